@@ -1,0 +1,218 @@
+// Package inventory knows what exists: the names, labels and age of pods or nodes, as the API server tells them through a
+// watch, held compactly and indexed by label, so that a selector costs what it finds and not what its namespace holds.
+//
+// An Index is filled by a client-go Reflector, whose store it is. It deliberately keeps nothing else of an object: no
+// annotations, no managed fields, no owner references, no resource version. What is used is not known here; that is the
+// store's.
+package inventory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// Object is one pod or node that exists. It is immutable.
+type Object struct {
+	Namespace, Name string            // Namespace is empty for a node
+	Labels          map[string]string // shared between all objects with equal labels: read it only
+	CreatedAt       usage.Time        // by the API server's clock, in whole seconds
+}
+
+// Index holds the objects of one kind. It is safe for concurrent use.
+type Index struct {
+	mu         sync.RWMutex
+	synced     bool
+	namespaces map[string]*namespace // by name
+	names      []string              // the keys of namespaces, sorted
+	labels     labelSets
+}
+
+var _ cache.TransformingStore = (*Index)(nil)
+
+// New gives an empty Index.
+func New() *Index {
+	return &Index{namespaces: map[string]*namespace{}, labels: labelSets{}}
+}
+
+// Get gives the object of that name, or nil. Nodes have the namespace "".
+func (x *Index) Get(namespace, name string) *Object {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if n := x.namespaces[namespace]; n != nil {
+		if i, found := find(n.objects, name); found {
+			return n.objects[i]
+		}
+	}
+	return nil
+}
+
+// List gives the objects of a namespace (of all of them if it is "") that the selector matches, sorted by namespace, then
+// by name. The slice is the caller's.
+func (x *Index) List(namespace string, selector labels.Selector) []*Object {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if namespace != "" {
+		if n := x.namespaces[namespace]; n != nil {
+			return n.match(nil, selector)
+		}
+		return nil
+	}
+	var all []*Object
+	for _, name := range x.names {
+		all = x.namespaces[name].match(all, selector)
+	}
+	return all
+}
+
+// Len gives the number of objects.
+func (x *Index) Len() int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	sum := 0
+	for _, n := range x.namespaces {
+		sum += len(n.objects)
+	}
+	return sum
+}
+
+// HasSynced says whether the whole of what exists was told at least once.
+func (x *Index) HasSynced() bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.synced
+}
+
+// Add takes in a new object, or a new version of a known one. It implements cache.ReflectorStore.
+func (x *Index) Add(obj any) error {
+	o, err := x.object(obj)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := x.namespaces[o.Namespace]
+	if n == nil {
+		n = &namespace{byLabel: postings{}}
+		x.namespaces[o.Namespace] = n
+		i, _ := slices.BinarySearch(x.names, o.Namespace)
+		x.names = slices.Insert(x.names, i, o.Namespace)
+	}
+	o.Labels = x.labels.share(o.Labels)
+	if old := n.put(o); old != nil {
+		x.labels.release(old.Labels)
+	}
+	return nil
+}
+
+// Update is Add. It implements cache.ReflectorStore.
+func (x *Index) Update(obj any) error { return x.Add(obj) }
+
+// Delete forgets an object; one that is not known is no error. It implements cache.ReflectorStore.
+func (x *Index) Delete(obj any) error {
+	o, err := x.object(obj)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := x.namespaces[o.Namespace]
+	if n == nil {
+		return nil
+	}
+	if old := n.remove(o.Name); old != nil {
+		x.labels.release(old.Labels)
+	}
+	if len(n.objects) == 0 {
+		delete(x.namespaces, o.Namespace)
+		i, _ := slices.BinarySearch(x.names, o.Namespace)
+		x.names = slices.Delete(x.names, i, i+1)
+	}
+	return nil
+}
+
+// Replace takes the list for all that exists. It implements cache.ReflectorStore.
+func (x *Index) Replace(list []any, _ string) error {
+	objects := make([]*Object, 0, len(list))
+	for _, item := range list {
+		o, err := x.object(item)
+		if err != nil {
+			return err
+		}
+		objects = append(objects, o)
+	}
+	slices.SortFunc(objects, func(a, b *Object) int {
+		if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+
+	fresh := New()
+	for len(objects) > 0 {
+		name := objects[0].Namespace
+		end := slices.IndexFunc(objects, func(o *Object) bool { return o.Namespace != name })
+		if end < 0 {
+			end = len(objects)
+		}
+		n := &namespace{objects: slices.Clone(objects[:end]), byLabel: postings{}}
+		for _, o := range n.objects {
+			o.Labels = fresh.labels.share(o.Labels)
+			n.byLabel.append(o)
+		}
+		fresh.namespaces[name] = n
+		fresh.names = append(fresh.names, name)
+		objects = objects[end:]
+	}
+
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.namespaces, x.names, x.labels, x.synced = fresh.namespaces, fresh.names, fresh.labels, true
+	return nil
+}
+
+// Resync does nothing. It implements cache.ReflectorStore.
+func (x *Index) Resync() error { return nil }
+
+// Transformer reduces objects to what an Index keeps while a list is still streaming in, so that the whole list is never
+// in memory. It implements cache.TransformingStore.
+func (x *Index) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) {
+		o, err := meta.Accessor(obj)
+		if err != nil {
+			return obj, nil // a tombstone: Delete knows what to do with it
+		}
+		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Namespace:         o.GetNamespace(),
+			Name:              o.GetName(),
+			Labels:            o.GetLabels(),
+			CreationTimestamp: o.GetCreationTimestamp(),
+		}}, nil
+	}
+}
+
+// object gives what an Index keeps of obj: any API object, or the tombstone of one.
+func (x *Index) object(obj any) (*Object, error) {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		namespace, name, err := cache.SplitMetaNamespaceKey(tombstone.Key)
+		return &Object{Namespace: namespace, Name: name}, err
+	}
+	o, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, fmt.Errorf("cannot keep a %T in the inventory: %w", obj, err)
+	}
+	return &Object{
+		Namespace: o.GetNamespace(),
+		Name:      o.GetName(),
+		Labels:    o.GetLabels(),
+		CreatedAt: usage.At(o.GetCreationTimestamp().Time),
+	}, nil
+}
