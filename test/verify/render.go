@@ -1,0 +1,45 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// kubeVersion is the cluster that the chart is rendered for: helm without a cluster assumes one that is too old.
+const kubeVersion = "1.36.0"
+
+// tools are the programs that render, by name or path.
+type tools struct{ helm, kustomize string }
+
+// chart renders a chart without its hooks.
+func (t tools) chart(ctx context.Context, folder string, values []string) (objects, error) {
+	args := []string{"template", release, folder, "--namespace", namespace, "--kube-version", kubeVersion, "--no-hooks"}
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	return render(ctx, t.helm, args...)
+}
+
+func (t tools) kustomization(ctx context.Context, folder string) (objects, error) {
+	return render(ctx, t.kustomize, "build", folder)
+}
+
+func render(ctx context.Context, program string, args ...string) (objects, error) {
+	text, err := exec.CommandContext(ctx, program, args...).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
+		}
+		return nil, fmt.Errorf("run %s %s: %w", program, strings.Join(args, " "), err)
+	}
+	objs, err := parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("output of %s %s: %w", program, strings.Join(args, " "), err)
+	}
+	return objs, nil
+}
