@@ -1,0 +1,74 @@
+// Package api serves what nodes and pods use as metrics.k8s.io, v1beta1 and v1, through the API server library.
+//
+// It joins two sides when it is asked: what exists (Inventory) and what is used (Usage). An object is served when both
+// sides have it; nothing is written, watched or kept here. Content types, tables, discovery and OpenAPI are the library's;
+// what this package adds are the two resources, their selectors and pages, and their columns.
+package api
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/metrics/pkg/apis/metrics"
+	"k8s.io/metrics/pkg/apis/metrics/install"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// Usage knows what is used. *store.Store implements it.
+type Usage interface {
+	// Pod gives what a pod uses, or nil when there are no figures that may be served at that moment.
+	Pod(namespace, name string, now usage.Time) *usage.Pod
+	// Node gives what a node uses, or nil when there are no figures that may be served at that moment.
+	Node(name string, now usage.Time) *usage.Node
+}
+
+// Inventory knows what exists of one kind. *inventory.Index implements it.
+type Inventory interface {
+	// Get gives the object of that name, or nil. Nodes have the namespace "".
+	Get(namespace, name string) *inventory.Object
+	// List gives the objects of a namespace (of all if it is "") that the selector matches, sorted by namespace, name.
+	List(namespace string, selector labels.Selector) []*inventory.Object
+}
+
+// Config is what the resources are served from.
+type Config struct {
+	Usage Usage
+	Pods  Inventory // those that run
+	Nodes Inventory
+
+	// Now is the clock that ages are measured by.
+	Now func() time.Time
+
+	// Answered, when set, is told of every answer that has figures: the resource ("nodes" or "pods") and the age of the
+	// oldest figure in it.
+	Answered func(resource string, oldest time.Duration)
+}
+
+// NewScheme gives a scheme with metrics.k8s.io in both versions and the types that every API server speaks.
+func NewScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	return scheme
+}
+
+// NewGroup gives the group metrics.k8s.io for a generic API server to install.
+//
+// Both versions share their storage. It makes the internal type, which the library converts to either version without
+// copying: the types differ in name only.
+func NewGroup(c Config, scheme *runtime.Scheme, codecs serializer.CodecFactory) *genericapiserver.APIGroupInfo {
+	group := genericapiserver.NewDefaultAPIGroupInfo(metrics.GroupName, scheme, metav1.ParameterCodec, codecs)
+	resources := map[string]rest.Storage{"nodes": newNodes(c), "pods": newPods(c)}
+	for _, version := range group.PrioritizedVersions {
+		group.VersionedResourcesStorageMap[version.Version] = resources
+	}
+	return &group
+}

@@ -1,0 +1,131 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/metrics/pkg/apis/metrics"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// entry is something that exists, together with what it uses.
+type entry[U usage.Pod | usage.Node] struct {
+	object *inventory.Object
+	usage  *U
+}
+
+// collection serves one kind, read-only. Its functions are what differs between the kinds.
+type collection[U usage.Pod | usage.Node] struct {
+	name       string // as it stands in the path
+	singular   string // also what clients look the kind up by: "kubectl get podmetrics"
+	kind       string
+	namespaced bool
+	inventory  Inventory
+	now        func() time.Time
+	answered   func(resource string, oldest time.Duration)
+
+	newObject func() runtime.Object
+	newList   func() runtime.Object
+
+	find   func(o *inventory.Object, now usage.Time) *U // nil: no figures to serve
+	at     func(*U) usage.Time                          // the time of its oldest figure
+	object func(e entry[U], now metav1.Time) runtime.Object
+	list   func(es []entry[U], meta metav1.ListMeta, now metav1.Time) runtime.Object
+	table  func(runtime.Object) *metav1.Table
+
+	absent func(namespace, name string) string // why an unknown name is not found
+	blank  func(namespace, name string) string // why a known name is not found
+}
+
+var (
+	_ rest.Storage              = (*collection[usage.Pod])(nil)
+	_ rest.Scoper               = (*collection[usage.Pod])(nil)
+	_ rest.KindProvider         = (*collection[usage.Pod])(nil)
+	_ rest.SingularNameProvider = (*collection[usage.Pod])(nil)
+	_ rest.Getter               = (*collection[usage.Pod])(nil)
+	_ rest.Lister               = (*collection[usage.Pod])(nil)
+)
+
+// New implements rest.Storage.
+func (r *collection[U]) New() runtime.Object { return r.newObject() }
+
+// NewList implements rest.Lister.
+func (r *collection[U]) NewList() runtime.Object { return r.newList() }
+
+// Destroy implements rest.Storage. There is nothing to clean up.
+func (r *collection[U]) Destroy() {}
+
+// Kind implements rest.KindProvider.
+func (r *collection[U]) Kind() string { return r.kind }
+
+// NamespaceScoped implements rest.Scoper.
+func (r *collection[U]) NamespaceScoped() bool { return r.namespaced }
+
+// GetSingularName implements rest.SingularNameProvider.
+func (r *collection[U]) GetSingularName() string { return r.singular }
+
+// Get implements rest.Getter.
+func (r *collection[U]) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+	namespace, now := request.NamespaceValue(ctx), r.now()
+	object := r.inventory.Get(namespace, name)
+	if object == nil {
+		return nil, r.notFound(name, r.absent(namespace, name))
+	}
+	used := r.find(object, usage.At(now))
+	if used == nil {
+		return nil, r.notFound(name, r.blank(namespace, name))
+	}
+	e := entry[U]{object, used}
+	r.observe(now, e)
+	return r.object(e, metav1.NewTime(now)), nil
+}
+
+// List implements rest.Lister.
+func (r *collection[U]) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+	q, err := newQuery(request.NamespaceValue(ctx), options)
+	if err != nil {
+		return nil, err
+	}
+	now := r.now()
+	entries, meta := page(q, q.objects(r.inventory), func(o *inventory.Object) *U { return r.find(o, usage.At(now)) })
+	r.observe(now, entries...)
+	return r.list(entries, meta, metav1.NewTime(now)), nil
+}
+
+// ConvertToTable implements rest.TableConvertor.
+func (r *collection[U]) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
+	table := r.table(object)
+	if o, ok := options.(*metav1.TableOptions); ok && o.NoHeaders {
+		table.ColumnDefinitions = nil
+	}
+	return table, nil
+}
+
+// notFound is the usual error with a reason behind it: that there is no such pod and that its figures are not there yet
+// call for different actions.
+func (r *collection[U]) notFound(name, why string) error {
+	err := apierrors.NewNotFound(metrics.Resource(r.singular), name)
+	err.ErrStatus.Message = fmt.Sprintf("%s: %s", err.ErrStatus.Message, why)
+	return err
+}
+
+// observe reports the age of the oldest of the entries.
+func (r *collection[U]) observe(now time.Time, entries ...entry[U]) {
+	if r.answered == nil || len(entries) == 0 {
+		return
+	}
+	oldest := r.at(entries[0].usage)
+	for _, e := range entries[1:] {
+		oldest = min(oldest, r.at(e.usage))
+	}
+	r.answered(r.name, usage.At(now).Sub(oldest))
+}
