@@ -1,0 +1,176 @@
+package store
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// node is what is known of one node through its kubelet.
+type node struct {
+	name   string
+	served atomic.Pointer[publishedNode]
+
+	mu         sync.Mutex // held by Put and Forget; guards all below
+	series     series
+	containers []*container // in the order in which the kubelet named them last
+	claims     []*claim     // the pods that they belong to
+}
+
+// publishedNode is a node's figure that may be served, for a time. It is immutable.
+type publishedNode struct {
+	usage.Node
+	asOf usage.Time
+}
+
+// claim is a node's word that a pod runs on it. It is published when it is complete, and served unless another node's
+// claim to the same pod prevails.
+type claim struct {
+	key        podKey
+	containers []*container  // sorted by name
+	complete   *publishedPod // the last complete snapshot; nil: there was none yet
+	changed    bool          // whether the containers or their Amounts changed since it was taken
+}
+
+// container is one container of a claim.
+type container struct {
+	claim *claim
+	name  string
+	series
+	mentioned bool // by the scrape that is being joined
+}
+
+// is says whether c is the container that a sample speaks of.
+func (c *container) is(s *usage.ContainerSample) bool {
+	return c.name == string(s.Name) && c.claim.key.name == string(s.Pod) && c.claim.key.namespace == string(s.Namespace)
+}
+
+func (n *node) putNode(scrape *usage.Scrape, counts *counts) {
+	if n.series.observe(scrape.Node, scrape.At, counts) {
+		n.served.Store(&publishedNode{usage.Node{Name: n.name, Amount: n.series.last}, n.series.asOf})
+	}
+}
+
+// join brings n.containers into the order of the scrape's: those that it names first, one for one, and behind them those
+// that it does not mention but that may still exist. It gives the claims that ended. In steady state the order is that
+// of the scrape before, and nothing is to be done.
+func (n *node) join(scrape *usage.Scrape, config Config) (withdrawn []*claim) {
+	if n.sameOrder(scrape) {
+		return nil
+	}
+	known := make(map[containerKey]*container, len(n.containers))
+	for _, c := range n.containers {
+		known[containerKey{c.claim.key, c.name}] = c
+		c.mentioned = false
+	}
+	claims := make(map[podKey]*claim, len(n.claims))
+	for _, c := range n.claims {
+		claims[c.key] = c
+	}
+
+	old := n.containers
+	n.containers = make([]*container, 0, len(scrape.Containers))
+	for i := range scrape.Containers {
+		n.containers = append(n.containers, n.container(&scrape.Containers[i], known, claims))
+	}
+	for _, c := range old {
+		switch {
+		case c.mentioned:
+		case scrape.Partial && len(n.containers) < config.MaxContainers && c.has && scrape.At.Sub(c.asOf) <= config.MaxSampleAge:
+			n.containers = append(n.containers, c)
+		default:
+			c.leave()
+		}
+	}
+	n.claims = slices.DeleteFunc(n.claims, func(c *claim) bool {
+		if len(c.containers) > 0 {
+			return false
+		}
+		withdrawn = append(withdrawn, c)
+		return true
+	})
+	return withdrawn
+}
+
+// sameOrder says whether the scrape names the containers of n, all of them, in their order.
+func (n *node) sameOrder(scrape *usage.Scrape) bool {
+	if len(n.containers) != len(scrape.Containers) {
+		return false
+	}
+	for i, c := range n.containers {
+		if !c.is(&scrape.Containers[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// container gives the container that a sample speaks of, which it makes, and its claim, if they are new.
+func (n *node) container(s *usage.ContainerSample, known map[containerKey]*container, claims map[podKey]*claim) *container {
+	if c := known[containerKey{podKey{string(s.Namespace), string(s.Pod)}, string(s.Name)}]; c != nil {
+		c.mentioned = true
+		return c
+	}
+	of := claims[podKey{string(s.Namespace), string(s.Pod)}]
+	if of == nil {
+		of = &claim{key: podKey{string(s.Namespace), string(s.Pod)}}
+		claims[of.key] = of
+		n.claims = append(n.claims, of)
+	}
+	c := &container{claim: of, name: string(s.Name), mentioned: true}
+	of.containers = append(of.containers, c)
+	slices.SortFunc(of.containers, func(a, b *container) int { return strings.Compare(a.name, b.name) })
+	of.changed = true
+	return c
+}
+
+// leave takes c out of its claim.
+func (c *container) leave() {
+	c.claim.containers = slices.DeleteFunc(c.claim.containers, func(other *container) bool { return other == c })
+	c.claim.changed = true
+}
+
+// observe takes in the samples of a scrape that was joined.
+func (n *node) observe(scrape *usage.Scrape, counts *counts) {
+	for i := range scrape.Containers {
+		c := n.containers[i]
+		if c.observe(scrape.Containers[i].Sample, scrape.At, counts) {
+			c.claim.changed = true
+		}
+	}
+}
+
+// publish gives a new snapshot of the pod if there is one: something changed, and every container has an Amount. As long
+// as one has none, the last complete snapshot stands.
+func (c *claim) publish() *publishedPod {
+	if !c.changed {
+		return nil
+	}
+	for _, of := range c.containers {
+		if !of.has {
+			return nil
+		}
+	}
+	p := &publishedPod{Pod: usage.Pod{
+		Namespace:  c.key.namespace,
+		Name:       c.key.name,
+		Containers: make([]usage.Container, len(c.containers)),
+	}}
+	for i, of := range c.containers {
+		p.Containers[i] = usage.Container{Name: of.name, Amount: of.last}
+		if i == 0 || of.last.At < p.At {
+			p.At, p.Window = of.last.At, of.last.Window
+		}
+		if i == 0 || of.asOf < p.asOf {
+			p.asOf = of.asOf
+		}
+		if of.prev.StartedAt <= of.prev.At { // a start that is still to come cannot be
+			p.startedAt = max(p.startedAt, of.prev.StartedAt)
+		}
+	}
+	c.complete, c.changed = p, false
+	return p
+}

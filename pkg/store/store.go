@@ -1,0 +1,169 @@
+// Package store keeps the latest state of every node and pod: the samples that a rate needs, and what may be served.
+//
+// Put joins a scrape with what the node said before, computes the rates, and publishes the pods that are complete; reads
+// give what was published last, as long as it is not too old. Nothing here reads a clock or does I/O, and no lock is held
+// while anything is decoded or encoded: a scrape and a read meet for the time of one look-up.
+//
+// It deliberately does not know which pods exist (that is pkg/inventory's), when to scrape (pkg/scrape's) or how figures
+// are shown (pkg/api's). The rules that it keeps are explained in docs/numbers.md.
+package store
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// Config says what a Store serves and how much it keeps.
+type Config struct {
+	// MaxSampleAge is the age from which on a figure is not served any more.
+	MaxSampleAge time.Duration
+	// MaxContainers is the number of containers of one node that are kept when its kubelet's answers cannot be read in
+	// full, so that a scrape's silence about a container proves nothing.
+	MaxContainers int
+}
+
+// Store holds the state of a cluster. It is safe for concurrent use, but a node's Put and Forget must not be called at
+// the same time.
+type Store struct {
+	config Config
+	pods   index
+	counts counts
+
+	mu    sync.RWMutex
+	nodes map[string]*node // by name
+}
+
+// New gives an empty Store.
+func New(config Config) *Store {
+	s := &Store{config: config, nodes: map[string]*node{}}
+	s.pods.init()
+	return s
+}
+
+// Put takes in what a node's kubelet said in a successful scrape. It copies what it keeps; the scrape is the caller's
+// again when it returns.
+func (s *Store) Put(nodeName string, scrape *usage.Scrape) {
+	n := s.node(nodeName)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.putNode(scrape, &s.counts)
+	withdrawn := n.join(scrape, s.config)
+	n.observe(scrape, &s.counts)
+	for _, c := range withdrawn {
+		s.pods.withdraw(c.key, n)
+	}
+	for _, c := range n.claims {
+		if p := c.publish(); p != nil && !s.pods.offer(c, n, scrape.At.Add(-s.config.MaxSampleAge)) {
+			s.counts.contested.Add(1)
+		}
+	}
+}
+
+// Forget drops a node and the pods that are served from it, at once.
+func (s *Store) Forget(nodeName string) {
+	s.mu.Lock()
+	n := s.nodes[nodeName]
+	delete(s.nodes, nodeName)
+	s.mu.Unlock()
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.claims {
+		s.pods.withdraw(c.key, n)
+	}
+}
+
+// Node gives what a node uses, or nil if there is no figure that may be served at the moment now.
+func (s *Store) Node(name string, now usage.Time) *usage.Node {
+	s.mu.RLock()
+	n := s.nodes[name]
+	s.mu.RUnlock()
+	if n == nil {
+		return nil
+	}
+	if p := n.served.Load(); p != nil && s.mayServe(p.asOf, now) {
+		return &p.Node
+	}
+	return nil
+}
+
+// Pod gives what a pod uses, all its containers, or nil if there is nothing that may be served at the moment now.
+func (s *Store) Pod(namespace, name string, now usage.Time) *usage.Pod {
+	p := s.pods.get(podKey{namespace, name})
+	if p != nil && s.mayServe(p.asOf, now) {
+		return &p.Pod
+	}
+	return nil
+}
+
+func (s *Store) mayServe(asOf, now usage.Time) bool { return now.Sub(asOf) <= s.config.MaxSampleAge }
+
+// node gives the state of the node of that name, which it makes if there is none.
+func (s *Store) node(name string) *node {
+	s.mu.RLock()
+	n := s.nodes[name]
+	s.mu.RUnlock()
+	if n != nil {
+		return n
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.nodes[name]; n != nil {
+		return n
+	}
+	n = &node{name: name}
+	s.nodes[name] = n
+	return n
+}
+
+// Stats tells how much is served, and how old it is.
+type Stats struct {
+	Nodes, Pods, Containers int           // that may be served
+	OldestNode, OldestPod   time.Duration // the greatest age of a figure among them; 0 where there is none
+}
+
+// Stats looks at everything that is kept: a few milliseconds for tens of thousands of pods.
+func (s *Store) Stats(now usage.Time) Stats {
+	var stats Stats
+	s.mu.RLock()
+	for _, n := range s.nodes {
+		if p := n.served.Load(); p != nil && s.mayServe(p.asOf, now) {
+			stats.Nodes++
+			stats.OldestNode = max(stats.OldestNode, now.Sub(p.asOf))
+		}
+	}
+	s.mu.RUnlock()
+	s.pods.each(func(p *publishedPod) {
+		if s.mayServe(p.asOf, now) {
+			stats.Pods++
+			stats.Containers += len(p.Containers)
+			stats.OldestPod = max(stats.OldestPod, now.Sub(p.asOf))
+		}
+	})
+	return stats
+}
+
+// Counts are events since the start.
+type Counts struct {
+	OlderSamples    uint64 // samples older than the one before, ignored
+	ClockStepsBack  uint64 // series begun anew because samples went on being older: a node's clock was set back
+	Baselines       uint64 // first samples of a series and samples after a restart, from which no rate follows yet
+	ContestedClaims uint64 // times that a node's figures for a pod gave way to those of another node
+}
+
+type counts struct{ older, stepsBack, baselines, contested atomic.Uint64 }
+
+// Counts gives the events since the start.
+func (s *Store) Counts() Counts {
+	return Counts{
+		OlderSamples:    s.counts.older.Load(),
+		ClockStepsBack:  s.counts.stepsBack.Load(),
+		Baselines:       s.counts.baselines.Load(),
+		ContestedClaims: s.counts.contested.Load(),
+	}
+}
