@@ -1,0 +1,50 @@
+// Command controlplane is a whole Kubernetes control plane in one executable: etcd, kube-apiserver,
+// kube-controller-manager, kube-scheduler and kubectl, all of the versions in go.mod. Which of them it is, the name it is
+// called by decides (a symbolic link, or argv[0]); so one link and one file serve for five.
+//
+// It is a module of its own because k8s.io/kubernetes needs every staging module replaced by the one of its release,
+// which would fight with the newer libraries that kube-vitals and its tests use.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	_ "time/tzdata" // the components expect time zones where the machine has none
+
+	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client-go's own metrics on the components' /metrics
+	_ "k8s.io/component-base/metrics/prometheus/version"
+	"k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/util"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+)
+
+func main() {
+	switch name := filepath.Base(os.Args[0]); name {
+	case "etcd":
+		etcdmain.Main(os.Args)
+	case "kube-apiserver":
+		run(apiserver.NewAPIServerCommand())
+	case "kube-controller-manager":
+		run(controllermanager.NewControllerManagerCommand())
+	case "kube-scheduler":
+		run(scheduler.NewSchedulerCommand())
+	case "kubectl":
+		if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
+			util.CheckErr(err) // prints and exits as kubectl does
+		}
+	default:
+		fmt.Fprintf(os.Stderr, "controlplane: called as %q; call it through a link named etcd, kube-apiserver, "+
+			"kube-controller-manager, kube-scheduler or kubectl\n", name)
+		os.Exit(2)
+	}
+}
+
+func run(command *cobra.Command) {
+	os.Exit(cli.Run(command))
+}
