@@ -1,0 +1,579 @@
+package kubelettest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// start is an arbitrary moment with a fraction of a second, at which the clocks of these tests begin.
+var start = time.Date(2026, 11, 20, 20, 0, 0, 123*int(time.Millisecond), time.UTC)
+
+// clock is a node's clock that a test moves.
+type clock struct{ time.Time }
+
+func (c *clock) now() time.Time { return c.Time }
+
+func (c *clock) advance(d time.Duration) { c.Time = c.Add(d) }
+
+// get asks a kubelet without a network in between.
+func get(t *testing.T, k *Kubelet, path string, header ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	k.ServeHTTP(w, r)
+	return w
+}
+
+func resource(t *testing.T, k *Kubelet) string {
+	t.Helper()
+	w := get(t, k, ResourcePath)
+	if w.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// line finds the value and the timestamp (0: none) of a series; ok is false when there is no such series.
+func line(t *testing.T, text, series string) (value float64, at time.Time, ok bool) {
+	t.Helper()
+	for l := range strings.Lines(text) {
+		rest, found := strings.CutPrefix(strings.TrimSuffix(l, "\n"), series+" ")
+		if !found {
+			continue
+		}
+		v, ts, _ := strings.Cut(rest, " ")
+		value, err := strconv.ParseFloat(v, 64)
+		if err != nil {
+			t.Fatalf("value of %q: %v", l, err)
+		}
+		if ts != "" {
+			ms, err := strconv.ParseInt(ts, 10, 64)
+			if err != nil {
+				t.Fatalf("timestamp of %q: %v", l, err)
+			}
+			at = time.UnixMilli(ms)
+		}
+		return value, at, true
+	}
+	return 0, time.Time{}, false
+}
+
+// TestTextIsTheKubelets puts the readings of a real kubelet's answer into a fake one, which must then give the same
+// answer to the byte.
+func TestTextIsTheKubelets(t *testing.T) {
+	want, err := os.ReadFile("testdata/resource.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := New("node1", Config{Now: func() time.Time { return time.UnixMilli(1795205767491) }, Boot: start})
+	for l := range bytes.Lines(want) {
+		if l[0] != '#' {
+			feed(t, k, parseSample(bytes.TrimSuffix(l, []byte("\n"))))
+		}
+	}
+	got := k.appendResource(nil, k.now())
+	gotLines, wantLines := bytes.SplitAfter(got, []byte("\n")), bytes.SplitAfter(want, []byte("\n"))
+	for i := range min(len(gotLines), len(wantLines)) {
+		if !bytes.Equal(gotLines[i], wantLines[i]) {
+			t.Fatalf("line %d:\ngot  %swant %s", i+1, gotLines[i], wantLines[i])
+		}
+	}
+	if len(gotLines) != len(wantLines) {
+		t.Errorf("got %d lines, want %d", len(gotLines), len(wantLines))
+	}
+}
+
+// feed puts one line of a real answer where it came from.
+func feed(t *testing.T, k *Kubelet, s sample) {
+	t.Helper()
+	value, err := strconv.ParseFloat(string(s.value), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	label := func(name string) string {
+		if m := regexp.MustCompile(name + `="([^"]*)"`).FindSubmatch(s.series); m != nil {
+			return string(m[1])
+		}
+		return ""
+	}
+	namespace, podName, name := label("namespace"), label("pod"), label("container")
+	to := &k.node
+	switch {
+	case name != "":
+		if k.container(namespace, podName, name) == nil {
+			k.SetContainer(namespace, podName, name, Usage{})
+		}
+		to = &k.container(namespace, podName, name).series
+	case podName != "":
+		i, ok := k.findPod(namespace, podName)
+		if !ok {
+			t.Fatalf("pod %s/%s has no container", namespace, podName)
+		}
+		to = &k.pods[i].series
+	}
+	switch family := string(s.family()); {
+	case strings.HasSuffix(family, "_cpu_usage_seconds_total"):
+		ms, err := strconv.ParseInt(string(s.timestamp), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to.last.cpu, to.last.at = uint64(math.Round(value*1e9)), ms*int64(time.Millisecond)
+	case strings.HasSuffix(family, "_memory_working_set_bytes"):
+		to.last.memory = uint64(value)
+	case family == "container_start_time_seconds":
+		to.started = int64(value * 1e9)
+	}
+}
+
+// TestSummaryHasTheKubeletsShape compares the fields and their order with those of a real kubelet's summary.
+func TestSummaryHasTheKubeletsShape(t *testing.T) {
+	want, err := os.ReadFile("testdata/summary.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock := &clock{start}
+	k := New("node1", Config{Now: clock.now, Housekeeping: 10 * time.Second, ContainersOnDemand: true})
+	k.SetContainer("kube-system", "ms-metrics-server-6bc4c489c5-l8rsp", "metrics-server", Usage{})
+	for _, pod := range []string{"burn-546ccb4d55-l8f6l", "burn-546ccb4d55-87knc"} {
+		k.SetContainer("default", pod, "burn", Usage{})
+		k.SetContainer("default", pod, "mem", Usage{})
+	}
+	k.SetContainer("default", "sidecar", "side", Usage{})
+	clock.advance(time.Minute)
+	got := get(t, k, SummaryPath+"?only_cpu_and_memory=true").Body.Bytes()
+	if !json.Valid(got) {
+		t.Fatalf("not JSON: %s", got)
+	}
+	// A real kubelet tells pods in any order: shapes are compared pod by pod.
+	shapes := func(summary []byte) []string {
+		values := regexp.MustCompile(`": ("[^"]*"|\d+)`)
+		parts := strings.Split(string(summary), "  {\n   \"podRef\"")
+		for i := range parts {
+			parts[i] = strings.TrimRight(values.ReplaceAllString(parts[i], `": x`), ",]}\n ")
+		}
+		slices.Sort(parts[1:])
+		return parts
+	}
+	gotShapes, wantShapes := shapes(got), shapes(want)
+	if !slices.Equal(gotShapes, wantShapes) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(gotShapes, "\n---\n"), strings.Join(wantShapes, "\n---\n"))
+	}
+}
+
+func TestCountersIntegrateUsage(t *testing.T) {
+	const series = `container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"}`
+	clock := &clock{start}
+	k := New("n", Config{Now: clock.now})
+	k.SetContainer("ns", "p", "c", Usage{CPU: 0.25, Memory: 100})
+	k.SetNode(Usage{CPU: 2, Memory: 7})
+	steps := []struct {
+		after    time.Duration
+		cpu      float64 // what the container uses from then on
+		want     float64 // core-seconds at that moment
+		wantNode float64
+	}{
+		{10 * time.Second, 4, 2.5, 20},
+		{time.Millisecond, 0, 2.504, 20.002},
+		{time.Hour, 0.000000001, 2.504, 7220.002},
+		{1000 * time.Second, 1, 2.504001, 9220.002},
+	}
+	for _, step := range steps {
+		clock.advance(step.after)
+		k.SetContainer("ns", "p", "c", Usage{CPU: step.cpu, Memory: 100})
+		text := resource(t, k)
+		if got, at, _ := line(t, text, series); got != step.want || !at.Equal(clock.Time) {
+			t.Errorf("after %s: container has %v at %s, want %v", step.after, got, at, step.want)
+		}
+		if got, _, _ := line(t, text, "node_cpu_usage_seconds_total"); got != step.wantNode {
+			t.Errorf("after %s: node has %v, want %v", step.after, got, step.wantNode)
+		}
+		if got, _, _ := line(t, text, `pod_cpu_usage_seconds_total{namespace="ns",pod="p"}`); got != step.want {
+			t.Errorf("after %s: pod has %v, want %v", step.after, got, step.want)
+		}
+	}
+}
+
+// TestHousekeeping steps through half a minute: timestamps move every 10 s only, and values are those of that moment,
+// whatever has been set since.
+func TestHousekeeping(t *testing.T) {
+	const series = `container_memory_working_set_bytes{container="c",namespace="ns",pod="p"}`
+	clock := &clock{start}
+	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second})
+	k.SetNode(Usage{CPU: 1, Memory: 0})
+	k.SetContainer("ns", "p", "c", Usage{CPU: 1, Memory: 0})
+	delay := k.containers[0].delay
+	for second := 1; second <= 35; second++ {
+		clock.advance(time.Second)
+		u := Usage{CPU: float64(second), Memory: uint64(second)}
+		k.SetNode(u)
+		k.SetContainer("ns", "p", "c", u)
+		text := resource(t, k)
+
+		tick := second / 10 * 10
+		cpu := 0.0 // from second s to s+1, s cores are used (1 in the first second)
+		for s := range tick {
+			cpu += float64(max(s, 1))
+		}
+		value, at, _ := line(t, text, "node_cpu_usage_seconds_total")
+		if want := start.Add(time.Duration(tick) * time.Second); value != cpu || !at.Equal(want) {
+			t.Errorf("at %d s, the node has %v core-seconds at %s, want %v at %s", second, value, at, cpu, want)
+		}
+		// The container's samples are taken a moment later: after what is set in the whole second that they are due in.
+		want, wantMemory := start, 0.0
+		if tick := (second*1000 - int(delay.Milliseconds())) / 10000 * 10; tick > 0 {
+			want, wantMemory = start.Add(time.Duration(tick)*time.Second+delay), float64(tick)
+			if delay == 0 {
+				wantMemory--
+			}
+		}
+		if value, at, _ = line(t, text, series); value != wantMemory || !at.Equal(want) {
+			t.Errorf("at %d s, the container has %v bytes at %s, want %v at %s", second, value, at, wantMemory, want)
+		}
+	}
+}
+
+func TestContainersOnDemand(t *testing.T) {
+	clock := &clock{start}
+	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second, ContainersOnDemand: true})
+	k.SetContainer("ns", "p", "c", Usage{CPU: 1})
+	clock.advance(13 * time.Second)
+	text := resource(t, k)
+	_, node, _ := line(t, text, "node_cpu_usage_seconds_total")
+	_, container, _ := line(t, text, `container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"}`)
+	if age := clock.Sub(node); age != 3*time.Second {
+		t.Errorf("the node's sample is %s old, want 3s", age)
+	}
+	if age := clock.Sub(container); age < 0 || age > 16*time.Millisecond {
+		t.Errorf("the container's sample is %s old, want some milliseconds", age)
+	}
+}
+
+func TestSummaryRates(t *testing.T) {
+	type figures struct {
+		UsageNanoCores, UsageCoreNanoSeconds uint64
+	}
+	type summary struct {
+		Node struct{ CPU figures }
+		Pods []struct {
+			CPU        figures
+			Containers []struct{ CPU figures }
+		}
+	}
+	read := func(t *testing.T, k *Kubelet) (s summary) {
+		t.Helper()
+		if err := json.Unmarshal(get(t, k, SummaryPath).Body.Bytes(), &s); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for _, onDemand := range []bool{false, true} {
+		t.Run(fmt.Sprintf("on demand %t", onDemand), func(t *testing.T) {
+			clock := &clock{start}
+			k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second, ContainersOnDemand: onDemand})
+			k.SetNode(Usage{CPU: 1.5})
+			k.SetContainer("ns", "p", "c", Usage{CPU: 0.3})
+			clock.advance(5 * time.Second)
+			if s := read(t, k); s.Node.CPU != (figures{}) || s.Pods[0].CPU != (figures{}) {
+				t.Errorf("after the first sample: %+v, want zeros", s)
+			}
+			clock.advance(30 * time.Second)
+			s := read(t, k)
+			if want := (figures{1.5e9, 45e9}); s.Node.CPU != want {
+				t.Errorf("node: %+v, want %+v", s.Node.CPU, want)
+			}
+			if got := s.Pods[0].CPU.UsageNanoCores; got != 0.3e9 {
+				t.Errorf("pod: %d nanocores, want 0.3e9", got)
+			}
+			want := uint64(0.3e9)
+			if onDemand {
+				want = 0
+			}
+			if got := s.Pods[0].Containers[0].CPU; got.UsageNanoCores != want || got.UsageCoreNanoSeconds < 9e9 {
+				t.Errorf("container: %+v, want %d nanocores beside 9e9 or more", got, want)
+			}
+		})
+	}
+}
+
+func TestLifeOfContainers(t *testing.T) {
+	const series = `container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"}`
+	const podSeries = `pod_cpu_usage_seconds_total{namespace="ns",pod="p"}`
+	const started = `container_start_time_seconds{container="c",namespace="ns",pod="p"}`
+	clock := &clock{start}
+	k := New("n", Config{Now: clock.now})
+	k.Run("ns", "p", "c", Usage{CPU: 1}, start.Add(-time.Hour))
+	k.SetContainer("ns", "p", "d", Usage{CPU: 1})
+
+	text := resource(t, k)
+	if got, at, _ := line(t, text, series); got != 3600-clock.Sub(at).Seconds() {
+		t.Errorf("the container that has run for an hour has %v core-seconds at %s, want 3600 now", got, at)
+	}
+	if got, at, _ := line(t, text, started); math.Abs(got-float64(start.Add(-time.Hour).UnixMilli())/1e3) > 1e-6 || !at.IsZero() {
+		t.Errorf("its start is %f with timestamp %s, want an hour ago without one", got, at)
+	}
+
+	clock.advance(10 * time.Second)
+	k.Restart("ns", "p", "c")
+	k.Restart("ns", "p", "nobody")
+	clock.advance(5 * time.Second)
+	text = resource(t, k)
+	if got, at, _ := line(t, text, series); got != 5-clock.Sub(at).Seconds() {
+		t.Errorf("5 s after its restart it has %v core-seconds at %s, want 5 now", got, at)
+	}
+	if got, at, _ := line(t, text, podSeries); got != 3630-2*clock.Sub(at).Seconds() {
+		t.Errorf("its pod has %v core-seconds at %s, want 3630 now: a pod's counter outlives its containers", got, at)
+	}
+
+	k.RemoveContainer("ns", "p", "c")
+	text = resource(t, k)
+	if strings.Contains(text, `container="c"`) || !strings.Contains(text, `container="d"`) {
+		t.Errorf("after the removal of c, d remains alone; got\n%s", text)
+	}
+	clock.advance(time.Second)
+	if got, at, _ := line(t, resource(t, k), podSeries); got != 3631-clock.Sub(at).Seconds() {
+		t.Errorf("the pod has %v core-seconds at %s, want 3631 now", got, at)
+	}
+	k.RemovePod("ns", "p")
+	if text = resource(t, k); strings.Contains(text, "pod") {
+		t.Errorf("after the removal of the pod it is still there:\n%s", text)
+	}
+	if !strings.HasSuffix(text, "resource_scrape_error 0\n") || !strings.Contains(text, "node_cpu_usage_seconds_total 0 ") {
+		t.Errorf("a node without pods says\n%s", text)
+	}
+}
+
+func TestOrderAndEscapes(t *testing.T) {
+	k := New("n", Config{})
+	for _, c := range [][3]string{{"z", "a", "b"}, {"a", "z", "b"}, {"a", "a", "c"}, {"q", "q", "a\"\\\n"}} {
+		k.SetContainer(c[0], c[1], c[2], Usage{})
+	}
+	var got []string
+	for l := range strings.Lines(resource(t, k)) {
+		if labels, ok := strings.CutPrefix(l, "container_memory_working_set_bytes"); ok {
+			got = append(got, labels[:strings.LastIndexByte(labels, '}')+1])
+		}
+	}
+	want := []string{
+		`{container="a\"\\\n",namespace="q",pod="q"}`,
+		`{container="b",namespace="a",pod="z"}`,
+		`{container="b",namespace="z",pod="a"}`,
+		`{container="c",namespace="a",pod="a"}`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestNoSwap(t *testing.T) {
+	k := New("n", Config{NoSwap: true})
+	k.SetContainer("ns", "p", "c", Usage{})
+	for _, path := range []string{ResourcePath, SummaryPath} {
+		if body := get(t, k, path).Body.String(); strings.Contains(body, "swap") {
+			t.Errorf("%s speaks of swap:\n%s", path, body)
+		}
+	}
+}
+
+func TestRequests(t *testing.T) {
+	k := New("n", Config{Authorize: BearerToken("secret"), ResourcePath: "/elsewhere"})
+	tests := []struct {
+		path, authorization string
+		want                int
+	}{
+		{"/elsewhere", "", 401},
+		{"/elsewhere", "Basic secret", 401},
+		{"/elsewhere", "Bearer guess", 403},
+		{"/elsewhere", "Bearer secret", 200},
+		{SummaryPath, "Bearer secret", 200},
+		{ResourcePath, "Bearer secret", 404},
+	}
+	for _, test := range tests {
+		if got := get(t, k, test.path, "Authorization", test.authorization).Code; got != test.want {
+			t.Errorf("%s with %q: status %d, want %d", test.path, test.authorization, got, test.want)
+		}
+	}
+	if got := k.Requests("/elsewhere"); got != 4 {
+		t.Errorf("counted %d requests, want 4", got)
+	}
+}
+
+func TestGzip(t *testing.T) {
+	clock := &clock{start}
+	k := New("n", Config{Now: clock.now})
+	plain := get(t, k, ResourcePath)
+	if got := plain.Header().Get("Content-Encoding"); got != "" {
+		t.Errorf("unasked, the answer is encoded as %q", got)
+	}
+	for _, accept := range []string{"gzip", "zstd, gzip;q=0.5"} {
+		w := get(t, k, ResourcePath, "Accept-Encoding", accept)
+		if got := w.Header().Get("Content-Encoding"); got != "gzip" {
+			t.Fatalf("%q: the answer is encoded as %q", accept, got)
+		}
+		z, err := gzip.NewReader(w.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != plain.Body.String() {
+			t.Errorf("%q: decompressed, the answer is another one", accept)
+		}
+	}
+}
+
+// TestEveryFault checks that each fault changes the answer, and is over when it is cleared.
+func TestEveryFault(t *testing.T) {
+	clock := &clock{start}
+	k := New("n", Config{Now: clock.now})
+	k.SetContainer("ns", "p", "c", Usage{CPU: 1, Memory: 1})
+	clock.advance(time.Minute)
+	right := answerOf(k, nil)
+	names := make(map[string]bool)
+	for _, f := range Faults() {
+		if names[f.Name] {
+			t.Errorf("two faults are named %q", f.Name)
+		}
+		names[f.Name] = true
+		if got := answerOf(k, []Fault{f.Fault}); got == right {
+			t.Errorf("%s: the answer is as if there were no fault", f.Name)
+		}
+	}
+	if got := answerOf(k, nil); got != right {
+		t.Error("without faults, the answer is not what it was")
+	}
+}
+
+// answerOf describes the answer that would be sent.
+func answerOf(k *Kubelet, faults []Fault) string {
+	k.SetFaults(faults...)
+	a := &Answer{
+		Request: httptest.NewRequest(http.MethodGet, ResourcePath, nil),
+		Status:  http.StatusOK,
+		Header:  make(http.Header),
+	}
+	for _, fault := range k.fill(a) {
+		fault(a)
+	}
+	a.Request = nil
+	header := slices.Sorted(maps.Keys(a.Header))
+	body := a.Body
+	a.Body = nil
+	return fmt.Sprintf("%+v %q %s", a, header, body)
+}
+
+func TestEdits(t *testing.T) {
+	const series = `container_memory_working_set_bytes{container="c",namespace="ns",pod="p"}`
+	ms := start.UnixMilli()
+	plain := fmt.Sprintf("%s 4096 %d\n", series, ms)
+	tests := []struct {
+		name      string
+		fault     Fault
+		want, not string // what the text has, and has not
+	}{
+		{"duplicate", DuplicateSeries, plain + plain, ""},
+		{"contradictory", ContradictorySeries, plain + fmt.Sprintf("%s 1234567 %d\n", series, ms), ""},
+		{"value", Value("container_memory_working_set_bytes", "NaN"), fmt.Sprintf("%s NaN %d\n", series, ms), plain},
+		{"other family", Value("node_memory_working_set_bytes", "NaN"), plain, ""},
+		{"drop", DropFamily("container_memory_working_set_bytes"), "container_cpu_usage", series},
+		{"tomorrow", ShiftTime(24 * time.Hour), fmt.Sprintf("%s 4096 %d\n", series, ms+86400_000), plain},
+		{"no time", NoTime, series + " 4096\n", plain},
+		{"CRLF", CRLF, "resource_scrape_error 0\r\n", plain},
+		{"no final newline", NoFinalNewline, "resource_scrape_error 0", "resource_scrape_error 0\n"},
+		{"scrape error", ScrapeError, "resource_scrape_error 1\n", series},
+		{"add", AddText("more\n"), "resource_scrape_error 0\nmore\n", ""},
+		{"odd labels", OddLabels, `container="a\"\\\nb",}`, ""},
+		{"without labels", LineWithoutLabels, "container_cpu_usage_seconds_total 1\n", ""},
+		{"cut", CutText, series[:len(series)/2], "resource_scrape_error"},
+		{"elsewhere", OnlyAt(SummaryPath, Empty), plain, ""},
+		{"here", OnlyAt(ResourcePath, NoTime), series + " 4096\n", ""},
+		{"never", Sometimes(0, 1, Empty), plain, ""},
+		{"always", Sometimes(1, 1, NoTime), series + " 4096\n", plain},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			clock := &clock{start}
+			k := New("n", Config{Now: clock.now})
+			k.SetContainer("ns", "p", "c", Usage{Memory: 4096})
+			k.SetFaults(test.fault)
+			text := resource(t, k)
+			if !strings.Contains(text, test.want) {
+				t.Errorf("%q is not in\n%s", test.want, text)
+			}
+			if test.not != "" && strings.Contains(text, test.not) {
+				t.Errorf("%q is in\n%s", test.not, text)
+			}
+		})
+	}
+}
+
+func TestFaultsCompose(t *testing.T) {
+	clock := &clock{start}
+	k := New("n", Config{Now: clock.now})
+	k.SetNode(Usage{Memory: 1})
+	k.SetFaults(NoTime, DuplicateSeries, CRLF)
+	const want = "node_memory_working_set_bytes 1\r\nnode_memory_working_set_bytes 1\r\n"
+	if text := resource(t, k); !strings.Contains(text, want) {
+		t.Errorf("%q is not in\n%s", want, text)
+	}
+	k.SetFaults(Status(500), NoTime)
+	if w := get(t, k, ResourcePath); w.Code != 500 || w.Body.String() != "Internal Server Error\n" {
+		t.Errorf("status %d: %q", w.Code, w.Body)
+	}
+}
+
+func TestSometimesIsRepeatable(t *testing.T) {
+	hits := func(seed uint64) (list []int) {
+		hit := false
+		fault := Sometimes(0.3, seed, func(*Answer) { hit = true })
+		for i := range 1000 {
+			hit = false
+			if fault(&Answer{}); hit {
+				list = append(list, i)
+			}
+		}
+		return list
+	}
+	first := hits(7)
+	if !slices.Equal(first, hits(7)) {
+		t.Error("the same seed gives other faults")
+	}
+	if n := len(first); n < 200 || n > 400 {
+		t.Errorf("%d of 1000 answers are hit, want about 300", n)
+	}
+}
+
+// BenchmarkResource is what an answer of 30 pods with 2 containers costs the fake kubelet.
+func BenchmarkResource(b *testing.B) {
+	k := New("n", Config{Housekeeping: 10 * time.Second})
+	for pod := range 30 {
+		for _, name := range []string{"app", "sidecar"} {
+			k.Run("namespace-1", fmt.Sprintf("deployment-546ccb4d55-%05d", pod), name,
+				Usage{CPU: 0.1234567, Memory: 123456789}, time.Now().Add(-time.Hour))
+		}
+	}
+	text := k.appendResource(nil, k.sample())
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		text = k.appendResource(text[:0], k.sample())
+	}
+}
