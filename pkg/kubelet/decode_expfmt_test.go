@@ -1,0 +1,373 @@
+package kubelet
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// reference is what an answer means, found the slow and obvious way.
+type reference struct {
+	node       usage.Sample
+	containers map[string]usage.Sample // by namespace, pod and container, with a NUL between them
+	partial    bool
+	skipped    [usage.NumReasons]int
+	failed     bool
+}
+
+// plainLine is a line without names in quotes, which expfmt reads (and some versions panic on) and kubelets do not write.
+var plainLine = regexp.MustCompile(`^[ \t]*(#.*|[\w:]+[ \t]*(\{([ \t]*\w+[ \t]*=[ \t]*"(\\.|[^"\\])*"[ \t]*,?)*[ \t]*\})?[^"{]*)?$`)
+
+// parseReference reads text with expfmt. It is not ok when expfmt refuses it, or reads something into it that a kubelet does
+// not write: names in quotes, histograms and summaries.
+func parseReference(text []byte, at usage.Time, limits Limits) (ref reference, ok bool) {
+	for line := range bytes.Lines(text) {
+		if !plainLine.Match(bytes.TrimSuffix(line, []byte("\n"))) {
+			return ref, false
+		}
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return ref, false
+	}
+	ref.containers = map[string]usage.Sample{}
+	seen := map[string]bool{}
+	for name, mf := range families {
+		f := familyOf([]byte(name))
+		if f.about != aboutScrape && f.about != aboutNode && f.about != aboutContainer {
+			continue
+		}
+		for _, m := range mf.Metric {
+			var value float64
+			switch {
+			case m.Counter != nil:
+				value = m.Counter.GetValue()
+			case m.Gauge != nil:
+				value = m.Gauge.GetValue()
+			case m.Untyped != nil:
+				value = m.Untyped.GetValue()
+			default:
+				return ref, false
+			}
+			ref.line(f, m, value, at, seen, limits)
+		}
+	}
+	return ref, true
+}
+
+func (ref *reference) line(f family, m *dto.Metric, value float64, at usage.Time, seen map[string]bool, limits Limits) {
+	var id string
+	var s usage.Sample
+	switch f.about {
+	case aboutScrape:
+		if value != 0 {
+			ref.failed = true
+		}
+	case aboutNode:
+		s = ref.node
+	case aboutContainer:
+		labels := map[string]string{}
+		for _, l := range m.Label {
+			labels[l.GetName()] = l.GetValue()
+		}
+		parts := []string{labels["namespace"], labels["pod"], labels["container"]}
+		id = strings.Join(parts, "\x00")
+		for _, part := range parts {
+			if part == "" {
+				ref.skipped[usage.NoIdentity]++
+				ref.partial = true
+				return
+			}
+		}
+		var there bool
+		if s, there = ref.containers[id]; !there {
+			for _, part := range parts {
+				if len(part) > limits.MaxLabelBytes {
+					ref.skipped[usage.OverLimit]++
+					ref.partial = true
+					return
+				}
+			}
+			ref.containers[id] = s
+		}
+	}
+	if series := fmt.Sprint(f, id); f.about != aboutScrape {
+		if seen[series] {
+			ref.skipped[usage.Duplicate]++
+			return
+		}
+		seen[series] = true
+	}
+	if m.TimestampMs != nil {
+		if ms := m.GetTimestampMs(); ms <= 0 || ms > int64(at.Add(maxAhead))/1e6 {
+			ref.skip(f, usage.BadTime)
+			return
+		}
+		at = usage.Time(m.GetTimestampMs() * 1e6)
+	}
+	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
+		ref.skip(f, usage.BadValue)
+		return
+	}
+	s, bad := withReading(s, f.gives, value, at)
+	if bad >= 0 {
+		ref.skipped[bad]++
+	}
+	switch f.about {
+	case aboutNode:
+		ref.node = s
+	case aboutContainer:
+		ref.containers[id] = s
+	}
+}
+
+func (ref *reference) skip(f family, r usage.Reason) {
+	ref.skipped[r]++
+	ref.partial = ref.partial || f.about == aboutScrape
+}
+
+func withReading(s usage.Sample, what reading, value float64, at usage.Time) (_ usage.Sample, bad int) {
+	switch what {
+	case cpuReading:
+		s.CPUSeconds, s.At, s.Has = value, at, s.Has|usage.HasCPU
+	case memoryReading:
+		if value >= 1<<63 {
+			return s, int(usage.BadValue)
+		}
+		s.Memory, s.MemoryAt, s.Has = uint64(value), at, s.Has|usage.HasMemory
+	case swapReading:
+		if value >= 1<<63 {
+			return s, int(usage.BadValue)
+		}
+		s.Swap, s.Has = uint64(value), s.Has|usage.HasSwap
+	case startReading:
+		if value > float64(scrapedAt.Add(maxAhead))/1e9 {
+			return s, int(usage.BadTime)
+		}
+		if value >= oldestStart {
+			s.StartedAt = usage.Time(math.Round(value*1e6)) * 1e3
+		}
+	}
+	return s, -1
+}
+
+// checkAgainstExpfmt decodes text and compares; it says whether there was something to compare with.
+func checkAgainstExpfmt(t *testing.T, d *Decoder, text []byte) bool {
+	t.Helper()
+	limits := Limits{MaxLabelBytes: DefaultMaxLabelBytes}
+	ref, ok := parseReference(text, scrapedAt, limits)
+	if !ok {
+		return false
+	}
+	var dst usage.Scrape
+	err := d.Decode(&dst, bytes.Clone(text), scrapedAt)
+	empty := ref.node.Has == 0 && len(ref.containers) == 0
+	if (err != nil) != (ref.failed || empty) {
+		t.Fatalf("error %v, want one: %v\n%s", err, ref.failed || empty, text)
+	}
+	got := reference{node: dst.Node, containers: map[string]usage.Sample{}, partial: dst.Partial, skipped: dst.Skipped,
+		failed: ref.failed}
+	for _, c := range dst.Containers {
+		got.containers[fmt.Sprintf("%s\x00%s\x00%s", c.Namespace, c.Pod, c.Name)] = c.Sample
+	}
+	if len(got.containers) != len(dst.Containers) {
+		t.Errorf("a container is there twice")
+	}
+	if !reflect.DeepEqual(got, ref) {
+		maps.DeleteFunc(got.containers, func(name string, s usage.Sample) bool { // leave what differs
+			want, there := ref.containers[name]
+			if same := there && s == want; !same {
+				return false
+			}
+			delete(ref.containers, name)
+			return true
+		})
+		t.Fatalf("\n got %+v\nwant %+v\n%.2000q", got, ref, text)
+	}
+	return true
+}
+
+// TestDecodeAsExpfmt compares with expfmt on real answers that were changed in all the ways that leave them well-formed.
+func TestDecodeAsExpfmt(t *testing.T) {
+	originals := [][]byte{realSample(t), largeAnswer(12, 2)}
+	r := rand.New(rand.NewPCG(3, 4))
+	var d Decoder
+	const rounds = 1500
+	compared := 0
+	for i := range rounds {
+		if text := mutate(r, originals[i%len(originals)]); checkAgainstExpfmt(t, &d, text) {
+			compared++
+		}
+	}
+	if compared < rounds*9/10 {
+		t.Errorf("expfmt took only %d of %d texts: the mutations are too wild to prove anything", compared, rounds)
+	}
+}
+
+var sampleLine = regexp.MustCompile(`^(\w+)\{(.*)\} (\S+)( \d+)?$`)
+
+// mutate changes some lines of a well-formed text so that it stays well-formed.
+func mutate(r *rand.Rand, text []byte) []byte {
+	lines := strings.SplitAfter(strings.TrimSuffix(string(text), "\n"), "\n")
+	every := 1 + r.IntN(40)
+	var out strings.Builder
+	for i, line := range lines {
+		line = strings.TrimSuffix(line, "\n")
+		if r.IntN(every) == 0 && !strings.HasPrefix(line, "#") {
+			switch r.IntN(4) {
+			case 0: // gone
+				continue
+			case 1: // there twice
+				out.WriteString(line + "\n")
+			case 2: // an earlier line again
+				if other := lines[r.IntN(i+1)]; !strings.HasPrefix(other, "#") {
+					out.WriteString(strings.TrimSuffix(other, "\n") + "\n")
+				}
+			case 3:
+				line = mutateLine(r, line)
+			}
+		}
+		out.WriteString(line + "\n")
+		if i%17 == 0 && r.IntN(every) == 0 {
+			out.WriteString([]string{"\n", "# a comment\n", " \t\n", "#\n"}[r.IntN(4)])
+		}
+	}
+	return []byte(out.String())
+}
+
+func mutateLine(r *rand.Rand, line string) string {
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	parts := sampleLine.FindStringSubmatch(line)
+	if parts == nil {
+		return line
+	}
+	name, labels, value, at := parts[1], strings.Split(parts[2], ","), parts[3], parts[4]
+	for range 1 + r.IntN(2) {
+		switch i := r.IntN(len(labels)); r.IntN(6) {
+		case 0:
+			r.Shuffle(len(labels), func(i, j int) { labels[i], labels[j] = labels[j], labels[i] })
+		case 1:
+			labels[i] = strings.Replace(labels[i], `="`, `="`+pick(`\\`, `\n`, `\"`, `{`, `}`, `ü`, ` `, `=`, `\\\\n`), 1)
+		case 2:
+			labels = append(labels, fmt.Sprintf(`%s%d="%s"`, pick("a", "_", "pods", "Pod"), len(labels),
+				pick("", "x", `\"`, "}", "a=b")))
+		case 3:
+			value = pick("0", "NaN", "+Inf", "-Inf", "-1", "1e30", "1.5e+300", "9.223372036854775807e18", "1e-7", "12345678901234567890",
+				"0.1", "1E3", ".5", "5.", "-0", "1795205505.1234567", "9007199254740993", "1e22", "1e23")
+		case 4:
+			at = pick("", " 0", " -5", " 1", " 1795205767000", " 1795209367500", " 1795209367501", " 9223372036854775807")
+		case 5:
+			if labels = append(labels[:i:i], labels[i+1:]...); len(labels) == 0 {
+				labels = []string{`x="y"`}
+			}
+		}
+	}
+	blank := func() string { return pick("", "", " ", "\t", "  ") }
+	sep := blank() + "," + blank()
+	return blank() + name + blank() + "{" + blank() + strings.Join(labels, sep) + pick("", ",") + blank() + "}" +
+		pick("", " ", "\t ") + value + strings.ReplaceAll(at, " ", pick(" ", "\t", "  "))
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(realSample(f))
+	f.Add(largeAnswer(2, 2))
+	for _, line := range []string{
+		"", "\n", "{", "}", "# HELP", "a", "a{", `a{b`, `a{b="`, `a{b="\`, "\xff\n", "node_cpu_usage_seconds_total", "resource_scrape_error 1\n",
+		"container_cpu_usage_seconds_total 1\n", "node_cpu_usage_seconds_total 1 2 3\n", "node_cpu_usage_seconds_total-5\n",
+		"container_cpu_usage_seconds_total{container=\"c\\\\n\",namespace=\"n\",pod=\"\\\"\"}1e5 1\r\n",
+		"container_swap_usage_bytes{ pod = \"p\",,container=\"c\",namespace=\"n\",pod=\"p\" , } -0\n",
+		"container_start_time_seconds{container=\"c\",namespace=\"n\",pod=\"p\"} 1e300\n# EOF\n",
+		"container_memory_working_set_bytes{container=\"c\",namespace=\"n\",pod=\"p\"} 9.3e18 # {a=\"b\"} 1\n",
+	} {
+		f.Add([]byte(line))
+	}
+	var reused Decoder
+	reused.Decode(&usage.Scrape{}, largeAnswer(20, 2), scrapedAt)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		checkScrape(t, &reused, text)
+		checkAgainstExpfmt(t, &reused, text)
+	})
+}
+
+// checkScrape decodes text and checks what must hold of any answer.
+func checkScrape(t *testing.T, d *Decoder, text []byte) {
+	var dst, fresh usage.Scrape
+	err := d.Decode(&dst, bytes.Clone(text), scrapedAt)
+	freshErr := new(Decoder).Decode(&fresh, bytes.Clone(text), scrapedAt)
+	if !reflect.DeepEqual(dst, fresh) || err != freshErr {
+		t.Fatalf("a reused decoder gives %+v, %v; a new one %+v, %v", dst, err, fresh, freshErr)
+	}
+	skipped := 0
+	for _, n := range dst.Skipped {
+		skipped += n
+	}
+	if lines := bytes.Count(text, []byte("\n")) + 1; skipped > lines || len(dst.Containers) > lines {
+		t.Fatalf("%d containers, %d lines skipped of %d", len(dst.Containers), skipped, lines)
+	}
+	checkSample(t, dst.Node)
+	names := map[[3]string]bool{}
+	for _, c := range dst.Containers {
+		checkSample(t, c.Sample)
+		name := [3]string{string(c.Namespace), string(c.Pod), string(c.Name)}
+		for _, part := range name {
+			if part == "" || len(part) > DefaultMaxLabelBytes || strings.ToValidUTF8(part, "") != part {
+				t.Fatalf("a container is called %q", name)
+			}
+		}
+		if names[name] {
+			t.Fatalf("container %q is there twice", name)
+		}
+		names[name] = true
+	}
+}
+
+func checkSample(t *testing.T, s usage.Sample) {
+	latest := scrapedAt.Add(maxAhead)
+	if !(s.CPUSeconds >= 0) || math.IsInf(s.CPUSeconds, 0) || s.Memory > math.MaxInt64 || s.Swap > math.MaxInt64 {
+		t.Fatalf("impossible figures: %+v", s)
+	}
+	if s.At < 0 || s.At > latest || s.MemoryAt < 0 || s.MemoryAt > latest || s.StartedAt < 0 || s.StartedAt > latest {
+		t.Fatalf("impossible times: %+v", s)
+	}
+	if s.Has&usage.HasCPU != 0 && s.At == 0 || s.Has&usage.HasMemory != 0 && s.MemoryAt == 0 {
+		t.Fatalf("a reading without a time: %+v", s)
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	text := largeAnswer(30, 2)
+	b.Run("decoder=ours", func(b *testing.B) {
+		b.SetBytes(int64(len(text)))
+		b.ReportAllocs()
+		var d Decoder
+		var dst usage.Scrape
+		for b.Loop() {
+			if err := d.Decode(&dst, text, scrapedAt); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("decoder=expfmt", func(b *testing.B) {
+		b.SetBytes(int64(len(text)))
+		b.ReportAllocs()
+		for b.Loop() {
+			parser := expfmt.NewTextParser(model.LegacyValidation)
+			if _, err := parser.TextToMetricFamilies(bytes.NewReader(text)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
