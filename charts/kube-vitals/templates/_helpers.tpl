@@ -96,3 +96,36 @@ metrics-server's users have it there, takes the place of the values: the server 
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/*
+What a ServiceMonitor's and a PodMonitor's endpoint have in common. Takes a dict of root ($) and monitor (its values).
+Prometheus verifies the certificate where the Secret is known to hold its CA.
+*/}}
+{{- define "kube-vitals.monitorEndpoint" -}}
+path: /metrics
+scheme: https
+tlsConfig:
+  {{- if has .root.Values.tls.type (list "helm" "cert-manager") }}
+  serverName: {{ include "kube-vitals.dnsNames" .root | fromYamlArray | first }}
+  ca:
+    secret:
+      name: {{ include "kube-vitals.tlsSecretName" .root }}
+      key: ca.crt
+  {{- else }}
+  insecureSkipVerify: true
+  {{- end }}
+{{- with .monitor.interval }}
+interval: {{ . }}
+{{- end }}
+{{- with .monitor.scrapeTimeout }}
+scrapeTimeout: {{ . }}
+{{- end }}
+{{- with .monitor.metricRelabelings }}
+metricRelabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .monitor.relabelings }}
+relabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
