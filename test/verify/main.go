@@ -1,10 +1,12 @@
 // Command verify proves that charts/ and manifests/ describe the same objects: it renders the chart with helm and the
-// kustomizations with kustomize, for the same settings, and fails with the list of places where the two differ.
+// kustomizations with kustomize, for the same settings, and fails with the list of places where the two differ. It also
+// fails where the chart's README is not what helm-docs makes of the values and their comments.
 //
 // What only helm adds is left out of the comparison: the labels helm.sh/chart and app.kubernetes.io/managed-by, and hooks.
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -37,6 +39,7 @@ func main() {
 	root := flag.String("root", "..", "folder of the repository")
 	flag.StringVar(&tools.helm, "helm", "helm", "helm 3 program")
 	flag.StringVar(&tools.kustomize, "kustomize", "kustomize", "kustomize 5 program")
+	flag.StringVar(&tools.helmDocs, "helm-docs", "helm-docs", "helm-docs program")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -47,9 +50,9 @@ func main() {
 	}
 }
 
-// verify compares every setting and returns all differences as one error, one line each.
+// verify compares every setting, and the README, and returns all differences as one error, one line each.
 func verify(ctx context.Context, tools tools, root string) error {
-	var errs []error
+	errs := []error{compareReadme(ctx, tools, root)}
 	for _, s := range settings() {
 		differences, err := s.compare(ctx, tools, root)
 		if err != nil {
@@ -72,4 +75,20 @@ func (s setting) compare(ctx context.Context, tools tools, root string) ([]strin
 		return nil, err
 	}
 	return differences(rendered, built), nil
+}
+
+func compareReadme(ctx context.Context, tools tools, root string) error {
+	file := filepath.Join(root, "charts", "kube-vitals", "README.md")
+	got, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("the chart has no README: %w", err)
+	}
+	want, err := tools.readme(ctx, filepath.Join(root, "charts"))
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("%s is out of date: run helm-docs --chart-search-root charts", file)
+	}
+	return nil
 }

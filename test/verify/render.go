@@ -13,7 +13,7 @@ import (
 const kubeVersion = "1.36.0"
 
 // tools are the programs that render, by name or path.
-type tools struct{ helm, kustomize string }
+type tools struct{ helm, kustomize, helmDocs string }
 
 // chart renders a chart without its hooks.
 func (t tools) chart(ctx context.Context, folder string, values []string) (objects, error) {
@@ -28,7 +28,24 @@ func (t tools) kustomization(ctx context.Context, folder string) (objects, error
 	return render(ctx, t.kustomize, "build", folder)
 }
 
+// readme returns what the chart's README should be.
+func (t tools) readme(ctx context.Context, charts string) ([]byte, error) {
+	return output(ctx, t.helmDocs, "--chart-search-root", charts, "--dry-run", "--log-level", "error")
+}
+
 func render(ctx context.Context, program string, args ...string) (objects, error) {
+	text, err := output(ctx, program, args...)
+	if err != nil {
+		return nil, err
+	}
+	objs, err := parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("output of %s %s: %w", program, strings.Join(args, " "), err)
+	}
+	return objs, nil
+}
+
+func output(ctx context.Context, program string, args ...string) ([]byte, error) {
 	text, err := exec.CommandContext(ctx, program, args...).Output()
 	if err != nil {
 		var exit *exec.ExitError
@@ -37,9 +54,5 @@ func render(ctx context.Context, program string, args ...string) (objects, error
 		}
 		return nil, fmt.Errorf("run %s %s: %w", program, strings.Join(args, " "), err)
 	}
-	objs, err := parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("output of %s %s: %w", program, strings.Join(args, " "), err)
-	}
-	return objs, nil
+	return text, nil
 }

@@ -120,6 +120,10 @@ func TestVerify(t *testing.T) {
 			want: "manifests/base: Service kube-system/kube-vitals: only in the chart",
 		},
 		{
+			name: "comment of a value", file: "charts/kube-vitals/values.yaml", old: "# -- Number of pods.", new: "# -- Pods.",
+			want: "README.md is out of date",
+		},
+		{
 			name: "broken chart", file: "charts/kube-vitals/templates/service.yaml", old: "kind: Service", new: "{{ nonsense }}",
 			want: "nonsense",
 		},
@@ -139,7 +143,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// lookTools finds the programs by the variables HELM and KUSTOMIZE or else in PATH.
+// lookTools finds the programs by the variables HELM, KUSTOMIZE and HELM_DOCS, or else in PATH.
 func lookTools(t *testing.T) tools {
 	t.Helper()
 	look := func(variable, name string) string {
@@ -152,7 +156,11 @@ func lookTools(t *testing.T) tools {
 		}
 		return path
 	}
-	return tools{helm: look("HELM", "helm"), kustomize: look("KUSTOMIZE", "kustomize")}
+	return tools{
+		helm:      look("HELM", "helm"),
+		kustomize: look("KUSTOMIZE", "kustomize"),
+		helmDocs:  look("HELM_DOCS", "helm-docs"),
+	}
 }
 
 func mustParse(t *testing.T, text string) objects {
