@@ -102,7 +102,7 @@ func TestArguments(t *testing.T) {
 			"trust by flag among the defaults", "defaultArgs={--kubelet-certificate-authority=/ca}",
 			[]string{securePort, "--kubelet-certificate-authority=/ca"},
 		},
-		{"the system's roots", "kubelet.certificateAuthority=", []string{securePort, certDir, address, statusPort, resolution}},
+		{"no CA", "kubelet.certificateAuthority=", []string{securePort, certDir, address, statusPort, resolution}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
