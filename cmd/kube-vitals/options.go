@@ -1,0 +1,273 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/compatibility"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // for --logging-format=json
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/server"
+)
+
+const (
+	helpWidth     = 120 // columns of --help
+	minResolution = 5 * time.Second
+	// defaultShutdownDelay gives the cluster the time to send no more requests before the port is closed.
+	defaultShutdownDelay = 5 * time.Second
+)
+
+// options are the flags. Their names, meanings and defaults are metrics-server's where it has them.
+type options struct {
+	sections cliflag.NamedFlagSets
+	all      *pflag.FlagSet // those of all sections
+	help     bool
+	version  bool
+	logging  *logs.Options
+
+	kubeconfig   string
+	nodeSelector string
+	resolution   time.Duration
+	maxSampleAge time.Duration // 0: by the resolution
+	kubelet      kubelet.Config
+	addressTypes []string
+
+	generic        *genericoptions.ServerRunOptions
+	serving        *genericoptions.SecureServingOptions
+	authentication *genericoptions.DelegatingAuthenticationOptions
+	authorization  *genericoptions.DelegatingAuthorizationOptions
+	audit          *genericoptions.AuditOptions
+	features       *genericoptions.FeatureOptions
+}
+
+func newOptions() *options {
+	o := &options{
+		all:            pflag.NewFlagSet("kube-vitals", pflag.ContinueOnError),
+		logging:        logs.NewOptions(),
+		resolution:     15 * time.Second,
+		kubelet:        kubelet.Config{Port: kubelet.DefaultPort},
+		addressTypes:   defaultAddressTypes(),
+		generic:        genericoptions.NewServerRunOptionsForComponent("kube-vitals", compatibility.NewComponentGlobalsRegistry()),
+		serving:        genericoptions.NewSecureServingOptions(),
+		authentication: genericoptions.NewDelegatingAuthenticationOptions(),
+		authorization:  genericoptions.NewDelegatingAuthorizationOptions(),
+		audit:          genericoptions.NewAuditOptions(),
+		features:       genericoptions.NewFeatureOptions(),
+	}
+	o.generic.ShutdownDelayDuration = defaultShutdownDelay
+	o.serving.Required = true
+	o.serving.ServerCert.CertDirectory = ""
+	o.features.EnablePriorityAndFairness = false
+
+	o.addFlags(o.sections.FlagSet("kube-vitals"))
+	o.addKubeletFlags(o.sections.FlagSet("kubelet client"))
+	o.generic.AddUniversalFlags(o.sections.FlagSet("generic"))
+	o.serving.AddFlags(o.sections.FlagSet("apiserver secure serving"))
+	o.authentication.AddFlags(o.sections.FlagSet("apiserver authentication"))
+	o.authorization.AddFlags(o.sections.FlagSet("apiserver authorization"))
+	o.audit.AddFlags(o.sections.FlagSet("apiserver audit log"))
+	o.features.AddFlags(o.sections.FlagSet("features"))
+	logsapi.AddFlags(o.logging, o.sections.FlagSet("logging"))
+	for _, name := range o.sections.Order {
+		o.all.AddFlagSet(o.sections.FlagSets[name])
+	}
+	o.hideIdleFlags()
+	return o
+}
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "The kubeconfig file to reach the Kubernetes API server with; "+
+		"needed outside of the cluster only. It also stands for --authentication-kubeconfig and --authorization-kubeconfig "+
+		"where those are not given.")
+	fs.DurationVar(&o.resolution, "metric-resolution", o.resolution, "The time between two scrapes of a kubelet; at least 5s.")
+	fs.DurationVar(&o.maxSampleAge, "max-sample-age", 0, "The age up to which a figure is served when there is no newer one; "+
+		"at least 2 × --metric-resolution. (default 4 × --metric-resolution)")
+	fs.BoolVar(&o.version, "version", false, "Print the version and exit.")
+	fs.BoolVarP(&o.help, "help", "h", false, "Print this help and exit.")
+}
+
+func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
+	k := &o.kubelet
+	fs.StringVarP(&o.nodeSelector, "node-selector", "l", "", "The label selector of the nodes to scrape and serve, such as "+
+		"'key=value,other!=value'; all nodes without one.")
+	fs.IntVar(&k.Port, "kubelet-port", k.Port, "The port of the kubelets.")
+	fs.BoolVar(&k.UseNodeStatusPort, "kubelet-use-node-status-port", false, "Use the port that a node's status tells, where it "+
+		"tells one, instead of --kubelet-port.")
+	fs.StringSliceVar(&o.addressTypes, "kubelet-preferred-address-types", o.addressTypes, "The types of node addresses, in the "+
+		"order in which they are tried.")
+	fs.DurationVar(&k.Timeout, "kubelet-request-timeout", 0, "The time after which a request to a kubelet is given up; at most "+
+		"9/10 of --metric-resolution. (default 10s, or 9/10 of --metric-resolution where that is less)")
+	fs.StringVar(&k.CertificateAuthority, "kubelet-certificate-authority", "", "The file with the CA certificates that the "+
+		"kubelets' serving certificates are verified with. (default: the cluster's CA)")
+	fs.StringVar(&k.ClientCertificate, "kubelet-client-certificate", "", "The file with the client certificate to show to kubelets.")
+	fs.StringVar(&k.ClientKey, "kubelet-client-key", "", "The file with the key of --kubelet-client-certificate.")
+	fs.BoolVar(&k.InsecureTLS, "kubelet-insecure-tls", false, "Do not verify the kubelets' serving certificates. For tests only: "+
+		"whoever sits in between can read the credentials and make up figures.")
+	fs.BoolVar(&k.PlainHTTP, "deprecated-kubelet-completely-insecure", false, "DEPRECATED: Talk to kubelets without encryption "+
+		"and without credentials.")
+}
+
+// hideIdleFlags leaves flags out of --help that do nothing here, or that only the API server library's developers need.
+// They are accepted for the sake of command lines that were written for metrics-server.
+func (o *options) hideIdleFlags() {
+	for _, name := range []string{
+		"emulated-version", "emulation-forward-compatible", "runtime-config-emulation-forward-compatible",
+		"min-compatibility-version", "feature-gates", "max-mutating-requests-inflight", "min-request-timeout",
+		"storage-initialization-timeout", "shutdown-watch-termination-grace-period", "enable-priority-and-fairness",
+	} {
+		o.all.Lookup(name).Hidden = true
+	}
+}
+
+// parse reads the command line and says all that is wrong with it.
+func (o *options) parse(args []string) error {
+	var mistakes []error
+	set := func(flag *pflag.Flag, value string) error {
+		if err := o.all.Set(flag.Name, value); err != nil {
+			mistakes = append(mistakes, err)
+		}
+		return nil // go on, to find the other mistakes too
+	}
+	if err := o.all.ParseAll(args, set); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("%w; see --help", err))
+	}
+	for _, arg := range o.all.Args() {
+		mistakes = append(mistakes, fmt.Errorf("unexpected argument %q; see --help", arg))
+	}
+	return errors.Join(mistakes...)
+}
+
+// config checks the flags, says all that is wrong with them, and gives what they mean.
+func (o *options) config() (server.Config, error) {
+	o.complete()
+	selector, err := labels.Parse(o.nodeSelector)
+	if err != nil {
+		err = fmt.Errorf("--node-selector: %w", err)
+	}
+	mistakes := append([]error{err}, o.validate()...)
+	mistakes = append(mistakes, o.validateKubelet()...)
+	mistakes = append(mistakes, o.validateLibrary()...)
+	if err := errors.Join(mistakes...); err != nil {
+		return server.Config{}, err
+	}
+	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
+		return server.Config{}, err
+	}
+	for _, t := range o.addressTypes {
+		o.kubelet.AddressTypes = append(o.kubelet.AddressTypes, corev1.NodeAddressType(t))
+	}
+	return server.Config{
+		Version:        version,
+		Commit:         commit,
+		Kubeconfig:     o.kubeconfig,
+		NodeSelector:   selector,
+		Resolution:     o.resolution,
+		MaxSampleAge:   o.maxSampleAge,
+		Kubelet:        o.kubelet,
+		Generic:        o.generic,
+		Serving:        o.serving,
+		Authentication: o.authentication,
+		Authorization:  o.authorization,
+		Audit:          o.audit,
+		Features:       o.features,
+	}, nil
+}
+
+// complete sets the defaults that depend on other flags.
+func (o *options) complete() {
+	if !o.all.Changed("max-sample-age") {
+		o.maxSampleAge = 4 * o.resolution
+	}
+	if !o.all.Changed("kubelet-request-timeout") {
+		o.kubelet.Timeout = min(kubelet.DefaultTimeout, o.longestTimeout())
+	}
+	if o.authentication.RemoteKubeConfigFile == "" {
+		o.authentication.RemoteKubeConfigFile = o.kubeconfig
+	}
+	if o.authorization.RemoteKubeConfigFile == "" {
+		o.authorization.RemoteKubeConfigFile = o.kubeconfig
+	}
+}
+
+// longestTimeout leaves time in the interval for an answer to be taken in.
+func (o *options) longestTimeout() time.Duration { return o.resolution * 9 / 10 }
+
+func (o *options) validate() []error {
+	var mistakes []error
+	if o.resolution < minResolution {
+		mistakes = append(mistakes, fmt.Errorf("--metric-resolution must be at least %v, but is %v", minResolution, o.resolution))
+	}
+	if o.maxSampleAge < 2*o.resolution {
+		mistakes = append(mistakes, fmt.Errorf("--max-sample-age must be at least 2 × --metric-resolution, so %v, but is %v: "+
+			"the figures of a node would go before the next ones come", 2*o.resolution, o.maxSampleAge))
+	}
+	return mistakes
+}
+
+func (o *options) validateKubelet() []error {
+	mistakes := []error{o.kubelet.Validate()}
+	if o.kubelet.Timeout > o.longestTimeout() {
+		mistakes = append(mistakes, fmt.Errorf("--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so %v, but is %v",
+			o.longestTimeout(), o.kubelet.Timeout))
+	}
+	if len(o.addressTypes) == 0 {
+		mistakes = append(mistakes, errors.New("--kubelet-preferred-address-types must name at least one type"))
+	}
+	known := defaultAddressTypes()
+	for _, t := range o.addressTypes {
+		if !slices.Contains(known, t) {
+			mistakes = append(mistakes, fmt.Errorf("--kubelet-preferred-address-types: %q is not a type of node addresses; there are %s",
+				t, strings.Join(known, ", ")))
+		}
+	}
+	return mistakes
+}
+
+func defaultAddressTypes() []string {
+	var types []string
+	for _, t := range kubelet.DefaultAddressTypes() {
+		types = append(types, string(t))
+	}
+	return types
+}
+
+// validateLibrary checks the flags of the API server library.
+func (o *options) validateLibrary() []error {
+	mistakes := slices.Concat(o.generic.Validate(), o.serving.Validate(), o.authentication.Validate(), o.authorization.Validate(),
+		o.audit.Validate(), o.features.Validate())
+	if err := o.generic.ComponentGlobalsRegistry.Set(); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("--feature-gates, --emulated-version: there is nothing to be set: %w", err))
+	}
+	if pair := o.serving.ServerCert.CertKey; (pair.CertFile != "") != (pair.KeyFile != "") {
+		mistakes = append(mistakes, errors.New("--tls-cert-file and --tls-private-key-file need each other"))
+	}
+	if _, err := cliflag.TLSVersion(o.serving.MinTLSVersion); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("--tls-min-version: %w", err))
+	}
+	if _, err := cliflag.TLSCipherSuites(o.serving.CipherSuites); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("--tls-cipher-suites: %w", err))
+	}
+	if err := logsapi.Validate(o.logging, nil, nil).ToAggregate(); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("the logging flags: %w", err))
+	}
+	return mistakes
+}
+
+// printHelp prints the flags by section.
+func (o *options) printHelp(out io.Writer) {
+	fmt.Fprint(out, "kube-vitals serves what nodes and pods use right now as the Kubernetes API metrics.k8s.io.\n\n"+
+		"Usage:\n  kube-vitals [flags]\n")
+	cliflag.PrintSections(out, o.sections, helpWidth)
+}

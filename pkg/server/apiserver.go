@@ -1,0 +1,97 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-vitals/kube-vitals/pkg/api"
+	"github.com/kube-vitals/kube-vitals/pkg/api/openapi"
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+)
+
+// newAPIServer gives the generic API server with metrics.k8s.io in it. It opens the port and adds to ready what requests
+// need besides the caches.
+func newAPIServer(c Config, ready *readiness, scraper *scrape.Scraper, instruments *instruments, resources api.Config) (*genericapiserver.GenericAPIServer, error) {
+	scheme := api.NewScheme()
+	codecs := serializer.NewCodecFactory(scheme)
+	config := genericapiserver.NewConfig(codecs)
+	if err := c.Generic.ApplyTo(config); err != nil {
+		return nil, fmt.Errorf("cannot apply the generic flags: %w", err)
+	}
+	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	config.EnableProfiling = c.Features.EnableProfiling
+	config.EnableContentionProfiling = c.Features.EnableContentionProfiling
+	config.DebugSocketPath = c.Features.DebugSocketPath
+	config.EnableMetrics = false                 // instruments serves all of them
+	config.StorageObjectCountTracker = nil       // there is no storage
+	config.LoopbackClientConfig = &rest.Config{} // nothing in here talks to itself
+	describe(config, openapinamer.NewDefinitionNamer(scheme), c.Version)
+
+	if err := serveTLS(c, config); err != nil {
+		return nil, err
+	}
+	trusted, err := authenticate(c, config)
+	if err != nil {
+		return nil, err
+	}
+	*ready = append(*ready, requirement{"authentication", trusted})
+	if err := c.Authorization.ApplyTo(&config.Authorization); err != nil {
+		return nil, fmt.Errorf("cannot set up authorization: %w", err)
+	}
+	if err := c.Audit.ApplyTo(config); err != nil {
+		return nil, fmt.Errorf("cannot set up auditing: %w", err)
+	}
+	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
+		return untilReady(genericapiserver.DefaultBuildHandlerChain(handler, config), *ready, codecs)
+	}
+	config.AddReadyzChecks(ready.probes()...)
+	config.AddLivezChecks(probe("scraping", scraper.Alive))
+
+	server, err := config.Complete(nil).New("kube-vitals", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, fmt.Errorf("cannot set up the API server: %w", err)
+	}
+	server.Handler.NonGoRestfulMux.Handle("/metrics", instruments.handler())
+	if err := server.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {
+		return nil, fmt.Errorf("cannot install metrics.k8s.io: %w", err)
+	}
+	return server, nil
+}
+
+// describe lets `kubectl explain` know the types.
+func describe(config *genericapiserver.Config, namer *openapinamer.DefinitionNamer, version string) {
+	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, namer)
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, namer)
+	config.OpenAPIConfig.Info.Title, config.OpenAPIConfig.Info.Version = "kube-vitals", version
+	config.OpenAPIV3Config.Info.Title, config.OpenAPIV3Config.Info.Version = "kube-vitals", version
+}
+
+// namespaceFile has the namespace of the pod that this runs in.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// serveTLS opens the port. Without a certificate in the flags one is made, for the names of the usual Service.
+func serveTLS(c Config, config *genericapiserver.Config) error {
+	namespace := "kube-system"
+	if text, err := os.ReadFile(namespaceFile); err == nil {
+		namespace = strings.TrimSpace(string(text))
+	}
+	service := "kube-vitals." + namespace
+	names := []string{"kube-vitals", service, service + ".svc", service + ".svc.cluster.local"}
+	if err := c.Serving.MaybeDefaultWithSelfSignedCerts("localhost", names, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}); err != nil {
+		return fmt.Errorf("cannot make a self-signed serving certificate; "+
+			"give one by --tls-cert-file and --tls-private-key-file, or a folder that can be written to by --cert-dir: %w", err)
+	}
+	if err := c.Serving.ApplyTo(&config.SecureServing); err != nil {
+		return fmt.Errorf("cannot serve HTTPS: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package server
+
+import (
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	apimetrics "k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // of the requests to the API server
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// instruments are what kube-vitals tells of itself. Nothing in it grows with the number of pods; what there is for each
+// node goes when the node goes.
+type instruments struct {
+	registry *prometheus.Registry
+	now      func() time.Time
+
+	scrapes     *prometheus.CounterVec // by result and reason
+	duration    prometheus.Histogram
+	lateness    prometheus.Histogram
+	skipped     *prometheus.CounterVec   // by reason
+	lastSuccess *prometheus.GaugeVec     // by node
+	answerAge   *prometheus.HistogramVec // by resource
+}
+
+const namespace = "kube_vitals"
+
+func newInstruments(version, commit string, now func() time.Time) *instruments {
+	i := &instruments{
+		registry: prometheus.NewRegistry(),
+		now:      now,
+		scrapes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "scrapes_total",
+			Help: "Scrapes of kubelets, by result (success or failure) and, of failures, by reason.",
+		}, []string{"result", "reason"}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "scrape_duration_seconds",
+			Help:    "Time from the start of a scrape to the last byte decoded, or to the failure.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 11), // 1 ms to 9.5 s
+		}),
+		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "scrape_lateness_seconds",
+			Help:    "Time from the moment at which a scrape was due to its start.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8), // 1 ms to 16 s
+		}),
+		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "samples_skipped_total",
+			Help: "Lines of kubelets' answers that were left out, by reason.",
+		}, []string{"reason"}),
+		lastSuccess: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "node_last_success_timestamp_seconds",
+			Help: "When the node was last scraped with success, as seconds since 1970; 0: never yet.",
+		}, []string{"node"}),
+		answerAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "answer_age_seconds",
+			Help:    "Age of the oldest figure in each answer, by resource.",
+			Buckets: []float64{2, 5, 10, 15, 20, 25, 30, 45, 60, 90, 120, 180, 300},
+		}, []string{"resource"}),
+	}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "build_info",
+		Help:        "1, with what this program was built from as labels.",
+		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go_version": runtime.Version()},
+	})
+	build.Set(1)
+	i.registry.MustRegister(i.scrapes, i.duration, i.lateness, i.skipped, i.lastSuccess, i.answerAge, build)
+	for r := range usage.Reason(usage.NumReasons) {
+		i.skipped.WithLabelValues(r.String())
+	}
+	return i
+}
+
+// watchOver adds the state of the store and of the inventory. It is looked at when it is asked for.
+func (i *instruments) watchOver(figures *store.Store, nodes, pods *inventory.Index) {
+	i.registry.MustRegister(&stateCollector{now: i.now, figures: figures, nodes: nodes, pods: pods})
+}
+
+// Scraped implements scrape.Observer.
+func (i *instruments) Scraped(r scrape.Result) {
+	i.duration.Observe(r.Took.Seconds())
+	i.lateness.Observe(max(r.Late, 0).Seconds())
+	if r.Err != nil {
+		i.scrapes.WithLabelValues("failure", kubelet.Reason(r.Err)).Inc()
+		i.lastSuccess.WithLabelValues(r.Node) // 0, if it has none
+		return
+	}
+	i.scrapes.WithLabelValues("success", "").Inc()
+	i.lastSuccess.WithLabelValues(r.Node).Set(float64(i.now().UnixMilli()) / 1000)
+	for reason, n := range r.Skipped {
+		if n > 0 {
+			i.skipped.WithLabelValues(usage.Reason(reason).String()).Add(float64(n))
+		}
+	}
+}
+
+// Gone implements scrape.Observer.
+func (i *instruments) Gone(node string) { i.lastSuccess.DeleteLabelValues(node) }
+
+// answered takes in the age of an answer.
+func (i *instruments) answered(resource string, oldest time.Duration) {
+	i.answerAge.WithLabelValues(resource).Observe(oldest.Seconds())
+}
+
+// handler serves these instruments together with those of the API server library, of the Go runtime and of the process.
+func (i *instruments) handler() http.Handler {
+	apimetrics.Register()
+	return promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, i.registry}, promhttp.HandlerOpts{})
+}
+
+// stateCollector reads the state of the store and of the inventory when it is collected.
+type stateCollector struct {
+	now         func() time.Time
+	figures     *store.Store
+	nodes, pods *inventory.Index
+}
+
+// Describe implements prometheus.Collector.
+func (c *stateCollector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, out) }
+
+// Collect implements prometheus.Collector.
+func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
+	send := func(kind prometheus.ValueType, name, help string, value float64, label ...string) {
+		var names []string
+		if len(label) > 0 {
+			names = []string{"kind"}
+		}
+		desc := prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, names, nil)
+		out <- prometheus.MustNewConstMetric(desc, kind, value, label...)
+	}
+
+	const known = "Nodes that are scraped and running pods, as the API server tells them."
+	send(prometheus.GaugeValue, "known_objects", known, float64(c.nodes.Len()), "node")
+	send(prometheus.GaugeValue, "known_objects", known, float64(c.pods.Len()), "pod")
+
+	stats := c.figures.Stats(usage.At(c.now()))
+	const points = "Nodes, pods and containers whose figures can be served."
+	send(prometheus.GaugeValue, "points", points, float64(stats.Nodes), "node")
+	send(prometheus.GaugeValue, "points", points, float64(stats.Pods), "pod")
+	send(prometheus.GaugeValue, "points", points, float64(stats.Containers), "container")
+	const age = "Age of the oldest figure that can be served; 0 where there is none."
+	send(prometheus.GaugeValue, "oldest_point_age_seconds", age, stats.OldestNode.Seconds(), "node")
+	send(prometheus.GaugeValue, "oldest_point_age_seconds", age, stats.OldestPod.Seconds(), "pod")
+
+	counts := c.figures.Counts()
+	send(prometheus.CounterValue, "older_samples_total",
+		"Samples that were older than the one before, and ignored.", float64(counts.OlderSamples))
+	send(prometheus.CounterValue, "clock_steps_back_total",
+		"Series begun anew because a node's clock was set back.", float64(counts.ClockStepsBack))
+	send(prometheus.CounterValue, "baselines_total",
+		"First samples of a series or after a restart, from which no rate follows yet.", float64(counts.Baselines))
+	send(prometheus.CounterValue, "contested_claims_total",
+		"Times that a node's figures of a pod gave way to those of another node.", float64(counts.ContestedClaims))
+}

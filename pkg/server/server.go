@@ -1,0 +1,196 @@
+// Package server is the one place where all parts meet: the watches that tell what exists, the scrapes that tell what is
+// used, and the API server that serves both.
+//
+// New builds everything and opens the port; Run serves until its context ends, then drains. Neither needs the cluster's
+// API server to be there: until it has told what exists and whom to trust, requests are answered with 503 and the server
+// is not ready. From then on it goes on serving from what is known, whatever happens to the API server or to kubelets.
+package server
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/api"
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+)
+
+// Config says how to serve. All fields are needed but Kubeconfig and NodeSelector.
+type Config struct {
+	Version, Commit string // of this program, for telemetry
+
+	Kubeconfig   string          // how to reach the cluster's API server; "" inside of the cluster
+	NodeSelector labels.Selector // which nodes to scrape; nil: all
+	Resolution   time.Duration   // between two scrapes of a node
+	MaxSampleAge time.Duration   // up to which a figure is served
+	Kubelet      kubelet.Config
+
+	Generic        *genericoptions.ServerRunOptions
+	Serving        *genericoptions.SecureServingOptions
+	Authentication *genericoptions.DelegatingAuthenticationOptions
+	Authorization  *genericoptions.DelegatingAuthorizationOptions
+	Audit          *genericoptions.AuditOptions
+	Features       *genericoptions.FeatureOptions
+}
+
+const (
+	// scrapesPerCPU bounds how many scrapes begin at the same time. They mostly wait for kubelets, so there can be many
+	// more of them than processors; each has a connection's and an answer's worth of memory.
+	scrapesPerCPU = 16
+	// maxContainers bounds what is kept of a node whose kubelet's answers cannot be read in full.
+	maxContainers = 4096
+	// sayWaiting is how often the log says what the server is waiting for before it is ready.
+	sayWaiting = 15 * time.Second
+)
+
+// Server is kube-vitals, ready to run.
+type Server struct {
+	api     *genericapiserver.GenericAPIServer
+	scraper *scrape.Scraper
+	watches *watches
+	ready   readiness
+}
+
+// New builds a Server. It fails only for what its user has to put right.
+func New(c Config) (*Server, error) {
+	client, err := restConfig(c.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	fetcher, err := kubelet.NewClient(kubeletConfig(c.Kubelet, client))
+	if err != nil {
+		return nil, err
+	}
+	figures := store.New(store.Config{MaxSampleAge: c.MaxSampleAge, MaxContainers: maxContainers})
+	pods, nodes := inventory.New(), inventory.New()
+	instruments := newInstruments(c.Version, c.Commit, time.Now)
+	instruments.watchOver(figures, nodes, pods)
+	scraper := scrape.New(scrape.Config{
+		Fetcher:  fetcher,
+		Sink:     figures,
+		Observer: instruments,
+		Interval: c.Resolution,
+		Parallel: scrapesPerCPU * runtime.GOMAXPROCS(0),
+	})
+	watches, err := newWatches(client, c.NodeSelector, &nodeStore{Index: nodes, scraper: scraper}, pods)
+	if err != nil {
+		return nil, err
+	}
+
+	ready := readiness{
+		{"nodes", synced(nodes, "the list of nodes has not come from the API server yet")},
+		{"pods", synced(pods, "the list of running pods has not come from the API server yet")},
+	}
+	server, err := newAPIServer(c, &ready, scraper, instruments, api.Config{
+		Usage:    figures,
+		Pods:     pods,
+		Nodes:    nodes,
+		Now:      time.Now,
+		Answered: instruments.answered,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Server{api: server, scraper: scraper, watches: watches, ready: ready}, nil
+}
+
+// Run serves until the context ends. Then it is not ready any more, ends the requests in flight, and returns nil. Watches
+// and scrapes go on until the last request has its answer.
+func (s *Server) Run(ctx context.Context) error {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	defer stop()
+	loops.Go(func() { s.watches.run(background) })
+	loops.Go(func() { s.scraper.Run(background) })
+	loops.Go(func() { s.announce(background) })
+	return s.api.PrepareRun().RunWithContext(ctx)
+}
+
+// announce says in the log when the server is ready, and what it waits for as long as it is not.
+func (s *Server) announce(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	began := time.Now()
+	said := began
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := s.ready.check()
+		if err == nil {
+			logger.Info("Ready", "after", time.Since(began).Round(time.Millisecond))
+			return
+		}
+		if time.Since(said) >= sayWaiting {
+			said = time.Now()
+			logger.Info("Not ready yet", "because", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// restConfig says how to reach the API server. Few requests go there, most of them watches; the API server itself has
+// better means than a client's rate limit to protect itself.
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	var config *rest.Config
+	var err error
+	if kubeconfig == "" {
+		if config, err = rest.InClusterConfig(); err != nil {
+			return nil, fmt.Errorf("cannot find the API server; outside of a cluster give a kubeconfig file by --kubeconfig: %w", err)
+		}
+	} else {
+		file := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+		if config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(file, nil).ClientConfig(); err != nil {
+			return nil, fmt.Errorf("cannot use the kubeconfig file %q: %w", kubeconfig, err)
+		}
+	}
+	config.QPS = -1
+	return config, nil
+}
+
+// kubeletConfig lets kubelets be trusted and talked to as the API server is, where the flags do not say otherwise: with
+// the cluster's CA, and the ServiceAccount's token.
+func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
+	c.UserAgent = rest.DefaultKubernetesUserAgent()
+	c.Reloaded = func(files string, err error) {
+		if err != nil {
+			klog.Background().Error(err, "The files for kubelets have changed, but cannot be used; what was read before stays in use", "files", files)
+			return
+		}
+		klog.Background().Info("The files for kubelets have changed and were read again", "files", files)
+	}
+	if c.PlainHTTP {
+		return c
+	}
+	if c.CertificateAuthority == "" && !c.InsecureTLS {
+		c.CertificateAuthority = client.CAFile
+	}
+	if c.ClientCertificate == "" {
+		c.ClientCertificate, c.ClientKey = client.CertFile, client.KeyFile
+	}
+	c.BearerTokenFile = client.BearerTokenFile
+	return c
+}
+
+var (
+	_ api.Usage       = (*store.Store)(nil)
+	_ api.Inventory   = (*inventory.Index)(nil)
+	_ scrape.Fetcher  = (*kubelet.Client)(nil)
+	_ scrape.Sink     = (*store.Store)(nil)
+	_ scrape.Observer = (*instruments)(nil)
+)
