@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 )
 
 // release and namespace are what manifests/ is written for; both stand in names and labels.
@@ -24,14 +25,28 @@ const (
 
 // A setting is one way to install kube-vitals that both forms offer.
 type setting struct {
-	kustomization string   // folder, relative to the repository
-	values        []string // the chart's values that say the same, as for helm --set
+	components []string // folders in manifests/components that are put on manifests/base
+	values     []string // the chart's values that say the same, as for helm --set
 }
 
 func settings() []setting {
+	const unverified = "tls.type=self-signed"
 	return []setting{
-		{kustomization: "manifests/base", values: []string{"tls.type=self-signed"}},
+		{values: []string{unverified}},
+		{components: []string{"high-availability"}, values: []string{unverified, "replicas=2", "podDisruptionBudget.enabled=true"}},
+		{components: []string{"insecure-kubelets"}, values: []string{unverified, "kubelet.insecureTLS=true"}},
+		{components: []string{"cert-manager"}, values: []string{"tls.type=cert-manager"}},
+		{components: []string{"prometheus"}, values: []string{unverified, "serviceMonitor.enabled=true"}},
+		{
+			components: []string{"cert-manager", "high-availability", "insecure-kubelets"},
+			values:     []string{"tls.type=cert-manager", "replicas=2", "podDisruptionBudget.enabled=true", "kubelet.insecureTLS=true"},
+		},
 	}
+}
+
+// String says it in the terms of manifests/.
+func (s setting) String() string {
+	return strings.Join(append([]string{"manifests/base"}, s.components...), " + ")
 }
 
 func main() {
@@ -44,22 +59,22 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := verify(ctx, tools, *root); err != nil {
+	if err := verify(ctx, tools, *root, settings()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// verify compares every setting, and the README, and returns all differences as one error, one line each.
-func verify(ctx context.Context, tools tools, root string) error {
+// verify compares the settings, and the README, and returns all differences as one error, one line each.
+func verify(ctx context.Context, tools tools, root string, settings []setting) error {
 	errs := []error{compareReadme(ctx, tools, root)}
-	for _, s := range settings() {
+	for _, s := range settings {
 		differences, err := s.compare(ctx, tools, root)
 		if err != nil {
 			return err
 		}
 		for _, d := range differences {
-			errs = append(errs, fmt.Errorf("%s: %s", s.kustomization, d))
+			errs = append(errs, fmt.Errorf("%s: %s", s, d))
 		}
 	}
 	return errors.Join(errs...)
@@ -70,7 +85,7 @@ func (s setting) compare(ctx context.Context, tools tools, root string) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	built, err := tools.kustomization(ctx, filepath.Join(root, s.kustomization))
+	built, err := tools.kustomization(ctx, filepath.Join(root, "manifests"), s.components)
 	if err != nil {
 		return nil, err
 	}

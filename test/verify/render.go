@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 )
 
@@ -24,8 +26,39 @@ func (t tools) chart(ctx context.Context, folder string, values []string) (objec
 	return render(ctx, t.helm, args...)
 }
 
-func (t tools) kustomization(ctx context.Context, folder string) (objects, error) {
+// kustomization builds manifests/base with components, as someone would who uses them from a folder of their own.
+func (t tools) kustomization(ctx context.Context, manifests string, components []string) (_ objects, err error) {
+	folder, err := os.MkdirTemp("", "kustomization")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	manifests, err = relative(folder, manifests)
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("resources:\n- %s/base\ncomponents:\n", manifests)
+	for _, c := range components {
+		text += fmt.Sprintf("- %s/components/%s\n", manifests, c)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		return nil, err
+	}
 	return render(ctx, t.kustomize, "build", folder)
+}
+
+// relative is the path of a folder as seen from another, both free of links: kustomize takes no absolute ones.
+func relative(from, to string) (string, error) {
+	for _, path := range []*string{&from, &to} {
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return "", err
+		}
+		if *path, err = filepath.EvalSymlinks(absolute); err != nil {
+			return "", err
+		}
+	}
+	return filepath.Rel(from, to)
 }
 
 // readme returns what the chart's README should be.
