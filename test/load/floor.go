@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+)
+
+// floorFile is where the floor's process leaves its result.
+const floorFile = "floor.json"
+
+// floorResult is what fetching a node's answer costs at least: milliseconds of CPU.
+type floorResult struct {
+	Plain float64 `json:"plainMilliseconds"`
+	Gzip  float64 `json:"gzipMilliseconds"` // decompression included
+}
+
+// measureFloor runs the floor's process to its end.
+func (c *cluster) measureFloor(ctx context.Context, cfg config, r *result, progress func(string, ...any)) error {
+	progress("measuring the floor over 2 × %d intervals", cfg.rounds)
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("this program does not know where it is: %w", err)
+	}
+	p, err := c.start(self, "floor", "--nodes="+strconv.Itoa(c.shape.nodes), "--dir="+c.dir,
+		"--rounds="+strconv.Itoa(cfg.rounds), "--interval="+cfg.resolution.String())
+	if err != nil {
+		return err
+	}
+	limit := time.Duration(2*cfg.rounds+4)*cfg.resolution + time.Minute
+	return await(ctx, p, limit, "the floor to be measured", func(context.Context) error {
+		text, err := os.ReadFile(c.path(floorFile))
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(text, &r.Floor)
+	})
+}
+
+// floor is a process of its own, which does what a server cannot do without: each node's answer is fetched once an
+// interval, over a kept-alive connection with TLS verified, and thrown away.
+func floor(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("floor", flag.ContinueOnError)
+	nodes := flags.Int("nodes", 0, "how many kubelets there are")
+	dir := flags.String("dir", "", "the cluster's folder")
+	rounds := flags.Int("rounds", 0, "how many intervals to measure, each")
+	interval := flags.Duration("interval", 0, "how long to take for all nodes")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	urls, roots, err := targets(*dir, *nodes)
+	if err != nil {
+		return err
+	}
+	var r floorResult
+	for _, gzip := range []bool{false, true} {
+		client := &http.Client{Transport: &http.Transport{
+			TLSClientConfig:    &tls.Config{RootCAs: roots},
+			DisableCompression: !gzip,
+		}}
+		cost, err := fetchRounds(ctx, client, urls, *rounds, *interval)
+		if err != nil {
+			return err
+		}
+		client.CloseIdleConnections()
+		if r.Plain == 0 {
+			r.Plain = cost
+		} else {
+			r.Gzip = cost
+		}
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := writeWhole(filepath.Join(*dir, floorFile), text); err != nil {
+		return fmt.Errorf("the floor cannot be told: %w", err)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// targets says where the kubelets answer, and whom to trust.
+func targets(dir string, nodes int) (urls []string, roots *x509.CertPool, err error) {
+	pem, err := os.ReadFile(filepath.Join(dir, kubeletCAFile))
+	if err != nil {
+		return nil, nil, fmt.Errorf("the kubelets' CA is not known: %w", err)
+	}
+	port, err := os.ReadFile(filepath.Join(dir, portFile))
+	if err != nil {
+		return nil, nil, fmt.Errorf("the kubelets' port is not known: %w", err)
+	}
+	for i := range nodes {
+		urls = append(urls, "https://"+kubelettest.Address(i).String()+":"+strings.TrimSpace(string(port))+kubelettest.ResourcePath)
+	}
+	roots = x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, nil, errors.New("the kubelets' CA has no certificate")
+	}
+	return urls, roots, nil
+}
+
+// fetchRounds connects to all, and then fetches from each once an interval: the median of milliseconds of CPU a fetch.
+func fetchRounds(ctx context.Context, client *http.Client, urls []string, rounds int, interval time.Duration) (float64, error) {
+	// Connections grow their TLS records in the first few answers.
+	for range 2 {
+		if err := fetchAll(ctx, client, urls, interval/3); err != nil {
+			return 0, err
+		}
+	}
+	var costs []float64
+	for range rounds {
+		before := ownCPUTime()
+		if err := fetchAll(ctx, client, urls, interval); err != nil {
+			return 0, err
+		}
+		costs = append(costs, milliseconds(ownCPUTime()-before)/float64(len(urls)))
+	}
+	return median(costs), nil
+}
+
+// fetchAll fetches from each once, evenly spread over a time.
+func fetchAll(ctx context.Context, client *http.Client, urls []string, spread time.Duration) error {
+	began := time.Now()
+	for i, url := range urls {
+		if err := sleep(ctx, time.Until(began.Add(spread*time.Duration(i)/time.Duration(len(urls))))); err != nil {
+			return err
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, response.Body)
+		if err := errors.Join(err, response.Body.Close()); err != nil {
+			return fmt.Errorf("%s: %w", url, err)
+		}
+	}
+	return sleep(ctx, time.Until(began.Add(spread)))
+}
+
+// ownCPUTime is for how long this process has used a core, in user and in kernel mode.
+func ownCPUTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(fmt.Sprintf("getrusage of oneself cannot fail, but does: %v", err))
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

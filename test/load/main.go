@@ -1,0 +1,184 @@
+// Command load measures what a metrics server costs in a large cluster, and prints a table.
+//
+// The cluster is simulated and real at once. Real are etcd and kube-apiserver, which hold Node and Pod objects with all
+// the ballast that such objects have (annotations, managedFields, statuses), the kubelets' protocol, TLS verified on every
+// connection, and the server under test, an unaltered executable. Simulated are the kubelets: thousands in one process,
+// apart from the server, each on a loopback address and with a certificate of its own.
+//
+// Measured are the time until there are figures, CPU and memory while scraping, and CPU and latency of the usual requests,
+// which go straight to the server. CPU is process time (user and system) from /proc, so that neither the kubelets nor the
+// clients count; it is the median of several rounds. In the same run, a process that does nothing but fetch the same
+// answers, and throws them away, shows the floor: what no server can go below.
+//
+// Everything listens on loopback and lives in a temporary folder; all of it ends with this program.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := dispatch(ctx, os.Args[1:]); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "load:", err)
+		}
+		stop()
+		os.Exit(1)
+	}
+}
+
+// dispatch tells the processes apart that this executable is started as.
+func dispatch(ctx context.Context, args []string) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case "fleet":
+			return fleet(ctx, args[1:])
+		case "floor":
+			return floor(ctx, args[1:])
+		}
+	}
+	cfg, err := parse(args)
+	if err != nil {
+		return err
+	}
+	return run(ctx, cfg)
+}
+
+// config is what the flags say.
+type config struct {
+	server     string        // the executable under test
+	serverArgs []string      // more arguments for it
+	bin        string        // folder with etcd and kube-apiserver
+	nodes      []int         // sizes of the clusters, measured one after the other
+	rounds     int           // how often each thing is measured
+	resolution time.Duration // the server's --metric-resolution
+	json       string        // file for the results; empty: none
+	keep       bool          // do not remove the temporary folders
+}
+
+func parse(args []string) (config, error) {
+	var cfg config
+	var nodes string
+	flags := flag.NewFlagSet("load", flag.ContinueOnError)
+	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals, or metrics-server, which takes the same flags")
+	flags.StringVar(&cfg.bin, "bin", "", "the `folder` with the executables etcd and kube-apiserver")
+	flags.StringVar(&nodes, "nodes", "1000", "the `numbers` of nodes to measure with, as in 100,1000,5000")
+	flags.IntVar(&cfg.rounds, "rounds", 3, "how often each thing is measured; the medians are printed")
+	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
+	flags.StringVar(&cfg.json, "json", "", "write the results to this `file`, too")
+	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folders with logs and certificates")
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), "usage: load --server=EXECUTABLE --bin=FOLDER [flags] [-- more arguments for the server]\n\n")
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		return cfg, err
+	}
+	cfg.serverArgs = flags.Args()
+	var err error
+	cfg.nodes, err = sizes(nodes)
+	return cfg, errors.Join(err, cfg.validate())
+}
+
+func sizes(list string) (nodes []int, err error) {
+	for s := range strings.SplitSeq(list, ",") {
+		n, convErr := strconv.Atoi(strings.TrimSpace(s))
+		if convErr != nil || n < 1 || n > 20000 {
+			err = errors.Join(err, fmt.Errorf("--nodes: %q is not a number from 1 to 20000", s))
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, err
+}
+
+func (cfg config) validate() error {
+	var errs []error
+	executable := func(flag, path string) {
+		if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+			errs = append(errs, fmt.Errorf("%s: there is no executable %q; build it first", flag, path))
+		}
+	}
+	executable("--server", cfg.server)
+	executable("--bin", filepath.Join(cfg.bin, "etcd"))
+	executable("--bin", filepath.Join(cfg.bin, "kube-apiserver"))
+	if cfg.rounds < 1 {
+		errs = append(errs, fmt.Errorf("--rounds: %d is less than 1", cfg.rounds))
+	}
+	if cfg.resolution < time.Second {
+		errs = append(errs, fmt.Errorf("--metric-resolution: %s is less than 1s", cfg.resolution))
+	}
+	return errors.Join(errs...)
+}
+
+// run measures one size after the other. What has been measured is printed and kept even if a later size fails.
+func run(ctx context.Context, cfg config) error {
+	var results []*result
+	var failed error
+	for _, nodes := range cfg.nodes {
+		r, err := measureSize(ctx, cfg, nodes)
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			err = errors.New("interrupted")
+		}
+		if err != nil {
+			failed = fmt.Errorf("measuring with %d nodes: %w", nodes, err)
+			break
+		}
+		r.print(os.Stdout)
+		results = append(results, r)
+	}
+	if cfg.json == "" || len(results) == 0 {
+		return failed
+	}
+	text, err := json.MarshalIndent(results, "", "  ")
+	if err == nil {
+		err = os.WriteFile(cfg.json, append(text, '\n'), 0o644)
+	}
+	if err != nil {
+		err = fmt.Errorf("the results cannot be kept: %w", err)
+	}
+	return errors.Join(failed, err)
+}
+
+// measureSize builds a cluster, measures the server in it, and then the floor.
+func measureSize(ctx context.Context, cfg config, nodes int) (*result, error) {
+	began := time.Now()
+	progress := func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+	shape := newShape(nodes)
+	c, err := newCluster(ctx, cfg, shape, progress)
+	defer c.stop()
+	if err != nil {
+		return nil, err
+	}
+	progress("starting %s", cfg.server)
+	r := &result{
+		Server: filepath.Base(cfg.server), Nodes: nodes, Pods: shape.pods(), Containers: shape.pods() * len(containerNames),
+		Resolution: cfg.resolution.Seconds(), Rounds: cfg.rounds,
+	}
+	s, err := c.startServer(cfg)
+	if err != nil {
+		return nil, err
+	}
+	m := &measurement{cfg: cfg, server: s, shape: shape, result: r, progress: progress}
+	if err := m.run(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.process.Stop(grace); err != nil {
+		progress("note: the server did not end with exit status 0: %v", err)
+	}
+	return r, c.measureFloor(ctx, cfg, r, progress)
+}

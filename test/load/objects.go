@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+)
+
+// encode gives an object as the API server stores it in etcd.
+func encode(object runtime.Object) ([]byte, error) {
+	var b bytes.Buffer
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(object, &b); err != nil {
+		return nil, fmt.Errorf("an object cannot be encoded: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+func namespaceObject(name string, created time.Time) *corev1.Namespace {
+	return &corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: meta("", name, created, map[string]string{"kubernetes.io/metadata.name": name}),
+		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
+		Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
+	}
+}
+
+// nodeObject is a node with the labels and annotations, the conditions and the list of images that nodes of cloud
+// providers have.
+func nodeObject(i int, port uint16, created time.Time) *corev1.Node {
+	name := nodeName(i)
+	labels := map[string]string{
+		"beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux",
+		"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "kubernetes.io/hostname": name,
+		"node.kubernetes.io/instance-type": "m7.4xlarge", "topology.kubernetes.io/region": "eu-central-1",
+		"topology.kubernetes.io/zone": fmt.Sprintf("eu-central-1%c", 'a'+i%3), "pool": "pool-a",
+	}
+	node := &corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: meta("", name, created, labels),
+		Spec:       corev1.NodeSpec{ProviderID: "example:///eu-central-1/i-" + suffix(10, name)},
+		Status: corev1.NodeStatus{
+			Capacity:    resources("16", "64Gi"),
+			Allocatable: resources("15800m", "60Gi"),
+			Addresses: []corev1.NodeAddress{
+				{Type: corev1.NodeInternalIP, Address: kubelettest.Address(i).String()},
+				{Type: corev1.NodeHostName, Address: name},
+			},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(port)}},
+			NodeInfo: corev1.NodeSystemInfo{
+				KubeletVersion: "v1.36.3", OSImage: "Debian GNU/Linux 13 (trixie)", Architecture: "amd64",
+				OperatingSystem: "linux", ContainerRuntimeVersion: "containerd://2.2.1", KernelVersion: "6.12.57",
+			},
+		},
+	}
+	node.Annotations = map[string]string{
+		"node.alpha.kubernetes.io/ttl":                           "0",
+		"volumes.kubernetes.io/controller-managed-attach-detach": "true",
+		"csi.volume.kubernetes.io/nodeid":                        `{"ebs.csi.example.com":"i-` + suffix(10, name) + `"}`,
+	}
+	node.ManagedFields = managedFields("kubelet", created, nodeFields)
+	for _, kind := range []corev1.NodeConditionType{"MemoryPressure", "DiskPressure", "PIDPressure", "Ready"} {
+		status := corev1.ConditionFalse
+		if kind == corev1.NodeReady {
+			status = corev1.ConditionTrue
+		}
+		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
+			Type: kind, Status: status, Reason: "KubeletHasNo" + string(kind), Message: "kubelet has no " + string(kind),
+			LastHeartbeatTime: metav1.NewTime(created), LastTransitionTime: metav1.NewTime(created),
+		})
+	}
+	for image := range 40 {
+		node.Status.Images = append(node.Status.Images, corev1.ContainerImage{
+			Names:     []string{fmt.Sprintf("registry.example.com/team/%s:v1.%d", suffix(8, fmt.Sprint(image)), image)},
+			SizeBytes: 50 << 20,
+		})
+	}
+	return node
+}
+
+// podObject is a pod of a Deployment, as it looks when it has been running for a while.
+func podObject(p pod, created time.Time) *corev1.Pod {
+	object := &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: meta(p.namespace, p.name, created, map[string]string{
+			"app.kubernetes.io/name": p.app, "app.kubernetes.io/instance": p.app, "app.kubernetes.io/part-of": p.namespace,
+			"app.kubernetes.io/version": "1.4.2", "pod-template-hash": p.hash, "security.istio.io/tlsMode": "istio",
+		}),
+		Spec: corev1.PodSpec{
+			NodeName: nodeName(p.node), ServiceAccountName: p.app, RestartPolicy: corev1.RestartPolicyAlways,
+			DNSPolicy: corev1.DNSClusterFirst, SchedulerName: "default-scheduler",
+			TerminationGracePeriodSeconds: new(int64(30)), SecurityContext: &corev1.PodSecurityContext{},
+			EnableServiceLinks: new(true), PreemptionPolicy: new(corev1.PreemptLowerPriority), Priority: new(int32(0)),
+		},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable, StartTime: new(metav1.NewTime(created)),
+			HostIP: kubelettest.Address(p.node).String(), PodIP: podIP(p.index), PodIPs: []corev1.PodIP{{IP: podIP(p.index)}},
+		},
+	}
+	object.GenerateName = p.deployment + "-" + p.hash + "-"
+	object.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "apps/v1", Kind: "ReplicaSet", Name: p.deployment + "-" + p.hash, UID: uid(p.namespace, p.deployment, p.hash),
+		Controller: new(true), BlockOwnerDeletion: new(true),
+	}}
+	object.Annotations = map[string]string{
+		"checksum/config":                                hex.EncodeToString([]byte(uid(p.namespace, p.app))),
+		"kubectl.kubernetes.io/restartedAt":              created.Format(time.RFC3339),
+		"prometheus.io/scrape":                           "true",
+		"sidecar.istio.io/status":                        `{"initContainers":["istio-init"],"containers":["istio-proxy"],"revision":"default"}`,
+		"cni.projectcalico.org/podIP":                    podIP(p.index) + "/32",
+		"cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
+	}
+	object.ManagedFields = append(managedFields("kube-controller-manager", created, podFields),
+		managedFields("kubelet", created, podStatusFields)...)
+	for _, kind := range []corev1.PodConditionType{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"} {
+		object.Status.Conditions = append(object.Status.Conditions, corev1.PodCondition{
+			Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(created),
+		})
+	}
+	for _, name := range containerNames {
+		addContainer(object, p, name, created)
+	}
+	return object
+}
+
+func addContainer(object *corev1.Pod, p pod, name string, created time.Time) {
+	image := "registry.example.com/" + p.namespace + "/" + name + ":1.4.2"
+	object.Spec.Containers = append(object.Spec.Containers, corev1.Container{
+		Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Resources:              corev1.ResourceRequirements{Requests: resources("250m", "256Mi"), Limits: resources("1", "512Mi")},
+		TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+		Env: []corev1.EnvVar{{Name: "LOG_LEVEL", Value: "info"}, {Name: "DATABASE_URL", Value: "postgres://db." + p.namespace}},
+	})
+	started := true
+	object.Status.ContainerStatuses = append(object.Status.ContainerStatuses, corev1.ContainerStatus{
+		Name: name, Image: image, Ready: true, Started: &started,
+		ImageID:     image + "@sha256:" + hex.EncodeToString([]byte(uid(name, p.namespace)))[:64],
+		ContainerID: "containerd://" + hex.EncodeToString([]byte(uid(name, p.namespace, p.name)))[:64],
+		State:       corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(created)}},
+	})
+}
+
+func meta(namespace, name string, created time.Time, labels map[string]string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: namespace, Name: name, UID: uid(namespace, name), Generation: 1,
+		CreationTimestamp: metav1.NewTime(created), Labels: labels,
+	}
+}
+
+func resources(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
+
+func podIP(index int) string {
+	return fmt.Sprintf("10.%d.%d.%d", 64+index>>16, index>>8&255, index&255)
+}
+
+func uid(names ...string) types.UID {
+	h := fnv.New128a()
+	for _, name := range names {
+		h.Write([]byte(name))
+		h.Write([]byte{0})
+	}
+	s := hex.EncodeToString(h.Sum(nil))
+	return types.UID(s[:8] + "-" + s[8:12] + "-4" + s[13:16] + "-a" + s[17:20] + "-" + s[20:])
+}
+
+func managedFields(manager string, at time.Time, fields string) []metav1.ManagedFieldsEntry {
+	return []metav1.ManagedFieldsEntry{{
+		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
+		Time: new(metav1.NewTime(at)), FieldsV1: metav1.NewFieldsV1(fields),
+	}}
+}
+
+// What managedFields say of objects such as these, in the API server's notation.
+const (
+	podFields = `{"f:metadata":{"f:annotations":{".":{},"f:checksum/config":{},"f:kubectl.kubernetes.io/restartedAt":{},` +
+		`"f:prometheus.io/scrape":{},"f:sidecar.istio.io/status":{}},"f:generateName":{},"f:labels":{".":{},` +
+		`"f:app.kubernetes.io/instance":{},"f:app.kubernetes.io/name":{},"f:app.kubernetes.io/part-of":{},` +
+		`"f:app.kubernetes.io/version":{},"f:pod-template-hash":{},"f:security.istio.io/tlsMode":{}},"f:ownerReferences":{".":{},` +
+		`"k:{\"uid\":\"5c0f72b5-26da-4978-bdc8-8566dd946ce1\"}":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{},` +
+		`"f:env":{".":{},"k:{\"name\":\"DATABASE_URL\"}":{".":{},"f:name":{},"f:value":{}},"k:{\"name\":\"LOG_LEVEL\"}":{".":{},` +
+		`"f:name":{},"f:value":{}}},"f:image":{},"f:imagePullPolicy":{},"f:name":{},"f:resources":{".":{},"f:limits":{".":{},` +
+		`"f:cpu":{},"f:memory":{}},"f:requests":{".":{},"f:cpu":{},"f:memory":{}}},"f:terminationMessagePath":{},` +
+		`"f:terminationMessagePolicy":{}},"k:{\"name\":\"istio-proxy\"}":{".":{},"f:image":{},"f:imagePullPolicy":{},"f:name":{},` +
+		`"f:resources":{".":{},"f:limits":{".":{},"f:cpu":{},"f:memory":{}}},"f:terminationMessagePath":{},` +
+		`"f:terminationMessagePolicy":{}}},"f:dnsPolicy":{},"f:enableServiceLinks":{},"f:restartPolicy":{},"f:schedulerName":{},` +
+		`"f:securityContext":{},"f:serviceAccountName":{},"f:terminationGracePeriodSeconds":{}}}`
+	podStatusFields = `{"f:status":{"f:conditions":{"k:{\"type\":\"ContainersReady\"}":{".":{},"f:lastProbeTime":{},` +
+		`"f:lastTransitionTime":{},"f:observedGeneration":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Initialized\"}":{".":{},` +
+		`"f:lastProbeTime":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Ready\"}":{".":{},` +
+		`"f:lastProbeTime":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}}},"f:containerStatuses":{},"f:hostIP":{},` +
+		`"f:hostIPs":{},"f:phase":{},"f:podIP":{},"f:podIPs":{".":{},"k:{\"ip\":\"10.64.0.1\"}":{".":{},"f:ip":{}}},"f:startTime":{}}}`
+	nodeFields = `{"f:metadata":{"f:annotations":{".":{},"f:volumes.kubernetes.io/controller-managed-attach-detach":{}},"f:labels":{` +
+		`".":{},"f:beta.kubernetes.io/arch":{},"f:beta.kubernetes.io/os":{},"f:kubernetes.io/arch":{},"f:kubernetes.io/hostname":{},` +
+		`"f:kubernetes.io/os":{}}},"f:spec":{"f:providerID":{}},"f:status":{"f:allocatable":{},"f:capacity":{},"f:conditions":{},` +
+		`"f:images":{},"f:nodeInfo":{}}}`
+)

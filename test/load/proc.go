@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ticksPerSecond is the unit of CPU time in /proc, the same on every Linux that Go runs on.
+const ticksPerSecond = 100
+
+// cpuTime is for how long a process has used a core, in user and in kernel mode, to 10 ms.
+func cpuTime(pid int) (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("the CPU time of process %d cannot be read: %w", pid, err)
+	}
+	// The second field is the name in parentheses; utime and stime are the 14th and 15th.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	user, userErr := strconv.ParseInt(string(fields[11]), 10, 64)
+	system, systemErr := strconv.ParseInt(string(fields[12]), 10, 64)
+	if err := errors.Join(userErr, systemErr); err != nil {
+		return 0, fmt.Errorf("the CPU time of process %d cannot be read: %w", pid, err)
+	}
+	return time.Duration(user+system) * time.Second / ticksPerSecond, nil
+}
+
+// residentBytes is the physical memory that a process holds.
+func residentBytes(pid int) (uint64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("the memory of process %d cannot be read: %w", pid, err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("the memory of process %d cannot be read: %w", pid, err)
+			}
+			return kib << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("the memory of process %d cannot be read: it has ended", pid)
+}
