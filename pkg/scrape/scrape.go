@@ -1,0 +1,302 @@
+// Package scrape decides when: it has every node fetched on a clock of its own and hands each answer on the moment it is
+// there. No node waits for another one.
+//
+// A node that is new is scraped at once; then once in each interval, at an offset of its own, so that the load is even. A
+// node that fails is asked again within the interval a few times, then once in each. How to fetch is the Fetcher's affair,
+// what to do with the answer the Sink's.
+package scrape
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// Fetcher asks one kubelet what it knows.
+type Fetcher interface {
+	// Fetch fills dst, which it may reuse the memory of, or says in a sentence that names the node why it cannot.
+	Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
+	// Forget drops what is kept for a node: it is gone.
+	Forget(node string)
+}
+
+// Sink takes in what the kubelets said. Calls for the same node come one at a time.
+type Sink interface {
+	// Put takes in the answer of a successful scrape. It must not keep s.
+	Put(node string, s *usage.Scrape)
+	// Forget drops a node: it is gone.
+	Forget(node string)
+}
+
+// Observer is told what happens. Calls for different nodes come at the same time.
+type Observer interface {
+	Scraped(Result)
+	Gone(node string)
+}
+
+// Result is the outcome of one scrape.
+type Result struct {
+	Node    string
+	Late    time.Duration         // from the moment at which the scrape was due to its start
+	Took    time.Duration         // from its start to the last byte decoded, or to the error
+	Skipped [usage.NumReasons]int // lines left out, by reason
+	Err     error                 // nil: success
+}
+
+// Config says how to scrape. All fields are needed.
+type Config struct {
+	Fetcher  Fetcher
+	Sink     Sink
+	Observer Observer
+	Interval time.Duration // between two scrapes of a node
+	Parallel int           // how many scrapes may begin at the same time; see gate
+}
+
+const (
+	// fastRetries is how often a failing node is asked again within an interval, before it is asked once in each.
+	fastRetries = 2
+	// maxSleep is the time after which the loop turns even if nothing is due, so that its standing still can be told
+	// from its being idle.
+	maxSleep = 5 * time.Second
+	// stuckAfter is how long the loop may stand still until it is taken for dead.
+	stuckAfter = time.Minute
+)
+
+// Scraper scrapes the nodes that it is told of.
+type Scraper struct {
+	Config
+	gate    gate
+	started time.Time // every node's clock counts from here; monotonic, so that setting the time does no harm
+	seed    maphash.Seed
+	scrapes sync.Pool     // of *usage.Scrape
+	wake    chan struct{} // has an element when the queue got a new first one
+	turned  atomic.Int64  // when the loop turned last, as time since started
+
+	mu      sync.Mutex
+	targets map[string]*target // by the node's name
+	queue   queue              // those that are not being scraped
+}
+
+// New gives a Scraper that knows no node yet.
+func New(config Config) *Scraper {
+	return &Scraper{
+		Config:  config,
+		gate:    newGate(config.Parallel),
+		started: time.Now(),
+		seed:    maphash.MakeSeed(),
+		scrapes: sync.Pool{New: func() any { return new(usage.Scrape) }},
+		wake:    make(chan struct{}, 1),
+		targets: map[string]*target{},
+	}
+}
+
+// Set tells of a node that is new or has changed. The node must not be changed afterwards. Calls to Set and Delete for
+// the same node must not overlap.
+func (s *Scraper) Set(node *corev1.Node) {
+	s.mu.Lock()
+	known := s.targets[node.Name]
+	if known != nil && known.node.Load().UID == node.UID {
+		known.node.Store(node)
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Unlock()
+	if known != nil { // another node of the same name
+		s.Delete(node.Name)
+	}
+
+	t := &target{due: time.Now(), offset: s.offset(node.Name)}
+	t.node.Store(node)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.targets[node.Name] = t
+	s.enqueue(t)
+}
+
+// Delete tells that a node is gone. When it returns, nothing of the node is kept, and nothing more comes of it.
+func (s *Scraper) Delete(name string) {
+	s.mu.Lock()
+	t := s.targets[name]
+	if t == nil {
+		s.mu.Unlock()
+		return
+	}
+	delete(s.targets, name)
+	s.queue.remove(t)
+	s.mu.Unlock()
+
+	t.leave(func() {
+		s.Sink.Forget(name)
+		s.Fetcher.Forget(name)
+		s.Observer.Gone(name)
+	})
+}
+
+// Alive gives an error if the loop stands still.
+func (s *Scraper) Alive() error {
+	if still := time.Since(s.started) - time.Duration(s.turned.Load()); still > stuckAfter {
+		return fmt.Errorf("the scrape loop has stood still for %v", still.Round(time.Second))
+	}
+	return nil
+}
+
+// Run scrapes until the context ends, and returns when the last scrape has.
+func (s *Scraper) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		now := time.Now()
+		s.turned.Store(int64(now.Sub(s.started)))
+		t, sleep := s.next(now)
+		if t == nil {
+			timer.Reset(sleep)
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.wake:
+			case <-timer.C:
+			}
+			continue
+		}
+		leave, ok := s.gate.enter(ctx)
+		if !ok {
+			return
+		}
+		running.Go(func() {
+			defer leave()
+			s.scrape(ctx, t)
+		})
+	}
+}
+
+// next takes the target that is due out of the queue, or says how long there is none.
+func (s *Scraper) next(now time.Time) (*target, time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		return nil, maxSleep
+	}
+	if sleep := s.queue[0].due.Sub(now); sleep > 0 {
+		return nil, min(sleep, maxSleep)
+	}
+	return s.queue.pop(), 0
+}
+
+// scrape fetches one node once, hands the answer on, and puts the target back into the queue.
+func (s *Scraper) scrape(ctx context.Context, t *target) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if !t.begin(cancel) {
+		return
+	}
+	answer := s.scrapes.Get().(*usage.Scrape)
+	defer s.scrapes.Put(answer)
+
+	node, start := t.node.Load(), time.Now()
+	err := s.fetch(ctx, node, answer)
+	result := Result{Node: node.Name, Late: start.Sub(t.due), Took: time.Since(start), Err: err}
+	if err == nil {
+		result.Skipped = answer.Skipped
+	}
+	if ctx.Err() != nil { // the program stops, or the node is gone
+		return
+	}
+	stays := t.whileThere(func() {
+		if err == nil {
+			s.Sink.Put(node.Name, answer)
+		}
+		s.Observer.Scraped(result)
+	})
+	if !stays {
+		return
+	}
+	s.log(ctx, t, result)
+	s.again(t, err == nil)
+}
+
+// fetch is the Fetcher's Fetch. A panic in there is a mistake of ours that a kubelet has found; it must not cost more
+// than that node.
+func (s *Scraper) fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("node %q: its kubelet's answer made kube-vitals panic, which is a bug to be reported: %v\n%s", node.Name, p, debug.Stack())
+		}
+	}()
+	return s.Fetcher.Fetch(ctx, node, dst)
+}
+
+// log says when a node begins to fail and when it is back, not what each scrape did.
+func (s *Scraper) log(ctx context.Context, t *target, r Result) {
+	logger := klog.FromContext(ctx)
+	switch {
+	case r.Err != nil && t.failures == 0:
+		logger.Error(r.Err, "Scraping fails; the last figures are served until they are too old", "node", r.Node)
+	case r.Err == nil && t.failures > 0:
+		logger.Info("Scraping works again", "node", r.Node, "failures", t.failures)
+	}
+}
+
+// again decides when the target is due next and puts it back into the queue.
+func (s *Scraper) again(t *target, success bool) {
+	now := time.Now()
+	t.due = s.regular(t, now)
+	if success {
+		t.failures = 0
+	} else {
+		t.failures++
+		if retry := now.Add(retryDelay(s.Interval, t.failures)); t.failures <= fastRetries && retry.Before(t.due) {
+			t.due = retry
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.targets[t.node.Load().Name] == t {
+		s.enqueue(t)
+	}
+}
+
+// regular gives the next moment after now at which the target's own clock strikes.
+func (s *Scraper) regular(t *target, now time.Time) time.Time {
+	since := now.Sub(s.started)
+	due := since.Truncate(s.Interval) + t.offset
+	if due <= since {
+		due += s.Interval
+	}
+	return s.started.Add(due)
+}
+
+// retryDelay is an eighth of the interval after the first failure and twice as long after each further one, give or take
+// a quarter.
+func retryDelay(interval time.Duration, failures int) time.Duration {
+	delay := interval / 8 << (failures - 1)
+	return delay*3/4 + rand.N(delay/2)
+}
+
+// offset is the node's place in the interval. It differs from process to process, so that replicas do not ask a kubelet
+// at the same moment.
+func (s *Scraper) offset(node string) time.Duration {
+	return time.Duration(maphash.String(s.seed, node) % uint64(s.Interval))
+}
+
+// enqueue puts a target into the queue. s.mu is held.
+func (s *Scraper) enqueue(t *target) {
+	s.queue.push(t)
+	if s.queue[0] == t {
+		select {
+		case s.wake <- struct{}{}:
+		default: // the loop is awake already
+		}
+	}
+}

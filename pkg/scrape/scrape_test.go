@@ -1,0 +1,385 @@
+package scrape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const interval = 15 * time.Second
+
+// cluster is a Fetcher, a Sink and an Observer that notes what it is asked.
+type cluster struct {
+	start time.Time
+
+	mu      sync.Mutex
+	fetch   func(ctx context.Context, node string) error // nil: success
+	asked   map[string][]time.Duration                   // when each node was asked, since the start
+	put     map[string]int
+	results []Result
+	gone    []string // who forgot which node, in order
+	busy    int      // fetches under way
+	busiest int
+}
+
+func (c *cluster) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
+	c.mu.Lock()
+	c.asked[node.Name] = append(c.asked[node.Name], time.Since(c.start))
+	c.busy++
+	c.busiest = max(c.busiest, c.busy)
+	fetch := c.fetch
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.busy--
+		c.mu.Unlock()
+	}()
+	dst.At = usage.At(time.Now())
+	if fetch == nil {
+		return nil
+	}
+	return fetch(ctx, node.Name)
+}
+
+func (c *cluster) note(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = append(c.gone, fmt.Sprintf(format, args...))
+}
+
+func (c *cluster) Put(node string, _ *usage.Scrape) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.put[node]++
+}
+
+func (c *cluster) Scraped(r Result) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.results = append(c.results, r)
+}
+
+func (c *cluster) Gone(node string) { c.note("observer %s", node) }
+
+// sink and fetcher part the two methods called Forget.
+type sink struct{ *cluster }
+
+func (s sink) Forget(node string) { s.note("sink %s", node) }
+
+type fetcher struct{ *cluster }
+
+func (f fetcher) Forget(node string) { f.note("fetcher %s", node) }
+
+func (c *cluster) timesAsked(node string) []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]time.Duration(nil), c.asked[node]...)
+}
+
+func (c *cluster) set(fetch func(ctx context.Context, node string) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fetch = fetch
+}
+
+func node(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
+}
+
+// run starts a Scraper in a bubble of fake time, calls f, and stops it.
+func run(t *testing.T, parallel int, fetch func(ctx context.Context, node string) error, f func(*testing.T, *cluster, *Scraper)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{start: time.Now(), fetch: fetch, asked: map[string][]time.Duration{}, put: map[string]int{}}
+		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Interval: interval, Parallel: parallel})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		f(t, c, s)
+		cancel()
+		<-done
+	})
+}
+
+func TestEveryNodeHasItsOwnClock(t *testing.T) {
+	run(t, 10, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		offsets := map[time.Duration]bool{}
+		for i := range 20 {
+			s.Set(node(fmt.Sprint("n", i)))
+		}
+		time.Sleep(10 * interval)
+		synctest.Wait()
+		for i := range 20 {
+			asked := c.timesAsked(fmt.Sprint("n", i))
+			if asked[0] != 0 {
+				t.Errorf("n%d was first asked after %v, not at once", i, asked[0])
+			}
+			if n := len(asked); n < 10 || n > 11 {
+				t.Errorf("n%d was asked %d times in 10 intervals", i, n)
+			}
+			for j := 2; j < len(asked); j++ {
+				if gap := asked[j] - asked[j-1]; gap != interval {
+					t.Errorf("n%d: %v between two scrapes, want %v", i, gap, interval)
+				}
+			}
+			offsets[asked[1]%interval] = true
+		}
+		if len(offsets) < 15 {
+			t.Errorf("20 nodes share %d moments of the interval", len(offsets))
+		}
+	})
+}
+
+func TestANodeThatHangsDelaysNoOther(t *testing.T) {
+	hang := func(ctx context.Context, node string) error {
+		if strings.HasPrefix(node, "hangs") {
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Second):
+			}
+			return errors.New("timeout")
+		}
+		return nil
+	}
+	run(t, 4, hang, func(t *testing.T, c *cluster, s *Scraper) {
+		for i := range 8 {
+			s.Set(node(fmt.Sprint("hangs", i)))
+		}
+		s.Set(node("well"))
+		time.Sleep(5 * interval)
+		synctest.Wait()
+		asked := c.timesAsked("well")
+		if asked[0] > 2*patience {
+			t.Errorf("the well node was first asked after %v", asked[0])
+		}
+		for j := 2; j < len(asked); j++ {
+			if gap := asked[j] - asked[j-1]; gap > interval+2*patience {
+				t.Errorf("the well node was kept waiting: asked at %v and %v", asked[j-1], asked[j])
+			}
+		}
+	})
+}
+
+func TestScrapesBeginUnderABound(t *testing.T) {
+	quick := func(ctx context.Context, _ string) error {
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+		return nil
+	}
+	run(t, 5, quick, func(t *testing.T, c *cluster, s *Scraper) {
+		for i := range 50 {
+			s.Set(node(fmt.Sprint("n", i)))
+		}
+		time.Sleep(time.Second) // 50 scrapes of 100 ms, 5 at a time
+		synctest.Wait()
+		if len(c.asked) != 50 || c.busiest != 5 {
+			t.Errorf("%d nodes were asked, %d at the same time; want 50 and 5", len(c.asked), c.busiest)
+		}
+	})
+}
+
+func TestAFailingNodeIsRetriedThenAskedOncePerInterval(t *testing.T) {
+	fail := func(context.Context, string) error { return errors.New(`node "n1": no`) }
+	run(t, 4, fail, func(t *testing.T, c *cluster, s *Scraper) {
+		s.Set(node("n1"))
+		time.Sleep(20 * interval)
+		synctest.Wait()
+		asked := c.timesAsked("n1")
+		if n := len(asked); n < 20 || n > 21+fastRetries {
+			t.Errorf("a dead node was asked %d times in 20 intervals", n)
+		}
+		if gap := asked[1] - asked[0]; gap > interval/4 {
+			t.Errorf("the first retry came after %v", gap)
+		}
+		if len(c.put) != 0 {
+			t.Error("a failed scrape was handed on")
+		}
+
+		c.set(nil)
+		back := time.Since(c.start)
+		time.Sleep(interval)
+		synctest.Wait()
+		if c.put["n1"] == 0 {
+			t.Errorf("the node is not back an interval after %v; asked at %v", back, c.timesAsked("n1"))
+		}
+		// It is a fresh start: the next failure is retried soon again.
+		c.set(fail)
+		time.Sleep(3 * interval)
+		synctest.Wait()
+		if n := len(c.timesAsked("n1")) - len(asked); n < 4+1 {
+			t.Errorf("asked %d times in the four intervals after the recovery: no retry", n)
+		}
+	})
+}
+
+func TestANodeThatGoesIsForgotten(t *testing.T) {
+	run(t, 4, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		block := make(chan struct{})
+		s.Set(node("n1"))
+		synctest.Wait()
+		c.set(func(ctx context.Context, _ string) error {
+			select {
+			case <-block:
+			case <-ctx.Done():
+			}
+			return nil
+		})
+		time.Sleep(interval) // now a scrape is under way
+		synctest.Wait()
+		put := c.put["n1"]
+		s.Delete("n1")
+		close(block)
+		time.Sleep(3 * interval)
+		synctest.Wait()
+		if got := strings.Join(c.gone, ", "); got != "sink n1, fetcher n1, observer n1" {
+			t.Errorf("forgotten by %q", got)
+		}
+		if c.put["n1"] != put {
+			t.Error("an answer was handed on after the node was gone")
+		}
+		if n := len(c.timesAsked("n1")); n != 2 {
+			t.Errorf("asked %d times, want 2", n)
+		}
+		s.Delete("n1") // one that is not known
+	})
+}
+
+func TestANodeMayChangeOrComeAgain(t *testing.T) {
+	run(t, 4, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		s.Set(node("n1"))
+		time.Sleep(interval)
+		synctest.Wait()
+		changed := node("n1")
+		changed.Labels = map[string]string{"a": "b"}
+		s.Set(changed)
+		synctest.Wait()
+		if len(c.gone) != 0 {
+			t.Errorf("a changed node was forgotten: %v", c.gone)
+		}
+		again := node("n1")
+		again.UID = "another"
+		s.Set(again)
+		synctest.Wait()
+		if len(c.gone) != 3 {
+			t.Errorf("another node of the same name: forgotten by %v", c.gone)
+		}
+		asked := c.timesAsked("n1")
+		if asked[len(asked)-1] != time.Since(c.start) {
+			t.Error("the new node was not scraped at once")
+		}
+	})
+}
+
+func TestAPanicCostsOnlyItsNode(t *testing.T) {
+	boom := func(_ context.Context, node string) error {
+		if node == "bad" {
+			panic("boom")
+		}
+		return nil
+	}
+	run(t, 4, boom, func(t *testing.T, c *cluster, s *Scraper) {
+		s.Set(node("bad"))
+		s.Set(node("good"))
+		time.Sleep(3 * interval)
+		synctest.Wait()
+		if c.put["good"] < 3 || c.put["bad"] != 0 {
+			t.Errorf("handed on: %v", c.put)
+		}
+		for _, r := range c.results {
+			if r.Node == "bad" && (r.Err == nil || !strings.Contains(r.Err.Error(), "boom")) {
+				t.Errorf("the panic was reported as %v", r.Err)
+			}
+		}
+	})
+}
+
+func TestLogsOnceWhenANodeFailsAndOnceWhenItIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{start: time.Now(), asked: map[string][]time.Duration{}, put: map[string]int{}}
+		c.fetch = func(context.Context, string) error { return errors.New(`node "n1": no`) }
+		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Interval: interval, Parallel: 1})
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		s.Set(node("n1"))
+		time.Sleep(10 * interval)
+		c.set(nil)
+		time.Sleep(10 * interval)
+		cancel()
+		<-done
+		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+		if n := strings.Count(log, "\n"); n != 2 || !strings.Contains(log, `node "n1": no`) && !strings.Contains(log, "works again") {
+			t.Errorf("%d lines:\n%s", n, log)
+		}
+	})
+}
+
+func TestAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{start: time.Now(), asked: map[string][]time.Duration{}, put: map[string]int{}}
+		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Interval: interval, Parallel: 1})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		c.set(func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() })
+		s.Set(node("hangs"))
+		time.Sleep(10 * time.Minute)
+		if err := s.Alive(); err != nil {
+			t.Errorf("an idle loop with a slow kubelet is taken for dead: %v", err)
+		}
+		// A real deadlock: the places in the gate are never given back.
+		s.gate <- struct{}{}
+		s.Set(node("starves"))
+		time.Sleep(stuckAfter + time.Second)
+		if err := s.Alive(); err == nil {
+			t.Error("a loop that stands still is taken for alive")
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestRegularKeepsToTheOffset(t *testing.T) {
+	s := New(Config{Interval: interval, Parallel: 1})
+	target := &target{offset: 4 * time.Second}
+	for _, tc := range []struct{ now, want time.Duration }{
+		{0, 4 * time.Second}, {4 * time.Second, 19 * time.Second}, {3 * time.Second, 4 * time.Second},
+		{18 * time.Second, 19 * time.Second}, {29 * time.Second, 34 * time.Second},
+	} {
+		if got := s.regular(target, s.started.Add(tc.now)).Sub(s.started); got != tc.want {
+			t.Errorf("regular(%v) = %v, want %v", tc.now, got, tc.want)
+		}
+	}
+}
+
+// BenchmarkTurn is the cost of a scrape without the fetch, the answer or the network: what the schedule itself takes.
+func BenchmarkTurn(b *testing.B) {
+	s := New(Config{Interval: interval, Parallel: 1})
+	for i := range 5000 {
+		s.Set(node(fmt.Sprint("n", i)))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		t, _ := s.next(time.Now().Add(interval))
+		s.again(t, true)
+	}
+}
