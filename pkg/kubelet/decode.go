@@ -72,7 +72,9 @@ func (d *Decoder) Decode(dst *usage.Scrape, text []byte, at usage.Time) error {
 	for start := 0; start < len(text); {
 		n := bytes.IndexByte(text[start:], '\n')
 		if n < 0 {
-			d.lost(usage.Malformed) // cut off: the last figure may lack digits, and more may have followed
+			if len(trim(text[start:])) > 0 { // cut off: the last figure may lack digits, and more may have followed
+				d.lost(usage.Malformed)
+			}
 			break
 		}
 		d.line(text[start : start+n])

@@ -273,6 +273,7 @@ func TestDecodeText(t *testing.T) {
 				skipped: map[usage.Reason]int{usage.Malformed: 1}}},
 		{"cut off in a comment", cpu("a", "1") + "# HE",
 			decoded{containers: []sample{cpuOnly("a", 1)}, partial: true, skipped: map[usage.Reason]int{usage.Malformed: 1}}},
+		{"blanks at the end", cpu("a", "1") + "\t ", decoded{containers: []sample{cpuOnly("a", 1)}}},
 		{"carriage returns", strings.ReplaceAll(cpu("a", "1")+"\n"+mem("a", "2 1795205767500"), "\n", "\r\n"),
 			decoded{containers: []sample{both("a", 1, 2)}}},
 		{"OpenMetrics' end", cpu("a", "1") + "# EOF\n", decoded{containers: []sample{cpuOnly("a", 1)}}},

@@ -1,0 +1,223 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// maxHeaderBytes bounds the headers of an answer. Kubelets send some 200 bytes of them.
+const maxHeaderBytes = 16 << 10
+
+// Client asks kubelets. Its methods may be called by any number of goroutines at once.
+type Client struct {
+	config     Config
+	trust      *trust
+	workspaces sync.Pool // of *workspace
+
+	mu     sync.Mutex
+	nodes  map[string]*target // by the node's name
+	closed bool
+}
+
+// NewClient gives a client. It reads the files that config names, and reports all that is wrong with them and with config.
+func NewClient(config Config) (*Client, error) {
+	config = config.withDefaults()
+	trust, err := newTrust(&config)
+	if err := errors.Join(config.Validate(), err); err != nil {
+		return nil, err
+	}
+	return &Client{
+		config:     config,
+		trust:      trust,
+		workspaces: sync.Pool{New: func() any { return &workspace{decoder: Decoder{Limits: config.Limits}} }},
+		nodes:      map[string]*target{},
+	}, nil
+}
+
+// Fetch asks the kubelet of a node once, and puts what it says into dst, whose memory it reuses. What dst then holds is its
+// own: nothing of it lies in memory that is used for another node. After an error, dst holds nothing that may be used.
+//
+// An error is an *Error; Reason gives its class. The connection is kept for the next time.
+func (c *Client) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
+	t, err := c.target(node)
+	if err != nil {
+		return err
+	}
+	w := c.workspaces.Get().(*workspace)
+	defer c.release(w)
+	if err := c.scrape(ctx, t, w, dst); err != nil {
+		return explain(node.Name, err)
+	}
+	return nil
+}
+
+func (c *Client) scrape(ctx context.Context, t *target, w *workspace, dst *usage.Scrape) error {
+	at, err := c.get(ctx, t, w)
+	if err != nil {
+		return err
+	}
+	if err := w.decoder.Decode(dst, w.text, at); err != nil {
+		return err
+	}
+	detach(dst)
+	return nil
+}
+
+// get reads the answer to one request into w.text. It gives the moment when the answer began: the kubelet takes its samples
+// right before that, and what comes after is the time that they take to get here.
+func (c *Client) get(ctx context.Context, t *target, w *workspace) (at usage.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	defer cancel()
+	defer t.done()
+	began := time.Now()
+	t.renew(c.trust.version())
+	request := t.request.WithContext(ctx)
+	request.Header = c.trust.headers()
+	response, err := t.transport.RoundTrip(request)
+	if err != nil {
+		return 0, t.timed(err, began)
+	}
+	defer response.Body.Close()
+	at = usage.At(time.Now())
+	if err := c.read(response, w); err != nil {
+		return 0, t.timed(err, began)
+	}
+	return at, nil
+}
+
+// Forget drops what is kept of a node, and its connections. It is to be called after the node's last Fetch has returned.
+func (c *Client) Forget(node string) {
+	c.mu.Lock()
+	t := c.nodes[node]
+	delete(c.nodes, node)
+	c.mu.Unlock()
+	t.retire()
+}
+
+// Close drops all connections. Requests that are under way end as they would; new ones fail.
+func (c *Client) Close() {
+	c.mu.Lock()
+	nodes := c.nodes
+	c.nodes, c.closed = nil, true
+	c.mu.Unlock()
+	for _, t := range nodes {
+		t.retire()
+	}
+}
+
+// target gives what is kept of a node, as long as its kubelet is where it was.
+func (c *Client) target(node *corev1.Node) (*target, error) {
+	endpoint, err := c.config.endpointOf(node)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, explain(node.Name, fmt.Errorf("the client is closed: %w", context.Canceled))
+	}
+	t := c.nodes[node.Name]
+	if t == nil || t.endpoint != endpoint {
+		t.retire()
+		t = c.newTarget(node.Name, endpoint)
+		c.nodes[strings.Clone(node.Name)] = t
+	}
+	return t, nil
+}
+
+// target is what is kept of a node: where its kubelet is, and a transport of its own. That way its connections can be closed
+// alone, and the name that its certificate must have is known.
+type target struct {
+	endpoint  endpoint
+	transport *http.Transport
+	request   *http.Request // without headers; copied for each request
+
+	connecting atomic.Bool  // a connection is being made, or the last attempt to make one failed
+	version    atomic.Int64 // of the trust by which connections were made
+	retired    atomic.Bool  // no connection is to be kept
+}
+
+func (c *Client) newTarget(node string, e endpoint) *target {
+	scheme := "https"
+	if c.config.PlainHTTP {
+		scheme = "http"
+	}
+	t := &target{endpoint: e}
+	t.version.Store(int64(c.trust.version()))
+	t.request = &http.Request{Method: http.MethodGet, URL: e.url(scheme), Host: e.address()}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true) // costs less than HTTP/2 for one request at a time
+	t.transport = &http.Transport{
+		Proxy:                  nil, // a kubelet is reached directly, whatever the environment says
+		DialContext:            t.dial(c.config.Timeout),
+		TLSClientConfig:        c.trust.config(strings.Clone(node), e.host),
+		TLSHandshakeTimeout:    c.config.Timeout,
+		DisableCompression:     true, // what is compressed is decided and bounded here
+		MaxIdleConnsPerHost:    1,
+		IdleConnTimeout:        0, // the kubelet closes what is idle for long, and Forget what is no longer needed
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		WriteBufferSize:        2 << 10, // a request with a token fits
+		Protocols:              protocols,
+	}
+	return t
+}
+
+// dial gives the function that connects to the kubelet. A peer that is gone without a word is noticed before the next
+// scrape or two, so that they do not have to find out by waiting.
+func (t *target) dial(timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := &net.Dialer{
+		Timeout:         timeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		t.connecting.Store(true)
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err == nil {
+			t.connecting.Store(false)
+		}
+		return conn, err
+	}
+}
+
+// timed says how long was waited and for what, where that is the error.
+func (t *target) timed(err error, began time.Time) error {
+	var dns *net.DNSError
+	var netErr net.Error
+	if errors.As(err, &dns) || !errors.Is(err, context.DeadlineExceeded) && !(errors.As(err, &netErr) && netErr.Timeout()) {
+		return err
+	}
+	return &timeoutError{t.endpoint.address(), time.Since(began).Round(time.Millisecond), t.connecting.Load()}
+}
+
+// renew lets go of connections that were made by another trust than the present one.
+func (t *target) renew(version int) {
+	if t.version.Swap(int64(version)) != int64(version) {
+		t.transport.CloseIdleConnections()
+	}
+}
+
+// retire closes the connections, now or when the request that uses one is done.
+func (t *target) retire() {
+	if t != nil {
+		t.retired.Store(true)
+		t.transport.CloseIdleConnections()
+	}
+}
+
+// done is called when a request is done, and its connection is idle or closed.
+func (t *target) done() {
+	if t.retired.Load() {
+		t.transport.CloseIdleConnections()
+	}
+}

@@ -1,0 +1,173 @@
+package kubelet
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+)
+
+// trust is how this client knows kubelets, and how they know it. The files behind it are read again when they change.
+type trust struct {
+	insecure  bool
+	authority *reloaded[*x509.CertPool]   // nil: the roots of the system
+	identity  *reloaded[*tls.Certificate] // nil: none is shown
+	token     *reloaded[string]           // nil: none is sent
+
+	mu           sync.Mutex
+	header       http.Header // sent with every request; never changed once made
+	tokenVersion int         // the token that header has
+}
+
+func newTrust(c *Config) (*trust, error) {
+	t := &trust{insecure: c.InsecureTLS}
+	var errs []error
+	var err error
+	if c.CertificateAuthority != "" {
+		if t.authority, err = newReloaded(parseAuthority, c.Reloaded, c.CertificateAuthority); err != nil {
+			errs = append(errs, fmt.Errorf("cannot use --kubelet-certificate-authority: %w", err))
+		}
+	}
+	if c.ClientCertificate != "" && c.ClientKey != "" {
+		if t.identity, err = newReloaded(parseKeyPair, c.Reloaded, c.ClientCertificate, c.ClientKey); err != nil {
+			errs = append(errs, fmt.Errorf("cannot use --kubelet-client-certificate and --kubelet-client-key: %w", err))
+		}
+	}
+	if c.BearerTokenFile != "" && !c.PlainHTTP {
+		if t.token, err = newReloaded(parseToken, c.Reloaded, c.BearerTokenFile); err != nil {
+			errs = append(errs, fmt.Errorf("cannot use the bearer token for kubelets: %w", err))
+		}
+	}
+	t.header = newHeader(c)
+	if token, _ := t.token.get(); token != "" {
+		t.header = withToken(t.header, token)
+	}
+	return t, errors.Join(errs...)
+}
+
+// newHeader gives what every request says.
+func newHeader(c *Config) http.Header {
+	encoding := "identity"
+	if c.Gzip {
+		encoding = "gzip"
+	}
+	h := http.Header{
+		"Accept":          {"text/plain;version=0.0.4"},
+		"Accept-Encoding": {encoding},
+		"User-Agent":      {c.UserAgent},
+	}
+	return h
+}
+
+func withToken(h http.Header, token string) http.Header {
+	h = h.Clone()
+	h.Set("Authorization", "Bearer "+token)
+	return h
+}
+
+// headers gives the headers of a request, which are shared by all of them and must not be changed.
+func (t *trust) headers() http.Header {
+	token, version := t.token.get()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if version != t.tokenVersion {
+		t.header, t.tokenVersion = withToken(t.header, token), version
+	}
+	return t.header
+}
+
+// version changes when connections that were made before should not be used any more, because they were verified by another
+// authority or show another certificate.
+func (t *trust) version() int {
+	_, authority := t.authority.get()
+	_, identity := t.identity.get()
+	return authority + identity
+}
+
+// config gives the TLS configuration for the kubelet of one node, which is dialled at host.
+//
+// The library's own verification accepts a certificate for one name. A kubelet's may be for its address or for the name of
+// its node, so that verification is done here instead.
+func (t *trust) config(node, host string) *tls.Config {
+	c := &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, // in favour of VerifyConnection
+	}
+	if !t.insecure {
+		c.VerifyConnection = func(state tls.ConnectionState) error {
+			roots, _ := t.authority.get()
+			return verify(state.PeerCertificates, roots, host, node)
+		}
+	}
+	if t.identity != nil {
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			certificate, _ := t.identity.get()
+			return certificate, nil
+		}
+	}
+	return c
+}
+
+// verify does what crypto/tls does with a server's certificate: that there is a chain to one of the roots (nil: the system's)
+// by way of the certificates that the server sent along, all of them valid now and the first one for a server, and that this
+// first one is for the name that is meant; but any of two names will do.
+func verify(certificates []*x509.Certificate, roots *x509.CertPool, host, node string) error {
+	leaf := certificates[0] // a TLS server always has one
+	options := x509.VerifyOptions{
+		Roots:         roots,
+		Intermediates: x509.NewCertPool(),
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, c := range certificates[1:] {
+		options.Intermediates.AddCert(c)
+	}
+	_, err := leaf.Verify(options)
+	if err == nil {
+		err = verifyName(leaf, host, node)
+	}
+	if err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: certificates, Err: err}
+	}
+	return nil
+}
+
+func verifyName(leaf *x509.Certificate, host, node string) error {
+	err := leaf.VerifyHostname(host)
+	if err == nil || leaf.VerifyHostname(node) == nil {
+		return nil
+	}
+	return fmt.Errorf("%w, and neither is it for the node's name", err)
+}
+
+func parseAuthority(contents [][]byte) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(contents[0]) {
+		return nil, errors.New("there is no PEM certificate in it")
+	}
+	return pool, nil
+}
+
+func parseKeyPair(contents [][]byte) (*tls.Certificate, error) {
+	pair, err := tls.X509KeyPair(contents[0], contents[1])
+	if err != nil {
+		return nil, err
+	}
+	return &pair, nil
+}
+
+// parseToken takes what can stand in a header. Its errors do not show the token.
+func parseToken(contents [][]byte) (string, error) {
+	token := bytes.TrimSpace(contents[0])
+	if len(token) == 0 {
+		return "", errors.New("there is no token in it")
+	}
+	for _, c := range token {
+		if c <= ' ' || c > '~' {
+			return "", errors.New("it has characters that no token has")
+		}
+	}
+	return string(token), nil
+}
