@@ -1,0 +1,177 @@
+package simulation
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// sync tells every kubelet which containers run on its node and what they use. It goes through all pods at any change:
+// a simulation is small, and what does not change is not told again.
+func (s *Simulation) sync() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wanted := make(map[string]map[podKey]Containers, len(s.nodes)) // by node name
+	for name := range s.nodes {
+		wanted[name] = make(map[podKey]Containers)
+	}
+	running := s.running()
+	loads := s.loads(running)
+	for _, pod := range running {
+		if pods, ok := wanted[pod.Spec.NodeName]; ok {
+			pods[keyOf(pod)] = s.usageOf(pod, loads[deploymentOf(pod)])
+		}
+	}
+	for name, n := range s.nodes {
+		n.run(wanted[name])
+	}
+}
+
+// running lists the pods that run on any node.
+func (s *Simulation) running() []*corev1.Pod {
+	all, err := s.pods.List(labels.Everything())
+	if err != nil {
+		s.complain(fmt.Sprintf("pods cannot be listed: %v", err))
+	}
+	running := all[:0:0]
+	for _, pod := range all {
+		if pod.Spec.NodeName != "" && pod.Status.Phase == corev1.PodRunning {
+			running = append(running, pod)
+		}
+	}
+	return running
+}
+
+// deploymentKey names a Deployment; the zero value is none.
+type deploymentKey struct{ namespace, name string }
+
+// loads gives the CPU that each running pod of a Deployment has of the Deployment's load.
+func (s *Simulation) loads(running []*corev1.Pod) map[deploymentKey]quantities {
+	deployments, err := s.deployments.List(labels.Everything())
+	if err != nil {
+		s.complain(fmt.Sprintf("deployments cannot be listed: %v", err))
+	}
+	loads := make(map[deploymentKey]quantities)
+	for _, d := range deployments {
+		if load := s.quantities("deployment", d, loadAnnotation); load != nil {
+			loads[deploymentKey{d.Namespace, d.Name}] = load
+		}
+	}
+	pods := make(map[deploymentKey]int)
+	for _, pod := range running {
+		pods[deploymentOf(pod)]++
+	}
+	for key, load := range loads {
+		for container, cores := range load {
+			load[container] = cores / float64(max(1, pods[key]))
+		}
+	}
+	return loads
+}
+
+// deploymentOf names the Deployment of a pod, after the ReplicaSet in between.
+func deploymentOf(pod *corev1.Pod) deploymentKey {
+	owner := metav1.GetControllerOf(pod)
+	hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+	if owner == nil || owner.Kind != "ReplicaSet" || hash == "" {
+		return deploymentKey{}
+	}
+	return deploymentKey{namespace: pod.Namespace, name: strings.TrimSuffix(owner.Name, "-"+hash)}
+}
+
+func keyOf(pod *corev1.Pod) podKey {
+	return podKey{namespace: pod.Namespace, name: pod.Name, uid: string(pod.UID)}
+}
+
+// run makes a node's kubelet run these pods and no others.
+func (n *node) run(pods map[podKey]Containers) {
+	for key := range n.pods {
+		if _, stays := pods[key]; !stays {
+			n.kubelet.RemovePod(key.namespace, key.name)
+			delete(n.pods, key)
+		}
+	}
+	sum := overhead
+	for key, containers := range pods {
+		old := n.pods[key]
+		for name, usage := range containers {
+			if before, runs := old[name]; !runs || before != usage {
+				n.kubelet.SetContainer(key.namespace, key.name, name, usage)
+			}
+			sum.CPU += usage.CPU
+			sum.Memory += usage.Memory
+			sum.Swap += usage.Swap
+		}
+		n.pods[key] = maps.Clone(containers)
+	}
+	if sum != n.usage {
+		n.usage = sum
+		n.kubelet.SetNode(sum)
+	}
+}
+
+// usageOf is what the containers of a pod use. A Deployment's load, where there is one, says their CPU.
+func (s *Simulation) usageOf(pod *corev1.Pod, load quantities) Containers {
+	cpu := s.quantities("pod", pod, cpuAnnotation)
+	memory := s.quantities("pod", pod, memoryAnnotation)
+	swap := s.quantities("pod", pod, swapAnnotation)
+	usages := make(Containers)
+	for _, name := range containersOf(pod) {
+		usage := typical(pod.Namespace, pod.Name, name)
+		if bytes, ok := memory.of(name); ok {
+			usage.Memory = uint64(bytes)
+		}
+		if bytes, ok := swap.of(name); ok {
+			usage.Swap = uint64(bytes)
+		}
+		if cores, ok := cpu.of(name); ok {
+			usage.CPU = cores
+		}
+		if cores, ok := load.of(name); ok {
+			usage.CPU = cores
+		}
+		usages[name] = usage
+	}
+	return usages
+}
+
+// containersOf names the containers that run as long as the pod does: sidecars are init containers that stay.
+func containersOf(pod *corev1.Pod) []string {
+	var names []string
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			names = append(names, c.Name)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		names = append(names, pod.Spec.Containers[i].Name)
+	}
+	return names
+}
+
+// quantities reads an annotation; nil where there is none, or none that can be read.
+func (s *Simulation) quantities(kind string, object metav1.Object, annotation string) quantities {
+	text, ok := object.GetAnnotations()[annotation]
+	if !ok {
+		return nil
+	}
+	q, err := parseQuantities(text)
+	if err != nil {
+		s.complain(fmt.Sprintf("%s %s/%s: annotation %s: %v", kind, object.GetNamespace(), object.GetName(), annotation, err))
+		return nil
+	}
+	return q
+}
+
+// complain logs a complaint once.
+func (s *Simulation) complain(complaint string) {
+	if _, known := s.complaints[complaint]; !known {
+		s.complaints[complaint] = struct{}{}
+		fmt.Fprintln(s.log, complaint)
+	}
+}

@@ -1,0 +1,58 @@
+package simulation
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+)
+
+// The annotations that say what is used.
+const (
+	cpuAnnotation    = "simulation.kube-vitals/cpu"    // of a pod: cores
+	memoryAnnotation = "simulation.kube-vitals/memory" // of a pod: bytes of the working set
+	swapAnnotation   = "simulation.kube-vitals/swap"   // of a pod: bytes
+	loadAnnotation   = "simulation.kube-vitals/load"   // of a Deployment: cores, shared by its running pods
+)
+
+// quantities are the amounts in an annotation, by container name; under "", the one for all others.
+type quantities map[string]float64
+
+// parseQuantities reads quantities in Kubernetes' notation, separated by commas: "250m" or "app=250m,proxy=5m".
+func parseQuantities(text string) (quantities, error) {
+	q := make(quantities)
+	for entry := range strings.SplitSeq(text, ",") {
+		name, amount, named := strings.Cut(entry, "=")
+		if !named {
+			name, amount = "", entry
+		}
+		quantity, err := resource.ParseQuantity(strings.TrimSpace(amount))
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a quantity such as 250m, nor one for a container such as app=250m: %w", entry, err)
+		}
+		if quantity.Sign() < 0 {
+			return nil, fmt.Errorf("%q is negative", entry)
+		}
+		q[strings.TrimSpace(name)] = quantity.AsApproximateFloat64()
+	}
+	return q, nil
+}
+
+// of is the amount for a container, if one is given.
+func (q quantities) of(container string) (amount float64, ok bool) {
+	if amount, ok = q[container]; !ok {
+		amount, ok = q[""]
+	}
+	return amount, ok
+}
+
+// typical is what a container uses of which nothing is said: 5 to 100 millicores and 16 to 143 MiB, always the same.
+func typical(namespace, pod, container string) kubelettest.Usage {
+	h := fnv.New32a()
+	h.Write([]byte(namespace + "/" + pod + "/" + container))
+	n := h.Sum32()
+	return kubelettest.Usage{CPU: float64(5+n%96) / 1000, Memory: uint64(16+n/96%128) << 20}
+}
