@@ -137,7 +137,7 @@ func classify(err error) string {
 // classifyTLS finds the class of a failed handshake; it is empty for any other error.
 func classifyTLS(err error) string {
 	var (
-		unverified *tls.CertificateVerificationError
+		unverified *unverifiedError
 		authority  x509.UnknownAuthorityError
 		name       x509.HostnameError
 		invalid    x509.CertificateInvalidError

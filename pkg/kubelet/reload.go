@@ -25,10 +25,11 @@ type reloaded[T any] struct {
 
 	mu       sync.Mutex
 	readAt   time.Time
-	contents [][]byte // as they were read last, be they in use or not
-	problem  string   // why they could not be read
-	value    T        // from the last contents that could be used
-	version  int      // how many values there have been
+	contents [][]byte // as they were read last
+	problem  string   // why they could not be read since
+	inUse    [][]byte // the contents that value was made of
+	value    T
+	version  int // how often value has changed
 }
 
 // newReloaded reads the files for the first time. They must be there and fit for use.
@@ -41,7 +42,8 @@ func newReloaded[T any](parse func([][]byte) (T, error), report func(string, err
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(files, ", "), err)
 	}
-	return &reloaded[T]{files: files, parse: parse, report: report, readAt: time.Now(), contents: contents, value: value}, nil
+	return &reloaded[T]{files: files, parse: parse, report: report, readAt: time.Now(),
+		contents: contents, inUse: contents, value: value}, nil
 }
 
 // get gives the value, and a number that changes with it. A nil r has none.
@@ -68,15 +70,13 @@ func (r *reloaded[T]) reload() {
 		}
 		return
 	}
-	readable := r.problem == ""
-	r.problem = ""
-	if equalContents(contents, r.contents) && readable {
+	if r.problem == "" && equalContents(contents, r.contents) {
 		return
 	}
-	r.contents = contents
+	r.contents, r.problem = contents, ""
 	value, err := r.parse(contents)
-	if err == nil {
-		r.value = value
+	if err == nil && !equalContents(contents, r.inUse) {
+		r.inUse, r.value = contents, value
 		r.version++
 	}
 	r.report(strings.Join(r.files, ", "), err)

@@ -129,10 +129,15 @@ func verify(certificates []*x509.Certificate, roots *x509.CertPool, host, node s
 		err = verifyName(leaf, host, node)
 	}
 	if err != nil {
-		return &tls.CertificateVerificationError{UnverifiedCertificates: certificates, Err: err}
+		return &unverifiedError{err}
 	}
 	return nil
 }
+
+// unverifiedError is why a certificate was not accepted.
+type unverifiedError struct{ error }
+
+func (e *unverifiedError) Unwrap() error { return e.error }
 
 func verifyName(leaf *x509.Certificate, host, node string) error {
 	err := leaf.VerifyHostname(host)
