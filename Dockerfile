@@ -3,7 +3,7 @@
 # Both base images are build arguments, so that it builds where only a mirror can be reached:
 #   BUILD_IMAGE  has Go of the version in go.mod, a POSIX shell and /etc/ssl/certs/ca-certificates.crt
 #   BASE_IMAGE   what the binary is put on; it needs to hold nothing
-# GOPROXY likewise says where modules come from.
+# GOPROXY likewise says where modules come from, and LDFLAGS which version the binary tells.
 
 ARG BUILD_IMAGE=golang:1.26
 ARG BASE_IMAGE=scratch
@@ -13,13 +13,14 @@ FROM --platform=$BUILDPLATFORM ${BUILD_IMAGE} AS build
 WORKDIR /src
 ARG GOPROXY
 COPY go.mod go.sum ./
-RUN go mod download
+RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY cmd cmd
 COPY pkg pkg
 ARG TARGETOS
 ARG TARGETARCH
 ARG LDFLAGS="-s -w"
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags="$LDFLAGS" \
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags="$LDFLAGS" \
       -o /image/kube-vitals ./cmd/kube-vitals \
  && mkdir -p /image/etc/ssl/certs && cp /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ \
  && mkdir -m 1777 /image/tmp
