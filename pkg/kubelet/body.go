@@ -3,6 +3,7 @@ package kubelet
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -113,7 +114,8 @@ func tooLarge(limit int64) error {
 
 // asBodyError marks what went wrong with the connection, and leaves what this package found.
 func asBodyError(err error) error {
-	if _, ours := err.(*refusedAnswer); ours {
+	var ours *refusedAnswer
+	if errors.As(err, &ours) {
 		return err
 	}
 	return &bodyError{err}

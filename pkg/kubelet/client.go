@@ -194,7 +194,8 @@ func (t *target) dial(timeout time.Duration) func(ctx context.Context, network, 
 func (t *target) timed(err error, began time.Time) error {
 	var dns *net.DNSError
 	var netErr net.Error
-	if errors.As(err, &dns) || !errors.Is(err, context.DeadlineExceeded) && !(errors.As(err, &netErr) && netErr.Timeout()) {
+	late := errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
+	if !late || errors.As(err, &dns) {
 		return err
 	}
 	return &timeoutError{t.endpoint.address(), time.Since(began).Round(time.Millisecond), t.connecting.Load()}

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -218,9 +219,9 @@ func TestFetchFails(t *testing.T) {
 	status := func(code int, text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, code) }
 	}
-	endless := func(w io.Writer) {
+	endless := func(w io.Writer, what []byte) {
 		for {
-			if _, err := w.Write(sample); err != nil {
+			if _, err := w.Write(what); err != nil {
 				return
 			}
 		}
@@ -253,7 +254,7 @@ func TestFetchFails(t *testing.T) {
 			http.Redirect(w, r, "https://evil.example/", http.StatusFound)
 		}, false, reasonStatus, `a redirection to "https://evil.example/", which is not followed`},
 
-		{"endless", plain(textType, "", func(w http.ResponseWriter) { endless(w) }), false, reasonTooLarge, "65536 bytes"},
+		{"endless", plain(textType, "", func(w http.ResponseWriter) { endless(w, sample) }), false, reasonTooLarge, "65536 bytes"},
 		{"long by its own word", plain(textType, "", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "99999999")
 			w.WriteHeader(200)
@@ -288,12 +289,9 @@ func TestFetchFails(t *testing.T) {
 			_ = z.Close()
 		}), true, reasonTooLarge, "65536 bytes"},
 		{"endless gzip of nothing", plain(textType, "gzip", func(w http.ResponseWriter) {
-			for {
-				z := gzip.NewWriter(w) // an empty member
-				if z.Close() != nil {
-					return
-				}
-			}
+			var empty bytes.Buffer
+			_ = gzip.NewWriter(&empty).Close()
+			endless(w, empty.Bytes())
 		}), true, reasonTooLarge, "while compressed"},
 		{"half a gzip", plain(textType, "gzip", func(w http.ResponseWriter) {
 			z := gzip.NewWriter(w)
@@ -449,6 +447,22 @@ func TestFetchCannotConnect(t *testing.T) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: tt.err}
 		}
 		checkError(t, c.Fetch(t.Context(), nodeAt("n7", closed), &usage.Scrape{}), tt.reason, tt.err.Error())
+	}
+}
+
+func TestReason(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{nil, ""},
+		{errors.New("something else"), reasonOther},
+		{explain("n7", context.Canceled), reasonCanceled},
+		{fmt.Errorf("wrapped: %w", explain("n7", errNoSamples)), reasonNoSamples},
+	} {
+		if got := Reason(tt.err); got != tt.want {
+			t.Errorf("Reason(%v) = %q, want %q", tt.err, got, tt.want)
+		}
 	}
 }
 

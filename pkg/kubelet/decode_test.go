@@ -140,6 +140,7 @@ func TestDecodeLine(t *testing.T) {
 		{cpu + `{container="c",namespace="n",pod="p\`, lost(usage.Malformed)},
 		{cpu + `{container="c",namespace="n",pod="\x"} 1`, lost(usage.Malformed)},
 		{cpu + `{container="c",namespace="n",pod="p\"} 1`, lost(usage.Malformed)},
+		{cpu + `{container="c",namespace="n",pod="\"\`, lost(usage.Malformed)},
 		{cpu + `{container="c",namespace="n",pod=p} 1`, lost(usage.Malformed)},
 		{cpu + `{container="c",namespace="n",pod} 1`, lost(usage.Malformed)},
 		{cpu + `{container="c",namespace="n",pod`, lost(usage.Malformed)},

@@ -1,9 +1,7 @@
 package kubelet
 
 import (
-	"bytes"
 	"errors"
-	"math"
 	"strconv"
 )
 
@@ -86,18 +84,24 @@ func parseExponent(b []byte) (exponent, n int, ok bool) {
 // parseAnyFloat reads every other number. Hexadecimal ones and underscores, which strconv knows, are not part of the text
 // exposition format.
 func parseAnyFloat(b []byte) (value float64, n int, ok bool) {
-	for n < len(b) && !isBlank(b[n]) {
-		n++
+	ok = true
+	for ; n < len(b) && !isBlank(b[n]); n++ {
+		if c := b[n]; c == 'p' || c == 'P' || c == '_' {
+			ok = false
+		}
 	}
-	token := b[:n]
-	if bytes.ContainsAny(token, "pP_") {
+	if !ok {
 		return 0, n, false
 	}
-	value, err := strconv.ParseFloat(string(token), 64)
+	value, err := strconv.ParseFloat(string(b[:n]), 64)
 	return value, n, err == nil || errors.Is(err, strconv.ErrRange)
 }
 
-// parseInt reads the integer at the start of b, which ends at a blank or at the end of b, and says how long it is.
+// maxIntDigits is how many digits parseInt takes, leading zeros apart; as many always fit into an int64.
+const maxIntDigits = 18
+
+// parseInt reads the integer at the start of b, which ends at a blank or at the end of b, and says how long it is. It is not
+// ok when there is something else, or when it is out of range.
 func parseInt(b []byte) (value int64, n int, ok bool) {
 	negative := false
 	if len(b) > 0 && (b[0] == '+' || b[0] == '-') {
@@ -105,14 +109,14 @@ func parseInt(b []byte) (value int64, n int, ok bool) {
 		n++
 	}
 	first := n
-	for ; n < len(b) && isDigit(b[n]); n++ {
-		digit := int64(b[n] - '0')
-		if value > (math.MaxInt64-digit)/10 {
-			return 0, n, false
-		}
-		value = value*10 + digit
+	for n < len(b) && b[n] == '0' {
+		n++
 	}
-	if n == first || n < len(b) && !isBlank(b[n]) {
+	significant := n
+	for ; n < len(b) && isDigit(b[n]); n++ {
+		value = value*10 + int64(b[n]-'0')
+	}
+	if n == first || n-significant > maxIntDigits || n < len(b) && !isBlank(b[n]) {
 		return 0, n, false
 	}
 	if negative {

@@ -175,9 +175,7 @@ func TestRotation(t *testing.T) {
 	stale(c.trust.authority)
 	fetch(seen{"Bearer two", "new"}, 3)
 
-	k.TLS.Certificates = nil
-	k2 := newKubelet(t, &newServer, serve)
-	k = k2
+	k = newKubelet(t, &newServer, serve)
 	fetch(seen{"Bearer two", "new"}, 1)
 
 	writeFile(t, dir, "ca", oldCA.pem()) // the new one is not trusted any more, not even where a connection is open
