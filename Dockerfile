@@ -11,15 +11,17 @@ ARG BASE_IMAGE=scratch
 # The compiler runs on the machine's own platform whatever the image's is: Go cross-compiles, nothing is emulated.
 FROM --platform=$BUILDPLATFORM ${BUILD_IMAGE} AS build
 WORKDIR /src
+# Kept between builds, and out of the layers.
+ENV GOMODCACHE=/cache/modules GOCACHE=/cache/packages
 ARG GOPROXY
 COPY go.mod go.sum ./
-RUN --mount=type=cache,target=/go/pkg/mod go mod download
+RUN --mount=type=cache,target=/cache go mod download
 COPY cmd cmd
 COPY pkg pkg
 ARG TARGETOS
 ARG TARGETARCH
 ARG LDFLAGS="-s -w"
-RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+RUN --mount=type=cache,target=/cache \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags="$LDFLAGS" \
       -o /image/kube-vitals ./cmd/kube-vitals \
  && mkdir -p /image/etc/ssl/certs && cp /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ \
