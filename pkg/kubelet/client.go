@@ -123,15 +123,18 @@ func (c *Client) target(node *corev1.Node) (*target, error) {
 		return nil, err
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, explain(node.Name, fmt.Errorf("the client is closed: %w", context.Canceled))
-	}
-	t := c.nodes[node.Name]
-	if t == nil || t.endpoint != endpoint {
-		t.retire()
+	old, closed := c.nodes[node.Name], c.closed
+	t := old
+	if !closed && (old == nil || old.endpoint != endpoint) {
 		t = c.newTarget(node.Name, endpoint)
 		c.nodes[strings.Clone(node.Name)] = t
+	}
+	c.mu.Unlock()
+	if closed {
+		return nil, explain(node.Name, fmt.Errorf("the client is closed: %w", context.Canceled))
+	}
+	if t != old {
+		old.retire()
 	}
 	return t, nil
 }
@@ -154,7 +157,6 @@ func (c *Client) newTarget(node string, e endpoint) *target {
 		scheme = "http"
 	}
 	t := &target{endpoint: e}
-	t.version.Store(int64(c.trust.version()))
 	t.request = &http.Request{Method: http.MethodGet, URL: e.url(scheme), Host: e.address()}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // costs less than HTTP/2 for one request at a time

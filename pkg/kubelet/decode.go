@@ -40,15 +40,15 @@ type Decoder struct {
 	index index
 
 	// The state of the decoding that is going on.
-	dst      *usage.Scrape
-	at       usage.Time
-	latest   usage.Time // no time can be after this one
-	name     []byte     // of the family that the last line belonged to; aliases the text
-	family   family     // the same
-	cursor   int        // position of the container that the next line of this family is expected to be about
-	series   []series   // parallel to dst.Containers
-	nodeSeen reading    // which readings of the node have had their line
-	failed   bool       // the kubelet says that it could not read its containers
+	dst    *usage.Scrape
+	at     usage.Time
+	latest usage.Time // no time can be after this one
+	name   []byte     // of the family that the last line belonged to; aliases the text
+	family family     // the same
+	cursor int        // position of the container that the next line of this family is expected to be about
+	series []series   // parallel to dst.Containers
+	seen   reading    // which readings of the node and of the outcome have had their line
+	failed bool       // the kubelet says that it could not read its containers
 }
 
 // series is what is remembered of a container while its answer is decoded.
@@ -95,7 +95,7 @@ func (d *Decoder) begin(dst *usage.Scrape, at usage.Time) {
 	d.dst, d.at, d.latest = dst, at, at.Add(maxAhead)
 	d.name, d.family, d.cursor = nil, family{}, 0
 	d.series = d.series[:0]
-	d.nodeSeen, d.failed = 0, false
+	d.seen, d.failed = 0, false
 }
 
 // end lets go of what belongs to others.
@@ -141,6 +141,9 @@ func (d *Decoder) enter(b []byte) (rest []byte) {
 // are missing may exist.
 func (d *Decoder) outcome(b []byte) {
 	b, ok := d.passLabels(b)
+	if ok && !d.first(&d.seen) {
+		return
+	}
 	var p point
 	if ok {
 		p, ok = d.point(b)
@@ -154,7 +157,7 @@ func (d *Decoder) outcome(b []byte) {
 // node reads a line about the node. Labels on it are of no interest.
 func (d *Decoder) node(b []byte) {
 	if b, ok := d.passLabels(b); ok {
-		d.sample(&d.dst.Node, &d.nodeSeen, b)
+		d.sample(&d.dst.Node, &d.seen, b)
 	}
 }
 
@@ -231,14 +234,22 @@ func (d *Decoder) passLabels(b []byte) (rest []byte, ok bool) {
 
 // sample reads what follows the labels of a line into s, unless the series has had its line.
 func (d *Decoder) sample(s *usage.Sample, seen *reading, b []byte) {
-	if *seen&d.family.gives != 0 {
-		d.skip(usage.Duplicate)
+	if !d.first(seen) {
 		return
 	}
-	*seen |= d.family.gives
 	if p, ok := d.point(b); ok {
 		d.keep(s, p)
 	}
+}
+
+// first says whether a line is the first one of its series, and notes that it was there.
+func (d *Decoder) first(seen *reading) bool {
+	if *seen&d.family.gives != 0 {
+		d.skip(usage.Duplicate)
+		return false
+	}
+	*seen |= d.family.gives
+	return true
 }
 
 // point is what a line says besides what it is about.

@@ -73,10 +73,6 @@ func (ref *reference) line(f family, m *dto.Metric, value float64, at usage.Time
 	var id string
 	var s usage.Sample
 	switch f.about {
-	case aboutScrape:
-		if value != 0 {
-			ref.failed = true
-		}
 	case aboutNode:
 		s = ref.node
 	case aboutContainer:
@@ -105,12 +101,14 @@ func (ref *reference) line(f family, m *dto.Metric, value float64, at usage.Time
 			ref.containers[id] = s
 		}
 	}
-	if series := fmt.Sprint(f, id); f.about != aboutScrape {
-		if seen[series] {
-			ref.skipped[usage.Duplicate]++
-			return
-		}
-		seen[series] = true
+	series := fmt.Sprint(f, id)
+	if seen[series] {
+		ref.skipped[usage.Duplicate]++
+		return
+	}
+	seen[series] = true
+	if f.about == aboutScrape && value != 0 {
+		ref.failed = true
 	}
 	if m.TimestampMs != nil {
 		if ms := m.GetTimestampMs(); ms <= 0 || ms > int64(at.Add(maxAhead))/1e6 {

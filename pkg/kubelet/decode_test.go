@@ -269,6 +269,8 @@ func TestDecodeText(t *testing.T) {
 		{"CPU and memory keep their own times", cpu("a", "1 1795205767486") + mem("a", "2 1795205767000"),
 			decoded{containers: []sample{{"n/a/c", usage.Sample{At: sampledAt, MemoryAt: 1795205767000 * 1e6,
 				CPUSeconds: 1, Memory: 2, Has: usage.HasCPU | usage.HasMemory}}}}},
+		{"the first outcome wins, too", cpu("a", "1") + "resource_scrape_error 0\nresource_scrape_error 1\n",
+			decoded{containers: []sample{cpuOnly("a", 1)}, skipped: map[usage.Reason]int{usage.Duplicate: 1}}},
 		{"cut off", cpu("a", "1") + cpu("b", "2") + strings.TrimSuffix(cpu("c", "2.5"), "5\n"),
 			decoded{containers: []sample{cpuOnly("a", 1), cpuOnly("b", 2)}, partial: true,
 				skipped: map[usage.Reason]int{usage.Malformed: 1}}},

@@ -19,6 +19,8 @@ const (
 	memoryReading
 	swapReading
 	startReading
+	outcomeReading       // by its present name
+	formerOutcomeReading // by its former name, which goes away
 )
 
 // family is a set of series of one name.
@@ -27,8 +29,7 @@ type family struct {
 	gives reading
 }
 
-// familyOf tells what the series of a name are about. The kubelet calls its own outcome by two names, of which the older one
-// goes away.
+// familyOf tells what the series of a name are about.
 func familyOf(name []byte) family {
 	switch string(name) {
 	case "":
@@ -47,8 +48,10 @@ func familyOf(name []byte) family {
 		return family{aboutNode, memoryReading}
 	case "node_swap_usage_bytes":
 		return family{aboutNode, swapReading}
-	case "resource_scrape_error", "scrape_error":
-		return family{about: aboutScrape}
+	case "resource_scrape_error":
+		return family{aboutScrape, outcomeReading}
+	case "scrape_error":
+		return family{aboutScrape, formerOutcomeReading}
 	}
 	return family{about: aboutOther}
 }
