@@ -27,23 +27,24 @@ const floorFile = "floor.json"
 type floorResult struct {
 	Plain float64 `json:"plainMilliseconds"`
 	Gzip  float64 `json:"gzipMilliseconds"` // decompression included
+	Bytes int64   `json:"bytes"`            // of one answer, not compressed
 }
 
 // measureFloor runs the floor's process to its end.
-func (c *cluster) measureFloor(ctx context.Context, cfg config, r *result, progress func(string, ...any)) error {
+func (w *world) measureFloor(ctx context.Context, cfg config, r *result, progress func(string, ...any)) error {
 	progress("measuring the floor over 2 × %d intervals", cfg.rounds)
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("this program does not know where it is: %w", err)
 	}
-	p, err := c.start(self, "floor", "--nodes="+strconv.Itoa(c.shape.nodes), "--dir="+c.dir,
+	p, err := w.start(self, "floor", "--nodes="+strconv.Itoa(w.shape.nodes), "--dir="+w.dir,
 		"--rounds="+strconv.Itoa(cfg.rounds), "--interval="+cfg.resolution.String())
 	if err != nil {
 		return err
 	}
 	limit := time.Duration(2*cfg.rounds+4)*cfg.resolution + time.Minute
 	return await(ctx, p, limit, "the floor to be measured", func(context.Context) error {
-		text, err := os.ReadFile(c.path(floorFile))
+		text, err := os.ReadFile(w.path(floorFile))
 		if err != nil {
 			return err
 		}
@@ -72,15 +73,16 @@ func floor(ctx context.Context, args []string) error {
 			TLSClientConfig:    &tls.Config{RootCAs: roots},
 			DisableCompression: !gzip,
 		}}
-		cost, err := fetchRounds(ctx, client, urls, *rounds, *interval)
+		cost, size, err := fetchRounds(ctx, client, urls, *rounds, *interval)
 		if err != nil {
 			return err
 		}
+		r.Bytes = size
 		client.CloseIdleConnections()
-		if r.Plain == 0 {
-			r.Plain = cost
-		} else {
+		if gzip {
 			r.Gzip = cost
+		} else {
+			r.Plain = cost
 		}
 	}
 	text, err := json.Marshal(r)
@@ -114,46 +116,60 @@ func targets(dir string, nodes int) (urls []string, roots *x509.CertPool, err er
 	return urls, roots, nil
 }
 
-// fetchRounds connects to all, and then fetches from each once an interval: the median of milliseconds of CPU a fetch.
-func fetchRounds(ctx context.Context, client *http.Client, urls []string, rounds int, interval time.Duration) (float64, error) {
-	// Connections grow their TLS records in the first few answers.
-	for range 2 {
-		if err := fetchAll(ctx, client, urls, interval/3); err != nil {
-			return 0, err
+// fetchRounds connects to all, and then fetches from each once an interval. It returns the median of milliseconds of CPU
+// a fetch, and the size of the last answer in bytes.
+func fetchRounds(
+	ctx context.Context, client *http.Client, urls []string, rounds int, interval time.Duration,
+) (cost float64, size int64, err error) {
+	// Servers send short TLS records on a new connection, for the first 128 KiB.
+	for range 4 {
+		if _, err := fetchAll(ctx, client, urls, interval/4); err != nil {
+			return 0, 0, err
 		}
 	}
 	var costs []float64
 	for range rounds {
 		before := ownCPUTime()
-		if err := fetchAll(ctx, client, urls, interval); err != nil {
-			return 0, err
+		if size, err = fetchAll(ctx, client, urls, interval); err != nil {
+			return 0, 0, err
 		}
 		costs = append(costs, milliseconds(ownCPUTime()-before)/float64(len(urls)))
 	}
-	return median(costs), nil
+	return median(costs), size, nil
 }
 
-// fetchAll fetches from each once, evenly spread over a time.
-func fetchAll(ctx context.Context, client *http.Client, urls []string, spread time.Duration) error {
+// fetchAll fetches from each once, evenly spread over a time, and returns the size of the last answer in bytes.
+func fetchAll(ctx context.Context, client *http.Client, urls []string, spread time.Duration) (size int64, err error) {
 	began := time.Now()
 	for i, url := range urls {
 		if err := sleep(ctx, time.Until(began.Add(spread*time.Duration(i)/time.Duration(len(urls))))); err != nil {
-			return err
+			return 0, err
 		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(io.Discard, response.Body)
-		if err := errors.Join(err, response.Body.Close()); err != nil {
-			return fmt.Errorf("%s: %w", url, err)
+		if size, err = fetch(ctx, client, url); err != nil {
+			return 0, err
 		}
 	}
-	return sleep(ctx, time.Until(began.Add(spread)))
+	return size, sleep(ctx, time.Until(began.Add(spread)))
+}
+
+// fetch gets an answer, and throws it away.
+func fetch(ctx context.Context, client *http.Client, url string) (size int64, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	size, err = io.Copy(io.Discard, response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		return 0, fmt.Errorf("%s: %w", url, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("%s answers %s", url, response.Status)
+	}
+	return size, nil
 }
 
 // ownCPUTime is for how long this process has used a core, in user and in kernel mode.

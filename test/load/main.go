@@ -26,6 +26,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kube-vitals/kube-vitals/test/binaries"
 )
 
 func main() {
@@ -74,14 +76,14 @@ func parse(args []string) (config, error) {
 	var nodes string
 	flags := flag.NewFlagSet("load", flag.ContinueOnError)
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals, or metrics-server, which takes the same flags")
-	flags.StringVar(&cfg.bin, "bin", "", "the `folder` with the executables etcd and kube-apiserver")
+	flags.StringVar(&cfg.bin, "bin", "", "the `folder` with the executables etcd and kube-apiserver; without it they are built, once")
 	flags.StringVar(&nodes, "nodes", "1000", "the `numbers` of nodes to measure with, as in 100,1000,5000")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often each thing is measured; the medians are printed")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
 	flags.StringVar(&cfg.json, "json", "", "write the results to this `file`, too")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folders with logs and certificates")
 	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), "usage: load --server=EXECUTABLE --bin=FOLDER [flags] [-- more arguments for the server]\n\n")
+		fmt.Fprint(flags.Output(), "usage: load --server=EXECUTABLE [flags] [-- more arguments for the server]\n\n")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -112,8 +114,10 @@ func (cfg config) validate() error {
 		}
 	}
 	executable("--server", cfg.server)
-	executable("--bin", filepath.Join(cfg.bin, "etcd"))
-	executable("--bin", filepath.Join(cfg.bin, "kube-apiserver"))
+	if cfg.bin != "" {
+		executable("--bin", filepath.Join(cfg.bin, binaries.Etcd))
+		executable("--bin", filepath.Join(cfg.bin, binaries.APIServer))
+	}
 	if cfg.rounds < 1 {
 		errs = append(errs, fmt.Errorf("--rounds: %d is less than 1", cfg.rounds))
 	}
@@ -125,6 +129,12 @@ func (cfg config) validate() error {
 
 // run measures one size after the other. What has been measured is printed and kept even if a later size fails.
 func run(ctx context.Context, cfg config) error {
+	if cfg.bin == "" {
+		var err error
+		if cfg.bin, err = binaries.Build(ctx, os.Stderr); err != nil {
+			return err
+		}
+	}
 	var results []*result
 	var failed error
 	for _, nodes := range cfg.nodes {
@@ -159,8 +169,8 @@ func measureSize(ctx context.Context, cfg config, nodes int) (*result, error) {
 		fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
 	shape := newShape(nodes)
-	c, err := newCluster(ctx, cfg, shape, progress)
-	defer c.stop()
+	w, err := newWorld(ctx, cfg, shape, progress)
+	defer w.stop()
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +179,7 @@ func measureSize(ctx context.Context, cfg config, nodes int) (*result, error) {
 		Server: filepath.Base(cfg.server), Nodes: nodes, Pods: shape.pods(), Containers: shape.pods() * len(containerNames),
 		Resolution: cfg.resolution.Seconds(), Rounds: cfg.rounds,
 	}
-	s, err := c.startServer(cfg)
+	s, err := w.startServer(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -180,5 +190,5 @@ func measureSize(ctx context.Context, cfg config, nodes int) (*result, error) {
 	if err := s.process.Stop(grace); err != nil {
 		progress("note: the server did not end with exit status 0: %v", err)
 	}
-	return r, c.measureFloor(ctx, cfg, r, progress)
+	return r, w.measureFloor(ctx, cfg, r, progress)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 )
 
 // result is what was measured with one size of cluster. All figures are medians unless they say otherwise.
@@ -48,7 +49,7 @@ func (r *result) print(w io.Writer) {
 		r.Server, r.Nodes, r.Pods, r.Containers, r.Resolution, r.Rounds)
 	p("")
 	p("| %-58s | %12s | %9s | %6s |", "Measure", "measured", "floor", "ratio")
-	p("| %s | -----------: | --------: | -----: |", dashes(58))
+	p("| %s | -----------: | --------: | -----: |", strings.Repeat("-", 58))
 	row := func(name, format string, value float64) {
 		p("| %-58s | %12s | %9s | %6s |", name, fmt.Sprintf(format, value), "", "")
 	}
@@ -57,6 +58,7 @@ func (r *result) print(w io.Writer) {
 	}
 	against("CPU a node-scrape; floor: plain", r.Floor.Plain)
 	against("CPU a node-scrape; floor: gzip", r.Floor.Gzip)
+	row("size of a kubelet's answer", "%.1f KiB", float64(r.Floor.Bytes)/1024)
 	row("CPU while scraping", "%.4f cores", r.Cores)
 	row("RSS, steady", "%.0f MiB", r.RSS)
 	row(fmt.Sprintf("RSS after %d LISTs of all pods", r.Lists), "%.0f MiB", r.RSSAfterLists)
@@ -66,7 +68,7 @@ func (r *result) print(w io.Writer) {
 	row("age of the nodes' figures, maximum", "%.0f s", r.AgeMax)
 	p("")
 	p("| %-58s | %12s | %9s | %6s |", "Request", "CPU", "latency", "KiB")
-	p("| %s | -----------: | --------: | -----: |", dashes(58))
+	p("| %s | -----------: | --------: | -----: |", strings.Repeat("-", 58))
 	for _, q := range r.Requests {
 		p("| %-58s | %12s | %9s | %6.0f |", q.Name, ms(q.CPU), ms(q.Latency), float64(q.Bytes)/1024)
 	}
@@ -82,12 +84,4 @@ func ms(v float64) string {
 	default:
 		return fmt.Sprintf("%.0f ms", v)
 	}
-}
-
-func dashes(n int) string {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = '-'
-	}
-	return string(b)
 }
