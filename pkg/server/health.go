@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 
@@ -20,16 +19,18 @@ type readiness []requirement
 // requirement is a part of it, with the name that it has in `/readyz?verbose`.
 type requirement struct {
 	name  string
-	check func() error // says what is missing; nil once it is there
+	check func() error // says what is missing, and why; nil once it is there
 }
 
-// check says all that is missing.
-func (r readiness) check() error {
-	var missing []error
+// missing gives the names of the requirements that are not met, and why they are not.
+func (r readiness) missing() (names, reasons []string) {
 	for _, requirement := range r {
-		missing = append(missing, requirement.check())
+		if err := requirement.check(); err != nil {
+			names = append(names, requirement.name)
+			reasons = append(reasons, err.Error())
+		}
 	}
-	return errors.Join(missing...)
+	return names, reasons
 }
 
 // probes gives the requirements as checks of /readyz.
@@ -45,16 +46,6 @@ func probe(name string, check func() error) healthz.HealthChecker {
 	return healthz.NamedCheck(name, func(*http.Request) error { return check() })
 }
 
-// synced requires that the whole of what exists was told once.
-func synced(index interface{ HasSynced() bool }, missing string) func() error {
-	return func() error {
-		if index.HasSynced() {
-			return nil
-		}
-		return errors.New(missing)
-	}
-}
-
 // retryAfter is when clients are asked to come back, in seconds.
 const retryAfter = 1
 
@@ -66,16 +57,16 @@ func untilReady(handler http.Handler, ready readiness, serializer runtime.Negoti
 			handler.ServeHTTP(w, r)
 			return
 		}
-		if err := ready.check(); err != nil {
-			responsewriters.ErrorNegotiated(starting(err), serializer, schema.GroupVersion{}, w, r)
+		if names, _ := ready.missing(); names != nil { // the reasons are for the log: they tell of the inside
+			responsewriters.ErrorNegotiated(starting(names), serializer, schema.GroupVersion{}, w, r)
 			return
 		}
 		handler.ServeHTTP(w, r)
 	})
 }
 
-func starting(err error) error {
-	unavailable := apierrors.NewServiceUnavailable("kube-vitals is starting: " + err.Error())
-	unavailable.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
-	return unavailable
+func starting(waitsFor []string) error {
+	err := apierrors.NewServiceUnavailable("kube-vitals is starting; it waits for the cluster's API server to tell: " + strings.Join(waitsFor, ", "))
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
+	return err
 }

@@ -45,12 +45,12 @@ func newInstruments(version, commit string, now func() time.Time) *instruments {
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "scrape_duration_seconds",
 			Help:    "Time from the start of a scrape to the last byte decoded, or to the failure.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 11), // 1 ms to 9.5 s
+			Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
 		}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "scrape_lateness_seconds",
 			Help:    "Time from the moment at which a scrape was due to its start.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8), // 1 ms to 16 s
+			Buckets: []float64{0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 15},
 		}),
 		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "samples_skipped_total",

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,8 +91,8 @@ func New(c Config) (*Server, error) {
 	}
 
 	ready := readiness{
-		{"nodes", synced(nodes, "the list of nodes has not come from the API server yet")},
-		{"pods", synced(pods, "the list of running pods has not come from the API server yet")},
+		{"nodes", watches.nodes.synced},
+		{"pods", watches.pods.synced},
 	}
 	server, err := newAPIServer(c, &ready, scraper, instruments, api.Config{
 		Usage:    figures,
@@ -127,14 +128,14 @@ func (s *Server) announce(ctx context.Context) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := s.ready.check()
-		if err == nil {
+		_, reasons := s.ready.missing()
+		if reasons == nil {
 			logger.Info("Ready", "after", time.Since(began).Round(time.Millisecond))
 			return
 		}
 		if time.Since(said) >= sayWaiting {
 			said = time.Now()
-			logger.Info("Not ready yet", "because", err)
+			logger.Info("Not ready yet", "because", strings.Join(reasons, "; "))
 		}
 		select {
 		case <-ctx.Done():

@@ -2,8 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,11 +21,10 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
 // watches follow what exists.
-type watches struct{ nodes, pods *cache.Reflector }
+type watches struct{ nodes, pods *feed }
 
 // newWatches prepares the watches of the nodes that the selector picks and of the running pods. Of pods only the metadata
 // are asked for: that needs no more rights, and costs the API server and this one a tenth.
@@ -43,13 +45,34 @@ func newWatches(config *rest.Config, selector labels.Selector, nodes *nodeStore,
 	}
 	running := meta.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
 	return &watches{
-		nodes: reflector("nodes", core.Nodes(), &corev1.Node{}, nodes, func(o *metav1.ListOptions) {
+		nodes: newFeed("nodes", core.Nodes(), &corev1.Node{}, nodes, func(o *metav1.ListOptions) {
 			o.LabelSelector = selector.String()
 		}),
-		pods: reflector("pods", running, &metav1.PartialObjectMetadata{}, pods, func(o *metav1.ListOptions) {
+		pods: newFeed("running pods", running, &metav1.PartialObjectMetadata{}, pods, func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("status.phase", string(corev1.PodRunning)).String()
 		}),
 	}, nil
+}
+
+// run follows both until the context ends.
+func (w *watches) run(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() { w.nodes.reflector.RunWithContext(ctx) })
+	both.Go(func() { w.pods.reflector.RunWithContext(ctx) })
+	both.Wait()
+}
+
+// feed keeps a store equal to what the API server tells.
+type feed struct {
+	name      string
+	reflector *cache.Reflector
+	store     syncedStore
+	failure   atomic.Pointer[error] // why the last request that failed did
+}
+
+type syncedStore interface {
+	cache.ReflectorStore
+	HasSynced() bool
 }
 
 // lister is a client that gives lists of the type L.
@@ -58,34 +81,61 @@ type lister[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// reflector keeps the store equal to what the client tells of the objects that restrict picks.
-func reflector[L runtime.Object](name string, client lister[L], object runtime.Object, store cache.ReflectorStore, restrict func(*metav1.ListOptions)) *cache.Reflector {
+// newFeed gives a feed of the objects that restrict picks.
+func newFeed[L runtime.Object](name string, client lister[L], object runtime.Object, store syncedStore, restrict func(*metav1.ListOptions)) *feed {
+	f := &feed{name: name, store: store}
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			restrict(&options)
-			return client.List(ctx, options)
+			list, err := client.List(ctx, options)
+			f.remember(err)
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			restrict(&options)
-			return client.Watch(ctx, options)
+			events, err := client.Watch(ctx, options)
+			f.remember(err)
+			return events, err
 		},
 	}
-	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, client), object, store,
+	f.reflector = cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, client), object, store,
 		cache.ReflectorOptions{Name: name})
+	return f
 }
 
-// run follows both until the context ends.
-func (w *watches) run(ctx context.Context) {
-	var both sync.WaitGroup
-	both.Go(func() { w.nodes.RunWithContext(ctx) })
-	both.Go(func() { w.pods.RunWithContext(ctx) })
-	both.Wait()
+func (f *feed) remember(err error) {
+	if err == nil {
+		return
+	}
+	if request := (*url.Error)(nil); errors.As(err, &request) {
+		err = request.Err // without the address, which is long and says nothing
+	}
+	f.failure.Store(&err)
+}
+
+// synced says why the whole of what exists has not been told yet. The library retries without a word when nobody listens
+// at the API server's address.
+func (f *feed) synced() error {
+	if f.store.HasSynced() {
+		return nil
+	}
+	err := fmt.Errorf("the list of %s has not come from the API server yet", f.name)
+	if failure := f.failure.Load(); failure != nil {
+		err = fmt.Errorf("%w: %w", err, *failure)
+	}
+	return err
 }
 
 // nodeStore takes in nodes for two: the index of those that exist, and the scraper.
 type nodeStore struct {
 	*inventory.Index
-	scraper *scrape.Scraper
+	scraper targets
+}
+
+// targets is told which nodes there are to scrape. *scrape.Scraper implements it.
+type targets interface {
+	Set(*corev1.Node)
+	Delete(name string)
 }
 
 var _ cache.TransformingStore = (*nodeStore)(nil)

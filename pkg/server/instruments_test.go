@@ -1,0 +1,107 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+var now = time.Unix(1_800_000_000, 0)
+
+// filled gives instruments that have seen something of everything.
+func filled() *instruments {
+	i := newInstruments("v1.2.3", "0123abc", func() time.Time { return now })
+	i.watchOver(store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10}), inventory.New(), inventory.New())
+	ok := scrape.Result{Node: "a", Took: time.Millisecond}
+	ok.Skipped[usage.BadValue] = 2
+	i.Scraped(ok)
+	i.Scraped(scrape.Result{Node: "a", Late: -time.Second})
+	i.Scraped(scrape.Result{Node: "b", Err: errors.New("it hangs")})
+	i.answered("pods", 7*time.Second)
+	return i
+}
+
+func TestScrapesAreCounted(t *testing.T) {
+	i := filled()
+	if n := testutil.ToFloat64(i.scrapes.WithLabelValues("success", "")); n != 2 {
+		t.Errorf("%v successes, want 2", n)
+	}
+	if n := testutil.CollectAndCount(i.scrapes); n != 2 {
+		t.Errorf("%v series of results, want 2", n)
+	}
+	if n := testutil.ToFloat64(i.skipped.WithLabelValues("bad_value")); n != 2 {
+		t.Errorf("%v samples skipped, want 2", n)
+	}
+	if at := testutil.ToFloat64(i.lastSuccess.WithLabelValues("a")); at != float64(now.Unix()) {
+		t.Errorf("the last success of a was at %v, want %v", at, now.Unix())
+	}
+	if at := testutil.ToFloat64(i.lastSuccess.WithLabelValues("b")); at != 0 {
+		t.Errorf("the last success of b was at %v, want 0 for never", at)
+	}
+}
+
+func TestSeriesGoWithTheirNode(t *testing.T) {
+	i := filled()
+	i.Gone("a")
+	i.Gone("b")
+	families, err := i.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, series := range family.GetMetric() {
+			for _, label := range series.GetLabel() {
+				if label.GetName() == "node" {
+					t.Errorf("%s still has the node %q", family.GetName(), label.GetValue())
+				}
+			}
+		}
+	}
+}
+
+func TestTelemetryFollowsTheConventions(t *testing.T) {
+	problems, err := testutil.GatherAndLint(filled().registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// What is served is one valid exposition: every family once, ours and the library's.
+func TestExposition(t *testing.T) {
+	w := httptest.NewRecorder()
+	filled().handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	text := w.Body.String()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{
+		"kube_vitals_scrapes_total", "kube_vitals_scrape_duration_seconds", "kube_vitals_scrape_lateness_seconds",
+		"kube_vitals_samples_skipped_total", "kube_vitals_node_last_success_timestamp_seconds", "kube_vitals_answer_age_seconds",
+		"kube_vitals_known_objects", "kube_vitals_points", "kube_vitals_oldest_point_age_seconds", "kube_vitals_build_info",
+		"go_goroutines", "process_start_time_seconds",
+	} {
+		if families[name] == nil {
+			t.Errorf("%s is not there", name)
+		}
+		if n := strings.Count(text, "# TYPE "+name+" "); n != 1 {
+			t.Errorf("%s is there %d times", name, n)
+		}
+	}
+}
