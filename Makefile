@@ -1,0 +1,90 @@
+# `make help` lists what there is. On a fresh machine with Go and make, `make demo` and `make test` need nothing else:
+# what they run is built from Go modules at fixed versions, the first time, and kept in the user's cache folder.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+
+VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null | sed 's/^\([^v]\)/v0.0.0-\1/' | grep . || echo v0.0.0-dev)
+COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+LDFLAGS ?= -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+GO      ?= go
+
+# Tools at fixed versions, each built once into a folder of its own.
+CACHE     ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kube-vitals/tools
+HELM      := $(CACHE)/helm-v3.22.0/helm
+KUSTOMIZE := $(CACHE)/kustomize-v5.8.1/kustomize
+HELM_DOCS := $(CACHE)/helm-docs-v1.14.2/helm-docs
+LINT      := $(CACHE)/golangci-lint-v2.15.0/golangci-lint
+
+IMAGE     ?= kube-vitals/kube-vitals
+TAG       ?= $(VERSION)
+PLATFORMS ?= linux/amd64,linux/arm64
+BUILDER   ?= $(firstword $(notdir $(shell command -v docker buildah podman)))
+
+FUZZTIME ?= 30s
+NODES    ?= 1000
+ROUNDS   ?= 3
+
+.DEFAULT_GOAL := help
+.PHONY: help build test unit e2e lint fmt verify demo bench fuzz image
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+build: ## build bin/kube-vitals, one static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kube-vitals ./cmd/kube-vitals
+
+test: unit verify e2e ## all tests: unit with -race, then chart against manifests, then e2e on a real control plane
+
+unit: ## the fast tests beside the code
+	$(GO) test -race ./...
+	cd test && $(GO) test -race $$($(GO) list ./... | grep -v -e /e2e -e /verify)
+
+e2e: build ## the built binary behind a real API server; the first run builds that (minutes)
+	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(GO) test -count=1 -timeout 30m ./e2e/...
+
+lint: $(LINT) ## golangci-lint on both modules
+	$(LINT) run ./...
+	cd test && $(LINT) run --config ../.golangci.yaml ./...
+
+fmt: $(LINT) ## format the code
+	$(LINT) fmt ./...
+	cd test && $(LINT) fmt --config ../.golangci.yaml ./...
+
+verify: $(HELM) $(KUSTOMIZE) $(HELM_DOCS) ## fail where chart, manifests and the chart's README differ
+	cd test && $(GO) run ./verify -root .. -helm $(HELM) -kustomize $(KUSTOMIZE) -helm-docs $(HELM_DOCS)
+	cd test && HELM=$(HELM) KUSTOMIZE=$(KUSTOMIZE) HELM_DOCS=$(HELM_DOCS) $(GO) test -count=1 ./verify
+
+demo: build ## a cluster of 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends by itself
+	cd test && ONCE=$(ONCE) $(GO) run ./cmd/demo -server $(CURDIR)/bin/kube-vitals
+
+bench: build ## Go benchmarks, then a simulated cluster of NODES nodes beside its own floor
+	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
+	cd test && $(GO) run ./load -server $(CURDIR)/bin/kube-vitals -nodes $(NODES) -rounds $(ROUNDS)
+
+fuzz: ## run each fuzz test for FUZZTIME
+	@for package in $$($(GO) list ./pkg/...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+	    echo "$$package $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package; \
+	  done; \
+	done
+
+image: ## build the image IMAGE:TAG for PLATFORMS with docker, buildah or podman
+	@test -n "$(BUILDER)" || { echo "make image needs docker, buildah or podman (set BUILDER)" >&2; exit 1; }
+ifeq ($(BUILDER),docker)
+	docker buildx build --platform $(PLATFORMS) --build-arg LDFLAGS='$(LDFLAGS)' $(BUILD_ARGS) --tag $(IMAGE):$(TAG) .
+else # these append to a manifest that is there, and older ones do not set BUILDPLATFORM
+	$(BUILDER) manifest rm $(IMAGE):$(TAG) 2>/dev/null || true
+	$(BUILDER) build --layers --platform $(PLATFORMS) --manifest $(IMAGE):$(TAG) \
+	  --build-arg BUILDPLATFORM=linux/$$($(GO) env GOHOSTARCH) --build-arg LDFLAGS='$(LDFLAGS)' $(BUILD_ARGS) .
+endif
+
+# install = module, version, folder
+define install
+	@mkdir -p $(dir $@)
+	cd $(dir $@) && GOFLAGS=-buildvcs=false GOBIN=$(dir $@) CGO_ENABLED=0 $(GO) install -ldflags '-s -w $(2)' $(1)
+endef
+$(HELM):      ; $(call install,helm.sh/helm/v3/cmd/helm@v3.22.0)
+$(KUSTOMIZE): ; $(call install,sigs.k8s.io/kustomize/kustomize/v5@v5.8.1)
+$(HELM_DOCS): ; $(call install,github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2)
+$(LINT):      ; $(call install,github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0)
