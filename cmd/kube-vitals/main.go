@@ -12,6 +12,7 @@ import (
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 )
@@ -24,7 +25,6 @@ var (
 
 func main() {
 	if err := run(genericapiserver.SetupSignalContext(), os.Args[1:], os.Stdout); err != nil {
-		logs.FlushLogs()
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -46,6 +46,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	config, err := o.config()
 	if err != nil {
+		return err
+	}
+	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
 		return err
 	}
 	logs.InitLogs()

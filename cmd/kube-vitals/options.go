@@ -162,9 +162,6 @@ func (o *options) config() (server.Config, error) {
 	if err := errors.Join(mistakes...); err != nil {
 		return server.Config{}, err
 	}
-	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
-		return server.Config{}, err
-	}
 	for _, t := range o.addressTypes {
 		o.kubelet.AddressTypes = append(o.kubelet.AddressTypes, corev1.NodeAddressType(t))
 	}
@@ -188,7 +185,7 @@ func (o *options) config() (server.Config, error) {
 // complete sets the defaults that depend on other flags.
 func (o *options) complete() {
 	if !o.all.Changed("max-sample-age") {
-		o.maxSampleAge = 4 * o.resolution
+		o.maxSampleAge = 4 * o.interval()
 	}
 	if !o.all.Changed("kubelet-request-timeout") {
 		o.kubelet.Timeout = min(kubelet.DefaultTimeout, o.longestTimeout())
@@ -201,17 +198,20 @@ func (o *options) complete() {
 	}
 }
 
+// interval is the resolution, or the shortest there can be where the flag is wrong: one mistake is told once.
+func (o *options) interval() time.Duration { return max(o.resolution, minResolution) }
+
 // longestTimeout leaves time in the interval for an answer to be taken in.
-func (o *options) longestTimeout() time.Duration { return o.resolution * 9 / 10 }
+func (o *options) longestTimeout() time.Duration { return o.interval() * 9 / 10 }
 
 func (o *options) validate() []error {
 	var mistakes []error
 	if o.resolution < minResolution {
 		mistakes = append(mistakes, fmt.Errorf("--metric-resolution must be at least %v, but is %v", minResolution, o.resolution))
 	}
-	if o.maxSampleAge < 2*o.resolution {
+	if least := 2 * o.interval(); o.maxSampleAge < least {
 		mistakes = append(mistakes, fmt.Errorf("--max-sample-age must be at least 2 × --metric-resolution, so %v, but is %v: "+
-			"the figures of a node would go before the next ones come", 2*o.resolution, o.maxSampleAge))
+			"the figures of a node would go before the next ones come", least, o.maxSampleAge))
 	}
 	return mistakes
 }

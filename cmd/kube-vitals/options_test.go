@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kube-vitals/kube-vitals/pkg/server"
+)
+
+// parse gives what the arguments mean, or what is wrong with them.
+func parse(args ...string) (server.Config, error) {
+	o := newOptions()
+	if err := o.parse(args); err != nil {
+		return server.Config{}, err
+	}
+	return o.config()
+}
+
+func TestDefaults(t *testing.T) {
+	c, err := parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, same := range map[string]bool{
+		"resolution":      c.Resolution == 15*time.Second,
+		"max sample age":  c.MaxSampleAge == time.Minute,
+		"kubelet port":    c.Kubelet.Port == 10250 && !c.Kubelet.UseNodeStatusPort,
+		"kubelet timeout": c.Kubelet.Timeout == 10*time.Second,
+		"address types": slices.Equal(c.Kubelet.AddressTypes, []corev1.NodeAddressType{
+			"Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"}),
+		"kubelet TLS":         !c.Kubelet.InsecureTLS && !c.Kubelet.PlainHTTP,
+		"all nodes":           c.NodeSelector.Empty(),
+		"port":                c.Serving.BindPort == 443,
+		"profiling":           c.Features.EnableProfiling,
+		"shutdown":            c.Generic.ShutdownDelayDuration > 0,
+		"certificate":         c.Serving.ServerCert.CertDirectory == "",
+		"unprotected paths":   slices.Equal(c.Authorization.AlwaysAllowPaths, []string{"/healthz", "/readyz", "/livez"}),
+		"authentication file": c.Authentication.RemoteKubeConfigFile == "" && c.Authorization.RemoteKubeConfigFile == "",
+	} {
+		if !same {
+			t.Errorf("the default of the %s is another one: %+v", name, c)
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	for args, same := range map[string]func(server.Config) bool{
+		"--metric-resolution=30s": func(c server.Config) bool {
+			return c.Resolution == 30*time.Second && c.MaxSampleAge == 2*time.Minute && c.Kubelet.Timeout == 10*time.Second
+		},
+		"--metric-resolution=5s": func(c server.Config) bool {
+			return c.MaxSampleAge == 20*time.Second && c.Kubelet.Timeout == 4500*time.Millisecond
+		},
+		"--max-sample-age 45s":              func(c server.Config) bool { return c.MaxSampleAge == 45*time.Second },
+		"--kubelet-request-timeout 3s":      func(c server.Config) bool { return c.Kubelet.Timeout == 3*time.Second },
+		"-l zone=a":                         func(c server.Config) bool { return c.NodeSelector.Matches(labels.Set{"zone": "a"}) },
+		"--node-selector zone!=a":           func(c server.Config) bool { return !c.NodeSelector.Matches(labels.Set{"zone": "a"}) },
+		"--kubelet-use-node-status-port":    func(c server.Config) bool { return c.Kubelet.UseNodeStatusPort },
+		"--kubelet-port=1":                  func(c server.Config) bool { return c.Kubelet.Port == 1 },
+		"--kubelet-insecure-tls":            func(c server.Config) bool { return c.Kubelet.InsecureTLS },
+		"--kubelet-certificate-authority=f": func(c server.Config) bool { return c.Kubelet.CertificateAuthority == "f" },
+		"--kubelet-client-certificate=c --kubelet-client-key=k": func(c server.Config) bool {
+			return c.Kubelet.ClientCertificate == "c" && c.Kubelet.ClientKey == "k"
+		},
+		"--deprecated-kubelet-completely-insecure": func(c server.Config) bool { return c.Kubelet.PlainHTTP },
+		"--kubelet-preferred-address-types=InternalIP,Hostname": func(c server.Config) bool {
+			return slices.Equal(c.Kubelet.AddressTypes, []corev1.NodeAddressType{"InternalIP", "Hostname"})
+		},
+		"--kubeconfig=f": func(c server.Config) bool {
+			return c.Kubeconfig == "f" && c.Authentication.RemoteKubeConfigFile == "f" && c.Authorization.RemoteKubeConfigFile == "f"
+		},
+		"--kubeconfig=f --authentication-kubeconfig=g --authorization-kubeconfig=h": func(c server.Config) bool {
+			return c.Authentication.RemoteKubeConfigFile == "g" && c.Authorization.RemoteKubeConfigFile == "h"
+		},
+		"--secure-port=10250 --cert-dir=/tmp": func(c server.Config) bool {
+			return c.Serving.BindPort == 10250 && c.Serving.ServerCert.CertDirectory == "/tmp"
+		},
+		"--profiling=false --enable-priority-and-fairness=false": func(c server.Config) bool { return !c.Features.EnableProfiling },
+	} {
+		c, err := parse(strings.Fields(args)...)
+		if err != nil {
+			t.Errorf("%s: %v", args, err)
+		} else if !same(c) {
+			t.Errorf("%s does not mean what it should: %+v", args, c)
+		}
+	}
+}
+
+// Every command line that metrics-server accepts is accepted.
+func TestFlagsOfMetricsServer(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "metrics-server-flags.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := newOptions().all
+	for name := range strings.FieldsSeq(string(text)) {
+		if flags.Lookup(name) == nil {
+			t.Errorf("there is no --%s", name)
+		}
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	for args, want := range map[string][]string{
+		"--metric-resolution=4s":                                          {"--metric-resolution must be at least 5s, but is 4s"},
+		"--metric-resolution=-1s":                                         {"--metric-resolution must be at least 5s, but is -1s"},
+		"--max-sample-age=29s":                                            {"--max-sample-age must be at least 2 × --metric-resolution, so 30s, but is 29s"},
+		"--max-sample-age=0s":                                             {"--max-sample-age must be at least"},
+		"--kubelet-request-timeout=14s":                                   {"--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so 13.5s, but is 14s"},
+		"--kubelet-request-timeout=-1s":                                   {"--kubelet-request-timeout"},
+		"--kubelet-port=65536":                                            {"--kubelet-port"},
+		"--kubelet-preferred-address-types=InternalIp":                    {`"InternalIp" is not a type of node addresses; there are Hostname, `},
+		"--kubelet-preferred-address-types=":                              {"--kubelet-preferred-address-types must name at least one"},
+		"--kubelet-client-key=k":                                          {"--kubelet-client-certificate"},
+		"--kubelet-insecure-tls --kubelet-certificate-authority=f":        {"--kubelet-insecure-tls"},
+		"--deprecated-kubelet-completely-insecure --kubelet-insecure-tls": {"--deprecated-kubelet-completely-insecure"},
+		"--node-selector=a=(":                                             {"--node-selector: "},
+		"--secure-port=0":                                                 {"--secure-port 0"},
+		"--tls-cert-file=f":                                               {"--tls-cert-file and --tls-private-key-file need each other"},
+		"--tls-min-version=9":                                             {"--tls-min-version: "},
+		"--tls-cipher-suites=x":                                           {"--tls-cipher-suites: "},
+		"--max-requests-inflight=-1":                                      {"--max-requests-inflight"},
+		"--feature-gates=X=true":                                          {"--feature-gates"},
+		"--logging-format=xml":                                            {"logging"},
+		"--nonsense":                                                      {"unknown flag: --nonsense; see --help"},
+		"stray":                                                           {`unexpected argument "stray"; see --help`},
+		"--metric-resolution=x --kubelet-port=y stray":                    {`"--metric-resolution"`, `"--kubelet-port"`, `"stray"`},
+		"--metric-resolution=1s --kubelet-port=-1 -l a=( --secure-port=0": {
+			"--metric-resolution", "--kubelet-port", "--node-selector", "--secure-port"},
+	} {
+		_, err := parse(strings.Fields(args)...)
+		if err == nil {
+			t.Errorf("%s is accepted", args)
+			continue
+		}
+		lines := strings.Split(err.Error(), "\n")
+		if len(lines) != len(want) {
+			t.Errorf("%s: %d lines, want one for each of %q:\n%v", args, len(lines), want, err)
+		}
+		for _, part := range want {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q is not in\n%v", args, part, err)
+			}
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"--help"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	for _, section := range []string{"Kube-vitals flags:", "Kubelet client flags:", "Apiserver secure serving flags:", "Logging flags:"} {
+		if !strings.Contains(text, section) {
+			t.Errorf("there is no section %q", section)
+		}
+	}
+	newOptions().all.VisitAll(func(f *pflag.Flag) {
+		shown := regexp.MustCompile(`(?m)^ +(-\w, )?--` + f.Name + `( |$)`).MatchString(text)
+		if shown == f.Hidden {
+			t.Errorf("--%s is shown: %v", f.Name, shown)
+		}
+	})
+}
+
+func TestVersion(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"--version"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(out.String(), "kube-vitals "+version+", commit ") {
+		t.Errorf("--version prints %q", out.String())
+	}
+}
