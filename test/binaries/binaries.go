@@ -53,16 +53,22 @@ var programs = []program{
 		ldflags: "-X " + componentVersion + "gitVersion=v1.37.2 -X " + componentVersion + "gitMajor=1 -X " + componentVersion + "gitMinor=37",
 	},
 	{name: Kwok, source: "sigs.k8s.io/kwok/cmd/kwok@v0.8.0"},
-	{name: Helm, source: "helm.sh/helm/v3/cmd/helm@v3.22.0", ldflags: "-X helm.sh/helm/v3/internal/version.version=v3.22.0"},
+	{
+		name: Helm, source: "helm.sh/helm/v3/cmd/helm@v3.22.0",
+		// Without a cluster, helm takes the one for which it was built.
+		ldflags: "-X helm.sh/helm/v3/internal/version.version=v3.22.0" +
+			" -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
+	},
 }
 
 // Build returns a folder with all programs. It builds them if that has not been done yet on this machine, and writes to
 // progress what it does. The folder is shared by all who build the same, and only read.
 func Build(ctx context.Context, progress io.Writer) (dir string, err error) {
-	module, err := testModule(ctx)
+	checkout, err := Checkout(ctx)
 	if err != nil {
 		return "", err
 	}
+	module := filepath.Join(checkout, "test")
 	key, err := fingerprint(module)
 	if err != nil {
 		return "", fmt.Errorf("cannot tell whether the cluster's programs have been built: %w", err)
@@ -201,8 +207,8 @@ func fingerprint(module string) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)[:8]), nil
 }
 
-// testModule is the folder of the module that this package is in: the sources of some programs lie beside it.
-func testModule(ctx context.Context) (string, error) {
+// Checkout is the folder of the checkout that this package is in.
+func Checkout(ctx context.Context) (string, error) {
 	output, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/kube-vitals/kube-vitals/test").Output()
 	if err != nil {
 		var exit *exec.ExitError
@@ -211,7 +217,7 @@ func testModule(ctx context.Context) (string, error) {
 		}
 		return "", fmt.Errorf("cannot find the test module; run this inside the folder test of a checkout: %w", err)
 	}
-	return string(bytes.TrimSpace(output)), nil
+	return filepath.Dir(string(bytes.TrimSpace(output))), nil
 }
 
 // lock waits until nobody else on this machine builds.

@@ -6,6 +6,7 @@ package cluster
 
 import (
 	"context"
+	_ "embed" // for kwok's configuration
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,11 @@ import (
 
 // startTimeout is how long one part may take to come up: a second or two, and more where the machine has much to do.
 const startTimeout = 2 * time.Minute
+
+// stages is kwok's configuration.
+//
+//go:embed kwok.yaml
+var stages []byte
 
 // Config says how to start a cluster.
 type Config struct {
@@ -150,6 +156,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcd string, port int, key
 		"--tls-private-key-file="+keys.server.key,
 		"--client-ca-file="+keys.ca,
 		"--authorization-mode=RBAC",
+		"--disable-admission-plugins=TaintNodesByCondition", // no controller here takes taints away again
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+keys.serviceAccounts.cert,
 		"--service-account-signing-key-file="+keys.serviceAccounts.key,
@@ -196,8 +203,10 @@ func (c *Cluster) startControllers(ctx context.Context, keys *keys) error {
 	if _, err := c.StartProcess(binaries.Scheduler, "--kubeconfig="+keys.scheduler, "--leader-elect=false", "--secure-port=0"); err != nil {
 		return err
 	}
-	// An empty configuration keeps kwok from reading one of the user's.
-	if _, err := c.StartProcess(binaries.Kwok, "--kubeconfig="+c.Kubeconfig, "--config="+os.DevNull, "--manage-all-nodes"); err != nil {
+	if err := os.WriteFile(c.File("kwok.yaml"), stages, 0o600); err != nil {
+		return fmt.Errorf("kwok cannot be told what to do: %w", err)
+	}
+	if _, err := c.StartProcess(binaries.Kwok, "--kubeconfig="+c.Kubeconfig, "--config="+c.File("kwok.yaml"), "--manage-all-nodes"); err != nil {
 		return err
 	}
 	return c.await(ctx, manager, "kube-controller-manager to make the default ServiceAccount", func(ctx context.Context) error {
@@ -206,11 +215,11 @@ func (c *Cluster) startControllers(ctx context.Context, keys *keys) error {
 	})
 }
 
-// await waits for what a process is about to do, unless the process ends before.
+// await waits for what a process is about to do, unless it or another one ends before.
 func (c *Cluster) await(ctx context.Context, p *process.Process, what string, try func(context.Context) error) error {
 	var ended error
 	err := poll.Until(ctx, startTimeout, what, func(ctx context.Context) error {
-		if ended = p.Running(); ended != nil {
+		if ended = c.Running(); ended != nil {
 			return nil
 		}
 		return try(ctx)
@@ -222,6 +231,15 @@ func (c *Cluster) await(ctx context.Context, p *process.Process, what string, tr
 		return fmt.Errorf("%w%s", err, p.Tail())
 	}
 	return nil
+}
+
+// Running returns nil while all processes of the cluster run, and otherwise an error that says which do not.
+func (c *Cluster) Running() error {
+	var ended []error
+	for _, p := range c.processes {
+		ended = append(ended, p.Running())
+	}
+	return errors.Join(ended...)
 }
 
 // StartProcess runs one of the cluster's binaries, or any program by its path, until the cluster is stopped.

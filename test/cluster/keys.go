@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -58,20 +57,18 @@ func (c *Cluster) writeKeys(server string) (*keys, error) {
 	return k, w.err
 }
 
-// KubeconfigFor writes a kubeconfig for a user whom a client certificate names.
-func (c *Cluster) KubeconfigFor(user, group string) (file string, err error) {
+// WriteUserKubeconfig writes a kubeconfig for a user whom a client certificate names. The group may be empty.
+func (c *Cluster) WriteUserKubeconfig(file, user, group string) error {
 	w := &keyWriter{server: c.REST.Host, ca: c.CA}
-	file = c.File(filepath.Base(user) + ".kubeconfig")
 	w.kubeconfig(file, user, group)
-	return file, w.err
+	return w.err
 }
 
-// KubeconfigWithToken writes a kubeconfig for the holder of a token.
-func (c *Cluster) KubeconfigWithToken(name, token string) (file string, err error) {
+// WriteTokenKubeconfig writes a kubeconfig for the holder of the token in a file.
+func (c *Cluster) WriteTokenKubeconfig(file, tokenFile string) error {
 	w := &keyWriter{server: c.REST.Host, ca: c.CA}
-	file = c.File(name + ".kubeconfig")
-	w.kubeconfigWith(file, &clientcmdapi.AuthInfo{Token: token})
-	return file, w.err
+	w.kubeconfigWith(file, &clientcmdapi.AuthInfo{TokenFile: tokenFile})
+	return w.err
 }
 
 // keyWriter writes files until one cannot be written.

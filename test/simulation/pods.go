@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -100,6 +99,10 @@ func (n *node) run(pods map[podKey]Containers) {
 	for key, containers := range pods {
 		old := n.pods[key]
 		for name, usage := range containers {
+			if !n.swap {
+				usage.Swap = 0
+				containers[name] = usage
+			}
 			if before, runs := old[name]; !runs || before != usage {
 				n.kubelet.SetContainer(key.namespace, key.name, name, usage)
 			}
@@ -107,7 +110,7 @@ func (n *node) run(pods map[podKey]Containers) {
 			sum.Memory += usage.Memory
 			sum.Swap += usage.Swap
 		}
-		n.pods[key] = maps.Clone(containers)
+		n.pods[key] = containers
 	}
 	if sum != n.usage {
 		n.usage = sum

@@ -68,6 +68,7 @@ type Simulation struct {
 // node is a simulated node.
 type node struct {
 	kubelet *kubelettest.Kubelet
+	swap    bool // whether containers can be swapped out
 	usage   kubelettest.Usage
 	pods    map[podKey]Containers
 }
@@ -172,7 +173,7 @@ func (s *Simulation) AddNode(ctx context.Context, n Node) error {
 		Authorize:    s.guard.authorize,
 	})
 	kubelet.SetNode(overhead)
-	at, err := s.addKubelet(kubelet)
+	at, err := s.addKubelet(&node{kubelet: kubelet, swap: n.Swap, usage: overhead, pods: make(map[podKey]Containers)})
 	if err != nil {
 		return err
 	}
@@ -184,15 +185,15 @@ func (s *Simulation) AddNode(ctx context.Context, n Node) error {
 	return nil
 }
 
-func (s *Simulation) addKubelet(kubelet *kubelettest.Kubelet) (netip.AddrPort, error) {
+func (s *Simulation) addKubelet(n *node) (netip.AddrPort, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at, err := s.fleet.Add(kubelet, kubelettest.Address(s.addresses))
+	at, err := s.fleet.Add(n.kubelet, kubelettest.Address(s.addresses))
 	if err != nil {
 		return at, err
 	}
 	s.addresses++
-	s.nodes[kubelet.Name()] = &node{kubelet: kubelet, usage: overhead, pods: make(map[podKey]Containers)}
+	s.nodes[n.kubelet.Name()] = n
 	return at, nil
 }
 
@@ -226,6 +227,7 @@ func (n Node) object(at netip.AddrPort) *corev1.Node {
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{
 				KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(at.Port())},
 			},
+			NodeInfo:    corev1.NodeSystemInfo{KubeletVersion: "v1.36.3", OperatingSystem: "linux", OSImage: "simulated"},
 			Capacity:    capacity,
 			Allocatable: capacity,
 		},
