@@ -167,7 +167,7 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	newOptions().all.VisitAll(func(f *pflag.Flag) {
-		shown := regexp.MustCompile(`(?m)^ +(-\w, )?--` + f.Name + `( |$)`).MatchString(text)
+		shown := regexp.MustCompile(`(?m)^ {2}( {4}|-\w, )--` + f.Name + `( |$)`).MatchString(text)
 		if shown == f.Hidden {
 			t.Errorf("--%s is shown: %v", f.Name, shown)
 		}
