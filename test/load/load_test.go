@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -62,7 +63,7 @@ func TestKubeletsTellOfThePods(t *testing.T) {
 	var texts []string
 	for _, k := range kubelets(s, time.Now()) {
 		w := httptest.NewRecorder()
-		k.ServeHTTP(w, httptest.NewRequest("GET", kubelettest.ResourcePath, nil))
+		k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
 		texts = append(texts, w.Body.String())
 	}
 	for i := range s.pods() {
@@ -209,7 +210,9 @@ func TestPrint(t *testing.T) {
 		Requests: []requestResult{{Name: "GET one pod, JSON", CPU: 0.1234, Latency: 1.5}},
 	}
 	var b strings.Builder
-	r.print(&b)
+	if err := r.print(&b); err != nil {
+		t.Fatal(err)
+	}
 	width := 0
 	for line := range strings.Lines(b.String()) {
 		if !strings.HasPrefix(line, "|") {

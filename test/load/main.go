@@ -83,7 +83,7 @@ func parse(args []string) (config, error) {
 	flags.StringVar(&cfg.json, "json", "", "write the results to this `file`, too")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folders with logs and certificates")
 	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), "usage: load --server=EXECUTABLE [flags] [-- more arguments for the server]\n\n")
+		_, _ = fmt.Fprint(flags.Output(), "usage: load --server=EXECUTABLE [flags] [-- more arguments for the server]\n\n")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -139,15 +139,18 @@ func run(ctx context.Context, cfg config) error {
 	var failed error
 	for _, nodes := range cfg.nodes {
 		r, err := measureSize(ctx, cfg, nodes)
-		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil {
 			err = errors.New("interrupted")
 		}
 		if err != nil {
 			failed = fmt.Errorf("measuring with %d nodes: %w", nodes, err)
 			break
 		}
-		r.print(os.Stdout)
 		results = append(results, r)
+		if err := r.print(os.Stdout); err != nil {
+			failed = fmt.Errorf("the results cannot be printed: %w", err)
+			break
+		}
 	}
 	if cfg.json == "" || len(results) == 0 {
 		return failed

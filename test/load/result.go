@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -39,11 +40,14 @@ type requestResult struct {
 	Latency float64 `json:"latencyMilliseconds"`
 	Bytes   int64   `json:"bytes"`
 	Count   int     `json:"count"` // how many were measured
+	Items   int     `json:"items"` // in the answer
+	Want    int     `json:"want"`  // how many items it should have; a server that loses some has less to do
 }
 
 // print writes the result as a table that is also Markdown.
-func (r *result) print(w io.Writer) {
-	p := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+func (r *result) print(w io.Writer) error {
+	var b bytes.Buffer
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("")
 	p("%s: %d nodes, %d pods, %d containers, resolution %g s, medians of %d rounds",
 		r.Server, r.Nodes, r.Pods, r.Containers, r.Resolution, r.Rounds)
@@ -72,6 +76,13 @@ func (r *result) print(w io.Writer) {
 	for _, q := range r.Requests {
 		p("| %-58s | %12s | %9s | %6.0f |", q.Name, ms(q.CPU), ms(q.Latency), float64(q.Bytes)/1024)
 	}
+	for _, q := range r.Requests {
+		if q.Items != q.Want {
+			p("\nIncomplete: %s has %d items, not %d.", q.Name, q.Items, q.Want)
+		}
+	}
+	_, err := b.WriteTo(w)
+	return err
 }
 
 // ms prints milliseconds with three digits that say something.

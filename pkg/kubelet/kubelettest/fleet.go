@@ -102,7 +102,7 @@ func (f *Fleet) Add(k *Kubelet, address netip.Addr) (netip.AddrPort, error) {
 	if _, taken := f.members[address]; taken {
 		return netip.AddrPort{}, fmt.Errorf("the fleet has a kubelet on %s already", address)
 	}
-	listener, err := net.Listen("tcp", netip.AddrPortFrom(address, f.port).String())
+	listener, err := net.Listen("tcp", netip.AddrPortFrom(address, f.port).String()) //nolint:noctx // an address needs no look-up
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("kubelet %q cannot be served: %w", k.name, err)
 	}

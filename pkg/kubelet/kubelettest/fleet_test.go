@@ -37,7 +37,7 @@ func fetch(client *http.Client, url string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer response.Body.Close()
+	defer response.Body.Close() //nolint:errcheck // it has been read
 	body, err := io.ReadAll(io.LimitReader(response.Body, 10<<20))
 	if err != nil {
 		return "", err
@@ -118,8 +118,8 @@ func TestPlainHTTPAndIPv6(t *testing.T) {
 	}
 	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
 		t.Skipf("this machine has no IPv6: %v", err)
-	} else {
-		l.Close()
+	} else if err := l.Close(); err != nil {
+		t.Fatal(err)
 	}
 	at = New("n", Config{}).StartOn(t, netip.IPv6Loopback(), nil)
 	if _, err := fetch(client, "http://"+at.String()+ResourcePath); err != nil {
