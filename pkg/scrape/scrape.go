@@ -211,6 +211,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		result.Skipped = answer.Skipped
 	}
 	if ctx.Err() != nil { // the program stops, or the node is gone
+		s.Fetcher.Forget(node.Name) // the fetch may have begun anew what Delete had it drop
 		return
 	}
 	stays := t.whileThere(func() {

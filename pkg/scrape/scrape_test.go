@@ -249,7 +249,7 @@ func TestANodeThatGoesIsForgotten(t *testing.T) {
 		close(block)
 		time.Sleep(3 * interval)
 		synctest.Wait()
-		if got := strings.Join(c.gone, ", "); got != "sink n1, fetcher n1, observer n1" {
+		if got := strings.Join(c.gone, ", "); got != "sink n1, fetcher n1, observer n1, fetcher n1" {
 			t.Errorf("forgotten by %q", got)
 		}
 		if c.put["n1"] != put {
