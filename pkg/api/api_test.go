@@ -119,7 +119,7 @@ func world() Config {
 }
 
 // serve gives the handler of a generic API server with nothing but the group.
-func serve(t *testing.T, c Config) http.Handler {
+func serve(t testing.TB, c Config) http.Handler {
 	t.Helper()
 	scheme := NewScheme()
 	codecs := serializer.NewCodecFactory(scheme)

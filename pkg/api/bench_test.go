@@ -1,0 +1,96 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// crowd is a cluster of 1000 nodes with 30 pods of two containers each, in 50 namespaces. Of a namespace's 600 pods, 400
+// are of one application.
+func crowd(b *testing.B) Config {
+	const nodes, pods, namespaces = 1000, 30_000, 50
+	u := used{pods: map[string]*usage.Pod{}, nodes: map[string]*usage.Node{}}
+	var podList, nodeList []any
+	made := metav1.NewTime(now.Add(-time.Hour))
+	for i := range nodes {
+		name := fmt.Sprintf("node-%04d", i)
+		nodeList = append(nodeList, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Name: name, CreationTimestamp: made, Labels: map[string]string{"zone": fmt.Sprint(i % 3), "kubernetes.io/hostname": name},
+		}})
+		u.nodes[name] = &usage.Node{Name: name, Amount: amount(uint64(i)*1_000_003, uint64(i)<<20)}
+	}
+	for i := range pods {
+		namespace, name := fmt.Sprintf("team-%02d", i%namespaces), fmt.Sprintf("app-7d4b9c6f5d-%05d", i)
+		app := "large"
+		if i/namespaces%3 == 0 {
+			app = fmt.Sprintf("small-%d", i/namespaces%20)
+		}
+		podList = append(podList, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, CreationTimestamp: made,
+			Labels: map[string]string{"app": app, "pod-template-hash": "7d4b9c6f5d", "team": namespace},
+		}})
+		u.pods[namespace+"/"+name] = pod(
+			usage.Container{Name: "main", Amount: amount(uint64(i)*10_007, uint64(i)<<12)},
+			usage.Container{Name: "proxy", Amount: amount(uint64(i)*1_009, uint64(i)<<12+4096)})
+	}
+	c := Config{Usage: u, Now: func() time.Time { return now }}
+	for list, into := range map[*[]any]*Inventory{&podList: &c.Pods, &nodeList: &c.Nodes} {
+		index := inventory.New()
+		if err := index.Replace(*list, "1"); err != nil {
+			b.Fatal(err)
+		}
+		*into = index
+	}
+	return c
+}
+
+// discard is a response that nobody reads.
+type discard struct {
+	header http.Header
+	code   int
+	bytes  int64
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) WriteHeader(code int)        { d.code = code }
+func (d *discard) Write(p []byte) (int, error) { d.bytes += int64(len(p)); return len(p), nil }
+
+// BenchmarkRequest measures whole requests but for the network, TLS, authentication and authorization.
+func BenchmarkRequest(b *testing.B) {
+	h := serve(b, crowd(b))
+	const group = "/apis/metrics.k8s.io/v1beta1"
+	for _, test := range []struct{ name, path, accept string }{
+		{"pods/json", "/pods", jsonType},
+		{"pods/protobuf", "/pods", protobufType},
+		{"pods/table", "/pods", tableType},
+		{"page/json", "/pods?limit=500", jsonType},
+		{"autoscaler/protobuf", "/namespaces/team-07/pods?labelSelector=app%3Dlarge", protobufType},
+		{"nodes/json", "/nodes", jsonType},
+		{"pod/json", "/namespaces/team-07/pods/app-7d4b9c6f5d-00007", jsonType},
+		{"node/json", "/nodes/node-0500", jsonType},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, group+test.path, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				r.Header.Set("Accept", test.accept)
+				w := &discard{header: http.Header{}, code: http.StatusOK}
+				h.ServeHTTP(w, r)
+				if w.code != http.StatusOK {
+					b.Fatalf("%s: %d", test.path, w.code)
+				}
+				b.SetBytes(w.bytes)
+			}
+		})
+	}
+}
