@@ -18,14 +18,13 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
-// newAPIServer gives the generic API server with metrics.k8s.io in it. It opens the port and adds to ready what requests
-// need besides the caches.
-func newAPIServer(c Config, ready *readiness, scraper *scrape.Scraper, instruments *instruments, resources api.Config) (*genericapiserver.GenericAPIServer, error) {
+// newAPIServer gives the generic API server with metrics.k8s.io in it, and what it needs to be ready. It opens the port.
+func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, instruments *instruments, resources api.Config) (*genericapiserver.GenericAPIServer, readiness, error) {
 	scheme := api.NewScheme()
 	codecs := serializer.NewCodecFactory(scheme)
 	config := genericapiserver.NewConfig(codecs)
 	if err := c.Generic.ApplyTo(config); err != nil {
-		return nil, fmt.Errorf("cannot apply the generic flags: %w", err)
+		return nil, nil, fmt.Errorf("cannot apply the generic flags: %w", err)
 	}
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.EnableProfiling = c.Features.EnableProfiling
@@ -37,34 +36,38 @@ func newAPIServer(c Config, ready *readiness, scraper *scrape.Scraper, instrumen
 	describe(config, openapinamer.NewDefinitionNamer(scheme), c.Version)
 
 	if err := serveTLS(c, config); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	trusted, err := authenticate(c, config)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	*ready = append(*ready, requirement{"authentication", trusted})
+	ready := readiness{
+		{"nodes", watches.nodes.synced},
+		{"pods", watches.pods.synced},
+		{"authentication", trusted},
+	}
 	if err := c.Authorization.ApplyTo(&config.Authorization); err != nil {
-		return nil, fmt.Errorf("cannot set up authorization: %w", err)
+		return nil, nil, fmt.Errorf("cannot set up authorization: %w", err)
 	}
 	if err := c.Audit.ApplyTo(config); err != nil {
-		return nil, fmt.Errorf("cannot set up auditing: %w", err)
+		return nil, nil, fmt.Errorf("cannot set up auditing: %w", err)
 	}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		return untilReady(genericapiserver.DefaultBuildHandlerChain(handler, config), *ready, codecs)
+		return untilReady(genericapiserver.DefaultBuildHandlerChain(handler, config), ready, codecs)
 	}
 	config.AddReadyzChecks(ready.probes()...)
 	config.AddLivezChecks(probe("scraping", scraper.Alive))
 
 	server, err := config.Complete(nil).New("kube-vitals", genericapiserver.NewEmptyDelegate())
 	if err != nil {
-		return nil, fmt.Errorf("cannot set up the API server: %w", err)
+		return nil, nil, fmt.Errorf("cannot set up the API server: %w", err)
 	}
 	server.Handler.NonGoRestfulMux.Handle("/metrics", instruments.handler())
 	if err := server.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {
-		return nil, fmt.Errorf("cannot install metrics.k8s.io: %w", err)
+		return nil, nil, fmt.Errorf("cannot install metrics.k8s.io: %w", err)
 	}
-	return server, nil
+	return server, ready, nil
 }
 
 // describe lets `kubectl explain` know the types.

@@ -70,6 +70,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	client.UserAgent = "kube-vitals/" + c.Version
 	fetcher, err := kubelet.NewClient(kubeletConfig(c.Kubelet, client))
 	if err != nil {
 		return nil, err
@@ -90,11 +91,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 
-	ready := readiness{
-		{"nodes", watches.nodes.synced},
-		{"pods", watches.pods.synced},
-	}
-	server, err := newAPIServer(c, &ready, scraper, instruments, api.Config{
+	server, ready, err := newAPIServer(c, watches, scraper, instruments, api.Config{
 		Usage:    figures,
 		Pods:     pods,
 		Nodes:    nodes,
@@ -167,7 +164,7 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 // kubeletConfig lets kubelets be trusted and talked to as the API server is, where the flags do not say otherwise: with
 // the cluster's CA, and the ServiceAccount's token.
 func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
-	c.UserAgent = rest.DefaultKubernetesUserAgent()
+	c.UserAgent = client.UserAgent
 	c.Reloaded = func(files string, err error) {
 		if err != nil {
 			klog.Background().Error(err, "The files for kubelets have changed, but cannot be used; what was read before stays in use", "files", files)
