@@ -186,9 +186,12 @@ func (x *Index) Resync() error { return nil }
 // in memory. It implements cache.TransformingStore.
 func (x *Index) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
+		if _, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			return obj, nil // Delete knows what to do with it
+		}
 		o, err := meta.Accessor(obj)
 		if err != nil {
-			return obj, nil // a tombstone: Delete knows what to do with it
+			return nil, fmt.Errorf("cannot keep a %T in the inventory: %w", obj, err)
 		}
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 			Namespace:         o.GetNamespace(),

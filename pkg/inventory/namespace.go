@@ -69,7 +69,9 @@ func (n *namespace) match(dst []*Object, selector labels.Selector) []*Object {
 }
 
 // exact says whether the candidates of a requirement with that operator are all of them matches.
-func exact(op selection.Operator) bool { return op != selection.GreaterThan && op != selection.LessThan }
+func exact(op selection.Operator) bool {
+	return op != selection.GreaterThan && op != selection.LessThan
+}
 
 // candidates gives the objects that can meet a requirement, sorted by name, if the index knows them and they are not more
 // than limit.

@@ -257,7 +257,7 @@ func TestFetchFails(t *testing.T) {
 		{"endless", plain(textType, "", func(w http.ResponseWriter) { endless(w, sample) }), false, reasonTooLarge, "65536 bytes"},
 		{"long by its own word", plain(textType, "", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "99999999")
-			w.WriteHeader(200)
+			w.WriteHeader(http.StatusOK)
 		}), false, reasonTooLarge, "65536 bytes"},
 		{"half of it", plain(textType, "", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", strconv.Itoa(len(sample)))

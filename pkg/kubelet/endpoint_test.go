@@ -76,7 +76,7 @@ func TestEndpointOf(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := ""
+			var got string
 			switch target, err := c.target(node); {
 			case err == nil:
 				got = target.request.URL.String()

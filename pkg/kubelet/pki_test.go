@@ -84,12 +84,6 @@ func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})
 }
 
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.certificate)
-	return pool
-}
-
 // pairPEM gives a certificate and its key as they stand in files.
 func pairPEM(t testing.TB, pair tls.Certificate) (certificate, key []byte) {
 	t.Helper()

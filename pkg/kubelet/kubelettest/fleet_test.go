@@ -37,7 +37,7 @@ func fetch(client *http.Client, url string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer response.Body.Close() //nolint:errcheck // it has been read
+	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 10<<20))
 	if err != nil {
 		return "", err
