@@ -115,7 +115,7 @@ func buildAll(ctx context.Context, module, dir string, progress io.Writer) error
 
 func (p program) build(ctx context.Context, module, dir string, progress io.Writer) error {
 	started := time.Now()
-	args := []string{"-v", "-buildvcs=false", "-ldflags", "-s -w " + p.ldflags}
+	args := []string{"-v", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w " + p.ldflags}
 	var cmd *exec.Cmd
 	if strings.Contains(p.source, "@") {
 		cmd = exec.CommandContext(ctx, "go", append(append([]string{"install"}, args...), p.source)...)

@@ -18,6 +18,7 @@ import (
 
 // Config says what to start.
 type Config struct {
+	Binary   string // the built kube-vitals; empty: where make build puts it
 	Nodes    int
 	Progress io.Writer // where to write what is being done
 }
@@ -27,6 +28,7 @@ type Lab struct {
 	*cluster.Cluster
 	Simulation *simulation.Simulation
 	Server     *server.Server
+	KubeVitals string // the built program
 	Chart      string // the chart's folder
 }
 
@@ -36,7 +38,7 @@ func Start(ctx context.Context, cfg Config) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	binary, err := server.Binary(checkout)
+	binary, err := server.Binary(cfg.Binary, checkout)
 	if err != nil {
 		return nil, err
 	}
@@ -48,15 +50,15 @@ func Start(ctx context.Context, cfg Config) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{Cluster: c, Chart: filepath.Join(checkout, "charts", "kube-vitals")}
-	if err := l.start(ctx, binary, cfg); err != nil {
+	l := &Lab{Cluster: c, KubeVitals: binary, Chart: filepath.Join(checkout, "charts", "kube-vitals")}
+	if err := l.start(ctx, cfg); err != nil {
 		l.Stop()
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *Lab) start(ctx context.Context, binary string, cfg Config) (err error) {
+func (l *Lab) start(ctx context.Context, cfg Config) (err error) {
 	fmt.Fprintf(cfg.Progress, "starting %d nodes, each with a kubelet on an address of its own\n", cfg.Nodes)
 	l.Simulation, err = simulation.New(ctx, simulation.Config{Client: l.Client, CA: l.CA, Log: cfg.Progress})
 	if err != nil {
@@ -68,7 +70,7 @@ func (l *Lab) start(ctx context.Context, binary string, cfg Config) (err error) 
 		}
 	}
 	fmt.Fprintln(cfg.Progress, "installing the chart with helm, and starting kube-vitals with its ServiceAccount and flags")
-	l.Server, err = server.Start(ctx, l.Cluster, server.Config{Binary: binary, Chart: l.Chart})
+	l.Server, err = server.Start(ctx, l.Cluster, server.Config{Binary: l.KubeVitals, Chart: l.Chart})
 	return err
 }
 

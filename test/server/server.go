@@ -60,9 +60,8 @@ type Server struct {
 	process *process.Process
 }
 
-// Binary is the built program in a checkout, or the one that the variable KUBE_VITALS_BINARY names.
-func Binary(checkout string) (string, error) {
-	path := os.Getenv("KUBE_VITALS_BINARY")
+// Binary finds the built program: at the path given, or where make build puts it in a checkout.
+func Binary(path, checkout string) (string, error) {
 	if path == "" {
 		path = filepath.Join(checkout, "bin", "kube-vitals")
 	}
@@ -71,7 +70,7 @@ func Binary(checkout string) (string, error) {
 		return "", fmt.Errorf("cannot tell where kube-vitals is: %w", err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("kube-vitals is not built; run make build, or set KUBE_VITALS_BINARY: %w", err)
+		return "", fmt.Errorf("kube-vitals is not built; run make build: %w", err)
 	}
 	return path, nil
 }
@@ -103,13 +102,33 @@ func Start(ctx context.Context, c *cluster.Cluster, cfg Config) (*Server, error)
 	return s, nil
 }
 
-// install installs the chart without pods, and leads its Service to this machine. An APIService names the Service's port,
-// which for a Service that is only a name is the port of the program itself.
+// install installs the chart without pods.
 func (s *Server) install(ctx context.Context, chart string, port int) error {
 	if _, err := s.cluster.Run(ctx, binaries.Helm, "install", Release, chart, "--namespace", Namespace,
 		"--set", "replicas=0", "--set", fmt.Sprintf("service.port=%d", port)); err != nil {
 		return err
 	}
+	return s.leadHere(ctx)
+}
+
+// Upgrade upgrades the chart's release with further values, and waits until metrics.k8s.io is available again.
+func (s *Server) Upgrade(ctx context.Context, chart string, values ...string) error {
+	args := []string{"upgrade", Release, chart, "--namespace", Namespace, "--reuse-values"}
+	for _, value := range values {
+		args = append(args, "--set", value)
+	}
+	if _, err := s.cluster.Run(ctx, binaries.Helm, args...); err != nil {
+		return err
+	}
+	if err := s.leadHere(ctx); err != nil {
+		return err
+	}
+	return s.awaitAvailable(ctx)
+}
+
+// leadHere leads the chart's Service to this machine. An APIService names the Service's port, which for a Service that is
+// only a name is the port of the program itself.
+func (s *Server) leadHere(ctx context.Context) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{
 		"type": corev1.ServiceTypeExternalName, "externalName": "localhost", "clusterIP": nil, "clusterIPs": nil,
 	}})

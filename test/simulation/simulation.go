@@ -84,6 +84,7 @@ type Node struct {
 	Name   string
 	Labels map[string]string
 	Swap   bool // whether its kubelet tells of swap
+	Closed bool // whether it takes only pods that name it
 }
 
 // capacity is the same for all nodes.
@@ -219,6 +220,7 @@ func (n Node) object(at netip.AddrPort) *corev1.Node {
 	maps.Copy(labels, n.Labels)
 	object := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels},
+		Spec:       corev1.NodeSpec{Unschedulable: n.Closed},
 		Status: corev1.NodeStatus{
 			Addresses: []corev1.NodeAddress{
 				{Type: corev1.NodeInternalIP, Address: at.Addr().String()},
