@@ -17,12 +17,12 @@ import (
 func direct(t *testing.T, path string, header http.Header) (status int, body string) {
 	t.Helper()
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(world.Server.CA) {
+	if !roots.AppendCertsFromPEM(shared.Server.CA) {
 		t.Fatal("the chart's Secret has no CA certificate")
 	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: world.Server.Host}}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: shared.Server.Host}}
 	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+world.Server.Address+path, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+shared.Server.Address+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,12 +91,12 @@ func TestAWrongTokenIsRefused(t *testing.T) {
 }
 
 func TestAUserNeedsRights(t *testing.T) {
-	kubeconfig := world.File("nobody.kubeconfig")
-	if err := world.WriteUserKubeconfig(kubeconfig, "nobody", "nothing"); err != nil {
+	kubeconfig := shared.File("nobody.kubeconfig")
+	if err := shared.WriteUserKubeconfig(kubeconfig, "nobody", "nothing"); err != nil {
 		t.Fatal(err)
 	}
 	as := func(args ...string) (string, error) {
-		return world.Run(t.Context(), binaries.Kubectl, append(args, "--kubeconfig", kubeconfig)...)
+		return shared.Run(t.Context(), binaries.Kubectl, append(args, "--kubeconfig", kubeconfig)...)
 	}
 	eventually(t, "the refusal of a user without rights", func(context.Context) error {
 		out, err := as("top", "nodes")

@@ -22,11 +22,11 @@ var versions = []string{"v1", "v1beta1"}
 // get asks the API server for a path in a content type.
 func get(t *testing.T, path, accept string) []byte {
 	t.Helper()
-	client, err := rest.HTTPClientFor(world.REST)
+	client, err := rest.HTTPClientFor(shared.REST)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, world.REST.Host+path, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, shared.REST.Host+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestExplain(t *testing.T) {
 		for _, args := range [][]string{
 			{"explain", "podmetrics.containers.usage"}, {"explain", "nodemetrics.timestamp", "--api-version=metrics.k8s.io/v1beta1"},
 		} {
-			out, err := world.Run(ctx, "kubectl", args...)
+			out, err := shared.Run(ctx, "kubectl", args...)
 			if err != nil {
 				return err
 			}

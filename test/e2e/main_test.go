@@ -1,5 +1,6 @@
 // Package e2e tests the built kube-vitals from outside: behind a real API server's aggregation layer, with the real
-// kubectl, helm and HorizontalPodAutoscaler, and with no more permissions than its chart gives it.
+// kubectl, helm and HorizontalPodAutoscaler, and with no more permissions than its chart gives it. KUBE_VITALS names the
+// binary; without it, that is bin/kube-vitals of the checkout.
 package e2e
 
 import (
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 }
 
 func runAll(ctx context.Context, m *testing.M) (int, error) {
-	l, err := lab.Start(ctx, lab.Config{Nodes: labNodes, Progress: os.Stderr})
+	l, err := lab.Start(ctx, lab.Config{Binary: os.Getenv("KUBE_VITALS"), Nodes: labNodes, Progress: os.Stderr})
 	if err != nil {
 		return 0, err
 	}

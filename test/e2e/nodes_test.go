@@ -16,23 +16,23 @@ import (
 // addNode registers a node for the time of the test.
 func addNode(t *testing.T, name string) {
 	t.Helper()
-	if err := world.Simulation.AddNode(t.Context(), simulation.Node{Name: name, Swap: true}); err != nil {
+	if err := shared.Simulation.AddNode(t.Context(), simulation.Node{Name: name, Swap: true}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if world.Simulation.Kubelet(name) == nil {
+		if shared.Simulation.Kubelet(name) == nil {
 			return // the test has removed it
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
-		if err := world.Simulation.RemoveNode(ctx, name); err != nil {
+		if err := shared.Simulation.RemoveNode(ctx, name); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
 func hasNode(ctx context.Context, name string) error {
-	_, err := world.Run(ctx, binaries.Kubectl, "get", "nodemetrics", name)
+	_, err := shared.Run(ctx, binaries.Kubectl, "get", "nodemetrics", name)
 	return err
 }
 
@@ -50,7 +50,7 @@ func ownMetrics(t *testing.T) string {
 // allowMetrics makes the account that ownMetrics uses.
 func allowMetrics(t *testing.T) {
 	t.Helper()
-	if err := world.Apply(t.Context(), `
+	if err := shared.Apply(t.Context(), `
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: kube-vitals-e2e-reader, namespace: kube-system}
@@ -69,14 +69,14 @@ subjects: [{kind: ServiceAccount, name: kube-vitals-e2e-reader, namespace: kube-
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
 		for _, object := range []string{"clusterrolebinding", "clusterrole"} {
-			if _, err := world.Run(ctx, binaries.Kubectl, "delete", object, "kube-vitals-e2e-reader"); err != nil {
+			if _, err := shared.Run(ctx, binaries.Kubectl, "delete", object, "kube-vitals-e2e-reader"); err != nil {
 				t.Error(err)
 			}
 		}
-		if _, err := world.Run(ctx, binaries.Kubectl, "delete", "serviceaccount", "kube-vitals-e2e-reader", "-n", "kube-system"); err != nil {
+		if _, err := shared.Run(ctx, binaries.Kubectl, "delete", "serviceaccount", "kube-vitals-e2e-reader", "-n", "kube-system"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -91,7 +91,7 @@ func TestANodeComesAndGoes(t *testing.T) {
 	if !strings.Contains(ownMetrics(t), series) {
 		t.Errorf("/metrics has no series with %s", series)
 	}
-	if err := world.Simulation.RemoveNode(t.Context(), name); err != nil {
+	if err := shared.Simulation.RemoveNode(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the node to go", func(ctx context.Context) error {
@@ -142,7 +142,7 @@ func TestKubeletsThatMisbehave(t *testing.T) {
 		kubelettest.Hang, kubelettest.Refuse, kubelettest.Status(http.StatusInternalServerError), kubelettest.HTML,
 		kubelettest.EndlessBody, kubelettest.GzipBomb, kubelettest.HalfBody, kubelettest.ScrapeError,
 	} {
-		world.Simulation.Kubelet(bad).SetFaults(fault)
+		shared.Simulation.Kubelet(bad).SetFaults(fault)
 		asked := timestamp(t, good)
 		eventually(t, "fresh figures of another node", func(context.Context) error {
 			if now := timestamp(t, good); !now.After(asked) {
@@ -151,7 +151,7 @@ func TestKubeletsThatMisbehave(t *testing.T) {
 			return nil
 		})
 	}
-	world.Simulation.Kubelet(bad).SetFaults()
+	shared.Simulation.Kubelet(bad).SetFaults()
 	eventually(t, "the node to be back", func(ctx context.Context) error {
 		if err := hasNode(ctx, bad); err != nil {
 			return err
@@ -161,7 +161,7 @@ func TestKubeletsThatMisbehave(t *testing.T) {
 		}
 		return nil
 	})
-	if err := world.Running(); err != nil {
+	if err := shared.Running(); err != nil {
 		t.Error(err)
 	}
 }
