@@ -115,13 +115,9 @@ func buildAll(ctx context.Context, module, dir string, progress io.Writer) error
 
 func (p program) build(ctx context.Context, module, dir string, progress io.Writer) error {
 	started := time.Now()
-	args := []string{"-v", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w " + p.ldflags}
-	var cmd *exec.Cmd
-	if strings.Contains(p.source, "@") {
-		cmd = exec.CommandContext(ctx, "go", append(append([]string{"install"}, args...), p.source)...)
-		cmd.Dir = dir // outside of any module
-	} else {
-		cmd = exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", filepath.Join(dir, p.name)}, args...), ".")...)
+	cmd := exec.CommandContext(ctx, "go", p.command(dir)...)
+	cmd.Dir = dir // outside of any module
+	if !p.installed() {
 		cmd.Dir = filepath.Join(module, p.source)
 	}
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOBIN="+dir, "GOWORK=off")
@@ -137,6 +133,18 @@ func (p program) build(ctx context.Context, module, dir string, progress io.Writ
 	}
 	fmt.Fprintf(progress, "  %s: done in %s\n", p.name, time.Since(started).Round(time.Second))
 	return nil
+}
+
+// installed is whether the program's own module says all that it is made of.
+func (p program) installed() bool { return strings.Contains(p.source, "@") }
+
+// command are go's arguments.
+func (p program) command(dir string) []string {
+	flags := []string{"-v", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w " + p.ldflags}
+	if p.installed() {
+		return append(append([]string{"install"}, flags...), p.source)
+	}
+	return append(append([]string{"build", "-o", filepath.Join(dir, p.name)}, flags...), ".")
 }
 
 // watch runs a verbose build, which names each package that it compiles, and reports from time to time how many.
@@ -192,8 +200,8 @@ func fingerprint(module string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	for _, p := range programs {
-		fmt.Fprintln(h, p.name, p.source, p.ldflags, p.links)
-		if strings.Contains(p.source, "@") {
+		fmt.Fprintln(h, p.name, p.command(""), p.links)
+		if p.installed() {
 			continue
 		}
 		for _, file := range []string{"go.mod", "go.sum", "main.go"} {

@@ -18,7 +18,7 @@ import (
 
 // Config says what to start.
 type Config struct {
-	Binary   string // the built kube-vitals; empty: where make build puts it
+	Binary   string // the built kube-vitals; empty: what server.Binary finds
 	Nodes    int
 	Progress io.Writer // where to write what is being done
 }
@@ -38,9 +38,11 @@ func Start(ctx context.Context, cfg Config) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	binary, err := server.Binary(cfg.Binary, checkout)
-	if err != nil {
-		return nil, err
+	binary := cfg.Binary
+	if binary == "" {
+		if binary, err = server.Binary(checkout); err != nil {
+			return nil, err
+		}
 	}
 	programs, err := binaries.Build(ctx, cfg.Progress)
 	if err != nil {

@@ -60,8 +60,9 @@ type Server struct {
 	process *process.Process
 }
 
-// Binary finds the built program: at the path given, or where make build puts it in a checkout.
-func Binary(path, checkout string) (string, error) {
+// Binary is the built program: the one that the variable KUBE_VITALS names, or where make build puts it in a checkout.
+func Binary(checkout string) (string, error) {
+	path := os.Getenv("KUBE_VITALS")
 	if path == "" {
 		path = filepath.Join(checkout, "bin", "kube-vitals")
 	}
@@ -70,7 +71,7 @@ func Binary(path, checkout string) (string, error) {
 		return "", fmt.Errorf("cannot tell where kube-vitals is: %w", err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("kube-vitals is not built; run make build: %w", err)
+		return "", fmt.Errorf("kube-vitals is not built; run make build, or let KUBE_VITALS name it: %w", err)
 	}
 	return path, nil
 }

@@ -1,8 +1,8 @@
 // Command demo shows kube-vitals at work in a cluster on this machine: a real control plane, 20 simulated nodes, some 200
 // pods, the real kubectl top, and a real HorizontalPodAutoscaler. It then stays up until it is interrupted.
 //
-// It needs nothing but Go, and a built kube-vitals. With ONCE=1 in its environment it does not stay up, and
-// succeeds only if all showed what it should.
+// It needs nothing but Go, and a built kube-vitals. With ONCE=1 in its environment it does not stay up, and succeeds only
+// if all showed what it should.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	binary := flag.String("server", "", "the built kube-vitals; by default, bin/kube-vitals of the checkout")
+	binary := flag.String("server", "", "absolute path of the built kube-vitals; by default bin/kube-vitals of the checkout")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
