@@ -206,7 +206,7 @@ func TestFlags(t *testing.T) {
 
 func TestPrint(t *testing.T) {
 	r := &result{
-		Server: "kube-vitals", Nodes: 10, ScrapeCPU: 0.3, Floor: floorResult{Plain: 0.2, Gzip: 0.3},
+		Server: "kube-vitals", Nodes: 10, ScrapeCPU: 0.3, Floor: floorResult{Plain: 0.2, Gzip: 0.3, InRow: 0.1},
 		Requests: []requestResult{{Name: "GET one pod, JSON", CPU: 0.1234, Latency: 1.5}},
 	}
 	var b strings.Builder

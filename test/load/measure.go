@@ -56,7 +56,7 @@ func (m *measurement) startup(ctx context.Context) error {
 	pods := request{path: apiPath + "/pods", accept: typeProtobuf}
 	return await(ctx, m.server.process, limit, "all nodes and pods to have figures", func(ctx context.Context) error {
 		// Pods are asked for only when all nodes are there: a LIST of all of them would delay what it waits for.
-		n, err := nodes.count(ctx, m.server.client, m.server.url)
+		n, err := nodes.count(ctx, m.server.direct, m.server.url)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (m *measurement) startup(ctx context.Context) error {
 		if n < m.shape.nodes {
 			return fmt.Errorf("%d of %d nodes have", n, m.shape.nodes)
 		}
-		if n, err = pods.count(ctx, m.server.client, m.server.url); err != nil {
+		if n, err = pods.count(ctx, m.server.direct, m.server.url); err != nil {
 			return err
 		}
 		if n < m.shape.pods() {
@@ -105,7 +105,7 @@ func (m *measurement) steady(ctx context.Context) error {
 
 // ages looks at how old the nodes' figures are.
 func (m *measurement) ages(ctx context.Context) error {
-	body, _, err := get(ctx, m.server.client, m.server.url+apiPath+"/nodes", typeJSON)
+	body, _, err := get(ctx, m.server.direct, m.server.url+apiPath+"/nodes", typeJSON)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,8 @@ func (m *measurement) during(f func() error) (used, elapsed time.Duration, err e
 type request struct {
 	name, path, accept string
 	want               int  // items in the answer
-	gzip               bool // by a client that takes compressed answers
+	gzip               bool // by a client that takes compressed answers, as client-go does
+	proxied            bool // as the aggregation layer hands on the requests of all others
 }
 
 // usualRequests are those of kubectl, the autoscalers and the dashboards.
@@ -155,21 +156,26 @@ func (s shape) usualRequests() []request {
 	selected := func(namespace, app string) string {
 		return apiPath + "/namespaces/" + namespace + "/pods?labelSelector=" + url.QueryEscape("app.kubernetes.io/name="+app)
 	}
-	onePod := s.pod(s.huge)
+	pod := s.pod(s.huge)
+	onePath := apiPath + "/namespaces/" + pod.namespace + "/pods/" + pod.name
+	hpa := func(r request, of int) request {
+		r.name = fmt.Sprintf("LIST by selector, %d of %d pods, protobuf (HPA)", r.want, of)
+		r.accept = typeProtobuf
+		return r
+	}
 	return []request{
-		{"LIST all pods, JSON", allPods, typeJSON, s.pods(), false},
-		{"LIST all pods, protobuf", allPods, typeProtobuf, s.pods(), false},
-		{"LIST all pods, table", allPods, typeTable, s.pods(), false},
-		{"LIST all pods, JSON, gzip", allPods, typeJSON, s.pods(), true},
-		{"LIST all pods, protobuf, gzip", allPods, typeProtobuf, s.pods(), true},
-		{fmt.Sprintf("LIST by selector, %d of %d pods, protobuf (HPA)", s.web, s.shop),
-			selected(shopNamespace, webApp), typeProtobuf, s.web, false},
-		{fmt.Sprintf("LIST by selector, %d of %d pods, protobuf (HPA)", s.rare, s.huge),
-			selected(hugeNamespace, rareApp), typeProtobuf, s.rare, false},
-		{"GET one pod, JSON", apiPath + "/namespaces/" + onePod.namespace + "/pods/" + onePod.name, typeJSON, 1, false},
-		{"GET one node, JSON", apiPath + "/nodes/" + nodeName(0), typeJSON, 1, false},
-		{"LIST nodes, JSON", apiPath + "/nodes", typeJSON, s.nodes, false},
-		{"LIST nodes, protobuf", apiPath + "/nodes", typeProtobuf, s.nodes, false},
+		{name: "LIST all pods, JSON", path: allPods, accept: typeJSON, want: s.pods()},
+		{name: "LIST all pods, protobuf", path: allPods, accept: typeProtobuf, want: s.pods()},
+		{name: "LIST all pods, table", path: allPods, accept: typeTable, want: s.pods()},
+		{name: "LIST all pods, JSON, gzip", path: allPods, accept: typeJSON, want: s.pods(), gzip: true},
+		{name: "LIST all pods, protobuf, gzip", path: allPods, accept: typeProtobuf, want: s.pods(), gzip: true},
+		hpa(request{path: selected(shopNamespace, webApp), want: s.web}, s.shop),
+		hpa(request{path: selected(hugeNamespace, rareApp), want: s.rare}, s.huge),
+		{name: "GET one pod, JSON", path: onePath, accept: typeJSON, want: 1},
+		{name: "GET one pod, JSON, aggregation layer's certificate", path: onePath, accept: typeJSON, want: 1, proxied: true},
+		{name: "GET one node, JSON", path: apiPath + "/nodes/" + nodeName(0), accept: typeJSON, want: 1},
+		{name: "LIST nodes, JSON", path: apiPath + "/nodes", accept: typeJSON, want: s.nodes},
+		{name: "LIST nodes, protobuf", path: apiPath + "/nodes", accept: typeProtobuf, want: s.nodes},
 	}
 }
 
@@ -187,11 +193,11 @@ func (m *measurement) requests(ctx context.Context) error {
 }
 
 func (m *measurement) measureRequest(ctx context.Context, r request) (requestResult, error) {
-	client := m.server.client
-	if r.gzip {
-		client = m.server.gzip
+	client := m.server.direct
+	if r.proxied {
+		client = m.server.proxied
 	}
-	items, err := r.count(ctx, m.server.client, m.server.url)
+	items, err := r.count(ctx, m.server.direct, m.server.url)
 	if err != nil {
 		return requestResult{}, errors.Join(err, m.server.process.Running())
 	}
@@ -227,7 +233,7 @@ func (m *measurement) manyLists(ctx context.Context) error {
 	deadline := time.Now().Add(manyListsTime)
 	for m.result.Lists < manyLists && time.Now().Before(deadline) {
 		r := request{path: apiPath + "/pods", accept: []string{typeJSON, typeProtobuf}[m.result.Lists%2]}
-		if _, err := r.discard(ctx, m.server.client, m.server.url); err != nil {
+		if _, err := r.discard(ctx, m.server.direct, m.server.url); err != nil {
 			return errors.Join(err, m.server.process.Running())
 		}
 		m.result.Lists++
@@ -243,7 +249,7 @@ func (r request) discard(ctx context.Context, client *http.Client, server string
 	if err != nil {
 		return 0, err
 	}
-	defer response.Body.Close() //nolint:errcheck // it has been read
+	defer response.Body.Close()
 	size, err = io.Copy(io.Discard, response.Body)
 	if err != nil {
 		return 0, err
@@ -262,6 +268,12 @@ func (r request) do(ctx context.Context, client *http.Client, url string) (*http
 	request.Header.Set("Accept", r.accept)
 	if r.gzip { // asked for by hand, so that decompressing is not measured as latency
 		request.Header.Set("Accept-Encoding", "gzip")
+	}
+	if r.proxied {
+		request.Header.Set("X-Remote-User", "admin")
+		request.Header.Set("X-Remote-Group", "system:masters")
+	} else {
+		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	return client.Do(request)
 }
@@ -288,7 +300,7 @@ func get(ctx context.Context, client *http.Client, url, accept string) (body []b
 	if err != nil {
 		return nil, "", err
 	}
-	defer response.Body.Close() //nolint:errcheck // it has been read
+	defer response.Body.Close()
 	body, err = io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s answers %s", url, response.Status)

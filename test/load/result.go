@@ -60,8 +60,9 @@ func (r *result) print(w io.Writer) error {
 	against := func(name string, floor float64) {
 		p("| %-58s | %12s | %9s | %6.2f |", name, ms(r.ScrapeCPU), ms(floor), r.ScrapeCPU/floor)
 	}
-	against("CPU a node-scrape; floor: plain", r.Floor.Plain)
-	against("CPU a node-scrape; floor: gzip", r.Floor.Gzip)
+	against("CPU a node-scrape; floor: spread over the interval", r.Floor.Plain)
+	against("CPU a node-scrape; floor: the same, with gzip", r.Floor.Gzip)
+	against("CPU a node-scrape; floor: one right after the other", r.Floor.InRow)
 	row("size of a kubelet's answer", "%.1f KiB", float64(r.Floor.Bytes)/1024)
 	row("CPU while scraping", "%.4f cores", r.Cores)
 	row("RSS, steady", "%.0f MiB", r.RSS)

@@ -26,17 +26,22 @@ import (
 // grace is how long a process may take to end.
 const grace = 15 * time.Second
 
+// token is the administrator's, who may do everything. Requests carry it because a token is looked up in a cache; a client
+// certificate is verified at each request, which costs more than the usual answer.
+const token = "administrator"
+
 var loopback = []net.IP{net.IPv4(127, 0, 0, 1)}
 
 // world is what is around the server under test: etcd, kube-apiserver and the kubelets.
 type world struct {
-	dir       string
-	keep      bool
-	ca        *kubelettest.CA // of the API server, its clients, and the server under test
-	apiserver string          // URL
-	kubelets  uint16          // port of all kubelets
-	shape     shape
-	processes []*process.Process // in the order in which they were started
+	dir        string
+	keep       bool
+	ca         *kubelettest.CA // of the API server, its clients, and the server under test
+	frontProxy tls.Certificate // of the API server's aggregation layer, as a client of the server under test
+	apiserver  string          // URL
+	kubelets   uint16          // port of all kubelets
+	shape      shape
+	processes  []*process.Process // in the order in which they were started
 }
 
 // newWorld starts everything but the server under test. The world is to be stopped even after an error.
@@ -153,14 +158,15 @@ func (w *world) startAPIServer(ctx context.Context, bin, etcd string) error {
 		return err
 	}
 	w.apiserver = fmt.Sprintf("https://127.0.0.1:%d", ports[0])
-	frontProxy := kubelettest.NewCA()
+	frontProxyCA := kubelettest.NewCA()
+	w.frontProxy = frontProxyCA.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: "front-proxy"}))
 	err = errors.Join(
 		w.write("ca.crt", w.ca.PEM()),
-		w.write("front-proxy-ca.crt", frontProxy.PEM()),
+		w.write("front-proxy-ca.crt", frontProxyCA.PEM()),
 		w.writeCertificate("apiserver", w.ca.Issue([]string{"localhost"}, loopback)),
-		w.writeCertificate("front-proxy", frontProxy.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: "front-proxy"}))),
-		w.writeCertificate("admin", w.admin()),
-		w.writeKubeconfig("kubeconfig", "admin"),
+		w.writeCertificate("front-proxy", w.frontProxy),
+		w.write("tokens.csv", []byte(token+",admin,admin,system:masters\n")),
+		w.writeKubeconfig("kubeconfig"),
 	)
 	if err != nil {
 		return err
@@ -168,7 +174,7 @@ func (w *world) startAPIServer(ctx context.Context, bin, etcd string) error {
 	p, err := w.start(filepath.Join(bin, binaries.APIServer), "--etcd-servers="+etcd,
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]),
 		"--tls-cert-file="+w.path("apiserver.crt"), "--tls-private-key-file="+w.path("apiserver.key"),
-		"--client-ca-file="+w.path("ca.crt"), "--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/16",
+		"--token-auth-file="+w.path("tokens.csv"), "--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/16",
 		"--requestheader-client-ca-file="+w.path("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
@@ -178,7 +184,7 @@ func (w *world) startAPIServer(ctx context.Context, bin, etcd string) error {
 	if err != nil {
 		return err
 	}
-	client := w.client(false)
+	client := w.client()
 	defer client.CloseIdleConnections()
 	return await(ctx, p, 5*time.Minute, "kube-apiserver to be ready", func(ctx context.Context) error {
 		// From its cache: this fails until the cache has all pods.
@@ -197,8 +203,8 @@ type server struct {
 	process *process.Process
 	started time.Time
 	url     string
-	client  *http.Client // without compression
-	gzip    *http.Client // takes compressed answers, as client-go does
+	direct  *http.Client // with a token
+	proxied *http.Client // with the certificate of the API server's aggregation layer, which speaks for a user
 }
 
 // startServer starts the server under test, without waiting for anything.
@@ -218,25 +224,21 @@ func (w *world) startServer(cfg config) (*server, error) {
 		"--kubelet-certificate-authority=" + w.path(kubeletCAFile), "--kubelet-use-node-status-port",
 		"--kubelet-preferred-address-types=InternalIP", "--metric-resolution=" + cfg.resolution.String(),
 	}, cfg.serverArgs...)
-	s := &server{started: time.Now(), url: fmt.Sprintf("https://127.0.0.1:%d", ports[0]), client: w.client(false), gzip: w.client(true)}
+	s := &server{started: time.Now(), url: fmt.Sprintf("https://127.0.0.1:%d", ports[0]), direct: w.client(), proxied: w.client(w.frontProxy)}
 	s.process, err = w.start(cfg.server, args...)
 	return s, err
 }
 
-// client makes a client with a certificate that may do everything.
-func (w *world) client(gzip bool) *http.Client {
+// client makes a client that trusts the servers here.
+func (w *world) client(certificates ...tls.Certificate) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
-			TLSClientConfig:    &tls.Config{RootCAs: w.ca.Pool(), Certificates: []tls.Certificate{w.admin()}},
+			TLSClientConfig:    &tls.Config{RootCAs: w.ca.Pool(), Certificates: certificates},
 			ForceAttemptHTTP2:  true,
-			DisableCompression: !gzip,
+			DisableCompression: true,
 		},
 		Timeout: 2 * time.Minute,
 	}
-}
-
-func (w *world) admin() tls.Certificate {
-	return w.ca.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}))
 }
 
 func (w *world) write(name string, content []byte) error {
@@ -251,17 +253,15 @@ func (w *world) writeCertificate(name string, certificate tls.Certificate) error
 	return errors.Join(w.write(name+".crt", crt), w.write(name+".key", key))
 }
 
-// writeKubeconfig writes a kubeconfig, which may be JSON, for the holder of a certificate.
-func (w *world) writeKubeconfig(name, user string) error {
+// writeKubeconfig writes the administrator's kubeconfig, which may be JSON.
+func (w *world) writeKubeconfig(name string) error {
 	type m = map[string]any
 	config, err := json.Marshal(m{
 		"apiVersion": "v1", "kind": "Config", "current-context": "default",
 		"clusters": []m{{"name": "default", "cluster": m{
 			"server": w.apiserver, "certificate-authority-data": base64.StdEncoding.EncodeToString(w.ca.PEM()),
 		}}},
-		"users": []m{{"name": "default", "user": m{
-			"client-certificate": w.path(user + ".crt"), "client-key": w.path(user + ".key"),
-		}}},
+		"users":    []m{{"name": "default", "user": m{"token": token}}},
 		"contexts": []m{{"name": "default", "context": m{"cluster": "default", "user": "default"}}},
 	})
 	if err != nil {
