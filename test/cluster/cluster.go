@@ -135,7 +135,7 @@ func (c *Cluster) startEtcd(ctx context.Context, address string) error {
 		if err != nil {
 			return err
 		}
-		defer response.Body.Close() //nolint:errcheck // its status is all that is read
+		defer response.Body.Close()
 		if response.StatusCode != http.StatusOK {
 			return fmt.Errorf("etcd says %s", response.Status)
 		}
@@ -221,7 +221,7 @@ func (c *Cluster) await(ctx context.Context, p *process.Process, what string, tr
 	var ended error
 	err := poll.Until(ctx, startTimeout, what, func(ctx context.Context) error {
 		if ended = c.Running(); ended != nil {
-			return nil
+			return nil //nolint:nilerr // ended is what is reported
 		}
 		return try(ctx)
 	})
@@ -335,11 +335,11 @@ func (c *Cluster) Stop() {
 func FreePorts(n int) ([]int, error) {
 	ports := make([]int, 0, n)
 	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
 		if err != nil {
 			return nil, fmt.Errorf("there is no free port on 127.0.0.1: %w", err)
 		}
-		defer listener.Close() //nolint:errcheck // held until all are found, so that all differ
+		defer listener.Close() // held until all are found, so that all differ
 		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil

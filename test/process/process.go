@@ -44,7 +44,7 @@ func Start(cfg Config) (*Process, error) {
 	}
 	defer log.Close() //nolint:errcheck // the program has a descriptor of its own
 
-	cmd := exec.Command(cfg.Path, cfg.Args...)
+	cmd := exec.Command(cfg.Path, cfg.Args...) //nolint:noctx // Stop ends it, in good order
 	cmd.Env = append(os.Environ(), cfg.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = attributes()

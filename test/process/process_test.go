@@ -66,7 +66,7 @@ func TestKillEndsTheWholeGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pipe.Close() //nolint:errcheck // only read
+	defer pipe.Close()
 	p.Kill()
 	if _, err := io.ReadAll(pipe); err != nil { // waits until nobody has it open any more
 		t.Fatal(err)

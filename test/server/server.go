@@ -206,7 +206,7 @@ func (s *Server) awaitAvailable(ctx context.Context) error {
 	var ended error
 	err := poll.Until(ctx, startTimeout, "the APIServices of metrics.k8s.io to be available", func(ctx context.Context) error {
 		if ended = s.process.Running(); ended != nil {
-			return nil
+			return nil //nolint:nilerr // ended is what is reported
 		}
 		return s.available(ctx)
 	})
