@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -45,11 +46,17 @@ func runAll(ctx context.Context, m *testing.M) (int, error) {
 	}
 	defer l.Stop()
 	shared = l
-	code := m.Run()
-	if code != 0 {
-		fmt.Fprintln(os.Stderr, l.Server.Tail())
+	done := make(chan int, 1)
+	go func() { done <- m.Run() }()
+	select {
+	case <-ctx.Done():
+		return 0, errors.New("interrupted")
+	case code := <-done:
+		if code != 0 {
+			fmt.Fprintln(os.Stderr, l.Server.Tail())
+		}
+		return code, l.Running()
 	}
-	return code, l.Running()
 }
 
 // kubectl runs kubectl as the administrator and gives what it prints.
