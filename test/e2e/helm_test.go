@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kube-vitals/kube-vitals/test/binaries"
+	"github.com/kube-vitals/kube-vitals/test/cluster"
+	"github.com/kube-vitals/kube-vitals/test/poll"
+	"github.com/kube-vitals/kube-vitals/test/server"
+	"github.com/kube-vitals/kube-vitals/test/simulation"
+)
+
+// TestHelm installs, upgrades, rolls back and uninstalls the chart with the real helm, in a cluster of its own: a cluster
+// has metrics.k8s.io only once.
+func TestHelm(t *testing.T) {
+	t.Parallel()
+	c, err := cluster.Start(t.Context(), cluster.Config{Binaries: shared.Binary(""), Progress: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	nodes, err := simulation.New(t.Context(), simulation.Config{Client: c.Client, CA: c.CA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nodes.Close)
+	if err := nodes.AddNode(t.Context(), simulation.Node{Name: "node"}); err != nil {
+		t.Fatal(err)
+	}
+	run := func(program string, args ...string) string {
+		t.Helper()
+		output, err := c.Run(t.Context(), program, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return output
+	}
+	before := objects(t, c)
+
+	// Start installs the chart, and fails unless the API server then verifies the certificate and finds the API available.
+	s, err := server.Start(t.Context(), c, server.Config{Binary: shared.KubeVitals, Chart: shared.Chart})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := run(binaries.Kubectl, "get", "apiservice", "v1.metrics.k8s.io", "--output",
+		"jsonpath={.spec.insecureSkipTLSVerify}{.spec.caBundle}"); got == "" || strings.HasPrefix(got, "true") {
+		t.Errorf("the API server does not verify the certificate: %s", got)
+	}
+	awaitTop(t, c)
+
+	certificate := run(binaries.Kubectl, "get", "secret", "kube-vitals-tls", "--namespace", server.Namespace, "--output", "jsonpath={.data}")
+	if err := s.Upgrade(t.Context(), shared.Chart, "podLabels.upgraded=yes", "revisionHistoryLimit=3"); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(binaries.Kubectl, "get", "deployment", server.Release, "--namespace", server.Namespace, "--output",
+		"jsonpath={.spec.template.metadata.labels.upgraded}"); got != "yes" {
+		t.Errorf("the upgrade did not reach the pods' labels: %q", got)
+	}
+	if run(binaries.Kubectl, "get", "secret", "kube-vitals-tls", "--namespace", server.Namespace, "--output", "jsonpath={.data}") != certificate {
+		t.Error("the upgrade changed the certificate")
+	}
+	awaitTop(t, c)
+
+	run(binaries.Helm, "uninstall", server.Release, "--namespace", server.Namespace, "--wait")
+	if err := s.Stop(); err != nil {
+		t.Errorf("kube-vitals did not end as it should: %v", err)
+	}
+	err = poll.Until(t.Context(), soon, "all objects to go", func(context.Context) error {
+		if left := difference(objects(t, c), before); len(left) > 0 {
+			return fmt.Errorf("these are left: %s", strings.Join(left, " "))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if lost := difference(before, objects(t, c)); len(lost) > 0 {
+		t.Errorf("these are gone, though they were there before: %s", strings.Join(lost, " "))
+	}
+}
+
+// awaitTop waits until kubectl top shows the cluster's node.
+func awaitTop(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	err := poll.Until(t.Context(), soon, "kubectl top nodes", func(ctx context.Context) error {
+		table, err := c.Run(ctx, binaries.Kubectl, "top", "nodes", "--no-headers")
+		if err == nil && !strings.HasPrefix(table, "node ") {
+			err = errors.New(table)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// objects names all objects of a cluster but those that come and go by themselves.
+func objects(t *testing.T, c *cluster.Cluster) []string {
+	t.Helper()
+	kinds, err := c.Run(t.Context(), binaries.Kubectl, "api-resources", "--verbs=list", "--output=name")
+	if err != nil {
+		t.Fatal(err)
+	}
+	passing := []string{"events", "events.events.k8s.io", "leases.coordination.k8s.io", "nodes.metrics.k8s.io", "pods.metrics.k8s.io"}
+	wanted := slices.DeleteFunc(strings.Fields(kinds), func(kind string) bool { return slices.Contains(passing, kind) })
+	names, err := c.Run(t.Context(), binaries.Kubectl, "get", strings.Join(wanted, ","), "--all-namespaces", "--output",
+		`jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\n"}{end}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(names)
+}
+
+// difference is what is in a and not in b.
+func difference(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
+}

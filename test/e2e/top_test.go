@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/kube-vitals/kube-vitals/test/binaries"
+)
+
+// kubectls are all that are tried: the control plane's reads v1beta1, the new one v1.
+var kubectls = []string{binaries.Kubectl, binaries.NewKubectl}
+
+// TestTop compares the tables of the real kubectl top with what the simulated kubelets were told.
+func TestTop(t *testing.T) {
+	t.Parallel()
+	useStill(t)
+	const inStill = "--namespace=" + still
+	tests := []struct {
+		name string
+		args []string
+		want []string // rows, in this order; numbers may be off by 1 %
+	}{
+		{"pods", []string{"top", "pods", inStill}, []string{
+			"NAME CPU(cores) MEMORY(bytes)",
+			"alpha 300m 192Mi", "beta 400m 256Mi", "gamma 130m 528Mi",
+		}},
+		{"one pod", []string{"top", "pod", "beta", inStill}, []string{
+			"NAME CPU(cores) MEMORY(bytes)",
+			"beta 400m 256Mi",
+		}},
+		{"selected pods", []string{"top", "pods", inStill, "--selector=tier=back"}, []string{
+			"NAME CPU(cores) MEMORY(bytes)",
+			"beta 400m 256Mi", "gamma 130m 528Mi",
+		}},
+		{"containers", []string{"top", "pods", inStill, "--containers"}, []string{
+			"POD NAME CPU(cores) MEMORY(bytes)",
+			"alpha app 250m 128Mi", "alpha proxy 50m 64Mi", "beta app 400m 256Mi", "gamma app 100m 512Mi", "gamma mesh 30m 16Mi",
+		}},
+		{"sum", []string{"top", "pods", inStill, "--sum"}, []string{
+			"NAME CPU(cores) MEMORY(bytes)",
+			"alpha 300m 192Mi", "beta 400m 256Mi", "gamma 130m 528Mi", "________ ________", "830m 976Mi",
+		}},
+		{"by CPU", []string{"top", "pods", inStill, "--sort-by=cpu"}, []string{
+			"NAME CPU(cores) MEMORY(bytes)",
+			"beta 400m 256Mi", "alpha 300m 192Mi", "gamma 130m 528Mi",
+		}},
+		{"by memory", []string{"top", "pods", inStill, "--sort-by=memory"}, []string{
+			"NAME CPU(cores) MEMORY(bytes)",
+			"gamma 130m 528Mi", "beta 400m 256Mi", "alpha 300m 192Mi",
+		}},
+		{"swap", []string{"top", "pods", inStill, "--show-swap"}, []string{
+			"NAME CPU(cores) MEMORY(bytes) SWAP(bytes)",
+			"alpha 300m 192Mi 32Mi", "beta 400m 256Mi 0Mi", "gamma 130m 528Mi 8Mi",
+		}},
+		{"all namespaces", []string{"top", "pods", "--all-namespaces", "--selector=app=still", "--containers"}, []string{
+			"NAMESPACE POD NAME CPU(cores) MEMORY(bytes)",
+			"still alpha app 250m 128Mi", "still alpha proxy 50m 64Mi", "still beta app 400m 256Mi",
+			"still gamma app 100m 512Mi", "still gamma mesh 30m 16Mi",
+		}},
+		{"nodes", []string{"top", "nodes", "--selector=" + stillLabel}, []string{
+			"NAME CPU(cores) CPU(%) MEMORY(bytes) MEMORY(%)",
+			"node-n 500m 6% 768Mi 2%", "node-s 530m 6% 1232Mi 3%",
+		}},
+		{"nodes by memory", []string{"top", "nodes", "--selector=" + stillLabel, "--sort-by=memory"}, []string{
+			"NAME CPU(cores) CPU(%) MEMORY(bytes) MEMORY(%)",
+			"node-s 530m 6% 1232Mi 3%", "node-n 500m 6% 768Mi 2%",
+		}},
+		{"one node with swap", []string{"top", "node", swapNode, "--show-swap"}, []string{
+			"NAME CPU(cores) CPU(%) MEMORY(bytes) MEMORY(%) SWAP(bytes) SWAP(%)",
+			"node-s 530m 6% 1232Mi 3% 40Mi 0%",
+		}},
+		{"one node without swap", []string{"top", "node", noSwapNode, "--show-swap"}, []string{
+			"NAME CPU(cores) CPU(%) MEMORY(bytes) MEMORY(%) SWAP(bytes) SWAP(%)",
+			"node-n 500m 6% 768Mi 2% <unknown> <unknown>",
+		}},
+	}
+	for _, program := range kubectls {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			for _, test := range tests {
+				t.Run(test.name, func(t *testing.T) {
+					got, err := shared.Run(t.Context(), program, test.args...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !equalTables(got, test.want) {
+						t.Errorf("kubectl %s\n%s\nwant\n%s", strings.Join(test.args, " "), got, strings.Join(test.want, "\n"))
+					}
+				})
+			}
+		})
+	}
+}
+
+// equalTables compares a table with rows.
+func equalTables(got string, want []string) bool {
+	return slices.EqualFunc(slices.Collect(strings.Lines(got)), want, equalRows)
+}
+
+// equalRows compares rows of which each number may be off by 1 %, or by 1 because kubectl rounds.
+func equalRows(got, want string) bool {
+	return slices.EqualFunc(strings.Fields(got), strings.Fields(want), func(got, want string) bool {
+		if got == want {
+			return true
+		}
+		g, gotUnit := number(got)
+		w, wantUnit := number(want)
+		return gotUnit == wantUnit && math.Abs(g-w) <= max(1, w/100)
+	})
+}
+
+// number splits 250m or 12% or 64Mi. What is not a number is a unit.
+func number(text string) (value float64, unit string) {
+	digits := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
+	if digits < 1 {
+		return 0, text
+	}
+	value, err := strconv.ParseFloat(text[:digits], 64)
+	if err != nil {
+		return 0, text
+	}
+	return value, text[digits:]
+}
