@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -33,10 +34,9 @@ func main() {
 // run does what the arguments say until the context ends.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	o := newOptions()
-	if err := o.parse(args); err != nil {
-		return err
-	}
+	mistakes := o.parse(args)
 	switch {
+	case mistakes != nil: // what the flags that could be read say may be wrong, too
 	case o.help:
 		o.printHelp(out)
 		return nil
@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	config, err := o.config()
-	if err != nil {
+	if err := errors.Join(mistakes, err); err != nil {
 		return err
 	}
 	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {

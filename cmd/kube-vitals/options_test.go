@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -181,5 +182,18 @@ func TestVersion(t *testing.T) {
 	}
 	if !strings.HasPrefix(out.String(), "kube-vitals "+version+", commit ") {
 		t.Errorf("--version prints %q", out.String())
+	}
+}
+
+// TestAllMistakesAtOnce: flags that cannot be read do not keep back what is wrong with the others.
+func TestAllMistakesAtOnce(t *testing.T) {
+	err := run(t.Context(), []string{"--metric-resolution=1s", "--kubelet-port=-1", "stray", "--bar"}, io.Discard)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"--bar", "stray", "--metric-resolution", "--kubelet-port"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("nothing is said of %s:\n%v", want, err)
+		}
 	}
 }
