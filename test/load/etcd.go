@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -46,7 +45,10 @@ func writeObjects(ctx context.Context, etcd string, s shape, kubeletPort uint16)
 	err := eachObject(s, kubeletPort, batcher(ctx, batches))
 	close(batches)
 	writers.Wait()
-	return errors.Join(err, context.Cause(ctx))
+	if failed := context.Cause(ctx); failed != nil {
+		return failed // and err only says that this was noticed
+	}
+	return err
 }
 
 // batcher returns a function that collects writes, and hands them on in batches; an empty key hands on what is left.

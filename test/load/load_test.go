@@ -21,7 +21,7 @@ import (
 )
 
 func TestShape(t *testing.T) {
-	for _, nodes := range []int{1, 7, 100, 1000} {
+	for _, nodes := range []int{1, 7, 100, 1000, 5000} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			s := newShape(nodes)
 			names := make(map[string]bool)

@@ -49,24 +49,23 @@ func (s shape) pods() int { return s.nodes * podsPerNode }
 // pod is the i-th pod. The pods of a namespace are spread over all nodes.
 func (s shape) pod(i int) pod {
 	p := pod{index: i, node: i % s.nodes}
-	var replica int
 	switch {
 	case i < s.rare:
-		p.namespace, p.app, replica = hugeNamespace, rareApp, i
+		p.namespace, p.app = hugeNamespace, rareApp
 	case i < s.huge:
-		p.namespace, p.app, replica = hugeNamespace, fmt.Sprintf("job-runner-%d", i/50), i%50
+		p.namespace, p.app = hugeNamespace, fmt.Sprintf("job-runner-%d", i/50)
 	case i < s.huge+s.web:
-		p.namespace, p.app, replica = shopNamespace, webApp, i-s.huge
+		p.namespace, p.app = shopNamespace, webApp
 	case i < s.huge+s.shop:
-		p.namespace, p.app, replica = shopNamespace, "worker", i-s.huge
+		p.namespace, p.app = shopNamespace, "worker"
 	default:
 		rest := i - s.huge - s.shop
 		p.namespace = s.teamNamespace(rest / 120)
-		p.app, replica = fmt.Sprintf("service-%d", rest%120/4), rest%4
+		p.app = fmt.Sprintf("service-%d", rest%120/4)
 	}
 	p.deployment = p.app
 	p.hash = suffix(10, p.namespace, p.app)
-	p.name = p.deployment + "-" + p.hash + "-" + suffix(5, p.namespace, p.app, fmt.Sprint(replica, i))
+	p.name = p.deployment + "-" + p.hash + "-" + spell(5, uint64(i)*7368787) // not a multiple of 3: all pods have other letters
 	return p
 }
 
@@ -84,16 +83,21 @@ func (s shape) namespaces() []string {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%05d.pool-a.example.internal", i) }
 
-// suffix makes up a part of a name, from the letters that Kubernetes takes.
+// suffix makes up a part of a name.
 func suffix(length int, from ...string) string {
-	const letters = "bcdfghjklmnpqrstvwxz2456789"
 	h := fnv.New64a()
 	for _, s := range from {
 		h.Write([]byte(s))
 		h.Write([]byte{0})
 	}
+	return spell(length, h.Sum64())
+}
+
+// spell writes a number in the letters that Kubernetes takes for generated names.
+func spell(length int, n uint64) string {
+	const letters = "bcdfghjklmnpqrstvwxz2456789"
 	b := make([]byte, length)
-	for n, i := h.Sum64(), 0; i < length; i++ {
+	for i := range b {
 		b[i] = letters[n%uint64(len(letters))]
 		n /= uint64(len(letters))
 	}
