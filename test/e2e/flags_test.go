@@ -58,7 +58,7 @@ func TestUnknownFlagsAndArguments(t *testing.T) {
 }
 
 func TestOutsideOfAClusterItAsksForAKubeconfig(t *testing.T) {
-	if _, stderr, code := program(t, "--secure-port=0"); code != 1 || !strings.Contains(stderr, "--kubeconfig") {
+	if _, stderr, code := program(t); code != 1 || !strings.Contains(stderr, "--kubeconfig") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 }
