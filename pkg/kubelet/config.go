@@ -27,6 +27,9 @@ type Config struct {
 	ClientCertificate, ClientKey string
 	BearerTokenFile              string
 
+	// Inline stands in for those of the files above that are not named. A kubeconfig may have all of them in its text.
+	Inline Inline
+
 	// InsecureTLS takes any certificate from a kubelet. Whoever can get between can then take the bearer token.
 	InsecureTLS bool
 
@@ -52,6 +55,13 @@ type Config struct {
 	// new content is in use, and otherwise why it is not, in which case the old content stays in use. It is called once for
 	// each change, by a Fetch, which it holds up, and must not use the client.
 	Reloaded func(files string, err error)
+}
+
+// Inline is trust that does not come from files, and therefore does not change. What is empty is not there.
+type Inline struct {
+	CertificateAuthority         []byte // PEM
+	ClientCertificate, ClientKey []byte // PEM
+	BearerToken                  string
 }
 
 // The defaults of Config.

@@ -19,7 +19,7 @@ const reloadInterval = 5 * time.Second
 // client-go's transports do the same for one configuration each, with a goroutine, a look every 5 minutes and no say in how a
 // certificate is verified; the API server's dynamic certificates need a controller for each file.
 type reloaded[T any] struct {
-	files  []string
+	files  []string // none: the value is fixed
 	parse  func(contents [][]byte) (T, error)
 	report func(files string, err error)
 
@@ -46,6 +46,15 @@ func newReloaded[T any](parse func([][]byte) (T, error), report func(string, err
 		contents: contents, inUse: contents, value: value}, nil
 }
 
+// newFixed makes the value of contents that are at hand. It never changes.
+func newFixed[T any](parse func([][]byte) (T, error), contents ...[]byte) (*reloaded[T], error) {
+	value, err := parse(contents)
+	if err != nil {
+		return nil, err
+	}
+	return &reloaded[T]{value: value}, nil
+}
+
 // get gives the value, and a number that changes with it. A nil r has none.
 func (r *reloaded[T]) get() (value T, version int) {
 	if r == nil {
@@ -53,7 +62,7 @@ func (r *reloaded[T]) get() (value T, version int) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := time.Now(); now.Sub(r.readAt) >= reloadInterval {
+	if now := time.Now(); len(r.files) > 0 && now.Sub(r.readAt) >= reloadInterval {
 		r.readAt = now
 		r.reload()
 	}

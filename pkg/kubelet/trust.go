@@ -26,19 +26,35 @@ func newTrust(c *Config) (*trust, error) {
 	t := &trust{insecure: c.InsecureTLS}
 	var errs []error
 	var err error
-	if c.CertificateAuthority != "" {
+	switch {
+	case c.CertificateAuthority != "":
 		if t.authority, err = newReloaded(parseAuthority, c.Reloaded, c.CertificateAuthority); err != nil {
 			errs = append(errs, fmt.Errorf("cannot use --kubelet-certificate-authority: %w", err))
 		}
+	case len(c.Inline.CertificateAuthority) > 0:
+		if t.authority, err = newFixed(parseAuthority, c.Inline.CertificateAuthority); err != nil {
+			errs = append(errs, fmt.Errorf("cannot use the CA in the kubeconfig for kubelets: %w", err))
+		}
 	}
-	if c.ClientCertificate != "" && c.ClientKey != "" {
+	switch {
+	case c.ClientCertificate != "" && c.ClientKey != "":
 		if t.identity, err = newReloaded(parseKeyPair, c.Reloaded, c.ClientCertificate, c.ClientKey); err != nil {
 			errs = append(errs, fmt.Errorf("cannot use --kubelet-client-certificate and --kubelet-client-key: %w", err))
 		}
+	case len(c.Inline.ClientCertificate) > 0:
+		if t.identity, err = newFixed(parseKeyPair, c.Inline.ClientCertificate, c.Inline.ClientKey); err != nil {
+			errs = append(errs, fmt.Errorf("cannot use the client certificate in the kubeconfig for kubelets: %w", err))
+		}
 	}
-	if c.BearerTokenFile != "" && !c.PlainHTTP {
+	switch {
+	case c.PlainHTTP: // no credentials
+	case c.BearerTokenFile != "":
 		if t.token, err = newReloaded(parseToken, c.Reloaded, c.BearerTokenFile); err != nil {
 			errs = append(errs, fmt.Errorf("cannot use the bearer token for kubelets: %w", err))
+		}
+	case c.Inline.BearerToken != "":
+		if t.token, err = newFixed(parseToken, []byte(c.Inline.BearerToken)); err != nil {
+			errs = append(errs, fmt.Errorf("cannot use the bearer token in the kubeconfig for kubelets: %w", err))
 		}
 	}
 	t.header = newHeader(c)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -252,4 +253,39 @@ func TestReloaded(t *testing.T) {
 		next("3")
 		check("changed once more", "3", 2, 6, false)
 	})
+}
+
+// TestInline: what a kubeconfig has in its text serves as files do, and gives way to them.
+func TestInline(t *testing.T) {
+	ca, stranger := newAuthority(t), newAuthority(t)
+	certificate := ca.leaf(t, x509.ExtKeyUsageServerAuth, "n7")
+	clientPEM, keyPEM := pairPEM(t, ca.leaf(t, x509.ExtKeyUsageClientAuth, "me"))
+	sample := realSample(t)
+	var token string
+	k := newKubelet(t, &certificate, func(w http.ResponseWriter, r *http.Request) {
+		token = r.Header.Get("Authorization")
+		answer(w, sample)
+	})
+
+	inline := Inline{CertificateAuthority: ca.pem(), ClientCertificate: clientPEM, ClientKey: keyPEM, BearerToken: "secret"}
+	c := newTestClient(t, Config{Inline: inline})
+	if err := c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}); err != nil || token != "Bearer secret" {
+		t.Errorf("Fetch: %v, with the header %q", err, token)
+	}
+	if shown, _ := c.trust.identity.get(); shown == nil || len(shown.Certificate) == 0 {
+		t.Error("no client certificate is shown")
+	}
+
+	other := newTestClient(t, Config{Inline: inline, CertificateAuthority: writeFile(t, t.TempDir(), "ca", stranger.pem())})
+	checkError(t, other.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}), reasonTLSAuthority, "unknown authority")
+
+	if _, err := NewClient(Config{Inline: Inline{CertificateAuthority: []byte("no"), ClientCertificate: []byte("no"), BearerToken: "a b"}}); err == nil {
+		t.Error("no error")
+	} else {
+		for _, want := range []string{"the CA in the kubeconfig", "the client certificate in the kubeconfig", "the bearer token in the kubeconfig"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("nothing is said of %s: %v", want, err)
+			}
+		}
+	}
 }

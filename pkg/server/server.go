@@ -176,12 +176,13 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 		return c
 	}
 	if c.CertificateAuthority == "" && !c.InsecureTLS {
-		c.CertificateAuthority = client.CAFile
+		c.CertificateAuthority, c.Inline.CertificateAuthority = client.CAFile, client.CAData
 	}
 	if c.ClientCertificate == "" {
 		c.ClientCertificate, c.ClientKey = client.CertFile, client.KeyFile
+		c.Inline.ClientCertificate, c.Inline.ClientKey = client.CertData, client.KeyData
 	}
-	c.BearerTokenFile = client.BearerTokenFile
+	c.BearerTokenFile, c.Inline.BearerToken = client.BearerTokenFile, client.BearerToken
 	return c
 }
 
