@@ -58,14 +58,14 @@ verify: $(HELM) $(KUSTOMIZE) $(HELM_DOCS) ## fail where chart, manifests and the
 demo: build ## a cluster of 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends by itself
 	cd test && ONCE=$(ONCE) $(GO) run ./cmd/demo -server $(CURDIR)/bin/kube-vitals
 
-bench: build ## Go benchmarks, then a simulated cluster of NODES nodes beside its own floor
+bench: build ## Go benchmarks, then a simulated cluster of NODES nodes beside its own floor (SERVER: another binary)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
-	cd test && $(GO) run ./load -server $(CURDIR)/bin/kube-vitals -nodes $(NODES) -rounds $(ROUNDS)
+	cd test && $(GO) run ./load -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(ROUNDS)
 
 fuzz: ## run each fuzz test for FUZZTIME
 	@for package in $$($(GO) list ./pkg/...); do \
 	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
-	    echo "$$package $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package; \
+	    echo "$$package $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$package; \
 	  done; \
 	done
 

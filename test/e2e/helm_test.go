@@ -16,7 +16,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/simulation"
 )
 
-// TestHelm installs, upgrades, rolls back and uninstalls the chart with the real helm, in a cluster of its own: a cluster
+// TestHelm installs, upgrades and uninstalls the chart with the real helm, in a cluster of its own: a cluster
 // has metrics.k8s.io only once.
 func TestHelm(t *testing.T) {
 	t.Parallel()
