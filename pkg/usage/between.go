@@ -91,3 +91,33 @@ func amount(coreSeconds float64, window time.Duration, cur Sample) (Amount, Verd
 		HasSwap:      cur.Has&HasSwap != 0,
 	}, Fresh
 }
+
+// OwnRateWindow is the time over which a kubelet is taken to reckon its own rates. It does not say: they are the mean between
+// its last two readings of the counter, which lie 10 to 15 seconds apart.
+const OwnRateWindow = 15 * time.Second
+
+// Borrow gives the Amount that a kubelet's own rate makes, for a node or container that has no other yet. A rate of 0 beside
+// a counter that is not 0 is what kubelets say when they do not know; and what is younger than 10 seconds has no rate worth
+// serving, whoever reckons it.
+func Borrow(cur Sample) (Amount, bool) {
+	const needs = HasCPU | HasMemory | HasRate
+	if cur.Has&needs != needs || cur.Rate == 0 && cur.CPUSeconds != 0 || cur.Rate > math.MaxInt64 {
+		return Amount{}, false
+	}
+	window := OwnRateWindow
+	if cur.StartedAt != 0 && cur.StartedAt <= cur.At {
+		age := cur.At.Sub(cur.StartedAt)
+		if age < minAgeSinceStart {
+			return Amount{}, false
+		}
+		window = min(window, age)
+	}
+	return Amount{
+		CPUNanocores: cur.Rate,
+		Memory:       cur.Memory,
+		Swap:         cur.Swap,
+		At:           cur.At,
+		Window:       window,
+		HasSwap:      cur.Has&HasSwap != 0,
+	}, true
+}

@@ -42,6 +42,7 @@ const (
 	HasCPU Has = 1 << iota
 	HasMemory
 	HasSwap
+	HasRate
 )
 
 // Sample is one cumulative reading of a node or of a container, as its kubelet took it.
@@ -52,7 +53,8 @@ type Sample struct {
 	CPUSeconds float64 // core-seconds used since the start; a counter
 	Memory     uint64  // bytes of the working set
 	Swap       uint64  // bytes of swap in use
-	Has        Has     // which of CPU, memory and swap are there
+	Rate       uint64  // nanocores, as the kubelet itself reckons them; only a summary has it
+	Has        Has     // which of CPU, memory, swap and rate are there
 }
 
 // ContainerSample is what a kubelet said of one container.
@@ -92,6 +94,15 @@ const (
 // String gives the reason's name in telemetry.
 func (r Reason) String() string {
 	return [NumReasons]string{"malformed", "no_identity", "bad_value", "bad_time", "duplicate", "over_limit"}[r]
+}
+
+// Lack says what a node's figures still lack after a scrape. The zero value says that nothing does, or nothing that asking
+// again soon would bring.
+type Lack struct {
+	// Rates is set when the node, or a container that is no newcomer, has no figure: the kubelet's own rates would be some.
+	Rates bool
+	// Wait is the time after which the kubelet is likely to have what is missing; 0: the next regular scrape will do.
+	Wait time.Duration
 }
 
 // Amount is what a node or a container uses, derived from its samples. It is served as it stands.
