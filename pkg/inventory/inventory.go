@@ -1,8 +1,8 @@
 // Package inventory knows what exists: the names, labels and age of pods or nodes, as the API server tells them through a
 // watch, held compactly and indexed by label, so that a selector costs what it finds and not what its namespace holds.
 //
-// An Index is filled by a client-go Reflector, whose store it is. It deliberately keeps nothing else of an object: no
-// annotations, no managed fields, no owner references, no resource version. What is used is not known here; that is the
+// An Index is filled by a client-go Reflector, whose store it is. It deliberately keeps nothing else of an object (but the
+// node of a pod, if the Reflector brings whole pods): no annotations, no managed fields, no owner references, no resource version. What is used is not known here; that is the
 // store's.
 package inventory
 
@@ -11,7 +11,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unique"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -25,6 +27,7 @@ type Object struct {
 	Namespace, Name string            // Namespace is empty for a node
 	Labels          map[string]string // shared between all objects with equal labels: read it only
 	CreatedAt       usage.Time        // by the API server's clock, in whole seconds
+	Node            string            // that a pod is bound to; "": not known, since only metadata were watched
 }
 
 // Index holds the objects of one kind. It is safe for concurrent use.
@@ -193,13 +196,31 @@ func (x *Index) Transformer() cache.TransformFunc {
 		if err != nil {
 			return nil, fmt.Errorf("cannot keep a %T in the inventory: %w", obj, err)
 		}
-		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		return &slim{node: nodeOf(obj), ObjectMeta: metav1.ObjectMeta{
 			Namespace:         o.GetNamespace(),
 			Name:              o.GetName(),
 			Labels:            o.GetLabels(),
 			CreationTimestamp: o.GetCreationTimestamp(),
 		}}, nil
 	}
+}
+
+// slim is an object on its way into an Index.
+type slim struct {
+	metav1.ObjectMeta
+	node string
+}
+
+// nodeOf gives the node that a pod is bound to, if obj is a whole pod. There are few nodes beside pods, so their names are
+// shared.
+func nodeOf(obj any) string {
+	switch obj := obj.(type) {
+	case *corev1.Pod:
+		return unique.Make(obj.Spec.NodeName).Value()
+	case *slim:
+		return obj.node
+	}
+	return ""
 }
 
 // object gives what an Index keeps of obj: any API object, or the tombstone of one.
@@ -217,5 +238,6 @@ func (x *Index) object(obj any) (*Object, error) {
 		Name:      o.GetName(),
 		Labels:    o.GetLabels(),
 		CreatedAt: usage.At(o.GetCreationTimestamp().Time),
+		Node:      nodeOf(obj),
 	}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
@@ -122,9 +123,17 @@ func TestTransformerDropsWhatIsNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := out.(*metav1.PartialObjectMetadata)
+	o := out.(*slim)
 	if o.Annotations != nil || o.ManagedFields != nil || o.Name != "p" || o.Labels["app"] != "web" || o.CreationTimestamp.IsZero() {
 		t.Errorf("transformed to %+v", o)
+	}
+	whole, err := New().Transformer()(&corev1.Pod{ObjectMeta: in.ObjectMeta, Spec: corev1.PodSpec{NodeName: "n1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := New()
+	if err := x.Add(whole); err != nil || x.Get("n", "p").Node != "n1" || x.Get("n", "p").Labels["app"] != "web" {
+		t.Errorf("a whole pod is kept as %+v, %v", x.Get("n", "p"), err)
 	}
 	tombstone := cache.DeletedFinalStateUnknown{Key: "n/p"}
 	if out, err := New().Transformer()(tombstone); err != nil || out != any(tombstone) {

@@ -51,11 +51,21 @@ func (x *index) shard(key podKey) *shard {
 	return &x.shards[maphash.Comparable(x.seed, key)%shards]
 }
 
-func (x *index) get(key podKey) *publishedPod {
+// get gives what is served for a pod and the node that it comes from, or nil.
+func (x *index) get(key podKey) (*publishedPod, *node) {
 	s := x.shard(key)
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.pods[key].pod
+	e := s.pods[key]
+	return e.pod, e.owner
+}
+
+// serve serves the claim's complete snapshot.
+func (x *index) serve(c *claim, by *node) {
+	s := x.shard(c.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pods[c.key] = entry{c.complete, by}
 }
 
 // offer serves the claim's complete snapshot, unless another node's claim prevails: the one whose container started last,

@@ -50,8 +50,12 @@ func (c *container) is(s *usage.ContainerSample) bool {
 
 func (n *node) putNode(scrape *usage.Scrape, counts *counts) {
 	if n.series.observe(scrape.Node, scrape.At, counts) {
-		n.served.Store(&publishedNode{usage.Node{Name: n.name, Amount: n.series.last}, n.series.asOf})
+		n.publish()
 	}
+}
+
+func (n *node) publish() {
+	n.served.Store(&publishedNode{usage.Node{Name: n.name, Amount: n.series.last}, n.series.asOf})
 }
 
 // join brings n.containers into the order of the scrape's: those that it names first, one for one, and behind them those
@@ -141,6 +145,40 @@ func (n *node) observe(scrape *usage.Scrape, counts *counts) {
 			c.claim.changed = true
 		}
 	}
+}
+
+// lend takes in what a summary says of the node and of the containers that are known.
+func (n *node) lend(summary *usage.Scrape) {
+	if n.series.lend(summary.Node, summary.At) {
+		n.publish()
+	}
+	waiting := make(map[containerKey]*container)
+	for _, c := range n.containers {
+		if !c.has {
+			waiting[containerKey{c.claim.key, c.name}] = c
+		}
+	}
+	for i := range summary.Containers {
+		s := &summary.Containers[i]
+		c := waiting[containerKey{podKey{string(s.Namespace), string(s.Pod)}, string(s.Name)}]
+		if c != nil && c.lend(s.Sample, summary.At) {
+			c.claim.changed = true
+		}
+	}
+}
+
+// lack says what the node and its containers lack at the moment now. A kubelet that never told of its node will not do so
+// for being asked again.
+func (n *node) lack(now usage.Time) (lack usage.Lack) {
+	if n.series.prev.Has != 0 {
+		lack = n.series.lack(now)
+	}
+	for _, c := range n.containers {
+		if !c.has || c.borrowed {
+			lack = and(lack, c.lack(now))
+		}
+	}
+	return lack
 }
 
 // publish gives a new snapshot of the pod if there is one: something changed, and every container has an Amount. As long

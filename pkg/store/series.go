@@ -1,23 +1,41 @@
 package store
 
-import "github.com/kube-vitals/kube-vitals/pkg/usage"
+import (
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
 
 // maxOlder is how many samples in a row may be older than the one before until it is believed that the node's clock was
 // set back.
 const maxOlder = 3
 
+// What is known of when kubelets take samples. Some take them when they are asked; others ask their counters every 10
+// seconds or less often, and tell what they have.
+const (
+	onDemand     = usage.MinWindow + 200*time.Millisecond // a sample that is younger may have been taken for us; two of them that far apart give a rate
+	housekeeping = 10*time.Second + 100*time.Millisecond  // from one sample to the next, at least
+	overdue      = 2 * time.Second                        // between two looks for a sample that can come at any time
+	giveUp       = 30 * time.Second                       // after which a sample is not looked for any more than regularly
+)
+
 // series is the state of one node or container: the sample that the next one is compared with, and the Amount that
 // follows from the samples so far.
 type series struct {
-	prev  usage.Sample
-	last  usage.Amount
-	asOf  usage.Time // last.At, or the moment at which it arrived if the node's clock is ahead of ours
-	has   bool       // whether there is an Amount
-	older uint8      // samples in a row that were older than prev
+	prev     usage.Sample
+	last     usage.Amount
+	asOf     usage.Time // last.At, or the moment at which it arrived if the node's clock is ahead of ours
+	since    usage.Time // while there is no true rate: when the wait for one began, by our clock
+	has      bool       // whether there is an Amount
+	borrowed bool       // whether that is the kubelet's own rate, which serves until there is a true one
+	older    uint8      // samples in a row that were older than prev
 }
 
 // observe takes in the next sample, which arrived at the moment received, and says whether there is a new Amount.
 func (s *series) observe(cur usage.Sample, received usage.Time, counts *counts) bool {
+	if s.since == 0 {
+		s.since = received
+	}
 	amount, verdict := usage.Between(s.prev, cur)
 	if verdict == usage.Older {
 		counts.older.Add(1)
@@ -29,13 +47,63 @@ func (s *series) observe(cur usage.Sample, received usage.Time, counts *counts) 
 	}
 	switch verdict {
 	case usage.Fresh:
-		s.prev, s.last, s.asOf, s.has, s.older = cur, amount, min(amount.At, received), true, 0
+		s.prev, s.older = cur, 0
+		s.set(amount, received, false)
 		return true
 	case usage.Baseline:
 		counts.baselines.Add(1)
-		s.prev, s.has, s.older = cur, false, 0
+		s.prev, s.older = cur, 0
+		s.has, s.borrowed, s.since = false, false, received
 	case usage.Unchanged:
 		s.older = 0
 	}
 	return false
+}
+
+// lend gives a series that has no Amount the one that the kubelet's own rate makes, if that speaks of the same series:
+// it did not begin anew since prev. It says whether there is a new Amount.
+func (s *series) lend(cur usage.Sample, received usage.Time) bool {
+	if s.has || s.prev.Has&usage.HasCPU == 0 || cur.CPUSeconds < s.prev.CPUSeconds || cur.StartedAt > s.prev.At {
+		return false
+	}
+	amount, ok := usage.Borrow(cur)
+	if ok {
+		s.set(amount, received, true)
+	}
+	return ok
+}
+
+func (s *series) set(amount usage.Amount, received usage.Time, borrowed bool) {
+	s.last, s.asOf = amount, min(amount.At, received)
+	s.has, s.borrowed = true, borrowed
+}
+
+// lack says what is missing after a scrape at the moment received.
+func (s *series) lack(received usage.Time) usage.Lack {
+	if s.has && !s.borrowed || received.Sub(s.since) > giveUp {
+		return usage.Lack{}
+	}
+	if s.prev.Has == 0 {
+		return usage.Lack{Wait: overdue}
+	}
+	age := max(0, received.Sub(s.prev.At))
+	wait := onDemand
+	if age >= onDemand {
+		wait = max(housekeeping-age, overdue)
+	}
+	grown := s.prev.StartedAt.Add(usage.MinAgeSinceStart).Sub(s.prev.At)
+	young := grown > 0 && grown <= usage.MinAgeSinceStart
+	if young {
+		wait = max(wait, grown-age+100*time.Millisecond)
+	}
+	return usage.Lack{Rates: !s.has && !young, Wait: wait}
+}
+
+// and adds what another series lacks.
+func and(a, b usage.Lack) usage.Lack {
+	if a.Wait == 0 || b.Wait != 0 && b.Wait < a.Wait {
+		a.Wait = b.Wait
+	}
+	a.Rates = a.Rates || b.Rates
+	return a
 }

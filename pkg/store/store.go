@@ -23,6 +23,9 @@ type Config struct {
 	// MaxContainers is the number of containers of one node that are kept when its kubelet's answers cannot be read in
 	// full, so that a scrape's silence about a container proves nothing.
 	MaxContainers int
+	// NodeOf, if it is not nil, gives the node that a pod is bound to, or "" if it is not known. What other nodes say of that
+	// pod is not believed. It is called often, and must be quick.
+	NodeOf func(namespace, pod string) (node string)
 }
 
 // Store holds the state of a cluster. It is safe for concurrent use, but a node's Put and Forget must not be called at
@@ -43,9 +46,9 @@ func New(config Config) *Store {
 	return s
 }
 
-// Put takes in what a node's kubelet said in a successful scrape. It copies what it keeps; the scrape is the caller's
-// again when it returns.
-func (s *Store) Put(nodeName string, scrape *usage.Scrape) {
+// Put takes in what a node's kubelet said in a successful scrape, and says what its figures lack. It copies what it keeps;
+// the scrape is the caller's again when it returns.
+func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Lack {
 	n := s.node(nodeName)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,11 +58,51 @@ func (s *Store) Put(nodeName string, scrape *usage.Scrape) {
 	for _, c := range withdrawn {
 		s.pods.withdraw(c.key, n)
 	}
+	s.publish(n, scrape.At)
+	return n.lack(scrape.At)
+}
+
+// Lend takes in a kubelet's summary right after a scrape, and says what the node's figures still lack. The rates that the
+// kubelet itself has reckoned serve where the node or a container has no figure yet. Nothing begins, ends or is compared
+// with a summary: its times are cut to whole seconds.
+func (s *Store) Lend(nodeName string, summary *usage.Scrape) usage.Lack {
+	n := s.node(nodeName)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lend(summary)
+	s.publish(n, summary.At)
+	return n.lack(summary.At)
+}
+
+// publish serves the node's pods that have changed and are complete.
+func (s *Store) publish(n *node, now usage.Time) {
 	for _, c := range n.claims {
-		if p := c.publish(); p != nil && !s.pods.offer(c, n, scrape.At.Add(-s.config.MaxSampleAge)) {
+		if p := c.publish(); p != nil && !s.offer(c, n, now) {
 			s.counts.contested.Add(1)
 		}
 	}
+}
+
+// offer serves a claim's complete snapshot, unless another node prevails: the one that the pod is bound to or, if that is
+// not known, the one whose container started last. It says whether the snapshot is served.
+func (s *Store) offer(c *claim, n *node, now usage.Time) bool {
+	switch s.nodeOf(c.key) {
+	case "":
+		return s.pods.offer(c, n, now.Add(-s.config.MaxSampleAge))
+	case n.name:
+		s.pods.serve(c, n)
+		return true
+	default:
+		s.pods.withdraw(c.key, n)
+		return false
+	}
+}
+
+func (s *Store) nodeOf(pod podKey) string {
+	if s.config.NodeOf == nil {
+		return ""
+	}
+	return s.config.NodeOf(pod.namespace, pod.name)
 }
 
 // Forget drops a node and the pods that are served from it, at once.
@@ -94,11 +137,15 @@ func (s *Store) Node(name string, now usage.Time) *usage.Node {
 
 // Pod gives what a pod uses, all its containers, or nil if there is nothing that may be served at the moment now.
 func (s *Store) Pod(namespace, name string, now usage.Time) *usage.Pod {
-	p := s.pods.get(podKey{namespace, name})
-	if p != nil && s.mayServe(p.asOf, now) {
-		return &p.Pod
+	key := podKey{namespace, name}
+	p, owner := s.pods.get(key)
+	if p == nil || !s.mayServe(p.asOf, now) {
+		return nil
 	}
-	return nil
+	if bound := s.nodeOf(key); bound != "" && bound != owner.name {
+		return nil // offered before it was known where the pod is bound to
+	}
+	return &p.Pod
 }
 
 func (s *Store) mayServe(asOf, now usage.Time) bool { return now.Sub(asOf) <= s.config.MaxSampleAge }

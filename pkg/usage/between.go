@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Bounds on the age of a container whose rate is taken since its start. Younger ones are still in their start-up spike,
-// which would mislead autoscalers; of older ones the mean since the start says too little about now.
-const (
-	minAgeSinceStart = 10 * time.Second
-	maxAgeSinceStart = 60 * time.Second
-)
+// MinAgeSinceStart is the age from which on a container's mean rate since its start serves. Younger ones are still in
+// their start-up spike, which would mislead autoscalers.
+const MinAgeSinceStart = 10 * time.Second
+
+// maxAgeSinceStart is the age up to which it serves: then it says too little about now.
+const maxAgeSinceStart = 60 * time.Second
 
 // MinWindow is the shortest time over which a rate is computed. Over less, the granularity of the counter and of its
 // timestamp would show as load that is not there.
@@ -69,7 +69,7 @@ func restarted(prev, cur Sample) bool {
 // sinceStart gives the mean since the container started, where its counter began at 0, or a new baseline.
 func sinceStart(cur Sample) (Amount, Verdict) {
 	age := cur.At.Sub(cur.StartedAt)
-	if cur.StartedAt == 0 || age < minAgeSinceStart || age > maxAgeSinceStart {
+	if cur.StartedAt == 0 || age < MinAgeSinceStart || age > maxAgeSinceStart {
 		return Amount{}, Baseline
 	}
 	return amount(cur.CPUSeconds, age, cur)
@@ -107,7 +107,7 @@ func Borrow(cur Sample) (Amount, bool) {
 	window := OwnRateWindow
 	if cur.StartedAt != 0 && cur.StartedAt <= cur.At {
 		age := cur.At.Sub(cur.StartedAt)
-		if age < minAgeSinceStart {
+		if age < MinAgeSinceStart {
 			return Amount{}, false
 		}
 		window = min(window, age)
