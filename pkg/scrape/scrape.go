@@ -2,8 +2,10 @@
 // there. No node waits for another one.
 //
 // A node that is new is scraped at once; then once in each interval, at an offset of its own, so that the load is even. A
-// node that fails is asked again within the interval a few times, then once in each. How to fetch is the Fetcher's affair,
-// what to do with the answer the Sink's.
+// node that fails is asked again within the interval a few times, then once in each. A node whose figures lack something
+// (it is new, or has a new container) is asked for its kubelet's own rates, which serve meanwhile, and is scraped early, at
+// the moment when its kubelet is likely to have what is missing. How to fetch is the Fetcher's affair, what to do with the
+// answer the Sink's.
 package scrape
 
 import (
@@ -26,14 +28,18 @@ import (
 type Fetcher interface {
 	// Fetch fills dst, which it may reuse the memory of, or says in a sentence that names the node why it cannot.
 	Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
+	// FetchSummary fills dst, as Fetch does, with what the kubelet itself has reckoned.
+	FetchSummary(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
 	// Forget drops what is kept for a node: it is gone.
 	Forget(node string)
 }
 
 // Sink takes in what the kubelets said. Calls for the same node come one at a time.
 type Sink interface {
-	// Put takes in the answer of a successful scrape. It must not keep s.
-	Put(node string, s *usage.Scrape)
+	// Put takes in the answer of a successful scrape, and says what the node's figures lack. It must not keep s.
+	Put(node string, s *usage.Scrape) usage.Lack
+	// Lend takes in a summary right after a scrape, and says what the node's figures still lack. It must not keep s.
+	Lend(node string, s *usage.Scrape) usage.Lack
 	// Forget drops a node: it is gone.
 	Forget(node string)
 }
@@ -41,6 +47,7 @@ type Sink interface {
 // Observer is told what happens. Calls for different nodes come at the same time.
 type Observer interface {
 	Scraped(Result)
+	Summarized(err error) // a summary was asked for
 	Gone(node string)
 }
 
@@ -49,6 +56,7 @@ type Result struct {
 	Node    string
 	Late    time.Duration         // from the moment at which the scrape was due to its start
 	Took    time.Duration         // from its start to the last byte decoded, or to the error
+	Early   bool                  // whether it came before its regular time, for figures that were missing
 	Skipped [usage.NumReasons]int // lines left out, by reason
 	Err     error                 // nil: success
 }
@@ -80,7 +88,10 @@ type Scraper struct {
 	seed    maphash.Seed
 	scrapes sync.Pool     // of *usage.Scrape
 	wake    chan struct{} // has an element when the queue got a new first one
+	refused sync.Once     // done when it was said that there are no summaries
 	turned  atomic.Int64  // when the loop turned last, as time since started
+
+	unsettled atomic.Int64 // how many nodes may still get their first figures
 
 	mu      sync.Mutex
 	targets map[string]*target // by the node's name
@@ -115,11 +126,12 @@ func (s *Scraper) Set(node *corev1.Node) {
 		s.Delete(node.Name)
 	}
 
-	t := &target{due: time.Now(), offset: s.offset(node.Name)}
+	t := &target{due: time.Now(), offset: s.offset(node.Name), early: newBudget(s.Interval)}
 	t.node.Store(node)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.targets[node.Name] = t
+	s.unsettled.Add(1)
 	s.enqueue(t)
 }
 
@@ -135,6 +147,7 @@ func (s *Scraper) Delete(name string) {
 	s.queue.remove(t)
 	s.mu.Unlock()
 
+	s.settle(t)
 	t.leave(func() {
 		s.Sink.Forget(name)
 		s.Fetcher.Forget(name)
@@ -205,18 +218,20 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	defer s.scrapes.Put(answer)
 
 	node, start := t.node.Load(), time.Now()
-	err := s.fetch(ctx, node, answer)
-	result := Result{Node: node.Name, Late: start.Sub(t.due), Took: time.Since(start), Err: err}
-	if err == nil {
+	result := Result{Node: node.Name, Late: start.Sub(t.due), Early: t.hurried}
+	result.Err = s.fetch(func() error { return s.Fetcher.Fetch(ctx, node, answer) })
+	result.Took = time.Since(start)
+	if result.Err == nil {
 		result.Skipped = answer.Skipped
 	}
 	if ctx.Err() != nil { // the program stops, or the node is gone
 		s.Fetcher.Forget(node.Name) // the fetch may have begun anew what Delete had it drop
 		return
 	}
+	var lack usage.Lack
 	stays := t.whileThere(func() {
-		if err == nil {
-			s.Sink.Put(node.Name, answer)
+		if result.Err == nil {
+			lack = s.Sink.Put(node.Name, answer)
 		}
 		s.Observer.Scraped(result)
 	})
@@ -224,18 +239,48 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		return
 	}
 	s.log(ctx, t, result)
-	s.again(t, err == nil)
+	if result.Err == nil {
+		lack = s.borrow(ctx, t, node, answer, lack)
+	}
+	s.again(t, result.Err == nil, lack)
 }
 
-// fetch is the Fetcher's Fetch. A panic in there is a mistake of ours that a kubelet has found; it must not cost more
-// than that node.
-func (s *Scraper) fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) (err error) {
+// borrow asks a kubelet for its own rates, once as long as some are missing, and gives what is then still lacking.
+func (s *Scraper) borrow(ctx context.Context, t *target, node *corev1.Node, answer *usage.Scrape, lack usage.Lack) usage.Lack {
+	if !lack.Rates || t.borrowed {
+		t.borrowed = lack.Rates
+		return lack
+	}
+	t.borrowed = true
+	err := s.fetch(func() error { return s.Fetcher.FetchSummary(ctx, node, answer) })
+	if ctx.Err() != nil {
+		s.Fetcher.Forget(node.Name)
+		return lack
+	}
+	t.whileThere(func() {
+		if err == nil {
+			lack = s.Sink.Lend(node.Name, answer)
+		}
+		s.Observer.Summarized(err)
+	})
+	if err != nil {
+		s.refused.Do(func() {
+			klog.FromContext(ctx).Info("A kubelet does not tell its own rates; figures begin with the second sample instead. "+
+				"This is said once, for the first such node", "node", node.Name, "err", err)
+		})
+	}
+	return lack
+}
+
+// fetch calls f, which asks a kubelet. A panic in there is a mistake of ours that a kubelet has found; it must not cost
+// more than that node.
+func (s *Scraper) fetch(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("node %q: its kubelet's answer made kube-vitals panic, which is a bug to be reported: %v\n%s", node.Name, p, debug.Stack())
+			err = fmt.Errorf("the kubelet's answer made kube-vitals panic, which is a bug to be reported: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return s.Fetcher.Fetch(ctx, node, dst)
+	return f()
 }
 
 // log says when a node begins to fail and when it is back, not what each scrape did.
@@ -250,16 +295,22 @@ func (s *Scraper) log(ctx context.Context, t *target, r Result) {
 }
 
 // again decides when the target is due next and puts it back into the queue.
-func (s *Scraper) again(t *target, success bool) {
+func (s *Scraper) again(t *target, success bool, lack usage.Lack) {
 	now := time.Now()
-	t.due = s.regular(t, now)
+	t.due, t.hurried = s.regular(t, now), false
 	if success {
 		t.failures = 0
+		if early := now.Add(lack.Wait); lack.Wait > 0 && early.Before(t.due) && t.early.take(now) {
+			t.due, t.hurried = early, true
+		}
 	} else {
 		t.failures++
 		if retry := now.Add(retryDelay(s.Interval, t.failures)); t.failures <= fastRetries && retry.Before(t.due) {
 			t.due = retry
 		}
+	}
+	if !success || !lack.Rates || lack.Wait == 0 {
+		s.settle(t)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,6 +318,16 @@ func (s *Scraper) again(t *target, success bool) {
 		s.enqueue(t)
 	}
 }
+
+// settle notes that a node has its first figures, or will not have them soon.
+func (s *Scraper) settle(t *target) {
+	if !t.settled.Swap(true) {
+		s.unsettled.Add(-1)
+	}
+}
+
+// Settled says whether every node that is known has been asked, and has those figures that its kubelet could give.
+func (s *Scraper) Settled() bool { return s.unsettled.Load() == 0 }
 
 // regular gives the next moment after now at which the target's own clock strikes.
 func (s *Scraper) regular(t *target, now time.Time) time.Time {

@@ -33,6 +33,12 @@ type cluster struct {
 	asked   map[string][]time.Duration                   // when each node was asked, since the start
 	put     map[string]int
 	results []Result
+
+	lacking, stillLacking usage.Lack // what Put and Lend say
+	lent, summaries       map[string]int
+	noSummary             error // what FetchSummary says
+	summarized            []error
+
 	gone    []string // who forgot which node, in order
 	busy    int      // fetches under way
 	busiest int
@@ -63,10 +69,31 @@ func (c *cluster) note(format string, args ...any) {
 	c.gone = append(c.gone, fmt.Sprintf(format, args...))
 }
 
-func (c *cluster) Put(node string, _ *usage.Scrape) {
+func (c *cluster) Put(node string, _ *usage.Scrape) usage.Lack {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.put[node]++
+	return c.lacking
+}
+
+func (c *cluster) Lend(node string, _ *usage.Scrape) usage.Lack {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lent[node]++
+	return c.stillLacking
+}
+
+func (c *cluster) FetchSummary(_ context.Context, node *corev1.Node, dst *usage.Scrape) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.summaries[node.Name]++
+	return c.noSummary
+}
+
+func (c *cluster) Summarized(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.summarized = append(c.summarized, err)
 }
 
 func (c *cluster) Scraped(r Result) {
@@ -98,6 +125,13 @@ func (c *cluster) set(fetch func(ctx context.Context, node string) error) {
 	c.fetch = fetch
 }
 
+func newCluster(fetch func(ctx context.Context, node string) error) *cluster {
+	return &cluster{
+		start: time.Now(), fetch: fetch, asked: map[string][]time.Duration{}, put: map[string]int{},
+		lent: map[string]int{}, summaries: map[string]int{},
+	}
+}
+
 func node(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
 }
@@ -106,7 +140,7 @@ func node(name string) *corev1.Node {
 func run(t *testing.T, parallel int, fetch func(ctx context.Context, node string) error, f func(*testing.T, *cluster, *Scraper)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{start: time.Now(), fetch: fetch, asked: map[string][]time.Duration{}, put: map[string]int{}}
+		c := newCluster(fetch)
 		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Interval: interval, Parallel: parallel})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -230,6 +264,133 @@ func TestAFailingNodeIsRetriedThenAskedOncePerInterval(t *testing.T) {
 	})
 }
 
+func (c *cluster) lack(put, lend usage.Lack) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lacking, c.stillLacking = put, lend
+}
+
+func TestANodeThatLacksFiguresIsScrapedEarly(t *testing.T) {
+	run(t, 4, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		c.lack(usage.Lack{Wait: 700 * time.Millisecond}, usage.Lack{})
+		s.Set(node("n1"))
+		time.Sleep(time.Second)
+		c.lack(usage.Lack{}, usage.Lack{})
+		time.Sleep(10 * interval)
+		synctest.Wait()
+		asked := c.timesAsked("n1")
+		if asked[1] > 700*time.Millisecond { // its regular time may come before that
+			t.Errorf("scraped again after %v, want 700ms", asked[1])
+		}
+		if n := len(asked); n > 10+3 {
+			t.Errorf("asked %d times in 10 intervals, though nothing was lacking any more", n)
+		}
+		if !c.results[1].Early && asked[1] == 700*time.Millisecond || c.results[len(c.results)-1].Early {
+			t.Errorf("told to be early: %v and %v, want true and false", c.results[1].Early, c.results[len(c.results)-1].Early)
+		}
+		if len(c.summaries) != 0 {
+			t.Error("a summary was asked for, though no rates were missing")
+		}
+	})
+}
+
+func TestEarlyScrapesAreBounded(t *testing.T) {
+	run(t, 4, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		c.lack(usage.Lack{Wait: time.Second}, usage.Lack{}) // for ever: a container starts every second
+		s.Set(node("n1"))
+		time.Sleep(100 * interval)
+		synctest.Wait()
+		if n, most := len(c.timesAsked("n1")), 1+2*100+maxEarly; n < 2*100 || n > most {
+			t.Errorf("asked %d times in 100 intervals, want some %d", n, most)
+		}
+	})
+}
+
+func TestRatesAreBorrowedOnceAsLongAsTheyAreMissing(t *testing.T) {
+	run(t, 4, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		if !s.Settled() {
+			t.Error("not settled without any node")
+		}
+		missing := usage.Lack{Rates: true, Wait: 2 * time.Second}
+		c.lack(missing, missing)
+		s.Set(node("n1"))
+		synctest.Wait()
+		if s.Settled() {
+			t.Error("settled, though rates are missing that may still come")
+		}
+		time.Sleep(3 * interval)
+		synctest.Wait()
+		if c.summaries["n1"] != 1 || c.lent["n1"] != 1 || len(c.summarized) != 1 || c.summarized[0] != nil {
+			t.Errorf("asked for %d summaries, %d of them handed on, %v observed; want one of each", c.summaries["n1"], c.lent["n1"], c.summarized)
+		}
+		c.lack(usage.Lack{}, usage.Lack{})
+		time.Sleep(interval)
+		synctest.Wait()
+		if !s.Settled() {
+			t.Error("not settled, though nothing is missing")
+		}
+		c.lack(missing, usage.Lack{}) // as after a time in which the node did not answer
+		time.Sleep(3 * interval)
+		synctest.Wait()
+		if c.summaries["n1"] != 2 {
+			t.Errorf("asked for %d summaries, want another one when rates are missing again", c.summaries["n1"])
+		}
+	})
+}
+
+func TestGoesOnWithoutSummaries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(nil)
+		c.noSummary = errors.New("status 403")
+		c.lack(usage.Lack{Rates: true, Wait: 2 * time.Second}, usage.Lack{})
+		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Interval: interval, Parallel: 1})
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		for i := range 5 {
+			s.Set(node(fmt.Sprint("n", i)))
+		}
+		time.Sleep(3 * interval)
+		cancel()
+		<-done
+		if c.put["n0"] < 4 || len(c.lent) != 0 || len(c.summarized) != 5 || c.summarized[0] == nil {
+			t.Errorf("%d scrapes, %d loans, %v observed; want scrapes only, and five refusals", c.put["n0"], len(c.lent), c.summarized)
+		}
+		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+		if n := strings.Count(log, "\n"); n != 1 || !strings.Contains(log, "status 403") {
+			t.Errorf("%d lines, want one:\n%s", n, log)
+		}
+	})
+}
+
+func TestSettledWhenEachNodeWasAskedOrIsGone(t *testing.T) {
+	fail := func(_ context.Context, node string) error {
+		if node == "dead" {
+			return errors.New("no")
+		}
+		return nil
+	}
+	run(t, 4, fail, func(t *testing.T, c *cluster, s *Scraper) {
+		missing := usage.Lack{Rates: true, Wait: 2 * time.Second}
+		c.lack(missing, missing)
+		s.Set(node("dead"))
+		synctest.Wait()
+		if !s.Settled() {
+			t.Error("not settled: waits for a node that fails")
+		}
+		s.Set(node("goes"))
+		synctest.Wait()
+		if s.Settled() {
+			t.Error("settled, though a node lacks figures")
+		}
+		s.Delete("goes")
+		if !s.Settled() {
+			t.Error("not settled: waits for a node that is gone")
+		}
+	})
+}
+
 func TestANodeThatGoesIsForgotten(t *testing.T) {
 	run(t, 4, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		block := make(chan struct{})
@@ -313,7 +474,7 @@ func TestAPanicCostsOnlyItsNode(t *testing.T) {
 
 func TestLogsOnceWhenANodeFailsAndOnceWhenItIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{start: time.Now(), asked: map[string][]time.Duration{}, put: map[string]int{}}
+		c := newCluster(nil)
 		c.fetch = func(context.Context, string) error { return errors.New(`node "n1": no`) }
 		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Interval: interval, Parallel: 1})
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
@@ -335,7 +496,7 @@ func TestLogsOnceWhenANodeFailsAndOnceWhenItIsBack(t *testing.T) {
 
 func TestAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{start: time.Now(), asked: map[string][]time.Duration{}, put: map[string]int{}}
+		c := newCluster(nil)
 		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Interval: interval, Parallel: 1})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -380,6 +541,6 @@ func BenchmarkTurn(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		t, _ := s.next(time.Now().Add(interval))
-		s.again(t, true)
+		s.again(t, true, usage.Lack{})
 	}
 }

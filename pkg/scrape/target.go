@@ -17,8 +17,13 @@ type target struct {
 
 	// These belong to whoever holds the target: the queue (under the Scraper's lock), or the scrape that runs.
 	due      time.Time
-	failures int // in a row
-	place    int // in the queue, from 1; 0: not in there
+	hurried  bool   // whether that is before the regular time
+	early    budget // of scrapes before their regular time
+	failures int    // in a row
+	borrowed bool   // whether the kubelet was asked for its own rates, as long as some are missing
+	place    int    // in the queue, from 1; 0: not in there
+
+	settled atomic.Bool // whether it has its first figures, or will not have them soon
 
 	mu     sync.Mutex
 	gone   bool
