@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
 
@@ -21,9 +20,14 @@ const (
 
 // workspace is the memory that one request needs.
 type workspace struct {
-	text    []byte // the answer
-	decoder Decoder
-	gzip    *gzip.Reader // nil until it is needed
+	text     []byte // the answer
+	resource Decoder
+	summary  summaryDecoder
+	gzip     *gzip.Reader // nil until it is needed
+}
+
+func newWorkspace(limits Limits) *workspace {
+	return &workspace{resource: Decoder{Limits: limits}, summary: summaryDecoder{limits: limits}}
 }
 
 // release makes w available for another request.
@@ -34,13 +38,13 @@ func (c *Client) release(w *workspace) {
 	c.workspaces.Put(w)
 }
 
-// read checks an answer, and reads its body into w.text.
-func (c *Client) read(response *http.Response, w *workspace) error {
+// read checks the answer to a question, and reads its body into w.text.
+func (c *Client) read(response *http.Response, q *question, w *workspace) error {
 	if response.StatusCode != http.StatusOK {
 		return newStatusError(response)
 	}
-	if err := checkContentType(response.Header.Get("Content-Type")); err != nil {
-		return err
+	if content := response.Header.Get("Content-Type"); !q.takes(content) {
+		return &refusedAnswer{reasonContentType, fmt.Sprintf("its content type is %.100q", content)}
 	}
 	limit := c.config.MaxBodyBytes
 	if response.ContentLength > limit {
@@ -119,19 +123,6 @@ func asBodyError(err error) error {
 		return err
 	}
 	return &bodyError{err}
-}
-
-// checkContentType takes the text exposition format, also by the names that a server without much care gives it.
-func checkContentType(value string) error {
-	if value == "" || strings.HasPrefix(value, "text/plain; version=0.0.4") {
-		return nil
-	}
-	if media, parameters, err := mime.ParseMediaType(value); err == nil && media == "text/plain" {
-		if version := parameters["version"]; version == "" || version == "0.0.4" {
-			return nil
-		}
-	}
-	return &refusedAnswer{reasonContentType, fmt.Sprintf("its content type is %.100q", value)}
 }
 
 // newStatusError reads the start of the body, in which a kubelet says what it misses.

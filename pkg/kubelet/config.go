@@ -36,7 +36,8 @@ type Config struct {
 	// PlainHTTP does without TLS, and therefore without credentials: the bearer token is not sent.
 	PlainHTTP bool
 
-	// Timeout bounds one Fetch, from the dialling to the last byte; by default DefaultTimeout.
+	// Timeout bounds one Fetch, from the dialling to the last byte; by default DefaultTimeout. FetchSummary takes 2 seconds at
+	// the most.
 	Timeout time.Duration
 
 	// MaxBodyBytes bounds an answer, after decompression; by default DefaultMaxBodyBytes.
@@ -96,6 +97,13 @@ func (c Config) withDefaults() Config {
 		c.Reloaded = func(string, error) {}
 	}
 	return c
+}
+
+func (c *Config) scheme() string {
+	if c.PlainHTTP {
+		return "http"
+	}
+	return "https"
 }
 
 // Validate reports all that is wrong with c, in the words of the flags.

@@ -23,6 +23,19 @@ const (
 	DefaultMaxLabelBytes = 253  // the longest name that Kubernetes allows
 )
 
+func (l *Limits) maxContainers() int { return orDefault(l.MaxContainers, DefaultMaxContainers) }
+
+// admit says whether a container of these names can be taken, or why not.
+func (l *Limits) admit(id *identity) (reason usage.Reason, ok bool) {
+	switch {
+	case id.longest() > orDefault(l.MaxLabelBytes, DefaultMaxLabelBytes):
+		return usage.OverLimit, false
+	case !utf8.Valid(id.namespace) || !utf8.Valid(id.pod) || !utf8.Valid(id.container):
+		return usage.Malformed, false
+	}
+	return 0, true
+}
+
 const (
 	// maxAhead is how far the clock of a node may be ahead of ours. A reading of a later time would make all that follow look
 	// old.
@@ -204,12 +217,11 @@ func (d *Decoder) locate(b []byte) (i int, rest []byte) {
 // add takes a container that was not there yet, and gives its position, or -1 when it cannot be taken.
 func (d *Decoder) add(id *identity, hash uint32) int {
 	i := len(d.dst.Containers)
-	if i >= orDefault(d.Limits.MaxContainers, DefaultMaxContainers) ||
-		id.longest() > orDefault(d.Limits.MaxLabelBytes, DefaultMaxLabelBytes) {
+	if i >= d.Limits.maxContainers() {
 		return d.lost(usage.OverLimit)
 	}
-	if !utf8.Valid(id.namespace) || !utf8.Valid(id.pod) || !utf8.Valid(id.container) {
-		return d.lost(usage.Malformed)
+	if reason, ok := d.Limits.admit(id); !ok {
+		return d.lost(reason)
 	}
 	d.dst.Containers = append(d.dst.Containers, usage.ContainerSample{
 		Namespace: id.namespace, Pod: id.pod, Name: id.container,

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -27,7 +26,7 @@ const (
 type endpoint struct {
 	host string // an IP address, or a name
 	port int
-	path string
+	path string // of its resource metrics
 }
 
 // endpointOf finds the kubelet of a node. Nothing that a node says of itself can lead elsewhere than to a host, a port and a
@@ -102,10 +101,6 @@ func isPath(s string) bool {
 
 // address is what to dial.
 func (e endpoint) address() string { return net.JoinHostPort(e.host, strconv.Itoa(e.port)) }
-
-func (e endpoint) url(scheme string) *url.URL {
-	return &url.URL{Scheme: scheme, Host: e.address(), Path: e.path}
-}
 
 // enumerate gives "A, B or C".
 func enumerate[T ~string](items []T) string {

@@ -79,7 +79,7 @@ func TestEndpointOf(t *testing.T) {
 			var got string
 			switch target, err := c.target(node); {
 			case err == nil:
-				got = target.request.URL.String()
+				got = c.resource.request(t.Context(), target.endpoint, nil).URL.String()
 			case tt.want == "bad" && Reason(err) == reasonEndpoint && strings.Contains(err.Error(), PathAnnotation):
 				return
 			default:

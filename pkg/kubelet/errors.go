@@ -67,6 +67,7 @@ const (
 	reasonTruncated       = "truncated"
 	reasonContentType     = "content_type"
 	reasonContentEncoding = "content_encoding"
+	reasonMalformed       = "malformed"
 	reasonNoSamples       = "no_samples"
 	reasonUnread          = "containers_unread"
 	reasonOther           = "other"
@@ -78,11 +79,11 @@ func Reasons() []string {
 		reasonNoAddress, reasonEndpoint, reasonCanceled, reasonDNS, reasonRefused, reasonUnreachable, reasonConnectTimeout,
 		reasonTimeout, reasonConnection, reasonProtocol, reasonTLSAuthority, reasonTLSName, reasonTLSExpired, reasonTLS,
 		reasonUnauthorized, reasonForbidden, reasonNotFound, reasonServer, reasonStatus, reasonTooLarge, reasonTruncated,
-		reasonContentType, reasonContentEncoding, reasonNoSamples, reasonUnread, reasonOther,
+		reasonContentType, reasonContentEncoding, reasonMalformed, reasonNoSamples, reasonUnread, reasonOther,
 	}
 }
 
-// Reason gives the class of an error of Fetch in one or two words, for telemetry. It is empty when there is no error.
+// Reason gives the class of an error of Fetch or FetchSummary in one or two words, for telemetry. It is empty when there is no error.
 func Reason(err error) string {
 	var e *Error
 	switch {
@@ -121,6 +122,8 @@ func classify(err error) string {
 		return status.reason()
 	case errors.As(err, &refused):
 		return refused.reason
+	case errors.Is(err, errNotJSON), errors.Is(err, errTooDeep):
+		return reasonMalformed
 	case errors.Is(err, errNoSamples):
 		return reasonNoSamples
 	case errors.Is(err, errContainersUnread):
@@ -225,6 +228,8 @@ func advice(reason string) (problem, hint string) {
 		return ": its kubelet's answer was cut off", ""
 	case reasonContentType, reasonContentEncoding:
 		return ": its kubelet's answer is in another form than asked for", "check --kubelet-port and the node's annotation " + PathAnnotation
+	case reasonMalformed:
+		return ": its kubelet's answer cannot be read", "check --kubelet-port, and see the kubelet's log"
 	case reasonNoSamples:
 		return ": its kubelet's answer says nothing of use", "check the node's annotation " + PathAnnotation
 	case reasonUnread:
@@ -233,7 +238,7 @@ func advice(reason string) (problem, hint string) {
 	return "", ""
 }
 
-// What Decode can fail with.
+// What decoding an answer can fail with.
 var (
 	errNoSamples        = errors.New("there is no sample of the node or of a container")
 	errContainersUnread = errors.New("resource_scrape_error is not 0")

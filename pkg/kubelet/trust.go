@@ -17,13 +17,18 @@ type trust struct {
 	identity  *reloaded[*tls.Certificate] // nil: none is shown
 	token     *reloaded[string]           // nil: none is sent
 
+	encoding, userAgent string // for every request
+
 	mu           sync.Mutex
-	header       http.Header // sent with every request; never changed once made
-	tokenVersion int         // the token that header has
+	made         map[string]http.Header // what requests say, by what they accept; never changed once made
+	tokenVersion int                    // the token that they have
 }
 
 func newTrust(c *Config) (*trust, error) {
-	t := &trust{insecure: c.InsecureTLS}
+	t := &trust{insecure: c.InsecureTLS, encoding: "identity", userAgent: c.UserAgent, made: map[string]http.Header{}}
+	if c.Gzip {
+		t.encoding = "gzip"
+	}
 	var errs []error
 	var err error
 	switch {
@@ -57,42 +62,37 @@ func newTrust(c *Config) (*trust, error) {
 			errs = append(errs, fmt.Errorf("cannot use the bearer token in the kubeconfig for kubelets: %w", err))
 		}
 	}
-	t.header = newHeader(c)
-	if token, _ := t.token.get(); token != "" {
-		t.header = withToken(t.header, token)
-	}
 	return t, errors.Join(errs...)
 }
 
-// newHeader gives what every request says.
-func newHeader(c *Config) http.Header {
-	encoding := "identity"
-	if c.Gzip {
-		encoding = "gzip"
-	}
-	h := http.Header{
-		"Accept":          {"text/plain;version=0.0.4"},
-		"Accept-Encoding": {encoding},
-		"User-Agent":      {c.UserAgent},
-	}
-	return h
-}
-
-func withToken(h http.Header, token string) http.Header {
-	h = h.Clone()
-	h.Set("Authorization", "Bearer "+token)
-	return h
-}
-
-// headers gives the headers of a request, which are shared by all of them and must not be changed.
-func (t *trust) headers() http.Header {
+// headers gives the headers of a request that accepts the given type of content. They are shared by all such requests and must
+// not be changed.
+func (t *trust) headers(accept string) http.Header {
 	token, version := t.token.get()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if version != t.tokenVersion {
-		t.header, t.tokenVersion = withToken(t.header, token), version
+		clear(t.made)
+		t.tokenVersion = version
 	}
-	return t.header
+	h := t.made[accept]
+	if h == nil {
+		h = t.newHeader(accept, token)
+		t.made[accept] = h
+	}
+	return h
+}
+
+func (t *trust) newHeader(accept, token string) http.Header {
+	h := http.Header{
+		"Accept":          {accept},
+		"Accept-Encoding": {t.encoding},
+		"User-Agent":      {t.userAgent},
+	}
+	if token != "" {
+		h.Set("Authorization", "Bearer "+token)
+	}
+	return h
 }
 
 // version changes when connections that were made before should not be used any more, because they were verified by another

@@ -1,0 +1,360 @@
+package kubelet
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// summaryDecoder decodes the JSON that a kubelet answers on /stats/summary. Like Decoder, it decodes without allocating when
+// it is reused, and must not be used by two goroutines at once, nor be copied.
+type summaryDecoder struct {
+	limits Limits
+
+	index index
+
+	// The state of the decoding that is going on.
+	json     scanner
+	dst      *usage.Scrape
+	at       usage.Time
+	latest   usage.Time // no time can be after this one
+	nodeName []byte     // aliases the text; empty: the summary does not say
+}
+
+// decode reads a summary that arrived at the given moment into dst, whose memory it reuses. Of the same thing it says the same
+// as Decode does of /metrics/resource, with two differences: times are in whole seconds, because the kubelet cuts them, and
+// there are rates. Fields that are of no interest are passed over, in whichever order they come; null is as good as no field;
+// of a field that is there twice, the last one counts. A value that cannot be used is skipped and counted by reason in
+// dst.Skipped, and never costs the others.
+//
+// The names in dst alias text, which therefore must not be reused as long as dst is read. decode writes to text: strings with
+// escape sequences are unescaped in place.
+//
+// It is an error when the text as a whole is not valid JSON, and when there is no sample of the node or a container in it.
+// Then dst holds nothing that may be used.
+func (d *summaryDecoder) decode(dst *usage.Scrape, text []byte, at usage.Time) error {
+	*dst = usage.Scrape{At: at, Containers: dst.Containers[:0]}
+	d.index.reset()
+	d.dst, d.at, d.latest, d.nodeName = dst, at, at.Add(maxAhead), nil
+	d.json.start(text)
+	d.summary()
+	d.dst = nil
+	if err := d.json.end(); err != nil {
+		return err
+	}
+	if dst.Node.Has == 0 && len(dst.Containers) == 0 {
+		return errNoSamples
+	}
+	return nil
+}
+
+func (d *summaryDecoder) summary() {
+	if !d.open('{') {
+		return
+	}
+	for d.json.field() {
+		switch string(d.json.key) {
+		case "node":
+			d.node()
+		case "pods":
+			d.pods()
+		default:
+			d.json.skip()
+		}
+	}
+}
+
+// node reads what is said of the node. Its start is left out: that is the kubelet's, while the counter is the machine's.
+func (d *summaryDecoder) node() {
+	if !d.open('{') {
+		return
+	}
+	for d.json.field() {
+		switch string(d.json.key) {
+		case "nodeName":
+			d.nodeName = d.name()
+		default:
+			d.reading(&d.dst.Node)
+		}
+	}
+}
+
+func (d *summaryDecoder) pods() {
+	if !d.open('[') {
+		return
+	}
+	for d.json.element() {
+		d.pod()
+	}
+}
+
+// pod reads a pod. Its containers may come before its name.
+func (d *summaryDecoder) pod() {
+	if !d.open('{') {
+		return
+	}
+	var id identity
+	first := len(d.dst.Containers)
+	for d.json.field() {
+		switch string(d.json.key) {
+		case "podRef":
+			d.podRef(&id)
+		case "containers":
+			d.containers()
+		default:
+			d.json.skip()
+		}
+	}
+	d.settle(first, id)
+}
+
+func (d *summaryDecoder) podRef(id *identity) {
+	if !d.open('{') {
+		return
+	}
+	for d.json.field() {
+		switch string(d.json.key) {
+		case "namespace":
+			id.namespace = d.name()
+		case "name":
+			id.pod = d.name()
+		default:
+			d.json.skip()
+		}
+	}
+}
+
+// settle gives the containers from the first one on the names of their pod, and drops those that cannot be told or taken.
+func (d *summaryDecoder) settle(first int, id identity) {
+	kept := d.dst.Containers[:first]
+	for _, c := range d.dst.Containers[first:] {
+		id.container = c.Name
+		if !d.admit(kept, &id) {
+			continue
+		}
+		c.Namespace, c.Pod = id.namespace, id.pod
+		kept = append(kept, c)
+	}
+	d.dst.Containers = kept
+}
+
+// admit says whether a container is to be taken as the next one after those that are kept.
+func (d *summaryDecoder) admit(kept []usage.ContainerSample, id *identity) bool {
+	if !id.complete() {
+		d.lost(usage.NoIdentity)
+		return false
+	}
+	if reason, ok := d.limits.admit(id); !ok {
+		d.lost(reason)
+		return false
+	}
+	i, hash := d.index.find(kept, id)
+	if i >= 0 {
+		d.skip(usage.Duplicate)
+		return false
+	}
+	d.index.put(len(kept), hash)
+	return true
+}
+
+func (d *summaryDecoder) containers() {
+	if !d.open('[') {
+		return
+	}
+	for d.json.element() {
+		d.container()
+	}
+}
+
+// container reads a container, which lacks the names of its pod yet.
+func (d *summaryDecoder) container() {
+	if !d.open('{') {
+		return
+	}
+	var c usage.ContainerSample
+	for d.json.field() {
+		switch string(d.json.key) {
+		case "name":
+			c.Name = d.name()
+		case "startTime":
+			c.StartedAt = d.startTime()
+		default:
+			d.reading(&c.Sample)
+		}
+	}
+	if len(d.dst.Containers) >= d.limits.maxContainers() {
+		d.lost(usage.OverLimit)
+		return
+	}
+	d.dst.Containers = append(d.dst.Containers, c)
+}
+
+// reading reads a field of a node or of a container that may be one of the readings.
+func (d *summaryDecoder) reading(s *usage.Sample) {
+	switch string(d.json.key) {
+	case "cpu":
+		d.cpu(s)
+	case "memory":
+		d.memory(s)
+	case "swap":
+		d.swap(s)
+	default:
+		d.json.skip()
+	}
+}
+
+// cpu reads the counter, and the kubelet's own rate. What a rate of 0 means is not for here to say.
+func (d *summaryDecoder) cpu(s *usage.Sample) {
+	if !d.open('{') {
+		return
+	}
+	var used, rate figure
+	at := d.at
+	for d.json.field() {
+		switch string(d.json.key) {
+		case "time":
+			at = d.time()
+		case "usageCoreNanoSeconds":
+			used = d.figure(math.MaxUint64)
+		case "usageNanoCores":
+			rate = d.figure(math.MaxInt64)
+		default:
+			d.json.skip()
+		}
+	}
+	if at == 0 {
+		return
+	}
+	if used.there {
+		s.CPUSeconds, s.At = float64(used.value)/float64(time.Second), at
+		s.Has |= usage.HasCPU
+	}
+	if rate.there {
+		s.Rate, s.At = rate.value, at
+		s.Has |= usage.HasRate
+	}
+}
+
+func (d *summaryDecoder) memory(s *usage.Sample) {
+	if used, at := d.bytes("workingSetBytes"); used.there && at != 0 {
+		s.Memory, s.MemoryAt = used.value, at
+		s.Has |= usage.HasMemory
+	}
+}
+
+func (d *summaryDecoder) swap(s *usage.Sample) {
+	if used, at := d.bytes("swapUsageBytes"); used.there && at != 0 {
+		s.Swap = used.value
+		s.Has |= usage.HasSwap
+	}
+}
+
+// bytes reads an object that has a time and, under the given key, a number of bytes.
+func (d *summaryDecoder) bytes(key string) (used figure, at usage.Time) {
+	if !d.open('{') {
+		return figure{}, 0
+	}
+	at = d.at
+	for d.json.field() {
+		switch string(d.json.key) {
+		case "time":
+			at = d.time()
+		case key:
+			used = d.figure(math.MaxInt64)
+		default:
+			d.json.skip()
+		}
+	}
+	return used, at
+}
+
+// open begins an object or array, if that is what comes next; if it is something else, that is passed over.
+func (d *summaryDecoder) open(bracket byte) bool {
+	if d.json.peek() != bracket {
+		d.pass(usage.Malformed)
+		return false
+	}
+	d.json.open()
+	return true
+}
+
+// pass consumes a value that is not what it should be. Unless it is null, it is counted, and may have named what nothing else
+// does.
+func (d *summaryDecoder) pass(r usage.Reason) (isNull bool) {
+	if isNull = d.json.peek() == 'n'; !isNull {
+		d.lost(r)
+	}
+	d.json.skip()
+	return isNull
+}
+
+// name reads a name; nil where there is none.
+func (d *summaryDecoder) name() []byte {
+	if d.json.peek() != '"' {
+		d.pass(usage.Malformed)
+		return nil
+	}
+	return d.json.string()
+}
+
+// figure is a number that may not be there.
+type figure struct {
+	value uint64
+	there bool
+}
+
+// figure reads an integer from 0 to max.
+func (d *summaryDecoder) figure(max uint64) figure {
+	if c := d.json.peek(); c != '-' && !isDigit(c) {
+		d.pass(usage.Malformed)
+		return figure{}
+	}
+	value, err := strconv.ParseUint(string(d.json.number()), 10, 64)
+	if err != nil || value > max {
+		d.skip(usage.BadValue)
+		return figure{}
+	}
+	return figure{value, true}
+}
+
+// time reads the time of a reading: the moment of the scrape where there is none, and 0 where it cannot be.
+func (d *summaryDecoder) time() usage.Time {
+	t, isNull := d.date()
+	if isNull {
+		return d.at
+	}
+	return t
+}
+
+// startTime reads when a container started; 0 where it is not known.
+func (d *summaryDecoder) startTime() usage.Time {
+	if t, _ := d.date(); t >= usage.Time(oldestStart*time.Second) {
+		return t
+	}
+	return 0
+}
+
+// date reads a time; 0 where it cannot be.
+func (d *summaryDecoder) date() (t usage.Time, isNull bool) {
+	if d.json.peek() != '"' {
+		return 0, d.pass(usage.BadTime)
+	}
+	var date time.Time
+	err := date.UnmarshalText(d.json.string())
+	if err != nil || date.Unix() <= 0 || date.After(d.latest.Time()) {
+		d.skip(usage.BadTime)
+		return 0, false
+	}
+	return usage.At(date), false
+}
+
+// skip counts a value that is left out.
+func (d *summaryDecoder) skip(r usage.Reason) { d.dst.Skipped[r]++ }
+
+// lost counts a value with which a container may have been left out.
+func (d *summaryDecoder) lost(r usage.Reason) {
+	d.skip(r)
+	d.dst.Partial = true
+}
