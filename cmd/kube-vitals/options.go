@@ -27,6 +27,7 @@ const (
 	minResolution = 5 * time.Second
 	// defaultShutdownDelay gives the cluster the time to send no more requests before the port is closed.
 	defaultShutdownDelay = 5 * time.Second
+	minResponseBytes     = 64 << 10
 )
 
 // options are the flags. Their names, meanings and defaults are metrics-server's where it has them.
@@ -41,8 +42,10 @@ type options struct {
 	nodeSelector string
 	resolution   time.Duration
 	maxSampleAge time.Duration // 0: by the resolution
-	kubelet      kubelet.Config
-	addressTypes []string
+
+	verifyPodNodes bool
+	kubelet        kubelet.Config
+	addressTypes   []string
 
 	generic        *genericoptions.ServerRunOptions
 	serving        *genericoptions.SecureServingOptions
@@ -94,6 +97,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.resolution, "metric-resolution", o.resolution, "The time between two scrapes of a kubelet; at least 5s.")
 	fs.DurationVar(&o.maxSampleAge, "max-sample-age", 0, "The age up to which a figure is served when there is no newer one; "+
 		"at least 2 × --metric-resolution. (default 4 × --metric-resolution)")
+	fs.BoolVar(&o.verifyPodNodes, "verify-pod-nodes", false, "Take a pod's figures only from the node that the pod is bound to, so "+
+		"that a compromised kubelet cannot report pods of other nodes. This has to watch whole pods instead of their metadata, "+
+		"which costs more at the start and whenever pods change.")
 	fs.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	fs.BoolVarP(&o.help, "help", "h", false, "Print this help and exit.")
 }
@@ -113,6 +119,8 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 		"kubelets' serving certificates are verified with. (default: the cluster's CA)")
 	fs.StringVar(&k.ClientCertificate, "kubelet-client-certificate", "", "The file with the client certificate to show to kubelets.")
 	fs.StringVar(&k.ClientKey, "kubelet-client-key", "", "The file with the key of --kubelet-client-certificate.")
+	fs.Int64Var(&k.MaxBodyBytes, "kubelet-max-response-bytes", kubelet.DefaultMaxBodyBytes, "The size from which on a kubelet's answer is "+
+		"refused, uncompressed. The default has room for 2000 pods of 3 containers.")
 	fs.BoolVar(&k.InsecureTLS, "kubelet-insecure-tls", false, "Do not verify the kubelets' serving certificates. For tests only: "+
 		"whoever sits in between can read the credentials and make up figures.")
 	fs.BoolVar(&k.PlainHTTP, "deprecated-kubelet-completely-insecure", false, "DEPRECATED: Talk to kubelets without encryption "+
@@ -173,6 +181,7 @@ func (o *options) config() (server.Config, error) {
 		Resolution:     o.resolution,
 		MaxSampleAge:   o.maxSampleAge,
 		Kubelet:        o.kubelet,
+		VerifyPodNodes: o.verifyPodNodes,
 		Generic:        o.generic,
 		Serving:        o.serving,
 		Authentication: o.authentication,
@@ -221,6 +230,10 @@ func (o *options) validateKubelet() []error {
 	if o.kubelet.Timeout > o.longestTimeout() {
 		mistakes = append(mistakes, fmt.Errorf("--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so %v, but is %v",
 			o.longestTimeout(), o.kubelet.Timeout))
+	}
+	if o.kubelet.MaxBodyBytes < minResponseBytes {
+		mistakes = append(mistakes, fmt.Errorf("--kubelet-max-response-bytes must be at least %d, but is %d: answers of usual nodes would be refused",
+			minResponseBytes, o.kubelet.MaxBodyBytes))
 	}
 	if len(o.addressTypes) == 0 {
 		mistakes = append(mistakes, errors.New("--kubelet-preferred-address-types must name at least one type"))

@@ -83,6 +83,8 @@ func TestFlags(t *testing.T) {
 		"--kubeconfig=f --authentication-kubeconfig=g --authorization-kubeconfig=h": func(c server.Config) bool {
 			return c.Authentication.RemoteKubeConfigFile == "g" && c.Authorization.RemoteKubeConfigFile == "h"
 		},
+		"--kubelet-max-response-bytes=65536": func(c server.Config) bool { return c.Kubelet.MaxBodyBytes == 1<<16 },
+		"--verify-pod-nodes":                 func(c server.Config) bool { return c.VerifyPodNodes },
 		"--secure-port=10250 --cert-dir=/tmp": func(c server.Config) bool {
 			return c.Serving.BindPort == 10250 && c.Serving.ServerCert.CertDirectory == "/tmp"
 		},
@@ -125,6 +127,7 @@ func TestMistakes(t *testing.T) {
 		"--kubelet-client-key=k":                                          {"--kubelet-client-certificate"},
 		"--kubelet-insecure-tls --kubelet-certificate-authority=f":        {"--kubelet-insecure-tls"},
 		"--deprecated-kubelet-completely-insecure --kubelet-insecure-tls": {"--deprecated-kubelet-completely-insecure"},
+		"--kubelet-max-response-bytes=65535":                              {"--kubelet-max-response-bytes must be at least 65536, but is 65535"},
 		"--node-selector=a=(":                                             {"--node-selector: "},
 		"--secure-port=0":                                                 {"--secure-port 0"},
 		"--tls-cert-file=f":                                               {"--tls-cert-file and --tls-private-key-file need each other"},

@@ -25,6 +25,8 @@ type instruments struct {
 	now      func() time.Time
 
 	scrapes     *prometheus.CounterVec // by result and reason
+	early       prometheus.Counter
+	summaries   *prometheus.CounterVec // by result and reason
 	duration    prometheus.Histogram
 	lateness    prometheus.Histogram
 	skipped     *prometheus.CounterVec   // by reason
@@ -41,6 +43,14 @@ func newInstruments(version, commit string, now func() time.Time) *instruments {
 		scrapes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "scrapes_total",
 			Help: "Scrapes of kubelets, by result (success or failure) and, of failures, by reason.",
+		}, []string{"result", "reason"}),
+		early: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace, Name: "early_scrapes_total",
+			Help: "Scrapes before the regular time, for figures of new nodes and new containers.",
+		}),
+		summaries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "summaries_total",
+			Help: "Requests to kubelets for the rates that they have reckoned themselves, by result (success or failure) and, of failures, by reason.",
 		}, []string{"result", "reason"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "scrape_duration_seconds",
@@ -72,7 +82,7 @@ func newInstruments(version, commit string, now func() time.Time) *instruments {
 		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go_version": runtime.Version()},
 	})
 	build.Set(1)
-	i.registry.MustRegister(i.scrapes, i.duration, i.lateness, i.skipped, i.lastSuccess, i.answerAge, build)
+	i.registry.MustRegister(i.scrapes, i.early, i.summaries, i.duration, i.lateness, i.skipped, i.lastSuccess, i.answerAge, build)
 	for r := range usage.Reason(usage.NumReasons) {
 		i.skipped.WithLabelValues(r.String())
 	}
@@ -88,6 +98,9 @@ func (i *instruments) watchOver(figures *store.Store, nodes, pods *inventory.Ind
 func (i *instruments) Scraped(r scrape.Result) {
 	i.duration.Observe(r.Took.Seconds())
 	i.lateness.Observe(max(r.Late, 0).Seconds())
+	if r.Early {
+		i.early.Inc()
+	}
 	if r.Err != nil {
 		i.scrapes.WithLabelValues("failure", kubelet.Reason(r.Err)).Inc()
 		i.lastSuccess.WithLabelValues(r.Node) // 0, if it has none
@@ -100,6 +113,15 @@ func (i *instruments) Scraped(r scrape.Result) {
 			i.skipped.WithLabelValues(usage.Reason(reason).String()).Add(float64(n))
 		}
 	}
+}
+
+// Summarized implements scrape.Observer.
+func (i *instruments) Summarized(err error) {
+	if err != nil {
+		i.summaries.WithLabelValues("failure", kubelet.Reason(err)).Inc()
+		return
+	}
+	i.summaries.WithLabelValues("success", "").Inc()
 }
 
 // Gone implements scrape.Observer.

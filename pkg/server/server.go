@@ -38,6 +38,9 @@ type Config struct {
 	MaxSampleAge time.Duration   // up to which a figure is served
 	Kubelet      kubelet.Config
 
+	// VerifyPodNodes makes the server believe of a pod only the node that it is bound to, which it has to watch whole pods for.
+	VerifyPodNodes bool
+
 	Generic        *genericoptions.ServerRunOptions
 	Serving        *genericoptions.SecureServingOptions
 	Authentication *genericoptions.DelegatingAuthenticationOptions
@@ -75,8 +78,8 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	figures := store.New(store.Config{MaxSampleAge: c.MaxSampleAge, MaxContainers: maxContainers})
 	pods, nodes := inventory.New(), inventory.New()
+	figures := store.New(storeConfig(c, pods))
 	instruments := newInstruments(c.Version, c.Commit, time.Now)
 	instruments.watchOver(figures, nodes, pods)
 	scraper := scrape.New(scrape.Config{
@@ -86,7 +89,7 @@ func New(c Config) (*Server, error) {
 		Interval: c.Resolution,
 		Parallel: scrapesPerCPU * runtime.GOMAXPROCS(0),
 	})
-	watches, err := newWatches(client, c.NodeSelector, &nodeStore{Index: nodes, scraper: scraper}, pods)
+	watches, err := newWatches(client, c.NodeSelector, c.VerifyPodNodes, &nodeStore{Index: nodes, scraper: scraper}, pods)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +105,19 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	return &Server{api: server, scraper: scraper, watches: watches, ready: ready}, nil
+}
+
+func storeConfig(c Config, pods *inventory.Index) store.Config {
+	config := store.Config{MaxSampleAge: c.MaxSampleAge, MaxContainers: maxContainers}
+	if c.VerifyPodNodes {
+		config.NodeOf = func(namespace, name string) string {
+			if pod := pods.Get(namespace, name); pod != nil {
+				return pod.Node
+			}
+			return ""
+		}
+	}
+	return config
 }
 
 // Run serves until the context ends. Then it is not ready any more, ends the requests in flight, and returns nil. Watches

@@ -27,8 +27,8 @@ import (
 type watches struct{ nodes, pods *feed }
 
 // newWatches prepares the watches of the nodes that the selector picks and of the running pods. Of pods only the metadata
-// are asked for: that needs no more rights, and costs the API server and this one a tenth.
-func newWatches(config *rest.Config, selector labels.Selector, nodes *nodeStore, pods *inventory.Index) (*watches, error) {
+// are asked for, unless wholePods says that more has to be known: that costs the API server and this one a tenth.
+func newWatches(config *rest.Config, selector labels.Selector, wholePods bool, nodes *nodeStore, pods *inventory.Index) (*watches, error) {
 	typed := rest.CopyConfig(config)
 	typed.ContentType = runtime.ContentTypeProtobuf
 	typed.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -43,15 +43,18 @@ func newWatches(config *rest.Config, selector labels.Selector, nodes *nodeStore,
 	if selector == nil {
 		selector = labels.Everything()
 	}
-	running := meta.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
-	return &watches{
-		nodes: newFeed("nodes", core.Nodes(), &corev1.Node{}, nodes, func(o *metav1.ListOptions) {
-			o.LabelSelector = selector.String()
-		}),
-		pods: newFeed("running pods", running, &metav1.PartialObjectMetadata{}, pods, func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("status.phase", string(corev1.PodRunning)).String()
-		}),
-	}, nil
+	picked := func(o *metav1.ListOptions) { o.LabelSelector = selector.String() }
+	running := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("status.phase", string(corev1.PodRunning)).String()
+	}
+	w := &watches{nodes: newFeed("nodes", core.Nodes(), &corev1.Node{}, nodes, picked)}
+	if wholePods {
+		w.pods = newFeed("running pods", core.Pods(metav1.NamespaceAll), &corev1.Pod{}, pods, running)
+	} else {
+		resource := meta.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
+		w.pods = newFeed("running pods", resource, &metav1.PartialObjectMetadata{}, pods, running)
+	}
+	return w, nil
 }
 
 // run follows both until the context ends.
