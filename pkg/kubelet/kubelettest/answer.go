@@ -31,7 +31,8 @@ type Answer struct {
 	Half    bool          // declare the body's length, send half of it, and close the connection
 	Endless bool          // send the body again and again, until the client gives up
 
-	text bool // the body is the text of /metrics/resource
+	text    bool // the body is the text of /metrics/resource
+	summary bool // the body is the JSON of /stats/summary
 }
 
 // plain makes the answer a line of text.
@@ -40,7 +41,7 @@ func (a *Answer) plain(status int, line string) {
 	a.Header.Set("Content-Type", "text/plain; charset=utf-8")
 	a.Header.Set("X-Content-Type-Options", "nosniff")
 	a.Body = []byte(line + "\n")
-	a.Gzip, a.text = false, false
+	a.Gzip, a.text, a.summary = false, false, false
 }
 
 // send sends the answer.

@@ -240,7 +240,8 @@ type NamedFault struct {
 	Fatal bool
 }
 
-// Faults lists every way of misbehaving that is known, with typical parameters, for tests that try them all.
+// Faults lists every way of misbehaving on /metrics/resource that is known, with typical parameters, for tests that try them
+// all. SummaryFaults does the same for the summary.
 func Faults() []NamedFault {
 	return []NamedFault{
 		{"refuse", Refuse, true},

@@ -243,7 +243,7 @@ func (k *Kubelet) fill(a *Answer) []Fault {
 	case SummaryPath:
 		a.Header.Set("Content-Type", "application/json")
 		k.sample()
-		a.Body = k.appendSummary()
+		a.Body, a.summary = k.appendSummary(), true
 	default:
 		a.plain(http.StatusNotFound, "404 page not found")
 	}

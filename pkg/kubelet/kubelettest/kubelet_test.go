@@ -440,33 +440,49 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// TestEveryFault checks that each fault changes the answer, and is over when it is cleared.
+// TestEveryFault checks that each fault changes the answer that it is for, and is over when it is cleared.
 func TestEveryFault(t *testing.T) {
-	clock := &clock{start}
-	k := New("n", Config{Now: clock.now})
-	k.SetContainer("ns", "p", "c", Usage{CPU: 1, Memory: 1})
-	clock.advance(time.Minute)
-	right := answerOf(k, nil)
-	names := make(map[string]bool)
-	for _, f := range Faults() {
-		if names[f.Name] {
-			t.Errorf("two faults are named %q", f.Name)
-		}
-		names[f.Name] = true
-		if got := answerOf(k, []Fault{f.Fault}); got == right {
-			t.Errorf("%s: the answer is as if there were no fault", f.Name)
-		}
-	}
-	if got := answerOf(k, nil); got != right {
-		t.Error("without faults, the answer is not what it was")
+	for path, faults := range map[string][]NamedFault{ResourcePath: Faults(), SummaryPath: SummaryFaults()} {
+		t.Run(path, func(t *testing.T) {
+			clock := &clock{start}
+			k := New("n", Config{Now: clock.now})
+			k.SetContainer("ns", "p", "c", Usage{CPU: 1, Memory: 1})
+			clock.advance(time.Minute)
+			right := answerOf(k, path)
+			other := answerOf(k, otherPath(path))
+			names := make(map[string]bool)
+			for _, f := range faults {
+				if names[f.Name] {
+					t.Errorf("two faults are named %q", f.Name)
+				}
+				names[f.Name] = true
+				k.SetFaults(f.Fault)
+				if got := answerOf(k, path); got == right {
+					t.Errorf("%s: the answer is as if there were no fault", f.Name)
+				}
+				if got := answerOf(k, otherPath(path)); path == SummaryPath && got != other {
+					t.Errorf("%s: the other answer is affected", f.Name)
+				}
+			}
+			k.SetFaults()
+			if got := answerOf(k, path); got != right {
+				t.Error("without faults, the answer is not what it was")
+			}
+		})
 	}
 }
 
+func otherPath(path string) string {
+	if path == ResourcePath {
+		return SummaryPath
+	}
+	return ResourcePath
+}
+
 // answerOf describes the answer that would be sent.
-func answerOf(k *Kubelet, faults []Fault) string {
-	k.SetFaults(faults...)
+func answerOf(k *Kubelet, path string) string {
 	a := &Answer{
-		Request: httptest.NewRequest(http.MethodGet, ResourcePath, nil),
+		Request: httptest.NewRequest(http.MethodGet, path, nil),
 		Status:  http.StatusOK,
 		Header:  make(http.Header),
 	}
@@ -478,6 +494,53 @@ func answerOf(k *Kubelet, faults []Fault) string {
 	body := a.Body
 	a.Body = nil
 	return fmt.Sprintf("%+v %q %s", a, header, body)
+}
+
+func TestSummaryEdits(t *testing.T) {
+	const right = `"usageNanoCores": 250000000`
+	tests := []struct {
+		name      string
+		fault     Fault
+		want, not string // what the summary has, and has not
+		invalid   bool   // it is no JSON any more
+	}{
+		{"value", SummaryValue("usageNanoCores", "0"), `"usageNanoCores": 0,`, right, false},
+		{"text", SummaryValue("nodeName", `"a \"b\""`), `"nodeName": "a \"b\"",`, `"n"`, false},
+		{"drop", DropSummaryValue("usageNanoCores"), `"usageCoreNanoSeconds"`, "usageNanoCores", false},
+		{"drop the first", DropSummaryValue("time"), right, `"time"`, false},
+		{"drop the last", DropSummaryValue("swapUsageBytes"), `"swap"`, "swapUsageBytes", false},
+		{"drop the only one", DropSummaryValue("uid"), `"podRef"`, "uid", false},
+		{"tomorrow", ShiftSummaryTime(24 * time.Hour), start.Add(24*time.Hour + 20*time.Second).Format(`"time": "2006-01-02T15:04:05Z"`),
+			start.Format("2006-01-02"), false},
+		{"cut", CutSummary, `"node"`, "podRef", true},
+		{"other", OtherSummary, `"pods": {`, "podRef", false},
+		{"text only", DuplicateSeries, right, "", false},
+		{"elsewhere", OnlyAt(ResourcePath, Empty), right, "", false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			clock := &clock{start}
+			k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second})
+			k.SetNode(Usage{CPU: 0.25})
+			k.SetContainer("ns", "p", "c", Usage{CPU: 0.25})
+			clock.advance(25 * time.Second)
+			k.SetFaults(test.fault)
+			summary := get(t, k, SummaryPath).Body.Bytes()
+			if json.Valid(summary) == test.invalid {
+				t.Errorf("it is valid JSON: %v, want %v\n%s", test.invalid, !test.invalid, summary)
+			}
+			if !bytes.Contains(summary, []byte(test.want)) {
+				t.Errorf("%q is not in\n%s", test.want, summary)
+			}
+			if test.not != "" && bytes.Contains(summary, []byte(test.not)) {
+				t.Errorf("%q is in\n%s", test.not, summary)
+			}
+			k.SetFaults(test.fault, Status(http.StatusForbidden), test.fault)
+			if got := get(t, k, SummaryPath); got.Code != http.StatusForbidden {
+				t.Errorf("status %d after a refusal that is not to be edited", got.Code)
+			}
+		})
+	}
 }
 
 func TestEdits(t *testing.T) {

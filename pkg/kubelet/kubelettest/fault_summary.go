@@ -1,0 +1,119 @@
+package kubelettest
+
+import (
+	"bytes"
+	"net/http"
+	"regexp"
+	"time"
+)
+
+// EditSummary alters the JSON of the summary.
+func EditSummary(edit func(json []byte) []byte) Fault {
+	return func(a *Answer) {
+		if a.summary {
+			a.Body = edit(a.Body)
+		}
+	}
+}
+
+// SummaryValue puts one value, as it is to stand in the JSON, into all fields of the summary that have this name and are
+// numbers or strings. The rate usageNanoCores is "0" where a kubelet does not know it.
+func SummaryValue(field, value string) Fault {
+	pattern := regexp.MustCompile(scalar(field))
+	return EditSummary(func(json []byte) []byte {
+		return pattern.ReplaceAllLiteral(json, []byte(`"`+field+`": `+value))
+	})
+}
+
+// DropSummaryValue leaves those fields out.
+func DropSummaryValue(field string) Fault {
+	is := scalar(field)
+	pattern := regexp.MustCompile(`,\s*` + is + `|` + is + `,\s*|` + is)
+	return EditSummary(func(json []byte) []byte { return pattern.ReplaceAllLiteral(json, nil) })
+}
+
+// scalar is the pattern of a field of this name that is a number or a string.
+func scalar(field string) string { return `"` + regexp.QuoteMeta(field) + `": ("[^"]*"|[^",{}[\]\s]+)` }
+
+// ShiftSummaryTime moves all times of the summary.
+func ShiftSummaryTime(by time.Duration) Fault {
+	pattern := regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"`)
+	return EditSummary(func(json []byte) []byte {
+		return pattern.ReplaceAllFunc(json, func(quoted []byte) []byte {
+			at, err := time.Parse(`"`+time.RFC3339+`"`, string(quoted))
+			if err != nil {
+				return quoted // a name that looks like a time
+			}
+			return at.Add(by).AppendFormat(nil, `"`+time.RFC3339+`"`)
+		})
+	})
+}
+
+// CutSummary ends the summary in its middle, with a length that agrees.
+func CutSummary(a *Answer) {
+	EditSummary(func(json []byte) []byte { return json[:len(json)/2] })(a)
+}
+
+// OtherSummary answers with valid JSON that is no summary.
+func OtherSummary(a *Answer) {
+	EditSummary(func([]byte) []byte {
+		return []byte(`{"kind": "Status", "node": [1, true], "pods": {"items": null}, "code": 200}`)
+	})(a)
+}
+
+// EndlessNesting opens arrays without end.
+func EndlessNesting(a *Answer) {
+	a.Body = bytes.Repeat([]byte{'['}, 4<<10)
+	EndlessBody(a)
+}
+
+// EndlessBlanks sends nothing but blanks without end.
+func EndlessBlanks(a *Answer) {
+	a.Body = bytes.Repeat([]byte{' '}, 4<<10)
+	EndlessBody(a)
+}
+
+// SummaryFaults lists every way of misbehaving in the summary that is known, with typical parameters, for tests that try them
+// all. Other answers are not affected.
+func SummaryFaults() []NamedFault {
+	faults := []NamedFault{
+		{"refuse", Refuse, true},
+		{"hang", Hang, true},
+		{"late", Late(200 * time.Millisecond), false},
+		{"slow", Slow(1024, time.Millisecond), false},
+		{"status 401", Status(http.StatusUnauthorized), true},
+		{"status 403", Status(http.StatusForbidden), true},
+		{"status 404", Status(http.StatusNotFound), true},
+		{"status 405", Status(http.StatusMethodNotAllowed), true},
+		{"status 500", Status(http.StatusInternalServerError), true},
+		{"redirect", Redirect("https://127.0.0.1:1/"), true},
+		{"html", HTML, true},
+		{"garbage", Garbage, true},
+		{"empty", Empty, true},
+		{"half body", HalfBody, true},
+		{"cut", CutSummary, true},
+		{"other JSON", OtherSummary, true},
+		{"endless body", EndlessBody, true},
+		{"endless line", EndlessLine, true},
+		{"endless nesting", EndlessNesting, true},
+		{"endless blanks", EndlessBlanks, true},
+		{"gzip bomb", GzipBomb, true},
+		{"wrong encoding", WrongEncoding, true},
+		{"unknown encoding", UnknownEncoding, true},
+		{"of another node", SummaryValue("nodeName", `"elsewhere"`), true},
+		{"placeholder rates", SummaryValue("usageNanoCores", "0"), false},
+		{"no rates", DropSummaryValue("usageNanoCores"), false},
+		{"null rates", SummaryValue("usageNanoCores", "null"), false},
+		{"impossible rates", SummaryValue("usageNanoCores", "18446744073709551615"), false},
+		{"negative counters", SummaryValue("usageCoreNanoSeconds", "-1"), false},
+		{"memory in words", SummaryValue("workingSetBytes", `"1Mi"`), false},
+		{"no start time", DropSummaryValue("startTime"), false},
+		{"times of tomorrow", ShiftSummaryTime(24 * time.Hour), false},
+		{"times of yesterday", ShiftSummaryTime(-24 * time.Hour), false},
+		{"no times", DropSummaryValue("time"), false},
+	}
+	for i := range faults {
+		faults[i].Fault = OnlyAt(SummaryPath, faults[i].Fault)
+	}
+	return faults
+}
