@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/kube-vitals/kube-vitals/test/world"
 )
 
 // Objects are written straight into etcd, past the API server, which is started afterwards: an order of magnitude faster.
@@ -81,22 +85,31 @@ func batcher(ctx context.Context, batches chan<- []put) func(key string, object 
 func eachObject(s shape, kubeletPort uint16, write func(key string, object runtime.Object) error) error {
 	created := time.Now().Add(-time.Hour).Truncate(time.Second)
 	for _, name := range s.namespaces() {
-		if err := write("namespaces/"+name, namespaceObject(name, created)); err != nil {
+		if err := write("namespaces/"+name, world.NamespaceObject(name, created)); err != nil {
 			return err
 		}
 	}
 	for i := range s.nodes {
-		if err := write("minions/"+nodeName(i), nodeObject(i, kubeletPort, created)); err != nil {
+		if err := write("minions/"+world.NodeName(i), world.NodeObject(i, kubeletPort, created)); err != nil {
 			return err
 		}
 	}
 	for i := range s.pods() {
 		p := s.pod(i)
-		if err := write("pods/"+p.namespace+"/"+p.name, podObject(p, created)); err != nil {
+		if err := write("pods/"+p.Namespace+"/"+p.Name, world.PodObject(p, created)); err != nil {
 			return err
 		}
 	}
 	return write("", nil)
+}
+
+// encode gives an object as the API server stores it in etcd.
+func encode(object runtime.Object) ([]byte, error) {
+	var b bytes.Buffer
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(object, &b); err != nil {
+		return nil, fmt.Errorf("an object cannot be encoded: %w", err)
+	}
+	return b.Bytes(), nil
 }
 
 func writeBatch(ctx context.Context, etcd string, batch []put) error {

@@ -10,61 +10,84 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/world"
 )
 
-// Files in a cluster's folder by which the processes tell each other what they need to know.
-const (
-	kubeletCAFile = "kubelet-ca.crt" // who signs the kubelets' certificates
-	portFile      = "kubelet-port"   // the port of all kubelets; written last, when they answer
-)
+// portFile is how a fleet's process tells the port of all its kubelets; it is written last, when they answer.
+const portFile = "kubelet-port"
 
 // fleet is a process of its own: the kubelets of all nodes, until it is ended.
 func fleet(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	nodes := flags.Int("nodes", 0, "how many kubelets")
+	onDemand := flags.Bool("on-demand", false, "take the containers' samples on demand")
 	dir := flags.String("dir", "", "the cluster's folder")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	ca := kubelettest.NewCA()
-	f := kubelettest.NewFleet(kubelettest.FleetConfig{CA: ca})
-	defer f.Close()
-	var port uint16
-	for i, k := range kubelets(newShape(*nodes), time.Now()) {
-		at, err := f.Add(k, kubelettest.Address(i))
-		if err != nil {
-			return err
-		}
-		port = at.Port()
+	h, err := newHerd(ca, kubelets(newShape(*nodes), time.Now(), func(int) bool { return *onDemand }))
+	if err != nil {
+		return err
 	}
-	if err := os.WriteFile(filepath.Join(*dir, kubeletCAFile), ca.PEM(), 0o644); err != nil {
+	defer h.Close()
+	if err := os.WriteFile(filepath.Join(*dir, world.KubeletCAFile), ca.PEM(), 0o644); err != nil {
 		return fmt.Errorf("the kubelets' CA cannot be told: %w", err)
 	}
-	if err := writeWhole(filepath.Join(*dir, portFile), []byte(strconv.Itoa(int(port)))); err != nil {
+	if err := writeWhole(filepath.Join(*dir, portFile), []byte(strconv.Itoa(int(h.port)))); err != nil {
 		return fmt.Errorf("the kubelets' port cannot be told: %w", err)
 	}
 	<-ctx.Done()
 	return nil
 }
 
+// herd is the kubelets of all nodes, in this process.
+type herd struct {
+	*kubelettest.Fleet
+	kubelets []*kubelettest.Kubelet // by the node's index
+	port     uint16                 // of all
+}
+
+func newHerd(ca *kubelettest.CA, kubelets []*kubelettest.Kubelet) (*herd, error) {
+	h := &herd{Fleet: kubelettest.NewFleet(kubelettest.FleetConfig{CA: ca}), kubelets: kubelets}
+	for i, k := range kubelets {
+		at, err := h.Add(k, kubelettest.Address(i))
+		if err != nil {
+			h.Close()
+			return nil, err
+		}
+		h.port = at.Port()
+	}
+	return h, nil
+}
+
+const (
+	housekeeping = 10 * time.Second // between two of a kubelet's samples
+	idleShare    = 8                // of so many containers, one has done something once and does nothing now
+)
+
 // kubelets are those of all nodes. Their containers have run for an hour, and are sampled every 10 s, each node and each
-// container at a moment of its own.
-func kubelets(s shape, now time.Time) []*kubelettest.Kubelet {
-	const housekeeping = 10 * time.Second
+// container at a moment of its own, or on demand.
+func kubelets(s shape, now time.Time, onDemand func(node int) bool) []*kubelettest.Kubelet {
 	list := make([]*kubelettest.Kubelet, s.nodes)
 	for i := range list {
 		boot := now.Add(-2*time.Hour - time.Duration(i)*housekeeping/time.Duration(s.nodes))
-		list[i] = kubelettest.New(nodeName(i), kubelettest.Config{Boot: boot, Housekeeping: housekeeping})
+		list[i] = kubelettest.New(world.NodeName(i), kubelettest.Config{
+			Boot: boot, Housekeeping: housekeeping, ContainersOnDemand: onDemand(i),
+		})
 		list[i].SetNode(kubelettest.Usage{CPU: 3.5 + float64(i%7)/10, Memory: 24<<30 + uint64(i)<<12})
 	}
 	for i := range s.pods() {
 		p := s.pod(i)
-		for j, name := range containerNames {
-			n := len(containerNames)*i + j
+		for j, name := range world.ContainerNames {
+			n := len(world.ContainerNames)*i + j
+			usage := kubelettest.Usage{CPU: 0.001 + float64(n%2003)/10007, Memory: 20<<20 + uint64(n%5003)<<14}
 			started := now.Add(-time.Hour - time.Duration(n*7919%10000)*time.Millisecond)
-			list[p.node].Run(p.namespace, p.name, name, kubelettest.Usage{
-				CPU: 0.001 + float64(n%2003)/10007, Memory: 20<<20 + uint64(n%5003)<<14,
-			}, started)
+			list[p.Node].Run(p.Namespace, p.Name, name, usage, started)
+			if n%idleShare == 0 {
+				usage.CPU = 0
+				list[p.Node].SetContainer(p.Namespace, p.Name, name, usage)
+			}
 		}
 	}
 	return list

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/world"
 )
 
 func TestShape(t *testing.T) {
@@ -30,10 +31,10 @@ func TestShape(t *testing.T) {
 			apps := make(map[string]int)
 			for i := range s.pods() {
 				p := s.pod(i)
-				names[p.namespace+"/"+p.name] = true
-				onNode[p.node]++
-				namespaces[p.namespace]++
-				apps[p.namespace+"/"+p.app]++
+				names[p.Namespace+"/"+p.Name] = true
+				onNode[p.Node]++
+				namespaces[p.Namespace]++
+				apps[p.Namespace+"/"+p.App]++
 			}
 			if len(names) != nodes*podsPerNode {
 				t.Errorf("%d different pods, want %d", len(names), nodes*podsPerNode)
@@ -61,21 +62,21 @@ func TestShape(t *testing.T) {
 func TestKubeletsTellOfThePods(t *testing.T) {
 	s := newShape(3)
 	var texts []string
-	for _, k := range kubelets(s, time.Now()) {
+	for _, k := range kubelets(s, time.Now(), func(int) bool { return false }) {
 		w := httptest.NewRecorder()
 		k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
 		texts = append(texts, w.Body.String())
 	}
 	for i := range s.pods() {
 		p := s.pod(i)
-		object := podObject(p, time.Now())
-		if want := nodeObject(p.node, 10250, time.Now()).Name; object.Spec.NodeName != want {
+		object := world.PodObject(p, time.Now())
+		if want := world.NodeObject(p.Node, 10250, time.Now()).Name; object.Spec.NodeName != want {
 			t.Errorf("pod %s is on %s, want %s", object.Name, object.Spec.NodeName, want)
 		}
 		for _, c := range object.Spec.Containers {
 			labels := fmt.Sprintf("{container=%q,namespace=%q,pod=%q}", c.Name, object.Namespace, object.Name)
-			if n := strings.Count(texts[p.node], labels); n != 5 {
-				t.Errorf("the kubelet of node %d has %d lines with %s, want 5", p.node, n, labels)
+			if n := strings.Count(texts[p.Node], labels); n != 5 {
+				t.Errorf("the kubelet of node %d has %d lines with %s, want 5", p.Node, n, labels)
 			}
 		}
 	}
@@ -131,7 +132,7 @@ func TestBatches(t *testing.T) {
 }
 
 func TestCountProtobuf(t *testing.T) {
-	list := &corev1.NodeList{Items: []corev1.Node{*nodeObject(0, 1, time.Now()), *nodeObject(1, 1, time.Now())}}
+	list := &corev1.NodeList{Items: []corev1.Node{*world.NodeObject(0, 1, time.Now()), *world.NodeObject(1, 1, time.Now())}}
 	list.APIVersion, list.Kind = "v1", "NodeList"
 	body, err := encode(list)
 	if err != nil {
@@ -144,6 +145,58 @@ func TestCountProtobuf(t *testing.T) {
 		if n, err := countProtobuf(damaged); err == nil {
 			t.Errorf("counted %d in %d damaged bytes", n, len(damaged))
 		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	table := newTable("What it is", "Name", "p50", "≤ 20 s")
+	table.row("a long name", "1", "2")
+	table.row("ä", "1000.0 s", "")
+	var b strings.Builder
+	if err := table.print(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+What it is
+
+| Name        |      p50 | ≤ 20 s |
+| ----------- | -------: | -----: |
+| a long name |        1 |      2 |
+| ä           | 1000.0 s |        |
+`
+	if b.String() != want {
+		t.Errorf("got:%s\nwant:%s", b.String(), want)
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	hundred := make([]float64, 100)
+	for i := range hundred {
+		hundred[i] = float64(100 - i) // 100, 99, … 1
+	}
+	for _, test := range []struct {
+		values  []float64
+		p, want float64
+	}{
+		{nil, 95, 0},
+		{[]float64{7}, 0, 7},
+		{[]float64{7}, 95, 7},
+		{hundred, 0, 1},
+		{hundred, 50, 50},
+		{hundred, 95, 95},
+		{hundred, 100, 100},
+		{[]float64{3, 1, 2}, 50, 2},
+		{[]float64{3, 1, 2}, 95, 3},
+	} {
+		if got := percentile(test.values, test.p); got != test.want {
+			t.Errorf("the %g. percentile of %d values = %v, want %v", test.p, len(test.values), got, test.want)
+		}
+	}
+	if got := mean([]float64{1, 2, 6}); got != 3 {
+		t.Errorf("the mean is %v, want 3", got)
+	}
+	if got := mean(nil); got != 0 {
+		t.Errorf("the mean of nothing is %v, want 0", got)
 	}
 }
 
@@ -193,11 +246,17 @@ func TestFlags(t *testing.T) {
 		t.Errorf("nodes %v, arguments %q", cfg.nodes, cfg.serverArgs)
 	}
 
-	_, err = parse([]string{"--nodes", "many,0", "--rounds", "0", "--metric-resolution", "1ms", "--bin", t.TempDir()})
+	_, err = parse([]string{
+		"--nodes", "many,0", "--rounds", "0", "--metric-resolution", "1ms", "--bin", t.TempDir(),
+		"--only", "lunch", "--json", "x", "--duration", "0s", "--failing", "1.5", "--rate", "0",
+	})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{`"many"`, `"0"`, "--server", "etcd", "kube-apiserver", "--rounds", "--metric-resolution"} {
+	for _, want := range []string{
+		`"many"`, `"0"`, "--server", "etcd", "kube-apiserver", "--rounds", "--metric-resolution",
+		"lunch", "--json", "--duration", "--failing", "--rate",
+	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the mistakes do not mention %s:\n%v", want, err)
 		}
@@ -213,19 +272,7 @@ func TestPrint(t *testing.T) {
 	if err := r.print(&b); err != nil {
 		t.Fatal(err)
 	}
-	width := 0
-	for line := range strings.Lines(b.String()) {
-		if !strings.HasPrefix(line, "|") {
-			continue
-		}
-		if width == 0 {
-			width = len(line)
-		}
-		if len(line) != width || strings.Count(line, "|") != 5 {
-			t.Errorf("a row does not fit the others: %q", line)
-		}
-	}
-	for _, want := range []string{"0.200 ms |   1.50 |", "0.123 ms", "1.5 ms"} {
+	for _, want := range []string{"| 0.200 ms |  1.50 |", "0.123 ms", "1.5 ms"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())
 		}

@@ -10,6 +10,9 @@
 // clients count; it is the median of several rounds. In the same run, a process that does nothing but fetch the same
 // answers, and throws them away, shows the floor: what no server can go below.
 //
+// With --only, it measures one thing instead: "start", when there are which figures; "failures", what is served while a
+// share of all scrapes fails, and when the figures of nodes that are gone vanish; "newpods", how soon new pods have figures.
+//
 // Everything listens on loopback and lives in a temporary folder; all of it ends with this program.
 package main
 
@@ -28,6 +31,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/binaries"
+	"github.com/kube-vitals/kube-vitals/test/world"
 )
 
 func main() {
@@ -64,8 +68,13 @@ type config struct {
 	server     string        // the executable under test
 	serverArgs []string      // more arguments for it
 	bin        string        // folder with etcd and kube-apiserver
+	only       string        // what to measure; empty: all that a server costs
 	nodes      []int         // sizes of the clusters, measured one after the other
 	rounds     int           // how often each thing is measured
+	duration   time.Duration // for how long to look on, where it takes time
+	failing    float64       // share of scrapes that fail, 0 to 1
+	rate       float64       // new pods a second
+	onDemand   bool          // the kubelets take samples of containers on demand
 	resolution time.Duration // the server's --metric-resolution
 	json       string        // file for the results; empty: none
 	keep       bool          // do not remove the temporary folders
@@ -77,8 +86,13 @@ func parse(args []string) (config, error) {
 	flags := flag.NewFlagSet("load", flag.ContinueOnError)
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals, or metrics-server, which takes the same flags")
 	flags.StringVar(&cfg.bin, "bin", "", "the `folder` with the executables etcd and kube-apiserver; without it they are built, once")
+	flags.StringVar(&cfg.only, "only", "", "measure only one `thing`: start, failures or newpods")
 	flags.StringVar(&nodes, "nodes", "1000", "the `numbers` of nodes to measure with, as in 100,1000,5000")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often each thing is measured; the medians are printed")
+	flags.DurationVar(&cfg.duration, "duration", 3*time.Minute, "with --only=failures or newpods: for how long to look on")
+	flags.Float64Var(&cfg.failing, "failing", 0.3, "with --only=failures: the `share` of scrapes that fail, 0 to 1")
+	flags.Float64Var(&cfg.rate, "rate", 1, "with --only=newpods: how many pods start a second")
+	flags.BoolVar(&cfg.onDemand, "on-demand", false, "let the kubelets take samples of containers on demand, as some do, not every 10s")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
 	flags.StringVar(&cfg.json, "json", "", "write the results to this `file`, too")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folders with logs and certificates")
@@ -118,6 +132,23 @@ func (cfg config) validate() error {
 		executable("--bin", filepath.Join(cfg.bin, binaries.Etcd))
 		executable("--bin", filepath.Join(cfg.bin, binaries.APIServer))
 	}
+	switch cfg.only {
+	case "", "start", "failures", "newpods":
+	default:
+		errs = append(errs, fmt.Errorf("--only: %q is not start, failures or newpods", cfg.only))
+	}
+	if cfg.only != "" && cfg.json != "" {
+		errs = append(errs, errors.New("--json: there is no file with --only; leave one of them out"))
+	}
+	if cfg.duration <= 0 {
+		errs = append(errs, fmt.Errorf("--duration: %s is not positive", cfg.duration))
+	}
+	if cfg.failing < 0 || cfg.failing > 1 {
+		errs = append(errs, fmt.Errorf("--failing: %g is not from 0 to 1", cfg.failing))
+	}
+	if cfg.rate <= 0 || cfg.rate > 100 {
+		errs = append(errs, fmt.Errorf("--rate: %g is not above 0 and up to 100", cfg.rate))
+	}
 	if cfg.rounds < 1 {
 		errs = append(errs, fmt.Errorf("--rounds: %d is less than 1", cfg.rounds))
 	}
@@ -126,6 +157,9 @@ func (cfg config) validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// name is how the results call the server.
+func (cfg config) name() string { return filepath.Base(cfg.server) }
 
 // run measures one size after the other. What has been measured is printed and kept even if a later size fails.
 func run(ctx context.Context, cfg config) error {
@@ -138,7 +172,7 @@ func run(ctx context.Context, cfg config) error {
 	var results []*result
 	var failed error
 	for _, nodes := range cfg.nodes {
-		r, err := measureSize(ctx, cfg, nodes)
+		r, err := measure(ctx, cfg, nodes)
 		if err != nil && ctx.Err() != nil {
 			err = errors.New("interrupted")
 		}
@@ -147,10 +181,6 @@ func run(ctx context.Context, cfg config) error {
 			break
 		}
 		results = append(results, r)
-		if err := r.print(os.Stdout); err != nil {
-			failed = fmt.Errorf("the results cannot be printed: %w", err)
-			break
-		}
 	}
 	if cfg.json == "" || len(results) == 0 {
 		return failed
@@ -165,24 +195,50 @@ func run(ctx context.Context, cfg config) error {
 	return errors.Join(failed, err)
 }
 
-// measureSize builds a cluster, measures the server in it, and then the floor.
-func measureSize(ctx context.Context, cfg config, nodes int) (*result, error) {
+// measure measures with one size of cluster, and prints what it finds. There is a result only of a whole measurement.
+func measure(ctx context.Context, cfg config, nodes int) (*result, error) {
 	began := time.Now()
 	progress := func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
+	switch cfg.only {
+	case "start":
+		return nil, measureStart(ctx, cfg, nodes, os.Stdout, progress)
+	case "failures":
+		return nil, measureFailures(ctx, cfg, nodes, os.Stdout, progress)
+	case "newpods":
+		return nil, measureNewPods(ctx, cfg, nodes, os.Stdout, progress)
+	default:
+		r, err := measureCost(ctx, cfg, nodes, progress)
+		if err != nil {
+			return nil, err
+		}
+		return r, r.print(os.Stdout)
+	}
+}
+
+// measureCost builds a cluster, measures what the server costs in it, and then the floor.
+func measureCost(ctx context.Context, cfg config, nodes int, progress func(string, ...any)) (*result, error) {
 	shape := newShape(nodes)
-	w, err := newWorld(ctx, cfg, shape, progress)
-	defer w.stop()
+	w, err := newWorld(cfg, progress)
 	if err != nil {
+		return nil, err
+	}
+	defer w.Stop()
+	progress("starting %d kubelets", nodes)
+	port, err := startApart(ctx, cfg, w, shape)
+	if err != nil {
+		return nil, err
+	}
+	if err := fill(ctx, w, shape, port, progress); err != nil {
 		return nil, err
 	}
 	progress("starting %s", cfg.server)
 	r := &result{
-		Server: filepath.Base(cfg.server), Nodes: nodes, Pods: shape.pods(), Containers: shape.pods() * len(containerNames),
+		Server: cfg.name(), Nodes: nodes, Pods: shape.pods(), Containers: shape.pods() * len(world.ContainerNames),
 		Resolution: cfg.resolution.Seconds(), Rounds: cfg.rounds,
 	}
-	s, err := w.startServer(cfg)
+	s, err := w.StartServer(cfg.server, cfg.resolution, cfg.serverArgs...)
 	if err != nil {
 		return nil, err
 	}
@@ -190,8 +246,8 @@ func measureSize(ctx context.Context, cfg config, nodes int) (*result, error) {
 	if err := m.run(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.process.Stop(grace); err != nil {
+	if err := s.Stop(); err != nil {
 		progress("note: the server did not end with exit status 0: %v", err)
 	}
-	return r, w.measureFloor(ctx, cfg, r, progress)
+	return r, measureFloor(ctx, cfg, w, r, progress)
 }

@@ -2,23 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
-)
 
-const (
-	apiPath = "/apis/metrics.k8s.io/v1beta1" // what metrics-server and kube-vitals both serve
-
-	typeJSON     = "application/json"
-	typeProtobuf = "application/vnd.kubernetes.protobuf"
-	typeTable    = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	"github.com/kube-vitals/kube-vitals/test/world"
 )
 
 // Bounds of one round of one request. At a tenth of a millisecond a request, one and a half seconds give CPU time to 1 %
@@ -33,7 +25,7 @@ const (
 // measurement is one server being measured.
 type measurement struct {
 	cfg      config
-	server   *server
+	server   *world.Server
 	shape    shape
 	result   *result
 	progress func(string, ...any)
@@ -49,32 +41,10 @@ func (m *measurement) run(ctx context.Context) error {
 }
 
 // startup waits for the first and for all figures.
-func (m *measurement) startup(ctx context.Context) error {
+func (m *measurement) startup(ctx context.Context) (err error) {
 	m.progress("waiting for all figures")
-	limit := 2*time.Minute + time.Duration(m.shape.nodes)*20*time.Millisecond
-	nodes := request{path: apiPath + "/nodes", accept: typeProtobuf}
-	pods := request{path: apiPath + "/pods", accept: typeProtobuf}
-	return await(ctx, m.server.process, limit, "all nodes and pods to have figures", func(ctx context.Context) error {
-		// Pods are asked for only when all nodes are there: a LIST of all of them would delay what it waits for.
-		n, err := nodes.count(ctx, m.server.direct, m.server.url)
-		if err != nil {
-			return err
-		}
-		if n > 0 && m.result.FirstFigures == 0 {
-			m.result.FirstFigures = time.Since(m.server.started).Seconds()
-		}
-		if n < m.shape.nodes {
-			return fmt.Errorf("%d of %d nodes have", n, m.shape.nodes)
-		}
-		if n, err = pods.count(ctx, m.server.direct, m.server.url); err != nil {
-			return err
-		}
-		if n < m.shape.pods() {
-			return fmt.Errorf("%d of %d pods have", n, m.shape.pods())
-		}
-		m.result.AllFigures = time.Since(m.server.started).Seconds()
-		return nil
-	})
+	m.result.Start, err = startWatch{server: m.server, shape: m.shape}.watch(ctx)
+	return err
 }
 
 // steady measures what goes on while nobody asks anything.
@@ -90,9 +60,9 @@ func (m *measurement) steady(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		resident, err := residentBytes(m.server.process.PID())
+		resident, err := residentBytes(m.server.Process.PID())
 		if err != nil {
-			return errors.Join(err, m.server.process.Running())
+			return errors.Join(err, m.server.Process.Running())
 		}
 		cores = append(cores, used.Seconds()/elapsed.Seconds())
 		rss = append(rss, float64(resident))
@@ -105,19 +75,13 @@ func (m *measurement) steady(ctx context.Context) error {
 
 // ages looks at how old the nodes' figures are.
 func (m *measurement) ages(ctx context.Context) error {
-	body, _, err := get(ctx, m.server.direct, m.server.url+apiPath+"/nodes", typeJSON)
+	list, err := m.server.Nodes(ctx, world.V1beta1+"/nodes", world.TypeProtobuf)
 	if err != nil {
 		return err
 	}
-	var list struct {
-		Items []struct{ Timestamp time.Time }
-	}
-	if err := json.Unmarshal(body, &list); err != nil {
-		return fmt.Errorf("the list of nodes cannot be read: %w", err)
-	}
 	var ages []float64
 	for _, node := range list.Items {
-		ages = append(ages, time.Since(node.Timestamp).Seconds())
+		ages = append(ages, time.Since(node.Timestamp.Time).Seconds())
 	}
 	m.result.AgeMedian, m.result.AgeMax = median(ages), slices.Max(append(ages, 0))
 	return nil
@@ -125,19 +89,19 @@ func (m *measurement) ages(ctx context.Context) error {
 
 // during says how much CPU the server has used while f ran, and for how long it did.
 func (m *measurement) during(f func() error) (used, elapsed time.Duration, err error) {
-	pid := m.server.process.PID()
+	pid := m.server.Process.PID()
 	before, err := cpuTime(pid)
 	if err != nil {
-		return 0, 0, errors.Join(err, m.server.process.Running())
+		return 0, 0, errors.Join(err, m.server.Process.Running())
 	}
 	began := time.Now()
 	if err := f(); err != nil {
-		return 0, 0, errors.Join(err, m.server.process.Running())
+		return 0, 0, errors.Join(err, m.server.Process.Running())
 	}
 	elapsed = time.Since(began)
 	after, err := cpuTime(pid)
 	if err != nil {
-		return 0, 0, errors.Join(err, m.server.process.Running())
+		return 0, 0, errors.Join(err, m.server.Process.Running())
 	}
 	return after - before, elapsed, nil
 }
@@ -152,30 +116,27 @@ type request struct {
 
 // usualRequests are those of kubectl, the autoscalers and the dashboards.
 func (s shape) usualRequests() []request {
-	allPods := apiPath + "/pods"
-	selected := func(namespace, app string) string {
-		return apiPath + "/namespaces/" + namespace + "/pods?labelSelector=" + url.QueryEscape("app.kubernetes.io/name="+app)
-	}
+	allPods := world.V1beta1 + "/pods"
 	pod := s.pod(s.huge)
-	onePath := apiPath + "/namespaces/" + pod.namespace + "/pods/" + pod.name
+	onePath := world.V1beta1 + "/namespaces/" + pod.Namespace + "/pods/" + pod.Name
 	hpa := func(r request, of int) request {
 		r.name = fmt.Sprintf("LIST by selector, %d of %d pods, protobuf (HPA)", r.want, of)
-		r.accept = typeProtobuf
+		r.accept = world.TypeProtobuf
 		return r
 	}
 	return []request{
-		{name: "LIST all pods, JSON", path: allPods, accept: typeJSON, want: s.pods()},
-		{name: "LIST all pods, protobuf", path: allPods, accept: typeProtobuf, want: s.pods()},
-		{name: "LIST all pods, table", path: allPods, accept: typeTable, want: s.pods()},
-		{name: "LIST all pods, JSON, gzip", path: allPods, accept: typeJSON, want: s.pods(), gzip: true},
-		{name: "LIST all pods, protobuf, gzip", path: allPods, accept: typeProtobuf, want: s.pods(), gzip: true},
+		{name: "LIST all pods, JSON", path: allPods, accept: world.TypeJSON, want: s.pods()},
+		{name: "LIST all pods, protobuf", path: allPods, accept: world.TypeProtobuf, want: s.pods()},
+		{name: "LIST all pods, table", path: allPods, accept: world.TypeTable, want: s.pods()},
+		{name: "LIST all pods, JSON, gzip", path: allPods, accept: world.TypeJSON, want: s.pods(), gzip: true},
+		{name: "LIST all pods, protobuf, gzip", path: allPods, accept: world.TypeProtobuf, want: s.pods(), gzip: true},
 		hpa(request{path: selected(shopNamespace, webApp), want: s.web}, s.shop),
 		hpa(request{path: selected(hugeNamespace, rareApp), want: s.rare}, s.huge),
-		{name: "GET one pod, JSON", path: onePath, accept: typeJSON, want: 1},
-		{name: "GET one pod, JSON, aggregation layer's certificate", path: onePath, accept: typeJSON, want: 1, proxied: true},
-		{name: "GET one node, JSON", path: apiPath + "/nodes/" + nodeName(0), accept: typeJSON, want: 1},
-		{name: "LIST nodes, JSON", path: apiPath + "/nodes", accept: typeJSON, want: s.nodes},
-		{name: "LIST nodes, protobuf", path: apiPath + "/nodes", accept: typeProtobuf, want: s.nodes},
+		{name: "GET one pod, JSON", path: onePath, accept: world.TypeJSON, want: 1},
+		{name: "GET one pod, JSON, aggregation layer's certificate", path: onePath, accept: world.TypeJSON, want: 1, proxied: true},
+		{name: "GET one node, JSON", path: world.V1beta1 + "/nodes/" + world.NodeName(0), accept: world.TypeJSON, want: 1},
+		{name: "LIST nodes, JSON", path: world.V1beta1 + "/nodes", accept: world.TypeJSON, want: s.nodes},
+		{name: "LIST nodes, protobuf", path: world.V1beta1 + "/nodes", accept: world.TypeProtobuf, want: s.nodes},
 	}
 }
 
@@ -193,13 +154,13 @@ func (m *measurement) requests(ctx context.Context) error {
 }
 
 func (m *measurement) measureRequest(ctx context.Context, r request) (requestResult, error) {
-	client := m.server.direct
+	client := m.server.Direct
 	if r.proxied {
-		client = m.server.proxied
+		client = m.server.Proxied
 	}
-	items, err := r.count(ctx, m.server.direct, m.server.url)
+	items, err := r.count(ctx, m.server.Direct, m.server.URL)
 	if err != nil {
-		return requestResult{}, errors.Join(err, m.server.process.Running())
+		return requestResult{}, errors.Join(err, m.server.Process.Running())
 	}
 	var cpu, latency []float64 // milliseconds
 	var size int64
@@ -209,7 +170,7 @@ func (m *measurement) measureRequest(ctx context.Context, r request) (requestRes
 			for began := time.Now(); n < roundRequests || time.Since(began) < roundTime; n++ {
 				sent := time.Now()
 				var err error
-				if size, err = r.discard(ctx, client, m.server.url); err != nil {
+				if size, err = r.discard(ctx, client, m.server.URL); err != nil {
 					return err
 				}
 				latency = append(latency, milliseconds(time.Since(sent)))
@@ -232,13 +193,13 @@ func (m *measurement) manyLists(ctx context.Context) error {
 	m.progress("listing all pods %d times", manyLists)
 	deadline := time.Now().Add(manyListsTime)
 	for m.result.Lists < manyLists && time.Now().Before(deadline) {
-		r := request{path: apiPath + "/pods", accept: []string{typeJSON, typeProtobuf}[m.result.Lists%2]}
-		if _, err := r.discard(ctx, m.server.direct, m.server.url); err != nil {
-			return errors.Join(err, m.server.process.Running())
+		r := request{path: world.V1beta1 + "/pods", accept: []string{world.TypeJSON, world.TypeProtobuf}[m.result.Lists%2]}
+		if _, err := r.discard(ctx, m.server.Direct, m.server.URL); err != nil {
+			return errors.Join(err, m.server.Process.Running())
 		}
 		m.result.Lists++
 	}
-	resident, err := residentBytes(m.server.process.PID())
+	resident, err := residentBytes(m.server.Process.PID())
 	m.result.RSSAfterLists = float64(resident) / (1 << 20)
 	return err
 }
@@ -273,39 +234,25 @@ func (r request) do(ctx context.Context, client *http.Client, url string) (*http
 		request.Header.Set("X-Remote-User", "admin")
 		request.Header.Set("X-Remote-Group", "system:masters")
 	} else {
-		request.Header.Set("Authorization", "Bearer "+token)
+		request.Header.Set("Authorization", "Bearer "+world.Token)
 	}
 	return client.Do(request)
 }
 
 // count sends the request, and counts the items in the answer.
 func (r request) count(ctx context.Context, client *http.Client, server string) (int, error) {
-	body, contentType, err := get(ctx, client, server+r.path, r.accept)
+	body, contentType, err := world.Get(ctx, client, server+r.path, r.accept)
 	if err != nil {
 		return 0, err
 	}
 	switch {
-	case contentType == typeProtobuf:
+	case contentType == world.TypeProtobuf:
 		return countProtobuf(body)
-	case r.accept == typeTable:
+	case r.accept == world.TypeTable:
 		return strings.Count(string(body), `"cells":`), nil
 	default:
 		return strings.Count(string(body), `"timestamp":`), nil
 	}
-}
-
-// get reads an answer whole. The body is returned even with an error, which it may explain.
-func get(ctx context.Context, client *http.Client, url, accept string) (body []byte, contentType string, err error) {
-	response, err := request{accept: accept}.do(ctx, client, url)
-	if err != nil {
-		return nil, "", err
-	}
-	defer response.Body.Close()
-	body, err = io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s answers %s", url, response.Status)
-	}
-	return body, response.Header.Get("Content-Type"), err
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -320,16 +267,3 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
-
-// median is 0 where there is nothing.
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	middle := len(sorted) / 2
-	if len(sorted)%2 == 1 {
-		return sorted[middle]
-	}
-	return (sorted[middle-1] + sorted[middle]) / 2
-}

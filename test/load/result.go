@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
-	"strings"
 )
 
 // result is what was measured with one size of cluster. All figures are medians unless they say otherwise.
@@ -16,8 +14,7 @@ type result struct {
 	Resolution float64 `json:"resolutionSeconds"`
 	Rounds     int     `json:"rounds"`
 
-	FirstFigures float64 `json:"firstFiguresSeconds"` // from the start of the process
-	AllFigures   float64 `json:"allFiguresSeconds"`
+	Start startResult `json:"start"`
 
 	ScrapeCPU float64     `json:"nodeScrapeCPUMilliseconds"` // all that the process does in an interval, a node
 	Cores     float64     `json:"scrapingCores"`
@@ -44,21 +41,31 @@ type requestResult struct {
 	Want    int     `json:"want"`  // how many items it should have; a server that loses some has less to do
 }
 
-// print writes the result as a table that is also Markdown.
+// print writes the result as tables that are also Markdown.
 func (r *result) print(w io.Writer) error {
-	var b bytes.Buffer
-	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	p("")
-	p("%s: %d nodes, %d pods, %d containers, resolution %g s, medians of %d rounds",
-		r.Server, r.Nodes, r.Pods, r.Containers, r.Resolution, r.Rounds)
-	p("")
-	p("| %-58s | %12s | %9s | %6s |", "Measure", "measured", "floor", "ratio")
-	p("| %s | -----------: | --------: | -----: |", strings.Repeat("-", 58))
-	row := func(name, format string, value float64) {
-		p("| %-58s | %12s | %9s | %6s |", name, fmt.Sprintf(format, value), "", "")
+	if err := r.measures().print(w); err != nil {
+		return err
 	}
+	if err := r.requests().print(w); err != nil {
+		return err
+	}
+	for _, q := range r.Requests {
+		if q.Items == q.Want {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "\nIncomplete: %s has %d items, not %d.\n", q.Name, q.Items, q.Want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *result) measures() *table {
+	t := newTable(fmt.Sprintf("%s: %d nodes, %d pods, %d containers, resolution %g s, medians of %d rounds",
+		r.Server, r.Nodes, r.Pods, r.Containers, r.Resolution, r.Rounds), "Measure", "measured", "floor", "ratio")
+	row := func(name, format string, value float64) { t.row(name, fmt.Sprintf(format, value), "", "") }
 	against := func(name string, floor float64) {
-		p("| %-58s | %12s | %9s | %6.2f |", name, ms(r.ScrapeCPU), ms(floor), r.ScrapeCPU/floor)
+		t.row(name, ms(r.ScrapeCPU), ms(floor), fmt.Sprintf("%.2f", r.ScrapeCPU/floor))
 	}
 	against("CPU a node-scrape; floor: spread over the interval", r.Floor.Plain)
 	against("CPU a node-scrape; floor: the same, with gzip", r.Floor.Gzip)
@@ -67,23 +74,19 @@ func (r *result) print(w io.Writer) error {
 	row("CPU while scraping", "%.4f cores", r.Cores)
 	row("RSS, steady", "%.0f MiB", r.RSS)
 	row(fmt.Sprintf("RSS after %d LISTs of all pods", r.Lists), "%.0f MiB", r.RSSAfterLists)
-	row("first figures after", "%.1f s", r.FirstFigures)
-	row("all figures after", "%.1f s", r.AllFigures)
+	row("first figures of nodes and pods, after it knows what exists", "%.2f s", r.Start.afterSync())
+	row("all figures, after the start of the process", "%.2f s", r.Start.all())
 	row("age of the nodes' figures, median", "%.0f s", r.AgeMedian)
 	row("age of the nodes' figures, maximum", "%.0f s", r.AgeMax)
-	p("")
-	p("| %-58s | %12s | %9s | %6s |", "Request", "CPU", "latency", "KiB")
-	p("| %s | -----------: | --------: | -----: |", strings.Repeat("-", 58))
+	return t
+}
+
+func (r *result) requests() *table {
+	t := newTable("Requests, straight to the server", "Request", "CPU", "latency", "KiB")
 	for _, q := range r.Requests {
-		p("| %-58s | %12s | %9s | %6.0f |", q.Name, ms(q.CPU), ms(q.Latency), float64(q.Bytes)/1024)
+		t.row(q.Name, ms(q.CPU), ms(q.Latency), fmt.Sprintf("%.0f", float64(q.Bytes)/1024))
 	}
-	for _, q := range r.Requests {
-		if q.Items != q.Want {
-			p("\nIncomplete: %s has %d items, not %d.", q.Name, q.Items, q.Want)
-		}
-	}
-	_, err := b.WriteTo(w)
-	return err
+	return t
 }
 
 // ms prints milliseconds with three digits that say something.

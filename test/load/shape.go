@@ -2,13 +2,12 @@ package main
 
 import (
 	"fmt"
-	"hash/fnv"
+
+	"github.com/kube-vitals/kube-vitals/test/world"
 )
 
-// podsPerNode and containerNames make the simulated nodes: pods of two containers.
+// podsPerNode is the number of pods on each simulated node.
 const podsPerNode = 30
-
-var containerNames = [...]string{"app", "istio-proxy"}
 
 // The namespaces whose requests are measured. All others have 120 pods, four of an app.
 const (
@@ -28,14 +27,6 @@ type shape struct {
 	web   int // pods of webApp in it
 }
 
-// pod is one pod of a shape.
-type pod struct {
-	namespace, app, deployment, name string
-	hash                             string // pod-template-hash of its ReplicaSet
-	node                             int
-	index                            int // from 0, in the whole cluster
-}
-
 func newShape(nodes int) shape {
 	total := nodes * podsPerNode
 	s := shape{nodes: nodes, huge: min(10000, total/2), shop: min(600, total/4)}
@@ -47,26 +38,21 @@ func newShape(nodes int) shape {
 func (s shape) pods() int { return s.nodes * podsPerNode }
 
 // pod is the i-th pod. The pods of a namespace are spread over all nodes.
-func (s shape) pod(i int) pod {
-	p := pod{index: i, node: i % s.nodes}
+func (s shape) pod(i int) world.Pod {
+	node := i % s.nodes
 	switch {
 	case i < s.rare:
-		p.namespace, p.app = hugeNamespace, rareApp
+		return world.NewPod(hugeNamespace, rareApp, node, i)
 	case i < s.huge:
-		p.namespace, p.app = hugeNamespace, fmt.Sprintf("job-runner-%d", i/50)
+		return world.NewPod(hugeNamespace, fmt.Sprintf("job-runner-%d", i/50), node, i)
 	case i < s.huge+s.web:
-		p.namespace, p.app = shopNamespace, webApp
+		return world.NewPod(shopNamespace, webApp, node, i)
 	case i < s.huge+s.shop:
-		p.namespace, p.app = shopNamespace, "worker"
+		return world.NewPod(shopNamespace, "worker", node, i)
 	default:
 		rest := i - s.huge - s.shop
-		p.namespace = s.teamNamespace(rest / 120)
-		p.app = fmt.Sprintf("service-%d", rest%120/4)
+		return world.NewPod(s.teamNamespace(rest/120), fmt.Sprintf("service-%d", rest%120/4), node, i)
 	}
-	p.deployment = p.app
-	p.hash = suffix(10, p.namespace, p.app)
-	p.name = p.deployment + "-" + p.hash + "-" + spell(5, uint64(i)*7368787) // not a multiple of 3: all pods have other letters
-	return p
 }
 
 func (s shape) teamNamespace(i int) string { return fmt.Sprintf("team-%03d", i) }
@@ -79,27 +65,4 @@ func (s shape) namespaces() []string {
 		list = append(list, s.teamNamespace(i))
 	}
 	return list
-}
-
-func nodeName(i int) string { return fmt.Sprintf("node-%05d.pool-a.example.internal", i) }
-
-// suffix makes up a part of a name.
-func suffix(length int, from ...string) string {
-	h := fnv.New64a()
-	for _, s := range from {
-		h.Write([]byte(s))
-		h.Write([]byte{0})
-	}
-	return spell(length, h.Sum64())
-}
-
-// spell writes a number in the letters that Kubernetes takes for generated names.
-func spell(length int, n uint64) string {
-	const letters = "bcdfghjklmnpqrstvwxz2456789"
-	b := make([]byte, length)
-	for i := range b {
-		b[i] = letters[n%uint64(len(letters))]
-		n /= uint64(len(letters))
-	}
-	return string(b)
 }

@@ -1,7 +1,6 @@
-package main
+package world
 
 import (
-	"bytes"
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
@@ -10,24 +9,37 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// encode gives an object as the API server stores it in etcd.
-func encode(object runtime.Object) ([]byte, error) {
-	var b bytes.Buffer
-	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(object, &b); err != nil {
-		return nil, fmt.Errorf("an object cannot be encoded: %w", err)
-	}
-	return b.Bytes(), nil
+// Pod is one pod of a simulated cluster.
+type Pod struct {
+	Namespace, App, Name string
+	Hash                 string // pod-template-hash of its ReplicaSet
+	Node                 int    // on which it runs
+	Index                int    // from 0, in the whole cluster
 }
 
-func namespaceObject(name string, created time.Time) *corev1.Namespace {
+// NewPod names a pod of an app. Pods of different indices have different names.
+func NewPod(namespace, app string, node, index int) Pod {
+	p := Pod{Namespace: namespace, App: app, Node: node, Index: index, Hash: suffix(10, namespace, app)}
+	p.Name = app + "-" + p.Hash + "-" + spell(5, uint64(index)*7368787) // not a multiple of 3: all pods have other letters
+	return p
+}
+
+// ContainerNames are those of every pod.
+var ContainerNames = [...]string{"app", "istio-proxy"}
+
+// NodeName is the name of the i-th node, whose kubelet has the i-th address of kubelettest.
+func NodeName(i int) string { return fmt.Sprintf("node-%05d.pool-a.example.internal", i) }
+
+// Selector is the label selector of an app's pods.
+func Selector(app string) string { return "app.kubernetes.io/name=" + app }
+
+// NamespaceObject is a namespace in use.
+func NamespaceObject(name string, created time.Time) *corev1.Namespace {
 	return &corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 		ObjectMeta: meta("", name, created, map[string]string{"kubernetes.io/metadata.name": name}),
@@ -36,10 +48,10 @@ func namespaceObject(name string, created time.Time) *corev1.Namespace {
 	}
 }
 
-// nodeObject is a node with the labels and annotations, the conditions and the list of images that nodes of cloud
+// NodeObject is a node with the labels and annotations, the conditions and the list of images that nodes of cloud
 // providers have.
-func nodeObject(i int, port uint16, created time.Time) *corev1.Node {
-	name := nodeName(i)
+func NodeObject(i int, port uint16, created time.Time) *corev1.Node {
+	name := NodeName(i)
 	labels := map[string]string{
 		"beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux",
 		"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "kubernetes.io/hostname": name,
@@ -89,36 +101,36 @@ func nodeObject(i int, port uint16, created time.Time) *corev1.Node {
 	return node
 }
 
-// podObject is a pod of a Deployment, as it looks when it has been running for a while.
-func podObject(p pod, created time.Time) *corev1.Pod {
+// PodObject is a pod of a Deployment, as it looks when it has been running for a while.
+func PodObject(p Pod, created time.Time) *corev1.Pod {
 	object := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: meta(p.namespace, p.name, created, map[string]string{
-			"app.kubernetes.io/name": p.app, "app.kubernetes.io/instance": p.app, "app.kubernetes.io/part-of": p.namespace,
-			"app.kubernetes.io/version": "1.4.2", "pod-template-hash": p.hash, "security.istio.io/tlsMode": "istio",
+		ObjectMeta: meta(p.Namespace, p.Name, created, map[string]string{
+			"app.kubernetes.io/name": p.App, "app.kubernetes.io/instance": p.App, "app.kubernetes.io/part-of": p.Namespace,
+			"app.kubernetes.io/version": "1.4.2", "pod-template-hash": p.Hash, "security.istio.io/tlsMode": "istio",
 		}),
 		Spec: corev1.PodSpec{
-			NodeName: nodeName(p.node), ServiceAccountName: p.app, RestartPolicy: corev1.RestartPolicyAlways,
+			NodeName: NodeName(p.Node), ServiceAccountName: p.App, RestartPolicy: corev1.RestartPolicyAlways,
 			DNSPolicy: corev1.DNSClusterFirst, SchedulerName: "default-scheduler",
 			TerminationGracePeriodSeconds: new(int64(30)), SecurityContext: &corev1.PodSecurityContext{},
 			EnableServiceLinks: new(true), PreemptionPolicy: new(corev1.PreemptLowerPriority), Priority: new(int32(0)),
 		},
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable, StartTime: new(metav1.NewTime(created)),
-			HostIP: kubelettest.Address(p.node).String(), PodIP: podIP(p.index), PodIPs: []corev1.PodIP{{IP: podIP(p.index)}},
+			HostIP: kubelettest.Address(p.Node).String(), PodIP: podIP(p.Index), PodIPs: []corev1.PodIP{{IP: podIP(p.Index)}},
 		},
 	}
-	object.GenerateName = p.deployment + "-" + p.hash + "-"
+	object.GenerateName = p.App + "-" + p.Hash + "-"
 	object.OwnerReferences = []metav1.OwnerReference{{
-		APIVersion: "apps/v1", Kind: "ReplicaSet", Name: p.deployment + "-" + p.hash, UID: uid(p.namespace, p.deployment, p.hash),
+		APIVersion: "apps/v1", Kind: "ReplicaSet", Name: p.App + "-" + p.Hash, UID: uid(p.Namespace, p.App, p.Hash),
 		Controller: new(true), BlockOwnerDeletion: new(true),
 	}}
 	object.Annotations = map[string]string{
-		"checksum/config":                                hex.EncodeToString([]byte(uid(p.namespace, p.app))),
+		"checksum/config":                                hex.EncodeToString([]byte(uid(p.Namespace, p.App))),
 		"kubectl.kubernetes.io/restartedAt":              created.Format(time.RFC3339),
 		"prometheus.io/scrape":                           "true",
 		"sidecar.istio.io/status":                        `{"initContainers":["istio-init"],"containers":["istio-proxy"],"revision":"default"}`,
-		"cni.projectcalico.org/podIP":                    podIP(p.index) + "/32",
+		"cni.projectcalico.org/podIP":                    podIP(p.Index) + "/32",
 		"cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
 	}
 	object.ManagedFields = append(managedFields("kube-controller-manager", created, podFields),
@@ -128,25 +140,25 @@ func podObject(p pod, created time.Time) *corev1.Pod {
 			Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(created),
 		})
 	}
-	for _, name := range containerNames {
+	for _, name := range ContainerNames {
 		addContainer(object, p, name, created)
 	}
 	return object
 }
 
-func addContainer(object *corev1.Pod, p pod, name string, created time.Time) {
-	image := "registry.example.com/" + p.namespace + "/" + name + ":1.4.2"
+func addContainer(object *corev1.Pod, p Pod, name string, created time.Time) {
+	image := "registry.example.com/" + p.Namespace + "/" + name + ":1.4.2"
 	object.Spec.Containers = append(object.Spec.Containers, corev1.Container{
 		Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Resources:              corev1.ResourceRequirements{Requests: resources("250m", "256Mi"), Limits: resources("1", "512Mi")},
 		TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
-		Env: []corev1.EnvVar{{Name: "LOG_LEVEL", Value: "info"}, {Name: "DATABASE_URL", Value: "postgres://db." + p.namespace}},
+		Env: []corev1.EnvVar{{Name: "LOG_LEVEL", Value: "info"}, {Name: "DATABASE_URL", Value: "postgres://db." + p.Namespace}},
 	})
 	started := true
 	object.Status.ContainerStatuses = append(object.Status.ContainerStatuses, corev1.ContainerStatus{
 		Name: name, Image: image, Ready: true, Started: &started,
-		ImageID:     image + "@sha256:" + hex.EncodeToString([]byte(uid(name, p.namespace)))[:64],
-		ContainerID: "containerd://" + hex.EncodeToString([]byte(uid(name, p.namespace, p.name)))[:64],
+		ImageID:     image + "@sha256:" + hex.EncodeToString([]byte(uid(name, p.Namespace)))[:64],
+		ContainerID: "containerd://" + hex.EncodeToString([]byte(uid(name, p.Namespace, p.Name)))[:64],
 		State:       corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(created)}},
 	})
 }
@@ -207,3 +219,24 @@ const (
 		`"f:kubernetes.io/os":{}}},"f:spec":{"f:providerID":{}},"f:status":{"f:allocatable":{},"f:capacity":{},"f:conditions":{},` +
 		`"f:images":{},"f:nodeInfo":{}}}`
 )
+
+// suffix makes up a part of a name.
+func suffix(length int, from ...string) string {
+	h := fnv.New64a()
+	for _, s := range from {
+		h.Write([]byte(s))
+		h.Write([]byte{0})
+	}
+	return spell(length, h.Sum64())
+}
+
+// spell writes a number in the letters that Kubernetes takes for generated names.
+func spell(length int, n uint64) string {
+	const letters = "bcdfghjklmnpqrstvwxz2456789"
+	b := make([]byte, length)
+	for i := range b {
+		b[i] = letters[n%uint64(len(letters))]
+		n /= uint64(len(letters))
+	}
+	return string(b)
+}
