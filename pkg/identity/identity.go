@@ -1,0 +1,205 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+const (
+	// DefaultLifetime is how long a certificate is valid. What a thief of the Secret can do ends with it; and a third of it
+	// is left for a renewal that fails to be noticed and put right.
+	DefaultLifetime = 90 * 24 * time.Hour
+	// DefaultSettle is how long a CA has been in every caBundle before a certificate that it signed is served. An API server
+	// hears of the change by a watch, so within a second, or has no watch and tries again within a minute.
+	DefaultSettle = 10 * time.Minute
+)
+
+const (
+	// manager is the name under which the API server records who wrote a field.
+	manager = "kube-vitals"
+	// burst is how many writes there may be at once; then there may be as many again in a Settle. Regular work needs a few.
+	burst = 20
+)
+
+// Config says what to keep, and where. All fields are needed but Lifetime and Settle.
+type Config struct {
+	Client      *rest.Config  // how to reach the API server
+	Secret      string        // the name of the Secret, in the namespace of the Service
+	Names       []string      // that the certificate is for; the first is the Service's: NAME.NAMESPACE.svc
+	APIServices []string      // the names of those that lead to the Service
+	Lifetime    time.Duration // of a certificate; 0: DefaultLifetime
+	Settle      time.Duration // how long a CA is trusted before it is relied on; 0: DefaultSettle
+}
+
+// Identity is a serving certificate that renews itself. Run does the work. All methods can be called at the same time.
+type Identity struct {
+	namespace, service, secret string
+	apiServices                []string // names
+	policy                     policy
+	settle                     time.Duration
+	clock                      *clock
+	secrets                    corev1client.SecretInterface
+	services                   dynamic.ResourceInterface // APIServices
+	writes                     flowcontrol.RateLimiter
+
+	served    atomic.Pointer[pair]
+	missing   atomic.Pointer[error] // why it is not ready; points to nil once it is
+	expires   atomic.Int64          // Unix seconds, 0 while the certificate is a temporary one
+	mu        sync.Mutex
+	listeners []dynamiccertificates.Listener // under mu
+
+	keeper keeper // Run's own
+}
+
+// keeper is what a run remembers from one look to the next.
+type keeper struct {
+	state               state             // as the Secret last had it, when it could be used
+	labels, annotations map[string]string // of the Secret
+	notes               map[string]string // name of an APIService → why it is left alone
+	settling            settling
+}
+
+var _ dynamiccertificates.CertKeyContentProvider = (*Identity)(nil)
+
+// New gives an Identity that serves a temporary certificate, which nobody can verify, until Run has found a better one.
+func New(c Config) (*Identity, error) {
+	if c.Lifetime == 0 {
+		c.Lifetime = DefaultLifetime
+	}
+	if c.Settle == 0 {
+		c.Settle = DefaultSettle
+	}
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	i := &Identity{
+		secret:      c.Secret,
+		apiServices: c.APIServices,
+		policy:      policy{names: c.Names, lifetime: c.Lifetime},
+		settle:      c.Settle,
+		clock:       &clock{},
+		writes:      flowcontrol.NewTokenBucketRateLimiter(float32(burst/c.Settle.Seconds()), burst),
+		keeper:      keeper{notes: map[string]string{}},
+	}
+	i.service, i.namespace, _ = serviceName(c.Names)
+	if err := i.connect(c.Client); err != nil {
+		return nil, err
+	}
+	temporary, err := issue(c.Names, time.Now(), c.Lifetime)
+	if err != nil {
+		return nil, err
+	}
+	i.served.Store(temporary)
+	i.notReady(fmt.Errorf("the serving certificate has not come from %s yet", i.secretName()))
+	return i, nil
+}
+
+func (c Config) validate() error {
+	var mistakes []error
+	if c.Client == nil {
+		mistakes = append(mistakes, errors.New("an identity needs a client for the API server"))
+	}
+	if c.Secret == "" {
+		mistakes = append(mistakes, errors.New("the name of the Secret for the serving certificate is missing"))
+	}
+	if _, _, ok := serviceName(c.Names); !ok {
+		mistakes = append(mistakes, fmt.Errorf("the first name of the serving certificate must be its Service's, as in "+
+			"kube-vitals.kube-system.svc, but the names are %q", c.Names))
+	}
+	if c.Lifetime < 0 || c.Settle < 0 || c.Settle > c.Lifetime/6 {
+		mistakes = append(mistakes, fmt.Errorf("a certificate's lifetime must be at least 6 times as long as its CA takes to be trusted, "+
+			"since it is renewed in its last third: they are %v and %v", c.Lifetime, c.Settle))
+	}
+	return errors.Join(mistakes...)
+}
+
+// serviceName takes the first name apart, NAME.NAMESPACE.svc.
+func serviceName(names []string) (service, namespace string, ok bool) {
+	if len(names) == 0 {
+		return "", "", false
+	}
+	parts := strings.Split(names[0], ".")
+	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] != "svc" {
+		return "", "", false
+	}
+	return parts[0], parts[1], true
+}
+
+func (i *Identity) connect(config *rest.Config) error {
+	config = rest.CopyConfig(config)
+	config.Wrap(i.clock.wrap)
+	core, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("cannot make a client for Secrets: %w", err)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("cannot make a client for APIServices: %w", err)
+	}
+	i.secrets = core.Secrets(i.namespace)
+	i.services = client.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})
+	return nil
+}
+
+// secretName is how messages name the Secret.
+func (i *Identity) secretName() string { return "Secret " + i.namespace + "/" + i.secret }
+
+// Name implements dynamiccertificates.CertKeyContentProvider.
+func (i *Identity) Name() string { return "identity::" + i.namespace + "/" + i.secret }
+
+// CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider. The slices are not to be written to.
+func (i *Identity) CurrentCertKeyContent() (certificate, key []byte) {
+	p := i.served.Load()
+	return encodePEM(p.leaf), p.key
+}
+
+// AddListener implements dynamiccertificates.CertKeyContentProvider.
+func (i *Identity) AddListener(listener dynamiccertificates.Listener) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.listeners = append(i.listeners, listener)
+}
+
+// Ready says why the API server cannot verify this server yet, and what to do about it. It returns nil from the moment on
+// that it once could: what goes wrong later is for the log, since it is no reason to serve nothing.
+func (i *Identity) Ready() error { return *i.missing.Load() }
+
+// Expires is until when the served certificate is valid. It is zero as long as that is a temporary one.
+func (i *Identity) Expires() time.Time {
+	if at := i.expires.Load(); at != 0 {
+		return time.Unix(at, 0)
+	}
+	return time.Time{}
+}
+
+// serve serves the pair from now on.
+func (i *Identity) serve(p *pair) {
+	if i.served.Load().leaf.Equal(p.leaf) {
+		return
+	}
+	i.served.Store(p)
+	i.expires.Store(p.leaf.NotAfter.Unix())
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, listener := range i.listeners {
+		listener.Enqueue()
+	}
+}
+
+// notReady remembers why the API server cannot verify this server, unless it could before. Nil means that it can.
+func (i *Identity) notReady(err error) {
+	if before := i.missing.Load(); before == nil || *before != nil {
+		i.missing.Store(&err)
+	}
+}

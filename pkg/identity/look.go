@@ -1,0 +1,86 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// look reads what there is, does what is due, and gives the time until something will be.
+//
+// The order is what makes it safe without a leader. The APIServices are read before the Secret, and written on condition
+// that they have not changed since: who writes an old bundle over a newer one must have read the Secret before the newer
+// one was in it, so the APIService before that as well, and the condition fails.
+func (i *Identity) look(ctx context.Context) (again time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestsTimeout)
+	defer cancel()
+	defer func() { i.notReady(err) }()
+	services, unread := i.readAPIServices(ctx)
+	secret, err := i.readSecret(ctx)
+	if err != nil {
+		return 0, errors.Join(unread, err)
+	}
+	stored, unusable := readState(secret.Data, i.policy)
+	settled := i.keeper.settling.over(stored.next, services, i.settle) && unread == nil
+	state, why, err := stored.due(i.clock.now(), i.policy, i.keeper.state, settled)
+	if err != nil {
+		return 0, err
+	}
+	if why != "" {
+		if err := i.writeSecret(ctx, secret, state, why, unusable); err != nil {
+			return 0, errors.Join(unread, err)
+		}
+	}
+	i.keep(secret, state)
+	i.serve(state.serving)
+
+	untrusted := []error{unread}
+	for _, service := range services {
+		if !bytes.Equal(service.caBundle, state.bundle()) {
+			untrusted = append(untrusted, i.writeBundle(ctx, service, state.bundle()))
+			again = pause // to see for itself
+		}
+	}
+	if again == 0 {
+		again = min(state.wait(i.clock.now(), i.policy), i.keeper.settling.remaining(i.settle))
+	}
+	return again, errors.Join(untrusted...)
+}
+
+// keep remembers the Secret for the case that it is lost.
+func (i *Identity) keep(secret *corev1.Secret, s state) {
+	i.keeper.state = s
+	i.keeper.labels, i.keeper.annotations = secret.Labels, secret.Annotations
+}
+
+// settling measures how long the next CA has been trusted, by this server's own clock and under its own eyes: neither a
+// clock that is wrong nor a note of somebody else's can make it short.
+type settling struct {
+	ca    *x509.Certificate // nil: the next CA is not trusted by all, or there is none
+	since time.Time
+}
+
+// over tells whether all have trusted the next pair's CA for long enough.
+func (s *settling) over(next *pair, services []apiService, enough time.Duration) bool {
+	if next == nil || slices.ContainsFunc(services, func(a apiService) bool { return !a.trusts(next.ca) }) {
+		*s = settling{}
+		return false
+	}
+	if !next.ca.Equal(s.ca) {
+		*s = settling{ca: next.ca, since: time.Now()}
+	}
+	return time.Since(s.since) >= enough
+}
+
+// remaining is after what time it is over, if nothing happens.
+func (s *settling) remaining(enough time.Duration) time.Duration {
+	if s.ca == nil {
+		return enough
+	}
+	return max(enough-time.Since(s.since), 0)
+}
