@@ -73,19 +73,12 @@ func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *question, dst 
 	}
 	w := c.workspaces.Get().(*workspace)
 	defer c.release(w)
-	if err := c.ask(ctx, t, q, w, dst); err != nil {
-		return q.explain(node.Name, err)
-	}
-	return nil
-}
-
-func (c *Client) ask(ctx context.Context, t *target, q *question, w *workspace, dst *usage.Scrape) error {
 	at, err := c.get(ctx, t, q, w)
-	if err != nil {
-		return err
+	if err == nil {
+		err = q.decode(w, node.Name, dst, at)
 	}
-	if err := q.decode(w, dst, at); err != nil {
-		return err
+	if err != nil {
+		return q.explain(node.Name, err)
 	}
 	detach(dst)
 	return nil

@@ -311,16 +311,21 @@ func checkScrape(t *testing.T, d *Decoder, text []byte) {
 	if !reflect.DeepEqual(dst, fresh) || !errors.Is(err, freshErr) {
 		t.Fatalf("a reused decoder gives %+v, %v; a new one %+v, %v", dst, err, fresh, freshErr)
 	}
+	checkContainers(t, &dst, bytes.Count(text, []byte("\n"))+1)
+}
+
+// checkContainers checks what must hold of any answer that has at most so many lines or values.
+func checkContainers(t *testing.T, s *usage.Scrape, values int) {
 	skipped := 0
-	for _, n := range dst.Skipped {
+	for _, n := range s.Skipped {
 		skipped += n
 	}
-	if lines := bytes.Count(text, []byte("\n")) + 1; skipped > lines || len(dst.Containers) > lines {
-		t.Fatalf("%d containers, %d lines skipped of %d", len(dst.Containers), skipped, lines)
+	if skipped > values || len(s.Containers) > min(values, DefaultMaxContainers) {
+		t.Fatalf("%d containers, %d skipped of %d", len(s.Containers), skipped, values)
 	}
-	checkSample(t, dst.Node)
+	checkSample(t, s.Node)
 	names := map[[3]string]bool{}
-	for _, c := range dst.Containers {
+	for _, c := range s.Containers {
 		checkSample(t, c.Sample)
 		name := [3]string{string(c.Namespace), string(c.Pod), string(c.Name)}
 		for _, part := range name {
@@ -337,13 +342,14 @@ func checkScrape(t *testing.T, d *Decoder, text []byte) {
 
 func checkSample(t *testing.T, s usage.Sample) {
 	latest := scrapedAt.Add(maxAhead)
-	if !(s.CPUSeconds >= 0) || math.IsInf(s.CPUSeconds, 0) || s.Memory > math.MaxInt64 || s.Swap > math.MaxInt64 {
+	if !(s.CPUSeconds >= 0) || math.IsInf(s.CPUSeconds, 0) || s.Memory > math.MaxInt64 || s.Swap > math.MaxInt64 ||
+		s.Rate > math.MaxInt64 {
 		t.Fatalf("impossible figures: %+v", s)
 	}
 	if s.At < 0 || s.At > latest || s.MemoryAt < 0 || s.MemoryAt > latest || s.StartedAt < 0 || s.StartedAt > latest {
 		t.Fatalf("impossible times: %+v", s)
 	}
-	if s.Has&usage.HasCPU != 0 && s.At == 0 || s.Has&usage.HasMemory != 0 && s.MemoryAt == 0 {
+	if s.Has&(usage.HasCPU|usage.HasRate) != 0 && s.At == 0 || s.Has&usage.HasMemory != 0 && s.MemoryAt == 0 {
 		t.Fatalf("a reading without a time: %+v", s)
 	}
 }

@@ -124,6 +124,8 @@ func classify(err error) string {
 		return refused.reason
 	case errors.Is(err, errNotJSON), errors.Is(err, errTooDeep):
 		return reasonMalformed
+	case errors.Is(err, errOtherNode):
+		return reasonEndpoint
 	case errors.Is(err, errNoSamples):
 		return reasonNoSamples
 	case errors.Is(err, errContainersUnread):
@@ -182,6 +184,8 @@ func classifyNet(err error) string {
 func advice(reason string) (problem, hint string) {
 	const unverified = ": cannot verify the kubelet's certificate"
 	switch reason {
+	case reasonEndpoint:
+		return "", "check the node's addresses, and --kubelet-preferred-address-types"
 	case reasonCanceled:
 		return ": the scrape was given up", ""
 	case reasonDNS:
@@ -240,6 +244,7 @@ func advice(reason string) (problem, hint string) {
 
 // What decoding an answer can fail with.
 var (
+	errOtherNode        = errors.New("what answers at its address is not its kubelet")
 	errNoSamples        = errors.New("there is no sample of the node or of a container")
 	errContainersUnread = errors.New("resource_scrape_error is not 0")
 )

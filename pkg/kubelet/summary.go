@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -16,15 +17,16 @@ type summaryDecoder struct {
 	index index
 
 	// The state of the decoding that is going on.
-	json     scanner
-	dst      *usage.Scrape
-	at       usage.Time
-	latest   usage.Time // no time can be after this one
-	nodeName []byte     // aliases the text; empty: the summary does not say
+	json   scanner
+	dst    *usage.Scrape
+	at     usage.Time
+	latest usage.Time // no time can be after this one
+	node   string     // the name that the node must have
+	other  error      // it has another one
 }
 
-// decode reads a summary that arrived at the given moment into dst, whose memory it reuses. Of the same thing it says the same
-// as Decode does of /metrics/resource, with two differences: times are in whole seconds, because the kubelet cuts them, and
+// decode reads a node's summary that arrived at the given moment into dst, whose memory it reuses. Of the same thing it says the
+// same as Decode does of /metrics/resource, with two differences: times are in whole seconds, because the kubelet cuts them, and
 // there are rates. Fields that are of no interest are passed over, in whichever order they come; null is as good as no field;
 // of a field that is there twice, the last one counts. A value that cannot be used is skipped and counted by reason in
 // dst.Skipped, and never costs the others.
@@ -32,19 +34,21 @@ type summaryDecoder struct {
 // The names in dst alias text, which therefore must not be reused as long as dst is read. decode writes to text: strings with
 // escape sequences are unescaped in place.
 //
-// It is an error when the text as a whole is not valid JSON, and when there is no sample of the node or a container in it.
-// Then dst holds nothing that may be used.
-func (d *summaryDecoder) decode(dst *usage.Scrape, text []byte, at usage.Time) error {
+// It is an error when the text as a whole is not valid JSON, when it speaks for another node, and when there is no sample of
+// the node or of a container in it. Then dst holds nothing that may be used.
+func (d *summaryDecoder) decode(dst *usage.Scrape, text []byte, node string, at usage.Time) error {
 	*dst = usage.Scrape{At: at, Containers: dst.Containers[:0]}
 	d.index.reset()
-	d.dst, d.at, d.latest, d.nodeName = dst, at, at.Add(maxAhead), nil
+	d.dst, d.at, d.latest, d.node, d.other = dst, at, at.Add(maxAhead), node, nil
 	d.json.start(text)
 	d.summary()
 	d.dst = nil
-	if err := d.json.end(); err != nil {
+	switch err := d.json.end(); {
+	case err != nil:
 		return err
-	}
-	if dst.Node.Has == 0 && len(dst.Containers) == 0 {
+	case d.other != nil:
+		return d.other
+	case dst.Node.Has == 0 && len(dst.Containers) == 0:
 		return errNoSamples
 	}
 	return nil
@@ -57,7 +61,7 @@ func (d *summaryDecoder) summary() {
 	for d.json.field() {
 		switch string(d.json.key) {
 		case "node":
-			d.node()
+			d.ofNode()
 		case "pods":
 			d.pods()
 		default:
@@ -66,18 +70,27 @@ func (d *summaryDecoder) summary() {
 	}
 }
 
-// node reads what is said of the node. Its start is left out: that is the kubelet's, while the counter is the machine's.
-func (d *summaryDecoder) node() {
+// ofNode reads what is said of the node. When it started is left out: /metrics/resource does not say, and a node's counter must
+// not seem to have begun anew because one of two answers has a start time.
+func (d *summaryDecoder) ofNode() {
 	if !d.open('{') {
 		return
 	}
 	for d.json.field() {
 		switch string(d.json.key) {
 		case "nodeName":
-			d.nodeName = d.name()
+			d.checkNode(d.name())
 		default:
 			d.reading(&d.dst.Node)
 		}
+	}
+}
+
+// checkNode notes that a summary speaks for another node: what answers where a node's kubelet should may stand in for many of
+// them, or be the kubelet of a node that has got the address since.
+func (d *summaryDecoder) checkNode(name []byte) {
+	if len(name) > 0 && string(name) != d.node {
+		d.other = fmt.Errorf("%w: its summary is that of %.100q", errOtherNode, name)
 	}
 }
 
@@ -305,14 +318,14 @@ type figure struct {
 	there bool
 }
 
-// figure reads an integer from 0 to max.
-func (d *summaryDecoder) figure(max uint64) figure {
+// figure reads an integer from 0 to limit.
+func (d *summaryDecoder) figure(limit uint64) figure {
 	if c := d.json.peek(); c != '-' && !isDigit(c) {
 		d.pass(usage.Malformed)
 		return figure{}
 	}
 	value, err := strconv.ParseUint(string(d.json.number()), 10, 64)
-	if err != nil || value > max {
+	if err != nil || value > limit {
 		d.skip(usage.BadValue)
 		return figure{}
 	}
