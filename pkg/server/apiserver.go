@@ -38,23 +38,25 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, instrumen
 	if err := serveTLS(c, config); err != nil {
 		return nil, nil, err
 	}
-	trusted, err := authenticate(c, config)
+	outage := new(outage) // of the API server, for both
+	trusted, err := authenticate(c, config, outage)
 	if err != nil {
 		return nil, nil, err
 	}
-	ready := readiness{
+	if config.Authorization.Authorizer, err = authorize(c, outage); err != nil {
+		return nil, nil, fmt.Errorf("cannot set up authorization: %w", err)
+	}
+	needed := readiness{
 		{"nodes", watches.nodes.synced},
 		{"pods", watches.pods.synced},
 		{"authentication", trusted},
 	}
-	if err := c.Authorization.ApplyTo(&config.Authorization); err != nil {
-		return nil, nil, fmt.Errorf("cannot set up authorization: %w", err)
-	}
+	ready := append(needed, requirement{"figures", firstFigures(needed, scraper).check})
 	if err := c.Audit.ApplyTo(config); err != nil {
 		return nil, nil, fmt.Errorf("cannot set up auditing: %w", err)
 	}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		return untilReady(genericapiserver.DefaultBuildHandlerChain(handler, config), ready, codecs)
+		return untilReady(genericapiserver.DefaultBuildHandlerChain(handler, config), needed, codecs)
 	}
 	config.AddReadyzChecks(ready.probes()...)
 	config.AddLivezChecks(probe("scraping", scraper.Alive))

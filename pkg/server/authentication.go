@@ -2,17 +2,28 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
+	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/anonymous"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	authenticatorunion "k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/user"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 )
 
 // The ConfigMap in which the API server publishes whom extension API servers are to trust.
@@ -27,10 +38,10 @@ var errNoTrust = errors.New("the request-header CA has not come from the ConfigM
 
 // authenticate delegates authentication to the cluster's API server: by its request headers, by client certificates and
 // by TokenReview. It does what the library's options do, except that it follows the ConfigMap without reading it first,
-// so that the server can start while the API server is away. The function that it gives says what is missing before
-// requests can be authenticated.
-func authenticate(c Config, config *genericapiserver.Config) (trusted func() error, err error) {
-	client, err := authenticationClient(c.Authentication.RemoteKubeConfigFile)
+// so that the server can start while the API server is away, and that it writes less in the log. The function that it
+// gives says what is missing before requests can be authenticated.
+func authenticate(c Config, config *genericapiserver.Config, outage *outage) (trusted func() error, err error) {
+	client, err := delegationClient(c.Authentication.RemoteKubeConfigFile)
 	if err != nil {
 		return nil, err
 	}
@@ -43,34 +54,112 @@ func authenticate(c Config, config *genericapiserver.Config) (trusted func() err
 		return nil, err
 	}
 
-	o := c.Authentication
-	authenticator, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
-		Anonymous:                          &apiserver.AnonymousAuthConfig{Enabled: true}, // it is allowed the probes only
-		TokenAccessReviewClient:            client.AuthenticationV1(),
-		TokenAccessReviewTimeout:           o.TokenRequestTimeout,
-		WebhookRetryBackoff:                o.WebhookRetryBackoff,
-		CacheTTL:                           o.CacheTTL,
-		ClientCertificateCAContentProvider: clientCA,
-		RequestHeaderConfig:                headers,
-	}.New()
-	if err != nil {
-		return nil, fmt.Errorf("cannot set up authentication: %w", err)
-	}
-	config.Authentication.Authenticator = authenticator
+	config.Authentication.Authenticator = newAuthenticator(headers, clientCA, tokenReviews(c, client, outage))
 	config.Authentication.RequestHeaderConfig = headers
 	return trusted, askForCertificates(config, clientCA, headers)
 }
 
-func authenticationClient(kubeconfig string) (kubernetes.Interface, error) {
+func delegationClient(kubeconfig string) (kubernetes.Interface, error) {
 	config, err := restConfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a client for authentication: %w", err)
+		return nil, fmt.Errorf("cannot make a client to ask who clients are and what they may do: %w", err)
 	}
 	return client, nil
+}
+
+// newAuthenticator gives what tells who makes a request: whom the front proxy names, whom a certificate names, or who holds a token.
+// Anyone else is anonymous, and allowed the probes only; but who shows what is wrong is refused.
+func newAuthenticator(headers *authenticatorfactory.RequestHeaderConfig, clientCA dynamiccertificates.CAContentProvider, tokens authenticator.Token) authenticator.Request {
+	var ways []authenticator.Request
+	if headers != nil {
+		ways = append(ways, headerrequest.NewDynamicVerifyOptionsSecure(headers.CAContentProvider.VerifyOptions, headers.AllowedClientNames,
+			headers.UsernameHeaders, headers.UIDHeaders, headers.GroupHeaders, headers.ExtraHeaderPrefixes))
+	}
+	if clientCA != nil {
+		ways = append(ways, x509.NewDynamic(clientCA.VerifyOptions, x509.CommonNameUserConversion))
+	}
+	ways = append(ways, bearertoken.New(tokens))
+	known := group.NewAuthenticatedGroupAdder(authenticatorunion.New(ways...))
+	return &discreet{Request: authenticatorunion.NewFailOnError(known, anonymous.NewAuthenticator(nil))}
+}
+
+// discreet keeps errors from the library, which would write a line in the log for each request that has one, and writes
+// what is worth it. The answer is 401 either way.
+type discreet struct {
+	authenticator.Request
+
+	mu     sync.Mutex
+	saying seldom
+}
+
+// AuthenticateRequest implements authenticator.Request.
+func (d *discreet) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	who, ok, err := d.Request.AuthenticateRequest(r)
+	if err == nil {
+		return who, ok, nil
+	}
+	if !errors.Is(err, errUnasked) && r.Context().Err() == nil { // those have been told, or concern nobody
+		d.say(r.Context(), err)
+	}
+	return nil, false, nil
+}
+
+func (d *discreet) say(ctx context.Context, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if unsaid, ok := d.saying.due(time.Now()); ok {
+		klog.FromContext(ctx).Error(err, "A request is refused: it does not prove who makes it", "like it since the last such line", unsaid)
+	}
+}
+
+// refusedTTL bounds how long a token is taken for wrong that may be right a little later.
+const refusedTTL = 10 * time.Second
+
+// tokenReviews tells who holds a token, as the API server does.
+func tokenReviews(c Config, client kubernetes.Interface, outage *outage) authenticator.TokenFunc {
+	o := c.Authentication
+	answers := newReviews(o.TokenRequestTimeout, *o.WebhookRetryBackoff, outage,
+		func(s authenticationv1.TokenReviewStatus) time.Duration {
+			if s.Authenticated {
+				return o.CacheTTL
+			}
+			return min(o.CacheTTL, refusedTTL)
+		},
+		func(s authenticationv1.TokenReviewStatus) bool { return s.Authenticated })
+
+	return func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		hash := sha256.Sum256([]byte(token)) // so that tokens do not stay in memory
+		status, err := answers.answer(ctx, string(hash[:]), func(ctx context.Context) (authenticationv1.TokenReviewStatus, error) {
+			review, err := client.AuthenticationV1().TokenReviews().Create(ctx,
+				&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+			if err != nil {
+				return authenticationv1.TokenReviewStatus{}, err
+			}
+			return review.Status, nil
+		})
+		switch {
+		case err != nil:
+			return nil, false, err
+		case status.Authenticated:
+			return &authenticator.Response{User: holder(status.User)}, true, nil
+		case status.Error != "":
+			return nil, false, errors.New(status.Error)
+		default:
+			return nil, false, nil
+		}
+	}
+}
+
+func holder(u authenticationv1.UserInfo) user.Info {
+	info := &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
+	for key, values := range u.Extra {
+		info.Extra[key] = values
+	}
+	return info
 }
 
 // clientCA gives the CA of users' certificates: that of the flags, or else of the cluster. It is nil if there is none.

@@ -1,8 +1,11 @@
 package server
 
 import (
+	"errors"
 	"net/http"
 	"strings"
+	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 )
 
-// readiness is what must be there before requests can be answered. Figures are not part of it: that a kubelet does not
-// answer is no reason to take the API away, and with it the discovery of the whole cluster.
+// readiness is what must be there before the server is ready. Figures are part of it for the first moments only: that a
+// kubelet does not answer is no reason to take the API away, and with it the discovery of the whole cluster.
 type readiness []requirement
 
 // requirement is a part of it, with the name that it has in `/readyz?verbose`.
@@ -40,6 +43,47 @@ func (r readiness) probes() []healthz.HealthChecker {
 		probes = append(probes, probe(requirement.name, requirement.check))
 	}
 	return probes
+}
+
+// settleTimeout is how long the server may wait for its first figures when all else is there. Kubelets read their counters
+// every 10 to 20 seconds, so in this time each has done so twice: it has as many figures as it will get by waiting.
+const settleTimeout = 30 * time.Second
+
+// settler tells whether waiting would bring more figures. *scrape.Scraper implements it.
+type settler interface{ Settled() bool }
+
+// settling is the requirement that a server which has just started has its first figures. Clients are not led to it
+// before that, if there is another one: an update must not make lists shorter for a while. It is a matter of /readyz only:
+// a request that comes nevertheless is answered, since for it there is no better server. Once met, it stays so.
+type settling struct {
+	needed  readiness // without which no node is asked
+	figures settler
+
+	mu    sync.Mutex
+	since time.Time // when all that is needed was there; zero: it is not
+	met   bool
+}
+
+func firstFigures(needed readiness, figures settler) *settling {
+	return &settling{needed: needed, figures: figures}
+}
+
+func (s *settling) check() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.met {
+		return nil
+	}
+	if names, _ := s.needed.missing(); names != nil {
+		return errors.New("no node can be asked before " + strings.Join(names, ", "))
+	}
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
+	if s.met = s.figures.Settled() || time.Since(s.since) >= settleTimeout; !s.met {
+		return errors.New("not every node has been asked yet")
+	}
+	return nil
 }
 
 func probe(name string, check func() error) healthz.HealthChecker {

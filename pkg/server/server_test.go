@@ -9,9 +9,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,7 +23,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/component-base/compatibility"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
@@ -45,10 +49,15 @@ type cluster struct {
 	nodes []corev1.Node
 	pods  []metav1.PartialObjectMetadata
 	away  atomic.Bool // refuses everything
+
+	mu       sync.Mutex
+	trusts   corev1.ConfigMap // whom extension API servers are to trust
+	retrusts chan struct{}    // closed when that changes
 }
 
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{}
+	c.setTrust(kubelettest.NewCA(), kubelettest.NewCA())
 	c.Server = httptest.NewServer(http.HandlerFunc(c.serve))
 	t.Cleanup(func() {
 		c.CloseClientConnections()
@@ -79,8 +88,10 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 			TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}, ListMeta: version, Items: c.pods,
 		})
 	case "/api/v1/namespaces/kube-system/configmaps":
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		answer(w, corev1.ConfigMapList{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, ListMeta: version, Items: []corev1.ConfigMap{trust()},
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, ListMeta: version, Items: []corev1.ConfigMap{c.trusts},
 		})
 	case "/apis/authentication.k8s.io/v1/tokenreviews":
 		var review authenticationv1.TokenReview
@@ -97,7 +108,7 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// watch knows no streamed lists, and nothing ever happens.
+// watch knows no streamed lists, and nothing ever happens but a change of trust.
 func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("sendInitialEvents") != "" {
 		w.Header().Set("Content-Type", "application/json")
@@ -110,17 +121,41 @@ func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.(http.Flusher).Flush()
+	for strings.HasSuffix(r.URL.Path, "/configmaps") {
+		c.mu.Lock()
+		retrusts := c.retrusts
+		c.mu.Unlock()
+		select {
+		case <-r.Context().Done():
+			return
+		case <-retrusts:
+		}
+		c.mu.Lock()
+		json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED", "object": c.trusts})
+		c.mu.Unlock()
+		w.(http.Flusher).Flush()
+	}
 	<-r.Context().Done()
 }
 
 var version = metav1.ListMeta{ResourceVersion: "1"}
 
-func trust() corev1.ConfigMap {
-	return corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: trustNamespace, Name: trustName},
+// setTrust publishes CAs as the cluster's: that of users' certificates, and that of its front proxy, which is called
+// front-proxy.
+func (c *cluster) setTrust(users, proxies *kubelettest.CA) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.retrusts != nil {
+		close(c.retrusts)
+	}
+	c.retrusts = make(chan struct{})
+	c.trusts = corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: trustNamespace, Name: trustName, ResourceVersion: "2"},
 		Data: map[string]string{
-			"client-ca-file":                     string(kubelettest.NewCA().PEM()),
-			"requestheader-client-ca-file":       string(kubelettest.NewCA().PEM()),
+			"client-ca-file":                     string(users.PEM()),
+			"requestheader-client-ca-file":       string(proxies.PEM()),
+			"requestheader-allowed-names":        `["front-proxy"]`,
 			"requestheader-username-headers":     `["X-Remote-User"]`,
 			"requestheader-group-headers":        `["X-Remote-Group"]`,
 			"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
@@ -128,8 +163,13 @@ func trust() corev1.ConfigMap {
 	}
 }
 
-func read(r *http.Request, v any) {
-	if err := json.NewDecoder(r.Body).Decode(v); err != nil {
+// read decodes JSON or protobuf.
+func read(r *http.Request, into runtime.Object) {
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		_, _, err = scheme.Codecs.UniversalDeserializer().Decode(body, nil, into)
+	}
+	if err != nil {
 		panic(err)
 	}
 }
@@ -209,15 +249,21 @@ func start(t *testing.T, c Config) (stop func()) {
 
 // client asks a Server; it trusts whatever certificate that has made for itself.
 type client struct {
-	t    *testing.T
-	url  string
-	http *http.Client
+	t         *testing.T
+	url       string
+	transport *http.Transport
+	header    http.Header // of every request
 }
 
 func newClient(t *testing.T, url string) *client {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &client{t, url, &http.Client{Transport: transport}}
+	return &client{t: t, url: url, transport: transport}
+}
+
+// show makes the client show a certificate.
+func (c *client) show(certificate tls.Certificate) {
+	c.transport.TLSClientConfig.Certificates = []tls.Certificate{certificate}
 }
 
 func (c *client) get(path, user string) (*http.Response, string) {
@@ -226,10 +272,13 @@ func (c *client) get(path, user string) (*http.Response, string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	for name, values := range c.header {
+		r.Header[name] = values
+	}
 	if user != "" {
 		r.Header.Set("Authorization", "Bearer "+user)
 	}
-	response, err := c.http.Do(r)
+	response, err := (&http.Client{Transport: c.transport}).Do(r)
 	if err != nil {
 		return &http.Response{}, err.Error()
 	}
@@ -255,6 +304,17 @@ func (c *client) until(code int, path, user string) string {
 	return ""
 }
 
+// nodeAt is a node whose kubelet listens at the address.
+func nodeAt(name string, address netip.AddrPort) corev1.Node {
+	return corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: corev1.NodeStatus{
+			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.Addr().String()}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(address.Port())}},
+		},
+	}
+}
+
 // A cluster of one node with one pod, whose container is of the age at which its rate since its start is served.
 func TestServer(t *testing.T) {
 	fake := kubelettest.New("node-a", kubelettest.Config{})
@@ -265,13 +325,7 @@ func TestServer(t *testing.T) {
 
 	cluster := newCluster(t)
 	cluster.away.Store(true)
-	cluster.nodes = []corev1.Node{{
-		ObjectMeta: metav1.ObjectMeta{Name: "node-a"},
-		Status: corev1.NodeStatus{
-			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.Addr().String()}},
-			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(address.Port())}},
-		},
-	}}
+	cluster.nodes = []corev1.Node{nodeAt("node-a", address)}
 	cluster.pods = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"},
 		CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Minute)),
@@ -285,7 +339,7 @@ func TestServer(t *testing.T) {
 	const list = "/apis/metrics.k8s.io/v1/pods?labelSelector=app%3Dweb"
 	client.until(http.StatusOK, "/livez", "")
 	body := client.until(http.StatusInternalServerError, "/readyz", "")
-	for _, missing := range []string{"nodes", "pods", "authentication"} {
+	for _, missing := range []string{"nodes", "pods", "authentication", "figures"} {
 		if !strings.Contains(body, "[-]"+missing+" failed") {
 			t.Errorf("ready without %s: %s", missing, body)
 		}
