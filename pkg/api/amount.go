@@ -2,6 +2,8 @@ package api
 
 import (
 	"math"
+	"math/bits"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -29,6 +31,63 @@ func resourceList(a *usage.Amount) corev1.ResourceList {
 
 // clamp converts to the type that quantities are made from. No machine reaches its bound.
 func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// quantity is what a resource.Quantity prints as: the canonical form is the number, then the suffix.
+type quantity struct {
+	number uint64
+	suffix string
+}
+
+// cpuQuantity is the canonical form of nanocores: in the largest of n, u, m … that leaves a whole number.
+func cpuQuantity(nanocores uint64) quantity {
+	n := uint64(clamp(nanocores))
+	if n == 0 {
+		return quantity{}
+	}
+	suffixes := [...]string{"n", "u", "m", "", "k", "M", "G"}
+	unit := 0
+	for n%1000 == 0 {
+		n /= 1000
+		unit++
+	}
+	return quantity{n, suffixes[unit]}
+}
+
+// bytesQuantity is the canonical form of bytes: in the largest of Ki, Mi, Gi … that leaves a whole number. Below 1024 it is
+// decimal, so that 1000 bytes are "1k".
+func bytesQuantity(bytes uint64) quantity {
+	n := uint64(clamp(bytes))
+	switch {
+	case n == 1000:
+		return quantity{1, "k"}
+	case n < 1024:
+		return quantity{number: n}
+	}
+	suffixes := [...]string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+	unit := bits.TrailingZeros64(n) / 10
+	return quantity{n >> (10 * unit), suffixes[unit]}
+}
+
+func (q quantity) append(b []byte) []byte {
+	return append(strconv.AppendUint(b, q.number, 10), q.suffix...)
+}
+
+// len gives how many bytes append appends.
+func (q quantity) len() int { return digits(q.number) + len(q.suffix) }
+
+// digits gives the number of n's decimal digits.
+func digits(n uint64) int {
+	count := 1
+	for n >= 10_000 {
+		n /= 10_000
+		count += 4
+	}
+	for n >= 10 {
+		n /= 10
+		count++
+	}
+	return count
+}
 
 // objectMeta gives an object's identity. The labels are shared with the inventory; encoders only read them.
 func objectMeta(o *inventory.Object, now metav1.Time) metav1.ObjectMeta {

@@ -62,11 +62,13 @@ func NewScheme() *runtime.Scheme {
 
 // NewGroup gives the group metrics.k8s.io for a generic API server to install.
 //
-// Both versions share their storage. It makes the internal type, which the library converts to either version without
-// copying: the types differ in name only.
+// Both versions share their storage. What it answers writes itself as JSON and protobuf of either version; for other
+// encodings it makes the internal type, which the library converts to either version without copying: the types differ in
+// name only.
 func NewGroup(c Config, scheme *runtime.Scheme, codecs serializer.CodecFactory) *genericapiserver.APIGroupInfo {
 	group := genericapiserver.NewDefaultAPIGroupInfo(metrics.GroupName, scheme, metav1.ParameterCodec, codecs)
-	resources := map[string]rest.Storage{"nodes": newNodes(c), "pods": newPods(c)}
+	encodings := newEncodings(&group)
+	resources := map[string]rest.Storage{"nodes": newNodes(c, encodings), "pods": newPods(c, encodings)}
 	for _, version := range group.PrioritizedVersions {
 		group.VersionedResourcesStorageMap[version.Version] = resources
 	}

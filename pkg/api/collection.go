@@ -17,17 +17,11 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// entry is something that exists, together with what it uses.
-type entry[U usage.Pod | usage.Node] struct {
-	object *inventory.Object
-	usage  *U
-}
-
 // collection serves one kind, read-only. Its functions are what differs between the kinds.
 type collection[U usage.Pod | usage.Node] struct {
+	kind       *kind[U]
 	name       string // as it stands in the path
 	singular   string // also what clients look the kind up by: "kubectl get podmetrics"
-	kind       string
 	namespaced bool
 	inventory  Inventory
 	now        func() time.Time
@@ -36,11 +30,7 @@ type collection[U usage.Pod | usage.Node] struct {
 	newObject func() runtime.Object
 	newList   func() runtime.Object
 
-	find   func(o *inventory.Object, now usage.Time) *U // nil: no figures to serve
-	at     func(*U) usage.Time                          // the time of its oldest figure
-	object func(e entry[U], now metav1.Time) runtime.Object
-	list   func(es []entry[U], meta metav1.ListMeta, now metav1.Time) runtime.Object
-	table  func(runtime.Object) *metav1.Table
+	find func(o *inventory.Object, now usage.Time) *U // nil: no figures to serve
 
 	absent func(namespace, name string) string // why an unknown name is not found
 	blank  func(namespace, name string) string // why a known name is not found
@@ -65,7 +55,7 @@ func (r *collection[U]) NewList() runtime.Object { return r.newList() }
 func (r *collection[U]) Destroy() {}
 
 // Kind implements rest.KindProvider.
-func (r *collection[U]) Kind() string { return r.kind }
+func (r *collection[U]) Kind() string { return r.kind.name }
 
 // NamespaceScoped implements rest.Scoper.
 func (r *collection[U]) NamespaceScoped() bool { return r.namespaced }
@@ -84,9 +74,9 @@ func (r *collection[U]) Get(ctx context.Context, name string, _ *metav1.GetOptio
 	if used == nil {
 		return nil, r.notFound(name, r.blank(namespace, name))
 	}
-	e := entry[U]{object, used}
-	r.observe(now, e)
-	return r.object(e, metav1.NewTime(now)), nil
+	e := &entry[U]{object, used, &answer[U]{r.kind, metav1.NewTime(now)}}
+	r.observe(now, *e)
+	return e, nil
 }
 
 // List implements rest.Lister.
@@ -96,18 +86,26 @@ func (r *collection[U]) List(ctx context.Context, options *metainternalversion.L
 		return nil, err
 	}
 	now := r.now()
-	entries, meta := page(q, q.objects(r.inventory), func(o *inventory.Object) *U { return r.find(o, usage.At(now)) })
-	r.observe(now, entries...)
-	return r.list(entries, meta, metav1.NewTime(now)), nil
+	list := &entryList[U]{answer: &answer[U]{r.kind, metav1.NewTime(now)}}
+	list.Items, list.ListMeta = page(q, q.objects(r.inventory), func(o *inventory.Object) entry[U] {
+		return entry[U]{o, r.find(o, usage.At(now)), list.answer}
+	})
+	r.observe(now, list.Items...)
+	return list, nil
 }
 
 // ConvertToTable implements rest.TableConvertor.
 func (r *collection[U]) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
-	table := r.table(object)
-	if o, ok := options.(*metav1.TableOptions); ok && o.NoHeaders {
-		table.ColumnDefinitions = nil
+	list, ok := object.(*entryList[U])
+	if !ok {
+		e := object.(*entry[U])
+		list = &entryList[U]{Items: []entry[U]{*e}, answer: e.answer}
 	}
-	return table, nil
+	o, ok := options.(*metav1.TableOptions)
+	if !ok {
+		o = &metav1.TableOptions{}
+	}
+	return list.table(o), nil
 }
 
 // notFound is the usual error with a reason behind it: that there is no such pod and that its figures are not there yet
@@ -123,9 +121,10 @@ func (r *collection[U]) observe(now time.Time, entries ...entry[U]) {
 	if r.answered == nil || len(entries) == 0 {
 		return
 	}
-	oldest := r.at(entries[0].usage)
-	for _, e := range entries[1:] {
-		oldest = min(oldest, r.at(e.usage))
+	oldest, _ := r.kind.period(entries[0].usage)
+	for i := range entries[1:] {
+		end, _ := r.kind.period(entries[1:][i].usage)
+		oldest = min(oldest, end)
 	}
 	r.answered(r.name, usage.At(now).Sub(oldest))
 }

@@ -99,21 +99,21 @@ func (q *query) matches(o *inventory.Object) bool {
 }
 
 // page joins the objects with what they use, up to the limit. Objects without figures are left out.
-func page[U usage.Pod | usage.Node](q *query, objects []*inventory.Object, find func(*inventory.Object) *U) ([]entry[U], metav1.ListMeta) {
+func page[U usage.Pod | usage.Node](q *query, objects []*inventory.Object, join func(*inventory.Object) entry[U]) ([]entry[U], metav1.ListMeta) {
 	size := len(objects)
 	if q.limit > 0 {
 		size = min(size, q.limit)
 	}
 	entries := make([]entry[U], 0, size)
 	for i, o := range objects {
-		used := find(o)
-		if used == nil {
+		e := join(o)
+		if e.usage == nil {
 			continue
 		}
 		if q.limit > 0 && len(entries) == q.limit {
 			return entries, q.more(entries[len(entries)-1].object, len(objects)-i)
 		}
-		entries = append(entries, entry[U]{o, used})
+		entries = append(entries, e)
 	}
 	return entries, metav1.ListMeta{}
 }

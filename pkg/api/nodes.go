@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,11 +12,30 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-func newNodes(c Config) *collection[usage.Node] {
+func newNodes(c Config, encodings *encodings) *collection[usage.Node] {
 	return &collection[usage.Node]{
+		kind: &kind[usage.Node]{
+			name:      "NodeMetrics",
+			encodings: encodings,
+			object: func(e *entry[usage.Node]) runtime.Object {
+				node := nodeMetrics(e)
+				return &node
+			},
+			list: func(l *entryList[usage.Node]) runtime.Object {
+				list := &metrics.NodeMetricsList{ListMeta: l.ListMeta, Items: make([]metrics.NodeMetrics, len(l.Items))}
+				for i := range l.Items {
+					list.Items[i] = nodeMetrics(&l.Items[i])
+				}
+				return list
+			},
+			period:          func(n *usage.Node) (usage.Time, time.Duration) { return n.At, n.Window },
+			total:           func(n *usage.Node) total { return total{}.plus(&n.Amount) },
+			figuresJSON:     nodeFiguresJSON,
+			figuresProtobuf: nodeFiguresProtobuf,
+			figuresSize:     nodeFiguresSize,
+		},
 		name:      "nodes",
 		singular:  "nodemetrics",
-		kind:      "NodeMetrics",
 		inventory: c.Nodes,
 		now:       c.Now,
 		answered:  c.Answered,
@@ -24,19 +44,6 @@ func newNodes(c Config) *collection[usage.Node] {
 		find: func(o *inventory.Object, now usage.Time) *usage.Node {
 			return c.Usage.Node(o.Name, now)
 		},
-		at: func(n *usage.Node) usage.Time { return n.At },
-		object: func(e entry[usage.Node], now metav1.Time) runtime.Object {
-			node := nodeMetrics(e, now)
-			return &node
-		},
-		list: func(es []entry[usage.Node], meta metav1.ListMeta, now metav1.Time) runtime.Object {
-			list := &metrics.NodeMetricsList{ListMeta: meta, Items: make([]metrics.NodeMetrics, len(es))}
-			for i, e := range es {
-				list.Items[i] = nodeMetrics(e, now)
-			}
-			return list
-		},
-		table: nodeTable,
 		absent: func(_, name string) string {
 			return fmt.Sprintf("there is no node %q among those that are scraped", name)
 		},
@@ -47,9 +54,9 @@ func newNodes(c Config) *collection[usage.Node] {
 }
 
 // nodeMetrics is the step from usage to the API's object.
-func nodeMetrics(e entry[usage.Node], now metav1.Time) metrics.NodeMetrics {
+func nodeMetrics(e *entry[usage.Node]) metrics.NodeMetrics {
 	return metrics.NodeMetrics{
-		ObjectMeta: objectMeta(e.object, now),
+		ObjectMeta: objectMeta(e.object, e.answer.now),
 		Timestamp:  metav1.NewTime(e.usage.At.Time()),
 		Window:     metav1.Duration{Duration: e.usage.Window},
 		Usage:      resourceList(&e.usage.Amount),

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,11 +12,30 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-func newPods(c Config) *collection[usage.Pod] {
+func newPods(c Config, encodings *encodings) *collection[usage.Pod] {
 	return &collection[usage.Pod]{
+		kind: &kind[usage.Pod]{
+			name:      "PodMetrics",
+			encodings: encodings,
+			object: func(e *entry[usage.Pod]) runtime.Object {
+				pod := podMetrics(e)
+				return &pod
+			},
+			list: func(l *entryList[usage.Pod]) runtime.Object {
+				list := &metrics.PodMetricsList{ListMeta: l.ListMeta, Items: make([]metrics.PodMetrics, len(l.Items))}
+				for i := range l.Items {
+					list.Items[i] = podMetrics(&l.Items[i])
+				}
+				return list
+			},
+			period:          func(p *usage.Pod) (usage.Time, time.Duration) { return p.At, p.Window },
+			total:           podTotal,
+			figuresJSON:     podFiguresJSON,
+			figuresProtobuf: podFiguresProtobuf,
+			figuresSize:     podFiguresSize,
+		},
 		name:       "pods",
 		singular:   "podmetrics",
-		kind:       "PodMetrics",
 		namespaced: true,
 		inventory:  c.Pods,
 		now:        c.Now,
@@ -29,19 +49,6 @@ func newPods(c Config) *collection[usage.Pod] {
 			}
 			return pod
 		},
-		at: func(p *usage.Pod) usage.Time { return p.At },
-		object: func(e entry[usage.Pod], now metav1.Time) runtime.Object {
-			pod := podMetrics(e, now)
-			return &pod
-		},
-		list: func(es []entry[usage.Pod], meta metav1.ListMeta, now metav1.Time) runtime.Object {
-			list := &metrics.PodMetricsList{ListMeta: meta, Items: make([]metrics.PodMetrics, len(es))}
-			for i, e := range es {
-				list.Items[i] = podMetrics(e, now)
-			}
-			return list
-		},
-		table: podTable,
 		absent: func(namespace, name string) string {
 			return fmt.Sprintf("no pod %q is running in the namespace %q", name, namespace)
 		},
@@ -53,14 +60,14 @@ func newPods(c Config) *collection[usage.Pod] {
 }
 
 // podMetrics is the step from usage to the API's object.
-func podMetrics(e entry[usage.Pod], now metav1.Time) metrics.PodMetrics {
+func podMetrics(e *entry[usage.Pod]) metrics.PodMetrics {
 	containers := make([]metrics.ContainerMetrics, len(e.usage.Containers))
 	for i := range e.usage.Containers {
 		c := &e.usage.Containers[i]
 		containers[i] = metrics.ContainerMetrics{Name: c.Name, Usage: resourceList(&c.Amount)}
 	}
 	return metrics.PodMetrics{
-		ObjectMeta: objectMeta(e.object, now),
+		ObjectMeta: objectMeta(e.object, e.answer.now),
 		Timestamp:  metav1.NewTime(e.usage.At.Time()),
 		Window:     metav1.Duration{Duration: e.usage.Window},
 		Containers: containers,

@@ -1,67 +1,64 @@
 package api
 
 import (
-	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/metrics/pkg/apis/metrics"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// row is one line of a table, before it is known which columns there are.
-type row struct {
-	object runtime.Object
-	name   string
-	window time.Duration
-	sum    corev1.ResourceList
+// total is what a row of a table shows: a node's figures, or the sums over a pod's containers.
+type total struct {
+	nanocores, memory, swap uint64
+	hasSwap                 bool
 }
 
-// podTable gives the table of a PodMetrics or PodMetricsList. A pod's figures are the sums over its containers.
-func podTable(object runtime.Object) *metav1.Table {
-	list, ok := object.(*metrics.PodMetricsList)
-	if !ok {
-		list = &metrics.PodMetricsList{Items: []metrics.PodMetrics{*object.(*metrics.PodMetrics)}}
+func (t total) plus(a *usage.Amount) total {
+	t.nanocores = plus(t.nanocores, a.CPUNanocores)
+	t.memory = plus(t.memory, a.Memory)
+	if a.HasSwap {
+		t.swap, t.hasSwap = plus(t.swap, a.Swap), true
 	}
-	rows := make([]row, len(list.Items))
-	for i := range list.Items {
-		pod := &list.Items[i]
-		sum := corev1.ResourceList{}
-		for _, c := range pod.Containers {
-			for name, q := range c.Usage {
-				q.Add(sum[name])
-				sum[name] = q
-			}
+	return t
+}
+
+// plus stops at the greatest number.
+func plus(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, uint64(clamp(b)), 0)
+	if carry > 0 {
+		return math.MaxUint64
+	}
+	return sum
+}
+
+func podTotal(p *usage.Pod) total {
+	var t total
+	for i := range p.Containers {
+		t = t.plus(&p.Containers[i].Amount)
+	}
+	return t
+}
+
+// table gives the entries as a table. Its rows hold the entries, of which the library makes what the options ask for; only
+// whole objects must be made here.
+func (l *entryList[U]) table(options *metav1.TableOptions) *metav1.Table {
+	swap := l.anySwap()
+	t := &metav1.Table{ListMeta: l.ListMeta, Rows: make([]metav1.TableRow, len(l.Items))}
+	if !options.NoHeaders {
+		t.ColumnDefinitions = columns(swap)
+	}
+	for i := range l.Items {
+		e := &l.Items[i]
+		var object runtime.Object = e
+		if options.IncludeObject == metav1.IncludeObject {
+			object = e.GetObject()
 		}
-		rows[i] = row{pod, pod.Name, pod.Window.Duration, sum}
-	}
-	return table(list.ListMeta, rows)
-}
-
-// nodeTable gives the table of a NodeMetrics or NodeMetricsList.
-func nodeTable(object runtime.Object) *metav1.Table {
-	list, ok := object.(*metrics.NodeMetricsList)
-	if !ok {
-		list = &metrics.NodeMetricsList{Items: []metrics.NodeMetrics{*object.(*metrics.NodeMetrics)}}
-	}
-	rows := make([]row, len(list.Items))
-	for i := range list.Items {
-		node := &list.Items[i]
-		rows[i] = row{node, node.Name, node.Window.Duration, node.Usage}
-	}
-	return table(list.ListMeta, rows)
-}
-
-func table(meta metav1.ListMeta, rows []row) *metav1.Table {
-	swap := anySwap(rows)
-	t := &metav1.Table{ListMeta: meta, ColumnDefinitions: columns(swap), Rows: make([]metav1.TableRow, len(rows))}
-	for i, r := range rows {
-		cells := []any{r.name, millicores(r.sum), mebibytes(r.sum, corev1.ResourceMemory), r.window.Round(time.Millisecond).String()}
-		if swap {
-			cells = append(cells, mebibytes(r.sum, resourceSwap))
-		}
-		t.Rows[i] = metav1.TableRow{Cells: cells, Object: runtime.RawExtension{Object: r.object}}
+		t.Rows[i] = metav1.TableRow{Cells: e.cells(swap), Object: runtime.RawExtension{Object: object}}
 	}
 	return t
 }
@@ -82,26 +79,48 @@ func columns(swap bool) []metav1.TableColumnDefinition {
 	return columns
 }
 
-func anySwap(rows []row) bool {
-	for _, r := range rows {
-		if _, ok := r.sum[resourceSwap]; ok {
+func (l *entryList[U]) anySwap() bool {
+	for i := range l.Items {
+		if l.answer.total(l.Items[i].usage).hasSwap {
 			return true
 		}
 	}
 	return false
 }
 
-// millicores prints as `kubectl top` does.
-func millicores(l corev1.ResourceList) string {
-	q := l[corev1.ResourceCPU]
-	return fmt.Sprintf("%dm", q.MilliValue())
+// cells gives an entry's row.
+func (e *entry[U]) cells(swap bool) []any {
+	total := e.answer.total(e.usage)
+	_, window := e.answer.period(e.usage)
+	cells := []any{
+		e.object.Name,
+		string(appendMillicores(nil, total.nanocores)),
+		string(appendMebibytes(nil, total.memory)),
+		window.Round(time.Millisecond).String(),
+	}
+	switch {
+	case swap && total.hasSwap:
+		cells = append(cells, string(appendMebibytes(nil, total.swap)))
+	case swap:
+		cells = append(cells, noSwap)
+	}
+	return cells
 }
 
-// mebibytes prints as `kubectl top` does; a missing figure as `kubectl get` does.
-func mebibytes(l corev1.ResourceList, name corev1.ResourceName) string {
-	q, ok := l[name]
-	if !ok {
-		return "<none>"
+// noSwap stands for a missing figure, as it does with `kubectl get`.
+const noSwap = "<none>"
+
+// appendMillicores prints as `kubectl top` does: rounded up.
+func appendMillicores(b []byte, nanocores uint64) []byte {
+	const milli = 1_000_000
+	n := nanocores / milli
+	if nanocores%milli > 0 {
+		n++
 	}
-	return fmt.Sprintf("%dMi", q.Value()/(1<<20))
+	return append(strconv.AppendUint(b, n, 10), 'm')
+}
+
+// appendMebibytes prints as `kubectl top` does: rounded down.
+func appendMebibytes(b []byte, bytes uint64) []byte {
+	return append(strconv.AppendUint(b, bytes>>20, 10), "Mi"...)
 }
