@@ -452,7 +452,7 @@ func checkSummary(t *testing.T, d *summaryDecoder, text []byte) {
 	if !reflect.DeepEqual(dst, fresh) || fmt.Sprint(err) != fmt.Sprint(freshErr) {
 		t.Fatalf("a reused decoder gives %+v, %v; a new one %+v, %v", dst, err, fresh, freshErr)
 	}
-	checkContainers(t, &dst, len(text))
+	checkContainers(t, &dst, len(text)+1) // no text at all is skipped as one value
 }
 
 func BenchmarkSummary(b *testing.B) {
