@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,16 +15,14 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// maxHeaderBytes bounds the headers of an answer. Kubelets send some 200 bytes of them.
-const maxHeaderBytes = 16 << 10
-
 // Client asks kubelets. Its methods may be called by any number of goroutines at once.
 type Client struct {
 	config     Config
 	trust      *trust
-	resource   *question // what Fetch asks
-	summary    *question // what FetchSummary asks
-	workspaces sync.Pool // of *workspace
+	resource   *question  // what Fetch asks
+	summary    *question  // what FetchSummary asks
+	scratch    *sync.Pool // of the transports
+	workspaces sync.Pool  // of *workspace
 
 	mu     sync.Mutex
 	nodes  map[string]*target // by the node's name
@@ -44,6 +41,7 @@ func NewClient(config Config) (*Client, error) {
 		trust:      trust,
 		resource:   newResourceQuestion(&config),
 		summary:    newSummaryQuestion(&config),
+		scratch:    newScratchPool(),
 		workspaces: sync.Pool{New: func() any { return newWorkspace(config.Limits) }},
 		nodes:      map[string]*target{},
 	}, nil
@@ -151,7 +149,7 @@ func (c *Client) target(node *corev1.Node) (*target, error) {
 // alone, and the name that its certificate must have is known.
 type target struct {
 	endpoint  endpoint
-	transport *http.Transport
+	transport *transport
 
 	connecting atomic.Bool  // a connection is being made, or the last attempt to make one failed
 	version    atomic.Int64 // of the trust by which connections were made
@@ -160,19 +158,13 @@ type target struct {
 
 func (c *Client) newTarget(node string, e endpoint) *target {
 	t := &target{endpoint: e}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true) // costs less than HTTP/2 for one request at a time
-	t.transport = &http.Transport{
-		Proxy:                  nil, // a kubelet is reached directly, whatever the environment says
-		DialContext:            t.dial(c.config.Timeout),
-		TLSClientConfig:        c.trust.config(strings.Clone(node), e.host),
-		TLSHandshakeTimeout:    c.config.Timeout,
-		DisableCompression:     true, // what is compressed is decided and bounded here
-		MaxIdleConnsPerHost:    1,
-		IdleConnTimeout:        0, // the kubelet closes what is idle for long, and Forget what is no longer needed
-		MaxResponseHeaderBytes: maxHeaderBytes,
-		WriteBufferSize:        2 << 10, // a request with a token fits
-		Protocols:              protocols,
+	t.transport = &transport{
+		address: e.address(), // reached directly, whatever the environment says of proxies
+		dial:    t.dial(c.config.Timeout),
+		scratch: c.scratch,
+	}
+	if !c.config.PlainHTTP {
+		t.transport.tls = c.trust.config(strings.Clone(node), e.host)
 	}
 	return t
 }

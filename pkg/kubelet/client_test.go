@@ -397,7 +397,7 @@ func TestFetchTimesOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		target.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		target.transport.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			target.connecting.Store(true)
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -443,7 +443,7 @@ func TestFetchCannotConnect(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		target.transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
+		target.transport.dial = func(context.Context, string, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: tt.err}
 		}
 		checkError(t, c.Fetch(t.Context(), nodeAt("n7", closed), &usage.Scrape{}), tt.reason, tt.err.Error())
