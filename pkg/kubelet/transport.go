@@ -193,7 +193,7 @@ func (s source) Read(p []byte) (int, error) {
 func (x *exchange) Read(p []byte) (int, error) {
 	n, err := x.body.Read(p)
 	switch {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		x.whole = true
 	case err != nil && x.ctx.Err() != nil:
 		err = x.ctx.Err()

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -154,7 +155,7 @@ func TestTransportGivesUpWithItsContext(t *testing.T) {
 				_, err = io.ReadAll(response.Body)
 				_ = response.Body.Close()
 			}
-			if err != context.Canceled {
+			if !errors.Is(err, context.Canceled) {
 				t.Errorf("%v, want %v", err, context.Canceled)
 			}
 			if ours.idle != nil {

@@ -83,7 +83,7 @@ func (c *cluster) Lend(node string, _ *usage.Scrape) usage.Lack {
 	return c.stillLacking
 }
 
-func (c *cluster) FetchSummary(_ context.Context, node *corev1.Node, dst *usage.Scrape) error {
+func (c *cluster) FetchSummary(_ context.Context, node *corev1.Node, _ *usage.Scrape) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.summaries[node.Name]++
