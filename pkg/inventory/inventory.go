@@ -234,7 +234,7 @@ func (x *Index) object(obj any) (*Object, error) {
 		return nil, fmt.Errorf("cannot keep a %T in the inventory: %w", obj, err)
 	}
 	return &Object{
-		Namespace: o.GetNamespace(),
+		Namespace: unique.Make(o.GetNamespace()).Value(), // kept once, not with each pod
 		Name:      o.GetName(),
 		Labels:    o.GetLabels(),
 		CreatedAt: usage.At(o.GetCreationTimestamp().Time),

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unique"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -120,16 +121,20 @@ func (n *node) container(s *usage.ContainerSample, known map[containerKey]*conta
 	}
 	of := claims[podKey{string(s.Namespace), string(s.Pod)}]
 	if of == nil {
-		of = &claim{key: podKey{string(s.Namespace), string(s.Pod)}}
+		of = &claim{key: podKey{shared(s.Namespace), string(s.Pod)}}
 		claims[of.key] = of
 		n.claims = append(n.claims, of)
 	}
-	c := &container{claim: of, name: string(s.Name), mentioned: true}
+	c := &container{claim: of, name: shared(s.Name), mentioned: true}
 	of.containers = append(of.containers, c)
 	slices.SortFunc(of.containers, func(a, b *container) int { return strings.Compare(a.name, b.name) })
 	of.changed = true
 	return c
 }
+
+// shared gives a string that is kept once, however many containers it belongs to: there are few names of namespaces and of
+// containers beside those of pods.
+func shared(name []byte) string { return unique.Make(string(name)).Value() }
 
 // leave takes c out of its claim.
 func (c *container) leave() {
@@ -170,7 +175,7 @@ func (n *node) lend(summary *usage.Scrape) {
 // lack says what the node and its containers lack at the moment now. A kubelet that never told of its node will not do so
 // for being asked again.
 func (n *node) lack(now usage.Time) (lack usage.Lack) {
-	if n.series.prev.Has != 0 {
+	if n.series.sampled {
 		lack = n.series.lack(now)
 	}
 	for _, c := range n.containers {
@@ -205,8 +210,8 @@ func (c *claim) publish() *publishedPod {
 		if i == 0 || of.asOf < p.asOf {
 			p.asOf = of.asOf
 		}
-		if of.prev.StartedAt <= of.prev.At { // a start that is still to come cannot be
-			p.startedAt = max(p.startedAt, of.prev.StartedAt)
+		if of.prev.startedAt <= of.prev.at { // a start that is still to come cannot be
+			p.startedAt = max(p.startedAt, of.prev.startedAt)
 		}
 	}
 	c.complete, c.changed = p, false

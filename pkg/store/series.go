@@ -19,13 +19,28 @@ const (
 	giveUp       = 30 * time.Second                       // after which a sample is not looked for any more than regularly
 )
 
-// series is the state of one node or container: the sample that the next one is compared with, and the Amount that
+// reading is what is kept of a sample for the next one to be compared with. There are as many of them as containers in the
+// cluster.
+type reading struct {
+	at, startedAt usage.Time
+	cpuSeconds    float64
+}
+
+func readingOf(s usage.Sample) reading { return reading{s.At, s.StartedAt, s.CPUSeconds} }
+
+// sample gives the sample that a reading was taken from, as far as usage.Between asks.
+func (r reading) sample() usage.Sample {
+	return usage.Sample{At: r.at, StartedAt: r.startedAt, CPUSeconds: r.cpuSeconds, Has: usage.HasCPU}
+}
+
+// series is the state of one node or container: the reading that the next sample is compared with, and the Amount that
 // follows from the samples so far.
 type series struct {
-	prev     usage.Sample
+	prev     reading // if sampled
 	last     usage.Amount
 	asOf     usage.Time // last.At, or the moment at which it arrived if the node's clock is ahead of ours
 	since    usage.Time // while there is no true rate: when the wait for one began, by our clock
+	sampled  bool       // whether there was a sample to begin with
 	has      bool       // whether there is an Amount
 	borrowed bool       // whether that is the kubelet's own rate, which serves until there is a true one
 	older    uint8      // samples in a row that were older than prev
@@ -36,7 +51,7 @@ func (s *series) observe(cur usage.Sample, received usage.Time, counts *counts) 
 	if s.since == 0 {
 		s.since = received
 	}
-	amount, verdict := usage.Between(s.prev, cur)
+	amount, verdict := usage.Between(s.previous(), cur)
 	if verdict == usage.Older {
 		counts.older.Add(1)
 		if s.older++; s.older < maxOlder {
@@ -47,12 +62,12 @@ func (s *series) observe(cur usage.Sample, received usage.Time, counts *counts) 
 	}
 	switch verdict {
 	case usage.Fresh:
-		s.prev, s.older = cur, 0
+		s.prev, s.sampled, s.older = readingOf(cur), true, 0
 		s.set(amount, received, false)
 		return true
 	case usage.Baseline:
 		counts.baselines.Add(1)
-		s.prev, s.older = cur, 0
+		s.prev, s.sampled, s.older = readingOf(cur), true, 0
 		s.has, s.borrowed, s.since = false, false, received
 	case usage.Unchanged:
 		s.older = 0
@@ -60,10 +75,18 @@ func (s *series) observe(cur usage.Sample, received usage.Time, counts *counts) 
 	return false
 }
 
+// previous gives the sample that the next one is compared with; without HasCPU, there is none.
+func (s *series) previous() usage.Sample {
+	if !s.sampled {
+		return usage.Sample{}
+	}
+	return s.prev.sample()
+}
+
 // lend gives a series that has no Amount the one that the kubelet's own rate makes, if that speaks of the same series:
 // it did not begin anew since prev. It says whether there is a new Amount.
 func (s *series) lend(cur usage.Sample, received usage.Time) bool {
-	if s.has || s.prev.Has&usage.HasCPU == 0 || cur.CPUSeconds < s.prev.CPUSeconds || cur.StartedAt > s.prev.At {
+	if s.has || !s.sampled || cur.CPUSeconds < s.prev.cpuSeconds || cur.StartedAt > s.prev.at {
 		return false
 	}
 	amount, ok := usage.Borrow(cur)
@@ -83,15 +106,15 @@ func (s *series) lack(received usage.Time) usage.Lack {
 	if s.has && !s.borrowed || received.Sub(s.since) > giveUp {
 		return usage.Lack{}
 	}
-	if s.prev.Has == 0 {
+	if !s.sampled {
 		return usage.Lack{Wait: overdue}
 	}
-	age := max(0, received.Sub(s.prev.At))
+	age := max(0, received.Sub(s.prev.at))
 	wait := onDemand
 	if age >= onDemand {
 		wait = max(housekeeping-age, overdue)
 	}
-	grown := s.prev.StartedAt.Add(usage.MinAgeSinceStart).Sub(s.prev.At)
+	grown := s.prev.startedAt.Add(usage.MinAgeSinceStart).Sub(s.prev.at)
 	young := grown > 0 && grown <= usage.MinAgeSinceStart
 	if young {
 		wait = max(wait, grown-age+100*time.Millisecond)
