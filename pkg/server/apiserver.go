@@ -55,8 +55,9 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, instrumen
 	if err := c.Audit.ApplyTo(config); err != nil {
 		return nil, nil, fmt.Errorf("cannot set up auditing: %w", err)
 	}
+	var farewell farewell
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		return untilReady(genericapiserver.DefaultBuildHandlerChain(handler, config), needed, codecs)
+		return farewell.wrap(untilReady(genericapiserver.DefaultBuildHandlerChain(handler, config), needed, codecs))
 	}
 	config.AddReadyzChecks(ready.probes()...)
 	config.AddLivezChecks(probe("scraping", scraper.Alive))
@@ -64,6 +65,10 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, instrumen
 	server, err := config.Complete(nil).New("kube-vitals", genericapiserver.NewEmptyDelegate())
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot set up the API server: %w", err)
+	}
+	server.ShutdownTimeout = drainTimeout
+	if err := server.AddPreShutdownHook("farewell", farewell.begin); err != nil {
+		return nil, nil, fmt.Errorf("cannot set up the end: %w", err)
 	}
 	server.Handler.NonGoRestfulMux.Handle("/metrics", instruments.handler())
 	if err := server.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {

@@ -120,8 +120,8 @@ func storeConfig(c Config, pods *inventory.Index) store.Config {
 	return config
 }
 
-// Run serves until the context ends. Then it is not ready any more, ends the requests in flight, and returns nil. Watches
-// and scrapes go on until the last request has its answer.
+// Run serves until the context ends. Then it is not ready any more, lets the requests in flight end, for a bounded time,
+// and returns nil. Watches and scrapes go on until the last request has its answer.
 func (s *Server) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var loops sync.WaitGroup
@@ -130,7 +130,7 @@ func (s *Server) Run(ctx context.Context) error {
 	loops.Go(func() { s.watches.run(background) })
 	loops.Go(func() { s.scraper.Run(background) })
 	loops.Go(func() { s.announce(background) })
-	return s.api.PrepareRun().RunWithContext(ctx)
+	return s.serve(ctx)
 }
 
 // announce says in the log when the server is ready, and what it waits for as long as it is not.

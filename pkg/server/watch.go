@@ -133,6 +133,7 @@ func (f *feed) synced() error {
 type nodeStore struct {
 	*inventory.Index
 	scraper targets
+	told    atomic.Bool // whether the scraper knows the nodes of the first list
 }
 
 // targets is told which nodes there are to scrape. *scrape.Scraper implements it.
@@ -183,8 +184,12 @@ func (s *nodeStore) Replace(list []any, version string) error {
 			return err
 		}
 	}
+	s.told.Store(true)
 	return nil
 }
+
+// HasSynced says whether the nodes that exist are known, to the scraper too.
+func (s *nodeStore) HasSynced() bool { return s.told.Load() }
 
 // Transformer implements cache.TransformingStore. Unlike the index's, it leaves what the scraper needs.
 func (s *nodeStore) Transformer() cache.TransformFunc {

@@ -66,6 +66,30 @@ func TestNodesAreIndexedAndScraped(t *testing.T) {
 	}
 }
 
+// synced is a scraper that notes whether the nodes were taken for synced before it knew one of them.
+type synced struct {
+	store *nodeStore
+	early bool
+}
+
+func (s *synced) Set(*corev1.Node) { s.early = s.early || s.store.HasSynced() }
+func (s *synced) Delete(string)    {}
+
+func TestNodesAreSyncedWhenTheScraperKnowsThem(t *testing.T) {
+	var scraper synced
+	s := &nodeStore{Index: inventory.New(), scraper: &scraper}
+	scraper.store = s
+	if s.HasSynced() {
+		t.Error("synced before the first list")
+	}
+	if err := s.Replace([]any{node("a", "1"), node("b", "2")}, "1"); err != nil {
+		t.Fatal(err)
+	}
+	if !s.HasSynced() || scraper.early {
+		t.Errorf("after the first list: synced %v, too early %v", s.HasSynced(), scraper.early)
+	}
+}
+
 func TestSlim(t *testing.T) {
 	whole := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
