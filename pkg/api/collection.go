@@ -75,7 +75,8 @@ func (r *collection[U]) Get(ctx context.Context, name string, _ *metav1.GetOptio
 		return nil, r.notFound(name, r.blank(namespace, name))
 	}
 	e := &entry[U]{object, used, &answer[U]{r.kind, metav1.NewTime(now)}}
-	r.observe(now, *e)
+	oldest, _ := r.kind.period(used)
+	r.observe(now, oldest)
 	return e, nil
 }
 
@@ -86,11 +87,11 @@ func (r *collection[U]) List(ctx context.Context, options *metainternalversion.L
 		return nil, err
 	}
 	now := r.now()
-	list := &entryList[U]{answer: &answer[U]{r.kind, metav1.NewTime(now)}}
-	list.Items, list.ListMeta = page(q, q.objects(r.inventory), func(o *inventory.Object) entry[U] {
-		return entry[U]{o, r.find(o, usage.At(now)), list.answer}
-	})
-	r.observe(now, list.Items...)
+	list := &entryList[U]{oldest: usage.At(now), answer: &answer[U]{r.kind, metav1.NewTime(now)}}
+	list.fill(q, q.objects(r.inventory), func(o *inventory.Object) *U { return r.find(o, usage.At(now)) })
+	if len(list.Items) > 0 {
+		r.observe(now, list.oldest)
+	}
 	return list, nil
 }
 
@@ -116,15 +117,9 @@ func (r *collection[U]) notFound(name, why string) error {
 	return err
 }
 
-// observe reports the age of the oldest of the entries.
-func (r *collection[U]) observe(now time.Time, entries ...entry[U]) {
-	if r.answered == nil || len(entries) == 0 {
-		return
+// observe reports the age of an answer's oldest figure.
+func (r *collection[U]) observe(now time.Time, oldest usage.Time) {
+	if r.answered != nil {
+		r.answered(r.name, usage.At(now).Sub(oldest))
 	}
-	oldest, _ := r.kind.period(entries[0].usage)
-	for i := range entries[1:] {
-		end, _ := r.kind.period(entries[1:][i].usage)
-		oldest = min(oldest, end)
-	}
-	r.answered(r.name, usage.At(now).Sub(oldest))
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -48,6 +49,7 @@ type writer struct {
 	out    io.Writer
 	buffer []byte  // for what is collected; owned by whoever appends to it
 	labels []label // for sorting
+	texts  labelTexts
 	dates  calendar
 
 	// The time of creation, which is the same for all entries of an answer.
@@ -57,6 +59,13 @@ type writer struct {
 
 // label is one label of an object.
 type label struct{ key, value string }
+
+// labelTexts keeps labels as they were written last. Objects with equal labels share one map, and those whose names are
+// near each other, such as the pods of a Deployment, mostly do.
+type labelTexts [64]struct {
+	of   uintptr // the map; valid as long as the answer that holds it
+	text []byte
+}
 
 // writer gives one for an answer of the moment now. It is to be handed back by done.
 func (e *encodings) writer(out io.Writer, now metav1.Time) *writer {
@@ -72,6 +81,9 @@ func (e *encodings) writer(out io.Writer, now metav1.Time) *writer {
 // done takes a writer back, with its buffer unless something extraordinary has made that large.
 func (e *encodings) done(w *writer) {
 	clear(w.labels[:cap(w.labels)])
+	for i := range w.texts {
+		w.texts[i].of = 0
+	}
 	w.out = nil
 	if cap(w.buffer) <= 4*pieceSize {
 		e.writers.Put(w)
@@ -92,6 +104,19 @@ func (w *writer) flush(b []byte) error {
 	w.buffer = b[:0]
 	_, err := w.out.Write(b)
 	return err
+}
+
+// written gives labels as write appends them, which is to be the same for a whole answer. It is valid until the next call.
+func (w *writer) written(labels map[string]string, write func(*writer, []byte, map[string]string) []byte) []byte {
+	if len(labels) == 0 {
+		return nil
+	}
+	id := reflect.ValueOf(labels).Pointer()
+	slot := &w.texts[(id>>4^id>>10)%uintptr(len(w.texts))]
+	if slot.of != id {
+		slot.of, slot.text = id, write(w, slot.text[:0], labels)
+	}
+	return slot.text
 }
 
 // sorted gives labels by key. It is valid until the next call.

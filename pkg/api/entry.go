@@ -28,6 +28,7 @@ type entry[U usage.Pod | usage.Node] struct {
 type entryList[U usage.Pod | usage.Node] struct {
 	metav1.ListMeta
 	Items  []entry[U]
+	oldest usage.Time // of their figures; the moment of the request if there are none
 	answer *answer[U]
 }
 
@@ -117,5 +118,5 @@ func (l *entryList[U]) GetObjectKind() schema.ObjectKind { return schema.EmptyOb
 // DeepCopyObject implements runtime.Object. All that the entries lead to is immutable.
 func (l *entryList[U]) DeepCopyObject() runtime.Object {
 	meta := l.ListMeta
-	return &entryList[U]{ListMeta: *meta.DeepCopy(), Items: slices.Clone(l.Items), answer: l.answer}
+	return &entryList[U]{ListMeta: *meta.DeepCopy(), Items: slices.Clone(l.Items), oldest: l.oldest, answer: l.answer}
 }

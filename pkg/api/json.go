@@ -83,7 +83,7 @@ func (w *writer) appendMetaJSON(b []byte, o *inventory.Object) []byte {
 	}
 	if len(o.Labels) > 0 {
 		b = append(b, `,"labels":`...)
-		b = w.appendLabelsJSON(b, o.Labels)
+		b = append(b, w.written(o.Labels, (*writer).appendLabelsJSON)...)
 	}
 	if len(b) == start {
 		return append(b, "{}"...)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // The fields that a field selector may name. The library refuses all others with an error that names these.
@@ -98,24 +97,26 @@ func (q *query) matches(o *inventory.Object) bool {
 	return q.fields.Matches(fields.Set{fieldName: o.Name, fieldNamespace: o.Namespace})
 }
 
-// page joins the objects with what they use, up to the limit. Objects without figures are left out.
-func page[U usage.Pod | usage.Node](q *query, objects []*inventory.Object, join func(*inventory.Object) entry[U]) ([]entry[U], metav1.ListMeta) {
+// fill joins the objects with what they use, up to the limit. Objects without figures are left out.
+func (l *entryList[U]) fill(q *query, objects []*inventory.Object, find func(*inventory.Object) *U) {
 	size := len(objects)
 	if q.limit > 0 {
 		size = min(size, q.limit)
 	}
-	entries := make([]entry[U], 0, size)
+	l.Items = make([]entry[U], 0, size)
 	for i, o := range objects {
-		e := join(o)
-		if e.usage == nil {
+		used := find(o)
+		if used == nil {
 			continue
 		}
-		if q.limit > 0 && len(entries) == q.limit {
-			return entries, q.more(entries[len(entries)-1].object, len(objects)-i)
+		if q.limit > 0 && len(l.Items) == q.limit {
+			l.ListMeta = q.more(l.Items[q.limit-1].object, len(objects)-i)
+			return
 		}
-		entries = append(entries, e)
+		l.Items = append(l.Items, entry[U]{o, used, l.answer})
+		end, _ := l.answer.period(used)
+		l.oldest = min(l.oldest, end)
 	}
-	return entries, metav1.ListMeta{}
 }
 
 // more says how to go on behind the last object of a page. The number of those that remain is an upper bound (some may

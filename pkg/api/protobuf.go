@@ -113,7 +113,12 @@ func (w *writer) appendMetaProtobuf(b []byte, o *inventory.Object) []byte {
 	b = append(b, field(4), 0, field(5), 0, field(6), 0, varintField(7), 0) // selfLink, uid, resourceVersion, generation
 	b = append(b, field(8), byte(len(w.createdProtobuf)))
 	b = append(b, w.createdProtobuf...)
-	for _, l := range w.sorted(o.Labels) {
+	return append(b, w.written(o.Labels, (*writer).appendLabelsProtobuf)...)
+}
+
+// appendLabelsProtobuf appends labels as entries of a map.
+func (w *writer) appendLabelsProtobuf(b []byte, labels map[string]string) []byte {
+	for _, l := range w.sorted(labels) {
 		b = append(b, field(11), 0)
 		start := len(b)
 		b = appendStringField(b, field(1), l.key)
@@ -124,11 +129,8 @@ func (w *writer) appendMetaProtobuf(b []byte, o *inventory.Object) []byte {
 
 func (w *writer) metaSize(o *inventory.Object) int {
 	const empty = 5 * 2
-	size := empty + sizeOfField(len(o.Name)) + sizeOfField(len(o.Namespace)) + sizeOfField(len(w.createdProtobuf))
-	for key, value := range o.Labels {
-		size += sizeOfField(sizeOfField(len(key)) + sizeOfField(len(value)))
-	}
-	return size
+	return empty + sizeOfField(len(o.Name)) + sizeOfField(len(o.Namespace)) + sizeOfField(len(w.createdProtobuf)) +
+		len(w.written(o.Labels, (*writer).appendLabelsProtobuf))
 }
 
 // podFiguresProtobuf appends the containers of a pod.
