@@ -510,23 +510,32 @@ func TestConnectionsAreClosed(t *testing.T) {
 
 // TestForgetDuringFetch checks that a request that was under way leaves no connection.
 func TestForgetDuringFetch(t *testing.T) {
-	sample := realSample(t)
-	asked, forgotten := make(chan struct{}), make(chan struct{})
-	k := newKubelet(t, nil, func(w http.ResponseWriter, _ *http.Request) {
-		close(asked)
-		<-forgotten
-		answer(w, sample)
-	})
-	c := newTestClient(t, Config{PlainHTTP: true})
-	result := make(chan error)
-	go func() { result <- c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}) }()
-	<-asked
-	c.Forget("n7")
-	close(forgotten)
-	if err := <-result; err != nil {
-		t.Error(err)
+	resource, summary := realSample(t), readSummary(t, shortSummary)
+	for name, ask := range askings() {
+		for what, drop := range map[string]func(*Client){
+			"Forget": func(c *Client) { c.Forget("node1") },
+			"Close":  (*Client).Close,
+		} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				asked, dropped := make(chan struct{}), make(chan struct{})
+				k := newKubelet(t, nil, func(w http.ResponseWriter, r *http.Request) {
+					close(asked)
+					<-dropped
+					answerBoth(w, r, resource, summary)
+				})
+				c := newTestClient(t, Config{PlainHTTP: true})
+				result := make(chan error)
+				go func() { result <- ask(c, t.Context(), k.node("node1"), &usage.Scrape{}) }()
+				<-asked
+				drop(c)
+				close(dropped)
+				if err := <-result; err != nil {
+					t.Error(err)
+				}
+				eventually(t, "the connection to be closed", func() bool { return k.open.Load() == 0 })
+			})
+		}
 	}
-	eventually(t, "the connection to be closed", func() bool { return k.open.Load() == 0 })
 }
 
 // TestBuffersAreBounded checks that large answers do not stay in memory.
