@@ -1,7 +1,9 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -121,6 +123,12 @@ func world() Config {
 // serve gives the handler of a generic API server with nothing but the group.
 func serve(t testing.TB, c Config) http.Handler {
 	t.Helper()
+	return serveBehind(t, c, WithTables)
+}
+
+// serveBehind lets the requests pass a filter before they reach the group.
+func serveBehind(t testing.TB, c Config, filter func(http.Handler) http.Handler) http.Handler {
+	t.Helper()
 	scheme := NewScheme()
 	codecs := serializer.NewCodecFactory(scheme)
 	config := genericapiserver.NewConfig(codecs)
@@ -130,6 +138,9 @@ func serve(t testing.TB, c Config) http.Handler {
 	namer := openapinamer.NewDefinitionNamer(scheme)
 	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, namer)
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, namer)
+	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
+		return genericapiserver.DefaultBuildHandlerChain(filter(handler), config)
+	}
 	server, err := config.Complete(nil).New("test", genericapiserver.NewEmptyDelegate())
 	if err != nil {
 		t.Fatal(err)
@@ -516,6 +527,58 @@ node-b 1m 1024Mi 15s`},
 	whole := getAs[tableAnswer](t, h, "/apis/metrics.k8s.io/v1beta1/nodes?includeObject=Object", tableType, http.StatusOK)
 	if len(whole.Rows) != 2 || whole.Rows[0].Object.Kind != "NodeMetrics" {
 		t.Errorf("a table with objects: %+v", whole)
+	}
+}
+
+func compact(t *testing.T, text *bytes.Buffer) {
+	t.Helper()
+	indented := bytes.Clone(text.Bytes())
+	text.Reset()
+	if err := json.Compact(text, bytes.TrimSpace(indented)); err != nil {
+		t.Fatalf("%v: %s", err, indented)
+	}
+}
+
+// Tables that write their own bytes are those that the library makes, and so is everything else about their answers.
+func TestWithTables(t *testing.T) {
+	const kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+	world := world()
+	world.Pods = append(existing{object("apps", "<odd>", time.Hour, `"odd"=<&>`)}, world.Pods.(existing)...)
+	world.Usage.(used).pods["apps/<odd>"] = pod(
+		usage.Container{Name: "a", Amount: withSwap(amount(math.MaxUint64, math.MaxUint64), 1<<63)},
+		usage.Container{Name: "b", Amount: withSwap(amount(math.MaxUint64, 0), 1)})
+	fast := serve(t, world)
+	standard := serveBehind(t, world, func(next http.Handler) http.Handler { return next })
+	for _, path := range []string{
+		"/pods", "/namespaces/apps/pods", "/namespaces/none/pods", "/namespaces/apps/pods/web-1", "/namespaces/data/pods/db",
+		"/namespaces/apps/pods/none", "/nodes", "/nodes/node-b", "/nodes/none", "",
+	} {
+		for _, query := range []string{
+			"", "limit=1", "includeObject=None", "includeObject=Metadata", "includeObject=Object", "includeObject=Wrong",
+			"labelSelector=app%3Dweb", "labelSelector=%3D", "pretty=1", "watch=1",
+		} {
+			for _, accept := range []string{
+				kubectl, "application/json;as=Table;v=v1beta1;g=meta.k8s.io,*/*", "application/json;as=Table;v=v2;g=meta.k8s.io,application/json",
+				"application/json, " + kubectl, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," + kubectl,
+				"application/yaml;as=Table;v=v1;g=meta.k8s.io," + jsonType, protobufType + ";as=Table;v=v1;g=meta.k8s.io," + kubectl,
+				kubectl + ";pretty=1", "application/json;as=Table;v=v1;g=meta.k8s.io;pretty=1,application/json",
+			} {
+				for _, version := range versions {
+					url := "/apis/metrics.k8s.io/" + version + path + "?" + query
+					got, want := do(fast, http.MethodGet, url, accept), do(standard, http.MethodGet, url, accept)
+					if want.Code >= http.StatusBadRequest {
+						compact(t, got.Body) // the white space of errors may differ
+						compact(t, want.Body)
+					}
+					if got.Code != want.Code || got.Body.String() != want.Body.String() {
+						t.Errorf("%s as %s: %d\n%s\nwant %d\n%s", url, accept, got.Code, got.Body, want.Code, want.Body)
+					}
+					if got, want := got.Header().Get("Content-Type"), want.Header().Get("Content-Type"); got != want {
+						t.Errorf("%s as %s is %s, want %s", url, accept, got, want)
+					}
+				}
+			}
+		}
 	}
 }
 

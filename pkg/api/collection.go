@@ -77,6 +77,9 @@ func (r *collection[U]) Get(ctx context.Context, name string, _ *metav1.GetOptio
 	e := &entry[U]{object, used, &answer[U]{r.kind, metav1.NewTime(now)}}
 	oldest, _ := r.kind.period(used)
 	r.observe(now, oldest)
+	if t := tableAsked(ctx); t != nil {
+		return &entryTable[U]{e.alone(), t}, nil
+	}
 	return e, nil
 }
 
@@ -92,15 +95,17 @@ func (r *collection[U]) List(ctx context.Context, options *metainternalversion.L
 	if len(list.Items) > 0 {
 		r.observe(now, list.oldest)
 	}
+	if t := tableAsked(ctx); t != nil {
+		return &entryTable[U]{list, t}, nil
+	}
 	return list, nil
 }
 
-// ConvertToTable implements rest.TableConvertor.
+// ConvertToTable implements rest.TableConvertor. It makes the tables that WithTables has let pass.
 func (r *collection[U]) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	list, ok := object.(*entryList[U])
 	if !ok {
-		e := object.(*entry[U])
-		list = &entryList[U]{Items: []entry[U]{*e}, answer: e.answer}
+		list = object.(*entry[U]).alone()
 	}
 	o, ok := options.(*metav1.TableOptions)
 	if !ok {

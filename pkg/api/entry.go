@@ -56,6 +56,27 @@ type kind[U usage.Pod | usage.Node] struct {
 	figuresSize     func(u *U) int // what figuresProtobuf appends, in bytes
 }
 
+// self is an object that can write its own bytes.
+type self interface {
+	writeJSON(w *writer, apiVersion string) error
+	writeProtobuf(w *writer, apiVersion string) error
+	GetObject() runtime.Object
+}
+
+// write lets an object write itself, if the encoding of that name is known. If not, encode does it with the typed object.
+func (a *answer[U]) write(o self, id runtime.Identifier, encode func(runtime.Object, io.Writer) error, out io.Writer) error {
+	encoding, ok := a.encodings.known[id]
+	if !ok {
+		return encode(o.GetObject(), out)
+	}
+	w := a.encodings.writer(out, a.now)
+	defer a.encodings.done(w)
+	if encoding.protobuf {
+		return o.writeProtobuf(w, encoding.apiVersion)
+	}
+	return o.writeJSON(w, encoding.apiVersion)
+}
+
 var (
 	_ runtime.CacheableObject   = (*entry[usage.Pod])(nil)
 	_ metav1.ObjectMetaAccessor = (*entry[usage.Pod])(nil)
@@ -65,16 +86,7 @@ var (
 
 // CacheEncode implements runtime.CacheableObject. Nothing is cached.
 func (e *entry[U]) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, out io.Writer) error {
-	encoding, ok := e.answer.encodings.known[id]
-	if !ok {
-		return encode(e.GetObject(), out)
-	}
-	w := e.answer.encodings.writer(out, e.answer.now)
-	defer e.answer.encodings.done(w)
-	if encoding.protobuf {
-		return e.writeProtobuf(w, encoding.apiVersion)
-	}
-	return e.writeJSON(w, encoding.apiVersion)
+	return e.answer.write(e, id, encode, out)
 }
 
 // GetObject implements runtime.CacheableObject: it makes the typed object.
@@ -97,16 +109,7 @@ func (e *entry[U]) GetObjectMeta() metav1.Object {
 
 // CacheEncode implements runtime.CacheableObject. Nothing is cached.
 func (l *entryList[U]) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, out io.Writer) error {
-	encoding, ok := l.answer.encodings.known[id]
-	if !ok {
-		return encode(l.GetObject(), out)
-	}
-	w := l.answer.encodings.writer(out, l.answer.now)
-	defer l.answer.encodings.done(w)
-	if encoding.protobuf {
-		return l.writeProtobuf(w, encoding.apiVersion)
-	}
-	return l.writeJSON(w, encoding.apiVersion)
+	return l.answer.write(l, id, encode, out)
 }
 
 // GetObject implements runtime.CacheableObject: it makes the typed list.

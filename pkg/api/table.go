@@ -44,6 +44,11 @@ func podTotal(p *usage.Pod) total {
 	return t
 }
 
+// alone gives a list of nothing but the entry.
+func (e *entry[U]) alone() *entryList[U] {
+	return &entryList[U]{Items: []entry[U]{*e}, answer: e.answer}
+}
+
 // table gives the entries as a table. Its rows hold the entries, of which the library makes what the options ask for; only
 // whole objects must be made here.
 func (l *entryList[U]) table(options *metav1.TableOptions) *metav1.Table {
