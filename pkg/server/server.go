@@ -123,6 +123,7 @@ func storeConfig(c Config, pods *inventory.Index) store.Config {
 // Run serves until the context ends. Then it is not ready any more, lets the requests in flight end, for a bounded time,
 // and returns nil. Watches and scrapes go on until the last request has its answer.
 func (s *Server) Run(ctx context.Context) error {
+	collectOften()
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var loops sync.WaitGroup
 	defer loops.Wait()
@@ -144,6 +145,7 @@ func (s *Server) announce(ctx context.Context) {
 		_, reasons := s.ready.missing()
 		if reasons == nil {
 			logger.Info("Ready", "after", time.Since(began).Round(time.Millisecond))
+			giveBack(ctx)
 			return
 		}
 		if time.Since(said) >= sayWaiting {
