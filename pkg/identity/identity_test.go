@@ -1,0 +1,672 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+)
+
+const (
+	host     = "kube-vitals.kube-system.svc"
+	stable   = "v1.metrics.k8s.io"
+	beta     = "v1beta1.metrics.k8s.io"
+	lifetime = 10 * time.Minute
+	settle   = 30 * time.Second
+	lag      = 2 * time.Second        // until an API server has heard of a changed APIService
+	step     = 250 * time.Millisecond // between two looks at everything
+	day100   = 100 * day
+)
+
+// world is an API server, replicas, and API servers' notions of whom to trust.
+type world struct {
+	t        *testing.T
+	api      *api
+	replicas []*replica
+	believed map[string][]byte            // name of an APIService → the caBundle that the API server goes by
+	verified map[string]*x509.Certificate // PEM of a certificate and of a bundle that verifies it → the certificate
+
+	mu  sync.Mutex
+	log strings.Builder
+}
+
+// replica is a running identity.
+type replica struct {
+	*Identity
+	stop   func()
+	proven bool // the API server has once verified it
+}
+
+// newWorld has what the chart makes: an empty Secret, and APIServices without a caBundle.
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, api: newAPI(), believed: map[string][]byte{}, verified: map[string]*x509.Certificate{}}
+	w.api.put(secretPath, emptySecret())
+	for _, name := range []string{stable, beta} {
+		w.api.put(apiServicePath+name, apiServiceTo("kube-vitals"))
+	}
+	t.Cleanup(func() {
+		for _, r := range slices.Clone(w.replicas) {
+			r.stop()
+		}
+		if text := w.logged(); strings.Contains(text, "PRIVATE") || strings.Contains(text, "BEGIN") {
+			t.Errorf("the log has keys or certificates in it:\n%s", text)
+		}
+		if t.Failed() {
+			t.Log(w.logged())
+		}
+	})
+	return w
+}
+
+func emptySecret() map[string]any {
+	return map[string]any{"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+		"metadata": map[string]any{"name": "serving", "namespace": "kube-system", "labels": map[string]any{"owner": "helm"}}}
+}
+
+func apiServiceTo(service string) map[string]any {
+	return map[string]any{"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "spec": map[string]any{
+		"group": "metrics.k8s.io", "service": map[string]any{"namespace": "kube-system", "name": service, "port": 443}}}
+}
+
+// start starts a replica.
+func (w *world) start() *replica {
+	w.t.Helper()
+	i, err := New(Config{
+		Client: w.api.config(), Secret: "serving", Names: []string{host, "kube-vitals"}, APIServices: []string{stable, beta},
+		Lifetime: lifetime, Settle: settle,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w)))
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		i.Run(ctx)
+	}()
+	r := &replica{Identity: i}
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+		w.replicas = slices.DeleteFunc(w.replicas, func(o *replica) bool { return o == r })
+	})
+	w.replicas = append(w.replicas, r)
+	return r
+}
+
+// Write takes a line of a replica's log.
+func (w *world) Write(line []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.Write(line)
+}
+
+func (w *world) logged() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.String()
+}
+
+// run lets time pass, in which every request must succeed: at each step the API server asks each replica that it has once
+// verified. It gives how many certificates were served.
+func (w *world) run(d time.Duration) (certificates int) {
+	w.t.Helper()
+	served := map[string]bool{}
+	for end := time.Now().Add(d); time.Now().Before(end); w.pass(step) {
+		for n, r := range w.replicas {
+			err := w.ask(r)
+			switch {
+			case err == nil && r.Ready() == nil:
+				r.proven = true
+			case r.proven:
+				w.t.Fatalf("%v: the API server cannot verify replica %d: %v", time.Now().Format(time.TimeOnly), n, err)
+			}
+			certificate, _ := r.CurrentCertKeyContent()
+			served[string(certificate)] = true
+		}
+	}
+	return len(served)
+}
+
+// pass lets time pass, in which API servers hear of changed APIServices.
+func (w *world) pass(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(min(step, time.Until(end))) {
+		for _, name := range []string{stable, beta} {
+			name, bundle := name, w.caBundle(name)
+			if string(bundle) != string(w.believed[name]) {
+				time.AfterFunc(lag, func() {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					w.believed[name] = bundle
+				})
+			}
+		}
+	}
+}
+
+// settled waits until the API server verifies all replicas.
+func (w *world) settled() {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; w.pass(step) {
+		var err error
+		for _, r := range w.replicas {
+			if err == nil {
+				err = w.ask(r)
+			}
+			if err == nil {
+				err = r.Ready()
+			}
+		}
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// ask verifies a replica as the API server does for each APIService that leads to it.
+func (w *world) ask(r *replica) error {
+	certificate, key := r.CurrentCertKeyContent()
+	now := time.Now().Add(w.api.ahead)
+	for _, name := range []string{stable, beta} {
+		w.mu.Lock()
+		bundle := w.believed[name]
+		w.mu.Unlock()
+		id := string(certificate) + string(bundle)
+		if w.verified[id] == nil {
+			leaf, err := verify(certificate, key, bundle, now)
+			if err != nil {
+				return err
+			}
+			w.verified[id] = leaf
+		}
+		if err := inTime(w.verified[id], now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inTime says whether a certificate is valid at a time.
+func inTime(c *x509.Certificate, now time.Time) error {
+	if now.Before(c.NotBefore) || now.After(c.NotAfter) {
+		return fmt.Errorf("the certificate is valid from %v to %v only", c.NotBefore, c.NotAfter)
+	}
+	return nil
+}
+
+// verify does what a client does that trusts the bundle.
+func verify(certificate, key, bundle []byte, now time.Time) (*x509.Certificate, error) {
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	_, err = pair.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: roots, CurrentTime: now})
+	return pair.Leaf, err
+}
+
+// caBundle gives an APIService's.
+func (w *world) caBundle(name string) []byte {
+	spec, _ := w.api.get(apiServicePath + name)["spec"].(map[string]any)
+	text, _ := spec["caBundle"].(string)
+	bundle, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return bundle
+}
+
+// data gives the Secret's.
+func (w *world) data() map[string][]byte {
+	text, err := json.Marshal(w.api.get(secretPath))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var secret struct{ Data map[string][]byte }
+	if err := json.Unmarshal(text, &secret); err != nil {
+		w.t.Fatal(err)
+	}
+	return secret.Data
+}
+
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for range 5 {
+			r := w.start()
+			if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "Secret kube-system/serving") {
+				t.Errorf("Ready() = %v, want that the Secret has not been read", err)
+			}
+			if err := inTime(readPEM(first(r.CurrentCertKeyContent()))[0], time.Now()); err != nil {
+				t.Errorf("nothing to serve before the Secret is there: %v", err)
+			}
+			if !r.Expires().IsZero() {
+				t.Errorf("Expires() = %v for a temporary certificate", r.Expires())
+			}
+		}
+		w.settled()
+		one, _ := w.replicas[0].CurrentCertKeyContent()
+		for _, r := range w.replicas {
+			if got, _ := r.CurrentCertKeyContent(); string(got) != string(one) {
+				t.Error("replicas serve different certificates")
+			}
+			if left := time.Until(r.Expires()); left > lifetime || left < lifetime-10*time.Second {
+				t.Errorf("the certificate expires in %v, want %v", left, lifetime)
+			}
+		}
+		if n := len(readPEM(w.caBundle(stable))); n != 1 {
+			t.Errorf("%d CAs are trusted, want 1", n)
+		}
+		if labels := meta(w.api.get(secretPath))["labels"]; fmt.Sprint(labels) != "map[owner:helm]" {
+			t.Errorf("the Secret's labels are %v", labels)
+		}
+		before := w.api.written()
+		w.run(lifetime / 2)
+		if n := w.api.written() - before; n != 0 {
+			t.Errorf("%d writes while nothing was to do", n)
+		}
+	})
+}
+
+func first[A, B any](a A, _ B) A { return a }
+
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for range 3 {
+			w.start()
+		}
+		if n := w.run(5 * lifetime); n < 7 {
+			t.Errorf("%d certificates were served in 5 lifetimes, want 7 or 8: each in its first two thirds", n)
+		}
+		if n := len(readPEM(w.caBundle(stable))); n > 3 {
+			t.Errorf("%d CAs are trusted, want 3 at most", n)
+		}
+	})
+}
+
+// TestRotationWithConflicts lets most writes fail as if somebody else had been quicker.
+func TestRotationWithConflicts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		n := 0
+		w.api.refuseBy(func(verb, _ string) *refusal {
+			if n++; (verb == "put" || verb == "patch") && n%5 != 0 {
+				return &refusal{409, "Conflict", "somebody else was quicker"}
+			}
+			return nil
+		})
+		for range 3 {
+			w.start()
+		}
+		w.run(2 * lifetime)
+	})
+}
+
+// TestRestarts replaces all replicas, one after the other or all at once, at every stage of a rotation.
+func TestRestarts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.start()
+		w.settled()
+		for n := range 40 {
+			w.run(lifetime/30 + time.Duration(n)*7*time.Second/10)
+			w.replicas[0].stop()
+			if n%3 == 0 {
+				w.replicas[0].stop()
+				w.start()
+			}
+			w.start()
+			w.settled()
+		}
+	})
+}
+
+func TestRecovery(t *testing.T) {
+	t.Parallel()
+	set := func(key, value string) func(*world) {
+		return func(w *world) {
+			w.api.change(secretPath, func(o map[string]any) {
+				if value == "" {
+					delete(o["data"].(map[string]any), key)
+				} else {
+					o["data"].(map[string]any)[key] = value
+				}
+			})
+		}
+	}
+	for name, c := range map[string]struct {
+		break_ func(*world)
+		renews bool
+	}{
+		"the Secret is deleted":     {func(w *world) { w.api.put(secretPath, nil) }, true},
+		"the Secret is emptied":     {func(w *world) { w.api.put(secretPath, emptySecret()) }, true},
+		"the certificate is gone":   {set(keyServing, ""), true},
+		"the key is gone":           {set(keyServingKey, ""), true},
+		"the certificate is broken": {set(keyServing, "AAAA"), true},
+		"the bundle is gone":        {set(keyCertificates, ""), false},
+		"the bundle is broken":      {set(keyCertificates, "AAAA"), false},
+		"the next is broken":        {set(keyNext, "AAAA"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				for range 3 {
+					w.start()
+				}
+				w.settled()
+				before := string(w.data()[keyServing])
+				c.break_(w)
+				w.run(time.Second)
+				if got := string(w.data()[keyServing]); got != before {
+					t.Error("what was served was not put back")
+				}
+				w.run(2 * settle)
+				if got := string(w.data()[keyServing]); (got != before) != c.renews {
+					t.Errorf("renewed: %t, want %t", got != before, c.renews)
+				}
+				if got := string(w.data()[keyCertificates]); got != string(w.caBundle(stable)) || got != string(w.caBundle(beta)) || got == "" {
+					t.Error("the Secret and the APIServices have different bundles")
+				}
+				if labels := meta(w.api.get(secretPath))["labels"]; fmt.Sprint(labels) != "map[owner:helm]" {
+					t.Errorf("the Secret's labels are %v", labels)
+				}
+				w.run(2 * lifetime)
+			})
+		})
+	}
+}
+
+// TestCorruptSecretAtStart has nobody who remembers what was there.
+func TestCorruptSecretAtStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.api.change(secretPath, func(o map[string]any) {
+			o["data"] = map[string]any{keyServing: "AAAA", keyServingKey: "AAAA", keyCertificates: "AAAA", keyNext: "AAAA", "mine": "AAAA"}
+		})
+		w.start()
+		w.settled()
+		if string(w.data()["mine"]) != "\x00\x00\x00" {
+			t.Error("a key that is not ours was changed")
+		}
+		if text := w.logged(); !strings.Contains(text, "tls.crt and tls.key cannot be used") {
+			t.Errorf("the log does not say what was wrong:\n%s", text)
+		}
+	})
+}
+
+// TestSecretGoneForGood has replicas that may not make the Secret anew.
+func TestSecretGoneForGood(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.start()
+		w.settled()
+		w.api.refuseBy(func(verb, path string) *refusal {
+			if verb == "patch" && path == secretPath {
+				return &refusal{403, "Forbidden", "may not create secrets"}
+			}
+			return nil
+		})
+		w.api.put(secretPath, nil)
+		w.run(lifetime / 4) // all goes on, with what is known
+		newcomer := w.start()
+		w.run(step)
+		if err := newcomer.Ready(); err == nil || !strings.Contains(err.Error(), "kubectl create secret generic serving --namespace kube-system") {
+			t.Errorf("Ready() = %v, want what to do", err)
+		}
+		if n := strings.Count(w.logged(), "may not create secrets"); n != 3 {
+			t.Errorf("%d lines in the log of 3 replicas, want one of each:\n%s", n, w.logged())
+		}
+		w.api.put(secretPath, emptySecret())
+		w.run(2 * time.Minute)
+		w.settled()
+		if n := strings.Count(w.logged(), "looked after again"); n != 3 {
+			t.Errorf("%d lines say that it is over, want one of each replica", n)
+		}
+	})
+}
+
+func TestCABundleIsPutBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.start()
+		w.settled()
+		for _, value := range []any{nil, "AAAA", base64.StdEncoding.EncodeToString(encodePEM(made(t, 0, -1).trusted...))} {
+			want := w.caBundle(beta)
+			w.api.change(apiServicePath+beta, func(o map[string]any) { o["spec"].(map[string]any)["caBundle"] = value })
+			w.pass(time.Second)
+			if string(w.caBundle(beta)) != string(want) {
+				t.Errorf("after %v was written over it, the caBundle is not what it was", value)
+			}
+			w.pass(2 * lag)
+			w.run(settle)
+		}
+	})
+}
+
+// TestOthersAPIServices leaves alone what is not this server's affair, until it is.
+func TestOthersAPIServices(t *testing.T) {
+	t.Parallel()
+	for name, other := range map[string]map[string]any{
+		"leads elsewhere":       apiServiceTo("metrics-server"),
+		"in another namespace":  merge(apiServiceTo("kube-vitals"), map[string]any{"spec": map[string]any{"service": map[string]any{"namespace": "other"}}}),
+		"not to be verified":    merge(apiServiceTo("kube-vitals"), map[string]any{"spec": map[string]any{"insecureSkipTLSVerify": true}}),
+		"the API server itself": merge(apiServiceTo(""), map[string]any{"spec": map[string]any{"service": nil}}),
+		"not there":             nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.api.put(apiServicePath+beta, clone(other))
+				r := w.start()
+				w.pass(2 * lifetime)
+				if err := r.Ready(); err != nil {
+					t.Errorf("Ready() = %v", err)
+				}
+				if got := w.caBundle(beta); len(got) != 0 || len(w.caBundle(stable)) == 0 {
+					t.Errorf("the caBundle of v1beta1 is %q, want none, and that of v1 is there: %t", got, len(w.caBundle(stable)) > 0)
+				}
+				if n := strings.Count(w.logged(), `apiService="v1beta1.metrics.k8s.io" because`); n != 1 {
+					t.Errorf("%d lines say why it is left alone, want 1:\n%s", n, w.logged())
+				}
+				w.api.put(apiServicePath+beta, apiServiceTo("kube-vitals"))
+				w.pass(time.Second)
+				if string(w.caBundle(beta)) != string(w.caBundle(stable)) {
+					t.Error("it leads here now, and has not got the caBundle")
+				}
+			})
+		})
+	}
+}
+
+// TestRights says which right is missing, in words that the API server's answer completes.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		verb, path string
+		want       []string
+	}{
+		"get the Secret":          {"get", secretPath, []string{"cannot read Secret kube-system/serving", "get, watch and update"}},
+		"update the Secret":       {"put", secretPath, []string{"cannot write Secret kube-system/serving", "right to update"}},
+		"get an APIService":       {"get", apiServicePath + beta, []string{"cannot read APIService " + beta, "get, watch and patch"}},
+		"patch an APIService":     {"patch", apiServicePath + stable, []string{"cannot write the caBundle of APIService " + stable, "right to patch"}},
+		"watch the Secret":        {"watch", secretPath, nil},
+		"watch the APIServices":   {"watch", apiServicePath + stable, nil},
+		"anything: it is too hot": {"", "", []string{"too hot"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.api.refuseBy(func(verb, path string) *refusal {
+					if c.verb == "" || verb == c.verb && path == c.path {
+						return &refusal{403, "Forbidden", "it is too hot"}
+					}
+					return nil
+				})
+				r := w.start()
+				w.pass(10 * time.Minute)
+				if c.want == nil { // it does without
+					w.run(2 * lifetime)
+				} else if err := r.Ready(); err == nil {
+					t.Error("Ready() = nil")
+				} else {
+					for _, want := range append(c.want, "it is too hot") {
+						if !strings.Contains(err.Error(), want) {
+							t.Errorf("Ready() = %v, want %q in it", err, want)
+						}
+					}
+				}
+				if n := strings.Count(w.logged(), "it is too hot"); n < 1 || c.verb != "" && n > 2 {
+					t.Errorf("%d lines of it in the log:\n%s", n, w.logged())
+				}
+				w.api.refuseBy(nil)
+				w.pass(2 * time.Minute)
+				w.settled()
+			})
+		})
+	}
+}
+
+// TestAPIServerAway goes on with what there is.
+func TestAPIServerAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		away := func(string, string) *refusal { return &refusal{} }
+		w.api.refuseBy(away)
+		early := w.start()
+		w.pass(time.Minute)
+		if err := early.Ready(); err == nil || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("Ready() = %v", err)
+		}
+		w.api.refuseBy(nil)
+		w.pass(time.Minute)
+		w.settled()
+		w.start()
+		w.settled()
+		w.run(lifetime / 2)
+		w.api.refuseBy(away)
+		w.run(lifetime / 3) // into the last third
+		w.api.refuseBy(nil)
+		w.run(2 * lifetime)
+		if n := strings.Count(w.logged(), "connection refused"); n > 20 {
+			t.Errorf("%d lines in the log:\n%s", n, w.logged())
+		}
+	})
+}
+
+// TestClockOfTheAPIServer makes certificates that are valid by its clock, whatever this server's says.
+func TestClockOfTheAPIServer(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []time.Duration{-day100, -time.Hour, time.Minute, day100} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.api.ahead = ahead
+				w.start()
+				w.start()
+				w.settled()
+				if n := w.run(2 * lifetime); n < 3 || n > 5 {
+					t.Errorf("%d certificates in two lifetimes", n)
+				}
+			})
+		})
+	}
+}
+
+// TestFight has somebody who writes another caBundle each time.
+func TestFight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.settled()
+		before := w.api.written()
+		const fight = 5 * time.Minute
+		for end := time.Now().Add(fight); time.Now().Before(end); w.pass(step) {
+			w.api.change(apiServicePath+beta, func(o map[string]any) { o["spec"].(map[string]any)["caBundle"] = "AAAA" })
+		}
+		if n := w.api.written() - before; n > burst+burst*int(fight/settle)+10 {
+			t.Errorf("%d writes", n)
+		}
+		if text := w.logged(); !strings.Contains(text, "keeps being changed by somebody else") {
+			t.Errorf("the log does not say that somebody writes, too:\n%.2000s", text)
+		}
+		w.pass(2 * time.Minute)
+		w.settled()
+	})
+}
+
+func TestListenersHearOfEachCertificate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		r := w.start()
+		heard := &listener{identity: r.Identity, seen: map[string]bool{}}
+		r.AddListener(heard)
+		served := w.run(2 * lifetime)
+		heard.mu.Lock()
+		defer heard.mu.Unlock()
+		if heard.calls != len(heard.seen) || len(heard.seen) < served-1 {
+			t.Errorf("%d calls told of %d certificates, while %d were served, one of them temporary", heard.calls, len(heard.seen), served)
+		}
+	})
+}
+
+type listener struct {
+	identity *Identity
+	mu       sync.Mutex
+	calls    int
+	seen     map[string]bool
+}
+
+func (l *listener) Enqueue() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls++
+	l.seen[string(first(l.identity.CurrentCertKeyContent()))] = true
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{Names: []string{"kube-vitals"}, Lifetime: time.Minute, Settle: time.Minute})
+	for _, want := range []string{"client", "name of the Secret", `["kube-vitals"]`, "at least 6 times"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("New() = %v, want %q in it", err, want)
+		}
+	}
+	i, err := New(Config{Client: newAPI().config(), Secret: "serving", Names: []string{host}})
+	if err != nil || i.Name() != "identity::kube-system/serving" || i.policy.lifetime != DefaultLifetime || i.settle != DefaultSettle {
+		t.Errorf("New() = %+v, %v", i, err)
+	}
+}
