@@ -69,7 +69,7 @@ func measureNewPods(ctx context.Context, cfg config, nodes int, out io.Writer, p
 	if err != nil {
 		return err
 	}
-	objects := world.Objects{Client: client, Port: h.port}
+	objects := world.Objects{Client: client}
 	if err := objects.CreateNamespace(ctx, freshNamespace); err != nil {
 		return err
 	}

@@ -11,10 +11,7 @@ import (
 )
 
 // Objects changes what exists through the API server, as kubelets and controllers do.
-type Objects struct {
-	Client kubernetes.Interface
-	Port   uint16 // of all kubelets
-}
+type Objects struct{ Client kubernetes.Interface }
 
 // CreateNamespace creates a namespace.
 func (o Objects) CreateNamespace(ctx context.Context, name string) error {
@@ -26,9 +23,9 @@ func (o Objects) CreateNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// CreateNode registers the i-th node.
-func (o Objects) CreateNode(ctx context.Context, i int) error {
-	object := NodeObject(i, o.Port, time.Now())
+// CreateNode registers the i-th node, whose kubelet answers on a port.
+func (o Objects) CreateNode(ctx context.Context, i int, port uint16) error {
+	object := NodeObject(i, port, time.Now())
 	object.UID, object.ManagedFields = "", nil
 	if _, err := o.Client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("node %s cannot be created: %w", object.Name, err)

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/binaries"
+	"github.com/kube-vitals/kube-vitals/test/world"
+)
+
+const (
+	// housekeeping is the time between two of a kubelet's samples: shorter than real ones, so that more happens in a minute.
+	housekeeping = 3 * time.Second
+	// warmUp is how long things happen before the server's footprint is taken: all its code has run, and all its pools and
+	// all kinds of series are there.
+	warmUp = time.Minute
+	// reportEvery is how often there is a line of progress.
+	reportEvery = 15 * time.Second
+)
+
+// soak is one run.
+type soak struct {
+	cfg    config
+	world  *world.World
+	server *world.Server
+	herd   *herd
+	press  *press
+	began  time.Time
+
+	say sync.Mutex // held while a line is written
+}
+
+// run lets everything happen, and says what was wrong.
+func run(ctx context.Context, cfg config) error {
+	if cfg.bin == "" {
+		var err error
+		if cfg.bin, err = binaries.Build(ctx, os.Stderr); err != nil {
+			return err
+		}
+	}
+	w, err := world.New(world.Config{Bin: cfg.bin, Keep: cfg.keep})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	s := &soak{cfg: cfg, world: w, began: time.Now()}
+	if cfg.keep {
+		s.tell("logs and certificates are kept in %s", w.Dir)
+	}
+	ca := kubelettest.NewCA()
+	fleet := kubelettest.NewFleet(kubelettest.FleetConfig{CA: ca})
+	defer fleet.Close()
+	if err := s.prepare(ctx, ca, fleet); err != nil {
+		return err
+	}
+	return s.live(ctx)
+}
+
+// tell prints a line of progress.
+func (s *soak) tell(format string, args ...any) {
+	s.say.Lock()
+	defer s.say.Unlock()
+	fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// prepare starts everything.
+func (s *soak) prepare(ctx context.Context, ca *kubelettest.CA, fleet *kubelettest.Fleet) error {
+	s.tell("starting etcd and kube-apiserver")
+	if err := s.world.StartEtcd(ctx); err != nil {
+		return err
+	}
+	if err := s.world.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	client, err := s.world.Kubernetes()
+	if err != nil {
+		return err
+	}
+	if err := s.world.TrustKubelets(ca); err != nil {
+		return err
+	}
+	ledger := newLedger(newBounds(s.cfg.resolution, housekeeping))
+	s.herd = &herd{
+		objects:      world.Objects{Client: client},
+		fleet:        fleet,
+		ledger:       ledger,
+		housekeeping: housekeeping,
+		random:       rand.New(rand.NewPCG(s.cfg.seed, 0)),
+	}
+	s.tell("making %d nodes with %d pods each; the seed is %d", s.cfg.nodes, s.cfg.pods, s.cfg.seed)
+	if err := s.herd.fill(ctx, s.cfg.nodes, s.cfg.pods); err != nil {
+		return err
+	}
+	s.tell("starting %s", s.cfg.server)
+	args := append([]string{"--profiling", "--v=0"}, s.cfg.serverArgs...)
+	if s.server, err = s.world.StartServer(s.cfg.server, s.cfg.resolution, args...); err != nil {
+		return err
+	}
+	s.press = newPress(s.server, ledger, s.tell)
+	return world.Await(ctx, s.server.Process, time.Minute, "the server to be ready", func(ctx context.Context) error {
+		_, _, err := s.server.Get(ctx, "/readyz", world.TypeJSON)
+		return err
+	})
+}
+
+// live lets things happen, and judges the server.
+func (s *soak) live(ctx context.Context) error {
+	s.tell("warming up")
+	before, err := s.phase(ctx, warmUp)
+	if err != nil {
+		return err
+	}
+	s.tell("letting things happen for %g minutes", s.cfg.minutes)
+	after, err := s.phase(ctx, time.Duration(s.cfg.minutes*float64(time.Minute)))
+	if err != nil {
+		return err
+	}
+	s.summarize(before, after)
+	return s.judge(before, after)
+}
+
+// phase lets things happen for a while and then calm return, with clients asking all the time. Then it takes the server's
+// footprint.
+func (s *soak) phase(ctx context.Context, duration time.Duration) (footprint, error) {
+	busy, stop := context.WithCancel(ctx)
+	var clients sync.WaitGroup
+	clients.Go(func() { s.press.read(busy) })
+	clients.Go(func() { s.report(busy) })
+	err := s.herd.churn(busy, s.cfg.churn, duration)
+	if err == nil {
+		calm := 2 * s.herd.ledger.settle
+		s.tell("calm for %s", calm)
+		err = sleep(busy, calm)
+	}
+	stop()
+	clients.Wait()
+	if err != nil {
+		return footprint{}, errors.Join(err, s.server.Process.Running())
+	}
+	f, err := takeFootprint(ctx, s.server)
+	if err != nil {
+		return f, errors.Join(err, s.server.Process.Running())
+	}
+	return f, nil
+}
+
+// report prints a line from time to time.
+func (s *soak) report(ctx context.Context) {
+	for sleep(ctx, reportEvery) == nil {
+		t, err := readTelemetry(ctx, s.server)
+		if err != nil {
+			s.tell("/metrics cannot be read: %v", err)
+			continue
+		}
+		p, f := s.press.state(), t.footprint()
+		s.tell("%d of %d pods served, by %d nodes of which %d misbehave; %d answers, %d mistakes; %.0f scrapes, %.0f failed; "+
+			"%.0f goroutines, %.0f MiB heap, %.0f MiB RSS",
+			p.pods, s.cfg.nodes*s.cfg.pods, s.cfg.nodes, s.herd.ill(), p.answers, p.mistakes,
+			t.sum("kube_vitals_scrapes_total"), t.sum("kube_vitals_scrapes_total", `result="failure"`),
+			f.goroutines, f.heap, t.sum("process_resident_memory_bytes")/mebibyte)
+	}
+}
+
+// summarize prints what has happened, and how the server has grown.
+func (s *soak) summarize(before, after footprint) {
+	p, c := s.press.state(), s.herd.counts
+	fmt.Printf("\n%s: %d nodes, %d pods, resolution %s, %g minutes of churn, seed %d\n\n",
+		filepath.Base(s.cfg.server), s.cfg.nodes, s.cfg.nodes*s.cfg.pods, s.cfg.resolution, s.cfg.minutes, s.cfg.seed)
+	fmt.Printf("happened: %d nodes and %d pods replaced, %d containers restarted, %d times a kubelet misbehaved\n",
+		c.nodesReplaced, c.podsReplaced, c.restarts, c.ailments)
+	fmt.Printf("answers:  %d, with %d mistakes; the oldest figure was %.1f s old (%g s may be, and the second to which it is told)\n\n",
+		p.answers, p.mistakes, p.oldest.Seconds(), s.herd.ledger.maxAge.Seconds())
+	fmt.Printf("| %-19s | %7s | %7s | %7s |\n| %s | ------: | ------: | ------: |\n", "Held at rest", "before", "after", "allowed", "-------------------")
+	for _, m := range measures {
+		fmt.Printf("| %-19s | %7.1f | %7.1f | %7.1f |\n", m.name, m.of(before), m.of(after), allowed(m.of(before), s.cfg.margin, m.slack))
+	}
+}
+
+// judge says all that was wrong.
+func (s *soak) judge(before, after footprint) error {
+	var errs []error
+	if n := s.press.state().mistakes; n > 0 {
+		errs = append(errs, fmt.Errorf("%d mistakes in answers; the first ones are told above", n))
+	}
+	errs = append(errs, judgeGrowth(before, after, s.cfg.margin))
+	if err := s.server.Stop(); err != nil {
+		errs = append(errs, fmt.Errorf("the server did not end with exit status 0: %w", err))
+	}
+	log, err := os.ReadFile(s.world.Path(filepath.Base(s.cfg.server) + ".log"))
+	if err != nil {
+		errs = append(errs, fmt.Errorf("the server's log cannot be read: %w", err))
+	}
+	if i := bytes.Index(log, []byte("panic")); i >= 0 {
+		errs = append(errs, fmt.Errorf("the server's log tells of a panic:\n%s", log[i:min(len(log), i+2000)]))
+	}
+	return errors.Join(errs...)
+}
