@@ -59,8 +59,13 @@ type Config struct {
 	Housekeeping time.Duration
 
 	// ContainersOnDemand takes the samples of containers on demand though nodes and pods are sampled by Housekeeping, as
-	// kubelets do that ask the container runtime for them. Such a kubelet does not know the containers' usageNanoCores.
+	// kubelets do that ask the container runtime for them. Such a kubelet does not know the containers' usageNanoCores, unless
+	// the runtime does.
 	ContainersOnDemand bool
+
+	// RateSinceLastAsk has the runtime know them as containerd does where it has no collector of its own: as the mean since
+	// anybody asked last, be it milliseconds ago. It means something with ContainersOnDemand only.
+	RateSinceLastAsk bool
 
 	// NoSwap leaves swap out of all answers.
 	NoSwap bool

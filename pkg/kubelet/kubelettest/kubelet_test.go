@@ -312,6 +312,34 @@ func TestSummaryRates(t *testing.T) {
 	}
 }
 
+// TestRateSinceLastAsk checks that the rate of a container is over the time between two requests of any kind.
+func TestRateSinceLastAsk(t *testing.T) {
+	clock := &clock{start}
+	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second, ContainersOnDemand: true, RateSinceLastAsk: true})
+	k.SetContainer("ns", "p", "c", Usage{CPU: 0.1})
+	containers := regexp.MustCompile(`(?s)"containers": .*?"usageNanoCores": (\d+)`)
+	check := func(when string, least, most float64) {
+		t.Helper()
+		found := containers.FindSubmatch(get(t, k, SummaryPath).Body.Bytes())
+		if found == nil {
+			t.Fatalf("%s: there is no rate", when)
+		}
+		if rate, err := strconv.ParseFloat(string(found[1]), 64); err != nil || rate < least*1e9 || rate > most*1e9 {
+			t.Errorf("%s: the rate is %s nanocores, want %v to %v cores", when, found[1], least, most)
+		}
+	}
+	clock.advance(time.Minute)
+	check("at first", 0, 0)
+	clock.advance(10 * time.Second)
+	resource(t, k)
+	k.SetContainer("ns", "p", "c", Usage{CPU: 4})
+	clock.advance(100 * time.Millisecond)
+	check("100 ms after a request for the resource metrics", 3, 4) // a sample is up to 15 ms older than the answer
+	k.SetContainer("ns", "p", "c", Usage{CPU: 0.1})
+	clock.advance(10 * time.Second)
+	check("10 s later", 0.1, 0.11)
+}
+
 func TestLifeOfContainers(t *testing.T) {
 	const series = `container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"}`
 	const podSeries = `pod_cpu_usage_seconds_total{namespace="ns",pod="p"}`

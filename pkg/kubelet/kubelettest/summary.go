@@ -53,7 +53,7 @@ func (k *Kubelet) appendPod(j *jsonWriter, p *pod) {
 		j.open("", '{')
 		j.string("name", c.name)
 		j.time("startTime", c.started)
-		j.usage(&c.series, details{noRate: k.cfg.ContainersOnDemand, available: true, swapAvailable: true})
+		j.usage(&c.series, details{noRate: k.cfg.ContainersOnDemand && !k.cfg.RateSinceLastAsk, available: true, swapAvailable: true})
 		j.close('}')
 	}
 	j.close(']')
