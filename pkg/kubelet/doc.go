@@ -1,7 +1,8 @@
 // Package kubelet asks one kubelet what its node and containers use: where it is (address, port and path), how to trust it,
 // one bounded GET, and Decode, which turns the text of the answer into a usage.Scrape.
 //
-// A Client serves all nodes. Fetch is the whole of it:
+// A Client serves all nodes. Fetch is nearly the whole of it; FetchSummary does the same for the kubelet's summary, which has
+// its own rates:
 //
 //	client, err := kubelet.NewClient(kubelet.Config{CertificateAuthority: "/etc/kubelet-ca.crt"})
 //	...

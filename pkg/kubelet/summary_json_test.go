@@ -296,7 +296,7 @@ func TestSummaryAsJSON(t *testing.T) {
 	var d summaryDecoder
 	for _, original := range [][]byte{readSummary(t, shortSummary), readSummary(t, fullSummary), largeSummary(12, 2)} {
 		root, _ := parseJSON(t, original)
-		for range 200 {
+		for range 50 {
 			every := 1 + r.IntN(200)
 			text := writeJSON(r, nil, mutateJSON(r, every, root), r.IntN(3) == 0)
 			if !json.Valid(text) {

@@ -479,7 +479,7 @@ func TestSummaryAllocates(t *testing.T) {
 		"short":      readSummary(t, shortSummary),
 		"full":       readSummary(t, fullSummary),
 		"large":      largeSummary(30, 2),
-		"very large": largeSummary(500, 2),
+		"very large": largeSummary(200, 2),
 	} {
 		var d summaryDecoder
 		var dst usage.Scrape
