@@ -69,13 +69,14 @@ func (x *index) serve(c *claim, by *node) {
 }
 
 // offer serves the claim's complete snapshot, unless another node's claim prevails: the one whose container started last,
-// and the first come among equals, as long as it is not older than oldest. It says whether the snapshot is served.
+// and the first come among equals. What is older than oldest does not prevail. It says whether the snapshot is served.
 func (x *index) offer(c *claim, by *node, oldest usage.Time) bool {
 	s := x.shard(c.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	held, ok := s.pods[c.key]
-	if ok && held.owner != by && held.pod.asOf >= oldest && held.pod.startedAt >= c.complete.startedAt {
+	if ok && held.owner != by && held.pod.asOf >= oldest &&
+		(c.complete.asOf < oldest || held.pod.startedAt >= c.complete.startedAt) {
 		return false
 	}
 	s.pods[c.key] = entry{c.complete, by}
@@ -92,13 +93,13 @@ func (x *index) withdraw(key podKey, by *node) {
 	}
 }
 
-// each calls f for every pod.
-func (x *index) each(f func(*publishedPod)) {
+// each calls f for every pod that is held, with the node that it comes from.
+func (x *index) each(f func(*publishedPod, *node)) {
 	for i := range x.shards {
 		s := &x.shards[i]
 		s.mu.RLock()
 		for _, e := range s.pods {
-			f(e.pod)
+			f(e.pod, e.owner)
 		}
 		s.mu.RUnlock()
 	}

@@ -41,7 +41,7 @@ type container struct {
 	claim *claim
 	name  string
 	series
-	mentioned bool // by the scrape that is being joined
+	heard usage.Time // when a scrape mentioned it last, by our clock
 }
 
 // is says whether c is the container that a sample speaks of.
@@ -69,7 +69,6 @@ func (n *node) join(scrape *usage.Scrape, config Config) (withdrawn []*claim) {
 	known := make(map[containerKey]*container, len(n.containers))
 	for _, c := range n.containers {
 		known[containerKey{c.claim.key, c.name}] = c
-		c.mentioned = false
 	}
 	claims := make(map[podKey]*claim, len(n.claims))
 	for _, c := range n.claims {
@@ -81,10 +80,14 @@ func (n *node) join(scrape *usage.Scrape, config Config) (withdrawn []*claim) {
 	for i := range scrape.Containers {
 		n.containers = append(n.containers, n.container(&scrape.Containers[i], known, claims))
 	}
+	mentioned := make(map[*container]bool, len(n.containers))
+	for _, c := range n.containers {
+		mentioned[c] = true
+	}
 	for _, c := range old {
 		switch {
-		case c.mentioned:
-		case scrape.Partial && len(n.containers) < config.MaxContainers && c.has && scrape.At.Sub(c.asOf) <= config.MaxSampleAge:
+		case mentioned[c]:
+		case scrape.Partial && len(n.containers) < config.MaxContainers && scrape.At.Sub(c.heard) <= config.MaxSampleAge:
 			n.containers = append(n.containers, c)
 		default:
 			c.leave()
@@ -116,7 +119,6 @@ func (n *node) sameOrder(scrape *usage.Scrape) bool {
 // container gives the container that a sample speaks of, which it makes, and its claim, if they are new.
 func (n *node) container(s *usage.ContainerSample, known map[containerKey]*container, claims map[podKey]*claim) *container {
 	if c := known[containerKey{podKey{string(s.Namespace), string(s.Pod)}, string(s.Name)}]; c != nil {
-		c.mentioned = true
 		return c
 	}
 	of := claims[podKey{string(s.Namespace), string(s.Pod)}]
@@ -125,7 +127,7 @@ func (n *node) container(s *usage.ContainerSample, known map[containerKey]*conta
 		claims[of.key] = of
 		n.claims = append(n.claims, of)
 	}
-	c := &container{claim: of, name: shared(s.Name), mentioned: true}
+	c := &container{claim: of, name: shared(s.Name)}
 	of.containers = append(of.containers, c)
 	slices.SortFunc(of.containers, func(a, b *container) int { return strings.Compare(a.name, b.name) })
 	of.changed = true
@@ -146,6 +148,7 @@ func (c *container) leave() {
 func (n *node) observe(scrape *usage.Scrape, counts *counts) {
 	for i := range scrape.Containers {
 		c := n.containers[i]
+		c.heard = scrape.At
 		if c.observe(scrape.Containers[i].Sample, scrape.At, counts) {
 			c.claim.changed = true
 		}
@@ -186,15 +189,15 @@ func (n *node) lack(now usage.Time) (lack usage.Lack) {
 	return lack
 }
 
-// publish gives a new snapshot of the pod if there is one: something changed, and every container has an Amount. As long
-// as one has none, the last complete snapshot stands.
+// publish gives the last complete snapshot of the pod, or nil if there was none yet. It is a new one if something changed
+// and every container has an Amount.
 func (c *claim) publish() *publishedPod {
 	if !c.changed {
-		return nil
+		return c.complete
 	}
 	for _, of := range c.containers {
 		if !of.has {
-			return nil
+			return c.complete
 		}
 	}
 	p := &publishedPod{Pod: usage.Pod{

@@ -66,7 +66,12 @@ func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Lack {
 // kubelet itself has reckoned serve where the node or a container has no figure yet. Nothing begins, ends or is compared
 // with a summary: its times are cut to whole seconds.
 func (s *Store) Lend(nodeName string, summary *usage.Scrape) usage.Lack {
-	n := s.node(nodeName)
+	s.mu.RLock()
+	n := s.nodes[nodeName]
+	s.mu.RUnlock()
+	if n == nil {
+		return usage.Lack{}
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lend(summary)
@@ -74,7 +79,8 @@ func (s *Store) Lend(nodeName string, summary *usage.Scrape) usage.Lack {
 	return n.lack(summary.At)
 }
 
-// publish serves the node's pods that have changed and are complete.
+// publish serves the node's pods that are complete. Those that have not changed are offered, too: another node's claim that
+// prevailed may have ended.
 func (s *Store) publish(n *node, now usage.Time) {
 	for _, c := range n.claims {
 		if p := c.publish(); p != nil && !s.offer(c, n, now) {
@@ -138,14 +144,20 @@ func (s *Store) Node(name string, now usage.Time) *usage.Node {
 // Pod gives what a pod uses, all its containers, or nil if there is nothing that may be served at the moment now.
 func (s *Store) Pod(namespace, name string, now usage.Time) *usage.Pod {
 	key := podKey{namespace, name}
-	p, owner := s.pods.get(key)
-	if p == nil || !s.mayServe(p.asOf, now) {
-		return nil
+	if p, owner := s.pods.get(key); p != nil && s.mayServePod(p, owner, now) {
+		return &p.Pod
 	}
-	if bound := s.nodeOf(key); bound != "" && bound != owner.name {
-		return nil // offered before it was known where the pod is bound to
+	return nil
+}
+
+// mayServePod says whether what is held of a pod may be served. It may have been offered before it was known where the pod
+// is bound to.
+func (s *Store) mayServePod(p *publishedPod, owner *node, now usage.Time) bool {
+	if !s.mayServe(p.asOf, now) {
+		return false
 	}
-	return &p.Pod
+	bound := s.nodeOf(podKey{p.Namespace, p.Name})
+	return bound == "" || bound == owner.name
 }
 
 func (s *Store) mayServe(asOf, now usage.Time) bool { return now.Sub(asOf) <= s.config.MaxSampleAge }
@@ -185,8 +197,8 @@ func (s *Store) Stats(now usage.Time) Stats {
 		}
 	}
 	s.mu.RUnlock()
-	s.pods.each(func(p *publishedPod) {
-		if s.mayServe(p.asOf, now) {
+	s.pods.each(func(p *publishedPod, owner *node) {
+		if s.mayServePod(p, owner, now) {
 			stats.Pods++
 			stats.Containers += len(p.Containers)
 			stats.OldestPod = max(stats.OldestPod, now.Sub(p.asOf))

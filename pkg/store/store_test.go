@@ -396,9 +396,9 @@ func BenchmarkKept(b *testing.B) {
 				s.Put(fmt.Sprintf("node-%d", n), sc)
 			}
 		}
-		sc = nil
 		b.ReportMetric(float64(heap()-before)/(nodes*pods*2), "B/container")
 		runtime.KeepAlive(s)
+		runtime.KeepAlive(sc)
 	}
 }
 
