@@ -19,7 +19,7 @@ func TestOwnRatesServeUntilThereIsATrueOne(t *testing.T) {
 	first.Node = sample(-3.5, 100)
 	s.Put("n1", first)
 
-	summary := scrape(0.5, of("p/a", own(100, sample(0, 10))), of("p/b", own(7, sample(0, 20.1))), of("q/new", own(5, sample(0, 1))))
+	summary := scrape(0.5, of("p/a", own(100, sample(0, 10))), of("p/b", own(7, sample(0, 20))), of("q/new", own(5, sample(0, 1))))
 	summary.Node = own(300, sample(-4, 100))
 	s.Lend("n1", summary)
 	expect(t, s, "p", 1, "at 0 window 15: a=100m b=7m")
@@ -45,6 +45,7 @@ func TestOwnRatesAreLentOnlyToTheSameSeries(t *testing.T) {
 		{"a placeholder", sample(0, 10), own(0, sample(0, 10)), "none"},
 		{"zero is data", sample(0, 0), own(0, sample(0, 0)), "at 0 window 15: a=0m"},
 		{"no rate", sample(0, 10), sample(0, 10), "none"},
+		{"another reading: the rate is over we do not know what", sample(0, 10), own(270, sample(0, 10.01)), "none"},
 		{"the counter fell", sample(0, 10), own(100, sample(1, 0.2)), "none"},
 		{"started since", sample(0, 10), own(100, started(0.5, sample(20, 11))), "none"},
 		{"younger than its window", started(-61, sample(0, 10)), own(100, started(-12, sample(-1, 10))), "at -1 window 11: a=100m"},

@@ -354,7 +354,7 @@ func (f *figure) lend(r arrival) {
 	dated := r.StartedAt != 0 && age >= 0
 	switch {
 	case f.since.Has == 0, f.known:
-	case r.CPUSeconds < f.since.CPUSeconds, r.StartedAt > f.since.At: // another series
+	case r.CPUSeconds != f.since.CPUSeconds, r.StartedAt > f.since.At: // another reading, or another series
 	case !has(r.Sample, usage.HasCPU|usage.HasMemory|usage.HasRate):
 	case r.Rate == 0 && r.CPUSeconds > 0: // a placeholder
 	case r.Rate > math.MaxInt64:

@@ -83,10 +83,12 @@ func (s *series) previous() usage.Sample {
 	return s.prev.sample()
 }
 
-// lend gives a series that has no Amount the one that the kubelet's own rate makes, if that speaks of the same series:
-// it did not begin anew since prev. It says whether there is a new Amount.
+// lend gives a series that has no Amount the one that the kubelet's own rate makes. The summary must repeat the reading that
+// prev is of: its rate is then the mean up to that reading. If the counter has moved, the kubelet takes its readings when it
+// is asked, its rate is the mean over the moment since it was asked last, and asking again gives a true one soon. It says
+// whether there is a new Amount.
 func (s *series) lend(cur usage.Sample, received usage.Time) bool {
-	if s.has || !s.sampled || cur.CPUSeconds < s.prev.cpuSeconds || cur.StartedAt > s.prev.at {
+	if s.has || !s.sampled || cur.CPUSeconds != s.prev.cpuSeconds || cur.StartedAt > s.prev.at {
 		return false
 	}
 	amount, ok := usage.Borrow(cur)

@@ -63,7 +63,7 @@ func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Lack {
 }
 
 // Lend takes in a kubelet's summary right after a scrape, and says what the node's figures still lack. The rates that the
-// kubelet itself has reckoned serve where the node or a container has no figure yet. Nothing begins, ends or is compared
+// kubelet itself has reckoned serve where the node or a container has no figure yet, if they are those of the same readings. Nothing begins, ends or is compared
 // with a summary: its times are cut to whole seconds.
 func (s *Store) Lend(nodeName string, summary *usage.Scrape) usage.Lack {
 	s.mu.RLock()
