@@ -20,7 +20,7 @@ import (
 
 // api is an API server in memory, with the few objects and verbs that an identity needs. It keeps to the real one's rules
 // where they matter: versions and the conflicts that they lead to, what a merge patch and an apply change, that only an
-// apply makes an object, and the Date of its answers. Requests take up to 20 milliseconds. It works in a synctest bubble.
+// apply makes an object, and the Date of its answers. It works in a synctest bubble.
 type api struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any        // path → object; a deleted one is not there
@@ -29,6 +29,7 @@ type api struct {
 	refuse  func(verb, path string) *refusal // nil, or why a request fails; called under mu
 	ahead   time.Duration                    // by how much its clock is ahead
 	writes  int                              // that it has taken
+	slow    time.Duration                    // how long a request may take to arrive, and its answer to come back
 }
 
 // refusal is an answer other than success.
@@ -41,7 +42,7 @@ type refusal struct {
 var errAway = errors.New("dial tcp 10.0.0.1:443: connect: connection refused")
 
 func newAPI() *api {
-	return &api{objects: map[string]map[string]any{}, watches: map[*watchStream]struct{}{}}
+	return &api{objects: map[string]map[string]any{}, watches: map[*watchStream]struct{}{}, slow: 10 * time.Millisecond}
 }
 
 // config is how a client reaches it.
@@ -85,6 +86,13 @@ func (a *api) written() int {
 	return a.writes
 }
 
+// versionNow is the version of the last change.
+func (a *api) versionNow() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.version
+}
+
 // refuseBy sets what is refused.
 func (a *api) refuseBy(refuse func(verb, path string) *refusal) {
 	a.mu.Lock()
@@ -115,7 +123,7 @@ func (a *api) store(at string, object map[string]any) {
 
 func (a *api) roundTrip(r *http.Request) (*http.Response, error) {
 	verb, at := verbAndPath(r)
-	time.Sleep(rand.N(10 * time.Millisecond))
+	time.Sleep(rand.N(a.slow))
 	a.mu.Lock()
 	var refused *refusal
 	if a.refuse != nil {
@@ -135,7 +143,7 @@ func (a *api) roundTrip(r *http.Request) (*http.Response, error) {
 		response = a.serve(verb, at, r.Header.Get("Content-Type"), body)
 	}
 	a.mu.Unlock()
-	time.Sleep(rand.N(10 * time.Millisecond))
+	time.Sleep(rand.N(a.slow))
 	return response, nil
 }
 

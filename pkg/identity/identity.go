@@ -68,6 +68,7 @@ type keeper struct {
 	labels, annotations map[string]string // of the Secret
 	notes               map[string]string // name of an APIService → why it is left alone
 	settling            settling
+	emptySince          time.Time // since when others may put something into the Secret; zero: they need not
 }
 
 var _ dynamiccertificates.CertKeyContentProvider = (*Identity)(nil)
@@ -161,7 +162,7 @@ func (i *Identity) Name() string { return "identity::" + i.namespace + "/" + i.s
 // CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider. The slices are not to be written to.
 func (i *Identity) CurrentCertKeyContent() (certificate, key []byte) {
 	p := i.served.Load()
-	return encodePEM(p.leaf), p.key
+	return p.certificate, p.key
 }
 
 // AddListener implements dynamiccertificates.CertKeyContentProvider.

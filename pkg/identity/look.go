@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -26,6 +27,10 @@ func (i *Identity) look(ctx context.Context) (again time.Duration, err error) {
 		return 0, errors.Join(unread, err)
 	}
 	stored, unusable := readState(secret.Data, i.policy)
+	if i.keeper.othersFirst(stored, services) {
+		return 0, errors.Join(unread, fmt.Errorf("%s has no certificate that can be used, though the API server trusts one; a replica "+
+			"that serves it is given the time to put it back", i.secretName()))
+	}
 	settled := i.keeper.settling.over(stored.next, services, i.settle) && unread == nil
 	state, why, err := stored.due(i.clock.now(), i.policy, i.keeper.state, settled)
 	if err != nil {
@@ -56,6 +61,20 @@ func (i *Identity) look(ctx context.Context) (again time.Duration, err error) {
 func (i *Identity) keep(secret *corev1.Secret, s state) {
 	i.keeper.state = s
 	i.keeper.labels, i.keeper.annotations = secret.Labels, secret.Annotations
+}
+
+// othersFirst tells whether to leave it to others to put something into the Secret. Where there is nothing to serve, and
+// nothing that this server remembers, but a caBundle, another replica may well remember what it is there for.
+func (k *keeper) othersFirst(stored state, services []apiService) bool {
+	trusting := func(a apiService) bool { return len(a.caBundle) > 0 }
+	if stored.serving != nil || stored.next != nil || k.state.serving != nil || !slices.ContainsFunc(services, trusting) {
+		k.emptySince = time.Time{}
+		return false
+	}
+	if k.emptySince.IsZero() {
+		k.emptySince = time.Now()
+	}
+	return time.Since(k.emptySince) < courtesy
 }
 
 // settling measures how long the next CA has been trusted, by this server's own clock and under its own eyes: neither a

@@ -26,9 +26,10 @@ const (
 
 // pair is a serving certificate, its key, and the CA that signed it. It is immutable.
 type pair struct {
-	leaf, ca *x509.Certificate
-	chain    []byte // PEM of the leaf and the CA
-	key      []byte // PEM
+	leaf, ca    *x509.Certificate
+	certificate []byte // PEM of the leaf
+	chain       []byte // PEM of the leaf and the CA
+	key         []byte // PEM
 }
 
 // issue makes a serving certificate for the given names, and a CA for it alone, both valid from a while before now for the
@@ -64,10 +65,11 @@ func issue(names []string, now time.Time, lifetime time.Duration) (*pair, error)
 		return nil, fmt.Errorf("cannot encode a key: %w", err)
 	}
 	return &pair{
-		leaf:  leaf,
-		ca:    ca,
-		chain: encodePEM(leaf, ca),
-		key:   pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: key}),
+		leaf:        leaf,
+		ca:          ca,
+		certificate: encodePEM(leaf),
+		chain:       encodePEM(leaf, ca),
+		key:         pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: key}),
 	}, nil
 }
 
@@ -104,7 +106,7 @@ func readPair(chain, key []byte, name string) (*pair, error) {
 	if len(certificates) != 2 {
 		return nil, fmt.Errorf("there should be two certificates, a Service's and its CA's, but there are %d", len(certificates))
 	}
-	p := &pair{leaf: certificates[0], ca: certificates[1], chain: chain, key: key}
+	p := &pair{leaf: certificates[0], ca: certificates[1], certificate: encodePEM(certificates[0]), chain: chain, key: key}
 	if !p.ca.IsCA {
 		return nil, errors.New("the second certificate is not a CA's")
 	}

@@ -18,6 +18,8 @@ const (
 	recheck = time.Minute
 	// pause is between two looks, so that a burst of changes costs few requests.
 	pause = 100 * time.Millisecond
+	// courtesy is how long a server that knows nothing lets others put back what was in the Secret. They hear of it at once.
+	courtesy = 10 * time.Second
 	// maxBackoff is the longest time from a failure to the next attempt.
 	maxBackoff = time.Minute
 	// requestsTimeout bounds the requests of one look together.
