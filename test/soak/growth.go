@@ -20,11 +20,11 @@ var measures = []struct {
 	slack float64
 	of    func(footprint) float64
 }{
-	{"goroutines", 10, func(f footprint) float64 { return f.goroutines }},
+	{"goroutines", 5, func(f footprint) float64 { return f.goroutines }},
 	{"MiB of heap", 2, func(f footprint) float64 { return f.heap }},
 	{"series of its own", 10, func(f footprint) float64 { return f.own }},
 	{"series of libraries", 50, func(f footprint) float64 { return f.libraries }},
-	{"file descriptors", 10, func(f footprint) float64 { return f.descriptors }},
+	{"file descriptors", 5, func(f footprint) float64 { return f.descriptors }},
 }
 
 // least takes the smaller one of each part: what a process holds between two requests.

@@ -207,12 +207,10 @@ func (l *ledger) judgePods(list []metricsv1beta1.PodMetrics, e exchange, all boo
 	for i := range list {
 		name := key(list[i].Namespace, list[i].Name)
 		if served[name] {
-			wrong = append(wrong, mistake{"pod " + name, "is in one answer twice"})
+			wrong = append(wrong, mistake{flaw{"is in one answer twice", ""}, "pod " + name})
 		}
 		served[name] = true
-		for _, what := range l.judgePod(name, &list[i], e) {
-			wrong = append(wrong, mistake{"pod " + name, what})
-		}
+		wrong = append(wrong, of("pod "+name, l.judgePod(name, &list[i], e))...)
 	}
 	if !all {
 		return wrong
@@ -221,23 +219,23 @@ func (l *ledger) judgePods(list []metricsv1beta1.PodMetrics, e exchange, all boo
 	still := l.expectedPods(e.answered)
 	for name, p := range l.expectedPods(e.sent) {
 		if still[name] != nil && !served[name] {
-			wrong = append(wrong, mistake{"pod " + name, "is not served; " + l.podHistory(p, e.sent)})
+			wrong = append(wrong, mistake{flaw{"is not served", l.podHistory(p, e.sent)}, "pod " + name})
 		}
 	}
 	return wrong
 }
 
-func (l *ledger) judgePod(name string, m *metricsv1beta1.PodMetrics, e exchange) (wrong []string) {
+func (l *ledger) judgePod(name string, m *metricsv1beta1.PodMetrics, e exchange) (wrong []flaw) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pods[name]
 	if p == nil {
-		return []string{"is served, though it never was"}
+		return []flaw{{"is served, though it never was", ""}}
 	}
 	wrong = append(wrong, l.judgeLife(p.life, e)...)
 	wrong = append(wrong, l.judgeTime(m.Timestamp.Time, m.Window.Duration, e)...)
 	if len(m.Containers) != len(world.ContainerNames) {
-		return append(wrong, fmt.Sprintf("is served with %d containers of %d", len(m.Containers), len(world.ContainerNames)))
+		return append(wrong, flaw{"is served in part", fmt.Sprintf("%d containers of %d", len(m.Containers), len(world.ContainerNames))})
 	}
 	since, ok := p.steadySince()
 	if !ok || !p.node.failing.IsZero() || e.sent.Sub(later(since, p.restarted)) < l.settle {
@@ -245,11 +243,11 @@ func (l *ledger) judgePod(name string, m *metricsv1beta1.PodMetrics, e exchange)
 	}
 	for i, c := range world.ContainerNames {
 		if m.Containers[i].Name != c {
-			wrong = append(wrong, fmt.Sprintf("has a container %q in the place of %q", m.Containers[i].Name, c))
+			wrong = append(wrong, flaw{"is served with another container", fmt.Sprintf("%q in the place of %q", m.Containers[i].Name, c)})
 			continue
 		}
 		if what := differs(m.Containers[i].Usage, p.usage[i]); what != "" {
-			wrong = append(wrong, fmt.Sprintf("is served with a wrong figure: its container %s %s", c, what))
+			wrong = append(wrong, flaw{"is served with a wrong figure", fmt.Sprintf("its container %s %s", c, what)})
 		}
 	}
 	return wrong
@@ -260,9 +258,7 @@ func (l *ledger) judgeNodes(list []metricsv1beta1.NodeMetrics, e exchange, all b
 	served := make(map[string]bool, len(list))
 	for i := range list {
 		served[list[i].Name] = true
-		for _, what := range l.judgeNode(&list[i], e) {
-			wrong = append(wrong, mistake{"node " + list[i].Name, what})
-		}
+		wrong = append(wrong, of("node "+list[i].Name, l.judgeNode(&list[i], e))...)
 	}
 	if !all {
 		return wrong
@@ -270,43 +266,43 @@ func (l *ledger) judgeNodes(list []metricsv1beta1.NodeMetrics, e exchange, all b
 	still := l.expectedNodes(e.answered)
 	for name, n := range l.expectedNodes(e.sent) {
 		if still[name] != nil && !served[name] {
-			wrong = append(wrong, mistake{"node " + name, "is not served; " + l.nodeHistory(n, e.sent)})
+			wrong = append(wrong, mistake{flaw{"is not served", l.nodeHistory(n, e.sent)}, "node " + name})
 		}
 	}
 	return wrong
 }
 
-func (l *ledger) judgeNode(m *metricsv1beta1.NodeMetrics, e exchange) []string {
+func (l *ledger) judgeNode(m *metricsv1beta1.NodeMetrics, e exchange) []flaw {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.nodes[m.Name]
 	if n == nil {
-		return []string{"is served, though it never was"}
+		return []flaw{{"is served, though it never was", ""}}
 	}
 	return append(l.judgeLife(n.life, e), l.judgeTime(m.Timestamp.Time, m.Window.Duration, e)...)
 }
 
 // judgeLife says whether something is served that is gone.
-func (l *ledger) judgeLife(life life, e exchange) []string {
+func (l *ledger) judgeLife(life life, e exchange) []flaw {
 	if since := e.sent.Sub(life.deleted); !life.deleted.IsZero() && since > l.gone {
-		return []string{fmt.Sprintf("is served %s after it was deleted", since.Round(time.Millisecond))}
+		return []flaw{{"is served though it is gone", fmt.Sprintf("it was deleted %s ago", since.Round(time.Millisecond))}}
 	}
 	return nil
 }
 
 // judgeTime says what is wrong with a timestamp and a window.
-func (l *ledger) judgeTime(timestamp time.Time, window time.Duration, e exchange) (wrong []string) {
+func (l *ledger) judgeTime(timestamp time.Time, window time.Duration, e exchange) (wrong []flaw) {
 	const unit = time.Second // to which timestamps are told, cut off
 	switch age := e.sent.Sub(timestamp); {
 	case timestamp.Unix() <= 0:
-		wrong = append(wrong, "has no timestamp")
+		wrong = append(wrong, flaw{"has no timestamp", ""})
 	case age > l.maxAge+unit:
-		wrong = append(wrong, fmt.Sprintf("is served with a figure that is %s old", age.Round(time.Millisecond)))
+		wrong = append(wrong, flaw{"is served with a figure that is too old", age.Round(time.Millisecond).String()})
 	case timestamp.Sub(e.answered) > unit:
-		wrong = append(wrong, fmt.Sprintf("is served with a figure from %s ahead", timestamp.Sub(e.answered).Round(time.Millisecond)))
+		wrong = append(wrong, flaw{"is served with a figure from ahead", timestamp.Sub(e.answered).Round(time.Millisecond).String()})
 	}
 	if window <= 0 {
-		wrong = append(wrong, fmt.Sprintf("has a window of %s", window))
+		wrong = append(wrong, flaw{"has no window", window.String()})
 	}
 	return wrong
 }
@@ -324,9 +320,27 @@ func differs(got corev1.ResourceList, want kubelettest.Usage) string {
 }
 
 // mistake is something wrong in an answer.
-type mistake struct{ who, what string }
+type mistake struct {
+	flaw
+	who string
+}
 
-func (m mistake) String() string { return m.who + " " + m.what }
+// flaw is what is wrong with something, and how.
+type flaw struct{ what, how string }
+
+func (m mistake) String() string {
+	if m.how == "" {
+		return m.who + " " + m.what
+	}
+	return m.who + " " + m.what + ": " + m.how
+}
+
+func of(who string, flaws []flaw) (wrong []mistake) {
+	for _, f := range flaws {
+		wrong = append(wrong, mistake{f, who})
+	}
+	return wrong
+}
 
 func key(namespace, name string) string { return namespace + "/" + name }
 

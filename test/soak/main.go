@@ -65,7 +65,7 @@ func parse(args []string) (config, error) {
 	flags.IntVar(&cfg.pods, "pods", 10, "how many pods there are on each node, of two containers")
 	flags.Float64Var(&cfg.churn, "churn", 10, "how many things happen a second")
 	flags.Uint64Var(&cfg.seed, "seed", uint64(time.Now().UnixNano()), "makes the same things happen again, if not at the same moments")
-	flags.Float64Var(&cfg.margin, "margin", 1.1, "up to what `multiple` goroutines, heap, series and file descriptors may grow")
+	flags.Float64Var(&cfg.margin, "margin", 1.05, "up to what `multiple` goroutines, heap, series and file descriptors may grow")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 5*time.Second, "the interval between two scrapes of a node")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folder with logs and certificates")
 	flags.Usage = func() {

@@ -27,7 +27,8 @@ type press struct {
 	ledger *ledger
 	tell   func(format string, args ...any)
 
-	mu sync.Mutex
+	mu   sync.Mutex
+	told map[mistake]bool // without how
 	pressState
 }
 
@@ -40,7 +41,7 @@ type pressState struct {
 }
 
 func newPress(s *world.Server, l *ledger, tell func(string, ...any)) *press {
-	return &press{server: s, ledger: l, tell: tell}
+	return &press{server: s, ledger: l, tell: tell, told: map[mistake]bool{}}
 }
 
 // read asks until the context ends.
@@ -156,22 +157,25 @@ func notFound(err error) bool {
 // failed notes a request that has no answer, unless that is because all is over.
 func (p *press) failed(ctx context.Context, path string, err error) {
 	if ctx.Err() == nil {
-		p.judged([]mistake{{"GET " + path, "fails: " + err.Error()}})
+		p.judged([]mistake{{flaw{"fails", err.Error()}, "GET " + path}})
 	}
 }
 
-// judged notes what is wrong with an answer, and tells of the first mistakes.
+// judged notes what is wrong with an answer. Of the same thing, the same mistake is told once.
 func (p *press) judged(wrong []mistake) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.answers++
 	for _, m := range wrong {
 		p.mistakes++
-		switch {
-		case p.mistakes < maxStories:
-			p.tell("WRONG: %s %s", m.who, m.what)
-		case p.mistakes == maxStories:
-			p.tell("WRONG: %s %s; no more of these are told", m.who, m.what)
+		once := mistake{flaw{what: m.what}, m.who}
+		if p.told[once] || len(p.told) >= maxStories {
+			continue
+		}
+		p.told[once] = true
+		p.tell("WRONG: %s", m)
+		if len(p.told) == maxStories {
+			p.tell("no more mistakes are told")
 		}
 	}
 }
