@@ -175,7 +175,11 @@ func (a *api) serve(verb, at, contentType string, body []byte) *http.Response {
 	if err := json.Unmarshal(body, &sent); err != nil {
 		return a.answer(400, status(refusal{400, "BadRequest", err.Error()}))
 	}
-	if v, ok := meta(sent)["resourceVersion"]; ok && there != nil && v != meta(there)["resourceVersion"] {
+	v, ok := meta(sent)["resourceVersion"]
+	if !ok && contentType != "application/apply-patch+yaml" {
+		return a.answer(400, status(refusal{400, "BadRequest", "a write without a condition"})) // stricter than the real one
+	}
+	if ok && v != meta(there)["resourceVersion"] {
 		return a.answer(409, status(refusal{409, "Conflict", at + " has been modified"}))
 	}
 	delete(meta(sent), "resourceVersion")
