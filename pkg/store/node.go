@@ -189,22 +189,45 @@ func (n *node) lack(now usage.Time) (lack usage.Lack) {
 	return lack
 }
 
-// publish gives the last complete snapshot of the pod, or nil if there was none yet. It is a new one if something changed
-// and every container has an Amount.
-func (c *claim) publish() *publishedPod {
-	if !c.changed {
-		return c.complete
-	}
-	for _, of := range c.containers {
-		if !of.has {
-			return c.complete
+// together is the number of snapshots that share their memory. Most of them end together, with the next scrape; but a kubelet
+// may tell nothing new of a pod for long, and must not keep much more than that pod's snapshot.
+const together = 32
+
+// complete takes new snapshots of the pods that have changed and are complete: every container has an Amount. Thousands of
+// small pieces of memory would leave the heap full of holes, so that some share two.
+func (n *node) complete() {
+	ready := make([]*claim, 0, len(n.claims))
+	for _, c := range n.claims {
+		if c.ready() {
+			ready = append(ready, c)
 		}
 	}
-	p := &publishedPod{Pod: usage.Pod{
-		Namespace:  c.key.namespace,
-		Name:       c.key.name,
-		Containers: make([]usage.Container, len(c.containers)),
-	}}
+	for some := range slices.Chunk(ready, together) {
+		takeAll(some)
+	}
+}
+
+func takeAll(ready []*claim) {
+	containers := 0
+	for _, c := range ready {
+		containers += len(c.containers)
+	}
+	pods, figures := make([]publishedPod, len(ready)), make([]usage.Container, containers)
+	for i, c := range ready {
+		k := len(c.containers)
+		pods[i].Containers, figures = figures[:k:k], figures[k:]
+		c.take(&pods[i])
+	}
+}
+
+// ready says whether there is a new snapshot to be taken.
+func (c *claim) ready() bool {
+	return c.changed && !slices.ContainsFunc(c.containers, func(of *container) bool { return !of.has })
+}
+
+// take makes p the last complete snapshot. It has room for the containers.
+func (c *claim) take(p *publishedPod) {
+	p.Namespace, p.Name = c.key.namespace, c.key.name
 	for i, of := range c.containers {
 		p.Containers[i] = usage.Container{Name: of.name, Amount: of.last}
 		if i == 0 || of.last.At < p.At {
@@ -218,5 +241,4 @@ func (c *claim) publish() *publishedPod {
 		}
 	}
 	c.complete, c.changed = p, false
-	return p
 }

@@ -82,8 +82,9 @@ func (s *Store) Lend(nodeName string, summary *usage.Scrape) usage.Lack {
 // publish serves the node's pods that are complete. Those that have not changed are offered, too: another node's claim that
 // prevailed may have ended.
 func (s *Store) publish(n *node, now usage.Time) {
+	n.complete()
 	for _, c := range n.claims {
-		if p := c.publish(); p != nil && !s.offer(c, n, now) {
+		if c.complete != nil && !s.offer(c, n, now) {
 			s.counts.contested.Add(1)
 		}
 	}
