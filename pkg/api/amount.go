@@ -44,13 +44,19 @@ func cpuQuantity(nanocores uint64) quantity {
 	if n == 0 {
 		return quantity{}
 	}
-	suffixes := [...]string{"n", "u", "m", "", "k", "M", "G"}
+	const suffixes = "numkMG"
 	unit := 0
 	for n%1000 == 0 {
 		n /= 1000
 		unit++
 	}
-	return quantity{n, suffixes[unit]}
+	switch {
+	case unit < 3:
+		return quantity{n, suffixes[unit : unit+1]}
+	case unit == 3: // whole cores
+		return quantity{number: n}
+	}
+	return quantity{n, suffixes[unit-1 : unit]}
 }
 
 // bytesQuantity is the canonical form of bytes: in the largest of Ki, Mi, Gi … that leaves a whole number. Below 1024 it is
@@ -63,9 +69,9 @@ func bytesQuantity(bytes uint64) quantity {
 	case n < 1024:
 		return quantity{number: n}
 	}
-	suffixes := [...]string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+	const suffixes = "KiMiGiTiPiEi"
 	unit := bits.TrailingZeros64(n) / 10
-	return quantity{n >> (10 * unit), suffixes[unit]}
+	return quantity{n >> (10 * unit), suffixes[max(0, 2*unit-2) : 2*unit]}
 }
 
 func (q quantity) append(b []byte) []byte {
@@ -77,16 +83,20 @@ func (q quantity) len() int { return digits(q.number) + len(q.suffix) }
 
 // digits gives the number of n's decimal digits.
 func digits(n uint64) int {
-	count := 1
+	count := 0
 	for n >= 10_000 {
 		n /= 10_000
 		count += 4
 	}
-	for n >= 10 {
-		n /= 10
-		count++
+	switch {
+	case n >= 1000:
+		return count + 4
+	case n >= 100:
+		return count + 3
+	case n >= 10:
+		return count + 2
 	}
-	return count
+	return count + 1
 }
 
 // objectMeta gives an object's identity. The labels are shared with the inventory; encoders only read them.

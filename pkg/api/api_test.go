@@ -555,7 +555,7 @@ func TestWithTables(t *testing.T) {
 	} {
 		for _, query := range []string{
 			"", "limit=1", "includeObject=None", "includeObject=Metadata", "includeObject=Object", "includeObject=Wrong",
-			"labelSelector=app%3Dweb", "labelSelector=%3D", "pretty=1", "watch=1",
+			"labelSelector=app%3Dweb", "pretty=1", "watch=1",
 		} {
 			for _, accept := range []string{
 				kubectl, "application/json;as=Table;v=v1beta1;g=meta.k8s.io,*/*", "application/json;as=Table;v=v2;g=meta.k8s.io,application/json",

@@ -77,15 +77,18 @@ func cpuTime(b *testing.B) time.Duration {
 func BenchmarkRequest(b *testing.B) {
 	h := serve(b, crowd(b))
 	const group = "/apis/metrics.k8s.io/v1beta1"
-	for _, test := range []struct{ name, path, accept string }{
-		{"pods/json", "/pods", jsonType},
-		{"pods/protobuf", "/pods", protobufType},
-		{"pods/table", "/pods", tableType},
-		{"page/json", "/pods?limit=500", jsonType},
-		{"autoscaler/protobuf", "/namespaces/team-07/pods?labelSelector=app%3Dlarge", protobufType},
-		{"nodes/json", "/nodes", jsonType},
-		{"pod/json", "/namespaces/team-07/pods/app-7d4b9c6f5d-00007", jsonType},
-		{"node/json", "/nodes/node-0500", jsonType},
+	for _, test := range []struct{ name, path, accept, compressed string }{
+		{"pods/json", "/pods", jsonType, ""},
+		{"pods/protobuf", "/pods", protobufType, ""},
+		{"pods/table", "/pods", tableType, ""},
+		{"pods/json/gzip", "/pods", jsonType, "gzip"},
+		{"pods/protobuf/gzip", "/pods", protobufType, "gzip"},
+		{"pods/table/gzip", "/pods", tableType, "gzip"},
+		{"page/json", "/pods?limit=500", jsonType, ""},
+		{"autoscaler/protobuf", "/namespaces/team-07/pods?labelSelector=app%3Dlarge", protobufType, ""},
+		{"nodes/json", "/nodes", jsonType, ""},
+		{"pod/json", "/namespaces/team-07/pods/app-7d4b9c6f5d-00007", jsonType, ""},
+		{"node/json", "/nodes/node-0500", jsonType, ""},
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -96,6 +99,7 @@ func BenchmarkRequest(b *testing.B) {
 					b.Fatal(err)
 				}
 				r.Header.Set("Accept", test.accept)
+				r.Header.Set("Accept-Encoding", test.compressed)
 				w := &discard{header: http.Header{}, code: http.StatusOK}
 				h.ServeHTTP(w, r)
 				if w.code != http.StatusOK {
