@@ -86,6 +86,7 @@ func BenchmarkRequest(b *testing.B) {
 		{"pods/table/gzip", "/pods", tableType, "gzip"},
 		{"page/json", "/pods?limit=500", jsonType, ""},
 		{"autoscaler/protobuf", "/namespaces/team-07/pods?labelSelector=app%3Dlarge", protobufType, ""},
+		{"few/protobuf", "/namespaces/team-07/pods?labelSelector=app%3Dsmall-3", protobufType, ""},
 		{"nodes/json", "/nodes", jsonType, ""},
 		{"pod/json", "/namespaces/team-07/pods/app-7d4b9c6f5d-00007", jsonType, ""},
 		{"node/json", "/nodes/node-0500", jsonType, ""},
