@@ -546,6 +546,29 @@ func TestOthersAPIServices(t *testing.T) {
 	}
 }
 
+// TestUnreadAPIService does not rely on a CA as long as it is not known who trusts it.
+func TestUnreadAPIService(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.settled()
+		w.api.refuseBy(func(verb, path string) *refusal {
+			if verb == "get" && path == apiServicePath+beta {
+				return &refusal{500, "InternalError", "a timeout"}
+			}
+			return nil
+		})
+		if n := w.run(lifetime * 9 / 10); n != 1 {
+			t.Errorf("%d certificates were served, want 1", n)
+		}
+		w.api.refuseBy(nil)
+		if n := w.run(lifetime / 4); n != 2 {
+			t.Errorf("%d certificates were served, want the next one after the first", n)
+		}
+	})
+}
+
 // TestRights says which right is missing, in words that the API server's answer completes.
 func TestRights(t *testing.T) {
 	t.Parallel()
