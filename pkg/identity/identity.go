@@ -75,15 +75,10 @@ var _ dynamiccertificates.CertKeyContentProvider = (*Identity)(nil)
 
 // New gives an Identity that serves a temporary certificate, which nobody can verify, until Run has found a better one.
 func New(c Config) (*Identity, error) {
-	if c.Lifetime == 0 {
-		c.Lifetime = DefaultLifetime
-	}
-	if c.Settle == 0 {
-		c.Settle = DefaultSettle
-	}
-	if err := c.validate(); err != nil {
+	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	c.complete()
 	i := &Identity{
 		secret:      c.Secret,
 		apiServices: c.APIServices,
@@ -106,11 +101,10 @@ func New(c Config) (*Identity, error) {
 	return i, nil
 }
 
-func (c Config) validate() error {
+// Validate says all that is wrong with a Config, but for its Client.
+func (c Config) Validate() error {
+	c.complete()
 	var mistakes []error
-	if c.Client == nil {
-		mistakes = append(mistakes, errors.New("an identity needs a client for the API server"))
-	}
 	if c.Secret == "" {
 		mistakes = append(mistakes, errors.New("the name of the Secret for the serving certificate is missing"))
 	}
@@ -123,6 +117,15 @@ func (c Config) validate() error {
 			"since it is renewed in its last third: they are %v and %v", c.Lifetime, c.Settle))
 	}
 	return errors.Join(mistakes...)
+}
+
+func (c *Config) complete() {
+	if c.Lifetime == 0 {
+		c.Lifetime = DefaultLifetime
+	}
+	if c.Settle == 0 {
+		c.Settle = DefaultSettle
+	}
 }
 
 // serviceName takes the first name apart, NAME.NAMESPACE.svc.

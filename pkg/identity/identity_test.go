@@ -722,7 +722,7 @@ func (l *listener) Enqueue() {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{Names: []string{"kube-vitals"}, Lifetime: time.Minute, Settle: time.Minute})
-	for _, want := range []string{"client", "name of the Secret", `["kube-vitals"]`, "at least 6 times"} {
+	for _, want := range []string{"name of the Secret", `["kube-vitals"]`, "at least 6 times"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New() = %v, want %q in it", err, want)
 		}
