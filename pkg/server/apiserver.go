@@ -57,7 +57,8 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, instrumen
 	}
 	var farewell farewell
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		return farewell.wrap(untilReady(genericapiserver.DefaultBuildHandlerChain(handler, config), needed, codecs))
+		chain := untilServed(config, func() http.Handler { return genericapiserver.DefaultBuildHandlerChain(handler, config) })
+		return farewell.wrap(untilReady(chain, needed, codecs))
 	}
 	config.AddReadyzChecks(ready.probes()...)
 	config.AddLivezChecks(probe("scraping", scraper.Alive))

@@ -16,8 +16,9 @@ const (
 	// grace is how old an answer may be that lets a client in while the API server cannot be asked. Readers of figures are
 	// to survive its restart, its upgrade, and an outage that somebody has to be called for.
 	grace = 15 * time.Minute
-	// patience is how long a question takes, at the most, when there is an old answer to fall back on.
-	patience = time.Second
+	// patience is how long a question takes, at the most, when there is an old answer to fall back on or the one before
+	// failed: while the API server hangs, requests must not pile up.
+	patience = 2 * time.Second
 	// maxReviews is how many answers of a kind are remembered: some MiB.
 	maxReviews = 8192
 	// sayAgain is how often the log repeats what goes on.
@@ -64,10 +65,15 @@ func (r *reviews[A]) answer(ctx context.Context, question string, ask func(conte
 		return old.answer, nil
 	}
 	usable := known && r.admits(old.answer)
-	if usable && r.outage.justFailed() {
+	lasts, justFailed := r.outage.state()
+	if usable && justFailed {
 		return old.answer, nil
 	}
-	answer, err := r.ask(ctx, usable, ask)
+	timeout := r.timeout
+	if usable || lasts {
+		timeout = min(timeout, patience)
+	}
+	answer, err := r.ask(ctx, timeout, ask)
 	switch {
 	case err == nil:
 		r.answers.Add(question, remembered[A]{answer, time.Now()}, max(grace, r.fresh(answer)))
@@ -89,11 +95,7 @@ func (r *reviews[A]) recall(question string) (old remembered[A], known bool) {
 }
 
 // ask puts a question to the API server, and notes whether that could be done.
-func (r *reviews[A]) ask(parent context.Context, hasOld bool, ask func(context.Context) (A, error)) (answer A, err error) {
-	timeout := r.timeout
-	if hasOld {
-		timeout = min(timeout, patience)
-	}
+func (r *reviews[A]) ask(parent context.Context, timeout time.Duration, ask func(context.Context) (A, error)) (answer A, err error) {
 	ctx, cancel := context.WithTimeout(parent, timeout)
 	defer cancel()
 	err = webhook.WithExponentialBackoff(ctx, r.backoff, func() (err error) {
@@ -125,7 +127,7 @@ func (o *outage) goesOn(ctx context.Context, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
-	if o.began.IsZero() {
+	if o.began.IsZero() || now.Sub(o.last) > sayAgain { // nobody has asked since, so that one may have ended
 		o.began, o.unanswered, o.told = now, 0, false
 	}
 	o.last = now
@@ -152,11 +154,12 @@ func (o *outage) over(ctx context.Context) {
 	o.began = time.Time{}
 }
 
-// justFailed says whether a question failed so lately that the next one would, too.
-func (o *outage) justFailed() bool {
+// state says whether there is an outage, and whether a question failed so lately that the next one would, too.
+func (o *outage) state() (lasts, justFailed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return !o.began.IsZero() && time.Since(o.last) < patience
+	lasts = !o.began.IsZero()
+	return lasts, lasts && time.Since(o.last) < patience
 }
 
 // seldom keeps something from being said more often than every sayAgain.

@@ -111,8 +111,8 @@ func TestAnAPIServerThatHangs(t *testing.T) {
 			return time.Since(start)
 		}
 		a.answers = "hang"
-		if d := took(); d != 10*time.Second {
-			t.Errorf("a client that nobody knows waits %v", d)
+		if first, next := took(), took(); first != 10*time.Second || next != patience {
+			t.Errorf("clients that nobody knows wait %v, then %v", first, next)
 		}
 		a.answers = "yes"
 		took()
@@ -152,6 +152,19 @@ func TestAnOutageIsToldOnce(t *testing.T) {
 		}
 		if n := a.lines("\n"); n > 3+2*11 {
 			t.Errorf("%d lines in the 10 minutes of an API server that comes and goes", n)
+		}
+	})
+}
+
+// An outage whose end nobody has seen, since nobody asked, is not told of as if it had gone on.
+func TestTwoOutages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAsked(t)
+		a.ask()
+		time.Sleep(time.Hour)
+		a.ask()
+		if text := a.log.GetBuffer().String(); strings.Count(text, `for="0s" unanswered=1 `) != 2 {
+			t.Errorf("the log:\n%s", text)
 		}
 	})
 }

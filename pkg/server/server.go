@@ -131,7 +131,7 @@ func (s *Server) Run(ctx context.Context) error {
 	loops.Go(func() { s.watches.run(background) })
 	loops.Go(func() { s.scraper.Run(background) })
 	loops.Go(func() { s.announce(background) })
-	return s.serve(ctx)
+	return s.api.PrepareRun().RunWithContext(ctx)
 }
 
 // announce says in the log when the server is ready, and what it waits for as long as it is not.

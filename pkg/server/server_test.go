@@ -50,13 +50,15 @@ type cluster struct {
 	pods  []metav1.PartialObjectMetadata
 	away  atomic.Bool // refuses everything
 
+	asleep chan struct{} // has an element for each question about the user "sleepy", which is not answered
+
 	mu       sync.Mutex
 	trusts   corev1.ConfigMap // whom extension API servers are to trust
 	retrusts chan struct{}    // closed when that changes
 }
 
 func newCluster(t *testing.T) *cluster {
-	c := &cluster{}
+	c := &cluster{asleep: make(chan struct{}, 1)}
 	c.setTrust(kubelettest.NewCA(), kubelettest.NewCA())
 	c.Server = httptest.NewServer(http.HandlerFunc(c.serve))
 	t.Cleanup(func() {
@@ -101,6 +103,11 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 	case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
 		var review authorizationv1.SubjectAccessReview
 		read(r, &review)
+		if review.Spec.User == "sleepy" {
+			c.asleep <- struct{}{}
+			<-r.Context().Done()
+			return
+		}
 		review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: review.Spec.User == "alice"}
 		answer(w, review)
 	default:

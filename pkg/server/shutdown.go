@@ -1,36 +1,25 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"sync/atomic"
 	"time"
 
-	"k8s.io/klog/v2"
+	"k8s.io/apimachinery/pkg/util/waitgroup"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
-// drainTimeout is how long requests in flight may take to end once the port is closed. With the delay before that it stays
-// below the 30 s after which the cluster kills a pod.
+// drainTimeout is how long requests in flight may take to end once the port is closed; then they are cut off. With the
+// delay before that, it stays below the 30 s after which the cluster kills a pod.
 const drainTimeout = 15 * time.Second
 
-// serve serves until the context ends and the requests in flight have, or have had their time.
-func (s *Server) serve(ctx context.Context) error {
-	ended := make(chan error, 1)
-	go func() { ended <- s.api.PrepareRun().RunWithContext(ctx) }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	timer := time.NewTimer(s.api.ShutdownDelayDuration + drainTimeout)
-	defer timer.Stop()
-	select {
-	case err := <-ended:
-		return err
-	case <-timer.C:
-		klog.FromContext(ctx).Info("Some requests are cut off, since they do not end", "after", drainTimeout)
-		return nil
-	}
+// untilServed gives a handler that serves each request which the HTTP server has accepted, for as long as that waits. Left to
+// itself, the library answers 503 when the port is about to be closed, and waits without a bound for those in flight.
+func untilServed(config *genericapiserver.Config, build func() http.Handler) http.Handler {
+	rejecting := config.NonLongRunningRequestWaitGroup
+	config.NonLongRunningRequestWaitGroup = new(waitgroup.SafeWaitGroup)
+	defer func() { config.NonLongRunningRequestWaitGroup = rejecting }()
+	return build()
 }
 
 // farewell closes each connection with the next answer on it once the server is about to stop. Clients that keep theirs,

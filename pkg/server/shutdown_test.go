@@ -51,6 +51,42 @@ func TestStops(t *testing.T) {
 	}
 }
 
+// A request that does not end keeps the server from ending for a bounded time only.
+func TestStopsWithARequestThatHangs(t *testing.T) {
+	cluster := newCluster(t)
+	c, url := config(t, cluster)
+	c.Generic.ShutdownDelayDuration = 0
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.api.ShutdownTimeout = 200 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	client := newClient(t, url)
+	client.until(http.StatusOK, "/readyz", "")
+	answered := make(chan struct{})
+	go func() {
+		client.get("/apis/metrics.k8s.io/v1/nodes", "sleepy")
+		close(answered)
+	}()
+	<-cluster.asleep
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-answered:
+		t.Error("the request was answered")
+	case <-time.After(20 * time.Second):
+		t.Error("the server does not end")
+	}
+	cluster.CloseClientConnections() // ends the request
+	<-answered
+}
+
 // reuses says whether a request goes over a connection that is there already. It waits for the client's transport to
 // notice that one was closed.
 func reuses(t *testing.T, c *client, path string) (reused bool) {

@@ -7,12 +7,14 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
@@ -102,8 +104,14 @@ func newFeed[L runtime.Object](name string, client lister[L], object runtime.Obj
 		},
 	}
 	f.reflector = cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, client), object, store,
-		cache.ReflectorOptions{Name: name})
+		cache.ReflectorOptions{Name: name, Backoff: reconnect()})
 	return f
+}
+
+// reconnect is how long to wait between tries while the API server is away: from half a second up to some 10 s. The
+// library's default is up to a minute, in which new pods would have no figures though the API server is back.
+func reconnect() *wait.Backoff {
+	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second}
 }
 
 func (f *feed) remember(err error) {
