@@ -54,6 +54,14 @@ type Cluster struct {
 	binaries  string
 	progress  io.Writer
 	processes []*process.Process // in the order in which they were started
+	apiServer apiServer
+}
+
+// apiServer is what it takes to start the API server again.
+type apiServer struct {
+	process     *process.Process
+	args        []string
+	certificate pair // by which clients know it
 }
 
 // Start starts a cluster without nodes. Where a part does not come up, all others are ended, and the error has the end of
@@ -144,36 +152,43 @@ func (c *Cluster) startEtcd(ctx context.Context, address string) error {
 }
 
 func (c *Cluster) startAPIServer(ctx context.Context, etcd string, port int, keys *keys) error {
-	fmt.Fprintln(c.progress, "starting kube-apiserver")
-	p, err := c.StartProcess(binaries.APIServer,
-		"--etcd-servers="+etcd,
+	c.apiServer = apiServer{certificate: keys.server, args: []string{
+		"--etcd-servers=" + etcd,
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),
 		"--endpoint-reconciler-type=none", // an address of loopback cannot be an endpoint
 		"--service-cluster-ip-range=10.96.0.0/16",
-		"--tls-cert-file="+keys.server.cert,
-		"--tls-private-key-file="+keys.server.key,
-		"--client-ca-file="+keys.ca,
+		"--tls-cert-file=" + keys.server.cert,
+		"--tls-private-key-file=" + keys.server.key,
+		"--client-ca-file=" + keys.ca,
 		"--authorization-mode=RBAC",
 		"--disable-admission-plugins=TaintNodesByCondition", // no controller here takes taints away again
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+keys.serviceAccounts.cert,
-		"--service-account-signing-key-file="+keys.serviceAccounts.key,
+		"--service-account-key-file=" + keys.serviceAccounts.cert,
+		"--service-account-signing-key-file=" + keys.serviceAccounts.key,
 		// The aggregation layer. Without --enable-aggregator-routing, an APIService may lead to a Service of type
 		// ExternalName, and so to a process on this machine.
-		"--requestheader-client-ca-file="+keys.frontProxyCA,
-		"--requestheader-allowed-names="+frontProxyName,
+		"--requestheader-client-ca-file=" + keys.frontProxyCA,
+		"--requestheader-allowed-names=" + frontProxyName,
 		"--requestheader-username-headers=X-Remote-User",
 		"--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file="+keys.frontProxy.cert,
-		"--proxy-client-key-file="+keys.frontProxy.key,
+		"--proxy-client-cert-file=" + keys.frontProxy.cert,
+		"--proxy-client-key-file=" + keys.frontProxy.key,
 		"--profiling=false",
-	)
+	}}
+	return c.runAPIServer(ctx)
+}
+
+// runAPIServer starts the API server and waits until it is ready.
+func (c *Cluster) runAPIServer(ctx context.Context) error {
+	fmt.Fprintln(c.progress, "starting kube-apiserver")
+	p, err := c.StartProcess(binaries.APIServer, c.apiServer.args...)
 	if err != nil {
 		return err
 	}
+	c.apiServer.process = p
 	return c.await(ctx, p, "kube-apiserver to be ready", func(ctx context.Context) error {
 		return c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})

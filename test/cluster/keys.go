@@ -48,9 +48,9 @@ func (c *Cluster) writeKeys(server string) (*keys, error) {
 	w := &keyWriter{server: server, ca: c.CA}
 	w.file(k.ca, c.CA.PEM())
 	w.file(k.frontProxyCA, frontProxyCA.PEM())
-	w.pair(k.server, c.CA, "kube-apiserver", "")
-	w.pair(k.frontProxy, frontProxyCA, frontProxyName, "")
-	w.pair(k.serviceAccounts, c.CA, "service-accounts", "")
+	w.pair(k.server, c.CA, "kube-apiserver")
+	w.pair(k.frontProxy, frontProxyCA, frontProxyName)
+	w.pair(k.serviceAccounts, c.CA, "service-accounts")
 	w.kubeconfig(k.admin, "admin", "system:masters")
 	w.kubeconfig(k.controllerManager, "system:kube-controller-manager", "")
 	w.kubeconfig(k.scheduler, "system:kube-scheduler", "")
@@ -87,8 +87,8 @@ func (w *keyWriter) file(name string, content []byte) {
 	}
 }
 
-func (w *keyWriter) pair(files pair, ca *kubelettest.CA, user, group string) {
-	cert, key := issue(ca, user, group)
+func (w *keyWriter) pair(files pair, ca *kubelettest.CA, user string) {
+	cert, key := issue(ca, user, "")
 	w.file(files.cert, cert)
 	w.file(files.key, key)
 }

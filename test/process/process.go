@@ -117,6 +117,12 @@ func (p *Process) Stop(grace time.Duration) error {
 	}
 }
 
+// Pause makes the program stand still. Its connections stay open, and the system goes on accepting new ones for it.
+func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
+
+// Resume ends a pause.
+func (p *Process) Resume() { p.signal(syscall.SIGCONT) }
+
 // Kill ends the program and all that it has started.
 func (p *Process) Kill() {
 	p.signal(syscall.SIGKILL)

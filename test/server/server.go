@@ -58,6 +58,9 @@ type Server struct {
 
 	cluster *cluster.Cluster
 	process *process.Process
+	binary  string
+	flags   []string
+	log     string // a file
 }
 
 // Binary is the built program: the one that the variable KUBE_VITALS names, or where make build puts it in a checkout.
@@ -86,6 +89,8 @@ func Start(ctx context.Context, c *cluster.Cluster, cfg Config) (*Server, error)
 		Address: fmt.Sprintf("127.0.0.1:%d", ports[0]),
 		Host:    fmt.Sprintf("%s.%s.svc", Release, Namespace),
 		cluster: c,
+		binary:  cfg.Binary,
+		log:     c.File(filepath.Base(cfg.Binary) + ".log"),
 	}
 	if err := s.install(ctx, cfg.Chart, ports[0]); err != nil {
 		return nil, fmt.Errorf("the chart cannot be installed: %w", err)
@@ -94,7 +99,8 @@ func Start(ctx context.Context, c *cluster.Cluster, cfg Config) (*Server, error)
 	if err != nil {
 		return nil, fmt.Errorf("kube-vitals cannot be run as the chart would: %w", err)
 	}
-	if s.process, err = c.StartProcess(cfg.Binary, append(args, cfg.Args...)...); err != nil {
+	s.flags = append(args, cfg.Args...)
+	if s.process, err = c.StartProcess(s.binary, s.flags...); err != nil {
 		return nil, err
 	}
 	if err := s.awaitAvailable(ctx); err != nil {
