@@ -313,6 +313,8 @@ func (f *figure) next(r arrival) {
 		f.begin(r) // 4: a restart
 	case elapsed < time.Second:
 		f.older = 0 // 1: less than a second gives no rate
+	case startedWithin(r.At.Add(-10*time.Second), r.Sample):
+		f.older = 0 // 4: in its start-up spike
 	default:
 		f.take(r, r.CPUSeconds-f.since.CPUSeconds, elapsed) // 1
 	}

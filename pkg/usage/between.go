@@ -23,7 +23,8 @@ type Verdict uint8
 const (
 	// Fresh: there is an Amount. The sample takes the place of the previous one.
 	Fresh Verdict = iota
-	// Unchanged: the kubelet has nothing new, or too little of it. The previous sample and its Amount stand.
+	// Unchanged: the kubelet has nothing new, or too little of it, or the container is in its start-up spike. The previous
+	// sample and its Amount stand.
 	Unchanged
 	// Older: the sample was taken before the previous one. It is to be ignored, unless it goes on.
 	Older
@@ -53,7 +54,7 @@ func Between(prev, cur Sample) (Amount, Verdict) {
 		return Amount{}, Older
 	case restarted(prev, cur):
 		return sinceStart(cur)
-	case window < MinWindow:
+	case window < MinWindow, young(cur):
 		return Amount{}, Unchanged
 	default:
 		return amount(cur.CPUSeconds-prev.CPUSeconds, window, cur)
@@ -64,6 +65,12 @@ func Between(prev, cur Sample) (Amount, Verdict) {
 // nothing.
 func restarted(prev, cur Sample) bool {
 	return cur.StartedAt > prev.At && cur.StartedAt <= cur.At || cur.CPUSeconds < prev.CPUSeconds
+}
+
+// young says whether a container is in its start-up spike.
+func young(cur Sample) bool {
+	age := cur.At.Sub(cur.StartedAt)
+	return cur.StartedAt != 0 && age >= 0 && age < MinAgeSinceStart
 }
 
 // sinceStart gives the mean since the container started, where its counter began at 0, or a new baseline.
@@ -104,13 +111,12 @@ func Borrow(cur Sample) (Amount, bool) {
 	if cur.Has&needs != needs || cur.Rate == 0 && cur.CPUSeconds != 0 || cur.Rate > math.MaxInt64 {
 		return Amount{}, false
 	}
+	if young(cur) {
+		return Amount{}, false
+	}
 	window := OwnRateWindow
 	if cur.StartedAt != 0 && cur.StartedAt <= cur.At {
-		age := cur.At.Sub(cur.StartedAt)
-		if age < MinAgeSinceStart {
-			return Amount{}, false
-		}
-		window = min(window, age)
+		window = min(window, cur.At.Sub(cur.StartedAt))
 	}
 	return Amount{
 		CPUNanocores: cur.Rate,

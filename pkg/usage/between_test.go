@@ -38,6 +38,8 @@ func TestBetween(t *testing.T) {
 		{"rule 4: started since, 10 s old", cpu(0, 1, long), cpu(15, 2, t0.Add(5*time.Second)), Fresh, 200_000_000, 10 * time.Second},
 		{"rule 4: started since, 60 s old", cpu(0, 1, long), cpu(61, 6, t0.Add(time.Second)), Fresh, 100_000_000, 60 * time.Second},
 		{"rule 4: started since, 61 s old", cpu(0, 1, long), cpu(62, 6, t0.Add(time.Second)), Baseline, 0, 0},
+		{"rule 4: two samples of a container that is 9 s old", cpu(0, 1, t0.Add(-4*time.Second)), cpu(5, 2, t0.Add(-4*time.Second)), Unchanged, 0, 0},
+		{"rule 4: two samples of a container that is 10 s old", cpu(0, 1, t0.Add(-4*time.Second)), cpu(6, 2.2, t0.Add(-4*time.Second)), Fresh, 200_000_000, 6 * time.Second},
 		{"rule 4: first sample, 20 s old", never, cpu(0, 5, t0.Add(-20*time.Second)), Fresh, 250_000_000, 20 * time.Second},
 		{"rule 4: first sample, old", never, cpu(0, 5, long), Baseline, 0, 0},
 		{"rule 4: first sample, start not known", never, cpu(0, 5, 0), Baseline, 0, 0},
