@@ -36,7 +36,7 @@ func executableRanges() ([]addressRange, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer maps.Close()
+	defer func() { _ = maps.Close() }() // it was only read
 	var ranges []addressRange
 	lines := bufio.NewScanner(maps)
 	for lines.Scan() {
