@@ -49,7 +49,7 @@ func measureFailures(ctx context.Context, cfg config, nodes int, out io.Writer, 
 		return err
 	}
 	defer w.Stop()
-	h, err := startWithin(w, kubelets(shape, time.Now(), func(int) bool { return cfg.onDemand }))
+	h, err := startWithin(w, kubelets(shape, cfg.idle, func(int) bool { return cfg.onDemand }))
 	if err != nil {
 		return err
 	}

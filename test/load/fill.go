@@ -38,7 +38,8 @@ func startApart(ctx context.Context, cfg config, w *world.World, s shape) (port 
 	if err != nil {
 		return 0, fmt.Errorf("this program does not know where it is: %w", err)
 	}
-	p, err := w.Start(self, "fleet", "--nodes="+strconv.Itoa(s.nodes), "--dir="+w.Dir, "--on-demand="+strconv.FormatBool(cfg.onDemand))
+	p, err := w.Start(self, "fleet", "--nodes="+strconv.Itoa(s.nodes), "--dir="+w.Dir,
+		"--on-demand="+strconv.FormatBool(cfg.onDemand), fmt.Sprintf("--idle=%g", cfg.idle))
 	if err != nil {
 		return 0, err
 	}

@@ -21,12 +21,13 @@ func fleet(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	nodes := flags.Int("nodes", 0, "how many kubelets")
 	onDemand := flags.Bool("on-demand", false, "take the containers' samples on demand")
+	idle := flags.Float64("idle", 0, "share of containers that do nothing")
 	dir := flags.String("dir", "", "the cluster's folder")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	ca := kubelettest.NewCA()
-	h, err := newHerd(ca, kubelets(newShape(*nodes), time.Now(), func(int) bool { return *onDemand }))
+	h, err := newHerd(ca, kubelets(newShape(*nodes), *idle, func(int) bool { return *onDemand }))
 	if err != nil {
 		return err
 	}
@@ -61,14 +62,14 @@ func newHerd(ca *kubelettest.CA, kubelets []*kubelettest.Kubelet) (*herd, error)
 	return h, nil
 }
 
-const (
-	housekeeping = 10 * time.Second // between two of a kubelet's samples
-	idleShare    = 8                // of so many containers, one has done something once and does nothing now
-)
+// housekeeping is the time between two of a kubelet's samples.
+const housekeeping = 10 * time.Second
 
-// kubelets are those of all nodes. Their containers have run for an hour, and are sampled every 10 s, each node and each
-// container at a moment of its own, or on demand.
-func kubelets(s shape, now time.Time, onDemand func(node int) bool) []*kubelettest.Kubelet {
+// kubelets are those of all nodes. Their containers have run for an hour; a share of them, 0 to 1, have done something
+// once and do nothing now. Each node and each container is sampled every 10 s at a moment of its own; of some nodes,
+// containers are sampled on demand.
+func kubelets(s shape, idle float64, onDemand func(node int) bool) []*kubelettest.Kubelet {
+	now := time.Now()
 	list := make([]*kubelettest.Kubelet, s.nodes)
 	for i := range list {
 		boot := now.Add(-2*time.Hour - time.Duration(i)*housekeeping/time.Duration(s.nodes))
@@ -84,7 +85,7 @@ func kubelets(s shape, now time.Time, onDemand func(node int) bool) []*kubelette
 			usage := kubelettest.Usage{CPU: 0.001 + float64(n%2003)/10007, Memory: 20<<20 + uint64(n%5003)<<14}
 			started := now.Add(-time.Hour - time.Duration(n*7919%10000)*time.Millisecond)
 			list[p.Node].Run(p.Namespace, p.Name, name, usage, started)
-			if n%idleShare == 0 {
+			if float64(n*7919%1000) < 1000*idle {
 				usage.CPU = 0
 				list[p.Node].SetContainer(p.Namespace, p.Name, name, usage)
 			}

@@ -62,7 +62,7 @@ func TestShape(t *testing.T) {
 func TestKubeletsTellOfThePods(t *testing.T) {
 	s := newShape(3)
 	var texts []string
-	for _, k := range kubelets(s, time.Now(), func(int) bool { return false }) {
+	for _, k := range kubelets(s, 0.1, func(int) bool { return false }) {
 		w := httptest.NewRecorder()
 		k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
 		texts = append(texts, w.Body.String())
@@ -248,14 +248,14 @@ func TestFlags(t *testing.T) {
 
 	_, err = parse([]string{
 		"--nodes", "many,0", "--rounds", "0", "--metric-resolution", "1ms", "--bin", t.TempDir(),
-		"--only", "lunch", "--json", "x", "--duration", "0s", "--failing", "1.5", "--rate", "0",
+		"--only", "lunch", "--json", "x", "--duration", "0s", "--failing", "1.5", "--rate", "0", "--idle", "-1",
 	})
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
 		`"many"`, `"0"`, "--server", "etcd", "kube-apiserver", "--rounds", "--metric-resolution",
-		"lunch", "--json", "--duration", "--failing", "--rate",
+		"lunch", "--json", "--duration", "--failing", "--rate", "--idle",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the mistakes do not mention %s:\n%v", want, err)

@@ -74,6 +74,7 @@ type config struct {
 	duration   time.Duration // for how long to look on, where it takes time
 	failing    float64       // share of scrapes that fail, 0 to 1
 	rate       float64       // new pods a second
+	idle       float64       // share of containers that do nothing
 	onDemand   bool          // the kubelets take samples of containers on demand
 	resolution time.Duration // the server's --metric-resolution
 	json       string        // file for the results; empty: none
@@ -92,6 +93,7 @@ func parse(args []string) (config, error) {
 	flags.DurationVar(&cfg.duration, "duration", 3*time.Minute, "with --only=failures or newpods: for how long to look on")
 	flags.Float64Var(&cfg.failing, "failing", 0.3, "with --only=failures: the `share` of scrapes that fail, 0 to 1")
 	flags.Float64Var(&cfg.rate, "rate", 1, "with --only=newpods: how many pods start a second")
+	flags.Float64Var(&cfg.idle, "idle", 0.1, "the `share` of containers that do nothing, 0 to 1: a kubelet's own rate of them is 0")
 	flags.BoolVar(&cfg.onDemand, "on-demand", false, "let the kubelets take samples of containers on demand, as some do, not every 10s")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
 	flags.StringVar(&cfg.json, "json", "", "write the results to this `file`, too")
@@ -143,9 +145,13 @@ func (cfg config) validate() error {
 	if cfg.duration <= 0 {
 		errs = append(errs, fmt.Errorf("--duration: %s is not positive", cfg.duration))
 	}
-	if cfg.failing < 0 || cfg.failing > 1 {
-		errs = append(errs, fmt.Errorf("--failing: %g is not from 0 to 1", cfg.failing))
+	share := func(flag string, value float64) {
+		if value < 0 || value > 1 {
+			errs = append(errs, fmt.Errorf("%s: %g is not from 0 to 1", flag, value))
+		}
 	}
+	share("--failing", cfg.failing)
+	share("--idle", cfg.idle)
 	if cfg.rate <= 0 || cfg.rate > 100 {
 		errs = append(errs, fmt.Errorf("--rate: %g is not above 0 and up to 100", cfg.rate))
 	}

@@ -57,7 +57,7 @@ func measureNewPods(ctx context.Context, cfg config, nodes int, out io.Writer, p
 		return err
 	}
 	defer w.Stop()
-	h, err := startWithin(w, kubelets(shape, time.Now(), onDemandNode))
+	h, err := startWithin(w, kubelets(shape, cfg.idle, onDemandNode))
 	if err != nil {
 		return err
 	}
