@@ -1,8 +1,9 @@
 // Package api serves what nodes and pods use as metrics.k8s.io, v1beta1 and v1, through the API server library.
 //
 // It joins two sides when it is asked: what exists (Inventory) and what is used (Usage). An object is served when both
-// sides have it; nothing is written, watched or kept here. Content types, tables, discovery and OpenAPI are the library's;
-// what this package adds are the two resources, their selectors and pages, and their columns.
+// sides have it; nothing is written, watched or kept here. Content types, discovery and OpenAPI are the library's; what this
+// package adds are the two resources, their selectors and pages, and their columns. And, because making typed objects and
+// encoding them by reflection is nearly all that a long list costs, answers write themselves as JSON, protobuf and tables.
 package api
 
 import (
