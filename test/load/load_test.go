@@ -217,7 +217,7 @@ func TestMedian(t *testing.T) {
 }
 
 func TestOwnProcess(t *testing.T) {
-	used, err := cpuTime(os.Getpid())
+	used, err := world.CPUTime(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,10 +225,10 @@ func TestOwnProcess(t *testing.T) {
 	if own := ownCPUTime(); math.Abs((own - used).Seconds()) > 1 {
 		t.Errorf("/proc says %s of CPU, getrusage %s", used, own)
 	}
-	if rss, err := residentBytes(os.Getpid()); err != nil || rss < 1<<20 || rss > 1<<40 {
+	if rss, err := world.Resident(os.Getpid()); err != nil || rss < 1<<20 || rss > 1<<40 {
 		t.Errorf("resident are %d bytes, %v", rss, err)
 	}
-	if _, err := cpuTime(-1); err == nil {
+	if _, err := world.CPUTime(-1); err == nil {
 		t.Error("a process that is not there has CPU time")
 	}
 }

@@ -60,7 +60,7 @@ func (m *measurement) steady(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		resident, err := residentBytes(m.server.Process.PID())
+		resident, err := world.Resident(m.server.Process.PID())
 		if err != nil {
 			return errors.Join(err, m.server.Process.Running())
 		}
@@ -90,7 +90,7 @@ func (m *measurement) ages(ctx context.Context) error {
 // during says how much CPU the server has used while f ran, and for how long it did.
 func (m *measurement) during(f func() error) (used, elapsed time.Duration, err error) {
 	pid := m.server.Process.PID()
-	before, err := cpuTime(pid)
+	before, err := world.CPUTime(pid)
 	if err != nil {
 		return 0, 0, errors.Join(err, m.server.Process.Running())
 	}
@@ -99,7 +99,7 @@ func (m *measurement) during(f func() error) (used, elapsed time.Duration, err e
 		return 0, 0, errors.Join(err, m.server.Process.Running())
 	}
 	elapsed = time.Since(began)
-	after, err := cpuTime(pid)
+	after, err := world.CPUTime(pid)
 	if err != nil {
 		return 0, 0, errors.Join(err, m.server.Process.Running())
 	}
@@ -199,7 +199,7 @@ func (m *measurement) manyLists(ctx context.Context) error {
 		}
 		m.result.Lists++
 	}
-	resident, err := residentBytes(m.server.Process.PID())
+	resident, err := world.Resident(m.server.Process.PID())
 	m.result.RSSAfterLists = float64(resident) / (1 << 20)
 	return err
 }

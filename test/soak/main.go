@@ -4,7 +4,8 @@
 // It judges every answer: no request may fail, no pod may be served in part, without a timestamp or with figures that are
 // too old or wrong, nothing may be served that is gone, and what nothing has happened to must be served. Once calm has
 // returned, it compares what the server holds with what it held before at the same number of nodes: goroutines, heap,
-// series on /metrics and file descriptors must not have grown by more than a margin. It fails with what was wrong.
+// series on /metrics and file descriptors must not have grown by more than a margin. Whatever kubelets send, it must never
+// have held more than a bound of memory. It fails with what was wrong.
 //
 // As in ../load, etcd, kube-apiserver and the server under test are real, and the kubelets are simulated. Everything
 // listens on loopback and lives in a temporary folder; all of it ends with this program.
@@ -31,6 +32,9 @@ func main() {
 	if err == nil {
 		err = run(ctx, cfg)
 	}
+	if err != nil && ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
 	if err != nil {
 		if !errors.Is(err, flag.ErrHelp) {
 			fmt.Fprintln(os.Stderr, "soak:", err)
@@ -51,6 +55,7 @@ type config struct {
 	churn      float64       // events a second
 	seed       uint64        // of what happens
 	margin     float64       // by what multiple a footprint may grow
+	memory     uint64        // MiB that the server may hold at most, at any time
 	resolution time.Duration // the server's --metric-resolution
 	keep       bool          // do not remove the temporary folder
 }
@@ -66,6 +71,7 @@ func parse(args []string) (config, error) {
 	flags.Float64Var(&cfg.churn, "churn", 10, "how many things happen a second")
 	flags.Uint64Var(&cfg.seed, "seed", uint64(time.Now().UnixNano()), "makes the same things happen again, if not at the same moments")
 	flags.Float64Var(&cfg.margin, "margin", 1.05, "up to what `multiple` goroutines, heap, series and file descriptors may grow")
+	flags.Uint64Var(&cfg.memory, "memory", 300, "how many `MiB` of physical memory the server may ever hold, whatever kubelets send")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 5*time.Second, "the interval between two scrapes of a node")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folder with logs and certificates")
 	flags.Usage = func() {
@@ -101,6 +107,7 @@ func (cfg config) validate() error {
 	positive("--pods", float64(cfg.pods))
 	positive("--churn", cfg.churn)
 	positive("--margin", cfg.margin)
+	positive("--memory", float64(cfg.memory))
 	if cfg.resolution < 5*time.Second {
 		errs = append(errs, fmt.Errorf("--metric-resolution: %s is less than 5s, the least that the server takes", cfg.resolution))
 	}

@@ -123,33 +123,44 @@ func (s *soak) live(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.summarize(before, after)
-	return s.judge(before, after)
+	peak, err := world.PeakResident(s.server.Process.PID())
+	if err != nil {
+		return err
+	}
+	s.summarize(before, after, peak)
+	return s.judge(before, after, peak)
 }
 
 // phase lets things happen for a while and then calm return, with clients asking all the time. Then it takes the server's
 // footprint.
 func (s *soak) phase(ctx context.Context, duration time.Duration) (footprint, error) {
-	busy, stop := context.WithCancel(ctx)
-	var clients sync.WaitGroup
-	clients.Go(func() { s.press.read(busy) })
-	clients.Go(func() { s.report(busy) })
+	busy, stop := context.WithCancelCause(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { s.press.read(busy) })
+	work.Go(func() { s.report(busy) })
+	work.Go(func() {
+		select {
+		case <-s.server.Process.Done():
+			stop(s.server.Process.Running())
+		case <-busy.Done():
+		}
+	})
 	err := s.herd.churn(busy, s.cfg.churn, duration)
 	if err == nil {
 		calm := 2 * s.herd.ledger.settle
 		s.tell("calm for %s", calm)
 		err = sleep(busy, calm)
 	}
-	stop()
-	clients.Wait()
-	if err != nil {
-		return footprint{}, errors.Join(err, s.server.Process.Running())
+	stop(nil)
+	work.Wait()
+	var f footprint
+	if err == nil {
+		f, err = takeFootprint(ctx, s.server)
 	}
-	f, err := takeFootprint(ctx, s.server)
-	if err != nil {
-		return f, errors.Join(err, s.server.Process.Running())
+	if ended := s.server.Process.Running(); ended != nil {
+		return f, ended // what else has failed follows from it
 	}
-	return f, nil
+	return f, err
 }
 
 // report prints a line from time to time.
@@ -170,14 +181,15 @@ func (s *soak) report(ctx context.Context) {
 }
 
 // summarize prints what has happened, and how the server has grown.
-func (s *soak) summarize(before, after footprint) {
+func (s *soak) summarize(before, after footprint, peak uint64) {
 	p, c := s.press.state(), s.herd.counts
 	fmt.Printf("\n%s: %d nodes, %d pods, resolution %s, %g minutes of churn, seed %d\n\n",
 		filepath.Base(s.cfg.server), s.cfg.nodes, s.cfg.nodes*s.cfg.pods, s.cfg.resolution, s.cfg.minutes, s.cfg.seed)
 	fmt.Printf("happened: %d nodes and %d pods replaced, %d containers restarted, %d times a kubelet misbehaved\n",
 		c.nodesReplaced, c.podsReplaced, c.restarts, c.ailments)
-	fmt.Printf("answers:  %d, with %d mistakes; the oldest figure was %.1f s old (%g s may be, and the second to which it is told)\n\n",
+	fmt.Printf("answers:  %d, with %d mistakes; the oldest figure was %.1f s old (%g s may be, and the second to which it is told)\n",
 		p.answers, p.mistakes, p.oldest.Seconds(), s.herd.ledger.maxAge.Seconds())
+	fmt.Printf("memory:   %d MiB at most, at any time (%d may be)\n\n", peak/mebibyte, s.cfg.memory)
 	fmt.Printf("| %-19s | %7s | %7s | %7s |\n| %s | ------: | ------: | ------: |\n", "Held at rest", "before", "after", "allowed", "-------------------")
 	for _, m := range measures {
 		fmt.Printf("| %-19s | %7.1f | %7.1f | %7.1f |\n", m.name, m.of(before), m.of(after), allowed(m.of(before), s.cfg.margin, m.slack))
@@ -185,12 +197,15 @@ func (s *soak) summarize(before, after footprint) {
 }
 
 // judge says all that was wrong.
-func (s *soak) judge(before, after footprint) error {
+func (s *soak) judge(before, after footprint, peak uint64) error {
 	var errs []error
 	if n := s.press.state().mistakes; n > 0 {
 		errs = append(errs, fmt.Errorf("%d mistakes in answers; the first ones are told above", n))
 	}
 	errs = append(errs, judgeGrowth(before, after, s.cfg.margin))
+	if peak > s.cfg.memory*mebibyte {
+		errs = append(errs, fmt.Errorf("the server held %d MiB of memory at one time, and %d are allowed", peak/mebibyte, s.cfg.memory))
+	}
 	if err := s.server.Stop(); err != nil {
 		errs = append(errs, fmt.Errorf("the server did not end with exit status 0: %w", err))
 	}

@@ -266,13 +266,13 @@ func TestFlags(t *testing.T) {
 		t.Errorf("got %+v", cfg)
 	}
 	_, err = parse([]string{
-		"--minutes", "0", "--nodes", "-1", "--pods", "0", "--churn", "0", "--margin", "0", "--metric-resolution", "1s", "--bin", t.TempDir(),
+		"--minutes", "0", "--nodes", "-1", "--pods", "0", "--churn", "0", "--margin", "0", "--memory", "0", "--metric-resolution", "1s", "--bin", t.TempDir(),
 	})
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"--server", "etcd", "kube-apiserver", "--minutes", "--nodes", "--pods", "--churn", "--margin", "--metric-resolution",
+		"--server", "etcd", "kube-apiserver", "--minutes", "--nodes", "--pods", "--churn", "--margin", "--memory", "--metric-resolution",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the mistakes do not mention %s:\n%v", want, err)

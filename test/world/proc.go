@@ -1,4 +1,4 @@
-package main
+package world
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 // ticksPerSecond is the unit of CPU time in /proc, the same on every Linux that Go runs on.
 const ticksPerSecond = 100
 
-// cpuTime is for how long a process has used a core, in user and in kernel mode, to 10 ms.
-func cpuTime(pid int) (time.Duration, error) {
+// CPUTime is for how long a process has used a core, in user and in kernel mode, to 10 ms.
+func CPUTime(pid int) (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, fmt.Errorf("the CPU time of process %d cannot be read: %w", pid, err)
@@ -29,14 +29,19 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * time.Second / ticksPerSecond, nil
 }
 
-// residentBytes is the physical memory that a process holds.
-func residentBytes(pid int) (uint64, error) {
+// Resident is the physical memory that a process holds, in bytes.
+func Resident(pid int) (uint64, error) { return memory(pid, "VmRSS:") }
+
+// PeakResident is the most physical memory that a process has ever held, in bytes.
+func PeakResident(pid int) (uint64, error) { return memory(pid, "VmHWM:") }
+
+func memory(pid int, field string) (bytes uint64, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, fmt.Errorf("the memory of process %d cannot be read: %w", pid, err)
 	}
 	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, field); ok {
 			kib, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
 			if err != nil {
 				return 0, fmt.Errorf("the memory of process %d cannot be read: %w", pid, err)
