@@ -50,6 +50,7 @@ const (
 	disturbedPods      = 10
 	disturbedNamespace = "disturbed"
 	newcomer           = 12 * time.Second // as long as a server that has just started may have no figures of a new pod, and some
+	nodesPath          = "/apis/metrics.k8s.io/v1beta1/nodes"
 	podsPath           = "/apis/metrics.k8s.io/v1/namespaces/" + disturbedNamespace + "/pods"
 )
 

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/balancer"
 	"github.com/kube-vitals/kube-vitals/test/server"
 )
@@ -22,15 +24,22 @@ const (
 	endpointDelay = 2 * time.Second
 )
 
+// kubeletDelay is how long a kubelet takes to answer meanwhile, so that a server that has just started would be noticed if
+// it were asked before its first figures are there.
+const kubeletDelay = time.Second
+
 // rollout replaces two servers one after the other, as a Deployment with maxUnavailable 0 and maxSurge 1 does, under a
 // client that asks 20 times a second through the API server. No answer fails, and none has less in it than before.
 func (d *disturbed) rollout(t *testing.T) {
+	slow := d.Simulation.Kubelet("node-01")
+	slow.SetFaults(kubelettest.Late(kubeletDelay))
+	t.Cleanup(func() { slow.SetFaults() })
 	service, err := balancer.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(service.Close)
-	replicas := []*server.Server{d.replica(t), d.replica(t)}
+	replicas := []*server.Server{d.complete(t), d.complete(t)}
 	for _, s := range replicas {
 		service.Add(s.Address)
 	}
@@ -47,11 +56,22 @@ func (d *disturbed) rollout(t *testing.T) {
 	stop := d.ask(t)
 	// The endpoint goes before the pod is told to end, at the same time, or some time later.
 	for i, late := range []time.Duration{0, endpointDelay, -endpointDelay / 10} {
-		replicas = append(replicas, d.replica(t))
+		replicas = append(replicas, d.complete(t))
 		service.Add(replicas[len(replicas)-1].Address)
 		replace(t, service, replicas[i], late)
 	}
 	stop()
+}
+
+// complete starts a server that has to have all figures as soon as it is ready.
+func (d *disturbed) complete(t *testing.T) *server.Server {
+	t.Helper()
+	s := d.replica(t)
+	r := d.administrator(t, s)
+	if err := errors.Join(wholePods(r.get(t.Context(), podsPath)), wholeNodes(r.get(t.Context(), nodesPath))); err != nil {
+		t.Errorf("a server that has just become ready: %v", err)
+	}
+	return s
 }
 
 // replace ends a server, and leads no more connections to it some time later, or before that where the time is negative.
@@ -85,7 +105,7 @@ func (d *disturbed) ask(t *testing.T) (stop func()) {
 		check func(int, []byte, error) error
 	}{
 		{podsPath, wholePods},
-		{"/apis/metrics.k8s.io/v1beta1/nodes", wholeNodes},
+		{nodesPath, wholeNodes},
 		{"/apis/metrics.k8s.io/v1beta1/namespaces/" + disturbedNamespace + "/pods", wholePods},
 		{"/apis/metrics.k8s.io/v1", wholeDiscovery},
 	}
