@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/util/webhook"
@@ -25,8 +27,12 @@ const (
 	sayAgain = time.Minute
 )
 
-// errUnasked is what comes of a question while the cluster's API server cannot be asked and no answer is known.
-var errUnasked = errors.New("the cluster's API server cannot be asked")
+var (
+	// errUnasked is what comes of a question while the cluster's API server cannot be asked and no answer is known.
+	errUnasked = errors.New("the cluster's API server cannot be asked")
+	// errRejected is what comes of a question that the API server rejects: no client can make that an outage.
+	errRejected = errors.New("the cluster's API server rejects the question whether this is allowed")
+)
 
 // reviews puts questions of one kind to the cluster's API server and remembers the answers, those of the type A. The
 // library's own clients do that too, but write a line in the log for each question that has no answer, and know nobody
@@ -57,8 +63,8 @@ func newReviews[A any](timeout time.Duration, backoff wait.Backoff, outage *outa
 	}
 }
 
-// answer gives the answer to a question, which ask puts to the API server if need be. The only errors are errUnasked and
-// that of a context which ended.
+// answer gives the answer to a question, which ask puts to the API server if need be. The only errors are errUnasked,
+// errRejected, and that of a context which ended.
 func (r *reviews[A]) answer(ctx context.Context, question string, ask func(context.Context) (A, error)) (A, error) {
 	old, known := r.recall(question)
 	if known && time.Since(old.at) < r.fresh(old.answer) {
@@ -80,6 +86,8 @@ func (r *reviews[A]) answer(ctx context.Context, question string, ask func(conte
 		return answer, nil
 	case ctx.Err() != nil: // the client did not wait
 		return answer, ctx.Err()
+	case rejected(err):
+		return answer, errRejected
 	case usable:
 		return old.answer, nil
 	default:
@@ -103,12 +111,27 @@ func (r *reviews[A]) ask(parent context.Context, timeout time.Duration, ask func
 		return err
 	}, webhook.DefaultShouldRetry)
 	switch {
-	case err == nil:
+	case err == nil || rejected(err):
 		r.outage.over(parent)
 	case parent.Err() == nil:
 		r.outage.goesOn(parent, err)
 	}
 	return answer, err
+}
+
+// rejected says whether the API server answered that a question is wrong in itself, so not that it is busy or that this
+// server may not ask.
+func rejected(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= 400 && code < 500
+	}
 }
 
 // outage is a time in which the API server cannot be asked. The log tells when it begins, once in a while that it goes

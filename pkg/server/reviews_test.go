@@ -10,7 +10,9 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -51,6 +53,8 @@ func (a *asked) ask() string {
 	answer, err := a.answer(a.ctx, "question", func(ctx context.Context) (string, error) {
 		a.times++
 		switch a.answers {
+		case "reject":
+			return "", apierrors.NewInvalid(schema.GroupKind{Kind: "SubjectAccessReview"}, "", nil)
 		case "":
 			return "", errors.New("connection refused")
 		case "hang":
@@ -154,6 +158,34 @@ func TestAnOutageIsToldOnce(t *testing.T) {
 			t.Errorf("%d lines in the 10 minutes of an API server that comes and goes", n)
 		}
 	})
+}
+
+// A client cannot make an outage by asking what makes no sense, and so keep rights that it has no more.
+func TestARejectedQuestionIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAsked(t)
+		a.answers = "yes"
+		a.ask()
+		time.Sleep(2 * time.Minute)
+		a.answers = "reject"
+		if got := a.ask(); got != errRejected.Error() || a.lines("\n") != 0 {
+			t.Errorf("%s:\n%s", got, a.log.GetBuffer())
+		}
+	})
+	for err, want := range map[error]bool{
+		apierrors.NewRequestEntityTooLargeError("long"):         true,
+		apierrors.NewBadRequest("nonsense"):                     true,
+		apierrors.NewUnauthorized("who are you"):                false,
+		apierrors.NewForbidden(schema.GroupResource{}, "", nil): false,
+		apierrors.NewTooManyRequests("busy", 1):                 false,
+		apierrors.NewInternalError(errors.New("etcd is away")):  false,
+		apierrors.NewTimeoutError("slow", 1):                    false,
+		errors.New("connection refused"):                        false,
+	} {
+		if got := rejected(err); got != want {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
 }
 
 // An outage whose end nobody has seen, since nobody asked, is not told of as if it had gone on.
