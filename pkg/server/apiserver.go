@@ -57,8 +57,7 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, instrumen
 	}
 	var farewell farewell
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		chain := untilServed(config, func() http.Handler { return genericapiserver.DefaultBuildHandlerChain(handler, config) })
-		return farewell.wrap(untilReady(chain, needed, codecs))
+		return farewell.wrap(untilReady(chain(api.WithTables(handler), config), needed, codecs))
 	}
 	config.AddReadyzChecks(ready.probes()...)
 	config.AddLivezChecks(probe("scraping", scraper.Alive))

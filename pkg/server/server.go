@@ -145,7 +145,7 @@ func (s *Server) announce(ctx context.Context) {
 		_, reasons := s.ready.missing()
 		if reasons == nil {
 			logger.Info("Ready", "after", time.Since(began).Round(time.Millisecond))
-			giveBack(ctx)
+			saveMemory(ctx)
 			return
 		}
 		if time.Since(said) >= sayWaiting {

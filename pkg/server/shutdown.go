@@ -4,23 +4,11 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/waitgroup"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
 // drainTimeout is how long requests in flight may take to end once the port is closed; then they are cut off. With the
 // delay before that, it stays below the 30 s after which the cluster kills a pod.
 const drainTimeout = 15 * time.Second
-
-// untilServed gives a handler that serves each request which the HTTP server has accepted, for as long as that waits. Left to
-// itself, the library answers 503 when the port is about to be closed, and waits without a bound for those in flight.
-func untilServed(config *genericapiserver.Config, build func() http.Handler) http.Handler {
-	rejecting := config.NonLongRunningRequestWaitGroup
-	config.NonLongRunningRequestWaitGroup = new(waitgroup.SafeWaitGroup)
-	defer func() { config.NonLongRunningRequestWaitGroup = rejecting }()
-	return build()
-}
 
 // farewell closes each connection with the next answer on it once the server is about to stop. Clients that keep theirs,
 // as the API server's aggregation layer does, so come to another server while this one still answers; afterwards, a request
