@@ -23,12 +23,14 @@ type bounds struct {
 
 // newBounds follows from the server's interval between scrapes and the kubelets' between samples.
 func newBounds(resolution, housekeeping time.Duration) bounds {
-	const busy = 2 * time.Second // what a machine that has much to do may take for anything
-	maxAge := 4 * resolution
+	const busy = 2 * time.Second             // what a machine that has much to do may take for anything
+	const startSpike = 10 * time.Second      // for which a container has no figure after a restart
+	latest := resolution + housekeeping      // the age of the latest sample at most
+	maxAge := startSpike + 2*latest + 2*busy // so that a restart costs a pod nothing
 	return bounds{
 		maxAge: maxAge,
-		settle: 2*(resolution+housekeeping) + 2*busy,
-		hold:   maxAge - resolution - housekeeping - busy,
+		settle: 2*latest + 2*busy,
+		hold:   maxAge - latest - busy,
 		gone:   2 * busy,
 	}
 }
@@ -164,10 +166,11 @@ func (p *pod) steadySince() (since time.Time, ok bool) {
 	return later(p.steady, p.node.steady), true
 }
 
-// mustServe says whether something that has been steady since then must be served, given when its kubelet began to fail.
-func (l *ledger) mustServe(since, failing, now time.Time) bool {
+// mustServe says whether something that has been steady since then must be served. Where its kubelet fails, it must have
+// had new figures before, which those of a container that was restarted are not yet.
+func (l *ledger) mustServe(since, restarted, failing, now time.Time) bool {
 	if !failing.IsZero() {
-		return failing.Sub(since) >= l.settle && now.Sub(failing) < l.hold
+		return failing.Sub(later(since, restarted)) >= l.settle && now.Sub(failing) < l.hold
 	}
 	return now.Sub(since) >= l.settle
 }
@@ -178,7 +181,7 @@ func (l *ledger) expectedPods(now time.Time) map[string]*pod {
 	defer l.mu.Unlock()
 	expected := make(map[string]*pod, len(l.pods))
 	for name, p := range l.pods {
-		if since, ok := p.steadySince(); ok && l.mustServe(since, p.node.failing, now) {
+		if since, ok := p.steadySince(); ok && l.mustServe(since, p.restarted, p.node.failing, now) {
 			expected[name] = p
 		}
 	}
@@ -191,7 +194,7 @@ func (l *ledger) expectedNodes(now time.Time) map[string]*node {
 	defer l.mu.Unlock()
 	expected := make(map[string]*node, len(l.nodes))
 	for name, n := range l.nodes {
-		if !n.steady.IsZero() && !n.ending && l.mustServe(n.steady, n.failing, now) {
+		if !n.steady.IsZero() && !n.ending && l.mustServe(n.steady, time.Time{}, n.failing, now) {
 			expected[name] = n
 		}
 	}

@@ -100,7 +100,7 @@ func (s *soak) prepare(ctx context.Context, ca *kubelettest.CA, fleet *kubelette
 		return err
 	}
 	s.tell("starting %s", s.cfg.server)
-	args := append([]string{"--profiling", "--v=0"}, s.cfg.serverArgs...)
+	args := append([]string{"--profiling", "--max-sample-age=" + ledger.maxAge.String()}, s.cfg.serverArgs...)
 	if s.server, err = s.world.StartServer(s.cfg.server, s.cfg.resolution, args...); err != nil {
 		return err
 	}

@@ -131,6 +131,9 @@ func TestJudgePods(t *testing.T) {
 		{name: "absent, and ill before it was steady", absent: true, life: func(n *node, p *pod) {
 			p.steady, n.failing = at.Add(-25*time.Second), at.Add(-9*time.Second)
 		}},
+		{name: "absent, and ill right after a restart", absent: true, life: func(n *node, p *pod) {
+			n.failing, p.restarted = at.Add(-9*time.Second), at.Add(-28*time.Second)
+		}},
 		{
 			name: "absent after a restart", absent: true, want: "a container was restarted 5s ago",
 			life: func(_ *node, p *pod) { p.restarted = at.Add(-5 * time.Second) },
@@ -247,7 +250,7 @@ func TestRestarts(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	want := bounds{maxAge: 20 * time.Second, settle: 20 * time.Second, hold: 10 * time.Second, gone: 4 * time.Second}
+	want := bounds{maxAge: 30 * time.Second, settle: 20 * time.Second, hold: 20 * time.Second, gone: 4 * time.Second}
 	if got := newBounds(5*time.Second, 3*time.Second); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
