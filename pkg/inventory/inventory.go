@@ -70,6 +70,9 @@ func (x *Index) List(namespace string, selector labels.Selector) []*Object {
 		return nil
 	}
 	var all []*Object
+	if selector.Empty() {
+		all = make([]*Object, 0, x.count())
+	}
 	for _, name := range x.names {
 		all = x.namespaces[name].match(all, selector)
 	}
@@ -80,6 +83,11 @@ func (x *Index) List(namespace string, selector labels.Selector) []*Object {
 func (x *Index) Len() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+	return x.count()
+}
+
+// count is Len. x.mu is held.
+func (x *Index) count() int {
 	sum := 0
 	for _, n := range x.namespaces {
 		sum += len(n.objects)
