@@ -20,9 +20,9 @@ import (
 const (
 	// outageLength is how long the API server is away at least: some times as long as its answers are fresh.
 	outageLength = 6 * time.Second
-	// outageLines is how many lines of log an outage and a pause may cost: some from each watch as it is lost, retried
-	// and won again, and a few of what is said of clients.
-	outageLines = 15
+	// outageLines is how many lines of log an outage and a pause may cost, in which hundreds of requests cannot be judged:
+	// some from each watch as it is lost, retried and won again, and a few of what is said of clients.
+	outageLines = 30
 )
 
 // outage takes the API server away. Whoever was let in lately goes on reading figures, which stay fresh; nobody else gets
@@ -34,6 +34,7 @@ func (d *disturbed) outage(t *testing.T) {
 	for name, r := range readers {
 		d.eventually(t, name+" to be let in", func(ctx context.Context) error { return wholePods(r.get(ctx, podsPath)) })
 	}
+	d.namespaces(t, "after-outage", "after-pause") // their making waits for a controller, which finds the API server again late
 	goroutines := d.goroutines(t, s)
 	logged := d.logLines(t, s)
 

@@ -34,6 +34,7 @@ func TestDisturbances(t *testing.T) {
 	t.Cleanup(l.Stop)
 	d := &disturbed{l}
 	began := time.Now()
+	d.namespaces(t, disturbedNamespace)
 	d.run(t, disturbedNamespace, "node-01", podNames("pod", disturbedPods)...)
 	d.eventually(t, "the pods to be no newcomers", func(ctx context.Context) error { return sampledAfter(ctx, d, began.Add(newcomer)) })
 	t.Run("certificate", d.certificate)
@@ -80,12 +81,18 @@ func podNames(prefix string, n int) (names []string) {
 	return names
 }
 
-// run creates a namespace with pods that use 100 millicores and 64 MiB, and waits until kubectl shows what they use.
+func (d *disturbed) namespaces(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := d.CreateNamespace(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// run creates pods that use 100 millicores and 64 MiB, and waits until kubectl shows what they use.
 func (d *disturbed) run(t *testing.T, namespace, node string, names ...string) {
 	t.Helper()
-	if err := d.CreateNamespace(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
 	var manifest strings.Builder
 	for _, name := range names {
 		fmt.Fprintf(&manifest, `
