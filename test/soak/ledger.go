@@ -55,7 +55,7 @@ type life struct {
 type node struct {
 	life
 	failing time.Time // since when; zero: its kubelet is all right
-	ailment string    // what the matter is, or was last
+	ailment string    // what the matter is, or was last: the name of one of kubelettest.Faults
 }
 
 // history tells what was the matter with a node's kubelet.
@@ -166,6 +166,15 @@ func (p *pod) steadySince() (since time.Time, ok bool) {
 	return later(p.steady, p.node.steady), true
 }
 
+// clockSetBack is the ailment that may cost figures within the time for which they are held in all others: after three
+// scrapes with older timestamps, a clock is taken to have been set back, and all begins anew.
+const clockSetBack = "time of yesterday"
+
+// ill is since when a kubelet fails whose figures are to be held; ok is false if they need not be.
+func (n *node) ill() (since time.Time, ok bool) {
+	return n.failing, n.failing.IsZero() || n.ailment != clockSetBack
+}
+
 // mustServe says whether something that has been steady since then must be served. Where its kubelet fails, it must have
 // had new figures before, which those of a container that was restarted are not yet.
 func (l *ledger) mustServe(since, restarted, failing, now time.Time) bool {
@@ -181,7 +190,9 @@ func (l *ledger) expectedPods(now time.Time) map[string]*pod {
 	defer l.mu.Unlock()
 	expected := make(map[string]*pod, len(l.pods))
 	for name, p := range l.pods {
-		if since, ok := p.steadySince(); ok && l.mustServe(since, p.restarted, p.node.failing, now) {
+		since, steady := p.steadySince()
+		failing, held := p.node.ill()
+		if steady && held && l.mustServe(since, p.restarted, failing, now) {
 			expected[name] = p
 		}
 	}
@@ -194,7 +205,8 @@ func (l *ledger) expectedNodes(now time.Time) map[string]*node {
 	defer l.mu.Unlock()
 	expected := make(map[string]*node, len(l.nodes))
 	for name, n := range l.nodes {
-		if !n.steady.IsZero() && !n.ending && l.mustServe(n.steady, time.Time{}, n.failing, now) {
+		failing, held := n.ill()
+		if !n.steady.IsZero() && !n.ending && held && l.mustServe(n.steady, time.Time{}, failing, now) {
 			expected[name] = n
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -127,6 +128,9 @@ func TestJudgePods(t *testing.T) {
 			name: "absent after one failed scrape", absent: true, want: "its kubelet has failed for 9s: hang",
 			life: func(n *node, _ *pod) { n.failing, n.ailment = at.Add(-9*time.Second), "hang" },
 		},
+		{name: "absent after its clock was set back", absent: true, life: func(n *node, _ *pod) {
+			n.failing, n.ailment = at.Add(-9*time.Second), clockSetBack
+		}},
 		{name: "absent after many", absent: true, life: func(n *node, _ *pod) { n.failing = at.Add(-11 * time.Second) }},
 		{name: "absent, and ill before it was steady", absent: true, life: func(n *node, p *pod) {
 			p.steady, n.failing = at.Add(-25*time.Second), at.Add(-9*time.Second)
@@ -230,6 +234,12 @@ func expectMistake(t *testing.T, wrong []mistake, want string) {
 	}
 	if len(wrong) != 1 || !strings.Contains(wrong[0].String(), want) {
 		t.Errorf("found %q, want one mistake: %s", wrong, want)
+	}
+}
+
+func TestClockSetBackIsAFault(t *testing.T) {
+	if !slices.ContainsFunc(kubelettest.Faults(), func(f kubelettest.NamedFault) bool { return f.Name == clockSetBack }) {
+		t.Errorf("there is no fault %q", clockSetBack)
 	}
 }
 
