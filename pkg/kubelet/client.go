@@ -22,6 +22,7 @@ type Client struct {
 	resource   *question  // what Fetch asks
 	summary    *question  // what FetchSummary asks
 	scratch    *sync.Pool // of the transports
+	buffers    *sync.Pool // of their connections
 	workspaces sync.Pool  // of *workspace
 
 	mu     sync.Mutex
@@ -42,6 +43,7 @@ func NewClient(config Config) (*Client, error) {
 		resource:   newResourceQuestion(&config),
 		summary:    newSummaryQuestion(&config),
 		scratch:    newScratchPool(),
+		buffers:    newSocketBufferPool(),
 		workspaces: sync.Pool{New: func() any { return newWorkspace(config.Limits) }},
 		nodes:      map[string]*target{},
 	}, nil
@@ -162,6 +164,7 @@ func (c *Client) newTarget(node string, e endpoint) *target {
 		address: e.address(), // reached directly, whatever the environment says of proxies
 		dial:    t.dial(c.config.Timeout),
 		scratch: c.scratch,
+		buffers: c.buffers,
 	}
 	if !c.config.PlainHTTP {
 		t.transport.tls = c.trust.config(strings.Clone(node), e.host)

@@ -35,6 +35,7 @@ type transport struct {
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	tls     *tls.Config // nil: without TLS
 	scratch *sync.Pool  // of *scratch; shared by all transports
+	buffers *sync.Pool  // of *socketBuffer; so, too
 
 	mu   sync.Mutex
 	idle net.Conn // nil: there is none
@@ -109,7 +110,7 @@ func (t *transport) connect(ctx context.Context) (net.Conn, error) {
 	if err != nil || t.tls == nil {
 		return conn, err
 	}
-	secure := tls.Client(conn, t.tls)
+	secure := tls.Client(&recordConn{Conn: conn, buffers: t.buffers}, t.tls)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close() // the handshake's error says more
 		return nil, err
