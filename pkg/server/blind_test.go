@@ -33,7 +33,6 @@ type rig struct {
 	kubelets map[string]*kubelettest.Kubelet
 	fails    func(node string) bool // whether the next scrape of a node does
 	scrapes  int
-	early    int
 }
 
 const (
@@ -89,17 +88,21 @@ func (r *rig) FetchSummary(context.Context, *corev1.Node, *usage.Scrape) error {
 	return errors.New("status 403")
 }
 
+// asked gives how many scrapes there were.
+func (r *rig) asked() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.scrapes
+}
+
 func (r *rig) Forget(string)    {}
 func (r *rig) Gone(string)      {}
 func (r *rig) Summarized(error) {}
 
-func (r *rig) Scraped(result scrape.Result) {
+func (r *rig) Scraped(scrape.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.scrapes++
-	if result.Early {
-		r.early++
-	}
 }
 
 // cached is a kubelet that takes samples every 10 seconds, as those do that have cAdvisor look after containers.
@@ -176,12 +179,12 @@ func TestANodeThatIsAwayLosesItsFiguresAtTheirAge(t *testing.T) {
 		time.Sleep(10 * rigResolution)
 		r.mu.Lock()
 		away = false
-		before := r.scrapes
 		r.mu.Unlock()
+		before := r.asked()
 		time.Sleep(rigResolution)
 		synctest.Wait()
 		if r.store.Pod("ns", "p", usage.At(time.Now())) == nil {
-			t.Errorf("no figures an interval after the node was back, in which it was asked %d times", r.scrapes-before)
+			t.Errorf("no figures an interval after the node was back, in which it was asked %d times", r.asked()-before)
 		}
 	})
 }
@@ -198,7 +201,7 @@ func TestNewPodsHaveFiguresSoon(t *testing.T) {
 				}
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
-				regular := r.scrapes
+				regular := r.asked()
 
 				random := rand.New(rand.NewPCG(3, 4))
 				started := map[string]time.Time{} // pods without figures yet
@@ -221,7 +224,7 @@ func TestNewPodsHaveFiguresSoon(t *testing.T) {
 				}
 				slices.Sort(waits)
 				p95 := waits[len(waits)*95/100]
-				perNode := float64(r.scrapes-regular) / nodes / minutes / float64(time.Minute/rigResolution)
+				perNode := float64(r.asked()-regular) / nodes / minutes / float64(time.Minute/rigResolution)
 				t.Logf("%d pods: median %v, p95 %v, worst %v; %.2f scrapes a node and interval", len(waits), waits[len(waits)/2], p95, waits[len(waits)-1], perNode)
 				if len(waits) < minutes*60-30 {
 					t.Errorf("only %d of %d pods had figures", len(waits), minutes*60)
