@@ -22,11 +22,12 @@ PLATFORMS ?= linux/amd64,linux/arm64
 BUILDER   ?= $(firstword $(notdir $(shell command -v docker buildah podman)))
 
 FUZZTIME ?= 30s
+SOAK     ?= 3
 NODES    ?= 1000
 ROUNDS   ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e lint fmt verify demo bench fuzz image
+.PHONY: help build test unit e2e lint fmt verify demo bench soak fuzz image
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -58,9 +59,14 @@ verify: $(HELM) $(KUSTOMIZE) $(HELM_DOCS) ## fail where chart, manifests and the
 demo: build ## a cluster of 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends by itself
 	cd test && ONCE=$(ONCE) $(GO) run ./cmd/demo -server $(CURDIR)/bin/kube-vitals
 
-bench: build ## Go benchmarks, then a simulated cluster of NODES nodes beside its own floor (SERVER: another binary)
+bench: build ## Go benchmarks and a simulated cluster of NODES nodes beside its floor; ONLY=start, failures or newpods
+ifeq ($(ONLY),)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
-	cd test && $(GO) run ./load -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(ROUNDS)
+endif
+	cd test && $(GO) run ./load -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(ROUNDS) $(if $(ONLY),-only $(ONLY)) $(FLAGS)
+
+soak: build ## wear the server out for SOAK minutes in a simulated cluster with churn and faults; fails on growth
+	cd test && $(GO) run ./soak -server $(CURDIR)/bin/kube-vitals -minutes $(SOAK) $(FLAGS)
 
 fuzz: ## run each fuzz test for FUZZTIME
 	@for package in $$($(GO) list ./pkg/...); do \
