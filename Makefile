@@ -15,6 +15,7 @@ HELM      := $(CACHE)/helm-v3.22.0/helm
 KUSTOMIZE := $(CACHE)/kustomize-v5.8.1/kustomize
 HELM_DOCS := $(CACHE)/helm-docs-v1.14.2/helm-docs
 LINT      := $(CACHE)/golangci-lint-v2.15.0/golangci-lint
+PROMTOOL  := $(CACHE)/promtool-v0.315.0/promtool
 
 IMAGE     ?= kube-vitals/kube-vitals
 TAG       ?= $(VERSION)
@@ -37,9 +38,9 @@ build: ## build bin/kube-vitals, one static binary
 
 test: unit verify e2e ## all tests: unit with -race, then chart against manifests, then e2e on a real control plane
 
-unit: ## the fast tests beside the code
+unit: $(PROMTOOL) ## the fast tests beside the code
 	$(GO) test -race ./...
-	cd test && $(GO) test -race $$($(GO) list ./... | grep -v -e /e2e -e /verify)
+	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race $$($(GO) list ./... | grep -v -e /e2e -e /verify)
 
 e2e: build ## the built binary behind a real API server; the first run builds that (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(GO) test -count=1 -timeout 30m ./e2e/...
@@ -84,6 +85,11 @@ else # these append to a manifest that is there, and older ones do not set BUILD
 	$(BUILDER) build --layers --platform $(PLATFORMS) --manifest $(IMAGE):$(TAG) \
 	  --build-arg BUILDPLATFORM=linux/$$($(GO) env GOHOSTARCH) --build-arg LDFLAGS='$(LDFLAGS)' $(BUILD_ARGS) .
 endif
+
+# Of the version in test/promql/go.mod, and without the clouds in which Prometheus can look for targets.
+$(PROMTOOL):
+	@mkdir -p $(dir $@)
+	cd test/promql && GOFLAGS='-trimpath -tags=remove_all_sd' CGO_ENABLED=0 $(GO) build -o $@ github.com/prometheus/prometheus/cmd/promtool
 
 # install = module, version, folder
 define install

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
@@ -22,9 +23,9 @@ type Reference struct {
 
 // Selector picks series.
 type Selector struct {
-	Metric   string            `json:"metric"`
-	Labels   []string          `json:"labels,omitempty"`   // that it looks at
-	Equals   map[string]string `json:"equals,omitempty"`   // label → the value that it demands
+	Metric string            `json:"metric"`
+	Labels []string          `json:"labels,omitempty"` // that it looks at
+	Equals map[string]string `json:"equals,omitempty"` // label → the value that it demands
 }
 
 func main() {
@@ -71,7 +72,7 @@ func refer(p parser.Parser, expression string) (r Reference) {
 func selector(v *parser.VectorSelector) Selector {
 	s := Selector{Metric: v.Name, Equals: map[string]string{}}
 	for _, m := range v.LabelMatchers {
-		if m.Name == labels.MetricName {
+		if m.Name == model.MetricNameLabel {
 			continue
 		}
 		s.Labels = append(s.Labels, m.Name)
