@@ -18,6 +18,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // for --logging-format=json
 
+	"github.com/kube-vitals/kube-vitals/pkg/identity"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 )
@@ -51,6 +52,7 @@ type options struct {
 	verifyPodNodes bool
 	kubelet        kubelet.Config
 	addressTypes   []string
+	identity       identity.Config
 
 	generic        *genericoptions.ServerRunOptions
 	serving        *genericoptions.SecureServingOptions
@@ -67,6 +69,7 @@ func newOptions() *options {
 		resolution:     15 * time.Second,
 		kubelet:        kubelet.Config{Port: kubelet.DefaultPort},
 		addressTypes:   defaultAddressTypes(),
+		identity:       newIdentityConfig(),
 		generic:        genericoptions.NewServerRunOptionsForComponent("kube-vitals", compatibility.NewComponentGlobalsRegistry()),
 		serving:        genericoptions.NewSecureServingOptions(),
 		authentication: genericoptions.NewDelegatingAuthenticationOptions(),
@@ -83,6 +86,7 @@ func newOptions() *options {
 
 	o.addFlags(o.sections.FlagSet("kube-vitals"))
 	o.addKubeletFlags(o.sections.FlagSet("kubelet client"))
+	o.addIdentityFlags(o.sections.FlagSet("serving certificate that renews itself"))
 	o.generic.AddUniversalFlags(o.sections.FlagSet("generic"))
 	o.serving.AddFlags(o.sections.FlagSet("apiserver secure serving"))
 	o.authentication.AddFlags(o.sections.FlagSet("apiserver authentication"))
@@ -173,6 +177,7 @@ func (o *options) config() (server.Config, error) {
 	}
 	mistakes := append([]error{err}, o.validate()...)
 	mistakes = append(mistakes, o.validateKubelet()...)
+	mistakes = append(mistakes, o.validateIdentity()...)
 	mistakes = append(mistakes, o.validateLibrary()...)
 	if err := errors.Join(mistakes...); err != nil {
 		return server.Config{}, err
@@ -189,6 +194,7 @@ func (o *options) config() (server.Config, error) {
 		MaxSampleAge:   o.maxSampleAge,
 		Kubelet:        o.kubelet,
 		VerifyPodNodes: o.verifyPodNodes,
+		Identity:       o.identity,
 		Generic:        o.generic,
 		Serving:        o.serving,
 		Authentication: o.authentication,

@@ -86,7 +86,11 @@ func TestFlags(t *testing.T) {
 			return c.Authentication.RemoteKubeConfigFile == "g" && c.Authorization.RemoteKubeConfigFile == "h"
 		},
 		"--kubelet-max-response-bytes=65536": func(c server.Config) bool { return c.Kubelet.MaxBodyBytes == 1<<16 },
-		"--verify-pod-nodes":                 func(c server.Config) bool { return c.VerifyPodNodes },
+		"--tls-secret=s --tls-names=a.b.svc,a.b --tls-lifetime=24h": func(c server.Config) bool {
+			return c.Identity.Secret == "s" && slices.Equal(c.Identity.Names, []string{"a.b.svc", "a.b"}) && c.Identity.Lifetime == 24*time.Hour &&
+				c.Identity.Settle == 10*time.Minute && slices.Equal(c.Identity.APIServices, []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"})
+		},
+		"--verify-pod-nodes": func(c server.Config) bool { return c.VerifyPodNodes },
 		"--secure-port=10250 --cert-dir=/tmp": func(c server.Config) bool {
 			return c.Serving.BindPort == 10250 && c.Serving.ServerCert.CertDirectory == "/tmp"
 		},
@@ -117,6 +121,11 @@ func TestFlagsOfMetricsServer(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	for args, want := range map[string][]string{
+		"--tls-names=a.b.svc":                                  {"--tls-names needs --tls-secret"},
+		"--tls-secret=s":                                       {"--tls-secret, --tls-names, --tls-lifetime, --tls-settle: the first name of the serving certificate must be its Service's"},
+		"--tls-secret=s --tls-names=a":                         {`but the names are ["a"]`},
+		"--tls-secret=s --tls-names=a.b.svc --tls-lifetime=1m": {"since it is renewed in its last third: they are 1m0s and 10m0s"},
+		"--tls-secret=s --tls-names=a.b.svc --tls-cert-file=c --tls-private-key-file=k --tls-settle=0": {"--tls-secret and --tls-cert-file contradict each other"},
 		"--metric-resolution=4s":                                          {"--metric-resolution must be at least 5s, but is 4s"},
 		"--metric-resolution=-1s":                                         {"--metric-resolution must be at least 5s, but is -1s"},
 		"--max-sample-age=29s":                                            {"--max-sample-age must be at least 2 × --metric-resolution, so 30s, but is 29s"},

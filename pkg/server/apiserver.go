@@ -15,11 +15,12 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/api/openapi"
+	"github.com/kube-vitals/kube-vitals/pkg/identity"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
 // newAPIServer gives the generic API server with metrics.k8s.io in it, and what it needs to be ready. It opens the port.
-func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, instruments *instruments, resources api.Config) (*genericapiserver.GenericAPIServer, readiness, error) {
+func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, identity *identity.Identity, instruments *instruments, resources api.Config) (*genericapiserver.GenericAPIServer, readiness, error) {
 	scheme := api.NewScheme()
 	codecs := serializer.NewCodecFactory(scheme)
 	config := genericapiserver.NewConfig(codecs)
@@ -35,7 +36,7 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, instrumen
 	config.LoopbackClientConfig = &rest.Config{} // nothing in here talks to itself
 	describe(config, openapinamer.NewDefinitionNamer(scheme), c.Version)
 
-	if err := serveTLS(c, config); err != nil {
+	if err := serveTLS(c, identity, config); err != nil {
 		return nil, nil, err
 	}
 	outage := new(outage) // of the API server, for both
@@ -52,6 +53,9 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, instrumen
 		{"authentication", trusted},
 	}
 	ready := append(needed, requirement{"figures", firstFigures(needed, scraper).check})
+	if identity != nil {
+		ready = append(ready, requirement{"identity", identity.Ready})
+	}
 	if err := c.Audit.ApplyTo(config); err != nil {
 		return nil, nil, fmt.Errorf("cannot set up auditing: %w", err)
 	}
@@ -89,7 +93,11 @@ func describe(config *genericapiserver.Config, namer *openapinamer.DefinitionNam
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // serveTLS opens the port. Without a certificate in the flags one is made, for the names of the usual Service.
-func serveTLS(c Config, config *genericapiserver.Config) error {
+func serveTLS(c Config, identity *identity.Identity, config *genericapiserver.Config) error {
+	if identity != nil {
+		c.Serving.ServerCert.GeneratedCert = identity
+		return applyServing(c, config)
+	}
 	namespace := "kube-system"
 	if text, err := os.ReadFile(namespaceFile); err == nil {
 		namespace = strings.TrimSpace(string(text))
@@ -100,6 +108,10 @@ func serveTLS(c Config, config *genericapiserver.Config) error {
 		return fmt.Errorf("cannot make a self-signed serving certificate; "+
 			"give one by --tls-cert-file and --tls-private-key-file, or a folder that can be written to by --cert-dir: %w", err)
 	}
+	return applyServing(c, config)
+}
+
+func applyServing(c Config, config *genericapiserver.Config) error {
 	if err := c.Serving.ApplyTo(&config.SecureServing); err != nil {
 		return fmt.Errorf("cannot serve HTTPS: %w", err)
 	}

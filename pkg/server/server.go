@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
+	"github.com/kube-vitals/kube-vitals/pkg/identity"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
@@ -40,6 +41,10 @@ type Config struct {
 
 	// VerifyPodNodes makes the server believe of a pod only the node that it is bound to, which it has to watch whole pods for.
 	VerifyPodNodes bool
+
+	// Identity says how to keep a serving certificate that renews itself, but for the Client. Where it names no Secret,
+	// Serving says where the certificate comes from.
+	Identity identity.Config
 
 	Generic        *genericoptions.ServerRunOptions
 	Serving        *genericoptions.SecureServingOptions
@@ -61,10 +66,11 @@ const (
 
 // Server is kube-vitals, ready to run.
 type Server struct {
-	api     *genericapiserver.GenericAPIServer
-	scraper *scrape.Scraper
-	watches *watches
-	ready   readiness
+	api      *genericapiserver.GenericAPIServer
+	scraper  *scrape.Scraper
+	watches  *watches
+	identity *identity.Identity // nil: the certificate is not this server's affair
+	ready    readiness
 }
 
 // New builds a Server. It fails only for what its user has to put right.
@@ -94,7 +100,12 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 
-	server, ready, err := newAPIServer(c, watches, scraper, instruments, api.Config{
+	identity, err := newIdentity(c, client)
+	if err != nil {
+		return nil, err
+	}
+
+	server, ready, err := newAPIServer(c, watches, scraper, identity, instruments, api.Config{
 		Usage:    figures,
 		Pods:     pods,
 		Nodes:    nodes,
@@ -104,7 +115,16 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{api: server, scraper: scraper, watches: watches, ready: ready}, nil
+	return &Server{api: server, scraper: scraper, watches: watches, identity: identity, ready: ready}, nil
+}
+
+// newIdentity gives the serving certificate that renews itself, or nil where none is asked for.
+func newIdentity(c Config, client *rest.Config) (*identity.Identity, error) {
+	if c.Identity.Secret == "" {
+		return nil, nil
+	}
+	c.Identity.Client = client
+	return identity.New(c.Identity)
 }
 
 func storeConfig(c Config, pods *inventory.Index) store.Config {
@@ -130,6 +150,9 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	loops.Go(func() { s.watches.run(background) })
 	loops.Go(func() { s.scraper.Run(background) })
+	if s.identity != nil {
+		loops.Go(func() { s.identity.Run(background) })
+	}
 	loops.Go(func() { s.announce(background) })
 	return s.api.PrepareRun().RunWithContext(ctx)
 }

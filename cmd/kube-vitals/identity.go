@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"github.com/kube-vitals/kube-vitals/pkg/identity"
+)
+
+// addIdentityFlags adds the flags of the certificate that renews itself.
+func (o *options) addIdentityFlags(fs *pflag.FlagSet) {
+	i := &o.identity
+	fs.StringVar(&i.Secret, "tls-secret", "", "The Secret to keep the serving certificate in, in the namespace of the Service that "+
+		"--tls-names names. The server makes and renews the certificate, and tells the API server whom to trust. The Secret may be "+
+		"empty at first.")
+	fs.StringSliceVar(&i.Names, "tls-names", nil, "The names that the certificate of --tls-secret is for. The first is that of the "+
+		"Service: SERVICE.NAMESPACE.svc.")
+	fs.StringSliceVar(&i.APIServices, "tls-apiservices", i.APIServices, "The APIServices whose caBundle is to hold the CA of the certificate "+
+		"of --tls-secret, where they lead to the Service and do not skip verification.")
+	fs.DurationVar(&i.Lifetime, "tls-lifetime", i.Lifetime, "How long a certificate of --tls-secret is valid. It is renewed when a third "+
+		"of that is left.")
+	fs.DurationVar(&i.Settle, "tls-settle", i.Settle, "How long the CA of a renewed certificate has been in the caBundle before the "+
+		"certificate is served; at most a sixth of --tls-lifetime.")
+}
+
+// newIdentityConfig has the defaults of the flags.
+func newIdentityConfig() identity.Config {
+	return identity.Config{
+		APIServices: []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"},
+		Lifetime:    identity.DefaultLifetime,
+		Settle:      identity.DefaultSettle,
+	}
+}
+
+func (o *options) validateIdentity() []error {
+	if o.identity.Secret == "" {
+		if len(o.identity.Names) > 0 {
+			return []error{errors.New("--tls-names needs --tls-secret")}
+		}
+		return nil
+	}
+	var mistakes []error
+	if err := o.identity.Validate(); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("--tls-secret, --tls-names, --tls-lifetime, --tls-settle: %w", err))
+	}
+	if pair := o.serving.ServerCert.CertKey; pair.CertFile != "" || pair.KeyFile != "" {
+		mistakes = append(mistakes, errors.New("--tls-secret and --tls-cert-file contradict each other: there is one serving certificate"))
+	}
+	return mistakes
+}
