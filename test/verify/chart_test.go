@@ -20,6 +20,8 @@ const (
 	apiService = "APIService v1.metrics.k8s.io"
 	budget     = "PodDisruptionBudget kube-system/kube-vitals"
 	secret     = "Secret kube-system/kube-vitals-tls"
+	ownSecret  = "Secret kube-system/kube-vitals-serving"
+	ownRole    = "Role kube-system/kube-vitals-serving"
 
 	pod       = "spec.template.spec."
 	container = pod + "containers.0."
@@ -50,6 +52,19 @@ func TestValues(t *testing.T) {
 		{"port of the Service", "service.port=8443", service, "spec.ports.0.port", 8443.0},
 		{"and where it is dialled", "service.port=8443", apiService, "spec.service.port", 8443.0},
 		{"verified by default", "", apiService, "spec.insecureSkipTLSVerify", absent{}},
+		{"the server's own CA is not the chart's affair", "", apiService, "spec.caBundle", absent{}},
+		{"nor is what is in its Secret", "", ownSecret, "data", absent{}},
+		{"rights on its Secret", "", ownRole, "rules.0.verbs", []any{"get", "watch", "update"}},
+		{"and on no other one", "fullnameOverride=x", "Role kube-system/x-serving", "rules.0.resourceNames", []any{"x-serving"}},
+		{
+			"to make it, only if asked for", "tls.kubeVitals.recreateSecret=true", ownRole, "rules.0.verbs",
+			[]any{"get", "watch", "update", "patch", "create"},
+		},
+		{
+			"rights on APIServices", "", "ClusterRole system:kube-vitals", "rules.4.resourceNames",
+			[]any{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"},
+		},
+		{"no rights that other modes do not need", "tls.type=cert-manager", "ClusterRole system:kube-vitals", "rules.4", absent{}},
 		{"self-signed", "tls.type=self-signed", apiService, "spec.insecureSkipTLSVerify", true},
 		{"unverified has no CA", "apiService.insecureSkipTLSVerify=true", apiService, "spec.caBundle", absent{}},
 		{
@@ -64,7 +79,7 @@ func TestValues(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := lookup(t, objs, tt.object, tt.path); got != tt.want {
+			if got := lookup(t, objs, tt.object, tt.path); !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("%s of %s is %s, want %s", tt.path, tt.object, show(got), show(tt.want))
 			}
 		})
@@ -102,6 +117,13 @@ func TestArguments(t *testing.T) {
 			"trust by flag among the defaults", "defaultArgs={--kubelet-certificate-authority=/ca}",
 			[]string{securePort, "--kubelet-certificate-authority=/ca"},
 		},
+		{
+			"the server's own certificate", "tls.type=kube-vitals",
+			[]string{
+				securePort, certDir, address, statusPort, resolution, kubeletCA, "--tls-secret=kube-vitals-serving",
+				"--tls-names=kube-vitals.kube-system.svc,kube-vitals.kube-system.svc.cluster.local,kube-vitals.kube-system",
+			},
+		},
 		{"no CA", "kubelet.certificateAuthority=", []string{securePort, certDir, address, statusPort, resolution}},
 	}
 	for _, tt := range tests {
@@ -125,10 +147,11 @@ func TestArguments(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	tools := lookTools(t)
 	for values, want := range map[string]string{
-		"replcas=2":                 "additional properties 'replcas' not allowed",
+		"replcas=2": "additional properties 'replcas' not allowed",
+		"apiService.caBundle=-----BEGIN CERTIFICATE-----": "the server writes the caBundle",
 		"tls.helm.days=3":           "at '/tls/helm': additional properties 'days' not allowed",
 		"replicas=two":              "at '/replicas': got string, want integer",
-		"tls.type=none":             "at '/tls/type': value must be one of 'helm', 'existingSecret', 'cert-manager', 'self-signed'",
+		"tls.type=none":             "at '/tls/type': value must be one of 'kube-vitals', 'helm', 'existingSecret', 'cert-manager', 'self-signed'",
 		"maxSampleAge=5":            "at '/maxSampleAge': got number, want string",
 		"args={verbose}":            "at '/args/0': 'verbose' does not match pattern '^-'",
 		"podLabels.a=1":             "at '/podLabels/a': got number, want string",
@@ -149,7 +172,7 @@ func TestRefusals(t *testing.T) {
 
 // TestCertificate checks that the API server, with the caBundle it is given, accepts the certificate made by helm.
 func TestCertificate(t *testing.T) {
-	objs, err := lookTools(t).chart(t.Context(), chartFolder, nil)
+	objs, err := lookTools(t).chart(t.Context(), chartFolder, []string{"tls.type=helm"})
 	if err != nil {
 		t.Fatal(err)
 	}

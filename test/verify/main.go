@@ -30,13 +30,12 @@ type setting struct {
 }
 
 func settings() []setting {
-	const unverified = "tls.type=self-signed"
 	return []setting{
-		{values: []string{unverified}},
-		{components: []string{"high-availability"}, values: []string{unverified, "replicas=2", "podDisruptionBudget.enabled=true"}},
-		{components: []string{"insecure-kubelets"}, values: []string{unverified, "kubelet.insecureTLS=true"}},
+		{},
+		{components: []string{"high-availability"}, values: []string{"replicas=2", "podDisruptionBudget.enabled=true"}},
+		{components: []string{"insecure-kubelets"}, values: []string{"kubelet.insecureTLS=true"}},
 		{components: []string{"cert-manager"}, values: []string{"tls.type=cert-manager"}},
-		{components: []string{"prometheus"}, values: []string{unverified, "serviceMonitor.enabled=true", "prometheusRule.enabled=true"}},
+		{components: []string{"prometheus"}, values: []string{"serviceMonitor.enabled=true", "prometheusRule.enabled=true"}},
 		{
 			components: []string{"cert-manager", "high-availability", "insecure-kubelets"},
 			values:     []string{"tls.type=cert-manager", "replicas=2", "podDisruptionBudget.enabled=true", "kubelet.insecureTLS=true"},

@@ -106,7 +106,7 @@ func TestVerify(t *testing.T) {
 // TestVerifyNotices changes copies of the chart and of the manifests and expects to be told where.
 func TestVerifyNotices(t *testing.T) {
 	tools := lookTools(t)
-	base := []setting{{values: []string{"tls.type=self-signed"}}}
+	base := []setting{{}}
 	certManager := []setting{{components: []string{"cert-manager"}, values: []string{"tls.type=cert-manager"}}}
 	tests := []struct {
 		name           string

@@ -59,6 +59,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "kube-vitals.tlsSecretName" -}}
 {{- if eq .Values.tls.type "existingSecret" }}
 {{- required "tls.type is existingSecret: set tls.existingSecret.name to the Secret that holds tls.crt and tls.key" .Values.tls.existingSecret.name }}
+{{- else if eq .Values.tls.type "kube-vitals" }}
+{{- printf "%s-serving" (include "kube-vitals.fullname" .) }}
 {{- else }}
 {{- printf "%s-tls" (include "kube-vitals.fullname" .) }}
 {{- end }}
@@ -105,7 +107,7 @@ Prometheus verifies the certificate where the Secret is known to hold its CA.
 path: /metrics
 scheme: https
 tlsConfig:
-  {{- if has .root.Values.tls.type (list "helm" "cert-manager") }}
+  {{- if has .root.Values.tls.type (list "kube-vitals" "helm" "cert-manager") }}
   serverName: {{ include "kube-vitals.dnsNames" .root | fromYamlArray | first }}
   ca:
     secret:
