@@ -36,7 +36,7 @@ func newIdentityConfig() identity.Config {
 
 func (o *options) validateIdentity() []error {
 	if o.identity.Secret == "" {
-		if len(o.identity.Names) > 0 {
+		if len(o.identity.Names) > 0 && !o.all.Changed("tls-secret") { // an empty one says that none is wanted
 			return []error{errors.New("--tls-names needs --tls-secret")}
 		}
 		return nil

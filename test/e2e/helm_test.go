@@ -54,7 +54,7 @@ func TestHelm(t *testing.T) {
 	}
 	awaitTop(t, c)
 
-	certificate := run(binaries.Kubectl, "get", "secret", "kube-vitals-tls", "--namespace", server.Namespace, "--output", "jsonpath={.data}")
+	certificate := run(binaries.Kubectl, "get", "secret", "kube-vitals-serving", "--namespace", server.Namespace, "--output", "jsonpath={.data}")
 	if err := s.Upgrade(t.Context(), shared.Chart, "podLabels.upgraded=yes", "revisionHistoryLimit=3"); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestHelm(t *testing.T) {
 		"jsonpath={.spec.template.metadata.labels.upgraded}"); got != "yes" {
 		t.Errorf("the upgrade did not reach the pods' labels: %q", got)
 	}
-	if run(binaries.Kubectl, "get", "secret", "kube-vitals-tls", "--namespace", server.Namespace, "--output", "jsonpath={.data}") != certificate {
+	if run(binaries.Kubectl, "get", "secret", "kube-vitals-serving", "--namespace", server.Namespace, "--output", "jsonpath={.data}") != certificate {
 		t.Error("the upgrade changed the certificate")
 	}
 	awaitTop(t, c)

@@ -73,7 +73,7 @@ func (d *disturbed) certificate(t *testing.T) {
 	}
 	trusting := *d.Server
 	trusting.CA = ca.PEM()
-	s := d.replicaOf(t, &trusting,
+	s := d.replicaOf(t, &trusting, "--tls-secret=",
 		"--tls-cert-file="+filepath.Join(m.dir, mountedCertificate), "--tls-private-key-file="+filepath.Join(m.dir, mountedKey))
 
 	requests := d.load(t, s)

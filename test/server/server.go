@@ -5,8 +5,10 @@ package server
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,6 +108,9 @@ func Start(ctx context.Context, c *cluster.Cluster, cfg Config) (*Server, error)
 	if err := s.awaitAvailable(ctx); err != nil {
 		return nil, err
 	}
+	if s.CA, err = s.trusted(ctx); err != nil {
+		return nil, fmt.Errorf("the API server verifies nothing: %w", err)
+	}
 	return s, nil
 }
 
@@ -155,7 +160,7 @@ func (s *Server) args(ctx context.Context, port int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := s.mount(ctx, deployment.Spec.Template.Spec.ServiceAccountName)
+	dir, err := s.mount(ctx, deployment.Spec.Template.Spec)
 	if err != nil {
 		return nil, err
 	}
@@ -176,35 +181,46 @@ func (s *Server) args(ctx context.Context, port int) ([]string, error) {
 	), nil
 }
 
-// mount writes what the pods of the chart find in their mounts, and a kubeconfig in the place of the environment from
-// which a pod knows where the API server is. The folder's name ends with a slash.
-func (s *Server) mount(ctx context.Context, serviceAccount string) (dir string, err error) {
+// mount writes what pods find in their mounts, and a kubeconfig in the place of the environment from which a pod knows
+// where the API server is. The folder's name ends with a slash.
+func (s *Server) mount(ctx context.Context, pod corev1.PodSpec) (dir string, err error) {
 	dir = s.cluster.File("kube-vitals") + "/"
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	secret, err := s.cluster.Client.CoreV1().Secrets(Namespace).Get(ctx, Release+"-tls", metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	s.CA = secret.Data["ca.crt"]
 	lifetime := int64((30 * 24 * time.Hour).Seconds())
-	token, err := s.cluster.Client.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, serviceAccount,
+	token, err := s.cluster.Client.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, pod.ServiceAccountName,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &lifetime}}, metav1.CreateOptions{})
 	if err != nil {
-		return "", fmt.Errorf("ServiceAccount %s gets no token: %w", serviceAccount, err)
+		return "", fmt.Errorf("ServiceAccount %s gets no token: %w", pod.ServiceAccountName, err)
 	}
-	for name, content := range map[string][]byte{
-		"tls.crt": secret.Data["tls.crt"],
-		"tls.key": secret.Data["tls.key"],
-		"ca.crt":  s.cluster.CA.PEM(),
-		"token":   []byte(token.Status.Token),
-	} {
+	files := map[string][]byte{}
+	for _, volume := range pod.Volumes {
+		if volume.Secret == nil {
+			continue
+		}
+		secret, err := s.cluster.Client.CoreV1().Secrets(Namespace).Get(ctx, volume.Secret.SecretName, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		maps.Copy(files, secret.Data)
+	}
+	files["ca.crt"], files["token"] = s.cluster.CA.PEM(), []byte(token.Status.Token)
+	for name, content := range files {
 		if err := os.WriteFile(dir+name, content, 0o600); err != nil {
 			return "", err
 		}
 	}
 	return dir, s.cluster.WriteTokenKubeconfig(dir+"kubeconfig", dir+"token")
+}
+
+// trusted is the CA by which the API server verifies kube-vitals.
+func (s *Server) trusted(ctx context.Context) ([]byte, error) {
+	text, err := s.cluster.Run(ctx, binaries.Kubectl, "get", "apiservice", "v1.metrics.k8s.io", "--output", "jsonpath={.spec.caBundle}")
+	if err != nil {
+		return nil, err
+	}
+	return base64.StdEncoding.DecodeString(text)
 }
 
 // awaitAvailable waits until the API server reaches kube-vitals and trusts its certificate.
