@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -13,26 +12,13 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/cluster"
 	"github.com/kube-vitals/kube-vitals/test/poll"
 	"github.com/kube-vitals/kube-vitals/test/server"
-	"github.com/kube-vitals/kube-vitals/test/simulation"
 )
 
 // TestHelm installs, upgrades and uninstalls the chart with the real helm, in a cluster of its own: a cluster
 // has metrics.k8s.io only once.
 func TestHelm(t *testing.T) {
 	t.Parallel()
-	c, err := cluster.Start(t.Context(), cluster.Config{Binaries: shared.Binary(""), Progress: io.Discard})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Stop)
-	nodes, err := simulation.New(t.Context(), simulation.Config{Client: c.Client, CA: c.CA})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nodes.Close)
-	if err := nodes.AddNode(t.Context(), simulation.Node{Name: "node"}); err != nil {
-		t.Fatal(err)
-	}
+	c := ownCluster(t)
 	run := func(program string, args ...string) string {
 		t.Helper()
 		output, err := c.Run(t.Context(), program, args...)
@@ -55,6 +41,9 @@ func TestHelm(t *testing.T) {
 	awaitTop(t, c)
 
 	certificate := run(binaries.Kubectl, "get", "secret", "kube-vitals-serving", "--namespace", server.Namespace, "--output", "jsonpath={.data}")
+	if !strings.Contains(certificate, "tls.crt") {
+		t.Errorf("the server has put nothing into its Secret: %q", certificate)
+	}
 	if err := s.Upgrade(t.Context(), shared.Chart, "podLabels.upgraded=yes", "revisionHistoryLimit=3"); err != nil {
 		t.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func (s *Server) install(ctx context.Context, chart string, port int) error {
 		"--set", "replicas=0", "--set", fmt.Sprintf("service.port=%d", port)); err != nil {
 		return err
 	}
-	return s.leadHere(ctx)
+	return s.LeadHere(ctx)
 }
 
 // Upgrade upgrades the chart's release with further values, and waits until metrics.k8s.io is available again.
@@ -132,15 +132,15 @@ func (s *Server) Upgrade(ctx context.Context, chart string, values ...string) er
 	if _, err := s.cluster.Run(ctx, binaries.Helm, args...); err != nil {
 		return err
 	}
-	if err := s.leadHere(ctx); err != nil {
+	if err := s.LeadHere(ctx); err != nil {
 		return err
 	}
 	return s.awaitAvailable(ctx)
 }
 
-// leadHere leads the chart's Service to this machine. An APIService names the Service's port, which for a Service that is
+// LeadHere leads the chart's Service to this machine, which helm leads to pods. An APIService names the Service's port, which for a Service that is
 // only a name is the port of the program itself.
-func (s *Server) leadHere(ctx context.Context) error {
+func (s *Server) LeadHere(ctx context.Context) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{
 		"type": corev1.ServiceTypeExternalName, "externalName": "localhost", "clusterIP": nil, "clusterIPs": nil,
 	}})
