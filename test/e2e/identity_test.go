@@ -46,6 +46,7 @@ func TestIdentity(t *testing.T) {
 	t.Run("rotation", i.rotation)
 	t.Run("emptied", i.emptied)
 	t.Run("deleted", i.deleted)
+	t.Run("recreated", i.recreated)
 	t.Run("caBundle", i.caBundle)
 	t.Run("helm", i.helm)
 	for _, s := range i.servers {
@@ -330,6 +331,30 @@ func (i *owner) deleted(t *testing.T) {
 		t.Errorf("its labels are %s, want %s", got, labels)
 	}
 	i.awaitNew(t, served)
+}
+
+// recreated takes away the Secret where the servers may make it anew, which is a right on this one name still.
+func (i *owner) recreated(t *testing.T) {
+	if _, err := i.Run(t.Context(), binaries.Helm, "upgrade", server.Release, shared.Chart, "--namespace", server.Namespace,
+		"--reuse-values", "--set", "tls.kubeVitals.recreateSecret=true"); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.servers[0].LeadHere(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	account := "--as=system:serviceaccount:" + server.Namespace + ":" + server.Release
+	if out, err := i.Run(t.Context(), binaries.Kubectl, "create", "secret", "generic", "other", "--namespace", server.Namespace, account); err == nil {
+		t.Errorf("the server may make another Secret: %s", out)
+	}
+	served := i.awaitNew(t, nil)
+	stop := i.load(t)
+	i.kubectl(t, "delete", "secret", ownSecret, "--namespace", server.Namespace)
+	i.awaitNew(t, served)
+	stop()
+	if got := i.kubectl(t, "get", "secret", ownSecret, "--namespace", server.Namespace, "--output",
+		`jsonpath={.type} {.metadata.labels.app\.kubernetes\.io/instance}`); got != "Opaque "+server.Release {
+		t.Errorf("the Secret made anew is %q", got)
+	}
 }
 
 // caBundle takes away what the API server trusts, and puts in what it should not. Both are mended.
