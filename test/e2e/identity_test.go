@@ -49,6 +49,7 @@ func TestIdentity(t *testing.T) {
 	t.Run("recreated", i.recreated)
 	t.Run("caBundle", i.caBundle)
 	t.Run("helm", i.helm)
+	t.Run("unverified", i.unverified)
 	for _, s := range i.servers {
 		if log, err := s.Log(); err != nil || strings.Contains(log, "PRIVATE KEY") {
 			t.Errorf("the log has a key in it, or cannot be read: %v", err)
@@ -397,6 +398,30 @@ func (i *owner) helm(t *testing.T) {
 		if manager, fields, _ := strings.Cut(line, " "); strings.Contains(fields, `"f:caBundle"`) != (manager == "kube-vitals") {
 			t.Errorf("%s owns %s", manager, fields)
 		}
+	}
+}
+
+// unverified gives up verification, and gives it back.
+func (i *owner) unverified(t *testing.T) {
+	for _, value := range []string{"true", "false"} {
+		want := map[string]string{"true": "true"}[value]
+		if _, err := i.Run(t.Context(), binaries.Helm, "upgrade", server.Release, shared.Chart, "--namespace", server.Namespace,
+			"--reuse-values", "--set", "apiService.insecureSkipTLSVerify="+value); err != nil {
+			t.Fatal(err)
+		}
+		i.eventually(t, "the APIServices to be as asked for", func(ctx context.Context) error {
+			for _, version := range []string{"v1", "v1beta1"} {
+				got, err := i.Run(ctx, binaries.Kubectl, "get", "apiservice", version+".metrics.k8s.io",
+					"--output=jsonpath={.spec.insecureSkipTLSVerify}")
+				if err != nil {
+					return err
+				}
+				if _, missing := i.bundle(ctx, version); got != want || (missing != nil) != (want == "true") {
+					return fmt.Errorf("insecureSkipTLSVerify of %s is %q, and the caBundle: %w", version, got, missing)
+				}
+			}
+			return nil
+		})
 	}
 }
 
