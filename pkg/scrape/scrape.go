@@ -66,8 +66,9 @@ type Config struct {
 	Fetcher  Fetcher
 	Sink     Sink
 	Observer Observer
-	Interval time.Duration // between two scrapes of a node
-	Parallel int           // how many scrapes may begin at the same time; see gate
+	Reason   func(error) string // the class of an error of the Fetcher, for the log
+	Interval time.Duration      // between two scrapes of a node
+	Parallel int                // how many scrapes may begin at the same time; see gate
 }
 
 const (
@@ -288,14 +289,18 @@ func (s *Scraper) fetch(f func() error) (err error) {
 	return f()
 }
 
-// log says when a node begins to fail and when it is back, not what each scrape did.
+// log says when a node begins to fail, when it fails for another reason, and when it is back, not what each scrape did.
 func (s *Scraper) log(ctx context.Context, t *target, r Result) {
 	logger := klog.FromContext(ctx)
-	switch {
-	case r.Err != nil && t.failures == 0:
+	if r.Err == nil {
+		if t.failures > 0 {
+			logger.Info("Scraping works again", "node", r.Node, "failures", t.failures)
+		}
+		return
+	}
+	if reason := s.Reason(r.Err); t.failures == 0 || reason != t.reason {
+		t.reason = reason
 		logger.Error(r.Err, "Scraping fails; the last figures are served until they are too old", "node", r.Node)
-	case r.Err == nil && t.failures > 0:
-		logger.Info("Scraping works again", "node", r.Node, "failures", t.failures)
 	}
 }
 

@@ -141,7 +141,7 @@ func run(t *testing.T, parallel int, fetch func(ctx context.Context, node string
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(fetch)
-		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Interval: interval, Parallel: parallel})
+		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Reason: error.Error, Interval: interval, Parallel: parallel})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()
@@ -343,7 +343,7 @@ func TestGoesOnWithoutSummaries(t *testing.T) {
 		c := newCluster(nil)
 		c.noSummary = errors.New("status 403")
 		c.lack(usage.Lack{Rates: true, Wait: 2 * time.Second}, usage.Lack{})
-		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Interval: interval, Parallel: 1})
+		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Reason: error.Error, Interval: interval, Parallel: 1})
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 		done := make(chan struct{})
@@ -476,7 +476,7 @@ func TestLogsOnceWhenANodeFailsAndOnceWhenItIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(nil)
 		c.fetch = func(context.Context, string) error { return errors.New(`node "n1": no`) }
-		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Interval: interval, Parallel: 1})
+		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Reason: error.Error, Interval: interval, Parallel: 1})
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 		done := make(chan struct{})
@@ -494,10 +494,40 @@ func TestLogsOnceWhenANodeFailsAndOnceWhenItIsBack(t *testing.T) {
 	})
 }
 
+func TestLogsAnotherReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(func(context.Context, string) error { return errors.New("refused") })
+		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Reason: error.Error, Interval: interval, Parallel: 1})
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		s.Set(node("n1"))
+		time.Sleep(10 * interval)
+		c.set(func(context.Context, string) error { return errors.New("forbidden") })
+		time.Sleep(10 * interval)
+		cancel()
+		<-done
+		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+		if n := strings.Count(log, "\n"); n != 2 || !strings.Contains(log, "refused") || !strings.Contains(log, "forbidden") {
+			t.Errorf("%d lines, want one for each reason:\n%s", n, log)
+		}
+	})
+}
+
+// TestANodeMayStayDeadForDays: however often it failed, the next scrape has a time.
+func TestANodeMayStayDeadForDays(t *testing.T) {
+	for failures := 1; failures < 100_000; failures++ {
+		if d := retryDelay(interval, failures); d <= 0 || d > interval {
+			t.Fatalf("after %d failures, the next retry is after %v", failures, d)
+		}
+	}
+}
+
 func TestAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(nil)
-		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Interval: interval, Parallel: 1})
+		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Reason: error.Error, Interval: interval, Parallel: 1})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx); close(done) }()

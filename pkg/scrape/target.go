@@ -20,6 +20,7 @@ type target struct {
 	hurried  bool   // whether that is before the regular time
 	early    budget // of scrapes before their regular time
 	failures int    // in a row
+	reason   string // of the failures that was logged last
 	borrowed bool   // whether the kubelet was asked for its own rates, as long as some are missing
 	place    int    // in the queue, from 1; 0: not in there
 

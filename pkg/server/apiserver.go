@@ -39,6 +39,7 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, identity 
 	if err := serveTLS(c, identity, config); err != nil {
 		return nil, nil, err
 	}
+	instruments.certificate(config.SecureServing.Cert)
 	outage := new(outage) // of the API server, for both
 	trusted, err := authenticate(c, config, outage)
 	if err != nil {

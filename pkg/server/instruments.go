@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	apimetrics "k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // of the requests to the API server
 
@@ -31,6 +33,7 @@ type instruments struct {
 	lateness    prometheus.Histogram
 	skipped     *prometheus.CounterVec   // by reason
 	lastSuccess *prometheus.GaugeVec     // by node
+	failing     *prometheus.GaugeVec     // by node and reason
 	answerAge   *prometheus.HistogramVec // by resource
 }
 
@@ -70,6 +73,10 @@ func newInstruments(version, commit string, now func() time.Time) *instruments {
 			Namespace: namespace, Name: "node_last_success_timestamp_seconds",
 			Help: "When the node was last scraped with success, as seconds since 1970; 0: never yet.",
 		}, []string{"node"}),
+		failing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "node_failing",
+			Help: "1 for each node whose last scrape failed, with the reason.",
+		}, []string{"node", "reason"}),
 		answerAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "answer_age_seconds",
 			Help:    "Age of the oldest figure in each answer, by resource.",
@@ -82,7 +89,7 @@ func newInstruments(version, commit string, now func() time.Time) *instruments {
 		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go_version": runtime.Version()},
 	})
 	build.Set(1)
-	i.registry.MustRegister(i.scrapes, i.early, i.summaries, i.duration, i.lateness, i.skipped, i.lastSuccess, i.answerAge, build)
+	i.registry.MustRegister(i.scrapes, i.early, i.summaries, i.duration, i.lateness, i.skipped, i.lastSuccess, i.failing, i.answerAge, build)
 	for r := range usage.Reason(usage.NumReasons) {
 		i.skipped.WithLabelValues(r.String())
 	}
@@ -94,6 +101,30 @@ func (i *instruments) watchOver(figures *store.Store, nodes, pods *inventory.Ind
 	i.registry.MustRegister(&stateCollector{now: i.now, figures: figures, nodes: nodes, pods: pods})
 }
 
+// tell adds how the server is set, by which thresholds of alerts can go.
+func (i *instruments) tell(resolution, maxSampleAge time.Duration) {
+	for name, value := range map[string]time.Duration{"metric_resolution_seconds": resolution, "max_sample_age_seconds": maxSampleAge} {
+		gauge := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: "The flag of that name, as it is set or by default."})
+		gauge.Set(value.Seconds())
+		i.registry.MustRegister(gauge)
+	}
+}
+
+// certificate adds when the serving certificate expires.
+func (i *instruments) certificate(serving dynamiccertificates.CertKeyContentProvider) {
+	i.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "serving_certificate_expiry_timestamp_seconds",
+		Help: "When the certificate that is served now expires, as seconds since 1970; 0: it cannot be read.",
+	}, func() float64 {
+		pem, _ := serving.CurrentCertKeyContent()
+		certificates, err := certutil.ParseCertsPEM(pem)
+		if err != nil {
+			return 0
+		}
+		return float64(certificates[0].NotAfter.Unix())
+	}))
+}
+
 // Scraped implements scrape.Observer.
 func (i *instruments) Scraped(r scrape.Result) {
 	i.duration.Observe(r.Took.Seconds())
@@ -101,8 +132,11 @@ func (i *instruments) Scraped(r scrape.Result) {
 	if r.Early {
 		i.early.Inc()
 	}
+	i.failing.DeletePartialMatch(prometheus.Labels{"node": r.Node})
 	if r.Err != nil {
-		i.scrapes.WithLabelValues("failure", kubelet.Reason(r.Err)).Inc()
+		reason := kubelet.Reason(r.Err)
+		i.scrapes.WithLabelValues("failure", reason).Inc()
+		i.failing.WithLabelValues(r.Node, reason).Set(1)
 		i.lastSuccess.WithLabelValues(r.Node) // 0, if it has none
 		return
 	}
@@ -125,7 +159,10 @@ func (i *instruments) Summarized(err error) {
 }
 
 // Gone implements scrape.Observer.
-func (i *instruments) Gone(node string) { i.lastSuccess.DeleteLabelValues(node) }
+func (i *instruments) Gone(node string) {
+	i.lastSuccess.DeleteLabelValues(node)
+	i.failing.DeletePartialMatch(prometheus.Labels{"node": node})
+}
 
 // answered takes in the age of an answer.
 func (i *instruments) answered(resource string, oldest time.Duration) {

@@ -24,6 +24,7 @@ var now = time.Unix(1_800_000_000, 0)
 func filled() *instruments {
 	i := newInstruments("v1.2.3", "0123abc", func() time.Time { return now })
 	i.watchOver(store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10}), inventory.New(), inventory.New())
+	i.tell(15*time.Second, time.Minute)
 	ok := scrape.Result{Node: "a", Took: time.Millisecond}
 	ok.Skipped[usage.BadValue] = 2
 	i.Scraped(ok)
@@ -49,6 +50,33 @@ func TestScrapesAreCounted(t *testing.T) {
 	}
 	if at := testutil.ToFloat64(i.lastSuccess.WithLabelValues("b")); at != 0 {
 		t.Errorf("the last success of b was at %v, want 0 for never", at)
+	}
+}
+
+func TestWhyANodeFails(t *testing.T) {
+	i := filled()
+	show := func() string {
+		var all []string
+		families, err := i.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range families {
+			if family.GetName() == "kube_vitals_node_failing" {
+				for _, series := range family.GetMetric() {
+					all = append(all, series.GetLabel()[0].GetValue()+" "+series.GetLabel()[1].GetValue())
+				}
+			}
+		}
+		return strings.Join(all, ", ")
+	}
+	if got := show(); got != "b other" {
+		t.Errorf("failing are %q, want b", got)
+	}
+	i.Scraped(scrape.Result{Node: "a", Err: errors.New("no")})
+	i.Scraped(scrape.Result{Node: "b"})
+	if got := show(); got != "a other" {
+		t.Errorf("failing are %q, want a only", got)
 	}
 }
 
@@ -94,7 +122,7 @@ func TestExposition(t *testing.T) {
 	for _, name := range []string{
 		"kube_vitals_scrapes_total", "kube_vitals_scrape_duration_seconds", "kube_vitals_scrape_lateness_seconds",
 		"kube_vitals_samples_skipped_total", "kube_vitals_node_last_success_timestamp_seconds", "kube_vitals_answer_age_seconds",
-		"kube_vitals_known_objects", "kube_vitals_points", "kube_vitals_oldest_point_age_seconds", "kube_vitals_build_info",
+		"kube_vitals_known_objects", "kube_vitals_metric_resolution_seconds", "kube_vitals_max_sample_age_seconds", "kube_vitals_points", "kube_vitals_oldest_point_age_seconds", "kube_vitals_build_info",
 		"go_goroutines", "process_start_time_seconds",
 	} {
 		if families[name] == nil {

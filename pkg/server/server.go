@@ -87,11 +87,13 @@ func New(c Config) (*Server, error) {
 	pods, nodes := inventory.New(), inventory.New()
 	figures := store.New(storeConfig(c, pods))
 	instruments := newInstruments(c.Version, c.Commit, time.Now)
+	instruments.tell(c.Resolution, c.MaxSampleAge)
 	instruments.watchOver(figures, nodes, pods)
 	scraper := scrape.New(scrape.Config{
 		Fetcher:  fetcher,
 		Sink:     figures,
 		Observer: instruments,
+		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
 		Parallel: scrapesPerCPU * runtime.GOMAXPROCS(0),
 	})
