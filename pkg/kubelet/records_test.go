@@ -3,6 +3,7 @@ package kubelet
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -50,7 +51,7 @@ func TestRecordConn(t *testing.T) {
 						t.Fatalf("bytes %d to %d were read at once, over the end at %d", before, len(got), i)
 					}
 				}
-				if err == io.EOF {
+				if errors.Is(err, io.EOF) {
 					break
 				}
 				if err != nil {
