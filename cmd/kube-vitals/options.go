@@ -132,6 +132,8 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&k.ClientKey, "kubelet-client-key", "", "The file with the key of --kubelet-client-certificate.")
 	fs.Int64Var(&k.MaxBodyBytes, "kubelet-max-response-bytes", kubelet.DefaultMaxBodyBytes, "The size from which on a kubelet's answer is "+
 		"refused, uncompressed. The default has room for 2000 pods of 3 containers.")
+	fs.BoolVar(&k.Gzip, "kubelet-gzip", false, "Ask kubelets to compress their answers: a tenth of the bytes, for more CPU at both ends. "+
+		"See docs/performance.md.")
 	fs.BoolVar(&k.InsecureTLS, "kubelet-insecure-tls", false, "Do not verify the kubelets' serving certificates. For tests only: "+
 		"whoever sits in between can read the credentials and make up figures.")
 	fs.BoolVar(&k.PlainHTTP, "deprecated-kubelet-completely-insecure", false, "DEPRECATED: Talk to kubelets without encryption "+
