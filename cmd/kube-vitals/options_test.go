@@ -90,7 +90,7 @@ func TestFlags(t *testing.T) {
 			return c.Identity.Secret == "s" && slices.Equal(c.Identity.Names, []string{"a.b.svc", "a.b"}) && c.Identity.Lifetime == 24*time.Hour &&
 				c.Identity.Settle == 10*time.Minute && slices.Equal(c.Identity.APIServices, []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"})
 		},
-		"--kubelet-gzip":                     func(c server.Config) bool { return c.Kubelet.Gzip },
+		"--kubelet-gzip":     func(c server.Config) bool { return c.Kubelet.Gzip },
 		"--verify-pod-nodes": func(c server.Config) bool { return c.VerifyPodNodes },
 		"--secure-port=10250 --cert-dir=/tmp": func(c server.Config) bool {
 			return c.Serving.BindPort == 10250 && c.Serving.ServerCert.CertDirectory == "/tmp"
