@@ -158,7 +158,7 @@ func (m *measurement) measureRequest(ctx context.Context, r request) (requestRes
 	if r.proxied {
 		client = m.server.Proxied
 	}
-	items, err := r.count(ctx, m.server.Direct, m.server.URL)
+	items, _, err := r.count(ctx, m.server.Direct, m.server.URL)
 	if err != nil {
 		return requestResult{}, errors.Join(err, m.server.Process.Running())
 	}
@@ -239,19 +239,27 @@ func (r request) do(ctx context.Context, client *http.Client, url string) (*http
 	return client.Do(request)
 }
 
-// count sends the request, and counts the items in the answer.
-func (r request) count(ctx context.Context, client *http.Client, server string) (int, error) {
-	body, contentType, err := world.Get(ctx, client, server+r.path, r.accept)
+// count sends the request, and counts the items in the answer. What is in it was there when it began.
+func (r request) count(ctx context.Context, client *http.Client, server string) (items int, began time.Time, err error) {
+	response, err := r.do(ctx, client, server+r.path)
 	if err != nil {
-		return 0, err
+		return 0, began, err
 	}
+	defer response.Body.Close()
+	began = time.Now()
+	body, err := io.ReadAll(response.Body)
 	switch {
-	case contentType == world.TypeProtobuf:
-		return countProtobuf(body)
+	case err != nil:
+		return 0, began, err
+	case response.StatusCode != http.StatusOK:
+		return 0, began, &world.StatusError{URL: server + r.path, Code: response.StatusCode}
+	case response.Header.Get("Content-Type") == world.TypeProtobuf:
+		items, err = countProtobuf(body)
+		return items, began, err
 	case r.accept == world.TypeTable:
-		return strings.Count(string(body), `"cells":`), nil
+		return strings.Count(string(body), `"cells":`), began, nil
 	default:
-		return strings.Count(string(body), `"timestamp":`), nil
+		return strings.Count(string(body), `"timestamp":`), began, nil
 	}
 }
 

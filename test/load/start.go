@@ -96,7 +96,7 @@ func (s startWatch) watch(ctx context.Context) (r startResult, err error) {
 		if errs[5] = sleep(ctx, time.Until(s.server.Started.Add(targetAll*time.Second))); errs[5] != nil {
 			return
 		}
-		if n, err := pods.count(ctx, s.server.Direct, s.server.URL); err == nil { // or it is still starting
+		if n, _, err := pods.count(ctx, s.server.Direct, s.server.URL); err == nil { // or it is still starting
 			r.PodsInTime = float64(n) / float64(s.shape.pods())
 		}
 	})
@@ -107,11 +107,11 @@ func (s startWatch) watch(ctx context.Context) (r startResult, err error) {
 // probe waits until a probe succeeds, or is not there.
 func (s startWatch) probe(ctx context.Context, path string, at *float64) error {
 	var known bool
-	err := s.until(ctx, at, pauseProbe, func(ctx context.Context) bool {
+	err := s.until(ctx, at, pauseProbe, func(ctx context.Context) (time.Time, bool) {
 		_, _, err := s.server.Get(ctx, path, world.TypeJSON)
 		var status *world.StatusError
 		known = !errors.As(err, &status) || status.Code != http.StatusNotFound
-		return err == nil || !known
+		return time.Now(), err == nil || !known
 	})
 	if !known {
 		*at = 0
@@ -120,16 +120,21 @@ func (s startWatch) probe(ctx context.Context, path string, at *float64) error {
 }
 
 // has asks whether so many items are in the answer to a request. An error is a no: the server is starting.
-func (s startWatch) has(r request, want int) func(context.Context) bool {
-	return func(ctx context.Context) bool {
-		n, err := r.count(ctx, s.server.Direct, s.server.URL)
-		return err == nil && n >= want
+func (s startWatch) has(r request, want int) func(context.Context) (time.Time, bool) {
+	return func(ctx context.Context) (time.Time, bool) {
+		n, began, err := r.count(ctx, s.server.Direct, s.server.URL)
+		return began, err == nil && n >= want
 	}
 }
 
-// until asks until the answer is yes, and notes when the answer came.
-func (s startWatch) until(ctx context.Context, at *float64, pause time.Duration, ask func(context.Context) bool) error {
-	for !ask(ctx) {
+// until asks until the answer is yes, and notes of when the answer is.
+func (s startWatch) until(ctx context.Context, at *float64, pause time.Duration, ask func(context.Context) (time.Time, bool)) error {
+	for {
+		when, yes := ask(ctx)
+		if yes {
+			*at = when.Sub(s.server.Started).Seconds()
+			return nil
+		}
 		if err := s.server.Process.Running(); err != nil {
 			return err
 		}
@@ -137,8 +142,6 @@ func (s startWatch) until(ctx context.Context, at *float64, pause time.Duration,
 			return context.Cause(ctx)
 		}
 	}
-	*at = time.Since(s.server.Started).Seconds()
-	return nil
 }
 
 // measureStart starts the server several times in a cluster of one size, and prints when there were figures.
@@ -206,7 +209,7 @@ func printStart(out io.Writer, cfg config, s shape, rounds []startResult) error 
 	for _, r := range rounds {
 		inTime = append(inTime, 100*r.PodsInTime)
 	}
-	t.row(fmt.Sprintf("pods that have figures after %d s", targetAll), fmt.Sprintf("%.1f %%", median(inTime)),
+	t.row(fmt.Sprintf("pods that have figures, asked after %d s", targetAll), fmt.Sprintf("%.1f %%", median(inTime)),
 		fmt.Sprintf("%.1f %%", percentile(inTime, 0)), "100 %")
 	row("ready", 0, func(r startResult) float64 { return r.Ready })
 	return t.print(out)
