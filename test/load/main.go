@@ -66,6 +66,7 @@ func dispatch(ctx context.Context, args []string) error {
 // config is what the flags say.
 type config struct {
 	server     string        // the executable under test
+	beside     string        // another one, to be measured in the same clusters; empty: none
 	serverArgs []string      // more arguments for it
 	bin        string        // folder with etcd and kube-apiserver
 	only       string        // what to measure; empty: all that a server costs
@@ -86,6 +87,7 @@ func parse(args []string) (config, error) {
 	var nodes string
 	flags := flag.NewFlagSet("load", flag.ContinueOnError)
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals, or metrics-server, which takes the same flags")
+	flags.StringVar(&cfg.beside, "beside", "", "another `executable`, to be measured after it in the same clusters")
 	flags.StringVar(&cfg.bin, "bin", "", "the `folder` with the executables etcd and kube-apiserver; without it they are built, once")
 	flags.StringVar(&cfg.only, "only", "", "measure only one `thing`: start, failures or newpods")
 	flags.StringVar(&nodes, "nodes", "1000", "the `numbers` of nodes to measure with, as in 100,1000,5000")
@@ -130,6 +132,12 @@ func (cfg config) validate() error {
 		}
 	}
 	executable("--server", cfg.server)
+	if cfg.beside != "" {
+		executable("--beside", cfg.beside)
+	}
+	if cfg.beside != "" && cfg.only != "" {
+		errs = append(errs, errors.New("--beside: with --only there is one server; leave one of them out"))
+	}
 	if cfg.bin != "" {
 		executable("--bin", filepath.Join(cfg.bin, binaries.Etcd))
 		executable("--bin", filepath.Join(cfg.bin, binaries.APIServer))
@@ -178,7 +186,7 @@ func run(ctx context.Context, cfg config) error {
 	var results []*result
 	var failed error
 	for _, nodes := range cfg.nodes {
-		r, err := measure(ctx, cfg, nodes)
+		some, err := measure(ctx, cfg, nodes)
 		if err != nil && ctx.Err() != nil {
 			err = errors.New("interrupted")
 		}
@@ -186,7 +194,7 @@ func run(ctx context.Context, cfg config) error {
 			failed = fmt.Errorf("measuring with %d nodes: %w", nodes, err)
 			break
 		}
-		results = append(results, r)
+		results = append(results, some...)
 	}
 	if cfg.json == "" || len(results) == 0 {
 		return failed
@@ -201,8 +209,9 @@ func run(ctx context.Context, cfg config) error {
 	return errors.Join(failed, err)
 }
 
-// measure measures with one size of cluster, and prints what it finds. There is a result only of a whole measurement.
-func measure(ctx context.Context, cfg config, nodes int) (*result, error) {
+// measure measures with one size of cluster, and prints what it finds. There are results, one for each server, only of a
+// whole measurement.
+func measure(ctx context.Context, cfg config, nodes int) ([]*result, error) {
 	began := time.Now()
 	progress := func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
@@ -215,16 +224,19 @@ func measure(ctx context.Context, cfg config, nodes int) (*result, error) {
 	case "newpods":
 		return nil, measureNewPods(ctx, cfg, nodes, os.Stdout, progress)
 	default:
-		r, err := measureCost(ctx, cfg, nodes, progress)
+		results, err := measureCost(ctx, cfg, nodes, progress)
 		if err != nil {
 			return nil, err
 		}
-		return r, r.print(os.Stdout)
+		for _, r := range results {
+			err = errors.Join(err, r.print(os.Stdout))
+		}
+		return results, err
 	}
 }
 
-// measureCost builds a cluster, measures what the server costs in it, and then the floor.
-func measureCost(ctx context.Context, cfg config, nodes int, progress func(string, ...any)) (*result, error) {
+// measureCost builds a cluster, measures what each server costs in it, one after the other, and then the floor.
+func measureCost(ctx context.Context, cfg config, nodes int, progress func(string, ...any)) ([]*result, error) {
 	shape := newShape(nodes)
 	w, err := newWorld(cfg, progress)
 	if err != nil {
@@ -239,12 +251,35 @@ func measureCost(ctx context.Context, cfg config, nodes int, progress func(strin
 	if err := fill(ctx, w, shape, port, progress); err != nil {
 		return nil, err
 	}
-	progress("starting %s", cfg.server)
+	ours, err := measureServer(ctx, cfg, w, shape, cfg.server, cfg.serverArgs, progress)
+	if err != nil {
+		return nil, err
+	}
+	results := []*result{ours}
+	if cfg.beside != "" {
+		other, err := measureServer(ctx, cfg, w, shape, cfg.beside, nil, progress)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, other)
+	}
+	if err := measureFloor(ctx, cfg, w, ours, progress); err != nil {
+		return nil, err
+	}
+	for _, r := range results {
+		r.Floor = ours.Floor
+	}
+	return results, nil
+}
+
+// measureServer measures what one server costs.
+func measureServer(ctx context.Context, cfg config, w *world.World, shape shape, executable string, args []string, progress func(string, ...any)) (*result, error) {
+	progress("starting %s", executable)
 	r := &result{
-		Server: cfg.name(), Nodes: nodes, Pods: shape.pods(), Containers: shape.pods() * len(world.ContainerNames),
+		Server: filepath.Base(executable), Nodes: shape.nodes, Pods: shape.pods(), Containers: shape.pods() * len(world.ContainerNames),
 		Resolution: cfg.resolution.Seconds(), Rounds: cfg.rounds,
 	}
-	s, err := w.StartServer(cfg.server, cfg.resolution, cfg.serverArgs...)
+	s, err := w.StartServer(executable, cfg.resolution, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -255,5 +290,5 @@ func measureCost(ctx context.Context, cfg config, nodes int, progress func(strin
 	if err := s.Stop(); err != nil {
 		progress("note: the server did not end with exit status 0: %v", err)
 	}
-	return r, measureFloor(ctx, cfg, w, r, progress)
+	return r, nil
 }

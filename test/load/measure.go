@@ -112,6 +112,8 @@ type request struct {
 	want               int  // items in the answer
 	gzip               bool // by a client that takes compressed answers, as client-go does
 	proxied            bool // as the aggregation layer hands on the requests of all others
+
+	goal float64 // milliseconds of CPU; 0: there is none
 }
 
 // usualRequests are those of kubectl, the autoscalers and the dashboards.
@@ -119,22 +121,23 @@ func (s shape) usualRequests() []request {
 	allPods := world.V1beta1 + "/pods"
 	pod := s.pod(s.huge)
 	onePath := world.V1beta1 + "/namespaces/" + pod.Namespace + "/pods/" + pod.Name
+	thousands := float64(s.nodes) / 1000 // the goals for lists of all are for 1000 nodes
 	hpa := func(r request, of int) request {
 		r.name = fmt.Sprintf("LIST by selector, %d of %d pods, protobuf (HPA)", r.want, of)
 		r.accept = world.TypeProtobuf
 		return r
 	}
 	return []request{
-		{name: "LIST all pods, JSON", path: allPods, accept: world.TypeJSON, want: s.pods()},
-		{name: "LIST all pods, protobuf", path: allPods, accept: world.TypeProtobuf, want: s.pods()},
-		{name: "LIST all pods, table", path: allPods, accept: world.TypeTable, want: s.pods()},
+		{name: "LIST all pods, JSON", path: allPods, accept: world.TypeJSON, want: s.pods(), goal: 50 * thousands},
+		{name: "LIST all pods, protobuf", path: allPods, accept: world.TypeProtobuf, want: s.pods(), goal: 30 * thousands},
+		{name: "LIST all pods, table", path: allPods, accept: world.TypeTable, want: s.pods(), goal: 80 * thousands},
 		{name: "LIST all pods, JSON, gzip", path: allPods, accept: world.TypeJSON, want: s.pods(), gzip: true},
 		{name: "LIST all pods, protobuf, gzip", path: allPods, accept: world.TypeProtobuf, want: s.pods(), gzip: true},
-		hpa(request{path: selected(shopNamespace, webApp), want: s.web}, s.shop),
-		hpa(request{path: selected(hugeNamespace, rareApp), want: s.rare}, s.huge),
-		{name: "GET one pod, JSON", path: onePath, accept: world.TypeJSON, want: 1},
+		hpa(request{path: selected(shopNamespace, webApp), want: s.web, goal: 0.4}, s.shop),
+		hpa(request{path: selected(hugeNamespace, rareApp), want: s.rare, goal: 0.3}, s.huge),
+		{name: "GET one pod, JSON", path: onePath, accept: world.TypeJSON, want: 1, goal: 0.15},
 		{name: "GET one pod, JSON, aggregation layer's certificate", path: onePath, accept: world.TypeJSON, want: 1, proxied: true},
-		{name: "GET one node, JSON", path: world.V1beta1 + "/nodes/" + world.NodeName(0), accept: world.TypeJSON, want: 1},
+		{name: "GET one node, JSON", path: world.V1beta1 + "/nodes/" + world.NodeName(0), accept: world.TypeJSON, want: 1, goal: 0.15},
 		{name: "LIST nodes, JSON", path: world.V1beta1 + "/nodes", accept: world.TypeJSON, want: s.nodes},
 		{name: "LIST nodes, protobuf", path: world.V1beta1 + "/nodes", accept: world.TypeProtobuf, want: s.nodes},
 	}
@@ -184,7 +187,7 @@ func (m *measurement) measureRequest(ctx context.Context, r request) (requestRes
 		cpu = append(cpu, max(0, used.Seconds()-scraping)*1e3/float64(n))
 	}
 	return requestResult{
-		Name: r.name, CPU: median(cpu), Latency: median(latency), Bytes: size, Count: len(latency), Items: items, Want: r.want,
+		Name: r.name, CPU: median(cpu), Goal: r.goal, Latency: median(latency), Bytes: size, Count: len(latency), Items: items, Want: r.want,
 	}, nil
 }
 
