@@ -2,12 +2,13 @@
 // watch, held compactly and indexed by label, so that a selector costs what it finds and not what its namespace holds.
 //
 // An Index is filled by a client-go Reflector, whose store it is. It deliberately keeps nothing else of an object (but the
-// node of a pod, if the Reflector brings whole pods): no annotations, no managed fields, no owner references, no resource version. What is used is not known here; that is the
-// store's.
+// node of a pod, if the Reflector brings whole pods): no annotations, no managed fields, no owner references, no resource
+// version. What is used is not known here; that is the store's.
 package inventory
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -17,17 +18,34 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Object is one pod or node that exists. It is immutable.
+// Object is one pod or node that exists. It is immutable once an Index has it.
 type Object struct {
 	Namespace, Name string            // Namespace is empty for a node
 	Labels          map[string]string // shared between all objects with equal labels: read it only
 	CreatedAt       usage.Time        // by the API server's clock, in whole seconds
 	Node            string            // that a pod is bound to; "": not known, since only metadata were watched
+}
+
+var _ runtime.Object = (*Object)(nil)
+
+// GetObjectKind implements runtime.Object, so that a client may list Objects in place of the API's own.
+func (o *Object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object.
+func (o *Object) DeepCopyObject() runtime.Object { return o.DeepCopy() }
+
+// DeepCopy gives a copy that shares nothing with o.
+func (o *Object) DeepCopy() *Object {
+	clone := *o
+	clone.Labels = maps.Clone(o.Labels)
+	return &clone
 }
 
 // Index holds the objects of one kind. It is safe for concurrent use.
@@ -197,8 +215,9 @@ func (x *Index) Resync() error { return nil }
 // in memory. It implements cache.TransformingStore.
 func (x *Index) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
-		if _, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			return obj, nil // Delete knows what to do with it
+		switch obj.(type) {
+		case *Object, cache.DeletedFinalStateUnknown:
+			return obj, nil // object knows what to do with it
 		}
 		o, err := meta.Accessor(obj)
 		if err != nil {
@@ -231,10 +250,13 @@ func nodeOf(obj any) string {
 	return ""
 }
 
-// object gives what an Index keeps of obj: any API object, or the tombstone of one.
+// object gives what an Index keeps of obj: any API object, or the tombstone of one. An Object becomes the Index's own.
 func (x *Index) object(obj any) (*Object, error) {
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		namespace, name, err := cache.SplitMetaNamespaceKey(tombstone.Key)
+	switch obj := obj.(type) {
+	case *Object:
+		return obj, nil
+	case cache.DeletedFinalStateUnknown:
+		namespace, name, err := cache.SplitMetaNamespaceKey(obj.Key)
 		return &Object{Namespace: namespace, Name: name}, err
 	}
 	o, err := meta.Accessor(obj)

@@ -34,11 +34,12 @@ func newWatches(config *rest.Config, selector labels.Selector, wholePods bool, n
 	typed := rest.CopyConfig(config)
 	typed.ContentType = runtime.ContentTypeProtobuf
 	typed.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	typed.DisableCompression = true // the API server takes longer to compress a list than a network to carry it
 	core, err := corev1client.NewForConfig(typed)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client for nodes: %w", err)
 	}
-	meta, err := metadata.NewForConfig(config)
+	meta, err := metadata.NewForConfig(typed)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client for pods: %w", err)
 	}
@@ -51,10 +52,12 @@ func newWatches(config *rest.Config, selector labels.Selector, wholePods bool, n
 	}
 	w := &watches{nodes: newFeed("nodes", core.Nodes(), &corev1.Node{}, nodes, picked)}
 	if wholePods {
-		w.pods = newFeed("running pods", core.Pods(metav1.NamespaceAll), &corev1.Pod{}, pods, running)
+		client := &podLister[*corev1.PodList]{lister: core.Pods(metav1.NamespaceAll), api: core.RESTClient(), whole: true}
+		w.pods = newFeed("running pods", client, &corev1.Pod{}, pods, running)
 	} else {
 		resource := meta.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
-		w.pods = newFeed("running pods", resource, &metav1.PartialObjectMetadata{}, pods, running)
+		client := &podLister[*metav1.PartialObjectMetadataList]{lister: resource, api: core.RESTClient()}
+		w.pods = newFeed("running pods", client, &metav1.PartialObjectMetadata{}, pods, running)
 	}
 	return w, nil
 }
