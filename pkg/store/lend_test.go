@@ -62,8 +62,28 @@ func TestOwnRatesAreLentOnlyToTheSameSeries(t *testing.T) {
 func TestAPodThatLacksOneRateIsNotServed(t *testing.T) { // rule 6
 	s := newStore()
 	s.Put("n1", scrape(0, of("p/a", sample(0, 10)), of("p/b", sample(0, 10))))
-	s.Lend("n1", scrape(0, of("p/a", own(100, sample(0, 10))), of("p/b", own(0, sample(0, 10)))))
+	s.Lend("n1", scrape(0, of("p/a", own(100, sample(0, 10))), of("p/b", sample(0, 10))))
 	expect(t, s, "p", 0, "none")
+}
+
+// A kubelet that knows the rate of one container knows those of all: 0 is one.
+func TestZeroOfAKubeletThatKnows(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		busy usage.Sample
+		want string
+	}{
+		{"knows", own(100, sample(0, 10)), "at 0 window 15: a=0m"},
+		{"says 0 of all", own(0, sample(0, 10)), "none"},
+		{"samples on demand", own(100, sample(0, 10.1)), "none"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newStore()
+			s.Put("n1", scrape(0, of("idle/a", sample(0, 3)), of("busy/a", sample(0, 10))))
+			s.Lend("n1", scrape(0, of("idle/a", own(0, sample(0, 3))), of("busy/a", tc.busy)))
+			expect(t, s, "idle", 0, tc.want)
+		})
+	}
 }
 
 func TestLack(t *testing.T) {
@@ -98,13 +118,13 @@ func TestLackEnds(t *testing.T) {
 	if got := s.Put("n1", first); got != (usage.Lack{Rates: true, Wait: 1200 * time.Millisecond}) {
 		t.Errorf("the first scrape lacks %+v", got)
 	}
-	// A rate that was lent serves, but a true one is still wanted.
-	lent := scrape(0, of("p/a", own(100, sample(0, 10))), of("p/idle", own(1, sample(-5, 10))))
-	if got := s.Lend("n1", lent); got != (usage.Lack{Wait: 1200 * time.Millisecond}) {
-		t.Errorf("with lent rates it lacks %+v", got)
+	// A rate that was lent serves until the next regular scrape.
+	lent := scrape(0, of("p/a", own(100, sample(0, 10))))
+	if got := s.Lend("n1", lent); got != (usage.Lack{Rates: true, Wait: 5100 * time.Millisecond}) {
+		t.Errorf("with one lent rate it lacks %+v", got)
 	}
-	if got := s.Put("n1", scrape(1.2, of("p/a", sample(1.2, 10.1)), of("p/idle", sample(-5, 10)))); got != (usage.Lack{Wait: 3900 * time.Millisecond}) {
-		t.Errorf("with one true rate it lacks %+v", got)
+	if got := s.Put("n1", scrape(5.1, of("p/a", sample(5.1, 10.1)), of("p/idle", sample(-5, 10)))); got != (usage.Lack{Rates: true, Wait: 2 * time.Second}) {
+		t.Errorf("when the sample is late it lacks %+v", got)
 	}
 	if got := s.Put("n1", scrape(31, of("p/a", sample(31, 11)), of("p/idle", sample(-5, 10)))); got != (usage.Lack{}) {
 		t.Errorf("after half a minute it still hopes for a sample: %+v", got)

@@ -163,7 +163,7 @@ func heard(before map[containerKey][]arrival, s said, maxAge time.Duration) map[
 	}
 	for _, c := range s.containers {
 		if arrivals, known := before[c.key]; known || !s.summary {
-			after[c.key] = append(arrivals, arrival{c.sample, s.at, s.summary})
+			after[c.key] = append(arrivals, arrival{c.sample, s.at, s.summary, knows(before, s)})
 		}
 	}
 	for key, arrivals := range before {
@@ -204,7 +204,7 @@ func (m *model) node(name string, now usage.Time) (*usage.Node, usage.Time) {
 func (n *modelNode) arrivals() []arrival {
 	var arrivals []arrival
 	for _, s := range n.history {
-		arrivals = append(arrivals, arrival{s.node, s.at, s.summary})
+		arrivals = append(arrivals, arrival{Sample: s.node, received: s.at, summary: s.summary})
 	}
 	return arrivals
 }
@@ -264,6 +264,15 @@ type arrival struct {
 	usage.Sample
 	received usage.Time // by our clock
 	summary  bool       // whether a summary has it
+	knows    bool       // whether that one's kubelet knows its containers' rates, so that 0 is one
+}
+
+// knows says whether a summary has a rate above 0 of a reading that was told before.
+func knows(before map[containerKey][]arrival, summary said) bool {
+	return summary.summary && slices.ContainsFunc(summary.containers, func(c saidOf) bool {
+		f := figureOf(before[c.key])
+		return f.since.Has != 0 && f.repeated(c.sample) && has(c.sample, usage.HasRate) && c.sample.Rate > 0
+	})
 }
 
 // figure is what follows from a row of arrivals.
@@ -355,10 +364,9 @@ func (f *figure) lend(r arrival) {
 	age := r.At.Sub(r.StartedAt)
 	dated := r.StartedAt != 0 && age >= 0
 	switch {
-	case f.since.Has == 0, f.known:
-	case r.CPUSeconds != f.since.CPUSeconds, r.StartedAt > f.since.At: // another reading, or another series
+	case f.since.Has == 0, f.known, !f.repeated(r.Sample):
 	case !has(r.Sample, usage.HasCPU|usage.HasMemory|usage.HasRate):
-	case r.Rate == 0 && r.CPUSeconds > 0: // a placeholder
+	case r.Rate == 0 && r.CPUSeconds > 0 && !r.knows: // a placeholder
 	case r.Rate > math.MaxInt64:
 	case dated && age < 10*time.Second: // 4: in its start-up spike
 	case dated:
@@ -366,6 +374,11 @@ func (f *figure) lend(r arrival) {
 	default:
 		f.serve(r, r.Rate, usage.OwnRateWindow)
 	}
+}
+
+// repeated says whether a summary's sample is of the reading that was told last, and not of another one or another series.
+func (f *figure) repeated(s usage.Sample) bool {
+	return s.CPUSeconds == f.since.CPUSeconds && s.StartedAt <= f.since.At
 }
 
 // serve makes the figure: its time is that of the CPU sample (1), and a swap that is not reported is not 0 (5).

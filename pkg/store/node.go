@@ -155,21 +155,28 @@ func (n *node) observe(scrape *usage.Scrape, counts *counts) {
 	}
 }
 
-// lend takes in what a summary says of the node and of the containers that are known.
+// lend takes in what a summary says of the node and of the containers that are known. A kubelet that tells a rate above 0 of
+// a container knows those of all: one that does not know says 0 for each.
 func (n *node) lend(summary *usage.Scrape) {
-	if n.series.lend(summary.Node, summary.At) {
+	if n.series.lend(summary.Node, false, summary.At) {
 		n.publish()
 	}
-	waiting := make(map[containerKey]*container)
+	known := make(map[containerKey]*container)
 	for _, c := range n.containers {
-		if !c.has {
-			waiting[containerKey{c.claim.key, c.name}] = c
-		}
+		known[containerKey{c.claim.key, c.name}] = c
+	}
+	find := func(s *usage.ContainerSample) *container {
+		return known[containerKey{podKey{string(s.Namespace), string(s.Pod)}, string(s.Name)}]
+	}
+	knows := false
+	for i := range summary.Containers {
+		s := &summary.Containers[i]
+		c := find(s)
+		knows = knows || c != nil && s.Has&usage.HasRate != 0 && s.Rate > 0 && c.repeats(s.Sample)
 	}
 	for i := range summary.Containers {
 		s := &summary.Containers[i]
-		c := waiting[containerKey{podKey{string(s.Namespace), string(s.Pod)}, string(s.Name)}]
-		if c != nil && c.lend(s.Sample, summary.At) {
+		if c := find(s); c != nil && c.lend(s.Sample, knows, summary.At) {
 			c.claim.changed = true
 		}
 	}
@@ -182,7 +189,7 @@ func (n *node) lack(now usage.Time) (lack usage.Lack) {
 		lack = n.series.lack(now)
 	}
 	for _, c := range n.containers {
-		if !c.has || c.borrowed {
+		if !c.has {
 			lack = and(lack, c.lack(now))
 		}
 	}

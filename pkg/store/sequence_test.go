@@ -639,7 +639,7 @@ func arrivalsOf(told []said, key containerKey) []arrival {
 	for _, s := range told {
 		for _, c := range s.containers {
 			if c.key == key {
-				arrivals = append(arrivals, arrival{c.sample, s.at, s.summary})
+				arrivals = append(arrivals, arrival{Sample: c.sample, received: s.at, summary: s.summary})
 			}
 		}
 	}
@@ -684,7 +684,7 @@ func (w *witness) seeNode(e event, speaker, name string, n *usage.Node, now usag
 		w.nodes[n] = *n
 		var arrivals []arrival
 		for _, s := range w.told[name] {
-			arrivals = append(arrivals, arrival{s.node, s.at, s.summary})
+			arrivals = append(arrivals, arrival{Sample: s.node, received: s.at, summary: s.summary})
 		}
 		if err := founded(n.Amount, arrivals); err != nil {
 			return err

@@ -36,14 +36,13 @@ func (r reading) sample() usage.Sample {
 // series is the state of one node or container: the reading that the next sample is compared with, and the Amount that
 // follows from the samples so far.
 type series struct {
-	prev     reading // if sampled
-	last     usage.Amount
-	asOf     usage.Time // last.At, or the moment at which it arrived if the node's clock is ahead of ours
-	since    usage.Time // while there is no true rate: when the wait for one began, by our clock
-	sampled  bool       // whether there was a sample to begin with
-	has      bool       // whether there is an Amount
-	borrowed bool       // whether that is the kubelet's own rate, which serves until there is a true one
-	older    uint8      // samples in a row that were older than prev
+	prev    reading // if sampled
+	last    usage.Amount
+	asOf    usage.Time // last.At, or the moment at which it arrived if the node's clock is ahead of ours
+	since   usage.Time // while there is no Amount: when the wait for one began, by our clock
+	sampled bool       // whether there was a sample to begin with
+	has     bool       // whether there is an Amount
+	older   uint8      // samples in a row that were older than prev
 }
 
 // observe takes in the next sample, which arrived at the moment received, and says whether there is a new Amount.
@@ -63,12 +62,12 @@ func (s *series) observe(cur usage.Sample, received usage.Time, counts *counts) 
 	switch verdict {
 	case usage.Fresh:
 		s.prev, s.sampled, s.older = readingOf(cur), true, 0
-		s.set(amount, received, false)
+		s.set(amount, received)
 		return true
 	case usage.Baseline:
 		counts.baselines.Add(1)
 		s.prev, s.sampled, s.older = readingOf(cur), true, 0
-		s.has, s.borrowed, s.since = false, false, received
+		s.has, s.since = false, received
 	case usage.Unchanged:
 		s.older = 0
 	}
@@ -85,27 +84,31 @@ func (s *series) previous() usage.Sample {
 
 // lend gives a series that has no Amount the one that the kubelet's own rate makes. The summary must repeat the reading that
 // prev is of: its rate is then the mean up to that reading. If the counter has moved, the kubelet takes its readings when it
-// is asked, its rate is the mean over the moment since it was asked last, and asking again gives a true one soon. It says
-// whether there is a new Amount.
-func (s *series) lend(cur usage.Sample, received usage.Time) bool {
-	if s.has || !s.sampled || cur.CPUSeconds != s.prev.cpuSeconds || cur.StartedAt > s.prev.at {
+// is asked, its rate is the mean over the moment since it was asked last, and asking again gives a true one soon. What knows
+// says, see usage.Borrow. It says whether there is a new Amount.
+func (s *series) lend(cur usage.Sample, knows bool, received usage.Time) bool {
+	if s.has || !s.repeats(cur) {
 		return false
 	}
-	amount, ok := usage.Borrow(cur)
+	amount, ok := usage.Borrow(cur, knows)
 	if ok {
-		s.set(amount, received, true)
+		s.set(amount, received)
 	}
 	return ok
 }
 
-func (s *series) set(amount usage.Amount, received usage.Time, borrowed bool) {
-	s.last, s.asOf = amount, min(amount.At, received)
-	s.has, s.borrowed = true, borrowed
+// repeats says whether a summary's sample is of the reading that prev is of.
+func (s *series) repeats(cur usage.Sample) bool {
+	return s.sampled && cur.CPUSeconds == s.prev.cpuSeconds && cur.StartedAt <= s.prev.at
 }
 
-// lack says what is missing after a scrape at the moment received.
+func (s *series) set(amount usage.Amount, received usage.Time) {
+	s.last, s.asOf, s.has = amount, min(amount.At, received), true
+}
+
+// lack says what is missing after a scrape at the moment received. What was borrowed serves until the next regular one.
 func (s *series) lack(received usage.Time) usage.Lack {
-	if s.has && !s.borrowed || received.Sub(s.since) > giveUp {
+	if s.has || received.Sub(s.since) > giveUp {
 		return usage.Lack{}
 	}
 	if !s.sampled {
@@ -121,7 +124,7 @@ func (s *series) lack(received usage.Time) usage.Lack {
 	if young {
 		wait = max(wait, grown-age+100*time.Millisecond)
 	}
-	return usage.Lack{Rates: !s.has && !young, Wait: wait}
+	return usage.Lack{Rates: !young, Wait: wait}
 }
 
 // and adds what another series lacks.

@@ -104,11 +104,11 @@ func amount(coreSeconds float64, window time.Duration, cur Sample) (Amount, Verd
 const OwnRateWindow = 15 * time.Second
 
 // Borrow gives the Amount that a kubelet's own rate makes, for a node or container that has no other yet. A rate of 0 beside
-// a counter that is not 0 is what kubelets say when they do not know; and what is younger than 10 seconds has no rate worth
-// serving, whoever reckons it.
-func Borrow(cur Sample) (Amount, bool) {
+// a counter that is not 0 is what kubelets say when they do not know; it is believed only of one that is known to know. What
+// is younger than 10 seconds has no rate worth serving, whoever reckons it.
+func Borrow(cur Sample, knows bool) (Amount, bool) {
 	const needs = HasCPU | HasMemory | HasRate
-	if cur.Has&needs != needs || cur.Rate == 0 && cur.CPUSeconds != 0 || cur.Rate > math.MaxInt64 {
+	if cur.Has&needs != needs || cur.Rate == 0 && cur.CPUSeconds != 0 && !knows || cur.Rate > math.MaxInt64 {
 		return Amount{}, false
 	}
 	if young(cur) {
