@@ -41,6 +41,7 @@ var stages []byte
 type Config struct {
 	Binaries string    // the folder that binaries.Build returned
 	Progress io.Writer // where to write what is being done; nil: nowhere
+	Audit    bool      // whether the API server writes down what it is asked, in the file that AuditLog names
 }
 
 // Cluster is a running control plane. Stop ends it.
@@ -53,6 +54,7 @@ type Cluster struct {
 
 	binaries  string
 	progress  io.Writer
+	audit     bool
 	processes []*process.Process // in the order in which they were started
 	apiServer apiServer
 }
@@ -71,7 +73,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("a cluster needs a folder for its files: %w", err)
 	}
-	c := &Cluster{Dir: dir, CA: kubelettest.NewCA(), binaries: cfg.Binaries, progress: cfg.Progress}
+	c := &Cluster{Dir: dir, CA: kubelettest.NewCA(), binaries: cfg.Binaries, progress: cfg.Progress, audit: cfg.Audit}
 	if c.progress == nil {
 		c.progress = io.Discard
 	}
@@ -178,6 +180,11 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcd string, port int, key
 		"--proxy-client-key-file=" + keys.frontProxy.key,
 		"--profiling=false",
 	}}
+	if c.audit {
+		if err := c.startAudit(); err != nil {
+			return err
+		}
+	}
 	return c.runAPIServer(ctx)
 }
 

@@ -66,7 +66,13 @@ type owner struct {
 // ownCluster is a cluster with one node.
 func ownCluster(t *testing.T) *cluster.Cluster {
 	t.Helper()
-	c, err := cluster.Start(t.Context(), cluster.Config{Binaries: shared.Binary(""), Progress: io.Discard})
+	return nodeCluster(t, cluster.Config{Binaries: shared.Binary(""), Progress: io.Discard})
+}
+
+// nodeCluster is a cluster that is started so, with one node.
+func nodeCluster(t *testing.T, cfg cluster.Config) *cluster.Cluster {
+	t.Helper()
+	c, err := cluster.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
