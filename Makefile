@@ -16,10 +16,12 @@ KUSTOMIZE := $(CACHE)/kustomize-v5.8.1/kustomize
 HELM_DOCS := $(CACHE)/helm-docs-v1.14.2/helm-docs
 LINT      := $(CACHE)/golangci-lint-v2.15.0/golangci-lint
 PROMTOOL  := $(CACHE)/promtool-v0.315.0/promtool
+VULN      := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
 IMAGE     ?= kube-vitals/kube-vitals
 TAG       ?= $(VERSION)
 PLATFORMS ?= linux/amd64,linux/arm64
+RELEASED  ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
 BUILDER   ?= $(firstword $(notdir $(shell command -v docker buildah podman)))
 
 FUZZTIME ?= 30s
@@ -28,7 +30,7 @@ NODES    ?= 1000
 ROUNDS   ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e lint fmt verify demo bench soak fuzz image
+.PHONY: help build test unit e2e lint fmt verify demo bench soak fuzz image release vuln
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -86,6 +88,17 @@ else # these append to a manifest that is there, and older ones do not set BUILD
 	  --build-arg BUILDPLATFORM=linux/$$($(GO) env GOHOSTARCH) --build-arg LDFLAGS='$(LDFLAGS)' $(BUILD_ARGS) .
 endif
 
+# Provenance and a bill of materials of the image: docs/release.md.
+release: $(HELM) $(KUSTOMIZE) ## binaries, chart, manifest, bills of materials, checksums: in dist/; and the image, where it can be built
+	cd test && $(GO) run ./release -root .. -out ../dist -version $(VERSION) -ldflags '$(LDFLAGS)' -platforms $(RELEASED) \
+	  -time $$(git log -1 --format=%ct) -helm $(HELM) -kustomize $(KUSTOMIZE)
+	cd test && $(GO) run ./verify -helm $(HELM) -chart ../dist/kube-vitals-$(VERSION:v%=%).tgz -file ../dist/kube-vitals.yaml
+	@if test -n "$(BUILDER)" && $(BUILDER) info >/dev/null 2>&1; then $(MAKE) image PLATFORMS=$(RELEASED); \
+	else echo "No image: $(or $(BUILDER),docker, buildah or podman) does not work here. make image builds it where a BUILDER does."; fi
+
+vuln: $(VULN) ## look for known vulnerabilities in what the binary calls; needs vuln.go.dev, or a copy that GOVULNDB names
+	@$(VULN) ./... || { echo "govulncheck found something, or its database cannot be reached (see above)" >&2; exit 1; }
+
 # Of the version in test/promql/go.mod, and without the clouds in which Prometheus can look for targets.
 $(PROMTOOL):
 	@mkdir -p $(dir $@)
@@ -100,3 +113,4 @@ $(HELM):      ; $(call install,helm.sh/helm/v3/cmd/helm@v3.22.0)
 $(KUSTOMIZE): ; $(call install,sigs.k8s.io/kustomize/kustomize/v5@v5.8.1)
 $(HELM_DOCS): ; $(call install,github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2)
 $(LINT):      ; $(call install,github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0)
+$(VULN):      ; $(call install,golang.org/x/vuln/cmd/govulncheck@v1.8.0)

@@ -2,6 +2,8 @@
 // kustomizations with kustomize, for the same settings, and fails with the list of places where the two differ. It also
 // fails where the chart's README is not what helm-docs makes of the values and their comments.
 //
+// With -chart and -file it compares a packaged chart with a manifest of the same release, and nothing else.
+//
 // What only helm adds is left out of the comparison: the labels helm.sh/chart and app.kubernetes.io/managed-by, and hooks.
 package main
 
@@ -54,15 +56,45 @@ func main() {
 	flag.StringVar(&tools.helm, "helm", "helm", "helm 3 program")
 	flag.StringVar(&tools.kustomize, "kustomize", "kustomize", "kustomize 5 program")
 	flag.StringVar(&tools.helmDocs, "helm-docs", "helm-docs", "helm-docs program")
+	chart := flag.String("chart", "", "compare this packaged chart with -file, and nothing else")
+	file := flag.String("file", "", "manifest of the same objects as the chart's")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := verify(ctx, tools, *root, settings()); err != nil {
+	var err error
+	same := fmt.Sprintf("chart and manifests say the same, in %d settings", len(settings()))
+	if *chart != "" || *file != "" {
+		err, same = compareFile(ctx, tools, *chart, *file), *chart+" and "+*file+" say the same"
+	} else {
+		err = verify(ctx, tools, *root, settings())
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Printf("chart and manifests say the same, in %d settings\n", len(settings()))
+	fmt.Println(same)
+}
+
+// compareFile compares a chart as it is by default with a manifest, and returns all differences as one error.
+func compareFile(ctx context.Context, tools tools, chart, file string) error {
+	rendered, err := tools.chart(ctx, chart, nil)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("there is no manifest to compare with the chart: %w", err)
+	}
+	written, err := parse(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	var errs []error
+	for _, d := range differences(rendered, written) {
+		errs = append(errs, fmt.Errorf("%s: %s", file, d))
+	}
+	return errors.Join(errs...)
 }
 
 // verify compares the settings, and the README, and returns all differences as one error, one line each.
