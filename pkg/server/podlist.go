@@ -82,7 +82,7 @@ var _ runtime.Object = (*podList)(nil)
 // DeepCopyObject implements runtime.Object.
 func (l *podList) DeepCopyObject() runtime.Object {
 	clone := &podList{TypeMeta: l.TypeMeta, Items: slices.Clone(l.Items)}
-	l.ListMeta.DeepCopyInto(&clone.ListMeta)
+	l.DeepCopyInto(&clone.ListMeta)
 	for i, o := range clone.Items {
 		clone.Items[i] = o.DeepCopy()
 	}

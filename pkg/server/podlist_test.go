@@ -79,7 +79,7 @@ func somePods(n int) *corev1.PodList {
 				Annotations:                map[string]string{"annotation": strings.Repeat("a", random.IntN(300))},
 				OwnerReferences:            []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "owner"}},
 				Finalizers:                 []string{"finalizer"},
-				ManagedFields:              []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:a":{}}`)}}},
+				ManagedFields:              []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1(`{"f:a":{}}`)}},
 			},
 			Spec: corev1.PodSpec{
 				NodeName:                      fmt.Sprintf("node-%d", random.IntN(4)),
@@ -517,7 +517,7 @@ func BenchmarkReadPods(b *testing.B) {
 			Labels:            map[string]string{"app": fmt.Sprint("deployment-", i/10), "pod-template-hash": "6d4cf56db6"},
 			Annotations:       map[string]string{"checksum/config": strings.Repeat("0", 64)},
 			ManagedFields: []metav1.ManagedFieldsEntry{{
-				Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: bytes.Repeat([]byte("f"), 1<<10)},
+				Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(strings.Repeat("f", 1<<10)),
 			}},
 		}})
 	}
