@@ -53,6 +53,11 @@ func TestAnonymousMayAskForHealthOnly(t *testing.T) {
 		"/apis":                             http.StatusForbidden,
 		"/openapi/v3":                       http.StatusForbidden,
 		"/debug/pprof/":                     http.StatusForbidden,
+		"/debug/pprof/heap":                 http.StatusForbidden,
+		"/debug/flags/v":                    http.StatusForbidden,
+		"/configz":                          http.StatusForbidden,
+		"/statusz":                          http.StatusForbidden,
+		"/flagz":                            http.StatusForbidden,
 		"/apis/metrics.k8s.io/v1/nodes":     http.StatusForbidden,
 		"/apis/metrics.k8s.io/v1beta1/pods": http.StatusForbidden,
 	} {
@@ -71,6 +76,41 @@ func TestProbesNameTheirChecks(t *testing.T) {
 	}
 	if _, live := direct(t, "/livez?verbose", nil); !strings.Contains(live, "[+]scraping ok") {
 		t.Errorf("/livez?verbose does not name the scrape loop:\n%s", live)
+	}
+}
+
+// TestNobodyLooksInsideWithoutRights asks the server itself, as a user whom it knows.
+func TestNobodyLooksInsideWithoutRights(t *testing.T) {
+	d := &disturbed{shared}
+	nobody, administrator := newReader(t, shared.Server).with(d.user("nobody", "nothing")), d.administrator(t, shared.Server)
+	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/heap", "/debug/flags/v", "/configz"} {
+		if status, body, err := nobody.get(t.Context(), path); err != nil || status != http.StatusForbidden {
+			t.Errorf("%s: status %d, %v, want 403:\n%s", path, status, err, body)
+		}
+	}
+	if err := administrator.ok(t.Context(), "/metrics"); err != nil {
+		t.Errorf("who has the rights is refused as well: %v", err)
+	}
+}
+
+// TestOldTLSIsRefused: nothing below 1.2, and both that there are above.
+func TestOldTLSIsRefused(t *testing.T) {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(shared.Server.CA)
+	for version, want := range map[uint16]bool{
+		tls.VersionTLS10: false,
+		tls.VersionTLS11: false,
+		tls.VersionTLS12: true,
+		tls.VersionTLS13: true,
+	} {
+		config := &tls.Config{RootCAs: roots, ServerName: shared.Server.Host, MinVersion: version, MaxVersion: version} //nolint:gosec // that is the test
+		conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", shared.Server.Address)
+		if err == nil {
+			err = conn.Close()
+		}
+		if got := err == nil; got != want {
+			t.Errorf("%s: %v, want a connection: %t", tls.VersionName(version), err, want)
+		}
 	}
 }
 
