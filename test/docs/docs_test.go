@@ -1,5 +1,5 @@
 // Package docs holds the documents to what they describe: the flags in docs/configuration.md are those that the program
-// prints, and links between documents lead somewhere.
+// prints, links between documents lead somewhere, and tests that are called a proof are there.
 //
 //	go test ./docs -update    # writes the flags anew
 package docs
@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -234,6 +235,7 @@ Two two flags:
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	proof   = regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w*(?:/\w+)?`)
 	unnamed = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
@@ -257,6 +259,34 @@ func TestLinksLeadSomewhere(t *testing.T) {
 				t.Errorf("%s leads to %s, which is not there", file, m[1])
 			} else if anchor != "" && !slices.Contains(anchors(t, target), anchor) {
 				t.Errorf("%s leads to %s, but that page has no such heading", file, m[1])
+			}
+		}
+	}
+}
+
+// TestProofsExist: each test that a document names is there.
+func TestProofsExist(t *testing.T) {
+	var sources strings.Builder
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		sources.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range documents(t) {
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range proof.FindAllString(string(page), -1) {
+			test, part, _ := strings.Cut(name, "/")
+			if !strings.Contains(sources.String(), "func "+test+"(") || part != "" && !strings.Contains(sources.String(), `t.Run("`+part+`"`) {
+				t.Errorf("%s names %s, which is not there", file, name)
 			}
 		}
 	}
