@@ -154,6 +154,31 @@ func TestVerifyNotices(t *testing.T) {
 	}
 }
 
+// TestCompareFile compares the chart with manifests/base in one file, as it is and with a change.
+func TestCompareFile(t *testing.T) {
+	tools := lookTools(t)
+	const chart = "../../charts/kube-vitals"
+	text, err := output(t.Context(), tools.kustomize, "build", "../../manifests/base")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kube-vitals.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := compareFile(t.Context(), tools, chart, file); err != nil {
+		t.Errorf("they differ: %v", err)
+	}
+	replaceIn(t, file, "runAsNonRoot: true", "runAsNonRoot: false")
+	err = compareFile(t.Context(), tools, chart, file)
+	if want := "runAsNonRoot: the chart has true, the manifests have false"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v\nwant an error with %s", err, want)
+	}
+	if err := compareFile(t.Context(), tools, chart, file+".gone"); err == nil {
+		t.Error("a file that is not there is the same as the chart")
+	}
+}
+
 // lookTools finds the programs by the variables HELM, KUSTOMIZE and HELM_DOCS, or else in PATH.
 func lookTools(t *testing.T) tools {
 	t.Helper()
