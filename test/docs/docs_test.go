@@ -267,7 +267,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 // TestProofsExist: each test that a document names is there.
 func TestProofsExist(t *testing.T) {
 	var sources strings.Builder
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
