@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kube-vitals/kube-vitals/test/binaries"
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/cluster"
 	"github.com/kube-vitals/kube-vitals/test/server"
 )
@@ -49,16 +50,13 @@ func (o *owner) askAsClients(t *testing.T, s *server.Server) {
 	t.Helper()
 	stranger := newReader(t, s)
 	stranger.token = "made-up"
-	if status, body, err := stranger.get(t.Context(), nodesPath); err != nil || status != http.StatusUnauthorized {
-		t.Errorf("a token that is made up: status %d, %v, want 401:\n%s", status, err, body)
-	}
-	kubeconfig := o.File("nobody.kubeconfig")
-	if err := o.WriteUserKubeconfig(kubeconfig, "nobody", "nothing"); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{nodesPath, "/apis/metrics.k8s.io/v1/pods"} {
-		if out, err := o.Run(t.Context(), binaries.Kubectl, "get", "--raw", path, "--kubeconfig", kubeconfig); err == nil {
-			t.Errorf("a user without rights reads %s: %s", path, out)
+	nobody := newReader(t, s).with(o.CA.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: "nobody"})))
+	for _, path := range []string{nodesPath, "/apis/metrics.k8s.io/v1/pods", "/metrics"} {
+		if status, body, err := stranger.get(t.Context(), path); err != nil || status != http.StatusUnauthorized {
+			t.Errorf("%s with a token that is made up: status %d, %v, want 401:\n%s", path, status, err, body)
+		}
+		if status, body, err := nobody.get(t.Context(), path); err != nil || status != http.StatusForbidden {
+			t.Errorf("%s without rights: status %d, %v, want 403:\n%s", path, status, err, body)
 		}
 	}
 }
@@ -158,19 +156,21 @@ func (r right) words() right {
 	return r
 }
 
-// unused are the chart's rights that no request needs, and the roles of the cluster of which none is needed.
+// unused are the chart's rights that no request needs, and of the cluster's own roles, which are as they are, the resources
+// that none needs.
 func unused(rights []right, requests []cluster.Request) (complaints []string) {
-	needed := map[string]bool{} // whether anything of a role is, by name
+	needed := map[string]bool{} // by resource, and by role
 	for _, r := range rights {
 		used := slices.ContainsFunc(requests, r.allows)
-		needed[r.role] = needed[r.role] || used
 		if r.ours && !used && !r.spare() {
 			complaints = append(complaints, "not used: "+r.String())
 		}
+		resource := r.resource + ", by " + r.role
+		needed[resource] = needed[resource] || used || r.ours
 	}
-	for role, used := range needed {
+	for resource, used := range needed {
 		if !used {
-			complaints = append(complaints, "nothing is used of "+role)
+			complaints = append(complaints, "not used: "+resource)
 		}
 	}
 	return complaints
