@@ -85,7 +85,8 @@ func kubelets(s shape, idle float64, onDemand func(node int) bool) []*kubelettes
 			usage := kubelettest.Usage{CPU: 0.001 + float64(n%2003)/10007, Memory: 20<<20 + uint64(n%5003)<<14}
 			started := now.Add(-time.Hour - time.Duration(n*7919%10000)*time.Millisecond)
 			list[p.Node].Run(p.Namespace, p.Name, name, usage, started)
-			if float64(n*7919%1000) < 1000*idle {
+			// Pods of one app lie a whole number of nodes apart: a simple remainder would make all of a node's containers idle.
+			if float64(uint32(n)*2654435761>>16%1000) < 1000*idle {
 				usage.CPU = 0
 				list[p.Node].SetContainer(p.Namespace, p.Name, name, usage)
 			}
