@@ -109,8 +109,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.maxSampleAge, "max-sample-age", 0, "The age up to which a figure is served when there is no newer one; "+
 		"at least 2 × --metric-resolution. (default 4 × --metric-resolution)")
 	fs.BoolVar(&o.verifyPodNodes, "verify-pod-nodes", false, "Take a pod's figures only from the node that the pod is bound to, so "+
-		"that a compromised kubelet cannot report pods of other nodes. This has to watch whole pods instead of their metadata, "+
-		"which costs more at the start and whenever pods change.")
+		"that a compromised kubelet cannot report pods of other nodes. The API server then sends whole pods instead of "+
+		"their metadata, at the start and whenever one changes.")
 	fs.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	fs.BoolVarP(&o.help, "help", "h", false, "Print this help and exit.")
 }

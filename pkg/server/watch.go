@@ -29,7 +29,7 @@ import (
 type watches struct{ nodes, pods *feed }
 
 // newWatches prepares the watches of the nodes that the selector picks and of the running pods. Of pods only the metadata
-// are asked for, unless wholePods says that more has to be known: that costs the API server and this one a tenth.
+// are asked for, unless wholePods says that more has to be known: that is much less to be sent, at the start and with each change.
 func newWatches(config *rest.Config, selector labels.Selector, wholePods bool, nodes *nodeStore, pods *inventory.Index) (*watches, error) {
 	typed := rest.CopyConfig(config)
 	typed.ContentType = runtime.ContentTypeProtobuf
