@@ -244,7 +244,7 @@ func (r request) do(ctx context.Context, client *http.Client, url string) (*http
 
 // count sends the request, and counts the items in the answer. What is in it was there when it began.
 func (r request) count(ctx context.Context, client *http.Client, server string) (items int, began time.Time, err error) {
-	r.gzip = false
+	r.gzip, r.proxied = false, false // how it is asked for does not change what it holds
 	response, err := r.do(ctx, client, server+r.path)
 	if err != nil {
 		return 0, began, err
