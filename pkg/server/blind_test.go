@@ -207,13 +207,13 @@ func TestNewPodsHaveFiguresSoon(t *testing.T) {
 				started := map[string]time.Time{} // pods without figures yet
 				var waits []time.Duration
 				const minutes = 10
-				for tick := range minutes * 600 { // one pod a second
+				for tick := range minutes * 600 { // about one pod a second
 					if tick%10 == 0 {
 						pod := fmt.Sprint("new", tick)
 						started[pod] = time.Now()
 						r.kubelets[fmt.Sprint("n", random.IntN(nodes))].Run("ns", pod, "a", kubelettest.Usage{CPU: 0.2, Memory: 1 << 20}, time.Now())
 					}
-					time.Sleep(100*time.Millisecond - time.Duration(random.IntN(1000))) // moments that have nothing to do with the scrapes'
+					time.Sleep(97 * time.Millisecond) // moments that have nothing to do with the scrapes'
 					synctest.Wait()
 					for pod, at := range started {
 						if r.store.Pod("ns", pod, usage.At(time.Now())) != nil {

@@ -155,11 +155,14 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.identity != nil {
 		loops.Go(func() { s.identity.Run(background) })
 	}
-	loops.Go(func() { s.announce(background) })
+	loops.Go(func() {
+		s.announce(background)
+		saveMemory(background)
+	})
 	return s.api.PrepareRun().RunWithContext(ctx)
 }
 
-// announce says in the log when the server is ready, and what it waits for as long as it is not.
+// announce says in the log when the server is ready, and what it waits for as long as it is not. It returns then.
 func (s *Server) announce(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	began := time.Now()
@@ -170,7 +173,6 @@ func (s *Server) announce(ctx context.Context) {
 		_, reasons := s.ready.missing()
 		if reasons == nil {
 			logger.Info("Ready", "after", time.Since(began).Round(time.Millisecond))
-			saveMemory(ctx)
 			return
 		}
 		if time.Since(said) >= sayWaiting {

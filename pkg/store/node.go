@@ -130,7 +130,6 @@ func (n *node) container(s *usage.ContainerSample, known map[containerKey]*conta
 	c := &container{claim: of, name: shared(s.Name)}
 	of.containers = append(of.containers, c)
 	slices.SortFunc(of.containers, func(a, b *container) int { return strings.Compare(a.name, b.name) })
-	of.changed = true
 	return c
 }
 

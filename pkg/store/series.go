@@ -28,11 +28,6 @@ type reading struct {
 
 func readingOf(s usage.Sample) reading { return reading{s.At, s.StartedAt, s.CPUSeconds} }
 
-// sample gives the sample that a reading was taken from, as far as usage.Between asks.
-func (r reading) sample() usage.Sample {
-	return usage.Sample{At: r.at, StartedAt: r.startedAt, CPUSeconds: r.cpuSeconds, Has: usage.HasCPU}
-}
-
 // series is the state of one node or container: the reading that the next sample is compared with, and the Amount that
 // follows from the samples so far.
 type series struct {
@@ -74,12 +69,12 @@ func (s *series) observe(cur usage.Sample, received usage.Time, counts *counts) 
 	return false
 }
 
-// previous gives the sample that the next one is compared with; without HasCPU, there is none.
+// previous gives the sample that the next one is compared with, as far as usage.Between asks; without HasCPU, there is none.
 func (s *series) previous() usage.Sample {
 	if !s.sampled {
 		return usage.Sample{}
 	}
-	return s.prev.sample()
+	return usage.Sample{At: s.prev.at, StartedAt: s.prev.startedAt, CPUSeconds: s.prev.cpuSeconds, Has: usage.HasCPU}
 }
 
 // lend gives a series that has no Amount the one that the kubelet's own rate makes. The summary must repeat the reading that

@@ -66,9 +66,7 @@ func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Lack {
 // kubelet itself has reckoned serve where the node or a container has no figure yet, if they are those of the same readings. Nothing begins, ends or is compared
 // with a summary: its times are cut to whole seconds.
 func (s *Store) Lend(nodeName string, summary *usage.Scrape) usage.Lack {
-	s.mu.RLock()
-	n := s.nodes[nodeName]
-	s.mu.RUnlock()
+	n := s.known(nodeName)
 	if n == nil {
 		return usage.Lack{}
 	}
@@ -130,9 +128,7 @@ func (s *Store) Forget(nodeName string) {
 
 // Node gives what a node uses, or nil if there is no figure that may be served at the moment now.
 func (s *Store) Node(name string, now usage.Time) *usage.Node {
-	s.mu.RLock()
-	n := s.nodes[name]
-	s.mu.RUnlock()
+	n := s.known(name)
 	if n == nil {
 		return nil
 	}
@@ -163,12 +159,16 @@ func (s *Store) mayServePod(p *publishedPod, owner *node, now usage.Time) bool {
 
 func (s *Store) mayServe(asOf, now usage.Time) bool { return now.Sub(asOf) <= s.config.MaxSampleAge }
 
-// node gives the state of the node of that name, which it makes if there is none.
-func (s *Store) node(name string) *node {
+// known gives the state of the node of that name, or nil.
+func (s *Store) known(name string) *node {
 	s.mu.RLock()
-	n := s.nodes[name]
-	s.mu.RUnlock()
-	if n != nil {
+	defer s.mu.RUnlock()
+	return s.nodes[name]
+}
+
+// node is known, but makes the state if there is none.
+func (s *Store) node(name string) *node {
+	if n := s.known(name); n != nil {
 		return n
 	}
 	s.mu.Lock()
@@ -176,7 +176,7 @@ func (s *Store) node(name string) *node {
 	if n := s.nodes[name]; n != nil {
 		return n
 	}
-	n = &node{name: name}
+	n := &node{name: name}
 	s.nodes[name] = n
 	return n
 }

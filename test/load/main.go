@@ -126,11 +126,7 @@ func sizes(list string) (nodes []int, err error) {
 
 func (cfg config) validate() error {
 	var errs []error
-	executable := func(flag, path string) {
-		if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-			errs = append(errs, fmt.Errorf("%s: there is no executable %q; build it first", flag, path))
-		}
-	}
+	executable := func(flag, path string) { errs = append(errs, world.Executable(flag, path)) }
 	executable("--server", cfg.server)
 	if cfg.beside != "" {
 		executable("--beside", cfg.beside)

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/binaries"
+	"github.com/kube-vitals/kube-vitals/test/world"
 )
 
 func main() {
@@ -87,11 +88,7 @@ func parse(args []string) (config, error) {
 
 func (cfg config) validate() error {
 	var errs []error
-	executable := func(flag, path string) {
-		if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-			errs = append(errs, fmt.Errorf("%s: there is no executable %q; build it first", flag, path))
-		}
-	}
+	executable := func(flag, path string) { errs = append(errs, world.Executable(flag, path)) }
 	executable("--server", cfg.server)
 	if cfg.bin != "" {
 		executable("--bin", filepath.Join(cfg.bin, binaries.Etcd))

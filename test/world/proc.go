@@ -51,3 +51,11 @@ func memory(pid int, field string) (bytes uint64, err error) {
 	}
 	return 0, fmt.Errorf("the memory of process %d cannot be read: it has ended", pid)
 }
+
+// Executable says that what a flag names cannot be run, if that is so.
+func Executable(flag, path string) error {
+	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+		return fmt.Errorf("%s: there is no executable %q; build it first", flag, path)
+	}
+	return nil
+}

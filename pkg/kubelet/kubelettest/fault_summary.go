@@ -76,30 +76,12 @@ func EndlessBlanks(a *Answer) {
 // SummaryFaults lists every way of misbehaving in the summary that is known, with typical parameters, for tests that try them
 // all. Other answers are not affected.
 func SummaryFaults() []NamedFault {
-	faults := []NamedFault{
-		{"refuse", Refuse, true},
-		{"hang", Hang, true},
-		{"late", Late(200 * time.Millisecond), false},
-		{"slow", Slow(1024, time.Millisecond), false},
-		{"status 401", Status(http.StatusUnauthorized), true},
-		{"status 403", Status(http.StatusForbidden), true},
-		{"status 404", Status(http.StatusNotFound), true},
+	faults := append(faultsOfAny(), []NamedFault{
 		{"status 405", Status(http.StatusMethodNotAllowed), true},
-		{"status 500", Status(http.StatusInternalServerError), true},
-		{"redirect", Redirect("https://127.0.0.1:1/"), true},
-		{"html", HTML, true},
-		{"garbage", Garbage, true},
-		{"empty", Empty, true},
-		{"half body", HalfBody, true},
 		{"cut", CutSummary, true},
 		{"other JSON", OtherSummary, true},
-		{"endless body", EndlessBody, true},
-		{"endless line", EndlessLine, true},
 		{"endless nesting", EndlessNesting, true},
 		{"endless blanks", EndlessBlanks, true},
-		{"gzip bomb", GzipBomb, true},
-		{"wrong encoding", WrongEncoding, true},
-		{"unknown encoding", UnknownEncoding, true},
 		{"of another node", SummaryValue("nodeName", `"elsewhere"`), true},
 		{"placeholder rates", SummaryValue("usageNanoCores", "0"), false},
 		{"no rates", DropSummaryValue("usageNanoCores"), false},
@@ -111,7 +93,7 @@ func SummaryFaults() []NamedFault {
 		{"times of tomorrow", ShiftSummaryTime(24 * time.Hour), false},
 		{"times of yesterday", ShiftSummaryTime(-24 * time.Hour), false},
 		{"no times", DropSummaryValue("time"), false},
-	}
+	}...)
 	for i := range faults {
 		faults[i].Fault = OnlyAt(SummaryPath, faults[i].Fault)
 	}
