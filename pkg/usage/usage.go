@@ -33,6 +33,16 @@ func (t Time) Time() time.Time {
 	return time.Unix(0, int64(t)).UTC()
 }
 
+// Clock converts moments of this process to Times that advance steadily: setting this machine's wall clock while the process
+// runs does not move them. Ages are differences between such Times. The zero Clock is not valid; use NewClock.
+type Clock struct{ start time.Time }
+
+// NewClock returns a Clock that agrees with the wall clock at start, which must come from time.Now.
+func NewClock(start time.Time) Clock { return Clock{start} }
+
+// At converts t, which must come from time.Now: its monotonic reading counts.
+func (c Clock) At(t time.Time) Time { return At(c.start).Add(t.Sub(c.start)) }
+
 // Has is a set of bits that says which readings a Sample has. Zero is data: a container that used no CPU has a CPU
 // reading of 0, which is not the same as having none.
 type Has uint8
@@ -66,7 +76,10 @@ type ContainerSample struct {
 // Scrape is all that one kubelet said in one answer. It is filled by the decoder and reused for the next answer: whoever
 // is handed a *Scrape may read it until it returns, and copies what it keeps.
 type Scrape struct {
-	At         Time              // the moment of the scrape, by this server's clock
+	At         Time              // when the response's headers arrived, by this server's Clock
+	Sent       Time              // when the request was sent, by this server's Clock; 0: not known
+	Date       Time              // the response's Date header: the node's clock between Sent and At, cut to whole seconds; 0: not known
+	Capacity   uint64            // CPU of the node in nanocores, as the API server knows it; set by the scraper; 0: not known
 	Node       Sample            // Has is 0 when the answer said nothing of the node
 	Containers []ContainerSample // one element for each container, in the order in which the kubelet named them
 
