@@ -1,8 +1,8 @@
-// Package usage is the vocabulary of kube-vitals: what a kubelet said (Sample, Scrape), what follows from it (Amount,
-// Node, Pod, Container), and the one formula that leads from the first to the second, Between.
+// Package usage defines the types that all packages share: what a kubelet reports (Sample, Scrape), what is served (Amount,
+// Node, Pod, Container), and the formula that leads from the first to the second (Rate).
 //
-// It does no I/O, reads no clock and knows nothing of Kubernetes' API machinery. Every other package may import it; it
-// imports the standard library only. The rules that the numbers obey are explained for users in docs/numbers.md.
+// It does no I/O, reads no clock and imports only the standard library. docs/numbers.md explains the rules of the numbers to
+// users.
 package usage
 
 import "time"
@@ -109,10 +109,19 @@ func (r Reason) String() string {
 	return [NumReasons]string{"malformed", "no_identity", "bad_value", "bad_time", "duplicate", "over_limit"}[r]
 }
 
-// Lack says what a node's figures still lack after a scrape. The zero value says that nothing does, or nothing that asking
-// again soon would bring.
+// Report is what the store found out from one scrape of a node.
+type Report struct {
+	Missing Lack
+
+	ClockOffset time.Duration // how far the node's clock is ahead of ours; below 0: behind
+	ClockKnown  bool          // whether the offset is known
+	ClockJumped bool          // whether the offset changed by a step since the scrape before, so that all rates start again
+}
+
+// Lack is what is missing from a node's metrics after a scrape. The zero value means that nothing is, or nothing that an
+// early scrape would bring.
 type Lack struct {
-	// Rates is set when the node, or a container that is no newcomer, has no figure: the kubelet's own rates would be some.
+	// Rates is set when the node, or a container that is not young, has no Amount: kubelet-reported rates would make one.
 	Rates bool
 	// Wait is the time after which the kubelet is likely to have what is missing; 0: the next regular scrape will do.
 	Wait time.Duration
