@@ -34,7 +34,7 @@ type modelNode struct {
 	containers map[containerKey]*modelContainer
 	ended      map[containerKey]*modelContainer
 	removed    map[podKey]usage.Time
-	pods       map[podKey]*podSnapshot // the last complete snapshot of each pod that the node has (7)
+	pods       map[podKey]*usage.Pod // the last complete snapshot of each pod that the node has (7)
 }
 
 type modelContainer struct {
@@ -74,7 +74,7 @@ func (m *model) put(name string, r report) {
 		if r.summary {
 			return
 		}
-		n = &modelNode{containers: map[containerKey]*modelContainer{}, ended: map[containerKey]*modelContainer{}, removed: map[podKey]usage.Time{}, pods: map[podKey]*podSnapshot{}}
+		n = &modelNode{containers: map[containerKey]*modelContainer{}, ended: map[containerKey]*modelContainer{}, removed: map[podKey]usage.Time{}, pods: map[podKey]*usage.Pod{}}
 		m.nodes[name] = n
 	}
 	if r.summary {
@@ -240,10 +240,10 @@ func (n *modelNode) snapshot() {
 	for key := range n.containers {
 		pods[key.podKey] = append(pods[key.podKey], key.container)
 	}
-	maps.DeleteFunc(n.pods, func(key podKey, _ *podSnapshot) bool { return pods[key] == nil })
+	maps.DeleteFunc(n.pods, func(key podKey, _ *usage.Pod) bool { return pods[key] == nil })
 	for key, names := range pods {
 		slices.Sort(names)
-		s := &podSnapshot{Pod: usage.Pod{Namespace: key.namespace, Name: key.name}}
+		s := &usage.Pod{Namespace: key.namespace, Name: key.name}
 		var oldest metric
 		whole := true
 		for _, name := range names {
@@ -255,7 +255,7 @@ func (n *modelNode) snapshot() {
 			}
 		}
 		if whole {
-			s.At, s.Window, s.asOf = oldest.At, oldest.Window, oldest.asOf // a pod's time and window are those of its oldest metric
+			s.At, s.Window, s.AsOf = oldest.At, oldest.Window, oldest.asOf // a pod's time and window are those of its oldest metric
 			n.pods[key] = s
 		}
 	}
@@ -264,10 +264,10 @@ func (n *modelNode) snapshot() {
 // pod returns what must be served for a pod that is bound to a node (10).
 func (m *model) pod(node string, key podKey, now usage.Time) (*usage.Pod, usage.Time) {
 	n := m.nodes[node]
-	if n == nil || n.pods[key] == nil || m.isTooOld(n.pods[key].asOf, now) {
+	if n == nil || n.pods[key] == nil || m.isTooOld(n.pods[key].AsOf, now) {
 		return nil, 0
 	}
-	return &n.pods[key].Pod, n.pods[key].asOf
+	return n.pods[key], n.pods[key].AsOf
 }
 
 // node returns what must be served for a node.
@@ -276,7 +276,7 @@ func (m *model) node(name string, now usage.Time) (*usage.Node, usage.Time) {
 	if n == nil || !n.last.known || m.isTooOld(n.last.asOf, now) {
 		return nil, 0
 	}
-	return &usage.Node{Name: name, Amount: n.last.Amount}, n.last.asOf
+	return &usage.Node{Name: name, Amount: n.last.Amount, AsOf: n.last.asOf}, n.last.asOf
 }
 
 // isTooOld is rule 8.

@@ -26,7 +26,7 @@ func keyOf(s *usage.ContainerSample) containerKey {
 // node is what is known of one node through its kubelet.
 type node struct {
 	name   string
-	served atomic.Pointer[nodeSnapshot]
+	served atomic.Pointer[usage.Node]
 	pods   atomic.Pointer[podSnapshots]
 
 	mu         sync.Mutex // held by everything that writes; guards all below
@@ -42,25 +42,13 @@ type node struct {
 	removed map[podKey]usage.Time
 }
 
-// nodeSnapshot is the usage of a node that may be served until it expires. It is immutable.
-type nodeSnapshot struct {
-	usage.Node
-	asOf usage.Time // by our clock
-}
-
-// podSnapshot is the usage of a pod that may be served until it expires. It is immutable.
-type podSnapshot struct {
-	usage.Pod
-	asOf usage.Time // that of its oldest Amount, by our clock
-}
-
 // podSnapshots are what may be served of a node's pods. It is immutable; index is shared by consecutive ones.
 type podSnapshots struct {
 	index map[podKey]int // of all
-	all   []*podSnapshot // nil: the pod was never complete
+	all   []*usage.Pod   // nil: the pod was never complete
 }
 
-func (s *podSnapshots) get(key podKey) *podSnapshot {
+func (s *podSnapshots) get(key podKey) *usage.Pod {
 	if s == nil {
 		return nil
 	}
@@ -75,7 +63,7 @@ func (s *podSnapshots) get(key podKey) *podSnapshot {
 type podReport struct {
 	key        podKey
 	containers []*container // sorted by name
-	last       *podSnapshot // the last complete one; nil: there was none yet
+	last       *usage.Pod   // the last complete one; nil: there was none yet
 	changed    bool         // whether the containers or their Amounts have changed since
 }
 
@@ -144,7 +132,7 @@ func (n *node) withoutRemoved(scrape *usage.Scrape) *usage.Scrape {
 }
 
 func (n *node) publishNode() {
-	n.served.Store(&nodeSnapshot{usage.Node{Name: n.name, Amount: n.series.last}, n.series.asOf})
+	n.served.Store(&usage.Node{Name: n.name, Amount: n.series.last, AsOf: n.series.asOf})
 }
 
 // matchContainers brings n.containers into the order of the scrape's: those that it mentions first, one for one, and behind
@@ -335,7 +323,7 @@ func (n *node) publishPods(reindex bool) {
 	for batch := range slices.Chunk(ready, batchSize) {
 		snapshotBatch(batch)
 	}
-	next := &podSnapshots{all: make([]*podSnapshot, len(n.reports))}
+	next := &podSnapshots{all: make([]*usage.Pod, len(n.reports))}
 	for i, r := range n.reports {
 		next.all[i] = r.last
 	}
@@ -360,7 +348,7 @@ func snapshotBatch(ready []*podReport) {
 	for _, r := range ready {
 		count += len(r.containers)
 	}
-	pods, containers := make([]podSnapshot, len(ready)), make([]usage.Container, count)
+	pods, containers := make([]usage.Pod, len(ready)), make([]usage.Container, count)
 	for i, r := range ready {
 		k := len(r.containers)
 		pods[i].Containers, containers = containers[:k:k], containers[k:]
@@ -374,12 +362,12 @@ func (r *podReport) isReady() bool {
 }
 
 // snapshot makes p the last complete snapshot. p has room for the containers.
-func (r *podReport) snapshot(p *podSnapshot) {
+func (r *podReport) snapshot(p *usage.Pod) {
 	p.Namespace, p.Name = r.key.namespace, r.key.name
 	for i, c := range r.containers {
 		p.Containers[i] = usage.Container{Name: c.name, Amount: c.last}
-		if i == 0 || c.asOf < p.asOf || c.asOf == p.asOf && c.last.At < p.At {
-			p.asOf, p.At, p.Window = c.asOf, c.last.At, c.last.Window
+		if i == 0 || c.asOf < p.AsOf || c.asOf == p.AsOf && c.last.At < p.At {
+			p.AsOf, p.At, p.Window = c.asOf, c.last.At, c.last.Window
 		}
 	}
 	r.last, r.changed = p, false

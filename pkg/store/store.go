@@ -90,8 +90,8 @@ func (s *Store) Node(name string, now usage.Time) *usage.Node {
 	if n == nil {
 		return nil
 	}
-	if p := n.served.Load(); p != nil && !s.isExpired(p.asOf, now) {
-		return &p.Node
+	if p := n.served.Load(); p != nil && !s.isExpired(p.AsOf, now) {
+		return p
 	}
 	return nil
 }
@@ -103,8 +103,8 @@ func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod
 	if n == nil {
 		return nil
 	}
-	if p := n.pods.Load().get(podKey{namespace, name}); p != nil && !s.isExpired(p.asOf, now) {
-		return &p.Pod
+	if p := n.pods.Load().get(podKey{namespace, name}); p != nil && !s.isExpired(p.AsOf, now) {
+		return p
 	}
 	return nil
 }
@@ -145,19 +145,19 @@ func (s *Store) Stats(now usage.Time) Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, n := range s.nodes {
-		if p := n.served.Load(); p != nil && !s.isExpired(p.asOf, now) {
+		if p := n.served.Load(); p != nil && !s.isExpired(p.AsOf, now) {
 			stats.Nodes++
-			stats.OldestNode = max(stats.OldestNode, now.Sub(p.asOf))
+			stats.OldestNode = max(stats.OldestNode, now.Sub(p.AsOf))
 		}
 		pods := n.pods.Load()
 		if pods == nil {
 			continue
 		}
 		for _, p := range pods.all {
-			if p != nil && !s.isExpired(p.asOf, now) {
+			if p != nil && !s.isExpired(p.AsOf, now) {
 				stats.Pods++
 				stats.Containers += len(p.Containers)
-				stats.OldestPod = max(stats.OldestPod, now.Sub(p.asOf))
+				stats.OldestPod = max(stats.OldestPod, now.Sub(p.AsOf))
 			}
 		}
 	}

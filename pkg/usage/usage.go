@@ -137,13 +137,14 @@ type Amount struct {
 	HasSwap      bool          // whether the kubelet reports swap
 }
 
-// Node is what a node uses. It is immutable once published.
+// Node is the usage of a node. It is immutable once published.
 type Node struct {
 	Name string
 	Amount
+	AsOf Time // when the Amount was sampled, by our Clock
 }
 
-// Container is what a container uses. It is immutable once published.
+// Container is the usage of a container. It is immutable once published.
 type Container struct {
 	Name string
 	Amount
@@ -154,6 +155,7 @@ type Container struct {
 type Pod struct {
 	Namespace, Name string
 	Containers      []Container   // sorted by name; at least one
-	At              Time          // that of the oldest of its containers' Amounts
-	Window          time.Duration // that of the same Amount
+	At              Time          // that of the container that was sampled first, by the node's clock
+	Window          time.Duration // that of the same container
+	AsOf            Time          // when that container was sampled, by our Clock
 }
