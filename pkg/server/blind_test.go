@@ -46,7 +46,7 @@ func startRig(t *testing.T) *rig {
 		store:    store.New(store.Config{MaxSampleAge: rigMaxAge, MaxContainers: maxContainers}),
 		kubelets: map[string]*kubelettest.Kubelet{},
 	}
-	r.scraper = scrape.New(scrape.Config{Fetcher: r, Sink: r.store, Observer: r, Reason: error.Error, Interval: rigResolution, Parallel: 32})
+	r.scraper = scrape.New(scrape.Config{Fetcher: r, Sink: r.store, Observer: r, Reason: error.Error, Interval: rigResolution})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

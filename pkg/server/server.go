@@ -9,7 +9,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -55,9 +54,6 @@ type Config struct {
 }
 
 const (
-	// scrapesPerCPU bounds how many scrapes begin at the same time. They mostly wait for kubelets, so there can be many
-	// more of them than processors; each has a connection's and an answer's worth of memory.
-	scrapesPerCPU = 16
 	// maxContainers bounds what is kept of a node whose kubelet's answers cannot be read in full.
 	maxContainers = 4096
 	// sayWaiting is how often the log says what the server is waiting for before it is ready.
@@ -95,7 +91,6 @@ func New(c Config) (*Server, error) {
 		Observer: instruments,
 		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
-		Parallel: scrapesPerCPU * runtime.GOMAXPROCS(0),
 	})
 	watches, err := newWatches(client, c.NodeSelector, c.VerifyPodNodes, &nodeStore{Index: nodes, scraper: scraper}, pods)
 	if err != nil {

@@ -105,7 +105,7 @@ func TestLack(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newStore()
-			if got, want := s.Put("n1", scrape(0, of("p/a", tc.sampled))), (usage.Lack{Rates: tc.rates, Wait: tc.wait}); got != want {
+			if got, want := s.Put("n1", scrape(0, of("p/a", tc.sampled))).Missing, (usage.Lack{Rates: tc.rates, Wait: tc.wait}); got != want {
 				t.Errorf("lacks %+v, want %+v", got, want)
 			}
 		})
@@ -115,7 +115,7 @@ func TestLack(t *testing.T) {
 func TestLackEnds(t *testing.T) {
 	s := newStore()
 	first := scrape(0, of("p/a", sample(0, 10)), of("p/idle", sample(-5, 10)))
-	if got := s.Put("n1", first); got != (usage.Lack{Rates: true, Wait: 1200 * time.Millisecond}) {
+	if got := s.Put("n1", first).Missing; got != (usage.Lack{Rates: true, Wait: 1200 * time.Millisecond}) {
 		t.Errorf("the first scrape lacks %+v", got)
 	}
 	// A rate that was lent serves until the next regular scrape.
@@ -123,10 +123,10 @@ func TestLackEnds(t *testing.T) {
 	if got := s.Lend("n1", lent); got != (usage.Lack{Rates: true, Wait: 5100 * time.Millisecond}) {
 		t.Errorf("with one lent rate it lacks %+v", got)
 	}
-	if got := s.Put("n1", scrape(5.1, of("p/a", sample(5.1, 10.1)), of("p/idle", sample(-5, 10)))); got != (usage.Lack{Rates: true, Wait: 2 * time.Second}) {
+	if got := s.Put("n1", scrape(5.1, of("p/a", sample(5.1, 10.1)), of("p/idle", sample(-5, 10)))).Missing; got != (usage.Lack{Rates: true, Wait: 2 * time.Second}) {
 		t.Errorf("when the sample is late it lacks %+v", got)
 	}
-	if got := s.Put("n1", scrape(31, of("p/a", sample(31, 11)), of("p/idle", sample(-5, 10)))); got != (usage.Lack{}) {
+	if got := s.Put("n1", scrape(31, of("p/a", sample(31, 11)), of("p/idle", sample(-5, 10)))).Missing; got != (usage.Lack{}) {
 		t.Errorf("after half a minute it still hopes for a sample: %+v", got)
 	}
 }

@@ -48,7 +48,7 @@ func New(config Config) *Store {
 
 // Put takes in what a node's kubelet said in a successful scrape, and says what its figures lack. It copies what it keeps;
 // the scrape is the caller's again when it returns.
-func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Lack {
+func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Report {
 	n := s.node(nodeName)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Lack {
 		s.pods.withdraw(c.key, n)
 	}
 	s.publish(n, scrape.At)
-	return n.lack(scrape.At)
+	return usage.Report{Missing: n.lack(scrape.At)}
 }
 
 // Lend takes in a kubelet's summary right after a scrape, and says what the node's figures still lack. The rates that the

@@ -80,6 +80,7 @@ type Scrape struct {
 	Sent       Time              // when the request was sent, by this server's Clock; 0: not known
 	Date       Time              // the response's Date header: the node's clock between Sent and At, cut to whole seconds; 0: not known
 	Capacity   uint64            // CPU of the node in nanocores, as the API server knows it; set by the scraper; 0: not known
+	Queued     time.Duration     // how long the request waited for its turn in this server; also set when it failed
 	Node       Sample            // Has is 0 when the answer said nothing of the node
 	Containers []ContainerSample // one element for each container, in the order in which the kubelet named them
 
@@ -109,10 +110,19 @@ func (r Reason) String() string {
 	return [NumReasons]string{"malformed", "no_identity", "bad_value", "bad_time", "duplicate", "over_limit"}[r]
 }
 
-// Lack says what a node's figures still lack after a scrape. The zero value says that nothing does, or nothing that asking
-// again soon would bring.
+// Report is what the store found out from one scrape of a node.
+type Report struct {
+	Missing Lack
+
+	ClockOffset time.Duration // how far the node's clock is ahead of ours; below 0: behind
+	ClockKnown  bool          // whether the offset is known
+	ClockJumped bool          // whether the offset changed by a step since the scrape before, so that all rates start again
+}
+
+// Lack is what is missing from a node's metrics after a scrape. The zero value means that nothing is, or nothing that an
+// early scrape would bring.
 type Lack struct {
-	// Rates is set when the node, or a container that is no newcomer, has no figure: the kubelet's own rates would be some.
+	// Rates is set when the node, or a container that is not young, has no Amount: kubelet-reported rates would make one.
 	Rates bool
 	// Wait is the time after which the kubelet is likely to have what is missing; 0: the next regular scrape will do.
 	Wait time.Duration
