@@ -24,6 +24,9 @@ type Client struct {
 	scratch    *sync.Pool // of the transports
 	buffers    *sync.Pool // of their connections
 	workspaces sync.Pool  // of *workspace
+	connecting permits    // of those that dial and shake hands
+	reading    permits    // of those that read and decode a response, each with a workspace
+	dialer     dialer
 
 	mu     sync.Mutex
 	nodes  map[string]*target // by the node's name
@@ -45,6 +48,9 @@ func NewClient(config Config) (*Client, error) {
 		scratch:    newScratchPool(),
 		buffers:    newSocketBufferPool(),
 		workspaces: sync.Pool{New: func() any { return newWorkspace(config.Limits) }},
+		connecting: newPermits(),
+		reading:    newPermits(),
+		dialer:     newDialer(config.Timeout),
 		nodes:      map[string]*target{},
 	}, nil
 }
@@ -71,37 +77,50 @@ func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *question, dst 
 	if err != nil {
 		return err
 	}
-	w := c.workspaces.Get().(*workspace)
-	defer c.release(w)
-	at, err := c.get(ctx, t, q, w)
-	if err == nil {
-		err = q.decode(w, node.Name, dst, at)
-	}
-	if err != nil {
+	if err := c.get(ctx, t, q, node.Name, dst); err != nil {
 		return q.explain(node.Name, err)
 	}
 	detach(dst)
 	return nil
 }
 
-// get reads the answer to one request into w.text. It gives the moment when the answer began: the kubelet takes its samples
+// get makes one request and decodes the response. The moment of the response is when it began: the kubelet takes its samples
 // right before that, and what comes after is the time that they take to get here.
-func (c *Client) get(ctx context.Context, t *target, q *question, w *workspace) (at usage.Time, err error) {
+func (c *Client) get(ctx context.Context, t *target, q *question, node string, dst *usage.Scrape) error {
+	defer t.done()
+	t.renew(c.trust.version())
+	var connecting, reading *permit
+	defer func() { dst.Queued = connecting.queueTime() + reading.queueTime() }()
+	if !t.transport.connected() { // the wait for a permit comes before the timeout: the kubelet is not the cause of it
+		var err error
+		connecting, err = c.connecting.acquire(ctx)
+		defer connecting.release()
+		if err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
-	defer t.done()
 	began := time.Now()
-	t.renew(c.trust.version())
-	response, err := t.transport.RoundTrip(q.request(ctx, t.endpoint, c.trust.headers(q.accept)))
+	response, err := t.transport.roundTrip(q.request(ctx, t.endpoint, c.trust.headers(q.accept)), connecting)
 	if err != nil {
-		return 0, t.timed(err, began)
+		return t.timed(err, began)
 	}
 	defer response.Body.Close()
-	at = usage.At(time.Now())
-	if err := c.read(response, q, w); err != nil {
-		return 0, t.timed(err, began)
+	at := usage.At(time.Now())
+
+	reading, err = c.reading.acquire(ctx)
+	defer reading.release()
+	if err != nil {
+		return t.timed(err, began)
 	}
-	return at, nil
+	response.Body = &pausingBody{response.Body, reading}
+	w := c.workspaces.Get().(*workspace)
+	defer c.release(w)
+	if err := c.read(response, q, w); err != nil {
+		return t.timed(err, began)
+	}
+	return q.decode(w, node, dst, at)
 }
 
 // Forget drops what is kept of a node, and its connections. It is to be called after the node's last Fetch has returned.
@@ -162,7 +181,8 @@ func (c *Client) newTarget(node string, e endpoint) *target {
 	t := &target{endpoint: e}
 	t.transport = &transport{
 		address: e.address(), // reached directly, whatever the environment says of proxies
-		dial:    t.dial(c.config.Timeout),
+		dial:    t.dial(c.dialer),
+		permits: c.connecting,
 		scratch: c.scratch,
 		buffers: c.buffers,
 	}
@@ -172,16 +192,24 @@ func (c *Client) newTarget(node string, e endpoint) *target {
 	return t
 }
 
-// dial gives the function that connects to the kubelet. A peer that is gone without a word is noticed before the next
-// scrape or two, so that they do not have to find out by waiting.
-func (t *target) dial(timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
-	dialer := &net.Dialer{
+// dialer opens connections. It is a net.Dialer's DialContext, except in tests.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// newDialer returns a dialer whose connections notice a peer that is gone without a word before the next scrape or two, so
+// that they do not have to find out by waiting.
+func newDialer(timeout time.Duration) dialer {
+	d := &net.Dialer{
 		Timeout:         timeout,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
 	}
+	return d.DialContext
+}
+
+// dial returns a dialer that notes whether it connects.
+func (t *target) dial(dial dialer) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		t.connecting.Store(true)
-		conn, err := dialer.DialContext(ctx, network, address)
+		conn, err := dial(ctx, network, address)
 		if err == nil {
 			t.connecting.Store(false)
 		}

@@ -18,6 +18,7 @@ const (
 type recordConn struct {
 	net.Conn
 	buffers *sync.Pool // of *socketBuffer; shared by all connections
+	permit  *permit    // of the handshake; nil afterwards
 
 	buffer *socketBuffer // nil: nothing has been read ahead
 	header [recordHeaderBytes]byte
@@ -42,7 +43,9 @@ func (c *recordConn) Read(p []byte) (int, error) {
 	}
 	if c.buffer == nil {
 		b := c.buffers.Get().(*socketBuffer)
+		c.permit.pause()
 		n, err := c.Conn.Read(b.data[:])
+		c.permit.resume()
 		if n == 0 {
 			c.buffers.Put(b)
 			return 0, err

@@ -34,6 +34,7 @@ type transport struct {
 	address string
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	tls     *tls.Config // nil: without TLS
+	permits permits     // for dialing and handshakes; shared by all transports
 	scratch *sync.Pool  // of *scratch; shared by all transports
 	buffers *sync.Pool  // of *socketBuffer; so, too
 
@@ -54,15 +55,21 @@ func newScratchPool() *sync.Pool {
 // RoundTrip implements http.RoundTripper for requests without a body. The answer's body must be closed; if it was read to its
 // end, the connection is kept.
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	return t.roundTrip(request, nil)
+}
+
+// roundTrip is RoundTrip with a permit that was acquired in advance, or nil.
+func (t *transport) roundTrip(request *http.Request, permit *permit) (*http.Response, error) {
 	ctx := request.Context()
 	for {
 		conn := t.take()
 		reused := conn != nil
 		if !reused {
 			var err error
-			if conn, err = t.connect(ctx); err != nil {
+			if conn, err = t.connect(ctx, permit); err != nil {
 				return nil, err
 			}
+			permit = nil
 		}
 		x := t.newExchange(ctx, conn)
 		response, err := x.run(request)
@@ -105,12 +112,31 @@ func (t *transport) keep(conn net.Conn) bool {
 	return true
 }
 
-func (t *transport) connect(ctx context.Context) (net.Conn, error) {
+// connected reports whether a connection is kept.
+func (t *transport) connected() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.idle != nil
+}
+
+// connect opens a connection. It releases the permit, or acquires one if that is nil.
+func (t *transport) connect(ctx context.Context, permit *permit) (net.Conn, error) {
+	var err error
+	if permit == nil {
+		if permit, err = t.permits.acquire(ctx); err != nil {
+			return nil, err
+		}
+	}
+	defer permit.release()
+	permit.pause()
 	conn, err := t.dial(ctx, "tcp", t.address)
+	permit.resume()
 	if err != nil || t.tls == nil {
 		return conn, err
 	}
-	secure := tls.Client(&recordConn{Conn: conn, buffers: t.buffers}, t.tls)
+	records := &recordConn{Conn: conn, buffers: t.buffers, permit: permit}
+	defer func() { records.permit = nil }()
+	secure := tls.Client(records, t.tls)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close() // the handshake's error says more
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -36,10 +37,10 @@ type Fetcher interface {
 
 // Sink takes in what the kubelets said. Calls for the same node come one at a time.
 type Sink interface {
-	// Put takes in the answer of a successful scrape, and says what the node's figures lack. It must not keep s.
-	Put(node string, s *usage.Scrape) usage.Lack
-	// Lend takes in a summary right after a scrape, and says what the node's figures still lack. It must not keep s.
-	Lend(node string, s *usage.Scrape) usage.Lack
+	// Put stores a successful scrape, and returns what it found out from it. It must not retain s.
+	Put(node string, s *usage.Scrape) usage.Report
+	// PutSummary stores the kubelet-reported rates of a summary right after a scrape. It must not retain s.
+	PutSummary(node string, s *usage.Scrape) usage.Report
 	// Forget drops a node: it is gone.
 	Forget(node string)
 }
@@ -54,8 +55,8 @@ type Observer interface {
 // Result is the outcome of one scrape.
 type Result struct {
 	Node    string
-	Late    time.Duration         // from the moment at which the scrape was due to its start
-	Took    time.Duration         // from its start to the last byte decoded, or to the error
+	Late    time.Duration         // how long it waited for this server: from the moment when it was due to its start, and for its turn to connect and to read
+	Took    time.Duration         // from its start to the last byte decoded, or to the error; without waits for its turn
 	Early   bool                  // whether it came before its regular time, for figures that were missing
 	Skipped [usage.NumReasons]int // lines left out, by reason
 	Err     error                 // nil: success
@@ -68,7 +69,6 @@ type Config struct {
 	Observer Observer
 	Reason   func(error) string // the class of an error of the Fetcher, for the log
 	Interval time.Duration      // between two scrapes of a node
-	Parallel int                // how many scrapes may begin at the same time; see gate
 }
 
 const (
@@ -89,7 +89,6 @@ const (
 // Scraper scrapes the nodes that it is told of.
 type Scraper struct {
 	Config
-	gate    gate
 	started time.Time // every node's clock counts from here; monotonic, so that setting the time does no harm
 	seed    maphash.Seed
 	scrapes sync.Pool     // of *usage.Scrape
@@ -108,7 +107,6 @@ type Scraper struct {
 func New(config Config) *Scraper {
 	return &Scraper{
 		Config:  config,
-		gate:    newGate(config.Parallel),
 		started: time.Now(),
 		seed:    maphash.MakeSeed(),
 		scrapes: sync.Pool{New: func() any { return new(usage.Scrape) }},
@@ -189,14 +187,10 @@ func (s *Scraper) Run(ctx context.Context) {
 			}
 			continue
 		}
-		leave, ok := s.gate.enter(ctx)
-		if !ok {
+		if ctx.Err() != nil {
 			return
 		}
-		running.Go(func() {
-			defer leave()
-			s.scrape(ctx, t)
-		})
+		running.Go(func() { s.scrape(ctx, t) })
 	}
 }
 
@@ -224,20 +218,23 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	defer s.scrapes.Put(answer)
 
 	node, start := t.node.Load(), time.Now()
-	result := Result{Node: node.Name, Late: start.Sub(t.due), Early: t.hurried}
+	result := Result{Node: node.Name, Early: t.hurried}
+	answer.Queued = 0
 	result.Err = s.fetch(func() error { return s.Fetcher.Fetch(ctx, node, answer) })
-	result.Took = time.Since(start)
+	result.Late = start.Sub(t.due) + answer.Queued
+	result.Took = time.Since(start) - answer.Queued
 	if result.Err == nil {
 		result.Skipped = answer.Skipped
+		answer.Capacity = capacity(node)
 	}
 	if ctx.Err() != nil { // the program stops, or the node is gone
 		s.Fetcher.Forget(node.Name) // the fetch may have begun anew what Delete had it drop
 		return
 	}
-	var lack usage.Lack
+	var report usage.Report
 	stays := t.whileThere(func() {
 		if result.Err == nil {
-			lack = s.Sink.Put(node.Name, answer)
+			report = s.Sink.Put(node.Name, answer)
 		}
 		s.Observer.Scraped(result)
 	})
@@ -245,10 +242,19 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		return
 	}
 	s.log(ctx, t, result)
-	if result.Err == nil {
-		lack = s.borrow(ctx, t, node, answer, lack)
+	missing := report.Missing
+	if result.Err != nil || report.ClockJumped {
+		t.borrowed = false // the rates that the kubelet reported then are not of the time from now on
 	}
-	s.again(t, result.Err == nil, lack)
+	if result.Err == nil {
+		missing = s.borrow(ctx, t, node, answer, missing)
+	}
+	s.again(t, result.Err == nil, missing)
+}
+
+// capacity returns the CPU capacity of a node in nanocores, or 0 if its status does not report it.
+func capacity(node *corev1.Node) uint64 {
+	return uint64(max(0, node.Status.Capacity.Cpu().ScaledValue(resource.Nano)))
 }
 
 // borrow asks a kubelet for its own rates, once as long as some are missing, and gives what is then still lacking.
@@ -265,7 +271,7 @@ func (s *Scraper) borrow(ctx context.Context, t *target, node *corev1.Node, answ
 	}
 	t.whileThere(func() {
 		if err == nil {
-			lack = s.Sink.Lend(node.Name, answer)
+			lack = s.Sink.PutSummary(node.Name, answer).Missing
 		}
 		s.Observer.Summarized(err)
 	})

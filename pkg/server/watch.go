@@ -233,6 +233,7 @@ func slim(node *corev1.Node) *corev1.Node {
 		Status: corev1.NodeStatus{
 			Addresses:       node.Status.Addresses,
 			DaemonEndpoints: node.Status.DaemonEndpoints,
+			Capacity:        corev1.ResourceList{corev1.ResourceCPU: *node.Status.Capacity.Cpu()},
 		},
 	}
 	if path, ok := node.Annotations[kubelet.PathAnnotation]; ok {

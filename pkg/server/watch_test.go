@@ -104,7 +104,10 @@ func TestSlim(t *testing.T) {
 			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}},
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 10250}},
 			Images:          []corev1.ContainerImage{{Names: []string{"image"}}},
-			Capacity:        corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
+			Capacity: corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse("4"),
+				corev1.ResourceMemory: resource.MustParse("16Gi"),
+			},
 		},
 	}
 	before := whole.DeepCopy()
@@ -118,6 +121,7 @@ func TestSlim(t *testing.T) {
 		Status: corev1.NodeStatus{
 			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}},
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 10250}},
+			Capacity:        corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
 		},
 	}
 	transformed, err := (&nodeStore{}).Transformer()(whole)

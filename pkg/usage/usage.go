@@ -80,6 +80,7 @@ type Scrape struct {
 	Sent       Time              // when the request was sent, by this server's Clock; 0: not known
 	Date       Time              // the response's Date header: the node's clock between Sent and At, cut to whole seconds; 0: not known
 	Capacity   uint64            // CPU of the node in nanocores, as the API server knows it; set by the scraper; 0: not known
+	Queued     time.Duration     // how long the request waited for its turn in this server; also set when it failed
 	Node       Sample            // Has is 0 when the answer said nothing of the node
 	Containers []ContainerSample // one element for each container, in the order in which the kubelet named them
 

@@ -72,7 +72,7 @@ func (b *Balancer) accept() {
 	}
 }
 
-// serve leads one connection. Where nobody is at its end, it is cut.
+// serve forwards one connection. Without an endpoint the client reads EOF.
 func (b *Balancer) serve(client *net.TCPConn) {
 	defer b.forget(client)
 	if !b.keep(client) {
@@ -80,6 +80,9 @@ func (b *Balancer) serve(client *net.TCPConn) {
 	}
 	conn, err := net.Dial("tcp", b.pick()) //nolint:noctx // on this machine, so it does not wait
 	if err != nil {
+		// Closing a socket whose input was not read resets the connection: the client would read EOF or an error, by chance.
+		_ = client.CloseWrite()
+		_, _ = io.Copy(io.Discard, client) // until the client closes it, or Close does
 		return
 	}
 	endpoint := conn.(*net.TCPConn)

@@ -1,0 +1,136 @@
+package kubelet
+
+import (
+	"context"
+	"io"
+	"runtime"
+	"sync"
+	"time"
+)
+
+const (
+	// permitsPerCPU is the number of permits per processor, for connecting and for reading. There are more permits than
+	// processors because a permit is also held through short waits, such as round trips within a data center.
+	permitsPerCPU = 16
+	// permitTimeout is how long a permit is held through waits. 1,000 kubelets that hang pass through the permits of one
+	// processor within 1,000 ÷ 16 × 20 ms = 1.3 s.
+	permitTimeout = 20 * time.Millisecond
+)
+
+// permits bounds how many requests are in an expensive phase at the same time. It bounds work, not waits: a request that
+// computes keeps its permit, and one that still waits for its kubelet after permitTimeout returns it and goes on without.
+// Kubelets that are slow or hang, however many, therefore do not delay the requests to others. When more requests are due
+// than the processors can serve at once, the first ones complete while the others queue, so that they do not all time out.
+//
+// A nil permits bounds nothing.
+type permits chan struct{}
+
+func newPermits() permits { return make(permits, permitsPerCPU*runtime.GOMAXPROCS(0)) }
+
+// permit is what one request holds during one phase. A nil permit bounds nothing; its methods do nothing.
+type permit struct {
+	permits permits
+	queued  time.Duration // how long the request waited for the permit
+	expiry  *time.Timer
+
+	mu      sync.Mutex
+	held    bool
+	waiting bool // the request waits for its kubelet
+	expired bool // permitTimeout has passed
+}
+
+// acquire waits for a permit. It fails only if the context ends before; the permit returned then is not held.
+func (a permits) acquire(ctx context.Context) (*permit, error) {
+	if a == nil {
+		return nil, nil
+	}
+	p := &permit{permits: a}
+	select {
+	case a <- struct{}{}:
+	default:
+		began := time.Now()
+		select {
+		case a <- struct{}{}:
+			p.queued = time.Since(began)
+		case <-ctx.Done():
+			p.queued = time.Since(began)
+			return p, ctx.Err()
+		}
+	}
+	p.held = true
+	p.expiry = time.AfterFunc(permitTimeout, p.expire)
+	return p, nil
+}
+
+// pause must be called before a wait for the kubelet, and resume after it.
+func (p *permit) pause() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting = true
+	if p.expired {
+		p.drop()
+	}
+}
+
+// resume ends a wait. If the permit was returned meanwhile, resume does not acquire another one: the request would queue
+// behind those that have not even begun.
+func (p *permit) resume() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting = false
+}
+
+// release returns the permit. Further calls do nothing.
+func (p *permit) release() {
+	if p == nil || p.expiry == nil {
+		return
+	}
+	p.expiry.Stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drop()
+}
+
+// queueTime returns how long the request waited for the permit.
+func (p *permit) queueTime() time.Duration {
+	if p == nil {
+		return 0
+	}
+	return p.queued
+}
+
+func (p *permit) expire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expired = true
+	if p.waiting {
+		p.drop()
+	}
+}
+
+// drop returns the permit if it is held. p.mu is held.
+func (p *permit) drop() {
+	if p.held {
+		p.held = false
+		<-p.permits
+	}
+}
+
+// pausingBody pauses a permit while it waits for the kubelet.
+type pausingBody struct {
+	io.ReadCloser
+	permit *permit
+}
+
+// Read implements io.Reader.
+func (b *pausingBody) Read(p []byte) (int, error) {
+	b.permit.pause()
+	defer b.permit.resume()
+	return b.ReadCloser.Read(p)
+}
