@@ -40,13 +40,12 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, identity 
 		return nil, nil, err
 	}
 	instruments.certificate(config.SecureServing.Cert)
-	outage := new(outage) // of the API server, for both
-	trusted, err := authenticate(c, config, outage)
+	trusted, err := authenticate(c, config)
 	if err != nil {
 		return nil, nil, err
 	}
-	if config.Authorization.Authorizer, err = authorize(c, outage); err != nil {
-		return nil, nil, fmt.Errorf("cannot set up authorization: %w", err)
+	if err := authorize(c, config); err != nil {
+		return nil, nil, err
 	}
 	needed := readiness{
 		{"nodes", watches.nodes.synced},

@@ -71,7 +71,7 @@ func TestStopsWithARequestThatHangs(t *testing.T) {
 		client.get("/apis/metrics.k8s.io/v1/nodes", "sleepy")
 		close(answered)
 	}()
-	<-cluster.asleep
+	<-cluster.reviews.asleep
 	cancel()
 	select {
 	case err := <-ended:
