@@ -29,11 +29,9 @@ const (
 	// defaultShutdownDelay gives the cluster the time to send no more requests before the port is closed.
 	defaultShutdownDelay = 5 * time.Second
 	minResponseBytes     = 64 << 10
-	// A token and a right are remembered for as long as kubelets do it, of whom the same figures can be had: else each
-	// HorizontalPodAutoscaler would make this server ask the API server for nearly each of its requests, which the API server
-	// itself has allowed before it passed them on.
-	defaultTokenTTL   = 2 * time.Minute
-	defaultAllowedTTL = 5 * time.Minute
+	// defaultAllowedTTL is how long an allowed request is remembered. HorizontalPodAutoscalers read every 15 seconds: with the
+	// library's 10 seconds, each of their LISTs would cost the API server, which has allowed it already, an access review.
+	defaultAllowedTTL = 2 * time.Minute
 )
 
 // options are the flags. Their names, meanings and defaults are metrics-server's where it has them.
@@ -78,7 +76,6 @@ func newOptions() *options {
 		features:       genericoptions.NewFeatureOptions(),
 	}
 	o.generic.ShutdownDelayDuration = defaultShutdownDelay
-	o.authentication.CacheTTL = defaultTokenTTL
 	o.authorization.AllowCacheTTL = defaultAllowedTTL
 	o.serving.Required = true
 	o.serving.ServerCert.CertDirectory = ""
@@ -97,6 +94,7 @@ func newOptions() *options {
 	for _, name := range o.sections.Order {
 		o.all.AddFlagSet(o.sections.FlagSets[name])
 	}
+	o.all.Lookup("v").Usage += fmt.Sprintf("; above %d, where the log would contain tokens and keys, it counts as %[1]d", server.MaxVerbosity)
 	o.hideIdleFlags()
 	return o
 }
@@ -208,6 +206,7 @@ func (o *options) config() (server.Config, error) {
 
 // complete sets the defaults that depend on other flags.
 func (o *options) complete() {
+	server.LimitVerbosity(o.logging)
 	if !o.all.Changed("max-sample-age") {
 		o.maxSampleAge = 4 * o.interval()
 	}

@@ -46,8 +46,8 @@ func TestDefaults(t *testing.T) {
 		"shutdown":            c.Generic.ShutdownDelayDuration > 0,
 		"certificate":         c.Serving.ServerCert.CertDirectory == "",
 		"unprotected paths":   slices.Equal(c.Authorization.AlwaysAllowPaths, []string{"/healthz", "/readyz", "/livez"}),
-		"remembered tokens":   c.Authentication.CacheTTL == 2*time.Minute,
-		"remembered rights":   c.Authorization.AllowCacheTTL == 5*time.Minute && c.Authorization.DenyCacheTTL == 10*time.Second,
+		"remembered tokens":   c.Authentication.CacheTTL == 10*time.Second,
+		"remembered rights":   c.Authorization.AllowCacheTTL == 2*time.Minute && c.Authorization.DenyCacheTTL == 10*time.Second,
 		"authentication file": c.Authentication.RemoteKubeConfigFile == "" && c.Authorization.RemoteKubeConfigFile == "",
 	} {
 		if !same {

@@ -2,54 +2,20 @@ package server
 
 import (
 	"crypto/x509/pkix"
-	"errors"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/ktesting"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// refusing refuses every request for the same reason.
-type refusing struct{ reason error }
-
-func (r *refusing) AuthenticateRequest(*http.Request) (*authenticator.Response, bool, error) {
-	return nil, false, r.reason
-}
-
-func TestRefusalsAreToldSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-		log := logger.GetSink().(ktesting.Underlier).GetBuffer()
-		reason := &refusing{errors.New("made up")}
-		d := &discreet{Request: reason}
-		request := httptest.NewRequest(http.MethodGet, "/", nil).WithContext(klog.NewContext(t.Context(), logger))
-		for range 700 { // 70 s
-			if _, ok, err := d.AuthenticateRequest(request); ok || err != nil {
-				t.Fatalf("%v, %v", ok, err)
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, `line"=599`) && !strings.Contains(text, "line=599") {
-			t.Errorf("the log:\n%s", text)
-		}
-		time.Sleep(sayAgain)
-		reason.reason = errUnasked
-		d.AuthenticateRequest(request)
-		if text := log.String(); strings.Count(text, "\n") != 2 {
-			t.Errorf("the outage is told twice:\n%s", text)
-		}
-	})
-}
-
-// Only who shows a certificate that the front proxy's CA has signed, for one of its names, may say who somebody is.
+// Request headers count only with a certificate that the front proxy's CA has signed for one of its names.
 func TestRequestHeaders(t *testing.T) {
 	cluster := newCluster(t)
 	users, proxies, strangers := kubelettest.NewCA(), kubelettest.NewCA(), kubelettest.NewCA()
@@ -64,7 +30,7 @@ func TestRequestHeaders(t *testing.T) {
 		want int
 	}{
 		"the front proxy":                        {proxies, "front-proxy", http.StatusOK},
-		"nobody":                                 {nil, "", http.StatusForbidden},
+		"nobody":                                 {nil, "", http.StatusUnauthorized},
 		"a user, by his certificate's CA":        {users, "mallory", http.StatusForbidden},
 		"a user with the front proxy's name":     {users, "front-proxy", http.StatusForbidden},
 		"another name of the front proxy's CA":   {proxies, "mallory", http.StatusUnauthorized},
@@ -111,4 +77,227 @@ func TestTrustChanges(t *testing.T) {
 	asProxy(after).until(http.StatusOK, path, "")
 	asUser(before).until(http.StatusUnauthorized, path, "")
 	kept.until(http.StatusUnauthorized, path, "") // also on a connection of the time before
+}
+
+// TestAnonymous: without credentials only the probes and the paths of the flag are served, and nothing is asked of the API
+// server.
+func TestAnonymous(t *testing.T) {
+	probes := []string{"/livez", "/livez/ping", "/readyz", "/readyz/nodes", "/readyz?verbose", "/healthz", "/healthz/ping"}
+	others := []string{
+		"/", "/apis", "/apis/metrics.k8s.io/v1/nodes", "/apis/metrics.k8s.io/v1beta1/namespaces/a/pods/b", "/openapi/v2", "/openapi/v3",
+		"/version", "/metrics", "/statusz", "/flagz", "/configz", "/debug/pprof/", "/debug/flags/v", "/livezz", "/nothing",
+	}
+	for name, test := range map[string]struct {
+		flag []string
+		open []string // by the flag
+	}{
+		"by default":   {[]string{"/healthz", "/readyz", "/livez"}, nil},
+		"another path": {[]string{"/metrics"}, []string{"/metrics"}},
+		"a prefix":     {[]string{"/vers*", "/metrics/*"}, []string{"/version"}},
+		"none":         {nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := newCluster(t)
+			c, _ := config(t, cluster)
+			c.Authorization.AlwaysAllowPaths = test.flag
+			h := inProcess(t, c)
+			want := map[string]int{}
+			for _, path := range others {
+				want[path] = http.StatusUnauthorized
+			}
+			for _, path := range append(probes, test.open...) {
+				want[path] = http.StatusOK
+			}
+			for path, want := range want {
+				if got := do(h, path, ""); got != want {
+					t.Errorf("%s: %d, want %d", path, got, want)
+				}
+			}
+			if tokens, accesses := cluster.reviews.tokens.Load(), cluster.reviews.accesses.Load(); tokens+accesses != 0 {
+				t.Errorf("%d token reviews and %d access reviews", tokens, accesses)
+			}
+		})
+	}
+}
+
+// TestRightsAreNeeded: what the library serves beside the API needs the right to its path.
+func TestRightsAreNeeded(t *testing.T) {
+	c, _ := config(t, newCluster(t))
+	h := inProcess(t, c)
+	for path, allowed := range map[string]int{
+		"/metrics":       http.StatusOK,
+		"/statusz":       http.StatusOK,
+		"/flagz":         http.StatusNotFound, // not served
+		"/version":       http.StatusOK,
+		"/debug/pprof/":  http.StatusOK,
+		"/debug/flags/v": http.StatusNotAcceptable, // GET
+	} {
+		if code := do(h, path, "mallory"); code != http.StatusForbidden {
+			t.Errorf("%s without the right: %d", path, code)
+		}
+		if code := do(h, path, "alice"); code != allowed {
+			t.Errorf("%s with the right: %d, want %d", path, code, allowed)
+		}
+	}
+}
+
+// TestLongRequestsLeaveNothing: what clients write into their requests does not stay in memory.
+func TestLongRequestsLeaveNothing(t *testing.T) {
+	c, _ := config(t, newCluster(t))
+	h := inProcess(t, c)
+	long := strings.Repeat("x", 512<<10)
+	var values strings.Builder
+	for n := range 8 << 10 {
+		fmt.Fprintf(&values, ",v%d", n)
+	}
+	for name, test := range map[string]struct {
+		user     string
+		requests int
+		path     func(n int) string
+		want     int
+	}{
+		"paths without credentials": {"", 500, func(n int) string {
+			return fmt.Sprintf("/%d%s", n, long)
+		}, http.StatusUnauthorized},
+		"paths of a tenant": {"mallory", 500, func(n int) string {
+			return fmt.Sprintf("/%d%s", n, long)
+		}, http.StatusForbidden},
+		"paths of a tenant that the library would remember": {"mallory", 2000, func(n int) string {
+			return fmt.Sprintf("/%d%s", n, long[:9000])
+		}, http.StatusForbidden},
+		"names of a tenant": {"mallory", 2000, func(n int) string {
+			return fmt.Sprintf("/apis/metrics.k8s.io/v1/nodes/%d%s", n, long[:9000])
+		}, http.StatusForbidden},
+		"selectors of a tenant": {"mallory", 100, func(n int) string {
+			return fmt.Sprintf("/apis/metrics.k8s.io/v1/nodes?labelSelector=k+in+(w%d%s)", n, values.String())
+		}, http.StatusForbidden},
+		"short paths of a tenant": {"mallory", 500, func(n int) string { return fmt.Sprintf("/%d", n) }, http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			do(h, test.path(-1), test.user)
+			before := liveHeap()
+			for n := range test.requests {
+				if code := do(h, test.path(n), test.user); code != test.want {
+					t.Fatalf("%d, want %d", code, test.want)
+				}
+			}
+			if grown := liveHeap() - before; grown > 5<<20 {
+				t.Errorf("%d requests leave %.1f MiB", test.requests, float64(grown)/(1<<20))
+			}
+		})
+	}
+}
+
+func liveHeap() int64 {
+	var stats runtime.MemStats
+	for range 2 { // the second collection empties the pools
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// TestAnonymousRequestsEvictNothing: the library remembers 8192 access reviews. Requests without credentials take no place.
+func TestAnonymousRequestsEvictNothing(t *testing.T) {
+	cluster := newCluster(t)
+	c, _ := config(t, cluster)
+	c.Authentication.CacheTTL, c.Authorization.AllowCacheTTL = time.Hour, time.Hour
+	h := inProcess(t, c)
+	const path = "/apis/metrics.k8s.io/v1/nodes"
+	if code := do(h, path, "alice"); code != http.StatusOK {
+		t.Fatal(code)
+	}
+	for n := range 8202 {
+		if code := do(h, fmt.Sprint("/", n), ""); code != http.StatusUnauthorized {
+			t.Fatal(code)
+		}
+	}
+	if code := do(h, path, "alice"); code != http.StatusOK {
+		t.Fatal(code)
+	}
+	if tokens, accesses := cluster.reviews.tokens.Load(), cluster.reviews.accesses.Load(); tokens != 1 || accesses != 1 {
+		t.Errorf("%d token reviews and %d access reviews, want one of each", tokens, accesses)
+	}
+}
+
+// TestSelectorsShareAReview: the autoscalers of a namespace, each with a selector of its own, cost one access review.
+func TestSelectorsShareAReview(t *testing.T) {
+	cluster := newCluster(t)
+	c, _ := config(t, cluster)
+	c.Authentication.CacheTTL, c.Authorization.AllowCacheTTL = time.Hour, time.Hour
+	h := inProcess(t, c)
+	for n := range 10 {
+		path := fmt.Sprintf("/apis/metrics.k8s.io/v1beta1/namespaces/a/pods?labelSelector=app%%3D%d", n)
+		if code := do(h, path, "alice"); code != http.StatusOK {
+			t.Fatal(code)
+		}
+	}
+	if n := cluster.reviews.accesses.Load(); n != 1 {
+		t.Errorf("%d access reviews", n)
+	}
+}
+
+// TestTokenReviewsAreBounded: clients with made-up tokens cannot pass on more reviews to the API server than the library allows.
+func TestTokenReviewsAreBounded(t *testing.T) {
+	cluster := newCluster(t)
+	c, _ := config(t, cluster)
+	h := inProcess(t, c)
+	cluster.reviews.hold = make(chan struct{})
+	began := time.Now()
+	var clients sync.WaitGroup
+	for n := range 600 {
+		clients.Go(func() { do(h, "/metrics", fmt.Sprint("made-up-", n)) })
+	}
+	for deadline := began.Add(30 * time.Second); cluster.reviews.tokens.Load() < tokenReviewBurst; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d token reviews", cluster.reviews.tokens.Load())
+		}
+	}
+	n := cluster.reviews.tokens.Load()
+	if most := tokenReviewBurst + int64(tokenReviewQPS*time.Since(began).Seconds()) + 1; n > most {
+		t.Errorf("%d token reviews at once, want at most %d", n, most)
+	}
+	close(cluster.reviews.hold)
+	clients.Wait()
+}
+
+// TestABusyAPIServerExtendsNothing: while the API server answers 429, a client is served for as long as the library remembers its
+// reviews, and then gets an error that does not claim that the client has no rights.
+func TestABusyAPIServerExtendsNothing(t *testing.T) {
+	cluster := newCluster(t)
+	users := kubelettest.NewCA()
+	cluster.setTrust(users, users)
+	c, url := config(t, cluster)
+	c.Authentication.CacheTTL, c.Authorization.AllowCacheTTL = time.Second, time.Second
+	c.Authentication.WebhookRetryBackoff, c.Authorization.WebhookRetryBackoff = &wait.Backoff{Steps: 1}, &wait.Backoff{Steps: 1}
+	defer start(t, c)()
+	const path = "/apis/metrics.k8s.io/v1/nodes"
+	byToken, byCertificate := newClient(t, url), newClient(t, url)
+	byCertificate.show(users.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: "alice"})))
+	byToken.until(http.StatusOK, path, "alice")
+	byCertificate.until(http.StatusOK, path, "")
+
+	cluster.reviews.busy.Store(true)
+	forgotten := time.Now().Add(time.Second) // both flags
+	for _, test := range []struct {
+		client *client
+		user   string
+		want   int
+	}{{byToken, "alice", http.StatusUnauthorized}, {byCertificate, "", http.StatusInternalServerError}} {
+		served := true
+		for served {
+			asked := time.Now()
+			response, body := test.client.get(path, test.user)
+			if served = response.StatusCode == http.StatusOK; !served && response.StatusCode != test.want {
+				t.Errorf("%s, want %d: %s", response.Status, test.want, body)
+			}
+			if served && asked.After(forgotten) {
+				t.Fatalf("served %v after its reviews expired", asked.Sub(forgotten))
+			}
+		}
+	}
+
+	cluster.reviews.busy.Store(false)
+	byToken.until(http.StatusOK, path, "alice")
+	byCertificate.until(http.StatusOK, path, "")
 }

@@ -2,98 +2,54 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/apiserver/pkg/authorization/path"
-	"k8s.io/apiserver/pkg/authorization/union"
-	"k8s.io/client-go/kubernetes"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
-// authorize delegates authorization to the cluster's API server, but for the groups and paths that are always allowed.
-func authorize(c Config, outage *outage) (authorizer.Authorizer, error) {
-	client, err := delegationClient(c.Authorization.RemoteKubeConfigFile)
-	if err != nil {
-		return nil, err
+// maxAccessQuestion bounds the parts of an access review that the requester chooses, in bytes. The longest path that is served,
+// a pod by name, has 370, and its parts once more. The library remembers up to 8192 reviews, each of up to 10 kB before
+// it is encoded, which can make it six times as long.
+const maxAccessQuestion = 1 << 10
+
+// authorize delegates authorization to the cluster's API server, as the library does it, except for the open paths.
+func authorize(c Config, config *genericapiserver.Config) error {
+	options := *c.Authorization
+	options.AlwaysAllowPaths = openPaths(c)
+	if err := options.ApplyTo(&config.Authorization); err != nil {
+		return fmt.Errorf("cannot set up authorization: %w", err)
 	}
-	paths, err := path.NewAuthorizer(c.Authorization.AlwaysAllowPaths)
-	if err != nil {
-		return nil, fmt.Errorf("--authorization-always-allow-paths: %w", err)
-	}
-	return union.New(
-		union.NamedAuthorizer{AuthorizerName: "groups", Authorizer: authorizerfactory.NewPrivilegedGroups(c.Authorization.AlwaysAllowGroups...)},
-		union.NamedAuthorizer{AuthorizerName: "paths", Authorizer: paths},
-		union.NamedAuthorizer{AuthorizerName: "cluster", Authorizer: accessReviews(c, client, outage)},
-	)
+	config.Authorization.Authorizer = boundedAuthorizer(config.Authorization.Authorizer)
+	return nil
 }
 
-// accessReviews decides as the API server does. It asks without the selectors of a request: they can only narrow what is
-// asked for, and with them each HorizontalPodAutoscaler would be a question of its own, rather than each namespace.
-func accessReviews(c Config, client kubernetes.Interface, outage *outage) authorizer.AuthorizerFunc {
-	o := c.Authorization
-	answers := newReviews(o.ClientTimeout, *o.WebhookRetryBackoff, outage,
-		func(s authorizationv1.SubjectAccessReviewStatus) time.Duration {
-			if s.Allowed {
-				return o.AllowCacheTTL
+// boundedAuthorizer returns an authorizer that asks next about short requests only, and without their selectors. A selector
+// can only narrow a request. With it, each HorizontalPodAutoscaler would need a review of its own instead of sharing that of
+// its namespace; and the library's bound on what it remembers of a review does not count it.
+func boundedAuthorizer(next authorizer.Authorizer) authorizer.Authorizer {
+	return authorizer.AuthorizerFunc(
+		func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			n := 0
+			for _, part := range []string{
+				a.GetVerb(), a.GetPath(), a.GetNamespace(), a.GetAPIGroup(), a.GetAPIVersion(), a.GetResource(), a.GetSubresource(), a.GetName(),
+			} {
+				n += len(part)
 			}
-			return o.DenyCacheTTL
-		},
-		func(s authorizationv1.SubjectAccessReviewStatus) bool { return s.Allowed && !s.Denied })
-
-	return func(ctx context.Context, request authorizer.Attributes) (authorizer.Decision, string, error) {
-		spec := accessReview(request)
-		question, err := json.Marshal(spec)
-		if err != nil {
-			return authorizer.DecisionNoOpinion, "", fmt.Errorf("cannot ask whether a request is allowed: %w", err)
-		}
-		status, err := answers.answer(ctx, string(question), func(ctx context.Context) (authorizationv1.SubjectAccessReviewStatus, error) {
-			review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx,
-				&authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
-			if err != nil {
-				return authorizationv1.SubjectAccessReviewStatus{}, err
+			if n > maxAccessQuestion {
+				return authorizer.DecisionDeny, "the request is too long for anything that is served here", nil
 			}
-			return review.Status, nil
+			return next.Authorize(ctx, withoutSelectors{a})
 		})
-		switch {
-		case err != nil:
-			return authorizer.DecisionNoOpinion, err.Error(), nil //nolint:nilerr // the library writes a line in the log for each error
-		case status.Denied:
-			return authorizer.DecisionDeny, status.Reason, nil
-		case status.Allowed:
-			return authorizer.DecisionAllow, status.Reason, nil
-		default:
-			return authorizer.DecisionNoOpinion, status.Reason, nil
-		}
-	}
 }
 
-// accessReview is the question whether a request is allowed.
-func accessReview(request authorizer.Attributes) authorizationv1.SubjectAccessReviewSpec {
-	var spec authorizationv1.SubjectAccessReviewSpec
-	if u := request.GetUser(); u != nil {
-		spec.User, spec.UID, spec.Groups = u.GetName(), u.GetUID(), u.GetGroups()
-		spec.Extra = map[string]authorizationv1.ExtraValue{}
-		for key, values := range u.GetExtra() {
-			spec.Extra[key] = values
-		}
-	}
-	if request.IsResourceRequest() {
-		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-			Namespace:   request.GetNamespace(),
-			Verb:        request.GetVerb(),
-			Group:       request.GetAPIGroup(),
-			Version:     request.GetAPIVersion(),
-			Resource:    request.GetResource(),
-			Subresource: request.GetSubresource(),
-			Name:        request.GetName(),
-		}
-	} else {
-		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: request.GetPath(), Verb: request.GetVerb()}
-	}
-	return spec
-}
+// withoutSelectors hides the selectors of a request.
+type withoutSelectors struct{ authorizer.Attributes }
+
+// GetFieldSelector implements authorizer.Attributes.
+func (withoutSelectors) GetFieldSelector() (fields.Requirements, error) { return nil, nil }
+
+// GetLabelSelector implements authorizer.Attributes.
+func (withoutSelectors) GetLabelSelector() (labels.Requirements, error) { return nil, nil }

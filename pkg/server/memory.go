@@ -15,29 +15,28 @@ const (
 	minGCPercent = 25
 	// garbage is how many bytes of it there may always be: a small heap would be collected with every few answers.
 	garbage = 8 << 20
-	// startGarbage is when what only the start needed is given back, after the server is ready.
+	// startGarbage is the time from ready to the return of the memory that only the start needed.
 	startGarbage = 15 * time.Second
-	// tuneInterval is how often the collector is set by the size of the heap, and what the heap does not need is given back.
+	// tuneInterval is the time between two looks at the size of the heap, which set the collector and return unused memory.
 	tuneInterval = 30 * time.Second
 )
 
-// collectOften sets how the garbage collector works as long as little is known, unless the user has by GOGC. GOMEMLIMIT works
-// as ever.
+// collectOften sets the growth at which the garbage collector works until the size of the heap is known, unless the user has
+// set GOGC. GOMEMLIMIT works as usual.
 func collectOften() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(minGCPercent)
 	}
 }
 
-// saveMemory gives back, after a while, what only the start needed: the lists of all pods and nodes, a handshake with every
-// kubelet, and the pages of the executable that the libraries' initialization is in. From then on, it has the garbage
-// collector work by the size of the heap.
+// saveMemory returns to the operating system, after a while, the memory that only the start needed: the lists of all pods and
+// nodes, and a handshake with every kubelet. From then on, it sets the garbage collector by the size of the heap. It leaves
+// the mapped pages of the executable alone: some of them are written to when the executable is position independent.
 func saveMemory(ctx context.Context) {
 	if !pause(ctx, startGarbage) {
 		return
 	}
 	debug.FreeOSMemory()
-	unmapExecutable()
 	for {
 		live, free := heap()
 		if os.Getenv("GOGC") == "" {
@@ -52,19 +51,19 @@ func saveMemory(ctx context.Context) {
 	}
 }
 
-// gcPercent is the growth at which to collect a heap of so many bytes.
+// gcPercent returns the growth, in percent, at which to collect a heap of live bytes.
 func gcPercent(live uint64) int {
 	return int(min(100, max(minGCPercent, garbage*100/max(live, 1))))
 }
 
-// heap gives the bytes that the last collection left, and those that are unused and not given back.
+// heap returns the bytes that the last collection left, and those that are neither used nor returned to the operating system.
 func heap() (live, free uint64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
 }
 
-// pause waits, and says whether the context goes on.
+// pause waits, and reports whether the context goes on.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -19,8 +19,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,23 +40,22 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// cluster is the part of a cluster's API server that a Server talks to. A bearer token is taken for the name of its user;
-// "alice" may do everything.
+// cluster is the part of a cluster's API server that a Server talks to.
 type cluster struct {
 	*httptest.Server
 	nodes []corev1.Node
 	pods  []metav1.PartialObjectMetadata
 	away  atomic.Bool // refuses everything
 
-	asleep chan struct{} // has an element for each question about the user "sleepy", which is not answered
+	reviews reviewer
 
 	mu       sync.Mutex
 	trusts   corev1.ConfigMap // whom extension API servers are to trust
 	retrusts chan struct{}    // closed when that changes
 }
 
-func newCluster(t *testing.T) *cluster {
-	c := &cluster{asleep: make(chan struct{}, 1)}
+func newCluster(t testing.TB) *cluster {
+	c := &cluster{reviews: newReviewer()}
 	c.setTrust(kubelettest.NewCA(), kubelettest.NewCA())
 	c.Server = httptest.NewServer(http.HandlerFunc(c.serve))
 	t.Cleanup(func() {
@@ -74,6 +71,9 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	query := r.URL.Query()
+	if c.reviews.serve(w, r) {
+		return
+	}
 	if query.Get("watch") != "" {
 		c.watch(w, r)
 		return
@@ -95,21 +95,6 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 		answer(w, corev1.ConfigMapList{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, ListMeta: version, Items: []corev1.ConfigMap{c.trusts},
 		})
-	case "/apis/authentication.k8s.io/v1/tokenreviews":
-		var review authenticationv1.TokenReview
-		read(r, &review)
-		review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: review.Spec.Token}}
-		answer(w, review)
-	case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
-		var review authorizationv1.SubjectAccessReview
-		read(r, &review)
-		if review.Spec.User == "sleepy" {
-			c.asleep <- struct{}{}
-			<-r.Context().Done()
-			return
-		}
-		review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: review.Spec.User == "alice"}
-		answer(w, review)
 	default:
 		http.NotFound(w, r)
 	}
@@ -187,7 +172,7 @@ func answer(w http.ResponseWriter, v any) {
 }
 
 // kubeconfig writes a file that leads to the cluster.
-func (c *cluster) kubeconfig(t *testing.T) string {
+func (c *cluster) kubeconfig(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -200,7 +185,7 @@ func (c *cluster) kubeconfig(t *testing.T) string {
 }
 
 // config gives what the flags would.
-func config(t *testing.T, c *cluster) (Config, string) {
+func config(t testing.TB, c *cluster) (Config, string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -363,8 +348,9 @@ func TestServer(t *testing.T) {
 		t.Errorf("the pod is not in the list: %s", body)
 	}
 	client.until(http.StatusForbidden, list, "mallory")
-	client.until(http.StatusForbidden, list, "")
-	client.until(http.StatusForbidden, "/metrics", "")
+	client.until(http.StatusUnauthorized, list, "")
+	client.until(http.StatusUnauthorized, "/metrics", "")
+	client.until(http.StatusForbidden, "/metrics", "mallory")
 	if body := client.until(http.StatusOK, "/metrics", "alice"); !strings.Contains(body, `kube_vitals_points{kind="container"} 1`) {
 		t.Errorf("the container is not in the telemetry")
 	}
