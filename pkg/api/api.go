@@ -25,9 +25,10 @@ import (
 
 // Usage knows what is used. *store.Store implements it.
 type Usage interface {
-	// Pod gives what a pod uses, or nil when there are no figures that may be served at that moment.
-	Pod(namespace, name string, now usage.Time) *usage.Pod
-	// Node gives what a node uses, or nil when there are no figures that may be served at that moment.
+	// Pod returns the usage of a pod, as the node to which it is bound reports it, or nil if there is none that may be served at
+	// that moment.
+	Pod(node, namespace, name string, now usage.Time) *usage.Pod
+	// Node returns the usage of a node, or nil if there is none that may be served at that moment.
 	Node(name string, now usage.Time) *usage.Node
 }
 
@@ -45,8 +46,9 @@ type Config struct {
 	Pods  Inventory // those that run
 	Nodes Inventory
 
-	// Now is the clock that ages are measured by.
-	Now func() time.Time
+	// Now returns the time of a request, with its monotonic reading; Clock converts it to the clock that ages are measured by.
+	Now   func() time.Time
+	Clock usage.Clock
 
 	// Answered, when set, is told of every answer that has figures: the resource ("nodes" or "pods") and the age of the
 	// oldest figure in it.

@@ -58,8 +58,10 @@ type used struct {
 	nodes map[string]*usage.Node
 }
 
-func (u used) Pod(namespace, name string, _ usage.Time) *usage.Pod { return u.pods[namespace+"/"+name] }
-func (u used) Node(name string, _ usage.Time) *usage.Node          { return u.nodes[name] }
+func (u used) Pod(_, namespace, name string, _ usage.Time) *usage.Pod {
+	return u.pods[namespace+"/"+name]
+}
+func (u used) Node(name string, _ usage.Time) *usage.Node { return u.nodes[name] }
 
 func amount(nanocores, memory uint64) usage.Amount {
 	return usage.Amount{CPUNanocores: nanocores, Memory: memory, At: at, Window: 15 * time.Second}
@@ -79,17 +81,24 @@ func object(namespace, name string, age time.Duration, labels ...string) *invent
 	return o
 }
 
+// running adds the state of a container that runs since a time to a pod.
+func running(o *inventory.Object, container string, since usage.Time) *inventory.Object {
+	o.Containers = append(o.Containers, inventory.ContainerState{Name: container, Running: true, StartedAt: since})
+	return o
+}
+
 func pod(containers ...usage.Container) *usage.Pod {
-	return &usage.Pod{Containers: containers, At: at, Window: 15 * time.Second}
+	return &usage.Pod{Containers: containers, At: at, Window: 15 * time.Second, AsOf: at}
 }
 
 // world is what most tests serve: five pods that can be served, two that cannot, and three nodes, of which two can be.
 func world() Config {
 	return Config{
-		Now: func() time.Time { return now },
+		Now:   func() time.Time { return now },
+		Clock: usage.NewClock(now),
 		Pods: existing{
 			object("apps", "idle", time.Hour, "app=idle", "tier=back"),
-			object("apps", "predecessor", time.Second),
+			running(object("apps", "predecessor", time.Hour), "main", at.Add(time.Second)),
 			object("apps", "silent", time.Hour),
 			object("apps", "web-1", time.Hour, "app=web", "tier=front"),
 			object("apps", "web-2", time.Hour, "app=web", "tier=front"),
@@ -113,8 +122,8 @@ func world() Config {
 				"data/web-1": pod(usage.Container{Name: "main", Amount: withSwap(amount(5, 4096), 0)}),
 			},
 			nodes: map[string]*usage.Node{
-				"node-a": {Name: "node-a", Amount: amount(1_234_567_890, 5<<30+4096)},
-				"node-b": {Name: "node-b", Amount: amount(7, 1<<30)},
+				"node-a": {Name: "node-a", Amount: amount(1_234_567_890, 5<<30+4096), AsOf: at},
+				"node-b": {Name: "node-b", Amount: amount(7, 1<<30), AsOf: at},
 			},
 		},
 	}
@@ -587,7 +596,8 @@ func TestAnswersAreObserved(t *testing.T) {
 	var seen []string
 	c.Answered = func(resource string, oldest time.Duration) { seen = append(seen, resource+" "+oldest.String()) }
 	u := c.Usage.(used)
-	u.pods["data/db"].At = at.Add(-20 * time.Second)
+	u.pods["data/db"].At = at.Add(time.Hour) // by its node's clock
+	u.pods["data/db"].AsOf = at.Add(-20 * time.Second)
 	h := serve(t, c)
 	for _, path := range []string{"/pods", "/namespaces/apps/pods", "/nodes/node-a", "/namespaces/none/pods"} {
 		get[any](t, h, "/apis/metrics.k8s.io/v1"+path, http.StatusOK)

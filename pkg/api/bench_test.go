@@ -41,7 +41,7 @@ func crowd(b *testing.B) Config {
 			usage.Container{Name: "main", Amount: amount(uint64(i)*10_007, uint64(i)<<12)},
 			usage.Container{Name: "proxy", Amount: amount(uint64(i)*1_009, uint64(i)<<12+4096)})
 	}
-	c := Config{Usage: u, Now: func() time.Time { return now }}
+	c := Config{Usage: u, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
 	for list, into := range map[*[]any]*Inventory{&podList: &c.Pods, &nodeList: &c.Nodes} {
 		index := inventory.New()
 		if err := index.Replace(*list, "1"); err != nil {

@@ -25,6 +25,7 @@ type collection[U usage.Pod | usage.Node] struct {
 	namespaced bool
 	inventory  Inventory
 	now        func() time.Time
+	clock      usage.Clock
 	answered   func(resource string, oldest time.Duration)
 
 	newObject func() runtime.Object
@@ -70,13 +71,12 @@ func (r *collection[U]) Get(ctx context.Context, name string, _ *metav1.GetOptio
 	if object == nil {
 		return nil, r.notFound(name, r.absent(namespace, name))
 	}
-	used := r.find(object, usage.At(now))
+	used := r.find(object, r.clock.At(now))
 	if used == nil {
 		return nil, r.notFound(name, r.blank(namespace, name))
 	}
 	e := &entry[U]{object, used, &answer[U]{r.kind, metav1.NewTime(now)}}
-	oldest, _ := r.kind.period(used)
-	r.observe(now, oldest)
+	r.observe(now, r.kind.asOf(used))
 	if t := tableAsked(ctx); t != nil {
 		return &entryTable[U]{e.alone(), t}, nil
 	}
@@ -90,8 +90,8 @@ func (r *collection[U]) List(ctx context.Context, options *metainternalversion.L
 		return nil, err
 	}
 	now := r.now()
-	list := &entryList[U]{oldest: usage.At(now), answer: &answer[U]{r.kind, metav1.NewTime(now)}}
-	list.fill(q, q.objects(r.inventory), func(o *inventory.Object) *U { return r.find(o, usage.At(now)) })
+	list := &entryList[U]{oldest: r.clock.At(now), answer: &answer[U]{r.kind, metav1.NewTime(now)}}
+	list.fill(q, q.objects(r.inventory), func(o *inventory.Object) *U { return r.find(o, r.clock.At(now)) })
 	if len(list.Items) > 0 {
 		r.observe(now, list.oldest)
 	}
@@ -122,9 +122,9 @@ func (r *collection[U]) notFound(name, why string) error {
 	return err
 }
 
-// observe reports the age of an answer's oldest figure.
+// observe reports the age of the oldest metric in a response.
 func (r *collection[U]) observe(now time.Time, oldest usage.Time) {
 	if r.answered != nil {
-		r.answered(r.name, usage.At(now).Sub(oldest))
+		r.answered(r.name, r.clock.At(now).Sub(oldest))
 	}
 }

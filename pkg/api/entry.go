@@ -28,7 +28,7 @@ type entry[U usage.Pod | usage.Node] struct {
 type entryList[U usage.Pod | usage.Node] struct {
 	metav1.ListMeta
 	Items  []entry[U]
-	oldest usage.Time // of their figures; the moment of the request if there are none
+	oldest usage.Time // when the oldest of their samples was taken, by our clock; the moment of the request if there are none
 	answer *answer[U]
 }
 
@@ -46,7 +46,8 @@ type kind[U usage.Pod | usage.Node] struct {
 	object func(e *entry[U]) runtime.Object
 	list   func(l *entryList[U]) runtime.Object
 
-	period func(*U) (end usage.Time, length time.Duration) // of its oldest figure
+	period func(*U) (end usage.Time, length time.Duration) // timestamp, by the node's clock, and window
+	asOf   func(*U) usage.Time                             // when its oldest sample was taken, by our clock
 
 	total func(*U) total // of its containers
 

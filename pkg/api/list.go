@@ -114,8 +114,7 @@ func (l *entryList[U]) fill(q *query, objects []*inventory.Object, find func(*in
 			return
 		}
 		l.Items = append(l.Items, entry[U]{o, used, l.answer})
-		end, _ := l.answer.period(used)
-		l.oldest = min(l.oldest, end)
+		l.oldest = min(l.oldest, l.answer.asOf(used))
 	}
 }
 

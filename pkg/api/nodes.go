@@ -29,6 +29,7 @@ func newNodes(c Config, encodings *encodings) *collection[usage.Node] {
 				return list
 			},
 			period:          func(n *usage.Node) (usage.Time, time.Duration) { return n.At, n.Window },
+			asOf:            func(n *usage.Node) usage.Time { return n.AsOf },
 			total:           func(n *usage.Node) total { return total{}.plus(&n.Amount) },
 			figuresJSON:     nodeFiguresJSON,
 			figuresProtobuf: nodeFiguresProtobuf,
@@ -38,6 +39,7 @@ func newNodes(c Config, encodings *encodings) *collection[usage.Node] {
 		singular:  "nodemetrics",
 		inventory: c.Nodes,
 		now:       c.Now,
+		clock:     c.Clock,
 		answered:  c.Answered,
 		newObject: func() runtime.Object { return &metrics.NodeMetrics{} },
 		newList:   func() runtime.Object { return &metrics.NodeMetricsList{} },

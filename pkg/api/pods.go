@@ -29,6 +29,7 @@ func newPods(c Config, encodings *encodings) *collection[usage.Pod] {
 				return list
 			},
 			period:          func(p *usage.Pod) (usage.Time, time.Duration) { return p.At, p.Window },
+			asOf:            func(p *usage.Pod) usage.Time { return p.AsOf },
 			total:           podTotal,
 			figuresJSON:     podFiguresJSON,
 			figuresProtobuf: podFiguresProtobuf,
@@ -39,13 +40,14 @@ func newPods(c Config, encodings *encodings) *collection[usage.Pod] {
 		namespaced: true,
 		inventory:  c.Pods,
 		now:        c.Now,
+		clock:      c.Clock,
 		answered:   c.Answered,
 		newObject:  func() runtime.Object { return &metrics.PodMetrics{} },
 		newList:    func() runtime.Object { return &metrics.PodMetricsList{} },
 		find: func(o *inventory.Object, now usage.Time) *usage.Pod {
-			pod := c.Usage.Pod(o.Namespace, o.Name, now)
-			if pod == nil || pod.At < o.CreatedAt {
-				return nil // figures from before the pod was made are those of a predecessor with the same name
+			pod := c.Usage.Pod(o.Node, o.Namespace, o.Name, now)
+			if pod == nil || !isCurrent(o, pod) {
+				return nil
 			}
 			return pod
 		},
@@ -57,6 +59,47 @@ func newPods(c Config, encodings *encodings) *collection[usage.Pod] {
 				name, namespace)
 		},
 	}
+}
+
+const (
+	// startDelay is how long after the start of a container its kubelet may report the pod without it.
+	startDelay = 30 * time.Second
+	// maxLead bounds how far a start may be ahead of a sample. It is further ahead only where the node's clock was set back in
+	// between; then the comparison proves nothing.
+	maxLead = time.Minute
+)
+
+// isCurrent reports whether a pod was sampled while its present containers ran, as far as the API server knows them: samples
+// from before they started for the first time are those of its init containers, of some of its containers alone, or of a
+// predecessor of the same name. Both times are by the node's clock.
+//
+// A container that restarted does not count: while it has no metrics yet, those of the whole pod from before serve.
+func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		if !c.Running || c.Restarted || c.StartedAt == 0 {
+			continue
+		}
+		needed := c.StartedAt
+		sampledAt, ok := sampleTime(pod, c.Name)
+		if !ok {
+			sampledAt, needed = pod.At, needed.Add(startDelay)
+		}
+		if sampledAt < needed && c.StartedAt.Sub(sampledAt) < maxLead {
+			return false
+		}
+	}
+	return true
+}
+
+// sampleTime returns when a container was sampled. It reports false if the pod has no such container.
+func sampleTime(pod *usage.Pod, container string) (usage.Time, bool) {
+	for i := range pod.Containers {
+		if pod.Containers[i].Name == container {
+			return pod.Containers[i].At, true
+		}
+	}
+	return 0, false
 }
 
 // podMetrics is the step from usage to the API's object.

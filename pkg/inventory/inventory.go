@@ -1,73 +1,66 @@
-// Package inventory knows what exists: the names, labels and age of pods or nodes, as the API server tells them through a
-// watch, held compactly and indexed by label, so that a selector costs what it finds and not what its namespace holds.
+// Package inventory holds the pods or nodes that the API server knows: what kube-vitals needs of each, in a compact form,
+// indexed by label, so that the cost of a selector follows the number of objects that it finds.
 //
-// An Index is filled by a client-go Reflector, whose store it is. It deliberately keeps nothing else of an object (but the
-// node of a pod, if the Reflector brings whole pods): no annotations, no managed fields, no owner references, no resource
-// version. What is used is not known here; that is the store's.
+// An Index is the store of a client-go Reflector, which fills it. Of an object it keeps what Object has and nothing else: no
+// annotations, no managed fields, no owner references, no resource version. Usage is the store's, see pkg/store.
 package inventory
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"unique"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
-
-// Object is one pod or node that exists. It is immutable once an Index has it.
-type Object struct {
-	Namespace, Name string            // Namespace is empty for a node
-	Labels          map[string]string // shared between all objects with equal labels: read it only
-	CreatedAt       usage.Time        // by the API server's clock, in whole seconds
-	Node            string            // that a pod is bound to; "": not known, since only metadata were watched
-}
-
-var _ runtime.Object = (*Object)(nil)
-
-// GetObjectKind implements runtime.Object, so that a client may list Objects in place of the API's own.
-func (o *Object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
-
-// DeepCopyObject implements runtime.Object.
-func (o *Object) DeepCopyObject() runtime.Object { return o.DeepCopy() }
-
-// DeepCopy gives a copy that shares nothing with o.
-func (o *Object) DeepCopy() *Object {
-	clone := *o
-	clone.Labels = maps.Clone(o.Labels)
-	return &clone
-}
 
 // Index holds the objects of one kind. It is safe for concurrent use.
 type Index struct {
+	removed func(old *Object) // see NewNotifying; may be nil
+
+	// writing is held while an object or a list is taken in, callbacks included, so that changes come one after the other. Who
+	// holds it may read what mu guards without mu.
+	writing sync.Mutex
+
 	mu         sync.RWMutex
 	synced     bool
 	namespaces map[string]*namespace // by name
 	names      []string              // the keys of namespaces, sorted
-	labels     labelSets
+	phases     [numPhases]int        // number of objects, by phase
+	labels     shared[map[string]string]
+	strings    shared[string] // names of namespaces, nodes and containers
 }
 
 var _ cache.TransformingStore = (*Index)(nil)
 
-// New gives an empty Index.
-func New() *Index {
-	return &Index{namespaces: map[string]*namespace{}, labels: labelSets{}}
+// New returns an empty Index.
+func New() *Index { return NewNotifying(nil) }
+
+// NewNotifying returns an empty Index that calls removed for each known object that is deleted, is absent from a new list, or
+// is replaced by an object of the same name with another UID.
+//
+// Get and List return old until removed has returned; only then do they return its successor. So what belongs to old can
+// be deleted before any reader knows the successor. removed runs without a lock that readers need: it may read the Index, but
+// must not change it.
+func NewNotifying(removed func(old *Object)) *Index {
+	return &Index{
+		removed:    removed,
+		namespaces: map[string]*namespace{},
+		labels:     shared[map[string]string]{},
+		strings:    shared[string]{},
+	}
 }
 
-// Get gives the object of that name, or nil. Nodes have the namespace "".
+// Get returns the object of that name, or nil. The namespace of nodes is "".
 func (x *Index) Get(namespace, name string) *Object {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+	return x.get(namespace, name)
+}
+
+// get is Get. The caller holds mu or writing.
+func (x *Index) get(namespace, name string) *Object {
 	if n := x.namespaces[namespace]; n != nil {
 		if i, found := find(n.objects, name); found {
 			return n.objects[i]
@@ -76,44 +69,77 @@ func (x *Index) Get(namespace, name string) *Object {
 	return nil
 }
 
-// List gives the objects of a namespace (of all of them if it is "") that the selector matches, sorted by namespace, then
+// List returns the objects of a namespace (of all namespaces if it is "") that the selector matches, sorted by namespace, then
 // by name. The slice is the caller's.
+//
+// The selector runs without a lock: however long it takes, neither other readers nor writers wait for it.
 func (x *Index) List(namespace string, selector labels.Selector) []*Object {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if namespace != "" {
-		if n := x.namespaces[namespace]; n != nil {
-			return n.match(nil, selector)
-		}
+	requirements, selectable := selector.Requirements()
+	if !selectable {
 		return nil
 	}
-	var all []*Object
-	if selector.Empty() {
-		all = make([]*Object, 0, x.count())
+	demands, exact := demandsOf(requirements)
+	c := x.candidates(namespace, demands)
+	if !exact || !c.meetOne && len(demands) > 0 {
+		c.objects = slices.DeleteFunc(c.objects, func(o *Object) bool { return !selector.Matches(labels.Set(o.Labels)) })
 	}
-	for _, name := range x.names {
-		all = x.namespaces[name].match(all, selector)
+	if !c.sorted {
+		slices.SortFunc(c.objects, byKey)
 	}
-	return all
+	return c.objects
 }
 
-// Len gives the number of objects.
+// candidates are the objects that a selector may match.
+type candidates struct {
+	objects []*Object
+	sorted  bool // by namespace and name
+	meetOne bool // whether each of them meets one of the demands
+}
+
+// candidates returns those of a namespace, or of all namespaces. The slice is the caller's.
+func (x *Index) candidates(namespace string, demands []demand) candidates {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	names := x.names
+	if namespace != "" {
+		names = []string{namespace}
+	}
+	lists := make([][]*Object, 0, len(names))
+	c := candidates{sorted: true, meetOne: true}
+	for _, name := range names {
+		n := x.namespaces[name]
+		if n == nil {
+			continue
+		}
+		before := len(lists)
+		var meetOne bool
+		lists, meetOne = n.candidates(lists, demands)
+		c.sorted = c.sorted && len(lists) <= before+1
+		c.meetOne = c.meetOne && meetOne
+	}
+	c.objects = slices.Concat(lists...)
+	return c
+}
+
+// Len returns the number of objects.
 func (x *Index) Len() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.count()
-}
-
-// count is Len. x.mu is held.
-func (x *Index) count() int {
 	sum := 0
-	for _, n := range x.namespaces {
-		sum += len(n.objects)
+	for _, n := range x.phases {
+		sum += n
 	}
 	return sum
 }
 
-// HasSynced says whether the whole of what exists was told at least once.
+// LenOf returns the number of objects in a phase.
+func (x *Index) LenOf(phase Phase) int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.phases[phase]
+}
+
+// HasSynced reports whether a complete list has been taken in.
 func (x *Index) HasSynced() bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -122,12 +148,18 @@ func (x *Index) HasSynced() bool {
 
 // Add takes in a new object, or a new version of a known one. It implements cache.ReflectorStore.
 func (x *Index) Add(obj any) error {
-	o, err := x.object(obj)
+	o, err := reduce(obj)
 	if err != nil {
 		return err
 	}
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	if old := x.get(o.Namespace, o.Name); old != nil && old.UID != o.UID {
+		x.notify(old)
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.adopt(o)
 	n := x.namespaces[o.Namespace]
 	if n == nil {
 		n = &namespace{byLabel: postings{}}
@@ -135,9 +167,8 @@ func (x *Index) Add(obj any) error {
 		i, _ := slices.BinarySearch(x.names, o.Namespace)
 		x.names = slices.Insert(x.names, i, o.Namespace)
 	}
-	o.Labels = x.labels.share(o.Labels)
 	if old := n.put(o); old != nil {
-		x.labels.release(old.Labels)
+		x.release(old)
 	}
 	return nil
 }
@@ -145,113 +176,142 @@ func (x *Index) Add(obj any) error {
 // Update is Add. It implements cache.ReflectorStore.
 func (x *Index) Update(obj any) error { return x.Add(obj) }
 
-// Delete forgets an object; one that is not known is no error. It implements cache.ReflectorStore.
+// Delete removes an object; it is no error if there is none of that name. It implements cache.ReflectorStore.
 func (x *Index) Delete(obj any) error {
-	o, err := x.object(obj)
+	o, err := reduce(obj)
 	if err != nil {
 		return err
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	n := x.namespaces[o.Namespace]
-	if n == nil {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	old := x.get(o.Namespace, o.Name)
+	if old == nil {
 		return nil
 	}
-	if old := n.remove(o.Name); old != nil {
-		x.labels.release(old.Labels)
-	}
+	x.notify(old)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := x.namespaces[old.Namespace]
+	n.remove(old)
+	x.release(old)
 	if len(n.objects) == 0 {
-		delete(x.namespaces, o.Namespace)
-		i, _ := slices.BinarySearch(x.names, o.Namespace)
+		delete(x.namespaces, old.Namespace)
+		i, _ := slices.BinarySearch(x.names, old.Namespace)
 		x.names = slices.Delete(x.names, i, i+1)
 	}
 	return nil
 }
 
-// Replace takes the list for all that exists. It implements cache.ReflectorStore.
+// Replace takes in a complete list. Of objects with the same namespace and name, the last one counts. It implements
+// cache.ReflectorStore.
 func (x *Index) Replace(list []any, _ string) error {
 	objects := make([]*Object, 0, len(list))
 	for _, item := range list {
-		o, err := x.object(item)
+		o, err := reduce(item)
 		if err != nil {
 			return err
 		}
 		objects = append(objects, o)
 	}
-	slices.SortFunc(objects, func(a, b *Object) int {
-		if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
+	fresh := build(objects)
 
-	fresh := New()
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	if x.removed != nil {
+		for _, name := range x.names {
+			for _, old := range x.namespaces[name].objects {
+				if o := fresh.get(name, old.Name); o == nil || o.UID != old.UID {
+					x.removed(old)
+				}
+			}
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.namespaces, x.names, x.phases, x.labels, x.strings = fresh.namespaces, fresh.names, fresh.phases, fresh.labels, fresh.strings
+	x.synced = true
+	return nil
+}
+
+// build returns an Index of the objects. It changes their order.
+func build(objects []*Object) *Index {
+	slices.SortStableFunc(objects, byKey)
+	x := New()
 	for len(objects) > 0 {
 		name := objects[0].Namespace
 		end := slices.IndexFunc(objects, func(o *Object) bool { return o.Namespace != name })
 		if end < 0 {
 			end = len(objects)
 		}
-		n := &namespace{objects: slices.Clone(objects[:end]), byLabel: postings{}}
-		for _, o := range n.objects {
-			o.Labels = fresh.labels.share(o.Labels)
-			n.byLabel.append(o)
+		n := &namespace{objects: make([]*Object, 0, end), byLabel: postings{}}
+		for i, o := range objects[:end] {
+			if i+1 < end && objects[i+1].Name == o.Name {
+				continue // the next one is a later version
+			}
+			x.adopt(o)
+			n.append(o)
 		}
-		fresh.namespaces[name] = n
-		fresh.names = append(fresh.names, name)
+		name = n.objects[0].Namespace // the copy that its objects share
+		x.namespaces[name] = n
+		x.names = append(x.names, name)
 		objects = objects[end:]
 	}
+	return x
+}
 
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.namespaces, x.names, x.labels, x.synced = fresh.namespaces, fresh.names, fresh.labels, true
-	return nil
+// notify calls removed, if there is one. The caller holds writing, and not mu.
+func (x *Index) notify(old *Object) {
+	if x.removed != nil {
+		x.removed(old)
+	}
+}
+
+// adopt counts an object and makes it share its labels and strings with the others.
+func (x *Index) adopt(o *Object) {
+	x.phases[o.Phase]++
+	o.Labels = x.shareLabels(o.Labels)
+	o.Namespace = x.strings.share(o.Namespace, o.Namespace)
+	o.Node = x.strings.share(o.Node, o.Node)
+	for i := range o.Containers {
+		o.Containers[i].Name = x.strings.share(o.Containers[i].Name, o.Containers[i].Name)
+	}
+}
+
+// release undoes adopt. It does not change the object, which readers may hold.
+func (x *Index) release(o *Object) {
+	x.phases[o.Phase]--
+	x.releaseLabels(o.Labels)
+	x.strings.release(o.Namespace)
+	x.strings.release(o.Node)
+	for i := range o.Containers {
+		x.strings.release(o.Containers[i].Name)
+	}
 }
 
 // Resync does nothing. It implements cache.ReflectorStore.
 func (x *Index) Resync() error { return nil }
 
-// Transformer reduces objects to what an Index keeps while a list is still streaming in, so that the whole list is never
-// in memory. It implements cache.TransformingStore.
+// Transformer returns a function that reduces objects to what an Index keeps of them, so that a list need not be held
+// whole while it arrives. It implements cache.TransformingStore.
 func (x *Index) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
-		switch obj.(type) {
-		case *Object, cache.DeletedFinalStateUnknown:
-			return obj, nil // object knows what to do with it
+		if _, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			return obj, nil // reduce takes it as it is
 		}
-		o, err := meta.Accessor(obj)
-		if err != nil {
-			return nil, fmt.Errorf("cannot keep a %T in the inventory: %w", obj, err)
-		}
-		return &slim{node: nodeOf(obj), ObjectMeta: metav1.ObjectMeta{
-			Namespace:         o.GetNamespace(),
-			Name:              o.GetName(),
-			Labels:            o.GetLabels(),
-			CreationTimestamp: o.GetCreationTimestamp(),
-		}}, nil
+		return reduce(obj)
 	}
 }
 
-// slim is an object on its way into an Index.
-type slim struct {
-	metav1.ObjectMeta
-	node string
-}
-
-// nodeOf gives the node that a pod is bound to, if obj is a whole pod. There are few nodes beside pods, so their names are
-// shared.
-func nodeOf(obj any) string {
-	switch obj := obj.(type) {
-	case *corev1.Pod:
-		return unique.Make(obj.Spec.NodeName).Value()
-	case *slim:
-		return obj.node
+// byKey compares objects by namespace, then by name.
+func byKey(a, b *Object) int {
+	if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
+		return c
 	}
-	return ""
+	return strings.Compare(a.Name, b.Name)
 }
 
-// object gives what an Index keeps of obj: any API object, or the tombstone of one. An Object becomes the Index's own.
-func (x *Index) object(obj any) (*Object, error) {
+// reduce returns what an Index keeps of obj: any API object, or the tombstone of one. An Object becomes the Index's own.
+func reduce(obj any) (*Object, error) {
 	switch obj := obj.(type) {
 	case *Object:
 		return obj, nil
@@ -259,15 +319,9 @@ func (x *Index) object(obj any) (*Object, error) {
 		namespace, name, err := cache.SplitMetaNamespaceKey(obj.Key)
 		return &Object{Namespace: namespace, Name: name}, err
 	}
-	o, err := meta.Accessor(obj)
+	o, err := NewObject(obj)
 	if err != nil {
 		return nil, fmt.Errorf("cannot keep a %T in the inventory: %w", obj, err)
 	}
-	return &Object{
-		Namespace: unique.Make(o.GetNamespace()).Value(), // kept once, not with each pod
-		Name:      o.GetName(),
-		Labels:    o.GetLabels(),
-		CreatedAt: usage.At(o.GetCreationTimestamp().Time),
-		Node:      nodeOf(obj),
-	}, nil
+	return o, nil
 }

@@ -3,15 +3,21 @@ package inventory
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 func pod(namespace, name string, kv ...string) *metav1.PartialObjectMetadata {
@@ -95,49 +101,193 @@ func TestIndexFollowsAWatch(t *testing.T) {
 	}
 }
 
-func TestEqualLabelsAreShared(t *testing.T) {
+func TestEqualValuesAreShared(t *testing.T) {
 	x := New()
-	for i := range 3 {
-		if err := x.Add(pod("n", fmt.Sprint(i), "app", "web", "tier", "front")); err != nil {
+	const pods = 3
+	for i := range pods {
+		if err := x.Add(running("n", fmt.Sprint(i), "app", "web", "tier", "front")); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Update(running("n", fmt.Sprint(i), "app", "web", "tier", "front")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(x.labels) != 1 {
-		t.Errorf("%d label sets are kept for three pods with equal labels", len(x.labels))
+	first := x.Get("n", "0")
+	for i := range pods {
+		o := x.Get("n", fmt.Sprint(i))
+		for what, pair := range map[string][2]string{
+			"namespace": {o.Namespace, first.Namespace}, "node": {o.Node, first.Node},
+			"container": {o.Containers[0].Name, first.Containers[0].Name}, "label": {o.Labels["app"], first.Labels["app"]},
+		} {
+			if unsafe.StringData(pair[0]) != unsafe.StringData(pair[1]) {
+				t.Errorf("the %s of pod %d is a copy of its own", what, i)
+			}
+		}
 	}
-	for i := range 3 {
+	for i := range pods {
 		if err := x.Delete(pod("n", fmt.Sprint(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(x.labels) != 0 || len(x.namespaces) != 0 || len(x.names) != 0 {
-		t.Errorf("an empty index still keeps %d label sets, %d namespaces", len(x.labels), len(x.namespaces))
+	if len(x.labels) != 0 || len(x.strings) != 0 || len(x.namespaces) != 0 || len(x.names) != 0 {
+		t.Errorf("an empty index still holds labels %v, strings %v, namespaces %v", x.labels, x.strings, x.names)
 	}
 }
 
-func TestTransformerDropsWhatIsNotKept(t *testing.T) {
-	in := pod("n", "p", "app", "web")
-	in.Annotations = map[string]string{"big": strings.Repeat("x", 1000)}
-	in.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
-	out, err := New().Transformer()(in)
-	if err != nil {
-		t.Fatal(err)
+// running returns a whole pod of two containers that runs. Its strings are not shared with any other pod.
+func running(namespace, name string, kv ...string) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: pod(strings.Clone(namespace), name, kv...).ObjectMeta,
+		Spec:       corev1.PodSpec{NodeName: strings.Clone("node-1")},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
-	o := out.(*slim)
-	if o.Annotations != nil || o.ManagedFields != nil || o.Name != "p" || o.Labels["app"] != "web" || o.CreationTimestamp.IsZero() {
-		t.Errorf("transformed to %+v", o)
+	for key, value := range p.Labels {
+		p.Labels[key] = strings.Clone(value)
 	}
-	whole, err := New().Transformer()(&corev1.Pod{ObjectMeta: in.ObjectMeta, Spec: corev1.PodSpec{NodeName: "n1"}})
-	if err != nil {
-		t.Fatal(err)
+	for _, container := range []string{"main", "proxy"} {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: strings.Clone(container), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(1_010, 0)}},
+		})
 	}
-	x := New()
-	if err := x.Add(whole); err != nil || x.Get("n", "p").Node != "n1" || x.Get("n", "p").Labels["app"] != "web" {
-		t.Errorf("a whole pod is kept as %+v, %v", x.Get("n", "p"), err)
+	return p
+}
+
+func TestNewObject(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	whole := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "n", Name: "p", UID: "u", Labels: map[string]string{"app": "web"}, CreationTimestamp: metav1.Unix(1_000, 0),
+			Annotations:   map[string]string{"large": strings.Repeat("x", 1000)},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
+		},
+		Spec: corev1.PodSpec{
+			NodeName:            "n1",
+			InitContainers:      []corev1.Container{{Name: "setup"}, {Name: "sidecar", RestartPolicy: &always}},
+			Containers:          []corev1.Container{{Name: "main"}, {Name: "crashing"}},
+			EphemeralContainers: []corev1.EphemeralContainer{{}},
+		},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning,
+			InitContainerStatuses: []corev1.ContainerStatus{
+				{Name: "setup", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.Unix(1_001, 0)}}},
+				{Name: "sidecar", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(1_002, 0)}}},
+			},
+			ContainerStatuses: []corev1.ContainerStatus{
+				{Name: "main", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(1_003, 0)}}},
+				{Name: "crashing", RestartCount: 2, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}},
+			},
+			EphemeralContainerStatuses: []corev1.ContainerStatus{
+				{Name: "debug", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(1_004, 0)}}},
+			},
+		},
 	}
-	tombstone := cache.DeletedFinalStateUnknown{Key: "n/p"}
-	if out, err := New().Transformer()(tombstone); err != nil || out != any(tombstone) {
+	at := func(second int64) usage.Time { return usage.At(time.Unix(second, 0)) }
+	want := &Object{
+		Namespace: "n", Name: "p", UID: UIDOf("u"), Labels: map[string]string{"app": "web"}, CreatedAt: at(1_000), Node: "n1", Phase: PodRunning,
+		Containers: []ContainerState{
+			{Name: "main", StartedAt: at(1_003), Running: true}, {Name: "crashing", Restarted: true},
+			{Name: "sidecar", StartedAt: at(1_002), Running: true},
+		},
+	}
+	got, err := NewObject(whole)
+	if err != nil || !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("NewObject = %+v, %v\nwant %+v", got, err, want)
+	}
+	for container, running := range map[string]bool{"main": true, "crashing": false, "sidecar": true, "setup": false, "debug": false} {
+		if got.Running(container) != running {
+			t.Errorf("Running(%q) = %v", container, !running)
+		}
+	}
+	if clone := got.DeepCopy(); !equality.Semantic.DeepEqual(clone, want) || &clone.Containers[0] == &got.Containers[0] {
+		t.Errorf("DeepCopy = %+v", clone)
+	}
+
+	whole.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	if got, err := NewObject(whole); err != nil || got.Containers != nil || got.Running("main") || got.Phase != PodPending {
+		t.Errorf("without container statuses: %+v, %v", got, err)
+	}
+	if got, err := NewObject(pod("n", "p")); err != nil || got.Phase != PhaseUnknown || got.Node != "" {
+		t.Errorf("of metadata: %+v, %v", got, err)
+	}
+	for phase, want := range map[corev1.PodPhase]Phase{
+		corev1.PodSucceeded: PodSucceeded, corev1.PodFailed: PodFailed, "": PhaseUnknown, "Unknown": PhaseUnknown, "new": PhaseUnknown,
+	} {
+		if got := phaseOf(phase); got != want {
+			t.Errorf("phaseOf(%q) = %d, want %d", phase, got, want)
+		}
+	}
+}
+
+func TestTransformerReduces(t *testing.T) {
+	transform := New().Transformer()
+	in := running("n", "p", "app", "web")
+	out, err := transform(in)
+	if o, ok := out.(*Object); err != nil || !ok || o.Name != "p" || o.Node != "node-1" {
+		t.Errorf("a pod became %+v, %v", out, err)
+	}
+	again, err := transform(out)
+	if err != nil || again != out {
+		t.Errorf("what was reduced became %+v, %v", again, err)
+	}
+	tombstone := cache.DeletedFinalStateUnknown{Key: "n/p", Obj: in}
+	if out, err := transform(tombstone); err != nil || out != any(tombstone) {
 		t.Errorf("a tombstone became %v, %v", out, err)
+	}
+	if _, err := transform("not an object"); err == nil {
+		t.Error("a string was taken for an object")
+	}
+}
+
+func TestLenOf(t *testing.T) {
+	x := New()
+	check := func(pending, running int) {
+		t.Helper()
+		if p, r := x.LenOf(PodPending), x.LenOf(PodRunning); p != pending || r != running || x.Len() != pending+running {
+			t.Errorf("%d pods are pending and %d run, of %d; want %d and %d", p, r, x.Len(), pending, running)
+		}
+	}
+	waiting := running("n", "a")
+	waiting.Status.Phase = corev1.PodPending
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(x.Replace([]any{waiting, running("n", "b"), running("n", "b")}, "1"))
+	check(1, 1)
+	do(x.Update(running("n", "a")))
+	check(0, 2)
+	do(x.Delete(waiting))
+	check(0, 1)
+	do(x.Replace(nil, "2"))
+	check(0, 0)
+}
+
+func TestReplaceKeepsTheLastOfDuplicates(t *testing.T) {
+	x := New()
+	if err := x.Replace([]any{
+		pod("n", "b", "app", "old"), pod("n", "a", "app", "old"), pod("m", "a", "app", "old"), pod("n", "b", "app", "web"), pod("n", "b", "app", "new"),
+	}, "1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(x.List("", labels.Everything())); got != "m/a n/a n/b" || x.Len() != 3 {
+		t.Errorf("there are %q, Len() = %d", got, x.Len())
+	}
+	for s, want := range map[string]string{"app=old": "m/a n/a", "app=web": "", "app=new": "n/b", "app": "m/a n/a n/b"} {
+		if got := names(x.List("", selector(t, s))); got != want {
+			t.Errorf("List(%q) = %q, want %q", s, got, want)
+		}
+	}
+	for _, namespace := range []string{"m", "n"} {
+		for _, name := range []string{"a", "b"} {
+			if err := x.Delete(pod(namespace, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if x.Len() != 0 || len(x.namespaces) != 0 || len(x.labels) != 0 || len(x.strings) != 0 {
+		t.Errorf("after all were deleted: %d objects, %d namespaces, %d labels, %v", x.Len(), len(x.namespaces), len(x.labels), x.strings)
 	}
 }
 
@@ -236,4 +386,42 @@ func BenchmarkSelect(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkMemory measures the memory that an Index needs for each of the pods of 1000 nodes with 30 pods each, in 50 namespaces,
+// of 3000 Deployments. The names have the usual lengths.
+func BenchmarkMemory(b *testing.B) {
+	const pods = 30_000
+	live := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	var grown uint64
+	for b.Loop() {
+		before := live()
+		x := New()
+		list := make([]any, 0, pods)
+		for i := range pods {
+			app := fmt.Sprintf("application-%d", i/10)
+			p := running(fmt.Sprintf("namespace-%d", i/600), fmt.Sprintf("%s-7d4b9c6f5d-%05d", app, i),
+				"app.kubernetes.io/name", app, "app.kubernetes.io/part-of", "shop", "pod-template-hash", "7d4b9c6f5d")
+			p.UID = types.UID(fmt.Sprintf("0b1a4c1e-9d0e-4a6c-8d0b-%012d", i))
+			p.Spec.NodeName = fmt.Sprintf("node-%d.example.com", i/30)
+			o, err := NewObject(p)
+			if err != nil {
+				b.Fatal(err)
+			}
+			list = append(list, o)
+		}
+		if err := x.Replace(list, "1"); err != nil {
+			b.Fatal(err)
+		}
+		clear(list)
+		grown = live() - before
+		runtime.KeepAlive(x)
+	}
+	b.ReportMetric(float64(grown)/pods, "bytes/pod")
 }

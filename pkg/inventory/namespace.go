@@ -14,10 +14,15 @@ type namespace struct {
 	byLabel postings
 }
 
-// postings leads from a label's key and value to the objects that carry it, sorted by name.
-type postings map[string]map[string][]*Object
+// postings leads from the key of a label to the objects that have it.
+type postings map[string]*posting
 
-// put takes o in and gives the object whose place it took, or nil.
+type posting struct {
+	total   int                  // number of objects that have the label, with any value
+	byValue map[string][]*Object // each sorted by name
+}
+
+// put takes o in and returns the object that it replaces, or nil.
 func (n *namespace) put(o *Object) *Object {
 	i, found := find(n.objects, o.Name)
 	if !found {
@@ -32,123 +37,138 @@ func (n *namespace) put(o *Object) *Object {
 	return old
 }
 
-// remove takes the object of that name out and gives it, or nil.
-func (n *namespace) remove(name string) *Object {
-	i, found := find(n.objects, name)
-	if !found {
-		return nil
+// append takes in an object whose name sorts after all others'.
+func (n *namespace) append(o *Object) {
+	n.objects = append(n.objects, o)
+	for key, value := range o.Labels {
+		p := n.byLabel.posting(key)
+		p.total++
+		p.byValue[value] = append(p.byValue[value], o)
 	}
-	old := n.objects[i]
+}
+
+// remove removes a known object.
+func (n *namespace) remove(o *Object) {
+	i, _ := find(n.objects, o.Name)
 	n.objects = slices.Delete(n.objects, i, i+1)
-	n.byLabel.remove(old)
-	return old
+	n.byLabel.remove(o)
 }
 
-// match appends the objects that the selector matches to dst, sorted by name. It starts from the rarest label that the
-// selector demands; only one that demands none (!=, notin, !key) looks at every object.
-func (n *namespace) match(dst []*Object, selector labels.Selector) []*Object {
-	requirements, selectable := selector.Requirements()
-	if !selectable {
-		return dst
-	}
-	candidates, indexed := n.objects, false
+// demand is what a requirement demands of an object's labels: a key with one of some values, or with any value.
+type demand struct {
+	key      string
+	values   []string
+	anyValue bool
+}
+
+// demandsOf returns what the requirements demand, and whether every object that meets the demands matches the selector.
+// Requirements that objects without the label can meet, such as !=, demand nothing.
+func demandsOf(requirements labels.Requirements) (demands []demand, exact bool) {
+	exact = len(requirements) <= 1
 	for i := range requirements {
-		if found, ok := n.byLabel.candidates(&requirements[i], len(candidates)); ok {
-			candidates, indexed = found, true
+		switch r := &requirements[i]; r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			values := r.ValuesUnsorted()
+			slices.Sort(values)
+			demands = append(demands, demand{key: r.Key(), values: slices.Compact(values)})
+		case selection.Exists:
+			demands = append(demands, demand{key: r.Key(), anyValue: true})
+		case selection.GreaterThan, selection.LessThan:
+			demands = append(demands, demand{key: r.Key(), anyValue: true})
+			exact = false
+		default:
+			exact = false
 		}
 	}
-	if len(requirements) == 0 || len(requirements) == 1 && indexed && exact(requirements[0].Operator()) {
-		return append(dst, candidates...)
-	}
-	for _, o := range candidates {
-		if selector.Matches(labels.Set(o.Labels)) {
-			dst = append(dst, o)
-		}
-	}
-	return dst
+	return demands, exact
 }
 
-// exact says whether the candidates of a requirement with that operator are all of them matches.
-func exact(op selection.Operator) bool {
-	return op != selection.GreaterThan && op != selection.LessThan
+// candidates appends lists of objects to dst, each sorted by name, that together have every object that may meet all demands:
+// those that meet the rarest one, or, if meetsOne is false, all objects. The caller holds a lock, so the search for the rarest
+// demand takes no more steps than there are objects.
+func (n *namespace) candidates(dst [][]*Object, demands []demand) (lists [][]*Object, meetsOne bool) {
+	rarest, size, steps := -1, len(n.objects), 0
+	for i := range demands {
+		if steps += max(1, len(demands[i].values)); steps > len(n.objects) {
+			break
+		}
+		if count := n.byLabel.count(&demands[i]); count <= size {
+			rarest, size = i, count
+		}
+	}
+	if rarest < 0 {
+		return append(dst, n.objects), false
+	}
+	p := n.byLabel[demands[rarest].key]
+	if size == 0 {
+		return dst, true
+	}
+	if demands[rarest].anyValue {
+		for _, objects := range p.byValue {
+			dst = append(dst, objects)
+		}
+		return dst, true
+	}
+	for _, value := range demands[rarest].values {
+		if objects := p.byValue[value]; len(objects) > 0 {
+			dst = append(dst, objects)
+		}
+	}
+	return dst, true
 }
 
-// candidates gives the objects that can meet a requirement, sorted by name, if the index knows them and they are not more
-// than limit.
-func (p postings) candidates(r *labels.Requirement, limit int) ([]*Object, bool) {
-	values := p[r.Key()]
-	var lists [][]*Object
-	switch r.Operator() {
-	case selection.Equals, selection.DoubleEquals, selection.In:
-		for value := range r.Values() {
-			lists = append(lists, values[value])
-		}
-	case selection.Exists, selection.GreaterThan, selection.LessThan:
-		for _, list := range values {
-			lists = append(lists, list)
-		}
-	default:
-		return nil, false
+// count returns the number of objects that meet a demand.
+func (p postings) count(d *demand) int {
+	found := p[d.key]
+	switch {
+	case found == nil:
+		return 0
+	case d.anyValue:
+		return found.total
 	}
 	sum := 0
-	for _, list := range lists {
-		sum += len(list)
+	for _, value := range d.values {
+		sum += len(found.byValue[value])
 	}
-	if sum > limit {
-		return nil, false
-	}
-	if len(lists) == 1 {
-		return lists[0], true
-	}
-	union := slices.Concat(lists...)
-	slices.SortFunc(union, byName)
-	return union, true
-}
-
-// append takes in an object whose name sorts after those of all that are there.
-func (p postings) append(o *Object) {
-	for key, value := range o.Labels {
-		values := p.values(key)
-		values[value] = append(values[value], o)
-	}
+	return sum
 }
 
 func (p postings) insert(o *Object) {
 	for key, value := range o.Labels {
-		values := p.values(key)
-		i, _ := find(values[value], o.Name)
-		values[value] = slices.Insert(values[value], i, o)
+		found := p.posting(key)
+		objects := found.byValue[value]
+		i, _ := find(objects, o.Name)
+		found.byValue[value] = slices.Insert(objects, i, o)
+		found.total++
 	}
 }
 
 func (p postings) remove(o *Object) {
 	for key, value := range o.Labels {
-		values := p[key]
-		list := values[value]
-		if i, found := find(list, o.Name); found {
-			values[value] = slices.Delete(list, i, i+1)
+		found := p[key]
+		objects := found.byValue[value]
+		i, _ := find(objects, o.Name)
+		if objects = slices.Delete(objects, i, i+1); len(objects) > 0 {
+			found.byValue[value] = objects
+		} else {
+			delete(found.byValue, value)
 		}
-		if len(values[value]) == 0 {
-			delete(values, value)
-		}
-		if len(values) == 0 {
+		if found.total--; found.total == 0 {
 			delete(p, key)
 		}
 	}
 }
 
-func (p postings) values(key string) map[string][]*Object {
-	values := p[key]
-	if values == nil {
-		values = map[string][]*Object{}
-		p[key] = values
+func (p postings) posting(key string) *posting {
+	found := p[key]
+	if found == nil {
+		found = &posting{byValue: map[string][]*Object{}}
+		p[key] = found
 	}
-	return values
+	return found
 }
 
-func byName(a, b *Object) int { return strings.Compare(a.Name, b.Name) }
-
-// find gives the place of name in objects, which are sorted by name, and whether it is there.
+// find returns the position of name in objects, which are sorted by name, and whether it is there.
 func find(objects []*Object, name string) (int, bool) {
 	return slices.BinarySearchFunc(objects, name, func(o *Object, name string) int { return strings.Compare(o.Name, name) })
 }

@@ -39,8 +39,8 @@ type Fetcher interface {
 type Sink interface {
 	// Put stores a successful scrape, and returns what it found out from it. It must not retain s.
 	Put(node string, s *usage.Scrape) usage.Report
-	// Lend takes in a summary right after a scrape, and says what the node's figures still lack. It must not keep s.
-	Lend(node string, s *usage.Scrape) usage.Lack
+	// PutSummary stores the kubelet-reported rates of a summary right after a scrape. It must not retain s.
+	PutSummary(node string, s *usage.Scrape) usage.Report
 	// Forget drops a node: it is gone.
 	Forget(node string)
 }
@@ -286,7 +286,7 @@ func (s *Scraper) borrow(ctx context.Context, t *target, node *corev1.Node, answ
 	}
 	t.whileThere(func() {
 		if err == nil {
-			lack = s.Sink.Lend(node.Name, answer)
+			lack = s.Sink.PutSummary(node.Name, answer).Missing
 		}
 		s.Observer.Summarized(err)
 	})

@@ -40,7 +40,7 @@ type cluster struct {
 	clocks   map[string]usage.Report // what Put reports of nodes' clocks
 	capacity uint64                  // of the node that was put last
 
-	lacking, stillLacking usage.Lack // what Put and Lend say
+	lacking, stillLacking usage.Lack // what Put and PutSummary report
 	lent, summaries       map[string]int
 	noSummary             error // what FetchSummary says
 	summarized            []error
@@ -77,11 +77,11 @@ func (c *cluster) Put(node string, s *usage.Scrape) usage.Report {
 	return report
 }
 
-func (c *cluster) Lend(node string, _ *usage.Scrape) usage.Lack {
+func (c *cluster) PutSummary(node string, _ *usage.Scrape) usage.Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lent[node]++
-	return c.stillLacking
+	return usage.Report{Missing: c.stillLacking}
 }
 
 func (c *cluster) FetchSummary(_ context.Context, node *corev1.Node, _ *usage.Scrape) error {

@@ -135,7 +135,7 @@ func TestFailingScrapesBlindNobody(t *testing.T) {
 			synctest.Wait()
 			now := usage.At(time.Now())
 			for n := range nodes {
-				pod := r.store.Pod("ns", fmt.Sprint("p", n), now)
+				pod := r.store.Pod(fmt.Sprint("n", n), "ns", fmt.Sprint("p", n), now)
 				if pod == nil || len(pod.Containers) != 2 {
 					t.Fatalf("pod p%d is served as %+v", n, pod)
 				}
@@ -166,14 +166,14 @@ func TestANodeThatIsAwayLosesItsFiguresAtTheirAge(t *testing.T) {
 		r.fails = func(string) bool { return away }
 		r.mu.Unlock()
 		synctest.Wait()
-		last := r.store.Pod("ns", "p", usage.At(time.Now()))
+		last := r.store.Pod("n", "ns", "p", usage.At(time.Now()))
 		time.Sleep(time.Until(last.At.Time().Add(rigMaxAge)))
 		synctest.Wait()
-		if r.store.Pod("ns", "p", usage.At(time.Now())) != last {
+		if r.store.Pod("n", "ns", "p", usage.At(time.Now())) != last {
 			t.Error("the last figures went before their time")
 		}
 		time.Sleep(time.Nanosecond)
-		if r.store.Pod("ns", "p", usage.At(time.Now())) != nil {
+		if r.store.Pod("n", "ns", "p", usage.At(time.Now())) != nil {
 			t.Error("the last figures are served for longer than they may be")
 		}
 		time.Sleep(10 * rigResolution)
@@ -183,7 +183,7 @@ func TestANodeThatIsAwayLosesItsFiguresAtTheirAge(t *testing.T) {
 		before := r.asked()
 		time.Sleep(rigResolution)
 		synctest.Wait()
-		if r.store.Pod("ns", "p", usage.At(time.Now())) == nil {
+		if r.store.Pod("n", "ns", "p", usage.At(time.Now())) == nil {
 			t.Errorf("no figures an interval after the node was back, in which it was asked %d times", r.asked()-before)
 		}
 	})
@@ -204,20 +204,25 @@ func TestNewPodsHaveFiguresSoon(t *testing.T) {
 				regular := r.asked()
 
 				random := rand.New(rand.NewPCG(3, 4))
-				started := map[string]time.Time{} // pods without figures yet
+				type newPod struct {
+					node string
+					at   time.Time // of the start
+				}
+				started := map[string]newPod{} // that have no metrics yet
 				var waits []time.Duration
 				const minutes = 10
 				for tick := range minutes * 600 { // about one pod a second
 					if tick%10 == 0 {
 						pod := fmt.Sprint("new", tick)
-						started[pod] = time.Now()
-						r.kubelets[fmt.Sprint("n", random.IntN(nodes))].Run("ns", pod, "a", kubelettest.Usage{CPU: 0.2, Memory: 1 << 20}, time.Now())
+						node := fmt.Sprint("n", random.IntN(nodes))
+						started[pod] = newPod{node, time.Now()}
+						r.kubelets[node].Run("ns", pod, "a", kubelettest.Usage{CPU: 0.2, Memory: 1 << 20}, time.Now())
 					}
 					time.Sleep(97 * time.Millisecond) // moments that have nothing to do with the scrapes'
 					synctest.Wait()
-					for pod, at := range started {
-						if r.store.Pod("ns", pod, usage.At(time.Now())) != nil {
-							waits = append(waits, time.Since(at))
+					for pod, start := range started {
+						if r.store.Pod(start.node, "ns", pod, usage.At(time.Now())) != nil {
+							waits = append(waits, time.Since(start.at))
 							delete(started, pod)
 						}
 					}

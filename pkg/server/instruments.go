@@ -25,6 +25,7 @@ import (
 type instruments struct {
 	registry *prometheus.Registry
 	now      func() time.Time
+	clock    usage.Clock
 
 	scrapes     *prometheus.CounterVec // by result and reason
 	early       prometheus.Counter
@@ -39,10 +40,11 @@ type instruments struct {
 
 const namespace = "kube_vitals"
 
-func newInstruments(version, commit string, now func() time.Time) *instruments {
+func newInstruments(version, commit string, now func() time.Time, clock usage.Clock) *instruments {
 	i := &instruments{
 		registry: prometheus.NewRegistry(),
 		now:      now,
+		clock:    clock,
 		scrapes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "scrapes_total",
 			Help: "Scrapes of kubelets, by result (success or failure) and, of failures, by reason.",
@@ -97,8 +99,8 @@ func newInstruments(version, commit string, now func() time.Time) *instruments {
 }
 
 // watchOver adds the state of the store and of the inventory. It is looked at when it is asked for.
-func (i *instruments) watchOver(figures *store.Store, nodes, pods *inventory.Index) {
-	i.registry.MustRegister(&stateCollector{now: i.now, figures: figures, nodes: nodes, pods: pods})
+func (i *instruments) watchOver(metrics *store.Store, nodes, pods *inventory.Index) {
+	i.registry.MustRegister(&stateCollector{now: i.now, clock: i.clock, metrics: metrics, nodes: nodes, pods: pods})
 }
 
 // tell adds how the server is set, by which thresholds of alerts can go.
@@ -178,7 +180,8 @@ func (i *instruments) handler() http.Handler {
 // stateCollector reads the state of the store and of the inventory when it is collected.
 type stateCollector struct {
 	now         func() time.Time
-	figures     *store.Store
+	clock       usage.Clock
+	metrics     *store.Store
 	nodes, pods *inventory.Index
 }
 
@@ -200,7 +203,7 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	send(prometheus.GaugeValue, "known_objects", known, float64(c.nodes.Len()), "node")
 	send(prometheus.GaugeValue, "known_objects", known, float64(c.pods.Len()), "pod")
 
-	stats := c.figures.Stats(usage.At(c.now()))
+	stats := c.metrics.Stats(c.clock.At(c.now()))
 	const points = "Nodes, pods and containers whose figures can be served."
 	send(prometheus.GaugeValue, "points", points, float64(stats.Nodes), "node")
 	send(prometheus.GaugeValue, "points", points, float64(stats.Pods), "pod")
@@ -209,13 +212,13 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	send(prometheus.GaugeValue, "oldest_point_age_seconds", age, stats.OldestNode.Seconds(), "node")
 	send(prometheus.GaugeValue, "oldest_point_age_seconds", age, stats.OldestPod.Seconds(), "pod")
 
-	counts := c.figures.Counts()
+	counts := c.metrics.Counts()
 	send(prometheus.CounterValue, "older_samples_total",
 		"Samples that were older than the one before, and ignored.", float64(counts.OlderSamples))
 	send(prometheus.CounterValue, "clock_steps_back_total",
-		"Series begun anew because a node's clock was set back.", float64(counts.ClockStepsBack))
+		"Series started again because their samples went on being older than before.", float64(counts.ClockStepsBack))
+	send(prometheus.CounterValue, "clock_jumps_total",
+		"Jumps of the offset between a node's clock and the clock of this server.", float64(counts.ClockJumps))
 	send(prometheus.CounterValue, "baselines_total",
 		"First samples of a series or after a restart, from which no rate follows yet.", float64(counts.Baselines))
-	send(prometheus.CounterValue, "contested_claims_total",
-		"Times that a node's figures of a pod gave way to those of another node.", float64(counts.ContestedClaims))
 }

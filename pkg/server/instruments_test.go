@@ -22,7 +22,7 @@ var now = time.Unix(1_800_000_000, 0)
 
 // filled gives instruments that have seen something of everything.
 func filled() *instruments {
-	i := newInstruments("v1.2.3", "0123abc", func() time.Time { return now })
+	i := newInstruments("v1.2.3", "0123abc", func() time.Time { return now }, usage.NewClock(now))
 	i.watchOver(store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10}), inventory.New(), inventory.New())
 	i.tell(15*time.Second, time.Minute)
 	ok := scrape.Result{Node: "a", Took: time.Millisecond}

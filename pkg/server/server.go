@@ -26,6 +26,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // Config says how to serve. All fields are needed but Kubeconfig and NodeSelector.
@@ -80,14 +81,14 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	pods, nodes := inventory.New(), inventory.New()
-	figures := store.New(storeConfig(c, pods))
-	instruments := newInstruments(c.Version, c.Commit, time.Now)
+	clock := usage.NewClock(time.Now())
+	metrics, pods, nodes := newState(c.MaxSampleAge, clock)
+	instruments := newInstruments(c.Version, c.Commit, time.Now, clock)
 	instruments.tell(c.Resolution, c.MaxSampleAge)
-	instruments.watchOver(figures, nodes, pods)
+	instruments.watchOver(metrics, nodes, pods)
 	scraper := scrape.New(scrape.Config{
 		Fetcher:  fetcher,
-		Sink:     figures,
+		Sink:     metrics,
 		Observer: instruments,
 		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
@@ -103,10 +104,11 @@ func New(c Config) (*Server, error) {
 	}
 
 	server, ready, err := newAPIServer(c, watches, scraper, identity, instruments, api.Config{
-		Usage:    figures,
+		Usage:    metrics,
 		Pods:     pods,
 		Nodes:    nodes,
 		Now:      time.Now,
+		Clock:    clock,
 		Answered: instruments.answered,
 	})
 	if err != nil {
@@ -124,17 +126,19 @@ func newIdentity(c Config, client *rest.Config) (*identity.Identity, error) {
 	return identity.New(c.Identity)
 }
 
-func storeConfig(c Config, pods *inventory.Index) store.Config {
-	config := store.Config{MaxSampleAge: c.MaxSampleAge, MaxContainers: maxContainers}
-	if c.VerifyPodNodes {
-		config.NodeOf = func(namespace, name string) string {
-			if pod := pods.Get(namespace, name); pod != nil {
-				return pod.Node
-			}
-			return ""
-		}
+// newState returns an empty store and the inventories of pods and of nodes. What the store has of a pod goes before the
+// inventory forgets the pod: a successor of the same name must not be served its usage.
+func newState(maxSampleAge time.Duration, clock usage.Clock) (metrics *store.Store, pods, nodes *inventory.Index) {
+	config := store.Config{MaxSampleAge: maxSampleAge, MaxContainers: maxContainers}
+	config.IsRunning = func(namespace, pod, container string) bool {
+		o := pods.Get(namespace, pod)
+		return o != nil && o.Running(container)
 	}
-	return config
+	metrics = store.New(config)
+	pods = inventory.NewNotifying(func(old *inventory.Object) {
+		metrics.RemovePod(old.Node, old.Namespace, old.Name, clock.At(time.Now()))
+	})
+	return metrics, pods, inventory.New()
 }
 
 // Run serves until the context ends. Then it is not ready any more, lets the requests in flight end, for a bounded time,

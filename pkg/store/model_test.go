@@ -10,382 +10,432 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// model says what is to be served by the rules of docs/numbers.md and by nothing else. It is slow and obvious: it keeps all
-// that was ever said of a node and reckons from that, from the first word on, whenever something was said. The numbers in
-// its comments are those of the rules. It shares no code with what it is a model of, neither here nor in pkg/usage.
+// model computes what must be served by the rules of docs/numbers.md and by nothing else. It is slow and obvious. The numbers
+// in its comments are those of the rules. It shares no code with what it is a model of, neither here nor in pkg/usage.
 type model struct {
-	maxAge time.Duration
-	nodeOf func(namespace, pod string) string // where a pod is bound to, if that is known
-	nodes  map[string]*modelNode              // by name
-
-	// believed is whose word is served for each pod (rule 10), whether or not it is too old by now.
-	believed map[podKey]word
-
-	counts Counts // all but ContestedClaims
+	maxAge    time.Duration
+	isRunning func(key containerKey) bool // what the API server says
+	nodes     map[string]*modelNode       // by name
+	counts    Counts
 }
 
-// modelNode is what one node said since it is known.
+// modelNode is what one node reported since it is known.
 type modelNode struct {
-	history []said               // oldest first
-	whole   map[podKey]*snapshot // the last complete snapshot of each pod that the node has (rule 6)
+	evidence      []evidence // of its clock's offset, since the last jump
+	dateless      bool       // whether the last response had no Date header
+	jumps         int
+	jumpedAt      usage.Time    // by our clock; 0: never
+	highestBefore time.Duration // the upper bound of the offset before
+	broken        usage.Time    // when evidence contradicted the bounds last; 0: never
+	brokenAbove   bool
+
+	complete   bool // whether the last scrape was complete, and nothing of it was ignored
+	self, last metric
+	containers map[containerKey]*modelContainer
+	ended      map[containerKey]*modelContainer
+	removed    map[podKey]usage.Time
+	pods       map[podKey]*usage.Pod // the last complete snapshot of each pod that the node has (7)
 }
 
-// said is what a kubelet said at one time.
-type said struct {
-	at         usage.Time // when it arrived, by our clock
-	summary    bool       // whether it is a summary and not a scrape
-	partial    bool       // whether more may have been said than could be read
+type modelContainer struct {
+	metric
+	lastSeen usage.Time
+}
+
+// evidence is what one response proves of the offset of a node's clock.
+type evidence struct {
+	at       usage.Time
+	min, max time.Duration
+}
+
+// report is what a kubelet sends in one response.
+type report struct {
+	sent, at   usage.Time // by our clock
+	date       usage.Time // by the node's clock, in whole seconds; 0: there is none
+	capacity   uint64
+	summary    bool // whether it is a summary and not a scrape
+	partial    bool // whether more may have been sent than could be read
 	node       usage.Sample
-	containers []saidOf // in the order in which they were named
+	containers []reported // in the order in which they were mentioned
 }
 
-type saidOf struct {
+type reported struct {
 	key    containerKey
 	sample usage.Sample
 }
 
-// snapshot is a pod in full.
-type snapshot struct {
-	usage.Pod
-	asOf      usage.Time // the age of the figures counts from here (rule 8)
-	startedAt usage.Time // when the container that started last did (rule 10); 0: not known
+func newModel(maxAge time.Duration, isRunning func(containerKey) bool) *model {
+	return &model{maxAge: maxAge, isRunning: isRunning, nodes: map[string]*modelNode{}}
 }
 
-// word is a snapshot, and the node that it comes from.
-type word struct {
-	node string
-	*snapshot
-}
-
-func newModel(maxAge time.Duration, nodeOf func(namespace, pod string) string) *model {
-	return &model{maxAge: maxAge, nodeOf: nodeOf, nodes: map[string]*modelNode{}, believed: map[podKey]word{}}
-}
-
-// hear takes in a scrape or a summary of a node. A node's word for a pod counts when it is given: each scrape of a node that
-// has the pod gives it anew.
-func (m *model) hear(name string, s said) {
+func (m *model) put(name string, r report) {
 	n := m.nodes[name]
 	if n == nil {
-		n = &modelNode{whole: map[podKey]*snapshot{}}
+		if r.summary {
+			return
+		}
+		n = &modelNode{containers: map[containerKey]*modelContainer{}, ended: map[containerKey]*modelContainer{}, removed: map[podKey]usage.Time{}, pods: map[podKey]*usage.Pod{}}
 		m.nodes[name] = n
 	}
-	n.history = append(n.history, s)
-	m.count(n)
-	pods := n.pods(m.maxAge)
-	n.complete(pods)
-	maps.DeleteFunc(m.believed, func(key podKey, w word) bool { // 9: gone is gone, but 10: only what is served from this node
-		return w.node == name && pods[key] == nil
-	})
-	for key, own := range n.whole {
-		served := m.believed[key]
-		switch bound := m.nodeOf(key.namespace, key.name); {
-		case bound == name, bound == "" && m.prevails(own, name, served, s.at):
-			m.believed[key] = word{name, own}
-		case bound != "" && served.node == name: // 10: it is known better
-			delete(m.believed, key)
-		}
+	if r.summary {
+		m.putSummary(n, r)
+	} else {
+		m.putScrape(n, r)
 	}
+	if n.self.known {
+		n.last = n.self // while there is no new one, the last one stands
+	}
+	n.snapshot()
 }
 
-// forget drops a node, and what is served from it, at once (9), but nothing else (10).
-func (m *model) forget(name string) {
-	delete(m.nodes, name)
-	maps.DeleteFunc(m.believed, func(_ podKey, w word) bool { return w.node == name })
-}
+func (m *model) forget(name string) { delete(m.nodes, name) }
 
-// prevails says whether a node's snapshot of a pod is to be served rather than what is.
-func (m *model) prevails(own *snapshot, name string, served word, now usage.Time) bool {
-	switch {
-	case served.snapshot == nil, served.node == name, m.tooOld(served.asOf, now):
-		return true
-	case m.tooOld(own.asOf, now): // 8: it cannot be served, so it must not keep what can be from being served
-		return false
-	default:
-		return own.startedAt > served.startedAt // 10: the one whose container started last is believed
-	}
-}
-
-// complete takes a new snapshot of each of a node's pods that has figures for all its containers. Of the others the last
-// one stands (6), unless the pod is gone (9).
-func (n *modelNode) complete(pods map[podKey]map[string][]arrival) {
-	maps.DeleteFunc(n.whole, func(key podKey, _ *snapshot) bool { return pods[key] == nil })
-	for key, containers := range pods {
-		if s := snapshotOf(key, containers); s != nil {
-			n.whole[key] = s
-		}
-	}
-}
-
-// snapshotOf is a pod with all its containers, or nil if one of them has no figure (6).
-func snapshotOf(key podKey, containers map[string][]arrival) *snapshot {
-	s := &snapshot{Pod: usage.Pod{Namespace: key.namespace, Name: key.name}}
-	var asOf, starts []usage.Time
-	for _, name := range slices.Sorted(maps.Keys(containers)) {
-		f := figureOf(containers[name])
-		if !f.known {
-			return nil
-		}
-		s.Containers = append(s.Containers, usage.Container{Name: name, Amount: f.Amount})
-		asOf = append(asOf, f.asOf)
-		if f.since.StartedAt <= f.since.At { // a start that is still to come is none
-			starts = append(starts, f.since.StartedAt)
-		}
-	}
-	oldest := slices.MinFunc(s.Containers, func(a, b usage.Container) int { return cmp.Compare(a.At, b.At) })
-	s.At, s.Window = oldest.At, oldest.Window // 7: the time and the window of the oldest figure
-	s.asOf = slices.Min(asOf)
-	s.startedAt = slices.Max(append(starts, 0))
-	return s
-}
-
-// pods gives the pods that a node has, each with its containers, and for each container what was said of it since it
-// appeared.
-func (n *modelNode) pods(maxAge time.Duration) map[podKey]map[string][]arrival {
-	containers := map[containerKey][]arrival{}
-	for _, s := range n.history {
-		containers = heard(containers, s, maxAge)
-	}
-	pods := map[podKey]map[string][]arrival{}
-	for key, arrivals := range containers {
-		if pods[key.podKey] == nil {
-			pods[key.podKey] = map[string][]arrival{}
-		}
-		pods[key.podKey][key.container] = arrivals
-	}
-	return pods
-}
-
-// heard gives the containers that a node has after it said something, from those that it had before.
-func heard(before map[containerKey][]arrival, s said, maxAge time.Duration) map[containerKey][]arrival {
-	after := map[containerKey][]arrival{}
-	if s.summary { // a summary creates and ends nothing
-		after = maps.Clone(before)
-	}
-	for _, c := range s.containers {
-		if arrivals, known := before[c.key]; known || !s.summary {
-			after[c.key] = append(arrivals, arrival{c.sample, s.at, s.summary, knows(before, s)})
-		}
-	}
-	for key, arrivals := range before {
-		// 9: what a scrape does not mention is gone. One that could not be read in full proves nothing of it, as long as it
-		// was mentioned not too long ago.
-		if after[key] == nil && s.partial && s.at.Sub(mentioned(arrivals)) <= maxAge {
-			after[key] = arrivals
-		}
-	}
-	return after
-}
-
-// mentioned gives when a scrape mentioned a container last.
-func mentioned(arrivals []arrival) usage.Time {
-	scrapes := slices.DeleteFunc(slices.Clone(arrivals), func(r arrival) bool { return r.summary })
-	return scrapes[len(scrapes)-1].received
-}
-
-// node gives what is to be served for a node, if anything.
-func (m *model) node(name string, now usage.Time) (*usage.Node, usage.Time) {
+// remove drops a pod that the API server has no more (9).
+func (m *model) remove(name string, key podKey, now usage.Time) {
 	n := m.nodes[name]
 	if n == nil {
-		return nil, 0
+		return
 	}
-	var f, last figure
-	for _, r := range n.arrivals() {
-		if f.hear(r); f.known {
-			last = f // while there is no new one, the last one stands: a node has no parts that could be missing
+	n.removed[key] = now
+	maps.DeleteFunc(n.containers, func(k containerKey, _ *modelContainer) bool { return k.podKey == key })
+	maps.DeleteFunc(n.ended, func(k containerKey, _ *modelContainer) bool { return k.podKey == key })
+	delete(n.pods, key)
+}
+
+// offset returns the bounds that all evidence since the last jump sets at a moment, each as wide as the clock may have
+// been slewed since (3).
+func (n *modelNode) bounds(now usage.Time) (lowest, highest time.Duration) {
+	lowest, highest = math.MinInt64, math.MaxInt64
+	for _, e := range n.evidence {
+		slew := now.Sub(e.at) / 50
+		lowest, highest = max(lowest, e.min-slew), min(highest, e.max+slew)
+	}
+	return lowest, highest
+}
+
+// offset is the estimate closest to 0.
+func (n *modelNode) offset() time.Duration {
+	if len(n.evidence) == 0 {
+		return 0
+	}
+	lowest, highest := n.bounds(n.evidence[len(n.evidence)-1].at)
+	switch {
+	case lowest > 0, highest < 0 && n.dateless:
+		return lowest
+	case highest < 0:
+		return highest
+	}
+	return 0
+}
+
+// watchClock takes in what a scrape proves of the node's clock (3).
+func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
+	var newest usage.Time
+	for _, s := range append([]reported{{sample: r.node}}, r.containers...) {
+		if has(s.sample, usage.HasCPU) {
+			newest = max(newest, s.sample.At)
 		}
 	}
-	if !last.known || m.tooOld(last.asOf, now) {
+	e := evidence{r.at, r.date.Sub(r.at), r.date.Add(time.Second).Sub(r.sent)}
+	switch {
+	case r.date == 0 && newest == 0:
+		return false
+	case r.date == 0:
+		e.min, e.max = newest.Sub(r.at), newest.Add(m.maxAge).Sub(r.sent)
+	case newest != 0 && newest.Sub(r.at) <= e.max:
+		e.min = max(e.min, newest.Sub(r.at))
+	}
+	n.dateless = r.date == 0
+	if lowest, highest := n.bounds(r.at); e.min > highest || e.max < lowest {
+		// A second small step in the same direction is a clock that is being slewed.
+		above := e.min > highest
+		again := n.broken != 0 && r.at.Sub(n.broken) <= time.Minute && above == n.brokenAbove
+		by := max(e.min-highest, lowest-e.max)
+		n.broken, n.brokenAbove = r.at, above
+		if jumped = !again || by > time.Second+r.at.Sub(n.evidence[len(n.evidence)-1].at)/10; jumped {
+			n.jumps++
+			n.jumpedAt, n.highestBefore = r.at, highest
+			m.counts.ClockJumps++
+		}
+		n.evidence = nil
+	}
+	n.evidence = append(n.evidence, e)
+	return jumped
+}
+
+func (m *model) putScrape(n *modelNode, r report) {
+	in := &incoming{model: m, node: n, at: r.at, capacity: r.capacity, jumped: m.watchClock(n, r)}
+	n.self.next(r.node, in)
+
+	all := len(r.containers)
+	r.containers = slices.DeleteFunc(slices.Clone(r.containers), func(c reported) bool { // 9: what is of the pod that was removed
+		at, removed := n.removed[c.key.podKey]
+		return removed && (r.sent < at || in.ours(c.sample.At) < at.Add(time.Second))
+	})
+	after := map[containerKey]*modelContainer{}
+	pods := map[podKey]bool{}
+	for _, reported := range r.containers {
+		c := n.containers[reported.key]
+		if c == nil {
+			c = &modelContainer{}
+			c.absent = n.complete && !n.overlooked(reported)
+		}
+		c.lastSeen = r.at
+		c.next(reported.sample, in)
+		after[reported.key] = c
+		pods[reported.key.podKey] = true
+	}
+	for key, c := range n.containers {
+		if after[key] != nil {
+			continue
+		}
+		// 9: what a scrape does not mention is gone. A partial one proves that only of a container that the API server does not have as
+		// running, of a pod that is mentioned (7).
+		stays := r.at.Sub(c.lastSeen) <= m.maxAge
+		if pods[key.podKey] {
+			stays = m.isRunning(key)
+		}
+		if r.partial && stays {
+			after[key] = c
+			continue
+		}
+		n.ended[key] = c
+	}
+	for key := range after {
+		delete(n.ended, key)
+	}
+	n.containers = after
+	n.complete = !r.partial && len(r.containers) == all
+	if n.complete { // what is gone for long is forgotten
+		maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.lastSeen) > 2*time.Minute })
+		maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return r.at.Sub(at) > 2*time.Minute })
+	}
+}
+
+// overlooked reports whether a container that appears may have run all along (4).
+func (n *modelNode) overlooked(r reported) bool {
+	_, removed := n.removed[r.key.podKey]
+	before := n.ended[r.key]
+	return removed || before != nil && before.since.Has != 0 && r.sample.CPUSeconds >= before.since.CPUSeconds
+}
+
+func (m *model) putSummary(n *modelNode, r report) {
+	in := &incoming{model: m, node: n, at: r.at}
+	n.self.kubeletRate(r.node, false, in)
+	zeroIsReal := slices.ContainsFunc(r.containers, func(c reported) bool {
+		known := n.containers[c.key]
+		return known != nil && known.since.Has != 0 && known.repeated(c.sample) && has(c.sample, usage.HasRate) && c.sample.Rate > 0
+	})
+	for _, c := range r.containers {
+		if known := n.containers[c.key]; known != nil {
+			known.kubeletRate(c.sample, zeroIsReal, in)
+		}
+	}
+}
+
+// snapshot takes a new snapshot of each pod whose containers all have a metric. Of the others the last one stands (7), unless
+// the pod is gone (9).
+func (n *modelNode) snapshot() {
+	pods := map[podKey][]string{}
+	for key := range n.containers {
+		pods[key.podKey] = append(pods[key.podKey], key.container)
+	}
+	maps.DeleteFunc(n.pods, func(key podKey, _ *usage.Pod) bool { return pods[key] == nil })
+	for key, names := range pods {
+		slices.Sort(names)
+		s := &usage.Pod{Namespace: key.namespace, Name: key.name}
+		var oldest metric
+		whole := true
+		for _, name := range names {
+			c := n.containers[containerKey{key, name}].metric
+			whole = whole && c.known
+			s.Containers = append(s.Containers, usage.Container{Name: name, Amount: c.Amount})
+			if oldest.asOf == 0 || cmp.Or(cmp.Compare(c.asOf, oldest.asOf), cmp.Compare(c.At, oldest.At)) < 0 {
+				oldest = c
+			}
+		}
+		if whole {
+			s.At, s.Window, s.AsOf = oldest.At, oldest.Window, oldest.asOf // a pod's time and window are those of its oldest metric
+			n.pods[key] = s
+		}
+	}
+}
+
+// pod returns what must be served for a pod that is bound to a node (10).
+func (m *model) pod(node string, key podKey, now usage.Time) (*usage.Pod, usage.Time) {
+	n := m.nodes[node]
+	if n == nil || n.pods[key] == nil || m.isTooOld(n.pods[key].AsOf, now) {
 		return nil, 0
 	}
-	return &usage.Node{Name: name, Amount: last.Amount}, last.asOf
+	return n.pods[key], n.pods[key].AsOf
 }
 
-// arrivals are those of the node itself.
-func (n *modelNode) arrivals() []arrival {
-	var arrivals []arrival
-	for _, s := range n.history {
-		arrivals = append(arrivals, arrival{Sample: s.node, received: s.at, summary: s.summary})
-	}
-	return arrivals
-}
-
-// pod gives what is to be served for a pod, if anything.
-func (m *model) pod(key podKey, now usage.Time) (*usage.Pod, usage.Time) {
-	w, ok := m.believed[key]
-	if bound := m.nodeOf(key.namespace, key.name); !ok || m.tooOld(w.asOf, now) || bound != "" && bound != w.node {
+// node returns what must be served for a node.
+func (m *model) node(name string, now usage.Time) (*usage.Node, usage.Time) {
+	n := m.nodes[name]
+	if n == nil || !n.last.known || m.isTooOld(n.last.asOf, now) {
 		return nil, 0
 	}
-	return &w.Pod, w.asOf
+	return &usage.Node{Name: name, Amount: n.last.Amount, AsOf: n.last.asOf}, n.last.asOf
 }
 
-// tooOld is rule 8.
-func (m *model) tooOld(asOf, now usage.Time) bool { return now.Sub(asOf) > m.maxAge }
+// isTooOld is rule 8.
+func (m *model) isTooOld(asOf, now usage.Time) bool { return now.Sub(asOf) > m.maxAge }
 
-// stats counts what is served.
 func (m *model) stats(now usage.Time) Stats {
 	var s Stats
-	for name := range m.nodes {
-		if n, asOf := m.node(name, now); n != nil {
+	for name, n := range m.nodes {
+		if served, asOf := m.node(name, now); served != nil {
 			s.Nodes++
 			s.OldestNode = max(s.OldestNode, now.Sub(asOf))
 		}
-	}
-	for key := range m.believed {
-		if p, asOf := m.pod(key, now); p != nil {
-			s.Pods++
-			s.Containers += len(p.Containers)
-			s.OldestPod = max(s.OldestPod, now.Sub(asOf))
+		for key := range n.pods {
+			if p, asOf := m.pod(name, key, now); p != nil {
+				s.Pods++
+				s.Containers += len(p.Containers)
+				s.OldestPod = max(s.OldestPod, now.Sub(asOf))
+			}
 		}
 	}
 	return s
 }
 
-// count counts what the last word of a node brought: 3 says that older samples are.
-func (m *model) count(n *modelNode) {
-	all := [][]arrival{n.arrivals()}
-	s := n.history[len(n.history)-1]
-	for key, containers := range n.pods(m.maxAge) {
-		for name, arrivals := range containers {
-			if slices.ContainsFunc(s.containers, func(c saidOf) bool { return c.key == containerKey{key, name} }) {
-				all = append(all, arrivals)
-			}
-		}
-	}
-	for _, arrivals := range all {
-		now, before := figureOf(arrivals).counts, figureOf(arrivals[:len(arrivals)-1]).counts
-		m.counts.OlderSamples += now.OlderSamples - before.OlderSamples
-		m.counts.ClockStepsBack += now.ClockStepsBack - before.ClockStepsBack
-		m.counts.Baselines += now.Baselines - before.Baselines
-	}
+// incoming is what the samples of a response have in common.
+type incoming struct {
+	model    *model
+	node     *modelNode
+	at       usage.Time
+	capacity uint64
+	jumped   bool
 }
 
-// arrival is one sample of a node or a container, as it arrived.
-type arrival struct {
-	usage.Sample
-	received usage.Time // by our clock
-	summary  bool       // whether a summary has it
-	knows    bool       // whether that one's kubelet knows its containers' rates, so that 0 is one
+// ours converts a time by the node's clock (3). Nothing was sampled after it arrived.
+func (in *incoming) ours(at usage.Time) usage.Time { return min(at.Add(-in.node.offset()), in.at) }
+
+// afterJump reports whether a time by the node's clock may be from before its jump (3).
+func (in *incoming) afterJump() bool {
+	return in.node.jumpedAt != 0 && in.at.Sub(in.node.jumpedAt) <= time.Minute
 }
 
-// knows says whether a summary has a rate above 0 of a reading that was told before.
-func knows(before map[containerKey][]arrival, summary said) bool {
-	return summary.summary && slices.ContainsFunc(summary.containers, func(c saidOf) bool {
-		f := figureOf(before[c.key])
-		return f.since.Has != 0 && f.repeated(c.sample) && has(c.sample, usage.HasRate) && c.sample.Rate > 0
-	})
-}
-
-// figure is what follows from a row of arrivals.
-type figure struct {
+// metric is what follows from the samples of one node or container.
+type metric struct {
 	usage.Amount
 	known bool
-	asOf  usage.Time
+	asOf  usage.Time // when the Amount was sampled, by our clock
 
-	since usage.Sample // what the next reading is compared with
-	older int          // arrivals in a row that were older than that
-
-	counts Counts
+	since  usage.Sample // what the next sample is compared with
+	waits  usage.Time   // since when there has been no Amount, by our clock
+	absent bool         // from an earlier complete scrape
+	jumps  int          // of the node's clock that were noticed when since arrived
+	doubt  int          // how many further samples may not be compared with since
+	older  int          // samples in a row that were older than since
 }
 
-// figureOf goes through what was said of one node or container, from the first to the last word.
-func figureOf(arrivals []arrival) figure {
-	var f figure
-	for _, r := range arrivals {
-		f.hear(r)
+func (f *metric) next(s usage.Sample, in *incoming) {
+	if f.waits == 0 {
+		f.waits = in.at
 	}
-	return f
-}
-
-func (f *figure) hear(r arrival) {
-	if r.summary {
-		f.lend(r)
-	} else {
-		f.next(r)
+	if f.jumps != in.node.jumps && f.since.Has != 0 {
+		f.doubt = 2 // 3: this one is not comparable, and it may have been taken before the jump as well
 	}
-}
-
-func (f *figure) next(r arrival) {
-	switch elapsed := r.At.Sub(f.since.At); {
-	case !has(r.Sample, usage.HasCPU|usage.HasMemory):
-		// half a reading makes no figure; what is known stands
-	case f.since.Has == 0:
-		f.begin(r)
-	case elapsed == 0:
-		f.older = 0 // 2: nothing new; the last figure stands
-	case elapsed < 0:
-		f.counts.OlderSamples++ // 3: ignored and counted
-		if f.older++; f.older == 3 {
-			f.counts.ClockStepsBack++
-			f.begin(r)
-		}
-	case r.CPUSeconds < f.since.CPUSeconds, startedWithin(f.since.At, r.Sample):
-		f.begin(r) // 4: a restart
-	case elapsed < time.Second:
-		f.older = 0 // 1: less than a second gives no rate
-	case startedWithin(r.At.Add(-10*time.Second), r.Sample):
-		f.older = 0 // 4: in its start-up spike
-	default:
-		f.take(r, r.CPUSeconds-f.since.CPUSeconds, elapsed) // 1
-	}
-}
-
-// startedWithin says whether a container started after a moment and before its sample (4).
-func startedWithin(after usage.Time, s usage.Sample) bool {
-	return after < s.StartedAt && s.StartedAt <= s.At
-}
-
-// begin starts a new series (4): one that is 10 to 60 seconds old has a figure at once.
-func (f *figure) begin(r arrival) {
-	if age := r.At.Sub(r.StartedAt); r.StartedAt != 0 && 10*time.Second <= age && age <= 60*time.Second {
-		f.take(r, r.CPUSeconds, age)
-		return
-	}
-	f.none(r)
-}
-
-func (f *figure) none(r arrival) {
-	f.counts.Baselines++
-	f.since, f.older, f.known = r.Sample, 0, false
-}
-
-// take is rule 1: core-seconds by seconds.
-func (f *figure) take(r arrival, coreSeconds float64, window time.Duration) {
-	nanocores := math.Round(coreSeconds * 1e9 / window.Seconds())
-	if nanocores >= math.MaxInt64 { // more than the API can say: not a figure but a mistake
-		f.none(r)
-		return
-	}
-	f.since, f.older = r.Sample, 0
-	f.serve(r, uint64(nanocores), window)
-}
-
-// lend gives a series without a figure the rate that the kubelet itself reckons, if it speaks of the same series.
-func (f *figure) lend(r arrival) {
-	age := r.At.Sub(r.StartedAt)
-	dated := r.StartedAt != 0 && age >= 0
+	f.jumps = in.node.jumps
+	elapsed := s.At.Sub(f.since.At)
+	young := s.StartedAt != 0 && s.StartedAt <= s.At && s.At < s.StartedAt.Add(10*time.Second)
 	switch {
-	case f.since.Has == 0, f.known, !f.repeated(r.Sample):
-	case !has(r.Sample, usage.HasCPU|usage.HasMemory|usage.HasRate):
-	case r.Rate == 0 && r.CPUSeconds > 0 && !r.knows: // a placeholder
-	case r.Rate > math.MaxInt64:
-	case dated && age < 10*time.Second: // 4: in its start-up spike
-	case dated:
-		f.serve(r, r.Rate, min(age, usage.OwnRateWindow))
+	case !has(s, usage.HasCPU|usage.HasMemory):
+		// half a sample makes no metric; what is known stands
+	case f.doubt == 1 && elapsed == 0:
+		// the same as before
+	case f.doubt > 0:
+		doubt := f.doubt - 1
+		if in.jumped && (s.At.Add(-in.node.highestBefore) > in.at || elapsed < 0) {
+			doubt = 0 // it cannot have been taken before the jump
+		}
+		f.begin(s, in)
+		f.doubt = max(f.doubt, doubt)
+	case f.since.Has == 0:
+		absent := f.absent
+		f.begin(s, in)
+		if absent {
+			f.meanSinceStart(s, in)
+		}
+	case elapsed == 0:
+		f.older = 0 // 2: nothing new; the last metric stands
+	case elapsed < 0:
+		in.model.counts.OlderSamples++
+		if f.older++; f.older == 3 {
+			in.model.counts.ClockStepsBack++
+			f.begin(s, in)
+		}
+	case s.CPUSeconds < f.since.CPUSeconds: // 4: a restart
+		f.begin(s, in)
+		f.meanSinceStart(s, in)
+	case elapsed < time.Second:
+		f.older = 0 // 1: too short
+	case elapsed > in.model.maxAge: // 5
+		f.begin(s, in)
 	default:
-		f.serve(r, r.Rate, usage.OwnRateWindow)
+		nanocores := math.Round((s.CPUSeconds - f.since.CPUSeconds) * 1e9 / elapsed.Seconds())
+		switch {
+		case nanocores >= math.MaxInt64: // more than the API can carry
+			f.begin(s, in)
+		case !f.known && young && in.at.Sub(f.waits) < 10*time.Second:
+			f.older = 0 // 4: in its start-up
+		default:
+			f.since, f.older = s, 0
+			f.serve(s, uint64(nanocores), elapsed, in)
+		}
 	}
 }
 
-// repeated says whether a summary's sample is of the reading that was told last, and not of another one or another series.
-func (f *figure) repeated(s usage.Sample) bool {
-	return s.CPUSeconds == f.since.CPUSeconds && s.StartedAt <= f.since.At
+// begin starts a new series.
+func (f *metric) begin(s usage.Sample, in *incoming) {
+	in.model.counts.Baselines++
+	*f = metric{since: s, waits: in.at, jumps: in.node.jumps, Amount: f.Amount, asOf: f.asOf}
+	if len(in.node.evidence) > 0 {
+		if _, highest := in.node.bounds(in.at); s.At.Add(-highest) > in.at {
+			f.doubt = 1 // from the future of its own clock, which was set back then
+		}
+	}
 }
 
-// serve makes the figure: its time is that of the CPU sample (1), and a swap that is not reported is not 0 (5).
-func (f *figure) serve(r arrival, nanocores uint64, window time.Duration) {
+// meanSinceStart is rule 4.
+func (f *metric) meanSinceStart(s usage.Sample, in *incoming) {
+	age := s.At.Sub(s.StartedAt)
+	nanocores := math.Round(s.CPUSeconds * 1e9 / age.Seconds())
+	switch {
+	case s.StartedAt == 0, age < 10*time.Second, age > time.Minute, in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
+	case nanocores >= math.MaxInt64, in.capacity != 0 && nanocores > float64(in.capacity):
+	default:
+		f.serve(s, uint64(nanocores), age, in)
+	}
+}
+
+// kubeletRate takes the rate of a summary for a series without one, if it belongs to the same sample.
+func (f *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
+	age := s.At.Sub(s.StartedAt)
+	dated := s.StartedAt != 0 && age >= 0
+	switch {
+	case f.since.Has == 0, f.known, !f.repeated(s), in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
+	case !has(s, usage.HasCPU|usage.HasMemory|usage.HasRate):
+	case s.Rate == 0 && s.CPUSeconds > 0 && !zeroIsReal: // a placeholder
+	case s.Rate > math.MaxInt64:
+	case dated && age < 10*time.Second: // 4: in its start-up
+	case dated:
+		f.serve(s, s.Rate, min(age, usage.KubeletRateWindow), in)
+	default:
+		f.serve(s, s.Rate, usage.KubeletRateWindow, in)
+	}
+}
+
+// repeated reports whether a summary's sample is the one that the last scrape had.
+func (f *metric) repeated(s usage.Sample) bool { return s.CPUSeconds == f.since.CPUSeconds }
+
+// serve makes the Amount: its time is that of the CPU sample (1), and a swap that is not reported is not 0 (6).
+func (f *metric) serve(s usage.Sample, nanocores uint64, window time.Duration, in *incoming) {
 	f.known = true
-	f.Amount = usage.Amount{CPUNanocores: nanocores, Memory: r.Memory, Swap: r.Swap, At: r.At, Window: window, HasSwap: has(r.Sample, usage.HasSwap)}
-	f.asOf = min(r.At, r.received) // 8: a clock that runs ahead does not prolong its life
+	f.Amount = usage.Amount{CPUNanocores: nanocores, Memory: s.Memory, Swap: s.Swap, At: s.At, Window: window, HasSwap: has(s, usage.HasSwap)}
+	f.asOf = in.ours(s.At)
 }
 
 func has(s usage.Sample, what usage.Has) bool { return s.Has&what == what }

@@ -1,250 +1,374 @@
 package store
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unique"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
+type podKey struct{ namespace, name string }
+
+type containerKey struct {
+	podKey
+	container string
+}
+
+func keyOf(s *usage.ContainerSample) containerKey {
+	return containerKey{podKey{string(s.Namespace), string(s.Pod)}, string(s.Name)}
+}
+
 // node is what is known of one node through its kubelet.
 type node struct {
 	name   string
-	served atomic.Pointer[publishedNode]
+	served atomic.Pointer[usage.Node]
+	pods   atomic.Pointer[podSnapshots]
 
-	mu         sync.Mutex // held by Put and Forget; guards all below
+	mu         sync.Mutex // held by everything that writes; guards all below
+	clock      nodeClock
 	series     series
-	containers []*container // in the order in which the kubelet named them last
-	claims     []*claim     // the pods that they belong to
+	containers []*container // in the order of the last scrape
+	reports    []*podReport // the pods that they belong to
+	complete   bool         // whether the last scrape mentioned every container of the node, and none was ignored
+
+	// ended holds the last reading of each container that a scrape did not mention, and removed when pods were removed by RemovePod:
+	// both for rememberFor, and until a complete scrape has followed.
+	ended   map[containerKey]endedContainer
+	removed map[podKey]usage.Time
 }
 
-// publishedNode is a node's figure that may be served, for a time. It is immutable.
-type publishedNode struct {
-	usage.Node
-	asOf usage.Time
+// podSnapshots are what may be served of a node's pods. It is immutable; index is shared by consecutive ones.
+type podSnapshots struct {
+	index map[podKey]int // of all
+	all   []*usage.Pod   // nil: the pod was never complete
 }
 
-// claim is a node's word that a pod runs on it. It is published when it is complete, and served unless another node's
-// claim to the same pod prevails.
-type claim struct {
-	key        podKey
-	containers []*container  // sorted by name
-	complete   *publishedPod // the last complete snapshot; nil: there was none yet
-	changed    bool          // whether the containers or their Amounts changed since it was taken
-}
-
-// container is one container of a claim.
-type container struct {
-	claim *claim
-	name  string
-	series
-	heard usage.Time // when a scrape mentioned it last, by our clock
-}
-
-// is says whether c is the container that a sample speaks of.
-func (c *container) is(s *usage.ContainerSample) bool {
-	return c.name == string(s.Name) && c.claim.key.name == string(s.Pod) && c.claim.key.namespace == string(s.Namespace)
-}
-
-func (n *node) putNode(scrape *usage.Scrape, counts *counts) {
-	if n.series.observe(scrape.Node, scrape.At, counts) {
-		n.publish()
-	}
-}
-
-func (n *node) publish() {
-	n.served.Store(&publishedNode{usage.Node{Name: n.name, Amount: n.series.last}, n.series.asOf})
-}
-
-// join brings n.containers into the order of the scrape's: those that it names first, one for one, and behind them those
-// that it does not mention but that may still exist. It gives the claims that ended. In steady state the order is that
-// of the scrape before, and nothing is to be done.
-func (n *node) join(scrape *usage.Scrape, config Config) (withdrawn []*claim) {
-	if n.sameOrder(scrape) {
+func (s *podSnapshots) get(key podKey) *usage.Pod {
+	if s == nil {
 		return nil
+	}
+	i, ok := s.index[key]
+	if !ok {
+		return nil
+	}
+	return s.all[i]
+}
+
+// podReport is what one node reports of one pod.
+type podReport struct {
+	key        podKey
+	containers []*container // sorted by name
+	last       *usage.Pod   // the last complete one; nil: there was none yet
+	changed    bool         // whether the containers or their Amounts have changed since
+}
+
+// container is one container of a pod.
+type container struct {
+	pod  *podReport
+	name string
+	series
+	lastSeen usage.Time // when a scrape mentioned it last, by our clock
+}
+
+// rememberFor is how long containers are remembered that are gone, so that they are not taken for new when they are back.
+const rememberFor = 2 * time.Minute
+
+type endedContainer struct {
+	cpuSeconds float64
+	at         usage.Time // when a scrape mentioned it last, by our clock
+}
+
+// matches reports whether a sample is of c.
+func (c *container) matches(s *usage.ContainerSample) bool {
+	return c.name == string(s.Name) && c.pod.key.name == string(s.Pod) && c.pod.key.namespace == string(s.Namespace)
+}
+
+func (c *container) key() containerKey { return containerKey{c.pod.key, c.name} }
+
+// put takes in a scrape.
+func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Report {
+	jumped := n.clock.observe(scrape, config.MaxSampleAge)
+	if jumped {
+		counts.clockJumps.Add(1)
+		n.series.distrust()
+		for _, c := range n.containers {
+			c.distrust()
+		}
+	}
+	a := &arrival{at: scrape.At, capacity: scrape.Capacity, maxAge: config.MaxSampleAge, clock: &n.clock, jumped: jumped}
+	reported := len(scrape.Containers)
+	scrape = n.withoutRemoved(scrape)
+	if n.series.observe(scrape.Node, a, counts) {
+		n.publishNode()
+	}
+	matched := n.matchContainers(scrape, config)
+	n.observe(scrape, a, counts)
+	n.publishPods(!matched)
+	n.complete = !scrape.Partial && len(scrape.Containers) == reported
+	if n.complete {
+		maps.DeleteFunc(n.ended, func(_ containerKey, e endedContainer) bool { return scrape.At.Sub(e.at) > rememberFor })
+		maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return scrape.At.Sub(at) > rememberFor })
+	}
+	return usage.Report{Missing: n.missing(a), ClockOffset: n.clock.offset(), ClockKnown: n.clock.known, ClockJumped: jumped}
+}
+
+// withoutRemoved returns the scrape without what it reports of removed pods: a pod created later with the same name must not
+// inherit from them. What was requested before the removal, or sampled before it, belongs to the removed pod.
+func (n *node) withoutRemoved(scrape *usage.Scrape) *usage.Scrape {
+	if len(n.removed) == 0 {
+		return scrape
+	}
+	filtered := *scrape
+	filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), func(s usage.ContainerSample) bool {
+		at, ok := n.removed[keyOf(&s).podKey]
+		return ok && (sentAt(scrape) < at || n.clock.ours(&s.Sample, scrape.At) < at.Add(dateUnit))
+	})
+	return &filtered
+}
+
+func (n *node) publishNode() {
+	n.served.Store(&usage.Node{Name: n.name, Amount: n.series.last, AsOf: n.series.asOf})
+}
+
+// matchContainers brings n.containers into the order of the scrape's: those that it mentions first, one for one, and behind
+// them those that it does not mention but that may still run. It reports whether they were so already, as they are in the
+// steady state.
+func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged bool) {
+	if n.isInOrder(scrape) {
+		return true
 	}
 	known := make(map[containerKey]*container, len(n.containers))
 	for _, c := range n.containers {
-		known[containerKey{c.claim.key, c.name}] = c
+		known[c.key()] = c
 	}
-	claims := make(map[podKey]*claim, len(n.claims))
-	for _, c := range n.claims {
-		claims[c.key] = c
+	reports := make(map[podKey]*podReport, len(n.reports))
+	for _, r := range n.reports {
+		reports[r.key] = r
 	}
 
 	old := n.containers
 	n.containers = make([]*container, 0, len(scrape.Containers))
+	mentioned := make(map[*container]bool, len(scrape.Containers))
+	mentionedPods := make(map[*podReport]bool, len(n.reports))
 	for i := range scrape.Containers {
-		n.containers = append(n.containers, n.container(&scrape.Containers[i], known, claims))
-	}
-	mentioned := make(map[*container]bool, len(n.containers))
-	for _, c := range n.containers {
-		mentioned[c] = true
+		c := n.container(&scrape.Containers[i], known, reports)
+		n.containers = append(n.containers, c)
+		mentioned[c], mentionedPods[c.pod] = true, true
 	}
 	for _, c := range old {
 		switch {
 		case mentioned[c]:
-		case scrape.Partial && len(n.containers) < config.MaxContainers && scrape.At.Sub(c.heard) <= config.MaxSampleAge:
+		case scrape.Partial && len(n.containers) < config.MaxContainers && c.mayRun(mentionedPods[c.pod], scrape.At, config):
 			n.containers = append(n.containers, c)
 		default:
-			c.leave()
+			n.end(c, config.MaxContainers)
 		}
 	}
-	n.claims = slices.DeleteFunc(n.claims, func(c *claim) bool {
-		if len(c.containers) > 0 {
-			return false
-		}
-		withdrawn = append(withdrawn, c)
-		return true
-	})
-	return withdrawn
+	n.reports = slices.DeleteFunc(n.reports, func(r *podReport) bool { return len(r.containers) == 0 })
+	return false
 }
 
-// sameOrder says whether the scrape names the containers of n, all of them, in their order.
-func (n *node) sameOrder(scrape *usage.Scrape) bool {
+// mayRun reports whether a container that a partial scrape does not mention may still run. If the API server has it as
+// running although the scrape mentions others of its pod, its lines are those that cannot be read: the pod is not whole
+// without it.
+func (c *container) mayRun(podMentioned bool, now usage.Time, config Config) bool {
+	if podMentioned && config.IsRunning != nil {
+		return config.IsRunning(c.pod.key.namespace, c.pod.key.name, c.name)
+	}
+	return now.Sub(c.lastSeen) <= config.MaxSampleAge
+}
+
+// isInOrder reports whether the scrape mentions the containers of n, all of them, in their order.
+func (n *node) isInOrder(scrape *usage.Scrape) bool {
 	if len(n.containers) != len(scrape.Containers) {
 		return false
 	}
 	for i, c := range n.containers {
-		if !c.is(&scrape.Containers[i]) {
+		if !c.matches(&scrape.Containers[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-// container gives the container that a sample speaks of, which it makes, and its claim, if they are new.
-func (n *node) container(s *usage.ContainerSample, known map[containerKey]*container, claims map[podKey]*claim) *container {
-	if c := known[containerKey{podKey{string(s.Namespace), string(s.Pod)}, string(s.Name)}]; c != nil {
+// container returns the container of a sample. It adds the container and its pod if they are not known.
+func (n *node) container(s *usage.ContainerSample, known map[containerKey]*container, reports map[podKey]*podReport) *container {
+	key := keyOf(s)
+	if c := known[key]; c != nil {
 		return c
 	}
-	of := claims[podKey{string(s.Namespace), string(s.Pod)}]
-	if of == nil {
-		of = &claim{key: podKey{shared(s.Namespace), string(s.Pod)}}
-		claims[of.key] = of
-		n.claims = append(n.claims, of)
+	pod := reports[key.podKey]
+	if pod == nil {
+		pod = &podReport{key: podKey{shared(s.Namespace), key.name}}
+		reports[pod.key] = pod
+		n.reports = append(n.reports, pod)
 	}
-	c := &container{claim: of, name: shared(s.Name)}
-	of.containers = append(of.containers, c)
-	slices.SortFunc(of.containers, func(a, b *container) int { return strings.Compare(a.name, b.name) })
+	c := &container{pod: pod, name: shared(s.Name)}
+	c.isNew = n.complete && !n.wasOverlooked(key, s)
+	delete(n.ended, key)
+	known[key] = c
+	pod.containers = append(pod.containers, c)
+	slices.SortFunc(pod.containers, func(a, b *container) int { return strings.Compare(a.name, b.name) })
 	return c
 }
 
-// shared gives a string that is kept once, however many containers it belongs to: there are few names of namespaces and of
-// containers beside those of pods.
+// wasOverlooked reports whether a container that is not known may have run all along, so that its start time is not to be
+// relied on: a scrape did not mention it, or its pod was removed.
+func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
+	if _, ok := n.removed[key.podKey]; ok {
+		return true
+	}
+	e, ok := n.ended[key]
+	return ok && s.CPUSeconds >= e.cpuSeconds
+}
+
+// shared returns a string that is kept once, however many containers it belongs to: there are few names of namespaces and of
+// containers, compared to those of pods.
 func shared(name []byte) string { return unique.Make(string(name)).Value() }
 
-// leave takes c out of its claim.
-func (c *container) leave() {
-	c.claim.containers = slices.DeleteFunc(c.claim.containers, func(other *container) bool { return other == c })
-	c.claim.changed = true
+// end takes a container out of its pod. It remembers the reading of maxRemembered containers at most.
+func (n *node) end(c *container, maxRemembered int) {
+	if c.sampled && len(n.ended) < maxRemembered {
+		if n.ended == nil {
+			n.ended = map[containerKey]endedContainer{}
+		}
+		n.ended[c.key()] = endedContainer{c.prev.cpuSeconds, c.lastSeen}
+	}
+	c.pod.containers = slices.DeleteFunc(c.pod.containers, func(other *container) bool { return other == c })
+	c.pod.changed = true
 }
 
-// observe takes in the samples of a scrape that was joined.
-func (n *node) observe(scrape *usage.Scrape, counts *counts) {
+// observe takes in the samples of a scrape after matchContainers.
+func (n *node) observe(scrape *usage.Scrape, a *arrival, counts *counts) {
 	for i := range scrape.Containers {
 		c := n.containers[i]
-		c.heard = scrape.At
-		if c.observe(scrape.Containers[i].Sample, scrape.At, counts) {
-			c.claim.changed = true
+		c.lastSeen = a.at
+		if c.observe(scrape.Containers[i].Sample, a, counts) {
+			c.pod.changed = true
 		}
 	}
 }
 
-// lend takes in what a summary says of the node and of the containers that are known. A kubelet that tells a rate above 0 of
-// a container knows those of all: one that does not know says 0 for each.
-func (n *node) lend(summary *usage.Scrape) {
-	if n.series.lend(summary.Node, false, summary.At) {
-		n.publish()
+// putSummary applies the kubelet-reported rates of a summary to the node and to the containers that have no Amount. A kubelet
+// that reports a rate above 0 for one container knows the rates of all: one that does not know them reports 0 for each.
+func (n *node) putSummary(summary *usage.Scrape, config Config) usage.Report {
+	a := &arrival{at: summary.At, maxAge: config.MaxSampleAge, clock: &n.clock}
+	if n.series.applyKubeletRate(summary.Node, false, a) {
+		n.publishNode()
 	}
-	known := make(map[containerKey]*container)
+	known := make(map[containerKey]*container, len(n.containers))
 	for _, c := range n.containers {
-		known[containerKey{c.claim.key, c.name}] = c
+		known[c.key()] = c
 	}
-	find := func(s *usage.ContainerSample) *container {
-		return known[containerKey{podKey{string(s.Namespace), string(s.Pod)}, string(s.Name)}]
-	}
-	knows := false
+	zeroIsReal := slices.ContainsFunc(summary.Containers, func(s usage.ContainerSample) bool {
+		c := known[keyOf(&s)]
+		return c != nil && s.Has&usage.HasRate != 0 && s.Rate > 0 && c.repeats(s.Sample)
+	})
 	for i := range summary.Containers {
 		s := &summary.Containers[i]
-		c := find(s)
-		knows = knows || c != nil && s.Has&usage.HasRate != 0 && s.Rate > 0 && c.repeats(s.Sample)
-	}
-	for i := range summary.Containers {
-		s := &summary.Containers[i]
-		if c := find(s); c != nil && c.lend(s.Sample, knows, summary.At) {
-			c.claim.changed = true
+		if c := known[keyOf(s)]; c != nil && c.applyKubeletRate(s.Sample, zeroIsReal, a) {
+			c.pod.changed = true
 		}
 	}
+	n.publishPods(false)
+	return usage.Report{Missing: n.missing(a), ClockOffset: n.clock.offset(), ClockKnown: n.clock.known}
 }
 
-// lack says what the node and its containers lack at the moment now. A kubelet that never told of its node will not do so
-// for being asked again.
-func (n *node) lack(now usage.Time) (lack usage.Lack) {
+// missing returns what the node and its containers miss. A node whose kubelet never reported it will not be reported sooner
+// by an early scrape.
+func (n *node) missing(a *arrival) (missing usage.Lack) {
 	if n.series.sampled {
-		lack = n.series.lack(now)
+		missing = n.series.missing(a)
 	}
 	for _, c := range n.containers {
 		if !c.has {
-			lack = and(lack, c.lack(now))
+			missing = mergeMissing(missing, c.missing(a))
 		}
 	}
-	return lack
+	return missing
 }
 
-// together is the number of snapshots that share their memory. Most of them end together, with the next scrape; but a kubelet
-// may tell nothing new of a pod for long, and must not keep much more than that pod's snapshot.
-const together = 32
+// remove drops a pod that the API server has deleted, and keeps what the kubelet still reports of it from coming back.
+func (n *node) remove(key podKey, at usage.Time) {
+	if n.removed == nil {
+		n.removed = map[podKey]usage.Time{}
+	}
+	n.removed[key] = at
+	maps.DeleteFunc(n.ended, func(k containerKey, _ endedContainer) bool { return k.podKey == key })
+	before := len(n.reports)
+	n.reports = slices.DeleteFunc(n.reports, func(r *podReport) bool { return r.key == key })
+	if len(n.reports) == before {
+		return
+	}
+	n.containers = slices.DeleteFunc(n.containers, func(c *container) bool { return c.pod.key == key })
+	n.publishPods(true)
+}
 
-// complete takes new snapshots of the pods that have changed and are complete: every container has an Amount. Thousands of
-// small pieces of memory would leave the heap full of holes, so that some share two.
-func (n *node) complete() {
-	ready := make([]*claim, 0, len(n.claims))
-	for _, c := range n.claims {
-		if c.ready() {
-			ready = append(ready, c)
+// publishPods takes new snapshots and lets readers see them. With reindex, pods have come or gone.
+func (n *node) publishPods(reindex bool) {
+	ready := make([]*podReport, 0, len(n.reports))
+	for _, r := range n.reports {
+		if r.isReady() {
+			ready = append(ready, r)
 		}
 	}
-	for some := range slices.Chunk(ready, together) {
-		takeAll(some)
+	if len(ready) == 0 && !reindex {
+		return
+	}
+	for batch := range slices.Chunk(ready, batchSize) {
+		snapshotBatch(batch)
+	}
+	next := &podSnapshots{all: make([]*usage.Pod, len(n.reports))}
+	for i, r := range n.reports {
+		next.all[i] = r.last
+	}
+	if current := n.pods.Load(); !reindex && current != nil {
+		next.index = current.index
+	} else {
+		next.index = make(map[podKey]int, len(n.reports))
+		for i, r := range n.reports {
+			next.index[r.key] = i
+		}
+	}
+	n.pods.Store(next)
+}
+
+// batchSize is the number of snapshots that share their memory: thousands of small pieces would leave the heap full of holes.
+// Most snapshots of a batch end together, with the next scrape; but a kubelet may report nothing new of one pod for long, and
+// that must not keep much more than this pod's snapshot.
+const batchSize = 32
+
+func snapshotBatch(ready []*podReport) {
+	count := 0
+	for _, r := range ready {
+		count += len(r.containers)
+	}
+	pods, containers := make([]usage.Pod, len(ready)), make([]usage.Container, count)
+	for i, r := range ready {
+		k := len(r.containers)
+		pods[i].Containers, containers = containers[:k:k], containers[k:]
+		r.snapshot(&pods[i])
 	}
 }
 
-func takeAll(ready []*claim) {
-	containers := 0
-	for _, c := range ready {
-		containers += len(c.containers)
-	}
-	pods, figures := make([]publishedPod, len(ready)), make([]usage.Container, containers)
-	for i, c := range ready {
-		k := len(c.containers)
-		pods[i].Containers, figures = figures[:k:k], figures[k:]
-		c.take(&pods[i])
-	}
+// isReady reports whether there is a new snapshot to take: every container has an Amount.
+func (r *podReport) isReady() bool {
+	return r.changed && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.has })
 }
 
-// ready says whether there is a new snapshot to be taken.
-func (c *claim) ready() bool {
-	return c.changed && !slices.ContainsFunc(c.containers, func(of *container) bool { return !of.has })
-}
-
-// take makes p the last complete snapshot. It has room for the containers.
-func (c *claim) take(p *publishedPod) {
-	p.Namespace, p.Name = c.key.namespace, c.key.name
-	for i, of := range c.containers {
-		p.Containers[i] = usage.Container{Name: of.name, Amount: of.last}
-		if i == 0 || of.last.At < p.At {
-			p.At, p.Window = of.last.At, of.last.Window
-		}
-		if i == 0 || of.asOf < p.asOf {
-			p.asOf = of.asOf
-		}
-		if of.prev.startedAt <= of.prev.at { // a start that is still to come cannot be
-			p.startedAt = max(p.startedAt, of.prev.startedAt)
+// snapshot makes p the last complete snapshot. p has room for the containers.
+func (r *podReport) snapshot(p *usage.Pod) {
+	p.Namespace, p.Name = r.key.namespace, r.key.name
+	for i, c := range r.containers {
+		p.Containers[i] = usage.Container{Name: c.name, Amount: c.last}
+		if i == 0 || c.asOf < p.AsOf || c.asOf == p.AsOf && c.last.At < p.At {
+			p.AsOf, p.At, p.Window = c.asOf, c.last.At, c.last.Window
 		}
 	}
-	c.complete, c.changed = p, false
+	r.last, r.changed = p, false
 }

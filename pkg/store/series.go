@@ -6,124 +6,200 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// maxOlder is how many samples in a row may be older than the one before until it is believed that the node's clock was
-// set back.
+// maxOlder is the number of consecutive samples older than the one before after which the node's clock is taken to have been
+// set back, although the offset did not show it.
 const maxOlder = 3
 
-// What is known of when kubelets take samples. Some take them when they are asked; others ask their counters every 10
-// seconds or less often, and tell what they have.
+// What is known of when kubelets take samples. Some take them on demand; others read their counters every 10 seconds or less
+// often, and report the last sample.
 const (
-	onDemand     = usage.MinWindow + 200*time.Millisecond // a sample that is younger may have been taken for us; two of them that far apart give a rate
-	housekeeping = 10*time.Second + 100*time.Millisecond  // from one sample to the next, at least
-	overdue      = 2 * time.Second                        // between two looks for a sample that can come at any time
-	giveUp       = 30 * time.Second                       // after which a sample is not looked for any more than regularly
+	onDemand     = usage.MinWindow + 200*time.Millisecond // a younger sample may have been taken on demand; two that far apart give a rate
+	housekeeping = 10*time.Second + 100*time.Millisecond  // between two samples, at least
+	overdue      = 2 * time.Second                        // between two scrapes for a sample that may come at any time
+	giveUp       = 30 * time.Second                       // after which a sample is no longer waited for
 )
 
-// reading is what is kept of a sample for the next one to be compared with. There are as many of them as containers in the
-// cluster.
+// reading is what is kept of a sample for the next one to be compared with. There are as many of them as containers in
+// the cluster.
 type reading struct {
 	at, startedAt usage.Time
 	cpuSeconds    float64
 }
 
-func readingOf(s usage.Sample) reading { return reading{s.At, s.StartedAt, s.CPUSeconds} }
-
 // series is the state of one node or container: the reading that the next sample is compared with, and the Amount that
 // follows from the samples so far.
 type series struct {
-	prev    reading // if sampled
-	last    usage.Amount
-	asOf    usage.Time // last.At, or the moment at which it arrived if the node's clock is ahead of ours
-	since   usage.Time // while there is no Amount: when the wait for one began, by our clock
-	sampled bool       // whether there was a sample to begin with
-	has     bool       // whether there is an Amount
-	older   uint8      // samples in a row that were older than prev
+	prev  reading // if sampled
+	last  usage.Amount
+	asOf  usage.Time // when the sample of last was taken, by our clock
+	since usage.Time // while there is no Amount: when the wait for one began, by our clock
+
+	sampled bool  // whether prev is set
+	has     bool  // whether last belongs to this series and may become part of a new snapshot
+	isNew   bool  // until the first reading: the container was absent from the scrape before, which was complete
+	older   uint8 // consecutive samples that were older than prev
+	// suspect is not 0 while prev was taken before a jump of the node's clock (2) or may have been (1), since kubelets repeat
+	// samples. The next other sample then starts a new series.
+	suspect uint8
 }
 
-// observe takes in the next sample, which arrived at the moment received, and says whether there is a new Amount.
-func (s *series) observe(cur usage.Sample, received usage.Time, counts *counts) bool {
+// arrival is what the samples of one scrape have in common.
+type arrival struct {
+	at       usage.Time // by our clock
+	capacity uint64     // of the node, in nanocores; 0: not known
+	maxAge   time.Duration
+	clock    *nodeClock
+	jumped   bool // whether this scrape showed a jump of the node's clock
+}
+
+// isDistorted reports whether the node's clock jumped so recently that a start time, or the window of a kubelet-reported
+// rate, may lie before the jump.
+func (a *arrival) isDistorted() bool { return a.clock.hasJumpedWithin(usage.MaxAgeSinceStart, a.at) }
+
+// observe takes in the next sample and reports whether there is a new Amount.
+func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 	if s.since == 0 {
-		s.since = received
+		s.since = a.at
 	}
-	amount, verdict := usage.Between(s.previous(), cur)
-	if verdict == usage.Older {
-		counts.older.Add(1)
-		if s.older++; s.older < maxOlder {
-			return false
+	switch {
+	case !cur.Complete():
+		return false
+	case s.suspect > 0:
+		if cur.At != s.prev.at || s.suspect > 1 {
+			left := s.suspect - 1
+			if a.jumped && a.clock.isAfterJump(cur.At, s.prev.at) {
+				left = 0
+			}
+			s.start(cur, a, counts)
+			s.suspect = max(s.suspect, left)
 		}
-		counts.stepsBack.Add(1)
-		amount, verdict = usage.Between(usage.Sample{}, cur)
+		return false
+	case !s.sampled:
+		isNew := s.isNew
+		s.start(cur, a, counts)
+		return isNew && s.serveMeanSinceStart(cur, a)
+	}
+
+	amount, verdict := usage.Rate(s.previous(), cur, a.maxAge)
+	if verdict == usage.Fresh && s.isYoung(cur, a) {
+		verdict = usage.Unchanged
 	}
 	switch verdict {
 	case usage.Fresh:
-		s.prev, s.sampled, s.older = readingOf(cur), true, 0
-		s.set(amount, received)
+		s.keep(cur)
+		s.serve(amount, cur, a)
 		return true
-	case usage.Baseline:
-		counts.baselines.Add(1)
-		s.prev, s.sampled, s.older = readingOf(cur), true, 0
-		s.has, s.since = false, received
 	case usage.Unchanged:
 		s.older = 0
+	case usage.Older:
+		counts.older.Add(1)
+		if s.older++; s.older >= maxOlder {
+			counts.stepsBack.Add(1)
+			s.start(cur, a, counts)
+		}
+	case usage.Gap:
+		s.start(cur, a, counts)
+	case usage.Reset:
+		s.start(cur, a, counts)
+		return s.serveMeanSinceStart(cur, a)
 	}
 	return false
 }
 
-// previous gives the sample that the next one is compared with, as far as usage.Between asks; without HasCPU, there is none.
-func (s *series) previous() usage.Sample {
-	if !s.sampled {
-		return usage.Sample{}
+// start begins a new series with a sample.
+func (s *series) start(cur usage.Sample, a *arrival, counts *counts) {
+	counts.baselines.Add(1)
+	s.keep(cur)
+	s.has, s.isNew, s.suspect, s.since = false, false, 0, a.at
+	if a.clock.isAhead(cur.At, a.at) {
+		s.suspect = 1
 	}
-	return usage.Sample{At: s.prev.at, StartedAt: s.prev.startedAt, CPUSeconds: s.prev.cpuSeconds, Has: usage.HasCPU}
 }
 
-// lend gives a series that has no Amount the one that the kubelet's own rate makes. The summary must repeat the reading that
-// prev is of: its rate is then the mean up to that reading. If the counter has moved, the kubelet takes its readings when it
-// is asked, its rate is the mean over the moment since it was asked last, and asking again gives a true one soon. What knows
-// says, see usage.Borrow. It says whether there is a new Amount.
-func (s *series) lend(cur usage.Sample, knows bool, received usage.Time) bool {
-	if s.has || !s.repeats(cur) {
+func (s *series) keep(cur usage.Sample) {
+	s.prev, s.sampled, s.older = reading{cur.At, cur.StartedAt, cur.CPUSeconds}, true, 0
+}
+
+// distrust notes that the node's clock jumped after prev was taken.
+func (s *series) distrust() {
+	if s.sampled {
+		s.suspect = 2
+	}
+}
+
+// previous returns the sample that the next one is compared with, as far as usage.Rate looks at it.
+func (s *series) previous() usage.Sample {
+	return usage.Sample{At: s.prev.at, CPUSeconds: s.prev.cpuSeconds, Has: usage.HasCPU}
+}
+
+// isYoung reports whether the container is in its start-up. A container that has been seen for longer is not, whatever its
+// start time says.
+func (s *series) isYoung(cur usage.Sample, a *arrival) bool {
+	return !s.has && cur.Young() && a.at.Sub(s.since) < usage.MinAgeSinceStart
+}
+
+// serveMeanSinceStart sets the Amount of a container that is known to have started recently, and reports whether it did. A
+// start time from before a jump of the clock is of no use.
+func (s *series) serveMeanSinceStart(cur usage.Sample, a *arrival) bool {
+	if s.suspect > 0 || a.isDistorted() {
 		return false
 	}
-	amount, ok := usage.Borrow(cur, knows)
+	amount, ok := usage.MeanSinceStart(cur, a.capacity)
 	if ok {
-		s.set(amount, received)
+		s.serve(amount, cur, a)
 	}
 	return ok
 }
 
-// repeats says whether a summary's sample is of the reading that prev is of.
+// applyKubeletRate sets the Amount from the kubelet's own CPU rate if the series has none yet, and reports whether it did.
+//
+// The summary must repeat the reading in prev; only then does the rate end at a known point. If the counter has moved, the
+// runtime samples on demand: its rate covers only the time since the last request, possibly milliseconds, and the next
+// scrape will give a real one. For zeroIsReal, see usage.FromKubeletRate.
+func (s *series) applyKubeletRate(cur usage.Sample, zeroIsReal bool, a *arrival) bool {
+	if s.has || s.suspect > 0 || !s.repeats(cur) || a.isDistorted() {
+		return false
+	}
+	amount, ok := usage.FromKubeletRate(cur, zeroIsReal)
+	if ok {
+		s.serve(amount, cur, a)
+	}
+	return ok
+}
+
+// repeats reports whether a summary's sample is of the reading in prev.
 func (s *series) repeats(cur usage.Sample) bool {
-	return s.sampled && cur.CPUSeconds == s.prev.cpuSeconds && cur.StartedAt <= s.prev.at
+	return s.sampled && cur.CPUSeconds == s.prev.cpuSeconds
 }
 
-func (s *series) set(amount usage.Amount, received usage.Time) {
-	s.last, s.asOf, s.has = amount, min(amount.At, received), true
+func (s *series) serve(amount usage.Amount, cur usage.Sample, a *arrival) {
+	s.last, s.asOf, s.has = amount, a.clock.ours(&cur, a.at), true
 }
 
-// lack says what is missing after a scrape at the moment received. What was borrowed serves until the next regular one.
-func (s *series) lack(received usage.Time) usage.Lack {
-	if s.has || received.Sub(s.since) > giveUp {
+// missing returns what is missing after a scrape. A kubelet-reported rate serves until the next regular scrape.
+func (s *series) missing(a *arrival) usage.Lack {
+	if s.has || a.at.Sub(s.since) > giveUp {
 		return usage.Lack{}
 	}
 	if !s.sampled {
 		return usage.Lack{Wait: overdue}
 	}
-	age := max(0, received.Sub(s.prev.at))
+	prev := usage.Sample{At: s.prev.at, StartedAt: s.prev.startedAt}
+	age := a.at.Sub(a.clock.ours(&prev, a.at))
 	wait := onDemand
 	if age >= onDemand {
 		wait = max(housekeeping-age, overdue)
 	}
-	grown := s.prev.startedAt.Add(usage.MinAgeSinceStart).Sub(s.prev.at)
-	young := grown > 0 && grown <= usage.MinAgeSinceStart
+	young := prev.Young()
 	if young {
+		grown := usage.MinAgeSinceStart - prev.At.Sub(prev.StartedAt) // from the sample on
 		wait = max(wait, grown-age+100*time.Millisecond)
 	}
-	return usage.Lack{Rates: !young, Wait: wait}
+	return usage.Lack{Rates: !young && !a.isDistorted(), Wait: wait}
 }
 
-// and adds what another series lacks.
-func and(a, b usage.Lack) usage.Lack {
+// mergeMissing returns what two series miss together.
+func mergeMissing(a, b usage.Lack) usage.Lack {
 	if a.Wait == 0 || b.Wait != 0 && b.Wait < a.Wait {
 		a.Wait = b.Wait
 	}

@@ -1,8 +1,8 @@
-// Package usage is the vocabulary of kube-vitals: what a kubelet said (Sample, Scrape), what follows from it (Amount,
-// Node, Pod, Container), and the one formula that leads from the first to the second, Between.
+// Package usage defines the types that all packages share: what a kubelet reports (Sample, Scrape), what is served (Amount,
+// Node, Pod, Container), and the formula that leads from the first to the second (Rate).
 //
-// It does no I/O, reads no clock and knows nothing of Kubernetes' API machinery. Every other package may import it; it
-// imports the standard library only. The rules that the numbers obey are explained for users in docs/numbers.md.
+// It does no I/O, reads no clock and imports only the standard library. docs/numbers.md explains the rules of the numbers to
+// users.
 package usage
 
 import "time"
@@ -138,13 +138,14 @@ type Amount struct {
 	HasSwap      bool          // whether the kubelet reports swap
 }
 
-// Node is what a node uses. It is immutable once published.
+// Node is the usage of a node. It is immutable once published.
 type Node struct {
 	Name string
 	Amount
+	AsOf Time // when the Amount was sampled, by our Clock
 }
 
-// Container is what a container uses. It is immutable once published.
+// Container is the usage of a container. It is immutable once published.
 type Container struct {
 	Name string
 	Amount
@@ -155,6 +156,7 @@ type Container struct {
 type Pod struct {
 	Namespace, Name string
 	Containers      []Container   // sorted by name; at least one
-	At              Time          // that of the oldest of its containers' Amounts
-	Window          time.Duration // that of the same Amount
+	At              Time          // that of the container that was sampled first, by the node's clock
+	Window          time.Duration // that of the same container
+	AsOf            Time          // when that container was sampled, by our Clock
 }

@@ -1,0 +1,193 @@
+package inventory
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// withUID returns a pod whose UID is not derived from its name.
+func withUID(namespace, name string, uid types.UID) *metav1.PartialObjectMetadata {
+	p := pod(namespace, name)
+	p.UID = uid
+	return p
+}
+
+func TestRemoved(t *testing.T) {
+	generation := map[UID]int{}
+	for i := range 5 {
+		generation[UIDOf(types.UID(fmt.Sprint(i)))] = i
+	}
+	var removed []string
+	var x *Index
+	x = NewNotifying(func(old *Object) {
+		removed = append(removed, fmt.Sprintf("%s/%s %d", old.Namespace, old.Name, generation[old.UID]))
+		if x.Get(old.Namespace, old.Name) != old || !slices.Contains(x.List("", labels.Everything()), old) {
+			t.Errorf("%s/%s is gone before its removal was reported", old.Namespace, old.Name)
+		}
+	})
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want []string
+	}{
+		{"first list", func() error {
+			return x.Replace([]any{withUID("n", "a", "1"), withUID("n", "b", "1"), withUID("n", "c", "1"), withUID("m", "a", "1")}, "1")
+		}, nil},
+		{"new object", func() error { return x.Add(withUID("n", "d", "1")) }, nil},
+		{"new version", func() error { return x.Update(withUID("n", "a", "1")) }, nil},
+		{"update with another UID", func() error { return x.Update(withUID("n", "a", "2")) }, []string{"n/a 1"}},
+		{"add with another UID", func() error { return x.Add(withUID("n", "a", "3")) }, []string{"n/a 2"}},
+		{"deletion", func() error { return x.Delete(withUID("n", "a", "3")) }, []string{"n/a 3"}},
+		{"deletion again", func() error { return x.Delete(withUID("n", "a", "3")) }, nil},
+		{"successor of a deleted object", func() error { return x.Add(withUID("n", "a", "4")) }, nil},
+		{"tombstone", func() error { return x.Delete(cache.DeletedFinalStateUnknown{Key: "n/d"}) }, []string{"n/d 1"}},
+		{"tombstone of an unknown object", func() error { return x.Delete(cache.DeletedFinalStateUnknown{Key: "n/z"}) }, nil},
+		{"list with absent and replaced objects", func() error {
+			return x.Replace([]any{withUID("n", "a", "4"), withUID("n", "b", "2"), withUID("o", "a", "1")}, "2")
+		}, []string{"m/a 1", "n/b 1", "n/c 1"}},
+		{"list with duplicates", func() error {
+			return x.Replace([]any{withUID("n", "b", "1"), withUID("n", "a", "4"), withUID("n", "b", "2")}, "3")
+		}, []string{"o/a 1"}},
+		{"empty list", func() error { return x.Replace(nil, "4") }, []string{"n/a 4", "n/b 2"}},
+	} {
+		removed = nil
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if !slices.Equal(removed, step.want) {
+			t.Errorf("%s: removed %q, want %q", step.name, removed, step.want)
+		}
+	}
+}
+
+// TestRemovedBeforeTheSuccessorIsVisible lets readers run beside changes of all kinds. A reader must
+// never find a new object together with the usage of an old one.
+func TestRemovedBeforeTheSuccessorIsVisible(t *testing.T) {
+	const generations = 40
+	generation := map[UID]int{}
+	for i := range generations {
+		generation[UIDOf(types.UID(fmt.Sprint(i)))] = i
+	}
+	const nothing = -1
+	var used atomic.Int64 // the generation that the usage of the pod n/p belongs to
+	used.Store(nothing)
+	const parallel = 2
+	var reads atomic.Int64
+	x := NewNotifying(func(*Object) {
+		// One of the readers begins and ends a read before the usage is deleted.
+		for before := reads.Load(); reads.Load() <= before+parallel; {
+			runtime.Gosched()
+		}
+		used.Store(nothing)
+	})
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	for range parallel {
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				objects := x.List("n", labels.Everything())
+				if o := x.Get("n", "p"); o != nil {
+					objects = append(objects, o)
+				}
+				// The usage is read last: what is deleted by then cannot be joined.
+				usage := int(used.Load())
+				for _, o := range objects {
+					if usage != nothing && usage < generation[o.UID] {
+						t.Errorf("generation %d is visible together with the usage of %d", generation[o.UID], usage)
+					}
+				}
+				reads.Add(1)
+				runtime.Gosched()
+			}
+		})
+	}
+	for i := range generations {
+		p := withUID("n", "p", types.UID(fmt.Sprint(i)))
+		var err error
+		switch i % 4 {
+		case 0:
+			err = x.Add(p)
+		case 1:
+			err = x.Update(p)
+		case 2:
+			err = x.Replace([]any{p}, "")
+		case 3:
+			if err = x.Delete(p); err == nil {
+				err = x.Add(p)
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		used.Store(int64(i))
+	}
+	close(done)
+	readers.Wait()
+}
+
+// blocking is a selector that takes as long as the test wants.
+type blocking struct {
+	labels.Selector
+	begun, finish chan struct{}
+}
+
+func (b blocking) Matches(set labels.Labels) bool {
+	b.begun <- struct{}{}
+	<-b.finish
+	return b.Selector.Matches(set)
+}
+
+// TestNobodyWaitsForASelector: while a selector is being matched, writers and other readers go on. A writer is the harder case:
+// one that waits for a reader makes all later readers wait.
+func TestNobodyWaitsForASelector(t *testing.T) {
+	for s, want := range map[string]string{"a=1,b=1": "n/1", "a!=2": "n/1", "a in (1,3),b": "n/1", "a>0": "n/1 n/2"} {
+		t.Run(s, func(t *testing.T) {
+			x := New()
+			if err := x.Replace([]any{pod("n", "1", "a", "1", "b", "1"), pod("n", "2", "a", "2")}, "1"); err != nil {
+				t.Fatal(err)
+			}
+			slow := blocking{selector(t, s), make(chan struct{}), make(chan struct{})}
+			found := make(chan string, 1)
+			go func() { found <- names(x.List("", slow)) }()
+			<-slow.begun
+			if err := x.Add(pod("n", "3", "a", "1", "b", "1")); err != nil {
+				t.Error(err)
+			}
+			if x.Get("n", "3") == nil || names(x.List("n", selector(t, "b=1"))) != "n/1 n/3" {
+				t.Error("other readers do not see what was added meanwhile")
+			}
+			if err := x.Delete(pod("n", "1")); err != nil {
+				t.Error(err)
+			}
+			if err := x.Replace(nil, "2"); err != nil {
+				t.Error(err)
+			}
+			close(slow.finish)
+			for {
+				select {
+				case <-slow.begun:
+					continue
+				case got := <-found:
+					if got != want {
+						t.Errorf("found %q, want %q", got, want)
+					}
+					return
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,133 @@
+package store
+
+import (
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+const (
+	// dateUnit is the resolution of a Date header. Servers cut the time to it.
+	dateUnit = time.Second
+	// maxSlew is how fast the offset of a clock may change without being set: by 1/maxSlew of the time that passes. Clocks drift by
+	// some 0.01 %; time services correct them by 0.05 % (ntpd, systemd-timesyncd) or much faster (chrony).
+	maxSlew = 50
+	// maxFastSlew is the same for a clock that is corrected fast.
+	maxFastSlew = 10
+)
+
+// nodeClock estimates the offset of a node's clock: how far it is ahead of ours. Each response bounds the offset from below
+// and above; the bounds of all responses together are much narrower than a Date header's second. A response that
+// contradicts the earlier ones proves that one of the two clocks was set.
+//
+// Steps of less than about 1.3 s may go unnoticed.
+type nodeClock struct {
+	min, max time.Duration // bounds of the offset; meaningful if known
+	at       usage.Time    // when they were true, by our clock
+	jumpedAt usage.Time    // when a jump was noticed last, by our clock; 0: never
+	known    bool
+	dateless bool // whether the last response had no Date header
+
+	maxBefore time.Duration // the upper bound before the last jump
+
+	contradictedAt usage.Time // when a response contradicted the bounds last, by our clock; 0: never
+	forwards       bool       // whether it did so because the clock was further ahead
+}
+
+// observe narrows the bounds by what a scrape proves, and reports whether the offset jumped.
+func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool) {
+	lo, hi, ok := offsetBounds(s, maxAge)
+	if !ok {
+		return false
+	}
+	c.dateless = s.Date == 0
+	elapsed := s.At.Sub(c.at)
+	c.min, c.max, c.at = c.min-elapsed/maxSlew, c.max+elapsed/maxSlew, s.At
+	if c.known && lo <= c.max && hi >= c.min {
+		c.min, c.max = max(c.min, lo), min(c.max, hi)
+		return false
+	}
+	if c.known && !c.isFastSlew(lo, hi, elapsed, s.At) {
+		c.jumpedAt, c.maxBefore, jumped = s.At, c.max, true
+	}
+	c.min, c.max, c.known = lo, hi, true
+	return jumped
+}
+
+// isFastSlew reports whether a contradiction follows another one in the same direction, both so small that the clock is
+// rather slewed fast than set again and again: chrony corrects by up to 8.3 %. Only the first one is a jump then.
+func (c *nodeClock) isFastSlew(lo, hi, elapsed time.Duration, now usage.Time) bool {
+	forwards := lo > c.max
+	contradiction := max(lo-c.max, c.min-hi)
+	again := c.contradictedAt != 0 && now.Sub(c.contradictedAt) <= time.Minute && forwards == c.forwards
+	c.contradictedAt, c.forwards = now, forwards
+	return again && contradiction <= dateUnit+elapsed/maxFastSlew
+}
+
+// offset returns the estimate closest to 0: where both clocks may agree, they are taken to do so. A clock without Date
+// headers that is behind for sure is taken to be behind by so much that the newest sample was fresh.
+func (c *nodeClock) offset() time.Duration {
+	if c.dateless && c.max < 0 {
+		return c.min
+	}
+	return min(max(0, c.min), c.max)
+}
+
+// isAfterJump reports whether a sample in the scrape that showed a jump was certainly taken after it. By the clock before the
+// jump, it would be from the future, or older than the sample before it.
+func (c *nodeClock) isAfterJump(at, before usage.Time) bool {
+	return at.Add(-c.maxBefore) > c.jumpedAt || at < before
+}
+
+// ours converts a time by the node's clock to our clock. The result is not after received.
+func (c *nodeClock) ours(s *usage.Sample, received usage.Time) usage.Time {
+	return min(s.At.Add(-c.offset()), received)
+}
+
+// hasJumpedWithin reports whether the clock jumped within the given time before now.
+func (c *nodeClock) hasJumpedWithin(d time.Duration, now usage.Time) bool {
+	return c.jumpedAt != 0 && now.Sub(c.jumpedAt) <= d
+}
+
+// isAhead reports whether a sample is from the future of its own node's clock, so that it was taken before the clock was set
+// back.
+func (c *nodeClock) isAhead(at, received usage.Time) bool {
+	return c.known && at.Add(-c.max) > received
+}
+
+// offsetBounds returns the bounds that one scrape proves. The response was written after the request was sent and before it
+// arrived, and its samples were taken before that. Without a Date header, the newest sample stands for it: were that older
+// than maxAge, nothing could be served anyway.
+func offsetBounds(s *usage.Scrape, maxAge time.Duration) (lo, hi time.Duration, ok bool) {
+	sent, newest := sentAt(s), newestSample(s)
+	if s.Date == 0 {
+		return newest.Sub(s.At), newest.Add(maxAge).Sub(sent), newest != 0
+	}
+	lo, hi = s.Date.Sub(s.At), s.Date.Add(dateUnit).Sub(sent)
+	if sampled := newest.Sub(s.At); newest != 0 && sampled <= hi {
+		lo = max(lo, sampled)
+	} // else the sample was taken before the clock was set back
+	return lo, hi, true
+}
+
+// sentAt returns when the request was sent, as far as is known.
+func sentAt(s *usage.Scrape) usage.Time {
+	if s.Sent == 0 {
+		return s.At
+	}
+	return s.Sent
+}
+
+// newestSample returns the newest time of a CPU sample; 0: there is none.
+func newestSample(s *usage.Scrape) usage.Time {
+	var newest usage.Time
+	if s.Node.Has&usage.HasCPU != 0 {
+		newest = s.Node.At
+	}
+	for i := range s.Containers {
+		if c := &s.Containers[i]; c.Has&usage.HasCPU != 0 {
+			newest = max(newest, c.At)
+		}
+	}
+	return newest
+}
