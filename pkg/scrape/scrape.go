@@ -60,6 +60,9 @@ type Result struct {
 	Early   bool                  // whether it came before its regular time, for figures that were missing
 	Skipped [usage.NumReasons]int // lines left out, by reason
 	Err     error                 // nil: success
+
+	ClockOffset time.Duration // how far the node's clock is ahead of ours; below 0: behind
+	ClockKnown  bool          // whether the offset is known
 }
 
 // Config says how to scrape. All fields are needed.
@@ -93,8 +96,9 @@ type Scraper struct {
 	seed    maphash.Seed
 	scrapes sync.Pool     // of *usage.Scrape
 	wake    chan struct{} // has an element when the queue got a new first one
-	refused sync.Once     // done when it was said that there are no summaries
-	turned  atomic.Int64  // when the loop turned last, as time since started
+	clocks  *clockLog
+	refused sync.Once    // done when it was said that there are no summaries
+	turned  atomic.Int64 // when the loop turned last, as time since started
 
 	unsettled atomic.Int64 // how many nodes may still get their first figures
 
@@ -111,6 +115,7 @@ func New(config Config) *Scraper {
 		seed:    maphash.MakeSeed(),
 		scrapes: sync.Pool{New: func() any { return new(usage.Scrape) }},
 		wake:    make(chan struct{}, 1),
+		clocks:  newClockLog(config.Interval),
 		targets: map[string]*target{},
 	}
 }
@@ -156,7 +161,15 @@ func (s *Scraper) Delete(name string) {
 		s.Sink.Forget(name)
 		s.Fetcher.Forget(name)
 		s.Observer.Gone(name)
+		s.clocks.forget(name)
 	})
+}
+
+// count returns the number of nodes.
+func (s *Scraper) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.targets)
 }
 
 // Alive gives an error if the loop stands still.
@@ -235,6 +248,8 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	stays := t.whileThere(func() {
 		if result.Err == nil {
 			report = s.Sink.Put(node.Name, answer)
+			result.ClockOffset, result.ClockKnown = report.ClockOffset, report.ClockKnown
+			s.clocks.observe(klog.FromContext(ctx), node.Name, report, s.count())
 		}
 		s.Observer.Scraped(result)
 	})

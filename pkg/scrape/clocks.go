@@ -1,0 +1,172 @@
+package scrape
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+const (
+	// MaxClockSkew is the difference between the clock of a node and ours from which on it is reported.
+	MaxClockSkew = 5 * time.Second
+	// minClockSkew is the difference below which a clock that was reported is right again.
+	minClockSkew = 4 * time.Second
+	// sameSkew is how far apart two differences may be that are taken to have the same cause.
+	sameSkew = 2 * time.Second
+	// minNodesToBlame is the number of nodes from which on most of them outweigh this machine.
+	minNodesToBlame = 3
+	// maxJumpLogs is how many jumps are logged in one interval.
+	maxJumpLogs = 5
+)
+
+const (
+	docsClockSkew = "docs/troubleshooting.md#clock-skew"
+	cureOfNode    = "run a time service (NTP) on the node; see " + docsClockSkew
+	cureOfOurs    = "run a time service (NTP) on the machine of kube-vitals, and restart kube-vitals when its clock is right; see " +
+		docsClockSkew
+)
+
+// clockLog logs once when the clock of a node becomes wrong and once when it is right again, and each jump. If most nodes
+// are wrong by about the same amount, the clock of this machine is the likely cause, and that is logged instead.
+type clockLog struct {
+	interval time.Duration // between two scrapes of a node
+
+	mu     sync.Mutex
+	skews  map[string]*skew // by node, only of those that are wrong
+	ours   int              // how many of them have the state blamedOnUs
+	common time.Duration    // the offset of these; meaningful if ours > 0
+	since  time.Time        // the start of the interval in which jumps are counted
+	jumps  int              // in that interval
+}
+
+// skew is what is known of a wrong clock.
+type skew struct {
+	offset time.Duration
+	since  time.Time
+	state  skewState
+}
+
+type skewState int
+
+const (
+	suspected  skewState = iota // not logged yet
+	logged                      // as the node's
+	blamedOnUs                  // logged as ours, once for all nodes
+)
+
+func newClockLog(interval time.Duration) *clockLog {
+	return &clockLog{interval: interval, skews: map[string]*skew{}}
+}
+
+// observe logs what a successful scrape of a node revealed about its clock. nodes is the number of all nodes.
+func (l *clockLog) observe(logger klog.Logger, node string, r usage.Report, nodes int) {
+	if !r.ClockKnown {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.ClockJumped {
+		l.jump(logger, node, r.ClockOffset)
+	}
+	s := l.skews[node]
+	switch wrong := r.ClockOffset.Abs(); {
+	case s == nil && wrong > MaxClockSkew:
+		l.skews[node] = &skew{offset: r.ClockOffset, since: time.Now()}
+	case s == nil:
+	case wrong < minClockSkew:
+		l.end(logger, node, s, nodes)
+	default:
+		s.offset = r.ClockOffset
+		// After an interval, the other nodes have been scraped too, so that it is known how many have the same skew.
+		if s.state == suspected && time.Since(s.since) >= l.interval {
+			l.begin(logger, node, s, nodes)
+		}
+	}
+}
+
+// begin logs a skew, as the node's or as ours.
+func (l *clockLog) begin(logger klog.Logger, node string, s *skew, nodes int) {
+	if l.ours > 0 && near(s.offset, l.common) {
+		s.state = blamedOnUs
+		l.ours++
+		return
+	}
+	if l.ours == 0 && nodes >= minNodesToBlame {
+		var same []*skew
+		for _, other := range l.skews {
+			if near(other.offset, s.offset) {
+				same = append(same, other)
+			}
+		}
+		if 2*len(same) > nodes {
+			for _, other := range same {
+				other.state = blamedOnUs
+			}
+			l.ours, l.common = len(same), s.offset
+			logger.Info("The clocks of most nodes differ from the clock of this machine by about the same amount: its clock is the "+
+				"likely cause; metrics stay right ("+cureOfOurs+")", "skew", rounded(s.offset))
+			return
+		}
+	}
+	s.state = logged
+	logger.Info("The clock of the node is wrong; its metrics stay right ("+cureOfNode+")", "node", node, "skew", rounded(s.offset))
+}
+
+// end logs that a clock is right again. When this is so for most of those whose skew was blamed on our clock, the others are
+// judged again.
+func (l *clockLog) end(logger klog.Logger, node string, s *skew, nodes int) {
+	l.remove(node)
+	switch s.state {
+	case logged:
+		logger.Info("The clock of the node is right again", "node", node)
+	case blamedOnUs:
+		if 2*l.ours > nodes {
+			return
+		}
+		logger.Info("The clocks of most nodes agree with the clock of this machine again")
+		l.ours = 0
+		for _, other := range l.skews {
+			if other.state == blamedOnUs {
+				other.state, other.since = suspected, time.Now()
+			}
+		}
+	}
+}
+
+// remove drops what is known of a node.
+func (l *clockLog) remove(node string) {
+	if s := l.skews[node]; s != nil && s.state == blamedOnUs {
+		l.ours = max(0, l.ours-1)
+	}
+	delete(l.skews, node)
+}
+
+// forget drops what is known of a node that is gone.
+func (l *clockLog) forget(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remove(node)
+}
+
+// jump logs a jump, unless there are too many.
+func (l *clockLog) jump(logger klog.Logger, node string, offset time.Duration) {
+	if now := time.Now(); now.Sub(l.since) >= l.interval {
+		l.since, l.jumps = now, 0
+	}
+	switch l.jumps++; {
+	case l.jumps <= maxJumpLogs:
+		logger.Info("The clock of the node jumped; the rates of its containers start again ("+cureOfNode+")",
+			"node", node, "skew", rounded(offset))
+	case l.jumps == maxJumpLogs+1:
+		logger.Info("The clocks of more nodes jumped; if those of all nodes did, this machine was suspended (see "+docsClockSkew+")",
+			"node", node, "skew", rounded(offset))
+	}
+}
+
+func near(a, b time.Duration) bool { return (a - b).Abs() <= sameSkew }
+
+// rounded returns a skew as it is logged: above 0 the node's clock is ahead of ours.
+func rounded(offset time.Duration) time.Duration { return offset.Round(100 * time.Millisecond) }
