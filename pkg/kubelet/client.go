@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,13 +18,13 @@ import (
 
 // Client asks kubelets. Its methods may be called by any number of goroutines at once.
 type Client struct {
-	config     Config
-	trust      *trust
-	resource   *question  // what Fetch asks
-	summary    *question  // what FetchSummary asks
-	scratch    *sync.Pool // of the transports
-	buffers    *sync.Pool // of their connections
-	workspaces sync.Pool  // of *workspace
+	config      Config
+	credentials *credentials
+	resource    *question  // what Fetch asks
+	summary     *question  // what FetchSummary asks
+	scratch     *sync.Pool // of the transports
+	buffers     *sync.Pool // of their connections
+	workspaces  sync.Pool  // of *workspace
 
 	mu     sync.Mutex
 	nodes  map[string]*target // by the node's name
@@ -33,19 +34,19 @@ type Client struct {
 // NewClient gives a client. It reads the files that config names, and reports all that is wrong with them and with config.
 func NewClient(config Config) (*Client, error) {
 	config = config.withDefaults()
-	trust, err := newTrust(&config)
+	credentials, err := newCredentials(&config)
 	if err := errors.Join(config.Validate(), err); err != nil {
 		return nil, err
 	}
 	return &Client{
-		config:     config,
-		trust:      trust,
-		resource:   newResourceQuestion(&config),
-		summary:    newSummaryQuestion(&config),
-		scratch:    newScratchPool(),
-		buffers:    newSocketBufferPool(),
-		workspaces: sync.Pool{New: func() any { return newWorkspace(config.Limits) }},
-		nodes:      map[string]*target{},
+		config:      config,
+		credentials: credentials,
+		resource:    newResourceQuestion(&config),
+		summary:     newSummaryQuestion(&config),
+		scratch:     newScratchPool(),
+		buffers:     newSocketBufferPool(),
+		workspaces:  sync.Pool{New: func() any { return newWorkspace(config.Limits) }},
+		nodes:       map[string]*target{},
 	}, nil
 }
 
@@ -73,9 +74,9 @@ func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *question, dst 
 	}
 	w := c.workspaces.Get().(*workspace)
 	defer c.release(w)
-	at, err := c.get(ctx, t, q, w)
+	times, err := c.get(ctx, t, q, w)
 	if err == nil {
-		err = q.decode(w, node.Name, dst, at)
+		err = q.decode(w, node.Name, dst, times)
 	}
 	if err != nil {
 		return q.explain(node.Name, err)
@@ -84,24 +85,49 @@ func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *question, dst 
 	return nil
 }
 
-// get reads the answer to one request into w.text. It gives the moment when the answer began: the kubelet takes its samples
-// right before that, and what comes after is the time that they take to get here.
-func (c *Client) get(ctx context.Context, t *target, q *question, w *workspace) (at usage.Time, err error) {
+// get reads the response to one request into w.text. The kubelet takes its samples right before the response begins; what
+// comes later is the time that the response takes to get here.
+func (c *Client) get(ctx context.Context, t *target, q *question, w *workspace) (times Times, err error) {
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	defer t.done()
 	began := time.Now()
-	t.renew(c.trust.version())
-	response, err := t.transport.RoundTrip(q.request(ctx, t.endpoint, c.trust.headers(q.accept)))
+	header, err := c.credentials.headers(ctx, q.accept)
 	if err != nil {
-		return 0, t.timed(err, began)
+		return Times{}, err
 	}
+	t.renew(c.credentials.version())
+	response, err := t.transport.RoundTrip(q.request(ctx, t.endpoint, header))
+	if err != nil {
+		return Times{}, t.timed(err, began)
+	}
+	arrived := time.Now()
 	defer response.Body.Close()
-	at = usage.At(time.Now())
-	if err := c.read(response, q, w); err != nil {
-		return 0, t.timed(err, began)
+	times = Times{
+		Sent: c.config.Clock.At(response.Body.(*exchange).sent),
+		At:   c.config.Clock.At(arrived),
+		Date: dateOf(response.Header),
 	}
-	return at, nil
+	if err := c.read(response, q, w); err != nil {
+		return Times{}, t.timed(err, began)
+	}
+	return times, nil
+}
+
+// dateOf returns the time of the Date header; 0 if there is none, or none that can be.
+func dateOf(header http.Header) usage.Time {
+	date, err := http.ParseTime(header.Get("Date"))
+	if err != nil || !isTime(date) {
+		return 0
+	}
+	return usage.At(date)
+}
+
+// isTime reports whether t can be converted to a usage.Time, to which some hours can be added. It is false for years before
+// 1970 and after 2200.
+func isTime(t time.Time) bool {
+	const year2200 = 7258118400
+	return t.Unix() > 0 && t.Unix() < year2200
 }
 
 // Forget drops what is kept of a node, and its connections. It is to be called after the node's last Fetch has returned.
@@ -154,7 +180,7 @@ type target struct {
 	transport *transport
 
 	connecting atomic.Bool  // a connection is being made, or the last attempt to make one failed
-	version    atomic.Int64 // of the trust by which connections were made
+	version    atomic.Int64 // of the credentials by which connections were made
 	retired    atomic.Bool  // no connection is to be kept
 }
 
@@ -162,21 +188,22 @@ func (c *Client) newTarget(node string, e endpoint) *target {
 	t := &target{endpoint: e}
 	t.transport = &transport{
 		address: e.address(), // reached directly, whatever the environment says of proxies
-		dial:    t.dial(c.config.Timeout),
+		dial:    t.dial(&c.config),
 		scratch: c.scratch,
 		buffers: c.buffers,
 	}
 	if !c.config.PlainHTTP {
-		t.transport.tls = c.trust.config(strings.Clone(node), e.host)
+		t.transport.tls = c.credentials.config(strings.Clone(node), e.host)
 	}
 	return t
 }
 
 // dial gives the function that connects to the kubelet. A peer that is gone without a word is noticed before the next
 // scrape or two, so that they do not have to find out by waiting.
-func (t *target) dial(timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
+func (t *target) dial(c *Config) func(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{
-		Timeout:         timeout,
+		Timeout:         c.Timeout,
+		ControlContext:  c.checkDial,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
 	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
