@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/compatibility"
@@ -49,6 +50,7 @@ type options struct {
 
 	verifyPodNodes bool
 	kubelet        kubelet.Config
+	kubeletAccount string
 	addressTypes   []string
 	identity       identity.Config
 
@@ -126,8 +128,15 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 		"9/10 of --metric-resolution. (default 10s, or 9/10 of --metric-resolution where that is less)")
 	fs.StringVar(&k.CertificateAuthority, "kubelet-certificate-authority", "", "The file with the CA certificates that the "+
 		"kubelets' serving certificates are verified with. (default: the cluster's CA)")
-	fs.StringVar(&k.ClientCertificate, "kubelet-client-certificate", "", "The file with the client certificate to show to kubelets.")
+	fs.StringVar(&k.ClientCertificate, "kubelet-client-certificate", "", "The file with the client certificate to show to kubelets. "+
+		"No token is sent to them then.")
 	fs.StringVar(&k.ClientKey, "kubelet-client-key", "", "The file with the key of --kubelet-client-certificate.")
+	fs.StringVar(&o.kubeletAccount, "kubelet-service-account", "", "The ServiceAccount, in the namespace of this pod, whose "+
+		"short-lived tokens are sent to kubelets. It should have no other rights than get on nodes/metrics and nodes/stats; "+
+		"kube-vitals needs create on serviceaccounts/token of its name. (default: kubelets are sent kube-vitals' own "+
+		"credentials)")
+	fs.BoolVar(&k.AllowLoopback, "kubelet-allow-loopback", false, "Allow 127.0.0.0/8 and ::1 as addresses of kubelets. For tests "+
+		"and development only.")
 	fs.Int64Var(&k.MaxBodyBytes, "kubelet-max-response-bytes", kubelet.DefaultMaxBodyBytes, "The size from which on a kubelet's answer is "+
 		"refused, uncompressed. The default has room for 2000 pods of 3 containers.")
 	fs.BoolVar(&k.Gzip, "kubelet-gzip", false, "Ask kubelets to compress their answers: a tenth of the bytes, for more CPU at both ends. "+
@@ -186,13 +195,16 @@ func (o *options) config() (server.Config, error) {
 		o.kubelet.AddressTypes = append(o.kubelet.AddressTypes, corev1.NodeAddressType(t))
 	}
 	return server.Config{
-		Version:        version,
-		Commit:         commit,
-		Kubeconfig:     o.kubeconfig,
-		NodeSelector:   selector,
-		Resolution:     o.resolution,
-		MaxSampleAge:   o.maxSampleAge,
-		Kubelet:        o.kubelet,
+		Version:      version,
+		Commit:       commit,
+		Kubeconfig:   o.kubeconfig,
+		NodeSelector: selector,
+		Resolution:   o.resolution,
+		MaxSampleAge: o.maxSampleAge,
+		Kubelet:      o.kubelet,
+
+		KubeletServiceAccount: o.kubeletAccount,
+
 		VerifyPodNodes: o.verifyPodNodes,
 		Identity:       o.identity,
 		Generic:        o.generic,
@@ -241,6 +253,7 @@ func (o *options) validate() []error {
 
 func (o *options) validateKubelet() []error {
 	mistakes := []error{o.kubelet.Validate()}
+	mistakes = append(mistakes, o.validateKubeletAccount()...)
 	if o.kubelet.Timeout > o.longestTimeout() {
 		mistakes = append(mistakes, fmt.Errorf("--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so %v, but is %v",
 			o.longestTimeout(), o.kubelet.Timeout))
@@ -257,6 +270,30 @@ func (o *options) validateKubelet() []error {
 		if !slices.Contains(known, t) {
 			mistakes = append(mistakes, fmt.Errorf("--kubelet-preferred-address-types: %q is not a type of node addresses; there are %s",
 				t, strings.Join(known, ", ")))
+		}
+	}
+	return mistakes
+}
+
+func (o *options) validateKubeletAccount() []error {
+	if o.kubeletAccount == "" {
+		return nil
+	}
+	var mistakes []error
+	if problems := validation.IsDNS1123Subdomain(o.kubeletAccount); problems != nil {
+		mistakes = append(mistakes, fmt.Errorf("--kubelet-service-account: %q is not a name of a ServiceAccount: %s",
+			o.kubeletAccount, strings.Join(problems, "; ")))
+	}
+	for _, other := range []struct {
+		flag string
+		set  bool
+	}{
+		{"--kubelet-client-certificate", o.kubelet.ClientCertificate != ""},
+		{"--deprecated-kubelet-completely-insecure", o.kubelet.PlainHTTP},
+	} {
+		if other.set {
+			mistakes = append(mistakes, fmt.Errorf("--kubelet-service-account has no meaning with %s, with which no token is sent to "+
+				"kubelets: leave one of them out", other.flag))
 		}
 	}
 	return mistakes

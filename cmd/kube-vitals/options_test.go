@@ -39,6 +39,7 @@ func TestDefaults(t *testing.T) {
 		"kubelet timeout": c.Kubelet.Timeout == 10*time.Second,
 		"address types": slices.Equal(c.Kubelet.AddressTypes, []corev1.NodeAddressType{
 			"Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"}),
+		"kubelet credentials": c.KubeletServiceAccount == "" && !c.Kubelet.AllowLoopback,
 		"kubelet TLS":         !c.Kubelet.InsecureTLS && !c.Kubelet.PlainHTTP,
 		"all nodes":           c.NodeSelector.Empty(),
 		"port":                c.Serving.BindPort == 443,
@@ -90,8 +91,12 @@ func TestFlags(t *testing.T) {
 			return c.Identity.Secret == "s" && slices.Equal(c.Identity.Names, []string{"a.b.svc", "a.b"}) && c.Identity.Lifetime == 24*time.Hour &&
 				c.Identity.Settle == 10*time.Minute && slices.Equal(c.Identity.APIServices, []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"})
 		},
-		"--kubelet-gzip":     func(c server.Config) bool { return c.Kubelet.Gzip },
-		"--verify-pod-nodes": func(c server.Config) bool { return c.VerifyPodNodes },
+		"--kubelet-service-account=kube-vitals-kubelet": func(c server.Config) bool {
+			return c.KubeletServiceAccount == "kube-vitals-kubelet"
+		},
+		"--kubelet-allow-loopback": func(c server.Config) bool { return c.Kubelet.AllowLoopback },
+		"--kubelet-gzip":           func(c server.Config) bool { return c.Kubelet.Gzip },
+		"--verify-pod-nodes":       func(c server.Config) bool { return c.VerifyPodNodes },
 		"--secure-port=10250 --cert-dir=/tmp": func(c server.Config) bool {
 			return c.Serving.BindPort == 10250 && c.Serving.ServerCert.CertDirectory == "/tmp"
 		},
@@ -139,18 +144,21 @@ func TestMistakes(t *testing.T) {
 		"--kubelet-client-key=k":                                          {"--kubelet-client-certificate"},
 		"--kubelet-insecure-tls --kubelet-certificate-authority=f":        {"--kubelet-insecure-tls"},
 		"--deprecated-kubelet-completely-insecure --kubelet-insecure-tls": {"--deprecated-kubelet-completely-insecure"},
-		"--kubelet-max-response-bytes=65535":                              {"--kubelet-max-response-bytes must be at least 65536, but is 65535"},
-		"--node-selector=a=(":                                             {"--node-selector: "},
-		"--secure-port=0":                                                 {"--secure-port 0"},
-		"--tls-cert-file=f":                                               {"--tls-cert-file and --tls-private-key-file need each other"},
-		"--tls-min-version=9":                                             {"--tls-min-version: "},
-		"--tls-cipher-suites=x":                                           {"--tls-cipher-suites: "},
-		"--max-requests-inflight=-1":                                      {"--max-requests-inflight"},
-		"--feature-gates=X=true":                                          {"--feature-gates"},
-		"--logging-format=xml":                                            {"logging"},
-		"--nonsense":                                                      {"unknown flag: --nonsense; see --help"},
-		"stray":                                                           {`unexpected argument "stray"; see --help`},
-		"--metric-resolution=x --kubelet-port=y stray":                    {`"--metric-resolution"`, `"--kubelet-port"`, `"stray"`},
+		"--kubelet-service-account=a/b":                                   {`"a/b" is not a name of a ServiceAccount`},
+		"--kubelet-service-account=a --kubelet-client-certificate=c --kubelet-client-key=k": {"--kubelet-service-account has no meaning with --kubelet-client-certificate"},
+		"--kubelet-service-account=a --deprecated-kubelet-completely-insecure":              {"--kubelet-service-account has no meaning with --deprecated-kubelet-completely-insecure"},
+		"--kubelet-max-response-bytes=65535":                                                {"--kubelet-max-response-bytes must be at least 65536, but is 65535"},
+		"--node-selector=a=(":                                                               {"--node-selector: "},
+		"--secure-port=0":                                                                   {"--secure-port 0"},
+		"--tls-cert-file=f":                                                                 {"--tls-cert-file and --tls-private-key-file need each other"},
+		"--tls-min-version=9":                                                               {"--tls-min-version: "},
+		"--tls-cipher-suites=x":                                                             {"--tls-cipher-suites: "},
+		"--max-requests-inflight=-1":                                                        {"--max-requests-inflight"},
+		"--feature-gates=X=true":                                                            {"--feature-gates"},
+		"--logging-format=xml":                                                              {"logging"},
+		"--nonsense":                                                                        {"unknown flag: --nonsense; see --help"},
+		"stray":                                                                             {`unexpected argument "stray"; see --help`},
+		"--metric-resolution=x --kubelet-port=y stray":                                      {`"--metric-resolution"`, `"--kubelet-port"`, `"stray"`},
 		"--metric-resolution=1s --kubelet-port=-1 -l a=( --secure-port=0": {
 			"--metric-resolution", "--kubelet-port", "--node-selector", "--secure-port"},
 	} {

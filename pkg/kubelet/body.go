@@ -14,7 +14,7 @@ import (
 
 const (
 	firstBufferBytes = 32 << 10  // some 25 pods
-	maxPooledBytes   = 512 << 10 // larger buffers are left to the garbage collector
+	maxPooledBytes   = 512 << 10 // workspaces with larger texts are left to the garbage collector
 	maxStatusBytes   = 256       // how much is shown of the text that comes with an error status
 )
 
@@ -30,12 +30,11 @@ func newWorkspace(limits Limits) *workspace {
 	return &workspace{resource: Decoder{Limits: limits}, summary: summaryDecoder{limits: limits}}
 }
 
-// release makes w available for another request.
+// release makes w available for another request, unless a large response has made it large.
 func (c *Client) release(w *workspace) {
-	if cap(w.text) > maxPooledBytes {
-		w.text = nil
+	if cap(w.text) <= maxPooledBytes {
+		c.workspaces.Put(w)
 	}
-	c.workspaces.Put(w)
 }
 
 // read checks the answer to a question, and reads its body into w.text.

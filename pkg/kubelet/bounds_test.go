@@ -172,18 +172,22 @@ func TestLargeAnswersCostABoundedScrape(t *testing.T) {
 	resourceLine := func(namespace, pod, container string) string {
 		return fmt.Sprintf("container_cpu_usage_seconds_total{container=%q,namespace=%q,pod=%q} 1\n", container, namespace, pod)
 	}
-	summaryOf := func(pods ...string) string { return `{"pods":[` + strings.Join(pods, ",") + `]}` }
+	summaryOf := func(pods ...string) string {
+		return `{"node":{"cpu":{"usageCoreNanoSeconds":1}},"pods":[` + strings.Join(pods, ",") + `]}`
+	}
 	summaryPod := func(namespace, pod string, containers ...string) string {
 		return fmt.Sprintf(`{"podRef":{"namespace":%q,"name":%q},"containers":[%s]}`, namespace, pod, strings.Join(containers, ","))
 	}
 	summaryContainer := func(name string) string { return fmt.Sprintf(`{"name":%q,"cpu":{"usageCoreNanoSeconds":1}}`, name) }
 
-	var manyLines, longLines strings.Builder
+	const nodeLine = "node_cpu_usage_seconds_total 1\n"
+	var manyLines, manyOfAPod, longLines strings.Builder
 	var manyPods, manyContainers, longNames []string
 	const n = 10000
 	for i := range n {
 		name := fmt.Sprintf("%d", i)
 		manyLines.WriteString(resourceLine("n", name, "c"))
+		manyOfAPod.WriteString(resourceLine("n", "p", name))
 		manyPods = append(manyPods, summaryPod("n", name, summaryContainer("c")))
 		manyContainers = append(manyContainers, summaryContainer(name))
 		if i < n/10 {
@@ -191,15 +195,15 @@ func TestLargeAnswersCostABoundedScrape(t *testing.T) {
 			longNames = append(longNames, summaryPod(long+name, "p", summaryContainer("c")))
 		}
 	}
-	okLine := resourceLine("n", "p", "c")
-	okPod := summaryPod("n", "p", summaryContainer("c"))
+	okLine := resourceLine("n", "ok", "c")
+	okPod := summaryPod("n", "ok", summaryContainer("c"))
 
 	tests := []struct {
 		name, resource, summary string
 		containers, skipped     int
 	}{
 		{"many pods", manyLines.String(), summaryOf(manyPods...), 500, n - 500},
-		{"many containers of a pod", manyLines.String(), summaryOf(summaryPod("n", "p", manyContainers...)), 500, n - 500},
+		{"many containers of a pod", nodeLine + manyOfAPod.String(), summaryOf(summaryPod("n", "p", manyContainers...)), 0, n - 500},
 		{"long names", okLine + longLines.String(), summaryOf(append(longNames, okPod)...), 1, n / 10},
 		{"a name as long as all of the answer", okLine + resourceLine("n", "p", strings.Repeat(long, 1000)),
 			summaryOf(okPod, summaryPod("n", "p", summaryContainer(strings.Repeat(long, 1000)))), 1, 1},
@@ -219,8 +223,11 @@ func TestLargeAnswersCostABoundedScrape(t *testing.T) {
 					t.Errorf("%d containers, skipped %v, partial %v; want %d, %d as %v, true", len(dst.Containers), dst.Skipped, dst.Partial,
 						tt.containers, tt.skipped, usage.OverLimit)
 				}
-				if size := kept(&dst); size > 2*limits.MaxContainers*(int(unsafe.Sizeof(dst.Containers[0]))+3*limits.MaxLabelBytes) {
+				if size := kept(&dst); size > 2*limits.MaxContainers*(int(unsafe.Sizeof(usage.ContainerSample{}))+3*limits.MaxLabelBytes) {
 					t.Errorf("the scrape keeps %d bytes", size)
+				}
+				if dst.Node.Has == 0 && len(dst.Containers) == 0 {
+					t.Error("nothing is left")
 				}
 				w := c.workspaces.Get().(*workspace)
 				if cap(w.text) > maxPooledBytes || cap(w.resource.series) > 2*limits.MaxContainers ||

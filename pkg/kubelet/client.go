@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,16 +18,16 @@ import (
 
 // Client asks kubelets. Its methods may be called by any number of goroutines at once.
 type Client struct {
-	config     Config
-	trust      *trust
-	resource   *question  // what Fetch asks
-	summary    *question  // what FetchSummary asks
-	scratch    *sync.Pool // of the transports
-	buffers    *sync.Pool // of their connections
-	workspaces sync.Pool  // of *workspace
-	connecting permits    // of those that dial and shake hands
-	reading    permits    // of those that read and decode a response, each with a workspace
-	dialer     dialer
+	config      Config
+	credentials *credentials
+	resource    *question  // what Fetch asks
+	summary     *question  // what FetchSummary asks
+	scratch     *sync.Pool // of the transports
+	buffers     *sync.Pool // of their connections
+	workspaces  sync.Pool  // of *workspace
+	connecting  permits    // of those that dial and shake hands
+	reading     permits    // of those that read and decode a response, each with a workspace
+	dialer      dialer
 
 	mu     sync.Mutex
 	nodes  map[string]*target // by the node's name
@@ -36,22 +37,22 @@ type Client struct {
 // NewClient gives a client. It reads the files that config names, and reports all that is wrong with them and with config.
 func NewClient(config Config) (*Client, error) {
 	config = config.withDefaults()
-	trust, err := newTrust(&config)
+	credentials, err := newCredentials(&config)
 	if err := errors.Join(config.Validate(), err); err != nil {
 		return nil, err
 	}
 	return &Client{
-		config:     config,
-		trust:      trust,
-		resource:   newResourceQuestion(&config),
-		summary:    newSummaryQuestion(&config),
-		scratch:    newScratchPool(),
-		buffers:    newSocketBufferPool(),
-		workspaces: sync.Pool{New: func() any { return newWorkspace(config.Limits) }},
-		connecting: newPermits(),
-		reading:    newPermits(),
-		dialer:     newDialer(config.Timeout),
-		nodes:      map[string]*target{},
+		config:      config,
+		credentials: credentials,
+		resource:    newResourceQuestion(&config),
+		summary:     newSummaryQuestion(&config),
+		scratch:     newScratchPool(),
+		buffers:     newSocketBufferPool(),
+		workspaces:  sync.Pool{New: func() any { return newWorkspace(config.Limits) }},
+		nodes:       map[string]*target{},
+		connecting:  newPermits(),
+		reading:     newPermits(),
+		dialer:      newDialer(&config),
 	}, nil
 }
 
@@ -88,11 +89,14 @@ func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *question, dst 
 // right before that, and what comes after is the time that they take to get here.
 func (c *Client) get(ctx context.Context, t *target, q *question, node string, dst *usage.Scrape) error {
 	defer t.done()
-	t.renew(c.trust.version())
+	header, err := c.headers(ctx, q)
+	if err != nil {
+		return err
+	}
+	t.renew(c.credentials.version())
 	var connecting, reading *permit
 	defer func() { dst.Queued = connecting.queueTime() + reading.queueTime() }()
 	if !t.transport.connected() { // the wait for a permit comes before the timeout: the kubelet is not the cause of it
-		var err error
 		connecting, err = c.connecting.acquire(ctx)
 		defer connecting.release()
 		if err != nil {
@@ -102,12 +106,17 @@ func (c *Client) get(ctx context.Context, t *target, q *question, node string, d
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	began := time.Now()
-	response, err := t.transport.roundTrip(q.request(ctx, t.endpoint, c.trust.headers(q.accept)), connecting)
+	response, err := t.transport.roundTrip(q.request(ctx, t.endpoint, header), connecting)
 	if err != nil {
 		return t.timed(err, began)
 	}
+	arrived := time.Now()
 	defer response.Body.Close()
-	at := usage.At(time.Now())
+	times := Times{
+		Sent: c.config.Clock.At(response.Body.(*exchange).sent),
+		At:   c.config.Clock.At(arrived),
+		Date: dateOf(response.Header),
+	}
 
 	reading, err = c.reading.acquire(ctx)
 	defer reading.release()
@@ -120,7 +129,30 @@ func (c *Client) get(ctx context.Context, t *target, q *question, node string, d
 	if err := c.read(response, q, w); err != nil {
 		return t.timed(err, began)
 	}
-	return q.decode(w, node, dst, at)
+	return q.decode(w, node, dst, times)
+}
+
+// headers returns the headers of a request. A new token may have to be fetched for them.
+func (c *Client) headers(ctx context.Context, q *question) (http.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	return c.credentials.headers(ctx, q.accept)
+}
+
+// dateOf returns the time of the Date header; 0 if there is none, or none that can be.
+func dateOf(header http.Header) usage.Time {
+	date, err := http.ParseTime(header.Get("Date"))
+	if err != nil || !isTime(date) {
+		return 0
+	}
+	return usage.At(date)
+}
+
+// isTime reports whether t can be converted to a usage.Time, to which some hours can be added. It is false for years before
+// 1970 and after 2200.
+func isTime(t time.Time) bool {
+	const year2200 = 7258118400
+	return t.Unix() > 0 && t.Unix() < year2200
 }
 
 // Forget drops what is kept of a node, and its connections. It is to be called after the node's last Fetch has returned.
@@ -173,7 +205,7 @@ type target struct {
 	transport *transport
 
 	connecting atomic.Bool  // a connection is being made, or the last attempt to make one failed
-	version    atomic.Int64 // of the trust by which connections were made
+	version    atomic.Int64 // of the credentials by which connections were made
 	retired    atomic.Bool  // no connection is to be kept
 }
 
@@ -187,7 +219,7 @@ func (c *Client) newTarget(node string, e endpoint) *target {
 		buffers: c.buffers,
 	}
 	if !c.config.PlainHTTP {
-		t.transport.tls = c.trust.config(strings.Clone(node), e.host)
+		t.transport.tls = c.credentials.config(strings.Clone(node), e.host)
 	}
 	return t
 }
@@ -197,9 +229,10 @@ type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // newDialer returns a dialer whose connections notice a peer that is gone without a word before the next scrape or two, so
 // that they do not have to find out by waiting.
-func newDialer(timeout time.Duration) dialer {
+func newDialer(c *Config) dialer {
 	d := &net.Dialer{
-		Timeout:         timeout,
+		Timeout:         c.Timeout,
+		ControlContext:  c.checkDial,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
 	}
 	return d.DialContext

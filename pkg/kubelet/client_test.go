@@ -83,7 +83,7 @@ func nodeAt(name, address string) *corev1.Node {
 
 func newTestClient(t testing.TB, config Config) *Client {
 	t.Helper()
-	config.UseNodeStatusPort = true
+	config.UseNodeStatusPort, config.AllowLoopback = true, true
 	c, err := NewClient(config)
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestFetch(t *testing.T) {
 				if after := usage.At(time.Now()); got.At < before || got.At > after {
 					t.Errorf("At = %v, want it between %v and %v", got.At.Time(), before.Time(), after.Time())
 				}
-				if err := new(Decoder).Decode(&want, sample, got.At); err != nil {
+				if err := new(Decoder).Decode(&want, sample, Times{got.Sent, got.At, got.Date}); err != nil {
 					t.Fatal(err)
 				}
 				if !reflect.DeepEqual(got, want) {
@@ -170,7 +170,7 @@ func TestFetch(t *testing.T) {
 func TestFetchOwnsItsNames(t *testing.T) {
 	k := newKubelet(t, nil, func(w http.ResponseWriter, r *http.Request) {
 		answer(w, []byte(strings.ReplaceAll("container_cpu_usage_seconds_total{container=\"X\",namespace=\"X\",pod=\"X\"} 1\n", "X",
-			strings.TrimPrefix(r.URL.Path, "/"))))
+			strings.TrimPrefix(r.URL.Path, "/metrics/"))))
 	})
 	c := newTestClient(t, Config{PlainHTTP: true})
 	const n = 20
@@ -180,7 +180,7 @@ func TestFetchOwnsItsNames(t *testing.T) {
 		wg.Go(func() {
 			name := fmt.Sprintf("n%d", i)
 			node := k.node(name)
-			node.Annotations = map[string]string{PathAnnotation: "/" + name}
+			node.Annotations = map[string]string{PathAnnotation: "/metrics/" + name}
 			for range 5 {
 				if err := c.Fetch(t.Context(), node, &scrapes[i]); err != nil {
 					t.Error(err)
@@ -496,7 +496,7 @@ func TestConnectionsAreClosed(t *testing.T) {
 	c.Forget("never heard of")
 
 	moved := first.node("n8")
-	moved.Annotations = map[string]string{PathAnnotation: "/elsewhere"}
+	moved.Annotations = map[string]string{PathAnnotation: "/metrics/elsewhere"}
 	fetch(moved)
 	open(first, 1)
 
@@ -550,7 +550,7 @@ func TestBuffersAreBounded(t *testing.T) {
 	c := newTestClient(t, Config{PlainHTTP: true})
 	w := &workspace{text: make([]byte, 0, maxPooledBytes+1)}
 	c.release(w)
-	if w.text != nil {
+	if c.workspaces.Get().(*workspace) == w {
 		t.Error("a large buffer is kept")
 	}
 }

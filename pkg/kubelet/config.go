@@ -1,11 +1,15 @@
 package kubelet
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // Config says how to reach kubelets and how to trust them. A field that is zero stands for its default.
@@ -22,13 +26,26 @@ type Config struct {
 	// default the roots of the system are taken.
 	CertificateAuthority string
 
-	// ClientCertificate and ClientKey are PEM files that identify this client to kubelets. BearerTokenFile does the same by a
-	// token. With both, both are sent, and it is the kubelet's choice (it takes the certificate).
+	// ClientCertificate and ClientKey are PEM files that identify this client to kubelets. They replace the bearer token: a
+	// kubelet that is shown a certificate cannot use it elsewhere, and is never sent a token.
 	ClientCertificate, ClientKey string
-	BearerTokenFile              string
 
-	// Inline stands in for those of the files above that are not named. A kubeconfig may have all of them in its text.
+	// Token, if it is not nil, returns the bearer token that identifies this client to kubelets. It is called for each
+	// request, and must return when the context ends. It replaces BearerTokenFile and Inline.BearerToken.
+	Token func(context.Context) (string, error)
+
+	// BearerTokenFile is a file with the bearer token that identifies this client to kubelets.
+	BearerTokenFile string
+
+	// Inline replaces those of the files above that are not named. A kubeconfig may have all of them in its text.
 	Inline Inline
+
+	// AllowLoopback allows 127.0.0.0/8 and ::1 as addresses of kubelets, for tests and development. Kubelets at loopback
+	// addresses run beside this client, so that a node could have it send requests to other processes there.
+	AllowLoopback bool
+
+	// Clock is our clock, which usage.Scrape.Sent and At are read from; by default one that begins with NewClient.
+	Clock usage.Clock
 
 	// InsecureTLS takes any certificate from a kubelet. Whoever can get between can then take the bearer token.
 	InsecureTLS bool
@@ -43,7 +60,7 @@ type Config struct {
 	// MaxBodyBytes bounds an answer, after decompression; by default DefaultMaxBodyBytes.
 	MaxBodyBytes int64
 
-	// Limits bound what is taken from an answer.
+	// Limits bound what is kept of a response. By default, MaxContainers follows from MaxBodyBytes.
 	Limits Limits
 
 	// Gzip asks kubelets to compress their answers, which saves bytes and costs CPU at both ends.
@@ -92,6 +109,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxBodyBytes == 0 {
 		c.MaxBodyBytes = DefaultMaxBodyBytes
+	}
+	if c.Limits.MaxContainers == 0 {
+		c.Limits.MaxContainers = int(max(1, min(c.MaxBodyBytes/minContainerBytes, math.MaxInt32)))
+	}
+	if c.Clock == (usage.Clock{}) {
+		c.Clock = usage.NewClock(time.Now())
 	}
 	if c.Reloaded == nil {
 		c.Reloaded = func(string, error) {}

@@ -9,36 +9,69 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Limits bound what one answer can make us keep. A field that is 0 stands for its default.
+// Limits bound what one response can make us keep. A field that is 0 stands for its default.
 type Limits struct {
-	// MaxContainers is how many containers of one node are taken; by default DefaultMaxContainers.
+	// MaxContainers is the number of containers of one node that are kept; by default DefaultMaxContainers.
 	MaxContainers int
-	// MaxLabelBytes is the longest name of a namespace, pod or container that is taken; by default DefaultMaxLabelBytes.
+	// MaxLabelBytes is the length of the longest name of a namespace, pod or container; by default DefaultMaxLabelBytes.
 	MaxLabelBytes int
 }
 
 // The defaults of Limits.
 const (
-	DefaultMaxContainers = 5000 // some ten times what a large node runs
-	DefaultMaxLabelBytes = 253  // the longest name that Kubernetes allows
+	// DefaultMaxContainers follows from DefaultMaxBodyBytes. A container has a line for its CPU and one for its memory, of
+	// more than 80 bytes each, so that no honest response within the limit on its bytes exceeds that on its containers.
+	DefaultMaxContainers = DefaultMaxBodyBytes / minContainerBytes
+	DefaultMaxLabelBytes = 253 // the longest name that Kubernetes allows
+
+	minContainerBytes = 128
 )
 
 func (l *Limits) maxContainers() int { return orDefault(l.MaxContainers, DefaultMaxContainers) }
 
-// admit says whether a container of these names can be taken, or why not.
-func (l *Limits) admit(id *identity) (reason usage.Reason, ok bool) {
+// admit reports whether a name can be kept, and otherwise why not.
+func (l *Limits) admit(name []byte) (reason usage.Reason, ok bool) {
 	switch {
-	case id.longest() > orDefault(l.MaxLabelBytes, DefaultMaxLabelBytes):
+	case len(name) == 0:
+		return usage.NoIdentity, false
+	case len(name) > orDefault(l.MaxLabelBytes, DefaultMaxLabelBytes):
 		return usage.OverLimit, false
-	case !utf8.Valid(id.namespace) || !utf8.Valid(id.pod) || !utf8.Valid(id.container):
+	case !utf8.Valid(name):
 		return usage.Malformed, false
 	}
 	return 0, true
 }
 
+// admitAll reports whether a container with these names can be kept, and otherwise why not.
+func (l *Limits) admitAll(id *identity) (reason usage.Reason, ok bool) {
+	for _, name := range [...][]byte{id.namespace, id.pod, id.container} {
+		if reason, ok = l.admit(name); !ok {
+			return reason, false
+		}
+	}
+	return 0, true
+}
+
+// Times are the moments of a request and its response, as usage.Scrape has them.
+type Times struct {
+	Sent usage.Time // when the request was sent, by our Clock; 0: not known
+	At   usage.Time // when the headers of the response arrived, by our Clock
+	Date usage.Time // the response's Date header, by the node's clock, in whole seconds; 0: not known
+}
+
+// latest returns the last time that a sample of the response can have. All that follow a later one would look old.
+func (t Times) latest() usage.Time {
+	if t.Date != 0 {
+		return t.Date.Add(time.Second + maxAheadOfNode)
+	}
+	return t.At.Add(maxAhead)
+}
+
 const (
-	// maxAhead is how far the clock of a node may be ahead of ours. A reading of a later time would make all that follow look
-	// old.
+	// maxAheadOfNode is the tolerance for samples that are later than their kubelet's own clock. Virtual kubelets pass on
+	// the timestamps of others.
+	maxAheadOfNode = time.Minute
+	// maxAhead is the same by our clock, where the node's is not known. The offset between both can be large.
 	maxAhead = time.Hour
 	// oldestStart is the first start time, in seconds since the epoch, that is taken for a date: the year 2000. Simulated
 	// kubelets (kwok) give the seconds since the pod's start instead, which say nothing about when.
@@ -50,12 +83,13 @@ const (
 type Decoder struct {
 	Limits Limits
 
-	index index
+	index   index
+	dropped podSet
 
 	// The state of the decoding that is going on.
 	dst    *usage.Scrape
-	at     usage.Time
 	latest usage.Time // no time can be after this one
+	future usage.Time // the last time that was; 0: there was none
 	name   []byte     // of the family that the last line belonged to; aliases the text
 	family family     // the same
 	cursor int        // position of the container that the next line of this family is expected to be about
@@ -70,22 +104,24 @@ type series struct {
 	seen   reading // which of its readings have had their line
 }
 
-// Decode reads a kubelet's answer that arrived at the given moment into dst, whose memory it reuses. Lines that are of no
-// interest are passed over; lines that cannot be read are skipped and counted by reason in dst.Skipped, and never cost the
-// others.
+// Decode parses a kubelet's response into dst, whose memory it reuses. It ignores lines that are of no interest. It skips
+// lines that cannot be read, counts them by reason in dst.Skipped, and goes on with the others.
 //
-// The names in dst alias text, which therefore must not be reused as long as dst is read. Decode writes to text: names with
-// escape sequences are unescaped in place.
+// A pod is decoded as a whole or not at all: if one of its containers cannot be kept, all of them are dropped and
+// dst.Partial is set.
 //
-// It is an error when the kubelet says that it could not read its containers, as it then lists none of them, and when there
-// is no sample of a node or a container at all. Then dst holds nothing that may be used.
-func (d *Decoder) Decode(dst *usage.Scrape, text []byte, at usage.Time) error {
-	d.begin(dst, at)
+// The names in dst alias text, which must not be reused as long as dst is read. Decode writes to text: it unescapes names
+// in place.
+//
+// Decode returns an error if the kubelet reports that it could not read its containers, as it then lists none of them, and
+// if there is no sample of a node or a container, or none with a possible time. dst is then not valid.
+func (d *Decoder) Decode(dst *usage.Scrape, text []byte, times Times) error {
+	d.begin(dst, times)
 	defer d.end()
 	for start := 0; start < len(text); {
 		n := bytes.IndexByte(text[start:], '\n')
 		if n < 0 {
-			if len(trim(text[start:])) > 0 { // cut off: the last figure may lack digits, and more may have followed
+			if len(trim(text[start:])) > 0 { // cut off: the value may lack digits, and more lines may have followed
 				d.lost(usage.Malformed)
 			}
 			break
@@ -93,27 +129,43 @@ func (d *Decoder) Decode(dst *usage.Scrape, text []byte, at usage.Time) error {
 		d.line(text[start : start+n])
 		start += n + 1
 	}
-	switch {
-	case d.failed:
+	if d.failed {
 		return errContainersUnread
-	case dst.Node.Has == 0 && len(dst.Containers) == 0:
-		return errNoSamples
 	}
-	return nil
+	dst.Containers = d.dropped.removeFrom(dst.Containers)
+	return checkSamples(dst, d.future)
 }
 
-func (d *Decoder) begin(dst *usage.Scrape, at usage.Time) {
-	*dst = usage.Scrape{At: at, Containers: dst.Containers[:0]}
+// checkSamples returns an error if the response has nothing of use. A future of 0 means that no time was too late.
+func checkSamples(s *usage.Scrape, future usage.Time) error {
+	badTimes := s.Skipped[usage.BadTime] > 0
+	if s.Node.Has != 0 || len(s.Containers) > 0 && !badTimes {
+		return nil
+	}
+	for i := range s.Containers {
+		if s.Containers[i].Has != 0 {
+			return nil
+		}
+	}
+	if badTimes {
+		return &badTimeError{future, s.Date}
+	}
+	return errNoSamples
+}
+
+func (d *Decoder) begin(dst *usage.Scrape, times Times) {
+	*dst = usage.Scrape{At: times.At, Sent: times.Sent, Date: times.Date, Containers: dst.Containers[:0]}
 	d.index.reset()
-	d.dst, d.at, d.latest = dst, at, at.Add(maxAhead)
+	d.dst, d.latest, d.future = dst, times.latest(), 0
 	d.name, d.family, d.cursor = nil, family{}, 0
 	d.series = d.series[:0]
 	d.seen, d.failed = 0, false
 }
 
-// end lets go of what belongs to others.
+// end releases the memory of others.
 func (d *Decoder) end() {
 	clear(d.series)
+	d.dropped.reset()
 	d.dst, d.name = nil, nil
 }
 
@@ -198,11 +250,8 @@ func (d *Decoder) locate(b []byte) (i int, rest []byte) {
 	n, escaped, ok := 0, false, len(b) > 0 && b[0] == '{'
 	if ok {
 		if n, escaped, ok = parseLabels(b, &id); !ok {
-			return d.lost(usage.Malformed), nil
+			return d.drop(usage.Malformed, &id), nil
 		}
-	}
-	if !id.complete() {
-		return d.lost(usage.NoIdentity), nil
 	}
 	i, hash := d.index.find(d.dst.Containers, &id)
 	if i < 0 {
@@ -214,14 +263,14 @@ func (d *Decoder) locate(b []byte) (i int, rest []byte) {
 	return i, b[n:]
 }
 
-// add takes a container that was not there yet, and gives its position, or -1 when it cannot be taken.
+// add appends a container that was not there yet, and returns its position, or -1 if it cannot be kept.
 func (d *Decoder) add(id *identity, hash uint32) int {
+	if reason, ok := d.Limits.admitAll(id); !ok {
+		return d.drop(reason, id)
+	}
 	i := len(d.dst.Containers)
 	if i >= d.Limits.maxContainers() {
-		return d.lost(usage.OverLimit)
-	}
-	if reason, ok := d.Limits.admit(id); !ok {
-		return d.lost(reason)
+		return d.drop(usage.OverLimit, id)
 	}
 	d.dst.Containers = append(d.dst.Containers, usage.ContainerSample{
 		Namespace: id.namespace, Pod: id.pod, Name: id.container,
@@ -229,6 +278,16 @@ func (d *Decoder) add(id *identity, hash uint32) int {
 	d.series = append(d.series, series{})
 	d.index.put(i, hash)
 	return i
+}
+
+// drop counts a line whose container cannot be kept, and drops its pod if the line names one. It returns -1, the position
+// of no container.
+func (d *Decoder) drop(r usage.Reason, id *identity) int {
+	if len(id.namespace) > 0 && len(id.pod) > 0 {
+		d.dropped.add(id.namespace, id.pod)
+	}
+	d.lost(r)
+	return -1
 }
 
 // passLabels gives what follows the label block at the start of b, if there is one.
@@ -266,8 +325,9 @@ func (d *Decoder) first(seen *reading) bool {
 
 // point is what a line says besides what it is about.
 type point struct {
-	value float64
-	at    usage.Time // the moment of the scrape where the line gives none
+	value   float64
+	at      usage.Time // the time of the scrape if the line has none
+	untimed bool       // the line has none
 }
 
 // point reads what follows the labels of a line: a value and, maybe, a time in milliseconds since the epoch.
@@ -278,14 +338,14 @@ func (d *Decoder) point(b []byte) (p point, ok bool) {
 		d.skip(usage.Malformed)
 		return p, false
 	}
-	p = point{value, d.at}
+	p = point{value, d.dst.At, true}
 	if i = skipBlanks(b, i+n); i < len(b) {
 		millis, n, ok := parseInt(b[i:])
 		if !ok || millis <= 0 || millis > int64(d.latest)/int64(time.Millisecond) {
-			d.skip(usage.BadTime)
+			d.badTime(millis)
 			return p, false
 		}
-		p.at = usage.Time(millis * int64(time.Millisecond))
+		p.at, p.untimed = usage.Time(millis*int64(time.Millisecond)), false
 		if skipBlanks(b, i+n) < len(b) {
 			d.skip(usage.Malformed)
 			return p, false
@@ -302,7 +362,7 @@ func (d *Decoder) point(b []byte) (p point, ok bool) {
 func (d *Decoder) keep(s *usage.Sample, p point) {
 	switch d.family.gives {
 	case cpuReading:
-		s.CPUSeconds, s.At = p.value, p.at
+		s.CPUSeconds, s.At, s.Untimed = p.value, p.at, p.untimed
 		s.Has |= usage.HasCPU
 	case memoryReading, swapReading:
 		if p.value >= math.MaxInt64 {
@@ -336,11 +396,18 @@ func (d *Decoder) startTime(seconds float64) usage.Time {
 // skip counts a line that is left out.
 func (d *Decoder) skip(r usage.Reason) { d.dst.Skipped[r]++ }
 
-// lost counts a line that may have named a container which no other line names. It gives the position of no container.
-func (d *Decoder) lost(r usage.Reason) int {
+// badTime counts a line whose time cannot be, and remembers the time if it is that of a clock that is ahead.
+func (d *Decoder) badTime(millis int64) {
+	d.skip(usage.BadTime)
+	if millis > 0 && millis <= math.MaxInt64/int64(time.Millisecond) {
+		d.future = usage.Time(millis * int64(time.Millisecond))
+	}
+}
+
+// lost counts a line that may have named a container which no other line names.
+func (d *Decoder) lost(r usage.Reason) {
 	d.skip(r)
 	d.dst.Partial = true
-	return -1
 }
 
 // trim takes the blanks from the start of a line, and the carriage return that some servers end it with.

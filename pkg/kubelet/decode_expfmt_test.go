@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -23,6 +22,7 @@ import (
 type reference struct {
 	node       usage.Sample
 	containers map[string]usage.Sample // by namespace, pod and container, with a NUL between them
+	dropped    map[string]bool         // pods, by the same with an empty container
 	partial    bool
 	skipped    [usage.NumReasons]int
 	failed     bool
@@ -44,7 +44,7 @@ func parseReference(text []byte, at usage.Time, limits Limits) (ref reference, o
 	if err != nil {
 		return ref, false
 	}
-	ref.containers = map[string]usage.Sample{}
+	ref.containers, ref.dropped = map[string]usage.Sample{}, map[string]bool{}
 	seen := map[string]bool{}
 	for name, mf := range families {
 		f := familyOf([]byte(name))
@@ -66,7 +66,20 @@ func parseReference(text []byte, at usage.Time, limits Limits) (ref reference, o
 			ref.line(f, m, value, at, seen, limits)
 		}
 	}
+	maps.DeleteFunc(ref.containers, func(id string, _ usage.Sample) bool {
+		return ref.dropped[id[:strings.LastIndexByte(id, 0)+1]]
+	})
+	ref.dropped = nil
 	return ref, true
+}
+
+// drop counts a line whose container cannot be kept, and drops its pod.
+func (ref *reference) drop(r usage.Reason, namespace, pod string) {
+	ref.skipped[r]++
+	ref.partial = true
+	if namespace != "" && pod != "" {
+		ref.dropped[namespace+"\x00"+pod+"\x00"] = true
+	}
 }
 
 func (ref *reference) line(f family, m *dto.Metric, value float64, at usage.Time, seen map[string]bool, limits Limits) {
@@ -84,22 +97,16 @@ func (ref *reference) line(f family, m *dto.Metric, value float64, at usage.Time
 		id = strings.Join(parts, "\x00")
 		for _, part := range parts {
 			if part == "" {
-				ref.skipped[usage.NoIdentity]++
-				ref.partial = true
+				ref.drop(usage.NoIdentity, parts[0], parts[1])
+				return
+			}
+			if len(part) > limits.MaxLabelBytes {
+				ref.drop(usage.OverLimit, parts[0], parts[1])
 				return
 			}
 		}
-		var there bool
-		if s, there = ref.containers[id]; !there {
-			for _, part := range parts {
-				if len(part) > limits.MaxLabelBytes {
-					ref.skipped[usage.OverLimit]++
-					ref.partial = true
-					return
-				}
-			}
-			ref.containers[id] = s
-		}
+		s = ref.containers[id]
+		ref.containers[id] = s
 	}
 	series := fmt.Sprint(f, id)
 	if seen[series] {
@@ -110,7 +117,8 @@ func (ref *reference) line(f family, m *dto.Metric, value float64, at usage.Time
 	if f.about == aboutScrape && value != 0 {
 		ref.failed = true
 	}
-	if m.TimestampMs != nil {
+	untimed := m.TimestampMs == nil
+	if !untimed {
 		if ms := m.GetTimestampMs(); ms <= 0 || ms > int64(at.Add(maxAhead))/1e6 {
 			ref.skip(f, usage.BadTime)
 			return
@@ -121,7 +129,7 @@ func (ref *reference) line(f family, m *dto.Metric, value float64, at usage.Time
 		ref.skip(f, usage.BadValue)
 		return
 	}
-	s, bad := withReading(s, f.gives, value, at)
+	s, bad := withReading(s, f.gives, value, at, untimed)
 	if bad >= 0 {
 		ref.skipped[bad]++
 	}
@@ -138,10 +146,23 @@ func (ref *reference) skip(f family, r usage.Reason) {
 	ref.partial = ref.partial || f.about == aboutScrape
 }
 
-func withReading(s usage.Sample, what reading, value float64, at usage.Time) (_ usage.Sample, bad int) {
+// useless reports whether there is no sample, or none with a possible time.
+func (ref *reference) useless() bool {
+	if ref.node.Has != 0 {
+		return false
+	}
+	for _, s := range ref.containers {
+		if s.Has != 0 || ref.skipped[usage.BadTime] == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func withReading(s usage.Sample, what reading, value float64, at usage.Time, untimed bool) (_ usage.Sample, bad int) {
 	switch what {
 	case cpuReading:
-		s.CPUSeconds, s.At, s.Has = value, at, s.Has|usage.HasCPU
+		s.CPUSeconds, s.At, s.Untimed, s.Has = value, at, untimed, s.Has|usage.HasCPU
 	case memoryReading:
 		if value >= 1<<63 {
 			return s, int(usage.BadValue)
@@ -172,8 +193,8 @@ func checkAgainstExpfmt(t *testing.T, d *Decoder, text []byte) bool {
 		return false
 	}
 	var dst usage.Scrape
-	err := d.Decode(&dst, bytes.Clone(text), scrapedAt)
-	empty := ref.node.Has == 0 && len(ref.containers) == 0
+	err := d.Decode(&dst, bytes.Clone(text), Times{At: scrapedAt})
+	empty := ref.useless()
 	if (err != nil) != (ref.failed || empty) {
 		t.Fatalf("error %v, want one: %v\n%s", err, ref.failed || empty, text)
 	}
@@ -294,7 +315,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(line))
 	}
 	var reused Decoder
-	if err := reused.Decode(&usage.Scrape{}, largeAnswer(20, 2), scrapedAt); err != nil {
+	if err := reused.Decode(&usage.Scrape{}, largeAnswer(20, 2), Times{At: scrapedAt}); err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -306,9 +327,9 @@ func FuzzDecode(f *testing.F) {
 // checkScrape decodes text and checks what must hold of any answer.
 func checkScrape(t *testing.T, d *Decoder, text []byte) {
 	var dst, fresh usage.Scrape
-	err := d.Decode(&dst, bytes.Clone(text), scrapedAt)
-	freshErr := new(Decoder).Decode(&fresh, bytes.Clone(text), scrapedAt)
-	if !reflect.DeepEqual(dst, fresh) || !errors.Is(err, freshErr) {
+	err := d.Decode(&dst, bytes.Clone(text), Times{At: scrapedAt})
+	freshErr := new(Decoder).Decode(&fresh, bytes.Clone(text), Times{At: scrapedAt})
+	if !reflect.DeepEqual(dst, fresh) || fmt.Sprint(err) != fmt.Sprint(freshErr) {
 		t.Fatalf("a reused decoder gives %+v, %v; a new one %+v, %v", dst, err, fresh, freshErr)
 	}
 	checkContainers(t, &dst, bytes.Count(text, []byte("\n"))+1)
@@ -362,7 +383,7 @@ func BenchmarkDecode(b *testing.B) {
 		var d Decoder
 		var dst usage.Scrape
 		for b.Loop() {
-			if err := d.Decode(&dst, text, scrapedAt); err != nil {
+			if err := d.Decode(&dst, text, Times{At: scrapedAt}); err != nil {
 				b.Fatal(err)
 			}
 		}

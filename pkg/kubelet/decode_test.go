@@ -34,7 +34,7 @@ type sample struct {
 func decodeText(t testing.TB, d *Decoder, text string) (decoded, error) {
 	t.Helper()
 	var dst usage.Scrape
-	err := d.Decode(&dst, []byte(text), scrapedAt)
+	err := d.Decode(&dst, []byte(text), Times{At: scrapedAt})
 	if dst.At != scrapedAt {
 		t.Errorf("At = %v, want %v", dst.At, scrapedAt)
 	}
@@ -58,7 +58,7 @@ func summarize(s *usage.Scrape) decoded {
 }
 
 func cpuSample(seconds float64, at usage.Time) usage.Sample {
-	return usage.Sample{CPUSeconds: seconds, At: at, Has: usage.HasCPU}
+	return usage.Sample{CPUSeconds: seconds, At: at, Has: usage.HasCPU, Untimed: at == scrapedAt}
 }
 
 func TestDecodeLine(t *testing.T) {
@@ -228,7 +228,7 @@ func TestDecodeText(t *testing.T) {
 	mem := func(pod, value string) string { return line("container_memory_working_set_bytes", pod, value) }
 	both := func(pod string, seconds float64, bytes uint64) sample {
 		return sample{"n/" + pod + "/c", usage.Sample{At: scrapedAt, MemoryAt: scrapedAt, CPUSeconds: seconds,
-			Memory: bytes, Has: usage.HasCPU | usage.HasMemory}}
+			Memory: bytes, Has: usage.HasCPU | usage.HasMemory, Untimed: true}}
 	}
 	cpuOnly := func(pod string, seconds float64) sample {
 		return sample{"n/" + pod + "/c", cpuSample(seconds, scrapedAt)}
@@ -354,6 +354,50 @@ func TestDecodeLimits(t *testing.T) {
 	}
 }
 
+// TestDecodeDropsWholePods: a pod of which one container cannot be kept is dropped, and the scrape is partial.
+func TestDecodeDropsWholePods(t *testing.T) {
+	line := func(metric, labels string) string { return metric + "{" + labels + "} 1\n" }
+	both := func(labels string) string {
+		return line("container_cpu_usage_seconds_total", labels) + line("container_memory_working_set_bytes", labels)
+	}
+	const p = `namespace="n",pod="p"`
+	const ok = `container="c",namespace="n",pod="ok"`
+	long := strings.Repeat("x", DefaultMaxLabelBytes+1)
+	for name, tt := range map[string]struct {
+		labels string // of the second container of the pod n/p
+		limit  int
+	}{
+		"container limit":       {`container="d",` + p, 2},
+		"long name":             {`container="` + long + `",` + p, 0},
+		"no container":          {p, 0},
+		"empty container":       {`container="",` + p, 0},
+		"no UTF-8":              {"container=\"\xff\"," + p, 0},
+		"labels that break off": {p + `,container="d`, 0},
+		"a name twice":          {p + `,container="d",container="e"`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := `container="c",` + p
+			for _, text := range []string{
+				both(ok) + both(c) + both(tt.labels),
+				both(ok) + both(c) + line("container_memory_working_set_bytes", tt.labels),
+				both(ok) + line("container_cpu_usage_seconds_total", c) + both(tt.labels) + line("container_memory_working_set_bytes", c),
+			} {
+				d := Decoder{Limits: Limits{MaxContainers: tt.limit}}
+				got, err := decodeText(t, &d, text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(got.containers) != 1 || got.containers[0].name != "n/ok/c" || !got.partial {
+					t.Errorf("%q is decoded as %+v, want the container n/ok/c only, partial", text, got)
+				}
+				if got, err := decodeText(t, &d, both(c)); err != nil || len(got.containers) != 1 || got.partial {
+					t.Errorf("the pod's next response is decoded as %+v, error %v", got, err)
+				}
+			}
+		})
+	}
+}
+
 func TestDecodeSample(t *testing.T) {
 	var d Decoder
 	got, err := decodeText(t, &d, string(realSample(t)))
@@ -396,17 +440,17 @@ func TestDecodeReuse(t *testing.T) {
 	var d Decoder
 	var dst usage.Scrape
 	var fresh usage.Scrape
-	if err := new(Decoder).Decode(&fresh, real, scrapedAt); err != nil {
+	if err := new(Decoder).Decode(&fresh, real, Times{At: scrapedAt}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := d.Decode(&dst, large, scrapedAt); err != nil || len(dst.Containers) != 120 {
+		if err := d.Decode(&dst, large, Times{At: scrapedAt}); err != nil || len(dst.Containers) != 120 {
 			t.Fatalf("%d containers, error %v; want 120", len(dst.Containers), err)
 		}
-		if err := d.Decode(&dst, []byte("<html>\n"), scrapedAt); err == nil || len(dst.Containers) != 0 {
+		if err := d.Decode(&dst, []byte("<html>\n"), Times{At: scrapedAt}); err == nil || len(dst.Containers) != 0 {
 			t.Fatalf("%d containers, error %v; want an error", len(dst.Containers), err)
 		}
-		if err := d.Decode(&dst, real, scrapedAt); err != nil {
+		if err := d.Decode(&dst, real, Times{At: scrapedAt}); err != nil {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(dst, fresh) {
@@ -424,7 +468,7 @@ func TestDecodeAllocates(t *testing.T) {
 		var d Decoder
 		var dst usage.Scrape
 		decode := func() {
-			if err := d.Decode(&dst, text, scrapedAt); err != nil {
+			if err := d.Decode(&dst, text, Times{At: scrapedAt}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path"
 	"strconv"
 	"strings"
 
@@ -32,7 +33,10 @@ type endpoint struct {
 // endpointOf finds the kubelet of a node. Nothing that a node says of itself can lead elsewhere than to a host, a port and a
 // path of it.
 func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
-	host := addressOf(node, c.AddressTypes)
+	host, refused := c.addressOf(node)
+	if refused != nil {
+		return endpoint{}, explain(node.Name, refused)
+	}
 	if host == "" {
 		return endpoint{}, &Error{Node: node.Name, reason: reasonNoAddress,
 			problem: " has no address of type " + enumerate(c.AddressTypes), hint: "set --kubelet-preferred-address-types"}
@@ -45,28 +49,41 @@ func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 		return endpoint{}, &Error{Node: node.Name, reason: reasonEndpoint,
 			problem: fmt.Sprintf(" names port %d for its kubelet in its status", port), hint: "leave out --kubelet-use-node-status-port"}
 	}
-	path := DefaultPath
+	metrics := DefaultPath
 	if annotated := node.Annotations[PathAnnotation]; annotated != "" {
-		path = annotated
+		metrics = annotated
 	}
-	if !isPath(path) {
+	if !isMetricsPath(metrics) {
 		return endpoint{}, &Error{Node: node.Name, reason: reasonEndpoint,
-			problem: fmt.Sprintf(" has %.100q in its annotation %s, which is not a path", path, PathAnnotation),
-			hint:    "use one that begins with a single / and has no query, blanks or other characters that need escaping"}
+			problem: fmt.Sprintf(" has %.100q in its annotation %s, which is not a path of metrics", metrics, PathAnnotation),
+			hint:    "use a path below /metrics of letters, digits and the characters -, . and _, without empty segments, . or .."}
 	}
-	return endpoint{host, port, path}, nil
+	return endpoint{host, port, metrics}, nil
 }
 
-// addressOf gives the first usable address of the first type that the node has any of.
-func addressOf(node *corev1.Node, types []corev1.NodeAddressType) string {
-	for _, t := range types {
+// addressOf returns the first usable address of the first type that the node has a usable one of. If there is none because
+// all were refused, it returns why the first one was.
+func (c *Config) addressOf(node *corev1.Node) (host string, refused error) {
+	for _, t := range c.AddressTypes {
 		for _, a := range node.Status.Addresses {
-			if a.Type == t && isHost(a.Address) {
-				return a.Address
+			if a.Type != t || !isHost(a.Address) {
+				continue
+			}
+			ip, err := netip.ParseAddr(a.Address)
+			if err == nil {
+				err = c.checkAddress(ip)
+			} else {
+				err = nil // a name; it is checked when it is resolved
+			}
+			if err == nil {
+				return a.Address, nil
+			}
+			if refused == nil {
+				refused = err
 			}
 		}
 	}
-	return ""
+	return "", refused
 }
 
 // isHost says whether s is an IP address or could be the name of a host.
@@ -85,14 +102,15 @@ func isHost(s string) bool {
 	return true
 }
 
-// isPath says whether s is an absolute path of printable ASCII without a query. A second slash at the start would make a host
-// of what follows it.
-func isPath(s string) bool {
-	if len(s) > maxPathBytes || !strings.HasPrefix(s, "/") || strings.HasPrefix(s, "//") {
+// isMetricsPath reports whether s is /metrics or a path below it, in its shortest form and without characters that need
+// escaping. A node can have any server whose certificate is signed by the cluster's CA take the place of its kubelet, such as
+// the API server. No other path is requested, so that the token is of no use there: below /metrics are only metrics.
+func isMetricsPath(s string) bool {
+	if len(s) > maxPathBytes || s != path.Clean(s) || s != "/metrics" && !strings.HasPrefix(s, "/metrics/") {
 		return false
 	}
 	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c > '~' || strings.IndexByte(`?#%\`, c) >= 0 {
+		if c := s[i]; !isNameByte(c) && c != '/' && c != '-' && c != '.' {
 			return false
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // Error is why the figures of a node could not be had. Its text is a sentence that names the node and says what to do.
@@ -70,6 +72,8 @@ const (
 	reasonMalformed       = "malformed"
 	reasonNoSamples       = "no_samples"
 	reasonUnread          = "containers_unread"
+	reasonBadTime         = "bad_time"
+	reasonNoToken         = "no_token"
 	reasonOther           = "other"
 )
 
@@ -79,7 +83,8 @@ func Reasons() []string {
 		reasonNoAddress, reasonEndpoint, reasonCanceled, reasonDNS, reasonRefused, reasonUnreachable, reasonConnectTimeout,
 		reasonTimeout, reasonConnection, reasonProtocol, reasonTLSAuthority, reasonTLSName, reasonTLSExpired, reasonTLS,
 		reasonUnauthorized, reasonForbidden, reasonNotFound, reasonServer, reasonStatus, reasonTooLarge, reasonTruncated,
-		reasonContentType, reasonContentEncoding, reasonMalformed, reasonNoSamples, reasonUnread, reasonOther,
+		reasonContentType, reasonContentEncoding, reasonMalformed, reasonNoSamples, reasonUnread,
+		reasonBadTime, reasonNoToken, reasonOther,
 	}
 }
 
@@ -109,10 +114,15 @@ func classify(err error) string {
 		status   *statusError
 		refused  *refusedAnswer
 		body     *bodyError
+		address  *addressError
+		badTime  *badTimeError
+		noToken  *noTokenError
 	)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return reasonCanceled
+	case errors.As(err, &noToken):
+		return reasonNoToken
 	case errors.As(err, &timedOut):
 		if timedOut.connecting {
 			return reasonConnectTimeout
@@ -126,6 +136,10 @@ func classify(err error) string {
 		return reasonMalformed
 	case errors.Is(err, errOtherNode):
 		return reasonEndpoint
+	case errors.As(err, &address):
+		return reasonEndpoint
+	case errors.As(err, &badTime):
+		return reasonBadTime
 	case errors.Is(err, errNoSamples):
 		return reasonNoSamples
 	case errors.Is(err, errContainersUnread):
@@ -236,6 +250,10 @@ func advice(reason string) (problem, hint string) {
 		return ": its kubelet's answer cannot be read", "check --kubelet-port, and see the kubelet's log"
 	case reasonNoSamples:
 		return ": its kubelet's answer says nothing of use", "check the node's annotation " + PathAnnotation
+	case reasonBadTime:
+		return ": no sample of its kubelet has a possible time", "set the node's clock, for example by NTP"
+	case reasonNoToken:
+		return ": there is no token to send to its kubelet", ""
 	case reasonUnread:
 		return ": its kubelet could not read its containers", "see the kubelet's log, and check the container runtime"
 	}
@@ -248,6 +266,29 @@ var (
 	errNoSamples        = errors.New("there is no sample of the node or of a container")
 	errContainersUnread = errors.New("resource_scrape_error is not 0")
 )
+
+// badTimeError reports that all samples of a response were rejected for their times.
+type badTimeError struct {
+	sample usage.Time // one of the times, if it is too late; 0: none is a valid time
+	date   usage.Time // the Date header of the response; 0: not known
+}
+
+func (e *badTimeError) Error() string {
+	switch {
+	case e.sample == 0:
+		return "its timestamps are not valid"
+	case e.date == 0:
+		return fmt.Sprintf("a sample is from %s, which is in the future, and the response has no Date header",
+			e.sample.Time().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("a sample is from %s, and the node's clock shows %s", e.sample.Time().Format(time.RFC3339),
+		e.date.Time().Format(time.RFC3339))
+}
+
+// noTokenError is the reason why there is no bearer token.
+type noTokenError struct{ error }
+
+func (e *noTokenError) Unwrap() error { return e.error }
 
 // timeoutError is that an answer took too long.
 type timeoutError struct {

@@ -7,16 +7,6 @@ type identity struct {
 	namespace, pod, container []byte
 }
 
-// complete says whether all three names are there. An empty label is as good as none.
-func (id *identity) complete() bool {
-	return len(id.namespace) > 0 && len(id.pod) > 0 && len(id.container) > 0
-}
-
-// longest gives the length of the longest of the three names in bytes.
-func (id *identity) longest() int {
-	return max(len(id.namespace), len(id.pod), len(id.container))
-}
-
 // field gives the name that a label carries, or nil when it is none of the three.
 func (id *identity) field(label []byte) *[]byte {
 	switch string(label) {

@@ -26,7 +26,7 @@ type question struct {
 	timeout time.Duration // from the dialling to the last byte
 
 	takes  func(contentType string) bool
-	decode func(w *workspace, node string, dst *usage.Scrape, at usage.Time) error // what is in w.text
+	decode func(w *workspace, node string, dst *usage.Scrape, times Times) error // what is in w.text
 
 	subject string            // what an error's sentence says first; may be empty
 	hints   map[string]string // reason → what to do about it, where that is not what is usual
@@ -38,8 +38,8 @@ func newResourceQuestion(c *Config) *question {
 		accept:  "text/plain;version=0.0.4",
 		timeout: c.Timeout,
 		takes:   isText,
-		decode: func(w *workspace, _ string, dst *usage.Scrape, at usage.Time) error {
-			return w.resource.Decode(dst, w.text, at)
+		decode: func(w *workspace, _ string, dst *usage.Scrape, times Times) error {
+			return w.resource.Decode(dst, w.text, times)
 		},
 	}
 }
@@ -53,8 +53,8 @@ func newSummaryQuestion(c *Config) *question {
 		accept:  "application/json",
 		timeout: min(c.Timeout, maxSummaryTimeout),
 		takes:   isJSON,
-		decode: func(w *workspace, node string, dst *usage.Scrape, at usage.Time) error {
-			return w.summary.decode(dst, w.text, node, at)
+		decode: func(w *workspace, node string, dst *usage.Scrape, times Times) error {
+			return w.summary.decode(dst, w.text, node, times)
 		},
 		subject: ": asking for its summary",
 		hints: map[string]string{
@@ -67,6 +67,7 @@ func newSummaryQuestion(c *Config) *question {
 			reasonContentEncoding: without,
 			reasonMalformed:       without,
 			reasonNoSamples:       without,
+			reasonBadTime:         "set the node's clock, for example by NTP; until then, " + without,
 		},
 	}
 }

@@ -47,7 +47,7 @@ func TestFetchSummary(t *testing.T) {
 	resource, summary := realSample(t), readSummary(t, shortSummary)
 	ca := newAuthority(t)
 	certificate := ca.leaf(t, x509.ExtKeyUsageServerAuth, "node1")
-	for _, path := range []string{DefaultPath, "/elsewhere/metrics"} {
+	for _, path := range []string{DefaultPath, "/metrics/elsewhere"} {
 		t.Run(path, func(t *testing.T) {
 			dir := t.TempDir()
 			requests := make(chan *http.Request, 1)
@@ -79,7 +79,7 @@ func TestFetchSummary(t *testing.T) {
 			var got, want usage.Scrape
 			for _, token := range []string{"one", "two"} {
 				writeFile(t, dir, "token", []byte(token))
-				stale(c.trust.token)
+				stale(c.credentials.tokenFile)
 
 				if err := c.Fetch(t.Context(), node, &got); err != nil {
 					t.Fatal(err)
@@ -94,7 +94,7 @@ func TestFetchSummary(t *testing.T) {
 				if after := usage.At(time.Now()); got.At < before || got.At > after {
 					t.Errorf("At = %v, want it between %v and %v", got.At.Time(), before.Time(), after.Time())
 				}
-				if err := new(summaryDecoder).decode(&want, summary, "node1", got.At); err != nil {
+				if err := new(summaryDecoder).decode(&want, summary, "node1", Times{got.Sent, got.At, got.Date}); err != nil {
 					t.Fatal(err)
 				}
 				if !reflect.DeepEqual(got, want) {
@@ -177,7 +177,7 @@ func TestSummaryFaults(t *testing.T) {
 		"negative counters":  {has: memory | swap | rate, skipped: []usage.Reason{usage.BadValue}},
 		"memory in words":    {has: cpu | swap | rate, skipped: []usage.Reason{usage.Malformed}, partial: true},
 		"no start time":      intact,
-		"times of tomorrow":  {skipped: []usage.Reason{usage.BadTime}},
+		"times of tomorrow":  {reason: reasonBadTime, text: "set the node's clock"},
 		"times of yesterday": intact,
 		"no times":           intact,
 	}

@@ -14,44 +14,51 @@ import (
 type summaryDecoder struct {
 	limits Limits
 
-	index index
+	index   index
+	dropped podSet
 
 	// The state of the decoding that is going on.
-	json   scanner
-	dst    *usage.Scrape
-	at     usage.Time
-	latest usage.Time // no time can be after this one
-	node   string     // the name that the node must have
-	other  error      // it has another one
+	json    scanner
+	dst     *usage.Scrape
+	latest  usage.Time // no time can be after this one
+	future  usage.Time // the last time that was; 0: there was none
+	node    string     // the name that the node must have
+	other   error      // it has another one
+	partial bool       // a container of the pod that is being read cannot be kept
 }
 
-// decode reads a node's summary that arrived at the given moment into dst, whose memory it reuses. Of the same thing it says the
-// same as Decode does of /metrics/resource, with two differences: times are in whole seconds, because the kubelet cuts them, and
-// there are rates. Fields that are of no interest are passed over, in whichever order they come; null is as good as no field;
-// of a field that is there twice, the last one counts. A value that cannot be used is skipped and counted by reason in
-// dst.Skipped, and never costs the others.
+// decode parses a node's summary into dst, whose memory it reuses. The result is the same as Decode's for /metrics/resource,
+// with two differences: times are in whole seconds, because the kubelet cuts them, and there are rates. Fields that are of no
+// interest are ignored; null means that there is no field; if a field is there twice, the last one counts. A value that cannot
+// be used is skipped and counted by reason in dst.Skipped, and never costs the others. A pod is decoded as a whole or not at
+// all.
 //
-// The names in dst alias text, which therefore must not be reused as long as dst is read. decode writes to text: strings with
-// escape sequences are unescaped in place.
+// The names in dst alias text, which must not be reused as long as dst is read. decode writes to text: it unescapes strings
+// in place.
 //
-// It is an error when the text as a whole is not valid JSON, when it speaks for another node, and when there is no sample of
-// the node or of a container in it. Then dst holds nothing that may be used.
-func (d *summaryDecoder) decode(dst *usage.Scrape, text []byte, node string, at usage.Time) error {
-	*dst = usage.Scrape{At: at, Containers: dst.Containers[:0]}
+// decode returns an error if the text as a whole is not valid JSON, if it is the summary of another node, and if there is no
+// sample of the node or of a container in it, or none with a possible time. dst is then not valid.
+func (d *summaryDecoder) decode(dst *usage.Scrape, text []byte, node string, times Times) error {
+	*dst = usage.Scrape{At: times.At, Sent: times.Sent, Date: times.Date, Containers: dst.Containers[:0]}
 	d.index.reset()
-	d.dst, d.at, d.latest, d.node, d.other = dst, at, at.Add(maxAhead), node, nil
+	d.dst, d.latest, d.future, d.node, d.other = dst, times.latest(), 0, node, nil
+	defer d.end()
 	d.json.start(text)
 	d.summary()
-	d.dst = nil
-	switch err := d.json.end(); {
-	case err != nil:
+	if err := d.json.end(); err != nil {
 		return err
-	case d.other != nil:
-		return d.other
-	case dst.Node.Has == 0 && len(dst.Containers) == 0:
-		return errNoSamples
 	}
-	return nil
+	if d.other != nil {
+		return d.other
+	}
+	dst.Containers = d.dropped.removeFrom(dst.Containers)
+	return checkSamples(dst, d.future)
+}
+
+// end releases the memory of others.
+func (d *summaryDecoder) end() {
+	d.dropped.reset()
+	d.dst = nil
 }
 
 func (d *summaryDecoder) summary() {
@@ -110,6 +117,7 @@ func (d *summaryDecoder) pod() {
 	}
 	var id identity
 	first := len(d.dst.Containers)
+	d.partial = false
 	for d.json.field() {
 		switch string(d.json.key) {
 		case "podRef":
@@ -120,7 +128,7 @@ func (d *summaryDecoder) pod() {
 			d.json.skip()
 		}
 	}
-	d.settle(first, id)
+	d.namePod(first, &id)
 }
 
 func (d *summaryDecoder) podRef(id *identity) {
@@ -139,53 +147,53 @@ func (d *summaryDecoder) podRef(id *identity) {
 	}
 }
 
-// settle gives the containers from the first one on the names of their pod, and drops those that cannot be told or taken.
-func (d *summaryDecoder) settle(first int, id identity) {
-	kept := d.dst.Containers[:first]
-	for _, c := range d.dst.Containers[first:] {
+// namePod sets the pod of the containers from the first one on. It drops them if the pod cannot be kept as a whole.
+func (d *summaryDecoder) namePod(first int, id *identity) {
+	containers := d.dst.Containers[first:]
+	d.dst.Containers = d.dst.Containers[:first]
+	for _, name := range [...][]byte{id.namespace, id.pod} {
+		if reason, ok := d.limits.admit(name); !ok {
+			for range containers {
+				d.lost(reason)
+			}
+			return
+		}
+	}
+	if d.partial {
+		d.dropped.add(id.namespace, id.pod)
+		return
+	}
+	for _, c := range containers {
 		id.container = c.Name
-		if !d.admit(kept, &id) {
+		i, hash := d.index.find(d.dst.Containers, id)
+		if i >= 0 {
+			d.skip(usage.Duplicate)
 			continue
 		}
+		d.index.put(len(d.dst.Containers), hash)
 		c.Namespace, c.Pod = id.namespace, id.pod
-		kept = append(kept, c)
+		d.dst.Containers = append(d.dst.Containers, c)
 	}
-	d.dst.Containers = kept
-}
-
-// admit says whether a container is to be taken as the next one after those that are kept.
-func (d *summaryDecoder) admit(kept []usage.ContainerSample, id *identity) bool {
-	if !id.complete() {
-		d.lost(usage.NoIdentity)
-		return false
-	}
-	if reason, ok := d.limits.admit(id); !ok {
-		d.lost(reason)
-		return false
-	}
-	i, hash := d.index.find(kept, id)
-	if i >= 0 {
-		d.skip(usage.Duplicate)
-		return false
-	}
-	d.index.put(len(kept), hash)
-	return true
 }
 
 func (d *summaryDecoder) containers() {
-	if !d.open('[') {
+	if d.json.peek() != '[' {
+		d.partial = !d.pass(usage.Malformed) || d.partial
 		return
 	}
+	d.json.open()
 	for d.json.element() {
 		d.container()
 	}
 }
 
-// container reads a container, which lacks the names of its pod yet.
+// container reads a container, whose pod is not known yet.
 func (d *summaryDecoder) container() {
-	if !d.open('{') {
+	if d.json.peek() != '{' {
+		d.partial = !d.pass(usage.Malformed) || d.partial
 		return
 	}
+	d.json.open()
 	var c usage.ContainerSample
 	for d.json.field() {
 		switch string(d.json.key) {
@@ -197,8 +205,13 @@ func (d *summaryDecoder) container() {
 			d.reading(&c.Sample)
 		}
 	}
-	if len(d.dst.Containers) >= d.limits.maxContainers() {
-		d.lost(usage.OverLimit)
+	reason, ok := d.limits.admit(c.Name)
+	if ok && len(d.dst.Containers) >= d.limits.maxContainers() {
+		reason, ok = usage.OverLimit, false
+	}
+	if !ok {
+		d.lost(reason)
+		d.partial = true
 		return
 	}
 	d.dst.Containers = append(d.dst.Containers, c)
@@ -224,11 +237,11 @@ func (d *summaryDecoder) cpu(s *usage.Sample) {
 		return
 	}
 	var used, rate figure
-	at := d.at
+	at, untimed := d.dst.At, true
 	for d.json.field() {
 		switch string(d.json.key) {
 		case "time":
-			at = d.time()
+			at, untimed = d.time()
 		case "usageCoreNanoSeconds":
 			used = d.figure(math.MaxUint64)
 		case "usageNanoCores":
@@ -241,11 +254,11 @@ func (d *summaryDecoder) cpu(s *usage.Sample) {
 		return
 	}
 	if used.there {
-		s.CPUSeconds, s.At = float64(used.value)/float64(time.Second), at
+		s.CPUSeconds, s.At, s.Untimed = float64(used.value)/float64(time.Second), at, untimed
 		s.Has |= usage.HasCPU
 	}
 	if rate.there {
-		s.Rate, s.At = rate.value, at
+		s.Rate, s.At, s.Untimed = rate.value, at, untimed
 		s.Has |= usage.HasRate
 	}
 }
@@ -269,11 +282,11 @@ func (d *summaryDecoder) bytes(key string) (used figure, at usage.Time) {
 	if !d.open('{') {
 		return figure{}, 0
 	}
-	at = d.at
+	at = d.dst.At
 	for d.json.field() {
 		switch string(d.json.key) {
 		case "time":
-			at = d.time()
+			at, _ = d.time()
 		case key:
 			used = d.figure(math.MaxInt64)
 		default:
@@ -332,13 +345,13 @@ func (d *summaryDecoder) figure(limit uint64) figure {
 	return figure{value, true}
 }
 
-// time reads the time of a reading: the moment of the scrape where there is none, and 0 where it cannot be.
-func (d *summaryDecoder) time() usage.Time {
-	t, isNull := d.date()
-	if isNull {
-		return d.at
+// time reads the time of a reading, which is that of the scrape if it is null, and 0 if it cannot be. It reports whether it
+// was null.
+func (d *summaryDecoder) time() (t usage.Time, isNull bool) {
+	if t, isNull = d.date(); isNull {
+		return d.dst.At, true
 	}
-	return t
+	return t, false
 }
 
 // startTime reads when a container started; 0 where it is not known.
@@ -358,6 +371,9 @@ func (d *summaryDecoder) date() (t usage.Time, isNull bool) {
 	err := date.UnmarshalText(d.json.string())
 	if err != nil || date.Unix() <= 0 || date.After(d.latest.Time()) {
 		d.skip(usage.BadTime)
+		if err == nil && isTime(date) {
+			d.future = usage.At(date)
+		}
 		return 0, false
 	}
 	return usage.At(date), false

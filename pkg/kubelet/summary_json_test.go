@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -77,6 +79,7 @@ func parseValue(d *json.Decoder) (value any, depth int, err error) {
 type summaryReference struct {
 	decoded
 	seen      map[string]bool // containers by their names
+	dropped   map[string]bool // pods by namespace/name
 	otherNode bool
 }
 
@@ -126,6 +129,7 @@ func (r *summaryReference) read(root any) {
 func (r *summaryReference) pod(value any) {
 	var namespace, pod string
 	var containers []sample
+	partial := false
 	fields, _ := as[object](r, value, usage.Malformed)
 	for _, f := range fields {
 		switch f.key {
@@ -140,26 +144,40 @@ func (r *summaryReference) pod(value any) {
 				}
 			}
 		case "containers":
-			list, _ := as[[]any](r, f.value, usage.Malformed)
+			list, ok := as[[]any](r, f.value, usage.Malformed)
+			partial = partial || !ok && f.value != nil
 			for _, container := range list {
-				if fields, ok := as[object](r, container, usage.Malformed); ok {
-					if len(r.containers)+len(containers) >= DefaultMaxContainers {
-						r.lost(usage.OverLimit)
-						continue
-					}
-					containers = append(containers, r.container(fields))
+				fields, ok := as[object](r, container, usage.Malformed)
+				partial = partial || !ok && container != nil
+				if !ok {
+					continue
 				}
+				c := r.container(fields)
+				if reason, bad := badName(c.name); bad {
+					r.lost(reason)
+					partial = true
+					continue
+				}
+				containers = append(containers, c)
 			}
 		}
+	}
+	for _, name := range []string{namespace, pod} {
+		if reason, bad := badName(name); bad {
+			for range containers {
+				r.lost(reason)
+			}
+			return
+		}
+	}
+	if partial {
+		r.dropped[namespace+"/"+pod] = true
+		return
 	}
 	for _, c := range containers {
 		name := strings.Join([]string{namespace, pod, c.name}, "/")
 		id := fmt.Sprintf("%q %q %q", namespace, pod, c.name)
 		switch {
-		case namespace == "" || pod == "" || c.name == "":
-			r.lost(usage.NoIdentity)
-		case max(len(namespace), len(pod), len(c.name)) > DefaultMaxLabelBytes:
-			r.lost(usage.OverLimit)
 		case r.seen[id]:
 			r.skip(usage.Duplicate)
 		default:
@@ -167,6 +185,16 @@ func (r *summaryReference) pod(value any) {
 			r.containers = append(r.containers, sample{name, c.Sample})
 		}
 	}
+}
+
+func badName(name string) (_ usage.Reason, bad bool) {
+	switch {
+	case name == "":
+		return usage.NoIdentity, true
+	case len(name) > DefaultMaxLabelBytes:
+		return usage.OverLimit, true
+	}
+	return 0, false
 }
 
 func (r *summaryReference) container(fields object) (c sample) {
@@ -189,7 +217,7 @@ func (r *summaryReference) reading(s *usage.Sample, f jsonField) {
 	if f.key != "cpu" && f.key != "memory" && f.key != "swap" {
 		return
 	}
-	at := scrapedAt
+	at, untimed := scrapedAt, true
 	figures := map[string]uint64{}
 	fields, _ := as[object](r, f.value, usage.Malformed)
 	for _, field := range fields {
@@ -200,6 +228,7 @@ func (r *summaryReference) reading(s *usage.Sample, f jsonField) {
 			if at, isNull = r.date(field.value); isNull {
 				at = scrapedAt
 			}
+			untimed = isNull
 			continue
 		case "cpu.usageCoreNanoSeconds":
 			largest = math.MaxUint64
@@ -223,9 +252,9 @@ func (r *summaryReference) reading(s *usage.Sample, f jsonField) {
 	for key, value := range figures {
 		switch key {
 		case "usageCoreNanoSeconds":
-			s.CPUSeconds, s.At, s.Has = float64(value)/1e9, at, s.Has|usage.HasCPU
+			s.CPUSeconds, s.At, s.Untimed, s.Has = float64(value)/1e9, at, untimed, s.Has|usage.HasCPU
 		case "usageNanoCores":
-			s.Rate, s.At, s.Has = value, at, s.Has|usage.HasRate
+			s.Rate, s.At, s.Untimed, s.Has = value, at, untimed, s.Has|usage.HasRate
 		case "workingSetBytes":
 			s.Memory, s.MemoryAt, s.Has = value, at, s.Has|usage.HasMemory
 		case "swapUsageBytes":
@@ -251,11 +280,33 @@ func (r *summaryReference) date(value any) (at usage.Time, isNull bool) {
 	return usage.At(date), false
 }
 
+// removeDropped removes the containers of pods of which not all can be kept.
+func (r *summaryReference) removeDropped() {
+	if len(r.dropped) == 0 {
+		return
+	}
+	r.containers = slices.DeleteFunc(r.containers, func(c sample) bool {
+		return slices.ContainsFunc(slices.Collect(maps.Keys(r.dropped)), func(pod string) bool { return strings.HasPrefix(c.name, pod+"/") })
+	})
+	if len(r.containers) == 0 {
+		r.containers = nil
+	}
+}
+
+// useless reports whether there is no sample, or none with a possible time.
+func (d *decoded) useless() bool {
+	if d.node.Has != 0 {
+		return false
+	}
+	return len(d.containers) == 0 ||
+		d.skipped[usage.BadTime] > 0 && !slices.ContainsFunc(d.containers, func(c sample) bool { return c.Has != 0 })
+}
+
 // checkAgainstJSON decodes text and compares with what encoding/json makes of it.
 func checkAgainstJSON(t *testing.T, d *summaryDecoder, text []byte) {
 	t.Helper()
 	var dst usage.Scrape
-	err := d.decode(&dst, bytes.Clone(text), "node1", scrapedAt)
+	err := d.decode(&dst, bytes.Clone(text), "node1", Times{At: scrapedAt})
 	if !json.Valid(text) {
 		if !errors.Is(err, errNotJSON) && !errors.Is(err, errTooDeep) {
 			t.Fatalf("error %v for what is not JSON: %.2000q", err, text)
@@ -275,12 +326,13 @@ func checkAgainstJSON(t *testing.T, d *summaryDecoder, text []byte) {
 	if !utf8.Valid(text) {
 		return // encoding/json reads something else into it than what it says
 	}
-	want := summaryReference{seen: map[string]bool{}}
+	want := summaryReference{seen: map[string]bool{}, dropped: map[string]bool{}}
 	want.read(root)
+	want.removeDropped()
 	if want.otherNode != errors.Is(err, errOtherNode) {
 		t.Fatalf("error %v, want one for another node: %v, of %.2000q", err, want.otherNode, text)
 	}
-	empty := want.node.Has == 0 && len(want.containers) == 0
+	empty := want.useless()
 	if !want.otherNode && (err != nil) != empty {
 		t.Fatalf("error %v, want one: %v, of %.2000q", err, empty, text)
 	}
@@ -435,7 +487,7 @@ func FuzzSummary(f *testing.F) {
 	f.Add(readSummary(f, shortSummary))
 	f.Add(largeSummary(2, 2))
 	var reused summaryDecoder
-	if err := reused.decode(&usage.Scrape{}, largeSummary(20, 2), "node1", scrapedAt); err != nil {
+	if err := reused.decode(&usage.Scrape{}, largeSummary(20, 2), "node1", Times{At: scrapedAt}); err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -447,8 +499,8 @@ func FuzzSummary(f *testing.F) {
 // checkSummary decodes text and checks what must hold of any summary.
 func checkSummary(t *testing.T, d *summaryDecoder, text []byte) {
 	var dst, fresh usage.Scrape
-	err := d.decode(&dst, bytes.Clone(text), "node1", scrapedAt)
-	freshErr := new(summaryDecoder).decode(&fresh, bytes.Clone(text), "node1", scrapedAt)
+	err := d.decode(&dst, bytes.Clone(text), "node1", Times{At: scrapedAt})
+	freshErr := new(summaryDecoder).decode(&fresh, bytes.Clone(text), "node1", Times{At: scrapedAt})
 	if !reflect.DeepEqual(dst, fresh) || fmt.Sprint(err) != fmt.Sprint(freshErr) {
 		t.Fatalf("a reused decoder gives %+v, %v; a new one %+v, %v", dst, err, fresh, freshErr)
 	}
@@ -463,7 +515,7 @@ func BenchmarkSummary(b *testing.B) {
 		var d summaryDecoder
 		var dst usage.Scrape
 		for b.Loop() {
-			if err := d.decode(&dst, text, "node1", scrapedAt); err != nil {
+			if err := d.decode(&dst, text, "node1", Times{At: scrapedAt}); err != nil {
 				b.Fatal(err)
 			}
 		}

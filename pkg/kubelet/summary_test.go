@@ -55,7 +55,7 @@ func largeSummary(pods, containersPerPod int) []byte {
 func decodeSummary(t testing.TB, d *summaryDecoder, text string) (decoded, error) {
 	t.Helper()
 	var dst usage.Scrape
-	err := d.decode(&dst, []byte(text), "node1", scrapedAt)
+	err := d.decode(&dst, []byte(text), "node1", Times{At: scrapedAt})
 	if dst.At != scrapedAt {
 		t.Errorf("At = %v, want %v", dst.At, scrapedAt)
 	}
@@ -193,7 +193,7 @@ func TestSummaryContainer(t *testing.T) {
 		{`"cpu":{"usageCoreNanoSeconds":3,"usageCoreNanoSeconds":1000000000}`, one(cpu(1, scrapedAt))},
 		{`"cpu":{"usageCoreNanoSeconds":1000000000,"usageCoreNanoSeconds":null}`, one(usage.Sample{})},
 		{`"cpu":{"usageCoreNanoSeconds":1000000000},"cpu":{"usageNanoCores":5}`,
-			one(usage.Sample{CPUSeconds: 1, Rate: 5, At: scrapedAt, Has: usage.HasCPU | usage.HasRate})},
+			one(usage.Sample{CPUSeconds: 1, Rate: 5, At: scrapedAt, Untimed: true, Has: usage.HasCPU | usage.HasRate})},
 		{`"cpu":{"usageCoreNanoSeconds":1000000000},"cpu":null`, one(cpu(1, scrapedAt))},
 
 		// Values.
@@ -207,7 +207,7 @@ func TestSummaryContainer(t *testing.T) {
 		{`"cpu":{"usageCoreNanoSeconds":true}`, odd},
 		{`"cpu":{"usageCoreNanoSeconds":[1]}`, odd},
 		{`"cpu":{"usageCoreNanoSeconds":{"value":1}}`, odd},
-		{`"cpu":{"usageNanoCores":9223372036854775807}`, one(usage.Sample{Rate: math.MaxInt64, At: scrapedAt, Has: usage.HasRate})},
+		{`"cpu":{"usageNanoCores":9223372036854775807}`, one(usage.Sample{Rate: math.MaxInt64, At: scrapedAt, Untimed: true, Has: usage.HasRate})},
 		{`"cpu":{"usageNanoCores":9223372036854775808}`, bad(usage.BadValue)},
 		{`"memory":{"workingSetBytes":9223372036854775807}`,
 			one(usage.Sample{Memory: math.MaxInt64, MemoryAt: scrapedAt, Has: usage.HasMemory})},
@@ -244,7 +244,9 @@ func TestSummaryContainer(t *testing.T) {
 		if fields != "" {
 			fields = "," + fields
 		}
-		text := `{"pods":[{"podRef":{"namespace":"n","name":"p"},"containers":[{"name":"c"` + fields + `}]}]}`
+		// A reading of the node keeps the summary from being useless.
+		text := `{"node":{"swap":{"swapUsageBytes":0}},"pods":[{"podRef":{"namespace":"n","name":"p"},"containers":[{"name":"c"` + fields + `}]}]}`
+		tt.want.node.Has = usage.HasSwap
 		if got, err := decodeSummary(t, &d, text); err != nil || !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: error %v\n got %+v\nwant %+v", tt.fields, err, got, tt.want)
 		}
@@ -259,7 +261,7 @@ func TestSummaryText(t *testing.T) {
 		return `{"podRef":` + ref + `,"containers":[` + strings.Join(containers, ",") + `]}`
 	}
 	pods := func(pods ...string) string { return `{"pods":[` + strings.Join(pods, ",") + `]}` }
-	const p = `{"name":"p","namespace":"n"}`
+	const p, q = `{"name":"p","namespace":"n"}`, `{"name":"q","namespace":"n"}`
 	named := func(names ...string) []sample {
 		var list []sample
 		for i, name := range names {
@@ -307,23 +309,26 @@ func TestSummaryText(t *testing.T) {
 			decoded{containers: named("n/p/a", "n/p/b", "n/p/c"), skipped: map[usage.Reason]int{usage.Duplicate: 2}}},
 		{"null among others", pods("null", pod(p, "null", c("a", "1"), "null")), decoded{containers: named("n/p/a")}},
 
-		{"no name of a container", pods(pod(p, `{"cpu":{}}`, `{"name":""}`, `{"name":null}`, c("a", "1"))), lost(usage.NoIdentity, 3, "n/p/a")},
+		{"no name of a container", pods(pod(p, c("a", "1")), pod(q, `{"cpu":{}}`, `{"name":""}`, `{"name":null}`, c("b", "2"))),
+			lost(usage.NoIdentity, 3, "n/p/a")},
 		{"no name of a pod", pods(pod(p, c("a", "1")), pod(`{"namespace":"n"}`, c("b", "2")), pod(`{"name":"p"}`, c("c", "3")),
 			pod("null", c("d", "4"))), lost(usage.NoIdentity, 3, "n/p/a")},
 		{"no name of a pod without containers", pods(`{}`, `{"containers":null}`, `{"podRef":{},"containers":[]}`, pod(p, c("a", "1"))),
 			decoded{containers: named("n/p/a")}},
-		{"a long name", pods(pod(p, c(strings.Repeat("x", 253), "1"), c(strings.Repeat("x", 254), "2"))),
+		{"a long name", pods(pod(p, c(strings.Repeat("x", 253), "1")), pod(q, c("b", "2"), c(strings.Repeat("x", 254), "2"))),
 			lost(usage.OverLimit, 1, "n/p/"+strings.Repeat("x", 253))},
 		{"a long name of a pod", pods(pod(p, c("a", "1")), pod(`{"name":"`+strings.Repeat("x", 254)+`","namespace":"n"}`, c("b", "1"))),
 			lost(usage.OverLimit, 1, "n/p/a")},
-		{"no UTF-8", pods(pod(p, c("a", "1"), c("\xff", "2"), c("\\n\xff", "2"))), lost(usage.Malformed, 2, "n/p/a")},
+		{"no UTF-8", pods(pod(p, c("a", "1")), pod(q, c("\xff", "2"), c("b", "2"), c("\\n\xff", "2"))), lost(usage.Malformed, 2, "n/p/a")},
 		{"pods that are none", pods("5", `"x"`, "[]", "true", pod(p, c("a", "1"))), lost(usage.Malformed, 4, "n/p/a")},
-		{"containers that are none", pods(pod(p, "5", `"x"`, "[]", "false", c("a", "1"))), lost(usage.Malformed, 4, "n/p/a")},
+		{"containers that are none", pods(pod(p, c("a", "1")), pod(q, "5", `"x"`, c("b", "2"), "[]", "false")), lost(usage.Malformed, 4, "n/p/a")},
 		{"no list", `{"node":{` + nodeFields + `},"pods":{}}`, decoded{node: node.node, partial: true,
 			skipped: map[usage.Reason]int{usage.Malformed: 1}}},
-		{"no list of containers", pods(pod(p, c("a", "1")), `{"podRef":`+p+`,"containers":{"b":1}}`), lost(usage.Malformed, 1, "n/p/a")},
+		{"no list of containers", pods(pod(p, c("a", "1")), `{"containers":[`+c("b", "2")+`],"podRef":`+q+`,"containers":{"b":1}}`),
+			lost(usage.Malformed, 1, "n/p/a")},
+		{"a pod of which a part comes later", pods(pod(q, c("b", "2")), pod(p, c("a", "1")), pod(q, `{"name":""}`)), lost(usage.NoIdentity, 1, "n/p/a")},
 		{"no node", `{"node":"node1","pods":[` + pod(p, c("a", "1")) + `]}`, lost(usage.Malformed, 1, "n/p/a")},
-		{"names that are none", pods(pod(p, c("a", "1"), `{"name":5}`), pod(`{"name":[],"namespace":"n"}`), pod(`"n/p"`)),
+		{"names that are none", pods(pod(p, c("a", "1")), pod(q, c("b", "2"), `{"name":5}`), pod(`{"name":[],"namespace":"n"}`), pod(`"n/p"`)),
 			decoded{containers: named("n/p/a"), partial: true, skipped: map[usage.Reason]int{usage.Malformed: 3, usage.NoIdentity: 1}}},
 		{"the deepest nesting", pods(pod(p, c("a", "1")) + "," + strings.Repeat(`{"x":[`, 15) + strings.Repeat("]}", 15)),
 			decoded{containers: named("n/p/a")}},
@@ -427,23 +432,32 @@ func TestSummaryFails(t *testing.T) {
 }
 
 func TestSummaryLimits(t *testing.T) {
-	d := summaryDecoder{limits: Limits{MaxContainers: 50, MaxLabelBytes: 30}}
-	for name, text := range map[string]string{
-		"many pods":       string(largeSummary(40, 2)),
-		"many containers": string(largeSummary(1, 80)),
+	node := `{"node":{"cpu":{"usageCoreNanoSeconds":1}}}`
+	d := summaryDecoder{limits: Limits{MaxContainers: 51, MaxLabelBytes: 30}}
+	for _, tt := range []struct {
+		name, text          string
+		containers, skipped int
+	}{
+		{"many pods", string(largeSummary(40, 2)), 50, 15}, // one of two containers of each further pod
+		{"many containers", string(largeSummary(1, 80)), 0, 29},
 	} {
-		got, err := decodeSummary(t, &d, text)
+		got, err := decodeSummary(t, &d, tt.text)
 		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+			t.Fatalf("%s: %v", tt.name, err)
 		}
-		if want := (map[usage.Reason]int{usage.OverLimit: 30}); len(got.containers) != 50 || !reflect.DeepEqual(got.skipped, want) || !got.partial {
-			t.Errorf("%s: %d containers, skipped %v, partial %v; want 50, %v, true", name, len(got.containers), got.skipped, got.partial, want)
+		want := map[usage.Reason]int{usage.OverLimit: tt.skipped}
+		if len(got.containers) != tt.containers || !reflect.DeepEqual(got.skipped, want) || !got.partial {
+			t.Errorf("%s: %d containers, skipped %v, partial %v; want %d, %v, true", tt.name, len(got.containers), got.skipped, got.partial,
+				tt.containers, want)
 		}
 	}
 	d.limits.MaxLabelBytes = 20
 	got, err := decodeSummary(t, &d, string(largeSummary(3, 2))) // the names of pods are longer
 	if want := (map[usage.Reason]int{usage.OverLimit: 6}); err != nil || len(got.containers) != 0 || !reflect.DeepEqual(got.skipped, want) {
 		t.Errorf("%d containers, skipped %v, error %v; want 0, %v, nil", len(got.containers), got.skipped, err, want)
+	}
+	if got, err := decodeSummary(t, &d, node); err != nil || got.partial {
+		t.Errorf("the next summary is read as %+v, error %v", got, err)
 	}
 }
 
@@ -452,17 +466,17 @@ func TestSummaryReuse(t *testing.T) {
 	large, real := largeSummary(40, 3), readSummary(t, shortSummary)
 	var d summaryDecoder
 	var dst, fresh usage.Scrape
-	if err := new(summaryDecoder).decode(&fresh, real, "node1", scrapedAt); err != nil {
+	if err := new(summaryDecoder).decode(&fresh, real, "node1", Times{At: scrapedAt}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := d.decode(&dst, large, "node1", scrapedAt); err != nil || len(dst.Containers) != 120 {
+		if err := d.decode(&dst, large, "node1", Times{At: scrapedAt}); err != nil || len(dst.Containers) != 120 {
 			t.Fatalf("%d containers, error %v; want 120", len(dst.Containers), err)
 		}
-		if err := d.decode(&dst, large[:len(large)/2], "node1", scrapedAt); !errors.Is(err, errNotJSON) {
+		if err := d.decode(&dst, large[:len(large)/2], "node1", Times{At: scrapedAt}); !errors.Is(err, errNotJSON) {
 			t.Fatalf("half a summary gives %v, want an error", err)
 		}
-		if err := d.decode(&dst, real, "node1", scrapedAt); err != nil {
+		if err := d.decode(&dst, real, "node1", Times{At: scrapedAt}); err != nil {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(dst, fresh) {
@@ -484,7 +498,7 @@ func TestSummaryAllocates(t *testing.T) {
 		var d summaryDecoder
 		var dst usage.Scrape
 		decode := func() {
-			if err := d.decode(&dst, text, "node1", scrapedAt); err != nil {
+			if err := d.decode(&dst, text, "node1", Times{At: scrapedAt}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -152,8 +152,9 @@ type exchange struct {
 	watched   func() bool // ends the watch over the context, and says whether the context was still going on
 	ctx       context.Context
 
-	head     int64 // bytes of it that may still come
-	answered bool  // whether a byte of the answer came
+	sent     time.Time // when the request was sent
+	head     int64     // bytes of it that may still come
+	answered bool      // whether a byte of the answer came
 	body     io.ReadCloser
 	whole    bool // whether the body was read to its end
 	last     bool // whether the connection is not to be kept
@@ -174,6 +175,7 @@ func (x *exchange) run(request *http.Request) (*http.Response, error) {
 	if err := request.Write(&x.scratch.out); err != nil {
 		return nil, fmt.Errorf("cannot write the request: %w", err)
 	}
+	x.sent = time.Now()
 	if _, err := x.conn.Write(x.scratch.out.Bytes()); err != nil {
 		return nil, err
 	}

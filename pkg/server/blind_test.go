@@ -81,7 +81,7 @@ func (r *rig) Fetch(_ context.Context, node *corev1.Node, dst *usage.Scrape) err
 	}
 	answer := httptest.NewRecorder()
 	k.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
-	return new(kubelet.Decoder).Decode(dst, answer.Body.Bytes(), usage.At(time.Now()))
+	return new(kubelet.Decoder).Decode(dst, answer.Body.Bytes(), kubelet.Times{At: usage.At(time.Now())})
 }
 
 func (r *rig) FetchSummary(context.Context, *corev1.Node, *usage.Scrape) error {

@@ -39,6 +39,10 @@ type Config struct {
 	MaxSampleAge time.Duration   // up to which a figure is served
 	Kubelet      kubelet.Config
 
+	// KubeletServiceAccount is the ServiceAccount whose tokens are sent to kubelets, in the namespace of this pod. If it is
+	// empty, kubelets are sent the credentials that the API server is.
+	KubeletServiceAccount string
+
 	// VerifyPodNodes makes the server believe of a pod only the node that it is bound to, which it has to watch whole pods for.
 	VerifyPodNodes bool
 
@@ -77,6 +81,17 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	client.UserAgent = "kube-vitals/" + c.Version
+	if c.KubeletServiceAccount != "" {
+		namespace, err := kubeletTokenNamespace(c.Kubeconfig, inClusterNamespaceFile)
+		if err != nil {
+			return nil, err
+		}
+		tokens, err := newKubeletTokens(client, namespace, c.KubeletServiceAccount)
+		if err != nil {
+			return nil, err
+		}
+		c.Kubelet.Token = tokens.Token
+	}
 	fetcher, err := kubelet.NewClient(kubeletConfig(c.Kubelet, client))
 	if err != nil {
 		return nil, err
@@ -205,8 +220,8 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// kubeletConfig lets kubelets be trusted and talked to as the API server is, where the flags do not say otherwise: with
-// the cluster's CA, and the ServiceAccount's token.
+// kubeletConfig completes the configuration for kubelets. What the flags do not set is as for the API server: the cluster's CA,
+// and the credentials of this process, unless kubelets are sent tokens of their own.
 func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 	c.UserAgent = client.UserAgent
 	c.Reloaded = func(files string, err error) {
@@ -221,6 +236,9 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 	}
 	if c.CertificateAuthority == "" && !c.InsecureTLS {
 		c.CertificateAuthority, c.Inline.CertificateAuthority = client.CAFile, client.CAData
+	}
+	if c.Token != nil {
+		return c // a kubelet must not see credentials that have more rights than it needs
 	}
 	if c.ClientCertificate == "" {
 		c.ClientCertificate, c.ClientKey = client.CertFile, client.KeyFile

@@ -198,7 +198,7 @@ func config(t testing.TB, c *cluster) (Config, string) {
 		Kubeconfig:     kubeconfig,
 		Resolution:     15 * time.Second,
 		MaxSampleAge:   time.Minute,
-		Kubelet:        kubelet.Config{UseNodeStatusPort: true, InsecureTLS: true, Timeout: 5 * time.Second},
+		Kubelet:        kubelet.Config{UseNodeStatusPort: true, AllowLoopback: true, InsecureTLS: true, Timeout: 5 * time.Second},
 		Generic:        genericoptions.NewServerRunOptionsForComponent("kube-vitals", compatibility.NewComponentGlobalsRegistry()),
 		Serving:        genericoptions.NewSecureServingOptions(),
 		Authentication: genericoptions.NewDelegatingAuthenticationOptions(),

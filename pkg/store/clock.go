@@ -79,8 +79,11 @@ func (c *nodeClock) isAfterJump(at, before usage.Time) bool {
 	return at.Add(-c.maxBefore) > c.jumpedAt || at < before
 }
 
-// ours converts a time by the node's clock to our clock. The result is not after received.
+// ours returns when a sample was taken, by our clock; it cannot have been after received.
 func (c *nodeClock) ours(s *usage.Sample, received usage.Time) usage.Time {
+	if s.Untimed {
+		return min(s.At, received)
+	}
 	return min(s.At.Add(-c.offset()), received)
 }
 
@@ -91,8 +94,8 @@ func (c *nodeClock) hasJumpedWithin(d time.Duration, now usage.Time) bool {
 
 // isAhead reports whether a sample is from the future of its own node's clock, so that it was taken before the clock was set
 // back.
-func (c *nodeClock) isAhead(at, received usage.Time) bool {
-	return c.known && at.Add(-c.max) > received
+func (c *nodeClock) isAhead(s *usage.Sample, received usage.Time) bool {
+	return c.known && !s.Untimed && s.At.Add(-c.max) > received
 }
 
 // offsetBounds returns the bounds that one scrape proves. The response was written after the request was sent and before it
@@ -118,16 +121,18 @@ func sentAt(s *usage.Scrape) usage.Time {
 	return s.Sent
 }
 
-// newestSample returns the newest time of a CPU sample; 0: there is none.
+// newestSample returns the newest time that the node's clock gave a CPU sample; 0: there is none.
 func newestSample(s *usage.Scrape) usage.Time {
 	var newest usage.Time
-	if s.Node.Has&usage.HasCPU != 0 {
+	if isTimed(&s.Node) {
 		newest = s.Node.At
 	}
 	for i := range s.Containers {
-		if c := &s.Containers[i]; c.Has&usage.HasCPU != 0 {
+		if c := &s.Containers[i].Sample; isTimed(c) {
 			newest = max(newest, c.At)
 		}
 	}
 	return newest
 }
+
+func isTimed(s *usage.Sample) bool { return s.Has&usage.HasCPU != 0 && !s.Untimed }

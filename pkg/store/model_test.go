@@ -132,7 +132,7 @@ func (n *modelNode) offset() time.Duration {
 func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 	var newest usage.Time
 	for _, s := range append([]reported{{sample: r.node}}, r.containers...) {
-		if has(s.sample, usage.HasCPU) {
+		if has(s.sample, usage.HasCPU) && !s.sample.Untimed {
 			newest = max(newest, s.sample.At)
 		}
 	}
@@ -170,7 +170,7 @@ func (m *model) putScrape(n *modelNode, r report) {
 	all := len(r.containers)
 	r.containers = slices.DeleteFunc(slices.Clone(r.containers), func(c reported) bool { // 9: what is of the pod that was removed
 		at, removed := n.removed[c.key.podKey]
-		return removed && (r.sent < at || in.ours(c.sample.At) < at.Add(time.Second))
+		return removed && (r.sent < at || in.ours(c.sample) < at.Add(time.Second))
 	})
 	after := map[containerKey]*modelContainer{}
 	pods := map[podKey]bool{}
@@ -310,7 +310,12 @@ type incoming struct {
 }
 
 // ours converts a time by the node's clock (3). Nothing was sampled after it arrived.
-func (in *incoming) ours(at usage.Time) usage.Time { return min(at.Add(-in.node.offset()), in.at) }
+func (in *incoming) ours(s usage.Sample) usage.Time {
+	if s.Untimed { // 1: the time of the scrape stands for its own
+		return s.At
+	}
+	return min(s.At.Add(-in.node.offset()), in.at)
+}
 
 // afterJump reports whether a time by the node's clock may be from before its jump (3).
 func (in *incoming) afterJump() bool {
@@ -392,7 +397,7 @@ func (f *metric) next(s usage.Sample, in *incoming) {
 func (f *metric) begin(s usage.Sample, in *incoming) {
 	in.model.counts.Baselines++
 	*f = metric{since: s, waits: in.at, jumps: in.node.jumps, Amount: f.Amount, asOf: f.asOf}
-	if len(in.node.evidence) > 0 {
+	if len(in.node.evidence) > 0 && !s.Untimed {
 		if _, highest := in.node.bounds(in.at); s.At.Add(-highest) > in.at {
 			f.doubt = 1 // from the future of its own clock, which was set back then
 		}
@@ -435,7 +440,7 @@ func (f *metric) repeated(s usage.Sample) bool { return s.CPUSeconds == f.since.
 func (f *metric) serve(s usage.Sample, nanocores uint64, window time.Duration, in *incoming) {
 	f.known = true
 	f.Amount = usage.Amount{CPUNanocores: nanocores, Memory: s.Memory, Swap: s.Swap, At: s.At, Window: window, HasSwap: has(s, usage.HasSwap)}
-	f.asOf = in.ours(s.At)
+	f.asOf = in.ours(s)
 }
 
 func has(s usage.Sample, what usage.Has) bool { return s.Has&what == what }

@@ -211,6 +211,11 @@ var steps = []struct {
 		k, key := p.kubelet(&arg), pick(&arg, podKeys)
 		p.remove(k, key)
 	}},
+	{"samples have no times, or do again", func(p *playing, arg int) {
+		k := p.kubelet(&arg)
+		k.untimed = !k.untimed
+		k.wasDateless = true // samples with and without times follow each other
+	}},
 	{"a clock is slewed", func(p *playing, arg int) {
 		p.kubelet(&arg).slew = pick(&arg, []float64{0, 0.0005, -0.0005, 0.01, -0.01})
 	}},
@@ -306,6 +311,9 @@ func (c *counter) sample(k *kubelet, now usage.Time) usage.Sample {
 	clock := k.clock(now)
 	if has(s, usage.HasCPU) {
 		s.At, s.CPUSeconds = clock.Add(-c.late), c.coreSeconds
+		if s.Untimed = k.untimed; s.Untimed {
+			s.At = now
+		}
 		c.truth[len(c.truth)-1].sampledAt = s.At
 	}
 	if k.startsAgo != 0 && c.startedAt != 0 {
@@ -328,6 +336,7 @@ type kubelet struct {
 	slew       float64       // how fast its clock runs, compared to ours, less 1
 	slewed     time.Duration // ahead of our clock, by slewing
 	frozen     bool          // whether it repeats what it reported
+	untimed    bool          // whether its samples have no times
 	startsAgo  time.Duration // if not 0: how long before its samples all containers seem to have started
 	latency    time.Duration // of its responses
 	dateless   bool          // whether it sends no Date header

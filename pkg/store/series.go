@@ -35,6 +35,7 @@ type series struct {
 	since usage.Time // while there is no Amount: when the wait for one began, by our clock
 
 	sampled bool  // whether prev is set
+	untimed bool  // whether prev.at is by our clock
 	has     bool  // whether last belongs to this series and may become part of a new snapshot
 	isNew   bool  // until the first reading: the container was absent from the scrape before, which was complete
 	older   uint8 // consecutive samples that were older than prev
@@ -111,13 +112,13 @@ func (s *series) start(cur usage.Sample, a *arrival, counts *counts) {
 	counts.baselines.Add(1)
 	s.keep(cur)
 	s.has, s.isNew, s.suspect, s.since = false, false, 0, a.at
-	if a.clock.isAhead(cur.At, a.at) {
+	if a.clock.isAhead(&cur, a.at) {
 		s.suspect = 1
 	}
 }
 
 func (s *series) keep(cur usage.Sample) {
-	s.prev, s.sampled, s.older = reading{cur.At, cur.StartedAt, cur.CPUSeconds}, true, 0
+	s.prev, s.sampled, s.untimed, s.older = reading{cur.At, cur.StartedAt, cur.CPUSeconds}, true, cur.Untimed, 0
 }
 
 // distrust notes that the node's clock jumped after prev was taken.
@@ -184,7 +185,7 @@ func (s *series) missing(a *arrival) usage.Lack {
 	if !s.sampled {
 		return usage.Lack{Wait: overdue}
 	}
-	prev := usage.Sample{At: s.prev.at, StartedAt: s.prev.startedAt}
+	prev := usage.Sample{At: s.prev.at, StartedAt: s.prev.startedAt, Untimed: s.untimed}
 	age := a.at.Sub(a.clock.ours(&prev, a.at))
 	wait := onDemand
 	if age >= onDemand {

@@ -65,6 +65,10 @@ type Sample struct {
 	Swap       uint64  // bytes of swap in use
 	Rate       uint64  // nanocores, as the kubelet itself reckons them; only a summary has it
 	Has        Has     // which of CPU, memory, swap and rate are there
+
+	// Untimed is set when the kubelet sent no time for the CPU counter. At is then the time of the scrape by this server's
+	// Clock, and must not be corrected by the offset of the node's clock.
+	Untimed bool
 }
 
 // ContainerSample is what a kubelet said of one container.

@@ -178,6 +178,7 @@ func (s *Server) args(ctx context.Context, port int) ([]string, error) {
 		fmt.Sprintf("--secure-port=%d", port),
 		"--cert-dir="+dir,
 		fmt.Sprintf("--metric-resolution=%s", Resolution),
+		"--kubelet-allow-loopback",
 	), nil
 }
 
@@ -211,7 +212,7 @@ func (s *Server) mount(ctx context.Context, pod corev1.PodSpec) (dir string, err
 			return "", err
 		}
 	}
-	return dir, s.cluster.WriteTokenKubeconfig(dir+"kubeconfig", dir+"token")
+	return dir, s.cluster.WriteTokenKubeconfig(dir+"kubeconfig", dir+"token", Namespace)
 }
 
 // trusted is the CA by which the API server verifies kube-vitals.

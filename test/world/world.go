@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -207,7 +208,7 @@ type Server struct {
 	Proxied *http.Client // with the certificate of the API server's aggregation layer, which speaks for a user
 }
 
-// StartServer starts the server under test, without waiting for anything. The arguments follow those that every metrics
+// StartServer starts the server under test, without waiting until it serves. The arguments follow those that every metrics
 // server needs here.
 func (w *World) StartServer(executable string, resolution time.Duration, args ...string) (*Server, error) {
 	ports, err := cluster.FreePorts(1)
@@ -215,19 +216,37 @@ func (w *World) StartServer(executable string, resolution time.Duration, args ..
 		return nil, err
 	}
 	kubeconfig := w.Path("kubeconfig")
+	allowed, err := loopbackFlags(executable)
+	if err != nil {
+		return nil, err
+	}
 	args = append([]string{
 		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]),
 		"--tls-cert-file=" + w.Path("server.crt"), "--tls-private-key-file=" + w.Path("server.key"),
 		"--kubelet-certificate-authority=" + w.Path(KubeletCAFile), "--kubelet-use-node-status-port",
 		"--kubelet-preferred-address-types=InternalIP", "--metric-resolution=" + resolution.String(),
-	}, args...)
+	}, append(allowed, args...)...)
 	s := &Server{
 		Started: time.Now(), URL: fmt.Sprintf("https://127.0.0.1:%d", ports[0]),
 		Direct: w.client(), Proxied: w.client(w.frontProxy),
 	}
 	s.Process, err = w.Start(executable, args...)
 	return s, err
+}
+
+// loopbackFlags returns the flags that a server needs to scrape kubelets at loopback addresses. Other metrics servers, and
+// kube-vitals before it refused them, have no such flag.
+func loopbackFlags(executable string) ([]string, error) {
+	const flag = "--kubelet-allow-loopback"
+	help, err := exec.Command(executable, "--help").CombinedOutput() //nolint:noctx // it does not wait
+	if err != nil {
+		return nil, fmt.Errorf("%s --help failed: %w", executable, err)
+	}
+	if strings.Contains(string(help), flag) {
+		return []string{flag}, nil
+	}
+	return nil, nil
 }
 
 // Stop ends the server, and returns how it ended: nil for exit status 0.

@@ -192,7 +192,7 @@ func DropFamily(family string) Fault {
 	}
 }
 
-// ShiftTime moves all timestamps: those of tomorrow, or of a clock that was set back.
+// ShiftTime moves all timestamps, but not the Date header: the samples of another day. Kubelet.SetClockOffset moves both.
 func ShiftTime(by time.Duration) Fault {
 	return func(a *Answer) {
 		editSamples(a, func(out []byte, s sample) []byte {
@@ -210,6 +210,46 @@ func NoTime(a *Answer) {
 		s.timestamp = nil
 		return s.append(out)
 	})
+}
+
+// NoDate leaves the Date header out, as a proxy may.
+func NoDate(a *Answer) { a.Header["Date"] = nil }
+
+// MoveStarts moves the start times of all containers, whose counters go on: cAdvisor takes a start time from files that are
+// touched while the container runs.
+func MoveStarts(by time.Duration) Fault {
+	return editStarts(func(start, _ time.Time) time.Time { return start.Add(by) })
+}
+
+// StartsBefore sets the start times of all containers to a moment that is always so long before the last sample, and
+// therefore moves with every sample.
+func StartsBefore(age time.Duration) Fault {
+	return editStarts(func(_, sample time.Time) time.Time { return sample.Add(-age) })
+}
+
+// editStarts alters the start times of containers, given the time of their last sample.
+func editStarts(edit func(start, sample time.Time) time.Time) Fault {
+	return func(a *Answer) {
+		sampled := map[string]time.Time{} // by labels
+		editSamples(a, func(out []byte, s sample) []byte {
+			family := string(s.family())
+			labels := string(s.series[len(family):])
+			switch family {
+			case "container_cpu_usage_seconds_total":
+				if ms, err := strconv.ParseInt(string(s.timestamp), 10, 64); err == nil {
+					sampled[labels] = time.UnixMilli(ms)
+				}
+			case "container_start_time_seconds":
+				at, ok := sampled[labels]
+				if seconds, err := strconv.ParseFloat(string(s.value), 64); err == nil && ok {
+					start := edit(time.UnixMicro(int64(seconds*1e6)), at)
+					s.value = appendFloat(nil, float64(start.UnixMicro())/1e6)
+				}
+			}
+			return s.append(out)
+		})
+		editSummaryStarts(a, edit)
+	}
 }
 
 // CRLF ends lines as Windows does.
@@ -254,9 +294,12 @@ func Faults() []NamedFault {
 		{"negative", Value("container_memory_working_set_bytes", "-1"), false},
 		{"no start time", DropFamily("container_start_time_seconds"), false},
 		{"no memory", DropFamily("container_memory_working_set_bytes"), false},
-		{"time of tomorrow", ShiftTime(24 * time.Hour), false},
+		{"time of tomorrow", ShiftTime(24 * time.Hour), true},
 		{"time of yesterday", ShiftTime(-24 * time.Hour), false},
 		{"no time", NoTime, false},
+		{"no date", NoDate, false},
+		{"moved start times", MoveStarts(30 * time.Second), false},
+		{"start times that follow the samples", StartsBefore(12 * time.Second), false},
 		{"CRLF", CRLF, false},
 		{"no final newline", NoFinalNewline, false},
 		{"scrape error", ScrapeError, true},

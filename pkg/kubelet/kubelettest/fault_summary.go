@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -49,6 +50,26 @@ func ShiftSummaryTime(by time.Duration) Fault {
 	})
 }
 
+// containerStart is the start time of a container in the summary, up to the time of its CPU sample. The node and pods have other
+// fields between both.
+var containerStart = regexp.MustCompile(`("name": "[^"]*",\s*"startTime": ")([^"]+)(",\s*"cpu": \{\s*"time": ")([^"]+)`)
+
+// editSummaryStarts alters the start times of containers, given the time of their last sample.
+func editSummaryStarts(a *Answer, edit func(start, sample time.Time) time.Time) {
+	EditSummary(func(json []byte) []byte {
+		return containerStart.ReplaceAllFunc(json, func(match []byte) []byte {
+			parts := containerStart.FindSubmatch(match)
+			start, err1 := time.Parse(time.RFC3339, string(parts[2]))
+			at, err2 := time.Parse(time.RFC3339, string(parts[4]))
+			if err1 != nil || err2 != nil {
+				return match // altered by another fault
+			}
+			start = edit(start, at).UTC()
+			return slices.Concat(parts[1], start.AppendFormat(nil, time.RFC3339), parts[3], parts[4])
+		})
+	})(a)
+}
+
 // CutSummary ends the summary in its middle, with a length that agrees.
 func CutSummary(a *Answer) {
 	EditSummary(func(json []byte) []byte { return json[:len(json)/2] })(a)
@@ -90,7 +111,7 @@ func SummaryFaults() []NamedFault {
 		{"negative counters", SummaryValue("usageCoreNanoSeconds", "-1"), false},
 		{"memory in words", SummaryValue("workingSetBytes", `"1Mi"`), false},
 		{"no start time", DropSummaryValue("startTime"), false},
-		{"times of tomorrow", ShiftSummaryTime(24 * time.Hour), false},
+		{"times of tomorrow", ShiftSummaryTime(24 * time.Hour), true},
 		{"times of yesterday", ShiftSummaryTime(-24 * time.Hour), false},
 		{"no times", DropSummaryValue("time"), false},
 	}...)

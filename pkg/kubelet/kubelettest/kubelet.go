@@ -46,8 +46,8 @@ type Usage struct {
 // Config says how a kubelet behaves. The zero value is a kubelet that samples everything on demand, by the wall clock,
 // and answers everybody.
 type Config struct {
-	// Now is the node's clock; time.Now by default. It is read in whole milliseconds, as timestamps are told, so that rates
-	// computed from them are exact. It must not go back; the fault ShiftTime makes timestamps that do.
+	// Now returns the true time; time.Now by default. It is read in whole milliseconds, the unit of timestamps, so that rates
+	// computed from them are exact. It must not go back; SetClockOffset sets a node's clock that does.
 	Now func() time.Time
 
 	// Boot is when the node began to count; by default, the moment of New.
@@ -97,6 +97,7 @@ type Kubelet struct {
 	cfg  Config
 
 	mu         sync.Mutex
+	ahead      time.Duration // by how much the node's clock is ahead of Config.Now
 	node       series
 	containers []*container // sorted as they are told: by name, namespace, pod
 	pods       []*pod       // sorted as they are told: by namespace, name
@@ -131,7 +132,7 @@ func New(name string, cfg Config) *Kubelet {
 	if !cfg.Boot.IsZero() {
 		boot = cfg.Boot.UnixNano()
 	}
-	k.node = newSeries(boot, 0, Usage{})
+	k.node = newSeries(boot, 0, 0, Usage{})
 	return k
 }
 
@@ -144,10 +145,10 @@ func (k *Kubelet) SetNode(u Usage) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.node.last.at == 0 {
-		k.node = newSeries(k.node.started, 0, u)
+		k.node = newSeries(k.node.started, time.Duration(k.node.start-k.node.started), 0, u)
 	}
 	now := k.now()
-	k.node.housekeep(now, k.cfg.Housekeeping)
+	k.node.housekeep(now, k.ahead, k.cfg.Housekeeping)
 	k.node.set(now, u)
 }
 
@@ -202,6 +203,18 @@ func (k *Kubelet) RemovePod(namespace, name string) {
 	}
 }
 
+// SetClockOffset sets by how much the node's clock is ahead of Config.Now; negative: behind. It is a step of the clock: the
+// Date headers, new samples and new containers have times of the new clock, and what was sampled or started before keeps
+// the time that it has.
+func (k *Kubelet) SetClockOffset(ahead time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.cfg.Housekeeping > 0 {
+		k.sample() // what was due before the step
+	}
+	k.ahead = ahead.Truncate(time.Millisecond)
+}
+
 // SetFaults makes the kubelet misbehave: the faults are applied to each answer, in their order. Without any, it behaves
 // again.
 func (k *Kubelet) SetFaults(faults ...Fault) {
@@ -232,7 +245,8 @@ func (k *Kubelet) fill(a *Answer) []Fault {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.requests[a.Request.URL.Path]++
-	a.Now = time.Unix(0, k.now())
+	a.Now = time.Unix(0, k.now()).Add(k.ahead)
+	a.Header.Set("Date", a.Now.UTC().Format(http.TimeFormat))
 	if k.cfg.Authorize != nil {
 		if status := k.cfg.Authorize(a.Request); status != http.StatusOK {
 			a.plain(status, http.StatusText(status))
@@ -258,12 +272,12 @@ func (k *Kubelet) fill(a *Answer) []Fault {
 // sample brings all readings up to date, and returns the time.
 func (k *Kubelet) sample() (now int64) {
 	now = k.now()
-	k.node.housekeep(now, k.cfg.Housekeeping)
+	k.node.housekeep(now, k.ahead, k.cfg.Housekeeping)
 	for _, p := range k.pods {
-		p.housekeep(now, k.cfg.Housekeeping)
+		p.housekeep(now, k.ahead, k.cfg.Housekeeping)
 	}
 	for _, c := range k.containers {
-		c.housekeep(now, k.containerHousekeeping())
+		c.housekeep(now, k.ahead, k.containerHousekeeping())
 	}
 	return now
 }
@@ -276,7 +290,7 @@ func (k *Kubelet) containerHousekeeping() time.Duration {
 	return k.cfg.Housekeeping
 }
 
-// now is the node's clock in nanoseconds since the epoch, in whole milliseconds.
+// now is the true time in nanoseconds since the epoch, in whole milliseconds.
 func (k *Kubelet) now() int64 {
 	return k.cfg.Now().UnixNano() / int64(time.Millisecond) * int64(time.Millisecond)
 }
@@ -303,14 +317,14 @@ func (k *Kubelet) findPod(namespace, name string) (int, bool) {
 // run puts a new container in the place of the one with these names, if there is one.
 func (k *Kubelet) run(namespace, podName, name string, u Usage, startedAt, now int64) {
 	if old := k.container(namespace, podName, name); old != nil {
-		k.change(old, now, func() { old.series = newSeries(startedAt, old.delay, u) })
+		k.change(old, now, func() { old.series = newSeries(startedAt, k.ahead, old.delay, u) })
 		return
 	}
 	delay := delayOf(namespace, podName, name)
 	c := &container{
 		namespace: namespace, pod: podName, name: name,
 		labels: labels("container", name, "namespace", namespace, "pod", podName),
-		series: newSeries(startedAt, delay, u),
+		series: newSeries(startedAt, k.ahead, delay, u),
 	}
 	i, _ := k.findContainer(namespace, podName, name)
 	k.containers = slices.Insert(k.containers, i, c)
@@ -320,13 +334,13 @@ func (k *Kubelet) run(namespace, podName, name string, u Usage, startedAt, now i
 		k.pods = slices.Insert(k.pods, i, &pod{
 			namespace: namespace, name: podName,
 			labels: labels("namespace", namespace, "pod", podName),
-			series: newSeries(startedAt, delay, Usage{}),
+			series: newSeries(startedAt, k.ahead, delay, Usage{}),
 		})
 	}
 	p := k.pods[i]
 	p.containers = append(p.containers, c)
 	slices.SortFunc(p.containers, func(a, b *container) int { return strings.Compare(a.name, b.name) })
-	p.housekeep(now, k.cfg.Housekeeping)
+	p.housekeep(now, k.ahead, k.cfg.Housekeeping)
 	p.set(now, p.sum())
 	p.base += c.cpuAt(now)
 }
@@ -341,7 +355,7 @@ func (k *Kubelet) remove(c *container, now int64) {
 		k.pods = slices.Delete(k.pods, i, i+1)
 		return
 	}
-	p.housekeep(now, k.cfg.Housekeeping)
+	p.housekeep(now, k.ahead, k.cfg.Housekeeping)
 	p.containers = slices.DeleteFunc(p.containers, func(other *container) bool { return other == c })
 	p.set(now, p.sum())
 }
@@ -350,8 +364,8 @@ func (k *Kubelet) remove(c *container, now int64) {
 func (k *Kubelet) change(c *container, now int64, alter func()) {
 	i, _ := k.findPod(c.namespace, c.pod)
 	p := k.pods[i]
-	p.housekeep(now, k.cfg.Housekeeping)
-	c.housekeep(now, k.containerHousekeeping())
+	p.housekeep(now, k.ahead, k.cfg.Housekeeping)
+	c.housekeep(now, k.ahead, k.containerHousekeeping())
 	alter()
 	p.set(now, p.sum())
 }

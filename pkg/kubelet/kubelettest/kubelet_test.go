@@ -134,11 +134,12 @@ func feed(t *testing.T, k *Kubelet, s sample) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		to.last.cpu, to.last.at = uint64(math.Round(value*1e9)), ms*int64(time.Millisecond)
+		at := ms * int64(time.Millisecond)
+		to.last.cpu, to.last.at, to.last.stamp = uint64(math.Round(value*1e9)), at, at
 	case strings.HasSuffix(family, "_memory_working_set_bytes"):
 		to.last.memory = uint64(value)
 	case family == "container_start_time_seconds":
-		to.started = int64(value * 1e9)
+		to.started, to.start = int64(value*1e9), int64(value*1e9)
 	}
 }
 
@@ -587,6 +588,7 @@ func TestEdits(t *testing.T) {
 		{"drop", DropFamily("container_memory_working_set_bytes"), "container_cpu_usage", series},
 		{"tomorrow", ShiftTime(24 * time.Hour), fmt.Sprintf("%s 4096 %d\n", series, ms+86400_000), plain},
 		{"no time", NoTime, series + " 4096\n", plain},
+		{"no date", NoDate, plain, ""},
 		{"CRLF", CRLF, "resource_scrape_error 0\r\n", plain},
 		{"no final newline", NoFinalNewline, "resource_scrape_error 0", "resource_scrape_error 0\n"},
 		{"scrape error", ScrapeError, "resource_scrape_error 1\n", series},
@@ -611,6 +613,91 @@ func TestEdits(t *testing.T) {
 			}
 			if test.not != "" && strings.Contains(text, test.not) {
 				t.Errorf("%q is in\n%s", test.not, text)
+			}
+		})
+	}
+}
+
+// TestClockOffset sets a node's clock. What was sampled or started before keeps its times.
+func TestClockOffset(t *testing.T) {
+	clock := &clock{start}
+	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second, ContainersOnDemand: true})
+	k.SetNode(Usage{CPU: 1})
+	k.SetContainer("ns", "p", "old", Usage{CPU: 1})
+	clock.advance(15 * time.Second)
+	k.SetClockOffset(-time.Hour)
+	k.SetContainer("ns", "p", "new", Usage{CPU: 1})
+	clock.advance(2 * time.Second)
+
+	w := get(t, k, ResourcePath)
+	text := w.Body.String()
+	now := clock.Add(-time.Hour)
+	if got := w.Header().Get("Date"); got != now.Format(http.TimeFormat) {
+		t.Errorf("the Date header is %s, want %s", got, now.Format(http.TimeFormat))
+	}
+	for series, want := range map[string]struct {
+		value float64
+		at    time.Time
+	}{
+		"node_cpu_usage_seconds_total":                                              {10, start.Add(10 * time.Second)},
+		`container_cpu_usage_seconds_total{container="old",namespace="ns",pod="p"}`: {16.99, now},
+		`container_cpu_usage_seconds_total{container="new",namespace="ns",pod="p"}`: {1.99, now},
+		`container_start_time_seconds{container="old",namespace="ns",pod="p"}`:      {float64(start.UnixMilli()) / 1e3, time.Time{}},
+		`container_start_time_seconds{container="new",namespace="ns",pod="p"}`:      {float64(now.Add(-2*time.Second).UnixMilli()) / 1e3, time.Time{}},
+		`container_swap_usage_bytes{container="old",namespace="ns",pod="p"}`:        {0, now},
+	} {
+		// A sample on demand is up to 15 ms old.
+		value, at, ok := line(t, text, series)
+		if !ok || math.Abs(value-want.value) > 0.02 || at.Sub(want.at).Abs() > 20*time.Millisecond {
+			t.Errorf("%s: %v at %v, want %v at %v", series, value, at, want.value, want.at)
+		}
+	}
+	clock.advance(10 * time.Second)
+	if _, at, _ := line(t, resource(t, k), "node_cpu_usage_seconds_total"); !at.Equal(start.Add(20*time.Second - time.Hour)) {
+		t.Errorf("the next sample of the node is from %v", at)
+	}
+	summary := get(t, k, SummaryPath).Body.String()
+	for _, want := range []time.Time{start, now.Add(-2 * time.Second)} {
+		if want := want.Format(`"startTime": "` + time.RFC3339 + `"`); !strings.Contains(summary, want) {
+			t.Errorf("%s is not in\n%s", want, summary)
+		}
+	}
+}
+
+// TestStartTimes moves start times while the counters go on.
+func TestStartTimes(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault Fault
+		want  time.Duration // before the sample, which is a minute after the start
+	}{
+		"moved":                {MoveStarts(20 * time.Second), 40 * time.Second},
+		"following the sample": {StartsBefore(12 * time.Second), 12 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := &clock{start}
+			k := New("n", Config{Now: clock.now, Housekeeping: time.Minute})
+			k.SetContainer("ns", "p", "c", Usage{CPU: 0.5})
+			clock.advance(70 * time.Second)
+			right, rightSummary := resource(t, k), get(t, k, SummaryPath).Body.String()
+			k.SetFaults(test.fault)
+			text, summary := resource(t, k), get(t, k, SummaryPath).Body.String()
+
+			const cpu, started = `container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"}`,
+				`container_start_time_seconds{container="c",namespace="ns",pod="p"}`
+			value, at, _ := line(t, text, cpu)
+			if rightValue, rightAt, _ := line(t, right, cpu); value != rightValue || at != rightAt {
+				t.Errorf("the sample is %v at %v, want %v at %v", value, at, rightValue, rightAt)
+			}
+			seconds, _, _ := line(t, text, started)
+			if got := at.Sub(time.UnixMicro(int64(seconds * 1e6))); (got - test.want).Abs() > time.Second {
+				t.Errorf("the container started %v before its sample, want %v", got, test.want)
+			}
+			if n, rightN := strings.Count(text, "\n"), strings.Count(right, "\n"); n != rightN {
+				t.Errorf("%d lines, want %d", n, rightN)
+			}
+			want := containerStart.ReplaceAllString(rightSummary, "${1}"+at.Add(-test.want).UTC().Format(time.RFC3339)+"${3}${4}")
+			if summary != want || want == rightSummary {
+				t.Errorf("the summary is\n%s\nwant\n%s", summary, want)
 			}
 		})
 	}

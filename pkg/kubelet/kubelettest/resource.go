@@ -66,10 +66,10 @@ func appendFloat(b []byte, v float64) []byte {
 // field is one reading of a series that a family tells.
 type field func(*series) (value float64, at int64)
 
-func cpuSeconds(s *series) (float64, int64)  { return float64(s.last.cpu) / 1e9, s.last.at }
-func memoryBytes(s *series) (float64, int64) { return float64(s.last.memory), s.last.at }
-func swapBytes(s *series) (float64, int64)   { return float64(s.last.swap), s.last.at }
-func startTime(s *series) (float64, int64)   { return float64(s.started) / 1e9, 0 }
+func cpuSeconds(s *series) (float64, int64)  { return float64(s.last.cpu) / 1e9, s.last.stamp }
+func memoryBytes(s *series) (float64, int64) { return float64(s.last.memory), s.last.stamp }
+func swapBytes(s *series) (float64, int64)   { return float64(s.last.swap), s.last.stamp }
+func startTime(s *series) (float64, int64)   { return float64(s.start) / 1e9, 0 }
 
 // appendResource writes the answer of /metrics/resource. The readings must be up to date.
 func (k *Kubelet) appendResource(b []byte, now int64) []byte {
@@ -93,9 +93,9 @@ func (k *Kubelet) containerFamilies(t text, now int64) text {
 		return t
 	}
 	// A kubelet that asks the container runtime for samples stamps swap with the moment at which it asks.
-	swapAt := func(s *series) int64 { return s.last.at }
+	swapAt := func(s *series) int64 { return s.last.stamp }
 	if k.containerHousekeeping() == 0 {
-		swapAt = func(*series) int64 { return now }
+		swapAt = func(*series) int64 { return now + int64(k.ahead) }
 	}
 	t = k.containerFamily(t, "container_swap_limit_bytes", "gauge",
 		"[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems",

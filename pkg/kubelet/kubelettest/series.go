@@ -9,6 +9,7 @@ import (
 // the last two readings that were taken of it. Times are in nanoseconds since the epoch.
 type series struct {
 	started int64         // when the counter was 0
+	start   int64         // the same by the node's clock at that time
 	delay   time.Duration // by how much its samples come later than those of others; whole milliseconds
 
 	rate   uint64 // nanocores since the last change
@@ -23,13 +24,15 @@ type series struct {
 // reading is one sample; with at 0, there is none.
 type reading struct {
 	at     int64  // in whole milliseconds
+	stamp  int64  // the same by the node's clock at that time
 	cpu    uint64 // core-nanoseconds
 	memory uint64 // bytes of the working set
 	swap   uint64 // bytes
 }
 
-func newSeries(started int64, delay time.Duration, u Usage) series {
-	s := series{started: started, delay: delay, since: started}
+// newSeries returns a series that began at started, when the node's clock was ahead by so much.
+func newSeries(started int64, ahead, delay time.Duration, u Usage) series {
+	s := series{started: started, start: started + int64(ahead), delay: delay, since: started}
 	s.rate, s.memory, s.swap = nanocores(u.CPU), u.Memory, u.Swap
 	return s
 }
@@ -57,16 +60,16 @@ func (s *series) cpuAt(t int64) uint64 {
 	return s.base + used
 }
 
-// housekeep takes the readings that were due until now, of which the last two are kept. They lie after the last change,
-// because every change is preceded by a call of housekeep.
-func (s *series) housekeep(now int64, interval time.Duration) {
+// housekeep takes the readings that were due until now, of which the last two are kept, by a clock that is ahead by so much.
+// They lie after the last change, because every change is preceded by a call of housekeep.
+func (s *series) housekeep(now int64, ahead, interval time.Duration) {
 	first := wholeMillisecond(s.started)
 	if now < first {
 		return
 	}
 	if interval == 0 {
 		age := (s.delay / 16).Truncate(time.Millisecond) // a kubelet needs some milliseconds to ask for all
-		s.take(max(now-int64(age), first, s.since))
+		s.take(max(now-int64(age), first, s.since), ahead)
 		return
 	}
 	latest, before := first, int64(0)
@@ -77,14 +80,14 @@ func (s *series) housekeep(now int64, interval time.Duration) {
 			before = first
 		}
 	}
-	s.take(before)
-	s.take(latest)
+	s.take(before, ahead)
+	s.take(latest, ahead)
 }
 
 // take takes a reading, unless there is one that is as new.
-func (s *series) take(at int64) {
+func (s *series) take(at int64, ahead time.Duration) {
 	if at > s.last.at {
-		s.prev, s.last = s.last, reading{at: at, cpu: s.cpuAt(at), memory: s.memory, swap: s.swap}
+		s.prev, s.last = s.last, reading{at: at, stamp: at + int64(ahead), cpu: s.cpuAt(at), memory: s.memory, swap: s.swap}
 	}
 }
 

@@ -19,11 +19,11 @@ func (k *Kubelet) appendSummary() []byte {
 	j.open("", '{')
 	j.string("name", "pods")
 	pods := k.podsTogether()
-	j.time("startTime", pods.started)
+	j.time("startTime", pods.start)
 	j.usage(&pods, details{psi: true, available: true})
 	j.close('}')
 	j.close(']')
-	j.time("startTime", k.node.started)
+	j.time("startTime", k.node.start)
 	j.usage(&k.node, details{psi: true, available: true, swapAvailable: true})
 	j.close('}')
 	j.open("pods", '[')
@@ -44,7 +44,7 @@ func (k *Kubelet) appendPod(j *jsonWriter, p *pod) {
 	j.string("namespace", p.namespace)
 	j.string("uid", uid(p.namespace, p.name))
 	j.close('}')
-	j.time("startTime", p.started)
+	j.time("startTime", p.start)
 	j.open("containers", '[')
 	for _, c := range p.containers {
 		if c.last.at == 0 {
@@ -52,7 +52,7 @@ func (k *Kubelet) appendPod(j *jsonWriter, p *pod) {
 		}
 		j.open("", '{')
 		j.string("name", c.name)
-		j.time("startTime", c.started)
+		j.time("startTime", c.start)
 		j.usage(&c.series, details{noRate: k.cfg.ContainersOnDemand && !k.cfg.RateSinceLastAsk, available: true, swapAvailable: true})
 		j.close('}')
 	}
@@ -63,7 +63,7 @@ func (k *Kubelet) appendPod(j *jsonWriter, p *pod) {
 
 // podsTogether is the control group above all pods, as of the node's last reading. Its rate is not told.
 func (k *Kubelet) podsTogether() series {
-	sum := series{started: k.node.started, last: reading{at: k.node.last.at}}
+	sum := series{start: k.node.start, last: reading{at: k.node.last.at, stamp: k.node.last.stamp}}
 	for _, p := range k.pods {
 		sum.last.cpu += p.last.cpu
 		sum.last.memory += p.last.memory
@@ -144,7 +144,7 @@ func (j *jsonWriter) time(key string, at int64) {
 // usage writes the fields cpu, memory and swap.
 func (j *jsonWriter) usage(s *series, d details) {
 	j.open("cpu", '{')
-	j.time("time", s.last.at)
+	j.time("time", s.last.stamp)
 	rate := s.nanocores()
 	if d.noRate {
 		rate = 0
@@ -155,7 +155,7 @@ func (j *jsonWriter) usage(s *series, d details) {
 	j.close('}')
 
 	j.open("memory", '{')
-	j.time("time", s.last.at)
+	j.time("time", s.last.stamp)
 	if d.available {
 		j.uint("availableBytes", 0)
 	}
@@ -171,7 +171,7 @@ func (j *jsonWriter) usage(s *series, d details) {
 		return
 	}
 	j.open("swap", '{')
-	j.time("time", s.last.at)
+	j.time("time", s.last.stamp)
 	if d.swapAvailable {
 		j.uint("swapAvailableBytes", 0)
 	}

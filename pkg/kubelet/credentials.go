@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -10,22 +11,24 @@ import (
 	"sync"
 )
 
-// trust is how this client knows kubelets, and how they know it. The files behind it are read again when they change.
-type trust struct {
-	insecure  bool
-	authority *reloaded[*x509.CertPool]   // nil: the roots of the system
-	identity  *reloaded[*tls.Certificate] // nil: none is shown
-	token     *reloaded[string]           // nil: none is sent
+// credentials are what this client verifies kubelets with, and what it identifies itself to them with. The files are read
+// again when they change.
+type credentials struct {
+	insecure    bool
+	authority   *reloaded[*x509.CertPool]   // nil: the roots of the system
+	certificate *reloaded[*tls.Certificate] // nil: none is shown
+	tokenFile   *reloaded[string]           // nil: no such token is sent
+	tokenSource func(context.Context) (string, error)
 
 	encoding, userAgent string // for every request
 
-	mu           sync.Mutex
-	made         map[string]http.Header // what requests say, by what they accept; never changed once made
-	tokenVersion int                    // the token that they have
+	mu    sync.Mutex
+	made  map[string]http.Header // headers of requests, by what they accept; never changed once made
+	token string                 // that the headers have
 }
 
-func newTrust(c *Config) (*trust, error) {
-	t := &trust{insecure: c.InsecureTLS, encoding: "identity", userAgent: c.UserAgent, made: map[string]http.Header{}}
+func newCredentials(c *Config) (*credentials, error) {
+	t := &credentials{insecure: c.InsecureTLS, encoding: "identity", userAgent: c.UserAgent, made: map[string]http.Header{}}
 	if c.Gzip {
 		t.encoding = "gzip"
 	}
@@ -43,47 +46,61 @@ func newTrust(c *Config) (*trust, error) {
 	}
 	switch {
 	case c.ClientCertificate != "" && c.ClientKey != "":
-		if t.identity, err = newReloaded(parseKeyPair, c.Reloaded, c.ClientCertificate, c.ClientKey); err != nil {
+		if t.certificate, err = newReloaded(parseKeyPair, c.Reloaded, c.ClientCertificate, c.ClientKey); err != nil {
 			errs = append(errs, fmt.Errorf("cannot use --kubelet-client-certificate and --kubelet-client-key: %w", err))
 		}
 	case len(c.Inline.ClientCertificate) > 0:
-		if t.identity, err = newFixed(parseKeyPair, c.Inline.ClientCertificate, c.Inline.ClientKey); err != nil {
+		if t.certificate, err = newFixed(parseKeyPair, c.Inline.ClientCertificate, c.Inline.ClientKey); err != nil {
 			errs = append(errs, fmt.Errorf("cannot use the client certificate in the kubeconfig for kubelets: %w", err))
 		}
 	}
 	switch {
-	case c.PlainHTTP: // no credentials
+	case c.PlainHTTP, t.certificate != nil: // no token
+	case c.Token != nil:
+		t.tokenSource = c.Token
 	case c.BearerTokenFile != "":
-		if t.token, err = newReloaded(parseToken, c.Reloaded, c.BearerTokenFile); err != nil {
+		if t.tokenFile, err = newReloaded(parseToken, c.Reloaded, c.BearerTokenFile); err != nil {
 			errs = append(errs, fmt.Errorf("cannot use the bearer token for kubelets: %w", err))
 		}
 	case c.Inline.BearerToken != "":
-		if t.token, err = newFixed(parseToken, []byte(c.Inline.BearerToken)); err != nil {
+		if t.tokenFile, err = newFixed(parseToken, []byte(c.Inline.BearerToken)); err != nil {
 			errs = append(errs, fmt.Errorf("cannot use the bearer token in the kubeconfig for kubelets: %w", err))
 		}
 	}
 	return t, errors.Join(errs...)
 }
 
-// headers gives the headers of a request that accepts the given type of content. They are shared by all such requests and must
-// not be changed.
-func (t *trust) headers(accept string) http.Header {
-	token, version := t.token.get()
+// headers returns the headers of a request that accepts the given type of content. They are shared by all such requests and
+// must not be changed.
+func (t *credentials) headers(ctx context.Context, accept string) (http.Header, error) {
+	token, err := t.bearerToken(ctx)
+	if err != nil {
+		return nil, &noTokenError{err}
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if version != t.tokenVersion {
+	if token != t.token {
 		clear(t.made)
-		t.tokenVersion = version
+		t.token = token
 	}
 	h := t.made[accept]
 	if h == nil {
 		h = t.newHeader(accept, token)
 		t.made[accept] = h
 	}
-	return h
+	return h, nil
 }
 
-func (t *trust) newHeader(accept, token string) http.Header {
+// bearerToken returns the token to send; empty for none.
+func (t *credentials) bearerToken(ctx context.Context) (string, error) {
+	if t.tokenSource != nil {
+		return t.tokenSource(ctx)
+	}
+	token, _ := t.tokenFile.get()
+	return token, nil
+}
+
+func (t *credentials) newHeader(accept, token string) http.Header {
 	h := http.Header{
 		"Accept":          {accept},
 		"Accept-Encoding": {t.encoding},
@@ -97,17 +114,17 @@ func (t *trust) newHeader(accept, token string) http.Header {
 
 // version changes when connections that were made before should not be used any more, because they were verified by another
 // authority or show another certificate.
-func (t *trust) version() int {
+func (t *credentials) version() int {
 	_, authority := t.authority.get()
-	_, identity := t.identity.get()
-	return authority + identity
+	_, certificate := t.certificate.get()
+	return authority + certificate
 }
 
 // config gives the TLS configuration for the kubelet of one node, which is dialled at host.
 //
 // The library's own verification accepts a certificate for one name. A kubelet's may be for its address or for the name of
 // its node, so that verification is done here instead.
-func (t *trust) config(node, host string) *tls.Config {
+func (t *credentials) config(node, host string) *tls.Config {
 	c := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		InsecureSkipVerify: true, // in favour of VerifyConnection
@@ -118,9 +135,9 @@ func (t *trust) config(node, host string) *tls.Config {
 			return verify(state.PeerCertificates, roots, host, node)
 		}
 	}
-	if t.identity != nil {
+	if t.certificate != nil {
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			certificate, _ := t.identity.get()
+			certificate, _ := t.certificate.get()
 			return certificate, nil
 		}
 	}

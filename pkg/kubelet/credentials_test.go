@@ -112,7 +112,8 @@ func stale[T any](r *reloaded[T]) {
 	r.readAt = time.Time{}
 }
 
-// TestRotation replaces the token, the client's certificate and the CA one after the other while requests go on.
+// TestRotation replaces the client's certificate and the CA one after the other while requests go on. TestFetchSummary does
+// the same for the token.
 func TestRotation(t *testing.T) {
 	dir := t.TempDir()
 	oldCA, newCA, clientCA := newAuthority(t), newAuthority(t), newAuthority(t)
@@ -140,8 +141,7 @@ func TestRotation(t *testing.T) {
 	c := newTestClient(t, Config{
 		CertificateAuthority: writeFile(t, dir, "ca", oldCA.pem()),
 		ClientCertificate:    certificateFile, ClientKey: keyFile,
-		BearerTokenFile: writeFile(t, dir, "token", []byte("one")),
-		Reloaded:        func(_ string, err error) { reports = append(reports, err) },
+		Reloaded: func(_ string, err error) { reports = append(reports, err) },
 	})
 	fetch := func(want seen, connections int64) {
 		t.Helper()
@@ -157,30 +157,25 @@ func TestRotation(t *testing.T) {
 			t.Errorf("%d connections were opened, want %d", n, connections)
 		}
 	}
-	fetch(seen{"Bearer one", "old"}, 1)
-
-	writeFile(t, dir, "token", []byte("two"))
-	fetch(seen{"Bearer one", "old"}, 1) // not yet looked at
-	stale(c.trust.token)
-	fetch(seen{"Bearer two", "old"}, 1)
+	fetch(seen{"", "old"}, 1)
 
 	writePair("new")
-	stale(c.trust.identity)
-	fetch(seen{"Bearer two", "new"}, 2) // a connection shows what it was made with, so there must be another
+	stale(c.credentials.certificate)
+	fetch(seen{"", "new"}, 2) // a connection shows what it was made with, so there must be another
 
 	writeFile(t, dir, "client.key", []byte("half written"))
-	stale(c.trust.identity)
-	fetch(seen{"Bearer two", "new"}, 2)
+	stale(c.credentials.certificate)
+	fetch(seen{"", "new"}, 2)
 
 	writeFile(t, dir, "ca", append(oldCA.pem(), newCA.pem()...))
-	stale(c.trust.authority)
-	fetch(seen{"Bearer two", "new"}, 3)
+	stale(c.credentials.authority)
+	fetch(seen{"", "new"}, 3)
 
 	k = newKubelet(t, &newServer, serve)
-	fetch(seen{"Bearer two", "new"}, 1)
+	fetch(seen{"", "new"}, 1)
 
 	writeFile(t, dir, "ca", oldCA.pem()) // the new one is not trusted any more, not even where a connection is open
-	stale(c.trust.authority)
+	stale(c.credentials.authority)
 	checkError(t, c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}), reasonTLSAuthority, "unknown authority")
 
 	failed := 0
@@ -189,8 +184,8 @@ func TestRotation(t *testing.T) {
 			failed++
 		}
 	}
-	if len(reports) != 5 || failed != 1 {
-		t.Errorf("reported %v, want five reports of which one is a failure", reports)
+	if len(reports) != 4 || failed != 1 {
+		t.Errorf("reported %v, want four reports of which one is a failure", reports)
 	}
 }
 
@@ -269,11 +264,16 @@ func TestInline(t *testing.T) {
 
 	inline := Inline{CertificateAuthority: ca.pem(), ClientCertificate: clientPEM, ClientKey: keyPEM, BearerToken: "secret"}
 	c := newTestClient(t, Config{Inline: inline})
-	if err := c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}); err != nil || token != "Bearer secret" {
+	if err := c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}); err != nil || token != "" {
 		t.Errorf("Fetch: %v, with the header %q", err, token)
 	}
-	if shown, _ := c.trust.identity.get(); shown == nil || len(shown.Certificate) == 0 {
+	if shown, _ := c.credentials.certificate.get(); shown == nil || len(shown.Certificate) == 0 {
 		t.Error("no client certificate is shown")
+	}
+
+	withToken := newTestClient(t, Config{Inline: Inline{CertificateAuthority: ca.pem(), BearerToken: "secret"}})
+	if err := withToken.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}); err != nil || token != "Bearer secret" {
+		t.Errorf("Fetch: %v, with the header %q", err, token)
 	}
 
 	other := newTestClient(t, Config{Inline: inline, CertificateAuthority: writeFile(t, t.TempDir(), "ca", stranger.pem())})
