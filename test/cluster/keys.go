@@ -64,10 +64,10 @@ func (c *Cluster) WriteUserKubeconfig(file, user, group string) error {
 	return w.err
 }
 
-// WriteTokenKubeconfig writes a kubeconfig for the holder of the token in a file.
-func (c *Cluster) WriteTokenKubeconfig(file, tokenFile string) error {
+// WriteTokenKubeconfig writes a kubeconfig for the holder of the token in a file, with a namespace as default.
+func (c *Cluster) WriteTokenKubeconfig(file, tokenFile, namespace string) error {
 	w := &keyWriter{server: c.REST.Host, ca: c.CA}
-	w.kubeconfigWith(file, &clientcmdapi.AuthInfo{TokenFile: tokenFile})
+	w.kubeconfigWith(file, &clientcmdapi.AuthInfo{TokenFile: tokenFile}, namespace)
 	return w.err
 }
 
@@ -95,15 +95,15 @@ func (w *keyWriter) pair(files pair, ca *kubelettest.CA, user string) {
 
 func (w *keyWriter) kubeconfig(file, user, group string) {
 	cert, key := issue(w.ca, user, group)
-	w.kubeconfigWith(file, &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+	w.kubeconfigWith(file, &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}, "")
 }
 
-func (w *keyWriter) kubeconfigWith(file string, user *clientcmdapi.AuthInfo) {
+func (w *keyWriter) kubeconfigWith(file string, user *clientcmdapi.AuthInfo, namespace string) {
 	const name = "kube-vitals-test"
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: w.server, CertificateAuthorityData: w.ca.PEM()}
 	config.AuthInfos[name] = user
-	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: namespace}
 	config.CurrentContext = name
 	content, err := clientcmd.Write(*config)
 	if err != nil && w.err == nil {

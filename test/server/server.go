@@ -211,7 +211,8 @@ func (s *Server) mount(ctx context.Context, pod corev1.PodSpec) (dir string, err
 			return "", err
 		}
 	}
-	return dir, s.cluster.WriteTokenKubeconfig(dir+"kubeconfig", dir+"token")
+	// In a pod, the namespace is in a file beside the token.
+	return dir, s.cluster.WriteTokenKubeconfig(dir+"kubeconfig", dir+"token", Namespace)
 }
 
 // trusted is the CA by which the API server verifies kube-vitals.
