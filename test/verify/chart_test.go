@@ -188,8 +188,11 @@ func TestArguments(t *testing.T) {
 			[]string{securePort, address, statusPort, resolution, kubeletCA, "--kubelet-service-account=x"},
 		},
 		{
-			"a ServiceAccount by flag", "args={--kubelet-service-account=x}",
-			[]string{securePort, address, statusPort, resolution, kubeletCA, "--kubelet-service-account=x"},
+			"paths by flag", "args={--authorization-always-allow-paths=/livez\\,/readyz\\,/metrics}",
+			[]string{
+				securePort, address, statusPort, resolution, kubeletCA, kubelets,
+				"--authorization-always-allow-paths=/livez,/readyz,/metrics",
+			},
 		},
 		{
 			"a client certificate instead of tokens", "args={--kubelet-client-certificate=/crt}",
@@ -240,14 +243,18 @@ func TestRefusals(t *testing.T) {
 		"kubelet.serviceAccount.name=kube-vitals": "kubelet.serviceAccount.name is the ServiceAccount of the pods",
 		"tls.type=helm,apiService.caBundle=-----BEGIN CERTIFICATE-----":                                            "tls.type=helm creates the certificate: leave apiService.caBundle empty",
 		"tls.type=self-signed,apiService.caBundle=-----BEGIN CERTIFICATE-----":                                     "tls.type=self-signed creates the certificate: leave apiService.caBundle empty",
+		"args={--kubelet-service-account=x}":                                                                       "set kubelet.serviceAccount.name instead",
+		"args={--tls-secret=x}":                                                                                    "tls.type=kube-vitals sets both",
+		"args={--tls-cert-file=/crt}":                                                                              "set tls.type=existingSecret",
+		"args={--authorization-always-allow-paths=/metrics}":                                                       "add /healthz,/readyz,/livez to it",
 		"tls.type=self-signed,args={--cert-dir=/tmp}":                                                              "or set tmpVolume",
 		"tls.type=cert-manager,tls.certManager.existingIssuer.enabled=true":                                        "set tls.certManager.existingIssuer.name",
 		"podDisruptionBudget.enabled=true,podDisruptionBudget.minAvailable=1,podDisruptionBudget.maxUnavailable=0": "podDisruptionBudget.maxUnavailable contradict each other",
 		"tls.type=self-signed,serviceMonitor.enabled=true":                                                         "would send Prometheus' token to a server that it cannot verify",
 		"tls.type=self-signed,podMonitor.enabled=true,podMonitor.authorization.type=Bearer":                        "podMonitor.authorization would be sent to a server",
 		"tls.type=helm,tls.admissionPolicy.enabled=true":                                                           "restricts a right that the server only has with tls.type=kube-vitals",
-		"tls.helm.lookup=yes,":      "at '/tls/helm/lookup': got string, want boolean",
-		"imagePullSecrets={secret}": "at '/imagePullSecrets/0': got string, want object",
+		"tls.helm.lookup=yes,":                                                                                     "at '/tls/helm/lookup': got string, want boolean",
+		"imagePullSecrets={secret}":                                                                                "at '/imagePullSecrets/0': got string, want object",
 	} {
 		t.Run(values, func(t *testing.T) {
 			_, err := tools.chart(t.Context(), chartFolder, []string{values})

@@ -28,6 +28,22 @@ What concerns a single value is in values.schema.json.
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "secure-port") }}
 {{- fail "args and defaultArgs cannot set --secure-port, since probes and the Service lead to containerPort: set containerPort instead" }}
 {{- end }}
+{{- if include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-service-account") }}
+{{- fail "args and defaultArgs cannot set --kubelet-service-account, since the roles are for the ServiceAccount that the values name: set kubelet.serviceAccount.name instead" }}
+{{- end }}
+{{- if include "kube-vitals.hasFlag" (dict "root" . "names" "tls-secret|tls-names") }}
+{{- fail "args and defaultArgs cannot set --tls-secret and --tls-names, since the roles and the Service have other names: tls.type=kube-vitals sets both" }}
+{{- end }}
+{{- if and (eq $v.tls.type "kube-vitals") (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
+{{- fail "tls.type=kube-vitals creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name instead of it" }}
+{{- end }}
+{{- $open := "" }}
+{{- range concat $v.defaultArgs $v.args }}
+{{- if regexMatch "^--?authorization-always-allow-paths=" . }}{{ $open = printf "%s,%s," $open (splitList "=" . | last) }}{{ end }}
+{{- end }}
+{{- if and $open (not $v.metrics.enabled) (not (and (contains ",/livez," $open) (contains ",/readyz," $open))) }}
+{{- fail "--authorization-always-allow-paths replaces its default, so the probes would depend on the API server: add /healthz,/readyz,/livez to it, or set metrics.enabled=true instead of it" }}
+{{- end }}
 {{- $certDir := include "kube-vitals.hasFlag" (dict "root" . "names" "cert-dir") }}
 {{- if and $certDir (eq $v.tls.type "self-signed") (not (or $v.tmpVolume $v.extraVolumeMounts)) }}
 {{- fail "--cert-dir needs a folder that the server can write to: remove the flag, so that the certificate stays in memory, or set tmpVolume" }}
