@@ -1,17 +1,19 @@
-# The image of kube-vitals: one static binary, the system's CA roots and an empty /tmp on nothing else.
+# The image of kube-vitals: one static binary, the system's CA roots and an empty /tmp, from scratch.
 #
-# Both base images are build arguments, so that it builds where only a mirror can be reached:
-#   BUILD_IMAGE  has Go of the version in go.mod, a POSIX shell and /etc/ssl/certs/ca-certificates.crt
-#   BASE_IMAGE   what the binary is put on; it needs to hold nothing
-# GOPROXY likewise says where modules come from, and LDFLAGS which version the binary tells.
+# Build arguments:
+#   BUILD_IMAGE  the image to build in: Go of the version in go.mod, a POSIX shell and /etc/ssl/certs/ca-certificates.crt.
+#                A release names it by digest (golang:1.26@sha256:…), so that the image can be built again.
+#   BASE_IMAGE   the image to put the binary on; it need not contain anything
+#   GOPROXY      where modules come from
+#   LDFLAGS      for the Go linker; sets the version that the binary prints
 
 ARG BUILD_IMAGE=golang:1.26
 ARG BASE_IMAGE=scratch
 
-# The compiler runs on the machine's own platform whatever the image's is: Go cross-compiles, nothing is emulated.
+# The compiler runs on the platform of the machine: Go cross-compiles, nothing is emulated.
 FROM --platform=$BUILDPLATFORM ${BUILD_IMAGE} AS build
 WORKDIR /src
-# Kept between builds, and out of the layers.
+# Caches are kept between builds and are in no layer.
 ENV GOMODCACHE=/cache/modules GOCACHE=/cache/packages
 ARG GOPROXY
 COPY go.mod go.sum ./
@@ -29,6 +31,6 @@ RUN --mount=type=cache,target=/cache \
 
 FROM ${BASE_IMAGE}
 COPY --from=build /image /
-# nonroot, as number: kubelets refuse names where runAsNonRoot is asked for.
+# A number, since kubelets cannot check that a named user is not root (runAsNonRoot).
 USER 65532:65532
 ENTRYPOINT ["/kube-vitals"]

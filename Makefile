@@ -18,10 +18,11 @@ LINT      := $(CACHE)/golangci-lint-v2.15.0/golangci-lint
 PROMTOOL  := $(CACHE)/promtool-v0.315.0/promtool
 VULN      := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
-IMAGE     ?= kube-vitals/kube-vitals
+IMAGE     ?= ghcr.io/kube-vitals/kube-vitals
 TAG       ?= $(VERSION)
 PLATFORMS ?= linux/amd64,linux/arm64
 RELEASED  ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
+DIGEST    ?=
 BUILDER   ?= $(firstword $(notdir $(shell command -v docker buildah podman)))
 
 FUZZTIME ?= 30s
@@ -30,7 +31,7 @@ NODES    ?= 1000
 ROUNDS   ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e lint fmt verify demo bench soak fuzz image release vuln
+.PHONY: help build test unit e2e lint fmt verify generate demo bench soak fuzz image release vuln
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -58,6 +59,9 @@ fmt: $(LINT) ## format the code
 verify: $(HELM) $(KUSTOMIZE) $(HELM_DOCS) ## fail where chart, manifests and the chart's README differ
 	cd test && $(GO) run ./verify -root .. -helm $(HELM) -kustomize $(KUSTOMIZE) -helm-docs $(HELM_DOCS)
 	cd test && HELM=$(HELM) KUSTOMIZE=$(KUSTOMIZE) HELM_DOCS=$(HELM_DOCS) $(GO) test -count=1 ./verify
+
+generate: $(HELM_DOCS) ## write the chart's README and the descriptions in its schema from values.yaml
+	cd test && $(GO) run ./verify -write -root .. -helm-docs $(HELM_DOCS)
 
 demo: build ## a cluster of 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends by itself
 	cd test && ONCE=$(ONCE) $(GO) run ./cmd/demo -server $(CURDIR)/bin/kube-vitals
@@ -90,10 +94,11 @@ endif
 
 # Provenance and a bill of materials of the image: docs/release.md.
 release: $(HELM) $(KUSTOMIZE) ## binaries, chart, manifest, bills of materials, checksums: in dist/; and the image, where it can be built
-	cd test && $(GO) run ./release -root .. -out ../dist -version $(VERSION) -ldflags '$(LDFLAGS)' -platforms $(RELEASED) \
+	cd test && $(GO) run ./release -root .. -out ../dist -version $(VERSION) $(if $(DIGEST),-digest $(DIGEST)) -ldflags '$(LDFLAGS)' -platforms $(RELEASED) \
 	  -time $$(git log -1 --format=%ct) -helm $(HELM) -kustomize $(KUSTOMIZE)
 	cd test && $(GO) run ./verify -helm $(HELM) -chart ../dist/kube-vitals-$(VERSION:v%=%).tgz -file ../dist/kube-vitals.yaml
-	@if test -n "$(BUILDER)" && $(BUILDER) info >/dev/null 2>&1; then $(MAKE) image PLATFORMS=$(RELEASED); \
+	@if test -n "$(DIGEST)"; then echo "No image: the one of $(DIGEST) is pushed already."; \
+	elif test -n "$(BUILDER)" && $(BUILDER) info >/dev/null 2>&1; then $(MAKE) image PLATFORMS=$(RELEASED); \
 	else echo "No image: $(or $(BUILDER),docker, buildah or podman) does not work here. make image builds it where a BUILDER does."; fi
 
 vuln: $(VULN) ## look for known vulnerabilities in what the binary calls; needs vuln.go.dev, or a copy that GOVULNDB names

@@ -264,31 +264,54 @@ func (i *owner) awaitNew(t *testing.T, old *x509.Certificate) *x509.Certificate 
 	return got
 }
 
-// rights are no more than needed.
+// rights checks that neither ServiceAccount may do more than it needs.
 func (i *owner) rights(t *testing.T) {
-	account := "--as=system:serviceaccount:" + server.Namespace + ":" + server.Release
-	for question, want := range map[string]string{
-		"get secrets/" + ownSecret:             "yes",
-		"update secrets/" + ownSecret:          "yes",
-		"create secrets":                       "no",
-		"create secrets/" + ownSecret:          "no",
-		"delete secrets/" + ownSecret:          "no",
-		"get secrets":                          "no",
-		"list secrets":                         "no",
-		"get secrets/other":                    "no",
-		"patch apiservices/v1.metrics.k8s.io":  "yes",
-		"patch apiservices/v1.apps":            "no",
-		"delete apiservices/v1.metrics.k8s.io": "no",
-		"update apiservices/v1.metrics.k8s.io": "no",
-		"list apiservices":                     "no",
+	for account, questions := range map[string]map[string]string{
+		account: {
+			"get secrets/" + ownSecret:             "yes",
+			"update secrets/" + ownSecret:          "yes",
+			"create secrets":                       "no",
+			"create secrets/" + ownSecret:          "no",
+			"delete secrets/" + ownSecret:          "no",
+			"get secrets":                          "no",
+			"list secrets":                         "no",
+			"get secrets/other":                    "no",
+			"patch apiservices/v1.metrics.k8s.io":  "yes",
+			"patch apiservices/v1.apps":            "no",
+			"delete apiservices/v1.metrics.k8s.io": "no",
+			"update apiservices/v1.metrics.k8s.io": "no",
+			"list apiservices":                     "no",
+
+			"create serviceaccounts/kube-vitals-kubelet --subresource=token": "yes",
+			"create serviceaccounts/kube-vitals --subresource=token":         "no",
+			"create serviceaccounts --subresource=token":                     "no",
+			"get nodes --subresource=metrics":                                "no",
+			"get nodes --subresource=stats":                                  "no",
+		},
+		kubeletAccount: {
+			"get nodes --subresource=metrics":     "yes",
+			"get nodes --subresource=stats":       "yes",
+			"get nodes --subresource=proxy":       "no",
+			"get nodes":                           "no",
+			"list nodes":                          "no",
+			"list pods":                           "no",
+			"get secrets/" + ownSecret:            "no",
+			"patch apiservices/v1.metrics.k8s.io": "no",
+
+			"create serviceaccounts/kube-vitals-kubelet --subresource=token": "no",
+			"create subjectaccessreviews.authorization.k8s.io":               "no",
+			"create tokenreviews.authentication.k8s.io":                      "no",
+		},
 	} {
-		args := append([]string{"auth", "can-i", "--quiet", account, "--namespace", server.Namespace}, strings.Fields(question)...)
-		got := "yes"
-		if _, err := i.Run(t.Context(), binaries.Kubectl, args...); err != nil {
-			got = "no"
-		}
-		if got != want {
-			t.Errorf("may the server %s? %s, want %s", question, got, want)
+		for question, want := range questions {
+			args := []string{"auth", "can-i", "--quiet", "--as=" + account, "--namespace", server.Namespace}
+			got := "yes"
+			if _, err := i.Run(t.Context(), binaries.Kubectl, append(args, strings.Fields(question)...)...); err != nil {
+				got = "no"
+			}
+			if got != want {
+				t.Errorf("may %s %s? %s, want %s", account, question, got, want)
+			}
 		}
 	}
 }
@@ -432,7 +455,7 @@ func (i *owner) unverified(t *testing.T) {
 }
 
 // TestMoveFromMetricsServer does what the chart's README says, where v1beta1 leads to another Service and another release
-// owns it. That other one is played by a kube-vitals that nobody can verify.
+// owns it. A kube-vitals whose certificate cannot be verified stands in for metrics-server.
 func TestMoveFromMetricsServer(t *testing.T) {
 	t.Parallel()
 	i := startIdentity(t)
@@ -456,7 +479,10 @@ kind: APIService
 metadata:
   name: v1beta1.metrics.k8s.io
   labels: {app.kubernetes.io/managed-by: Helm}
-  annotations: {meta.helm.sh/release-name: metrics-server, meta.helm.sh/release-namespace: kube-system}
+  annotations:
+    meta.helm.sh/release-name: metrics-server
+    meta.helm.sh/release-namespace: kube-system
+    helm.sh/resource-policy: keep
 spec:
   group: metrics.k8s.io
   version: v1beta1
@@ -491,4 +517,13 @@ spec:
 		t.Fatal(err)
 	}
 	awaitTop(t, i.Cluster)
+
+	// Without this, v1beta1 would stay when the release is uninstalled, and lead to a Service that does not exist.
+	i.kubectl(t, "annotate", "apiservice", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy-")
+	if _, err := i.Run(t.Context(), binaries.Helm, "uninstall", server.Release, "--namespace", server.Namespace, "--wait"); err != nil {
+		t.Fatal(err)
+	}
+	if left := i.kubectl(t, "get", "apiservices", "--output", `jsonpath={.items[?(@.spec.group=="metrics.k8s.io")].metadata.name}`); left != "" {
+		t.Errorf("uninstalling leaves %s", left)
+	}
 }

@@ -82,28 +82,40 @@ func (o *owner) awaitWrites(t *testing.T, verb string, times int) {
 	})
 }
 
-// account is whom the API server takes the server for.
-const account = "system:serviceaccount:" + server.Namespace + ":" + server.Release
+// The ServiceAccounts of the chart: that of the pods, and the one whose tokens kubelets see.
+const (
+	accountPrefix  = "system:serviceaccount:" + server.Namespace + ":"
+	account        = accountPrefix + server.Release
+	kubeletAccount = accountPrefix + server.Release + "-kubelet"
+)
 
-// compareRights waits until every right has been used, and fails where something else was asked for.
+// compareRights waits until both ServiceAccounts have used all of their rights, and fails if they requested anything else.
 func (o *owner) compareRights(t *testing.T) {
 	t.Helper()
-	rights := o.rightsOfServer(t)
+	rights := o.compareRightsOf(t, account)
+	for elsewhere := range spare {
+		if !slices.ContainsFunc(rights, func(r right) bool { return r.words() == elsewhere }) {
+			t.Errorf("the chart does not allow what the server needs elsewhere: %s", elsewhere)
+		}
+	}
+	o.compareRightsOf(t, kubeletAccount)
+}
+
+func (o *owner) compareRightsOf(t *testing.T, account string) []right {
+	t.Helper()
+	rights := o.rightsOf(t, strings.TrimPrefix(account, accountPrefix))
+	if len(rights) == 0 {
+		t.Fatalf("%s has no rights", account)
+	}
 	var requests []cluster.Request
-	o.eventually(t, "every right to be used", func(context.Context) (err error) {
+	o.eventually(t, "every right of "+account+" to be used", func(context.Context) (err error) {
 		if requests, err = o.Requests(account); err != nil {
 			return err
 		}
 		return joined(unused(rights, requests))
 	})
 	for _, r := range beyond(rights, requests) {
-		t.Error(r)
-	}
-
-	for elsewhere := range spare {
-		if !slices.ContainsFunc(rights, func(r right) bool { return r.words() == elsewhere }) {
-			t.Errorf("the chart does not allow what it needs elsewhere: %s", elsewhere)
-		}
+		t.Errorf("%s: %s", account, r)
 	}
 
 	// Would a right too many, or one too few, be found?
@@ -116,6 +128,7 @@ func (o *owner) compareRights(t *testing.T) {
 			t.Errorf("nothing was asked for that only this allows: %s", r)
 		}
 	}
+	return rights
 }
 
 // A right is what one word of one rule of a role allows.
@@ -194,16 +207,19 @@ func beyond(rights []right, requests []cluster.Request) (complaints []string) {
 	return complaints
 }
 
-// rightsOfServer are all rights of the server's ServiceAccount, by the roles that are bound to it.
-func (o *owner) rightsOfServer(t *testing.T) (rights []right) {
+// rightsOf returns all rights of a ServiceAccount in the server's namespace, by the roles that are bound to it.
+func (o *owner) rightsOf(t *testing.T, name string) (rights []right) {
 	t.Helper()
+	isAccount := func(s rbacv1.Subject) bool {
+		return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == server.Namespace && s.Name == name
+	}
 	rbac := o.Client.RbacV1()
 	everywhere, err := rbac.ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range everywhere.Items {
-		if slices.ContainsFunc(b.Subjects, isServer) {
+		if slices.ContainsFunc(b.Subjects, isAccount) {
 			rights = append(rights, o.rightsOfRole(t, b.RoleRef, "")...)
 		}
 	}
@@ -212,15 +228,11 @@ func (o *owner) rightsOfServer(t *testing.T) (rights []right) {
 		t.Fatal(err)
 	}
 	for _, b := range somewhere.Items {
-		if slices.ContainsFunc(b.Subjects, isServer) {
+		if slices.ContainsFunc(b.Subjects, isAccount) {
 			rights = append(rights, o.rightsOfRole(t, b.RoleRef, b.Namespace)...)
 		}
 	}
 	return rights
-}
-
-func isServer(s rbacv1.Subject) bool {
-	return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == server.Namespace && s.Name == server.Release
 }
 
 // rightsOfRole are those of a role that is bound in a namespace, or everywhere.

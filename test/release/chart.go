@@ -11,12 +11,28 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
+// repository is where the image of the chart and of the manifests is.
+const repository = "ghcr.io/kube-vitals/kube-vitals"
+
 // chart packages the chart, with the release's version for the chart and for what it installs.
-func (r release) chart(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, r.helm, "package", filepath.Join(r.root, "charts", "kube-vitals"),
+func (r release) chart(ctx context.Context) (err error) {
+	folder, err := os.MkdirTemp("", "release")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	chart := filepath.Join(folder, "kube-vitals")
+	if err := os.CopyFS(chart, os.DirFS(filepath.Join(r.root, "charts", "kube-vitals"))); err != nil {
+		return fmt.Errorf("the chart cannot be read: %w", err)
+	}
+	if err := pin(filepath.Join(chart, "values.yaml"), r.digest); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, r.helm, "package", chart,
 		"--version", r.bare(), "--app-version", r.bare(), "--destination", r.out)
 	if err := run(cmd); err != nil {
 		return fmt.Errorf("the chart cannot be packaged: %w", err)
@@ -31,6 +47,24 @@ func (r release) chart(ctx context.Context) error {
 		return fmt.Errorf("the packaged chart cannot be read: %w", err)
 	}
 	return os.WriteFile(file, settled, 0o644) //nolint:gosec // for everybody
+}
+
+// pin sets image.digest in a file of values, if there is a digest.
+func pin(file, digest string) error {
+	if digest == "" {
+		return nil
+	}
+	values, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("the chart's values cannot be read: %w", err)
+	}
+	_, image, found := bytes.Cut(values, []byte("\nimage:\n"))
+	before, after, empty := bytes.Cut(image, []byte("\n  digest: \"\"\n"))
+	if !found || !empty || bytes.Contains(before, []byte("\n\n")) { // the end of the section
+		return fmt.Errorf("%s has no empty image.digest to set", file)
+	}
+	values = slices.Concat(values[:len(values)-len(image)], before, []byte("\n  digest: "+digest+"\n"), after)
+	return os.WriteFile(file, values, 0o644) //nolint:gosec // for everybody
 }
 
 // settle is the same archive with all its files of that time. Helm lets them be of now, so that no two archives are the same.
@@ -74,8 +108,12 @@ func (r release) manifest(ctx context.Context) (err error) {
 	if err := os.CopyFS(filepath.Join(folder, "base"), os.DirFS(filepath.Join(r.root, "manifests", "base"))); err != nil {
 		return fmt.Errorf("manifests/base cannot be read: %w", err)
 	}
-	text := fmt.Sprintf("resources: [base]\nlabels:\n- pairs: {app.kubernetes.io/version: %q}\nimages:\n- name: %s\n  newTag: %q\n",
-		r.bare(), "kube-vitals/kube-vitals", r.version)
+	image := fmt.Sprintf("newTag: %q", r.version)
+	if r.digest != "" {
+		image = "digest: " + r.digest
+	}
+	text := fmt.Sprintf("resources: [base]\nlabels:\n- pairs: {app.kubernetes.io/version: %q}\nimages:\n- name: %s\n  %s\n",
+		r.bare(), repository, image)
 	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		return err
 	}

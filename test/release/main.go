@@ -22,6 +22,7 @@ type release struct {
 	root      string    // folder of the repository
 	out       string    // folder for the files; what is in it goes
 	version   string    // semantic, with a v in front
+	digest    string    // of the pushed image, for the chart and the manifest; empty: they name its tag
 	ldflags   string    // for the Go linker
 	platforms []string  // such as linux/amd64
 	at        time.Time // of the commit; what has a time in it has this one
@@ -36,6 +37,7 @@ func main() {
 	flag.StringVar(&r.root, "root", "..", "folder of the repository")
 	flag.StringVar(&r.out, "out", "../dist", "folder for the files; what is in it goes")
 	flag.StringVar(&r.version, "version", "", "semantic version, with a v in front")
+	flag.StringVar(&r.digest, "digest", "", "digest of the pushed image (sha256:…), for the chart and the manifest")
 	flag.StringVar(&r.ldflags, "ldflags", "", "flags for the Go linker")
 	flag.StringVar(&platforms, "platforms", "linux/amd64", "platforms of the binaries, with commas between")
 	flag.Int64Var(&seconds, "time", 0, "the commit's time, in seconds since 1970")
@@ -74,12 +76,17 @@ func (r release) make(ctx context.Context) error {
 // semantic is a version as helm takes it, after a v: https://semver.org.
 var semantic = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*))*)?$`)
 
+var digest = regexp.MustCompile(`^(sha256:[0-9a-f]{64})?$`)
+
 var platform = regexp.MustCompile(`^linux/[a-z0-9]+$`)
 
 func (r release) validate() error {
 	var mistakes []error
 	if !semantic.MatchString(r.version) {
 		mistakes = append(mistakes, fmt.Errorf("%q is not a semantic version such as v1.2.3; tag the commit, or set VERSION", r.version))
+	}
+	if !digest.MatchString(r.digest) {
+		mistakes = append(mistakes, fmt.Errorf("%q is not a digest such as sha256:… with 64 digits", r.digest))
 	}
 	for _, p := range r.platforms {
 		if !platform.MatchString(p) {

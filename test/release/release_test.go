@@ -151,6 +151,45 @@ func TestMaterialsOfARealBinary(t *testing.T) {
 	}
 }
 
+// TestPin sets the digest in the chart's values as they are, and expects an error where there is no place for it.
+func TestPin(t *testing.T) {
+	values, err := os.ReadFile("../../charts/kube-vitals/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func() string {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	digest := "sha256:" + strings.Repeat("0", 64)
+	write(string(values))
+	if err := pin(file, ""); err != nil || read() != string(values) {
+		t.Errorf("without a digest the values change (%v)", err)
+	}
+	if err := pin(file, digest); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Replace(string(values), "\n  digest: \"\"\n", "\n  digest: "+digest+"\n", 1)
+	if got := read(); got != want || got == string(values) {
+		t.Errorf("the values become\n%s", got)
+	}
+	write("\nimage:\n  tag: a\n\nother:\n  digest: \"\"\n")
+	if err := pin(file, digest); err == nil {
+		t.Error("the digest of another section is set")
+	}
+}
+
 // TestChecksums asks sha256sum, which is who will read them.
 func TestChecksums(t *testing.T) {
 	folder := t.TempDir()

@@ -212,6 +212,7 @@ func (s *Server) mount(ctx context.Context, pod corev1.PodSpec) (dir string, err
 			return "", err
 		}
 	}
+	// In a pod, the namespace is in a file beside the token.
 	return dir, s.cluster.WriteTokenKubeconfig(dir+"kubeconfig", dir+"token", Namespace)
 }
 

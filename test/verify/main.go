@@ -1,8 +1,8 @@
 // Command verify proves that charts/ and manifests/ describe the same objects: it renders the chart with helm and the
 // kustomizations with kustomize, for the same settings, and fails with the list of places where the two differ. It also
-// fails where the chart's README is not what helm-docs makes of the values and their comments.
+// fails where the chart's README and the descriptions in its schema are not what the comments in values.yaml say.
 //
-// With -chart and -file it compares a packaged chart with a manifest of the same release, and nothing else.
+// With -write it writes the README and the schema instead. With -chart and -file it compares a packaged chart with a manifest of the same release, and nothing else.
 //
 // What only helm adds is left out of the comparison: the labels helm.sh/chart and app.kubernetes.io/managed-by, and hooks.
 package main
@@ -13,9 +13,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -58,15 +60,19 @@ func main() {
 	flag.StringVar(&tools.helmDocs, "helm-docs", "helm-docs", "helm-docs program")
 	chart := flag.String("chart", "", "compare this packaged chart with -file, and nothing else")
 	file := flag.String("file", "", "manifest of the same objects as the chart's")
+	write := flag.Bool("write", false, "write the chart's README and the descriptions in its schema, and nothing else")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error
 	same := fmt.Sprintf("chart and manifests say the same, in %d settings", len(settings()))
-	if *chart != "" || *file != "" {
+	switch {
+	case *write:
+		err, same = writeGenerated(ctx, tools, *root), "README.md and values.schema.json are written"
+	case *chart != "" || *file != "":
 		err, same = compareFile(ctx, tools, *chart, *file), *chart+" and "+*file+" say the same"
-	} else {
+	default:
 		err = verify(ctx, tools, *root, settings())
 	}
 	if err != nil {
@@ -97,9 +103,9 @@ func compareFile(ctx context.Context, tools tools, chart, file string) error {
 	return errors.Join(errs...)
 }
 
-// verify compares the settings, and the README, and returns all differences as one error, one line each.
+// verify compares the settings and the generated files, and returns all differences as one error, one line each.
 func verify(ctx context.Context, tools tools, root string, settings []setting) error {
-	errs := []error{compareReadme(ctx, tools, root)}
+	errs := []error{compareGenerated(ctx, tools, root)}
 	for _, s := range settings {
 		differences, err := s.compare(ctx, tools, root)
 		if err != nil {
@@ -124,18 +130,56 @@ func (s setting) compare(ctx context.Context, tools tools, root string) ([]strin
 	return differences(rendered, built), nil
 }
 
-func compareReadme(ctx context.Context, tools tools, root string) error {
-	file := filepath.Join(root, "charts", "kube-vitals", "README.md")
-	got, err := os.ReadFile(file)
+// generated returns what the files of the chart that are made from values.yaml should contain, by their paths.
+func generated(ctx context.Context, tools tools, root string) (map[string][]byte, error) {
+	chart := filepath.Join(root, "charts", "kube-vitals")
+	schemaFile := filepath.Join(chart, "values.schema.json")
+	schema, err := os.ReadFile(schemaFile)
 	if err != nil {
-		return fmt.Errorf("the chart has no README: %w", err)
+		return nil, fmt.Errorf("read the schema of the chart's values: %w", err)
 	}
-	want, err := tools.readme(ctx, filepath.Join(root, "charts"))
+	values, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("read the chart's values: %w", err)
+	}
+	described, err := describe(schema, values)
+	if err != nil {
+		return nil, err
+	}
+	readme, err := tools.readme(ctx, filepath.Join(root, "charts"))
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]byte{filepath.Join(chart, "README.md"): readme, schemaFile: described}, nil
+}
+
+func compareGenerated(ctx context.Context, tools tools, root string) error {
+	files, err := generated(ctx, tools, root)
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(got, want) {
-		return fmt.Errorf("%s is out of date: run helm-docs --chart-search-root charts", file)
+	var errs []error
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		got, err := os.ReadFile(file)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("read a generated file of the chart: %w", err))
+		case !bytes.Equal(got, files[file]):
+			errs = append(errs, fmt.Errorf("%s is out of date: run make generate", file))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func writeGenerated(ctx context.Context, tools tools, root string) error {
+	files, err := generated(ctx, tools, root)
+	if err != nil {
+		return err
+	}
+	for file, text := range files {
+		if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // for everybody
+			return fmt.Errorf("write a generated file of the chart: %w", err)
+		}
 	}
 	return nil
 }

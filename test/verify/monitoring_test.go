@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -77,5 +78,58 @@ func TestAlertsAreTheReleases(t *testing.T) {
 	text := fmt.Sprint(objs["PrometheusRule monitoring/kube-vitals"])
 	if given, meant := strings.Count(text, "namespace="), strings.Count(text, `job="kube-vitals",namespace="monitoring"`); meant == 0 || given != meant {
 		t.Errorf("%d of %d selectors are those of the release", meant, given)
+	}
+}
+
+// TestMonitorsVerify expects that Prometheus verifies the server by a CA that it can read without the key, and sends no token
+// to a server that it cannot verify.
+func TestMonitorsVerify(t *testing.T) {
+	tools := lookTools(t)
+	const (
+		serverName = "kube-vitals.kube-system.svc"
+		known      = "tls.type=existingSecret,tls.existingSecret.name=x,apiService.caBundle=-----BEGIN CERTIFICATE-----"
+		unknown    = "tls.type=existingSecret,tls.existingSecret.name=x"
+		anonymous  = "tls.type=self-signed,metrics.enabled=true"
+	)
+	ca := func(kind, name string) any {
+		return map[string]any{kind: map[string]any{"name": name, "key": "ca.crt"}}
+	}
+	for _, tt := range []struct {
+		name, values string
+		want         map[string]any // tlsConfig
+		token        bool
+	}{
+		{"made by helm", "tls.type=helm", map[string]any{"serverName": serverName, "ca": ca("configMap", "kube-vitals-ca")}, true},
+		{"known CA", known, map[string]any{"serverName": serverName, "ca": ca("configMap", "kube-vitals-ca")}, true},
+		{"the system's roots", unknown, map[string]any{"serverName": serverName}, true},
+		{"cert-manager", "tls.type=cert-manager", map[string]any{"serverName": serverName, "ca": ca("secret", "kube-vitals-tls")}, true},
+		{"the server's own", "", map[string]any{"serverName": serverName, "ca": ca("secret", "kube-vitals-serving")}, true},
+		{"not verified", anonymous, map[string]any{"insecureSkipVerify": true}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			monitors := []string{tt.values, "serviceMonitor.enabled=true", "podMonitor.enabled=true"}
+			if tt.token {
+				monitors = append(monitors, "podMonitor.authorization.credentials.name=t")
+			}
+			objs, err := tools.chart(t.Context(), chartFolder, monitors)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for object, endpoint := range map[string]string{
+				"ServiceMonitor kube-system/kube-vitals": "spec.endpoints.0.",
+				"PodMonitor kube-system/kube-vitals":     "spec.podMetricsEndpoints.0.",
+			} {
+				if got := lookup(t, objs, object, endpoint+"tlsConfig"); !reflect.DeepEqual(got, any(tt.want)) {
+					t.Errorf("%s: tlsConfig is %s, want %s", object, show(got), show(tt.want))
+				}
+			}
+			if strings.Contains(show(tt.want), "configMap") {
+				lookup(t, objs, caConfigMap, "data") // fails if there is none
+			}
+			_, none := lookup(t, objs, "ServiceMonitor kube-system/kube-vitals", "spec.endpoints.0.bearerTokenFile").(absent)
+			if none == tt.token {
+				t.Errorf("Prometheus sends its token: %t, want %t", !none, tt.token)
+			}
+		})
 	}
 }

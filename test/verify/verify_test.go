@@ -121,7 +121,7 @@ func TestVerifyNotices(t *testing.T) {
 		},
 		{
 			name: "manifests", settings: base, file: "manifests/base/rbac.yaml", old: "resources: [nodes/stats]", new: "resources: [nodes/proxy]",
-			want: `manifests/base: ClusterRole system:kube-vitals: rules[3].resources[0]: ` +
+			want: `manifests/base: ClusterRole system:kube-vitals-kubelet: rules[1].resources[0]: ` +
 				`the chart has "nodes/stats", the manifests have "nodes/proxy"`,
 		},
 		{
@@ -136,6 +136,14 @@ func TestVerifyNotices(t *testing.T) {
 		{
 			name: "comment of a value", settings: base, file: "charts/kube-vitals/values.yaml", old: "# -- Number of pods.", new: "# -- Pods.",
 			want: "README.md is out of date",
+		},
+		{
+			name: "description in the schema", settings: base, file: "charts/kube-vitals/values.schema.json",
+			old: `"Number of pods."`, new: `"Pods."`, want: "values.schema.json is out of date",
+		},
+		{
+			name: "comment of a section", settings: base, file: "charts/kube-vitals/values.yaml", old: "# The serving certificate.",
+			new: "# The certificate.", want: "values.schema.json is out of date",
 		},
 		{
 			name: "broken chart", settings: base, file: "charts/kube-vitals/templates/service.yaml", old: "kind: Service", new: "{{ nonsense }}",

@@ -29,6 +29,25 @@
 {{- end }}
 {{- end }}
 
+{{/*
+The ServiceAccount whose tokens the server sends to kubelets. Empty in the single-account form: kubelet.serviceAccount.create
+is false and names none.
+*/}}
+{{- define "kube-vitals.kubeletServiceAccountName" -}}
+{{- $name := dig "serviceAccount" "name" "" .Values.kubelet }}
+{{- if or $name (include "kube-vitals.createKubeletServiceAccount" .) }}
+{{- default (printf "%s-kubelet" (include "kube-vitals.fullname" .)) $name }}
+{{- end }}
+{{- end }}
+
+{{/*
+"true" if the chart creates that ServiceAccount. The default is in the template too, since helm upgrade --reuse-values does not
+add the defaults of new sections.
+*/}}
+{{- define "kube-vitals.createKubeletServiceAccount" -}}
+{{- if dig "serviceAccount" "create" true .Values.kubelet }}true{{ end }}
+{{- end }}
+
 {{/* Labels that select the pods. They may never change over a release's life: a Deployment's selector is immutable. */}}
 {{- define "kube-vitals.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "kube-vitals.name" . }}
@@ -55,10 +74,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* The Secret that holds the serving certificate, in every mode that has one. */}}
+{{/* The Secret that holds the serving certificate. tls.type=self-signed has none. */}}
 {{- define "kube-vitals.tlsSecretName" -}}
 {{- if eq .Values.tls.type "existingSecret" }}
-{{- required "tls.type is existingSecret: set tls.existingSecret.name to the Secret that holds tls.crt and tls.key" .Values.tls.existingSecret.name }}
+{{- required "tls.type=existingSecret: set tls.existingSecret.name to the Secret that holds tls.crt and tls.key" .Values.tls.existingSecret.name }}
 {{- else if eq .Values.tls.type "kube-vitals" }}
 {{- printf "%s-serving" (include "kube-vitals.fullname" .) }}
 {{- else }}
@@ -66,7 +85,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* The names under which the Service is dialled, as a YAML list; the API server verifies NAME.NAMESPACE.svc. */}}
+{{/* The DNS names of the Service, as a YAML list; the API server verifies NAME.NAMESPACE.svc. */}}
 {{- define "kube-vitals.dnsNames" -}}
 {{- $service := printf "%s.%s" (include "kube-vitals.fullname" .) (include "kube-vitals.namespace" .) -}}
 - {{ $service }}.svc
@@ -74,23 +93,64 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - {{ $service }}
 {{- end }}
 
-{{/* "true" when the API server does not verify the serving certificate. */}}
+{{/* "true" if the API server does not verify the serving certificate. */}}
 {{- define "kube-vitals.unverified" -}}
 {{- if or .Values.apiService.insecureSkipTLSVerify (eq .Values.tls.type "self-signed") }}true{{ end }}
 {{- end }}
 
 {{/*
-The flags that say how kubelets are trusted. A flag given in args or defaultArgs that decides the same, as
-metrics-server's users have it there, takes the place of the values: the server refuses contradictory flags.
+The CA of the serving certificate in base64, as far as the chart knows it without creating it: from apiService.caBundle or
+from the existing Secret. Empty with tls.type=kube-vitals, where the server writes the caBundle.
+*/}}
+{{- define "kube-vitals.knownCA" -}}
+{{- if .Values.apiService.caBundle }}
+{{- .Values.apiService.caBundle | b64enc }}
+{{- else if and (eq .Values.tls.type "existingSecret") .Values.tls.existingSecret.lookup }}
+{{- $data := (lookup "v1" "Secret" (include "kube-vitals.namespace" .) .Values.tls.existingSecret.name).data | default dict }}
+{{- coalesce (index $data "ca.crt") (index $data "tls.crt") | default "" }}
+{{- end }}
+{{- end }}
+
+{{/* The ConfigMap with that CA, or with the CA that helm creates, for clients that verify the server. */}}
+{{- define "kube-vitals.caConfigMapName" -}}
+{{- printf "%s-ca" (include "kube-vitals.fullname" .) }}
+{{- end }}
+
+{{/*
+The value of GOMEMLIMIT: nine tenths of the memory limit, so that the Go runtime collects garbage before the kernel ends the
+process. Empty without a limit, or if it is too small to matter.
+*/}}
+{{- define "kube-vitals.goMemLimit" -}}
+{{- $limit := dig "limits" "memory" "" .Values.resources | toString }}
+{{- if $limit }}
+{{- if not (regexMatch "^[0-9]+(\\.[0-9]+)?([eE][+]?[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$" $limit) }}
+{{- fail (printf "resources.limits.memory=%s: write it as bytes or with one of the suffixes k, M, G, T, Ki, Mi, Gi, Ti, so that GOMEMLIMIT can be derived" $limit) }}
+{{- end }}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 }}
+{{- $unit := regexFind "[A-Za-z]*$" $limit }}
+{{- $bytes := mulf (trimSuffix $unit $limit | float64) (index $units $unit | float64) }}
+{{- $mebibytes := divf (mulf $bytes 0.9) 1048576.0 | floor | int64 }}
+{{- if gt $mebibytes 0 }}
+{{- printf "%dMiB" $mebibytes }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* "true" if args or defaultArgs set a flag of one of the names, which are given as alternatives of a regular expression. */}}
+{{- define "kube-vitals.hasFlag" -}}
+{{- $pattern := printf "^--?(%s)(=|$)" .names }}
+{{- range concat .root.Values.defaultArgs .root.Values.args }}
+{{- if regexMatch $pattern . }}true{{ end }}
+{{- end }}
+{{- end }}
+
+{{/*
+The flags by which kubelets are verified. The same flags in args or defaultArgs, where metrics-server's users have them,
+replace the values: the server refuses contradictory flags.
 */}}
 {{- define "kube-vitals.kubeletTrust" -}}
-{{- $given := false }}
-{{- range concat .Values.defaultArgs .Values.args }}
-{{- if regexMatch "^--(kubelet-certificate-authority|kubelet-insecure-tls|deprecated-kubelet-completely-insecure)(=|$)" . }}
-{{- $given = true }}
-{{- end }}
-{{- end }}
-{{- if not $given }}
+{{- $names := "kubelet-certificate-authority|kubelet-insecure-tls|deprecated-kubelet-completely-insecure" }}
+{{- if not (include "kube-vitals.hasFlag" (dict "root" . "names" $names)) }}
 {{- if .Values.kubelet.insecureTLS -}}
 - --kubelet-insecure-tls
 {{- else if .Values.kubelet.certificateAuthority -}}
@@ -100,21 +160,29 @@ metrics-server's users have it there, takes the place of the values: the server 
 {{- end }}
 
 {{/*
-What a ServiceMonitor's and a PodMonitor's endpoint have in common. Takes a dict of root ($) and monitor (its values).
-Prometheus verifies the certificate where the Secret is known to hold its CA.
+The common fields of the endpoint of a ServiceMonitor and of a PodMonitor. Takes a dict of root ($) and monitor (its values).
+Prometheus verifies the certificate by the CA that the chart knows: in a ConfigMap, so that it need not read the Secret with
+the key, or in the Secret where only that has it. Without a CA it uses the system's roots, as the API server does.
 */}}
 {{- define "kube-vitals.monitorEndpoint" -}}
 path: /metrics
 scheme: https
 tlsConfig:
-  {{- if has .root.Values.tls.type (list "kube-vitals" "helm" "cert-manager") }}
+  {{- if eq .root.Values.tls.type "self-signed" }}
+  insecureSkipVerify: true
+  {{- else }}
   serverName: {{ include "kube-vitals.dnsNames" .root | fromYamlArray | first }}
+  {{- if or (eq .root.Values.tls.type "helm") (include "kube-vitals.knownCA" .root) }}
+  ca:
+    configMap:
+      name: {{ include "kube-vitals.caConfigMapName" .root }}
+      key: ca.crt
+  {{- else if ne .root.Values.tls.type "existingSecret" }}
   ca:
     secret:
       name: {{ include "kube-vitals.tlsSecretName" .root }}
       key: ca.crt
-  {{- else }}
-  insecureSkipVerify: true
+  {{- end }}
   {{- end }}
 {{- with .monitor.interval }}
 interval: {{ . }}

@@ -1,0 +1,75 @@
+{{/*
+Fails for values that would be rendered without an error but cannot work: the sentence names the values and the cure.
+What concerns a single value is in values.schema.json.
+*/}}
+{{- define "kube-vitals.validate" -}}
+{{- $v := .Values }}
+{{- if $v.apiService.caBundle }}
+{{- if eq $v.tls.type "kube-vitals" }}
+{{- fail "tls.type=kube-vitals: leave apiService.caBundle empty: the server writes the caBundle" }}
+{{- else if has $v.tls.type (list "helm" "self-signed") }}
+{{- fail (printf "tls.type=%s creates the certificate: leave apiService.caBundle empty" $v.tls.type) }}
+{{- end }}
+{{- end }}
+{{- if and (eq $v.tls.type "cert-manager") $v.tls.certManager.existingIssuer.enabled (not $v.tls.certManager.existingIssuer.name) }}
+{{- fail "tls.certManager.existingIssuer.enabled=true: set tls.certManager.existingIssuer.name to the issuer that signs the certificate" }}
+{{- end }}
+{{- if dig "admissionPolicy" "enabled" false $v.tls }}
+{{- if ne $v.tls.type "kube-vitals" }}
+{{- fail (printf "tls.admissionPolicy.enabled=true restricts a right that the server only has with tls.type=kube-vitals, not with tls.type=%s" $v.tls.type) }}
+{{- end }}
+{{- if semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version }}
+{{- fail (printf "tls.admissionPolicy.enabled=true needs Kubernetes 1.30 or newer; this is %s" .Capabilities.KubeVersion.Version) }}
+{{- end }}
+{{- end }}
+{{- if and $v.hostNetwork.enabled (eq (int $v.containerPort) 10250) }}
+{{- fail "hostNetwork.enabled=true: the kubelet already listens on port 10250 of the node: set another containerPort, such as 4443" }}
+{{- end }}
+{{- if include "kube-vitals.hasFlag" (dict "root" . "names" "secure-port") }}
+{{- fail "args and defaultArgs cannot set --secure-port, since probes and the Service lead to containerPort: set containerPort instead" }}
+{{- end }}
+{{- if include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-service-account") }}
+{{- fail "args and defaultArgs cannot set --kubelet-service-account, since the roles are for the ServiceAccount that the values name: set kubelet.serviceAccount.name instead" }}
+{{- end }}
+{{- if include "kube-vitals.hasFlag" (dict "root" . "names" "tls-secret|tls-names") }}
+{{- fail "args and defaultArgs cannot set --tls-secret and --tls-names, since the roles and the Service have other names: tls.type=kube-vitals sets both" }}
+{{- end }}
+{{- if and (eq $v.tls.type "kube-vitals") (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
+{{- fail "tls.type=kube-vitals creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name instead of it" }}
+{{- end }}
+{{- $open := "" }}
+{{- range concat $v.defaultArgs $v.args }}
+{{- if regexMatch "^--?authorization-always-allow-paths=" . }}{{ $open = printf "%s,%s," $open (splitList "=" . | last) }}{{ end }}
+{{- end }}
+{{- if and $open (not $v.metrics.enabled) (not (and (contains ",/livez," $open) (contains ",/readyz," $open))) }}
+{{- fail "--authorization-always-allow-paths replaces its default, so the probes would depend on the API server: add /healthz,/readyz,/livez to it, or set metrics.enabled=true instead of it" }}
+{{- end }}
+{{- $certDir := include "kube-vitals.hasFlag" (dict "root" . "names" "cert-dir") }}
+{{- if and $certDir (eq $v.tls.type "self-signed") (not (or $v.tmpVolume $v.extraVolumeMounts)) }}
+{{- fail "--cert-dir needs a folder that the server can write to: remove the flag, so that the certificate stays in memory, or set tmpVolume" }}
+{{- end }}
+{{- with $v.updateStrategy }}
+{{- if and .rollingUpdate .type (ne .type "RollingUpdate") }}
+{{- fail (printf "updateStrategy.type=%s has no rollingUpdate: set updateStrategy.rollingUpdate=null too" .type) }}
+{{- end }}
+{{- end }}
+{{- with $v.podDisruptionBudget }}
+{{- if and .enabled (not (kindIs "invalid" .minAvailable)) (not (kindIs "invalid" .maxUnavailable)) }}
+{{- fail "podDisruptionBudget.minAvailable and podDisruptionBudget.maxUnavailable contradict each other: set one of them" }}
+{{- end }}
+{{- end }}
+{{- if eq (include "kube-vitals.kubeletServiceAccountName" .) (include "kube-vitals.serviceAccountName" .) }}
+{{- fail "kubelet.serviceAccount.name is the ServiceAccount of the pods: name another one, or set kubelet.serviceAccount.create=false and an empty name, so that kubelets get the token of the pods" }}
+{{- end }}
+{{- if eq $v.tls.type "self-signed" }}
+{{- if and $v.serviceMonitor.enabled (not $v.metrics.enabled) }}
+{{- fail "serviceMonitor.enabled=true would send Prometheus' token to a server that it cannot verify (tls.type=self-signed): set another tls.type, or metrics.enabled=true, with which no token is sent" }}
+{{- end }}
+{{- if and $v.podMonitor.enabled $v.podMonitor.authorization }}
+{{- fail "podMonitor.authorization would be sent to a server that Prometheus cannot verify (tls.type=self-signed): set another tls.type, or metrics.enabled=true without podMonitor.authorization" }}
+{{- end }}
+{{- end }}
+{{- if and $v.podMonitor.enabled (not (or $v.metrics.enabled $v.podMonitor.authorization)) }}
+{{- fail "podMonitor.enabled needs metrics.enabled=true or podMonitor.authorization: a PodMonitor cannot use Prometheus' own token; serviceMonitor.enabled can" }}
+{{- end }}
+{{- end }}
