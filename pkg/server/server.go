@@ -59,8 +59,8 @@ type Config struct {
 }
 
 const (
-	// maxContainers bounds what is kept of a node whose kubelet's answers cannot be read in full.
-	maxContainers = 4096
+	// maxContainers bounds what is kept of a node whose responses cannot be read in full. It is what one response can have.
+	maxContainers = kubelet.DefaultMaxBodyBytes / 128
 	// sayWaiting is how often the log says what the server is waiting for before it is ready.
 	sayWaiting = 15 * time.Second
 )
@@ -81,6 +81,8 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	client.UserAgent = "kube-vitals/" + c.Version
+	clock := usage.NewClock(time.Now())
+	c.Kubelet.Clock = clock
 	if c.KubeletServiceAccount != "" {
 		namespace, err := kubeletTokenNamespace(c.Kubeconfig, inClusterNamespaceFile)
 		if err != nil {
@@ -96,7 +98,6 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	clock := usage.NewClock(time.Now())
 	metrics, pods, nodes := newState(c.MaxSampleAge, clock)
 	instruments := newInstruments(c.Version, c.Commit, time.Now, clock)
 	instruments.tell(c.Resolution, c.MaxSampleAge)
