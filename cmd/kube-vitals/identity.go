@@ -17,10 +17,13 @@ func (o *options) addIdentityFlags(fs *pflag.FlagSet) {
 		"empty at first.")
 	fs.StringSliceVar(&i.Names, "tls-names", nil, "The names that the certificate of --tls-secret is for. The first is that of the "+
 		"Service: SERVICE.NAMESPACE.svc.")
-	fs.StringSliceVar(&i.APIServices, "tls-apiservices", i.APIServices, "The APIServices whose caBundle is to hold the CA of the certificate "+
-		"of --tls-secret, where they lead to the Service and do not skip verification.")
-	fs.DurationVar(&i.Lifetime, "tls-lifetime", i.Lifetime, "How long a certificate of --tls-secret is valid. It is renewed when a third "+
-		"of that is left.")
+	fs.StringSliceVar(&i.APIServices, "tls-apiservices", i.APIServices, "The APIServices that should lead to this server. The server writes "+
+		"the CA of the certificate of --tls-secret into their caBundle, if they lead to its Service and do not skip verification.")
+	fs.StringVar(&i.Service, "service", "", "The Service in front of this server, SERVICE.NAMESPACE.svc or SERVICE.NAMESPACE.svc:PORT. "+
+		"The server logs and exposes as a metric if the APIServices of --tls-apiservices lead elsewhere or skip verification. "+
+		"Defaults to the first of --tls-names, at any port.")
+	fs.DurationVar(&i.Lifetime, "tls-lifetime", i.Lifetime, "How long a certificate of --tls-secret is valid. It is renewed in the last "+
+		"third of its life, or at once if it is valid for longer than this from now.")
 	fs.DurationVar(&i.Settle, "tls-settle", i.Settle, "How long the CA of a renewed certificate has been in the caBundle before the "+
 		"certificate is served; at most a sixth of --tls-lifetime.")
 }
@@ -35,17 +38,23 @@ func newIdentityConfig() identity.Config {
 }
 
 func (o *options) validateIdentity() []error {
-	if o.identity.Secret == "" {
-		if len(o.identity.Names) > 0 && !o.all.Changed("tls-secret") { // an empty one says that none is wanted
-			return []error{errors.New("--tls-names needs --tls-secret")}
-		}
-		return nil
-	}
 	var mistakes []error
-	if err := o.identity.Validate(); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("--tls-secret, --tls-names, --tls-lifetime, --tls-settle: %w", err))
+	switch {
+	case o.identity.Secret == "" && len(o.identity.Names) > 0 && !o.all.Changed("tls-secret"): // an empty one is a choice
+		mistakes = append(mistakes, errors.New("--tls-names needs --tls-secret"))
+	case o.identity.Secret == "" && o.identity.Service != "":
+		if err := o.identity.ValidateService(); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("--service: %w", err))
+		}
+	case o.identity.Secret == "":
+	case len(o.identity.Names) == 0:
+		mistakes = append(mistakes, errors.New("--tls-secret needs --tls-names"))
+	default:
+		if err := o.identity.Validate(); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("--tls-secret, --tls-names, --service, --tls-lifetime, --tls-settle: %w", err))
+		}
 	}
-	if pair := o.serving.ServerCert.CertKey; pair.CertFile != "" || pair.KeyFile != "" {
+	if pair := o.serving.ServerCert.CertKey; o.identity.Secret != "" && (pair.CertFile != "" || pair.KeyFile != "") {
 		mistakes = append(mistakes, errors.New("--tls-secret and --tls-cert-file contradict each other: there is one serving certificate"))
 	}
 	return mistakes

@@ -128,7 +128,7 @@ func TestFlagsOfMetricsServer(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	for args, want := range map[string][]string{
 		"--tls-names=a.b.svc":                                  {"--tls-names needs --tls-secret"},
-		"--tls-secret=s":                                       {"--tls-secret, --tls-names, --tls-lifetime, --tls-settle: the first name of the serving certificate must be its Service's"},
+		"--tls-secret=s":                                       {"--tls-secret needs --tls-names"},
 		"--tls-secret=s --tls-names=a":                         {`but the names are ["a"]`},
 		"--tls-secret=s --tls-names=a.b.svc --tls-lifetime=1m": {"since it is renewed in its last third: they are 1m0s and 10m0s"},
 		"--tls-secret=s --tls-names=a.b.svc --tls-cert-file=c --tls-private-key-file=k --tls-settle=0": {"--tls-secret and --tls-cert-file contradict each other"},

@@ -8,9 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
-	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
@@ -32,11 +30,12 @@ const (
 	burst = 20
 )
 
-// Config says what to keep, and where. All fields are needed but Lifetime and Settle.
+// Config says what to keep, and where. All fields are needed but Service, Lifetime and Settle.
 type Config struct {
 	Client      *rest.Config  // how to reach the API server
 	Secret      string        // the name of the Secret, in the namespace of the Service
-	Names       []string      // that the certificate is for; the first is the Service's: NAME.NAMESPACE.svc
+	Names       []string      // that the certificate covers; the first is the Service's: NAME.NAMESPACE.svc
+	Service     string        // the Service in front of this server: NAME.NAMESPACE.svc[:PORT]; "": the first of Names, any port
 	APIServices []string      // the names of those that lead to the Service
 	Lifetime    time.Duration // of a certificate; 0: DefaultLifetime
 	Settle      time.Duration // how long a CA is trusted before it is relied on; 0: DefaultSettle
@@ -44,14 +43,13 @@ type Config struct {
 
 // Identity is a serving certificate that renews itself. Run does the work. All methods can be called at the same time.
 type Identity struct {
-	namespace, service, secret string
-	apiServices                []string // names
-	policy                     policy
-	settle                     time.Duration
-	clock                      *clock
-	secrets                    corev1client.SecretInterface
-	services                   dynamic.ResourceInterface // APIServices
-	writes                     flowcontrol.RateLimiter
+	namespace, secret string
+	apiServices       []string // names
+	policy            policy
+	clock             *clock
+	secrets           corev1client.SecretInterface
+	monitor           *Monitor // of the APIServices
+	writes            flowcontrol.RateLimiter
 
 	served    atomic.Pointer[pair]
 	missing   atomic.Pointer[error] // why it is not ready; points to nil once it is
@@ -62,11 +60,10 @@ type Identity struct {
 	keeper keeper // Run's own
 }
 
-// keeper is what a run remembers from one look to the next.
+// keeper is what Run remembers from one reconciliation to the next.
 type keeper struct {
 	state               state             // as the Secret last had it, when it could be used
 	labels, annotations map[string]string // of the Secret
-	notes               map[string]string // name of an APIService → why it is left alone
 	settling            settling
 	emptySince          time.Time // since when others may put something into the Secret; zero: they need not
 }
@@ -79,17 +76,19 @@ func New(c Config) (*Identity, error) {
 		return nil, err
 	}
 	c.complete()
+	service, err := c.service()
+	if err != nil {
+		return nil, err
+	}
 	i := &Identity{
+		namespace:   service.namespace,
 		secret:      c.Secret,
 		apiServices: c.APIServices,
-		policy:      policy{names: c.Names, lifetime: c.Lifetime},
-		settle:      c.Settle,
+		policy:      policy{names: c.Names, lifetime: c.Lifetime, settle: c.Settle},
 		clock:       &clock{},
 		writes:      flowcontrol.NewTokenBucketRateLimiter(float32(burst/c.Settle.Seconds()), burst),
-		keeper:      keeper{notes: map[string]string{}},
 	}
-	i.service, i.namespace, _ = serviceName(c.Names)
-	if err := i.connect(c.Client); err != nil {
+	if err := i.connect(c.Client, service); err != nil {
 		return nil, err
 	}
 	temporary, err := issue(c.Names, time.Now(), c.Lifetime)
@@ -101,22 +100,52 @@ func New(c Config) (*Identity, error) {
 	return i, nil
 }
 
-// Validate says all that is wrong with a Config, but for its Client.
+// Validate returns all that is wrong with a Config, but for its Client.
 func (c Config) Validate() error {
 	c.complete()
 	var mistakes []error
 	if c.Secret == "" {
 		mistakes = append(mistakes, errors.New("the name of the Secret for the serving certificate is missing"))
 	}
-	if _, _, ok := serviceName(c.Names); !ok {
+	if len(c.Names) == 0 || !isServiceName(c.Names[0]) {
 		mistakes = append(mistakes, fmt.Errorf("the first name of the serving certificate must be its Service's, as in "+
 			"kube-vitals.kube-system.svc, but the names are %q", c.Names))
+	} else if err := c.ValidateService(); err != nil {
+		mistakes = append(mistakes, err)
 	}
 	if c.Lifetime < 0 || c.Settle < 0 || c.Settle > c.Lifetime/6 {
 		mistakes = append(mistakes, fmt.Errorf("a certificate's lifetime must be at least 6 times as long as its CA takes to be trusted, "+
 			"since it is renewed in its last third: they are %v and %v", c.Lifetime, c.Settle))
 	}
 	return errors.Join(mistakes...)
+}
+
+// ValidateService returns what is wrong with the Service of a Config, which is all that a Monitor needs.
+func (c Config) ValidateService() error {
+	_, err := c.service()
+	return err
+}
+
+// service returns the Service in front of this server.
+func (c Config) service() (service, error) {
+	text := c.Service
+	if text == "" && len(c.Names) > 0 {
+		text = c.Names[0]
+	}
+	s, ok := parseService(text)
+	if !ok {
+		return service{}, fmt.Errorf("the Service must be named NAME.NAMESPACE.svc or NAME.NAMESPACE.svc:PORT, but it is %q", text)
+	}
+	if host, _, _ := strings.Cut(text, ":"); len(c.Names) > 0 && c.Names[0] != host {
+		return service{}, fmt.Errorf("the Service is %q, but the first name of the serving certificate is %q", host, c.Names[0])
+	}
+	return s, nil
+}
+
+// isServiceName reports whether the name is NAME.NAMESPACE.svc.
+func isServiceName(name string) bool {
+	s, ok := parseService(name)
+	return ok && s.port == 0
 }
 
 func (c *Config) complete() {
@@ -128,33 +157,20 @@ func (c *Config) complete() {
 	}
 }
 
-// serviceName takes the first name apart, NAME.NAMESPACE.svc.
-func serviceName(names []string) (service, namespace string, ok bool) {
-	if len(names) == 0 {
-		return "", "", false
-	}
-	parts := strings.Split(names[0], ".")
-	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] != "svc" {
-		return "", "", false
-	}
-	return parts[0], parts[1], true
-}
-
-func (i *Identity) connect(config *rest.Config) error {
+func (i *Identity) connect(config *rest.Config, service service) error {
 	config = rest.CopyConfig(config)
 	config.Wrap(i.clock.wrap)
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("cannot make a client for Secrets: %w", err)
 	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("cannot make a client for APIServices: %w", err)
-	}
 	i.secrets = core.Secrets(i.namespace)
-	i.services = client.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})
-	return nil
+	i.monitor, err = newMonitor(config, i.apiServices, service)
+	return err
 }
+
+// Monitor returns what watches over the APIServices. Run keeps it up to date.
+func (i *Identity) Monitor() *Monitor { return i.monitor }
 
 // secretName is how messages name the Secret.
 func (i *Identity) secretName() string { return "Secret " + i.namespace + "/" + i.secret }

@@ -92,6 +92,12 @@ func apiServiceTo(service string) map[string]any {
 // start starts a replica.
 func (w *world) start() *replica {
 	w.t.Helper()
+	return w.startFor(lifetime)
+}
+
+// startFor starts a replica whose certificates are valid for this long.
+func (w *world) startFor(lifetime time.Duration) *replica {
+	w.t.Helper()
 	i, err := New(Config{
 		Client: w.api.config(), Secret: "serving", Names: []string{host, "kube-vitals"}, APIServices: []string{stable, beta},
 		Lifetime: lifetime, Settle: settle,
@@ -253,6 +259,20 @@ func (w *world) data() map[string][]byte {
 	return secret.Data
 }
 
+// setData changes keys of the Secret as somebody else would.
+func (w *world) setData(values map[string][]byte) {
+	w.api.change(secretPath, func(o map[string]any) {
+		data, _ := o["data"].(map[string]any)
+		if data == nil {
+			data = map[string]any{}
+		}
+		for key, value := range values {
+			data[key] = base64.StdEncoding.EncodeToString(value)
+		}
+		o["data"] = data
+	})
+}
+
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -342,6 +362,36 @@ func TestRotationWithSlowRequests(t *testing.T) {
 	})
 }
 
+// TestReplicaThatIsCutOff has a replica that does not see a renewal, as without a way to the API server. It is trusted until
+// its certificate expires, also when the others have been restarted since the renewal.
+func TestReplicaThatIsCutOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		cut := w.start()
+		w.start()
+		w.settled()
+		w.run(time.Minute)
+		cut.stop()
+		w.replicas = append(w.replicas, cut) // it goes on to serve
+		if n := w.run(time.Until(cut.Expires()) - lifetime/10); n != 2 {
+			t.Errorf("%d certificates were served, want that of the replica that is cut off and its successor", n)
+		}
+		w.replicas[0].stop()
+		w.start()
+		w.settled()
+		w.run(time.Until(cut.Expires()) - time.Second)
+		if n := len(readPEM(w.caBundle(stable))); n != 2 {
+			t.Errorf("%d CAs are trusted, want 2", n)
+		}
+		w.replicas = slices.DeleteFunc(w.replicas, func(r *replica) bool { return r == cut })
+		w.run(10 * time.Second)
+		if n := len(readPEM(w.caBundle(stable))); n != 1 {
+			t.Errorf("%d CAs are trusted after the certificate has expired, want 1", n)
+		}
+	})
+}
+
 // TestRestarts replaces all replicas, one after the other or all at once, at every stage of a rotation.
 func TestRestarts(t *testing.T) {
 	t.Parallel()
@@ -385,8 +435,8 @@ func TestRecovery(t *testing.T) {
 		"the certificate is gone":   {set(keyServing, ""), true},
 		"the key is gone":           {set(keyServingKey, ""), true},
 		"the certificate is broken": {set(keyServing, "AAAA"), true},
-		"the bundle is gone":        {set(keyCertificates, ""), false},
-		"the bundle is broken":      {set(keyCertificates, "AAAA"), false},
+		"the bundle is gone":        {set(keyBundle, ""), false},
+		"the bundle is broken":      {set(keyBundle, "AAAA"), false},
 		"the next is broken":        {set(keyNext, "AAAA"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -407,7 +457,7 @@ func TestRecovery(t *testing.T) {
 				if got := string(w.data()[keyServing]); (got != before) != c.renews {
 					t.Errorf("renewed: %t, want %t", got != before, c.renews)
 				}
-				if got := string(w.data()[keyCertificates]); got != string(w.caBundle(stable)) || got != string(w.caBundle(beta)) || got == "" {
+				if got := string(w.data()[keyBundle]); got != string(w.caBundle(stable)) || got != string(w.caBundle(beta)) || got == "" {
 					t.Error("the Secret and the APIServices have different bundles")
 				}
 				if labels := meta(w.api.get(secretPath))["labels"]; fmt.Sprint(labels) != "map[owner:helm]" {
@@ -419,13 +469,147 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
+// TestForeignCertificatesInTheBundle has somebody put into the bundle what the API server must not trust. A certificate that
+// is trusted itself, and not for its CA, needs no CA.
+func TestForeignCertificatesInTheBundle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.start()
+		w.settled()
+		want := string(w.data()["ca.crt"])
+		foreign := mustIssue(t, []string{host}, time.Now(), day100)
+		noSigner := mustIssueBy(t, time.Now(), day100, nil, func(ca *x509.Certificate) { ca.KeyUsage = x509.KeyUsageDigitalSignature })
+		for name, certificate := range map[string]*x509.Certificate{
+			"a CA": foreign.ca, "a server's certificate": foreign.leaf, "a CA that may not sign": noSigner.ca,
+			"an expired CA": mustIssue(t, []string{host}, time.Now().Add(-day100), lifetime).ca,
+		} {
+			w.setData(map[string][]byte{"ca.crt": append(encodePEM(certificate), want...)})
+			w.run(2 * time.Second)
+			for place, got := range map[string][]byte{"Secret": w.data()["ca.crt"], "v1": w.caBundle(stable), "v1beta1": w.caBundle(beta)} {
+				if string(got) != want {
+					t.Errorf("2 seconds after %s was put into the Secret's ca.crt, there are %d certificates in the %s's, want one",
+						name, len(readPEM(got)), place)
+				}
+			}
+		}
+		w.run(lifetime)
+	})
+}
+
+// TestForeignCAGoesWithARenewal has somebody make a foreign pair the previous one.
+func TestForeignCAGoesWithARenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.start()
+		w.settled()
+		foreign := mustIssue(t, []string{host}, time.Now(), day100)
+		w.setData(map[string][]byte{"previous.crt": foreign.chain, "ca.crt": append(encodePEM(foreign.ca), w.data()["ca.crt"]...)})
+		if n := w.run(lifetime); n != 2 {
+			t.Errorf("%d certificates were served in a lifetime, want 2", n)
+		}
+		if strings.Contains(string(w.caBundle(stable)), string(encodePEM(foreign.ca))) {
+			t.Error("the foreign CA is still trusted after a renewal")
+		}
+		if n := len(readPEM(w.caBundle(stable))); n > 2 {
+			t.Errorf("%d CAs are trusted, want 2 at most", n)
+		}
+	})
+}
+
+// TestPairThatOutlivesThePolicy begins with a pair in the Secret that is valid for 100 years.
+func TestPairThatOutlivesThePolicy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		foreign := mustIssue(t, []string{host, "kube-vitals"}, time.Now(), 365*day100)
+		w.setData(map[string][]byte{"tls.crt": foreign.chain, "tls.key": foreign.key, "ca.crt": encodePEM(foreign.ca)})
+		w.start()
+		w.start()
+		w.settled()
+		w.run(settle + 10*time.Second)
+		for _, r := range w.replicas {
+			if left := time.Until(r.Expires()); left > lifetime {
+				t.Errorf("a certificate is served that is valid for %v, want %v at most", left, lifetime)
+			}
+		}
+		w.run(lifetime) // through another renewal
+		if strings.Contains(string(w.caBundle(stable)), string(encodePEM(foreign.ca))) {
+			t.Error("the CA of 100 years is still trusted, two renewals later")
+		}
+	})
+}
+
+// TestLowerLifetime updates replicas one by one to a shorter lifetime. While both kinds run, they agree on the shorter one.
+func TestLowerLifetime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.startFor(day100)
+		w.startFor(day100)
+		w.settled()
+		w.run(time.Minute)
+		old := readPEM(w.caBundle(stable))[0]
+
+		before := w.api.written()
+		w.startFor(lifetime)
+		w.replicas[0].stop()
+		w.run(settle + 10*time.Second)
+		for _, r := range w.replicas {
+			if left := time.Until(r.Expires()); left > lifetime {
+				t.Errorf("after the lifetime was lowered, a certificate is served that is valid for %v", left)
+			}
+		}
+		w.run(lifetime)
+		if n := w.api.written() - before; n > 20 {
+			t.Errorf("%d writes in two renewals: replicas undo each other's work", n)
+		}
+		if strings.Contains(w.logged(), "keeps being changed") {
+			t.Error("replicas take each other for somebody else who writes")
+		}
+
+		w.replicas[0].stop()
+		w.startFor(lifetime)
+		w.run(lifetime)
+		if strings.Contains(string(w.caBundle(stable)), string(encodePEM(old))) {
+			t.Error("the CA of the longer lifetime is still trusted")
+		}
+	})
+}
+
+// TestPairReplacedBySomebody has somebody put another pair into the Secret and the caBundle. The replaced pair's CA stays
+// trusted, for replicas that still serve it, until the next renewal.
+func TestPairReplacedBySomebody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.start()
+		w.settled()
+		old := encodePEM(readPEM(w.caBundle(stable))...)
+		other := mustIssue(t, []string{host, "kube-vitals"}, time.Now().Add(time.Second), lifetime)
+		w.setData(map[string][]byte{"tls.crt": other.chain, "tls.key": other.key, "ca.crt": encodePEM(other.ca)})
+		w.pass(2 * lag) // in which the API server does not trust the other pair yet
+		if got := string(w.caBundle(stable)); got != string(old)+string(encodePEM(other.ca)) {
+			t.Errorf("%d CAs are trusted, want that of the replaced pair and the other one", len(readPEM([]byte(got))))
+		}
+		w.run(lifetime)
+		if strings.Contains(string(w.caBundle(stable)), string(old)) {
+			t.Error("the CA of the replaced pair is still trusted after a renewal")
+		}
+	})
+}
+
 // TestCorruptSecretAtStart has nobody who remembers what was there.
 func TestCorruptSecretAtStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.api.change(secretPath, func(o map[string]any) {
-			o["data"] = map[string]any{keyServing: "AAAA", keyServingKey: "AAAA", keyCertificates: "AAAA", keyNext: "AAAA", "mine": "AAAA"}
+			o["data"] = map[string]any{keyServing: "AAAA", keyServingKey: "AAAA", keyBundle: "AAAA", keyNext: "AAAA", "mine": "AAAA"}
 		})
 		w.start()
 		w.settled()
@@ -481,11 +665,11 @@ func TestNobodyRemembers(t *testing.T) {
 		w.replicas[0].stop()
 		w.api.put(secretPath, emptySecret())
 		r := w.start()
-		w.pass(courtesy / 2)
+		w.pass(peerGrace / 2)
 		if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "time to put it back") {
 			t.Errorf("Ready() = %v, want that it waits for others", err)
 		}
-		w.pass(courtesy)
+		w.pass(peerGrace)
 		w.settled()
 	})
 }
@@ -497,7 +681,7 @@ func TestCABundleIsPutBack(t *testing.T) {
 		w.start()
 		w.start()
 		w.settled()
-		for _, value := range []any{nil, "AAAA", base64.StdEncoding.EncodeToString(encodePEM(made(t, 0, -1).trusted...))} {
+		for _, value := range []any{nil, "AAAA", base64.StdEncoding.EncodeToString(made(t, 0, -1).bundle)} {
 			want := w.caBundle(beta)
 			w.api.change(apiServicePath+beta, func(o map[string]any) { o["spec"].(map[string]any)["caBundle"] = value })
 			w.pass(time.Second)
@@ -508,42 +692,6 @@ func TestCABundleIsPutBack(t *testing.T) {
 			w.run(settle)
 		}
 	})
-}
-
-// TestOthersAPIServices leaves alone what is not this server's affair, until it is.
-func TestOthersAPIServices(t *testing.T) {
-	t.Parallel()
-	for name, other := range map[string]map[string]any{
-		"leads elsewhere":       apiServiceTo("metrics-server"),
-		"in another namespace":  merge(apiServiceTo("kube-vitals"), map[string]any{"spec": map[string]any{"service": map[string]any{"namespace": "other"}}}),
-		"not to be verified":    merge(apiServiceTo("kube-vitals"), map[string]any{"spec": map[string]any{"insecureSkipTLSVerify": true}}),
-		"the API server itself": merge(apiServiceTo(""), map[string]any{"spec": map[string]any{"service": nil}}),
-		"not there":             nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.api.put(apiServicePath+beta, clone(other))
-				r := w.start()
-				w.pass(2 * lifetime)
-				if err := r.Ready(); err != nil {
-					t.Errorf("Ready() = %v", err)
-				}
-				if got := w.caBundle(beta); len(got) != 0 || len(w.caBundle(stable)) == 0 {
-					t.Errorf("the caBundle of v1beta1 is %q, want none, and that of v1 is there: %t", got, len(w.caBundle(stable)) > 0)
-				}
-				if n := strings.Count(w.logged(), `apiService="v1beta1.metrics.k8s.io" because`); n != 1 {
-					t.Errorf("%d lines say why it is left alone, want 1:\n%s", n, w.logged())
-				}
-				w.api.put(apiServicePath+beta, apiServiceTo("kube-vitals"))
-				w.pass(time.Second)
-				if string(w.caBundle(beta)) != string(w.caBundle(stable)) {
-					t.Error("it leads here now, and has not got the caBundle")
-				}
-			})
-		})
-	}
 }
 
 // TestUnreadAPIService does not rely on a CA as long as it is not known who trusts it.
@@ -727,8 +875,18 @@ func TestConfig(t *testing.T) {
 			t.Errorf("New() = %v, want %q in it", err, want)
 		}
 	}
+	for service, want := range map[string]string{
+		"other.kube-system.svc": `the first name of the serving certificate is "` + host, host + ":443": "", host: "",
+		host + ":0": "NAME.NAMESPACE.svc:PORT", host + ":65536": "NAME.NAMESPACE.svc:PORT", host + ":": "NAME.NAMESPACE.svc:PORT",
+		"kube-vitals": "NAME.NAMESPACE.svc:PORT",
+	} {
+		err := Config{Secret: "serving", Names: []string{host}, Service: service}.Validate()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("Service %q: %v, want %q in it", service, err, want)
+		}
+	}
 	i, err := New(Config{Client: newAPI().config(), Secret: "serving", Names: []string{host}})
-	if err != nil || i.Name() != "identity::kube-system/serving" || i.policy.lifetime != DefaultLifetime || i.settle != DefaultSettle {
+	if err != nil || i.Name() != "identity::kube-system/serving" || i.policy.lifetime != DefaultLifetime || i.policy.settle != DefaultSettle {
 		t.Errorf("New() = %+v, %v", i, err)
 	}
 }

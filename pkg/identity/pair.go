@@ -29,7 +29,7 @@ type pair struct {
 	leaf, ca    *x509.Certificate
 	certificate []byte // PEM of the leaf
 	chain       []byte // PEM of the leaf and the CA
-	key         []byte // PEM
+	key         []byte // PEM; nil for one that is not served any more
 }
 
 // issue makes a serving certificate for the given names, and a CA for it alone, both valid from a while before now for the
@@ -97,32 +97,49 @@ func sign(template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Ce
 }
 
 // readPair reads what issue made, and checks that all of it fits together: the key to the certificate, the certificate to
-// the CA and to the name. Whether it is valid now is asked of the pair.
+// the CA and to the name. It does not check whether the pair is valid now.
 func readPair(chain, key []byte, name string) (*pair, error) {
 	if _, err := tls.X509KeyPair(chain, key); err != nil {
 		return nil, err
 	}
+	p, err := readChain(chain, name)
+	if err != nil {
+		return nil, err
+	}
+	p.key = key
+	return p, nil
+}
+
+// readChain does what readPair does, without a key.
+func readChain(chain []byte, name string) (*pair, error) {
 	certificates := readPEM(chain)
 	if len(certificates) != 2 {
 		return nil, fmt.Errorf("there should be two certificates, a Service's and its CA's, but there are %d", len(certificates))
 	}
-	p := &pair{leaf: certificates[0], ca: certificates[1], certificate: encodePEM(certificates[0]), chain: chain, key: key}
-	if !p.ca.IsCA {
-		return nil, errors.New("the second certificate is not a CA's")
+	p := &pair{leaf: certificates[0], ca: certificates[1], certificate: encodePEM(certificates[0]), chain: chain}
+	if !p.ca.BasicConstraintsValid || !p.ca.IsCA || p.ca.KeyUsage&x509.KeyUsageCertSign == 0 {
+		return nil, errors.New("the second certificate is not a CA: it may not sign certificates")
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(p.ca)
-	_, err := p.leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: p.leaf.NotAfter})
-	return p, err
+	if _, err := p.leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: p.leaf.NotAfter}); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
-// validAt tells whether an API server with this time accepts it.
+// withoutKey returns the pair as it is kept once it is not served any more.
+func (p *pair) withoutKey() *pair {
+	return &pair{leaf: p.leaf, ca: p.ca, certificate: p.certificate, chain: p.chain}
+}
+
+// validAt reports whether an API server with this time accepts the pair.
 func (p *pair) validAt(now time.Time) bool {
 	return !now.Before(p.leaf.NotBefore) && !now.Before(p.ca.NotBefore) && !now.After(p.leaf.NotAfter) && !now.After(p.ca.NotAfter)
 }
 
-// bears tells whether it is for all these names.
-func (p *pair) bears(names []string) bool {
+// covers reports whether the certificate is for all these names.
+func (p *pair) covers(names []string) bool {
 	for _, name := range names {
 		if p.leaf.VerifyHostname(name) != nil {
 			return false
@@ -131,7 +148,7 @@ func (p *pair) bears(names []string) bool {
 	return true
 }
 
-// encodePEM gives certificates as they stand in files. Equal certificates give equal bytes.
+// encodePEM returns certificates as they stand in files. Equal certificates have equal bytes.
 func encodePEM(certificates ...*x509.Certificate) []byte {
 	var text []byte
 	for _, c := range certificates {
@@ -140,7 +157,7 @@ func encodePEM(certificates ...*x509.Certificate) []byte {
 	return text
 }
 
-// readPEM gives the certificates of a text that may have anything else in it, too.
+// readPEM returns the certificates in a text, which may have anything else in it, too.
 func readPEM(text []byte) []*x509.Certificate {
 	var certificates []*x509.Certificate
 	for {

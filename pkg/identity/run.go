@@ -14,15 +14,18 @@ import (
 )
 
 const (
-	// recheck is after what time all is looked at again, though no watch has told of a change.
-	recheck = time.Minute
-	// pause is between two looks, so that a burst of changes costs few requests.
+	// resyncPeriod is the time after which everything is read again, though no watch has reported a change.
+	resyncPeriod = time.Minute
+	// forbiddenPeriod is the time after which a Monitor tries again to read what it was not allowed to.
+	forbiddenPeriod = 10 * time.Minute
+	// pause is the time between two reconciliations, so that a burst of changes costs few requests.
 	pause = 100 * time.Millisecond
-	// courtesy is how long a server that knows nothing lets others put back what was in the Secret. They hear of it at once.
-	courtesy = 10 * time.Second
+	// peerGrace is how long a server that remembers nothing waits for other replicas to restore the Secret. Their watches
+	// report the loss at once.
+	peerGrace = 10 * time.Second
 	// maxBackoff is the longest time from a failure to the next attempt.
 	maxBackoff = time.Minute
-	// requestsTimeout bounds the requests of one look together.
+	// requestsTimeout bounds the requests of one reconciliation together.
 	requestsTimeout = 30 * time.Second
 )
 
@@ -31,26 +34,26 @@ func (i *Identity) Run(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	var watches sync.WaitGroup
 	defer watches.Wait()
-	watches.Go(func() { follow(ctx, i.secretName(), i.secret, i.secrets.Watch, changed) })
+	watches.Go(func() { watchObject(ctx, i.secretName(), i.secret, i.secrets.Watch, changed) })
 	for _, name := range i.apiServices {
-		watches.Go(func() { follow(ctx, "APIService "+name, name, i.services.Watch, changed) })
+		watches.Go(func() { watchObject(ctx, "APIService "+name, name, i.monitor.client.Watch, changed) })
 	}
 
-	var trouble trouble
+	var failures failureLog
 	for ctx.Err() == nil {
-		again, err := i.look(ctx)
+		delay, err := i.reconcile(ctx)
 		if err != nil {
-			again = trouble.failed(ctx, err)
+			delay = failures.add(ctx, err)
 		} else {
-			trouble.over(ctx)
+			failures.end(ctx)
 		}
 		sleep(ctx, pause, nil)
-		sleep(ctx, min(again, jitter(recheck)), changed)
+		sleep(ctx, min(delay, jitter(resyncPeriod)), changed)
 	}
 }
 
-// follow says when the object of this name changes, and each time that it begins to watch.
-func follow(ctx context.Context, what, name string, begin func(context.Context, metav1.ListOptions) (watch.Interface, error), changed chan<- struct{}) {
+// watchObject sends to changed when the object of this name changes, and each time that a watch of it begins.
+func watchObject(ctx context.Context, what, name string, begin func(context.Context, metav1.ListOptions) (watch.Interface, error), changed chan<- struct{}) {
 	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 	said := ""
 	for delay := time.Second; ctx.Err() == nil; sleep(ctx, jitter(delay), nil) {
@@ -67,39 +70,39 @@ func follow(ctx context.Context, what, name string, begin func(context.Context, 
 		for range events.ResultChan() {
 			select {
 			case changed <- struct{}{}:
-			default: // it has been said, and not yet been heard
+			default: // an earlier change has not been handled yet
 			}
 		}
 		events.Stop()
 	}
 }
 
-// trouble is a row of failures, of which the log hears once.
-type trouble struct {
+// failureLog logs a series of failures once for each error message.
+type failureLog struct {
 	failures int
-	said     string // what the log has heard
+	logged   string // the last message
 }
 
-// quiet is how many conflicts in a row are business as usual between replicas.
+// quiet is how many conflicts in a row are normal between replicas.
 const quiet = 5
 
-// failed takes note of a failure and gives the time until the next attempt.
-func (t *trouble) failed(ctx context.Context, err error) time.Duration {
-	t.failures++
+// add counts a failure and returns the time until the next attempt.
+func (f *failureLog) add(ctx context.Context, err error) time.Duration {
+	f.failures++
 	text := err.Error()
-	if ctx.Err() == nil && text != t.said && (!apierrors.IsConflict(err) || t.failures > quiet) {
-		t.said = text
+	if ctx.Err() == nil && text != f.logged && (!apierrors.IsConflict(err) || f.failures > quiet) {
+		f.logged = text
 		klog.FromContext(ctx).Error(err, "Cannot look after the serving certificate; goes on with the one that is there, and tries again")
 	}
-	return jitter(min(pause<<min(t.failures, 16), maxBackoff))
+	return jitter(min(pause<<min(f.failures, 16), maxBackoff))
 }
 
-// over takes note of a success.
-func (t *trouble) over(ctx context.Context) {
-	if t.said != "" {
+// end ends the series after a success.
+func (f *failureLog) end(ctx context.Context) {
+	if f.logged != "" {
 		klog.FromContext(ctx).Info("The serving certificate is looked after again")
 	}
-	*t = trouble{}
+	*f = failureLog{}
 }
 
 // sleep waits for the time to pass, for a wake-up or for the context to end.
@@ -113,5 +116,5 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// jitter gives between half of the time and all of it, so that replicas do not move in step.
+// jitter returns between half of the time and all of it, so that replicas do not move in step.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) } //nolint:gosec // chance, not secrecy

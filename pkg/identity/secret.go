@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// readSecret reads the Secret, and makes an empty one if there is none.
+// readSecret returns the Secret. It makes an empty one if there is none.
 func (i *Identity) readSecret(ctx context.Context) (*corev1.Secret, error) {
 	secret, err := i.secrets.Get(ctx, i.secret, metav1.GetOptions{})
 	if err == nil {
@@ -24,10 +24,10 @@ func (i *Identity) readSecret(ctx context.Context) (*corev1.Secret, error) {
 	return i.makeSecret(ctx)
 }
 
-// makeSecret makes the Secret anew as it was, but empty. It is applied, not created: so a right to create can be limited
-// to this one name, and if somebody else has just made and filled it, it stays as it is.
+// makeSecret makes the Secret as it was, but empty. It applies it instead of creating it: so a right to create can be limited
+// to this one name, and a Secret that somebody else has just made and filled stays as it is.
 func (i *Identity) makeSecret(ctx context.Context) (*corev1.Secret, error) {
-	if err := i.mayWrite(i.secretName()); err != nil {
+	if err := i.allowWrite(i.secretName()); err != nil {
 		return nil, err
 	}
 	empty := applycorev1.Secret(i.secret, i.namespace).WithType(corev1.SecretTypeOpaque).
@@ -41,7 +41,7 @@ func (i *Identity) makeSecret(ctx context.Context) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// writeSecret puts the state into the Secret, which then is as it was answered.
+// writeSecret puts the state into the Secret, and updates the object to the API server's response.
 func (i *Identity) writeSecret(ctx context.Context, secret *corev1.Secret, s state, why string, unusable error) error {
 	if secret.Data == nil {
 		secret.Data = map[string][]byte{}
@@ -49,7 +49,7 @@ func (i *Identity) writeSecret(ctx context.Context, secret *corev1.Secret, s sta
 	if !s.write(secret.Data) {
 		return nil
 	}
-	if err := i.mayWrite(i.secretName()); err != nil {
+	if err := i.allowWrite(i.secretName()); err != nil {
 		return err
 	}
 	written, err := i.secrets.Update(ctx, secret, metav1.UpdateOptions{FieldManager: manager})
@@ -65,12 +65,12 @@ func (i *Identity) writeSecret(ctx context.Context, secret *corev1.Secret, s sta
 		why += " (" + unusable.Error() + ")"
 	}
 	klog.FromContext(ctx).Info("Wrote the serving certificate's Secret", "secret", klog.KObj(secret), "because", why,
-		"validUntil", s.serving.leaf.NotAfter, "trustedCAs", len(s.trusted))
+		"validUntil", s.serving.leaf.NotAfter, "trustedCAs", len(s.cas()))
 	return nil
 }
 
-// mayWrite is an error when there have been so many writes that somebody must be undoing them.
-func (i *Identity) mayWrite(what string) error {
+// allowWrite returns an error if there have been so many writes that somebody must be undoing them.
+func (i *Identity) allowWrite(what string) error {
 	if i.writes.TryAccept() {
 		return nil
 	}

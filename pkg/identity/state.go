@@ -8,38 +8,69 @@ import (
 	"time"
 )
 
-// The keys of the Secret. Others are left as they are.
+// The keys of the Secret. Other keys are left as they are.
 const (
-	keyServing      = "tls.crt" // the certificate that is served, and its CA
-	keyServingKey   = "tls.key"
-	keyNext         = "next.crt" // the one to be served once its CA is trusted, and its CA
-	keyNextKey      = "next.key"
-	keyCertificates = "ca.crt" // the bundle: every CA that the API server is to trust
+	keyServing    = "tls.crt" // the certificate that is served, and its CA
+	keyServingKey = "tls.key"
+	keyNext       = "next.crt" // the certificate to serve once its CA is trusted, and its CA
+	keyNextKey    = "next.key"
+	keyPrevious   = "previous.crt" // the certificate that was served before, and its CA
+	keyBundle     = "ca.crt"       // the CAs of these three: what belongs in every caBundle
 )
 
-// maxTrusted bounds the bundle. In regular rotation it has three CAs at most; each time that someone empties the Secret
-// adds one. Those beyond the bound are the oldest, which nobody serves any more.
-const maxTrusted = 16
+// clockTolerance is by how much a certificate may outlive the policy before it counts as stale. Certificates are made and
+// judged by the clocks of API servers, which differ.
+const clockTolerance = backdate
 
 // state is what the Secret holds. It is immutable, and so is what it points to.
+//
+// The bundle follows from the pairs and is never read back into them. So a CA is trusted only as long as it signed a
+// certificate that some replica may serve: the current one, the next one, or the previous one, which a replica that has
+// not seen the change yet still serves.
 type state struct {
-	serving *pair               // nil: there is none that can be used
-	next    *pair               // nil: none is to come
-	trusted []*x509.Certificate // the CAs of both, and those of pairs that were served and have not expired
+	serving  *pair  // nil: there is none that can be used
+	next     *pair  // nil: no renewal is under way
+	previous *pair  // has no key; nil: there is none, or it has expired
+	bundle   []byte // PEM; as read, whatever the Secret has there
 }
 
-// policy says how certificates are to be.
+// policy says how certificates have to be.
 type policy struct {
-	names    []string // that the certificate is for; the API server dials the first
-	lifetime time.Duration
+	names    []string      // that the certificate covers; the API server dials the first
+	lifetime time.Duration // of a certificate
+	settle   time.Duration // for which a CA is trusted before a certificate that it signed is served
 }
 
-// renewal is how long before its end a certificate is replaced.
-func (p policy) renewal() time.Duration { return p.lifetime / 3 }
+// lastThird returns the last third of a certificate's life. The life is the certificate's own where that is shorter than
+// the policy's, so that replicas with different policies agree on the shorter one instead of replacing each other's.
+func (p policy) lastThird(c *x509.Certificate) time.Duration {
+	life := c.NotAfter.Sub(c.NotBefore) - backdate
+	return max(min(life, p.lifetime), 0) / 3
+}
 
-// readState reads a Secret's data. What cannot be used is left out, and the error says why.
+// renewal returns how long before its end a certificate is replaced. A renewal takes a little more than settle.
+func (p policy) renewal(c *x509.Certificate) time.Duration { return max(p.lastThird(c), 2*p.settle) }
+
+// outlives reports whether the pair is valid for longer than a pair made now would be. The CA is valid for as long as the
+// certificate, or longer.
+func (p policy) outlives(pair *pair, now time.Time) bool {
+	return pair.ca.NotAfter.Sub(now) > p.lifetime+clockTolerance
+}
+
+// stale reports whether a valid pair that is served has to be replaced.
+func (p policy) stale(pair *pair, now time.Time) bool {
+	return pair.leaf.NotAfter.Sub(now) <= p.renewal(pair.leaf) || p.outlives(pair, now) || !pair.covers(p.names)
+}
+
+// fresh reports whether the pair is good enough to be served next. The names are not compared here: replicas that differ in
+// them, as during an update, would replace each other's next pair without end.
+func (p policy) fresh(pair *pair, now time.Time) bool {
+	return pair != nil && pair.validAt(now) && !p.outlives(pair, now) && pair.leaf.NotAfter.Sub(now) > p.lastThird(pair.leaf)
+}
+
+// readState reads a Secret's data. It leaves out what cannot be used; the error says why there is no pair to serve.
 func readState(data map[string][]byte, p policy) (state, error) {
-	var s state
+	s := state{bundle: data[keyBundle]}
 	var err error
 	if len(data[keyServing])+len(data[keyServingKey]) > 0 {
 		if s.serving, err = readPair(data[keyServing], data[keyServingKey], p.names[0]); err != nil {
@@ -47,22 +78,28 @@ func readState(data map[string][]byte, p policy) (state, error) {
 		}
 	}
 	if len(data[keyNext])+len(data[keyNextKey]) > 0 {
-		s.next, _ = readPair(data[keyNext], data[keyNextKey], p.names[0]) // if it cannot be used, another one is made
+		s.next, _ = readPair(data[keyNext], data[keyNextKey], p.names[0]) // nil if it cannot be used: another one is made
 	}
-	s.trusted = readPEM(data[keyCertificates])
+	if len(data[keyPrevious]) > 0 {
+		s.previous, _ = readChain(data[keyPrevious], p.names[0]) // nil if it cannot be used: then nobody serves it
+	}
 	return s, err
 }
 
-// write puts the state into a Secret's data, and tells whether that changed them.
+// write puts the state into a Secret's data, and reports whether that changed them.
 func (s state) write(data map[string][]byte) (changed bool) {
-	next := s.next
-	if next == nil {
-		next = &pair{}
+	orEmpty := func(p *pair) *pair {
+		if p == nil {
+			return &pair{}
+		}
+		return p
 	}
+	next, previous := orEmpty(s.next), orEmpty(s.previous)
 	for key, value := range map[string][]byte{
 		keyServing: s.serving.chain, keyServingKey: s.serving.key,
 		keyNext: next.chain, keyNextKey: next.key,
-		keyCertificates: s.bundle(),
+		keyPrevious: previous.chain,
+		keyBundle:   s.bundle,
 	} {
 		if bytes.Equal(data[key], value) {
 			continue
@@ -77,15 +114,25 @@ func (s state) write(data map[string][]byte) (changed bool) {
 	return changed
 }
 
-// bundle is what belongs into every caBundle.
-func (s state) bundle() []byte { return encodePEM(s.trusted...) }
+// cas returns the CAs that the API server has to trust. Their order is such that a promotion of the next pair does not
+// change the bundle.
+func (s state) cas() []*x509.Certificate {
+	var cas []*x509.Certificate
+	for _, p := range []*pair{s.previous, s.serving, s.next} {
+		if p != nil && !slices.ContainsFunc(cas, p.ca.Equal) {
+			cas = append(cas, p.ca)
+		}
+	}
+	return cas
+}
 
-// due gives the state that is to follow, now, and in words why; no words if nothing is to change. Kept is what the server
-// has from the Secret as it was when it could be used. NextTrusted says that every API server trusts the next pair's CA.
+// plan returns the state that has to follow now, and in words why; no words if nothing has to change. Kept is what this
+// server has from the Secret as it was when it could be used. NextTrusted says that every API server trusts the next CA.
 //
-// Whatever the Secret holds, the state that follows has a valid pair to serve, and trusts its CA.
-func (s state) due(now time.Time, p policy, kept state, nextTrusted bool) (following state, why string, err error) {
-	following = s
+// Whatever the Secret holds, the state that follows has a valid pair to serve, and a bundle of the CAs of its pairs.
+func (s state) plan(now time.Time, p policy, kept state, nextTrusted bool) (following state, why string, err error) {
+	found := s.bundle
+	s.previous = s.predecessor(kept)
 	switch {
 	case s.serving != nil && s.serving.validAt(now):
 		following, why, err = s.renew(now, p, nextTrusted)
@@ -93,29 +140,56 @@ func (s state) due(now time.Time, p policy, kept state, nextTrusted bool) (follo
 		following, err = s.restore(now, p, kept)
 		why = "there was no certificate that can be used: the one that this server serves was put back, and is being replaced"
 	case s.next != nil && s.next.validAt(now):
-		following.serving, following.next = s.next, nil
+		following = s.promote()
 		why = "there was no valid certificate but the next one, which is served now"
 	default:
-		following.next = nil
-		following.serving, err = issue(p.names, now, p.lifetime)
+		if s.next, err = issue(p.names, now, p.lifetime); err == nil {
+			following = s.promote()
+		}
 		why = "there was no valid certificate: a new one was made"
 	}
 	if err != nil {
 		return state{}, "", err
 	}
-	following.trusted = following.trust(now)
-	if why == "" && !slices.EqualFunc(following.trusted, s.trusted, (*x509.Certificate).Equal) {
-		why = "the bundle had CAs that have expired, or lacked some"
+	if following.previous != nil && now.After(following.previous.leaf.NotAfter) {
+		following.previous = nil
+	}
+	following.bundle = encodePEM(following.cas()...)
+	if why == "" && !bytes.Equal(following.bundle, found) {
+		why = "the bundle had CAs that signed no certificate in use or had expired, or it lacked some"
 	}
 	return following, why, nil
 }
 
-// restore gives the state that follows one of which nothing is left to serve, while this server still has it. What was
-// lost may have been deleted because it is not to be used any longer, or is known to others: so it is replaced, in the
-// order in which no request fails.
+// predecessor returns the pair that other replicas may still serve. If this server saw somebody else replace what it
+// serves, that pair is newer than the one in the Secret.
+func (s state) predecessor(kept state) *pair {
+	switch {
+	case s.serving == nil || kept.serving == nil || kept.serving.leaf.Equal(s.serving.leaf):
+		return s.previous
+	case s.previous != nil && !kept.serving.leaf.NotBefore.After(s.previous.leaf.NotBefore):
+		return s.previous
+	default:
+		return kept.serving.withoutKey()
+	}
+}
+
+// promote returns the state in which the next pair is served.
+func (s state) promote() state {
+	if s.serving != nil {
+		s.previous = s.serving.withoutKey()
+	}
+	s.serving, s.next = s.next, nil
+	return s
+}
+
+// restore returns the state that follows one of which nothing is left to serve, while this server still has it. The loss
+// may have been on purpose, because a key became known: so the pair is also replaced, in the order in which no request fails.
 func (s state) restore(now time.Time, p policy, kept state) (state, error) {
-	kept.trusted = slices.Concat(kept.trusted, s.trusted)
-	if kept.next = s.next; kept.next != nil && kept.next.validAt(now) {
+	if kept.previous == nil {
+		kept.previous = s.previous
+	}
+	if kept.next = s.next; p.fresh(kept.next, now) {
 		return kept, nil
 	}
 	var err error
@@ -123,18 +197,15 @@ func (s state) restore(now time.Time, p policy, kept state) (state, error) {
 	return kept, err
 }
 
-// renew gives the state that follows one with a valid pair.
-func (s state) renew(now time.Time, p policy, nextTrusted bool) (state, string, error) {
-	stale := s.serving.leaf.NotAfter.Sub(now) <= p.renewal() || !s.serving.bears(p.names)
-	fresh := s.next != nil && s.next.validAt(now) && s.next.leaf.NotAfter.Sub(now) > p.renewal()
-	var err error
+// renew returns the state that follows one with a valid pair.
+func (s state) renew(now time.Time, p policy, nextTrusted bool) (following state, why string, err error) {
+	fresh := p.fresh(s.next, now)
 	switch {
 	case fresh && nextTrusted:
-		s.serving, s.next = s.next, nil
-		return s, "every API server trusts the next certificate, which is served now", nil
+		return s.promote(), "every API server trusts the next certificate, which is served now", nil
 	case fresh:
 		return s, "", nil
-	case stale:
+	case p.stale(s.serving, now):
 		s.next, err = issue(p.names, now, p.lifetime)
 		return s, "the certificate is due for renewal: the next one was made", err
 	case s.next != nil:
@@ -145,37 +216,15 @@ func (s state) renew(now time.Time, p policy, nextTrusted bool) (state, string, 
 	}
 }
 
-// trust gives the CAs to trust: those that are trusted and have not expired, and those of the pairs. Their order stays, so
-// that the bundle changes only where it has to.
-func (s state) trust(now time.Time) []*x509.Certificate {
-	needed := []*x509.Certificate{s.serving.ca}
-	if s.next != nil {
-		needed = append(needed, s.next.ca)
-	}
-	var trusted []*x509.Certificate
-	for _, ca := range slices.Concat(s.trusted, needed) {
-		if !now.After(ca.NotAfter) && !slices.ContainsFunc(trusted, ca.Equal) {
-			trusted = append(trusted, ca)
-		}
-	}
-	for i := 0; len(trusted) > maxTrusted; {
-		if slices.ContainsFunc(needed, trusted[i].Equal) {
-			i++
-			continue
-		}
-		trusted = slices.Delete(trusted, i, i+1)
-	}
-	return trusted
-}
-
-// wait is after what time something is due that depends on nothing but the time.
+// wait returns the time until something has to be done that depends on nothing but the time.
 func (s state) wait(now time.Time, p policy) time.Duration {
 	first := s.serving.leaf.NotAfter
 	if s.next == nil {
-		first = first.Add(-p.renewal())
+		first = first.Add(-p.renewal(s.serving.leaf))
 	}
-	for _, ca := range s.trusted {
-		if expired := ca.NotAfter.Add(time.Second); expired.Before(first) { // to the second, it is still valid
+	if s.previous != nil {
+		expired := s.previous.leaf.NotAfter.Add(time.Second) // to the second, it is still valid
+		if expired.Before(first) {
 			first = expired
 		}
 	}

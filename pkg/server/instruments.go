@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // of the requests to the API server
 
+	"github.com/kube-vitals/kube-vitals/pkg/identity"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
@@ -125,6 +126,42 @@ func (i *instruments) certificate(serving dynamiccertificates.CertKeyContentProv
 		}
 		return float64(certificates[0].NotAfter.Unix())
 	}))
+}
+
+// apiServices adds what the API server does with requests for this server, as far as the server may know it.
+func (i *instruments) apiServices(states func() map[string]identity.APIServiceState) {
+	i.registry.MustRegister(&apiServiceCollector{
+		states: states,
+		misdirected: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "apiservice_misdirected"),
+			"1 if the APIService does not lead to the Service of this server, else 0.", []string{"apiservice"}, nil),
+		unverified: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "apiservice_insecure_skip_tls_verify"),
+			"1 if the API server does not verify the server that the APIService leads to, else 0.", []string{"apiservice"}, nil),
+	})
+}
+
+// apiServiceCollector reads the state of the APIServices when it is collected.
+type apiServiceCollector struct {
+	states                  func() map[string]identity.APIServiceState
+	misdirected, unverified *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *apiServiceCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- c.misdirected
+	out <- c.unverified
+}
+
+// Collect implements prometheus.Collector.
+func (c *apiServiceCollector) Collect(out chan<- prometheus.Metric) {
+	for name, state := range c.states() {
+		for desc, is := range map[*prometheus.Desc]bool{c.misdirected: state.Misdirected, c.unverified: state.InsecureSkipTLSVerify} {
+			value := 0.0
+			if is {
+				value = 1
+			}
+			out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, name)
+		}
+	}
 }
 
 // Scraped implements scrape.Observer.

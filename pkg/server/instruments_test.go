@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/kube-vitals/kube-vitals/pkg/identity"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -31,6 +32,9 @@ func filled() *instruments {
 	i.Scraped(scrape.Result{Node: "a", Late: -time.Second})
 	i.Scraped(scrape.Result{Node: "b", Err: errors.New("it hangs")})
 	i.answered("pods", 7*time.Second)
+	i.apiServices(func() map[string]identity.APIServiceState {
+		return map[string]identity.APIServiceState{"v1.metrics.k8s.io": {}, "v1beta1.metrics.k8s.io": {Misdirected: true}}
+	})
 	return i
 }
 
@@ -95,6 +99,36 @@ func TestSeriesGoWithTheirNode(t *testing.T) {
 					t.Errorf("%s still has the node %q", family.GetName(), label.GetValue())
 				}
 			}
+		}
+	}
+}
+
+func TestAPIServicesAreShown(t *testing.T) {
+	i := newInstruments("v1.2.3", "0123abc", time.Now)
+	states := map[string]identity.APIServiceState{}
+	i.apiServices(func() map[string]identity.APIServiceState { return states })
+	for name, c := range map[string]struct {
+		states map[string]identity.APIServiceState
+		want   string
+	}{
+		"unknown": {},
+		"one is elsewhere, one unverified": {
+			map[string]identity.APIServiceState{"a": {Misdirected: true}, "b": {InsecureSkipTLSVerify: true}}, `
+# HELP kube_vitals_apiservice_insecure_skip_tls_verify 1 if the API server does not verify the server that the APIService leads to, else 0.
+# TYPE kube_vitals_apiservice_insecure_skip_tls_verify gauge
+kube_vitals_apiservice_insecure_skip_tls_verify{apiservice="a"} 0
+kube_vitals_apiservice_insecure_skip_tls_verify{apiservice="b"} 1
+# HELP kube_vitals_apiservice_misdirected 1 if the APIService does not lead to the Service of this server, else 0.
+# TYPE kube_vitals_apiservice_misdirected gauge
+kube_vitals_apiservice_misdirected{apiservice="a"} 1
+kube_vitals_apiservice_misdirected{apiservice="b"} 0
+`},
+	} {
+		states = c.states
+		err := testutil.GatherAndCompare(i.registry, strings.NewReader(c.want),
+			"kube_vitals_apiservice_misdirected", "kube_vitals_apiservice_insecure_skip_tls_verify")
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -46,8 +46,8 @@ type Config struct {
 	// VerifyPodNodes makes the server believe of a pod only the node that it is bound to, which it has to watch whole pods for.
 	VerifyPodNodes bool
 
-	// Identity says how to keep a serving certificate that renews itself, but for the Client. Where it names no Secret,
-	// Serving says where the certificate comes from.
+	// Identity is how to keep a serving certificate that renews itself, but for the Client. If it names no Secret, the
+	// certificate comes from Serving, and Identity is only how to check the APIServices, if it names the Service.
 	Identity identity.Config
 
 	Generic        *genericoptions.ServerRunOptions
@@ -70,7 +70,8 @@ type Server struct {
 	api      *genericapiserver.GenericAPIServer
 	scraper  *scrape.Scraper
 	watches  *watches
-	identity *identity.Identity // nil: the certificate is not this server's affair
+	identity *identity.Identity // nil: the certificate comes from somewhere else
+	monitor  *identity.Monitor  // of the APIServices, where the identity does not read them; may be nil
 	ready    readiness
 }
 
@@ -119,6 +120,17 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 
+	monitor, err := newMonitor(c, client)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case identity != nil:
+		instruments.apiServices(identity.Monitor().States)
+	case monitor != nil:
+		instruments.apiServices(monitor.States)
+	}
+
 	server, ready, err := newAPIServer(c, watches, scraper, identity, instruments, api.Config{
 		Usage:    metrics,
 		Pods:     pods,
@@ -130,7 +142,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{api: server, scraper: scraper, watches: watches, identity: identity, ready: ready}, nil
+	return &Server{api: server, scraper: scraper, watches: watches, identity: identity, monitor: monitor, ready: ready}, nil
 }
 
 // newIdentity gives the serving certificate that renews itself, or nil where none is asked for.
@@ -140,6 +152,15 @@ func newIdentity(c Config, client *rest.Config) (*identity.Identity, error) {
 	}
 	c.Identity.Client = client
 	return identity.New(c.Identity)
+}
+
+// newMonitor returns what checks the APIServices where no identity does, or nil if it is not known where they should lead.
+func newMonitor(c Config, client *rest.Config) (*identity.Monitor, error) {
+	if c.Identity.Secret != "" || c.Identity.Service == "" {
+		return nil, nil
+	}
+	c.Identity.Client = client
+	return identity.NewMonitor(c.Identity)
 }
 
 // newState returns an empty store and the inventories of pods and of nodes. What the store has of a pod goes before the
@@ -169,6 +190,9 @@ func (s *Server) Run(ctx context.Context) error {
 	loops.Go(func() { s.scraper.Run(background) })
 	if s.identity != nil {
 		loops.Go(func() { s.identity.Run(background) })
+	}
+	if s.monitor != nil {
+		loops.Go(func() { s.monitor.Run(background) })
 	}
 	loops.Go(func() {
 		s.announce(background)

@@ -451,6 +451,14 @@ func (i *owner) unverified(t *testing.T) {
 			}
 			return nil
 		})
+		i.eventually(t, "the log to tell", func(context.Context) error {
+			log, err := i.servers[0].Log()
+			says := map[string]string{"true": "The APIService skips verification", "false": "The APIService is right again"}[value]
+			if err == nil && !strings.Contains(log, says) {
+				err = fmt.Errorf("it does not say: %s", says)
+			}
+			return err
+		})
 	}
 }
 

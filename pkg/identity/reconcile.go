@@ -12,12 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// look reads what there is, does what is due, and gives the time until something will be.
+// reconcile reads the Secret and the APIServices, writes what has to change, and returns the time until something will.
 //
 // The order is what makes it safe without a leader. The APIServices are read before the Secret, and written on condition
-// that they have not changed since: who writes an old bundle over a newer one must have read the Secret before the newer
-// one was in it, so the APIService before that as well, and the condition fails.
-func (i *Identity) look(ctx context.Context) (again time.Duration, err error) {
+// that they have not changed since: a replica that writes an old bundle over a newer one must have read the Secret before
+// the newer one was in it, so the APIService before that as well, and the condition fails.
+func (i *Identity) reconcile(ctx context.Context) (delay time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestsTimeout)
 	defer cancel()
 	defer func() { i.notReady(err) }()
@@ -27,12 +27,12 @@ func (i *Identity) look(ctx context.Context) (again time.Duration, err error) {
 		return 0, errors.Join(unread, err)
 	}
 	stored, unusable := readState(secret.Data, i.policy)
-	if i.keeper.othersFirst(stored, services) {
+	if i.keeper.waitForPeers(stored, services) {
 		return 0, errors.Join(unread, fmt.Errorf("%s has no certificate that can be used, though the API server trusts one; a replica "+
 			"that serves it is given the time to put it back", i.secretName()))
 	}
-	settled := i.keeper.settling.over(stored.next, services, i.settle) && unread == nil
-	state, why, err := stored.due(i.clock.now(), i.policy, i.keeper.state, settled)
+	settled := i.keeper.settling.over(stored.next, services, i.policy.settle) && unread == nil
+	state, why, err := stored.plan(i.clock.now(), i.policy, i.keeper.state, settled)
 	if err != nil {
 		return 0, err
 	}
@@ -46,15 +46,15 @@ func (i *Identity) look(ctx context.Context) (again time.Duration, err error) {
 
 	untrusted := []error{unread}
 	for _, service := range services {
-		if !bytes.Equal(service.caBundle, state.bundle()) {
-			untrusted = append(untrusted, i.writeBundle(ctx, service, state.bundle()))
-			again = pause // to see for itself
+		if !bytes.Equal(service.caBundle, state.bundle) {
+			untrusted = append(untrusted, i.writeBundle(ctx, service, state.bundle))
+			delay = pause // to read it back
 		}
 	}
-	if again == 0 {
-		again = min(state.wait(i.clock.now(), i.policy), i.keeper.settling.remaining(i.settle))
+	if delay == 0 {
+		delay = min(state.wait(i.clock.now(), i.policy), i.keeper.settling.remaining(i.policy.settle))
 	}
-	return again, errors.Join(untrusted...)
+	return delay, errors.Join(untrusted...)
 }
 
 // keep remembers the Secret for the case that it is lost.
@@ -63,9 +63,9 @@ func (i *Identity) keep(secret *corev1.Secret, s state) {
 	i.keeper.labels, i.keeper.annotations = secret.Labels, secret.Annotations
 }
 
-// othersFirst tells whether to leave it to others to put something into the Secret. Where there is nothing to serve, and
-// nothing that this server remembers, but a caBundle, another replica may well remember what it is there for.
-func (k *keeper) othersFirst(stored state, services []apiService) bool {
+// waitForPeers reports whether to leave it to other replicas to put something into the Secret. If there is nothing to serve
+// and this server remembers nothing, but there is a caBundle, another replica may remember the certificate that belongs to it.
+func (k *keeper) waitForPeers(stored state, services []apiService) bool {
 	trusting := func(a apiService) bool { return len(a.caBundle) > 0 }
 	if stored.serving != nil || stored.next != nil || k.state.serving != nil || !slices.ContainsFunc(services, trusting) {
 		k.emptySince = time.Time{}
@@ -74,7 +74,7 @@ func (k *keeper) othersFirst(stored state, services []apiService) bool {
 	if k.emptySince.IsZero() {
 		k.emptySince = time.Now()
 	}
-	return time.Since(k.emptySince) < courtesy
+	return time.Since(k.emptySince) < peerGrace
 }
 
 // settling measures how long the next CA has been trusted, by this server's own clock and under its own eyes: neither a
@@ -84,7 +84,7 @@ type settling struct {
 	since time.Time
 }
 
-// over tells whether all have trusted the next pair's CA for long enough.
+// over reports whether all have trusted the next pair's CA for long enough.
 func (s *settling) over(next *pair, services []apiService, enough time.Duration) bool {
 	if next == nil || slices.ContainsFunc(services, func(a apiService) bool { return !a.trusts(next.ca) }) {
 		*s = settling{}
@@ -96,7 +96,7 @@ func (s *settling) over(next *pair, services []apiService, enough time.Duration)
 	return time.Since(s.since) >= enough
 }
 
-// remaining is after what time it is over, if nothing happens.
+// remaining returns the time until it is over, if nothing happens.
 func (s *settling) remaining(enough time.Duration) time.Duration {
 	if s.ca == nil {
 		return enough
