@@ -155,7 +155,7 @@ func TestMistakes(t *testing.T) {
 		"--kubelet-port=x --kubelet-max-response-bytes=x --secure-port=x --bind-address=x --max-requests-inflight=x --profiling=x": {
 			`"--kubelet-port"`, `"--kubelet-max-response-bytes"`, `"--secure-port"`, `"--bind-address"`, `"--max-requests-inflight"`, `"--profiling"`},
 		"--tls-secret=s --tls-names=a.b.svc --tls-lifetime=x --tls-settle=x": {`"--tls-lifetime"`, `"--tls-settle"`},
-		"--metric-resoluton=30s":          {"unknown flag: --metric-resoluton; did you mean --metric-resolution?"},
+		"--metric-resoluton=30s":           {"unknown flag: --metric-resoluton; did you mean --metric-resolution?"},
 		"--kubelet_insecure_tls":           {"unknown flag: --kubelet_insecure_tls; did you mean --kubelet-insecure-tls?"},
 		"--Kubeconfig=f":                   {"unknown flag: --Kubeconfig; did you mean --kubeconfig?"},
 		"--x":                              {"unknown flag: --x; see --help"},
