@@ -1,5 +1,5 @@
-# `make help` lists what there is. On a fresh machine with Go and make, `make demo` and `make test` need nothing else:
-# what they run is built from Go modules at fixed versions, the first time, and kept in the user's cache folder.
+# `make help` lists the targets. What they run is built from Go modules at fixed versions, the first time, and kept in the
+# user's cache folder. CONTRIBUTING.md says what a machine needs.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
@@ -63,8 +63,11 @@ verify: $(HELM) $(KUSTOMIZE) $(HELM_DOCS) ## fail where chart, manifests and the
 generate: $(HELM_DOCS) ## write the chart's README and the descriptions in its schema from values.yaml
 	cd test && $(GO) run ./verify -write -root .. -helm-docs $(HELM_DOCS)
 
+# Ctrl-C ends the demo, which is no error: go run would make one of it, and make too, unless the demo has a process group
+# of its own (set -m).
 demo: build ## a cluster of 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends by itself
-	cd test && ONCE=$(ONCE) $(GO) run ./cmd/demo -server $(CURDIR)/bin/kube-vitals
+	cd test && $(GO) build -o $(CURDIR)/bin/demo ./cmd/demo
+	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) $(CURDIR)/bin/demo -server $(CURDIR)/bin/kube-vitals || exit
 
 bench: build ## Go benchmarks and a simulated cluster of NODES nodes beside its floor; ONLY=start, failures or newpods
 ifeq ($(ONLY),)

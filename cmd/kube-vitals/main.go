@@ -1,6 +1,6 @@
-// Command kube-vitals serves what a Kubernetes cluster's nodes and pods use right now, as metrics.k8s.io.
+// Command kube-vitals serves the current CPU and memory usage of a Kubernetes cluster's nodes and pods as metrics.k8s.io.
 //
-// Its flags are those of metrics-server, which it takes the place of, and a few of its own; see --help.
+// Its flags are those of metrics-server, which it replaces, and a few of its own; see --help.
 package main
 
 import (
@@ -10,10 +10,14 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
+	"syscall"
 
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 )
@@ -25,6 +29,7 @@ var (
 )
 
 func main() {
+	ignoreUnsyncedCaches()
 	if err := run(genericapiserver.SetupSignalContext(), os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -34,18 +39,22 @@ func main() {
 // run does what the arguments say until the context ends.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	o := newOptions()
-	mistakes := o.parse(args)
+	unparsed := o.parse(args)
 	switch {
-	case mistakes != nil: // what the flags that could be read say may be wrong, too
+	case unparsed != nil: // the flags that could be parsed may be wrong, too
 	case o.help:
-		o.printHelp(out)
+		o.printHelp(out, helpWidth(out))
 		return nil
 	case o.version:
 		_, err := fmt.Fprintf(out, "kube-vitals %s, commit %s, %s, %s/%s\n", version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return err
 	}
 	config, err := o.config()
-	if err := errors.Join(mistakes, err); err != nil {
+	mistakes := append([]error{unparsed, err}, o.checkFiles()...)
+	if unparsed == nil { // else --kubeconfig may be what could not be parsed
+		mistakes = append(mistakes, o.checkCluster())
+	}
+	if err := errors.Join(mistakes...); err != nil {
 		return err
 	}
 	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
@@ -53,9 +62,79 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	logs.InitLogs()
 	defer logs.FlushLogs()
+	klog.FromContext(ctx).Info("Starting kube-vitals", settings(config)...)
 	s, err := server.New(config)
 	if err != nil {
-		return err
+		return withCure(err)
 	}
 	return s.Run(ctx)
+}
+
+// ignoreUnsyncedCaches keeps the API server library from logging an error for each informer that has not synced yet when the
+// server stops. That is no error.
+func ignoreUnsyncedCaches() {
+	for i, handle := range utilruntime.ErrorHandlers {
+		utilruntime.ErrorHandlers[i] = func(ctx context.Context, err error, msg string, keysAndValues ...any) {
+			if ctx.Err() == nil || msg != "Unable to sync caches" {
+				handle(ctx, err, msg, keysAndValues...)
+			}
+		}
+	}
+}
+
+// settings returns the version and the settings that matter most, for the log.
+func settings(c server.Config) []any {
+	nodes := "all"
+	if !c.NodeSelector.Empty() {
+		nodes = c.NodeSelector.String()
+	}
+	return []any{
+		"version", c.Version, "commit", c.Commit, "go", runtime.Version(), "maxProcs", runtime.GOMAXPROCS(0),
+		"port", c.Serving.BindPort, "servingCertificate", servingCertificate(c),
+		"metricResolution", c.Resolution, "maxSampleAge", c.MaxSampleAge, "kubeletRequestTimeout", c.Kubelet.Timeout,
+		"nodes", nodes, "kubeletVerification", kubeletVerification(c),
+	}
+}
+
+func servingCertificate(c server.Config) string {
+	pair := c.Serving.ServerCert
+	switch {
+	case c.Identity.Secret != "":
+		return "Secret " + c.Identity.Secret
+	case pair.CertKey.CertFile != "":
+		return pair.CertKey.CertFile
+	case pair.CertDirectory != "":
+		return "in " + pair.CertDirectory
+	}
+	return "self-signed"
+}
+
+func kubeletVerification(c server.Config) string {
+	switch {
+	case c.Kubelet.PlainHTTP:
+		return "none, without TLS"
+	case c.Kubelet.InsecureTLS:
+		return "none"
+	case c.Kubelet.CertificateAuthority != "":
+		return "by " + c.Kubelet.CertificateAuthority
+	}
+	return "by the cluster's CA"
+}
+
+// withCure adds the flag to change to an error about the port. The library does not wrap the system's error, so it is
+// recognized by its text.
+func withCure(err error) error {
+	text := err.Error()
+	if !strings.Contains(text, "failed to listen on") {
+		return err
+	}
+	switch {
+	case strings.Contains(text, syscall.EADDRINUSE.Error()):
+		return fmt.Errorf("%w: another program uses the port; choose another port by --secure-port", err)
+	case strings.Contains(text, syscall.EACCES.Error()):
+		return fmt.Errorf("%w: choose a port above 1023 by --secure-port, or add the capability NET_BIND_SERVICE", err)
+	case strings.Contains(text, syscall.EADDRNOTAVAIL.Error()):
+		return fmt.Errorf("%w: set --bind-address to an address of this machine", err)
+	}
+	return err
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +24,6 @@ import (
 )
 
 const (
-	helpWidth     = 120 // columns of --help
 	minResolution = 5 * time.Second
 	// defaultShutdownDelay gives the cluster the time to send no more requests before the port is closed.
 	defaultShutdownDelay = 5 * time.Second
@@ -39,6 +37,7 @@ const (
 type options struct {
 	sections cliflag.NamedFlagSets
 	all      *pflag.FlagSet // those of all sections
+	unparsed []string       // flags with a value that could not be parsed
 	help     bool
 	version  bool
 	logging  *logs.Options
@@ -159,24 +158,6 @@ func (o *options) hideIdleFlags() {
 	}
 }
 
-// parse reads the command line and says all that is wrong with it.
-func (o *options) parse(args []string) error {
-	var mistakes []error
-	set := func(flag *pflag.Flag, value string) error {
-		if err := o.all.Set(flag.Name, value); err != nil {
-			mistakes = append(mistakes, err)
-		}
-		return nil // go on, to find the other mistakes too
-	}
-	if err := o.all.ParseAll(args, set); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("%w; see --help", err))
-	}
-	for _, arg := range o.all.Args() {
-		mistakes = append(mistakes, fmt.Errorf("unexpected argument %q; see --help", arg))
-	}
-	return errors.Join(mistakes...)
-}
-
 // config checks the flags, says all that is wrong with them, and gives what they mean.
 func (o *options) config() (server.Config, error) {
 	o.complete()
@@ -236,6 +217,9 @@ func (o *options) complete() {
 // interval is the resolution, or the shortest there can be where the flag is wrong: one mistake is told once.
 func (o *options) interval() time.Duration { return max(o.resolution, minResolution) }
 
+// resolutionKnown reports whether other flags can be compared with --metric-resolution.
+func (o *options) resolutionKnown() bool { return !slices.Contains(o.unparsed, "metric-resolution") }
+
 // longestTimeout leaves time in the interval for an answer to be taken in.
 func (o *options) longestTimeout() time.Duration { return o.interval() * 9 / 10 }
 
@@ -244,7 +228,7 @@ func (o *options) validate() []error {
 	if o.resolution < minResolution {
 		mistakes = append(mistakes, fmt.Errorf("--metric-resolution must be at least %v, but is %v", minResolution, o.resolution))
 	}
-	if least := 2 * o.interval(); o.maxSampleAge < least {
+	if least := 2 * o.interval(); o.maxSampleAge < least && o.resolutionKnown() {
 		mistakes = append(mistakes, fmt.Errorf("--max-sample-age must be at least 2 × --metric-resolution, so %v, but is %v: "+
 			"the figures of a node would go before the next ones come", least, o.maxSampleAge))
 	}
@@ -254,7 +238,7 @@ func (o *options) validate() []error {
 func (o *options) validateKubelet() []error {
 	mistakes := []error{o.kubelet.Validate()}
 	mistakes = append(mistakes, o.validateKubeletAccount()...)
-	if o.kubelet.Timeout > o.longestTimeout() {
+	if o.kubelet.Timeout > o.longestTimeout() && o.resolutionKnown() {
 		mistakes = append(mistakes, fmt.Errorf("--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so %v, but is %v",
 			o.longestTimeout(), o.kubelet.Timeout))
 	}
@@ -327,11 +311,4 @@ func (o *options) validateLibrary() []error {
 		mistakes = append(mistakes, fmt.Errorf("the logging flags: %w", err))
 	}
 	return mistakes
-}
-
-// printHelp prints the flags by section.
-func (o *options) printHelp(out io.Writer) {
-	fmt.Fprint(out, "kube-vitals serves what nodes and pods use right now as the Kubernetes API metrics.k8s.io.\n\n"+
-		"Usage:\n  kube-vitals [flags]\n")
-	cliflag.PrintSections(out, o.sections, helpWidth)
 }

@@ -1,7 +1,7 @@
 // Package docs holds the documents to what they describe: the flags in docs/configuration.md are those that the program
 // prints, links between documents lead somewhere, and tests that are called a proof are there.
 //
-//	go test ./docs -update    # writes the flags anew
+//	go test ./docs -update    # writes the flags
 package docs
 
 import (
@@ -20,7 +20,7 @@ import (
 
 const root = "../.."
 
-var update = flag.Bool("update", false, "write docs/configuration.md anew")
+var update = flag.Bool("update", false, "write docs/configuration.md")
 
 // inChart says which value of the chart stands for a flag; none for those that have no use there. Every other flag is set
 // by `args`.
@@ -60,7 +60,7 @@ type entry struct{ name, short, kind, initial, usage string }
 var (
 	sectionLine = regexp.MustCompile(`^(\S.*) flags:$`)
 	flagLine    = regexp.MustCompile(`^ {2,6}(?:-(\w), )?--([\w-]+)(?: (\S+))?\s*$`)
-	initialTail = regexp.MustCompile(`\s*\((?:default[:=]? |)(\S.*?)\)$|\s*\[default=(\S+)\]$`)
+	initialTail = regexp.MustCompile(`\s*\(default[:=]? ([^()]+)\)$|\s*\[default=(\S+)\]$`)
 )
 
 // parseHelp reads what the program prints for --help: sections, flags, and their descriptions on indented lines.
@@ -93,12 +93,9 @@ func parseHelp(help string) []section {
 // splitDefault takes the default from the end of the description.
 func (e *entry) splitDefault() {
 	e.usage = strings.TrimSpace(e.usage)
-	m := initialTail.FindStringSubmatchIndex(e.usage)
-	if m == nil || !strings.Contains(e.usage[m[0]:], "default") {
-		return
+	if tail := initialTail.FindStringSubmatch(e.usage); tail != nil {
+		e.initial, e.usage = tail[1]+tail[2], strings.TrimSuffix(e.usage, tail[0])
 	}
-	tail := initialTail.FindStringSubmatch(e.usage)
-	e.initial, e.usage = tail[1]+tail[2], e.usage[:m[0]]
 }
 
 // tables writes the sections as Markdown.
@@ -209,7 +206,7 @@ func TestParseHelp(t *testing.T) {
 
 One flags:
 
-  -h, --help             
+  -h, --help
                 Print this.
       --port int
                 The port. It is
@@ -221,10 +218,20 @@ Two two flags:
                 What (if any). [default=false]
       --last
                 Ends (so to speak).
+      --address ip
+                The associated interface(s) must be reachable. If blank or
+                unspecified (0.0.0.0 or ::), all are used. (default 0.0.0.0)
+      --format string
+                Permitted: "json" (gated), "text". (default "text")
+      --ca string
+                The file. (default: the cluster's CA)
 `
 	want := []section{
 		{"One", []entry{{"help", "h", "", "", "Print this."}, {"port", "", "int", "1", "The port. It is told here."}}},
-		{"Two two", []entry{{"none", "", "strings", "false", "What (if any)."}, {"last", "", "", "", "Ends (so to speak)."}}},
+		{"Two two", []entry{{"none", "", "strings", "false", "What (if any)."}, {"last", "", "", "", "Ends (so to speak)."},
+			{"address", "", "ip", "0.0.0.0", "The associated interface(s) must be reachable. If blank or unspecified (0.0.0.0 or ::), all are used."},
+			{"format", "", "string", `"text"`, `Permitted: "json" (gated), "text".`},
+			{"ca", "", "string", "the cluster's CA", "The file."}}},
 	}
 	got := parseHelp(text)
 	if !slices.EqualFunc(got, want, func(a, b section) bool { return a.title == b.title && slices.Equal(a.flags, b.flags) }) {

@@ -20,12 +20,19 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := demonstrate(ctx, os.Stdout, *binary, os.Getenv("ONCE") != "")
+	once := os.Getenv("ONCE") != ""
+	err := demonstrate(ctx, os.Stdout, *binary, once)
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
+	}
+	if failed(err, ctx.Err() != nil, once) {
 		os.Exit(1)
 	}
 }
+
+// failed reports whether the demo has failed. An interrupt is no failure, except with ONCE=1, which succeeds only if
+// everything was shown.
+func failed(err error, interrupted, once bool) bool { return err != nil && (once || !interrupted) }

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// checkFiles returns an error for each file in the flags that is missing or cannot be used. The server reads the files
+// again; this reports all of them at once, with their flags.
+func (o *options) checkFiles() []error {
+	var mistakes []error
+	check := func(flag, file string, use func(content []byte) error) {
+		content, err := readFile(flag, file)
+		if content != nil {
+			if err = use(content); err != nil {
+				err = fmt.Errorf("%s: %s: %w", flag, file, err)
+			}
+		}
+		if err != nil {
+			mistakes = append(mistakes, err)
+		}
+	}
+
+	var kubeconfigs []string // those already checked
+	for _, f := range []struct{ flag, file string }{
+		{"--kubeconfig", o.kubeconfig},
+		{"--authentication-kubeconfig", o.authentication.RemoteKubeConfigFile},
+		{"--authorization-kubeconfig", o.authorization.RemoteKubeConfigFile},
+		{"--audit-webhook-config-file", o.audit.WebhookOptions.ConfigFile},
+	} {
+		if !slices.Contains(kubeconfigs, f.file) {
+			kubeconfigs = append(kubeconfigs, f.file)
+			check(f.flag, f.file, func(content []byte) error { return checkKubeconfig(f.file, content) })
+		}
+	}
+
+	check("--kubelet-certificate-authority", o.kubelet.CertificateAuthority, checkAuthorities)
+	check("--client-ca-file", o.authentication.ClientCert.ClientCA, checkCertificates)
+	check("--requestheader-client-ca-file", o.authentication.RequestHeader.ClientCAFile, checkCertificates)
+	check("--audit-policy-file", o.audit.PolicyFile, checkAuditPolicy)
+
+	serving := o.serving.ServerCert.CertKey
+	pairs := []pair{
+		{"--tls-cert-file", serving.CertFile, "--tls-private-key-file", serving.KeyFile},
+		{"--kubelet-client-certificate", o.kubelet.ClientCertificate, "--kubelet-client-key", o.kubelet.ClientKey},
+	}
+	for _, sni := range o.serving.SNICertKeys {
+		pairs = append(pairs, pair{"--tls-sni-cert-key", sni.CertFile, "--tls-sni-cert-key", sni.KeyFile})
+	}
+	for _, p := range pairs {
+		mistakes = append(mistakes, p.check()...)
+	}
+	return mistakes
+}
+
+// readFile returns the content of the file, which is never nil, or nil without a file.
+func readFile(flag, file string) ([]byte, error) {
+	if file == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return content, nil
+}
+
+// A pair is a certificate and its private key, with the flags that name the files.
+type pair struct{ certificateFlag, certificateFile, keyFlag, keyFile string }
+
+func (p pair) check() []error {
+	certificate, certificateErr := readFile(p.certificateFlag, p.certificateFile)
+	key, keyErr := readFile(p.keyFlag, p.keyFile)
+	if certificate == nil || key == nil {
+		return []error{certificateErr, keyErr}
+	}
+	_, err := tls.X509KeyPair(certificate, key)
+	if err == nil {
+		return nil
+	}
+	if err := checkCertificates(certificate); err != nil {
+		certificateErr = fmt.Errorf("%s: %s: %w", p.certificateFlag, p.certificateFile, err)
+	}
+	if _, err := keyutil.ParsePrivateKeyPEM(key); err != nil {
+		keyErr = fmt.Errorf("%s: %s: cannot find a private key in PEM format: %w", p.keyFlag, p.keyFile, err)
+	}
+	if certificateErr != nil || keyErr != nil {
+		return []error{certificateErr, keyErr}
+	}
+	return []error{fmt.Errorf("%s %s and %s %s cannot be used together: %w",
+		p.certificateFlag, p.certificateFile, p.keyFlag, p.keyFile, err)}
+}
+
+// checkCluster returns an error if there is no --kubeconfig and no ServiceAccount to reach the API server with.
+func (o *options) checkCluster() error {
+	if o.kubeconfig != "" {
+		return nil
+	}
+	_, err := rest.InClusterConfig()
+	switch {
+	case errors.Is(err, rest.ErrNotInCluster):
+		return errors.New("--kubeconfig is needed outside of a cluster (KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set)")
+	case err != nil:
+		return fmt.Errorf("this pod has no ServiceAccount token to reach the API server with: "+
+			"set automountServiceAccountToken, or give a --kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// checkAuthorities accepts what pkg/kubelet does: at least one certificate that can be parsed.
+func checkAuthorities(content []byte) error {
+	if !x509.NewCertPool().AppendCertsFromPEM(content) {
+		return errors.New("cannot find a certificate in PEM format")
+	}
+	return nil
+}
+
+func checkCertificates(content []byte) error {
+	if _, err := certutil.ParseCertsPEM(content); err != nil {
+		return fmt.Errorf("cannot find a certificate in PEM format: %w", err)
+	}
+	return nil
+}
+
+func checkKubeconfig(file string, content []byte) error {
+	if err := checkYAML(content, "a kubeconfig file"); err != nil {
+		return err
+	}
+	config, err := clientcmd.Load(content)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the file is not a kubeconfig file: %w", withoutGoTypes(err))
+	case len(config.Clusters) == 0:
+		return errors.New("the file is not a kubeconfig file: it has no clusters")
+	case config.CurrentContext == "":
+		return errors.New("the file has no current-context: set one by kubectl config use-context")
+	}
+	if config.Contexts[config.CurrentContext] == nil {
+		return fmt.Errorf("the file has no context %q, which is its current-context", config.CurrentContext)
+	}
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: file} // also reads the files that it names
+	_, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	return err
+}
+
+func checkAuditPolicy(content []byte) error {
+	if err := checkYAML(content, "an audit policy"); err != nil {
+		return err
+	}
+	if _, err := policy.LoadPolicyFromBytes(content); err != nil {
+		return fmt.Errorf("the file is not an audit policy: %w", withoutGoTypes(err))
+	}
+	return nil
+}
+
+// withoutGoTypes returns err, or the field that has a value of another type.
+func withoutGoTypes(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return fmt.Errorf("%s.%s cannot be a %s", wrong.Struct, wrong.Field, wrong.Value)
+	}
+	return err
+}
+
+// checkYAML returns an error if content is not a mapping in YAML or JSON. The decoders of Kubernetes show Go types then.
+func checkYAML(content []byte, want string) error {
+	if len(bytes.TrimSpace(content)) == 0 {
+		return fmt.Errorf("the file is empty, but must be %s", want)
+	}
+	var object any
+	if err := yaml.Unmarshal(content, &object); err != nil {
+		return fmt.Errorf("the file is neither YAML nor JSON: %w", err)
+	}
+	if _, ok := object.(map[string]any); !ok {
+		return fmt.Errorf("the file is not %s: it has no fields", want)
+	}
+	return nil
+}

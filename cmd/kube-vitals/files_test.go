@@ -1,0 +1,175 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	certutil "k8s.io/client-go/util/cert"
+)
+
+const kubeconfig = `
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`
+
+// filesIn writes files, some of them with mistakes, and returns their folder.
+func filesIn(t *testing.T) string {
+	t.Helper()
+	certificate, key, err := certutil.GenerateSelfSignedCertKey("a", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, otherKey, err := certutil.GenerateSelfSignedCertKey("b", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	for name, content := range map[string]string{
+		"crt":             string(certificate),
+		"key":             string(key),
+		"other-key":       string(otherKey),
+		"empty":           "",
+		"text":            "hello",
+		"tabs":            "a:\n\t- b",
+		"kubeconfig":      kubeconfig,
+		"no-context":      strings.ReplaceAll(kubeconfig, "current-context: x", ""),
+		"other-context":   strings.ReplaceAll(kubeconfig, "current-context: x", "current-context: z"),
+		"other-kind":      "apiVersion: v1\nkind: Pod\n",
+		"no-clusters":     "apiVersion: v1\nkind: Config\n",
+		"clusters-number": "apiVersion: v1\nkind: Config\nclusters: 5\n",
+		"kubeconfig-ca":   strings.ReplaceAll(kubeconfig, "cluster: {", "cluster: {certificate-authority: no-ca, "),
+		"policy":          "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n",
+		"policy-rules":    "apiVersion: audit.k8s.io/v1\nkind: Policy\n",
+		"policy-level":    "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Everything}]\n",
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// TestFileMistakes: each file that cannot be used is named, with its flag, and nothing is said of files that can.
+func TestFileMistakes(t *testing.T) {
+	folder := filesIn(t)
+	for args, want := range map[string][]string{
+		"":                        nil,
+		"--kubeconfig=kubeconfig": nil,
+		"--kubeconfig=kubeconfig --authentication-kubeconfig=kubeconfig --authorization-kubeconfig=kubeconfig --audit-webhook-config-file=kubeconfig": nil,
+		"--kubelet-certificate-authority=crt --client-ca-file=crt --requestheader-client-ca-file=crt":                                                 nil,
+		"--tls-cert-file=crt --tls-private-key-file=key --tls-sni-cert-key=crt,key":                                                                   nil,
+		"--kubelet-client-certificate=crt --kubelet-client-key=key --audit-policy-file=policy":                                                        nil,
+
+		"--kubeconfig=no":                        {"--kubeconfig: open DIR/no: no such file or directory"},
+		"--kubeconfig=.":                         {"--kubeconfig: read DIR: is a directory"},
+		"--kubeconfig=empty":                     {"--kubeconfig: DIR/empty: the file is empty, but must be a kubeconfig file"},
+		"--kubeconfig=text":                      {"--kubeconfig: DIR/text: the file is not a kubeconfig file: it has no fields"},
+		"--kubeconfig=tabs":                      {"--kubeconfig: DIR/tabs: the file is neither YAML nor JSON: "},
+		"--kubeconfig=other-kind":                {"--kubeconfig: DIR/other-kind: the file is not a kubeconfig file: "},
+		"--kubeconfig=no-clusters":               {"--kubeconfig: DIR/no-clusters: the file is not a kubeconfig file: it has no clusters"},
+		"--kubeconfig=clusters-number":           {"--kubeconfig: DIR/clusters-number: the file is not a kubeconfig file: Config.clusters cannot be a number"},
+		"--kubeconfig=no-context":                {"--kubeconfig: DIR/no-context: the file has no current-context"},
+		"--kubeconfig=other-context":             {`--kubeconfig: DIR/other-context: the file has no context "z", which`},
+		"--kubeconfig=kubeconfig-ca":             {"--kubeconfig: DIR/kubeconfig-ca: ", "DIR/no-ca"},
+		"--authentication-kubeconfig=empty":      {"--authentication-kubeconfig: DIR/empty: "},
+		"--authorization-kubeconfig=empty":       {"--authorization-kubeconfig: DIR/empty: "},
+		"--audit-webhook-config-file=no":         {"--audit-webhook-config-file: open DIR/no"},
+		"--kubelet-certificate-authority=no":     {"--kubelet-certificate-authority: open DIR/no"},
+		"--kubelet-certificate-authority=key":    {"--kubelet-certificate-authority: DIR/key: cannot find a certificate in PEM format"},
+		"--client-ca-file=text":                  {"--client-ca-file: DIR/text: cannot find a certificate in PEM format"},
+		"--requestheader-client-ca-file=no":      {"--requestheader-client-ca-file: open DIR/no"},
+		"--audit-policy-file=no":                 {"--audit-policy-file: open DIR/no"},
+		"--audit-policy-file=text":               {"--audit-policy-file: DIR/text: the file is not an audit policy: it has no fields"},
+		"--audit-policy-file=policy-rules":       {"--audit-policy-file: DIR/policy-rules: the file is not an audit policy: "},
+		"--audit-policy-file=policy-level":       {"--audit-policy-file: DIR/policy-level: the file is not an audit policy: "},
+		"--tls-sni-cert-key=no,key":              {"--tls-sni-cert-key: open DIR/no"},
+		"--tls-cert-file=crt":                    {"--tls-cert-file and --tls-private-key-file need each other"},
+		"--tls-cert-file=no --kubelet-port=x":    {"--kubelet-port", "--tls-cert-file and --tls-private-key-file", "--tls-cert-file: open DIR/no"},
+		"--tls-private-key-file=text":            {"--tls-cert-file and --tls-private-key-file need each other"},
+		"--kubeconfig=no --kubelet-client-key=k": {"--kubelet-client-certificate", "--kubeconfig: open DIR/no", "--kubelet-client-key: open DIR/k"},
+		"--tls-cert-file=text --tls-private-key-file=empty": {
+			"--tls-cert-file: DIR/text: cannot find a certificate in PEM format",
+			"--tls-private-key-file: DIR/empty: cannot find a private key in PEM format"},
+		"--tls-cert-file=crt --tls-private-key-file=other-key": {
+			"--tls-cert-file DIR/crt and --tls-private-key-file DIR/other-key cannot be used together: tls: private key does not match public key"},
+		"--kubelet-client-certificate=key --kubelet-client-key=crt": {
+			"--kubelet-client-certificate: DIR/key: cannot find a certificate",
+			"--kubelet-client-key: DIR/crt: cannot find a private key"},
+		"--kubelet-client-certificate=no --kubelet-client-key=no2": {
+			"--kubelet-client-certificate: open DIR/no:", "--kubelet-client-key: open DIR/no2:"},
+		"--kubeconfig=empty --metric-resolution=1s --tls-cert-file=no --tls-private-key-file=no --client-ca-file=no --audit-policy-file=no": {
+			"--metric-resolution", "--kubeconfig: ", "--tls-cert-file: ", "--tls-private-key-file: ", "--client-ca-file: ", "--audit-policy-file: "},
+	} {
+		o := newOptions()
+		var lines []string
+		unparsed := o.parse(inFolder(folder, args))
+		_, err := o.config()
+		if err := errors.Join(append([]error{unparsed, err}, o.checkFiles()...)...); err != nil {
+			lines = strings.Split(err.Error(), "\n")
+		}
+		text := strings.ReplaceAll(strings.Join(lines, "\n"), folder, "DIR")
+		if len(lines) > len(want) || len(lines) == 0 && want != nil {
+			t.Errorf("%s: %d lines, want one for each of %q:\n%s", args, len(lines), want, text)
+		}
+		for _, part := range want {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s: %q is not in\n%s", args, part, text)
+			}
+		}
+		for _, confusing := range []string{"KUBERNETES_MASTER", "struct"} {
+			if strings.Contains(text, confusing) {
+				t.Errorf("%s: the user is told of %s:\n%s", args, confusing, text)
+			}
+		}
+	}
+}
+
+// inFolder splits the command line, with the values of flags that name files made to name files in the folder.
+func inFolder(folder, args string) []string {
+	var all []string
+	for arg := range strings.FieldsSeq(args) {
+		flag, files, _ := strings.Cut(arg, "=")
+		for _, suffix := range []string{"kubeconfig", "-file", "-ca", "-authority", "-certificate", "-key"} {
+			if strings.HasSuffix(flag, suffix) {
+				list := strings.Split(files, ",")
+				for i, file := range list {
+					list[i] = filepath.Join(folder, file)
+				}
+				arg = flag + "=" + strings.Join(list, ",")
+				break
+			}
+		}
+		all = append(all, arg)
+	}
+	return all
+}
+
+// TestOutsideOfACluster: without a cluster a kubeconfig is needed, which is said unless it may have been given.
+func TestOutsideOfACluster(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "")
+	const needed = "--kubeconfig is needed outside of a cluster"
+	for args, want := range map[string]bool{
+		"":                       true,
+		"--metric-resolution=1s": true,
+		"--kubeconfg=f":          false,
+		"version":                false,
+		"--kubeconfig=no":        false,
+	} {
+		err := run(t.Context(), strings.Fields(args), io.Discard)
+		if err == nil {
+			t.Fatalf("%q: no error", args)
+		}
+		if got := strings.Contains(err.Error(), needed); got != want {
+			t.Errorf("%q: %v is reported: %v, want %v:\n%v", args, needed, got, want, err)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+	cliflag "k8s.io/component-base/cli/flag"
+)
+
+// Columns of --help.
+const (
+	defaultHelpWidth = 100 // where the output is no terminal
+	minHelpWidth     = 70  // the library breaks no line with a word as long as names of cipher suites; a narrower terminal does
+)
+
+// printHelp writes the flags by section, width columns wide and without trailing blanks.
+func (o *options) printHelp(out io.Writer, width int) {
+	var text bytes.Buffer
+	fmt.Fprint(&text, "kube-vitals serves the current CPU and memory usage of nodes and\n"+
+		"pods as the Kubernetes API metrics.k8s.io.\n\nUsage:\n  kube-vitals [flags]\n")
+	cliflag.PrintSections(&text, o.sections, width)
+	for line := range strings.Lines(text.String()) {
+		fmt.Fprintln(out, strings.TrimRight(line, " \n"))
+	}
+}
+
+// helpWidth returns the width of the terminal that out is, or the default.
+func helpWidth(out io.Writer) int {
+	file, ok := out.(*os.File)
+	if !ok {
+		return defaultHelpWidth
+	}
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil || width == 0 {
+		return defaultHelpWidth
+	}
+	return max(minHelpWidth, width)
+}

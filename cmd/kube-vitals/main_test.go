@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// asProgram makes the test binary run main, with its own arguments.
+const asProgram = "KUBE_VITALS_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// program returns the command that runs the program until the context ends.
+func program(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	return cmd
+}
+
+// TestStopBeforeSync: the log starts with the version and the settings, and a stop before the API server has answered
+// anything logs no error and exits with 0.
+func TestStopBeforeSync(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		t.Run(format, func(t *testing.T) {
+			asked := make(chan struct{}, 1) // for the ConfigMap that an informer waits for
+			apiServer := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if strings.Contains(r.URL.Path, "/configmaps") {
+					select {
+					case asked <- struct{}{}:
+					default:
+					}
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				<-r.Context().Done()
+			}))
+			defer apiServer.Close()
+			file := filepath.Join(t.TempDir(), "kubeconfig")
+			text := strings.ReplaceAll(kubeconfig, "https://127.0.0.1:1", apiServer.URL)
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+
+			cmd := program(t.Context(), "--kubeconfig="+file, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", freePort(t)),
+				"--shutdown-delay-duration=0s", "--logging-format="+format, "--metric-resolution=20s")
+			stderr, err := cmd.StderrPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{}) // its output
+			var signalled sync.WaitGroup
+			signalled.Go(func() {
+				select {
+				case <-asked:
+					if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+						t.Error(err)
+					}
+				case <-ended:
+					t.Error("the program ended by itself")
+				}
+			})
+			var lines []string
+			for scanner := bufio.NewScanner(stderr); scanner.Scan(); {
+				lines = append(lines, scanner.Text())
+			}
+			close(ended)
+			signalled.Wait()
+			log := strings.Join(lines, "\n")
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("%v:\n%s", err, log)
+			}
+			for _, line := range lines {
+				if strings.HasPrefix(line, "E") || strings.Contains(line, `"logger":"UnhandledError"`) || strings.Contains(line, "Unable to sync") {
+					t.Errorf("a normal stop logs %s", line)
+				}
+			}
+			for _, want := range []string{"Starting kube-vitals", "version", version, "metricResolution", "20s"} {
+				if len(lines) == 0 || !strings.Contains(lines[0], want) {
+					t.Errorf("%q is not in the first line of\n%s", want, log)
+				}
+			}
+		})
+	}
+}
+
+// freePort returns a port that nothing listens on.
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// TestPortInUse: the error names the flag that chooses another port.
+func TestPortInUse(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	folder := filesIn(t)
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	text, err := program(t.Context(), "--kubeconfig="+filepath.Join(folder, "kubeconfig"), "--bind-address=127.0.0.1", "--secure-port="+port).CombinedOutput()
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	last := lines[len(lines)-1]
+	if err == nil || !strings.Contains(last, ":"+port) || !strings.Contains(last, "choose another port by --secure-port") {
+		t.Errorf("error %v, output\n%s", err, text)
+	}
+}
+
+func TestWithCure(t *testing.T) {
+	listen := func(err error) error { // as the library reports it
+		err = &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", err)}
+		return fmt.Errorf("cannot serve HTTPS: %w", fmt.Errorf("failed to create listener: failed to listen on 0.0.0.0:443: %v", err)) //nolint:errorlint // as the library does
+	}
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{listen(syscall.EADDRINUSE), "another port by --secure-port"},
+		{listen(syscall.EACCES), "a port above 1023 by --secure-port"},
+		{listen(syscall.EADDRNOTAVAIL), "--bind-address"},
+		{listen(syscall.EMFILE), ""},
+		{&os.PathError{Op: "open", Path: "f", Err: syscall.EACCES}, ""},
+	} {
+		got := withCure(test.err)
+		cure, found := strings.CutPrefix(got.Error(), test.err.Error())
+		if !errors.Is(got, test.err) || !found || !strings.Contains(cure, test.want) || (cure == "") != (test.want == "") {
+			t.Errorf("%v: got %v, want a cure with %q", test.err, got, test.want)
+		}
+	}
+}
+
+// TestSettings: the start-up line shows what the flags mean.
+func TestSettings(t *testing.T) {
+	for args, want := range map[string]map[string]string{
+		"": {"version": version, "commit": commit, "port": "443", "servingCertificate": "self-signed", "metricResolution": "15s",
+			"maxSampleAge": "1m0s", "kubeletRequestTimeout": "10s", "nodes": "all", "kubeletVerification": "by the cluster's CA"},
+		"--kubelet-insecure-tls --cert-dir=/tmp --secure-port=10250": {"kubeletVerification": "none", "servingCertificate": "in /tmp", "port": "10250"},
+		"--deprecated-kubelet-completely-insecure":                   {"kubeletVerification": "none, without TLS"},
+		"--kubelet-certificate-authority=f":                          {"kubeletVerification": "by f"},
+		"--tls-cert-file=c --tls-private-key-file=k":                 {"servingCertificate": "c"},
+		"--tls-secret=s --tls-names=a.b.svc":                         {"servingCertificate": "Secret s"},
+		"-l a=b --metric-resolution=1m":                              {"nodes": "a=b", "metricResolution": "1m0s", "maxSampleAge": "4m0s"},
+	} {
+		config, err := parse(strings.Fields(args)...)
+		if err != nil {
+			t.Errorf("%s: %v", args, err)
+			continue
+		}
+		got := map[string]string{}
+		for pair := range slices.Chunk(settings(config), 2) {
+			got[pair[0].(string)] = fmt.Sprint(pair[1])
+		}
+		for key, value := range want {
+			if got[key] != value {
+				t.Errorf("%s: %s is %q, want %q", args, key, got[key], value)
+			}
+		}
+	}
+}

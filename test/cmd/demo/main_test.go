@@ -1,0 +1,119 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestFailed(t *testing.T) {
+	broken := errors.New("broken")
+	for _, test := range []struct {
+		err               error
+		interrupted, once bool
+		want              bool
+	}{
+		{nil, false, false, false},
+		{nil, true, false, false},
+		{nil, false, true, false},
+		{broken, false, false, true},
+		{broken, true, false, false},
+		{broken, false, true, true},
+		{broken, true, true, true},
+	} {
+		if got := failed(test.err, test.interrupted, test.once); got != test.want {
+			t.Errorf("%+v: got %v", test, got)
+		}
+	}
+}
+
+// goCommand stands in for the go command of the Makefile: what it builds is a program that ends well after Ctrl-C, as the
+// demo does, and run exits with 1 after Ctrl-C, as go run does.
+const goCommand = `#!/bin/sh
+if [ "$1" = run ]; then trap 'exit 1' INT; echo READY; while :; do sleep 0.01; done; fi
+while [ $# -gt 0 ]; do
+  if [ "$1" = -o ]; then
+    mkdir -p "$(dirname "$2")"
+    printf '#!/bin/sh\ntrap "echo ended well; exit 0" INT\necho READY\nwhile :; do sleep 0.01; done\n' >"$2"
+    chmod +x "$2"
+  fi
+  shift
+done
+`
+
+// TestCtrlC: Ctrl-C in a terminal ends make demo with 0 and without an error.
+func TestCtrlC(t *testing.T) {
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip(err)
+	}
+	makefile, err := filepath.Abs("../../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir() // make runs here, so that nothing in the checkout changes
+	if err := os.Mkdir(filepath.Join(folder, "test"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "go"), []byte(goCommand), 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	screen, terminal := openTerminal(t)
+	cmd := exec.CommandContext(t.Context(), "make", "-f", makefile, "demo", "GO="+filepath.Join(folder, "go"), "ONCE=")
+	cmd.Dir = folder
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	terminal.Close()
+	var output strings.Builder
+	pressed := false
+	for buffer := make([]byte, 1024); ; {
+		n, err := screen.Read(buffer)
+		output.Write(buffer[:n])
+		if err != nil { // EIO: nothing has the terminal open any more
+			break
+		}
+		if !pressed && strings.Contains(output.String(), "READY") {
+			pressed = true
+			if _, err := io.WriteString(screen, "\x03"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(output.String(), "ended well") || strings.Contains(output.String(), "***") {
+		t.Errorf("make demo ends with error %v, output\n%s", err, output.String())
+	}
+}
+
+// openTerminal returns both ends of a new terminal: what a person sees and types, and what programs use.
+func openTerminal(t *testing.T) (screen, terminal *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no terminal to test with: %v", err)
+	}
+	t.Cleanup(func() { screen.Close() })
+	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetUint32(int(screen.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { terminal.Close() })
+	return screen, terminal
+}
