@@ -358,6 +358,8 @@ func (f *metric) next(s usage.Sample, in *incoming) {
 		}
 		f.begin(s, in)
 		f.doubt = max(f.doubt, doubt)
+	case f.since.Has != 0 && f.since.Untimed != s.Untimed: // 1: times by two clocks
+		f.begin(s, in)
 	case f.since.Has == 0:
 		absent := f.absent
 		f.begin(s, in)

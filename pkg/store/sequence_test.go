@@ -214,7 +214,6 @@ var steps = []struct {
 	{"samples have no times, or do again", func(p *playing, arg int) {
 		k := p.kubelet(&arg)
 		k.untimed = !k.untimed
-		k.wasDateless = true // samples with and without times follow each other
 	}},
 	{"a clock is slewed", func(p *playing, arg int) {
 		p.kubelet(&arg).slew = pick(&arg, []float64{0, 0.0005, -0.0005, 0.01, -0.01})

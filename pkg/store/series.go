@@ -75,6 +75,9 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 			s.suspect = max(s.suspect, left)
 		}
 		return false
+	case s.sampled && s.untimed != cur.Untimed: // two clocks
+		s.start(cur, a, counts)
+		return false
 	case !s.sampled:
 		isNew := s.isNew
 		s.start(cur, a, counts)
