@@ -36,15 +36,17 @@ type instruments struct {
 	lastSuccess *prometheus.GaugeVec     // by node
 	failing     *prometheus.GaugeVec     // by node and reason
 	answerAge   *prometheus.HistogramVec // by resource
+	clockSkews  *clockSkews
 }
 
 const namespace = "kube_vitals"
 
 func newInstruments(version, commit string, now func() time.Time, clock usage.Clock) *instruments {
 	i := &instruments{
-		registry: prometheus.NewRegistry(),
-		now:      now,
-		clock:    clock,
+		registry:   prometheus.NewRegistry(),
+		clockSkews: newClockSkews(),
+		now:        now,
+		clock:      clock,
 		scrapes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "scrapes_total",
 			Help: "Scrapes of kubelets, by result (success or failure) and, of failures, by reason.",
@@ -91,7 +93,8 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go_version": runtime.Version()},
 	})
 	build.Set(1)
-	i.registry.MustRegister(i.scrapes, i.early, i.summaries, i.duration, i.lateness, i.skipped, i.lastSuccess, i.failing, i.answerAge, build)
+	i.registry.MustRegister(i.scrapes, i.early, i.summaries, i.duration, i.lateness, i.skipped, i.lastSuccess, i.failing, i.answerAge,
+		i.clockSkews, build)
 	for r := range usage.Reason(usage.NumReasons) {
 		i.skipped.WithLabelValues(r.String())
 	}
@@ -144,6 +147,9 @@ func (i *instruments) Scraped(r scrape.Result) {
 	}
 	i.scrapes.WithLabelValues("success", "").Inc()
 	i.lastSuccess.WithLabelValues(r.Node).Set(float64(i.now().UnixMilli()) / 1000)
+	if r.ClockKnown {
+		i.clockSkews.set(r.Node, r.ClockOffset)
+	}
 	for reason, n := range r.Skipped {
 		if n > 0 {
 			i.skipped.WithLabelValues(usage.Reason(reason).String()).Add(float64(n))
@@ -162,6 +168,7 @@ func (i *instruments) Summarized(err error) {
 
 // Gone implements scrape.Observer.
 func (i *instruments) Gone(node string) {
+	i.clockSkews.remove(node)
 	i.lastSuccess.DeleteLabelValues(node)
 	i.failing.DeletePartialMatch(prometheus.Labels{"node": node})
 }
