@@ -66,7 +66,7 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 		}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "scrape_lateness_seconds",
-			Help:    "Time from the moment at which a scrape was due to its start.",
+			Help:    "Time for which a scrape waited for this server: until it began, and for its turn to connect and to read.",
 			Buckets: []float64{0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 15},
 		}),
 		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{
