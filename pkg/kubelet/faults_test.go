@@ -74,7 +74,7 @@ func TestFaults(t *testing.T) {
 			k.SetNode(kubelettest.Usage{CPU: 1, Memory: 1 << 30})
 			k.SetContainer("default", "web-0", "app", kubelettest.Usage{CPU: 0.5, Memory: 1 << 20})
 			node := nodeAt("n7", k.Start(t, &certificate).String())
-			timeout := 5 * time.Second
+			timeout := 30 * time.Second
 			if want.reason == reasonTimeout {
 				timeout = 50 * time.Millisecond
 			}

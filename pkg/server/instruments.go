@@ -37,15 +37,17 @@ type instruments struct {
 	lastSuccess *prometheus.GaugeVec     // by node
 	failing     *prometheus.GaugeVec     // by node and reason
 	answerAge   *prometheus.HistogramVec // by resource
+	clockSkews  *clockSkews
 }
 
 const namespace = "kube_vitals"
 
 func newInstruments(version, commit string, now func() time.Time, clock usage.Clock) *instruments {
 	i := &instruments{
-		registry: prometheus.NewRegistry(),
-		now:      now,
-		clock:    clock,
+		registry:   prometheus.NewRegistry(),
+		clockSkews: newClockSkews(),
+		now:        now,
+		clock:      clock,
 		scrapes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "scrapes_total",
 			Help: "Scrapes of kubelets, by result (success or failure) and, of failures, by reason.",
@@ -65,7 +67,7 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 		}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "scrape_lateness_seconds",
-			Help:    "Time from the moment at which a scrape was due to its start.",
+			Help:    "Time for which a scrape waited for this server: until it began, and for its turn to connect and to read.",
 			Buckets: []float64{0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 15},
 		}),
 		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -92,7 +94,8 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go_version": runtime.Version()},
 	})
 	build.Set(1)
-	i.registry.MustRegister(i.scrapes, i.early, i.summaries, i.duration, i.lateness, i.skipped, i.lastSuccess, i.failing, i.answerAge, build)
+	i.registry.MustRegister(i.scrapes, i.early, i.summaries, i.duration, i.lateness, i.skipped, i.lastSuccess, i.failing, i.answerAge,
+		i.clockSkews, build)
 	for r := range usage.Reason(usage.NumReasons) {
 		i.skipped.WithLabelValues(r.String())
 	}
@@ -181,6 +184,9 @@ func (i *instruments) Scraped(r scrape.Result) {
 	}
 	i.scrapes.WithLabelValues("success", "").Inc()
 	i.lastSuccess.WithLabelValues(r.Node).Set(float64(i.now().UnixMilli()) / 1000)
+	if r.ClockKnown {
+		i.clockSkews.set(r.Node, r.ClockOffset)
+	}
 	for reason, n := range r.Skipped {
 		if n > 0 {
 			i.skipped.WithLabelValues(usage.Reason(reason).String()).Add(float64(n))
@@ -199,6 +205,7 @@ func (i *instruments) Summarized(err error) {
 
 // Gone implements scrape.Observer.
 func (i *instruments) Gone(node string) {
+	i.clockSkews.remove(node)
 	i.lastSuccess.DeleteLabelValues(node)
 	i.failing.DeletePartialMatch(prometheus.Labels{"node": node})
 }

@@ -30,6 +30,7 @@ func filled() *instruments {
 	ok.Skipped[usage.BadValue] = 2
 	i.Scraped(ok)
 	i.Scraped(scrape.Result{Node: "a", Late: -time.Second})
+	i.Scraped(scrape.Result{Node: "b", ClockKnown: true, ClockOffset: -75 * time.Second})
 	i.Scraped(scrape.Result{Node: "b", Err: errors.New("it hangs")})
 	i.answered("pods", 7*time.Second)
 	i.apiServices(func() map[string]identity.APIServiceState {
@@ -40,8 +41,8 @@ func filled() *instruments {
 
 func TestScrapesAreCounted(t *testing.T) {
 	i := filled()
-	if n := testutil.ToFloat64(i.scrapes.WithLabelValues("success", "")); n != 2 {
-		t.Errorf("%v successes, want 2", n)
+	if n := testutil.ToFloat64(i.scrapes.WithLabelValues("success", "")); n != 3 {
+		t.Errorf("%v successes, want 3", n)
 	}
 	if n := testutil.CollectAndCount(i.scrapes); n != 2 {
 		t.Errorf("%v series of results, want 2", n)
@@ -52,8 +53,9 @@ func TestScrapesAreCounted(t *testing.T) {
 	if at := testutil.ToFloat64(i.lastSuccess.WithLabelValues("a")); at != float64(now.Unix()) {
 		t.Errorf("the last success of a was at %v, want %v", at, now.Unix())
 	}
-	if at := testutil.ToFloat64(i.lastSuccess.WithLabelValues("b")); at != 0 {
-		t.Errorf("the last success of b was at %v, want 0 for never", at)
+	i.Scraped(scrape.Result{Node: "c", Err: errors.New("it hangs")})
+	if at := testutil.ToFloat64(i.lastSuccess.WithLabelValues("c")); at != 0 {
+		t.Errorf("the last success of c was at %v, want 0 for never", at)
 	}
 }
 
@@ -82,6 +84,42 @@ func TestWhyANodeFails(t *testing.T) {
 	if got := show(); got != "a other" {
 		t.Errorf("failing are %q, want a only", got)
 	}
+}
+
+func TestClockSkews(t *testing.T) {
+	i := newInstruments("v1.2.3", "0123abc", func() time.Time { return now }, usage.NewClock(now))
+	skew := func(node string, offset time.Duration) {
+		i.Scraped(scrape.Result{Node: node, ClockKnown: true, ClockOffset: offset})
+	}
+	compare := func(want string) {
+		t.Helper()
+		want = "# HELP kube_vitals_max_clock_skew_seconds The largest difference between the clock of a node and the clock of this server, in either direction.\n" +
+			"# TYPE kube_vitals_max_clock_skew_seconds gauge\n" + want
+		if strings.Contains(want, "_node_") {
+			want = "# HELP kube_vitals_node_clock_skew_seconds How far the clock of the node is ahead of the clock of this server (below 0: behind), for nodes with more than 5 seconds.\n" +
+				"# TYPE kube_vitals_node_clock_skew_seconds gauge\n" + want
+		}
+		if err := testutil.CollectAndCompare(i.clockSkews, strings.NewReader(want)); err != nil {
+			t.Error(err)
+		}
+	}
+	compare("kube_vitals_max_clock_skew_seconds 0\n")
+	skew("right", 0)
+	skew("behind", -3*time.Second)
+	compare("kube_vitals_max_clock_skew_seconds 3\n")
+	skew("behind", -75*time.Second)
+	skew("ahead", 6*time.Second)
+	i.Scraped(scrape.Result{Node: "ahead", Err: errors.New("it hangs")}) // what is known stands
+	i.Scraped(scrape.Result{Node: "behind"})                             // the offset is not known
+	const both = `kube_vitals_max_clock_skew_seconds 75
+kube_vitals_node_clock_skew_seconds{node="ahead"} 6
+kube_vitals_node_clock_skew_seconds{node="behind"} -75
+`
+	compare(both)
+	i.Gone("behind")
+	compare("kube_vitals_max_clock_skew_seconds 6\nkube_vitals_node_clock_skew_seconds{node=\"ahead\"} 6\n")
+	skew("ahead", 4*time.Second)
+	compare("kube_vitals_max_clock_skew_seconds 4\n")
 }
 
 func TestSeriesGoWithTheirNode(t *testing.T) {
