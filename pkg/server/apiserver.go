@@ -59,9 +59,9 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, identity 
 	if err := c.Audit.ApplyTo(config); err != nil {
 		return nil, nil, fmt.Errorf("cannot set up auditing: %w", err)
 	}
-	var farewell farewell
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		return farewell.wrap(untilReady(chain(api.WithTables(handler), config), needed, codecs))
+		handler = genericapiserver.DefaultBuildHandlerChain(api.WithTables(handler), config)
+		return drainer(untilReady(handler, needed, codecs), config.ShutdownInitiatedNotify())
 	}
 	config.AddReadyzChecks(ready.probes()...)
 	config.AddLivezChecks(probe("scraping", scraper.Alive))
@@ -70,10 +70,7 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, identity 
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot set up the API server: %w", err)
 	}
-	server.ShutdownTimeout = drainTimeout
-	if err := server.AddPreShutdownHook("farewell", farewell.begin); err != nil {
-		return nil, nil, fmt.Errorf("cannot set up the end: %w", err)
-	}
+	server.ShutdownTimeout = connectionTimeout
 	server.Handler.NonGoRestfulMux.Handle("/metrics", instruments.handler())
 	if err := server.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {
 		return nil, nil, fmt.Errorf("cannot install metrics.k8s.io: %w", err)

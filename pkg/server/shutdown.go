@@ -2,30 +2,24 @@ package server
 
 import (
 	"net/http"
-	"sync/atomic"
 	"time"
 )
 
-// drainTimeout is how long requests in flight may take to end once the port is closed; then they are cut off. With the
-// delay before that, it stays below the 30 s after which the cluster kills a pod.
-const drainTimeout = 15 * time.Second
+// connectionTimeout is how long connections may take to end once the port is closed. It is for connections without a whole
+// request; the library waits for the requests in flight themselves, up to --request-timeout each.
+const connectionTimeout = 15 * time.Second
 
-// farewell closes each connection with the next answer on it once the server is about to stop. Clients that keep theirs,
-// as the API server's aggregation layer does, so come to another server while this one still answers; afterwards, a request
-// that is on its way when the port is closed would be refused.
-type farewell struct{ begun atomic.Bool }
-
-func (f *farewell) wrap(handler http.Handler) http.Handler {
+// drainer returns a handler that closes each connection with its next response once shutdown has begun; HTTP/2 then sends
+// GOAWAY. The library keeps connections for the whole of --shutdown-delay-duration, and its GoawayChance works at random and
+// all the time. The API server's aggregation layer keeps its connections too, so it would go on sending requests here until
+// the library rejects them. This way it opens the next connection to another replica while this one still serves.
+func drainer(handler http.Handler, shutdown <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f.begun.Load() {
-			w.Header().Set("Connection", "close") // HTTP/2 sends GOAWAY for it
+		select {
+		case <-shutdown:
+			w.Header().Set("Connection", "close")
+		default:
 		}
 		handler.ServeHTTP(w, r)
 	})
-}
-
-// begin is called when the server is to stop, which is some time before it does.
-func (f *farewell) begin() error {
-	f.begun.Store(true)
-	return nil
 }

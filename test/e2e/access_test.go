@@ -47,19 +47,20 @@ func TestAnonymousMayAskForHealthOnly(t *testing.T) {
 		"/readyz":                           http.StatusOK,
 		"/healthz":                          http.StatusOK,
 		"/livez?verbose":                    http.StatusOK,
+		"/livez/ping":                       http.StatusOK,
 		"/readyz?verbose":                   http.StatusOK,
-		"/metrics":                          http.StatusForbidden,
-		"/":                                 http.StatusForbidden,
-		"/apis":                             http.StatusForbidden,
-		"/openapi/v3":                       http.StatusForbidden,
-		"/debug/pprof/":                     http.StatusForbidden,
-		"/debug/pprof/heap":                 http.StatusForbidden,
-		"/debug/flags/v":                    http.StatusForbidden,
-		"/configz":                          http.StatusForbidden,
-		"/statusz":                          http.StatusForbidden,
-		"/flagz":                            http.StatusForbidden,
-		"/apis/metrics.k8s.io/v1/nodes":     http.StatusForbidden,
-		"/apis/metrics.k8s.io/v1beta1/pods": http.StatusForbidden,
+		"/metrics":                          http.StatusUnauthorized,
+		"/":                                 http.StatusUnauthorized,
+		"/apis":                             http.StatusUnauthorized,
+		"/openapi/v3":                       http.StatusUnauthorized,
+		"/debug/pprof/":                     http.StatusUnauthorized,
+		"/debug/pprof/heap":                 http.StatusUnauthorized,
+		"/debug/flags/v":                    http.StatusUnauthorized,
+		"/configz":                          http.StatusUnauthorized,
+		"/statusz":                          http.StatusUnauthorized,
+		"/flagz":                            http.StatusUnauthorized,
+		"/apis/metrics.k8s.io/v1/nodes":     http.StatusUnauthorized,
+		"/apis/metrics.k8s.io/v1beta1/pods": http.StatusUnauthorized,
 	} {
 		if status, body := direct(t, path, nil); status != want {
 			t.Errorf("%s: status %d, want %d:\n%s", path, status, want, body)
@@ -83,7 +84,7 @@ func TestProbesNameTheirChecks(t *testing.T) {
 func TestNobodyLooksInsideWithoutRights(t *testing.T) {
 	d := &disturbed{shared}
 	nobody, administrator := newReader(t, shared.Server).with(d.user("nobody", "nothing")), d.administrator(t, shared.Server)
-	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/heap", "/debug/flags/v", "/configz"} {
+	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/heap", "/debug/flags/v", "/configz", "/statusz", "/flagz"} {
 		if status, body, err := nobody.get(t.Context(), path); err != nil || status != http.StatusForbidden {
 			t.Errorf("%s: status %d, %v, want 403:\n%s", path, status, err, body)
 		}
@@ -118,8 +119,8 @@ func TestOldTLSIsRefused(t *testing.T) {
 func TestForgedRequestHeaders(t *testing.T) {
 	forged := http.Header{"X-Remote-User": {"system:admin"}, "X-Remote-Group": {"system:masters"}}
 	status, body := direct(t, "/apis/metrics.k8s.io/v1/nodes", forged)
-	if status != http.StatusForbidden && status != http.StatusUnauthorized {
-		t.Errorf("status %d:\n%s", status, body)
+	if status != http.StatusUnauthorized {
+		t.Errorf("status %d, want 401:\n%s", status, body)
 	}
 }
 

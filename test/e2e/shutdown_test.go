@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,7 +21,8 @@ import (
 // 5 s before the port is closed, and 15 s for requests in flight. After 30 s the cluster would kill the pod.
 const shutdownBound = 25 * time.Second
 
-// shutdown ends a server under load. Each request is answered or, once the port is closed, not accepted.
+// shutdown ends a server under load. Each request gets its response or, once the port is closed, is not accepted: the connection is
+// refused, or a request on one that was just accepted gets the library's 503 with Retry-After.
 func (d *disturbed) shutdown(t *testing.T) {
 	s := d.replica(t)
 	hanging := d.Simulation.Kubelet("node-03")
@@ -35,7 +37,11 @@ func (d *disturbed) shutdown(t *testing.T) {
 		r := d.administrator(t, s)
 		clients.Go(func() {
 			for {
-				err := wholePods(r.get(t.Context(), podsPath))
+				status, body, err := r.get(t.Context(), podsPath)
+				if status == http.StatusServiceUnavailable && closedSoon(s) {
+					return
+				}
+				err = wholePods(status, body, err)
 				switch {
 				case errors.Is(err, syscall.ECONNREFUSED):
 					return
@@ -71,7 +77,17 @@ func (d *disturbed) shutdown(t *testing.T) {
 	t.Logf("ended after %s; %d requests answered meanwhile", took.Round(time.Millisecond), answered.Load()-before)
 }
 
-// closed says whether nobody listens at the server's port any more.
+// closedSoon reports whether the server's port is closed, or is so within a second.
+func closedSoon(s *server.Server) bool {
+	for deadline := time.Now().Add(time.Second); !closed(s); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// closed reports whether nothing listens at the server's port any more.
 func closed(s *server.Server) bool {
 	conn, err := net.Dial("tcp", s.Address)
 	if err == nil {
