@@ -94,6 +94,7 @@ func newOptions() *options {
 	for _, name := range o.sections.Order {
 		o.all.AddFlagSet(o.sections.FlagSets[name])
 	}
+	o.all.Lookup("v").Usage += fmt.Sprintf("; above %d, where the log would contain tokens and keys, it counts as %[1]d", server.MaxVerbosity)
 	o.hideIdleFlags()
 	return o
 }
@@ -205,6 +206,7 @@ func (o *options) config() (server.Config, error) {
 
 // complete sets the defaults that depend on other flags.
 func (o *options) complete() {
+	server.LimitVerbosity(o.logging)
 	if !o.all.Changed("max-sample-age") {
 		o.maxSampleAge = 4 * o.interval()
 	}

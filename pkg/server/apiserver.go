@@ -71,6 +71,7 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, identity 
 		return nil, nil, fmt.Errorf("cannot set up the API server: %w", err)
 	}
 	server.ShutdownTimeout = connectionTimeout
+	limitDebugFlags(c, server)
 	server.Handler.NonGoRestfulMux.Handle("/metrics", instruments.handler())
 	if err := server.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {
 		return nil, nil, fmt.Errorf("cannot install metrics.k8s.io: %w", err)

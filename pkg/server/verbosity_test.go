@@ -1,0 +1,68 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// TestVerbosityIsLimitedWhileRunning: neither on the port nor on the debug socket can the level be set at which client-go logs bodies.
+func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
+	state := klog.CaptureState()
+	defer state.Restore()
+	c, _ := config(t, newCluster(t))
+	c.Features.DebugSocketPath = filepath.Join(t.TempDir(), "debug.sock")
+	h := inProcess(t, c)
+	overPort := func(level string) (int, string) {
+		r := httptest.NewRequest(http.MethodPut, "/debug/flags/v", strings.NewReader(level))
+		r.Header.Set("Authorization", "Bearer alice")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	socket := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", c.Features.DebugSocketPath)
+	}}
+	defer socket.CloseIdleConnections()
+	overSocket := func(level string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://socket/debug/flags/v", strings.NewReader(level))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := socket.RoundTrip(r)
+		for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); response, err = socket.RoundTrip(r) {
+			time.Sleep(10 * time.Millisecond) // it may not listen yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(body)
+	}
+	for name, set := range map[string]func(string) (int, string){"port": overPort, "socket": overSocket} {
+		for _, level := range []string{"8", "10", "99999"} {
+			code, body := set(level)
+			if code != http.StatusBadRequest || !strings.Contains(body, "private key") || klog.V(8).Enabled() {
+				t.Errorf("%s: level %s: %d: %s", name, level, code, body)
+			}
+		}
+		if code, body := set("1"); code != http.StatusOK || !klog.V(1).Enabled() {
+			t.Errorf("%s: level 1: %d: %s", name, code, body)
+		}
+		if code, body := set("0"); code != http.StatusOK || klog.V(1).Enabled() {
+			t.Errorf("%s: level 0: %d: %s", name, code, body)
+		}
+	}
+}
