@@ -14,7 +14,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestVerbosityIsLimitedWhileRunning: neither on the port nor on the debug socket can the level be set at which client-go logs bodies.
+// TestVerbosityIsLimitedWhileRunning: neither on the port nor on the debug socket can the level be set at which
+// client-go logs bodies.
 func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
 	state := klog.CaptureState()
 	defer state.Restore()
@@ -33,13 +34,15 @@ func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
 	}}
 	defer socket.CloseIdleConnections()
 	overSocket := func(level string) (int, string) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://socket/debug/flags/v", strings.NewReader(level))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://socket/debug/flags/v",
+			strings.NewReader(level))
 		if err != nil {
 			t.Fatal(err)
 		}
 		response, err := socket.RoundTrip(r)
-		for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); response, err = socket.RoundTrip(r) {
+		for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond) // it may not listen yet
+			response, err = socket.RoundTrip(r)
 		}
 		if err != nil {
 			t.Fatal(err)
