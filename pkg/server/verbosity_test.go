@@ -17,8 +17,11 @@ import (
 // TestVerbosityIsLimitedWhileRunning: neither on the port nor on the debug socket can the level be set at which
 // client-go logs bodies.
 func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
-	state := klog.CaptureState()
-	defer state.Restore()
+	t.Cleanup(func() {
+		if _, err := setVerbosity("0"); err != nil {
+			t.Error(err)
+		}
+	})
 	c, _ := config(t, newCluster(t))
 	c.Features.DebugSocketPath = filepath.Join(t.TempDir(), "debug.sock")
 	h := inProcess(t, c)
