@@ -2,9 +2,11 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/metrics/pkg/apis/metrics"
 
@@ -37,7 +39,7 @@ func newPods(c Config, encodings *encodings) *collection[usage.Pod] {
 		name:       "pods",
 		singular:   "podmetrics",
 		namespaced: true,
-		inventory:  c.Pods,
+		inventory:  runningPods{c.Pods},
 		now:        c.Now,
 		answered:   c.Answered,
 		newObject:  func() runtime.Object { return &metrics.PodMetrics{} },
@@ -57,6 +59,22 @@ func newPods(c Config, encodings *encodings) *collection[usage.Pod] {
 				name, namespace)
 		},
 	}
+}
+
+// runningPods is an inventory without the pods that do not run.
+type runningPods struct{ Inventory }
+
+// Get implements Inventory.
+func (r runningPods) Get(namespace, name string) *inventory.Object {
+	if o := r.Inventory.Get(namespace, name); o != nil && o.Phase == inventory.PodRunning {
+		return o
+	}
+	return nil
+}
+
+// List implements Inventory.
+func (r runningPods) List(namespace string, selector labels.Selector) []*inventory.Object {
+	return slices.DeleteFunc(r.Inventory.List(namespace, selector), func(o *inventory.Object) bool { return o.Phase != inventory.PodRunning })
 }
 
 // podMetrics is the step from usage to the API's object.
