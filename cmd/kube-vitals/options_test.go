@@ -90,8 +90,7 @@ func TestFlags(t *testing.T) {
 			return c.Identity.Secret == "s" && slices.Equal(c.Identity.Names, []string{"a.b.svc", "a.b"}) && c.Identity.Lifetime == 24*time.Hour &&
 				c.Identity.Settle == 10*time.Minute && slices.Equal(c.Identity.APIServices, []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"})
 		},
-		"--kubelet-gzip":     func(c server.Config) bool { return c.Kubelet.Gzip },
-		"--verify-pod-nodes": func(c server.Config) bool { return c.VerifyPodNodes },
+		"--kubelet-gzip": func(c server.Config) bool { return c.Kubelet.Gzip },
 		"--secure-port=10250 --cert-dir=/tmp": func(c server.Config) bool {
 			return c.Serving.BindPort == 10250 && c.Serving.ServerCert.CertDirectory == "/tmp"
 		},
@@ -103,6 +102,17 @@ func TestFlags(t *testing.T) {
 		} else if !same(c) {
 			t.Errorf("%s does not mean what it should: %+v", args, c)
 		}
+	}
+}
+
+// A command line of the first release is still accepted.
+func TestVerifyPodNodesIsDeprecated(t *testing.T) {
+	o := newOptions()
+	if err := o.all.Parse([]string{"--verify-pod-nodes"}); err != nil {
+		t.Fatal(err)
+	}
+	if f := o.all.Lookup("verify-pod-nodes"); f.Deprecated == "" || !f.Hidden {
+		t.Errorf("the flag is %+v", f)
 	}
 }
 

@@ -39,9 +39,6 @@ type Config struct {
 	MaxSampleAge time.Duration   // up to which a figure is served
 	Kubelet      kubelet.Config
 
-	// VerifyPodNodes makes the server believe of a pod only the node that it is bound to, which it has to watch whole pods for.
-	VerifyPodNodes bool
-
 	// Identity says how to keep a serving certificate that renews itself, but for the Client. Where it names no Secret,
 	// Serving says where the certificate comes from.
 	Identity identity.Config
@@ -97,7 +94,7 @@ func New(c Config) (*Server, error) {
 		Interval: c.Resolution,
 		Parallel: scrapesPerCPU * runtime.GOMAXPROCS(0),
 	})
-	watches, err := newWatches(client, c.NodeSelector, c.VerifyPodNodes, &nodeStore{Index: nodes, scraper: scraper}, pods)
+	watches, err := newWatches(client, c.NodeSelector, &nodeStore{Index: nodes, scraper: scraper}, pods)
 	if err != nil {
 		return nil, err
 	}
@@ -130,16 +127,16 @@ func newIdentity(c Config, client *rest.Config) (*identity.Identity, error) {
 }
 
 func storeConfig(c Config, pods *inventory.Index) store.Config {
-	config := store.Config{MaxSampleAge: c.MaxSampleAge, MaxContainers: maxContainers}
-	if c.VerifyPodNodes {
-		config.NodeOf = func(namespace, name string) string {
+	return store.Config{
+		MaxSampleAge:  c.MaxSampleAge,
+		MaxContainers: maxContainers,
+		NodeOf: func(namespace, name string) string {
 			if pod := pods.Get(namespace, name); pod != nil {
 				return pod.Node
 			}
 			return ""
-		}
+		},
 	}
-	return config
 }
 
 // Run serves until the context ends. Then it is not ready any more, lets the requests in flight end, for a bounded time,
