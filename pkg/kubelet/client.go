@@ -41,7 +41,7 @@ func NewClient(config Config) (*Client, error) {
 	if err := errors.Join(config.Validate(), err); err != nil {
 		return nil, err
 	}
-	return &Client{
+	c := &Client{
 		config:      config,
 		credentials: credentials,
 		resource:    newResourceQuestion(&config),
@@ -52,8 +52,9 @@ func NewClient(config Config) (*Client, error) {
 		nodes:       map[string]*target{},
 		connecting:  newPermits(),
 		reading:     newPermits(),
-		dialer:      newDialer(&config),
-	}, nil
+	}
+	c.dialer = newDialer(&c.config)
+	return c, nil
 }
 
 // Fetch asks the kubelet of a node once, and puts what it says into dst, whose memory it reuses. What dst then holds is its
