@@ -16,7 +16,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// TestVerboseLogsKeepSecrets: at no level do the requests of client-go show the tokens of clients, our own token or the private key.
+// TestVerboseLogsKeepSecrets: at no level do the requests of client-go show the tokens of clients, our own token
+// or the private key.
 func TestVerboseLogsKeepSecrets(t *testing.T) {
 	const own, clients, key = "OWNTOKEN", "CLIENTSTOKEN", "PRIVATEKEY"
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +48,8 @@ func TestVerboseLogsKeepSecrets(t *testing.T) {
 				t.Fatal(err)
 			}
 			var log bytes.Buffer
-			if err := logsapi.ValidateAndApplyWithOptions(o.logging, &logsapi.LoggingOptions{ErrorStream: &log, InfoStream: &log}, nil); err != nil {
+			output := &logsapi.LoggingOptions{ErrorStream: &log, InfoStream: &log}
+			if err := logsapi.ValidateAndApplyWithOptions(o.logging, output, nil); err != nil {
 				t.Fatal(err)
 			}
 			defer func() {

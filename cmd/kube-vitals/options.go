@@ -47,7 +47,6 @@ type options struct {
 	resolution   time.Duration
 	maxSampleAge time.Duration // 0: by the resolution
 
-	verifyPodNodes bool
 	kubelet        kubelet.Config
 	kubeletAccount string
 	addressTypes   []string
@@ -107,9 +106,10 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.resolution, "metric-resolution", o.resolution, "The time between two scrapes of a kubelet; at least 5s.")
 	fs.DurationVar(&o.maxSampleAge, "max-sample-age", 0, "The age up to which a figure is served when there is no newer one; "+
 		"at least 2 × --metric-resolution. (default 4 × --metric-resolution)")
-	fs.BoolVar(&o.verifyPodNodes, "verify-pod-nodes", false, "Take a pod's figures only from the node that the pod is bound to, so "+
-		"that a compromised kubelet cannot report pods of other nodes. The API server then sends whole pods instead of "+
-		"their metadata, at the start and whenever one changes.")
+	fs.Bool("verify-pod-nodes", false, "Has no effect.")
+	if err := fs.MarkDeprecated("verify-pod-nodes", "the metrics of a pod always come from the node that the pod is bound to"); err != nil {
+		panic(err) // the flag is there, and the message is not empty
+	}
 	fs.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	fs.BoolVarP(&o.help, "help", "h", false, "Print this help and exit.")
 }
@@ -186,7 +186,6 @@ func (o *options) config() (server.Config, error) {
 
 		KubeletServiceAccount: o.kubeletAccount,
 
-		VerifyPodNodes: o.verifyPodNodes,
 		Identity:       o.identity,
 		Generic:        o.generic,
 		Serving:        o.serving,

@@ -94,7 +94,6 @@ func TestFlags(t *testing.T) {
 		},
 		"--kubelet-allow-loopback": func(c server.Config) bool { return c.Kubelet.AllowLoopback },
 		"--kubelet-gzip":           func(c server.Config) bool { return c.Kubelet.Gzip },
-		"--verify-pod-nodes":       func(c server.Config) bool { return c.VerifyPodNodes },
 		"--secure-port=10250 --cert-dir=/tmp": func(c server.Config) bool {
 			return c.Serving.BindPort == 10250 && c.Serving.ServerCert.CertDirectory == "/tmp"
 		},
@@ -106,6 +105,17 @@ func TestFlags(t *testing.T) {
 		} else if !same(c) {
 			t.Errorf("%s does not mean what it should: %+v", args, c)
 		}
+	}
+}
+
+// A command line of the first release is still accepted.
+func TestVerifyPodNodesIsDeprecated(t *testing.T) {
+	o := newOptions()
+	if err := o.all.Parse([]string{"--verify-pod-nodes"}); err != nil {
+		t.Fatal(err)
+	}
+	if f := o.all.Lookup("verify-pod-nodes"); f.Deprecated == "" || !f.Hidden {
+		t.Errorf("the flag is %+v", f)
 	}
 }
 

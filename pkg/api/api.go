@@ -36,14 +36,15 @@ type Usage interface {
 type Inventory interface {
 	// Get gives the object of that name, or nil. Nodes have the namespace "".
 	Get(namespace, name string) *inventory.Object
-	// List gives the objects of a namespace (of all if it is "") that the selector matches, sorted by namespace, name.
+	// List returns the objects of a namespace (of all if it is "") that the selector matches, sorted by namespace, name. The
+	// slice is the caller's.
 	List(namespace string, selector labels.Selector) []*inventory.Object
 }
 
 // Config is what the resources are served from.
 type Config struct {
 	Usage Usage
-	Pods  Inventory // those that run
+	Pods  Inventory // of any phase; those that run are served
 	Nodes Inventory
 
 	// Now returns the time of a request, with its monotonic reading; Clock converts it to the clock that ages are measured by.

@@ -78,6 +78,9 @@ func object(namespace, name string, age time.Duration, labels ...string) *invent
 		key, value, _ := strings.Cut(l, "=")
 		o.Labels[key] = value
 	}
+	if namespace != "" {
+		o.Phase = inventory.PodRunning
+	}
 	return o
 }
 

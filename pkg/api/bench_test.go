@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
@@ -33,10 +34,13 @@ func crowd(b *testing.B) Config {
 		if i/namespaces%3 == 0 {
 			app = fmt.Sprintf("small-%d", i/namespaces%20)
 		}
-		podList = append(podList, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, CreationTimestamp: made,
-			Labels: map[string]string{"app": app, "pod-template-hash": "7d4b9c6f5d", "team": namespace},
-		}})
+		podList = append(podList, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: name, CreationTimestamp: made,
+				Labels: map[string]string{"app": app, "pod-template-hash": "7d4b9c6f5d", "team": namespace},
+			},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		})
 		u.pods[namespace+"/"+name] = pod(
 			usage.Container{Name: "main", Amount: amount(uint64(i)*10_007, uint64(i)<<12)},
 			usage.Container{Name: "proxy", Amount: amount(uint64(i)*1_009, uint64(i)<<12+4096)})

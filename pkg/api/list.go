@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"encoding/base64"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -20,6 +21,24 @@ const (
 	fieldName      = "metadata.name"
 	fieldNamespace = "metadata.namespace"
 )
+
+// maxSelectorSize bounds the requirements of a selector, because each of them is compared with each object. The values of one
+// such as "in (a,b)" count as requirements. Nothing that a Deployment or an autoscaler selects by has more than some ten.
+const maxSelectorSize = 1000
+
+// sizeOfLabelSelector returns the number of its requirements, counted by their values.
+func sizeOfLabelSelector(selector labels.Selector) (n int) {
+	requirements, _ := selector.Requirements()
+	for i := range requirements {
+		n += max(1, len(requirements[i].ValuesUnsorted()))
+	}
+	return n
+}
+
+func selectorTooLarge(kind string, size int) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("the %s selector has %d requirements and values, more than the %d that this server allows: "+
+		"select by fewer, or list all objects and select from the result", kind, size, maxSelectorSize))
+}
 
 // query is what a LIST asks for.
 type query struct {
@@ -44,6 +63,12 @@ func newQuery(namespace string, options *metainternalversion.ListOptions) (*quer
 	}
 	if options.FieldSelector != nil {
 		q.fields = options.FieldSelector
+	}
+	if n := sizeOfLabelSelector(q.labels); n > maxSelectorSize {
+		return nil, selectorTooLarge("label", n)
+	}
+	if n := len(q.fields.Requirements()); n > maxSelectorSize {
+		return nil, selectorTooLarge("field", n)
 	}
 	q.limit = int(options.Limit)
 	if options.Continue == "" {

@@ -2,9 +2,11 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/metrics/pkg/apis/metrics"
 
@@ -38,7 +40,7 @@ func newPods(c Config, encodings *encodings) *collection[usage.Pod] {
 		name:       "pods",
 		singular:   "podmetrics",
 		namespaced: true,
-		inventory:  c.Pods,
+		inventory:  runningPods{c.Pods},
 		now:        c.Now,
 		clock:      c.Clock,
 		answered:   c.Answered,
@@ -100,6 +102,22 @@ func sampleTime(pod *usage.Pod, container string) (usage.Time, bool) {
 		}
 	}
 	return 0, false
+}
+
+// runningPods is an inventory without the pods that do not run.
+type runningPods struct{ Inventory }
+
+// Get implements Inventory.
+func (r runningPods) Get(namespace, name string) *inventory.Object {
+	if o := r.Inventory.Get(namespace, name); o != nil && o.Phase == inventory.PodRunning {
+		return o
+	}
+	return nil
+}
+
+// List implements Inventory.
+func (r runningPods) List(namespace string, selector labels.Selector) []*inventory.Object {
+	return slices.DeleteFunc(r.Inventory.List(namespace, selector), func(o *inventory.Object) bool { return o.Phase != inventory.PodRunning })
 }
 
 // podMetrics is the step from usage to the API's object.

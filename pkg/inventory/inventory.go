@@ -28,8 +28,7 @@ type Index struct {
 	namespaces map[string]*namespace // by name
 	names      []string              // the keys of namespaces, sorted
 	phases     [numPhases]int        // number of objects, by phase
-	labels     shared[map[string]string]
-	strings    shared[string] // names of namespaces, nodes and containers
+	sharing    sharing
 }
 
 var _ cache.TransformingStore = (*Index)(nil)
@@ -44,12 +43,7 @@ func New() *Index { return NewNotifying(nil) }
 // be deleted before any reader knows the successor. removed runs without a lock that readers need: it may read the Index, but
 // must not change it.
 func NewNotifying(removed func(old *Object)) *Index {
-	return &Index{
-		removed:    removed,
-		namespaces: map[string]*namespace{},
-		labels:     shared[map[string]string]{},
-		strings:    shared[string]{},
-	}
+	return &Index{removed: removed, namespaces: map[string]*namespace{}, sharing: newSharing()}
 }
 
 // Get returns the object of that name, or nil. The namespace of nodes is "".
@@ -228,7 +222,7 @@ func (x *Index) Replace(list []any, _ string) error {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.namespaces, x.names, x.phases, x.labels, x.strings = fresh.namespaces, fresh.names, fresh.phases, fresh.labels, fresh.strings
+	x.namespaces, x.names, x.phases, x.sharing = fresh.namespaces, fresh.names, fresh.phases, fresh.sharing
 	x.synced = true
 	return nil
 }
@@ -266,26 +260,16 @@ func (x *Index) notify(old *Object) {
 	}
 }
 
-// adopt counts an object and makes it share its labels and strings with the others.
+// adopt counts an object and makes it share what it can.
 func (x *Index) adopt(o *Object) {
 	x.phases[o.Phase]++
-	o.Labels = x.shareLabels(o.Labels)
-	o.Namespace = x.strings.share(o.Namespace, o.Namespace)
-	o.Node = x.strings.share(o.Node, o.Node)
-	for i := range o.Containers {
-		o.Containers[i].Name = x.strings.share(o.Containers[i].Name, o.Containers[i].Name)
-	}
+	x.sharing.adopt(o)
 }
 
-// release undoes adopt. It does not change the object, which readers may hold.
+// release undoes adopt.
 func (x *Index) release(o *Object) {
 	x.phases[o.Phase]--
-	x.releaseLabels(o.Labels)
-	x.strings.release(o.Namespace)
-	x.strings.release(o.Node)
-	for i := range o.Containers {
-		x.strings.release(o.Containers[i].Name)
-	}
+	x.sharing.release(o)
 }
 
 // Resync does nothing. It implements cache.ReflectorStore.

@@ -129,8 +129,8 @@ func TestEqualValuesAreShared(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(x.labels) != 0 || len(x.strings) != 0 || len(x.namespaces) != 0 || len(x.names) != 0 {
-		t.Errorf("an empty index still holds labels %v, strings %v, namespaces %v", x.labels, x.strings, x.names)
+	if len(x.sharing.labels) != 0 || len(x.sharing.strings) != 0 || len(x.namespaces) != 0 || len(x.names) != 0 {
+		t.Errorf("an empty index still holds labels %v, strings %v, namespaces %v", x.sharing.labels, x.sharing.strings, x.names)
 	}
 }
 
@@ -286,8 +286,8 @@ func TestReplaceKeepsTheLastOfDuplicates(t *testing.T) {
 			}
 		}
 	}
-	if x.Len() != 0 || len(x.namespaces) != 0 || len(x.labels) != 0 || len(x.strings) != 0 {
-		t.Errorf("after all were deleted: %d objects, %d namespaces, %d labels, %v", x.Len(), len(x.namespaces), len(x.labels), x.strings)
+	if x.Len() != 0 || len(x.namespaces) != 0 || len(x.sharing.labels) != 0 || len(x.sharing.strings) != 0 {
+		t.Errorf("after all were deleted: %d objects, %d namespaces, %d labels, %v", x.Len(), len(x.namespaces), len(x.sharing.labels), x.sharing.strings)
 	}
 }
 

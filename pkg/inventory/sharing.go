@@ -35,18 +35,54 @@ func (s shared[T]) release(key string) {
 	}
 }
 
-// shareLabels returns the map that stands for all labels equal to these: the pods of a Deployment, for example, have equal ones.
-func (x *Index) shareLabels(labels map[string]string) map[string]string {
-	if len(labels) == 0 {
-		return nil
-	}
-	return x.labels.share(canonical(labels), labels)
+// sharing holds the labels and strings that objects share.
+type sharing struct {
+	labels  shared[map[string]string]
+	strings shared[string] // names of namespaces, nodes and containers
 }
 
-func (x *Index) releaseLabels(labels map[string]string) {
-	if len(labels) > 0 {
-		x.labels.release(canonical(labels))
+func newSharing() sharing {
+	return sharing{labels: shared[map[string]string]{}, strings: shared[string]{}}
+}
+
+// adopt makes an object share its labels and strings with the others.
+func (s *sharing) adopt(o *Object) {
+	if len(o.Labels) > 0 {
+		o.Labels = s.labels.share(canonical(o.Labels), o.Labels)
 	}
+	o.Namespace = s.strings.share(o.Namespace, o.Namespace)
+	o.Node = s.strings.share(o.Node, o.Node)
+	for i := range o.Containers {
+		o.Containers[i].Name = s.strings.share(o.Containers[i].Name, o.Containers[i].Name)
+	}
+}
+
+// release undoes adopt. It does not change the object, which readers may hold.
+func (s *sharing) release(o *Object) {
+	if len(o.Labels) > 0 {
+		s.labels.release(canonical(o.Labels))
+	}
+	s.strings.release(o.Namespace)
+	s.strings.release(o.Node)
+	for i := range o.Containers {
+		s.strings.release(o.Containers[i].Name)
+	}
+}
+
+// Batch makes objects that share what is equal in them, so that a list needs little memory on its way into an Index. The zero
+// Batch is not valid; use NewBatch.
+type Batch struct{ sharing }
+
+// NewBatch returns a Batch without objects.
+func NewBatch() *Batch { return &Batch{newSharing()} }
+
+// NewObject is like the function NewObject.
+func (b *Batch) NewObject(obj any) (*Object, error) {
+	o, err := NewObject(obj)
+	if err == nil {
+		b.adopt(o)
+	}
+	return o, err
 }
 
 // canonical returns the same text for equal labels only: keys in order, each string after its length.

@@ -33,14 +33,15 @@ const (
 )
 
 // errNoTrust is the reason why requests cannot be authenticated yet, in /readyz and in the log.
-var errNoTrust = errors.New("the request-header CA has not come from the ConfigMap " + trustNamespace + "/" + trustName +
-	" yet; this needs an API server with its aggregation layer on, and the role extension-apiserver-authentication-reader")
+var errNoTrust = errors.New("the request-header CA has not come from the ConfigMap " + trustNamespace + "/" +
+	trustName + " yet; this needs an API server with its aggregation layer on, and the role " +
+	"extension-apiserver-authentication-reader")
 
-// authenticate delegates authentication to the cluster's API server: by front-proxy headers, client certificates and
-// TokenReview. It uses the library's delegating authenticator. It does not use the library's options, for two reasons: they
-// fail when the ConfigMap cannot be read at once, and this server starts while the API server is unavailable; and they make
-// every request without credentials anonymous, so that each costs a SubjectAccessReview. trusted returns the reason why
-// requests cannot be authenticated yet, or nil.
+// authenticate delegates authentication to the cluster's API server: by front-proxy headers, client certificates
+// and TokenReview. It uses the library's delegating authenticator. It does not use the library's options, for two
+// reasons: they fail when the ConfigMap cannot be read at once, and this server starts while the API server is
+// unavailable; and they make every request without credentials anonymous, so that each costs a
+// SubjectAccessReview. trusted returns the reason why requests cannot be authenticated yet, or nil.
 func authenticate(c Config, config *genericapiserver.Config) (trusted func() error, err error) {
 	client, err := tokenReviewClient(c.Authentication.RemoteKubeConfigFile)
 	if err != nil {
@@ -74,15 +75,17 @@ func authenticate(c Config, config *genericapiserver.Config) (trusted func() err
 	return trusted, requestCertificates(config, clientCA, headers)
 }
 
-// openPaths returns the paths that need no credentials: the probes, and those of --authorization-always-allow-paths. A path
-// may end in "*". The probes are always among them: metrics-server's chart can set the flag to /metrics alone.
+// openPaths returns the paths that need no credentials: the probes, and those of
+// --authorization-always-allow-paths. A path may end in "*". The probes are always among them: metrics-server's
+// chart can set the flag to /metrics alone.
 func openPaths(c Config) []string {
 	probes := []string{"/livez", "/livez/*", "/readyz", "/readyz/*", "/healthz", "/healthz/*"}
 	return append(probes, c.Authorization.AlwaysAllowPaths...)
 }
 
-// anonymousAt returns an authenticator for requests without credentials: at the paths they are those of system:anonymous,
-// elsewhere they stay unauthenticated. The library's own conditions (AnonymousAuthConfig) know no "*".
+// anonymousAt returns an authenticator for requests without credentials: at the paths they are those of
+// system:anonymous, elsewhere they stay unauthenticated. The library's own conditions (AnonymousAuthConfig) know
+// no "*".
 func anonymousAt(paths []string) (authenticator.Request, error) {
 	open, err := path.NewAuthorizer(paths)
 	if err != nil {
@@ -111,7 +114,8 @@ func tokenReviewClient(kubeconfig string) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// clientCA returns the CA of users' certificates: that of the flags, or else of the cluster. It is nil if there is none.
+// clientCA returns the CA of users' certificates: that of the flags, or else of the cluster. It is nil if there is
+// none.
 func clientCA(c Config, client kubernetes.Interface) (dynamiccertificates.CAContentProvider, error) {
 	provider, err := c.Authentication.ClientCert.GetClientCAContentProvider()
 	if err != nil {
@@ -120,7 +124,8 @@ func clientCA(c Config, client kubernetes.Interface) (dynamiccertificates.CACont
 	if provider != nil || c.Authentication.SkipInClusterLookup {
 		return provider, nil
 	}
-	return dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca", trustNamespace, trustName, "client-ca-file", client)
+	return dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca", trustNamespace, trustName,
+		"client-ca-file", client)
 }
 
 // requestHeaders returns whose request headers are believed: by the flags, or else by the cluster's ConfigMap.
@@ -152,10 +157,12 @@ func requestHeaders(c Config, client kubernetes.Interface) (
 	}, trusted, nil
 }
 
-// requestCertificates makes the server request clients' certificates, with the known CAs as a hint. The authenticators
-// verify them. It also makes the server run the controllers that follow the CAs.
+// requestCertificates makes the server request clients' certificates, with the known CAs as a hint. The
+// authenticators verify them. It also makes the server run the controllers that follow the CAs.
 func requestCertificates(
-	config *genericapiserver.Config, clientCA dynamiccertificates.CAContentProvider, headers *authenticatorfactory.RequestHeaderConfig,
+	config *genericapiserver.Config,
+	clientCA dynamiccertificates.CAContentProvider,
+	headers *authenticatorfactory.RequestHeaderConfig,
 ) error {
 	if err := config.Authentication.ApplyClientCert(clientCA, config.SecureServing); err != nil {
 		return err
@@ -166,8 +173,8 @@ func requestCertificates(
 	return config.Authentication.ApplyClientCert(headers.CAContentProvider, config.SecureServing)
 }
 
-// publishedHeaders follows what the API server publishes of its front proxy: the CA of its client certificate, and the
-// headers that it sends.
+// publishedHeaders follows what the API server publishes of its front proxy: the CA of its client certificate, and
+// the headers that it sends.
 type publishedHeaders struct {
 	*dynamiccertificates.ConfigMapCAController
 	*headerrequest.RequestHeaderAuthRequestController
@@ -191,7 +198,8 @@ func (p *publishedHeaders) trusted() error {
 	return nil
 }
 
-// RunOnce implements dynamiccertificates.ControllerRunner. It does nothing: the server starts before the API server responds.
+// RunOnce implements dynamiccertificates.ControllerRunner. It does nothing: the server starts before the API
+// server responds.
 func (p *publishedHeaders) RunOnce(context.Context) error { return nil }
 
 // Run implements dynamiccertificates.ControllerRunner. The library calls it when it begins to serve.

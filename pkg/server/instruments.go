@@ -245,7 +245,7 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 
 	const known = "Nodes that are scraped and running pods, as the API server tells them."
 	send(prometheus.GaugeValue, "known_objects", known, float64(c.nodes.Len()), "node")
-	send(prometheus.GaugeValue, "known_objects", known, float64(c.pods.Len()), "pod")
+	send(prometheus.GaugeValue, "known_objects", known, float64(c.pods.LenOf(inventory.PodRunning)), "pod")
 
 	stats := c.metrics.Stats(c.clock.At(c.now()))
 	const points = "Nodes, pods and containers whose figures can be served."

@@ -142,7 +142,7 @@ func TestSeriesGoWithTheirNode(t *testing.T) {
 }
 
 func TestAPIServicesAreShown(t *testing.T) {
-	i := newInstruments("v1.2.3", "0123abc", time.Now, usage.NewClock(now))
+	i := newInstruments("v1.2.3", "0123abc", time.Now, usage.NewClock(time.Now()))
 	states := map[string]identity.APIServiceState{}
 	i.apiServices(func() map[string]identity.APIServiceState { return states })
 	for name, c := range map[string]struct {

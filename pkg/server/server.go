@@ -43,9 +43,6 @@ type Config struct {
 	// empty, kubelets are sent the credentials that the API server is.
 	KubeletServiceAccount string
 
-	// VerifyPodNodes makes the server believe of a pod only the node that it is bound to, which it has to watch whole pods for.
-	VerifyPodNodes bool
-
 	// Identity is how to keep a serving certificate that renews itself, but for the Client. If it names no Secret, the
 	// certificate comes from Serving, and Identity is only how to check the APIServices, if it names the Service.
 	Identity identity.Config
@@ -110,7 +107,7 @@ func New(c Config) (*Server, error) {
 		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
 	})
-	watches, err := newWatches(client, c.NodeSelector, c.VerifyPodNodes, &nodeStore{Index: nodes, scraper: scraper}, pods)
+	watches, err := newWatches(client, c.NodeSelector, &nodeStore{Index: nodes, scraper: scraper}, pods)
 	if err != nil {
 		return nil, err
 	}

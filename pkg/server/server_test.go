@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 type cluster struct {
 	*httptest.Server
 	nodes []corev1.Node
-	pods  []metav1.PartialObjectMetadata
+	pods  []corev1.Pod
 	away  atomic.Bool // refuses everything
 
 	reviews reviewer
@@ -82,13 +82,11 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 	case "/api/v1/nodes":
 		answer(w, corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, ListMeta: version, Items: c.nodes})
 	case "/api/v1/pods":
-		if query.Get("fieldSelector") != "status.phase=Running" || !strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata") {
-			http.Error(w, "more than the metadata of running pods was asked for", http.StatusForbidden)
+		if query.Get("fieldSelector") != notEnded {
+			http.Error(w, "pods that have ended were asked for", http.StatusForbidden)
 			return
 		}
-		answer(w, metav1.PartialObjectMetadataList{
-			TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}, ListMeta: version, Items: c.pods,
-		})
+		answer(w, corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: version, Items: c.pods})
 	case "/api/v1/namespaces/kube-system/configmaps":
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -131,6 +129,9 @@ func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
 }
 
 var version = metav1.ListMeta{ResourceVersion: "1"}
+
+// notEnded is the field selector of the pods that are watched, the same as the scheduler's.
+const notEnded = "status.phase!=Succeeded,status.phase!=Failed"
 
 // setTrust publishes CAs as the cluster's: that of users' certificates, and that of its front proxy, which is called
 // front-proxy.
@@ -318,10 +319,17 @@ func TestServer(t *testing.T) {
 	cluster := newCluster(t)
 	cluster.away.Store(true)
 	cluster.nodes = []corev1.Node{nodeAt("node-a", address)}
-	cluster.pods = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"},
-		CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Minute)),
-	}}}
+	cluster.pods = []corev1.Pod{{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"},
+			CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Minute)),
+		},
+		Spec:   corev1.PodSpec{NodeName: "node-a"},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}, {
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "waiting"},
+		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+	}}
 
 	c, url := config(t, cluster)
 	stop := start(t, c)
@@ -353,6 +361,8 @@ func TestServer(t *testing.T) {
 	client.until(http.StatusForbidden, "/metrics", "mallory")
 	if body := client.until(http.StatusOK, "/metrics", "alice"); !strings.Contains(body, `kube_vitals_points{kind="container"} 1`) {
 		t.Errorf("the container is not in the telemetry")
+	} else if !strings.Contains(body, `kube_vitals_known_objects{kind="pod"} 1`) {
+		t.Errorf("the telemetry does not count the running pods only")
 	}
 
 	cluster.away.Store(true)

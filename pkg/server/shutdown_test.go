@@ -54,7 +54,8 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// TestStopsWithARequestThatHangs: a request that does not end keeps the server from ending for --request-timeout only.
+// TestStopsWithARequestThatHangs: a request that does not end keeps the server from ending for --request-timeout
+// only.
 func TestStopsWithARequestThatHangs(t *testing.T) {
 	cluster := newCluster(t)
 	c, url := config(t, cluster)
@@ -112,7 +113,8 @@ func TestStopsWithAConnectionThatHangs(t *testing.T) {
 	}
 }
 
-// TestShutdownSendRetryAfter: with the flag of that name, requests that come while the last ones end are asked to come back.
+// TestShutdownSendRetryAfter: with the flag of that name, requests that come while the last ones end are asked to
+// come back.
 func TestShutdownSendRetryAfter(t *testing.T) {
 	cluster := newCluster(t)
 	c, url := config(t, cluster)
@@ -138,8 +140,9 @@ func TestShutdownSendRetryAfter(t *testing.T) {
 	cancel()
 	client.until(http.StatusTooManyRequests, "/apis/metrics.k8s.io/v1/nodes", "alice")
 	response, _ := client.get("/apis/metrics.k8s.io/v1/nodes", "alice")
-	if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") == "" || !response.Close {
-		t.Errorf("%s, Retry-After %q, closes the connection: %t", response.Status, response.Header.Get("Retry-After"), response.Close)
+	after := response.Header.Get("Retry-After")
+	if response.StatusCode != http.StatusTooManyRequests || after == "" || !response.Close {
+		t.Errorf("%s, Retry-After %q, closes the connection: %t", response.Status, after, response.Close)
 	}
 	client.until(http.StatusOK, "/livez", "")
 
@@ -152,8 +155,8 @@ func TestShutdownSendRetryAfter(t *testing.T) {
 	}
 }
 
-// reuses reports whether a request goes over a connection that is there already. It waits for the client's transport to
-// notice that one was closed.
+// reuses reports whether a request goes over a connection that is there already. It waits for the client's
+// transport to notice that one was closed.
 func reuses(t *testing.T, c *client, path string) (reused bool) {
 	t.Helper()
 	for deadline := time.Now().Add(500 * time.Millisecond); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {

@@ -14,10 +14,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestVerbosityIsLimitedWhileRunning: neither on the port nor on the debug socket can the level be set at which client-go logs bodies.
+// TestVerbosityIsLimitedWhileRunning: neither on the port nor on the debug socket can the level be set at which
+// client-go logs bodies.
 func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
-	state := klog.CaptureState()
-	defer state.Restore()
+	t.Cleanup(func() {
+		if _, err := setVerbosity("0"); err != nil {
+			t.Error(err)
+		}
+	})
 	c, _ := config(t, newCluster(t))
 	c.Features.DebugSocketPath = filepath.Join(t.TempDir(), "debug.sock")
 	h := inProcess(t, c)
@@ -33,13 +37,15 @@ func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
 	}}
 	defer socket.CloseIdleConnections()
 	overSocket := func(level string) (int, string) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://socket/debug/flags/v", strings.NewReader(level))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://socket/debug/flags/v",
+			strings.NewReader(level))
 		if err != nil {
 			t.Fatal(err)
 		}
 		response, err := socket.RoundTrip(r)
-		for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); response, err = socket.RoundTrip(r) {
+		for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond) // it may not listen yet
+			response, err = socket.RoundTrip(r)
 		}
 		if err != nil {
 			t.Fatal(err)

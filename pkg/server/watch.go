@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -25,40 +24,35 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 )
 
-// watches follow what exists.
+// watches keep the inventory equal to what the API server knows.
 type watches struct{ nodes, pods *feed }
 
-// newWatches prepares the watches of the nodes that the selector picks and of the running pods. Of pods only the metadata
-// are asked for, unless wholePods says that more has to be known: that is much less to be sent, at the start and with each change.
-func newWatches(config *rest.Config, selector labels.Selector, wholePods bool, nodes *nodeStore, pods *inventory.Index) (*watches, error) {
+// newWatches returns watches of the nodes that the selector matches, and of the pods that have not ended. As the scheduler and
+// the controller manager do, it watches whole pods in protobuf: an API server encodes an event once for all such watches.
+func newWatches(config *rest.Config, selector labels.Selector, nodes *nodeStore, pods *inventory.Index) (*watches, error) {
 	typed := rest.CopyConfig(config)
 	typed.ContentType = runtime.ContentTypeProtobuf
 	typed.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	typed.DisableCompression = true // the API server takes longer to compress a list than a network to carry it
 	core, err := corev1client.NewForConfig(typed)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a client for nodes: %w", err)
-	}
-	meta, err := metadata.NewForConfig(typed)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a client for pods: %w", err)
+		return nil, fmt.Errorf("cannot make a client for nodes and pods: %w", err)
 	}
 	if selector == nil {
 		selector = labels.Everything()
 	}
-	picked := func(o *metav1.ListOptions) { o.LabelSelector = selector.String() }
-	running := func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("status.phase", string(corev1.PodRunning)).String()
+	selected := func(o *metav1.ListOptions) { o.LabelSelector = selector.String() }
+	notEnded := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.AndSelectors(
+			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+		).String()
 	}
-	w := &watches{nodes: newFeed("nodes", core.Nodes(), &corev1.Node{}, nodes, picked)}
-	if wholePods {
-		client := &podLister[*corev1.PodList]{lister: core.Pods(metav1.NamespaceAll), api: core.RESTClient(), whole: true}
-		w.pods = newFeed("running pods", client, &corev1.Pod{}, pods, running)
-	} else {
-		resource := meta.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
-		client := &podLister[*metav1.PartialObjectMetadataList]{lister: resource, api: core.RESTClient()}
-		w.pods = newFeed("running pods", client, &metav1.PartialObjectMetadata{}, pods, running)
+	w := &watches{
+		nodes: newFeed("nodes", core.Nodes(), &corev1.Node{}, nodes, selected),
+		pods:  newFeed("pods", newPodPages(core), &corev1.Pod{}, pods, notEnded),
 	}
+	w.pods.reflector.WatchListPageSize = podsPerPage
 	return w, nil
 }
 

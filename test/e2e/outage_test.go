@@ -21,15 +21,17 @@ import (
 const (
 	// outageLength is how long the API server is unavailable at least.
 	outageLength = 6 * time.Second
-	// outageLines bounds the log of an outage and a pause: some lines from each watch as it is lost, retried and won again, and
-	// up to three from the library for each request that it cannot authenticate or authorize.
+	// outageLines bounds the log of an outage and a pause: some lines from each watch as it is lost, retried and
+	// won again, and up to three from the library for each request that it cannot authenticate or authorize.
 	outageLines = 100
-	// strangerPatience bounds the requests that cannot be judged: the library retries their reviews for up to a minute.
+	// strangerPatience bounds the requests that cannot be judged: the library retries their reviews for up to a
+	// minute.
 	strangerPatience = 5 * time.Second
 )
 
-// outage makes the API server unavailable. Clients whose reviews are remembered go on reading metrics, which stay fresh; no
-// others get in, and the log stays short. With a new certificate, on the same address, the API server is then found again.
+// outage makes the API server unavailable. Clients whose reviews are remembered go on reading metrics, which stay
+// fresh; no others get in, and the log stays short. With a new certificate, on the same address, the API server is
+// then found again.
 func (d *disturbed) outage(t *testing.T) {
 	const remembered = "10m"
 	s := d.replica(t, "--authorization-webhook-cache-authorized-ttl="+remembered, "--authentication-token-webhook-cache-ttl="+remembered)
@@ -94,7 +96,8 @@ subjects:
 	return map[string]*reader{"a user": newReader(t, s).with(d.user("reader", "")), "a token's holder": holder}
 }
 
-// away has the readers read while the API server is unavailable, until they have metrics of that time, and has strangers try to.
+// away has the readers read while the API server is unavailable, until they have metrics of that time, and has
+// strangers try to.
 func (d *disturbed) away(t *testing.T, readers map[string]*reader) {
 	t.Helper()
 	unknown := newReader(t, d.Server).with(d.user("unknown", ""))
