@@ -169,8 +169,24 @@ func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged b
 			n.end(c, config.MaxContainers)
 		}
 	}
-	n.reports = slices.DeleteFunc(n.reports, func(r *podReport) bool { return len(r.containers) == 0 })
+	n.regroup()
 	return false
+}
+
+// regroup assigns n.containers to their pods, and drops pods that have none. It sorts each pod once: the time must
+// not grow with the square of the containers that a kubelet reports of one pod.
+func (n *node) regroup() {
+	for _, r := range n.reports {
+		clear(r.containers)
+		r.containers = r.containers[:0]
+	}
+	for _, c := range n.containers {
+		c.pod.containers = append(c.pod.containers, c)
+	}
+	n.reports = slices.DeleteFunc(n.reports, func(r *podReport) bool { return len(r.containers) == 0 })
+	for _, r := range n.reports {
+		slices.SortFunc(r.containers, func(a, b *container) int { return strings.Compare(a.name, b.name) })
+	}
 }
 
 // mayRun reports whether a container that a partial scrape does not mention may still run. If the API server has it as
@@ -196,7 +212,7 @@ func (n *node) isInOrder(scrape *usage.Scrape) bool {
 	return true
 }
 
-// container returns the container of a sample. It adds the container and its pod if they are not known.
+// container returns the container of a sample. If it is not known, container adds its pod, and regroup adds it to that.
 func (n *node) container(s *usage.ContainerSample, known map[containerKey]*container, reports map[podKey]*podReport) *container {
 	key := keyOf(s)
 	if c := known[key]; c != nil {
@@ -212,8 +228,6 @@ func (n *node) container(s *usage.ContainerSample, known map[containerKey]*conta
 	c.isNew = n.complete && !n.wasOverlooked(key, s)
 	delete(n.ended, key)
 	known[key] = c
-	pod.containers = append(pod.containers, c)
-	slices.SortFunc(pod.containers, func(a, b *container) int { return strings.Compare(a.name, b.name) })
 	return c
 }
 
@@ -231,7 +245,7 @@ func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
 // containers, compared to those of pods.
 func shared(name []byte) string { return unique.Make(string(name)).Value() }
 
-// end takes a container out of its pod. It remembers the reading of maxRemembered containers at most.
+// end notes that a container leaves its pod. It remembers the reading of maxRemembered containers at most.
 func (n *node) end(c *container, maxRemembered int) {
 	if c.sampled && len(n.ended) < maxRemembered {
 		if n.ended == nil {
@@ -239,7 +253,6 @@ func (n *node) end(c *container, maxRemembered int) {
 		}
 		n.ended[c.key()] = endedContainer{c.prev.cpuSeconds, c.lastSeen}
 	}
-	c.pod.containers = slices.DeleteFunc(c.pod.containers, func(other *container) bool { return other == c })
 	c.pod.changed = true
 }
 

@@ -389,3 +389,21 @@ func heap() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
+
+// TestOnePodOfManyContainers has a hostile kubelet report all containers of one pod, others each time and in reverse order. With
+// a time that grows with the square of their number, it takes a minute or more.
+func TestOnePodOfManyContainers(t *testing.T) { // rule 11
+	const containers = 32768
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: containers})
+	began := time.Now()
+	for i := range 3 {
+		sc := scrape(float64(15 * i))
+		for c := range containers {
+			sc.Containers = append(sc.Containers, of(fmt.Sprintf("p/%d-%d", i, 99999-c), sample(float64(15*i), 1)))
+		}
+		s.Put("n1", sc)
+	}
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("three scrapes took %v", took)
+	}
+}
