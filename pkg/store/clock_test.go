@@ -354,3 +354,27 @@ func TestEndedContainersInPartialScrapes(t *testing.T) {
 		}
 	}
 }
+
+// TestPodsThatPartialScrapesDoNotMention has one container of a pod mentioned later than the other, and then neither: the pod
+// must not be served with the one alone.
+func TestPodsThatPartialScrapesDoNotMention(t *testing.T) { // rule 7
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, IsRunning: func(string, string, string) bool { return true }})
+	both := func(now float64) []usage.ContainerSample {
+		return []usage.ContainerSample{of("p/a", sample(now, now/10)), of("p/b", sample(now, now/10))}
+	}
+	s.Put("n1", scrape(0, both(0)...))
+	s.Put("n1", scrape(15, both(15)...))
+	for now := 30.0; now <= 180; now += 15 {
+		partial := scrape(now, of("q/a", sample(now, 1)))
+		if now == 30 {
+			partial.Containers = append(partial.Containers, both(now)[0])
+		}
+		partial.Partial = true
+		s.Put("n1", partial)
+		want := "none"
+		if now <= 75 {
+			want = "at 15 window 15: a=100m b=100m"
+		}
+		expect(t, s, "p", now, want)
+	}
+}

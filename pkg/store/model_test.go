@@ -185,13 +185,17 @@ func (m *model) putScrape(n *modelNode, r report) {
 		after[reported.key] = c
 		pods[reported.key.podKey] = true
 	}
+	podSeen := map[podKey]usage.Time{}
+	for key, c := range n.containers {
+		podSeen[key.podKey] = max(podSeen[key.podKey], c.lastSeen)
+	}
 	for key, c := range n.containers {
 		if after[key] != nil {
 			continue
 		}
 		// 9: what a scrape does not mention is gone. A partial one proves that only of a container that the API server does not have as
-		// running, of a pod that is mentioned (7).
-		stays := r.at.Sub(c.lastSeen) <= m.maxAge
+		// running, of a pod that is mentioned (7). The containers of one that is not mentioned go together.
+		stays := r.at.Sub(podSeen[key.podKey]) <= m.maxAge
 		if pods[key.podKey] {
 			stays = m.isRunning(key)
 		}

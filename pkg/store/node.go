@@ -65,6 +65,7 @@ type podReport struct {
 	containers []*container // sorted by name
 	last       *usage.Pod   // the last complete one; nil: there was none yet
 	changed    bool         // whether the containers or their Amounts have changed since
+	lastSeen   usage.Time   // when a scrape mentioned it last, by our clock
 }
 
 // container is one container of a pod.
@@ -191,9 +192,12 @@ func (n *node) regroup() {
 
 // mayRun reports whether a container that a partial scrape does not mention may still run. If the API server has it as
 // running although the scrape mentions others of its pod, its lines are those that cannot be read: the pod is not whole
-// without it.
+// without it. If the scrape does not mention the pod at all, its containers stay, and later go, together.
 func (c *container) mayRun(podMentioned bool, now usage.Time, config Config) bool {
-	if podMentioned && config.IsRunning != nil {
+	switch {
+	case !podMentioned:
+		return now.Sub(c.pod.lastSeen) <= config.MaxSampleAge
+	case config.IsRunning != nil:
 		return config.IsRunning(c.pod.key.namespace, c.pod.key.name, c.name)
 	}
 	return now.Sub(c.lastSeen) <= config.MaxSampleAge
@@ -260,7 +264,7 @@ func (n *node) end(c *container, maxRemembered int) {
 func (n *node) observe(scrape *usage.Scrape, a *arrival, counts *counts) {
 	for i := range scrape.Containers {
 		c := n.containers[i]
-		c.lastSeen = a.at
+		c.lastSeen, c.pod.lastSeen = a.at, a.at
 		if c.observe(scrape.Containers[i].Sample, a, counts) {
 			c.pod.changed = true
 		}
