@@ -210,10 +210,9 @@ func (m *model) putScrape(n *modelNode, r report) {
 	}
 	n.containers = after
 	n.complete = !r.partial && len(r.containers) == all
-	if n.complete { // what is gone for long is forgotten
-		maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.lastSeen) > 2*time.Minute })
-		maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return r.at.Sub(at) > 2*time.Minute })
-	}
+	// What is gone for long is forgotten.
+	maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.lastSeen) > 2*time.Minute })
+	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return r.at.Sub(at) > 2*time.Minute })
 }
 
 // overlooked reports whether a container that appears may have run all along (4).

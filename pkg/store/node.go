@@ -37,7 +37,7 @@ type node struct {
 	complete   bool         // whether the last scrape mentioned every container of the node, and none was ignored
 
 	// ended holds the last reading of each container that a scrape did not mention, and removed when pods were removed by RemovePod:
-	// both for rememberFor, and until a complete scrape has followed.
+	// both for rememberFor, and until a scrape has followed, unless removed has maxRemoved pods.
 	ended   map[containerKey]endedContainer
 	removed map[podKey]usage.Time
 }
@@ -79,6 +79,10 @@ type container struct {
 // rememberFor is how long containers are remembered that are gone, so that they are not taken for new when they are back.
 const rememberFor = 2 * time.Minute
 
+// maxRemoved is the number of removed pods from which on those are forgotten that were removed more than rememberFor ago, also if
+// no scrape has followed. The scrapes of a node may fail for days while pods on it come and go.
+const maxRemoved = 1024
+
 type endedContainer struct {
 	cpuSeconds float64
 	at         usage.Time // when a scrape mentioned it last, by our clock
@@ -111,10 +115,8 @@ func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Re
 	n.observe(scrape, a, counts)
 	n.publishPods(!matched)
 	n.complete = !scrape.Partial && len(scrape.Containers) == reported
-	if n.complete {
-		maps.DeleteFunc(n.ended, func(_ containerKey, e endedContainer) bool { return scrape.At.Sub(e.at) > rememberFor })
-		maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return scrape.At.Sub(at) > rememberFor })
-	}
+	maps.DeleteFunc(n.ended, func(_ containerKey, e endedContainer) bool { return scrape.At.Sub(e.at) > rememberFor })
+	n.forgetRemoved(scrape.At)
 	return usage.Report{Missing: n.missing(a), ClockOffset: n.clock.offset(), ClockKnown: n.clock.known, ClockJumped: jumped}
 }
 
@@ -315,6 +317,10 @@ func (n *node) remove(key podKey, at usage.Time) {
 	if n.removed == nil {
 		n.removed = map[podKey]usage.Time{}
 	}
+	if len(n.removed) >= maxRemoved {
+		n.forgetRemoved(at)
+		n.complete = false // a pod that was removed, and is reported again, would seem to be new
+	}
 	n.removed[key] = at
 	maps.DeleteFunc(n.ended, func(k containerKey, _ endedContainer) bool { return k.podKey == key })
 	before := len(n.reports)
@@ -324,6 +330,11 @@ func (n *node) remove(key podKey, at usage.Time) {
 	}
 	n.containers = slices.DeleteFunc(n.containers, func(c *container) bool { return c.pod.key == key })
 	n.publishPods(true)
+}
+
+// forgetRemoved forgets the pods that were removed more than rememberFor ago.
+func (n *node) forgetRemoved(now usage.Time) {
+	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return now.Sub(at) > rememberFor })
 }
 
 // publishPods takes new snapshots and lets readers see them. With reindex, pods have come or gone.
