@@ -87,6 +87,39 @@ func TestWrongClocks(t *testing.T) { // rule 3
 	}
 }
 
+// TestTwoClockSteps sets a node's clock twice within a minute, in the same direction. The second step must not be taken for a slew:
+// while metrics are there, they must show 1 core.
+func TestTwoClockSteps(t *testing.T) { // rule 3
+	for runtime, every := range runtimes {
+		for _, steps := range [][2]time.Duration{
+			{-10 * time.Minute, -2 * time.Second}, {-10 * time.Minute, -3 * time.Second}, {-3500 * time.Millisecond, -3500 * time.Millisecond},
+			{10 * time.Minute, 2500 * time.Millisecond}, {3500 * time.Millisecond, 3 * time.Second},
+		} {
+			t.Run(fmt.Sprint(runtime, steps), func(t *testing.T) {
+				for between := 20 * time.Second; between < time.Minute; between += 7300 * time.Millisecond {
+					n := &simNode{every: every, ahead: func(real time.Duration) time.Duration {
+						switch since := real - 91750*time.Millisecond; {
+						case since < 0:
+							return 0
+						case since < between:
+							return steps[0]
+						}
+						return steps[0] + steps[1]
+					}}
+					s := newStore()
+					for real := 200 * time.Millisecond; real < 4*time.Minute; real += 15 * time.Second {
+						s.Put("n1", n.scrape(real))
+						p := s.Pod("n1", "n", "p", t0.Add(real))
+						if p != nil && (p.Containers[0].CPUNanocores < 87e7 || p.Containers[0].CPUNanocores > 115e7) {
+							t.Fatalf("%v between the steps, after %v: %s", between, real, show(p))
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestMovingStartTimes is issue google/cadvisor#2905: start times move on running containers.
 func TestMovingStartTimes(t *testing.T) { // rule 4
 	for _, ago := range []time.Duration{time.Second, 5 * time.Second, 9 * time.Second, 12 * time.Second, 30 * time.Second, 59 * time.Second} {

@@ -26,7 +26,7 @@ type modelNode struct {
 	jumps         int
 	jumpedAt      usage.Time    // by our clock; 0: never
 	highestBefore time.Duration // the upper bound of the offset before
-	broken        usage.Time    // when evidence contradicted the bounds last; 0: never
+	broken        usage.Time    // when evidence contradicted the bounds last; 0: never, or it was a step
 	brokenAbove   bool
 
 	complete   bool // whether the last scrape was complete, and nothing of it was ignored
@@ -147,12 +147,16 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 	}
 	n.dateless = r.date == 0
 	if lowest, highest := n.bounds(r.at); e.min > highest || e.max < lowest {
-		// A second small step in the same direction is a clock that is being slewed.
+		// A second small step in the same direction is a clock that is being slewed, by up to 1/10 since the last response.
 		above := e.min > highest
 		again := n.broken != 0 && r.at.Sub(n.broken) <= time.Minute && above == n.brokenAbove
-		by := max(e.min-highest, lowest-e.max)
+		last := n.evidence[len(n.evidence)-1]
+		isStep := max(e.min-last.max, last.min-e.max) > r.at.Sub(last.at)/10
 		n.broken, n.brokenAbove = r.at, above
-		if jumped = !again || by > time.Second+r.at.Sub(n.evidence[len(n.evidence)-1].at)/10; jumped {
+		if isStep {
+			n.broken = 0
+		}
+		if jumped = !again || isStep; jumped {
 			n.jumps++
 			n.jumpedAt, n.highestBefore = r.at, highest
 			m.counts.ClockJumps++
