@@ -352,7 +352,7 @@ func (f *metric) next(s usage.Sample, in *incoming) {
 	}
 	f.jumps = in.node.jumps
 	elapsed := s.At.Sub(f.since.At)
-	young := s.StartedAt != 0 && s.StartedAt <= s.At && s.At < s.StartedAt.Add(10*time.Second)
+	young := s.StartedAt != 0 && !s.Untimed && s.StartedAt <= s.At && s.At < s.StartedAt.Add(10*time.Second)
 	switch {
 	case !has(s, usage.HasCPU|usage.HasMemory):
 		// half a sample makes no metric; what is known stands
@@ -418,7 +418,7 @@ func (f *metric) meanSinceStart(s usage.Sample, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
 	nanocores := math.Round(s.CPUSeconds * 1e9 / age.Seconds())
 	switch {
-	case s.StartedAt == 0, age < 10*time.Second, age > time.Minute, in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
+	case s.StartedAt == 0, s.Untimed, age < 10*time.Second, age > time.Minute, in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
 	case nanocores >= math.MaxInt64, in.capacity != 0 && nanocores > float64(in.capacity):
 	default:
 		f.serve(s, uint64(nanocores), age, in)
@@ -428,7 +428,7 @@ func (f *metric) meanSinceStart(s usage.Sample, in *incoming) {
 // kubeletRate takes the rate of a summary for a series without one, if it belongs to the same sample.
 func (f *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
-	dated := s.StartedAt != 0 && age >= 0
+	dated := s.StartedAt != 0 && !s.Untimed && age >= 0 // 1: else the start and the sample are by two clocks
 	switch {
 	case f.since.Has == 0, f.known, !f.repeated(s), in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
 	case !has(s, usage.HasCPU|usage.HasMemory|usage.HasRate):

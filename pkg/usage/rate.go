@@ -70,8 +70,8 @@ func Rate(prev, cur Sample, maxWindow time.Duration) (Amount, Verdict) {
 // MaxAgeSinceStart, if its start is not known, or if its node, which has the given CPU capacity in nanocores (0: not
 // known), cannot have provided that much CPU: its start time is wrong then.
 func MeanSinceStart(cur Sample, capacity uint64) (Amount, bool) {
-	age := cur.At.Sub(cur.StartedAt)
-	if !cur.Complete() || cur.StartedAt == 0 || age < MinAgeSinceStart || age > MaxAgeSinceStart {
+	age, ok := cur.age()
+	if !cur.Complete() || !ok || age < MinAgeSinceStart || age > MaxAgeSinceStart {
 		return Amount{}, false
 	}
 	a, ok := amount(cur.CPUSeconds, age, cur)
@@ -83,8 +83,15 @@ func MeanSinceStart(cur Sample, capacity uint64) (Amount, bool) {
 
 // Young reports whether the sample's start time makes the container younger than MinAgeSinceStart.
 func (s Sample) Young() bool {
+	age, ok := s.age()
+	return ok && age < MinAgeSinceStart
+}
+
+// age returns how old the container was, and false if that is not known: there is no start time, it is after the sample, or
+// the time of the sample is by another clock.
+func (s Sample) age() (time.Duration, bool) {
 	age := s.At.Sub(s.StartedAt)
-	return s.StartedAt != 0 && age >= 0 && age < MinAgeSinceStart
+	return age, s.StartedAt != 0 && !s.Untimed && age >= 0
 }
 
 // Complete reports whether the sample has both CPU and memory.
@@ -130,8 +137,8 @@ func FromKubeletRate(cur Sample, zeroIsReal bool) (Amount, bool) {
 		return Amount{}, false
 	}
 	window := KubeletRateWindow
-	if cur.StartedAt != 0 && cur.StartedAt <= cur.At {
-		window = min(window, cur.At.Sub(cur.StartedAt))
+	if age, ok := cur.age(); ok {
+		window = min(window, age)
 	}
 	return newAmount(cur.Rate, window, cur), true
 }

@@ -61,6 +61,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
+func untimed(s Sample) Sample { s.Untimed = true; return s }
+
 func TestMeanSinceStart(t *testing.T) { // rule 4
 	const capacity = 4_000_000_000
 	ago := func(d time.Duration) Time { return t0.Add(-d) }
@@ -77,6 +79,7 @@ func TestMeanSinceStart(t *testing.T) { // rule 4
 		{"60.1 s old", cpu(0, 6, ago(60100*time.Millisecond)), capacity, 0, false},
 		{"start not known", cpu(0, 5, 0), capacity, 0, false},
 		{"start after the sample", cpu(0, 5, ago(-time.Hour)), capacity, 0, false},
+		{"the sample's time is by another clock", untimed(cpu(0, 5, ago(20*time.Second))), capacity, 0, false},
 		{"as much as the node has", cpu(0, 40, ago(10*time.Second)), capacity, 4_000_000_000, true},
 		{"more than the node has", cpu(0, 40.1, ago(10*time.Second)), capacity, 0, false},
 		{"the node's capacity is not known", cpu(0, 40.1, ago(10*time.Second)), 0, 4_010_000_000, true},
