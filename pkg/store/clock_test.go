@@ -120,6 +120,38 @@ func TestTwoClockSteps(t *testing.T) { // rule 3
 	}
 }
 
+// TestSamplesAheadOfTheirNode has a kubelet whose samples are ahead of its own clock, as those of a virtual kubelet may be.
+func TestSamplesAheadOfTheirNode(t *testing.T) { // rule 3
+	for _, lead := range []time.Duration{300 * time.Millisecond, 900 * time.Millisecond, 2 * time.Second, 10 * time.Second, 50 * time.Second} {
+		t.Run(lead.String(), func(t *testing.T) {
+			s, n := newStore(), &simNode{ahead: func(time.Duration) time.Duration { return 0 }}
+			regular, early := 200*time.Millisecond, time.Duration(0)
+			for real := regular; real < 10*time.Minute; real += 100 * time.Millisecond {
+				if real >= regular || early != 0 && real >= early {
+					sc := n.scrape(real)
+					for _, s := range []*usage.Sample{&sc.Node, &sc.Containers[0].Sample} {
+						s.At = s.At.Add(lead)
+					}
+					report := s.Put("n1", sc)
+					if early = 0; report.Missing.Wait != 0 {
+						early = real + report.Missing.Wait
+					}
+					if real >= regular {
+						regular += 15 * time.Second
+					}
+				}
+				p := s.Pod("n1", "n", "p", t0.Add(real))
+				if real > 35*time.Second && (p == nil || p.Containers[0].CPUNanocores != 1e9 || s.Node("n1", t0.Add(real)) == nil) {
+					t.Fatalf("after %v: %s", real, show(p))
+				}
+			}
+			if jumps := s.Counts().ClockJumps; jumps > 1 {
+				t.Errorf("%d jumps of the clock were noticed", jumps)
+			}
+		})
+	}
+}
+
 // TestMovingStartTimes is issue google/cadvisor#2905: start times move on running containers.
 func TestMovingStartTimes(t *testing.T) { // rule 4
 	for _, ago := range []time.Duration{time.Second, 5 * time.Second, 9 * time.Second, 12 * time.Second, 30 * time.Second, 59 * time.Second} {

@@ -72,7 +72,7 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 				left = 0
 			}
 			s.start(cur, a, counts)
-			s.suspect = max(s.suspect, left)
+			s.suspect = left // samples that go on being ahead of their node's clock are those of another clock
 		}
 		return false
 	case s.sampled && s.untimed != cur.Untimed: // two clocks
