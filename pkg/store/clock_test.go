@@ -313,6 +313,26 @@ func TestMeanSinceStartAcrossAJump(t *testing.T) { // rules 3, 4
 	expect(t, s, "p", 70, "at 60 window 15: a=1000m")
 }
 
+// TestMeanSinceStartOfUntimedSamples has a kubelet without timestamps, whose clock is 20 s ahead: a container seems to be 10 s old,
+// but is 30.
+func TestMeanSinceStartOfUntimedSamples(t *testing.T) { // rule 4
+	s := newStore()
+	for now := 0.0; now <= 45; now += 15 {
+		sc := &usage.Scrape{At: at(now), Sent: at(now), Date: cut(at(now + 20)), Containers: []usage.ContainerSample{of("q/a", sample(now, now))}}
+		if now >= 30 {
+			sc.Containers = append(sc.Containers, of("p/a", started(20, sample(now, now/4))))
+		}
+		for i := range sc.Containers {
+			sc.Containers[i].Untimed = true
+		}
+		s.Put("n1", sc)
+		if now == 30 {
+			expect(t, s, "p", now, "none")
+		}
+	}
+	expect(t, s, "p", 45, "at 45 window 15: a=250m")
+}
+
 // TestNewContainers checks which containers are served their mean since the start: those that the scrape before did not have.
 func TestNewContainers(t *testing.T) { // rule 4
 	young := func(now float64) usage.ContainerSample { return of("p/a", started(now-12, sample(now, 6))) }

@@ -422,6 +422,7 @@ func (f *metric) meanSinceStart(s usage.Sample, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
 	nanocores := math.Round(s.CPUSeconds * 1e9 / age.Seconds())
 	switch {
+	case s.Untimed: // the start is by the node's clock, the sample by ours
 	case s.StartedAt == 0, age < 10*time.Second, age > time.Minute, in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
 	case nanocores >= math.MaxInt64, in.capacity != 0 && nanocores > float64(in.capacity):
 	default:

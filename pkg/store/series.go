@@ -143,9 +143,9 @@ func (s *series) isYoung(cur usage.Sample, a *arrival) bool {
 }
 
 // serveMeanSinceStart sets the Amount of a container that is known to have started recently, and reports whether it did. A
-// start time from before a jump of the clock is of no use.
+// start time from before a jump of the clock is of no use, nor is one by another clock than the sample's time.
 func (s *series) serveMeanSinceStart(cur usage.Sample, a *arrival) bool {
-	if s.suspect > 0 || a.isDistorted() {
+	if cur.Untimed || s.suspect > 0 || a.isDistorted() {
 		return false
 	}
 	amount, ok := usage.MeanSinceStart(cur, a.capacity)
