@@ -35,7 +35,7 @@ type nodeClock struct {
 	maxBefore time.Duration // the upper bound before the last jump
 	aheadAt   usage.Time    // when a sample was ahead of its response's Date last, by our clock; 0: never
 
-	slewedAt usage.Time // when a response contradicted the bounds last, by our clock; 0: never, or by more than a slew explains
+	slewedAt usage.Time // when a response contradicted the bounds last, by our clock; 0: never, or by too much for a slew
 	forwards bool       // whether it did so because the clock was further ahead
 }
 
