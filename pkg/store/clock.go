@@ -14,6 +14,8 @@ const (
 	maxSlew = 50
 	// maxFastSlew is the same for a clock that is corrected fast.
 	maxFastSlew = 10
+	// aheadFor is how long samples are no evidence of a node's clock after one was ahead of it.
+	aheadFor = time.Hour
 )
 
 // nodeClock estimates the offset of a node's clock: how far it is ahead of ours. Each response bounds the offset from below
@@ -31,14 +33,15 @@ type nodeClock struct {
 	lastMin, lastMax time.Duration // the bounds that the last response alone proved
 
 	maxBefore time.Duration // the upper bound before the last jump
+	aheadAt   usage.Time    // when a sample was ahead of its response's Date last, by our clock; 0: never
 
-	slewedAt usage.Time // when a response contradicted the bounds last, by our clock; 0: never, or by more than a slew explains
+	slewedAt usage.Time // when a response contradicted the bounds last, by our clock; 0: never, or by too much for a slew
 	forwards bool       // whether it did so because the clock was further ahead
 }
 
 // observe narrows the bounds by what a scrape proves, and reports whether the offset jumped.
 func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool) {
-	lo, hi, ok := offsetBounds(s, maxAge)
+	lo, hi, ok := c.bounds(s, maxAge)
 	if !ok {
 		return false
 	}
@@ -104,18 +107,25 @@ func (c *nodeClock) isAhead(s *usage.Sample, received usage.Time) bool {
 	return c.known && !s.Untimed && s.At.Add(-c.max) > received
 }
 
-// offsetBounds returns the bounds that one scrape proves. The response was written after the request was sent and before it
-// arrived, and its samples were taken before that. Without a Date header, the newest sample stands for it: were that older
+// bounds returns the bounds of the offset that one scrape proves. The response was written after the request was sent and before
+// it arrived, and its samples were taken before that. Without a Date header, the newest sample stands for it: were that older
 // than maxAge, nothing could be served anyway.
-func offsetBounds(s *usage.Scrape, maxAge time.Duration) (lo, hi time.Duration, ok bool) {
+//
+// A sample that is ahead of the Date was taken before the clock was set back, or by another clock: virtual kubelets pass on the
+// timestamps of others. Then samples prove nothing of the clock.
+func (c *nodeClock) bounds(s *usage.Scrape, maxAge time.Duration) (lo, hi time.Duration, ok bool) {
 	sent, newest := sentAt(s), newestSample(s)
 	if s.Date == 0 {
 		return newest.Sub(s.At), newest.Add(maxAge).Sub(sent), newest != 0
 	}
 	lo, hi = s.Date.Sub(s.At), s.Date.Add(dateUnit).Sub(sent)
-	if sampled := newest.Sub(s.At); newest != 0 && sampled <= hi {
+	switch sampled := newest.Sub(s.At); {
+	case newest == 0:
+	case sampled > hi:
+		c.aheadAt = s.At
+	case c.aheadAt == 0 || s.At.Sub(c.aheadAt) > aheadFor:
 		lo = max(lo, sampled)
-	} // else the sample was taken before the clock was set back
+	}
 	return lo, hi, true
 }
 

@@ -120,6 +120,38 @@ func TestTwoClockSteps(t *testing.T) { // rule 3
 	}
 }
 
+// TestSamplesAheadOfTheirNode has a kubelet whose samples are ahead of its own clock, as those of a virtual kubelet may be.
+func TestSamplesAheadOfTheirNode(t *testing.T) { // rule 3
+	for _, lead := range []time.Duration{300 * time.Millisecond, 900 * time.Millisecond, 2 * time.Second, 10 * time.Second, 50 * time.Second} {
+		t.Run(lead.String(), func(t *testing.T) {
+			s, n := newStore(), &simNode{ahead: func(time.Duration) time.Duration { return 0 }}
+			regular, early := 200*time.Millisecond, time.Duration(0)
+			for real := regular; real < 10*time.Minute; real += 100 * time.Millisecond {
+				if real >= regular || early != 0 && real >= early {
+					sc := n.scrape(real)
+					for _, s := range []*usage.Sample{&sc.Node, &sc.Containers[0].Sample} {
+						s.At = s.At.Add(lead)
+					}
+					report := s.Put("n1", sc)
+					if early = 0; report.Missing.Wait != 0 {
+						early = real + report.Missing.Wait
+					}
+					if real >= regular {
+						regular += 15 * time.Second
+					}
+				}
+				p := s.Pod("n1", "n", "p", t0.Add(real))
+				if real > 35*time.Second && (p == nil || p.Containers[0].CPUNanocores != 1e9 || s.Node("n1", t0.Add(real)) == nil) {
+					t.Fatalf("after %v: %s", real, show(p))
+				}
+			}
+			if jumps := s.Counts().ClockJumps; jumps > 1 {
+				t.Errorf("%d jumps of the clock were noticed", jumps)
+			}
+		})
+	}
+}
+
 // TestMovingStartTimes is issue google/cadvisor#2905: start times move on running containers.
 func TestMovingStartTimes(t *testing.T) { // rule 4
 	for _, ago := range []time.Duration{time.Second, 5 * time.Second, 9 * time.Second, 12 * time.Second, 30 * time.Second, 59 * time.Second} {
@@ -279,6 +311,26 @@ func TestMeanSinceStartAcrossAJump(t *testing.T) { // rules 3, 4
 	put(55, -10, of("q/a", sample(45, 4)), of("p/a", started(17, sample(45, 38))))
 	put(70, -10, of("q/a", sample(60, 5)), of("p/a", started(17, sample(60, 53))))
 	expect(t, s, "p", 70, "at 60 window 15: a=1000m")
+}
+
+// TestMeanSinceStartOfUntimedSamples has a kubelet without timestamps, whose clock is 20 s ahead: a container seems to be 10 s old,
+// but is 30.
+func TestMeanSinceStartOfUntimedSamples(t *testing.T) { // rule 4
+	s := newStore()
+	for now := 0.0; now <= 45; now += 15 {
+		sc := &usage.Scrape{At: at(now), Sent: at(now), Date: cut(at(now + 20)), Containers: []usage.ContainerSample{of("q/a", sample(now, now))}}
+		if now >= 30 {
+			sc.Containers = append(sc.Containers, of("p/a", started(20, sample(now, now/4))))
+		}
+		for i := range sc.Containers {
+			sc.Containers[i].Untimed = true
+		}
+		s.Put("n1", sc)
+		if now == 30 {
+			expect(t, s, "p", now, "none")
+		}
+	}
+	expect(t, s, "p", 45, "at 45 window 15: a=250m")
 }
 
 // TestNewContainers checks which containers are served their mean since the start: those that the scrape before did not have.

@@ -28,6 +28,7 @@ type modelNode struct {
 	highestBefore time.Duration // the upper bound of the offset before
 	broken        usage.Time    // when evidence contradicted the bounds last; 0: never, or it was a step
 	brokenAbove   bool
+	ahead         usage.Time // when a sample was ahead of its response's Date last; 0: never
 
 	complete   bool // whether the last scrape was complete, and nothing of it was ignored
 	self, last metric
@@ -142,7 +143,10 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 		return false
 	case r.date == 0:
 		e.min, e.max = newest.Sub(r.at), newest.Add(m.maxAge).Sub(r.sent)
-	case newest != 0 && newest.Sub(r.at) <= e.max:
+	case newest == 0:
+	case newest.Sub(r.at) > e.max:
+		n.ahead = r.at // the samples are from before the clock was set back, or by another clock
+	case n.ahead == 0 || r.at.Sub(n.ahead) > time.Hour:
 		e.min = max(e.min, newest.Sub(r.at))
 	}
 	n.dateless = r.date == 0
@@ -364,7 +368,7 @@ func (f *metric) next(s usage.Sample, in *incoming) {
 			doubt = 0 // it cannot have been taken before the jump
 		}
 		f.begin(s, in)
-		f.doubt = max(f.doubt, doubt)
+		f.doubt = doubt // a second sample from the future is by another clock
 	case f.since.Has != 0 && f.since.Untimed != s.Untimed: // 1: times by two clocks
 		f.begin(s, in)
 	case f.since.Has == 0:
@@ -418,7 +422,8 @@ func (f *metric) meanSinceStart(s usage.Sample, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
 	nanocores := math.Round(s.CPUSeconds * 1e9 / age.Seconds())
 	switch {
-	case s.StartedAt == 0, s.Untimed, age < 10*time.Second, age > time.Minute, in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
+	case s.Untimed: // the start is by the node's clock, the sample by ours
+	case s.StartedAt == 0, age < 10*time.Second, age > time.Minute, in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
 	case nanocores >= math.MaxInt64, in.capacity != 0 && nanocores > float64(in.capacity):
 	default:
 		f.serve(s, uint64(nanocores), age, in)

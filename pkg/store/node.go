@@ -36,7 +36,7 @@ type node struct {
 	reports    []*podReport // the pods that they belong to
 	complete   bool         // whether the last scrape mentioned every container of the node, and none was ignored
 
-	// ended holds the last reading of each container that a scrape did not mention, and removed when pods were removed by RemovePod:
+	// ended holds the last reading of each container that a scrape did not mention, and removed when RemovePod removed pods:
 	// both for rememberFor, and until a scrape has followed, unless removed has maxRemoved pods.
 	ended   map[containerKey]endedContainer
 	removed map[podKey]usage.Time

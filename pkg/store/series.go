@@ -72,7 +72,7 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 				left = 0
 			}
 			s.start(cur, a, counts)
-			s.suspect = max(s.suspect, left)
+			s.suspect = left // samples that go on being ahead of their node's clock are those of another clock
 		}
 		return false
 	case s.sampled && s.untimed != cur.Untimed: // two clocks
@@ -143,9 +143,9 @@ func (s *series) isYoung(cur usage.Sample, a *arrival) bool {
 }
 
 // serveMeanSinceStart sets the Amount of a container that is known to have started recently, and reports whether it did. A
-// start time from before a jump of the clock is of no use.
+// start time from before a jump of the clock is of no use, nor is one by another clock than the sample's time.
 func (s *series) serveMeanSinceStart(cur usage.Sample, a *arrival) bool {
-	if s.suspect > 0 || a.isDistorted() {
+	if cur.Untimed || s.suspect > 0 || a.isDistorted() {
 		return false
 	}
 	amount, ok := usage.MeanSinceStart(cur, a.capacity)
