@@ -71,7 +71,8 @@ func TestPodsAreReadFromTheNodeThatTheyAreBoundTo(t *testing.T) {
 		}
 	}
 	h := serve(t, c)
-	if got, want := get[list](t, h, "/apis/metrics.k8s.io/v1/pods", http.StatusOK).names(), []string{"apps/web-1", "data/web-1"}; !slices.Equal(got, want) {
+	want := []string{"apps/web-1", "data/web-1"}
+	if got := get[list](t, h, "/apis/metrics.k8s.io/v1/pods", http.StatusOK).names(); !slices.Equal(got, want) {
 		t.Errorf("the list has %q, want %q", got, want)
 	}
 	get[any](t, h, "/apis/metrics.k8s.io/v1/namespaces/apps/pods/web-1", http.StatusOK)

@@ -84,7 +84,8 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 	<-ended
 }
 
-// TestLongRequestsCostNoReview: a request that is longer than any that is served is refused without asking the API server.
+// TestLongRequestsCostNoReview: a request that is longer than any that is served is refused without a review by the API
+// server.
 func TestLongRequestsCostNoReview(t *testing.T) {
 	cluster := newCluster(t)
 	c, _ := config(t, cluster)

@@ -10,12 +10,14 @@ import (
 	"testing"
 )
 
-// TestStrangersAreNoAPIServer: a server whose certificate the cluster's CA did not sign gets no request, and so no credentials.
+// TestStrangersAreNoAPIServer: a server whose certificate the cluster's CA did not sign gets no request, and so no
+// credentials.
 func TestStrangersAreNoAPIServer(t *testing.T) {
 	const tries = 3
 	connected := make(chan struct{}, tries)
 	var requests atomic.Int64
-	stranger := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
+	count := func(http.ResponseWriter, *http.Request) { requests.Add(1) }
+	stranger := httptest.NewUnstartedServer(http.HandlerFunc(count))
 	stranger.Config.ErrorLog = log.New(io.Discard, "", 0)
 	stranger.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state != http.StateClosed {
