@@ -46,3 +46,35 @@ func TestIsCurrent(t *testing.T) {
 		})
 	}
 }
+
+// reportOf is a Usage that has pods on one node only.
+type reportOf struct {
+	node string
+	used
+}
+
+func (r reportOf) Pod(node, namespace, name string, now usage.Time) *usage.Pod {
+	if node != r.node {
+		return nil
+	}
+	return r.used.Pod(node, namespace, name, now)
+}
+
+// TestPodsAreReadFromTheNodeThatTheyAreBoundTo: what other nodes report of a pod is not served.
+func TestPodsAreReadFromTheNodeThatTheyAreBoundTo(t *testing.T) {
+	c := world()
+	c.Usage = reportOf{node: "node-a", used: c.Usage.(used)}
+	for _, o := range c.Pods.(existing) {
+		o.Node = "node-b"
+		if o.Name == "web-1" {
+			o.Node = "node-a"
+		}
+	}
+	h := serve(t, c)
+	want := []string{"apps/web-1", "data/web-1"}
+	if got := get[list](t, h, "/apis/metrics.k8s.io/v1/pods", http.StatusOK).names(); !slices.Equal(got, want) {
+		t.Errorf("the list has %q, want %q", got, want)
+	}
+	get[any](t, h, "/apis/metrics.k8s.io/v1/namespaces/apps/pods/web-1", http.StatusOK)
+	get[any](t, h, "/apis/metrics.k8s.io/v1/namespaces/apps/pods/web-2", http.StatusNotFound)
+}

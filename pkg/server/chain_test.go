@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 )
@@ -57,5 +58,44 @@ func BenchmarkGet(b *testing.B) {
 		if code := do(h, "/apis/metrics.k8s.io/v1/nodes", "alice"); code != http.StatusOK {
 			b.Fatalf("status %d", code)
 		}
+	}
+}
+
+// TestRequestsInFlightAreBounded: requests above the limit of --max-requests-inflight get 429 at once.
+func TestRequestsInFlightAreBounded(t *testing.T) {
+	cluster := newCluster(t)
+	c, _ := config(t, cluster)
+	c.Generic.MaxRequestsInFlight = 1
+	h := inProcess(t, c)
+	const path = "/apis/metrics.k8s.io/v1/nodes"
+	if code := do(h, path, "alice"); code != http.StatusOK {
+		t.Fatalf("with no other request: %d", code)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	r.Header.Set("Authorization", "Bearer sleepy")
+	ended := make(chan struct{})
+	go func() { h.ServeHTTP(httptest.NewRecorder(), r); close(ended) }()
+	<-cluster.reviews.asleep // its access review hangs
+	if code := do(h, path, "alice"); code != http.StatusTooManyRequests {
+		t.Errorf("beside a request that hangs: %d", code)
+	}
+	cancel()
+	<-ended
+}
+
+// TestLongRequestsCostNoReview: a request that is longer than any that is served is refused without a review by the API
+// server.
+func TestLongRequestsCostNoReview(t *testing.T) {
+	cluster := newCluster(t)
+	c, _ := config(t, cluster)
+	h := inProcess(t, c)
+	for _, path := range []string{"/", "/apis/metrics.k8s.io/v1/nodes/", "/apis/metrics.k8s.io/v1/namespaces/a/pods/"} {
+		if code := do(h, path+strings.Repeat("x", maxReviewBytes), "alice"); code != http.StatusForbidden {
+			t.Errorf("%s…: %d", path, code)
+		}
+	}
+	if n := cluster.reviews.accesses.Load(); n != 0 {
+		t.Errorf("%d access reviews", n)
 	}
 }
