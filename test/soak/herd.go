@@ -134,7 +134,9 @@ func (h *herd) addNode(ctx context.Context, pods int) error {
 	m := &member{
 		index: index,
 		// Of two kubelets, one samples its containers on demand.
-		kubelet: kubelettest.New(name, kubelettest.Config{Housekeeping: h.housekeeping, ContainersOnDemand: index%2 == 1}),
+		kubelet: kubelettest.New(name, kubelettest.Config{
+			Boot: time.Now().Add(-time.Hour), Housekeeping: h.housekeeping, ContainersOnDemand: index%2 == 1,
+		}),
 		record:  h.ledger.addNode(name, nodeUsage),
 	}
 	m.kubelet.SetNode(nodeUsage)
