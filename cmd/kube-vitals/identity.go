@@ -15,6 +15,8 @@ func (o *options) addIdentityFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&i.Secret, "tls-secret", "", "The Secret to keep the serving certificate in, in the namespace of the Service that "+
 		"--tls-names names. The server makes and renews the certificate, and tells the API server whom to trust. The Secret may be "+
 		"empty at first.")
+	fs.StringVar(&i.ConfigMap, "tls-ca-configmap", "", "The ConfigMap to publish the CAs of the certificates of --tls-secret in, in the "+
+		"same namespace, under ca.crt: for clients that verify this server and should not read the Secret. It must exist, and may be empty at first.")
 	fs.StringSliceVar(&i.Names, "tls-names", nil, "The names that the certificate of --tls-secret is for. The first is that of the "+
 		"Service: SERVICE.NAMESPACE.svc.")
 	fs.StringSliceVar(&i.APIServices, "tls-apiservices", i.APIServices, "The APIServices that should lead to this server. The server writes "+
@@ -42,6 +44,8 @@ func (o *options) validateIdentity() []error {
 	switch {
 	case o.identity.Secret == "" && len(o.identity.Names) > 0 && !o.all.Changed("tls-secret"): // an empty one is a choice
 		mistakes = append(mistakes, errors.New("--tls-names needs --tls-secret"))
+	case o.identity.Secret == "" && o.identity.ConfigMap != "" && !o.all.Changed("tls-secret"):
+		mistakes = append(mistakes, errors.New("--tls-ca-configmap needs --tls-secret"))
 	case o.identity.Secret == "" && o.identity.Service != "":
 		if err := o.identity.ValidateService(); err != nil {
 			mistakes = append(mistakes, fmt.Errorf("--service: %w", err))

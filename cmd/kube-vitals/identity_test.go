@@ -5,6 +5,22 @@ import (
 	"testing"
 )
 
+func TestCAConfigMapFlag(t *testing.T) {
+	for args, want := range map[string]string{ // a part of the error
+		"--tls-secret=s --tls-names=a.b.svc --tls-ca-configmap=c": "",
+		"--tls-secret= --tls-ca-configmap=c":                      "", // as in a chart's command line with a later --tls-secret=
+		"--tls-ca-configmap=c":                                    "--tls-ca-configmap needs --tls-secret",
+	} {
+		c, err := parse(strings.Fields(args)...)
+		switch {
+		case (err == nil) != (want == ""), err != nil && !strings.Contains(err.Error(), want):
+			t.Errorf("%s: got %v, want %q in it", args, err, want)
+		case err == nil && c.Identity.ConfigMap != "c":
+			t.Errorf("%s: the ConfigMap is %q", args, c.Identity.ConfigMap)
+		}
+	}
+}
+
 func TestServiceFlag(t *testing.T) {
 	for args, want := range map[string]string{ // a part of the error
 		"--service=a.b.svc":                                         "",

@@ -23,9 +23,12 @@
 //
 // The bundle holds the CAs of these certificates and nothing else. Whatever somebody else adds to it is removed.
 //
+// Clients other than the API server find the same bundle in a ConfigMap, if Config names one, so that they need not read the
+// Secret with the key. It is written together with the caBundles; without it, everything else works.
+//
 // The Secret holds all state. It is written on condition that nobody has written it since it was read, and so are the
-// APIServices, which are read before the Secret: a replica that acts on outdated state writes nothing. There is no leader,
-// and no lock that could be lost.
+// APIServices and the ConfigMap, which are read before the Secret: a replica that acts on outdated state writes nothing.
+// There is no leader, and no lock that could be lost.
 //
 // A Monitor reports APIServices that do not lead to this server, or that skip verification. An Identity has one; a server
 // with a certificate from elsewhere can run one by itself.

@@ -30,10 +30,11 @@ const (
 	burst = 20
 )
 
-// Config says what to keep, and where. All fields are needed but Service, Lifetime and Settle.
+// Config says what to keep, and where. All fields are needed but ConfigMap, Service, Lifetime and Settle.
 type Config struct {
 	Client      *rest.Config  // how to reach the API server
 	Secret      string        // the name of the Secret, in the namespace of the Service
+	ConfigMap   string        // the name of the ConfigMap to publish the CAs in, in the same namespace; "": none
 	Names       []string      // that the certificate covers; the first is the Service's: NAME.NAMESPACE.svc
 	Service     string        // the Service in front of this server: NAME.NAMESPACE.svc[:PORT]; "": the first of Names, any port
 	APIServices []string      // the names of those that lead to the Service
@@ -48,6 +49,7 @@ type Identity struct {
 	policy            policy
 	clock             *clock
 	secrets           corev1client.SecretInterface
+	publisher         publisher
 	monitor           *Monitor // of the APIServices
 	writes            flowcontrol.RateLimiter
 
@@ -88,7 +90,7 @@ func New(c Config) (*Identity, error) {
 		clock:       &clock{},
 		writes:      flowcontrol.NewTokenBucketRateLimiter(float32(burst/c.Settle.Seconds()), burst),
 	}
-	if err := i.connect(c.Client, service); err != nil {
+	if err := i.connect(c, service); err != nil {
 		return nil, err
 	}
 	temporary, err := issue(c.Names, time.Now(), c.Lifetime)
@@ -157,14 +159,15 @@ func (c *Config) complete() {
 	}
 }
 
-func (i *Identity) connect(config *rest.Config, service service) error {
-	config = rest.CopyConfig(config)
+func (i *Identity) connect(c Config, service service) error {
+	config := rest.CopyConfig(c.Client)
 	config.Wrap(i.clock.wrap)
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("cannot make a client for Secrets: %w", err)
+		return fmt.Errorf("cannot make a client for Secrets and ConfigMaps: %w", err)
 	}
 	i.secrets = core.Secrets(i.namespace)
+	i.publisher = newPublisher(core.ConfigMaps(i.namespace), i.namespace, c.ConfigMap)
 	i.monitor, err = newMonitor(config, i.apiServices, service)
 	return err
 }

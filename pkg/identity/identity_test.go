@@ -39,6 +39,8 @@ type world struct {
 	coming   map[string][]news            // name of an APIService → what it will go by
 	verified map[string]*x509.Certificate // PEM of a certificate and of a bundle that verifies it → the certificate
 
+	configMap string // of its replicas, "": none
+
 	version int // of the API's last change that was looked at
 
 	mu  sync.Mutex
@@ -100,7 +102,7 @@ func (w *world) startFor(lifetime time.Duration) *replica {
 	w.t.Helper()
 	i, err := New(Config{
 		Client: w.api.config(), Secret: "serving", Names: []string{host, "kube-vitals"}, APIServices: []string{stable, beta},
-		Lifetime: lifetime, Settle: settle,
+		ConfigMap: w.configMap, Lifetime: lifetime, Settle: settle,
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -12,16 +12,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// reconcile reads the Secret and the APIServices, writes what has to change, and returns the time until something will.
+// reconcile reads the Secret, the APIServices and the ConfigMap, writes what has to change, and returns the time until
+// something will.
 //
-// The order is what makes it safe without a leader. The APIServices are read before the Secret, and written on condition
-// that they have not changed since: a replica that writes an old bundle over a newer one must have read the Secret before
-// the newer one was in it, so the APIService before that as well, and the condition fails.
+// The order is what makes it safe without a leader. The APIServices and the ConfigMap are read before the Secret, and written
+// on condition that they have not changed since: a replica that writes an old bundle over a newer one must have read the Secret before
+// the newer one was in it, so the APIService or ConfigMap before that as well, and the condition fails.
 func (i *Identity) reconcile(ctx context.Context) (delay time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestsTimeout)
 	defer cancel()
 	defer func() { i.notReady(err) }()
 	services, unread := i.readAPIServices(ctx)
+	published := i.publisher.read(ctx)
 	secret, err := i.readSecret(ctx)
 	if err != nil {
 		return 0, errors.Join(unread, err)
@@ -54,7 +56,8 @@ func (i *Identity) reconcile(ctx context.Context) (delay time.Duration, err erro
 	if delay == 0 {
 		delay = min(state.wait(i.clock.now(), i.policy), i.keeper.settling.remaining(i.policy.settle))
 	}
-	return delay, errors.Join(untrusted...)
+	retry := i.publisher.publish(ctx, published, state.bundle)
+	return min(delay, retry), errors.Join(untrusted...)
 }
 
 // keep remembers the Secret for the case that it is lost.

@@ -39,7 +39,10 @@ func (i *Identity) Run(ctx context.Context) {
 		watches.Go(func() { watchObject(ctx, "APIService "+name, name, i.monitor.client.Watch, changed) })
 	}
 
-	var failures failureLog
+	failures := failureLog{
+		failing:   "Cannot look after the serving certificate; goes on with the one that is there, and tries again",
+		recovered: "The serving certificate is looked after again",
+	}
 	for ctx.Err() == nil {
 		delay, err := i.reconcile(ctx)
 		if err != nil {
@@ -79,8 +82,9 @@ func watchObject(ctx context.Context, what, name string, begin func(context.Cont
 
 // failureLog logs a series of failures once for each error message.
 type failureLog struct {
-	failures int
-	logged   string // the last message
+	failing, recovered string // the messages
+	failures           int
+	logged             string // the last error
 }
 
 // quiet is how many conflicts in a row are normal between replicas.
@@ -92,7 +96,7 @@ func (f *failureLog) add(ctx context.Context, err error) time.Duration {
 	text := err.Error()
 	if ctx.Err() == nil && text != f.logged && (!apierrors.IsConflict(err) || f.failures > quiet) {
 		f.logged = text
-		klog.FromContext(ctx).Error(err, "Cannot look after the serving certificate; goes on with the one that is there, and tries again")
+		klog.FromContext(ctx).Error(err, f.failing)
 	}
 	return jitter(min(pause<<min(f.failures, 16), maxBackoff))
 }
@@ -100,9 +104,9 @@ func (f *failureLog) add(ctx context.Context, err error) time.Duration {
 // end ends the series after a success.
 func (f *failureLog) end(ctx context.Context) {
 	if f.logged != "" {
-		klog.FromContext(ctx).Info("The serving certificate is looked after again")
+		klog.FromContext(ctx).Info(f.recovered)
 	}
-	*f = failureLog{}
+	f.failures, f.logged = 0, ""
 }
 
 // sleep waits for the time to pass, for a wake-up or for the context to end.

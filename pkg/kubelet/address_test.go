@@ -70,6 +70,7 @@ func TestNoNameLeadsToLoopback(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newTestClient(t, Config{PlainHTTP: true})
 			c.config.AllowLoopback = false
+			c.dialer = newDialer(&c.config)
 			err := fetch(c, t.Context(), node, &usage.Scrape{})
 			checkError(t, err, reasonEndpoint, "it is a loopback address, which only --kubelet-allow-loopback allows")
 			var refused *addressError

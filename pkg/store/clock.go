@@ -28,10 +28,12 @@ type nodeClock struct {
 	known    bool
 	dateless bool // whether the last response had no Date header
 
+	lastMin, lastMax time.Duration // the bounds that the last response alone proved
+
 	maxBefore time.Duration // the upper bound before the last jump
 
-	contradictedAt usage.Time // when a response contradicted the bounds last, by our clock; 0: never
-	forwards       bool       // whether it did so because the clock was further ahead
+	slewedAt usage.Time // when a response contradicted the bounds last, by our clock; 0: never, or by more than a slew explains
+	forwards bool       // whether it did so because the clock was further ahead
 }
 
 // observe narrows the bounds by what a scrape proves, and reports whether the offset jumped.
@@ -43,6 +45,7 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	c.dateless = s.Date == 0
 	elapsed := s.At.Sub(c.at)
 	c.min, c.max, c.at = c.min-elapsed/maxSlew, c.max+elapsed/maxSlew, s.At
+	defer func() { c.lastMin, c.lastMax = lo, hi }()
 	if c.known && lo <= c.max && hi >= c.min {
 		c.min, c.max = max(c.min, lo), min(c.max, hi)
 		return false
@@ -54,14 +57,17 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	return jumped
 }
 
-// isFastSlew reports whether a contradiction follows another one in the same direction, both so small that the clock is
-// rather slewed fast than set again and again: chrony corrects by up to 8.3 %. Only the first one is a jump then.
+// isFastSlew reports whether a contradiction follows another one in the same direction, and a slew would explain both: chrony
+// corrects by up to 8.3 %. The clock is then rather slewed fast than set again and again, and only the first one is a jump.
 func (c *nodeClock) isFastSlew(lo, hi, elapsed time.Duration, now usage.Time) bool {
 	forwards := lo > c.max
-	contradiction := max(lo-c.max, c.min-hi)
-	again := c.contradictedAt != 0 && now.Sub(c.contradictedAt) <= time.Minute && forwards == c.forwards
-	c.contradictedAt, c.forwards = now, forwards
-	return again && contradiction <= dateUnit+elapsed/maxFastSlew
+	again := c.slewedAt != 0 && now.Sub(c.slewedAt) <= time.Minute && forwards == c.forwards
+	c.slewedAt, c.forwards = 0, forwards
+	if max(lo-c.lastMax, c.lastMin-hi) > elapsed/maxFastSlew {
+		return false
+	}
+	c.slewedAt = now
+	return again
 }
 
 // offset returns the estimate closest to 0: where both clocks may agree, they are taken to do so. A clock without Date

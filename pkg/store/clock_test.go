@@ -87,6 +87,39 @@ func TestWrongClocks(t *testing.T) { // rule 3
 	}
 }
 
+// TestTwoClockSteps sets a node's clock twice within a minute, in the same direction. The second step must not be taken for a slew:
+// while metrics are there, they must show 1 core.
+func TestTwoClockSteps(t *testing.T) { // rule 3
+	for runtime, every := range runtimes {
+		for _, steps := range [][2]time.Duration{
+			{-10 * time.Minute, -2 * time.Second}, {-10 * time.Minute, -3 * time.Second}, {-3500 * time.Millisecond, -3500 * time.Millisecond},
+			{10 * time.Minute, 2500 * time.Millisecond}, {3500 * time.Millisecond, 3 * time.Second},
+		} {
+			t.Run(fmt.Sprint(runtime, steps), func(t *testing.T) {
+				for between := 20 * time.Second; between < time.Minute; between += 7300 * time.Millisecond {
+					n := &simNode{every: every, ahead: func(real time.Duration) time.Duration {
+						switch since := real - 91750*time.Millisecond; {
+						case since < 0:
+							return 0
+						case since < between:
+							return steps[0]
+						}
+						return steps[0] + steps[1]
+					}}
+					s := newStore()
+					for real := 200 * time.Millisecond; real < 4*time.Minute; real += 15 * time.Second {
+						s.Put("n1", n.scrape(real))
+						p := s.Pod("n1", "n", "p", t0.Add(real))
+						if p != nil && (p.Containers[0].CPUNanocores < 87e7 || p.Containers[0].CPUNanocores > 115e7) {
+							t.Fatalf("%v between the steps, after %v: %s", between, real, show(p))
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestMovingStartTimes is issue google/cadvisor#2905: start times move on running containers.
 func TestMovingStartTimes(t *testing.T) { // rule 4
 	for _, ago := range []time.Duration{time.Second, 5 * time.Second, 9 * time.Second, 12 * time.Second, 30 * time.Second, 59 * time.Second} {
@@ -352,5 +385,29 @@ func TestEndedContainersInPartialScrapes(t *testing.T) {
 			}
 			expect(t, s, "p", now, want)
 		}
+	}
+}
+
+// TestPodsThatPartialScrapesDoNotMention has one container of a pod mentioned later than the other, and then neither: the pod
+// must not be served with the one alone.
+func TestPodsThatPartialScrapesDoNotMention(t *testing.T) { // rule 7
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, IsRunning: func(string, string, string) bool { return true }})
+	both := func(now float64) []usage.ContainerSample {
+		return []usage.ContainerSample{of("p/a", sample(now, now/10)), of("p/b", sample(now, now/10))}
+	}
+	s.Put("n1", scrape(0, both(0)...))
+	s.Put("n1", scrape(15, both(15)...))
+	for now := 30.0; now <= 180; now += 15 {
+		partial := scrape(now, of("q/a", sample(now, 1)))
+		if now == 30 {
+			partial.Containers = append(partial.Containers, both(now)[0])
+		}
+		partial.Partial = true
+		s.Put("n1", partial)
+		want := "none"
+		if now <= 75 {
+			want = "at 15 window 15: a=100m b=100m"
+		}
+		expect(t, s, "p", now, want)
 	}
 }

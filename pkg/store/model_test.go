@@ -26,7 +26,7 @@ type modelNode struct {
 	jumps         int
 	jumpedAt      usage.Time    // by our clock; 0: never
 	highestBefore time.Duration // the upper bound of the offset before
-	broken        usage.Time    // when evidence contradicted the bounds last; 0: never
+	broken        usage.Time    // when evidence contradicted the bounds last; 0: never, or it was a step
 	brokenAbove   bool
 
 	complete   bool // whether the last scrape was complete, and nothing of it was ignored
@@ -147,12 +147,16 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 	}
 	n.dateless = r.date == 0
 	if lowest, highest := n.bounds(r.at); e.min > highest || e.max < lowest {
-		// A second small step in the same direction is a clock that is being slewed.
+		// A second small step in the same direction is a clock that is being slewed, by up to 1/10 since the last response.
 		above := e.min > highest
 		again := n.broken != 0 && r.at.Sub(n.broken) <= time.Minute && above == n.brokenAbove
-		by := max(e.min-highest, lowest-e.max)
+		last := n.evidence[len(n.evidence)-1]
+		isStep := max(e.min-last.max, last.min-e.max) > r.at.Sub(last.at)/10
 		n.broken, n.brokenAbove = r.at, above
-		if jumped = !again || by > time.Second+r.at.Sub(n.evidence[len(n.evidence)-1].at)/10; jumped {
+		if isStep {
+			n.broken = 0
+		}
+		if jumped = !again || isStep; jumped {
 			n.jumps++
 			n.jumpedAt, n.highestBefore = r.at, highest
 			m.counts.ClockJumps++
@@ -185,13 +189,17 @@ func (m *model) putScrape(n *modelNode, r report) {
 		after[reported.key] = c
 		pods[reported.key.podKey] = true
 	}
+	podSeen := map[podKey]usage.Time{}
+	for key, c := range n.containers {
+		podSeen[key.podKey] = max(podSeen[key.podKey], c.lastSeen)
+	}
 	for key, c := range n.containers {
 		if after[key] != nil {
 			continue
 		}
 		// 9: what a scrape does not mention is gone. A partial one proves that only of a container that the API server does not have as
-		// running, of a pod that is mentioned (7).
-		stays := r.at.Sub(c.lastSeen) <= m.maxAge
+		// running, of a pod that is mentioned (7). The containers of one that is not mentioned go together.
+		stays := r.at.Sub(podSeen[key.podKey]) <= m.maxAge
 		if pods[key.podKey] {
 			stays = m.isRunning(key)
 		}
@@ -206,10 +214,9 @@ func (m *model) putScrape(n *modelNode, r report) {
 	}
 	n.containers = after
 	n.complete = !r.partial && len(r.containers) == all
-	if n.complete { // what is gone for long is forgotten
-		maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.lastSeen) > 2*time.Minute })
-		maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return r.at.Sub(at) > 2*time.Minute })
-	}
+	// What is gone for long is forgotten.
+	maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.lastSeen) > 2*time.Minute })
+	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return r.at.Sub(at) > 2*time.Minute })
 }
 
 // overlooked reports whether a container that appears may have run all along (4).

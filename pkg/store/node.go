@@ -37,7 +37,7 @@ type node struct {
 	complete   bool         // whether the last scrape mentioned every container of the node, and none was ignored
 
 	// ended holds the last reading of each container that a scrape did not mention, and removed when pods were removed by RemovePod:
-	// both for rememberFor, and until a complete scrape has followed.
+	// both for rememberFor, and until a scrape has followed, unless removed has maxRemoved pods.
 	ended   map[containerKey]endedContainer
 	removed map[podKey]usage.Time
 }
@@ -65,6 +65,7 @@ type podReport struct {
 	containers []*container // sorted by name
 	last       *usage.Pod   // the last complete one; nil: there was none yet
 	changed    bool         // whether the containers or their Amounts have changed since
+	lastSeen   usage.Time   // when a scrape mentioned it last, by our clock
 }
 
 // container is one container of a pod.
@@ -77,6 +78,10 @@ type container struct {
 
 // rememberFor is how long containers are remembered that are gone, so that they are not taken for new when they are back.
 const rememberFor = 2 * time.Minute
+
+// maxRemoved is the number of removed pods from which on those are forgotten that were removed more than rememberFor ago, also if
+// no scrape has followed. The scrapes of a node may fail for days while pods on it come and go.
+const maxRemoved = 1024
 
 type endedContainer struct {
 	cpuSeconds float64
@@ -110,10 +115,8 @@ func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Re
 	n.observe(scrape, a, counts)
 	n.publishPods(!matched)
 	n.complete = !scrape.Partial && len(scrape.Containers) == reported
-	if n.complete {
-		maps.DeleteFunc(n.ended, func(_ containerKey, e endedContainer) bool { return scrape.At.Sub(e.at) > rememberFor })
-		maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return scrape.At.Sub(at) > rememberFor })
-	}
+	maps.DeleteFunc(n.ended, func(_ containerKey, e endedContainer) bool { return scrape.At.Sub(e.at) > rememberFor })
+	n.forgetRemoved(scrape.At)
 	return usage.Report{Missing: n.missing(a), ClockOffset: n.clock.offset(), ClockKnown: n.clock.known, ClockJumped: jumped}
 }
 
@@ -169,15 +172,34 @@ func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged b
 			n.end(c, config.MaxContainers)
 		}
 	}
-	n.reports = slices.DeleteFunc(n.reports, func(r *podReport) bool { return len(r.containers) == 0 })
+	n.regroup()
 	return false
+}
+
+// regroup assigns n.containers to their pods, and drops pods that have none. It sorts each pod once: the time must
+// not grow with the square of the containers that a kubelet reports of one pod.
+func (n *node) regroup() {
+	for _, r := range n.reports {
+		clear(r.containers)
+		r.containers = r.containers[:0]
+	}
+	for _, c := range n.containers {
+		c.pod.containers = append(c.pod.containers, c)
+	}
+	n.reports = slices.DeleteFunc(n.reports, func(r *podReport) bool { return len(r.containers) == 0 })
+	for _, r := range n.reports {
+		slices.SortFunc(r.containers, func(a, b *container) int { return strings.Compare(a.name, b.name) })
+	}
 }
 
 // mayRun reports whether a container that a partial scrape does not mention may still run. If the API server has it as
 // running although the scrape mentions others of its pod, its lines are those that cannot be read: the pod is not whole
-// without it.
+// without it. If the scrape does not mention the pod at all, its containers stay, and later go, together.
 func (c *container) mayRun(podMentioned bool, now usage.Time, config Config) bool {
-	if podMentioned && config.IsRunning != nil {
+	switch {
+	case !podMentioned:
+		return now.Sub(c.pod.lastSeen) <= config.MaxSampleAge
+	case config.IsRunning != nil:
 		return config.IsRunning(c.pod.key.namespace, c.pod.key.name, c.name)
 	}
 	return now.Sub(c.lastSeen) <= config.MaxSampleAge
@@ -196,7 +218,7 @@ func (n *node) isInOrder(scrape *usage.Scrape) bool {
 	return true
 }
 
-// container returns the container of a sample. It adds the container and its pod if they are not known.
+// container returns the container of a sample. If it is not known, container adds its pod, and regroup adds it to that.
 func (n *node) container(s *usage.ContainerSample, known map[containerKey]*container, reports map[podKey]*podReport) *container {
 	key := keyOf(s)
 	if c := known[key]; c != nil {
@@ -212,8 +234,6 @@ func (n *node) container(s *usage.ContainerSample, known map[containerKey]*conta
 	c.isNew = n.complete && !n.wasOverlooked(key, s)
 	delete(n.ended, key)
 	known[key] = c
-	pod.containers = append(pod.containers, c)
-	slices.SortFunc(pod.containers, func(a, b *container) int { return strings.Compare(a.name, b.name) })
 	return c
 }
 
@@ -231,7 +251,7 @@ func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
 // containers, compared to those of pods.
 func shared(name []byte) string { return unique.Make(string(name)).Value() }
 
-// end takes a container out of its pod. It remembers the reading of maxRemembered containers at most.
+// end notes that a container leaves its pod. It remembers the reading of maxRemembered containers at most.
 func (n *node) end(c *container, maxRemembered int) {
 	if c.sampled && len(n.ended) < maxRemembered {
 		if n.ended == nil {
@@ -239,7 +259,6 @@ func (n *node) end(c *container, maxRemembered int) {
 		}
 		n.ended[c.key()] = endedContainer{c.prev.cpuSeconds, c.lastSeen}
 	}
-	c.pod.containers = slices.DeleteFunc(c.pod.containers, func(other *container) bool { return other == c })
 	c.pod.changed = true
 }
 
@@ -247,7 +266,7 @@ func (n *node) end(c *container, maxRemembered int) {
 func (n *node) observe(scrape *usage.Scrape, a *arrival, counts *counts) {
 	for i := range scrape.Containers {
 		c := n.containers[i]
-		c.lastSeen = a.at
+		c.lastSeen, c.pod.lastSeen = a.at, a.at
 		if c.observe(scrape.Containers[i].Sample, a, counts) {
 			c.pod.changed = true
 		}
@@ -298,6 +317,10 @@ func (n *node) remove(key podKey, at usage.Time) {
 	if n.removed == nil {
 		n.removed = map[podKey]usage.Time{}
 	}
+	if len(n.removed) >= maxRemoved {
+		n.forgetRemoved(at)
+		n.complete = false // a pod that was removed, and is reported again, would seem to be new
+	}
 	n.removed[key] = at
 	maps.DeleteFunc(n.ended, func(k containerKey, _ endedContainer) bool { return k.podKey == key })
 	before := len(n.reports)
@@ -307,6 +330,11 @@ func (n *node) remove(key podKey, at usage.Time) {
 	}
 	n.containers = slices.DeleteFunc(n.containers, func(c *container) bool { return c.pod.key == key })
 	n.publishPods(true)
+}
+
+// forgetRemoved forgets the pods that were removed more than rememberFor ago.
+func (n *node) forgetRemoved(now usage.Time) {
+	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return now.Sub(at) > rememberFor })
 }
 
 // publishPods takes new snapshots and lets readers see them. With reindex, pods have come or gone.

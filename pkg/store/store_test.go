@@ -389,3 +389,49 @@ func heap() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
+
+// TestOnePodOfManyContainers has a hostile kubelet report all containers of one pod, others each time and in reverse order. With
+// a time that grows with the square of their number, it takes a minute or more.
+func TestOnePodOfManyContainers(t *testing.T) { // rule 11
+	const containers = 32768
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: containers})
+	began := time.Now()
+	for i := range 3 {
+		sc := scrape(float64(15 * i))
+		for c := range containers {
+			sc.Containers = append(sc.Containers, of(fmt.Sprintf("p/%d-%d", i, 99999-c), sample(float64(15*i), 1)))
+		}
+		s.Put("n1", sc)
+	}
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("three scrapes took %v", took)
+	}
+}
+
+// TestMemoryOfPodsThatAreGone has pods come and go for days on a node whose scrapes all fail, or are all partial.
+func TestMemoryOfPodsThatAreGone(t *testing.T) { // rule 11
+	const pods = 20_000
+	t.Run("failing", func(t *testing.T) {
+		s := newStore()
+		s.Put("n1", scrape(0, of("p/a", sample(0, 100))))
+		for i := range pods {
+			s.RemovePod("n1", "n", fmt.Sprint("job", i), at(float64(10*i)))
+		}
+		if n := len(s.node("n1").removed); n > maxRemoved {
+			t.Errorf("%d removed pods are remembered", n)
+		}
+	})
+	t.Run("partial", func(t *testing.T) {
+		s := New(Config{MaxSampleAge: maxAge, MaxContainers: pods})
+		for i := range pods {
+			now, job := float64(15*i), fmt.Sprint("job", i)
+			sc := scrape(now, of(job+"/a", sample(now, 1)))
+			sc.Partial = true
+			s.Put("n1", sc)
+			s.RemovePod("n1", "m", job, at(now))
+		}
+		if n := s.node("n1"); len(n.removed) > 20 || len(n.ended) > 20 {
+			t.Errorf("%d removed pods and %d ended containers are remembered", len(n.removed), len(n.ended))
+		}
+	})
+}

@@ -37,6 +37,8 @@ func inChart() map[string]string {
 		"authorization-always-allow-paths": "metrics.enabled",
 		"tls-secret":                       "tls.type",
 		"tls-names":                        "tls.type",
+		"tls-ca-configmap":                 "tls.type",
+		"service":                          "service.port",
 		"tls-cert-file":                    "tls.type",
 		"tls-private-key-file":             "tls.type",
 		"metric-resolution":                "defaultArgs",

@@ -31,7 +31,8 @@ import (
 )
 
 const (
-	ownSecret = "kube-vitals-serving"
+	ownSecret    = "kube-vitals-serving"
+	ownConfigMap = "kube-vitals-ca"
 	// A certificate is valid for this long, renewed when a third of it is left, and its CA trusted before it is served.
 	ownLifetime = 30 * time.Second
 	ownSettle   = 4 * time.Second
@@ -94,7 +95,10 @@ func startIdentity(t *testing.T) *owner {
 	i := &owner{Cluster: ownCluster(t)}
 	first, err := server.Start(t.Context(), i.Cluster, server.Config{
 		Binary: shared.KubeVitals, Chart: shared.Chart,
-		Args: []string{fmt.Sprintf("--tls-lifetime=%s", ownLifetime), fmt.Sprintf("--tls-settle=%s", ownSettle)},
+		Args: []string{
+			fmt.Sprintf("--tls-lifetime=%s", ownLifetime), fmt.Sprintf("--tls-settle=%s", ownSettle),
+			fmt.Sprintf("--service=%s.%s.svc", server.Release, server.Namespace), // without the port, which changes below
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -165,6 +169,20 @@ func (i *owner) connect(ctx context.Context, s *server.Server, version string) (
 	if err != nil {
 		return nil, err
 	}
+	return connectBy(ctx, s, bundle)
+}
+
+// connectByConfigMap connects to a server as a client does that reads the CAs from the ConfigMap.
+func (i *owner) connectByConfigMap(ctx context.Context, s *server.Server) error {
+	published, err := i.Client.CoreV1().ConfigMaps(server.Namespace).Get(ctx, ownConfigMap, metav1.GetOptions{})
+	if err == nil {
+		_, err = connectBy(ctx, s, []byte(published.Data["ca.crt"]))
+	}
+	return err
+}
+
+// connectBy connects to a server as a client does that trusts these CAs, and returns the certificate.
+func connectBy(ctx context.Context, s *server.Server, bundle []byte) (*x509.Certificate, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
 	conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: s.Host}}).DialContext(ctx, "tcp", s.Address)
@@ -200,9 +218,12 @@ func (i *owner) repeat(t *testing.T, tries map[string]func(context.Context) erro
 	}
 }
 
-// connections connect to both servers as the API server does for the versions.
+// connections connect to both servers as the API server does for the versions, and as clients do that read the ConfigMap.
 func (i *owner) connections(versions ...string) map[string]func(context.Context) error {
 	tries := map[string]func(context.Context) error{}
+	for _, s := range i.servers {
+		tries["connection to "+s.Address+" by the ConfigMap"] = func(ctx context.Context) error { return i.connectByConfigMap(ctx, s) }
+	}
 	for _, version := range versions {
 		for _, s := range i.servers {
 			tries["connection to "+s.Address+" for "+version] = func(ctx context.Context) error {
@@ -276,6 +297,12 @@ func (i *owner) rights(t *testing.T) {
 			"get secrets":                          "no",
 			"list secrets":                         "no",
 			"get secrets/other":                    "no",
+			"get configmaps/" + ownConfigMap:       "yes",
+			"update configmaps/" + ownConfigMap:    "yes",
+			"delete configmaps/" + ownConfigMap:    "no",
+			"create configmaps":                    "no",
+			"list configmaps":                      "no",
+			"update configmaps/other":              "no",
 			"patch apiservices/v1.metrics.k8s.io":  "yes",
 			"patch apiservices/v1.apps":            "no",
 			"delete apiservices/v1.metrics.k8s.io": "no",
@@ -409,7 +436,7 @@ func (i *owner) caBundle(t *testing.T) {
 	}
 }
 
-// helm upgrades and rolls back, and touches neither what is in the Secret nor the caBundle.
+// helm upgrades and rolls back, and touches neither what is in the Secret and the ConfigMap nor the caBundle.
 func (i *owner) helm(t *testing.T) {
 	stop := i.repeat(t, i.connections("v1", "v1beta1")) // around the Service, which helm leads away from this machine
 	for _, args := range [][]string{

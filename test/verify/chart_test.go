@@ -110,7 +110,19 @@ func TestValues(t *testing.T) {
 			"rights on APIServices", "", "ClusterRole system:kube-vitals", "rules.2.resourceNames",
 			[]any{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"},
 		},
-		{"no rights that other modes do not need", "tls.type=cert-manager", "ClusterRole system:kube-vitals", "rules.2", absent{}},
+		{"to change them", "", "ClusterRole system:kube-vitals", "rules.2.verbs", []any{"get", "watch", "patch"}},
+		{"in other modes only to check them", "tls.type=cert-manager", "ClusterRole system:kube-vitals", "rules.2.verbs", []any{"get"}},
+		{
+			"on those two", "tls.type=self-signed", "ClusterRole system:kube-vitals", "rules.2.resourceNames",
+			[]any{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"},
+		},
+		{
+			"whoever creates them", "tls.type=cert-manager,apiService.create=false", "ClusterRole system:kube-vitals", "rules.2.verbs",
+			[]any{"get"},
+		},
+		{"the server publishes its CAs", "", caConfigMap, "data", absent{}},
+		{"rights to publish them", "", ownRole, "rules.1.verbs", []any{"get", "update"}},
+		{"and nothing else", "fullnameOverride=x", "Role kube-system/x-serving", "rules.1.resourceNames", []any{"x-ca"}},
 		{
 			"policy for the ServiceAccount of the pods", "tls.admissionPolicy.enabled=true,serviceAccount.name=x", policy,
 			"spec.matchConditions.0.expression", `request.userInfo.username == "system:serviceaccount:kube-system:x"`,
@@ -150,53 +162,63 @@ func TestArguments(t *testing.T) {
 		statusPort = "--kubelet-use-node-status-port"
 		kubelets   = "--kubelet-service-account=kube-vitals-kubelet"
 		securePort = "--secure-port=10250"
+		service    = "--service=kube-vitals.kube-system.svc:443"
 	)
 	tests := []struct {
 		name, values string
 		want         []string
 	}{
-		{"default", "", []string{securePort, address, statusPort, resolution, kubeletCA, kubelets}},
+		{"default", "", []string{securePort, address, statusPort, resolution, kubeletCA, kubelets, service}},
+		{
+			"another port", "service.port=8443",
+			[]string{securePort, address, statusPort, resolution, kubeletCA, kubelets, "--service=kube-vitals.kube-system.svc:8443"},
+		},
+		{
+			"APIServices that the chart does not create", "apiService.create=false",
+			[]string{securePort, address, statusPort, resolution, kubeletCA, kubelets, service},
+		},
 		{
 			"every value that is a flag", "containerPort=1,kubelet.insecureTLS=true,maxSampleAge=2m,metrics.enabled=true,args={-v=2}",
 			[]string{
 				"--secure-port=1", address, statusPort, resolution, "--kubelet-insecure-tls", kubelets, "--max-sample-age=2m",
-				"--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics", "-v=2",
+				"--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics", service, "-v=2",
 			},
 		},
 		{
 			"trust by flag, as with metrics-server", "args={--kubelet-insecure-tls}",
-			[]string{securePort, address, statusPort, resolution, kubelets, "--kubelet-insecure-tls"},
+			[]string{securePort, address, statusPort, resolution, kubelets, service, "--kubelet-insecure-tls"},
 		},
 		{
 			"trust by flag among the defaults", "defaultArgs={--kubelet-certificate-authority=/ca}",
-			[]string{securePort, "--kubelet-certificate-authority=/ca", kubelets},
+			[]string{securePort, "--kubelet-certificate-authority=/ca", kubelets, service},
 		},
 		{
 			"the server's own certificate", "tls.type=kube-vitals",
 			[]string{
-				securePort, address, statusPort, resolution, kubeletCA, kubelets, "--tls-secret=kube-vitals-serving",
+				securePort, address, statusPort, resolution, kubeletCA, kubelets, service, "--tls-secret=kube-vitals-serving",
 				"--tls-names=kube-vitals.kube-system.svc,kube-vitals.kube-system.svc.cluster.local,kube-vitals.kube-system",
+				"--tls-ca-configmap=kube-vitals-ca",
 			},
 		},
-		{"no CA", "kubelet.certificateAuthority=", []string{securePort, address, statusPort, resolution, kubelets}},
+		{"no CA", "kubelet.certificateAuthority=", []string{securePort, address, statusPort, resolution, kubelets, service}},
 		{
 			"one ServiceAccount for all", "kubelet.serviceAccount.create=false",
-			[]string{securePort, address, statusPort, resolution, kubeletCA},
+			[]string{securePort, address, statusPort, resolution, kubeletCA, service},
 		},
 		{
 			"a ServiceAccount of the user's for kubelets", "kubelet.serviceAccount.create=false,kubelet.serviceAccount.name=x",
-			[]string{securePort, address, statusPort, resolution, kubeletCA, "--kubelet-service-account=x"},
+			[]string{securePort, address, statusPort, resolution, kubeletCA, "--kubelet-service-account=x", service},
 		},
 		{
 			"paths by flag", "args={--authorization-always-allow-paths=/livez\\,/readyz\\,/metrics}",
 			[]string{
-				securePort, address, statusPort, resolution, kubeletCA, kubelets,
+				securePort, address, statusPort, resolution, kubeletCA, kubelets, service,
 				"--authorization-always-allow-paths=/livez,/readyz,/metrics",
 			},
 		},
 		{
 			"a client certificate instead of tokens", "args={--kubelet-client-certificate=/crt}",
-			[]string{securePort, address, statusPort, resolution, kubeletCA, "--kubelet-client-certificate=/crt"},
+			[]string{securePort, address, statusPort, resolution, kubeletCA, service, "--kubelet-client-certificate=/crt"},
 		},
 	}
 	for _, tt := range tests {
@@ -244,7 +266,7 @@ func TestRefusals(t *testing.T) {
 		"tls.type=helm,apiService.caBundle=-----BEGIN CERTIFICATE-----":                                            "tls.type=helm creates the certificate: leave apiService.caBundle empty",
 		"tls.type=self-signed,apiService.caBundle=-----BEGIN CERTIFICATE-----":                                     "tls.type=self-signed creates the certificate: leave apiService.caBundle empty",
 		"args={--kubelet-service-account=x}":                                                                       "set kubelet.serviceAccount.name instead",
-		"args={--tls-secret=x}":                                                                                    "tls.type=kube-vitals sets both",
+		"args={--tls-secret=x}":                                                                                    "tls.type=kube-vitals sets all of them",
 		"args={--tls-cert-file=/crt}":                                                                              "set tls.type=existingSecret",
 		"args={--authorization-always-allow-paths=/metrics}":                                                       "add /healthz,/readyz,/livez to it",
 		"tls.type=self-signed,args={--cert-dir=/tmp}":                                                              "or set tmpVolume",

@@ -103,7 +103,7 @@ func TestMonitorsVerify(t *testing.T) {
 		{"known CA", known, map[string]any{"serverName": serverName, "ca": ca("configMap", "kube-vitals-ca")}, true},
 		{"the system's roots", unknown, map[string]any{"serverName": serverName}, true},
 		{"cert-manager", "tls.type=cert-manager", map[string]any{"serverName": serverName, "ca": ca("secret", "kube-vitals-tls")}, true},
-		{"the server's own", "", map[string]any{"serverName": serverName, "ca": ca("secret", "kube-vitals-serving")}, true},
+		{"the server's own", "", map[string]any{"serverName": serverName, "ca": ca("configMap", "kube-vitals-ca")}, true},
 		{"not verified", anonymous, map[string]any{"insecureSkipVerify": true}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestMonitorsVerify(t *testing.T) {
 				}
 			}
 			if strings.Contains(show(tt.want), "configMap") {
-				lookup(t, objs, caConfigMap, "data") // fails if there is none
+				lookup(t, objs, caConfigMap, "metadata") // fails if there is none
 			}
 			_, none := lookup(t, objs, "ServiceMonitor kube-system/kube-vitals", "spec.endpoints.0.bearerTokenFile").(absent)
 			if none == tt.token {

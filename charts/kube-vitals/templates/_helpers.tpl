@@ -111,7 +111,10 @@ from the existing Secret. Empty with tls.type=kube-vitals, where the server writ
 {{- end }}
 {{- end }}
 
-{{/* The ConfigMap with that CA, or with the CA that helm creates, for clients that verify the server. */}}
+{{/*
+The ConfigMap with that CA, with the CA that helm creates, or with the CAs of the server's own certificates, for clients that
+verify the server.
+*/}}
 {{- define "kube-vitals.caConfigMapName" -}}
 {{- printf "%s-ca" (include "kube-vitals.fullname" .) }}
 {{- end }}
@@ -161,8 +164,8 @@ replace the values: the server refuses contradictory flags.
 
 {{/*
 The common fields of the endpoint of a ServiceMonitor and of a PodMonitor. Takes a dict of root ($) and monitor (its values).
-Prometheus verifies the certificate by the CA that the chart knows: in a ConfigMap, so that it need not read the Secret with
-the key, or in the Secret where only that has it. Without a CA it uses the system's roots, as the API server does.
+Prometheus verifies the certificate by the CA in a ConfigMap, so that it need not read the Secret with the key, or in the Secret
+where only that has it (cert-manager). Without a CA it uses the system's roots, as the API server does.
 */}}
 {{- define "kube-vitals.monitorEndpoint" -}}
 path: /metrics
@@ -172,7 +175,7 @@ tlsConfig:
   insecureSkipVerify: true
   {{- else }}
   serverName: {{ include "kube-vitals.dnsNames" .root | fromYamlArray | first }}
-  {{- if or (eq .root.Values.tls.type "helm") (include "kube-vitals.knownCA" .root) }}
+  {{- if or (has .root.Values.tls.type (list "kube-vitals" "helm")) (include "kube-vitals.knownCA" .root) }}
   ca:
     configMap:
       name: {{ include "kube-vitals.caConfigMapName" .root }}

@@ -31,8 +31,8 @@ What concerns a single value is in values.schema.json.
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-service-account") }}
 {{- fail "args and defaultArgs cannot set --kubelet-service-account, since the roles are for the ServiceAccount that the values name: set kubelet.serviceAccount.name instead" }}
 {{- end }}
-{{- if include "kube-vitals.hasFlag" (dict "root" . "names" "tls-secret|tls-names") }}
-{{- fail "args and defaultArgs cannot set --tls-secret and --tls-names, since the roles and the Service have other names: tls.type=kube-vitals sets both" }}
+{{- if include "kube-vitals.hasFlag" (dict "root" . "names" "tls-secret|tls-names|tls-ca-configmap") }}
+{{- fail "args and defaultArgs cannot set --tls-secret, --tls-names and --tls-ca-configmap, since the roles and the Service have other names: tls.type=kube-vitals sets all of them" }}
 {{- end }}
 {{- if and (eq $v.tls.type "kube-vitals") (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
 {{- fail "tls.type=kube-vitals creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name instead of it" }}
