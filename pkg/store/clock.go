@@ -31,6 +31,7 @@ type nodeClock struct {
 	lastMin, lastMax time.Duration // the bounds that the last response alone proved
 
 	maxBefore time.Duration // the upper bound before the last jump
+	shown     usage.Time    // the latest time that the clock may have shown before any jump; 0: there was none
 
 	slewedAt usage.Time // when a response contradicted the bounds last, by our clock; 0: never, or by more than a slew explains
 	forwards bool       // whether it did so because the clock was further ahead
@@ -52,6 +53,7 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	}
 	if c.known && !c.isFastSlew(lo, hi, elapsed, s.At) {
 		c.jumpedAt, c.maxBefore, jumped = s.At, c.max, true
+		c.shown = max(c.shown, s.At.Add(c.max))
 	}
 	c.min, c.max, c.known = lo, hi, true
 	return jumped

@@ -26,6 +26,7 @@ type modelNode struct {
 	jumps         int
 	jumpedAt      usage.Time    // by our clock; 0: never
 	highestBefore time.Duration // the upper bound of the offset before
+	shown         usage.Time    // the latest time that the clock may have shown before a jump
 	broken        usage.Time    // when evidence contradicted the bounds last; 0: never, or it was a step
 	brokenAbove   bool
 
@@ -159,6 +160,7 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 		if jumped = !again || isStep; jumped {
 			n.jumps++
 			n.jumpedAt, n.highestBefore = r.at, highest
+			n.shown = max(n.shown, r.at.Add(highest))
 			m.counts.ClockJumps++
 		}
 		n.evidence = nil
@@ -250,7 +252,7 @@ func (n *modelNode) snapshot() {
 	maps.DeleteFunc(n.pods, func(key podKey, _ *usage.Pod) bool { return pods[key] == nil })
 	for key, names := range pods {
 		slices.Sort(names)
-		s := &usage.Pod{Namespace: key.namespace, Name: key.name}
+		s := &usage.Pod{Namespace: key.namespace, Name: key.name, ClockShown: n.shown}
 		var oldest metric
 		whole := true
 		for _, name := range names {
@@ -418,7 +420,7 @@ func (f *metric) meanSinceStart(s usage.Sample, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
 	nanocores := math.Round(s.CPUSeconds * 1e9 / age.Seconds())
 	switch {
-	case s.StartedAt == 0, age < 10*time.Second, age > time.Minute, in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
+	case s.StartedAt == 0, age < 10*time.Second, age > min(time.Minute, in.model.maxAge), in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
 	case nanocores >= math.MaxInt64, in.capacity != 0 && nanocores > float64(in.capacity):
 	default:
 		f.serve(s, uint64(nanocores), age, in)
