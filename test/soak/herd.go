@@ -137,7 +137,7 @@ func (h *herd) addNode(ctx context.Context, pods int) error {
 		kubelet: kubelettest.New(name, kubelettest.Config{
 			Boot: time.Now().Add(-time.Hour), Housekeeping: h.housekeeping, ContainersOnDemand: index%2 == 1,
 		}),
-		record:  h.ledger.addNode(name, nodeUsage),
+		record: h.ledger.addNode(name, nodeUsage),
 	}
 	m.kubelet.SetNode(nodeUsage)
 	h.adopt(m)
@@ -185,7 +185,8 @@ func (h *herd) addPod(ctx context.Context, m *member) error {
 	for i, name := range world.ContainerNames {
 		m.kubelet.SetContainer(p.Namespace, p.Name, name, usage[i])
 	}
-	if err := h.objects.SetRunning(ctx, p); err != nil {
+	// The kubelet writes the start by the node's clock.
+	if err := h.objects.SetRunning(ctx, p, time.Now().Add(m.record.clock.ahead())); err != nil {
 		return err
 	}
 	h.ledger.note(func() { record.steady = time.Now() })

@@ -122,6 +122,18 @@ func (l *ledger) addPod(p world.Pod, on *node, usage [len(world.ContainerNames)]
 	return record
 }
 
+// begin notes that the server begins: what exists has been there for it since then.
+func (l *ledger) begin(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range l.nodes {
+		n.steady = now
+	}
+	for _, p := range l.pods {
+		p.steady = now
+	}
+}
+
 // history tells what has happened to a pod and its kubelet.
 func (p *pod) history(now time.Time) string {
 	text := fmt.Sprintf("it has run for %s, and %s", now.Sub(p.steady).Round(time.Second), p.node.describe(now))

@@ -104,6 +104,7 @@ func (s *soak) prepare(ctx context.Context, ca *kubelettest.CA, fleet *kubelette
 	if s.server, err = s.world.StartServer(s.cfg.server, s.cfg.resolution, args...); err != nil {
 		return err
 	}
+	ledger.begin(time.Now())
 	s.press = newPress(s.server, ledger, s.tell)
 	return world.Await(ctx, s.server.Process, time.Minute, "the server to be ready", func(ctx context.Context) error {
 		_, _, err := s.server.Get(ctx, "/readyz", world.TypeJSON)
