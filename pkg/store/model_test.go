@@ -26,7 +26,6 @@ type modelNode struct {
 	jumps         int
 	jumpedAt      usage.Time    // by our clock; 0: never
 	highestBefore time.Duration // the upper bound of the offset before
-	shown         usage.Time    // the latest time that the clock may have shown before a jump
 	broken        usage.Time    // when evidence contradicted the bounds last; 0: never, or it was a step
 	brokenAbove   bool
 
@@ -160,7 +159,6 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 		if jumped = !again || isStep; jumped {
 			n.jumps++
 			n.jumpedAt, n.highestBefore = r.at, highest
-			n.shown = max(n.shown, r.at.Add(highest))
 			m.counts.ClockJumps++
 		}
 		n.evidence = nil
@@ -252,7 +250,7 @@ func (n *modelNode) snapshot() {
 	maps.DeleteFunc(n.pods, func(key podKey, _ *usage.Pod) bool { return pods[key] == nil })
 	for key, names := range pods {
 		slices.Sort(names)
-		s := &usage.Pod{Namespace: key.namespace, Name: key.name, ClockShown: n.shown}
+		s := &usage.Pod{Namespace: key.namespace, Name: key.name}
 		var oldest metric
 		whole := true
 		for _, name := range names {

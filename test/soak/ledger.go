@@ -20,10 +20,12 @@ type bounds struct {
 	latest time.Duration // how old the latest sample of a kubelet that behaves is at most when the server has it
 }
 
+// startSpike is how long a container has no metrics of its own after its start.
+const startSpike = 10 * time.Second
+
 // newBounds follows from the server's interval between scrapes and the kubelets' between samples.
 func newBounds(resolution, housekeeping time.Duration) bounds {
 	const busy = 2 * time.Second             // what a machine that has much to do may take for anything
-	const startSpike = 10 * time.Second      // for which a container has no figure after a restart
 	latest := resolution + housekeeping      // the age of the latest sample at most
 	maxAge := startSpike + 2*latest + 2*busy // so that a restart costs a pod nothing
 	return bounds{
@@ -234,7 +236,11 @@ func (p *pod) steadySince() (since time.Time, ok bool) {
 	if p.steady.IsZero() || p.node.steady.IsZero() || p.ending || p.node.ending {
 		return time.Time{}, false
 	}
-	return later(p.steady, p.node.steady), true
+	since = later(p.steady, p.node.steady)
+	if p.node.lies {
+		since = since.Add(startSpike) // a new series may look as young as its start time
+	}
+	return since, true
 }
 
 // The ailments that the ledger knows, beside away: names of kubelettest.Faults.
