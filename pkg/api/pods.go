@@ -75,8 +75,12 @@ const (
 // from before they started for the first time are those of its init containers, of some of its containers alone, or of a
 // predecessor of the same name. Both times are by the node's clock.
 //
-// A container that restarted does not count: while it has no metrics yet, those of the whole pod from before serve.
+// A container that restarted does not count: while it has no metrics yet, those of the whole pod from before serve. As long as
+// a clock that was set back shows times that it has shown before, the comparison proves nothing.
 func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
+	if pod.At < pod.ClockShown {
+		return true
+	}
 	for i := range o.Containers {
 		c := &o.Containers[i]
 		if !c.Running || c.Restarted || c.StartedAt == 0 {

@@ -35,8 +35,14 @@ func TestIsCurrent(t *testing.T) {
 		{"a container ended", []inventory.ContainerState{state(main, -time.Hour), ended}, []string{main}, true},
 		{"the clock was set back by 10 minutes since the start", []inventory.ContainerState{state(main, 10*time.Minute)}, []string{main}, true},
 	} {
+		t.Run(tc.name+", and the clock was set back", func(t *testing.T) {
+			p := &usage.Pod{At: at, ClockShown: at.Add(time.Second)}
+			if !isCurrent(&inventory.Object{Containers: tc.states}, p) {
+				t.Error("false, want true: it may have started before the clock was set back")
+			}
+		})
 		t.Run(tc.name, func(t *testing.T) {
-			p := &usage.Pod{At: at}
+			p := &usage.Pod{At: at, ClockShown: at}
 			for _, name := range tc.sampled {
 				p.Containers = append(p.Containers, usage.Container{Name: name, Amount: usage.Amount{At: at}})
 			}

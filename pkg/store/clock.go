@@ -34,6 +34,7 @@ type nodeClock struct {
 
 	maxBefore time.Duration // the upper bound before the last jump
 	aheadAt   usage.Time    // when a sample was ahead of its response's Date last, by our clock; 0: never
+	shown     usage.Time    // the latest time that the clock may have shown before any jump; 0: there was none
 
 	slewedAt usage.Time // when a response contradicted the bounds last, by our clock; 0: never, or by too much for a slew
 	forwards bool       // whether it did so because the clock was further ahead
@@ -55,6 +56,7 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	}
 	if c.known && !c.isFastSlew(lo, hi, elapsed, s.At) {
 		c.jumpedAt, c.maxBefore, jumped = s.At, c.max, true
+		c.shown = max(c.shown, s.At.Add(c.max))
 	}
 	c.min, c.max, c.known = lo, hi, true
 	return jumped

@@ -333,6 +333,39 @@ func TestMeanSinceStartOfUntimedSamples(t *testing.T) { // rule 4
 	expect(t, s, "p", 45, "at 45 window 15: a=250m")
 }
 
+// TestWhatAClockHasShown checks that a snapshot from after a step back knows which times the clock has shown before.
+func TestWhatAClockHasShown(t *testing.T) { // rules 3, 7
+	s, n := newStore(), &simNode{ahead: func(real time.Duration) time.Duration {
+		if real < 20*time.Second {
+			return 0
+		}
+		return -time.Minute
+	}}
+	for _, real := range []time.Duration{0, 15 * time.Second, 30 * time.Second, 45 * time.Second} {
+		s.Put("n1", n.scrape(real))
+		pod := s.Pod("n1", "n", "p", t0.Add(real))
+		switch {
+		case real < 30*time.Second:
+			if pod != nil && pod.ClockShown != 0 {
+				t.Errorf("at %s, the clock is taken to have been set", real)
+			}
+		case pod == nil:
+			t.Errorf("at %s, the pod is not served", real)
+		case real == 45*time.Second && (pod.ClockShown < t0.Add(20*time.Second) || pod.ClockShown > t0.Add(32*time.Second)):
+			t.Errorf("the clock showed up to 20 s, and is taken to have shown up to %s", pod.ClockShown.Sub(t0))
+		}
+	}
+}
+
+// TestMeanSinceStartExpires checks that no mean since the start spans more than the maximum age.
+func TestMeanSinceStartExpires(t *testing.T) { // rules 4, 5
+	s := New(Config{MaxSampleAge: 30 * time.Second, MaxContainers: 100})
+	s.Put("n1", scrape(0, of("q/a", sample(0, 0))))
+	s.Put("n1", scrape(40, of("q/a", sample(40, 40)), of("p/a", started(9, sample(40, 31))), of("r/a", started(11, sample(40, 29)))))
+	expect(t, s, "p", 40, "none")
+	expect(t, s, "r", 40, "at 40 window 29: a=1000m")
+}
+
 // TestNewContainers checks which containers are served their mean since the start: those that the scrape before did not have.
 func TestNewContainers(t *testing.T) { // rule 4
 	young := func(now float64) usage.ContainerSample { return of("p/a", started(now-12, sample(now, 6))) }

@@ -423,7 +423,7 @@ func (f *metric) meanSinceStart(s usage.Sample, in *incoming) {
 	nanocores := math.Round(s.CPUSeconds * 1e9 / age.Seconds())
 	switch {
 	case s.Untimed: // the start is by the node's clock, the sample by ours
-	case s.StartedAt == 0, age < 10*time.Second, age > time.Minute, in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
+	case s.StartedAt == 0, age < 10*time.Second, age > min(time.Minute, in.model.maxAge), in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
 	case nanocores >= math.MaxInt64, in.capacity != 0 && nanocores > float64(in.capacity):
 	default:
 		f.serve(s, uint64(nanocores), age, in)

@@ -349,7 +349,7 @@ func (n *node) publishPods(reindex bool) {
 		return
 	}
 	for batch := range slices.Chunk(ready, batchSize) {
-		snapshotBatch(batch)
+		snapshotBatch(batch, n.clock.shown)
 	}
 	next := &podSnapshots{all: make([]*usage.Pod, len(n.reports))}
 	for i, r := range n.reports {
@@ -371,7 +371,7 @@ func (n *node) publishPods(reindex bool) {
 // that must not keep much more than this pod's snapshot.
 const batchSize = 32
 
-func snapshotBatch(ready []*podReport) {
+func snapshotBatch(ready []*podReport, clockShown usage.Time) {
 	count := 0
 	for _, r := range ready {
 		count += len(r.containers)
@@ -380,6 +380,7 @@ func snapshotBatch(ready []*podReport) {
 	for i, r := range ready {
 		k := len(r.containers)
 		pods[i].Containers, containers = containers[:k:k], containers[k:]
+		pods[i].ClockShown = clockShown
 		r.snapshot(&pods[i])
 	}
 }

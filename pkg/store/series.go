@@ -143,9 +143,10 @@ func (s *series) isYoung(cur usage.Sample, a *arrival) bool {
 }
 
 // serveMeanSinceStart sets the Amount of a container that is known to have started recently, and reports whether it did. A
-// start time from before a jump of the clock is of no use, nor is one by another clock than the sample's time.
+// start time from before a jump of the clock is of no use, nor is one by another clock than the sample's time, and no window
+// is longer than the maximum age.
 func (s *series) serveMeanSinceStart(cur usage.Sample, a *arrival) bool {
-	if cur.Untimed || s.suspect > 0 || a.isDistorted() {
+	if cur.Untimed || s.suspect > 0 || a.isDistorted() || cur.At.Sub(cur.StartedAt) > a.maxAge {
 		return false
 	}
 	amount, ok := usage.MeanSinceStart(cur, a.capacity)

@@ -163,4 +163,5 @@ type Pod struct {
 	At              Time          // that of the container that was sampled first, by the node's clock
 	Window          time.Duration // that of the same container
 	AsOf            Time          // when that container was sampled, by our Clock
+	ClockShown      Time          // the latest time that the node's clock may have shown before it was set; 0: it was not
 }

@@ -175,7 +175,7 @@ func (n *newPods) startPod(ctx context.Context, p world.Pod, notice time.Duratio
 	if sleep(ctx, notice) != nil {
 		return context.Cause(ctx)
 	}
-	return n.objects.SetRunning(ctx, p)
+	return n.objects.SetRunning(ctx, p, time.Now())
 }
 
 // observe notes for each pod when it is served for the first time, until the context ends.

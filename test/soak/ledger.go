@@ -2,11 +2,9 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
@@ -19,12 +17,15 @@ type bounds struct {
 	settle time.Duration // after which a node or pod that nothing has happened to must be served
 	hold   time.Duration // for which figures must stay after their kubelet began to fail
 	gone   time.Duration // after which what was deleted must not be served any more
+	latest time.Duration // how old the latest sample of a kubelet that behaves is at most when the server has it
 }
+
+// startSpike is how long a container has no metrics of its own after its start.
+const startSpike = 10 * time.Second
 
 // newBounds follows from the server's interval between scrapes and the kubelets' between samples.
 func newBounds(resolution, housekeeping time.Duration) bounds {
 	const busy = 2 * time.Second             // what a machine that has much to do may take for anything
-	const startSpike = 10 * time.Second      // for which a container has no figure after a restart
 	latest := resolution + housekeeping      // the age of the latest sample at most
 	maxAge := startSpike + 2*latest + 2*busy // so that a restart costs a pod nothing
 	return bounds{
@@ -32,6 +33,7 @@ func newBounds(resolution, housekeeping time.Duration) bounds {
 		settle: 2*latest + 2*busy,
 		hold:   maxAge - latest - busy,
 		gone:   2 * busy,
+		latest: latest,
 	}
 }
 
@@ -42,6 +44,8 @@ type ledger struct {
 	mu    sync.Mutex
 	nodes map[string]*node // by name; those that are gone, too
 	pods  map[string]*pod  // by namespace/name; those that are gone, too
+
+	oldest time.Duration // the greatest true age in any response
 }
 
 // life is how long something exists. Times are zero for what has not happened yet.
@@ -55,7 +59,11 @@ type life struct {
 type node struct {
 	life
 	failing time.Time // since when; zero: its kubelet is all right
-	ailment string    // what the matter is, or was last: the name of one of kubelettest.Faults
+	ailment string    // what the matter is, or was last: away, or the name of one of kubelettest.Faults
+	clock   clock
+	load    load
+	lies    bool      // whether the start times of its containers may be wrong
+	doubt   time.Time // until when its usage is not judged: the times of its samples were wrong
 }
 
 // history tells what was the matter with a node's kubelet.
@@ -70,12 +78,22 @@ func (n *node) history(now time.Time) string {
 	}
 }
 
+// describe returns the history of a node's kubelet and clock.
+func (n *node) describe(now time.Time) string {
+	text := n.history(now) + n.clock.history(now)
+	if n.lies {
+		text += "; its start times move"
+	}
+	return text
+}
+
 // pod is a pod, and when its containers were restarted last.
 type pod struct {
 	life
 	node      *node
-	usage     [len(world.ContainerNames)]kubelettest.Usage
+	load      [len(world.ContainerNames)]load
 	restarted time.Time // zero: never
+	doubt     time.Time // until when its usage is not judged: the server cannot know it for sure
 }
 
 func newLedger(b bounds) *ledger {
@@ -83,10 +101,10 @@ func newLedger(b bounds) *ledger {
 }
 
 // addNode notes a node that will exist. It is not expected to be served before it is said to be steady.
-func (l *ledger) addNode(name string) *node {
+func (l *ledger) addNode(name string, usage kubelettest.Usage) *node {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := &node{}
+	n := &node{load: load{{usage: usage}}}
 	l.nodes[name] = n
 	return n
 }
@@ -95,14 +113,32 @@ func (l *ledger) addNode(name string) *node {
 func (l *ledger) addPod(p world.Pod, on *node, usage [len(world.ContainerNames)]kubelettest.Usage) *pod {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	record := &pod{node: on, usage: usage}
+	record := &pod{node: on}
+	for i, u := range usage {
+		record.load[i] = load{{usage: u}}
+	}
+	if on.lies {
+		record.doubt = time.Now().Add(l.doubtful())
+	}
 	l.pods[key(p.Namespace, p.Name)] = record
 	return record
 }
 
+// begin notes that the server begins: what exists has been there for it since then.
+func (l *ledger) begin(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range l.nodes {
+		n.steady = now
+	}
+	for _, p := range l.pods {
+		p.steady = now
+	}
+}
+
 // history tells what has happened to a pod and its kubelet.
 func (p *pod) history(now time.Time) string {
-	text := fmt.Sprintf("it has run for %s, and %s", now.Sub(p.steady).Round(time.Second), p.node.history(now))
+	text := fmt.Sprintf("it has run for %s, and %s", now.Sub(p.steady).Round(time.Second), p.node.describe(now))
 	if !p.restarted.IsZero() {
 		text += fmt.Sprintf("; a container was restarted %s ago", now.Sub(p.restarted).Round(time.Second))
 	}
@@ -118,7 +154,7 @@ func (l *ledger) podHistory(p *pod, now time.Time) string {
 func (l *ledger) nodeHistory(n *node, now time.Time) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return n.history(now)
+	return n.describe(now)
 }
 
 // anyPod picks a pod at random, one that exists or one that is gone.
@@ -148,14 +184,51 @@ func (l *ledger) note(change func()) {
 	change()
 }
 
-// restart notes that a container of a pod was restarted. Once costs the pod nothing; twice in a short time may.
+// restart notes that a container of a pod was restarted. Once costs the pod nothing; twice in a short time may, and so may a
+// clock step.
 func (l *ledger) restart(p *pod, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now.Sub(p.steady) < l.settle || now.Sub(p.restarted) < l.settle {
+	if now.Sub(p.steady) < l.settle || now.Sub(p.restarted) < l.settle || now.Sub(p.node.clock.setAt()) < l.settle {
 		p.steady = now
 	}
+	// The counter of a container that had run for a short time only need not have fallen when it is read the next time.
+	if p.node.lies || now.Sub(later(p.steady, p.restarted)) < l.maxAge {
+		p.doubt = now.Add(l.doubtful())
+	}
 	p.restarted = now
+}
+
+// doubtful returns the time after a restart for which the server may serve a rate that is based on a wrong start: a node
+// may be away all the time that is possible, and what it reported first then stands until it expires.
+func (l *ledger) doubtful() time.Duration { return l.maxAge + maxAway + l.maxAge }
+
+// lie notes that the start times of a node's containers may be wrong from now on.
+func (l *ledger) lie(n *node, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n.lies = true
+	for _, p := range l.pods {
+		if p.node == n && now.Sub(later(p.steady, p.restarted)) < l.doubtful() {
+			p.doubt = now.Add(l.doubtful())
+		}
+	}
+}
+
+// step notes that a node's clock is set, while set does so. Once costs nothing; twice in a short time may.
+func (l *ledger) step(n *node, now time.Time, ahead time.Duration, set func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(n.steady) < l.settle || now.Sub(n.clock.setAt()) < l.settle {
+		n.steady = now
+	}
+	for _, p := range l.pods {
+		if p.node == n && now.Sub(later(p.steady, p.restarted)) < l.settle {
+			p.steady = now
+		}
+	}
+	set()
+	n.clock = append(n.clock, setting{now, ahead})
 }
 
 // steadySince is since when nothing has happened to a pod or its kubelet. There is none while something is.
@@ -163,25 +236,52 @@ func (p *pod) steadySince() (since time.Time, ok bool) {
 	if p.steady.IsZero() || p.node.steady.IsZero() || p.ending || p.node.ending {
 		return time.Time{}, false
 	}
-	return later(p.steady, p.node.steady), true
+	since = later(p.steady, p.node.steady)
+	if p.node.lies {
+		since = since.Add(startSpike) // a new series may look as young as its start time
+	}
+	return since, true
 }
 
-// clockSetBack is the ailment that may cost figures within the time for which they are held in all others: after three
-// scrapes with older timestamps, a clock is taken to have been set back, and all begins anew.
-const clockSetBack = "time of yesterday"
+// The ailments that the ledger knows, beside away: names of kubelettest.Faults.
+const (
+	// samplesOfYesterday is the ailment that may cost metrics within the time for which they stand in all others: after three
+	// older samples, a new series starts. As the node's clock shows today, the metrics that follow have expired.
+	samplesOfYesterday = "time of yesterday"
+	samplesOfTomorrow  = "time of tomorrow"
+	samplesWithoutTime = "no time"
+	responsesUndated   = "no date"
+	startsMoved        = "moved start times"
+	startsMove         = "start times that follow the samples"
+)
+
+// away is the ailment of a node that does not answer for longer than metrics stand, and has another load when it is back.
+const away = "away"
+
+// isTimeWrong reports whether the times of samples are wrong, so that nobody can compute rates from them.
+func isTimeWrong(ailment string) bool {
+	return ailment == samplesOfYesterday || ailment == samplesOfTomorrow || ailment == samplesWithoutTime
+}
 
 // ill is since when a kubelet fails whose figures are to be held; ok is false if they need not be.
 func (n *node) ill() (since time.Time, ok bool) {
-	return n.failing, n.failing.IsZero() || n.ailment != clockSetBack
+	return n.failing, n.failing.IsZero() || n.ailment != samplesOfYesterday
 }
 
-// mustServe says whether something that has been steady since then must be served. Where its kubelet fails, it must have
-// had new figures before, which those of a container that was restarted are not yet.
-func (l *ledger) mustServe(since, restarted, failing, now time.Time) bool {
+// mustServe reports whether something that has been steady since then must be served. If its kubelet fails, it must have
+// had new metrics before: after a disturbance, which is the restart of a container or a clock step, they are not new yet.
+func (l *ledger) mustServe(since, disturbed, failing, now time.Time) bool {
 	if !failing.IsZero() {
-		return failing.Sub(later(since, restarted)) >= l.settle && now.Sub(failing) < l.hold
+		return failing.Sub(later(since, disturbed)) >= l.settle && now.Sub(failing) < l.hold
 	}
 	return now.Sub(since) >= l.settle
+}
+
+// oldestServed returns the greatest true age in any response.
+func (l *ledger) oldestServed() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.oldest
 }
 
 // expectedPods lists the pods that must be served at a time.
@@ -192,7 +292,7 @@ func (l *ledger) expectedPods(now time.Time) map[string]*pod {
 	for name, p := range l.pods {
 		since, steady := p.steadySince()
 		failing, held := p.node.ill()
-		if steady && held && l.mustServe(since, p.restarted, failing, now) {
+		if steady && held && l.mustServe(since, later(p.restarted, p.node.clock.setAt()), failing, now) {
 			expected[name] = p
 		}
 	}
@@ -206,7 +306,7 @@ func (l *ledger) expectedNodes(now time.Time) map[string]*node {
 	expected := make(map[string]*node, len(l.nodes))
 	for name, n := range l.nodes {
 		failing, held := n.ill()
-		if !n.steady.IsZero() && !n.ending && held && l.mustServe(n.steady, time.Time{}, failing, now) {
+		if !n.steady.IsZero() && !n.ending && held && l.mustServe(n.steady, n.clock.setAt(), failing, now) {
 			expected[name] = n
 		}
 	}
@@ -248,24 +348,28 @@ func (l *ledger) judgePod(name string, m *metricsv1beta1.PodMetrics, e exchange)
 		return []flaw{{"is served, though it never was", ""}}
 	}
 	wrong = append(wrong, l.judgeLife(p.life, e)...)
-	wrong = append(wrong, l.judgeTime(m.Timestamp.Time, m.Window.Duration, e)...)
 	if len(m.Containers) != len(world.ContainerNames) {
 		return append(wrong, flaw{"is served in part", fmt.Sprintf("%d containers of %d", len(m.Containers), len(world.ContainerNames))})
 	}
-	since, ok := p.steadySince()
-	if !ok || !p.node.failing.IsZero() || e.sent.Sub(later(since, p.restarted)) < l.settle {
-		return wrong // its figures may be those of an ill kubelet, or of a start
-	}
 	for i, c := range world.ContainerNames {
 		if m.Containers[i].Name != c {
-			wrong = append(wrong, flaw{"is served with another container", fmt.Sprintf("%q in the place of %q", m.Containers[i].Name, c)})
-			continue
-		}
-		if what := differs(m.Containers[i].Usage, p.usage[i]); what != "" {
-			wrong = append(wrong, flaw{"is served with a wrong figure", fmt.Sprintf("its container %s %s", c, what)})
+			return append(wrong, flaw{"is served with another container", fmt.Sprintf("%q in the place of %q", m.Containers[i].Name, c)})
 		}
 	}
-	return wrong
+	return append(wrong, l.judgeMetrics(p.node, m.Timestamp.Time, m.Window.Duration, e, func(at time.Time) (wrong []flaw) {
+		if e.sent.Before(p.doubt) {
+			return nil
+		}
+		for i, c := range world.ContainerNames {
+			// The pod's time is that of its oldest container.
+			limits := p.node.limits(p.load[i], at, m.Window.Duration, l.latest)
+			if what := limits.exceeded(m.Containers[i].Usage); what != "" {
+				wrong = append(wrong, flaw{"is served with wrong usage", fmt.Sprintf("its container %s %s, in %s before %s ago; %s",
+					c, what, m.Window.Duration, e.sent.Sub(at).Round(time.Millisecond), p.history(e.sent))})
+			}
+		}
+		return wrong
+	})...)
 }
 
 // judgeNodes says what is wrong with the nodes of an answer; all is whether it must have all nodes that are expected.
@@ -294,7 +398,14 @@ func (l *ledger) judgeNode(m *metricsv1beta1.NodeMetrics, e exchange) []flaw {
 	if n == nil {
 		return []flaw{{"is served, though it never was", ""}}
 	}
-	return append(l.judgeLife(n.life, e), l.judgeTime(m.Timestamp.Time, m.Window.Duration, e)...)
+	return append(l.judgeLife(n.life, e), l.judgeMetrics(n, m.Timestamp.Time, m.Window.Duration, e, func(at time.Time) []flaw {
+		what := n.limits(n.load, at, m.Window.Duration, 0).exceeded(m.Usage)
+		if what == "" {
+			return nil
+		}
+		return []flaw{{"is served with wrong usage", fmt.Sprintf("it %s, in %s before %s ago; %s",
+			what, m.Window.Duration, e.sent.Sub(at).Round(time.Millisecond), n.describe(e.sent))}}
+	})...)
 }
 
 // judgeLife says whether something is served that is gone.
@@ -305,33 +416,61 @@ func (l *ledger) judgeLife(life life, e exchange) []flaw {
 	return nil
 }
 
-// judgeTime says what is wrong with a timestamp and a window.
-func (l *ledger) judgeTime(timestamp time.Time, window time.Duration, e exchange) (wrong []flaw) {
-	const unit = time.Second // to which timestamps are told, cut off
-	switch age := e.sent.Sub(timestamp); {
+// judgeMetrics returns what is wrong with the time, the window and the usage of a node or one of its pods; usage judges the
+// latter, given the true time of the sample. A clock that was set back shows the same time twice: either may be meant.
+func (l *ledger) judgeMetrics(n *node, timestamp time.Time, window time.Duration, e exchange, usage func(at time.Time) []flaw) (wrong []flaw) {
+	switch {
 	case timestamp.Unix() <= 0:
-		wrong = append(wrong, flaw{"has no timestamp", ""})
-	case age > l.maxAge+unit:
-		wrong = append(wrong, flaw{"is served with a figure that is too old", age.Round(time.Millisecond).String()})
-	case timestamp.Sub(e.answered) > unit:
-		wrong = append(wrong, flaw{"is served with a figure from ahead", timestamp.Sub(e.answered).Round(time.Millisecond).String()})
+		return []flaw{{"has no timestamp", ""}}
+	case window <= 0:
+		return []flaw{{"has no window", window.String()}}
+	case window > l.maxAge:
+		return []flaw{{"has too long a window", window.String()}}
 	}
-	if window <= 0 {
-		wrong = append(wrong, flaw{"has no window", window.String()})
+	doubtful := e.sent.Before(n.doubt)
+	meant := n.clock.meant(timestamp)
+	if doubtful {
+		meant = append(meant, timestamp) // samples without times get that of the scrape
+	}
+	if len(meant) == 0 {
+		return []flaw{{"has a time that its node's clock never showed", timestamp.Format(time.RFC3339) + n.clock.history(e.sent)}}
+	}
+	for _, at := range meant {
+		found := l.judgeAge(n, at, e)
+		if found == nil && !doubtful {
+			found = usage(at)
+		}
+		if found == nil {
+			l.oldest = max(l.oldest, e.sent.Sub(at))
+			return nil
+		}
+		if wrong == nil {
+			wrong = found
+		}
 	}
 	return wrong
 }
 
-// differs says by how much a figure is not what the kubelet was told to tell.
-func differs(got corev1.ResourceList, want kubelettest.Usage) string {
-	const tolerance = 0.02 // a counter is read in milliseconds
-	if cpu := got.Cpu().AsApproximateFloat64(); math.Abs(cpu-want.CPU) > tolerance*want.CPU+1e-6 {
-		return fmt.Sprintf("uses %.6f cores, and not %.6f", cpu, want.CPU)
+const (
+	// unit is the unit of timestamps, cut off.
+	unit = time.Second
+	// inexact is by how much a sample may expire late, as Date headers have whole seconds.
+	inexact = 1100 * time.Millisecond
+)
+
+// judgeAge returns what is wrong with the true time of a sample.
+func (l *ledger) judgeAge(n *node, at time.Time, e exchange) []flaw {
+	limit := l.maxAge + unit
+	if len(n.clock) > 0 {
+		limit += inexact
 	}
-	if memory := got.Memory().Value(); memory>>10 != int64(want.Memory)>>10 {
-		return fmt.Sprintf("holds %d bytes, and not %d", memory, want.Memory)
+	if age := e.sent.Sub(at); age > limit {
+		return []flaw{{"is served with a sample that is too old", age.Round(time.Millisecond).String() + n.clock.history(e.sent)}}
 	}
-	return ""
+	if ahead := at.Sub(e.answered); ahead > unit {
+		return []flaw{{"is served with a sample from ahead", ahead.Round(time.Millisecond).String() + n.clock.history(e.sent)}}
+	}
+	return nil
 }
 
 // mistake is something wrong in an answer.

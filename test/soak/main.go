@@ -1,8 +1,10 @@
 // Command soak wears a server out: it lets a simulated cluster live for some minutes, in which nodes and pods come and go,
-// containers restart and kubelets misbehave in every way that is known, while clients ask for figures all the time.
+// containers restart, clocks of nodes are set, nodes are away and have another load when they are back, and kubelets
+// misbehave in every way that is known, while clients ask for metrics all the time.
 //
-// It judges every answer: no request may fail, no pod may be served in part, without a timestamp or with figures that are
-// too old or wrong, nothing may be served that is gone, and what nothing has happened to must be served. Once calm has
+// It judges every answer by the true times and loads: no request may fail, no pod may be served in part, without a timestamp
+// or with usage that is too old or wrong, nothing may be served that is gone, and what nothing has happened to must be
+// served, whatever the clocks show. A clock that is set costs nothing, unless it is set again soon. Once calm has
 // returned, it compares what the server holds with what it held before at the same number of nodes: goroutines, heap,
 // series on /metrics and file descriptors must not have grown by more than a margin. Whatever kubelets send, it must never
 // have held more than a bound of memory. It fails with what was wrong.

@@ -36,8 +36,7 @@ type press struct {
 type pressState struct {
 	answers  int
 	mistakes int
-	pods     int           // in the last LIST of all
-	oldest   time.Duration // the greatest age in any answer
+	pods     int // in the last LIST of all
 }
 
 func newPress(s *world.Server, l *ledger, tell func(string, ...any)) *press {
@@ -89,12 +88,9 @@ func (p *press) listPods(ctx context.Context, path, accept string, all bool) {
 		return
 	}
 	p.judged(p.ledger.judgePods(list.Items, exchange{sent, time.Now()}, all))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range list.Items {
-		p.oldest = max(p.oldest, sent.Sub(list.Items[i].Timestamp.Time))
-	}
 	if all {
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.pods = len(list.Items)
 	}
 }

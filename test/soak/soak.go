@@ -104,6 +104,7 @@ func (s *soak) prepare(ctx context.Context, ca *kubelettest.CA, fleet *kubelette
 	if s.server, err = s.world.StartServer(s.cfg.server, s.cfg.resolution, args...); err != nil {
 		return err
 	}
+	ledger.begin(time.Now())
 	s.press = newPress(s.server, ledger, s.tell)
 	return world.Await(ctx, s.server.Process, time.Minute, "the server to be ready", func(ctx context.Context) error {
 		_, _, err := s.server.Get(ctx, "/readyz", world.TypeJSON)
@@ -187,8 +188,11 @@ func (s *soak) summarize(before, after footprint, peak uint64) {
 		filepath.Base(s.cfg.server), s.cfg.nodes, s.cfg.nodes*s.cfg.pods, s.cfg.resolution, s.cfg.minutes, s.cfg.seed)
 	fmt.Printf("happened: %d nodes and %d pods replaced, %d containers restarted, %d times a kubelet misbehaved\n",
 		c.nodesReplaced, c.podsReplaced, c.restarts, c.ailments)
-	fmt.Printf("answers:  %d, with %d mistakes; the oldest figure was %.1f s old (%g s may be, and the second to which it is told)\n",
-		p.answers, p.mistakes, p.oldest.Seconds(), s.herd.ledger.maxAge.Seconds())
+	fmt.Printf("          %d times a node's clock was set, %d of them back; on %d nodes the start times of containers moved, on %d of them always\n",
+		c.steps, c.stepsBack, c.startsMoved+c.startsMove, c.startsMove)
+	fmt.Printf("          %d times a node was away and had another load when it was back\n", c.absences)
+	fmt.Printf("answers:  %d, with %d mistakes; the oldest sample was %.1f s old by the true time (%g s may be, and 1 or 2 s for the units of times)\n",
+		p.answers, p.mistakes, s.herd.ledger.oldestServed().Seconds(), s.herd.ledger.maxAge.Seconds())
 	fmt.Printf("memory:   %d MiB at most, at any time (%d may be)\n\n", peak/mebibyte, s.cfg.memory)
 	fmt.Printf("| %-19s | %7s | %7s | %7s |\n| %s | ------: | ------: | ------: |\n", "Held at rest", "before", "after", "allowed", "-------------------")
 	for _, m := range measures {

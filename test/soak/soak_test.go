@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,14 +83,14 @@ kube_vitals_scrapes_total_of_another 1000
 var t0 = time.Unix(1_800_000_000, 0)
 
 // testBounds: steady after 20 s, held for 10 s, served up to 20 s, gone after 4 s.
-var testBounds = bounds{maxAge: 20 * time.Second, settle: 20 * time.Second, hold: 10 * time.Second, gone: 4 * time.Second}
+var testBounds = bounds{maxAge: 20 * time.Second, settle: 20 * time.Second, hold: 10 * time.Second, gone: 4 * time.Second, latest: 5 * time.Second}
 
 var testUsage = [...]kubelettest.Usage{{CPU: 0.5, Memory: 64 << 20}, {CPU: 0, Memory: 16 << 20}}
 
 // steadyLedger has one node and one pod since t0.
 func steadyLedger() (*ledger, *node, *pod) {
 	l := newLedger(testBounds)
-	n := l.addNode("n")
+	n := l.addNode("n", nodeUsage)
 	p := l.addPod(world.Pod{Namespace: "ns", Name: "p"}, n, testUsage)
 	n.steady, p.steady = t0, t0
 	return l, n, p
@@ -128,8 +129,15 @@ func TestJudgePods(t *testing.T) {
 			name: "absent after one failed scrape", absent: true, want: "its kubelet has failed for 9s: hang",
 			life: func(n *node, _ *pod) { n.failing, n.ailment = at.Add(-9*time.Second), "hang" },
 		},
-		{name: "absent after its clock was set back", absent: true, life: func(n *node, _ *pod) {
-			n.failing, n.ailment = at.Add(-9*time.Second), clockSetBack
+		{name: "absent with samples of yesterday", absent: true, life: func(n *node, _ *pod) {
+			n.failing, n.ailment = at.Add(-9*time.Second), samplesOfYesterday
+		}},
+		{
+			name: "absent after its clock was set back", absent: true, want: "its clock was set 5s ago from 0s to -1m0s",
+			life: func(n *node, _ *pod) { n.clock = clock{{at.Add(-5 * time.Second), -time.Minute}} },
+		},
+		{name: "absent, and ill right after its clock was set", absent: true, life: func(n *node, _ *pod) {
+			n.clock, n.failing = clock{{at.Add(-10 * time.Second), time.Minute}}, at.Add(-9*time.Second)
 		}},
 		{name: "absent after many", absent: true, life: func(n *node, _ *pod) { n.failing = at.Add(-11 * time.Second) }},
 		{name: "absent, and ill before it was steady", absent: true, life: func(n *node, p *pod) {
@@ -154,7 +162,7 @@ func TestJudgePods(t *testing.T) {
 		{name: "old", answer: func(m *metricsv1beta1.PodMetrics) { m.Timestamp = metav1.NewTime(at.Add(-21 * time.Second)) }},
 		{
 			name: "too old", answer: func(m *metricsv1beta1.PodMetrics) { m.Timestamp = metav1.NewTime(at.Add(-22 * time.Second)) },
-			want: "too old: 22s",
+			want: "is too old: 22s",
 		},
 		{
 			name: "ahead", answer: func(m *metricsv1beta1.PodMetrics) { m.Timestamp = metav1.NewTime(at.Add(time.Minute)) },
@@ -163,16 +171,17 @@ func TestJudgePods(t *testing.T) {
 		{name: "no window", answer: func(m *metricsv1beta1.PodMetrics) { m.Window.Duration = 0 }, want: "has no window: 0s"},
 		{
 			name: "wrong CPU", answer: func(m *metricsv1beta1.PodMetrics) { m.Containers[0].Usage["cpu"] = resource.MustParse("600m") },
-			want: "its container app uses 0.600000 cores, and not 0.500000",
+			want: "its container app uses 0.600000 cores, and not 0.489999 to 0.510001",
 		},
 		{
 			name: "wrong memory", answer: func(m *metricsv1beta1.PodMetrics) { m.Containers[1].Usage["memory"] = resource.MustParse("17Mi") },
 			want: "its container istio-proxy holds 17825792 bytes",
 		},
 		{
-			name: "wrong CPU right after a restart", life: func(_ *node, p *pod) { p.restarted = at.Add(-19 * time.Second) },
+			name: "wrong CPU after a restart that need not have been noticed", life: func(_ *node, p *pod) { p.doubt = at.Add(time.Second) },
 			answer: func(m *metricsv1beta1.PodMetrics) { m.Containers[0].Usage["cpu"] = resource.MustParse("600m") },
 		},
+		{name: "too long a window", answer: func(m *metricsv1beta1.PodMetrics) { m.Window.Duration = 21 * time.Second }, want: "too long a window: 21s"},
 		{name: "deleted just now", life: func(_ *node, p *pod) { p.ending, p.deleted = true, at.Add(-3*time.Second) }},
 		{
 			name: "deleted", life: func(_ *node, p *pod) { p.ending, p.deleted = true, at.Add(-5*time.Second) },
@@ -213,11 +222,14 @@ func TestJudgePods(t *testing.T) {
 func TestJudgeNodes(t *testing.T) {
 	at := t0.Add(time.Minute)
 	m := metricsv1beta1.NodeMetrics{Timestamp: metav1.NewTime(at), Window: metav1.Duration{Duration: time.Second}}
-	m.Name = "n"
+	m.Name, m.Usage = "n", corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("8Gi")}
 	l, n, _ := steadyLedger()
 	e := exchange{at, at}
 	expectMistake(t, l.judgeNodes([]metricsv1beta1.NodeMetrics{m}, e, true), "")
 	expectMistake(t, l.judgeNodes(nil, e, true), "node n is not served")
+	m.Usage["cpu"] = resource.MustParse("3")
+	expectMistake(t, l.judgeNodes([]metricsv1beta1.NodeMetrics{m}, e, true), "node n is served with wrong usage: it uses 3.000000 cores")
+	m.Usage["cpu"] = resource.MustParse("2")
 	n.deleted, n.ending = t0, true
 	expectMistake(t, l.judgeNodes([]metricsv1beta1.NodeMetrics{m}, e, true), "node n is served though it is gone: it was deleted 1m0s ago")
 	m.Name = "m"
@@ -237,9 +249,113 @@ func expectMistake(t *testing.T, wrong []mistake, want string) {
 	}
 }
 
-func TestClockSetBackIsAFault(t *testing.T) {
-	if !slices.ContainsFunc(kubelettest.Faults(), func(f kubelettest.NamedFault) bool { return f.Name == clockSetBack }) {
-		t.Errorf("there is no fault %q", clockSetBack)
+func TestAilmentsAreFaults(t *testing.T) {
+	for _, name := range []string{samplesOfYesterday, samplesOfTomorrow, samplesWithoutTime, responsesUndated, startsMoved, startsMove} {
+		if !slices.ContainsFunc(kubelettest.Faults(), func(f kubelettest.NamedFault) bool { return f.Name == name }) {
+			t.Errorf("there is no fault %q", name)
+		}
+	}
+}
+
+// TestClockSteps has the node's clock set a minute back (or ahead) 10 s ago, and a pod with a sample that is 5 s old.
+func TestClockSteps(t *testing.T) {
+	at := t0.Add(time.Minute)
+	for _, test := range []struct {
+		name  string
+		ahead time.Duration
+		shown time.Duration // the sample's time: after at
+		cpu   string
+		want  string
+	}{
+		{name: "a sample from after a step back", ahead: -time.Minute, shown: -65 * time.Second},
+		{name: "a sample from after a step ahead", ahead: time.Minute, shown: 55 * time.Second},
+		{name: "a sample from before a step ahead", ahead: time.Minute, shown: -15 * time.Second},
+		{name: "either is possible", ahead: -5 * time.Second, shown: -12 * time.Second},
+		{name: "a rate across a step", ahead: -5 * time.Second, shown: -10 * time.Second, cpu: "750m", want: "app uses 0.750000 cores"},
+		{name: "1.5 times the load", ahead: -time.Minute, shown: -65 * time.Second, cpu: "750m", want: "app uses 0.750000 cores"},
+		{name: "too old by the old clock, ahead by the new one", ahead: -time.Minute, shown: -30 * time.Second, want: "from ahead: 29.9s"},
+		{name: "too old, though the clock is ahead", ahead: time.Hour, shown: -24 * time.Second, want: "too old: 24s"},
+		{name: "never shown", ahead: time.Minute, shown: 30 * time.Second, want: "never showed"},
+		{name: "shown neither before nor after", ahead: time.Hour, shown: 30 * time.Minute, want: "never showed"},
+		{name: "a small step", ahead: time.Second, shown: -4 * time.Second, cpu: "450m"},
+		{name: "a small step does not explain it", ahead: time.Second, shown: -4 * time.Second, cpu: "430m", want: "app uses 0.430000 cores"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, n, _ := steadyLedger()
+			l.step(n, at.Add(-10*time.Second), test.ahead, func() {})
+			m := served(at)
+			m.Timestamp = metav1.NewTime(at.Add(test.shown))
+			if test.cpu != "" {
+				m.Containers[0].Usage["cpu"] = resource.MustParse(test.cpu)
+			}
+			expectMistake(t, l.judgePods([]metricsv1beta1.PodMetrics{m}, exchange{at, at.Add(100 * time.Millisecond)}, true), test.want)
+		})
+	}
+}
+
+// TestStepsInARow has a clock set twice within a short time, which may cost metrics, and a restart right after a step.
+func TestStepsInARow(t *testing.T) {
+	l, n, p := steadyLedger()
+	l.step(n, t0.Add(time.Minute), time.Hour, func() {})
+	if n.steady != t0 || p.steady != t0 {
+		t.Error("one step ends that the node or its pod is steady")
+	}
+	l.restart(p, t0.Add(70*time.Second))
+	if p.steady != t0.Add(70*time.Second) || n.steady != t0 {
+		t.Error("a restart after a step does not end that the pod is steady, or it does so for its node")
+	}
+	l.step(n, t0.Add(79*time.Second), 0, func() {})
+	if n.steady != t0.Add(79*time.Second) || p.steady != n.steady {
+		t.Error("two steps do not end that the node and its pod are steady")
+	}
+	if got := n.clock.ahead(); got != 0 {
+		t.Errorf("the clock is %s ahead, want 0", got)
+	}
+}
+
+// TestLoads has a load that changed a minute ago.
+func TestLoads(t *testing.T) {
+	l, n, p := steadyLedger()
+	changed := t0.Add(time.Minute)
+	p.load[0] = append(p.load[0], change{changed, kubelettest.Usage{CPU: 1, Memory: 65 << 20}})
+	for _, test := range []struct {
+		at           time.Duration // after the change
+		window       time.Duration
+		lowest, most float64
+	}{
+		{-20 * time.Second, 10 * time.Second, 0.49, 0.51},
+		{20 * time.Second, 10 * time.Second, 0.98, 1.02},
+		{5 * time.Second, 10 * time.Second, 0.75 * 0.98, 1.02}, // the first half of the window is from before
+	} {
+		got := n.limits(p.load[0], changed.Add(test.at), test.window, l.latest)
+		if math.Abs(got.lowest-test.lowest) > 1e-5 || math.Abs(got.highest-test.most) > 1e-5 {
+			t.Errorf("%s after the change: %g to %g cores, want %g to %g", test.at, got.lowest, got.highest, test.lowest, test.most)
+		}
+	}
+	// The mean over the gap of a node that was away for 20 s, as if its load were that now.
+	at := changed.Add(6 * time.Second)
+	m := served(at.Add(5 * time.Second))
+	m.Window.Duration = 20 * time.Second
+	m.Containers[0].Usage["cpu"], m.Containers[0].Usage["memory"] = resource.MustParse("650m"), resource.MustParse("65Mi")
+	expectMistake(t, l.judgePods([]metricsv1beta1.PodMetrics{m}, exchange{at, at}, false), "")
+	m.Window.Duration = 5 * time.Second
+	expectMistake(t, l.judgePods([]metricsv1beta1.PodMetrics{m}, exchange{at, at}, false), "app uses 0.650000 cores")
+}
+
+func TestMovingStarts(t *testing.T) {
+	l, n, p := steadyLedger()
+	l.restart(p, t0.Add(time.Hour))
+	if !p.doubt.IsZero() {
+		t.Error("the usage of a pod after a restart is not judged")
+	}
+	l.lie(n, t0.Add(time.Hour+time.Second))
+	if !p.doubt.After(t0.Add(time.Hour)) {
+		t.Error("the usage of a pod is judged though its node sends a wrong start after the restart")
+	}
+	l, n, p = steadyLedger()
+	l.lie(n, t0.Add(time.Hour))
+	if !p.doubt.IsZero() {
+		t.Error("the usage of a pod is not judged though its start has been long ago when it moves")
 	}
 }
 
@@ -260,7 +376,7 @@ func TestRestarts(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	want := bounds{maxAge: 30 * time.Second, settle: 20 * time.Second, hold: 20 * time.Second, gone: 4 * time.Second}
+	want := bounds{maxAge: 30 * time.Second, settle: 20 * time.Second, hold: 20 * time.Second, gone: 4 * time.Second, latest: 8 * time.Second}
 	if got := newBounds(5*time.Second, 3*time.Second); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -51,9 +51,9 @@ func (o Objects) CreatePod(ctx context.Context, p Pod) error {
 	return nil
 }
 
-// SetRunning says that a pod's containers have started.
-func (o Objects) SetRunning(ctx context.Context, p Pod) error {
-	object := PodObject(p, time.Now())
+// SetRunning sets the status of a pod whose containers started at a time by the node's clock.
+func (o Objects) SetRunning(ctx context.Context, p Pod, startedAt time.Time) error {
+	object := PodObject(p, startedAt)
 	object.UID, object.ManagedFields = "", nil
 	if _, err := o.Client.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, object, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("pod %s/%s cannot be made running: %w", p.Namespace, p.Name, err)
