@@ -1,6 +1,8 @@
 package api
 
 import (
+	"net/http"
+	"slices"
 	"testing"
 	"time"
 
