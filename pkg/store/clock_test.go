@@ -496,3 +496,23 @@ func TestPodsThatPartialScrapesDoNotMention(t *testing.T) { // rule 7
 		expect(t, s, "p", now, want)
 	}
 }
+
+// TestContainersWithAStartTimeOnly is rule 7: a container of which only the start time is reported, and that the API server does not
+// have as running, has ended.
+func TestContainersWithAStartTimeOnly(t *testing.T) {
+	for _, runs := range []bool{false, true} {
+		s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, IsRunning: func(_, _, _ string) bool { return runs }})
+		for now := 0.0; now <= 120; now += 15 {
+			b := sample(now, now/10)
+			if now >= 45 {
+				b = usage.Sample{StartedAt: b.StartedAt}
+			}
+			s.Put("n1", scrape(now, of("p/a", sample(now, now/10)), of("p/b", b)))
+		}
+		want := "at 120 window 15: a=100m"
+		if runs {
+			want = "none" // the pod cannot be served whole
+		}
+		expect(t, s, "p", 120, want)
+	}
+}

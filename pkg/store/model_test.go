@@ -178,7 +178,8 @@ func (m *model) putScrape(n *modelNode, r report) {
 	all := len(r.containers)
 	r.containers = slices.DeleteFunc(slices.Clone(r.containers), func(c reported) bool { // 9: what is of the pod that was removed
 		at, removed := n.removed[c.key.podKey]
-		return removed && (r.sent < at || in.ours(c.sample) < at.Add(time.Second))
+		return removed && (r.sent < at || in.ours(c.sample) < at.Add(time.Second)) ||
+			c.sample.Has&(usage.HasCPU|usage.HasMemory) == 0 && !m.isRunning(c.key) // 7: what ended
 	})
 	after := map[containerKey]*modelContainer{}
 	pods := map[podKey]bool{}

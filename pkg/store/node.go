@@ -107,7 +107,7 @@ func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Re
 	}
 	a := &arrival{at: scrape.At, capacity: scrape.Capacity, maxAge: config.MaxSampleAge, clock: &n.clock, jumped: jumped}
 	reported := len(scrape.Containers)
-	scrape = n.withoutRemoved(scrape)
+	scrape = n.withoutEnded(n.withoutRemoved(scrape), config)
 	if n.series.observe(scrape.Node, a, counts) {
 		n.publishNode()
 	}
@@ -131,6 +131,21 @@ func (n *node) withoutRemoved(scrape *usage.Scrape) *usage.Scrape {
 		at, ok := n.removed[keyOf(&s).podKey]
 		return ok && (sentAt(scrape) < at || n.clock.ours(&s.Sample, scrape.At) < at.Add(dateUnit))
 	})
+	return &filtered
+}
+
+// withoutEnded returns the scrape without the containers that have neither CPU nor memory and that the API server does not have
+// as running: a kubelet may report the start time of a container that ended for long.
+func (n *node) withoutEnded(scrape *usage.Scrape, config Config) *usage.Scrape {
+	hasEnded := func(s usage.ContainerSample) bool {
+		return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && config.IsRunning != nil &&
+			!config.IsRunning(string(s.Namespace), string(s.Pod), string(s.Name))
+	}
+	if !slices.ContainsFunc(scrape.Containers, hasEnded) {
+		return scrape
+	}
+	filtered := *scrape
+	filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), hasEnded)
 	return &filtered
 }
 
