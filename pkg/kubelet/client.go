@@ -82,7 +82,6 @@ func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *question, dst 
 	if err := c.get(ctx, t, q, node.Name, dst); err != nil {
 		return q.explain(node.Name, err)
 	}
-	detach(dst)
 	return nil
 }
 
@@ -130,7 +129,11 @@ func (c *Client) get(ctx context.Context, t *target, q *question, node string, d
 	if err := c.read(response, q, w); err != nil {
 		return t.timed(err, began)
 	}
-	return q.decode(w, node, dst, times)
+	if err := q.decode(w, node, dst, times); err != nil {
+		return err
+	}
+	detach(dst) // before the workspace, in which the names lie, is another request's
+	return nil
 }
 
 // headers returns the headers of a request. A new token may have to be fetched for them.
