@@ -30,7 +30,7 @@ func (r release) chart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the packaged chart cannot be read: %w", err)
 	}
-	return os.WriteFile(file, settled, 0o644) //nolint:gosec // for everybody
+	return os.WriteFile(file, settled, 0o644)
 }
 
 // settle is the same archive with all its files of that time. Helm lets them be of now, so that no two archives are the same.
@@ -54,7 +54,7 @@ func settle(archive []byte, at time.Time) ([]byte, error) {
 		if err := to.WriteHeader(header); err != nil {
 			return nil, err
 		}
-		if _, err := io.Copy(to, from); err != nil { //nolint:gosec // helm has just made it
+		if _, err := io.Copy(to, from); err != nil {
 			return nil, err
 		}
 	}
