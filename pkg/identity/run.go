@@ -121,4 +121,4 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 }
 
 // jitter returns between half of the time and all of it, so that replicas do not move in step.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) } //nolint:gosec // chance, not secrecy
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) } //nolint:gosec // spreads retries, which needs no secrecy

@@ -377,7 +377,7 @@ func retryDelay(interval time.Duration, failures int) time.Duration {
 	if failures == 1 {
 		delay = interval / 8
 	}
-	return delay*3/4 + rand.N(delay/2)
+	return delay*3/4 + rand.N(delay/2) //nolint:gosec // spreads retries, which needs no secrecy
 }
 
 // offset is the node's place in the interval. It differs from process to process, so that replicas do not ask a kubelet

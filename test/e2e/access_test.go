@@ -104,7 +104,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 		tls.VersionTLS12: true,
 		tls.VersionTLS13: true,
 	} {
-		config := &tls.Config{RootCAs: roots, ServerName: shared.Server.Host, MinVersion: version, MaxVersion: version} //nolint:gosec // that is the test
+		config := &tls.Config{RootCAs: roots, ServerName: shared.Server.Host, MinVersion: version, MaxVersion: version}
 		conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", shared.Server.Address)
 		if err == nil {
 			err = conn.Close()

@@ -46,7 +46,7 @@ func (r release) chart(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("the packaged chart cannot be read: %w", err)
 	}
-	return os.WriteFile(file, settled, 0o644) //nolint:gosec // for everybody
+	return os.WriteFile(file, settled, 0o644)
 }
 
 // pin sets image.digest in a file of values, if there is a digest.
@@ -88,7 +88,7 @@ func settle(archive []byte, at time.Time) ([]byte, error) {
 		if err := to.WriteHeader(header); err != nil {
 			return nil, err
 		}
-		if _, err := io.Copy(to, from); err != nil { //nolint:gosec // helm has just made it
+		if _, err := io.Copy(to, from); err != nil {
 			return nil, err
 		}
 	}

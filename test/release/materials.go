@@ -63,7 +63,7 @@ func writeMaterials(binary, version string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(binary+".cdx.json", append(text, '\n'), 0o644) //nolint:gosec // for everybody
+	return os.WriteFile(binary+".cdx.json", append(text, '\n'), 0o644)
 }
 
 // bill is the bill of a binary of that name and sum.
@@ -121,7 +121,7 @@ func writeChecksums(folder string) error {
 		}
 		fmt.Fprintf(&list, "%s  %s\n", sum, file.Name())
 	}
-	return os.WriteFile(filepath.Join(folder, "SHA256SUMS"), []byte(list.String()), 0o644) //nolint:gosec // for everybody
+	return os.WriteFile(filepath.Join(folder, "SHA256SUMS"), []byte(list.String()), 0o644)
 }
 
 // checksum is the SHA-256 of a file, in hexadecimal.
