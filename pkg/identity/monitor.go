@@ -196,7 +196,7 @@ func parseService(text string) (service, bool) {
 		if err != nil || n == 0 {
 			return service{}, false
 		}
-		s.port = int32(n) //nolint:gosec // at most 65535
+		s.port = int32(n)
 	}
 	return s, true
 }

@@ -151,7 +151,7 @@ func (i *owner) startMetricsServer(t *testing.T) string {
 		s.Kill()
 	})
 	probe := &reader{address: s.Address, transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // its certificate cannot be verified
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
 	t.Cleanup(probe.transport.CloseIdleConnections)
 	i.eventually(t, "metrics-server to be ready", func(ctx context.Context) error {

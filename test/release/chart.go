@@ -64,7 +64,7 @@ func pin(file, digest string) error {
 		return fmt.Errorf("%s has no empty image.digest to set", file)
 	}
 	values = slices.Concat(values[:len(values)-len(image)], before, []byte("\n  digest: "+digest+"\n"), after)
-	return os.WriteFile(file, values, 0o644) //nolint:gosec // for everybody
+	return os.WriteFile(file, values, 0o644)
 }
 
 // settle is the same archive with all its files of that time. Helm lets them be of now, so that no two archives are the same.

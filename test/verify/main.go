@@ -177,7 +177,7 @@ func writeGenerated(ctx context.Context, tools tools, root string) error {
 		return err
 	}
 	for file, text := range files {
-		if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // for everybody
+		if err := os.WriteFile(file, text, 0o644); err != nil {
 			return fmt.Errorf("write a generated file of the chart: %w", err)
 		}
 	}
