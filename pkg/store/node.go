@@ -137,12 +137,19 @@ func (n *node) withoutRemoved(scrape *usage.Scrape) *usage.Scrape {
 // withoutEnded returns the scrape without the containers that have neither CPU nor memory and that the API server does not have
 // as running: a kubelet may report the start time of a container that ended for long.
 func (n *node) withoutEnded(scrape *usage.Scrape, config Config) *usage.Scrape {
-	hasEnded := func(s usage.ContainerSample) bool {
-		return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && config.IsRunning != nil &&
-			!config.IsRunning(string(s.Namespace), string(s.Pod), string(s.Name))
-	}
-	if !slices.ContainsFunc(scrape.Containers, hasEnded) {
+	if config.IsRunning == nil {
 		return scrape
+	}
+	isBare := func(s *usage.ContainerSample) bool { return s.Has&(usage.HasCPU|usage.HasMemory) == 0 }
+	first := 0
+	for first < len(scrape.Containers) && !isBare(&scrape.Containers[first]) {
+		first++
+	}
+	if first == len(scrape.Containers) { // the steady state
+		return scrape
+	}
+	hasEnded := func(s usage.ContainerSample) bool {
+		return isBare(&s) && !config.IsRunning(string(s.Namespace), string(s.Pod), string(s.Name))
 	}
 	filtered := *scrape
 	filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), hasEnded)
