@@ -457,7 +457,7 @@ func (i *owner) helm(t *testing.T) {
 	}
 }
 
-// unverified gives up verification, and gives it back.
+// unverified switches verification off, and on again.
 func (i *owner) unverified(t *testing.T) {
 	for _, value := range []string{"true", "false"} {
 		want := map[string]string{"true": "true"}[value]

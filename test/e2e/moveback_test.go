@@ -76,7 +76,7 @@ func TestMoveBackToMetricsServer(t *testing.T) {
 	i := startIdentity(t)
 	port := i.startMetricsServer(t)
 
-	// The release gives up the APIServices.
+	// The release no longer owns the APIServices.
 	stop := i.repeat(t, i.connections("v1", "v1beta1")) // around the Service, which helm leads away from this machine
 	i.kubectl(t, "annotate", "apiservice", "v1.metrics.k8s.io", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy=keep")
 	if _, err := i.Run(t.Context(), binaries.Helm, "upgrade", server.Release, shared.Chart, "--namespace", server.Namespace,
