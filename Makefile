@@ -73,7 +73,7 @@ bench: build ## Go benchmarks and a simulated cluster of NODES nodes beside its 
 ifeq ($(ONLY),)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 endif
-	cd test && $(GO) run ./load -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(ROUNDS) $(if $(ONLY),-only $(ONLY)) $(if $(BESIDE),-beside $(BESIDE)) $(FLAGS)
+	cd test && $(GO) run ./bench -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(ROUNDS) $(if $(ONLY),-only $(ONLY)) $(if $(BESIDE),-beside $(BESIDE)) $(FLAGS)
 
 soak: build ## wear the server out for SOAK minutes in a simulated cluster with churn and faults; fails on growth
 	cd test && $(GO) run ./soak -server $(CURDIR)/bin/kube-vitals -minutes $(SOAK) $(FLAGS)

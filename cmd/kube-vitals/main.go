@@ -99,8 +99,8 @@ func settings(c server.Config) []any {
 func servingCertificate(c server.Config) string {
 	pair := c.Serving.ServerCert
 	switch {
-	case c.Identity.Secret != "":
-		return "Secret " + c.Identity.Secret
+	case c.ServingCert.Secret != "":
+		return "Secret " + c.ServingCert.Secret
 	case pair.CertKey.CertFile != "":
 		return pair.CertKey.CertFile
 	case pair.CertDirectory != "":

@@ -18,9 +18,9 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // for --logging-format=json
 
-	"github.com/kube-vitals/kube-vitals/pkg/identity"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
+	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
 
 const (
@@ -50,7 +50,7 @@ type options struct {
 	kubelet        kubelet.Config
 	kubeletAccount string
 	addressTypes   []string
-	identity       identity.Config
+	servingCert    servingcert.Config
 
 	generic        *genericoptions.ServerRunOptions
 	serving        *genericoptions.SecureServingOptions
@@ -67,7 +67,7 @@ func newOptions() *options {
 		resolution:     15 * time.Second,
 		kubelet:        kubelet.Config{Port: kubelet.DefaultPort},
 		addressTypes:   defaultAddressTypes(),
-		identity:       newIdentityConfig(),
+		servingCert:    newServingCertConfig(),
 		generic:        genericoptions.NewServerRunOptionsForComponent("kube-vitals", compatibility.NewComponentGlobalsRegistry()),
 		serving:        genericoptions.NewSecureServingOptions(),
 		authentication: genericoptions.NewDelegatingAuthenticationOptions(),
@@ -186,7 +186,7 @@ func (o *options) config() (server.Config, error) {
 
 		KubeletServiceAccount: o.kubeletAccount,
 
-		Identity:       o.identity,
+		ServingCert:    o.servingCert,
 		Generic:        o.generic,
 		Serving:        o.serving,
 		Authentication: o.authentication,

@@ -86,8 +86,8 @@ func TestFlags(t *testing.T) {
 		},
 		"--kubelet-max-response-bytes=65536": func(c server.Config) bool { return c.Kubelet.MaxBodyBytes == 1<<16 },
 		"--tls-secret=s --tls-names=a.b.svc,a.b --tls-lifetime=24h": func(c server.Config) bool {
-			return c.Identity.Secret == "s" && slices.Equal(c.Identity.Names, []string{"a.b.svc", "a.b"}) && c.Identity.Lifetime == 24*time.Hour &&
-				c.Identity.Settle == 10*time.Minute && slices.Equal(c.Identity.APIServices, []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"})
+			return c.ServingCert.Secret == "s" && slices.Equal(c.ServingCert.Names, []string{"a.b.svc", "a.b"}) && c.ServingCert.Lifetime == 24*time.Hour &&
+				c.ServingCert.Settle == 10*time.Minute && slices.Equal(c.ServingCert.APIServices, []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"})
 		},
 		"--kubelet-service-account=kube-vitals-kubelet": func(c server.Config) bool {
 			return c.KubeletServiceAccount == "kube-vitals-kubelet"

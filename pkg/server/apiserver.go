@@ -15,12 +15,12 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/api/openapi"
-	"github.com/kube-vitals/kube-vitals/pkg/identity"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
 
 // newAPIServer gives the generic API server with metrics.k8s.io in it, and what it needs to be ready. It opens the port.
-func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, identity *identity.Identity, instruments *instruments, resources api.Config) (*genericapiserver.GenericAPIServer, readiness, error) {
+func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, servingCert *servingcert.Manager, instruments *instruments, resources api.Config) (*genericapiserver.GenericAPIServer, readiness, error) {
 	scheme := api.NewScheme()
 	codecs := serializer.NewCodecFactory(scheme)
 	config := genericapiserver.NewConfig(codecs)
@@ -36,7 +36,7 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, identity 
 	config.LoopbackClientConfig = &rest.Config{} // nothing in here talks to itself
 	describe(config, openapinamer.NewDefinitionNamer(scheme), c.Version)
 
-	if err := serveTLS(c, identity, config); err != nil {
+	if err := serveTLS(c, servingCert, config); err != nil {
 		return nil, nil, err
 	}
 	instruments.certificate(config.SecureServing.Cert)
@@ -53,8 +53,8 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, identity 
 		{"authentication", trusted},
 	}
 	ready := append(needed, requirement{"figures", firstFigures(needed, scraper).check})
-	if identity != nil {
-		ready = append(ready, requirement{"identity", identity.Ready})
+	if servingCert != nil {
+		ready = append(ready, requirement{"identity", servingCert.Ready})
 	}
 	if err := c.Audit.ApplyTo(config); err != nil {
 		return nil, nil, fmt.Errorf("cannot set up auditing: %w", err)
@@ -91,9 +91,9 @@ func describe(config *genericapiserver.Config, namer *openapinamer.DefinitionNam
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // serveTLS opens the port. Without a certificate in the flags one is made, for the names of the usual Service.
-func serveTLS(c Config, identity *identity.Identity, config *genericapiserver.Config) error {
-	if identity != nil {
-		c.Serving.ServerCert.GeneratedCert = identity
+func serveTLS(c Config, servingCert *servingcert.Manager, config *genericapiserver.Config) error {
+	if servingCert != nil {
+		c.Serving.ServerCert.GeneratedCert = servingCert
 		return applyServing(c, config)
 	}
 	namespace := "kube-system"

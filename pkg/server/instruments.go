@@ -13,10 +13,10 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // of the requests to the API server
 
-	"github.com/kube-vitals/kube-vitals/pkg/identity"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -132,7 +132,7 @@ func (i *instruments) certificate(serving dynamiccertificates.CertKeyContentProv
 }
 
 // apiServices adds what the API server does with requests for this server, as far as the server may know it.
-func (i *instruments) apiServices(states func() map[string]identity.APIServiceState) {
+func (i *instruments) apiServices(states func() map[string]servingcert.APIServiceState) {
 	i.registry.MustRegister(&apiServiceCollector{
 		states: states,
 		misdirected: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "apiservice_misdirected"),
@@ -144,7 +144,7 @@ func (i *instruments) apiServices(states func() map[string]identity.APIServiceSt
 
 // apiServiceCollector reads the state of the APIServices when it is collected.
 type apiServiceCollector struct {
-	states                  func() map[string]identity.APIServiceState
+	states                  func() map[string]servingcert.APIServiceState
 	misdirected, unverified *prometheus.Desc
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/kube-vitals/kube-vitals/pkg/identity"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -33,8 +33,8 @@ func filled() *instruments {
 	i.Scraped(scrape.Result{Node: "b", ClockKnown: true, ClockOffset: -75 * time.Second})
 	i.Scraped(scrape.Result{Node: "b", Err: errors.New("it hangs")})
 	i.answered("pods", 7*time.Second)
-	i.apiServices(func() map[string]identity.APIServiceState {
-		return map[string]identity.APIServiceState{"v1.metrics.k8s.io": {}, "v1beta1.metrics.k8s.io": {Misdirected: true}}
+	i.apiServices(func() map[string]servingcert.APIServiceState {
+		return map[string]servingcert.APIServiceState{"v1.metrics.k8s.io": {}, "v1beta1.metrics.k8s.io": {Misdirected: true}}
 	})
 	return i
 }
@@ -143,15 +143,15 @@ func TestSeriesGoWithTheirNode(t *testing.T) {
 
 func TestAPIServicesAreShown(t *testing.T) {
 	i := newInstruments("v1.2.3", "0123abc", time.Now, usage.NewClock(time.Now()))
-	states := map[string]identity.APIServiceState{}
-	i.apiServices(func() map[string]identity.APIServiceState { return states })
+	states := map[string]servingcert.APIServiceState{}
+	i.apiServices(func() map[string]servingcert.APIServiceState { return states })
 	for name, c := range map[string]struct {
-		states map[string]identity.APIServiceState
+		states map[string]servingcert.APIServiceState
 		want   string
 	}{
 		"unknown": {},
 		"one is elsewhere, one unverified": {
-			map[string]identity.APIServiceState{"a": {Misdirected: true}, "b": {InsecureSkipTLSVerify: true}}, `
+			map[string]servingcert.APIServiceState{"a": {Misdirected: true}, "b": {InsecureSkipTLSVerify: true}}, `
 # HELP kube_vitals_apiservice_insecure_skip_tls_verify 1 if the API server does not verify the server that the APIService leads to, else 0.
 # TYPE kube_vitals_apiservice_insecure_skip_tls_verify gauge
 kube_vitals_apiservice_insecure_skip_tls_verify{apiservice="a"} 0

@@ -21,10 +21,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
-	"github.com/kube-vitals/kube-vitals/pkg/identity"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -45,7 +45,7 @@ type Config struct {
 
 	// Identity is how to keep a serving certificate that renews itself, but for the Client. If it names no Secret, the
 	// certificate comes from Serving, and Identity is only how to check the APIServices, if it names the Service.
-	Identity identity.Config
+	ServingCert servingcert.Config
 
 	Generic        *genericoptions.ServerRunOptions
 	Serving        *genericoptions.SecureServingOptions
@@ -64,12 +64,12 @@ const (
 
 // Server is kube-vitals, ready to run.
 type Server struct {
-	api      *genericapiserver.GenericAPIServer
-	scraper  *scrape.Scraper
-	watches  *watches
-	identity *identity.Identity // nil: the certificate comes from somewhere else
-	monitor  *identity.Monitor  // of the APIServices, where the identity does not read them; may be nil
-	ready    readiness
+	api         *genericapiserver.GenericAPIServer
+	scraper     *scrape.Scraper
+	watches     *watches
+	servingCert *servingcert.Manager // nil: the certificate comes from somewhere else
+	monitor     *servingcert.Monitor // of the APIServices, where the identity does not read them; may be nil
+	ready       readiness
 }
 
 // New builds a Server. It fails only for what its user has to put right.
@@ -112,7 +112,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 
-	identity, err := newIdentity(c, client)
+	servingCert, err := newServingCert(c, client)
 	if err != nil {
 		return nil, err
 	}
@@ -122,13 +122,13 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	switch {
-	case identity != nil:
-		instruments.apiServices(identity.Monitor().States)
+	case servingCert != nil:
+		instruments.apiServices(servingCert.Monitor().States)
 	case monitor != nil:
 		instruments.apiServices(monitor.States)
 	}
 
-	server, ready, err := newAPIServer(c, watches, scraper, identity, instruments, api.Config{
+	server, ready, err := newAPIServer(c, watches, scraper, servingCert, instruments, api.Config{
 		Usage:    metrics,
 		Pods:     pods,
 		Nodes:    nodes,
@@ -139,25 +139,25 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{api: server, scraper: scraper, watches: watches, identity: identity, monitor: monitor, ready: ready}, nil
+	return &Server{api: server, scraper: scraper, watches: watches, servingCert: servingCert, monitor: monitor, ready: ready}, nil
 }
 
-// newIdentity gives the serving certificate that renews itself, or nil where none is asked for.
-func newIdentity(c Config, client *rest.Config) (*identity.Identity, error) {
-	if c.Identity.Secret == "" {
+// newServingCert gives the serving certificate that renews itself, or nil where none is asked for.
+func newServingCert(c Config, client *rest.Config) (*servingcert.Manager, error) {
+	if c.ServingCert.Secret == "" {
 		return nil, nil
 	}
-	c.Identity.Client = client
-	return identity.New(c.Identity)
+	c.ServingCert.Client = client
+	return servingcert.New(c.ServingCert)
 }
 
 // newMonitor returns what checks the APIServices where no identity does, or nil if it is not known where they should lead.
-func newMonitor(c Config, client *rest.Config) (*identity.Monitor, error) {
-	if c.Identity.Secret != "" || c.Identity.Service == "" {
+func newMonitor(c Config, client *rest.Config) (*servingcert.Monitor, error) {
+	if c.ServingCert.Secret != "" || c.ServingCert.Service == "" {
 		return nil, nil
 	}
-	c.Identity.Client = client
-	return identity.NewMonitor(c.Identity)
+	c.ServingCert.Client = client
+	return servingcert.NewMonitor(c.ServingCert)
 }
 
 // newState returns an empty store and the inventories of pods and of nodes. What the store has of a pod goes before the
@@ -185,8 +185,8 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	loops.Go(func() { s.watches.run(background) })
 	loops.Go(func() { s.scraper.Run(background) })
-	if s.identity != nil {
-		loops.Go(func() { s.identity.Run(background) })
+	if s.servingCert != nil {
+		loops.Go(func() { s.servingCert.Run(background) })
 	}
 	if s.monitor != nil {
 		loops.Go(func() { s.monitor.Run(background) })

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kube-vitals/kube-vitals/test/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 )
 
 // direct sends a request straight to the port of kube-vitals, around the API server.

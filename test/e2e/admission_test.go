@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kube-vitals/kube-vitals/test/binaries"
-	"github.com/kube-vitals/kube-vitals/test/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
 // TestAdmissionPolicy patches the chart's APIServices as the server's ServiceAccount. With the chart's admission policy, the

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kube-vitals/kube-vitals/test/binaries"
-	"github.com/kube-vitals/kube-vitals/test/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
 // program runs the built program as someone at a terminal would.

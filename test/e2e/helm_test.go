@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kube-vitals/kube-vitals/test/binaries"
-	"github.com/kube-vitals/kube-vitals/test/cluster"
-	"github.com/kube-vitals/kube-vitals/test/poll"
-	"github.com/kube-vitals/kube-vitals/test/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/poll"
+	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
 // TestHelm installs, upgrades and uninstalls the chart with the real helm, in a cluster of its own: a cluster

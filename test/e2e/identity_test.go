@@ -22,12 +22,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/kube-vitals/kube-vitals/test/balancer"
-	"github.com/kube-vitals/kube-vitals/test/binaries"
-	"github.com/kube-vitals/kube-vitals/test/cluster"
-	"github.com/kube-vitals/kube-vitals/test/poll"
-	"github.com/kube-vitals/kube-vitals/test/server"
-	"github.com/kube-vitals/kube-vitals/test/simulation"
+	"github.com/kube-vitals/kube-vitals/test/internal/balancer"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/poll"
+	"github.com/kube-vitals/kube-vitals/test/internal/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/test/binaries"
-	"github.com/kube-vitals/kube-vitals/test/lab"
-	"github.com/kube-vitals/kube-vitals/test/poll"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/lab"
+	"github.com/kube-vitals/kube-vitals/test/internal/poll"
 )
 
 const (

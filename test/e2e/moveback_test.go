@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kube-vitals/kube-vitals/test/binaries"
-	"github.com/kube-vitals/kube-vitals/test/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
 // metricsServerAccess are the ServiceAccount, the roles and the Service of metrics-server's manifest. It has no Secret for its

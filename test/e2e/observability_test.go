@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/binaries"
-	"github.com/kube-vitals/kube-vitals/test/observability"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/observability"
 )
 
 // TestDashboardAndAlertsAskForWhatIsThere compares every query of the chart's dashboard and of its alerts with /metrics,

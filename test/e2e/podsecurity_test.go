@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kube-vitals/kube-vitals/test/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 )
 
 // TestPodSecurity shows the pods of the chart to a namespace that takes none but those of the Pod Security Standard

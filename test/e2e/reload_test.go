@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
 // mount is a Secret's volume, as kubelet keeps it: the files are links to those in a folder, which a link names that is

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
 // shutdownBound is how long the end of a server may take, with a kubelet that hangs and a client that does: the

@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/rest"
 	metrics "k8s.io/metrics/pkg/client/clientset/versioned"
 
-	"github.com/kube-vitals/kube-vitals/test/binaries"
-	"github.com/kube-vitals/kube-vitals/test/poll"
-	"github.com/kube-vitals/kube-vitals/test/simulation"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/poll"
+	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
 // The still life: nodes and pods on which nothing changes, so that all their figures are known. Its nodes take no other

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kube-vitals/kube-vitals/test/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 )
 
 // kubectls are all that are tried: the control plane's reads v1beta1, the new one v1.

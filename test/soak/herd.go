@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/world"
 )
 
 // namespaces are those of the pods, and apps what they run: four of each namespace.

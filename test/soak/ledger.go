@@ -8,7 +8,7 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/world"
 )
 
 // bounds are the times by which answers are judged.

@@ -24,8 +24,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/test/binaries"
-	"github.com/kube-vitals/kube-vitals/test/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/world"
 )
 
 func main() {

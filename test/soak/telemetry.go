@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/test/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/world"
 )
 
 // telemetry is what a server says of itself on /metrics.

@@ -1,0 +1,175 @@
+package servingcert
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// backdate is by how much a certificate begins before it is made, so that it is valid by clocks that are behind, too.
+const backdate = time.Hour
+
+// The types of PEM blocks.
+const (
+	pemCertificate = "CERTIFICATE"
+	pemKey         = "PRIVATE KEY" // PKCS #8
+)
+
+// pair is a serving certificate, its key, and the CA that signed it. It is immutable.
+type pair struct {
+	leaf, ca    *x509.Certificate
+	certificate []byte // PEM of the leaf
+	chain       []byte // PEM of the leaf and the CA
+	key         []byte // PEM; nil for one that is not served any more
+}
+
+// issue makes a serving certificate for the given names, and a CA for it alone, both valid from a while before now for the
+// given time after it. The CA's key ends with this function.
+func issue(names []string, now time.Time, lifetime time.Duration) (*pair, error) {
+	notBefore, notAfter := now.Add(-backdate).UTC(), now.Add(lifetime).UTC()
+	ca, caKey, err := sign(&x509.Certificate{
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("kube-vitals-ca@%d", now.Unix())},
+		NotBefore:             notBefore,
+		NotAfter:              notAfter,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+	}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	leaf, leafKey, err := sign(&x509.Certificate{
+		Subject:               pkix.Name{CommonName: names[0]},
+		DNSNames:              names,
+		NotBefore:             notBefore,
+		NotAfter:              notAfter,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+	}, ca, caKey)
+	if err != nil {
+		return nil, err
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(leafKey)
+	if err != nil {
+		return nil, fmt.Errorf("cannot encode a key: %w", err)
+	}
+	return &pair{
+		leaf:        leaf,
+		ca:          ca,
+		certificate: encodePEM(leaf),
+		chain:       encodePEM(leaf, ca),
+		key:         pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: key}),
+	}, nil
+}
+
+// sign makes a key and a certificate for it, signed by the parent or, without one, by itself.
+func sign(template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Certificate, crypto.Signer, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make a key: %w", err)
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
+		return nil, nil, fmt.Errorf("cannot make a serial number: %w", err)
+	}
+	if parent == nil {
+		parent, parentKey = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot sign a certificate: %w", err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot read the certificate just signed: %w", err)
+	}
+	return certificate, key, nil
+}
+
+// readPair reads what issue made, and checks that all of it fits together: the key to the certificate, the certificate to
+// the CA and to the name. It does not check whether the pair is valid now.
+func readPair(chain, key []byte, name string) (*pair, error) {
+	if _, err := tls.X509KeyPair(chain, key); err != nil {
+		return nil, err
+	}
+	p, err := readChain(chain, name)
+	if err != nil {
+		return nil, err
+	}
+	p.key = key
+	return p, nil
+}
+
+// readChain does what readPair does, without a key.
+func readChain(chain []byte, name string) (*pair, error) {
+	certificates := readPEM(chain)
+	if len(certificates) != 2 {
+		return nil, fmt.Errorf("there should be two certificates, a Service's and its CA's, but there are %d", len(certificates))
+	}
+	p := &pair{leaf: certificates[0], ca: certificates[1], certificate: encodePEM(certificates[0]), chain: chain}
+	if !p.ca.BasicConstraintsValid || !p.ca.IsCA || p.ca.KeyUsage&x509.KeyUsageCertSign == 0 {
+		return nil, errors.New("the second certificate is not a CA: it may not sign certificates")
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(p.ca)
+	if _, err := p.leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: p.leaf.NotAfter}); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// withoutKey returns the pair as it is kept once it is not served any more.
+func (p *pair) withoutKey() *pair {
+	return &pair{leaf: p.leaf, ca: p.ca, certificate: p.certificate, chain: p.chain}
+}
+
+// validAt reports whether an API server with this time accepts the pair.
+func (p *pair) validAt(now time.Time) bool {
+	return !now.Before(p.leaf.NotBefore) && !now.Before(p.ca.NotBefore) && !now.After(p.leaf.NotAfter) && !now.After(p.ca.NotAfter)
+}
+
+// covers reports whether the certificate is for all these names.
+func (p *pair) covers(names []string) bool {
+	for _, name := range names {
+		if p.leaf.VerifyHostname(name) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// encodePEM returns certificates as they stand in files. Equal certificates have equal bytes.
+func encodePEM(certificates ...*x509.Certificate) []byte {
+	var text []byte
+	for _, c := range certificates {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: c.Raw})...)
+	}
+	return text
+}
+
+// readPEM returns the certificates in a text, which may have anything else in it, too.
+func readPEM(text []byte) []*x509.Certificate {
+	var certificates []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return certificates
+		}
+		if block.Type != pemCertificate {
+			continue
+		}
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			certificates = append(certificates, c)
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package observability
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	checkout = "../../.."
+	chart    = checkout + "/charts/kube-vitals"
+	runbooks = checkout + "/docs/runbooks"
+	unitTest = "testdata/alerts_test.yaml"
+)
+
+func mustQueries(t *testing.T) []Query {
+	t.Helper()
+	queries, err := Queries(chart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return queries
+}
+
+func mustAlerts(t *testing.T) []Alert {
+	t.Helper()
+	alerts, err := ReadAlerts(filepath.Join(chart, AlertsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return alerts
+}
+
+func mustParse(t *testing.T, queries []Query) []Reference {
+	t.Helper()
+	references, err := Parse(t.Context(), checkout, queries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(references) != len(queries) {
+		t.Fatalf("%d references for %d queries", len(references), len(queries))
+	}
+	return references
+}
+
+// TestQueries parses every query, and looks whether it is about those servers only that it should be about: those that
+// the dashboard's variables name, or those of the release. test/e2e looks whether what it asks for exists.
+func TestQueries(t *testing.T) {
+	queries := mustQueries(t)
+	for i, r := range mustParse(t, queries) {
+		q := queries[i]
+		if r.Error != "" {
+			t.Errorf("%s: %s:\n%s", q.Place, r.Error, q.Expr)
+		}
+		for _, s := range r.Selectors {
+			if strings.HasPrefix(q.Place, "variable ") {
+				continue // says which servers there are
+			}
+			for name, want := range map[string]string{"job": "kube-vitals", "namespace": "kube-system"} {
+				if !slices.Contains(s.Labels, name) || q.Alerts && s.Equals[name] != want {
+					t.Errorf("%s: %s does not look at %s", q.Place, s.Metric, name)
+				}
+			}
+		}
+	}
+}
+
+func TestAlerts(t *testing.T) {
+	const base = "https://github.com/kube-vitals/kube-vitals/blob/main/docs/runbooks/"
+	var names []string
+	for _, a := range mustAlerts(t) {
+		names = append(names, a.Name)
+		if !strings.HasPrefix(a.Name, "KubeVitals") {
+			t.Errorf("%s: the name does not tell whose alert it is", a.Name)
+		}
+		if severity := a.Labels["severity"]; !slices.Contains([]string{"critical", "warning", "info"}, severity) {
+			t.Errorf("%s: severity %q", a.Name, severity)
+		}
+		if a.For == "" {
+			t.Errorf("%s fires on a single evaluation", a.Name)
+		}
+		if a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
+			t.Errorf("%s lacks a summary or a description", a.Name)
+		}
+		if want := base + a.Name + ".md"; a.Annotations["runbook_url"] != want {
+			t.Errorf("%s has the runbook %s, not %s", a.Name, a.Annotations["runbook_url"], want)
+		}
+	}
+	slices.Sort(names)
+	if got := slices.Compact(slices.Clone(names)); len(got) != len(names) {
+		t.Errorf("an alert is there twice: %s", names)
+	}
+	if got := disabledEnum(t); !slices.Equal(got, names) {
+		t.Errorf("values.schema.json lets prometheusRule.disabled name\n%s\nthe alerts are\n%s", got, names)
+	}
+}
+
+// disabledEnum is what the chart's schema allows in prometheusRule.disabled, sorted.
+func disabledEnum(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(chart, "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		Properties struct {
+			PrometheusRule struct {
+				Properties struct {
+					Disabled struct {
+						Items struct {
+							Enum []string `json:"enum"`
+						} `json:"items"`
+					} `json:"disabled"`
+				} `json:"properties"`
+			} `json:"prometheusRule"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	enum := schema.Properties.PrometheusRule.Properties.Disabled.Items.Enum
+	slices.Sort(enum)
+	return enum
+}
+
+// TestRunbooks expects a runbook for each alert, with the same parts, and none for an alert that is not there.
+func TestRunbooks(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(runbooks, "KubeVitals*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want []string
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".md")
+		got = append(got, name)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		headings := regexp.MustCompile(`(?m)^##? .*$`).FindAllString(string(text), -1)
+		if expected := []string{"# " + name, "## Meaning", "## Impact", "## Diagnosis", "## What to do"}; !slices.Equal(headings, expected) {
+			t.Errorf("%s has the headings %q, want %q", file, headings, expected)
+		}
+	}
+	for _, a := range mustAlerts(t) {
+		want = append(want, a.Name)
+	}
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("there are runbooks for\n%s\nand alerts\n%s", got, want)
+	}
+}
+
+// TestAlertRules lets promtool check the rules and run their unit tests.
+func TestAlertRules(t *testing.T) {
+	for _, args := range [][]string{{"check", "rules", absolute(t, filepath.Join(chart, AlertsFile))}, {"test", "rules", absolute(t, unitTest)}} {
+		if output, err := Promtool(t.Context(), checkout, args...); err != nil {
+			t.Errorf("%v\n%s", err, output)
+		}
+	}
+}
+
+// TestAlertsAreTested expects of the unit tests a case in which an alert fires and one in which it does not, for each.
+func TestAlertsAreTested(t *testing.T) {
+	text, err := os.ReadFile(unitTest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var content struct {
+		Tests []struct {
+			Cases []struct {
+				Alert    string `json:"alertname"`
+				Expected []any  `json:"exp_alerts"`
+			} `json:"alert_rule_test"`
+		} `json:"tests"`
+	}
+	if err := yaml.Unmarshal(text, &content); err != nil {
+		t.Fatal(err)
+	}
+	fires, silent := map[string]bool{}, map[string]bool{}
+	for _, test := range content.Tests {
+		for _, c := range test.Cases {
+			if len(c.Expected) > 0 {
+				fires[c.Alert] = true
+			} else {
+				silent[c.Alert] = true
+			}
+		}
+	}
+	for _, a := range mustAlerts(t) {
+		if !fires[a.Name] || !silent[a.Name] {
+			t.Errorf("%s: tested to fire: %t, tested to be silent: %t", a.Name, fires[a.Name], silent[a.Name])
+		}
+	}
+}
+
+func TestDashboard(t *testing.T) {
+	d, err := ReadDashboard(filepath.Join(chart, DashboardFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.UID) == 0 || len(d.UID) > 40 {
+		t.Errorf("uid %q: Grafana takes 1 to 40 characters", d.UID)
+	}
+	var rows []string
+	ids, titles := map[int]bool{}, map[string]bool{}
+	for i, p := range d.Panels {
+		if ids[p.ID] || titles[p.Title] {
+			t.Errorf("panel %d %q: its ID or title is there already", p.ID, p.Title)
+		}
+		ids[p.ID], titles[p.Title] = true, true
+		for _, other := range d.Panels[:i] {
+			if overlap(p, other) {
+				t.Errorf("panel %q lies over %q", p.Title, other.Title)
+			}
+		}
+		if p.Type == "row" {
+			rows = append(rows, p.Title)
+			continue
+		}
+		if p.Description == "" || len(p.Targets) == 0 {
+			t.Errorf("panel %q has no description or no query", p.Title)
+		}
+		const source = "${datasource}"
+		if p.Datasource.UID != source || slices.ContainsFunc(p.Targets, func(t Target) bool { return t.Datasource.UID != source }) {
+			t.Errorf("panel %q does not ask the chosen data source", p.Title)
+		}
+	}
+	if want := []string{
+		"Are the figures fresh?", "Which nodes fail, and why?", "How long do scrapes and requests take?", "What does it cost?", "Who asks?",
+	}; !slices.Equal(rows, want) {
+		t.Errorf("the rows are %q, want %q", rows, want)
+	}
+	var variables []string
+	for _, v := range d.Templating.List {
+		variables = append(variables, v.Name)
+	}
+	if want := []string{"datasource", "namespace", "job"}; !slices.Equal(variables, want) {
+		t.Errorf("the variables are %q, want %q", variables, want)
+	}
+}
+
+func overlap(a, b Panel) bool {
+	return a.GridPos.X < b.GridPos.X+b.GridPos.W && b.GridPos.X < a.GridPos.X+a.GridPos.W &&
+		a.GridPos.Y < b.GridPos.Y+b.GridPos.H && b.GridPos.Y < a.GridPos.Y+a.GridPos.H
+}
+
+// TestMissing asks for what is there and for what is not.
+func TestMissing(t *testing.T) {
+	series := ParseSeries(`# HELP requests_total Requests.
+# TYPE requests_total counter
+requests_total{code="200",path="/a\"b"} 3
+requests_total{code="404",path="/"} 1
+goroutines 7
+`)
+	tests := []struct {
+		query Query
+		want  []string
+	}{
+		{query: Query{Expr: `sum by (code) (rate(requests_total{job=~"a",path="/"}[5m])) / on () group_left () goroutines`}},
+		{query: Query{Expr: `up{job="a"} == 0`, Shown: []string{"pod"}}},
+		{query: Query{Expr: `ALERTS{alertstate="firing"}`}},
+		{query: Query{Expr: `requests_total{code=~"5.."}`}}, // may come
+		{query: Query{Expr: `request_total`}, want: []string{"there is no series request_total"}},
+		{query: Query{Expr: `up{code="200"}`}, want: []string{"up has no label code"}},
+		{query: Query{Expr: `requests_total{status="200"}`}, want: []string{"requests_total has no label status"}},
+		{query: Query{Expr: `requests_total{code="0"}`}, want: []string{`code of requests_total is never "0", but one of ["200" "404"]`}},
+		{query: Query{Expr: `sum by (status) (requests_total)`}, want: []string{"none of its series has the label status"}},
+		{query: Query{Expr: `goroutines`, Shown: []string{"code"}}, want: []string{"none of its series has the label code"}},
+		{query: Query{Expr: `goroutines / on (status) requests_total`}, want: []string{"none of its series has the label status"}},
+	}
+	var queries []Query
+	for _, tt := range tests {
+		queries = append(queries, tt.query)
+	}
+	for i, r := range mustParse(t, queries) {
+		if r.Error != "" {
+			t.Errorf("%s: %s", tests[i].query.Expr, r.Error)
+		}
+		if got := series.Missing(tests[i].query, r); !slices.Equal(got, tests[i].want) {
+			t.Errorf("%s: got %q, want %q", tests[i].query.Expr, got, tests[i].want)
+		}
+	}
+}
+
+func TestAQueryThatIsNone(t *testing.T) {
+	if r := mustParse(t, []Query{{Expr: "sum("}}); r[0].Error == "" {
+		t.Error("no error")
+	}
+}
+
+func TestWithoutVariables(t *testing.T) {
+	for given, want := range map[string]string{
+		`rate(a{job=~"$job"}[$__rate_interval])`: `rate(a{job=~".+"}[5m])`,
+		`a{job=~"${job}"} offset ${__interval}`:  `a{job=~".+"} offset 5m`,
+	} {
+		if got := withoutVariables(given); got != want {
+			t.Errorf("%s: got %s, want %s", given, got, want)
+		}
+	}
+}
+
+func absolute(t *testing.T, file string) string {
+	t.Helper()
+	path, err := filepath.Abs(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
