@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// checkFiles returns an error for each file in the flags that is missing or cannot be used. The server reads the files
-// again; this reports all of them at once, with their flags.
+// checkFiles returns an error for each file in the flags that is missing or cannot be used. The
+// server reads the files again; this reports all of them at once, with their flags.
 func (o *options) checkFiles() []error {
 	var mistakes []error
 	check := func(flag, file string, use func(content []byte) error) {
@@ -104,7 +104,8 @@ func (p pair) check() []error {
 		p.certificateFlag, p.certificateFile, p.keyFlag, p.keyFile, err)}
 }
 
-// checkCluster returns an error if there is no --kubeconfig and no ServiceAccount to reach the API server with.
+// checkCluster returns an error if there is no --kubeconfig and no ServiceAccount to reach the API
+// server with.
 func (o *options) checkCluster() error {
 	if o.kubeconfig != "" {
 		return nil
@@ -175,7 +176,8 @@ func withoutGoTypes(err error) error {
 	return err
 }
 
-// checkYAML returns an error if content is not a mapping in YAML or JSON. The decoders of Kubernetes show Go types then.
+// checkYAML returns an error if content is not a mapping in YAML or JSON. The decoders of
+// Kubernetes show Go types then.
 func checkYAML(content []byte, want string) error {
 	if len(bytes.TrimSpace(content)) == 0 {
 		return fmt.Errorf("the file is empty, but must be %s", want)

@@ -57,7 +57,8 @@ func filesIn(t *testing.T) string {
 	return folder
 }
 
-// TestFileMistakes: each file that cannot be used is named, with its flag, and nothing is said of files that can.
+// TestFileMistakes: each file that cannot be used is named, with its flag, and nothing is said of
+// files that can.
 func TestFileMistakes(t *testing.T) {
 	folder := filesIn(t)
 	for args, want := range map[string][]string{
@@ -132,7 +133,8 @@ func TestFileMistakes(t *testing.T) {
 	}
 }
 
-// inFolder splits the command line, with the values of flags that name files made to name files in the folder.
+// inFolder splits the command line, with the values of flags that name files made to name files in
+// the folder.
 func inFolder(folder, args string) []string {
 	var all []string
 	for arg := range strings.FieldsSeq(args) {
@@ -152,7 +154,8 @@ func inFolder(folder, args string) []string {
 	return all
 }
 
-// TestOutsideOfACluster: without a cluster a kubeconfig is needed, which is said unless it may have been given.
+// TestOutsideOfACluster: without a cluster a kubeconfig is needed, which is said unless it may have
+// been given.
 func TestOutsideOfACluster(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	t.Setenv("KUBERNETES_SERVICE_PORT", "")

@@ -31,7 +31,8 @@ func TestHelp(t *testing.T) {
 	})
 }
 
-// TestHelpWidth: lines have no trailing blanks, and are no wider than the terminal unless a single word is.
+// TestHelpWidth: lines have no trailing blanks, and are no wider than the terminal unless a single
+// word is.
 func TestHelpWidth(t *testing.T) {
 	for _, width := range []int{minHelpWidth, 80, defaultHelpWidth, 200} {
 		var out bytes.Buffer

@@ -16,8 +16,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// TestVerboseLogsKeepSecrets: at no level do the requests of client-go show the tokens of clients, our own token
-// or the private key.
+// TestVerboseLogsKeepSecrets: at no level do the requests of client-go show the tokens of clients,
+// our own token or the private key.
 func TestVerboseLogsKeepSecrets(t *testing.T) {
 	const own, clients, key = "OWNTOKEN", "CLIENTSTOKEN", "PRIVATEKEY"
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

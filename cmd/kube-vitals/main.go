@@ -1,4 +1,5 @@
-// Command kube-vitals serves the current CPU and memory usage of a Kubernetes cluster's nodes and pods as metrics.k8s.io.
+// Command kube-vitals serves the current CPU and memory usage of a Kubernetes cluster's nodes and
+// pods as metrics.k8s.io.
 //
 // Its flags are those of metrics-server, which it replaces, and a few of its own; see --help.
 package main
@@ -22,7 +23,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 )
 
-// What this program was built from. Set by -ldflags "-X main.version=v1.2.3 -X main.commit=0123abc".
+// What this program was built from. Set by -ldflags "-X main.version=v1.2.3 -X
+// main.commit=0123abc".
 var (
 	version = "v0.0.0-dev"
 	commit  = "unknown"
@@ -70,8 +72,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return s.Run(ctx)
 }
 
-// ignoreUnsyncedCaches keeps the API server library from logging an error for each informer that has not synced yet when the
-// server stops. That is no error.
+// ignoreUnsyncedCaches keeps the API server library from logging an error for each informer that
+// has not synced yet when the server stops. That is no error.
 func ignoreUnsyncedCaches() {
 	for i, handle := range utilruntime.ErrorHandlers {
 		utilruntime.ErrorHandlers[i] = func(ctx context.Context, err error, msg string, keysAndValues ...any) {
@@ -121,8 +123,8 @@ func kubeletVerification(c server.Config) string {
 	return "by the cluster's CA"
 }
 
-// withCure adds the flag to change to an error about the port. The library does not wrap the system's error, so it is
-// recognized by its text.
+// withCure adds the flag to change to an error about the port. The library does not wrap the
+// system's error, so it is recognized by its text.
 func withCure(err error) error {
 	text := err.Error()
 	if !strings.Contains(text, "failed to listen on") {

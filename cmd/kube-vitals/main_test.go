@@ -37,8 +37,8 @@ func program(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestStopBeforeSync: the log starts with the version and the settings, and a stop before the API server has answered
-// anything logs no error and exits with 0.
+// TestStopBeforeSync: the log starts with the version and the settings, and a stop before the API
+// server has answered anything logs no error and exits with 0.
 func TestStopBeforeSync(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {

@@ -25,11 +25,13 @@ import (
 
 const (
 	minResolution = 5 * time.Second
-	// defaultShutdownDelay gives the cluster the time to send no more requests before the port is closed.
+	// defaultShutdownDelay gives the cluster the time to send no more requests before the port is
+	// closed.
 	defaultShutdownDelay = 5 * time.Second
 	minResponseBytes     = 64 << 10
-	// defaultAllowedTTL is how long an allowed request is remembered. HorizontalPodAutoscalers read every 15 seconds: with the
-	// library's 10 seconds, each of their LISTs would cost the API server, which has allowed it already, an access review.
+	// defaultAllowedTTL is how long an allowed request is remembered. HorizontalPodAutoscalers read
+	// every 15 seconds: with the library's 10 seconds, each of their LISTs would cost the API
+	// server, which has allowed it already, an access review.
 	defaultAllowedTTL = 2 * time.Minute
 )
 
@@ -146,8 +148,9 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 		"and without credentials.")
 }
 
-// hideIdleFlags leaves flags out of --help that do nothing here, or that only the API server library's developers need.
-// They are accepted for the sake of command lines that were written for metrics-server.
+// hideIdleFlags leaves flags out of --help that do nothing here, or that only the API server
+// library's developers need. They are accepted for the sake of command lines that were written for
+// metrics-server.
 func (o *options) hideIdleFlags() {
 	for _, name := range []string{
 		"emulated-version", "emulation-forward-compatible", "runtime-config-emulation-forward-compatible",
@@ -213,7 +216,8 @@ func (o *options) complete() {
 	}
 }
 
-// interval is the resolution, or the shortest there can be where the flag is wrong: one mistake is told once.
+// interval is the resolution, or the shortest there can be where the flag is wrong: one mistake is
+// told once.
 func (o *options) interval() time.Duration { return max(o.resolution, minResolution) }
 
 // resolutionKnown reports whether other flags can be compared with --metric-resolution.

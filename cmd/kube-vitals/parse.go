@@ -12,8 +12,8 @@ import (
 // maxTypos is how many characters may be wrong in a name for which another one is suggested.
 const maxTypos = 2
 
-// parse reads the command line and returns all mistakes in it. A flag with a value that cannot be parsed keeps the value
-// that it had, so that validation has nothing to add.
+// parse reads the command line and returns all mistakes in it. A flag with a value that cannot be
+// parsed keeps the value that it had, so that validation has nothing to add.
 func (o *options) parse(args []string) error {
 	mistakes := o.unknownFlags(args)
 	set := func(flag *pflag.Flag, value string) error {
@@ -37,8 +37,8 @@ func (o *options) parse(args []string) error {
 	return errors.Join(mistakes...)
 }
 
-// unknownFlags returns an error for each flag in args that does not exist. pflag stops at the first one, so it is left out
-// and the rest is parsed again, until only known flags remain.
+// unknownFlags returns an error for each flag in args that does not exist. pflag stops at the first
+// one, so it is left out and the rest is parsed again, until only known flags remain.
 func (o *options) unknownFlags(args []string) []error {
 	var mistakes []error
 	args = slices.Clone(args)
@@ -67,7 +67,8 @@ func names(arg string, unknown *pflag.NotExistError) bool {
 	return name == "--"+unknown.GetSpecifiedName()
 }
 
-// suggest returns the end of an error about an unknown name: the flag that is most like it, or where to find all flags.
+// suggest returns the end of an error about an unknown name: the flag that is most like it, or
+// where to find all flags.
 func (o *options) suggest(name string) string {
 	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 	best, distance := "", min(maxTypos, len(name)/2)+1

@@ -16,8 +16,8 @@ import (
 // resourceSwap is the name under which swap is served; `kubectl top --show-swap` reads it.
 const resourceSwap corev1.ResourceName = "swap"
 
-// resourceList gives an Amount in the API's terms. CPU prints in nanocores ("1234567n"), memory in the largest binary unit
-// that loses nothing, which is Ki for most sizes, as memory comes in pages.
+// resourceList gives an Amount in the API's terms. CPU prints in nanocores ("1234567n"), memory in
+// the largest binary unit that loses nothing, which is Ki for most sizes, as memory comes in pages.
 func resourceList(a *usage.Amount) corev1.ResourceList {
 	list := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewScaledQuantity(clamp(a.CPUNanocores), resource.Nano),
@@ -32,13 +32,15 @@ func resourceList(a *usage.Amount) corev1.ResourceList {
 // clamp converts to the type that quantities are made from. No machine reaches its bound.
 func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// quantity is what a resource.Quantity prints as: the canonical form is the number, then the suffix.
+// quantity is what a resource.Quantity prints as: the canonical form is the number, then the
+// suffix.
 type quantity struct {
 	number uint64
 	suffix string
 }
 
-// cpuQuantity is the canonical form of nanocores: in the largest of n, u, m … that leaves a whole number.
+// cpuQuantity is the canonical form of nanocores: in the largest of n, u, m … that leaves a whole
+// number.
 func cpuQuantity(nanocores uint64) quantity {
 	n := uint64(clamp(nanocores))
 	if n == 0 {
@@ -59,8 +61,8 @@ func cpuQuantity(nanocores uint64) quantity {
 	return quantity{n, suffixes[unit-1 : unit]}
 }
 
-// bytesQuantity is the canonical form of bytes: in the largest of Ki, Mi, Gi … that leaves a whole number. Below 1024 it is
-// decimal, so that 1000 bytes are "1k".
+// bytesQuantity is the canonical form of bytes: in the largest of Ki, Mi, Gi … that leaves a whole
+// number. Below 1024 it is decimal, so that 1000 bytes are "1k".
 func bytesQuantity(bytes uint64) quantity {
 	n := uint64(clamp(bytes))
 	switch {
@@ -99,7 +101,8 @@ func digits(n uint64) int {
 	return count + 1
 }
 
-// objectMeta gives an object's identity. The labels are shared with the inventory; encoders only read them.
+// objectMeta gives an object's identity. The labels are shared with the inventory; encoders only
+// read them.
 func objectMeta(o *inventory.Object, now metav1.Time) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, Labels: o.Labels, CreationTimestamp: now}
 }

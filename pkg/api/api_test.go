@@ -94,7 +94,8 @@ func pod(containers ...usage.Container) *usage.Pod {
 	return &usage.Pod{Containers: containers, At: at, Window: 15 * time.Second, AsOf: at}
 }
 
-// world is what most tests serve: five pods that can be served, two that cannot, and three nodes, of which two can be.
+// world is what most tests serve: five pods that can be served, two that cannot, and three nodes,
+// of which two can be.
 func world() Config {
 	return Config{
 		Now:   func() time.Time { return now },
@@ -551,7 +552,8 @@ func compact(t *testing.T, text *bytes.Buffer) {
 	}
 }
 
-// Tables that write their own bytes are those that the library makes, and so is everything else about their answers.
+// Tables that write their own bytes are those that the library makes, and so is everything else
+// about their answers.
 func TestWithTables(t *testing.T) {
 	const kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
 	world := world()

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// crowd is a cluster of 1000 nodes with 30 pods of two containers each, in 50 namespaces. Of a namespace's 600 pods, 400
-// are of one application.
+// crowd is a cluster of 1000 nodes with 30 pods of two containers each, in 50 namespaces. Of a
+// namespace's 600 pods, 400 are of one application.
 func crowd(b *testing.B) Config {
 	const nodes, pods, namespaces = 1000, 30_000, 50
 	u := used{pods: map[string]*usage.Pod{}, nodes: map[string]*usage.Node{}}
@@ -67,8 +67,8 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) WriteHeader(code int)        { d.code = code }
 func (d *discard) Write(p []byte) (int, error) { d.bytes += int64(len(p)); return len(p), nil }
 
-// cpuTime is the time that all threads of the process have computed for, collecting garbage included. Unlike the time on
-// the clock, it does not depend on what else the machine does.
+// cpuTime is the time that all threads of the process have computed for, collecting garbage
+// included. Unlike the time on the clock, it does not depend on what else the machine does.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -77,7 +77,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkRequest measures whole requests but for the network, TLS, authentication and authorization.
+// BenchmarkRequest measures whole requests but for the network, TLS, authentication and
+// authorization.
 func BenchmarkRequest(b *testing.B) {
 	h := serve(b, crowd(b))
 	const group = "/apis/metrics.k8s.io/v1beta1"

@@ -114,8 +114,8 @@ func (r *collection[U]) ConvertToTable(_ context.Context, object, options runtim
 	return list.table(o), nil
 }
 
-// notFound is the usual error with a reason behind it: that there is no such pod and that its figures are not there yet
-// call for different actions.
+// notFound is the usual error with a reason behind it: that there is no such pod and that its
+// figures are not there yet call for different actions.
 func (r *collection[U]) notFound(name, why string) error {
 	err := apierrors.NewNotFound(metrics.Resource(r.singular), name)
 	err.ErrStatus.Message = fmt.Sprintf("%s: %s", err.ErrStatus.Message, why)

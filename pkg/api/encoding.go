@@ -24,8 +24,8 @@ type encodings struct {
 	writers sync.Pool                       // of *writer
 }
 
-// newEncodings asks a group for the names of its encoders for JSON and protobuf. Pretty JSON, YAML and whatever else there
-// is have other names.
+// newEncodings asks a group for the names of its encoders for JSON and protobuf. Pretty JSON, YAML
+// and whatever else there is have other names.
 func newEncodings(group *genericapiserver.APIGroupInfo) *encodings {
 	e := &encodings{known: map[runtime.Identifier]encoding{}}
 	for _, version := range group.PrioritizedVersions {
@@ -40,11 +40,13 @@ func newEncodings(group *genericapiserver.APIGroupInfo) *encodings {
 	return e
 }
 
-// pieceSize is how much is collected before it is written. The library compresses an answer if the first piece of it is
-// larger than 128 KiB, so a piece must be larger than that if the answer is, and only then.
+// pieceSize is how much is collected before it is written. The library compresses an answer if the
+// first piece of it is larger than 128 KiB, so a piece must be larger than that if the answer is,
+// and only then.
 const pieceSize = 128 << 10
 
-// writer collects the bytes of one answer and writes them in pieces, so that a long list is never in memory as a whole.
+// writer collects the bytes of one answer and writes them in pieces, so that a long list is never
+// in memory as a whole.
 type writer struct {
 	out    io.Writer
 	buffer []byte  // for what is collected; owned by whoever appends to it
@@ -60,8 +62,8 @@ type writer struct {
 // label is one label of an object.
 type label struct{ key, value string }
 
-// labelTexts keeps labels as they were written last. Objects with equal labels share one map, and those whose names are
-// near each other, such as the pods of a Deployment, mostly do.
+// labelTexts keeps labels as they were written last. Objects with equal labels share one map, and
+// those whose names are near each other, such as the pods of a Deployment, mostly do.
 type labelTexts [64]struct {
 	of   uintptr // the map; valid as long as the answer that holds it
 	text []byte
@@ -106,7 +108,8 @@ func (w *writer) flush(b []byte) error {
 	return err
 }
 
-// written gives labels as write appends them, which is to be the same for a whole answer. It is valid until the next call.
+// written gives labels as write appends them, which is to be the same for a whole answer. It is
+// valid until the next call.
 func (w *writer) written(labels map[string]string, write func(*writer, []byte, map[string]string) []byte) []byte {
 	if len(labels) == 0 {
 		return nil

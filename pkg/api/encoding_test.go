@@ -43,7 +43,8 @@ func newWorkshop() workshop {
 	return workshop{group, storage["pods"].(*collection[usage.Pod]), storage["nodes"].(*collection[usage.Node])}
 }
 
-// check compares the bytes that an answer writes with those that its typed object has, in each encoding.
+// check compares the bytes that an answer writes with those that its typed object has, in each
+// encoding.
 func (s workshop) check(t *testing.T, answer ownWriter) {
 	t.Helper()
 	for _, version := range s.group.PrioritizedVersions {
@@ -191,7 +192,8 @@ func (d dice) listMeta() metav1.ListMeta {
 	return meta
 }
 
-// FuzzEncodings compares what entries and lists of them write with what the standard serializers write.
+// FuzzEncodings compares what entries and lists of them write with what the standard serializers
+// write.
 func FuzzEncodings(f *testing.F) {
 	shop := newWorkshop()
 	for seed := range uint64(100) {
@@ -267,8 +269,8 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// The library compresses what begins with a piece of more than 128 KiB: that must be so for exactly the answers that are
-// larger than that. And a long one must not be held as a whole.
+// The library compresses what begins with a piece of more than 128 KiB: that must be so for exactly
+// the answers that are larger than that. And a long one must not be held as a whole.
 func TestPieces(t *testing.T) {
 	const threshold = 128 << 10
 	shop := newWorkshop()

@@ -13,18 +13,20 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// entry is something that exists, together with what it uses: a PodMetrics or NodeMetrics that was not made yet.
+// entry is something that exists, together with what it uses: a PodMetrics or NodeMetrics that was
+// not made yet.
 //
-// To the API server library it is an object that writes its own bytes. It does so in the encodings that are known, which
-// costs a fraction of making the typed object; for any other encoding, the typed object is made and written as usual.
+// To the API server library it is an object that writes its own bytes. It does so in the encodings
+// that are known, which costs a fraction of making the typed object; for any other encoding, the
+// typed object is made and written as usual.
 type entry[U usage.Pod | usage.Node] struct {
 	object *inventory.Object
 	usage  *U
 	answer *answer[U]
 }
 
-// entryList is a PodMetricsList or NodeMetricsList that was not made yet. The library finds Items by reflection: it wants
-// them in a slice, and each to be an object.
+// entryList is a PodMetricsList or NodeMetricsList that was not made yet. The library finds Items
+// by reflection: it wants them in a slice, and each to be an object.
 type entryList[U usage.Pod | usage.Node] struct {
 	metav1.ListMeta
 	Items  []entry[U]
@@ -64,7 +66,8 @@ type self interface {
 	GetObject() runtime.Object
 }
 
-// write lets an object write itself, if the encoding of that name is known. If not, encode does it with the typed object.
+// write lets an object write itself, if the encoding of that name is known. If not, encode does it
+// with the typed object.
 func (a *answer[U]) write(o self, id runtime.Identifier, encode func(runtime.Object, io.Writer) error, out io.Writer) error {
 	encoding, ok := a.encodings.known[id]
 	if !ok {
@@ -102,7 +105,8 @@ func (e *entry[U]) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// GetObjectMeta implements metav1.ObjectMetaAccessor. The library makes PartialObjectMetadata of it.
+// GetObjectMeta implements metav1.ObjectMetaAccessor. The library makes PartialObjectMetadata of
+// it.
 func (e *entry[U]) GetObjectMeta() metav1.Object {
 	meta := objectMeta(e.object, e.answer.now)
 	return &meta

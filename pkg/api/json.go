@@ -12,8 +12,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// The text written here is byte for byte what encoding/json makes of the typed objects, which is what the tests compare
-// it with.
+// The text written here is byte for byte what encoding/json makes of the typed objects, which is
+// what the tests compare it with.
 
 func (e *entry[U]) writeJSON(w *writer, apiVersion string) error {
 	b := appendTypeJSON(w.buffer[:0], e.answer.name, apiVersion)
@@ -148,7 +148,8 @@ func appendStringJSON(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// plain says whether a byte stands for itself in JSON text as Go writes it, which escapes what HTML takes for markup.
+// plain says whether a byte stands for itself in JSON text as Go writes it, which escapes what HTML
+// takes for markup.
 func plain(c byte) bool {
 	return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' && c != '<' && c != '>' && c != '&'
 }
@@ -213,7 +214,8 @@ func appendDurationJSON(b []byte, d time.Duration) []byte {
 	return append(b, '"')
 }
 
-// appendDuration appends what d.String() gives; the seconds that a window usually has by a shorter way.
+// appendDuration appends what d.String() gives; the seconds that a window usually has by a shorter
+// way.
 func appendDuration(b []byte, d time.Duration) []byte {
 	if d < time.Second || d >= time.Minute {
 		return append(b, d.String()...)

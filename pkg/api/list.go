@@ -16,14 +16,16 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
 
-// The fields that a field selector may name. The library refuses all others with an error that names these.
+// The fields that a field selector may name. The library refuses all others with an error that
+// names these.
 const (
 	fieldName      = "metadata.name"
 	fieldNamespace = "metadata.namespace"
 )
 
-// maxSelectorSize bounds the requirements of a selector, because each of them is compared with each object. The values of one
-// such as "in (a,b)" count as requirements. Nothing that a Deployment or an autoscaler selects by has more than some ten.
+// maxSelectorSize bounds the requirements of a selector, because each of them is compared with each
+// object. The values of one such as "in (a,b)" count as requirements. Nothing that a Deployment or
+// an autoscaler selects by has more than some ten.
 const maxSelectorSize = 1000
 
 // sizeOfLabelSelector returns the number of its requirements, counted by their values.
@@ -49,8 +51,8 @@ type query struct {
 	after     *position // where the page begins; nil: at the first object
 }
 
-// position is that of the last object of a page. Lists are sorted by namespace, then by name, so the next page begins
-// behind it, whatever came or went meanwhile.
+// position is that of the last object of a page. Lists are sorted by namespace, then by name, so
+// the next page begins behind it, whatever came or went meanwhile.
 type position struct{ namespace, name string }
 
 func newQuery(namespace string, options *metainternalversion.ListOptions) (*query, error) {
@@ -143,8 +145,9 @@ func (l *entryList[U]) fill(q *query, objects []*inventory.Object, find func(*in
 	}
 }
 
-// more says how to go on behind the last object of a page. The number of those that remain is an upper bound (some may
-// have no figures) and, as everywhere in Kubernetes, given for lists without selectors only.
+// more says how to go on behind the last object of a page. The number of those that remain is an
+// upper bound (some may have no figures) and, as everywhere in Kubernetes, given for lists without
+// selectors only.
 func (q *query) more(last *inventory.Object, remaining int) metav1.ListMeta {
 	meta := metav1.ListMeta{Continue: position{last.Namespace, last.Name}.token()}
 	if q.labels.Empty() && q.fields.Empty() {

@@ -64,19 +64,22 @@ func newPods(c Config, encodings *encodings) *collection[usage.Pod] {
 }
 
 const (
-	// startDelay is how long after the start of a container its kubelet may report the pod without it.
+	// startDelay is how long after the start of a container its kubelet may report the pod without
+	// it.
 	startDelay = 30 * time.Second
-	// maxLead bounds how far a start may be ahead of a sample. It is further ahead only where the node's clock was set back in
-	// between; then the comparison proves nothing.
+	// maxLead bounds how far a start may be ahead of a sample. It is further ahead only where the
+	// node's clock was set back in between; then the comparison proves nothing.
 	maxLead = time.Minute
 )
 
-// isCurrent reports whether a pod was sampled while its present containers ran, as far as the API server knows them: samples
-// from before they started for the first time are those of its init containers, of some of its containers alone, or of a
-// predecessor of the same name. Both times are by the node's clock.
+// isCurrent reports whether a pod was sampled while its present containers ran, as far as the API
+// server knows them: samples from before they started for the first time are those of its init
+// containers, of some of its containers alone, or of a predecessor of the same name. Both times are
+// by the node's clock.
 //
-// A container that restarted does not count: while it has no metrics yet, those of the whole pod from before serve. As long as
-// a clock that was set back shows times that it has shown before, the comparison proves nothing.
+// A container that restarted does not count: while it has no metrics yet, those of the whole pod
+// from before serve. As long as a clock that was set back shows times that it has shown before, the
+// comparison proves nothing.
 func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 	if pod.At < pod.ClockShown {
 		return true
@@ -98,7 +101,8 @@ func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
 	return true
 }
 
-// sampleTime returns when a container was sampled. It reports false if the pod has no such container.
+// sampleTime returns when a container was sampled. It reports false if the pod has no such
+// container.
 func sampleTime(pod *usage.Pod, container string) (usage.Time, bool) {
 	for i := range pod.Containers {
 		if pod.Containers[i].Name == container {

@@ -10,7 +10,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestIsCurrent checks which snapshots are withheld because they were sampled before the containers of the pod ran.
+// TestIsCurrent checks which snapshots are withheld because they were sampled before the containers
+// of the pod ran.
 func TestIsCurrent(t *testing.T) {
 	const main, sidecar, setup = "main", "sidecar", "setup"
 	state := func(name string, sinceSample time.Duration) inventory.ContainerState {

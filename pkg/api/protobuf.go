@@ -12,11 +12,12 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// The messages written here are byte for byte what the generated code makes of the typed objects, which is what the tests
-// compare them with. Kubernetes writes fields that are empty, too.
+// The messages written here are byte for byte what the generated code makes of the typed objects,
+// which is what the tests compare them with. Kubernetes writes fields that are empty, too.
 //
-// A message stands behind its length. Those of small messages are written when they are known, behind the fact; that of a
-// whole list must be known before its first piece is written, which is what the size functions are for.
+// A message stands behind its length. Those of small messages are written when they are known,
+// behind the fact; that of a whole list must be known before its first piece is written, which is
+// what the size functions are for.
 
 // field gives the tag of a field that holds a message or string.
 func field(number byte) byte { return number<<3 | 2 }
@@ -59,7 +60,8 @@ func (l *entryList[U]) writeProtobuf(w *writer, apiVersion string) error {
 	return w.flush(appendEnvelopeEnd(b))
 }
 
-// appendEnvelope appends what stands before a message of that size: the runtime.Unknown that says what it is.
+// appendEnvelope appends what stands before a message of that size: the runtime.Unknown that says
+// what it is.
 func appendEnvelope(b []byte, kind, apiVersion string, size int) ([]byte, error) {
 	typeMeta := runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}
 	text, err := typeMeta.Marshal()
@@ -177,7 +179,8 @@ func usageSize(a *usage.Amount) int {
 	return size
 }
 
-// appendResource appends one resource. None of its messages is longer than the 127 bytes that a length of one byte can say.
+// appendResource appends one resource. None of its messages is longer than the 127 bytes that a
+// length of one byte can say.
 func appendResource(b []byte, tag byte, name string, q quantity) []byte {
 	size := q.len()
 	b = append(b, tag, byte(len(name)+size+6), field(1), byte(len(name)))
@@ -222,8 +225,8 @@ func appendStringField(b []byte, tag byte, s string) []byte {
 	return append(b, s...)
 }
 
-// endMessage puts the length of the message that begins at start into the byte before it, and makes room if that is too
-// small for it.
+// endMessage puts the length of the message that begins at start into the byte before it, and makes
+// room if that is too small for it.
 func endMessage(b []byte, start int) []byte {
 	size := len(b) - start
 	if size < 1<<7 {

@@ -49,8 +49,8 @@ func (e *entry[U]) alone() *entryList[U] {
 	return &entryList[U]{Items: []entry[U]{*e}, answer: e.answer}
 }
 
-// table gives the entries as a table. Its rows hold the entries, of which the library makes what the options ask for; only
-// whole objects must be made here.
+// table gives the entries as a table. Its rows hold the entries, of which the library makes what
+// the options ask for; only whole objects must be made here.
 func (l *entryList[U]) table(options *metav1.TableOptions) *metav1.Table {
 	swap := l.anySwap()
 	t := &metav1.Table{ListMeta: l.ListMeta, Rows: make([]metav1.TableRow, len(l.Items))}
@@ -68,7 +68,8 @@ func (l *entryList[U]) table(options *metav1.TableOptions) *metav1.Table {
 	return t
 }
 
-// columns gives the columns of a table. That for swap is there only where there is any, and shown only with `-o wide`.
+// columns gives the columns of a table. That for swap is there only where there is any, and shown
+// only with `-o wide`.
 func columns(swap bool) []metav1.TableColumnDefinition {
 	columns := []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: "Name of the node or pod."},

@@ -23,13 +23,15 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// WithTables lets the resources of the group write the tables that kubectl asks for. It goes between the filters of an API
-// server, of which it needs the one that knows what a request is for, and its handler.
+// WithTables lets the resources of the group write the tables that kubectl asks for. It goes
+// between the filters of an API server, of which it needs the one that knows what a request is for,
+// and its handler.
 //
-// The library wants a table as an object, with an object in each row, which it then encodes by reflection: nothing of that
-// can write its own bytes. An object that is to be written as JSON can. So a request for a table in JSON goes on as one for
-// JSON, and its context says what is to be written; everything else about the request stays as it is. Only the white space
-// of an error can differ, when the client accepts nothing but tables or asks for pretty errors.
+// The library wants a table as an object, with an object in each row, which it then encodes by
+// reflection: nothing of that can write its own bytes. An object that is to be written as JSON can.
+// So a request for a table in JSON goes on as one for JSON, and its context says what is to be
+// written; everything else about the request stays as it is. Only the white space of an error can
+// differ, when the client accepts nothing but tables or asks for pretty errors.
 func WithTables(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if t := newTableRequest(r); t != nil {
@@ -54,8 +56,8 @@ func tableAsked(ctx context.Context) *tableRequest {
 	return t
 }
 
-// newTableRequest gives what a request asks for if that is a table of the group in JSON without white space, or nil. What
-// is wrong with the request is for the library to say.
+// newTableRequest gives what a request asks for if that is a table of the group in JSON without
+// white space, or nil. What is wrong with the request is for the library to say.
 func newTableRequest(r *http.Request) *tableRequest {
 	if !strings.Contains(r.Header.Get("Accept"), "as=Table") {
 		return nil // nearly always
@@ -77,7 +79,8 @@ func newTableRequest(r *http.Request) *tableRequest {
 	return &tableRequest{media.Convert.GroupVersion(), options.IncludeObject}
 }
 
-// tablesAllowed are the conversions that the library allows for a resource that can be shown as a table.
+// tablesAllowed are the conversions that the library allows for a resource that can be shown as a
+// table.
 type tablesAllowed struct{}
 
 func (tablesAllowed) AllowsMediaTypeTransform(mimeType, mimeSubType string, target *schema.GroupVersionKind) bool {
@@ -112,7 +115,8 @@ func (t *entryTable[U]) CacheEncode(id runtime.Identifier, encode func(runtime.O
 	return t.list.answer.write(t, id, encode, out)
 }
 
-// GetObject implements runtime.CacheableObject. It is not called: WithTables sees to it that the encoding is known.
+// GetObject implements runtime.CacheableObject. It is not called: WithTables sees to it that the
+// encoding is known.
 func (t *entryTable[U]) GetObject() runtime.Object {
 	return t.list.table(&metav1.TableOptions{IncludeObject: t.asked.include})
 }

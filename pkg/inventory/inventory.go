@@ -1,8 +1,10 @@
-// Package inventory holds the pods or nodes that the API server knows: what kube-vitals needs of each, in a compact form,
-// indexed by label, so that the cost of a selector follows the number of objects that it finds.
+// Package inventory holds the pods or nodes that the API server knows: what kube-vitals needs of
+// each, in a compact form, indexed by label, so that the cost of a selector follows the number of
+// objects that it finds.
 //
-// An Index is the store of a client-go Reflector, which fills it. Of an object it keeps what Object has and nothing else: no
-// annotations, no managed fields, no owner references, no resource version. Usage is the store's, see pkg/store.
+// An Index is the store of a client-go Reflector, which fills it. Of an object it keeps what Object
+// has and nothing else: no annotations, no managed fields, no owner references, no resource
+// version. Usage is the store's, see pkg/store.
 package inventory
 
 import (
@@ -19,8 +21,8 @@ import (
 type Index struct {
 	removed func(old *Object) // see NewNotifying; may be nil
 
-	// writing is held while an object or a list is taken in, callbacks included, so that changes come one after the other. Who
-	// holds it may read what mu guards without mu.
+	// writing is held while an object or a list is taken in, callbacks included, so that changes
+	// come one after the other. Who holds it may read what mu guards without mu.
 	writing sync.Mutex
 
 	mu         sync.RWMutex
@@ -36,12 +38,12 @@ var _ cache.TransformingStore = (*Index)(nil)
 // New returns an empty Index.
 func New() *Index { return NewNotifying(nil) }
 
-// NewNotifying returns an empty Index that calls removed for each known object that is deleted, is absent from a new list, or
-// is replaced by an object of the same name with another UID.
+// NewNotifying returns an empty Index that calls removed for each known object that is deleted, is
+// absent from a new list, or is replaced by an object of the same name with another UID.
 //
-// Get and List return old until removed has returned; only then do they return its successor. So what belongs to old can
-// be deleted before any reader knows the successor. removed runs without a lock that readers need: it may read the Index, but
-// must not change it.
+// Get and List return old until removed has returned; only then do they return its successor. So
+// what belongs to old can be deleted before any reader knows the successor. removed runs without a
+// lock that readers need: it may read the Index, but must not change it.
 func NewNotifying(removed func(old *Object)) *Index {
 	return &Index{removed: removed, namespaces: map[string]*namespace{}, sharing: newSharing()}
 }
@@ -63,10 +65,11 @@ func (x *Index) get(namespace, name string) *Object {
 	return nil
 }
 
-// List returns the objects of a namespace (of all namespaces if it is "") that the selector matches, sorted by namespace, then
-// by name. The slice is the caller's.
+// List returns the objects of a namespace (of all namespaces if it is "") that the selector
+// matches, sorted by namespace, then by name. The slice is the caller's.
 //
-// The selector runs without a lock: however long it takes, neither other readers nor writers wait for it.
+// The selector runs without a lock: however long it takes, neither other readers nor writers wait
+// for it.
 func (x *Index) List(namespace string, selector labels.Selector) []*Object {
 	requirements, selectable := selector.Requirements()
 	if !selectable {
@@ -170,7 +173,8 @@ func (x *Index) Add(obj any) error {
 // Update is Add. It implements cache.ReflectorStore.
 func (x *Index) Update(obj any) error { return x.Add(obj) }
 
-// Delete removes an object; it is no error if there is none of that name. It implements cache.ReflectorStore.
+// Delete removes an object; it is no error if there is none of that name. It implements
+// cache.ReflectorStore.
 func (x *Index) Delete(obj any) error {
 	o, err := reduce(obj)
 	if err != nil {
@@ -196,8 +200,8 @@ func (x *Index) Delete(obj any) error {
 	return nil
 }
 
-// Replace takes in a complete list. Of objects with the same namespace and name, the last one counts. It implements
-// cache.ReflectorStore.
+// Replace takes in a complete list. Of objects with the same namespace and name, the last one
+// counts. It implements cache.ReflectorStore.
 func (x *Index) Replace(list []any, _ string) error {
 	objects := make([]*Object, 0, len(list))
 	for _, item := range list {
@@ -275,8 +279,8 @@ func (x *Index) release(o *Object) {
 // Resync does nothing. It implements cache.ReflectorStore.
 func (x *Index) Resync() error { return nil }
 
-// Transformer returns a function that reduces objects to what an Index keeps of them, so that a list need not be held
-// whole while it arrives. It implements cache.TransformingStore.
+// Transformer returns a function that reduces objects to what an Index keeps of them, so that a
+// list need not be held whole while it arrives. It implements cache.TransformingStore.
 func (x *Index) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
 		if _, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -294,7 +298,8 @@ func byKey(a, b *Object) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
-// reduce returns what an Index keeps of obj: any API object, or the tombstone of one. An Object becomes the Index's own.
+// reduce returns what an Index keeps of obj: any API object, or the tombstone of one. An Object
+// becomes the Index's own.
 func reduce(obj any) (*Object, error) {
 	switch obj := obj.(type) {
 	case *Object:

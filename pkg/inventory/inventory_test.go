@@ -134,7 +134,8 @@ func TestEqualValuesAreShared(t *testing.T) {
 	}
 }
 
-// running returns a whole pod of two containers that runs. Its strings are not shared with any other pod.
+// running returns a whole pod of two containers that runs. Its strings are not shared with any
+// other pod.
 func running(namespace, name string, kv ...string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: pod(strings.Clone(namespace), name, kv...).ObjectMeta,
@@ -291,8 +292,8 @@ func TestReplaceKeepsTheLastOfDuplicates(t *testing.T) {
 	}
 }
 
-// TestSelectorsMatchTheStandardMatcher compares the index with a scan by the standard matcher, over random objects that
-// come, change and go, and random selectors.
+// TestSelectorsMatchTheStandardMatcher compares the index with a scan by the standard matcher, over
+// random objects that come, change and go, and random selectors.
 func TestSelectorsMatchTheStandardMatcher(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	pick := func(from ...string) string { return from[rng.IntN(len(from))] }
@@ -388,8 +389,8 @@ func BenchmarkSelect(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory measures the memory that an Index needs for each of the pods of 1000 nodes with 30 pods each, in 50 namespaces,
-// of 3000 Deployments. The names have the usual lengths.
+// BenchmarkMemory measures the memory that an Index needs for each of the pods of 1000 nodes with
+// 30 pods each, in 50 namespaces, of 3000 Deployments. The names have the usual lengths.
 func BenchmarkMemory(b *testing.B) {
 	const pods = 30_000
 	live := func() uint64 {

@@ -54,15 +54,17 @@ func (n *namespace) remove(o *Object) {
 	n.byLabel.remove(o)
 }
 
-// demand is what a requirement demands of an object's labels: a key with one of some values, or with any value.
+// demand is what a requirement demands of an object's labels: a key with one of some values, or
+// with any value.
 type demand struct {
 	key      string
 	values   []string
 	anyValue bool
 }
 
-// demandsOf returns what the requirements demand, and whether every object that meets the demands matches the selector.
-// Requirements that objects without the label can meet, such as !=, demand nothing.
+// demandsOf returns what the requirements demand, and whether every object that meets the demands
+// matches the selector. Requirements that objects without the label can meet, such as !=, demand
+// nothing.
 func demandsOf(requirements labels.Requirements) (demands []demand, exact bool) {
 	exact = len(requirements) <= 1
 	for i := range requirements {
@@ -83,9 +85,10 @@ func demandsOf(requirements labels.Requirements) (demands []demand, exact bool) 
 	return demands, exact
 }
 
-// candidates appends lists of objects to dst, each sorted by name, that together have every object that may meet all demands:
-// those that meet the rarest one, or, if meetsOne is false, all objects. The caller holds a lock, so the search for the rarest
-// demand takes no more steps than there are objects.
+// candidates appends lists of objects to dst, each sorted by name, that together have every object
+// that may meet all demands: those that meet the rarest one, or, if meetsOne is false, all objects.
+// The caller holds a lock, so the search for the rarest demand takes no more steps than there are
+// objects.
 func (n *namespace) candidates(dst [][]*Object, demands []demand) (lists [][]*Object, meetsOne bool) {
 	rarest, size, steps := -1, len(n.objects), 0
 	for i := range demands {

@@ -27,8 +27,8 @@ type Object struct {
 	Phase      Phase
 }
 
-// ContainerState is what the API server knows of a regular container, or of a sidecar (an init container that is restarted
-// always). It may be some seconds older than what the kubelet knows.
+// ContainerState is what the API server knows of a regular container, or of a sidecar (an init
+// container that is restarted always). It may be some seconds older than what the kubelet knows.
 type ContainerState struct {
 	Name      string
 	StartedAt usage.Time // by the node's clock, in whole seconds; 0 if the container is not running
@@ -36,7 +36,8 @@ type ContainerState struct {
 	Restarted bool // whether the container has been restarted, in the lifetime of its pod
 }
 
-// UID is a hash of the UID of an object, equal for equal UIDs only: 16 bytes in place of a text of 36.
+// UID is a hash of the UID of an object, equal for equal UIDs only: 16 bytes in place of a text of
+// 36.
 type UID [16]byte
 
 // UIDOf returns the hash of a UID.
@@ -60,7 +61,8 @@ const (
 
 var _ runtime.Object = (*Object)(nil)
 
-// NewObject returns what an Index keeps of an API object. It shares no memory with obj but strings and the labels.
+// NewObject returns what an Index keeps of an API object. It shares no memory with obj but strings
+// and the labels.
 func NewObject(obj any) (*Object, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -137,8 +139,8 @@ func stateOf(status *corev1.ContainerStatus) ContainerState {
 	return state
 }
 
-// Running reports whether the API server knows that the container of that name is running. It returns false where Containers
-// is nil, since nothing is known then.
+// Running reports whether the API server knows that the container of that name is running. It
+// returns false where Containers is nil, since nothing is known then.
 func (o *Object) Running(container string) bool {
 	for i := range o.Containers {
 		if o.Containers[i].Name == container {
@@ -148,7 +150,8 @@ func (o *Object) Running(container string) bool {
 	return false
 }
 
-// GetObjectKind implements runtime.Object, so that a client may list Objects in place of the API's own.
+// GetObjectKind implements runtime.Object, so that a client may list Objects in place of the API's
+// own.
 func (o *Object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject implements runtime.Object.

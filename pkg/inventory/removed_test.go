@@ -69,8 +69,8 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestRemovedBeforeTheSuccessorIsVisible lets readers run beside changes of all kinds. A reader must
-// never find a new object together with the usage of an old one.
+// TestRemovedBeforeTheSuccessorIsVisible lets readers run beside changes of all kinds. A reader
+// must never find a new object together with the usage of an old one.
 func TestRemovedBeforeTheSuccessorIsVisible(t *testing.T) {
 	const generations = 40
 	generation := map[UID]int{}
@@ -151,8 +151,8 @@ func (b blocking) Matches(set labels.Labels) bool {
 	return b.Selector.Matches(set)
 }
 
-// TestNobodyWaitsForASelector: while a selector is being matched, writers and other readers go on. A writer is the harder case:
-// one that waits for a reader makes all later readers wait.
+// TestNobodyWaitsForASelector: while a selector is being matched, writers and other readers go on.
+// A writer is the harder case: one that waits for a reader makes all later readers wait.
 func TestNobodyWaitsForASelector(t *testing.T) {
 	for s, want := range map[string]string{"a=1,b=1": "n/1", "a!=2": "n/1", "a in (1,3),b": "n/1", "a>0": "n/1 n/2"} {
 		t.Run(s, func(t *testing.T) {

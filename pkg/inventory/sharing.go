@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// shared holds each value once for all objects that have an equal one, and only as long as one of them does. Values with the
-// same key are equal. The standard library's unique does not fit: a string that it returned may outlive its entry there, and
-// is then no longer shared.
+// shared holds each value once for all objects that have an equal one, and only as long as one of
+// them does. Values with the same key are equal. The standard library's unique does not fit: a
+// string that it returned may outlive its entry there, and is then no longer shared.
 type shared[T any] map[string]*sharedValue[T]
 
 type sharedValue[T any] struct {
@@ -16,7 +16,8 @@ type sharedValue[T any] struct {
 	refs  int // number of objects that have it
 }
 
-// share returns the value that stands for all with that key. Each call must be paired with a release.
+// share returns the value that stands for all with that key. Each call must be paired with a
+// release.
 func (s shared[T]) share(key string, value T) T {
 	v := s[key]
 	if v == nil {
@@ -69,8 +70,8 @@ func (s *sharing) release(o *Object) {
 	}
 }
 
-// Batch makes objects that share what is equal in them, so that a list needs little memory on its way into an Index. The zero
-// Batch is not valid; use NewBatch.
+// Batch makes objects that share what is equal in them, so that a list needs little memory on its
+// way into an Index. The zero Batch is not valid; use NewBatch.
 type Batch struct{ sharing }
 
 // NewBatch returns a Batch without objects.
@@ -85,7 +86,8 @@ func (b *Batch) NewObject(obj any) (*Object, error) {
 	return o, err
 }
 
-// canonical returns the same text for equal labels only: keys in order, each string after its length.
+// canonical returns the same text for equal labels only: keys in order, each string after its
+// length.
 func canonical(labels map[string]string) string {
 	var b []byte
 	for _, key := range slices.Sorted(maps.Keys(labels)) {

@@ -17,9 +17,9 @@ func (e *addressError) Error() string {
 	return fmt.Sprintf("its address %s is refused: %s", e.address, e.problem)
 }
 
-// checkAddress returns an error if no kubelet can be at an address. A node sets its addresses itself. Addresses that are
-// not of the network lead to this client's own machine or to services that every machine has beside it, such as a cloud's
-// metadata service.
+// checkAddress returns an error if no kubelet can be at an address. A node sets its addresses
+// itself. Addresses that are not of the network lead to this client's own machine or to services
+// that every machine has beside it, such as a cloud's metadata service.
 func (c *Config) checkAddress(ip netip.Addr) error {
 	refuse := func(problem string) error { return &addressError{ip.String(), problem} }
 	bare := ip.Unmap().WithZone("")
@@ -41,8 +41,8 @@ func (c *Config) checkAddress(ip netip.Addr) error {
 	return nil
 }
 
-// checkDial returns an error if the address to be connected to is refused. A net.Dialer calls it for each address that a
-// host name resolves to, so that no name leads around checkAddress.
+// checkDial returns an error if the address to be connected to is refused. A net.Dialer calls it
+// for each address that a host name resolves to, so that no name leads around checkAddress.
 func (c *Config) checkDial(_ context.Context, _, address string, _ syscall.RawConn) error {
 	resolved, err := netip.ParseAddrPort(address)
 	if err != nil {

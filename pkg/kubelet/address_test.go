@@ -59,7 +59,8 @@ func TestCheckAddress(t *testing.T) {
 	}
 }
 
-// TestNoNameLeadsToLoopback has a node claim a host name that resolves to a loopback address, on which a server listens.
+// TestNoNameLeadsToLoopback has a node claim a host name that resolves to a loopback address, on
+// which a server listens.
 func TestNoNameLeadsToLoopback(t *testing.T) {
 	resource, summary := realSample(t), readSummary(t, shortSummary)
 	k := newKubelet(t, nil, func(w http.ResponseWriter, r *http.Request) { answerBoth(w, r, resource, summary) })

@@ -135,7 +135,8 @@ func newStatusError(response *http.Response) error {
 	}
 }
 
-// detach moves the names in s from the text of the answer to memory of their own, so that the text can be reused.
+// detach moves the names in s from the text of the answer to memory of their own, so that the text
+// can be reused.
 func detach(s *usage.Scrape) {
 	size := 0
 	for i := range s.Containers {

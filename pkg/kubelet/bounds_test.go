@@ -16,8 +16,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// hostile is a kubelet that answers each request with a text, and then with another one again and again until the client
-// hangs up. It allocates nothing meanwhile, so that what is allocated is the client's.
+// hostile is a kubelet that answers each request with a text, and then with another one again and
+// again until the client hangs up. It allocates nothing meanwhile, so that what is allocated is the
+// client's.
 type hostile struct {
 	net.Listener
 	head, again []byte
@@ -58,8 +59,9 @@ func (h *hostile) serve(conn net.Conn) {
 	}
 }
 
-// TestHostileAnswersCostABoundedBuffer has kubelets send without end, in every place where that is possible. What that costs is
-// in proportion to the bound on an answer, and the same client reads the next kubelet's answer as if nothing had been.
+// TestHostileAnswersCostABoundedBuffer has kubelets send without end, in every place where that is
+// possible. What that costs is in proportion to the bound on an answer, and the same client reads
+// the next kubelet's answer as if nothing had been.
 func TestHostileAnswersCostABoundedBuffer(t *testing.T) {
 	const limit = 256 << 10
 	const bound = 4*limit + 256<<10 // bytes: a buffer that has been doubled to its full size, and what every request costs
@@ -164,8 +166,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestLargeAnswersCostABoundedScrape sends what is within the bound on an answer and yet more than any node has: what is kept of
-// it is in proportion to the bounds on containers and names.
+// TestLargeAnswersCostABoundedScrape sends what is within the bound on an answer and yet more than
+// any node has: what is kept of it is in proportion to the bounds on containers and names.
 func TestLargeAnswersCostABoundedScrape(t *testing.T) {
 	limits := Limits{MaxContainers: 500, MaxLabelBytes: 63}
 	long := strings.Repeat("x", 1000)

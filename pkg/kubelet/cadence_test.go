@@ -54,7 +54,8 @@ func cadences() []cadence {
 	}
 }
 
-// TestEveryNodeIsScrapedInEachInterval runs the scraper and the client, with simulated kubelets, in fake time.
+// TestEveryNodeIsScrapedInEachInterval runs the scraper and the client, with simulated kubelets, in
+// fake time.
 func TestEveryNodeIsScrapedInEachInterval(t *testing.T) {
 	for _, load := range cadences() {
 		t.Run(load.name, func(t *testing.T) {
@@ -84,7 +85,8 @@ func BenchmarkCadence(b *testing.B) {
 	}
 }
 
-// measure returns the 99th percentile of the gaps between two scrapes of a healthy node, and the longest one, in intervals.
+// measure returns the 99th percentile of the gaps between two scrapes of a healthy node, and the
+// longest one, in intervals.
 func (load cadence) measure(t *testing.T) (p99, longest float64) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(load.cpus))
 	synctest.Test(t, func(t *testing.T) {
@@ -233,7 +235,8 @@ func (f *fleet) serve(conn net.Conn, hangs phase) {
 	}
 }
 
-// TestHangingKubeletsReturnTheirPermits: however many kubelets hang, and in whichever phase, there are permits for others.
+// TestHangingKubeletsReturnTheirPermits: however many kubelets hang, and in whichever phase, there
+// are permits for others.
 func TestHangingKubeletsReturnTheirPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := make(permits, 1)

@@ -34,7 +34,8 @@ type Client struct {
 	closed bool
 }
 
-// NewClient gives a client. It reads the files that config names, and reports all that is wrong with them and with config.
+// NewClient gives a client. It reads the files that config names, and reports all that is wrong
+// with them and with config.
 func NewClient(config Config) (*Client, error) {
 	config = config.withDefaults()
 	credentials, err := newCredentials(&config)
@@ -57,19 +58,21 @@ func NewClient(config Config) (*Client, error) {
 	return c, nil
 }
 
-// Fetch asks the kubelet of a node once, and puts what it says into dst, whose memory it reuses. What dst then holds is its
-// own: nothing of it lies in memory that is used for another node. After an error, dst holds nothing that may be used.
+// Fetch asks the kubelet of a node once, and puts what it says into dst, whose memory it reuses.
+// What dst then holds is its own: nothing of it lies in memory that is used for another node. After
+// an error, dst holds nothing that may be used.
 //
 // An error is an *Error; Reason gives its class. The connection is kept for the next time.
 func (c *Client) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
 	return c.fetch(ctx, node, c.resource, dst)
 }
 
-// FetchSummary is Fetch for what the kubelet of a node has reckoned itself: its summary, which has rates besides, and whose
-// times are cut to whole seconds. It is a help that can be done without, and nothing worth waiting for: it takes 2 seconds at
-// the most.
+// FetchSummary is Fetch for what the kubelet of a node has reckoned itself: its summary, which has
+// rates besides, and whose times are cut to whole seconds. It is a help that can be done without,
+// and nothing worth waiting for: it takes 2 seconds at the most.
 //
-// A summary is asked for at its usual path, also where a node's annotation names another path for its resource metrics.
+// A summary is asked for at its usual path, also where a node's annotation names another path for
+// its resource metrics.
 func (c *Client) FetchSummary(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
 	return c.fetch(ctx, node, c.summary, dst)
 }
@@ -85,8 +88,9 @@ func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *question, dst 
 	return nil
 }
 
-// get makes one request and decodes the response. The moment of the response is when it began: the kubelet takes its samples
-// right before that, and what comes after is the time that they take to get here.
+// get makes one request and decodes the response. The moment of the response is when it began: the
+// kubelet takes its samples right before that, and what comes after is the time that they take to
+// get here.
 func (c *Client) get(ctx context.Context, t *target, q *question, node string, dst *usage.Scrape) error {
 	defer t.done()
 	header, err := c.headers(ctx, q)
@@ -152,14 +156,15 @@ func dateOf(header http.Header) usage.Time {
 	return usage.At(date)
 }
 
-// isTime reports whether t can be converted to a usage.Time, to which some hours can be added. It is false for years before
-// 1970 and after 2200.
+// isTime reports whether t can be converted to a usage.Time, to which some hours can be added. It
+// is false for years before 1970 and after 2200.
 func isTime(t time.Time) bool {
 	const year2200 = 7258118400
 	return t.Unix() > 0 && t.Unix() < year2200
 }
 
-// Forget drops what is kept of a node, and its connections. It is to be called after the node's last Fetch has returned.
+// Forget drops what is kept of a node, and its connections. It is to be called after the node's
+// last Fetch has returned.
 func (c *Client) Forget(node string) {
 	c.mu.Lock()
 	t := c.nodes[node]
@@ -202,8 +207,8 @@ func (c *Client) target(node *corev1.Node) (*target, error) {
 	return t, nil
 }
 
-// target is what is kept of a node: where its kubelet is, and a transport of its own. That way its connections can be closed
-// alone, and the name that its certificate must have is known.
+// target is what is kept of a node: where its kubelet is, and a transport of its own. That way its
+// connections can be closed alone, and the name that its certificate must have is known.
 type target struct {
 	endpoint  endpoint
 	transport *transport
@@ -231,8 +236,8 @@ func (c *Client) newTarget(node string, e endpoint) *target {
 // dialer opens connections. It is a net.Dialer's DialContext, except in tests.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// newDialer returns a dialer whose connections notice a peer that is gone without a word before the next scrape or two, so
-// that they do not have to find out by waiting.
+// newDialer returns a dialer whose connections notice a peer that is gone without a word before the
+// next scrape or two, so that they do not have to find out by waiting.
 func newDialer(c *Config) dialer {
 	d := &net.Dialer{
 		Timeout:         c.Timeout,

@@ -97,8 +97,8 @@ func answer(w http.ResponseWriter, text []byte) {
 	_, _ = w.Write(text)
 }
 
-// alwaysConnects keeps the client's timeout from ending the attempt to connect, so that a short timeout ends what comes
-// after it, however busy the machine is.
+// alwaysConnects keeps the client's timeout from ending the attempt to connect, so that a short
+// timeout ends what comes after it, however busy the machine is.
 func alwaysConnects(c *Client) *Client {
 	c.dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(context.WithoutCancel(ctx), network, address)
@@ -175,7 +175,8 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// TestFetchOwnsItsNames checks that two scrapes share no memory, though the client reuses its buffers.
+// TestFetchOwnsItsNames checks that two scrapes share no memory, though the client reuses its
+// buffers.
 func TestFetchOwnsItsNames(t *testing.T) {
 	k := newKubelet(t, nil, func(w http.ResponseWriter, r *http.Request) {
 		answer(w, []byte(strings.ReplaceAll("container_cpu_usage_seconds_total{container=\"X\",namespace=\"X\",pod=\"X\"} 1\n", "X",
@@ -206,8 +207,8 @@ func TestFetchOwnsItsNames(t *testing.T) {
 	}
 }
 
-// TestFetchFails goes through all that a kubelet or what poses as one can answer, after which the next answer must be read as
-// if nothing had been.
+// TestFetchFails goes through all that a kubelet or what poses as one can answer, after which the
+// next answer must be read as if nothing had been.
 func TestFetchFails(t *testing.T) {
 	sample := realSample(t)
 	const limit = 64 << 10

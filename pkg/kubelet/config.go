@@ -12,49 +12,57 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Config says how to reach kubelets and how to trust them. A field that is zero stands for its default.
+// Config says how to reach kubelets and how to trust them. A field that is zero stands for its
+// default.
 type Config struct {
-	// Port is where kubelets listen; by default DefaultPort. With UseNodeStatusPort, the port that a node's status names goes
-	// before.
+	// Port is where kubelets listen; by default DefaultPort. With UseNodeStatusPort, the port that
+	// a node's status names goes before.
 	Port              int
 	UseNodeStatusPort bool
 
-	// AddressTypes are the types of a node's addresses, the preferred one first; by default DefaultAddressTypes.
+	// AddressTypes are the types of a node's addresses, the preferred one first; by default
+	// DefaultAddressTypes.
 	AddressTypes []corev1.NodeAddressType
 
-	// CertificateAuthority is a file of PEM certificates, one of which must have signed a kubelet's serving certificate; by
-	// default the roots of the system are taken.
+	// CertificateAuthority is a file of PEM certificates, one of which must have signed a kubelet's
+	// serving certificate; by default the roots of the system are taken.
 	CertificateAuthority string
 
-	// ClientCertificate and ClientKey are PEM files that identify this client to kubelets. They replace the bearer token: a
-	// kubelet that is shown a certificate cannot use it elsewhere, and is never sent a token.
+	// ClientCertificate and ClientKey are PEM files that identify this client to kubelets. They
+	// replace the bearer token: a kubelet that is shown a certificate cannot use it elsewhere, and
+	// is never sent a token.
 	ClientCertificate, ClientKey string
 
-	// Token, if it is not nil, returns the bearer token that identifies this client to kubelets. It is called for each
-	// request, and must return when the context ends. It replaces BearerTokenFile and Inline.BearerToken.
+	// Token, if it is not nil, returns the bearer token that identifies this client to kubelets. It
+	// is called for each request, and must return when the context ends. It replaces
+	// BearerTokenFile and Inline.BearerToken.
 	Token func(context.Context) (string, error)
 
 	// BearerTokenFile is a file with the bearer token that identifies this client to kubelets.
 	BearerTokenFile string
 
-	// Inline replaces those of the files above that are not named. A kubeconfig may have all of them in its text.
+	// Inline replaces those of the files above that are not named. A kubeconfig may have all of
+	// them in its text.
 	Inline Inline
 
-	// AllowLoopback allows 127.0.0.0/8 and ::1 as addresses of kubelets, for tests and development. Kubelets at loopback
-	// addresses run beside this client, so that a node could have it send requests to other processes there.
+	// AllowLoopback allows 127.0.0.0/8 and ::1 as addresses of kubelets, for tests and development.
+	// Kubelets at loopback addresses run beside this client, so that a node could have it send
+	// requests to other processes there.
 	AllowLoopback bool
 
-	// Clock is our clock, which usage.Scrape.Sent and At are read from; by default one that begins with NewClient.
+	// Clock is our clock, which usage.Scrape.Sent and At are read from; by default one that begins
+	// with NewClient.
 	Clock usage.Clock
 
-	// InsecureTLS takes any certificate from a kubelet. Whoever can get between can then take the bearer token.
+	// InsecureTLS takes any certificate from a kubelet. Whoever can get between can then take the
+	// bearer token.
 	InsecureTLS bool
 
 	// PlainHTTP does without TLS, and therefore without credentials: the bearer token is not sent.
 	PlainHTTP bool
 
-	// Timeout bounds one Fetch, from the dialling to the last byte; by default DefaultTimeout. FetchSummary takes 2 seconds at
-	// the most.
+	// Timeout bounds one Fetch, from the dialling to the last byte; by default DefaultTimeout.
+	// FetchSummary takes 2 seconds at the most.
 	Timeout time.Duration
 
 	// MaxBodyBytes bounds an answer, after decompression; by default DefaultMaxBodyBytes.
@@ -69,13 +77,15 @@ type Config struct {
 	// UserAgent is how this client introduces itself.
 	UserAgent string
 
-	// Reloaded, if it is not nil, is told of the files above, which are read again when they change: with a nil error when the
-	// new content is in use, and otherwise why it is not, in which case the old content stays in use. It is called once for
-	// each change, by a Fetch, which it holds up, and must not use the client.
+	// Reloaded, if it is not nil, is told of the files above, which are read again when they
+	// change: with a nil error when the new content is in use, and otherwise why it is not, in
+	// which case the old content stays in use. It is called once for each change, by a Fetch, which
+	// it holds up, and must not use the client.
 	Reloaded func(files string, err error)
 }
 
-// Inline is trust that does not come from files, and therefore does not change. What is empty is not there.
+// Inline is trust that does not come from files, and therefore does not change. What is empty is
+// not there.
 type Inline struct {
 	CertificateAuthority         []byte // PEM
 	ClientCertificate, ClientKey []byte // PEM
@@ -89,7 +99,8 @@ const (
 	DefaultMaxBodyBytes = 4 << 20 // 500 pods of 3 containers take a quarter of it
 )
 
-// DefaultAddressTypes gives the types of addresses that are tried when none are configured, in their order.
+// DefaultAddressTypes gives the types of addresses that are tried when none are configured, in
+// their order.
 func DefaultAddressTypes() []corev1.NodeAddressType {
 	return []corev1.NodeAddressType{
 		corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeInternalIP, corev1.NodeExternalDNS, corev1.NodeExternalIP,

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// credentials are what this client verifies kubelets with, and what it identifies itself to them with. The files are read
-// again when they change.
+// credentials are what this client verifies kubelets with, and what it identifies itself to them
+// with. The files are read again when they change.
 type credentials struct {
 	insecure    bool
 	authority   *reloaded[*x509.CertPool]   // nil: the roots of the system
@@ -70,8 +70,8 @@ func newCredentials(c *Config) (*credentials, error) {
 	return t, errors.Join(errs...)
 }
 
-// headers returns the headers of a request that accepts the given type of content. They are shared by all such requests and
-// must not be changed.
+// headers returns the headers of a request that accepts the given type of content. They are shared
+// by all such requests and must not be changed.
 func (t *credentials) headers(ctx context.Context, accept string) (http.Header, error) {
 	token, err := t.bearerToken(ctx)
 	if err != nil {
@@ -112,8 +112,8 @@ func (t *credentials) newHeader(accept, token string) http.Header {
 	return h
 }
 
-// version changes when connections that were made before should not be used any more, because they were verified by another
-// authority or show another certificate.
+// version changes when connections that were made before should not be used any more, because they
+// were verified by another authority or show another certificate.
 func (t *credentials) version() int {
 	_, authority := t.authority.get()
 	_, certificate := t.certificate.get()
@@ -122,8 +122,8 @@ func (t *credentials) version() int {
 
 // config gives the TLS configuration for the kubelet of one node, which is dialled at host.
 //
-// The library's own verification accepts a certificate for one name. A kubelet's may be for its address or for the name of
-// its node, so that verification is done here instead.
+// The library's own verification accepts a certificate for one name. A kubelet's may be for its
+// address or for the name of its node, so that verification is done here instead.
 func (t *credentials) config(node, host string) *tls.Config {
 	c := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -144,9 +144,10 @@ func (t *credentials) config(node, host string) *tls.Config {
 	return c
 }
 
-// verify does what crypto/tls does with a server's certificate: that there is a chain to one of the roots (nil: the system's)
-// by way of the certificates that the server sent along, all of them valid now and the first one for a server, and that this
-// first one is for the name that is meant; but any of two names will do.
+// verify does what crypto/tls does with a server's certificate: that there is a chain to one of the
+// roots (nil: the system's) by way of the certificates that the server sent along, all of them
+// valid now and the first one for a server, and that this first one is for the name that is meant;
+// but any of two names will do.
 func verify(certificates []*x509.Certificate, roots *x509.CertPool, host, node string) error {
 	leaf := certificates[0] // a TLS server always has one
 	options := x509.VerifyOptions{

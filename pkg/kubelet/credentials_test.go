@@ -112,8 +112,8 @@ func stale[T any](r *reloaded[T]) {
 	r.readAt = time.Time{}
 }
 
-// TestRotation replaces the client's certificate and the CA one after the other while requests go on. TestFetchSummary does
-// the same for the token.
+// TestRotation replaces the client's certificate and the CA one after the other while requests go
+// on. TestFetchSummary does the same for the token.
 func TestRotation(t *testing.T) {
 	dir := t.TempDir()
 	oldCA, newCA, clientCA := newAuthority(t), newAuthority(t), newAuthority(t)

@@ -11,16 +11,19 @@ import (
 
 // Limits bound what one response can make us keep. A field that is 0 stands for its default.
 type Limits struct {
-	// MaxContainers is the number of containers of one node that are kept; by default DefaultMaxContainers.
+	// MaxContainers is the number of containers of one node that are kept; by default
+	// DefaultMaxContainers.
 	MaxContainers int
-	// MaxLabelBytes is the length of the longest name of a namespace, pod or container; by default DefaultMaxLabelBytes.
+	// MaxLabelBytes is the length of the longest name of a namespace, pod or container; by default
+	// DefaultMaxLabelBytes.
 	MaxLabelBytes int
 }
 
 // The defaults of Limits.
 const (
-	// DefaultMaxContainers follows from DefaultMaxBodyBytes. A container has a line for its CPU and one for its memory, of
-	// more than 80 bytes each, so that no honest response within the limit on its bytes exceeds that on its containers.
+	// DefaultMaxContainers follows from DefaultMaxBodyBytes. A container has a line for its CPU and
+	// one for its memory, of more than 80 bytes each, so that no honest response within the limit
+	// on its bytes exceeds that on its containers.
 	DefaultMaxContainers = DefaultMaxBodyBytes / minContainerBytes
 	DefaultMaxLabelBytes = 253 // the longest name that Kubernetes allows
 
@@ -59,7 +62,8 @@ type Times struct {
 	Date usage.Time // the response's Date header, by the node's clock, in whole seconds; 0: not known
 }
 
-// latest returns the last time that a sample of the response can have. All that follow a later one would look old.
+// latest returns the last time that a sample of the response can have. All that follow a later one
+// would look old.
 func (t Times) latest() usage.Time {
 	if t.Date != 0 {
 		return t.Date.Add(time.Second + maxAheadOfNode)
@@ -68,18 +72,21 @@ func (t Times) latest() usage.Time {
 }
 
 const (
-	// maxAheadOfNode is the tolerance for samples that are later than their kubelet's own clock. Virtual kubelets pass on
-	// the timestamps of others.
+	// maxAheadOfNode is the tolerance for samples that are later than their kubelet's own clock.
+	// Virtual kubelets pass on the timestamps of others.
 	maxAheadOfNode = time.Minute
-	// maxAhead is the same by our clock, where the node's is not known. The offset between both can be large.
+	// maxAhead is the same by our clock, where the node's is not known. The offset between both can
+	// be large.
 	maxAhead = time.Hour
-	// oldestStart is the first start time, in seconds since the epoch, that is taken for a date: the year 2000. Simulated
-	// kubelets (kwok) give the seconds since the pod's start instead, which say nothing about when.
+	// oldestStart is the first start time, in seconds since the epoch, that is taken for a date:
+	// the year 2000. Simulated kubelets (kwok) give the seconds since the pod's start instead,
+	// which say nothing about when.
 	oldestStart = 946684800
 )
 
-// Decoder decodes the text that a kubelet answers on /metrics/resource. The zero value is ready for use; one that is reused
-// decodes without allocating. It must not be used by two goroutines at once, and not be copied.
+// Decoder decodes the text that a kubelet answers on /metrics/resource. The zero value is ready for
+// use; one that is reused decodes without allocating. It must not be used by two goroutines at
+// once, and not be copied.
 type Decoder struct {
 	Limits Limits
 
@@ -104,17 +111,19 @@ type series struct {
 	seen   reading // which of its readings have had their line
 }
 
-// Decode parses a kubelet's response into dst, whose memory it reuses. It ignores lines that are of no interest. It skips
-// lines that cannot be read, counts them by reason in dst.Skipped, and goes on with the others.
+// Decode parses a kubelet's response into dst, whose memory it reuses. It ignores lines that are of
+// no interest. It skips lines that cannot be read, counts them by reason in dst.Skipped, and goes
+// on with the others.
 //
-// A pod is decoded as a whole or not at all: if one of its containers cannot be kept, all of them are dropped and
-// dst.Partial is set.
+// A pod is decoded as a whole or not at all: if one of its containers cannot be kept, all of them
+// are dropped and dst.Partial is set.
 //
-// The names in dst alias text, which must not be reused as long as dst is read. Decode writes to text: it unescapes names
-// in place.
+// The names in dst alias text, which must not be reused as long as dst is read. Decode writes to
+// text: it unescapes names in place.
 //
-// Decode returns an error if the kubelet reports that it could not read its containers, as it then lists none of them, and
-// if there is no sample of a node or a container, or none with a possible time. dst is then not valid.
+// Decode returns an error if the kubelet reports that it could not read its containers, as it then
+// lists none of them, and if there is no sample of a node or a container, or none with a possible
+// time. dst is then not valid.
 func (d *Decoder) Decode(dst *usage.Scrape, text []byte, times Times) error {
 	d.begin(dst, times)
 	defer d.end()
@@ -136,7 +145,8 @@ func (d *Decoder) Decode(dst *usage.Scrape, text []byte, times Times) error {
 	return checkSamples(dst, d.future)
 }
 
-// checkSamples returns an error if the response has nothing of use. A future of 0 means that no time was too late.
+// checkSamples returns an error if the response has nothing of use. A future of 0 means that no
+// time was too late.
 func checkSamples(s *usage.Scrape, future usage.Time) error {
 	badTimes := s.Skipped[usage.BadTime] > 0
 	if s.Node.Has != 0 || len(s.Containers) > 0 && !badTimes {
@@ -188,8 +198,8 @@ func (d *Decoder) line(b []byte) {
 	}
 }
 
-// enter finds the family that a line belongs to, and gives what follows its name. Nearly always it is that of the line
-// before.
+// enter finds the family that a line belongs to, and gives what follows its name. Nearly always it
+// is that of the line before.
 func (d *Decoder) enter(b []byte) (rest []byte) {
 	if n := len(d.name); n > 0 && n < len(b) && b[n] == '{' && string(b[:n]) == string(d.name) {
 		return b[n:]
@@ -202,8 +212,8 @@ func (d *Decoder) enter(b []byte) (rest []byte) {
 	return b[skipBlanks(b, n):]
 }
 
-// outcome reads the line that says whether the kubelet could read its containers. When even that cannot be told, those that
-// are missing may exist.
+// outcome reads the line that says whether the kubelet could read its containers. When even that
+// cannot be told, those that are missing may exist.
 func (d *Decoder) outcome(b []byte) {
 	b, ok := d.passLabels(b)
 	if ok && !d.first(&d.seen) {
@@ -234,11 +244,12 @@ func (d *Decoder) container(b []byte) {
 	}
 }
 
-// locate gives the position in dst.Containers of the container that the label block at the start of b names, and what
-// follows that block; -1 when it cannot be told or not be taken.
+// locate gives the position in dst.Containers of the container that the label block at the start of
+// b names, and what follows that block; -1 when it cannot be told or not be taken.
 //
-// A kubelet lists the containers in the same order in every family, so that comparing the block with that of the next
-// container in line mostly tells. One that a family leaves out costs a second comparison.
+// A kubelet lists the containers in the same order in every family, so that comparing the block
+// with that of the next container in line mostly tells. One that a family leaves out costs a second
+// comparison.
 func (d *Decoder) locate(b []byte) (i int, rest []byte) {
 	for i := d.cursor; i < len(d.series) && i <= d.cursor+1; i++ {
 		labels := d.series[i].labels
@@ -263,7 +274,8 @@ func (d *Decoder) locate(b []byte) (i int, rest []byte) {
 	return i, b[n:]
 }
 
-// add appends a container that was not there yet, and returns its position, or -1 if it cannot be kept.
+// add appends a container that was not there yet, and returns its position, or -1 if it cannot be
+// kept.
 func (d *Decoder) add(id *identity, hash uint32) int {
 	if reason, ok := d.Limits.admitAll(id); !ok {
 		return d.drop(reason, id)
@@ -280,8 +292,8 @@ func (d *Decoder) add(id *identity, hash uint32) int {
 	return i
 }
 
-// drop counts a line whose container cannot be kept, and drops its pod if the line names one. It returns -1, the position
-// of no container.
+// drop counts a line whose container cannot be kept, and drops its pod if the line names one. It
+// returns -1, the position of no container.
 func (d *Decoder) drop(r usage.Reason, id *identity) int {
 	if len(id.namespace) > 0 && len(id.pod) > 0 {
 		d.dropped.add(id.namespace, id.pod)
@@ -330,7 +342,8 @@ type point struct {
 	untimed bool       // the line has none
 }
 
-// point reads what follows the labels of a line: a value and, maybe, a time in milliseconds since the epoch.
+// point reads what follows the labels of a line: a value and, maybe, a time in milliseconds since
+// the epoch.
 func (d *Decoder) point(b []byte) (p point, ok bool) {
 	i := skipBlanks(b, 0)
 	value, n, ok := parseFloat(b[i:])
@@ -381,7 +394,8 @@ func (d *Decoder) keep(s *usage.Sample, p point) {
 	}
 }
 
-// startTime converts seconds since the epoch. A float64 of them is not exact to the nanosecond, but to the microsecond.
+// startTime converts seconds since the epoch. A float64 of them is not exact to the nanosecond, but
+// to the microsecond.
 func (d *Decoder) startTime(seconds float64) usage.Time {
 	if seconds < oldestStart {
 		return 0
@@ -396,7 +410,8 @@ func (d *Decoder) startTime(seconds float64) usage.Time {
 // skip counts a line that is left out.
 func (d *Decoder) skip(r usage.Reason) { d.dst.Skipped[r]++ }
 
-// badTime counts a line whose time cannot be, and remembers the time if it is that of a clock that is ahead.
+// badTime counts a line whose time cannot be, and remembers the time if it is that of a clock that
+// is ahead.
 func (d *Decoder) badTime(millis int64) {
 	d.skip(usage.BadTime)
 	if millis > 0 && millis <= math.MaxInt64/int64(time.Millisecond) {
@@ -410,7 +425,8 @@ func (d *Decoder) lost(r usage.Reason) {
 	d.dst.Partial = true
 }
 
-// trim takes the blanks from the start of a line, and the carriage return that some servers end it with.
+// trim takes the blanks from the start of a line, and the carriage return that some servers end it
+// with.
 func trim(b []byte) []byte {
 	if n := len(b); n > 0 && b[n-1] == '\r' {
 		b = b[:n-1]

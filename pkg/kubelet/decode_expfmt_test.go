@@ -28,11 +28,12 @@ type reference struct {
 	failed     bool
 }
 
-// plainLine is a line without names in quotes, which expfmt reads (and some versions panic on) and kubelets do not write.
+// plainLine is a line without names in quotes, which expfmt reads (and some versions panic on) and
+// kubelets do not write.
 var plainLine = regexp.MustCompile(`^[ \t]*(#.*|[\w:]+[ \t]*(\{([ \t]*\w+[ \t]*=[ \t]*"(\\.|[^"\\])*"[ \t]*,?)*[ \t]*\})?[^"{]*)?$`)
 
-// parseReference reads text with expfmt. It is not ok when expfmt refuses it, or reads something into it that a kubelet does
-// not write: names in quotes, histograms and summaries.
+// parseReference reads text with expfmt. It is not ok when expfmt refuses it, or reads something
+// into it that a kubelet does not write: names in quotes, histograms and summaries.
 func parseReference(text []byte, at usage.Time, limits Limits) (ref reference, ok bool) {
 	for line := range bytes.Lines(text) {
 		if !plainLine.Match(bytes.TrimSuffix(line, []byte("\n"))) {
@@ -184,7 +185,8 @@ func withReading(s usage.Sample, what reading, value float64, at usage.Time, unt
 	return s, -1
 }
 
-// checkAgainstExpfmt decodes text and compares; it says whether there was something to compare with.
+// checkAgainstExpfmt decodes text and compares; it says whether there was something to compare
+// with.
 func checkAgainstExpfmt(t *testing.T, d *Decoder, text []byte) bool {
 	t.Helper()
 	limits := Limits{MaxLabelBytes: DefaultMaxLabelBytes}
@@ -220,7 +222,8 @@ func checkAgainstExpfmt(t *testing.T, d *Decoder, text []byte) bool {
 	return true
 }
 
-// TestDecodeAsExpfmt compares with expfmt on real answers that were changed in all the ways that leave them well-formed.
+// TestDecodeAsExpfmt compares with expfmt on real answers that were changed in all the ways that
+// leave them well-formed.
 func TestDecodeAsExpfmt(t *testing.T) {
 	originals := [][]byte{realSample(t), largeAnswer(12, 2)}
 	r := rand.New(rand.NewPCG(3, 4))

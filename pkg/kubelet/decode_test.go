@@ -354,7 +354,8 @@ func TestDecodeLimits(t *testing.T) {
 	}
 }
 
-// TestDecodeDropsWholePods: a pod of which one container cannot be kept is dropped, and the scrape is partial.
+// TestDecodeDropsWholePods: a pod of which one container cannot be kept is dropped, and the scrape
+// is partial.
 func TestDecodeDropsWholePods(t *testing.T) {
 	line := func(metric, labels string) string { return metric + "{" + labels + "} 1\n" }
 	both := func(labels string) string {
@@ -434,7 +435,8 @@ func TestDecodeSample(t *testing.T) {
 	}
 }
 
-// TestDecodeReuse checks that nothing of one answer shows in the next, and that the names lie in the text.
+// TestDecodeReuse checks that nothing of one answer shows in the next, and that the names lie in
+// the text.
 func TestDecodeReuse(t *testing.T) {
 	large, real := largeAnswer(40, 3), realSample(t)
 	var d Decoder

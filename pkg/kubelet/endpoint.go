@@ -11,7 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PathAnnotation is the annotation of a node whose kubelet answers on another path than DefaultPath.
+// PathAnnotation is the annotation of a node whose kubelet answers on another path than
+// DefaultPath.
 const (
 	PathAnnotation = "metrics.k8s.io/resource-metrics-path"
 	DefaultPath    = "/metrics/resource"
@@ -30,8 +31,8 @@ type endpoint struct {
 	path string // of its resource metrics
 }
 
-// endpointOf finds the kubelet of a node. Nothing that a node says of itself can lead elsewhere than to a host, a port and a
-// path of it.
+// endpointOf finds the kubelet of a node. Nothing that a node says of itself can lead elsewhere
+// than to a host, a port and a path of it.
 func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 	host, refused := c.addressOf(node)
 	if refused != nil {
@@ -61,8 +62,8 @@ func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 	return endpoint{host, port, metrics}, nil
 }
 
-// addressOf returns the first usable address of the first type that the node has a usable one of. If there is none because
-// all were refused, it returns why the first one was.
+// addressOf returns the first usable address of the first type that the node has a usable one of.
+// If there is none because all were refused, it returns why the first one was.
 func (c *Config) addressOf(node *corev1.Node) (host string, refused error) {
 	for _, t := range c.AddressTypes {
 		for _, a := range node.Status.Addresses {
@@ -102,9 +103,10 @@ func isHost(s string) bool {
 	return true
 }
 
-// isMetricsPath reports whether s is /metrics or a path below it, in its shortest form and without characters that need
-// escaping. A node can have any server whose certificate is signed by the cluster's CA take the place of its kubelet, such as
-// the API server. No other path is requested, so that the token is of no use there: below /metrics are only metrics.
+// isMetricsPath reports whether s is /metrics or a path below it, in its shortest form and without
+// characters that need escaping. A node can have any server whose certificate is signed by the
+// cluster's CA take the place of its kubelet, such as the API server. No other path is requested,
+// so that the token is of no use there: below /metrics are only metrics.
 func isMetricsPath(s string) bool {
 	if len(s) > maxPathBytes || s != path.Clean(s) || s != "/metrics" && !strings.HasPrefix(s, "/metrics/") {
 		return false

@@ -18,7 +18,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Error is why the figures of a node could not be had. Its text is a sentence that names the node and says what to do.
+// Error is why the figures of a node could not be had. Its text is a sentence that names the node
+// and says what to do.
 type Error struct {
 	Node string // its name
 
@@ -88,7 +89,8 @@ func Reasons() []string {
 	}
 }
 
-// Reason gives the class of an error of Fetch or FetchSummary in one or two words, for telemetry. It is empty when there is no error.
+// Reason gives the class of an error of Fetch or FetchSummary in one or two words, for telemetry.
+// It is empty when there is no error.
 func Reason(err error) string {
 	var e *Error
 	switch {

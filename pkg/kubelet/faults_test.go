@@ -10,8 +10,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestFaults goes through every way in which a fake kubelet can misbehave. After each, all that is intact must be there, and
-// the next answer must be read as if nothing had been.
+// TestFaults goes through every way in which a fake kubelet can misbehave. After each, all that is
+// intact must be there, and the next answer must be read as if nothing had been.
 func TestFaults(t *testing.T) {
 	const cpu, memory, swap = usage.HasCPU, usage.HasMemory, usage.HasSwap
 	type want struct {

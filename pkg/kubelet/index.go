@@ -7,8 +7,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// index finds containers by their identity: a hash table with open addressing and linear probing whose memory is kept from
-// one answer to the next. A Go map would need a key with strings, and so an allocation for every container.
+// index finds containers by their identity: a hash table with open addressing and linear probing
+// whose memory is kept from one answer to the next. A Go map would need a key with strings, and so
+// an allocation for every container.
 type index struct {
 	seed  maphash.Seed // secret, so that no kubelet can choose names that collide
 	slots []slot       // a power of two of them, at most half of them taken

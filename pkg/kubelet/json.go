@@ -16,11 +16,12 @@ var (
 	errTooDeep = fmt.Errorf("it is nested more than %d levels deep", maxDepth)
 )
 
-// scanner reads a JSON text once from its start to its end, without allocating. It takes what encoding/json takes as valid,
-// up to maxDepth, and nothing else.
+// scanner reads a JSON text once from its start to its end, without allocating. It takes what
+// encoding/json takes as valid, up to maxDepth, and nothing else.
 //
-// An object or array is read by a loop of field or element in which each value is consumed: by open and a loop of its own, by
-// string, by number or by skip. After an error such loops end; the first error is what end gives.
+// An object or array is read by a loop of field or element in which each value is consumed: by open
+// and a loop of its own, by string, by number or by skip. After an error such loops end; the first
+// error is what end gives.
 type scanner struct {
 	text  []byte
 	pos   int    // of the next byte in text
@@ -30,7 +31,8 @@ type scanner struct {
 	err   error
 }
 
-// start begins with a text, which is written to: strings with escape sequences are unescaped in place.
+// start begins with a text, which is written to: strings with escape sequences are unescaped in
+// place.
 func (s *scanner) start(text []byte) { *s = scanner{text: text} }
 
 // end says whether all of the text has been read, and was valid. It lets go of the text.
@@ -43,7 +45,8 @@ func (s *scanner) end() error {
 	return err
 }
 
-// fail notes an error where the scanner is, and has everything that follows find the end of the text.
+// fail notes an error where the scanner is, and has everything that follows find the end of the
+// text.
 func (s *scanner) fail(err error) {
 	if s.err == nil {
 		s.err = fmt.Errorf("%w, as byte %d of %d shows", err, s.pos, len(s.text))
@@ -51,7 +54,8 @@ func (s *scanner) fail(err error) {
 	s.pos = len(s.text)
 }
 
-// peek gives the first byte of the next token, or 0 at the end of the text, where no token begins with 0.
+// peek gives the first byte of the next token, or 0 at the end of the text, where no token begins
+// with 0.
 func (s *scanner) peek() byte {
 	for ; s.pos < len(s.text); s.pos++ {
 		if c := s.text[s.pos]; c != ' ' && c != '\n' && c != '\r' && c != '\t' {
@@ -74,7 +78,8 @@ func (s *scanner) open() {
 // element says whether the open array has another element, which is then to be consumed.
 func (s *scanner) element() bool { return s.more(']') }
 
-// field says whether the open object has another field, whose key is then in s.key, and whose value is to be consumed.
+// field says whether the open object has another field, whose key is then in s.key, and whose value
+// is to be consumed.
 func (s *scanner) field() bool {
 	if !s.more('}') {
 		return false
@@ -89,7 +94,8 @@ func (s *scanner) field() bool {
 	return false
 }
 
-// more says whether there is more before the given bracket. If there is not, the bracket is consumed.
+// more says whether there is more before the given bracket. If there is not, the bracket is
+// consumed.
 func (s *scanner) more(bracket byte) bool {
 	c := s.peek()
 	if c == bracket {
@@ -143,7 +149,8 @@ func (s *scanner) literal(word string) {
 	s.fail(errNotJSON)
 }
 
-// string consumes the string whose quotation mark peek gave. What it gives aliases the text, and need not be valid UTF-8.
+// string consumes the string whose quotation mark peek gave. What it gives aliases the text, and
+// need not be valid UTF-8.
 func (s *scanner) string() []byte {
 	start := s.pos + 1
 	for i := start; i < len(s.text); i++ {
@@ -163,8 +170,8 @@ func (s *scanner) string() []byte {
 	return nil
 }
 
-// escaped consumes a string that has its first escape sequence at i. It writes the value over its escaped form, which is
-// never shorter.
+// escaped consumes a string that has its first escape sequence at i. It writes the value over its
+// escaped form, which is never shorter.
 func (s *scanner) escaped(start, i int) []byte {
 	value := s.text[start:i]
 	for i < len(s.text) {
@@ -193,8 +200,8 @@ func (s *scanner) escaped(start, i int) []byte {
 	return nil
 }
 
-// unescapeRune reads the escape sequence at the start of b, and gives its length; 0 when it is none. Half a surrogate pair
-// stands for the replacement character.
+// unescapeRune reads the escape sequence at the start of b, and gives its length; 0 when it is
+// none. Half a surrogate pair stands for the replacement character.
 func unescapeRune(b []byte) (r rune, n int) {
 	if len(b) < 2 {
 		return 0, 0

@@ -20,9 +20,10 @@ func (id *identity) field(label []byte) *[]byte {
 	return nil
 }
 
-// parseLabels reads the label block at the start of b, which begins with a brace, into id, and gives its length. Labels may
-// come in any order, with others between them. Escaped values are unescaped in place, so that no memory is needed for
-// them; escaped says that this happened, and that the bytes of the block are no longer those that were sent.
+// parseLabels reads the label block at the start of b, which begins with a brace, into id, and
+// gives its length. Labels may come in any order, with others between them. Escaped values are
+// unescaped in place, so that no memory is needed for them; escaped says that this happened, and
+// that the bytes of the block are no longer those that were sent.
 func parseLabels(b []byte, id *identity) (n int, escaped, ok bool) {
 	for i := skipBlanks(b, 1); i < len(b); i = skipBlanks(b, i) {
 		if b[i] == '}' {
@@ -60,8 +61,8 @@ func parseLabels(b []byte, id *identity) (n int, escaped, ok bool) {
 	return 0, escaped, false
 }
 
-// unquote gives the value that ends at the next quote, and its length in b with that quote. The value is not nil, even when
-// it is empty.
+// unquote gives the value that ends at the next quote, and its length in b with that quote. The
+// value is not nil, even when it is empty.
 func unquote(b []byte) (value []byte, n int, escaped, ok bool) {
 	end := bytes.IndexByte(b, '"')
 	if end < 0 {
@@ -74,7 +75,8 @@ func unquote(b []byte) (value []byte, n int, escaped, ok bool) {
 	return value, n, true, ok
 }
 
-// unescape does the same where there are escapes. It writes the value over its escaped form, which is never shorter.
+// unescape does the same where there are escapes. It writes the value over its escaped form, which
+// is never shorter.
 func unescape(b []byte) (value []byte, n int, ok bool) {
 	out := 0
 	for i := 0; i < len(b); i++ {
@@ -101,7 +103,8 @@ func unescape(b []byte) (value []byte, n int, ok bool) {
 	return nil, 0, false
 }
 
-// isNameByte says whether c can be part of the name of a label. Names of metrics may have colons besides.
+// isNameByte says whether c can be part of the name of a label. Names of metrics may have colons
+// besides.
 func isNameByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' || isDigit(c)
 }

@@ -16,11 +16,13 @@ const (
 	maxExactDigits = 19      // as many decimal digits always fit into a uint64
 )
 
-// parseFloat reads the number at the start of b, which ends at a blank or at the end of b. It gives what
-// strconv.ParseFloat gives, bit for bit, and how long the number is. Numbers that are too large come out as infinite.
+// parseFloat reads the number at the start of b, which ends at a blank or at the end of b. It gives
+// what strconv.ParseFloat gives, bit for bit, and how long the number is. Numbers that are too
+// large come out as infinite.
 //
-// Most figures of a kubelet are decimal integers m below 2⁵³, scaled by a power of ten of at most 22: both are exact, so
-// that one multiplication or division rounds as it should. All others are left to strconv.
+// Most figures of a kubelet are decimal integers m below 2⁵³, scaled by a power of ten of at most
+// 22: both are exact, so that one multiplication or division rounds as it should. All others are
+// left to strconv.
 func parseFloat(b []byte) (value float64, n int, ok bool) {
 	mantissa, exponent, n, ok := parseDecimal(b)
 	if !ok || mantissa > maxExactInt || n < len(b) && !isBlank(b[n]) {
@@ -37,8 +39,9 @@ func parseFloat(b []byte) (value float64, n int, ok bool) {
 	return parseAnyFloat(b)
 }
 
-// parseDecimal reads a number of the form 12, 12.5 or 1.25e+06 as mantissa × 10^exponent. It is not ok when there is
-// something else, or too much of it; what follows the number is for the caller to judge.
+// parseDecimal reads a number of the form 12, 12.5 or 1.25e+06 as mantissa × 10^exponent. It is not
+// ok when there is something else, or too much of it; what follows the number is for the caller to
+// judge.
 func parseDecimal(b []byte) (mantissa uint64, exponent, n int, ok bool) {
 	i := 0
 	for ; i < len(b) && isDigit(b[i]); i++ {
@@ -81,8 +84,8 @@ func parseExponent(b []byte) (exponent, n int, ok bool) {
 	return exponent, n, n > first
 }
 
-// parseAnyFloat reads every other number. Hexadecimal ones and underscores, which strconv knows, are not part of the text
-// exposition format.
+// parseAnyFloat reads every other number. Hexadecimal ones and underscores, which strconv knows,
+// are not part of the text exposition format.
 func parseAnyFloat(b []byte) (value float64, n int, ok bool) {
 	ok = true
 	for ; n < len(b) && !isBlank(b[n]); n++ {
@@ -97,11 +100,12 @@ func parseAnyFloat(b []byte) (value float64, n int, ok bool) {
 	return value, n, err == nil || errors.Is(err, strconv.ErrRange)
 }
 
-// maxIntDigits is how many digits parseInt takes, leading zeros apart; as many always fit into an int64.
+// maxIntDigits is how many digits parseInt takes, leading zeros apart; as many always fit into an
+// int64.
 const maxIntDigits = 18
 
-// parseInt reads the integer at the start of b, which ends at a blank or at the end of b, and says how long it is. It is not
-// ok when there is something else, or when it is out of range.
+// parseInt reads the integer at the start of b, which ends at a blank or at the end of b, and says
+// how long it is. It is not ok when there is something else, or when it is out of range.
 func parseInt(b []byte) (value int64, n int, ok bool) {
 	negative := false
 	if len(b) > 0 && (b[0] == '+' || b[0] == '-') {
@@ -129,7 +133,8 @@ func isDigit(c byte) bool { return c-'0' < 10 }
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 
-// skipBlanks gives the position of the first byte of b, from i on, that is neither a space nor a tab.
+// skipBlanks gives the position of the first byte of b, from i on, that is neither a space nor a
+// tab.
 func skipBlanks(b []byte, i int) int {
 	for i < len(b) && isBlank(b[i]) {
 		i++

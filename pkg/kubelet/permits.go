@@ -9,25 +9,28 @@ import (
 )
 
 const (
-	// permitsPerCPU is the number of permits per processor, for connecting and for reading. There are more permits than
-	// processors because a permit is also held through short waits, such as round trips within a data center.
+	// permitsPerCPU is the number of permits per processor, for connecting and for reading. There
+	// are more permits than processors because a permit is also held through short waits, such as
+	// round trips within a data center.
 	permitsPerCPU = 16
-	// permitTimeout is how long a permit is held through waits. 1,000 kubelets that hang pass through the permits of one
-	// processor within 1,000 ÷ 16 × 20 ms = 1.3 s.
+	// permitTimeout is how long a permit is held through waits. 1,000 kubelets that hang pass
+	// through the permits of one processor within 1,000 ÷ 16 × 20 ms = 1.3 s.
 	permitTimeout = 20 * time.Millisecond
 )
 
-// permits bounds how many requests are in an expensive phase at the same time. It bounds work, not waits: a request that
-// computes keeps its permit, and one that still waits for its kubelet after permitTimeout returns it and goes on without.
-// Kubelets that are slow or hang, however many, therefore do not delay the requests to others. When more requests are due
-// than the processors can serve at once, the first ones complete while the others queue, so that they do not all time out.
+// permits bounds how many requests are in an expensive phase at the same time. It bounds work, not
+// waits: a request that computes keeps its permit, and one that still waits for its kubelet after
+// permitTimeout returns it and goes on without. Kubelets that are slow or hang, however many,
+// therefore do not delay the requests to others. When more requests are due than the processors can
+// serve at once, the first ones complete while the others queue, so that they do not all time out.
 //
 // A nil permits bounds nothing.
 type permits chan struct{}
 
 func newPermits() permits { return make(permits, permitsPerCPU*runtime.GOMAXPROCS(0)) }
 
-// permit is what one request holds during one phase. A nil permit bounds nothing; its methods do nothing.
+// permit is what one request holds during one phase. A nil permit bounds nothing; its methods do
+// nothing.
 type permit struct {
 	permits permits
 	queued  time.Duration // how long the request waited for the permit
@@ -39,7 +42,8 @@ type permit struct {
 	expired bool // permitTimeout has passed
 }
 
-// acquire waits for a permit. It fails only if the context ends before; the permit returned then is not held.
+// acquire waits for a permit. It fails only if the context ends before; the permit returned then is
+// not held.
 func (a permits) acquire(ctx context.Context) (*permit, error) {
 	if a == nil {
 		return nil, nil
@@ -75,8 +79,8 @@ func (p *permit) pause() {
 	}
 }
 
-// resume ends a wait. If the permit was returned meanwhile, resume does not acquire another one: the request would queue
-// behind those that have not even begun.
+// resume ends a wait. If the permit was returned meanwhile, resume does not acquire another one:
+// the request would queue behind those that have not even begun.
 func (p *permit) resume() {
 	if p == nil {
 		return

@@ -71,7 +71,8 @@ func (a *authority) leaf(t testing.TB, usage x509.ExtKeyUsage, names ...string) 
 	return issue(t, a, template).pair()
 }
 
-// pair gives the certificate and key as a TLS endpoint wants them, with the certificates of others that lead to its root.
+// pair gives the certificate and key as a TLS endpoint wants them, with the certificates of others
+// that lead to its root.
 func (a *authority) pair(others ...*authority) tls.Certificate {
 	pair := tls.Certificate{Certificate: [][]byte{a.certificate.Raw}, PrivateKey: a.key}
 	for _, other := range others {

@@ -7,9 +7,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// podSet is the set of pods that a response reports in part only. It is nearly always empty. It keeps hashes instead of
-// names: 8 bytes for each pod, whatever a kubelet sends. In the unlikely case that two hashes are equal, one pod too many is
-// dropped from one scrape.
+// podSet is the set of pods that a response reports in part only. It is nearly always empty. It
+// keeps hashes instead of names: 8 bytes for each pod, whatever a kubelet sends. In the unlikely
+// case that two hashes are equal, one pod too many is dropped from one scrape.
 type podSet struct {
 	seed   maphash.Seed // secret, so that no kubelet can choose names that collide
 	hashes map[uint64]struct{}

@@ -17,7 +17,8 @@ const (
 	maxSummaryTimeout = 2 * time.Second // a summary is not worth waiting for
 )
 
-// question is one thing that kubelets can be asked, how its answer is to be read, and what to do when there is none.
+// question is one thing that kubelets can be asked, how its answer is to be read, and what to do
+// when there is none.
 type question struct {
 	scheme  string
 	path    string // empty: the path of the endpoint
@@ -72,7 +73,8 @@ func newSummaryQuestion(c *Config) *question {
 	}
 }
 
-// request puts the question to a kubelet. Nothing but the URL and the request itself is made for it.
+// request puts the question to a kubelet. Nothing but the URL and the request itself is made for
+// it.
 func (q *question) request(ctx context.Context, e endpoint, header http.Header) *http.Request {
 	u := &url.URL{Scheme: q.scheme, Host: e.address(), Path: q.path, RawQuery: q.query}
 	if u.Path == "" {
@@ -92,7 +94,8 @@ func (q *question) explain(node string, err error) *Error {
 	return e
 }
 
-// isText takes the text exposition format, also by the names that a server without much care gives it.
+// isText takes the text exposition format, also by the names that a server without much care gives
+// it.
 func isText(contentType string) bool {
 	if contentType == "" || strings.HasPrefix(contentType, "text/plain; version=0.0.4") {
 		return true

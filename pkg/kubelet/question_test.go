@@ -41,8 +41,8 @@ func answerBoth(w http.ResponseWriter, r *http.Request, resource, summary []byte
 	answer(w, resource)
 }
 
-// TestFetchSummary asks for the summary between requests for the resource metrics. It goes the same way: to the same address,
-// over the same connection, with the same credentials.
+// TestFetchSummary asks for the summary between requests for the resource metrics. It goes the same
+// way: to the same address, over the same connection, with the same credentials.
 func TestFetchSummary(t *testing.T) {
 	resource, summary := realSample(t), readSummary(t, shortSummary)
 	ca := newAuthority(t)
@@ -108,7 +108,8 @@ func TestFetchSummary(t *testing.T) {
 	}
 }
 
-// TestSummariesOwnTheirNames checks that no two scrapes share memory, though the client reuses its buffers.
+// TestSummariesOwnTheirNames checks that no two scrapes share memory, though the client reuses its
+// buffers.
 func TestSummariesOwnTheirNames(t *testing.T) {
 	var asked atomic.Int64
 	k := newKubelet(t, nil, func(w http.ResponseWriter, _ *http.Request) {
@@ -131,8 +132,9 @@ func TestSummariesOwnTheirNames(t *testing.T) {
 	}
 }
 
-// TestSummaryFaults goes through every way in which a fake kubelet can misbehave in its summary. Each costs what is broken in it,
-// and neither the next request for the resource metrics nor the next summary.
+// TestSummaryFaults goes through every way in which a fake kubelet can misbehave in its summary.
+// Each costs what is broken in it, and neither the next request for the resource metrics nor the
+// next summary.
 func TestSummaryFaults(t *testing.T) {
 	const cpu, memory, swap, rate = usage.HasCPU, usage.HasMemory, usage.HasSwap, usage.HasRate
 	const all = cpu | memory | swap | rate
@@ -265,7 +267,8 @@ func TestSummaryContentType(t *testing.T) {
 	}
 }
 
-// TestPatience checks how long each question is waited for at the most, whatever goes on meanwhile. The time is not real.
+// TestPatience checks how long each question is waited for at the most, whatever goes on meanwhile.
+// The time is not real.
 func TestPatience(t *testing.T) {
 	// What a kubelet does with a connection until it is closed. Reading ends when it is.
 	behaviours := map[string]func(conn net.Conn){

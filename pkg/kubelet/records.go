@@ -11,8 +11,9 @@ const (
 	socketBufferBytes = 16 << 10
 )
 
-// recordConn hands crypto/tls one record at a time. A tls.Conn keeps the largest buffer that it ever filled, and fills what it
-// has from the socket: without this, some 10 KB for each connection, with it, a record's size: kubelets send 4 KB in each.
+// recordConn hands crypto/tls one record at a time. A tls.Conn keeps the largest buffer that it
+// ever filled, and fills what it has from the socket: without this, some 10 KB for each connection,
+// with it, a record's size: kubelets send 4 KB in each.
 //
 // It reads from the socket into memory that it has only while there is something to be read.
 type recordConn struct {

@@ -19,7 +19,8 @@ type stream struct {
 
 func (s stream) Read(p []byte) (int, error) { return s.Reader.Read(p) }
 
-// TestRecordConn: what comes is the same bytes, and never of two records at once, however the socket cuts them.
+// TestRecordConn: what comes is the same bytes, and never of two records at once, however the
+// socket cuts them.
 func TestRecordConn(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var sent []byte

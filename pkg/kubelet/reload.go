@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// reloadInterval is how often files are read again, at the most. The files are small and cached by the system; comparing
-// their content is cheaper than to be wrong about their times.
+// reloadInterval is how often files are read again, at the most. The files are small and cached by
+// the system; comparing their content is cheaper than to be wrong about their times.
 const reloadInterval = 5 * time.Second
 
-// reloaded is a value made of files, which follows them when they change. They are looked at when the value is asked for, so
-// that there is nothing to start or stop.
+// reloaded is a value made of files, which follows them when they change. They are looked at when
+// the value is asked for, so that there is nothing to start or stop.
 //
-// client-go's transports do the same for one configuration each, with a goroutine, a look every 5 minutes and no say in how a
-// certificate is verified; the API server's dynamic certificates need a controller for each file.
+// client-go's transports do the same for one configuration each, with a goroutine, a look every 5
+// minutes and no say in how a certificate is verified; the API server's dynamic certificates need a
+// controller for each file.
 type reloaded[T any] struct {
 	files  []string // none: the value is fixed
 	parse  func(contents [][]byte) (T, error)

@@ -13,8 +13,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestScrapesShareNoMemory scrapes many kubelets at the same time: what each scrape has must be of its own node, although the
-// buffers are reused.
+// TestScrapesShareNoMemory scrapes many kubelets at the same time: what each scrape has must be of
+// its own node, although the buffers are reused.
 func TestScrapesShareNoMemory(t *testing.T) {
 	const nodes, rounds, containers = 8, 30, 50
 	c := newTestClient(t, Config{PlainHTTP: true})

@@ -9,8 +9,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// summaryDecoder decodes the JSON that a kubelet answers on /stats/summary. Like Decoder, it decodes without allocating when
-// it is reused, and must not be used by two goroutines at once, nor be copied.
+// summaryDecoder decodes the JSON that a kubelet answers on /stats/summary. Like Decoder, it
+// decodes without allocating when it is reused, and must not be used by two goroutines at once, nor
+// be copied.
 type summaryDecoder struct {
 	limits Limits
 
@@ -27,17 +28,19 @@ type summaryDecoder struct {
 	partial bool       // a container of the pod that is being read cannot be kept
 }
 
-// decode parses a node's summary into dst, whose memory it reuses. The result is the same as Decode's for /metrics/resource,
-// with two differences: times are in whole seconds, because the kubelet cuts them, and there are rates. Fields that are of no
-// interest are ignored; null means that there is no field; if a field is there twice, the last one counts. A value that cannot
-// be used is skipped and counted by reason in dst.Skipped, and never costs the others. A pod is decoded as a whole or not at
-// all.
+// decode parses a node's summary into dst, whose memory it reuses. The result is the same as
+// Decode's for /metrics/resource, with two differences: times are in whole seconds, because the
+// kubelet cuts them, and there are rates. Fields that are of no interest are ignored; null means
+// that there is no field; if a field is there twice, the last one counts. A value that cannot be
+// used is skipped and counted by reason in dst.Skipped, and never costs the others. A pod is
+// decoded as a whole or not at all.
 //
-// The names in dst alias text, which must not be reused as long as dst is read. decode writes to text: it unescapes strings
-// in place.
+// The names in dst alias text, which must not be reused as long as dst is read. decode writes to
+// text: it unescapes strings in place.
 //
-// decode returns an error if the text as a whole is not valid JSON, if it is the summary of another node, and if there is no
-// sample of the node or of a container in it, or none with a possible time. dst is then not valid.
+// decode returns an error if the text as a whole is not valid JSON, if it is the summary of another
+// node, and if there is no sample of the node or of a container in it, or none with a possible
+// time. dst is then not valid.
 func (d *summaryDecoder) decode(dst *usage.Scrape, text []byte, node string, times Times) error {
 	*dst = usage.Scrape{At: times.At, Sent: times.Sent, Date: times.Date, Containers: dst.Containers[:0]}
 	d.index.reset()
@@ -77,8 +80,9 @@ func (d *summaryDecoder) summary() {
 	}
 }
 
-// ofNode reads what is said of the node. When it started is left out: /metrics/resource does not say, and a node's counter must
-// not seem to have begun anew because one of two answers has a start time.
+// ofNode reads what is said of the node. When it started is left out: /metrics/resource does not
+// say, and a node's counter must not seem to have begun anew because one of two answers has a start
+// time.
 func (d *summaryDecoder) ofNode() {
 	if !d.open('{') {
 		return
@@ -93,8 +97,8 @@ func (d *summaryDecoder) ofNode() {
 	}
 }
 
-// checkNode notes that a summary speaks for another node: what answers where a node's kubelet should may stand in for many of
-// them, or be the kubelet of a node that has got the address since.
+// checkNode notes that a summary speaks for another node: what answers where a node's kubelet
+// should may stand in for many of them, or be the kubelet of a node that has got the address since.
 func (d *summaryDecoder) checkNode(name []byte) {
 	if len(name) > 0 && string(name) != d.node {
 		d.other = fmt.Errorf("%w: its summary is that of %.100q", errOtherNode, name)
@@ -147,7 +151,8 @@ func (d *summaryDecoder) podRef(id *identity) {
 	}
 }
 
-// namePod sets the pod of the containers from the first one on. It drops them if the pod cannot be kept as a whole.
+// namePod sets the pod of the containers from the first one on. It drops them if the pod cannot be
+// kept as a whole.
 func (d *summaryDecoder) namePod(first int, id *identity) {
 	containers := d.dst.Containers[first:]
 	d.dst.Containers = d.dst.Containers[:first]
@@ -296,7 +301,8 @@ func (d *summaryDecoder) bytes(key string) (used figure, at usage.Time) {
 	return used, at
 }
 
-// open begins an object or array, if that is what comes next; if it is something else, that is passed over.
+// open begins an object or array, if that is what comes next; if it is something else, that is
+// passed over.
 func (d *summaryDecoder) open(bracket byte) bool {
 	if d.json.peek() != bracket {
 		d.pass(usage.Malformed)
@@ -306,8 +312,8 @@ func (d *summaryDecoder) open(bracket byte) bool {
 	return true
 }
 
-// pass consumes a value that is not what it should be. Unless it is null, it is counted, and may have named what nothing else
-// does.
+// pass consumes a value that is not what it should be. Unless it is null, it is counted, and may
+// have named what nothing else does.
 func (d *summaryDecoder) pass(r usage.Reason) (isNull bool) {
 	if isNull = d.json.peek() == 'n'; !isNull {
 		d.lost(r)
@@ -345,8 +351,8 @@ func (d *summaryDecoder) figure(limit uint64) figure {
 	return figure{value, true}
 }
 
-// time reads the time of a reading, which is that of the scrape if it is null, and 0 if it cannot be. It reports whether it
-// was null.
+// time reads the time of a reading, which is that of the scrape if it is null, and 0 if it cannot
+// be. It reports whether it was null.
 func (d *summaryDecoder) time() (t usage.Time, isNull bool) {
 	if t, isNull = d.date(); isNull {
 		return d.dst.At, true

@@ -19,8 +19,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// object is a JSON object as it was written: in order, and with what is there twice. Other values are what encoding/json makes
-// of them.
+// object is a JSON object as it was written: in order, and with what is there twice. Other values
+// are what encoding/json makes of them.
 type object []jsonField
 
 type jsonField struct {
@@ -341,8 +341,8 @@ func checkAgainstJSON(t *testing.T, d *summaryDecoder, text []byte) {
 	}
 }
 
-// TestSummaryAsJSON compares with encoding/json on real summaries that were changed in all the ways that leave them JSON, and in
-// some that do not.
+// TestSummaryAsJSON compares with encoding/json on real summaries that were changed in all the ways
+// that leave them JSON, and in some that do not.
 func TestSummaryAsJSON(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	var d summaryDecoder

@@ -17,7 +17,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Real answers of one kubelet at one moment: with the parameter only_cpu_and_memory, and with all that it tells without it.
+// Real answers of one kubelet at one moment: with the parameter only_cpu_and_memory, and with all
+// that it tells without it.
 const (
 	shortSummary = "testdata/kubelet-1.36-summary-cpu-memory.json"
 	fullSummary  = "testdata/kubelet-1.36-summary.json"
@@ -92,7 +93,8 @@ func TestSummaryOfAKubelet(t *testing.T) {
 		t.Errorf("error %v\n got %+v\nwant %+v", err, got, want)
 	}
 
-	// The other one was taken a moment later. It has the same containers in another order, and other figures that are whole.
+	// The other one was taken a moment later. It has the same containers in another order, and
+	// other figures that are whole.
 	got, err = decodeSummary(t, &d, string(readSummary(t, fullSummary)))
 	if err != nil || got.skipped != nil || got.partial || got.node.Has != all || len(got.containers) != len(want.containers) {
 		t.Fatalf("all that a kubelet tells is read as %+v, error %v", got, err)
@@ -107,8 +109,8 @@ func TestSummaryOfAKubelet(t *testing.T) {
 	}
 }
 
-// TestSummaryAgreesWithResource checks that a kubelet's two answers are read as the same readings, but for the times, which the
-// summary has in whole seconds.
+// TestSummaryAgreesWithResource checks that a kubelet's two answers are read as the same readings,
+// but for the times, which the summary has in whole seconds.
 func TestSummaryAgreesWithResource(t *testing.T) {
 	resource, err := decodeText(t, new(Decoder), string(realSample(t)))
 	if err != nil {
@@ -461,7 +463,8 @@ func TestSummaryLimits(t *testing.T) {
 	}
 }
 
-// TestSummaryReuse checks that nothing of one summary shows in the next, and that the decoder keeps nothing of either.
+// TestSummaryReuse checks that nothing of one summary shows in the next, and that the decoder keeps
+// nothing of either.
 func TestSummaryReuse(t *testing.T) {
 	large, real := largeSummary(40, 3), readSummary(t, shortSummary)
 	var d summaryDecoder

@@ -11,7 +11,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestTimesOfAResponse looks at the moments by our clock, and at the Date header, in both responses.
+// TestTimesOfAResponse looks at the moments by our clock, and at the Date header, in both
+// responses.
 func TestTimesOfAResponse(t *testing.T) {
 	resource, summary := realSample(t), readSummary(t, shortSummary)
 	const sent = "Fri, 20 Nov 2026 20:16:08 GMT"
@@ -129,7 +130,8 @@ func TestSomeBadTimes(t *testing.T) {
 	}
 }
 
-// TestUntimed: samples without a time of their own have that of the scrape by our clock, whatever the node's clock shows.
+// TestUntimed: samples without a time of their own have that of the scrape by our clock, whatever
+// the node's clock shows.
 func TestUntimed(t *testing.T) {
 	for which, fetch := range askings() {
 		t.Run(which, func(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestBearerToken looks at what a kubelet sees of the client: its certificate or its token, never both.
+// TestBearerToken looks at what a kubelet sees of the client: its certificate or its token, never
+// both.
 func TestBearerToken(t *testing.T) {
 	ca := newAuthority(t)
 	certificate := ca.leaf(t, x509.ExtKeyUsageServerAuth, "node1")

@@ -27,9 +27,10 @@ var errHeaders = fmt.Errorf("its headers exceeded %d bytes", maxHeaderBytes)
 
 // transport asks one kubelet by HTTP/1.1, and keeps one connection for the next time.
 //
-// It does for a kubelet what http.Transport does for the world. That one has two goroutines and three buffers for each
-// connection, some 20 KB, whether it is used or not; here what a request needs is there for as long as the request. What the
-// kubelet sends is read by http.ReadResponse all the same.
+// It does for a kubelet what http.Transport does for the world. That one has two goroutines and
+// three buffers for each connection, some 20 KB, whether it is used or not; here what a request
+// needs is there for as long as the request. What the kubelet sends is read by http.ReadResponse
+// all the same.
 type transport struct {
 	address string
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
@@ -52,8 +53,8 @@ func newScratchPool() *sync.Pool {
 	return &sync.Pool{New: func() any { return &scratch{in: bufio.NewReaderSize(nil, readBufferBytes)} }}
 }
 
-// RoundTrip implements http.RoundTripper for requests without a body. The answer's body must be closed; if it was read to its
-// end, the connection is kept.
+// RoundTrip implements http.RoundTripper for requests without a body. The answer's body must be
+// closed; if it was read to its end, the connection is kept.
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return t.roundTrip(request, nil)
 }

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// script is a server that reads requests and answers each with the next of its texts, as they stand. After the last one, it
-// begins anew. A text that ends with hangUp has the connection closed.
+// script is a server that reads requests and answers each with the next of its texts, as they
+// stand. After the last one, it begins anew. A text that ends with hangUp has the connection
+// closed.
 type script struct {
 	listener    net.Listener
 	connections atomic.Int32
@@ -43,7 +44,8 @@ func newScript(t *testing.T, answers ...string) *script {
 	return s
 }
 
-// serve answers one connection after the other. Which answer comes next does not depend on the connection.
+// serve answers one connection after the other. Which answer comes next does not depend on the
+// connection.
 func (s *script) serve() {
 	next := 0
 	for {

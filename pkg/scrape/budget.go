@@ -2,8 +2,9 @@ package scrape
 
 import "time"
 
-// maxEarly is how many early scrapes a node may have in a row. One more is allowed with each interval, so that a node on
-// which containers start all the time is scraped at most about twice as often as others.
+// maxEarly is how many early scrapes a node may have in a row. One more is allowed with each
+// interval, so that a node on which containers start all the time is scraped at most about twice as
+// often as others.
 const maxEarly = 10
 
 // budget bounds the early scrapes of a node.

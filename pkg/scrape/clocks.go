@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// MaxClockSkew is the difference between the clock of a node and ours from which on it is reported.
+	// MaxClockSkew is the difference between the clock of a node and ours from which on it is
+	// reported.
 	MaxClockSkew = 5 * time.Second
 	// minClockSkew is the difference below which a clock that was reported is right again.
 	minClockSkew = 4 * time.Second
@@ -29,8 +30,9 @@ const (
 		docsClockSkew
 )
 
-// clockLog logs once when the clock of a node becomes wrong and once when it is right again, and each jump. If most nodes
-// are wrong by about the same amount, the clock of this machine is the likely cause, and that is logged instead.
+// clockLog logs once when the clock of a node becomes wrong and once when it is right again, and
+// each jump. If most nodes are wrong by about the same amount, the clock of this machine is the
+// likely cause, and that is logged instead.
 type clockLog struct {
 	interval time.Duration // between two scrapes of a node
 
@@ -61,7 +63,8 @@ func newClockLog(interval time.Duration) *clockLog {
 	return &clockLog{interval: interval, skews: map[string]*skew{}}
 }
 
-// observe logs what a successful scrape of a node revealed about its clock. nodes is the number of all nodes.
+// observe logs what a successful scrape of a node revealed about its clock. nodes is the number of
+// all nodes.
 func (l *clockLog) observe(logger klog.Logger, node string, r usage.Report, nodes int) {
 	if !r.ClockKnown {
 		return
@@ -80,7 +83,8 @@ func (l *clockLog) observe(logger klog.Logger, node string, r usage.Report, node
 		l.end(logger, node, s, nodes)
 	default:
 		s.offset = r.ClockOffset
-		// After an interval, the other nodes have been scraped too, so that it is known how many have the same skew.
+		// After an interval, the other nodes have been scraped too, so that it is known how many
+		// have the same skew.
 		if s.state == suspected && time.Since(s.since) >= l.interval {
 			l.begin(logger, node, s, nodes)
 		}
@@ -115,8 +119,8 @@ func (l *clockLog) begin(logger klog.Logger, node string, s *skew, nodes int) {
 	logger.Info("The clock of the node is wrong; its metrics stay right ("+cureOfNode+")", "node", node, "skew", rounded(s.offset))
 }
 
-// end logs that a clock is right again. When this is so for most of those whose skew was blamed on our clock, the others are
-// judged again.
+// end logs that a clock is right again. When this is so for most of those whose skew was blamed on
+// our clock, the others are judged again.
 func (l *clockLog) end(logger klog.Logger, node string, s *skew, nodes int) {
 	l.remove(node)
 	switch s.state {

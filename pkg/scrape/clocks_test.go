@@ -14,7 +14,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestLogsWrongClocks runs a cluster whose clocks change from step to step, and compares the log of each step.
+// TestLogsWrongClocks runs a cluster whose clocks change from step to step, and compares the log of
+// each step.
 func TestLogsWrongClocks(t *testing.T) {
 	const (
 		nodeWrong = "The clock of the node is wrong"
@@ -130,7 +131,8 @@ func TestLogsWrongClocks(t *testing.T) {
 	}
 }
 
-// TestTheObserverLearnsTheOffset: a scrape reports how far the node's clock is ahead, if that is known.
+// TestTheObserverLearnsTheOffset: a scrape reports how far the node's clock is ahead, if that is
+// known.
 func TestTheObserverLearnsTheOffset(t *testing.T) {
 	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		c.reportClock("n1", usage.Report{ClockKnown: true, ClockOffset: -time.Minute})

@@ -1,11 +1,12 @@
-// Package scrape decides when: it has every node fetched on a clock of its own and hands each answer on the moment it is
-// there. No node waits for another one.
+// Package scrape decides when: it has every node fetched on a clock of its own and hands each
+// answer on the moment it is there. No node waits for another one.
 //
-// A node that is new is scraped at once; then once in each interval, at an offset of its own, so that the load is even. A
-// node that fails is asked again within the interval a few times, then once in each. A node whose figures lack something
-// (it is new, or has a new container) is asked for its kubelet's own rates, which serve meanwhile, and is scraped early, at
-// the moment when its kubelet is likely to have what is missing. How to fetch is the Fetcher's affair, what to do with the
-// answer the Sink's.
+// A node that is new is scraped at once; then once in each interval, at an offset of its own, so
+// that the load is even. A node that fails is asked again within the interval a few times, then
+// once in each. A node whose figures lack something (it is new, or has a new container) is asked
+// for its kubelet's own rates, which serve meanwhile, and is scraped early, at the moment when its
+// kubelet is likely to have what is missing. How to fetch is the Fetcher's affair, what to do with
+// the answer the Sink's.
 package scrape
 
 import (
@@ -27,7 +28,8 @@ import (
 
 // Fetcher asks one kubelet what it knows.
 type Fetcher interface {
-	// Fetch fills dst, which it may reuse the memory of, or says in a sentence that names the node why it cannot.
+	// Fetch fills dst, which it may reuse the memory of, or says in a sentence that names the node
+	// why it cannot.
 	Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
 	// FetchSummary fills dst, as Fetch does, with what the kubelet itself has reckoned.
 	FetchSummary(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
@@ -39,7 +41,8 @@ type Fetcher interface {
 type Sink interface {
 	// Put stores a successful scrape, and returns what it found out from it. It must not retain s.
 	Put(node string, s *usage.Scrape) usage.Report
-	// PutSummary stores the kubelet-reported rates of a summary right after a scrape. It must not retain s.
+	// PutSummary stores the kubelet-reported rates of a summary right after a scrape. It must not
+	// retain s.
 	PutSummary(node string, s *usage.Scrape) usage.Report
 	// Forget drops a node: it is gone.
 	Forget(node string)
@@ -75,15 +78,16 @@ type Config struct {
 }
 
 const (
-	// fastRetries is how often a failing node is asked again before its regular time, until it is asked once in each
-	// interval. That is a few times in each of the first two: where 3 of 10 scrapes fail, it takes 11 failures in a row for
-	// figures to become too old to be served.
+	// fastRetries is how often a failing node is asked again before its regular time, until it is
+	// asked once in each interval. That is a few times in each of the first two: where 3 of 10
+	// scrapes fail, it takes 11 failures in a row for figures to become too old to be served.
 	fastRetries = 8
-	// slots is the number of moments in an interval at which regular scrapes begin. Where nodes share one, the processor
-	// wakes up once for all of them, with its caches warm: that halves what a scrape costs.
+	// slots is the number of moments in an interval at which regular scrapes begin. Where nodes
+	// share one, the processor wakes up once for all of them, with its caches warm: that halves
+	// what a scrape costs.
 	slots = 60
-	// maxSleep is the time after which the loop turns even if nothing is due, so that its standing still can be told
-	// from its being idle.
+	// maxSleep is the time after which the loop turns even if nothing is due, so that its standing
+	// still can be told from its being idle.
 	maxSleep = 5 * time.Second
 	// stuckAfter is how long the loop may stand still until it is taken for dead.
 	stuckAfter = time.Minute
@@ -120,8 +124,8 @@ func New(config Config) *Scraper {
 	}
 }
 
-// Set tells of a node that is new or has changed. The node must not be changed afterwards. Calls to Set and Delete for
-// the same node must not overlap.
+// Set tells of a node that is new or has changed. The node must not be changed afterwards. Calls to
+// Set and Delete for the same node must not overlap.
 func (s *Scraper) Set(node *corev1.Node) {
 	s.mu.Lock()
 	known := s.targets[node.Name]
@@ -144,7 +148,8 @@ func (s *Scraper) Set(node *corev1.Node) {
 	s.enqueue(t)
 }
 
-// Delete tells that a node is gone. When it returns, nothing of the node is kept, and nothing more comes of it.
+// Delete tells that a node is gone. When it returns, nothing of the node is kept, and nothing more
+// comes of it.
 func (s *Scraper) Delete(name string) {
 	s.mu.Lock()
 	t := s.targets[name]
@@ -272,7 +277,8 @@ func capacity(node *corev1.Node) uint64 {
 	return uint64(max(0, node.Status.Capacity.Cpu().ScaledValue(resource.Nano)))
 }
 
-// borrow asks a kubelet for its own rates, once as long as some are missing, and gives what is then still lacking.
+// borrow asks a kubelet for its own rates, once as long as some are missing, and gives what is then
+// still lacking.
 func (s *Scraper) borrow(ctx context.Context, t *target, node *corev1.Node, answer *usage.Scrape, lack usage.Lack) usage.Lack {
 	if !lack.Rates || t.borrowed {
 		t.borrowed = lack.Rates
@@ -299,8 +305,8 @@ func (s *Scraper) borrow(ctx context.Context, t *target, node *corev1.Node, answ
 	return lack
 }
 
-// fetch calls f, which asks a kubelet. A panic in there is a mistake of ours that a kubelet has found; it must not cost
-// more than that node.
+// fetch calls f, which asks a kubelet. A panic in there is a mistake of ours that a kubelet has
+// found; it must not cost more than that node.
 func (s *Scraper) fetch(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -310,7 +316,8 @@ func (s *Scraper) fetch(f func() error) (err error) {
 	return f()
 }
 
-// log says when a node begins to fail, when it fails for another reason, and when it is back, not what each scrape did.
+// log says when a node begins to fail, when it fails for another reason, and when it is back, not
+// what each scrape did.
 func (s *Scraper) log(ctx context.Context, t *target, r Result) {
 	logger := klog.FromContext(ctx)
 	if r.Err == nil {
@@ -357,7 +364,8 @@ func (s *Scraper) settle(t *target) {
 	}
 }
 
-// Settled says whether every node that is known has been asked, and has those figures that its kubelet could give.
+// Settled says whether every node that is known has been asked, and has those figures that its
+// kubelet could give.
 func (s *Scraper) Settled() bool { return s.unsettled.Load() == 0 }
 
 // regular gives the next moment after now at which the target's own clock strikes.
@@ -370,8 +378,8 @@ func (s *Scraper) regular(t *target, now time.Time) time.Time {
 	return s.started.Add(due)
 }
 
-// retryDelay is an eighth of the interval after the first failure and a quarter after each further one, give or take a
-// quarter of that.
+// retryDelay is an eighth of the interval after the first failure and a quarter after each further
+// one, give or take a quarter of that.
 func retryDelay(interval time.Duration, failures int) time.Duration {
 	delay := interval / 4
 	if failures == 1 {
@@ -380,8 +388,8 @@ func retryDelay(interval time.Duration, failures int) time.Duration {
 	return delay*3/4 + rand.N(delay/2) //nolint:gosec // spreads retries, which needs no secrecy
 }
 
-// offset is the node's place in the interval. It differs from process to process, so that replicas do not ask a kubelet
-// at the same moment.
+// offset is the node's place in the interval. It differs from process to process, so that replicas
+// do not ask a kubelet at the same moment.
 func (s *Scraper) offset(node string) time.Duration {
 	return time.Duration(maphash.String(s.seed, node)%slots) * s.Interval / slots
 }

@@ -211,7 +211,8 @@ func TestANodeThatHangsDelaysNoOther(t *testing.T) {
 	})
 }
 
-// TestWaitsForATurnAreNotTheKubelets: what a scrape waited for this server is part of its lateness, not of its duration.
+// TestWaitsForATurnAreNotTheKubelets: what a scrape waited for this server is part of its lateness,
+// not of its duration.
 func TestWaitsForATurnAreNotTheKubelets(t *testing.T) {
 	slow := func(context.Context, string) error {
 		time.Sleep(3 * time.Second)
@@ -286,7 +287,8 @@ func TestANodeThatLacksFiguresIsScrapedEarly(t *testing.T) {
 		if asked[1] > 700*time.Millisecond { // its regular time may come before that
 			t.Errorf("scraped again after %v, want 700ms", asked[1])
 		}
-		// At 0, then at the regular time in the first second (0.25 s), 0.7 s after each of these, then once in each interval.
+		// At 0, then at the regular time in the first second (0.25 s), 0.7 s after each of these,
+		// then once in each interval.
 		if n := len(asked); n > 10+4 {
 			t.Errorf("asked %d times in 10 intervals, though nothing was lacking any more", n)
 		}
@@ -343,8 +345,9 @@ func TestRatesAreBorrowedOnceAsLongAsTheyAreMissing(t *testing.T) {
 	})
 }
 
-// TestAfterAGapRatesAreFetchedAndTheNodeIsScrapedEarly: a node whose rates are missing since the start fails for a while. When
-// it is back, the store reports that rates are missing again, or still: the summary of the time before does not serve.
+// TestAfterAGapRatesAreFetchedAndTheNodeIsScrapedEarly: a node whose rates are missing since the
+// start fails for a while. When it is back, the store reports that rates are missing again, or
+// still: the summary of the time before does not serve.
 func TestAfterAGapRatesAreFetchedAndTheNodeIsScrapedEarly(t *testing.T) {
 	for name, gap := range map[string]func(c *cluster){
 		"the node failed": func(c *cluster) {
@@ -623,7 +626,8 @@ func TestRegularKeepsToTheOffset(t *testing.T) {
 	}
 }
 
-// BenchmarkTurn is the cost of a scrape without the fetch, the answer or the network: what the schedule itself takes.
+// BenchmarkTurn is the cost of a scrape without the fetch, the answer or the network: what the
+// schedule itself takes.
 func BenchmarkTurn(b *testing.B) {
 	s := New(Config{Interval: interval})
 	for i := range 5000 {

@@ -15,7 +15,8 @@ type target struct {
 	node   atomic.Pointer[corev1.Node]
 	offset time.Duration // of its clock
 
-	// These belong to whoever holds the target: the queue (under the Scraper's lock), or the scrape that runs.
+	// These belong to whoever holds the target: the queue (under the Scraper's lock), or the scrape
+	// that runs.
 	due      time.Time
 	hurried  bool   // whether that is before the regular time
 	early    budget // of scrapes before their regular time
@@ -39,7 +40,8 @@ func (t *target) begin(cancel context.CancelFunc) bool {
 	return !t.gone
 }
 
-// whileThere runs f if the node is there, and keeps it from going meanwhile. It says whether the node is there.
+// whileThere runs f if the node is there, and keeps it from going meanwhile. It says whether the
+// node is there.
 func (t *target) whileThere(f func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

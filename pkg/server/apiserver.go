@@ -19,7 +19,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
 
-// newAPIServer gives the generic API server with metrics.k8s.io in it, and what it needs to be ready. It opens the port.
+// newAPIServer gives the generic API server with metrics.k8s.io in it, and what it needs to be
+// ready. It opens the port.
 func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, servingCert *servingcert.Manager, instruments *instruments, resources api.Config) (*genericapiserver.GenericAPIServer, readiness, error) {
 	scheme := api.NewScheme()
 	codecs := serializer.NewCodecFactory(scheme)
@@ -90,7 +91,8 @@ func describe(config *genericapiserver.Config, namer *openapinamer.DefinitionNam
 // namespaceFile has the namespace of the pod that this runs in.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// serveTLS opens the port. Without a certificate in the flags one is made, for the names of the usual Service.
+// serveTLS opens the port. Without a certificate in the flags one is made, for the names of the
+// usual Service.
 func serveTLS(c Config, servingCert *servingcert.Manager, config *genericapiserver.Config) error {
 	if servingCert != nil {
 		c.Serving.ServerCert.GeneratedCert = servingCert

@@ -8,7 +8,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
 
-// TestWhoChecksTheAPIServices: an identity does, where there is one; a monitor by itself, where the Service is known.
+// TestWhoChecksTheAPIServices: an identity does, where there is one; a monitor by itself, where the
+// Service is known.
 func TestWhoChecksTheAPIServices(t *testing.T) {
 	for name, c := range map[string]struct {
 		config  servingcert.Config

@@ -20,13 +20,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The ConfigMap in which the API server publishes the CAs of clients' certificates and of its front proxy.
+// The ConfigMap in which the API server publishes the CAs of clients' certificates and of its front
+// proxy.
 const (
 	trustNamespace = metav1.NamespaceSystem
 	trustName      = "extension-apiserver-authentication"
 )
 
-// The rate of TokenReviews that the API server library allows its delegating authenticator, a second and at once.
+// The rate of TokenReviews that the API server library allows its delegating authenticator, a
+// second and at once.
 const (
 	tokenReviewQPS   = 200
 	tokenReviewBurst = 400
@@ -37,11 +39,12 @@ var errNoTrust = errors.New("the request-header CA has not come from the ConfigM
 	trustName + " yet; this needs an API server with its aggregation layer on, and the role " +
 	"extension-apiserver-authentication-reader")
 
-// authenticate delegates authentication to the cluster's API server: by front-proxy headers, client certificates
-// and TokenReview. It uses the library's delegating authenticator. It does not use the library's options, for two
-// reasons: they fail when the ConfigMap cannot be read at once, and this server starts while the API server is
-// unavailable; and they make every request without credentials anonymous, so that each costs a
-// SubjectAccessReview. trusted returns the reason why requests cannot be authenticated yet, or nil.
+// authenticate delegates authentication to the cluster's API server: by front-proxy headers, client
+// certificates and TokenReview. It uses the library's delegating authenticator. It does not use the
+// library's options, for two reasons: they fail when the ConfigMap cannot be read at once, and this
+// server starts while the API server is unavailable; and they make every request without
+// credentials anonymous, so that each costs a SubjectAccessReview. trusted returns the reason why
+// requests cannot be authenticated yet, or nil.
 func authenticate(c Config, config *genericapiserver.Config) (trusted func() error, err error) {
 	client, err := tokenReviewClient(c.Authentication.RemoteKubeConfigFile)
 	if err != nil {
@@ -83,9 +86,9 @@ func openPaths(c Config) []string {
 	return append(probes, c.Authorization.AlwaysAllowPaths...)
 }
 
-// anonymousAt returns an authenticator for requests without credentials: at the paths they are those of
-// system:anonymous, elsewhere they stay unauthenticated. The library's own conditions (AnonymousAuthConfig) know
-// no "*".
+// anonymousAt returns an authenticator for requests without credentials: at the paths they are
+// those of system:anonymous, elsewhere they stay unauthenticated. The library's own conditions
+// (AnonymousAuthConfig) know no "*".
 func anonymousAt(paths []string) (authenticator.Request, error) {
 	open, err := path.NewAuthorizer(paths)
 	if err != nil {
@@ -114,8 +117,8 @@ func tokenReviewClient(kubeconfig string) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// clientCA returns the CA of users' certificates: that of the flags, or else of the cluster. It is nil if there is
-// none.
+// clientCA returns the CA of users' certificates: that of the flags, or else of the cluster. It is
+// nil if there is none.
 func clientCA(c Config, client kubernetes.Interface) (dynamiccertificates.CAContentProvider, error) {
 	provider, err := c.Authentication.ClientCert.GetClientCAContentProvider()
 	if err != nil {
@@ -128,7 +131,8 @@ func clientCA(c Config, client kubernetes.Interface) (dynamiccertificates.CACont
 		"client-ca-file", client)
 }
 
-// requestHeaders returns whose request headers are believed: by the flags, or else by the cluster's ConfigMap.
+// requestHeaders returns whose request headers are believed: by the flags, or else by the cluster's
+// ConfigMap.
 func requestHeaders(c Config, client kubernetes.Interface) (
 	headers *authenticatorfactory.RequestHeaderConfig, trusted func() error, err error,
 ) {
@@ -157,8 +161,8 @@ func requestHeaders(c Config, client kubernetes.Interface) (
 	}, trusted, nil
 }
 
-// requestCertificates makes the server request clients' certificates, with the known CAs as a hint. The
-// authenticators verify them. It also makes the server run the controllers that follow the CAs.
+// requestCertificates makes the server request clients' certificates, with the known CAs as a hint.
+// The authenticators verify them. It also makes the server run the controllers that follow the CAs.
 func requestCertificates(
 	config *genericapiserver.Config,
 	clientCA dynamiccertificates.CAContentProvider,
@@ -173,8 +177,8 @@ func requestCertificates(
 	return config.Authentication.ApplyClientCert(headers.CAContentProvider, config.SecureServing)
 }
 
-// publishedHeaders follows what the API server publishes of its front proxy: the CA of its client certificate, and
-// the headers that it sends.
+// publishedHeaders follows what the API server publishes of its front proxy: the CA of its client
+// certificate, and the headers that it sends.
 type publishedHeaders struct {
 	*dynamiccertificates.ConfigMapCAController
 	*headerrequest.RequestHeaderAuthRequestController
@@ -198,11 +202,12 @@ func (p *publishedHeaders) trusted() error {
 	return nil
 }
 
-// RunOnce implements dynamiccertificates.ControllerRunner. It does nothing: the server starts before the API
-// server responds.
+// RunOnce implements dynamiccertificates.ControllerRunner. It does nothing: the server starts
+// before the API server responds.
 func (p *publishedHeaders) RunOnce(context.Context) error { return nil }
 
-// Run implements dynamiccertificates.ControllerRunner. The library calls it when it begins to serve.
+// Run implements dynamiccertificates.ControllerRunner. The library calls it when it begins to
+// serve.
 func (p *publishedHeaders) Run(ctx context.Context, workers int) {
 	var both sync.WaitGroup
 	both.Go(func() { p.ConfigMapCAController.Run(ctx, workers) })

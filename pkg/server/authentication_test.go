@@ -15,7 +15,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// Request headers count only with a certificate that the front proxy's CA has signed for one of its names.
+// Request headers count only with a certificate that the front proxy's CA has signed for one of its
+// names.
 func TestRequestHeaders(t *testing.T) {
 	cluster := newCluster(t)
 	users, proxies, strangers := kubelettest.NewCA(), kubelettest.NewCA(), kubelettest.NewCA()
@@ -79,8 +80,8 @@ func TestTrustChanges(t *testing.T) {
 	kept.until(http.StatusUnauthorized, path, "") // also on a connection of the time before
 }
 
-// TestAnonymous: without credentials only the probes and the paths of the flag are served, and nothing is asked of
-// the API server.
+// TestAnonymous: without credentials only the probes and the paths of the flag are served, and
+// nothing is asked of the API server.
 func TestAnonymous(t *testing.T) {
 	probes := []string{"/livez", "/livez/ping", "/readyz", "/readyz/nodes", "/readyz?verbose", "/healthz", "/healthz/ping"}
 	others := []string{
@@ -197,8 +198,8 @@ func liveHeap() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// TestAnonymousRequestsEvictNothing: the library remembers 8192 access reviews. Requests without credentials take
-// no place.
+// TestAnonymousRequestsEvictNothing: the library remembers 8192 access reviews. Requests without
+// credentials take no place.
 func TestAnonymousRequestsEvictNothing(t *testing.T) {
 	cluster := newCluster(t)
 	c, _ := config(t, cluster)
@@ -221,7 +222,8 @@ func TestAnonymousRequestsEvictNothing(t *testing.T) {
 	}
 }
 
-// TestSelectorsShareAReview: the autoscalers of a namespace, each with a selector of its own, cost one access review.
+// TestSelectorsShareAReview: the autoscalers of a namespace, each with a selector of its own, cost
+// one access review.
 func TestSelectorsShareAReview(t *testing.T) {
 	cluster := newCluster(t)
 	c, _ := config(t, cluster)
@@ -238,8 +240,8 @@ func TestSelectorsShareAReview(t *testing.T) {
 	}
 }
 
-// TestTokenReviewsAreBounded: clients with made-up tokens cannot pass on more reviews to the API server than the
-// library allows.
+// TestTokenReviewsAreBounded: clients with made-up tokens cannot pass on more reviews to the API
+// server than the library allows.
 func TestTokenReviewsAreBounded(t *testing.T) {
 	cluster := newCluster(t)
 	c, _ := config(t, cluster)
@@ -265,8 +267,9 @@ func TestTokenReviewsAreBounded(t *testing.T) {
 	}
 }
 
-// TestABusyAPIServerExtendsNothing: while the API server answers 429, a client is served for as long as the
-// library remembers its reviews, and then gets an error that does not claim that the client has no rights.
+// TestABusyAPIServerExtendsNothing: while the API server answers 429, a client is served for as
+// long as the library remembers its reviews, and then gets an error that does not claim that the
+// client has no rights.
 func TestABusyAPIServerExtendsNothing(t *testing.T) {
 	cluster := newCluster(t)
 	users := kubelettest.NewCA()

@@ -11,11 +11,12 @@ import (
 )
 
 // maxReviewBytes bounds the parts of an access review that the requester chooses. The longest path
-// that is served, a pod by name, has 370, and its parts once more. The library remembers up to 8192 reviews, each
-// of up to 10 kB before it is encoded, which can make it six times as long.
+// that is served, a pod by name, has 370, and its parts once more. The library remembers up to 8192
+// reviews, each of up to 10 kB before it is encoded, which can make it six times as long.
 const maxReviewBytes = 1 << 10
 
-// authorize delegates authorization to the cluster's API server, as the library does it, except for the open paths.
+// authorize delegates authorization to the cluster's API server, as the library does it, except for
+// the open paths.
 func authorize(c Config, config *genericapiserver.Config) error {
 	options := *c.Authorization
 	options.AlwaysAllowPaths = openPaths(c)
@@ -26,9 +27,10 @@ func authorize(c Config, config *genericapiserver.Config) error {
 	return nil
 }
 
-// boundedAuthorizer returns an authorizer that asks next about short requests only, and without their selectors. A
-// selector can only narrow a request. With it, each HorizontalPodAutoscaler would need a review of its own instead
-// of sharing that of its namespace; and the library's bound on what it remembers of a review does not count it.
+// boundedAuthorizer returns an authorizer that asks next about short requests only, and without
+// their selectors. A selector can only narrow a request. With it, each HorizontalPodAutoscaler
+// would need a review of its own instead of sharing that of its namespace; and the library's bound
+// on what it remembers of a review does not count it.
 func boundedAuthorizer(next authorizer.Authorizer) authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(
 		func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {

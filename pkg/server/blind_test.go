@@ -24,7 +24,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// rig is scraper, decoder and store as they work together, over fake kubelets, without a network and in fake time.
+// rig is scraper, decoder and store as they work together, over fake kubelets, without a network
+// and in fake time.
 type rig struct {
 	store   *store.Store
 	scraper *scrape.Scraper
@@ -105,17 +106,19 @@ func (r *rig) Scraped(scrape.Result) {
 	r.scrapes++
 }
 
-// cached is a kubelet that takes samples every 10 seconds, as those do that have cAdvisor look after containers.
+// cached is a kubelet that takes samples every 10 seconds, as those do that have cAdvisor look
+// after containers.
 var cached = kubelettest.Config{Housekeeping: 10 * time.Second}
 
 // onDemand is one that asks the container runtime when it is asked.
 var onDemand = kubelettest.Config{Housekeeping: 10 * time.Second, ContainersOnDemand: true}
 
-// TestFailingScrapesBlindNobody: with 30 % of all scrapes failing, every pod is served at every moment, and none too old.
+// TestFailingScrapesBlindNobody: with 30 % of all scrapes failing, every pod is served at every
+// moment, and none too old.
 //
-// A node fails at most 8 times in a row. Without that bound, some node would fail 11 times in a row in about 2 % of the runs,
-// which is enough for its metrics to expire: the order in which the nodes are scraped, and so what is random, differs from run to
-// run.
+// A node fails at most 8 times in a row. Without that bound, some node would fail 11 times in a row
+// in about 2 % of the runs, which is enough for its metrics to expire: the order in which the nodes
+// are scraped, and so what is random, differs from run to run.
 func TestFailingScrapesBlindNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startRig(t)
@@ -167,7 +170,8 @@ func TestFailingScrapesBlindNobody(t *testing.T) {
 	})
 }
 
-// TestANodeThatIsAwayLosesItsFiguresAtTheirAge: not before, not after; and they are back within an interval.
+// TestANodeThatIsAwayLosesItsFiguresAtTheirAge: not before, not after; and they are back within an
+// interval.
 func TestANodeThatIsAwayLosesItsFiguresAtTheirAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startRig(t)
@@ -202,7 +206,8 @@ func TestANodeThatIsAwayLosesItsFiguresAtTheirAge(t *testing.T) {
 	})
 }
 
-// TestNewPodsHaveFiguresSoon: 95 % of them within 20 seconds of their start, with kubelets of both kinds, at a bounded cost.
+// TestNewPodsHaveFiguresSoon: 95 % of them within 20 seconds of their start, with kubelets of both
+// kinds, at a bounded cost.
 func TestNewPodsHaveFiguresSoon(t *testing.T) {
 	for name, config := range map[string]kubelettest.Config{"cached": cached, "on demand": onDemand} {
 		t.Run(name, func(t *testing.T) {

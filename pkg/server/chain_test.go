@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// inProcess runs a Server until the test ends, and returns its whole chain of handlers, once it is ready.
+// inProcess runs a Server until the test ends, and returns its whole chain of handlers, once it is
+// ready.
 func inProcess(t testing.TB, c Config) http.Handler {
 	t.Helper()
 	s, err := New(c)
@@ -47,7 +48,8 @@ func do(h http.Handler, path, user string) int {
 	return w.Code
 }
 
-// BenchmarkGet measures a request for the metrics of one node through all filters, without the network.
+// BenchmarkGet measures a request for the metrics of one node through all filters, without the
+// network.
 func BenchmarkGet(b *testing.B) {
 	cluster := newCluster(b)
 	c, _ := config(b, cluster)
@@ -61,7 +63,8 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// TestRequestsInFlightAreBounded: requests above the limit of --max-requests-inflight get 429 at once.
+// TestRequestsInFlightAreBounded: requests above the limit of --max-requests-inflight get 429 at
+// once.
 func TestRequestsInFlightAreBounded(t *testing.T) {
 	cluster := newCluster(t)
 	c, _ := config(t, cluster)
@@ -84,8 +87,8 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 	<-ended
 }
 
-// TestLongRequestsCostNoReview: a request that is longer than any that is served is refused without a review by the API
-// server.
+// TestLongRequestsCostNoReview: a request that is longer than any that is served is refused without
+// a review by the API server.
 func TestLongRequestsCostNoReview(t *testing.T) {
 	cluster := newCluster(t)
 	c, _ := config(t, cluster)

@@ -9,8 +9,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
-// clockSkews exports how far the clocks of nodes are ahead of the clock of this server. There is a series only for nodes
-// whose clock is wrong by more than scrape.MaxClockSkew, so that there are few of them.
+// clockSkews exports how far the clocks of nodes are ahead of the clock of this server. There is a
+// series only for nodes whose clock is wrong by more than scrape.MaxClockSkew, so that there are
+// few of them.
 type clockSkews struct {
 	node, largest *prometheus.Desc
 

@@ -15,8 +15,9 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 )
 
-// readiness is what must be there before the server is ready. Figures are part of it for the first moments only: that a
-// kubelet does not answer is no reason to take the API away, and with it the discovery of the whole cluster.
+// readiness is what must be there before the server is ready. Figures are part of it for the first
+// moments only: that a kubelet does not answer is no reason to take the API away, and with it the
+// discovery of the whole cluster.
 type readiness []requirement
 
 // requirement is a part of it, with the name that it has in `/readyz?verbose`.
@@ -45,16 +46,18 @@ func (r readiness) probes() []healthz.HealthChecker {
 	return probes
 }
 
-// settleTimeout is how long the server may wait for its first figures when all else is there. Kubelets read their counters
-// every 10 to 20 seconds, so in this time each has done so twice: it has as many figures as it will get by waiting.
+// settleTimeout is how long the server may wait for its first figures when all else is there.
+// Kubelets read their counters every 10 to 20 seconds, so in this time each has done so twice: it
+// has as many figures as it will get by waiting.
 const settleTimeout = 30 * time.Second
 
 // settler tells whether waiting would bring more figures. *scrape.Scraper implements it.
 type settler interface{ Settled() bool }
 
-// settling is the requirement that a server which has just started has its first figures. Clients are not led to it
-// before that, if there is another one: an update must not make lists shorter for a while. It is a matter of /readyz only:
-// a request that comes nevertheless is answered, since for it there is no better server. Once met, it stays so.
+// settling is the requirement that a server which has just started has its first figures. Clients
+// are not led to it before that, if there is another one: an update must not make lists shorter for
+// a while. It is a matter of /readyz only: a request that comes nevertheless is answered, since for
+// it there is no better server. Once met, it stays so.
 type settling struct {
 	needed  readiness // without which no node is asked
 	figures settler
@@ -93,8 +96,8 @@ func probe(name string, check func() error) healthz.HealthChecker {
 // retryAfter is when clients are asked to come back, in seconds.
 const retryAfter = 1
 
-// untilReady answers requests to the API with 503 until it is ready. An empty list would be taken for the truth, and a
-// request whose certificate cannot be verified yet for an anonymous one.
+// untilReady answers requests to the API with 503 until it is ready. An empty list would be taken
+// for the truth, and a request whose certificate cannot be verified yet for an anonymous one.
 func untilReady(handler http.Handler, ready readiness, serializer runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/apis") && !strings.HasPrefix(r.URL.Path, "/openapi") {

@@ -93,7 +93,8 @@ func TestReadyWaitsForFirstFigures(t *testing.T) {
 	}
 }
 
-// Whatever is wrong outside, the server is alive, and ready once it knows what exists; and probes need no rights.
+// Whatever is wrong outside, the server is alive, and ready once it knows what exists; and probes
+// need no rights.
 func TestProbesOfAServerInTrouble(t *testing.T) {
 	certificate := kubelettest.SelfSigned([]string{"node-a"}, nil)
 	for name, test := range map[string]struct {

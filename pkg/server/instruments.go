@@ -21,8 +21,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// instruments are what kube-vitals tells of itself. Nothing in it grows with the number of pods; what there is for each
-// node goes when the node goes.
+// instruments are what kube-vitals tells of itself. Nothing in it grows with the number of pods;
+// what there is for each node goes when the node goes.
 type instruments struct {
 	registry *prometheus.Registry
 	now      func() time.Time
@@ -131,7 +131,8 @@ func (i *instruments) certificate(serving dynamiccertificates.CertKeyContentProv
 	}))
 }
 
-// apiServices adds what the API server does with requests for this server, as far as the server may know it.
+// apiServices adds what the API server does with requests for this server, as far as the server may
+// know it.
 func (i *instruments) apiServices(states func() map[string]servingcert.APIServiceState) {
 	i.registry.MustRegister(&apiServiceCollector{
 		states: states,
@@ -215,7 +216,8 @@ func (i *instruments) answered(resource string, oldest time.Duration) {
 	i.answerAge.WithLabelValues(resource).Observe(oldest.Seconds())
 }
 
-// handler serves these instruments together with those of the API server library, of the Go runtime and of the process.
+// handler serves these instruments together with those of the API server library, of the Go runtime
+// and of the process.
 func (i *instruments) handler() http.Handler {
 	apimetrics.Register()
 	return promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, i.registry}, promhttp.HandlerOpts{})

@@ -20,25 +20,30 @@ import (
 )
 
 const (
-	// kubeletTokenLifetime is how long a token for kubelets is valid, and thereby how long an outage of the API server may
-	// take before kubelets cannot be scraped any more.
+	// kubeletTokenLifetime is how long a token for kubelets is valid, and thereby how long an
+	// outage of the API server may take before kubelets cannot be scraped any more.
 	kubeletTokenLifetime = time.Hour
-	// kubeletTokenRenewal is the age at which a token is replaced. It is far below the lifetime for the sake of tokens that
-	// became invalid early, because somebody has deleted the ServiceAccount and created it again.
+	// kubeletTokenRenewal is the age at which a token is replaced. It is far below the lifetime for
+	// the sake of tokens that became invalid early, because somebody has deleted the ServiceAccount
+	// and created it again.
 	kubeletTokenRenewal = 10 * time.Minute
-	// kubeletTokenMargin is the time before its end from which on a token is not sent any more, for clocks that differ.
+	// kubeletTokenMargin is the time before its end from which on a token is not sent any more, for
+	// clocks that differ.
 	kubeletTokenMargin = 10 * time.Second
-	// kubeletTokenTimeout bounds one request to the API server. A scrape that waits for it has 10 seconds in all.
+	// kubeletTokenTimeout bounds one request to the API server. A scrape that waits for it has 10
+	// seconds in all.
 	kubeletTokenTimeout = 8 * time.Second
 
 	inClusterNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
-// kubeletTokens requests short-lived tokens for kubelets, by the TokenRequest API. They belong to a ServiceAccount that may
-// do nothing else than read the metrics of kubelets, so that a kubelet that reads the token off a request gains nothing.
+// kubeletTokens requests short-lived tokens for kubelets, by the TokenRequest API. They belong to a
+// ServiceAccount that may do nothing else than read the metrics of kubelets, so that a kubelet that
+// reads the token off a request gains nothing.
 //
-// It differs from client-go's caching token sources in what happens when the API server is unavailable: scrapes go on with
-// the token at hand until that expires, without waiting, and thousands of scrapes do not make as many requests.
+// It differs from client-go's caching token sources in what happens when the API server is
+// unavailable: scrapes go on with the token at hand until that expires, without waiting, and
+// thousands of scrapes do not make as many requests.
 type kubeletTokens struct {
 	client          corev1client.ServiceAccountsGetter
 	namespace, name string // of the ServiceAccount
@@ -64,8 +69,8 @@ func newTokenBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: time.Minute}
 }
 
-// Token returns a valid token. It waits only if there is none yet, or none any more, and a request is under way; then until
-// the context ends.
+// Token returns a valid token. It waits only if there is none yet, or none any more, and a request
+// is under way; then until the context ends.
 func (k *kubeletTokens) Token(ctx context.Context) (string, error) {
 	for {
 		token, pending, err := k.current()
@@ -80,8 +85,8 @@ func (k *kubeletTokens) Token(ctx context.Context) (string, error) {
 	}
 }
 
-// current returns the token, if it is valid, or else what to wait for, or why there is none. It begins a request if one is
-// due.
+// current returns the token, if it is valid, or else what to wait for, or why there is none. It
+// begins a request if one is due.
 func (k *kubeletTokens) current() (token string, pending <-chan struct{}, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -124,10 +129,11 @@ func (k *kubeletTokens) renew() {
 	k.renewAt = asked.Add(min(kubeletTokenRenewal, lifetime/2))
 }
 
-// request asks the API server for a token. Its lifetime is what the API server has granted, so that no clock but ours is
-// needed to know when the token expires.
+// request asks the API server for a token. Its lifetime is what the API server has granted, so that
+// no clock but ours is needed to know when the token expires.
 func (k *kubeletTokens) request() (token string, lifetime time.Duration, err error) {
-	// client-go writes bodies of responses to the logger of the context from -v=8 on. A token must not be logged.
+	// client-go writes bodies of responses to the logger of the context from -v=8 on. A token must
+	// not be logged.
 	ctx, cancel := context.WithTimeout(klog.NewContext(context.Background(), klog.Logger{}), kubeletTokenTimeout)
 	defer cancel()
 	seconds := int64(kubeletTokenLifetime.Seconds())
@@ -158,8 +164,8 @@ func (k *kubeletTokens) explain(err error) error {
 	return fmt.Errorf("cannot get a token of the ServiceAccount %s/%s: %w%s", k.namespace, k.name, err, cure)
 }
 
-// kubeletTokenNamespace returns the namespace of the ServiceAccount for kubelets: in the cluster that of this pod, outside that
-// of the kubeconfig's current context.
+// kubeletTokenNamespace returns the namespace of the ServiceAccount for kubelets: in the cluster
+// that of this pod, outside that of the kubeconfig's current context.
 func kubeletTokenNamespace(kubeconfig, inClusterFile string) (string, error) {
 	if kubeconfig == "" {
 		text, err := os.ReadFile(inClusterFile)

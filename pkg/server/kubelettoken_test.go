@@ -31,7 +31,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// tokenServer is an API server that knows TokenRequests only. Its methods may be called at the same time as it answers.
+// tokenServer is an API server that knows TokenRequests only. Its methods may be called at the same
+// time as it answers.
 type tokenServer struct {
 	t *testing.T
 
@@ -121,8 +122,8 @@ func wantToken(t *testing.T, k *kubeletTokens, token, text string) {
 	}
 }
 
-// TestKubeletTokens: thousands of scrapes share a token, which is replaced long before it expires, without any of them
-// waiting for it.
+// TestKubeletTokens: thousands of scrapes share a token, which is replaced long before it expires,
+// without any of them waiting for it.
 func TestKubeletTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, s := newTestTokens(t)
@@ -170,7 +171,8 @@ func TestKubeletTokenOfShortLife(t *testing.T) {
 	})
 }
 
-// TestKubeletTokensInAnOutage: a token is used until it expires, and the API server is asked at a bounded rate.
+// TestKubeletTokensInAnOutage: a token is used until it expires, and the API server is asked at a
+// bounded rate.
 func TestKubeletTokensInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, s := newTestTokens(t)
@@ -202,7 +204,8 @@ func TestKubeletTokensInAnOutage(t *testing.T) {
 	})
 }
 
-// TestKubeletTokensAreNotGiven: the error says what to do, and the API server is not asked again for each scrape.
+// TestKubeletTokensAreNotGiven: the error says what to do, and the API server is not asked again
+// for each scrape.
 func TestKubeletTokensAreNotGiven(t *testing.T) {
 	for status, cure := range map[int]string{
 		http.StatusForbidden: `grant kube-vitals the verb create on serviceaccounts/token of the name "reader" in the namespace "ns", ` +
@@ -225,7 +228,8 @@ func TestKubeletTokensAreNotGiven(t *testing.T) {
 	}
 }
 
-// TestKubeletTokenThatDoesNotCome: a scrape waits for the first token for as long as its context allows.
+// TestKubeletTokenThatDoesNotCome: a scrape waits for the first token for as long as its context
+// allows.
 func TestKubeletTokenThatDoesNotCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, s := newTestTokens(t)
@@ -243,7 +247,8 @@ func TestKubeletTokenThatDoesNotCome(t *testing.T) {
 	})
 }
 
-// TestKubeletTokensAreNotLogged: client-go logs what the API server answers, if it is asked to log all.
+// TestKubeletTokensAreNotLogged: client-go logs what the API server answers, if it is asked to log
+// all.
 func TestKubeletTokensAreNotLogged(t *testing.T) {
 	defer klog.CaptureState().Restore()
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
@@ -268,7 +273,8 @@ func TestKubeletTokensAreNotLogged(t *testing.T) {
 	}
 }
 
-// TestKubeletsSeeTheirTokenOnly: with tokens for kubelets, no credentials of this process reach one.
+// TestKubeletsSeeTheirTokenOnly: with tokens for kubelets, no credentials of this process reach
+// one.
 func TestKubeletsSeeTheirTokenOnly(t *testing.T) {
 	ca := kubelettest.NewCA()
 	dir := t.TempDir()
@@ -349,7 +355,8 @@ func TestKubeletTokenNamespace(t *testing.T) {
 	}
 }
 
-// TestKubeletServiceAccountNeedsANamespace: New fails where it cannot know in which namespace the ServiceAccount is.
+// TestKubeletServiceAccountNeedsANamespace: New fails where it cannot know in which namespace the
+// ServiceAccount is.
 func TestKubeletServiceAccountNeedsANamespace(t *testing.T) {
 	c, _ := config(t, newCluster(t))
 	c.KubeletServiceAccount = "reader"

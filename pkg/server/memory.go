@@ -9,31 +9,33 @@ import (
 )
 
 const (
-	// minGCPercent makes the garbage collector run when the heap has grown by so much. What lives here lives long,
-	// and what a scrape or an answer leaves behind is little beside it, so that collecting more often than Go does
-	// by default (100) costs some thousandths of a core and saves a third of the memory.
+	// minGCPercent makes the garbage collector run when the heap has grown by so much. What lives
+	// here lives long, and what a scrape or an answer leaves behind is little beside it, so that
+	// collecting more often than Go does by default (100) costs some thousandths of a core and
+	// saves a third of the memory.
 	minGCPercent = 25
-	// garbage is how many bytes of it there may always be: a small heap would be collected with every few answers.
+	// garbage is how many bytes of it there may always be: a small heap would be collected with
+	// every few answers.
 	garbage = 8 << 20
 	// startGarbage is the time from ready to the return of the memory that only the start needed.
 	startGarbage = 15 * time.Second
-	// tuneInterval is the time between two looks at the size of the heap, which set the collector and return
-	// unused memory.
+	// tuneInterval is the time between two looks at the size of the heap, which set the collector
+	// and return unused memory.
 	tuneInterval = 30 * time.Second
 )
 
-// collectOften sets the growth at which the garbage collector works until the size of the heap is known, unless
-// the user has set GOGC. GOMEMLIMIT works as usual.
+// collectOften sets the growth at which the garbage collector works until the size of the heap is
+// known, unless the user has set GOGC. GOMEMLIMIT works as usual.
 func collectOften() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(minGCPercent)
 	}
 }
 
-// saveMemory returns to the operating system, after a while, the memory that only the start needed: the lists of
-// all pods and nodes, and a handshake with every kubelet. From then on, it sets the garbage collector by the size
-// of the heap. It leaves the mapped pages of the executable alone: some of them are written to when the executable
-// is position independent.
+// saveMemory returns to the operating system, after a while, the memory that only the start needed:
+// the lists of all pods and nodes, and a handshake with every kubelet. From then on, it sets the
+// garbage collector by the size of the heap. It leaves the mapped pages of the executable alone:
+// some of them are written to when the executable is position independent.
 func saveMemory(ctx context.Context) {
 	if !pause(ctx, startGarbage) {
 		return
@@ -58,8 +60,8 @@ func gcPercent(live uint64) int {
 	return int(min(100, max(minGCPercent, garbage*100/max(live, 1))))
 }
 
-// heap returns the bytes that the last collection left, and those that are neither used nor returned to the
-// operating system.
+// heap returns the bytes that the last collection left, and those that are neither used nor
+// returned to the operating system.
 func heap() (live, free uint64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}
 	metrics.Read(samples)

@@ -20,8 +20,8 @@ func TestGCPercent(t *testing.T) {
 	}
 }
 
-// TestSaveMemoryLeavesTheExecutableAlone: some of its pages are relocated when it is position independent
-// (-buildmode=pie), and do not come back from the file.
+// TestSaveMemoryLeavesTheExecutableAlone: some of its pages are relocated when it is position
+// independent (-buildmode=pie), and do not come back from the file.
 func TestSaveMemoryLeavesTheExecutableAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*tuneInterval)

@@ -25,10 +25,12 @@ const podsPerPage = 500
 // protobufPrefix is what an API object in protobuf starts with. A runtime.Unknown follows.
 const protobufPrefix = "k8s\x00"
 
-// podPages is a client for pods whose lists contain only what the inventory keeps of a pod. A Reflector reads them page by page.
+// podPages is a client for pods whose lists contain only what the inventory keeps of a pod. A
+// Reflector reads them page by page.
 //
-// A page is decoded only as far as it is needed, because whole pods are mostly environment variables, volumes and managed fields:
-// decoding all of that costs more CPU and memory than all else at the start (BenchmarkPods). It is not safe for concurrent use.
+// A page is decoded only as far as it is needed, because whole pods are mostly environment
+// variables, volumes and managed fields: decoding all of that costs more CPU and memory than all
+// else at the start (BenchmarkPods). It is not safe for concurrent use.
 type podPages struct {
 	pods corev1client.PodInterface // for watches
 	api  rest.Interface
@@ -75,8 +77,8 @@ func (p *podPages) Watch(ctx context.Context, options metav1.ListOptions) (watch
 	return p.pods.Watch(ctx, options)
 }
 
-// IsWatchListSemanticsUnSupported makes a Reflector list instead of requesting the first state as events of the watch, which
-// costs more than three times the CPU. The name is the library's.
+// IsWatchListSemanticsUnSupported makes a Reflector list instead of requesting the first state as
+// events of the watch, which costs more than three times the CPU. The name is the library's.
 func (*podPages) IsWatchListSemanticsUnSupported() bool { return true }
 
 // read decodes a PodList in protobuf, or in another encoding that the library knows.
@@ -163,12 +165,13 @@ func (l *podList) DeepCopyObject() runtime.Object {
 	return clone
 }
 
-// fieldSet names fields of a message in protobuf by the numbers of the .proto files of k8s.io/apimachinery and k8s.io/api. A nil
-// set stands for a whole field, any other for the fields of the message in it.
+// fieldSet names fields of a message in protobuf by the numbers of the .proto files of
+// k8s.io/apimachinery and k8s.io/api. A nil set stands for a whole field, any other for the fields
+// of the message in it.
 type fieldSet map[protowire.Number]fieldSet
 
-// filter returns the message without the fields that are not in the set. A field of another type than a message is kept as
-// it is, so that the library rejects it.
+// filter returns the message without the fields that are not in the set. A field of another type
+// than a message is kept as it is, so that the library rejects it.
 func (s fieldSet) filter(message []byte) ([]byte, error) {
 	var kept []byte
 	err := eachField(message, func(f field) error {

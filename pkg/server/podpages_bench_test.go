@@ -35,9 +35,10 @@ import (
 // benchmarkPods is the number of pods that BenchmarkPods reads: those of 1000 nodes with 30 each.
 const benchmarkPods = 30_000
 
-// BenchmarkPods measures the CPU and the memory that it takes until all pods are known, and the time, which depends on what else
-// the machine does. Next to what the server does, it measures the ways in which client-go reads whole pods. The API server is
-// a process of its own that has encoded all pods before.
+// BenchmarkPods measures the CPU and the memory that it takes until all pods are known, and the
+// time, which depends on what else the machine does. Next to what the server does, it measures the
+// ways in which client-go reads whole pods. The API server is a process of its own that has encoded
+// all pods before.
 func BenchmarkPods(b *testing.B) {
 	config := &rest.Config{Host: startPodServer(b), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	typed := rest.CopyConfig(config)
@@ -190,7 +191,8 @@ func startPodServer(b *testing.B) string {
 	return strings.TrimSpace(line)
 }
 
-// TestServePods is not a test: it is the API server of BenchmarkPods. It prints its address and serves until its input ends.
+// TestServePods is not a test: it is the API server of BenchmarkPods. It prints its address and
+// serves until its input ends.
 func TestServePods(t *testing.T) {
 	if os.Getenv(podServerEnv) == "" {
 		t.Skip("only a part of BenchmarkPods")
@@ -256,7 +258,8 @@ func (s *podServer) list(w http.ResponseWriter, from, limit int) {
 	w.Write(inEnvelope("PodList", list))
 }
 
-// sendEvent sends one event of a watch at once, as an API server does whose watcher keeps up with it.
+// sendEvent sends one event of a watch at once, as an API server does whose watcher keeps up with
+// it.
 func sendEvent(w http.ResponseWriter, kind string, pod []byte) {
 	event := must((&metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: inEnvelope("Pod", pod)}}).Marshal())
 	w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...))
@@ -274,7 +277,8 @@ func appendField(b []byte, number protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), value)
 }
 
-// benchmarkPod returns a pod of two containers with what pods of Deployments usually have, some 8 KB of it.
+// benchmarkPod returns a pod of two containers with what pods of Deployments usually have, some 8
+// KB of it.
 func benchmarkPod(i int) *corev1.Pod {
 	app := fmt.Sprintf("application-%d", i/10)
 	namespace := fmt.Sprintf("namespace-%d", i/600)

@@ -227,7 +227,8 @@ func TestPodListIsARuntimeObject(t *testing.T) {
 	}
 }
 
-// FuzzReadPods compares with the standard decoder: a list that it accepts must be read as it reads it.
+// FuzzReadPods compares with the standard decoder: a list that it accepts must be read as it reads
+// it.
 func FuzzReadPods(f *testing.F) {
 	for _, n := range []int{0, 1, 7} {
 		f.Add(asProtobuf(f, somePods(n)))
@@ -253,8 +254,8 @@ func FuzzReadPods(f *testing.F) {
 	})
 }
 
-// follow runs the feed of the pods against an API server that answers requests for lists with the function, until the
-// test ends.
+// follow runs the feed of the pods against an API server that answers requests for lists with the
+// function, until the test ends.
 func follow(t *testing.T, list http.HandlerFunc) (*watches, *inventory.Index) {
 	t.Helper()
 	api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

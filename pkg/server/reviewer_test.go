@@ -12,8 +12,9 @@ import (
 // madeUp is how the tokens begin that belong to no user.
 const madeUp = "made-up"
 
-// reviewer answers the reviews of a cluster's API server. A bearer token is the name of its user, except madeUp.
-// The user "alice" may do everything, all others nothing; reviews of the user "sleepy" get no response.
+// reviewer answers the reviews of a cluster's API server. A bearer token is the name of its user,
+// except madeUp. The user "alice" may do everything, all others nothing; reviews of the user
+// "sleepy" get no response.
 type reviewer struct {
 	tokens, accesses atomic.Int64  // reviews so far
 	busy             atomic.Bool   // every review gets 429

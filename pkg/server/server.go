@@ -1,9 +1,10 @@
-// Package server is the one place where all parts meet: the watches that tell what exists, the scrapes that tell what is
-// used, and the API server that serves both.
+// Package server is the one place where all parts meet: the watches that tell what exists, the
+// scrapes that tell what is used, and the API server that serves both.
 //
-// New builds everything and opens the port; Run serves until its context ends, then drains. Neither needs the cluster's
-// API server to be there: until it has told what exists and whom to trust, requests are answered with 503 and the server
-// is not ready. From then on it goes on serving from what is known, whatever happens to the API server or to kubelets.
+// New builds everything and opens the port; Run serves until its context ends, then drains. Neither
+// needs the cluster's API server to be there: until it has told what exists and whom to trust,
+// requests are answered with 503 and the server is not ready. From then on it goes on serving from
+// what is known, whatever happens to the API server or to kubelets.
 package server
 
 import (
@@ -39,12 +40,14 @@ type Config struct {
 	MaxSampleAge time.Duration   // up to which a figure is served
 	Kubelet      kubelet.Config
 
-	// KubeletServiceAccount is the ServiceAccount whose tokens are sent to kubelets, in the namespace of this pod. If it is
-	// empty, kubelets are sent the credentials that the API server is.
+	// KubeletServiceAccount is the ServiceAccount whose tokens are sent to kubelets, in the
+	// namespace of this pod. If it is empty, kubelets are sent the credentials that the API server
+	// is.
 	KubeletServiceAccount string
 
-	// Identity is how to keep a serving certificate that renews itself, but for the Client. If it names no Secret, the
-	// certificate comes from Serving, and Identity is only how to check the APIServices, if it names the Service.
+	// Identity is how to keep a serving certificate that renews itself, but for the Client. If it
+	// names no Secret, the certificate comes from Serving, and Identity is only how to check the
+	// APIServices, if it names the Service.
 	ServingCert servingcert.Config
 
 	Generic        *genericoptions.ServerRunOptions
@@ -56,7 +59,8 @@ type Config struct {
 }
 
 const (
-	// maxContainers bounds what is kept of a node whose responses cannot be read in full. It is what one response can have.
+	// maxContainers bounds what is kept of a node whose responses cannot be read in full. It is
+	// what one response can have.
 	maxContainers = kubelet.DefaultMaxBodyBytes / 128
 	// sayWaiting is how often the log says what the server is waiting for before it is ready.
 	sayWaiting = 15 * time.Second
@@ -151,7 +155,8 @@ func newServingCert(c Config, client *rest.Config) (*servingcert.Manager, error)
 	return servingcert.New(c.ServingCert)
 }
 
-// newMonitor returns what checks the APIServices where no identity does, or nil if it is not known where they should lead.
+// newMonitor returns what checks the APIServices where no identity does, or nil if it is not known
+// where they should lead.
 func newMonitor(c Config, client *rest.Config) (*servingcert.Monitor, error) {
 	if c.ServingCert.Secret != "" || c.ServingCert.Service == "" {
 		return nil, nil
@@ -160,8 +165,9 @@ func newMonitor(c Config, client *rest.Config) (*servingcert.Monitor, error) {
 	return servingcert.NewMonitor(c.ServingCert)
 }
 
-// newState returns an empty store and the inventories of pods and of nodes. What the store has of a pod goes before the
-// inventory forgets the pod: a successor of the same name must not be served its usage.
+// newState returns an empty store and the inventories of pods and of nodes. What the store has of a
+// pod goes before the inventory forgets the pod: a successor of the same name must not be served
+// its usage.
 func newState(maxSampleAge time.Duration, clock usage.Clock) (metrics *store.Store, pods, nodes *inventory.Index) {
 	config := store.Config{MaxSampleAge: maxSampleAge, MaxContainers: maxContainers}
 	config.IsRunning = func(namespace, pod, container string) bool {
@@ -175,8 +181,9 @@ func newState(maxSampleAge time.Duration, clock usage.Clock) (metrics *store.Sto
 	return metrics, pods, inventory.New()
 }
 
-// Run serves until the context ends. Then it is not ready any more, lets the requests in flight end, for a bounded time,
-// and returns nil. Watches and scrapes go on until the last request has its answer.
+// Run serves until the context ends. Then it is not ready any more, lets the requests in flight
+// end, for a bounded time, and returns nil. Watches and scrapes go on until the last request has
+// its answer.
 func (s *Server) Run(ctx context.Context) error {
 	collectOften()
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -198,7 +205,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.api.PrepareRun().RunWithContext(ctx)
 }
 
-// announce says in the log when the server is ready, and what it waits for as long as it is not. It returns then.
+// announce says in the log when the server is ready, and what it waits for as long as it is not. It
+// returns then.
 func (s *Server) announce(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	began := time.Now()
@@ -223,8 +231,8 @@ func (s *Server) announce(ctx context.Context) {
 	}
 }
 
-// restConfig says how to reach the API server. Few requests go there, most of them watches; the API server itself has
-// better means than a client's rate limit to protect itself.
+// restConfig says how to reach the API server. Few requests go there, most of them watches; the API
+// server itself has better means than a client's rate limit to protect itself.
 func restConfig(kubeconfig string) (*rest.Config, error) {
 	var config *rest.Config
 	var err error
@@ -242,8 +250,9 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// kubeletConfig completes the configuration for kubelets. What the flags do not set is as for the API server: the cluster's CA,
-// and the credentials of this process, unless kubelets are sent tokens of their own.
+// kubeletConfig completes the configuration for kubelets. What the flags do not set is as for the
+// API server: the cluster's CA, and the credentials of this process, unless kubelets are sent
+// tokens of their own.
 func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 	c.UserAgent = client.UserAgent
 	c.Reloaded = func(files string, err error) {

@@ -32,7 +32,8 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// The library's queues run from when they are made, also where New fails afterwards and nothing shuts them down.
+		// The library's queues run from when they are made, also where New fails afterwards and
+		// nothing shuts them down.
 		goleak.IgnoreAnyFunction("k8s.io/client-go/util/workqueue.(*delayingType[...]).waitingLoop"),
 		goleak.IgnoreAnyFunction("k8s.io/client-go/util/workqueue.(*Typed[...]).updateUnfinishedWorkLoop"),
 		// The library's check of the log runs for ever from the first probe on.
@@ -133,8 +134,8 @@ var version = metav1.ListMeta{ResourceVersion: "1"}
 // notEnded is the field selector of the pods that are watched, the same as the scheduler's.
 const notEnded = "status.phase!=Succeeded,status.phase!=Failed"
 
-// setTrust publishes CAs as the cluster's: that of users' certificates, and that of its front proxy, which is called
-// front-proxy.
+// setTrust publishes CAs as the cluster's: that of users' certificates, and that of its front
+// proxy, which is called front-proxy.
 func (c *cluster) setTrust(users, proxies *kubelettest.CA) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -308,7 +309,8 @@ func nodeAt(name string, address netip.AddrPort) corev1.Node {
 	}
 }
 
-// A cluster of one node with one pod, whose container is of the age at which its rate since its start is served.
+// A cluster of one node with one pod, whose container is of the age at which its rate since its
+// start is served.
 func TestServer(t *testing.T) {
 	fake := kubelettest.New("node-a", kubelettest.Config{})
 	fake.SetNode(kubelettest.Usage{CPU: 1, Memory: 1 << 30})

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// When the server is told to stop, it is not ready any more but answers for the time of the delay, and gives up each
-// connection with its next answer, over HTTP/1.1 and HTTP/2.
+// When the server is told to stop, it is not ready any more but answers for the time of the delay,
+// and gives up each connection with its next answer, over HTTP/1.1 and HTTP/2.
 func TestStops(t *testing.T) {
 	c, url := config(t, newCluster(t))
 	c.Generic.ShutdownDelayDuration = 2 * time.Second
@@ -54,8 +54,8 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// TestStopsWithARequestThatHangs: a request that does not end keeps the server from ending for --request-timeout
-// only.
+// TestStopsWithARequestThatHangs: a request that does not end keeps the server from ending for
+// --request-timeout only.
 func TestStopsWithARequestThatHangs(t *testing.T) {
 	cluster := newCluster(t)
 	c, url := config(t, cluster)
@@ -76,7 +76,8 @@ func TestStopsWithARequestThatHangs(t *testing.T) {
 	}
 }
 
-// TestStopsWithAConnectionThatHangs: half a request keeps the server from ending for connectionTimeout only.
+// TestStopsWithAConnectionThatHangs: half a request keeps the server from ending for
+// connectionTimeout only.
 func TestStopsWithAConnectionThatHangs(t *testing.T) {
 	c, url := config(t, newCluster(t))
 	c.Generic.ShutdownDelayDuration = 0
@@ -113,8 +114,8 @@ func TestStopsWithAConnectionThatHangs(t *testing.T) {
 	}
 }
 
-// TestShutdownSendRetryAfter: with the flag of that name, requests that come while the last ones end are asked to
-// come back.
+// TestShutdownSendRetryAfter: with the flag of that name, requests that come while the last ones
+// end are asked to come back.
 func TestShutdownSendRetryAfter(t *testing.T) {
 	cluster := newCluster(t)
 	c, url := config(t, cluster)
@@ -155,8 +156,8 @@ func TestShutdownSendRetryAfter(t *testing.T) {
 	}
 }
 
-// reuses reports whether a request goes over a connection that is there already. It waits for the client's
-// transport to notice that one was closed.
+// reuses reports whether a request goes over a connection that is there already. It waits for the
+// client's transport to notice that one was closed.
 func reuses(t *testing.T, c *client, path string) (reused bool) {
 	t.Helper()
 	for deadline := time.Now().Add(500 * time.Millisecond); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestStrangersAreNoAPIServer: a server whose certificate the cluster's CA did not sign gets no request, and so no
-// credentials.
+// TestStrangersAreNoAPIServer: a server whose certificate the cluster's CA did not sign gets no
+// request, and so no credentials.
 func TestStrangersAreNoAPIServer(t *testing.T) {
 	const tries = 3
 	connected := make(chan struct{}, tries)

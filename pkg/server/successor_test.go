@@ -12,8 +12,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestSuccessorsHaveNoUsageOfTheirPredecessors: as soon as the inventory has a pod of the same name with another UID,
-// the store has nothing of the former pod.
+// TestSuccessorsHaveNoUsageOfTheirPredecessors: as soon as the inventory has a pod of the same name
+// with another UID, the store has nothing of the former pod.
 func TestSuccessorsHaveNoUsageOfTheirPredecessors(t *testing.T) {
 	clock := usage.NewClock(time.Now())
 	metrics, pods, _ := newState(time.Minute, clock)

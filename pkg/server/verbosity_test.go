@@ -14,8 +14,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestVerbosityIsLimitedWhileRunning: neither on the port nor on the debug socket can the level be set at which
-// client-go logs bodies.
+// TestVerbosityIsLimitedWhileRunning: neither on the port nor on the debug socket can the level be
+// set at which client-go logs bodies.
 func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
 	t.Cleanup(func() {
 		if _, err := setVerbosity("0"); err != nil {

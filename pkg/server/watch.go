@@ -27,8 +27,9 @@ import (
 // watches keep the inventory equal to what the API server knows.
 type watches struct{ nodes, pods *feed }
 
-// newWatches returns watches of the nodes that the selector matches, and of the pods that have not ended. As the scheduler and
-// the controller manager do, it watches whole pods in protobuf: an API server encodes an event once for all such watches.
+// newWatches returns watches of the nodes that the selector matches, and of the pods that have not
+// ended. As the scheduler and the controller manager do, it watches whole pods in protobuf: an API
+// server encodes an event once for all such watches.
 func newWatches(config *rest.Config, selector labels.Selector, nodes *nodeStore, pods *inventory.Index) (*watches, error) {
 	typed := rest.CopyConfig(config)
 	typed.ContentType = runtime.ContentTypeProtobuf
@@ -105,8 +106,9 @@ func newFeed[L runtime.Object](name string, client lister[L], object runtime.Obj
 	return f
 }
 
-// reconnect is how long to wait between tries while the API server is away: from half a second up to some 10 s. The
-// library's default is up to a minute, in which new pods would have no figures though the API server is back.
+// reconnect is how long to wait between tries while the API server is away: from half a second up
+// to some 10 s. The library's default is up to a minute, in which new pods would have no figures
+// though the API server is back.
 func reconnect() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second}
 }
@@ -121,8 +123,8 @@ func (f *feed) remember(err error) {
 	f.failure.Store(&err)
 }
 
-// synced says why the whole of what exists has not been told yet. The library retries without a word when nobody listens
-// at the API server's address.
+// synced says why the whole of what exists has not been told yet. The library retries without a
+// word when nobody listens at the API server's address.
 func (f *feed) synced() error {
 	if f.store.HasSynced() {
 		return nil
@@ -196,7 +198,8 @@ func (s *nodeStore) Replace(list []any, version string) error {
 // HasSynced says whether the nodes that exist are known, to the scraper too.
 func (s *nodeStore) HasSynced() bool { return s.told.Load() }
 
-// Transformer implements cache.TransformingStore. Unlike the index's, it leaves what the scraper needs.
+// Transformer implements cache.TransformingStore. Unlike the index's, it leaves what the scraper
+// needs.
 func (s *nodeStore) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
 		if node, ok := object.(*corev1.Node); ok {
@@ -215,7 +218,8 @@ func (s *nodeStore) set(object any) error {
 	return nil
 }
 
-// slim gives what is needed to serve and to scrape a node, in a copy: a whole node is mostly images and conditions.
+// slim gives what is needed to serve and to scrape a node, in a copy: a whole node is mostly images
+// and conditions.
 func slim(node *corev1.Node) *corev1.Node {
 	thin := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{

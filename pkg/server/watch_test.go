@@ -66,7 +66,8 @@ func TestNodesAreIndexedAndScraped(t *testing.T) {
 	}
 }
 
-// synced is a scraper that notes whether the nodes were taken for synced before it knew one of them.
+// synced is a scraper that notes whether the nodes were taken for synced before it knew one of
+// them.
 type synced struct {
 	store *nodeStore
 	early bool

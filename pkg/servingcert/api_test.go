@@ -18,9 +18,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// api is an API server in memory, with the few objects and verbs that an identity needs. It keeps to the real one's rules
-// where they matter: versions and the conflicts that they lead to, what a merge patch and an apply change, that only an
-// apply makes an object, and the Date of its answers. It works in a synctest bubble.
+// api is an API server in memory, with the few objects and verbs that an identity needs. It keeps
+// to the real one's rules where they matter: versions and the conflicts that they lead to, what a
+// merge patch and an apply change, that only an apply makes an object, and the Date of its answers.
+// It works in a synctest bubble.
 type api struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any        // path → object; a deleted one is not there
@@ -221,7 +222,8 @@ type watchStream struct {
 	*io.PipeReader
 }
 
-// watch begins with the object as it is, like the real one when it is given no version to begin with.
+// watch begins with the object as it is, like the real one when it is given no version to begin
+// with.
 func (a *api) watch(r *http.Request, at string) *http.Response {
 	reader, writer := io.Pipe()
 	w := &watchStream{path: at, events: make(chan []byte, 1000), PipeReader: reader}

@@ -25,7 +25,8 @@ func (a apiService) trusts(ca *x509.Certificate) bool {
 	return bytes.Contains(a.caBundle, encodePEM(ca))
 }
 
-// readAPIServices returns the APIServices whose caBundle this server keeps, and an error for those that it could not read.
+// readAPIServices returns the APIServices whose caBundle this server keeps, and an error for those
+// that it could not read.
 func (m *Manager) readAPIServices(ctx context.Context) ([]apiService, error) {
 	var services []apiService
 	var unread []error
@@ -43,8 +44,8 @@ func (m *Manager) readAPIServices(ctx context.Context) ([]apiService, error) {
 	return services, errors.Join(unread...)
 }
 
-// writeBundle makes an APIService trust the bundle. The patch has nothing but the caBundle, so that everything else stays
-// with its owner.
+// writeBundle makes an APIService trust the bundle. The patch has nothing but the caBundle, so that
+// everything else stays with its owner.
 func (m *Manager) writeBundle(ctx context.Context, a apiService, bundle []byte) error {
 	if err := m.allowWrite("caBundle of APIService " + a.name); err != nil {
 		return err

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// clock tells the time as the API server has it. The API server verifies what is made here, so what is valid is a
-// question of its clock; and replicas whose own clocks are wrong agree with the others by it.
+// clock tells the time as the API server has it. The API server verifies what is made here, so what
+// is valid is a question of its clock; and replicas whose own clocks are wrong agree with the
+// others by it.
 type clock struct{ ahead atomic.Int64 } // by how many nanoseconds the API server's clock is ahead of this one
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
@@ -24,8 +25,8 @@ func (c *clock) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// set sets the clock by the Date of an answer, which has whole seconds. Clocks that differ by no more than that and the
-// time of a request are taken to be in step.
+// set sets the clock by the Date of an answer, which has whole seconds. Clocks that differ by no
+// more than that and the time of a request are taken to be in step.
 func (c *clock) set(date string, asked, answered time.Time) {
 	t, err := http.ParseTime(date)
 	if err != nil {

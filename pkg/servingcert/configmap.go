@@ -12,8 +12,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// publisher writes the bundle of CAs into a ConfigMap, so that clients that verify this server need not read the Secret with
-// the key. Failures are logged and retried; they affect neither readiness nor renewals. Only Run uses it.
+// publisher writes the bundle of CAs into a ConfigMap, so that clients that verify this server need
+// not read the Secret with the key. Failures are logged and retried; they affect neither readiness
+// nor renewals. Only Run uses it.
 type publisher struct {
 	client          corev1client.ConfigMapInterface
 	namespace, name string // no name: there is no ConfigMap
@@ -50,8 +51,9 @@ func (p *publisher) read(ctx context.Context) published {
 	}
 }
 
-// publish writes the bundle into the ConfigMap if it has another one, and returns the time until the next attempt. No limit
-// on writes is needed: the ConfigMap is not watched, so somebody else who changes it causes no more than one write a resync.
+// publish writes the bundle into the ConfigMap if it has another one, and returns the time until
+// the next attempt. No limit on writes is needed: the ConfigMap is not watched, so somebody else
+// who changes it causes no more than one write a resync.
 func (p *publisher) publish(ctx context.Context, before published, bundle []byte) time.Duration {
 	err := before.err
 	if before.object != nil && before.object.Data[keyBundle] != string(bundle) {

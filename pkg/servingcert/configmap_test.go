@@ -9,7 +9,8 @@ import (
 
 const configMapPath = "/api/v1/namespaces/kube-system/configmaps/ca"
 
-// newPublishingWorld returns a world whose replicas publish the CAs, in a ConfigMap that has something of somebody else's.
+// newPublishingWorld returns a world whose replicas publish the CAs, in a ConfigMap that has
+// something of somebody else's.
 func newPublishingWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -53,8 +54,8 @@ func TestPublishedAtStart(t *testing.T) {
 	})
 }
 
-// TestPublishedBeforeItIsServed expects that clients that read the ConfigMap have had the CA of each renewed certificate for as
-// long as the API server before the certificate is served.
+// TestPublishedBeforeItIsServed expects that clients that read the ConfigMap have had the CA of
+// each renewed certificate for as long as the API server before the certificate is served.
 func TestPublishedBeforeItIsServed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -120,8 +121,8 @@ func TestPublishedIsPutBack(t *testing.T) {
 	})
 }
 
-// TestNotPublished has a ConfigMap that is missing, or that the server may not read or write. Everything else goes on, with one
-// line in the log that has the cure.
+// TestNotPublished has a ConfigMap that is missing, or that the server may not read or write.
+// Everything else goes on, with one line in the log that has the cure.
 func TestNotPublished(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

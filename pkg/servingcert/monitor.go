@@ -23,8 +23,9 @@ type APIServiceState struct {
 	InsecureSkipTLSVerify bool // it forwards them to whatever server answers, without verifying it
 }
 
-// Monitor reads the APIServices of this server and remembers what the API server does with their requests. It logs once what
-// is wrong with one, each time that this changes. All methods can be called at the same time.
+// Monitor reads the APIServices of this server and remembers what the API server does with their
+// requests. It logs once what is wrong with one, each time that this changes. All methods can be
+// called at the same time.
 type Monitor struct {
 	client  dynamic.ResourceInterface
 	names   []string
@@ -35,8 +36,8 @@ type Monitor struct {
 	notes  map[string]string          // by name: what the log has about it; under mu
 }
 
-// NewMonitor returns a Monitor of c.APIServices, which should lead to c.Service. It needs the right to get them, and
-// nothing else of the Config but the Client.
+// NewMonitor returns a Monitor of c.APIServices, which should lead to c.Service. It needs the right
+// to get them, and nothing else of the Config but the Client.
 func NewMonitor(c Config) (*Monitor, error) {
 	service, err := c.service()
 	if err != nil {
@@ -59,16 +60,17 @@ func newMonitor(config *rest.Config, names []string, service service) (*Monitor,
 	}, nil
 }
 
-// States returns what the Monitor knows, by the name of the APIService. An APIService that does not exist, or that this
-// server may not read, is missing.
+// States returns what the Monitor knows, by the name of the APIService. An APIService that does not
+// exist, or that this server may not read, is missing.
 func (m *Monitor) States() map[string]APIServiceState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.states)
 }
 
-// Run reads the APIServices from time to time until the context ends. A Manager reads them itself: its Monitor is not to
-// be run. What cannot be read is a matter of verbose logs, since the server works without.
+// Run reads the APIServices from time to time until the context ends. A Manager reads them itself:
+// its Monitor is not to be run. What cannot be read is a matter of verbose logs, since the server
+// works without.
 func (m *Monitor) Run(ctx context.Context) {
 	said := map[string]string{}
 	for ctx.Err() == nil {
@@ -116,7 +118,8 @@ type apiServiceObject struct {
 	} `json:"spec"`
 }
 
-// read reads an APIService and notes its state. A state that is known stays for as long as the API server cannot be reached.
+// read reads an APIService and notes its state. A state that is known stays for as long as the API
+// server cannot be reached.
 func (m *Monitor) read(ctx context.Context, name string) (*apiServiceObject, error) {
 	object, err := m.client.Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -144,8 +147,8 @@ func (m *Monitor) forget(name string) {
 	delete(m.states, name)
 }
 
-// note remembers the state of an APIService, nil if it does not exist, and logs the problem with it if that is another one
-// than before.
+// note remembers the state of an APIService, nil if it does not exist, and logs the problem with it
+// if that is another one than before.
 func (m *Monitor) note(ctx context.Context, name string, state *APIServiceState, problem string) {
 	m.mu.Lock()
 	before := m.notes[name]
@@ -209,13 +212,14 @@ func (s service) String() string {
 	return fmt.Sprintf("%s/%s, port %d", s.namespace, s.name, s.port)
 }
 
-// isBackendOf reports whether the APIService leads to the Service, at any port. No other server can be reached by the
-// Service's name, so its caBundle is this server's to keep.
+// isBackendOf reports whether the APIService leads to the Service, at any port. No other server can
+// be reached by the Service's name, so its caBundle is this server's to keep.
 func (s service) isBackendOf(a *apiServiceObject) bool {
 	return a.Spec.Service != nil && a.Spec.Service.Namespace == s.namespace && a.Spec.Service.Name == s.name
 }
 
-// judge returns the state of an APIService, and in words what is wrong with it; no words if nothing is.
+// judge returns the state of an APIService, and in words what is wrong with it; no words if nothing
+// is.
 func (s service) judge(a *apiServiceObject) (state APIServiceState, problem string) {
 	state.InsecureSkipTLSVerify = a.Spec.InsecureSkipTLSVerify
 	to := a.Spec.Service

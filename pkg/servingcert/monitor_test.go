@@ -35,7 +35,8 @@ var wrong = map[string]struct {
 		[]string{"leads elsewhere", "spec.service is missing"}},
 }
 
-// apiServiceWith returns an APIService that leads to this server but for what the patch changes in its spec.
+// apiServiceWith returns an APIService that leads to this server but for what the patch changes in
+// its spec.
 func apiServiceWith(spec map[string]any) map[string]any {
 	return merge(apiServiceTo("kube-vitals"), map[string]any{"spec": spec})
 }
@@ -109,8 +110,8 @@ func TestWrongAPIServices(t *testing.T) {
 	}
 }
 
-// TestWrongAPIServicesAreLeftAlone has a server that keeps its certificate, and leaves alone the caBundle of what does not
-// lead here.
+// TestWrongAPIServicesAreLeftAlone has a server that keeps its certificate, and leaves alone the
+// caBundle of what does not lead here.
 func TestWrongAPIServicesAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	type other struct {
@@ -154,7 +155,8 @@ func TestWrongAPIServicesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestMonitorWithoutRights says so once, at -v=2, and knows nothing. A short outage does not make it forget what it knows.
+// TestMonitorWithoutRights says so once, at -v=2, and knows nothing. A short outage does not make
+// it forget what it knows.
 func TestMonitorWithoutRights(t *testing.T) {
 	t.Parallel()
 	for verbosity, lines := range []int{0, 0, 2} { // one for each APIService

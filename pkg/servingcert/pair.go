@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// backdate is by how much a certificate begins before it is made, so that it is valid by clocks that are behind, too.
+// backdate is by how much a certificate begins before it is made, so that it is valid by clocks
+// that are behind, too.
 const backdate = time.Hour
 
 // The types of PEM blocks.
@@ -32,8 +33,8 @@ type pair struct {
 	key         []byte // PEM; nil for one that is not served any more
 }
 
-// issue makes a serving certificate for the given names, and a CA for it alone, both valid from a while before now for the
-// given time after it. The CA's key ends with this function.
+// issue makes a serving certificate for the given names, and a CA for it alone, both valid from a
+// while before now for the given time after it. The CA's key ends with this function.
 func issue(names []string, now time.Time, lifetime time.Duration) (*pair, error) {
 	notBefore, notAfter := now.Add(-backdate).UTC(), now.Add(lifetime).UTC()
 	ca, caKey, err := sign(&x509.Certificate{
@@ -96,8 +97,9 @@ func sign(template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Ce
 	return certificate, key, nil
 }
 
-// readPair reads what issue made, and checks that all of it fits together: the key to the certificate, the certificate to
-// the CA and to the name. It does not check whether the pair is valid now.
+// readPair reads what issue made, and checks that all of it fits together: the key to the
+// certificate, the certificate to the CA and to the name. It does not check whether the pair is
+// valid now.
 func readPair(chain, key []byte, name string) (*pair, error) {
 	if _, err := tls.X509KeyPair(chain, key); err != nil {
 		return nil, err

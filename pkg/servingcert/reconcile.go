@@ -12,12 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// reconcile reads the Secret, the APIServices and the ConfigMap, writes what has to change, and returns the time until
-// something will.
+// reconcile reads the Secret, the APIServices and the ConfigMap, writes what has to change, and
+// returns the time until something will.
 //
-// The order is what makes it safe without a leader. The APIServices and the ConfigMap are read before the Secret, and written
-// on condition that they have not changed since: a replica that writes an old bundle over a newer one must have read the Secret before
-// the newer one was in it, so the APIService or ConfigMap before that as well, and the condition fails.
+// The order is what makes it safe without a leader. The APIServices and the ConfigMap are read
+// before the Secret, and written on condition that they have not changed since: a replica that
+// writes an old bundle over a newer one must have read the Secret before the newer one was in it,
+// so the APIService or ConfigMap before that as well, and the condition fails.
 func (m *Manager) reconcile(ctx context.Context) (delay time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestsTimeout)
 	defer cancel()
@@ -66,8 +67,9 @@ func (m *Manager) keep(secret *corev1.Secret, s state) {
 	m.keeper.labels, m.keeper.annotations = secret.Labels, secret.Annotations
 }
 
-// waitForPeers reports whether to leave it to other replicas to put something into the Secret. If there is nothing to serve
-// and this server remembers nothing, but there is a caBundle, another replica may remember the certificate that belongs to it.
+// waitForPeers reports whether to leave it to other replicas to put something into the Secret. If
+// there is nothing to serve and this server remembers nothing, but there is a caBundle, another
+// replica may remember the certificate that belongs to it.
 func (k *keeper) waitForPeers(stored state, services []apiService) bool {
 	trusting := func(a apiService) bool { return len(a.caBundle) > 0 }
 	if stored.serving != nil || stored.next != nil || k.state.serving != nil || !slices.ContainsFunc(services, trusting) {
@@ -80,8 +82,8 @@ func (k *keeper) waitForPeers(stored state, services []apiService) bool {
 	return time.Since(k.emptySince) < peerGrace
 }
 
-// settling measures how long the next CA has been trusted, by this server's own clock and under its own eyes: neither a
-// clock that is wrong nor a note of somebody else's can make it short.
+// settling measures how long the next CA has been trusted, by this server's own clock and under its
+// own eyes: neither a clock that is wrong nor a note of somebody else's can make it short.
 type settling struct {
 	ca    *x509.Certificate // nil: the next CA is not trusted by all, or there is none
 	since time.Time

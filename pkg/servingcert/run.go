@@ -14,14 +14,16 @@ import (
 )
 
 const (
-	// resyncPeriod is the time after which everything is read again, though no watch has reported a change.
+	// resyncPeriod is the time after which everything is read again, though no watch has reported a
+	// change.
 	resyncPeriod = time.Minute
-	// forbiddenPeriod is the time after which a Monitor tries again to read what it was not allowed to.
+	// forbiddenPeriod is the time after which a Monitor tries again to read what it was not allowed
+	// to.
 	forbiddenPeriod = 10 * time.Minute
 	// pause is the time between two reconciliations, so that a burst of changes costs few requests.
 	pause = 100 * time.Millisecond
-	// peerGrace is how long a server that remembers nothing waits for other replicas to restore the Secret. Their watches
-	// report the loss at once.
+	// peerGrace is how long a server that remembers nothing waits for other replicas to restore the
+	// Secret. Their watches report the loss at once.
 	peerGrace = 10 * time.Second
 	// maxBackoff is the longest time from a failure to the next attempt.
 	maxBackoff = time.Minute
@@ -55,7 +57,8 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 }
 
-// watchObject sends to changed when the object of this name changes, and each time that a watch of it begins.
+// watchObject sends to changed when the object of this name changes, and each time that a watch of
+// it begins.
 func watchObject(ctx context.Context, what, name string, begin func(context.Context, metav1.ListOptions) (watch.Interface, error), changed chan<- struct{}) {
 	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 	said := ""

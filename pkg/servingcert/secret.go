@@ -24,8 +24,9 @@ func (m *Manager) readSecret(ctx context.Context) (*corev1.Secret, error) {
 	return m.makeSecret(ctx)
 }
 
-// makeSecret makes the Secret as it was, but empty. It applies it instead of creating it: so a right to create can be limited
-// to this one name, and a Secret that somebody else has just made and filled stays as it is.
+// makeSecret makes the Secret as it was, but empty. It applies it instead of creating it: so a
+// right to create can be limited to this one name, and a Secret that somebody else has just made
+// and filled stays as it is.
 func (m *Manager) makeSecret(ctx context.Context) (*corev1.Secret, error) {
 	if err := m.allowWrite(m.secretName()); err != nil {
 		return nil, err

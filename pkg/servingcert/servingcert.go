@@ -15,22 +15,25 @@ import (
 )
 
 const (
-	// DefaultLifetime is how long a certificate is valid. What a thief of the Secret can do ends with it; and a third of it
-	// is left for a renewal that fails to be noticed and put right.
+	// DefaultLifetime is how long a certificate is valid. What a thief of the Secret can do ends
+	// with it; and a third of it is left for a renewal that fails to be noticed and put right.
 	DefaultLifetime = 90 * 24 * time.Hour
-	// DefaultSettle is how long a CA has been in every caBundle before a certificate that it signed is served. An API server
-	// hears of the change by a watch, so within a second, or has no watch and tries again within a minute.
+	// DefaultSettle is how long a CA has been in every caBundle before a certificate that it signed
+	// is served. An API server hears of the change by a watch, so within a second, or has no watch
+	// and tries again within a minute.
 	DefaultSettle = 10 * time.Minute
 )
 
 const (
 	// manager is the name under which the API server records who wrote a field.
 	manager = "kube-vitals"
-	// burst is how many writes there may be at once; then there may be as many again in a Settle. Regular work needs a few.
+	// burst is how many writes there may be at once; then there may be as many again in a Settle.
+	// Regular work needs a few.
 	burst = 20
 )
 
-// Config says what to keep, and where. All fields are needed but ConfigMap, Service, Lifetime and Settle.
+// Config says what to keep, and where. All fields are needed but ConfigMap, Service, Lifetime and
+// Settle.
 type Config struct {
 	Client      *rest.Config  // how to reach the API server
 	Secret      string        // the name of the Secret, in the namespace of the Service
@@ -42,7 +45,8 @@ type Config struct {
 	Settle      time.Duration // how long a CA is trusted before it is relied on; 0: DefaultSettle
 }
 
-// Manager is a serving certificate that renews itself. Run does the work. All methods can be called at the same time.
+// Manager is a serving certificate that renews itself. Run does the work. All methods can be called
+// at the same time.
 type Manager struct {
 	namespace, secret string
 	apiServices       []string // names
@@ -72,7 +76,8 @@ type keeper struct {
 
 var _ dynamiccertificates.CertKeyContentProvider = (*Manager)(nil)
 
-// New gives a Manager that serves a temporary certificate, which nobody can verify, until Run has found a better one.
+// New gives a Manager that serves a temporary certificate, which nobody can verify, until Run has
+// found a better one.
 func New(c Config) (*Manager, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -122,7 +127,8 @@ func (c Config) Validate() error {
 	return errors.Join(mistakes...)
 }
 
-// ValidateService returns what is wrong with the Service of a Config, which is all that a Monitor needs.
+// ValidateService returns what is wrong with the Service of a Config, which is all that a Monitor
+// needs.
 func (c Config) ValidateService() error {
 	_, err := c.service()
 	return err
@@ -181,7 +187,8 @@ func (m *Manager) secretName() string { return "Secret " + m.namespace + "/" + m
 // Name implements dynamiccertificates.CertKeyContentProvider.
 func (m *Manager) Name() string { return "identity::" + m.namespace + "/" + m.secret }
 
-// CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider. The slices are not to be written to.
+// CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider. The slices are not
+// to be written to.
 func (m *Manager) CurrentCertKeyContent() (certificate, key []byte) {
 	p := m.served.Load()
 	return p.certificate, p.key
@@ -194,11 +201,13 @@ func (m *Manager) AddListener(listener dynamiccertificates.Listener) {
 	m.listeners = append(m.listeners, listener)
 }
 
-// Ready says why the API server cannot verify this server yet, and what to do about it. It returns nil from the moment on
-// that it once could: what goes wrong later is for the log, since it is no reason to serve nothing.
+// Ready says why the API server cannot verify this server yet, and what to do about it. It returns
+// nil from the moment on that it once could: what goes wrong later is for the log, since it is no
+// reason to serve nothing.
 func (m *Manager) Ready() error { return *m.missing.Load() }
 
-// Expires is until when the served certificate is valid. It is zero as long as that is a temporary one.
+// Expires is until when the served certificate is valid. It is zero as long as that is a temporary
+// one.
 func (m *Manager) Expires() time.Time {
 	if at := m.expires.Load(); at != 0 {
 		return time.Unix(at, 0)
@@ -220,7 +229,8 @@ func (m *Manager) serve(p *pair) {
 	}
 }
 
-// notReady remembers why the API server cannot verify this server, unless it could before. Nil means that it can.
+// notReady remembers why the API server cannot verify this server, unless it could before. Nil
+// means that it can.
 func (m *Manager) notReady(err error) {
 	if before := m.missing.Load(); before == nil || *before != nil {
 		m.missing.Store(&err)

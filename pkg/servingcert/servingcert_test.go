@@ -137,8 +137,8 @@ func (w *world) logged() string {
 	return w.log.String()
 }
 
-// run lets time pass, in which every request must succeed: at each step the API server asks each replica that it has once
-// verified. It gives how many certificates were served.
+// run lets time pass, in which every request must succeed: at each step the API server asks each
+// replica that it has once verified. It gives how many certificates were served.
 func (w *world) run(d time.Duration) (certificates int) {
 	w.t.Helper()
 	served := map[string]bool{}
@@ -364,8 +364,9 @@ func TestRotationWithSlowRequests(t *testing.T) {
 	})
 }
 
-// TestReplicaThatIsCutOff has a replica that does not see a renewal, as without a way to the API server. It is trusted until
-// its certificate expires, also when the others have been restarted since the renewal.
+// TestReplicaThatIsCutOff has a replica that does not see a renewal, as without a way to the API
+// server. It is trusted until its certificate expires, also when the others have been restarted
+// since the renewal.
 func TestReplicaThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -394,7 +395,8 @@ func TestReplicaThatIsCutOff(t *testing.T) {
 	})
 }
 
-// TestRestarts replaces all replicas, one after the other or all at once, at every stage of a rotation.
+// TestRestarts replaces all replicas, one after the other or all at once, at every stage of a
+// rotation.
 func TestRestarts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -471,8 +473,8 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// TestForeignCertificatesInTheBundle has somebody put into the bundle what the API server must not trust. A certificate that
-// is trusted itself, and not for its CA, needs no CA.
+// TestForeignCertificatesInTheBundle has somebody put into the bundle what the API server must not
+// trust. A certificate that is trusted itself, and not for its CA, needs no CA.
 func TestForeignCertificatesInTheBundle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -545,7 +547,8 @@ func TestPairThatOutlivesThePolicy(t *testing.T) {
 	})
 }
 
-// TestLowerLifetime updates replicas one by one to a shorter lifetime. While both kinds run, they agree on the shorter one.
+// TestLowerLifetime updates replicas one by one to a shorter lifetime. While both kinds run, they
+// agree on the shorter one.
 func TestLowerLifetime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -582,8 +585,8 @@ func TestLowerLifetime(t *testing.T) {
 	})
 }
 
-// TestPairReplacedBySomebody has somebody put another pair into the Secret and the caBundle. The replaced pair's CA stays
-// trusted, for replicas that still serve it, until the next renewal.
+// TestPairReplacedBySomebody has somebody put another pair into the Secret and the caBundle. The
+// replaced pair's CA stays trusted, for replicas that still serve it, until the next renewal.
 func TestPairReplacedBySomebody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -657,7 +660,8 @@ func TestSecretGoneForGood(t *testing.T) {
 	})
 }
 
-// TestNobodyRemembers has an empty Secret, an API server that trusts somebody, and nobody who could say whom.
+// TestNobodyRemembers has an empty Secret, an API server that trusts somebody, and nobody who could
+// say whom.
 func TestNobodyRemembers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -796,7 +800,8 @@ func TestAPIServerAway(t *testing.T) {
 	})
 }
 
-// TestClockOfTheAPIServer makes certificates that are valid by its clock, whatever this server's says.
+// TestClockOfTheAPIServer makes certificates that are valid by its clock, whatever this server's
+// says.
 func TestClockOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range []time.Duration{-day100, time.Minute, day100} {

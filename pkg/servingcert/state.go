@@ -18,15 +18,15 @@ const (
 	keyBundle     = "ca.crt"       // the CAs of these three: what belongs in every caBundle
 )
 
-// clockTolerance is by how much a certificate may outlive the policy before it counts as stale. Certificates are made and
-// judged by the clocks of API servers, which differ.
+// clockTolerance is by how much a certificate may outlive the policy before it counts as stale.
+// Certificates are made and judged by the clocks of API servers, which differ.
 const clockTolerance = backdate
 
 // state is what the Secret holds. It is immutable, and so is what it points to.
 //
-// The bundle follows from the pairs and is never read back into them. So a CA is trusted only as long as it signed a
-// certificate that some replica may serve: the current one, the next one, or the previous one, which a replica that has
-// not seen the change yet still serves.
+// The bundle follows from the pairs and is never read back into them. So a CA is trusted only as
+// long as it signed a certificate that some replica may serve: the current one, the next one, or
+// the previous one, which a replica that has not seen the change yet still serves.
 type state struct {
 	serving  *pair  // nil: there is none that can be used
 	next     *pair  // nil: no renewal is under way
@@ -41,18 +41,20 @@ type policy struct {
 	settle   time.Duration // for which a CA is trusted before a certificate that it signed is served
 }
 
-// lastThird returns the last third of a certificate's life. The life is the certificate's own where that is shorter than
-// the policy's, so that replicas with different policies agree on the shorter one instead of replacing each other's.
+// lastThird returns the last third of a certificate's life. The life is the certificate's own where
+// that is shorter than the policy's, so that replicas with different policies agree on the shorter
+// one instead of replacing each other's.
 func (p policy) lastThird(c *x509.Certificate) time.Duration {
 	life := c.NotAfter.Sub(c.NotBefore) - backdate
 	return max(min(life, p.lifetime), 0) / 3
 }
 
-// renewal returns how long before its end a certificate is replaced. A renewal takes a little more than settle.
+// renewal returns how long before its end a certificate is replaced. A renewal takes a little more
+// than settle.
 func (p policy) renewal(c *x509.Certificate) time.Duration { return max(p.lastThird(c), 2*p.settle) }
 
-// outlives reports whether the pair is valid for longer than a pair made now would be. The CA is valid for as long as the
-// certificate, or longer.
+// outlives reports whether the pair is valid for longer than a pair made now would be. The CA is
+// valid for as long as the certificate, or longer.
 func (p policy) outlives(pair *pair, now time.Time) bool {
 	return pair.ca.NotAfter.Sub(now) > p.lifetime+clockTolerance
 }
@@ -62,13 +64,15 @@ func (p policy) stale(pair *pair, now time.Time) bool {
 	return pair.leaf.NotAfter.Sub(now) <= p.renewal(pair.leaf) || p.outlives(pair, now) || !pair.covers(p.names)
 }
 
-// fresh reports whether the pair is good enough to be served next. The names are not compared here: replicas that differ in
-// them, as during an update, would replace each other's next pair without end.
+// fresh reports whether the pair is good enough to be served next. The names are not compared here:
+// replicas that differ in them, as during an update, would replace each other's next pair without
+// end.
 func (p policy) fresh(pair *pair, now time.Time) bool {
 	return pair != nil && pair.validAt(now) && !p.outlives(pair, now) && pair.leaf.NotAfter.Sub(now) > p.lastThird(pair.leaf)
 }
 
-// readState reads a Secret's data. It leaves out what cannot be used; the error says why there is no pair to serve.
+// readState reads a Secret's data. It leaves out what cannot be used; the error says why there is
+// no pair to serve.
 func readState(data map[string][]byte, p policy) (state, error) {
 	s := state{bundle: data[keyBundle]}
 	var err error
@@ -114,8 +118,8 @@ func (s state) write(data map[string][]byte) (changed bool) {
 	return changed
 }
 
-// cas returns the CAs that the API server has to trust. Their order is such that a promotion of the next pair does not
-// change the bundle.
+// cas returns the CAs that the API server has to trust. Their order is such that a promotion of the
+// next pair does not change the bundle.
 func (s state) cas() []*x509.Certificate {
 	var cas []*x509.Certificate
 	for _, p := range []*pair{s.previous, s.serving, s.next} {
@@ -126,10 +130,12 @@ func (s state) cas() []*x509.Certificate {
 	return cas
 }
 
-// plan returns the state that has to follow now, and in words why; no words if nothing has to change. Kept is what this
-// server has from the Secret as it was when it could be used. NextTrusted says that every API server trusts the next CA.
+// plan returns the state that has to follow now, and in words why; no words if nothing has to
+// change. Kept is what this server has from the Secret as it was when it could be used. NextTrusted
+// says that every API server trusts the next CA.
 //
-// Whatever the Secret holds, the state that follows has a valid pair to serve, and a bundle of the CAs of its pairs.
+// Whatever the Secret holds, the state that follows has a valid pair to serve, and a bundle of the
+// CAs of its pairs.
 func (s state) plan(now time.Time, p policy, kept state, nextTrusted bool) (following state, why string, err error) {
 	found := s.bundle
 	s.previous = s.predecessor(kept)
@@ -161,8 +167,8 @@ func (s state) plan(now time.Time, p policy, kept state, nextTrusted bool) (foll
 	return following, why, nil
 }
 
-// predecessor returns the pair that other replicas may still serve. If this server saw somebody else replace what it
-// serves, that pair is newer than the one in the Secret.
+// predecessor returns the pair that other replicas may still serve. If this server saw somebody
+// else replace what it serves, that pair is newer than the one in the Secret.
 func (s state) predecessor(kept state) *pair {
 	switch {
 	case s.serving == nil || kept.serving == nil || kept.serving.leaf.Equal(s.serving.leaf):
@@ -183,8 +189,9 @@ func (s state) promote() state {
 	return s
 }
 
-// restore returns the state that follows one of which nothing is left to serve, while this server still has it. The loss
-// may have been on purpose, because a key became known: so the pair is also replaced, in the order in which no request fails.
+// restore returns the state that follows one of which nothing is left to serve, while this server
+// still has it. The loss may have been on purpose, because a key became known: so the pair is also
+// replaced, in the order in which no request fails.
 func (s state) restore(now time.Time, p policy, kept state) (state, error) {
 	if kept.previous == nil {
 		kept.previous = s.previous

@@ -28,7 +28,8 @@ func mustIssue(t testing.TB, names []string, at time.Time, lifetime time.Duratio
 	return p
 }
 
-// mustIssueBy issues a pair whose certificates are changed before they are signed; nil changes nothing.
+// mustIssueBy issues a pair whose certificates are changed before they are signed; nil changes
+// nothing.
 func mustIssueBy(t testing.TB, at time.Time, lifetime time.Duration, leaf, ca func(*x509.Certificate)) *pair {
 	t.Helper()
 	p := mustIssue(t, rules.names, at, lifetime)
@@ -54,7 +55,8 @@ func mustIssueBy(t testing.TB, at time.Time, lifetime time.Duration, leaf, ca fu
 		key: pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: text})}
 }
 
-// made returns a state whose pairs were made at the given days, as it is in the Secret; a day below 0 makes none.
+// made returns a state whose pairs were made at the given days, as it is in the Secret; a day below
+// 0 makes none.
 func made(t testing.TB, serving, next int) state {
 	t.Helper()
 	return madeAfter(t, -1, serving, next)

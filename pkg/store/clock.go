@@ -9,8 +9,9 @@ import (
 const (
 	// dateUnit is the resolution of a Date header. Servers cut the time to it.
 	dateUnit = time.Second
-	// maxSlew is how fast the offset of a clock may change without being set: by 1/maxSlew of the time that passes. Clocks drift by
-	// some 0.01 %; time services correct them by 0.05 % (ntpd, systemd-timesyncd) or much faster (chrony).
+	// maxSlew is how fast the offset of a clock may change without being set: by 1/maxSlew of the
+	// time that passes. Clocks drift by some 0.01 %; time services correct them by 0.05 % (ntpd,
+	// systemd-timesyncd) or much faster (chrony).
 	maxSlew = 50
 	// maxFastSlew is the same for a clock that is corrected fast.
 	maxFastSlew = 10
@@ -18,9 +19,10 @@ const (
 	aheadFor = time.Hour
 )
 
-// nodeClock estimates the offset of a node's clock: how far it is ahead of ours. Each response bounds the offset from below
-// and above; the bounds of all responses together are much narrower than a Date header's second. A response that
-// contradicts the earlier ones proves that one of the two clocks was set.
+// nodeClock estimates the offset of a node's clock: how far it is ahead of ours. Each response
+// bounds the offset from below and above; the bounds of all responses together are much narrower
+// than a Date header's second. A response that contradicts the earlier ones proves that one of the
+// two clocks was set.
 //
 // Steps of less than about 1.3 s may go unnoticed.
 type nodeClock struct {
@@ -62,8 +64,9 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	return jumped
 }
 
-// isFastSlew reports whether a contradiction follows another one in the same direction, and a slew would explain both: chrony
-// corrects by up to 8.3 %. The clock is then rather slewed fast than set again and again, and only the first one is a jump.
+// isFastSlew reports whether a contradiction follows another one in the same direction, and a slew
+// would explain both: chrony corrects by up to 8.3 %. The clock is then rather slewed fast than set
+// again and again, and only the first one is a jump.
 func (c *nodeClock) isFastSlew(lo, hi, elapsed time.Duration, now usage.Time) bool {
 	forwards := lo > c.max
 	again := c.slewedAt != 0 && now.Sub(c.slewedAt) <= time.Minute && forwards == c.forwards
@@ -75,8 +78,9 @@ func (c *nodeClock) isFastSlew(lo, hi, elapsed time.Duration, now usage.Time) bo
 	return again
 }
 
-// offset returns the estimate closest to 0: where both clocks may agree, they are taken to do so. A clock without Date
-// headers that is behind for sure is taken to be behind by so much that the newest sample was fresh.
+// offset returns the estimate closest to 0: where both clocks may agree, they are taken to do so. A
+// clock without Date headers that is behind for sure is taken to be behind by so much that the
+// newest sample was fresh.
 func (c *nodeClock) offset() time.Duration {
 	if c.dateless && c.max < 0 {
 		return c.min
@@ -84,8 +88,9 @@ func (c *nodeClock) offset() time.Duration {
 	return min(max(0, c.min), c.max)
 }
 
-// isAfterJump reports whether a sample in the scrape that showed a jump was certainly taken after it. By the clock before the
-// jump, it would be from the future, or older than the sample before it.
+// isAfterJump reports whether a sample in the scrape that showed a jump was certainly taken after
+// it. By the clock before the jump, it would be from the future, or older than the sample before
+// it.
 func (c *nodeClock) isAfterJump(at, before usage.Time) bool {
 	return at.Add(-c.maxBefore) > c.jumpedAt || at < before
 }
@@ -103,18 +108,19 @@ func (c *nodeClock) hasJumpedWithin(d time.Duration, now usage.Time) bool {
 	return c.jumpedAt != 0 && now.Sub(c.jumpedAt) <= d
 }
 
-// isAhead reports whether a sample is from the future of its own node's clock, so that it was taken before the clock was set
-// back.
+// isAhead reports whether a sample is from the future of its own node's clock, so that it was taken
+// before the clock was set back.
 func (c *nodeClock) isAhead(s *usage.Sample, received usage.Time) bool {
 	return c.known && !s.Untimed && s.At.Add(-c.max) > received
 }
 
-// bounds returns the bounds of the offset that one scrape proves. The response was written after the request was sent and before
-// it arrived, and its samples were taken before that. Without a Date header, the newest sample stands for it: were that older
-// than maxAge, nothing could be served anyway.
+// bounds returns the bounds of the offset that one scrape proves. The response was written after
+// the request was sent and before it arrived, and its samples were taken before that. Without a
+// Date header, the newest sample stands for it: were that older than maxAge, nothing could be
+// served anyway.
 //
-// A sample that is ahead of the Date was taken before the clock was set back, or by another clock: virtual kubelets pass on the
-// timestamps of others. Then samples prove nothing of the clock.
+// A sample that is ahead of the Date was taken before the clock was set back, or by another clock:
+// virtual kubelets pass on the timestamps of others. Then samples prove nothing of the clock.
 func (c *nodeClock) bounds(s *usage.Scrape, maxAge time.Duration) (lo, hi time.Duration, ok bool) {
 	sent, newest := sentAt(s), newestSample(s)
 	if s.Date == 0 {

@@ -45,8 +45,8 @@ func (n *simNode) scrape(real time.Duration) *usage.Scrape {
 // runtimes are the ways in which kubelets sample, by the time between two samples.
 var runtimes = map[string]time.Duration{"on demand": 0, "every 10s": 10 * time.Second, "every 15s": 15 * time.Second, "every 20s": 20 * time.Second}
 
-// TestClockSteps sets the node's clock, or our own, and reads the metrics of the node and of its pod each second: they must be
-// there, and must show 1 core.
+// TestClockSteps sets the node's clock, or our own, and reads the metrics of the node and of its
+// pod each second: they must be there, and must show 1 core.
 func TestClockSteps(t *testing.T) { // rule 3
 	steps := []time.Duration{
 		-time.Hour, -10 * time.Minute, -75 * time.Second, -61 * time.Second, -14500 * time.Millisecond, -13500 * time.Millisecond,
@@ -87,8 +87,8 @@ func TestWrongClocks(t *testing.T) { // rule 3
 	}
 }
 
-// TestTwoClockSteps sets a node's clock twice within a minute, in the same direction. The second step must not be taken for a slew:
-// while metrics are there, they must show 1 core.
+// TestTwoClockSteps sets a node's clock twice within a minute, in the same direction. The second
+// step must not be taken for a slew: while metrics are there, they must show 1 core.
 func TestTwoClockSteps(t *testing.T) { // rule 3
 	for runtime, every := range runtimes {
 		for _, steps := range [][2]time.Duration{
@@ -120,7 +120,8 @@ func TestTwoClockSteps(t *testing.T) { // rule 3
 	}
 }
 
-// TestSamplesAheadOfTheirNode has a kubelet whose samples are ahead of its own clock, as those of a virtual kubelet may be.
+// TestSamplesAheadOfTheirNode has a kubelet whose samples are ahead of its own clock, as those of a
+// virtual kubelet may be.
 func TestSamplesAheadOfTheirNode(t *testing.T) { // rule 3
 	for _, lead := range []time.Duration{300 * time.Millisecond, 900 * time.Millisecond, 2 * time.Second, 10 * time.Second, 50 * time.Second} {
 		t.Run(lead.String(), func(t *testing.T) {
@@ -163,8 +164,9 @@ func TestMovingStartTimes(t *testing.T) { // rule 4
 	}
 }
 
-// readAsOneCore scrapes a node each 15 seconds, and early where something is missing, and reads it all the time. Once it has had the time for two samples, its
-// metrics must be there at each moment, and be right but for steps of the clock that are too small to be noticed.
+// readAsOneCore scrapes a node each 15 seconds, and early where something is missing, and reads it
+// all the time. Once it has had the time for two samples, its metrics must be there at each moment,
+// and be right but for steps of the clock that are too small to be noticed.
 func readAsOneCore(t *testing.T, n *simNode, until time.Duration) {
 	t.Helper()
 	s := newStore()
@@ -202,8 +204,8 @@ func readAsOneCore(t *testing.T, n *simNode, until time.Duration) {
 	}
 }
 
-// TestExpiryByOurClock stops the scrapes of nodes whose clocks are wrong: the last metrics must be served for just the maximum
-// age, whatever the node's clock shows.
+// TestExpiryByOurClock stops the scrapes of nodes whose clocks are wrong: the last metrics must be
+// served for just the maximum age, whatever the node's clock shows.
 func TestExpiryByOurClock(t *testing.T) { // rules 3, 8
 	for _, ahead := range []time.Duration{-time.Hour, -75 * time.Second, -3 * time.Second, 0, 3 * time.Second, 600 * time.Second, 24 * time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {
@@ -273,7 +275,8 @@ func TestReportOfTheClock(t *testing.T) {
 	}
 }
 
-// TestFirstScrapeAfterAClockStep starts when the kubelet still reports a sample from before its clock was set back.
+// TestFirstScrapeAfterAClockStep starts when the kubelet still reports a sample from before its
+// clock was set back.
 func TestFirstScrapeAfterAClockStep(t *testing.T) { // rule 3
 	step := func(real time.Duration) time.Duration {
 		if real < 0 {
@@ -297,7 +300,8 @@ func TestFirstScrapeAfterAClockStep(t *testing.T) { // rule 3
 	expect(t, s, "p", 30, "at -270 window 15: a=1000m")
 }
 
-// TestMeanSinceStartAcrossAJump has a container start before its node's clock is set back by 10 s, and be scraped first after it.
+// TestMeanSinceStartAcrossAJump has a container start before its node's clock is set back by 10 s,
+// and be scraped first after it.
 func TestMeanSinceStartAcrossAJump(t *testing.T) { // rules 3, 4
 	s := newStore()
 	put := func(real float64, ahead float64, containers ...usage.ContainerSample) {
@@ -305,7 +309,8 @@ func TestMeanSinceStartAcrossAJump(t *testing.T) { // rules 3, 4
 	}
 	put(0, 0, of("q/a", sample(0, 1)))
 	put(15, 0, of("q/a", sample(15, 2)))
-	// It started at 17 s. At 20 s the clock is set back by 10 s: at 40 s it seems to be 13 s old, but is 23.
+	// It started at 17 s. At 20 s the clock is set back by 10 s: at 40 s it seems to be 13 s old,
+	// but is 23.
 	put(40, -10, of("q/a", sample(30, 3)), of("p/a", started(17, sample(30, 23))))
 	expect(t, s, "p", 40, "none")
 	put(55, -10, of("q/a", sample(45, 4)), of("p/a", started(17, sample(45, 38))))
@@ -313,8 +318,8 @@ func TestMeanSinceStartAcrossAJump(t *testing.T) { // rules 3, 4
 	expect(t, s, "p", 70, "at 60 window 15: a=1000m")
 }
 
-// TestMeanSinceStartOfUntimedSamples has a kubelet without timestamps, whose clock is 20 s ahead: a container seems to be 10 s old,
-// but is 30.
+// TestMeanSinceStartOfUntimedSamples has a kubelet without timestamps, whose clock is 20 s ahead: a
+// container seems to be 10 s old, but is 30.
 func TestMeanSinceStartOfUntimedSamples(t *testing.T) { // rule 4
 	s := newStore()
 	for now := 0.0; now <= 45; now += 15 {
@@ -333,7 +338,8 @@ func TestMeanSinceStartOfUntimedSamples(t *testing.T) { // rule 4
 	expect(t, s, "p", 45, "at 45 window 15: a=250m")
 }
 
-// TestWhatAClockHasShown checks that a snapshot from after a step back knows which times the clock has shown before.
+// TestWhatAClockHasShown checks that a snapshot from after a step back knows which times the clock
+// has shown before.
 func TestWhatAClockHasShown(t *testing.T) { // rules 3, 7
 	s, n := newStore(), &simNode{ahead: func(real time.Duration) time.Duration {
 		if real < 20*time.Second {
@@ -366,7 +372,8 @@ func TestMeanSinceStartExpires(t *testing.T) { // rules 4, 5
 	expect(t, s, "r", 40, "at 40 window 29: a=1000m")
 }
 
-// TestNewContainers checks which containers are served their mean since the start: those that the scrape before did not have.
+// TestNewContainers checks which containers are served their mean since the start: those that the
+// scrape before did not have.
 func TestNewContainers(t *testing.T) { // rule 4
 	young := func(now float64) usage.ContainerSample { return of("p/a", started(now-12, sample(now, 6))) }
 	other := func(now float64) usage.ContainerSample { return of("q/a", sample(now, now)) }
@@ -393,7 +400,8 @@ func TestNewContainers(t *testing.T) { // rule 4
 	}
 }
 
-// TestRatesNeverSpanAnOutage is rule 5: after a gap, a kubelet-reported rate serves until there are two new samples.
+// TestRatesNeverSpanAnOutage is rule 5: after a gap, a kubelet-reported rate serves until there are
+// two new samples.
 func TestRatesNeverSpanAnOutage(t *testing.T) {
 	for _, away := range []float64{115, 3600} {
 		s := newStore()
@@ -412,7 +420,8 @@ func TestRatesNeverSpanAnOutage(t *testing.T) {
 	}
 }
 
-// TestReplacedPods deletes a pod and creates one of the same name on the same node, whose clock is wrong.
+// TestReplacedPods deletes a pod and creates one of the same name on the same node, whose clock is
+// wrong.
 func TestReplacedPods(t *testing.T) { // rule 9
 	for _, ahead := range []time.Duration{-75 * time.Second, 0, 75 * time.Second} {
 		t.Run(ahead.String(), func(t *testing.T) {
@@ -441,8 +450,8 @@ func TestReplacedPods(t *testing.T) { // rule 9
 	}
 }
 
-// TestEndedContainersInPartialScrapes is rule 7: a container that ended never takes a running pod away, also where scrapes
-// cannot be read in full.
+// TestEndedContainersInPartialScrapes is rule 7: a container that ended never takes a running pod
+// away, also where scrapes cannot be read in full.
 func TestEndedContainersInPartialScrapes(t *testing.T) {
 	for _, runs := range []bool{false, true} {
 		s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, IsRunning: func(namespace, pod, container string) bool {
@@ -473,8 +482,8 @@ func TestEndedContainersInPartialScrapes(t *testing.T) {
 	}
 }
 
-// TestPodsThatPartialScrapesDoNotMention has one container of a pod mentioned later than the other, and then neither: the pod
-// must not be served with the one alone.
+// TestPodsThatPartialScrapesDoNotMention has one container of a pod mentioned later than the other,
+// and then neither: the pod must not be served with the one alone.
 func TestPodsThatPartialScrapesDoNotMention(t *testing.T) { // rule 7
 	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, IsRunning: func(string, string, string) bool { return true }})
 	both := func(now float64) []usage.ContainerSample {
@@ -497,8 +506,8 @@ func TestPodsThatPartialScrapesDoNotMention(t *testing.T) { // rule 7
 	}
 }
 
-// TestContainersWithAStartTimeOnly is rule 7: a container of which only the start time is reported, and that the API server does not
-// have as running, has ended.
+// TestContainersWithAStartTimeOnly is rule 7: a container of which only the start time is reported,
+// and that the API server does not have as running, has ended.
 func TestContainersWithAStartTimeOnly(t *testing.T) {
 	for _, runs := range []bool{false, true} {
 		s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, IsRunning: func(_, _, _ string) bool { return runs }})

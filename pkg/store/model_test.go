@@ -10,8 +10,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// model computes what must be served by the rules of docs/numbers.md and by nothing else. It is slow and obvious. The numbers
-// in its comments are those of the rules. It shares no code with what it is a model of, neither here nor in pkg/usage.
+// model computes what must be served by the rules of docs/numbers.md and by nothing else. It is
+// slow and obvious. The numbers in its comments are those of the rules. It shares no code with what
+// it is a model of, neither here nor in pkg/usage.
 type model struct {
 	maxAge    time.Duration
 	isRunning func(key containerKey) bool // what the API server says
@@ -103,8 +104,8 @@ func (m *model) remove(name string, key podKey, now usage.Time) {
 	delete(n.pods, key)
 }
 
-// offset returns the bounds that all evidence since the last jump sets at a moment, each as wide as the clock may have
-// been slewed since (3).
+// offset returns the bounds that all evidence since the last jump sets at a moment, each as wide as
+// the clock may have been slewed since (3).
 func (n *modelNode) bounds(now usage.Time) (lowest, highest time.Duration) {
 	lowest, highest = math.MinInt64, math.MaxInt64
 	for _, e := range n.evidence {
@@ -151,7 +152,8 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 	}
 	n.dateless = r.date == 0
 	if lowest, highest := n.bounds(r.at); e.min > highest || e.max < lowest {
-		// A second small step in the same direction is a clock that is being slewed, by up to 1/10 since the last response.
+		// A second small step in the same direction is a clock that is being slewed, by up to 1/10
+		// since the last response.
 		above := e.min > highest
 		again := n.broken != 0 && r.at.Sub(n.broken) <= time.Minute && above == n.brokenAbove
 		last := n.evidence[len(n.evidence)-1]
@@ -202,8 +204,9 @@ func (m *model) putScrape(n *modelNode, r report) {
 		if after[key] != nil {
 			continue
 		}
-		// 9: what a scrape does not mention is gone. A partial one proves that only of a container that the API server does not have as
-		// running, of a pod that is mentioned (7). The containers of one that is not mentioned go together.
+		// 9: what a scrape does not mention is gone. A partial one proves that only of a container
+		// that the API server does not have as running, of a pod that is mentioned (7). The
+		// containers of one that is not mentioned go together.
 		stays := r.at.Sub(podSeen[key.podKey]) <= m.maxAge
 		if pods[key.podKey] {
 			stays = m.isRunning(key)
@@ -245,8 +248,8 @@ func (m *model) putSummary(n *modelNode, r report) {
 	}
 }
 
-// snapshot takes a new snapshot of each pod whose containers all have a metric. Of the others the last one stands (7), unless
-// the pod is gone (9).
+// snapshot takes a new snapshot of each pod whose containers all have a metric. Of the others the
+// last one stands (7), unless the pod is gone (9).
 func (n *modelNode) snapshot() {
 	pods := map[podKey][]string{}
 	for key := range n.containers {
@@ -431,7 +434,8 @@ func (f *metric) meanSinceStart(s usage.Sample, in *incoming) {
 	}
 }
 
-// kubeletRate takes the rate of a summary for a series without one, if it belongs to the same sample.
+// kubeletRate takes the rate of a summary for a series without one, if it belongs to the same
+// sample.
 func (f *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
 	dated := s.StartedAt != 0 && !s.Untimed && age >= 0 // 1: else the start and the sample are by two clocks
@@ -451,7 +455,8 @@ func (f *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
 // repeated reports whether a summary's sample is the one that the last scrape had.
 func (f *metric) repeated(s usage.Sample) bool { return s.CPUSeconds == f.since.CPUSeconds }
 
-// serve makes the Amount: its time is that of the CPU sample (1), and a swap that is not reported is not 0 (6).
+// serve makes the Amount: its time is that of the CPU sample (1), and a swap that is not reported
+// is not 0 (6).
 func (f *metric) serve(s usage.Sample, nanocores uint64, window time.Duration, in *incoming) {
 	f.known = true
 	f.Amount = usage.Amount{CPUNanocores: nanocores, Memory: s.Memory, Swap: s.Swap, At: s.At, Window: window, HasSwap: has(s, usage.HasSwap)}

@@ -36,13 +36,15 @@ type node struct {
 	reports    []*podReport // the pods that they belong to
 	complete   bool         // whether the last scrape mentioned every container of the node, and none was ignored
 
-	// ended holds the last reading of each container that a scrape did not mention, and removed when RemovePod removed pods:
-	// both for rememberFor, and until a scrape has followed, unless removed has maxRemoved pods.
+	// ended holds the last reading of each container that a scrape did not mention, and removed
+	// when RemovePod removed pods: both for rememberFor, and until a scrape has followed, unless
+	// removed has maxRemoved pods.
 	ended   map[containerKey]endedContainer
 	removed map[podKey]usage.Time
 }
 
-// podSnapshots are what may be served of a node's pods. It is immutable; index is shared by consecutive ones.
+// podSnapshots are what may be served of a node's pods. It is immutable; index is shared by
+// consecutive ones.
 type podSnapshots struct {
 	index map[podKey]int // of all
 	all   []*usage.Pod   // nil: the pod was never complete
@@ -76,11 +78,13 @@ type container struct {
 	lastSeen usage.Time // when a scrape mentioned it last, by our clock
 }
 
-// rememberFor is how long containers are remembered that are gone, so that they are not taken for new when they are back.
+// rememberFor is how long containers are remembered that are gone, so that they are not taken for
+// new when they are back.
 const rememberFor = 2 * time.Minute
 
-// maxRemoved is the number of removed pods from which on those are forgotten that were removed more than rememberFor ago, also if
-// no scrape has followed. The scrapes of a node may fail for days while pods on it come and go.
+// maxRemoved is the number of removed pods from which on those are forgotten that were removed more
+// than rememberFor ago, also if no scrape has followed. The scrapes of a node may fail for days
+// while pods on it come and go.
 const maxRemoved = 1024
 
 type endedContainer struct {
@@ -120,8 +124,9 @@ func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Re
 	return usage.Report{Missing: n.missing(a), ClockOffset: n.clock.offset(), ClockKnown: n.clock.known, ClockJumped: jumped}
 }
 
-// withoutRemoved returns the scrape without what it reports of removed pods: a pod created later with the same name must not
-// inherit from them. What was requested before the removal, or sampled before it, belongs to the removed pod.
+// withoutRemoved returns the scrape without what it reports of removed pods: a pod created later
+// with the same name must not inherit from them. What was requested before the removal, or sampled
+// before it, belongs to the removed pod.
 func (n *node) withoutRemoved(scrape *usage.Scrape) *usage.Scrape {
 	if len(n.removed) == 0 {
 		return scrape
@@ -134,8 +139,9 @@ func (n *node) withoutRemoved(scrape *usage.Scrape) *usage.Scrape {
 	return &filtered
 }
 
-// withoutEnded returns the scrape without the containers that have neither CPU nor memory and that the API server does not have
-// as running: a kubelet may report the start time of a container that ended for long.
+// withoutEnded returns the scrape without the containers that have neither CPU nor memory and that
+// the API server does not have as running: a kubelet may report the start time of a container that
+// ended for long.
 func (n *node) withoutEnded(scrape *usage.Scrape, config Config) *usage.Scrape {
 	if config.IsRunning == nil {
 		return scrape
@@ -160,9 +166,9 @@ func (n *node) publishNode() {
 	n.served.Store(&usage.Node{Name: n.name, Amount: n.series.last, AsOf: n.series.asOf})
 }
 
-// matchContainers brings n.containers into the order of the scrape's: those that it mentions first, one for one, and behind
-// them those that it does not mention but that may still run. It reports whether they were so already, as they are in the
-// steady state.
+// matchContainers brings n.containers into the order of the scrape's: those that it mentions first,
+// one for one, and behind them those that it does not mention but that may still run. It reports
+// whether they were so already, as they are in the steady state.
 func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged bool) {
 	if n.isInOrder(scrape) {
 		return true
@@ -198,8 +204,8 @@ func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged b
 	return false
 }
 
-// regroup assigns n.containers to their pods, and drops pods that have none. It sorts each pod once: the time must
-// not grow with the square of the containers that a kubelet reports of one pod.
+// regroup assigns n.containers to their pods, and drops pods that have none. It sorts each pod
+// once: the time must not grow with the square of the containers that a kubelet reports of one pod.
 func (n *node) regroup() {
 	for _, r := range n.reports {
 		clear(r.containers)
@@ -214,9 +220,10 @@ func (n *node) regroup() {
 	}
 }
 
-// mayRun reports whether a container that a partial scrape does not mention may still run. If the API server has it as
-// running although the scrape mentions others of its pod, its lines are those that cannot be read: the pod is not whole
-// without it. If the scrape does not mention the pod at all, its containers stay, and later go, together.
+// mayRun reports whether a container that a partial scrape does not mention may still run. If the
+// API server has it as running although the scrape mentions others of its pod, its lines are those
+// that cannot be read: the pod is not whole without it. If the scrape does not mention the pod at
+// all, its containers stay, and later go, together.
 func (c *container) mayRun(podMentioned bool, now usage.Time, config Config) bool {
 	switch {
 	case !podMentioned:
@@ -240,7 +247,8 @@ func (n *node) isInOrder(scrape *usage.Scrape) bool {
 	return true
 }
 
-// container returns the container of a sample. If it is not known, container adds its pod, and regroup adds it to that.
+// container returns the container of a sample. If it is not known, container adds its pod, and
+// regroup adds it to that.
 func (n *node) container(s *usage.ContainerSample, known map[containerKey]*container, reports map[podKey]*podReport) *container {
 	key := keyOf(s)
 	if c := known[key]; c != nil {
@@ -259,8 +267,8 @@ func (n *node) container(s *usage.ContainerSample, known map[containerKey]*conta
 	return c
 }
 
-// wasOverlooked reports whether a container that is not known may have run all along, so that its start time is not to be
-// relied on: a scrape did not mention it, or its pod was removed.
+// wasOverlooked reports whether a container that is not known may have run all along, so that its
+// start time is not to be relied on: a scrape did not mention it, or its pod was removed.
 func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
 	if _, ok := n.removed[key.podKey]; ok {
 		return true
@@ -269,11 +277,12 @@ func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
 	return ok && s.CPUSeconds >= e.cpuSeconds
 }
 
-// shared returns a string that is kept once, however many containers it belongs to: there are few names of namespaces and of
-// containers, compared to those of pods.
+// shared returns a string that is kept once, however many containers it belongs to: there are few
+// names of namespaces and of containers, compared to those of pods.
 func shared(name []byte) string { return unique.Make(string(name)).Value() }
 
-// end notes that a container leaves its pod. It remembers the reading of maxRemembered containers at most.
+// end notes that a container leaves its pod. It remembers the reading of maxRemembered containers
+// at most.
 func (n *node) end(c *container, maxRemembered int) {
 	if c.sampled && len(n.ended) < maxRemembered {
 		if n.ended == nil {
@@ -295,8 +304,9 @@ func (n *node) observe(scrape *usage.Scrape, a *arrival, counts *counts) {
 	}
 }
 
-// putSummary applies the kubelet-reported rates of a summary to the node and to the containers that have no Amount. A kubelet
-// that reports a rate above 0 for one container knows the rates of all: one that does not know them reports 0 for each.
+// putSummary applies the kubelet-reported rates of a summary to the node and to the containers that
+// have no Amount. A kubelet that reports a rate above 0 for one container knows the rates of all:
+// one that does not know them reports 0 for each.
 func (n *node) putSummary(summary *usage.Scrape, config Config) usage.Report {
 	a := &arrival{at: summary.At, maxAge: config.MaxSampleAge, clock: &n.clock}
 	if n.series.applyKubeletRate(summary.Node, false, a) {
@@ -320,8 +330,8 @@ func (n *node) putSummary(summary *usage.Scrape, config Config) usage.Report {
 	return usage.Report{Missing: n.missing(a), ClockOffset: n.clock.offset(), ClockKnown: n.clock.known}
 }
 
-// missing returns what the node and its containers miss. A node whose kubelet never reported it will not be reported sooner
-// by an early scrape.
+// missing returns what the node and its containers miss. A node whose kubelet never reported it
+// will not be reported sooner by an early scrape.
 func (n *node) missing(a *arrival) (missing usage.Lack) {
 	if n.series.sampled {
 		missing = n.series.missing(a)
@@ -334,7 +344,8 @@ func (n *node) missing(a *arrival) (missing usage.Lack) {
 	return missing
 }
 
-// remove drops a pod that the API server has deleted, and keeps what the kubelet still reports of it from coming back.
+// remove drops a pod that the API server has deleted, and keeps what the kubelet still reports of
+// it from coming back.
 func (n *node) remove(key podKey, at usage.Time) {
 	if n.removed == nil {
 		n.removed = map[podKey]usage.Time{}
@@ -388,9 +399,10 @@ func (n *node) publishPods(reindex bool) {
 	n.pods.Store(next)
 }
 
-// batchSize is the number of snapshots that share their memory: thousands of small pieces would leave the heap full of holes.
-// Most snapshots of a batch end together, with the next scrape; but a kubelet may report nothing new of one pod for long, and
-// that must not keep much more than this pod's snapshot.
+// batchSize is the number of snapshots that share their memory: thousands of small pieces would
+// leave the heap full of holes. Most snapshots of a batch end together, with the next scrape; but a
+// kubelet may report nothing new of one pod for long, and that must not keep much more than this
+// pod's snapshot.
 const batchSize = 32
 
 func snapshotBatch(ready []*podReport, clockShown usage.Time) {

@@ -16,9 +16,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestSequences plays random sequences of what can happen to a cluster, to the store and to its model, and compares what
-// they serve after each step, with each other and with the true load. Its seeds are always the same; FuzzSequences looks for
-// others.
+// TestSequences plays random sequences of what can happen to a cluster, to the store and to its
+// model, and compares what they serve after each step, with each other and with the true load. Its
+// seeds are always the same; FuzzSequences looks for others.
 func TestSequences(t *testing.T) {
 	const sequences, steps = 1000, 100
 	for seed := range uint64(sequences) {
@@ -47,7 +47,8 @@ func FuzzSequences(f *testing.F) {
 	})
 }
 
-// shrink leaves out what is not needed for a script to fail, and sets the steps to the numbers that they have in the list.
+// shrink leaves out what is not needed for a script to fail, and sets the steps to the numbers that
+// they have in the list.
 func shrink(script []byte) []byte {
 	for i := 0; i < len(script); i += 2 {
 		script[i] %= byte(len(steps))
@@ -87,8 +88,8 @@ var (
 	containerNames = []string{"a", "b", "c"}
 )
 
-// steps are what can happen. The argument is a byte that says to whom, and how much; pick takes a part of it. New steps come
-// last, so that the scripts in testdata keep their meaning.
+// steps are what can happen. The argument is a byte that says to whom, and how much; pick takes a
+// part of it. New steps come last, so that the scripts in testdata keep their meaning.
 var steps = []struct {
 	name string
 	do   func(p *playing, arg int)
@@ -482,8 +483,8 @@ func (p *playing) run(k *kubelet, key containerKey, dated bool) {
 	k.containers = append(k.containers, c)
 }
 
-// scrape has a kubelet answer. The bits of lost say which of its containers cannot be read from the response; any of them
-// makes it partial.
+// scrape has a kubelet answer. The bits of lost say which of its containers cannot be read from the
+// response; any of them makes it partial.
 func (p *playing) scrape(k *kubelet, lost int) {
 	s := p.response(k)
 	s.Node, s.Partial = k.self.sample(k, p.now), lost != 0
@@ -596,7 +597,8 @@ func (p *playing) fail(format string, args ...any) {
 	}
 }
 
-// check compares the store with the model, and looks for what must never be, whatever the model says.
+// check compares the store with the model, and looks for what must never be, whatever the model
+// says.
 func (p *playing) check(e event, node string) {
 	for _, k := range p.kubelets {
 		for _, key := range podKeys {
@@ -662,8 +664,9 @@ func (p *playing) checkNode(e event, node string, k *kubelet) {
 // maxStep is the largest step of a clock that may go unnoticed, with the latency of a response.
 func (k *kubelet) maxStep() time.Duration { return 1400*time.Millisecond + 2*2*time.Second }
 
-// compareWithTruth compares an Amount with what was really used, as far as the kubelet's reports can show it: rates are off
-// by no more than an unnoticed step of the clock makes them, and no Amount outlives its age by more.
+// compareWithTruth compares an Amount with what was really used, as far as the kubelet's reports
+// can show it: rates are off by no more than an unnoticed step of the clock makes them, and no
+// Amount outlives its age by more.
 func (p *playing) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
 	if c.isLying || k.wasDateless || p.err != nil {
 		return
@@ -695,8 +698,8 @@ func (p *playing) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
 	p.fail("%s on %s: %d nanocores over %v at %v is not what was used, or it is too old", c.key, k.name, a.CPUNanocores, a.Window, a.At.Sub(t0))
 }
 
-// witness has seen all reports and all that was served. It knows less of the rules than the model, but it does not share the
-// model's mistakes.
+// witness has seen all reports and all that was served. It knows less of the rules than the model,
+// but it does not share the model's mistakes.
 type witness struct {
 	reports map[string][]report // of each node, since it is known
 	pods    map[*usage.Pod]usage.Pod
@@ -881,7 +884,8 @@ func clone(p usage.Pod) usage.Pod {
 	return p
 }
 
-// withoutClockShown returns a pod's metrics alone. What its node's clock has shown is that of the last change of the snapshot.
+// withoutClockShown returns a pod's metrics alone. What its node's clock has shown is that of the
+// last change of the snapshot.
 func withoutClockShown(p *usage.Pod) *usage.Pod {
 	if p == nil {
 		return nil

@@ -6,12 +6,12 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// maxOlder is the number of consecutive samples older than the one before after which the node's clock is taken to have been
-// set back, although the offset did not show it.
+// maxOlder is the number of consecutive samples older than the one before after which the node's
+// clock is taken to have been set back, although the offset did not show it.
 const maxOlder = 3
 
-// What is known of when kubelets take samples. Some take them on demand; others read their counters every 10 seconds or less
-// often, and report the last sample.
+// What is known of when kubelets take samples. Some take them on demand; others read their counters
+// every 10 seconds or less often, and report the last sample.
 const (
 	onDemand     = usage.MinWindow + 200*time.Millisecond // a younger sample may have been taken on demand; two that far apart give a rate
 	housekeeping = 10*time.Second + 100*time.Millisecond  // between two samples, at least
@@ -19,15 +19,15 @@ const (
 	giveUp       = 30 * time.Second                       // after which a sample is no longer waited for
 )
 
-// reading is what is kept of a sample for the next one to be compared with. There are as many of them as containers in
-// the cluster.
+// reading is what is kept of a sample for the next one to be compared with. There are as many of
+// them as containers in the cluster.
 type reading struct {
 	at, startedAt usage.Time
 	cpuSeconds    float64
 }
 
-// series is the state of one node or container: the reading that the next sample is compared with, and the Amount that
-// follows from the samples so far.
+// series is the state of one node or container: the reading that the next sample is compared with,
+// and the Amount that follows from the samples so far.
 type series struct {
 	prev  reading // if sampled
 	last  usage.Amount
@@ -39,8 +39,8 @@ type series struct {
 	has     bool  // whether last belongs to this series and may become part of a new snapshot
 	isNew   bool  // until the first reading: the container was absent from the scrape before, which was complete
 	older   uint8 // consecutive samples that were older than prev
-	// suspect is not 0 while prev was taken before a jump of the node's clock (2) or may have been (1), since kubelets repeat
-	// samples. The next other sample then starts a new series.
+	// suspect is not 0 while prev was taken before a jump of the node's clock (2) or may have been
+	// (1), since kubelets repeat samples. The next other sample then starts a new series.
 	suspect uint8
 }
 
@@ -53,8 +53,8 @@ type arrival struct {
 	jumped   bool // whether this scrape showed a jump of the node's clock
 }
 
-// isDistorted reports whether the node's clock jumped so recently that a start time, or the window of a kubelet-reported
-// rate, may lie before the jump.
+// isDistorted reports whether the node's clock jumped so recently that a start time, or the window
+// of a kubelet-reported rate, may lie before the jump.
 func (a *arrival) isDistorted() bool { return a.clock.hasJumpedWithin(usage.MaxAgeSinceStart, a.at) }
 
 // observe takes in the next sample and reports whether there is a new Amount.
@@ -136,15 +136,15 @@ func (s *series) previous() usage.Sample {
 	return usage.Sample{At: s.prev.at, CPUSeconds: s.prev.cpuSeconds, Has: usage.HasCPU}
 }
 
-// isYoung reports whether the container is in its start-up. A container that has been seen for longer is not, whatever its
-// start time says.
+// isYoung reports whether the container is in its start-up. A container that has been seen for
+// longer is not, whatever its start time says.
 func (s *series) isYoung(cur usage.Sample, a *arrival) bool {
 	return !s.has && cur.Young() && a.at.Sub(s.since) < usage.MinAgeSinceStart
 }
 
-// serveMeanSinceStart sets the Amount of a container that is known to have started recently, and reports whether it did. A
-// start time from before a jump of the clock is of no use, nor is one by another clock than the sample's time, and no window
-// is longer than the maximum age.
+// serveMeanSinceStart sets the Amount of a container that is known to have started recently, and
+// reports whether it did. A start time from before a jump of the clock is of no use, nor is one by
+// another clock than the sample's time, and no window is longer than the maximum age.
 func (s *series) serveMeanSinceStart(cur usage.Sample, a *arrival) bool {
 	if cur.Untimed || s.suspect > 0 || a.isDistorted() || cur.At.Sub(cur.StartedAt) > a.maxAge {
 		return false
@@ -156,11 +156,13 @@ func (s *series) serveMeanSinceStart(cur usage.Sample, a *arrival) bool {
 	return ok
 }
 
-// applyKubeletRate sets the Amount from the kubelet's own CPU rate if the series has none yet, and reports whether it did.
+// applyKubeletRate sets the Amount from the kubelet's own CPU rate if the series has none yet, and
+// reports whether it did.
 //
-// The summary must repeat the reading in prev; only then does the rate end at a known point. If the counter has moved, the
-// runtime samples on demand: its rate covers only the time since the last request, possibly milliseconds, and the next
-// scrape will give a real one. For zeroIsReal, see usage.FromKubeletRate.
+// The summary must repeat the reading in prev; only then does the rate end at a known point. If the
+// counter has moved, the runtime samples on demand: its rate covers only the time since the last
+// request, possibly milliseconds, and the next scrape will give a real one. For zeroIsReal, see
+// usage.FromKubeletRate.
 func (s *series) applyKubeletRate(cur usage.Sample, zeroIsReal bool, a *arrival) bool {
 	if s.has || s.suspect > 0 || !s.repeats(cur) || a.isDistorted() {
 		return false
@@ -181,7 +183,8 @@ func (s *series) serve(amount usage.Amount, cur usage.Sample, a *arrival) {
 	s.last, s.asOf, s.has = amount, a.clock.ours(&cur, a.at), true
 }
 
-// missing returns what is missing after a scrape. A kubelet-reported rate serves until the next regular scrape.
+// missing returns what is missing after a scrape. A kubelet-reported rate serves until the next
+// regular scrape.
 func (s *series) missing(a *arrival) usage.Lack {
 	if s.has || a.at.Sub(s.since) > giveUp {
 		return usage.Lack{}

@@ -1,13 +1,14 @@
-// Package store keeps the latest usage of every node and pod: the samples that a rate needs, and the snapshots that may be
-// served.
+// Package store keeps the latest usage of every node and pod: the samples that a rate needs, and
+// the snapshots that may be served.
 //
-// Put compares a scrape with the samples before it, computes the rates, and publishes snapshots of the pods that are
-// complete; a read is a lookup. Nothing here reads a clock or does I/O, and no lock is held while anything is decoded or
-// encoded. All times that callers pass are by one usage.Clock, "our clock"; the times in samples are by the clocks of the
-// nodes, whose offsets the store estimates.
+// Put compares a scrape with the samples before it, computes the rates, and publishes snapshots of
+// the pods that are complete; a read is a lookup. Nothing here reads a clock or does I/O, and no
+// lock is held while anything is decoded or encoded. All times that callers pass are by one
+// usage.Clock, "our clock"; the times in samples are by the clocks of the nodes, whose offsets the
+// store estimates.
 //
-// The store does not know which pods exist (pkg/inventory does), when to scrape (pkg/scrape) or how metrics are encoded
-// (pkg/api). docs/numbers.md explains the rules that it keeps.
+// The store does not know which pods exist (pkg/inventory does), when to scrape (pkg/scrape) or how
+// metrics are encoded (pkg/api). docs/numbers.md explains the rules that it keeps.
 package store
 
 import (
@@ -22,15 +23,17 @@ import (
 type Config struct {
 	// MaxSampleAge is the age beyond which a metric expires, and the longest window of a rate.
 	MaxSampleAge time.Duration
-	// MaxContainers is the number of containers of one node beyond which those that partial scrapes do not mention are dropped.
+	// MaxContainers is the number of containers of one node beyond which those that partial scrapes
+	// do not mention are dropped.
 	MaxContainers int
-	// IsRunning, if not nil, reports whether the API server has a container as running. It is called for containers that a
-	// partial scrape does not mention although it mentions others of their pod.
+	// IsRunning, if not nil, reports whether the API server has a container as running. It is
+	// called for containers that a partial scrape does not mention although it mentions others of
+	// their pod.
 	IsRunning func(namespace, pod, container string) bool
 }
 
-// Store holds the state of a cluster. It is safe for concurrent use, but a node's Put, PutSummary and Forget must not be
-// called at the same time.
+// Store holds the state of a cluster. It is safe for concurrent use, but a node's Put, PutSummary
+// and Forget must not be called at the same time.
 type Store struct {
 	config Config
 	counts counts
@@ -44,7 +47,8 @@ func New(config Config) *Store {
 	return &Store{config: config, nodes: map[string]*node{}}
 }
 
-// Put takes in a successful scrape of a node. It copies what it keeps; the scrape is the caller's again when it returns.
+// Put takes in a successful scrape of a node. It copies what it keeps; the scrape is the caller's
+// again when it returns.
 func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Report {
 	n := s.addNode(nodeName)
 	n.mu.Lock()
@@ -52,9 +56,9 @@ func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Report {
 	return n.put(scrape, s.config, &s.counts)
 }
 
-// PutSummary takes in a kubelet's summary right after a scrape. Its kubelet-reported rates serve where the node or a container
-// has no Amount yet, if they belong to the samples of that scrape. A summary never starts or ends anything: its times are
-// cut to whole seconds.
+// PutSummary takes in a kubelet's summary right after a scrape. Its kubelet-reported rates serve
+// where the node or a container has no Amount yet, if they belong to the samples of that scrape. A
+// summary never starts or ends anything: its times are cut to whole seconds.
 func (s *Store) PutSummary(nodeName string, summary *usage.Scrape) usage.Report {
 	n := s.node(nodeName)
 	if n == nil {
@@ -72,8 +76,8 @@ func (s *Store) Forget(nodeName string) {
 	delete(s.nodes, nodeName)
 }
 
-// RemovePod drops what a node reported of a pod that the API server deleted, as was noticed at the moment now. What the
-// kubelet goes on reporting of it is ignored.
+// RemovePod drops what a node reported of a pod that the API server deleted, as was noticed at the
+// moment now. What the kubelet goes on reporting of it is ignored.
 func (s *Store) RemovePod(nodeName, namespace, name string, now usage.Time) {
 	n := s.node(nodeName)
 	if n == nil {
@@ -96,8 +100,8 @@ func (s *Store) Node(name string, now usage.Time) *usage.Node {
 	return nil
 }
 
-// Pod returns the usage of a pod, all its containers, as the node to which it is bound reports it, or nil if there is none
-// that may be served at the moment now.
+// Pod returns the usage of a pod, all its containers, as the node to which it is bound reports it,
+// or nil if there is none that may be served at the moment now.
 func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod {
 	n := s.node(nodeName)
 	if n == nil {

@@ -40,7 +40,8 @@ func scrape(seconds float64, containers ...usage.ContainerSample) *usage.Scrape 
 
 func newStore() *Store { return New(Config{MaxSampleAge: maxAge, MaxContainers: 100}) }
 
-// show returns a pod's metrics as text: its time and window in seconds, each container's CPU in millicores.
+// show returns a pod's metrics as text: its time and window in seconds, each container's CPU in
+// millicores.
 func show(p *usage.Pod) string {
 	if p == nil {
 		return "none"
@@ -214,7 +215,8 @@ func TestUnreadableLinesProveNothing(t *testing.T) {
 	expect(t, s, "q", 30, "at 15 window 15: a=0m")
 	s.Put("n1", scrape(45, both(45)...))
 	expect(t, s, "p", 45, "at 45 window 15: a=100m b=0m")
-	// What is not mentioned for longer than the maximum age is forgotten, and so is what exceeds the bound.
+	// What is not mentioned for longer than the maximum age is forgotten, and so is what exceeds
+	// the bound.
 	late := scrape(200, both(200)[:1]...)
 	late.Partial = true
 	s.Put("n1", late)
@@ -355,7 +357,8 @@ func BenchmarkPod(b *testing.B) {
 	}
 }
 
-// BenchmarkKept reports the memory per container of 1000 nodes with 30 pods of 2 containers, after some scrapes.
+// BenchmarkKept reports the memory per container of 1000 nodes with 30 pods of 2 containers, after
+// some scrapes.
 func BenchmarkKept(b *testing.B) {
 	const nodes, pods = 1000, 30
 	for b.Loop() {
@@ -390,8 +393,9 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestOnePodOfManyContainers has a hostile kubelet report all containers of one pod, others each time and in reverse order. With
-// a time that grows with the square of their number, it takes a minute or more.
+// TestOnePodOfManyContainers has a hostile kubelet report all containers of one pod, others each
+// time and in reverse order. With a time that grows with the square of their number, it takes a
+// minute or more.
 func TestOnePodOfManyContainers(t *testing.T) { // rule 11
 	const containers = 32768
 	s := New(Config{MaxSampleAge: maxAge, MaxContainers: containers})
@@ -408,7 +412,8 @@ func TestOnePodOfManyContainers(t *testing.T) { // rule 11
 	}
 }
 
-// TestMemoryOfPodsThatAreGone has pods come and go for days on a node whose scrapes all fail, or are all partial.
+// TestMemoryOfPodsThatAreGone has pods come and go for days on a node whose scrapes all fail, or
+// are all partial.
 func TestMemoryOfPodsThatAreGone(t *testing.T) { // rule 11
 	const pods = 20_000
 	t.Run("failing", func(t *testing.T) {

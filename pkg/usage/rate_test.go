@@ -8,7 +8,8 @@ import (
 
 const t0 = Time(1_795_205_767 * int64(time.Second))
 
-// cpu returns a sample taken some seconds after t0, of a container that started at startedAt (0: not known).
+// cpu returns a sample taken some seconds after t0, of a container that started at startedAt (0:
+// not known).
 func cpu(seconds, coreSeconds float64, startedAt Time) Sample {
 	at := t0.Add(time.Duration(seconds * float64(time.Second)))
 	return Sample{At: at, MemoryAt: at, StartedAt: startedAt, CPUSeconds: coreSeconds, Memory: 7 << 20, Has: HasCPU | HasMemory}

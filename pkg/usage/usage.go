@@ -1,17 +1,20 @@
-// Package usage defines the types that all packages share: what a kubelet reports (Sample, Scrape), what is served (Amount,
-// Node, Pod, Container), and the formula that leads from the first to the second (Rate).
+// Package usage defines the types that all packages share: what a kubelet reports (Sample, Scrape),
+// what is served (Amount, Node, Pod, Container), and the formula that leads from the first to the
+// second (Rate).
 //
-// It does no I/O, reads no clock and imports only the standard library. docs/numbers.md explains the rules of the numbers to
-// users.
+// It does no I/O, reads no clock and imports only the standard library. docs/numbers.md explains
+// the rules of the numbers to users.
 package usage
 
 import "time"
 
-// Time is an instant in nanoseconds since the Unix epoch; 0 means "not known". Two of them are kept for every container
-// of a cluster, so it is a third of the size of a time.Time and holds no pointer for the garbage collector to follow.
+// Time is an instant in nanoseconds since the Unix epoch; 0 means "not known". Two of them are kept
+// for every container of a cluster, so it is a third of the size of a time.Time and holds no
+// pointer for the garbage collector to follow.
 type Time int64
 
-// At converts t, which must lie between the years 1970 and 2262. The zero time.Time gives 0, "not known".
+// At converts t, which must lie between the years 1970 and 2262. The zero time.Time gives 0, "not
+// known".
 func At(t time.Time) Time {
 	if t.IsZero() {
 		return 0
@@ -33,8 +36,9 @@ func (t Time) Time() time.Time {
 	return time.Unix(0, int64(t)).UTC()
 }
 
-// Clock converts moments of this process to Times that advance steadily: setting this machine's wall clock while the process
-// runs does not move them. Ages are differences between such Times. The zero Clock is not valid; use NewClock.
+// Clock converts moments of this process to Times that advance steadily: setting this machine's
+// wall clock while the process runs does not move them. Ages are differences between such Times.
+// The zero Clock is not valid; use NewClock.
 type Clock struct{ start time.Time }
 
 // NewClock returns a Clock that agrees with the wall clock at start, which must come from time.Now.
@@ -43,8 +47,8 @@ func NewClock(start time.Time) Clock { return Clock{start} }
 // At converts t, which must come from time.Now: its monotonic reading counts.
 func (c Clock) At(t time.Time) Time { return At(c.start).Add(t.Sub(c.start)) }
 
-// Has is a set of bits that says which readings a Sample has. Zero is data: a container that used no CPU has a CPU
-// reading of 0, which is not the same as having none.
+// Has is a set of bits that says which readings a Sample has. Zero is data: a container that used
+// no CPU has a CPU reading of 0, which is not the same as having none.
 type Has uint8
 
 // The readings that a Sample can have.
@@ -66,8 +70,8 @@ type Sample struct {
 	Rate       uint64  // nanocores, as the kubelet itself reckons them; only a summary has it
 	Has        Has     // which of CPU, memory, swap and rate are there
 
-	// Untimed is set when the kubelet sent no time for the CPU counter. At is then the time of the scrape by this server's
-	// Clock, and must not be corrected by the offset of the node's clock.
+	// Untimed is set when the kubelet sent no time for the CPU counter. At is then the time of the
+	// scrape by this server's Clock, and must not be corrected by the offset of the node's clock.
 	Untimed bool
 }
 
@@ -77,8 +81,8 @@ type ContainerSample struct {
 	Sample
 }
 
-// Scrape is all that one kubelet said in one answer. It is filled by the decoder and reused for the next answer: whoever
-// is handed a *Scrape may read it until it returns, and copies what it keeps.
+// Scrape is all that one kubelet said in one answer. It is filled by the decoder and reused for the
+// next answer: whoever is handed a *Scrape may read it until it returns, and copies what it keeps.
 type Scrape struct {
 	At         Time              // when the response's headers arrived, by this server's Clock
 	Sent       Time              // when the request was sent, by this server's Clock; 0: not known
@@ -88,8 +92,8 @@ type Scrape struct {
 	Node       Sample            // Has is 0 when the answer said nothing of the node
 	Containers []ContainerSample // one element for each container, in the order in which the kubelet named them
 
-	// Partial is set when the answer had lines whose container could not be told, or more of them than the bounds allow.
-	// What such a scrape does not mention may still exist.
+	// Partial is set when the answer had lines whose container could not be told, or more of them
+	// than the bounds allow. What such a scrape does not mention may still exist.
 	Partial bool
 
 	Skipped [NumReasons]int // lines that were left out, by reason
@@ -123,12 +127,14 @@ type Report struct {
 	ClockJumped bool          // whether the offset changed by a step since the scrape before, so that all rates start again
 }
 
-// Lack is what is missing from a node's metrics after a scrape. The zero value means that nothing is, or nothing that an
-// early scrape would bring.
+// Lack is what is missing from a node's metrics after a scrape. The zero value means that nothing
+// is, or nothing that an early scrape would bring.
 type Lack struct {
-	// Rates is set when the node, or a container that is not young, has no Amount: kubelet-reported rates would make one.
+	// Rates is set when the node, or a container that is not young, has no Amount: kubelet-reported
+	// rates would make one.
 	Rates bool
-	// Wait is the time after which the kubelet is likely to have what is missing; 0: the next regular scrape will do.
+	// Wait is the time after which the kubelet is likely to have what is missing; 0: the next
+	// regular scrape will do.
 	Wait time.Duration
 }
 
@@ -155,8 +161,8 @@ type Container struct {
 	Amount
 }
 
-// Pod is the complete usage of one pod: every container that its kubelet reports, each with an Amount. It is immutable
-// once published.
+// Pod is the complete usage of one pod: every container that its kubelet reports, each with an
+// Amount. It is immutable once published.
 type Pod struct {
 	Namespace, Name string
 	Containers      []Container   // sorted by name; at least one

@@ -17,13 +17,15 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/world"
 )
 
-// Objects are written straight into etcd, past the API server, which is started afterwards: an order of magnitude faster.
+// Objects are written straight into etcd, past the API server, which is started afterwards: an
+// order of magnitude faster.
 const (
 	txnSize     = 100 // objects a transaction; etcd takes 128
 	etcdWriters = 4   // at once
 )
 
-// put is one write, as etcd's JSON gateway takes it. Bytes are base64 there, as encoding/json makes them.
+// put is one write, as etcd's JSON gateway takes it. Bytes are base64 there, as encoding/json makes
+// them.
 type put struct {
 	Request struct {
 		Key   []byte `json:"key"`
@@ -55,7 +57,8 @@ func writeObjects(ctx context.Context, etcd string, s shape, kubeletPort uint16)
 	return err
 }
 
-// batcher returns a function that collects writes, and hands them on in batches; an empty key hands on what is left.
+// batcher returns a function that collects writes, and hands them on in batches; an empty key hands
+// on what is left.
 func batcher(ctx context.Context, batches chan<- []put) func(key string, object runtime.Object) error {
 	var batch []put
 	return func(key string, object runtime.Object) error {

@@ -41,7 +41,8 @@ type failures struct {
 	back       []float64 // seconds from a node's return until it and its pods were served
 }
 
-// measureFailures measures what is served while a share of all scrapes fails, and what becomes of nodes that are gone.
+// measureFailures measures what is served while a share of all scrapes fails, and what becomes of
+// nodes that are gone.
 func measureFailures(ctx context.Context, cfg config, nodes int, out io.Writer, progress func(string, ...any)) error {
 	shape := newShape(nodes)
 	w, err := newWorld(cfg, progress)
@@ -138,7 +139,8 @@ func (f *failures) gone(ctx context.Context) error {
 	return f.watchReturn(ctx, nodes, returned)
 }
 
-// watchVanish waits until nothing is served of the first nodes, and notes of each figure how old it became.
+// watchVanish waits until nothing is served of the first nodes, and notes of each figure how old it
+// became.
 func (f *failures) watchVanish(ctx context.Context, nodes int) error {
 	limit := 2 * defaultAges * f.cfg.resolution
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("after %s, figures of nodes that are gone are still served", limit))
@@ -163,7 +165,8 @@ func (f *failures) watchVanish(ctx context.Context, nodes int) error {
 	}
 }
 
-// watchReturn waits until everything is served of the first nodes, and notes when it was so for each.
+// watchReturn waits until everything is served of the first nodes, and notes when it was so for
+// each.
 func (f *failures) watchReturn(ctx context.Context, nodes int, returned time.Time) error {
 	limit := 2 * defaultAges * f.cfg.resolution
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("after %s, nodes that came back are not served", limit))

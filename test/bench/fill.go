@@ -19,7 +19,8 @@ func newWorld(cfg config, progress func(string, ...any)) (*world.World, error) {
 	return w, err
 }
 
-// fill starts the control plane with all nodes and pods of a shape, whose kubelets answer on a port.
+// fill starts the control plane with all nodes and pods of a shape, whose kubelets answer on a
+// port.
 func fill(ctx context.Context, w *world.World, s shape, kubelets uint16, progress func(string, ...any)) error {
 	progress("starting etcd, and writing %d pods into it", s.pods())
 	if err := w.StartEtcd(ctx); err != nil {
@@ -32,7 +33,8 @@ func fill(ctx context.Context, w *world.World, s shape, kubelets uint16, progres
 	return w.StartAPIServer(ctx, "/api/v1/nodes?resourceVersion=0&limit=1", "/api/v1/namespaces/"+shopNamespace+"/pods?resourceVersion=0")
 }
 
-// startApart starts this executable again, as the kubelets of all nodes: what they use is not mistaken for another's.
+// startApart starts this executable again, as the kubelets of all nodes: what they use is not
+// mistaken for another's.
 func startApart(ctx context.Context, cfg config, w *world.World, s shape) (port uint16, err error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/world"
 )
 
-// portFile is how a fleet's process tells the port of all its kubelets; it is written last, when they answer.
+// portFile is how a fleet's process tells the port of all its kubelets; it is written last, when
+// they answer.
 const portFile = "kubelet-port"
 
 // fleet is a process of its own: the kubelets of all nodes, until it is ended.
@@ -65,9 +66,9 @@ func newHerd(ca *kubelettest.CA, kubelets []*kubelettest.Kubelet) (*herd, error)
 // housekeeping is the time between two of a kubelet's samples.
 const housekeeping = 10 * time.Second
 
-// kubelets are those of all nodes. Their containers have run for an hour; a share of them, 0 to 1, have done something
-// once and do nothing now. Each node and each container is sampled every 10 s at a moment of its own; of some nodes,
-// containers are sampled on demand.
+// kubelets are those of all nodes. Their containers have run for an hour; a share of them, 0 to 1,
+// have done something once and do nothing now. Each node and each container is sampled every 10 s
+// at a moment of its own; of some nodes, containers are sampled on demand.
 func kubelets(s shape, idle float64, onDemand func(node int) bool) []*kubelettest.Kubelet {
 	now := time.Now()
 	list := make([]*kubelettest.Kubelet, s.nodes)
@@ -85,7 +86,8 @@ func kubelets(s shape, idle float64, onDemand func(node int) bool) []*kubelettes
 			usage := kubelettest.Usage{CPU: 0.001 + float64(n%2003)/10007, Memory: 20<<20 + uint64(n%5003)<<14}
 			started := now.Add(-time.Hour - time.Duration(n*7919%10000)*time.Millisecond)
 			list[p.Node].Run(p.Namespace, p.Name, name, usage, started)
-			// Pods of one app lie a whole number of nodes apart: a simple remainder would make all of a node's containers idle.
+			// Pods of one app lie a whole number of nodes apart: a simple remainder would make all
+			// of a node's containers idle.
 			if float64(uint32(n)*2654435761>>16%1000) < 1000*idle {
 				usage.CPU = 0
 				list[p.Node].SetContainer(p.Namespace, p.Name, name, usage)

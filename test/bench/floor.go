@@ -24,8 +24,9 @@ import (
 // floorFile is where the floor's process leaves its result.
 const floorFile = "floor.json"
 
-// floorResult is what fetching a node's answer costs at least: milliseconds of CPU. Spread over the interval, as a server
-// does it, each fetch finds a core asleep and caches cold, and so costs several times as much as in a row.
+// floorResult is what fetching a node's answer costs at least: milliseconds of CPU. Spread over the
+// interval, as a server does it, each fetch finds a core asleep and caches cold, and so costs
+// several times as much as in a row.
 type floorResult struct {
 	Plain float64 `json:"plainMilliseconds"`
 	Gzip  float64 `json:"gzipMilliseconds"`       // decompression included
@@ -55,8 +56,8 @@ func measureFloor(ctx context.Context, cfg config, w *world.World, r *result, pr
 	})
 }
 
-// floor is a process of its own, which does what a server cannot do without: each node's answer is fetched once an
-// interval, over a kept-alive connection with TLS verified, and thrown away.
+// floor is a process of its own, which does what a server cannot do without: each node's answer is
+// fetched once an interval, over a kept-alive connection with TLS verified, and thrown away.
 func floor(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("floor", flag.ContinueOnError)
 	nodes := flags.Int("nodes", 0, "how many kubelets there are")
@@ -121,8 +122,9 @@ func targets(dir string, nodes int) (urls []string, roots *x509.CertPool, err er
 	return urls, roots, nil
 }
 
-// fetchRounds connects to all, and then fetches from each once a round, which is spread over a time. It returns the median of milliseconds of CPU
-// a fetch, and the size of the last answer in bytes.
+// fetchRounds connects to all, and then fetches from each once a round, which is spread over a
+// time. It returns the median of milliseconds of CPU a fetch, and the size of the last answer in
+// bytes.
 func fetchRounds(
 	ctx context.Context, client *http.Client, urls []string, rounds int, spread time.Duration,
 ) (cost float64, size int64, err error) {
@@ -143,7 +145,8 @@ func fetchRounds(
 	return median(costs), size, nil
 }
 
-// fetchAll fetches from each once, evenly spread over a time, and returns the size of the last answer in bytes.
+// fetchAll fetches from each once, evenly spread over a time, and returns the size of the last
+// answer in bytes.
 func fetchAll(ctx context.Context, client *http.Client, urls []string, spread time.Duration) (size int64, err error) {
 	began := time.Now()
 	for i, url := range urls {

@@ -58,7 +58,8 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// TestKubeletsTellOfThePods checks that the kubelets and the objects in etcd are of the same cluster.
+// TestKubeletsTellOfThePods checks that the kubelets and the objects in etcd are of the same
+// cluster.
 func TestKubeletsTellOfThePods(t *testing.T) {
 	s := newShape(3)
 	var texts []string

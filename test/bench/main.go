@@ -1,17 +1,20 @@
 // Command load measures what a metrics server costs in a large cluster, and prints a table.
 //
-// The cluster is simulated and real at once. Real are etcd and kube-apiserver, which hold Node and Pod objects with all
-// the ballast that such objects have (annotations, managedFields, statuses), the kubelets' protocol, TLS verified on every
-// connection, and the server under test, an unaltered executable. Simulated are the kubelets: thousands in one process,
-// apart from the server, each on a loopback address and with a certificate of its own.
+// The cluster is simulated and real at once. Real are etcd and kube-apiserver, which hold Node and
+// Pod objects with all the ballast that such objects have (annotations, managedFields, statuses),
+// the kubelets' protocol, TLS verified on every connection, and the server under test, an unaltered
+// executable. Simulated are the kubelets: thousands in one process, apart from the server, each on
+// a loopback address and with a certificate of its own.
 //
-// Measured are the time until there are figures, CPU and memory while scraping, and CPU and latency of the usual requests,
-// which go straight to the server. CPU is process time (user and system) from /proc, so that neither the kubelets nor the
-// clients count; it is the median of several rounds. In the same run, a process that does nothing but fetch the same
-// answers, and throws them away, shows the floor: what no server can go below.
+// Measured are the time until there are figures, CPU and memory while scraping, and CPU and latency
+// of the usual requests, which go straight to the server. CPU is process time (user and system)
+// from /proc, so that neither the kubelets nor the clients count; it is the median of several
+// rounds. In the same run, a process that does nothing but fetch the same answers, and throws them
+// away, shows the floor: what no server can go below.
 //
-// With --only, it measures one thing instead: "start", when there are which figures; "failures", what is served while a
-// share of all scrapes fails, and when the figures of nodes that are gone vanish; "newpods", how soon new pods have figures.
+// With --only, it measures one thing instead: "start", when there are which figures; "failures",
+// what is served while a share of all scrapes fails, and when the figures of nodes that are gone
+// vanish; "newpods", how soon new pods have figures.
 //
 // Everything listens on loopback and lives in a temporary folder; all of it ends with this program.
 package main
@@ -171,7 +174,8 @@ func (cfg config) validate() error {
 // name is how the results call the server.
 func (cfg config) name() string { return filepath.Base(cfg.server) }
 
-// run measures one size after the other. What has been measured is printed and kept even if a later size fails.
+// run measures one size after the other. What has been measured is printed and kept even if a later
+// size fails.
 func run(ctx context.Context, cfg config) error {
 	if cfg.bin == "" {
 		var err error
@@ -205,8 +209,8 @@ func run(ctx context.Context, cfg config) error {
 	return errors.Join(failed, err)
 }
 
-// measure measures with one size of cluster, and prints what it finds. There are results, one for each server, only of a
-// whole measurement.
+// measure measures with one size of cluster, and prints what it finds. There are results, one for
+// each server, only of a whole measurement.
 func measure(ctx context.Context, cfg config, nodes int) ([]*result, error) {
 	began := time.Now()
 	progress := func(format string, args ...any) {
@@ -231,7 +235,8 @@ func measure(ctx context.Context, cfg config, nodes int) ([]*result, error) {
 	}
 }
 
-// measureCost builds a cluster, measures what each server costs in it, one after the other, and then the floor.
+// measureCost builds a cluster, measures what each server costs in it, one after the other, and
+// then the floor.
 func measureCost(ctx context.Context, cfg config, nodes int, progress func(string, ...any)) ([]*result, error) {
 	shape := newShape(nodes)
 	w, err := newWorld(cfg, progress)

@@ -13,8 +13,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/world"
 )
 
-// Bounds of one round of one request. At a tenth of a millisecond a request, one and a half seconds give CPU time to 1 %
-// or so, which /proc tells to 10 ms.
+// Bounds of one round of one request. At a tenth of a millisecond a request, one and a half seconds
+// give CPU time to 1 % or so, which /proc tells to 10 ms.
 const (
 	roundTime     = 1500 * time.Millisecond // a round goes on for at least so long
 	roundRequests = 3                       // and for at least so many requests
@@ -242,7 +242,8 @@ func (r request) do(ctx context.Context, client *http.Client, url string) (*http
 	return client.Do(request)
 }
 
-// count sends the request, and counts the items in the answer. What is in it was there when it began.
+// count sends the request, and counts the items in the answer. What is in it was there when it
+// began.
 func (r request) count(ctx context.Context, client *http.Client, server string) (items int, began time.Time, err error) {
 	r.gzip, r.proxied = false, false // how it is asked for does not change what it holds
 	response, err := r.do(ctx, client, server+r.path)

@@ -24,8 +24,8 @@ const (
 	maxNotice = time.Second
 )
 
-// newPods is a server being measured while pods start. Of the kubelets, those of even nodes sample their containers every
-// 10 s, those of odd nodes on demand.
+// newPods is a server being measured while pods start. Of the kubelets, those of even nodes sample
+// their containers every 10 s, those of odd nodes on demand.
 type newPods struct {
 	cfg      config
 	shape    shape
@@ -160,7 +160,8 @@ func (n *newPods) startPods(ctx context.Context, cancel context.CancelCauseFunc,
 	}
 }
 
-// startPod leads a pod's life: it is created and bound, its containers start, and its kubelet says so a little later.
+// startPod leads a pod's life: it is created and bound, its containers start, and its kubelet says
+// so a little later.
 func (n *newPods) startPod(ctx context.Context, p world.Pod, notice time.Duration) error {
 	if err := n.objects.CreatePod(ctx, p); err != nil {
 		return err

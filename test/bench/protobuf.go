@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// countProtobuf counts the items of a list in Kubernetes' protobuf encoding. It does not decode them, which would cost as
-// much CPU as the server that is being measured.
+// countProtobuf counts the items of a list in Kubernetes' protobuf encoding. It does not decode
+// them, which would cost as much CPU as the server that is being measured.
 func countProtobuf(body []byte) (items int, err error) {
 	unknown, ok := bytes.CutPrefix(body, []byte("k8s\x00"))
 	if !ok {

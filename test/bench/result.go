@@ -5,7 +5,8 @@ import (
 	"io"
 )
 
-// result is what was measured with one size of cluster. All figures are medians unless they say otherwise.
+// result is what was measured with one size of cluster. All figures are medians unless they say
+// otherwise.
 type result struct {
 	Server     string  `json:"server"`
 	Nodes      int     `json:"nodes"`
@@ -84,7 +85,8 @@ func (r *result) measures() *table {
 	return t
 }
 
-// memory is a goal for RSS that is given for 1000 nodes: it may grow with them. One node has a goal of its own.
+// memory is a goal for RSS that is given for 1000 nodes: it may grow with them. One node has a goal
+// of its own.
 func (r *result) memory(mebibytes float64) string {
 	if r.Nodes == 1 {
 		return "≤ 40 MiB"

@@ -17,8 +17,8 @@ const (
 	webApp        = "web"   // 400 of them: what an HPA asks for
 )
 
-// shape is a simulated cluster: which pods there are, and on which node each runs. It is the same in every process that
-// is told the number of nodes. Small clusters have smaller namespaces.
+// shape is a simulated cluster: which pods there are, and on which node each runs. It is the same
+// in every process that is told the number of nodes. Small clusters have smaller namespaces.
 type shape struct {
 	nodes int
 	huge  int // pods in hugeNamespace

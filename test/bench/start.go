@@ -43,8 +43,8 @@ func (r startResult) afterSync() float64 {
 // all is the time from the start of the process to the last figures.
 func (r startResult) all() float64 { return max(r.AllNodes, r.AllPods) }
 
-// startWatch looks on while a server starts. Each kind of thing is asked for on its own, so that a long answer about one
-// does not delay the news of another.
+// startWatch looks on while a server starts. Each kind of thing is asked for on its own, so that a
+// long answer about one does not delay the news of another.
 type startWatch struct {
 	server *world.Server
 	shape  shape
@@ -84,8 +84,8 @@ func (s startWatch) watch(ctx context.Context) (r startResult, err error) {
 		)
 	})
 	watches.Go(func() {
-		// A LIST of all pods would delay what it waits for. One namespace, whose pods are on many nodes, stands for the others
-		// until it has all.
+		// A LIST of all pods would delay what it waits for. One namespace, whose pods are on many
+		// nodes, stands for the others until it has all.
 		errs[4] = errors.Join(
 			s.until(ctx, &r.FirstPod, pausePods, s.has(shop, 1)),
 			s.until(ctx, new(float64), pausePods, s.has(shop, s.shape.shop)),
@@ -119,7 +119,8 @@ func (s startWatch) probe(ctx context.Context, path string, at *float64) error {
 	return err
 }
 
-// has asks whether so many items are in the answer to a request. An error is a no: the server is starting.
+// has asks whether so many items are in the answer to a request. An error is a no: the server is
+// starting.
 func (s startWatch) has(r request, want int) func(context.Context) (time.Time, bool) {
 	return func(ctx context.Context) (time.Time, bool) {
 		n, began, err := r.count(ctx, s.server.Direct, s.server.URL)
@@ -144,7 +145,8 @@ func (s startWatch) until(ctx context.Context, at *float64, pause time.Duration,
 	}
 }
 
-// measureStart starts the server several times in a cluster of one size, and prints when there were figures.
+// measureStart starts the server several times in a cluster of one size, and prints when there were
+// figures.
 func measureStart(ctx context.Context, cfg config, nodes int, out io.Writer, progress func(string, ...any)) error {
 	shape := newShape(nodes)
 	w, err := newWorld(cfg, progress)
@@ -162,7 +164,8 @@ func measureStart(ctx context.Context, cfg config, nodes int, out io.Writer, pro
 	}
 	var rounds []startResult
 	for range cfg.rounds {
-		// The control plane is still busy with its own start, and containers that idle must be seen to idle.
+		// The control plane is still busy with its own start, and containers that idle must be seen
+		// to idle.
 		if err := sleep(ctx, 2*housekeeping); err != nil {
 			return err
 		}

@@ -18,7 +18,8 @@ func median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// percentile is the least value that is not exceeded by p percent of all values; 0 where there is nothing.
+// percentile is the least value that is not exceeded by p percent of all values; 0 where there is
+// nothing.
 func percentile(values []float64, p float64) float64 {
 	if len(values) == 0 {
 		return 0

@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// table is printed in columns that line up, and is also Markdown. The first column has names, all others figures.
+// table is printed in columns that line up, and is also Markdown. The first column has names, all
+// others figures.
 type table struct {
 	title string
 	rows  [][]string // the first has the columns' titles

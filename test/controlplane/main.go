@@ -1,9 +1,11 @@
 // Command controlplane is a whole Kubernetes control plane in one executable: etcd, kube-apiserver,
-// kube-controller-manager, kube-scheduler and kubectl, all of the versions in go.mod. Which of them it is, the name it is
-// called by decides (a symbolic link, or argv[0]); so one link and one file serve for five.
+// kube-controller-manager, kube-scheduler and kubectl, all of the versions in go.mod. Which of them
+// it is, the name it is called by decides (a symbolic link, or argv[0]); so one link and one file
+// serve for five.
 //
-// It is a module of its own because k8s.io/kubernetes needs every staging module replaced by the one of its release,
-// which would fight with the newer libraries that kube-vitals and its tests use.
+// It is a module of its own because k8s.io/kubernetes needs every staging module replaced by the
+// one of its release, which would fight with the newer libraries that kube-vitals and its tests
+// use.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Package docs holds the documents to what they describe: the flags in docs/configuration.md are those that the program
-// prints, links between documents lead somewhere, and tests that are called a proof are there.
+// Package docs holds the documents to what they describe: the flags in docs/configuration.md are
+// those that the program prints, links between documents lead somewhere, and tests that are called
+// a proof are there.
 //
 //	go test ./docs -update    # writes the flags
 package docs
@@ -22,8 +23,8 @@ const root = "../.."
 
 var update = flag.Bool("update", false, "write docs/configuration.md")
 
-// inChart says which value of the chart stands for a flag; none for those that have no use there. Every other flag is set
-// by `args`.
+// inChart says which value of the chart stands for a flag; none for those that have no use there.
+// Every other flag is set by `args`.
 func inChart() map[string]string {
 	return map[string]string{
 		"help":                             "",
@@ -65,7 +66,8 @@ var (
 	initialTail = regexp.MustCompile(`\s*\(default[:=]? ([^()]+)\)$|\s*\[default=(\S+)\]$`)
 )
 
-// parseHelp reads what the program prints for --help: sections, flags, and their descriptions on indented lines.
+// parseHelp reads what the program prints for --help: sections, flags, and their descriptions on
+// indented lines.
 func parseHelp(help string) []section {
 	var sections []section
 	for line := range strings.Lines(help) {
@@ -248,7 +250,8 @@ var (
 	unnamed = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// TestLinksLeadSomewhere: what a document refers to in this repository is there, files and headings.
+// TestLinksLeadSomewhere: what a document refers to in this repository is there, files and
+// headings.
 func TestLinksLeadSomewhere(t *testing.T) {
 	for _, file := range documents(t) {
 		page, err := os.ReadFile(file)

@@ -115,7 +115,8 @@ func TestOldTLSIsRefused(t *testing.T) {
 	}
 }
 
-// TestForgedRequestHeaders: only the API server's front proxy, which shows a certificate, may say who somebody is.
+// TestForgedRequestHeaders: only the API server's front proxy, which shows a certificate, may say
+// who somebody is.
 func TestForgedRequestHeaders(t *testing.T) {
 	forged := http.Header{"X-Remote-User": {"system:admin"}, "X-Remote-Group": {"system:masters"}}
 	status, body := direct(t, "/apis/metrics.k8s.io/v1/nodes", forged)

@@ -12,8 +12,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
-// TestAdmissionPolicy patches the chart's APIServices as the server's ServiceAccount. With the chart's admission policy, the
-// real API server accepts a change of spec.caBundle and denies every other change. Other users may change anything.
+// TestAdmissionPolicy patches the chart's APIServices as the server's ServiceAccount. With the
+// chart's admission policy, the real API server accepts a change of spec.caBundle and denies every
+// other change. Other users may change anything.
 func TestAdmissionPolicy(t *testing.T) {
 	t.Parallel()
 	o := &owner{Cluster: ownCluster(t)}

@@ -14,12 +14,12 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// freshness is how old a figure may be in a healthy cluster: two scrapes and a sample's age, and a machine that is busy
-// with other tests.
+// freshness is how old a figure may be in a healthy cluster: two scrapes and a sample's age, and a
+// machine that is busy with other tests.
 const freshness = 20 * time.Second
 
-// TestFigures compares both versions of the API, as the HorizontalPodAutoscaler's client reads it, with what the simulated
-// kubelets were told.
+// TestFigures compares both versions of the API, as the HorizontalPodAutoscaler's client reads it,
+// with what the simulated kubelets were told.
 func TestFigures(t *testing.T) {
 	t.Parallel()
 	useStill(t)

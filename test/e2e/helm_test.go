@@ -14,8 +14,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
-// TestHelm installs, upgrades and uninstalls the chart with the real helm, in a cluster of its own: a cluster
-// has metrics.k8s.io only once.
+// TestHelm installs, upgrades and uninstalls the chart with the real helm, in a cluster of its own:
+// a cluster has metrics.k8s.io only once.
 func TestHelm(t *testing.T) {
 	t.Parallel()
 	c := ownCluster(t)
@@ -29,7 +29,8 @@ func TestHelm(t *testing.T) {
 	}
 	before := objects(t, c)
 
-	// Start installs the chart, and fails unless the API server then verifies the certificate and finds the API available.
+	// Start installs the chart, and fails unless the API server then verifies the certificate and
+	// finds the API available.
 	s, err := server.Start(t.Context(), c, server.Config{Binary: shared.KubeVitals, Chart: shared.Chart})
 	if err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/poll"
 )
 
-// scaled is a Deployment of two containers and its autoscaler: NAMESPACE and METRIC stand for what differs. Each container
-// requests 200 millicores.
+// scaled is a Deployment of two containers and its autoscaler: NAMESPACE and METRIC stand for what
+// differs. Each container requests 200 millicores.
 const scaled = `apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -44,8 +44,8 @@ spec:
   metrics: [METRIC]
 `
 
-// TestAutoscaling has the real controller scale a Deployment up and down again, by the CPU of its pods and by that of one
-// container, and checks that it did so for the reason that it was given.
+// TestAutoscaling has the real controller scale a Deployment up and down again, by the CPU of its
+// pods and by that of one container, and checks that it did so for the reason that it was given.
 func TestAutoscaling(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -90,8 +90,8 @@ func TestAutoscaling(t *testing.T) {
 	}
 }
 
-// awaitReplicas sets the load of the Deployment, and waits until the autoscaler has settled on a number of replicas, by
-// figures that are within its tolerance or, with one replica, below.
+// awaitReplicas sets the load of the Deployment, and waits until the autoscaler has settled on a
+// number of replicas, by figures that are within its tolerance or, with one replica, below.
 func awaitReplicas(t *testing.T, namespace, load string, replicas int32) {
 	t.Helper()
 	kubectl(t, "annotate", "deployment", "web", "--namespace", namespace, "--overwrite", "simulation.kube-vitals/load="+load)
@@ -138,7 +138,8 @@ func utilizationOf(hpa *autoscalingv2.HorizontalPodAutoscaler) (int32, error) {
 	return 0, errors.New("it has seen no figures yet")
 }
 
-// checkRescales checks that the autoscaler told the right reason whenever it scaled up, and that it did scale both ways.
+// checkRescales checks that the autoscaler told the right reason whenever it scaled up, and that it
+// did scale both ways.
 func checkRescales(t *testing.T, namespace, reason string) {
 	t.Helper()
 	messages, err := shared.Run(t.Context(), binaries.Kubectl, "get", "events", "--namespace", namespace,

@@ -33,13 +33,14 @@ import (
 const (
 	ownSecret    = "kube-vitals-serving"
 	ownConfigMap = "kube-vitals-ca"
-	// A certificate is valid for this long, renewed when a third of it is left, and its CA trusted before it is served.
+	// A certificate is valid for this long, renewed when a third of it is left, and its CA trusted
+	// before it is served.
 	ownLifetime = 30 * time.Second
 	ownSettle   = 4 * time.Second
 )
 
-// TestIdentity has two servers that keep a certificate together, with lifetimes of seconds, behind a real aggregation layer
-// and with the rights of the chart.
+// TestIdentity has two servers that keep a certificate together, with lifetimes of seconds, behind
+// a real aggregation layer and with the rights of the chart.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	i := startIdentity(t)
@@ -162,8 +163,8 @@ func (i *owner) bundle(ctx context.Context, version string) ([]byte, error) {
 	return service.Spec.CABundle, nil
 }
 
-// connect connects to a server as the API server does, by what the APIService of the version trusts at this moment, and
-// gives the certificate.
+// connect connects to a server as the API server does, by what the APIService of the version trusts
+// at this moment, and gives the certificate.
 func (i *owner) connect(ctx context.Context, s *server.Server, version string) (*x509.Certificate, error) {
 	bundle, err := i.bundle(ctx, version)
 	if err != nil {
@@ -181,7 +182,8 @@ func (i *owner) connectByConfigMap(ctx context.Context, s *server.Server) error 
 	return err
 }
 
-// connectBy connects to a server as a client does that trusts these CAs, and returns the certificate.
+// connectBy connects to a server as a client does that trusts these CAs, and returns the
+// certificate.
 func connectBy(ctx context.Context, s *server.Server, bundle []byte) (*x509.Certificate, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
@@ -193,7 +195,8 @@ func connectBy(ctx context.Context, s *server.Server, bundle []byte) (*x509.Cert
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0], nil
 }
 
-// repeat does all of this again and again, at the same time, until the function that it gives is called. Nothing may fail.
+// repeat does all of this again and again, at the same time, until the function that it gives is
+// called. Nothing may fail.
 func (i *owner) repeat(t *testing.T, tries map[string]func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -218,7 +221,8 @@ func (i *owner) repeat(t *testing.T, tries map[string]func(context.Context) erro
 	}
 }
 
-// connections connect to both servers as the API server does for the versions, and as clients do that read the ConfigMap.
+// connections connect to both servers as the API server does for the versions, and as clients do
+// that read the ConfigMap.
 func (i *owner) connections(versions ...string) map[string]func(context.Context) error {
 	tries := map[string]func(context.Context) error{}
 	for _, s := range i.servers {
@@ -390,7 +394,8 @@ func (i *owner) deleted(t *testing.T) {
 	i.awaitNew(t, served)
 }
 
-// recreated takes away the Secret where the servers may make it anew, which is a right on this one name still.
+// recreated takes away the Secret where the servers may make it anew, which is a right on this one
+// name still.
 func (i *owner) recreated(t *testing.T) {
 	if _, err := i.Run(t.Context(), binaries.Helm, "upgrade", server.Release, shared.Chart, "--namespace", server.Namespace,
 		"--reuse-values", "--set", "tls.kubeVitals.recreateSecret=true"); err != nil {
@@ -436,7 +441,8 @@ func (i *owner) caBundle(t *testing.T) {
 	}
 }
 
-// helm upgrades and rolls back, and touches neither what is in the Secret and the ConfigMap nor the caBundle.
+// helm upgrades and rolls back, and touches neither what is in the Secret and the ConfigMap nor the
+// caBundle.
 func (i *owner) helm(t *testing.T) {
 	stop := i.repeat(t, i.connections("v1", "v1beta1")) // around the Service, which helm leads away from this machine
 	for _, args := range [][]string{
@@ -489,8 +495,9 @@ func (i *owner) unverified(t *testing.T) {
 	}
 }
 
-// TestMoveFromMetricsServer does what the chart's README says, where v1beta1 leads to another Service and another release
-// owns it. A kube-vitals whose certificate cannot be verified stands in for metrics-server.
+// TestMoveFromMetricsServer does what the chart's README says, where v1beta1 leads to another
+// Service and another release owns it. A kube-vitals whose certificate cannot be verified stands in
+// for metrics-server.
 func TestMoveFromMetricsServer(t *testing.T) {
 	t.Parallel()
 	i := startIdentity(t)
@@ -553,7 +560,8 @@ spec:
 	}
 	awaitTop(t, i.Cluster)
 
-	// Without this, v1beta1 would stay when the release is uninstalled, and lead to a Service that does not exist.
+	// Without this, v1beta1 would stay when the release is uninstalled, and lead to a Service that
+	// does not exist.
 	i.kubectl(t, "annotate", "apiservice", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy-")
 	if _, err := i.Run(t.Context(), binaries.Helm, "uninstall", server.Release, "--namespace", server.Namespace, "--wait"); err != nil {
 		t.Fatal(err)

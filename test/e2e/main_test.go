@@ -1,6 +1,7 @@
-// Package e2e tests the built kube-vitals from outside: behind a real API server's aggregation layer, with the real
-// kubectl, helm and HorizontalPodAutoscaler, and with no more permissions than its chart gives it. KUBE_VITALS names the
-// binary; without it, that is bin/kube-vitals of the checkout.
+// Package e2e tests the built kube-vitals from outside: behind a real API server's aggregation
+// layer, with the real kubectl, helm and HorizontalPodAutoscaler, and with no more permissions than
+// its chart gives it. KUBE_VITALS names the binary; without it, that is bin/kube-vitals of the
+// checkout.
 package e2e
 
 import (
@@ -21,7 +22,8 @@ import (
 
 const (
 	labNodes = 6
-	// soon is how long to wait for what takes some scrapes: two for a rate, and time for a busy machine.
+	// soon is how long to wait for what takes some scrapes: two for a rate, and time for a busy
+	// machine.
 	soon = time.Minute
 )
 
@@ -87,8 +89,9 @@ func eventually(t *testing.T, what string, try func(context.Context) error) {
 	}
 }
 
-// runPods creates a namespace with a pod for each name, and waits until all have figures. Each has the containers main and
-// side, of which main uses 250 millicores and 100 MiB; the label app is the pod's name.
+// runPods creates a namespace with a pod for each name, and waits until all have figures. Each has
+// the containers main and side, of which main uses 250 millicores and 100 MiB; the label app is the
+// pod's name.
 func runPods(t *testing.T, namespace, node string, names ...string) {
 	t.Helper()
 	if err := shared.CreateNamespace(t.Context(), namespace); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
-// metricsServerAccess are the ServiceAccount, the roles and the Service of metrics-server's manifest. It has no Secret for its
-// serving certificate.
+// metricsServerAccess are the ServiceAccount, the roles and the Service of metrics-server's
+// manifest. It has no Secret for its serving certificate.
 const metricsServerAccess = `
 apiVersion: v1
 kind: ServiceAccount
@@ -68,9 +68,9 @@ spec:
   service: {name: metrics-server, namespace: kube-system, port: %s}
 `
 
-// TestMoveBackToMetricsServer takes the way back in docs/moving-from-metrics-server.md under requests, none of which may fail.
-// A kube-vitals stands in for metrics-server, with the objects of metrics-server's manifest and a certificate that cannot be
-// verified.
+// TestMoveBackToMetricsServer takes the way back in docs/moving-from-metrics-server.md under
+// requests, none of which may fail. A kube-vitals stands in for metrics-server, with the objects of
+// metrics-server's manifest and a certificate that cannot be verified.
 func TestMoveBackToMetricsServer(t *testing.T) {
 	t.Parallel()
 	i := startIdentity(t)
@@ -125,7 +125,8 @@ func TestMoveBackToMetricsServer(t *testing.T) {
 	})
 }
 
-// startMetricsServer starts what stands in for metrics-server, waits until it is ready, and returns its port.
+// startMetricsServer starts what stands in for metrics-server, waits until it is ready, and returns
+// its port.
 func (i *owner) startMetricsServer(t *testing.T) string {
 	t.Helper()
 	if err := i.Apply(t.Context(), metricsServerAccess); err != nil {

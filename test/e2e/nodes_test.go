@@ -131,8 +131,8 @@ func TestOwnMetricsAreOneValidExposition(t *testing.T) {
 	}
 }
 
-// TestKubeletsThatMisbehave tries every fault on a node of its own, and sees that the other nodes' figures stay fresh
-// and that the node is back when the fault has gone.
+// TestKubeletsThatMisbehave tries every fault on a node of its own, and sees that the other nodes'
+// figures stay fresh and that the node is back when the fault has gone.
 func TestKubeletsThatMisbehave(t *testing.T) {
 	const bad, good = "misbehaving", "node-01"
 	addNode(t, bad)

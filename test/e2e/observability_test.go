@@ -13,8 +13,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/observability"
 )
 
-// TestDashboardAndAlertsAskForWhatIsThere compares every query of the chart's dashboard and of its alerts with /metrics,
-// after there have been scrapes that fail, and requests.
+// TestDashboardAndAlertsAskForWhatIsThere compares every query of the chart's dashboard and of its
+// alerts with /metrics, after there have been scrapes that fail, and requests.
 func TestDashboardAndAlertsAskForWhatIsThere(t *testing.T) {
 	queries, err := observability.Queries(shared.Chart)
 	if err != nil {

@@ -21,17 +21,18 @@ import (
 const (
 	// outageLength is how long the API server is unavailable at least.
 	outageLength = 6 * time.Second
-	// outageLines bounds the log of an outage and a pause, without the lines of the library for each request that it cannot
-	// authenticate or authorize: some from each watch as it is lost, retried and won again.
+	// outageLines bounds the log of an outage and a pause, without the lines of the library for
+	// each request that it cannot authenticate or authorize: some from each watch as it is lost,
+	// retried and won again.
 	outageLines = 100
-	// strangerPatience bounds the requests that cannot be judged: the library retries their reviews for up to a
-	// minute.
+	// strangerPatience bounds the requests that cannot be judged: the library retries their reviews
+	// for up to a minute.
 	strangerPatience = 5 * time.Second
 )
 
-// outage makes the API server unavailable. Clients whose reviews are remembered go on reading metrics, which stay
-// fresh; no others get in, and the log of what does not depend on requests stays short. With a new certificate, on the same address, the API server is
-// then found again.
+// outage makes the API server unavailable. Clients whose reviews are remembered go on reading
+// metrics, which stay fresh; no others get in, and the log of what does not depend on requests
+// stays short. With a new certificate, on the same address, the API server is then found again.
 func (d *disturbed) outage(t *testing.T) {
 	const remembered = "10m"
 	s := d.replica(t, "--authorization-webhook-cache-authorized-ttl="+remembered, "--authentication-token-webhook-cache-ttl="+remembered)
@@ -69,7 +70,8 @@ func (d *disturbed) outage(t *testing.T) {
 	})
 }
 
-// outageReaders are a user with a certificate and a ServiceAccount with a token, who may read what pods use.
+// outageReaders are a user with a certificate and a ServiceAccount with a token, who may read what
+// pods use.
 func (d *disturbed) outageReaders(t *testing.T, s *server.Server) map[string]*reader {
 	t.Helper()
 	if err := d.Apply(t.Context(), `
@@ -96,8 +98,8 @@ subjects:
 	return map[string]*reader{"a user": newReader(t, s).with(d.user("reader", "")), "a token's holder": holder}
 }
 
-// away has the readers read while the API server is unavailable, until they have metrics of that time, and has
-// strangers try to.
+// away has the readers read while the API server is unavailable, until they have metrics of that
+// time, and has strangers try to.
 func (d *disturbed) away(t *testing.T, readers map[string]*reader) {
 	t.Helper()
 	unknown := newReader(t, d.Server).with(d.user("unknown", ""))

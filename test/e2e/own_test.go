@@ -24,8 +24,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
-// TestDisturbances has a cluster of its own for what would disturb other tests: certificates that change, an API server
-// that goes away, and servers that come and go.
+// TestDisturbances has a cluster of its own for what would disturb other tests: certificates that
+// change, an API server that goes away, and servers that come and go.
 func TestDisturbances(t *testing.T) {
 	l, err := lab.Start(t.Context(), lab.Config{Binary: os.Getenv("KUBE_VITALS"), Nodes: disturbedNodes, Progress: t.Output()})
 	if err != nil {

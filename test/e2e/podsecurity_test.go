@@ -17,8 +17,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 )
 
-// TestPodSecurity shows the pods of the chart to a namespace that takes none but those of the Pod Security Standard
-// "restricted": the real API server takes them without a warning.
+// TestPodSecurity shows the pods of the chart to a namespace that takes none but those of the Pod
+// Security Standard "restricted": the real API server takes them without a warning.
 func TestPodSecurity(t *testing.T) {
 	t.Parallel()
 	n := restrictedNamespace(t)
@@ -98,7 +98,8 @@ func restrictedNamespace(t *testing.T) restricted {
 	return n
 }
 
-// complaints are what the API server says against such a pod, and against a Deployment of such pods. Nothing is made.
+// complaints are what the API server says against such a pod, and against a Deployment of such
+// pods. Nothing is made.
 func (n restricted) complaints(t *testing.T, spec corev1.PodSpec) string {
 	t.Helper()
 	spec.ServiceAccountName = "" // the namespace has not got it
@@ -122,8 +123,9 @@ func (n restricted) complaints(t *testing.T, spec corev1.PodSpec) string {
 	return strings.Join(append(said, n.warnings.take()...), "\n")
 }
 
-// podsOfChart are the pods that the chart makes by these values, by the names of the objects. Whoever asks for the node's
-// network by hostNetwork cannot have it in such a namespace; here nobody does.
+// podsOfChart are the pods that the chart makes by these values, by the names of the objects.
+// Whoever asks for the node's network by hostNetwork cannot have it in such a namespace; here
+// nobody does.
 func podsOfChart(t *testing.T, values string) map[string]corev1.PodSpec {
 	t.Helper()
 	manifest, err := shared.Run(t.Context(), binaries.Helm, "template", "kube-vitals", shared.Chart,

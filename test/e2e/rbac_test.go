@@ -19,8 +19,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
-// TestRights lets a server live through all that it does, in a cluster that writes down every request, and compares what it
-// asked for with what the chart allows: neither may have anything that the other lacks.
+// TestRights lets a server live through all that it does, in a cluster that writes down every
+// request, and compares what it asked for with what the chart allows: neither may have anything
+// that the other lacks.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	o := &owner{Cluster: nodeCluster(t, cluster.Config{Binaries: shared.Binary(""), Progress: io.Discard, Audit: true})}
@@ -89,7 +90,8 @@ const (
 	kubeletAccount = accountPrefix + server.Release + "-kubelet"
 )
 
-// compareRights waits until both ServiceAccounts have used all of their rights, and fails if they requested anything else.
+// compareRights waits until both ServiceAccounts have used all of their rights, and fails if they
+// requested anything else.
 func (o *owner) compareRights(t *testing.T) {
 	t.Helper()
 	rights := o.compareRightsOf(t, account)
@@ -146,7 +148,8 @@ func (r right) String() string {
 	return fmt.Sprintf("%s of %q %s %q in namespace %q, by %s", r.verb, r.group, r.resource, r.name, r.namespace, r.role)
 }
 
-// allows tells whether the request needs the right. An object that is patched into being needs two: to patch, and to create.
+// allows tells whether the request needs the right. An object that is patched into being needs two:
+// to patch, and to create.
 func (r right) allows(q cluster.Request) bool {
 	return q.Path == "" && r.group == q.Group && r.resource == q.Resource &&
 		(r.verb == q.Verb || r.verb == "create" && q.Verb == "patch" && q.MadeAnObject) &&
@@ -169,8 +172,8 @@ func (r right) words() right {
 	return r
 }
 
-// unused are the chart's rights that no request needs, and of the cluster's own roles, which are as they are, the resources
-// that none needs.
+// unused are the chart's rights that no request needs, and of the cluster's own roles, which are as
+// they are, the resources that none needs.
 func unused(rights []right, requests []cluster.Request) (complaints []string) {
 	needed := map[string]bool{} // by resource, and by role
 	for _, r := range rights {
@@ -207,7 +210,8 @@ func beyond(rights []right, requests []cluster.Request) (complaints []string) {
 	return complaints
 }
 
-// rightsOf returns all rights of a ServiceAccount in the server's namespace, by the roles that are bound to it.
+// rightsOf returns all rights of a ServiceAccount in the server's namespace, by the roles that are
+// bound to it.
 func (o *owner) rightsOf(t *testing.T, name string) (rights []right) {
 	t.Helper()
 	isAccount := func(s rbacv1.Subject) bool {

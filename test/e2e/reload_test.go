@@ -17,8 +17,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
-// mount is a Secret's volume, as kubelet keeps it: the files are links to those in a folder, which a link names that is
-// exchanged as a whole.
+// mount is a Secret's volume, as kubelet keeps it: the files are links to those in a folder, which
+// a link names that is exchanged as a whole.
 type mount struct {
 	dir   string
 	times int // written
@@ -57,8 +57,9 @@ func (m *mount) clear(old string) error {
 	)
 }
 
-// certificate exchanges the serving certificate under requests: not one fails, whether its connection is new or was there
-// before, and in the end new connections see the new certificate. A certificate that is broken changes nothing.
+// certificate exchanges the serving certificate under requests: not one fails, whether its
+// connection is new or was there before, and in the end new connections see the new certificate. A
+// certificate that is broken changes nothing.
 func (d *disturbed) certificate(t *testing.T) {
 	ca := kubelettest.NewCA()
 	m := &mount{dir: t.TempDir()}
@@ -118,8 +119,8 @@ func served(ctx context.Context, t *testing.T, s *server.Server) *x509.Certifica
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0]
 }
 
-// load asks a server for pods until the end of the test, over kept and over new connections, and counts the requests. Each
-// has to be answered in full.
+// load asks a server for pods until the end of the test, over kept and over new connections, and
+// counts the requests. Each has to be answered in full.
 func (d *disturbed) load(t *testing.T, s *server.Server) *atomic.Int64 {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -20,16 +20,18 @@ import (
 
 const (
 	rolloutRate = 50 * time.Millisecond // between two requests
-	// endpointDelay is how long it takes until a Service does not lead to a pod any more that is to end, where that is slow.
+	// endpointDelay is how long it takes until a Service does not lead to a pod any more that is to
+	// end, where that is slow.
 	endpointDelay = 2 * time.Second
 )
 
-// kubeletDelay is how long a kubelet takes to answer meanwhile, so that a server that has just started would be noticed if
-// it were asked before its first figures are there.
+// kubeletDelay is how long a kubelet takes to answer meanwhile, so that a server that has just
+// started would be noticed if it were asked before its first figures are there.
 const kubeletDelay = time.Second
 
-// rollout replaces two servers one after the other, as a Deployment with maxUnavailable 0 and maxSurge 1 does, under a
-// client that asks 20 times a second through the API server. No answer fails, and none has less in it than before.
+// rollout replaces two servers one after the other, as a Deployment with maxUnavailable 0 and
+// maxSurge 1 does, under a client that asks 20 times a second through the API server. No answer
+// fails, and none has less in it than before.
 func (d *disturbed) rollout(t *testing.T) {
 	slow := d.Simulation.Kubelet("node-01")
 	slow.SetFaults(kubelettest.Late(kubeletDelay))
@@ -74,7 +76,8 @@ func (d *disturbed) complete(t *testing.T) *server.Server {
 	return s
 }
 
-// replace ends a server, and leads no more connections to it some time later, or before that where the time is negative.
+// replace ends a server, and leads no more connections to it some time later, or before that where
+// the time is negative.
 func replace(t *testing.T, service *balancer.Balancer, old *server.Server, late time.Duration) {
 	t.Helper()
 	if late < 0 {
@@ -90,7 +93,8 @@ func replace(t *testing.T, service *balancer.Balancer, old *server.Server, late 
 	}
 }
 
-// ask asks through the API server for pods and nodes in turn, until the function that it gives is called.
+// ask asks through the API server for pods and nodes in turn, until the function that it gives is
+// called.
 func (d *disturbed) ask(t *testing.T) (stop func()) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(d.REST)

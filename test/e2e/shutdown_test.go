@@ -17,13 +17,14 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
-// shutdownBound is how long the end of a server may take, with a kubelet that hangs and a client that does: the
-// delay of 5 s before the port is closed, and 15 s for requests in flight. After 30 s the cluster would kill the
-// pod.
+// shutdownBound is how long the end of a server may take, with a kubelet that hangs and a client
+// that does: the delay of 5 s before the port is closed, and 15 s for requests in flight. After 30
+// s the cluster would kill the pod.
 const shutdownBound = 25 * time.Second
 
-// shutdown ends a server under load. Each request gets its response or, once the port is closed, is not accepted:
-// the connection is refused, or a request on one that was just accepted gets the library's 503 with Retry-After.
+// shutdown ends a server under load. Each request gets its response or, once the port is closed, is
+// not accepted: the connection is refused, or a request on one that was just accepted gets the
+// library's 503 with Retry-After.
 func (d *disturbed) shutdown(t *testing.T) {
 	s := d.replica(t)
 	hanging := d.Simulation.Kubelet("node-03")

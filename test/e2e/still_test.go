@@ -15,8 +15,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
-// The still life: nodes and pods on which nothing changes, so that all their figures are known. Its nodes take no other
-// pods.
+// The still life: nodes and pods on which nothing changes, so that all their figures are known. Its
+// nodes take no other pods.
 const (
 	still      = "still"  // its namespace
 	swapNode   = "node-s" // where pods may swap
@@ -66,7 +66,8 @@ spec:
 `
 )
 
-// setStill sets the still life up, once, and waits until all of it has been measured since its last change.
+// setStill sets the still life up, once, and waits until all of it has been measured since its last
+// change.
 var setStill = sync.OnceValue(func() error {
 	ctx := context.Background() // it outlives the test that is first to need it
 	for _, node := range []simulation.Node{
@@ -92,7 +93,8 @@ var setStill = sync.OnceValue(func() error {
 		if err != nil {
 			return err
 		}
-		// The nodes were there before the pods: their figures are right when no sample of the time before counts any more.
+		// The nodes were there before the pods: their figures are right when no sample of the time
+		// before counts any more.
 		if strings.Count(pods, "\n") != stillPods || !equalTables(nodes, []string{"node-n 500m 6% 768Mi 2%", "node-s 530m 6% 1232Mi 3%"}) {
 			return fmt.Errorf("there are only these:\n%s%s", pods, nodes)
 		}
@@ -108,7 +110,8 @@ func useStill(t *testing.T) {
 	}
 }
 
-// metricsClient is a client of metrics.k8s.io that speaks protobuf, as the HorizontalPodAutoscaler's does.
+// metricsClient is a client of metrics.k8s.io that speaks protobuf, as the
+// HorizontalPodAutoscaler's does.
 func metricsClient(t *testing.T) metrics.Interface {
 	t.Helper()
 	config := rest.CopyConfig(shared.REST)

@@ -1,5 +1,6 @@
-// Command kubectl is the real kubectl of the newest release, built from its library. The newest one is needed beside the
-// control plane's: it is the first that reads metrics.k8s.io/v1 and shows swap.
+// Command kubectl is the real kubectl of the newest release, built from its library. The newest one
+// is needed beside the control plane's: it is the first that reads metrics.k8s.io/v1 and shows
+// swap.
 package main
 
 import (

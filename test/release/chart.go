@@ -67,7 +67,8 @@ func pin(file, digest string) error {
 	return os.WriteFile(file, values, 0o644)
 }
 
-// settle is the same archive with all its files of that time. Helm lets them be of now, so that no two archives are the same.
+// settle is the same archive with all its files of that time. Helm lets them be of now, so that no
+// two archives are the same.
 func settle(archive []byte, at time.Time) ([]byte, error) {
 	unzipped, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {

@@ -1,6 +1,7 @@
-// Command release makes what a release consists of, in one folder: static binaries, a bill of materials for each (CycloneDX),
-// the packaged chart, the same as one file for kubectl apply, and the checksums of all. Made again from the same commit by
-// the same Go, all files have the same bytes.
+// Command release makes what a release consists of, in one folder: static binaries, a bill of
+// materials for each (CycloneDX), the packaged chart, the same as one file for kubectl apply, and
+// the checksums of all. Made again from the same commit by the same Go, all files have the same
+// bytes.
 package main
 
 import (

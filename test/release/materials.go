@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// materials is a bill of materials in CycloneDX's JSON, of which it has what Go writes into a binary: the modules that are
-// in it, and nothing that is only needed to build or to test it.
+// materials is a bill of materials in CycloneDX's JSON, of which it has what Go writes into a
+// binary: the modules that are in it, and nothing that is only needed to build or to test it.
 type materials struct {
 	Schema      string      `json:"$schema"`
 	BOMFormat   string      `json:"bomFormat"`

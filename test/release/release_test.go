@@ -151,7 +151,8 @@ func TestMaterialsOfARealBinary(t *testing.T) {
 	}
 }
 
-// TestPin sets the digest in the chart's values as they are, and expects an error where there is no place for it.
+// TestPin sets the digest in the chart's values as they are, and expects an error where there is no
+// place for it.
 func TestPin(t *testing.T) {
 	values, err := os.ReadFile("../../charts/kube-vitals/values.yaml")
 	if err != nil {

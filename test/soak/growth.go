@@ -14,7 +14,8 @@ type footprint struct {
 	descriptors float64 // open files and connections
 }
 
-// measures are the parts of a footprint. Beside the margin, each has some slack: a few more of something small are not growth.
+// measures are the parts of a footprint. Beside the margin, each has some slack: a few more of
+// something small are not growth.
 var measures = []struct {
 	name  string
 	slack float64

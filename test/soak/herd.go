@@ -21,8 +21,8 @@ const appsPerNamespace = 4
 
 func appName(i int) string { return fmt.Sprintf("app-%d", i%appsPerNamespace) }
 
-// herd is the nodes and pods of a cluster, and leads their lives: objects in the API server, and kubelets. Apart from fill,
-// all changes are made by one goroutine, and others may only look on.
+// herd is the nodes and pods of a cluster, and leads their lives: objects in the API server, and
+// kubelets. Apart from fill, all changes are made by one goroutine, and others may only look on.
 type herd struct {
 	objects      world.Objects
 	fleet        *kubelettest.Fleet
@@ -58,9 +58,9 @@ type member struct {
 	quiet   time.Time           // until when its clock is not set again
 }
 
-// adopt gives a new node its habits: of ten nodes, one has start times that are always 12 s before the sample, one has some
-// that are always 3 s before it, and one is behind a proxy that removes the Date header. The clocks of a third of the others
-// are wrong from the start.
+// adopt gives a new node its habits: of ten nodes, one has start times that are always 12 s before
+// the sample, one has some that are always 3 s before it, and one is behind a proxy that removes
+// the Date header. The clocks of a third of the others are wrong from the start.
 func (h *herd) adopt(m *member) {
 	switch m.index % 10 {
 	case 3:
@@ -227,7 +227,8 @@ func (h *herd) removeNode(ctx context.Context, i int) error {
 	return nil
 }
 
-// churn lets things happen at random moments, so many a second, until the time is over. Then it cures all kubelets.
+// churn lets things happen at random moments, so many a second, until the time is over. Then it
+// cures all kubelets.
 func (h *herd) churn(ctx context.Context, perSecond float64, duration time.Duration) error {
 	for end := time.Now().Add(duration); time.Now().Before(end); {
 		if err := sleep(ctx, time.Duration(h.random.ExpFloat64()/perSecond*float64(time.Second))); err != nil {
@@ -285,7 +286,8 @@ func (h *herd) happen(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// step sets the clock of a node, while it is away or has been well for so long that the server has noticed the step before.
+// step sets the clock of a node, while it is away or has been well for so long that the server has
+// noticed the step before.
 func (h *herd) step(m *member, now time.Time) {
 	well := m.until.IsZero() && now.Sub(m.record.steady) >= h.ledger.settle
 	isAway := !m.until.IsZero() && m.record.ailment == away
@@ -311,8 +313,8 @@ func (h *herd) step(m *member, now time.Time) {
 	h.setClock(m, was+by)
 }
 
-// stepSize returns by how much a clock is set: in 1 of 10 cases so little that it may not be noticed, in as many by 25 hours,
-// otherwise by 2 seconds to 10 minutes; ahead or back.
+// stepSize returns by how much a clock is set: in 1 of 10 cases so little that it may not be
+// noticed, in as many by 25 hours, otherwise by 2 seconds to 10 minutes; ahead or back.
 func (h *herd) stepSize() time.Duration {
 	by := time.Duration(2 * math.Pow(300, h.random.Float64()) * float64(time.Second))
 	switch h.random.IntN(10) {
@@ -330,10 +332,11 @@ func (h *herd) stepSize() time.Duration {
 const (
 	// maxAway is for how long a node is away at most. It is longer than metrics stand.
 	maxAway = 50 * time.Second
-	// reloadBefore is how long before its return the load of a node that is away changes: longer than any kubelet-reported
-	// rate covers.
+	// reloadBefore is how long before its return the load of a node that is away changes: longer
+	// than any kubelet-reported rate covers.
 	reloadBefore = 3 * housekeeping
-	// maxAwayShare is the share of nodes that are away at the same time at most, beside those that misbehave.
+	// maxAwayShare is the share of nodes that are away at the same time at most, beside those that
+	// misbehave.
 	maxAwayShare = 0.05
 )
 
@@ -357,7 +360,8 @@ func (h *herd) leave(m *member, now time.Time) {
 	m.kubelet.SetFaults(kubelettest.Refuse)
 }
 
-// reload changes the load of the nodes that are away and whose time has come, by a factor of 1/4 to 4.
+// reload changes the load of the nodes that are away and whose time has come, by a factor of 1/4 to
+// 4.
 func (h *herd) reload(now time.Time) {
 	for _, m := range h.members {
 		if m.reload.IsZero() || now.Before(m.reload) {
@@ -388,7 +392,8 @@ func (h *herd) otherLoad(l load) kubelettest.Usage {
 }
 
 const (
-	// maxIll is for how long a kubelet misbehaves at most: some scrapes, or until its figures are too old.
+	// maxIll is for how long a kubelet misbehaves at most: some scrapes, or until its figures are
+	// too old.
 	maxIll = 40 * time.Second
 	// maxIllShare is the share of kubelets that misbehave at the same time at most.
 	maxIllShare = 0.2

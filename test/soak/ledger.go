@@ -100,7 +100,8 @@ func newLedger(b bounds) *ledger {
 	return &ledger{bounds: b, nodes: map[string]*node{}, pods: map[string]*pod{}}
 }
 
-// addNode notes a node that will exist. It is not expected to be served before it is said to be steady.
+// addNode notes a node that will exist. It is not expected to be served before it is said to be
+// steady.
 func (l *ledger) addNode(name string, usage kubelettest.Usage) *node {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,23 +185,25 @@ func (l *ledger) note(change func()) {
 	change()
 }
 
-// restart notes that a container of a pod was restarted. Once costs the pod nothing; twice in a short time may, and so may a
-// clock step.
+// restart notes that a container of a pod was restarted. Once costs the pod nothing; twice in a
+// short time may, and so may a clock step.
 func (l *ledger) restart(p *pod, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Sub(p.steady) < l.settle || now.Sub(p.restarted) < l.settle || now.Sub(p.node.clock.setAt()) < l.settle {
 		p.steady = now
 	}
-	// The counter of a container that had run for a short time only need not have fallen when it is read the next time.
+	// The counter of a container that had run for a short time only need not have fallen when it is
+	// read the next time.
 	if p.node.lies || now.Sub(later(p.steady, p.restarted)) < l.maxAge {
 		p.doubt = now.Add(l.doubtful())
 	}
 	p.restarted = now
 }
 
-// doubtful returns the time after a restart for which the server may serve a rate that is based on a wrong start: a node
-// may be away all the time that is possible, and what it reported first then stands until it expires.
+// doubtful returns the time after a restart for which the server may serve a rate that is based on
+// a wrong start: a node may be away all the time that is possible, and what it reported first then
+// stands until it expires.
 func (l *ledger) doubtful() time.Duration { return l.maxAge + maxAway + l.maxAge }
 
 // lie notes that the start times of a node's containers may be wrong from now on.
@@ -215,7 +218,8 @@ func (l *ledger) lie(n *node, now time.Time) {
 	}
 }
 
-// step notes that a node's clock is set, while set does so. Once costs nothing; twice in a short time may.
+// step notes that a node's clock is set, while set does so. Once costs nothing; twice in a short
+// time may.
 func (l *ledger) step(n *node, now time.Time, ahead time.Duration, set func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,7 +235,8 @@ func (l *ledger) step(n *node, now time.Time, ahead time.Duration, set func()) {
 	n.clock = append(n.clock, setting{now, ahead})
 }
 
-// steadySince is since when nothing has happened to a pod or its kubelet. There is none while something is.
+// steadySince is since when nothing has happened to a pod or its kubelet. There is none while
+// something is.
 func (p *pod) steadySince() (since time.Time, ok bool) {
 	if p.steady.IsZero() || p.node.steady.IsZero() || p.ending || p.node.ending {
 		return time.Time{}, false
@@ -245,8 +250,9 @@ func (p *pod) steadySince() (since time.Time, ok bool) {
 
 // The ailments that the ledger knows, beside away: names of kubelettest.Faults.
 const (
-	// samplesOfYesterday is the ailment that may cost metrics within the time for which they stand in all others: after three
-	// older samples, a new series starts. As the node's clock shows today, the metrics that follow have expired.
+	// samplesOfYesterday is the ailment that may cost metrics within the time for which they stand
+	// in all others: after three older samples, a new series starts. As the node's clock shows
+	// today, the metrics that follow have expired.
 	samplesOfYesterday = "time of yesterday"
 	samplesOfTomorrow  = "time of tomorrow"
 	samplesWithoutTime = "no time"
@@ -255,10 +261,12 @@ const (
 	startsMove         = "start times that follow the samples"
 )
 
-// away is the ailment of a node that does not answer for longer than metrics stand, and has another load when it is back.
+// away is the ailment of a node that does not answer for longer than metrics stand, and has another
+// load when it is back.
 const away = "away"
 
-// isTimeWrong reports whether the times of samples are wrong, so that nobody can compute rates from them.
+// isTimeWrong reports whether the times of samples are wrong, so that nobody can compute rates from
+// them.
 func isTimeWrong(ailment string) bool {
 	return ailment == samplesOfYesterday || ailment == samplesOfTomorrow || ailment == samplesWithoutTime
 }
@@ -268,8 +276,9 @@ func (n *node) ill() (since time.Time, ok bool) {
 	return n.failing, n.failing.IsZero() || n.ailment != samplesOfYesterday
 }
 
-// mustServe reports whether something that has been steady since then must be served. If its kubelet fails, it must have
-// had new metrics before: after a disturbance, which is the restart of a container or a clock step, they are not new yet.
+// mustServe reports whether something that has been steady since then must be served. If its
+// kubelet fails, it must have had new metrics before: after a disturbance, which is the restart of
+// a container or a clock step, they are not new yet.
 func (l *ledger) mustServe(since, disturbed, failing, now time.Time) bool {
 	if !failing.IsZero() {
 		return failing.Sub(later(since, disturbed)) >= l.settle && now.Sub(failing) < l.hold
@@ -316,7 +325,8 @@ func (l *ledger) expectedNodes(now time.Time) map[string]*node {
 // An exchange is when a request was sent, and when its answer was there.
 type exchange struct{ sent, answered time.Time }
 
-// judgePods says what is wrong with the pods of an answer; all is whether it must have all pods that are expected.
+// judgePods says what is wrong with the pods of an answer; all is whether it must have all pods
+// that are expected.
 func (l *ledger) judgePods(list []metricsv1beta1.PodMetrics, e exchange, all bool) (wrong []mistake) {
 	served := make(map[string]bool, len(list))
 	for i := range list {
@@ -330,7 +340,8 @@ func (l *ledger) judgePods(list []metricsv1beta1.PodMetrics, e exchange, all boo
 	if !all {
 		return wrong
 	}
-	// What was expected when the answer was asked for and still is when it came was expected all the time.
+	// What was expected when the answer was asked for and still is when it came was expected all
+	// the time.
 	still := l.expectedPods(e.answered)
 	for name, p := range l.expectedPods(e.sent) {
 		if still[name] != nil && !served[name] {
@@ -372,7 +383,8 @@ func (l *ledger) judgePod(name string, m *metricsv1beta1.PodMetrics, e exchange)
 	})...)
 }
 
-// judgeNodes says what is wrong with the nodes of an answer; all is whether it must have all nodes that are expected.
+// judgeNodes says what is wrong with the nodes of an answer; all is whether it must have all nodes
+// that are expected.
 func (l *ledger) judgeNodes(list []metricsv1beta1.NodeMetrics, e exchange, all bool) (wrong []mistake) {
 	served := make(map[string]bool, len(list))
 	for i := range list {
@@ -416,8 +428,9 @@ func (l *ledger) judgeLife(life life, e exchange) []flaw {
 	return nil
 }
 
-// judgeMetrics returns what is wrong with the time, the window and the usage of a node or one of its pods; usage judges the
-// latter, given the true time of the sample. A clock that was set back shows the same time twice: either may be meant.
+// judgeMetrics returns what is wrong with the time, the window and the usage of a node or one of
+// its pods; usage judges the latter, given the true time of the sample. A clock that was set back
+// shows the same time twice: either may be meant.
 func (l *ledger) judgeMetrics(n *node, timestamp time.Time, window time.Duration, e exchange, usage func(at time.Time) []flaw) (wrong []flaw) {
 	switch {
 	case timestamp.Unix() <= 0:

@@ -1,16 +1,19 @@
-// Command soak wears a server out: it lets a simulated cluster live for some minutes, in which nodes and pods come and go,
-// containers restart, clocks of nodes are set, nodes are away and have another load when they are back, and kubelets
-// misbehave in every way that is known, while clients ask for metrics all the time.
+// Command soak wears a server out: it lets a simulated cluster live for some minutes, in which
+// nodes and pods come and go, containers restart, clocks of nodes are set, nodes are away and have
+// another load when they are back, and kubelets misbehave in every way that is known, while clients
+// ask for metrics all the time.
 //
-// It judges every answer by the true times and loads: no request may fail, no pod may be served in part, without a timestamp
-// or with usage that is too old or wrong, nothing may be served that is gone, and what nothing has happened to must be
-// served, whatever the clocks show. A clock that is set costs nothing, unless it is set again soon. Once calm has
-// returned, it compares what the server holds with what it held before at the same number of nodes: goroutines, heap,
-// series on /metrics and file descriptors must not have grown by more than a margin. Whatever kubelets send, it must never
-// have held more than a bound of memory. It fails with what was wrong.
+// It judges every answer by the true times and loads: no request may fail, no pod may be served in
+// part, without a timestamp or with usage that is too old or wrong, nothing may be served that is
+// gone, and what nothing has happened to must be served, whatever the clocks show. A clock that is
+// set costs nothing, unless it is set again soon. Once calm has returned, it compares what the
+// server holds with what it held before at the same number of nodes: goroutines, heap, series on
+// /metrics and file descriptors must not have grown by more than a margin. Whatever kubelets send,
+// it must never have held more than a bound of memory. It fails with what was wrong.
 //
-// As in ../load, etcd, kube-apiserver and the server under test are real, and the kubelets are simulated. Everything
-// listens on loopback and lives in a temporary folder; all of it ends with this program.
+// As in ../load, etcd, kube-apiserver and the server under test are real, and the kubelets are
+// simulated. Everything listens on loopback and lives in a temporary folder; all of it ends with
+// this program.
 package main
 
 import (

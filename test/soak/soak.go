@@ -17,10 +17,11 @@ import (
 )
 
 const (
-	// housekeeping is the time between two of a kubelet's samples: shorter than real ones, so that more happens in a minute.
+	// housekeeping is the time between two of a kubelet's samples: shorter than real ones, so that
+	// more happens in a minute.
 	housekeeping = 3 * time.Second
-	// warmUp is how long things happen before the server's footprint is taken: all its code has run, and all its pools and
-	// all kinds of series are there.
+	// warmUp is how long things happen before the server's footprint is taken: all its code has
+	// run, and all its pools and all kinds of series are there.
 	warmUp = time.Minute
 	// reportEvery is how often there is a line of progress.
 	reportEvery = 15 * time.Second
@@ -132,8 +133,8 @@ func (s *soak) live(ctx context.Context) error {
 	return s.judge(before, after, peak)
 }
 
-// phase lets things happen for a while and then calm return, with clients asking all the time. Then it takes the server's
-// footprint.
+// phase lets things happen for a while and then calm return, with clients asking all the time. Then
+// it takes the server's footprint.
 func (s *soak) phase(ctx context.Context, duration time.Duration) (footprint, error) {
 	busy, stop := context.WithCancelCause(ctx)
 	var work sync.WaitGroup

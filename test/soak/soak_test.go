@@ -257,7 +257,8 @@ func TestAilmentsAreFaults(t *testing.T) {
 	}
 }
 
-// TestClockSteps has the node's clock set a minute back (or ahead) 10 s ago, and a pod with a sample that is 5 s old.
+// TestClockSteps has the node's clock set a minute back (or ahead) 10 s ago, and a pod with a
+// sample that is 5 s old.
 func TestClockSteps(t *testing.T) {
 	at := t0.Add(time.Minute)
 	for _, test := range []struct {
@@ -293,7 +294,8 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
-// TestStepsInARow has a clock set twice within a short time, which may cost metrics, and a restart right after a step.
+// TestStepsInARow has a clock set twice within a short time, which may cost metrics, and a restart
+// right after a step.
 func TestStepsInARow(t *testing.T) {
 	l, n, p := steadyLedger()
 	l.step(n, t0.Add(time.Minute), time.Hour, func() {})

@@ -71,7 +71,8 @@ func (t telemetry) footprint() footprint {
 	return f
 }
 
-// How a footprint is taken: the smallest of some, with a garbage collection before each, and pauses in between.
+// How a footprint is taken: the smallest of some, with a garbage collection before each, and pauses
+// in between.
 const (
 	footprintRounds = 5
 	footprintPause  = 2 * time.Second

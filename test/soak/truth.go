@@ -10,7 +10,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// clock is the history of a node's clock, oldest first. One without settings always shows the true time.
+// clock is the history of a node's clock, oldest first. One without settings always shows the true
+// time.
 type clock []setting
 
 // setting is one step of a clock.
@@ -78,7 +79,8 @@ func (c clock) history(now time.Time) (text string) {
 	return text
 }
 
-// load is the true usage of a node or container, oldest first. The first one has been there from the start.
+// load is the true usage of a node or container, oldest first. The first one has been there from
+// the start.
 type load []change
 
 type change struct {
@@ -117,8 +119,9 @@ type limits struct {
 	memory          []uint64
 }
 
-// limits returns what may be served with a sample that was taken from at on, up to a second or reach later, for a rate over
-// window. Kubelets compute their own rates over the time between two samples.
+// limits returns what may be served with a sample that was taken from at on, up to a second or
+// reach later, for a rate over window. Kubelets compute their own rates over the time between two
+// samples.
 func (n *node) limits(l load, at time.Time, window, reach time.Duration) limits {
 	const (
 		tolerance = 0.02 // a counter is read in milliseconds

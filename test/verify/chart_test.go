@@ -287,8 +287,9 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestKubeletServiceAccount renders the two ServiceAccounts, the single-account form and a ServiceAccount of the user's, and
-// expects the rights on kubelets where the token is that kubelets see, and only there.
+// TestKubeletServiceAccount renders the two ServiceAccounts, the single-account form and a
+// ServiceAccount of the user's, and expects the rights on kubelets where the token is that kubelets
+// see, and only there.
 func TestKubeletServiceAccount(t *testing.T) {
 	tools := lookTools(t)
 	const (
@@ -361,7 +362,8 @@ func TestKubeletServiceAccount(t *testing.T) {
 	}
 }
 
-// TestReusedValues renders the chart with the values of the first release in the place of its defaults, as helm upgrade
+// TestReusedValues renders the chart with the values of the first release in the place of its
+// defaults, as helm upgrade
 // --reuse-values does. What is immutable must not change.
 func TestReusedValues(t *testing.T) {
 	tools := lookTools(t)
@@ -399,7 +401,8 @@ func TestReusedValues(t *testing.T) {
 	}
 }
 
-// TestCertificate checks that the API server, with the caBundle it is given, accepts the certificate made by helm.
+// TestCertificate checks that the API server, with the caBundle it is given, accepts the
+// certificate made by helm.
 func TestCertificate(t *testing.T) {
 	objs, err := lookTools(t).chart(t.Context(), chartFolder, []string{"tls.type=helm"})
 	if err != nil {
@@ -452,8 +455,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// lookup follows a path through a rendered object: keys parted by dots (a dot in a key is written \\.), list elements by
-// number.
+// lookup follows a path through a rendered object: keys parted by dots (a dot in a key is written
+// \\.), list elements by number.
 func lookup(t *testing.T, objs objects, id, path string) any {
 	t.Helper()
 	obj, ok := objs[id]

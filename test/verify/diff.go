@@ -13,7 +13,8 @@ import (
 // absent stands for a value that one side does not have; null is a value.
 type absent struct{}
 
-// differences lists where the chart's objects and the manifests' part, one line for each place, in a fixed order.
+// differences lists where the chart's objects and the manifests' part, one line for each place, in
+// a fixed order.
 func differences(chart, manifests objects) []string {
 	var lines []string
 	for _, id := range keys(chart, manifests) {
@@ -59,8 +60,8 @@ func differInMap(path string, chart, manifests map[string]any) []string {
 	return lines
 }
 
-// differInList compares lists of one length element by element. Where the lengths differ, positions say little, so it
-// names the elements that only one list has.
+// differInList compares lists of one length element by element. Where the lengths differ, positions
+// say little, so it names the elements that only one list has.
 func differInList(path string, chart, manifests []any) []string {
 	var lines []string
 	if len(chart) == len(manifests) {
@@ -78,7 +79,8 @@ func differInList(path string, chart, manifests []any) []string {
 	return lines
 }
 
-// without returns the elements of list that are left when each of other has taken away one equal to itself.
+// without returns the elements of list that are left when each of other has taken away one equal to
+// itself.
 func without(list, other []any) []any {
 	list = slices.Clone(list)
 	for _, o := range other {

@@ -1,10 +1,13 @@
-// Command verify proves that charts/ and manifests/ describe the same objects: it renders the chart with helm and the
-// kustomizations with kustomize, for the same settings, and fails with the list of places where the two differ. It also
-// fails where the chart's README and the descriptions in its schema are not what the comments in values.yaml say.
+// Command verify proves that charts/ and manifests/ describe the same objects: it renders the chart
+// with helm and the kustomizations with kustomize, for the same settings, and fails with the list
+// of places where the two differ. It also fails where the chart's README and the descriptions in
+// its schema are not what the comments in values.yaml say.
 //
-// With -write it writes the README and the schema instead. With -chart and -file it compares a packaged chart with a manifest of the same release, and nothing else.
+// With -write it writes the README and the schema instead. With -chart and -file it compares a
+// packaged chart with a manifest of the same release, and nothing else.
 //
-// What only helm adds is left out of the comparison: the labels helm.sh/chart and app.kubernetes.io/managed-by, and hooks.
+// What only helm adds is left out of the comparison: the labels helm.sh/chart and
+// app.kubernetes.io/managed-by, and hooks.
 package main
 
 import (
@@ -82,7 +85,8 @@ func main() {
 	fmt.Println(same)
 }
 
-// compareFile compares a chart as it is by default with a manifest, and returns all differences as one error.
+// compareFile compares a chart as it is by default with a manifest, and returns all differences as
+// one error.
 func compareFile(ctx context.Context, tools tools, chart, file string) error {
 	rendered, err := tools.chart(ctx, chart, nil)
 	if err != nil {
@@ -103,7 +107,8 @@ func compareFile(ctx context.Context, tools tools, chart, file string) error {
 	return errors.Join(errs...)
 }
 
-// verify compares the settings and the generated files, and returns all differences as one error, one line each.
+// verify compares the settings and the generated files, and returns all differences as one error,
+// one line each.
 func verify(ctx context.Context, tools tools, root string, settings []setting) error {
 	errs := []error{compareGenerated(ctx, tools, root)}
 	for _, s := range settings {
@@ -130,7 +135,8 @@ func (s setting) compare(ctx context.Context, tools tools, root string) ([]strin
 	return differences(rendered, built), nil
 }
 
-// generated returns what the files of the chart that are made from values.yaml should contain, by their paths.
+// generated returns what the files of the chart that are made from values.yaml should contain, by
+// their paths.
 func generated(ctx context.Context, tools tools, root string) (map[string][]byte, error) {
 	chart := filepath.Join(root, "charts", "kube-vitals")
 	schemaFile := filepath.Join(chart, "values.schema.json")

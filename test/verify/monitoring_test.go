@@ -69,7 +69,8 @@ func TestMonitoringValues(t *testing.T) {
 	}
 }
 
-// TestAlertsAreTheReleases expects every query of every alert to be about the release, wherever that is.
+// TestAlertsAreTheReleases expects every query of every alert to be about the release, wherever
+// that is.
 func TestAlertsAreTheReleases(t *testing.T) {
 	objs, err := lookTools(t).chart(t.Context(), chartFolder, []string{"prometheusRule.enabled=true", "namespaceOverride=monitoring"})
 	if err != nil {
@@ -81,8 +82,8 @@ func TestAlertsAreTheReleases(t *testing.T) {
 	}
 }
 
-// TestMonitorsVerify expects that Prometheus verifies the server by a CA that it can read without the key, and sends no token
-// to a server that it cannot verify.
+// TestMonitorsVerify expects that Prometheus verifies the server by a CA that it can read without
+// the key, and sends no token to a server that it cannot verify.
 func TestMonitorsVerify(t *testing.T) {
 	tools := lookTools(t)
 	const (

@@ -8,7 +8,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// objects holds what was rendered, each object as decoded YAML, by identity ("Deployment kube-system/kube-vitals").
+// objects holds what was rendered, each object as decoded YAML, by identity ("Deployment
+// kube-system/kube-vitals").
 type objects map[string]map[string]any
 
 var separator = regexp.MustCompile(`(?m)^---\s*$`)

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// kubeVersion is the cluster that the chart is rendered for: helm without a cluster assumes one that is too old.
+// kubeVersion is the cluster that the chart is rendered for: helm without a cluster assumes one
+// that is too old.
 const kubeVersion = "1.36.0"
 
 // tools are the programs that render, by name or path.
@@ -26,7 +27,8 @@ func (t tools) chart(ctx context.Context, folder string, values []string) (objec
 	return render(ctx, t.helm, args...)
 }
 
-// kustomization builds manifests/base with components, as someone would who uses them from a folder of their own.
+// kustomization builds manifests/base with components, as someone would who uses them from a folder
+// of their own.
 func (t tools) kustomization(ctx context.Context, manifests string, components []string) (_ objects, err error) {
 	folder, err := os.MkdirTemp("", "kustomization")
 	if err != nil {
@@ -47,7 +49,8 @@ func (t tools) kustomization(ctx context.Context, manifests string, components [
 	return render(ctx, t.kustomize, "build", folder)
 }
 
-// relative is the path of a folder as seen from another, both free of links: kustomize takes no absolute ones.
+// relative is the path of a folder as seen from another, both free of links: kustomize takes no
+// absolute ones.
 func relative(from, to string) (string, error) {
 	for _, path := range []*string{&from, &to} {
 		absolute, err := filepath.Abs(*path)

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// describe returns the schema of a chart's values with the comments in values.yaml as descriptions of its properties.
-// Properties without a comment keep the descriptions that they have.
+// describe returns the schema of a chart's values with the comments in values.yaml as descriptions
+// of its properties. Properties without a comment keep the descriptions that they have.
 func describe(schema, values []byte) ([]byte, error) {
 	var s, v yaml.Node // JSON is YAML; nodes keep the order of keys
 	if err := yaml.Unmarshal(schema, &s); err != nil {
@@ -36,8 +36,8 @@ func describe(schema, values []byte) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// describeProperties sets the descriptions of an object's properties, and of theirs. It returns an error that names all
-// properties without one.
+// describeProperties sets the descriptions of an object's properties, and of theirs. It returns an
+// error that names all properties without one.
 func describeProperties(schema, values *yaml.Node, path string) error {
 	_, properties := lookupKey(schema, "properties")
 	if properties == nil {
@@ -89,7 +89,8 @@ func lookupKey(mapping *yaml.Node, name string) (key, value *yaml.Node) {
 // typeMark is what helm-docs reads as the type of a value, at the beginning of a comment.
 var typeMark = regexp.MustCompile(`^-- (\([^)]*\) )?`)
 
-// description returns the last paragraph of a comment without what marks it as a comment for helm-docs.
+// description returns the last paragraph of a comment without what marks it as a comment for
+// helm-docs.
 func description(comment string) string {
 	paragraphs := strings.Split(comment, "\n\n")
 	var words []string

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// pieceSize is in how large pieces a kubelet writes its answer: the buffer of the library that encodes it.
+// pieceSize is in how large pieces a kubelet writes its answer: the buffer of the library that
+// encodes it.
 const pieceSize = 4096
 
 // Answer is what a kubelet is about to send. A Fault alters it.

@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// CA is a certificate authority that lives as long as its test. Keys are ECDSA P-256, which are made in microseconds.
-// Its functions panic where cryptography itself fails, which a test can do nothing about.
+// CA is a certificate authority that lives as long as its test. Keys are ECDSA P-256, which are
+// made in microseconds. Its functions panic where cryptography itself fails, which a test can do
+// nothing about.
 type CA struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -57,7 +58,8 @@ func NotYetValid(c *x509.Certificate) {
 	c.NotBefore, c.NotAfter = time.Now().Add(time.Hour), time.Now().Add(48*time.Hour)
 }
 
-// Subject names the holder: of a client certificate, the user (CommonName) and the groups (Organization).
+// Subject names the holder: of a client certificate, the user (CommonName) and the groups
+// (Organization).
 func Subject(name pkix.Name) CertificateOption {
 	return func(c *x509.Certificate) { c.Subject = name }
 }
@@ -73,7 +75,8 @@ func (ca *CA) issue(key *ecdsa.PrivateKey, dnsNames []string, ips []net.IP, opti
 	return tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
 }
 
-// SelfSigned makes a certificate that no authority vouches for, as a kubelet makes for itself by default.
+// SelfSigned makes a certificate that no authority vouches for, as a kubelet makes for itself by
+// default.
 func SelfSigned(dnsNames []string, ips []net.IP, options ...CertificateOption) tls.Certificate {
 	key := newKey()
 	template := template(dnsNames, ips, options...)

@@ -10,11 +10,13 @@ import (
 	"time"
 )
 
-// A Fault makes a kubelet misbehave, by altering an answer that was right. Faults compose: each is given what the ones
-// before it left. Those that are named after what they do to the text leave other answers, such as the summary, alone.
+// A Fault makes a kubelet misbehave, by altering an answer that was right. Faults compose: each is
+// given what the ones before it left. Those that are named after what they do to the text leave
+// other answers, such as the summary, alone.
 type Fault func(*Answer)
 
-// Sometimes applies a fault to a share of the answers, 0 to 1, at random but always in the same sequence for a seed.
+// Sometimes applies a fault to a share of the answers, 0 to 1, at random but always in the same
+// sequence for a seed.
 func Sometimes(share float64, seed uint64, fault Fault) Fault {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -105,8 +107,8 @@ func EndlessLine(a *Answer) {
 	EndlessBody(a)
 }
 
-// GzipBomb sends, compressed whether the client asked for it or not, a body that never ends and is a thousand times as
-// large as what is sent.
+// GzipBomb sends, compressed whether the client asked for it or not, a body that never ends and is
+// a thousand times as large as what is sent.
 func GzipBomb(a *Answer) {
 	a.Body = compress(bytes.Repeat([]byte("# nothing to see here\n"), 1<<16))
 	a.Header.Set("Content-Encoding", "gzip")
@@ -150,15 +152,17 @@ func ContradictorySeries(a *Answer) {
 	})
 }
 
-// LineWithoutLabels adds a line about a container, and one about its memory, without saying of which.
+// LineWithoutLabels adds a line about a container, and one about its memory, without saying of
+// which.
 func LineWithoutLabels(a *Answer) {
 	editText(a, func(text []byte) []byte {
 		return append(text, "container_cpu_usage_seconds_total 1\ncontainer_memory_working_set_bytes{} 1\n"...)
 	})
 }
 
-// OddLabels adds a container of the pod default/odd whose labels stand in another order, with one more label among them, and
-// whose name needs every escape: it is a, quotation mark, backslash, newline, b.
+// OddLabels adds a container of the pod default/odd whose labels stand in another order, with one
+// more label among them, and whose name needs every escape: it is a, quotation mark, backslash,
+// newline, b.
 func OddLabels(a *Answer) {
 	now := a.Now.UnixMilli()
 	labels := `{pod="odd",id="/kubepods\\x",namespace="default",container="a\"\\\nb",}`
@@ -192,7 +196,8 @@ func DropFamily(family string) Fault {
 	}
 }
 
-// ShiftTime moves all timestamps, but not the Date header: the samples of another day. Kubelet.SetClockOffset moves both.
+// ShiftTime moves all timestamps, but not the Date header: the samples of another day.
+// Kubelet.SetClockOffset moves both.
 func ShiftTime(by time.Duration) Fault {
 	return func(a *Answer) {
 		editSamples(a, func(out []byte, s sample) []byte {
@@ -215,14 +220,14 @@ func NoTime(a *Answer) {
 // NoDate leaves the Date header out, as a proxy may.
 func NoDate(a *Answer) { a.Header["Date"] = nil }
 
-// MoveStarts moves the start times of all containers, whose counters go on: cAdvisor takes a start time from files that are
-// touched while the container runs.
+// MoveStarts moves the start times of all containers, whose counters go on: cAdvisor takes a start
+// time from files that are touched while the container runs.
 func MoveStarts(by time.Duration) Fault {
 	return editStarts(func(start, _ time.Time) time.Time { return start.Add(by) })
 }
 
-// StartsBefore sets the start times of all containers to a moment that is always so long before the last sample, and
-// therefore moves with every sample.
+// StartsBefore sets the start times of all containers to a moment that is always so long before the
+// last sample, and therefore moves with every sample.
 func StartsBefore(age time.Duration) Fault {
 	return editStarts(func(_, sample time.Time) time.Time { return sample.Add(-age) })
 }
@@ -262,7 +267,8 @@ func NoFinalNewline(a *Answer) {
 	editText(a, func(text []byte) []byte { return bytes.TrimSuffix(text, []byte("\n")) })
 }
 
-// ScrapeError is the answer of a kubelet that could not read its own samples: nothing but resource_scrape_error 1.
+// ScrapeError is the answer of a kubelet that could not read its own samples: nothing but
+// resource_scrape_error 1.
 func ScrapeError(a *Answer) {
 	editText(a, func([]byte) []byte {
 		return text(nil).
@@ -276,12 +282,13 @@ func ScrapeError(a *Answer) {
 type NamedFault struct {
 	Name  string
 	Fault Fault
-	// Fatal is whether the answer as a whole cannot be used. After others, what is intact in it can.
+	// Fatal is whether the answer as a whole cannot be used. After others, what is intact in it
+	// can.
 	Fatal bool
 }
 
-// Faults lists every way of misbehaving on /metrics/resource that is known, with typical parameters, for tests that try them
-// all. SummaryFaults does the same for the summary.
+// Faults lists every way of misbehaving on /metrics/resource that is known, with typical
+// parameters, for tests that try them all. SummaryFaults does the same for the summary.
 func Faults() []NamedFault {
 	return append(faultsOfAny(), []NamedFault{
 		{"cut text", CutText, false},
@@ -330,10 +337,12 @@ func faultsOfAny() []NamedFault {
 	}
 }
 
-// sample is one line of the text that is not a comment: name and labels, value, and timestamp or nil.
+// sample is one line of the text that is not a comment: name and labels, value, and timestamp or
+// nil.
 type sample struct{ series, value, timestamp []byte }
 
-// parseSample takes a line apart that this package wrote. Labels may have spaces in them; what follows has not.
+// parseSample takes a line apart that this package wrote. Labels may have spaces in them; what
+// follows has not.
 func parseSample(line []byte) sample {
 	end := bytes.LastIndexByte(line, '}') + 1
 	if end == 0 {
@@ -363,7 +372,8 @@ func editText(a *Answer, edit func([]byte) []byte) {
 	}
 }
 
-// editSamples writes each sample line of the text anew. Comments and lines that another fault has spoilt stay.
+// editSamples writes each sample line of the text anew. Comments and lines that another fault has
+// spoilt stay.
 func editSamples(a *Answer, write func(out []byte, s sample) []byte) {
 	editText(a, func(text []byte) []byte {
 		out := make([]byte, 0, 2*len(text))

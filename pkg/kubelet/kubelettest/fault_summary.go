@@ -17,8 +17,9 @@ func EditSummary(edit func(json []byte) []byte) Fault {
 	}
 }
 
-// SummaryValue puts one value, as it is to stand in the JSON, into all fields of the summary that have this name and are
-// numbers or strings. The rate usageNanoCores is "0" where a kubelet does not know it.
+// SummaryValue puts one value, as it is to stand in the JSON, into all fields of the summary that
+// have this name and are numbers or strings. The rate usageNanoCores is "0" where a kubelet does
+// not know it.
 func SummaryValue(field, value string) Fault {
 	pattern := regexp.MustCompile(scalar(field))
 	return EditSummary(func(json []byte) []byte {
@@ -50,8 +51,8 @@ func ShiftSummaryTime(by time.Duration) Fault {
 	})
 }
 
-// containerStart is the start time of a container in the summary, up to the time of its CPU sample. The node and pods have other
-// fields between both.
+// containerStart is the start time of a container in the summary, up to the time of its CPU sample.
+// The node and pods have other fields between both.
 var containerStart = regexp.MustCompile(`("name": "[^"]*",\s*"startTime": ")([^"]+)(",\s*"cpu": \{\s*"time": ")([^"]+)`)
 
 // editSummaryStarts alters the start times of containers, given the time of their last sample.
@@ -94,8 +95,8 @@ func EndlessBlanks(a *Answer) {
 	EndlessBody(a)
 }
 
-// SummaryFaults lists every way of misbehaving in the summary that is known, with typical parameters, for tests that try them
-// all. Other answers are not affected.
+// SummaryFaults lists every way of misbehaving in the summary that is known, with typical
+// parameters, for tests that try them all. Other answers are not affected.
 func SummaryFaults() []NamedFault {
 	faults := append(faultsOfAny(), []NamedFault{
 		{"status 405", Status(http.StatusMethodNotAllowed), true},

@@ -20,19 +20,21 @@ type FleetConfig struct {
 	// Port is the same for all kubelets; 0 takes one that is free.
 	Port uint16
 
-	// CA issues to each kubelet a certificate for its node's name and address, when it is first needed. Nil serves plain
-	// HTTP, unless there is a Certificate.
+	// CA issues to each kubelet a certificate for its node's name and address, when it is first
+	// needed. Nil serves plain HTTP, unless there is a Certificate.
 	CA *CA
 
 	// Certificate gives the certificate of a kubelet instead, at each handshake.
 	Certificate func(k *Kubelet, address netip.Addr) (*tls.Certificate, error)
 }
 
-// Fleet serves many kubelets in one process, each on a loopback address of its own. It speaks HTTP/1.1 and, over TLS,
-// HTTP/2, and asks clients for a certificate without wanting one, as a kubelet does.
+// Fleet serves many kubelets in one process, each on a loopback address of its own. It speaks
+// HTTP/1.1 and, over TLS, HTTP/2, and asks clients for a certificate without wanting one, as a
+// kubelet does.
 //
-// There is one listening socket for each kubelet, and one HTTP server for all of them, which tells them apart by the local
-// address of the connection. Addresses beyond 127.0.0.1 are there by themselves on Linux only.
+// There is one listening socket for each kubelet, and one HTTP server for all of them, which tells
+// them apart by the local address of the connection. Addresses beyond 127.0.0.1 are there by
+// themselves on Linux only.
 type Fleet struct {
 	cfg    FleetConfig
 	key    *ecdsa.PrivateKey // of all certificates: a fleet is one process
@@ -55,8 +57,8 @@ type member struct {
 	certificate func() (*tls.Certificate, error)
 }
 
-// Address is the address that the i-th kubelet of a fleet is meant to have: 127.1.0.1 and on. Who writes Node objects
-// before the fleet runs knows it from here.
+// Address is the address that the i-th kubelet of a fleet is meant to have: 127.1.0.1 and on. Who
+// writes Node objects before the fleet runs knows it from here.
 func Address(i int) netip.Addr {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], 127<<24|1<<16|1+uint32(i))
@@ -125,7 +127,8 @@ func (f *Fleet) issue(k *Kubelet, address netip.Addr) func() (*tls.Certificate, 
 	})
 }
 
-// Remove takes a kubelet away: its address refuses connections, and those that are open are closed at the next request.
+// Remove takes a kubelet away: its address refuses connections, and those that are open are closed
+// at the next request.
 func (f *Fleet) Remove(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -138,7 +141,8 @@ func (f *Fleet) Remove(name string) {
 	delete(f.names, name)
 }
 
-// Close ends all kubelets and their connections, and waits until all is ended but handlers that notice it.
+// Close ends all kubelets and their connections, and waits until all is ended but handlers that
+// notice it.
 func (f *Fleet) Close() {
 	f.close()
 	f.mu.Lock()
@@ -221,8 +225,8 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Start serves the kubelet on a free port of 127.0.0.1 until the test ends, and says where. Without a certificate, it
-// serves plain HTTP.
+// Start serves the kubelet on a free port of 127.0.0.1 until the test ends, and says where. Without
+// a certificate, it serves plain HTTP.
 func (k *Kubelet) Start(tb TB, certificate *tls.Certificate) netip.AddrPort {
 	tb.Helper()
 	return k.StartOn(tb, netip.AddrFrom4([4]byte{127, 0, 0, 1}), certificate)

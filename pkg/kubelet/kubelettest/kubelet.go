@@ -1,11 +1,13 @@
-// Package kubelettest is a fake kubelet for tests, demonstrations and benchmarks: it tells what a node and its containers
-// use as a real kubelet does, and can misbehave in every way that is known of real ones.
+// Package kubelettest is a fake kubelet for tests, demonstrations and benchmarks: it tells what a
+// node and its containers use as a real kubelet does, and can misbehave in every way that is known
+// of real ones.
 //
-// A [Kubelet] is an http.Handler with the endpoints /metrics/resource and /stats/summary. Usage is set and changed at any
-// time; counters are its exact integral, and samples are taken as cAdvisor takes them, at intervals ("housekeeping"), or
-// on demand. A [Fault] makes it misbehave until it is cleared. [Kubelet.Start] serves one kubelet for the length of a
-// test, a [Fleet] serves thousands in one process, each on a loopback address and with a certificate of its own, and a
-// [CA] issues certificates that verify, and certificates that do not:
+// A [Kubelet] is an http.Handler with the endpoints /metrics/resource and /stats/summary. Usage is
+// set and changed at any time; counters are its exact integral, and samples are taken as cAdvisor
+// takes them, at intervals ("housekeeping"), or on demand. A [Fault] makes it misbehave until it is
+// cleared. [Kubelet.Start] serves one kubelet for the length of a test, a [Fleet] serves thousands
+// in one process, each on a loopback address and with a certificate of its own, and a [CA] issues
+// certificates that verify, and certificates that do not:
 //
 //	ca := kubelettest.NewCA()
 //	k := kubelettest.New("node-1", kubelettest.Config{})
@@ -15,8 +17,8 @@
 //	addr := k.Start(t, &cert)
 //	k.SetFaults(kubelettest.Sometimes(0.3, 1, kubelettest.Status(500)))
 //
-// It imports the standard library only. It lacks on purpose: the answers in protobuf and OpenMetrics, filesystem figures
-// in the summary, and every endpoint that is not about usage.
+// It imports the standard library only. It lacks on purpose: the answers in protobuf and
+// OpenMetrics, filesystem figures in the summary, and every endpoint that is not about usage.
 package kubelettest
 
 import (
@@ -43,28 +45,31 @@ type Usage struct {
 	Swap   uint64  // bytes
 }
 
-// Config says how a kubelet behaves. The zero value is a kubelet that samples everything on demand, by the wall clock,
-// and answers everybody.
+// Config says how a kubelet behaves. The zero value is a kubelet that samples everything on demand,
+// by the wall clock, and answers everybody.
 type Config struct {
-	// Now returns the true time; time.Now by default. It is read in whole milliseconds, the unit of timestamps, so that rates
-	// computed from them are exact. It must not go back; SetClockOffset sets a node's clock that does.
+	// Now returns the true time; time.Now by default. It is read in whole milliseconds, the unit of
+	// timestamps, so that rates computed from them are exact. It must not go back; SetClockOffset
+	// sets a node's clock that does.
 	Now func() time.Time
 
 	// Boot is when the node began to count; by default, the moment of New.
 	Boot time.Time
 
-	// Housekeeping is the time between two samples; 0 takes them on demand, at each request. Real kubelets take one every
-	// 10 to 20 s. A node is sampled at Boot and every Housekeeping since; a container or pod at its start and every
-	// Housekeeping since, each with a small delay of its own.
+	// Housekeeping is the time between two samples; 0 takes them on demand, at each request. Real
+	// kubelets take one every 10 to 20 s. A node is sampled at Boot and every Housekeeping since; a
+	// container or pod at its start and every Housekeeping since, each with a small delay of its
+	// own.
 	Housekeeping time.Duration
 
-	// ContainersOnDemand takes the samples of containers on demand though nodes and pods are sampled by Housekeeping, as
-	// kubelets do that ask the container runtime for them. Such a kubelet does not know the containers' usageNanoCores, unless
-	// the runtime does.
+	// ContainersOnDemand takes the samples of containers on demand though nodes and pods are
+	// sampled by Housekeeping, as kubelets do that ask the container runtime for them. Such a
+	// kubelet does not know the containers' usageNanoCores, unless the runtime does.
 	ContainersOnDemand bool
 
-	// RateSinceLastAsk has the runtime know them as containerd does where it has no collector of its own: as the mean since
-	// anybody asked last, be it milliseconds ago. It means something with ContainersOnDemand only.
+	// RateSinceLastAsk has the runtime know them as containerd does where it has no collector of
+	// its own: as the mean since anybody asked last, be it milliseconds ago. It means something
+	// with ContainersOnDemand only.
 	RateSinceLastAsk bool
 
 	// NoSwap leaves swap out of all answers.
@@ -73,7 +78,8 @@ type Config struct {
 	// ResourcePath is where /metrics/resource is answered instead.
 	ResourcePath string
 
-	// Authorize says with which status to answer a request: 200 to answer it, 401 or 403 to refuse. Nil answers everybody.
+	// Authorize says with which status to answer a request: 200 to answer it, 401 or 403 to refuse.
+	// Nil answers everybody.
 	Authorize func(*http.Request) int
 }
 
@@ -139,8 +145,8 @@ func New(name string, cfg Config) *Kubelet {
 // Name is the node's name.
 func (k *Kubelet) Name() string { return k.name }
 
-// SetNode sets what the node uses from now on; the first time, before any answer, what it has used since Boot. It is
-// independent of what its containers use.
+// SetNode sets what the node uses from now on; the first time, before any answer, what it has used
+// since Boot. It is independent of what its containers use.
 func (k *Kubelet) SetNode(u Usage) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -164,16 +170,16 @@ func (k *Kubelet) SetContainer(namespace, pod, name string, u Usage) {
 	k.run(namespace, pod, name, u, now, now)
 }
 
-// Run starts a container, or starts it again, as if it had been running since startedAt with that usage. A start in the
-// future must not be.
+// Run starts a container, or starts it again, as if it had been running since startedAt with that
+// usage. A start in the future must not be.
 func (k *Kubelet) Run(namespace, pod, name string, u Usage, startedAt time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.run(namespace, pod, name, u, startedAt.UnixNano(), k.now())
 }
 
-// Restart starts a container anew: its counter is 0 and its start time is now; its usage stays. It does nothing where there
-// is no such container.
+// Restart starts a container anew: its counter is 0 and its start time is now; its usage stays. It
+// does nothing where there is no such container.
 func (k *Kubelet) Restart(namespace, pod, name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -203,9 +209,9 @@ func (k *Kubelet) RemovePod(namespace, name string) {
 	}
 }
 
-// SetClockOffset sets by how much the node's clock is ahead of Config.Now; negative: behind. It is a step of the clock: the
-// Date headers, new samples and new containers have times of the new clock, and what was sampled or started before keeps
-// the time that it has.
+// SetClockOffset sets by how much the node's clock is ahead of Config.Now; negative: behind. It is
+// a step of the clock: the Date headers, new samples and new containers have times of the new
+// clock, and what was sampled or started before keeps the time that it has.
 func (k *Kubelet) SetClockOffset(ahead time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -215,8 +221,8 @@ func (k *Kubelet) SetClockOffset(ahead time.Duration) {
 	k.ahead = ahead.Truncate(time.Millisecond)
 }
 
-// SetFaults makes the kubelet misbehave: the faults are applied to each answer, in their order. Without any, it behaves
-// again.
+// SetFaults makes the kubelet misbehave: the faults are applied to each answer, in their order.
+// Without any, it behaves again.
 func (k *Kubelet) SetFaults(faults ...Fault) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -230,8 +236,8 @@ func (k *Kubelet) Requests(path string) int {
 	return k.requests[path]
 }
 
-// ServeHTTP answers as a kubelet does. A fault that breaks the connection panics with http.ErrAbortHandler, which net/http
-// expects of a handler.
+// ServeHTTP answers as a kubelet does. A fault that breaks the connection panics with
+// http.ErrAbortHandler, which net/http expects of a handler.
 func (k *Kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &Answer{Request: r, Status: http.StatusOK, Header: w.Header()}
 	for _, fault := range k.fill(a) {
@@ -360,7 +366,8 @@ func (k *Kubelet) remove(c *container, now int64) {
 	p.set(now, p.sum())
 }
 
-// change alters a container's series, and its pod's accordingly. What was sampled before stays as it was.
+// change alters a container's series, and its pod's accordingly. What was sampled before stays as
+// it was.
 func (k *Kubelet) change(c *container, now int64, alter func()) {
 	i, _ := k.findPod(c.namespace, c.pod)
 	p := k.pods[i]
@@ -381,7 +388,8 @@ func (p *pod) sum() (sum Usage) {
 	return sum
 }
 
-// delayOf is by how much the samples of one container come later than those of others: below 250 ms, in whole milliseconds.
+// delayOf is by how much the samples of one container come later than those of others: below 250
+// ms, in whole milliseconds.
 func delayOf(names ...string) time.Duration {
 	h := fnv.New32a()
 	for _, name := range names {

@@ -19,7 +19,8 @@ import (
 	"time"
 )
 
-// start is an arbitrary moment with a fraction of a second, at which the clocks of these tests begin.
+// start is an arbitrary moment with a fraction of a second, at which the clocks of these tests
+// begin.
 var start = time.Date(2026, 11, 20, 20, 0, 0, 123*int(time.Millisecond), time.UTC)
 
 // clock is a node's clock that a test moves.
@@ -50,7 +51,8 @@ func resource(t *testing.T, k *Kubelet) string {
 	return w.Body.String()
 }
 
-// line finds the value and the timestamp (0: none) of a series; ok is false when there is no such series.
+// line finds the value and the timestamp (0: none) of a series; ok is false when there is no such
+// series.
 func line(t *testing.T, text, series string) (value float64, at time.Time, ok bool) {
 	t.Helper()
 	for l := range strings.Lines(text) {
@@ -75,8 +77,8 @@ func line(t *testing.T, text, series string) (value float64, at time.Time, ok bo
 	return 0, time.Time{}, false
 }
 
-// TestTextIsTheKubelets puts the readings of a real kubelet's answer into a fake one, which must then give the same
-// answer to the byte.
+// TestTextIsTheKubelets puts the readings of a real kubelet's answer into a fake one, which must
+// then give the same answer to the byte.
 func TestTextIsTheKubelets(t *testing.T) {
 	want, err := os.ReadFile("testdata/resource.txt")
 	if err != nil {
@@ -143,7 +145,8 @@ func feed(t *testing.T, k *Kubelet, s sample) {
 	}
 }
 
-// TestSummaryHasTheKubeletsShape compares the fields and their order with those of a real kubelet's summary.
+// TestSummaryHasTheKubeletsShape compares the fields and their order with those of a real kubelet's
+// summary.
 func TestSummaryHasTheKubeletsShape(t *testing.T) {
 	want, err := os.ReadFile("testdata/summary.json")
 	if err != nil {
@@ -211,8 +214,8 @@ func TestCountersIntegrateUsage(t *testing.T) {
 	}
 }
 
-// TestHousekeeping steps through half a minute: timestamps move every 10 s only, and values are those of that moment,
-// whatever has been set since.
+// TestHousekeeping steps through half a minute: timestamps move every 10 s only, and values are
+// those of that moment, whatever has been set since.
 func TestHousekeeping(t *testing.T) {
 	const series = `container_memory_working_set_bytes{container="c",namespace="ns",pod="p"}`
 	clock := &clock{start}
@@ -236,7 +239,8 @@ func TestHousekeeping(t *testing.T) {
 		if want := start.Add(time.Duration(tick) * time.Second); value != cpu || !at.Equal(want) {
 			t.Errorf("at %d s, the node has %v core-seconds at %s, want %v at %s", second, value, at, cpu, want)
 		}
-		// The container's samples are taken a moment later: after what is set in the whole second that they are due in.
+		// The container's samples are taken a moment later: after what is set in the whole second
+		// that they are due in.
 		want, wantMemory := start, 0.0
 		if tick := (second*1000 - int(delay.Milliseconds())) / 10000 * 10; tick > 0 {
 			want, wantMemory = start.Add(time.Duration(tick)*time.Second+delay), float64(tick)
@@ -313,7 +317,8 @@ func TestSummaryRates(t *testing.T) {
 	}
 }
 
-// TestRateSinceLastAsk checks that the rate of a container is over the time between two requests of any kind.
+// TestRateSinceLastAsk checks that the rate of a container is over the time between two requests of
+// any kind.
 func TestRateSinceLastAsk(t *testing.T) {
 	clock := &clock{start}
 	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second, ContainersOnDemand: true, RateSinceLastAsk: true})
@@ -469,7 +474,8 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// TestEveryFault checks that each fault changes the answer that it is for, and is over when it is cleared.
+// TestEveryFault checks that each fault changes the answer that it is for, and is over when it is
+// cleared.
 func TestEveryFault(t *testing.T) {
 	for path, faults := range map[string][]NamedFault{ResourcePath: Faults(), SummaryPath: SummaryFaults()} {
 		t.Run(path, func(t *testing.T) {

@@ -92,7 +92,8 @@ func (k *Kubelet) containerFamilies(t text, now int64) text {
 	if k.cfg.NoSwap {
 		return t
 	}
-	// A kubelet that asks the container runtime for samples stamps swap with the moment at which it asks.
+	// A kubelet that asks the container runtime for samples stamps swap with the moment at which it
+	// asks.
 	swapAt := func(s *series) int64 { return s.last.stamp }
 	if k.containerHousekeeping() == 0 {
 		swapAt = func(*series) int64 { return now + int64(k.ahead) }
@@ -133,7 +134,8 @@ func (k *Kubelet) podFamilies(t text) text {
 		"[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems", swapBytes)
 }
 
-// containerFamily writes a family of all containers that have been sampled; one without a series is left out whole.
+// containerFamily writes a family of all containers that have been sampled; one without a series is
+// left out whole.
 func (k *Kubelet) containerFamily(t text, name, kind, help string, f field) text {
 	begun := false
 	for _, c := range k.containers {

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// series is the usage of one thing over time: a CPU counter that is the exact integral of a piecewise constant usage, and
-// the last two readings that were taken of it. Times are in nanoseconds since the epoch.
+// series is the usage of one thing over time: a CPU counter that is the exact integral of a
+// piecewise constant usage, and the last two readings that were taken of it. Times are in
+// nanoseconds since the epoch.
 type series struct {
 	started int64         // when the counter was 0
 	start   int64         // the same by the node's clock at that time
@@ -37,8 +38,8 @@ func newSeries(started int64, ahead, delay time.Duration, u Usage) series {
 	return s
 }
 
-// set changes the usage from now on. The readings must have been brought up to date before; one that was taken at this very
-// moment sees the change.
+// set changes the usage from now on. The readings must have been brought up to date before; one
+// that was taken at this very moment sees the change.
 func (s *series) set(now int64, u Usage) {
 	if now > s.since {
 		s.base, s.since = s.cpuAt(now), now
@@ -60,8 +61,9 @@ func (s *series) cpuAt(t int64) uint64 {
 	return s.base + used
 }
 
-// housekeep takes the readings that were due until now, of which the last two are kept, by a clock that is ahead by so much.
-// They lie after the last change, because every change is preceded by a call of housekeep.
+// housekeep takes the readings that were due until now, of which the last two are kept, by a clock
+// that is ahead by so much. They lie after the last change, because every change is preceded by a
+// call of housekeep.
 func (s *series) housekeep(now int64, ahead, interval time.Duration) {
 	first := wholeMillisecond(s.started)
 	if now < first {
@@ -91,7 +93,8 @@ func (s *series) take(at int64, ahead time.Duration) {
 	}
 }
 
-// nanocores is the rate between the last two readings, as a kubelet tells it: 0 before there are two.
+// nanocores is the rate between the last two readings, as a kubelet tells it: 0 before there are
+// two.
 func (s *series) nanocores() uint64 {
 	if s.prev.at == 0 {
 		return 0

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// appendSummary writes the answer of /stats/summary?only_cpu_and_memory=true, indented as a kubelet does. The readings
-// must be up to date.
+// appendSummary writes the answer of /stats/summary?only_cpu_and_memory=true, indented as a kubelet
+// does. The readings must be up to date.
 func (k *Kubelet) appendSummary() []byte {
 	j := &jsonWriter{noSwap: k.cfg.NoSwap}
 	j.open("", '{')
@@ -61,7 +61,8 @@ func (k *Kubelet) appendPod(j *jsonWriter, p *pod) {
 	j.close('}')
 }
 
-// podsTogether is the control group above all pods, as of the node's last reading. Its rate is not told.
+// podsTogether is the control group above all pods, as of the node's last reading. Its rate is not
+// told.
 func (k *Kubelet) podsTogether() series {
 	sum := series{start: k.node.start, last: reading{at: k.node.last.at, stamp: k.node.last.stamp}}
 	for _, p := range k.pods {
@@ -80,8 +81,8 @@ type details struct {
 	swapAvailable bool // swap.swapAvailableBytes
 }
 
-// jsonWriter writes indented JSON. It is several times as cheap as encoding/json, which counts where a thousand fake
-// kubelets are asked at once by the server that is being measured.
+// jsonWriter writes indented JSON. It is several times as cheap as encoding/json, which counts
+// where a thousand fake kubelets are asked at once by the server that is being measured.
 type jsonWriter struct {
 	b      []byte
 	depth  int

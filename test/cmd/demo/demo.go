@@ -98,7 +98,8 @@ func (d *demo) showTop(ctx context.Context) error {
 	return nil
 }
 
-// showAutoscaling puts load on a Deployment and takes it away again, and waits for the autoscaler to follow.
+// showAutoscaling puts load on a Deployment and takes it away again, and waits for the autoscaler
+// to follow.
 func (d *demo) showAutoscaling(ctx context.Context) error {
 	d.step("a HorizontalPodAutoscaler holds Deployment shop/web at 50%% of the CPU that its pods request")
 	if err := d.scaleTo(ctx, "100m", 1, 1); err != nil {
@@ -120,8 +121,9 @@ func (d *demo) showAutoscaling(ctx context.Context) error {
 	return err
 }
 
-// scaleTo sets the load of the Deployment, in cores, and waits until the autoscaler has settled. The least and the most
-// replicas are those that use within a tenth of half of what they request: an autoscaler leaves that alone.
+// scaleTo sets the load of the Deployment, in cores, and waits until the autoscaler has settled.
+// The least and the most replicas are those that use within a tenth of half of what they request:
+// an autoscaler leaves that alone.
 func (d *demo) scaleTo(ctx context.Context, cores string, least, most int32) error {
 	if _, err := d.kubectl(ctx, "annotate", "deployment", "web", "--namespace=shop", "--overwrite",
 		"simulation.kube-vitals/load=web="+cores); err != nil {
@@ -156,7 +158,8 @@ func describe(hpa *autoscalingv2.HorizontalPodAutoscaler) string {
 	return fmt.Sprintf("cpu %s of 50%%, replicas %d, wanted %d", cpu, hpa.Status.CurrentReplicas, hpa.Status.DesiredReplicas)
 }
 
-// utilization is the CPU that an autoscaler sees, in percent of what the pods request; nil where it sees none.
+// utilization is the CPU that an autoscaler sees, in percent of what the pods request; nil where it
+// sees none.
 func utilization(hpa *autoscalingv2.HorizontalPodAutoscaler) *int32 {
 	for _, m := range hpa.Status.CurrentMetrics {
 		if m.Resource != nil && m.Resource.Name == corev1.ResourceCPU {

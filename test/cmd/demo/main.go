@@ -1,8 +1,9 @@
-// Command demo shows kube-vitals at work in a cluster on this machine: a real control plane, 20 simulated nodes, some 200
-// pods, the real kubectl top, and a real HorizontalPodAutoscaler. It then stays up until it is interrupted.
+// Command demo shows kube-vitals at work in a cluster on this machine: a real control plane, 20
+// simulated nodes, some 200 pods, the real kubectl top, and a real HorizontalPodAutoscaler. It then
+// stays up until it is interrupted.
 //
-// It needs nothing but Go, and a built kube-vitals. With ONCE=1 in its environment it does not stay up, and succeeds only
-// if all showed what it should.
+// It needs nothing but Go, and a built kube-vitals. With ONCE=1 in its environment it does not stay
+// up, and succeeds only if all showed what it should.
 package main
 
 import (
@@ -33,6 +34,6 @@ func main() {
 	}
 }
 
-// failed reports whether the demo has failed. An interrupt is no failure, except with ONCE=1, which succeeds only if
-// everything was shown.
+// failed reports whether the demo has failed. An interrupt is no failure, except with ONCE=1, which
+// succeeds only if everything was shown.
 func failed(err error, interrupted, once bool) bool { return err != nil && (once || !interrupted) }

@@ -35,8 +35,8 @@ func TestFailed(t *testing.T) {
 	}
 }
 
-// goCommand stands in for the go command of the Makefile: what it builds is a program that ends well after Ctrl-C, as the
-// demo does, and run exits with 1 after Ctrl-C, as go run does.
+// goCommand stands in for the go command of the Makefile: what it builds is a program that ends
+// well after Ctrl-C, as the demo does, and run exits with 1 after Ctrl-C, as go run does.
 const goCommand = `#!/bin/sh
 if [ "$1" = run ]; then trap 'exit 1' INT; echo READY; while :; do sleep 0.01; done; fi
 while [ $# -gt 0 ]; do
@@ -95,7 +95,8 @@ func TestCtrlC(t *testing.T) {
 	}
 }
 
-// openTerminal returns both ends of a new terminal: what a person sees and types, and what programs use.
+// openTerminal returns both ends of a new terminal: what a person sees and types, and what programs
+// use.
 func openTerminal(t *testing.T) (screen, terminal *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)

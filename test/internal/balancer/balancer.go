@@ -1,5 +1,6 @@
-// Package balancer plays kube-proxy: it gives a Service an address, and leads each connection to that address to one of
-// the Service's endpoints. As with kube-proxy, a change of the endpoints leaves connections alone that are there already.
+// Package balancer plays kube-proxy: it gives a Service an address, and leads each connection to
+// that address to one of the Service's endpoints. As with kube-proxy, a change of the endpoints
+// leaves connections alone that are there already.
 package balancer
 
 import (
@@ -80,7 +81,8 @@ func (b *Balancer) serve(client *net.TCPConn) {
 	}
 	conn, err := net.Dial("tcp", b.pick()) //nolint:noctx // on this machine, so it does not wait
 	if err != nil {
-		// Closing a socket whose input was not read resets the connection: the client would read EOF or an error, by chance.
+		// Closing a socket whose input was not read resets the connection: the client would read
+		// EOF or an error, by chance.
 		_ = client.CloseWrite()
 		_, _ = io.Copy(io.Discard, client) // until the client closes it, or Close does
 		return

@@ -1,6 +1,7 @@
-// Package binaries builds the programs that a test cluster is made of from their Go modules, each at a fixed version, and
-// keeps them: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl in one executable, a newer
-// kubectl, kwok and helm. It needs nothing but Go and takes minutes the first time.
+// Package binaries builds the programs that a test cluster is made of from their Go modules, each
+// at a fixed version, and keeps them: etcd, kube-apiserver, kube-controller-manager, kube-scheduler
+// and kubectl in one executable, a newer kubectl, kwok and helm. It needs nothing but Go and takes
+// minutes the first time.
 package binaries
 
 import (
@@ -61,8 +62,9 @@ var programs = []program{
 	},
 }
 
-// Build returns a folder with all programs. It builds them if that has not been done yet on this machine, and writes to
-// progress what it does. The folder is shared by all who build the same, and only read.
+// Build returns a folder with all programs. It builds them if that has not been done yet on this
+// machine, and writes to progress what it does. The folder is shared by all who build the same, and
+// only read.
 func Build(ctx context.Context, progress io.Writer) (dir string, err error) {
 	checkout, err := Checkout(ctx)
 	if err != nil {
@@ -147,7 +149,8 @@ func (p program) command(dir string) []string {
 	return append(append([]string{"build", "-o", filepath.Join(dir, p.name)}, flags...), ".")
 }
 
-// watch runs a verbose build, which names each package that it compiles, and reports from time to time how many.
+// watch runs a verbose build, which names each package that it compiles, and reports from time to
+// time how many.
 func watch(cmd *exec.Cmd, name string, progress io.Writer) error {
 	var output meter
 	cmd.Stderr = &output
@@ -195,7 +198,8 @@ func every(interval time.Duration, f func(elapsed time.Duration)) (stop func()) 
 	return func() { close(done); <-ended }
 }
 
-// fingerprint changes when the programs would: with the compiler, the sources here, and the versions.
+// fingerprint changes when the programs would: with the compiler, the sources here, and the
+// versions.
 func fingerprint(module string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH)

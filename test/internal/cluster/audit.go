@@ -13,8 +13,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// auditPolicy lets the API server write down who asked for what and whether that was allowed, and of questions what others
-// may do, the question and the answer.
+// auditPolicy lets the API server write down who asked for what and whether that was allowed, and
+// of questions what others may do, the question and the answer.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -50,8 +50,8 @@ func (c *Cluster) startAudit() error {
 	return nil
 }
 
-// A Request is something that a user asked the API server for, or that the user asked a kubelet for, which then asked the
-// API server whether that is allowed.
+// A Request is something that a user asked the API server for, or that the user asked a kubelet
+// for, which then asked the API server whether that is allowed.
 type Request struct {
 	Verb         string
 	Path         string // where the request is not for a resource
@@ -107,7 +107,8 @@ func asked(event auditEvent) Request {
 	return r
 }
 
-// askedOfKubelet is what a user asked a kubelet for, if the event is the kubelet's question whether that is allowed.
+// askedOfKubelet is what a user asked a kubelet for, if the event is the kubelet's question whether
+// that is allowed.
 func askedOfKubelet(event auditEvent, user string) (Request, bool) {
 	if event.ObjectRef == nil || event.ObjectRef.Resource != "subjectaccessreviews" || len(event.ResponseObject) == 0 {
 		return Request{}, false

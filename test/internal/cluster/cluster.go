@@ -1,7 +1,8 @@
-// Package cluster runs a real Kubernetes control plane on loopback addresses: etcd, kube-apiserver with the aggregation
-// layer, kube-controller-manager with the controllers that autoscaling needs, kube-scheduler, and kwok, which leads the
-// lives of nodes and pods that nobody runs. All files of a cluster lie in one folder, all its processes end with it, and
-// any number of clusters fit on a machine.
+// Package cluster runs a real Kubernetes control plane on loopback addresses: etcd, kube-apiserver
+// with the aggregation layer, kube-controller-manager with the controllers that autoscaling needs,
+// kube-scheduler, and kwok, which leads the lives of nodes and pods that nobody runs. All files of
+// a cluster lie in one folder, all its processes end with it, and any number of clusters fit on a
+// machine.
 package cluster
 
 import (
@@ -29,7 +30,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
-// startTimeout is how long one part may take to come up: a second or two, and more where the machine has much to do.
+// startTimeout is how long one part may take to come up: a second or two, and more where the
+// machine has much to do.
 const startTimeout = 2 * time.Minute
 
 // stages is kwok's configuration.
@@ -66,8 +68,8 @@ type apiServer struct {
 	certificate pair // by which clients know it
 }
 
-// Start starts a cluster without nodes. Where a part does not come up, all others are ended, and the error has the end of
-// that part's log.
+// Start starts a cluster without nodes. Where a part does not come up, all others are ended, and
+// the error has the end of that part's log.
 func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	dir, err := os.MkdirTemp("", "kube-vitals-")
 	if err != nil {
@@ -169,8 +171,8 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcd string, port int, key
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + keys.serviceAccounts.cert,
 		"--service-account-signing-key-file=" + keys.serviceAccounts.key,
-		// The aggregation layer. Without --enable-aggregator-routing, an APIService may lead to a Service of type
-		// ExternalName, and so to a process on this machine.
+		// The aggregation layer. Without --enable-aggregator-routing, an APIService may lead to a
+		// Service of type ExternalName, and so to a process on this machine.
 		"--requestheader-client-ca-file=" + keys.frontProxyCA,
 		"--requestheader-allowed-names=" + frontProxyName,
 		"--requestheader-username-headers=X-Remote-User",
@@ -201,7 +203,8 @@ func (c *Cluster) runAPIServer(ctx context.Context) error {
 	})
 }
 
-// startControllers starts what acts on the API's objects, and waits until the first of its actions can be seen.
+// startControllers starts what acts on the API's objects, and waits until the first of its actions
+// can be seen.
 func (c *Cluster) startControllers(ctx context.Context, keys *keys) error {
 	fmt.Fprintln(c.progress, "starting kube-controller-manager, kube-scheduler and kwok")
 	manager, err := c.StartProcess(binaries.ControllerManager,
@@ -215,8 +218,9 @@ func (c *Cluster) startControllers(ctx context.Context, keys *keys) error {
 			"garbage-collector-controller,horizontal-pod-autoscaler-controller,namespace-controller,"+
 			"pod-garbage-collector-controller,replicaset-controller,root-ca-certificate-publisher-controller,"+
 			"serviceaccount-controller,serviceaccount-token-controller",
-		// Autoscaling as in production, but soon: a decision every 2 s rather than 15 s, and 15 s rather than 5 minutes before
-		// there are fewer pods, which is as long as it takes until figures tell of the last change.
+		// Autoscaling as in production, but soon: a decision every 2 s rather than 15 s, and 15 s
+		// rather than 5 minutes before there are fewer pods, which is as long as it takes until
+		// figures tell of the last change.
 		"--horizontal-pod-autoscaler-sync-period=2s",
 		"--horizontal-pod-autoscaler-downscale-stabilization=15s",
 	)
@@ -256,7 +260,8 @@ func (c *Cluster) await(ctx context.Context, p *process.Process, what string, tr
 	return nil
 }
 
-// Running returns nil while all processes of the cluster run, and otherwise an error that says which do not.
+// Running returns nil while all processes of the cluster run, and otherwise an error that says
+// which do not.
 func (c *Cluster) Running() error {
 	var ended []error
 	for _, p := range c.processes {
@@ -265,7 +270,8 @@ func (c *Cluster) Running() error {
 	return errors.Join(ended...)
 }
 
-// StartProcess runs one of the cluster's binaries, or any program by its path, until the cluster is stopped.
+// StartProcess runs one of the cluster's binaries, or any program by its path, until the cluster is
+// stopped.
 func (c *Cluster) StartProcess(program string, args ...string) (*process.Process, error) {
 	path := c.Binary(program)
 	p, err := process.Start(process.Config{Path: path, Args: args, Log: c.File(filepath.Base(path) + ".log")})
@@ -287,8 +293,8 @@ func (c *Cluster) Binary(program string) string {
 // File is a file in the cluster's folder.
 func (c *Cluster) File(name string) string { return filepath.Join(c.Dir, name) }
 
-// Command is a client of the cluster, such as kubectl or helm, with an administrator's rights. The user's own
-// configuration of it plays no part.
+// Command is a client of the cluster, such as kubectl or helm, with an administrator's rights. The
+// user's own configuration of it plays no part.
 func (c *Cluster) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.Binary(program), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig, "HOME="+c.Dir, "KUBERC=off",
@@ -341,8 +347,8 @@ func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 	})
 }
 
-// Stop ends all processes, the last one first, and removes the cluster's folder. Nothing is asked politely: nothing
-// is to be kept.
+// Stop ends all processes, the last one first, and removes the cluster's folder. Nothing is asked
+// politely: nothing is to be kept.
 func (c *Cluster) Stop() {
 	for i := len(c.processes) - 1; i >= 0; i-- {
 		c.processes[i].Kill()

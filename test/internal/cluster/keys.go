@@ -14,7 +14,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// frontProxyName is the common name by which aggregated API servers know the API server when it forwards requests.
+// frontProxyName is the common name by which aggregated API servers know the API server when it
+// forwards requests.
 const frontProxyName = "front-proxy-client"
 
 // keys are the files by which the parts of a control plane know each other.
@@ -31,7 +32,8 @@ type keys struct {
 // pair is a certificate's two files.
 type pair struct{ cert, key string }
 
-// writeKeys makes the cluster's certificates and kubeconfigs. The API server will be at the given URL.
+// writeKeys makes the cluster's certificates and kubeconfigs. The API server will be at the given
+// URL.
 func (c *Cluster) writeKeys(server string) (*keys, error) {
 	frontProxyCA := kubelettest.NewCA()
 	k := &keys{
@@ -57,14 +59,16 @@ func (c *Cluster) writeKeys(server string) (*keys, error) {
 	return k, w.err
 }
 
-// WriteUserKubeconfig writes a kubeconfig for a user whom a client certificate names. The group may be empty.
+// WriteUserKubeconfig writes a kubeconfig for a user whom a client certificate names. The group may
+// be empty.
 func (c *Cluster) WriteUserKubeconfig(file, user, group string) error {
 	w := &keyWriter{server: c.REST.Host, ca: c.CA}
 	w.kubeconfig(file, user, group)
 	return w.err
 }
 
-// WriteTokenKubeconfig writes a kubeconfig for the holder of the token in a file, who works in a namespace.
+// WriteTokenKubeconfig writes a kubeconfig for the holder of the token in a file, who works in a
+// namespace.
 func (c *Cluster) WriteTokenKubeconfig(file, tokenFile, namespace string) error {
 	w := &keyWriter{server: c.REST.Host, ca: c.CA}
 	w.kubeconfigWith(file, namespace, &clientcmdapi.AuthInfo{TokenFile: tokenFile})
@@ -112,7 +116,8 @@ func (w *keyWriter) kubeconfigWith(file, namespace string, user *clientcmdapi.Au
 	w.file(file, content)
 }
 
-// issue makes a certificate for a user, and for servers on 127.0.0.1, that lasts as long as a cluster may stay up.
+// issue makes a certificate for a user, and for servers on 127.0.0.1, that lasts as long as a
+// cluster may stay up.
 func issue(ca *kubelettest.CA, user, group string) (cert, key []byte) {
 	subject := pkix.Name{CommonName: user}
 	if group != "" {

@@ -13,8 +13,8 @@ func (c *Cluster) StopAPIServer() {
 	c.apiServer.process.Kill()
 }
 
-// RestartAPIServer starts the API server that was stopped again, at the same address, with a new serving certificate of
-// the cluster's CA, and waits until it is ready.
+// RestartAPIServer starts the API server that was stopped again, at the same address, with a new
+// serving certificate of the cluster's CA, and waits until it is ready.
 func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 	w := &keyWriter{ca: c.CA}
 	w.pair(c.apiServer.certificate, c.CA, "kube-apiserver")

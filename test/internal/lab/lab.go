@@ -1,5 +1,5 @@
-// Package lab puts all parts together, for tests and for the demo: a control plane, simulated nodes, and the built
-// kube-vitals, installed by its chart.
+// Package lab puts all parts together, for tests and for the demo: a control plane, simulated
+// nodes, and the built kube-vitals, installed by its chart.
 package lab
 
 import (

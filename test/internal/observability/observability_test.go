@@ -49,8 +49,9 @@ func mustParse(t *testing.T, queries []Query) []Reference {
 	return references
 }
 
-// TestQueries parses every query, and looks whether it is about those servers only that it should be about: those that
-// the dashboard's variables name, or those of the release. test/e2e looks whether what it asks for exists.
+// TestQueries parses every query, and looks whether it is about those servers only that it should
+// be about: those that the dashboard's variables name, or those of the release. test/e2e looks
+// whether what it asks for exists.
 func TestQueries(t *testing.T) {
 	queries := mustQueries(t)
 	for i, r := range mustParse(t, queries) {
@@ -129,7 +130,8 @@ func disabledEnum(t *testing.T) []string {
 	return enum
 }
 
-// TestRunbooks expects a runbook for each alert, with the same parts, and none for an alert that is not there.
+// TestRunbooks expects a runbook for each alert, with the same parts, and none for an alert that is
+// not there.
 func TestRunbooks(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(runbooks, "KubeVitals*.md"))
 	if err != nil {
@@ -166,7 +168,8 @@ func TestAlertRules(t *testing.T) {
 	}
 }
 
-// TestAlertsAreTested expects of the unit tests a case in which an alert fires and one in which it does not, for each.
+// TestAlertsAreTested expects of the unit tests a case in which an alert fires and one in which it
+// does not, for each.
 func TestAlertsAreTested(t *testing.T) {
 	text, err := os.ReadFile(unitTest)
 	if err != nil {

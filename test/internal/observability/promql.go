@@ -25,7 +25,8 @@ type Selector struct {
 	Equals map[string]string `json:"equals"` // label → the value that it demands
 }
 
-// Parse parses queries with Prometheus' own parser, and says what each refers to. The parser is built the first time.
+// Parse parses queries with Prometheus' own parser, and says what each refers to. The parser is
+// built the first time.
 func Parse(ctx context.Context, checkout string, queries []Query) ([]Reference, error) {
 	var expressions []string
 	for _, q := range queries {
@@ -46,8 +47,9 @@ func Parse(ctx context.Context, checkout string, queries []Query) ([]Reference, 
 	return references, nil
 }
 
-// Promtool runs promtool, and gives what it printed, also where it fails. That is the program which the variable PROMTOOL
-// names, or else the one of the version in test/promql/go.mod: building it takes minutes, once, which make does before.
+// Promtool runs promtool, and gives what it printed, also where it fails. That is the program which
+// the variable PROMTOOL names, or else the one of the version in test/promql/go.mod: building it
+// takes minutes, once, which make does before.
 func Promtool(ctx context.Context, checkout string, args ...string) (string, error) {
 	if program := os.Getenv("PROMTOOL"); program != "" {
 		output, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
@@ -57,8 +59,8 @@ func Promtool(ctx context.Context, checkout string, args ...string) (string, err
 	return string(output), err
 }
 
-// run runs go in the module of Prometheus. The services of clouds in which Prometheus can look for targets are left out:
-// they would be most of the work.
+// run runs go in the module of Prometheus. The services of clouds in which Prometheus can look for
+// targets are left out: they would be most of the work.
 func run(ctx context.Context, checkout string, input []byte, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(checkout, "test", "promql")

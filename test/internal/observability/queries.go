@@ -1,5 +1,6 @@
-// Package observability reads the chart's Grafana dashboard and its alerts, and compares what they ask Prometheus for with
-// what kube-vitals exposes: a query for a series or a label that does not exist is valid, and silent for ever.
+// Package observability reads the chart's Grafana dashboard and its alerts, and compares what they
+// ask Prometheus for with what kube-vitals exposes: a query for a series or a label that does not
+// exist is valid, and silent for ever.
 package observability
 
 import (
@@ -141,8 +142,8 @@ func (d *Dashboard) queries() ([]Query, error) {
 	return queries, nil
 }
 
-// withoutVariables puts values in the place of Grafana's variables: durations for its own, which begin with __, and what
-// matches everything for the others, which stand in matchers.
+// withoutVariables puts values in the place of Grafana's variables: durations for its own, which
+// begin with __, and what matches everything for the others, which stand in matchers.
 func withoutVariables(expr string) string {
 	return variable.ReplaceAllStringFunc(expr, func(v string) string {
 		if strings.HasPrefix(strings.Trim(v, "${}"), "__") {

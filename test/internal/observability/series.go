@@ -48,7 +48,8 @@ var ofPrometheus = map[string][]string{
 	"ALERTS": {"alertname", "alertstate"},
 }
 
-// Missing says what a query refers to and the server does not expose: a series, a label, or a value that a label never has.
+// Missing says what a query refers to and the server does not expose: a series, a label, or a value
+// that a label never has.
 func (s Series) Missing(q Query, r Reference) (complaints []string) {
 	known := slices.Clone(targetLabels) // of the result
 	for _, selector := range r.Selectors {

@@ -1,4 +1,5 @@
-// Package poll waits for what another process is about to do: ask until it is so, or until a deadline has passed.
+// Package poll waits for what another process is about to do: ask until it is so, or until a
+// deadline has passed.
 package poll
 
 import (
@@ -7,11 +8,12 @@ import (
 	"time"
 )
 
-// interval is how long to rest between two tries: short for a human, long for two cores that do the work meanwhile.
+// interval is how long to rest between two tries: short for a human, long for two cores that do the
+// work meanwhile.
 const interval = 100 * time.Millisecond
 
-// Until calls try until it returns nil, and gives up when the context ends or the time is over. The error then says what
-// was waited for, and why the last try failed.
+// Until calls try until it returns nil, and gives up when the context ends or the time is over. The
+// error then says what was waited for, and why the last try failed.
 func Until(ctx context.Context, timeout time.Duration, what string, try func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -4,7 +4,8 @@ package process
 
 import "syscall"
 
-// attributes puts a program into a process group of its own. Outside of Linux nothing ends it if this one is killed.
+// attributes puts a program into a process group of its own. Outside of Linux nothing ends it if
+// this one is killed.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -1,5 +1,5 @@
-// Package process runs the programs of a test cluster. Each has a process group and a log of its own, and none outlives
-// the program that started it, however that ends.
+// Package process runs the programs of a test cluster. Each has a process group and a log of its
+// own, and none outlives the program that started it, however that ends.
 package process
 
 import (
@@ -57,8 +57,8 @@ func Start(cfg Config) (*Process, error) {
 	return p, nil
 }
 
-// run starts the program and waits for it on one thread: Linux ends the program when the thread that started it ends,
-// not when its process does, so that thread must stay.
+// run starts the program and waits for it on one thread: Linux ends the program when the thread
+// that started it ends, not when its process does, so that thread must stay.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -91,7 +91,8 @@ func (p *Process) Running() error {
 	}
 }
 
-// Tail is the end of the log, as the end of an error: a line that introduces it, and indented lines.
+// Tail is the end of the log, as the end of an error: a line that introduces it, and indented
+// lines.
 func (p *Process) Tail() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -102,7 +103,8 @@ func (p *Process) Tail() string {
 	return fmt.Sprintf("; the end of %s:\n    %s", p.log, strings.Join(lines, "\n    "))
 }
 
-// Stop asks the program to end, ends it by force after a time of grace, and returns how it ended: nil for exit status 0.
+// Stop asks the program to end, ends it by force after a time of grace, and returns how it ended:
+// nil for exit status 0.
 func (p *Process) Stop(grace time.Duration) error {
 	p.signal(syscall.SIGTERM)
 	timer := time.NewTimer(grace)
@@ -117,7 +119,8 @@ func (p *Process) Stop(grace time.Duration) error {
 	}
 }
 
-// Pause makes the program stand still. Its connections stay open, and the system goes on accepting new ones for it.
+// Pause makes the program stand still. Its connections stay open, and the system goes on accepting
+// new ones for it.
 func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
 
 // Resume ends a pause.

@@ -9,8 +9,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
-// StartReplica runs the program once more, as another pod of the Deployment, and returns at once. It has a port and a log
-// of its own; flags that are given win over those of the first one. The Service does not lead to it.
+// StartReplica runs the program once more, as another pod of the Deployment, and returns at once.
+// It has a port and a log of its own; flags that are given win over those of the first one. The
+// Service does not lead to it.
 func (s *Server) StartReplica(args ...string) (*Server, error) {
 	ports, err := cluster.FreePorts(1)
 	if err != nil {

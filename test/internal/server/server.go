@@ -1,6 +1,7 @@
-// Package server runs the built kube-vitals beside a cluster as the chart runs it inside of one: the chart is installed by
-// helm without pods, and then the program runs here with the flags of the chart's Deployment, a token of its
-// ServiceAccount, and the certificate in its Secret. What the chart does not allow, the program cannot do.
+// Package server runs the built kube-vitals beside a cluster as the chart runs it inside of one:
+// the chart is installed by helm without pods, and then the program runs here with the flags of the
+// chart's Deployment, a token of its ServiceAccount, and the certificate in its Secret. What the
+// chart does not allow, the program cannot do.
 package server
 
 import (
@@ -65,7 +66,8 @@ type Server struct {
 	log     string // a file
 }
 
-// Binary is the built program: the one that the variable KUBE_VITALS names, or where make build puts it in a checkout.
+// Binary is the built program: the one that the variable KUBE_VITALS names, or where make build
+// puts it in a checkout.
 func Binary(checkout string) (string, error) {
 	path := os.Getenv("KUBE_VITALS")
 	if path == "" {
@@ -81,7 +83,8 @@ func Binary(checkout string) (string, error) {
 	return path, nil
 }
 
-// Start installs the chart, runs the binary, and waits until the API server says that metrics.k8s.io is available.
+// Start installs the chart, runs the binary, and waits until the API server says that
+// metrics.k8s.io is available.
 func Start(ctx context.Context, c *cluster.Cluster, cfg Config) (*Server, error) {
 	ports, err := cluster.FreePorts(1)
 	if err != nil {
@@ -123,7 +126,8 @@ func (s *Server) install(ctx context.Context, chart string, port int) error {
 	return s.LeadHere(ctx)
 }
 
-// Upgrade upgrades the chart's release with further values, and waits until metrics.k8s.io is available again.
+// Upgrade upgrades the chart's release with further values, and waits until metrics.k8s.io is
+// available again.
 func (s *Server) Upgrade(ctx context.Context, chart string, values ...string) error {
 	args := []string{"upgrade", Release, chart, "--namespace", Namespace, "--reuse-values"}
 	for _, value := range values {
@@ -138,8 +142,8 @@ func (s *Server) Upgrade(ctx context.Context, chart string, values ...string) er
 	return s.awaitAvailable(ctx)
 }
 
-// LeadHere leads the chart's Service to this machine, which helm leads to pods. An APIService names the Service's port, which for a Service that is
-// only a name is the port of the program itself.
+// LeadHere leads the chart's Service to this machine, which helm leads to pods. An APIService names
+// the Service's port, which for a Service that is only a name is the port of the program itself.
 func (s *Server) LeadHere(ctx context.Context) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{
 		"type": corev1.ServiceTypeExternalName, "externalName": "localhost", "clusterIP": nil, "clusterIPs": nil,
@@ -154,7 +158,8 @@ func (s *Server) LeadHere(ctx context.Context) error {
 	return nil
 }
 
-// args are the flags that the chart gives its container, with files of this machine in the place of what it mounts.
+// args are the flags that the chart gives its container, with files of this machine in the place of
+// what it mounts.
 func (s *Server) args(ctx context.Context, port int) ([]string, error) {
 	deployment, err := s.cluster.Client.AppsV1().Deployments(Namespace).Get(ctx, Release, metav1.GetOptions{})
 	if err != nil {
@@ -182,8 +187,8 @@ func (s *Server) args(ctx context.Context, port int) ([]string, error) {
 	), nil
 }
 
-// mount writes what pods find in their mounts, and a kubeconfig in the place of the environment from which a pod knows
-// where the API server is. The folder's name ends with a slash.
+// mount writes what pods find in their mounts, and a kubeconfig in the place of the environment
+// from which a pod knows where the API server is. The folder's name ends with a slash.
 func (s *Server) mount(ctx context.Context, pod corev1.PodSpec) (dir string, err error) {
 	dir = s.cluster.File("kube-vitals") + "/"
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// guard asks the API server whether a client may read a kubelet's figures, as kubelets do that delegate authentication
-// and authorization. It remembers who may, for as long as a kubelet does.
+// guard asks the API server whether a client may read a kubelet's figures, as kubelets do that
+// delegate authentication and authorization. It remembers who may, for as long as a kubelet does.
 type guard struct {
 	client kubernetes.Interface
 

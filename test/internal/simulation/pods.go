@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// sync tells every kubelet which containers run on its node and what they use. It goes through all pods at any change:
-// a simulation is small, and what does not change is not told again.
+// sync tells every kubelet which containers run on its node and what they use. It goes through all
+// pods at any change: a simulation is small, and what does not change is not told again.
 func (s *Simulation) sync() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,8 @@ func (n *node) run(pods map[podKey]Containers) {
 	}
 }
 
-// usageOf is what the containers of a pod use. A Deployment's load, where there is one, says their CPU.
+// usageOf is what the containers of a pod use. A Deployment's load, where there is one, says their
+// CPU.
 func (s *Simulation) usageOf(pod *corev1.Pod, load quantities) Containers {
 	cpu := s.quantities("pod", pod, cpuAnnotation)
 	memory := s.quantities("pod", pod, memoryAnnotation)
@@ -143,7 +144,8 @@ func (s *Simulation) usageOf(pod *corev1.Pod, load quantities) Containers {
 	return usages
 }
 
-// containersOf names the containers that run as long as the pod does: sidecars are init containers that stay.
+// containersOf names the containers that run as long as the pod does: sidecars are init containers
+// that stay.
 func containersOf(pod *corev1.Pod) []string {
 	var names []string
 	for i := range pod.Spec.InitContainers {

@@ -21,7 +21,8 @@ const (
 // quantities are the amounts in an annotation, by container name; under "", the one for all others.
 type quantities map[string]float64
 
-// parseQuantities reads quantities in Kubernetes' notation, separated by commas: "250m" or "app=250m,proxy=5m".
+// parseQuantities reads quantities in Kubernetes' notation, separated by commas: "250m" or
+// "app=250m,proxy=5m".
 func parseQuantities(text string) (quantities, error) {
 	q := make(quantities)
 	for entry := range strings.SplitSeq(text, ",") {
@@ -49,7 +50,8 @@ func (q quantities) of(container string) (amount float64, ok bool) {
 	return amount, ok
 }
 
-// typical is what a container uses of which nothing is said: 5 to 100 millicores and 16 to 143 MiB, always the same.
+// typical is what a container uses of which nothing is said: 5 to 100 millicores and 16 to 143 MiB,
+// always the same.
 func typical(namespace, pod, container string) kubelettest.Usage {
 	h := fnv.New32a()
 	h.Write([]byte(namespace + "/" + pod + "/" + container))

@@ -1,15 +1,15 @@
-// Package simulation gives a cluster nodes that nobody runs. kwok leads the lives of the nodes and pods; here are their
-// kubelets, which tell what they use: each on a loopback address and with a certificate of its own, and as particular
-// about whom they answer as real ones.
+// Package simulation gives a cluster nodes that nobody runs. kwok leads the lives of the nodes and
+// pods; here are their kubelets, which tell what they use: each on a loopback address and with a
+// certificate of its own, and as particular about whom they answer as real ones.
 //
-// What a pod uses, annotations say: of the pod, what each of its containers uses, and of a Deployment, a load that its
-// pods share, so that an autoscaler has an effect. An example for both:
+// What a pod uses, annotations say: of the pod, what each of its containers uses, and of a
+// Deployment, a load that its pods share, so that an autoscaler has an effect. An example for both:
 //
 //	kubectl annotate pod web-1 simulation.kube-vitals/memory=64Mi simulation.kube-vitals/cpu=100m,proxy=5m
 //	kubectl annotate deployment web simulation.kube-vitals/load=app=2500m
 //
-// A quantity without a name is for every container that is not named. Of what nothing is said, a container uses an amount
-// that its name gives, so that tables have something to show.
+// A quantity without a name is for every container that is not named. Of what nothing is said, a
+// container uses an amount that its name gives, so that tables have something to show.
 package simulation
 
 import (
@@ -33,7 +33,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// Housekeeping is how often a simulated kubelet takes a sample. Real ones take 10 to 20 s; tests would wait for it.
+// Housekeeping is how often a simulated kubelet takes a sample. Real ones take 10 to 20 s; tests
+// would wait for it.
 const Housekeeping = 3 * time.Second
 
 // overhead is what a node uses beside its pods.
@@ -262,8 +263,8 @@ func (s *Simulation) Nodes() map[string]kubelettest.Usage {
 	return usages
 }
 
-// Pods is what the kubelets have been told that the pods of a namespace use, by pod name. The namespace "" is all of
-// them, and pods are then named NAMESPACE/NAME.
+// Pods is what the kubelets have been told that the pods of a namespace use, by pod name. The
+// namespace "" is all of them, and pods are then named NAMESPACE/NAME.
 func (s *Simulation) Pods(namespace string) map[string]Containers {
 	s.mu.Lock()
 	defer s.mu.Unlock()

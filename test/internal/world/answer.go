@@ -35,8 +35,8 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("%s answers %d %s", e.URL, e.Code, http.StatusText(e.Code))
 }
 
-// Get asks with the administrator's token, and reads the answer whole. The body is returned even with a StatusError, which
-// it may explain.
+// Get asks with the administrator's token, and reads the answer whole. The body is returned even
+// with a StatusError, which it may explain.
 func Get(ctx context.Context, client *http.Client, url, accept string) (body []byte, contentType string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -102,7 +102,8 @@ func ask[T any, P interface {
 	return into, nil
 }
 
-// unmarshal reads Kubernetes' protobuf encoding: an envelope that says of which type its content is.
+// unmarshal reads Kubernetes' protobuf encoding: an envelope that says of which type its content
+// is.
 func unmarshal(body []byte, into interface{ Unmarshal([]byte) error }) error {
 	content, ok := bytes.CutPrefix(body, []byte("k8s\x00"))
 	if !ok {

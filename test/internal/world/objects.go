@@ -48,8 +48,8 @@ func NamespaceObject(name string, created time.Time) *corev1.Namespace {
 	}
 }
 
-// NodeObject is a node with the labels and annotations, the conditions and the list of images that nodes of cloud
-// providers have.
+// NodeObject is a node with the labels and annotations, the conditions and the list of images that
+// nodes of cloud providers have.
 func NodeObject(i int, port uint16, created time.Time) *corev1.Node {
 	name := NodeName(i)
 	labels := map[string]string{

@@ -1,5 +1,6 @@
-// Package world is what is around a metrics server that is measured or worn out: real etcd and kube-apiserver, and the
-// certificates by which all trust each other. The kubelets are the caller's, in this process or in another one.
+// Package world is what is around a metrics server that is measured or worn out: real etcd and
+// kube-apiserver, and the certificates by which all trust each other. The kubelets are the
+// caller's, in this process or in another one.
 //
 // Everything listens on loopback and lives in a temporary folder; all of it ends with Stop.
 package world
@@ -31,12 +32,13 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
-// Token is the administrator's, who may do everything. Requests carry it because a token is looked up in a cache; a client
-// certificate is verified at each request, which costs more than the usual answer.
+// Token is the administrator's, who may do everything. Requests carry it because a token is looked
+// up in a cache; a client certificate is verified at each request, which costs more than the usual
+// answer.
 const Token = "administrator"
 
-// KubeletCAFile is the file in the world's folder by which the server under test trusts the kubelets. Who runs the
-// kubelets writes it.
+// KubeletCAFile is the file in the world's folder by which the server under test trusts the
+// kubelets. Who runs the kubelets writes it.
 const KubeletCAFile = "kubelet-ca.crt"
 
 // grace is how long a process may take to end.
@@ -94,7 +96,8 @@ func (w *World) Start(path string, args ...string) (*process.Process, error) {
 	return p, err
 }
 
-// Await waits until try succeeds. It gives up when the process has ended, and tells the end of its log.
+// Await waits until try succeeds. It gives up when the process has ended, and tells the end of its
+// log.
 func Await(ctx context.Context, p *process.Process, limit time.Duration, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -135,7 +138,8 @@ func (w *World) StartEtcd(ctx context.Context) error {
 	})
 }
 
-// StartAPIServer starts kube-apiserver, and waits until it is ready and has these paths in its cache.
+// StartAPIServer starts kube-apiserver, and waits until it is ready and has these paths in its
+// cache.
 func (w *World) StartAPIServer(ctx context.Context, cached ...string) error {
 	ports, err := cluster.FreePorts(1)
 	if err != nil {
@@ -208,8 +212,8 @@ type Server struct {
 	Proxied *http.Client // with the certificate of the API server's aggregation layer, which speaks for a user
 }
 
-// StartServer starts the server under test, without waiting until it serves. The arguments follow those that every metrics
-// server needs here.
+// StartServer starts the server under test, without waiting until it serves. The arguments follow
+// those that every metrics server needs here.
 func (w *World) StartServer(executable string, resolution time.Duration, args ...string) (*Server, error) {
 	ports, err := cluster.FreePorts(1)
 	if err != nil {
@@ -235,8 +239,8 @@ func (w *World) StartServer(executable string, resolution time.Duration, args ..
 	return s, err
 }
 
-// loopbackFlags returns the flags that a server needs to scrape kubelets at loopback addresses. Other metrics servers, and
-// kube-vitals before it refused them, have no such flag.
+// loopbackFlags returns the flags that a server needs to scrape kubelets at loopback addresses.
+// Other metrics servers, and kube-vitals before it refused them, have no such flag.
 func loopbackFlags(executable string) ([]string, error) {
 	const flag = "--kubelet-allow-loopback"
 	help, err := exec.Command(executable, "--help").CombinedOutput() //nolint:noctx // it does not wait
@@ -268,7 +272,8 @@ func (w *World) client(certificates ...tls.Certificate) *http.Client {
 	}
 }
 
-// TrustKubelets lets the server under test trust the kubelets whose certificates this authority issues.
+// TrustKubelets lets the server under test trust the kubelets whose certificates this authority
+// issues.
 func (w *World) TrustKubelets(ca *kubelettest.CA) error { return w.write(KubeletCAFile, ca.PEM()) }
 
 func (w *World) write(name string, content []byte) error {
