@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -21,13 +22,13 @@ const (
 // workspace is the memory that one request needs.
 type workspace struct {
 	text     []byte // the answer
-	resource Decoder
-	summary  summaryDecoder
+	resource decode.Text
+	summary  decode.Summary
 	gzip     *gzip.Reader // nil until it is needed
 }
 
-func newWorkspace(limits Limits) *workspace {
-	return &workspace{resource: Decoder{Limits: limits}, summary: summaryDecoder{limits: limits}}
+func newWorkspace(limits decode.Limits) *workspace {
+	return &workspace{resource: decode.Text{Limits: limits}, summary: decode.Summary{Limits: limits}}
 }
 
 // release makes w available for another request, unless a large response has made it large.

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -116,7 +117,7 @@ func (c *Client) get(ctx context.Context, t *target, q *question, node string, d
 	}
 	arrived := time.Now()
 	defer response.Body.Close()
-	times := Times{
+	times := decode.Times{
 		Sent: c.config.Clock.At(response.Body.(*exchange).sent),
 		At:   c.config.Clock.At(arrived),
 		Date: dateOf(response.Header),
@@ -150,17 +151,10 @@ func (c *Client) headers(ctx context.Context, q *question) (http.Header, error) 
 // dateOf returns the time of the Date header; 0 if there is none, or none that can be.
 func dateOf(header http.Header) usage.Time {
 	date, err := http.ParseTime(header.Get("Date"))
-	if err != nil || !isTime(date) {
+	if err != nil || !decode.ValidTime(date) {
 		return 0
 	}
 	return usage.At(date)
-}
-
-// isTime reports whether t can be converted to a usage.Time, to which some hours can be added. It
-// is false for years before 1970 and after 2200.
-func isTime(t time.Time) bool {
-	const year2200 = 7258118400
-	return t.Unix() > 0 && t.Unix() < year2200
 }
 
 // Forget drops what is kept of a node, and its connections. It is to be called after the node's

@@ -26,6 +26,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -151,7 +152,7 @@ func TestFetch(t *testing.T) {
 				if after := usage.At(time.Now()); got.At < before || got.At > after {
 					t.Errorf("At = %v, want it between %v and %v", got.At.Time(), before.Time(), after.Time())
 				}
-				if err := new(Decoder).Decode(&want, sample, Times{got.Sent, got.At, got.Date}); err != nil {
+				if err := new(decode.Text).Decode(&want, sample, decode.Times{Sent: got.Sent, At: got.At, Date: got.Date}); err != nil {
 					t.Fatal(err)
 				}
 				if !reflect.DeepEqual(got, want) {
@@ -468,7 +469,7 @@ func TestReason(t *testing.T) {
 		{nil, ""},
 		{errors.New("something else"), reasonOther},
 		{explain("n7", context.Canceled), reasonCanceled},
-		{fmt.Errorf("wrapped: %w", explain("n7", errNoSamples)), reasonNoSamples},
+		{fmt.Errorf("wrapped: %w", explain("n7", decode.ErrNoSamples)), reasonNoSamples},
 	} {
 		if got := Reason(tt.err); got != tt.want {
 			t.Errorf("Reason(%v) = %q, want %q", tt.err, got, tt.want)

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -69,7 +70,7 @@ type Config struct {
 	MaxBodyBytes int64
 
 	// Limits bound what is kept of a response. By default, MaxContainers follows from MaxBodyBytes.
-	Limits Limits
+	Limits decode.Limits
 
 	// Gzip asks kubelets to compress their answers, which saves bytes and costs CPU at both ends.
 	Gzip bool
@@ -122,7 +123,7 @@ func (c Config) withDefaults() Config {
 		c.MaxBodyBytes = DefaultMaxBodyBytes
 	}
 	if c.Limits.MaxContainers == 0 {
-		c.Limits.MaxContainers = int(max(1, min(c.MaxBodyBytes/minContainerBytes, math.MaxInt32)))
+		c.Limits.MaxContainers = int(max(1, min(c.MaxBodyBytes/decode.MinContainerBytes, math.MaxInt32)))
 	}
 	if c.Clock == (usage.Clock{}) {
 		c.Clock = usage.NewClock(time.Now())

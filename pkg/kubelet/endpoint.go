@@ -119,6 +119,11 @@ func isMetricsPath(s string) bool {
 	return true
 }
 
+// isNameByte reports whether c is a letter, a digit or an underscore.
+func isNameByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
+}
+
 // address is what to dial.
 func (e endpoint) address() string { return net.JoinHostPort(e.host, strconv.Itoa(e.port)) }
 

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 )
 
 // Error is why the figures of a node could not be had. Its text is a sentence that names the node
@@ -117,7 +117,7 @@ func classify(err error) string {
 		refused  *refusedAnswer
 		body     *bodyError
 		address  *addressError
-		badTime  *badTimeError
+		badTime  *decode.BadTimeError
 		noToken  *noTokenError
 	)
 	switch {
@@ -134,17 +134,17 @@ func classify(err error) string {
 		return status.reason()
 	case errors.As(err, &refused):
 		return refused.reason
-	case errors.Is(err, errNotJSON), errors.Is(err, errTooDeep):
+	case errors.Is(err, decode.ErrNotJSON), errors.Is(err, decode.ErrTooDeep):
 		return reasonMalformed
-	case errors.Is(err, errOtherNode):
+	case errors.Is(err, decode.ErrOtherNode):
 		return reasonEndpoint
 	case errors.As(err, &address):
 		return reasonEndpoint
 	case errors.As(err, &badTime):
 		return reasonBadTime
-	case errors.Is(err, errNoSamples):
+	case errors.Is(err, decode.ErrNoSamples):
 		return reasonNoSamples
-	case errors.Is(err, errContainersUnread):
+	case errors.Is(err, decode.ErrContainersUnread):
 		return reasonUnread
 	case errors.As(err, &body):
 		return body.reason()
@@ -260,31 +260,6 @@ func advice(reason string) (problem, hint string) {
 		return ": its kubelet could not read its containers", "see the kubelet's log, and check the container runtime"
 	}
 	return "", ""
-}
-
-// What decoding an answer can fail with.
-var (
-	errOtherNode        = errors.New("what answers at its address is not its kubelet")
-	errNoSamples        = errors.New("there is no sample of the node or of a container")
-	errContainersUnread = errors.New("resource_scrape_error is not 0")
-)
-
-// badTimeError reports that all samples of a response were rejected for their times.
-type badTimeError struct {
-	sample usage.Time // one of the times, if it is too late; 0: none is a valid time
-	date   usage.Time // the Date header of the response; 0: not known
-}
-
-func (e *badTimeError) Error() string {
-	switch {
-	case e.sample == 0:
-		return "its timestamps are not valid"
-	case e.date == 0:
-		return fmt.Sprintf("a sample is from %s, which is in the future, and the response has no Date header",
-			e.sample.Time().Format(time.RFC3339))
-	}
-	return fmt.Sprintf("a sample is from %s, and the node's clock shows %s", e.sample.Time().Format(time.RFC3339),
-		e.date.Time().Format(time.RFC3339))
 }
 
 // noTokenError is the reason why there is no bearer token.

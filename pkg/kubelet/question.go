@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -27,7 +28,7 @@ type question struct {
 	timeout time.Duration // from the dialling to the last byte
 
 	takes  func(contentType string) bool
-	decode func(w *workspace, node string, dst *usage.Scrape, times Times) error // what is in w.text
+	decode func(w *workspace, node string, dst *usage.Scrape, times decode.Times) error // what is in w.text
 
 	subject string            // what an error's sentence says first; may be empty
 	hints   map[string]string // reason → what to do about it, where that is not what is usual
@@ -39,7 +40,7 @@ func newResourceQuestion(c *Config) *question {
 		accept:  "text/plain;version=0.0.4",
 		timeout: c.Timeout,
 		takes:   isText,
-		decode: func(w *workspace, _ string, dst *usage.Scrape, times Times) error {
+		decode: func(w *workspace, _ string, dst *usage.Scrape, times decode.Times) error {
 			return w.resource.Decode(dst, w.text, times)
 		},
 	}
@@ -54,8 +55,8 @@ func newSummaryQuestion(c *Config) *question {
 		accept:  "application/json",
 		timeout: min(c.Timeout, maxSummaryTimeout),
 		takes:   isJSON,
-		decode: func(w *workspace, node string, dst *usage.Scrape, times Times) error {
-			return w.summary.decode(dst, w.text, node, times)
+		decode: func(w *workspace, node string, dst *usage.Scrape, times decode.Times) error {
+			return w.summary.Decode(dst, w.text, node, times)
 		},
 		subject: ": asking for its summary",
 		hints: map[string]string{

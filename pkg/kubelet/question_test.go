@@ -19,6 +19,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -94,7 +95,7 @@ func TestFetchSummary(t *testing.T) {
 				if after := usage.At(time.Now()); got.At < before || got.At > after {
 					t.Errorf("At = %v, want it between %v and %v", got.At.Time(), before.Time(), after.Time())
 				}
-				if err := new(summaryDecoder).decode(&want, summary, "node1", Times{got.Sent, got.At, got.Date}); err != nil {
+				if err := new(decode.Summary).Decode(&want, summary, "node1", decode.Times{Sent: got.Sent, At: got.At, Date: got.Date}); err != nil {
 					t.Fatal(err)
 				}
 				if !reflect.DeepEqual(got, want) {

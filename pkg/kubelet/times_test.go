@@ -107,29 +107,6 @@ func TestNodesClock(t *testing.T) {
 	}
 }
 
-// TestSomeBadTimes: a response of which some samples have possible times is of use.
-func TestSomeBadTimes(t *testing.T) {
-	const tomorrow, container = "1795305768000", `container_cpu_usage_seconds_total{container="c",namespace="n",pod="p"} 1`
-	var d Decoder
-	for text, want := range map[string]string{
-		"node_cpu_usage_seconds_total 1 " + tomorrow + "\n":                                  reasonBadTime,
-		"node_cpu_usage_seconds_total 1 " + tomorrow + "\nnode_memory_working_set_bytes 1\n": "",
-		"node_cpu_usage_seconds_total 1 " + tomorrow + "\n" + container + "\n":               "",
-		container + " " + tomorrow + "\n":                                                    reasonBadTime,
-		container + " -1\n":                                                                  reasonBadTime,
-		container + " x\n":                                                                   reasonBadTime,
-	} {
-		var dst usage.Scrape
-		err := d.Decode(&dst, []byte(text), Times{At: scrapedAt})
-		if err != nil {
-			err = explain("n7", err)
-		}
-		if got := Reason(err); got != want {
-			t.Errorf("%s: error %v of class %q, want %q", text, err, got, want)
-		}
-	}
-}
-
 // TestUntimed: samples without a time of their own have that of the scrape by our clock, whatever
 // the node's clock shows.
 func TestUntimed(t *testing.T) {

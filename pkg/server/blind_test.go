@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -82,7 +82,7 @@ func (r *rig) Fetch(_ context.Context, node *corev1.Node, dst *usage.Scrape) err
 	}
 	answer := httptest.NewRecorder()
 	k.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
-	return new(kubelet.Decoder).Decode(dst, answer.Body.Bytes(), kubelet.Times{At: usage.At(time.Now())})
+	return new(decode.Text).Decode(dst, answer.Body.Bytes(), decode.Times{At: usage.At(time.Now())})
 }
 
 func (r *rig) FetchSummary(context.Context, *corev1.Node, *usage.Scrape) error {

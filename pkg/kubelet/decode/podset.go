@@ -1,4 +1,4 @@
-package kubelet
+package decode
 
 import (
 	"hash/maphash"

@@ -1,4 +1,4 @@
-package kubelet
+package decode
 
 // subject is what the series of a family are about.
 type subject uint8

@@ -1,4 +1,4 @@
-package kubelet
+package decode
 
 import (
 	"bytes"
@@ -303,24 +303,24 @@ func (d *decoded) useless() bool {
 }
 
 // checkAgainstJSON decodes text and compares with what encoding/json makes of it.
-func checkAgainstJSON(t *testing.T, d *summaryDecoder, text []byte) {
+func checkAgainstJSON(t *testing.T, d *Summary, text []byte) {
 	t.Helper()
 	var dst usage.Scrape
-	err := d.decode(&dst, bytes.Clone(text), "node1", Times{At: scrapedAt})
+	err := d.Decode(&dst, bytes.Clone(text), "node1", Times{At: scrapedAt})
 	if !json.Valid(text) {
-		if !errors.Is(err, errNotJSON) && !errors.Is(err, errTooDeep) {
+		if !errors.Is(err, ErrNotJSON) && !errors.Is(err, ErrTooDeep) {
 			t.Fatalf("error %v for what is not JSON: %.2000q", err, text)
 		}
 		return
 	}
 	root, depth := parseJSON(t, text)
 	if depth > maxDepth {
-		if !errors.Is(err, errTooDeep) {
+		if !errors.Is(err, ErrTooDeep) {
 			t.Fatalf("error %v for what is nested %d levels deep: %.2000q", err, depth, text)
 		}
 		return
 	}
-	if errors.Is(err, errNotJSON) || errors.Is(err, errTooDeep) {
+	if errors.Is(err, ErrNotJSON) || errors.Is(err, ErrTooDeep) {
 		t.Fatalf("error %v for what is JSON: %.2000q", err, text)
 	}
 	if !utf8.Valid(text) {
@@ -329,7 +329,7 @@ func checkAgainstJSON(t *testing.T, d *summaryDecoder, text []byte) {
 	want := summaryReference{seen: map[string]bool{}, dropped: map[string]bool{}}
 	want.read(root)
 	want.removeDropped()
-	if want.otherNode != errors.Is(err, errOtherNode) {
+	if want.otherNode != errors.Is(err, ErrOtherNode) {
 		t.Fatalf("error %v, want one for another node: %v, of %.2000q", err, want.otherNode, text)
 	}
 	empty := want.useless()
@@ -345,7 +345,7 @@ func checkAgainstJSON(t *testing.T, d *summaryDecoder, text []byte) {
 // that leave them JSON, and in some that do not.
 func TestSummaryAsJSON(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	var d summaryDecoder
+	var d Summary
 	for _, original := range [][]byte{readSummary(t, shortSummary), readSummary(t, fullSummary), largeSummary(12, 2)} {
 		root, _ := parseJSON(t, original)
 		for range 50 {
@@ -486,8 +486,8 @@ func writeValue(r *rand.Rand, b []byte, value any, wild bool) []byte {
 func FuzzSummary(f *testing.F) {
 	f.Add(readSummary(f, shortSummary))
 	f.Add(largeSummary(2, 2))
-	var reused summaryDecoder
-	if err := reused.decode(&usage.Scrape{}, largeSummary(20, 2), "node1", Times{At: scrapedAt}); err != nil {
+	var reused Summary
+	if err := reused.Decode(&usage.Scrape{}, largeSummary(20, 2), "node1", Times{At: scrapedAt}); err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -497,10 +497,10 @@ func FuzzSummary(f *testing.F) {
 }
 
 // checkSummary decodes text and checks what must hold of any summary.
-func checkSummary(t *testing.T, d *summaryDecoder, text []byte) {
+func checkSummary(t *testing.T, d *Summary, text []byte) {
 	var dst, fresh usage.Scrape
-	err := d.decode(&dst, bytes.Clone(text), "node1", Times{At: scrapedAt})
-	freshErr := new(summaryDecoder).decode(&fresh, bytes.Clone(text), "node1", Times{At: scrapedAt})
+	err := d.Decode(&dst, bytes.Clone(text), "node1", Times{At: scrapedAt})
+	freshErr := new(Summary).Decode(&fresh, bytes.Clone(text), "node1", Times{At: scrapedAt})
 	if !reflect.DeepEqual(dst, fresh) || fmt.Sprint(err) != fmt.Sprint(freshErr) {
 		t.Fatalf("a reused decoder gives %+v, %v; a new one %+v, %v", dst, err, fresh, freshErr)
 	}
@@ -512,10 +512,10 @@ func BenchmarkSummary(b *testing.B) {
 	b.Run("decoder=ours", func(b *testing.B) {
 		b.SetBytes(int64(len(text)))
 		b.ReportAllocs()
-		var d summaryDecoder
+		var d Summary
 		var dst usage.Scrape
 		for b.Loop() {
-			if err := d.decode(&dst, text, "node1", Times{At: scrapedAt}); err != nil {
+			if err := d.Decode(&dst, text, "node1", Times{At: scrapedAt}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -1,4 +1,4 @@
-package kubelet
+package decode
 
 import (
 	"bytes"
@@ -187,7 +187,7 @@ func withReading(s usage.Sample, what reading, value float64, at usage.Time, unt
 
 // checkAgainstExpfmt decodes text and compares; it says whether there was something to compare
 // with.
-func checkAgainstExpfmt(t *testing.T, d *Decoder, text []byte) bool {
+func checkAgainstExpfmt(t *testing.T, d *Text, text []byte) bool {
 	t.Helper()
 	limits := Limits{MaxLabelBytes: DefaultMaxLabelBytes}
 	ref, ok := parseReference(text, scrapedAt, limits)
@@ -227,7 +227,7 @@ func checkAgainstExpfmt(t *testing.T, d *Decoder, text []byte) bool {
 func TestDecodeAsExpfmt(t *testing.T) {
 	originals := [][]byte{realSample(t), largeAnswer(12, 2)}
 	r := rand.New(rand.NewPCG(3, 4))
-	var d Decoder
+	var d Text
 	const rounds = 200
 	compared := 0
 	for i := range rounds {
@@ -304,7 +304,7 @@ func mutateLine(r *rand.Rand, line string) string {
 		pick("", " ", "\t ") + value + strings.ReplaceAll(at, " ", pick(" ", "\t", "  "))
 }
 
-func FuzzDecode(f *testing.F) {
+func FuzzText(f *testing.F) {
 	f.Add(realSample(f))
 	f.Add(largeAnswer(2, 2))
 	for _, line := range []string{
@@ -317,7 +317,7 @@ func FuzzDecode(f *testing.F) {
 	} {
 		f.Add([]byte(line))
 	}
-	var reused Decoder
+	var reused Text
 	if err := reused.Decode(&usage.Scrape{}, largeAnswer(20, 2), Times{At: scrapedAt}); err != nil {
 		f.Fatal(err)
 	}
@@ -328,10 +328,10 @@ func FuzzDecode(f *testing.F) {
 }
 
 // checkScrape decodes text and checks what must hold of any answer.
-func checkScrape(t *testing.T, d *Decoder, text []byte) {
+func checkScrape(t *testing.T, d *Text, text []byte) {
 	var dst, fresh usage.Scrape
 	err := d.Decode(&dst, bytes.Clone(text), Times{At: scrapedAt})
-	freshErr := new(Decoder).Decode(&fresh, bytes.Clone(text), Times{At: scrapedAt})
+	freshErr := new(Text).Decode(&fresh, bytes.Clone(text), Times{At: scrapedAt})
 	if !reflect.DeepEqual(dst, fresh) || fmt.Sprint(err) != fmt.Sprint(freshErr) {
 		t.Fatalf("a reused decoder gives %+v, %v; a new one %+v, %v", dst, err, fresh, freshErr)
 	}
@@ -378,12 +378,12 @@ func checkSample(t *testing.T, s usage.Sample) {
 	}
 }
 
-func BenchmarkDecode(b *testing.B) {
+func BenchmarkText(b *testing.B) {
 	text := largeAnswer(30, 2)
 	b.Run("decoder=ours", func(b *testing.B) {
 		b.SetBytes(int64(len(text)))
 		b.ReportAllocs()
-		var d Decoder
+		var d Text
 		var dst usage.Scrape
 		for b.Loop() {
 			if err := d.Decode(&dst, text, Times{At: scrapedAt}); err != nil {

@@ -1,93 +1,17 @@
-package kubelet
+package decode
 
 import (
 	"bytes"
 	"math"
 	"time"
-	"unicode/utf8"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Limits bound what one response can make us keep. A field that is 0 stands for its default.
-type Limits struct {
-	// MaxContainers is the number of containers of one node that are kept; by default
-	// DefaultMaxContainers.
-	MaxContainers int
-	// MaxLabelBytes is the length of the longest name of a namespace, pod or container; by default
-	// DefaultMaxLabelBytes.
-	MaxLabelBytes int
-}
-
-// The defaults of Limits.
-const (
-	// DefaultMaxContainers follows from DefaultMaxBodyBytes. A container has a line for its CPU and
-	// one for its memory, of more than 80 bytes each, so that no honest response within the limit
-	// on its bytes exceeds that on its containers.
-	DefaultMaxContainers = DefaultMaxBodyBytes / minContainerBytes
-	DefaultMaxLabelBytes = 253 // the longest name that Kubernetes allows
-
-	minContainerBytes = 128
-)
-
-func (l *Limits) maxContainers() int { return orDefault(l.MaxContainers, DefaultMaxContainers) }
-
-// admit reports whether a name can be kept, and otherwise why not.
-func (l *Limits) admit(name []byte) (reason usage.Reason, ok bool) {
-	switch {
-	case len(name) == 0:
-		return usage.NoIdentity, false
-	case len(name) > orDefault(l.MaxLabelBytes, DefaultMaxLabelBytes):
-		return usage.OverLimit, false
-	case !utf8.Valid(name):
-		return usage.Malformed, false
-	}
-	return 0, true
-}
-
-// admitAll reports whether a container with these names can be kept, and otherwise why not.
-func (l *Limits) admitAll(id *identity) (reason usage.Reason, ok bool) {
-	for _, name := range [...][]byte{id.namespace, id.pod, id.container} {
-		if reason, ok = l.admit(name); !ok {
-			return reason, false
-		}
-	}
-	return 0, true
-}
-
-// Times are the moments of a request and its response, as usage.Scrape has them.
-type Times struct {
-	Sent usage.Time // when the request was sent, by our Clock; 0: not known
-	At   usage.Time // when the headers of the response arrived, by our Clock
-	Date usage.Time // the response's Date header, by the node's clock, in whole seconds; 0: not known
-}
-
-// latest returns the last time that a sample of the response can have. All that follow a later one
-// would look old.
-func (t Times) latest() usage.Time {
-	if t.Date != 0 {
-		return t.Date.Add(time.Second + maxAheadOfNode)
-	}
-	return t.At.Add(maxAhead)
-}
-
-const (
-	// maxAheadOfNode is the tolerance for samples that are later than their kubelet's own clock.
-	// Virtual kubelets pass on the timestamps of others.
-	maxAheadOfNode = time.Minute
-	// maxAhead is the same by our clock, where the node's is not known. The offset between both can
-	// be large.
-	maxAhead = time.Hour
-	// oldestStart is the first start time, in seconds since the epoch, that is taken for a date:
-	// the year 2000. Simulated kubelets (kwok) give the seconds since the pod's start instead,
-	// which say nothing about when.
-	oldestStart = 946684800
-)
-
-// Decoder decodes the text that a kubelet answers on /metrics/resource. The zero value is ready for
+// Text decodes the text that a kubelet answers on /metrics/resource. The zero value is ready for
 // use; one that is reused decodes without allocating. It must not be used by two goroutines at
 // once, and not be copied.
-type Decoder struct {
+type Text struct {
 	Limits Limits
 
 	index   index
@@ -124,7 +48,7 @@ type series struct {
 // Decode returns an error if the kubelet reports that it could not read its containers, as it then
 // lists none of them, and if there is no sample of a node or a container, or none with a possible
 // time. dst is then not valid.
-func (d *Decoder) Decode(dst *usage.Scrape, text []byte, times Times) error {
+func (d *Text) Decode(dst *usage.Scrape, text []byte, times Times) error {
 	d.begin(dst, times)
 	defer d.end()
 	for start := 0; start < len(text); {
@@ -139,31 +63,13 @@ func (d *Decoder) Decode(dst *usage.Scrape, text []byte, times Times) error {
 		start += n + 1
 	}
 	if d.failed {
-		return errContainersUnread
+		return ErrContainersUnread
 	}
 	dst.Containers = d.dropped.removeFrom(dst.Containers)
 	return checkSamples(dst, d.future)
 }
 
-// checkSamples returns an error if the response has nothing of use. A future of 0 means that no
-// time was too late.
-func checkSamples(s *usage.Scrape, future usage.Time) error {
-	badTimes := s.Skipped[usage.BadTime] > 0
-	if s.Node.Has != 0 || len(s.Containers) > 0 && !badTimes {
-		return nil
-	}
-	for i := range s.Containers {
-		if s.Containers[i].Has != 0 {
-			return nil
-		}
-	}
-	if badTimes {
-		return &badTimeError{future, s.Date}
-	}
-	return errNoSamples
-}
-
-func (d *Decoder) begin(dst *usage.Scrape, times Times) {
+func (d *Text) begin(dst *usage.Scrape, times Times) {
 	*dst = usage.Scrape{At: times.At, Sent: times.Sent, Date: times.Date, Containers: dst.Containers[:0]}
 	d.index.reset()
 	d.dst, d.latest, d.future = dst, times.latest(), 0
@@ -173,14 +79,14 @@ func (d *Decoder) begin(dst *usage.Scrape, times Times) {
 }
 
 // end releases the memory of others.
-func (d *Decoder) end() {
+func (d *Text) end() {
 	clear(d.series)
 	d.dropped.reset()
 	d.dst, d.name = nil, nil
 }
 
 // line reads one line, without its end.
-func (d *Decoder) line(b []byte) {
+func (d *Text) line(b []byte) {
 	b = trim(b)
 	if len(b) == 0 || b[0] == '#' {
 		return
@@ -200,7 +106,7 @@ func (d *Decoder) line(b []byte) {
 
 // enter finds the family that a line belongs to, and gives what follows its name. Nearly always it
 // is that of the line before.
-func (d *Decoder) enter(b []byte) (rest []byte) {
+func (d *Text) enter(b []byte) (rest []byte) {
 	if n := len(d.name); n > 0 && n < len(b) && b[n] == '{' && string(b[:n]) == string(d.name) {
 		return b[n:]
 	}
@@ -214,7 +120,7 @@ func (d *Decoder) enter(b []byte) (rest []byte) {
 
 // outcome reads the line that says whether the kubelet could read its containers. When even that
 // cannot be told, those that are missing may exist.
-func (d *Decoder) outcome(b []byte) {
+func (d *Text) outcome(b []byte) {
 	b, ok := d.passLabels(b)
 	if ok && !d.first(&d.seen) {
 		return
@@ -230,14 +136,14 @@ func (d *Decoder) outcome(b []byte) {
 }
 
 // node reads a line about the node. Labels on it are of no interest.
-func (d *Decoder) node(b []byte) {
+func (d *Text) node(b []byte) {
 	if b, ok := d.passLabels(b); ok {
 		d.sample(&d.dst.Node, &d.seen, b)
 	}
 }
 
 // container reads a line about a container.
-func (d *Decoder) container(b []byte) {
+func (d *Text) container(b []byte) {
 	if i, b := d.locate(b); i >= 0 {
 		d.cursor = i + 1
 		d.sample(&d.dst.Containers[i].Sample, &d.series[i].seen, b)
@@ -250,7 +156,7 @@ func (d *Decoder) container(b []byte) {
 // A kubelet lists the containers in the same order in every family, so that comparing the block
 // with that of the next container in line mostly tells. One that a family leaves out costs a second
 // comparison.
-func (d *Decoder) locate(b []byte) (i int, rest []byte) {
+func (d *Text) locate(b []byte) (i int, rest []byte) {
 	for i := d.cursor; i < len(d.series) && i <= d.cursor+1; i++ {
 		labels := d.series[i].labels
 		if len(labels) > 0 && bytes.HasPrefix(b, labels) {
@@ -276,7 +182,7 @@ func (d *Decoder) locate(b []byte) (i int, rest []byte) {
 
 // add appends a container that was not there yet, and returns its position, or -1 if it cannot be
 // kept.
-func (d *Decoder) add(id *identity, hash uint32) int {
+func (d *Text) add(id *identity, hash uint32) int {
 	if reason, ok := d.Limits.admitAll(id); !ok {
 		return d.drop(reason, id)
 	}
@@ -294,7 +200,7 @@ func (d *Decoder) add(id *identity, hash uint32) int {
 
 // drop counts a line whose container cannot be kept, and drops its pod if the line names one. It
 // returns -1, the position of no container.
-func (d *Decoder) drop(r usage.Reason, id *identity) int {
+func (d *Text) drop(r usage.Reason, id *identity) int {
 	if len(id.namespace) > 0 && len(id.pod) > 0 {
 		d.dropped.add(id.namespace, id.pod)
 	}
@@ -303,7 +209,7 @@ func (d *Decoder) drop(r usage.Reason, id *identity) int {
 }
 
 // passLabels gives what follows the label block at the start of b, if there is one.
-func (d *Decoder) passLabels(b []byte) (rest []byte, ok bool) {
+func (d *Text) passLabels(b []byte) (rest []byte, ok bool) {
 	if len(b) == 0 || b[0] != '{' {
 		return b, true
 	}
@@ -316,7 +222,7 @@ func (d *Decoder) passLabels(b []byte) (rest []byte, ok bool) {
 }
 
 // sample reads what follows the labels of a line into s, unless the series has had its line.
-func (d *Decoder) sample(s *usage.Sample, seen *reading, b []byte) {
+func (d *Text) sample(s *usage.Sample, seen *reading, b []byte) {
 	if !d.first(seen) {
 		return
 	}
@@ -326,7 +232,7 @@ func (d *Decoder) sample(s *usage.Sample, seen *reading, b []byte) {
 }
 
 // first says whether a line is the first one of its series, and notes that it was there.
-func (d *Decoder) first(seen *reading) bool {
+func (d *Text) first(seen *reading) bool {
 	if *seen&d.family.gives != 0 {
 		d.skip(usage.Duplicate)
 		return false
@@ -344,7 +250,7 @@ type point struct {
 
 // point reads what follows the labels of a line: a value and, maybe, a time in milliseconds since
 // the epoch.
-func (d *Decoder) point(b []byte) (p point, ok bool) {
+func (d *Text) point(b []byte) (p point, ok bool) {
 	i := skipBlanks(b, 0)
 	value, n, ok := parseFloat(b[i:])
 	if !ok {
@@ -372,7 +278,7 @@ func (d *Decoder) point(b []byte) (p point, ok bool) {
 }
 
 // keep stores a reading. The bytes of a kubelet fit into an int64, as the API carries them.
-func (d *Decoder) keep(s *usage.Sample, p point) {
+func (d *Text) keep(s *usage.Sample, p point) {
 	switch d.family.gives {
 	case cpuReading:
 		s.CPUSeconds, s.At, s.Untimed = p.value, p.at, p.untimed
@@ -396,7 +302,7 @@ func (d *Decoder) keep(s *usage.Sample, p point) {
 
 // startTime converts seconds since the epoch. A float64 of them is not exact to the nanosecond, but
 // to the microsecond.
-func (d *Decoder) startTime(seconds float64) usage.Time {
+func (d *Text) startTime(seconds float64) usage.Time {
 	if seconds < oldestStart {
 		return 0
 	}
@@ -408,11 +314,11 @@ func (d *Decoder) startTime(seconds float64) usage.Time {
 }
 
 // skip counts a line that is left out.
-func (d *Decoder) skip(r usage.Reason) { d.dst.Skipped[r]++ }
+func (d *Text) skip(r usage.Reason) { d.dst.Skipped[r]++ }
 
 // badTime counts a line whose time cannot be, and remembers the time if it is that of a clock that
 // is ahead.
-func (d *Decoder) badTime(millis int64) {
+func (d *Text) badTime(millis int64) {
 	d.skip(usage.BadTime)
 	if millis > 0 && millis <= math.MaxInt64/int64(time.Millisecond) {
 		d.future = usage.Time(millis * int64(time.Millisecond))
@@ -420,7 +326,7 @@ func (d *Decoder) badTime(millis int64) {
 }
 
 // lost counts a line that may have named a container which no other line names.
-func (d *Decoder) lost(r usage.Reason) {
+func (d *Text) lost(r usage.Reason) {
 	d.skip(r)
 	d.dst.Partial = true
 }
@@ -432,11 +338,4 @@ func trim(b []byte) []byte {
 		b = b[:n-1]
 	}
 	return b[skipBlanks(b, 0):]
-}
-
-func orDefault(limit, byDefault int) int {
-	if limit > 0 {
-		return limit
-	}
-	return byDefault
 }

@@ -1,4 +1,4 @@
-package kubelet
+package decode
 
 import (
 	"fmt"
@@ -9,11 +9,11 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// summaryDecoder decodes the JSON that a kubelet answers on /stats/summary. Like Decoder, it
+// Summary decodes the JSON that a kubelet answers on /stats/summary. Like Text, it
 // decodes without allocating when it is reused, and must not be used by two goroutines at once, nor
 // be copied.
-type summaryDecoder struct {
-	limits Limits
+type Summary struct {
+	Limits Limits
 
 	index   index
 	dropped podSet
@@ -41,7 +41,7 @@ type summaryDecoder struct {
 // decode returns an error if the text as a whole is not valid JSON, if it is the summary of another
 // node, and if there is no sample of the node or of a container in it, or none with a possible
 // time. dst is then not valid.
-func (d *summaryDecoder) decode(dst *usage.Scrape, text []byte, node string, times Times) error {
+func (d *Summary) Decode(dst *usage.Scrape, text []byte, node string, times Times) error {
 	*dst = usage.Scrape{At: times.At, Sent: times.Sent, Date: times.Date, Containers: dst.Containers[:0]}
 	d.index.reset()
 	d.dst, d.latest, d.future, d.node, d.other = dst, times.latest(), 0, node, nil
@@ -59,12 +59,12 @@ func (d *summaryDecoder) decode(dst *usage.Scrape, text []byte, node string, tim
 }
 
 // end releases the memory of others.
-func (d *summaryDecoder) end() {
+func (d *Summary) end() {
 	d.dropped.reset()
 	d.dst = nil
 }
 
-func (d *summaryDecoder) summary() {
+func (d *Summary) summary() {
 	if !d.open('{') {
 		return
 	}
@@ -83,7 +83,7 @@ func (d *summaryDecoder) summary() {
 // ofNode reads what is said of the node. When it started is left out: /metrics/resource does not
 // say, and a node's counter must not seem to have begun anew because one of two answers has a start
 // time.
-func (d *summaryDecoder) ofNode() {
+func (d *Summary) ofNode() {
 	if !d.open('{') {
 		return
 	}
@@ -99,13 +99,13 @@ func (d *summaryDecoder) ofNode() {
 
 // checkNode notes that a summary speaks for another node: what answers where a node's kubelet
 // should may stand in for many of them, or be the kubelet of a node that has got the address since.
-func (d *summaryDecoder) checkNode(name []byte) {
+func (d *Summary) checkNode(name []byte) {
 	if len(name) > 0 && string(name) != d.node {
-		d.other = fmt.Errorf("%w: its summary is that of %.100q", errOtherNode, name)
+		d.other = fmt.Errorf("%w: its summary is that of %.100q", ErrOtherNode, name)
 	}
 }
 
-func (d *summaryDecoder) pods() {
+func (d *Summary) pods() {
 	if !d.open('[') {
 		return
 	}
@@ -115,7 +115,7 @@ func (d *summaryDecoder) pods() {
 }
 
 // pod reads a pod. Its containers may come before its name.
-func (d *summaryDecoder) pod() {
+func (d *Summary) pod() {
 	if !d.open('{') {
 		return
 	}
@@ -135,7 +135,7 @@ func (d *summaryDecoder) pod() {
 	d.namePod(first, &id)
 }
 
-func (d *summaryDecoder) podRef(id *identity) {
+func (d *Summary) podRef(id *identity) {
 	if !d.open('{') {
 		return
 	}
@@ -153,11 +153,11 @@ func (d *summaryDecoder) podRef(id *identity) {
 
 // namePod sets the pod of the containers from the first one on. It drops them if the pod cannot be
 // kept as a whole.
-func (d *summaryDecoder) namePod(first int, id *identity) {
+func (d *Summary) namePod(first int, id *identity) {
 	containers := d.dst.Containers[first:]
 	d.dst.Containers = d.dst.Containers[:first]
 	for _, name := range [...][]byte{id.namespace, id.pod} {
-		if reason, ok := d.limits.admit(name); !ok {
+		if reason, ok := d.Limits.admit(name); !ok {
 			for range containers {
 				d.lost(reason)
 			}
@@ -181,7 +181,7 @@ func (d *summaryDecoder) namePod(first int, id *identity) {
 	}
 }
 
-func (d *summaryDecoder) containers() {
+func (d *Summary) containers() {
 	if d.json.peek() != '[' {
 		d.partial = !d.pass(usage.Malformed) || d.partial
 		return
@@ -193,7 +193,7 @@ func (d *summaryDecoder) containers() {
 }
 
 // container reads a container, whose pod is not known yet.
-func (d *summaryDecoder) container() {
+func (d *Summary) container() {
 	if d.json.peek() != '{' {
 		d.partial = !d.pass(usage.Malformed) || d.partial
 		return
@@ -210,8 +210,8 @@ func (d *summaryDecoder) container() {
 			d.reading(&c.Sample)
 		}
 	}
-	reason, ok := d.limits.admit(c.Name)
-	if ok && len(d.dst.Containers) >= d.limits.maxContainers() {
+	reason, ok := d.Limits.admit(c.Name)
+	if ok && len(d.dst.Containers) >= d.Limits.maxContainers() {
 		reason, ok = usage.OverLimit, false
 	}
 	if !ok {
@@ -223,7 +223,7 @@ func (d *summaryDecoder) container() {
 }
 
 // reading reads a field of a node or of a container that may be one of the readings.
-func (d *summaryDecoder) reading(s *usage.Sample) {
+func (d *Summary) reading(s *usage.Sample) {
 	switch string(d.json.key) {
 	case "cpu":
 		d.cpu(s)
@@ -237,7 +237,7 @@ func (d *summaryDecoder) reading(s *usage.Sample) {
 }
 
 // cpu reads the counter, and the kubelet's own rate. What a rate of 0 means is not for here to say.
-func (d *summaryDecoder) cpu(s *usage.Sample) {
+func (d *Summary) cpu(s *usage.Sample) {
 	if !d.open('{') {
 		return
 	}
@@ -268,14 +268,14 @@ func (d *summaryDecoder) cpu(s *usage.Sample) {
 	}
 }
 
-func (d *summaryDecoder) memory(s *usage.Sample) {
+func (d *Summary) memory(s *usage.Sample) {
 	if used, at := d.bytes("workingSetBytes"); used.there && at != 0 {
 		s.Memory, s.MemoryAt = used.value, at
 		s.Has |= usage.HasMemory
 	}
 }
 
-func (d *summaryDecoder) swap(s *usage.Sample) {
+func (d *Summary) swap(s *usage.Sample) {
 	if used, at := d.bytes("swapUsageBytes"); used.there && at != 0 {
 		s.Swap = used.value
 		s.Has |= usage.HasSwap
@@ -283,7 +283,7 @@ func (d *summaryDecoder) swap(s *usage.Sample) {
 }
 
 // bytes reads an object that has a time and, under the given key, a number of bytes.
-func (d *summaryDecoder) bytes(key string) (used figure, at usage.Time) {
+func (d *Summary) bytes(key string) (used figure, at usage.Time) {
 	if !d.open('{') {
 		return figure{}, 0
 	}
@@ -303,7 +303,7 @@ func (d *summaryDecoder) bytes(key string) (used figure, at usage.Time) {
 
 // open begins an object or array, if that is what comes next; if it is something else, that is
 // passed over.
-func (d *summaryDecoder) open(bracket byte) bool {
+func (d *Summary) open(bracket byte) bool {
 	if d.json.peek() != bracket {
 		d.pass(usage.Malformed)
 		return false
@@ -314,7 +314,7 @@ func (d *summaryDecoder) open(bracket byte) bool {
 
 // pass consumes a value that is not what it should be. Unless it is null, it is counted, and may
 // have named what nothing else does.
-func (d *summaryDecoder) pass(r usage.Reason) (isNull bool) {
+func (d *Summary) pass(r usage.Reason) (isNull bool) {
 	if isNull = d.json.peek() == 'n'; !isNull {
 		d.lost(r)
 	}
@@ -323,7 +323,7 @@ func (d *summaryDecoder) pass(r usage.Reason) (isNull bool) {
 }
 
 // name reads a name; nil where there is none.
-func (d *summaryDecoder) name() []byte {
+func (d *Summary) name() []byte {
 	if d.json.peek() != '"' {
 		d.pass(usage.Malformed)
 		return nil
@@ -338,7 +338,7 @@ type figure struct {
 }
 
 // figure reads an integer from 0 to limit.
-func (d *summaryDecoder) figure(limit uint64) figure {
+func (d *Summary) figure(limit uint64) figure {
 	if c := d.json.peek(); c != '-' && !isDigit(c) {
 		d.pass(usage.Malformed)
 		return figure{}
@@ -353,7 +353,7 @@ func (d *summaryDecoder) figure(limit uint64) figure {
 
 // time reads the time of a reading, which is that of the scrape if it is null, and 0 if it cannot
 // be. It reports whether it was null.
-func (d *summaryDecoder) time() (t usage.Time, isNull bool) {
+func (d *Summary) time() (t usage.Time, isNull bool) {
 	if t, isNull = d.date(); isNull {
 		return d.dst.At, true
 	}
@@ -361,7 +361,7 @@ func (d *summaryDecoder) time() (t usage.Time, isNull bool) {
 }
 
 // startTime reads when a container started; 0 where it is not known.
-func (d *summaryDecoder) startTime() usage.Time {
+func (d *Summary) startTime() usage.Time {
 	if t, _ := d.date(); t >= usage.Time(oldestStart*time.Second) {
 		return t
 	}
@@ -369,7 +369,7 @@ func (d *summaryDecoder) startTime() usage.Time {
 }
 
 // date reads a time; 0 where it cannot be.
-func (d *summaryDecoder) date() (t usage.Time, isNull bool) {
+func (d *Summary) date() (t usage.Time, isNull bool) {
 	if d.json.peek() != '"' {
 		return 0, d.pass(usage.BadTime)
 	}
@@ -377,7 +377,7 @@ func (d *summaryDecoder) date() (t usage.Time, isNull bool) {
 	err := date.UnmarshalText(d.json.string())
 	if err != nil || date.Unix() <= 0 || date.After(d.latest.Time()) {
 		d.skip(usage.BadTime)
-		if err == nil && isTime(date) {
+		if err == nil && ValidTime(date) {
 			d.future = usage.At(date)
 		}
 		return 0, false
@@ -386,10 +386,10 @@ func (d *summaryDecoder) date() (t usage.Time, isNull bool) {
 }
 
 // skip counts a value that is left out.
-func (d *summaryDecoder) skip(r usage.Reason) { d.dst.Skipped[r]++ }
+func (d *Summary) skip(r usage.Reason) { d.dst.Skipped[r]++ }
 
 // lost counts a value with which a container may have been left out.
-func (d *summaryDecoder) lost(r usage.Reason) {
+func (d *Summary) lost(r usage.Reason) {
 	d.skip(r)
 	d.dst.Partial = true
 }

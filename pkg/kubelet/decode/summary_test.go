@@ -1,4 +1,4 @@
-package kubelet
+package decode
 
 import (
 	"errors"
@@ -49,14 +49,14 @@ func largeSummary(pods, containersPerPod int) []byte {
 		}
 	}
 	w := httptest.NewRecorder()
-	k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, summaryPath+"?"+summaryQuery, nil))
+	k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, kubelettest.SummaryPath+"?only_cpu_and_memory=true", nil))
 	return w.Body.Bytes()
 }
 
-func decodeSummary(t testing.TB, d *summaryDecoder, text string) (decoded, error) {
+func decodeSummary(t testing.TB, d *Summary, text string) (decoded, error) {
 	t.Helper()
 	var dst usage.Scrape
-	err := d.decode(&dst, []byte(text), "node1", Times{At: scrapedAt})
+	err := d.Decode(&dst, []byte(text), "node1", Times{At: scrapedAt})
 	if dst.At != scrapedAt {
 		t.Errorf("At = %v, want %v", dst.At, scrapedAt)
 	}
@@ -87,7 +87,7 @@ func TestSummaryOfAKubelet(t *testing.T) {
 			container("default/burn-546ccb4d55-87knc/mem", 0.113232685, 35270656, "20:11:44"),
 		},
 	}
-	var d summaryDecoder
+	var d Summary
 	got, err := decodeSummary(t, &d, string(readSummary(t, shortSummary)))
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("error %v\n got %+v\nwant %+v", err, got, want)
@@ -112,11 +112,11 @@ func TestSummaryOfAKubelet(t *testing.T) {
 // TestSummaryAgreesWithResource checks that a kubelet's two answers are read as the same readings,
 // but for the times, which the summary has in whole seconds.
 func TestSummaryAgreesWithResource(t *testing.T) {
-	resource, err := decodeText(t, new(Decoder), string(realSample(t)))
+	resource, err := decodeText(t, new(Text), string(realSample(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	summary, err := decodeSummary(t, new(summaryDecoder), string(readSummary(t, shortSummary)))
+	summary, err := decodeSummary(t, new(Summary), string(readSummary(t, shortSummary)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestSummaryContainer(t *testing.T) {
 		{`"memory":{"time":"yesterday","workingSetBytes":1},"cpu":{"usageCoreNanoSeconds":1000000000}`,
 			with(bad(usage.BadTime), cpu(1, scrapedAt))},
 	}
-	var d summaryDecoder
+	var d Summary
 	for _, tt := range tests {
 		fields := tt.fields
 		if fields != "" {
@@ -335,7 +335,7 @@ func TestSummaryText(t *testing.T) {
 		{"the deepest nesting", pods(pod(p, c("a", "1")) + "," + strings.Repeat(`{"x":[`, 15) + strings.Repeat("]}", 15)),
 			decoded{containers: named("n/p/a")}},
 	}
-	var d summaryDecoder // reused on purpose: nothing may stay from one text to the next
+	var d Summary // reused on purpose: nothing may stay from one text to the next
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := decodeSummary(t, &d, tt.text)
@@ -355,70 +355,70 @@ func TestSummaryFails(t *testing.T) {
 		text string
 		want error
 	}{
-		{"", errNotJSON},
-		{" \n", errNotJSON},
-		{"\x00", errNotJSON},
-		{"<html>", errNotJSON},
-		{"\ufeff" + good + "}", errNotJSON},
-		{good, errNotJSON},
-		{good + "}}", errNotJSON},
-		{good + "} x", errNotJSON},
-		{good + "} {}", errNotJSON},
-		{good + "}\x00", errNotJSON},
-		{good + ",}", errNotJSON},
-		{good + `,"pods":[1,]}`, errNotJSON},
-		{good + `,"pods":[,1]}`, errNotJSON},
-		{good + `,"pods":[1 2]}`, errNotJSON},
-		{good + `,"pods":[1}}`, errNotJSON},
-		{good + `,"pods"}`, errNotJSON},
-		{good + `,"pods":}`, errNotJSON},
-		{good + `,"pods" []}`, errNotJSON},
-		{good + `,pods:[]}`, errNotJSON},
-		{good + `,5:[]}`, errNotJSON},
-		{good + ` "pods":[]}`, errNotJSON},
-		{good + `,"node":{"nodeName":"a` + "\n" + `"}}`, errNotJSON},
-		{good + `,"node":{"nodeName":"a\n` + "\n" + `"}}`, errNotJSON},
-		{good + `,"node":{"nodeName":"\x"}}`, errNotJSON},
-		{good + `,"node":{"nodeName":"\u12g4"}}`, errNotJSON},
-		{good + `,"node":{"nodeName":"\u12`, errNotJSON},
-		{good + `,"node":{"nodeName":"\`, errNotJSON},
-		{good + `,"node":{"nodeName":"\n`, errNotJSON},
-		{good + `,"node":{"nodeName":"a`, errNotJSON},
-		{good + `,"node":{"nodeName":'a'}}`, errNotJSON},
-		{good + `,"node":{"cpu":{"time":"` + second + `}}}`, errNotJSON},
-		{good + `,"node":{"cpu":{"usageNanoCores":01}}}`, errNotJSON},
-		{good + `,"node":{"cpu":{"usageNanoCores":-}}}`, errNotJSON},
-		{good + `,"node":{"cpu":{"usageNanoCores":+1}}}`, errNotJSON},
-		{good + `,"node":{"cpu":{"usageNanoCores":1.}}}`, errNotJSON},
-		{good + `,"node":{"cpu":{"usageNanoCores":.5}}}`, errNotJSON},
-		{good + `,"node":{"cpu":{"usageNanoCores":1e}}}`, errNotJSON},
-		{good + `,"node":{"cpu":{"usageNanoCores":1e+}}}`, errNotJSON},
-		{good + `,"node":{"cpu":{"usageNanoCores":NaN}}}`, errNotJSON},
-		{good + `,"node":{"cpu":nul}}`, errNotJSON},
-		{good + `,"node":{"cpu":nullify}}`, errNotJSON},
-		{good + `,"node":{"cpu":True}}`, errNotJSON},
-		{good + `,"x":tru`, errNotJSON},
-		{good + `,"x":/* a comment */1}`, errNotJSON},
+		{"", ErrNotJSON},
+		{" \n", ErrNotJSON},
+		{"\x00", ErrNotJSON},
+		{"<html>", ErrNotJSON},
+		{"\ufeff" + good + "}", ErrNotJSON},
+		{good, ErrNotJSON},
+		{good + "}}", ErrNotJSON},
+		{good + "} x", ErrNotJSON},
+		{good + "} {}", ErrNotJSON},
+		{good + "}\x00", ErrNotJSON},
+		{good + ",}", ErrNotJSON},
+		{good + `,"pods":[1,]}`, ErrNotJSON},
+		{good + `,"pods":[,1]}`, ErrNotJSON},
+		{good + `,"pods":[1 2]}`, ErrNotJSON},
+		{good + `,"pods":[1}}`, ErrNotJSON},
+		{good + `,"pods"}`, ErrNotJSON},
+		{good + `,"pods":}`, ErrNotJSON},
+		{good + `,"pods" []}`, ErrNotJSON},
+		{good + `,pods:[]}`, ErrNotJSON},
+		{good + `,5:[]}`, ErrNotJSON},
+		{good + ` "pods":[]}`, ErrNotJSON},
+		{good + `,"node":{"nodeName":"a` + "\n" + `"}}`, ErrNotJSON},
+		{good + `,"node":{"nodeName":"a\n` + "\n" + `"}}`, ErrNotJSON},
+		{good + `,"node":{"nodeName":"\x"}}`, ErrNotJSON},
+		{good + `,"node":{"nodeName":"\u12g4"}}`, ErrNotJSON},
+		{good + `,"node":{"nodeName":"\u12`, ErrNotJSON},
+		{good + `,"node":{"nodeName":"\`, ErrNotJSON},
+		{good + `,"node":{"nodeName":"\n`, ErrNotJSON},
+		{good + `,"node":{"nodeName":"a`, ErrNotJSON},
+		{good + `,"node":{"nodeName":'a'}}`, ErrNotJSON},
+		{good + `,"node":{"cpu":{"time":"` + second + `}}}`, ErrNotJSON},
+		{good + `,"node":{"cpu":{"usageNanoCores":01}}}`, ErrNotJSON},
+		{good + `,"node":{"cpu":{"usageNanoCores":-}}}`, ErrNotJSON},
+		{good + `,"node":{"cpu":{"usageNanoCores":+1}}}`, ErrNotJSON},
+		{good + `,"node":{"cpu":{"usageNanoCores":1.}}}`, ErrNotJSON},
+		{good + `,"node":{"cpu":{"usageNanoCores":.5}}}`, ErrNotJSON},
+		{good + `,"node":{"cpu":{"usageNanoCores":1e}}}`, ErrNotJSON},
+		{good + `,"node":{"cpu":{"usageNanoCores":1e+}}}`, ErrNotJSON},
+		{good + `,"node":{"cpu":{"usageNanoCores":NaN}}}`, ErrNotJSON},
+		{good + `,"node":{"cpu":nul}}`, ErrNotJSON},
+		{good + `,"node":{"cpu":nullify}}`, ErrNotJSON},
+		{good + `,"node":{"cpu":True}}`, ErrNotJSON},
+		{good + `,"x":tru`, ErrNotJSON},
+		{good + `,"x":/* a comment */1}`, ErrNotJSON},
 
-		{nested(maxDepth), errTooDeep},
-		{strings.Repeat("[", 1<<16), errTooDeep},
-		{strings.Repeat(`{"":`, 1<<16), errTooDeep},
+		{nested(maxDepth), ErrTooDeep},
+		{strings.Repeat("[", 1<<16), ErrTooDeep},
+		{strings.Repeat(`{"":`, 1<<16), ErrTooDeep},
 
-		{"null", errNoSamples},
-		{"5", errNoSamples},
-		{`"text"`, errNoSamples},
-		{"[]", errNoSamples},
-		{"{}", errNoSamples},
-		{`{"node":null,"pods":null}`, errNoSamples},
-		{`{"node":{"nodeName":"node1"},"pods":[]}`, errNoSamples},
-		{`{"node":{"cpu":{"usageCoreNanoSeconds":-1}}}`, errNoSamples},
-		{`{"pods":[{"podRef":{"name":"p","namespace":"n"},"containers":[]}]}`, errNoSamples},
+		{"null", ErrNoSamples},
+		{"5", ErrNoSamples},
+		{`"text"`, ErrNoSamples},
+		{"[]", ErrNoSamples},
+		{"{}", ErrNoSamples},
+		{`{"node":null,"pods":null}`, ErrNoSamples},
+		{`{"node":{"nodeName":"node1"},"pods":[]}`, ErrNoSamples},
+		{`{"node":{"cpu":{"usageCoreNanoSeconds":-1}}}`, ErrNoSamples},
+		{`{"pods":[{"podRef":{"name":"p","namespace":"n"},"containers":[]}]}`, ErrNoSamples},
 
-		{good + `,"node":{"nodeName":"node2"}}`, errOtherNode},
-		{good + `,"node":{"nodeName":"Node1"}}`, errOtherNode},
-		{good + `,"node":{"nodeName":"node2","nodeName":"node1"}}`, errOtherNode},
+		{good + `,"node":{"nodeName":"node2"}}`, ErrOtherNode},
+		{good + `,"node":{"nodeName":"Node1"}}`, ErrOtherNode},
+		{good + `,"node":{"nodeName":"node2","nodeName":"node1"}}`, ErrOtherNode},
 	}
-	var d summaryDecoder
+	var d Summary
 	for _, tt := range tests {
 		_, err := decodeSummary(t, &d, tt.text)
 		if !errors.Is(err, tt.want) {
@@ -435,7 +435,7 @@ func TestSummaryFails(t *testing.T) {
 
 func TestSummaryLimits(t *testing.T) {
 	node := `{"node":{"cpu":{"usageCoreNanoSeconds":1}}}`
-	d := summaryDecoder{limits: Limits{MaxContainers: 51, MaxLabelBytes: 30}}
+	d := Summary{Limits: Limits{MaxContainers: 51, MaxLabelBytes: 30}}
 	for _, tt := range []struct {
 		name, text          string
 		containers, skipped int
@@ -453,7 +453,7 @@ func TestSummaryLimits(t *testing.T) {
 				tt.containers, want)
 		}
 	}
-	d.limits.MaxLabelBytes = 20
+	d.Limits.MaxLabelBytes = 20
 	got, err := decodeSummary(t, &d, string(largeSummary(3, 2))) // the names of pods are longer
 	if want := (map[usage.Reason]int{usage.OverLimit: 6}); err != nil || len(got.containers) != 0 || !reflect.DeepEqual(got.skipped, want) {
 		t.Errorf("%d containers, skipped %v, error %v; want 0, %v, nil", len(got.containers), got.skipped, err, want)
@@ -467,19 +467,19 @@ func TestSummaryLimits(t *testing.T) {
 // nothing of either.
 func TestSummaryReuse(t *testing.T) {
 	large, real := largeSummary(40, 3), readSummary(t, shortSummary)
-	var d summaryDecoder
+	var d Summary
 	var dst, fresh usage.Scrape
-	if err := new(summaryDecoder).decode(&fresh, real, "node1", Times{At: scrapedAt}); err != nil {
+	if err := new(Summary).Decode(&fresh, real, "node1", Times{At: scrapedAt}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := d.decode(&dst, large, "node1", Times{At: scrapedAt}); err != nil || len(dst.Containers) != 120 {
+		if err := d.Decode(&dst, large, "node1", Times{At: scrapedAt}); err != nil || len(dst.Containers) != 120 {
 			t.Fatalf("%d containers, error %v; want 120", len(dst.Containers), err)
 		}
-		if err := d.decode(&dst, large[:len(large)/2], "node1", Times{At: scrapedAt}); !errors.Is(err, errNotJSON) {
+		if err := d.Decode(&dst, large[:len(large)/2], "node1", Times{At: scrapedAt}); !errors.Is(err, ErrNotJSON) {
 			t.Fatalf("half a summary gives %v, want an error", err)
 		}
-		if err := d.decode(&dst, real, "node1", Times{At: scrapedAt}); err != nil {
+		if err := d.Decode(&dst, real, "node1", Times{At: scrapedAt}); err != nil {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(dst, fresh) {
@@ -498,10 +498,10 @@ func TestSummaryAllocates(t *testing.T) {
 		"large":      largeSummary(30, 2),
 		"very large": largeSummary(200, 2),
 	} {
-		var d summaryDecoder
+		var d Summary
 		var dst usage.Scrape
 		decode := func() {
-			if err := d.decode(&dst, text, "node1", Times{At: scrapedAt}); err != nil {
+			if err := d.Decode(&dst, text, "node1", Times{At: scrapedAt}); err != nil {
 				t.Fatal(err)
 			}
 		}

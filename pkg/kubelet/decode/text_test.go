@@ -1,4 +1,4 @@
-package kubelet
+package decode
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ type sample struct {
 	usage.Sample
 }
 
-func decodeText(t testing.TB, d *Decoder, text string) (decoded, error) {
+func decodeText(t testing.TB, d *Text, text string) (decoded, error) {
 	t.Helper()
 	var dst usage.Scrape
 	err := d.Decode(&dst, []byte(text), Times{At: scrapedAt})
@@ -199,7 +199,7 @@ func TestDecodeLine(t *testing.T) {
 		{cpu + c + ` 1 1795205767486 x`, bad(usage.Malformed)},
 		{cpu + c + ` 1 1795205767486 # {trace_id="x"} 0.5`, bad(usage.Malformed)}, // OpenMetrics: an exemplar
 	}
-	var d Decoder
+	var d Text
 	for _, tt := range tests {
 		// Another node reading keeps the answer from being empty, and must come through untouched.
 		got, err := decodeText(t, &d, tt.line+"\nnode_swap_usage_bytes 7\n")
@@ -285,7 +285,7 @@ func TestDecodeText(t *testing.T) {
 		{"bad readings only", cpu("a", "NaN"), decoded{containers: []sample{{"n/a/c", usage.Sample{}}},
 			skipped: map[usage.Reason]int{usage.BadValue: 1}}},
 	}
-	var d Decoder // reused on purpose: nothing may stay from one text to the next
+	var d Text // reused on purpose: nothing may stay from one text to the next
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := decodeText(t, &d, tt.text)
@@ -305,26 +305,45 @@ func TestDecodeFails(t *testing.T) {
 		text string
 		want error
 	}{
-		{"", errNoSamples},
-		{"\n\n", errNoSamples},
-		{"<html>\n<body>Forbidden</body>\n</html>\n", errNoSamples},
-		{"node_cpu_usage_seconds_total 1", errNoSamples}, // cut off
-		{"node_cpu_usage_seconds_total NaN\n", errNoSamples},
-		{"container_cpu_usage_seconds_total 1\n", errNoSamples},
-		{"pod_cpu_usage_seconds_total{namespace=\"n\",pod=\"p\"} 1\n", errNoSamples},
-		{"resource_scrape_error 0\n", errNoSamples},
-		{"resource_scrape_error 1\n", errContainersUnread},
-		{sampleLine + "resource_scrape_error 1\n", errContainersUnread},
-		{sampleLine + "scrape_error 1\nresource_scrape_error 0\n", errContainersUnread},
-		{sampleLine + "resource_scrape_error 0\nscrape_error 2 1795205767486\n", errContainersUnread},
-		{sampleLine + "resource_scrape_error{} 1\n", errContainersUnread},
-		{sampleLine + "resource_scrape_error NaN\n", errContainersUnread},
-		{sampleLine + "resource_scrape_error 1 -1\n", errContainersUnread},
+		{"", ErrNoSamples},
+		{"\n\n", ErrNoSamples},
+		{"<html>\n<body>Forbidden</body>\n</html>\n", ErrNoSamples},
+		{"node_cpu_usage_seconds_total 1", ErrNoSamples}, // cut off
+		{"node_cpu_usage_seconds_total NaN\n", ErrNoSamples},
+		{"container_cpu_usage_seconds_total 1\n", ErrNoSamples},
+		{"pod_cpu_usage_seconds_total{namespace=\"n\",pod=\"p\"} 1\n", ErrNoSamples},
+		{"resource_scrape_error 0\n", ErrNoSamples},
+		{"resource_scrape_error 1\n", ErrContainersUnread},
+		{sampleLine + "resource_scrape_error 1\n", ErrContainersUnread},
+		{sampleLine + "scrape_error 1\nresource_scrape_error 0\n", ErrContainersUnread},
+		{sampleLine + "resource_scrape_error 0\nscrape_error 2 1795205767486\n", ErrContainersUnread},
+		{sampleLine + "resource_scrape_error{} 1\n", ErrContainersUnread},
+		{sampleLine + "resource_scrape_error NaN\n", ErrContainersUnread},
+		{sampleLine + "resource_scrape_error 1 -1\n", ErrContainersUnread},
 	}
-	var d Decoder
+	var d Text
 	for _, tt := range tests {
 		if _, err := decodeText(t, &d, tt.text); !errors.Is(err, tt.want) {
 			t.Errorf("Decode(%q) = %v, want %v", tt.text, err, tt.want)
+		}
+	}
+}
+
+// TestSomeBadTimes: a response of which some samples have possible times is of use.
+func TestSomeBadTimes(t *testing.T) {
+	const tomorrow, container = "1795305768000", `container_cpu_usage_seconds_total{container="c",namespace="n",pod="p"} 1`
+	var d Text
+	for text, fails := range map[string]bool{
+		"node_cpu_usage_seconds_total 1 " + tomorrow + "\n":                                  true,
+		"node_cpu_usage_seconds_total 1 " + tomorrow + "\nnode_memory_working_set_bytes 1\n": false,
+		"node_cpu_usage_seconds_total 1 " + tomorrow + "\n" + container + "\n":               false,
+		container + " " + tomorrow + "\n":                                                    true,
+		container + " -1\n":                                                                  true,
+		container + " x\n":                                                                   true,
+	} {
+		var badTime *BadTimeError
+		if _, err := decodeText(t, &d, text); errors.As(err, &badTime) != fails || (err != nil) != fails {
+			t.Errorf("Decode(%q) = %v, want a BadTimeError: %v", text, err, fails)
 		}
 	}
 }
@@ -336,7 +355,7 @@ func TestDecodeLimits(t *testing.T) {
 			fmt.Fprintf(&text, "%s{container=\"c\",namespace=\"n\",pod=\"p%d\"} 1\n", family, i)
 		}
 	}
-	d := Decoder{Limits: Limits{MaxContainers: 700}}
+	d := Text{Limits: Limits{MaxContainers: 700}}
 	got, err := decodeText(t, &d, text.String())
 	if err != nil {
 		t.Fatal(err)
@@ -383,7 +402,7 @@ func TestDecodeDropsWholePods(t *testing.T) {
 				both(ok) + both(c) + line("container_memory_working_set_bytes", tt.labels),
 				both(ok) + line("container_cpu_usage_seconds_total", c) + both(tt.labels) + line("container_memory_working_set_bytes", c),
 			} {
-				d := Decoder{Limits: Limits{MaxContainers: tt.limit}}
+				d := Text{Limits: Limits{MaxContainers: tt.limit}}
 				got, err := decodeText(t, &d, text)
 				if err != nil {
 					t.Fatal(err)
@@ -400,7 +419,7 @@ func TestDecodeDropsWholePods(t *testing.T) {
 }
 
 func TestDecodeSample(t *testing.T) {
-	var d Decoder
+	var d Text
 	got, err := decodeText(t, &d, string(realSample(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -439,10 +458,10 @@ func TestDecodeSample(t *testing.T) {
 // the text.
 func TestDecodeReuse(t *testing.T) {
 	large, real := largeAnswer(40, 3), realSample(t)
-	var d Decoder
+	var d Text
 	var dst usage.Scrape
 	var fresh usage.Scrape
-	if err := new(Decoder).Decode(&fresh, real, Times{At: scrapedAt}); err != nil {
+	if err := new(Text).Decode(&fresh, real, Times{At: scrapedAt}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -467,7 +486,7 @@ func TestDecodeAllocates(t *testing.T) {
 		"large":      largeAnswer(30, 2),
 		"very large": largeAnswer(500, 2),
 	} {
-		var d Decoder
+		var d Text
 		var dst usage.Scrape
 		decode := func() {
 			if err := d.Decode(&dst, text, Times{At: scrapedAt}); err != nil {

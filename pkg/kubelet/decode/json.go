@@ -1,4 +1,4 @@
-package kubelet
+package decode
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ const maxDepth = 32
 
 // What a text can be that is no JSON of a kubelet.
 var (
-	errNotJSON = errors.New("it is not JSON")
-	errTooDeep = fmt.Errorf("it is nested more than %d levels deep", maxDepth)
+	ErrNotJSON = errors.New("it is not JSON")
+	ErrTooDeep = fmt.Errorf("it is nested more than %d levels deep", maxDepth)
 )
 
 // scanner reads a JSON text once from its start to its end, without allocating. It takes what
@@ -38,7 +38,7 @@ func (s *scanner) start(text []byte) { *s = scanner{text: text} }
 // end says whether all of the text has been read, and was valid. It lets go of the text.
 func (s *scanner) end() error {
 	if s.peek(); s.pos < len(s.text) {
-		s.fail(errNotJSON)
+		s.fail(ErrNotJSON)
 	}
 	err := s.err
 	*s = scanner{}
@@ -68,7 +68,7 @@ func (s *scanner) peek() byte {
 // open begins the object or array whose bracket peek gave.
 func (s *scanner) open() {
 	if s.depth++; s.depth > maxDepth {
-		s.fail(errTooDeep)
+		s.fail(ErrTooDeep)
 		return
 	}
 	s.pos++
@@ -90,7 +90,7 @@ func (s *scanner) field() bool {
 			return true
 		}
 	}
-	s.fail(errNotJSON)
+	s.fail(ErrNotJSON)
 	return false
 }
 
@@ -106,7 +106,7 @@ func (s *scanner) more(bracket byte) bool {
 	}
 	if !s.first {
 		if c != ',' {
-			s.fail(errNotJSON)
+			s.fail(ErrNotJSON)
 			return false
 		}
 		s.pos++
@@ -137,7 +137,7 @@ func (s *scanner) skip() {
 	case c == 'n':
 		s.literal("null")
 	default:
-		s.fail(errNotJSON)
+		s.fail(ErrNotJSON)
 	}
 }
 
@@ -146,7 +146,7 @@ func (s *scanner) literal(word string) {
 		s.pos = end
 		return
 	}
-	s.fail(errNotJSON)
+	s.fail(ErrNotJSON)
 }
 
 // string consumes the string whose quotation mark peek gave. What it gives aliases the text, and
@@ -162,11 +162,11 @@ func (s *scanner) string() []byte {
 			return s.escaped(start, i)
 		case c < ' ':
 			s.pos = i
-			s.fail(errNotJSON)
+			s.fail(ErrNotJSON)
 			return nil
 		}
 	}
-	s.fail(errNotJSON)
+	s.fail(ErrNotJSON)
 	return nil
 }
 
@@ -196,7 +196,7 @@ func (s *scanner) escaped(start, i int) []byte {
 		i += n
 	}
 	s.pos = i
-	s.fail(errNotJSON)
+	s.fail(ErrNotJSON)
 	return nil
 }
 
@@ -269,7 +269,7 @@ func (s *scanner) number() []byte {
 		ok = s.digits() && ok
 	}
 	if !ok {
-		s.fail(errNotJSON)
+		s.fail(ErrNotJSON)
 		return nil
 	}
 	return s.text[start:s.pos]
