@@ -81,9 +81,9 @@ func (f *failures) fail(ctx context.Context) error {
 	for i, k := range f.herd.kubelets {
 		seed := uint64(i)
 		k.SetFaults(
-			func(*kubelettest.Answer) { f.answers.Add(1) },
+			func(*kubelettest.Response) { f.answers.Add(1) },
 			kubelettest.Sometimes(f.cfg.failing, seed, both(
-				func(*kubelettest.Answer) { f.failed.Add(1) },
+				func(*kubelettest.Response) { f.failed.Add(1) },
 				oneOf(seed, kubelettest.Refuse, kubelettest.Hang, kubelettest.Status(http.StatusInternalServerError), kubelettest.HalfBody),
 			)),
 		)
@@ -255,7 +255,7 @@ const timestampUnit = 1.0
 
 // both applies one fault after the other.
 func both(first, second kubelettest.Fault) kubelettest.Fault {
-	return func(a *kubelettest.Answer) {
+	return func(a *kubelettest.Response) {
 		first(a)
 		second(a)
 	}
@@ -265,7 +265,7 @@ func both(first, second kubelettest.Fault) kubelettest.Fault {
 func oneOf(seed uint64, faults ...kubelettest.Fault) kubelettest.Fault {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 1))
-	return func(a *kubelettest.Answer) {
+	return func(a *kubelettest.Response) {
 		mu.Lock()
 		fault := faults[random.IntN(len(faults))]
 		mu.Unlock()

@@ -1,7 +1,6 @@
 package kubelettest
 
 import (
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -15,103 +14,83 @@ import (
 	"time"
 )
 
-// CA is a certificate authority that lives as long as its test. Keys are ECDSA P-256, which are
-// made in microseconds. Its functions panic where cryptography itself fails, which a test can do
-// nothing about.
+// CA is a certificate authority for tests. Its keys are ECDSA P-256, which take microseconds to
+// generate. Its functions panic if a certificate cannot be created.
 type CA struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	cert  *x509.Certificate
+	key   *ecdsa.PrivateKey
+	chain [][]byte // certificates that lead to the root, in DER; nil for a root
 }
 
-// NewCA makes a certificate authority, valid from an hour ago until ten years from now.
-func NewCA() *CA {
+// NewCA returns a root CA. It is valid from an hour ago until ten years from now.
+func NewCA() *CA { return newCA(nil) }
+
+// Intermediate returns a CA whose certificate this CA issues. Leaf certificates of the intermediate
+// contain its own certificate.
+func (ca *CA) Intermediate(options ...CertificateOption) *CA { return newCA(ca, options...) }
+
+func newCA(parent *CA, options ...CertificateOption) *CA {
+	asCA := func(c *x509.Certificate) {
+		c.Subject = pkix.Name{CommonName: "kubelettest CA"}
+		c.NotAfter = time.Now().AddDate(10, 0, 0)
+		c.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
+		c.ExtKeyUsage = nil
+		c.IsCA = true
+	}
 	key := newKey()
-	template := template(nil, nil)
-	template.Subject = pkix.Name{CommonName: "kubelettest CA"}
-	template.NotAfter = time.Now().AddDate(10, 0, 0)
-	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = nil
-	template.IsCA = true
-	return &CA{cert: sign(template, template, key.Public(), key), key: key}
+	pair := parent.issue(key, nil, nil, append([]CertificateOption{asCA}, options...)...)
+	ca := &CA{cert: pair.Leaf, key: key}
+	if parent != nil {
+		ca.chain = pair.Certificate
+	}
+	return ca
 }
 
-// PEM is the authority's certificate, as a CA file has it.
+// PEM returns the CA's certificate in PEM format.
 func (ca *CA) PEM() []byte { return certificatePEM(ca.cert.Raw) }
 
-// Pool trusts this authority, and nobody else.
+// Pool returns a pool with only this CA.
 func (ca *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
 	return pool
 }
 
-// CertificateOption makes a certificate unusual.
+// CertificateOption changes the template of a certificate.
 type CertificateOption func(*x509.Certificate)
 
-// Expired makes a certificate that was valid until an hour ago.
+// Expired makes a certificate expire an hour ago.
 func Expired(c *x509.Certificate) {
 	c.NotBefore, c.NotAfter = time.Now().Add(-48*time.Hour), time.Now().Add(-time.Hour)
 }
 
-// NotYetValid makes a certificate that will be valid in an hour.
+// NotYetValid makes a certificate valid from an hour from now.
 func NotYetValid(c *x509.Certificate) {
 	c.NotBefore, c.NotAfter = time.Now().Add(time.Hour), time.Now().Add(48*time.Hour)
 }
 
-// Subject names the holder: of a client certificate, the user (CommonName) and the groups
-// (Organization).
+// Subject sets the subject. In a client certificate, the CommonName is the user and the
+// Organization is the list of groups.
 func Subject(name pkix.Name) CertificateOption {
 	return func(c *x509.Certificate) { c.Subject = name }
 }
 
-// Issue makes a certificate for servers and clients, valid from an hour ago until tomorrow.
+// Issue returns a certificate for servers and clients. It is valid from an hour ago until tomorrow.
 func (ca *CA) Issue(dnsNames []string, ips []net.IP, options ...CertificateOption) tls.Certificate {
 	return ca.issue(newKey(), dnsNames, ips, options...)
 }
 
-func (ca *CA) issue(key *ecdsa.PrivateKey, dnsNames []string, ips []net.IP, options ...CertificateOption) tls.Certificate {
-	template := template(dnsNames, ips, options...)
-	leaf := sign(template, ca.cert, key.Public(), ca.key)
-	return tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
-}
-
-// SelfSigned makes a certificate that no authority vouches for, as a kubelet makes for itself by
-// default.
+// SelfSigned returns a self-signed certificate, which is what a kubelet uses by default.
 func SelfSigned(dnsNames []string, ips []net.IP, options ...CertificateOption) tls.Certificate {
-	key := newKey()
-	template := template(dnsNames, ips, options...)
-	leaf := sign(template, template, key.Public(), key)
-	return tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
+	return (*CA)(nil).issue(newKey(), dnsNames, ips, options...)
 }
 
-// PEM gives the two files of a certificate that was made here: the certificate and its key.
-func PEM(c tls.Certificate) (certificate, key []byte) {
-	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
-	if err != nil {
-		panic(fmt.Sprintf("kubelettest: cannot encode the certificate's key: %v", err))
-	}
-	return certificatePEM(c.Certificate[0]), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-}
-
-func certificatePEM(der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
-func newKey() *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(fmt.Sprintf("kubelettest: cannot make a key: %v", err))
-	}
-	return key
-}
-
-func template(dnsNames []string, ips []net.IP, options ...CertificateOption) *x509.Certificate {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		panic(fmt.Sprintf("kubelettest: cannot make a serial number: %v", err))
-	}
-	c := &x509.Certificate{
-		SerialNumber:          serial,
+// issue returns a certificate for a key. A nil CA makes it self-signed.
+func (ca *CA) issue(
+	key *ecdsa.PrivateKey, dnsNames []string, ips []net.IP, options ...CertificateOption,
+) tls.Certificate {
+	template := &x509.Certificate{
+		SerialNumber:          must(rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))),
 		Subject:               pkix.Name{CommonName: "kubelettest"},
 		DNSNames:              dnsNames,
 		IPAddresses:           ips,
@@ -122,19 +101,32 @@ func template(dnsNames []string, ips []net.IP, options ...CertificateOption) *x5
 		BasicConstraintsValid: true,
 	}
 	for _, option := range options {
-		option(c)
+		option(template)
 	}
-	return c
+	if ca == nil {
+		ca = &CA{cert: template, key: key}
+	}
+	der := must(x509.CreateCertificate(rand.Reader, template, ca.cert, key.Public(), ca.key))
+	return tls.Certificate{
+		Certificate: append([][]byte{der}, ca.chain...), PrivateKey: key, Leaf: must(x509.ParseCertificate(der)),
+	}
 }
 
-func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) *x509.Certificate {
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
+// PEM returns a certificate and its key in PEM format.
+func PEM(c tls.Certificate) (certificate, key []byte) {
+	der := must(x509.MarshalPKCS8PrivateKey(c.PrivateKey))
+	return certificatePEM(c.Certificate[0]), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+func certificatePEM(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
+
+func must[T any](v T, err error) T {
 	if err != nil {
-		panic(fmt.Sprintf("kubelettest: cannot sign a certificate: %v", err))
+		panic(fmt.Sprintf("kubelettest: cannot create a certificate: %v", err))
 	}
-	c, err := x509.ParseCertificate(der)
-	if err != nil {
-		panic(fmt.Sprintf("kubelettest: cannot read a certificate that was just signed: %v", err))
-	}
-	return c
+	return v
 }

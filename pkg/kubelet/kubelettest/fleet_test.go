@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// newClient makes a client that trusts the authority; its connections end with the test.
+// newClient returns a client that trusts the CA. Its connections are closed when the test ends.
 func newClient(t *testing.T, ca *CA, protocols ...func(*http.Protocols)) *http.Client {
 	t.Helper()
 	transport := &http.Transport{
@@ -31,7 +31,7 @@ func newClient(t *testing.T, ca *CA, protocols ...func(*http.Protocols)) *http.C
 	return &http.Client{Transport: transport, Timeout: 10 * time.Second}
 }
 
-// fetch gets the body of an answer with status 200.
+// fetch returns the body of a response with status 200.
 func fetch(client *http.Client, url string) (string, error) {
 	response, err := client.Get(url)
 	if err != nil {
@@ -71,34 +71,34 @@ func TestFleet(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := fmt.Sprintf(`pod="pod-on-%d"`, i); !strings.Contains(body, want) {
-				t.Errorf("%s answers without %s:\n%s", url, want, body)
+				t.Errorf("%s: got\n%s\nwant %s", url, body, want)
 			}
 		}
 	}
 
 	if _, err := f.Add(New("node-1", Config{}), Address(9)); err == nil {
-		t.Error("two kubelets of one name")
+		t.Error("got no error for a name that exists")
 	}
 	if _, err := f.Add(New("node-9", Config{}), Address(1)); err == nil {
-		t.Error("two kubelets on one address")
+		t.Error("got no error for an address that is in use")
 	}
 
 	f.Remove("node-2")
-	f.Remove("nobody")
+	f.Remove("missing")
 	if body, err := fetch(client, urls[2]); err == nil {
-		t.Errorf("a removed kubelet answers on an open connection: %s", body)
+		t.Errorf("got a response of a removed kubelet on an open connection: %s", body)
 	}
 	if _, err := fetch(client, urls[2]); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("the address of a removed kubelet: %v, want a refused connection", err)
+		t.Errorf("got error %v from the address of a removed kubelet, want connection refused", err)
 	}
 	if _, err := fetch(client, urls[3]); err != nil {
-		t.Errorf("another kubelet: %v", err)
+		t.Errorf("got error %v from another kubelet", err)
 	}
 	if _, err := f.Add(New("node-2", Config{}), Address(2)); err != nil {
-		t.Errorf("a kubelet that comes back: %v", err)
+		t.Errorf("cannot add a removed kubelet again: %v", err)
 	}
 	if _, err := fetch(client, urls[2]); err != nil {
-		t.Errorf("a kubelet that has come back: %v", err)
+		t.Errorf("got error %v from a kubelet that was added again", err)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestPlainHTTPAndIPv6(t *testing.T) {
 		t.Error(err)
 	}
 	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
-		t.Skipf("this machine has no IPv6: %v", err)
+		t.Skipf("IPv6 is not available: %v", err)
 	} else if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -143,20 +143,21 @@ func TestCertificates(t *testing.T) {
 		}},
 		{"another CA", NewCA().Issue(nil, loopback), unknownAuthority},
 		{"self-signed", SelfSigned(nil, loopback), unknownAuthority},
+		{"intermediate CA", ca.Intermediate().Issue(nil, loopback), func(err error) bool { return err == nil }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			at := New("n", Config{}).Start(t, &test.certificate)
 			if _, err := fetch(newClient(t, ca), "https://"+at.String()+ResourcePath); !test.accepted(err) {
-				t.Errorf("error: %v", err)
+				t.Errorf("got error %v", err)
 			}
 		})
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(ca.PEM()) {
-		t.Error("the CA's PEM cannot be read")
+		t.Error("cannot parse the CA's PEM")
 	}
 	if _, err := tls.X509KeyPair(PEM(ca.Issue(nil, loopback))); err != nil {
-		t.Errorf("the PEM of a certificate cannot be read: %v", err)
+		t.Errorf("cannot parse the PEM of a certificate: %v", err)
 	}
 }
 
@@ -169,8 +170,8 @@ func invalid(reason x509.InvalidReason) func(error) bool {
 
 func unknownAuthority(err error) bool { return errors.As(err, new(x509.UnknownAuthorityError)) }
 
-// TestFaultsOnTheWire checks what a client sees of the faults that are not in the text.
-func TestFaultsOnTheWire(t *testing.T) {
+// TestConnectionFaults checks the faults that do not edit the body.
+func TestConnectionFaults(t *testing.T) {
 	ca := NewCA()
 	certificate := ca.Issue(nil, []net.IP{net.IPv4(127, 0, 0, 1)})
 	k := New("n", Config{})
@@ -178,25 +179,29 @@ func TestFaultsOnTheWire(t *testing.T) {
 		k.SetContainer("ns", fmt.Sprintf("p%d", i), "c", Usage{})
 	}
 	url := "https://" + k.Start(t, &certificate).String() + ResourcePath
-	right, err := fetch(newClient(t, ca), url)
+	correct, err := fetch(newClient(t, ca), url)
 	if err != nil {
 		t.Fatal(err)
 	}
+	complete := func(body string, err error) bool { return err == nil && len(body) == len(correct) }
+	slow := func(r *Response) { r.ChunkSize, r.ChunkDelay = 1000, time.Microsecond }
 	tests := []struct {
 		name  string
 		fault Fault
-		see   func(body string, err error) bool
+		check func(body string, err error) bool
 	}{
 		{"refuse", Refuse, func(_ string, err error) bool { return errors.Is(err, io.EOF) }},
 		{"hang", Hang, func(_ string, err error) bool {
 			var timeout net.Error
 			return errors.As(err, &timeout) && timeout.Timeout()
 		}},
-		{"late", Late(time.Millisecond), func(body string, err error) bool { return err == nil && len(body) == len(right) }},
-		{"slow", Slow(1000, time.Microsecond), func(body string, err error) bool { return err == nil && len(body) == len(right) }},
+		{"late", Late(time.Millisecond), complete},
+		{"slow", slow, complete},
 		{"half", HalfBody, func(_ string, err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
 		{"endless", EndlessBody, func(body string, err error) bool { return err == nil && len(body) == 10<<20 }},
-		{"status", Status(403), func(_ string, err error) bool { return err != nil && err.Error() == "status 403: Forbidden\n" }},
+		{"status", Status(403), func(_ string, err error) bool {
+			return err != nil && err.Error() == "status 403: Forbidden\n"
+		}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -205,7 +210,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 				client.Timeout = 50 * time.Millisecond
 			}
 			k.SetFaults(test.fault)
-			if body, err := fetch(client, url); !test.see(body, err) {
+			if body, err := fetch(client, url); !test.check(body, err) {
 				t.Errorf("got %d bytes, error %v", len(body), err)
 			}
 		})
@@ -216,7 +221,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 		client := newClient(t, ca)
 		client.Transport.(*http.Transport).DisableCompression = false
 		if body, err := fetch(client, url); err != nil || len(body) != 10<<20 {
-			t.Errorf("got %d bytes, error %v; want as many as are read", len(body), err)
+			t.Errorf("got %d bytes, error %v; want %d bytes", len(body), err, 10<<20)
 		}
 	})
 }

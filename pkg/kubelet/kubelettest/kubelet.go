@@ -1,13 +1,11 @@
-// Package kubelettest is a fake kubelet for tests, demonstrations and benchmarks: it tells what a
-// node and its containers use as a real kubelet does, and can misbehave in every way that is known
-// of real ones.
+// Package kubelettest provides a fake kubelet for tests, demonstrations and benchmarks. It reports
+// the usage of a node and its containers like a real kubelet, and can reproduce every known fault.
 //
-// A [Kubelet] is an http.Handler with the endpoints /metrics/resource and /stats/summary. Usage is
-// set and changed at any time; counters are its exact integral, and samples are taken as cAdvisor
-// takes them, at intervals ("housekeeping"), or on demand. A [Fault] makes it misbehave until it is
-// cleared. [Kubelet.Start] serves one kubelet for the length of a test, a [Fleet] serves thousands
-// in one process, each on a loopback address and with a certificate of its own, and a [CA] issues
-// certificates that verify, and certificates that do not:
+// A [Kubelet] is an http.Handler that serves /metrics/resource and /stats/summary. Usage can change
+// at any time. Counters are its exact integral, and samples are taken as cAdvisor takes them: at
+// intervals ("housekeeping") or on demand. [Kubelet.SetFaults] makes it misbehave. [Kubelet.Start]
+// serves one kubelet until a test ends. A [Fleet] serves thousands in one process, each with its
+// own loopback address and certificate. A [CA] issues valid and invalid certificates:
 //
 //	ca := kubelettest.NewCA()
 //	k := kubelettest.New("node-1", kubelettest.Config{})
@@ -17,14 +15,13 @@
 //	addr := k.Start(t, &cert)
 //	k.SetFaults(kubelettest.Sometimes(0.3, 1, kubelettest.Status(500)))
 //
-// It imports the standard library only. It lacks on purpose: the answers in protobuf and
-// OpenMetrics, filesystem figures in the summary, and every endpoint that is not about usage.
+// It imports the standard library only. It does not support protobuf and OpenMetrics, filesystem
+// statistics in the summary, or endpoints that do not report usage.
 package kubelettest
 
 import (
 	"cmp"
 	"hash/fnv"
-	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -32,58 +29,59 @@ import (
 	"time"
 )
 
-// ResourcePath and SummaryPath are where a real kubelet answers.
+// The paths of a real kubelet.
 const (
 	ResourcePath = "/metrics/resource"
 	SummaryPath  = "/stats/summary"
 )
 
-// Usage is what a node or a container uses from now on.
+// Usage is the usage of a node or a container.
 type Usage struct {
-	CPU    float64 // cores; resolved to a nanocore
+	CPU    float64 // cores; rounded to nanocores
 	Memory uint64  // bytes of the working set
 	Swap   uint64  // bytes
 }
 
-// Config says how a kubelet behaves. The zero value is a kubelet that samples everything on demand,
-// by the wall clock, and answers everybody.
+// Config configures a Kubelet. The zero value takes all samples on demand, uses the wall clock, and
+// authorizes every request.
 type Config struct {
-	// Now returns the true time; time.Now by default. It is read in whole milliseconds, the unit of
-	// timestamps, so that rates computed from them are exact. It must not go back; SetClockOffset
-	// sets a node's clock that does.
+	// Now returns the true time; time.Now by default. It is rounded down to milliseconds, the unit
+	// of timestamps, so that rates computed from them are exact. It must not go back. To set a
+	// node's clock back, use SetClockOffset.
 	Now func() time.Time
 
-	// Boot is when the node began to count; by default, the moment of New.
+	// Boot is when the node's counter was 0; by default, the time of New.
 	Boot time.Time
 
-	// Housekeeping is the time between two samples; 0 takes them on demand, at each request. Real
-	// kubelets take one every 10 to 20 s. A node is sampled at Boot and every Housekeeping since; a
-	// container or pod at its start and every Housekeeping since, each with a small delay of its
-	// own.
+	// Housekeeping is the interval between two samples; 0 takes them on demand, at each request.
+	// Real kubelets use 10 to 20 s. A node is sampled at Boot and every Housekeeping since. A
+	// container or pod is sampled at its start and every Housekeeping since, with a small delay
+	// that differs between containers.
 	Housekeeping time.Duration
 
-	// ContainersOnDemand takes the samples of containers on demand though nodes and pods are
-	// sampled by Housekeeping, as kubelets do that ask the container runtime for them. Such a
-	// kubelet does not know the containers' usageNanoCores, unless the runtime does.
+	// ContainersOnDemand takes the samples of containers on demand while nodes and pods are sampled
+	// every Housekeeping. This is how kubelets behave that get container samples from the container
+	// runtime. They report no usageNanoCores of containers unless the runtime does.
 	ContainersOnDemand bool
 
-	// RateSinceLastAsk has the runtime know them as containerd does where it has no collector of
-	// its own: as the mean since anybody asked last, be it milliseconds ago. It means something
-	// with ContainersOnDemand only.
-	RateSinceLastAsk bool
+	// RateSinceLastRequest reports usageNanoCores of containers as the mean since the last request,
+	// possibly milliseconds ago. This is how containerd behaves without its own collector. It
+	// requires ContainersOnDemand.
+	RateSinceLastRequest bool
 
-	// NoSwap leaves swap out of all answers.
+	// NoSwap leaves swap out of all responses.
 	NoSwap bool
 
-	// ResourcePath is where /metrics/resource is answered instead.
+	// ResourcePath replaces the path /metrics/resource.
 	ResourcePath string
 
-	// Authorize says with which status to answer a request: 200 to answer it, 401 or 403 to refuse.
-	// Nil answers everybody.
+	// Authorize returns the status of a request: 200 to serve it, 401 or 403 to reject it. By
+	// default, every request is served.
 	Authorize func(*http.Request) int
 }
 
-// BearerToken returns a Config.Authorize that wants this token: 401 without one, 403 with another.
+// BearerToken returns a Config.Authorize that requires a token. It returns 401 without a token, and
+// 403 for another one.
 func BearerToken(want string) func(*http.Request) int {
 	return func(r *http.Request) int {
 		switch token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); {
@@ -97,30 +95,28 @@ func BearerToken(want string) func(*http.Request) int {
 	}
 }
 
-// Kubelet is one fake kubelet. Its methods may be called at the same time as it answers.
+// Kubelet is one fake kubelet. Its methods are safe for concurrent use.
 type Kubelet struct {
 	name string
 	cfg  Config
 
 	mu         sync.Mutex
-	ahead      time.Duration // by how much the node's clock is ahead of Config.Now
+	ahead      time.Duration // how far the node's clock is ahead of Config.Now
 	node       series
-	containers []*container // sorted as they are told: by name, namespace, pod
-	pods       []*pod       // sorted as they are told: by namespace, name
+	containers []*container // in the order of the text: by name, namespace, pod
+	pods       []*pod       // in the order of the text: by namespace, name
 	faults     []Fault
-	requests   map[string]int // path → how many requests have been received
+	requests   map[string]int // number of requests by path
 	textSize   int            // bytes of the last text; the next one will be about as long
 }
 
 type container struct {
 	namespace, pod, name string
-	labels               string // as they stand in the text, with braces
 	series
 }
 
 type pod struct {
 	namespace, name string
-	labels          string       // as they stand in the text, with braces
 	containers      []*container // sorted by name
 	series
 }
@@ -138,27 +134,27 @@ func New(name string, cfg Config) *Kubelet {
 	if !cfg.Boot.IsZero() {
 		boot = cfg.Boot.UnixNano()
 	}
-	k.node = newSeries(boot, 0, 0, Usage{})
+	k.node = newSeries("", boot, 0, 0, Usage{})
 	return k
 }
 
-// Name is the node's name.
+// Name returns the node's name.
 func (k *Kubelet) Name() string { return k.name }
 
-// SetNode sets what the node uses from now on; the first time, before any answer, what it has used
-// since Boot. It is independent of what its containers use.
+// SetNode sets the node's usage from now on. The first call, before any response, sets it since
+// Boot. It does not depend on the usage of containers.
 func (k *Kubelet) SetNode(u Usage) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.node.last.at == 0 {
-		k.node = newSeries(k.node.started, time.Duration(k.node.start-k.node.started), 0, u)
+		k.node = newSeries("", k.node.started, time.Duration(k.node.start-k.node.started), 0, u)
 	}
 	now := k.now()
 	k.node.housekeep(now, k.ahead, k.cfg.Housekeeping)
 	k.node.set(now, u)
 }
 
-// SetContainer sets what a container uses from now on. One that does not run yet starts now.
+// SetContainer sets a container's usage from now on, and starts the container if it does not run.
 func (k *Kubelet) SetContainer(namespace, pod, name string, u Usage) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -170,16 +166,16 @@ func (k *Kubelet) SetContainer(namespace, pod, name string, u Usage) {
 	k.run(namespace, pod, name, u, now, now)
 }
 
-// Run starts a container, or starts it again, as if it had been running since startedAt with that
-// usage. A start in the future must not be.
+// Run starts or restarts a container as if it had been running with this usage since startedAt,
+// which must not be in the future.
 func (k *Kubelet) Run(namespace, pod, name string, u Usage, startedAt time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.run(namespace, pod, name, u, startedAt.UnixNano(), k.now())
 }
 
-// Restart starts a container anew: its counter is 0 and its start time is now; its usage stays. It
-// does nothing where there is no such container.
+// Restart restarts a container: its counter is 0 and its start time is now, while its usage stays.
+// It does nothing if the container does not exist.
 func (k *Kubelet) Restart(namespace, pod, name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -189,7 +185,7 @@ func (k *Kubelet) Restart(namespace, pod, name string) {
 	}
 }
 
-// RemoveContainer ends a container. Its pod stays for as long as it has another one.
+// RemoveContainer removes a container, and its pod with the last container.
 func (k *Kubelet) RemoveContainer(namespace, pod, name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -198,7 +194,7 @@ func (k *Kubelet) RemoveContainer(namespace, pod, name string) {
 	}
 }
 
-// RemovePod ends all containers of a pod.
+// RemovePod removes a pod with all its containers.
 func (k *Kubelet) RemovePod(namespace, name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -209,9 +205,9 @@ func (k *Kubelet) RemovePod(namespace, name string) {
 	}
 }
 
-// SetClockOffset sets by how much the node's clock is ahead of Config.Now; negative: behind. It is
-// a step of the clock: the Date headers, new samples and new containers have times of the new
-// clock, and what was sampled or started before keeps the time that it has.
+// SetClockOffset sets how far the node's clock is ahead of Config.Now; a negative offset is behind.
+// The clock steps: Date headers, new samples and new containers get the new time, and older samples
+// and start times stay.
 func (k *Kubelet) SetClockOffset(ahead time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -221,61 +217,65 @@ func (k *Kubelet) SetClockOffset(ahead time.Duration) {
 	k.ahead = ahead.Truncate(time.Millisecond)
 }
 
-// SetFaults makes the kubelet misbehave: the faults are applied to each answer, in their order.
-// Without any, it behaves again.
+// SetFaults replaces the faults that are applied to each response, in this order.
 func (k *Kubelet) SetFaults(faults ...Fault) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.faults = slices.Clone(faults)
 }
 
-// Requests says how many requests there have been for a path, refused and failed ones included.
+// Requests returns the number of requests for a path, including rejected and failed ones.
 func (k *Kubelet) Requests(path string) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.requests[path]
 }
 
-// ServeHTTP answers as a kubelet does. A fault that breaks the connection panics with
-// http.ErrAbortHandler, which net/http expects of a handler.
-func (k *Kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a := &Answer{Request: r, Status: http.StatusOK, Header: w.Header()}
-	for _, fault := range k.fill(a) {
-		fault(a)
-	}
-	a.send(w)
+// ServeHTTP responds like a kubelet. A fault that breaks the connection panics with
+// http.ErrAbortHandler, as net/http expects.
+func (k *Kubelet) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	k.respond(request, w.Header()).send(w)
 }
 
-// fill makes the right answer, and returns the faults to apply to it.
-func (k *Kubelet) fill(a *Answer) []Fault {
+// respond returns the response with all faults.
+func (k *Kubelet) respond(request *http.Request, header http.Header) *Response {
+	r := &Response{Request: request, Status: http.StatusOK, Header: header}
+	for _, fault := range k.fill(r) {
+		fault(r)
+	}
+	return r
+}
+
+// fill completes the correct response, and returns the faults to apply to it.
+func (k *Kubelet) fill(r *Response) []Fault {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.requests[a.Request.URL.Path]++
-	a.Now = time.Unix(0, k.now()).Add(k.ahead)
-	a.Header.Set("Date", a.Now.UTC().Format(http.TimeFormat))
+	k.requests[r.Request.URL.Path]++
+	r.Now = time.Unix(0, k.now()).Add(k.ahead)
+	r.Header.Set("Date", r.Now.UTC().Format(http.TimeFormat))
 	if k.cfg.Authorize != nil {
-		if status := k.cfg.Authorize(a.Request); status != http.StatusOK {
-			a.plain(status, http.StatusText(status))
+		if status := k.cfg.Authorize(r.Request); status != http.StatusOK {
+			r.setStatus(status, http.StatusText(status))
 			return k.faults
 		}
 	}
-	switch a.Request.URL.Path {
+	switch r.Request.URL.Path {
 	case k.cfg.ResourcePath:
-		a.Header.Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8; escaping=underscores")
-		a.Body = k.appendResource(make([]byte, 0, k.textSize+k.textSize/16+1024), k.sample())
-		k.textSize, a.text = len(a.Body), true
-		a.Gzip = acceptsGzip(a.Request)
+		r.Header.Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8; escaping=underscores")
+		r.Body = k.appendResource(make([]byte, 0, k.textSize+k.textSize/16+1024), k.sample())
+		k.textSize = len(r.Body)
+		r.format, r.Gzip = resource, acceptsGzip(r.Request)
 	case SummaryPath:
-		a.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Content-Type", "application/json")
 		k.sample()
-		a.Body, a.summary = k.appendSummary(), true
+		r.Body, r.format = k.newSummary(), summary
 	default:
-		a.plain(http.StatusNotFound, "404 page not found")
+		r.setStatus(http.StatusNotFound, "404 page not found")
 	}
 	return k.faults
 }
 
-// sample brings all readings up to date, and returns the time.
+// sample updates all readings, and returns the time.
 func (k *Kubelet) sample() (now int64) {
 	now = k.now()
 	k.node.housekeep(now, k.ahead, k.cfg.Housekeeping)
@@ -288,7 +288,7 @@ func (k *Kubelet) sample() (now int64) {
 	return now
 }
 
-// containerHousekeeping is the time between two samples of a container; 0: on demand.
+// containerHousekeeping returns the interval between two samples of a container; 0 is on demand.
 func (k *Kubelet) containerHousekeeping() time.Duration {
 	if k.cfg.ContainersOnDemand {
 		return 0
@@ -296,11 +296,12 @@ func (k *Kubelet) containerHousekeeping() time.Duration {
 	return k.cfg.Housekeeping
 }
 
-// now is the true time in nanoseconds since the epoch, in whole milliseconds.
+// now returns the true time in nanoseconds since the epoch, in whole milliseconds.
 func (k *Kubelet) now() int64 {
 	return k.cfg.Now().UnixNano() / int64(time.Millisecond) * int64(time.Millisecond)
 }
 
+// container returns the container with these names, or nil.
 func (k *Kubelet) container(namespace, pod, name string) *container {
 	if i, ok := k.findContainer(namespace, pod, name); ok {
 		return k.containers[i]
@@ -320,17 +321,16 @@ func (k *Kubelet) findPod(namespace, name string) (int, bool) {
 	})
 }
 
-// run puts a new container in the place of the one with these names, if there is one.
+// run starts a container, or restarts the one with these names.
 func (k *Kubelet) run(namespace, podName, name string, u Usage, startedAt, now int64) {
 	if old := k.container(namespace, podName, name); old != nil {
-		k.change(old, now, func() { old.series = newSeries(startedAt, k.ahead, old.delay, u) })
+		k.change(old, now, func() { old.series = newSeries(old.labels, startedAt, k.ahead, old.delay, u) })
 		return
 	}
 	delay := delayOf(namespace, podName, name)
 	c := &container{
 		namespace: namespace, pod: podName, name: name,
-		labels: labels("container", name, "namespace", namespace, "pod", podName),
-		series: newSeries(startedAt, k.ahead, delay, u),
+		series: newSeries(labels("container", name, "namespace", namespace, "pod", podName), startedAt, k.ahead, delay, u),
 	}
 	i, _ := k.findContainer(namespace, podName, name)
 	k.containers = slices.Insert(k.containers, i, c)
@@ -339,8 +339,7 @@ func (k *Kubelet) run(namespace, podName, name string, u Usage, startedAt, now i
 	if !ok {
 		k.pods = slices.Insert(k.pods, i, &pod{
 			namespace: namespace, name: podName,
-			labels: labels("namespace", namespace, "pod", podName),
-			series: newSeries(startedAt, k.ahead, delay, Usage{}),
+			series: newSeries(labels("namespace", namespace, "pod", podName), startedAt, k.ahead, delay, Usage{}),
 		})
 	}
 	p := k.pods[i]
@@ -351,7 +350,7 @@ func (k *Kubelet) run(namespace, podName, name string, u Usage, startedAt, now i
 	p.base += c.cpuAt(now)
 }
 
-// remove takes a container away, and its pod with the last one.
+// remove removes a container, and its pod with the last container.
 func (k *Kubelet) remove(c *container, now int64) {
 	i, _ := k.findContainer(c.namespace, c.pod, c.name)
 	k.containers = slices.Delete(k.containers, i, i+1)
@@ -366,8 +365,7 @@ func (k *Kubelet) remove(c *container, now int64) {
 	p.set(now, p.sum())
 }
 
-// change alters a container's series, and its pod's accordingly. What was sampled before stays as
-// it was.
+// change alters a container's series, and updates its pod's. Earlier samples stay.
 func (k *Kubelet) change(c *container, now int64, alter func()) {
 	i, _ := k.findPod(c.namespace, c.pod)
 	p := k.pods[i]
@@ -377,7 +375,7 @@ func (k *Kubelet) change(c *container, now int64, alter func()) {
 	p.set(now, p.sum())
 }
 
-// sum is what the containers of a pod use together.
+// sum returns the usage of all containers of a pod.
 func (p *pod) sum() (sum Usage) {
 	for _, c := range p.containers {
 		u := c.usage()
@@ -388,8 +386,7 @@ func (p *pod) sum() (sum Usage) {
 	return sum
 }
 
-// delayOf is by how much the samples of one container come later than those of others: below 250
-// ms, in whole milliseconds.
+// delayOf returns how much later than others a container is sampled: whole milliseconds below 250.
 func delayOf(names ...string) time.Duration {
 	h := fnv.New32a()
 	for _, name := range names {
@@ -398,5 +395,3 @@ func delayOf(names ...string) time.Duration {
 	}
 	return time.Duration(h.Sum32()%250) * time.Millisecond
 }
-
-func nanocores(cores float64) uint64 { return uint64(math.Round(cores * 1e9)) }

@@ -19,18 +19,17 @@ import (
 	"time"
 )
 
-// start is an arbitrary moment with a fraction of a second, at which the clocks of these tests
-// begin.
+// start is when the clocks of these tests start: an arbitrary time with a fraction of a second.
 var start = time.Date(2026, 11, 20, 20, 0, 0, 123*int(time.Millisecond), time.UTC)
 
-// clock is a node's clock that a test moves.
+// clock is a clock that a test moves.
 type clock struct{ time.Time }
 
 func (c *clock) now() time.Time { return c.Time }
 
 func (c *clock) advance(d time.Duration) { c.Time = c.Add(d) }
 
-// get asks a kubelet without a network in between.
+// get sends a request to a kubelet without a network.
 func get(t *testing.T, k *Kubelet, path string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -42,7 +41,8 @@ func get(t *testing.T, k *Kubelet, path string, header ...string) *httptest.Resp
 	return w
 }
 
-func resource(t *testing.T, k *Kubelet) string {
+// getResource returns the text of /metrics/resource.
+func getResource(t *testing.T, k *Kubelet) string {
 	t.Helper()
 	w := get(t, k, ResourcePath)
 	if w.Code != http.StatusOK {
@@ -51,35 +51,30 @@ func resource(t *testing.T, k *Kubelet) string {
 	return w.Body.String()
 }
 
-// line finds the value and the timestamp (0: none) of a series; ok is false when there is no such
-// series.
+// line returns the value and the timestamp of a series. The timestamp is zero if there is none, and
+// ok is false if the series does not exist.
 func line(t *testing.T, text, series string) (value float64, at time.Time, ok bool) {
 	t.Helper()
 	for l := range strings.Lines(text) {
-		rest, found := strings.CutPrefix(strings.TrimSuffix(l, "\n"), series+" ")
-		if !found {
+		if !strings.HasPrefix(l, series+" ") {
 			continue
 		}
-		v, ts, _ := strings.Cut(rest, " ")
-		value, err := strconv.ParseFloat(v, 64)
+		s := parseSample([]byte(strings.TrimSuffix(l, "\n")))
+		value, err := strconv.ParseFloat(string(s.value), 64)
 		if err != nil {
 			t.Fatalf("value of %q: %v", l, err)
 		}
-		if ts != "" {
-			ms, err := strconv.ParseInt(ts, 10, 64)
-			if err != nil {
-				t.Fatalf("timestamp of %q: %v", l, err)
-			}
-			at = time.UnixMilli(ms)
+		if at, ok = s.time(); !ok {
+			at = time.Time{}
 		}
 		return value, at, true
 	}
 	return 0, time.Time{}, false
 }
 
-// TestTextIsTheKubelets puts the readings of a real kubelet's answer into a fake one, which must
-// then give the same answer to the byte.
-func TestTextIsTheKubelets(t *testing.T) {
+// TestTextMatchesRealKubelet sets the readings to those of a real kubelet. The response must be
+// equal byte for byte.
+func TestTextMatchesRealKubelet(t *testing.T) {
 	want, err := os.ReadFile("testdata/resource.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -90,19 +85,12 @@ func TestTextIsTheKubelets(t *testing.T) {
 			feed(t, k, parseSample(bytes.TrimSuffix(l, []byte("\n"))))
 		}
 	}
-	got := k.appendResource(nil, k.now())
-	gotLines, wantLines := bytes.SplitAfter(got, []byte("\n")), bytes.SplitAfter(want, []byte("\n"))
-	for i := range min(len(gotLines), len(wantLines)) {
-		if !bytes.Equal(gotLines[i], wantLines[i]) {
-			t.Fatalf("line %d:\ngot  %swant %s", i+1, gotLines[i], wantLines[i])
-		}
-	}
-	if len(gotLines) != len(wantLines) {
-		t.Errorf("got %d lines, want %d", len(gotLines), len(wantLines))
+	if got := k.appendResource(nil, k.now()); !bytes.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-// feed puts one line of a real answer where it came from.
+// feed sets a reading to a sample of a real kubelet.
 func feed(t *testing.T, k *Kubelet, s sample) {
 	t.Helper()
 	value, err := strconv.ParseFloat(string(s.value), 64)
@@ -130,14 +118,13 @@ func feed(t *testing.T, k *Kubelet, s sample) {
 		}
 		to = &k.pods[i].series
 	}
-	switch family := string(s.family()); {
+	switch family, _ := s.split(); {
 	case strings.HasSuffix(family, "_cpu_usage_seconds_total"):
-		ms, err := strconv.ParseInt(string(s.timestamp), 10, 64)
-		if err != nil {
-			t.Fatal(err)
+		at, ok := s.time()
+		if !ok {
+			t.Fatalf("%s has no timestamp", s.series)
 		}
-		at := ms * int64(time.Millisecond)
-		to.last.cpu, to.last.at, to.last.stamp = uint64(math.Round(value*1e9)), at, at
+		to.last = reading{cpu: uint64(math.Round(value * 1e9)), at: at.UnixNano(), stamp: at.UnixNano()}
 	case strings.HasSuffix(family, "_memory_working_set_bytes"):
 		to.last.memory = uint64(value)
 	case family == "container_start_time_seconds":
@@ -145,9 +132,8 @@ func feed(t *testing.T, k *Kubelet, s sample) {
 	}
 }
 
-// TestSummaryHasTheKubeletsShape compares the fields and their order with those of a real kubelet's
-// summary.
-func TestSummaryHasTheKubeletsShape(t *testing.T) {
+// TestSummaryMatchesRealKubelet compares the fields and their order, but not the values.
+func TestSummaryMatchesRealKubelet(t *testing.T) {
 	want, err := os.ReadFile("testdata/summary.json")
 	if err != nil {
 		t.Fatal(err)
@@ -163,9 +149,9 @@ func TestSummaryHasTheKubeletsShape(t *testing.T) {
 	clock.advance(time.Minute)
 	got := get(t, k, SummaryPath+"?only_cpu_and_memory=true").Body.Bytes()
 	if !json.Valid(got) {
-		t.Fatalf("not JSON: %s", got)
+		t.Fatalf("invalid JSON: %s", got)
 	}
-	// A real kubelet tells pods in any order: shapes are compared pod by pod.
+	// A real kubelet reports pods in any order.
 	shapes := func(summary []byte) []string {
 		values := regexp.MustCompile(`": ("[^"]*"|\d+)`)
 		parts := strings.Split(string(summary), "  {\n   \"podRef\"")
@@ -189,8 +175,8 @@ func TestCountersIntegrateUsage(t *testing.T) {
 	k.SetNode(Usage{CPU: 2, Memory: 7})
 	steps := []struct {
 		after    time.Duration
-		cpu      float64 // what the container uses from then on
-		want     float64 // core-seconds at that moment
+		cpu      float64 // usage of the container from then on
+		want     float64 // core-seconds at that time
 		wantNode float64
 	}{
 		{10 * time.Second, 4, 2.5, 20},
@@ -201,21 +187,21 @@ func TestCountersIntegrateUsage(t *testing.T) {
 	for _, step := range steps {
 		clock.advance(step.after)
 		k.SetContainer("ns", "p", "c", Usage{CPU: step.cpu, Memory: 100})
-		text := resource(t, k)
+		text := getResource(t, k)
 		if got, at, _ := line(t, text, series); got != step.want || !at.Equal(clock.Time) {
-			t.Errorf("after %s: container has %v at %s, want %v", step.after, got, at, step.want)
+			t.Errorf("after %s: got %v core-seconds of the container at %s, want %v", step.after, got, at, step.want)
 		}
 		if got, _, _ := line(t, text, "node_cpu_usage_seconds_total"); got != step.wantNode {
-			t.Errorf("after %s: node has %v, want %v", step.after, got, step.wantNode)
+			t.Errorf("after %s: got %v core-seconds of the node, want %v", step.after, got, step.wantNode)
 		}
 		if got, _, _ := line(t, text, `pod_cpu_usage_seconds_total{namespace="ns",pod="p"}`); got != step.want {
-			t.Errorf("after %s: pod has %v, want %v", step.after, got, step.want)
+			t.Errorf("after %s: got %v core-seconds of the pod, want %v", step.after, got, step.want)
 		}
 	}
 }
 
-// TestHousekeeping steps through half a minute: timestamps move every 10 s only, and values are
-// those of that moment, whatever has been set since.
+// TestHousekeeping steps through half a minute. Timestamps move every 10 s only, and values are
+// those of that time, whatever was set since.
 func TestHousekeeping(t *testing.T) {
 	const series = `container_memory_working_set_bytes{container="c",namespace="ns",pod="p"}`
 	clock := &clock{start}
@@ -228,19 +214,18 @@ func TestHousekeeping(t *testing.T) {
 		u := Usage{CPU: float64(second), Memory: uint64(second)}
 		k.SetNode(u)
 		k.SetContainer("ns", "p", "c", u)
-		text := resource(t, k)
+		text := getResource(t, k)
 
 		tick := second / 10 * 10
-		cpu := 0.0 // from second s to s+1, s cores are used (1 in the first second)
+		cpu := 0.0 // the usage from second s to s+1 is s cores (1 in the first second)
 		for s := range tick {
 			cpu += float64(max(s, 1))
 		}
 		value, at, _ := line(t, text, "node_cpu_usage_seconds_total")
 		if want := start.Add(time.Duration(tick) * time.Second); value != cpu || !at.Equal(want) {
-			t.Errorf("at %d s, the node has %v core-seconds at %s, want %v at %s", second, value, at, cpu, want)
+			t.Errorf("second %d: got %v core-seconds of the node at %s, want %v at %s", second, value, at, cpu, want)
 		}
-		// The container's samples are taken a moment later: after what is set in the whole second
-		// that they are due in.
+		// The container is sampled with a delay, after the usage of that second was set.
 		want, wantMemory := start, 0.0
 		if tick := (second*1000 - int(delay.Milliseconds())) / 10000 * 10; tick > 0 {
 			want, wantMemory = start.Add(time.Duration(tick)*time.Second+delay), float64(tick)
@@ -249,7 +234,7 @@ func TestHousekeeping(t *testing.T) {
 			}
 		}
 		if value, at, _ = line(t, text, series); value != wantMemory || !at.Equal(want) {
-			t.Errorf("at %d s, the container has %v bytes at %s, want %v at %s", second, value, at, wantMemory, want)
+			t.Errorf("second %d: got %v bytes of the container at %s, want %v at %s", second, value, at, wantMemory, want)
 		}
 	}
 }
@@ -259,29 +244,29 @@ func TestContainersOnDemand(t *testing.T) {
 	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second, ContainersOnDemand: true})
 	k.SetContainer("ns", "p", "c", Usage{CPU: 1})
 	clock.advance(13 * time.Second)
-	text := resource(t, k)
+	text := getResource(t, k)
 	_, node, _ := line(t, text, "node_cpu_usage_seconds_total")
 	_, container, _ := line(t, text, `container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"}`)
 	if age := clock.Sub(node); age != 3*time.Second {
-		t.Errorf("the node's sample is %s old, want 3s", age)
+		t.Errorf("got a node sample of age %s, want 3s", age)
 	}
 	if age := clock.Sub(container); age < 0 || age > 16*time.Millisecond {
-		t.Errorf("the container's sample is %s old, want some milliseconds", age)
+		t.Errorf("got a container sample of age %s, want up to 16ms", age)
 	}
 }
 
 func TestSummaryRates(t *testing.T) {
-	type figures struct {
+	type cpu struct {
 		UsageNanoCores, UsageCoreNanoSeconds uint64
 	}
-	type summary struct {
-		Node struct{ CPU figures }
+	type response struct {
+		Node struct{ CPU cpu }
 		Pods []struct {
-			CPU        figures
-			Containers []struct{ CPU figures }
+			CPU        cpu
+			Containers []struct{ CPU cpu }
 		}
 	}
-	read := func(t *testing.T, k *Kubelet) (s summary) {
+	read := func(t *testing.T, k *Kubelet) (s response) {
 		t.Helper()
 		if err := json.Unmarshal(get(t, k, SummaryPath).Body.Bytes(), &s); err != nil {
 			t.Fatal(err)
@@ -295,101 +280,100 @@ func TestSummaryRates(t *testing.T) {
 			k.SetNode(Usage{CPU: 1.5})
 			k.SetContainer("ns", "p", "c", Usage{CPU: 0.3})
 			clock.advance(5 * time.Second)
-			if s := read(t, k); s.Node.CPU != (figures{}) || s.Pods[0].CPU != (figures{}) {
-				t.Errorf("after the first sample: %+v, want zeros", s)
+			if s := read(t, k); s.Node.CPU != (cpu{}) || s.Pods[0].CPU != (cpu{}) {
+				t.Errorf("got %+v after the first sample, want zeros", s)
 			}
 			clock.advance(30 * time.Second)
 			s := read(t, k)
-			if want := (figures{1.5e9, 45e9}); s.Node.CPU != want {
-				t.Errorf("node: %+v, want %+v", s.Node.CPU, want)
+			if want := (cpu{1.5e9, 45e9}); s.Node.CPU != want {
+				t.Errorf("got %+v of the node, want %+v", s.Node.CPU, want)
 			}
 			if got := s.Pods[0].CPU.UsageNanoCores; got != 0.3e9 {
-				t.Errorf("pod: %d nanocores, want 0.3e9", got)
+				t.Errorf("got %d nanocores of the pod, want 0.3e9", got)
 			}
 			want := uint64(0.3e9)
 			if onDemand {
 				want = 0
 			}
 			if got := s.Pods[0].Containers[0].CPU; got.UsageNanoCores != want || got.UsageCoreNanoSeconds < 9e9 {
-				t.Errorf("container: %+v, want %d nanocores beside 9e9 or more", got, want)
+				t.Errorf("got %+v of the container, want %d nanocores and at least 9e9 core-nanoseconds", got, want)
 			}
 		})
 	}
 }
 
-// TestRateSinceLastAsk checks that the rate of a container is over the time between two requests of
-// any kind.
-func TestRateSinceLastAsk(t *testing.T) {
+// TestRateSinceLastRequest checks that a container's rate covers the time between two requests to
+// any endpoint.
+func TestRateSinceLastRequest(t *testing.T) {
 	clock := &clock{start}
-	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second, ContainersOnDemand: true, RateSinceLastAsk: true})
+	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second,
+		ContainersOnDemand: true, RateSinceLastRequest: true})
 	k.SetContainer("ns", "p", "c", Usage{CPU: 0.1})
 	containers := regexp.MustCompile(`(?s)"containers": .*?"usageNanoCores": (\d+)`)
 	check := func(when string, least, most float64) {
 		t.Helper()
 		found := containers.FindSubmatch(get(t, k, SummaryPath).Body.Bytes())
 		if found == nil {
-			t.Fatalf("%s: there is no rate", when)
+			t.Fatalf("%s: got no rate", when)
 		}
 		if rate, err := strconv.ParseFloat(string(found[1]), 64); err != nil || rate < least*1e9 || rate > most*1e9 {
-			t.Errorf("%s: the rate is %s nanocores, want %v to %v cores", when, found[1], least, most)
+			t.Errorf("%s: got %s nanocores, want %v to %v cores", when, found[1], least, most)
 		}
 	}
 	clock.advance(time.Minute)
-	check("at first", 0, 0)
+	check("first request", 0, 0)
 	clock.advance(10 * time.Second)
-	resource(t, k)
+	getResource(t, k)
 	k.SetContainer("ns", "p", "c", Usage{CPU: 4})
 	clock.advance(100 * time.Millisecond)
-	check("100 ms after a request for the resource metrics", 3, 4) // a sample is up to 15 ms older than the answer
+	check("100 ms after a request for the resource metrics", 3, 4) // a sample is up to 15 ms older than the response
 	k.SetContainer("ns", "p", "c", Usage{CPU: 0.1})
 	clock.advance(10 * time.Second)
 	check("10 s later", 0.1, 0.11)
 }
 
-func TestLifeOfContainers(t *testing.T) {
+// TestContainerLifecycle runs, restarts and removes containers of a pod.
+func TestContainerLifecycle(t *testing.T) {
 	const series = `container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"}`
 	const podSeries = `pod_cpu_usage_seconds_total{namespace="ns",pod="p"}`
 	const started = `container_start_time_seconds{container="c",namespace="ns",pod="p"}`
 	clock := &clock{start}
 	k := New("n", Config{Now: clock.now})
+	check := func(text, series string, cores, want float64) { // samples on demand are up to 15 ms old
+		t.Helper()
+		if got, at, _ := line(t, text, series); got != want-cores*clock.Sub(at).Seconds() {
+			t.Errorf("got %v of %s at %s, want %v at %s", got, series, at, want, clock)
+		}
+	}
 	k.Run("ns", "p", "c", Usage{CPU: 1}, start.Add(-time.Hour))
 	k.SetContainer("ns", "p", "d", Usage{CPU: 1})
-
-	text := resource(t, k)
-	if got, at, _ := line(t, text, series); got != 3600-clock.Sub(at).Seconds() {
-		t.Errorf("the container that has run for an hour has %v core-seconds at %s, want 3600 now", got, at)
-	}
-	if got, at, _ := line(t, text, started); math.Abs(got-float64(start.Add(-time.Hour).UnixMilli())/1e3) > 1e-6 || !at.IsZero() {
-		t.Errorf("its start is %f with timestamp %s, want an hour ago without one", got, at)
+	text := getResource(t, k)
+	check(text, series, 1, 3600)
+	want := float64(start.Add(-time.Hour).UnixMilli()) / 1e3
+	if got, at, _ := line(t, text, started); math.Abs(got-want) > 1e-6 || !at.IsZero() {
+		t.Errorf("got start time %f with timestamp %s, want %f without a timestamp", got, at, want)
 	}
 
 	clock.advance(10 * time.Second)
 	k.Restart("ns", "p", "c")
-	k.Restart("ns", "p", "nobody")
+	k.Restart("ns", "p", "missing")
 	clock.advance(5 * time.Second)
-	text = resource(t, k)
-	if got, at, _ := line(t, text, series); got != 5-clock.Sub(at).Seconds() {
-		t.Errorf("5 s after its restart it has %v core-seconds at %s, want 5 now", got, at)
-	}
-	if got, at, _ := line(t, text, podSeries); got != 3630-2*clock.Sub(at).Seconds() {
-		t.Errorf("its pod has %v core-seconds at %s, want 3630 now: a pod's counter outlives its containers", got, at)
-	}
+	text = getResource(t, k)
+	check(text, series, 1, 5)
+	check(text, podSeries, 2, 3630) // the counter of a pod survives the restart of its containers
 
 	k.RemoveContainer("ns", "p", "c")
-	text = resource(t, k)
+	text = getResource(t, k)
 	if strings.Contains(text, `container="c"`) || !strings.Contains(text, `container="d"`) {
-		t.Errorf("after the removal of c, d remains alone; got\n%s", text)
+		t.Errorf("got containers other than d after the removal of c:\n%s", text)
 	}
 	clock.advance(time.Second)
-	if got, at, _ := line(t, resource(t, k), podSeries); got != 3631-clock.Sub(at).Seconds() {
-		t.Errorf("the pod has %v core-seconds at %s, want 3631 now", got, at)
-	}
+	check(getResource(t, k), podSeries, 1, 3631)
 	k.RemovePod("ns", "p")
-	if text = resource(t, k); strings.Contains(text, "pod") {
-		t.Errorf("after the removal of the pod it is still there:\n%s", text)
-	}
-	if !strings.HasSuffix(text, "resource_scrape_error 0\n") || !strings.Contains(text, "node_cpu_usage_seconds_total 0 ") {
-		t.Errorf("a node without pods says\n%s", text)
+	text = getResource(t, k)
+	if strings.Contains(text, "pod") || !strings.HasSuffix(text, "resource_scrape_error 0\n") ||
+		!strings.Contains(text, "node_cpu_usage_seconds_total 0 ") {
+		t.Errorf("got a pod after its removal, or no node:\n%s", text)
 	}
 }
 
@@ -399,7 +383,7 @@ func TestOrderAndEscapes(t *testing.T) {
 		k.SetContainer(c[0], c[1], c[2], Usage{})
 	}
 	var got []string
-	for l := range strings.Lines(resource(t, k)) {
+	for l := range strings.Lines(getResource(t, k)) {
 		if labels, ok := strings.CutPrefix(l, "container_memory_working_set_bytes"); ok {
 			got = append(got, labels[:strings.LastIndexByte(labels, '}')+1])
 		}
@@ -420,7 +404,7 @@ func TestNoSwap(t *testing.T) {
 	k.SetContainer("ns", "p", "c", Usage{})
 	for _, path := range []string{ResourcePath, SummaryPath} {
 		if body := get(t, k, path).Body.String(); strings.Contains(body, "swap") {
-			t.Errorf("%s speaks of swap:\n%s", path, body)
+			t.Errorf("%s: got swap:\n%s", path, body)
 		}
 	}
 }
@@ -440,11 +424,11 @@ func TestRequests(t *testing.T) {
 	}
 	for _, test := range tests {
 		if got := get(t, k, test.path, "Authorization", test.authorization).Code; got != test.want {
-			t.Errorf("%s with %q: status %d, want %d", test.path, test.authorization, got, test.want)
+			t.Errorf("%s with %q: got status %d, want %d", test.path, test.authorization, got, test.want)
 		}
 	}
 	if got := k.Requests("/elsewhere"); got != 4 {
-		t.Errorf("counted %d requests, want 4", got)
+		t.Errorf("got %d requests, want 4", got)
 	}
 }
 
@@ -453,178 +437,143 @@ func TestGzip(t *testing.T) {
 	k := New("n", Config{Now: clock.now})
 	plain := get(t, k, ResourcePath)
 	if got := plain.Header().Get("Content-Encoding"); got != "" {
-		t.Errorf("unasked, the answer is encoded as %q", got)
+		t.Errorf("got encoding %q of a request without Accept-Encoding", got)
 	}
 	for _, accept := range []string{"gzip", "zstd, gzip;q=0.5"} {
 		w := get(t, k, ResourcePath, "Accept-Encoding", accept)
 		if got := w.Header().Get("Content-Encoding"); got != "gzip" {
-			t.Fatalf("%q: the answer is encoded as %q", accept, got)
+			t.Fatalf("%q: got encoding %q, want gzip", accept, got)
 		}
 		z, err := gzip.NewReader(w.Body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := io.ReadAll(z)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(got) != plain.Body.String() {
-			t.Errorf("%q: decompressed, the answer is another one", accept)
+		if got, err := io.ReadAll(z); err != nil || string(got) != plain.Body.String() {
+			t.Errorf("%q: got another response after decompression, error %v", accept, err)
 		}
 	}
 }
 
-// TestEveryFault checks that each fault changes the answer that it is for, and is over when it is
-// cleared.
-func TestEveryFault(t *testing.T) {
+// TestFaultsChangeResponses checks that each fault changes the response of its endpoint, and that
+// clearing it restores the response.
+func TestFaultsChangeResponses(t *testing.T) {
 	for path, faults := range map[string][]NamedFault{ResourcePath: Faults(), SummaryPath: SummaryFaults()} {
 		t.Run(path, func(t *testing.T) {
+			otherPath := map[string]string{ResourcePath: SummaryPath, SummaryPath: ResourcePath}[path]
 			clock := &clock{start}
 			k := New("n", Config{Now: clock.now})
 			k.SetContainer("ns", "p", "c", Usage{CPU: 1, Memory: 1})
 			clock.advance(time.Minute)
-			right := answerOf(k, path)
-			other := answerOf(k, otherPath(path))
+			correct, otherCorrect := describe(k, path), describe(k, otherPath)
 			names := make(map[string]bool)
 			for _, f := range faults {
 				if names[f.Name] {
-					t.Errorf("two faults are named %q", f.Name)
+					t.Errorf("got two faults %q", f.Name)
 				}
 				names[f.Name] = true
 				k.SetFaults(f.Fault)
-				if got := answerOf(k, path); got == right {
-					t.Errorf("%s: the answer is as if there were no fault", f.Name)
+				if got := describe(k, path); got == correct {
+					t.Errorf("%s: got the response without a fault", f.Name)
 				}
-				if got := answerOf(k, otherPath(path)); path == SummaryPath && got != other {
-					t.Errorf("%s: the other answer is affected", f.Name)
+				if got := describe(k, otherPath); path == SummaryPath && got != otherCorrect {
+					t.Errorf("%s: got another response of %s", f.Name, otherPath)
 				}
 			}
 			k.SetFaults()
-			if got := answerOf(k, path); got != right {
-				t.Error("without faults, the answer is not what it was")
+			if got := describe(k, path); got != correct {
+				t.Errorf("got %s after the faults were cleared, want %s", got, correct)
 			}
 		})
 	}
 }
 
-func otherPath(path string) string {
-	if path == ResourcePath {
-		return SummaryPath
-	}
-	return ResourcePath
+// describe returns a description of the response that would be sent.
+func describe(k *Kubelet, path string) string {
+	r := k.respond(httptest.NewRequest(http.MethodGet, path, nil), make(http.Header))
+	header, body := slices.Sorted(maps.Keys(r.Header)), r.Body
+	r.Request, r.Body = nil, nil
+	return fmt.Sprintf("%+v %q %s", r, header, body)
 }
 
-// answerOf describes the answer that would be sent.
-func answerOf(k *Kubelet, path string) string {
-	a := &Answer{
-		Request: httptest.NewRequest(http.MethodGet, path, nil),
-		Status:  http.StatusOK,
-		Header:  make(http.Header),
-	}
-	for _, fault := range k.fill(a) {
-		fault(a)
-	}
-	a.Request = nil
-	header := slices.Sorted(maps.Keys(a.Header))
-	body := a.Body
-	a.Body = nil
-	return fmt.Sprintf("%+v %q %s", a, header, body)
-}
-
-func TestSummaryEdits(t *testing.T) {
-	const right = `"usageNanoCores": 250000000`
-	tests := []struct {
-		name      string
-		fault     Fault
-		want, not string // what the summary has, and has not
-		invalid   bool   // it is no JSON any more
-	}{
-		{"value", SummaryValue("usageNanoCores", "0"), `"usageNanoCores": 0,`, right, false},
-		{"text", SummaryValue("nodeName", `"a \"b\""`), `"nodeName": "a \"b\"",`, `"n"`, false},
-		{"drop", DropSummaryValue("usageNanoCores"), `"usageCoreNanoSeconds"`, "usageNanoCores", false},
-		{"drop the first", DropSummaryValue("time"), right, `"time"`, false},
-		{"drop the last", DropSummaryValue("swapUsageBytes"), `"swap"`, "swapUsageBytes", false},
-		{"drop the only one", DropSummaryValue("uid"), `"podRef"`, "uid", false},
-		{"tomorrow", ShiftSummaryTime(24 * time.Hour), start.Add(24*time.Hour + 20*time.Second).Format(`"time": "2006-01-02T15:04:05Z"`),
-			start.Format("2006-01-02"), false},
-		{"cut", CutSummary, `"node"`, "podRef", true},
-		{"other", OtherSummary, `"pods": {`, "podRef", false},
-		{"text only", DuplicateSeries, right, "", false},
-		{"elsewhere", OnlyAt(ResourcePath, Empty), right, "", false},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			clock := &clock{start}
-			k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second})
-			k.SetNode(Usage{CPU: 0.25})
-			k.SetContainer("ns", "p", "c", Usage{CPU: 0.25})
-			clock.advance(25 * time.Second)
-			k.SetFaults(test.fault)
-			summary := get(t, k, SummaryPath).Body.Bytes()
-			if json.Valid(summary) == test.invalid {
-				t.Errorf("it is valid JSON: %v, want %v\n%s", test.invalid, !test.invalid, summary)
-			}
-			if !bytes.Contains(summary, []byte(test.want)) {
-				t.Errorf("%q is not in\n%s", test.want, summary)
-			}
-			if test.not != "" && bytes.Contains(summary, []byte(test.not)) {
-				t.Errorf("%q is in\n%s", test.not, summary)
-			}
-			k.SetFaults(test.fault, Status(http.StatusForbidden), test.fault)
-			if got := get(t, k, SummaryPath); got.Code != http.StatusForbidden {
-				t.Errorf("status %d after a refusal that is not to be edited", got.Code)
-			}
-		})
-	}
-}
-
+// TestEdits checks what faults make of the text and of the summary.
 func TestEdits(t *testing.T) {
 	const series = `container_memory_working_set_bytes{container="c",namespace="ns",pod="p"}`
-	ms := start.UnixMilli()
-	plain := fmt.Sprintf("%s 4096 %d\n", series, ms)
+	const rate = `"usageNanoCores": 250000000`
+	now := start.Add(25 * time.Second)
+	line := func(value string, at time.Time) string {
+		return fmt.Sprintf("%s %s %d\n", series, value, at.UnixMilli())
+	}
+	plain := line("4096", now)
+	named := func(faults []NamedFault, name string) Fault {
+		i := slices.IndexFunc(faults, func(f NamedFault) bool { return f.Name == name })
+		if i < 0 {
+			t.Fatalf("got no fault %q", name)
+		}
+		return faults[i].Fault
+	}
+	inText := func(name string) Fault { return named(Faults(), name) }
+	inSummary := func(name string) Fault { return named(SummaryFaults(), name) }
+	empty := inText("empty")
 	tests := []struct {
-		name      string
-		fault     Fault
-		want, not string // what the text has, and has not
+		path, name string
+		fault      Fault
+		want, not  string // a part of the body, and one that must be missing
 	}{
-		{"duplicate", DuplicateSeries, plain + plain, ""},
-		{"contradictory", ContradictorySeries, plain + fmt.Sprintf("%s 1234567 %d\n", series, ms), ""},
-		{"value", Value("container_memory_working_set_bytes", "NaN"), fmt.Sprintf("%s NaN %d\n", series, ms), plain},
-		{"other family", Value("node_memory_working_set_bytes", "NaN"), plain, ""},
-		{"drop", DropFamily("container_memory_working_set_bytes"), "container_cpu_usage", series},
-		{"tomorrow", ShiftTime(24 * time.Hour), fmt.Sprintf("%s 4096 %d\n", series, ms+86400_000), plain},
-		{"no time", NoTime, series + " 4096\n", plain},
-		{"no date", NoDate, plain, ""},
-		{"CRLF", CRLF, "resource_scrape_error 0\r\n", plain},
-		{"no final newline", NoFinalNewline, "resource_scrape_error 0", "resource_scrape_error 0\n"},
-		{"scrape error", ScrapeError, "resource_scrape_error 1\n", series},
-		{"add", AddText("more\n"), "resource_scrape_error 0\nmore\n", ""},
-		{"odd labels", OddLabels, `container="a\"\\\nb",}`, ""},
-		{"without labels", LineWithoutLabels, "container_cpu_usage_seconds_total 1\n", ""},
-		{"cut", CutText, series[:len(series)/2], "resource_scrape_error"},
-		{"elsewhere", OnlyAt(SummaryPath, Empty), plain, ""},
-		{"here", OnlyAt(ResourcePath, NoTime), series + " 4096\n", ""},
-		{"never", Sometimes(0, 1, Empty), plain, ""},
-		{"always", Sometimes(1, 1, NoTime), series + " 4096\n", plain},
+		{ResourcePath, "duplicate", inText("duplicate series"), plain + plain, ""},
+		{ResourcePath, "contradictory", inText("contradictory series"), plain + line("1234567", now), ""},
+		{ResourcePath, "value", setValue("container_memory_working_set_bytes", "NaN"), line("NaN", now), plain},
+		{ResourcePath, "other family", setValue("node_memory_working_set_bytes", "NaN"), plain, ""},
+		{ResourcePath, "drop", inText("no memory"), "container_cpu_usage", series},
+		{ResourcePath, "tomorrow", inText("time of tomorrow"), line("4096", now.Add(24*time.Hour)), plain},
+		{ResourcePath, "no time", inText("no time"), series + " 4096\n", plain},
+		{ResourcePath, "no date", NoDate, plain, ""},
+		{ResourcePath, "CRLF", inText("CRLF"), "resource_scrape_error 0\r\n", plain},
+		{ResourcePath, "no final newline", inText("no final newline"), "scrape_error 0", "scrape_error 0\n"},
+		{ResourcePath, "scrape error", ScrapeError, "resource_scrape_error 1\n", series},
+		{ResourcePath, "odd labels", inText("odd labels"), `container="a\"\\\nb",}`, ""},
+		{ResourcePath, "without labels", inText("line without labels"), "\ncontainer_cpu_usage_seconds_total 1\n", ""},
+		{ResourcePath, "cut", inText("cut text"), "container_cpu_usage", "resource_scrape_error"},
+		{ResourcePath, "summary only", inSummary("empty"), plain, ""},
+		{ResourcePath, "never", Sometimes(0, 1, empty), plain, ""},
+		{ResourcePath, "always", Sometimes(1, 1, inText("no time")), series + " 4096\n", plain},
+
+		{SummaryPath, "value", inSummary("placeholder rates"), `"usageNanoCores": 0,`, rate},
+		{SummaryPath, "string", setField("nodeName", `"a \"b\""`), `"nodeName": "a \"b\"",`, `"n"`},
+		{SummaryPath, "drop", inSummary("no rates"), `"usageCoreNanoSeconds"`, "usageNanoCores"},
+		{SummaryPath, "drop the first", dropField("time"), rate, `"time"`},
+		{SummaryPath, "drop the last", dropField("swapUsageBytes"), `"swap"`, "swapUsageBytes"},
+		{SummaryPath, "drop the only one", dropField("uid"), `"podRef"`, "uid"},
+		{SummaryPath, "tomorrow", inSummary("times of tomorrow"), now.Add(24 * time.Hour).Format(time.RFC3339),
+			start.Format("2006-01-02")},
+		{SummaryPath, "cut", inSummary("cut"), `"node"`, "podRef"},
+		{SummaryPath, "other", inSummary("other JSON"), `"pods": {`, "podRef"},
+		{SummaryPath, "text only", inText("duplicate series"), rate, ""},
 	}
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.path+"/"+test.name, func(t *testing.T) {
 			clock := &clock{start}
 			k := New("n", Config{Now: clock.now})
-			k.SetContainer("ns", "p", "c", Usage{Memory: 4096})
+			k.SetContainer("ns", "p", "c", Usage{CPU: 0.25, Memory: 4096})
+			k.containers[0].delay = 0 // a sample on demand is as new as the request
+			k.sample()
+			clock.advance(25 * time.Second)
 			k.SetFaults(test.fault)
-			text := resource(t, k)
-			if !strings.Contains(text, test.want) {
-				t.Errorf("%q is not in\n%s", test.want, text)
+			body := get(t, k, test.path).Body.String()
+			if !strings.Contains(body, test.want) || test.not != "" && strings.Contains(body, test.not) {
+				t.Errorf("got\n%s\nwant %q, and not %q", body, test.want, test.not)
 			}
-			if test.not != "" && strings.Contains(text, test.not) {
-				t.Errorf("%q is in\n%s", test.not, text)
+			if test.path == SummaryPath && json.Valid([]byte(body)) == (test.name == "cut") {
+				t.Errorf("got valid JSON: %v, want %v\n%s", test.name == "cut", test.name != "cut", body)
+			}
+			k.SetFaults(test.fault, Status(http.StatusForbidden), test.fault)
+			if w := get(t, k, test.path); w.Code != http.StatusForbidden {
+				t.Errorf("got status %d of a rejected request", w.Code)
 			}
 		})
 	}
 }
 
-// TestClockOffset sets a node's clock. What was sampled or started before keeps its times.
+// TestClockOffset steps a node's clock. Earlier samples and start times stay.
 func TestClockOffset(t *testing.T) {
 	clock := &clock{start}
 	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second, ContainersOnDemand: true})
@@ -639,38 +588,43 @@ func TestClockOffset(t *testing.T) {
 	text := w.Body.String()
 	now := clock.Add(-time.Hour)
 	if got := w.Header().Get("Date"); got != now.Format(http.TimeFormat) {
-		t.Errorf("the Date header is %s, want %s", got, now.Format(http.TimeFormat))
+		t.Errorf("got Date header %s, want %s", got, now.Format(http.TimeFormat))
 	}
+	const cpu, swap = "container_cpu_usage_seconds_total", "container_swap_usage_bytes"
+	const started = "container_start_time_seconds"
+	const inOld, inNew = `{container="old",namespace="ns",pod="p"}`, `{container="new",namespace="ns",pod="p"}`
+	seconds := func(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
 	for series, want := range map[string]struct {
 		value float64
 		at    time.Time
 	}{
-		"node_cpu_usage_seconds_total":                                              {10, start.Add(10 * time.Second)},
-		`container_cpu_usage_seconds_total{container="old",namespace="ns",pod="p"}`: {16.99, now},
-		`container_cpu_usage_seconds_total{container="new",namespace="ns",pod="p"}`: {1.99, now},
-		`container_start_time_seconds{container="old",namespace="ns",pod="p"}`:      {float64(start.UnixMilli()) / 1e3, time.Time{}},
-		`container_start_time_seconds{container="new",namespace="ns",pod="p"}`:      {float64(now.Add(-2*time.Second).UnixMilli()) / 1e3, time.Time{}},
-		`container_swap_usage_bytes{container="old",namespace="ns",pod="p"}`:        {0, now},
+		"node_cpu_usage_seconds_total": {10, start.Add(10 * time.Second)},
+		cpu + inOld:                    {16.99, now},
+		cpu + inNew:                    {1.99, now},
+		started + inOld:                {seconds(start), time.Time{}},
+		started + inNew:                {seconds(now.Add(-2 * time.Second)), time.Time{}},
+		swap + inOld:                   {0, now},
 	} {
 		// A sample on demand is up to 15 ms old.
 		value, at, ok := line(t, text, series)
 		if !ok || math.Abs(value-want.value) > 0.02 || at.Sub(want.at).Abs() > 20*time.Millisecond {
-			t.Errorf("%s: %v at %v, want %v at %v", series, value, at, want.value, want.at)
+			t.Errorf("got %v of %s at %v, want %v at %v", value, series, at, want.value, want.at)
 		}
 	}
 	clock.advance(10 * time.Second)
-	if _, at, _ := line(t, resource(t, k), "node_cpu_usage_seconds_total"); !at.Equal(start.Add(20*time.Second - time.Hour)) {
-		t.Errorf("the next sample of the node is from %v", at)
+	want := start.Add(20*time.Second - time.Hour)
+	if _, at, _ := line(t, getResource(t, k), "node_cpu_usage_seconds_total"); !at.Equal(want) {
+		t.Errorf("got a node sample of %v, want %v", at, want)
 	}
 	summary := get(t, k, SummaryPath).Body.String()
 	for _, want := range []time.Time{start, now.Add(-2 * time.Second)} {
 		if want := want.Format(`"startTime": "` + time.RFC3339 + `"`); !strings.Contains(summary, want) {
-			t.Errorf("%s is not in\n%s", want, summary)
+			t.Errorf("got\n%s\nwant %s", summary, want)
 		}
 	}
 }
 
-// TestStartTimes moves start times while the counters go on.
+// TestStartTimes moves start times while the counters go on, in the text and in the summary.
 func TestStartTimes(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault Fault
@@ -684,26 +638,27 @@ func TestStartTimes(t *testing.T) {
 			k := New("n", Config{Now: clock.now, Housekeeping: time.Minute})
 			k.SetContainer("ns", "p", "c", Usage{CPU: 0.5})
 			clock.advance(70 * time.Second)
-			right, rightSummary := resource(t, k), get(t, k, SummaryPath).Body.String()
+			correct, correctSummary := getResource(t, k), get(t, k, SummaryPath).Body.String()
 			k.SetFaults(test.fault)
-			text, summary := resource(t, k), get(t, k, SummaryPath).Body.String()
+			text, summary := getResource(t, k), get(t, k, SummaryPath).Body.String()
 
-			const cpu, started = `container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"}`,
+			const cpu, start = `container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"}`,
 				`container_start_time_seconds{container="c",namespace="ns",pod="p"}`
 			value, at, _ := line(t, text, cpu)
-			if rightValue, rightAt, _ := line(t, right, cpu); value != rightValue || at != rightAt {
-				t.Errorf("the sample is %v at %v, want %v at %v", value, at, rightValue, rightAt)
+			if wantValue, wantAt, _ := line(t, correct, cpu); value != wantValue || at != wantAt {
+				t.Errorf("got CPU sample %v at %v, want %v at %v", value, at, wantValue, wantAt)
 			}
-			seconds, _, _ := line(t, text, started)
+			seconds, _, _ := line(t, text, start)
 			if got := at.Sub(time.UnixMicro(int64(seconds * 1e6))); (got - test.want).Abs() > time.Second {
-				t.Errorf("the container started %v before its sample, want %v", got, test.want)
+				t.Errorf("got a start %v before the sample, want %v", got, test.want)
 			}
-			if n, rightN := strings.Count(text, "\n"), strings.Count(right, "\n"); n != rightN {
-				t.Errorf("%d lines, want %d", n, rightN)
+			if got, want := strings.Count(text, "\n"), strings.Count(correct, "\n"); got != want {
+				t.Errorf("got %d lines, want %d", got, want)
 			}
-			want := containerStart.ReplaceAllString(rightSummary, "${1}"+at.Add(-test.want).UTC().Format(time.RFC3339)+"${3}${4}")
-			if summary != want || want == rightSummary {
-				t.Errorf("the summary is\n%s\nwant\n%s", summary, want)
+			started := at.Add(-test.want).UTC().Format(time.RFC3339)
+			want := containerStart.ReplaceAllString(correctSummary, "${1}"+started+"${3}${4}")
+			if summary != want || want == correctSummary {
+				t.Errorf("got\n%s\nwant\n%s", summary, want)
 			}
 		})
 	}
@@ -713,24 +668,25 @@ func TestFaultsCompose(t *testing.T) {
 	clock := &clock{start}
 	k := New("n", Config{Now: clock.now})
 	k.SetNode(Usage{Memory: 1})
-	k.SetFaults(NoTime, DuplicateSeries, CRLF)
-	const want = "node_memory_working_set_bytes 1\r\nnode_memory_working_set_bytes 1\r\n"
-	if text := resource(t, k); !strings.Contains(text, want) {
-		t.Errorf("%q is not in\n%s", want, text)
+	k.SetFaults(setValue("node_memory_working_set_bytes", "2"), addText("a\n"), addText("b\n"))
+	const want = "resource_scrape_error 0\na\nb\n"
+	text := getResource(t, k)
+	if !strings.Contains(text, want) || !strings.Contains(text, "\nnode_memory_working_set_bytes 2 ") {
+		t.Errorf("got\n%s\nwant all three edits", text)
 	}
-	k.SetFaults(Status(500), NoTime)
+	k.SetFaults(Status(500), addText("a\n"))
 	if w := get(t, k, ResourcePath); w.Code != 500 || w.Body.String() != "Internal Server Error\n" {
-		t.Errorf("status %d: %q", w.Code, w.Body)
+		t.Errorf("got status %d: %q, want 500 and its text only", w.Code, w.Body)
 	}
 }
 
 func TestSometimesIsRepeatable(t *testing.T) {
 	hits := func(seed uint64) (list []int) {
 		hit := false
-		fault := Sometimes(0.3, seed, func(*Answer) { hit = true })
+		fault := Sometimes(0.3, seed, func(*Response) { hit = true })
 		for i := range 1000 {
 			hit = false
-			if fault(&Answer{}); hit {
+			if fault(&Response{}); hit {
 				list = append(list, i)
 			}
 		}
@@ -738,14 +694,14 @@ func TestSometimesIsRepeatable(t *testing.T) {
 	}
 	first := hits(7)
 	if !slices.Equal(first, hits(7)) {
-		t.Error("the same seed gives other faults")
+		t.Error("got other hits for the same seed")
 	}
 	if n := len(first); n < 200 || n > 400 {
-		t.Errorf("%d of 1000 answers are hit, want about 300", n)
+		t.Errorf("got %d hits of 1000, want about 300", n)
 	}
 }
 
-// BenchmarkResource is what an answer of 30 pods with 2 containers costs the fake kubelet.
+// BenchmarkResource measures the response of a fake kubelet with 30 pods of 2 containers.
 func BenchmarkResource(b *testing.B) {
 	k := New("n", Config{Housekeeping: 10 * time.Second})
 	for pod := range 30 {

@@ -1,45 +1,62 @@
 package kubelettest
 
 import (
+	"math"
 	"math/bits"
 	"time"
 )
 
-// series is the usage of one thing over time: a CPU counter that is the exact integral of a
-// piecewise constant usage, and the last two readings that were taken of it. Times are in
-// nanoseconds since the epoch.
+// series is the usage of a node, a pod or a container over time: a CPU counter that is the exact
+// integral of a piecewise constant usage, and the last two readings of it. Times are in nanoseconds
+// since the epoch.
 type series struct {
+	labels  string        // label block in the text, with braces; empty for a node
 	started int64         // when the counter was 0
-	start   int64         // the same by the node's clock at that time
-	delay   time.Duration // by how much its samples come later than those of others; whole milliseconds
+	start   int64         // the same time by the node's clock of that moment
+	delay   time.Duration // how much later than others it is sampled; whole milliseconds
 
 	rate   uint64 // nanocores since the last change
 	memory uint64 // bytes of the working set
 	swap   uint64 // bytes
 	base   uint64 // core-nanoseconds at the last change
-	since  int64  // when the last change was
+	since  int64  // time of the last change
 
 	last, prev reading
 }
 
-// reading is one sample; with at 0, there is none.
+// reading is one sample. A reading whose at is 0 does not exist.
 type reading struct {
 	at     int64  // in whole milliseconds
-	stamp  int64  // the same by the node's clock at that time
+	stamp  int64  // the same time by the node's clock of that moment
 	cpu    uint64 // core-nanoseconds
 	memory uint64 // bytes of the working set
 	swap   uint64 // bytes
 }
 
-// newSeries returns a series that began at started, when the node's clock was ahead by so much.
-func newSeries(started int64, ahead, delay time.Duration, u Usage) series {
-	s := series{started: started, start: started + int64(ahead), delay: delay, since: started}
+// newSeries returns a series that started at a time when the node's clock was ahead by the given
+// duration.
+func newSeries(labels string, started int64, ahead, delay time.Duration, u Usage) series {
+	s := series{labels: labels, started: started, start: started + int64(ahead), delay: delay, since: started}
 	s.rate, s.memory, s.swap = nanocores(u.CPU), u.Memory, u.Swap
 	return s
 }
 
-// set changes the usage from now on. The readings must have been brought up to date before; one
-// that was taken at this very moment sees the change.
+// self returns the series that is embedded in a container or a pod.
+func (s *series) self() *series { return s }
+
+// sampled returns the series that have a reading.
+func sampled[T interface{ self() *series }](all []T) []*series {
+	list := make([]*series, 0, len(all))
+	for _, object := range all {
+		if s := object.self(); s.last.at != 0 {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// set changes the usage from now on. The readings must be up to date. A reading that was taken at
+// this very moment gets the new memory and swap.
 func (s *series) set(now int64, u Usage) {
 	if now > s.since {
 		s.base, s.since = s.cpuAt(now), now
@@ -54,24 +71,24 @@ func (s *series) usage() Usage {
 	return Usage{CPU: float64(s.rate) / 1e9, Memory: s.memory, Swap: s.swap}
 }
 
-// cpuAt is the counter at a time that is not before the last change: core-nanoseconds.
+// cpuAt returns the counter in core-nanoseconds at a time that is not before the last change.
 func (s *series) cpuAt(t int64) uint64 {
 	high, low := bits.Mul64(s.rate, uint64(max(0, t-s.since)))
 	used, _ := bits.Div64(high%1e9, low, 1e9)
 	return s.base + used
 }
 
-// housekeep takes the readings that were due until now, of which the last two are kept, by a clock
-// that is ahead by so much. They lie after the last change, because every change is preceded by a
-// call of housekeep.
+// housekeep takes the readings that were due until now, by a clock that is ahead by the given
+// duration. Only the last two are kept. They lie after the last change of the usage, because every
+// change is preceded by a call of housekeep. An interval of 0 takes a reading on demand.
 func (s *series) housekeep(now int64, ahead, interval time.Duration) {
 	first := wholeMillisecond(s.started)
 	if now < first {
 		return
 	}
 	if interval == 0 {
-		age := (s.delay / 16).Truncate(time.Millisecond) // a kubelet needs some milliseconds to ask for all
-		s.take(max(now-int64(age), first, s.since), ahead)
+		age := (s.delay / 16).Truncate(time.Millisecond) // a kubelet needs some milliseconds for all containers
+		s.read(max(now-int64(age), first, s.since), ahead)
 		return
 	}
 	latest, before := first, int64(0)
@@ -82,20 +99,20 @@ func (s *series) housekeep(now int64, ahead, interval time.Duration) {
 			before = first
 		}
 	}
-	s.take(before, ahead)
-	s.take(latest, ahead)
+	s.read(before, ahead)
+	s.read(latest, ahead)
 }
 
-// take takes a reading, unless there is one that is as new.
-func (s *series) take(at int64, ahead time.Duration) {
+// read takes a reading, unless the last one is as new.
+func (s *series) read(at int64, ahead time.Duration) {
 	if at > s.last.at {
 		s.prev, s.last = s.last, reading{at: at, stamp: at + int64(ahead), cpu: s.cpuAt(at), memory: s.memory, swap: s.swap}
 	}
 }
 
-// nanocores is the rate between the last two readings, as a kubelet tells it: 0 before there are
-// two.
-func (s *series) nanocores() uint64 {
+// kubeletRate returns the rate between the last two readings in nanocores, as the summary reports
+// it: 0 before there are two.
+func (s *series) kubeletRate() uint64 {
 	if s.prev.at == 0 {
 		return 0
 	}
@@ -105,8 +122,10 @@ func (s *series) nanocores() uint64 {
 	return rate
 }
 
-// wholeMillisecond is the first whole millisecond that is not before t.
+// wholeMillisecond returns the first whole millisecond that is not before t.
 func wholeMillisecond(t int64) int64 {
 	const ms = int64(time.Millisecond)
 	return (t + ms - 1) / ms * ms
 }
+
+func nanocores(cores float64) uint64 { return uint64(math.Round(cores * 1e9)) }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// appendSummary writes the answer of /stats/summary?only_cpu_and_memory=true, indented as a kubelet
-// does. The readings must be up to date.
-func (k *Kubelet) appendSummary() []byte {
+// newSummary returns the body of /stats/summary?only_cpu_and_memory=true, indented as by a kubelet.
+// The readings must be up to date.
+func (k *Kubelet) newSummary() []byte {
 	j := &jsonWriter{noSwap: k.cfg.NoSwap}
 	j.open("", '{')
 	j.open("node", '{')
@@ -18,7 +18,7 @@ func (k *Kubelet) appendSummary() []byte {
 	j.open("systemContainers", '[')
 	j.open("", '{')
 	j.string("name", "pods")
-	pods := k.podsTogether()
+	pods := k.allPods()
 	j.time("startTime", pods.start)
 	j.usage(&pods, details{psi: true, available: true})
 	j.close('}')
@@ -46,6 +46,7 @@ func (k *Kubelet) appendPod(j *jsonWriter, p *pod) {
 	j.close('}')
 	j.time("startTime", p.start)
 	j.open("containers", '[')
+	noRate := k.cfg.ContainersOnDemand && !k.cfg.RateSinceLastRequest
 	for _, c := range p.containers {
 		if c.last.at == 0 {
 			continue
@@ -53,7 +54,7 @@ func (k *Kubelet) appendPod(j *jsonWriter, p *pod) {
 		j.open("", '{')
 		j.string("name", c.name)
 		j.time("startTime", c.start)
-		j.usage(&c.series, details{noRate: k.cfg.ContainersOnDemand && !k.cfg.RateSinceLastAsk, available: true, swapAvailable: true})
+		j.usage(&c.series, details{noRate: noRate, available: true, swapAvailable: true})
 		j.close('}')
 	}
 	j.close(']')
@@ -61,9 +62,9 @@ func (k *Kubelet) appendPod(j *jsonWriter, p *pod) {
 	j.close('}')
 }
 
-// podsTogether is the control group above all pods, as of the node's last reading. Its rate is not
-// told.
-func (k *Kubelet) podsTogether() series {
+// allPods returns the series of the cgroup above all pods, as of the node's last reading and
+// without a rate.
+func (k *Kubelet) allPods() series {
 	sum := series{start: k.node.start, last: reading{at: k.node.last.at, stamp: k.node.last.stamp}}
 	for _, p := range k.pods {
 		sum.last.cpu += p.last.cpu
@@ -73,23 +74,23 @@ func (k *Kubelet) podsTogether() series {
 	return sum
 }
 
-// details says what a kubelet tells of one kind of thing and not of another.
+// details selects the fields that a kubelet reports for some kinds of objects only.
 type details struct {
-	noRate        bool // usageNanoCores is not known: 0
+	noRate        bool // usageNanoCores is unknown: 0
 	psi           bool // pressure stall information
 	available     bool // memory.availableBytes
 	swapAvailable bool // swap.swapAvailableBytes
 }
 
-// jsonWriter writes indented JSON. It is several times as cheap as encoding/json, which counts
-// where a thousand fake kubelets are asked at once by the server that is being measured.
+// jsonWriter writes indented JSON. It costs a fraction of encoding/json, which matters when a
+// benchmark scrapes a thousand fake kubelets at once on the machine that it measures.
 type jsonWriter struct {
 	b      []byte
 	depth  int
 	noSwap bool
 }
 
-// next begins a line for the next element or field.
+// next starts the line of the next element or field.
 func (j *jsonWriter) next(key string) {
 	if n := len(j.b); n > 0 {
 		if last := j.b[n-1]; last != '{' && last != '[' {
@@ -126,7 +127,7 @@ func (j *jsonWriter) close(bracket byte) {
 
 func (j *jsonWriter) string(key, value string) {
 	j.next(key)
-	quoted, _ := json.Marshal(value) // a string cannot fail
+	quoted, _ := json.Marshal(value) // cannot fail for a string
 	j.b = append(j.b, quoted...)
 }
 
@@ -146,7 +147,7 @@ func (j *jsonWriter) time(key string, at int64) {
 func (j *jsonWriter) usage(s *series, d details) {
 	j.open("cpu", '{')
 	j.time("time", s.last.stamp)
-	rate := s.nanocores()
+	rate := s.kubeletRate()
 	if d.noRate {
 		rate = 0
 	}
@@ -195,7 +196,7 @@ func (j *jsonWriter) pressure(known bool) {
 	j.close('}')
 }
 
-// uid makes up a pod's UID, always the same one for the same names.
+// uid returns a UID that is a hash of a pod's names.
 func uid(namespace, name string) string {
 	h := fnv.New128a()
 	h.Write([]byte(namespace + "/" + name))
