@@ -23,8 +23,7 @@ type Client struct {
 	credentials *credentials
 	resource    *question  // what Fetch asks
 	summary     *question  // what FetchSummary asks
-	scratch     *sync.Pool // of the transports
-	buffers     *sync.Pool // of their connections
+	buffers     *sync.Pool // of the transports
 	workspaces  sync.Pool  // of *workspace
 	connecting  permits    // of those that dial and shake hands
 	reading     permits    // of those that read and decode a response, each with a workspace
@@ -48,8 +47,7 @@ func NewClient(config Config) (*Client, error) {
 		credentials: credentials,
 		resource:    newResourceQuestion(&config),
 		summary:     newSummaryQuestion(&config),
-		scratch:     newScratchPool(),
-		buffers:     newSocketBufferPool(),
+		buffers:     newBufferPool(),
 		workspaces:  sync.Pool{New: func() any { return newWorkspace(config.Limits) }},
 		nodes:       map[string]*target{},
 		connecting:  newPermits(),
@@ -101,7 +99,7 @@ func (c *Client) get(ctx context.Context, t *target, q *question, node string, d
 	t.renew(c.credentials.version())
 	var connecting, reading *permit
 	defer func() { dst.Queued = connecting.queueTime() + reading.queueTime() }()
-	if !t.transport.connected() { // the wait for a permit comes before the timeout: the kubelet is not the cause of it
+	if !t.transport.hasIdle() { // the wait for a permit comes before the timeout: the kubelet is not the cause of it
 		connecting, err = c.connecting.acquire(ctx)
 		defer connecting.release()
 		if err != nil {
@@ -218,7 +216,6 @@ func (c *Client) newTarget(node string, e endpoint) *target {
 		address: e.address(), // reached directly, whatever the environment says of proxies
 		dial:    t.dial(c.dialer),
 		permits: c.connecting,
-		scratch: c.scratch,
 		buffers: c.buffers,
 	}
 	if !c.config.PlainHTTP {
@@ -267,7 +264,7 @@ func (t *target) timed(err error, began time.Time) error {
 // renew lets go of connections that were made by another trust than the present one.
 func (t *target) renew(version int) {
 	if t.version.Swap(int64(version)) != int64(version) {
-		t.transport.CloseIdleConnections()
+		t.transport.closeIdle()
 	}
 }
 
@@ -275,13 +272,13 @@ func (t *target) renew(version int) {
 func (t *target) retire() {
 	if t != nil {
 		t.retired.Store(true)
-		t.transport.CloseIdleConnections()
+		t.transport.closeIdle()
 	}
 }
 
 // done is called when a request is done, and its connection is idle or closed.
 func (t *target) done() {
 	if t.retired.Load() {
-		t.transport.CloseIdleConnections()
+		t.transport.closeIdle()
 	}
 }

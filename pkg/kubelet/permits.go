@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"io"
+	"net"
 	"runtime"
 	"sync"
 	"time"
@@ -20,21 +21,18 @@ const (
 
 // permits bounds how many requests are in an expensive phase at the same time. It bounds work, not
 // waits: a request that computes keeps its permit, and one that still waits for its kubelet after
-// permitTimeout returns it and goes on without. Kubelets that are slow or hang, however many,
+// permitTimeout returns the permit and continues without it. Kubelets that are slow or hang
 // therefore do not delay the requests to others. When more requests are due than the processors can
 // serve at once, the first ones complete while the others queue, so that they do not all time out.
-//
-// A nil permits bounds nothing.
 type permits chan struct{}
 
 func newPermits() permits { return make(permits, permitsPerCPU*runtime.GOMAXPROCS(0)) }
 
-// permit is what one request holds during one phase. A nil permit bounds nothing; its methods do
-// nothing.
+// permit is what one request holds during one phase. The methods of a nil permit do nothing.
 type permit struct {
 	permits permits
 	queued  time.Duration // how long the request waited for the permit
-	expiry  *time.Timer
+	timer   *time.Timer
 
 	mu      sync.Mutex
 	held    bool
@@ -42,71 +40,39 @@ type permit struct {
 	expired bool // permitTimeout has passed
 }
 
-// acquire waits for a permit. It fails only if the context ends before; the permit returned then is
-// not held.
+// acquire waits for a permit. It fails only if the context ends first. It always returns a permit,
+// which must be released and knows the time in the queue.
 func (a permits) acquire(ctx context.Context) (*permit, error) {
-	if a == nil {
-		return nil, nil
-	}
 	p := &permit{permits: a}
+	start := time.Now()
 	select {
 	case a <- struct{}{}:
-	default:
-		began := time.Now()
-		select {
-		case a <- struct{}{}:
-			p.queued = time.Since(began)
-		case <-ctx.Done():
-			p.queued = time.Since(began)
-			return p, ctx.Err()
-		}
+		p.queued = time.Since(start)
+		p.held = true
+		p.timer = time.AfterFunc(permitTimeout, p.expire)
+		return p, nil
+	case <-ctx.Done():
+		p.queued = time.Since(start)
+		return p, ctx.Err()
 	}
-	p.held = true
-	p.expiry = time.AfterFunc(permitTimeout, p.expire)
-	return p, nil
 }
 
-// pause must be called before a wait for the kubelet, and resume after it.
-func (p *permit) pause() {
+// pause must be called before a wait for the kubelet, and resume after it. If the permit is
+// returned meanwhile, resume does not acquire another one: the request would queue behind those
+// that have not started yet.
+func (p *permit) pause()  { p.setWaiting(true) }
+func (p *permit) resume() { p.setWaiting(false) }
+
+func (p *permit) setWaiting(waiting bool) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waiting = true
-	if p.expired {
+	p.waiting = waiting
+	if p.waiting && p.expired {
 		p.drop()
 	}
-}
-
-// resume ends a wait. If the permit was returned meanwhile, resume does not acquire another one:
-// the request would queue behind those that have not even begun.
-func (p *permit) resume() {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.waiting = false
-}
-
-// release returns the permit. Further calls do nothing.
-func (p *permit) release() {
-	if p == nil || p.expiry == nil {
-		return
-	}
-	p.expiry.Stop()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.drop()
-}
-
-// queueTime returns how long the request waited for the permit.
-func (p *permit) queueTime() time.Duration {
-	if p == nil {
-		return 0
-	}
-	return p.queued
 }
 
 func (p *permit) expire() {
@@ -118,12 +84,44 @@ func (p *permit) expire() {
 	}
 }
 
-// drop returns the permit if it is held. p.mu is held.
+// release returns the permit. Further calls do nothing.
+func (p *permit) release() {
+	if p == nil || p.timer == nil {
+		return
+	}
+	p.timer.Stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drop()
+}
+
+// drop returns the permit if it is held. p.mu must be held.
 func (p *permit) drop() {
 	if p.held {
 		p.held = false
 		<-p.permits
 	}
+}
+
+// queueTime returns how long the request waited for the permit.
+func (p *permit) queueTime() time.Duration {
+	if p == nil {
+		return 0
+	}
+	return p.queued
+}
+
+// pausingConn pauses a permit while it waits for the kubelet.
+type pausingConn struct {
+	net.Conn
+	permit *permit
+}
+
+// Read implements io.Reader.
+func (c *pausingConn) Read(p []byte) (int, error) {
+	c.permit.pause()
+	defer c.permit.resume()
+	return c.Conn.Read(p)
 }
 
 // pausingBody pauses a permit while it waits for the kubelet.

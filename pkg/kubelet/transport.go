@@ -8,62 +8,61 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
-	// maxHeaderBytes bounds the headers of an answer. Kubelets send some 200 bytes of them.
+	// maxHeaderBytes bounds the headers of a response. Kubelets send about 200 bytes.
 	maxHeaderBytes = 16 << 10
-	// maxInformational bounds the 1xx answers before the answer proper.
+	// maxInformational bounds the 1xx responses before the final response.
 	maxInformational = 5
 	readBufferBytes  = 4 << 10
 )
 
 var errHeaders = fmt.Errorf("its headers exceeded %d bytes", maxHeaderBytes)
 
-// transport asks one kubelet by HTTP/1.1, and keeps one connection for the next time.
+// transport sends requests to one kubelet by HTTP/1.1, and keeps one idle connection.
 //
-// It does for a kubelet what http.Transport does for the world. That one has two goroutines and
-// three buffers for each connection, some 20 KB, whether it is used or not; here what a request
-// needs is there for as long as the request. What the kubelet sends is read by http.ReadResponse
-// all the same.
+// It replaces http.Transport, which has two goroutines and three buffers for each connection, even
+// an idle one: about 20 KB. Here, the memory of a request exists only during the request. Requests
+// and responses are written and parsed by net/http.
 type transport struct {
 	address string
-	dial    func(ctx context.Context, network, address string) (net.Conn, error)
-	tls     *tls.Config // nil: without TLS
+	dial    dialer
+	tls     *tls.Config // nil for plain HTTP
 	permits permits     // for dialing and handshakes; shared by all transports
-	scratch *sync.Pool  // of *scratch; shared by all transports
-	buffers *sync.Pool  // of *socketBuffer; so, too
+	buffers *sync.Pool  // of *buffers; shared by all transports
 
-	mu   sync.Mutex
-	idle net.Conn // nil: there is none
+	idle atomic.Pointer[net.Conn] // nil if there is none
 }
 
-// scratch is the memory that a request needs until its answer has been read.
-type scratch struct {
-	in  *bufio.Reader
-	out bytes.Buffer
+// buffers is the memory of a request until its response has been read.
+type buffers struct {
+	source io.LimitedReader // the connection; its limit is maxHeaderBytes until the headers have been read
+	in     *bufio.Reader    // of source
+	out    bytes.Buffer
 }
 
-func newScratchPool() *sync.Pool {
-	return &sync.Pool{New: func() any { return &scratch{in: bufio.NewReaderSize(nil, readBufferBytes)} }}
+func newBufferPool() *sync.Pool {
+	return &sync.Pool{New: func() any {
+		b := new(buffers)
+		b.in = bufio.NewReaderSize(&b.source, readBufferBytes)
+		return b
+	}}
 }
 
-// RoundTrip implements http.RoundTripper for requests without a body. The answer's body must be
-// closed; if it was read to its end, the connection is kept.
-func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	return t.roundTrip(request, nil)
-}
-
-// roundTrip is RoundTrip with a permit that was acquired in advance, or nil.
+// roundTrip sends a request without a body, and returns its response. A nil permit acquires one if
+// a connection must be opened. The response's body must be closed. If it was read to its end, the
+// connection is kept.
 func (t *transport) roundTrip(request *http.Request, permit *permit) (*http.Response, error) {
 	ctx := request.Context()
 	for {
-		conn := t.take()
+		conn := t.takeIdle()
 		reused := conn != nil
 		if !reused {
 			var err error
@@ -77,50 +76,35 @@ func (t *transport) roundTrip(request *http.Request, permit *permit) (*http.Resp
 		if err == nil {
 			return response, nil
 		}
+		responded := x.buffers.source.N < maxHeaderBytes
 		x.end(false)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if !reused || x.answered || isTimeout(err) {
+		if !reused || responded || isTimeout(err) {
 			return nil, err
-		} // else the kubelet had closed the connection that was kept
+		} // else the kubelet had closed the idle connection
 	}
 }
 
-// CloseIdleConnections closes the connection that is kept, if there is one.
-func (t *transport) CloseIdleConnections() {
-	if conn := t.take(); conn != nil {
-		_ = conn.Close() // nothing is under way on it
+// takeIdle returns the idle connection, or nil if there is none.
+func (t *transport) takeIdle() net.Conn {
+	if conn := t.idle.Swap(nil); conn != nil {
+		return *conn
+	}
+	return nil
+}
+
+// closeIdle closes the idle connection, if there is one.
+func (t *transport) closeIdle() {
+	if conn := t.takeIdle(); conn != nil {
+		_ = conn.Close() // no request uses it
 	}
 }
 
-func (t *transport) take() net.Conn {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	conn := t.idle
-	t.idle = nil
-	return conn
-}
+func (t *transport) hasIdle() bool { return t.idle.Load() != nil }
 
-// keep keeps a connection for the next request. It says no if there is one already.
-func (t *transport) keep(conn net.Conn) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.idle != nil {
-		return false
-	}
-	t.idle = conn
-	return true
-}
-
-// connected reports whether a connection is kept.
-func (t *transport) connected() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.idle != nil
-}
-
-// connect opens a connection. It releases the permit, or acquires one if that is nil.
+// connect opens a connection. It releases the permit, or acquires one if it is nil.
 func (t *transport) connect(ctx context.Context, permit *permit) (net.Conn, error) {
 	var err error
 	if permit == nil {
@@ -130,101 +114,79 @@ func (t *transport) connect(ctx context.Context, permit *permit) (net.Conn, erro
 	}
 	defer permit.release()
 	permit.pause()
-	conn, err := t.dial(ctx, "tcp", t.address)
+	socket, err := t.dial(ctx, "tcp", t.address)
 	permit.resume()
 	if err != nil || t.tls == nil {
-		return conn, err
+		return socket, err
 	}
-	records := &recordConn{Conn: conn, buffers: t.buffers, permit: permit}
-	defer func() { records.permit = nil }()
-	secure := tls.Client(records, t.tls)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		_ = conn.Close() // the handshake's error says more
+	pausing := &pausingConn{socket, permit}
+	conn := tls.Client(pausing, t.tls)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = socket.Close() // the handshake's error says more
 		return nil, err
 	}
-	return secure, nil
+	pausing.permit = nil
+	return conn, nil
 }
 
-// exchange is one request and its answer. It is the answer's body, too.
+// exchange is one request and its response. It is also the response's body.
 type exchange struct {
 	transport *transport
-	conn      net.Conn
-	scratch   *scratch
-	watched   func() bool // ends the watch over the context, and says whether the context was still going on
 	ctx       context.Context
+	conn      net.Conn
+	buffers   *buffers
+	stopWatch func() bool // stops watching the context, and reports whether it had not ended yet
 
 	sent     time.Time // when the request was sent
-	head     int64     // bytes of it that may still come
-	answered bool      // whether a byte of the answer came
 	body     io.ReadCloser
-	whole    bool // whether the body was read to its end
-	last     bool // whether the connection is not to be kept
+	complete bool // the body was read to its end
+	reusable bool // the connection may be kept after the response
 }
 
 func (t *transport) newExchange(ctx context.Context, conn net.Conn) *exchange {
-	x := &exchange{transport: t, conn: conn, ctx: ctx, scratch: t.scratch.Get().(*scratch), head: maxHeaderBytes}
-	x.scratch.in.Reset(source{x})
-	x.scratch.out.Reset()
-	deadline, _ := ctx.Deadline() // the zero time: none
+	x := &exchange{transport: t, ctx: ctx, conn: conn, buffers: t.buffers.Get().(*buffers)}
+	x.buffers.source = io.LimitedReader{R: conn, N: maxHeaderBytes}
+	x.buffers.in.Reset(&x.buffers.source)
+	x.buffers.out.Reset()
+	deadline, _ := ctx.Deadline() // the zero time means none
 	_ = conn.SetDeadline(deadline)
-	x.watched = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	x.stopWatch = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	return x
 }
 
-// run sends the request, and reads the answer up to its body.
+// run sends the request, and reads the response up to its body.
 func (x *exchange) run(request *http.Request) (*http.Response, error) {
-	if err := request.Write(&x.scratch.out); err != nil {
-		return nil, fmt.Errorf("cannot write the request: %w", err)
+	if err := request.Write(&x.buffers.out); err != nil {
+		return nil, fmt.Errorf("cannot encode the request: %w", err)
 	}
 	x.sent = time.Now()
-	if _, err := x.conn.Write(x.scratch.out.Bytes()); err != nil {
+	if _, err := x.conn.Write(x.buffers.out.Bytes()); err != nil {
 		return nil, err
 	}
 	for range maxInformational + 1 {
-		response, err := http.ReadResponse(x.scratch.in, request)
-		if err != nil && x.head == 0 {
+		response, err := http.ReadResponse(x.buffers.in, request)
+		switch {
+		case err != nil && x.buffers.source.N <= 0:
 			return nil, errHeaders
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
-		}
-		if response.StatusCode >= 200 || response.StatusCode == http.StatusSwitchingProtocols {
-			x.body, x.last = response.Body, response.Close || response.StatusCode == http.StatusSwitchingProtocols
-			x.head = -1
+		case response.StatusCode >= 200 || response.StatusCode == http.StatusSwitchingProtocols:
+			x.buffers.source.N = math.MaxInt64 // the caller limits the body
+			x.body = response.Body
+			x.reusable = !response.Close && response.StatusCode != http.StatusSwitchingProtocols
 			response.Body = x
 			return response, nil
 		}
 	}
-	return nil, fmt.Errorf("more than %d informational answers", maxInformational)
+	return nil, fmt.Errorf("more than %d informational responses", maxInformational)
 }
 
-// source is what an exchange reads from its connection.
-type source struct{ x *exchange }
-
-func (s source) Read(p []byte) (int, error) {
-	x := s.x
-	if x.head == 0 {
-		return 0, errHeaders
-	}
-	if x.head > 0 && int64(len(p)) > x.head {
-		p = p[:x.head]
-	}
-	n, err := x.conn.Read(p)
-	if n > 0 {
-		x.answered = true
-	}
-	if x.head > 0 {
-		x.head -= int64(n)
-	}
-	return n, err
-}
-
-// Read reads from the answer's body.
+// Read reads from the response's body.
 func (x *exchange) Read(p []byte) (int, error) {
 	n, err := x.body.Read(p)
 	switch {
 	case errors.Is(err, io.EOF):
-		x.whole = true
+		x.complete = true
 	case err != nil && x.ctx.Err() != nil:
 		err = x.ctx.Err()
 	}
@@ -233,21 +195,22 @@ func (x *exchange) Read(p []byte) (int, error) {
 
 // Close ends the exchange.
 func (x *exchange) Close() error {
-	if x.scratch != nil {
-		x.end(x.whole && !x.last && x.scratch.in.Buffered() == 0)
+	if x.buffers != nil {
+		x.end(x.complete && x.reusable && x.buffers.in.Buffered() == 0)
 	}
 	return nil
 }
 
-// end gives back the memory, and keeps the connection if that is sound.
-func (x *exchange) end(sound bool) {
-	x.scratch.in.Reset(strings.NewReader("")) // or the pool would hold on to the connection
-	x.transport.scratch.Put(x.scratch)
-	x.scratch = nil
-	if x.watched() && sound && x.transport.keep(x.conn) {
+// end returns the buffers to their pool, and keeps or closes the connection.
+func (x *exchange) end(keep bool) {
+	x.buffers.source.R = nil // the pool must not keep the connection alive
+	x.transport.buffers.Put(x.buffers)
+	x.buffers = nil
+	conn := x.conn
+	if x.stopWatch() && keep && x.transport.idle.CompareAndSwap(nil, &conn) {
 		return
 	}
-	_ = x.conn.Close() // what was to be read has been read, or failed
+	_ = conn.Close() // nothing more is read or written
 }
 
 func isTimeout(err error) bool {
