@@ -239,8 +239,7 @@ func (o *options) validate() []error {
 }
 
 func (o *options) validateKubelet() []error {
-	mistakes := []error{o.kubelet.Validate()}
-	mistakes = append(mistakes, o.validateKubeletAccount()...)
+	mistakes := append(kubeletMistakes(o.kubelet), o.validateKubeletAccount()...)
 	if o.kubelet.Timeout > o.longestTimeout() && o.resolutionKnown() {
 		mistakes = append(mistakes, fmt.Errorf("--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so %v, but is %v",
 			o.longestTimeout(), o.kubelet.Timeout))

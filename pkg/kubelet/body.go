@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -14,14 +15,14 @@ import (
 )
 
 const (
-	firstBufferBytes = 32 << 10  // some 25 pods
-	maxPooledBytes   = 512 << 10 // workspaces with larger texts are left to the garbage collector
-	maxStatusBytes   = 256       // how much is shown of the text that comes with an error status
+	firstBufferBytes = 32 << 10  // about 25 pods
+	maxPooledBytes   = 512 << 10 // workspaces with a larger body are left to the garbage collector
+	maxStatusBytes   = 256       // of the body of an error status that are reported
 )
 
-// workspace is the memory that one request needs.
+// workspace is the memory that reading one response needs.
 type workspace struct {
-	text     []byte // the answer
+	body     bytes.Buffer
 	resource decode.Text
 	summary  decode.Summary
 	gzip     *gzip.Reader // nil until it is needed
@@ -33,18 +34,18 @@ func newWorkspace(limits decode.Limits) *workspace {
 
 // release makes w available for another request, unless a large response has made it large.
 func (c *Client) release(w *workspace) {
-	if cap(w.text) <= maxPooledBytes {
+	if w.body.Cap() <= maxPooledBytes {
 		c.workspaces.Put(w)
 	}
 }
 
-// read checks the answer to a question, and reads its body into w.text.
-func (c *Client) read(response *http.Response, q *question, w *workspace) error {
+// read checks the response to a query, and reads its body into w.body.
+func (c *Client) read(response *http.Response, q *query, w *workspace) error {
 	if response.StatusCode != http.StatusOK {
 		return newStatusError(response)
 	}
-	if content := response.Header.Get("Content-Type"); !q.takes(content) {
-		return &refusedAnswer{reasonContentType, fmt.Sprintf("its content type is %.100q", content)}
+	if content := response.Header.Get("Content-Type"); !q.accepts(content) {
+		return newScrapeError(reasonContentType, "content type %.100q", content)
 	}
 	limit := c.config.MaxBodyBytes
 	if response.ContentLength > limit {
@@ -52,92 +53,66 @@ func (c *Client) read(response *http.Response, q *question, w *workspace) error 
 	}
 	body, err := c.decompress(response, w)
 	if err == nil {
-		w.text, err = readAll(w.text[:0], body, limit)
+		w.body.Reset()
+		w.body.Grow(firstBufferBytes)
+		_, err = w.body.ReadFrom(http.MaxBytesReader(nil, body, limit))
 	}
-	return err
+	return asBodyError(err)
 }
 
-// decompress gives the body as it was before it was compressed, if it was and was asked to be.
-func (c *Client) decompress(response *http.Response, w *workspace) (io.Reader, error) {
+// decompress returns the body without the compression that was requested.
+func (c *Client) decompress(response *http.Response, w *workspace) (io.ReadCloser, error) {
 	encoding := response.Header.Get("Content-Encoding")
 	switch {
 	case encoding == "" || strings.EqualFold(encoding, "identity"):
 		return response.Body, nil
 	case !c.config.Gzip || !strings.EqualFold(encoding, "gzip"):
-		return nil, &refusedAnswer{reasonContentEncoding, fmt.Sprintf("its content encoding is %.100q", encoding)}
+		return nil, newScrapeError(reasonContentEncoding, "content encoding %.100q", encoding)
 	}
-	// What is compressed is bounded too: it can be endless and yet hold nothing.
-	compressed := &boundedReader{response.Body, c.config.MaxBodyBytes}
+	// The compressed body needs a limit too: it can be endless and decompress to nothing.
+	compressed := http.MaxBytesReader(nil, response.Body, c.config.MaxBodyBytes)
 	if w.gzip == nil {
 		w.gzip = new(gzip.Reader)
 	}
-	if err := w.gzip.Reset(compressed); err != nil {
-		return nil, asBodyError(err)
-	}
-	return w.gzip, nil
-}
-
-// readAll appends what r gives to buf. More than limit bytes of it are an error.
-func readAll(buf []byte, r io.Reader, limit int64) ([]byte, error) {
-	for {
-		if len(buf) == cap(buf) {
-			grown := make([]byte, len(buf), min(max(firstBufferBytes, 2*int64(cap(buf))), limit+1))
-			copy(grown, buf)
-			buf = grown
-		}
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		switch {
-		case int64(len(buf)) > limit:
-			return buf, tooLarge(limit)
-		case err == io.EOF:
-			return buf, nil
-		case err != nil:
-			return buf, asBodyError(err)
-		}
-	}
-}
-
-// boundedReader fails when there is more to read than a limit.
-type boundedReader struct {
-	r    io.Reader
-	left int64
-}
-
-func (b *boundedReader) Read(p []byte) (int, error) {
-	n, err := b.r.Read(p)
-	if b.left -= int64(n); b.left < 0 {
-		return 0, &refusedAnswer{reasonTooLarge, "it is longer than allowed even while compressed"}
-	}
-	return n, err
+	return w.gzip, w.gzip.Reset(compressed)
 }
 
 func tooLarge(limit int64) error {
-	return &refusedAnswer{reasonTooLarge, fmt.Sprintf("it has more than the %d bytes that are allowed", limit)}
+	return newScrapeError(reasonTooLarge, "more than the limit of %d bytes", limit)
 }
 
-// asBodyError marks what went wrong with the connection, and leaves what this package found.
+// asBodyError returns an error of reading the body with its reason.
 func asBodyError(err error) error {
-	var ours *refusedAnswer
-	if errors.As(err, &ours) {
+	var known *scrapeError
+	var tooMany *http.MaxBytesError
+	var corrupt flate.CorruptInputError
+	switch {
+	case err == nil, errors.As(err, &known):
 		return err
+	case errors.As(err, &tooMany):
+		return tooLarge(tooMany.Limit)
+	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, &corrupt):
+		return &scrapeError{reasonContentEncoding, err}
 	}
-	return &bodyError{err}
+	return &scrapeError{reasonTruncated, err}
 }
 
-// newStatusError reads the start of the body, in which a kubelet says what it misses.
+// newStatusError returns an error with the start of the body, where kubelets explain the status.
 func newStatusError(response *http.Response) error {
-	text := make([]byte, maxStatusBytes)
-	n, _ := io.ReadFull(response.Body, text) // it is a help, not needed
-	return &statusError{
-		code:     response.StatusCode,
-		location: response.Header.Get("Location"),
-		text:     string(bytes.ToValidUTF8(bytes.TrimSpace(text[:n]), nil)),
+	body := make([]byte, maxStatusBytes)
+	n, _ := io.ReadFull(response.Body, body) // helpful, but not required
+	text := fmt.Sprintf("status %d %s", response.StatusCode, http.StatusText(response.StatusCode))
+	if location := response.Header.Get("Location"); location != "" {
+		text += fmt.Sprintf(", redirect to %.200q is not followed", location)
 	}
+	if body = bytes.ToValidUTF8(bytes.TrimSpace(body[:n]), nil); len(body) > 0 {
+		text += fmt.Sprintf(", %q", body)
+	}
+	return newScrapeError(statusReason(response.StatusCode), "%s", text)
 }
 
-// detach moves the names in s from the text of the answer to memory of their own, so that the text
-// can be reused.
+// detach moves the names in s from the response's body to memory of their own, so that the body's
+// memory can be reused.
 func detach(s *usage.Scrape) {
 	size := 0
 	for i := range s.Containers {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -23,18 +22,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// cadence is a load under which every healthy node must be scraped once in each interval.
+// cadence is a load under which every healthy node must be scraped in each interval.
 type cadence struct {
 	name    string
 	cpus    int
-	healthy int           // kubelets that answer
-	fastest time.Duration // their answers take that long
-	slowest time.Duration // to that long
-	hanging int           // kubelets that hang: while they are dialed, in the handshake, before the headers, or in the body
+	healthy int           // kubelets that respond
+	fastest time.Duration // shortest response time
+	slowest time.Duration // longest response time
+	hanging int           // kubelets that hang while dialing, in the handshake, before the headers, or in the body
 	tls     bool
 }
 
@@ -50,18 +50,19 @@ func cadences() []cadence {
 		{name: "1000 slow nodes, 4 CPUs", cpus: 4, healthy: 1000, fastest: fastest, slowest: slowest},
 		{name: "5000 slow nodes, 1 CPU", cpus: 1, healthy: 5000, fastest: fastest, slowest: slowest},
 		{name: "5000 slow nodes, 4 CPUs", cpus: 4, healthy: 5000, fastest: fastest, slowest: slowest},
-		{name: "100 nodes beside 1000 that hang, 1 CPU", cpus: 1, healthy: 100, fastest: fastest, slowest: slowest, hanging: 1000, tls: true},
+		{name: "100 nodes and 1000 that hang, 1 CPU", cpus: 1, healthy: 100, fastest: fastest, slowest: slowest,
+			hanging: 1000, tls: true},
 	}
 }
 
-// TestEveryNodeIsScrapedInEachInterval runs the scraper and the client, with simulated kubelets, in
+// TestEveryNodeIsScrapedInEachInterval runs the scraper and the client with simulated kubelets in
 // fake time.
 func TestEveryNodeIsScrapedInEachInterval(t *testing.T) {
 	for _, load := range cadences() {
 		t.Run(load.name, func(t *testing.T) {
 			p99, longest := load.measure(t)
 			if p99 > maxCadence {
-				t.Errorf("99 %% of the gaps between two scrapes of a node are below %.2f intervals, the longest is %.2f; want %.1f",
+				t.Errorf("got 99 %% of the gaps between scrapes below %.2f intervals, the longest of %.2f, want %.1f",
 					p99, longest, maxCadence)
 			}
 		})
@@ -74,7 +75,7 @@ func BenchmarkCadence(b *testing.B) {
 		b.Run(load.name, func(b *testing.B) {
 			var p99, longest float64
 			for b.Loop() {
-				// Fake time is to be had in a test only.
+				// Only a test can have fake time.
 				testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{
 					Name: b.Name(), F: func(t *testing.T) { p99, longest = load.measure(t) },
 				}})
@@ -92,7 +93,7 @@ func (load cadence) measure(t *testing.T) (p99, longest float64) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := &fleet{cadence: load, last: map[string]time.Time{}}
 		if load.tls {
-			certificate := newAuthority(t).leaf(t, x509.ExtKeyUsageServerAuth, "kubelet")
+			certificate := kubelettest.SelfSigned([]string{"kubelet"}, nil)
 			fleet.server = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
 		}
 		client := newTestClient(t, Config{
@@ -126,18 +127,18 @@ func (load cadence) measure(t *testing.T) (p99, longest float64) {
 	return p99, longest
 }
 
-// fleet is the kubelets, and the Sink and the Observer of the scraper.
+// fleet simulates the kubelets. It is also the Sink and the Observer of the scraper.
 type fleet struct {
 	cadence
-	server   *tls.Config // nil: without TLS
+	server   *tls.Config // nil for plain HTTP
 	kubelets sync.WaitGroup
 
 	mu     sync.Mutex
-	last   map[string]time.Time // when a node was put last
+	last   map[string]time.Time // time of a node's last scrape
 	spaces []time.Duration      // between two scrapes of a node
 }
 
-// reset drops what was measured, but not when each node was put last.
+// reset removes the measured gaps, but not the times of the last scrapes.
 func (f *fleet) reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -148,7 +149,7 @@ func (f *fleet) gaps(t *testing.T) (p99, longest float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.last) != f.healthy || len(f.spaces) < f.healthy {
-		t.Errorf("%d nodes were scraped, %d times; want %d nodes, each at least once", len(f.last), len(f.spaces), f.healthy)
+		t.Errorf("got %d nodes and %d gaps, want %d nodes and at least as many gaps", len(f.last), len(f.spaces), f.healthy)
 	}
 	for _, last := range f.last { // gaps that have not ended
 		f.spaces = append(f.spaces, time.Since(last))
@@ -174,11 +175,11 @@ func (f *fleet) Gone(string)                                   {}
 func (f *fleet) Scraped(scrape.Result)                         {}
 func (f *fleet) Summarized(error)                              {}
 
-// phase is where a kubelet hangs.
+// phase is when a kubelet hangs.
 type phase int
 
 const (
-	answers phase = iota // it does not
+	never phase = iota
 	inDial
 	inHandshake
 	inHeaders
@@ -192,7 +193,7 @@ func (f *fleet) dial(ctx context.Context, _, address string) (net.Conn, error) {
 		return nil, err
 	}
 	node := high<<8 + low
-	hangs := answers
+	hangs := never
 	if node >= f.healthy {
 		hangs = []phase{inDial, inDial, inHandshake, inHandshake, inHandshake, inHandshake, inHeaders, inBody}[node%8]
 	}
@@ -215,7 +216,7 @@ func (f *fleet) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	return ours, nil
 }
 
-// serve answers the requests on a connection, until the phase in which the kubelet hangs.
+// serve responds to the requests on a connection, until the phase in which the kubelet hangs.
 func (f *fleet) serve(conn net.Conn, hangs phase) {
 	for in := bufio.NewReader(conn); ; {
 		if _, err := http.ReadRequest(in); err != nil || hangs == inHeaders {
@@ -235,44 +236,42 @@ func (f *fleet) serve(conn net.Conn, hangs phase) {
 	}
 }
 
-// TestHangingKubeletsReturnTheirPermits: however many kubelets hang, and in whichever phase, there
-// are permits for others.
-func TestHangingKubeletsReturnTheirPermits(t *testing.T) {
+// TestPermits checks, in fake time, that a request that computes keeps its permit, and that one
+// that waits returns it after permitTimeout.
+func TestPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := make(permits, 1)
 		first, err := pool.acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		// It computes for longer than it may wait.
 		ctx, cancel := context.WithTimeout(t.Context(), 10*permitTimeout)
-		if refused, err := pool.acquire(ctx); !errors.Is(err, context.DeadlineExceeded) || refused.queueTime() != 10*permitTimeout {
-			t.Errorf("a permit was taken from a request that computes: %v after %v", err, refused.queueTime())
-		} else {
-			refused.release()
+		defer cancel()
+		second, err := pool.acquire(ctx)
+		second.release()
+		if !errors.Is(err, context.DeadlineExceeded) || second.queueTime() != 10*permitTimeout {
+			t.Errorf("computing: got error %v after %v, want a timeout", err, second.queueTime())
 		}
-		cancel()
-		// Now it waits, as it may not any more.
-		first.pause()
-		second, err := pool.acquire(t.Context())
+		first.pause() // its permit has expired
+		second, err = pool.acquire(t.Context())
 		if err != nil || second.queueTime() != 0 {
-			t.Fatalf("a request that has waited for long keeps its permit: %v after %v", err, second.queueTime())
+			t.Fatalf("waiting after expiry: got error %v after %v, want a permit at once", err, second.queueTime())
 		}
 		first.resume()
 		first.release()
-		if len(pool) != 1 {
-			t.Error("a permit was returned twice")
+		if n := len(pool); n != 1 {
+			t.Errorf("got %d permits held, want 1", n)
 		}
 		second.pause()
 		third, err := pool.acquire(t.Context())
 		if err != nil || third.queueTime() != permitTimeout {
-			t.Fatalf("a request that waits keeps its permit: %v after %v, want after %v", err, third.queueTime(), permitTimeout)
+			t.Fatalf("waiting: got error %v after %v, want a permit after %v", err, third.queueTime(), permitTimeout)
 		}
 		second.release()
 		third.release()
 		third.release()
-		if len(pool) != 0 {
-			t.Errorf("%d permits are held, want none", len(pool))
+		if n := len(pool); n != 0 {
+			t.Errorf("got %d permits held, want 0", n)
 		}
 	})
 }

@@ -17,16 +17,16 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Client asks kubelets. Its methods may be called by any number of goroutines at once.
+// Client sends requests to kubelets. Its methods are safe for concurrent use.
 type Client struct {
 	config      Config
 	credentials *credentials
-	resource    *question  // what Fetch asks
-	summary     *question  // what FetchSummary asks
+	resource    *query     // of Fetch
+	summary     *query     // of FetchSummary
 	buffers     *sync.Pool // of the transports
 	workspaces  sync.Pool  // of *workspace
-	connecting  permits    // of those that dial and shake hands
-	reading     permits    // of those that read and decode a response, each with a workspace
+	connecting  permits    // of requests that dial and do a TLS handshake
+	reading     permits    // of requests that read and decode a response, each with a workspace
 	dialer      dialer
 
 	mu     sync.Mutex
@@ -34,19 +34,18 @@ type Client struct {
 	closed bool
 }
 
-// NewClient gives a client. It reads the files that config names, and reports all that is wrong
-// with them and with config.
+// NewClient returns a client. It reads the files in config, and reports all mistakes at once.
 func NewClient(config Config) (*Client, error) {
 	config = config.withDefaults()
 	credentials, err := newCredentials(&config)
-	if err := errors.Join(config.Validate(), err); err != nil {
+	if err := errors.Join(config.Validate().ToAggregate(), err); err != nil {
 		return nil, err
 	}
 	c := &Client{
 		config:      config,
 		credentials: credentials,
-		resource:    newResourceQuestion(&config),
-		summary:     newSummaryQuestion(&config),
+		resource:    newResourceQuery(&config),
+		summary:     newSummaryQuery(&config),
 		buffers:     newBufferPool(),
 		workspaces:  sync.Pool{New: func() any { return newWorkspace(config.Limits) }},
 		nodes:       map[string]*target{},
@@ -57,26 +56,25 @@ func NewClient(config Config) (*Client, error) {
 	return c, nil
 }
 
-// Fetch asks the kubelet of a node once, and puts what it says into dst, whose memory it reuses.
-// What dst then holds is its own: nothing of it lies in memory that is used for another node. After
-// an error, dst holds nothing that may be used.
+// Fetch requests the resource metrics of a node's kubelet once, and decodes the response into dst,
+// whose memory it reuses. dst shares no memory with other scrapes. After an error, its content must
+// not be used.
 //
-// An error is an *Error; Reason gives its class. The connection is kept for the next time.
+// An error is an *Error; Reason returns its class. The connection is kept for the next request.
 func (c *Client) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
 	return c.fetch(ctx, node, c.resource, dst)
 }
 
-// FetchSummary is Fetch for what the kubelet of a node has reckoned itself: its summary, which has
-// rates besides, and whose times are cut to whole seconds. It is a help that can be done without,
-// and nothing worth waiting for: it takes 2 seconds at the most.
+// FetchSummary is Fetch for the kubelet's summary, which contains kubelet-reported rates. Its
+// timestamps are rounded down to seconds. It takes at most 2 seconds, because the summary is
+// optional.
 //
-// A summary is asked for at its usual path, also where a node's annotation names another path for
-// its resource metrics.
+// The path of the summary does not depend on annotations.
 func (c *Client) FetchSummary(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
 	return c.fetch(ctx, node, c.summary, dst)
 }
 
-func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *question, dst *usage.Scrape) error {
+func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *query, dst *usage.Scrape) error {
 	t, err := c.target(node)
 	if err != nil {
 		return err
@@ -87,19 +85,18 @@ func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *question, dst 
 	return nil
 }
 
-// get makes one request and decodes the response. The moment of the response is when it began: the
-// kubelet takes its samples right before that, and what comes after is the time that they take to
-// get here.
-func (c *Client) get(ctx context.Context, t *target, q *question, node string, dst *usage.Scrape) error {
+// get sends one request and decodes the response. The time of the response is when its headers
+// arrive: the kubelet takes its samples right before, and the rest is the time of the transfer.
+func (c *Client) get(ctx context.Context, t *target, q *query, node string, dst *usage.Scrape) error {
 	defer t.done()
 	header, err := c.headers(ctx, q)
 	if err != nil {
 		return err
 	}
-	t.renew(c.credentials.version())
+	t.dropStaleConns(c.credentials.version())
 	var connecting, reading *permit
 	defer func() { dst.Queued = connecting.queueTime() + reading.queueTime() }()
-	if !t.transport.hasIdle() { // the wait for a permit comes before the timeout: the kubelet is not the cause of it
+	if !t.transport.hasIdle() { // the timeout starts after this wait, which the kubelet does not cause
 		connecting, err = c.connecting.acquire(ctx)
 		defer connecting.release()
 		if err != nil {
@@ -108,10 +105,10 @@ func (c *Client) get(ctx context.Context, t *target, q *question, node string, d
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
-	began := time.Now()
+	start := time.Now()
 	response, err := t.transport.roundTrip(q.request(ctx, t.endpoint, header), connecting)
 	if err != nil {
-		return t.timed(err, began)
+		return t.asTimeout(err, start)
 	}
 	arrived := time.Now()
 	defer response.Body.Close()
@@ -124,29 +121,29 @@ func (c *Client) get(ctx context.Context, t *target, q *question, node string, d
 	reading, err = c.reading.acquire(ctx)
 	defer reading.release()
 	if err != nil {
-		return t.timed(err, began)
+		return t.asTimeout(err, start)
 	}
 	response.Body = &pausingBody{response.Body, reading}
 	w := c.workspaces.Get().(*workspace)
 	defer c.release(w)
 	if err := c.read(response, q, w); err != nil {
-		return t.timed(err, began)
+		return t.asTimeout(err, start)
 	}
 	if err := q.decode(w, node, dst, times); err != nil {
 		return err
 	}
-	detach(dst) // before the workspace, in which the names lie, is another request's
+	detach(dst) // the names are in the workspace, which the next request reuses
 	return nil
 }
 
-// headers returns the headers of a request. A new token may have to be fetched for them.
-func (c *Client) headers(ctx context.Context, q *question) (http.Header, error) {
+// headers returns the headers of a request. It may have to wait for a new token.
+func (c *Client) headers(ctx context.Context, q *query) (http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	return c.credentials.headers(ctx, q.accept)
 }
 
-// dateOf returns the time of the Date header; 0 if there is none, or none that can be.
+// dateOf returns the time of the Date header, or 0 if it is missing or invalid.
 func dateOf(header http.Header) usage.Time {
 	date, err := http.ParseTime(header.Get("Date"))
 	if err != nil || !decode.ValidTime(date) {
@@ -155,8 +152,8 @@ func dateOf(header http.Header) usage.Time {
 	return usage.At(date)
 }
 
-// Forget drops what is kept of a node, and its connections. It is to be called after the node's
-// last Fetch has returned.
+// Forget removes a node and closes its connection. It must be called after the node's last Fetch
+// has returned.
 func (c *Client) Forget(node string) {
 	c.mu.Lock()
 	t := c.nodes[node]
@@ -165,7 +162,7 @@ func (c *Client) Forget(node string) {
 	t.retire()
 }
 
-// Close drops all connections. Requests that are under way end as they would; new ones fail.
+// Close closes all idle connections. Running requests complete; new ones fail.
 func (c *Client) Close() {
 	c.mu.Lock()
 	nodes := c.nodes
@@ -176,7 +173,7 @@ func (c *Client) Close() {
 	}
 }
 
-// target gives what is kept of a node, as long as its kubelet is where it was.
+// target returns the target of a node, and replaces it if its endpoint has changed.
 func (c *Client) target(node *corev1.Node) (*target, error) {
 	endpoint, err := c.config.endpointOf(node)
 	if err != nil {
@@ -199,36 +196,34 @@ func (c *Client) target(node *corev1.Node) (*target, error) {
 	return t, nil
 }
 
-// target is what is kept of a node: where its kubelet is, and a transport of its own. That way its
-// connections can be closed alone, and the name that its certificate must have is known.
+// target is a node's kubelet. It has a transport of its own, so that its connection can be closed
+// alone and its certificate can be verified for the node's name.
 type target struct {
 	endpoint  endpoint
 	transport *transport
 
-	connecting atomic.Bool  // a connection is being made, or the last attempt to make one failed
-	version    atomic.Int64 // of the credentials by which connections were made
-	retired    atomic.Bool  // no connection is to be kept
+	version atomic.Int64 // version of the credentials of existing connections
+	retired atomic.Bool  // connections must not be kept
 }
 
 func (c *Client) newTarget(node string, e endpoint) *target {
-	t := &target{endpoint: e}
-	t.transport = &transport{
-		address: e.address(), // reached directly, whatever the environment says of proxies
-		dial:    t.dial(c.dialer),
+	t := &target{endpoint: e, transport: &transport{
+		address: e.address(), // proxies in the environment are ignored
+		dial:    c.dialer,
 		permits: c.connecting,
 		buffers: c.buffers,
-	}
+	}}
 	if !c.config.PlainHTTP {
-		t.transport.tls = c.credentials.config(strings.Clone(node), e.host)
+		t.transport.tls = c.credentials.tlsConfig(strings.Clone(node), e.host)
 	}
 	return t
 }
 
-// dialer opens connections. It is a net.Dialer's DialContext, except in tests.
+// dialer opens connections. It is net.Dialer.DialContext except in tests.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// newDialer returns a dialer whose connections notice a peer that is gone without a word before the
-// next scrape or two, so that they do not have to find out by waiting.
+// newDialer returns a dialer whose connections detect a dead peer within a scrape or two, so that
+// requests do not time out on them.
 func newDialer(c *Config) dialer {
 	d := &net.Dialer{
 		Timeout:         c.Timeout,
@@ -238,37 +233,29 @@ func newDialer(c *Config) dialer {
 	return d.DialContext
 }
 
-// dial returns a dialer that notes whether it connects.
-func (t *target) dial(dial dialer) dialer {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		t.connecting.Store(true)
-		conn, err := dial(ctx, network, address)
-		if err == nil {
-			t.connecting.Store(false)
-		}
-		return conn, err
-	}
-}
-
-// timed says how long was waited and for what, where that is the error.
-func (t *target) timed(err error, began time.Time) error {
+// asTimeout returns err, or if it is a timeout, what took how long.
+func (t *target) asTimeout(err error, start time.Time) error {
 	var dns *net.DNSError
-	var netErr net.Error
-	late := errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
-	if !late || errors.As(err, &dns) {
+	var op *net.OpError
+	if !isTimeout(err) || errors.As(err, &dns) {
 		return err
 	}
-	return &timeoutError{t.endpoint.address(), time.Since(began).Round(time.Millisecond), t.connecting.Load()}
+	reason, missing := reasonTimeout, "complete response from"
+	if errors.As(err, &op) && op.Op == "dial" {
+		reason, missing = reasonConnectTimeout, "connection to"
+	}
+	return newScrapeError(reason, "no %s the kubelet at %s within %v", missing, t.endpoint.address(),
+		time.Since(start).Round(time.Millisecond))
 }
 
-// renew lets go of connections that were made by another trust than the present one.
-func (t *target) renew(version int) {
+// dropStaleConns closes an idle connection that was opened with other credentials.
+func (t *target) dropStaleConns(version int) {
 	if t.version.Swap(int64(version)) != int64(version) {
 		t.transport.closeIdle()
 	}
 }
 
-// retire closes the connections, now or when the request that uses one is done.
+// retire closes the connection, now or at the end of the request that uses it.
 func (t *target) retire() {
 	if t != nil {
 		t.retired.Store(true)
@@ -276,7 +263,7 @@ func (t *target) retire() {
 	}
 }
 
-// done is called when a request is done, and its connection is idle or closed.
+// done must be called at the end of a request, when its connection is idle or closed.
 func (t *target) done() {
 	if t.retired.Load() {
 		t.transport.closeIdle()

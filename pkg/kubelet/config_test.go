@@ -1,68 +1,70 @@
 package kubelet
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
 
-func TestNewClientReportsAllMistakes(t *testing.T) {
+// TestNewClientErrors checks that NewClient reports all mistakes at once, by the names of fields,
+// and shows no content of files.
+func TestNewClientErrors(t *testing.T) {
 	dir := t.TempDir()
-	write := func(name, content string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	empty, junk := write("empty", "\n"), write("junk", "secret\njunk")
+	empty, junk := writeFile(t, dir, "empty", []byte("\n")), writeFile(t, dir, "junk", []byte("secret\njunk"))
 	missing := filepath.Join(dir, "missing")
 	tests := []struct {
 		name   string
 		config Config
-		want   []string // one for each line of the error
+		want   []string // parts of the error; none if there is no error
 	}{
-		{"nothing", Config{}, nil},
-		{"numbers", Config{Port: 70000, Timeout: -time.Second, MaxBodyBytes: -1},
-			[]string{"--kubelet-port is 70000", "--kubelet-request-timeout is -1s", "bound on a kubelet's answer is -1"}},
-		{"half a pair", Config{ClientCertificate: missing}, []string{"needed together"}},
-		{"plain HTTP", Config{PlainHTTP: true, InsecureTLS: true, BearerTokenFile: missing},
-			[]string{"--kubelet-insecure-tls has no meaning with --deprecated-kubelet-completely-insecure"}},
-		{"plain HTTP with files", Config{PlainHTTP: true, CertificateAuthority: junk, ClientKey: junk},
-			[]string{"--kubelet-certificate-authority has no meaning", "--kubelet-client-key has no meaning", "needed together",
-				"cannot use --kubelet-certificate-authority"}},
-		{"insecure with an authority", Config{InsecureTLS: true, CertificateAuthority: junk},
-			[]string{"--kubelet-insecure-tls verifies nothing", "cannot use --kubelet-certificate-authority"}},
-		{"files that are missing", Config{CertificateAuthority: missing, ClientCertificate: missing, ClientKey: missing,
-			BearerTokenFile: missing}, []string{"cannot use --kubelet-certificate-authority: open ",
-			"cannot use --kubelet-client-certificate and --kubelet-client-key: open ", "cannot use the bearer token for kubelets: open "}},
-		{"files of another kind", Config{CertificateAuthority: junk, ClientCertificate: junk, ClientKey: junk,
-			BearerTokenFile: junk}, []string{"no PEM certificate", "--kubelet-client-certificate", "characters that no token has"}},
+		{"defaults", Config{}, nil},
+		{"numbers", Config{Port: 70000, Timeout: -time.Second, MaxBodyBytes: -1}, []string{
+			"Port: Invalid value: 70000: must be from 1 to 65535", `Timeout: Invalid value: "-1s": must be above 0`,
+			"MaxBodyBytes: Invalid value: -1: must be above 0"}},
+		{"certificate without key", Config{ClientCertificate: missing},
+			[]string{"ClientKey: Required value: with ClientCertificate"}},
+		{"key without certificate", Config{ClientKey: missing},
+			[]string{"ClientCertificate: Required value: with ClientKey"}},
+		{"plain HTTP with TLS", Config{PlainHTTP: true, InsecureTLS: true, BearerTokenFile: missing},
+			[]string{"InsecureTLS: Forbidden: has no meaning with PlainHTTP: leave one of them out"}},
+		{"plain HTTP with files", Config{
+			PlainHTTP: true, CertificateAuthority: junk, ClientCertificate: junk, ClientKey: junk},
+			[]string{"CertificateAuthority: Forbidden: ", "ClientCertificate: Forbidden: ", "ClientKey: Forbidden: ",
+				"cannot use the CA for kubelets: ", "cannot use the client certificate for kubelets: "}},
+		{"insecure with CA", Config{InsecureTLS: true, CertificateAuthority: junk},
+			[]string{"CertificateAuthority: Forbidden: has no meaning with InsecureTLS", "cannot use the CA for kubelets: "}},
+		{"missing files", Config{CertificateAuthority: missing, ClientCertificate: missing, ClientKey: missing},
+			[]string{"cannot use the CA for kubelets: open ", "cannot use the client certificate for kubelets: open "}},
+		{"missing token", Config{BearerTokenFile: missing}, []string{"cannot use the bearer token for kubelets: open "}},
+		{"invalid files", Config{CertificateAuthority: junk, BearerTokenFile: junk},
+			[]string{junk + ": no certificate in PEM format", junk + ": invalid characters in the token"}},
 		{"empty files", Config{CertificateAuthority: empty, BearerTokenFile: empty},
-			[]string{"no PEM certificate", "no token in it"}},
+			[]string{empty + ": no certificate in PEM format", empty + ": no token"}},
+		{"invalid inline", Config{Inline: Inline{
+			CertificateAuthority: []byte("x"), ClientCertificate: []byte("x"), BearerToken: "a secret"}},
+			[]string{"the CA in the kubeconfig", "the client certificate in the kubeconfig",
+				"the bearer token in the kubeconfig"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := NewClient(tt.config)
-			if err == nil {
-				if len(tt.want) > 0 {
-					t.Fatal("no error")
-				}
-				return
+			if (err == nil) != (tt.want == nil) {
+				t.Fatalf("got error %v, want %q", err, tt.want)
 			}
-			lines := strings.Split(err.Error(), "\n")
-			if len(lines) != len(tt.want) {
-				t.Errorf("%d mistakes, want %d:\n%v", len(lines), len(tt.want), err)
+			if err == nil {
+				return
 			}
 			for _, want := range tt.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("nothing says %q:\n%v", want, err)
+					t.Errorf("got error %v, want %q", err, want)
 				}
 			}
+			if mistakes := strings.Count(err.Error(), "cannot use") + len(tt.config.Validate()); mistakes != len(tt.want) {
+				t.Errorf("got %d mistakes, want %d: %v", mistakes, len(tt.want), err)
+			}
 			if strings.Contains(err.Error(), "secret") {
-				t.Errorf("the error shows the content of a file: %v", err)
+				t.Errorf("got the content of a file: %v", err)
 			}
 		})
 	}

@@ -8,148 +8,119 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
+	"slices"
 )
 
-// credentials are what this client verifies kubelets with, and what it identifies itself to them
-// with. The files are read again when they change.
+// credentials verify kubelets and authenticate this client to them. Files are read again when they
+// change.
 type credentials struct {
 	insecure    bool
-	authority   *reloaded[*x509.CertPool]   // nil: the roots of the system
-	certificate *reloaded[*tls.Certificate] // nil: none is shown
-	tokenFile   *reloaded[string]           // nil: no such token is sent
+	authority   *reloader[*x509.CertPool]   // nil for the roots of the system
+	certificate *reloader[*tls.Certificate] // nil for no client certificate
+	tokenFile   *reloader[string]           // nil for no token
 	tokenSource func(context.Context) (string, error)
 
-	encoding, userAgent string // for every request
-
-	mu    sync.Mutex
-	made  map[string]http.Header // headers of requests, by what they accept; never changed once made
-	token string                 // that the headers have
+	encoding, userAgent string // headers of every request
 }
 
 func newCredentials(c *Config) (*credentials, error) {
-	t := &credentials{insecure: c.InsecureTLS, encoding: "identity", userAgent: c.UserAgent, made: map[string]http.Header{}}
+	s := &credentials{insecure: c.InsecureTLS, encoding: "identity", userAgent: c.UserAgent}
 	if c.Gzip {
-		t.encoding = "gzip"
+		s.encoding = "gzip"
 	}
-	var errs []error
+	var authorityErr, certificateErr, tokenErr error
+	s.authority, authorityErr = newCredential(c, "CA", parseAuthority,
+		[]string{c.CertificateAuthority}, c.Inline.CertificateAuthority)
+	s.certificate, certificateErr = newCredential(c, "client certificate", parseKeyPair,
+		[]string{c.ClientCertificate, c.ClientKey}, c.Inline.ClientCertificate, c.Inline.ClientKey)
+	switch {
+	case c.PlainHTTP, s.certificate != nil: // no token
+	case c.Token != nil:
+		s.tokenSource = c.Token
+	default:
+		s.tokenFile, tokenErr = newCredential(c, "bearer token", parseToken,
+			[]string{c.BearerTokenFile}, []byte(c.Inline.BearerToken))
+	}
+	return s, errors.Join(authorityErr, certificateErr, tokenErr)
+}
+
+// newCredential returns the content of the files, or the inline content if a file is not set, or
+// nil without either.
+func newCredential[T any](
+	c *Config, kind string, parse func([][]byte) (T, error), files []string, inline ...[]byte,
+) (*reloader[T], error) {
+	var credential *reloader[T]
 	var err error
 	switch {
-	case c.CertificateAuthority != "":
-		if t.authority, err = newReloaded(parseAuthority, c.Reloaded, c.CertificateAuthority); err != nil {
-			errs = append(errs, fmt.Errorf("cannot use --kubelet-certificate-authority: %w", err))
-		}
-	case len(c.Inline.CertificateAuthority) > 0:
-		if t.authority, err = newFixed(parseAuthority, c.Inline.CertificateAuthority); err != nil {
-			errs = append(errs, fmt.Errorf("cannot use the CA in the kubeconfig for kubelets: %w", err))
-		}
+	case !slices.Contains(files, ""):
+		credential, err = newReloader(parse, c.Reloaded, files...)
+	case len(inline[0]) > 0:
+		kind += " in the kubeconfig"
+		credential, err = newConstant(parse, inline...)
 	}
-	switch {
-	case c.ClientCertificate != "" && c.ClientKey != "":
-		if t.certificate, err = newReloaded(parseKeyPair, c.Reloaded, c.ClientCertificate, c.ClientKey); err != nil {
-			errs = append(errs, fmt.Errorf("cannot use --kubelet-client-certificate and --kubelet-client-key: %w", err))
-		}
-	case len(c.Inline.ClientCertificate) > 0:
-		if t.certificate, err = newFixed(parseKeyPair, c.Inline.ClientCertificate, c.Inline.ClientKey); err != nil {
-			errs = append(errs, fmt.Errorf("cannot use the client certificate in the kubeconfig for kubelets: %w", err))
-		}
-	}
-	switch {
-	case c.PlainHTTP, t.certificate != nil: // no token
-	case c.Token != nil:
-		t.tokenSource = c.Token
-	case c.BearerTokenFile != "":
-		if t.tokenFile, err = newReloaded(parseToken, c.Reloaded, c.BearerTokenFile); err != nil {
-			errs = append(errs, fmt.Errorf("cannot use the bearer token for kubelets: %w", err))
-		}
-	case c.Inline.BearerToken != "":
-		if t.tokenFile, err = newFixed(parseToken, []byte(c.Inline.BearerToken)); err != nil {
-			errs = append(errs, fmt.Errorf("cannot use the bearer token in the kubeconfig for kubelets: %w", err))
-		}
-	}
-	return t, errors.Join(errs...)
-}
-
-// headers returns the headers of a request that accepts the given type of content. They are shared
-// by all such requests and must not be changed.
-func (t *credentials) headers(ctx context.Context, accept string) (http.Header, error) {
-	token, err := t.bearerToken(ctx)
 	if err != nil {
-		return nil, &noTokenError{err}
+		return nil, fmt.Errorf("cannot use the %s for kubelets: %w", kind, err)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if token != t.token {
-		clear(t.made)
-		t.token = token
-	}
-	h := t.made[accept]
-	if h == nil {
-		h = t.newHeader(accept, token)
-		t.made[accept] = h
-	}
-	return h, nil
+	return credential, nil
 }
 
-// bearerToken returns the token to send; empty for none.
-func (t *credentials) bearerToken(ctx context.Context) (string, error) {
-	if t.tokenSource != nil {
-		return t.tokenSource(ctx)
+// headers returns the headers of a request that accepts the given content type.
+func (s *credentials) headers(ctx context.Context, accept string) (http.Header, error) {
+	token, _ := s.tokenFile.get()
+	if s.tokenSource != nil {
+		var err error
+		if token, err = s.tokenSource(ctx); err != nil {
+			return nil, &scrapeError{reasonNoToken, err}
+		}
 	}
-	token, _ := t.tokenFile.get()
-	return token, nil
-}
-
-func (t *credentials) newHeader(accept, token string) http.Header {
 	h := http.Header{
 		"Accept":          {accept},
-		"Accept-Encoding": {t.encoding},
-		"User-Agent":      {t.userAgent},
+		"Accept-Encoding": {s.encoding},
+		"User-Agent":      {s.userAgent},
 	}
 	if token != "" {
 		h.Set("Authorization", "Bearer "+token)
 	}
-	return h
+	return h, nil
 }
 
-// version changes when connections that were made before should not be used any more, because they
-// were verified by another authority or show another certificate.
-func (t *credentials) version() int {
-	_, authority := t.authority.get()
-	_, certificate := t.certificate.get()
+// version returns a number that changes when existing connections must not be used any more,
+// because they were verified by another CA or show another certificate.
+func (s *credentials) version() int {
+	_, authority := s.authority.get()
+	_, certificate := s.certificate.get()
 	return authority + certificate
 }
 
-// config gives the TLS configuration for the kubelet of one node, which is dialled at host.
+// tlsConfig returns the TLS configuration for a node's kubelet at host.
 //
-// The library's own verification accepts a certificate for one name. A kubelet's may be for its
-// address or for the name of its node, so that verification is done here instead.
-func (t *credentials) config(node, host string) *tls.Config {
+// crypto/tls verifies a certificate for one name. A kubelet's certificate may be for its address or
+// for the name of its node, so it is verified here.
+func (s *credentials) tlsConfig(node, host string) *tls.Config {
 	c := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies instead
 	}
-	if !t.insecure {
+	if !s.insecure {
 		c.VerifyConnection = func(state tls.ConnectionState) error {
-			roots, _ := t.authority.get()
+			roots, _ := s.authority.get()
 			return verify(state.PeerCertificates, roots, host, node)
 		}
 	}
-	if t.certificate != nil {
+	if s.certificate != nil {
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			certificate, _ := t.certificate.get()
+			certificate, _ := s.certificate.get()
 			return certificate, nil
 		}
 	}
 	return c
 }
 
-// verify does what crypto/tls does with a server's certificate: that there is a chain to one of the
-// roots (nil: the system's) by way of the certificates that the server sent along, all of them
-// valid now and the first one for a server, and that this first one is for the name that is meant;
-// but any of two names will do.
+// verify verifies a server's certificates like crypto/tls: the first one must be a valid server
+// certificate, must lead to one of the roots (nil means the system's) through the others, and must
+// be for the given name. Here, either of two names suffices.
 func verify(certificates []*x509.Certificate, roots *x509.CertPool, host, node string) error {
-	leaf := certificates[0] // a TLS server always has one
+	leaf := certificates[0] // crypto/tls requires one
 	options := x509.VerifyOptions{
 		Roots:         roots,
 		Intermediates: x509.NewCertPool(),
@@ -158,55 +129,36 @@ func verify(certificates []*x509.Certificate, roots *x509.CertPool, host, node s
 	for _, c := range certificates[1:] {
 		options.Intermediates.AddCert(c)
 	}
-	_, err := leaf.Verify(options)
-	if err == nil {
-		err = verifyName(leaf, host, node)
+	if _, err := leaf.Verify(options); err != nil {
+		return &scrapeError{certificateReason(err), err}
 	}
-	if err != nil {
-		return &unverifiedError{err}
+	if err := leaf.VerifyHostname(host); err != nil && leaf.VerifyHostname(node) != nil {
+		return &scrapeError{reasonTLSName, fmt.Errorf("%w, nor for the node's name", err)}
 	}
 	return nil
-}
-
-// unverifiedError is why a certificate was not accepted.
-type unverifiedError struct{ error }
-
-func (e *unverifiedError) Unwrap() error { return e.error }
-
-func verifyName(leaf *x509.Certificate, host, node string) error {
-	err := leaf.VerifyHostname(host)
-	if err == nil || leaf.VerifyHostname(node) == nil {
-		return nil
-	}
-	return fmt.Errorf("%w, and neither is it for the node's name", err)
 }
 
 func parseAuthority(contents [][]byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(contents[0]) {
-		return nil, errors.New("there is no PEM certificate in it")
+		return nil, errors.New("no certificate in PEM format")
 	}
 	return pool, nil
 }
 
 func parseKeyPair(contents [][]byte) (*tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(contents[0], contents[1])
-	if err != nil {
-		return nil, err
-	}
-	return &pair, nil
+	return &pair, err
 }
 
-// parseToken takes what can stand in a header. Its errors do not show the token.
+// parseToken returns a token that can be sent in a header. Its errors do not contain the token.
 func parseToken(contents [][]byte) (string, error) {
 	token := bytes.TrimSpace(contents[0])
 	if len(token) == 0 {
-		return "", errors.New("there is no token in it")
+		return "", errors.New("no token")
 	}
-	for _, c := range token {
-		if c <= ' ' || c > '~' {
-			return "", errors.New("it has characters that no token has")
-		}
+	if slices.ContainsFunc(token, func(c byte) bool { return c <= ' ' || c > '~' }) {
+		return "", errors.New("invalid characters in the token")
 	}
 	return string(token), nil
 }

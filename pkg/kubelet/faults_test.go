@@ -1,8 +1,9 @@
 package kubelet
 
 import (
-	"net"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,110 +11,220 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestFaults goes through every way in which a fake kubelet can misbehave. After each, all that is
-// intact must be there, and the next answer must be read as if nothing had been.
+const (
+	hasText = usage.HasCPU | usage.HasMemory | usage.HasSwap
+	hasAll  = hasText | usage.HasRate
+)
+
+// afterFault is what Fetch returns for a response with a fault.
+type afterFault struct {
+	reason  string         // of the error; empty if there is none
+	text    string         // a part of the error
+	missing usage.Has      // of the container
+	skipped []usage.Reason // of values that are left out
+	partial bool           // containers may be missing
+}
+
+// TestFaults checks every known fault of /metrics/resource. The intact part of the response must be
+// used, and the next response must not be affected.
 func TestFaults(t *testing.T) {
-	const cpu, memory, swap = usage.HasCPU, usage.HasMemory, usage.HasSwap
-	type want struct {
-		reason  string         // of the error; empty: there is none
-		has     usage.Has      // of the one container; meaningful without an error
-		skipped []usage.Reason // for which lines are left out
-		partial bool           // whether containers may be missing
-	}
-	intact := want{has: cpu | memory | swap}
-	tests := map[string]want{
-		"refuse":                              {reason: reasonConnection},
-		"hang":                                {reason: reasonTimeout},
-		"late":                                intact,
-		"slow":                                intact,
-		"status 401":                          {reason: reasonUnauthorized},
-		"status 403":                          {reason: reasonForbidden},
-		"status 404":                          {reason: reasonNotFound},
-		"status 500":                          {reason: reasonServer},
-		"redirect":                            {reason: reasonStatus},
-		"html":                                {reason: reasonContentType},
+	intact := afterFault{}
+	testFaults(t, (*Client).Fetch, kubelettest.Faults(), map[string]afterFault{
+		"refuse":     {reason: reasonConnection, text: "lost the connection"},
+		"hang":       {reason: reasonTimeout, text: "no complete response from the kubelet at 127.0.0.1:"},
+		"late":       intact,
+		"slow":       intact,
+		"status 401": {reason: reasonUnauthorized, text: "webhook authentication"},
+		"status 403": {reason: reasonForbidden, text: `status 403 Forbidden, "Forbidden" (grant get on nodes/metrics`},
+		"status 404": {reason: reasonNotFound, text: PathAnnotation},
+		"status 500": {reason: reasonServer, text: `"Internal Server Error"`},
+		"redirect": {reason: reasonStatus,
+			text: `status 302 Found, redirect to "https://127.0.0.1:1/" is not followed`},
+		"html":                                {reason: reasonContentType, text: "text/html"},
 		"garbage":                             {reason: reasonNoSamples},
 		"empty":                               {reason: reasonNoSamples},
-		"half body":                           {reason: reasonTruncated},
-		"cut text":                            {},
-		"endless body":                        {reason: reasonTooLarge},
-		"endless line":                        {reason: reasonTooLarge},
-		"gzip bomb":                           {reason: reasonContentEncoding},
-		"wrong encoding":                      {reason: reasonContentEncoding},
-		"unknown encoding":                    {reason: reasonContentEncoding},
-		"duplicate series":                    {has: cpu | memory | swap, skipped: []usage.Reason{usage.Duplicate}},
-		"contradictory series":                {has: cpu | memory | swap, skipped: []usage.Reason{usage.Duplicate}},
-		"line without labels":                 {has: cpu | memory | swap, skipped: []usage.Reason{usage.NoIdentity}, partial: true},
+		"half body":                           {reason: reasonTruncated, text: "incomplete"},
+		"cut text":                            intact, // it is not defined where the text is cut
+		"endless body":                        {reason: reasonTooLarge, text: "131072 bytes"},
+		"endless line":                        {reason: reasonTooLarge, text: "131072 bytes"},
+		"gzip bomb":                           {reason: reasonContentEncoding, text: `"gzip"`},
+		"wrong encoding":                      {reason: reasonContentEncoding, text: `"gzip"`},
+		"unknown encoding":                    {reason: reasonContentEncoding, text: `"zstd"`},
+		"duplicate series":                    {skipped: []usage.Reason{usage.Duplicate}},
+		"contradictory series":                {skipped: []usage.Reason{usage.Duplicate}},
+		"line without labels":                 {skipped: []usage.Reason{usage.NoIdentity}, partial: true},
 		"odd labels":                          intact,
-		"NaN":                                 {has: memory | swap, skipped: []usage.Reason{usage.BadValue}},
-		"infinite":                            {has: memory | swap, skipped: []usage.Reason{usage.BadValue}},
-		"negative":                            {has: cpu | swap, skipped: []usage.Reason{usage.BadValue}},
+		"NaN":                                 {missing: usage.HasCPU, skipped: []usage.Reason{usage.BadValue}},
+		"infinite":                            {missing: usage.HasCPU, skipped: []usage.Reason{usage.BadValue}},
+		"negative":                            {missing: usage.HasMemory, skipped: []usage.Reason{usage.BadValue}},
 		"no start time":                       intact,
-		"no memory":                           {has: cpu | swap},
-		"time of tomorrow":                    {reason: reasonBadTime},
+		"no memory":                           {missing: usage.HasMemory},
+		"time of tomorrow":                    {reason: reasonBadTime, text: "set the node's clock"},
 		"time of yesterday":                   intact,
 		"no time":                             intact,
 		"no date":                             intact,
 		"moved start times":                   intact,
 		"start times that follow the samples": intact,
 		"CRLF":                                intact,
-		"no final newline":                    {has: cpu | memory | swap, skipped: []usage.Reason{usage.Malformed}, partial: true},
-		"scrape error":                        {reason: reasonUnread},
-	}
+		"no final newline":                    {skipped: []usage.Reason{usage.Malformed}, partial: true},
+		"scrape error":                        {reason: reasonUnread, text: "check the container runtime"},
+	})
+}
+
+// TestSummaryFaults checks every known fault of the summary. A fault must not affect the resource
+// metrics.
+func TestSummaryFaults(t *testing.T) {
+	const without = "without the summary, metrics appear only after the second scrape"
+	intact := afterFault{}
+	testFaults(t, (*Client).FetchSummary, kubelettest.SummaryFaults(), map[string]afterFault{
+		"refuse":     {reason: reasonConnection},
+		"hang":       {reason: reasonTimeout, text: without},
+		"late":       intact,
+		"slow":       intact,
+		"status 401": {reason: reasonUnauthorized, text: "webhook authentication"},
+		"status 403": {reason: reasonForbidden,
+			text: "(grant get on nodes/stats to the user that kube-vitals runs as; " + without + ")"},
+		"status 404":         {reason: reasonNotFound, text: `status 404 Not Found, "Not Found" (` + without},
+		"status 405":         {reason: reasonStatus, text: "status 405 Method Not Allowed"},
+		"status 500":         {reason: reasonServer, text: "see the kubelet's log; " + without},
+		"redirect":           {reason: reasonStatus, text: "is not followed"},
+		"html":               {reason: reasonContentType, text: "text/html"},
+		"garbage":            {reason: reasonMalformed},
+		"empty":              {reason: reasonMalformed},
+		"half body":          {reason: reasonTruncated},
+		"cut":                {reason: reasonMalformed},
+		"other JSON":         {reason: reasonNoSamples, text: without},
+		"endless body":       {reason: reasonTooLarge, text: "131072 bytes"},
+		"endless line":       {reason: reasonTooLarge, text: "131072 bytes"},
+		"endless nesting":    {reason: reasonTooLarge, text: "131072 bytes"},
+		"endless blanks":     {reason: reasonTooLarge, text: "131072 bytes"},
+		"gzip bomb":          {reason: reasonContentEncoding, text: `"gzip"`},
+		"wrong encoding":     {reason: reasonContentEncoding, text: `"gzip"`},
+		"unknown encoding":   {reason: reasonContentEncoding, text: `"zstd"`},
+		"of another node":    {reason: reasonEndpoint, text: `"elsewhere"`},
+		"placeholder rates":  intact, // the store decides whether a rate of 0 is real
+		"no rates":           {missing: usage.HasRate},
+		"null rates":         {missing: usage.HasRate},
+		"impossible rates":   {missing: usage.HasRate, skipped: []usage.Reason{usage.BadValue}},
+		"negative counters":  {missing: usage.HasCPU, skipped: []usage.Reason{usage.BadValue}},
+		"memory in words":    {missing: usage.HasMemory, skipped: []usage.Reason{usage.Malformed}, partial: true},
+		"no start time":      intact,
+		"times of tomorrow":  {reason: reasonBadTime, text: "set the node's clock"},
+		"times of yesterday": intact,
+		"no times":           intact,
+	})
+}
+
+func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, tests map[string]afterFault) {
 	ca := kubelettest.NewCA()
 	authorityFile := writeFile(t, t.TempDir(), "ca", ca.PEM())
-	certificate := ca.Issue([]string{"n7"}, []net.IP{net.IPv4(127, 0, 0, 1)})
-	for _, fault := range kubelettest.Faults() {
-		want, known := tests[fault.Name]
+	certificate := forServerAuth(ca, "n7")
+	has, prefix := hasText, ""
+	if _, ok := tests["no rates"]; ok {
+		has, prefix = hasAll, `node "n7": summary: `
+	}
+	for _, fault := range faults {
+		want, ok := tests[fault.Name]
 		delete(tests, fault.Name)
 		t.Run(fault.Name, func(t *testing.T) {
-			if !known {
-				t.Fatal("nothing says what is to come of this fault")
+			if !ok {
+				t.Fatal("the test has no expectation for this fault")
 			}
 			k := kubelettest.New("n7", kubelettest.Config{})
 			k.SetNode(kubelettest.Usage{CPU: 1, Memory: 1 << 30})
-			k.SetContainer("default", "web-0", "app", kubelettest.Usage{CPU: 0.5, Memory: 1 << 20})
-			node := nodeAt("n7", k.Start(t, &certificate).String())
-			timeout := 30 * time.Second
+			k.Run("default", "web-0", "app", kubelettest.Usage{CPU: 0.5, Memory: 1 << 20}, time.Now().Add(-time.Minute))
+			node := nodeAt("n7", k.Start(t, certificate).String())
+			c := newTestClient(t, Config{CertificateAuthority: authorityFile, MaxBodyBytes: 128 << 10})
 			if want.reason == reasonTimeout {
-				timeout = 50 * time.Millisecond
+				c.resource.timeout, c.summary.timeout = 50*time.Millisecond, 50*time.Millisecond
 			}
-			c := newTestClient(t, Config{CertificateAuthority: authorityFile, MaxBodyBytes: 128 << 10, Timeout: timeout})
 
 			k.SetFaults(fault.Fault)
 			var got usage.Scrape
-			err := c.Fetch(t.Context(), node, &got)
+			err := fetch(c, t.Context(), node, &got)
 			switch {
 			case want.reason != "":
-				checkError(t, err, want.reason, "")
+				checkError(t, err, want.reason, want.text)
+				if !strings.HasPrefix(err.Error(), prefix) {
+					t.Errorf("got error %v, want prefix %s", err, prefix)
+				}
 			case err != nil:
-				t.Errorf("the answer is refused: %v", err)
-			case fault.Name != "cut text": // where that one is cut is not said
-				i := slices.IndexFunc(got.Containers, func(s usage.ContainerSample) bool { return string(s.Name) == "app" })
-				if i < 0 || got.Containers[i].Has != want.has || got.Partial != want.partial {
-					t.Errorf("got %+v, want a container with %b, partial %v", got, want.has, want.partial)
-				}
-				for reason, n := range got.Skipped {
-					if (n > 0) != slices.Contains(want.skipped, usage.Reason(reason)) {
-						t.Errorf("%d lines skipped as %v, want such for %v only", n, usage.Reason(reason), want.skipped)
-					}
-				}
+				t.Error(err)
+			case fault.Name != "cut text":
+				checkApp(t, &got, has&^want.missing, want.skipped, want.partial)
 			}
 
-			k.SetFaults()
 			if want.reason == reasonTimeout {
-				return // what is left of the time may not suffice on a busy machine
+				return // the short timeout may not suffice on a busy machine
 			}
-			if err := c.Fetch(t.Context(), node, &got); err != nil {
-				t.Fatalf("the next answer is refused: %v", err)
+			if has == hasAll {
+				if err := c.Fetch(t.Context(), node, &got); err != nil {
+					t.Errorf("the resource metrics are affected: %v", err)
+				}
 			}
-			if n := len(got.Containers); n != 1 || got.Containers[0].Has != intact.has || got.Node.Has == 0 ||
-				got.Skipped != [usage.NumReasons]int{} || got.Partial {
-				t.Errorf("the next answer is read as %+v", got)
+			k.SetFaults()
+			if err := fetch(c, t.Context(), node, &got); err != nil {
+				t.Fatalf("the next response is affected: %v", err)
 			}
+			checkApp(t, &got, has, nil, false)
 		})
 	}
 	for name := range tests {
-		t.Errorf("there is no fault %q", name)
+		t.Errorf("kubelettest has no fault %q", name)
+	}
+}
+
+// checkApp checks what a scrape has of the container app.
+func checkApp(t *testing.T, got *usage.Scrape, has usage.Has, skipped []usage.Reason, partial bool) {
+	t.Helper()
+	i := slices.IndexFunc(got.Containers, func(s usage.ContainerSample) bool { return string(s.Name) == "app" })
+	if i < 0 || got.Containers[i].Has != has || got.Node.Has == 0 || got.Partial != partial {
+		t.Errorf("got %+v, want a container with %b, partial %v", got, has, partial)
+	}
+	for reason, n := range got.Skipped {
+		if (n > 0) != slices.Contains(skipped, usage.Reason(reason)) {
+			t.Errorf("got %d values skipped as %v, want %v only", n, usage.Reason(reason), skipped)
+		}
+	}
+}
+
+func TestContentTypes(t *testing.T) {
+	resource, summary := realResource(t), realSummary(t)
+	for fetch, types := range map[string]map[string]bool{
+		"Fetch": {
+			textType:                    true,
+			"text/plain":                true,
+			"text/plain; charset=utf-8": true,
+			"text/plain;version=0.0.4":  true,
+			"":                          true,
+			"text/plain; version=1.0.0": false,
+			"text/html; charset=utf-8":  false,
+			"application/json":          false,
+			"application/openmetrics-text; version=1.0.0": false,
+			";": false,
+		},
+		"FetchSummary": {
+			"application/json":                    true,
+			"application/json; charset=utf-8":     true,
+			"Application/JSON":                    true,
+			"":                                    false,
+			"text/plain; charset=utf-8":           false,
+			"text/plain; version=0.0.4":           false,
+			"application/vnd.kubernetes.protobuf": false,
+			"application/jsonp":                   false,
+			";":                                   false,
+		},
+	} {
+		for contentType, ok := range types {
+			k := newKubelet(t, nil, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header()["Content-Type"] = []string{contentType}
+				_, _ = w.Write(map[string][]byte{"Fetch": resource, "FetchSummary": summary}[fetch])
+			})
+			c := newTestClient(t, Config{PlainHTTP: true})
+			err := fetchFuncs()[fetch](c, t.Context(), k.node("node1"), &usage.Scrape{})
+			if ok != (err == nil) || !ok && Reason(err) != reasonContentType {
+				t.Errorf("%s, content type %q: got error %v, want success: %v", fetch, contentType, err, ok)
+			}
+		}
 	}
 }

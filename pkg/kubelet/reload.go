@@ -4,60 +4,65 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// reloadInterval is how often files are read again, at the most. The files are small and cached by
-// the system; comparing their content is cheaper than to be wrong about their times.
+// reloadInterval is the shortest time between two reads of a file. The files are small and cached
+// by the system, and comparing their content is more reliable than comparing their modification
+// times.
 const reloadInterval = 5 * time.Second
 
-// reloaded is a value made of files, which follows them when they change. They are looked at when
-// the value is asked for, so that there is nothing to start or stop.
+// reloader is a value that is parsed from files, and parsed again when they change. get reads the
+// files, so there is nothing to start or stop.
 //
-// client-go's transports do the same for one configuration each, with a goroutine, a look every 5
-// minutes and no say in how a certificate is verified; the API server's dynamic certificates need a
+// client-go's transports do the same with a goroutine for each configuration, a period of 5 minutes
+// and no control of how certificates are verified. The API server's dynamic certificates need a
 // controller for each file.
-type reloaded[T any] struct {
-	files  []string // none: the value is fixed
+type reloader[T any] struct {
+	files  []string // none for a constant
 	parse  func(contents [][]byte) (T, error)
 	report func(files string, err error)
 
 	mu       sync.Mutex
 	readAt   time.Time
-	contents [][]byte // as they were read last
-	problem  string   // why they could not be read since
-	inUse    [][]byte // the contents that value was made of
+	contents [][]byte // of the last successful read
+	problem  string   // why later reads failed
+	inUse    [][]byte // the contents that value was parsed from
 	value    T
-	version  int // how often value has changed
+	version  int // number of changes of value
 }
 
-// newReloaded reads the files for the first time. They must be there and fit for use.
-func newReloaded[T any](parse func([][]byte) (T, error), report func(string, error), files ...string) (*reloaded[T], error) {
+// newReloader reads the files for the first time. They must exist and be valid.
+func newReloader[T any](
+	parse func([][]byte) (T, error), report func(string, error), files ...string,
+) (*reloader[T], error) {
 	contents, err := readFiles(files)
 	if err != nil {
 		return nil, err
 	}
-	value, err := parse(contents)
+	r, err := newConstant(parse, contents...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(files, ", "), err)
 	}
-	return &reloaded[T]{files: files, parse: parse, report: report, readAt: time.Now(),
-		contents: contents, inUse: contents, value: value}, nil
+	r.files, r.parse, r.report, r.readAt = files, parse, report, time.Now()
+	r.contents, r.inUse = contents, contents
+	return r, nil
 }
 
-// newFixed makes the value of contents that are at hand. It never changes.
-func newFixed[T any](parse func([][]byte) (T, error), contents ...[]byte) (*reloaded[T], error) {
+// newConstant returns a reloader whose value never changes.
+func newConstant[T any](parse func([][]byte) (T, error), contents ...[]byte) (*reloader[T], error) {
 	value, err := parse(contents)
 	if err != nil {
 		return nil, err
 	}
-	return &reloaded[T]{value: value}, nil
+	return &reloader[T]{value: value}, nil
 }
 
-// get gives the value, and a number that changes with it. A nil r has none.
-func (r *reloaded[T]) get() (value T, version int) {
+// get returns the value, and a number that changes with it. A nil reloader returns zeros.
+func (r *reloader[T]) get() (value T, version int) {
 	if r == nil {
 		return value, 0
 	}
@@ -71,7 +76,7 @@ func (r *reloaded[T]) get() (value T, version int) {
 }
 
 // reload reads the files again. Contents that cannot be used change nothing, and are reported once.
-func (r *reloaded[T]) reload() {
+func (r *reloader[T]) reload() {
 	contents, err := readFiles(r.files)
 	if err != nil {
 		if r.problem != err.Error() {
@@ -80,12 +85,12 @@ func (r *reloaded[T]) reload() {
 		}
 		return
 	}
-	if r.problem == "" && equalContents(contents, r.contents) {
+	if r.problem == "" && slices.EqualFunc(contents, r.contents, bytes.Equal) {
 		return
 	}
 	r.contents, r.problem = contents, ""
 	value, err := r.parse(contents)
-	if err == nil && !equalContents(contents, r.inUse) {
+	if err == nil && !slices.EqualFunc(contents, r.inUse, bytes.Equal) {
 		r.inUse, r.value = contents, value
 		r.version++
 	}
@@ -101,13 +106,4 @@ func readFiles(files []string) (contents [][]byte, err error) {
 		contents = append(contents, content)
 	}
 	return contents, nil
-}
-
-func equalContents(a, b [][]byte) bool {
-	for i := range a {
-		if !bytes.Equal(a[i], b[i]) {
-			return false
-		}
-	}
-	return true
 }

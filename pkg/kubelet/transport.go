@@ -24,7 +24,7 @@ const (
 	readBufferBytes  = 4 << 10
 )
 
-var errHeaders = fmt.Errorf("its headers exceeded %d bytes", maxHeaderBytes)
+var errHeaders = fmt.Errorf("more than %d bytes of headers", maxHeaderBytes)
 
 // transport sends requests to one kubelet by HTTP/1.1, and keeps one idle connection.
 //

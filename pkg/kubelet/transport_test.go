@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// script is a server that responds to each request with the next of its texts, in turn. After a text
-// that ends with hangUp, it closes the connection.
+// script is a server that responds to each request with the next of its texts, in turn. After a
+// text that ends with hangUp, it closes the connection.
 type script struct {
 	listener    net.Listener
 	connections atomic.Int32
@@ -88,7 +88,8 @@ func (s *script) roundTrips(t *testing.T, roundTrip func(*http.Request) (*http.R
 
 func (s *script) request(ctx context.Context, t *testing.T) *http.Request {
 	t.Helper()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.listener.Addr().String()+"/metrics/resource?a=b", nil)
+	url := "http://" + s.listener.Addr().String() + "/metrics/resource?a=b"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,35 +107,37 @@ func (s *script) transport(t *testing.T) *transport {
 // TestTransportMatchesStandard compares the transport with http.Transport for responses of every
 // form.
 func TestTransportMatchesStandard(t *testing.T) {
-	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none"
+	const status = "HTTP/1.1 200 OK\r\n"
+	const ok = status + "Content-Length: 3\r\n\r\none"
+	const chunked = status + "Transfer-Encoding: chunked\r\n"
 	for name, responses := range map[string][]string{
-		"length":                             {ok},
-		"chunks":                             {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n4;x=y\r\ntwo!\r\n0\r\n\r\n"},
-		"chunks with a trailer":              {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: T\r\n\r\n3\r\none\r\n0\r\nT: v\r\n\r\n"},
-		"invalid chunk size":                 {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\none\r\n0\r\n\r\n" + hangUp},
-		"no length":                          {"HTTP/1.1 200 OK\r\n\r\nall of it" + hangUp},
-		"HTTP/1.0":                           {"HTTP/1.0 200 OK\r\n\r\nold" + hangUp},
-		"HTTP/1.0, keep-alive":               {"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 3\r\n\r\nold"},
-		"connection close":                   {"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 3\r\n\r\none" + hangUp},
-		"empty":                              {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"},
-		"no content":                         {"HTTP/1.1 204 No Content\r\n\r\n"},
-		"error status":                       {"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"},
-		"informational responses":            {"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + ok},
-		"endless informational responses":    {strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 1000) + hangUp},
-		"truncated body":                     {"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\none" + hangUp},
-		"truncated chunk":                    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\none" + hangUp},
-		"truncated headers":                  {"HTTP/1.1 200 OK\r\nConte" + hangUp},
-		"no response":                        {hangUp},
-		"no response on a reused connection": {ok, hangUp, ok},
-		"closed after the first response":    {ok + hangUp},
-		"not HTTP":                           {"SSH-2.0-OpenSSH_9.2\r\n" + hangUp},
-		"invalid status":                     {"HTTP/1.1 OK\r\n\r\n" + hangUp},
-		"two lengths":                        {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\none" + hangUp},
-		"negative length":                    {"HTTP/1.1 200 OK\r\nContent-Length: -3\r\n\r\none" + hangUp},
-		"endless headers":                    {"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: "+strings.Repeat("y", 100)+"\r\n", 1000) + "\r\n" + hangUp},
-		"endless header line":                {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 1<<20) + hangUp},
-		"largest headers":                    {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", maxHeaderBytes-60) + "\r\nContent-Length: 0\r\n\r\n"},
-		"redirect":                           {"HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n"},
+		"length":                    {ok},
+		"chunks":                    {chunked + "\r\n3\r\none\r\n4;x=y\r\ntwo!\r\n0\r\n\r\n"},
+		"chunks with a trailer":     {chunked + "Trailer: T\r\n\r\n3\r\none\r\n0\r\nT: v\r\n\r\n"},
+		"invalid chunk size":        {chunked + "\r\nxyz\r\none\r\n0\r\n\r\n" + hangUp},
+		"no length":                 {status + "\r\nall of it" + hangUp},
+		"HTTP/1.0":                  {"HTTP/1.0 200 OK\r\n\r\nold" + hangUp},
+		"HTTP/1.0, keep-alive":      {"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 3\r\n\r\nold"},
+		"connection close":          {status + "Connection: close\r\nContent-Length: 3\r\n\r\none" + hangUp},
+		"empty":                     {status + "Content-Length: 0\r\n\r\n"},
+		"no content":                {"HTTP/1.1 204 No Content\r\n\r\n"},
+		"error status":              {"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"},
+		"informational responses":   {"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + ok},
+		"endless informational":     {strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 1000) + hangUp},
+		"truncated body":            {status + "Content-Length: 30\r\n\r\none" + hangUp},
+		"truncated chunk":           {chunked + "\r\n9\r\none" + hangUp},
+		"truncated headers":         {status + "Conte" + hangUp},
+		"no response":               {hangUp},
+		"no response when reused":   {ok, hangUp, ok},
+		"closed after one response": {ok + hangUp},
+		"not HTTP":                  {"SSH-2.0-OpenSSH_9.2\r\n" + hangUp},
+		"invalid status":            {"HTTP/1.1 OK\r\n\r\n" + hangUp},
+		"two lengths":               {status + "Content-Length: 3\r\nContent-Length: 4\r\n\r\none" + hangUp},
+		"negative length":           {status + "Content-Length: -3\r\n\r\none" + hangUp},
+		"endless headers":           {status + strings.Repeat("X: "+strings.Repeat("y", 100)+"\r\n", 1000) + "\r\n" + hangUp},
+		"endless header line":       {status + "X: " + strings.Repeat("y", 1<<20) + hangUp},
+		"most headers":              {status + "X: " + strings.Repeat("y", maxHeaderBytes-60) + "\r\nContent-Length: 0\r\n\r\n"},
+		"redirect":                  {"HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			standard := &http.Transport{MaxResponseHeaderBytes: maxHeaderBytes, DisableCompression: true, MaxIdleConnsPerHost: 1}
@@ -153,7 +156,9 @@ func TestTransportMatchesStandard(t *testing.T) {
 
 func TestTransportCanceled(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n"
-	for name, text := range map[string]string{"no response": "", "part of the headers": head[:20], "part of the body": head + "one"} {
+	for name, text := range map[string]string{
+		"no response": "", "part of the headers": head[:20], "part of the body": head + "one",
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, text)
 			ours := s.transport(t)
@@ -174,8 +179,8 @@ func TestTransportCanceled(t *testing.T) {
 	}
 }
 
-// TestTransportDropsUnreadResponses checks that the rest of a response is not taken for the start of
-// the next one.
+// TestTransportDropsUnreadResponses checks that the rest of a response is not taken for the start
+// of the next one.
 func TestTransportDropsUnreadResponses(t *testing.T) {
 	s := newScript(t, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none")
 	ours := s.transport(t)

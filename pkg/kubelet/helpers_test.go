@@ -1,0 +1,206 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const textType = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
+
+var loopback = []net.IP{net.IPv4(127, 0, 0, 1)}
+
+// fakeKubelet is a server that counts its connections.
+type fakeKubelet struct {
+	*httptest.Server
+	opened, open atomic.Int64
+}
+
+// newKubelet starts a server with the given certificate, or without TLS if it is nil.
+func newKubelet(t testing.TB, certificate *tls.Certificate, handler http.HandlerFunc) *fakeKubelet {
+	t.Helper()
+	k := &fakeKubelet{Server: httptest.NewUnstartedServer(handler)}
+	k.Config.ErrorLog = log.New(io.Discard, "", 0)
+	k.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			k.opened.Add(1)
+			k.open.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			k.open.Add(-1)
+		}
+	}
+	if certificate == nil {
+		k.Start()
+	} else {
+		k.TLS = &tls.Config{Certificates: []tls.Certificate{*certificate}, ClientAuth: tls.RequestClientCert}
+		k.StartTLS()
+	}
+	t.Cleanup(k.Close)
+	return k
+}
+
+// node returns a node whose kubelet is this server.
+func (k *fakeKubelet) node(name string) *corev1.Node { return nodeAt(name, k.Listener.Addr().String()) }
+
+// nodeAt returns a node whose kubelet has the given address.
+func nodeAt(name, address string) *corev1.Node {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		panic(err)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		panic(err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(number)
+	return node
+}
+
+func newTestClient(t testing.TB, config Config) *Client {
+	t.Helper()
+	config.UseNodeStatusPort, config.AllowLoopback = true, true
+	c, err := NewClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// fetchFunc is (*Client).Fetch or (*Client).FetchSummary.
+type fetchFunc func(c *Client, ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
+
+func fetchFuncs() map[string]fetchFunc {
+	return map[string]fetchFunc{"Fetch": (*Client).Fetch, "FetchSummary": (*Client).FetchSummary}
+}
+
+// respond sends the text of /metrics/resource.
+func respond(w http.ResponseWriter, text []byte) {
+	w.Header().Set("Content-Type", textType)
+	_, _ = w.Write(text)
+}
+
+// respondTo sends the response that is requested.
+func respondTo(w http.ResponseWriter, r *http.Request, resource, summary []byte) {
+	if r.URL.Path == summaryPath {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(summary)
+		return
+	}
+	respond(w, resource)
+}
+
+// checkError checks the reason of an error of the node n7 and its text, and the form of the text.
+func checkError(t *testing.T, err error, reason, text string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("got no error, want reason %s", reason)
+	}
+	if got := Reason(err); got != reason || !slices.Contains(Reasons(), got) {
+		t.Errorf("got reason %s, want %s: %v", got, reason, err)
+	}
+	s := err.Error()
+	if !strings.HasPrefix(s, `node "n7": `) || !strings.Contains(s, text) || strings.Contains(s, "\n") || len(s) > 1000 {
+		t.Errorf("got error %s, want one line about node n7 with %q", s, text)
+	}
+}
+
+// alwaysConnects makes the client connect without a timeout, so that a short timeout ends what
+// follows, even on a busy machine.
+func alwaysConnects(c *Client) *Client {
+	c.dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(context.WithoutCancel(ctx), network, address)
+	}
+	return c
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("timed out waiting for %s", what)
+		}
+	}
+}
+
+// forServerAuth returns a certificate for the node's name and 127.0.0.1.
+func forServerAuth(ca *kubelettest.CA, node string) *tls.Certificate {
+	certificate := ca.Issue([]string{node}, loopback)
+	return &certificate
+}
+
+// writeFile writes a file, and returns its path.
+func writeFile(t testing.TB, dir, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// realResource returns the response of a real kubelet to /metrics/resource.
+func realResource(t testing.TB) []byte {
+	t.Helper()
+	return readFile(t, "decode/testdata/kubelet-1.36-resource.txt")
+}
+
+// realSummary returns the response of a real kubelet to /stats/summary?only_cpu_and_memory=true.
+func realSummary(t testing.TB) []byte {
+	t.Helper()
+	return readFile(t, "decode/testdata/kubelet-1.36-summary-cpu-memory.json")
+}
+
+func readFile(t testing.TB, file string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// largeResponses returns both responses of a kubelet with many pods.
+func largeResponses(pods, containersPerPod int) (resource, summary []byte) {
+	now := time.Now()
+	k := kubelettest.New("node1", kubelettest.Config{Now: func() time.Time { return now }, Boot: now.Add(-time.Hour)})
+	k.SetNode(kubelettest.Usage{CPU: 1.5, Memory: 1 << 30})
+	for p := range pods {
+		for c := range containersPerPod {
+			k.Run(fmt.Sprintf("namespace-%d", p%3), fmt.Sprintf("deployment-546ccb4d55-%05d", p), fmt.Sprintf("app-%d", c),
+				kubelettest.Usage{CPU: 0.125, Memory: 1 << 20}, now.Add(-time.Minute))
+		}
+	}
+	get := func(path string) []byte {
+		w := httptest.NewRecorder()
+		k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Body.Bytes()
+	}
+	return get(kubelettest.ResourcePath), get(kubelettest.SummaryPath)
+}

@@ -1,0 +1,109 @@
+package kubelet
+
+import (
+	"context"
+	"mime"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+const (
+	summaryPath       = "/stats/summary"
+	summaryQuery      = "only_cpu_and_memory=true"
+	maxSummaryTimeout = 2 * time.Second // a summary is not worth a longer wait
+)
+
+// query is a request that kubelets support, and how its response is read.
+type query struct {
+	scheme   string
+	path     string // empty for the path of the endpoint
+	rawQuery string
+	accept   string
+	timeout  time.Duration // from dialing to the last byte
+
+	accepts func(contentType string) bool
+	decode  func(w *workspace, node string, dst *usage.Scrape, times decode.Times) error // decodes w.body
+
+	prefix string            // of the problem in errors
+	hints  map[string]string // by reason; replace the usual hints
+}
+
+func newResourceQuery(c *Config) *query {
+	return &query{
+		scheme:  c.scheme(),
+		accept:  "text/plain;version=0.0.4",
+		timeout: c.Timeout,
+		accepts: isText,
+		decode: func(w *workspace, _ string, dst *usage.Scrape, times decode.Times) error {
+			return w.resource.Decode(dst, w.body.Bytes(), times)
+		},
+	}
+}
+
+func newSummaryQuery(c *Config) *query {
+	const without = "without the summary, metrics appear only after the second scrape"
+	return &query{
+		scheme:   c.scheme(),
+		path:     summaryPath,
+		rawQuery: summaryQuery,
+		accept:   "application/json",
+		timeout:  min(c.Timeout, maxSummaryTimeout),
+		accepts:  isJSON,
+		decode: func(w *workspace, node string, dst *usage.Scrape, times decode.Times) error {
+			return w.summary.Decode(dst, w.body.Bytes(), node, times)
+		},
+		prefix: "summary: ",
+		hints: map[string]string{
+			reasonForbidden:       "grant get on nodes/stats to the user that kube-vitals runs as; " + without,
+			reasonNotFound:        without,
+			reasonServer:          "see the kubelet's log; " + without,
+			reasonStatus:          without,
+			reasonTimeout:         "check the load of the node; " + without,
+			reasonContentType:     without,
+			reasonContentEncoding: without,
+			reasonMalformed:       without,
+			reasonNoSamples:       without,
+			reasonBadTime:         "set the node's clock, for example by NTP; " + without,
+		},
+	}
+}
+
+// request returns a request to a kubelet.
+func (q *query) request(ctx context.Context, e endpoint, header http.Header) *http.Request {
+	u := &url.URL{Scheme: q.scheme, Host: e.address(), Path: q.path, RawQuery: q.rawQuery}
+	if u.Path == "" {
+		u.Path = e.path
+	}
+	r := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: header}
+	return r.WithContext(ctx)
+}
+
+// explain returns err as an Error.
+func (q *query) explain(node string, err error) *Error {
+	e := explain(node, err)
+	e.problem = q.prefix + e.problem
+	if hint, ok := q.hints[e.reason]; ok {
+		e.hint = hint
+	}
+	return e
+}
+
+// isText reports whether a content type is the text exposition format. Some servers send no type,
+// or no version.
+func isText(contentType string) bool {
+	if contentType == "" {
+		return true
+	}
+	media, parameters, err := mime.ParseMediaType(contentType)
+	version := parameters["version"]
+	return err == nil && media == "text/plain" && (version == "" || version == "0.0.4")
+}
+
+func isJSON(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && media == "application/json"
+}
