@@ -22,7 +22,7 @@ const (
 
 // workspace is the memory that reading one response needs.
 type workspace struct {
-	body     bytes.Buffer
+	body     []byte
 	resource decode.Text
 	summary  decode.Summary
 	gzip     *gzip.Reader // nil until it is needed
@@ -34,7 +34,7 @@ func newWorkspace(limits decode.Limits) *workspace {
 
 // release makes w available for another request, unless a large response has made it large.
 func (c *Client) release(w *workspace) {
-	if w.body.Cap() <= maxPooledBytes {
+	if cap(w.body) <= maxPooledBytes {
 		c.workspaces.Put(w)
 	}
 }
@@ -53,9 +53,7 @@ func (c *Client) read(response *http.Response, q *query, w *workspace) error {
 	}
 	body, err := c.decompress(response, w)
 	if err == nil {
-		w.body.Reset()
-		w.body.Grow(firstBufferBytes)
-		_, err = w.body.ReadFrom(http.MaxBytesReader(nil, body, limit))
+		w.body, err = readAll(w.body[:0], http.MaxBytesReader(nil, body, limit), limit)
 	}
 	return asBodyError(err)
 }
@@ -75,6 +73,25 @@ func (c *Client) decompress(response *http.Response, w *workspace) (io.ReadClose
 		w.gzip = new(gzip.Reader)
 	}
 	return w.gzip, w.gzip.Reset(compressed)
+}
+
+// readAll appends at most limit bytes of r to buf. A bytes.Buffer would grow to twice the limit.
+func readAll(buf []byte, r io.Reader, limit int64) ([]byte, error) {
+	for {
+		if len(buf) == cap(buf) {
+			grown := make([]byte, len(buf), min(max(firstBufferBytes, 2*int64(cap(buf))), limit+1))
+			copy(grown, buf)
+			buf = grown
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case err == io.EOF:
+			return buf, nil
+		case err != nil:
+			return buf, err
+		}
+	}
 }
 
 func tooLarge(limit int64) error {

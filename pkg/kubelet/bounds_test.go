@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"runtime"
@@ -198,8 +199,8 @@ func TestLargeResponsesUseBoundedMemory(t *testing.T) {
 				if size := sizeOf(&dst); size > bound {
 					t.Errorf("got a scrape of %d bytes, want at most %d", size, bound)
 				}
-				if w := c.workspaces.Get().(*workspace); w.body.Cap() > maxPooledBytes {
-					t.Errorf("got a pooled body of %d bytes, want at most %d", w.body.Cap(), maxPooledBytes)
+				if w := c.workspaces.Get().(*workspace); cap(w.body) > maxPooledBytes {
+					t.Errorf("got a pooled body of %d bytes, want at most %d", cap(w.body), maxPooledBytes)
 				}
 			})
 		}
@@ -214,4 +215,15 @@ func sizeOf(s *usage.Scrape) int {
 		size += cap(c.Namespace) + cap(c.Pod) + cap(c.Name)
 	}
 	return size
+}
+
+// TestReadAll checks that the buffer does not grow beyond the limit.
+func TestReadAll(t *testing.T) {
+	for length, ok := range map[int]bool{0: true, 99: true, 100: true, 101: false, 1000: false} {
+		body := io.NopCloser(strings.NewReader(strings.Repeat("x", length)))
+		got, err := readAll(make([]byte, 0, 10), http.MaxBytesReader(nil, body, 100), 100)
+		if (err == nil) != ok || ok && len(got) != length || cap(got) > 101 {
+			t.Errorf("%d bytes: got %d in a buffer of %d, error %v", length, len(got), cap(got), err)
+		}
+	}
 }

@@ -39,7 +39,7 @@ func newResourceQuery(c *Config) *query {
 		timeout: c.Timeout,
 		accepts: isText,
 		decode: func(w *workspace, _ string, dst *usage.Scrape, times decode.Times) error {
-			return w.resource.Decode(dst, w.body.Bytes(), times)
+			return w.resource.Decode(dst, w.body, times)
 		},
 	}
 }
@@ -54,7 +54,7 @@ func newSummaryQuery(c *Config) *query {
 		timeout:  min(c.Timeout, maxSummaryTimeout),
 		accepts:  isJSON,
 		decode: func(w *workspace, node string, dst *usage.Scrape, times decode.Times) error {
-			return w.summary.Decode(dst, w.body.Bytes(), node, times)
+			return w.summary.Decode(dst, w.body, node, times)
 		},
 		prefix: "summary: ",
 		hints: map[string]string{
