@@ -45,7 +45,7 @@ func TestFaults(t *testing.T) {
 		"empty":                               {reason: reasonNoSamples},
 		"half body":                           {reason: reasonTruncated, text: "incomplete"},
 		"cut text":                            intact, // it is not defined where the text is cut
-		"endless body":                        {reason: reasonTooLarge, text: "131072 bytes"},
+		"endless body":                        {reason: reasonTooLarge, text: "131072 bytes (if the node has"},
 		"endless line":                        {reason: reasonTooLarge, text: "131072 bytes"},
 		"gzip bomb":                           {reason: reasonContentEncoding, text: `"gzip"`},
 		"wrong encoding":                      {reason: reasonContentEncoding, text: `"gzip"`},
