@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"syscall"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
@@ -20,25 +19,27 @@ type Error struct {
 	Node string // its name
 
 	reason  string // one of Reasons
-	problem string
+	subject string // what was requested; empty for the resource metrics
+	problem string // may be empty
 	hint    string // what to do about it; may be empty
 	err     error  // the cause; may be nil
 }
 
 // Error implements error.
 func (e *Error) Error() string {
-	text := []string{fmt.Sprintf("node %q", e.Node)}
-	if e.problem != "" {
-		text = append(text, e.problem)
+	text := fmt.Sprintf("node %q", e.Node)
+	for _, part := range []string{e.subject, e.problem} {
+		if part != "" {
+			text += ": " + part
+		}
 	}
 	if e.err != nil {
-		text = append(text, e.err.Error())
+		text += ": " + e.err.Error()
 	}
-	hint := ""
 	if e.hint != "" {
-		hint = " (" + e.hint + ")"
+		text += " (" + e.hint + ")"
 	}
-	return strings.Join(text, ": ") + hint
+	return text
 }
 
 // Unwrap returns the cause.

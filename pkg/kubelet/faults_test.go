@@ -78,7 +78,7 @@ func TestSummaryFaults(t *testing.T) {
 	intact := afterFault{}
 	testFaults(t, (*Client).FetchSummary, kubelettest.SummaryFaults(), map[string]afterFault{
 		"refuse":     {reason: reasonConnection},
-		"hang":       {reason: reasonTimeout, text: without},
+		"hang":       {reason: reasonTimeout, text: `node "n7": summary: no complete response from the kubelet at `},
 		"late":       intact,
 		"slow":       intact,
 		"status 401": {reason: reasonUnauthorized, text: "webhook authentication"},

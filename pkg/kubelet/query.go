@@ -28,8 +28,8 @@ type query struct {
 	accepts func(contentType string) bool
 	decode  func(w *workspace, node string, dst *usage.Scrape, times decode.Times) error // decodes w.body
 
-	prefix string            // of the problem in errors
-	hints  map[string]string // by reason; replace the usual hints
+	subject string            // of errors
+	hints   map[string]string // by reason; replace the usual hints
 }
 
 func newResourceQuery(c *Config) *query {
@@ -56,7 +56,7 @@ func newSummaryQuery(c *Config) *query {
 		decode: func(w *workspace, node string, dst *usage.Scrape, times decode.Times) error {
 			return w.summary.Decode(dst, w.body, node, times)
 		},
-		prefix: "summary: ",
+		subject: "summary",
 		hints: map[string]string{
 			reasonForbidden:       "grant get on nodes/stats to the user that kube-vitals runs as; " + without,
 			reasonNotFound:        without,
@@ -85,7 +85,7 @@ func (q *query) request(ctx context.Context, e endpoint, header http.Header) *ht
 // explain returns err as an Error.
 func (q *query) explain(node string, err error) *Error {
 	e := explain(node, err)
-	e.problem = q.prefix + e.problem
+	e.subject = q.subject
 	if hint, ok := q.hints[e.reason]; ok {
 		e.hint = hint
 	}
