@@ -58,7 +58,7 @@ func (c *Client) read(response *http.Response, q *query, w *workspace) error {
 	return asBodyError(err)
 }
 
-// decompress returns the body without the compression that was requested.
+// decompress returns the uncompressed body. It rejects encodings that were not requested.
 func (c *Client) decompress(response *http.Response, w *workspace) (io.ReadCloser, error) {
 	encoding := response.Header.Get("Content-Encoding")
 	switch {

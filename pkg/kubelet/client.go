@@ -233,7 +233,8 @@ func newDialer(c *Config) dialer {
 	return d.DialContext
 }
 
-// asTimeout returns err, or if it is a timeout, what took how long.
+// asTimeout replaces a timeout by an error that reports what took how long. It returns other errors
+// unchanged.
 func (t *target) asTimeout(err error, start time.Time) error {
 	var dns *net.DNSError
 	var op *net.OpError

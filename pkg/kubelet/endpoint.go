@@ -67,8 +67,8 @@ func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 	return endpoint{host, port, metrics}, nil
 }
 
-// addressOf returns the first usable address of the preferred type. If all addresses are rejected,
-// it returns the error of the first one.
+// addressOf returns the first usable address in the order of preference. If all addresses are
+// rejected, it returns the error of the first one.
 func (c *Config) addressOf(node *corev1.Node) (host string, rejected error) {
 	for _, t := range c.AddressTypes {
 		for _, a := range node.Status.Addresses {

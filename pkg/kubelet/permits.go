@@ -40,8 +40,8 @@ type permit struct {
 	expired bool // permitTimeout has passed
 }
 
-// acquire waits for a permit. It fails only if the context ends first. It always returns a permit,
-// which must be released and knows the time in the queue.
+// acquire waits for a permit. It fails only if the context ends first. Even then it returns a
+// permit, which is not held but has the time in the queue.
 func (a permits) acquire(ctx context.Context) (*permit, error) {
 	p := &permit{permits: a}
 	start := time.Now()

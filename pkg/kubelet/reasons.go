@@ -33,7 +33,7 @@ const (
 	reasonOther           = "other"
 )
 
-// class is what is known about all errors with the same reason.
+// class describes all errors with the same reason.
 type class struct {
 	reason  string
 	problem string // may be empty if the error itself names the problem

@@ -26,11 +26,11 @@ const (
 
 var errHeaders = fmt.Errorf("more than %d bytes of headers", maxHeaderBytes)
 
-// transport sends requests to one kubelet by HTTP/1.1, and keeps one idle connection.
+// transport sends requests to one kubelet over HTTP/1.1, and keeps one idle connection.
 //
-// It replaces http.Transport, which has two goroutines and three buffers for each connection, even
-// an idle one: about 20 KB. Here, the memory of a request exists only during the request. Requests
-// and responses are written and parsed by net/http.
+// http.Transport has two goroutines and three buffers for each connection, even an idle one: about
+// 20 KB. Here, the memory of a request exists only during the request. net/http still writes the
+// requests and parses the responses.
 type transport struct {
 	address string
 	dial    dialer
@@ -56,9 +56,9 @@ func newBufferPool() *sync.Pool {
 	}}
 }
 
-// roundTrip sends a request without a body, and returns its response. A nil permit acquires one if
-// a connection must be opened. The response's body must be closed. If it was read to its end, the
-// connection is kept.
+// roundTrip sends a request without a body, and returns its response. If a connection must be
+// opened, it uses and releases the permit, or acquires one if the permit is nil. The response's
+// body must be closed; if it was read to its end, the connection is kept.
 func (t *transport) roundTrip(request *http.Request, permit *permit) (*http.Response, error) {
 	ctx := request.Context()
 	for {
