@@ -38,22 +38,23 @@ func (e endpoint) address() string { return net.JoinHostPort(e.host, strconv.Ito
 // endpointOf returns the endpoint of a node's kubelet. A node sets its own status and annotations,
 // but it can choose only a host, a port, and a path of metrics.
 func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
-	fail := func(reason, problem, hint string) (endpoint, error) {
-		return endpoint{}, &Error{Node: node.Name, reason: reason, problem: problem, hint: hint}
+	newError := func(reason, problem, hint string) error {
+		return &Error{Node: node.Name, reason: reason, problem: problem, hint: hint}
 	}
 	host, rejected := c.addressOf(node)
 	if rejected != nil {
 		return endpoint{}, explain(node.Name, rejected)
 	}
 	if host == "" {
-		return fail(reasonNoAddress, "no address of type "+enumerate(c.AddressTypes), "set --kubelet-preferred-address-types")
+		return endpoint{}, newError(reasonNoAddress, "no address of type "+enumerate(c.AddressTypes),
+			"set --kubelet-preferred-address-types")
 	}
 	port := c.Port
 	if status := int(node.Status.DaemonEndpoints.KubeletEndpoint.Port); c.UseNodeStatusPort && status != 0 {
 		port = status
 	}
 	if port < 1 || port > maxPort {
-		return fail(reasonEndpoint, fmt.Sprintf("invalid kubelet port %d in the node's status", port),
+		return endpoint{}, newError(reasonEndpoint, fmt.Sprintf("invalid kubelet port %d in the node's status", port),
 			"unset --kubelet-use-node-status-port")
 	}
 	metrics := DefaultPath
@@ -61,7 +62,7 @@ func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 		metrics = annotated
 	}
 	if !isMetricsPath(metrics) {
-		return fail(reasonEndpoint, fmt.Sprintf("invalid path %.100q in the annotation %s", metrics, PathAnnotation),
+		return endpoint{}, newError(reasonEndpoint, fmt.Sprintf("invalid path %.100q in the annotation %s", metrics, PathAnnotation),
 			"use a path below /metrics of letters, digits, -, . and _, without empty segments, . or ..")
 	}
 	return endpoint{host, port, metrics}, nil
@@ -77,7 +78,7 @@ func (c *Config) addressOf(node *corev1.Node) (host string, rejected error) {
 			}
 			ip, err := netip.ParseAddr(a.Address)
 			if err != nil {
-				return a.Address, nil // a name: checkDial checks what it resolves to
+				return a.Address, nil //nolint:nilerr // a name: checkDial checks what it resolves to
 			}
 			if err = c.checkAddress(ip); err == nil {
 				return a.Address, nil
