@@ -62,7 +62,8 @@ func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 		metrics = annotated
 	}
 	if !isMetricsPath(metrics) {
-		return endpoint{}, newError(reasonEndpoint, fmt.Sprintf("invalid path %.100q in the annotation %s", metrics, PathAnnotation),
+		return endpoint{}, newError(reasonEndpoint,
+			fmt.Sprintf("invalid path %.100q in the annotation %s", metrics, PathAnnotation),
 			"use a path below /metrics of letters, digits, -, . and _, without empty segments, . or ..")
 	}
 	return endpoint{host, port, metrics}, nil
