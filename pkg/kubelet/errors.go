@@ -134,7 +134,7 @@ func classify(err error) string {
 		return status.reason()
 	case errors.As(err, &refused):
 		return refused.reason
-	case errors.Is(err, decode.ErrNotJSON), errors.Is(err, decode.ErrTooDeep):
+	case errors.Is(err, decode.ErrNotJSON):
 		return reasonMalformed
 	case errors.Is(err, decode.ErrOtherNode):
 		return reasonEndpoint

@@ -161,7 +161,7 @@ func TestSummaryFaults(t *testing.T) {
 		"redirect":           {reason: reasonStatus, text: "which is not followed"},
 		"html":               {reason: reasonContentType, text: "text/html"},
 		"garbage":            {reason: reasonMalformed, text: "it is not JSON"},
-		"empty":              {reason: reasonMalformed, text: "it is not JSON, as byte 0 of 0 shows"},
+		"empty":              {reason: reasonMalformed, text: "it is not JSON"},
 		"half body":          {reason: reasonTruncated, text: "cut off"},
 		"cut":                {reason: reasonMalformed, text: "it is not JSON"},
 		"other JSON":         {reason: reasonNoSamples, text: without},

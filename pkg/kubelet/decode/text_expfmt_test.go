@@ -48,8 +48,8 @@ func parseReference(text []byte, at usage.Time, limits Limits) (ref reference, o
 	ref.containers, ref.dropped = map[string]usage.Sample{}, map[string]bool{}
 	seen := map[string]bool{}
 	for name, mf := range families {
-		f := familyOf([]byte(name))
-		if f.about != aboutScrape && f.about != aboutNode && f.about != aboutContainer {
+		f := metricByName([]byte(name))
+		if f.subject != subjectScrapeError && f.subject != subjectNode && f.subject != subjectContainer {
 			continue
 		}
 		for _, m := range mf.Metric {
@@ -83,13 +83,13 @@ func (ref *reference) drop(r usage.Reason, namespace, pod string) {
 	}
 }
 
-func (ref *reference) line(f family, m *dto.Metric, value float64, at usage.Time, seen map[string]bool, limits Limits) {
+func (ref *reference) line(f metric, m *dto.Metric, value float64, at usage.Time, seen map[string]bool, limits Limits) {
 	var id string
 	var s usage.Sample
-	switch f.about {
-	case aboutNode:
+	switch f.subject {
+	case subjectNode:
 		s = ref.node
-	case aboutContainer:
+	case subjectContainer:
 		labels := map[string]string{}
 		for _, l := range m.Label {
 			labels[l.GetName()] = l.GetValue()
@@ -115,7 +115,7 @@ func (ref *reference) line(f family, m *dto.Metric, value float64, at usage.Time
 		return
 	}
 	seen[series] = true
-	if f.about == aboutScrape && value != 0 {
+	if f.subject == subjectScrapeError && value != 0 {
 		ref.failed = true
 	}
 	untimed := m.TimestampMs == nil
@@ -130,21 +130,21 @@ func (ref *reference) line(f family, m *dto.Metric, value float64, at usage.Time
 		ref.skip(f, usage.BadValue)
 		return
 	}
-	s, bad := withReading(s, f.gives, value, at, untimed)
+	s, bad := withReading(s, f.field, value, at, untimed)
 	if bad >= 0 {
 		ref.skipped[bad]++
 	}
-	switch f.about {
-	case aboutNode:
+	switch f.subject {
+	case subjectNode:
 		ref.node = s
-	case aboutContainer:
+	case subjectContainer:
 		ref.containers[id] = s
 	}
 }
 
-func (ref *reference) skip(f family, r usage.Reason) {
+func (ref *reference) skip(f metric, r usage.Reason) {
 	ref.skipped[r]++
-	ref.partial = ref.partial || f.about == aboutScrape
+	ref.partial = ref.partial || f.subject == subjectScrapeError
 }
 
 // useless reports whether there is no sample, or none with a possible time.
@@ -160,21 +160,21 @@ func (ref *reference) useless() bool {
 	return true
 }
 
-func withReading(s usage.Sample, what reading, value float64, at usage.Time, untimed bool) (_ usage.Sample, bad int) {
+func withReading(s usage.Sample, what fields, value float64, at usage.Time, untimed bool) (_ usage.Sample, bad int) {
 	switch what {
-	case cpuReading:
+	case fieldCPU:
 		s.CPUSeconds, s.At, s.Untimed, s.Has = value, at, untimed, s.Has|usage.HasCPU
-	case memoryReading:
+	case fieldMemory:
 		if value >= 1<<63 {
 			return s, int(usage.BadValue)
 		}
 		s.Memory, s.MemoryAt, s.Has = uint64(value), at, s.Has|usage.HasMemory
-	case swapReading:
+	case fieldSwap:
 		if value >= 1<<63 {
 			return s, int(usage.BadValue)
 		}
 		s.Swap, s.Has = uint64(value), s.Has|usage.HasSwap
-	case startReading:
+	case fieldStart:
 		if value > float64(scrapedAt.Add(maxAhead))/1e9 {
 			return s, int(usage.BadTime)
 		}

@@ -500,38 +500,6 @@ func TestDecodeAllocates(t *testing.T) {
 	}
 }
 
-func TestIndex(t *testing.T) {
-	var x index
-	var containers []usage.ContainerSample
-	ids := func(i int) identity {
-		return identity{namespace: fmt.Append(nil, i%7), pod: fmt.Append(nil, i/3), container: fmt.Append(nil, i%3)}
-	}
-	for range 2 {
-		x.reset()
-		containers = containers[:0]
-		for i := range 3000 {
-			id := ids(i)
-			at, hash := x.find(containers, &id)
-			if at >= 0 {
-				t.Fatalf("container %d is there before it was put, at %d", i, at)
-			}
-			containers = append(containers, usage.ContainerSample{Namespace: id.namespace, Pod: id.pod, Name: id.container})
-			x.put(i, hash)
-		}
-		for i := range containers {
-			id := ids(i)
-			if at, _ := x.find(containers, &id); at != i {
-				t.Fatalf("container %d is at %d", i, at)
-			}
-		}
-	}
-	x.reset() // after a large answer
-	x.reset() // after a small one
-	if len(x.slots) != minSlots {
-		t.Errorf("an empty table keeps %d slots", len(x.slots))
-	}
-}
-
 func realSample(t testing.TB) []byte {
 	t.Helper()
 	text, err := os.ReadFile("testdata/kubelet-1.36-resource.txt")
