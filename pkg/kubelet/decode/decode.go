@@ -11,6 +11,7 @@
 package decode
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -40,36 +41,21 @@ const (
 // the bytes of a response divided by MinContainerBytes, no valid response has too many containers.
 const MinContainerBytes = 128
 
-func (l *Limits) maxContainers() int { return orDefault(l.MaxContainers, DefaultMaxContainers) }
+func (l *Limits) maxContainers() int { return cmp.Or(l.MaxContainers, DefaultMaxContainers) }
 
-// checkName reports whether a name can be kept, and the reason if it cannot.
-func (l *Limits) checkName(name []byte) (reason usage.Reason, ok bool) {
-	switch {
-	case len(name) == 0:
-		return usage.NoIdentity, false
-	case len(name) > orDefault(l.MaxLabelBytes, DefaultMaxLabelBytes):
-		return usage.OverLimit, false
-	case !utf8.Valid(name):
-		return usage.Malformed, false
-	}
-	return 0, true
-}
-
-// checkNames does the same for several names.
-func (l *Limits) checkNames(names ...[]byte) (reason usage.Reason, ok bool) {
+// check reports whether all names can be kept, and the reason if one cannot.
+func (l *Limits) check(names ...[]byte) (reason usage.Reason, ok bool) {
 	for _, name := range names {
-		if reason, ok = l.checkName(name); !ok {
-			return reason, false
+		switch {
+		case len(name) == 0:
+			return usage.NoIdentity, false
+		case len(name) > cmp.Or(l.MaxLabelBytes, DefaultMaxLabelBytes):
+			return usage.OverLimit, false
+		case !utf8.Valid(name):
+			return usage.Malformed, false
 		}
 	}
 	return 0, true
-}
-
-func orDefault(limit, byDefault int) int {
-	if limit > 0 {
-		return limit
-	}
-	return byDefault
 }
 
 // Times are the times of a request and its response, as in usage.Scrape.

@@ -30,7 +30,7 @@ type (
 // need no copy. It is valid until b is written to. Decoders write to the text only where they
 // unescape a name, before they read that name, and release all strings before Decode returns.
 func alias(b []byte) string {
-	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // the comment above says why it is safe
+	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // safe for the reasons above
 }
 
 func (s *state) begin(dst *usage.Scrape, times Times) {

@@ -126,7 +126,7 @@ func (d *Summary) checkType(bracket byte) {
 
 // addPod appends the containers of a pod, or drops the pod if it cannot be kept as a whole.
 func (d *Summary) addPod(namespace, pod []byte, containers []usage.ContainerSample) {
-	if reason, ok := d.Limits.checkNames(namespace, pod); !ok {
+	if reason, ok := d.Limits.check(namespace, pod); !ok {
 		for range containers {
 			d.skipContainer(reason)
 		}
@@ -166,7 +166,7 @@ func (d *Summary) container() {
 			d.sample(key, &c.Sample)
 		}
 	}
-	reason, ok := d.Limits.checkName(c.Name)
+	reason, ok := d.Limits.check(c.Name)
 	if ok && len(d.dst.Containers) >= d.Limits.maxContainers() {
 		reason, ok = usage.OverLimit, false
 	}

@@ -160,14 +160,15 @@ func (d *Text) findContainer(b []byte) (i int, rest []byte) {
 
 // addContainer appends a new container and returns its position, or -1 if it cannot be kept.
 func (d *Text) addContainer(l *containerLabels) int {
-	if reason, ok := d.Limits.checkNames(l.namespace, l.pod, l.container); !ok {
+	if reason, ok := d.Limits.check(l.namespace, l.pod, l.container); !ok {
 		return d.dropContainer(reason, l)
 	}
 	i := len(d.dst.Containers)
 	if i >= d.Limits.maxContainers() {
 		return d.dropContainer(usage.OverLimit, l)
 	}
-	d.dst.Containers = append(d.dst.Containers, usage.ContainerSample{Namespace: l.namespace, Pod: l.pod, Name: l.container})
+	c := usage.ContainerSample{Namespace: l.namespace, Pod: l.pod, Name: l.container}
+	d.dst.Containers = append(d.dst.Containers, c)
 	d.series = append(d.series, series{})
 	d.index[l.id()] = i
 	return i
