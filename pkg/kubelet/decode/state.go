@@ -7,11 +7,11 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// maxReusedIndex is the size up to which an index is reused: a large node's. A larger one would
-// cost every later response its memory and the time to clear it.
+// maxReusedIndex is the number of containers up to which an index is reused, more than a large node
+// has. A larger map would cost every later response its memory and the time to clear it.
 const maxReusedIndex = 2048
 
-// state is what Text and Summary have in common while they decode a response.
+// state is the part of the state of decoding that Text and Summary share.
 type state struct {
 	dst     *usage.Scrape
 	latest  usage.Time          // the latest valid time
@@ -27,8 +27,9 @@ type (
 )
 
 // alias returns a string that shares the memory of b, so that map keys and the arguments of strconv
-// need no copy. It is valid until b is written to. Decoders write to the text only where they
-// unescape a name, before they read that name, and release all strings before Decode returns.
+// need no copy. The string is valid until b is written to. Decoders write to a part of the text
+// only once, to unescape a name in it before anything refers to that name, and drop all such
+// strings before Decode returns.
 func alias(b []byte) string {
 	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // safe for the reasons above
 }
@@ -80,7 +81,8 @@ func (s *state) dropPod(namespace, pod []byte) {
 // skip counts a skipped line or value.
 func (s *state) skip(r usage.Reason) { s.dst.Skipped[r]++ }
 
-// skipContainer counts a skipped line or value that may be all that names a container.
+// skipContainer counts a skipped line or value that may have named a container, and marks the
+// scrape as partial.
 func (s *state) skipContainer(r usage.Reason) {
 	s.skip(r)
 	s.dst.Partial = true

@@ -22,9 +22,9 @@ type Summary struct {
 	partial bool   // a container of the current pod was skipped
 }
 
-// Decode parses the summary of a node into dst, whose memory it reuses. The result is as that of
-// Text.Decode, except that times are in whole seconds, because kubelets cut them, and that samples
-// have the kubelet-reported rate.
+// Decode parses the summary of a node into dst, whose memory it reuses. The result is that of
+// Text.Decode with two differences: times are in whole seconds, because kubelets truncate them, and
+// samples have the kubelet-reported rate.
 //
 // Decode ignores other fields and counts the values that it skips in dst.Skipped, by reason. A
 // field that is null is missing; of duplicates, the last one counts.
@@ -78,8 +78,8 @@ func (d *Summary) nodeStats() {
 	}
 }
 
-// checkNode rejects the summary of another node. The server at a node's address may stand in for
-// many kubelets, or be the kubelet of a node that has the address now.
+// checkNode rejects the summary of another node. The server at a node's address may represent many
+// kubelets, or be the kubelet of another node that has the address now.
 func (d *Summary) checkNode(name []byte) {
 	if len(name) > 0 && string(name) != d.node {
 		d.other = fmt.Errorf("%w: its summary is that of %.100q", ErrOtherNode, name)
@@ -198,7 +198,8 @@ func (d *Summary) sample(key string, s *usage.Sample) {
 	}
 }
 
-// cpu decodes the counter and the kubelet-reported rate. usage.FromKubeletRate judges a rate of 0.
+// cpu decodes the counter and the kubelet-reported rate. A rate of 0 may mean that the kubelet does
+// not know it; see usage.FromKubeletRate.
 func (d *Summary) cpu(s *usage.Sample) {
 	var used, rate number
 	at, untimed := d.dst.At, true

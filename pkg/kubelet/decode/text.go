@@ -23,7 +23,7 @@ type Text struct {
 	failed bool   // the kubelet reports a scrape error
 }
 
-// series is what is remembered of a container; Text.series is parallel to dst.Containers.
+// series is the state of decoding a container. Text.series is parallel to dst.Containers.
 type series struct {
 	labels []byte // the label block of its first line; empty if it was unescaped
 	seen   fields
@@ -33,8 +33,8 @@ type series struct {
 // counts the lines that it skips in dst.Skipped, by reason.
 //
 // Decode returns ErrContainersUnread if the kubelet reports that it could not read its containers,
-// for it then lists none of them; ErrNoSamples if there is no sample of the node or of a container;
-// and a BadTimeError if none has a valid time. dst is not valid after an error.
+// in which case it lists none of them; ErrNoSamples if there is no sample of the node or of a
+// container; and a BadTimeError if none has a valid time. dst is not valid after an error.
 func (d *Text) Decode(dst *usage.Scrape, text []byte, times Times) error {
 	d.begin(dst, times)
 	d.name, d.metric, d.cursor, d.series, d.seen, d.failed = nil, metric{}, 0, d.series[:0], 0, false
