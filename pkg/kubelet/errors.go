@@ -96,7 +96,7 @@ func classify(err error) string {
 		return reasonCanceled
 	case errors.As(err, &known):
 		return known.reason
-	case errors.Is(err, decode.ErrNotJSON), errors.Is(err, decode.ErrTooDeep):
+	case errors.Is(err, decode.ErrNotJSON):
 		return reasonMalformed
 	case errors.Is(err, decode.ErrOtherNode):
 		return reasonEndpoint

@@ -1,11 +1,17 @@
 // Package decode turns the responses of a kubelet into a usage.Scrape: Text decodes the text
 // exposition format of /metrics/resource, Summary the JSON of /stats/summary.
 //
-// Both decode one response in time and memory that Limits bound, whatever it contains. They skip
-// and count what cannot be read, and return an error only if nothing of the response can be used.
+// A decoder skips and counts what it cannot read, and returns an error only if nothing in the
+// response can be used. A pod is decoded as a whole or not at all: if one of its containers is
+// skipped, the others are dropped and usage.Scrape.Partial is set. Limits bound what is kept of a
+// response, whatever it contains.
+//
+// The names in a usage.Scrape alias the decoded text, which must not be reused while the Scrape is
+// read. Decoders write to the text: they unescape names in place.
 package decode
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -14,12 +20,12 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Limits bound what one response can make us keep. A field that is 0 stands for its default.
+// Limits bound what is kept of one response. A field that is 0 stands for its default.
 type Limits struct {
-	// MaxContainers is the number of containers of one node that are kept; by default
+	// MaxContainers is the maximum number of containers of a node; by default
 	// DefaultMaxContainers.
 	MaxContainers int
-	// MaxLabelBytes is the length of the longest name of a namespace, pod or container; by default
+	// MaxLabelBytes is the maximum length of the name of a namespace, pod or container; by default
 	// DefaultMaxLabelBytes.
 	MaxLabelBytes int
 }
@@ -30,45 +36,49 @@ const (
 	DefaultMaxLabelBytes = 253 // the longest name that Kubernetes allows
 )
 
-// MinContainerBytes is less than a container takes in any response: it has a line for its CPU and
-// one for its memory, of more than 80 bytes each. A limit on the containers that is the limit on
-// the bytes divided by MinContainerBytes is therefore never reached by a valid response.
+// MinContainerBytes is less than a container takes in any response: in the text, it has a line for
+// its CPU and one for its memory, of more than 80 bytes each. With MaxContainers at the limit on
+// the bytes of a response divided by MinContainerBytes, no valid response has too many containers.
 const MinContainerBytes = 128
 
-func (l *Limits) maxContainers() int { return orDefault(l.MaxContainers, DefaultMaxContainers) }
+func (l *Limits) maxContainers() int { return cmp.Or(l.MaxContainers, DefaultMaxContainers) }
 
-// admit reports whether a name can be kept, and otherwise why not.
-func (l *Limits) admit(name []byte) (reason usage.Reason, ok bool) {
-	switch {
-	case len(name) == 0:
-		return usage.NoIdentity, false
-	case len(name) > orDefault(l.MaxLabelBytes, DefaultMaxLabelBytes):
-		return usage.OverLimit, false
-	case !utf8.Valid(name):
-		return usage.Malformed, false
-	}
-	return 0, true
-}
-
-// admitAll reports whether a container with these names can be kept, and otherwise why not.
-func (l *Limits) admitAll(id *identity) (reason usage.Reason, ok bool) {
-	for _, name := range [...][]byte{id.namespace, id.pod, id.container} {
-		if reason, ok = l.admit(name); !ok {
-			return reason, false
+// check reports whether all names can be kept, and the reason if one cannot.
+func (l *Limits) check(names ...[]byte) (reason usage.Reason, ok bool) {
+	for _, name := range names {
+		switch {
+		case len(name) == 0:
+			return usage.NoIdentity, false
+		case len(name) > cmp.Or(l.MaxLabelBytes, DefaultMaxLabelBytes):
+			return usage.OverLimit, false
+		case !utf8.Valid(name):
+			return usage.Malformed, false
 		}
 	}
 	return 0, true
 }
 
-// Times are the moments of a request and its response, as usage.Scrape has them.
+// Times are the times of a request and its response, as in usage.Scrape.
 type Times struct {
 	Sent usage.Time // when the request was sent, by our Clock; 0: not known
 	At   usage.Time // when the headers of the response arrived, by our Clock
 	Date usage.Time // the response's Date header, by the node's clock, in whole seconds; 0: not known
 }
 
-// latest returns the last time that a sample of the response can have. All that follow a later one
-// would look old.
+const (
+	// maxAheadOfNode is how far a sample may be ahead of its kubelet's own clock. Virtual kubelets
+	// pass on the timestamps of others.
+	maxAheadOfNode = time.Minute
+	// maxAhead is how far it may be ahead of our clock if the node's is not known. The offset
+	// between both can be large.
+	maxAhead = time.Hour
+	// oldestStart is the earliest start time, in seconds since the epoch, that counts as a date:
+	// the year 2000. Simulated kubelets (kwok) report the seconds since the pod's start instead.
+	oldestStart = 946684800
+)
+
+// latest returns the latest valid time of a sample in the response. If later ones were accepted,
+// the valid ones after them would look old.
 func (t Times) latest() usage.Time {
 	if t.Date != 0 {
 		return t.Date.Add(time.Second + maxAheadOfNode)
@@ -76,29 +86,24 @@ func (t Times) latest() usage.Time {
 	return t.At.Add(maxAhead)
 }
 
-const (
-	// maxAheadOfNode is the tolerance for samples that are later than their kubelet's own clock.
-	// Virtual kubelets pass on the timestamps of others.
-	maxAheadOfNode = time.Minute
-	// maxAhead is the same by our clock, where the node's is not known. The offset between both can
-	// be large.
-	maxAhead = time.Hour
-	// oldestStart is the first start time, in seconds since the epoch, that is taken for a date:
-	// the year 2000. Simulated kubelets (kwok) give the seconds since the pod's start instead,
-	// which say nothing about when.
-	oldestStart = 946684800
-)
+// ValidTime reports whether t can be converted to a usage.Time, with hours to spare: it is after
+// 1970 and before 2200.
+func ValidTime(t time.Time) bool {
+	const year2200 = 7258118400
+	return t.Unix() > 0 && t.Unix() < year2200
+}
 
-// What decoding an answer can fail with.
+// The errors of Decode, apart from BadTimeError.
 var (
-	ErrOtherNode        = errors.New("what answers at its address is not its kubelet")
-	ErrNoSamples        = errors.New("there is no sample of the node or of a container")
 	ErrContainersUnread = errors.New("resource_scrape_error is not 0")
+	ErrNoSamples        = errors.New("there is no sample of the node or of a container")
+	ErrNotJSON          = errors.New("it is not JSON")
+	ErrOtherNode        = errors.New("the response is from another node")
 )
 
 // BadTimeError reports that all samples of a response were rejected for their times.
 type BadTimeError struct {
-	sample usage.Time // one of the times, if it is too late; 0: none is a valid time
+	sample usage.Time // a time that is too late; 0: no time is valid
 	date   usage.Time // the Date header of the response; 0: not known
 }
 
@@ -112,36 +117,4 @@ func (e *BadTimeError) Error() string {
 	}
 	return fmt.Sprintf("a sample is from %s, and the node's clock shows %s", e.sample.Time().Format(time.RFC3339),
 		e.date.Time().Format(time.RFC3339))
-}
-
-// checkSamples returns an error if the response has nothing of use. A future of 0 means that no
-// time was too late.
-func checkSamples(s *usage.Scrape, future usage.Time) error {
-	badTimes := s.Skipped[usage.BadTime] > 0
-	if s.Node.Has != 0 || len(s.Containers) > 0 && !badTimes {
-		return nil
-	}
-	for i := range s.Containers {
-		if s.Containers[i].Has != 0 {
-			return nil
-		}
-	}
-	if badTimes {
-		return &BadTimeError{future, s.Date}
-	}
-	return ErrNoSamples
-}
-
-// ValidTime reports whether t can be converted to a usage.Time, to which some hours can be added. It
-// is false for years before 1970 and after 2200.
-func ValidTime(t time.Time) bool {
-	const year2200 = 7258118400
-	return t.Unix() > 0 && t.Unix() < year2200
-}
-
-func orDefault(limit, byDefault int) int {
-	if limit > 0 {
-		return limit
-	}
-	return byDefault
 }

@@ -2,29 +2,32 @@ package decode
 
 import "bytes"
 
-// identity names a container. The slices alias the text they were read from.
-type identity struct {
+// containerLabels are the labels that name a container. They alias the text.
+type containerLabels struct {
 	namespace, pod, container []byte
 }
 
-// field gives the name that a label carries, or nil when it is none of the three.
-func (id *identity) field(label []byte) *[]byte {
-	switch string(label) {
+func (l *containerLabels) id() containerID {
+	return containerID{alias(l.namespace), alias(l.pod), alias(l.container)}
+}
+
+// value returns where the value of a label is stored, or nil for any other label.
+func (l *containerLabels) value(name []byte) *[]byte {
+	switch string(name) {
 	case "namespace":
-		return &id.namespace
+		return &l.namespace
 	case "pod":
-		return &id.pod
+		return &l.pod
 	case "container":
-		return &id.container
+		return &l.container
 	}
 	return nil
 }
 
-// parseLabels reads the label block at the start of b, which begins with a brace, into id, and
-// gives its length. Labels may come in any order, with others between them. Escaped values are
-// unescaped in place, so that no memory is needed for them; escaped says that this happened, and
-// that the bytes of the block are no longer those that were sent.
-func parseLabels(b []byte, id *identity) (n int, escaped, ok bool) {
+// parse reads the label block at the start of b, which begins with a brace, and returns its length.
+// Labels may come in any order, with others between them. Escaped values are unescaped in place;
+// escaped reports whether there were any, so that the block is no longer as it was sent.
+func (l *containerLabels) parse(b []byte) (n int, escaped, ok bool) {
 	for i := skipBlanks(b, 1); i < len(b); i = skipBlanks(b, i) {
 		if b[i] == '}' {
 			return i + 1, escaped, true
@@ -33,8 +36,8 @@ func parseLabels(b []byte, id *identity) (n int, escaped, ok bool) {
 		for i < len(b) && isNameByte(b[i]) {
 			i++
 		}
-		label := b[start:i]
-		if i = skipBlanks(b, i); len(label) == 0 || isDigit(label[0]) || i == len(b) || b[i] != '=' {
+		name := b[start:i]
+		if i = skipBlanks(b, i); len(name) == 0 || isDigit(name[0]) || i == len(b) || b[i] != '=' {
 			return 0, escaped, false
 		}
 		if i = skipBlanks(b, i+1); i == len(b) || b[i] != '"' {
@@ -45,11 +48,11 @@ func parseLabels(b []byte, id *identity) (n int, escaped, ok bool) {
 			return 0, escaped, false
 		}
 		escaped = escaped || unescaped
-		if field := id.field(label); field != nil {
-			if *field != nil {
-				return 0, escaped, false // the same label twice
+		if known := l.value(name); known != nil {
+			if *known != nil {
+				return 0, escaped, false // a duplicate
 			}
-			*field = value
+			*known = value
 		}
 		i = skipBlanks(b, i+1+length)
 		if i < len(b) && b[i] == ',' {
@@ -61,8 +64,8 @@ func parseLabels(b []byte, id *identity) (n int, escaped, ok bool) {
 	return 0, escaped, false
 }
 
-// unquote gives the value that ends at the next quote, and its length in b with that quote. The
-// value is not nil, even when it is empty.
+// unquote returns the value that ends at the next quote, and its length in b including the quote.
+// The value is not nil, even if it is empty.
 func unquote(b []byte) (value []byte, n int, escaped, ok bool) {
 	end := bytes.IndexByte(b, '"')
 	if end < 0 {
@@ -75,7 +78,7 @@ func unquote(b []byte) (value []byte, n int, escaped, ok bool) {
 	return value, n, true, ok
 }
 
-// unescape does the same where there are escapes. It writes the value over its escaped form, which
+// unescape does the same for a value with escapes. It writes the value over its escaped form, which
 // is never shorter.
 func unescape(b []byte) (value []byte, n int, ok bool) {
 	out := 0
@@ -103,8 +106,7 @@ func unescape(b []byte) (value []byte, n int, ok bool) {
 	return nil, 0, false
 }
 
-// isNameByte says whether c can be part of the name of a label. Names of metrics may have colons
-// besides.
+// isNameByte reports whether c can be part of the name of a label.
 func isNameByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' || isDigit(c)
 }

@@ -1,57 +1,56 @@
 package decode
 
-// subject is what the series of a family are about.
+// subject is what the samples of a metric are about.
 type subject uint8
 
 const (
-	aboutNothing   subject = iota // the line has no name
-	aboutOther                    // nothing of ours
-	aboutScrape                   // whether the kubelet could read its containers
-	aboutNode                     // the node
-	aboutContainer                // a container
+	subjectMissing     subject = iota // the line has no metric name
+	subjectIgnored                    // a metric that is not used
+	subjectScrapeError                // whether the kubelet could read its containers
+	subjectNode
+	subjectContainer
 )
 
-// reading is a set of bits: what a line says of its subject.
-type reading uint8
+// fields is a set of bits, one for each value that a metric can set.
+type fields uint8
 
 const (
-	cpuReading reading = 1 << iota
-	memoryReading
-	swapReading
-	startReading
-	outcomeReading       // by its present name
-	formerOutcomeReading // by its former name, which goes away
+	fieldCPU fields = 1 << iota
+	fieldMemory
+	fieldSwap
+	fieldStart
+	fieldScrapeError
+	fieldOldScrapeError // the deprecated name of the same metric; responses have both
 )
 
-// family is a set of series of one name.
-type family struct {
-	about subject
-	gives reading
+// metric is what the name of a metric says about its samples.
+type metric struct {
+	subject subject
+	field   fields
 }
 
-// familyOf tells what the series of a name are about.
-func familyOf(name []byte) family {
+func metricByName(name []byte) metric {
 	switch string(name) {
 	case "":
-		return family{about: aboutNothing}
+		return metric{}
 	case "container_cpu_usage_seconds_total":
-		return family{aboutContainer, cpuReading}
+		return metric{subjectContainer, fieldCPU}
 	case "container_memory_working_set_bytes":
-		return family{aboutContainer, memoryReading}
+		return metric{subjectContainer, fieldMemory}
 	case "container_start_time_seconds":
-		return family{aboutContainer, startReading}
+		return metric{subjectContainer, fieldStart}
 	case "container_swap_usage_bytes":
-		return family{aboutContainer, swapReading}
+		return metric{subjectContainer, fieldSwap}
 	case "node_cpu_usage_seconds_total":
-		return family{aboutNode, cpuReading}
+		return metric{subjectNode, fieldCPU}
 	case "node_memory_working_set_bytes":
-		return family{aboutNode, memoryReading}
+		return metric{subjectNode, fieldMemory}
 	case "node_swap_usage_bytes":
-		return family{aboutNode, swapReading}
+		return metric{subjectNode, fieldSwap}
 	case "resource_scrape_error":
-		return family{aboutScrape, outcomeReading}
+		return metric{subjectScrapeError, fieldScrapeError}
 	case "scrape_error":
-		return family{aboutScrape, formerOutcomeReading}
+		return metric{subjectScrapeError, fieldOldScrapeError}
 	}
-	return family{about: aboutOther}
+	return metric{subject: subjectIgnored}
 }

@@ -9,291 +9,235 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Summary decodes the JSON that a kubelet answers on /stats/summary. Like Text, it
-// decodes without allocating when it is reused, and must not be used by two goroutines at once, nor
-// be copied.
+// Summary decodes responses to /stats/summary, in JSON. The zero value is ready for use. A Summary
+// that is reused decodes without allocating. It must not be copied, nor used by two goroutines at
+// once.
 type Summary struct {
 	Limits Limits
+	state
 
-	index   index
-	dropped podSet
-
-	// The state of the decoding that is going on.
 	json    scanner
-	dst     *usage.Scrape
-	latest  usage.Time // no time can be after this one
-	future  usage.Time // the last time that was; 0: there was none
-	node    string     // the name that the node must have
-	other   error      // it has another one
-	partial bool       // a container of the pod that is being read cannot be kept
+	node    string // the expected name of the node
+	other   error  // the summary is of another node
+	partial bool   // a container of the current pod was skipped
 }
 
-// decode parses a node's summary into dst, whose memory it reuses. The result is the same as
-// Decode's for /metrics/resource, with two differences: times are in whole seconds, because the
-// kubelet cuts them, and there are rates. Fields that are of no interest are ignored; null means
-// that there is no field; if a field is there twice, the last one counts. A value that cannot be
-// used is skipped and counted by reason in dst.Skipped, and never costs the others. A pod is
-// decoded as a whole or not at all.
+// Decode parses the summary of a node into dst, whose memory it reuses. The result is that of
+// Text.Decode with two differences: times are in whole seconds, because kubelets truncate them, and
+// samples have the kubelet-reported rate.
 //
-// The names in dst alias text, which must not be reused as long as dst is read. decode writes to
-// text: it unescapes strings in place.
+// Decode ignores other fields and counts the values that it skips in dst.Skipped, by reason. A
+// field that is null is missing; of duplicates, the last one counts.
 //
-// decode returns an error if the text as a whole is not valid JSON, if it is the summary of another
-// node, and if there is no sample of the node or of a container in it, or none with a possible
-// time. dst is then not valid.
+// Decode returns ErrNotJSON if the text is not valid JSON; ErrOtherNode if it is the summary of
+// another node; ErrNoSamples if there is no sample of the node or of a container; and a
+// BadTimeError if none has a valid time. dst is not valid after an error.
 func (d *Summary) Decode(dst *usage.Scrape, text []byte, node string, times Times) error {
-	*dst = usage.Scrape{At: times.At, Sent: times.Sent, Date: times.Date, Containers: dst.Containers[:0]}
-	d.index.reset()
-	d.dst, d.latest, d.future, d.node, d.other = dst, times.latest(), 0, node, nil
-	defer d.end()
-	d.json.start(text)
-	d.summary()
-	if err := d.json.end(); err != nil {
+	d.begin(dst, times)
+	defer d.release()
+	if err := validateJSON(text); err != nil {
 		return err
 	}
+	d.json, d.node, d.other = scanner{text: text}, node, nil
+	d.summary()
 	if d.other != nil {
 		return d.other
 	}
-	dst.Containers = d.dropped.removeFrom(dst.Containers)
-	return checkSamples(dst, d.future)
+	return d.finish()
 }
 
-// end releases the memory of others.
-func (d *Summary) end() {
-	d.dropped.reset()
-	d.dst = nil
+func (d *Summary) release() {
+	d.state.release()
+	d.json = scanner{}
 }
 
 func (d *Summary) summary() {
-	if !d.open('{') {
-		return
-	}
-	for d.json.field() {
-		switch string(d.json.key) {
+	for key := range d.fields {
+		switch key {
 		case "node":
-			d.ofNode()
+			d.nodeStats()
 		case "pods":
-			d.pods()
+			for range d.elements {
+				d.pod()
+			}
 		default:
 			d.json.skip()
 		}
 	}
 }
 
-// ofNode reads what is said of the node. When it started is left out: /metrics/resource does not
-// say, and a node's counter must not seem to have begun anew because one of two answers has a start
-// time.
-func (d *Summary) ofNode() {
-	if !d.open('{') {
-		return
-	}
-	for d.json.field() {
-		switch string(d.json.key) {
-		case "nodeName":
+// nodeStats decodes the samples of the node. Its start time is ignored: /metrics/resource does not
+// have it, and a node must not seem to restart because one of two responses does.
+func (d *Summary) nodeStats() {
+	for key := range d.fields {
+		if key == "nodeName" {
 			d.checkNode(d.name())
-		default:
-			d.reading(&d.dst.Node)
+			continue
 		}
+		d.sample(key, &d.dst.Node)
 	}
 }
 
-// checkNode notes that a summary speaks for another node: what answers where a node's kubelet
-// should may stand in for many of them, or be the kubelet of a node that has got the address since.
+// checkNode rejects the summary of another node. The server at a node's address may represent many
+// kubelets, or be the kubelet of another node that has the address now.
 func (d *Summary) checkNode(name []byte) {
 	if len(name) > 0 && string(name) != d.node {
 		d.other = fmt.Errorf("%w: its summary is that of %.100q", ErrOtherNode, name)
 	}
 }
 
-func (d *Summary) pods() {
-	if !d.open('[') {
-		return
-	}
-	for d.json.element() {
-		d.pod()
-	}
-}
-
-// pod reads a pod. Its containers may come before its name.
+// pod decodes a pod. Its containers may come before its name.
 func (d *Summary) pod() {
-	if !d.open('{') {
-		return
-	}
-	var id identity
+	var namespace, pod []byte
 	first := len(d.dst.Containers)
 	d.partial = false
-	for d.json.field() {
-		switch string(d.json.key) {
+	for key := range d.fields {
+		switch key {
 		case "podRef":
-			d.podRef(&id)
+			for key := range d.fields {
+				switch key {
+				case "namespace":
+					namespace = d.name()
+				case "name":
+					pod = d.name()
+				default:
+					d.json.skip()
+				}
+			}
 		case "containers":
-			d.containers()
+			d.checkType('[')
+			for range d.elements {
+				d.container()
+			}
 		default:
 			d.json.skip()
 		}
 	}
-	d.namePod(first, &id)
-}
-
-func (d *Summary) podRef(id *identity) {
-	if !d.open('{') {
-		return
-	}
-	for d.json.field() {
-		switch string(d.json.key) {
-		case "namespace":
-			id.namespace = d.name()
-		case "name":
-			id.pod = d.name()
-		default:
-			d.json.skip()
-		}
-	}
-}
-
-// namePod sets the pod of the containers from the first one on. It drops them if the pod cannot be
-// kept as a whole.
-func (d *Summary) namePod(first int, id *identity) {
 	containers := d.dst.Containers[first:]
 	d.dst.Containers = d.dst.Containers[:first]
-	for _, name := range [...][]byte{id.namespace, id.pod} {
-		if reason, ok := d.Limits.admit(name); !ok {
-			for range containers {
-				d.lost(reason)
-			}
-			return
+	d.addPod(namespace, pod, containers)
+}
+
+// checkType marks the pod as partial unless the next value begins with the bracket or is null.
+func (d *Summary) checkType(bracket byte) {
+	c := d.json.peek()
+	d.partial = d.partial || c != bracket && c != 'n'
+}
+
+// addPod appends the containers of a pod, or drops the pod if it cannot be kept as a whole.
+func (d *Summary) addPod(namespace, pod []byte, containers []usage.ContainerSample) {
+	if reason, ok := d.Limits.check(namespace, pod); !ok {
+		for range containers {
+			d.skipContainer(reason)
 		}
+		return
 	}
 	if d.partial {
-		d.dropped.add(id.namespace, id.pod)
+		d.dropPod(namespace, pod)
 		return
 	}
 	for _, c := range containers {
-		id.container = c.Name
-		i, hash := d.index.find(d.dst.Containers, id)
-		if i >= 0 {
+		c.Namespace, c.Pod = namespace, pod
+		id := containerID{alias(namespace), alias(pod), alias(c.Name)}
+		if _, known := d.index[id]; known {
 			d.skip(usage.Duplicate)
 			continue
 		}
-		d.index.put(len(d.dst.Containers), hash)
-		c.Namespace, c.Pod = id.namespace, id.pod
+		d.index[id] = len(d.dst.Containers)
 		d.dst.Containers = append(d.dst.Containers, c)
 	}
 }
 
-func (d *Summary) containers() {
-	if d.json.peek() != '[' {
-		d.partial = !d.pass(usage.Malformed) || d.partial
-		return
-	}
-	d.json.open()
-	for d.json.element() {
-		d.container()
-	}
-}
-
-// container reads a container, whose pod is not known yet.
+// container appends a container to dst.Containers. Its pod is not known yet.
 func (d *Summary) container() {
+	d.checkType('{')
 	if d.json.peek() != '{' {
-		d.partial = !d.pass(usage.Malformed) || d.partial
+		d.skipValue(usage.Malformed)
 		return
 	}
-	d.json.open()
 	var c usage.ContainerSample
-	for d.json.field() {
-		switch string(d.json.key) {
+	for key := range d.fields {
+		switch key {
 		case "name":
 			c.Name = d.name()
 		case "startTime":
 			c.StartedAt = d.startTime()
 		default:
-			d.reading(&c.Sample)
+			d.sample(key, &c.Sample)
 		}
 	}
-	reason, ok := d.Limits.admit(c.Name)
+	reason, ok := d.Limits.check(c.Name)
 	if ok && len(d.dst.Containers) >= d.Limits.maxContainers() {
 		reason, ok = usage.OverLimit, false
 	}
 	if !ok {
-		d.lost(reason)
+		d.skipContainer(reason)
 		d.partial = true
 		return
 	}
 	d.dst.Containers = append(d.dst.Containers, c)
 }
 
-// reading reads a field of a node or of a container that may be one of the readings.
-func (d *Summary) reading(s *usage.Sample) {
-	switch string(d.json.key) {
+// sample decodes a field of a node or container into s, if it is a part of a sample.
+func (d *Summary) sample(key string, s *usage.Sample) {
+	switch key {
 	case "cpu":
 		d.cpu(s)
 	case "memory":
-		d.memory(s)
+		if used, at := d.bytes("workingSetBytes"); used.present && at != 0 {
+			s.Memory, s.MemoryAt = used.value, at
+			s.Has |= usage.HasMemory
+		}
 	case "swap":
-		d.swap(s)
+		if used, at := d.bytes("swapUsageBytes"); used.present && at != 0 {
+			s.Swap = used.value
+			s.Has |= usage.HasSwap
+		}
 	default:
 		d.json.skip()
 	}
 }
 
-// cpu reads the counter, and the kubelet's own rate. What a rate of 0 means is not for here to say.
+// cpu decodes the counter and the kubelet-reported rate. A rate of 0 may mean that the kubelet does
+// not know it; see usage.FromKubeletRate.
 func (d *Summary) cpu(s *usage.Sample) {
-	if !d.open('{') {
-		return
-	}
-	var used, rate figure
+	var used, rate number
 	at, untimed := d.dst.At, true
-	for d.json.field() {
-		switch string(d.json.key) {
+	for key := range d.fields {
+		switch key {
 		case "time":
 			at, untimed = d.time()
 		case "usageCoreNanoSeconds":
-			used = d.figure(math.MaxUint64)
+			used = d.number(math.MaxUint64)
 		case "usageNanoCores":
-			rate = d.figure(math.MaxInt64)
+			rate = d.number(math.MaxInt64)
 		default:
 			d.json.skip()
 		}
 	}
-	if at == 0 {
+	if at == 0 || !used.present && !rate.present {
 		return
 	}
-	if used.there {
-		s.CPUSeconds, s.At, s.Untimed = float64(used.value)/float64(time.Second), at, untimed
+	s.At, s.Untimed = at, untimed
+	if used.present {
+		s.CPUSeconds = float64(used.value) / float64(time.Second)
 		s.Has |= usage.HasCPU
 	}
-	if rate.there {
-		s.Rate, s.At, s.Untimed = rate.value, at, untimed
+	if rate.present {
+		s.Rate = rate.value
 		s.Has |= usage.HasRate
 	}
 }
 
-func (d *Summary) memory(s *usage.Sample) {
-	if used, at := d.bytes("workingSetBytes"); used.there && at != 0 {
-		s.Memory, s.MemoryAt = used.value, at
-		s.Has |= usage.HasMemory
-	}
-}
-
-func (d *Summary) swap(s *usage.Sample) {
-	if used, at := d.bytes("swapUsageBytes"); used.there && at != 0 {
-		s.Swap = used.value
-		s.Has |= usage.HasSwap
-	}
-}
-
-// bytes reads an object that has a time and, under the given key, a number of bytes.
-func (d *Summary) bytes(key string) (used figure, at usage.Time) {
-	if !d.open('{') {
-		return figure{}, 0
-	}
+// bytes decodes an object that has a time and, under the given key, a number of bytes.
+func (d *Summary) bytes(name string) (used number, at usage.Time) {
 	at = d.dst.At
-	for d.json.field() {
-		switch string(d.json.key) {
+	for key := range d.fields {
+		switch key {
 		case "time":
 			at, _ = d.time()
-		case key:
-			used = d.figure(math.MaxInt64)
+		case name:
+			used = d.number(math.MaxInt64)
 		default:
 			d.json.skip()
 		}
@@ -301,58 +245,79 @@ func (d *Summary) bytes(key string) (used figure, at usage.Time) {
 	return used, at
 }
 
-// open begins an object or array, if that is what comes next; if it is something else, that is
-// passed over.
+// fields consumes an object and yields its keys. The body of the loop must consume the value of
+// each field, and must not end the loop. Anything but an object is skipped.
+func (d *Summary) fields(yield func(key string) bool) {
+	if !d.open('{') {
+		return
+	}
+	for {
+		key, ok := d.json.field()
+		if !ok || !yield(alias(key)) {
+			return
+		}
+	}
+}
+
+// elements does the same for an array.
+func (d *Summary) elements(yield func() bool) {
+	if !d.open('[') {
+		return
+	}
+	for d.json.element() && yield() {
+	}
+}
+
+// open begins an object or array. It skips anything else and returns false.
 func (d *Summary) open(bracket byte) bool {
 	if d.json.peek() != bracket {
-		d.pass(usage.Malformed)
+		d.skipValue(usage.Malformed)
 		return false
 	}
 	d.json.open()
 	return true
 }
 
-// pass consumes a value that is not what it should be. Unless it is null, it is counted, and may
-// have named what nothing else does.
-func (d *Summary) pass(r usage.Reason) (isNull bool) {
+// skipValue consumes a value of the wrong type. Unless it is null, it is counted, and may have
+// named a container.
+func (d *Summary) skipValue(r usage.Reason) (isNull bool) {
 	if isNull = d.json.peek() == 'n'; !isNull {
-		d.lost(r)
+		d.skipContainer(r)
 	}
 	d.json.skip()
 	return isNull
 }
 
-// name reads a name; nil where there is none.
+// name decodes a string; nil if there is none.
 func (d *Summary) name() []byte {
 	if d.json.peek() != '"' {
-		d.pass(usage.Malformed)
+		d.skipValue(usage.Malformed)
 		return nil
 	}
-	return d.json.string()
+	return d.json.str()
 }
 
-// figure is a number that may not be there.
-type figure struct {
-	value uint64
-	there bool
+// number is an integer that may be missing.
+type number struct {
+	value   uint64
+	present bool
 }
 
-// figure reads an integer from 0 to limit.
-func (d *Summary) figure(limit uint64) figure {
+// number decodes an integer from 0 to limit.
+func (d *Summary) number(limit uint64) number {
 	if c := d.json.peek(); c != '-' && !isDigit(c) {
-		d.pass(usage.Malformed)
-		return figure{}
+		d.skipValue(usage.Malformed)
+		return number{}
 	}
-	value, err := strconv.ParseUint(string(d.json.number()), 10, 64)
+	value, err := strconv.ParseUint(alias(d.json.scalar()), 10, 64)
 	if err != nil || value > limit {
 		d.skip(usage.BadValue)
-		return figure{}
+		return number{}
 	}
-	return figure{value, true}
+	return number{value, true}
 }
 
-// time reads the time of a reading, which is that of the scrape if it is null, and 0 if it cannot
-// be. It reports whether it was null.
+// time decodes the time of a sample: that of the scrape if it is null, 0 if it is not valid.
 func (d *Summary) time() (t usage.Time, isNull bool) {
 	if t, isNull = d.date(); isNull {
 		return d.dst.At, true
@@ -360,7 +325,7 @@ func (d *Summary) time() (t usage.Time, isNull bool) {
 	return t, false
 }
 
-// startTime reads when a container started; 0 where it is not known.
+// startTime decodes when a container started; 0 if that is not known.
 func (d *Summary) startTime() usage.Time {
 	if t, _ := d.date(); t >= usage.Time(oldestStart*time.Second) {
 		return t
@@ -368,13 +333,13 @@ func (d *Summary) startTime() usage.Time {
 	return 0
 }
 
-// date reads a time; 0 where it cannot be.
+// date decodes a time; 0 if it is not valid.
 func (d *Summary) date() (t usage.Time, isNull bool) {
 	if d.json.peek() != '"' {
-		return 0, d.pass(usage.BadTime)
+		return 0, d.skipValue(usage.BadTime)
 	}
 	var date time.Time
-	err := date.UnmarshalText(d.json.string())
+	err := date.UnmarshalText(d.json.str())
 	if err != nil || date.Unix() <= 0 || date.After(d.latest.Time()) {
 		d.skip(usage.BadTime)
 		if err == nil && ValidTime(date) {
@@ -383,13 +348,4 @@ func (d *Summary) date() (t usage.Time, isNull bool) {
 		return 0, false
 	}
 	return usage.At(date), false
-}
-
-// skip counts a value that is left out.
-func (d *Summary) skip(r usage.Reason) { d.dst.Skipped[r]++ }
-
-// lost counts a value with which a container may have been left out.
-func (d *Summary) lost(r usage.Reason) {
-	d.skip(r)
-	d.dst.Partial = true
 }

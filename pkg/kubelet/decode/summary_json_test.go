@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
-	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,8 +16,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// object is a JSON object as it was written: in order, and with what is there twice. Other values
-// are what encoding/json makes of them.
+// object is a JSON object in its order and with its duplicates. Other values are represented as by
+// encoding/json.
 type object []jsonField
 
 type jsonField struct {
@@ -28,26 +25,23 @@ type jsonField struct {
 	value any
 }
 
-// parseJSON reads valid JSON with encoding/json, and says how deep it is nested.
-func parseJSON(t testing.TB, text []byte) (value any, depth int) {
+// parseJSON parses valid JSON with encoding/json.
+func parseJSON(t testing.TB, text []byte) any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	value, depth, err := parseValue(d)
+	value, err := parseValue(d)
 	if err != nil {
-		t.Fatalf("encoding/json takes %.100q for valid and cannot read it: %v", text, err)
+		t.Fatalf("parsing %.100q: %v", text, err)
 	}
-	return value, depth
+	return value
 }
 
-func parseValue(d *json.Decoder) (value any, depth int, err error) {
+func parseValue(d *json.Decoder) (any, error) {
 	token, err := d.Token()
-	if err != nil {
-		return nil, 0, err
-	}
 	bracket, _ := token.(json.Delim)
-	if bracket == 0 {
-		return token, 0, nil
+	if err != nil || bracket == 0 {
+		return token, err
 	}
 	fields, elements := object{}, []any{}
 	for d.More() {
@@ -55,71 +49,69 @@ func parseValue(d *json.Decoder) (value any, depth int, err error) {
 		if bracket == '{' {
 			token, err := d.Token()
 			if err != nil {
-				return nil, 0, err
+				return nil, err
 			}
 			key = token.(string)
 		}
-		inner, levels, err := parseValue(d)
+		value, err := parseValue(d)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		depth = max(depth, levels)
-		fields, elements = append(fields, jsonField{key, inner}), append(elements, inner)
+		fields, elements = append(fields, jsonField{key, value}), append(elements, value)
 	}
 	if _, err := d.Token(); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if bracket == '{' {
-		return fields, depth + 1, nil
+		return fields, nil
 	}
-	return elements, depth + 1, nil
+	return elements, nil
 }
 
-// summaryReference is what a summary means, found the slow and obvious way.
+// summaryReference is the result of decoding a summary with encoding/json.
 type summaryReference struct {
-	decoded
-	seen      map[string]bool // containers by their names
-	dropped   map[string]bool // pods by namespace/name
+	*reference
 	otherNode bool
 }
 
-func (r *summaryReference) skip(reason usage.Reason) {
-	if r.skipped == nil {
-		r.skipped = map[usage.Reason]int{}
-	}
-	r.skipped[reason]++
-}
-
-func (r *summaryReference) lost(reason usage.Reason) {
-	r.skip(reason)
-	r.partial = true
-}
-
-// as gives a value that should be of type T. Unless it is null, it is counted when it is not.
+// as converts a value to the type T that it should have. A value of another type is counted unless
+// it is null.
 func as[T any](r *summaryReference, value any, reason usage.Reason) (_ T, ok bool) {
 	typed, ok := value.(T)
 	if !ok && value != nil {
-		r.lost(reason)
+		r.skipContainer(reason)
 	}
 	return typed, ok
 }
 
-func (r *summaryReference) read(root any) {
-	fields, _ := as[object](r, root, usage.Malformed)
-	for _, f := range fields {
+func (r *summaryReference) object(value any) object {
+	fields, _ := as[object](r, value, usage.Malformed)
+	return fields
+}
+
+func (r *summaryReference) array(value any) []any {
+	elements, _ := as[[]any](r, value, usage.Malformed)
+	return elements
+}
+
+func (r *summaryReference) string(value any) string {
+	s, _ := as[string](r, value, usage.Malformed)
+	return s
+}
+
+func (r *summaryReference) summary(root any) {
+	for _, f := range r.object(root) {
 		switch f.key {
 		case "node":
-			node, _ := as[object](r, f.value, usage.Malformed)
-			for _, f := range node {
+			for _, f := range r.object(f.value) {
 				if f.key == "nodeName" {
-					name, _ := as[string](r, f.value, usage.Malformed)
+					name := r.string(f.value)
 					r.otherNode = r.otherNode || name != "" && name != "node1"
 				}
-				r.reading(&r.node, f)
+				r.sample(&r.node, f)
 			}
 		case "pods":
-			pods, _ := as[[]any](r, f.value, usage.Malformed)
-			for _, pod := range pods {
+			for _, pod := range r.array(f.value) {
 				r.pod(pod)
 			}
 		}
@@ -130,17 +122,15 @@ func (r *summaryReference) pod(value any) {
 	var namespace, pod string
 	var containers []sample
 	partial := false
-	fields, _ := as[object](r, value, usage.Malformed)
-	for _, f := range fields {
+	for _, f := range r.object(value) {
 		switch f.key {
 		case "podRef":
-			ref, _ := as[object](r, f.value, usage.Malformed)
-			for _, f := range ref {
+			for _, f := range r.object(f.value) {
 				switch f.key {
 				case "namespace":
-					namespace, _ = as[string](r, f.value, usage.Malformed)
+					namespace = r.string(f.value)
 				case "name":
-					pod, _ = as[string](r, f.value, usage.Malformed)
+					pod = r.string(f.value)
 				}
 			}
 		case "containers":
@@ -148,13 +138,13 @@ func (r *summaryReference) pod(value any) {
 			partial = partial || !ok && f.value != nil
 			for _, container := range list {
 				fields, ok := as[object](r, container, usage.Malformed)
-				partial = partial || !ok && container != nil
 				if !ok {
+					partial = partial || container != nil
 					continue
 				}
-				c := r.container(fields)
+				c := r.namedSample(fields)
 				if reason, bad := badName(c.name); bad {
-					r.lost(reason)
+					r.skipContainer(reason)
 					partial = true
 					continue
 				}
@@ -162,73 +152,54 @@ func (r *summaryReference) pod(value any) {
 			}
 		}
 	}
-	for _, name := range []string{namespace, pod} {
-		if reason, bad := badName(name); bad {
-			for range containers {
-				r.lost(reason)
-			}
-			return
+	if reason, bad := badName(namespace, pod); bad {
+		for range containers {
+			r.skipContainer(reason)
 		}
+		return
 	}
 	if partial {
-		r.dropped[namespace+"/"+pod] = true
+		r.dropped[[2]string{namespace, pod}] = true
 		return
 	}
 	for _, c := range containers {
-		name := strings.Join([]string{namespace, pod, c.name}, "/")
-		id := fmt.Sprintf("%q %q %q", namespace, pod, c.name)
-		switch {
-		case r.seen[id]:
+		if s, isNew := r.container(namespace, pod, c.name); isNew {
+			*s = c.Sample
+		} else {
 			r.skip(usage.Duplicate)
-		default:
-			r.seen[id] = true
-			r.containers = append(r.containers, sample{name, c.Sample})
 		}
 	}
 }
 
-func badName(name string) (_ usage.Reason, bad bool) {
-	switch {
-	case name == "":
-		return usage.NoIdentity, true
-	case len(name) > DefaultMaxLabelBytes:
-		return usage.OverLimit, true
-	}
-	return 0, false
-}
-
-func (r *summaryReference) container(fields object) (c sample) {
+func (r *summaryReference) namedSample(fields object) (c sample) {
 	for _, f := range fields {
 		switch f.key {
 		case "name":
-			c.name, _ = as[string](r, f.value, usage.Malformed)
+			c.name = r.string(f.value)
 		case "startTime":
 			c.StartedAt = 0
 			if at, _ := r.date(f.value); at >= oldestStart*1e9 {
 				c.StartedAt = at
 			}
 		}
-		r.reading(&c.Sample, f)
+		r.sample(&c.Sample, f)
 	}
 	return c
 }
 
-func (r *summaryReference) reading(s *usage.Sample, f jsonField) {
+func (r *summaryReference) sample(s *usage.Sample, f jsonField) {
 	if f.key != "cpu" && f.key != "memory" && f.key != "swap" {
 		return
 	}
 	at, untimed := scrapedAt, true
-	figures := map[string]uint64{}
-	fields, _ := as[object](r, f.value, usage.Malformed)
-	for _, field := range fields {
+	values := map[string]uint64{}
+	for _, field := range r.object(f.value) {
 		largest := uint64(math.MaxInt64)
 		switch f.key + "." + field.key {
 		case "cpu.time", "memory.time", "swap.time":
-			var isNull bool
-			if at, isNull = r.date(field.value); isNull {
+			if at, untimed = r.date(field.value); untimed {
 				at = scrapedAt
 			}
-			untimed = isNull
 			continue
 		case "cpu.usageCoreNanoSeconds":
 			largest = math.MaxUint64
@@ -236,20 +207,20 @@ func (r *summaryReference) reading(s *usage.Sample, f jsonField) {
 		default:
 			continue
 		}
-		delete(figures, field.key)
+		delete(values, field.key)
 		if number, ok := as[json.Number](r, field.value, usage.Malformed); ok {
 			value, err := strconv.ParseUint(number.String(), 10, 64)
 			if err != nil || value > largest {
 				r.skip(usage.BadValue)
 				continue
 			}
-			figures[field.key] = value
+			values[field.key] = value
 		}
 	}
 	if at == 0 {
 		return
 	}
-	for key, value := range figures {
+	for key, value := range values {
 		switch key {
 		case "usageCoreNanoSeconds":
 			s.CPUSeconds, s.At, s.Untimed, s.Has = float64(value)/1e9, at, untimed, s.Has|usage.HasCPU
@@ -268,11 +239,8 @@ func (r *summaryReference) date(value any) (at usage.Time, isNull bool) {
 	if !ok {
 		return 0, value == nil
 	}
-	quoted, err := json.Marshal(text)
 	var date time.Time
-	if err == nil {
-		err = date.UnmarshalJSON(quoted)
-	}
+	err := date.UnmarshalText([]byte(text))
 	if err != nil || date.Unix() <= 0 || date.After(scrapedAt.Add(maxAhead).Time()) {
 		r.skip(usage.BadTime)
 		return 0, false
@@ -280,93 +248,53 @@ func (r *summaryReference) date(value any) (at usage.Time, isNull bool) {
 	return usage.At(date), false
 }
 
-// removeDropped removes the containers of pods of which not all can be kept.
-func (r *summaryReference) removeDropped() {
-	if len(r.dropped) == 0 {
-		return
-	}
-	r.containers = slices.DeleteFunc(r.containers, func(c sample) bool {
-		return slices.ContainsFunc(slices.Collect(maps.Keys(r.dropped)), func(pod string) bool { return strings.HasPrefix(c.name, pod+"/") })
-	})
-	if len(r.containers) == 0 {
-		r.containers = nil
-	}
-}
-
-// useless reports whether there is no sample, or none with a possible time.
-func (d *decoded) useless() bool {
-	if d.node.Has != 0 {
-		return false
-	}
-	return len(d.containers) == 0 ||
-		d.skipped[usage.BadTime] > 0 && !slices.ContainsFunc(d.containers, func(c sample) bool { return c.Has != 0 })
-}
-
-// checkAgainstJSON decodes text and compares with what encoding/json makes of it.
-func checkAgainstJSON(t *testing.T, d *Summary, text []byte) {
+// compareWithJSON compares the result with that of encoding/json.
+func compareWithJSON(t *testing.T, decode decodeFunc, text []byte) {
 	t.Helper()
 	var dst usage.Scrape
-	err := d.Decode(&dst, bytes.Clone(text), "node1", Times{At: scrapedAt})
-	if !json.Valid(text) {
-		if !errors.Is(err, ErrNotJSON) && !errors.Is(err, ErrTooDeep) {
-			t.Fatalf("error %v for what is not JSON: %.2000q", err, text)
-		}
+	err := decode(&dst, bytes.Clone(text))
+	if valid := json.Valid(text); valid == errors.Is(err, ErrNotJSON) {
+		t.Fatalf("got error %v, want ErrNotJSON: %v\n%.2000q", err, !valid, text)
+	}
+	if err != nil && errors.Is(err, ErrNotJSON) || !utf8.Valid(text) { // encoding/json replaces invalid UTF-8
 		return
 	}
-	root, depth := parseJSON(t, text)
-	if depth > maxDepth {
-		if !errors.Is(err, ErrTooDeep) {
-			t.Fatalf("error %v for what is nested %d levels deep: %.2000q", err, depth, text)
-		}
-		return
-	}
-	if errors.Is(err, ErrNotJSON) || errors.Is(err, ErrTooDeep) {
-		t.Fatalf("error %v for what is JSON: %.2000q", err, text)
-	}
-	if !utf8.Valid(text) {
-		return // encoding/json reads something else into it than what it says
-	}
-	want := summaryReference{seen: map[string]bool{}, dropped: map[string]bool{}}
-	want.read(root)
-	want.removeDropped()
+	want := summaryReference{reference: newReference()}
+	want.summary(parseJSON(t, text))
 	if want.otherNode != errors.Is(err, ErrOtherNode) {
-		t.Fatalf("error %v, want one for another node: %v, of %.2000q", err, want.otherNode, text)
+		t.Fatalf("got error %v, want ErrOtherNode: %v\n%.2000q", err, want.otherNode, text)
 	}
-	empty := want.useless()
-	if !want.otherNode && (err != nil) != empty {
-		t.Fatalf("error %v, want one: %v, of %.2000q", err, empty, text)
-	}
-	if got := summarize(&dst); !reflect.DeepEqual(got, want.decoded) {
-		t.Fatalf("\n got %+v\nwant %+v\n%.2000q", got, want.decoded, text)
+	if !want.otherNode {
+		compare(t, text, &dst, err, want.reference)
 	}
 }
 
-// TestSummaryAsJSON compares with encoding/json on real summaries that were changed in all the ways
-// that leave them JSON, and in some that do not.
-func TestSummaryAsJSON(t *testing.T) {
+// TestSummaryLikeJSON compares with encoding/json on summaries of kubelets that are changed but
+// stay JSON, and on some that do not.
+func TestSummaryLikeJSON(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	var d Summary
-	for _, original := range [][]byte{readSummary(t, shortSummary), readSummary(t, fullSummary), largeSummary(12, 2)} {
-		root, _ := parseJSON(t, original)
+	decode := summaryDecoder(Limits{})
+	for _, original := range [][]byte{readFile(t, shortSummary), readFile(t, fullSummary), largeSummary(12, 2)} {
+		root := parseJSON(t, original)
 		for range 50 {
 			every := 1 + r.IntN(200)
 			text := writeJSON(r, nil, mutateJSON(r, every, root), r.IntN(3) == 0)
 			if !json.Valid(text) {
-				t.Fatalf("the mutation is no JSON: %s", text)
+				t.Fatalf("the mutation is not JSON: %s", text)
 			}
-			checkAgainstJSON(t, &d, text)
+			compareWithJSON(t, decode, text)
 
-			for range 1 + r.IntN(3) { // some bytes of it are others
+			for range 1 + r.IntN(3) {
 				const odd = "{}[]\",:\\ \n-+.0e1ntf\x00\x1f\xff"
 				text[r.IntN(len(text))] = odd[r.IntN(len(odd))]
 			}
-			checkAgainstJSON(t, &d, text)
-			checkAgainstJSON(t, &d, text[:r.IntN(len(text))])
+			compareWithJSON(t, decode, text)
+			compareWithJSON(t, decode, text[:r.IntN(len(text))])
 		}
 	}
 }
 
-// mutateJSON gives a copy of a value in which one of so many is another one.
+// mutateJSON returns a copy of a value in which one of every so many values is changed.
 func mutateJSON(r *rand.Rand, every int, value any) any {
 	if r.IntN(every) == 0 {
 		return oddValue(r)
@@ -377,13 +305,14 @@ func mutateJSON(r *rand.Rand, every int, value any) any {
 		for _, f := range value {
 			field := jsonField{f.key, mutateJSON(r, every, f.value)}
 			switch r.IntN(4 * every) {
-			case 0: // gone
+			case 0: // remove it
 				continue
-			case 1: // there twice, with another value
+			case 1: // duplicate it, with another value
 				out = append(out, jsonField{f.key, oddValue(r)})
 			case 2:
-				field.key = []string{"name", "Name", "time", "cpu", "", "x\"\\\n", "podRef", "containers", "usageNanoCores"}[r.IntN(9)]
-			case 3: // a field that no kubelet sends
+				keys := []string{"name", "Name", "time", "cpu", "", "x\"\\\n", "podRef", "containers", "usageNanoCores"}
+				field.key = keys[r.IntN(len(keys))]
+			case 3: // add an unknown field
 				out = append(out, jsonField{"new", mutateJSON(r, every, f.value)})
 			}
 			out = append(out, field)
@@ -397,9 +326,9 @@ func mutateJSON(r *rand.Rand, every int, value any) any {
 		for _, element := range value {
 			copies := 1
 			switch r.IntN(2 * every) {
-			case 0: // gone
+			case 0: // remove it
 				copies = 0
-			case 1: // there twice, each with mutations of its own
+			case 1: // duplicate it
 				copies = 2
 			}
 			for range copies {
@@ -412,10 +341,11 @@ func mutateJSON(r *rand.Rand, every int, value any) any {
 }
 
 func oddValue(r *rand.Rand) any {
-	texts := []string{"", "x", "node1", "n\"\\\u2028ü😀\x01", second, "2026-11-20T20:16:07.5+01:00", "2027-01-01T00:00:00Z", "1999-01-01T00:00:00Z",
-		"0001-01-01T00:00:00Z", "2026-11-20 20:16:07Z", strings.Repeat("y", 300)}
-	numbers := []json.Number{"0", "1", "-1", "-0", "1.5", "1e3", "9223372036854775807", "9223372036854775808", "18446744073709551615",
-		"18446744073709551616", "1e400"}
+	texts := []string{"", "x", "node1", "n\"\\\u2028ü😀\x01", second, "2026-11-20T20:16:07.5+01:00",
+		"2027-01-01T00:00:00Z", "1999-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "2026-11-20 20:16:07Z",
+		strings.Repeat("y", 300)}
+	numbers := []json.Number{"0", "1", "-1", "-0", "1.5", "1e3", "9223372036854775807", "9223372036854775808",
+		"18446744073709551615", "18446744073709551616", "1e400"}
 	switch r.IntN(5) {
 	case 0:
 		return texts[r.IntN(len(texts))]
@@ -430,7 +360,8 @@ func oddValue(r *rand.Rand) any {
 	}
 }
 
-// writeJSON appends a value. A wild one has blanks and escape sequences wherever they may be.
+// writeJSON appends a value. With wild, it inserts blanks and escape sequences wherever they may
+// be.
 func writeJSON(r *rand.Rand, b []byte, value any, wild bool) []byte {
 	blank := func(b []byte) []byte {
 		for wild && r.IntN(4) == 0 {
@@ -484,65 +415,33 @@ func writeValue(r *rand.Rand, b []byte, value any, wild bool) []byte {
 }
 
 func FuzzSummary(f *testing.F) {
-	f.Add(readSummary(f, shortSummary))
+	f.Add(readFile(f, shortSummary))
 	f.Add(largeSummary(2, 2))
-	var reused Summary
-	if err := reused.Decode(&usage.Scrape{}, largeSummary(20, 2), "node1", Times{At: scrapedAt}); err != nil {
-		f.Fatal(err)
-	}
+	reused := summaryDecoder(Limits{})
 	f.Fuzz(func(t *testing.T, text []byte) {
-		checkSummary(t, &reused, text)
-		checkAgainstJSON(t, &reused, text)
+		checkDecoder(t, reused, summaryDecoder(Limits{}), text, len(text)+1) // an empty text counts as a value
+		compareWithJSON(t, reused, text)
 	})
-}
-
-// checkSummary decodes text and checks what must hold of any summary.
-func checkSummary(t *testing.T, d *Summary, text []byte) {
-	var dst, fresh usage.Scrape
-	err := d.Decode(&dst, bytes.Clone(text), "node1", Times{At: scrapedAt})
-	freshErr := new(Summary).Decode(&fresh, bytes.Clone(text), "node1", Times{At: scrapedAt})
-	if !reflect.DeepEqual(dst, fresh) || fmt.Sprint(err) != fmt.Sprint(freshErr) {
-		t.Fatalf("a reused decoder gives %+v, %v; a new one %+v, %v", dst, err, fresh, freshErr)
-	}
-	checkContainers(t, &dst, len(text)+1) // no text at all is skipped as one value
 }
 
 func BenchmarkSummary(b *testing.B) {
-	text := largeSummary(30, 2)
-	b.Run("decoder=ours", func(b *testing.B) {
-		b.SetBytes(int64(len(text)))
-		b.ReportAllocs()
-		var d Summary
-		var dst usage.Scrape
-		for b.Loop() {
-			if err := d.Decode(&dst, text, "node1", Times{At: scrapedAt}); err != nil {
-				b.Fatal(err)
+	type stats struct {
+		Time                                                                  time.Time
+		UsageNanoCores, UsageCoreNanoSeconds, WorkingSetBytes, SwapUsageBytes *uint64
+	}
+	type sample struct {
+		Name              string
+		StartTime         time.Time
+		CPU, Memory, Swap *stats
+	}
+	benchmark(b, largeSummary(30, 2), summaryDecoder(Limits{}), "encoding/json", func(text []byte) error {
+		var summary struct {
+			Node sample
+			Pods []struct {
+				PodRef     struct{ Namespace, Name string }
+				Containers []sample
 			}
 		}
-	})
-	b.Run("decoder=encoding/json", func(b *testing.B) {
-		type figures struct {
-			Time                                                                  time.Time
-			UsageNanoCores, UsageCoreNanoSeconds, WorkingSetBytes, SwapUsageBytes *uint64
-		}
-		type readings struct {
-			Name              string
-			StartTime         time.Time
-			CPU, Memory, Swap *figures
-		}
-		b.SetBytes(int64(len(text)))
-		b.ReportAllocs()
-		for b.Loop() {
-			var summary struct {
-				Node readings
-				Pods []struct {
-					PodRef     struct{ Namespace, Name string }
-					Containers []readings
-				}
-			}
-			if err := json.Unmarshal(text, &summary); err != nil {
-				b.Fatal(err)
-			}
-		}
+		return json.Unmarshal(text, &summary)
 	})
 }

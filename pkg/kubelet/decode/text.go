@@ -8,105 +8,87 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Text decodes the text that a kubelet answers on /metrics/resource. The zero value is ready for
-// use; one that is reused decodes without allocating. It must not be used by two goroutines at
-// once, and not be copied.
+// Text decodes responses to /metrics/resource, in the text exposition format. The zero value is
+// ready for use. A Text that is reused decodes without allocating. It must not be copied, nor used
+// by two goroutines at once.
 type Text struct {
 	Limits Limits
+	state
 
-	index   index
-	dropped podSet
-
-	// The state of the decoding that is going on.
-	dst    *usage.Scrape
-	latest usage.Time // no time can be after this one
-	future usage.Time // the last time that was; 0: there was none
-	name   []byte     // of the family that the last line belonged to; aliases the text
-	family family     // the same
-	cursor int        // position of the container that the next line of this family is expected to be about
-	series []series   // parallel to dst.Containers
-	seen   reading    // which readings of the node and of the outcome have had their line
-	failed bool       // the kubelet says that it could not read its containers
+	name   []byte // the metric name of the last line; aliases the text
+	metric metric // what it stands for
+	cursor int    // position of the container that the next line of this metric is expected to name
+	series []series
+	seen   fields // what has been seen of the node and of the scrape error
+	failed bool   // the kubelet reports a scrape error
 }
 
-// series is what is remembered of a container while its answer is decoded.
+// series is the state of decoding a container. Text.series is parallel to dst.Containers.
 type series struct {
-	labels []byte  // the label block of its first line, as it stands in the text; an empty one matches nothing
-	seen   reading // which of its readings have had their line
+	labels []byte // the label block of its first line; empty if it was unescaped
+	seen   fields
 }
 
-// Decode parses a kubelet's response into dst, whose memory it reuses. It ignores lines that are of
-// no interest. It skips lines that cannot be read, counts them by reason in dst.Skipped, and goes
-// on with the others.
+// Decode parses a kubelet's response into dst, whose memory it reuses. It ignores other metrics and
+// counts the lines that it skips in dst.Skipped, by reason.
 //
-// A pod is decoded as a whole or not at all: if one of its containers cannot be kept, all of them
-// are dropped and dst.Partial is set.
-//
-// The names in dst alias text, which must not be reused as long as dst is read. Decode writes to
-// text: it unescapes names in place.
-//
-// Decode returns an error if the kubelet reports that it could not read its containers, as it then
-// lists none of them, and if there is no sample of a node or a container, or none with a possible
-// time. dst is then not valid.
+// Decode returns ErrContainersUnread if the kubelet reports that it could not read its containers,
+// in which case it lists none of them; ErrNoSamples if there is no sample of the node or of a
+// container; and a BadTimeError if none has a valid time. dst is not valid after an error.
 func (d *Text) Decode(dst *usage.Scrape, text []byte, times Times) error {
 	d.begin(dst, times)
-	defer d.end()
-	for start := 0; start < len(text); {
-		n := bytes.IndexByte(text[start:], '\n')
+	d.name, d.metric, d.cursor, d.series, d.seen, d.failed = nil, metric{}, 0, d.series[:0], 0, false
+	defer d.release()
+	for len(text) > 0 {
+		n := bytes.IndexByte(text, '\n')
 		if n < 0 {
-			if len(trim(text[start:])) > 0 { // cut off: the value may lack digits, and more lines may have followed
-				d.lost(usage.Malformed)
+			if len(trim(text)) > 0 { // truncated: digits of the value may be missing, and further lines
+				d.skipContainer(usage.Malformed)
 			}
 			break
 		}
-		d.line(text[start : start+n])
-		start += n + 1
+		d.line(text[:n])
+		text = text[n+1:]
 	}
 	if d.failed {
 		return ErrContainersUnread
 	}
-	dst.Containers = d.dropped.removeFrom(dst.Containers)
-	return checkSamples(dst, d.future)
+	return d.finish()
 }
 
-func (d *Text) begin(dst *usage.Scrape, times Times) {
-	*dst = usage.Scrape{At: times.At, Sent: times.Sent, Date: times.Date, Containers: dst.Containers[:0]}
-	d.index.reset()
-	d.dst, d.latest, d.future = dst, times.latest(), 0
-	d.name, d.family, d.cursor = nil, family{}, 0
-	d.series = d.series[:0]
-	d.seen, d.failed = 0, false
-}
-
-// end releases the memory of others.
-func (d *Text) end() {
+func (d *Text) release() {
+	d.state.release()
+	d.name = nil
 	clear(d.series)
-	d.dropped.reset()
-	d.dst, d.name = nil, nil
 }
 
-// line reads one line, without its end.
+// line decodes one line, without the newline.
 func (d *Text) line(b []byte) {
 	b = trim(b)
 	if len(b) == 0 || b[0] == '#' {
 		return
 	}
-	b = d.enter(b)
-	switch d.family.about {
-	case aboutNothing:
-		d.lost(usage.Malformed)
-	case aboutScrape:
-		d.outcome(b)
-	case aboutNode:
-		d.node(b)
-	case aboutContainer:
-		d.container(b)
+	b = d.parseName(b)
+	switch d.metric.subject {
+	case subjectMissing:
+		d.skipContainer(usage.Malformed)
+	case subjectScrapeError:
+		d.scrapeError(b)
+	case subjectNode:
+		if b, ok := d.skipLabels(b); ok {
+			d.sample(&d.dst.Node, &d.seen, b)
+		}
+	case subjectContainer:
+		if i, b := d.findContainer(b); i >= 0 {
+			d.cursor = i + 1
+			d.sample(&d.dst.Containers[i].Sample, &d.series[i].seen, b)
+		}
 	}
 }
 
-// enter finds the family that a line belongs to, and gives what follows its name. Nearly always it
-// is that of the line before.
-func (d *Text) enter(b []byte) (rest []byte) {
+// parseName sets the metric of a line, which is nearly always that of the line before, and returns
+// what follows its name.
+func (d *Text) parseName(b []byte) (rest []byte) {
 	if n := len(d.name); n > 0 && n < len(b) && b[n] == '{' && string(b[:n]) == string(d.name) {
 		return b[n:]
 	}
@@ -114,65 +96,61 @@ func (d *Text) enter(b []byte) (rest []byte) {
 	for n < len(b) && (isNameByte(b[n]) || b[n] == ':') {
 		n++
 	}
-	d.name, d.family, d.cursor = b[:n], familyOf(b[:n]), 0
+	d.name, d.metric, d.cursor = b[:n], metricByName(b[:n]), 0
 	return b[skipBlanks(b, n):]
 }
 
-// outcome reads the line that says whether the kubelet could read its containers. When even that
-// cannot be told, those that are missing may exist.
-func (d *Text) outcome(b []byte) {
-	b, ok := d.passLabels(b)
-	if ok && !d.first(&d.seen) {
+// scrapeError decodes the line in which the kubelet reports whether it could read its containers.
+// If the line cannot be read, containers that are missing from the response may exist.
+func (d *Text) scrapeError(b []byte) {
+	b, ok := d.skipLabels(b)
+	if ok && !d.markSeen(&d.seen) {
 		return
 	}
 	var p point
 	if ok {
 		p, ok = d.point(b)
 	}
-	if !ok {
-		d.dst.Partial = true
-	}
+	d.dst.Partial = d.dst.Partial || !ok
 	d.failed = d.failed || p.value != 0
 }
 
-// node reads a line about the node. Labels on it are of no interest.
-func (d *Text) node(b []byte) {
-	if b, ok := d.passLabels(b); ok {
-		d.sample(&d.dst.Node, &d.seen, b)
+// skipLabels returns what follows the label block at the start of b, if there is one.
+func (d *Text) skipLabels(b []byte) (rest []byte, ok bool) {
+	if len(b) == 0 || b[0] != '{' {
+		return b, true
 	}
+	n, _, ok := new(containerLabels).parse(b)
+	if !ok {
+		d.skip(usage.Malformed)
+	}
+	return b[n:], ok
 }
 
-// container reads a line about a container.
-func (d *Text) container(b []byte) {
-	if i, b := d.locate(b); i >= 0 {
-		d.cursor = i + 1
-		d.sample(&d.dst.Containers[i].Sample, &d.series[i].seen, b)
-	}
-}
-
-// locate gives the position in dst.Containers of the container that the label block at the start of
-// b names, and what follows that block; -1 when it cannot be told or not be taken.
+// findContainer returns the position in dst.Containers of the container that the label block at the
+// start of b names, and what follows that block. It appends a container that is new. It returns -1
+// if the block cannot be read or the container cannot be kept.
 //
-// A kubelet lists the containers in the same order in every family, so that comparing the block
-// with that of the next container in line mostly tells. One that a family leaves out costs a second
-// comparison.
-func (d *Text) locate(b []byte) (i int, rest []byte) {
+// Kubelets list the containers in the same order for every metric, so the block is nearly always
+// that of the next container. A container that a metric leaves out costs a second comparison.
+func (d *Text) findContainer(b []byte) (i int, rest []byte) {
 	for i := d.cursor; i < len(d.series) && i <= d.cursor+1; i++ {
-		labels := d.series[i].labels
-		if len(labels) > 0 && bytes.HasPrefix(b, labels) {
-			return i, b[len(labels):]
+		block := d.series[i].labels
+		if len(block) > 0 && bytes.HasPrefix(b, block) {
+			return i, b[len(block):]
 		}
 	}
-	var id identity
-	n, escaped, ok := 0, false, len(b) > 0 && b[0] == '{'
-	if ok {
-		if n, escaped, ok = parseLabels(b, &id); !ok {
-			return d.drop(usage.Malformed, &id), nil
+	var labels containerLabels
+	n, escaped := 0, false
+	if len(b) > 0 && b[0] == '{' {
+		var ok bool
+		if n, escaped, ok = labels.parse(b); !ok {
+			return d.dropContainer(usage.Malformed, &labels), nil
 		}
 	}
-	i, hash := d.index.find(d.dst.Containers, &id)
-	if i < 0 {
-		i = d.add(&id, hash)
+	i, known := d.index[labels.id()]
+	if !known {
+		i = d.addContainer(&labels)
 		if i >= 0 && !escaped {
 			d.series[i].labels = b[:n]
 		}
@@ -180,95 +158,85 @@ func (d *Text) locate(b []byte) (i int, rest []byte) {
 	return i, b[n:]
 }
 
-// add appends a container that was not there yet, and returns its position, or -1 if it cannot be
-// kept.
-func (d *Text) add(id *identity, hash uint32) int {
-	if reason, ok := d.Limits.admitAll(id); !ok {
-		return d.drop(reason, id)
+// addContainer appends a new container and returns its position, or -1 if it cannot be kept.
+func (d *Text) addContainer(l *containerLabels) int {
+	if reason, ok := d.Limits.check(l.namespace, l.pod, l.container); !ok {
+		return d.dropContainer(reason, l)
 	}
 	i := len(d.dst.Containers)
 	if i >= d.Limits.maxContainers() {
-		return d.drop(usage.OverLimit, id)
+		return d.dropContainer(usage.OverLimit, l)
 	}
-	d.dst.Containers = append(d.dst.Containers, usage.ContainerSample{
-		Namespace: id.namespace, Pod: id.pod, Name: id.container,
-	})
+	c := usage.ContainerSample{Namespace: l.namespace, Pod: l.pod, Name: l.container}
+	d.dst.Containers = append(d.dst.Containers, c)
 	d.series = append(d.series, series{})
-	d.index.put(i, hash)
+	d.index[l.id()] = i
 	return i
 }
 
-// drop counts a line whose container cannot be kept, and drops its pod if the line names one. It
-// returns -1, the position of no container.
-func (d *Text) drop(r usage.Reason, id *identity) int {
-	if len(id.namespace) > 0 && len(id.pod) > 0 {
-		d.dropped.add(id.namespace, id.pod)
+// dropContainer skips a line and drops the pod that it names. It returns -1, which is the position
+// of no container.
+func (d *Text) dropContainer(r usage.Reason, l *containerLabels) int {
+	if len(l.namespace) > 0 && len(l.pod) > 0 {
+		d.dropPod(l.namespace, l.pod)
 	}
-	d.lost(r)
+	d.skipContainer(r)
 	return -1
 }
 
-// passLabels gives what follows the label block at the start of b, if there is one.
-func (d *Text) passLabels(b []byte) (rest []byte, ok bool) {
-	if len(b) == 0 || b[0] != '{' {
-		return b, true
-	}
-	var id identity
-	n, _, ok := parseLabels(b, &id)
-	if !ok {
-		d.skip(usage.Malformed)
-	}
-	return b[n:], ok
-}
-
-// sample reads what follows the labels of a line into s, unless the series has had its line.
-func (d *Text) sample(s *usage.Sample, seen *reading, b []byte) {
-	if !d.first(seen) {
+// sample decodes what follows the labels of a line into s, unless an earlier line has the same
+// labels.
+func (d *Text) sample(s *usage.Sample, seen *fields, b []byte) {
+	if !d.markSeen(seen) {
 		return
 	}
 	if p, ok := d.point(b); ok {
-		d.keep(s, p)
+		d.setField(s, p)
 	}
 }
 
-// first says whether a line is the first one of its series, and notes that it was there.
-func (d *Text) first(seen *reading) bool {
-	if *seen&d.family.gives != 0 {
+// markSeen adds the metric of the line to seen. It skips the line and returns false if the metric
+// is a duplicate.
+func (d *Text) markSeen(seen *fields) bool {
+	if *seen&d.metric.field != 0 {
 		d.skip(usage.Duplicate)
 		return false
 	}
-	*seen |= d.family.gives
+	*seen |= d.metric.field
 	return true
 }
 
-// point is what a line says besides what it is about.
+// point is a value and its time.
 type point struct {
 	value   float64
-	at      usage.Time // the time of the scrape if the line has none
-	untimed bool       // the line has none
+	at      usage.Time
+	untimed bool // the line has no time: at is that of the scrape
 }
 
-// point reads what follows the labels of a line: a value and, maybe, a time in milliseconds since
-// the epoch.
+// point parses what follows the labels of a line: a value and an optional time in milliseconds
+// since the epoch.
 func (d *Text) point(b []byte) (p point, ok bool) {
-	i := skipBlanks(b, 0)
-	value, n, ok := parseFloat(b[i:])
+	value, b, ok := parseFloat(b[skipBlanks(b, 0):])
 	if !ok {
 		d.skip(usage.Malformed)
 		return p, false
 	}
 	p = point{value, d.dst.At, true}
-	if i = skipBlanks(b, i+n); i < len(b) {
-		millis, n, ok := parseInt(b[i:])
+	if len(b) > 0 {
+		var millis int64
+		millis, b, ok = parseInt(b)
 		if !ok || millis <= 0 || millis > int64(d.latest)/int64(time.Millisecond) {
-			d.badTime(millis)
+			d.skip(usage.BadTime)
+			if 0 < millis && millis <= math.MaxInt64/int64(time.Millisecond) {
+				d.future = usage.Time(millis * int64(time.Millisecond))
+			}
 			return p, false
 		}
 		p.at, p.untimed = usage.Time(millis*int64(time.Millisecond)), false
-		if skipBlanks(b, i+n) < len(b) {
-			d.skip(usage.Malformed)
-			return p, false
-		}
+	}
+	if len(b) > 0 {
+		d.skip(usage.Malformed)
+		return p, false
 	}
 	if !(value >= 0 && value <= math.MaxFloat64) {
 		d.skip(usage.BadValue)
@@ -277,31 +245,29 @@ func (d *Text) point(b []byte) (p point, ok bool) {
 	return p, true
 }
 
-// keep stores a reading. The bytes of a kubelet fit into an int64, as the API carries them.
-func (d *Text) keep(s *usage.Sample, p point) {
-	switch d.family.gives {
-	case cpuReading:
+// setField stores a point in s. Bytes are limited to an int64, in which the API carries them.
+func (d *Text) setField(s *usage.Sample, p point) {
+	field := d.metric.field
+	if field&(fieldMemory|fieldSwap) != 0 && p.value >= math.MaxInt64 {
+		d.skip(usage.BadValue)
+		return
+	}
+	switch field {
+	case fieldCPU:
 		s.CPUSeconds, s.At, s.Untimed = p.value, p.at, p.untimed
 		s.Has |= usage.HasCPU
-	case memoryReading, swapReading:
-		if p.value >= math.MaxInt64 {
-			d.skip(usage.BadValue)
-			return
-		}
-		if d.family.gives == memoryReading {
-			s.Memory, s.MemoryAt = uint64(p.value), p.at
-			s.Has |= usage.HasMemory
-			return
-		}
+	case fieldMemory:
+		s.Memory, s.MemoryAt = uint64(p.value), p.at
+		s.Has |= usage.HasMemory
+	case fieldSwap:
 		s.Swap = uint64(p.value)
 		s.Has |= usage.HasSwap
-	case startReading:
+	case fieldStart:
 		s.StartedAt = d.startTime(p.value)
 	}
 }
 
-// startTime converts seconds since the epoch. A float64 of them is not exact to the nanosecond, but
-// to the microsecond.
+// startTime converts seconds since the epoch. A float64 of them is exact to the microsecond only.
 func (d *Text) startTime(seconds float64) usage.Time {
 	if seconds < oldestStart {
 		return 0
@@ -313,26 +279,8 @@ func (d *Text) startTime(seconds float64) usage.Time {
 	return usage.Time(math.Round(seconds*1e6)) * usage.Time(time.Microsecond)
 }
 
-// skip counts a line that is left out.
-func (d *Text) skip(r usage.Reason) { d.dst.Skipped[r]++ }
-
-// badTime counts a line whose time cannot be, and remembers the time if it is that of a clock that
-// is ahead.
-func (d *Text) badTime(millis int64) {
-	d.skip(usage.BadTime)
-	if millis > 0 && millis <= math.MaxInt64/int64(time.Millisecond) {
-		d.future = usage.Time(millis * int64(time.Millisecond))
-	}
-}
-
-// lost counts a line that may have named a container which no other line names.
-func (d *Text) lost(r usage.Reason) {
-	d.skip(r)
-	d.dst.Partial = true
-}
-
-// trim takes the blanks from the start of a line, and the carriage return that some servers end it
-// with.
+// trim removes the blanks at the start of a line, and the carriage return with which some servers
+// end it.
 func trim(b []byte) []byte {
 	if n := len(b); n > 0 && b[n-1] == '\r' {
 		b = b[:n-1]

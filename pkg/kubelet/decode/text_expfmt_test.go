@@ -3,10 +3,8 @@ package decode
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
-	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,225 +16,152 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// reference is what an answer means, found the slow and obvious way.
-type reference struct {
-	node       usage.Sample
-	containers map[string]usage.Sample // by namespace, pod and container, with a NUL between them
-	dropped    map[string]bool         // pods, by the same with an empty container
-	partial    bool
-	skipped    [usage.NumReasons]int
-	failed     bool
-}
+// plainLine matches a line without quoted metric or label names, which expfmt reads (and some
+// versions panic on) and kubelets do not write.
+var plainLine = regexp.MustCompile(`^[ \t]*(#.*|[\w:]+[ \t]*` +
+	`(\{([ \t]*\w+[ \t]*=[ \t]*"(\\.|[^"\\])*"[ \t]*,?)*[ \t]*\})?[^"{]*)?$`)
 
-// plainLine is a line without names in quotes, which expfmt reads (and some versions panic on) and
-// kubelets do not write.
-var plainLine = regexp.MustCompile(`^[ \t]*(#.*|[\w:]+[ \t]*(\{([ \t]*\w+[ \t]*=[ \t]*"(\\.|[^"\\])*"[ \t]*,?)*[ \t]*\})?[^"{]*)?$`)
-
-// parseReference reads text with expfmt. It is not ok when expfmt refuses it, or reads something
-// into it that a kubelet does not write: names in quotes, histograms and summaries.
-func parseReference(text []byte, at usage.Time, limits Limits) (ref reference, ok bool) {
+// parseWithExpfmt decodes text with expfmt. It is not ok if expfmt rejects the text, or finds what
+// a kubelet does not write: quoted names, histograms and summaries.
+func parseWithExpfmt(text []byte) (r *textReference, ok bool) {
 	for line := range bytes.Lines(text) {
 		if !plainLine.Match(bytes.TrimSuffix(line, []byte("\n"))) {
-			return ref, false
+			return nil, false
 		}
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
-		return ref, false
+		return nil, false
 	}
-	ref.containers, ref.dropped = map[string]usage.Sample{}, map[string]bool{}
-	seen := map[string]bool{}
-	for name, mf := range families {
-		f := familyOf([]byte(name))
-		if f.about != aboutScrape && f.about != aboutNode && f.about != aboutContainer {
+	r = &textReference{newReference(), map[string]bool{}, false}
+	for name, family := range families {
+		kind := metricByName([]byte(name))
+		if kind.subject < subjectScrapeError {
 			continue
 		}
-		for _, m := range mf.Metric {
+		for _, sample := range family.Metric {
 			var value float64
 			switch {
-			case m.Counter != nil:
-				value = m.Counter.GetValue()
-			case m.Gauge != nil:
-				value = m.Gauge.GetValue()
-			case m.Untyped != nil:
-				value = m.Untyped.GetValue()
+			case sample.Counter != nil:
+				value = sample.Counter.GetValue()
+			case sample.Gauge != nil:
+				value = sample.Gauge.GetValue()
+			case sample.Untyped != nil:
+				value = sample.Untyped.GetValue()
 			default:
-				return ref, false
+				return nil, false
 			}
-			ref.line(f, m, value, at, seen, limits)
+			r.line(kind, sample, value)
 		}
 	}
-	maps.DeleteFunc(ref.containers, func(id string, _ usage.Sample) bool {
-		return ref.dropped[id[:strings.LastIndexByte(id, 0)+1]]
-	})
-	ref.dropped = nil
-	return ref, true
+	return r, true
 }
 
-// drop counts a line whose container cannot be kept, and drops its pod.
-func (ref *reference) drop(r usage.Reason, namespace, pod string) {
-	ref.skipped[r]++
-	ref.partial = true
-	if namespace != "" && pod != "" {
-		ref.dropped[namespace+"\x00"+pod+"\x00"] = true
-	}
+type textReference struct {
+	*reference
+	seen   map[string]bool // the series so far
+	failed bool            // the kubelet reports a scrape error
 }
 
-func (ref *reference) line(f family, m *dto.Metric, value float64, at usage.Time, seen map[string]bool, limits Limits) {
-	var id string
-	var s usage.Sample
-	switch f.about {
-	case aboutNode:
-		s = ref.node
-	case aboutContainer:
-		labels := map[string]string{}
-		for _, l := range m.Label {
+func (r *textReference) line(kind metric, line *dto.Metric, value float64) {
+	s := new(usage.Sample)
+	labels := map[string]string{}
+	switch kind.subject {
+	case subjectNode:
+		s = &r.node
+	case subjectContainer:
+		for _, l := range line.Label {
 			labels[l.GetName()] = l.GetValue()
 		}
-		parts := []string{labels["namespace"], labels["pod"], labels["container"]}
-		id = strings.Join(parts, "\x00")
-		for _, part := range parts {
-			if part == "" {
-				ref.drop(usage.NoIdentity, parts[0], parts[1])
-				return
-			}
-			if len(part) > limits.MaxLabelBytes {
-				ref.drop(usage.OverLimit, parts[0], parts[1])
-				return
-			}
-		}
-		s = ref.containers[id]
-		ref.containers[id] = s
-	}
-	series := fmt.Sprint(f, id)
-	if seen[series] {
-		ref.skipped[usage.Duplicate]++
-		return
-	}
-	seen[series] = true
-	if f.about == aboutScrape && value != 0 {
-		ref.failed = true
-	}
-	untimed := m.TimestampMs == nil
-	if !untimed {
-		if ms := m.GetTimestampMs(); ms <= 0 || ms > int64(at.Add(maxAhead))/1e6 {
-			ref.skip(f, usage.BadTime)
+		namespace, pod, container := labels["namespace"], labels["pod"], labels["container"]
+		if reason, bad := badName(namespace, pod, container); bad {
+			r.skipContainer(reason)
+			r.dropped[[2]string{namespace, pod}] = true
 			return
 		}
-		at = usage.Time(m.GetTimestampMs() * 1e6)
+		s, _ = r.container(namespace, pod, container)
 	}
-	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
-		ref.skip(f, usage.BadValue)
+	series := fmt.Sprintf("%v %q %q %q", kind, labels["namespace"], labels["pod"], labels["container"])
+	if r.seen[series] {
+		r.skip(usage.Duplicate)
 		return
 	}
-	s, bad := withReading(s, f.gives, value, at, untimed)
-	if bad >= 0 {
-		ref.skipped[bad]++
+	r.seen[series] = true
+	reason, ok := r.set(s, kind.field, line, value)
+	if !ok {
+		r.skip(reason)
 	}
-	switch f.about {
-	case aboutNode:
-		ref.node = s
-	case aboutContainer:
-		ref.containers[id] = s
+	if kind.subject == subjectScrapeError {
+		r.failed = r.failed || value != 0
+		r.partial = r.partial || !ok
 	}
 }
 
-func (ref *reference) skip(f family, r usage.Reason) {
-	ref.skipped[r]++
-	ref.partial = ref.partial || f.about == aboutScrape
-}
-
-// useless reports whether there is no sample, or none with a possible time.
-func (ref *reference) useless() bool {
-	if ref.node.Has != 0 {
-		return false
-	}
-	for _, s := range ref.containers {
-		if s.Has != 0 || ref.skipped[usage.BadTime] == 0 {
-			return false
+// set sets a field of s, or returns why the line is skipped.
+func (r *textReference) set(s *usage.Sample, field fields, line *dto.Metric, value float64) (_ usage.Reason, ok bool) {
+	at, untimed := scrapedAt, line.TimestampMs == nil
+	if !untimed {
+		if ms := line.GetTimestampMs(); ms <= 0 || ms > int64(scrapedAt.Add(maxAhead))/1e6 {
+			return usage.BadTime, false
 		}
+		at = usage.Time(line.GetTimestampMs() * 1e6)
 	}
-	return true
-}
-
-func withReading(s usage.Sample, what reading, value float64, at usage.Time, untimed bool) (_ usage.Sample, bad int) {
-	switch what {
-	case cpuReading:
+	isBytes := field == fieldMemory || field == fieldSwap
+	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 || value >= 1<<63 && isBytes {
+		return usage.BadValue, false
+	}
+	switch field {
+	case fieldCPU:
 		s.CPUSeconds, s.At, s.Untimed, s.Has = value, at, untimed, s.Has|usage.HasCPU
-	case memoryReading:
-		if value >= 1<<63 {
-			return s, int(usage.BadValue)
-		}
+	case fieldMemory:
 		s.Memory, s.MemoryAt, s.Has = uint64(value), at, s.Has|usage.HasMemory
-	case swapReading:
-		if value >= 1<<63 {
-			return s, int(usage.BadValue)
-		}
+	case fieldSwap:
 		s.Swap, s.Has = uint64(value), s.Has|usage.HasSwap
-	case startReading:
+	case fieldStart:
 		if value > float64(scrapedAt.Add(maxAhead))/1e9 {
-			return s, int(usage.BadTime)
+			return usage.BadTime, false
 		}
 		if value >= oldestStart {
 			s.StartedAt = usage.Time(math.Round(value*1e6)) * 1e3
 		}
 	}
-	return s, -1
+	return 0, true
 }
 
-// checkAgainstExpfmt decodes text and compares; it says whether there was something to compare
-// with.
-func checkAgainstExpfmt(t *testing.T, d *Text, text []byte) bool {
+// compareWithExpfmt compares the result with that of expfmt, and reports whether there was one.
+func compareWithExpfmt(t *testing.T, decode decodeFunc, text []byte) bool {
 	t.Helper()
-	limits := Limits{MaxLabelBytes: DefaultMaxLabelBytes}
-	ref, ok := parseReference(text, scrapedAt, limits)
+	want, ok := parseWithExpfmt(text)
 	if !ok {
 		return false
 	}
 	var dst usage.Scrape
-	err := d.Decode(&dst, bytes.Clone(text), Times{At: scrapedAt})
-	empty := ref.useless()
-	if (err != nil) != (ref.failed || empty) {
-		t.Fatalf("error %v, want one: %v\n%s", err, ref.failed || empty, text)
+	err := decode(&dst, bytes.Clone(text))
+	if want.failed {
+		if err == nil {
+			t.Fatalf("got no error, want one for the scrape error\n%s", text)
+		}
+		return true
 	}
-	got := reference{node: dst.Node, containers: map[string]usage.Sample{}, partial: dst.Partial, skipped: dst.Skipped,
-		failed: ref.failed}
-	for _, c := range dst.Containers {
-		got.containers[fmt.Sprintf("%s\x00%s\x00%s", c.Namespace, c.Pod, c.Name)] = c.Sample
-	}
-	if len(got.containers) != len(dst.Containers) {
-		t.Errorf("a container is there twice")
-	}
-	if !reflect.DeepEqual(got, ref) {
-		maps.DeleteFunc(got.containers, func(name string, s usage.Sample) bool { // leave what differs
-			want, there := ref.containers[name]
-			if same := there && s == want; !same {
-				return false
-			}
-			delete(ref.containers, name)
-			return true
-		})
-		t.Fatalf("\n got %+v\nwant %+v\n%.2000q", got, ref, text)
-	}
+	compare(t, text, &dst, err, want.reference)
 	return true
 }
 
-// TestDecodeAsExpfmt compares with expfmt on real answers that were changed in all the ways that
-// leave them well-formed.
-func TestDecodeAsExpfmt(t *testing.T) {
-	originals := [][]byte{realSample(t), largeAnswer(12, 2)}
+// TestTextLikeExpfmt compares with expfmt on responses of kubelets that are changed but stay valid.
+func TestTextLikeExpfmt(t *testing.T) {
+	originals := [][]byte{readFile(t, resourceFile), largeText(12, 2)}
 	r := rand.New(rand.NewPCG(3, 4))
-	var d Text
+	decode := textDecoder(Limits{})
 	const rounds = 200
 	compared := 0
 	for i := range rounds {
-		if text := mutate(r, originals[i%len(originals)]); checkAgainstExpfmt(t, &d, text) {
+		if compareWithExpfmt(t, decode, mutate(r, originals[i%len(originals)])) {
 			compared++
 		}
 	}
 	if compared < rounds*9/10 {
-		t.Errorf("expfmt took only %d of %d texts: the mutations are too wild to prove anything", compared, rounds)
+		t.Errorf("expfmt accepts %d of %d texts, want 90 %%", compared, rounds)
 	}
 }
 
@@ -251,11 +176,11 @@ func mutate(r *rand.Rand, text []byte) []byte {
 		line = strings.TrimSuffix(line, "\n")
 		if r.IntN(every) == 0 && !strings.HasPrefix(line, "#") {
 			switch r.IntN(4) {
-			case 0: // gone
+			case 0: // remove it
 				continue
-			case 1: // there twice
+			case 1: // duplicate it
 				out.WriteString(line + "\n")
-			case 2: // an earlier line again
+			case 2: // duplicate an earlier line
 				if other := lines[r.IntN(i+1)]; !strings.HasPrefix(other, "#") {
 					out.WriteString(strings.TrimSuffix(other, "\n") + "\n")
 				}
@@ -288,8 +213,8 @@ func mutateLine(r *rand.Rand, line string) string {
 			labels = append(labels, fmt.Sprintf(`%s%d="%s"`, pick("a", "_", "pods", "Pod"), len(labels),
 				pick("", "x", `\"`, "}", "a=b")))
 		case 3:
-			value = pick("0", "NaN", "+Inf", "-Inf", "-1", "1e30", "1.5e+300", "9.223372036854775807e18", "1e-7", "12345678901234567890",
-				"0.1", "1E3", ".5", "5.", "-0", "1795205505.1234567", "9007199254740993", "1e22", "1e23")
+			value = pick("0", "NaN", "+Inf", "-Inf", "-1", "1e30", "1.5e+300", "9.223372036854775807e18", "1e-7", "0.1", "1E3",
+				".5", "5.", "-0", "12345678901234567890", "1795205505.1234567", "9007199254740993", "1e22", "1e23")
 		case 4:
 			at = pick("", " 0", " -5", " 1", " 1795205767000", " 1795209367500", " 1795209367501", " 9223372036854775807")
 		case 5:
@@ -305,100 +230,30 @@ func mutateLine(r *rand.Rand, line string) string {
 }
 
 func FuzzText(f *testing.F) {
-	f.Add(realSample(f))
-	f.Add(largeAnswer(2, 2))
-	for _, line := range []string{
-		"", "\n", "{", "}", "# HELP", "a", "a{", `a{b`, `a{b="`, `a{b="\`, "\xff\n", "node_cpu_usage_seconds_total", "resource_scrape_error 1\n",
-		"container_cpu_usage_seconds_total 1\n", "node_cpu_usage_seconds_total 1 2 3\n", "node_cpu_usage_seconds_total-5\n",
+	f.Add(readFile(f, resourceFile))
+	f.Add(largeText(2, 2))
+	for _, text := range []string{
+		"", "\n", "{", "}", "# HELP", "a", "a{", `a{b`, `a{b="`, `a{b="\`, "\xff\n", "node_cpu_usage_seconds_total",
+		"resource_scrape_error 1\n", "container_cpu_usage_seconds_total 1\n", "node_cpu_usage_seconds_total 1 2 3\n",
+		"node_cpu_usage_seconds_total-5\n",
 		"container_cpu_usage_seconds_total{container=\"c\\\\n\",namespace=\"n\",pod=\"\\\"\"}1e5 1\r\n",
 		"container_swap_usage_bytes{ pod = \"p\",,container=\"c\",namespace=\"n\",pod=\"p\" , } -0\n",
 		"container_start_time_seconds{container=\"c\",namespace=\"n\",pod=\"p\"} 1e300\n# EOF\n",
 		"container_memory_working_set_bytes{container=\"c\",namespace=\"n\",pod=\"p\"} 9.3e18 # {a=\"b\"} 1\n",
 	} {
-		f.Add([]byte(line))
+		f.Add([]byte(text))
 	}
-	var reused Text
-	if err := reused.Decode(&usage.Scrape{}, largeAnswer(20, 2), Times{At: scrapedAt}); err != nil {
-		f.Fatal(err)
-	}
+	reused := textDecoder(Limits{})
 	f.Fuzz(func(t *testing.T, text []byte) {
-		checkScrape(t, &reused, text)
-		checkAgainstExpfmt(t, &reused, text)
+		checkDecoder(t, reused, textDecoder(Limits{}), text, bytes.Count(text, []byte("\n"))+1)
+		compareWithExpfmt(t, reused, text)
 	})
-}
-
-// checkScrape decodes text and checks what must hold of any answer.
-func checkScrape(t *testing.T, d *Text, text []byte) {
-	var dst, fresh usage.Scrape
-	err := d.Decode(&dst, bytes.Clone(text), Times{At: scrapedAt})
-	freshErr := new(Text).Decode(&fresh, bytes.Clone(text), Times{At: scrapedAt})
-	if !reflect.DeepEqual(dst, fresh) || fmt.Sprint(err) != fmt.Sprint(freshErr) {
-		t.Fatalf("a reused decoder gives %+v, %v; a new one %+v, %v", dst, err, fresh, freshErr)
-	}
-	checkContainers(t, &dst, bytes.Count(text, []byte("\n"))+1)
-}
-
-// checkContainers checks what must hold of any answer that has at most so many lines or values.
-func checkContainers(t *testing.T, s *usage.Scrape, values int) {
-	skipped := 0
-	for _, n := range s.Skipped {
-		skipped += n
-	}
-	if skipped > values || len(s.Containers) > min(values, DefaultMaxContainers) {
-		t.Fatalf("%d containers, %d skipped of %d", len(s.Containers), skipped, values)
-	}
-	checkSample(t, s.Node)
-	names := map[[3]string]bool{}
-	for _, c := range s.Containers {
-		checkSample(t, c.Sample)
-		name := [3]string{string(c.Namespace), string(c.Pod), string(c.Name)}
-		for _, part := range name {
-			if part == "" || len(part) > DefaultMaxLabelBytes || strings.ToValidUTF8(part, "") != part {
-				t.Fatalf("a container is called %q", name)
-			}
-		}
-		if names[name] {
-			t.Fatalf("container %q is there twice", name)
-		}
-		names[name] = true
-	}
-}
-
-func checkSample(t *testing.T, s usage.Sample) {
-	latest := scrapedAt.Add(maxAhead)
-	if !(s.CPUSeconds >= 0) || math.IsInf(s.CPUSeconds, 0) || s.Memory > math.MaxInt64 || s.Swap > math.MaxInt64 ||
-		s.Rate > math.MaxInt64 {
-		t.Fatalf("impossible figures: %+v", s)
-	}
-	if s.At < 0 || s.At > latest || s.MemoryAt < 0 || s.MemoryAt > latest || s.StartedAt < 0 || s.StartedAt > latest {
-		t.Fatalf("impossible times: %+v", s)
-	}
-	if s.Has&(usage.HasCPU|usage.HasRate) != 0 && s.At == 0 || s.Has&usage.HasMemory != 0 && s.MemoryAt == 0 {
-		t.Fatalf("a reading without a time: %+v", s)
-	}
 }
 
 func BenchmarkText(b *testing.B) {
-	text := largeAnswer(30, 2)
-	b.Run("decoder=ours", func(b *testing.B) {
-		b.SetBytes(int64(len(text)))
-		b.ReportAllocs()
-		var d Text
-		var dst usage.Scrape
-		for b.Loop() {
-			if err := d.Decode(&dst, text, Times{At: scrapedAt}); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("decoder=expfmt", func(b *testing.B) {
-		b.SetBytes(int64(len(text)))
-		b.ReportAllocs()
-		for b.Loop() {
-			parser := expfmt.NewTextParser(model.LegacyValidation)
-			if _, err := parser.TextToMetricFamilies(bytes.NewReader(text)); err != nil {
-				b.Fatal(err)
-			}
-		}
+	benchmark(b, largeText(30, 2), textDecoder(Limits{}), "expfmt", func(text []byte) error {
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		_, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+		return err
 	})
 }

@@ -1,10 +1,7 @@
 package decode
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -13,55 +10,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-const (
-	scrapedAt = usage.Time(1795205767500 * 1e6) // shortly after the samples in testdata were taken
-	sampledAt = usage.Time(1795205767486 * 1e6)
-)
-
-// decoded is what a decoder made of a text, in a form that reads well in a table.
-type decoded struct {
-	node       usage.Sample
-	containers []sample
-	partial    bool
-	skipped    map[usage.Reason]int
-}
-
-type sample struct {
-	name string // namespace/pod/container
-	usage.Sample
-}
-
-func decodeText(t testing.TB, d *Text, text string) (decoded, error) {
-	t.Helper()
-	var dst usage.Scrape
-	err := d.Decode(&dst, []byte(text), Times{At: scrapedAt})
-	if dst.At != scrapedAt {
-		t.Errorf("At = %v, want %v", dst.At, scrapedAt)
-	}
-	return summarize(&dst), err
-}
-
-func summarize(s *usage.Scrape) decoded {
-	got := decoded{node: s.Node, partial: s.Partial}
-	for _, c := range s.Containers {
-		got.containers = append(got.containers, sample{fmt.Sprintf("%s/%s/%s", c.Namespace, c.Pod, c.Name), c.Sample})
-	}
-	for reason, n := range s.Skipped {
-		if n > 0 {
-			if got.skipped == nil {
-				got.skipped = map[usage.Reason]int{}
-			}
-			got.skipped[usage.Reason(reason)] = n
-		}
-	}
-	return got
-}
-
-func cpuSample(seconds float64, at usage.Time) usage.Sample {
-	return usage.Sample{CPUSeconds: seconds, At: at, Has: usage.HasCPU, Untimed: at == scrapedAt}
-}
-
-func TestDecodeLine(t *testing.T) {
+func TestTextLine(t *testing.T) {
 	const (
 		cpu   = `container_cpu_usage_seconds_total`
 		mem   = `container_memory_working_set_bytes`
@@ -69,21 +18,19 @@ func TestDecodeLine(t *testing.T) {
 		start = `container_start_time_seconds`
 		c     = `{container="c",namespace="n",pod="p"}`
 	)
-	one := func(s usage.Sample) decoded { return decoded{containers: []sample{{"n/p/c", s}}} }
-	named := func(name string) decoded { return decoded{containers: []sample{{name, cpuSample(1, scrapedAt)}}} }
-	bad := func(r usage.Reason) decoded { // the container is there, its reading is not
-		return decoded{containers: []sample{{"n/p/c", usage.Sample{}}}, skipped: map[usage.Reason]int{r: 1}}
-	}
-	lost := func(r usage.Reason) decoded {
-		return decoded{partial: true, skipped: map[usage.Reason]int{r: 1}}
-	}
+	named := func(name string, s usage.Sample) decoded { return decoded{containers: []sample{{name, s}}} }
+	one := func(s usage.Sample) decoded { return named("n/p/c", s) }
+	name := func(name string) decoded { return named(name, cpuSample(1, scrapedAt)) }
+	node := func(s usage.Sample) decoded { return decoded{node: s} }
+	bad := func(r usage.Reason) decoded { return one(usage.Sample{}).skipping(r) } // a container without the value
+	partial := func(r usage.Reason) decoded { return decoded{partial: true}.skipping(r) }
 	nothing := decoded{}
 
 	tests := []struct {
 		line string
 		want decoded
 	}{
-		// What kubelets write.
+		// Valid.
 		{cpu + c + ` 25.080507606 1795205767486`, one(cpuSample(25.080507606, sampledAt))},
 		{cpu + c + ` 0`, one(cpuSample(0, scrapedAt))},
 		{mem + c + ` 1.65888e+06 1795205767486`,
@@ -93,19 +40,19 @@ func TestDecodeLine(t *testing.T) {
 		{swap + c + ` 0 1795205767486`, one(usage.Sample{Has: usage.HasSwap})},
 		{start + c + ` 1.79520550515e+09`, one(usage.Sample{StartedAt: 1795205505150 * 1e6})},
 		{start + c + ` 1795205505.25`, one(usage.Sample{StartedAt: 1795205505250 * 1e6})},
-		{start + c + ` 35.2`, one(usage.Sample{})}, // kwok: no date, but no mistake either
+		{start + c + ` 35.2`, one(usage.Sample{})}, // kwok: not a date, and not an error
 		{start + c + ` 0`, one(usage.Sample{})},
 		{start + c + ` 1795209367`, one(usage.Sample{StartedAt: 1795209367 * 1e9})}, // within the hour
 		{start + c + ` 1795209368`, bad(usage.BadTime)},
 		{start + c + ` +Inf`, bad(usage.BadValue)},
-		{`node_cpu_usage_seconds_total 2586.123634182 1795205767486`, decoded{node: cpuSample(2586.123634182, sampledAt)}},
-		{`node_cpu_usage_seconds_total{} 1`, decoded{node: cpuSample(1, scrapedAt)}},
-		{`node_cpu_usage_seconds_total{x="y"} 1`, decoded{node: cpuSample(1, scrapedAt)}},
-		{`node_cpu_usage_seconds_total{x="y} 1`, decoded{skipped: map[usage.Reason]int{usage.Malformed: 1}}},
-		{`node_memory_working_set_bytes 5`, decoded{node: usage.Sample{Memory: 5, MemoryAt: scrapedAt, Has: usage.HasMemory}}},
-		{`node_swap_usage_bytes 0`, decoded{node: usage.Sample{Has: usage.HasSwap}}},
+		{`node_cpu_usage_seconds_total 2586.123634182 1795205767486`, node(cpuSample(2586.123634182, sampledAt))},
+		{`node_cpu_usage_seconds_total{} 1`, node(cpuSample(1, scrapedAt))},
+		{`node_cpu_usage_seconds_total{x="y"} 1`, node(cpuSample(1, scrapedAt))},
+		{`node_cpu_usage_seconds_total{x="y} 1`, decoded{}.skipping(usage.Malformed)},
+		{`node_memory_working_set_bytes 5`, node(usage.Sample{Memory: 5, MemoryAt: scrapedAt, Has: usage.HasMemory})},
+		{`node_swap_usage_bytes 0`, node(usage.Sample{Has: usage.HasSwap})},
 
-		// What is passed over.
+		// Ignored.
 		{``, nothing},
 		{" \t", nothing},
 		{`# HELP container_cpu_usage_seconds_total x`, nothing},
@@ -117,46 +64,46 @@ func TestDecodeLine(t *testing.T) {
 		{`other:metric_1{} spurious`, nothing},
 		{`resource_scrape_error 0`, nothing},
 		{`scrape_error 0`, nothing},
-		{`resource_scrape_error zero`, decoded{partial: true, skipped: map[usage.Reason]int{usage.Malformed: 1}}},
-		{`resource_scrape_error{ 0`, decoded{partial: true, skipped: map[usage.Reason]int{usage.Malformed: 1}}},
+		{`resource_scrape_error zero`, partial(usage.Malformed)},
+		{`resource_scrape_error{ 0`, partial(usage.Malformed)},
 
 		// Labels.
-		{cpu + `{pod="p",namespace="n",container="c"} 1`, named("n/p/c")},
-		{cpu + `{a="b",pod="p",id="/x{,}",namespace="n",container="c",z=""} 1`, named("n/p/c")},
-		{cpu + `{container="c",namespace="n",pod="p",} 1`, named("n/p/c")},
-		{cpu + "\t{ container\t= \"c\" , namespace=\"n\", pod=\"p\" }1", named("n/p/c")},
-		{"  " + cpu + c + "\t 1 \t", named("n/p/c")},
-		{cpu + c + " 1\r", named("n/p/c")},
-		{cpu + `{container="a,b}{=\"\\\n",namespace="n",pod="p"} 1`, named("n/p/a,b}{=\"\\\n")},
-		{cpu + `{container="\\\\",namespace="\"",pod="p\\"} 1`, named(`"/p\/\\`)},
-		{cpu + `{container="ü",namespace="n",pod="p"} 1`, named("n/p/ü")},
-		{cpu + ` 1`, lost(usage.NoIdentity)},
-		{cpu, lost(usage.NoIdentity)},
-		{cpu + `{} 1`, lost(usage.NoIdentity)},
-		{cpu + `{container="c",namespace="n"} 1`, lost(usage.NoIdentity)},
-		{cpu + `{container="",namespace="n",pod="p"} 1`, lost(usage.NoIdentity)},
-		{cpu + `{container="c",namespace="n",pod="p"`, lost(usage.Malformed)},
-		{cpu + `{container="c",namespace="n",pod="p`, lost(usage.Malformed)},
-		{cpu + `{container="c",namespace="n",pod="p\`, lost(usage.Malformed)},
-		{cpu + `{container="c",namespace="n",pod="\x"} 1`, lost(usage.Malformed)},
-		{cpu + `{container="c",namespace="n",pod="p\"} 1`, lost(usage.Malformed)},
-		{cpu + `{container="c",namespace="n",pod="\"\`, lost(usage.Malformed)},
-		{cpu + `{container="c",namespace="n",pod=p} 1`, lost(usage.Malformed)},
-		{cpu + `{container="c",namespace="n",pod} 1`, lost(usage.Malformed)},
-		{cpu + `{container="c",namespace="n",pod`, lost(usage.Malformed)},
-		{cpu + `{container="c",namespace="n",pod=`, lost(usage.Malformed)},
-		{cpu + `{container="c" namespace="n",pod="p"} 1`, lost(usage.Malformed)},
-		{cpu + `{container="c",,namespace="n",pod="p"} 1`, lost(usage.Malformed)},
-		{cpu + `{,container="c",namespace="n",pod="p"} 1`, lost(usage.Malformed)},
-		{cpu + `{container="c",namespace="n",pod="p",1="x"} 1`, lost(usage.Malformed)},
-		{cpu + `{container="c",namespace="n",pod="p",pod="p"} 1`, lost(usage.Malformed)},
-		{cpu + "{container=\"\xff\",namespace=\"n\",pod=\"p\"} 1", lost(usage.Malformed)},
-		{cpu + `{`, lost(usage.Malformed)},
+		{cpu + `{pod="p",namespace="n",container="c"} 1`, name("n/p/c")},
+		{cpu + `{a="b",pod="p",id="/x{,}",namespace="n",container="c",z=""} 1`, name("n/p/c")},
+		{cpu + `{container="c",namespace="n",pod="p",} 1`, name("n/p/c")},
+		{cpu + "\t{ container\t= \"c\" , namespace=\"n\", pod=\"p\" }1", name("n/p/c")},
+		{"  " + cpu + c + "\t 1 \t", name("n/p/c")},
+		{cpu + c + " 1\r", name("n/p/c")},
+		{cpu + `{container="a,b}{=\"\\\n",namespace="n",pod="p"} 1`, name("n/p/a,b}{=\"\\\n")},
+		{cpu + `{container="\\\\",namespace="\"",pod="p\\"} 1`, name(`"/p\/\\`)},
+		{cpu + `{container="ü",namespace="n",pod="p"} 1`, name("n/p/ü")},
+		{cpu + ` 1`, partial(usage.NoIdentity)},
+		{cpu, partial(usage.NoIdentity)},
+		{cpu + `{} 1`, partial(usage.NoIdentity)},
+		{cpu + `{container="c",namespace="n"} 1`, partial(usage.NoIdentity)},
+		{cpu + `{container="",namespace="n",pod="p"} 1`, partial(usage.NoIdentity)},
+		{cpu + `{container="c",namespace="n",pod="p"`, partial(usage.Malformed)},
+		{cpu + `{container="c",namespace="n",pod="p`, partial(usage.Malformed)},
+		{cpu + `{container="c",namespace="n",pod="p\`, partial(usage.Malformed)},
+		{cpu + `{container="c",namespace="n",pod="\x"} 1`, partial(usage.Malformed)},
+		{cpu + `{container="c",namespace="n",pod="p\"} 1`, partial(usage.Malformed)},
+		{cpu + `{container="c",namespace="n",pod="\"\`, partial(usage.Malformed)},
+		{cpu + `{container="c",namespace="n",pod=p} 1`, partial(usage.Malformed)},
+		{cpu + `{container="c",namespace="n",pod} 1`, partial(usage.Malformed)},
+		{cpu + `{container="c",namespace="n",pod`, partial(usage.Malformed)},
+		{cpu + `{container="c",namespace="n",pod=`, partial(usage.Malformed)},
+		{cpu + `{container="c" namespace="n",pod="p"} 1`, partial(usage.Malformed)},
+		{cpu + `{container="c",,namespace="n",pod="p"} 1`, partial(usage.Malformed)},
+		{cpu + `{,container="c",namespace="n",pod="p"} 1`, partial(usage.Malformed)},
+		{cpu + `{container="c",namespace="n",pod="p",1="x"} 1`, partial(usage.Malformed)},
+		{cpu + `{container="c",namespace="n",pod="p",pod="p"} 1`, partial(usage.Malformed)},
+		{cpu + "{container=\"\xff\",namespace=\"n\",pod=\"p\"} 1", partial(usage.Malformed)},
+		{cpu + `{`, partial(usage.Malformed)},
 		{cpu + `{container="c",namespace="n",pod="` + strings.Repeat("p", 253) + `"} 1`,
-			named("n/" + strings.Repeat("p", 253) + "/c")},
-		{cpu + `{container="c",namespace="n",pod="` + strings.Repeat("p", 254) + `"} 1`, lost(usage.OverLimit)},
-		{`<html>`, lost(usage.Malformed)},
-		{`{"container_cpu_usage_seconds_total",container="c",namespace="n",pod="p"} 1`, lost(usage.Malformed)},
+			name("n/" + strings.Repeat("p", 253) + "/c")},
+		{cpu + `{container="c",namespace="n",pod="` + strings.Repeat("p", 254) + `"} 1`, partial(usage.OverLimit)},
+		{`<html>`, partial(usage.Malformed)},
+		{`{"container_cpu_usage_seconds_total",container="c",namespace="n",pod="p"} 1`, partial(usage.Malformed)},
 
 		// Values.
 		{cpu + c + ` 1e3`, one(cpuSample(1000, scrapedAt))},
@@ -169,13 +116,18 @@ func TestDecodeLine(t *testing.T) {
 		{cpu + c + ` NaN`, bad(usage.BadValue)},
 		{cpu + c + ` +Inf`, bad(usage.BadValue)},
 		{cpu + c + ` -Inf`, bad(usage.BadValue)},
+		{cpu + c + ` infinity`, bad(usage.BadValue)},
+		{cpu + c + ` nan`, bad(usage.BadValue)},
 		{cpu + c + ` 1e999`, bad(usage.BadValue)},
 		{cpu + c, bad(usage.Malformed)},
 		{cpu + c + ` `, bad(usage.Malformed)},
 		{cpu + c + ` x`, bad(usage.Malformed)},
 		{cpu + c + ` 1,5`, bad(usage.Malformed)},
 		{cpu + c + ` 0x10p1`, bad(usage.Malformed)},
+		{cpu + c + ` 0x1p4`, bad(usage.Malformed)},
+		{cpu + c + ` 0X1P4`, bad(usage.Malformed)},
 		{cpu + c + ` 1_000`, bad(usage.Malformed)},
+		{cpu + c + ` infinit`, bad(usage.Malformed)},
 		{cpu + c + ` 1e`, bad(usage.Malformed)},
 		{cpu + c + ` 1e+`, bad(usage.Malformed)},
 		{cpu + c + ` .`, bad(usage.Malformed)},
@@ -190,7 +142,11 @@ func TestDecodeLine(t *testing.T) {
 		{cpu + c + ` 1 1795209367500`, one(cpuSample(1, 1795209367500*1e6))}, // ahead by an hour
 		{cpu + c + ` 1 1795209367501`, bad(usage.BadTime)},
 		{cpu + c + ` 1 1`, one(cpuSample(1, 1e6))},
+		{cpu + c + ` 1 +5`, one(cpuSample(1, 5e6))},
+		{cpu + c + ` 1 0001`, one(cpuSample(1, 1e6))},
 		{cpu + c + ` 1 0`, bad(usage.BadTime)},
+		{cpu + c + ` 1 1e3`, bad(usage.BadTime)},
+		{cpu + c + ` 1 1_000`, bad(usage.BadTime)},
 		{cpu + c + ` 1 -5`, bad(usage.BadTime)},
 		{cpu + c + ` 1 1795205767.486`, bad(usage.BadTime)},
 		{cpu + c + ` 1 9223372036854775808`, bad(usage.BadTime)},
@@ -199,30 +155,30 @@ func TestDecodeLine(t *testing.T) {
 		{cpu + c + ` 1 1795205767486 x`, bad(usage.Malformed)},
 		{cpu + c + ` 1 1795205767486 # {trace_id="x"} 0.5`, bad(usage.Malformed)}, // OpenMetrics: an exemplar
 	}
-	var d Text
+	decode := textDecoder(Limits{})
 	for _, tt := range tests {
-		// Another node reading keeps the answer from being empty, and must come through untouched.
-		got, err := decodeText(t, &d, tt.line+"\nnode_swap_usage_bytes 7\n")
+		// Another sample of the node keeps the response from being empty, and must not be affected.
+		got, err := decodeString(t, decode, tt.line+"\nnode_swap_usage_bytes 7\n")
 		if err != nil {
-			t.Errorf("Decode(%q): %v", tt.line, err)
+			t.Errorf("%q: %v", tt.line, err)
 			continue
 		}
 		if strings.HasPrefix(tt.line, "node_swap") {
 			got.skipped = nil
 		} else if got.node.Swap != 7 {
-			t.Errorf("Decode(%q) lost the line after it", tt.line)
+			t.Errorf("%q: the next line was not decoded", tt.line)
 		} else {
 			got.node.Swap, got.node.Has = 0, got.node.Has&^usage.HasSwap
 		}
 		if !reflect.DeepEqual(got, tt.want) {
-			t.Errorf("Decode(%q)\n got %+v\nwant %+v", tt.line, got, tt.want)
+			t.Errorf("%q\n got %+v\nwant %+v", tt.line, got, tt.want)
 		}
 	}
 }
 
-func TestDecodeText(t *testing.T) {
-	line := func(family, pod, value string) string {
-		return family + `{container="c",namespace="n",pod="` + pod + `"} ` + value + "\n"
+func TestTextResponse(t *testing.T) {
+	line := func(metric, pod, value string) string {
+		return metric + `{container="c",namespace="n",pod="` + pod + `"} ` + value + "\n"
 	}
 	cpu := func(pod, value string) string { return line("container_cpu_usage_seconds_total", pod, value) }
 	mem := func(pod, value string) string { return line("container_memory_working_set_bytes", pod, value) }
@@ -236,71 +192,66 @@ func TestDecodeText(t *testing.T) {
 	memOnly := func(pod string, bytes uint64) sample {
 		return sample{"n/" + pod + "/c", usage.Sample{MemoryAt: scrapedAt, Memory: bytes, Has: usage.HasMemory}}
 	}
+	containers := func(samples ...sample) decoded { return decoded{containers: samples} }
+	partial := func(samples ...sample) decoded {
+		return decoded{containers: samples, partial: true}.skipping(usage.Malformed)
+	}
+	own := sample{"n/a/c", usage.Sample{At: sampledAt, MemoryAt: 1795205767000 * 1e6, CPUSeconds: 1, Memory: 2,
+		Has: usage.HasCPU | usage.HasMemory}}
+	duplicates := containers(both("a", 1, 3)).skipping(usage.Duplicate, usage.Duplicate, usage.Duplicate)
+	duplicates.node = usage.Sample{Swap: 1, Has: usage.HasSwap}
 
 	tests := []struct {
 		name, text string
 		want       decoded
 	}{
-		{"same order in each family", cpu("a", "1") + cpu("b", "2") + mem("a", "3") + mem("b", "4"),
-			decoded{containers: []sample{both("a", 1, 3), both("b", 2, 4)}}},
-		{"another order", cpu("a", "1") + cpu("b", "2") + cpu("c", "3") + mem("c", "4") + mem("a", "5") + mem("b", "6"),
-			decoded{containers: []sample{both("a", 1, 5), both("b", 2, 6), both("c", 3, 4)}}},
-		{"one left out of the second family", cpu("a", "1") + cpu("b", "2") + cpu("c", "3") + mem("a", "4") + mem("c", "5"),
-			decoded{containers: []sample{both("a", 1, 4), cpuOnly("b", 2), both("c", 3, 5)}}},
-		{"one left out of the first family", cpu("b", "1") + mem("a", "2") + mem("b", "3"),
-			decoded{containers: []sample{both("b", 1, 3), memOnly("a", 2)}}},
-		{"families mixed", cpu("a", "1") + mem("a", "2") + cpu("b", "3") + mem("b", "4"),
-			decoded{containers: []sample{both("a", 1, 2), both("b", 3, 4)}}},
-		{"the same labels in another form",
+		{"same order in each metric", cpu("a", "1") + cpu("b", "2") + mem("a", "3") + mem("b", "4"),
+			containers(both("a", 1, 3), both("b", 2, 4))},
+		{"different order", cpu("a", "1") + cpu("b", "2") + cpu("c", "3") + mem("c", "4") + mem("a", "5") + mem("b", "6"),
+			containers(both("a", 1, 5), both("b", 2, 6), both("c", 3, 4))},
+		{"missing from the second metric", cpu("a", "1") + cpu("b", "2") + cpu("c", "3") + mem("a", "4") + mem("c", "5"),
+			containers(both("a", 1, 4), cpuOnly("b", 2), both("c", 3, 5))},
+		{"missing from the first metric", cpu("b", "1") + mem("a", "2") + mem("b", "3"),
+			containers(both("b", 1, 3), memOnly("a", 2))},
+		{"mixed metrics", cpu("a", "1") + mem("a", "2") + cpu("b", "3") + mem("b", "4"),
+			containers(both("a", 1, 2), both("b", 3, 4))},
+		{"same labels in another form",
 			cpu("a", "1") + `container_memory_working_set_bytes { pod="a", namespace="n", x="y", container="c" } 2` + "\n",
-			decoded{containers: []sample{both("a", 1, 2)}}},
-		{"an escaped name, twice", cpu(`a\\b`, "1") + mem(`a\\b`, "2"), decoded{containers: []sample{both(`a\b`, 1, 2)}}},
-		{"an escaped name is not what it looks like once unescaped",
-			cpu(`a\\n`, "1") + mem(`a\nn`, "2"), decoded{containers: []sample{cpuOnly(`a\n`, 1), memOnly("a\nn", 2)}}},
-		{"a name that begins as another", cpu("a", "1") + mem("aa", "2"),
-			decoded{containers: []sample{cpuOnly("a", 1), memOnly("aa", 2)}}},
-		{"duplicates: the first wins", cpu("a", "1") + cpu("a", "2") + mem("a", "3") + cpu("a", "4") +
-			"node_swap_usage_bytes 1\nnode_swap_usage_bytes 2\n",
-			decoded{node: usage.Sample{Swap: 1, Has: usage.HasSwap}, containers: []sample{both("a", 1, 3)},
-				skipped: map[usage.Reason]int{usage.Duplicate: 3}}},
-		{"duplicates: even when the first is bad", cpu("a", "NaN") + cpu("a", "2") + mem("a", "3"),
-			decoded{containers: []sample{memOnly("a", 3)},
-				skipped: map[usage.Reason]int{usage.BadValue: 1, usage.Duplicate: 1}}},
-		{"CPU and memory keep their own times", cpu("a", "1 1795205767486") + mem("a", "2 1795205767000"),
-			decoded{containers: []sample{{"n/a/c", usage.Sample{At: sampledAt, MemoryAt: 1795205767000 * 1e6,
-				CPUSeconds: 1, Memory: 2, Has: usage.HasCPU | usage.HasMemory}}}}},
-		{"the first outcome wins, too", cpu("a", "1") + "resource_scrape_error 0\nresource_scrape_error 1\n",
-			decoded{containers: []sample{cpuOnly("a", 1)}, skipped: map[usage.Reason]int{usage.Duplicate: 1}}},
-		{"cut off", cpu("a", "1") + cpu("b", "2") + strings.TrimSuffix(cpu("c", "2.5"), "5\n"),
-			decoded{containers: []sample{cpuOnly("a", 1), cpuOnly("b", 2)}, partial: true,
-				skipped: map[usage.Reason]int{usage.Malformed: 1}}},
-		{"cut off in a comment", cpu("a", "1") + "# HE",
-			decoded{containers: []sample{cpuOnly("a", 1)}, partial: true, skipped: map[usage.Reason]int{usage.Malformed: 1}}},
-		{"blanks at the end", cpu("a", "1") + "\t ", decoded{containers: []sample{cpuOnly("a", 1)}}},
+			containers(both("a", 1, 2))},
+		{"escaped name", cpu(`a\\b`, "1") + mem(`a\\b`, "2"), containers(both(`a\b`, 1, 2))},
+		{"escaped name that looks like another when unescaped", cpu(`a\\n`, "1") + mem(`a\nn`, "2"),
+			containers(cpuOnly(`a\n`, 1), memOnly("a\nn", 2))},
+		{"name with the prefix of another", cpu("a", "1") + mem("aa", "2"), containers(cpuOnly("a", 1), memOnly("aa", 2))},
+		{"duplicates: the first counts", cpu("a", "1") + cpu("a", "2") + mem("a", "3") + cpu("a", "4") +
+			"node_swap_usage_bytes 1\nnode_swap_usage_bytes 2\n", duplicates},
+		{"duplicates: the first is invalid", cpu("a", "NaN") + cpu("a", "2") + mem("a", "3"),
+			containers(memOnly("a", 3)).skipping(usage.BadValue, usage.Duplicate)},
+		{"duplicate scrape error", cpu("a", "1") + "resource_scrape_error 0\nresource_scrape_error 1\n",
+			containers(cpuOnly("a", 1)).skipping(usage.Duplicate)},
+		{"different times of CPU and memory", cpu("a", "1 1795205767486") + mem("a", "2 1795205767000"), containers(own)},
+		{"truncated", cpu("a", "1") + cpu("b", "2") + strings.TrimSuffix(cpu("c", "2.5"), "5\n"),
+			partial(cpuOnly("a", 1), cpuOnly("b", 2))},
+		{"truncated in a comment", cpu("a", "1") + "# HE", partial(cpuOnly("a", 1))},
+		{"blanks at the end", cpu("a", "1") + "\t ", containers(cpuOnly("a", 1))},
 		{"carriage returns", strings.ReplaceAll(cpu("a", "1")+"\n"+mem("a", "2 1795205767500"), "\n", "\r\n"),
-			decoded{containers: []sample{both("a", 1, 2)}}},
-		{"OpenMetrics' end", cpu("a", "1") + "# EOF\n", decoded{containers: []sample{cpuOnly("a", 1)}}},
-		{"a NUL", cpu("a", "1") + "\x00\n", decoded{containers: []sample{cpuOnly("a", 1)}, partial: true,
-			skipped: map[usage.Reason]int{usage.Malformed: 1}}},
-		{"bad readings only", cpu("a", "NaN"), decoded{containers: []sample{{"n/a/c", usage.Sample{}}},
-			skipped: map[usage.Reason]int{usage.BadValue: 1}}},
+			containers(both("a", 1, 2))},
+		{"OpenMetrics EOF", cpu("a", "1") + "# EOF\n", containers(cpuOnly("a", 1))},
+		{"NUL", cpu("a", "1") + "\x00\n", partial(cpuOnly("a", 1))},
+		{"only invalid values", cpu("a", "NaN"), containers(sample{name: "n/a/c"}).skipping(usage.BadValue)},
 	}
-	var d Text // reused on purpose: nothing may stay from one text to the next
+	decode := textDecoder(Limits{}) // reused: nothing may remain from one text to the next
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := decodeText(t, &d, tt.text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !reflect.DeepEqual(got, tt.want) {
-				t.Errorf("Decode(%q)\n got %+v\nwant %+v", tt.text, got, tt.want)
-			}
-		})
+		got, err := decodeString(t, decode, tt.text)
+		if err != nil || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: %q: error %v\n got %+v\nwant %+v", tt.name, tt.text, err, got, tt.want)
+		}
 	}
 }
 
-func TestDecodeFails(t *testing.T) {
-	const sampleLine = "node_cpu_usage_seconds_total 1\n"
+func TestTextErrors(t *testing.T) {
+	const sampleLine, tomorrow = "node_cpu_usage_seconds_total 1\n", "1795305768000"
+	const container = `container_cpu_usage_seconds_total{container="c",namespace="n",pod="p"} 1`
+	badTime := new(BadTimeError) // stands for any
 	tests := []struct {
 		text string
 		want error
@@ -308,7 +259,7 @@ func TestDecodeFails(t *testing.T) {
 		{"", ErrNoSamples},
 		{"\n\n", ErrNoSamples},
 		{"<html>\n<body>Forbidden</body>\n</html>\n", ErrNoSamples},
-		{"node_cpu_usage_seconds_total 1", ErrNoSamples}, // cut off
+		{"node_cpu_usage_seconds_total 1", ErrNoSamples}, // truncated
 		{"node_cpu_usage_seconds_total NaN\n", ErrNoSamples},
 		{"container_cpu_usage_seconds_total 1\n", ErrNoSamples},
 		{"pod_cpu_usage_seconds_total{namespace=\"n\",pod=\"p\"} 1\n", ErrNoSamples},
@@ -320,265 +271,93 @@ func TestDecodeFails(t *testing.T) {
 		{sampleLine + "resource_scrape_error{} 1\n", ErrContainersUnread},
 		{sampleLine + "resource_scrape_error NaN\n", ErrContainersUnread},
 		{sampleLine + "resource_scrape_error 1 -1\n", ErrContainersUnread},
+		{"node_cpu_usage_seconds_total 1 " + tomorrow + "\n", badTime},
+		{container + " " + tomorrow + "\n", badTime},
+		{container + " -1\n", badTime},
+		{container + " x\n", badTime},
+		{"node_cpu_usage_seconds_total 1 " + tomorrow + "\nnode_memory_working_set_bytes 1\n", nil},
+		{"node_cpu_usage_seconds_total 1 " + tomorrow + "\n" + container + "\n", nil},
 	}
-	var d Text
+	decode := textDecoder(Limits{})
 	for _, tt := range tests {
-		if _, err := decodeText(t, &d, tt.text); !errors.Is(err, tt.want) {
-			t.Errorf("Decode(%q) = %v, want %v", tt.text, err, tt.want)
+		_, err := decodeString(t, decode, tt.text)
+		if tt.want == badTime && errors.As(err, new(*BadTimeError)) {
+			continue
+		}
+		if !errors.Is(err, tt.want) {
+			t.Errorf("%q: got error %v, want %v", tt.text, err, tt.want)
 		}
 	}
 }
 
-// TestSomeBadTimes: a response of which some samples have possible times is of use.
-func TestSomeBadTimes(t *testing.T) {
-	const tomorrow, container = "1795305768000", `container_cpu_usage_seconds_total{container="c",namespace="n",pod="p"} 1`
-	var d Text
-	for text, fails := range map[string]bool{
-		"node_cpu_usage_seconds_total 1 " + tomorrow + "\n":                                  true,
-		"node_cpu_usage_seconds_total 1 " + tomorrow + "\nnode_memory_working_set_bytes 1\n": false,
-		"node_cpu_usage_seconds_total 1 " + tomorrow + "\n" + container + "\n":               false,
-		container + " " + tomorrow + "\n":                                                    true,
-		container + " -1\n":                                                                  true,
-		container + " x\n":                                                                   true,
-	} {
-		var badTime *BadTimeError
-		if _, err := decodeText(t, &d, text); errors.As(err, &badTime) != fails || (err != nil) != fails {
-			t.Errorf("Decode(%q) = %v, want a BadTimeError: %v", text, err, fails)
-		}
-	}
-}
-
-func TestDecodeLimits(t *testing.T) {
-	var text strings.Builder
-	for _, family := range []string{"container_cpu_usage_seconds_total", "container_memory_working_set_bytes"} {
-		for i := range 1000 {
-			fmt.Fprintf(&text, "%s{container=\"c\",namespace=\"n\",pod=\"p%d\"} 1\n", family, i)
-		}
-	}
-	d := Text{Limits: Limits{MaxContainers: 700}}
-	got, err := decodeText(t, &d, text.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := len(got.containers); n != 700 {
-		t.Errorf("%d containers, want 700", n)
-	}
-	if want := (map[usage.Reason]int{usage.OverLimit: 600}); !reflect.DeepEqual(got.skipped, want) || !got.partial {
-		t.Errorf("skipped %v, partial %v; want %v, true", got.skipped, got.partial, want)
-	}
-	for _, c := range got.containers {
-		if c.Has != usage.HasCPU|usage.HasMemory {
-			t.Fatalf("%s has %b", c.name, c.Has)
-		}
-	}
-}
-
-// TestDecodeDropsWholePods: a pod of which one container cannot be kept is dropped, and the scrape
-// is partial.
-func TestDecodeDropsWholePods(t *testing.T) {
-	line := func(metric, labels string) string { return metric + "{" + labels + "} 1\n" }
-	both := func(labels string) string {
-		return line("container_cpu_usage_seconds_total", labels) + line("container_memory_working_set_bytes", labels)
-	}
+func TestTextDropsPartialPods(t *testing.T) {
+	cpu := func(labels string) string { return "container_cpu_usage_seconds_total{" + labels + "} 1\n" }
+	mem := func(labels string) string { return "container_memory_working_set_bytes{" + labels + "} 1\n" }
+	both := func(labels string) string { return cpu(labels) + mem(labels) }
 	const p = `namespace="n",pod="p"`
-	const ok = `container="c",namespace="n",pod="ok"`
-	long := strings.Repeat("x", DefaultMaxLabelBytes+1)
+	const c, ok = `container="c",` + p, `container="c",namespace="n",pod="ok"`
 	for name, tt := range map[string]struct {
 		labels string // of the second container of the pod n/p
 		limit  int
 	}{
-		"container limit":       {`container="d",` + p, 2},
-		"long name":             {`container="` + long + `",` + p, 0},
-		"no container":          {p, 0},
-		"empty container":       {`container="",` + p, 0},
-		"no UTF-8":              {"container=\"\xff\"," + p, 0},
-		"labels that break off": {p + `,container="d`, 0},
-		"a name twice":          {p + `,container="d",container="e"`, 0},
+		"container limit":  {`container="d",` + p, 2},
+		"long name":        {`container="` + strings.Repeat("x", DefaultMaxLabelBytes+1) + `",` + p, 0},
+		"no container":     {p, 0},
+		"empty container":  {`container="",` + p, 0},
+		"invalid UTF-8":    {"container=\"\xff\"," + p, 0},
+		"truncated labels": {p + `,container="d`, 0},
+		"duplicate label":  {p + `,container="d",container="e"`, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			c := `container="c",` + p
-			for _, text := range []string{
-				both(ok) + both(c) + both(tt.labels),
-				both(ok) + both(c) + line("container_memory_working_set_bytes", tt.labels),
-				both(ok) + line("container_cpu_usage_seconds_total", c) + both(tt.labels) + line("container_memory_working_set_bytes", c),
-			} {
-				d := Text{Limits: Limits{MaxContainers: tt.limit}}
-				got, err := decodeText(t, &d, text)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if len(got.containers) != 1 || got.containers[0].name != "n/ok/c" || !got.partial {
-					t.Errorf("%q is decoded as %+v, want the container n/ok/c only, partial", text, got)
-				}
-				if got, err := decodeText(t, &d, both(c)); err != nil || len(got.containers) != 1 || got.partial {
-					t.Errorf("the pod's next response is decoded as %+v, error %v", got, err)
-				}
+		for _, text := range []string{
+			both(ok) + both(c) + both(tt.labels),
+			both(ok) + both(c) + mem(tt.labels),
+			both(ok) + cpu(c) + both(tt.labels) + mem(c),
+		} {
+			decode := textDecoder(Limits{MaxContainers: tt.limit})
+			got, err := decodeString(t, decode, text)
+			if err != nil || len(got.containers) != 1 || got.containers[0].name != "n/ok/c" || !got.partial {
+				t.Errorf("%s: %q: got %+v, error %v; want only n/ok/c, partial", name, text, got, err)
 			}
-		})
+			if got, err := decodeString(t, decode, both(c)); err != nil || len(got.containers) != 1 || got.partial {
+				t.Errorf("%s: next response: got %+v, error %v; want one container", name, got, err)
+			}
+		}
 	}
 }
 
-func TestDecodeSample(t *testing.T) {
-	var d Text
-	got, err := decodeText(t, &d, string(realSample(t)))
+func TestTextOfKubelet(t *testing.T) {
+	got, err := decodeString(t, textDecoder(Limits{}), string(readFile(t, resourceFile)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ms := func(ms int64) usage.Time { return usage.Time(ms * int64(time.Millisecond)) }
 	const all = usage.HasCPU | usage.HasMemory | usage.HasSwap
-	container := func(name string, at int64, seconds float64, bytes uint64, started usage.Time) sample {
-		return sample{name, usage.Sample{At: ms(at), MemoryAt: ms(at), StartedAt: started, CPUSeconds: seconds, Memory: bytes, Has: all}}
-	}
-	want := decoded{
-		node: usage.Sample{At: ms(1795205765826), MemoryAt: ms(1795205765826), CPUSeconds: 2586.123634182, Memory: 1349017600, Has: all},
-		containers: []sample{
-			container("default/burn-546ccb4d55-87knc/burn", 1795205767486, 25.080507606, 1658880, 0),
-			container("default/burn-546ccb4d55-l8f6l/burn", 1795205767480, 25.12927584, 1662976, 0),
-			container("default/burn-546ccb4d55-87knc/mem", 1795205767481, 0.113232685, 35270656, 0),
-			container("default/burn-546ccb4d55-l8f6l/mem", 1795205767482, 0.13295599, 35459072, 0),
-			container("kube-system/ms-metrics-server-6bc4c489c5-l8rsp/metrics-server", 1795205767478, 1.095683029, 20992000, 0),
-			container("default/sidecar/side", 1795205767484, 5.448537716, 1622016, 0),
-		},
-	}
-	starts := []float64{1.7952055045228813e+09, 1.7952055047945614e+09, 1.7952055048842747e+09, 1.795205505156518e+09,
-		1.7952056012897496e+09, 1.7952055051652355e+09}
-	for i, seconds := range starts { // as exact as a float64 of seconds is
-		started := got.containers[i].StartedAt
-		if off := time.Duration(started) - time.Duration(seconds*1e6)*time.Microsecond; off < -time.Microsecond || off > time.Microsecond {
-			t.Errorf("%s started at %v, want %v s", got.containers[i].name, started.Time(), seconds)
+	want := decoded{node: usage.Sample{At: ms(1795205765826), MemoryAt: ms(1795205765826), CPUSeconds: 2586.123634182,
+		Memory: 1349017600, Has: all}}
+	for i, c := range []struct {
+		name           string
+		at             int64
+		seconds        float64
+		bytes          uint64
+		startedSeconds float64
+	}{
+		{"default/burn-546ccb4d55-87knc/burn", 1795205767486, 25.080507606, 1658880, 1.7952055045228813e+09},
+		{"default/burn-546ccb4d55-l8f6l/burn", 1795205767480, 25.12927584, 1662976, 1.7952055047945614e+09},
+		{"default/burn-546ccb4d55-87knc/mem", 1795205767481, 0.113232685, 35270656, 1.7952055048842747e+09},
+		{"default/burn-546ccb4d55-l8f6l/mem", 1795205767482, 0.13295599, 35459072, 1.795205505156518e+09},
+		{"kube-system/ms-metrics-server-6bc4c489c5-l8rsp/metrics-server", 1795205767478, 1.095683029, 20992000,
+			1.7952056012897496e+09},
+		{"default/sidecar/side", 1795205767484, 5.448537716, 1622016, 1.7952055051652355e+09},
+	} {
+		started := got.containers[i].StartedAt // as precise as a float64 of seconds
+		off := time.Duration(started) - time.Duration(c.startedSeconds*1e6)*time.Microsecond
+		if off.Abs() > time.Microsecond {
+			t.Errorf("%s: got start time %v, want %v s", c.name, started.Time(), c.startedSeconds)
 		}
-		want.containers[i].StartedAt = started
+		want.containers = append(want.containers, sample{c.name, usage.Sample{At: ms(c.at), MemoryAt: ms(c.at),
+			StartedAt: started, CPUSeconds: c.seconds, Memory: c.bytes, Has: all}})
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf(" got %+v\nwant %+v", got, want)
 	}
-}
-
-// TestDecodeReuse checks that nothing of one answer shows in the next, and that the names lie in
-// the text.
-func TestDecodeReuse(t *testing.T) {
-	large, real := largeAnswer(40, 3), realSample(t)
-	var d Text
-	var dst usage.Scrape
-	var fresh usage.Scrape
-	if err := new(Text).Decode(&fresh, real, Times{At: scrapedAt}); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if err := d.Decode(&dst, large, Times{At: scrapedAt}); err != nil || len(dst.Containers) != 120 {
-			t.Fatalf("%d containers, error %v; want 120", len(dst.Containers), err)
-		}
-		if err := d.Decode(&dst, []byte("<html>\n"), Times{At: scrapedAt}); err == nil || len(dst.Containers) != 0 {
-			t.Fatalf("%d containers, error %v; want an error", len(dst.Containers), err)
-		}
-		if err := d.Decode(&dst, real, Times{At: scrapedAt}); err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(dst, fresh) {
-			t.Fatalf("a reused decoder gives %+v, a new one %+v", dst, fresh)
-		}
-	}
-}
-
-func TestDecodeAllocates(t *testing.T) {
-	for name, text := range map[string][]byte{
-		"sample":     realSample(t),
-		"large":      largeAnswer(30, 2),
-		"very large": largeAnswer(500, 2),
-	} {
-		var d Text
-		var dst usage.Scrape
-		decode := func() {
-			if err := d.Decode(&dst, text, Times{At: scrapedAt}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		decode()
-		if n := testing.AllocsPerRun(20, decode); n != 0 {
-			t.Errorf("decoding a %s answer again allocates %v times, want 0", name, n)
-		}
-	}
-}
-
-func TestIndex(t *testing.T) {
-	var x index
-	var containers []usage.ContainerSample
-	ids := func(i int) identity {
-		return identity{namespace: fmt.Append(nil, i%7), pod: fmt.Append(nil, i/3), container: fmt.Append(nil, i%3)}
-	}
-	for range 2 {
-		x.reset()
-		containers = containers[:0]
-		for i := range 3000 {
-			id := ids(i)
-			at, hash := x.find(containers, &id)
-			if at >= 0 {
-				t.Fatalf("container %d is there before it was put, at %d", i, at)
-			}
-			containers = append(containers, usage.ContainerSample{Namespace: id.namespace, Pod: id.pod, Name: id.container})
-			x.put(i, hash)
-		}
-		for i := range containers {
-			id := ids(i)
-			if at, _ := x.find(containers, &id); at != i {
-				t.Fatalf("container %d is at %d", i, at)
-			}
-		}
-	}
-	x.reset() // after a large answer
-	x.reset() // after a small one
-	if len(x.slots) != minSlots {
-		t.Errorf("an empty table keeps %d slots", len(x.slots))
-	}
-}
-
-func realSample(t testing.TB) []byte {
-	t.Helper()
-	text, err := os.ReadFile("testdata/kubelet-1.36-resource.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
-// largeAnswer writes what a kubelet with that many pods answers.
-func largeAnswer(pods, containersPerPod int) []byte {
-	families := []struct{ name, value string }{
-		{"container_cpu_usage_seconds_total", "%d.080507606 1795205767486"},
-		{"container_memory_working_set_bytes", "%d.65888e+06 1795205767486"},
-		{"container_start_time_seconds", "1.7952055045228%03de+09"},
-		{"container_swap_limit_bytes", "%d 1795205767491"},
-		{"container_swap_usage_bytes", "%d 1795205767491"},
-		{"node_cpu_usage_seconds_total", "%d.123634182 1795205765826"},
-		{"node_memory_working_set_bytes", "%d.3490176e+09 1795205765826"},
-		{"node_swap_usage_bytes", "%d 1795205765826"},
-		{"pod_cpu_usage_seconds_total", "%d.841062813 1795205763675"},
-		{"pod_memory_working_set_bytes", "%d.7875712e+07 1795205763675"},
-		{"pod_swap_usage_bytes", "%d 1795205763675"},
-		{"resource_scrape_error", "%d"},
-	}
-	var b bytes.Buffer
-	for _, f := range families {
-		fmt.Fprintf(&b, "# HELP %s [STABLE] What it is\n# TYPE %s gauge\n", f.name, f.name)
-		switch {
-		case strings.HasPrefix(f.name, "container"):
-			for c := range containersPerPod {
-				for p := range pods {
-					fmt.Fprintf(&b, `%s{container="app-%d",namespace="namespace-%d",pod="deployment-546ccb4d55-%05d"} `+f.value+"\n",
-						f.name, c, p%3, p, 1+(p+c)%9)
-				}
-			}
-		case strings.HasPrefix(f.name, "pod"):
-			for p := range pods {
-				fmt.Fprintf(&b, `%s{namespace="namespace-%d",pod="deployment-546ccb4d55-%05d"} `+f.value+"\n", f.name, p%3, p, 1+p%9)
-			}
-		default:
-			value := 1
-			if f.name == "resource_scrape_error" {
-				value = 0
-			}
-			fmt.Fprintf(&b, "%s "+f.value+"\n", f.name, value)
-		}
-	}
-	return b.Bytes()
 }

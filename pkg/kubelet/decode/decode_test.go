@@ -1,0 +1,478 @@
+package decode
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"net/http/httptest"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+const (
+	scrapedAt = usage.Time(1795205767500 * 1e6) // shortly after the samples in testdata were taken
+	sampledAt = usage.Time(1795205767486 * 1e6)
+	second    = "2026-11-20T20:16:07Z" // the time of the samples in summaries
+	secondAt  = usage.Time(1795205767 * 1e9)
+)
+
+// The responses of one kubelet at the same time. The short summary is that with
+// only_cpu_and_memory.
+const (
+	resourceFile = "kubelet-1.36-resource.txt"
+	shortSummary = "kubelet-1.36-summary-cpu-memory.json"
+	fullSummary  = "kubelet-1.36-summary.json"
+)
+
+func readFile(t testing.TB, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// largeText and largeSummary return the responses of a kubelet with many pods.
+func largeText(pods, containersPerPod int) []byte {
+	return largeResponse(kubelettest.ResourcePath, pods, containersPerPod)
+}
+
+func largeSummary(pods, containersPerPod int) []byte {
+	return largeResponse(kubelettest.SummaryPath+"?only_cpu_and_memory=true", pods, containersPerPod)
+}
+
+func largeResponse(path string, pods, containersPerPod int) []byte {
+	k := kubelettest.New("node1", kubelettest.Config{Now: scrapedAt.Time, Boot: scrapedAt.Add(-time.Hour).Time()})
+	k.SetNode(kubelettest.Usage{CPU: 1.5, Memory: 1 << 30})
+	for p := range pods {
+		for c := range containersPerPod {
+			started := scrapedAt.Add(-time.Minute - time.Duration(p)*1234567).Time()
+			k.Run(fmt.Sprintf("namespace-%d", p%3), fmt.Sprintf("deployment-546ccb4d55-%05d", p), fmt.Sprintf("app-%d", c),
+				kubelettest.Usage{CPU: 0.123456789, Memory: 1_658_880}, started)
+		}
+	}
+	w := httptest.NewRecorder()
+	k.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	return w.Body.Bytes()
+}
+
+// decodeFunc decodes a response that arrived at scrapedAt, with a decoder that is reused.
+type decodeFunc func(dst *usage.Scrape, text []byte) error
+
+func textDecoder(limits Limits) decodeFunc {
+	d := &Text{Limits: limits}
+	return func(dst *usage.Scrape, text []byte) error { return d.Decode(dst, text, Times{At: scrapedAt}) }
+}
+
+func summaryDecoder(limits Limits) decodeFunc {
+	d := &Summary{Limits: limits}
+	return func(dst *usage.Scrape, text []byte) error { return d.Decode(dst, text, "node1", Times{At: scrapedAt}) }
+}
+
+// decoders are both decoders, with responses of a real kubelet and of any size.
+var decoders = map[string]struct {
+	new   func(Limits) decodeFunc
+	files []string
+	large func(pods, containersPerPod int) []byte
+}{
+	"Text":    {textDecoder, []string{resourceFile}, largeText},
+	"Summary": {summaryDecoder, []string{shortSummary, fullSummary}, largeSummary},
+}
+
+// decoded is a usage.Scrape in a form that is easy to read in a table.
+type decoded struct {
+	node       usage.Sample
+	containers []sample
+	partial    bool
+	skipped    map[usage.Reason]int
+}
+
+type sample struct {
+	name string // namespace/pod/container
+	usage.Sample
+}
+
+func newSample[S ~string | ~[]byte](namespace, pod, container S, s usage.Sample) sample {
+	name := fmt.Sprintf("%s/%s/%s", namespace, pod, container)
+	if strings.Count(name, "/") > 2 {
+		name = fmt.Sprintf("%q/%q/%q", namespace, pod, container)
+	}
+	return sample{name, s}
+}
+
+func newDecoded(s *usage.Scrape) decoded {
+	got := decoded{node: s.Node, partial: s.Partial}
+	for _, c := range s.Containers {
+		got.containers = append(got.containers, newSample(c.Namespace, c.Pod, c.Name, c.Sample))
+	}
+	for reason, n := range s.Skipped {
+		if n > 0 {
+			got.count(usage.Reason(reason), n)
+		}
+	}
+	return got
+}
+
+func (d *decoded) count(r usage.Reason, n int) {
+	if d.skipped == nil {
+		d.skipped = map[usage.Reason]int{}
+	}
+	d.skipped[r] += n
+}
+
+func decodeString(t testing.TB, decode decodeFunc, text string) (decoded, error) {
+	t.Helper()
+	var dst usage.Scrape
+	err := decode(&dst, []byte(text))
+	if dst.At != scrapedAt {
+		t.Errorf("At = %v, want %v", dst.At, scrapedAt)
+	}
+	return newDecoded(&dst), err
+}
+
+// skipping adds skipped lines or values.
+func (d decoded) skipping(reasons ...usage.Reason) decoded {
+	for _, r := range reasons {
+		d.count(r, 1)
+	}
+	return d
+}
+
+func (d decoded) asPartial() decoded { d.partial = true; return d }
+
+func cpuSample(seconds float64, at usage.Time) usage.Sample {
+	return usage.Sample{CPUSeconds: seconds, At: at, Has: usage.HasCPU, Untimed: at == scrapedAt}
+}
+
+func TestReuse(t *testing.T) {
+	for name, tt := range decoders {
+		t.Run(name, func(t *testing.T) {
+			large, real := tt.large(40, 3), readFile(t, tt.files[0])
+			decode := tt.new(Limits{})
+			var dst, want usage.Scrape
+			if err := tt.new(Limits{})(&want, real); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				if err := decode(&dst, large); err != nil || len(dst.Containers) != 120 {
+					t.Fatalf("large response: got %d containers, error %v; want 120", len(dst.Containers), err)
+				}
+				if err := decode(&dst, []byte("<html>\n")); err == nil || len(dst.Containers) != 0 {
+					t.Fatalf("HTML: got %d containers, error %v; want an error", len(dst.Containers), err)
+				}
+				if err := decode(&dst, real); err != nil {
+					t.Fatal(err)
+				}
+				if !reflect.DeepEqual(dst, want) {
+					t.Fatalf("reused decoder:\n got %+v\nwant %+v", dst, want)
+				}
+			}
+		})
+	}
+}
+
+func TestReuseDoesNotAllocate(t *testing.T) {
+	for name, tt := range decoders {
+		texts := [][]byte{tt.large(30, 2), tt.large(500, 2)}
+		for _, file := range tt.files {
+			texts = append(texts, readFile(t, file))
+		}
+		for _, text := range texts {
+			decode := tt.new(Limits{})
+			var dst usage.Scrape
+			n := testing.AllocsPerRun(20, func() {
+				if err := decode(&dst, text); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if n != 0 {
+				t.Errorf("%s: got %v allocations for %d bytes, want 0", name, n, len(text))
+			}
+		}
+	}
+}
+
+// TestReuseReleasesMemory checks that decoders keep no reference to their arguments, and no map
+// that a hostile response has made large.
+func TestReuseReleasesMemory(t *testing.T) {
+	const pods = maxReusedIndex + 1
+	var text Text
+	var summary Summary
+	var dst usage.Scrape
+	if err := text.Decode(&dst, largeText(pods, 1), Times{At: scrapedAt}); err != nil || len(dst.Containers) != pods {
+		t.Fatalf("got %d containers, error %v; want %d", len(dst.Containers), err, pods)
+	}
+	if err := summary.Decode(&dst, largeSummary(pods, 1), "node1", Times{At: scrapedAt}); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []state{text.state, summary.state} {
+		if s.index != nil || s.dropped != nil || s.dst != nil {
+			t.Errorf("got %d containers, %d pods, dst %p; want nil", len(s.index), len(s.dropped), s.dst)
+		}
+	}
+	used := func(s series) bool { return s.labels != nil }
+	if text.name != nil || slices.ContainsFunc(text.series[:cap(text.series)], used) || summary.json.text != nil {
+		t.Error("a decoder refers to the text")
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for _, tt := range []struct {
+		decoder             string
+		pods, perPod        int
+		limits              Limits
+		containers, skipped int
+	}{
+		{"Text", 1000, 1, Limits{MaxContainers: 700}, 700, 4 * 300}, // in 4 lines each
+		{"Text", 3, 2, Limits{MaxLabelBytes: 20}, 0, 4 * 6},         // the names of the pods are longer
+		{"Text", 3, 2, Limits{MaxLabelBytes: 30}, 6, 0},
+		{"Summary", 40, 2, Limits{MaxContainers: 51}, 50, 15}, // one of two containers of each further pod
+		{"Summary", 1, 80, Limits{MaxContainers: 51}, 0, 29},
+		{"Summary", 3, 2, Limits{MaxLabelBytes: 20}, 0, 6},
+		{"Summary", 3, 2, Limits{MaxLabelBytes: 30}, 6, 0},
+	} {
+		d := decoders[tt.decoder]
+		got, err := decodeString(t, d.new(tt.limits), string(d.large(tt.pods, tt.perPod)))
+		if err != nil || len(got.containers) != tt.containers || got.skipped[usage.OverLimit] != tt.skipped ||
+			got.partial != (tt.skipped > 0) {
+			t.Errorf("%+v: got %d containers, skipped %v, partial %v, error %v", tt, len(got.containers), got.skipped,
+				got.partial, err)
+		}
+		for _, c := range got.containers {
+			if c.Has&(usage.HasCPU|usage.HasMemory) != usage.HasCPU|usage.HasMemory {
+				t.Fatalf("%+v: %s has %b", tt, c.name, c.Has)
+			}
+		}
+	}
+}
+
+func TestLatestTime(t *testing.T) {
+	const date = scrapedAt + usage.Time(5*time.Hour) // by the node's clock
+	for _, tt := range []struct {
+		times Times
+		at    usage.Time
+		ok    bool
+	}{
+		{Times{At: scrapedAt}, scrapedAt.Add(maxAhead), true},
+		{Times{At: scrapedAt}, scrapedAt.Add(maxAhead + time.Second), false},
+		{Times{At: scrapedAt, Date: date}, date.Add(time.Second + maxAheadOfNode), true},
+		{Times{At: scrapedAt, Date: date}, date.Add(2*time.Second + maxAheadOfNode), false},
+	} {
+		var dst usage.Scrape
+		for name, err := range map[string]error{
+			"Text": new(Text).Decode(&dst,
+				fmt.Appendf(nil, "node_cpu_usage_seconds_total 1 %d\n", tt.at/usage.Time(time.Millisecond)), tt.times),
+			"Summary": new(Summary).Decode(&dst, fmt.Appendf(nil, `{"node":{"cpu":{"time":%q,"usageCoreNanoSeconds":1}}}`,
+				tt.at.Time().Format(time.RFC3339Nano)), "", tt.times),
+		} {
+			var badTime *BadTimeError
+			if (err == nil) != tt.ok || errors.As(err, &badTime) == tt.ok {
+				t.Errorf("%s at %v, %+v: got error %v, want one: %v", name, tt.at, tt.times, err, !tt.ok)
+			}
+		}
+	}
+}
+
+func TestBadTimeError(t *testing.T) {
+	for _, tt := range []struct {
+		time string
+		date usage.Time
+		want string
+	}{
+		{"0001-01-01T00:00:00Z", 0, "its timestamps are not valid"},
+		{"9999-12-31T23:59:59Z", 0, "its timestamps are not valid"},
+		{"2026-11-22T00:00:00Z", 0,
+			"a sample is from 2026-11-22T00:00:00Z, which is in the future, and the response has no Date header"},
+		{"2026-11-22T00:00:00Z", secondAt, "a sample is from 2026-11-22T00:00:00Z, and the node's clock shows " + second},
+	} {
+		text := `{"node":{"cpu":{"time":"` + tt.time + `","usageCoreNanoSeconds":1}}}`
+		err := new(Summary).Decode(new(usage.Scrape), []byte(text), "", Times{At: scrapedAt, Date: tt.date})
+		if fmt.Sprint(err) != tt.want {
+			t.Errorf("%s: got error %q, want %q", text, err, tt.want)
+		}
+	}
+}
+
+// TestFormatsAgree checks that the two responses of a kubelet are decoded to the same samples,
+// apart from the times, which are in whole seconds in the summary.
+func TestFormatsAgree(t *testing.T) {
+	text, err := decodeString(t, textDecoder(Limits{}), string(readFile(t, resourceFile)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary, err := decodeString(t, summaryDecoder(Limits{}), string(readFile(t, shortSummary)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []*decoded{&text, &summary} {
+		d.containers = append(d.containers, sample{"node", d.node})
+		for i := range d.containers {
+			s := &d.containers[i].Sample
+			for _, at := range []*usage.Time{&s.At, &s.MemoryAt, &s.StartedAt} {
+				*at -= *at % usage.Time(time.Second)
+			}
+			s.Rate, s.Has = 0, s.Has&^usage.HasRate
+		}
+		d.sort()
+	}
+	if !reflect.DeepEqual(summary.containers, text.containers) {
+		t.Errorf("\n summary %+v\n    text %+v", summary.containers, text.containers)
+	}
+}
+
+func (d *decoded) sort() {
+	slices.SortFunc(d.containers, func(a, b sample) int { return cmp.Compare(a.name, b.name) })
+}
+
+// reference is the result of decoding a response in a slow and simple way.
+type reference struct {
+	decoded
+	ids     map[[3]string]int // positions in containers
+	dropped map[[2]string]bool
+}
+
+func newReference() *reference {
+	return &reference{ids: map[[3]string]int{}, dropped: map[[2]string]bool{}}
+}
+
+func (r *reference) skip(reason usage.Reason) { r.count(reason, 1) }
+
+func (r *reference) skipContainer(reason usage.Reason) {
+	r.skip(reason)
+	r.partial = true
+}
+
+// badName returns the first reason for which one of some names cannot be kept.
+func badName(names ...string) (_ usage.Reason, bad bool) {
+	for _, name := range names {
+		if name == "" {
+			return usage.NoIdentity, true
+		}
+		if len(name) > DefaultMaxLabelBytes {
+			return usage.OverLimit, true
+		}
+	}
+	return 0, false
+}
+
+// container returns the sample of a container, which it adds if it is new.
+func (r *reference) container(namespace, pod, container string) (_ *usage.Sample, isNew bool) {
+	id := [3]string{namespace, pod, container}
+	i, known := r.ids[id]
+	if !known {
+		i = len(r.containers)
+		r.ids[id] = i
+		r.containers = append(r.containers, newSample(namespace, pod, container, usage.Sample{}))
+	}
+	return &r.containers[i].Sample, !known
+}
+
+// result returns the result without dropped pods, and whether that is an error.
+func (r *reference) result() (_ decoded, useless bool) {
+	d := r.decoded
+	d.containers = nil
+	useful := d.node.Has != 0
+	for id, i := range r.ids {
+		if c := r.containers[i]; !r.dropped[[2]string(id[:2])] {
+			d.containers = append(d.containers, c)
+			useful = useful || c.Has != 0 || d.skipped[usage.BadTime] == 0
+		}
+	}
+	d.sort()
+	return d, !useful
+}
+
+// checkDecoder decodes text with two decoders, one of which has decoded other responses before, and
+// checks what must be true of any response with at most that many lines or values.
+func checkDecoder(t *testing.T, reused, fresh decodeFunc, text []byte, values int) {
+	t.Helper()
+	var got, want usage.Scrape
+	err, wantErr := reused(&got, bytes.Clone(text)), fresh(&want, bytes.Clone(text))
+	if !reflect.DeepEqual(got, want) || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+		t.Fatalf("reused decoder: got %+v, %v; want %+v, %v", got, err, want, wantErr)
+	}
+	skipped := 0
+	for _, n := range got.Skipped {
+		skipped += n
+	}
+	if skipped > values || len(got.Containers) > min(values, DefaultMaxContainers) {
+		t.Fatalf("got %d containers, %d skipped of %d", len(got.Containers), skipped, values)
+	}
+	checkSample(t, got.Node)
+	names := map[[3]string]bool{}
+	for _, c := range got.Containers {
+		checkSample(t, c.Sample)
+		name := [3]string{string(c.Namespace), string(c.Pod), string(c.Name)}
+		_, bad := badName(name[:]...)
+		if joined := strings.Join(name[:], ""); bad || strings.ToValidUTF8(joined, "") != joined || names[name] {
+			t.Fatalf("container %q is invalid or a duplicate", name)
+		}
+		names[name] = true
+	}
+}
+
+func checkSample(t *testing.T, s usage.Sample) {
+	t.Helper()
+	latest := scrapedAt.Add(maxAhead)
+	if !(s.CPUSeconds >= 0) || math.IsInf(s.CPUSeconds, 0) || max(s.Memory, s.Swap, s.Rate) > math.MaxInt64 ||
+		min(s.At, s.MemoryAt, s.StartedAt) < 0 || max(s.At, s.MemoryAt, s.StartedAt) > latest ||
+		s.Has&(usage.HasCPU|usage.HasRate) != 0 && s.At == 0 || s.Has&usage.HasMemory != 0 && s.MemoryAt == 0 {
+		t.Fatalf("impossible sample %+v", s)
+	}
+}
+
+// compare compares what a decoder returned with a reference. It reports only what differs.
+func compare(t *testing.T, text []byte, s *usage.Scrape, err error, r *reference) {
+	t.Helper()
+	want, useless := r.result()
+	if (err != nil) != useless {
+		t.Fatalf("got error %v, want one: %v\n%.2000q", err, useless, text)
+	}
+	got := newDecoded(s)
+	got.sort()
+	if reflect.DeepEqual(got, want) {
+		return
+	}
+	var onlyGot, onlyWant []sample
+	for _, c := range got.containers {
+		if !slices.Contains(want.containers, c) {
+			onlyGot = append(onlyGot, c)
+		}
+	}
+	for _, c := range want.containers {
+		if !slices.Contains(got.containers, c) {
+			onlyWant = append(onlyWant, c)
+		}
+	}
+	got.containers, want.containers = onlyGot, onlyWant
+	t.Fatalf("\n got %+v\nwant %+v\n%.2000q", got, want, text)
+}
+
+// benchmark measures a decoder and, beside it, the general library.
+func benchmark(b *testing.B, text []byte, ours decodeFunc, library string, other func([]byte) error) {
+	var dst usage.Scrape
+	for name, decode := range map[string]func([]byte) error{
+		"ours":  func(text []byte) error { return ours(&dst, text) },
+		library: other,
+	} {
+		b.Run("decoder="+name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := decode(text); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,89 @@
+package decode
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// maxReusedIndex is the number of containers up to which an index is reused, more than a large node
+// has. A larger map would cost every later response its memory and the time to clear it.
+const maxReusedIndex = 2048
+
+// state is the part of the state of decoding that Text and Summary share.
+type state struct {
+	dst     *usage.Scrape
+	latest  usage.Time          // the latest valid time
+	future  usage.Time          // the last time that was later; 0: none
+	index   map[containerID]int // positions in dst.Containers
+	dropped map[podID]struct{}  // the pods that have a skipped container; nearly always none
+}
+
+// containerID and podID are keys of maps. Their strings alias the text: see alias.
+type (
+	podID       struct{ namespace, pod string }
+	containerID struct{ namespace, pod, container string }
+)
+
+// alias returns a string that shares the memory of b, so that map keys and the arguments of strconv
+// need no copy. The string is valid until b is written to. Decoders write to a part of the text
+// only once, to unescape a name in it before anything refers to that name, and drop all such
+// strings before Decode returns.
+func alias(b []byte) string {
+	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // safe for the reasons above
+}
+
+func (s *state) begin(dst *usage.Scrape, times Times) {
+	*dst = usage.Scrape{At: times.At, Sent: times.Sent, Date: times.Date, Containers: dst.Containers[:0]}
+	s.dst, s.latest, s.future = dst, times.latest(), 0
+	if s.index == nil {
+		s.index = map[containerID]int{}
+	}
+}
+
+// release drops the references to the text and to dst.
+func (s *state) release() {
+	if len(s.index) > maxReusedIndex {
+		s.index = nil
+	}
+	clear(s.index)
+	s.dst, s.dropped = nil, nil
+}
+
+// finish removes the containers of dropped pods, and returns an error if nothing of use is left.
+func (s *state) finish() error {
+	if len(s.dropped) > 0 {
+		s.dst.Containers = slices.DeleteFunc(s.dst.Containers, func(c usage.ContainerSample) bool {
+			_, dropped := s.dropped[podID{alias(c.Namespace), alias(c.Pod)}]
+			return dropped
+		})
+	}
+	badTimes := s.dst.Skipped[usage.BadTime] > 0
+	hasSample := func(c usage.ContainerSample) bool { return c.Has != 0 || !badTimes }
+	switch {
+	case s.dst.Node.Has != 0, slices.ContainsFunc(s.dst.Containers, hasSample):
+		return nil
+	case badTimes:
+		return &BadTimeError{s.future, s.dst.Date}
+	}
+	return ErrNoSamples
+}
+
+// dropPod marks a pod to be removed from the result.
+func (s *state) dropPod(namespace, pod []byte) {
+	if s.dropped == nil {
+		s.dropped = map[podID]struct{}{}
+	}
+	s.dropped[podID{alias(namespace), alias(pod)}] = struct{}{}
+}
+
+// skip counts a skipped line or value.
+func (s *state) skip(r usage.Reason) { s.dst.Skipped[r]++ }
+
+// skipContainer counts a skipped line or value that may have named a container, and marks the
+// scrape as partial.
+func (s *state) skipContainer(r usage.Reason) {
+	s.skip(r)
+	s.dst.Partial = true
+}
