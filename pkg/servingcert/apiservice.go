@@ -46,13 +46,13 @@ func (m *Manager) readAPIServices(ctx context.Context) ([]apiService, error) {
 
 // writeBundle writes the bundle into an APIService. The patch has only the caBundle, so that all
 // other fields keep their owners.
-func (m *Manager) writeBundle(ctx context.Context, a apiService, bundle []byte) error {
+func (m *Manager) writeBundle(ctx context.Context, a apiService, s state) error {
 	if err := m.allowWrite("caBundle of APIService " + a.name); err != nil {
 		return err
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": a.resourceVersion},
-		"spec":     map[string]any{"caBundle": bundle},
+		"spec":     map[string]any{"caBundle": s.bundle},
 	})
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (m *Manager) writeBundle(ctx context.Context, a apiService, bundle []byte) 
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Wrote the caBundle of the APIService",
-			"apiService", a.name, "trustedCAs", len(readPEM(bundle)))
+			"apiService", a.name, "trustedCAs", len(s.cas()))
 		return nil
 	case apierrors.IsConflict(err):
 		return err

@@ -13,16 +13,15 @@ import (
 	"fmt"
 	"math/big"
 	"time"
+
+	"k8s.io/client-go/util/cert"
 )
 
 // backdate is how long before its creation a certificate becomes valid, for clocks that are behind.
 const backdate = time.Hour
 
-// The types of PEM blocks.
-const (
-	pemCertificate = "CERTIFICATE"
-	pemKey         = "PRIVATE KEY" // PKCS #8
-)
+// pemKey is the PEM type of a key in PKCS #8.
+const pemKey = "PRIVATE KEY"
 
 // pair is a serving certificate with its key and its CA. It is immutable.
 type pair struct {
@@ -112,7 +111,10 @@ func readPair(chain, key []byte, name string) (*pair, error) {
 
 // readChain is readPair without a key.
 func readChain(chain []byte, name string) (*pair, error) {
-	certificates := readPEM(chain)
+	certificates, err := cert.ParseCertsPEM(chain)
+	if err != nil {
+		return nil, err
+	}
 	if len(certificates) != 2 {
 		return nil, fmt.Errorf("want two certificates, that of the Service and its CA, got %d", len(certificates))
 	}
@@ -154,24 +156,7 @@ func (p *pair) covers(names []string) bool {
 func encodePEM(certificates ...*x509.Certificate) []byte {
 	var text []byte
 	for _, c := range certificates {
-		text = append(text, pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: c.Raw})...)
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw})...)
 	}
 	return text
-}
-
-// readPEM returns the certificates in a text. It ignores everything else.
-func readPEM(text []byte) []*x509.Certificate {
-	var certificates []*x509.Certificate
-	for {
-		var block *pem.Block
-		if block, text = pem.Decode(text); block == nil {
-			return certificates
-		}
-		if block.Type != pemCertificate {
-			continue
-		}
-		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-			certificates = append(certificates, c)
-		}
-	}
 }

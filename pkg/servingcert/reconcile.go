@@ -24,7 +24,7 @@ func (m *Manager) reconcile(ctx context.Context) (delay time.Duration, err error
 	defer cancel()
 	defer func() { m.setReady(err) }()
 	services, readErr := m.readAPIServices(ctx)
-	published := m.publisher.read(ctx)
+	configMap, configMapErr := m.publisher.read(ctx)
 	secret, err := m.readSecret(ctx)
 	if err != nil {
 		return 0, errors.Join(readErr, err)
@@ -50,14 +50,14 @@ func (m *Manager) reconcile(ctx context.Context) (delay time.Duration, err error
 	errs := []error{readErr}
 	for _, service := range services {
 		if !bytes.Equal(service.caBundle, state.bundle) {
-			errs = append(errs, m.writeBundle(ctx, service, state.bundle))
+			errs = append(errs, m.writeBundle(ctx, service, state))
 			delay = minDelay // to read it back
 		}
 	}
 	if delay == 0 {
 		delay = min(state.wait(m.clock.now(), m.policy), m.memory.settling.remaining(m.policy.settle))
 	}
-	retry := m.publisher.publish(ctx, published, state.bundle)
+	retry := m.publisher.publish(ctx, configMap, configMapErr, state)
 	return min(delay, retry), errors.Join(errs...)
 }
 

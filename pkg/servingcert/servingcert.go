@@ -60,9 +60,9 @@ type Manager struct {
 	monitor           *Monitor // of the APIServices
 	writes            flowcontrol.RateLimiter
 
+	temporary   *pair // served at first
 	served      atomic.Pointer[pair]
 	notReadyErr atomic.Pointer[error] // points to nil once the Manager is ready
-	expires     atomic.Int64          // Unix seconds; 0 while a temporary certificate is served
 	mu          sync.Mutex
 	listeners   []dynamiccertificates.Listener // under mu
 
@@ -101,11 +101,10 @@ func New(c Config) (*Manager, error) {
 	if err := m.connect(c, service); err != nil {
 		return nil, err
 	}
-	temporary, err := issue(c.Names, time.Now(), c.Lifetime)
-	if err != nil {
+	if m.temporary, err = issue(c.Names, time.Now(), c.Lifetime); err != nil {
 		return nil, err
 	}
-	m.served.Store(temporary)
+	m.served.Store(m.temporary)
 	m.setReady(fmt.Errorf("the serving certificate has not been read from %s yet", m.secretName()))
 	return m, nil
 }
@@ -211,8 +210,8 @@ func (m *Manager) Ready() error { return *m.notReadyErr.Load() }
 
 // Expires returns when the served certificate expires. It is zero for a temporary certificate.
 func (m *Manager) Expires() time.Time {
-	if at := m.expires.Load(); at != 0 {
-		return time.Unix(at, 0)
+	if p := m.served.Load(); p != m.temporary {
+		return p.leaf.NotAfter
 	}
 	return time.Time{}
 }
@@ -223,7 +222,6 @@ func (m *Manager) serve(p *pair) {
 		return
 	}
 	m.served.Store(p)
-	m.expires.Store(p.leaf.NotAfter.Unix())
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, listener := range m.listeners {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 )
@@ -272,6 +273,12 @@ func verify(certificate, key, bundle []byte, now time.Time) (*x509.Certificate, 
 	roots.AppendCertsFromPEM(bundle)
 	_, err = pair.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: roots, CurrentTime: now})
 	return pair.Leaf, err
+}
+
+// readPEM returns the certificates in a text.
+func readPEM(text []byte) []*x509.Certificate {
+	certificates, _ := cert.ParseCertsPEM(text)
+	return certificates
 }
 
 // caBundle returns the caBundle of an APIService.
