@@ -60,7 +60,6 @@ type Manager struct {
 	monitor           *Monitor // of the APIServices
 	writes            flowcontrol.RateLimiter
 
-	temporary   *pair // served at first
 	served      atomic.Pointer[pair]
 	notReadyErr atomic.Pointer[error] // points to nil once the Manager is ready
 	mu          sync.Mutex
@@ -101,10 +100,11 @@ func New(c Config) (*Manager, error) {
 	if err := m.connect(c, service); err != nil {
 		return nil, err
 	}
-	if m.temporary, err = issue(c.Names, time.Now(), c.Lifetime); err != nil {
+	temporary, err := issue(c.Names, time.Now(), c.Lifetime)
+	if err != nil {
 		return nil, err
 	}
-	m.served.Store(m.temporary)
+	m.served.Store(temporary)
 	m.setReady(fmt.Errorf("the serving certificate has not been read from %s yet", m.secretName()))
 	return m, nil
 }
@@ -207,14 +207,6 @@ func (m *Manager) AddListener(listener dynamiccertificates.Listener) {
 // Ready returns why the API server cannot verify this server yet, with the cure. Once it could,
 // Ready always returns nil: later errors are logged, and the server goes on serving.
 func (m *Manager) Ready() error { return *m.notReadyErr.Load() }
-
-// Expires returns when the served certificate expires. It is zero for a temporary certificate.
-func (m *Manager) Expires() time.Time {
-	if p := m.served.Load(); p != m.temporary {
-		return p.leaf.NotAfter
-	}
-	return time.Time{}
-}
 
 // serve makes the pair the one that is served.
 func (m *Manager) serve(p *pair) {

@@ -22,9 +22,6 @@ func TestInstall(t *testing.T) {
 			if err := checkDates(readPEM(first(r.CurrentCertKeyContent()))[0], time.Now()); err != nil {
 				t.Errorf("temporary certificate: %v", err)
 			}
-			if !r.Expires().IsZero() {
-				t.Errorf("got Expires() = %v for a temporary certificate, want zero", r.Expires())
-			}
 		}
 		w.waitReady()
 		one, _ := w.replicas[0].CurrentCertKeyContent()
@@ -32,7 +29,7 @@ func TestInstall(t *testing.T) {
 			if got, _ := r.CurrentCertKeyContent(); string(got) != string(one) {
 				t.Error("got different certificates from the replicas, want the same")
 			}
-			if left := time.Until(r.Expires()); left > lifetime || left < lifetime-10*time.Second {
+			if left := time.Until(r.expires()); left > lifetime || left < lifetime-10*time.Second {
 				t.Errorf("got a certificate that expires in %v, want %v", left, lifetime)
 			}
 		}
@@ -91,21 +88,21 @@ func TestRotationWithSlowRequests(t *testing.T) {
 // since the renewal.
 func TestIsolatedReplica(t *testing.T) {
 	simulate(t, 0, func(t *testing.T, w *world) {
-		cut := w.start()
+		isolated := w.start()
 		w.start()
 		w.waitReady()
 		w.advance(time.Minute)
-		cut.stop()
-		w.replicas = append(w.replicas, cut) // it still serves
-		if n := w.advance(time.Until(cut.Expires()) - lifetime/10); n != 2 {
+		isolated.stop()
+		w.replicas = append(w.replicas, isolated) // it still serves
+		if n := w.advance(time.Until(isolated.expires()) - lifetime/10); n != 2 {
 			t.Errorf("got %d certificates, want 2", n)
 		}
 		w.replicas[0].stop()
 		w.start()
 		w.waitReady()
-		w.advance(time.Until(cut.Expires()) - time.Second)
+		w.advance(time.Until(isolated.expires()) - time.Second)
 		w.checkTrusted(2, 2)
-		w.replicas = slices.DeleteFunc(w.replicas, func(r *replica) bool { return r == cut })
+		w.replicas = slices.DeleteFunc(w.replicas, func(r *replica) bool { return r == isolated })
 		w.advance(10 * time.Second)
 		w.checkTrusted(1, 1)
 	})
@@ -178,8 +175,8 @@ func TestForeignCertificatesInBundle(t *testing.T) {
 		foreign := mustIssue(t, []string{host}, time.Now(), day100)
 		noSigner := mustIssueBy(t, time.Now(), day100, nil, mayNotSign)
 		for name, certificate := range map[string]*x509.Certificate{
-			"a CA": foreign.ca, "a server's certificate": foreign.leaf, "a CA that may not sign": noSigner.ca,
-			"an expired CA": mustIssue(t, []string{host}, time.Now().Add(-day100), lifetime).ca,
+			"CA": foreign.ca, "server certificate": foreign.leaf, "CA that must not sign": noSigner.ca,
+			"expired CA": mustIssue(t, []string{host}, time.Now().Add(-day100), lifetime).ca,
 		} {
 			w.setData(map[string][]byte{"ca.crt": append(encodePEM(certificate), want...)})
 			w.advance(2 * time.Second)
@@ -221,7 +218,7 @@ func TestPairOutlivesPolicy(t *testing.T) {
 		w.waitReady()
 		w.advance(settle + 10*time.Second)
 		for _, r := range w.replicas {
-			if left := time.Until(r.Expires()); left > lifetime {
+			if left := time.Until(r.expires()); left > lifetime {
 				t.Errorf("got a certificate valid for %v, want at most %v", left, lifetime)
 			}
 		}
@@ -247,7 +244,7 @@ func TestLowerLifetime(t *testing.T) {
 		w.replicas[0].stop()
 		w.advance(settle + 10*time.Second)
 		for _, r := range w.replicas {
-			if left := time.Until(r.Expires()); left > lifetime {
+			if left := time.Until(r.expires()); left > lifetime {
 				t.Errorf("got a certificate valid for %v after the lifetime was lowered, want at most %v", left, lifetime)
 			}
 		}

@@ -132,9 +132,9 @@ func (s state) cas() []*x509.Certificate {
 	return cas
 }
 
-// plan returns the state that must follow and the reason, or "" if nothing must change. Remembered
-// is the last usable state that this replica saw. NextTrusted is set once every API server trusts
-// the CA of the next pair.
+// plan returns the state that must follow and the reason, or "" if nothing must change. The state
+// remembered is the last usable one that this replica saw; nextTrusted is set once every API server
+// trusts the CA of the next pair.
 //
 // Whatever the Secret holds, the returned state has a valid pair to serve, and its bundle has
 // exactly the CAs of its pairs.

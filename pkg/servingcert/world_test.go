@@ -60,6 +60,9 @@ type replica struct {
 	ready bool // the API server has verified it once
 }
 
+// expires returns when the served certificate expires.
+func (r *replica) expires() time.Time { return r.served.Load().leaf.NotAfter }
+
 // simulate calls f in a synctest bubble, with a world of so many replicas that are ready.
 func simulate(t *testing.T, replicas int, f func(*testing.T, *world)) {
 	t.Helper()
