@@ -1,12 +1,10 @@
-// Package api serves what nodes and pods use as metrics.k8s.io, v1beta1 and v1, through the API
+// Package api serves the usage of nodes and pods as metrics.k8s.io, v1beta1 and v1, with the API
 // server library.
 //
-// It joins two sides when it is asked: what exists (Inventory) and what is used (Usage). An object
-// is served when both sides have it; nothing is written, watched or kept here. Content types,
-// discovery and OpenAPI are the library's; what this package adds are the two resources, their
-// selectors and pages, and their columns. And, because making typed objects and encoding them by
-// reflection is nearly all that a long list costs, answers write themselves as JSON, protobuf and
-// tables.
+// Each request joins the known objects (Inventory) with their usage (Usage). An object is served if
+// both have it. The package keeps no state. The library provides content types, discovery and
+// OpenAPI; this package adds the two resources with their selectors, pages and columns. Package
+// encode writes the responses.
 package api
 
 import (
@@ -22,46 +20,47 @@ import (
 	"k8s.io/metrics/pkg/apis/metrics"
 	"k8s.io/metrics/pkg/apis/metrics/install"
 
+	"github.com/kube-vitals/kube-vitals/pkg/api/encode"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Usage knows what is used. *store.Store implements it.
+// Usage is the source of usage. *store.Store implements it.
 type Usage interface {
-	// Pod returns the usage of a pod, as the node to which it is bound reports it, or nil if there
-	// is none that may be served at that moment.
+	// Pod returns the usage of a pod, as reported by the node to which it is bound, or nil if there
+	// is none to serve at that time.
 	Pod(node, namespace, name string, now usage.Time) *usage.Pod
-	// Node returns the usage of a node, or nil if there is none that may be served at that moment.
+	// Node returns the usage of a node, or nil if there is none to serve at that time.
 	Node(name string, now usage.Time) *usage.Node
 }
 
-// Inventory knows what exists of one kind. *inventory.Index implements it.
+// Inventory is the source of the known objects of one kind. *inventory.Index implements it.
 type Inventory interface {
-	// Get gives the object of that name, or nil. Nodes have the namespace "".
+	// Get returns the object of that name, or nil. The namespace of nodes is "".
 	Get(namespace, name string) *inventory.Object
-	// List returns the objects of a namespace (of all if it is "") that the selector matches,
-	// sorted by namespace, name. The slice is the caller's.
+	// List returns the objects in a namespace (in all if it is "") that match the selector, sorted
+	// by namespace and name. The slice belongs to the caller.
 	List(namespace string, selector labels.Selector) []*inventory.Object
 }
 
-// Config is what the resources are served from.
+// Config configures the resources.
 type Config struct {
 	Usage Usage
-	Pods  Inventory // of any phase; those that run are served
+	Pods  Inventory // in any phase; only running pods are served
 	Nodes Inventory
 
-	// Now returns the time of a request, with its monotonic reading; Clock converts it to the clock
-	// that ages are measured by.
+	// Now returns the current time with its monotonic reading. Clock converts it to the clock by
+	// which ages are measured.
 	Now   func() time.Time
 	Clock usage.Clock
 
-	// Answered, when set, is told of every answer that has figures: the resource ("nodes" or
-	// "pods") and the age of the oldest figure in it.
-	Answered func(resource string, oldest time.Duration)
+	// ObserveAge is called for each response with metrics, with the resource ("nodes" or "pods")
+	// and the age of the oldest metrics in the response. It may be nil.
+	ObserveAge func(resource string, age time.Duration)
 }
 
-// NewScheme gives a scheme with metrics.k8s.io in both versions and the types that every API server
-// speaks.
+// NewScheme returns a scheme with metrics.k8s.io in both versions and the types that all API
+// servers share.
 func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
@@ -69,17 +68,20 @@ func NewScheme() *runtime.Scheme {
 	return scheme
 }
 
-// NewGroup gives the group metrics.k8s.io for a generic API server to install.
+// NewGroup returns the API group metrics.k8s.io for a generic API server to install.
 //
-// Both versions share their storage. What it answers writes itself as JSON and protobuf of either
-// version; for other encodings it makes the internal type, which the library converts to either
-// version without copying: the types differ in name only.
+// Both versions share their storage. Responses encode themselves as JSON and protobuf of either
+// version. For other formats they create the internal type, which the library converts without
+// copying, since the types of the versions differ only in name.
 func NewGroup(c Config, scheme *runtime.Scheme, codecs serializer.CodecFactory) *genericapiserver.APIGroupInfo {
 	group := genericapiserver.NewDefaultAPIGroupInfo(metrics.GroupName, scheme, metav1.ParameterCodec, codecs)
-	encodings := newEncodings(&group)
-	resources := map[string]rest.Storage{"nodes": newNodes(c, encodings), "pods": newPods(c, encodings)}
+	encoder := encode.NewEncoder(group.NegotiatedSerializer, group.PrioritizedVersions)
+	storage := map[string]rest.Storage{
+		"nodes": &collection{nodes{c.Usage}, c.Nodes, encoder, c},
+		"pods":  &collection{pods{c.Usage}, runningPods{c.Pods}, encoder, c},
+	}
 	for _, version := range group.PrioritizedVersions {
-		group.VersionedResourcesStorageMap[version.Version] = resources
+		group.VersionedResourcesStorageMap[version.Version] = storage
 	}
 	return &group
 }

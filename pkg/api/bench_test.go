@@ -14,17 +14,18 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// crowd is a cluster of 1000 nodes with 30 pods of two containers each, in 50 namespaces. Of a
-// namespace's 600 pods, 400 are of one application.
-func crowd(b *testing.B) Config {
+// largeCluster returns 1000 nodes with 30 pods of two containers each, in 50 namespaces of 600
+// pods. Of these, 400 belong to one application.
+func largeCluster(b *testing.B) Config {
 	const nodes, pods, namespaces = 1000, 30_000, 50
-	u := used{pods: map[string]*usage.Pod{}, nodes: map[string]*usage.Node{}}
+	u := fakeUsage{pods: map[string]*usage.Pod{}, nodes: map[string]*usage.Node{}}
 	var podList, nodeList []any
-	made := metav1.NewTime(now.Add(-time.Hour))
+	created := metav1.NewTime(now.Add(-time.Hour))
 	for i := range nodes {
 		name := fmt.Sprintf("node-%04d", i)
 		nodeList = append(nodeList, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Name: name, CreationTimestamp: made, Labels: map[string]string{"zone": fmt.Sprint(i % 3), "kubernetes.io/hostname": name},
+			Name: name, CreationTimestamp: created,
+			Labels: map[string]string{"zone": fmt.Sprint(i % 3), "kubernetes.io/hostname": name},
 		}})
 		u.nodes[name] = &usage.Node{Name: name, Amount: amount(uint64(i)*1_000_003, uint64(i)<<20)}
 	}
@@ -36,7 +37,7 @@ func crowd(b *testing.B) Config {
 		}
 		podList = append(podList, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: name, CreationTimestamp: made,
+				Namespace: namespace, Name: name, CreationTimestamp: created,
 				Labels: map[string]string{"app": app, "pod-template-hash": "7d4b9c6f5d", "team": namespace},
 			},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning},
@@ -56,19 +57,19 @@ func crowd(b *testing.B) Config {
 	return c
 }
 
-// discard is a response that nobody reads.
-type discard struct {
+// discardWriter is a http.ResponseWriter that keeps nothing of the body but its size.
+type discardWriter struct {
 	header http.Header
 	code   int
 	bytes  int64
 }
 
-func (d *discard) Header() http.Header         { return d.header }
-func (d *discard) WriteHeader(code int)        { d.code = code }
-func (d *discard) Write(p []byte) (int, error) { d.bytes += int64(len(p)); return len(p), nil }
+func (d *discardWriter) Header() http.Header         { return d.header }
+func (d *discardWriter) WriteHeader(code int)        { d.code = code }
+func (d *discardWriter) Write(p []byte) (int, error) { d.bytes += int64(len(p)); return len(p), nil }
 
-// cpuTime is the time that all threads of the process have computed for, collecting garbage
-// included. Unlike the time on the clock, it does not depend on what else the machine does.
+// cpuTime returns the CPU time of all threads of the process, including garbage collection. It
+// depends less on other processes than elapsed time does.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -77,10 +78,9 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkRequest measures whole requests but for the network, TLS, authentication and
-// authorization.
+// BenchmarkRequest measures requests without the network, TLS, authentication and authorization.
 func BenchmarkRequest(b *testing.B) {
-	h := serve(b, crowd(b))
+	h := serve(b, largeCluster(b))
 	const group = "/apis/metrics.k8s.io/v1beta1"
 	for _, test := range []struct{ name, path, accept, compressed string }{
 		{"pods/json", "/pods", jsonType, ""},
@@ -106,7 +106,7 @@ func BenchmarkRequest(b *testing.B) {
 				}
 				r.Header.Set("Accept", test.accept)
 				r.Header.Set("Accept-Encoding", test.compressed)
-				w := &discard{header: http.Header{}, code: http.StatusOK}
+				w := &discardWriter{header: http.Header{}, code: http.StatusOK}
 				h.ServeHTTP(w, r)
 				if w.code != http.StatusOK {
 					b.Fatalf("%s: %d", test.path, w.code)

@@ -13,118 +13,100 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/metrics/pkg/apis/metrics"
 
+	"github.com/kube-vitals/kube-vitals/pkg/api/encode"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// collection serves one kind, read-only. Its functions are what differs between the kinds.
-type collection[U usage.Pod | usage.Node] struct {
-	kind       *kind[U]
-	name       string // as it stands in the path
-	singular   string // also what clients look the kind up by: "kubectl get podmetrics"
-	namespaced bool
-	inventory  Inventory
-	now        func() time.Time
-	clock      usage.Clock
-	answered   func(resource string, oldest time.Duration)
+// resource is what differs between nodes and pods.
+type resource interface {
+	rest.Scoper
+	rest.SingularNameProvider // also finds the kind: "kubectl get podmetrics"
 
-	newObject func() runtime.Object
-	newList   func() runtime.Object
+	New() runtime.Object
+	NewList() runtime.Object
+	kind() encode.Kind
+	name() string // in paths
 
-	find func(o *inventory.Object, now usage.Time) *U // nil: no figures to serve
+	// find returns the usage of an object, or nil if there is none to serve.
+	find(o *inventory.Object, now usage.Time) encode.Usage
+	// notFoundReason returns why there is no object of that name.
+	notFoundReason(namespace, name string) string
+	// noMetricsReason returns why there is no usage of the object of that name.
+	noMetricsReason(namespace, name string) string
+}
 
-	absent func(namespace, name string) string // why an unknown name is not found
-	blank  func(namespace, name string) string // why a known name is not found
+// collection is the read-only storage of a resource.
+type collection struct {
+	resource
+	inventory Inventory
+	encoder   *encode.Encoder
+	config    Config
 }
 
 var (
-	_ rest.Storage              = (*collection[usage.Pod])(nil)
-	_ rest.Scoper               = (*collection[usage.Pod])(nil)
-	_ rest.KindProvider         = (*collection[usage.Pod])(nil)
-	_ rest.SingularNameProvider = (*collection[usage.Pod])(nil)
-	_ rest.Getter               = (*collection[usage.Pod])(nil)
-	_ rest.Lister               = (*collection[usage.Pod])(nil)
+	_ rest.Storage = (*collection)(nil)
+	_ rest.Getter  = (*collection)(nil)
+	_ rest.Lister  = (*collection)(nil)
 )
 
-// New implements rest.Storage.
-func (r *collection[U]) New() runtime.Object { return r.newObject() }
-
-// NewList implements rest.Lister.
-func (r *collection[U]) NewList() runtime.Object { return r.newList() }
-
 // Destroy implements rest.Storage. There is nothing to clean up.
-func (r *collection[U]) Destroy() {}
-
-// Kind implements rest.KindProvider.
-func (r *collection[U]) Kind() string { return r.kind.name }
-
-// NamespaceScoped implements rest.Scoper.
-func (r *collection[U]) NamespaceScoped() bool { return r.namespaced }
-
-// GetSingularName implements rest.SingularNameProvider.
-func (r *collection[U]) GetSingularName() string { return r.singular }
+func (c *collection) Destroy() {}
 
 // Get implements rest.Getter.
-func (r *collection[U]) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
-	namespace, now := request.NamespaceValue(ctx), r.now()
-	object := r.inventory.Get(namespace, name)
-	if object == nil {
-		return nil, r.notFound(name, r.absent(namespace, name))
+func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+	namespace, now := request.NamespaceValue(ctx), c.config.Now()
+	o := c.inventory.Get(namespace, name)
+	if o == nil {
+		return nil, c.notFound(name, c.notFoundReason(namespace, name))
 	}
-	used := r.find(object, r.clock.At(now))
-	if used == nil {
-		return nil, r.notFound(name, r.blank(namespace, name))
+	u := c.find(o, c.config.Clock.At(now))
+	if u == nil {
+		return nil, c.notFound(name, c.noMetricsReason(namespace, name))
 	}
-	e := &entry[U]{object, used, &answer[U]{r.kind, metav1.NewTime(now)}}
-	r.observe(now, r.kind.asOf(used))
-	if t := tableAsked(ctx); t != nil {
-		return &entryTable[U]{e.alone(), t}, nil
-	}
-	return e, nil
+	c.observeAge(now, u.SampledAt())
+	return c.encoder.NewItem(c.kind(), now, o, u), nil
 }
 
 // List implements rest.Lister.
-func (r *collection[U]) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+func (c *collection) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
 	q, err := newQuery(request.NamespaceValue(ctx), options)
 	if err != nil {
 		return nil, err
 	}
-	now := r.now()
-	list := &entryList[U]{oldest: r.clock.At(now), answer: &answer[U]{r.kind, metav1.NewTime(now)}}
-	list.fill(q, q.objects(r.inventory), func(o *inventory.Object) *U { return r.find(o, r.clock.At(now)) })
-	if len(list.Items) > 0 {
-		r.observe(now, list.oldest)
+	objects, now := q.objects(c.inventory), c.config.Now()
+	list := c.encoder.NewList(c.kind(), now, q.pageSize(len(objects)))
+	at := c.config.Clock.At(now)
+	oldest := at
+	for i, o := range objects {
+		u := c.find(o, at)
+		if u == nil {
+			continue
+		}
+		if q.limit > 0 && len(list.Items) == q.limit {
+			list.ListMeta = q.nextPage(list.Items[q.limit-1].Object, len(objects)-i)
+			break
+		}
+		list.Add(o, u)
+		oldest = min(oldest, u.SampledAt())
 	}
-	if t := tableAsked(ctx); t != nil {
-		return &entryTable[U]{list, t}, nil
+	if len(list.Items) > 0 {
+		c.observeAge(now, oldest)
 	}
 	return list, nil
 }
 
-// ConvertToTable implements rest.TableConvertor. It makes the tables that WithTables has let pass.
-func (r *collection[U]) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
-	list, ok := object.(*entryList[U])
-	if !ok {
-		list = object.(*entry[U]).alone()
-	}
-	o, ok := options.(*metav1.TableOptions)
-	if !ok {
-		o = &metav1.TableOptions{}
-	}
-	return list.table(o), nil
-}
-
-// notFound is the usual error with a reason behind it: that there is no such pod and that its
-// figures are not there yet call for different actions.
-func (r *collection[U]) notFound(name, why string) error {
-	err := apierrors.NewNotFound(metrics.Resource(r.singular), name)
-	err.ErrStatus.Message = fmt.Sprintf("%s: %s", err.ErrStatus.Message, why)
+// notFound returns a NotFound error with a reason: for an object that does not exist, users must do
+// something else than for one without metrics.
+func (c *collection) notFound(name, reason string) error {
+	err := apierrors.NewNotFound(metrics.Resource(c.GetSingularName()), name)
+	err.ErrStatus.Message = fmt.Sprintf("%s: %s", err.ErrStatus.Message, reason)
 	return err
 }
 
-// observe reports the age of the oldest metric in a response.
-func (r *collection[U]) observe(now time.Time, oldest usage.Time) {
-	if r.answered != nil {
-		r.answered(r.name, r.clock.At(now).Sub(oldest))
+// observeAge reports the age of the oldest metrics in a response.
+func (c *collection) observeAge(now time.Time, oldest usage.Time) {
+	if c.config.ObserveAge != nil {
+		c.config.ObserveAge(c.name(), c.config.Clock.At(now).Sub(oldest))
 	}
 }

@@ -16,20 +16,20 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
 
-// The fields that a field selector may name. The library refuses all others with an error that
-// names these.
+// The fields that a field selector may use. The library rejects others with an error that lists
+// these.
 const (
 	fieldName      = "metadata.name"
 	fieldNamespace = "metadata.namespace"
 )
 
-// maxSelectorSize bounds the requirements of a selector, because each of them is compared with each
-// object. The values of one such as "in (a,b)" count as requirements. Nothing that a Deployment or
-// an autoscaler selects by has more than some ten.
+// maxSelectorSize limits the requirements of a selector, since each is compared with each object.
+// Each value of a requirement such as "in (a,b)" counts. The selectors of Deployments and
+// autoscalers rarely have ten.
 const maxSelectorSize = 1000
 
-// sizeOfLabelSelector returns the number of its requirements, counted by their values.
-func sizeOfLabelSelector(selector labels.Selector) (n int) {
+// labelSelectorSize returns the number of requirements of a selector, counted by their values.
+func labelSelectorSize(selector labels.Selector) (n int) {
 	requirements, _ := selector.Requirements()
 	for i := range requirements {
 		n += max(1, len(requirements[i].ValuesUnsorted()))
@@ -38,21 +38,21 @@ func sizeOfLabelSelector(selector labels.Selector) (n int) {
 }
 
 func selectorTooLarge(kind string, size int) error {
-	return apierrors.NewBadRequest(fmt.Sprintf("the %s selector has %d requirements and values, more than the %d that this server allows: "+
-		"select by fewer, or list all objects and select from the result", kind, size, maxSelectorSize))
+	return apierrors.NewBadRequest(fmt.Sprintf("the %s selector has %d requirements and values, more than the maximum "+
+		"of %d: use fewer, or list all objects and select from the result", kind, size, maxSelectorSize))
 }
 
-// query is what a LIST asks for.
+// query holds the parameters of a LIST.
 type query struct {
-	namespace string // "" for all
+	namespace string // "": all
 	labels    labels.Selector
 	fields    fields.Selector
 	limit     int       // objects in a page; 0: no limit
-	after     *position // where the page begins; nil: at the first object
+	after     *position // the end of the previous page; nil: this is the first
 }
 
-// position is that of the last object of a page. Lists are sorted by namespace, then by name, so
-// the next page begins behind it, whatever came or went meanwhile.
+// position identifies the last object of a page. Lists are sorted by namespace and name, so the
+// next page begins after it even if objects were added or deleted in between.
 type position struct{ namespace, name string }
 
 func newQuery(namespace string, options *metainternalversion.ListOptions) (*query, error) {
@@ -66,7 +66,7 @@ func newQuery(namespace string, options *metainternalversion.ListOptions) (*quer
 	if options.FieldSelector != nil {
 		q.fields = options.FieldSelector
 	}
-	if n := sizeOfLabelSelector(q.labels); n > maxSelectorSize {
+	if n := labelSelectorSize(q.labels); n > maxSelectorSize {
 		return nil, selectorTooLarge("label", n)
 	}
 	if n := len(q.fields.Requirements()); n > maxSelectorSize {
@@ -78,14 +78,14 @@ func newQuery(namespace string, options *metainternalversion.ListOptions) (*quer
 	}
 	after, ok := parseContinue(options.Continue)
 	if !ok || namespace != "" && after.namespace != namespace {
-		return nil, apierrors.NewBadRequest("the continue token was not given by this server for this list; " +
-			"begin the list anew, without one")
+		return nil, apierrors.NewBadRequest("the continue token is not valid for this list: " +
+			"restart the list without a continue token")
 	}
 	q.after = &after
 	return q, nil
 }
 
-// objects gives those that the selectors match, from where the page begins.
+// objects returns the objects that match the selectors, beginning with the page.
 func (q *query) objects(all Inventory) []*inventory.Object {
 	objects := q.selected(all)
 	if q.after == nil {
@@ -100,7 +100,8 @@ func (q *query) objects(all Inventory) []*inventory.Object {
 	return objects[i:]
 }
 
-// selected gives the objects that the selectors match. One that names its object costs no search.
+// selected returns the objects that match the selectors. It does not list if a selector names the
+// object.
 func (q *query) selected(all Inventory) []*inventory.Object {
 	namespace := q.namespace
 	if exact, ok := q.fields.RequiresExactMatch(fieldNamespace); ok && namespace == "" {
@@ -124,31 +125,18 @@ func (q *query) matches(o *inventory.Object) bool {
 	return q.fields.Matches(fields.Set{fieldName: o.Name, fieldNamespace: o.Namespace})
 }
 
-// fill joins the objects with what they use, up to the limit. Objects without figures are left out.
-func (l *entryList[U]) fill(q *query, objects []*inventory.Object, find func(*inventory.Object) *U) {
-	size := len(objects)
+// pageSize returns the number of objects in a page, if so many remain.
+func (q *query) pageSize(remaining int) int {
 	if q.limit > 0 {
-		size = min(size, q.limit)
+		return min(q.limit, remaining)
 	}
-	l.Items = make([]entry[U], 0, size)
-	for i, o := range objects {
-		used := find(o)
-		if used == nil {
-			continue
-		}
-		if q.limit > 0 && len(l.Items) == q.limit {
-			l.ListMeta = q.more(l.Items[q.limit-1].object, len(objects)-i)
-			return
-		}
-		l.Items = append(l.Items, entry[U]{o, used, l.answer})
-		l.oldest = min(l.oldest, l.answer.asOf(used))
-	}
+	return remaining
 }
 
-// more says how to go on behind the last object of a page. The number of those that remain is an
-// upper bound (some may have no figures) and, as everywhere in Kubernetes, given for lists without
-// selectors only.
-func (q *query) more(last *inventory.Object, remaining int) metav1.ListMeta {
+// nextPage returns the metadata of a page that ends with last. As everywhere in Kubernetes, the
+// number of remaining objects is set only for lists without selectors. It is an upper bound, since
+// objects without metrics count.
+func (q *query) nextPage(last *inventory.Object, remaining int) metav1.ListMeta {
 	meta := metav1.ListMeta{Continue: position{last.Namespace, last.Name}.token()}
 	if q.labels.Empty() && q.fields.Empty() {
 		n := int64(remaining)
@@ -157,7 +145,7 @@ func (q *query) more(last *inventory.Object, remaining int) metav1.ListMeta {
 	return meta
 }
 
-// token is the position as clients see it: opaque.
+// token returns the position as an opaque continue token.
 func (p position) token() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(p.namespace + "/" + p.name))
 }

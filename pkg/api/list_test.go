@@ -7,49 +7,171 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
 
-func TestOnlyRunningPodsAreServed(t *testing.T) {
-	c := world()
-	metrics := c.Usage.(used).pods
-	for phase, name := range map[inventory.Phase]string{
-		inventory.PhaseUnknown: "unknown", inventory.PodPending: "pending", inventory.PodSucceeded: "succeeded", inventory.PodFailed: "failed",
-	} {
-		o := object("phases", name, time.Hour)
-		o.Phase = phase
-		c.Pods = append(c.Pods.(existing), o)
-		metrics["phases/"+name] = metrics["apps/web-1"]
+// list is the part of a list that tests read.
+type list struct {
+	Kind     string
+	Metadata struct {
+		Continue           string
+		RemainingItemCount *int64
+		ResourceVersion    string
 	}
-	c.Pods = append(c.Pods.(existing), object("phases", "runs", time.Hour))
-	metrics["phases/runs"] = metrics["apps/web-1"]
-	h := serve(t, c)
-	if got := get[list](t, h, "/apis/metrics.k8s.io/v1/namespaces/phases/pods", http.StatusOK).names(); !slices.Equal(got, []string{"phases/runs"}) {
-		t.Errorf("the list has %q", got)
-	}
-	for _, o := range c.Pods.(existing) {
-		path := "/apis/metrics.k8s.io/v1/namespaces/phases/pods?fieldSelector=metadata.name%3D" + o.Name
-		if got := get[list](t, h, path, http.StatusOK).names(); o.Namespace == "phases" && o.Phase != inventory.PodRunning && len(got) > 0 {
-			t.Errorf("the list by name has %q", got)
-		}
-	}
-	for _, name := range []string{"unknown", "pending", "succeeded", "failed"} {
-		got := get[struct{ Message string }](t, h, "/apis/metrics.k8s.io/v1/namespaces/phases/pods/"+name, http.StatusNotFound)
-		if want := fmt.Sprintf("no pod %q is running", name); !strings.Contains(got.Message, want) {
-			t.Errorf("%q does not say %q", got.Message, want)
-		}
-	}
-	page := get[list](t, h, "/apis/metrics.k8s.io/v1/namespaces/phases/pods?limit=1", http.StatusOK)
-	if page.Metadata.Continue != "" {
-		t.Errorf("a page of the only running pod has a continuation: %+v", page.Metadata)
+	Items []struct {
+		Metadata struct{ Namespace, Name string }
 	}
 }
 
-func TestSelectorsAreBounded(t *testing.T) {
-	h := serve(t, world())
-	// many joins n parts, in which %d is their number.
+func (l list) names() []string {
+	names := []string{}
+	for _, item := range l.Items {
+		names = append(names, strings.TrimPrefix(item.Metadata.Namespace+"/"+item.Metadata.Name, "/"))
+	}
+	return names
+}
+
+func TestList(t *testing.T) {
+	h := serve(t, newConfig())
+	empty := do(h, http.MethodGet, "/apis/metrics.k8s.io/v1/namespaces/none/pods", jsonType).Body.String()
+	if !strings.Contains(empty, `"items":[]`) {
+		t.Errorf("got %s, want empty items: clients cannot read null", empty)
+	}
+	for _, test := range []struct {
+		path string
+		want []string
+	}{
+		{"/pods", []string{"apps/idle", "apps/web-1", "apps/web-2", "data/db", "data/web-1"}},
+		{"/namespaces/apps/pods", []string{"apps/idle", "apps/web-1", "apps/web-2"}},
+		{"/namespaces/none/pods", nil},
+		{"/pods?labelSelector=app%3Dweb", []string{"apps/web-1", "apps/web-2", "data/web-1"}},
+		{"/namespaces/apps/pods?labelSelector=app+in+(web,db),tier", []string{"apps/web-1", "apps/web-2"}},
+		{"/pods?labelSelector=app!%3Dweb", []string{"apps/idle", "data/db"}},
+		{"/pods?fieldSelector=metadata.name%3Dweb-1", []string{"apps/web-1", "data/web-1"}},
+		{"/pods?fieldSelector=metadata.name!%3Dweb-1", []string{"apps/idle", "apps/web-2", "data/db"}},
+		{"/pods?fieldSelector=metadata.namespace%3Ddata", []string{"data/db", "data/web-1"}},
+		{"/pods?fieldSelector=metadata.namespace%3Ddata,metadata.name%3Dweb-1", []string{"data/web-1"}},
+		{"/pods?fieldSelector=metadata.namespace%3Ddata,metadata.name%3Dweb-1,metadata.name!%3Dweb-1", nil},
+		{"/namespaces/apps/pods?fieldSelector=metadata.namespace%3Ddata", nil},
+		{"/namespaces/apps/pods?fieldSelector=metadata.name%3Dweb-1,metadata.namespace%3Ddata", nil},
+		{"/namespaces/apps/pods?fieldSelector=metadata.name%3Dweb-1", []string{"apps/web-1"}},
+		{"/namespaces/apps/pods?fieldSelector=metadata.name%3Dno-metrics", nil},
+		{"/namespaces/apps/pods?fieldSelector=metadata.name%3Dweb-1&labelSelector=app%3Dother", nil},
+		{"/nodes", []string{"node-a", "node-b"}},
+		{"/nodes?labelSelector=zone%3Db", []string{"node-b"}},
+		{"/nodes?fieldSelector=metadata.name%3Dnode-a", []string{"node-a"}},
+	} {
+		for _, version := range versions {
+			got := get[list](t, h, "/apis/metrics.k8s.io/"+version+test.path, http.StatusOK)
+			if !slices.Equal(got.names(), test.want) {
+				t.Errorf("%s %s: got %q, want %q", version, test.path, got.names(), test.want)
+			}
+			if got.Metadata.Continue != "" || got.Metadata.RemainingItemCount != nil {
+				t.Errorf("%s: got %+v, want no continue token", test.path, got.Metadata)
+			}
+		}
+	}
+}
+
+func TestUnsupportedFieldSelector(t *testing.T) {
+	got := get[struct{ Reason, Message string }](t, serve(t, newConfig()),
+		"/apis/metrics.k8s.io/v1/pods?fieldSelector=spec.nodeName%3Dnode-a", http.StatusBadRequest)
+	if got.Reason != "BadRequest" || !strings.Contains(got.Message, "metadata.name") ||
+		!strings.Contains(got.Message, "metadata.namespace") {
+		t.Errorf("got %+v, want the supported fields", got)
+	}
+}
+
+func TestPages(t *testing.T) {
+	h := serve(t, newConfig())
+	for _, test := range []struct {
+		path  string
+		pages [][]string
+		count bool // whether the remaining items are counted
+	}{
+		{"/pods?limit=2", [][]string{{"apps/idle", "apps/web-1"}, {"apps/web-2", "data/db"}, {"data/web-1"}}, true},
+		{"/pods?limit=5", [][]string{{"apps/idle", "apps/web-1", "apps/web-2", "data/db", "data/web-1"}}, true},
+		{"/namespaces/apps/pods?limit=2", [][]string{{"apps/idle", "apps/web-1"}, {"apps/web-2"}}, true},
+		{"/pods?limit=2&labelSelector=app%3Dweb", [][]string{{"apps/web-1", "apps/web-2"}, {"data/web-1"}}, false},
+		{"/nodes?limit=1", [][]string{{"node-a"}, {"node-b"}}, true},
+	} {
+		token := ""
+		for i, want := range test.pages {
+			got := get[list](t, h, "/apis/metrics.k8s.io/v1"+test.path+"&continue="+token, http.StatusOK)
+			if !slices.Equal(got.names(), want) {
+				t.Errorf("%s, page %d: got %q, want %q", test.path, i, got.names(), want)
+			}
+			token = got.Metadata.Continue
+			last := i == len(test.pages)-1
+			if (token == "") != last {
+				t.Errorf("%s, page %d of %d: got continue %q", test.path, i, len(test.pages), token)
+			}
+			if counted := got.Metadata.RemainingItemCount != nil; counted != (test.count && !last) {
+				t.Errorf("%s, page %d: got remainingItemCount: %t", test.path, i, counted)
+			}
+		}
+	}
+}
+
+// TestPageAfterDeletedObject checks that a page begins after the last object of the previous one,
+// even if that has been deleted.
+func TestPageAfterDeletedObject(t *testing.T) {
+	path := "/apis/metrics.k8s.io/v1/pods?continue=" + position{"apps", "web-11"}.token()
+	got := get[list](t, serve(t, newConfig()), path, http.StatusOK)
+	if want := []string{"apps/web-2", "data/db", "data/web-1"}; !slices.Equal(got.names(), want) {
+		t.Errorf("got %q, want %q", got.names(), want)
+	}
+}
+
+func TestInvalidContinue(t *testing.T) {
+	h := serve(t, newConfig())
+	for _, path := range []string{
+		"/pods?continue=%21",
+		"/pods?continue=YWJj", // "abc"
+		"/pods?continue=YS8",  // "a/"
+		"/namespaces/apps/pods?continue=" + position{"data", "db"}.token(),
+	} {
+		got := get[struct{ Reason string }](t, h, "/apis/metrics.k8s.io/v1"+path, http.StatusBadRequest)
+		if got.Reason != "BadRequest" {
+			t.Errorf("%s: got %+v, want BadRequest", path, got)
+		}
+	}
+}
+
+func TestOnlyRunningPodsAreServed(t *testing.T) {
+	c := newConfig()
+	metrics, inv := c.Usage.(fakeUsage).pods, c.Pods.(fakeInventory)
+	for name, phase := range map[string]inventory.Phase{
+		"failed": inventory.PodFailed, "pending": inventory.PodPending, "running": inventory.PodRunning,
+		"succeeded": inventory.PodSucceeded, "unknown": inventory.PhaseUnknown,
+	} {
+		o := object("phases", name)
+		o.Phase = phase
+		inv = append(inv, o)
+		metrics["phases/"+name] = metrics["apps/web-1"]
+	}
+	c.Pods = inv
+	h := serve(t, c)
+	const path = "/apis/metrics.k8s.io/v1/namespaces/phases/pods"
+	page := get[list](t, h, path+"?limit=1", http.StatusOK)
+	if got := page.names(); !slices.Equal(got, []string{"phases/running"}) || page.Metadata.Continue != "" {
+		t.Errorf("got page %+v, want the only running pod", page)
+	}
+	for _, name := range []string{"failed", "pending", "succeeded", "unknown"} {
+		if got := get[list](t, h, path+"?fieldSelector=metadata.name%3D"+name, http.StatusOK).names(); len(got) > 0 {
+			t.Errorf("got list by name %q, want none", got)
+		}
+		got := get[struct{ Message string }](t, h, path+"/"+name, http.StatusNotFound)
+		if want := fmt.Sprintf("pod %q is not running", name); !strings.Contains(got.Message, want) {
+			t.Errorf("got message %q, want %q", got.Message, want)
+		}
+	}
+}
+
+func TestSelectorSizeIsLimited(t *testing.T) {
+	h := serve(t, newConfig())
+	// many joins n parts, with their number for %d.
 	many := func(part, separator string, n int) string {
 		parts := make([]string, n)
 		for i := range parts {
@@ -59,7 +181,7 @@ func TestSelectorsAreBounded(t *testing.T) {
 	}
 	for _, test := range []struct {
 		parameter, selector string
-		count               int // of requirements and values; 0: the selector is accepted
+		size                int // that the error must have; 0: the selector is allowed
 	}{
 		{"labelSelector", many("!k%d", ",", maxSelectorSize), 0},
 		{"labelSelector", many("!k%d", ",", maxSelectorSize+1), maxSelectorSize + 1},
@@ -73,15 +195,16 @@ func TestSelectorsAreBounded(t *testing.T) {
 		for _, resource := range []string{"pods", "nodes", "namespaces/apps/pods"} {
 			path := "/apis/metrics.k8s.io/v1/" + resource + "?" + url.Values{test.parameter: {test.selector}}.Encode()
 			name := resource + " " + test.selector[:20]
-			if test.count == 0 {
+			if test.size == 0 {
 				if w := do(h, http.MethodGet, path, jsonType); w.Code != http.StatusOK {
-					t.Errorf("%s: %d: %s", name, w.Code, w.Body)
+					t.Errorf("%s: got %d: %s", name, w.Code, w.Body)
 				}
 				continue
 			}
 			got := get[struct{ Reason, Message string }](t, h, path, http.StatusBadRequest)
-			if got.Reason != "BadRequest" || !strings.Contains(got.Message, fmt.Sprint(test.count)) || !strings.Contains(got.Message, fmt.Sprint(maxSelectorSize)) {
-				t.Errorf("%s: %+v names neither the bound nor the count", name, got)
+			if got.Reason != "BadRequest" || !strings.Contains(got.Message, fmt.Sprint(test.size)) ||
+				!strings.Contains(got.Message, fmt.Sprint(maxSelectorSize)) {
+				t.Errorf("%s: got %+v, want size %d and maximum %d", name, got, test.size, maxSelectorSize)
 			}
 		}
 	}

@@ -1,79 +1,57 @@
 package api
 
 import (
-	"math"
-	"math/bits"
+	"context"
 	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kube-vitals/kube-vitals/pkg/api/encode"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// total is what a row of a table shows: a node's figures, or the sums over a pod's containers.
-type total struct {
-	nanocores, memory, swap uint64
-	hasSwap                 bool
-}
+// noSwap is shown for a missing value, as in `kubectl get`.
+const noSwap = "<none>"
 
-func (t total) plus(a *usage.Amount) total {
-	t.nanocores = plus(t.nanocores, a.CPUNanocores)
-	t.memory = plus(t.memory, a.Memory)
-	if a.HasSwap {
-		t.swap, t.hasSwap = plus(t.swap, a.Swap), true
+// ConvertToTable implements rest.TableConvertor. The rows hold Items, from which the library
+// creates what the options request; only whole objects must be created here.
+func (c *collection) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
+	list, ok := object.(*encode.List)
+	if !ok {
+		list = object.(*encode.Item).AsList()
 	}
-	return t
-}
-
-// plus stops at the greatest number.
-func plus(a, b uint64) uint64 {
-	sum, carry := bits.Add64(a, uint64(clamp(b)), 0)
-	if carry > 0 {
-		return math.MaxUint64
+	totals := make([]usage.Amount, len(list.Items))
+	swap := false
+	for i := range list.Items {
+		totals[i] = list.Items[i].Usage.Total()
+		swap = swap || totals[i].HasSwap
 	}
-	return sum
-}
-
-func podTotal(p *usage.Pod) total {
-	var t total
-	for i := range p.Containers {
-		t = t.plus(&p.Containers[i].Amount)
+	table := &metav1.Table{ListMeta: list.ListMeta, Rows: make([]metav1.TableRow, len(list.Items))}
+	o, _ := options.(*metav1.TableOptions)
+	if o == nil || !o.NoHeaders {
+		table.ColumnDefinitions = columns(swap)
 	}
-	return t
-}
-
-// alone gives a list of nothing but the entry.
-func (e *entry[U]) alone() *entryList[U] {
-	return &entryList[U]{Items: []entry[U]{*e}, answer: e.answer}
-}
-
-// table gives the entries as a table. Its rows hold the entries, of which the library makes what
-// the options ask for; only whole objects must be made here.
-func (l *entryList[U]) table(options *metav1.TableOptions) *metav1.Table {
-	swap := l.anySwap()
-	t := &metav1.Table{ListMeta: l.ListMeta, Rows: make([]metav1.TableRow, len(l.Items))}
-	if !options.NoHeaders {
-		t.ColumnDefinitions = columns(swap)
-	}
-	for i := range l.Items {
-		e := &l.Items[i]
-		var object runtime.Object = e
-		if options.IncludeObject == metav1.IncludeObject {
-			object = e.GetObject()
+	for i := range list.Items {
+		item := &list.Items[i]
+		row := metav1.TableRow{Cells: cells(item.Object.Name, &totals[i], swap)}
+		row.Object.Object = item
+		if o != nil && o.IncludeObject == metav1.IncludeObject {
+			row.Object.Object = item.GetObject()
 		}
-		t.Rows[i] = metav1.TableRow{Cells: e.cells(swap), Object: runtime.RawExtension{Object: object}}
+		table.Rows[i] = row
 	}
-	return t
+	return table, nil
 }
 
-// columns gives the columns of a table. That for swap is there only where there is any, and shown
-// only with `-o wide`.
+// columns returns the columns of a table. The column for swap exists only if there is swap, and
+// kubectl shows it only with `-o wide`.
 func columns(swap bool) []metav1.TableColumnDefinition {
 	columns := []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: "Name of the node or pod."},
-		{Name: "CPU(cores)", Type: "string", Description: "Mean CPU usage over the window, in thousandths of a core, rounded up."},
+		{Name: "CPU(cores)", Type: "string",
+			Description: "Mean CPU usage over the window, in thousandths of a core, rounded up."},
 		{Name: "Memory(bytes)", Type: "string", Description: "Memory working set."},
 		{Name: "Window", Type: "string", Description: "Time over which the CPU usage is the mean."},
 	}
@@ -85,48 +63,25 @@ func columns(swap bool) []metav1.TableColumnDefinition {
 	return columns
 }
 
-func (l *entryList[U]) anySwap() bool {
-	for i := range l.Items {
-		if l.answer.total(l.Items[i].usage).hasSwap {
-			return true
-		}
-	}
-	return false
-}
-
-// cells gives an entry's row.
-func (e *entry[U]) cells(swap bool) []any {
-	total := e.answer.total(e.usage)
-	_, window := e.answer.period(e.usage)
+// cells returns a row of a table.
+func cells(name string, total *usage.Amount, swap bool) []any {
 	cells := []any{
-		e.object.Name,
-		string(appendMillicores(nil, total.nanocores)),
-		string(appendMebibytes(nil, total.memory)),
-		window.Round(time.Millisecond).String(),
+		name, millicores(total.CPUNanocores), mebibytes(total.Memory), total.Window.Round(time.Millisecond).String(),
 	}
 	switch {
-	case swap && total.hasSwap:
-		cells = append(cells, string(appendMebibytes(nil, total.swap)))
+	case swap && total.HasSwap:
+		return append(cells, mebibytes(total.Swap))
 	case swap:
-		cells = append(cells, noSwap)
+		return append(cells, noSwap)
 	}
 	return cells
 }
 
-// noSwap stands for a missing figure, as it does with `kubectl get`.
-const noSwap = "<none>"
-
-// appendMillicores prints as `kubectl top` does: rounded up.
-func appendMillicores(b []byte, nanocores uint64) []byte {
+// millicores formats CPU as `kubectl top` does: rounded up.
+func millicores(nanocores uint64) string {
 	const milli = 1_000_000
-	n := nanocores / milli
-	if nanocores%milli > 0 {
-		n++
-	}
-	return append(strconv.AppendUint(b, n, 10), 'm')
+	return strconv.FormatUint((nanocores+milli-1)/milli, 10) + "m"
 }
 
-// appendMebibytes prints as `kubectl top` does: rounded down.
-func appendMebibytes(b []byte, bytes uint64) []byte {
-	return append(strconv.AppendUint(b, bytes>>20, 10), "Mi"...)
-}
+// mebibytes formats memory as `kubectl top` does: rounded down.
+func mebibytes(bytes uint64) string { return strconv.FormatUint(bytes>>20, 10) + "Mi" }

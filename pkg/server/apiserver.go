@@ -61,7 +61,7 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, servingCe
 		return nil, nil, fmt.Errorf("cannot set up auditing: %w", err)
 	}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		handler = genericapiserver.DefaultBuildHandlerChain(api.WithTables(handler), config)
+		handler = genericapiserver.DefaultBuildHandlerChain(api.WithMetadataCheck(handler, codecs), config)
 		return drainer(untilReady(handler, needed, codecs), config.ShutdownInitiatedNotify())
 	}
 	config.AddReadyzChecks(ready.probes()...)

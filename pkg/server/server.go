@@ -133,12 +133,12 @@ func New(c Config) (*Server, error) {
 	}
 
 	server, ready, err := newAPIServer(c, watches, scraper, servingCert, instruments, api.Config{
-		Usage:    metrics,
-		Pods:     pods,
-		Nodes:    nodes,
-		Now:      time.Now,
-		Clock:    clock,
-		Answered: instruments.answered,
+		Usage:      metrics,
+		Pods:       pods,
+		Nodes:      nodes,
+		Now:        time.Now,
+		Clock:      clock,
+		ObserveAge: instruments.answered,
 	})
 	if err != nil {
 		return nil, err

@@ -16,57 +16,58 @@ import (
 
 // apiService is an APIService that leads to this server and verifies it.
 type apiService struct {
-	name, version string // version is that of the object
-	caBundle      []byte // PEM
+	name, resourceVersion string
+	caBundle              []byte // PEM
 }
 
-// trusts reports whether the CA is in the bundle, as encodePEM writes it.
+// trusts reports whether the caBundle has the CA, as encoded by encodePEM.
 func (a apiService) trusts(ca *x509.Certificate) bool {
 	return bytes.Contains(a.caBundle, encodePEM(ca))
 }
 
-// readAPIServices returns the APIServices whose caBundle this server keeps, and an error for those
-// that it could not read.
+// readAPIServices returns the APIServices whose caBundle this server manages, and an error for
+// those that it could not read.
 func (m *Manager) readAPIServices(ctx context.Context) ([]apiService, error) {
 	var services []apiService
-	var unread []error
+	var errs []error
 	for _, name := range m.apiServices {
 		object, err := m.monitor.read(ctx, name)
 		switch {
-		case apierrors.IsNotFound(err): // the monitor has said so
+		case apierrors.IsNotFound(err): // logged by the monitor
 		case err != nil:
-			unread = append(unread, fmt.Errorf("cannot read APIService %s, by which the API server is to trust this server; its "+
-				"ServiceAccount needs the right to get, watch and patch it: %w", name, err))
+			errs = append(errs, fmt.Errorf("cannot read APIService %s: the ServiceAccount needs permission to "+
+				"get, watch and patch it: %w", name, err))
 		case m.monitor.service.isBackendOf(object) && !object.Spec.InsecureSkipTLSVerify:
 			services = append(services, apiService{name, object.Metadata.ResourceVersion, object.Spec.CABundle})
 		}
 	}
-	return services, errors.Join(unread...)
+	return services, errors.Join(errs...)
 }
 
-// writeBundle makes an APIService trust the bundle. The patch has nothing but the caBundle, so that
-// everything else stays with its owner.
-func (m *Manager) writeBundle(ctx context.Context, a apiService, bundle []byte) error {
+// writeBundle writes the bundle into an APIService. The patch has only the caBundle, so that all
+// other fields keep their owners.
+func (m *Manager) writeBundle(ctx context.Context, a apiService, s state) error {
 	if err := m.allowWrite("caBundle of APIService " + a.name); err != nil {
 		return err
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": a.version},
-		"spec":     map[string]any{"caBundle": bundle},
+		"metadata": map[string]any{"resourceVersion": a.resourceVersion},
+		"spec":     map[string]any{"caBundle": s.bundle},
 	})
 	if err != nil {
 		return err
 	}
-	_, err = m.monitor.client.Patch(ctx, a.name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
+	options := metav1.PatchOptions{FieldManager: fieldManager}
+	_, err = m.monitor.client.Patch(ctx, a.name, types.MergePatchType, patch, options)
 	switch {
 	case err == nil:
-		klog.FromContext(ctx).Info("Wrote the CAs by which the API server verifies this server", "apiService", a.name,
-			"trustedCAs", len(readPEM(bundle)))
+		klog.FromContext(ctx).Info("Wrote the caBundle of the APIService",
+			"apiService", a.name, "trustedCAs", len(s.cas()))
 		return nil
 	case apierrors.IsConflict(err):
 		return err
 	default:
-		return fmt.Errorf("cannot write the caBundle of APIService %s, by which the API server is to trust this server; its "+
-			"ServiceAccount needs the right to patch it: %w", a.name, err)
+		return fmt.Errorf("cannot write the caBundle of APIService %s: the ServiceAccount needs permission to "+
+			"patch it: %w", a.name, err)
 	}
 }

@@ -6,34 +6,33 @@ import (
 	"time"
 )
 
-// clock tells the time as the API server has it. The API server verifies what is made here, so what
-// is valid is a question of its clock; and replicas whose own clocks are wrong agree with the
-// others by it.
-type clock struct{ ahead atomic.Int64 } // by how many nanoseconds the API server's clock is ahead of this one
+// clock estimates the time of the API server. That verifies the certificates, so its clock decides
+// whether they are valid. Replicas with wrong clocks agree by it too.
+type clock struct{ ahead atomic.Int64 } // nanoseconds by which the API server's clock is ahead of ours
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-// wrap makes a transport to the API server set the clock.
+// wrap returns a transport that sets the clock from each response of the API server.
 func (c *clock) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		asked := time.Now()
+		sent := time.Now()
 		response, err := next.RoundTrip(r)
 		if err == nil {
-			c.set(response.Header.Get("Date"), asked, time.Now())
+			c.set(response.Header.Get("Date"), sent, time.Now())
 		}
 		return response, err
 	})
 }
 
-// set sets the clock by the Date of an answer, which has whole seconds. Clocks that differ by no
-// more than that and the time of a request are taken to be in step.
-func (c *clock) set(date string, asked, answered time.Time) {
+// set sets the clock from the Date of a response. Differences that may be due to its whole seconds
+// or to the duration of the request are ignored.
+func (c *clock) set(date string, sent, received time.Time) {
 	t, err := http.ParseTime(date)
 	if err != nil {
 		return
 	}
-	ahead := t.Sub(asked.Add(answered.Sub(asked) / 2).Truncate(time.Second))
-	if ahead.Abs() <= time.Second+answered.Sub(asked) {
+	ahead := t.Sub(sent.Add(received.Sub(sent) / 2).Truncate(time.Second))
+	if ahead.Abs() <= time.Second+received.Sub(sent) {
 		ahead = 0
 	}
 	c.ahead.Store(int64(ahead))

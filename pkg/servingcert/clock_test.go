@@ -1,38 +1,34 @@
 package servingcert
 
 import (
-	"net/http"
 	"testing"
 	"time"
 )
 
 func TestClock(t *testing.T) {
 	t.Parallel()
-	asked := epoch.Add(700 * time.Millisecond)
+	sent := epoch.Add(700 * time.Millisecond)
 	for name, c := range map[string]struct {
 		date string
 		took time.Duration
 		want time.Duration
 	}{
-		"the same second":             {"12:00:00", 0, 0},
-		"the next second":             {"12:00:01", 400 * time.Millisecond, 0},
-		"within a slow request":       {"12:00:05", 10 * time.Second, 0},
-		"ahead":                       {"12:10:00", 0, 10 * time.Minute},
-		"behind":                      {"11:00:00", 0, -time.Hour},
-		"not a time":                  {"noon", 0, 42},
-		"no more than can be told by": {"12:00:01", 0, 0},
+		"the same second":       {"12:00:00", 0, 0},
+		"the next second":       {"12:00:01", 400 * time.Millisecond, 0},
+		"within a slow request": {"12:00:05", 10 * time.Second, 0},
+		"ahead":                 {"12:10:00", 0, 10 * time.Minute},
+		"behind":                {"11:00:00", 0, -time.Hour},
+		"invalid":               {"noon", 0, 42},
+		"within the precision":  {"12:00:01", 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var clock clock
 			clock.ahead.Store(42)
-			clock.set("Thu, 01 Oct 2026 "+c.date+" GMT", asked, asked.Add(c.took))
+			clock.set("Thu, 01 Oct 2026 "+c.date+" GMT", sent, sent.Add(c.took))
 			if got := time.Duration(clock.ahead.Load()); got != c.want {
-				t.Errorf("ahead by %v, want %v", got, c.want)
+				t.Errorf("got a clock ahead by %v, want %v", got, c.want)
 			}
 		})
-	}
-	if _, err := http.ParseTime("Thu, 01 Oct 2026 12:00:00 GMT"); err != nil {
-		t.Error(err)
 	}
 }

@@ -1,73 +1,69 @@
 package servingcert
 
 import (
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
 const configMapPath = "/api/v1/namespaces/kube-system/configmaps/ca"
 
-// newPublishingWorld returns a world whose replicas publish the CAs, in a ConfigMap that has
-// something of somebody else's.
-func newPublishingWorld(t *testing.T) *world {
-	t.Helper()
-	w := newWorld(t)
+// publish adds a ConfigMap for the CAs and starts so many replicas.
+func (w *world) publish(replicas int) {
+	w.t.Helper()
 	w.configMap = "ca"
-	w.api.put(configMapPath, emptyConfigMap())
-	return w
+	w.api.put(configMapPath, newConfigMap())
+	for range replicas {
+		w.start()
+	}
+	w.waitReady()
+	w.sleep(step)
 }
 
-func emptyConfigMap() map[string]any {
+// newConfigMap returns a ConfigMap without CAs.
+func newConfigMap() map[string]any {
 	return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"mine": "kept"},
 		"metadata": map[string]any{"name": "ca", "namespace": "kube-system", "labels": map[string]any{"owner": "helm"}}}
 }
 
-// published returns what the ConfigMap has under a key.
+// published returns a value of the ConfigMap.
 func (w *world) published(key string) string {
 	data, _ := w.api.get(configMapPath)["data"].(map[string]any)
 	text, _ := data[key].(string)
 	return text
 }
 
-func TestPublishedAtStart(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newPublishingWorld(t)
-		for range 3 {
-			w.start()
-		}
-		w.settled()
-		w.pass(step)
-		if got := w.published("ca.crt"); got == "" || got != string(w.caBundle(stable)) {
-			t.Errorf("%d CAs are in the ConfigMap, want those of the caBundle", len(readPEM([]byte(got))))
-		}
+// checkPublished checks that the ConfigMap has the CAs of the caBundle.
+func (w *world) checkPublished() {
+	w.t.Helper()
+	if got, want := w.published("ca.crt"), string(w.caBundle(stable)); got == "" || got != want {
+		w.t.Errorf("got %d CAs in the ConfigMap, want the %d of the caBundle",
+			len(readPEM([]byte(got))), len(readPEM([]byte(want))))
+	}
+}
+
+func TestPublish(t *testing.T) {
+	simulate(t, 0, func(t *testing.T, w *world) {
+		w.publish(3)
+		w.checkPublished()
 		if w.published("mine") != "kept" || meta(w.api.get(configMapPath))["labels"] == nil {
-			t.Error("what is not the server's has not stayed as it was")
+			t.Error("other fields of the ConfigMap were changed")
 		}
 		before := w.api.written()
-		w.run(lifetime / 2)
+		w.advance(lifetime / 2)
 		if n := w.api.written() - before; n != 0 {
-			t.Errorf("%d writes while nothing was to do", n)
+			t.Errorf("got %d writes without a change, want 0", n)
 		}
 	})
 }
 
-// TestPublishedBeforeItIsServed expects that clients that read the ConfigMap have had the CA of
-// each renewed certificate for as long as the API server before the certificate is served.
-func TestPublishedBeforeItIsServed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newPublishingWorld(t)
-		for range 3 {
-			w.start()
-		}
-		w.settled()
-		w.pass(step)
-		since := map[string]time.Time{} // PEM of a CA → since when it is published
+// TestPublishedBeforeServed checks that clients that read the ConfigMap have the CA of a renewed
+// certificate as long before it is served as the API server.
+func TestPublishedBeforeServed(t *testing.T) {
+	simulate(t, 0, func(t *testing.T, w *world) {
+		w.publish(3)
+		since := map[string]time.Time{} // by PEM of a CA: since when it is published
 		seen := map[string]bool{}       // certificates
-		for end := time.Now().Add(3 * lifetime); time.Now().Before(end); w.run(step) {
+		for end := time.Now().Add(3 * lifetime); time.Now().Before(end); w.advance(step) {
 			bundle := []byte(w.published("ca.crt"))
 			for _, ca := range readPEM(bundle) {
 				if text := string(encodePEM(ca)); since[text].IsZero() {
@@ -78,12 +74,13 @@ func TestPublishedBeforeItIsServed(t *testing.T) {
 				certificate, key := r.CurrentCertKeyContent()
 				leaf, err := verify(certificate, key, bundle, time.Now())
 				if err != nil {
-					t.Fatalf("a client that reads the ConfigMap cannot verify what is served: %v", err)
+					t.Fatalf("a client that reads the ConfigMap cannot verify the certificate: %v", err)
 				}
 				if renewed := len(seen) > 0 && !seen[string(certificate)]; renewed {
 					for _, ca := range readPEM(bundle) {
-						if known := time.Since(since[string(encodePEM(ca))]); leaf.CheckSignatureFrom(ca) == nil && known < settle-step {
-							t.Errorf("a certificate is served whose CA has been published for %v only, want %v", known, settle)
+						published := time.Since(since[string(encodePEM(ca))])
+						if leaf.CheckSignatureFrom(ca) == nil && published < settle-step {
+							t.Errorf("got a certificate served %v after its CA was published, want %v", published, settle)
 						}
 					}
 				}
@@ -91,88 +88,71 @@ func TestPublishedBeforeItIsServed(t *testing.T) {
 			}
 		}
 		if len(seen) < 4 {
-			t.Errorf("%d certificates were served in 3 lifetimes, want 4 or 5", len(seen))
+			t.Errorf("got %d certificates in 3 lifetimes, want 4 or 5", len(seen))
 		}
-		if got := w.published("ca.crt"); got != string(w.caBundle(stable)) {
-			t.Error("the ConfigMap and the caBundle differ")
-		}
+		w.checkPublished()
 	})
 }
 
-func TestPublishedIsPutBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newPublishingWorld(t)
-		w.start()
-		w.start()
-		w.settled()
-		w.pass(step)
+func TestConfigMapIsRestored(t *testing.T) {
+	simulate(t, 0, func(t *testing.T, w *world) {
+		w.publish(2)
 		want := w.published("ca.crt")
 		foreign := string(encodePEM(mustIssue(t, []string{host}, time.Now(), day100).ca))
 		for name, data := range map[string]any{
-			"nothing": nil, "an empty text": map[string]any{"ca.crt": ""}, "a foreign CA": map[string]any{"ca.crt": want + foreign},
+			"no data": nil, "empty": map[string]any{"ca.crt": ""}, "foreign CA": map[string]any{"ca.crt": want + foreign},
 		} {
 			w.api.change(configMapPath, func(o map[string]any) { o["data"] = data })
-			w.run(resyncPeriod + step)
+			w.advance(resyncPeriod + step)
 			if got := w.published("ca.crt"); got != want {
-				t.Errorf("a minute after %s was written into the ConfigMap, it has %d CAs, want 1", name, len(readPEM([]byte(got))))
+				t.Errorf("%s: got %d CAs in the ConfigMap after a minute, want 1", name, len(readPEM([]byte(got))))
 			}
 		}
 	})
 }
 
-// TestNotPublished has a ConfigMap that is missing, or that the server may not read or write.
-// Everything else goes on, with one line in the log that has the cure.
-func TestNotPublished(t *testing.T) {
+// TestCannotPublish has a ConfigMap that is missing, or that the replicas must not read or write.
+// Renewals go on, and the log has the cure once.
+func TestCannotPublish(t *testing.T) {
 	t.Parallel()
+	const permission = "permission to get and update it"
 	for name, c := range map[string]struct {
 		missing bool
-		verb    string // that is refused
-		cure    string
+		verb    string // that is forbidden
+		cures   []string
 	}{
-		"missing":             {missing: true, cure: "kubectl create configmap ca --namespace kube-system"},
-		"must not be read":    {verb: "get", cure: "cannot read ConfigMap kube-system/ca"},
-		"must not be written": {verb: "put", cure: "cannot write ConfigMap kube-system/ca"},
+		"missing":         {true, "", []string{"kubectl create configmap ca --namespace kube-system"}},
+		"read forbidden":  {false, "get", []string{"cannot read ConfigMap kube-system/ca", permission}},
+		"write forbidden": {false, "put", []string{"cannot write ConfigMap kube-system/ca", permission}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w := newPublishingWorld(t)
-				if c.missing {
-					w.api.put(configMapPath, nil)
-				}
+			simulate(t, 0, func(t *testing.T, w *world) {
 				w.api.refuseBy(func(verb, path string) *refusal {
 					if path == configMapPath && verb == c.verb {
-						return &refusal{403, "Forbidden", "may not"}
+						return &refusal{403, "Forbidden", "not allowed by RBAC"}
 					}
 					return nil
 				})
+				if w.publish(0); c.missing {
+					w.api.put(configMapPath, nil)
+				}
 				w.start()
 				w.start()
-				w.settled()
-				if n := w.run(2 * lifetime); n < 3 {
-					t.Errorf("%d certificates were served in 2 lifetimes, want 3 or 4", n)
+				w.waitReady()
+				if n := w.advance(2 * lifetime); n < 3 {
+					t.Errorf("got %d certificates in 2 lifetimes, want 3 or 4", n)
 				}
-				if n := strings.Count(w.logged(), c.cure); n != len(w.replicas) {
-					t.Errorf("%d lines say %q, want one of each replica:\n%s", n, c.cure, w.logged())
+				for _, cure := range c.cures {
+					w.checkLog(len(w.replicas), cure)
 				}
-				if c.verb != "" && !strings.Contains(w.logged(), "right to get and update it") {
-					t.Errorf("the log does not name the right:\n%s", w.logged())
-				}
-				if strings.Contains(w.logged(), "Cannot look after") {
-					t.Errorf("the log complains of more than that:\n%s", w.logged())
-				}
+				w.checkLog(0, "Cannot reconcile")
 				w.api.refuseBy(nil)
 				if c.missing {
-					w.api.put(configMapPath, emptyConfigMap())
+					w.api.put(configMapPath, newConfigMap())
 				}
-				w.run(resyncPeriod + 2*step)
-				if got := w.published("ca.crt"); got == "" || got != string(w.caBundle(stable)) {
-					t.Errorf("%d CAs are published afterwards, want those of the caBundle", len(readPEM([]byte(got))))
-				}
-				if n := strings.Count(w.logged(), "published again"); n != len(w.replicas) {
-					t.Errorf("%d lines say that it is over, want one of each replica", n)
-				}
+				w.advance(resyncPeriod + 2*step)
+				w.checkPublished()
+				w.checkLog(len(w.replicas), "Publishing the CAs of the serving certificate succeeds again")
 			})
 		})
 	}

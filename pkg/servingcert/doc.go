@@ -1,46 +1,62 @@
-// Package identity provides a serving certificate that the API server verifies, without anybody's
-// help: it makes the certificate, keeps it in a Secret, writes its CA into the caBundle of the
-// APIServices, and renews it in time.
+// Package servingcert keeps a serving certificate that the API server verifies: it creates the
+// certificate, stores it in a Secret, writes its CA into the caBundle of the APIServices, and
+// renews it before it expires.
 //
-//	identity, err := servingcert.New(servingcert.Config{
+//	manager, err := servingcert.New(servingcert.Config{
 //		Client:      config,
 //		Secret:      "kube-vitals-serving",
 //		Names:       []string{"kube-vitals.kube-system.svc"},
 //		APIServices: []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"},
 //	})
 //	...
-//	serving.Cert = identity
-//	go identity.Run(ctx)
+//	serving.Cert = manager
+//	go manager.Run(ctx)
 //
-// Each certificate is signed by a CA that was made for it alone and whose key is thrown away. So
-// nothing in the cluster can sign for that CA again, and there is one kind of renewal only. It has
-// three steps. Each of them is taken by any replica that finds it due, and all replicas may try at
-// once:
+// # The life of a certificate
 //
-//  1. The next certificate is put into the Secret, beside the one that is served, and its CA into the bundle of CAs.
-//  2. The bundle is put into the caBundle of every APIService, and given time to reach every API server.
-//  3. The next certificate becomes the one that is served. Its predecessor stays in the Secret, without its key, and its CA in
-//     the bundle, so that a replica that has not seen the renewal yet is trusted as well. Both go when the certificate has
-//     expired, or with the next renewal.
+// With the defaults, a certificate is valid for 90 days (Lifetime), and a new CA is published 10
+// minutes (Settle) before it is relied on:
 //
-// The bundle holds the CAs of these certificates and nothing else. Whatever somebody else adds to
-// it is removed.
+//  1. Install. The Secret is empty. A replica creates a certificate and its CA, and writes both into
+//     the Secret. All replicas serve it at once, since no API server trusts another one.
+//  2. The CA is written into the caBundle of every APIService, and into the ConfigMap if there is one.
+//     The replica is ready.
+//  3. Day 60, the last third of the certificate's life. A replica creates the next certificate and
+//     writes it into the Secret beside the current one, and its CA into the bundle. The bundle is
+//     written into the APIServices. The current certificate is still served.
+//  4. 10 minutes later. The next certificate becomes the current one and is served. The previous one
+//     stays in the Secret without its key, and its CA in the bundle, for replicas that have not
+//     seen the renewal.
+//  5. Day 90. The previous certificate has expired. It is removed, and its CA is removed from the
+//     bundle. From here on, steps 3 to 5 repeat.
 //
-// Clients other than the API server find the same bundle in a ConfigMap, if Config names one, so
-// that they need not read the Secret with the key. It is written together with the caBundles;
-// without it, everything else works.
+// Every replica performs whichever step is due, and several may try at the same time. There is no
+// leader and no lock. The Secret holds all state. It is written on condition that it has not
+// changed since it was read. The same holds for the APIServices and the ConfigMap, which are read
+// before the Secret. So a replica with outdated state writes nothing.
 //
-// The Secret holds all state. It is written on condition that nobody has written it since it was
-// read, and so are the APIServices and the ConfigMap, which are read before the Secret: a replica
-// that acts on outdated state writes nothing. There is no leader, and no lock that could be lost.
+// # What can go wrong
 //
-// A Monitor reports APIServices that do not lead to this server, or that skip verification. A
-// Manager has one; a server with a certificate from elsewhere can run one by itself.
+//   - The Secret is deleted or emptied: a replica that still serves the certificate restores it and
+//     starts a renewal, since the key may have leaked. A new replica waits 10 s for such a replica,
+//     then creates a new certificate.
+//   - A caBundle is changed: it is restored at once.
+//   - The bundle contains another CA: it is removed. The bundle holds the CAs of the previous, the
+//     current and the next certificate and nothing else.
+//   - A certificate in the Secret outlives Lifetime: it is renewed.
+//   - The API server cannot be reached: the current certificate is served.
+//   - An APIService leads to another Service, or skips verification: it is not changed. The
+//     Monitor of the Manager logs and reports it. A server with a certificate from another source
+//     can run a Monitor without a Manager.
 //
-// The time is the API server's (the Date of its responses): it verifies the certificates, so its
-// clock is the one that counts, and replicas whose own clocks differ do not undo each other's work.
+// # Security
 //
-// The package deliberately has no keys or algorithms to choose from, signs nothing for others, and
-// leaves alone the caBundle of an APIService that does not lead to its own Service, or that skips
-// verification.
+// Every certificate has a CA of its own, whose key is discarded after signing. So nothing in the
+// cluster can sign for a trusted CA, and there is one kind of renewal. Clients other than the API
+// server can read the CAs from the ConfigMap, so they need no access to the Secret with the key.
+//
+// The current time is that of the API server (the Date of its responses). It verifies the
+// certificates, so its clock counts, and replicas with different clocks agree.
+//
+// There is no choice of keys or algorithms, and nothing is signed for others.
 package servingcert

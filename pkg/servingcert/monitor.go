@@ -17,27 +17,30 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// APIServiceState is what the API server does with the requests for one version of the API.
+// APIServiceState is what is wrong with an APIService.
 type APIServiceState struct {
-	Misdirected           bool // it does not forward them to this server's Service
-	InsecureSkipTLSVerify bool // it forwards them to whatever server answers, without verifying it
+	Misdirected           bool // requests are not forwarded to this server's Service
+	InsecureSkipTLSVerify bool // the server to which they are forwarded is not verified
 }
 
-// Monitor reads the APIServices of this server and remembers what the API server does with their
-// requests. It logs once what is wrong with one, each time that this changes. All methods can be
-// called at the same time.
+// Monitor reads the APIServices of this server. It logs what is wrong with one, once each time that
+// it changes. All methods can be called concurrently.
 type Monitor struct {
 	client  dynamic.ResourceInterface
 	names   []string
 	service service
 
-	mu     sync.Mutex
-	states map[string]APIServiceState // by name; of those that could be read; under mu
-	notes  map[string]string          // by name: what the log has about it; under mu
+	mu       sync.Mutex
+	states   map[string]APIServiceState // by name; of those that could be read; under mu
+	problems map[string]string          // by name; as logged; under mu
 }
 
-// NewMonitor returns a Monitor of c.APIServices, which should lead to c.Service. It needs the right
-// to get them, and nothing else of the Config but the Client.
+var apiServiceResource = schema.GroupVersionResource{
+	Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
+}
+
+// NewMonitor returns a Monitor of c.APIServices, which should lead to c.Service. It uses no other
+// field of the Config but the Client, and needs permission to get the APIServices.
 func NewMonitor(c Config) (*Monitor, error) {
 	service, err := c.service()
 	if err != nil {
@@ -49,30 +52,30 @@ func NewMonitor(c Config) (*Monitor, error) {
 func newMonitor(config *rest.Config, names []string, service service) (*Monitor, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a client for APIServices: %w", err)
+		return nil, fmt.Errorf("cannot create a client for APIServices: %w", err)
 	}
 	return &Monitor{
-		client:  client.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}),
-		names:   names,
-		service: service,
-		states:  map[string]APIServiceState{},
-		notes:   map[string]string{},
+		client:   client.Resource(apiServiceResource),
+		names:    names,
+		service:  service,
+		states:   map[string]APIServiceState{},
+		problems: map[string]string{},
 	}, nil
 }
 
-// States returns what the Monitor knows, by the name of the APIService. An APIService that does not
-// exist, or that this server may not read, is missing.
+// States returns the states of the APIServices, by name. It omits those that do not exist and those
+// that must not be read.
 func (m *Monitor) States() map[string]APIServiceState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.states)
 }
 
-// Run reads the APIServices from time to time until the context ends. A Manager reads them itself:
-// its Monitor is not to be run. What cannot be read is a matter of verbose logs, since the server
-// works without.
+// Run reads the APIServices every minute until the context ends. It must not be called for the
+// Monitor of a Manager, which reads them itself. Errors are logged only at -v=2, since the server
+// works without a Monitor.
 func (m *Monitor) Run(ctx context.Context) {
-	said := map[string]string{}
+	logged := map[string]string{}
 	for ctx.Err() == nil {
 		delay := resyncPeriod
 		for _, name := range m.names {
@@ -83,18 +86,18 @@ func (m *Monitor) Run(ctx context.Context) {
 					delay = forbiddenPeriod
 				}
 			}
-			if text != "" && text != said[name] && ctx.Err() == nil {
-				klog.FromContext(ctx).V(2).Info("Cannot check where the API server sends requests for metrics; allow this "+
-					"server's ServiceAccount to get the APIService", "apiService", name, "error", text)
+			if text != "" && text != logged[name] && ctx.Err() == nil {
+				klog.FromContext(ctx).V(2).Info("Cannot check the APIService; give the ServiceAccount permission to get it",
+					"apiService", name, "error", text)
 			}
-			said[name] = text
+			logged[name] = text
 		}
 		sleep(ctx, jitter(delay), nil)
 	}
 }
 
 func (m *Monitor) check(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, requestsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
 	if _, err := m.read(ctx, name); !apierrors.IsNotFound(err) {
 		return err
@@ -102,7 +105,7 @@ func (m *Monitor) check(ctx context.Context, name string) error {
 	return nil
 }
 
-// apiServiceObject is the part of an APIService that matters here.
+// apiServiceObject is the part of an APIService that is used. Its package is not part of client-go.
 type apiServiceObject struct {
 	Metadata struct {
 		ResourceVersion string `json:"resourceVersion"`
@@ -112,19 +115,19 @@ type apiServiceObject struct {
 			Namespace string `json:"namespace"`
 			Name      string `json:"name"`
 			Port      *int32 `json:"port"` // nil: 443
-		} `json:"service"` // nil: the API server itself answers
+		} `json:"service"` // nil: the API server itself serves it
 		InsecureSkipTLSVerify bool   `json:"insecureSkipTLSVerify"`
 		CABundle              []byte `json:"caBundle"`
 	} `json:"spec"`
 }
 
-// read reads an APIService and notes its state. A state that is known stays for as long as the API
-// server cannot be reached.
+// read reads an APIService and records its state. If the API server cannot be reached, the last
+// state stays.
 func (m *Monitor) read(ctx context.Context, name string) (*apiServiceObject, error) {
 	object, err := m.client.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		m.note(ctx, name, nil, "it does not exist")
+		m.record(ctx, name, nil, "not found")
 		return nil, err
 	case apierrors.IsForbidden(err):
 		m.forget(name)
@@ -136,8 +139,8 @@ func (m *Monitor) read(ctx context.Context, name string) (*apiServiceObject, err
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, a); err != nil {
 		return nil, fmt.Errorf("cannot decode APIService %s: %w", name, err)
 	}
-	state, problem := m.service.judge(a)
-	m.note(ctx, name, &state, problem)
+	state, problem := m.service.check(a)
+	m.record(ctx, name, &state, problem)
 	return a, nil
 }
 
@@ -147,12 +150,12 @@ func (m *Monitor) forget(name string) {
 	delete(m.states, name)
 }
 
-// note remembers the state of an APIService, nil if it does not exist, and logs the problem with it
-// if that is another one than before.
-func (m *Monitor) note(ctx context.Context, name string, state *APIServiceState, problem string) {
+// record stores the state of an APIService (nil: it does not exist), and logs its problem if that
+// has changed.
+func (m *Monitor) record(ctx context.Context, name string, state *APIServiceState, problem string) {
 	m.mu.Lock()
-	before := m.notes[name]
-	m.notes[name] = problem
+	before := m.problems[name]
+	m.problems[name] = problem
 	if state == nil {
 		delete(m.states, name)
 	} else {
@@ -164,16 +167,17 @@ func (m *Monitor) note(ctx context.Context, name string, state *APIServiceState,
 	switch {
 	case problem == before:
 	case problem == "":
-		logger.Info("The APIService is right again: it leads to this server, which the API server verifies")
+		logger.Info("The APIService is right again: it leads to this server, and the API server verifies it")
 	case state == nil:
-		logger.Info("The APIService is missing: nobody reaches this server by it", "because", problem)
+		logger.Info("The APIService does not exist, so clients cannot reach this server by it", "reason", problem)
 	case state.Misdirected:
-		logger.Error(nil, "The APIService leads elsewhere, so clients do not get this server's metrics. Find out who changed it "+
-			"(kubectl get apiservice --show-managed-fields), and restore its spec.service, for example by helm upgrade", "because", problem)
+		logger.Error(nil, "The APIService leads elsewhere, so clients do not get this server's metrics; "+
+			"find out what changed it (kubectl get apiservice --show-managed-fields), and restore its spec.service, "+
+			"for example with helm upgrade", "reason", problem)
 	default:
-		logger.Error(nil, "The APIService skips verification, so the API server takes metrics from anyone who can answer in this "+
-			"server's place. Unset spec.insecureSkipTLSVerify and set a caBundle, for example by helm upgrade with tls.type=kube-vitals",
-			"because", problem)
+		logger.Error(nil, "The APIService skips verification, so the API server accepts metrics from any server "+
+			"that responds in place of this one; unset spec.insecureSkipTLSVerify and set a caBundle, "+
+			"for example with helm upgrade and tls.type=kube-vitals", "reason", problem)
 	}
 }
 
@@ -183,7 +187,7 @@ type service struct {
 	port            int32 // 0: any
 }
 
-// defaultPort is the port to which an APIService without one leads.
+// defaultPort is the port of an APIService that names none.
 const defaultPort = 443
 
 // parseService parses NAME.NAMESPACE.svc[:PORT].
@@ -204,7 +208,7 @@ func parseService(text string) (service, bool) {
 	return s, true
 }
 
-// String returns the Service as messages name it.
+// String returns the Service for messages.
 func (s service) String() string {
 	if s.port == 0 {
 		return s.namespace + "/" + s.name
@@ -212,20 +216,19 @@ func (s service) String() string {
 	return fmt.Sprintf("%s/%s, port %d", s.namespace, s.name, s.port)
 }
 
-// isBackendOf reports whether the APIService leads to the Service, at any port. No other server can
-// be reached by the Service's name, so its caBundle is this server's to keep.
+// isBackendOf reports whether the APIService leads to the Service, at any port. No other server has
+// that name, so this server manages the caBundle.
 func (s service) isBackendOf(a *apiServiceObject) bool {
 	return a.Spec.Service != nil && a.Spec.Service.Namespace == s.namespace && a.Spec.Service.Name == s.name
 }
 
-// judge returns the state of an APIService, and in words what is wrong with it; no words if nothing
-// is.
-func (s service) judge(a *apiServiceObject) (state APIServiceState, problem string) {
+// check returns the state of an APIService and the problem with it, "" if there is none.
+func (s service) check(a *apiServiceObject) (state APIServiceState, problem string) {
 	state.InsecureSkipTLSVerify = a.Spec.InsecureSkipTLSVerify
 	to := a.Spec.Service
 	if to == nil {
 		state.Misdirected = true
-		return state, "spec.service is missing: the API server answers itself"
+		return state, "spec.service is missing: the API server itself serves it"
 	}
 	port := int32(defaultPort)
 	if to.Port != nil {

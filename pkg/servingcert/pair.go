@@ -13,28 +13,26 @@ import (
 	"fmt"
 	"math/big"
 	"time"
+
+	"k8s.io/client-go/util/cert"
 )
 
-// backdate is by how much a certificate begins before it is made, so that it is valid by clocks
-// that are behind, too.
+// backdate is how long before its creation a certificate becomes valid, for clocks that are behind.
 const backdate = time.Hour
 
-// The types of PEM blocks.
-const (
-	pemCertificate = "CERTIFICATE"
-	pemKey         = "PRIVATE KEY" // PKCS #8
-)
+// pemKey is the PEM type of a key in PKCS #8.
+const pemKey = "PRIVATE KEY"
 
-// pair is a serving certificate, its key, and the CA that signed it. It is immutable.
+// pair is a serving certificate with its key and its CA. It is immutable.
 type pair struct {
 	leaf, ca    *x509.Certificate
 	certificate []byte // PEM of the leaf
 	chain       []byte // PEM of the leaf and the CA
-	key         []byte // PEM; nil for one that is not served any more
+	key         []byte // PEM; nil if the pair is no longer served
 }
 
-// issue makes a serving certificate for the given names, and a CA for it alone, both valid from a
-// while before now for the given time after it. The CA's key ends with this function.
+// issue creates a serving certificate for the names, and a CA for it alone. Both expire after
+// lifetime. The key of the CA is discarded.
 func issue(names []string, now time.Time, lifetime time.Duration) (*pair, error) {
 	notBefore, notAfter := now.Add(-backdate).UTC(), now.Add(lifetime).UTC()
 	ca, caKey, err := sign(&x509.Certificate{
@@ -74,14 +72,14 @@ func issue(names []string, now time.Time, lifetime time.Duration) (*pair, error)
 	}, nil
 }
 
-// sign makes a key and a certificate for it, signed by the parent or, without one, by itself.
+// sign creates a key and a certificate for it. Without a parent, the certificate is self-signed.
 func sign(template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot make a key: %w", err)
+		return nil, nil, fmt.Errorf("cannot create a key: %w", err)
 	}
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
-		return nil, nil, fmt.Errorf("cannot make a serial number: %w", err)
+		return nil, nil, fmt.Errorf("cannot create a serial number: %w", err)
 	}
 	if parent == nil {
 		parent, parentKey = template, key
@@ -92,14 +90,13 @@ func sign(template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Ce
 	}
 	certificate, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot read the certificate just signed: %w", err)
+		return nil, nil, fmt.Errorf("cannot parse the signed certificate: %w", err)
 	}
 	return certificate, key, nil
 }
 
-// readPair reads what issue made, and checks that all of it fits together: the key to the
-// certificate, the certificate to the CA and to the name. It does not check whether the pair is
-// valid now.
+// readPair parses a pair created by issue. It checks that the key belongs to the certificate, that
+// the CA signed it and that it covers the name. It does not check the dates.
 func readPair(chain, key []byte, name string) (*pair, error) {
 	if _, err := tls.X509KeyPair(chain, key); err != nil {
 		return nil, err
@@ -112,35 +109,40 @@ func readPair(chain, key []byte, name string) (*pair, error) {
 	return p, nil
 }
 
-// readChain does what readPair does, without a key.
+// readChain is readPair without a key.
 func readChain(chain []byte, name string) (*pair, error) {
-	certificates := readPEM(chain)
+	certificates, err := cert.ParseCertsPEM(chain)
+	if err != nil {
+		return nil, err
+	}
 	if len(certificates) != 2 {
-		return nil, fmt.Errorf("there should be two certificates, a Service's and its CA's, but there are %d", len(certificates))
+		return nil, fmt.Errorf("want two certificates, that of the Service and its CA, got %d", len(certificates))
 	}
 	p := &pair{leaf: certificates[0], ca: certificates[1], certificate: encodePEM(certificates[0]), chain: chain}
 	if !p.ca.BasicConstraintsValid || !p.ca.IsCA || p.ca.KeyUsage&x509.KeyUsageCertSign == 0 {
-		return nil, errors.New("the second certificate is not a CA: it may not sign certificates")
+		return nil, errors.New("the second certificate is not a CA")
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(p.ca)
-	if _, err := p.leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: p.leaf.NotAfter}); err != nil {
+	options := x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: p.leaf.NotAfter}
+	if _, err := p.leaf.Verify(options); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// withoutKey returns the pair as it is kept once it is not served any more.
+// withoutKey returns the pair without its key, as it is stored once it is no longer served.
 func (p *pair) withoutKey() *pair {
 	return &pair{leaf: p.leaf, ca: p.ca, certificate: p.certificate, chain: p.chain}
 }
 
-// validAt reports whether an API server with this time accepts the pair.
+// validAt reports whether the certificate and its CA are valid at that time.
 func (p *pair) validAt(now time.Time) bool {
-	return !now.Before(p.leaf.NotBefore) && !now.Before(p.ca.NotBefore) && !now.After(p.leaf.NotAfter) && !now.After(p.ca.NotAfter)
+	valid := func(c *x509.Certificate) bool { return !now.Before(c.NotBefore) && !now.After(c.NotAfter) }
+	return valid(p.leaf) && valid(p.ca)
 }
 
-// covers reports whether the certificate is for all these names.
+// covers reports whether the certificate is valid for all names.
 func (p *pair) covers(names []string) bool {
 	for _, name := range names {
 		if p.leaf.VerifyHostname(name) != nil {
@@ -150,28 +152,11 @@ func (p *pair) covers(names []string) bool {
 	return true
 }
 
-// encodePEM returns certificates as they stand in files. Equal certificates have equal bytes.
+// encodePEM encodes certificates. Equal certificates have equal bytes.
 func encodePEM(certificates ...*x509.Certificate) []byte {
 	var text []byte
 	for _, c := range certificates {
-		text = append(text, pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: c.Raw})...)
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw})...)
 	}
 	return text
-}
-
-// readPEM returns the certificates in a text, which may have anything else in it, too.
-func readPEM(text []byte) []*x509.Certificate {
-	var certificates []*x509.Certificate
-	for {
-		var block *pem.Block
-		if block, text = pem.Decode(text); block == nil {
-			return certificates
-		}
-		if block.Type != pemCertificate {
-			continue
-		}
-		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-			certificates = append(certificates, c)
-		}
-	}
 }

@@ -12,85 +12,85 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// reconcile reads the Secret, the APIServices and the ConfigMap, writes what has to change, and
-// returns the time until something will.
+// reconcile reads the Secret, the APIServices and the ConfigMap, writes what must change, and
+// returns the time until the next change is due.
 //
-// The order is what makes it safe without a leader. The APIServices and the ConfigMap are read
-// before the Secret, and written on condition that they have not changed since: a replica that
-// writes an old bundle over a newer one must have read the Secret before the newer one was in it,
-// so the APIService or ConfigMap before that as well, and the condition fails.
+// The order makes it safe without a leader. The APIServices and the ConfigMap are read before the
+// Secret, and written on condition that they have not changed since. A replica with an outdated
+// bundle has read the Secret before the newer bundle was in it. So it has read the APIService and
+// the ConfigMap before the newer bundle was written there, and the condition fails.
 func (m *Manager) reconcile(ctx context.Context) (delay time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	defer func() { m.notReady(err) }()
-	services, unread := m.readAPIServices(ctx)
-	published := m.publisher.read(ctx)
+	defer func() { m.setReady(err) }()
+	services, readErr := m.readAPIServices(ctx)
+	configMap, configMapErr := m.publisher.read(ctx)
 	secret, err := m.readSecret(ctx)
 	if err != nil {
-		return 0, errors.Join(unread, err)
+		return 0, errors.Join(readErr, err)
 	}
-	stored, unusable := readState(secret.Data, m.policy)
-	if m.keeper.waitForPeers(stored, services) {
-		return 0, errors.Join(unread, fmt.Errorf("%s has no certificate that can be used, though the API server trusts one; a replica "+
-			"that serves it is given the time to put it back", m.secretName()))
+	stored, unusableErr := readState(secret.Data, m.policy)
+	if m.memory.waitForPeers(stored, services) {
+		return 0, errors.Join(readErr, fmt.Errorf("%s has no usable certificate, though an APIService has a caBundle: "+
+			"waiting %v for a replica that still serves the certificate to restore it", m.secretName(), peerGrace))
 	}
-	settled := m.keeper.settling.over(stored.next, services, m.policy.settle) && unread == nil
-	state, why, err := stored.plan(m.clock.now(), m.policy, m.keeper.state, settled)
+	settled := m.memory.settling.done(stored.next, services, m.policy.settle) && readErr == nil
+	state, reason, err := stored.plan(m.clock.now(), m.policy, m.memory.state, settled)
 	if err != nil {
 		return 0, err
 	}
-	if why != "" {
-		if err := m.writeSecret(ctx, secret, state, why, unusable); err != nil {
-			return 0, errors.Join(unread, err)
+	if reason != "" {
+		if err := m.writeSecret(ctx, secret, state, reason, unusableErr); err != nil {
+			return 0, errors.Join(readErr, err)
 		}
 	}
-	m.keep(secret, state)
+	m.memory.remember(secret, state)
 	m.serve(state.serving)
 
-	untrusted := []error{unread}
+	errs := []error{readErr}
 	for _, service := range services {
 		if !bytes.Equal(service.caBundle, state.bundle) {
-			untrusted = append(untrusted, m.writeBundle(ctx, service, state.bundle))
-			delay = pause // to read it back
+			errs = append(errs, m.writeBundle(ctx, service, state))
+			delay = minDelay // to read it back
 		}
 	}
 	if delay == 0 {
-		delay = min(state.wait(m.clock.now(), m.policy), m.keeper.settling.remaining(m.policy.settle))
+		delay = min(state.wait(m.clock.now(), m.policy), m.memory.settling.remaining(m.policy.settle))
 	}
-	retry := m.publisher.publish(ctx, published, state.bundle)
-	return min(delay, retry), errors.Join(untrusted...)
+	retry := m.publisher.publish(ctx, configMap, configMapErr, state)
+	return min(delay, retry), errors.Join(errs...)
 }
 
-// keep remembers the Secret for the case that it is lost.
-func (m *Manager) keep(secret *corev1.Secret, s state) {
-	m.keeper.state = s
-	m.keeper.labels, m.keeper.annotations = secret.Labels, secret.Annotations
+// remember keeps the contents of the Secret, to restore them if they are lost.
+func (m *memory) remember(secret *corev1.Secret, s state) {
+	m.state, m.labels, m.annotations = s, secret.Labels, secret.Annotations
 }
 
-// waitForPeers reports whether to leave it to other replicas to put something into the Secret. If
-// there is nothing to serve and this server remembers nothing, but there is a caBundle, another
-// replica may remember the certificate that belongs to it.
-func (k *keeper) waitForPeers(stored state, services []apiService) bool {
-	trusting := func(a apiService) bool { return len(a.caBundle) > 0 }
-	if stored.serving != nil || stored.next != nil || k.state.serving != nil || !slices.ContainsFunc(services, trusting) {
-		k.emptySince = time.Time{}
+// waitForPeers reports whether to wait for other replicas to restore the Secret. It does if the
+// Secret has no usable pair and this replica remembers none, but an APIService has a caBundle:
+// another replica may remember the certificate that belongs to it.
+func (m *memory) waitForPeers(stored state, services []apiService) bool {
+	hasBundle := func(a apiService) bool { return len(a.caBundle) > 0 }
+	if stored.serving != nil || stored.next != nil || m.state.serving != nil || !slices.ContainsFunc(services, hasBundle) {
+		m.emptySince = time.Time{}
 		return false
 	}
-	if k.emptySince.IsZero() {
-		k.emptySince = time.Now()
+	if m.emptySince.IsZero() {
+		m.emptySince = time.Now()
 	}
-	return time.Since(k.emptySince) < peerGrace
+	return time.Since(m.emptySince) < peerGrace
 }
 
-// settling measures how long the next CA has been trusted, by this server's own clock and under its
-// own eyes: neither a clock that is wrong nor a note of somebody else's can make it short.
+// settling measures how long the CA of the next pair has been in every caBundle. It counts only
+// what this replica has seen, by its own clock, so that neither a wrong clock nor a forged
+// timestamp shortens it.
 type settling struct {
-	ca    *x509.Certificate // nil: the next CA is not trusted by all, or there is none
+	ca    *x509.Certificate // nil: the CA is not in every caBundle, or there is no next pair
 	since time.Time
 }
 
-// over reports whether all have trusted the next pair's CA for long enough.
-func (s *settling) over(next *pair, services []apiService, enough time.Duration) bool {
+// done reports whether the CA of the next pair has been in every caBundle for the settle time.
+func (s *settling) done(next *pair, services []apiService, settle time.Duration) bool {
 	if next == nil || slices.ContainsFunc(services, func(a apiService) bool { return !a.trusts(next.ca) }) {
 		*s = settling{}
 		return false
@@ -98,13 +98,13 @@ func (s *settling) over(next *pair, services []apiService, enough time.Duration)
 	if !next.ca.Equal(s.ca) {
 		*s = settling{ca: next.ca, since: time.Now()}
 	}
-	return time.Since(s.since) >= enough
+	return time.Since(s.since) >= settle
 }
 
-// remaining returns the time until it is over, if nothing happens.
-func (s *settling) remaining(enough time.Duration) time.Duration {
+// remaining returns the time until it is done.
+func (s *settling) remaining(settle time.Duration) time.Duration {
 	if s.ca == nil {
-		return enough
+		return settle
 	}
-	return max(enough-time.Since(s.since), 0)
+	return max(settle-time.Since(s.since), 0)
 }

@@ -2,36 +2,36 @@ package servingcert
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 )
 
 const (
-	// resyncPeriod is the time after which everything is read again, though no watch has reported a
-	// change.
+	// resyncPeriod is the time after which everything is read again without a change.
 	resyncPeriod = time.Minute
-	// forbiddenPeriod is the time after which a Monitor tries again to read what it was not allowed
-	// to.
+	// forbiddenPeriod is the time after which a Monitor retries a request that was forbidden.
 	forbiddenPeriod = 10 * time.Minute
-	// pause is the time between two reconciliations, so that a burst of changes costs few requests.
-	pause = 100 * time.Millisecond
-	// peerGrace is how long a server that remembers nothing waits for other replicas to restore the
-	// Secret. Their watches report the loss at once.
+	// minDelay is the least time between two reconciliations, so that many changes at once cause
+	// few requests.
+	minDelay = 100 * time.Millisecond
+	// peerGrace is how long a new replica waits for other replicas to restore the Secret. Their
+	// watches report the loss at once.
 	peerGrace = 10 * time.Second
-	// maxBackoff is the longest time from a failure to the next attempt.
+	// maxBackoff is the longest time between a failure and the next attempt.
 	maxBackoff = time.Minute
-	// requestsTimeout bounds the requests of one reconciliation together.
-	requestsTimeout = 30 * time.Second
+	// reconcileTimeout limits the requests of one reconciliation together.
+	reconcileTimeout = 30 * time.Second
 )
 
-// Run keeps the Secret and the APIServices right until the context ends. Call it once.
+// Run reconciles the Secret, the APIServices and the ConfigMap until the context ends. It must be
+// called once.
 func (m *Manager) Run(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	var watches sync.WaitGroup
@@ -42,37 +42,39 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 
 	failures := failureLog{
-		failing:   "Cannot look after the serving certificate; goes on with the one that is there, and tries again",
-		recovered: "The serving certificate is looked after again",
+		failing:   "Cannot reconcile the serving certificate; serving the current one and retrying",
+		recovered: "Reconciling the serving certificate succeeds again",
 	}
 	for ctx.Err() == nil {
 		delay, err := m.reconcile(ctx)
 		if err != nil {
 			delay = failures.add(ctx, err)
 		} else {
-			failures.end(ctx)
+			failures.reset(ctx)
 		}
-		sleep(ctx, pause, nil)
+		sleep(ctx, minDelay, nil)
 		sleep(ctx, min(delay, jitter(resyncPeriod)), changed)
 	}
 }
 
-// watchObject sends to changed when the object of this name changes, and each time that a watch of
-// it begins.
-func watchObject(ctx context.Context, what, name string, begin func(context.Context, metav1.ListOptions) (watch.Interface, error), changed chan<- struct{}) {
+type watchFunc func(context.Context, metav1.ListOptions) (watch.Interface, error)
+
+// watchObject sends to changed whenever the object of this name changes, and when a watch begins.
+func watchObject(ctx context.Context, object, name string, start watchFunc, changed chan<- struct{}) {
 	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
-	said := ""
+	logged := ""
 	for delay := time.Second; ctx.Err() == nil; sleep(ctx, jitter(delay), nil) {
-		events, err := begin(ctx, options)
+		events, err := start(ctx, options)
 		if err != nil {
 			delay = min(2*delay, maxBackoff)
-			if text := err.Error(); ctx.Err() == nil && text != said {
-				said = text
-				klog.FromContext(ctx).Error(err, "Cannot watch what the serving certificate depends on; looks at it from time to time instead", "what", what)
+			if text := err.Error(); ctx.Err() == nil && text != logged {
+				logged = text
+				klog.FromContext(ctx).Error(err,
+					"Cannot watch an object of the serving certificate; reading it every minute instead", "object", object)
 			}
 			continue
 		}
-		delay, said = time.Second, ""
+		delay, logged = time.Second, ""
 		for range events.ResultChan() {
 			select {
 			case changed <- struct{}{}:
@@ -83,36 +85,36 @@ func watchObject(ctx context.Context, what, name string, begin func(context.Cont
 	}
 }
 
-// failureLog logs a series of failures once for each error message.
+// failureLog logs repeated failures once per error.
 type failureLog struct {
 	failing, recovered string // the messages
-	failures           int
+	failures           int    // in a row
 	logged             string // the last error
 }
 
-// quiet is how many conflicts in a row are normal between replicas.
-const quiet = 5
+// maxConflicts is how many conflicts in a row are normal between replicas.
+const maxConflicts = 5
 
 // add counts a failure and returns the time until the next attempt.
 func (f *failureLog) add(ctx context.Context, err error) time.Duration {
 	f.failures++
 	text := err.Error()
-	if ctx.Err() == nil && text != f.logged && (!apierrors.IsConflict(err) || f.failures > quiet) {
+	if ctx.Err() == nil && text != f.logged && (!apierrors.IsConflict(err) || f.failures > maxConflicts) {
 		f.logged = text
 		klog.FromContext(ctx).Error(err, f.failing)
 	}
-	return jitter(min(pause<<min(f.failures, 16), maxBackoff))
+	return jitter(min(minDelay<<min(f.failures, 16), maxBackoff))
 }
 
-// end ends the series after a success.
-func (f *failureLog) end(ctx context.Context) {
+// reset ends the failures after a success.
+func (f *failureLog) reset(ctx context.Context) {
 	if f.logged != "" {
 		klog.FromContext(ctx).Info(f.recovered)
 	}
 	f.failures, f.logged = 0, ""
 }
 
-// sleep waits for the time to pass, for a wake-up or for the context to end.
+// sleep returns after the time, a wake-up or the end of the context.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -123,5 +125,5 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// jitter returns between half of the time and all of it, so that replicas do not move in step.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) } //nolint:gosec // spreads retries, which needs no secrecy
+// jitter returns a random time between d/2 and d, so that replicas do not act at the same time.
+func jitter(d time.Duration) time.Duration { return wait.Jitter(d/2, 1) }

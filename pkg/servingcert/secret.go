@@ -11,39 +11,43 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// readSecret returns the Secret. It makes an empty one if there is none.
+// readSecret returns the Secret. It creates an empty one if there is none.
 func (m *Manager) readSecret(ctx context.Context) (*corev1.Secret, error) {
 	secret, err := m.secrets.Get(ctx, m.secret, metav1.GetOptions{})
 	if err == nil {
 		return secret, nil
 	}
 	if !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("cannot read %s, which is to hold the serving certificate; the server's ServiceAccount needs "+
-			"the right to get, watch and update it: %w", m.secretName(), err)
+		return nil, fmt.Errorf("cannot read %s of the serving certificate: the ServiceAccount needs permission to "+
+			"get, watch and update it: %w", m.secretName(), err)
 	}
-	return m.makeSecret(ctx)
+	return m.createSecret(ctx)
 }
 
-// makeSecret makes the Secret as it was, but empty. It applies it instead of creating it: so a
-// right to create can be limited to this one name, and a Secret that somebody else has just made
-// and filled stays as it is.
-func (m *Manager) makeSecret(ctx context.Context) (*corev1.Secret, error) {
+// createSecret creates an empty Secret with the labels and annotations of the lost one. It applies
+// it, because RBAC can limit a patch to this one name, but not a creation, and because a Secret
+// that another replica has just created and filled is not changed.
+func (m *Manager) createSecret(ctx context.Context) (*corev1.Secret, error) {
 	if err := m.allowWrite(m.secretName()); err != nil {
 		return nil, err
 	}
 	empty := applycorev1.Secret(m.secret, m.namespace).WithType(corev1.SecretTypeOpaque).
-		WithLabels(m.keeper.labels).WithAnnotations(m.keeper.annotations)
-	secret, err := m.secrets.Apply(ctx, empty, metav1.ApplyOptions{FieldManager: manager})
+		WithLabels(m.memory.labels).WithAnnotations(m.memory.annotations)
+	secret, err := m.secrets.Apply(ctx, empty, metav1.ApplyOptions{FieldManager: fieldManager})
 	if err != nil {
-		return nil, fmt.Errorf("%s, which is to hold the serving certificate, is gone and cannot be made anew; make an empty one by "+
-			"kubectl create secret generic %s --namespace %s: %w", m.secretName(), m.secret, m.namespace, err)
+		return nil, fmt.Errorf("%s of the serving certificate does not exist and cannot be created: "+
+			"create an empty one with kubectl create secret generic %s --namespace %s: %w",
+			m.secretName(), m.secret, m.namespace, err)
 	}
-	klog.FromContext(ctx).Info("Made the Secret for the serving certificate, which was not there", "secret", klog.KRef(m.namespace, m.secret))
+	klog.FromContext(ctx).Info("Created the missing Secret of the serving certificate",
+		"secret", klog.KRef(m.namespace, m.secret))
 	return secret, nil
 }
 
-// writeSecret puts the state into the Secret, and updates the object to the API server's response.
-func (m *Manager) writeSecret(ctx context.Context, secret *corev1.Secret, s state, why string, unusable error) error {
+// writeSecret writes the state into the Secret and sets secret to the API server's response.
+func (m *Manager) writeSecret(
+	ctx context.Context, secret *corev1.Secret, s state, reason string, unusableErr error,
+) error {
 	if secret.Data == nil {
 		secret.Data = map[string][]byte{}
 	}
@@ -53,27 +57,29 @@ func (m *Manager) writeSecret(ctx context.Context, secret *corev1.Secret, s stat
 	if err := m.allowWrite(m.secretName()); err != nil {
 		return err
 	}
-	written, err := m.secrets.Update(ctx, secret, metav1.UpdateOptions{FieldManager: manager})
+	written, err := m.secrets.Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager})
 	if apierrors.IsConflict(err) {
-		return err // another replica was quicker
+		return err // another replica was faster
 	}
 	if err != nil {
-		return fmt.Errorf("cannot write %s, which is to hold the serving certificate; the server's ServiceAccount needs the right "+
-			"to update it: %w", m.secretName(), err)
+		return fmt.Errorf("cannot write %s of the serving certificate: the ServiceAccount needs permission to "+
+			"update it: %w", m.secretName(), err)
 	}
 	*secret = *written
-	if unusable != nil {
-		why += " (" + unusable.Error() + ")"
+	if unusableErr != nil {
+		reason += " (" + unusableErr.Error() + ")"
 	}
-	klog.FromContext(ctx).Info("Wrote the serving certificate's Secret", "secret", klog.KObj(secret), "because", why,
-		"validUntil", s.serving.leaf.NotAfter, "trustedCAs", len(s.cas()))
+	klog.FromContext(ctx).Info("Wrote the Secret of the serving certificate", "secret", klog.KObj(secret),
+		"reason", reason, "validUntil", s.serving.leaf.NotAfter, "trustedCAs", len(s.cas()))
 	return nil
 }
 
-// allowWrite returns an error if there have been so many writes that somebody must be undoing them.
-func (m *Manager) allowWrite(what string) error {
+// allowWrite returns an error if there were so many writes that something else must be undoing
+// them.
+func (m *Manager) allowWrite(object string) error {
 	if m.writes.TryAccept() {
 		return nil
 	}
-	return fmt.Errorf("%s keeps being changed by somebody else; find out who, by kubectl get --show-managed-fields, and let them leave it alone", what)
+	return fmt.Errorf("%s keeps being changed by something else: find out what with "+
+		"kubectl get --show-managed-fields, and stop it", object)
 }

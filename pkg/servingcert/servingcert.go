@@ -15,38 +15,41 @@ import (
 )
 
 const (
-	// DefaultLifetime is how long a certificate is valid. What a thief of the Secret can do ends
-	// with it; and a third of it is left for a renewal that fails to be noticed and put right.
+	// DefaultLifetime is how long a certificate is valid. It limits how long a stolen key can be
+	// used. A failing renewal can be noticed and fixed during the last third of it.
 	DefaultLifetime = 90 * 24 * time.Hour
-	// DefaultSettle is how long a CA has been in every caBundle before a certificate that it signed
-	// is served. An API server hears of the change by a watch, so within a second, or has no watch
-	// and tries again within a minute.
+	// DefaultSettle is how long a CA is in every caBundle before its certificate is served. An API
+	// server sees the change within a second by its watch, or within a minute if it has none.
 	DefaultSettle = 10 * time.Minute
 )
 
 const (
-	// manager is the name under which the API server records who wrote a field.
-	manager = "kube-vitals"
-	// burst is how many writes there may be at once; then there may be as many again in a Settle.
-	// Regular work needs a few.
-	burst = 20
+	// fieldManager is the name that the API server records for the fields that are written.
+	fieldManager = "kube-vitals"
+	// writeBurst is the number of writes that are allowed at once, and then in each Settle. A
+	// renewal needs a few.
+	writeBurst = 20
 )
 
-// Config says what to keep, and where. All fields are needed but ConfigMap, Service, Lifetime and
-// Settle.
+// Config configures a Manager. ConfigMap, Service, Lifetime and Settle are optional.
 type Config struct {
-	Client      *rest.Config  // how to reach the API server
-	Secret      string        // the name of the Secret, in the namespace of the Service
-	ConfigMap   string        // the name of the ConfigMap to publish the CAs in, in the same namespace; "": none
-	Names       []string      // that the certificate covers; the first is the Service's: NAME.NAMESPACE.svc
-	Service     string        // the Service in front of this server: NAME.NAMESPACE.svc[:PORT]; "": the first of Names, any port
+	Client    *rest.Config // of the API server
+	Secret    string       // its name, in the namespace of the Service
+	ConfigMap string       // its name, in the same namespace; the CAs are published in it; "": none
+	Names     []string     // that the certificate covers; the first is the Service's: NAME.NAMESPACE.svc
+
+	// Service is the Service of this server: NAME.NAMESPACE.svc[:PORT]. Defaults to the first of
+	// Names, with any port.
+	Service     string
 	APIServices []string      // the names of those that lead to the Service
 	Lifetime    time.Duration // of a certificate; 0: DefaultLifetime
-	Settle      time.Duration // how long a CA is trusted before it is relied on; 0: DefaultSettle
+	// Settle is how long a new CA is in every caBundle before its certificate is served, so that
+	// every API server trusts it by then; 0: DefaultSettle.
+	Settle time.Duration
 }
 
-// Manager is a serving certificate that renews itself. Run does the work. All methods can be called
-// at the same time.
+// Manager provides a serving certificate and renews it. Run does the work. All methods can be
+// called concurrently.
 type Manager struct {
 	namespace, secret string
 	apiServices       []string // names
@@ -57,32 +60,31 @@ type Manager struct {
 	monitor           *Monitor // of the APIServices
 	writes            flowcontrol.RateLimiter
 
-	served    atomic.Pointer[pair]
-	missing   atomic.Pointer[error] // why it is not ready; points to nil once it is
-	expires   atomic.Int64          // Unix seconds, 0 while the certificate is a temporary one
-	mu        sync.Mutex
-	listeners []dynamiccertificates.Listener // under mu
+	served      atomic.Pointer[pair]
+	notReadyErr atomic.Pointer[error] // points to nil once the Manager is ready
+	mu          sync.Mutex
+	listeners   []dynamiccertificates.Listener // under mu
 
-	keeper keeper // Run's own
+	memory memory // used by Run only
 }
 
-// keeper is what Run remembers from one reconciliation to the next.
-type keeper struct {
-	state               state             // as the Secret last had it, when it could be used
+// memory is what Run remembers from one reconciliation to the next.
+type memory struct {
+	state               state             // the last usable state of the Secret
 	labels, annotations map[string]string // of the Secret
 	settling            settling
-	emptySince          time.Time // since when others may put something into the Secret; zero: they need not
+	emptySince          time.Time // since when peers are given time to restore the Secret; zero: they are not
 }
 
 var _ dynamiccertificates.CertKeyContentProvider = (*Manager)(nil)
 
-// New gives a Manager that serves a temporary certificate, which nobody can verify, until Run has
-// found a better one.
+// New returns a Manager. It serves a temporary certificate, which no client can verify, until Run
+// has one from the Secret.
 func New(c Config) (*Manager, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	c.complete()
+	c.setDefaults()
 	service, err := c.service()
 	if err != nil {
 		return nil, err
@@ -93,7 +95,7 @@ func New(c Config) (*Manager, error) {
 		apiServices: c.APIServices,
 		policy:      policy{names: c.Names, lifetime: c.Lifetime, settle: c.Settle},
 		clock:       &clock{},
-		writes:      flowcontrol.NewTokenBucketRateLimiter(float32(burst/c.Settle.Seconds()), burst),
+		writes:      flowcontrol.NewTokenBucketRateLimiter(float32(writeBurst/c.Settle.Seconds()), writeBurst),
 	}
 	if err := m.connect(c, service); err != nil {
 		return nil, err
@@ -103,13 +105,13 @@ func New(c Config) (*Manager, error) {
 		return nil, err
 	}
 	m.served.Store(temporary)
-	m.notReady(fmt.Errorf("the serving certificate has not come from %s yet", m.secretName()))
+	m.setReady(fmt.Errorf("the serving certificate has not been read from %s yet", m.secretName()))
 	return m, nil
 }
 
-// Validate returns all that is wrong with a Config, but for its Client.
+// Validate returns all errors in a Config, except in its Client.
 func (c Config) Validate() error {
-	c.complete()
+	c.setDefaults()
 	var mistakes []error
 	if c.Secret == "" {
 		mistakes = append(mistakes, errors.New("the name of the Secret for the serving certificate is missing"))
@@ -121,20 +123,19 @@ func (c Config) Validate() error {
 		mistakes = append(mistakes, err)
 	}
 	if c.Lifetime < 0 || c.Settle < 0 || c.Settle > c.Lifetime/6 {
-		mistakes = append(mistakes, fmt.Errorf("a certificate's lifetime must be at least 6 times as long as its CA takes to be trusted, "+
-			"since it is renewed in its last third: they are %v and %v", c.Lifetime, c.Settle))
+		mistakes = append(mistakes, fmt.Errorf("the lifetime of a certificate must be at least 6 times "+
+			"the settle time of its CA, since it is renewed in its last third: they are %v and %v", c.Lifetime, c.Settle))
 	}
 	return errors.Join(mistakes...)
 }
 
-// ValidateService returns what is wrong with the Service of a Config, which is all that a Monitor
-// needs.
+// ValidateService returns the error in the Service of a Config. A Monitor needs nothing else.
 func (c Config) ValidateService() error {
 	_, err := c.service()
 	return err
 }
 
-// service returns the Service in front of this server.
+// service returns the Service of this server.
 func (c Config) service() (service, error) {
 	text := c.Service
 	if text == "" && len(c.Names) > 0 {
@@ -142,10 +143,12 @@ func (c Config) service() (service, error) {
 	}
 	s, ok := parseService(text)
 	if !ok {
-		return service{}, fmt.Errorf("the Service must be named NAME.NAMESPACE.svc or NAME.NAMESPACE.svc:PORT, but it is %q", text)
+		return service{}, fmt.Errorf("the Service must be named NAME.NAMESPACE.svc or NAME.NAMESPACE.svc:PORT, "+
+			"but it is %q", text)
 	}
 	if host, _, _ := strings.Cut(text, ":"); len(c.Names) > 0 && c.Names[0] != host {
-		return service{}, fmt.Errorf("the Service is %q, but the first name of the serving certificate is %q", host, c.Names[0])
+		return service{}, fmt.Errorf("the Service is %q, but the first name of the serving certificate is %q",
+			host, c.Names[0])
 	}
 	return s, nil
 }
@@ -156,7 +159,7 @@ func isServiceName(name string) bool {
 	return ok && s.port == 0
 }
 
-func (c *Config) complete() {
+func (c *Config) setDefaults() {
 	if c.Lifetime == 0 {
 		c.Lifetime = DefaultLifetime
 	}
@@ -170,7 +173,7 @@ func (m *Manager) connect(c Config, service service) error {
 	config.Wrap(m.clock.wrap)
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("cannot make a client for Secrets and ConfigMaps: %w", err)
+		return fmt.Errorf("cannot create a client for Secrets and ConfigMaps: %w", err)
 	}
 	m.secrets = core.Secrets(m.namespace)
 	m.publisher = newPublisher(core.ConfigMaps(m.namespace), m.namespace, c.ConfigMap)
@@ -178,17 +181,17 @@ func (m *Manager) connect(c Config, service service) error {
 	return err
 }
 
-// Monitor returns what watches over the APIServices. Run keeps it up to date.
+// Monitor returns the Monitor of the APIServices. Run keeps it up to date.
 func (m *Manager) Monitor() *Monitor { return m.monitor }
 
-// secretName is how messages name the Secret.
+// secretName returns the Secret's name for messages.
 func (m *Manager) secretName() string { return "Secret " + m.namespace + "/" + m.secret }
 
 // Name implements dynamiccertificates.CertKeyContentProvider.
-func (m *Manager) Name() string { return "identity::" + m.namespace + "/" + m.secret }
+func (m *Manager) Name() string { return "serving-cert::" + m.namespace + "/" + m.secret }
 
-// CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider. The slices are not
-// to be written to.
+// CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider. The slices must not
+// be changed.
 func (m *Manager) CurrentCertKeyContent() (certificate, key []byte) {
 	p := m.served.Load()
 	return p.certificate, p.key
@@ -201,27 +204,16 @@ func (m *Manager) AddListener(listener dynamiccertificates.Listener) {
 	m.listeners = append(m.listeners, listener)
 }
 
-// Ready says why the API server cannot verify this server yet, and what to do about it. It returns
-// nil from the moment on that it once could: what goes wrong later is for the log, since it is no
-// reason to serve nothing.
-func (m *Manager) Ready() error { return *m.missing.Load() }
+// Ready returns why the API server cannot verify this server yet, with the cure. Once it could,
+// Ready always returns nil: later errors are logged, and the server goes on serving.
+func (m *Manager) Ready() error { return *m.notReadyErr.Load() }
 
-// Expires is until when the served certificate is valid. It is zero as long as that is a temporary
-// one.
-func (m *Manager) Expires() time.Time {
-	if at := m.expires.Load(); at != 0 {
-		return time.Unix(at, 0)
-	}
-	return time.Time{}
-}
-
-// serve serves the pair from now on.
+// serve makes the pair the one that is served.
 func (m *Manager) serve(p *pair) {
 	if m.served.Load().leaf.Equal(p.leaf) {
 		return
 	}
 	m.served.Store(p)
-	m.expires.Store(p.leaf.NotAfter.Unix())
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, listener := range m.listeners {
@@ -229,10 +221,9 @@ func (m *Manager) serve(p *pair) {
 	}
 }
 
-// notReady remembers why the API server cannot verify this server, unless it could before. Nil
-// means that it can.
-func (m *Manager) notReady(err error) {
-	if before := m.missing.Load(); before == nil || *before != nil {
-		m.missing.Store(&err)
+// setReady sets the result of Ready, unless that is already nil.
+func (m *Manager) setReady(err error) {
+	if before := m.notReadyErr.Load(); before == nil || *before != nil {
+		m.notReadyErr.Store(&err)
 	}
 }

@@ -8,89 +8,91 @@ import (
 	"time"
 )
 
-// The keys of the Secret. Other keys are left as they are.
+// The keys of the Secret. Other keys are not changed.
 const (
-	keyServing    = "tls.crt" // the certificate that is served, and its CA
+	keyServing    = "tls.crt" // the current certificate and its CA
 	keyServingKey = "tls.key"
-	keyNext       = "next.crt" // the certificate to serve once its CA is trusted, and its CA
+	keyNext       = "next.crt" // the certificate that is served once its CA is trusted, and that CA
 	keyNextKey    = "next.key"
 	keyPrevious   = "previous.crt" // the certificate that was served before, and its CA
-	keyBundle     = "ca.crt"       // the CAs of these three: what belongs in every caBundle
+	keyBundle     = "ca.crt"       // the CAs of these three, as in every caBundle
 )
 
-// clockTolerance is by how much a certificate may outlive the policy before it counts as stale.
-// Certificates are made and judged by the clocks of API servers, which differ.
+// clockTolerance is how much a certificate may outlive the policy before it counts as stale. It
+// allows for differences between the clocks of API servers.
 const clockTolerance = backdate
 
-// state is what the Secret holds. It is immutable, and so is what it points to.
+// state is the contents of the Secret. It is immutable, and so is what it points to.
 //
-// The bundle follows from the pairs and is never read back into them. So a CA is trusted only as
-// long as it signed a certificate that some replica may serve: the current one, the next one, or
-// the previous one, which a replica that has not seen the change yet still serves.
+// The bundle is derived from the pairs, never the reverse. So a CA is trusted only while some
+// replica may serve its certificate: the current one, the next one, or the previous one, which a
+// replica that has not seen a renewal still serves.
 type state struct {
-	serving  *pair  // nil: there is none that can be used
-	next     *pair  // nil: no renewal is under way
-	previous *pair  // has no key; nil: there is none, or it has expired
-	bundle   []byte // PEM; as read, whatever the Secret has there
+	serving  *pair  // nil: there is no usable one
+	next     *pair  // nil: no renewal is in progress
+	previous *pair  // without a key; nil: there is none, or it has expired
+	bundle   []byte // PEM; after readState, whatever the Secret has
 }
 
-// policy says how certificates have to be.
+// policy is the part of Config that plan needs.
 type policy struct {
-	names    []string      // that the certificate covers; the API server dials the first
-	lifetime time.Duration // of a certificate
-	settle   time.Duration // for which a CA is trusted before a certificate that it signed is served
+	names    []string // the API server connects to the first
+	lifetime time.Duration
+	settle   time.Duration
 }
 
-// lastThird returns the last third of a certificate's life. The life is the certificate's own where
-// that is shorter than the policy's, so that replicas with different policies agree on the shorter
-// one instead of replacing each other's.
+// lastThird returns the last third of a certificate's life: its own, or the policy's if that is
+// shorter. So replicas with different policies agree instead of replacing each other's
+// certificates.
 func (p policy) lastThird(c *x509.Certificate) time.Duration {
 	life := c.NotAfter.Sub(c.NotBefore) - backdate
 	return max(min(life, p.lifetime), 0) / 3
 }
 
-// renewal returns how long before its end a certificate is replaced. A renewal takes a little more
-// than settle.
-func (p policy) renewal(c *x509.Certificate) time.Duration { return max(p.lastThird(c), 2*p.settle) }
+// renewBefore returns how long before its expiry a certificate is renewed. A renewal takes a little
+// more than settle.
+func (p policy) renewBefore(c *x509.Certificate) time.Duration {
+	return max(p.lastThird(c), 2*p.settle)
+}
 
-// outlives reports whether the pair is valid for longer than a pair made now would be. The CA is
-// valid for as long as the certificate, or longer.
+// outlives reports whether the pair is valid for longer than a pair created now. The CA is valid at
+// least as long as the certificate.
 func (p policy) outlives(pair *pair, now time.Time) bool {
 	return pair.ca.NotAfter.Sub(now) > p.lifetime+clockTolerance
 }
 
-// stale reports whether a valid pair that is served has to be replaced.
+// stale reports whether a valid pair that is served must be renewed.
 func (p policy) stale(pair *pair, now time.Time) bool {
-	return pair.leaf.NotAfter.Sub(now) <= p.renewal(pair.leaf) || p.outlives(pair, now) || !pair.covers(p.names)
+	return pair.leaf.NotAfter.Sub(now) <= p.renewBefore(pair.leaf) || p.outlives(pair, now) || !pair.covers(p.names)
 }
 
-// fresh reports whether the pair is good enough to be served next. The names are not compared here:
-// replicas that differ in them, as during an update, would replace each other's next pair without
-// end.
+// fresh reports whether the pair can be served next. It does not compare the names: replicas with
+// different names, as during an update, would replace each other's next pair forever.
 func (p policy) fresh(pair *pair, now time.Time) bool {
-	return pair != nil && pair.validAt(now) && !p.outlives(pair, now) && pair.leaf.NotAfter.Sub(now) > p.lastThird(pair.leaf)
+	return pair != nil && pair.validAt(now) && !p.outlives(pair, now) &&
+		pair.leaf.NotAfter.Sub(now) > p.lastThird(pair.leaf)
 }
 
-// readState reads a Secret's data. It leaves out what cannot be used; the error says why there is
-// no pair to serve.
+// readState returns the usable contents of a Secret. The error is the reason why the pair to serve
+// is not usable.
 func readState(data map[string][]byte, p policy) (state, error) {
 	s := state{bundle: data[keyBundle]}
 	var err error
 	if len(data[keyServing])+len(data[keyServingKey]) > 0 {
 		if s.serving, err = readPair(data[keyServing], data[keyServingKey], p.names[0]); err != nil {
-			s.serving, err = nil, fmt.Errorf("%s and %s cannot be used: %w", keyServing, keyServingKey, err)
+			s.serving, err = nil, fmt.Errorf("%s and %s are not usable: %w", keyServing, keyServingKey, err)
 		}
 	}
 	if len(data[keyNext])+len(data[keyNextKey]) > 0 {
-		s.next, _ = readPair(data[keyNext], data[keyNextKey], p.names[0]) // nil if it cannot be used: another one is made
+		s.next, _ = readPair(data[keyNext], data[keyNextKey], p.names[0]) // nil if unusable: another one is created
 	}
 	if len(data[keyPrevious]) > 0 {
-		s.previous, _ = readChain(data[keyPrevious], p.names[0]) // nil if it cannot be used: then nobody serves it
+		s.previous, _ = readChain(data[keyPrevious], p.names[0]) // nil if unusable: no replica serves it
 	}
 	return s, err
 }
 
-// write puts the state into a Secret's data, and reports whether that changed them.
+// write writes the state into a Secret's data, and reports whether that changed.
 func (s state) write(data map[string][]byte) (changed bool) {
 	orEmpty := func(p *pair) *pair {
 		if p == nil {
@@ -118,8 +120,8 @@ func (s state) write(data map[string][]byte) (changed bool) {
 	return changed
 }
 
-// cas returns the CAs that the API server has to trust. Their order is such that a promotion of the
-// next pair does not change the bundle.
+// cas returns the CAs of the bundle, in an order that stays the same when the next pair is
+// promoted.
 func (s state) cas() []*x509.Certificate {
 	var cas []*x509.Certificate
 	for _, p := range []*pair{s.previous, s.serving, s.next} {
@@ -130,29 +132,31 @@ func (s state) cas() []*x509.Certificate {
 	return cas
 }
 
-// plan returns the state that has to follow now, and in words why; no words if nothing has to
-// change. Kept is what this server has from the Secret as it was when it could be used. NextTrusted
-// says that every API server trusts the next CA.
+// plan returns the state that must follow and the reason, or "" if nothing must change. The state
+// remembered is the last usable one that this replica saw; nextTrusted is set once every API server
+// trusts the CA of the next pair.
 //
-// Whatever the Secret holds, the state that follows has a valid pair to serve, and a bundle of the
-// CAs of its pairs.
-func (s state) plan(now time.Time, p policy, kept state, nextTrusted bool) (following state, why string, err error) {
+// Whatever the Secret holds, the returned state has a valid pair to serve, and its bundle has
+// exactly the CAs of its pairs.
+func (s state) plan(now time.Time, p policy, remembered state, nextTrusted bool) (
+	following state, reason string, err error,
+) {
 	found := s.bundle
-	s.previous = s.predecessor(kept)
+	s.previous = s.findPrevious(remembered)
 	switch {
 	case s.serving != nil && s.serving.validAt(now):
-		following, why, err = s.renew(now, p, nextTrusted)
-	case s.serving == nil && kept.serving != nil && kept.serving.validAt(now):
-		following, err = s.restore(now, p, kept)
-		why = "there was no certificate that can be used: the one that this server serves was put back, and is being replaced"
+		following, reason, err = s.renew(now, p, nextTrusted)
+	case s.serving == nil && remembered.serving != nil && remembered.serving.validAt(now):
+		following, err = s.restore(now, p, remembered)
+		reason = "no usable certificate was left: restored the one that this replica serves and started its renewal"
 	case s.next != nil && s.next.validAt(now):
 		following = s.promote()
-		why = "there was no valid certificate but the next one, which is served now"
+		reason = "no valid certificate was left except the next one, which is now served"
 	default:
 		if s.next, err = issue(p.names, now, p.lifetime); err == nil {
 			following = s.promote()
 		}
-		why = "there was no valid certificate: a new one was made"
+		reason = "no valid certificate was left: created a new one"
 	}
 	if err != nil {
 		return state{}, "", err
@@ -161,22 +165,23 @@ func (s state) plan(now time.Time, p policy, kept state, nextTrusted bool) (foll
 		following.previous = nil
 	}
 	following.bundle = encodePEM(following.cas()...)
-	if why == "" && !bytes.Equal(following.bundle, found) {
-		why = "the bundle had CAs that signed no certificate in use or had expired, or it lacked some"
+	if reason == "" && !bytes.Equal(following.bundle, found) {
+		reason = "the bundle did not have exactly the CAs of the certificates in use"
 	}
-	return following, why, nil
+	return following, reason, nil
 }
 
-// predecessor returns the pair that other replicas may still serve. If this server saw somebody
-// else replace what it serves, that pair is newer than the one in the Secret.
-func (s state) predecessor(kept state) *pair {
+// findPrevious returns the previous pair, which other replicas may still serve. If the current pair
+// has been replaced without a renewal, it is the one that this replica remembers.
+func (s state) findPrevious(remembered state) *pair {
+	last := remembered.serving
 	switch {
-	case s.serving == nil || kept.serving == nil || kept.serving.leaf.Equal(s.serving.leaf):
+	case s.serving == nil || last == nil || last.leaf.Equal(s.serving.leaf):
 		return s.previous
-	case s.previous != nil && !kept.serving.leaf.NotBefore.After(s.previous.leaf.NotBefore):
+	case s.previous != nil && !last.leaf.NotBefore.After(s.previous.leaf.NotBefore):
 		return s.previous
 	default:
-		return kept.serving.withoutKey()
+		return last.withoutKey()
 	}
 }
 
@@ -189,48 +194,47 @@ func (s state) promote() state {
 	return s
 }
 
-// restore returns the state that follows one of which nothing is left to serve, while this server
-// still has it. The loss may have been on purpose, because a key became known: so the pair is also
-// replaced, in the order in which no request fails.
-func (s state) restore(now time.Time, p policy, kept state) (state, error) {
-	if kept.previous == nil {
-		kept.previous = s.previous
+// restore returns the remembered state with a renewal in progress. The Secret may have been emptied
+// because its key leaked, so the pair is replaced, but in the order in which no request fails.
+func (s state) restore(now time.Time, p policy, remembered state) (state, error) {
+	if remembered.previous == nil {
+		remembered.previous = s.previous
 	}
-	if kept.next = s.next; p.fresh(kept.next, now) {
-		return kept, nil
+	if remembered.next = s.next; p.fresh(remembered.next, now) {
+		return remembered, nil
 	}
 	var err error
-	kept.next, err = issue(p.names, now, p.lifetime)
-	return kept, err
+	remembered.next, err = issue(p.names, now, p.lifetime)
+	return remembered, err
 }
 
-// renew returns the state that follows one with a valid pair.
-func (s state) renew(now time.Time, p policy, nextTrusted bool) (following state, why string, err error) {
+// renew returns the state that follows one with a valid pair to serve.
+func (s state) renew(now time.Time, p policy, nextTrusted bool) (following state, reason string, err error) {
 	fresh := p.fresh(s.next, now)
 	switch {
 	case fresh && nextTrusted:
-		return s.promote(), "every API server trusts the next certificate, which is served now", nil
+		return s.promote(), "every API server trusts the next certificate, which is now served", nil
 	case fresh:
 		return s, "", nil
 	case p.stale(s.serving, now):
 		s.next, err = issue(p.names, now, p.lifetime)
-		return s, "the certificate is due for renewal: the next one was made", err
+		return s, "the certificate is due for renewal: created the next one", err
 	case s.next != nil:
 		s.next = nil
-		return s, "the next certificate could not be used", nil
+		return s, "removed the next certificate, which was not usable", nil
 	default:
 		return s, "", nil
 	}
 }
 
-// wait returns the time until something has to be done that depends on nothing but the time.
+// wait returns the time until a renewal or the removal of the previous pair is due.
 func (s state) wait(now time.Time, p policy) time.Duration {
 	first := s.serving.leaf.NotAfter
 	if s.next == nil {
-		first = first.Add(-p.renewal(s.serving.leaf))
+		first = first.Add(-p.renewBefore(s.serving.leaf))
 	}
 	if s.previous != nil {
-		expired := s.previous.leaf.NotAfter.Add(time.Second) // to the second, it is still valid
+		expired := s.previous.leaf.NotAfter.Add(time.Second) // valid until the end of that second
 		if expired.Before(first) {
 			first = expired
 		}

@@ -18,36 +18,37 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// api is an API server in memory, with the few objects and verbs that an identity needs. It keeps
-// to the real one's rules where they matter: versions and the conflicts that they lead to, what a
-// merge patch and an apply change, that only an apply makes an object, and the Date of its answers.
-// It works in a synctest bubble.
-type api struct {
+// fakeAPI is an API server in memory with the objects and verbs that a Manager needs. It has
+// resource versions and conflicts, merge patches, apply (the only verb that creates), watches and
+// the Date header. It works in a synctest bubble.
+type fakeAPI struct {
 	mu      sync.Mutex
-	objects map[string]map[string]any        // path → object; a deleted one is not there
+	objects map[string]map[string]any        // by path
 	version int                              // of the last change
-	watches map[*watchStream]struct{}        //
-	refuse  func(verb, path string) *refusal // nil, or why a request fails; called under mu
-	ahead   time.Duration                    // by how much its clock is ahead
-	writes  int                              // that it has taken
-	slow    time.Duration                    // how long a request may take to arrive, and its answer to come back
+	watches map[*watchStream]struct{}        // open
+	refuse  func(verb, path string) *refusal // returns nil or how a request fails; called under mu
+	ahead   time.Duration                    // of its clock
+	writes  int                              // of clients
+	latency time.Duration                    // the longest, of a request and of its response
 }
 
-// refusal is an answer other than success.
+// refusal is an error response. The code 0 refuses the connection.
 type refusal struct {
 	code    int
 	reason  string
 	message string
 }
 
-var errAway = errors.New("dial tcp 10.0.0.1:443: connect: connection refused")
+var errRefused = errors.New("dial tcp 10.0.0.1:443: connect: connection refused")
 
-func newAPI() *api {
-	return &api{objects: map[string]map[string]any{}, watches: map[*watchStream]struct{}{}, slow: 10 * time.Millisecond}
+func newAPI() *fakeAPI {
+	return &fakeAPI{
+		objects: map[string]map[string]any{}, watches: map[*watchStream]struct{}{}, latency: 10 * time.Millisecond,
+	}
 }
 
-// config is how a client reaches it.
-func (a *api) config() *rest.Config {
+// config returns the configuration of a client.
+func (a *fakeAPI) config() *rest.Config {
 	return &rest.Config{Host: "http://api", Transport: roundTripper(a.roundTrip), QPS: -1,
 		ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 }
@@ -57,15 +58,15 @@ const (
 	apiServicePath = "/apis/apiregistration.k8s.io/v1/apiservices/"
 )
 
-// put changes an object as somebody else would; nil deletes it.
-func (a *api) put(path string, object map[string]any) {
+// put writes an object as another client would; nil deletes it.
+func (a *fakeAPI) put(path string, object map[string]any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.store(path, object)
 }
 
-// change lets f change an object as somebody else would.
-func (a *api) change(path string, f func(object map[string]any)) {
+// change lets f change an object as another client would.
+func (a *fakeAPI) change(path string, f func(object map[string]any)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	object := clone(a.objects[path])
@@ -73,36 +74,36 @@ func (a *api) change(path string, f func(object map[string]any)) {
 	a.store(path, object)
 }
 
-// get gives an object, or nil.
-func (a *api) get(path string) map[string]any {
+// get returns an object, or nil.
+func (a *fakeAPI) get(path string) map[string]any {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return clone(a.objects[path])
 }
 
-// written is how many writes it has taken from clients.
-func (a *api) written() int {
+// written returns the number of writes of clients.
+func (a *fakeAPI) written() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.writes
 }
 
-// versionNow is the version of the last change.
-func (a *api) versionNow() int {
+// versionNow returns the version of the last change.
+func (a *fakeAPI) versionNow() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.version
 }
 
-// refuseBy sets what is refused.
-func (a *api) refuseBy(refuse func(verb, path string) *refusal) {
+// refuseBy sets which requests fail; nil: none.
+func (a *fakeAPI) refuseBy(refuse func(verb, path string) *refusal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.refuse = refuse
 }
 
-// store keeps an object with a new version, and tells the watches.
-func (a *api) store(at string, object map[string]any) {
+// store stores an object with a new version and notifies the watches.
+func (a *fakeAPI) store(at string, object map[string]any) {
 	a.version++
 	event := "MODIFIED"
 	if object == nil {
@@ -122,9 +123,9 @@ func (a *api) store(at string, object map[string]any) {
 	}
 }
 
-func (a *api) roundTrip(r *http.Request) (*http.Response, error) {
+func (a *fakeAPI) roundTrip(r *http.Request) (*http.Response, error) {
 	verb, at := verbAndPath(r)
-	time.Sleep(rand.N(a.slow))
+	time.Sleep(rand.N(a.latency))
 	a.mu.Lock()
 	var refused *refusal
 	if a.refuse != nil {
@@ -134,9 +135,9 @@ func (a *api) roundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case refused != nil && refused.code == 0:
 		a.mu.Unlock()
-		return nil, errAway
+		return nil, errRefused
 	case refused != nil:
-		response = a.answer(refused.code, status(*refused))
+		response = a.respond(refused.code, status(*refused))
 	case verb == "watch":
 		response = a.watch(r, at)
 	default:
@@ -144,7 +145,7 @@ func (a *api) roundTrip(r *http.Request) (*http.Response, error) {
 		response = a.serve(verb, at, r.Header.Get("Content-Type"), body)
 	}
 	a.mu.Unlock()
-	time.Sleep(rand.N(a.slow))
+	time.Sleep(rand.N(a.latency))
 	return response, nil
 }
 
@@ -163,38 +164,39 @@ func verbAndPath(r *http.Request) (verb, at string) {
 	return strings.ToLower(r.Method), r.URL.Path
 }
 
-// serve carries out a request.
-func (a *api) serve(verb, at, contentType string, body []byte) *http.Response {
-	there := a.objects[at]
-	if there == nil && contentType != "application/apply-patch+yaml" {
-		return a.answer(404, status(refusal{404, "NotFound", at + " not found"}))
+// serve handles a request other than a watch.
+func (a *fakeAPI) serve(verb, at, contentType string, body []byte) *http.Response {
+	stored := a.objects[at]
+	if stored == nil && contentType != "application/apply-patch+yaml" {
+		return a.respond(404, status(refusal{404, "NotFound", at + " not found"}))
 	}
 	if verb == "get" {
-		return a.answer(200, there)
+		return a.respond(200, stored)
 	}
 	var sent map[string]any
 	if err := json.Unmarshal(body, &sent); err != nil {
-		return a.answer(400, status(refusal{400, "BadRequest", err.Error()}))
+		return a.respond(400, status(refusal{400, "BadRequest", err.Error()}))
 	}
 	v, ok := meta(sent)["resourceVersion"]
 	if !ok && contentType != "application/apply-patch+yaml" {
-		return a.answer(400, status(refusal{400, "BadRequest", "a write without a condition"})) // stricter than the real one
+		// Stricter than a real API server.
+		return a.respond(400, status(refusal{400, "BadRequest", "a write without a resource version"}))
 	}
-	if ok && v != meta(there)["resourceVersion"] {
-		return a.answer(409, status(refusal{409, "Conflict", at + " has been modified"}))
+	if ok && v != meta(stored)["resourceVersion"] {
+		return a.respond(409, status(refusal{409, "Conflict", at + " has been modified"}))
 	}
 	delete(meta(sent), "resourceVersion")
 	if verb == "patch" {
-		sent = merge(clone(there), sent)
+		sent = merge(clone(stored), sent)
 	}
-	if !equal(sent, there) {
+	if !equal(sent, stored) {
 		a.store(at, sent)
 	}
 	a.writes++
-	return a.answer(200, a.objects[at])
+	return a.respond(200, a.objects[at])
 }
 
-func (a *api) answer(code int, object any) *http.Response {
+func (a *fakeAPI) respond(code int, object any) *http.Response {
 	body, err := json.Marshal(object)
 	if err != nil {
 		panic(err)
@@ -202,7 +204,7 @@ func (a *api) answer(code int, object any) *http.Response {
 	return a.response(code, io.NopCloser(bytes.NewReader(body)))
 }
 
-func (a *api) response(code int, body io.ReadCloser) *http.Response {
+func (a *fakeAPI) response(code int, body io.ReadCloser) *http.Response {
 	return &http.Response{StatusCode: code, Status: http.StatusText(code), Body: body, Header: http.Header{
 		"Content-Type": {"application/json"},
 		"Date":         {time.Now().Add(a.ahead).UTC().Format(http.TimeFormat)},
@@ -211,20 +213,21 @@ func (a *api) response(code int, body io.ReadCloser) *http.Response {
 
 func status(r refusal) map[string]any {
 	return map[string]any{
-		"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": r.code, "reason": r.reason, "message": r.message,
+		"kind": "Status", "apiVersion": "v1", "status": "Failure",
+		"code": r.code, "reason": r.reason, "message": r.message,
 	}
 }
 
-// watchStream is the body of the answer to a watch.
+// watchStream is the body of the response to a watch.
 type watchStream struct {
 	path   string
 	events chan []byte
 	*io.PipeReader
 }
 
-// watch begins with the object as it is, like the real one when it is given no version to begin
-// with.
-func (a *api) watch(r *http.Request, at string) *http.Response {
+// watch starts a watch with the current object, like a real API server for a request without a
+// resource version.
+func (a *fakeAPI) watch(r *http.Request, at string) *http.Response {
 	reader, writer := io.Pipe()
 	w := &watchStream{path: at, events: make(chan []byte, 1000), PipeReader: reader}
 	a.watches[w] = struct{}{}
@@ -260,7 +263,7 @@ func (w *watchStream) send(event string, object map[string]any) {
 	w.events <- text
 }
 
-// merge is a JSON merge patch; for the objects of these tests an apply does the same.
+// merge applies a JSON merge patch. For these objects, an apply has the same effect.
 func merge(into, patch map[string]any) map[string]any {
 	if into == nil {
 		into = map[string]any{}
@@ -270,8 +273,8 @@ func merge(into, patch map[string]any) map[string]any {
 		case nil:
 			delete(into, key)
 		case map[string]any:
-			below, _ := into[key].(map[string]any)
-			into[key] = merge(below, value)
+			nested, _ := into[key].(map[string]any)
+			into[key] = merge(nested, value)
 		default:
 			into[key] = value
 		}
@@ -290,7 +293,7 @@ func meta(object map[string]any) map[string]any {
 	return m
 }
 
-// equal compares all but the versions.
+// equal compares objects without their versions.
 func equal(a, b map[string]any) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
@@ -303,15 +306,15 @@ func equal(a, b map[string]any) bool {
 	return bytes.Equal(x, y)
 }
 
-// clone copies as deeply as the tests change objects.
+// clone copies an object with its nested maps.
 func clone(object map[string]any) map[string]any {
 	if object == nil {
 		return nil
 	}
 	c := maps.Clone(object)
 	for key, value := range c {
-		if below, ok := value.(map[string]any); ok {
-			c[key] = clone(below)
+		if nested, ok := value.(map[string]any); ok {
+			c[key] = clone(nested)
 		}
 	}
 	return c

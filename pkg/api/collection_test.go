@@ -1,0 +1,221 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+func TestGet(t *testing.T) {
+	h := serve(t, newConfig())
+	for _, version := range versions {
+		got := get[any](t, h, "/apis/metrics.k8s.io/"+version+"/namespaces/apps/pods/web-1", http.StatusOK)
+		equal(t, got, `{
+			"kind": "PodMetrics", "apiVersion": "metrics.k8s.io/`+version+`",
+			"metadata": {"name": "web-1", "namespace": "apps", "creationTimestamp": "2026-11-20T12:00:00Z",
+				"labels": {"app": "web", "tier": "front"}},
+			"timestamp": "2026-11-20T11:59:50Z", "window": "15s",
+			"containers": [
+				{"name": "log", "usage": {"cpu": "1000001n", "memory": "3076Ki"}},
+				{"name": "main", "usage": {"cpu": "123456789n", "memory": "102404Ki"}}]}`)
+		got = get[any](t, h, "/apis/metrics.k8s.io/"+version+"/nodes/node-a", http.StatusOK)
+		equal(t, got, `{
+			"kind": "NodeMetrics", "apiVersion": "metrics.k8s.io/`+version+`",
+			"metadata": {"name": "node-a", "creationTimestamp": "2026-11-20T12:00:00Z", "labels": {"zone": "a"}},
+			"timestamp": "2026-11-20T11:59:50Z", "window": "15s",
+			"usage": {"cpu": "1234567890n", "memory": "5242884Ki"}}`)
+	}
+	for pod, want := range map[string]string{
+		"apps/pods/idle":  `[{"name": "main", "usage": {"cpu": "0", "memory": "0"}}]`, // zero is a value
+		"data/pods/db":    `[{"name": "main", "usage": {"cpu": "2", "memory": "8388612Ki", "swap": "12Mi"}}]`,
+		"data/pods/web-1": `[{"name": "main", "usage": {"cpu": "5n", "memory": "4Ki", "swap": "0"}}]`,
+	} {
+		got := get[struct{ Containers any }](t, h, "/apis/metrics.k8s.io/v1/namespaces/"+pod, http.StatusOK)
+		equal(t, got.Containers, want)
+	}
+}
+
+func TestNotFound(t *testing.T) {
+	h := serve(t, newConfig())
+	for path, want := range map[string]string{
+		"namespaces/apps/pods/none": `podmetrics.metrics.k8s.io "none" not found: ` +
+			`pod "none" is not running in namespace "apps"`,
+		"namespaces/none/pods/web-1": `podmetrics.metrics.k8s.io "web-1" not found: ` +
+			`pod "web-1" is not running in namespace "none"`,
+		"namespaces/apps/pods/no-metrics": `podmetrics.metrics.k8s.io "no-metrics" not found: ` +
+			`pod "no-metrics" is running in namespace "apps", but there are no current metrics`,
+		"namespaces/apps/pods/predecessor": `podmetrics.metrics.k8s.io "predecessor" not found: ` +
+			`pod "predecessor" is running in namespace "apps", but there are no current metrics`,
+		"nodes/none": `nodemetrics.metrics.k8s.io "none" not found: node "none" does not exist`,
+		"nodes/node-no-metrics": `nodemetrics.metrics.k8s.io "node-no-metrics" not found: ` +
+			`there are no current metrics from the kubelet of node "node-no-metrics"`,
+	} {
+		for _, version := range versions {
+			got := get[struct{ Kind, Status, Reason, Message string }](
+				t, h, "/apis/metrics.k8s.io/"+version+"/"+path, http.StatusNotFound)
+			if got.Kind != "Status" || got.Status != "Failure" || got.Reason != "NotFound" ||
+				!strings.HasPrefix(got.Message, want) {
+				t.Errorf("%s: got %+v, want message %s", path, got, want)
+			}
+		}
+	}
+}
+
+func TestOnlyGetAndListAreAllowed(t *testing.T) {
+	h := serve(t, newConfig())
+	for _, path := range []string{
+		"/nodes", "/nodes/node-a", "/namespaces/apps/pods", "/namespaces/apps/pods/web-1", "/pods",
+	} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+			w := do(h, method, "/apis/metrics.k8s.io/v1beta1"+path, jsonType)
+			if w.Code != http.StatusMethodNotAllowed || !strings.Contains(w.Body.String(), `"reason":"MethodNotAllowed"`) {
+				t.Errorf("%s %s: got %d: %s, want %d", method, path, w.Code, w.Body, http.StatusMethodNotAllowed)
+			}
+		}
+	}
+	for _, path := range []string{"/nodes?watch=1", "/pods?watch=true"} {
+		get[any](t, h, "/apis/metrics.k8s.io/v1"+path, http.StatusMethodNotAllowed)
+	}
+}
+
+// TestContentTypes checks that all content types have the same content.
+func TestContentTypes(t *testing.T) {
+	decoder := serializer.NewCodecFactory(NewScheme()).UniversalDeserializer()
+	h := serve(t, newConfig())
+	for _, version := range versions {
+		for _, path := range []string{"/nodes", "/nodes/node-a", "/pods", "/namespaces/data/pods/db"} {
+			var want runtime.Object
+			for _, contentType := range []string{jsonType, yamlType, protobufType} {
+				name := version + path + " as " + contentType
+				w := do(h, http.MethodGet, "/apis/metrics.k8s.io/"+version+path, contentType)
+				if got := w.Header().Get("Content-Type"); w.Code != http.StatusOK || got != contentType {
+					t.Fatalf("%s: got %d, %s", name, w.Code, got)
+				}
+				got, kind, err := decoder.Decode(w.Body.Bytes(), nil, nil)
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				if kind.Version != version {
+					t.Errorf("%s: got version %s", name, kind.Version)
+				}
+				if want == nil {
+					want = got
+				}
+				if got, want := mustJSON(t, got), mustJSON(t, want); got != want {
+					t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+				}
+			}
+		}
+	}
+	if w := do(h, http.MethodGet, "/apis/metrics.k8s.io/v1/nodes", "text/html"); w.Code != http.StatusNotAcceptable {
+		t.Errorf("HTML: got %d, want %d", w.Code, http.StatusNotAcceptable)
+	}
+}
+
+// TestPartialObjectMetadata checks the metadata of one object and of a list, and that the errors
+// for the wrong one of both name no Go types.
+func TestPartialObjectMetadata(t *testing.T) {
+	h := serve(t, newConfig())
+	for _, test := range []struct {
+		path, kind string
+		code       int
+		wantKind   string
+		message    string
+	}{
+		{"/nodes/node-a", "PartialObjectMetadata", http.StatusOK, "PartialObjectMetadata", ""},
+		{"/pods", "PartialObjectMetadataList", http.StatusOK, "PartialObjectMetadataList", ""},
+		{"/nodes/node-a", "PartialObjectMetadataList", http.StatusNotAcceptable, "Status", "accept PartialObjectMetadata"},
+		{"/namespaces/apps/pods/web-1", "PartialObjectMetadataList", http.StatusNotAcceptable, "Status",
+			"accept PartialObjectMetadata"},
+		{"/pods", "PartialObjectMetadata", http.StatusNotAcceptable, "Status", "accept PartialObjectMetadataList"},
+	} {
+		for _, version := range []string{"v1", "v1beta1"} { // of the metadata
+			accept := "application/json;as=" + test.kind + ";g=meta.k8s.io;v=" + version
+			got := getAs[struct{ Kind, Reason, Message string }](t, h, "/apis/metrics.k8s.io/v1"+test.path, accept, test.code)
+			if got.Kind != test.wantKind || !strings.Contains(got.Message, test.message) {
+				t.Errorf("%s as %s: got %+v, want a %s with message %q", test.path, accept, got, test.wantKind, test.message)
+			}
+			if strings.ContainsAny(got.Message, "*()[]") {
+				t.Errorf("%s as %s: message names a Go type: %s", test.path, accept, got.Message)
+			}
+			if (test.code == http.StatusNotAcceptable) != (got.Reason == "NotAcceptable") {
+				t.Errorf("%s as %s: got reason %q", test.path, accept, got.Reason)
+			}
+		}
+	}
+	// The first media type that the server supports counts, as everywhere.
+	const either = jsonType + ",application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	got := getAs[struct{ Kind string }](t, h, "/apis/metrics.k8s.io/v1/nodes/node-a", either, http.StatusOK).Kind
+	if got != "NodeMetrics" {
+		t.Errorf("got kind %s, want NodeMetrics", got)
+	}
+}
+
+func TestAgeIsObserved(t *testing.T) {
+	c := newConfig()
+	var got []string
+	c.ObserveAge = func(resource string, age time.Duration) { got = append(got, resource+" "+age.String()) }
+	pods := c.Usage.(fakeUsage).pods
+	pods["data/db"].At = at.Add(time.Hour) // by its node's clock
+	pods["data/db"].AsOf = at.Add(-20 * time.Second)
+	h := serve(t, c)
+	for _, path := range []string{"/pods", "/namespaces/apps/pods", "/nodes/node-a", "/namespaces/none/pods"} {
+		get[any](t, h, "/apis/metrics.k8s.io/v1"+path, http.StatusOK)
+	}
+	if want := []string{"pods 30s", "pods 10s", "nodes 10s"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestLabelsAreNotChanged checks that responses leave the labels alone, which they share with the
+// inventory.
+func TestLabelsAreNotChanged(t *testing.T) {
+	c := newConfig()
+	h := serve(t, c)
+	want := mustJSON(t, c.Pods)
+	for _, accept := range []string{jsonType, yamlType, protobufType, tableType} {
+		do(h, http.MethodGet, "/apis/metrics.k8s.io/v1/pods", accept)
+	}
+	if got := mustJSON(t, c.Pods); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// singleNode is a Usage that has pods on one node only.
+type singleNode struct {
+	node string
+	fakeUsage
+}
+
+func (s singleNode) Pod(node, namespace, name string, now usage.Time) *usage.Pod {
+	if node != s.node {
+		return nil
+	}
+	return s.fakeUsage.Pod(node, namespace, name, now)
+}
+
+// TestPodsAreReadFromTheirNode checks that what other nodes report of a pod is not served.
+func TestPodsAreReadFromTheirNode(t *testing.T) {
+	c := newConfig()
+	c.Usage = singleNode{node: "node-a", fakeUsage: c.Usage.(fakeUsage)}
+	for _, o := range c.Pods.(fakeInventory) {
+		o.Node = "node-b"
+		if o.Name == "web-1" {
+			o.Node = "node-a"
+		}
+	}
+	h := serve(t, c)
+	want := []string{"apps/web-1", "data/web-1"}
+	if got := get[list](t, h, "/apis/metrics.k8s.io/v1/pods", http.StatusOK).names(); !slices.Equal(got, want) {
+		t.Errorf("got list %q, want %q", got, want)
+	}
+	get[any](t, h, "/apis/metrics.k8s.io/v1/namespaces/apps/pods/web-1", http.StatusOK)
+	get[any](t, h, "/apis/metrics.k8s.io/v1/namespaces/apps/pods/web-2", http.StatusNotFound)
+}

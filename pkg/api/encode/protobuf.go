@@ -1,0 +1,226 @@
+package encode
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// The generated encoders of Kubernetes write empty fields too, so these do.
+//
+// In protobuf, the length of a message precedes it. Small messages are appended first, and the
+// length is filled in (endMessage). A whole list is written in chunks, so its length must be
+// known in advance: this is what the size functions are for.
+
+// lengthTag returns the tag of a field whose value has a length: a message or string.
+func lengthTag(field byte) byte { return field<<3 | 2 }
+
+// varintTag returns the tag of a field whose value is an integer.
+func varintTag(field byte) byte { return field << 3 }
+
+func (i *Item) writeProtobuf(w *writer, apiVersion string) error {
+	b, err := appendEnvelope(w.buffer[:0], string(i.response.kind), apiVersion, i.sizeProtobuf(w))
+	if err != nil {
+		return err
+	}
+	return w.finish(appendEnvelopeEnd(i.appendProtobuf(b, w)))
+}
+
+func (l *List) writeProtobuf(w *writer, apiVersion string) error {
+	meta, err := l.Marshal()
+	if err != nil {
+		return err
+	}
+	size := fieldSize(len(meta))
+	for i := range l.Items {
+		size += fieldSize(l.Items[i].sizeProtobuf(w))
+	}
+	b, err := appendEnvelope(w.buffer[:0], string(l.response.kind)+"List", apiVersion, size)
+	if err != nil {
+		return err
+	}
+	b = append(b, lengthTag(1))
+	b = binary.AppendUvarint(b, uint64(len(meta)))
+	b = append(b, meta...)
+	for i := range l.Items {
+		b = append(b, lengthTag(2), 0)
+		start := len(b)
+		b = endMessage(l.Items[i].appendProtobuf(b, w), start)
+		if b, err = w.flushIfFull(b); err != nil {
+			return err
+		}
+	}
+	return w.finish(appendEnvelopeEnd(b))
+}
+
+// appendEnvelope appends what precedes an object of that size: the beginning of a runtime.Unknown,
+// which has its type.
+func appendEnvelope(b []byte, kind, apiVersion string, size int) ([]byte, error) {
+	typeMeta := runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}
+	encoded, err := typeMeta.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	b = append(b, "k8s\x00"...)
+	b = append(b, lengthTag(1))
+	b = binary.AppendUvarint(b, uint64(len(encoded)))
+	b = append(b, encoded...)
+	b = append(b, lengthTag(2))
+	return binary.AppendUvarint(b, uint64(size)), nil
+}
+
+// appendEnvelopeEnd appends an empty content encoding and content type.
+func appendEnvelopeEnd(b []byte) []byte { return append(b, lengthTag(3), 0, lengthTag(4), 0) }
+
+// appendProtobuf appends the message of an Item.
+func (i *Item) appendProtobuf(b []byte, w *writer) []byte {
+	b = append(b, lengthTag(1), 0)
+	start := len(b)
+	b = endMessage(w.appendMetaProtobuf(b, i.Object), start)
+
+	end, window := i.Usage.period()
+	b = appendTimeField(b, lengthTag(2), end)
+
+	b = append(b, lengthTag(3), byte(1+varintSize(uint64(window))), varintTag(1))
+	b = binary.AppendUvarint(b, uint64(window))
+
+	return i.Usage.appendProtobuf(b)
+}
+
+// sizeProtobuf returns the size of the message of an Item.
+func (i *Item) sizeProtobuf(w *writer) int {
+	end, window := i.Usage.period()
+	return fieldSize(w.metaSize(i.Object)) +
+		fieldSize(timeSize(end)) +
+		fieldSize(1+varintSize(uint64(window))) +
+		i.Usage.sizeProtobuf()
+}
+
+// appendMetaProtobuf appends the metadata of an object.
+func (w *writer) appendMetaProtobuf(b []byte, o *inventory.Object) []byte {
+	b = appendStringField(b, lengthTag(1), o.Name)
+	b = append(b, lengthTag(2), 0) // generateName
+	b = appendStringField(b, lengthTag(3), o.Namespace)
+	// selfLink, uid, resourceVersion, generation
+	b = append(b, lengthTag(4), 0, lengthTag(5), 0, lengthTag(6), 0, varintTag(7), 0)
+	b = appendTimeField(b, lengthTag(8), w.now)
+	return append(b, w.encodeLabels(o.Labels, appendLabelsProtobuf)...)
+}
+
+// appendLabelsProtobuf appends labels as entries of a map.
+func appendLabelsProtobuf(b []byte, w *writer, labels map[string]string) []byte {
+	for _, l := range w.sortLabels(labels) {
+		b = append(b, lengthTag(11), 0)
+		start := len(b)
+		b = appendStringField(b, lengthTag(1), l.key)
+		b = endMessage(appendStringField(b, lengthTag(2), l.value), start)
+	}
+	return b
+}
+
+func (w *writer) metaSize(o *inventory.Object) int {
+	const empty = 5 * 2 // fields, of 2 bytes each
+	return empty + fieldSize(len(o.Name)) + fieldSize(len(o.Namespace)) + fieldSize(timeSize(w.now)) +
+		len(w.encodeLabels(o.Labels, appendLabelsProtobuf))
+}
+
+func (p *Pod) appendProtobuf(b []byte) []byte {
+	for i := range p.Containers {
+		b = append(b, lengthTag(4), 0)
+		start := len(b)
+		b = appendStringField(b, lengthTag(1), p.Containers[i].Name)
+		b = endMessage(appendUsageProtobuf(b, lengthTag(2), &p.Containers[i].Amount), start)
+	}
+	return b
+}
+
+func (p *Pod) sizeProtobuf() int {
+	size := 0
+	for i := range p.Containers {
+		size += fieldSize(fieldSize(len(p.Containers[i].Name)) + usageSize(&p.Containers[i].Amount))
+	}
+	return size
+}
+
+func (n *Node) appendProtobuf(b []byte) []byte {
+	return appendUsageProtobuf(b, lengthTag(4), &n.Amount)
+}
+
+func (n *Node) sizeProtobuf() int { return usageSize(&n.Amount) }
+
+// appendUsageProtobuf appends resources as entries of a map in the field with that tag.
+func appendUsageProtobuf(b []byte, tag byte, a *usage.Amount) []byte {
+	b = appendResource(b, tag, "cpu", cpuQuantity(a.CPUNanocores))
+	b = appendResource(b, tag, "memory", bytesQuantity(a.Memory))
+	if a.HasSwap {
+		b = appendResource(b, tag, "swap", bytesQuantity(a.Swap))
+	}
+	return b
+}
+
+func usageSize(a *usage.Amount) int {
+	size := resourceSize("cpu", cpuQuantity(a.CPUNanocores)) + resourceSize("memory", bytesQuantity(a.Memory))
+	if a.HasSwap {
+		size += resourceSize("swap", bytesQuantity(a.Swap))
+	}
+	return size
+}
+
+// appendResource appends one resource. Its messages are so short that each length is one byte.
+func appendResource(b []byte, tag byte, name string, q quantity) []byte {
+	size := q.len()
+	b = append(b, tag, byte(len(name)+size+6), lengthTag(1), byte(len(name)))
+	b = append(b, name...)
+	b = append(b, lengthTag(2), byte(size+2), lengthTag(1), byte(size))
+	return q.append(b)
+}
+
+func resourceSize(name string, q quantity) int { return len(name) + q.len() + 8 }
+
+// appendTimeField appends a time in whole seconds. Kubernetes leaves the nanoseconds at 0.
+func appendTimeField(b []byte, tag byte, t usage.Time) []byte {
+	b = append(b, tag, byte(timeSize(t)))
+	if t == 0 {
+		return b
+	}
+	b = binary.AppendUvarint(append(b, varintTag(1)), uint64(t.Time().Unix()))
+	return append(b, varintTag(2), 0)
+}
+
+func timeSize(t usage.Time) int {
+	if t == 0 {
+		return 0
+	}
+	return 1 + varintSize(uint64(t.Time().Unix())) + 2
+}
+
+func appendStringField(b []byte, tag byte, s string) []byte {
+	b = append(b, tag)
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// endMessage sets the byte before start to the length of the message that begins there. It moves
+// the message if the length needs more bytes.
+func endMessage(b []byte, start int) []byte {
+	size := len(b) - start
+	if size < 1<<7 {
+		b[start-1] = byte(size)
+		return b
+	}
+	var room [binary.MaxVarintLen64]byte
+	more := varintSize(uint64(size)) - 1
+	b = append(b, room[:more]...)
+	copy(b[start+more:], b[start:start+size])
+	binary.PutUvarint(b[start-1:], uint64(size))
+	return b
+}
+
+// fieldSize returns the size of a field with a value of that size: its tag, the length, the value.
+func fieldSize(size int) int { return 1 + varintSize(uint64(size)) + size }
+
+func varintSize(n uint64) int { return (bits.Len64(n|1) + 6) / 7 }

@@ -1,0 +1,118 @@
+package encode
+
+import (
+	"math"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/metrics/pkg/apis/metrics"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// Usage is the usage of an Item: a *Node or a *Pod.
+type Usage interface {
+	// Total returns the usage of a node, or the sum over the containers of a pod. No number is
+	// greater than a quantity can hold.
+	Total() usage.Amount
+	// SampledAt returns when the oldest sample was taken, by our clock.
+	SampledAt() usage.Time
+
+	// period returns the timestamp and the window.
+	period() (end usage.Time, window time.Duration)
+	// typed returns the typed object with this metadata.
+	typed(meta metav1.ObjectMeta) runtime.Object
+
+	// What follows timestamp and window: the resources of a node, the containers of a pod.
+	appendJSON(b []byte) []byte
+	appendProtobuf(b []byte) []byte
+	sizeProtobuf() int // of what appendProtobuf appends, in bytes
+}
+
+// Node is the usage of a NodeMetrics.
+type Node usage.Node
+
+// Total implements Usage.
+func (n *Node) Total() usage.Amount {
+	total := usage.Amount{At: n.At, Window: n.Window}
+	add(&total, &n.Amount)
+	return total
+}
+
+// SampledAt implements Usage.
+func (n *Node) SampledAt() usage.Time { return n.AsOf }
+
+func (n *Node) period() (end usage.Time, window time.Duration) { return n.At, n.Window }
+
+func (n *Node) typed(meta metav1.ObjectMeta) runtime.Object {
+	return &metrics.NodeMetrics{
+		ObjectMeta: meta,
+		Timestamp:  metav1.NewTime(n.At.Time()),
+		Window:     metav1.Duration{Duration: n.Window},
+		Usage:      resourceList(&n.Amount),
+	}
+}
+
+// Pod is the usage of a PodMetrics.
+type Pod usage.Pod
+
+// Total implements Usage.
+func (p *Pod) Total() usage.Amount {
+	total := usage.Amount{At: p.At, Window: p.Window}
+	for i := range p.Containers {
+		add(&total, &p.Containers[i].Amount)
+	}
+	return total
+}
+
+// SampledAt implements Usage.
+func (p *Pod) SampledAt() usage.Time { return p.AsOf }
+
+func (p *Pod) period() (end usage.Time, window time.Duration) { return p.At, p.Window }
+
+func (p *Pod) typed(meta metav1.ObjectMeta) runtime.Object {
+	containers := make([]metrics.ContainerMetrics, len(p.Containers))
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		containers[i] = metrics.ContainerMetrics{Name: c.Name, Usage: resourceList(&c.Amount)}
+	}
+	return &metrics.PodMetrics{
+		ObjectMeta: meta,
+		Timestamp:  metav1.NewTime(p.At.Time()),
+		Window:     metav1.Duration{Duration: p.Window},
+		Containers: containers,
+	}
+}
+
+// resourceSwap is the name under which swap is served; `kubectl top --show-swap` reads it.
+const resourceSwap corev1.ResourceName = "swap"
+
+// resourceList returns an Amount as the API's type. CPU is printed in nanocores ("1234567n") and
+// memory in the largest binary unit that keeps every byte, which is usually Ki.
+func resourceList(a *usage.Amount) corev1.ResourceList {
+	list := corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewScaledQuantity(clamp(a.CPUNanocores), resource.Nano),
+		corev1.ResourceMemory: *resource.NewQuantity(clamp(a.Memory), resource.BinarySI),
+	}
+	if a.HasSwap {
+		list[resourceSwap] = *resource.NewQuantity(clamp(a.Swap), resource.BinarySI)
+	}
+	return list
+}
+
+// clamp converts n to the type of a quantity's number. No real usage reaches its limit.
+func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// add adds an Amount to a total.
+func add(total, a *usage.Amount) {
+	// Both summands are at most MaxInt64, so their sum does not overflow.
+	sum := func(x, y uint64) uint64 { return uint64(clamp(x + uint64(clamp(y)))) }
+	total.CPUNanocores = sum(total.CPUNanocores, a.CPUNanocores)
+	total.Memory = sum(total.Memory, a.Memory)
+	if a.HasSwap {
+		total.Swap, total.HasSwap = sum(total.Swap, a.Swap), true
+	}
+}

@@ -1,0 +1,103 @@
+package encode
+
+import (
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// chunkSize is the number of bytes that are collected before they are written. The library
+// compresses a response if its first chunk is larger than 128 KiB, so the first chunk must exceed
+// that exactly if the whole response does.
+const chunkSize = 128 << 10
+
+// writer collects the bytes of one response and writes them in chunks, so that a long list is never
+// in memory as a whole.
+type writer struct {
+	out    io.Writer
+	buffer []byte  // reused by the next response
+	sorted []label // of sortLabels
+	labels labelCache
+
+	now     usage.Time // the creationTimestamp of all items
+	nowJSON []byte
+}
+
+// label is one label of an object.
+type label struct{ key, value string }
+
+// labelCache keeps encoded labels. Objects with equal labels share one map, and objects whose names
+// are similar, such as the pods of a Deployment, usually have equal labels.
+type labelCache [64]struct {
+	id      uintptr // the address of the map, which the response keeps alive; 0: the slot is empty
+	encoded []byte
+}
+
+// writer returns a writer for a response of the time now. The caller must release it.
+func (e *Encoder) writer(out io.Writer, now usage.Time) *writer {
+	w, ok := e.writers.Get().(*writer)
+	if !ok {
+		w = &writer{}
+	}
+	w.out, w.now = out, now
+	w.nowJSON = appendTimeJSON(w.nowJSON[:0], now)
+	return w
+}
+
+// release makes the writer available to other responses, unless its buffer has become very large.
+func (e *Encoder) release(w *writer) {
+	clear(w.sorted[:cap(w.sorted)])
+	for i := range w.labels {
+		w.labels[i].id = 0
+	}
+	w.out = nil
+	if cap(w.buffer) <= 4*chunkSize {
+		e.writers.Put(w)
+	}
+}
+
+// flushIfFull writes b if it exceeds a chunk. It returns the buffer to continue with: b or an empty
+// one.
+func (w *writer) flushIfFull(b []byte) ([]byte, error) {
+	if len(b) <= chunkSize {
+		return b, nil
+	}
+	_, err := w.out.Write(b)
+	return b[:0], err
+}
+
+// finish writes b, the end of the response.
+func (w *writer) finish(b []byte) error {
+	w.buffer = b[:0]
+	_, err := w.out.Write(b)
+	return err
+}
+
+// encodeLabels returns labels as appendLabels encodes them, which must be the same function for a
+// whole response. The result is valid until the next call.
+func (w *writer) encodeLabels(
+	labels map[string]string, appendLabels func([]byte, *writer, map[string]string) []byte,
+) []byte {
+	if len(labels) == 0 {
+		return nil
+	}
+	id := reflect.ValueOf(labels).Pointer()
+	slot := &w.labels[(id>>4^id>>10)%uintptr(len(w.labels))]
+	if slot.id != id {
+		slot.id, slot.encoded = id, appendLabels(slot.encoded[:0], w, labels)
+	}
+	return slot.encoded
+}
+
+// sortLabels returns labels sorted by key. The result is valid until the next call.
+func (w *writer) sortLabels(labels map[string]string) []label {
+	w.sorted = w.sorted[:0]
+	for key, value := range labels {
+		w.sorted = append(w.sorted, label{key, value})
+	}
+	slices.SortFunc(w.sorted, func(a, b label) int { return strings.Compare(a.key, b.key) })
+	return w.sorted
+}

@@ -1,0 +1,344 @@
+package servingcert
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+)
+
+const (
+	host     = "kube-vitals.kube-system.svc"
+	stable   = "v1.metrics.k8s.io"
+	beta     = "v1beta1.metrics.k8s.io"
+	lifetime = 10 * time.Minute
+	settle   = 30 * time.Second
+	lag      = 2 * time.Second // until an API server sees a changed APIService
+	step     = time.Second     // between two checks of everything
+	day      = 24 * time.Hour
+	day100   = 100 * day
+)
+
+// world is an API server with replicas. It knows by which CAs an API server verifies them.
+type world struct {
+	t        *testing.T
+	api      *fakeAPI
+	replicas []*replica
+	trusted  map[string][]byte            // by APIService: the caBundle that the API server uses
+	pending  map[string][]pendingBundle   // by APIService: the caBundles that it will use
+	verified map[string]*x509.Certificate // by PEM of a certificate and of a bundle that verifies it
+
+	configMap string // Config.ConfigMap of the replicas
+	version   int    // of the last change that was seen
+
+	mu  sync.Mutex
+	log strings.Builder
+}
+
+// pendingBundle is a caBundle that an API server will see.
+type pendingBundle struct {
+	at     time.Time
+	bundle []byte
+}
+
+// replica is a running Manager.
+type replica struct {
+	*Manager
+	stop  func()
+	ready bool // the API server has verified it once
+}
+
+// expires returns when the served certificate expires.
+func (r *replica) expires() time.Time { return r.served.Load().leaf.NotAfter }
+
+// simulate calls f in a synctest bubble, with a world of so many replicas that are ready.
+func simulate(t *testing.T, replicas int, f func(*testing.T, *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for range replicas {
+			w.start()
+		}
+		w.waitReady()
+		f(t, w)
+	})
+}
+
+// newWorld returns a world as after an installation of the chart: with an empty Secret, and
+// APIServices without a caBundle.
+func newWorld(t *testing.T) *world {
+	w := &world{
+		t: t, api: newAPI(), trusted: map[string][]byte{}, pending: map[string][]pendingBundle{},
+		verified: map[string]*x509.Certificate{},
+	}
+	w.api.put(secretPath, emptySecret())
+	for _, name := range []string{stable, beta} {
+		w.api.put(apiServicePath+name, apiServiceTo("kube-vitals"))
+	}
+	t.Cleanup(func() {
+		for _, r := range slices.Clone(w.replicas) {
+			r.stop()
+		}
+		if text := w.logged(); strings.Contains(text, "PRIVATE") || strings.Contains(text, "BEGIN") {
+			t.Errorf("the log contains keys or certificates:\n%s", text)
+		}
+		if t.Failed() {
+			t.Log(w.logged())
+		}
+	})
+	return w
+}
+
+func emptySecret() map[string]any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+		"metadata": map[string]any{
+			"name": "serving", "namespace": "kube-system", "labels": map[string]any{"owner": "helm"},
+		},
+	}
+}
+
+func apiServiceTo(service string) map[string]any {
+	return map[string]any{"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "spec": map[string]any{
+		"group": "metrics.k8s.io", "service": map[string]any{"namespace": "kube-system", "name": service, "port": 443}}}
+}
+
+// start starts a replica.
+func (w *world) start() *replica {
+	w.t.Helper()
+	return w.startWith(lifetime)
+}
+
+// startWith starts a replica with another Lifetime.
+func (w *world) startWith(lifetime time.Duration) *replica {
+	w.t.Helper()
+	m, err := New(Config{
+		Client: w.api.config(), Secret: "serving", ConfigMap: w.configMap,
+		Names: []string{host, "kube-vitals"}, APIServices: []string{stable, beta}, Lifetime: lifetime, Settle: settle,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r := &replica{Manager: m}
+	stop := w.run(m, 0)
+	r.stop = sync.OnceFunc(func() {
+		stop()
+		w.replicas = slices.DeleteFunc(w.replicas, func(o *replica) bool { return o == r })
+	})
+	w.replicas = append(w.replicas, r)
+	return r
+}
+
+// run runs a Manager or Monitor, which logs to the world, and returns a function that stops it.
+func (w *world) run(runner interface{ Run(context.Context) }, verbosity int) (stop func()) {
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w), textlogger.Verbosity(verbosity)))
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runner.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// Write takes a line of a log.
+func (w *world) Write(line []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.Write(line)
+}
+
+func (w *world) logged() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.String()
+}
+
+// checkLog checks how often the log contains a text.
+func (w *world) checkLog(want int, text string) {
+	w.t.Helper()
+	if got := strings.Count(w.logged(), text); got != want {
+		w.t.Errorf("got %q %d times in the log, want %d:\n%s", text, got, want, w.logged())
+	}
+}
+
+// advance lets time pass, in which every request must succeed: in each step the API server
+// connects to each replica that was ready once. It returns the number of certificates that were
+// served.
+func (w *world) advance(d time.Duration) (certificates int) {
+	w.t.Helper()
+	served := map[string]bool{}
+	for end := time.Now().Add(d); time.Now().Before(end); w.sleep(step) {
+		for n, r := range w.replicas {
+			err := w.connect(r)
+			switch {
+			case err == nil && r.Ready() == nil:
+				r.ready = true
+			case r.ready:
+				w.t.Fatalf("%v: the API server cannot verify replica %d: %v", time.Now().Format(time.TimeOnly), n, err)
+			}
+			certificate, _ := r.CurrentCertKeyContent()
+			served[string(certificate)] = true
+		}
+	}
+	return len(served)
+}
+
+// sleep lets time pass, in which API servers see changed APIServices.
+func (w *world) sleep(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(min(step, time.Until(end))) {
+		now, version := time.Now(), w.api.versionNow()
+		for _, name := range []string{stable, beta} {
+			if version != w.version {
+				w.pending[name] = append(w.pending[name], pendingBundle{now.Add(lag), w.caBundle(name)})
+			}
+			for len(w.pending[name]) > 0 && w.pending[name][0].at.Before(now) {
+				w.trusted[name], w.pending[name] = w.pending[name][0].bundle, w.pending[name][1:]
+			}
+		}
+		w.version = version
+	}
+}
+
+// waitReady waits until all replicas are ready and the API server verifies them.
+func (w *world) waitReady() {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; w.sleep(step) {
+		var err error
+		for _, r := range w.replicas {
+			if err == nil {
+				err = w.connect(r)
+			}
+			if err == nil {
+				err = r.Ready()
+			}
+		}
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// connect verifies a replica as the API server does for each APIService.
+func (w *world) connect(r *replica) error {
+	certificate, key := r.CurrentCertKeyContent()
+	now := time.Now().Add(w.api.ahead)
+	for _, name := range []string{stable, beta} {
+		bundle := w.trusted[name]
+		id := string(certificate) + string(bundle)
+		if w.verified[id] == nil {
+			leaf, err := verify(certificate, key, bundle, now)
+			if err != nil {
+				return err
+			}
+			w.verified[id] = leaf
+		}
+		if err := checkDates(w.verified[id], now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkDates(c *x509.Certificate, now time.Time) error {
+	if now.Before(c.NotBefore) || now.After(c.NotAfter) {
+		return fmt.Errorf("the certificate is valid from %v to %v only", c.NotBefore, c.NotAfter)
+	}
+	return nil
+}
+
+// verify verifies a certificate as a client that trusts the bundle does.
+func verify(certificate, key, bundle []byte, now time.Time) (*x509.Certificate, error) {
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	_, err = pair.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: roots, CurrentTime: now})
+	return pair.Leaf, err
+}
+
+// readPEM returns the certificates in a text.
+func readPEM(text []byte) []*x509.Certificate {
+	certificates, _ := cert.ParseCertsPEM(text)
+	return certificates
+}
+
+// caBundle returns the caBundle of an APIService.
+func (w *world) caBundle(name string) []byte {
+	spec, _ := w.api.get(apiServicePath + name)["spec"].(map[string]any)
+	text, _ := spec["caBundle"].(string)
+	bundle, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return bundle
+}
+
+// checkTrusted checks the number of CAs in the caBundle.
+func (w *world) checkTrusted(minimum, maximum int) {
+	w.t.Helper()
+	if n := len(readPEM(w.caBundle(stable))); n < minimum || n > maximum {
+		w.t.Errorf("got %d trusted CAs, want %d to %d", n, minimum, maximum)
+	}
+}
+
+// trusts reports whether the caBundle has the CA.
+func (w *world) trusts(ca *x509.Certificate) bool {
+	return strings.Contains(string(w.caBundle(stable)), string(encodePEM(ca)))
+}
+
+// data returns the Secret's data.
+func (w *world) data() map[string][]byte {
+	text, err := json.Marshal(w.api.get(secretPath))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var secret struct{ Data map[string][]byte }
+	if err := json.Unmarshal(text, &secret); err != nil {
+		w.t.Fatal(err)
+	}
+	return secret.Data
+}
+
+// setData changes keys of the Secret as another client would. It deletes those with a nil value.
+func (w *world) setData(values map[string][]byte) {
+	w.api.change(secretPath, func(o map[string]any) {
+		data, _ := o["data"].(map[string]any)
+		if data == nil {
+			data = map[string]any{}
+		}
+		for key, value := range values {
+			data[key] = base64.StdEncoding.EncodeToString(value)
+			if value == nil {
+				delete(data, key)
+			}
+		}
+		o["data"] = data
+	})
+}
+
+// setCABundle sets the caBundle of an APIService as another client would.
+func (w *world) setCABundle(name string, value any) {
+	w.api.change(apiServicePath+name, func(o map[string]any) { o["spec"].(map[string]any)["caBundle"] = value })
+}
