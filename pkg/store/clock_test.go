@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -134,9 +135,7 @@ func TestSamplesAheadOfTheirNode(t *testing.T) { // rule 3
 						s.At = s.At.Add(lead)
 					}
 					report := s.Put("n1", sc)
-					if early = 0; report.Missing.Wait != 0 {
-						early = real + report.Missing.Wait
-					}
+					early = earlyScrape(report.Missing, real)
 					if real >= regular {
 						regular += 15 * time.Second
 					}
@@ -178,10 +177,7 @@ func readAsOneCore(t *testing.T, n *simNode, until time.Duration) {
 	for real := regular; real < until; real += 100 * time.Millisecond {
 		if real >= regular || early != 0 && real >= early {
 			report := s.Put("n1", n.scrape(real))
-			early = 0
-			if report.Missing.Wait != 0 {
-				early = real + report.Missing.Wait
-			}
+			early = earlyScrape(report.Missing, real)
 			if real >= regular {
 				regular += 15 * time.Second
 			}
@@ -202,6 +198,22 @@ func readAsOneCore(t *testing.T, n *simNode, until time.Duration) {
 			}
 		}
 	}
+}
+
+// earlyScrape returns when pkg/scrape would scrape again, or 0.
+func earlyScrape(missing []usage.Missing, real time.Duration) time.Duration {
+	const minAge, period, overdue = 1200 * time.Millisecond, 10100 * time.Millisecond, 2 * time.Second
+	var early time.Duration
+	for _, m := range missing {
+		wait := minAge
+		if age := t0.Add(real).Sub(m.SampledAt); age >= minAge {
+			wait = max(period-age, overdue)
+		}
+		if early == 0 || real+wait < early {
+			early = real + wait
+		}
+	}
+	return early
 }
 
 // TestExpiryByOurClock stops the scrapes of nodes whose clocks are wrong: the last metrics must be
@@ -410,8 +422,8 @@ func TestRatesNeverSpanAnOutage(t *testing.T) {
 		back := 15 + away
 		report := s.Put("n1", scrape(back, of("p/a", sample(back, 500))))
 		expect(t, s, "p", back, "none")
-		if !report.Missing.Rates || report.Missing.Wait == 0 {
-			t.Errorf("after %v s: %+v is missing, want rates and an early scrape", away, report.Missing)
+		if want := []usage.Missing{{Since: at(back), SampledAt: at(back), StartedAt: t0.Add(-time.Hour), KubeletRate: true}}; !slices.Equal(report.Missing, want) {
+			t.Errorf("after %v s: missing %+v, want %+v", away, report.Missing, want)
 		}
 		s.PutSummary("n1", scrape(back, of("p/a", rated(4000, sample(back, 500)))))
 		expect(t, s, "p", back, fmt.Sprintf("at %v window 15: a=4000m", back))

@@ -307,7 +307,7 @@ func (n *node) observe(scrape *usage.Scrape, a *arrival, counts *counts) {
 // putSummary applies the kubelet-reported rates of a summary to the node and to the containers that
 // have no Amount. A kubelet that reports a rate above 0 for one container knows the rates of all:
 // one that does not know them reports 0 for each.
-func (n *node) putSummary(summary *usage.Scrape, config Config) usage.Report {
+func (n *node) putSummary(summary *usage.Scrape, config Config) []usage.Missing {
 	a := &arrival{at: summary.At, maxAge: config.MaxSampleAge, clock: &n.clock}
 	if n.series.applyKubeletRate(summary.Node, false, a) {
 		n.publishNode()
@@ -327,18 +327,18 @@ func (n *node) putSummary(summary *usage.Scrape, config Config) usage.Report {
 		}
 	}
 	n.publishPods(false)
-	return usage.Report{Missing: n.missing(a), ClockOffset: n.clock.offset(), ClockKnown: n.clock.known}
+	return n.missing(a)
 }
 
-// missing returns what the node and its containers miss. A node whose kubelet never reported it
-// will not be reported sooner by an early scrape.
-func (n *node) missing(a *arrival) (missing usage.Lack) {
-	if n.series.sampled {
-		missing = n.series.missing(a)
+// missing describes what has no Amount: the node itself, if its kubelet reports it, and containers.
+func (n *node) missing(a *arrival) []usage.Missing {
+	var missing []usage.Missing
+	if n.series.sampled && !n.series.has {
+		missing = append(missing, n.series.missing(a))
 	}
 	for _, c := range n.containers {
 		if !c.has {
-			missing = mergeMissing(missing, c.missing(a))
+			missing = append(missing, c.missing(a))
 		}
 	}
 	return missing

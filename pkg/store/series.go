@@ -10,15 +10,6 @@ import (
 // clock is taken to have been set back, although the offset did not show it.
 const maxOlder = 3
 
-// What is known of when kubelets take samples. Some take them on demand; others read their counters
-// every 10 seconds or less often, and report the last sample.
-const (
-	onDemand     = usage.MinWindow + 200*time.Millisecond // a younger sample may have been taken on demand; two that far apart give a rate
-	housekeeping = 10*time.Second + 100*time.Millisecond  // between two samples, at least
-	overdue      = 2 * time.Second                        // between two scrapes for a sample that may come at any time
-	giveUp       = 30 * time.Second                       // after which a sample is no longer waited for
-)
-
 // reading is what is kept of a sample for the next one to be compared with. There are as many of
 // them as containers in the cluster.
 type reading struct {
@@ -183,34 +174,17 @@ func (s *series) serve(amount usage.Amount, cur usage.Sample, a *arrival) {
 	s.last, s.asOf, s.has = amount, a.clock.ours(&cur, a.at), true
 }
 
-// missing returns what is missing after a scrape. A kubelet-reported rate serves until the next
-// regular scrape.
-func (s *series) missing(a *arrival) usage.Lack {
-	if s.has || a.at.Sub(s.since) > giveUp {
-		return usage.Lack{}
-	}
+// missing describes a series that has no Amount.
+func (s *series) missing(a *arrival) usage.Missing {
+	missing := usage.Missing{Since: s.since}
 	if !s.sampled {
-		return usage.Lack{Wait: overdue}
+		return missing
 	}
 	prev := usage.Sample{At: s.prev.at, StartedAt: s.prev.startedAt, Untimed: s.untimed}
-	age := a.at.Sub(a.clock.ours(&prev, a.at))
-	wait := onDemand
-	if age >= onDemand {
-		wait = max(housekeeping-age, overdue)
+	missing.SampledAt = a.clock.ours(&prev, a.at)
+	if age, ok := prev.Age(); ok {
+		missing.StartedAt = missing.SampledAt.Add(-age)
 	}
-	young := prev.Young()
-	if young {
-		grown := usage.MinAgeSinceStart - prev.At.Sub(prev.StartedAt) // from the sample on
-		wait = max(wait, grown-age+100*time.Millisecond)
-	}
-	return usage.Lack{Rates: !young && !a.isDistorted(), Wait: wait}
-}
-
-// mergeMissing returns what two series miss together.
-func mergeMissing(a, b usage.Lack) usage.Lack {
-	if a.Wait == 0 || b.Wait != 0 && b.Wait < a.Wait {
-		a.Wait = b.Wait
-	}
-	a.Rates = a.Rates || b.Rates
-	return a
+	missing.KubeletRate = !prev.Young() && !a.isDistorted()
+	return missing
 }

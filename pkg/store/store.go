@@ -56,13 +56,14 @@ func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Report {
 	return n.put(scrape, s.config, &s.counts)
 }
 
-// PutSummary takes in a kubelet's summary right after a scrape. Its kubelet-reported rates serve
-// where the node or a container has no Amount yet, if they belong to the samples of that scrape. A
-// summary never starts or ends anything: its times are cut to whole seconds.
-func (s *Store) PutSummary(nodeName string, summary *usage.Scrape) usage.Report {
+// PutSummary stores the kubelet-reported rates of a summary right after a scrape, and returns what
+// is missing then. The rates serve where the node or a container has no Amount yet, if they belong
+// to the samples of that scrape. A summary never starts or ends a series: its times are cut to
+// whole seconds.
+func (s *Store) PutSummary(nodeName string, summary *usage.Scrape) []usage.Missing {
 	n := s.node(nodeName)
 	if n == nil {
-		return usage.Report{}
+		return nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,8 +1,8 @@
 package store
 
 import (
+	"slices"
 	"testing"
-	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -87,46 +87,52 @@ func TestZeroOfAKubeletThatKnows(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	bare := usage.Sample{StartedAt: at(-1)} // known, but not sampled yet
+	startedAt := at(-3600) // of sample
 	for _, tc := range []struct {
 		name    string
 		sampled usage.Sample
-		rates   bool
-		wait    time.Duration
+		want    usage.Missing
 	}{
-		{"old, sampled on demand or just now", sample(-0.1, 10), true, 1200 * time.Millisecond},
-		{"old, sampled 4 s ago: the next sample comes 10 s after the last", sample(-4, 10), true, 6100 * time.Millisecond},
-		{"old, its next sample is overdue", sample(-14, 10), true, 2 * time.Second},
-		{"3 s old, sampled just now: worth a look when it is 10 s old", started(-3, sample(0, 1)), false, 7100 * time.Millisecond},
-		{"8 s old, sampled 5 s ago: the next sample comes 10 s after the last", started(-8, sample(-5, 1)), false, 5100 * time.Millisecond},
-		{"20 s old, but it may have run before: as any other", started(-20, sample(-1, 1)), true, 1200 * time.Millisecond},
-		{"not sampled yet", bare, false, 2 * time.Second},
-		{"a clock that runs ahead", sample(500, 10), true, 1200 * time.Millisecond},
+		{"old", sample(-4, 10), usage.Missing{SampledAt: at(-4), StartedAt: startedAt, KubeletRate: true}},
+		{"8 s old, sampled 5 s ago", started(-8, sample(-5, 1)), usage.Missing{SampledAt: at(-5), StartedAt: at(-8)}},
+		{"20 s old", started(-20, sample(-1, 1)), usage.Missing{SampledAt: at(-1), StartedAt: at(-20), KubeletRate: true}},
+		{"start not known", started(1, sample(0, 1)), usage.Missing{SampledAt: at(0), KubeletRate: true}},
+		{"not sampled yet", usage.Sample{StartedAt: at(-1)}, usage.Missing{}},
+		{"the node's clock is ahead", sample(500, 10), usage.Missing{SampledAt: at(0), StartedAt: startedAt - 500e9, KubeletRate: true}},
+		{"samples without times", untimed(started(-1, sample(0, 1))), usage.Missing{SampledAt: at(0), KubeletRate: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newStore()
-			if got, want := s.Put("n1", scrape(0, of("p/a", tc.sampled))), (usage.Lack{Rates: tc.rates, Wait: tc.wait}); got.Missing != want {
-				t.Errorf("missing %+v, want %+v", got.Missing, want)
+			tc.want.Since = at(0)
+			got := newStore().Put("n1", scrape(0, of("p/a", tc.sampled))).Missing
+			if !slices.Equal(got, []usage.Missing{tc.want}) {
+				t.Errorf("got %+v, want %+v", got, tc.want)
 			}
 		})
 	}
 }
 
-func TestMissingEnds(t *testing.T) {
+func untimed(s usage.Sample) usage.Sample { s.Untimed = true; return s }
+
+func TestMissingFollowsTheSeries(t *testing.T) {
 	s := newStore()
-	first := scrape(0, of("p/a", sample(0, 10)), of("p/idle", sample(-5, 10)))
-	if got := s.Put("n1", first); got.Missing != (usage.Lack{Rates: true, Wait: 1200 * time.Millisecond}) {
-		t.Errorf("the first scrape lacks %+v", got)
+	one := func(since, sampled float64) usage.Missing {
+		return usage.Missing{Since: at(since), SampledAt: at(sampled), StartedAt: at(-3600), KubeletRate: true}
 	}
-	// A rate that was lent serves until the next regular scrape.
-	lent := scrape(0, of("p/a", rated(100, sample(0, 10))))
-	if got := s.PutSummary("n1", lent); got.Missing != (usage.Lack{Rates: true, Wait: 5100 * time.Millisecond}) {
-		t.Errorf("with one lent rate it lacks %+v", got)
+	check := func(when string, got []usage.Missing, want ...usage.Missing) {
+		t.Helper()
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %+v, want %+v", when, got, want)
+		}
 	}
-	if got := s.Put("n1", scrape(5.1, of("p/a", sample(5.1, 10.1)), of("p/idle", sample(-5, 10)))); got.Missing != (usage.Lack{Rates: true, Wait: 2 * time.Second}) {
-		t.Errorf("when the sample is late it lacks %+v", got)
-	}
-	if got := s.Put("n1", scrape(31, of("p/a", sample(31, 11)), of("p/idle", sample(-5, 10)))); got.Missing != (usage.Lack{}) {
-		t.Errorf("after half a minute it still hopes for a sample: %+v", got)
-	}
+	busy, idle := of("p/a", sample(0, 10)), of("p/idle", sample(-5, 10))
+	first := scrape(0, busy, idle)
+	first.Node = sample(0, 100)
+	check("first scrape", s.Put("n1", first).Missing, one(0, 0), one(0, 0), one(0, -5))
+	summary := scrape(0, of("p/a", rated(100, sample(0, 10))))
+	summary.Node = rated(500, sample(0, 100))
+	check("summary", s.PutSummary("n1", summary), one(0, -5))
+	check("late sample", s.Put("n1", scrape(5.1, busy, idle)).Missing, one(0, -5))
+	check("another node", s.PutSummary("n2", summary))
+	check("two samples", s.Put("n1", scrape(15, of("p/a", sample(15, 11)), of("p/idle", sample(10, 10)))).Missing)
+	check("restart", s.Put("n1", scrape(30, of("p/a", sample(30, 1)), of("p/idle", sample(10, 10)))).Missing, one(30, 30))
 }

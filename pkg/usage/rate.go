@@ -75,7 +75,7 @@ func Rate(prev, cur Sample, maxWindow time.Duration) (Amount, Verdict) {
 // which has the given CPU capacity in nanocores (0: not known), cannot have provided that much CPU:
 // its start time is wrong then.
 func MeanSinceStart(cur Sample, capacity uint64) (Amount, bool) {
-	age, ok := cur.age()
+	age, ok := cur.Age()
 	if !cur.Complete() || !ok || age < MinAgeSinceStart || age > MaxAgeSinceStart {
 		return Amount{}, false
 	}
@@ -86,15 +86,15 @@ func MeanSinceStart(cur Sample, capacity uint64) (Amount, bool) {
 	return a, true
 }
 
-// Young reports whether the sample's start time makes the container younger than MinAgeSinceStart.
+// Young reports whether the container was younger than MinAgeSinceStart when the sample was taken.
 func (s Sample) Young() bool {
-	age, ok := s.age()
+	age, ok := s.Age()
 	return ok && age < MinAgeSinceStart
 }
 
-// age returns how old the container was, and false if that is not known: there is no start time, it
-// is after the sample, or the time of the sample is by another clock.
-func (s Sample) age() (time.Duration, bool) {
+// Age returns the container's age when the sample was taken. It reports false if the age is not
+// known: there is no start time, it is after the sample, or the sample's time is by another clock.
+func (s Sample) Age() (time.Duration, bool) {
 	age := s.At.Sub(s.StartedAt)
 	return age, s.StartedAt != 0 && !s.Untimed && age >= 0
 }
@@ -144,7 +144,7 @@ func FromKubeletRate(cur Sample, zeroIsReal bool) (Amount, bool) {
 		return Amount{}, false
 	}
 	window := KubeletRateWindow
-	if age, ok := cur.age(); ok {
+	if age, ok := cur.Age(); ok {
 		window = min(window, age)
 	}
 	return newAmount(cur.Rate, window, cur), true

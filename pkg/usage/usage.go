@@ -118,24 +118,24 @@ func (r Reason) String() string {
 	return [NumReasons]string{"malformed", "no_identity", "bad_value", "bad_time", "duplicate", "over_limit"}[r]
 }
 
-// Report is what the store found out from one scrape of a node.
+// Report describes a node after one of its scrapes was stored.
 type Report struct {
-	Missing Lack
+	// Missing has an element for the node and for each of its containers that has no Amount.
+	Missing []Missing
 
 	ClockOffset time.Duration // how far the node's clock is ahead of ours; below 0: behind
 	ClockKnown  bool          // whether the offset is known
-	ClockJumped bool          // whether the offset changed by a step since the scrape before, so that all rates start again
+	ClockJumped bool          // whether the offset changed by a step since the previous scrape, so that all rates start again
 }
 
-// Lack is what is missing from a node's metrics after a scrape. The zero value means that nothing
-// is, or nothing that an early scrape would bring.
-type Lack struct {
-	// Rates is set when the node, or a container that is not young, has no Amount: kubelet-reported
-	// rates would make one.
-	Rates bool
-	// Wait is the time after which the kubelet is likely to have what is missing; 0: the next
-	// regular scrape will do.
-	Wait time.Duration
+// Missing describes a node or container that has no Amount. Its times are by our Clock.
+type Missing struct {
+	Since     Time // when its series started
+	SampledAt Time // when its last sample was taken; 0: there is none
+	StartedAt Time // when it started, as the last sample reports it; 0: not known
+
+	// KubeletRate reports whether a kubelet-reported rate with the last sample would be served.
+	KubeletRate bool
 }
 
 // Amount is what a node or a container uses, derived from its samples. It is served as it stands.
