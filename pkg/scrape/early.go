@@ -75,12 +75,12 @@ func newBudget(interval time.Duration) budget { return budget{interval: interval
 
 // spend reports whether an early scrape is left, and spends it.
 func (b *budget) spend(now time.Time) bool {
-	if b.spent == 0 {
-		b.since = now
-	}
 	returned := min(b.spent, int(now.Sub(b.since)/b.interval))
 	b.spent -= returned
 	b.since = b.since.Add(time.Duration(returned) * b.interval)
+	if b.spent == 0 { // nothing is returned to a full budget
+		b.since = now
+	}
 	if b.spent == maxEarly {
 		return false
 	}

@@ -70,4 +70,6 @@ func TestBudget(t *testing.T) {
 	spend(3)
 	now = now.Add(interval / 2)
 	spend(1)
+	now = now.Add(1000 * interval)
+	spend(maxEarly)
 }
