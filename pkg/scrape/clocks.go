@@ -26,8 +26,8 @@ const (
 const (
 	docsClockSkew = "docs/troubleshooting.md#clock-skew"
 	fixNodeClock  = "run a time service (NTP) on the node; see " + docsClockSkew
-	fixOurClock   = "run a time service (NTP) on the machine of kube-vitals, and restart kube-vitals when its clock is right; see " +
-		docsClockSkew
+	fixOurClock   = "run a time service (NTP) on the machine of kube-vitals, and restart kube-vitals when its clock " +
+		"is right; see " + docsClockSkew
 )
 
 // clockLog logs once when the clock of a node becomes wrong and once when it is right again, and
@@ -110,13 +110,14 @@ func (l *clockLog) logWrong(logger klog.Logger, node string, s *skew, nodes int)
 				other.state = blamedOnUs
 			}
 			l.ours, l.ourSkew = len(same), s.offset
-			logger.Info("The clocks of most nodes differ from the clock of this machine by about the same amount: its clock is the "+
-				"likely cause; metrics stay right ("+fixOurClock+")", "skew", rounded(s.offset))
+			logger.Info("The clocks of most nodes differ from the clock of this machine by about the same amount: "+
+				"its clock is the likely cause; metrics stay right ("+fixOurClock+")", "skew", rounded(s.offset))
 			return
 		}
 	}
 	s.state = logged
-	logger.Info("The clock of the node is wrong; its metrics stay right ("+fixNodeClock+")", "node", node, "skew", rounded(s.offset))
+	logger.Info("The clock of the node is wrong; its metrics stay right ("+fixNodeClock+")",
+		"node", node, "skew", rounded(s.offset))
 }
 
 // logRight logs that a clock is right again. Once that is true for most of those whose skew was
@@ -150,8 +151,8 @@ func (l *clockLog) logJump(logger klog.Logger, node string, offset time.Duration
 		logger.Info("The clock of the node jumped; the rates of its containers start again ("+fixNodeClock+")",
 			"node", node, "skew", rounded(offset))
 	case l.jumps == maxJumpLogs+1:
-		logger.Info("The clocks of more nodes jumped; if those of all nodes did, this machine was suspended (see "+docsClockSkew+")",
-			"node", node, "skew", rounded(offset))
+		logger.Info("The clocks of more nodes jumped; if those of all nodes did, this machine was suspended "+
+			"(see "+docsClockSkew+")", "node", node, "skew", rounded(offset))
 	}
 }
 

@@ -6,8 +6,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// When kubelets take samples. Some runtimes take them on demand, with each request. With the others,
-// the kubelet reads the counters every 10 seconds or less often, and reports the last sample.
+// When kubelets take samples. Some runtimes take them on demand, with each request. With the
+// others, the kubelet reads the counters every 10 seconds or less often, and reports the last
+// sample.
 const (
 	// onDemand is the wait after which a runtime that samples on demand has a second sample for a
 	// rate. A sample younger than this may have been taken on demand.

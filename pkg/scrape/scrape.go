@@ -1,13 +1,13 @@
 // Package scrape decides when to scrape each node, and runs the scrapes.
 //
 // A new node is scraped at once, then once in each interval. The offsets of the nodes differ, so
-// that the load is even. No node waits for another. A node whose scrape fails is retried a few times
-// within the interval, then scraped once in each interval.
+// that the load is even. No node waits for another. A node whose scrape fails is retried a few
+// times within the interval, then scraped once in each interval.
 //
 // After each scrape, the Sink reports which node or containers have no usage yet, for example
-// because they are new. The Scraper then fetches the kubelet's summary, whose rates serve meanwhile,
-// and scrapes the node early, at the moment when its kubelet is likely to have the next sample
-// (early.go). The Fetcher decides how to fetch, and the Sink what to store.
+// because they are new. The Scraper then fetches the kubelet's summary, whose rates serve
+// meanwhile, and scrapes the node early, at the moment when its kubelet is likely to have the next
+// sample (early.go). The Fetcher decides how to fetch, and the Sink what to store.
 package scrape
 
 import (
@@ -58,9 +58,13 @@ type Observer interface {
 
 // Result is the outcome of one scrape.
 type Result struct {
-	Node    string
-	Late    time.Duration         // time spent waiting for this process: from the due time to the start, and for permits to connect and to read
-	Took    time.Duration         // from the start until the response was decoded, or to the error; without waits for permits
+	Node string
+	// Late is the time spent waiting for this process: from the due time to the start, and for
+	// permits to connect and to read.
+	Late time.Duration
+	// Took is the time from the start until the response was decoded, or until the error, without
+	// waits for permits.
+	Took    time.Duration
 	Early   bool                  // whether it was an early scrape, for missing metrics
 	Skipped [usage.NumReasons]int // lines that were skipped, by reason
 	Err     error                 // nil: success
@@ -83,9 +87,9 @@ const (
 	// a few times in each of the first two intervals: if 3 of 10 scrapes fail, it takes 11 failures
 	// in a row for metrics to expire.
 	fastRetries = 8
-	// slots is the number of moments in an interval at which regular scrapes start. If nodes share a
-	// moment, the processor wakes up once for all of them, with warm caches: that halves the cost of
-	// a scrape.
+	// slots is the number of moments in an interval at which regular scrapes start. If nodes share
+	// a moment, the processor wakes up once for all of them, with warm caches: that halves the cost
+	// of a scrape.
 	slots = 60
 	// maxSleep is the longest time that the loop sleeps if nothing is due, so that Alive can
 	// distinguish an idle loop from a stuck one.
@@ -124,8 +128,8 @@ func New(config Config) *Scraper {
 	}
 }
 
-// Set adds or updates a node, which must not be modified afterwards. Calls to Set and Delete for the
-// same node must not overlap.
+// Set adds or updates a node, which must not be modified afterwards. Calls to Set and Delete for
+// the same node must not overlap.
 func (s *Scraper) Set(node *corev1.Node) {
 	s.mu.Lock()
 	known := s.targets[node.Name]
@@ -296,8 +300,8 @@ func capacity(node *corev1.Node) uint64 {
 	return uint64(max(0, node.Status.Capacity.Cpu().ScaledValue(resource.Nano)))
 }
 
-// fetchSummary fetches and stores the kubelet-reported rates of a node. It returns the plan for what
-// is still missing then, or p if there is no summary.
+// fetchSummary fetches and stores the kubelet-reported rates of a node. It returns the plan for
+// what is still missing then, or p if there is no summary.
 func (s *Scraper) fetchSummary(ctx context.Context, t *target, buffer *usage.Scrape, p plan) plan {
 	node := t.node.Load()
 	err := recoverPanic(func() error { return s.Fetcher.FetchSummary(ctx, node, buffer) })
@@ -320,8 +324,8 @@ func (s *Scraper) fetchSummary(ctx context.Context, t *target, buffer *usage.Scr
 	return p
 }
 
-// recoverPanic calls f and returns its error. If a response makes f panic, which is a bug, only that
-// node is affected.
+// recoverPanic calls f and returns its error. If a response makes f panic, which is a bug, only
+// that node is affected.
 func recoverPanic(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -263,7 +263,8 @@ func TestNodeIsScrapedEarlyForMissingMetrics(t *testing.T) {
 		if times[1] > wait { // the regular time may come before
 			t.Errorf("the second scrape came after %v, want %v", times[1], wait)
 		}
-		// At 0, at a regular time soon after, early after each of these, then once in each interval.
+		// At 0, at a regular time soon after, early after each of these, then once in each
+		// interval.
 		if n := len(times); n > 10+4 {
 			t.Errorf("got %d scrapes in 10 intervals, although nothing was missing any more", n)
 		}
@@ -315,8 +316,8 @@ func TestSummaryIsFetchedOnceWhileRatesAreMissing(t *testing.T) {
 	})
 }
 
-// TestSummaryIsFetchedAgainAfterAGap has a node whose rates have been missing since the start. After
-// a gap, the rates of the first summary do not serve any more.
+// TestSummaryIsFetchedAgainAfterAGap has a node whose rates have been missing since the start.
+// After a gap, the rates of the first summary do not serve any more.
 func TestSummaryIsFetchedAgainAfterAGap(t *testing.T) {
 	for name, gap := range map[string]func(c *cluster){
 		"failures": func(c *cluster) {

@@ -36,8 +36,8 @@ func (t *target) setCancel(cancel context.CancelFunc) bool {
 	return t.unlessDeleted(func() { t.cancel = cancel })
 }
 
-// unlessDeleted calls f, unless the target is deleted, and reports whether it did. The target cannot
-// be deleted while f runs.
+// unlessDeleted calls f, unless the target is deleted, and reports whether it did. The target
+// cannot be deleted while f runs.
 func (t *target) unlessDeleted(f func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
