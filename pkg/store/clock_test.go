@@ -265,6 +265,11 @@ func TestReportOfTheClock(t *testing.T) {
 		if !got.ClockKnown || !isNear || got.ClockJumped != (real == 45*time.Second) {
 			t.Errorf("after %v: got %+v, want an offset of %v", real, got, want)
 		}
+		for _, m := range got.Missing { // a kubelet-reported rate may be from before the jump
+			if m.KubeletRate != (real < 45*time.Second) {
+				t.Errorf("after %v: got missing %+v", real, m)
+			}
+		}
 	}
 	if jumps := s.Counts().ClockJumps; jumps != 1 {
 		t.Errorf("got %d jumps, want 1", jumps)
