@@ -322,7 +322,7 @@ func TestSummaryIsFetchedAgainAfterAGap(t *testing.T) {
 	for name, gap := range map[string]func(c *cluster){
 		"failures": func(c *cluster) {
 			c.set(func() { c.fetch = fails })
-			time.Sleep(3 * interval)
+			pass(3 * interval)
 			c.set(func() { c.fetch = nil })
 		},
 		"jump of the clock": func(c *cluster) {
@@ -338,7 +338,8 @@ func TestSummaryIsFetchedAgainAfterAGap(t *testing.T) {
 					t.Fatalf("got %d summaries before the gap, want 1", c.fetchedSummaries)
 				}
 				gap(c)
-				before := len(c.results)
+				var before int
+				c.set(func() { before = len(c.results) })
 				pass(2 * interval)
 				if c.fetchedSummaries < 2 {
 					t.Errorf("got %d summaries after the gap, want another one", c.fetchedSummaries)

@@ -114,7 +114,7 @@ func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Re
 	}
 	a := &arrival{at: scrape.At, capacity: scrape.Capacity, maxAge: config.MaxSampleAge, clock: &n.clock, jumped: jumped}
 	reported := len(scrape.Containers)
-	scrape = n.withoutEnded(n.withoutRemoved(scrape), config)
+	scrape = n.withoutStale(scrape, config)
 	if n.series.observe(scrape.Node, a, counts) {
 		n.publishNode()
 	}
@@ -129,42 +129,40 @@ func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Re
 	}
 }
 
-// withoutRemoved returns the scrape without the samples of removed pods: a later pod with the same
-// name must not inherit them. A sample belongs to the removed pod if it was requested or taken
-// before the removal.
-func (n *node) withoutRemoved(scrape *usage.Scrape) *usage.Scrape {
-	if len(n.removed) == 0 {
-		return scrape
+// withoutStale returns the scrape without the containers that no longer exist.
+func (n *node) withoutStale(scrape *usage.Scrape, config Config) *usage.Scrape {
+	isStale := func(s *usage.ContainerSample) bool {
+		return hasEnded(s, config) || n.isOfRemovedPod(s, scrape)
 	}
-	filtered := *scrape
-	filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), func(s usage.ContainerSample) bool {
-		at, ok := n.removed[keyOf(&s).podKey]
-		return ok && (sentAt(scrape) < at || n.clock.ourTime(&s.Sample, scrape.At) < at.Add(dateUnit))
-	})
-	return &filtered
-}
-
-// withoutEnded returns the scrape without the containers that have neither CPU nor memory and do
-// not run according to the API server: kubelets may report the start time of a container long after
-// it ended.
-func (n *node) withoutEnded(scrape *usage.Scrape, config Config) *usage.Scrape {
-	if config.IsRunning == nil {
-		return scrape
-	}
-	isBare := func(s *usage.ContainerSample) bool { return s.Has&(usage.HasCPU|usage.HasMemory) == 0 }
 	first := 0
-	for first < len(scrape.Containers) && !isBare(&scrape.Containers[first]) {
+	for first < len(scrape.Containers) && !isStale(&scrape.Containers[first]) {
 		first++
 	}
 	if first == len(scrape.Containers) { // the steady state
 		return scrape
 	}
-	hasEnded := func(s usage.ContainerSample) bool {
-		return isBare(&s) && !config.IsRunning(string(s.Namespace), string(s.Pod), string(s.Name))
-	}
 	filtered := *scrape
-	filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), hasEnded)
+	filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), func(s usage.ContainerSample) bool {
+		return isStale(&s)
+	})
 	return &filtered
+}
+
+// hasEnded reports whether a container has neither CPU nor memory and does not run according to the
+// API server: kubelets may report the start time of a container long after it ended.
+func hasEnded(s *usage.ContainerSample, config Config) bool {
+	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && config.IsRunning != nil &&
+		!config.IsRunning(string(s.Namespace), string(s.Pod), string(s.Name))
+}
+
+// isOfRemovedPod reports whether a sample belongs to a removed pod, because it was requested or
+// taken before the removal. A later pod with the same name must not inherit it.
+func (n *node) isOfRemovedPod(s *usage.ContainerSample, scrape *usage.Scrape) bool {
+	if len(n.removed) == 0 {
+		return false
+	}
+	at, ok := n.removed[keyOf(s).podKey]
+	return ok && (sentAt(scrape) < at || n.clock.ourTime(&s.Sample, scrape.At) < at.Add(dateUnit))
 }
 
 func (n *node) publishNode() {
