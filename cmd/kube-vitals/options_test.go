@@ -97,6 +97,16 @@ func TestFlags(t *testing.T) {
 				slices.Equal(cert.APIServices, []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"}) &&
 				cert.Lifetime == 24*time.Hour && cert.Settle == 10*time.Minute
 		},
+		"--tls-secret=s --tls-names=a.b.svc --tls-ca-configmap=c": func(c server.Config) bool {
+			return c.ServingCert.ConfigMap == "c"
+		},
+		"--tls-ca-configmap=c --tls-names=a --tls-secret=": func(c server.Config) bool { // disables it
+			return c.ServingCert.Secret == ""
+		},
+		"--service=a.b.svc": func(c server.Config) bool { return c.ServingCert.Service == "a.b.svc" },
+		"--tls-secret=s --tls-names=a.b.svc --service=a.b.svc:8443": func(c server.Config) bool {
+			return c.ServingCert.Service == "a.b.svc:8443"
+		},
 		"--kubelet-service-account=kube-vitals-kubelet": func(c server.Config) bool {
 			return c.KubeletServiceAccount == "kube-vitals-kubelet"
 		},
@@ -147,6 +157,13 @@ func TestMistakes(t *testing.T) {
 	for args, want := range map[string][]string{
 		"--tls-names=a.b.svc":          {"--tls-names needs --tls-secret"},
 		"--tls-secret=s":               {"--tls-secret needs --tls-names"},
+		"--tls-secret=s --tls-names=":  {"--tls-secret needs --tls-names"},
+		"--tls-secret=s --service=a.b": {"--tls-secret needs --tls-names"},
+		"--tls-ca-configmap=c":         {"--tls-ca-configmap needs --tls-secret"},
+		"--tls-secret= --service=a.b":  {"--service: the Service must be named NAME.NAMESPACE.svc or"},
+		"--service=a.b.svc:no":         {"NAME.NAMESPACE.svc:PORT"},
+		"--tls-secret=s --tls-names=a.b.svc --service=c.b.svc": {
+			`"c.b.svc", but the first name of the serving certificate is "a.b.svc"`},
 		"--tls-secret=s --tls-names=a": {`but the names are ["a"]`},
 		"--tls-secret=s --tls-names=a.b.svc --tls-lifetime=1m": {
 			"since it is renewed in its last third: they are 1m0s and 10m0s"},
