@@ -354,118 +354,118 @@ type metric struct {
 	older  int          // consecutive samples that were older than since
 }
 
-func (f *metric) next(s usage.Sample, in *incoming) {
-	if f.waits == 0 {
-		f.waits = in.at
+func (v *metric) next(s usage.Sample, in *incoming) {
+	if v.waits == 0 {
+		v.waits = in.at
 	}
-	if f.jumps != in.node.jumps && f.since.Has != 0 {
-		f.doubt = 2 // 3: this one is not comparable, and may also be from before the jump
+	if v.jumps != in.node.jumps && v.since.Has != 0 {
+		v.doubt = 2 // 3: this one is not comparable, and may also be from before the jump
 	}
-	f.jumps = in.node.jumps
-	elapsed := s.At.Sub(f.since.At)
+	v.jumps = in.node.jumps
+	elapsed := s.At.Sub(v.since.At)
 	young := s.StartedAt != 0 && !s.Untimed && s.StartedAt <= s.At && s.At < s.StartedAt.Add(10*time.Second)
 	switch {
 	case !has(s, usage.HasCPU|usage.HasMemory):
 		// half a sample is no metric; the last one remains
-	case f.doubt == 1 && elapsed == 0:
+	case v.doubt == 1 && elapsed == 0:
 		// repeated
-	case f.doubt > 0:
-		doubt := f.doubt - 1
+	case v.doubt > 0:
+		doubt := v.doubt - 1
 		if in.jumped && (s.At.Add(-in.node.highestBefore) > in.at || elapsed < 0) {
 			doubt = 0 // it cannot be from before the jump
 		}
-		f.begin(s, in)
-		f.doubt = doubt // a second sample from the future is by another clock
-	case f.since.Has != 0 && f.since.Untimed != s.Untimed: // 1: times by two clocks
-		f.begin(s, in)
-	case f.since.Has == 0:
-		absent := f.absent
-		f.begin(s, in)
+		v.restart(s, in)
+		v.doubt = doubt // a second sample from the future is by another clock
+	case v.since.Has != 0 && v.since.Untimed != s.Untimed: // 1: times by two clocks
+		v.restart(s, in)
+	case v.since.Has == 0:
+		absent := v.absent
+		v.restart(s, in)
 		if absent {
-			f.meanSinceStart(s, in)
+			v.meanSinceStart(s, in)
 		}
 	case elapsed == 0:
-		f.older = 0 // 2: nothing new; the last metric remains
+		v.older = 0 // 2: nothing new; the last metric remains
 	case elapsed < 0:
 		in.model.counts.OlderSamples++
-		if f.older++; f.older == 3 {
+		if v.older++; v.older == 3 {
 			in.model.counts.ClockStepsBack++
-			f.begin(s, in)
+			v.restart(s, in)
 		}
-	case s.CPUSeconds < f.since.CPUSeconds: // 4: a restart
-		f.begin(s, in)
-		f.meanSinceStart(s, in)
+	case s.CPUSeconds < v.since.CPUSeconds: // 4: a restart
+		v.restart(s, in)
+		v.meanSinceStart(s, in)
 	case elapsed < time.Second:
-		f.older = 0 // 1: too short
+		v.older = 0 // 1: too short
 	case elapsed > in.model.maxAge: // 5
-		f.begin(s, in)
+		v.restart(s, in)
 	default:
-		nanocores := math.Round((s.CPUSeconds - f.since.CPUSeconds) * 1e9 / elapsed.Seconds())
+		nanocores := math.Round((s.CPUSeconds - v.since.CPUSeconds) * 1e9 / elapsed.Seconds())
 		switch {
 		case nanocores >= math.MaxInt64: // more than the API can carry
-			f.begin(s, in)
-		case !f.known && young && in.at.Sub(f.waits) < 10*time.Second:
-			f.older = 0 // 4: in its start-up
+			v.restart(s, in)
+		case !v.known && young && in.at.Sub(v.waits) < 10*time.Second:
+			v.older = 0 // 4: in its start-up
 		default:
-			f.since, f.older = s, 0
-			f.serve(s, uint64(nanocores), elapsed, in)
+			v.since, v.older = s, 0
+			v.serve(s, uint64(nanocores), elapsed, in)
 		}
 	}
 }
 
-// begin starts a new series.
-func (f *metric) begin(s usage.Sample, in *incoming) {
+// restart starts a new series.
+func (v *metric) restart(s usage.Sample, in *incoming) {
 	in.model.counts.Baselines++
-	*f = metric{since: s, waits: in.at, jumps: in.node.jumps, Amount: f.Amount, asOf: f.asOf}
+	*v = metric{since: s, waits: in.at, jumps: in.node.jumps, Amount: v.Amount, asOf: v.asOf}
 	if len(in.node.evidence) > 0 && !s.Untimed {
 		if _, highest := in.node.bounds(in.at); s.At.Add(-highest) > in.at {
-			f.doubt = 1 // ahead of its own clock, which was set back
+			v.doubt = 1 // ahead of its own clock, which was set back
 		}
 	}
 }
 
 // meanSinceStart is rule 4.
-func (f *metric) meanSinceStart(s usage.Sample, in *incoming) {
+func (v *metric) meanSinceStart(s usage.Sample, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
 	nanocores := math.Round(s.CPUSeconds * 1e9 / age.Seconds())
 	switch {
 	case s.Untimed: // the start is by the node's clock, the sample by ours
 	case s.StartedAt == 0, age < 10*time.Second, age > min(time.Minute, in.model.maxAge):
-	case in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
+	case in.afterJump(), v.doubt > 0, v.jumps != in.node.jumps:
 	case nanocores >= math.MaxInt64, in.capacity != 0 && nanocores > float64(in.capacity):
 	default:
-		f.serve(s, uint64(nanocores), age, in)
+		v.serve(s, uint64(nanocores), age, in)
 	}
 }
 
 // kubeletRate sets the rate of a summary if there is no other and it belongs to the same sample.
-func (f *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
+func (v *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
 	dated := s.StartedAt != 0 && !s.Untimed && age >= 0 // 1: else the start and the sample are by two clocks
 	switch {
-	case f.since.Has == 0, f.known, !f.repeated(s), in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
+	case v.since.Has == 0, v.known, !v.repeated(s), in.afterJump(), v.doubt > 0, v.jumps != in.node.jumps:
 	case !has(s, usage.HasCPU|usage.HasMemory|usage.HasRate):
 	case s.Rate == 0 && s.CPUSeconds > 0 && !zeroIsReal: // a placeholder
 	case s.Rate > math.MaxInt64:
 	case dated && age < 10*time.Second: // 4: in its start-up
 	case dated:
-		f.serve(s, s.Rate, min(age, usage.KubeletRateWindow), in)
+		v.serve(s, s.Rate, min(age, usage.KubeletRateWindow), in)
 	default:
-		f.serve(s, s.Rate, usage.KubeletRateWindow, in)
+		v.serve(s, s.Rate, usage.KubeletRateWindow, in)
 	}
 }
 
 // repeated reports whether a summary's sample is that of the last scrape.
-func (f *metric) repeated(s usage.Sample) bool { return s.CPUSeconds == f.since.CPUSeconds }
+func (v *metric) repeated(s usage.Sample) bool { return s.CPUSeconds == v.since.CPUSeconds }
 
 // serve sets the Amount: its time is that of the CPU sample (1), and swap that is not reported is
 // not 0 (6).
-func (f *metric) serve(s usage.Sample, nanocores uint64, window time.Duration, in *incoming) {
-	f.known = true
-	f.Amount = usage.Amount{
+func (v *metric) serve(s usage.Sample, nanocores uint64, window time.Duration, in *incoming) {
+	v.known = true
+	v.Amount = usage.Amount{
 		CPUNanocores: nanocores, Memory: s.Memory, Swap: s.Swap, At: s.At, Window: window, HasSwap: has(s, usage.HasSwap),
 	}
-	f.asOf = in.ours(s)
+	v.asOf = in.ours(s)
 }
 
 func has(s usage.Sample, what usage.Has) bool { return s.Has&what == what }
