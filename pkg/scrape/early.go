@@ -72,8 +72,6 @@ type budget struct {
 	since    time.Time // one interval before the next spent one is returned
 }
 
-func newBudget(interval time.Duration) budget { return budget{interval: interval} }
-
 // spend reports whether an early scrape is left, and spends it.
 func (b *budget) spend(now time.Time) bool {
 	returned := min(b.spent, int(now.Sub(b.since)/b.interval))

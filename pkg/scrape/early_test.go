@@ -50,7 +50,7 @@ func TestPlan(t *testing.T) {
 
 func TestBudget(t *testing.T) {
 	now := time.Now()
-	b := newBudget(interval)
+	b := budget{interval: interval}
 	spend := func(want int) {
 		t.Helper()
 		n := 0

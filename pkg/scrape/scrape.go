@@ -143,7 +143,7 @@ func (s *Scraper) Set(node *corev1.Node) {
 		s.Delete(node.Name)
 	}
 
-	t := &target{due: time.Now(), offset: s.offset(node.Name), early: newBudget(s.Interval)}
+	t := &target{due: time.Now(), offset: s.offset(node.Name), early: budget{interval: s.Interval}}
 	t.node.Store(node)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +247,7 @@ func (s *Scraper) next(now time.Time) (*target, time.Duration) {
 func (s *Scraper) scrape(ctx context.Context, t *target) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if !t.setCancel(cancel) {
+	if exists := t.unlessDeleted(func() { t.cancel = cancel }); !exists {
 		return
 	}
 	buffer := s.buffers.Get().(*usage.Scrape)

@@ -30,12 +30,6 @@ type target struct {
 	cancel  context.CancelFunc // cancels the running scrape; nil: none runs
 }
 
-// setCancel sets the function that cancels the scrape that starts. It reports false if the target
-// is deleted.
-func (t *target) setCancel(cancel context.CancelFunc) bool {
-	return t.unlessDeleted(func() { t.cancel = cancel })
-}
-
 // unlessDeleted calls f, unless the target is deleted, and reports whether it did. The target
 // cannot be deleted while f runs.
 func (t *target) unlessDeleted(f func()) bool {

@@ -57,11 +57,10 @@ func (s *podSnapshots) get(key podKey) *usage.Pod {
 	if s == nil {
 		return nil
 	}
-	i, ok := s.index[key]
-	if !ok {
-		return nil
+	if i, ok := s.index[key]; ok {
+		return s.all[i]
 	}
-	return s.all[i]
+	return nil
 }
 
 // podReport is what one node reports of one pod.
