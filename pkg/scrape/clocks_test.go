@@ -50,7 +50,10 @@ func TestLogsWrongClocks(t *testing.T) {
 			},
 		},
 		"half of the nodes by the same amount": {
-			{offsets: map[int]float64{0: 10, 1: 10, 2: 10, 3: 10, 4: 10}, want: []string{nodeWrong, nodeWrong, nodeWrong, nodeWrong, nodeWrong}},
+			{
+				offsets: map[int]float64{0: 10, 1: 10, 2: 10, 3: 10, 4: 10},
+				want:    []string{nodeWrong, nodeWrong, nodeWrong, nodeWrong, nodeWrong},
+			},
 		},
 		"our own clock": {
 			{offsets: all(-61), want: []string{ourWrong}},

@@ -28,7 +28,7 @@ func TestPlan(t *testing.T) {
 		{"nothing", nil, plan{}},
 		{"sampled on demand or just now", []usage.Missing{old(0.1, 0)}, withSummary(1200 * time.Millisecond)},
 		{"sampled 1.1 s ago", []usage.Missing{old(1.1, 0)}, withSummary(1200 * time.Millisecond)},
-		{"sampled 1.2 s ago: the next sample comes 10 s after the last", []usage.Missing{old(1.2, 0)}, withSummary(8900 * time.Millisecond)},
+		{"sampled 1.2 s ago: next 10 s after the last", []usage.Missing{old(1.2, 0)}, withSummary(8900 * time.Millisecond)},
 		{"sampled 4 s ago", []usage.Missing{old(4, 0)}, withSummary(6100 * time.Millisecond)},
 		{"the next sample is overdue", []usage.Missing{old(14, 0)}, withSummary(2 * time.Second)},
 		{"missing for 30 s", []usage.Missing{old(14, 30)}, withSummary(2 * time.Second)},
@@ -37,8 +37,8 @@ func TestPlan(t *testing.T) {
 		{"8 s old, the next sample comes later", []usage.Missing{young(5, 8)}, later(5100 * time.Millisecond)},
 		{"was young when it was sampled", []usage.Missing{young(14, 20)}, later(2 * time.Second)},
 		{"not sampled yet", []usage.Missing{unsampled}, later(2 * time.Second)},
-		{"several: the first sample that can come", []usage.Missing{young(0, 3), old(4, 0), unsampled, old(14, 60)}, withSummary(2 * time.Second)},
-		{"several: the newest may be on demand", []usage.Missing{old(14, 0), {Since: now, SampledAt: now}}, withSummary(1200 * time.Millisecond)},
+		{"several", []usage.Missing{young(0, 3), old(4, 0), unsampled, old(14, 60)}, withSummary(2 * time.Second)},
+		{"several: one on demand", []usage.Missing{old(14, 0), young(0, 60)}, withSummary(1200 * time.Millisecond)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := newPlan(tc.missing, now); got != tc.want {

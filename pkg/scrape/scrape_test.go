@@ -133,7 +133,8 @@ func run(t *testing.T, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper)) 
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{
-			start: time.Now(), fetch: fetch, scrapes: map[string][]time.Duration{}, put: map[string]int{}, clocks: map[string]usage.Report{},
+			start: time.Now(), fetch: fetch,
+			scrapes: map[string][]time.Duration{}, put: map[string]int{}, clocks: map[string]usage.Report{},
 		}
 		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Reason: error.Error, Interval: interval})
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
@@ -301,7 +302,8 @@ func TestSummaryIsFetchedOnceWhileRatesAreMissing(t *testing.T) {
 		}
 		pass(3 * interval)
 		if c.fetchedSummaries != 1 || c.putSummaries != 1 || len(c.summarized) != 1 || c.summarized[0] != nil {
-			t.Errorf("got %d summaries, %d stored, %v observed, want one of each", c.fetchedSummaries, c.putSummaries, c.summarized)
+			t.Errorf("got %d summaries, %d stored, %v observed, want one of each",
+				c.fetchedSummaries, c.putSummaries, c.summarized)
 		}
 		c.set(func() { c.missing, c.stillMissing = nil, nil })
 		pass(interval)
@@ -362,7 +364,8 @@ func TestMetricsWithoutSummaries(t *testing.T) {
 		}
 		pass(3 * interval)
 		if c.put["n0"] < 4 || c.putSummaries != 0 || len(c.summarized) != 5 || c.summarized[0] == nil {
-			t.Errorf("got %d scrapes, %d summaries, %v observed, want scrapes only and five errors", c.put["n0"], c.putSummaries, c.summarized)
+			t.Errorf("got %d scrapes, %d summaries, %v observed, want scrapes only and five errors",
+				c.put["n0"], c.putSummaries, c.summarized)
 		}
 		if lines := c.lines(); len(lines) != 1 || !strings.Contains(lines[0], "status 403") {
 			t.Errorf("got log %q, want one line", lines)
@@ -480,12 +483,13 @@ func TestPanicAffectsOneNode(t *testing.T) {
 }
 
 func TestLogOfFailures(t *testing.T) {
+	forbidden := func(context.Context, string) error { return errors.New("forbidden") }
 	for name, tc := range map[string]struct {
 		then fetchFunc
 		want []string
 	}{
 		"recovers":       {nil, []string{"Scraping failed", "works again"}},
-		"another reason": {func(context.Context, string) error { return errors.New("forbidden") }, []string{"Scraping failed", "forbidden"}},
+		"another reason": {forbidden, []string{"Scraping failed", "forbidden"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, fails, func(t *testing.T, c *cluster, s *Scraper) {
