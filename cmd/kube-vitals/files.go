@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// checkFiles returns an error for each file in the flags that is missing or cannot be used. The
-// server reads the files again; this reports all of them at once, with their flags.
+// checkFiles returns an error for each file in the flags that is missing or invalid. The server
+// reads the files again; checkFiles reports all errors at once, with their flags.
 func (o *options) checkFiles() []error {
 	var mistakes []error
 	check := func(flag, file string, use func(content []byte) error) {
@@ -34,7 +34,7 @@ func (o *options) checkFiles() []error {
 		}
 	}
 
-	var kubeconfigs []string // those already checked
+	var kubeconfigs []string // already checked
 	for _, f := range []struct{ flag, file string }{
 		{"--kubeconfig", o.kubeconfig},
 		{"--authentication-kubeconfig", o.authentication.RemoteKubeConfigFile},
@@ -66,7 +66,7 @@ func (o *options) checkFiles() []error {
 	return mistakes
 }
 
-// readFile returns the content of the file, which is never nil, or nil without a file.
+// readFile returns the content of the file, which is never nil, or nil if no file is set.
 func readFile(flag, file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil
@@ -100,12 +100,12 @@ func (p pair) check() []error {
 	if certificateErr != nil || keyErr != nil {
 		return []error{certificateErr, keyErr}
 	}
-	return []error{fmt.Errorf("%s %s and %s %s cannot be used together: %w",
+	return []error{fmt.Errorf("%s %s does not match %s %s: %w",
 		p.certificateFlag, p.certificateFile, p.keyFlag, p.keyFile, err)}
 }
 
-// checkCluster returns an error if there is no --kubeconfig and no ServiceAccount to reach the API
-// server with.
+// checkCluster returns an error if there are neither --kubeconfig nor the credentials of a pod's
+// ServiceAccount.
 func (o *options) checkCluster() error {
 	if o.kubeconfig != "" {
 		return nil
@@ -113,10 +113,11 @@ func (o *options) checkCluster() error {
 	_, err := rest.InClusterConfig()
 	switch {
 	case errors.Is(err, rest.ErrNotInCluster):
-		return errors.New("--kubeconfig is needed outside of a cluster (KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set)")
+		return errors.New("--kubeconfig is required outside of a cluster " +
+			"(KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set)")
 	case err != nil:
-		return fmt.Errorf("this pod has no ServiceAccount token to reach the API server with: "+
-			"set automountServiceAccountToken, or give a --kubeconfig: %w", err)
+		return fmt.Errorf("this pod has no ServiceAccount token for the API server: "+
+			"set automountServiceAccountToken or --kubeconfig: %w", err)
 	}
 	return nil
 }
@@ -147,12 +148,12 @@ func checkKubeconfig(file string, content []byte) error {
 	case len(config.Clusters) == 0:
 		return errors.New("the file is not a kubeconfig file: it has no clusters")
 	case config.CurrentContext == "":
-		return errors.New("the file has no current-context: set one by kubectl config use-context")
+		return errors.New("the file has no current-context: set one with kubectl config use-context")
 	}
 	if config.Contexts[config.CurrentContext] == nil {
 		return fmt.Errorf("the file has no context %q, which is its current-context", config.CurrentContext)
 	}
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: file} // also reads the files that it names
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: file} // also reads the files that it refers to
 	_, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	return err
 }
@@ -167,7 +168,7 @@ func checkAuditPolicy(content []byte) error {
 	return nil
 }
 
-// withoutGoTypes returns err, or the field that has a value of another type.
+// withoutGoTypes returns err, or an error without Go types if a field has the wrong type.
 func withoutGoTypes(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
@@ -176,8 +177,8 @@ func withoutGoTypes(err error) error {
 	return err
 }
 
-// checkYAML returns an error if content is not a mapping in YAML or JSON. The decoders of
-// Kubernetes show Go types then.
+// checkYAML returns an error if content is not a mapping in YAML or JSON, for which the decoders of
+// Kubernetes would print Go types.
 func checkYAML(content []byte, want string) error {
 	if len(bytes.TrimSpace(content)) == 0 {
 		return fmt.Errorf("the file is empty, but must be %s", want)

@@ -20,8 +20,8 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
 
-// filesIn writes files, some of them with mistakes, and returns their folder.
-func filesIn(t *testing.T) string {
+// writeFiles writes valid and invalid files to a new directory, and returns it.
+func writeFiles(t *testing.T) string {
 	t.Helper()
 	certificate, key, err := certutil.GenerateSelfSignedCertKey("a", nil, nil)
 	if err != nil {
@@ -31,7 +31,7 @@ func filesIn(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := t.TempDir()
+	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"crt":             string(certificate),
 		"key":             string(key),
@@ -50,92 +50,101 @@ func filesIn(t *testing.T) string {
 		"policy-rules":    "apiVersion: audit.k8s.io/v1\nkind: Policy\n",
 		"policy-level":    "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Everything}]\n",
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return folder
+	return dir
 }
 
-// TestFileMistakes: each file that cannot be used is named, with its flag, and nothing is said of
-// files that can.
+// TestFileMistakes checks that there is one error for each invalid file, with its flag.
 func TestFileMistakes(t *testing.T) {
-	folder := filesIn(t)
+	dir := writeFiles(t)
 	for args, want := range map[string][]string{
 		"":                        nil,
 		"--kubeconfig=kubeconfig": nil,
-		"--kubeconfig=kubeconfig --authentication-kubeconfig=kubeconfig --authorization-kubeconfig=kubeconfig --audit-webhook-config-file=kubeconfig": nil,
-		"--kubelet-certificate-authority=crt --client-ca-file=crt --requestheader-client-ca-file=crt":                                                 nil,
-		"--tls-cert-file=crt --tls-private-key-file=key --tls-sni-cert-key=crt,key":                                                                   nil,
-		"--kubelet-client-certificate=crt --kubelet-client-key=key --audit-policy-file=policy":                                                        nil,
+		"--kubeconfig=kubeconfig --authentication-kubeconfig=kubeconfig --authorization-kubeconfig=kubeconfig": nil,
+		"--kubelet-certificate-authority=crt --client-ca-file=crt --requestheader-client-ca-file=crt":          nil,
+		"--tls-cert-file=crt --tls-private-key-file=key --tls-sni-cert-key=crt,key":                            nil,
+		"--kubelet-client-certificate=crt --kubelet-client-key=key --audit-policy-file=policy":                 nil,
+		"--audit-webhook-config-file=kubeconfig":                                                               nil,
 
-		"--kubeconfig=no":                        {"--kubeconfig: open DIR/no: no such file or directory"},
-		"--kubeconfig=.":                         {"--kubeconfig: read DIR: is a directory"},
-		"--kubeconfig=empty":                     {"--kubeconfig: DIR/empty: the file is empty, but must be a kubeconfig file"},
-		"--kubeconfig=text":                      {"--kubeconfig: DIR/text: the file is not a kubeconfig file: it has no fields"},
-		"--kubeconfig=tabs":                      {"--kubeconfig: DIR/tabs: the file is neither YAML nor JSON: "},
-		"--kubeconfig=other-kind":                {"--kubeconfig: DIR/other-kind: the file is not a kubeconfig file: "},
-		"--kubeconfig=no-clusters":               {"--kubeconfig: DIR/no-clusters: the file is not a kubeconfig file: it has no clusters"},
-		"--kubeconfig=clusters-number":           {"--kubeconfig: DIR/clusters-number: the file is not a kubeconfig file: Config.clusters cannot be a number"},
-		"--kubeconfig=no-context":                {"--kubeconfig: DIR/no-context: the file has no current-context"},
-		"--kubeconfig=other-context":             {`--kubeconfig: DIR/other-context: the file has no context "z", which`},
-		"--kubeconfig=kubeconfig-ca":             {"--kubeconfig: DIR/kubeconfig-ca: ", "DIR/no-ca"},
-		"--authentication-kubeconfig=empty":      {"--authentication-kubeconfig: DIR/empty: "},
-		"--authorization-kubeconfig=empty":       {"--authorization-kubeconfig: DIR/empty: "},
-		"--audit-webhook-config-file=no":         {"--audit-webhook-config-file: open DIR/no"},
-		"--kubelet-certificate-authority=no":     {"--kubelet-certificate-authority: open DIR/no"},
-		"--kubelet-certificate-authority=key":    {"--kubelet-certificate-authority: DIR/key: cannot find a certificate in PEM format"},
-		"--client-ca-file=text":                  {"--client-ca-file: DIR/text: cannot find a certificate in PEM format"},
-		"--requestheader-client-ca-file=no":      {"--requestheader-client-ca-file: open DIR/no"},
-		"--audit-policy-file=no":                 {"--audit-policy-file: open DIR/no"},
-		"--audit-policy-file=text":               {"--audit-policy-file: DIR/text: the file is not an audit policy: it has no fields"},
-		"--audit-policy-file=policy-rules":       {"--audit-policy-file: DIR/policy-rules: the file is not an audit policy: "},
-		"--audit-policy-file=policy-level":       {"--audit-policy-file: DIR/policy-level: the file is not an audit policy: "},
-		"--tls-sni-cert-key=no,key":              {"--tls-sni-cert-key: open DIR/no"},
-		"--tls-cert-file=crt":                    {"--tls-cert-file and --tls-private-key-file need each other"},
-		"--tls-cert-file=no --kubelet-port=x":    {"--kubelet-port", "--tls-cert-file and --tls-private-key-file", "--tls-cert-file: open DIR/no"},
-		"--tls-private-key-file=text":            {"--tls-cert-file and --tls-private-key-file need each other"},
-		"--kubeconfig=no --kubelet-client-key=k": {"--kubelet-client-certificate", "--kubeconfig: open DIR/no", "--kubelet-client-key: open DIR/k"},
+		"--kubeconfig=no": {"--kubeconfig: open DIR/no: no such file or directory"},
+		"--kubeconfig=.":  {"--kubeconfig: read DIR: is a directory"},
+		"--kubeconfig=empty": {
+			"--kubeconfig: DIR/empty: the file is empty, but must be a kubeconfig file"},
+		"--kubeconfig=text": {
+			"--kubeconfig: DIR/text: the file is not a kubeconfig file: it has no fields"},
+		"--kubeconfig=tabs":       {"--kubeconfig: DIR/tabs: the file is neither YAML nor JSON: "},
+		"--kubeconfig=other-kind": {"--kubeconfig: DIR/other-kind: the file is not a kubeconfig file: "},
+		"--kubeconfig=no-clusters": {
+			"--kubeconfig: DIR/no-clusters: the file is not a kubeconfig file: it has no clusters"},
+		"--kubeconfig=clusters-number": {
+			"--kubeconfig: DIR/clusters-number: the file is not a kubeconfig file: Config.clusters cannot be a number"},
+		"--kubeconfig=no-context":            {"--kubeconfig: DIR/no-context: the file has no current-context"},
+		"--kubeconfig=other-context":         {`--kubeconfig: DIR/other-context: the file has no context "z", which`},
+		"--kubeconfig=kubeconfig-ca":         {"--kubeconfig: DIR/kubeconfig-ca: ", "DIR/no-ca"},
+		"--authentication-kubeconfig=empty":  {"--authentication-kubeconfig: DIR/empty: "},
+		"--authorization-kubeconfig=empty":   {"--authorization-kubeconfig: DIR/empty: "},
+		"--audit-webhook-config-file=no":     {"--audit-webhook-config-file: open DIR/no"},
+		"--kubelet-certificate-authority=no": {"--kubelet-certificate-authority: open DIR/no"},
+		"--kubelet-certificate-authority=key": {
+			"--kubelet-certificate-authority: DIR/key: cannot find a certificate in PEM format"},
+		"--client-ca-file=text":             {"--client-ca-file: DIR/text: cannot find a certificate in PEM format"},
+		"--requestheader-client-ca-file=no": {"--requestheader-client-ca-file: open DIR/no"},
+		"--audit-policy-file=no":            {"--audit-policy-file: open DIR/no"},
+		"--audit-policy-file=text": {
+			"--audit-policy-file: DIR/text: the file is not an audit policy: it has no fields"},
+		"--audit-policy-file=policy-rules": {
+			"--audit-policy-file: DIR/policy-rules: the file is not an audit policy: "},
+		"--audit-policy-file=policy-level": {
+			"--audit-policy-file: DIR/policy-level: the file is not an audit policy: "},
+		"--tls-sni-cert-key=no,key": {"--tls-sni-cert-key: open DIR/no"},
+		"--tls-cert-file=crt":       {"--tls-cert-file and --tls-private-key-file must be set together"},
+		"--tls-cert-file=no --kubelet-port=x": {
+			"--kubelet-port", "--tls-cert-file and --tls-private-key-file", "--tls-cert-file: open DIR/no"},
+		"--tls-private-key-file=text": {"--tls-cert-file and --tls-private-key-file must be set together"},
+		"--kubeconfig=no --kubelet-client-key=k": {
+			"--kubelet-client-certificate", "--kubeconfig: open DIR/no", "--kubelet-client-key: open DIR/k"},
 		"--tls-cert-file=text --tls-private-key-file=empty": {
 			"--tls-cert-file: DIR/text: cannot find a certificate in PEM format",
 			"--tls-private-key-file: DIR/empty: cannot find a private key in PEM format"},
 		"--tls-cert-file=crt --tls-private-key-file=other-key": {
-			"--tls-cert-file DIR/crt and --tls-private-key-file DIR/other-key cannot be used together: tls: private key does not match public key"},
+			"--tls-cert-file DIR/crt does not match --tls-private-key-file DIR/other-key: tls: "},
 		"--kubelet-client-certificate=key --kubelet-client-key=crt": {
 			"--kubelet-client-certificate: DIR/key: cannot find a certificate",
 			"--kubelet-client-key: DIR/crt: cannot find a private key"},
 		"--kubelet-client-certificate=no --kubelet-client-key=no2": {
 			"--kubelet-client-certificate: open DIR/no:", "--kubelet-client-key: open DIR/no2:"},
-		"--kubeconfig=empty --metric-resolution=1s --tls-cert-file=no --tls-private-key-file=no --client-ca-file=no --audit-policy-file=no": {
-			"--metric-resolution", "--kubeconfig: ", "--tls-cert-file: ", "--tls-private-key-file: ", "--client-ca-file: ", "--audit-policy-file: "},
+		"--kubeconfig=empty --metric-resolution=1s --tls-cert-file=no --tls-private-key-file=no --client-ca-file=no": {
+			"--metric-resolution", "--kubeconfig: ", "--tls-cert-file: ", "--tls-private-key-file: ", "--client-ca-file: "},
 	} {
 		o := newOptions()
 		var lines []string
-		unparsed := o.parse(inFolder(folder, args))
+		unparsed := o.parse(inDir(dir, args))
 		_, err := o.config()
 		if err := errors.Join(append([]error{unparsed, err}, o.checkFiles()...)...); err != nil {
 			lines = strings.Split(err.Error(), "\n")
 		}
-		text := strings.ReplaceAll(strings.Join(lines, "\n"), folder, "DIR")
+		text := strings.ReplaceAll(strings.Join(lines, "\n"), dir, "DIR")
 		if len(lines) > len(want) || len(lines) == 0 && want != nil {
-			t.Errorf("%s: %d lines, want one for each of %q:\n%s", args, len(lines), want, text)
+			t.Errorf("%s: got %d errors, want %q:\n%s", args, len(lines), want, text)
 		}
 		for _, part := range want {
 			if !strings.Contains(text, part) {
-				t.Errorf("%s: %q is not in\n%s", args, part, text)
+				t.Errorf("%s: got no %q in\n%s", args, part, text)
 			}
 		}
 		for _, confusing := range []string{"KUBERNETES_MASTER", "struct"} {
 			if strings.Contains(text, confusing) {
-				t.Errorf("%s: the user is told of %s:\n%s", args, confusing, text)
+				t.Errorf("%s: got %s in\n%s", args, confusing, text)
 			}
 		}
 	}
 }
 
-// inFolder splits the command line, with the values of flags that name files made to name files in
-// the folder.
-func inFolder(folder, args string) []string {
+// inDir splits the command line, and makes the values of flags for files refer to files in dir.
+func inDir(dir, args string) []string {
 	var all []string
 	for arg := range strings.FieldsSeq(args) {
 		flag, files, _ := strings.Cut(arg, "=")
@@ -143,7 +152,7 @@ func inFolder(folder, args string) []string {
 			if strings.HasSuffix(flag, suffix) {
 				list := strings.Split(files, ",")
 				for i, file := range list {
-					list[i] = filepath.Join(folder, file)
+					list[i] = filepath.Join(dir, file)
 				}
 				arg = flag + "=" + strings.Join(list, ",")
 				break
@@ -154,12 +163,12 @@ func inFolder(folder, args string) []string {
 	return all
 }
 
-// TestOutsideOfACluster: without a cluster a kubeconfig is needed, which is said unless it may have
-// been given.
-func TestOutsideOfACluster(t *testing.T) {
+// TestOutsideOfCluster checks that --kubeconfig is required, unless another error may be the reason
+// that it is missing.
+func TestOutsideOfCluster(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	t.Setenv("KUBERNETES_SERVICE_PORT", "")
-	const needed = "--kubeconfig is needed outside of a cluster"
+	const required = "--kubeconfig is required outside of a cluster"
 	for args, want := range map[string]bool{
 		"":                       true,
 		"--metric-resolution=1s": true,
@@ -169,10 +178,10 @@ func TestOutsideOfACluster(t *testing.T) {
 	} {
 		err := run(t.Context(), strings.Fields(args), io.Discard)
 		if err == nil {
-			t.Fatalf("%q: no error", args)
+			t.Fatalf("%q: got no error", args)
 		}
-		if got := strings.Contains(err.Error(), needed); got != want {
-			t.Errorf("%q: %v is reported: %v, want %v:\n%v", args, needed, got, want, err)
+		if got := strings.Contains(err.Error(), required); got != want {
+			t.Errorf("%q: got %v, want %q in it: %v", args, err, required, want)
 		}
 	}
 }

@@ -11,13 +11,13 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// Columns of --help.
+// Widths of --help, in columns.
 const (
-	defaultHelpWidth = 100 // where the output is no terminal
-	minHelpWidth     = 70  // the library breaks no line with a word as long as names of cipher suites; a narrower terminal does
+	defaultHelpWidth = 100 // if the output is not a terminal
+	minHelpWidth     = 70  // the longest word: the library does not break the names of cipher suites
 )
 
-// printHelp writes the flags by section, width columns wide and without trailing blanks.
+// printHelp writes the flags by section, without trailing blanks.
 func (o *options) printHelp(out io.Writer, width int) {
 	var text bytes.Buffer
 	fmt.Fprint(&text, "kube-vitals serves the current CPU and memory usage of nodes and\n"+
@@ -28,7 +28,7 @@ func (o *options) printHelp(out io.Writer, width int) {
 	}
 }
 
-// helpWidth returns the width of the terminal that out is, or the default.
+// helpWidth returns the width of the terminal, or the default if out is not one.
 func helpWidth(out io.Writer) int {
 	file, ok := out.(*os.File)
 	if !ok {

@@ -18,21 +18,23 @@ func TestHelp(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := out.String()
-	for _, section := range []string{"Kube-vitals flags:", "Kubelet client flags:", "Apiserver secure serving flags:", "Logging flags:"} {
+	for _, section := range []string{
+		"Kube-vitals flags:", "Kubelet client flags:", "Apiserver secure serving flags:", "Logging flags:",
+	} {
 		if !strings.Contains(text, section) {
-			t.Errorf("there is no section %q", section)
+			t.Errorf("got no section %q", section)
 		}
 	}
 	newOptions().all.VisitAll(func(f *pflag.Flag) {
 		shown := regexp.MustCompile(`(?m)^ {2}( {4}|-\w, )--` + f.Name + `( |$)`).MatchString(text)
 		if shown == f.Hidden {
-			t.Errorf("--%s is shown: %v", f.Name, shown)
+			t.Errorf("--%s is shown: got %v, want %v", f.Name, shown, !shown)
 		}
 	})
 }
 
-// TestHelpWidth: lines have no trailing blanks, and are no wider than the terminal unless a single
-// word is.
+// TestHelpWidth checks that lines have no trailing blanks, and are no wider than the terminal
+// except for a single word.
 func TestHelpWidth(t *testing.T) {
 	for _, width := range []int{minHelpWidth, 80, defaultHelpWidth, 200} {
 		var out bytes.Buffer
@@ -49,7 +51,7 @@ func TestHelpWidth(t *testing.T) {
 			}
 		}
 		if widest > width || widest < width-20 {
-			t.Errorf("width %d: the widest line has %d columns", width, widest)
+			t.Errorf("width %d: got a line of %d columns", width, widest)
 		}
 	}
 }
@@ -66,7 +68,7 @@ func TestHelpWidthOfOutput(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := helpWidth(terminal); got != want {
-			t.Errorf("a terminal of %d columns: %d, want %d", columns, got, want)
+			t.Errorf("a terminal of %d columns: got %d, want %d", columns, got, want)
 		}
 	}
 	file, err := os.Create(t.TempDir() + "/help")
@@ -75,9 +77,9 @@ func TestHelpWidthOfOutput(t *testing.T) {
 	}
 	defer file.Close()
 	if got := helpWidth(file); got != defaultHelpWidth {
-		t.Errorf("a file: %d, want %d", got, defaultHelpWidth)
+		t.Errorf("a file: got %d, want %d", got, defaultHelpWidth)
 	}
 	if got := helpWidth(new(bytes.Buffer)); got != defaultHelpWidth {
-		t.Errorf("a buffer: %d, want %d", got, defaultHelpWidth)
+		t.Errorf("a buffer: got %d, want %d", got, defaultHelpWidth)
 	}
 }

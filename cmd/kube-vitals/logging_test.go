@@ -16,8 +16,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// TestVerboseLogsKeepSecrets: at no level do the requests of client-go show the tokens of clients,
-// our own token or the private key.
+// TestVerboseLogsKeepSecrets checks that the logs of client-go contain no token and no private key
+// at any level.
 func TestVerboseLogsKeepSecrets(t *testing.T) {
 	const own, clients, key = "OWNTOKEN", "CLIENTSTOKEN", "PRIVATEKEY"
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +62,8 @@ func TestVerboseLogsKeepSecrets(t *testing.T) {
 				t.Fatal(err)
 			}
 			review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: clients}}
-			if _, err := client.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{}); err != nil {
+			_, err = client.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{})
+			if err != nil {
 				t.Fatal(err)
 			}
 			if _, err := client.CoreV1().Secrets("a").Get(t.Context(), "serving", metav1.GetOptions{}); err != nil {
@@ -71,11 +72,11 @@ func TestVerboseLogsKeepSecrets(t *testing.T) {
 			text := log.String()
 			for _, secret := range []string{own, clients, key, "Body"} {
 				if strings.Contains(text, secret) {
-					t.Errorf("%s is in the log:\n%s", secret, text)
+					t.Errorf("got %s in the log:\n%s", secret, text)
 				}
 			}
 			if args[0] == "-v=10" && !strings.Contains(text, "/namespaces/a/secrets/serving") {
-				t.Errorf("nothing is in the log of the request:\n%s", text)
+				t.Errorf("the request is not in the log:\n%s", text)
 			}
 		})
 	}

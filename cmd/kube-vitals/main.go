@@ -1,7 +1,6 @@
-// Command kube-vitals serves the current CPU and memory usage of a Kubernetes cluster's nodes and
-// pods as metrics.k8s.io.
-//
-// Its flags are those of metrics-server, which it replaces, and a few of its own; see --help.
+// Command kube-vitals serves the current CPU and memory usage of the nodes and pods of a Kubernetes
+// cluster as the API metrics.k8s.io. It replaces metrics-server, and has the same flags and a few
+// more; see --help.
 package main
 
 import (
@@ -23,8 +22,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 )
 
-// What this program was built from. Set by -ldflags "-X main.version=v1.2.3 -X
-// main.commit=0123abc".
+// The version, set by -ldflags "-X main.version=v1.2.3 -X main.commit=0123abc".
 var (
 	version = "v0.0.0-dev"
 	commit  = "unknown"
@@ -38,22 +36,23 @@ func main() {
 	}
 }
 
-// run does what the arguments say until the context ends.
+// run runs the program until ctx is done.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	o := newOptions()
 	unparsed := o.parse(args)
 	switch {
-	case unparsed != nil: // the flags that could be parsed may be wrong, too
+	case unparsed != nil: // report the errors of the other flags, too
 	case o.help:
 		o.printHelp(out, helpWidth(out))
 		return nil
 	case o.version:
-		_, err := fmt.Fprintf(out, "kube-vitals %s, commit %s, %s, %s/%s\n", version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		_, err := fmt.Fprintf(out, "kube-vitals %s, commit %s, %s, %s/%s\n",
+			version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return err
 	}
 	config, err := o.config()
 	mistakes := append([]error{unparsed, err}, o.checkFiles()...)
-	if unparsed == nil { // else --kubeconfig may be what could not be parsed
+	if unparsed == nil { // otherwise, --kubeconfig may be misspelled
 		mistakes = append(mistakes, o.checkCluster())
 	}
 	if err := errors.Join(mistakes...); err != nil {
@@ -72,8 +71,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return s.Run(ctx)
 }
 
-// ignoreUnsyncedCaches keeps the API server library from logging an error for each informer that
-// has not synced yet when the server stops. That is no error.
+// ignoreUnsyncedCaches prevents the API server library from logging an error for each informer that
+// has not synced when the server stops.
 func ignoreUnsyncedCaches() {
 	for i, handle := range utilruntime.ErrorHandlers {
 		utilruntime.ErrorHandlers[i] = func(ctx context.Context, err error, msg string, keysAndValues ...any) {
@@ -84,7 +83,7 @@ func ignoreUnsyncedCaches() {
 	}
 }
 
-// settings returns the version and the settings that matter most, for the log.
+// settings returns the version and the main settings, for the log.
 func settings(c server.Config) []any {
 	nodes := "all"
 	if !c.NodeSelector.Empty() {
@@ -123,8 +122,8 @@ func kubeletVerification(c server.Config) string {
 	return "by the cluster's CA"
 }
 
-// withCure adds the flag to change to an error about the port. The library does not wrap the
-// system's error, so it is recognized by its text.
+// withCure adds to an error about the port which flag to change. The library does not wrap the
+// system's error, so withCure recognizes it by its text.
 func withCure(err error) error {
 	text := err.Error()
 	if !strings.Contains(text, "failed to listen on") {
@@ -132,9 +131,9 @@ func withCure(err error) error {
 	}
 	switch {
 	case strings.Contains(text, syscall.EADDRINUSE.Error()):
-		return fmt.Errorf("%w: another program uses the port; choose another port by --secure-port", err)
+		return fmt.Errorf("%w: another program uses the port; choose another port with --secure-port", err)
 	case strings.Contains(text, syscall.EACCES.Error()):
-		return fmt.Errorf("%w: choose a port above 1023 by --secure-port, or add the capability NET_BIND_SERVICE", err)
+		return fmt.Errorf("%w: choose a port above 1023 with --secure-port, or add the capability NET_BIND_SERVICE", err)
 	case strings.Contains(text, syscall.EADDRNOTAVAIL.Error()):
 		return fmt.Errorf("%w: set --bind-address to an address of this machine", err)
 	}

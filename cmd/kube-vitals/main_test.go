@@ -30,23 +30,23 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program returns the command that runs the program until the context ends.
+// program returns a command that runs the program until ctx is done.
 func program(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	return cmd
 }
 
-// TestStopBeforeSync: the log starts with the version and the settings, and a stop before the API
-// server has answered anything logs no error and exits with 0.
+// TestStopBeforeSync checks that the log starts with the version and the settings, and that a stop
+// before any response of the API server logs no error and exits with 0.
 func TestStopBeforeSync(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {
-			asked := make(chan struct{}, 1) // for the ConfigMap that an informer waits for
+			requested := make(chan struct{}, 1) // the ConfigMap for which an informer waits
 			apiServer := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if strings.Contains(r.URL.Path, "/configmaps") {
 					select {
-					case asked <- struct{}{}:
+					case requested <- struct{}{}:
 					default:
 					}
 				}
@@ -60,7 +60,8 @@ func TestStopBeforeSync(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			cmd := program(t.Context(), "--kubeconfig="+file, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", freePort(t)),
+			cmd := program(t.Context(), "--kubeconfig="+file,
+				"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", freePort(t)),
 				"--shutdown-delay-duration=0s", "--logging-format="+format, "--metric-resolution=20s")
 			stderr, err := cmd.StderrPipe()
 			if err != nil {
@@ -69,36 +70,37 @@ func TestStopBeforeSync(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			ended := make(chan struct{}) // its output
+			exited := make(chan struct{})
 			var signalled sync.WaitGroup
 			signalled.Go(func() {
 				select {
-				case <-asked:
+				case <-requested:
 					if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 						t.Error(err)
 					}
-				case <-ended:
-					t.Error("the program ended by itself")
+				case <-exited:
+					t.Error("the program exited by itself")
 				}
 			})
 			var lines []string
 			for scanner := bufio.NewScanner(stderr); scanner.Scan(); {
 				lines = append(lines, scanner.Text())
 			}
-			close(ended)
+			close(exited)
 			signalled.Wait()
 			log := strings.Join(lines, "\n")
 			if err := cmd.Wait(); err != nil {
 				t.Errorf("%v:\n%s", err, log)
 			}
 			for _, line := range lines {
-				if strings.HasPrefix(line, "E") || strings.Contains(line, `"logger":"UnhandledError"`) || strings.Contains(line, "Unable to sync") {
-					t.Errorf("a normal stop logs %s", line)
+				unhandled := strings.Contains(line, `"logger":"UnhandledError"`) || strings.Contains(line, "Unable to sync")
+				if strings.HasPrefix(line, "E") || unhandled {
+					t.Errorf("a normal stop logged %s", line)
 				}
 			}
 			for _, want := range []string{"Starting kube-vitals", "version", version, "metricResolution", "20s"} {
 				if len(lines) == 0 || !strings.Contains(lines[0], want) {
-					t.Errorf("%q is not in the first line of\n%s", want, log)
+					t.Errorf("got no %q in the first line of\n%s", want, log)
 				}
 			}
 		})
@@ -116,34 +118,36 @@ func freePort(t *testing.T) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// TestPortInUse: the error names the flag that chooses another port.
+// TestPortInUse checks that the error names the flag for another port.
 func TestPortInUse(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	folder := filesIn(t)
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	text, err := program(t.Context(), "--kubeconfig="+filepath.Join(folder, "kubeconfig"), "--bind-address=127.0.0.1", "--secure-port="+port).CombinedOutput()
+	text, err := program(t.Context(), "--kubeconfig="+filepath.Join(writeFiles(t), "kubeconfig"),
+		"--bind-address=127.0.0.1", "--secure-port="+port).CombinedOutput()
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	last := lines[len(lines)-1]
-	if err == nil || !strings.Contains(last, ":"+port) || !strings.Contains(last, "choose another port by --secure-port") {
-		t.Errorf("error %v, output\n%s", err, text)
+	const cure = "choose another port with --secure-port"
+	if err == nil || !strings.Contains(last, ":"+port) || !strings.Contains(last, cure) {
+		t.Errorf("got error %v, output\n%s", err, text)
 	}
 }
 
 func TestWithCure(t *testing.T) {
 	listen := func(err error) error { // as the library reports it
 		err = &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", err)}
-		return fmt.Errorf("cannot serve HTTPS: %w", fmt.Errorf("failed to create listener: failed to listen on 0.0.0.0:443: %v", err)) //nolint:errorlint // as the library does
+		err = fmt.Errorf("failed to listen on 0.0.0.0:443: %v", err) //nolint:errorlint // as the library does
+		return fmt.Errorf("cannot serve HTTPS: failed to create listener: %w", err)
 	}
 	for _, test := range []struct {
 		err  error
 		want string
 	}{
-		{listen(syscall.EADDRINUSE), "another port by --secure-port"},
-		{listen(syscall.EACCES), "a port above 1023 by --secure-port"},
+		{listen(syscall.EADDRINUSE), "another port with --secure-port"},
+		{listen(syscall.EACCES), "a port above 1023 with --secure-port"},
 		{listen(syscall.EADDRNOTAVAIL), "--bind-address"},
 		{listen(syscall.EMFILE), ""},
 		{&os.PathError{Op: "open", Path: "f", Err: syscall.EACCES}, ""},
@@ -156,17 +160,19 @@ func TestWithCure(t *testing.T) {
 	}
 }
 
-// TestSettings: the start-up line shows what the flags mean.
+// TestSettings checks the settings in the start-up line.
 func TestSettings(t *testing.T) {
 	for args, want := range map[string]map[string]string{
-		"": {"version": version, "commit": commit, "port": "443", "servingCertificate": "self-signed", "metricResolution": "15s",
-			"maxSampleAge": "1m0s", "kubeletRequestTimeout": "10s", "nodes": "all", "kubeletVerification": "by the cluster's CA"},
-		"--kubelet-insecure-tls --cert-dir=/tmp --secure-port=10250": {"kubeletVerification": "none", "servingCertificate": "in /tmp", "port": "10250"},
-		"--deprecated-kubelet-completely-insecure":                   {"kubeletVerification": "none, without TLS"},
-		"--kubelet-certificate-authority=f":                          {"kubeletVerification": "by f"},
-		"--tls-cert-file=c --tls-private-key-file=k":                 {"servingCertificate": "c"},
-		"--tls-secret=s --tls-names=a.b.svc":                         {"servingCertificate": "Secret s"},
-		"-l a=b --metric-resolution=1m":                              {"nodes": "a=b", "metricResolution": "1m0s", "maxSampleAge": "4m0s"},
+		"": {"version": version, "commit": commit, "port": "443", "servingCertificate": "self-signed",
+			"metricResolution": "15s", "maxSampleAge": "1m0s", "kubeletRequestTimeout": "10s",
+			"nodes": "all", "kubeletVerification": "by the cluster's CA"},
+		"--kubelet-insecure-tls --cert-dir=/tmp --secure-port=10250": {
+			"kubeletVerification": "none", "servingCertificate": "in /tmp", "port": "10250"},
+		"--deprecated-kubelet-completely-insecure":   {"kubeletVerification": "none, without TLS"},
+		"--kubelet-certificate-authority=f":          {"kubeletVerification": "by f"},
+		"--tls-cert-file=c --tls-private-key-file=k": {"servingCertificate": "c"},
+		"--tls-secret=s --tls-names=a.b.svc":         {"servingCertificate": "Secret s"},
+		"-l a=b --metric-resolution=1m":              {"nodes": "a=b", "metricResolution": "1m0s", "maxSampleAge": "4m0s"},
 	} {
 		config, err := parse(strings.Fields(args)...)
 		if err != nil {
@@ -179,7 +185,7 @@ func TestSettings(t *testing.T) {
 		}
 		for key, value := range want {
 			if got[key] != value {
-				t.Errorf("%s: %s is %q, want %q", args, key, got[key], value)
+				t.Errorf("%s: %s: got %q, want %q", args, key, got[key], value)
 			}
 		}
 	}

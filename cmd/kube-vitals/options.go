@@ -25,21 +25,22 @@ import (
 
 const (
 	minResolution = 5 * time.Second
-	// defaultShutdownDelay gives the cluster the time to send no more requests before the port is
+	// defaultShutdownDelay is the time for the cluster to stop sending requests before the port is
 	// closed.
 	defaultShutdownDelay = 5 * time.Second
 	minResponseBytes     = 64 << 10
-	// defaultAllowedTTL is how long an allowed request is remembered. HorizontalPodAutoscalers read
-	// every 15 seconds: with the library's 10 seconds, each of their LISTs would cost the API
-	// server, which has allowed it already, an access review.
+	// defaultAllowedTTL is how long an allowed request is cached. HorizontalPodAutoscalers read
+	// every 15 seconds: with the library's default of 10 seconds, each of their LISTs would cause
+	// an access review, although the API server has already authorized the request.
 	defaultAllowedTTL = 2 * time.Minute
 )
 
-// options are the flags. Their names, meanings and defaults are metrics-server's where it has them.
+// options are the flags. Flags that metrics-server has, too, have the same names, meanings and
+// defaults.
 type options struct {
 	sections cliflag.NamedFlagSets
-	all      *pflag.FlagSet // those of all sections
-	unparsed []string       // flags with a value that could not be parsed
+	all      *pflag.FlagSet // of all sections
+	unparsed []string       // names of flags with a value that could not be parsed
 	help     bool
 	version  bool
 	logging  *logs.Options
@@ -47,7 +48,7 @@ type options struct {
 	kubeconfig   string
 	nodeSelector string
 	resolution   time.Duration
-	maxSampleAge time.Duration // 0: by the resolution
+	maxSampleAge time.Duration
 
 	kubelet        kubelet.Config
 	kubeletAccount string
@@ -64,13 +65,14 @@ type options struct {
 
 func newOptions() *options {
 	o := &options{
-		all:            pflag.NewFlagSet("kube-vitals", pflag.ContinueOnError),
-		logging:        logs.NewOptions(),
-		resolution:     15 * time.Second,
-		kubelet:        kubelet.Config{Port: kubelet.DefaultPort},
-		addressTypes:   defaultAddressTypes(),
-		servingCert:    newServingCertConfig(),
-		generic:        genericoptions.NewServerRunOptionsForComponent("kube-vitals", compatibility.NewComponentGlobalsRegistry()),
+		all:          pflag.NewFlagSet("kube-vitals", pflag.ContinueOnError),
+		logging:      logs.NewOptions(),
+		resolution:   15 * time.Second,
+		kubelet:      kubelet.Config{Port: kubelet.DefaultPort},
+		addressTypes: defaultAddressTypes(),
+		servingCert:  newServingCertConfig(),
+		generic: genericoptions.NewServerRunOptionsForComponent("kube-vitals",
+			compatibility.NewComponentGlobalsRegistry()),
 		serving:        genericoptions.NewSecureServingOptions(),
 		authentication: genericoptions.NewDelegatingAuthenticationOptions(),
 		authorization:  genericoptions.NewDelegatingAuthorizationOptions(),
@@ -85,7 +87,7 @@ func newOptions() *options {
 
 	o.addFlags(o.sections.FlagSet("kube-vitals"))
 	o.addKubeletFlags(o.sections.FlagSet("kubelet client"))
-	o.addIdentityFlags(o.sections.FlagSet("serving certificate that renews itself"))
+	o.addServingCertFlags(o.sections.FlagSet("serving certificate that renews itself"))
 	o.generic.AddUniversalFlags(o.sections.FlagSet("generic"))
 	o.serving.AddFlags(o.sections.FlagSet("apiserver secure serving"))
 	o.authentication.AddFlags(o.sections.FlagSet("apiserver authentication"))
@@ -96,21 +98,25 @@ func newOptions() *options {
 	for _, name := range o.sections.Order {
 		o.all.AddFlagSet(o.sections.FlagSets[name])
 	}
-	o.all.Lookup("v").Usage += fmt.Sprintf("; above %d, where the log would contain tokens and keys, it counts as %[1]d", server.MaxVerbosity)
+	o.all.Lookup("v").Usage += fmt.Sprintf("; limited to %d, above which the log would contain tokens and keys",
+		server.MaxVerbosity)
 	o.hideIdleFlags()
 	return o
 }
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "The kubeconfig file to reach the Kubernetes API server with; "+
-		"needed outside of the cluster only. It also stands for --authentication-kubeconfig and --authorization-kubeconfig "+
-		"where those are not given.")
-	fs.DurationVar(&o.resolution, "metric-resolution", o.resolution, "The time between two scrapes of a kubelet; at least 5s.")
-	fs.DurationVar(&o.maxSampleAge, "max-sample-age", 0, "The age up to which a figure is served when there is no newer one; "+
-		"at least 2 × --metric-resolution. (default 4 × --metric-resolution)")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
+		"The kubeconfig file for the Kubernetes API server; required outside of a cluster. It is "+
+			"also the default of --authentication-kubeconfig and --authorization-kubeconfig.")
+	fs.DurationVar(&o.resolution, "metric-resolution", o.resolution,
+		"The time between two scrapes of a kubelet; at least 5s.")
+	fs.DurationVar(&o.maxSampleAge, "max-sample-age", 0,
+		"The age at which metrics expire if there are no newer ones; at least 2 × "+
+			"--metric-resolution. (default 4 × --metric-resolution)")
 	fs.Bool("verify-pod-nodes", false, "Has no effect.")
-	if err := fs.MarkDeprecated("verify-pod-nodes", "the metrics of a pod always come from the node that the pod is bound to"); err != nil {
-		panic(err) // the flag is there, and the message is not empty
+	const deprecated = "the metrics of a pod always come from the node that the pod is bound to"
+	if err := fs.MarkDeprecated("verify-pod-nodes", deprecated); err != nil {
+		panic(err) // the flag exists, and the message is not empty
 	}
 	fs.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	fs.BoolVarP(&o.help, "help", "h", false, "Print this help and exit.")
@@ -118,39 +124,47 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 
 func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 	k := &o.kubelet
-	fs.StringVarP(&o.nodeSelector, "node-selector", "l", "", "The label selector of the nodes to scrape and serve, such as "+
-		"'key=value,other!=value'; all nodes without one.")
+	fs.StringVarP(&o.nodeSelector, "node-selector", "l", "",
+		"The label selector of the nodes to scrape and serve, such as 'key=value,other!=value'. "+
+			"(default: all nodes)")
 	fs.IntVar(&k.Port, "kubelet-port", k.Port, "The port of the kubelets.")
-	fs.BoolVar(&k.UseNodeStatusPort, "kubelet-use-node-status-port", false, "Use the port that a node's status tells, where it "+
-		"tells one, instead of --kubelet-port.")
-	fs.StringSliceVar(&o.addressTypes, "kubelet-preferred-address-types", o.addressTypes, "The types of node addresses, in the "+
-		"order in which they are tried.")
-	fs.DurationVar(&k.Timeout, "kubelet-request-timeout", 0, "The time after which a request to a kubelet is given up; at most "+
-		"9/10 of --metric-resolution. (default 10s, or 9/10 of --metric-resolution where that is less)")
-	fs.StringVar(&k.CertificateAuthority, "kubelet-certificate-authority", "", "The file with the CA certificates that the "+
-		"kubelets' serving certificates are verified with. (default: the cluster's CA)")
-	fs.StringVar(&k.ClientCertificate, "kubelet-client-certificate", "", "The file with the client certificate to show to kubelets. "+
-		"No token is sent to them then.")
+	fs.BoolVar(&k.UseNodeStatusPort, "kubelet-use-node-status-port", false,
+		"Use the port in a node's status, if it has one, instead of --kubelet-port.")
+	fs.StringSliceVar(&o.addressTypes, "kubelet-preferred-address-types", o.addressTypes,
+		"The types of node addresses to use, in order of preference.")
+	fs.DurationVar(&k.Timeout, "kubelet-request-timeout", 0,
+		"The timeout of a request to a kubelet; at most 9/10 of --metric-resolution. (default "+
+			"10s, or 9/10 of --metric-resolution if that is less)")
+	fs.StringVar(&k.CertificateAuthority, "kubelet-certificate-authority", "",
+		"The file with the CA certificates that verify the kubelets' serving certificates. "+
+			"(default: the cluster's CA)")
+	fs.StringVar(&k.ClientCertificate, "kubelet-client-certificate", "",
+		"The file with the client certificate for kubelets. If it is set, no token is sent to "+
+			"them.")
 	fs.StringVar(&k.ClientKey, "kubelet-client-key", "", "The file with the key of --kubelet-client-certificate.")
-	fs.StringVar(&o.kubeletAccount, "kubelet-service-account", "", "The ServiceAccount, in the namespace of this pod, whose "+
-		"short-lived tokens are sent to kubelets. It should have no other rights than get on nodes/metrics and nodes/stats; "+
-		"kube-vitals needs create on serviceaccounts/token of its name. (default: kubelets are sent kube-vitals' own "+
-		"credentials)")
-	fs.BoolVar(&k.AllowLoopback, "kubelet-allow-loopback", false, "Allow 127.0.0.0/8 and ::1 as addresses of kubelets. For tests "+
-		"and development only.")
-	fs.Int64Var(&k.MaxBodyBytes, "kubelet-max-response-bytes", kubelet.DefaultMaxBodyBytes, "The size from which on a kubelet's answer is "+
-		"refused, uncompressed. The default has room for 2000 pods of 3 containers.")
-	fs.BoolVar(&k.Gzip, "kubelet-gzip", false, "Ask kubelets to compress their answers: a tenth of the bytes, for more CPU at both ends. "+
-		"See docs/performance.md.")
-	fs.BoolVar(&k.InsecureTLS, "kubelet-insecure-tls", false, "Do not verify the kubelets' serving certificates. For tests only: "+
-		"whoever sits in between can read the credentials and make up figures.")
-	fs.BoolVar(&k.PlainHTTP, "deprecated-kubelet-completely-insecure", false, "DEPRECATED: Talk to kubelets without encryption "+
-		"and without credentials.")
+	fs.StringVar(&o.kubeletAccount, "kubelet-service-account", "",
+		"The ServiceAccount, in the namespace of this pod, whose short-lived tokens are sent to "+
+			"kubelets. It should have no permissions except get on nodes/metrics and nodes/stats; "+
+			"kube-vitals needs create on its serviceaccounts/token. (default: kubelets receive "+
+			"kube-vitals' own credentials)")
+	fs.BoolVar(&k.AllowLoopback, "kubelet-allow-loopback", false,
+		"Allow 127.0.0.0/8 and ::1 as addresses of kubelets. For tests and development only.")
+	fs.Int64Var(&k.MaxBodyBytes, "kubelet-max-response-bytes", kubelet.DefaultMaxBodyBytes,
+		"Maximum uncompressed size of a kubelet's response; larger ones are rejected. The "+
+			"default is enough for 2000 pods with 3 containers.")
+	fs.BoolVar(&k.Gzip, "kubelet-gzip", false,
+		"Request compressed responses from kubelets: a tenth of the bytes, but more CPU on both "+
+			"sides. See docs/performance.md.")
+	fs.BoolVar(&k.InsecureTLS, "kubelet-insecure-tls", false,
+		"Do not verify the kubelets' serving certificates. For tests only: an attacker on the "+
+			"network can read the credentials and forge metrics.")
+	fs.BoolVar(&k.PlainHTTP, "deprecated-kubelet-completely-insecure", false,
+		"DEPRECATED: Connect to kubelets without encryption and without credentials.")
 }
 
-// hideIdleFlags leaves flags out of --help that do nothing here, or that only the API server
-// library's developers need. They are accepted for the sake of command lines that were written for
-// metrics-server.
+// hideIdleFlags hides flags from --help that have no effect here, or that only developers of the
+// API server library need. They are accepted because command lines for metrics-server may have
+// them.
 func (o *options) hideIdleFlags() {
 	for _, name := range []string{
 		"emulated-version", "emulation-forward-compatible", "runtime-config-emulation-forward-compatible",
@@ -161,7 +175,7 @@ func (o *options) hideIdleFlags() {
 	}
 }
 
-// config checks the flags, says all that is wrong with them, and gives what they mean.
+// config returns the configuration that the flags set, or all errors in them.
 func (o *options) config() (server.Config, error) {
 	o.complete()
 	selector, err := labels.Parse(o.nodeSelector)
@@ -170,7 +184,7 @@ func (o *options) config() (server.Config, error) {
 	}
 	mistakes := append([]error{err}, o.validate()...)
 	mistakes = append(mistakes, o.validateKubelet()...)
-	mistakes = append(mistakes, o.validateIdentity()...)
+	mistakes = append(mistakes, o.validateServingCert()...)
 	mistakes = append(mistakes, o.validateLibrary()...)
 	if err := errors.Join(mistakes...); err != nil {
 		return server.Config{}, err
@@ -216,24 +230,26 @@ func (o *options) complete() {
 	}
 }
 
-// interval is the resolution, or the shortest there can be where the flag is wrong: one mistake is
-// told once.
+// interval returns the resolution, or the shortest valid one if the flag is wrong, so that other
+// flags cause no further errors.
 func (o *options) interval() time.Duration { return max(o.resolution, minResolution) }
 
 // resolutionKnown reports whether other flags can be compared with --metric-resolution.
 func (o *options) resolutionKnown() bool { return !slices.Contains(o.unparsed, "metric-resolution") }
 
-// longestTimeout leaves time in the interval for an answer to be taken in.
+// longestTimeout returns the largest valid timeout: a response needs the rest of the interval to be
+// decoded and stored.
 func (o *options) longestTimeout() time.Duration { return o.interval() * 9 / 10 }
 
 func (o *options) validate() []error {
 	var mistakes []error
 	if o.resolution < minResolution {
-		mistakes = append(mistakes, fmt.Errorf("--metric-resolution must be at least %v, but is %v", minResolution, o.resolution))
+		mistakes = append(mistakes,
+			fmt.Errorf("--metric-resolution must be at least %v, but is %v", minResolution, o.resolution))
 	}
 	if least := 2 * o.interval(); o.maxSampleAge < least && o.resolutionKnown() {
-		mistakes = append(mistakes, fmt.Errorf("--max-sample-age must be at least 2 × --metric-resolution, so %v, but is %v: "+
-			"the figures of a node would go before the next ones come", least, o.maxSampleAge))
+		mistakes = append(mistakes, fmt.Errorf("--max-sample-age must be at least 2 × --metric-resolution, so %v, "+
+			"but is %v: the metrics of a node would expire before the next ones arrive", least, o.maxSampleAge))
 	}
 	return mistakes
 }
@@ -241,12 +257,12 @@ func (o *options) validate() []error {
 func (o *options) validateKubelet() []error {
 	mistakes := append(kubeletMistakes(o.kubelet), o.validateKubeletAccount()...)
 	if o.kubelet.Timeout > o.longestTimeout() && o.resolutionKnown() {
-		mistakes = append(mistakes, fmt.Errorf("--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so %v, but is %v",
-			o.longestTimeout(), o.kubelet.Timeout))
+		mistakes = append(mistakes, fmt.Errorf("--kubelet-request-timeout must be at most 9/10 of --metric-resolution, "+
+			"so %v, but is %v", o.longestTimeout(), o.kubelet.Timeout))
 	}
 	if o.kubelet.MaxBodyBytes < minResponseBytes {
-		mistakes = append(mistakes, fmt.Errorf("--kubelet-max-response-bytes must be at least %d, but is %d: answers of usual nodes would be refused",
-			minResponseBytes, o.kubelet.MaxBodyBytes))
+		mistakes = append(mistakes, fmt.Errorf("--kubelet-max-response-bytes must be at least %d, but is %d: "+
+			"responses of ordinary nodes would be rejected", minResponseBytes, o.kubelet.MaxBodyBytes))
 	}
 	if len(o.addressTypes) == 0 {
 		mistakes = append(mistakes, errors.New("--kubelet-preferred-address-types must name at least one type"))
@@ -254,8 +270,8 @@ func (o *options) validateKubelet() []error {
 	known := defaultAddressTypes()
 	for _, t := range o.addressTypes {
 		if !slices.Contains(known, t) {
-			mistakes = append(mistakes, fmt.Errorf("--kubelet-preferred-address-types: %q is not a type of node addresses; there are %s",
-				t, strings.Join(known, ", ")))
+			mistakes = append(mistakes, fmt.Errorf("--kubelet-preferred-address-types: %q is not a type of node addresses; "+
+				"the types are %s", t, strings.Join(known, ", ")))
 		}
 	}
 	return mistakes
@@ -267,7 +283,7 @@ func (o *options) validateKubeletAccount() []error {
 	}
 	var mistakes []error
 	if problems := validation.IsDNS1123Subdomain(o.kubeletAccount); problems != nil {
-		mistakes = append(mistakes, fmt.Errorf("--kubelet-service-account: %q is not a name of a ServiceAccount: %s",
+		mistakes = append(mistakes, fmt.Errorf("--kubelet-service-account: %q is not a valid name: %s",
 			o.kubeletAccount, strings.Join(problems, "; ")))
 	}
 	for _, other := range []struct {
@@ -278,8 +294,8 @@ func (o *options) validateKubeletAccount() []error {
 		{"--deprecated-kubelet-completely-insecure", o.kubelet.PlainHTTP},
 	} {
 		if other.set {
-			mistakes = append(mistakes, fmt.Errorf("--kubelet-service-account has no meaning with %s, with which no token is sent to "+
-				"kubelets: leave one of them out", other.flag))
+			mistakes = append(mistakes, fmt.Errorf("--kubelet-service-account has no effect with %s, with which kubelets "+
+				"receive no token: remove one of them", other.flag))
 		}
 	}
 	return mistakes
@@ -295,13 +311,13 @@ func defaultAddressTypes() []string {
 
 // validateLibrary checks the flags of the API server library.
 func (o *options) validateLibrary() []error {
-	mistakes := slices.Concat(o.generic.Validate(), o.serving.Validate(), o.authentication.Validate(), o.authorization.Validate(),
-		o.audit.Validate(), o.features.Validate())
+	mistakes := slices.Concat(o.generic.Validate(), o.serving.Validate(), o.authentication.Validate(),
+		o.authorization.Validate(), o.audit.Validate(), o.features.Validate())
 	if err := o.generic.ComponentGlobalsRegistry.Set(); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("--feature-gates, --emulated-version: there is nothing to be set: %w", err))
+		mistakes = append(mistakes, fmt.Errorf("--feature-gates, --emulated-version: %w", err))
 	}
 	if pair := o.serving.ServerCert.CertKey; (pair.CertFile != "") != (pair.KeyFile != "") {
-		mistakes = append(mistakes, errors.New("--tls-cert-file and --tls-private-key-file need each other"))
+		mistakes = append(mistakes, errors.New("--tls-cert-file and --tls-private-key-file must be set together"))
 	}
 	if _, err := cliflag.TLSVersion(o.serving.MinTLSVersion); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("--tls-min-version: %w", err))

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 )
 
-// parse gives what the arguments mean, or what is wrong with them.
+// parse returns the configuration of a command line, or its errors.
 func parse(args ...string) (server.Config, error) {
 	o := newOptions()
 	if err := o.parse(args); err != nil {
@@ -44,13 +44,14 @@ func TestDefaults(t *testing.T) {
 		"profiling":           c.Features.EnableProfiling,
 		"shutdown":            c.Generic.ShutdownDelayDuration > 0,
 		"certificate":         c.Serving.ServerCert.CertDirectory == "",
-		"unprotected paths":   slices.Equal(c.Authorization.AlwaysAllowPaths, []string{"/healthz", "/readyz", "/livez"}),
-		"remembered tokens":   c.Authentication.CacheTTL == 10*time.Second,
-		"remembered rights":   c.Authorization.AllowCacheTTL == 2*time.Minute && c.Authorization.DenyCacheTTL == 10*time.Second,
+		"public paths":        slices.Equal(c.Authorization.AlwaysAllowPaths, []string{"/healthz", "/readyz", "/livez"}),
+		"cached tokens":       c.Authentication.CacheTTL == 10*time.Second,
+		"cached permissions": c.Authorization.AllowCacheTTL == 2*time.Minute &&
+			c.Authorization.DenyCacheTTL == 10*time.Second,
 		"authentication file": c.Authentication.RemoteKubeConfigFile == "" && c.Authorization.RemoteKubeConfigFile == "",
 	} {
 		if !same {
-			t.Errorf("the default of the %s is another one: %+v", name, c)
+			t.Errorf("got another default of the %s: %+v", name, c)
 		}
 	}
 }
@@ -63,10 +64,14 @@ func TestFlags(t *testing.T) {
 		"--metric-resolution=5s": func(c server.Config) bool {
 			return c.MaxSampleAge == 20*time.Second && c.Kubelet.Timeout == 4500*time.Millisecond
 		},
-		"--max-sample-age 45s":              func(c server.Config) bool { return c.MaxSampleAge == 45*time.Second },
-		"--kubelet-request-timeout 3s":      func(c server.Config) bool { return c.Kubelet.Timeout == 3*time.Second },
-		"-l zone=a":                         func(c server.Config) bool { return c.NodeSelector.Matches(labels.Set{"zone": "a"}) },
-		"--node-selector zone!=a":           func(c server.Config) bool { return !c.NodeSelector.Matches(labels.Set{"zone": "a"}) },
+		"--max-sample-age 45s":         func(c server.Config) bool { return c.MaxSampleAge == 45*time.Second },
+		"--kubelet-request-timeout 3s": func(c server.Config) bool { return c.Kubelet.Timeout == 3*time.Second },
+		"-l zone=a": func(c server.Config) bool {
+			return c.NodeSelector.Matches(labels.Set{"zone": "a"})
+		},
+		"--node-selector zone!=a": func(c server.Config) bool {
+			return !c.NodeSelector.Matches(labels.Set{"zone": "a"})
+		},
 		"--kubelet-use-node-status-port":    func(c server.Config) bool { return c.Kubelet.UseNodeStatusPort },
 		"--kubelet-port=1":                  func(c server.Config) bool { return c.Kubelet.Port == 1 },
 		"--kubelet-insecure-tls":            func(c server.Config) bool { return c.Kubelet.InsecureTLS },
@@ -79,15 +84,28 @@ func TestFlags(t *testing.T) {
 			return slices.Equal(c.Kubelet.AddressTypes, []corev1.NodeAddressType{"InternalIP", "Hostname"})
 		},
 		"--kubeconfig=f": func(c server.Config) bool {
-			return c.Kubeconfig == "f" && c.Authentication.RemoteKubeConfigFile == "f" && c.Authorization.RemoteKubeConfigFile == "f"
+			return c.Kubeconfig == "f" && c.Authentication.RemoteKubeConfigFile == "f" &&
+				c.Authorization.RemoteKubeConfigFile == "f"
 		},
 		"--kubeconfig=f --authentication-kubeconfig=g --authorization-kubeconfig=h": func(c server.Config) bool {
 			return c.Authentication.RemoteKubeConfigFile == "g" && c.Authorization.RemoteKubeConfigFile == "h"
 		},
 		"--kubelet-max-response-bytes=65536": func(c server.Config) bool { return c.Kubelet.MaxBodyBytes == 1<<16 },
 		"--tls-secret=s --tls-names=a.b.svc,a.b --tls-lifetime=24h": func(c server.Config) bool {
-			return c.ServingCert.Secret == "s" && slices.Equal(c.ServingCert.Names, []string{"a.b.svc", "a.b"}) && c.ServingCert.Lifetime == 24*time.Hour &&
-				c.ServingCert.Settle == 10*time.Minute && slices.Equal(c.ServingCert.APIServices, []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"})
+			cert := c.ServingCert
+			return cert.Secret == "s" && slices.Equal(cert.Names, []string{"a.b.svc", "a.b"}) &&
+				slices.Equal(cert.APIServices, []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"}) &&
+				cert.Lifetime == 24*time.Hour && cert.Settle == 10*time.Minute
+		},
+		"--tls-secret=s --tls-names=a.b.svc --tls-ca-configmap=c": func(c server.Config) bool {
+			return c.ServingCert.ConfigMap == "c"
+		},
+		"--tls-ca-configmap=c --tls-names=a --tls-secret=": func(c server.Config) bool { // disables it
+			return c.ServingCert.Secret == ""
+		},
+		"--service=a.b.svc": func(c server.Config) bool { return c.ServingCert.Service == "a.b.svc" },
+		"--tls-secret=s --tls-names=a.b.svc --service=a.b.svc:8443": func(c server.Config) bool {
+			return c.ServingCert.Service == "a.b.svc:8443"
 		},
 		"--kubelet-service-account=kube-vitals-kubelet": func(c server.Config) bool {
 			return c.KubeletServiceAccount == "kube-vitals-kubelet"
@@ -97,29 +115,31 @@ func TestFlags(t *testing.T) {
 		"--secure-port=10250 --cert-dir=/tmp": func(c server.Config) bool {
 			return c.Serving.BindPort == 10250 && c.Serving.ServerCert.CertDirectory == "/tmp"
 		},
-		"--profiling=false --enable-priority-and-fairness=false": func(c server.Config) bool { return !c.Features.EnableProfiling },
+		"--profiling=false --enable-priority-and-fairness=false": func(c server.Config) bool {
+			return !c.Features.EnableProfiling
+		},
 	} {
 		c, err := parse(strings.Fields(args)...)
 		if err != nil {
 			t.Errorf("%s: %v", args, err)
 		} else if !same(c) {
-			t.Errorf("%s does not mean what it should: %+v", args, c)
+			t.Errorf("%s: got %+v", args, c)
 		}
 	}
 }
 
-// A command line of the first release is still accepted.
+// TestVerifyPodNodesIsDeprecated checks that command lines of the first release are still valid.
 func TestVerifyPodNodesIsDeprecated(t *testing.T) {
 	o := newOptions()
 	if err := o.all.Parse([]string{"--verify-pod-nodes"}); err != nil {
 		t.Fatal(err)
 	}
 	if f := o.all.Lookup("verify-pod-nodes"); f.Deprecated == "" || !f.Hidden {
-		t.Errorf("the flag is %+v", f)
+		t.Errorf("got %+v, want a deprecated and hidden flag", f)
 	}
 }
 
-// Every command line that metrics-server accepts is accepted.
+// TestFlagsOfMetricsServer checks that command lines of metrics-server are valid.
 func TestFlagsOfMetricsServer(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("testdata", "metrics-server-flags.txt"))
 	if err != nil {
@@ -128,57 +148,84 @@ func TestFlagsOfMetricsServer(t *testing.T) {
 	flags := newOptions().all
 	for name := range strings.FieldsSeq(string(text)) {
 		if flags.Lookup(name) == nil {
-			t.Errorf("there is no --%s", name)
+			t.Errorf("got no --%s", name)
 		}
 	}
 }
 
 func TestMistakes(t *testing.T) {
 	for args, want := range map[string][]string{
-		"--tls-names=a.b.svc":                                  {"--tls-names needs --tls-secret"},
-		"--tls-secret=s":                                       {"--tls-secret needs --tls-names"},
-		"--tls-secret=s --tls-names=a":                         {`but the names are ["a"]`},
-		"--tls-secret=s --tls-names=a.b.svc --tls-lifetime=1m": {"since it is renewed in its last third: they are 1m0s and 10m0s"},
-		"--tls-secret=s --tls-names=a.b.svc --tls-cert-file=c --tls-private-key-file=k --tls-settle=0": {"--tls-secret and --tls-cert-file contradict each other"},
-		"--metric-resolution=4s":                                          {"--metric-resolution must be at least 5s, but is 4s"},
-		"--metric-resolution=-1s":                                         {"--metric-resolution must be at least 5s, but is -1s"},
-		"--max-sample-age=29s":                                            {"--max-sample-age must be at least 2 × --metric-resolution, so 30s, but is 29s"},
-		"--max-sample-age=0s":                                             {"--max-sample-age must be at least"},
-		"--kubelet-request-timeout=14s":                                   {"--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so 13.5s, but is 14s"},
-		"--kubelet-request-timeout=-1s":                                   {"--kubelet-request-timeout"},
-		"--kubelet-port=65536":                                            {"--kubelet-port"},
-		"--kubelet-preferred-address-types=InternalIp":                    {`"InternalIp" is not a type of node addresses; there are Hostname, `},
-		"--kubelet-preferred-address-types=":                              {"--kubelet-preferred-address-types must name at least one"},
+		"--tls-names=a.b.svc":          {"--tls-names needs --tls-secret"},
+		"--tls-secret=s":               {"--tls-secret needs --tls-names"},
+		"--tls-secret=s --tls-names=":  {"--tls-secret needs --tls-names"},
+		"--tls-secret=s --service=a.b": {"--tls-secret needs --tls-names"},
+		"--tls-ca-configmap=c":         {"--tls-ca-configmap needs --tls-secret"},
+		"--tls-secret= --service=a.b":  {"--service: the Service must be named NAME.NAMESPACE.svc or"},
+		"--service=a.b.svc:no":         {"NAME.NAMESPACE.svc:PORT"},
+		"--tls-secret=s --tls-names=a.b.svc --service=c.b.svc": {
+			`"c.b.svc", but the first name of the serving certificate is "a.b.svc"`},
+		"--tls-secret=s --tls-names=a": {`but the names are ["a"]`},
+		"--tls-secret=s --tls-names=a.b.svc --tls-lifetime=1m": {
+			"since it is renewed in its last third: they are 1m0s and 10m0s"},
+		"--tls-secret=s --tls-names=a.b.svc --tls-cert-file=c --tls-private-key-file=k --tls-settle=0": {
+			"--tls-secret and --tls-cert-file exclude each other"},
+		"--metric-resolution=4s": {
+			"--metric-resolution must be at least 5s, but is 4s"},
+		"--metric-resolution=-1s": {
+			"--metric-resolution must be at least 5s, but is -1s"},
+		"--max-sample-age=29s": {
+			"--max-sample-age must be at least 2 × --metric-resolution, so 30s, but is 29s"},
+		"--max-sample-age=0s": {"--max-sample-age must be at least"},
+		"--kubelet-request-timeout=14s": {
+			"--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so 13.5s, but is 14s"},
+		"--kubelet-request-timeout=-1s": {"--kubelet-request-timeout"},
+		"--kubelet-port=65536":          {"--kubelet-port"},
+		"--kubelet-preferred-address-types=InternalIp": {
+			`"InternalIp" is not a type of node addresses; the types are Hostname, `},
+		"--kubelet-preferred-address-types=": {
+			"--kubelet-preferred-address-types must name at least one"},
 		"--kubelet-client-key=k":                                          {"--kubelet-client-certificate"},
 		"--kubelet-insecure-tls --kubelet-certificate-authority=f":        {"--kubelet-insecure-tls"},
 		"--deprecated-kubelet-completely-insecure --kubelet-insecure-tls": {"--deprecated-kubelet-completely-insecure"},
-		"--kubelet-service-account=a/b":                                   {`"a/b" is not a name of a ServiceAccount`},
-		"--kubelet-service-account=a --kubelet-client-certificate=c --kubelet-client-key=k": {"--kubelet-service-account has no meaning with --kubelet-client-certificate"},
-		"--kubelet-service-account=a --deprecated-kubelet-completely-insecure":              {"--kubelet-service-account has no meaning with --deprecated-kubelet-completely-insecure"},
-		"--kubelet-max-response-bytes=65535":                                                {"--kubelet-max-response-bytes must be at least 65536, but is 65535"},
-		"--node-selector=a=(":                                                               {"--node-selector: "},
-		"--secure-port=0":                                                                   {"--secure-port 0"},
-		"--tls-cert-file=f":                                                                 {"--tls-cert-file and --tls-private-key-file need each other"},
-		"--tls-min-version=9":                                                               {"--tls-min-version: "},
-		"--tls-cipher-suites=x":                                                             {"--tls-cipher-suites: "},
-		"--max-requests-inflight=-1":                                                        {"--max-requests-inflight"},
-		"--feature-gates=X=true":                                                            {"--feature-gates"},
-		"--logging-format=xml":                                                              {"logging"},
-		"--nonsense":                                                                        {"unknown flag: --nonsense; see --help"},
-		"stray":                                                                             {`unexpected argument "stray"; see --help`},
-		"--metric-resolution=banana":                                                        {`invalid argument "banana" for "--metric-resolution" flag`},
+		"--kubelet-service-account=a/b": {
+			`--kubelet-service-account: "a/b" is not a valid name`},
+		"--kubelet-service-account=a --kubelet-client-certificate=c --kubelet-client-key=k": {
+			"--kubelet-service-account has no effect with --kubelet-client-certificate"},
+		"--kubelet-service-account=a --deprecated-kubelet-completely-insecure": {
+			"--kubelet-service-account has no effect with --deprecated-kubelet-completely-insecure"},
+		"--kubelet-max-response-bytes=65535": {
+			"--kubelet-max-response-bytes must be at least 65536, but is 65535"},
+		"--node-selector=a=(": {"--node-selector: "},
+		"--secure-port=0":     {"--secure-port 0"},
+		"--tls-cert-file=f": {
+			"--tls-cert-file and --tls-private-key-file must be set together"},
+		"--tls-min-version=9":        {"--tls-min-version: "},
+		"--tls-cipher-suites=x":      {"--tls-cipher-suites: "},
+		"--max-requests-inflight=-1": {"--max-requests-inflight"},
+		"--feature-gates=X=true":     {"--feature-gates"},
+		"--logging-format=xml":       {"logging"},
+		"--nonsense": {
+			"unknown flag: --nonsense; see --help"},
+		"stray": {
+			`unexpected argument "stray"; see --help`},
+		"--metric-resolution=banana": {
+			`invalid argument "banana" for "--metric-resolution" flag`},
 		"--metric-resolution=banana --max-sample-age=20s --kubelet-request-timeout=50s": {`"banana"`},
-		"--max-sample-age=banana --kubelet-request-timeout=banana":                      {`"--max-sample-age"`, `"--kubelet-request-timeout"`},
-		"--max-sample-age=90s --max-sample-age=banana":                                  {`"banana"`},
-		"--kubelet-port=x --kubelet-max-response-bytes=x --secure-port=x --bind-address=x --max-requests-inflight=x --profiling=x": {
-			`"--kubelet-port"`, `"--kubelet-max-response-bytes"`, `"--secure-port"`, `"--bind-address"`, `"--max-requests-inflight"`, `"--profiling"`},
+		"--max-sample-age=banana --kubelet-request-timeout=banana": {
+			`"--max-sample-age"`, `"--kubelet-request-timeout"`},
+		"--max-sample-age=90s --max-sample-age=banana": {`"banana"`},
+		"--kubelet-port=x --kubelet-max-response-bytes=x --secure-port=x --bind-address=x --max-requests-inflight=x": {
+			`"--kubelet-port"`, `"--kubelet-max-response-bytes"`, `"--secure-port"`, `"--bind-address"`,
+			`"--max-requests-inflight"`},
+		"--profiling=x": {`"--profiling"`},
 		"--tls-secret=s --tls-names=a.b.svc --tls-lifetime=x --tls-settle=x": {`"--tls-lifetime"`, `"--tls-settle"`},
-		"--metric-resoluton=30s":           {"unknown flag: --metric-resoluton; did you mean --metric-resolution?"},
-		"--kubelet_insecure_tls":           {"unknown flag: --kubelet_insecure_tls; did you mean --kubelet-insecure-tls?"},
-		"--Kubeconfig=f":                   {"unknown flag: --Kubeconfig; did you mean --kubeconfig?"},
-		"--x":                              {"unknown flag: --x; see --help"},
-		"-x":                               {"unknown shorthand flag: 'x' in -x; see --help"},
-		"-metric-resolution=30s":           {"unknown shorthand flag: 'm' in -metric-resolution=30s; did you mean --metric-resolution?"},
+		"--metric-resoluton=30s": {"unknown flag: --metric-resoluton; did you mean --metric-resolution?"},
+		"--kubelet_insecure_tls": {"unknown flag: --kubelet_insecure_tls; did you mean --kubelet-insecure-tls?"},
+		"--Kubeconfig=f":         {"unknown flag: --Kubeconfig; did you mean --kubeconfig?"},
+		"--x":                    {"unknown flag: --x; see --help"},
+		"-x":                     {"unknown shorthand flag: 'x' in -x; see --help"},
+		"-metric-resolution=30s": {
+			"unknown shorthand flag: 'm' in -metric-resolution=30s; did you mean --metric-resolution?"},
 		"-help":                            {"unknown shorthand flag: 'e' in -elp; did you mean --help?"},
 		"--nonsense value --kubelet-port=": {"--nonsense", `"--kubelet-port"`},
 		"--foo --bar=1 --metric-resolution=1s -z --baz": {"--foo", "--bar", "-z", "--baz"},
@@ -191,16 +238,16 @@ func TestMistakes(t *testing.T) {
 	} {
 		_, err := parse(strings.Fields(args)...)
 		if err == nil {
-			t.Errorf("%s is accepted", args)
+			t.Errorf("%s: got no error", args)
 			continue
 		}
 		lines := strings.Split(err.Error(), "\n")
 		if len(lines) != len(want) {
-			t.Errorf("%s: %d lines, want one for each of %q:\n%v", args, len(lines), want, err)
+			t.Errorf("%s: got %d errors, want %q:\n%v", args, len(lines), want, err)
 		}
 		for _, part := range want {
 			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: %q is not in\n%v", args, part, err)
+				t.Errorf("%s: got no %q in\n%v", args, part, err)
 			}
 		}
 	}
@@ -212,19 +259,19 @@ func TestVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(out.String(), "kube-vitals "+version+", commit ") {
-		t.Errorf("--version prints %q", out.String())
+		t.Errorf("got %q", out.String())
 	}
 }
 
-// TestAllMistakesAtOnce: flags that cannot be read do not keep back what is wrong with the others.
+// TestAllMistakesAtOnce checks that flags that cannot be parsed do not hide the errors of others.
 func TestAllMistakesAtOnce(t *testing.T) {
 	err := run(t.Context(), []string{"--metric-resolution=1s", "--kubelet-port=-1", "stray", "--bar"}, io.Discard)
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatal("got no error")
 	}
 	for _, want := range []string{"--bar", "stray", "--metric-resolution", "--kubelet-port"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("nothing is said of %s:\n%v", want, err)
+			t.Errorf("got no %s in\n%v", want, err)
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// maxTypos is how many characters may be wrong in a name for which another one is suggested.
+// maxTypos is the largest number of wrong characters in a name for which another one is suggested.
 const maxTypos = 2
 
-// parse reads the command line and returns all mistakes in it. A flag with a value that cannot be
-// parsed keeps the value that it had, so that validation has nothing to add.
+// parse parses the command line and returns all errors in it. A flag with an invalid value keeps
+// its previous one, so that validation reports no second error.
 func (o *options) parse(args []string) error {
 	mistakes := o.unknownFlags(args)
 	set := func(flag *pflag.Flag, value string) error {
@@ -37,8 +37,8 @@ func (o *options) parse(args []string) error {
 	return errors.Join(mistakes...)
 }
 
-// unknownFlags returns an error for each flag in args that does not exist. pflag stops at the first
-// one, so it is left out and the rest is parsed again, until only known flags remain.
+// unknownFlags returns an error for each unknown flag in args. pflag stops at the first one, so
+// unknownFlags removes it and parses the rest again, until only known flags remain.
 func (o *options) unknownFlags(args []string) []error {
 	var mistakes []error
 	args = slices.Clone(args)
@@ -48,7 +48,7 @@ func (o *options) unknownFlags(args []string) []error {
 		if err := o.all.ParseAll(args, ignore); !errors.As(err, &unknown) {
 			return mistakes
 		}
-		i := slices.IndexFunc(args, func(arg string) bool { return names(arg, unknown) })
+		i := slices.IndexFunc(args, func(arg string) bool { return contains(arg, unknown) })
 		if i < 0 {
 			return append(mistakes, unknown)
 		}
@@ -58,8 +58,8 @@ func (o *options) unknownFlags(args []string) []error {
 	}
 }
 
-// names reports whether arg is where the unknown flag stands.
-func names(arg string, unknown *pflag.NotExistError) bool {
+// contains reports whether arg contains the unknown flag.
+func contains(arg string, unknown *pflag.NotExistError) bool {
 	if group := unknown.GetSpecifiedShortnames(); group != "" {
 		return strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && strings.HasSuffix(arg, group)
 	}
@@ -67,8 +67,8 @@ func names(arg string, unknown *pflag.NotExistError) bool {
 	return name == "--"+unknown.GetSpecifiedName()
 }
 
-// suggest returns the end of an error about an unknown name: the flag that is most like it, or
-// where to find all flags.
+// suggest returns the end of an error about an unknown name: the most similar flag, or a pointer to
+// --help.
 func (o *options) suggest(name string) string {
 	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 	best, distance := "", min(maxTypos, len(name)/2)+1
@@ -86,9 +86,10 @@ func (o *options) suggest(name string) string {
 	return fmt.Sprintf("; did you mean --%s?", best)
 }
 
-// editDistance returns how many bytes must be inserted, deleted or replaced to make b of a.
+// editDistance returns the smallest number of bytes to insert, delete or replace that turns a into
+// b.
 func editDistance(a, b string) int {
-	row := make([]int, len(b)+1) // the distances of a's beginning to each beginning of b
+	row := make([]int, len(b)+1) // the distances of a prefix of a to each prefix of b
 	for j := range row {
 		row[j] = j
 	}

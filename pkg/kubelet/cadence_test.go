@@ -167,11 +167,11 @@ func (f *fleet) Put(node string, _ *usage.Scrape) usage.Report {
 	return usage.Report{}
 }
 
-func (f *fleet) PutSummary(string, *usage.Scrape) usage.Report { return usage.Report{} }
-func (f *fleet) Forget(string)                                 {}
-func (f *fleet) Gone(string)                                   {}
-func (f *fleet) Scraped(scrape.Result)                         {}
-func (f *fleet) Summarized(error)                              {}
+func (f *fleet) PutSummary(string, *usage.Scrape) []usage.Missing { return nil }
+func (f *fleet) Forget(string)                                    {}
+func (f *fleet) NodeDeleted(string)                               {}
+func (f *fleet) Scraped(scrape.Result)                            {}
+func (f *fleet) Summarized(error)                                 {}
 
 // phase is when a kubelet hangs.
 type phase int

@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	// MaxClockSkew is the difference between the clock of a node and ours from which on it is
-	// reported.
+	// MaxClockSkew is the difference between a node's clock and ours above which it is reported.
 	MaxClockSkew = 5 * time.Second
-	// minClockSkew is the difference below which a clock that was reported is right again.
+	// minClockSkew is the difference below which a reported clock is right again.
 	minClockSkew = 4 * time.Second
-	// sameSkew is how far apart two differences may be that are taken to have the same cause.
+	// sameSkew is the largest distance of two skews that are assumed to have the same cause.
 	sameSkew = 2 * time.Second
-	// minNodesToBlame is the number of nodes from which on most of them outweigh this machine.
+	// minNodesToBlame is the smallest number of nodes of which a majority can prove that the clock
+	// of this machine is wrong.
 	minNodesToBlame = 3
-	// maxJumpLogs is how many jumps are logged in one interval.
+	// maxJumpLogs is the number of jumps that are logged in one interval.
 	maxJumpLogs = 5
 )
 
 const (
 	docsClockSkew = "docs/troubleshooting.md#clock-skew"
-	cureOfNode    = "run a time service (NTP) on the node; see " + docsClockSkew
-	cureOfOurs    = "run a time service (NTP) on the machine of kube-vitals, and restart kube-vitals when its clock is right; see " +
-		docsClockSkew
+	fixNodeClock  = "run a time service (NTP) on the node; see " + docsClockSkew
+	fixOurClock   = "run a time service (NTP) on the machine of kube-vitals, and restart kube-vitals when its clock " +
+		"is right; see " + docsClockSkew
 )
 
 // clockLog logs once when the clock of a node becomes wrong and once when it is right again, and
@@ -36,15 +36,15 @@ const (
 type clockLog struct {
 	interval time.Duration // between two scrapes of a node
 
-	mu     sync.Mutex
-	skews  map[string]*skew // by node, only of those that are wrong
-	ours   int              // how many of them have the state blamedOnUs
-	common time.Duration    // the offset of these; meaningful if ours > 0
-	since  time.Time        // the start of the interval in which jumps are counted
-	jumps  int              // in that interval
+	mu         sync.Mutex
+	skews      map[string]*skew // of the nodes whose clocks are wrong, by name
+	ours       int              // the number of skews with the state blamedOnUs
+	ourSkew    time.Duration    // the offset of these; meaningful if ours > 0
+	jumpsSince time.Time        // the start of the interval in which jumps are counted
+	jumps      int              // in that interval
 }
 
-// skew is what is known of a wrong clock.
+// skew describes a wrong clock.
 type skew struct {
 	offset time.Duration
 	since  time.Time
@@ -54,9 +54,9 @@ type skew struct {
 type skewState int
 
 const (
-	suspected  skewState = iota // not logged yet
-	logged                      // as the node's
-	blamedOnUs                  // logged as ours, once for all nodes
+	unlogged   skewState = iota
+	logged               // as the node's
+	blamedOnUs           // logged as ours, once for all nodes
 )
 
 func newClockLog(interval time.Duration) *clockLog {
@@ -72,28 +72,28 @@ func (l *clockLog) observe(logger klog.Logger, node string, r usage.Report, node
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r.ClockJumped {
-		l.jump(logger, node, r.ClockOffset)
+		l.logJump(logger, node, r.ClockOffset)
 	}
 	s := l.skews[node]
-	switch wrong := r.ClockOffset.Abs(); {
-	case s == nil && wrong > MaxClockSkew:
+	switch offset := r.ClockOffset.Abs(); {
+	case s == nil && offset > MaxClockSkew:
 		l.skews[node] = &skew{offset: r.ClockOffset, since: time.Now()}
 	case s == nil:
-	case wrong < minClockSkew:
-		l.end(logger, node, s, nodes)
+	case offset < minClockSkew:
+		l.logRight(logger, node, s, nodes)
 	default:
 		s.offset = r.ClockOffset
-		// After an interval, the other nodes have been scraped too, so that it is known how many
+		// After an interval, the other nodes have been scraped too, so it is known how many of them
 		// have the same skew.
-		if s.state == suspected && time.Since(s.since) >= l.interval {
-			l.begin(logger, node, s, nodes)
+		if s.state == unlogged && time.Since(s.since) >= l.interval {
+			l.logWrong(logger, node, s, nodes)
 		}
 	}
 }
 
-// begin logs a skew, as the node's or as ours.
-func (l *clockLog) begin(logger klog.Logger, node string, s *skew, nodes int) {
-	if l.ours > 0 && near(s.offset, l.common) {
+// logWrong logs a skew, as the node's or as ours.
+func (l *clockLog) logWrong(logger klog.Logger, node string, s *skew, nodes int) {
+	if l.ours > 0 && near(s.offset, l.ourSkew) {
 		s.state = blamedOnUs
 		l.ours++
 		return
@@ -109,19 +109,20 @@ func (l *clockLog) begin(logger klog.Logger, node string, s *skew, nodes int) {
 			for _, other := range same {
 				other.state = blamedOnUs
 			}
-			l.ours, l.common = len(same), s.offset
-			logger.Info("The clocks of most nodes differ from the clock of this machine by about the same amount: its clock is the "+
-				"likely cause; metrics stay right ("+cureOfOurs+")", "skew", rounded(s.offset))
+			l.ours, l.ourSkew = len(same), s.offset
+			logger.Info("The clocks of most nodes differ from the clock of this machine by about the same amount: "+
+				"its clock is the likely cause; metrics stay right ("+fixOurClock+")", "skew", rounded(s.offset))
 			return
 		}
 	}
 	s.state = logged
-	logger.Info("The clock of the node is wrong; its metrics stay right ("+cureOfNode+")", "node", node, "skew", rounded(s.offset))
+	logger.Info("The clock of the node is wrong; its metrics stay right ("+fixNodeClock+")",
+		"node", node, "skew", rounded(s.offset))
 }
 
-// end logs that a clock is right again. When this is so for most of those whose skew was blamed on
-// our clock, the others are judged again.
-func (l *clockLog) end(logger klog.Logger, node string, s *skew, nodes int) {
+// logRight logs that a clock is right again. Once that is true for most of those whose skew was
+// blamed on our clock, the others are judged again.
+func (l *clockLog) logRight(logger klog.Logger, node string, s *skew, nodes int) {
 	l.remove(node)
 	switch s.state {
 	case logged:
@@ -134,13 +135,34 @@ func (l *clockLog) end(logger klog.Logger, node string, s *skew, nodes int) {
 		l.ours = 0
 		for _, other := range l.skews {
 			if other.state == blamedOnUs {
-				other.state, other.since = suspected, time.Now()
+				other.state, other.since = unlogged, time.Now()
 			}
 		}
 	}
 }
 
-// remove drops what is known of a node.
+// logJump logs a jump, unless there were too many in this interval.
+func (l *clockLog) logJump(logger klog.Logger, node string, offset time.Duration) {
+	if now := time.Now(); now.Sub(l.jumpsSince) >= l.interval {
+		l.jumpsSince, l.jumps = now, 0
+	}
+	switch l.jumps++; {
+	case l.jumps <= maxJumpLogs:
+		logger.Info("The clock of the node jumped; the rates of its containers start again ("+fixNodeClock+")",
+			"node", node, "skew", rounded(offset))
+	case l.jumps == maxJumpLogs+1:
+		logger.Info("The clocks of more nodes jumped; if those of all nodes did, this machine was suspended "+
+			"(see "+docsClockSkew+")", "node", node, "skew", rounded(offset))
+	}
+}
+
+// forget drops what is known of a deleted node.
+func (l *clockLog) forget(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remove(node)
+}
+
 func (l *clockLog) remove(node string) {
 	if s := l.skews[node]; s != nil && s.state == blamedOnUs {
 		l.ours = max(0, l.ours-1)
@@ -148,29 +170,7 @@ func (l *clockLog) remove(node string) {
 	delete(l.skews, node)
 }
 
-// forget drops what is known of a node that is gone.
-func (l *clockLog) forget(node string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.remove(node)
-}
-
-// jump logs a jump, unless there are too many.
-func (l *clockLog) jump(logger klog.Logger, node string, offset time.Duration) {
-	if now := time.Now(); now.Sub(l.since) >= l.interval {
-		l.since, l.jumps = now, 0
-	}
-	switch l.jumps++; {
-	case l.jumps <= maxJumpLogs:
-		logger.Info("The clock of the node jumped; the rates of its containers start again ("+cureOfNode+")",
-			"node", node, "skew", rounded(offset))
-	case l.jumps == maxJumpLogs+1:
-		logger.Info("The clocks of more nodes jumped; if those of all nodes did, this machine was suspended (see "+docsClockSkew+")",
-			"node", node, "skew", rounded(offset))
-	}
-}
-
 func near(a, b time.Duration) bool { return (a - b).Abs() <= sameSkew }
 
-// rounded returns a skew as it is logged: above 0 the node's clock is ahead of ours.
+// rounded returns a skew as it is logged: above 0, the node's clock is ahead of ours.
 func rounded(offset time.Duration) time.Duration { return offset.Round(100 * time.Millisecond) }

@@ -1,15 +1,12 @@
 package scrape
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/ktesting"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -53,7 +50,10 @@ func TestLogsWrongClocks(t *testing.T) {
 			},
 		},
 		"half of the nodes by the same amount": {
-			{offsets: map[int]float64{0: 10, 1: 10, 2: 10, 3: 10, 4: 10}, want: []string{nodeWrong, nodeWrong, nodeWrong, nodeWrong, nodeWrong}},
+			{
+				offsets: map[int]float64{0: 10, 1: 10, 2: 10, 3: 10, 4: 10},
+				want:    []string{nodeWrong, nodeWrong, nodeWrong, nodeWrong, nodeWrong},
+			},
 		},
 		"our own clock": {
 			{offsets: all(-61), want: []string{ourWrong}},
@@ -77,53 +77,42 @@ func TestLogsWrongClocks(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(nil)
-				s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Reason: error.Error, Interval: interval})
-				logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-				ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
-				done := make(chan struct{})
-				go func() { s.Run(ctx); close(done) }()
-				defer func() { cancel(); <-done }()
+			run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
+				report := func(n int, r usage.Report) {
+					r.ClockKnown = true
+					c.set(func() { c.clocks[fmt.Sprint("n", n)] = r })
+				}
 				for i := range 10 {
-					c.reportClock(fmt.Sprint("n", i), usage.Report{ClockKnown: true})
+					report(i, usage.Report{})
 					s.Set(node(fmt.Sprint("n", i)))
 				}
 				before := 0
 				for i, step := range steps {
 					time.Sleep(interval - time.Since(c.start)%interval + time.Millisecond)
 					for n, seconds := range step.offsets {
-						c.reportClock(fmt.Sprint("n", n), usage.Report{ClockKnown: true, ClockOffset: time.Duration(seconds * float64(time.Second))})
+						report(n, usage.Report{ClockOffset: time.Duration(seconds * float64(time.Second))})
 					}
 					for n := range step.jumps {
-						c.reportClock(fmt.Sprint("n", n), usage.Report{ClockKnown: true, ClockJumped: true})
+						report(n, usage.Report{ClockJumped: true})
 					}
 					time.Sleep(interval)
 					for n := range step.jumps {
-						c.reportClock(fmt.Sprint("n", n), usage.Report{ClockKnown: true})
+						report(n, usage.Report{})
 					}
-					time.Sleep(2 * interval)
-					synctest.Wait()
-					lines := strings.Split(strings.TrimSpace(logger.GetSink().(ktesting.Underlier).GetBuffer().String()), "\n")
-					if lines[0] == "" {
-						lines = nil
-					}
+					pass(2 * interval)
+					lines := c.lines()
 					got := lines[before:]
 					before = len(lines)
 					for _, want := range step.want {
-						for k, line := range got {
-							if strings.Contains(line, want) {
-								got = append(append([]string(nil), got[:k]...), got[k+1:]...)
-								want = ""
-								break
-							}
+						k := slices.IndexFunc(got, func(line string) bool { return strings.Contains(line, want) })
+						if k < 0 {
+							t.Errorf("step %d: got no log line with %q", i, want)
+							continue
 						}
-						if want != "" {
-							t.Errorf("step %d: the log lacks %q", i, want)
-						}
+						got = slices.Delete(slices.Clone(got), k, k+1)
 					}
 					if len(got) > 0 {
-						t.Errorf("step %d: the log has also\n%s", i, strings.Join(got, "\n"))
+						t.Errorf("step %d: got unexpected log lines %q", i, got)
 					}
 				}
 			})
@@ -131,30 +120,28 @@ func TestLogsWrongClocks(t *testing.T) {
 	}
 }
 
-// TestTheObserverLearnsTheOffset: a scrape reports how far the node's clock is ahead, if that is
-// known.
-func TestTheObserverLearnsTheOffset(t *testing.T) {
+func TestObserverReceivesTheClockOffset(t *testing.T) {
 	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
-		c.reportClock("n1", usage.Report{ClockKnown: true, ClockOffset: -time.Minute})
+		c.set(func() { c.clocks["n1"] = usage.Report{ClockKnown: true, ClockOffset: -time.Minute} })
 		s.Set(node("n1"))
 		synctest.Wait()
 		if r := c.results[0]; !r.ClockKnown || r.ClockOffset != -time.Minute {
-			t.Errorf("the offset is %v, known %v; want -1m", r.ClockOffset, r.ClockKnown)
+			t.Errorf("got offset %v, known %v, want -1m", r.ClockOffset, r.ClockKnown)
 		}
 	})
 }
 
-func TestTheClockOfANodeThatIsGoneIsForgotten(t *testing.T) {
+func TestClockOfADeletedNodeIsForgotten(t *testing.T) {
 	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
-		c.reportClock("n1", usage.Report{ClockKnown: true, ClockOffset: time.Minute})
+		c.set(func() { c.clocks["n1"] = usage.Report{ClockKnown: true, ClockOffset: time.Minute} })
 		s.Set(node("n1"))
 		synctest.Wait()
-		if len(s.clocks.skews) != 1 {
-			t.Fatalf("%d skews are known, want 1", len(s.clocks.skews))
+		if n := len(s.clocks.skews); n != 1 {
+			t.Fatalf("got %d skews, want 1", n)
 		}
 		s.Delete("n1")
-		if len(s.clocks.skews) != 0 {
-			t.Errorf("%d skews are known, want none", len(s.clocks.skews))
+		if n := len(s.clocks.skews); n != 0 {
+			t.Errorf("got %d skews after the deletion, want none", n)
 		}
 	})
 }

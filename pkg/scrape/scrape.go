@@ -1,15 +1,17 @@
-// Package scrape decides when: it has every node fetched on a clock of its own and hands each
-// answer on the moment it is there. No node waits for another one.
+// Package scrape decides when to scrape each node, and runs the scrapes.
 //
-// A node that is new is scraped at once; then once in each interval, at an offset of its own, so
-// that the load is even. A node that fails is asked again within the interval a few times, then
-// once in each. A node whose figures lack something (it is new, or has a new container) is asked
-// for its kubelet's own rates, which serve meanwhile, and is scraped early, at the moment when its
-// kubelet is likely to have what is missing. How to fetch is the Fetcher's affair, what to do with
-// the answer the Sink's.
+// A new node is scraped at once, then once in each interval. The offsets of the nodes differ, so
+// that the load is even. No node waits for another. A node whose scrape fails is retried a few
+// times within the interval, then scraped once in each interval.
+//
+// After each scrape, the Sink reports which node or containers have no usage yet, for example
+// because they are new. The Scraper then fetches the kubelet's summary, whose rates serve
+// meanwhile, and scrapes the node early, at the moment when its kubelet is likely to have the next
+// sample (early.go). The Fetcher decides how to fetch, and the Sink what to store.
 package scrape
 
 import (
+	"container/heap"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -26,106 +28,108 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Fetcher asks one kubelet what it knows.
+// Fetcher fetches the metrics of one node. Its errors name the node.
 type Fetcher interface {
-	// Fetch fills dst, which it may reuse the memory of, or says in a sentence that names the node
-	// why it cannot.
+	// Fetch overwrites dst with the node's samples. It may reuse the memory of dst.
 	Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
-	// FetchSummary fills dst, as Fetch does, with what the kubelet itself has reckoned.
+	// FetchSummary overwrites dst, as Fetch does, with the rates that the kubelet computes itself.
 	FetchSummary(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
-	// Forget drops what is kept for a node: it is gone.
+	// Forget drops what is kept for a node.
 	Forget(node string)
 }
 
-// Sink takes in what the kubelets said. Calls for the same node come one at a time.
+// Sink stores metrics. Calls for the same node never overlap.
 type Sink interface {
-	// Put stores a successful scrape, and returns what it found out from it. It must not retain s.
+	// Put stores a successful scrape. It must not retain s.
 	Put(node string, s *usage.Scrape) usage.Report
-	// PutSummary stores the kubelet-reported rates of a summary right after a scrape. It must not
-	// retain s.
-	PutSummary(node string, s *usage.Scrape) usage.Report
-	// Forget drops a node: it is gone.
+	// PutSummary stores the kubelet-reported rates of a summary right after a scrape, and returns
+	// what is missing then. It must not retain s.
+	PutSummary(node string, s *usage.Scrape) []usage.Missing
+	// Forget drops a node.
 	Forget(node string)
 }
 
-// Observer is told what happens. Calls for different nodes come at the same time.
+// Observer is notified of events. Calls for different nodes may overlap.
 type Observer interface {
 	Scraped(Result)
-	Summarized(err error) // a summary was asked for
-	Gone(node string)
+	Summarized(err error) // a summary was fetched, or that failed
+	NodeDeleted(node string)
 }
 
 // Result is the outcome of one scrape.
 type Result struct {
-	Node    string
-	Late    time.Duration         // how long it waited for this server: from the moment when it was due to its start, and for its turn to connect and to read
-	Took    time.Duration         // from its start to the last byte decoded, or to the error; without waits for its turn
-	Early   bool                  // whether it came before its regular time, for figures that were missing
-	Skipped [usage.NumReasons]int // lines left out, by reason
+	Node string
+	// Late is the time spent waiting for this process: from the due time to the start, and for
+	// permits to connect and to read.
+	Late time.Duration
+	// Took is the time from the start until the response was decoded, or until the error, without
+	// waits for permits.
+	Took    time.Duration
+	Early   bool                  // whether it was an early scrape, for missing metrics
+	Skipped [usage.NumReasons]int // lines that were skipped, by reason
 	Err     error                 // nil: success
 
 	ClockOffset time.Duration // how far the node's clock is ahead of ours; below 0: behind
 	ClockKnown  bool          // whether the offset is known
 }
 
-// Config says how to scrape. All fields are needed.
+// Config configures a Scraper. All fields are required.
 type Config struct {
 	Fetcher  Fetcher
 	Sink     Sink
 	Observer Observer
-	Reason   func(error) string // the class of an error of the Fetcher, for the log
+	Reason   func(error) string // returns the class of a Fetcher's error, for the log
 	Interval time.Duration      // between two scrapes of a node
 }
 
 const (
-	// fastRetries is how often a failing node is asked again before its regular time, until it is
-	// asked once in each interval. That is a few times in each of the first two: where 3 of 10
-	// scrapes fail, it takes 11 failures in a row for figures to become too old to be served.
+	// fastRetries is how often a failing node is scraped before its regular time, in a row. That is
+	// a few times in each of the first two intervals: if 3 of 10 scrapes fail, it takes 11 failures
+	// in a row for metrics to expire.
 	fastRetries = 8
-	// slots is the number of moments in an interval at which regular scrapes begin. Where nodes
-	// share one, the processor wakes up once for all of them, with its caches warm: that halves
-	// what a scrape costs.
+	// slots is the number of moments in an interval at which regular scrapes start. If nodes share
+	// a moment, the processor wakes up once for all of them, with warm caches: that halves the cost
+	// of a scrape.
 	slots = 60
-	// maxSleep is the time after which the loop turns even if nothing is due, so that its standing
-	// still can be told from its being idle.
+	// maxSleep is the longest time that the loop sleeps if nothing is due, so that Alive can
+	// distinguish an idle loop from a stuck one.
 	maxSleep = 5 * time.Second
-	// stuckAfter is how long the loop may stand still until it is taken for dead.
+	// stuckAfter is the time without an iteration after which the loop is reported as stuck.
 	stuckAfter = time.Minute
 )
 
-// Scraper scrapes the nodes that it is told of.
+// Scraper scrapes a set of nodes.
 type Scraper struct {
 	Config
-	started time.Time // every node's clock counts from here; monotonic, so that setting the time does no harm
-	seed    maphash.Seed
-	scrapes sync.Pool     // of *usage.Scrape
-	wake    chan struct{} // has an element when the queue got a new first one
-	clocks  *clockLog
-	refused sync.Once    // done when it was said that there are no summaries
-	turned  atomic.Int64 // when the loop turned last, as time since started
-
-	unsettled atomic.Int64 // how many nodes may still get their first figures
+	started        time.Time // the intervals count from here; monotonic
+	seed           maphash.Seed
+	buffers        sync.Pool     // of *usage.Scrape
+	wake           chan struct{} // receives an element when the queue has a new first target
+	clocks         *clockLog
+	logSummaryOnce sync.Once
+	lastTick       atomic.Int64 // when the loop last iterated, as time since started
+	warmingUp      atomic.Int64 // nodes that may still get their first metrics
 
 	mu      sync.Mutex
-	targets map[string]*target // by the node's name
-	queue   queue              // those that are not being scraped
+	targets map[string]*target // by node name
+	queue   queue              // the targets that are not being scraped
 }
 
-// New gives a Scraper that knows no node yet.
+// New returns a Scraper without nodes.
 func New(config Config) *Scraper {
 	return &Scraper{
 		Config:  config,
 		started: time.Now(),
 		seed:    maphash.MakeSeed(),
-		scrapes: sync.Pool{New: func() any { return new(usage.Scrape) }},
+		buffers: sync.Pool{New: func() any { return new(usage.Scrape) }},
 		wake:    make(chan struct{}, 1),
 		clocks:  newClockLog(config.Interval),
 		targets: map[string]*target{},
 	}
 }
 
-// Set tells of a node that is new or has changed. The node must not be changed afterwards. Calls to
-// Set and Delete for the same node must not overlap.
+// Set adds or updates a node, which must not be modified afterwards. Calls to Set and Delete for
+// the same node must not overlap.
 func (s *Scraper) Set(node *corev1.Node) {
 	s.mu.Lock()
 	known := s.targets[node.Name]
@@ -135,21 +139,21 @@ func (s *Scraper) Set(node *corev1.Node) {
 		return
 	}
 	s.mu.Unlock()
-	if known != nil { // another node of the same name
+	if known != nil { // another node with the same name
 		s.Delete(node.Name)
 	}
 
-	t := &target{due: time.Now(), offset: s.offset(node.Name), early: newBudget(s.Interval)}
+	t := &target{due: time.Now(), offset: s.offset(node.Name), early: budget{interval: s.Interval}}
 	t.node.Store(node)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.targets[node.Name] = t
-	s.unsettled.Add(1)
+	s.warmingUp.Add(1)
 	s.enqueue(t)
 }
 
-// Delete tells that a node is gone. When it returns, nothing of the node is kept, and nothing more
-// comes of it.
+// Delete removes a node. When it returns, everything kept for the node is dropped, and no scrape of
+// it will be stored.
 func (s *Scraper) Delete(name string) {
 	s.mu.Lock()
 	t := s.targets[name]
@@ -158,14 +162,16 @@ func (s *Scraper) Delete(name string) {
 		return
 	}
 	delete(s.targets, name)
-	s.queue.remove(t)
+	if t.heapIndex > 0 {
+		heap.Remove(&s.queue, t.heapIndex-1)
+	}
 	s.mu.Unlock()
 
-	s.settle(t)
-	t.leave(func() {
+	s.setWarm(t)
+	t.delete(func() {
 		s.Sink.Forget(name)
 		s.Fetcher.Forget(name)
-		s.Observer.Gone(name)
+		s.Observer.NodeDeleted(name)
 		s.clocks.forget(name)
 	})
 }
@@ -177,15 +183,26 @@ func (s *Scraper) count() int {
 	return len(s.targets)
 }
 
-// Alive gives an error if the loop stands still.
+// Alive returns an error if the loop is stuck.
 func (s *Scraper) Alive() error {
-	if still := time.Since(s.started) - time.Duration(s.turned.Load()); still > stuckAfter {
-		return fmt.Errorf("the scrape loop has stood still for %v", still.Round(time.Second))
+	if idle := time.Since(s.started) - time.Duration(s.lastTick.Load()); idle > stuckAfter {
+		return fmt.Errorf("the scrape loop has been stuck for %v", idle.Round(time.Second))
 	}
 	return nil
 }
 
-// Run scrapes until the context ends, and returns when the last scrape has.
+// WarmedUp reports whether every node has been scraped, and has the first metrics that its kubelet
+// can provide.
+func (s *Scraper) WarmedUp() bool { return s.warmingUp.Load() == 0 }
+
+// setWarm notes that a node has its first metrics, or will not have them soon.
+func (s *Scraper) setWarm(t *target) {
+	if !t.warm.Swap(true) {
+		s.warmingUp.Add(-1)
+	}
+}
+
+// Run scrapes until ctx is done, and returns after the last scrape.
 func (s *Scraper) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -193,7 +210,7 @@ func (s *Scraper) Run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		now := time.Now()
-		s.turned.Store(int64(now.Sub(s.started)))
+		s.lastTick.Store(int64(now.Sub(s.started)))
 		t, sleep := s.next(now)
 		if t == nil {
 			timer.Reset(sleep)
@@ -212,7 +229,8 @@ func (s *Scraper) Run(ctx context.Context) {
 	}
 }
 
-// next takes the target that is due out of the queue, or says how long there is none.
+// next removes the first target that is due from the queue and returns it, or returns how long to
+// sleep.
 func (s *Scraper) next(now time.Time) (*target, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,54 +240,59 @@ func (s *Scraper) next(now time.Time) (*target, time.Duration) {
 	if sleep := s.queue[0].due.Sub(now); sleep > 0 {
 		return nil, min(sleep, maxSleep)
 	}
-	return s.queue.pop(), 0
+	return heap.Pop(&s.queue).(*target), 0
 }
 
-// scrape fetches one node once, hands the answer on, and puts the target back into the queue.
+// scrape scrapes one node, stores the result, and puts the target back into the queue.
 func (s *Scraper) scrape(ctx context.Context, t *target) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if !t.begin(cancel) {
+	if exists := t.unlessDeleted(func() { t.cancel = cancel }); !exists {
 		return
 	}
-	answer := s.scrapes.Get().(*usage.Scrape)
-	defer s.scrapes.Put(answer)
+	buffer := s.buffers.Get().(*usage.Scrape)
+	defer s.buffers.Put(buffer)
 
 	node, start := t.node.Load(), time.Now()
-	result := Result{Node: node.Name, Early: t.hurried}
-	answer.Queued = 0
-	result.Err = s.fetch(func() error { return s.Fetcher.Fetch(ctx, node, answer) })
-	result.Late = start.Sub(t.due) + answer.Queued
-	result.Took = time.Since(start) - answer.Queued
-	if result.Err == nil {
-		result.Skipped = answer.Skipped
-		answer.Capacity = capacity(node)
-	}
-	if ctx.Err() != nil { // the program stops, or the node is gone
-		s.Fetcher.Forget(node.Name) // the fetch may have begun anew what Delete had it drop
+	result := Result{Node: node.Name, Early: t.isEarly}
+	buffer.Queued = 0
+	result.Err = recoverPanic(func() error { return s.Fetcher.Fetch(ctx, node, buffer) })
+	result.Late = start.Sub(t.due) + buffer.Queued
+	result.Took = time.Since(start) - buffer.Queued
+	if ctx.Err() != nil { // shutdown, or the node was deleted
+		s.Fetcher.Forget(node.Name) // Fetch may have run after Delete had called Forget
 		return
 	}
 	var report usage.Report
-	stays := t.whileThere(func() {
+	exists := t.unlessDeleted(func() {
 		if result.Err == nil {
-			report = s.Sink.Put(node.Name, answer)
+			result.Skipped = buffer.Skipped
+			buffer.Capacity = capacity(node)
+			report = s.Sink.Put(node.Name, buffer)
 			result.ClockOffset, result.ClockKnown = report.ClockOffset, report.ClockKnown
 			s.clocks.observe(klog.FromContext(ctx), node.Name, report, s.count())
 		}
 		s.Observer.Scraped(result)
 	})
-	if !stays {
+	if !exists {
 		return
 	}
-	s.log(ctx, t, result)
-	missing := report.Missing
+	s.logResult(ctx, t, result)
 	if result.Err != nil || report.ClockJumped {
-		t.borrowed = false // the rates that the kubelet reported then are not of the time from now on
+		t.summaryFetched = false // the rates of an earlier summary do not cover the time from now on
 	}
-	if result.Err == nil {
-		missing = s.borrow(ctx, t, node, answer, missing)
+	if result.Err != nil {
+		s.retry(t)
+		return
 	}
-	s.again(t, result.Err == nil, missing)
+	p := newPlan(report.Missing, buffer.At)
+	if p.summary && !t.summaryFetched {
+		t.summaryFetched = true
+		p = s.fetchSummary(ctx, t, buffer, p)
+	} else {
+		t.summaryFetched = p.summary
+	}
+	s.reschedule(t, p)
 }
 
 // capacity returns the CPU capacity of a node in nanocores, or 0 if its status does not report it.
@@ -277,48 +300,43 @@ func capacity(node *corev1.Node) uint64 {
 	return uint64(max(0, node.Status.Capacity.Cpu().ScaledValue(resource.Nano)))
 }
 
-// borrow asks a kubelet for its own rates, once as long as some are missing, and gives what is then
-// still lacking.
-func (s *Scraper) borrow(ctx context.Context, t *target, node *corev1.Node, answer *usage.Scrape, lack usage.Lack) usage.Lack {
-	if !lack.Rates || t.borrowed {
-		t.borrowed = lack.Rates
-		return lack
-	}
-	t.borrowed = true
-	err := s.fetch(func() error { return s.Fetcher.FetchSummary(ctx, node, answer) })
+// fetchSummary fetches and stores the kubelet-reported rates of a node. It returns the plan for
+// what is still missing then, or p if there is no summary.
+func (s *Scraper) fetchSummary(ctx context.Context, t *target, buffer *usage.Scrape, p plan) plan {
+	node := t.node.Load()
+	err := recoverPanic(func() error { return s.Fetcher.FetchSummary(ctx, node, buffer) })
 	if ctx.Err() != nil {
 		s.Fetcher.Forget(node.Name)
-		return lack
+		return p
 	}
-	t.whileThere(func() {
+	t.unlessDeleted(func() {
 		if err == nil {
-			lack = s.Sink.PutSummary(node.Name, answer).Missing
+			p = newPlan(s.Sink.PutSummary(node.Name, buffer), buffer.At)
 		}
 		s.Observer.Summarized(err)
 	})
 	if err != nil {
-		s.refused.Do(func() {
-			klog.FromContext(ctx).Info("A kubelet does not tell its own rates; figures begin with the second sample instead. "+
-				"This is said once, for the first such node", "node", node.Name, "err", err)
+		s.logSummaryOnce.Do(func() {
+			klog.FromContext(ctx).Info("The kubelet's summary is not available; metrics start with the second sample "+
+				"(logged once, for the first such node)", "node", node.Name, "err", err)
 		})
 	}
-	return lack
+	return p
 }
 
-// fetch calls f, which asks a kubelet. A panic in there is a mistake of ours that a kubelet has
-// found; it must not cost more than that node.
-func (s *Scraper) fetch(f func() error) (err error) {
+// recoverPanic calls f and returns its error. If a response makes f panic, which is a bug, only
+// that node is affected.
+func recoverPanic(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the kubelet's answer made kube-vitals panic, which is a bug to be reported: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("the kubelet's response made kube-vitals panic; please report this bug: %v\n%s", p, debug.Stack())
 		}
 	}()
 	return f()
 }
 
-// log says when a node begins to fail, when it fails for another reason, and when it is back, not
-// what each scrape did.
-func (s *Scraper) log(ctx context.Context, t *target, r Result) {
+// logResult logs when a node starts to fail, when the reason changes, and when the node recovers.
+func (s *Scraper) logResult(ctx context.Context, t *target, r Result) {
 	logger := klog.FromContext(ctx)
 	if r.Err == nil {
 		if t.failures > 0 {
@@ -326,60 +344,49 @@ func (s *Scraper) log(ctx context.Context, t *target, r Result) {
 		}
 		return
 	}
-	if reason := s.Reason(r.Err); t.failures == 0 || reason != t.reason {
-		t.reason = reason
-		logger.Error(r.Err, "Scraping fails; the last figures are served until they are too old", "node", r.Node)
+	if reason := s.Reason(r.Err); t.failures == 0 || reason != t.loggedReason {
+		t.loggedReason = reason
+		logger.Error(r.Err, "Scraping failed; the last metrics are served until they expire", "node", r.Node)
 	}
 }
 
-// again decides when the target is due next and puts it back into the queue.
-func (s *Scraper) again(t *target, success bool, lack usage.Lack) {
+// reschedule puts a target back into the queue after a successful scrape.
+func (s *Scraper) reschedule(t *target, p plan) {
 	now := time.Now()
-	t.due, t.hurried = s.regular(t, now), false
-	if success {
-		t.failures = 0
-		if early := now.Add(lack.Wait); lack.Wait > 0 && early.Before(t.due) && t.early.take(now) {
-			t.due, t.hurried = early, true
-		}
-	} else {
-		t.failures++
-		if retry := now.Add(retryDelay(s.Interval, t.failures)); t.failures <= fastRetries && retry.Before(t.due) {
-			t.due = retry
-		}
+	t.failures, t.due, t.isEarly = 0, s.nextRegular(t, now), false
+	if early := now.Add(p.wait); p.wait > 0 && early.Before(t.due) && t.early.spend(now) {
+		t.due, t.isEarly = early, true
 	}
-	if !success || !lack.Rates || lack.Wait == 0 {
-		s.settle(t)
+	if !p.summary {
+		s.setWarm(t)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.targets[t.node.Load().Name] == t {
-		s.enqueue(t)
-	}
+	s.requeue(t)
 }
 
-// settle notes that a node has its first figures, or will not have them soon.
-func (s *Scraper) settle(t *target) {
-	if !t.settled.Swap(true) {
-		s.unsettled.Add(-1)
+// retry puts a target back into the queue after a failed scrape.
+func (s *Scraper) retry(t *target) {
+	now := time.Now()
+	t.failures++
+	t.due, t.isEarly = s.nextRegular(t, now), false
+	if retry := now.Add(retryDelay(s.Interval, t.failures)); t.failures <= fastRetries && retry.Before(t.due) {
+		t.due = retry
 	}
+	s.setWarm(t)
+	s.requeue(t)
 }
 
-// Settled says whether every node that is known has been asked, and has those figures that its
-// kubelet could give.
-func (s *Scraper) Settled() bool { return s.unsettled.Load() == 0 }
-
-// regular gives the next moment after now at which the target's own clock strikes.
-func (s *Scraper) regular(t *target, now time.Time) time.Time {
-	since := now.Sub(s.started)
-	due := since.Truncate(s.Interval) + t.offset
-	if due <= since {
+// nextRegular returns the time of the target's next regular scrape after now.
+func (s *Scraper) nextRegular(t *target, now time.Time) time.Time {
+	elapsed := now.Sub(s.started)
+	due := elapsed.Truncate(s.Interval) + t.offset
+	if due <= elapsed {
 		due += s.Interval
 	}
 	return s.started.Add(due)
 }
 
-// retryDelay is an eighth of the interval after the first failure and a quarter after each further
-// one, give or take a quarter of that.
+// retryDelay returns an eighth of the interval after the first failure and a quarter after each
+// further one, with a jitter of ±25 %.
 func retryDelay(interval time.Duration, failures int) time.Duration {
 	delay := interval / 4
 	if failures == 1 {
@@ -388,19 +395,28 @@ func retryDelay(interval time.Duration, failures int) time.Duration {
 	return delay*3/4 + rand.N(delay/2) //nolint:gosec // spreads retries, which needs no secrecy
 }
 
-// offset is the node's place in the interval. It differs from process to process, so that replicas
-// do not ask a kubelet at the same moment.
+// offset returns the offset of a node's regular scrapes in the interval. It differs from process to
+// process, so that replicas do not scrape a kubelet at the same moment.
 func (s *Scraper) offset(node string) time.Duration {
 	return time.Duration(maphash.String(s.seed, node)%slots) * s.Interval / slots
 }
 
+// requeue puts a target into the queue, unless the node was deleted.
+func (s *Scraper) requeue(t *target) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.targets[t.node.Load().Name] == t {
+		s.enqueue(t)
+	}
+}
+
 // enqueue puts a target into the queue. s.mu is held.
 func (s *Scraper) enqueue(t *target) {
-	s.queue.push(t)
+	heap.Push(&s.queue, t)
 	if s.queue[0] == t {
 		select {
 		case s.wake <- struct{}{}:
-		default: // the loop is awake already
+		default: // the loop will wake up anyway
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package scrape
 
 import (
-	"container/heap"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -10,94 +9,74 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// target is a node that is to be scraped.
+// target is a node that the Scraper scrapes.
 type target struct {
 	node   atomic.Pointer[corev1.Node]
-	offset time.Duration // of its clock
+	offset time.Duration // of its regular scrapes within the interval
 
-	// These belong to whoever holds the target: the queue (under the Scraper's lock), or the scrape
-	// that runs.
-	due      time.Time
-	hurried  bool   // whether that is before the regular time
-	early    budget // of scrapes before their regular time
-	failures int    // in a row
-	reason   string // of the failures that was logged last
-	borrowed bool   // whether the kubelet was asked for its own rates, as long as some are missing
-	place    int    // in the queue, from 1; 0: not in there
+	// The queue owns these fields (under the Scraper's lock), or the running scrape.
+	due            time.Time
+	isEarly        bool   // whether due is before the regular time
+	early          budget // of early scrapes
+	failures       int    // in a row
+	loggedReason   string // of the failures
+	summaryFetched bool   // since Amounts are missing
+	heapIndex      int    // in the queue, from 1; 0: not queued
 
-	settled atomic.Bool // whether it has its first figures, or will not have them soon
+	warm atomic.Bool // whether it has its first metrics, or will not have them soon
 
-	mu     sync.Mutex
-	gone   bool
-	cancel context.CancelFunc // ends the scrape that runs; nil: none does
+	mu      sync.Mutex
+	deleted bool
+	cancel  context.CancelFunc // cancels the running scrape; nil: none runs
 }
 
-// begin notes how to end the scrape that begins. It says whether the node is there.
-func (t *target) begin(cancel context.CancelFunc) bool {
+// unlessDeleted calls f, unless the target is deleted, and reports whether it did. The target
+// cannot be deleted while f runs.
+func (t *target) unlessDeleted(f func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.cancel = cancel
-	return !t.gone
-}
-
-// whileThere runs f if the node is there, and keeps it from going meanwhile. It says whether the
-// node is there.
-func (t *target) whileThere(f func()) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.gone {
+	if t.deleted {
 		return false
 	}
 	f()
 	return true
 }
 
-// leave ends the scrape that runs, if any, and runs f when nothing more comes of it.
-func (t *target) leave(f func()) {
+// delete cancels the running scrape, if any, and calls f once no result of it can be stored any
+// more.
+func (t *target) delete(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.gone = true
+	t.deleted = true
 	if t.cancel != nil {
 		t.cancel()
 	}
 	f()
 }
 
-// queue holds targets, the one that is due first in front.
+// queue is a heap of targets by their due times. It implements heap.Interface.
 type queue []*target
 
-func (q *queue) push(t *target) { heap.Push((*byDue)(q), t) }
-
-func (q *queue) pop() *target { return heap.Pop((*byDue)(q)).(*target) }
-
-// remove takes a target out, if it is in there.
-func (q *queue) remove(t *target) {
-	if t.place > 0 {
-		heap.Remove((*byDue)(q), t.place-1)
-	}
-}
-
-// byDue makes a queue a heap.Interface.
-type byDue []*target
-
-func (q byDue) Len() int           { return len(q) }
-func (q byDue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
-func (q byDue) Swap(i, j int) {
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].place, q[j].place = i+1, j+1
+	q[i].heapIndex, q[j].heapIndex = i+1, j+1
 }
 
-func (q *byDue) Push(x any) {
+// Push is for package heap.
+func (q *queue) Push(x any) {
 	t := x.(*target)
 	*q = append(*q, t)
-	t.place = len(*q)
+	t.heapIndex = len(*q)
 }
 
-func (q *byDue) Pop() any {
+// Pop is for package heap.
+func (q *queue) Pop() any {
 	last := len(*q) - 1
 	t := (*q)[last]
 	(*q)[last] = nil
 	*q = (*q)[:last]
-	t.place = 0
+	t.heapIndex = 0
 	return t
 }

@@ -96,9 +96,9 @@ func (r *rig) asked() int {
 	return r.scrapes
 }
 
-func (r *rig) Forget(string)    {}
-func (r *rig) Gone(string)      {}
-func (r *rig) Summarized(error) {}
+func (r *rig) Forget(string)      {}
+func (r *rig) NodeDeleted(string) {}
+func (r *rig) Summarized(error)   {}
 
 func (r *rig) Scraped(scrape.Result) {
 	r.mu.Lock()

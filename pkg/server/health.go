@@ -52,7 +52,7 @@ func (r readiness) probes() []healthz.HealthChecker {
 const settleTimeout = 30 * time.Second
 
 // settler tells whether waiting would bring more figures. *scrape.Scraper implements it.
-type settler interface{ Settled() bool }
+type settler interface{ WarmedUp() bool }
 
 // settling is the requirement that a server which has just started has its first figures. Clients
 // are not led to it before that, if there is another one: an update must not make lists shorter for
@@ -83,7 +83,7 @@ func (s *settling) check() error {
 	if s.since.IsZero() {
 		s.since = time.Now()
 	}
-	if s.met = s.figures.Settled() || time.Since(s.since) >= settleTimeout; !s.met {
+	if s.met = s.figures.WarmedUp() || time.Since(s.since) >= settleTimeout; !s.met {
 		return errors.New("not every node has been asked yet")
 	}
 	return nil

@@ -56,7 +56,7 @@ func TestUntilReady(t *testing.T) {
 // settled is a scraper that has its first figures, or has not.
 type settled bool
 
-func (s *settled) Settled() bool { return bool(*s) }
+func (s *settled) WarmedUp() bool { return bool(*s) }
 
 func TestReadyWaitsForFirstFigures(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -204,8 +204,8 @@ func (i *instruments) Summarized(err error) {
 	i.summaries.WithLabelValues("success", "").Inc()
 }
 
-// Gone implements scrape.Observer.
-func (i *instruments) Gone(node string) {
+// NodeDeleted implements scrape.Observer.
+func (i *instruments) NodeDeleted(node string) {
 	i.clockSkews.remove(node)
 	i.lastSuccess.DeleteLabelValues(node)
 	i.failing.DeletePartialMatch(prometheus.Labels{"node": node})

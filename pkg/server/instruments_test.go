@@ -116,7 +116,7 @@ kube_vitals_node_clock_skew_seconds{node="ahead"} 6
 kube_vitals_node_clock_skew_seconds{node="behind"} -75
 `
 	compare(both)
-	i.Gone("behind")
+	i.NodeDeleted("behind")
 	compare("kube_vitals_max_clock_skew_seconds 6\nkube_vitals_node_clock_skew_seconds{node=\"ahead\"} 6\n")
 	skew("ahead", 4*time.Second)
 	compare("kube_vitals_max_clock_skew_seconds 4\n")
@@ -124,8 +124,8 @@ kube_vitals_node_clock_skew_seconds{node="behind"} -75
 
 func TestSeriesGoWithTheirNode(t *testing.T) {
 	i := filled()
-	i.Gone("a")
-	i.Gone("b")
+	i.NodeDeleted("a")
+	i.NodeDeleted("b")
 	families, err := i.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

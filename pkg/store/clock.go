@@ -7,42 +7,46 @@ import (
 )
 
 const (
-	// dateUnit is the resolution of a Date header. Servers cut the time to it.
+	// dateUnit is the resolution of a Date header. Servers truncate the time to it.
 	dateUnit = time.Second
-	// maxSlew is how fast the offset of a clock may change without being set: by 1/maxSlew of the
-	// time that passes. Clocks drift by some 0.01 %; time services correct them by 0.05 % (ntpd,
-	// systemd-timesyncd) or much faster (chrony).
+	// maxSlew limits the change of an offset without a step to 1/maxSlew of the elapsed time.
+	// Clocks drift by about 0.01 %; time services correct them by 0.05 % (ntpd, systemd-timesyncd)
+	// or much faster (chrony).
 	maxSlew = 50
-	// maxFastSlew is the same for a clock that is corrected fast.
+	// maxFastSlew is the same limit for a clock that is corrected fast.
 	maxFastSlew = 10
-	// aheadFor is how long samples are no evidence of a node's clock after one was ahead of it.
-	aheadFor = time.Hour
+	// ignoreSamplesFor is how long samples are not used to estimate a node's clock after one was
+	// ahead of it.
+	ignoreSamplesFor = time.Hour
 )
 
-// nodeClock estimates the offset of a node's clock: how far it is ahead of ours. Each response
-// bounds the offset from below and above; the bounds of all responses together are much narrower
-// than a Date header's second. A response that contradicts the earlier ones proves that one of the
-// two clocks was set.
+// nodeClock estimates the offset of a node's clock: how far it is ahead of ours. Each response sets
+// a lower and an upper bound; the bounds of all responses together are much narrower than the
+// second of a Date header. A response that contradicts the previous ones proves that one of the two
+// clocks was set.
 //
 // Steps of less than about 1.3 s may go unnoticed.
 type nodeClock struct {
 	min, max time.Duration // bounds of the offset; meaningful if known
-	at       usage.Time    // when they were true, by our clock
-	jumpedAt usage.Time    // when a jump was noticed last, by our clock; 0: never
+	at       usage.Time    // when the bounds were valid, by our clock
 	known    bool
 	dateless bool // whether the last response had no Date header
 
-	lastMin, lastMax time.Duration // the bounds that the last response alone proved
+	lastMin, lastMax time.Duration // the bounds of the last response alone
 
-	maxBefore time.Duration // the upper bound before the last jump
-	aheadAt   usage.Time    // when a sample was ahead of its response's Date last, by our clock; 0: never
-	shown     usage.Time    // the latest time that the clock may have shown before any jump; 0: there was none
+	jumpedAt  usage.Time    // when the last jump was noticed, by our clock; 0: never
+	maxBefore time.Duration // the upper bound before that jump
+	maxShown  usage.Time    // the latest time that the clock may have shown before any jump; 0: there was none
 
-	slewedAt usage.Time // when a response contradicted the bounds last, by our clock; 0: never, or by too much for a slew
-	forwards bool       // whether it did so because the clock was further ahead
+	aheadAt usage.Time // when a sample was last ahead of its response's Date, by our clock; 0: never
+
+	// When a response last contradicted the bounds, by our clock, and whether the clock was then
+	// further ahead. 0: never, or by too much for a slew.
+	slewedAt usage.Time
+	forwards bool
 }
 
-// observe narrows the bounds by what a scrape proves, and reports whether the offset jumped.
+// observe narrows the bounds to those of a scrape, and reports whether the offset jumped.
 func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool) {
 	lo, hi, ok := c.bounds(s, maxAge)
 	if !ok {
@@ -58,29 +62,29 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	}
 	if c.known && !c.isFastSlew(lo, hi, elapsed, s.At) {
 		c.jumpedAt, c.maxBefore, jumped = s.At, c.max, true
-		c.shown = max(c.shown, s.At.Add(c.max))
+		c.maxShown = max(c.maxShown, s.At.Add(c.max))
 	}
 	c.min, c.max, c.known = lo, hi, true
 	return jumped
 }
 
 // isFastSlew reports whether a contradiction follows another one in the same direction, and a slew
-// would explain both: chrony corrects by up to 8.3 %. The clock is then rather slewed fast than set
-// again and again, and only the first one is a jump.
+// explains both: chrony corrects by up to 8.3 %. The clock is then slewed fast rather than set
+// repeatedly, and only the first contradiction is a jump.
 func (c *nodeClock) isFastSlew(lo, hi, elapsed time.Duration, now usage.Time) bool {
 	forwards := lo > c.max
-	again := c.slewedAt != 0 && now.Sub(c.slewedAt) <= time.Minute && forwards == c.forwards
+	repeated := c.slewedAt != 0 && now.Sub(c.slewedAt) <= time.Minute && forwards == c.forwards
 	c.slewedAt, c.forwards = 0, forwards
 	if max(lo-c.lastMax, c.lastMin-hi) > elapsed/maxFastSlew {
 		return false
 	}
 	c.slewedAt = now
-	return again
+	return repeated
 }
 
-// offset returns the estimate closest to 0: where both clocks may agree, they are taken to do so. A
-// clock without Date headers that is behind for sure is taken to be behind by so much that the
-// newest sample was fresh.
+// offset returns the estimate closest to 0: if both clocks may agree, they are assumed to. For a
+// clock that is behind and whose responses have no Date header, it assumes that the newest sample
+// was fresh.
 func (c *nodeClock) offset() time.Duration {
 	if c.dateless && c.max < 0 {
 		return c.min
@@ -88,15 +92,14 @@ func (c *nodeClock) offset() time.Duration {
 	return min(max(0, c.min), c.max)
 }
 
-// isAfterJump reports whether a sample in the scrape that showed a jump was certainly taken after
-// it. By the clock before the jump, it would be from the future, or older than the sample before
-// it.
+// isAfterJump reports whether a sample of the scrape that showed a jump was certainly taken after
+// it. By the clock before the jump, it would be from the future, or older than the previous sample.
 func (c *nodeClock) isAfterJump(at, before usage.Time) bool {
 	return at.Add(-c.maxBefore) > c.jumpedAt || at < before
 }
 
-// ours returns when a sample was taken, by our clock; it cannot have been after received.
-func (c *nodeClock) ours(s *usage.Sample, received usage.Time) usage.Time {
+// ourTime returns when a sample was taken, by our clock, which is not after received.
+func (c *nodeClock) ourTime(s *usage.Sample, received usage.Time) usage.Time {
 	if s.Untimed {
 		return min(s.At, received)
 	}
@@ -108,19 +111,18 @@ func (c *nodeClock) hasJumpedWithin(d time.Duration, now usage.Time) bool {
 	return c.jumpedAt != 0 && now.Sub(c.jumpedAt) <= d
 }
 
-// isAhead reports whether a sample is from the future of its own node's clock, so that it was taken
+// isAhead reports whether a sample is certainly ahead of its own node's clock, because it was taken
 // before the clock was set back.
 func (c *nodeClock) isAhead(s *usage.Sample, received usage.Time) bool {
 	return c.known && !s.Untimed && s.At.Add(-c.max) > received
 }
 
-// bounds returns the bounds of the offset that one scrape proves. The response was written after
-// the request was sent and before it arrived, and its samples were taken before that. Without a
-// Date header, the newest sample stands for it: were that older than maxAge, nothing could be
-// served anyway.
+// bounds returns the bounds of the offset that one scrape sets. The response was written after the
+// request was sent and before it arrived, and its samples were taken before that. Without a Date
+// header, the newest sample replaces it: if it were older than maxAge, nothing could be served.
 //
-// A sample that is ahead of the Date was taken before the clock was set back, or by another clock:
-// virtual kubelets pass on the timestamps of others. Then samples prove nothing of the clock.
+// A sample ahead of the Date was taken before the clock was set back, or by another clock: virtual
+// kubelets pass on the timestamps of others. Samples are then ignored for a while.
 func (c *nodeClock) bounds(s *usage.Scrape, maxAge time.Duration) (lo, hi time.Duration, ok bool) {
 	sent, newest := sentAt(s), newestSample(s)
 	if s.Date == 0 {
@@ -131,13 +133,13 @@ func (c *nodeClock) bounds(s *usage.Scrape, maxAge time.Duration) (lo, hi time.D
 	case newest == 0:
 	case sampled > hi:
 		c.aheadAt = s.At
-	case c.aheadAt == 0 || s.At.Sub(c.aheadAt) > aheadFor:
+	case c.aheadAt == 0 || s.At.Sub(c.aheadAt) > ignoreSamplesFor:
 		lo = max(lo, sampled)
 	}
 	return lo, hi, true
 }
 
-// sentAt returns when the request was sent, as far as is known.
+// sentAt returns when the request was sent, or, if that is not known, when the response arrived.
 func sentAt(s *usage.Scrape) usage.Time {
 	if s.Sent == 0 {
 		return s.At
@@ -145,7 +147,7 @@ func sentAt(s *usage.Scrape) usage.Time {
 	return s.Sent
 }
 
-// newestSample returns the newest time that the node's clock gave a CPU sample; 0: there is none.
+// newestSample returns the latest time of a CPU sample, by the node's clock; 0: there is none.
 func newestSample(s *usage.Scrape) usage.Time {
 	var newest usage.Time
 	if isTimed(&s.Node) {

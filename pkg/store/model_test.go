@@ -10,33 +10,32 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// model computes what must be served by the rules of docs/numbers.md and by nothing else. It is
-// slow and obvious. The numbers in its comments are those of the rules. It shares no code with what
-// it is a model of, neither here nor in pkg/usage.
+// model computes what must be served by the rules of docs/numbers.md (their numbers are in its
+// comments). It is slow and obvious, and shares no code with the store or pkg/usage.
 type model struct {
 	maxAge    time.Duration
-	isRunning func(key containerKey) bool // what the API server says
+	isRunning func(key containerKey) bool // according to the API server
 	nodes     map[string]*modelNode       // by name
 	counts    Counts
 }
 
-// modelNode is what one node reported since it is known.
+// modelNode is what one node reported.
 type modelNode struct {
 	evidence      []evidence // of its clock's offset, since the last jump
 	dateless      bool       // whether the last response had no Date header
 	jumps         int
 	jumpedAt      usage.Time    // by our clock; 0: never
-	highestBefore time.Duration // the upper bound of the offset before
-	broken        usage.Time    // when evidence contradicted the bounds last; 0: never, or it was a step
+	highestBefore time.Duration // the upper bound of the offset before the jump
+	broken        usage.Time    // when evidence last contradicted the bounds; 0: never, or it was a step
 	brokenAbove   bool
-	ahead         usage.Time // when a sample was ahead of its response's Date last; 0: never
+	ahead         usage.Time // when a sample was last ahead of its response's Date; 0: never
 
-	complete   bool // whether the last scrape was complete, and nothing of it was ignored
-	self, last metric
-	containers map[containerKey]*modelContainer
-	ended      map[containerKey]*modelContainer
-	removed    map[podKey]usage.Time
-	pods       map[podKey]*usage.Pod // the last complete snapshot of each pod that the node has (7)
+	lastComplete bool // whether the last scrape was complete, and all of its containers were stored
+	self, last   metric
+	containers   map[containerKey]*modelContainer
+	ended        map[containerKey]*modelContainer
+	removed      map[podKey]usage.Time
+	pods         map[podKey]*usage.Pod // the last complete snapshot of each pod of the node (7)
 }
 
 type modelContainer struct {
@@ -44,21 +43,21 @@ type modelContainer struct {
 	lastSeen usage.Time
 }
 
-// evidence is what one response proves of the offset of a node's clock.
+// evidence are the bounds of a clock's offset that one response proves.
 type evidence struct {
 	at       usage.Time
 	min, max time.Duration
 }
 
-// report is what a kubelet sends in one response.
+// report is one response of a kubelet.
 type report struct {
 	sent, at   usage.Time // by our clock
 	date       usage.Time // by the node's clock, in whole seconds; 0: there is none
 	capacity   uint64
-	summary    bool // whether it is a summary and not a scrape
-	partial    bool // whether more may have been sent than could be read
+	summary    bool // whether it is a summary
+	partial    bool // whether some of it cannot be read
 	node       usage.Sample
-	containers []reported // in the order in which they were mentioned
+	containers []reported // in the order of the response
 }
 
 type reported struct {
@@ -76,7 +75,10 @@ func (m *model) put(name string, r report) {
 		if r.summary {
 			return
 		}
-		n = &modelNode{containers: map[containerKey]*modelContainer{}, ended: map[containerKey]*modelContainer{}, removed: map[podKey]usage.Time{}, pods: map[podKey]*usage.Pod{}}
+		n = &modelNode{
+			containers: map[containerKey]*modelContainer{}, ended: map[containerKey]*modelContainer{},
+			removed: map[podKey]usage.Time{}, pods: map[podKey]*usage.Pod{},
+		}
 		m.nodes[name] = n
 	}
 	if r.summary {
@@ -85,14 +87,14 @@ func (m *model) put(name string, r report) {
 		m.putScrape(n, r)
 	}
 	if n.self.known {
-		n.last = n.self // while there is no new one, the last one stands
+		n.last = n.self // without a new one, the last one remains
 	}
 	n.snapshot()
 }
 
 func (m *model) forget(name string) { delete(m.nodes, name) }
 
-// remove drops a pod that the API server has no more (9).
+// remove drops a pod that the API server deleted (9).
 func (m *model) remove(name string, key podKey, now usage.Time) {
 	n := m.nodes[name]
 	if n == nil {
@@ -104,8 +106,8 @@ func (m *model) remove(name string, key podKey, now usage.Time) {
 	delete(n.pods, key)
 }
 
-// offset returns the bounds that all evidence since the last jump sets at a moment, each as wide as
-// the clock may have been slewed since (3).
+// bounds returns the bounds that all evidence since the last jump sets at a moment, each widened by
+// as much as the clock may have been slewed since (3).
 func (n *modelNode) bounds(now usage.Time) (lowest, highest time.Duration) {
 	lowest, highest = math.MinInt64, math.MaxInt64
 	for _, e := range n.evidence {
@@ -115,7 +117,7 @@ func (n *modelNode) bounds(now usage.Time) (lowest, highest time.Duration) {
 	return lowest, highest
 }
 
-// offset is the estimate closest to 0.
+// offset returns the estimate closest to 0.
 func (n *modelNode) offset() time.Duration {
 	if len(n.evidence) == 0 {
 		return 0
@@ -130,7 +132,7 @@ func (n *modelNode) offset() time.Duration {
 	return 0
 }
 
-// watchClock takes in what a scrape proves of the node's clock (3).
+// watchClock adds the evidence of a scrape, and reports whether the clock jumped (3).
 func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 	var newest usage.Time
 	for _, s := range append([]reported{{sample: r.node}}, r.containers...) {
@@ -152,8 +154,8 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 	}
 	n.dateless = r.date == 0
 	if lowest, highest := n.bounds(r.at); e.min > highest || e.max < lowest {
-		// A second small step in the same direction is a clock that is being slewed, by up to 1/10
-		// since the last response.
+		// After a second small step in the same direction, the clock is being slewed, by up to 1/10
+		// of the time since the last response.
 		above := e.min > highest
 		again := n.broken != 0 && r.at.Sub(n.broken) <= time.Minute && above == n.brokenAbove
 		last := n.evidence[len(n.evidence)-1]
@@ -178,10 +180,10 @@ func (m *model) putScrape(n *modelNode, r report) {
 	n.self.next(r.node, in)
 
 	all := len(r.containers)
-	r.containers = slices.DeleteFunc(slices.Clone(r.containers), func(c reported) bool { // 9: what is of the pod that was removed
+	r.containers = slices.DeleteFunc(slices.Clone(r.containers), func(c reported) bool { // 9: samples of the removed pod
 		at, removed := n.removed[c.key.podKey]
 		return removed && (r.sent < at || in.ours(c.sample) < at.Add(time.Second)) ||
-			c.sample.Has&(usage.HasCPU|usage.HasMemory) == 0 && !m.isRunning(c.key) // 7: what ended
+			c.sample.Has&(usage.HasCPU|usage.HasMemory) == 0 && !m.isRunning(c.key) // 7: containers that ended
 	})
 	after := map[containerKey]*modelContainer{}
 	pods := map[podKey]bool{}
@@ -189,7 +191,7 @@ func (m *model) putScrape(n *modelNode, r report) {
 		c := n.containers[reported.key]
 		if c == nil {
 			c = &modelContainer{}
-			c.absent = n.complete && !n.overlooked(reported)
+			c.absent = n.lastComplete && !n.overlooked(reported)
 		}
 		c.lastSeen = r.at
 		c.next(reported.sample, in)
@@ -204,9 +206,9 @@ func (m *model) putScrape(n *modelNode, r report) {
 		if after[key] != nil {
 			continue
 		}
-		// 9: what a scrape does not mention is gone. A partial one proves that only of a container
-		// that the API server does not have as running, of a pod that is mentioned (7). The
-		// containers of one that is not mentioned go together.
+		// 9: a container that a scrape does not mention has ended. A partial scrape proves that
+		// only if it mentions the pod and the container does not run according to the API server
+		// (7). The containers of a pod that it does not mention expire together.
 		stays := r.at.Sub(podSeen[key.podKey]) <= m.maxAge
 		if pods[key.podKey] {
 			stays = m.isRunning(key)
@@ -221,13 +223,13 @@ func (m *model) putScrape(n *modelNode, r report) {
 		delete(n.ended, key)
 	}
 	n.containers = after
-	n.complete = !r.partial && len(r.containers) == all
-	// What is gone for long is forgotten.
+	n.lastComplete = !r.partial && len(r.containers) == all
+	// What ended long ago is forgotten.
 	maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.lastSeen) > 2*time.Minute })
 	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return r.at.Sub(at) > 2*time.Minute })
 }
 
-// overlooked reports whether a container that appears may have run all along (4).
+// overlooked reports whether a new container may have run before (4).
 func (n *modelNode) overlooked(r reported) bool {
 	_, removed := n.removed[r.key.podKey]
 	before := n.ended[r.key]
@@ -239,7 +241,8 @@ func (m *model) putSummary(n *modelNode, r report) {
 	n.self.kubeletRate(r.node, false, in)
 	zeroIsReal := slices.ContainsFunc(r.containers, func(c reported) bool {
 		known := n.containers[c.key]
-		return known != nil && known.since.Has != 0 && known.repeated(c.sample) && has(c.sample, usage.HasRate) && c.sample.Rate > 0
+		return known != nil && known.since.Has != 0 && known.repeated(c.sample) &&
+			has(c.sample, usage.HasRate) && c.sample.Rate > 0
 	})
 	for _, c := range r.containers {
 		if known := n.containers[c.key]; known != nil {
@@ -248,8 +251,8 @@ func (m *model) putSummary(n *modelNode, r report) {
 	}
 }
 
-// snapshot takes a new snapshot of each pod whose containers all have a metric. Of the others the
-// last one stands (7), unless the pod is gone (9).
+// snapshot makes a new snapshot of each pod whose containers all have a metric. The others keep the
+// last one (7), unless the pod has ended (9).
 func (n *modelNode) snapshot() {
 	pods := map[podKey][]string{}
 	for key := range n.containers {
@@ -270,13 +273,13 @@ func (n *modelNode) snapshot() {
 			}
 		}
 		if whole {
-			s.At, s.Window, s.AsOf = oldest.At, oldest.Window, oldest.asOf // a pod's time and window are those of its oldest metric
+			s.At, s.Window, s.AsOf = oldest.At, oldest.Window, oldest.asOf // of the oldest metric
 			n.pods[key] = s
 		}
 	}
 }
 
-// pod returns what must be served for a pod that is bound to a node (10).
+// pod returns what must be served of a pod that is bound to a node, and its time by our clock (10).
 func (m *model) pod(node string, key podKey, now usage.Time) (*usage.Pod, usage.Time) {
 	n := m.nodes[node]
 	if n == nil || n.pods[key] == nil || m.isTooOld(n.pods[key].AsOf, now) {
@@ -285,7 +288,7 @@ func (m *model) pod(node string, key podKey, now usage.Time) (*usage.Pod, usage.
 	return n.pods[key], n.pods[key].AsOf
 }
 
-// node returns what must be served for a node.
+// node returns what must be served of a node, and its time by our clock.
 func (m *model) node(name string, now usage.Time) (*usage.Node, usage.Time) {
 	n := m.nodes[name]
 	if n == nil || !n.last.known || m.isTooOld(n.last.asOf, now) {
@@ -315,7 +318,7 @@ func (m *model) stats(now usage.Time) Stats {
 	return s
 }
 
-// incoming is what the samples of a response have in common.
+// incoming describes the response whose samples are stored.
 type incoming struct {
 	model    *model
 	node     *modelNode
@@ -324,143 +327,145 @@ type incoming struct {
 	jumped   bool
 }
 
-// ours converts a time by the node's clock (3). Nothing was sampled after it arrived.
+// ours returns the time of a sample by our clock (3). Nothing was sampled after it arrived.
 func (in *incoming) ours(s usage.Sample) usage.Time {
-	if s.Untimed { // 1: the time of the scrape stands for its own
+	if s.Untimed { // 1: it has the time of the scrape
 		return s.At
 	}
 	return min(s.At.Add(-in.node.offset()), in.at)
 }
 
-// afterJump reports whether a time by the node's clock may be from before its jump (3).
+// afterJump reports whether a time by the node's clock may be from before a jump (3).
 func (in *incoming) afterJump() bool {
 	return in.node.jumpedAt != 0 && in.at.Sub(in.node.jumpedAt) <= time.Minute
 }
 
-// metric is what follows from the samples of one node or container.
+// metric is the state of one node or container.
 type metric struct {
 	usage.Amount
 	known bool
 	asOf  usage.Time // when the Amount was sampled, by our clock
 
 	since  usage.Sample // what the next sample is compared with
-	waits  usage.Time   // since when there has been no Amount, by our clock
+	waits  usage.Time   // since when there is no Amount, by our clock
 	absent bool         // from an earlier complete scrape
-	jumps  int          // of the node's clock that were noticed when since arrived
-	doubt  int          // how many further samples may not be compared with since
-	older  int          // samples in a row that were older than since
+	jumps  int          // jumps of the node's clock before since arrived
+	doubt  int          // how many further samples must not be compared with since
+	older  int          // consecutive samples that were older than since
 }
 
-func (f *metric) next(s usage.Sample, in *incoming) {
-	if f.waits == 0 {
-		f.waits = in.at
+func (v *metric) next(s usage.Sample, in *incoming) {
+	if v.waits == 0 {
+		v.waits = in.at
 	}
-	if f.jumps != in.node.jumps && f.since.Has != 0 {
-		f.doubt = 2 // 3: this one is not comparable, and it may have been taken before the jump as well
+	if v.jumps != in.node.jumps && v.since.Has != 0 {
+		v.doubt = 2 // 3: this one is not comparable, and may also be from before the jump
 	}
-	f.jumps = in.node.jumps
-	elapsed := s.At.Sub(f.since.At)
+	v.jumps = in.node.jumps
+	elapsed := s.At.Sub(v.since.At)
 	young := s.StartedAt != 0 && !s.Untimed && s.StartedAt <= s.At && s.At < s.StartedAt.Add(10*time.Second)
 	switch {
 	case !has(s, usage.HasCPU|usage.HasMemory):
-		// half a sample makes no metric; what is known stands
-	case f.doubt == 1 && elapsed == 0:
-		// the same as before
-	case f.doubt > 0:
-		doubt := f.doubt - 1
+		// half a sample is no metric; the last one remains
+	case v.doubt == 1 && elapsed == 0:
+		// repeated
+	case v.doubt > 0:
+		doubt := v.doubt - 1
 		if in.jumped && (s.At.Add(-in.node.highestBefore) > in.at || elapsed < 0) {
-			doubt = 0 // it cannot have been taken before the jump
+			doubt = 0 // it cannot be from before the jump
 		}
-		f.begin(s, in)
-		f.doubt = doubt // a second sample from the future is by another clock
-	case f.since.Has != 0 && f.since.Untimed != s.Untimed: // 1: times by two clocks
-		f.begin(s, in)
-	case f.since.Has == 0:
-		absent := f.absent
-		f.begin(s, in)
+		v.restart(s, in)
+		v.doubt = doubt // a second sample from the future is by another clock
+	case v.since.Has != 0 && v.since.Untimed != s.Untimed: // 1: times by two clocks
+		v.restart(s, in)
+	case v.since.Has == 0:
+		absent := v.absent
+		v.restart(s, in)
 		if absent {
-			f.meanSinceStart(s, in)
+			v.meanSinceStart(s, in)
 		}
 	case elapsed == 0:
-		f.older = 0 // 2: nothing new; the last metric stands
+		v.older = 0 // 2: nothing new; the last metric remains
 	case elapsed < 0:
 		in.model.counts.OlderSamples++
-		if f.older++; f.older == 3 {
+		if v.older++; v.older == 3 {
 			in.model.counts.ClockStepsBack++
-			f.begin(s, in)
+			v.restart(s, in)
 		}
-	case s.CPUSeconds < f.since.CPUSeconds: // 4: a restart
-		f.begin(s, in)
-		f.meanSinceStart(s, in)
+	case s.CPUSeconds < v.since.CPUSeconds: // 4: a restart
+		v.restart(s, in)
+		v.meanSinceStart(s, in)
 	case elapsed < time.Second:
-		f.older = 0 // 1: too short
+		v.older = 0 // 1: too short
 	case elapsed > in.model.maxAge: // 5
-		f.begin(s, in)
+		v.restart(s, in)
 	default:
-		nanocores := math.Round((s.CPUSeconds - f.since.CPUSeconds) * 1e9 / elapsed.Seconds())
+		nanocores := math.Round((s.CPUSeconds - v.since.CPUSeconds) * 1e9 / elapsed.Seconds())
 		switch {
 		case nanocores >= math.MaxInt64: // more than the API can carry
-			f.begin(s, in)
-		case !f.known && young && in.at.Sub(f.waits) < 10*time.Second:
-			f.older = 0 // 4: in its start-up
+			v.restart(s, in)
+		case !v.known && young && in.at.Sub(v.waits) < 10*time.Second:
+			v.older = 0 // 4: in its start-up
 		default:
-			f.since, f.older = s, 0
-			f.serve(s, uint64(nanocores), elapsed, in)
+			v.since, v.older = s, 0
+			v.serve(s, uint64(nanocores), elapsed, in)
 		}
 	}
 }
 
-// begin starts a new series.
-func (f *metric) begin(s usage.Sample, in *incoming) {
+// restart starts a new series.
+func (v *metric) restart(s usage.Sample, in *incoming) {
 	in.model.counts.Baselines++
-	*f = metric{since: s, waits: in.at, jumps: in.node.jumps, Amount: f.Amount, asOf: f.asOf}
+	*v = metric{since: s, waits: in.at, jumps: in.node.jumps, Amount: v.Amount, asOf: v.asOf}
 	if len(in.node.evidence) > 0 && !s.Untimed {
 		if _, highest := in.node.bounds(in.at); s.At.Add(-highest) > in.at {
-			f.doubt = 1 // from the future of its own clock, which was set back then
+			v.doubt = 1 // ahead of its own clock, which was set back
 		}
 	}
 }
 
 // meanSinceStart is rule 4.
-func (f *metric) meanSinceStart(s usage.Sample, in *incoming) {
+func (v *metric) meanSinceStart(s usage.Sample, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
 	nanocores := math.Round(s.CPUSeconds * 1e9 / age.Seconds())
 	switch {
 	case s.Untimed: // the start is by the node's clock, the sample by ours
-	case s.StartedAt == 0, age < 10*time.Second, age > min(time.Minute, in.model.maxAge), in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
+	case s.StartedAt == 0, age < 10*time.Second, age > min(time.Minute, in.model.maxAge):
+	case in.afterJump(), v.doubt > 0, v.jumps != in.node.jumps:
 	case nanocores >= math.MaxInt64, in.capacity != 0 && nanocores > float64(in.capacity):
 	default:
-		f.serve(s, uint64(nanocores), age, in)
+		v.serve(s, uint64(nanocores), age, in)
 	}
 }
 
-// kubeletRate takes the rate of a summary for a series without one, if it belongs to the same
-// sample.
-func (f *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
+// kubeletRate sets the rate of a summary if there is no other and it belongs to the same sample.
+func (v *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
 	dated := s.StartedAt != 0 && !s.Untimed && age >= 0 // 1: else the start and the sample are by two clocks
 	switch {
-	case f.since.Has == 0, f.known, !f.repeated(s), in.afterJump(), f.doubt > 0, f.jumps != in.node.jumps:
+	case v.since.Has == 0, v.known, !v.repeated(s), in.afterJump(), v.doubt > 0, v.jumps != in.node.jumps:
 	case !has(s, usage.HasCPU|usage.HasMemory|usage.HasRate):
 	case s.Rate == 0 && s.CPUSeconds > 0 && !zeroIsReal: // a placeholder
 	case s.Rate > math.MaxInt64:
 	case dated && age < 10*time.Second: // 4: in its start-up
 	case dated:
-		f.serve(s, s.Rate, min(age, usage.KubeletRateWindow), in)
+		v.serve(s, s.Rate, min(age, usage.KubeletRateWindow), in)
 	default:
-		f.serve(s, s.Rate, usage.KubeletRateWindow, in)
+		v.serve(s, s.Rate, usage.KubeletRateWindow, in)
 	}
 }
 
-// repeated reports whether a summary's sample is the one that the last scrape had.
-func (f *metric) repeated(s usage.Sample) bool { return s.CPUSeconds == f.since.CPUSeconds }
+// repeated reports whether a summary's sample is that of the last scrape.
+func (v *metric) repeated(s usage.Sample) bool { return s.CPUSeconds == v.since.CPUSeconds }
 
-// serve makes the Amount: its time is that of the CPU sample (1), and a swap that is not reported
-// is not 0 (6).
-func (f *metric) serve(s usage.Sample, nanocores uint64, window time.Duration, in *incoming) {
-	f.known = true
-	f.Amount = usage.Amount{CPUNanocores: nanocores, Memory: s.Memory, Swap: s.Swap, At: s.At, Window: window, HasSwap: has(s, usage.HasSwap)}
-	f.asOf = in.ours(s)
+// serve sets the Amount: its time is that of the CPU sample (1), and swap that is not reported is
+// not 0 (6).
+func (v *metric) serve(s usage.Sample, nanocores uint64, window time.Duration, in *incoming) {
+	v.known = true
+	v.Amount = usage.Amount{
+		CPUNanocores: nanocores, Memory: s.Memory, Swap: s.Swap, At: s.At, Window: window, HasSwap: has(s, usage.HasSwap),
+	}
+	v.asOf = in.ours(s)
 }
 
 func has(s usage.Sample, what usage.Has) bool { return s.Has&what == what }

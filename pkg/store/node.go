@@ -23,30 +23,33 @@ func keyOf(s *usage.ContainerSample) containerKey {
 	return containerKey{podKey{string(s.Namespace), string(s.Pod)}, string(s.Name)}
 }
 
-// node is what is known of one node through its kubelet.
+// node is the state of one node.
 type node struct {
-	name   string
-	served atomic.Pointer[usage.Node]
-	pods   atomic.Pointer[podSnapshots]
+	name     string
+	snapshot atomic.Pointer[usage.Node]
+	pods     atomic.Pointer[podSnapshots]
 
-	mu         sync.Mutex // held by everything that writes; guards all below
+	mu         sync.Mutex // held by all writers; guards the fields below
 	clock      nodeClock
 	series     series
 	containers []*container // in the order of the last scrape
 	reports    []*podReport // the pods that they belong to
-	complete   bool         // whether the last scrape mentioned every container of the node, and none was ignored
 
-	// ended holds the last reading of each container that a scrape did not mention, and removed
-	// when RemovePod removed pods: both for rememberFor, and until a scrape has followed, unless
-	// removed has maxRemoved pods.
+	// lastComplete is set if the last scrape mentioned every container of the node, and all of them
+	// were stored.
+	lastComplete bool
+
+	// ended has the last reading of each container that a scrape did not mention. removed has the
+	// times at which RemovePod removed pods. Both are kept for rememberFor and until the next
+	// scrape, removed also only up to maxRemoved pods.
 	ended   map[containerKey]endedContainer
 	removed map[podKey]usage.Time
 }
 
-// podSnapshots are what may be served of a node's pods. It is immutable; index is shared by
-// consecutive ones.
+// podSnapshots are the snapshots of a node's pods. It is immutable. Consecutive ones share the
+// index.
 type podSnapshots struct {
-	index map[podKey]int // of all
+	index map[podKey]int // into all
 	all   []*usage.Pod   // nil: the pod was never complete
 }
 
@@ -54,20 +57,19 @@ func (s *podSnapshots) get(key podKey) *usage.Pod {
 	if s == nil {
 		return nil
 	}
-	i, ok := s.index[key]
-	if !ok {
-		return nil
+	if i, ok := s.index[key]; ok {
+		return s.all[i]
 	}
-	return s.all[i]
+	return nil
 }
 
 // podReport is what one node reports of one pod.
 type podReport struct {
 	key        podKey
 	containers []*container // sorted by name
-	last       *usage.Pod   // the last complete one; nil: there was none yet
+	snapshot   *usage.Pod   // the last complete one; nil: there was none
 	changed    bool         // whether the containers or their Amounts have changed since
-	lastSeen   usage.Time   // when a scrape mentioned it last, by our clock
+	lastSeen   usage.Time   // when a scrape last mentioned the pod, by our clock
 }
 
 // container is one container of a pod.
@@ -75,21 +77,21 @@ type container struct {
 	pod  *podReport
 	name string
 	series
-	lastSeen usage.Time // when a scrape mentioned it last, by our clock
+	lastSeen usage.Time // when a scrape last mentioned it, by our clock
 }
 
-// rememberFor is how long containers are remembered that are gone, so that they are not taken for
-// new when they are back.
+// rememberFor is how long containers that ended and pods that were removed are remembered, so that
+// they are not considered new if they are reported again.
 const rememberFor = 2 * time.Minute
 
-// maxRemoved is the number of removed pods from which on those are forgotten that were removed more
-// than rememberFor ago, also if no scrape has followed. The scrapes of a node may fail for days
-// while pods on it come and go.
+// maxRemoved is the number of removed pods beyond which those removed more than rememberFor ago are
+// forgotten even without a scrape. The scrapes of a node may fail for days while pods on it come
+// and go.
 const maxRemoved = 1024
 
 type endedContainer struct {
 	cpuSeconds float64
-	at         usage.Time // when a scrape mentioned it last, by our clock
+	at         usage.Time // when a scrape last mentioned it, by our clock
 }
 
 // matches reports whether a sample is of c.
@@ -99,76 +101,76 @@ func (c *container) matches(s *usage.ContainerSample) bool {
 
 func (c *container) key() containerKey { return containerKey{c.pod.key, c.name} }
 
-// put takes in a scrape.
+// put stores a scrape.
 func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Report {
 	jumped := n.clock.observe(scrape, config.MaxSampleAge)
 	if jumped {
 		counts.clockJumps.Add(1)
-		n.series.distrust()
+		n.series.markSuspect()
 		for _, c := range n.containers {
-			c.distrust()
+			c.markSuspect()
 		}
 	}
 	a := &arrival{at: scrape.At, capacity: scrape.Capacity, maxAge: config.MaxSampleAge, clock: &n.clock, jumped: jumped}
 	reported := len(scrape.Containers)
-	scrape = n.withoutEnded(n.withoutRemoved(scrape), config)
+	scrape = n.withoutStale(scrape, config)
 	if n.series.observe(scrape.Node, a, counts) {
 		n.publishNode()
 	}
 	matched := n.matchContainers(scrape, config)
 	n.observe(scrape, a, counts)
 	n.publishPods(!matched)
-	n.complete = !scrape.Partial && len(scrape.Containers) == reported
+	n.lastComplete = !scrape.Partial && len(scrape.Containers) == reported
 	maps.DeleteFunc(n.ended, func(_ containerKey, e endedContainer) bool { return scrape.At.Sub(e.at) > rememberFor })
 	n.forgetRemoved(scrape.At)
-	return usage.Report{Missing: n.missing(a), ClockOffset: n.clock.offset(), ClockKnown: n.clock.known, ClockJumped: jumped}
+	return usage.Report{
+		Missing: n.missing(a), ClockOffset: n.clock.offset(), ClockKnown: n.clock.known, ClockJumped: jumped,
+	}
 }
 
-// withoutRemoved returns the scrape without what it reports of removed pods: a pod created later
-// with the same name must not inherit from them. What was requested before the removal, or sampled
-// before it, belongs to the removed pod.
-func (n *node) withoutRemoved(scrape *usage.Scrape) *usage.Scrape {
-	if len(n.removed) == 0 {
-		return scrape
+// withoutStale returns the scrape without the containers that no longer exist.
+func (n *node) withoutStale(scrape *usage.Scrape, config Config) *usage.Scrape {
+	isStale := func(s *usage.ContainerSample) bool {
+		return hasEnded(s, config) || n.isOfRemovedPod(s, scrape)
 	}
-	filtered := *scrape
-	filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), func(s usage.ContainerSample) bool {
-		at, ok := n.removed[keyOf(&s).podKey]
-		return ok && (sentAt(scrape) < at || n.clock.ours(&s.Sample, scrape.At) < at.Add(dateUnit))
-	})
-	return &filtered
-}
-
-// withoutEnded returns the scrape without the containers that have neither CPU nor memory and that
-// the API server does not have as running: a kubelet may report the start time of a container that
-// ended for long.
-func (n *node) withoutEnded(scrape *usage.Scrape, config Config) *usage.Scrape {
-	if config.IsRunning == nil {
-		return scrape
-	}
-	isBare := func(s *usage.ContainerSample) bool { return s.Has&(usage.HasCPU|usage.HasMemory) == 0 }
 	first := 0
-	for first < len(scrape.Containers) && !isBare(&scrape.Containers[first]) {
+	for first < len(scrape.Containers) && !isStale(&scrape.Containers[first]) {
 		first++
 	}
 	if first == len(scrape.Containers) { // the steady state
 		return scrape
 	}
-	hasEnded := func(s usage.ContainerSample) bool {
-		return isBare(&s) && !config.IsRunning(string(s.Namespace), string(s.Pod), string(s.Name))
-	}
 	filtered := *scrape
-	filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), hasEnded)
+	filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), func(s usage.ContainerSample) bool {
+		return isStale(&s)
+	})
 	return &filtered
 }
 
-func (n *node) publishNode() {
-	n.served.Store(&usage.Node{Name: n.name, Amount: n.series.last, AsOf: n.series.asOf})
+// hasEnded reports whether a container has neither CPU nor memory and does not run according to the
+// API server: kubelets may report the start time of a container long after it ended.
+func hasEnded(s *usage.ContainerSample, config Config) bool {
+	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && config.IsRunning != nil &&
+		!config.IsRunning(string(s.Namespace), string(s.Pod), string(s.Name))
 }
 
-// matchContainers brings n.containers into the order of the scrape's: those that it mentions first,
-// one for one, and behind them those that it does not mention but that may still run. It reports
-// whether they were so already, as they are in the steady state.
+// isOfRemovedPod reports whether a sample belongs to a removed pod, because it was requested or
+// taken before the removal. A later pod with the same name must not inherit it.
+func (n *node) isOfRemovedPod(s *usage.ContainerSample, scrape *usage.Scrape) bool {
+	if len(n.removed) == 0 {
+		return false
+	}
+	at, ok := n.removed[keyOf(s).podKey]
+	return ok && (sentAt(scrape) < at || n.clock.ourTime(&s.Sample, scrape.At) < at.Add(dateUnit))
+}
+
+func (n *node) publishNode() {
+	n.snapshot.Store(&usage.Node{Name: n.name, Amount: n.series.amount, AsOf: n.series.asOf})
+}
+
+// matchContainers sorts n.containers into the order of the scrape: first those that it mentions,
+// one for one, then those that it does not mention but that may still run. It reports whether
+// nothing had to change, which is the steady state.
 func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged bool) {
 	if n.isInOrder(scrape) {
 		return true
@@ -197,16 +199,16 @@ func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged b
 		case scrape.Partial && len(n.containers) < config.MaxContainers && c.mayRun(mentionedPods[c.pod], scrape.At, config):
 			n.containers = append(n.containers, c)
 		default:
-			n.end(c, config.MaxContainers)
+			n.endContainer(c, config.MaxContainers)
 		}
 	}
-	n.regroup()
+	n.groupByPod()
 	return false
 }
 
-// regroup assigns n.containers to their pods, and drops pods that have none. It sorts each pod
-// once: the time must not grow with the square of the containers that a kubelet reports of one pod.
-func (n *node) regroup() {
+// groupByPod assigns n.containers to their pods, and drops pods without containers. It sorts each
+// pod once: the time must not grow with the square of a pod's containers.
+func (n *node) groupByPod() {
 	for _, r := range n.reports {
 		clear(r.containers)
 		r.containers = r.containers[:0]
@@ -221,9 +223,9 @@ func (n *node) regroup() {
 }
 
 // mayRun reports whether a container that a partial scrape does not mention may still run. If the
-// API server has it as running although the scrape mentions others of its pod, its lines are those
-// that cannot be read: the pod is not whole without it. If the scrape does not mention the pod at
-// all, its containers stay, and later go, together.
+// scrape mentions others of its pod, the API server decides: if the container runs, its lines are
+// the unreadable ones, and the pod is incomplete without it. If the scrape does not mention the pod
+// at all, all of its containers stay, and expire together.
 func (c *container) mayRun(podMentioned bool, now usage.Time, config Config) bool {
 	switch {
 	case !podMentioned:
@@ -234,7 +236,7 @@ func (c *container) mayRun(podMentioned bool, now usage.Time, config Config) boo
 	return now.Sub(c.lastSeen) <= config.MaxSampleAge
 }
 
-// isInOrder reports whether the scrape mentions the containers of n, all of them, in their order.
+// isInOrder reports whether the scrape mentions exactly the containers of n, in the same order.
 func (n *node) isInOrder(scrape *usage.Scrape) bool {
 	if len(n.containers) != len(scrape.Containers) {
 		return false
@@ -247,28 +249,30 @@ func (n *node) isInOrder(scrape *usage.Scrape) bool {
 	return true
 }
 
-// container returns the container of a sample. If it is not known, container adds its pod, and
-// regroup adds it to that.
-func (n *node) container(s *usage.ContainerSample, known map[containerKey]*container, reports map[podKey]*podReport) *container {
+// container returns the container of a sample. It creates the container and its pod if they are
+// unknown; groupByPod then adds the container to the pod.
+func (n *node) container(
+	s *usage.ContainerSample, known map[containerKey]*container, reports map[podKey]*podReport,
+) *container {
 	key := keyOf(s)
 	if c := known[key]; c != nil {
 		return c
 	}
 	pod := reports[key.podKey]
 	if pod == nil {
-		pod = &podReport{key: podKey{shared(s.Namespace), key.name}}
+		pod = &podReport{key: podKey{intern(s.Namespace), key.name}}
 		reports[pod.key] = pod
 		n.reports = append(n.reports, pod)
 	}
-	c := &container{pod: pod, name: shared(s.Name)}
-	c.isNew = n.complete && !n.wasOverlooked(key, s)
+	c := &container{pod: pod, name: intern(s.Name)}
+	c.isNew = n.lastComplete && !n.wasOverlooked(key, s)
 	delete(n.ended, key)
 	known[key] = c
 	return c
 }
 
-// wasOverlooked reports whether a container that is not known may have run all along, so that its
-// start time is not to be relied on: a scrape did not mention it, or its pod was removed.
+// wasOverlooked reports whether an unknown container may have been running already, because an
+// earlier scrape did not mention it or its pod was removed. Its start time is then unreliable.
 func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
 	if _, ok := n.removed[key.podKey]; ok {
 		return true
@@ -277,13 +281,13 @@ func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
 	return ok && s.CPUSeconds >= e.cpuSeconds
 }
 
-// shared returns a string that is kept once, however many containers it belongs to: there are few
-// names of namespaces and of containers, compared to those of pods.
-func shared(name []byte) string { return unique.Make(string(name)).Value() }
+// intern returns a string that is stored once for all its users. Few different names of namespaces
+// and containers exist, compared to those of pods.
+func intern(name []byte) string { return unique.Make(string(name)).Value() }
 
-// end notes that a container leaves its pod. It remembers the reading of maxRemembered containers
-// at most.
-func (n *node) end(c *container, maxRemembered int) {
+// endContainer notes that a container is no longer part of its pod. It remembers the readings of at
+// most maxRemembered containers.
+func (n *node) endContainer(c *container, maxRemembered int) {
 	if c.sampled && len(n.ended) < maxRemembered {
 		if n.ended == nil {
 			n.ended = map[containerKey]endedContainer{}
@@ -293,7 +297,7 @@ func (n *node) end(c *container, maxRemembered int) {
 	c.pod.changed = true
 }
 
-// observe takes in the samples of a scrape after matchContainers.
+// observe adds the samples of a scrape, after matchContainers.
 func (n *node) observe(scrape *usage.Scrape, a *arrival, counts *counts) {
 	for i := range scrape.Containers {
 		c := n.containers[i]
@@ -305,9 +309,9 @@ func (n *node) observe(scrape *usage.Scrape, a *arrival, counts *counts) {
 }
 
 // putSummary applies the kubelet-reported rates of a summary to the node and to the containers that
-// have no Amount. A kubelet that reports a rate above 0 for one container knows the rates of all:
-// one that does not know them reports 0 for each.
-func (n *node) putSummary(summary *usage.Scrape, config Config) usage.Report {
+// have no Amount. A kubelet that does not know the rates reports 0 for all containers. If one rate
+// is above 0, the others are real, too.
+func (n *node) putSummary(summary *usage.Scrape, config Config) []usage.Missing {
 	a := &arrival{at: summary.At, maxAge: config.MaxSampleAge, clock: &n.clock}
 	if n.series.applyKubeletRate(summary.Node, false, a) {
 		n.publishNode()
@@ -327,32 +331,32 @@ func (n *node) putSummary(summary *usage.Scrape, config Config) usage.Report {
 		}
 	}
 	n.publishPods(false)
-	return usage.Report{Missing: n.missing(a), ClockOffset: n.clock.offset(), ClockKnown: n.clock.known}
+	return n.missing(a)
 }
 
-// missing returns what the node and its containers miss. A node whose kubelet never reported it
-// will not be reported sooner by an early scrape.
-func (n *node) missing(a *arrival) (missing usage.Lack) {
-	if n.series.sampled {
-		missing = n.series.missing(a)
+// missing describes what has no Amount: the node itself, if its kubelet reports it, and containers.
+func (n *node) missing(a *arrival) []usage.Missing {
+	var missing []usage.Missing
+	if n.series.sampled && !n.series.hasAmount {
+		missing = append(missing, n.series.missing(a))
 	}
 	for _, c := range n.containers {
-		if !c.has {
-			missing = mergeMissing(missing, c.missing(a))
+		if !c.hasAmount {
+			missing = append(missing, c.missing(a))
 		}
 	}
 	return missing
 }
 
-// remove drops a pod that the API server has deleted, and keeps what the kubelet still reports of
-// it from coming back.
-func (n *node) remove(key podKey, at usage.Time) {
+// removePod drops a pod that the API server deleted, and prevents the samples that its kubelet
+// still reports from bringing it back.
+func (n *node) removePod(key podKey, at usage.Time) {
 	if n.removed == nil {
 		n.removed = map[podKey]usage.Time{}
 	}
 	if len(n.removed) >= maxRemoved {
 		n.forgetRemoved(at)
-		n.complete = false // a pod that was removed, and is reported again, would seem to be new
+		n.lastComplete = false // a forgotten pod that is reported again would seem to be new
 	}
 	n.removed[key] = at
 	maps.DeleteFunc(n.ended, func(k containerKey, _ endedContainer) bool { return k.podKey == key })
@@ -370,7 +374,7 @@ func (n *node) forgetRemoved(now usage.Time) {
 	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return now.Sub(at) > rememberFor })
 }
 
-// publishPods takes new snapshots and lets readers see them. With reindex, pods have come or gone.
+// publishPods publishes new snapshots. reindex is set if pods were added or removed.
 func (n *node) publishPods(reindex bool) {
 	ready := make([]*podReport, 0, len(n.reports))
 	for _, r := range n.reports {
@@ -382,11 +386,11 @@ func (n *node) publishPods(reindex bool) {
 		return
 	}
 	for batch := range slices.Chunk(ready, batchSize) {
-		snapshotBatch(batch, n.clock.shown)
+		snapshotBatch(batch, n.clock.maxShown)
 	}
 	next := &podSnapshots{all: make([]*usage.Pod, len(n.reports))}
 	for i, r := range n.reports {
-		next.all[i] = r.last
+		next.all[i] = r.snapshot
 	}
 	if current := n.pods.Load(); !reindex && current != nil {
 		next.index = current.index
@@ -399,12 +403,12 @@ func (n *node) publishPods(reindex bool) {
 	n.pods.Store(next)
 }
 
-// batchSize is the number of snapshots that share their memory: thousands of small pieces would
-// leave the heap full of holes. Most snapshots of a batch end together, with the next scrape; but a
-// kubelet may report nothing new of one pod for long, and that must not keep much more than this
-// pod's snapshot.
+// batchSize is the number of snapshots that share one allocation: thousands of small ones would
+// fragment the heap. Most snapshots of a batch are replaced together, by the next scrape. But if a
+// kubelet reports nothing new of one pod for long, its snapshot keeps the whole batch in memory.
 const batchSize = 32
 
+// snapshotBatch creates the snapshots of pods that are ready.
 func snapshotBatch(ready []*podReport, clockShown usage.Time) {
 	count := 0
 	for _, r := range ready {
@@ -415,23 +419,24 @@ func snapshotBatch(ready []*podReport, clockShown usage.Time) {
 		k := len(r.containers)
 		pods[i].Containers, containers = containers[:k:k], containers[k:]
 		pods[i].ClockShown = clockShown
-		r.snapshot(&pods[i])
+		r.setSnapshot(&pods[i])
 	}
 }
 
-// isReady reports whether there is a new snapshot to take: every container has an Amount.
+// isReady reports whether a new snapshot is possible: something has changed, and every container
+// has an Amount.
 func (r *podReport) isReady() bool {
-	return r.changed && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.has })
+	return r.changed && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
 }
 
-// snapshot makes p the last complete snapshot. p has room for the containers.
-func (r *podReport) snapshot(p *usage.Pod) {
+// setSnapshot fills p, which has room for the containers, and makes it the last complete snapshot.
+func (r *podReport) setSnapshot(p *usage.Pod) {
 	p.Namespace, p.Name = r.key.namespace, r.key.name
 	for i, c := range r.containers {
-		p.Containers[i] = usage.Container{Name: c.name, Amount: c.last}
-		if i == 0 || c.asOf < p.AsOf || c.asOf == p.AsOf && c.last.At < p.At {
-			p.AsOf, p.At, p.Window = c.asOf, c.last.At, c.last.Window
+		p.Containers[i] = usage.Container{Name: c.name, Amount: c.amount}
+		if i == 0 || c.asOf < p.AsOf || c.asOf == p.AsOf && c.amount.At < p.At {
+			p.AsOf, p.At, p.Window = c.asOf, c.amount.At, c.amount.Window
 		}
 	}
-	r.last, r.changed = p, false
+	r.snapshot, r.changed = p, false
 }

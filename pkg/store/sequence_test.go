@@ -16,9 +16,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// TestSequences plays random sequences of what can happen to a cluster, to the store and to its
-// model, and compares what they serve after each step, with each other and with the true load. Its
-// seeds are always the same; FuzzSequences looks for others.
+// TestSequences plays random scripts of events in a cluster, and compares what the store serves
+// after each event with its model and with the true load. The seeds are fixed; FuzzSequences finds
+// others.
 func TestSequences(t *testing.T) {
 	const sequences, steps = 1000, 100
 	for seed := range uint64(sequences) {
@@ -29,16 +29,16 @@ func TestSequences(t *testing.T) {
 		}
 		if err := play(script, nil); err != nil {
 			script = shrink(script)
-			t.Fatalf("seed %d: %v\nThe smallest script that fails is []byte(%q):", seed, play(script, t.Logf), script)
+			t.Fatalf("seed %d: %v\nThe smallest failing script is []byte(%q)", seed, play(script, t.Logf), script)
 		}
 	}
 }
 
-// FuzzSequences has the fuzzer write the scripts: two bytes are a step.
+// FuzzSequences has the fuzzer write the scripts. Two bytes are one step.
 func FuzzSequences(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) {
-		const most = 200 // the model's time grows with the square of the steps
-		if len(script) > 2*most {
+		const maxSteps = 200 // the model's time grows with the square of the steps
+		if len(script) > 2*maxSteps {
 			t.Skip()
 		}
 		if play(script, nil) != nil {
@@ -47,8 +47,8 @@ func FuzzSequences(f *testing.F) {
 	})
 }
 
-// shrink leaves out what is not needed for a script to fail, and sets the steps to the numbers that
-// they have in the list.
+// shrink removes the steps that a script does not need to fail, and sets the others to their index
+// in the list.
 func shrink(script []byte) []byte {
 	for i := 0; i < len(script); i += 2 {
 		script[i] %= byte(len(steps))
@@ -67,51 +67,50 @@ func shrink(script []byte) []byte {
 	return script
 }
 
-// play carries out a script, step by step, and returns the first thing that is wrong.
+// play runs a script, step by step, and returns the first error.
 func play(script []byte, logf func(string, ...any)) error {
-	p := newPlay(logf)
+	p := newPlayer(logf)
 	for i := 0; i+1 < len(script) && p.err == nil; i += 2 {
 		step := steps[int(script[i])%len(steps)]
 		p.logf("%v: %s", p.now.Sub(t0), step.name)
 		step.do(p, int(script[i+1]))
 	}
-	if err := p.unchanged(); err != nil {
-		p.fail("%w", err)
-	}
+	p.checkUnchanged()
 	return p.err
 }
 
-// The cast: names are few, so that they meet.
+// There are few names, so that they collide.
 var (
 	nodeNames      = []string{"n1", "n2", "n3"}
 	podKeys        = []podKey{{"n", "p"}, {"n", "q"}, {"m", "p"}}
 	containerNames = []string{"a", "b", "c"}
 )
 
-// steps are what can happen. The argument is a byte that says to whom, and how much; pick takes a
-// part of it. New steps come last, so that the scripts in testdata keep their meaning.
+// steps are the events that can happen. The argument is a byte that selects objects and amounts;
+// pick consumes a part of it. New steps are appended, so that the scripts in testdata keep their
+// meaning.
 var steps = []struct {
 	name string
-	do   func(p *playing, arg int)
+	do   func(p *player, arg int)
 }{
-	{"a regular round", (*playing).round},
-	{"a regular round", (*playing).round},
-	{"time passes, scrapes fail", func(p *playing, arg int) { p.pass(times[arg%len(times)]) }},
-	{"a scrape", func(p *playing, arg int) { p.scrape(p.kubelet(&arg), 0) }},
-	{"a scrape that cannot be read in full", func(p *playing, arg int) { p.scrape(p.kubelet(&arg), 1+arg) }},
-	{"a round with summaries, as at the start", (*playing).firstRound},
-	{"responses from before", func(p *playing, arg int) {
+	{"a regular round", (*player).round},
+	{"a regular round", (*player).round},
+	{"time passes without scrapes", func(p *player, arg int) { p.pass(times[arg%len(times)]) }},
+	{"a scrape", func(p *player, arg int) { p.scrape(p.kubelet(&arg), 0) }},
+	{"a partial scrape", func(p *player, arg int) { p.scrape(p.kubelet(&arg), 1+arg) }},
+	{"a round with summaries, as at start-up", (*player).firstRound},
+	{"old responses", func(p *player, arg int) {
 		k := p.kubelet(&arg)
 		ago := pick(&arg, []time.Duration{2 * time.Second, 40 * time.Second})
 		for range 1 + arg%2 {
-			p.answerFrom(k, ago)
+			p.scrapeAsOf(k, ago)
 		}
 	}},
-	{"a summary", func(p *playing, arg int) { p.summary(p.kubelet(&arg), arg) }},
-	{"a node is deleted", func(p *playing, arg int) { p.forget(p.kubelet(&arg)) }},
-	{"a container starts", (*playing).start},
-	{"a container starts", (*playing).start},
-	{"a pod runs on another node, too", func(p *playing, arg int) {
+	{"a summary", func(p *player, arg int) { p.summary(p.kubelet(&arg), arg) }},
+	{"a node is deleted", func(p *player, arg int) { p.forget(p.kubelet(&arg)) }},
+	{"a container starts", (*player).start},
+	{"a container starts", (*player).start},
+	{"a pod also runs on another node", func(p *player, arg int) {
 		from, to, key := p.kubelet(&arg), p.kubelet(&arg), pick(&arg, podKeys)
 		for _, c := range from.containers {
 			if c.key.podKey == key {
@@ -119,109 +118,110 @@ var steps = []struct {
 			}
 		}
 	}},
-	{"a container ends", func(p *playing, arg int) {
+	{"a container ends", func(p *player, arg int) {
 		k := p.kubelet(&arg)
 		if ended := k.container(&arg); ended != nil {
 			k.end(func(c *counter) bool { return c == ended })
 		}
 	}},
-	{"a pod ends", func(p *playing, arg int) {
+	{"a pod ends", func(p *player, arg int) {
 		k, key := p.kubelet(&arg), pick(&arg, podKeys)
 		k.end(func(c *counter) bool { return c.key.podKey == key })
 	}},
-	{"a container restarts", func(p *playing, arg int) {
+	{"a container restarts", func(p *player, arg int) {
 		k := p.kubelet(&arg)
 		if c := k.container(&arg); c != nil {
 			c.restart(k.clock(p.now), p.now)
 		}
 	}},
-	{"a counter is reset", func(p *playing, arg int) {
+	{"a counter is reset", func(p *player, arg int) {
 		if c := p.kubelet(&arg).any(&arg); c != nil {
 			c.coreSeconds *= pick(&arg, []float64{0, 0.5})
-			c.isLying = true
+			c.unverifiable = true
 		}
 	}},
-	{"a clock is set", func(p *playing, arg int) {
+	{"a clock is set", func(p *player, arg int) {
 		k := p.kubelet(&arg)
 		k.ahead += pick(&arg, clockSteps)
 		k.wasSet = true
-		k.confuse()
+		k.markUnverifiable()
 	}},
-	{"a kubelet begins or ends to repeat itself", func(p *playing, arg int) {
+	{"a kubelet starts or stops to repeat its samples", func(p *player, arg int) {
 		k := p.kubelet(&arg)
 		k.frozen = !k.frozen
-		k.confuse()
+		k.markUnverifiable()
 	}},
-	{"a sample is left out, or there again", func(p *playing, arg int) {
+	{"a sample is missing, or present again", func(p *player, arg int) {
 		if c := p.kubelet(&arg).any(&arg); c != nil {
 			c.has ^= pick(&arg, []usage.Has{usage.HasCPU, usage.HasMemory, usage.HasSwap, usage.HasCPU | usage.HasMemory})
 		}
 	}},
-	{"a start time is known, or not", func(p *playing, arg int) {
+	{"a start time changes", func(p *player, arg int) {
 		k := p.kubelet(&arg)
 		if c := k.container(&arg); c != nil {
-			c.startedAt = pick(&arg, []usage.Time{0, k.clock(p.now).Add(-20 * time.Second), k.clock(p.now).Add(-time.Hour), p.now.Add(time.Hour)})
-			c.isLying = c.isLying || !c.scraped // what is not known yet may be taken for new
+			now := k.clock(p.now)
+			c.startedAt = pick(&arg, []usage.Time{0, now.Add(-20 * time.Second), now.Add(-time.Hour), p.now.Add(time.Hour)})
+			c.unverifiable = c.unverifiable || !c.scraped // an unknown container may be considered new
 		}
 	}},
-	{"a container uses more or less", func(p *playing, arg int) {
+	{"a container uses more or less", func(p *player, arg int) {
 		if c := p.kubelet(&arg).any(&arg); c != nil {
 			c.advance(p.now)
 			c.cores = pick(&arg, []float64{0, 0.001, 0.1, 2.5, 96})
 			c.memory = uint64(c.cores * (1 << 20))
 		}
 	}},
-	{"a counter is absurd", func(p *playing, arg int) {
+	{"a counter is absurd", func(p *player, arg int) {
 		if c := p.kubelet(&arg).any(&arg); c != nil {
 			c.coreSeconds = pick(&arg, []float64{1e9, 1e12, 1e300, math.MaxFloat64})
-			c.memory, c.swap, c.isLying = math.MaxInt64-1, math.MaxInt64-1, true
+			c.memory, c.swap, c.unverifiable = math.MaxInt64-1, math.MaxInt64-1, true
 		}
 	}},
-	{"containers are listed in another order", func(p *playing, arg int) {
+	{"containers are listed in another order", func(p *player, arg int) {
 		k := p.kubelet(&arg)
 		if n := len(k.containers); n > 0 {
 			i := arg % n
 			k.containers = append(slices.Clone(k.containers[i:]), k.containers[:i]...)
 		}
 	}},
-	{"a pod is replaced by one of the same name", func(p *playing, arg int) {
+	{"a pod is replaced by one of the same name", func(p *player, arg int) {
 		k, key := p.kubelet(&arg), pick(&arg, podKeys)
 		k.end(func(c *counter) bool { return c.key.podKey == key })
 		p.remove(k, key)
 		p.run(k, containerKey{key, pick(&arg, containerNames)}, true)
 	}},
-	{"start times move with the samples, or not", func(p *playing, arg int) {
+	{"start times move with the samples, or not", func(p *player, arg int) {
 		k := p.kubelet(&arg)
 		k.startsAgo = pick(&arg, []time.Duration{0, 2 * time.Second, 12 * time.Second, 12 * time.Second})
 		for _, c := range k.containers {
-			c.isLying = c.isLying || !c.scraped
+			c.unverifiable = c.unverifiable || !c.scraped
 		}
 	}},
-	{"the API server knows of a container that it runs, or not", func(p *playing, arg int) {
+	{"a container runs according to the API server, or not", func(p *player, arg int) {
 		key := containerKey{pick(&arg, podKeys), pick(&arg, containerNames)}
 		p.stopped[key] = !p.stopped[key]
 	}},
-	{"a kubelet sends no Date header, or does again", func(p *playing, arg int) {
+	{"a kubelet sends no Date header, or sends it again", func(p *player, arg int) {
 		k := p.kubelet(&arg)
 		k.dateless, k.wasDateless = !k.dateless, true
 	}},
-	{"responses become slow, or fast again", func(p *playing, arg int) {
+	{"responses become slow, or fast again", func(p *player, arg int) {
 		p.kubelet(&arg).latency = pick(&arg, []time.Duration{0, 90 * time.Millisecond, 2 * time.Second})
 	}},
-	{"a pod is removed while its kubelet reports it", func(p *playing, arg int) {
+	{"a pod is removed while its kubelet reports it", func(p *player, arg int) {
 		k, key := p.kubelet(&arg), pick(&arg, podKeys)
 		p.remove(k, key)
 	}},
-	{"samples have no times, or do again", func(p *playing, arg int) {
+	{"samples have no times, or have them again", func(p *player, arg int) {
 		k := p.kubelet(&arg)
 		k.untimed = !k.untimed
 	}},
-	{"a clock is slewed", func(p *playing, arg int) {
+	{"a clock is slewed", func(p *player, arg int) {
 		p.kubelet(&arg).slew = pick(&arg, []float64{0, 0.0005, -0.0005, 0.01, -0.01})
 	}},
 }
 
-// times are on both sides of every bound that there is on a time.
+// times are on both sides of every limit of a time.
 var times = []time.Duration{
 	time.Millisecond, 400 * time.Millisecond, time.Second, 1200 * time.Millisecond, 4 * time.Second, 10 * time.Second,
 	15 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second, 50 * time.Second, time.Minute,
@@ -229,41 +229,40 @@ var times = []time.Duration{
 }
 
 var clockSteps = []time.Duration{
-	-500 * time.Millisecond, 500 * time.Millisecond, -3 * time.Second, 3 * time.Second, -20 * time.Second, 20 * time.Second,
-	-100 * time.Second, 100 * time.Second, -time.Hour, time.Hour,
+	-500 * time.Millisecond, 500 * time.Millisecond, -3 * time.Second, 3 * time.Second, -20 * time.Second,
+	20 * time.Second, -100 * time.Second, 100 * time.Second, -time.Hour, time.Hour,
 }
 
-// pick takes an element, and what is left of the argument.
+// pick selects an element, and divides the argument by their number.
 func pick[T any](arg *int, from []T) T {
 	i := *arg % len(from)
 	*arg /= len(from)
 	return from[i]
 }
 
-// counter is a container, or a node, that uses something.
+// counter is a container or a node that uses CPU and memory.
 type counter struct {
 	key         containerKey
 	startedAt   usage.Time // by its node's clock; 0: not known
 	late        time.Duration
-	coreSeconds float64    // at the moment counted
+	coreSeconds float64    // at the time counted
 	counted     usage.Time // by our clock
-	cores       float64    // it uses
+	cores       float64    // the load
 	memory      uint64
 	swap        uint64
 	has         usage.Has
 
-	said usage.Sample // last
-
-	truth   []truth // oldest first
-	scraped bool    // whether a scrape mentioned it
-	isLying bool    // the kubelet reported what was not so, and nothing could show it
+	lastSample   usage.Sample
+	truth        []truth // oldest first
+	scraped      bool    // whether a scrape mentioned it
+	unverifiable bool    // whether the kubelet reported something wrong that nothing reveals
 }
 
-// truth is what a counter had really used at some time, whatever its kubelet reports.
+// truth is the true usage at some time, whatever the kubelet reports.
 type truth struct {
 	at          usage.Time // by our clock
 	coreSeconds float64
-	sampledAt   usage.Time // what the kubelet reported as the time, if it took a sample; 0: it did not
+	sampledAt   usage.Time // the time of the sample as the kubelet reports it; 0: there was none
 }
 
 func (c *counter) advance(now usage.Time) {
@@ -277,7 +276,7 @@ func (c *counter) advance(now usage.Time) {
 	c.truth = append(c.truth, truth{at: now, coreSeconds: total})
 }
 
-// used returns the core-seconds that were really used up to a time.
+// used returns the core-seconds that were truly used up to a time.
 func (c *counter) used(at usage.Time) float64 {
 	i, found := slices.BinarySearchFunc(c.truth, at, func(t truth, at usage.Time) int { return cmp.Compare(t.at, at) })
 	switch {
@@ -295,17 +294,17 @@ func (c *counter) used(at usage.Time) float64 {
 
 func (c *counter) restart(clock, now usage.Time) {
 	c.advance(now)
-	c.coreSeconds, c.isLying = 0, true // the next sample may be higher than the last: then nothing shows the restart
+	c.coreSeconds, c.unverifiable = 0, true // if the next sample is higher than the last, nothing reveals the restart
 	if c.startedAt != 0 {
 		c.startedAt = clock
 	}
 }
 
-// sample is what a kubelet reports of the counter.
+// sample returns what a kubelet reports of the counter.
 func (c *counter) sample(k *kubelet, now usage.Time) usage.Sample {
 	c.advance(now)
-	if k.frozen && c.said.Has != 0 {
-		return c.said
+	if k.frozen && c.lastSample.Has != 0 {
+		return c.lastSample
 	}
 	s := usage.Sample{StartedAt: c.startedAt, Has: c.has}
 	clock := k.clock(now)
@@ -325,34 +324,34 @@ func (c *counter) sample(k *kubelet, now usage.Time) usage.Sample {
 	if has(s, usage.HasSwap) {
 		s.Swap = c.swap
 	}
-	c.said = s
+	c.lastSample = s
 	return s
 }
 
-// kubelet is a node with what runs on it.
+// kubelet is a node with its containers.
 type kubelet struct {
 	name       string
 	ahead      time.Duration // of our clock, by being set
-	slew       float64       // how fast its clock runs, compared to ours, less 1
+	slew       float64       // the speed of its clock relative to ours, less 1
 	slewed     time.Duration // ahead of our clock, by slewing
-	frozen     bool          // whether it repeats what it reported
+	frozen     bool          // whether it repeats its samples
 	untimed    bool          // whether its samples have no times
-	startsAgo  time.Duration // if not 0: how long before its samples all containers seem to have started
+	startsAgo  time.Duration // if not 0: the age of all containers at each sample
 	latency    time.Duration // of its responses
 	dateless   bool          // whether it sends no Date header
 	self       *counter
-	containers []*counter // in the order in which it lists them
+	containers []*counter // in the order in which it reports them
 
-	wasSet      bool                  // whether its clock ever was
-	wasDateless bool                  // so that clock steps may have gone unnoticed
-	ended       map[containerKey]bool // containers that no complete scrape has missed yet
+	wasSet      bool                  // whether its clock was ever set
+	wasDateless bool                  // so that steps of its clock may have gone unnoticed
+	ended       map[containerKey]bool // containers that ended after the last complete scrape
 }
 
-// confuse notes that old samples with times of another clock may look as if they were new.
-func (k *kubelet) confuse() {
+// markUnverifiable notes that repeated samples by another clock may seem to be new.
+func (k *kubelet) markUnverifiable() {
 	if k.frozen && k.wasSet {
 		for _, c := range append(slices.Clone(k.containers), k.self) {
-			c.isLying = true
+			c.unverifiable = true
 		}
 	}
 }
@@ -368,7 +367,7 @@ func (k *kubelet) end(which func(*counter) bool) {
 
 func (k *kubelet) clock(now usage.Time) usage.Time { return now.Add(k.ahead + k.slewed) }
 
-// container picks one, if there is any.
+// container picks a container, or returns nil if there is none.
 func (k *kubelet) container(arg *int) *counter {
 	if len(k.containers) == 0 {
 		return nil
@@ -381,21 +380,27 @@ func (k *kubelet) any(arg *int) *counter {
 	return pick(arg, append(slices.Clone(k.containers), k.self))
 }
 
-// playing is a script that is being played.
-type playing struct {
+// player runs a script.
+type player struct {
 	now      usage.Time
 	kubelets []*kubelet
-	stopped  map[containerKey]bool // what the API server does not have as running
+	stopped  map[containerKey]bool // the containers that do not run according to the API server
 
 	store *Store
 	model *model
-	witness
-	logf func(string, ...any)
-	err  error
+	logf  func(string, ...any)
+	err   error
+
+	reports map[string][]report // by node
+	pods    map[*usage.Pod]usage.Pod
+	nodes   map[*usage.Node]usage.Node // copies of all snapshots, as they were when they were published
 }
 
-func newPlay(logf func(string, ...any)) *playing {
-	p := &playing{now: t0, stopped: map[containerKey]bool{}, logf: logf, witness: newWitness()}
+func newPlayer(logf func(string, ...any)) *player {
+	p := &player{
+		now: t0, stopped: map[containerKey]bool{}, logf: logf,
+		reports: map[string][]report{}, pods: map[*usage.Pod]usage.Pod{}, nodes: map[*usage.Node]usage.Node{},
+	}
 	if logf == nil {
 		p.logf = func(string, ...any) {}
 	}
@@ -411,28 +416,28 @@ func newPlay(logf func(string, ...any)) *playing {
 	return p
 }
 
-func (p *playing) kubelet(arg *int) *kubelet { return pick(arg, p.kubelets) }
+func (p *player) kubelet(arg *int) *kubelet { return pick(arg, p.kubelets) }
 
-func (p *playing) pass(d time.Duration) {
+func (p *player) pass(d time.Duration) {
 	p.now = p.now.Add(d)
 	for _, k := range p.kubelets {
 		k.slewed += time.Duration(k.slew * float64(d))
 	}
-	p.check(passing, "")
+	p.check()
 }
 
-// round is what happens most of the time: it makes deep sequences from few bytes.
-func (p *playing) round(arg int) {
+// round scrapes most nodes, as happens most of the time: few bytes make a long sequence.
+func (p *player) round(arg int) {
 	p.pass(15 * time.Second)
 	for i, k := range p.kubelets {
-		if arg&(1<<i) == 0 { // some kubelets do not answer
+		if arg&(1<<i) == 0 { // the scrapes of the others fail
 			p.scrape(k, 0)
 		}
 	}
 }
 
-// firstRound has the kubelets send summaries, too, soon after something happened.
-func (p *playing) firstRound(arg int) {
+// firstRound also fetches summaries, soon after the last event.
+func (p *player) firstRound(arg int) {
 	p.pass(pick(&arg, []time.Duration{0, 4 * time.Second, 12 * time.Second}))
 	scraped := pick(&arg, []bool{true, true, false})
 	for _, k := range p.kubelets {
@@ -443,38 +448,38 @@ func (p *playing) firstRound(arg int) {
 	}
 }
 
-// answerFrom has a kubelet answer, for once, as it would have some time ago.
-func (p *playing) answerFrom(k *kubelet, ago time.Duration) {
+// scrapeAsOf has a kubelet respond once as it would have responded some time ago.
+func (p *player) scrapeAsOf(k *kubelet, ago time.Duration) {
 	then := *k
 	then.ahead -= ago
 	then.self, then.containers = new(*k.self), nil
 	for _, c := range k.containers {
-		c.isLying = true
+		c.unverifiable = true
 		then.containers = append(then.containers, new(*c))
 	}
-	k.self.isLying = true
+	k.self.unverifiable = true
 	p.scrape(&then, 0)
 }
 
-func (p *playing) start(arg int) {
+func (p *player) start(arg int) {
 	k := p.kubelet(&arg)
 	key := containerKey{pick(&arg, podKeys), pick(&arg, containerNames)}
 	p.run(k, key, pick(&arg, []bool{true, false}))
 }
 
-// run starts a container, unless it runs. Its start time may be known.
-func (p *playing) run(k *kubelet, key containerKey, dated bool) {
+// run starts a container, unless it already runs. dated is set if its start time is known.
+func (p *player) run(k *kubelet, key containerKey, dated bool) {
 	if slices.ContainsFunc(k.containers, func(c *counter) bool { return c.key == key }) {
 		return
 	}
 	c := &counter{
-		key:     key,
-		late:    time.Duration(len(k.containers)%4) * 130 * time.Millisecond,
-		counted: p.now,
-		cores:   0.25,
-		memory:  1 << 20,
-		has:     usage.HasCPU | usage.HasMemory,
-		isLying: k.startsAgo != 0 || k.ended[key], // a wrong start time of a new container, or a restart that nothing shows
+		key:          key,
+		late:         time.Duration(len(k.containers)%4) * 130 * time.Millisecond,
+		counted:      p.now,
+		cores:        0.25,
+		memory:       1 << 20,
+		has:          usage.HasCPU | usage.HasMemory,
+		unverifiable: k.startsAgo != 0 || k.ended[key], // a wrong start time, or a restart that nothing reveals
 	}
 	if dated {
 		c.startedAt = k.clock(p.now)
@@ -483,9 +488,9 @@ func (p *playing) run(k *kubelet, key containerKey, dated bool) {
 	k.containers = append(k.containers, c)
 }
 
-// scrape has a kubelet answer. The bits of lost say which of its containers cannot be read from the
+// scrape scrapes a kubelet. The bits of lost select the containers that cannot be read from the
 // response; any of them makes it partial.
-func (p *playing) scrape(k *kubelet, lost int) {
+func (p *player) scrape(k *kubelet, lost int) {
 	s := p.response(k)
 	s.Node, s.Partial = k.self.sample(k, p.now), lost != 0
 	for i, c := range k.containers {
@@ -498,11 +503,11 @@ func (p *playing) scrape(k *kubelet, lost int) {
 	if lost == 0 {
 		clear(k.ended)
 	}
-	p.put(k, s, false, func() { p.store.Put(k.name, s) })
+	p.put(k, s, false)
 }
 
-// response is an empty one that arrives now.
-func (p *playing) response(k *kubelet) *usage.Scrape {
+// response returns an empty response that arrives now.
+func (p *player) response(k *kubelet) *usage.Scrape {
 	s := &usage.Scrape{At: p.now, Sent: p.now.Add(-k.latency), Capacity: nodeCapacity}
 	if !k.dateless {
 		s.Date = cut(k.clock(p.now))
@@ -510,11 +515,11 @@ func (p *playing) response(k *kubelet) *usage.Scrape {
 	return s
 }
 
-// nodeCapacity is that of every node, in nanocores.
+// nodeCapacity is the capacity of every node, in nanocores.
 const nodeCapacity = 128_000_000_000
 
-// summary has a kubelet send its own rates, with times that are cut to whole seconds.
-func (p *playing) summary(k *kubelet, arg int) {
+// summary fetches a kubelet's summary, whose times are truncated to whole seconds.
+func (p *player) summary(k *kubelet, arg int) {
 	placeholders := pick(&arg, []bool{false, true})
 	without := pick(&arg, []usage.Has{0, 0, usage.HasMemory, usage.HasRate})
 	summarize := func(c *counter) usage.Sample {
@@ -533,78 +538,75 @@ func (p *playing) summary(k *kubelet, arg int) {
 			s.Containers = append(s.Containers, sampleOf(c.key, summarize(c)))
 		}
 	}
-	p.put(k, s, true, func() { p.store.PutSummary(k.name, s) })
+	p.put(k, s, true)
 }
 
 func cut(t usage.Time) usage.Time { return t - t%usage.Time(time.Second) }
 
-// put shows the model and the witness what is put into the store.
-func (p *playing) put(k *kubelet, s *usage.Scrape, summary bool, store func()) {
-	r := report{sent: s.Sent, at: s.At, date: s.Date, capacity: s.Capacity, summary: summary, partial: s.Partial, node: s.Node}
+// put puts a response into the store and into the model.
+func (p *player) put(k *kubelet, s *usage.Scrape, summary bool) {
+	r := report{
+		sent: s.Sent, at: s.At, date: s.Date, capacity: s.Capacity, summary: summary, partial: s.Partial, node: s.Node,
+	}
 	for _, c := range s.Containers {
-		r.containers = append(r.containers, reported{containerKey{podKey{string(c.Namespace), string(c.Pod)}, string(c.Name)}, c.Sample})
+		r.containers = append(r.containers, reported{keyOf(&c), c.Sample})
 	}
 	p.logf("  %s reports%s", k.name, r)
 	p.model.put(k.name, r)
 	p.reports[k.name] = append(p.reports[k.name], r)
-	store()
-	for i := range s.Containers { // the scrape is ours again
+	if summary {
+		p.store.PutSummary(k.name, s)
+	} else {
+		p.store.Put(k.name, s)
+	}
+	for i := range s.Containers { // the store must not have retained them
 		c := &s.Containers[i]
 		clear(c.Namespace)
 		clear(c.Pod)
 		clear(c.Name)
 		*c = usage.ContainerSample{}
 	}
-	p.check(reporting, k.name)
+	p.check()
 }
 
-func (p *playing) forget(k *kubelet) {
+func (p *player) forget(k *kubelet) {
 	p.logf("  %s", k.name)
 	p.model.forget(k.name)
 	delete(p.reports, k.name)
 	p.store.Forget(k.name)
-	p.check(forgetting, k.name)
+	p.check()
 }
 
-func (p *playing) remove(k *kubelet, key podKey) {
+func (p *player) remove(k *kubelet, key podKey) {
 	p.logf("  %v on %s", key, k.name)
 	p.model.remove(k.name, key, p.now)
 	p.store.RemovePod(k.name, key.namespace, key.name, p.now)
 	maps.DeleteFunc(k.ended, func(ended containerKey, _ bool) bool { return ended.podKey == key })
-	p.check(removing, k.name)
+	p.check()
 	if p.err == nil && p.store.Pod(k.name, key.namespace, key.name, p.now) != nil {
 		p.fail("pod %v is served after its removal (rule 9)", key)
 	}
 }
 
 func sampleOf(key containerKey, s usage.Sample) usage.ContainerSample {
-	return usage.ContainerSample{Namespace: []byte(key.namespace), Pod: []byte(key.name), Name: []byte(key.container), Sample: s}
+	return usage.ContainerSample{
+		Namespace: []byte(key.namespace), Pod: []byte(key.name), Name: []byte(key.container), Sample: s,
+	}
 }
 
-// event is what happened to the store last.
-type event int
-
-const (
-	reporting event = iota
-	forgetting
-	removing
-	passing // nothing: time passed
-)
-
-func (p *playing) fail(format string, args ...any) {
+func (p *player) fail(format string, args ...any) {
 	if p.err == nil {
 		p.err = fmt.Errorf("%v after the start, %w", p.now.Sub(t0), fmt.Errorf(format, args...))
 	}
 }
 
-// check compares the store with the model, and looks for what must never be, whatever the model
-// says.
-func (p *playing) check(e event, node string) {
+// check compares what the store serves with the model, with the reports and with the true load.
+func (p *player) check() {
 	for _, k := range p.kubelets {
 		for _, key := range podKeys {
-			p.checkPod(e, node, k, key)
+			p.checkPod(k, key)
 		}
-		p.checkNode(e, node, k)
+		p.checkNode(k)
 	}
 	if got, want := p.store.Stats(p.now), p.model.stats(p.now); got != want {
 		p.fail("statistics:\n got %+v\nwant %+v", got, want)
@@ -614,23 +616,26 @@ func (p *playing) check(e event, node string) {
 	}
 }
 
-func (p *playing) checkPod(e event, node string, k *kubelet, key podKey) {
+func (p *player) checkPod(k *kubelet, key podKey) {
 	got := p.store.Pod(k.name, key.namespace, key.name, p.now)
 	want, asOf := p.model.pod(k.name, key, p.now)
 	if !reflect.DeepEqual(withoutClockShown(got), want) {
 		p.fail("pod %v on %s:\n got %s\nwant %s", key, k.name, show(got), show(want))
 		return
 	}
-	if err := p.seePod(e, node, k, key, got); err != nil {
-		p.fail("pod %v on %s: %w\n%s", key, k.name, err, show(got))
-		return
-	}
 	if got == nil {
 		return
 	}
-	end := asOf.Add(maxAge) // 8: just so long
-	if p.store.Pod(k.name, key.namespace, key.name, end) != got || p.store.Pod(k.name, key.namespace, key.name, end+1) != nil {
-		p.fail("pod %v on %s is not served until %v and no longer", key, k.name, end.Sub(t0))
+	if _, known := p.pods[got]; !known {
+		p.pods[got] = clone(*got)
+		if err := p.checkNewPod(k, key, got); err != nil {
+			p.fail("pod %v on %s: %w\n%s", key, k.name, err, show(got))
+		}
+	}
+	end := asOf.Add(maxAge) // rule 8: the last moment
+	at := func(now usage.Time) *usage.Pod { return p.store.Pod(k.name, key.namespace, key.name, now) }
+	if at(end) != got || at(end+1) != nil {
+		p.fail("pod %v on %s does not expire after %v", key, k.name, end.Sub(t0))
 	}
 	for _, container := range got.Containers {
 		for _, c := range k.containers {
@@ -641,22 +646,28 @@ func (p *playing) checkPod(e event, node string, k *kubelet, key podKey) {
 	}
 }
 
-func (p *playing) checkNode(e event, node string, k *kubelet) {
+func (p *player) checkNode(k *kubelet) {
 	got := p.store.Node(k.name, p.now)
 	want, asOf := p.model.node(k.name, p.now)
 	if !reflect.DeepEqual(got, want) {
 		p.fail("node %s:\n got %+v\nwant %+v", k.name, got, want)
 		return
 	}
-	if err := p.seeNode(e, node, k.name, got); err != nil {
-		p.fail("node %s: %w\n%+v", k.name, err, got)
-		return
-	}
 	if got == nil {
 		return
 	}
+	if _, known := p.nodes[got]; !known {
+		p.nodes[got] = *got
+		var samples []received
+		for _, r := range p.reports[k.name] {
+			samples = append(samples, received{r.node, r.summary})
+		}
+		if err := checkDerived(got.Amount, samples); err != nil {
+			p.fail("node %s: %w\n%+v", k.name, err, got)
+		}
+	}
 	if end := asOf.Add(maxAge); p.store.Node(k.name, end) != got || p.store.Node(k.name, end+1) != nil {
-		p.fail("node %s is not served until %v and no longer", k.name, end.Sub(t0))
+		p.fail("node %s does not expire after %v", k.name, end.Sub(t0))
 	}
 	p.compareWithTruth(k, k.self, got.Amount)
 }
@@ -664,11 +675,10 @@ func (p *playing) checkNode(e event, node string, k *kubelet) {
 // maxStep is the largest step of a clock that may go unnoticed, with the latency of a response.
 func (k *kubelet) maxStep() time.Duration { return 1400*time.Millisecond + 2*2*time.Second }
 
-// compareWithTruth compares an Amount with what was really used, as far as the kubelet's reports
-// can show it: rates are off by no more than an unnoticed step of the clock makes them, and no
-// Amount outlives its age by more.
-func (p *playing) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
-	if c.isLying || k.wasDateless || p.err != nil {
+// compareWithTruth compares an Amount with the true usage, as far as the kubelet's reports can show
+// it: rates and ages may be wrong by as much as an unnoticed step of the clock makes them.
+func (p *player) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
+	if c.unverifiable || k.wasDateless || p.err != nil {
 		return
 	}
 	var ends []truth
@@ -678,7 +688,7 @@ func (p *playing) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
 		}
 	}
 	if len(ends) == 0 {
-		return // of a container that ran before under this name
+		return // of an earlier container with this name
 	}
 	coreSeconds := float64(a.CPUNanocores) / 1e9 * a.Window.Seconds()
 	step := k.maxStep()
@@ -691,108 +701,42 @@ func (p *playing) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
 		if slack := 0.001 + 1e-6*end.coreSeconds; least-slack <= coreSeconds && coreSeconds <= most+slack {
 			return
 		}
-		if slices.Contains([]float64{0, 0.001, 0.1, 0.25, 1, 2.5, 96}, float64(a.CPUNanocores)/1e9) && a.Window <= usage.KubeletRateWindow {
-			return // kubelet-reported, which is right by definition
+		isLoad := slices.Contains([]float64{0, 0.001, 0.1, 0.25, 1, 2.5, 96}, float64(a.CPUNanocores)/1e9)
+		if isLoad && a.Window <= usage.KubeletRateWindow {
+			return // a kubelet-reported rate, which is right by definition
 		}
 	}
-	p.fail("%s on %s: %d nanocores over %v at %v is not what was used, or it is too old", c.key, k.name, a.CPUNanocores, a.Window, a.At.Sub(t0))
+	p.fail("%s on %s: %d nanocores over %v at %v is not the true usage, or is too old",
+		c.key, k.name, a.CPUNanocores, a.Window, a.At.Sub(t0))
 }
 
-// witness has seen all reports and all that was served. It knows less of the rules than the model,
-// but it does not share the model's mistakes.
-type witness struct {
-	reports map[string][]report // of each node, since it is known
-	pods    map[*usage.Pod]usage.Pod
-	nodes   map[*usage.Node]usage.Node // what was served, and how it looked then
-}
-
-func newWitness() witness {
-	return witness{reports: map[string][]report{}, pods: map[*usage.Pod]usage.Pod{}, nodes: map[*usage.Node]usage.Node{}}
-}
-
-// seePod looks at what is served for a pod of a node after an event that concerned some node.
-func (w *witness) seePod(e event, about string, k *kubelet, key podKey, p *usage.Pod) error {
-	if p == nil {
-		return nil
-	}
-	if _, known := w.pods[p]; !known {
-		switch {
-		case e != reporting:
-			return errors.New("new metrics, but nothing was reported")
-		case about != k.name:
-			return fmt.Errorf("%s brought it (rule 10)", about)
-		}
-		w.pods[p] = clone(*p)
-		if err := believable(key, p, w.reports[k.name]); err != nil {
-			return err
-		}
-	}
+// checkNewPod checks a new snapshot without the model, given all reports of its node.
+func (p *player) checkNewPod(k *kubelet, key podKey, pod *usage.Pod) error {
+	byName := func(a, b usage.Container) int { return strings.Compare(a.Name, b.Name) }
+	isOldest := func(c usage.Container) bool { return c.At == pod.At && c.Window == pod.Window }
 	switch {
-	case e == forgetting && about == k.name:
-		return errors.New("it outlives its node (rule 9)")
-	case e == reporting && about == k.name && !mayHave(w.reports[k.name], key):
-		return errors.New("its node has it no more (rule 9)")
-	}
-	return nil
-}
-
-// mayHave reports whether a node may have a pod after all its reports.
-func mayHave(reports []report, key podKey) bool {
-	for _, r := range slices.Backward(reports) {
-		switch {
-		case len(r.names(key)) > 0:
-			return true
-		case !r.summary && !r.partial:
-			return false
-		}
-	}
-	return false
-}
-
-// names are those of a pod's containers that are mentioned.
-func (r report) names(key podKey) []string {
-	var names []string
-	for _, c := range r.containers {
-		if c.key.podKey == key {
-			names = append(names, c.key.container)
-		}
-	}
-	return names
-}
-
-// believable returns what is wrong with a pod, given all that its node reported.
-func believable(key podKey, p *usage.Pod, reports []report) error {
-	if len(p.Containers) == 0 {
+	case len(pod.Containers) == 0:
 		return errors.New("it is empty (rule 7)")
-	}
-	if (podKey{p.Namespace, p.Name}) != key {
-		return fmt.Errorf("its name is %s/%s", p.Namespace, p.Name)
-	}
-	if !slices.IsSortedFunc(p.Containers, func(a, b usage.Container) int { return strings.Compare(a.Name, b.Name) }) {
+	case !slices.IsSortedFunc(pod.Containers, byName):
 		return errors.New("its containers are not sorted")
-	}
-	if !slices.ContainsFunc(p.Containers, func(c usage.Container) bool { return c.At == p.At && c.Window == p.Window }) {
+	case !slices.ContainsFunc(pod.Containers, isOldest):
 		return errors.New("its time and window are not those of a container")
 	}
-	for _, c := range p.Containers {
-		if err := founded(c.Amount, samplesOf(reports, containerKey{key, c.Name})); err != nil {
+	reports := p.reports[k.name]
+	last := reports[len(reports)-1]
+	for _, c := range pod.Containers {
+		key := containerKey{key, c.Name}
+		if err := checkDerived(c.Amount, samplesOf(reports, key)); err != nil {
 			return fmt.Errorf("container %s: %w", c.Name, err)
 		}
-	}
-	last := reports[len(reports)-1]
-	if last.summary {
-		return nil
-	}
-	names := last.names(key)
-	for _, c := range p.Containers {
-		if !last.partial && !slices.Contains(names, c.Name) {
-			return fmt.Errorf("container %s is gone (rule 7)", c.Name)
+		if !last.summary && !last.partial && len(samplesOf([]report{last}, key)) == 0 {
+			return fmt.Errorf("container %s has ended (rule 7)", c.Name)
 		}
 	}
 	return nil
 }
 
-// received is a sample of a node or container as it arrived.
+// received is a sample as it arrived.
 type received struct {
 	usage.Sample
 	summary bool
@@ -810,12 +754,12 @@ func samplesOf(reports []report, key containerKey) []received {
 	return samples
 }
 
-// founded returns what is wrong with an Amount, given all samples of what it is of.
-func founded(a usage.Amount, arrivals []received) error {
+// checkDerived returns an error if an Amount cannot be derived from the samples of its series.
+func checkDerived(a usage.Amount, samples []received) error {
 	if a.At <= 0 || a.Window <= 0 {
 		return errors.New("it has no time or no window")
 	}
-	for _, end := range arrivals {
+	for _, end := range samples {
 		if end.At != a.At || end.Memory != a.Memory || has(end.Sample, usage.HasSwap) != a.HasSwap || end.Swap != a.Swap {
 			continue
 		}
@@ -827,7 +771,7 @@ func founded(a usage.Amount, arrivals []received) error {
 			10*time.Second <= a.Window && a.Window <= 60*time.Second {
 			return nil
 		}
-		for _, begin := range arrivals {
+		for _, begin := range samples {
 			if begin.At.Add(a.Window) == end.At && rate(end.CPUSeconds-begin.CPUSeconds) == a.CPUNanocores &&
 				time.Second <= a.Window && a.Window <= maxAge {
 				return nil
@@ -837,46 +781,18 @@ func founded(a usage.Amount, arrivals []received) error {
 	return errors.New("it follows from no two samples, no start time and no kubelet-reported rate (rules 1, 4, 5)")
 }
 
-// seeNode looks at what is served for a node after an event that concerned some node.
-func (w *witness) seeNode(e event, about, name string, n *usage.Node) error {
-	if n == nil {
-		return nil
-	}
-	if _, known := w.nodes[n]; !known {
-		if e != reporting || about != name {
-			return errors.New("new metrics, but it reported nothing")
-		}
-		w.nodes[n] = *n
-		var samples []received
-		for _, r := range w.reports[name] {
-			samples = append(samples, received{r.node, r.summary})
-		}
-		if err := founded(n.Amount, samples); err != nil {
-			return err
+// checkUnchanged checks that no snapshot was modified after it was published.
+func (p *player) checkUnchanged() {
+	for got, want := range p.pods {
+		if !reflect.DeepEqual(*got, want) {
+			p.fail("a published pod was modified:\n got %s\nwant %s", show(got), show(&want))
 		}
 	}
-	switch {
-	case n.Name != name:
-		return fmt.Errorf("its name is %s", n.Name)
-	case e == forgetting && about == name:
-		return errors.New("it outlives its deletion (rule 9)")
-	}
-	return nil
-}
-
-// unchanged checks that nothing of what was ever served has changed since.
-func (w *witness) unchanged() error {
-	for now, then := range w.pods {
-		if !reflect.DeepEqual(*now, then) {
-			return fmt.Errorf("a pod changed after it was served:\n is %s\nwas %s", show(now), show(&then))
+	for got, want := range p.nodes {
+		if *got != want {
+			p.fail("a published node was modified:\n got %+v\nwant %+v", *got, want)
 		}
 	}
-	for now, then := range w.nodes {
-		if *now != then {
-			return fmt.Errorf("a node changed after it was served:\n is %+v\nwas %+v", *now, then)
-		}
-	}
-	return nil
 }
 
 func clone(p usage.Pod) usage.Pod {
@@ -884,8 +800,7 @@ func clone(p usage.Pod) usage.Pod {
 	return p
 }
 
-// withoutClockShown returns a pod's metrics alone. What its node's clock has shown is that of the
-// last change of the snapshot.
+// withoutClockShown returns a pod without ClockShown, which the model does not compute.
 func withoutClockShown(p *usage.Pod) *usage.Pod {
 	if p == nil {
 		return nil
@@ -895,7 +810,7 @@ func withoutClockShown(p *usage.Pod) *usage.Pod {
 	return &metrics
 }
 
-// String returns what was reported, for whoever looks for a mistake.
+// String describes the report in logs.
 func (r report) String() string {
 	var b strings.Builder
 	switch {

@@ -6,45 +6,37 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// maxOlder is the number of consecutive samples older than the one before after which the node's
-// clock is taken to have been set back, although the offset did not show it.
+// maxOlder is the number of consecutive older samples after which the node's clock is assumed to
+// have been set back, although the offset did not show it.
 const maxOlder = 3
 
-// What is known of when kubelets take samples. Some take them on demand; others read their counters
-// every 10 seconds or less often, and report the last sample.
-const (
-	onDemand     = usage.MinWindow + 200*time.Millisecond // a younger sample may have been taken on demand; two that far apart give a rate
-	housekeeping = 10*time.Second + 100*time.Millisecond  // between two samples, at least
-	overdue      = 2 * time.Second                        // between two scrapes for a sample that may come at any time
-	giveUp       = 30 * time.Second                       // after which a sample is no longer waited for
-)
-
-// reading is what is kept of a sample for the next one to be compared with. There are as many of
-// them as containers in the cluster.
+// reading is the part of a sample that the next sample is compared with. The store keeps one for
+// each container of the cluster.
 type reading struct {
 	at, startedAt usage.Time
 	cpuSeconds    float64
 }
 
 // series is the state of one node or container: the reading that the next sample is compared with,
-// and the Amount that follows from the samples so far.
+// and the Amount derived from the samples so far.
 type series struct {
-	prev  reading // if sampled
-	last  usage.Amount
-	asOf  usage.Time // when the sample of last was taken, by our clock
-	since usage.Time // while there is no Amount: when the wait for one began, by our clock
+	prev   reading      // meaningful if sampled
+	amount usage.Amount // the last one, also of an earlier series
+	asOf   usage.Time   // when amount was sampled, by our clock
+	since  usage.Time   // when the series started, by our clock
 
-	sampled bool  // whether prev is set
-	untimed bool  // whether prev.at is by our clock
-	has     bool  // whether last belongs to this series and may become part of a new snapshot
-	isNew   bool  // until the first reading: the container was absent from the scrape before, which was complete
-	older   uint8 // consecutive samples that were older than prev
-	// suspect is not 0 while prev was taken before a jump of the node's clock (2) or may have been
-	// (1), since kubelets repeat samples. The next other sample then starts a new series.
+	sampled    bool  // whether prev is set
+	untimed    bool  // whether prev.at is by our clock
+	hasAmount  bool  // whether amount belongs to this series
+	isNew      bool  // before the first reading: whether the container was absent from a complete scrape
+	olderCount uint8 // consecutive samples that were older than prev
+	// suspect counts the samples that may still be from before a jump of the node's clock: 2 if the
+	// clock jumped after prev, and 1 if prev itself may be from before it, because kubelets repeat
+	// samples. While it is above 0, a sample that differs from prev restarts the series.
 	suspect uint8
 }
 
-// arrival is what the samples of one scrape have in common.
+// arrival describes the scrape whose samples are stored.
 type arrival struct {
 	at       usage.Time // by our clock
 	capacity uint64     // of the node, in nanocores; 0: not known
@@ -53,11 +45,11 @@ type arrival struct {
 	jumped   bool // whether this scrape showed a jump of the node's clock
 }
 
-// isDistorted reports whether the node's clock jumped so recently that a start time, or the window
-// of a kubelet-reported rate, may lie before the jump.
-func (a *arrival) isDistorted() bool { return a.clock.hasJumpedWithin(usage.MaxAgeSinceStart, a.at) }
+// jumpedRecently reports whether the node's clock jumped so recently that a start time, or the
+// window of a kubelet-reported rate, may be from before the jump.
+func (a *arrival) jumpedRecently() bool { return a.clock.hasJumpedWithin(usage.MaxAgeSinceStart, a.at) }
 
-// observe takes in the next sample and reports whether there is a new Amount.
+// observe adds the next sample and reports whether there is a new Amount.
 func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 	if s.since == 0 {
 		s.since = a.at
@@ -67,21 +59,21 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 		return false
 	case s.suspect > 0:
 		if cur.At != s.prev.at || s.suspect > 1 {
-			left := s.suspect - 1
+			suspect := s.suspect - 1
 			if a.jumped && a.clock.isAfterJump(cur.At, s.prev.at) {
-				left = 0
+				suspect = 0
 			}
-			s.start(cur, a, counts)
-			s.suspect = left // samples that go on being ahead of their node's clock are those of another clock
+			s.restart(cur, a, counts)
+			s.suspect = suspect // samples that stay ahead of their node's clock are by another clock
 		}
 		return false
-	case s.sampled && s.untimed != cur.Untimed: // two clocks
-		s.start(cur, a, counts)
+	case s.sampled && s.untimed != cur.Untimed: // by different clocks
+		s.restart(cur, a, counts)
 		return false
 	case !s.sampled:
 		isNew := s.isNew
-		s.start(cur, a, counts)
-		return isNew && s.serveMeanSinceStart(cur, a)
+		s.restart(cur, a, counts)
+		return isNew && s.applyMeanSinceStart(cur, a)
 	}
 
 	amount, verdict := usage.Rate(s.previous(), cur, a.maxAge)
@@ -90,68 +82,69 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 	}
 	switch verdict {
 	case usage.Fresh:
-		s.keep(cur)
-		s.serve(amount, cur, a)
+		s.setPrevious(cur)
+		s.setAmount(amount, cur, a)
 		return true
 	case usage.Unchanged:
-		s.older = 0
+		s.olderCount = 0
 	case usage.Older:
 		counts.older.Add(1)
-		if s.older++; s.older >= maxOlder {
+		if s.olderCount++; s.olderCount >= maxOlder {
 			counts.stepsBack.Add(1)
-			s.start(cur, a, counts)
+			s.restart(cur, a, counts)
 		}
 	case usage.Gap:
-		s.start(cur, a, counts)
+		s.restart(cur, a, counts)
 	case usage.Reset:
-		s.start(cur, a, counts)
-		return s.serveMeanSinceStart(cur, a)
+		s.restart(cur, a, counts)
+		return s.applyMeanSinceStart(cur, a)
 	}
 	return false
 }
 
-// start begins a new series with a sample.
-func (s *series) start(cur usage.Sample, a *arrival, counts *counts) {
+// restart starts a new series with a sample.
+func (s *series) restart(cur usage.Sample, a *arrival, counts *counts) {
 	counts.baselines.Add(1)
-	s.keep(cur)
-	s.has, s.isNew, s.suspect, s.since = false, false, 0, a.at
+	s.setPrevious(cur)
+	s.hasAmount, s.isNew, s.suspect, s.since = false, false, 0, a.at
 	if a.clock.isAhead(&cur, a.at) {
 		s.suspect = 1
 	}
 }
 
-func (s *series) keep(cur usage.Sample) {
-	s.prev, s.sampled, s.untimed, s.older = reading{cur.At, cur.StartedAt, cur.CPUSeconds}, true, cur.Untimed, 0
+func (s *series) setPrevious(cur usage.Sample) {
+	s.prev = reading{cur.At, cur.StartedAt, cur.CPUSeconds}
+	s.sampled, s.untimed, s.olderCount = true, cur.Untimed, 0
 }
 
-// distrust notes that the node's clock jumped after prev was taken.
-func (s *series) distrust() {
+// previous returns the sample that the next one is compared with, as far as usage.Rate needs it.
+func (s *series) previous() usage.Sample {
+	return usage.Sample{At: s.prev.at, CPUSeconds: s.prev.cpuSeconds, Has: usage.HasCPU}
+}
+
+// markSuspect notes that the node's clock jumped after prev was taken.
+func (s *series) markSuspect() {
 	if s.sampled {
 		s.suspect = 2
 	}
 }
 
-// previous returns the sample that the next one is compared with, as far as usage.Rate looks at it.
-func (s *series) previous() usage.Sample {
-	return usage.Sample{At: s.prev.at, CPUSeconds: s.prev.cpuSeconds, Has: usage.HasCPU}
-}
-
-// isYoung reports whether the container is in its start-up. A container that has been seen for
-// longer is not, whatever its start time says.
+// isYoung reports whether the container is starting up. A container that has been reported for
+// longer is not, whatever its start time is.
 func (s *series) isYoung(cur usage.Sample, a *arrival) bool {
-	return !s.has && cur.Young() && a.at.Sub(s.since) < usage.MinAgeSinceStart
+	return !s.hasAmount && cur.Young() && a.at.Sub(s.since) < usage.MinAgeSinceStart
 }
 
-// serveMeanSinceStart sets the Amount of a container that is known to have started recently, and
-// reports whether it did. A start time from before a jump of the clock is of no use, nor is one by
-// another clock than the sample's time, and no window is longer than the maximum age.
-func (s *series) serveMeanSinceStart(cur usage.Sample, a *arrival) bool {
-	if cur.Untimed || s.suspect > 0 || a.isDistorted() || cur.At.Sub(cur.StartedAt) > a.maxAge {
+// applyMeanSinceStart sets the Amount of a container that is known to have started recently, and
+// reports whether it did. It needs a start time that is by the same clock as the sample, and not
+// from before a jump of that clock. The window must not exceed the maximum age.
+func (s *series) applyMeanSinceStart(cur usage.Sample, a *arrival) bool {
+	if cur.Untimed || s.suspect > 0 || a.jumpedRecently() || cur.At.Sub(cur.StartedAt) > a.maxAge {
 		return false
 	}
 	amount, ok := usage.MeanSinceStart(cur, a.capacity)
 	if ok {
-		s.serve(amount, cur, a)
+		s.setAmount(amount, cur, a)
 	}
 	return ok
 }
@@ -164,53 +157,36 @@ func (s *series) serveMeanSinceStart(cur usage.Sample, a *arrival) bool {
 // request, possibly milliseconds, and the next scrape will give a real one. For zeroIsReal, see
 // usage.FromKubeletRate.
 func (s *series) applyKubeletRate(cur usage.Sample, zeroIsReal bool, a *arrival) bool {
-	if s.has || s.suspect > 0 || !s.repeats(cur) || a.isDistorted() {
+	if s.hasAmount || s.suspect > 0 || !s.repeats(cur) || a.jumpedRecently() {
 		return false
 	}
 	amount, ok := usage.FromKubeletRate(cur, zeroIsReal)
 	if ok {
-		s.serve(amount, cur, a)
+		s.setAmount(amount, cur, a)
 	}
 	return ok
 }
 
-// repeats reports whether a summary's sample is of the reading in prev.
+// repeats reports whether a summary's sample has the reading in prev.
 func (s *series) repeats(cur usage.Sample) bool {
 	return s.sampled && cur.CPUSeconds == s.prev.cpuSeconds
 }
 
-func (s *series) serve(amount usage.Amount, cur usage.Sample, a *arrival) {
-	s.last, s.asOf, s.has = amount, a.clock.ours(&cur, a.at), true
+func (s *series) setAmount(amount usage.Amount, cur usage.Sample, a *arrival) {
+	s.amount, s.asOf, s.hasAmount = amount, a.clock.ourTime(&cur, a.at), true
 }
 
-// missing returns what is missing after a scrape. A kubelet-reported rate serves until the next
-// regular scrape.
-func (s *series) missing(a *arrival) usage.Lack {
-	if s.has || a.at.Sub(s.since) > giveUp {
-		return usage.Lack{}
-	}
+// missing describes a series without an Amount.
+func (s *series) missing(a *arrival) usage.Missing {
+	missing := usage.Missing{Since: s.since}
 	if !s.sampled {
-		return usage.Lack{Wait: overdue}
+		return missing
 	}
 	prev := usage.Sample{At: s.prev.at, StartedAt: s.prev.startedAt, Untimed: s.untimed}
-	age := a.at.Sub(a.clock.ours(&prev, a.at))
-	wait := onDemand
-	if age >= onDemand {
-		wait = max(housekeeping-age, overdue)
+	missing.SampledAt = a.clock.ourTime(&prev, a.at)
+	if age, ok := prev.Age(); ok {
+		missing.StartedAt = missing.SampledAt.Add(-age)
 	}
-	young := prev.Young()
-	if young {
-		grown := usage.MinAgeSinceStart - prev.At.Sub(prev.StartedAt) // from the sample on
-		wait = max(wait, grown-age+100*time.Millisecond)
-	}
-	return usage.Lack{Rates: !young && !a.isDistorted(), Wait: wait}
-}
-
-// mergeMissing returns what two series miss together.
-func mergeMissing(a, b usage.Lack) usage.Lack {
-	if a.Wait == 0 || b.Wait != 0 && b.Wait < a.Wait {
-		a.Wait = b.Wait
-	}
-	a.Rates = a.Rates || b.Rates
-	return a
+	missing.KubeletRate = !prev.Young() && !a.jumpedRecently()
+	return missing
 }

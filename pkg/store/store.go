@@ -1,14 +1,15 @@
-// Package store keeps the latest usage of every node and pod: the samples that a rate needs, and
-// the snapshots that may be served.
+// Package store keeps the latest usage of every node and pod: the samples that rates are computed
+// from, and the snapshots that are served.
 //
-// Put compares a scrape with the samples before it, computes the rates, and publishes snapshots of
-// the pods that are complete; a read is a lookup. Nothing here reads a clock or does I/O, and no
-// lock is held while anything is decoded or encoded. All times that callers pass are by one
-// usage.Clock, "our clock"; the times in samples are by the clocks of the nodes, whose offsets the
-// store estimates.
+// Put compares a scrape with the previous samples, computes the rates, and publishes a snapshot of
+// each complete pod; a read is a lookup. The store reads no clock and does no I/O, and holds no
+// lock while anything is decoded or encoded. All times that callers pass are by one usage.Clock,
+// "our clock". The times of samples are by the clocks of the nodes, whose offsets the store
+// estimates.
 //
-// The store does not know which pods exist (pkg/inventory does), when to scrape (pkg/scrape) or how
-// metrics are encoded (pkg/api). docs/numbers.md explains the rules that it keeps.
+// The store does not know which pods exist (pkg/inventory does) or how metrics are encoded (pkg/api
+// does). It reports what is missing, but pkg/scrape alone decides when to scrape. docs/numbers.md
+// explains the rules of the numbers.
 package store
 
 import (
@@ -21,19 +22,18 @@ import (
 
 // Config sets the limits of a Store.
 type Config struct {
-	// MaxSampleAge is the age beyond which a metric expires, and the longest window of a rate.
+	// MaxSampleAge is the age at which a metric expires, and the longest window of a rate.
 	MaxSampleAge time.Duration
-	// MaxContainers is the number of containers of one node beyond which those that partial scrapes
-	// do not mention are dropped.
+	// MaxContainers limits the containers of one node: above it, containers that a partial scrape
+	// does not mention are dropped.
 	MaxContainers int
-	// IsRunning, if not nil, reports whether the API server has a container as running. It is
-	// called for containers that a partial scrape does not mention although it mentions others of
-	// their pod.
+	// IsRunning, if not nil, reports whether a container runs according to the API server. It is
+	// called for containers that a scrape does not mention, or for which it has no value.
 	IsRunning func(namespace, pod, container string) bool
 }
 
-// Store holds the state of a cluster. It is safe for concurrent use, but a node's Put, PutSummary
-// and Forget must not be called at the same time.
+// Store holds the usage of a cluster. It is safe for concurrent use, but calls to Put, PutSummary
+// and Forget for the same node must not overlap.
 type Store struct {
 	config Config
 	counts counts
@@ -47,8 +47,7 @@ func New(config Config) *Store {
 	return &Store{config: config, nodes: map[string]*node{}}
 }
 
-// Put takes in a successful scrape of a node. It copies what it keeps; the scrape is the caller's
-// again when it returns.
+// Put stores a successful scrape of a node. It does not retain the scrape.
 func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Report {
 	n := s.addNode(nodeName)
 	n.mu.Lock()
@@ -56,13 +55,14 @@ func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Report {
 	return n.put(scrape, s.config, &s.counts)
 }
 
-// PutSummary takes in a kubelet's summary right after a scrape. Its kubelet-reported rates serve
-// where the node or a container has no Amount yet, if they belong to the samples of that scrape. A
-// summary never starts or ends anything: its times are cut to whole seconds.
-func (s *Store) PutSummary(nodeName string, summary *usage.Scrape) usage.Report {
+// PutSummary stores the kubelet-reported rates of a summary right after a scrape, and returns what
+// is missing then. The rates serve where the node or a container has no Amount yet, if they belong
+// to the samples of that scrape. A summary never starts or ends a series: its times are cut to
+// whole seconds.
+func (s *Store) PutSummary(nodeName string, summary *usage.Scrape) []usage.Missing {
 	n := s.node(nodeName)
 	if n == nil {
-		return usage.Report{}
+		return nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -76,8 +76,8 @@ func (s *Store) Forget(nodeName string) {
 	delete(s.nodes, nodeName)
 }
 
-// RemovePod drops what a node reported of a pod that the API server deleted, as was noticed at the
-// moment now. What the kubelet goes on reporting of it is ignored.
+// RemovePod drops the metrics of a pod that the API server deleted, at the time now. Later samples
+// of the deleted pod are ignored.
 func (s *Store) RemovePod(nodeName, namespace, name string, now usage.Time) {
 	n := s.node(nodeName)
 	if n == nil {
@@ -85,23 +85,23 @@ func (s *Store) RemovePod(nodeName, namespace, name string, now usage.Time) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.remove(podKey{namespace, name}, now)
+	n.removePod(podKey{namespace, name}, now)
 }
 
-// Node returns the usage of a node, or nil if there is none that may be served at the moment now.
+// Node returns the usage of a node, or nil if it has none that is valid at the time now.
 func (s *Store) Node(name string, now usage.Time) *usage.Node {
 	n := s.node(name)
 	if n == nil {
 		return nil
 	}
-	if p := n.served.Load(); p != nil && !s.isExpired(p.AsOf, now) {
+	if p := n.snapshot.Load(); p != nil && !s.isExpired(p.AsOf, now) {
 		return p
 	}
 	return nil
 }
 
-// Pod returns the usage of a pod, all its containers, as the node to which it is bound reports it,
-// or nil if there is none that may be served at the moment now.
+// Pod returns the usage of a whole pod as reported by the node to which it is bound, or nil if it
+// has none that is valid at the time now.
 func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod {
 	n := s.node(nodeName)
 	if n == nil {
@@ -115,14 +115,14 @@ func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod
 
 func (s *Store) isExpired(asOf, now usage.Time) bool { return now.Sub(asOf) > s.config.MaxSampleAge }
 
-// node returns the state of the node of that name, or nil.
+// node returns the state of a node, or nil if it is unknown.
 func (s *Store) node(name string) *node {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.nodes[name]
 }
 
-// addNode returns the state of the node of that name, which it adds if there is none.
+// addNode returns the state of a node, which it creates if it is unknown.
 func (s *Store) addNode(name string) *node {
 	if n := s.node(name); n != nil {
 		return n
@@ -137,19 +137,20 @@ func (s *Store) addNode(name string) *node {
 	return n
 }
 
-// Stats is what is served, and how old it is.
+// Stats describes the metrics that are served.
 type Stats struct {
-	Nodes, Pods, Containers int           // that may be served
-	OldestNode, OldestPod   time.Duration // the greatest age among them; 0 where there is none
+	Nodes, Pods, Containers int           // with valid metrics
+	OldestNode, OldestPod   time.Duration // the greatest age of their metrics; 0 if there are none
 }
 
-// Stats reads everything that is kept: a few milliseconds for tens of thousands of pods.
+// Stats returns the statistics at the time now. It reads all snapshots, which takes a few
+// milliseconds for tens of thousands of pods.
 func (s *Store) Stats(now usage.Time) Stats {
 	var stats Stats
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, n := range s.nodes {
-		if p := n.served.Load(); p != nil && !s.isExpired(p.AsOf, now) {
+		if p := n.snapshot.Load(); p != nil && !s.isExpired(p.AsOf, now) {
 			stats.Nodes++
 			stats.OldestNode = max(stats.OldestNode, now.Sub(p.AsOf))
 		}
@@ -168,17 +169,17 @@ func (s *Store) Stats(now usage.Time) Stats {
 	return stats
 }
 
-// Counts are events since the start.
+// Counts are the numbers of events since the store was created.
 type Counts struct {
-	OlderSamples   uint64 // samples older than the one before, ignored
-	ClockStepsBack uint64 // series started again because their samples went on being older
+	OlderSamples   uint64 // ignored samples that were older than the previous one
+	ClockStepsBack uint64 // series restarted because their samples stayed older
 	ClockJumps     uint64 // jumps of the offset between a node's clock and ours
-	Baselines      uint64 // samples that started a series, from which no rate follows yet
+	Baselines      uint64 // samples that started a series, without a rate yet
 }
 
 type counts struct{ older, stepsBack, clockJumps, baselines atomic.Uint64 }
 
-// Counts returns the events since the start.
+// Counts returns the numbers of events so far.
 func (s *Store) Counts() Counts {
 	return Counts{
 		OlderSamples:   s.counts.older.Load(),

@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	// MinAgeSinceStart is the age from which on a container has a rate. The CPU of a younger one is
-	// that of its start-up, which would mislead autoscalers.
+	// MinAgeSinceStart is the smallest age of a container with a rate. The CPU usage of a younger
+	// one is that of its start-up, which would mislead autoscalers.
 	MinAgeSinceStart = 10 * time.Second
-	// MaxAgeSinceStart is the age up to which the mean since the start is served. Beyond it says
-	// too little about the present.
+	// MaxAgeSinceStart is the largest age of a container whose mean since the start is served.
+	// Later, the mean is too far from the current usage.
 	MaxAgeSinceStart = 60 * time.Second
-	// MinWindow is the shortest time over which a rate is computed. Over less, the granularity of
-	// the counter and of its timestamp would show as load.
+	// MinWindow is the shortest window of a rate. In a shorter one, the granularity of the counter
+	// and of its timestamp would distort the rate.
 	MinWindow = time.Second
 )
 
-// Verdict is what Rate found out about a sample.
+// Verdict is the outcome of Rate.
 type Verdict uint8
 
 // The verdicts of Rate.
@@ -30,22 +30,21 @@ const (
 	// Older: the sample was taken before the previous one. The previous sample and its Amount
 	// stand.
 	Older
-	// Reset: the counter fell, so that it belongs to another container or to a later life of the
-	// same one. The sample starts a new series.
+	// Reset: the counter fell, because the container was restarted or replaced. The sample starts a
+	// new series.
 	Reset
-	// Gap: the previous sample is too old for a rate about the present, or the rate is impossible.
-	// The sample starts a new series.
+	// Gap: the previous sample is older than the longest window, or the rate is impossible. The
+	// sample starts a new series.
 	Gap
 	// Incomplete: CPU or memory is missing. The previous sample and its Amount stand.
 	Incomplete
 )
 
 // Rate derives an Amount from two consecutive samples of the same node or container. prev must have
-// a CPU reading. The Amount is meaningful only with the verdict Fresh.
+// a CPU value. The Amount is meaningful only with the verdict Fresh.
 //
-// The rate is (core-seconds now − then) ÷ (time now − then), by the node's own clock, over
-// maxWindow at most. Start times are not considered: those of cAdvisor move on running containers
-// (google/cadvisor#2905).
+// The rate is (core-seconds now − then) ÷ (time now − then), by the node's clock, over at most
+// maxWindow. Start times are ignored: cAdvisor's move on running containers (google/cadvisor#2905).
 func Rate(prev, cur Sample, maxWindow time.Duration) (Amount, Verdict) {
 	if !cur.Complete() {
 		return Amount{}, Incomplete
@@ -69,13 +68,13 @@ func Rate(prev, cur Sample, maxWindow time.Duration) (Amount, Verdict) {
 	}
 }
 
-// MeanSinceStart derives an Amount from the first sample of a container that is known to be new,
-// whose counter therefore began at 0 when it started. It reports false if the container is younger
-// than MinAgeSinceStart or older than MaxAgeSinceStart, if its start is not known, or if its node,
-// which has the given CPU capacity in nanocores (0: not known), cannot have provided that much CPU:
-// its start time is wrong then.
+// MeanSinceStart derives an Amount from the first sample of a container that is known to be new, so
+// that its counter was 0 when it started. It reports false if the container is younger than
+// MinAgeSinceStart or older than MaxAgeSinceStart, or if its start time is unknown. It also reports
+// false if the rate exceeds the node's capacity in nanocores (0: not known): the start time must be
+// wrong then.
 func MeanSinceStart(cur Sample, capacity uint64) (Amount, bool) {
-	age, ok := cur.age()
+	age, ok := cur.Age()
 	if !cur.Complete() || !ok || age < MinAgeSinceStart || age > MaxAgeSinceStart {
 		return Amount{}, false
 	}
@@ -86,15 +85,15 @@ func MeanSinceStart(cur Sample, capacity uint64) (Amount, bool) {
 	return a, true
 }
 
-// Young reports whether the sample's start time makes the container younger than MinAgeSinceStart.
+// Young reports whether the container was younger than MinAgeSinceStart when the sample was taken.
 func (s Sample) Young() bool {
-	age, ok := s.age()
+	age, ok := s.Age()
 	return ok && age < MinAgeSinceStart
 }
 
-// age returns how old the container was, and false if that is not known: there is no start time, it
-// is after the sample, or the time of the sample is by another clock.
-func (s Sample) age() (time.Duration, bool) {
+// Age returns the container's age when the sample was taken. It reports false if the age is not
+// known: there is no start time, it is after the sample, or the sample's time is by another clock.
+func (s Sample) Age() (time.Duration, bool) {
 	age := s.At.Sub(s.StartedAt)
 	return age, s.StartedAt != 0 && !s.Untimed && age >= 0
 }
@@ -105,8 +104,8 @@ func (s Sample) Complete() bool {
 	return s.Has&both == both
 }
 
-// amount returns the quotient. It reports false for one that the API cannot carry, which has
-// nanocores in an int64.
+// amount returns the Amount of a rate. It reports false if the rate exceeds an int64 of nanocores,
+// which is the limit of the API.
 func amount(coreSeconds float64, window time.Duration, cur Sample) (Amount, bool) {
 	nanocores := math.Round(coreSeconds * float64(time.Second) / window.Seconds())
 	if !(nanocores < math.MaxInt64) {
@@ -126,16 +125,15 @@ func newAmount(nanocores uint64, window time.Duration, cur Sample) Amount {
 	}
 }
 
-// KubeletRateWindow is the window that is assumed for the rates that a kubelet computes itself.
-// Kubelets do not report it: the rates are means between the last two samples of the counter, which
-// are 10 to 15 seconds apart.
+// KubeletRateWindow is the assumed window of kubelet-reported rates. Kubelets do not report it: the
+// rates are means between the last two samples of the counter, which are 10 to 15 seconds apart.
 const KubeletRateWindow = 15 * time.Second
 
-// FromKubeletRate returns the Amount of a kubelet-reported rate, for a node or container that has
-// no other yet. It reports false if there is no such rate or if the container is young.
+// FromKubeletRate returns the Amount of a kubelet-reported rate. It reports false if there is no
+// such rate or if the container is young.
 //
-// Kubelets report 0 when they do not know the rate. Beside a counter that is not 0, a rate of 0
-// counts only with zeroIsReal: the same kubelet is known to know the rates of its containers.
+// Kubelets report a placeholder of 0 if they do not know the rate. Unless the counter is 0, a rate
+// of 0 is valid only with zeroIsReal: the kubelet is known to report real rates.
 func FromKubeletRate(cur Sample, zeroIsReal bool) (Amount, bool) {
 	switch {
 	case !cur.Complete(), cur.Has&HasRate == 0, cur.Rate > math.MaxInt64, cur.Young():
@@ -144,7 +142,7 @@ func FromKubeletRate(cur Sample, zeroIsReal bool) (Amount, bool) {
 		return Amount{}, false
 	}
 	window := KubeletRateWindow
-	if age, ok := cur.age(); ok {
+	if age, ok := cur.Age(); ok {
 		window = min(window, age)
 	}
 	return newAmount(cur.Rate, window, cur), true

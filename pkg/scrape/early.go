@@ -1,0 +1,88 @@
+package scrape
+
+import (
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// When kubelets take samples. Some runtimes take them on demand, with each request. With the
+// others, the kubelet reads the counters every 10 seconds or less often, and reports the last
+// sample.
+const (
+	// onDemand is the wait after which a runtime that samples on demand has a second sample for a
+	// rate. A sample younger than this may have been taken on demand.
+	onDemand = usage.MinWindow + 200*time.Millisecond
+	// housekeeping is the shortest time between two samples of a kubelet.
+	housekeeping = 10*time.Second + 100*time.Millisecond
+	// overdue is the wait for a sample that may arrive at any time.
+	overdue = 2 * time.Second
+	// giveUp is how long a series may have no Amount before it is left to the regular scrapes.
+	giveUp = 30 * time.Second
+)
+
+// plan is what to do before the next regular scrape of a node that has no Amount for something.
+type plan struct {
+	wait    time.Duration // until an early scrape; 0: there is none
+	summary bool          // whether to fetch the summary: kubelet-reported rates serve meanwhile
+}
+
+// newPlan returns the plan after a scrape that arrived at the given time: a scrape at the first
+// moment at which the kubelet is likely to have something that is missing.
+func newPlan(missing []usage.Missing, arrived usage.Time) plan {
+	var p plan
+	for i := range missing {
+		m := &missing[i]
+		if arrived.Sub(m.Since) > giveUp {
+			continue
+		}
+		p.summary = p.summary || m.KubeletRate
+		if wait := waitFor(m, arrived); p.wait == 0 || wait < p.wait {
+			p.wait = wait
+		}
+	}
+	return p
+}
+
+// waitFor returns the time from now after which the kubelet is likely to have the sample that m
+// needs.
+func waitFor(m *usage.Missing, now usage.Time) time.Duration {
+	if m.SampledAt == 0 {
+		return overdue
+	}
+	wait := onDemand
+	if age := now.Sub(m.SampledAt); age >= onDemand {
+		wait = max(housekeeping-age, overdue)
+	}
+	if m.StartedAt != 0 && m.SampledAt.Sub(m.StartedAt) < usage.MinAgeSinceStart { // too young for a rate
+		wait = max(wait, m.StartedAt.Add(usage.MinAgeSinceStart).Sub(now)+100*time.Millisecond)
+	}
+	return wait
+}
+
+// maxEarly is how many early scrapes a node may have in a row. One more is allowed with each
+// interval, so a node on which containers start all the time is scraped at most about twice as
+// often as others.
+const maxEarly = 10
+
+// budget limits the early scrapes of a node.
+type budget struct {
+	interval time.Duration
+	spent    int       // of maxEarly
+	since    time.Time // one interval before the next spent one is returned
+}
+
+// spend reports whether an early scrape is left, and spends it.
+func (b *budget) spend(now time.Time) bool {
+	returned := min(b.spent, int(now.Sub(b.since)/b.interval))
+	b.spent -= returned
+	b.since = b.since.Add(time.Duration(returned) * b.interval)
+	if b.spent == 0 { // nothing is returned to a full budget
+		b.since = now
+	}
+	if b.spent == maxEarly {
+		return false
+	}
+	b.spent++
+	return true
+}

@@ -1,0 +1,280 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// TestMeanSinceStartAcrossAJump has a container that starts before its node's clock is set back by
+// 10 s, and that is first scraped after it.
+func TestMeanSinceStartAcrossAJump(t *testing.T) { // rules 3, 4
+	s := newStore()
+	put := func(real, ahead float64, containers ...usage.ContainerSample) {
+		s.Put("n1", &usage.Scrape{At: at(real), Sent: at(real), Date: cut(at(real + ahead)), Containers: containers})
+	}
+	put(0, 0, of("q/a", sample(0, 1)))
+	put(15, 0, of("q/a", sample(15, 2)))
+	// It starts at 17 s. At 20 s the clock is set back by 10 s: at 40 s its age seems to be 13 s,
+	// but is 23 s.
+	put(40, -10, of("q/a", sample(30, 3)), of("p/a", started(17, sample(30, 23))))
+	expect(t, s, "p", 40, "none")
+	put(55, -10, of("q/a", sample(45, 4)), of("p/a", started(17, sample(45, 38))))
+	put(70, -10, of("q/a", sample(60, 5)), of("p/a", started(17, sample(60, 53))))
+	expect(t, s, "p", 70, "at 60 window 15: a=1000m")
+}
+
+// TestMeanSinceStartOfUntimedSamples has a kubelet without timestamps, whose clock is 20 s ahead:
+// the age of a container seems to be 10 s, but is 30 s.
+func TestMeanSinceStartOfUntimedSamples(t *testing.T) { // rule 4
+	s := newStore()
+	for now := 0.0; now <= 45; now += 15 {
+		sc := scrape(now, of("q/a", untimed(sample(now, now))))
+		sc.Sent, sc.Date = at(now), cut(at(now+20))
+		if now >= 30 {
+			sc.Containers = append(sc.Containers, of("p/a", untimed(started(20, sample(now, now/4)))))
+		}
+		s.Put("n1", sc)
+		if now == 30 {
+			expect(t, s, "p", now, "none")
+		}
+	}
+	expect(t, s, "p", 45, "at 45 window 15: a=250m")
+}
+
+func TestMeanSinceStartExpires(t *testing.T) { // rules 4, 5
+	s := New(Config{MaxSampleAge: 30 * time.Second, MaxContainers: 100})
+	q := func(now float64) usage.ContainerSample { return of("q/a", sample(now, now)) }
+	s.Put("n1", scrape(0, q(0)))
+	s.Put("n1", scrape(40, q(40), of("p/a", started(9, sample(40, 31))), of("r/a", started(11, sample(40, 29)))))
+	expect(t, s, "p", 40, "none")
+	expect(t, s, "r", 40, "at 40 window 29: a=1000m")
+}
+
+// TestNewContainers checks that only containers that were absent from the previous scrape are
+// served their mean since the start.
+func TestNewContainers(t *testing.T) { // rule 4
+	other := func(now float64) *usage.Scrape { return scrape(now, of("q/a", sample(now, now))) }
+	with := func(coreSeconds float64) *usage.Scrape { return scrape(0, of("p/a", sample(0, coreSeconds))) }
+	partial := other(15)
+	partial.Partial = true
+	for _, tc := range []struct {
+		name   string
+		before []*usage.Scrape
+		want   string
+	}{
+		{"a new container", []*usage.Scrape{other(0)}, "at 30 window 12: a=500m"},
+		{"the first scrape of the node", nil, "none"},
+		{"the previous scrape was partial", []*usage.Scrape{other(0), partial}, "none"},
+		{"the previous scrape overlooked it", []*usage.Scrape{with(1), other(15)}, "none"},
+		{"it ran before and restarted", []*usage.Scrape{with(900), other(15)}, "at 30 window 12: a=500m"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newStore()
+			for _, before := range tc.before {
+				s.Put("n1", before)
+			}
+			s.Put("n1", scrape(30, of("p/a", started(18, sample(30, 6)))))
+			expect(t, s, "p", 30, tc.want)
+		})
+	}
+}
+
+// TestRatesNeverSpanAnOutage is rule 5: after a gap, a kubelet-reported rate serves until there are
+// two new samples.
+func TestRatesNeverSpanAnOutage(t *testing.T) {
+	for _, outage := range []float64{115, 3600} {
+		s := newStore()
+		s.Put("n1", scrape(0, of("p/a", sample(0, 100))))
+		s.Put("n1", scrape(15, of("p/a", sample(15, 101.5))))
+		back := 15 + outage
+		got := s.Put("n1", scrape(back, of("p/a", sample(back, 500)))).Missing
+		if want := []usage.Missing{missing(back, back)}; !slices.Equal(got, want) {
+			t.Errorf("after %v s: got missing %+v, want %+v", outage, got, want)
+		}
+		expect(t, s, "p", back, "none")
+		s.PutSummary("n1", scrape(back, of("p/a", rated(4000, sample(back, 500)))))
+		expect(t, s, "p", back, fmt.Sprintf("at %v window 15: a=4000m", back))
+		s.Put("n1", scrape(back+15, of("p/a", sample(back+15, 560))))
+		expect(t, s, "p", back+15, fmt.Sprintf("at %v window 15: a=4000m", back+15))
+	}
+}
+
+// TestReplacedPods deletes a pod and creates one of the same name on the same node, whose clock is
+// wrong.
+func TestReplacedPods(t *testing.T) { // rule 9
+	for _, ahead := range []time.Duration{-75 * time.Second, 0, 75 * time.Second} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			s := newStore()
+			put := func(sent, arrived float64, p usage.Sample) {
+				p.At, p.StartedAt = p.At.Add(ahead), p.StartedAt.Add(ahead)
+				sc := scrape(arrived, of("p/a", p))
+				sc.Sent, sc.Date = at(sent), cut(at(arrived).Add(ahead))
+				s.Put("n1", sc)
+			}
+			put(0, 0, sample(0, 100))
+			put(15, 15, sample(15, 115))
+			if s.Pod("n1", "n", "p", at(16)) == nil {
+				t.Fatal("not served before its deletion")
+			}
+			s.RemovePod("n1", "n", "p", at(20))
+			expect(t, s, "p", 20, "none")
+			put(19, 21, sample(19, 119)) // a scrape that was running
+			put(22, 22, sample(19, 119)) // the kubelet repeats the last sample
+			expect(t, s, "p", 22, "none")
+			// The counter of the new pod soon exceeds that of the deleted one.
+			put(37, 37, started(24, sample(37, 130)))
+			expect(t, s, "p", 37, "none")
+			put(52, 52, started(24, sample(52, 280)))
+			expect(t, s, "p", 52, fmt.Sprintf("at %v window 15: a=10000m", 52+ahead.Seconds()))
+		})
+	}
+}
+
+func TestPartialScrapes(t *testing.T) { // rule 7
+	both := func(now float64) []usage.ContainerSample {
+		return []usage.ContainerSample{of("p/a", sample(now, now/10)), of("p/b", sample(now, now/10))}
+	}
+	for _, tc := range []struct {
+		name      string
+		isRunning func(namespace, pod, container string) bool
+		rest      func(now float64) []usage.ContainerSample // what scrapes after 15 s mention
+		until     float64                                   // when the pod is last served with both containers
+		then      string
+	}{
+		{
+			"b does not run: it has ended", func(_, _, _ string) bool { return false },
+			func(now float64) []usage.ContainerSample { return both(now)[:1] }, 15, "at %v window 15: a=100m",
+		},
+		{
+			"b runs: its lines cannot be read", func(_, _, _ string) bool { return true },
+			func(now float64) []usage.ContainerSample { return both(now)[:1] }, 75, "none",
+		},
+		{
+			"the API server is unknown", nil,
+			func(now float64) []usage.ContainerSample { return both(now)[:1] }, 75, "at %v window 15: a=100m",
+		},
+		{
+			"the pod is not mentioned: its containers expire together", func(_, _, _ string) bool { return true },
+			func(now float64) []usage.ContainerSample {
+				if now == 30 {
+					return both(now)[:1]
+				}
+				return []usage.ContainerSample{of("q/a", sample(now, 1))}
+			}, 75, "none",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, IsRunning: tc.isRunning})
+			s.Put("n1", scrape(0, both(0)...))
+			s.Put("n1", scrape(15, both(15)...))
+			for now := 30.0; now <= 300; now += 15 {
+				sc := scrape(now, tc.rest(now)...)
+				sc.Partial = true
+				s.Put("n1", sc)
+				want := "at 15 window 15: a=100m b=100m"
+				if now > tc.until {
+					want = tc.then
+				}
+				if want != "none" && now > tc.until {
+					want = fmt.Sprintf(want, now)
+				}
+				expect(t, s, "p", now, want)
+			}
+		})
+	}
+}
+
+// TestEndedContainers is rule 7: a container of which only the start time is reported, and that
+// does not run according to the API server, has ended.
+func TestEndedContainers(t *testing.T) {
+	for runs, want := range map[bool]string{
+		false: "at 120 window 15: a=100m",
+		true:  "none", // the pod is incomplete
+	} {
+		s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, IsRunning: func(namespace, pod, container string) bool {
+			if namespace != "n" || pod != "p" || container != "b" {
+				t.Errorf("IsRunning was called for %s/%s/%s", namespace, pod, container)
+			}
+			return runs
+		}})
+		for now := 0.0; now <= 120; now += 15 {
+			b := sample(now, now/10)
+			if now >= 45 {
+				b = usage.Sample{StartedAt: b.StartedAt}
+			}
+			s.Put("n1", scrape(now, of("p/a", sample(now, now/10)), of("p/b", b)))
+		}
+		expect(t, s, "p", 120, want)
+	}
+}
+
+func TestContainersThatPartialScrapesDoNotMention(t *testing.T) {
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 10})
+	for i := range 100 { // their number is limited
+		now := float64(i) / 10
+		partial := scrape(now, of(fmt.Sprintf("p%d/a", i), started(now-20, sample(now, 1))))
+		partial.Partial = true
+		s.Put("n1", partial)
+	}
+	if n := len(s.nodes["n1"].containers); n > 10 {
+		t.Errorf("got %d containers, want at most 10", n)
+	}
+	late := scrape(200, of("p/a", sample(200, 1))) // they expire
+	late.Partial = true
+	s.Put("n1", late)
+	if n := len(s.nodes["n1"].containers); n != 1 {
+		t.Errorf("got %d containers after the maximum age, want 1", n)
+	}
+}
+
+// TestOnePodWithManyContainers has a hostile kubelet that reports one pod with the largest number
+// of containers, with new names each time and in reverse order. If the time grew with the square of
+// their number, it would take a minute or more.
+func TestOnePodWithManyContainers(t *testing.T) { // rule 11
+	const containers = 32768
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: containers})
+	start := time.Now()
+	for i := range 3 {
+		sc := scrape(float64(15 * i))
+		for c := range containers {
+			sc.Containers = append(sc.Containers, of(fmt.Sprintf("p/%d-%d", i, 99999-c), sample(float64(15*i), 1)))
+		}
+		s.Put("n1", sc)
+	}
+	if took := time.Since(start); took > 15*time.Second {
+		t.Errorf("three scrapes took %v", took)
+	}
+}
+
+// TestMemoryOfRemovedPods has pods come and go for days on a node whose scrapes all fail, or are
+// all partial.
+func TestMemoryOfRemovedPods(t *testing.T) { // rule 11
+	const pods = 20_000
+	t.Run("failing", func(t *testing.T) {
+		s := newStore()
+		s.Put("n1", scrape(0, of("p/a", sample(0, 100))))
+		for i := range pods {
+			s.RemovePod("n1", "n", fmt.Sprint("job", i), at(float64(10*i)))
+		}
+		if n := len(s.node("n1").removed); n > maxRemoved {
+			t.Errorf("%d removed pods are remembered", n)
+		}
+	})
+	t.Run("partial", func(t *testing.T) {
+		s := New(Config{MaxSampleAge: maxAge, MaxContainers: pods})
+		for i := range pods {
+			now, job := float64(15*i), fmt.Sprint("job", i)
+			sc := scrape(now, of(job+"/a", sample(now, 1)))
+			sc.Partial = true
+			s.Put("n1", sc)
+			s.RemovePod("n1", "m", job, at(now))
+		}
+		if n := s.node("n1"); len(n.removed) > 20 || len(n.ended) > 20 {
+			t.Errorf("%d removed pods and %d ended containers are remembered", len(n.removed), len(n.ended))
+		}
+	})
+}
