@@ -39,29 +39,48 @@ help: ## list the targets
 build: ## build bin/kube-vitals, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kube-vitals ./cmd/kube-vitals
 
-test: unit verify e2e ## all tests: unit with -race, then chart against manifests, then e2e on a real control plane
+test: unit verify e2e ## all tests: unit tests with -race, chart and manifests, end-to-end tests
 
 unit: $(PROMTOOL) ## the fast tests beside the code
 	$(GO) test -race ./...
-	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race $$($(GO) list ./... | grep -v -e /e2e -e /verify)
+	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
 
 e2e: build ## the built binary behind a real API server; the first run builds that (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(GO) test -count=1 -timeout 30m ./e2e/...
 
-lint: $(LINT) ## golangci-lint on both modules
+lint: $(LINT) ## check the code, the words, and that the generated files are up to date
+	test/prose.sh
 	$(LINT) run ./...
 	cd test && $(LINT) run --config ../.golangci.yaml ./...
+	$(MAKE) generate
+	@git diff --exit-code -- $(GENERATED) || { echo "generated files have changed: commit or stage them" >&2; exit 1; }
 
 fmt: $(LINT) ## format the code
 	$(LINT) fmt ./...
 	cd test && $(LINT) fmt --config ../.golangci.yaml ./...
 
-verify: $(HELM) $(KUSTOMIZE) $(HELM_DOCS) ## fail where chart, manifests and the chart's README differ
-	cd test && $(GO) run ./verify -root .. -helm $(HELM) -kustomize $(KUSTOMIZE) -helm-docs $(HELM_DOCS)
-	cd test && HELM=$(HELM) KUSTOMIZE=$(KUSTOMIZE) HELM_DOCS=$(HELM_DOCS) $(GO) test -count=1 ./verify
+verify: $(HELM) $(KUSTOMIZE) ## test the chart, and that manifests/ describes the same objects
+	cd test && HELM=$(HELM) KUSTOMIZE=$(KUSTOMIZE) $(GO) test -count=1 ./chart
 
-generate: $(HELM_DOCS) ## write the chart's README and the descriptions in its schema from values.yaml
-	cd test && $(GO) run ./verify -write -root .. -helm-docs $(HELM_DOCS)
+GENERATED := charts/kube-vitals/README.md charts/kube-vitals/values.schema.json manifests
+
+generate: $(HELM) $(HELM_DOCS) ## write manifests/ from the chart, and the chart's README and schema descriptions from values.yaml
+	cd test && $(GO) run ./chart ../charts/kube-vitals
+	$(HELM_DOCS) --chart-search-root charts --log-level warning
+	$(call manifest,base/kube-vitals.yaml,)
+	$(call component,cert-manager,certificate)
+	$(call component,high-availability,poddisruptionbudget)
+	$(call component,prometheus,servicemonitor prometheusrule)
+
+# manifest = file, arguments of helm template. The labels are those that only Helm's own releases have.
+define manifest
+	@{ echo '# Generated from charts/kube-vitals by `make generate`: do not edit.'; \
+	  $(HELM) template kube-vitals charts/kube-vitals --namespace kube-system --kube-version 1.36.0 --no-hooks $(2) | \
+	  sed -e '/^# Source: /d' -e '/ helm\.sh\/chart: /d' -e '/ app\.kubernetes\.io\/managed-by: Helm$$/d'; } >manifests/$(1)
+endef
+
+# component = name, templates of its resources
+component = $(call manifest,components/$(1)/resources.yaml,--values manifests/components/$(1)/values.yaml $(2:%=--show-only templates/%.yaml))
 
 # Ctrl-C ends the demo, which is no error: go run would make one of it, and make too, unless the demo has a process group
 # of its own (set -m).
@@ -99,7 +118,6 @@ endif
 release: $(HELM) $(KUSTOMIZE) ## binaries, chart, manifest, bills of materials, checksums: in dist/; and the image, where it can be built
 	cd test && $(GO) run ./release -root .. -out ../dist -version $(VERSION) $(if $(DIGEST),-digest $(DIGEST)) -ldflags '$(LDFLAGS)' -platforms $(RELEASED) \
 	  -time $$(git log -1 --format=%ct) -helm $(HELM) -kustomize $(KUSTOMIZE)
-	cd test && $(GO) run ./verify -helm $(HELM) -chart ../dist/kube-vitals-$(VERSION:v%=%).tgz -file ../dist/kube-vitals.yaml
 	@if test -n "$(DIGEST)"; then echo "No image: the one of $(DIGEST) is pushed already."; \
 	elif test -n "$(BUILDER)" && $(BUILDER) info >/dev/null 2>&1; then $(MAKE) image PLATFORMS=$(RELEASED); \
 	else echo "No image: $(or $(BUILDER),docker, buildah or podman) does not work here. make image builds it where a BUILDER does."; fi
