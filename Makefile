@@ -38,7 +38,7 @@ unit: $(PROMTOOL) ## run the unit tests with -race
 verify: $(HELM) $(KUSTOMIZE) ## test the chart, and that manifests/ describes the same objects
 	cd test && HELM=$(HELM) KUSTOMIZE=$(KUSTOMIZE) $(GO) test -count=1 ./chart
 
-e2e: build ## test the binary with a real API server; the first run builds that (minutes)
+e2e: build ## the built binary behind a real API server; the first run builds that (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(GO) test -count=1 -timeout 30m ./e2e/...
 
 lint: $(LINT) ## check the code, the wording, and that `make generate` changes nothing

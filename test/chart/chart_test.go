@@ -217,7 +217,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-func TestInvalidValues(t *testing.T) {
+func TestRefusals(t *testing.T) {
 	for _, tt := range []struct{ values, want string }{
 		// The schema.
 		{"replcas=2", "additional properties 'replcas' not allowed"},
@@ -429,9 +429,9 @@ func TestAlertsSelectRelease(t *testing.T) {
 	}
 }
 
-// TestMonitorTLS checks that Prometheus verifies the server by a CA that it can read without access
+// TestMonitorsVerify checks that Prometheus verifies the server by a CA that it can read without access
 // to the key, and sends no token to a server that it does not verify.
-func TestMonitorTLS(t *testing.T) {
+func TestMonitorsVerify(t *testing.T) {
 	verified := func(ca ...string) any {
 		config := map[string]any{"serverName": "kube-vitals.kube-system.svc"}
 		if len(ca) > 0 {

@@ -1,7 +1,8 @@
-// Package docs checks the documentation against the project: docs/configuration.md lists the flags
-// of the program, links between documents resolve, and the tests that a document names exist.
+// Package docs holds the documents to what they describe: the flags in docs/configuration.md are
+// those that the program prints, links between documents lead somewhere, and tests that are called
+// a proof are there.
 //
-//	go test ./docs -update    # updates the flags
+//	go test ./docs -update    # writes the flags
 package docs
 
 import (
@@ -20,47 +21,53 @@ import (
 
 const root = "../.."
 
-var update = flag.Bool("update", false, "update docs/configuration.md")
+var update = flag.Bool("update", false, "write docs/configuration.md")
 
-// chartValues are the values of the chart that set a flag, or "" for a flag that the chart has no
-// use for. All other flags are set in `args`.
-var chartValues = map[string]string{
-	"help":                             "",
-	"version":                          "",
-	"kubeconfig":                       "",
-	"secure-port":                      "containerPort",
-	"max-sample-age":                   "maxSampleAge",
-	"kubelet-certificate-authority":    "kubelet.certificateAuthority",
-	"kubelet-insecure-tls":             "kubelet.insecureTLS",
-	"kubelet-service-account":          "kubelet.serviceAccount.create",
-	"authorization-always-allow-paths": "metrics.enabled",
-	"tls-secret":                       "tls.type",
-	"tls-names":                        "tls.type",
-	"tls-ca-configmap":                 "tls.type",
-	"service":                          "service.port",
-	"tls-cert-file":                    "tls.type",
-	"tls-private-key-file":             "tls.type",
-	"metric-resolution":                "defaultArgs",
-	"kubelet-preferred-address-types":  "defaultArgs",
-	"kubelet-use-node-status-port":     "defaultArgs",
+// inChart says which value of the chart stands for a flag; none for those that have no use there.
+// Every other flag is set by `args`.
+func inChart() map[string]string {
+	return map[string]string{
+		"help":                             "",
+		"version":                          "",
+		"kubeconfig":                       "",
+		"secure-port":                      "containerPort",
+		"max-sample-age":                   "maxSampleAge",
+		"kubelet-certificate-authority":    "kubelet.certificateAuthority",
+		"kubelet-insecure-tls":             "kubelet.insecureTLS",
+		"kubelet-service-account":          "kubelet.serviceAccount.create",
+		"authorization-always-allow-paths": "metrics.enabled",
+		"tls-secret":                       "tls.type",
+		"tls-names":                        "tls.type",
+		"tls-ca-configmap":                 "tls.type",
+		"service":                          "service.port",
+		"tls-cert-file":                    "tls.type",
+		"tls-private-key-file":             "tls.type",
+		"metric-resolution":                "defaultArgs",
+		"kubelet-preferred-address-types":  "defaultArgs",
+		"kubelet-use-node-status-port":     "defaultArgs",
+	}
 }
 
-// section is a group of flags in --help.
+// A section is a group of flags in --help.
 type section struct {
 	title string
-	flags []flagHelp
+	flags []entry
 }
 
-type flagHelp struct{ name, short, kind, value, usage string }
+func (s section) has(name string) bool {
+	return slices.ContainsFunc(s.flags, func(e entry) bool { return e.name == name })
+}
+
+type entry struct{ name, short, kind, initial, usage string }
 
 var (
-	sectionLine   = regexp.MustCompile(`^(\S.*) flags:$`)
-	flagLine      = regexp.MustCompile(`^ {2,6}(?:-(\w), )?--([\w-]+)(?: (\S+))?\s*$`)
-	defaultSuffix = regexp.MustCompile(`\s*\(default[:=]? ([^()]+)\)$|\s*\[default=(\S+)\]$`)
+	sectionLine = regexp.MustCompile(`^(\S.*) flags:$`)
+	flagLine    = regexp.MustCompile(`^ {2,6}(?:-(\w), )?--([\w-]+)(?: (\S+))?\s*$`)
+	initialTail = regexp.MustCompile(`\s*\(default[:=]? ([^()]+)\)$|\s*\[default=(\S+)\]$`)
 )
 
-// parseHelp parses the output of --help: sections, flags, and usage on indented lines, which may end
-// with the default value.
+// parseHelp reads what the program prints for --help: sections, flags, and their descriptions on
+// indented lines.
 func parseHelp(help string) []section {
 	var sections []section
 	for line := range strings.Lines(help) {
@@ -74,84 +81,101 @@ func parseHelp(help string) []section {
 		}
 		s := &sections[len(sections)-1]
 		if m := flagLine.FindStringSubmatch(line); m != nil {
-			s.flags = append(s.flags, flagHelp{short: m[1], name: m[2], kind: m[3]})
+			s.flags = append(s.flags, entry{short: m[1], name: m[2], kind: m[3]})
 		} else if n := len(s.flags); n > 0 && line != "" {
 			s.flags[n-1].usage += " " + strings.TrimSpace(line)
 		}
 	}
 	for _, s := range sections {
 		for i := range s.flags {
-			f := &s.flags[i]
-			f.usage = strings.TrimSpace(f.usage)
-			if suffix := defaultSuffix.FindStringSubmatch(f.usage); suffix != nil {
-				f.value, f.usage = suffix[1]+suffix[2], strings.TrimSuffix(f.usage, suffix[0])
-			}
+			s.flags[i].splitDefault()
 		}
 	}
 	return sections
 }
 
-// markdown returns the sections as tables.
-func markdown(sections []section) string {
-	code := func(text string) string {
-		if text == "" {
-			return ""
-		}
-		return "`" + text + "`"
+// splitDefault takes the default from the end of the description.
+func (e *entry) splitDefault() {
+	e.usage = strings.TrimSpace(e.usage)
+	if tail := initialTail.FindStringSubmatch(e.usage); tail != nil {
+		e.initial, e.usage = tail[1]+tail[2], strings.TrimSuffix(e.usage, tail[0])
 	}
-	escape := strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`)
+}
+
+// tables writes the sections as Markdown.
+func tables(sections []section) string {
 	var b strings.Builder
 	for _, s := range sections {
 		fmt.Fprintf(&b, "\n### %s\n\n| Flag | Default | In the chart | Meaning |\n|---|---|---|---|\n", s.title)
-		for _, f := range s.flags {
-			name := code("--" + f.name)
-			if f.short != "" {
-				name += ", " + code("-"+f.short)
-			}
-			if f.kind != "" {
-				name += " " + f.kind
-			}
-			value, ok := chartValues[f.name]
-			if !ok {
-				value = "args"
-			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, code(f.value), code(value), escape.Replace(f.usage))
+		for _, e := range s.flags {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", e.flag(), code(e.initial), code(e.value()), cell(e.usage))
 		}
 	}
 	return b.String()
 }
 
-// TestFlags compares docs/configuration.md with --help.
-func TestFlags(t *testing.T) {
+func (e *entry) flag() string {
+	text := "`--" + e.name + "`"
+	if e.short != "" {
+		text += ", `-" + e.short + "`"
+	}
+	if e.kind != "" {
+		text += " " + e.kind
+	}
+	return text
+}
+
+func (e *entry) value() string {
+	if value, ok := inChart()[e.name]; ok {
+		return value
+	}
+	return "args"
+}
+
+func code(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
+}
+
+// cell makes text fit for a cell of a table.
+func cell(text string) string {
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace(text)
+}
+
+// TestConfigurationListsTheFlags: docs/configuration.md has the flags that the program has.
+func TestConfigurationListsTheFlags(t *testing.T) {
 	const begin, end = "<!-- flags: by go test ./docs -update, in test -->\n", "\n<!-- end of flags -->"
 	file := filepath.Join(root, "docs", "configuration.md")
-	page := read(t, file)
-	before, rest, hasBegin := strings.Cut(page, begin)
-	_, after, hasEnd := strings.Cut(rest, end)
-	if !hasBegin || !hasEnd {
-		t.Fatalf("%s has no lines %q and %q", file, begin, end)
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(page), begin)
+	_, after, ends := strings.Cut(rest, end)
+	if !begins || !ends {
+		t.Fatalf("%s lacks the lines between which the flags stand", file)
 	}
 	sections := parseHelp(help(t))
-	for name := range chartValues {
-		if !slices.ContainsFunc(sections, func(s section) bool {
-			return slices.ContainsFunc(s.flags, func(f flagHelp) bool { return f.name == name })
-		}) {
-			t.Errorf("--help has no flag --%s", name)
+	for name := range inChart() {
+		if !slices.ContainsFunc(sections, func(s section) bool { return s.has(name) }) {
+			t.Errorf("the program has no flag --%s, or it cannot be found in --help", name)
 		}
 	}
-	want := before + begin + markdown(sections) + end + after
+	want := before + begin + tables(sections) + end + after
 	switch {
-	case page == want:
+	case string(page) == want:
 	case *update:
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("%s does not list the flags of the program: run go test ./docs -update in test", file)
+		t.Errorf("%s does not list the flags of the program; in test, run go test ./docs -update", file)
 	}
 }
 
-// help builds the program and returns the output of --help.
+// help builds the program and has it print its flags.
 func help(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "kube-vitals")
@@ -167,16 +191,20 @@ func help(t *testing.T) string {
 	return string(text)
 }
 
-// TestChartValues checks that the chart has the values that set flags.
-func TestChartValues(t *testing.T) {
-	readme := read(t, filepath.Join(root, "charts", "kube-vitals", "README.md"))
-	for name, value := range chartValues {
-		if value != "" && !strings.Contains(readme, "\n| "+value+" |") {
-			t.Errorf("the chart has no value %s, which sets --%s", value, name)
+// TestValuesExist: the values that stand for flags are there.
+func TestValuesExist(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(root, "charts", "kube-vitals", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range inChart() {
+		if value != "" && !bytes.Contains(readme, []byte("\n| "+value+" |")) {
+			t.Errorf("the chart has no value %s, which is to stand for --%s", value, name)
 		}
 	}
 }
 
+// TestParseHelp reads each form that a flag has in --help.
 func TestParseHelp(t *testing.T) {
 	const text = `About it.
 
@@ -186,7 +214,7 @@ One flags:
                 Print this.
       --port int
                 The port. It is
-                described here. (default 1)
+                told here. (default 1)
 
 Two two flags:
 
@@ -203,38 +231,34 @@ Two two flags:
                 The file. (default: the cluster's CA)
 `
 	want := []section{
-		{"One", []flagHelp{
-			{"help", "h", "", "", "Print this."},
-			{"port", "", "int", "1", "The port. It is described here."},
-		}},
-		{"Two two", []flagHelp{
-			{"none", "", "strings", "false", "What (if any)."},
-			{"last", "", "", "", "Ends (so to speak)."},
-			{"address", "", "ip", "0.0.0.0",
-				"The associated interface(s) must be reachable. If blank or unspecified (0.0.0.0 or ::), all are used."},
+		{"One", []entry{{"help", "h", "", "", "Print this."}, {"port", "", "int", "1", "The port. It is told here."}}},
+		{"Two two", []entry{{"none", "", "strings", "false", "What (if any)."}, {"last", "", "", "", "Ends (so to speak)."},
+			{"address", "", "ip", "0.0.0.0", "The associated interface(s) must be reachable. If blank or unspecified (0.0.0.0 or ::), all are used."},
 			{"format", "", "string", `"text"`, `Permitted: "json" (gated), "text".`},
-			{"ca", "", "string", "the cluster's CA", "The file."},
-		}},
+			{"ca", "", "string", "the cluster's CA", "The file."}}},
 	}
 	got := parseHelp(text)
-	if !slices.EqualFunc(got, want, func(a, b section) bool {
-		return a.title == b.title && slices.Equal(a.flags, b.flags)
-	}) {
-		t.Errorf("got  %q\nwant %q", got, want)
+	if !slices.EqualFunc(got, want, func(a, b section) bool { return a.title == b.title && slices.Equal(a.flags, b.flags) }) {
+		t.Errorf("got %q\nwant %q", got, want)
 	}
 }
 
 var (
-	link       = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	heading    = regexp.MustCompile(`(?m)^#+ (.+)$`)
-	testName   = regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w*(?:/\w+)?`)
-	notInNames = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	proof   = regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w*(?:/\w+)?`)
+	unnamed = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// TestLinks checks that the files and headings that a document links to exist.
-func TestLinks(t *testing.T) {
-	for file, page := range documents(t) {
-		for _, m := range link.FindAllStringSubmatch(page, -1) {
+// TestLinksLeadSomewhere: what a document refers to in this repository is there, files and
+// headings.
+func TestLinksLeadSomewhere(t *testing.T) {
+	for _, file := range documents(t) {
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(page), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
@@ -244,67 +268,66 @@ func TestLinks(t *testing.T) {
 				target = filepath.Join(filepath.Dir(file), path)
 			}
 			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s: link to %s: %v", file, m[1], err)
-			} else if anchor != "" && !slices.Contains(anchors(read(t, target)), anchor) {
-				t.Errorf("%s: link to %s: the page has no such heading", file, m[1])
+				t.Errorf("%s leads to %s, which is not there", file, m[1])
+			} else if anchor != "" && !slices.Contains(anchors(t, target), anchor) {
+				t.Errorf("%s leads to %s, but that page has no such heading", file, m[1])
 			}
 		}
 	}
 }
 
-// TestTestNames checks that the tests and subtests that a document names exist.
-func TestTestNames(t *testing.T) {
-	var sources bytes.Buffer
+// TestProofsExist: each test that a document names is there.
+func TestProofsExist(t *testing.T) {
+	var sources strings.Builder
 	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, "_test.go") {
-			sources.WriteString(read(t, path))
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
 		}
+		text, err := os.ReadFile(path)
+		sources.Write(text)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	has := func(text string) bool { return bytes.Contains(sources.Bytes(), []byte(text)) }
-	for file, page := range documents(t) {
-		for _, name := range testName.FindAllString(page, -1) {
-			test, subtest, _ := strings.Cut(name, "/")
-			if !has("func "+test+"(") || subtest != "" && !has(`t.Run("`+subtest+`"`) {
-				t.Errorf("%s names %s, which does not exist", file, name)
+	for _, file := range documents(t) {
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range proof.FindAllString(string(page), -1) {
+			test, part, _ := strings.Cut(name, "/")
+			if !strings.Contains(sources.String(), "func "+test+"(") || part != "" && !strings.Contains(sources.String(), `t.Run("`+part+`"`) {
+				t.Errorf("%s names %s, which is not there", file, name)
 			}
 		}
 	}
 }
 
-// documents returns the content of all documents by file name.
-func documents(t *testing.T) map[string]string {
+func documents(t *testing.T) []string {
 	t.Helper()
-	pages := map[string]string{}
+	var all []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "charts/*/README.md"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: got %d files and error %v", pattern, len(files), err)
+			t.Fatalf("%s: %d files, error %v", pattern, len(files), err)
 		}
-		for _, file := range files {
-			pages[file] = read(t, file)
-		}
+		all = append(all, files...)
 	}
-	return pages
+	return all
 }
 
-// anchors returns the anchors of the headings of a page.
-func anchors(page string) (anchors []string) {
-	for _, m := range heading.FindAllStringSubmatch(page, -1) {
-		name := notInNames.ReplaceAllString(strings.ToLower(m[1]), "")
-		anchors = append(anchors, strings.ReplaceAll(name, " ", "-"))
-	}
-	return anchors
-}
-
-func read(t *testing.T, file string) string {
+// anchors gives the names by which the headings of a page can be linked to.
+func anchors(t *testing.T, file string) []string {
 	t.Helper()
-	text, err := os.ReadFile(file)
+	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	var names []string
+	for _, m := range heading.FindAllStringSubmatch(string(page), -1) {
+		name := unnamed.ReplaceAllString(strings.ToLower(m[1]), "")
+		names = append(names, strings.ReplaceAll(name, " ", "-"))
+	}
+	return names
 }
