@@ -429,8 +429,8 @@ func TestAlertsSelectRelease(t *testing.T) {
 	}
 }
 
-// TestMonitorsVerify checks that Prometheus verifies the server by a CA that it can read without access
-// to the key, and sends no token to a server that it does not verify.
+// TestMonitorsVerify checks that Prometheus verifies the server by a CA that it can read without
+// access to the key, and sends no token to a server that it does not verify.
 func TestMonitorsVerify(t *testing.T) {
 	verified := func(ca ...string) any {
 		config := map[string]any{"serverName": "kube-vitals.kube-system.svc"}

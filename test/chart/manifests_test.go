@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestManifests builds manifests/base with components and expects the objects that the chart renders
-// with the values of these components.
+// TestManifests builds manifests/base with components and expects the objects that the chart
+// renders with the values of these components.
 func TestManifests(t *testing.T) {
 	for _, components := range [][]string{
 		{},
@@ -39,8 +39,8 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// kustomize builds a kustomization of manifests/base and components, as a user writes it in a folder
-// elsewhere.
+// kustomize builds a kustomization of manifests/base and components, as a user writes it in a
+// folder elsewhere.
 func kustomize(t *testing.T, components []string) []byte {
 	t.Helper()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
