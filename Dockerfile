@@ -1,19 +1,20 @@
-# The image of kube-vitals: one static binary, the system's CA roots and an empty /tmp, from scratch.
+# The image of kube-vitals: one static binary, CA roots and an empty /tmp, built from scratch.
 #
 # Build arguments:
-#   BUILD_IMAGE  the image to build in: Go of the version in go.mod, a POSIX shell and /etc/ssl/certs/ca-certificates.crt.
-#                A release names it by digest (golang:1.26@sha256:…), so that the image can be built again.
-#   BASE_IMAGE   the image to put the binary on; it need not contain anything
-#   GOPROXY      where modules come from
-#   LDFLAGS      for the Go linker; sets the version that the binary prints
+#   BUILD_IMAGE  the image to build in: the Go version in go.mod, a POSIX shell and CA roots. A release
+#                uses a digest (golang:1.26@sha256:…), which makes the build reproducible.
+#   BASE_IMAGE   the image to add the binary to; it may be empty
+#   GOPROXY      the Go module proxy
+#   LDFLAGS      flags of the Go linker, which set the version that the binary prints
+#   VERSION, COMMIT  for the labels
 
 ARG BUILD_IMAGE=golang:1.26
 ARG BASE_IMAGE=scratch
 
-# The compiler runs on the platform of the machine: Go cross-compiles, nothing is emulated.
+# Go cross-compiles, so that nothing is emulated.
 FROM --platform=$BUILDPLATFORM ${BUILD_IMAGE} AS build
 WORKDIR /src
-# Caches are kept between builds and are in no layer.
+# The caches are shared by builds and are not in the image.
 ENV GOMODCACHE=/cache/modules GOCACHE=/cache/packages
 ARG GOPROXY
 COPY go.mod go.sum ./
@@ -30,7 +31,15 @@ RUN --mount=type=cache,target=/cache \
  && mkdir -m 1777 /image/tmp
 
 FROM ${BASE_IMAGE}
+ARG VERSION
+ARG COMMIT
+LABEL org.opencontainers.image.title="kube-vitals" \
+      org.opencontainers.image.description="CPU and memory usage of nodes and pods as the metrics.k8s.io API" \
+      org.opencontainers.image.source="https://github.com/kube-vitals/kube-vitals" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$COMMIT"
 COPY --from=build /image /
-# A number, since kubelets cannot check that a named user is not root (runAsNonRoot).
+# A number: kubelets cannot check that a named user is not root (runAsNonRoot).
 USER 65532:65532
 ENTRYPOINT ["/kube-vitals"]

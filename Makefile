@@ -1,67 +1,75 @@
-# `make help` lists the targets. What they run is built from Go modules at fixed versions, the first time, and kept in the
-# user's cache folder. CONTRIBUTING.md says what a machine needs.
+# `make help` lists the targets. The tools they need are built from Go modules at fixed versions, once,
+# into the user's cache folder. CONTRIBUTING.md lists what a machine needs.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 
-VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null | sed 's/^\([^v]\)/v0.0.0-g\1/' | grep . || echo v0.0.0-dev)
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null | \
+	sed 's/^\([^v]\)/v0.0.0-g\1/' | grep . || echo v0.0.0-dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS ?= -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
-GO      ?= go
 
-# Tools at fixed versions, each built once into a folder of its own.
-CACHE     ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kube-vitals/tools
-HELM      := $(CACHE)/helm-v3.22.0/helm
-KUSTOMIZE := $(CACHE)/kustomize-v5.8.1/kustomize
-HELM_DOCS := $(CACHE)/helm-docs-v1.14.2/helm-docs
-LINT      := $(CACHE)/golangci-lint-v2.15.0/golangci-lint
-PROMTOOL  := $(CACHE)/promtool-v0.315.0/promtool
-VULN      := $(CACHE)/govulncheck-v1.8.0/govulncheck
-
-IMAGE     ?= ghcr.io/kube-vitals/kube-vitals
-TAG       ?= $(VERSION)
-PLATFORMS ?= linux/amd64,linux/arm64
-RELEASED  ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
-DIGEST    ?=
-BUILDER   ?= $(firstword $(notdir $(shell command -v docker buildah podman)))
-
-FUZZTIME ?= 30s
-SOAK     ?= 3
-NODES    ?= 1000
-ROUNDS   ?= 3
+CACHE      ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kube-vitals/tools
+GORELEASER := $(CACHE)/goreleaser-v2.16.0/goreleaser
+HELM       := $(CACHE)/helm-v3.22.0/helm
+HELM_DOCS  := $(CACHE)/helm-docs-v1.14.2/helm-docs
+KUSTOMIZE  := $(CACHE)/kustomize-v5.8.1/kustomize
+LINT       := $(CACHE)/golangci-lint-v2.15.0/golangci-lint
+PROMTOOL   := $(CACHE)/promtool-v0.315.0/promtool
+SYFT       := $(CACHE)/syft-v1.46.0/syft
+VULN       := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e lint fmt verify generate demo bench soak fuzz image release vuln
+.PHONY: help build test unit e2e verify lint fmt generate demo bench soak fuzz vuln image package release
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/kube-vitals, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kube-vitals ./cmd/kube-vitals
 
-test: unit verify e2e ## all tests: unit with -race, then chart against manifests, then e2e on a real control plane
+test: unit verify e2e ## run all tests: unit, verify and e2e
 
-unit: $(PROMTOOL) ## the fast tests beside the code
+unit: $(PROMTOOL) ## run the unit tests with -race
 	$(GO) test -race ./...
-	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race $$($(GO) list ./... | grep -v -e /e2e -e /verify)
+	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
+
+verify: $(HELM) $(KUSTOMIZE) ## test the chart, and that manifests/ describes the same objects
+	cd test && HELM=$(HELM) KUSTOMIZE=$(KUSTOMIZE) $(GO) test -count=1 ./chart
 
 e2e: build ## the built binary behind a real API server; the first run builds that (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(GO) test -count=1 -timeout 30m ./e2e/...
 
-lint: $(LINT) ## golangci-lint on both modules
+lint: $(LINT) ## check the code, the wording, and that `make generate` changes nothing
+	test/prose.sh
 	$(LINT) run ./...
 	cd test && $(LINT) run --config ../.golangci.yaml ./...
+	$(MAKE) generate
+	@git diff --exit-code -- $(GENERATED) || { echo "generated files have changed: commit or stage them" >&2; exit 1; }
 
 fmt: $(LINT) ## format the code
 	$(LINT) fmt ./...
 	cd test && $(LINT) fmt --config ../.golangci.yaml ./...
 
-verify: $(HELM) $(KUSTOMIZE) $(HELM_DOCS) ## fail where chart, manifests and the chart's README differ
-	cd test && $(GO) run ./verify -root .. -helm $(HELM) -kustomize $(KUSTOMIZE) -helm-docs $(HELM_DOCS)
-	cd test && HELM=$(HELM) KUSTOMIZE=$(KUSTOMIZE) HELM_DOCS=$(HELM_DOCS) $(GO) test -count=1 ./verify
+GENERATED := charts/kube-vitals/README.md charts/kube-vitals/values.schema.json manifests
 
-generate: $(HELM_DOCS) ## write the chart's README and the descriptions in its schema from values.yaml
-	cd test && $(GO) run ./verify -write -root .. -helm-docs $(HELM_DOCS)
+generate: $(HELM) $(HELM_DOCS) ## update manifests/ and, from values.yaml, the chart's README and schema
+	cd test && $(GO) run ./chart ../charts/kube-vitals
+	$(HELM_DOCS) --chart-search-root charts --log-level warning
+	$(call manifest,charts/kube-vitals,) >manifests/base/kube-vitals.yaml
+	$(call component,cert-manager,certificate)
+	$(call component,high-availability,poddisruptionbudget)
+	$(call component,prometheus,servicemonitor prometheusrule)
+
+# manifest = chart, arguments of helm template. It removes the labels that only releases of Helm have.
+manifest = @{ echo '\# Generated from charts/kube-vitals by `make generate`: do not edit.'; \
+	$(HELM) template kube-vitals $(1) --namespace kube-system --kube-version 1.36.0 --no-hooks $(2) | \
+	sed -e '/^\# Source: /d' -e '/ helm\.sh\/chart: /d' -e '/ app\.kubernetes\.io\/managed-by: Helm$$/d'; }
+
+# component = name, templates of its resources
+component = $(call manifest,charts/kube-vitals,--values manifests/components/$(1)/values.yaml \
+	$(2:%=--show-only templates/%.yaml)) >manifests/components/$(1)/resources.yaml
 
 # Ctrl-C ends the demo, which is no error: go run would make one of it, and make too, unless the demo has a process group
 # of its own (set -m).
@@ -69,56 +77,88 @@ demo: build ## a cluster of 20 simulated nodes, kubectl top and an HPA; ONCE=1 e
 	cd test && $(GO) build -o $(CURDIR)/bin/demo ./cmd/demo
 	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) $(CURDIR)/bin/demo -server $(CURDIR)/bin/kube-vitals || exit
 
-bench: build ## Go benchmarks and a simulated cluster of NODES nodes beside its floor; ONLY=start, failures or newpods
+NODES  ?= 1000
+ROUNDS ?= 3
+bench: build ## measure the cost with NODES simulated nodes; ONLY=start, failures or newpods: something else
 ifeq ($(ONLY),)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 endif
-	cd test && $(GO) run ./bench -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(ROUNDS) $(if $(ONLY),-only $(ONLY)) $(if $(BESIDE),-beside $(BESIDE)) $(FLAGS)
+	cd test && $(GO) run ./bench -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(ROUNDS) \
+	  $(if $(ONLY),-only $(ONLY)) $(if $(BESIDE),-beside $(BESIDE)) $(FLAGS)
 
-soak: build ## wear the server out for SOAK minutes in a simulated cluster with churn and faults; fails on growth
+SOAK ?= 3
+soak: build ## run the server under churn and faults for SOAK minutes; fails if it grows or a response is wrong
 	cd test && $(GO) run ./soak -server $(CURDIR)/bin/kube-vitals -minutes $(SOAK) $(FLAGS)
 
+FUZZTIME ?= 30s
 fuzz: ## run each fuzz test for FUZZTIME
 	@for package in $$($(GO) list ./pkg/...); do \
 	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
-	    echo "$$package $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$package; \
+	    echo "$$package $$target"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$package; \
 	  done; \
 	done
 
-image: ## build the image IMAGE:TAG for PLATFORMS with docker, buildah or podman
-	@test -n "$(BUILDER)" || { echo "make image needs docker, buildah or podman (set BUILDER)" >&2; exit 1; }
+vuln: $(VULN) ## run govulncheck; needs vuln.go.dev, or a copy of its database that GOVULNDB names
+	@$(VULN) ./...
+
+# Without PUSH=1, the image is for this machine's architecture and stays on this machine. Only docker
+# attaches provenance and an SBOM.
+IMAGE         ?= ghcr.io/kube-vitals/kube-vitals
+TAG           ?= $(VERSION)
+ALL_PLATFORMS := linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
+PLATFORMS     ?= $(if $(PUSH),$(ALL_PLATFORMS),linux/$(shell $(GO) env GOHOSTARCH))
+BUILDER       ?= $(firstword $(notdir $(shell command -v docker buildah podman)))
+IMAGE_ARGS     = --platform $(PLATFORMS) --build-arg LDFLAGS='$(LDFLAGS)' --build-arg VERSION=$(VERSION) \
+	--build-arg COMMIT=$(COMMIT) $(BUILD_ARGS)
+
+image: ## build the image IMAGE:TAG with docker, buildah or podman; PUSH=1 pushes it for all PLATFORMS
+	@test -n "$(BUILDER)" || { echo "install docker, buildah or podman, or set BUILDER" >&2; exit 1; }
 ifeq ($(BUILDER),docker)
-	docker buildx build --platform $(PLATFORMS) --build-arg LDFLAGS='$(LDFLAGS)' $(BUILD_ARGS) --tag $(IMAGE):$(TAG) .
-else # these append to a manifest that is there, and older ones do not set BUILDPLATFORM
+	docker buildx build $(if $(PUSH),--push --provenance=mode=max --sbom=true,--load) $(IMAGE_ARGS) --tag $(IMAGE):$(TAG) .
+else # --manifest adds to an existing manifest, and older versions do not set BUILDPLATFORM
 	$(BUILDER) manifest rm $(IMAGE):$(TAG) 2>/dev/null || true
-	$(BUILDER) build --layers --platform $(PLATFORMS) --manifest $(IMAGE):$(TAG) \
-	  --build-arg BUILDPLATFORM=linux/$$($(GO) env GOHOSTARCH) --build-arg LDFLAGS='$(LDFLAGS)' $(BUILD_ARGS) .
+	$(BUILDER) build --layers --build-arg BUILDPLATFORM=linux/$$($(GO) env GOHOSTARCH) $(IMAGE_ARGS) \
+	  $(if $(PUSH),--manifest,--tag) $(IMAGE):$(TAG) .
+	$(if $(PUSH),$(BUILDER) manifest push --all $(IMAGE):$(TAG) docker://$(IMAGE):$(TAG))
 endif
+	@echo "Install it with helm --set image.repository=$(IMAGE),image.tag=$(TAG)"
 
-# Provenance and a bill of materials of the image: docs/release.md.
-release: $(HELM) $(KUSTOMIZE) ## binaries, chart, manifest, bills of materials, checksums: in dist/; and the image, where it can be built
-	cd test && $(GO) run ./release -root .. -out ../dist -version $(VERSION) $(if $(DIGEST),-digest $(DIGEST)) -ldflags '$(LDFLAGS)' -platforms $(RELEASED) \
-	  -time $$(git log -1 --format=%ct) -helm $(HELM) -kustomize $(KUSTOMIZE)
-	cd test && $(GO) run ./verify -helm $(HELM) -chart ../dist/kube-vitals-$(VERSION:v%=%).tgz -file ../dist/kube-vitals.yaml
-	@if test -n "$(DIGEST)"; then echo "No image: the one of $(DIGEST) is pushed already."; \
-	elif test -n "$(BUILDER)" && $(BUILDER) info >/dev/null 2>&1; then $(MAKE) image PLATFORMS=$(RELEASED); \
-	else echo "No image: $(or $(BUILDER),docker, buildah or podman) does not work here. make image builds it where a BUILDER does."; fi
+# Helm writes the current time into the archive, so tar packs it again with the time of the commit.
+CHART_VERSION = $(VERSION:v%=%)
+package: $(HELM) ## package the chart and render it as one manifest in build/; DIGEST: of the image
+	rm -rf build && mkdir -p build/chart
+	cp -r charts/kube-vitals build/chart
+	$(if $(DIGEST),sed -i 's|^  digest: ""$$|  digest: "$(DIGEST)"|' build/chart/kube-vitals/values.yaml)
+	grep --quiet '^  digest: "$(DIGEST)"$$' build/chart/kube-vitals/values.yaml
+	$(HELM) package build/chart/kube-vitals --destination build/chart \
+	  --version $(CHART_VERSION) --app-version $(CHART_VERSION)
+	tar -C build/chart --extract --touch --file build/chart/kube-vitals-$(CHART_VERSION).tgz --one-top-level=packaged
+	tar -C build/chart/packaged --create --sort=name --mtime=@$$(git log -1 --format=%ct) \
+	  --owner=0 --group=0 --numeric-owner kube-vitals | gzip --no-name >build/kube-vitals-$(CHART_VERSION).tgz
+	rm -r build/chart
+	$(call manifest,build/kube-vitals-$(CHART_VERSION).tgz,) >build/kube-vitals.yaml
 
-vuln: $(VULN) ## look for known vulnerabilities in what the binary calls; needs vuln.go.dev, or a copy that GOVULNDB names
-	@$(VULN) ./... || { status=$$?; [ $$status = 3 ] || echo "make vuln could not look: see above what it lacks" >&2; exit $$status; } # 3: it found some
+release: package $(GORELEASER) $(SYFT) ## build all files of a release in dist/; PUBLISH=1 uploads them
+	PATH=$(dir $(SYFT)):$$PATH VERSION=$(VERSION) LDFLAGS='$(LDFLAGS)' SYFT_CHECK_FOR_APP_UPDATE=false \
+	  $(GORELEASER) release --clean $(if $(PUBLISH),,--snapshot)
+	cp build/kube-vitals* dist/
 
-# Of the version in test/promql/go.mod, and without the clouds in which Prometheus can look for targets.
+# The version of test/promql/go.mod, without Prometheus' service discoveries.
 $(PROMTOOL):
 	@mkdir -p $(dir $@)
-	cd test/promql && GOFLAGS='-trimpath -tags=remove_all_sd' CGO_ENABLED=0 $(GO) build -o $@ github.com/prometheus/prometheus/cmd/promtool
+	cd test/promql && GOFLAGS='-trimpath -tags=remove_all_sd' CGO_ENABLED=0 \
+	  $(GO) build -o $@ github.com/prometheus/prometheus/cmd/promtool
 
-# install = module, version, folder
+# install = package@version
 define install
 	@mkdir -p $(dir $@)
-	cd $(dir $@) && GOFLAGS=-buildvcs=false GOBIN=$(dir $@) CGO_ENABLED=0 $(GO) install -ldflags '-s -w $(2)' $(1)
+	cd $(dir $@) && GOFLAGS=-buildvcs=false GOBIN=$(dir $@) CGO_ENABLED=0 $(GO) install -ldflags '-s -w' $(1)
 endef
-$(HELM):      ; $(call install,helm.sh/helm/v3/cmd/helm@v3.22.0)
-$(KUSTOMIZE): ; $(call install,sigs.k8s.io/kustomize/kustomize/v5@v5.8.1)
-$(HELM_DOCS): ; $(call install,github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2)
-$(LINT):      ; $(call install,github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0)
-$(VULN):      ; $(call install,golang.org/x/vuln/cmd/govulncheck@v1.8.0)
+$(GORELEASER): ; $(call install,github.com/goreleaser/goreleaser/v2@v2.16.0)
+$(HELM):       ; $(call install,helm.sh/helm/v3/cmd/helm@v3.22.0)
+$(HELM_DOCS):  ; $(call install,github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2)
+$(KUSTOMIZE):  ; $(call install,sigs.k8s.io/kustomize/kustomize/v5@v5.8.1)
+$(LINT):       ; $(call install,github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0)
+$(SYFT):       ; $(call install,github.com/anchore/syft/cmd/syft@v1.46.0)
+$(VULN):       ; $(call install,golang.org/x/vuln/cmd/govulncheck@v1.8.0)

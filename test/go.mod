@@ -3,6 +3,7 @@ module github.com/kube-vitals/kube-vitals/test
 go 1.26.8
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/kube-vitals/kube-vitals v0.0.0-00010101000000-000000000000
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.5

@@ -60,6 +60,6 @@ a:
 	// A property without a description is an error.
 	_, err = describe([]byte(strings.Replace(schema, `"description": "Only here.",`, "", 1)), []byte(values))
 	if err == nil || !strings.Contains(err.Error(), "value z has no comment in values.yaml") {
-		t.Errorf("got %v\nwant an error that names z", err)
+		t.Errorf("got error %v, want one that names z", err)
 	}
 }

@@ -1,3 +1,5 @@
+// Command chart writes the comments of a chart's values.yaml into its values.schema.json, as the
+// descriptions of the values. The tests of this package check the chart itself.
 package main
 
 import (
@@ -5,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,10 +16,39 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// describe returns the schema of a chart's values with the comments in values.yaml as descriptions
-// of its properties. Properties without a comment keep the descriptions that they have.
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: chart FOLDER")
+		os.Exit(2)
+	}
+	if err := describeFile(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "chart:", err)
+		os.Exit(1)
+	}
+}
+
+// describeFile updates the values.schema.json of a chart.
+func describeFile(chart string) error {
+	file := filepath.Join(chart, "values.schema.json")
+	schema, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	values, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
+	if err != nil {
+		return err
+	}
+	described, err := describe(schema, values)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, described, 0o644)
+}
+
+// describe returns the schema with the comments of values.yaml as the descriptions of its
+// properties. A property without a comment keeps its description.
 func describe(schema, values []byte) ([]byte, error) {
-	var s, v yaml.Node // JSON is YAML; nodes keep the order of keys
+	var s, v yaml.Node // JSON is YAML, and nodes keep the order of the keys
 	if err := yaml.Unmarshal(schema, &s); err != nil {
 		return nil, fmt.Errorf("parse values.schema.json: %w", err)
 	}
@@ -28,16 +61,19 @@ func describe(schema, values []byte) ([]byte, error) {
 	if err := describeProperties(s.Content[0], v.Content[0], ""); err != nil {
 		return nil, err
 	}
+	flow, err := yaml.Marshal(&s) // YAML that was parsed from JSON is written as JSON again
+	if err != nil {
+		return nil, err
+	}
 	var text bytes.Buffer
-	if err := writeJSON(&text, s.Content[0], ""); err != nil {
+	if err := json.Indent(&text, flow, "", "  "); err != nil {
 		return nil, fmt.Errorf("write values.schema.json: %w", err)
 	}
-	text.WriteByte('\n')
 	return text.Bytes(), nil
 }
 
-// describeProperties sets the descriptions of an object's properties, and of theirs. It returns an
-// error that names all properties without one.
+// describeProperties sets the descriptions of the properties of an object, recursively. The error
+// names every property that has none.
 func describeProperties(schema, values *yaml.Node, path string) error {
 	_, properties := lookupKey(schema, "properties")
 	if properties == nil {
@@ -66,11 +102,10 @@ func setDescription(schema *yaml.Node, text string) {
 		i := slices.Index(schema.Content, key)
 		schema.Content = slices.Delete(schema.Content, i, i+2)
 	}
-	schema.Content = slices.Insert(schema.Content, 0, scalar("description"), scalar(text))
-}
-
-func scalar(text string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
+	quoted := func(text string) *yaml.Node {
+		return &yaml.Node{Kind: yaml.ScalarNode, Style: yaml.DoubleQuotedStyle, Value: text}
+	}
+	schema.Content = slices.Insert(schema.Content, 0, quoted("description"), quoted(text))
 }
 
 // lookupKey returns the nodes of a key and of its value in a mapping, or nil.
@@ -86,11 +121,10 @@ func lookupKey(mapping *yaml.Node, name string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// typeMark is what helm-docs reads as the type of a value, at the beginning of a comment.
+// typeMark is what helm-docs reads as the type of a value, at the start of a comment.
 var typeMark = regexp.MustCompile(`^-- (\([^)]*\) )?`)
 
-// description returns the last paragraph of a comment without what marks it as a comment for
-// helm-docs.
+// description returns the last paragraph of a comment without the marks of helm-docs.
 func description(comment string) string {
 	paragraphs := strings.Split(comment, "\n\n")
 	var words []string
@@ -98,59 +132,4 @@ func description(comment string) string {
 		words = append(words, strings.TrimSpace(strings.TrimPrefix(line, "#")))
 	}
 	return typeMark.ReplaceAllString(strings.Join(words, " "), "")
-}
-
-// writeJSON writes a node as JSON, with one line for each key and element.
-func writeJSON(w *bytes.Buffer, node *yaml.Node, indent string) error {
-	switch node.Kind {
-	case yaml.MappingNode:
-		return writeList(w, "{}", len(node.Content)/2, indent, func(i int, deeper string) error {
-			if err := writeString(w, node.Content[2*i].Value); err != nil {
-				return err
-			}
-			w.WriteString(": ")
-			return writeJSON(w, node.Content[2*i+1], deeper)
-		})
-	case yaml.SequenceNode:
-		return writeList(w, "[]", len(node.Content), indent, func(i int, deeper string) error {
-			return writeJSON(w, node.Content[i], deeper)
-		})
-	default:
-		if node.Tag == "!!str" {
-			return writeString(w, node.Value)
-		}
-		w.WriteString(node.Value) // a number, true, false or null
-		return nil
-	}
-}
-
-// writeList writes n elements between a pair of brackets.
-func writeList(w *bytes.Buffer, brackets string, n int, indent string, element func(i int, indent string) error) error {
-	if n == 0 {
-		w.WriteString(brackets)
-		return nil
-	}
-	deeper := indent + "  "
-	w.WriteByte(brackets[0])
-	for i := range n {
-		if i > 0 {
-			w.WriteByte(',')
-		}
-		w.WriteString("\n" + deeper)
-		if err := element(i, deeper); err != nil {
-			return err
-		}
-	}
-	w.WriteString("\n" + indent + brackets[1:])
-	return nil
-}
-
-func writeString(w *bytes.Buffer, text string) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(text); err != nil {
-		return err
-	}
-	w.Truncate(w.Len() - 1) // the newline that Encode adds
-	return nil
 }

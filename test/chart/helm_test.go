@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	chart     = "../../charts/kube-vitals"
+	manifests = "../../manifests"
+)
+
+// helmTemplate are the arguments with which `make generate` renders manifests/. Without a cluster,
+// helm assumes a Kubernetes that is too old for the chart.
+var helmTemplate = []string{
+	"template", "kube-vitals", chart, "--namespace", "kube-system", "--kube-version", "1.36.0", "--no-hooks",
+}
+
+// objects are rendered objects by kind and name, such as "Deployment kube-system/kube-vitals".
+type objects map[string]map[string]any
+
+// render renders the chart with values in the format of helm --set.
+func render(t *testing.T, values ...string) objects {
+	t.Helper()
+	text, err := helm(t, setValues(values...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, text)
+}
+
+// renderError returns the error of rendering the chart with values.
+func renderError(t *testing.T, values string) error {
+	t.Helper()
+	_, err := helm(t, setValues(values)...)
+	return err
+}
+
+func setValues(values ...string) []string {
+	args := helmTemplate
+	for _, v := range values {
+		args = append(args[:len(args):len(args)], "--set", v)
+	}
+	return args
+}
+
+func helm(t *testing.T, args ...string) ([]byte, error) {
+	t.Helper()
+	return run(t, "HELM", "helm", args...)
+}
+
+// run returns the output of a program, which an environment variable may name. It skips the test if
+// the program is not installed.
+func run(t *testing.T, variable, program string, args ...string) ([]byte, error) {
+	t.Helper()
+	if path := os.Getenv(variable); path != "" {
+		program = path
+	} else if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("%v: set %s to the program, as make verify does", err, variable)
+	}
+	text, err := exec.CommandContext(t.Context(), program, args...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
+	}
+	return text, err
+}
+
+// parse decodes a stream of YAML documents. Helm adds some labels that manifests do not have; parse
+// drops them.
+func parse(t *testing.T, text []byte) objects {
+	t.Helper()
+	objs := objects{}
+	for document := range strings.SplitSeq("\n"+string(text), "\n---\n") {
+		var obj map[string]any
+		if err := yaml.UnmarshalStrict([]byte(document+"\n"), &obj); err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		if obj == nil { // comments only
+			continue
+		}
+		metadata, _ := obj["metadata"].(map[string]any)
+		labels, _ := metadata["labels"].(map[string]any)
+		delete(labels, "helm.sh/chart")
+		delete(labels, "app.kubernetes.io/managed-by")
+		id := fmt.Sprint(metadata["name"])
+		if namespace, ok := metadata["namespace"]; ok {
+			id = fmt.Sprint(namespace, "/", id)
+		}
+		id = fmt.Sprint(obj["kind"], " ", id)
+		if objs[id] != nil {
+			t.Fatalf("two objects %s", id)
+		}
+		objs[id] = obj
+	}
+	return objs
+}
+
+// value returns the value at a path of an object, or nil. Dots separate the keys of the path (a dot
+// in a key is written \.), and numbers select list elements.
+func (o objects) value(t *testing.T, id, path string) any {
+	t.Helper()
+	obj, ok := o[id]
+	if !ok {
+		t.Fatalf("no %s is rendered", id)
+	}
+	var at any = obj
+	for key := range strings.SplitSeq(strings.ReplaceAll(path, `\.`, "\x00"), ".") {
+		switch v := at.(type) {
+		case map[string]any:
+			at = v[strings.ReplaceAll(key, "\x00", ".")]
+		case []any:
+			i, err := strconv.Atoi(key)
+			if err != nil || i >= len(v) {
+				return nil
+			}
+			at = v[i]
+		default:
+			return nil
+		}
+	}
+	return at
+}
