@@ -7,14 +7,14 @@ patterns=(
   '//[/ ]+[A-Za-z_.]+ (gives|says|tells)\b'     # returns, reports whether, sets
   '\b(gives|says|tells) (whether|what|how|which|why|when|where)\b'
   '\bfigures?\b'                                # metrics, usage, sample, value
-  '\banew\b|\bbesides\b|\breckon(s|ed|ing)?\b|\bwhoever\b|\bnobody\b|\baffairs?\b|\bwhat for\b|\blets? go of\b'
+  '\banew\b|\bbesides\b|\breckon(s|ed|ing)?\b|\bwhoever\b|\b(?-i:[Nn]obody)\b|\baffairs?\b|\bwhat for\b|\blets? go of\b'
   '\b(is|are|was|were) to be\b'                 # must be, is
   '\b(borrow|borrows|borrowed|borrowing|lend|lends|lent|lending)\b' # kubelet-reported rate
   '\black(s|ed|ing)?\b'                         # missing, is missing, has no
   '\bown rates?\b'                              # kubelet-reported rate
   '\bfarewell\b|\bhurried\b|\bbegins? anew\b|\bheard\b'
   '\bquestions?\b'                              # query, request
-  '\bno ?body\b|\bnone the less\b|\bthereof\b|\bwherein\b|\bwherefrom\b|\bwhence\b'
+  '\bnone the less\b|\bthereof\b|\bwherein\b|\bwherefrom\b|\bwhence\b'
 )
 args=()
 for p in "${patterns[@]}"; do args+=(-e "$p"); done
