@@ -45,7 +45,7 @@ unit: $(PROMTOOL) ## the fast tests beside the code
 	$(GO) test -race ./...
 	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race $$($(GO) list ./... | grep -v -e /e2e -e /verify)
 
-e2e: build ## the built binary behind a real API server; the first run builds that (minutes)
+e2e: build ## the built binary behind a real API server; the first run builds the control plane (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(GO) test -count=1 -timeout 30m ./e2e/...
 
 lint: $(LINT) ## golangci-lint on both modules
@@ -63,11 +63,11 @@ verify: $(HELM) $(KUSTOMIZE) $(HELM_DOCS) ## fail where chart, manifests and the
 generate: $(HELM_DOCS) ## write the chart's README and the descriptions in its schema from values.yaml
 	cd test && $(GO) run ./verify -write -root .. -helm-docs $(HELM_DOCS)
 
-# Ctrl-C ends the demo, which is no error: go run would make one of it, and make too, unless the demo has a process group
-# of its own (set -m).
-demo: build ## a cluster of 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends by itself
+# Ctrl-C ends the demo without an error: go run would report one, and so would make, unless the demo has its own process
+# group (set -m).
+demo: build ## a cluster with 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends after the last step
 	cd test && $(GO) build -o $(CURDIR)/bin/demo ./cmd/demo
-	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) $(CURDIR)/bin/demo -server $(CURDIR)/bin/kube-vitals || exit
+	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(CURDIR)/bin/demo || exit
 
 bench: build ## Go benchmarks and a simulated cluster of NODES nodes beside its floor; ONLY=start, failures or newpods
 ifeq ($(ONLY),)

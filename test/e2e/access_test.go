@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 )
 
 // direct sends a request straight to the port of kube-vitals, around the API server.
@@ -138,7 +136,7 @@ func TestAUserNeedsRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	as := func(args ...string) (string, error) {
-		return shared.Run(t.Context(), binaries.Kubectl, append(args, "--kubeconfig", kubeconfig)...)
+		return shared.Kubectl(t.Context(), append(args, "--kubeconfig", kubeconfig)...)
 	}
 	eventually(t, "the refusal of a user without rights", func(context.Context) error {
 		out, err := as("top", "nodes")

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
 // TestAdmissionPolicy patches the chart's APIServices as the server's ServiceAccount. With the
@@ -17,10 +17,10 @@ import (
 // other change. Other users may change anything.
 func TestAdmissionPolicy(t *testing.T) {
 	t.Parallel()
-	o := &owner{Cluster: ownCluster(t)}
+	o := &owner{Cluster: startCluster(t)}
 	policy := func(command, enabled string) {
 		t.Helper()
-		if _, err := o.Run(t.Context(), binaries.Helm, command, server.Release, shared.Chart, "--namespace", server.Namespace,
+		if _, err := o.Run(t.Context(), binaries.Helm, command, cluster.Release, shared.Chart, "--namespace", cluster.Namespace,
 			"--set", "replicas=0", "--set", "tls.admissionPolicy.enabled="+enabled); err != nil {
 			t.Fatal(err)
 		}
@@ -35,14 +35,14 @@ func TestAdmissionPolicy(t *testing.T) {
 	if err := o.patchAPIService(t.Context(), account, v1, elsewhere); err != nil {
 		t.Errorf("without the policy, a patch is denied: %v", err)
 	}
-	if err := o.patchAPIService(t.Context(), "", v1, `{"spec":{"service":{"name":"`+server.Release+`"}}}`); err != nil {
+	if err := o.patchAPIService(t.Context(), "", v1, `{"spec":{"service":{"name":"`+cluster.Release+`"}}}`); err != nil {
 		t.Fatal(err)
 	}
 
 	policy("upgrade", "true")
 	o.eventually(t, "the policy to deny a patch", func(ctx context.Context) error {
 		// An earlier attempt may have been accepted; then the same patch would change nothing.
-		if err := o.patchAPIService(ctx, "", v1, `{"spec":{"service":{"name":"`+server.Release+`"}}}`); err != nil {
+		if err := o.patchAPIService(ctx, "", v1, `{"spec":{"service":{"name":"`+cluster.Release+`"}}}`); err != nil {
 			return err
 		}
 		err := o.patchAPIService(ctx, account, v1, elsewhere)
@@ -99,14 +99,14 @@ func (o *owner) patchAPIService(ctx context.Context, user, name, patch string) e
 	if user != "" {
 		args = append(args, "--as="+user)
 	}
-	_, err := o.Run(ctx, binaries.Kubectl, args...)
+	_, err := o.Kubectl(ctx, args...)
 	return err
 }
 
 // apiServices returns what a policy protects of both APIServices.
 func (o *owner) apiServices(t *testing.T) string {
 	t.Helper()
-	return o.kubectl(t, "get", "apiservices", "--selector", "app.kubernetes.io/instance="+server.Release, "--output",
+	return o.kubectl(t, "get", "apiservices", "--selector", "app.kubernetes.io/instance="+cluster.Release, "--output",
 		`jsonpath={range .items[*]}{.metadata.name} {.metadata.labels} {.metadata.annotations} {.metadata.finalizers} `+
 			`{.metadata.ownerReferences} {.spec}{"\n"}{end}`)
 }

@@ -5,19 +5,12 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
 // program runs the built program as someone at a terminal would.
 func program(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	checkout, err := binaries.Checkout(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	path, err := server.Binary(checkout)
+	path, err := shared.KubeVitals()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,15 +10,14 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/poll"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 // TestHelm installs, upgrades and uninstalls the chart with the real helm, in a cluster of its own:
 // a cluster has metrics.k8s.io only once.
 func TestHelm(t *testing.T) {
 	t.Parallel()
-	c := ownCluster(t)
+	c := startCluster(t)
 	run := func(program string, args ...string) string {
 		t.Helper()
 		output, err := c.Run(t.Context(), program, args...)
@@ -31,7 +30,7 @@ func TestHelm(t *testing.T) {
 
 	// Start installs the chart, and fails unless the API server then verifies the certificate and
 	// finds the API available.
-	s, err := server.Start(t.Context(), c, server.Config{Binary: shared.KubeVitals, Chart: shared.Chart})
+	s, err := c.Install(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,27 +40,27 @@ func TestHelm(t *testing.T) {
 	}
 	awaitTop(t, c)
 
-	certificate := run(binaries.Kubectl, "get", "secret", "kube-vitals-serving", "--namespace", server.Namespace, "--output", "jsonpath={.data}")
+	certificate := run(binaries.Kubectl, "get", "secret", "kube-vitals-serving", "--namespace", cluster.Namespace, "--output", "jsonpath={.data}")
 	if !strings.Contains(certificate, "tls.crt") {
 		t.Errorf("the server has put nothing into its Secret: %q", certificate)
 	}
-	if err := s.Upgrade(t.Context(), shared.Chart, "podLabels.upgraded=yes", "revisionHistoryLimit=3"); err != nil {
+	if err := c.Upgrade(t.Context(), "podLabels.upgraded=yes", "revisionHistoryLimit=3"); err != nil {
 		t.Fatal(err)
 	}
-	if got := run(binaries.Kubectl, "get", "deployment", server.Release, "--namespace", server.Namespace, "--output",
+	if got := run(binaries.Kubectl, "get", "deployment", cluster.Release, "--namespace", cluster.Namespace, "--output",
 		"jsonpath={.spec.template.metadata.labels.upgraded}"); got != "yes" {
 		t.Errorf("the upgrade did not reach the pods' labels: %q", got)
 	}
-	if run(binaries.Kubectl, "get", "secret", "kube-vitals-serving", "--namespace", server.Namespace, "--output", "jsonpath={.data}") != certificate {
+	if run(binaries.Kubectl, "get", "secret", "kube-vitals-serving", "--namespace", cluster.Namespace, "--output", "jsonpath={.data}") != certificate {
 		t.Error("the upgrade changed the certificate")
 	}
 	awaitTop(t, c)
 
-	run(binaries.Helm, "uninstall", server.Release, "--namespace", server.Namespace, "--wait")
-	if err := s.Stop(); err != nil {
+	run(binaries.Helm, "uninstall", cluster.Release, "--namespace", cluster.Namespace, "--wait")
+	if err := s.Stop(shutdownBound); err != nil {
 		t.Errorf("kube-vitals did not end as it should: %v", err)
 	}
-	err = poll.Until(t.Context(), soon, "all objects to go", func(context.Context) error {
+	err = process.Poll(t.Context(), soon, "all objects to go", func(context.Context) error {
 		if left := difference(objects(t, c), before); len(left) > 0 {
 			return fmt.Errorf("these are left: %s", strings.Join(left, " "))
 		}
@@ -78,8 +77,8 @@ func TestHelm(t *testing.T) {
 // awaitTop waits until kubectl top shows the cluster's node.
 func awaitTop(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
-	err := poll.Until(t.Context(), soon, "kubectl top nodes", func(ctx context.Context) error {
-		table, err := c.Run(ctx, binaries.Kubectl, "top", "nodes", "--no-headers")
+	err := process.Poll(t.Context(), soon, "kubectl top nodes", func(ctx context.Context) error {
+		table, err := c.Kubectl(ctx, "top", "nodes", "--no-headers")
 		if err == nil && !strings.HasPrefix(table, "node ") {
 			err = errors.New(table)
 		}
@@ -93,13 +92,13 @@ func awaitTop(t *testing.T, c *cluster.Cluster) {
 // objects names all objects of a cluster but those that come and go by themselves.
 func objects(t *testing.T, c *cluster.Cluster) []string {
 	t.Helper()
-	kinds, err := c.Run(t.Context(), binaries.Kubectl, "api-resources", "--verbs=list", "--output=name")
+	kinds, err := c.Kubectl(t.Context(), "api-resources", "--verbs=list", "--output=name")
 	if err != nil {
 		t.Fatal(err)
 	}
 	passing := []string{"events", "events.events.k8s.io", "leases.coordination.k8s.io", "nodes.metrics.k8s.io", "pods.metrics.k8s.io"}
 	wanted := slices.DeleteFunc(strings.Fields(kinds), func(kind string) bool { return slices.Contains(passing, kind) })
-	names, err := c.Run(t.Context(), binaries.Kubectl, "get", strings.Join(wanted, ","), "--all-namespaces", "--output",
+	names, err := c.Kubectl(t.Context(), "get", strings.Join(wanted, ","), "--all-namespaces", "--output",
 		`jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\n"}{end}`)
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/poll"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 // scaled is a Deployment of two containers and its autoscaler: NAMESPACE and METRIC stand for what
@@ -96,7 +95,7 @@ func awaitReplicas(t *testing.T, namespace, load string, replicas int32) {
 	t.Helper()
 	kubectl(t, "annotate", "deployment", "web", "--namespace", namespace, "--overwrite", "simulation.kube-vitals/load="+load)
 	what := fmt.Sprintf("%d replicas in %s", replicas, namespace)
-	err := poll.Until(t.Context(), 3*time.Minute, what, func(ctx context.Context) error {
+	err := process.Poll(t.Context(), 3*time.Minute, what, func(ctx context.Context) error {
 		hpa, err := shared.Client.AutoscalingV2().HorizontalPodAutoscalers(namespace).Get(ctx, "web", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -142,7 +141,7 @@ func utilizationOf(hpa *autoscalingv2.HorizontalPodAutoscaler) (int32, error) {
 // did scale both ways.
 func checkRescales(t *testing.T, namespace, reason string) {
 	t.Helper()
-	messages, err := shared.Run(t.Context(), binaries.Kubectl, "get", "events", "--namespace", namespace,
+	messages, err := shared.Kubectl(t.Context(), "get", "events", "--namespace", namespace,
 		"--field-selector=reason=SuccessfulRescale", "--output", `jsonpath={range .items[*]}{.message}{"\n"}{end}`)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -15,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/lab"
-	"github.com/kube-vitals/kube-vitals/test/internal/poll"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
+	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
 const (
@@ -28,7 +29,26 @@ const (
 )
 
 // shared is the cluster of all tests. Each keeps to a namespace, and to nodes, of its own.
-var shared *lab.Lab
+var shared *lab
+
+// lab is a cluster with kube-vitals.
+type lab struct {
+	*cluster.Cluster
+	Server *cluster.Server
+}
+
+func startLab(ctx context.Context, nodes int, progress io.Writer) (*lab, error) {
+	c, err := cluster.Start(ctx, cluster.Config{Progress: progress, Nodes: simulation.Nodes(nodes)})
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.Install(ctx)
+	if err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return &lab{Cluster: c, Server: s}, nil
+}
 
 func TestMain(m *testing.M) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -42,7 +62,7 @@ func TestMain(m *testing.M) {
 }
 
 func runAll(ctx context.Context, m *testing.M) (int, error) {
-	l, err := lab.Start(ctx, lab.Config{Binary: os.Getenv("KUBE_VITALS"), Nodes: labNodes, Progress: os.Stderr})
+	l, err := startLab(ctx, labNodes, os.Stderr)
 	if err != nil {
 		return 0, err
 	}
@@ -64,7 +84,7 @@ func runAll(ctx context.Context, m *testing.M) (int, error) {
 // kubectl runs kubectl as the administrator and gives what it prints.
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := shared.Run(t.Context(), binaries.Kubectl, args...)
+	out, err := shared.Kubectl(t.Context(), args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +94,7 @@ func kubectl(t *testing.T, args ...string) string {
 // kubectlFails runs kubectl and gives its complaint.
 func kubectlFails(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := shared.Run(t.Context(), binaries.Kubectl, args...)
+	out, err := shared.Kubectl(t.Context(), args...)
 	if err == nil {
 		t.Fatalf("kubectl %s succeeded:\n%s", strings.Join(args, " "), out)
 	}
@@ -84,7 +104,7 @@ func kubectlFails(t *testing.T, args ...string) string {
 // eventually waits until try succeeds.
 func eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
-	if err := poll.Until(t.Context(), soon, what, try); err != nil {
+	if err := process.Poll(t.Context(), soon, what, try); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -100,7 +120,7 @@ func runPods(t *testing.T, namespace, node string, names ...string) {
 	t.Cleanup(func() { // the test's own context has ended
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
-		if _, err := shared.Run(ctx, binaries.Kubectl, "delete", "namespace", namespace, "--wait=false"); err != nil {
+		if _, err := shared.Kubectl(ctx, "delete", "namespace", namespace, "--wait=false"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -127,7 +147,7 @@ spec:
 		t.Fatal(err)
 	}
 	eventually(t, "figures of the pods in "+namespace, func(ctx context.Context) error {
-		out, err := shared.Run(ctx, binaries.Kubectl, "get", "podmetrics", "--namespace", namespace, "--no-headers")
+		out, err := shared.Kubectl(ctx, "get", "podmetrics", "--namespace", namespace, "--no-headers")
 		if err == nil && strings.Count(out, "\n") != len(names) {
 			err = fmt.Errorf("%d of %d pods have figures:\n%s", strings.Count(out, "\n"), len(names), out)
 		}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
@@ -32,7 +31,7 @@ func addNode(t *testing.T, name string) {
 }
 
 func hasNode(ctx context.Context, name string) error {
-	_, err := shared.Run(ctx, binaries.Kubectl, "get", "nodemetrics", name)
+	_, err := shared.Kubectl(ctx, "get", "nodemetrics", name)
 	return err
 }
 
@@ -72,11 +71,11 @@ subjects: [{kind: ServiceAccount, name: kube-vitals-e2e-reader, namespace: kube-
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
 		for _, object := range []string{"clusterrolebinding", "clusterrole"} {
-			if _, err := shared.Run(ctx, binaries.Kubectl, "delete", object, "kube-vitals-e2e-reader"); err != nil {
+			if _, err := shared.Kubectl(ctx, "delete", object, "kube-vitals-e2e-reader"); err != nil {
 				t.Error(err)
 			}
 		}
-		if _, err := shared.Run(ctx, binaries.Kubectl, "delete", "serviceaccount", "kube-vitals-e2e-reader", "-n", "kube-system"); err != nil {
+		if _, err := shared.Kubectl(ctx, "delete", "serviceaccount", "kube-vitals-e2e-reader", "-n", "kube-system"); err != nil {
 			t.Error(err)
 		}
 	})

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 	"github.com/kube-vitals/kube-vitals/test/internal/observability"
 )
 
@@ -30,7 +29,7 @@ func TestDashboardAndAlertsAskForWhatIsThere(t *testing.T) {
 	shared.Simulation.Kubelet(failing).SetFaults(kubelettest.Refuse)
 	for _, what := range []string{"nodes", "pods"} {
 		eventually(t, "an answer", func(ctx context.Context) error {
-			_, err := shared.Run(ctx, binaries.Kubectl, "get", "--raw", "/apis/metrics.k8s.io/v1beta1/"+what)
+			_, err := shared.Kubectl(ctx, "get", "--raw", "/apis/metrics.k8s.io/v1beta1/"+what)
 			return err
 		})
 	}

@@ -14,8 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
 const (
@@ -72,7 +71,7 @@ func (d *disturbed) outage(t *testing.T) {
 
 // outageReaders are a user with a certificate and a ServiceAccount with a token, who may read what
 // pods use.
-func (d *disturbed) outageReaders(t *testing.T, s *server.Server) map[string]*reader {
+func (d *disturbed) outageReaders(t *testing.T, s *cluster.Server) map[string]*reader {
 	t.Helper()
 	if err := d.Apply(t.Context(), `
 apiVersion: v1
@@ -89,7 +88,7 @@ subjects:
 `); err != nil {
 		t.Fatal(err)
 	}
-	token, err := d.Run(t.Context(), binaries.Kubectl, "create", "token", "reader", "--namespace", disturbedNamespace)
+	token, err := d.Kubectl(t.Context(), "create", "token", "reader", "--namespace", disturbedNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +160,7 @@ type podTime struct{ Timestamp time.Time }
 func (d *disturbed) recovered(t *testing.T, namespace string) {
 	t.Helper()
 	d.run(t, namespace, "node-02", "new")
-	out, err := d.Run(t.Context(), binaries.Kubectl, "top", "nodes", "--no-headers")
+	out, err := d.Kubectl(t.Context(), "top", "nodes", "--no-headers")
 	if err != nil || strings.Count(out, "\n") != disturbedNodes {
 		t.Errorf("kubectl top nodes: %v\n%s", err, out)
 	}
@@ -169,7 +168,7 @@ func (d *disturbed) recovered(t *testing.T, namespace string) {
 
 var goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
 
-func (d *disturbed) goroutines(t *testing.T, s *server.Server) int {
+func (d *disturbed) goroutines(t *testing.T, s *cluster.Server) int {
 	t.Helper()
 	status, body, err := d.administrator(t, s).get(t.Context(), "/metrics")
 	match := goroutinesLine.FindSubmatch(body)
@@ -183,7 +182,7 @@ func (d *disturbed) goroutines(t *testing.T, s *server.Server) int {
 	return n
 }
 
-func (d *disturbed) logLines(t *testing.T, s *server.Server) (n int) {
+func (d *disturbed) logLines(t *testing.T, s *cluster.Server) (n int) {
 	t.Helper()
 	text, err := s.Log()
 	if err != nil {

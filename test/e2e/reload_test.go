@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
 // mount is a Secret's volume, as kubelet keeps it: the files are links to those in a folder, which
@@ -108,7 +108,7 @@ func (d *disturbed) certificate(t *testing.T) {
 }
 
 // served is the certificate that a new connection sees.
-func served(ctx context.Context, t *testing.T, s *server.Server) *x509.Certificate {
+func served(ctx context.Context, t *testing.T, s *cluster.Server) *x509.Certificate {
 	t.Helper()
 	r := newReader(t, s)
 	conn, err := (&tls.Dialer{Config: r.transport.TLSClientConfig}).DialContext(ctx, "tcp", s.Address)
@@ -121,7 +121,7 @@ func served(ctx context.Context, t *testing.T, s *server.Server) *x509.Certifica
 
 // load asks a server for pods until the end of the test, over kept and over new connections, and
 // counts the requests. Each has to be answered in full.
-func (d *disturbed) load(t *testing.T, s *server.Server) *atomic.Int64 {
+func (d *disturbed) load(t *testing.T, s *cluster.Server) *atomic.Int64 {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var clients sync.WaitGroup

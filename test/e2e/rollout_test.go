@@ -14,8 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/balancer"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
 const (
@@ -36,37 +35,33 @@ func (d *disturbed) rollout(t *testing.T) {
 	slow := d.Simulation.Kubelet("node-01")
 	slow.SetFaults(kubelettest.Late(kubeletDelay))
 	t.Cleanup(func() { slow.SetFaults() })
-	service, err := balancer.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(service.Close)
-	replicas := []*server.Server{d.complete(t), d.complete(t)}
+	service := startBalancer(t)
+	replicas := []*cluster.Server{d.complete(t), d.complete(t)}
 	for _, s := range replicas {
-		service.Add(s.Address)
+		service.add(s.Address)
 	}
 	t.Cleanup(func() { // the tests that follow are led to the first server again
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
-		if err := d.Server.Upgrade(ctx, d.Chart, "service.port="+d.Server.Port()); err != nil {
+		if err := d.Upgrade(ctx, "service.port="+d.Server.Port()); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := d.Server.Upgrade(t.Context(), d.Chart, fmt.Sprintf("service.port=%d", service.Port())); err != nil {
+	if err := d.Upgrade(t.Context(), fmt.Sprintf("service.port=%d", service.port())); err != nil {
 		t.Fatal(err)
 	}
 	stop := d.ask(t)
 	// The endpoint goes before the pod is told to end, at the same time, or some time later.
 	for i, late := range []time.Duration{0, endpointDelay, -endpointDelay / 10} {
 		replicas = append(replicas, d.complete(t))
-		service.Add(replicas[len(replicas)-1].Address)
+		service.add(replicas[len(replicas)-1].Address)
 		replace(t, service, replicas[i], late)
 	}
 	stop()
 }
 
 // complete starts a server that has to have all figures as soon as it is ready.
-func (d *disturbed) complete(t *testing.T) *server.Server {
+func (d *disturbed) complete(t *testing.T) *cluster.Server {
 	t.Helper()
 	s := d.replica(t)
 	r := d.administrator(t, s)
@@ -78,16 +73,16 @@ func (d *disturbed) complete(t *testing.T) *server.Server {
 
 // replace ends a server, and leads no more connections to it some time later, or before that where
 // the time is negative.
-func replace(t *testing.T, service *balancer.Balancer, old *server.Server, late time.Duration) {
+func replace(t *testing.T, service *balancer, old *cluster.Server, late time.Duration) {
 	t.Helper()
 	if late < 0 {
-		service.Remove(old.Address)
+		service.remove(old.Address)
 		time.Sleep(-late)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- old.Stop() }()
+	go func() { ended <- old.Stop(shutdownBound) }()
 	time.Sleep(max(0, late))
-	service.Remove(old.Address)
+	service.remove(old.Address)
 	if err := <-ended; err != nil {
 		t.Errorf("a server does not end well: %v", err)
 	}

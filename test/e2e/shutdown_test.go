@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
 // shutdownBound is how long the end of a server may take, with a kubelet that hangs and a client
@@ -65,7 +65,7 @@ func (d *disturbed) shutdown(t *testing.T) {
 		return nil
 	})
 	before, began := answered.Load(), time.Now()
-	if err := s.Stop(); err != nil {
+	if err := s.Stop(shutdownBound); err != nil {
 		t.Errorf("the server does not end well: %v", err)
 	}
 	took := time.Since(began)
@@ -80,7 +80,7 @@ func (d *disturbed) shutdown(t *testing.T) {
 }
 
 // closedSoon reports whether the server's port is closed, or is so within a second.
-func closedSoon(s *server.Server) bool {
+func closedSoon(s *cluster.Server) bool {
 	for deadline := time.Now().Add(time.Second); !closed(s); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
@@ -90,7 +90,7 @@ func closedSoon(s *server.Server) bool {
 }
 
 // closed reports whether nothing listens at the server's port any more.
-func closed(s *server.Server) bool {
+func closed(s *cluster.Server) bool {
 	conn, err := net.Dial("tcp", s.Address)
 	if err == nil {
 		_ = conn.Close()
@@ -99,7 +99,7 @@ func closed(s *server.Server) bool {
 }
 
 // hang opens a connection, sends so much over TLS, and then does nothing.
-func hang(t *testing.T, s *server.Server, what string, send []byte) {
+func hang(t *testing.T, s *cluster.Server, what string, send []byte) {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Address)
 	if err != nil {

@@ -281,3 +281,16 @@ func (s *Simulation) Pods(namespace string) map[string]Containers {
 	}
 	return usages
 }
+
+// Nodes returns n nodes, node-01 to node-NN, in three zones. Every second one has swap.
+func Nodes(n int) []Node {
+	nodes := make([]Node, n)
+	for i := range nodes {
+		nodes[i] = Node{
+			Name:   fmt.Sprintf("node-%02d", i+1),
+			Labels: map[string]string{corev1.LabelTopologyZone: string(rune('a' + (i+1)%3))},
+			Swap:   i%2 == 1,
+		}
+	}
+	return nodes
+}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -18,16 +17,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/lab"
-	"github.com/kube-vitals/kube-vitals/test/internal/poll"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 // TestDisturbances has a cluster of its own for what would disturb other tests: certificates that
 // change, an API server that goes away, and servers that come and go.
 func TestDisturbances(t *testing.T) {
-	l, err := lab.Start(t.Context(), lab.Config{Binary: os.Getenv("KUBE_VITALS"), Nodes: disturbedNodes, Progress: t.Output()})
+	l, err := startLab(t.Context(), disturbedNodes, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +54,7 @@ const (
 
 // sampledAfter says which pod's figures are not of a time after the moment.
 func sampledAfter(ctx context.Context, d *disturbed, moment time.Time) error {
-	out, err := d.Run(ctx, binaries.Kubectl, "get", "podmetrics", "--namespace", disturbedNamespace,
+	out, err := d.Kubectl(ctx, "get", "podmetrics", "--namespace", disturbedNamespace,
 		"--output", `jsonpath={range .items[*]}{.metadata.name} {.timestamp}{"\n"}{end}`)
 	if err != nil {
 		return err
@@ -72,7 +69,7 @@ func sampledAfter(ctx context.Context, d *disturbed, moment time.Time) error {
 }
 
 // disturbed is the cluster of TestDisturbances.
-type disturbed struct{ *lab.Lab }
+type disturbed struct{ *lab }
 
 func podNames(prefix string, n int) (names []string) {
 	for i := range n {
@@ -109,7 +106,7 @@ spec: {nodeName: %s, containers: [{name: main, image: none}]}
 		t.Fatal(err)
 	}
 	d.eventually(t, "figures of the pods in "+namespace, func(ctx context.Context) error {
-		out, err := d.Run(ctx, binaries.Kubectl, "top", "pods", "--namespace", namespace, "--no-headers")
+		out, err := d.Kubectl(ctx, "top", "pods", "--namespace", namespace, "--no-headers")
 		if n := strings.Count(out, "\n"); err == nil && n != len(names) {
 			err = fmt.Errorf("%d of %d pods have figures", n, len(names))
 		}
@@ -119,19 +116,19 @@ spec: {nodeName: %s, containers: [{name: main, image: none}]}
 
 func (d *disturbed) eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
-	if err := poll.Until(t.Context(), soon, what, try); err != nil {
+	if err := process.Poll(t.Context(), soon, what, try); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // replica starts a further kube-vitals for the time of the test, and waits until it is ready.
-func (d *disturbed) replica(t *testing.T, args ...string) *server.Server {
+func (d *disturbed) replica(t *testing.T, args ...string) *cluster.Server {
 	t.Helper()
 	return d.replicaOf(t, d.Server, args...)
 }
 
 // replicaOf does that, with what clients know of the server that is given.
-func (d *disturbed) replicaOf(t *testing.T, known *server.Server, args ...string) *server.Server {
+func (d *disturbed) replicaOf(t *testing.T, known *cluster.Server, args ...string) *cluster.Server {
 	t.Helper()
 	s, err := known.StartReplica(args...)
 	if err != nil {
@@ -163,7 +160,7 @@ func (d *disturbed) user(name, group string) tls.Certificate {
 }
 
 // administrator may do everything, without anybody being asked.
-func (d *disturbed) administrator(t *testing.T, s *server.Server) *reader {
+func (d *disturbed) administrator(t *testing.T, s *cluster.Server) *reader {
 	return newReader(t, s).with(d.user("admin", "system:masters"))
 }
 
@@ -174,7 +171,7 @@ type reader struct {
 	token     string // "": none
 }
 
-func newReader(t *testing.T, s *server.Server) *reader {
+func newReader(t *testing.T, s *cluster.Server) *reader {
 	t.Helper()
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(s.CA) {

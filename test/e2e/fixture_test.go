@@ -10,8 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	metrics "k8s.io/metrics/pkg/client/clientset/versioned"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/poll"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
 	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
@@ -84,12 +83,12 @@ var setStill = sync.OnceValue(func() error {
 	if err := shared.Apply(ctx, stillManifest); err != nil {
 		return err
 	}
-	return poll.Until(ctx, soon, "figures of the still life", func(ctx context.Context) error {
-		pods, err := shared.Run(ctx, binaries.Kubectl, "top", "pods", "--namespace", still, "--no-headers")
+	return process.Poll(ctx, soon, "figures of the still life", func(ctx context.Context) error {
+		pods, err := shared.Kubectl(ctx, "top", "pods", "--namespace", still, "--no-headers")
 		if err != nil {
 			return err
 		}
-		nodes, err := shared.Run(ctx, binaries.Kubectl, "top", "nodes", "--selector", stillLabel, "--no-headers")
+		nodes, err := shared.Kubectl(ctx, "top", "nodes", "--selector", stillLabel, "--no-headers")
 		if err != nil {
 			return err
 		}

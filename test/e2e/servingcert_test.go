@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"strings"
@@ -22,11 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/balancer"
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/poll"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
 	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
@@ -62,45 +59,26 @@ func TestIdentity(t *testing.T) {
 // owner is a cluster whose kube-vitals has a certificate of its own.
 type owner struct {
 	*cluster.Cluster
-	servers []*server.Server
+	servers []*cluster.Server
 }
 
-// ownCluster is a cluster with one node.
-func ownCluster(t *testing.T) *cluster.Cluster {
+// startCluster starts a cluster with one node. The flags are those of its API server.
+func startCluster(t *testing.T, flags ...string) *cluster.Cluster {
 	t.Helper()
-	return nodeCluster(t, cluster.Config{Binaries: shared.Binary(""), Progress: io.Discard})
-}
-
-// nodeCluster is a cluster that is started so, with one node.
-func nodeCluster(t *testing.T, cfg cluster.Config) *cluster.Cluster {
-	t.Helper()
-	c, err := cluster.Start(t.Context(), cfg)
+	c, err := cluster.Start(t.Context(), cluster.Config{APIServerArgs: flags, Nodes: []simulation.Node{{Name: "node"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Stop)
-	nodes, err := simulation.New(t.Context(), simulation.Config{Client: c.Client, CA: c.CA})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nodes.Close)
-	if err := nodes.AddNode(t.Context(), simulation.Node{Name: "node"}); err != nil {
-		t.Fatal(err)
-	}
 	return c
 }
 
 // startIdentity starts both servers, with the Service in front of them.
 func startIdentity(t *testing.T) *owner {
 	t.Helper()
-	i := &owner{Cluster: ownCluster(t)}
-	first, err := server.Start(t.Context(), i.Cluster, server.Config{
-		Binary: shared.KubeVitals, Chart: shared.Chart,
-		Args: []string{
-			fmt.Sprintf("--tls-lifetime=%s", ownLifetime), fmt.Sprintf("--tls-settle=%s", ownSettle),
-			fmt.Sprintf("--service=%s.%s.svc", server.Release, server.Namespace), // without the port, which changes below
-		},
-	})
+	i := &owner{Cluster: startCluster(t)}
+	first, err := i.Install(t.Context(), fmt.Sprintf("--tls-lifetime=%s", ownLifetime), fmt.Sprintf("--tls-settle=%s", ownSettle),
+		fmt.Sprintf("--service=%s.%s.svc", cluster.Release, cluster.Namespace)) // without the port, which changes below
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,19 +87,14 @@ func startIdentity(t *testing.T) *owner {
 		t.Fatal(err)
 	}
 	t.Cleanup(second.Kill)
-	i.servers = []*server.Server{first, second}
+	i.servers = []*cluster.Server{first, second}
 	i.eventually(t, "the second server to have the certificate", func(ctx context.Context) error {
 		_, err := i.connect(ctx, second, "v1")
 		return err
 	})
-	service, err := balancer.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(service.Close)
-	service.Add(first.Address)
-	service.Add(second.Address)
-	if err := first.Upgrade(t.Context(), shared.Chart, fmt.Sprintf("service.port=%d", service.Port())); err != nil {
+	service := startBalancer(t)
+	service.add(first.Address, second.Address)
+	if err := i.Upgrade(t.Context(), fmt.Sprintf("service.port=%d", service.port())); err != nil {
 		t.Fatal(err)
 	}
 	return i
@@ -129,7 +102,7 @@ func startIdentity(t *testing.T) *owner {
 
 func (i *owner) eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
-	if err := poll.Until(t.Context(), soon, what, try); err != nil {
+	if err := process.Poll(t.Context(), soon, what, try); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -137,7 +110,7 @@ func (i *owner) eventually(t *testing.T, what string, try func(context.Context) 
 // kubectl runs kubectl as the administrator and gives what it prints.
 func (i *owner) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := i.Run(t.Context(), binaries.Kubectl, args...)
+	out, err := i.Kubectl(t.Context(), args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +138,7 @@ func (i *owner) bundle(ctx context.Context, version string) ([]byte, error) {
 
 // connect connects to a server as the API server does, by what the APIService of the version trusts
 // at this moment, and gives the certificate.
-func (i *owner) connect(ctx context.Context, s *server.Server, version string) (*x509.Certificate, error) {
+func (i *owner) connect(ctx context.Context, s *cluster.Server, version string) (*x509.Certificate, error) {
 	bundle, err := i.bundle(ctx, version)
 	if err != nil {
 		return nil, err
@@ -174,8 +147,8 @@ func (i *owner) connect(ctx context.Context, s *server.Server, version string) (
 }
 
 // connectByConfigMap connects to a server as a client does that reads the CAs from the ConfigMap.
-func (i *owner) connectByConfigMap(ctx context.Context, s *server.Server) error {
-	published, err := i.Client.CoreV1().ConfigMaps(server.Namespace).Get(ctx, ownConfigMap, metav1.GetOptions{})
+func (i *owner) connectByConfigMap(ctx context.Context, s *cluster.Server) error {
+	published, err := i.Client.CoreV1().ConfigMaps(cluster.Namespace).Get(ctx, ownConfigMap, metav1.GetOptions{})
 	if err == nil {
 		_, err = connectBy(ctx, s, []byte(published.Data["ca.crt"]))
 	}
@@ -184,7 +157,7 @@ func (i *owner) connectByConfigMap(ctx context.Context, s *server.Server) error 
 
 // connectBy connects to a server as a client does that trusts these CAs, and returns the
 // certificate.
-func connectBy(ctx context.Context, s *server.Server, bundle []byte) (*x509.Certificate, error) {
+func connectBy(ctx context.Context, s *cluster.Server, bundle []byte) (*x509.Certificate, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
 	conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: s.Host}}).DialContext(ctx, "tcp", s.Address)
@@ -335,9 +308,9 @@ func (i *owner) rights(t *testing.T) {
 		},
 	} {
 		for question, want := range questions {
-			args := []string{"auth", "can-i", "--quiet", "--as=" + account, "--namespace", server.Namespace}
+			args := []string{"auth", "can-i", "--quiet", "--as=" + account, "--namespace", cluster.Namespace}
 			got := "yes"
-			if _, err := i.Run(t.Context(), binaries.Kubectl, append(args, strings.Fields(question)...)...); err != nil {
+			if _, err := i.Kubectl(t.Context(), append(args, strings.Fields(question)...)...); err != nil {
 				got = "no"
 			}
 			if got != want {
@@ -360,7 +333,7 @@ func (i *owner) rotation(t *testing.T) {
 func (i *owner) emptied(t *testing.T) {
 	served := i.awaitNew(t, nil)
 	defer i.load(t)()
-	i.kubectl(t, "patch", "secret", ownSecret, "--namespace", server.Namespace, "--type=json", `--patch=[{"op":"remove","path":"/data"}]`)
+	i.kubectl(t, "patch", "secret", ownSecret, "--namespace", cluster.Namespace, "--type=json", `--patch=[{"op":"remove","path":"/data"}]`)
 	i.awaitNew(t, served)
 }
 
@@ -368,8 +341,8 @@ func (i *owner) emptied(t *testing.T) {
 func (i *owner) deleted(t *testing.T) {
 	served := i.awaitNew(t, i.awaitNew(t, nil)) // it is new, so there is time
 	stop := i.load(t)
-	labels := i.kubectl(t, "get", "secret", ownSecret, "--namespace", server.Namespace, "--output=jsonpath={.metadata.labels}")
-	i.kubectl(t, "delete", "secret", ownSecret, "--namespace", server.Namespace)
+	labels := i.kubectl(t, "get", "secret", ownSecret, "--namespace", cluster.Namespace, "--output=jsonpath={.metadata.labels}")
+	i.kubectl(t, "delete", "secret", ownSecret, "--namespace", cluster.Namespace)
 	i.eventually(t, "the log to tell", func(context.Context) error {
 		log, err := i.servers[1].Log()
 		if err == nil && !strings.Contains(log, "is gone and cannot be made anew") {
@@ -378,17 +351,17 @@ func (i *owner) deleted(t *testing.T) {
 		return err
 	})
 	stop()
-	if _, err := i.Run(t.Context(), binaries.Helm, "upgrade", server.Release, shared.Chart, "--namespace", server.Namespace, "--reuse-values"); err != nil {
+	if _, err := i.Run(t.Context(), binaries.Helm, "upgrade", cluster.Release, shared.Chart, "--namespace", cluster.Namespace, "--reuse-values"); err != nil {
 		t.Fatal(err)
 	}
 	i.eventually(t, "the Secret to have content", func(ctx context.Context) error {
-		secret, err := i.Client.CoreV1().Secrets(server.Namespace).Get(ctx, ownSecret, metav1.GetOptions{})
+		secret, err := i.Client.CoreV1().Secrets(cluster.Namespace).Get(ctx, ownSecret, metav1.GetOptions{})
 		if err == nil && len(secret.Data["tls.crt"]) == 0 {
 			err = errors.New("it has none")
 		}
 		return err
 	})
-	if got := i.kubectl(t, "get", "secret", ownSecret, "--namespace", server.Namespace, "--output=jsonpath={.metadata.labels}"); got != labels {
+	if got := i.kubectl(t, "get", "secret", ownSecret, "--namespace", cluster.Namespace, "--output=jsonpath={.metadata.labels}"); got != labels {
 		t.Errorf("its labels are %s, want %s", got, labels)
 	}
 	i.awaitNew(t, served)
@@ -397,24 +370,23 @@ func (i *owner) deleted(t *testing.T) {
 // recreated takes away the Secret where the servers may make it anew, which is a right on this one
 // name still.
 func (i *owner) recreated(t *testing.T) {
-	if _, err := i.Run(t.Context(), binaries.Helm, "upgrade", server.Release, shared.Chart, "--namespace", server.Namespace,
-		"--reuse-values", "--set", "tls.kubeVitals.recreateSecret=true"); err != nil {
+	if err := i.Helm(t.Context(), "upgrade", "tls.kubeVitals.recreateSecret=true"); err != nil {
 		t.Fatal(err)
 	}
-	if err := i.servers[0].LeadHere(t.Context()); err != nil {
+	if err := i.RouteService(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	account := "--as=system:serviceaccount:" + server.Namespace + ":" + server.Release
-	if out, err := i.Run(t.Context(), binaries.Kubectl, "create", "secret", "generic", "other", "--namespace", server.Namespace, account); err == nil {
+	account := "--as=system:serviceaccount:" + cluster.Namespace + ":" + cluster.Release
+	if out, err := i.Kubectl(t.Context(), "create", "secret", "generic", "other", "--namespace", cluster.Namespace, account); err == nil {
 		t.Errorf("the server may make another Secret: %s", out)
 	}
 	served := i.awaitNew(t, nil)
 	stop := i.load(t)
-	i.kubectl(t, "delete", "secret", ownSecret, "--namespace", server.Namespace)
+	i.kubectl(t, "delete", "secret", ownSecret, "--namespace", cluster.Namespace)
 	i.awaitNew(t, served)
 	stop()
-	if got := i.kubectl(t, "get", "secret", ownSecret, "--namespace", server.Namespace, "--output",
-		`jsonpath={.type} {.metadata.labels.app\.kubernetes\.io/instance}`); got != "Opaque "+server.Release {
+	if got := i.kubectl(t, "get", "secret", ownSecret, "--namespace", cluster.Namespace, "--output",
+		`jsonpath={.type} {.metadata.labels.app\.kubernetes\.io/instance}`); got != "Opaque "+cluster.Release {
 		t.Errorf("the Secret made anew is %q", got)
 	}
 }
@@ -446,10 +418,10 @@ func (i *owner) caBundle(t *testing.T) {
 func (i *owner) helm(t *testing.T) {
 	stop := i.repeat(t, i.connections("v1", "v1beta1")) // around the Service, which helm leads away from this machine
 	for _, args := range [][]string{
-		{"upgrade", server.Release, shared.Chart, "--reuse-values", "--set", "apiService.annotations.touched=yes"},
-		{"rollback", server.Release},
+		{"upgrade", cluster.Release, shared.Chart, "--reuse-values", "--set", "apiService.annotations.touched=yes"},
+		{"rollback", cluster.Release},
 	} {
-		if _, err := i.Run(t.Context(), binaries.Helm, append(args, "--namespace", server.Namespace)...); err != nil {
+		if _, err := i.Run(t.Context(), binaries.Helm, append(args, "--namespace", cluster.Namespace)...); err != nil {
 			t.Error(err)
 		}
 	}
@@ -467,13 +439,12 @@ func (i *owner) helm(t *testing.T) {
 func (i *owner) unverified(t *testing.T) {
 	for _, value := range []string{"true", "false"} {
 		want := map[string]string{"true": "true"}[value]
-		if _, err := i.Run(t.Context(), binaries.Helm, "upgrade", server.Release, shared.Chart, "--namespace", server.Namespace,
-			"--reuse-values", "--set", "apiService.insecureSkipTLSVerify="+value); err != nil {
+		if err := i.Helm(t.Context(), "upgrade", "apiService.insecureSkipTLSVerify="+value); err != nil {
 			t.Fatal(err)
 		}
 		i.eventually(t, "the APIServices to be as asked for", func(ctx context.Context) error {
 			for _, version := range []string{"v1", "v1beta1"} {
-				got, err := i.Run(ctx, binaries.Kubectl, "get", "apiservice", version+".metrics.k8s.io",
+				got, err := i.Kubectl(ctx, "get", "apiservice", version+".metrics.k8s.io",
 					"--output=jsonpath={.spec.insecureSkipTLSVerify}")
 				if err != nil {
 					return err
@@ -501,8 +472,7 @@ func (i *owner) unverified(t *testing.T) {
 func TestMoveFromMetricsServer(t *testing.T) {
 	t.Parallel()
 	i := startIdentity(t)
-	if _, err := i.Run(t.Context(), binaries.Helm, "upgrade", server.Release, shared.Chart, "--namespace", server.Namespace,
-		"--reuse-values", "--set", "apiService.create=false"); err != nil {
+	if err := i.Helm(t.Context(), "upgrade", "apiService.create=false"); err != nil {
 		t.Fatal(err)
 	}
 	old, err := i.servers[0].StartReplica("--tls-secret=")
@@ -538,24 +508,24 @@ spec:
 	}
 	awaitTop(t, i.Cluster)
 
-	port := i.kubectl(t, "get", "service", server.Release, "--namespace", server.Namespace, "--output=jsonpath={.spec.ports[0].port}")
-	if err := i.servers[0].LeadHere(t.Context()); err != nil {
+	port := i.kubectl(t, "get", "service", cluster.Release, "--namespace", cluster.Namespace, "--output=jsonpath={.spec.ports[0].port}")
+	if err := i.RouteService(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	stop := i.repeat(t, i.requests(t, "v1beta1"))
-	ca := i.kubectl(t, "get", "secret", ownSecret, "--namespace", server.Namespace, "--output", `jsonpath={.data.ca\.crt}`)
+	ca := i.kubectl(t, "get", "secret", ownSecret, "--namespace", cluster.Namespace, "--output", `jsonpath={.data.ca\.crt}`)
 	i.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch", `{"spec":{"insecureSkipTLSVerify":null,
 		"caBundle":"`+ca+`","service":{"name":"kube-vitals","namespace":"kube-system","port":`+port+`}}}`)
 	i.awaitNew(t, i.awaitNew(t, nil)) // through a rotation
 	stop()
 
 	stop = i.repeat(t, i.connections("v1beta1"))
-	if _, err := i.Run(t.Context(), binaries.Helm, "upgrade", server.Release, shared.Chart, "--namespace", server.Namespace,
+	if _, err := i.Run(t.Context(), binaries.Helm, "upgrade", cluster.Release, shared.Chart, "--namespace", cluster.Namespace,
 		"--reuse-values", "--set", "apiService.create=true", "--take-ownership"); err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	if err := i.servers[0].LeadHere(t.Context()); err != nil {
+	if err := i.RouteService(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	awaitTop(t, i.Cluster)
@@ -563,7 +533,7 @@ spec:
 	// Without this, v1beta1 would stay when the release is uninstalled, and lead to a Service that
 	// does not exist.
 	i.kubectl(t, "annotate", "apiservice", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy-")
-	if _, err := i.Run(t.Context(), binaries.Helm, "uninstall", server.Release, "--namespace", server.Namespace, "--wait"); err != nil {
+	if _, err := i.Run(t.Context(), binaries.Helm, "uninstall", cluster.Release, "--namespace", cluster.Namespace, "--wait"); err != nil {
 		t.Fatal(err)
 	}
 	if left := i.kubectl(t, "get", "apiservices", "--output", `jsonpath={.items[?(@.spec.group=="metrics.k8s.io")].metadata.name}`); left != "" {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
 // metricsServerAccess are the ServiceAccount, the roles and the Service of metrics-server's
@@ -79,12 +79,11 @@ func TestMoveBackToMetricsServer(t *testing.T) {
 	// The release no longer owns the APIServices.
 	stop := i.repeat(t, i.connections("v1", "v1beta1")) // around the Service, which helm leads away from this machine
 	i.kubectl(t, "annotate", "apiservice", "v1.metrics.k8s.io", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy=keep")
-	if _, err := i.Run(t.Context(), binaries.Helm, "upgrade", server.Release, shared.Chart, "--namespace", server.Namespace,
-		"--reuse-values", "--set", "apiService.create=false"); err != nil {
+	if err := i.Helm(t.Context(), "upgrade", "apiService.create=false"); err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	if err := i.servers[0].LeadHere(t.Context()); err != nil {
+	if err := i.RouteService(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	awaitTop(t, i.Cluster)
@@ -99,7 +98,7 @@ func TestMoveBackToMetricsServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitTop(t, i.Cluster)
-	if _, err := i.Run(t.Context(), binaries.Helm, "uninstall", server.Release, "--namespace", server.Namespace, "--wait"); err != nil {
+	if _, err := i.Run(t.Context(), binaries.Helm, "uninstall", cluster.Release, "--namespace", cluster.Namespace, "--wait"); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range i.servers {
@@ -114,7 +113,7 @@ func TestMoveBackToMetricsServer(t *testing.T) {
 		t.Errorf("the APIServices are %q", left)
 	}
 	i.eventually(t, "discovery to have v1beta1 alone", func(ctx context.Context) error {
-		versions, err := i.Run(ctx, binaries.Kubectl, "api-versions")
+		versions, err := i.Kubectl(ctx, "api-versions")
 		if err != nil {
 			return err
 		}
@@ -133,11 +132,11 @@ func (i *owner) startMetricsServer(t *testing.T) string {
 		t.Fatal(err)
 	}
 	token, kubeconfig := i.File("metrics-server.token"), i.File("metrics-server.kubeconfig")
-	text := i.kubectl(t, "create", "token", "metrics-server", "--namespace", server.Namespace, "--duration=1h")
+	text := i.kubectl(t, "create", "token", "metrics-server", "--namespace", cluster.Namespace, "--duration=1h")
 	if err := os.WriteFile(token, []byte(strings.TrimSpace(text)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := i.WriteTokenKubeconfig(kubeconfig, token, server.Namespace); err != nil {
+	if err := i.WriteTokenKubeconfig(kubeconfig, token, cluster.Namespace); err != nil {
 		t.Fatal(err)
 	}
 	s, err := i.servers[0].StartReplica("--tls-secret=", "--kubelet-service-account=", "--kubeconfig="+kubeconfig,

@@ -1,4 +1,6 @@
-package world
+// Package objects makes nodes and pods that are as large and as varied as those of real clusters, for
+// benchmarks and the soak test.
+package objects
 
 import (
 	"encoding/hex"
@@ -18,28 +20,28 @@ import (
 type Pod struct {
 	Namespace, App, Name string
 	Hash                 string // pod-template-hash of its ReplicaSet
-	Node                 int    // on which it runs
+	Node                 int    // index of its node
 	Index                int    // from 0, in the whole cluster
 }
 
-// NewPod names a pod of an app. Pods of different indices have different names.
+// NewPod returns a pod of an app. Pods with different indices have different names.
 func NewPod(namespace, app string, node, index int) Pod {
 	p := Pod{Namespace: namespace, App: app, Node: node, Index: index, Hash: suffix(10, namespace, app)}
-	p.Name = app + "-" + p.Hash + "-" + spell(5, uint64(index)*7368787) // not a multiple of 3: all pods have other letters
+	p.Name = app + "-" + p.Hash + "-" + spell(5, uint64(index)*7368787) // not a multiple of 3, so that all names differ
 	return p
 }
 
-// ContainerNames are those of every pod.
+// ContainerNames has the names of the containers of every pod.
 var ContainerNames = [...]string{"app", "istio-proxy"}
 
-// NodeName is the name of the i-th node, whose kubelet has the i-th address of kubelettest.
+// NodeName returns the name of node i, whose kubelet has the address kubelettest.Address(i).
 func NodeName(i int) string { return fmt.Sprintf("node-%05d.pool-a.example.internal", i) }
 
-// Selector is the label selector of an app's pods.
+// Selector returns the label selector of an app's pods.
 func Selector(app string) string { return "app.kubernetes.io/name=" + app }
 
-// NamespaceObject is a namespace in use.
-func NamespaceObject(name string, created time.Time) *corev1.Namespace {
+// Namespace returns an active namespace.
+func Namespace(name string, created time.Time) *corev1.Namespace {
 	return &corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 		ObjectMeta: meta("", name, created, map[string]string{"kubernetes.io/metadata.name": name}),
@@ -48,9 +50,9 @@ func NamespaceObject(name string, created time.Time) *corev1.Namespace {
 	}
 }
 
-// NodeObject is a node with the labels and annotations, the conditions and the list of images that
-// nodes of cloud providers have.
-func NodeObject(i int, port uint16, created time.Time) *corev1.Node {
+// Node returns node i, with the labels, annotations, conditions and images of a cloud provider's
+// nodes. The kubelet's port is the given one.
+func Node(i int, port uint16, created time.Time) *corev1.Node {
 	name := NodeName(i)
 	labels := map[string]string{
 		"beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux",
@@ -101,8 +103,8 @@ func NodeObject(i int, port uint16, created time.Time) *corev1.Node {
 	return node
 }
 
-// PodObject is a pod of a Deployment, as it looks when it has been running for a while.
-func PodObject(p Pod, created time.Time) *corev1.Pod {
+// Object returns the pod as the API server has it: a running pod of a Deployment.
+func (p Pod) Object(created time.Time) *corev1.Pod {
 	object := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: meta(p.Namespace, p.Name, created, map[string]string{
@@ -195,7 +197,7 @@ func managedFields(manager string, at time.Time, fields string) []metav1.Managed
 	}}
 }
 
-// What managedFields say of objects such as these, in the API server's notation.
+// managedFields of such objects, in the API server's notation.
 const (
 	podFields = `{"f:metadata":{"f:annotations":{".":{},"f:checksum/config":{},"f:kubectl.kubernetes.io/restartedAt":{},` +
 		`"f:prometheus.io/scrape":{},"f:sidecar.istio.io/status":{}},"f:generateName":{},"f:labels":{".":{},` +
@@ -220,7 +222,7 @@ const (
 		`"f:images":{},"f:nodeInfo":{}}}`
 )
 
-// suffix makes up a part of a name.
+// suffix returns a random-looking part of a name that depends on the strings.
 func suffix(length int, from ...string) string {
 	h := fnv.New64a()
 	for _, s := range from {
@@ -230,7 +232,7 @@ func suffix(length int, from ...string) string {
 	return spell(length, h.Sum64())
 }
 
-// spell writes a number in the letters that Kubernetes takes for generated names.
+// spell encodes a number with the letters of Kubernetes' generated names.
 func spell(length int, n uint64) string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789"
 	b := make([]byte, length)
