@@ -14,21 +14,20 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
-// The still life: nodes and pods on which nothing changes, so that all their figures are known. Its
-// nodes take no other pods.
+// The fixture has pods and nodes whose usage does not change, so that every value is known. Its
+// nodes are unschedulable for other pods.
 const (
-	still      = "still"  // its namespace
-	swapNode   = "node-s" // where pods may swap
-	noSwapNode = "node-n"
-	stillLabel = "kube-vitals.test/still" // of both nodes
-	stillPods  = 3
+	fixture      = "fixture" // its namespace
+	swapNode     = "node-s"
+	noSwapNode   = "node-n"
+	fixtureLabel = "kube-vitals.test/fixture" // of both nodes
 
-	stillManifest = `apiVersion: v1
+	fixtureManifest = `apiVersion: v1
 kind: Pod
 metadata:
   name: alpha
-  namespace: still
-  labels: {app: still, tier: front}
+  namespace: fixture
+  labels: {app: fixture, tier: front}
   annotations:
     simulation.kube-vitals/cpu: app=250m,proxy=50m
     simulation.kube-vitals/memory: app=128Mi,proxy=64Mi
@@ -41,8 +40,8 @@ apiVersion: v1
 kind: Pod
 metadata:
   name: beta
-  namespace: still
-  labels: {app: still, tier: back}
+  namespace: fixture
+  labels: {app: fixture, tier: back}
   annotations: {simulation.kube-vitals/cpu: 400m, simulation.kube-vitals/memory: 256Mi}
 spec:
   nodeName: node-n
@@ -52,8 +51,8 @@ apiVersion: v1
 kind: Pod
 metadata:
   name: gamma
-  namespace: still
-  labels: {app: still, tier: back}
+  namespace: fixture
+  labels: {app: fixture, tier: back}
   annotations:
     simulation.kube-vitals/cpu: app=100m,mesh=30m
     simulation.kube-vitals/memory: app=512Mi,mesh=16Mi
@@ -65,52 +64,52 @@ spec:
 `
 )
 
-// setStill sets the still life up, once, and waits until all of it has been measured since its last
-// change.
-var setStill = sync.OnceValue(func() error {
-	ctx := context.Background() // it outlives the test that is first to need it
+// createFixture creates the fixture once, and waits until all its metrics are right.
+var createFixture = sync.OnceValue(func() error {
+	ctx := context.Background() // the fixture outlives the test that creates it
 	for _, node := range []simulation.Node{
-		{Name: swapNode, Swap: true, Closed: true, Labels: map[string]string{stillLabel: "swap"}},
-		{Name: noSwapNode, Closed: true, Labels: map[string]string{stillLabel: "none"}},
+		{Name: swapNode, Swap: true, Unschedulable: true, Labels: map[string]string{fixtureLabel: "swap"}},
+		{Name: noSwapNode, Unschedulable: true, Labels: map[string]string{fixtureLabel: "none"}},
 	} {
 		if err := shared.Simulation.AddNode(ctx, node); err != nil {
 			return err
 		}
 	}
-	if err := shared.CreateNamespace(ctx, still); err != nil {
+	if err := shared.CreateNamespace(ctx, fixture); err != nil {
 		return err
 	}
-	if err := shared.Apply(ctx, stillManifest); err != nil {
+	if err := shared.Apply(ctx, fixtureManifest); err != nil {
 		return err
 	}
-	return process.Poll(ctx, soon, "figures of the still life", func(ctx context.Context) error {
-		pods, err := shared.Kubectl(ctx, "top", "pods", "--namespace", still, "--no-headers")
+	return process.Poll(ctx, timeout, "metrics of the fixture", func(ctx context.Context) error {
+		pods, err := shared.Kubectl(ctx, "top", "pods", "--namespace", fixture, "--no-headers")
 		if err != nil {
 			return err
 		}
-		nodes, err := shared.Kubectl(ctx, "top", "nodes", "--selector", stillLabel, "--no-headers")
+		nodes, err := shared.Kubectl(ctx, "top", "nodes", "--selector", fixtureLabel, "--no-headers")
 		if err != nil {
 			return err
 		}
-		// The nodes were there before the pods: their figures are right when no sample of the time
-		// before counts any more.
-		if strings.Count(pods, "\n") != stillPods || !equalTables(nodes, []string{"node-n 500m 6% 768Mi 2%", "node-s 530m 6% 1232Mi 3%"}) {
-			return fmt.Errorf("there are only these:\n%s%s", pods, nodes)
+		// The nodes are older than the pods: at first, their usage is that of a time before the
+		// pods.
+		want := []string{"node-n 500m 6% 768Mi 2%", "node-s 530m 6% 1232Mi 3%"}
+		if strings.Count(pods, "\n") != 3 || !equalTables(nodes, want) {
+			return fmt.Errorf("got\n%s%s", pods, nodes)
 		}
 		return nil
 	})
 })
 
-// useStill makes sure that the still life is there.
-func useStill(t *testing.T) {
+// useFixture creates the fixture unless another test has.
+func useFixture(t *testing.T) {
 	t.Helper()
-	if err := setStill(); err != nil {
+	if err := createFixture(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// metricsClient is a client of metrics.k8s.io that speaks protobuf, as the
-// HorizontalPodAutoscaler's does.
+// metricsClient returns a client of metrics.k8s.io that reads protobuf, as that of the
+// HorizontalPodAutoscaler does.
 func metricsClient(t *testing.T) metrics.Interface {
 	t.Helper()
 	config := rest.CopyConfig(shared.REST)

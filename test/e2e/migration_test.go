@@ -2,20 +2,15 @@ package e2e
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
-	"net/http"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
-// metricsServerAccess are the ServiceAccount, the roles and the Service of metrics-server's
-// manifest. It has no Secret for its serving certificate.
+// metricsServerAccess has the ServiceAccount, the roles and the Service of metrics-server's
+// manifest. It has no Secret with a serving certificate.
 const metricsServerAccess = `
 apiVersion: v1
 kind: ServiceAccount
@@ -52,68 +47,131 @@ metadata: {name: metrics-server, namespace: kube-system}
 spec: {type: ExternalName, externalName: localhost}
 `
 
-// metricsServerAPIService is the APIService of metrics-server's manifest, for a port.
+// metricsServerAPIService is the APIService of metrics-server's manifest. PORT and METADATA are
+// replaced.
 const metricsServerAPIService = `
 apiVersion: apiregistration.k8s.io/v1
 kind: APIService
-metadata:
-  name: v1beta1.metrics.k8s.io
-  labels: {k8s-app: metrics-server}
+metadata: {name: v1beta1.metrics.k8s.io, METADATA}
 spec:
   group: metrics.k8s.io
   version: v1beta1
   groupPriorityMinimum: 100
   versionPriority: 100
   insecureSkipTLSVerify: true
-  service: {name: metrics-server, namespace: kube-system, port: %s}
+  service: {name: metrics-server, namespace: kube-system, port: PORT}
 `
 
-// TestMoveBackToMetricsServer takes the way back in docs/moving-from-metrics-server.md under
-// requests, none of which may fail. A kube-vitals stands in for metrics-server, with the objects of
-// metrics-server's manifest and a certificate that cannot be verified.
+// startMetricsServer starts a kube-vitals in the place of metrics-server, with the objects of
+// metrics-server's manifest and a certificate that cannot be verified. It returns its APIService.
+func (c *servingCluster) startMetricsServer(t *testing.T, metadata string) (port, apiService string) {
+	t.Helper()
+	if err := c.Apply(t.Context(), metricsServerAccess); err != nil {
+		t.Fatal(err)
+	}
+	token, kubeconfig := c.File("metrics-server.token"), c.File("metrics-server.kubeconfig")
+	if err := errors.Join(
+		c.WriteToken(t.Context(), "metrics-server", token),
+		c.WriteTokenKubeconfig(kubeconfig, token, cluster.Namespace),
+	); err != nil {
+		t.Fatal(err)
+	}
+	s := c.replica(t, c.server, "--tls-secret=", "--kubelet-service-account=", "--kubeconfig="+kubeconfig,
+		"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig)
+	return s.Port(), strings.NewReplacer("PORT", s.Port(), "METADATA", metadata).Replace(metricsServerAPIService)
+}
+
+// TestMoveFromMetricsServer follows the chart's README while clients send requests: v1beta1 leads
+// to another Service, and belongs to another release.
+func TestMoveFromMetricsServer(t *testing.T) {
+	t.Parallel()
+	c := startServing(t)
+	if err := c.Helm(t.Context(), "upgrade", "apiService.create=false"); err != nil {
+		t.Fatal(err)
+	}
+	_, apiService := c.startMetricsServer(t, `
+  labels: {app.kubernetes.io/managed-by: Helm},
+  annotations: {
+    meta.helm.sh/release-name: metrics-server,
+    meta.helm.sh/release-namespace: kube-system,
+    helm.sh/resource-policy: keep}`)
+	if err := c.Apply(t.Context(), apiService); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitTop(t)
+
+	port := c.kubectl(t, "get", "service", cluster.Release, inNamespace, "--output=jsonpath={.spec.ports[0].port}")
+	c.routeService(t)
+	requests := startLoad(t, c.requests("v1beta1"))
+	ca := c.kubectl(t, "get", "secret", servingSecret, inNamespace, "--output", `jsonpath={.data.ca\.crt}`)
+	c.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch",
+		`{"spec":{"insecureSkipTLSVerify":null,"caBundle":"`+ca+`",
+		"service":{"name":"kube-vitals","namespace":"kube-system","port":`+port+`}}}`)
+	c.awaitCertificate(t, c.awaitCertificate(t, nil)) // until a renewal
+	requests.stop()
+
+	connections := startLoad(t, c.connections("v1beta1")) // helm undoes the route of the Service
+	if _, err := c.Run(t.Context(), "helm", "upgrade", cluster.Release, c.Chart, inNamespace,
+		"--reuse-values", "--set", "apiService.create=true", "--take-ownership"); err != nil {
+		t.Fatal(err)
+	}
+	connections.stop()
+	c.routeService(t)
+	c.awaitTop(t)
+
+	// Without this, v1beta1 would remain when the release is uninstalled, and lead to a Service
+	// that does not exist.
+	c.kubectl(t, "annotate", "apiservice", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy-")
+	c.uninstall(t)
+	left := c.kubectl(t, "get", "apiservices", "--output",
+		`jsonpath={.items[?(@.spec.group=="metrics.k8s.io")].metadata.name}`)
+	if left != "" {
+		t.Errorf("after uninstalling: got APIServices %s, want none", left)
+	}
+}
+
+// TestMoveBackToMetricsServer follows the way back in docs/moving-from-metrics-server.md while
+// clients send requests.
 func TestMoveBackToMetricsServer(t *testing.T) {
 	t.Parallel()
-	i := startIdentity(t)
-	port := i.startMetricsServer(t)
+	c := startServing(t)
+	port, apiService := c.startMetricsServer(t, "labels: {k8s-app: metrics-server}")
 
 	// The release no longer owns the APIServices.
-	stop := i.repeat(t, i.connections("v1", "v1beta1")) // around the Service, which helm leads away from this machine
-	i.kubectl(t, "annotate", "apiservice", "v1.metrics.k8s.io", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy=keep")
-	if err := i.Helm(t.Context(), "upgrade", "apiService.create=false"); err != nil {
+	connections := startLoad(t, c.connections("v1", "v1beta1")) // helm undoes the route of the Service
+	c.kubectl(t, "annotate", "apiservice", "v1.metrics.k8s.io", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy=keep")
+	if err := c.Helm(t.Context(), "upgrade", "apiService.create=false"); err != nil {
 		t.Fatal(err)
 	}
-	stop()
-	if err := i.RouteService(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	awaitTop(t, i.Cluster)
+	connections.stop()
+	c.routeService(t)
+	c.awaitTop(t)
 
 	// v1beta1 leads to metrics-server, which does not serve v1.
-	stop = i.repeat(t, i.requests(t, "v1beta1"))
-	i.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch", `{"spec":{"insecureSkipTLSVerify":true,
-		"caBundle":null,"service":{"name":"metrics-server","namespace":"kube-system","port":`+port+`}}}`)
-	i.kubectl(t, "delete", "apiservice", "v1.metrics.k8s.io")
-	i.kubectl(t, "annotate", "apiservice", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy-")
-	if err := i.Apply(t.Context(), fmt.Sprintf(metricsServerAPIService, port)); err != nil {
+	requests := startLoad(t, c.requests("v1beta1"))
+	c.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch",
+		`{"spec":{"insecureSkipTLSVerify":true,"caBundle":null,
+		"service":{"name":"metrics-server","namespace":"kube-system","port":`+port+`}}}`)
+	c.kubectl(t, "delete", "apiservice", "v1.metrics.k8s.io")
+	c.kubectl(t, "annotate", "apiservice", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy-")
+	if err := c.Apply(t.Context(), apiService); err != nil {
 		t.Fatal(err)
 	}
-	awaitTop(t, i.Cluster)
-	if _, err := i.Run(t.Context(), binaries.Helm, "uninstall", cluster.Release, "--namespace", cluster.Namespace, "--wait"); err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range i.servers {
+	c.awaitTop(t)
+	c.uninstall(t)
+	for _, s := range c.servers {
 		s.Kill()
 	}
-	awaitTop(t, i.Cluster)
-	stop()
+	c.awaitTop(t)
+	requests.stop()
 
-	if left := i.kubectl(t, "get", "apiservices", "--output", `jsonpath={range .items[?(@.spec.group=="metrics.k8s.io")]}`+
+	if left := c.kubectl(t, "get", "apiservices", "--output", `jsonpath={range .items[?(@.spec.group=="metrics.k8s.io")]}`+
 		`{.metadata.name} {.spec.service.name} {.spec.insecureSkipTLSVerify} {.spec.caBundle};{end}`); left !=
 		"v1beta1.metrics.k8s.io metrics-server true ;" {
-		t.Errorf("the APIServices are %q", left)
+		t.Errorf("got APIServices %q, want that of metrics-server", left)
 	}
-	i.eventually(t, "discovery to have v1beta1 alone", func(ctx context.Context) error {
-		versions, err := i.Kubectl(ctx, "api-versions")
+	eventually(t, "discovery to have v1beta1 only", func(ctx context.Context) error {
+		versions, err := c.Kubectl(ctx, "api-versions")
 		if err != nil {
 			return err
 		}
@@ -122,43 +180,4 @@ func TestMoveBackToMetricsServer(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// startMetricsServer starts what stands in for metrics-server, waits until it is ready, and returns
-// its port.
-func (i *owner) startMetricsServer(t *testing.T) string {
-	t.Helper()
-	if err := i.Apply(t.Context(), metricsServerAccess); err != nil {
-		t.Fatal(err)
-	}
-	token, kubeconfig := i.File("metrics-server.token"), i.File("metrics-server.kubeconfig")
-	text := i.kubectl(t, "create", "token", "metrics-server", "--namespace", cluster.Namespace, "--duration=1h")
-	if err := os.WriteFile(token, []byte(strings.TrimSpace(text)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := i.WriteTokenKubeconfig(kubeconfig, token, cluster.Namespace); err != nil {
-		t.Fatal(err)
-	}
-	s, err := i.servers[0].StartReplica("--tls-secret=", "--kubelet-service-account=", "--kubeconfig="+kubeconfig,
-		"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(s.Tail())
-		}
-		s.Kill()
-	})
-	probe := &reader{address: s.Address, transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-	}}
-	t.Cleanup(probe.transport.CloseIdleConnections)
-	i.eventually(t, "metrics-server to be ready", func(ctx context.Context) error {
-		if err := s.Running(); err != nil {
-			return err
-		}
-		return probe.ok(ctx, "/readyz")
-	})
-	return s.Port()
 }

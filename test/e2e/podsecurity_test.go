@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,35 +16,35 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 )
 
-// TestPodSecurity shows the pods of the chart to a namespace that takes none but those of the Pod
-// Security Standard "restricted": the real API server takes them without a warning.
+// TestPodSecurity creates the pods of the chart in a namespace with the Pod Security Standard
+// "restricted": the API server admits them without a warning.
 func TestPodSecurity(t *testing.T) {
 	t.Parallel()
-	n := restrictedNamespace(t)
-	settings, err := filepath.Glob(filepath.Join(shared.Chart, "ci", "*-values.yaml"))
-	if err != nil || len(settings) == 0 {
-		t.Fatalf("the chart has no settings for tests (%v)", err)
+	n := newRestrictedNamespace(t)
+	values, err := filepath.Glob(filepath.Join(shared.Chart, "ci", "*-values.yaml"))
+	if err != nil || len(values) == 0 {
+		t.Fatalf("the chart has no values for tests: %v", err)
 	}
-	for _, values := range settings {
-		t.Run(strings.TrimSuffix(filepath.Base(values), "-values.yaml"), func(t *testing.T) {
-			pods := podsOfChart(t, values)
+	for _, file := range values {
+		t.Run(strings.TrimSuffix(filepath.Base(file), "-values.yaml"), func(t *testing.T) {
+			pods := podsOfChart(t, file)
 			if len(pods) == 0 {
 				t.Fatal("the chart has no pods")
 			}
 			for name, spec := range pods {
-				if complaints := n.complaints(t, spec); complaints != "" {
-					t.Errorf("%s: %s", name, complaints)
+				if messages := n.create(t, spec); messages != "" {
+					t.Errorf("%s: %s", name, messages)
 				}
 			}
 		})
 	}
 
-	// Would a pod with more rights be found?
-	for name, loosen := range map[string]func(*corev1.PodSpec){
-		"a capability": func(p *corev1.PodSpec) {
+	// Pods with more privileges are rejected.
+	for name, change := range map[string]func(*corev1.PodSpec){
+		"capability": func(p *corev1.PodSpec) {
 			p.Containers[0].SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN"}
 		},
-		"the node's files": func(p *corev1.PodSpec) {
+		"host path": func(p *corev1.PodSpec) {
 			p.Volumes = append(p.Volumes, corev1.Volume{Name: "node", VolumeSource: corev1.VolumeSource{
 				HostPath: &corev1.HostPathVolumeSource{Path: "/"},
 			}})
@@ -53,79 +52,69 @@ func TestPodSecurity(t *testing.T) {
 		"privilege escalation": func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil },
 		"root":                 func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.RunAsNonRoot = nil },
 		"all capabilities":     func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.Capabilities = nil },
-		"seccomp":              func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.SeccompProfile = nil },
-		"the node's network":   func(p *corev1.PodSpec) { p.HostNetwork = true },
+		"no seccomp profile":   func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.SeccompProfile = nil },
+		"host network":         func(p *corev1.PodSpec) { p.HostNetwork = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := podsOfChart(t, filepath.Join(shared.Chart, "ci", "default-values.yaml"))["kube-vitals"]
-			loosen(&spec)
-			if complaints := n.complaints(t, spec); !strings.Contains(complaints, `PodSecurity "restricted:latest"`) {
-				t.Errorf("it is taken: %q", complaints)
+			change(&spec)
+			if messages := n.create(t, spec); !strings.Contains(messages, `PodSecurity "restricted:latest"`) {
+				t.Errorf("got %q, want a violation of PodSecurity", messages)
 			}
 		})
 	}
 }
 
-// restricted is a namespace, seen by a client that hears what the API server warns of.
-type restricted struct {
+// restrictedNamespace is a namespace with a client that collects the API server's warnings.
+type restrictedNamespace struct {
 	name     string
 	client   kubernetes.Interface
 	warnings *warnings
 }
 
-func restrictedNamespace(t *testing.T) restricted {
+func newRestrictedNamespace(t *testing.T) restrictedNamespace {
 	t.Helper()
-	n := restricted{name: "restricted", warnings: &warnings{}}
+	n := restrictedNamespace{name: "restricted", warnings: &warnings{}}
 	config := rest.CopyConfig(shared.REST)
 	config.WarningHandler = n.warnings
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
+	var err error
+	if n.client, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	n.client = client
-	if err := shared.CreateNamespace(t.Context(), n.name); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { // the test's own context has ended
-		ctx, cancel := context.WithTimeout(context.Background(), soon)
-		defer cancel()
-		if err := client.CoreV1().Namespaces().Delete(ctx, n.name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
-	kubectl(t, "label", "namespace", n.name,
+	shared.createNamespaces(t, n.name)
+	shared.kubectl(t, "label", "namespace", n.name,
 		"pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
 	return n
 }
 
-// complaints are what the API server says against such a pod, and against a Deployment of such
-// pods. Nothing is made.
-func (n restricted) complaints(t *testing.T, spec corev1.PodSpec) string {
+// create creates a pod, and a Deployment of such pods, in a dry run. It returns the API server's
+// errors and warnings.
+func (n restrictedNamespace) create(t *testing.T, spec corev1.PodSpec) string {
 	t.Helper()
-	spec.ServiceAccountName = "" // the namespace has not got it
-	labels := map[string]string{"app": "shown"}
-	pod := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: "shown", Labels: labels}, Spec: spec}
-	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	n.warnings.take()
-	var said []string
-	if _, err := n.client.CoreV1().Pods(n.name).Create(t.Context(), &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: spec}, dry); err != nil {
-		said = append(said, err.Error())
+	spec.ServiceAccountName = "" // it does not exist in the namespace
+	labels := map[string]string{"app": "test"}
+	pod := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: "test", Labels: labels}, Spec: spec}
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	n.warnings.drain()
+	var messages []string
+	object := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: spec}
+	if _, err := n.client.CoreV1().Pods(n.name).Create(t.Context(), object, dryRun); err != nil {
+		messages = append(messages, err.Error())
 	}
-	if spec.RestartPolicy == "" || spec.RestartPolicy == corev1.RestartPolicyAlways { // as those of a Deployment have to be
+	if spec.RestartPolicy == "" || spec.RestartPolicy == corev1.RestartPolicyAlways { // required in a Deployment
 		deployment := &appsv1.Deployment{
 			ObjectMeta: pod.ObjectMeta,
 			Spec:       appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: pod},
 		}
-		if _, err := n.client.AppsV1().Deployments(n.name).Create(t.Context(), deployment, dry); err != nil {
-			said = append(said, err.Error())
+		if _, err := n.client.AppsV1().Deployments(n.name).Create(t.Context(), deployment, dryRun); err != nil {
+			messages = append(messages, err.Error())
 		}
 	}
-	return strings.Join(append(said, n.warnings.take()...), "\n")
+	return strings.Join(append(messages, n.warnings.drain()...), "\n")
 }
 
-// podsOfChart are the pods that the chart makes by these values, by the names of the objects.
-// Whoever asks for the node's network by hostNetwork cannot have it in such a namespace; here
-// nobody does.
+// podsOfChart returns the pods of the chart with a file of values, by the names of their objects.
+// It leaves out hostNetwork, which a restricted namespace does not allow.
 func podsOfChart(t *testing.T, values string) map[string]corev1.PodSpec {
 	t.Helper()
 	manifest, err := shared.Run(t.Context(), binaries.Helm, "template", "kube-vitals", shared.Chart,
@@ -156,24 +145,24 @@ func podsOfChart(t *testing.T, values string) map[string]corev1.PodSpec {
 	return pods
 }
 
-// warnings collects what the API server warns of.
+// warnings collects the API server's warnings.
 type warnings struct {
-	mu   sync.Mutex
-	said []string
+	mu       sync.Mutex
+	messages []string
 }
 
-// HandleWarningHeader is a rest.WarningHandler's.
+// HandleWarningHeader implements rest.WarningHandler.
 func (w *warnings) HandleWarningHeader(_ int, _, text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.said = append(w.said, text)
+	w.messages = append(w.messages, text)
 }
 
-// take gives what was said since it was last asked.
-func (w *warnings) take() []string {
+// drain returns the warnings since the last call.
+func (w *warnings) drain() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	said := w.said
-	w.said = nil
-	return said
+	messages := w.messages
+	w.messages = nil
+	return messages
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
@@ -22,13 +20,10 @@ import (
 func TestRBAC(t *testing.T) {
 	t.Parallel()
 	flags, log := startAudit(t)
-	r := &rbac{owner: &owner{Cluster: startCluster(t, flags...)}, log: log}
-	s, err := r.Install(t.Context(), fmt.Sprintf("--tls-lifetime=%s", ownLifetime), fmt.Sprintf("--tls-settle=%s", ownSettle))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.sendUnauthorizedRequests(t, s)
-	awaitTop(t, r.Cluster)
+	r := &rbac{testCluster: newCluster(t, flags...), log: log}
+	r.install(t, certificateFlags...)
+	r.sendUnauthorizedRequests(t)
+	r.awaitTop(t)
 	r.awaitSecretWrites(t, "update", 2) // the first certificate, and its successor
 	r.compare(t)
 
@@ -36,43 +31,36 @@ func TestRBAC(t *testing.T) {
 	if err := r.Upgrade(t.Context(), "tls.kubeVitals.recreateSecret=true"); err != nil {
 		t.Fatal(err)
 	}
-	r.kubectl(t, "delete", "secret", ownSecret, "--namespace", cluster.Namespace)
+	r.kubectl(t, "delete", "secret", servingSecret, inNamespace)
 	r.awaitSecretWrites(t, "patch", 1)
 	r.compare(t)
 }
 
 type rbac struct {
-	*owner
+	*testCluster
 	log string // the API server's audit log
 }
 
 // sendUnauthorizedRequests makes the server send TokenReviews and SubjectAccessReviews.
-func (r *rbac) sendUnauthorizedRequests(t *testing.T, s *cluster.Server) {
+func (r *rbac) sendUnauthorizedRequests(t *testing.T) {
 	t.Helper()
-	stranger := newReader(t, s)
-	stranger.token = "made-up"
-	user := newReader(t, s).with(r.CA.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: "user"})))
 	for _, path := range []string{nodesPath, "/apis/metrics.k8s.io/v1/pods", "/metrics"} {
-		if status, body, err := stranger.get(t.Context(), path); err != nil || status != http.StatusUnauthorized {
-			t.Errorf("%s with an invalid token: got status %d, %v, want 401:\n%s", path, status, err, body)
-		}
-		if status, body, err := user.get(t.Context(), path); err != nil || status != http.StatusForbidden {
-			t.Errorf("%s without permissions: got status %d, %v, want 403:\n%s", path, status, err, body)
-		}
+		newClient(t, r.server).withToken("made-up").wantStatus(t, path, http.StatusUnauthorized)
+		r.as(t, r.server, "user", "").wantStatus(t, path, http.StatusForbidden)
 	}
 }
 
 // awaitSecretWrites waits until the server has written its Secret n times with the verb.
 func (r *rbac) awaitSecretWrites(t *testing.T, verb string, n int) {
 	t.Helper()
-	r.eventually(t, fmt.Sprintf("%d %s requests for the Secret", n, verb), func(context.Context) error {
+	eventually(t, fmt.Sprintf("%d %s requests for the Secret", n, verb), func(context.Context) error {
 		requests, err := auditRequests(r.log, account)
 		if err != nil {
 			return err
 		}
 		got := 0
 		for _, q := range requests {
-			if q.verb == verb && q.name == ownSecret && q.allowed {
+			if q.verb == verb && q.name == servingSecret && q.allowed {
 				got++
 			}
 		}
@@ -110,7 +98,7 @@ func (r *rbac) compareAccount(t *testing.T, account string) []permission {
 		t.Fatalf("%s has no permissions", account)
 	}
 	var requests []auditRequest
-	r.eventually(t, "every permission of "+account+" to be used", func(context.Context) (err error) {
+	eventually(t, "every permission of "+account+" to be used", func(context.Context) (err error) {
 		if requests, err = auditRequests(r.log, account); err != nil {
 			return err
 		}
@@ -129,7 +117,8 @@ func (r *rbac) compareAccount(t *testing.T, account string) []permission {
 		t.Error("an extra permission is not detected")
 	}
 	for i, p := range permissions {
-		if p.ours && neededElsewhere[p.withoutRole()] == "" && len(notPermitted(slices.Delete(slices.Clone(permissions), i, i+1), requests)) == 0 {
+		others := slices.Delete(slices.Clone(permissions), i, i+1)
+		if p.ours && neededElsewhere[p.withoutRole()] == "" && len(notPermitted(others, requests)) == 0 {
 			t.Errorf("no request needs %s", p)
 		}
 	}
@@ -161,7 +150,7 @@ func (p permission) allows(q auditRequest) bool {
 
 // neededElsewhere has permissions that the server needs in other clusters, and why.
 var neededElsewhere = map[permission]string{
-	{resource: "nodes", verb: "list"}: "API servers before Kubernetes 1.34 need not send a list as the beginning of a watch (WatchList)",
+	{resource: "nodes", verb: "list"}: "before Kubernetes 1.34, a watch may not begin with a list (WatchList)",
 }
 
 func (p permission) withoutRole() permission {
@@ -253,7 +242,8 @@ func (r *rbac) permissionsOfRole(t *testing.T, ref rbacv1.RoleRef, namespace str
 		}
 		meta, rules = role.ObjectMeta, role.Rules
 	}
-	p := permission{role: ref.Kind + " " + ref.Name, ours: meta.Labels["app.kubernetes.io/instance"] == cluster.Release, namespace: namespace}
+	p := permission{role: ref.Kind + " " + ref.Name, namespace: namespace}
+	p.ours = meta.Labels["app.kubernetes.io/instance"] == cluster.Release
 	for _, rule := range rules {
 		names := rule.ResourceNames
 		if len(names) == 0 {

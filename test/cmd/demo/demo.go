@@ -133,7 +133,8 @@ func (d *demo) scale(ctx context.Context, load string, least, most int) error {
 	var shown string
 	err := process.Poll(ctx, scaleTimeout, fmt.Sprintf("%d to %d replicas", least, most), func(ctx context.Context) error {
 		status, err := d.Kubectl(ctx, "get", "hpa", "web", "--namespace=shop", "--output=jsonpath="+
-			"{.status.currentReplicas} {.status.desiredReplicas} {.status.currentMetrics[0].resource.current.averageUtilization}")
+			"{.status.currentReplicas} {.status.desiredReplicas} "+
+			"{.status.currentMetrics[0].resource.current.averageUtilization}")
 		if err != nil {
 			return err
 		}

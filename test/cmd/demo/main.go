@@ -2,8 +2,8 @@
 // nodes with about 200 pods, kubectl top, and a HorizontalPodAutoscaler. The cluster then stays up
 // until the demo is interrupted.
 //
-// It needs Go and a built kube-vitals, which the environment variable KUBE_VITALS names. With ONCE=1
-// it ends after the last step, and fails unless every step has shown what it should.
+// It needs Go and a built kube-vitals, which the environment variable KUBE_VITALS names. With
+// ONCE=1 it ends after the last step, and fails unless every step has shown what it should.
 package main
 
 import (

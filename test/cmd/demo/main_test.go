@@ -90,8 +90,9 @@ func TestCtrlC(t *testing.T) {
 			}
 		}
 	}
-	if err := cmd.Wait(); err != nil || !strings.Contains(output.String(), "stopped") || strings.Contains(output.String(), "***") {
-		t.Errorf("make demo: got error %v, want none; output:\n%s", err, output.String())
+	text := output.String()
+	if err := cmd.Wait(); err != nil || !strings.Contains(text, "stopped") || strings.Contains(text, "***") {
+		t.Errorf("make demo: got error %v, want none; output:\n%s", err, text)
 	}
 }
 

@@ -7,8 +7,8 @@
 // in which the caller starts etcd and kube-apiserver only, and then a metrics server with
 // StartStandalone: benchmarks fill etcd directly, and run other metrics servers too.
 //
-// The files of a cluster are in one folder and its processes end with it. Any number of clusters can
-// run on a machine.
+// The files of a cluster are in one folder and its processes end with it. Any number of clusters
+// can run on a machine.
 package cluster
 
 import (
@@ -95,7 +95,11 @@ func New(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, fmt.Errorf("create the cluster's folder: %w", err)
 	}
 	c := &Cluster{
-		Dir: dir, Checkout: checkout, Chart: filepath.Join(checkout, "charts", "kube-vitals"), CA: kubelettest.NewCA(), cfg: cfg,
+		Dir:      dir,
+		Checkout: checkout,
+		Chart:    filepath.Join(checkout, "charts", "kube-vitals"),
+		CA:       kubelettest.NewCA(),
+		cfg:      cfg,
 		// Without controllers, no ServiceAccounts are created and no taints removed.
 		admission: "ServiceAccount,TaintNodesByCondition",
 	}
@@ -167,8 +171,8 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	})
 }
 
-// StartAPIServer starts kube-apiserver, and waits until it is ready and responds to GET requests for
-// the paths, for example because its cache has been filled.
+// StartAPIServer starts kube-apiserver, and waits until it is ready and responds to GET requests
+// for the paths, for example because its cache has been filled.
 func (c *Cluster) StartAPIServer(ctx context.Context, paths ...string) error {
 	ports, err := FreePorts(1)
 	if err != nil {
@@ -267,14 +271,15 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.StartProcess(binaries.Scheduler, "--kubeconfig="+c.File("kube-scheduler.kubeconfig"), "--leader-elect=false", "--secure-port=0")
-	if err != nil {
+	if _, err := c.StartProcess(binaries.Scheduler,
+		"--kubeconfig="+c.File("kube-scheduler.kubeconfig"), "--leader-elect=false", "--secure-port=0"); err != nil {
 		return err
 	}
 	if err := c.write("kwok.yaml", stages); err != nil {
 		return err
 	}
-	if _, err := c.StartProcess(binaries.Kwok, "--kubeconfig="+c.Kubeconfig, "--config="+c.File("kwok.yaml"), "--manage-all-nodes"); err != nil {
+	if _, err := c.StartProcess(binaries.Kwok,
+		"--kubeconfig="+c.Kubeconfig, "--config="+c.File("kwok.yaml"), "--manage-all-nodes"); err != nil {
 		return err
 	}
 	return manager.Poll(ctx, startTimeout, "the default ServiceAccount", func(ctx context.Context) error {
@@ -293,8 +298,8 @@ func (c *Cluster) Running() error {
 	return errors.Join(errs...)
 }
 
-// StartProcess starts a program that runs until Stop: one of the cluster's programs, by its name, or
-// any other, by its path. Its log is NAME.log in the cluster's folder.
+// StartProcess starts a program that runs until Stop: one of the cluster's programs, by its name,
+// or any other, by its path. Its log is NAME.log in the cluster's folder.
 func (c *Cluster) StartProcess(program string, args ...string) (*process.Process, error) {
 	path := c.Binary(program)
 	p, err := process.Start(process.Config{Path: path, Args: args, Log: c.File(filepath.Base(path) + ".log")})
@@ -354,7 +359,8 @@ func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 	if _, err := c.Kubectl(ctx, "create", "namespace", name); err != nil {
 		return err
 	}
-	return process.Poll(ctx, time.Minute, "the default ServiceAccount of namespace "+name, func(ctx context.Context) error {
+	what := "the default ServiceAccount of namespace " + name
+	return process.Poll(ctx, time.Minute, what, func(ctx context.Context) error {
 		_, err := c.Client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})

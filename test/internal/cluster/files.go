@@ -30,13 +30,14 @@ const KubeletCAFile = "kubelet-ca.crt"
 // whereas a client certificate is verified at each connection.
 func (c *Cluster) writeFiles(server string) error {
 	frontProxyCA := kubelettest.NewCA()
+	frontProxy := frontProxyCA.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: frontProxyName}), longLived)
 	c.token, c.Kubeconfig = rand.Text(), c.File("kubeconfig")
 	err := errors.Join(
 		c.write("ca.crt", c.CA.PEM()),
 		c.writePair("kube-apiserver", c.issue("kube-apiserver", "")),
 		c.writePair("service-accounts", c.issue("service-accounts", "")), // the key signs tokens
 		c.write("front-proxy-ca.crt", frontProxyCA.PEM()),
-		c.writePair("front-proxy", frontProxyCA.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: frontProxyName}), longLived)),
+		c.writePair("front-proxy", frontProxy),
 		c.write("tokens.csv", []byte(c.token+",admin,admin,system:masters\n")),
 		c.writeKubeconfig(c.Kubeconfig, server, "", &clientcmdapi.AuthInfo{Token: c.token}),
 	)
@@ -60,7 +61,8 @@ func (c *Cluster) writeFiles(server string) error {
 // empty.
 func (c *Cluster) WriteUserKubeconfig(file, user, group string) error {
 	cert, key := kubelettest.PEM(c.issue(user, group))
-	return c.writeKubeconfig(file, c.REST.Host, "", &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+	return c.writeKubeconfig(file, c.REST.Host, "",
+		&clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
 }
 
 // WriteTokenKubeconfig writes a kubeconfig with the token in a file and a default namespace.
@@ -81,14 +83,15 @@ func (c *Cluster) writeKubeconfig(file, server, namespace string, user *clientcm
 	return nil
 }
 
-// issue returns a certificate of the cluster's CA for a user, and for servers on 127.0.0.1. The group
-// may be empty.
+// issue returns a certificate of the cluster's CA for a user, and for servers on 127.0.0.1. The
+// group may be empty.
 func (c *Cluster) issue(user, group string) tls.Certificate {
 	subject := pkix.Name{CommonName: user}
 	if group != "" {
 		subject.Organization = []string{group}
 	}
-	return c.CA.Issue([]string{"localhost", "kubernetes.default.svc"}, []net.IP{net.IPv4(127, 0, 0, 1)}, kubelettest.Subject(subject), longLived)
+	return c.CA.Issue([]string{"localhost", "kubernetes.default.svc"}, []net.IP{net.IPv4(127, 0, 0, 1)},
+		kubelettest.Subject(subject), longLived)
 }
 
 // longLived makes a certificate outlive any cluster.

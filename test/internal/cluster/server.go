@@ -67,8 +67,12 @@ func (c *Cluster) Install(ctx context.Context, args ...string) (*Server, error) 
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintln(c.cfg.Progress, "installing the chart with helm, and starting kube-vitals with its ServiceAccount and flags")
-	s := &Server{Address: fmt.Sprintf("127.0.0.1:%d", ports[0]), Host: fmt.Sprintf("%s.%s.svc", Release, Namespace), cluster: c}
+	fmt.Fprintln(c.cfg.Progress, "installing the chart, and starting kube-vitals with its ServiceAccount and flags")
+	s := &Server{
+		Address: fmt.Sprintf("127.0.0.1:%d", ports[0]),
+		Host:    fmt.Sprintf("%s.%s.svc", Release, Namespace),
+		cluster: c,
+	}
 	if s.binary, err = c.KubeVitals(); err != nil {
 		return nil, err
 	}

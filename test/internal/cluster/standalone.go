@@ -48,18 +48,20 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 		return nil, err
 	}
 	args = append([]string{
-		"--kubeconfig=" + c.Kubeconfig, "--authentication-kubeconfig=" + c.Kubeconfig, "--authorization-kubeconfig=" + c.Kubeconfig,
+		"--kubeconfig=" + c.Kubeconfig,
+		"--authentication-kubeconfig=" + c.Kubeconfig, "--authorization-kubeconfig=" + c.Kubeconfig,
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]),
 		"--tls-cert-file=" + c.File("server.crt"), "--tls-private-key-file=" + c.File("server.key"),
 		"--kubelet-certificate-authority=" + c.File(KubeletCAFile), "--kubelet-use-node-status-port",
 		"--kubelet-preferred-address-types=InternalIP", "--metric-resolution=" + resolution.String(),
 	}, append(loopback, args...)...)
-	s := &Standalone{Started: time.Now(), URL: fmt.Sprintf("https://127.0.0.1:%d", ports[0])}
-	s.Direct = &http.Client{
-		Transport: transport.NewBearerAuthRoundTripper(c.token, c.transport()), Timeout: requestTimeout,
-	}
-	s.Proxied = &http.Client{
-		Transport: transport.NewAuthProxyRoundTripper("admin", "", []string{"system:masters"}, nil, c.transport(frontProxy)), Timeout: requestTimeout,
+	direct := transport.NewBearerAuthRoundTripper(c.token, c.transport())
+	proxied := transport.NewAuthProxyRoundTripper("admin", "", []string{"system:masters"}, nil, c.transport(frontProxy))
+	s := &Standalone{
+		Started: time.Now(),
+		URL:     fmt.Sprintf("https://127.0.0.1:%d", ports[0]),
+		Direct:  &http.Client{Transport: direct, Timeout: requestTimeout},
+		Proxied: &http.Client{Transport: proxied, Timeout: requestTimeout},
 	}
 	s.Process, err = c.StartProcess(executable, args...)
 	return s, err

@@ -1,11 +1,13 @@
-// Package objects makes nodes and pods that are as large and as varied as those of real clusters, for
-// benchmarks and the soak test.
+// Package objects makes nodes and pods that are as large and as varied as those of real clusters,
+// for benchmarks and the soak test.
 package objects
 
 import (
+	_ "embed" // for managedFields
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -128,16 +130,19 @@ func (p Pod) Object(created time.Time) *corev1.Pod {
 		Controller: new(true), BlockOwnerDeletion: new(true),
 	}}
 	object.Annotations = map[string]string{
-		"checksum/config":                                hex.EncodeToString([]byte(uid(p.Namespace, p.App))),
-		"kubectl.kubernetes.io/restartedAt":              created.Format(time.RFC3339),
-		"prometheus.io/scrape":                           "true",
-		"sidecar.istio.io/status":                        `{"initContainers":["istio-init"],"containers":["istio-proxy"],"revision":"default"}`,
+		"checksum/config":                   hex.EncodeToString([]byte(uid(p.Namespace, p.App))),
+		"kubectl.kubernetes.io/restartedAt": created.Format(time.RFC3339),
+		"prometheus.io/scrape":              "true",
+		"sidecar.istio.io/status": `{"initContainers":["istio-init"],"containers":["istio-proxy"],` +
+			`"revision":"default"}`,
 		"cni.projectcalico.org/podIP":                    podIP(p.Index) + "/32",
 		"cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
 	}
 	object.ManagedFields = append(managedFields("kube-controller-manager", created, podFields),
 		managedFields("kubelet", created, podStatusFields)...)
-	for _, kind := range []corev1.PodConditionType{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"} {
+	for _, kind := range []corev1.PodConditionType{
+		"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled",
+	} {
 		object.Status.Conditions = append(object.Status.Conditions, corev1.PodCondition{
 			Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(created),
 		})
@@ -152,9 +157,13 @@ func addContainer(object *corev1.Pod, p Pod, name string, created time.Time) {
 	image := "registry.example.com/" + p.Namespace + "/" + name + ":1.4.2"
 	object.Spec.Containers = append(object.Spec.Containers, corev1.Container{
 		Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
-		Resources:              corev1.ResourceRequirements{Requests: resources("250m", "256Mi"), Limits: resources("1", "512Mi")},
+		Resources: corev1.ResourceRequirements{
+			Requests: resources("250m", "256Mi"), Limits: resources("1", "512Mi"),
+		},
 		TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
-		Env: []corev1.EnvVar{{Name: "LOG_LEVEL", Value: "info"}, {Name: "DATABASE_URL", Value: "postgres://db." + p.Namespace}},
+		Env: []corev1.EnvVar{
+			{Name: "LOG_LEVEL", Value: "info"}, {Name: "DATABASE_URL", Value: "postgres://db." + p.Namespace},
+		},
 	})
 	started := true
 	object.Status.ContainerStatuses = append(object.Status.ContainerStatuses, corev1.ContainerStatus{
@@ -173,7 +182,9 @@ func meta(namespace, name string, created time.Time, labels map[string]string) m
 }
 
 func resources(cpu, memory string) corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	return corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
+	}
 }
 
 func podIP(index int) string {
@@ -193,33 +204,18 @@ func uid(names ...string) types.UID {
 func managedFields(manager string, at time.Time, fields string) []metav1.ManagedFieldsEntry {
 	return []metav1.ManagedFieldsEntry{{
 		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
-		Time: new(metav1.NewTime(at)), FieldsV1: metav1.NewFieldsV1(fields),
+		Time: new(metav1.NewTime(at)), FieldsV1: metav1.NewFieldsV1(strings.TrimSpace(fields)),
 	}}
 }
 
-// managedFields of such objects, in the API server's notation.
-const (
-	podFields = `{"f:metadata":{"f:annotations":{".":{},"f:checksum/config":{},"f:kubectl.kubernetes.io/restartedAt":{},` +
-		`"f:prometheus.io/scrape":{},"f:sidecar.istio.io/status":{}},"f:generateName":{},"f:labels":{".":{},` +
-		`"f:app.kubernetes.io/instance":{},"f:app.kubernetes.io/name":{},"f:app.kubernetes.io/part-of":{},` +
-		`"f:app.kubernetes.io/version":{},"f:pod-template-hash":{},"f:security.istio.io/tlsMode":{}},"f:ownerReferences":{".":{},` +
-		`"k:{\"uid\":\"5c0f72b5-26da-4978-bdc8-8566dd946ce1\"}":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{},` +
-		`"f:env":{".":{},"k:{\"name\":\"DATABASE_URL\"}":{".":{},"f:name":{},"f:value":{}},"k:{\"name\":\"LOG_LEVEL\"}":{".":{},` +
-		`"f:name":{},"f:value":{}}},"f:image":{},"f:imagePullPolicy":{},"f:name":{},"f:resources":{".":{},"f:limits":{".":{},` +
-		`"f:cpu":{},"f:memory":{}},"f:requests":{".":{},"f:cpu":{},"f:memory":{}}},"f:terminationMessagePath":{},` +
-		`"f:terminationMessagePolicy":{}},"k:{\"name\":\"istio-proxy\"}":{".":{},"f:image":{},"f:imagePullPolicy":{},"f:name":{},` +
-		`"f:resources":{".":{},"f:limits":{".":{},"f:cpu":{},"f:memory":{}}},"f:terminationMessagePath":{},` +
-		`"f:terminationMessagePolicy":{}}},"f:dnsPolicy":{},"f:enableServiceLinks":{},"f:restartPolicy":{},"f:schedulerName":{},` +
-		`"f:securityContext":{},"f:serviceAccountName":{},"f:terminationGracePeriodSeconds":{}}}`
-	podStatusFields = `{"f:status":{"f:conditions":{"k:{\"type\":\"ContainersReady\"}":{".":{},"f:lastProbeTime":{},` +
-		`"f:lastTransitionTime":{},"f:observedGeneration":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Initialized\"}":{".":{},` +
-		`"f:lastProbeTime":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Ready\"}":{".":{},` +
-		`"f:lastProbeTime":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}}},"f:containerStatuses":{},"f:hostIP":{},` +
-		`"f:hostIPs":{},"f:phase":{},"f:podIP":{},"f:podIPs":{".":{},"k:{\"ip\":\"10.64.0.1\"}":{".":{},"f:ip":{}}},"f:startTime":{}}}`
-	nodeFields = `{"f:metadata":{"f:annotations":{".":{},"f:volumes.kubernetes.io/controller-managed-attach-detach":{}},"f:labels":{` +
-		`".":{},"f:beta.kubernetes.io/arch":{},"f:beta.kubernetes.io/os":{},"f:kubernetes.io/arch":{},"f:kubernetes.io/hostname":{},` +
-		`"f:kubernetes.io/os":{}}},"f:spec":{"f:providerID":{}},"f:status":{"f:allocatable":{},"f:capacity":{},"f:conditions":{},` +
-		`"f:images":{},"f:nodeInfo":{}}}`
+// managedFields of such objects, as the API server has them.
+var (
+	//go:embed pod.json
+	podFields string
+	//go:embed pod-status.json
+	podStatusFields string
+	//go:embed node.json
+	nodeFields string
 )
 
 // suffix returns a random-looking part of a name that depends on the strings.

@@ -37,8 +37,8 @@ func Poll(ctx context.Context, timeout time.Duration, what string, try func(cont
 	}
 }
 
-// Poll calls try until it returns nil, as the function Poll does. It gives up when the program ends.
-// The error has the end of the program's log.
+// Poll calls try until it returns nil, as the function Poll does. It gives up when the program
+// ends. The error has the end of the program's log.
 func (p *Process) Poll(ctx context.Context, timeout time.Duration, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -1,5 +1,6 @@
 // Package process runs programs for tests: each with its own process group and log, and none
-// outlives the test program. It also polls conditions and reads the CPU time and memory of processes.
+// outlives the test program. It also polls conditions and reads the CPU time and memory of
+// processes.
 package process
 
 import (
