@@ -5,11 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -94,7 +94,7 @@ func TestContentTypes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(table.Rows) != 2 || table.ColumnDefinitions[0].Name != "Name" || fmt.Sprint(table.Rows[0].Cells[0]) != "a" {
-				t.Errorf("table: %+v", table)
+				t.Errorf("table: got %+v", table)
 			}
 
 			var one struct{ Kind string }
@@ -110,11 +110,11 @@ func TestSelectorsAndPaging(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e"}
 	shared.createNamespaces(t, namespace)
 	shared.createPods(t, namespace, "node-02", names...)
-	show := func(args ...string) string {
+	list := func(args ...string) string {
 		get := []string{"get", "podmetrics", "--namespace", namespace, "-o", "jsonpath={.items[*].metadata.name}"}
 		return strings.Join(strings.Fields(shared.kubectl(t, append(get, args...)...)), " ")
 	}
-	for _, tc := range []struct {
+	for _, test := range []struct {
 		want string
 		args []string
 	}{
@@ -126,8 +126,8 @@ func TestSelectorsAndPaging(t *testing.T) {
 		{"a b c d e", []string{"--field-selector", "metadata.namespace=" + namespace}},
 		{"a b c d e", []string{"--chunk-size=2"}},
 	} {
-		if got := show(tc.args...); got != tc.want {
-			t.Errorf("%v: %q, want %q", tc.args, got, tc.want)
+		if got := list(test.args...); got != test.want {
+			t.Errorf("%v: got %q, want %q", test.args, got, test.want)
 		}
 	}
 	var page podList
@@ -142,16 +142,14 @@ func TestSelectorsAndPaging(t *testing.T) {
 }
 
 func TestTables(t *testing.T) {
-	const namespace = "tables"
-	shared.createNamespaces(t, namespace)
-	shared.createPods(t, namespace, "node-02", "a") // a node with swap
-	header, _, _ := strings.Cut(shared.kubectl(t, "get", "podmetrics", "-n", namespace), "\n")
+	useFixture(t)
+	header, _, _ := strings.Cut(shared.kubectl(t, "get", "podmetrics", "-n", fixture), "\n")
 	if got := strings.Join(strings.Fields(header), " "); !strings.EqualFold(got, "NAME CPU(cores) MEMORY(bytes) WINDOW") {
-		t.Errorf("columns: %s", got)
+		t.Errorf("got columns %s", got)
 	}
-	header, _, _ = strings.Cut(shared.kubectl(t, "get", "podmetrics", "-n", namespace, "-o", "wide"), "\n")
+	header, _, _ = strings.Cut(shared.kubectl(t, "get", "podmetrics", "-n", fixture, "-o", "wide"), "\n")
 	if !strings.Contains(strings.ToUpper(header), "SWAP(BYTES)") {
-		t.Errorf("wide columns: %s", header)
+		t.Errorf("got wide columns %s, want swap among them", header)
 	}
 	if nodes := shared.kubectl(t, "get", "nodemetrics", "--no-headers"); strings.Count(nodes, "\n") < sharedNodes {
 		t.Errorf("got these nodes, want at least %d:\n%s", sharedNodes, nodes)
@@ -173,8 +171,13 @@ func TestRejectedRequests(t *testing.T) {
 		"get --raw /apis/metrics.k8s.io/v1/namespaces/default/pods?continue=rubbish": "continue",
 	} {
 		out, err := shared.Kubectl(t.Context(), strings.Fields(args)...)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("kubectl %s: got %s, %v, want %s", args, out, err, want)
+		if err == nil {
+			t.Errorf("kubectl %s: got %s, want an error", args, out)
+			continue
+		}
+		_, message, _ := strings.Cut(err.Error(), ": exit status 1: ") // without the command
+		if !strings.Contains(message, want) {
+			t.Errorf("kubectl %s: got %s, want %s", args, message, want)
 		}
 	}
 	if list := shared.kubectl(t, "get", "podmetrics", "-n", "no-such-namespace"); strings.TrimSpace(list) != "" {
@@ -189,12 +192,12 @@ func TestDiscovery(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range classic.APIResources {
-			if !equality.Semantic.DeepEqual([]string(r.Verbs), []string{"get", "list"}) {
-				t.Errorf("%s %s: verbs %v", version, r.Name, r.Verbs)
+			if !slices.Equal(r.Verbs, []string{"get", "list"}) {
+				t.Errorf("%s %s: got verbs %v, want get and list", version, r.Name, r.Verbs)
 			}
 		}
 		if len(classic.APIResources) != 2 {
-			t.Errorf("%s has %d resources", version, len(classic.APIResources))
+			t.Errorf("%s: got %d resources, want 2", version, len(classic.APIResources))
 		}
 	}
 	eventually(t, "the group in aggregated discovery", func(context.Context) error {

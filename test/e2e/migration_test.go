@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
@@ -111,7 +112,7 @@ func TestMoveFromMetricsServer(t *testing.T) {
 	requests.stop()
 
 	connections := startLoad(t, c.connections("v1beta1")) // helm undoes the route of the Service
-	if _, err := c.Run(t.Context(), "helm", "upgrade", cluster.Release, c.Chart, inNamespace,
+	if _, err := c.Run(t.Context(), binaries.Helm, "upgrade", cluster.Release, c.Chart, inNamespace,
 		"--reuse-values", "--set", "apiService.create=true", "--take-ownership"); err != nil {
 		t.Fatal(err)
 	}

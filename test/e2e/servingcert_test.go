@@ -15,6 +15,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
@@ -329,7 +330,7 @@ func (c *servingCluster) testHelm(t *testing.T) {
 	if err := c.Helm(t.Context(), "upgrade", "apiService.annotations.touched=yes"); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Run(t.Context(), "helm", "rollback", cluster.Release, inNamespace); err != nil {
+	if _, err := c.Run(t.Context(), binaries.Helm, "rollback", cluster.Release, inNamespace); err != nil {
 		t.Error(err)
 	}
 	load.stop()

@@ -59,7 +59,7 @@ func TestUsage(t *testing.T) {
 func podFromV1(pod *metricsv1.PodMetrics) metricsv1beta1.PodMetrics {
 	converted := metricsv1beta1.PodMetrics{ObjectMeta: pod.ObjectMeta, Timestamp: pod.Timestamp, Window: pod.Window}
 	for _, c := range pod.Containers {
-		converted.Containers = append(converted.Containers, metricsv1beta1.ContainerMetrics{Name: c.Name, Usage: c.Usage})
+		converted.Containers = append(converted.Containers, metricsv1beta1.ContainerMetrics(c))
 	}
 	return converted
 }

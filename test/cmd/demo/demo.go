@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -150,7 +151,7 @@ func (d *demo) scale(ctx context.Context, load string, least, most int) error {
 			shown = line
 		}
 		if current < least || current > most || desired != current || percent < 45 || percent > 55 {
-			return fmt.Errorf("%s", line)
+			return errors.New(line)
 		}
 		return nil
 	})

@@ -21,8 +21,8 @@ const (
 	Release   = "kube-vitals"
 )
 
-// Resolution is the --metric-resolution of servers that Install starts: the shortest allowed.
-const Resolution = 5 * time.Second
+// resolution is the --metric-resolution of servers that Install starts: the shortest allowed.
+const resolution = 5 * time.Second
 
 // Server is a kube-vitals with the permissions of the chart.
 type Server struct {
@@ -186,7 +186,7 @@ func (c *Cluster) chartArgs(ctx context.Context, port int) ([]string, error) {
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),
 		"--cert-dir="+c.Dir,
-		fmt.Sprintf("--metric-resolution=%s", Resolution),
+		fmt.Sprintf("--metric-resolution=%s", resolution),
 		"--kubelet-allow-loopback",
 	), nil
 }

@@ -33,9 +33,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// Housekeeping is the time between two samples of a simulated kubelet. With 10 to 20 s, as real
+// housekeeping is the time between two samples of a simulated kubelet. With 10 to 20 s, as real
 // ones have, tests would take longer.
-const Housekeeping = 3 * time.Second
+const housekeeping = 3 * time.Second
 
 // overhead is the usage of a node without its pods.
 var overhead = kubelettest.Usage{CPU: 0.1, Memory: 512 << 20}
@@ -44,7 +44,7 @@ var overhead = kubelettest.Usage{CPU: 0.1, Memory: 512 << 20}
 type Config struct {
 	Client kubernetes.Interface // with an administrator's permissions
 	CA     *kubelettest.CA      // signs the kubelets' certificates
-	Log    io.Writer            // for errors in annotations; nil: none
+	Log    io.Writer            // for errors in annotations
 }
 
 // Simulation is the nodes of a cluster. Close ends it.
@@ -85,7 +85,7 @@ type Node struct {
 	Name          string
 	Labels        map[string]string
 	Swap          bool // its kubelet reports swap
-	Unschedulable bool // only for pods with its name
+	Unschedulable bool // runs only pods whose spec names it
 }
 
 // capacity is that of every node.
@@ -100,9 +100,6 @@ const swapCapacity int64 = 8 << 30 // bytes
 // New starts a simulation without nodes.
 func New(ctx context.Context, cfg Config) (*Simulation, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	if cfg.Log == nil {
-		cfg.Log = io.Discard
-	}
 	factory := informers.NewSharedInformerFactory(cfg.Client, 0)
 	s := &Simulation{
 		client:      cfg.Client,
@@ -170,7 +167,7 @@ func (s *Simulation) watch(ctx context.Context) {
 // AddNode starts a kubelet and creates its Node object.
 func (s *Simulation) AddNode(ctx context.Context, n Node) error {
 	kubelet := kubelettest.New(n.Name, kubelettest.Config{
-		Housekeeping: Housekeeping,
+		Housekeeping: housekeeping,
 		NoSwap:       !n.Swap,
 		Authorize:    s.authorizer.authorize,
 	})
