@@ -1,16 +1,15 @@
 package e2e
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
@@ -20,7 +19,10 @@ import (
 // "restricted": the API server admits them without a warning.
 func TestPodSecurity(t *testing.T) {
 	t.Parallel()
-	n := newRestrictedNamespace(t)
+	const namespace = "restricted"
+	shared.createNamespaces(t, namespace)
+	shared.kubectl(t, "label", "namespace", namespace,
+		"pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
 	values, err := filepath.Glob(filepath.Join(shared.Chart, "ci", "*-values.yaml"))
 	if err != nil || len(values) == 0 {
 		t.Fatalf("the chart has no values for tests: %v", err)
@@ -32,8 +34,8 @@ func TestPodSecurity(t *testing.T) {
 				t.Fatal("the chart has no pods")
 			}
 			for name, spec := range pods {
-				if messages := n.create(t, spec); messages != "" {
-					t.Errorf("%s: %s", name, messages)
+				if err := createDryRun(t, namespace, spec); err != nil {
+					t.Errorf("%s: %v", name, err)
 				}
 			}
 		})
@@ -58,59 +60,49 @@ func TestPodSecurity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			spec := podsOfChart(t, filepath.Join(shared.Chart, "ci", "default-values.yaml"))["kube-vitals"]
 			change(&spec)
-			if messages := n.create(t, spec); !strings.Contains(messages, `PodSecurity "restricted:latest"`) {
-				t.Errorf("got %q, want a violation of PodSecurity", messages)
+			err := createDryRun(t, namespace, spec)
+			if err == nil || !strings.Contains(err.Error(), `PodSecurity "restricted:latest"`) {
+				t.Errorf("got %v, want a violation of PodSecurity", err)
 			}
 		})
 	}
 }
 
-// restrictedNamespace is a namespace with a client that collects the API server's warnings.
-type restrictedNamespace struct {
-	name     string
-	client   kubernetes.Interface
-	warnings *warnings
-}
-
-func newRestrictedNamespace(t *testing.T) restrictedNamespace {
-	t.Helper()
-	n := restrictedNamespace{name: "restricted", warnings: &warnings{}}
-	config := rest.CopyConfig(shared.REST)
-	config.WarningHandler = n.warnings
-	var err error
-	if n.client, err = kubernetes.NewForConfig(config); err != nil {
-		t.Fatal(err)
-	}
-	shared.createNamespaces(t, n.name)
-	shared.kubectl(t, "label", "namespace", n.name,
-		"pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
-	return n
-}
-
-// create creates a pod, and a Deployment of such pods, in a dry run. It returns the API server's
+// createDryRun creates a pod, and a Deployment of such pods, without effect. It returns the API server's
 // errors and warnings.
-func (n restrictedNamespace) create(t *testing.T, spec corev1.PodSpec) string {
+func createDryRun(t *testing.T, namespace string, spec corev1.PodSpec) error {
 	t.Helper()
 	spec.ServiceAccountName = "" // it does not exist in the namespace
 	labels := map[string]string{"app": "test"}
-	pod := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: "test", Labels: labels}, Spec: spec}
-	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	n.warnings.drain()
-	var messages []string
-	object := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: spec}
-	if _, err := n.client.CoreV1().Pods(n.name).Create(t.Context(), object, dryRun); err != nil {
-		messages = append(messages, err.Error())
+	meta := metav1.ObjectMeta{Name: "test", Labels: labels}
+	objects := []runtime.Object{
+		&corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: meta, Spec: spec},
 	}
 	if spec.RestartPolicy == "" || spec.RestartPolicy == corev1.RestartPolicyAlways { // required in a Deployment
-		deployment := &appsv1.Deployment{
-			ObjectMeta: pod.ObjectMeta,
-			Spec:       appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: pod},
-		}
-		if _, err := n.client.AppsV1().Deployments(n.name).Create(t.Context(), deployment, dryRun); err != nil {
-			messages = append(messages, err.Error())
-		}
+		objects = append(objects, &appsv1.Deployment{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+			ObjectMeta: meta,
+			Spec: appsv1.DeploymentSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{ObjectMeta: meta, Spec: spec},
+			},
+		})
 	}
-	return strings.Join(append(messages, n.warnings.drain()...), "\n")
+	file := filepath.Join(t.TempDir(), "manifest.yaml")
+	var manifest []byte
+	for _, object := range objects {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest = append(append(manifest, "---\n"...), text...)
+	}
+	if err := os.WriteFile(file, manifest, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := shared.Kubectl(t.Context(), "create", "--namespace", namespace,
+		"--dry-run=server", "--warnings-as-errors", "-f", file)
+	return err
 }
 
 // podsOfChart returns the pods of the chart with a file of values, by the names of their objects.
@@ -143,26 +135,4 @@ func podsOfChart(t *testing.T, values string) map[string]corev1.PodSpec {
 		}
 	}
 	return pods
-}
-
-// warnings collects the API server's warnings.
-type warnings struct {
-	mu       sync.Mutex
-	messages []string
-}
-
-// HandleWarningHeader implements rest.WarningHandler.
-func (w *warnings) HandleWarningHeader(_ int, _, text string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.messages = append(w.messages, text)
-}
-
-// drain returns the warnings since the last call.
-func (w *warnings) drain() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	messages := w.messages
-	w.messages = nil
-	return messages
 }
