@@ -82,7 +82,7 @@ func (c *servingCluster) startMetricsServer(t *testing.T, metadata string) (port
 	return s.Port(), strings.NewReplacer("PORT", s.Port(), "METADATA", metadata).Replace(metricsServerAPIService)
 }
 
-// TestMoveFromMetricsServer follows the chart's README while clients send requests: v1beta1 leads
+// TestMoveFromMetricsServer follows the chart's README while clients send requests: v1beta1 refers
 // to another Service, and belongs to another release.
 func TestMoveFromMetricsServer(t *testing.T) {
 	t.Parallel()
@@ -120,7 +120,7 @@ func TestMoveFromMetricsServer(t *testing.T) {
 	c.routeService(t)
 	c.awaitTop(t)
 
-	// Without this, v1beta1 would remain when the release is uninstalled, and lead to a Service
+	// Without this, v1beta1 would remain when the release is uninstalled, and refer to a Service
 	// that does not exist.
 	c.kubectl(t, "annotate", "apiservice", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy-")
 	c.uninstall(t)
@@ -148,7 +148,7 @@ func TestMoveBackToMetricsServer(t *testing.T) {
 	c.routeService(t)
 	c.awaitTop(t)
 
-	// v1beta1 leads to metrics-server, which does not serve v1.
+	// v1beta1 refers to metrics-server, which does not serve v1.
 	requests := startLoad(t, c.requests("v1beta1"))
 	c.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch",
 		`{"spec":{"insecureSkipTLSVerify":true,"caBundle":null,

@@ -76,7 +76,7 @@ func startServing(t *testing.T) *servingCluster {
 	return c
 }
 
-// routeService makes the Service lead to this machine again, after helm.
+// routeService makes the Service an alias of localhost again, after helm.
 func (c *servingCluster) routeService(t *testing.T) {
 	t.Helper()
 	if err := c.RouteService(t.Context()); err != nil {
