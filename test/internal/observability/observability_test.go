@@ -60,7 +60,7 @@ func TestQueries(t *testing.T) {
 		}
 		for _, s := range r.Selectors {
 			if strings.HasPrefix(q.Place, "variable ") {
-				continue // it lists the servers
+				continue // says which servers there are
 			}
 			for name, want := range map[string]string{"job": "kube-vitals", "namespace": "kube-system"} {
 				if !slices.Contains(s.Labels, name) || q.Alerts && s.Equals[name] != want {
@@ -241,17 +241,16 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"Are the figures fresh?", "Which nodes fail, and why?", "How long do scrapes and requests take?",
-		"What does it cost?", "Who asks?",
+		"Are the figures fresh?", "Which nodes fail, and why?", "How long do scrapes and requests take?", "What does it cost?", "Who asks?",
 	}; !slices.Equal(rows, want) {
-		t.Errorf("got rows %q, want %q", rows, want)
+		t.Errorf("the rows are %q, want %q", rows, want)
 	}
 	var variables []string
 	for _, v := range d.Templating.List {
 		variables = append(variables, v.Name)
 	}
 	if want := []string{"datasource", "namespace", "job"}; !slices.Equal(variables, want) {
-		t.Errorf("got variables %q, want %q", variables, want)
+		t.Errorf("the variables are %q, want %q", variables, want)
 	}
 }
 

@@ -39,8 +39,9 @@ func ParseSeries(text string) Series {
 	return all
 }
 
-// targetLabels are the labels that Prometheus Operator's service discovery adds to every series.
-var targetLabels = []string{"job", "namespace", "pod", "instance"}
+// targetLabels are the labels of the target. Prometheus Operator sets them, except cluster, which is
+// an external label.
+var targetLabels = []string{"cluster", "job", "namespace", "pod", "instance"}
 
 // synthetic has the series that Prometheus adds, with their labels.
 var synthetic = map[string][]string{
