@@ -60,7 +60,7 @@ func TestQueries(t *testing.T) {
 		}
 		for _, s := range r.Selectors {
 			if strings.HasPrefix(q.Place, "variable ") {
-				continue // says which servers there are
+				continue // it lists the servers
 			}
 			for name, want := range map[string]string{"job": "kube-vitals", "namespace": "kube-system"} {
 				if !slices.Contains(s.Labels, name) || q.Alerts && s.Equals[name] != want {
