@@ -268,7 +268,7 @@ func (c *servingCluster) testDeletedSecret(t *testing.T) {
 	getLabels := []string{"get", "secret", servingSecret, inNamespace, "--output=jsonpath={.metadata.labels}"}
 	labels := c.kubectl(t, getLabels...)
 	c.deleteSecret(t)
-	awaitLog(t, c.servers[1], "is gone and cannot be made anew")
+	awaitLog(t, c.servers[1], "kubectl create secret generic") // what to do
 	load.stop()
 	if err := c.Helm(t.Context(), "upgrade"); err != nil {
 		t.Fatal(err)
