@@ -33,10 +33,7 @@ func (s *Simulation) sync() {
 
 // running returns the pods that run on any node.
 func (s *Simulation) running() []*corev1.Pod {
-	all, err := s.pods.List(labels.Everything())
-	if err != nil {
-		s.logOnce(fmt.Sprintf("list pods: %v", err))
-	}
+	all, _ := s.pods.List(labels.Everything()) // a lister of a cache returns no error
 	running := all[:0:0]
 	for _, pod := range all {
 		if pod.Spec.NodeName != "" && pod.Status.Phase == corev1.PodRunning {
@@ -51,10 +48,7 @@ type deploymentKey struct{ namespace, name string }
 
 // loads returns the CPU usage of each running pod of a Deployment that has a load.
 func (s *Simulation) loads(running []*corev1.Pod) map[deploymentKey]quantities {
-	deployments, err := s.deployments.List(labels.Everything())
-	if err != nil {
-		s.logOnce(fmt.Sprintf("list deployments: %v", err))
-	}
+	deployments, _ := s.deployments.List(labels.Everything())
 	loads := make(map[deploymentKey]quantities)
 	for _, d := range deployments {
 		if load := s.quantities("deployment", d, loadAnnotation); load != nil {
