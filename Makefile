@@ -38,7 +38,7 @@ unit: $(PROMTOOL) ## run the unit tests with -race
 verify: $(HELM) $(KUSTOMIZE) ## test the chart, and that manifests/ describes the same objects
 	cd test && HELM=$(HELM) KUSTOMIZE=$(KUSTOMIZE) $(GO) test -count=1 ./chart
 
-e2e: build ## the built binary behind a real API server; the first run builds that (minutes)
+e2e: build ## the built binary behind a real API server; the first run builds the control plane (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(GO) test -count=1 -timeout 30m ./e2e/...
 
 lint: $(LINT) ## check the code, the wording, and that `make generate` changes nothing
@@ -71,11 +71,11 @@ manifest = @{ echo '\# Generated from charts/kube-vitals by `make generate`: do 
 component = $(call manifest,charts/kube-vitals,--values manifests/components/$(1)/values.yaml \
 	$(2:%=--show-only templates/%.yaml)) >manifests/components/$(1)/resources.yaml
 
-# Ctrl-C ends the demo, which is no error: go run would make one of it, and make too, unless the demo has a process group
-# of its own (set -m).
-demo: build ## a cluster of 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends by itself
+# Ctrl-C ends the demo without an error: go run would report one, and so would make, unless the demo has its own process
+# group (set -m).
+demo: build ## a cluster with 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends after the last step
 	cd test && $(GO) build -o $(CURDIR)/bin/demo ./cmd/demo
-	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) $(CURDIR)/bin/demo -server $(CURDIR)/bin/kube-vitals || exit
+	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(CURDIR)/bin/demo || exit
 
 NODES  ?= 1000
 ROUNDS ?= 3

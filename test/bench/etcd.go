@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
 // Objects are written straight into etcd, past the API server, which is started afterwards: an
@@ -88,18 +88,18 @@ func batcher(ctx context.Context, batches chan<- []put) func(key string, object 
 func eachObject(s shape, kubeletPort uint16, write func(key string, object runtime.Object) error) error {
 	created := time.Now().Add(-time.Hour).Truncate(time.Second)
 	for _, name := range s.namespaces() {
-		if err := write("namespaces/"+name, world.NamespaceObject(name, created)); err != nil {
+		if err := write("namespaces/"+name, objects.Namespace(name, created)); err != nil {
 			return err
 		}
 	}
 	for i := range s.nodes {
-		if err := write("minions/"+world.NodeName(i), world.NodeObject(i, kubeletPort, created)); err != nil {
+		if err := write("minions/"+objects.NodeName(i), objects.Node(i, kubeletPort, created)); err != nil {
 			return err
 		}
 	}
 	for i := range s.pods() {
 		p := s.pod(i)
-		if err := write("pods/"+p.Namespace+"/"+p.Name, world.PodObject(p, created)); err != nil {
+		if err := write("pods/"+p.Namespace+"/"+p.Name, p.Object(created)); err != nil {
 			return err
 		}
 	}

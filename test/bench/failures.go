@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 type failures struct {
 	cfg      config
 	shape    shape
-	server   *world.Server
+	server   *cluster.Standalone
 	herd     *herd
 	progress func(string, ...any)
 
@@ -45,7 +46,7 @@ type failures struct {
 // nodes that are gone.
 func measureFailures(ctx context.Context, cfg config, nodes int, out io.Writer, progress func(string, ...any)) error {
 	shape := newShape(nodes)
-	w, err := newWorld(cfg, progress)
+	w, err := newWorld(ctx, cfg, progress)
 	if err != nil {
 		return err
 	}
@@ -59,7 +60,7 @@ func measureFailures(ctx context.Context, cfg config, nodes int, out io.Writer, 
 		return err
 	}
 	progress("starting %s", cfg.server)
-	s, err := w.StartServer(cfg.server, cfg.resolution, cfg.serverArgs...)
+	s, err := w.StartStandalone(cfg.server, cfg.resolution, cfg.serverArgs...)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (f *failures) fail(ctx context.Context) error {
 // look notes how many pods are served, and how old the oldest figure is.
 func (f *failures) look(ctx context.Context) error {
 	asked := time.Now()
-	pods, err := f.server.Pods(ctx, world.V1beta1+"/pods", world.TypeProtobuf)
+	pods, err := f.server.Pods(ctx, cluster.V1beta1+"/pods", cluster.TypeProtobuf)
 	if err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func (f *failures) gone(ctx context.Context) error {
 	nodes := min(goneNodes, f.shape.nodes)
 	f.progress("taking %d nodes away", nodes)
 	for i := range nodes {
-		f.herd.Remove(world.NodeName(i))
+		f.herd.Remove(objects.NodeName(i))
 	}
 	if err := f.watchVanish(ctx, nodes); err != nil {
 		return err
@@ -194,9 +195,9 @@ func (f *failures) watchReturn(ctx context.Context, nodes int, returned time.Tim
 func (f *failures) figuresOf(ctx context.Context, nodes int) (map[string]time.Time, error) {
 	figures := map[string]time.Time{}
 	for i := range nodes {
-		figures[world.NodeName(i)] = time.Time{}
+		figures[objects.NodeName(i)] = time.Time{}
 	}
-	list, err := f.server.Nodes(ctx, world.V1beta1+"/nodes", world.TypeProtobuf)
+	list, err := f.server.Nodes(ctx, cluster.V1beta1+"/nodes", cluster.TypeProtobuf)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +211,7 @@ func (f *failures) figuresOf(ctx context.Context, nodes int) (map[string]time.Ti
 			delete(figures, name)
 		}
 	}
-	pods, err := f.server.Pods(ctx, world.V1beta1+"/pods", world.TypeProtobuf)
+	pods, err := f.server.Pods(ctx, cluster.V1beta1+"/pods", cluster.TypeProtobuf)
 	if err != nil {
 		return nil, err
 	}

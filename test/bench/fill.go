@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
-func newWorld(cfg config, progress func(string, ...any)) (*world.World, error) {
-	w, err := world.New(world.Config{Bin: cfg.bin, Keep: cfg.keep})
+func newWorld(ctx context.Context, cfg config, progress func(string, ...any)) (*cluster.Cluster, error) {
+	w, err := cluster.New(ctx, cluster.Config{Binaries: cfg.bin, Keep: cfg.keep, Progress: os.Stderr})
 	if err == nil && cfg.keep {
 		progress("logs and certificates are kept in %s", w.Dir)
 	}
@@ -21,32 +21,31 @@ func newWorld(cfg config, progress func(string, ...any)) (*world.World, error) {
 
 // fill starts the control plane with all nodes and pods of a shape, whose kubelets answer on a
 // port.
-func fill(ctx context.Context, w *world.World, s shape, kubelets uint16, progress func(string, ...any)) error {
-	progress("starting etcd, and writing %d pods into it", s.pods())
+func fill(ctx context.Context, w *cluster.Cluster, s shape, kubelets uint16, progress func(string, ...any)) error {
 	if err := w.StartEtcd(ctx); err != nil {
 		return err
 	}
+	progress("writing %d pods into etcd", s.pods())
 	if err := writeObjects(ctx, w.Etcd, s, kubelets); err != nil {
 		return err
 	}
-	progress("starting kube-apiserver")
 	return w.StartAPIServer(ctx, "/api/v1/nodes?resourceVersion=0&limit=1", "/api/v1/namespaces/"+shopNamespace+"/pods?resourceVersion=0")
 }
 
 // startApart starts this executable again, as the kubelets of all nodes: what they use is not
 // mistaken for another's.
-func startApart(ctx context.Context, cfg config, w *world.World, s shape) (port uint16, err error) {
+func startApart(ctx context.Context, cfg config, w *cluster.Cluster, s shape) (port uint16, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, fmt.Errorf("this program does not know where it is: %w", err)
 	}
-	p, err := w.Start(self, "fleet", "--nodes="+strconv.Itoa(s.nodes), "--dir="+w.Dir,
+	p, err := w.StartProcess(self, "fleet", "--nodes="+strconv.Itoa(s.nodes), "--dir="+w.Dir,
 		"--on-demand="+strconv.FormatBool(cfg.onDemand), fmt.Sprintf("--idle=%g", cfg.idle))
 	if err != nil {
 		return 0, err
 	}
-	return port, world.Await(ctx, p, 2*time.Minute, "the kubelets to answer", func(context.Context) error {
-		text, err := os.ReadFile(w.Path(portFile))
+	return port, p.Poll(ctx, 2*time.Minute, "the kubelets to answer", func(context.Context) error {
+		text, err := os.ReadFile(w.File(portFile))
 		if err != nil {
 			return err
 		}
@@ -57,10 +56,6 @@ func startApart(ctx context.Context, cfg config, w *world.World, s shape) (port 
 }
 
 // startWithin runs the kubelets of all nodes in this process, where they can be changed.
-func startWithin(w *world.World, kubelets []*kubelettest.Kubelet) (*herd, error) {
-	ca := kubelettest.NewCA()
-	if err := w.TrustKubelets(ca); err != nil {
-		return nil, err
-	}
-	return newHerd(ca, kubelets)
+func startWithin(w *cluster.Cluster, kubelets []*kubelettest.Kubelet) (*herd, error) {
+	return newHerd(w.CA, kubelets)
 }

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
 // portFile is how a fleet's process tells the port of all its kubelets; it is written last, when
@@ -33,7 +34,7 @@ func fleet(ctx context.Context, args []string) error {
 		return err
 	}
 	defer h.Close()
-	if err := os.WriteFile(filepath.Join(*dir, world.KubeletCAFile), ca.PEM(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(*dir, cluster.KubeletCAFile), ca.PEM(), 0o644); err != nil {
 		return fmt.Errorf("the kubelets' CA cannot be told: %w", err)
 	}
 	if err := writeWhole(filepath.Join(*dir, portFile), []byte(strconv.Itoa(int(h.port)))); err != nil {
@@ -74,15 +75,15 @@ func kubelets(s shape, idle float64, onDemand func(node int) bool) []*kubelettes
 	list := make([]*kubelettest.Kubelet, s.nodes)
 	for i := range list {
 		boot := now.Add(-2*time.Hour - time.Duration(i)*housekeeping/time.Duration(s.nodes))
-		list[i] = kubelettest.New(world.NodeName(i), kubelettest.Config{
+		list[i] = kubelettest.New(objects.NodeName(i), kubelettest.Config{
 			Boot: boot, Housekeeping: housekeeping, ContainersOnDemand: onDemand(i),
 		})
 		list[i].SetNode(kubelettest.Usage{CPU: 3.5 + float64(i%7)/10, Memory: 24<<30 + uint64(i)<<12})
 	}
 	for i := range s.pods() {
 		p := s.pod(i)
-		for j, name := range world.ContainerNames {
-			n := len(world.ContainerNames)*i + j
+		for j, name := range objects.ContainerNames {
+			n := len(objects.ContainerNames)*i + j
 			usage := kubelettest.Usage{CPU: 0.001 + float64(n%2003)/10007, Memory: 20<<20 + uint64(n%5003)<<14}
 			started := now.Add(-time.Hour - time.Duration(n*7919%10000)*time.Millisecond)
 			list[p.Node].Run(p.Namespace, p.Name, name, usage, started)

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
 // floorFile is where the floor's process leaves its result.
@@ -35,20 +35,20 @@ type floorResult struct {
 }
 
 // measureFloor runs the floor's process to its end.
-func measureFloor(ctx context.Context, cfg config, w *world.World, r *result, progress func(string, ...any)) error {
+func measureFloor(ctx context.Context, cfg config, w *cluster.Cluster, r *result, progress func(string, ...any)) error {
 	progress("measuring the floor over 2 × %d intervals", cfg.rounds)
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("this program does not know where it is: %w", err)
 	}
-	p, err := w.Start(self, "floor", "--nodes="+strconv.Itoa(r.Nodes), "--dir="+w.Dir,
+	p, err := w.StartProcess(self, "floor", "--nodes="+strconv.Itoa(r.Nodes), "--dir="+w.Dir,
 		"--rounds="+strconv.Itoa(cfg.rounds), "--interval="+cfg.resolution.String())
 	if err != nil {
 		return err
 	}
 	limit := time.Duration(2*cfg.rounds+4)*cfg.resolution + time.Minute
-	return world.Await(ctx, p, limit, "the floor to be measured", func(context.Context) error {
-		text, err := os.ReadFile(w.Path(floorFile))
+	return p.Poll(ctx, limit, "the floor to be measured", func(context.Context) error {
+		text, err := os.ReadFile(w.File(floorFile))
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func floor(ctx context.Context, args []string) error {
 
 // targets says where the kubelets answer, and whom to trust.
 func targets(dir string, nodes int) (urls []string, roots *x509.CertPool, err error) {
-	pem, err := os.ReadFile(filepath.Join(dir, world.KubeletCAFile))
+	pem, err := os.ReadFile(filepath.Join(dir, cluster.KubeletCAFile))
 	if err != nil {
 		return nil, nil, fmt.Errorf("the kubelets' CA is not known: %w", err)
 	}

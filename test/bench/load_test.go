@@ -18,7 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 func TestShape(t *testing.T) {
@@ -70,8 +71,8 @@ func TestKubeletsTellOfThePods(t *testing.T) {
 	}
 	for i := range s.pods() {
 		p := s.pod(i)
-		object := world.PodObject(p, time.Now())
-		if want := world.NodeObject(p.Node, 10250, time.Now()).Name; object.Spec.NodeName != want {
+		object := p.Object(time.Now())
+		if want := objects.Node(p.Node, 10250, time.Now()).Name; object.Spec.NodeName != want {
 			t.Errorf("pod %s is on %s, want %s", object.Name, object.Spec.NodeName, want)
 		}
 		for _, c := range object.Spec.Containers {
@@ -133,7 +134,7 @@ func TestBatches(t *testing.T) {
 }
 
 func TestCountProtobuf(t *testing.T) {
-	list := &corev1.NodeList{Items: []corev1.Node{*world.NodeObject(0, 1, time.Now()), *world.NodeObject(1, 1, time.Now())}}
+	list := &corev1.NodeList{Items: []corev1.Node{*objects.Node(0, 1, time.Now()), *objects.Node(1, 1, time.Now())}}
 	list.APIVersion, list.Kind = "v1", "NodeList"
 	body, err := encode(list)
 	if err != nil {
@@ -218,7 +219,7 @@ func TestMedian(t *testing.T) {
 }
 
 func TestOwnProcess(t *testing.T) {
-	used, err := world.CPUTime(os.Getpid())
+	used, err := process.CPUTime(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,10 +227,10 @@ func TestOwnProcess(t *testing.T) {
 	if own := ownCPUTime(); math.Abs((own - used).Seconds()) > 1 {
 		t.Errorf("/proc says %s of CPU, getrusage %s", used, own)
 	}
-	if rss, err := world.Resident(os.Getpid()); err != nil || rss < 1<<20 || rss > 1<<40 {
+	if rss, err := process.Resident(os.Getpid()); err != nil || rss < 1<<20 || rss > 1<<40 {
 		t.Errorf("resident are %d bytes, %v", rss, err)
 	}
-	if _, err := world.CPUTime(-1); err == nil {
+	if _, err := process.CPUTime(-1); err == nil {
 		t.Error("a process that is not there has CPU time")
 	}
 }

@@ -34,7 +34,9 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 func main() {
@@ -129,7 +131,7 @@ func sizes(list string) (nodes []int, err error) {
 
 func (cfg config) validate() error {
 	var errs []error
-	executable := func(flag, path string) { errs = append(errs, world.Executable(flag, path)) }
+	executable := func(flag, path string) { errs = append(errs, process.CheckExecutable(flag, path)) }
 	executable("--server", cfg.server)
 	if cfg.beside != "" {
 		executable("--beside", cfg.beside)
@@ -177,12 +179,6 @@ func (cfg config) name() string { return filepath.Base(cfg.server) }
 // run measures one size after the other. What has been measured is printed and kept even if a later
 // size fails.
 func run(ctx context.Context, cfg config) error {
-	if cfg.bin == "" {
-		var err error
-		if cfg.bin, err = binaries.Build(ctx, os.Stderr); err != nil {
-			return err
-		}
-	}
 	var results []*result
 	var failed error
 	for _, nodes := range cfg.nodes {
@@ -239,7 +235,7 @@ func measure(ctx context.Context, cfg config, nodes int) ([]*result, error) {
 // then the floor.
 func measureCost(ctx context.Context, cfg config, nodes int, progress func(string, ...any)) ([]*result, error) {
 	shape := newShape(nodes)
-	w, err := newWorld(cfg, progress)
+	w, err := newWorld(ctx, cfg, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -274,13 +270,13 @@ func measureCost(ctx context.Context, cfg config, nodes int, progress func(strin
 }
 
 // measureServer measures what one server costs.
-func measureServer(ctx context.Context, cfg config, w *world.World, shape shape, executable string, args []string, progress func(string, ...any)) (*result, error) {
+func measureServer(ctx context.Context, cfg config, w *cluster.Cluster, shape shape, executable string, args []string, progress func(string, ...any)) (*result, error) {
 	progress("starting %s", executable)
 	r := &result{
-		Server: filepath.Base(executable), Nodes: shape.nodes, Pods: shape.pods(), Containers: shape.pods() * len(world.ContainerNames),
+		Server: filepath.Base(executable), Nodes: shape.nodes, Pods: shape.pods(), Containers: shape.pods() * len(objects.ContainerNames),
 		Resolution: cfg.resolution.Seconds(), Rounds: cfg.rounds,
 	}
-	s, err := w.StartServer(executable, cfg.resolution, args...)
+	s, err := w.StartStandalone(executable, cfg.resolution, args...)
 	if err != nil {
 		return nil, err
 	}

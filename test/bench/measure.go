@@ -10,7 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 // Bounds of one round of one request. At a tenth of a millisecond a request, one and a half seconds
@@ -25,7 +27,7 @@ const (
 // measurement is one server being measured.
 type measurement struct {
 	cfg      config
-	server   *world.Server
+	server   *cluster.Standalone
 	shape    shape
 	result   *result
 	progress func(string, ...any)
@@ -60,7 +62,7 @@ func (m *measurement) steady(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		resident, err := world.Resident(m.server.Process.PID())
+		resident, err := process.Resident(m.server.Process.PID())
 		if err != nil {
 			return errors.Join(err, m.server.Process.Running())
 		}
@@ -75,7 +77,7 @@ func (m *measurement) steady(ctx context.Context) error {
 
 // ages looks at how old the nodes' figures are.
 func (m *measurement) ages(ctx context.Context) error {
-	list, err := m.server.Nodes(ctx, world.V1beta1+"/nodes", world.TypeProtobuf)
+	list, err := m.server.Nodes(ctx, cluster.V1beta1+"/nodes", cluster.TypeProtobuf)
 	if err != nil {
 		return err
 	}
@@ -90,7 +92,7 @@ func (m *measurement) ages(ctx context.Context) error {
 // during says how much CPU the server has used while f ran, and for how long it did.
 func (m *measurement) during(f func() error) (used, elapsed time.Duration, err error) {
 	pid := m.server.Process.PID()
-	before, err := world.CPUTime(pid)
+	before, err := process.CPUTime(pid)
 	if err != nil {
 		return 0, 0, errors.Join(err, m.server.Process.Running())
 	}
@@ -99,7 +101,7 @@ func (m *measurement) during(f func() error) (used, elapsed time.Duration, err e
 		return 0, 0, errors.Join(err, m.server.Process.Running())
 	}
 	elapsed = time.Since(began)
-	after, err := world.CPUTime(pid)
+	after, err := process.CPUTime(pid)
 	if err != nil {
 		return 0, 0, errors.Join(err, m.server.Process.Running())
 	}
@@ -118,28 +120,28 @@ type request struct {
 
 // usualRequests are those of kubectl, the autoscalers and the dashboards.
 func (s shape) usualRequests() []request {
-	allPods := world.V1beta1 + "/pods"
+	allPods := cluster.V1beta1 + "/pods"
 	pod := s.pod(s.huge)
-	onePath := world.V1beta1 + "/namespaces/" + pod.Namespace + "/pods/" + pod.Name
+	onePath := cluster.V1beta1 + "/namespaces/" + pod.Namespace + "/pods/" + pod.Name
 	thousands := float64(s.nodes) / 1000 // the goals for lists of all are for 1000 nodes
 	hpa := func(r request, of int) request {
 		r.name = fmt.Sprintf("LIST by selector, %d of %d pods, protobuf (HPA)", r.want, of)
-		r.accept = world.TypeProtobuf
+		r.accept = cluster.TypeProtobuf
 		return r
 	}
 	return []request{
-		{name: "LIST all pods, JSON", path: allPods, accept: world.TypeJSON, want: s.pods(), goal: 50 * thousands},
-		{name: "LIST all pods, protobuf", path: allPods, accept: world.TypeProtobuf, want: s.pods(), goal: 30 * thousands},
-		{name: "LIST all pods, table", path: allPods, accept: world.TypeTable, want: s.pods(), goal: 80 * thousands},
-		{name: "LIST all pods, JSON, gzip", path: allPods, accept: world.TypeJSON, want: s.pods(), gzip: true},
-		{name: "LIST all pods, protobuf, gzip", path: allPods, accept: world.TypeProtobuf, want: s.pods(), gzip: true},
+		{name: "LIST all pods, JSON", path: allPods, accept: cluster.TypeJSON, want: s.pods(), goal: 50 * thousands},
+		{name: "LIST all pods, protobuf", path: allPods, accept: cluster.TypeProtobuf, want: s.pods(), goal: 30 * thousands},
+		{name: "LIST all pods, table", path: allPods, accept: cluster.TypeTable, want: s.pods(), goal: 80 * thousands},
+		{name: "LIST all pods, JSON, gzip", path: allPods, accept: cluster.TypeJSON, want: s.pods(), gzip: true},
+		{name: "LIST all pods, protobuf, gzip", path: allPods, accept: cluster.TypeProtobuf, want: s.pods(), gzip: true},
 		hpa(request{path: selected(shopNamespace, webApp), want: s.web, goal: 0.4}, s.shop),
 		hpa(request{path: selected(hugeNamespace, rareApp), want: s.rare, goal: 0.3}, s.huge),
-		{name: "GET one pod, JSON", path: onePath, accept: world.TypeJSON, want: 1, goal: 0.15},
-		{name: "GET one pod, JSON, aggregation layer's certificate", path: onePath, accept: world.TypeJSON, want: 1, proxied: true},
-		{name: "GET one node, JSON", path: world.V1beta1 + "/nodes/" + world.NodeName(0), accept: world.TypeJSON, want: 1, goal: 0.15},
-		{name: "LIST nodes, JSON", path: world.V1beta1 + "/nodes", accept: world.TypeJSON, want: s.nodes},
-		{name: "LIST nodes, protobuf", path: world.V1beta1 + "/nodes", accept: world.TypeProtobuf, want: s.nodes},
+		{name: "GET one pod, JSON", path: onePath, accept: cluster.TypeJSON, want: 1, goal: 0.15},
+		{name: "GET one pod, JSON, aggregation layer's certificate", path: onePath, accept: cluster.TypeJSON, want: 1, proxied: true},
+		{name: "GET one node, JSON", path: cluster.V1beta1 + "/nodes/" + objects.NodeName(0), accept: cluster.TypeJSON, want: 1, goal: 0.15},
+		{name: "LIST nodes, JSON", path: cluster.V1beta1 + "/nodes", accept: cluster.TypeJSON, want: s.nodes},
+		{name: "LIST nodes, protobuf", path: cluster.V1beta1 + "/nodes", accept: cluster.TypeProtobuf, want: s.nodes},
 	}
 }
 
@@ -196,13 +198,13 @@ func (m *measurement) manyLists(ctx context.Context) error {
 	m.progress("listing all pods %d times", manyLists)
 	deadline := time.Now().Add(manyListsTime)
 	for m.result.Lists < manyLists && time.Now().Before(deadline) {
-		r := request{path: world.V1beta1 + "/pods", accept: []string{world.TypeJSON, world.TypeProtobuf}[m.result.Lists%2]}
+		r := request{path: cluster.V1beta1 + "/pods", accept: []string{cluster.TypeJSON, cluster.TypeProtobuf}[m.result.Lists%2]}
 		if _, err := r.discard(ctx, m.server.Direct, m.server.URL); err != nil {
 			return errors.Join(err, m.server.Process.Running())
 		}
 		m.result.Lists++
 	}
-	resident, err := world.Resident(m.server.Process.PID())
+	resident, err := process.Resident(m.server.Process.PID())
 	m.result.RSSAfterLists = float64(resident) / (1 << 20)
 	return err
 }
@@ -233,12 +235,6 @@ func (r request) do(ctx context.Context, client *http.Client, url string) (*http
 	if r.gzip { // asked for by hand, so that decompressing is not measured as latency
 		request.Header.Set("Accept-Encoding", "gzip")
 	}
-	if r.proxied {
-		request.Header.Set("X-Remote-User", "admin")
-		request.Header.Set("X-Remote-Group", "system:masters")
-	} else {
-		request.Header.Set("Authorization", "Bearer "+world.Token)
-	}
 	return client.Do(request)
 }
 
@@ -257,11 +253,11 @@ func (r request) count(ctx context.Context, client *http.Client, server string) 
 	case err != nil:
 		return 0, began, err
 	case response.StatusCode != http.StatusOK:
-		return 0, began, &world.StatusError{URL: server + r.path, Code: response.StatusCode}
-	case response.Header.Get("Content-Type") == world.TypeProtobuf:
+		return 0, began, &cluster.StatusError{URL: server + r.path, Code: response.StatusCode}
+	case response.Header.Get("Content-Type") == cluster.TypeProtobuf:
 		items, err = countProtobuf(body)
 		return items, began, err
-	case r.accept == world.TypeTable:
+	case r.accept == cluster.TypeTable:
 		return strings.Count(string(body), `"cells":`), began, nil
 	default:
 		return strings.Count(string(body), `"timestamp":`), began, nil

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
 const (
@@ -29,9 +30,9 @@ const (
 type newPods struct {
 	cfg      config
 	shape    shape
-	server   *world.Server
+	server   *cluster.Standalone
 	herd     *herd
-	objects  world.Objects
+	objects  objects.Client
 	progress func(string, ...any)
 
 	baseline float64 // scrapes a second while no pod starts, of all nodes
@@ -52,7 +53,7 @@ type start struct {
 // measureNewPods measures how soon the pods that start have figures, and how many scrapes it costs.
 func measureNewPods(ctx context.Context, cfg config, nodes int, out io.Writer, progress func(string, ...any)) error {
 	shape := newShape(nodes)
-	w, err := newWorld(cfg, progress)
+	w, err := newWorld(ctx, cfg, progress)
 	if err != nil {
 		return err
 	}
@@ -65,16 +66,12 @@ func measureNewPods(ctx context.Context, cfg config, nodes int, out io.Writer, p
 	if err := fill(ctx, w, shape, h.port, progress); err != nil {
 		return err
 	}
-	client, err := w.Kubernetes()
-	if err != nil {
-		return err
-	}
-	objects := world.Objects{Client: client}
+	objects := objects.Client{Interface: w.Client}
 	if err := objects.CreateNamespace(ctx, freshNamespace); err != nil {
 		return err
 	}
 	progress("starting %s", cfg.server)
-	s, err := w.StartServer(cfg.server, cfg.resolution, cfg.serverArgs...)
+	s, err := w.StartStandalone(cfg.server, cfg.resolution, cfg.serverArgs...)
 	if err != nil {
 		return err
 	}
@@ -150,7 +147,7 @@ func (n *newPods) startPods(ctx context.Context, cancel context.CancelCauseFunc,
 		if sleep(ctx, pause) != nil {
 			return context.Cause(ctx)
 		}
-		p := world.NewPod(freshNamespace, fmt.Sprintf("app-%d", index%7), random.IntN(n.shape.nodes), index)
+		p := objects.NewPod(freshNamespace, fmt.Sprintf("app-%d", index%7), random.IntN(n.shape.nodes), index)
 		notice := time.Duration(random.Int64N(int64(maxNotice)))
 		work.Go(func() {
 			if err := n.startPod(ctx, p, notice); err != nil {
@@ -162,12 +159,12 @@ func (n *newPods) startPods(ctx context.Context, cancel context.CancelCauseFunc,
 
 // startPod leads a pod's life: it is created and bound, its containers start, and its kubelet says
 // so a little later.
-func (n *newPods) startPod(ctx context.Context, p world.Pod, notice time.Duration) error {
+func (n *newPods) startPod(ctx context.Context, p objects.Pod, notice time.Duration) error {
 	if err := n.objects.CreatePod(ctx, p); err != nil {
 		return err
 	}
 	now := time.Now()
-	for _, name := range world.ContainerNames {
+	for _, name := range objects.ContainerNames {
 		n.herd.kubelets[p.Node].Run(p.Namespace, p.Name, name, kubelettest.Usage{CPU: 0.1, Memory: 64 << 20}, now)
 	}
 	n.mu.Lock()
@@ -182,7 +179,7 @@ func (n *newPods) startPod(ctx context.Context, p world.Pod, notice time.Duratio
 // observe notes for each pod when it is served for the first time, until the context ends.
 func (n *newPods) observe(ctx context.Context, cancel context.CancelCauseFunc) {
 	for sleep(ctx, pauseFresh) == nil {
-		list, err := n.server.Pods(ctx, world.V1beta1+"/namespaces/"+freshNamespace+"/pods", world.TypeProtobuf)
+		list, err := n.server.Pods(ctx, cluster.V1beta1+"/namespaces/"+freshNamespace+"/pods", cluster.TypeProtobuf)
 		if err != nil {
 			cancel(err)
 			return

@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
 // podsPerNode is the number of pods on each simulated node.
@@ -38,20 +38,20 @@ func newShape(nodes int) shape {
 func (s shape) pods() int { return s.nodes * podsPerNode }
 
 // pod is the i-th pod. The pods of a namespace are spread over all nodes.
-func (s shape) pod(i int) world.Pod {
+func (s shape) pod(i int) objects.Pod {
 	node := i % s.nodes
 	switch {
 	case i < s.rare:
-		return world.NewPod(hugeNamespace, rareApp, node, i)
+		return objects.NewPod(hugeNamespace, rareApp, node, i)
 	case i < s.huge:
-		return world.NewPod(hugeNamespace, fmt.Sprintf("job-runner-%d", i/50), node, i)
+		return objects.NewPod(hugeNamespace, fmt.Sprintf("job-runner-%d", i/50), node, i)
 	case i < s.huge+s.web:
-		return world.NewPod(shopNamespace, webApp, node, i)
+		return objects.NewPod(shopNamespace, webApp, node, i)
 	case i < s.huge+s.shop:
-		return world.NewPod(shopNamespace, "worker", node, i)
+		return objects.NewPod(shopNamespace, "worker", node, i)
 	default:
 		rest := i - s.huge - s.shop
-		return world.NewPod(s.teamNamespace(rest/120), fmt.Sprintf("service-%d", rest%120/4), node, i)
+		return objects.NewPod(s.teamNamespace(rest/120), fmt.Sprintf("service-%d", rest%120/4), node, i)
 	}
 }
 

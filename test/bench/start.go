@@ -10,7 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
 // What a server has to reach, by the targets.
@@ -46,7 +47,7 @@ func (r startResult) all() float64 { return max(r.AllNodes, r.AllPods) }
 // startWatch looks on while a server starts. Each kind of thing is asked for on its own, so that a
 // long answer about one does not delay the news of another.
 type startWatch struct {
-	server *world.Server
+	server *cluster.Standalone
 	shape  shape
 }
 
@@ -62,9 +63,9 @@ func (s startWatch) watch(ctx context.Context) (r startResult, err error) {
 	limit := 2*time.Minute + time.Duration(s.shape.nodes)*20*time.Millisecond
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("after %s, not all nodes and pods have figures", limit))
 	defer cancel()
-	shop := request{path: world.V1beta1 + "/namespaces/" + shopNamespace + "/pods", accept: world.TypeProtobuf}
-	nodes := request{path: world.V1beta1 + "/nodes", accept: world.TypeProtobuf}
-	pods := request{path: world.V1beta1 + "/pods", accept: world.TypeProtobuf}
+	shop := request{path: cluster.V1beta1 + "/namespaces/" + shopNamespace + "/pods", accept: cluster.TypeProtobuf}
+	nodes := request{path: cluster.V1beta1 + "/nodes", accept: cluster.TypeProtobuf}
+	pods := request{path: cluster.V1beta1 + "/pods", accept: cluster.TypeProtobuf}
 	var watches sync.WaitGroup
 	errs := make([]error, 6)
 	for i, p := range []struct {
@@ -108,8 +109,8 @@ func (s startWatch) watch(ctx context.Context) (r startResult, err error) {
 func (s startWatch) probe(ctx context.Context, path string, at *float64) error {
 	var known bool
 	err := s.until(ctx, at, pauseProbe, func(ctx context.Context) (time.Time, bool) {
-		_, _, err := s.server.Get(ctx, path, world.TypeJSON)
-		var status *world.StatusError
+		_, _, err := s.server.Get(ctx, path, cluster.TypeJSON)
+		var status *cluster.StatusError
 		known = !errors.As(err, &status) || status.Code != http.StatusNotFound
 		return time.Now(), err == nil || !known
 	})
@@ -149,7 +150,7 @@ func (s startWatch) until(ctx context.Context, at *float64, pause time.Duration,
 // figures.
 func measureStart(ctx context.Context, cfg config, nodes int, out io.Writer, progress func(string, ...any)) error {
 	shape := newShape(nodes)
-	w, err := newWorld(cfg, progress)
+	w, err := newWorld(ctx, cfg, progress)
 	if err != nil {
 		return err
 	}
@@ -170,7 +171,7 @@ func measureStart(ctx context.Context, cfg config, nodes int, out io.Writer, pro
 			return err
 		}
 		progress("starting %s", cfg.server)
-		s, err := w.StartServer(cfg.server, cfg.resolution, cfg.serverArgs...)
+		s, err := w.StartStandalone(cfg.server, cfg.resolution, cfg.serverArgs...)
 		if err != nil {
 			return err
 		}
@@ -220,5 +221,5 @@ func printStart(out io.Writer, cfg config, s shape, rounds []startResult) error 
 
 // selected is the path of an app's pods in a namespace.
 func selected(namespace, app string) string {
-	return world.V1beta1 + "/namespaces/" + namespace + "/pods?labelSelector=" + url.QueryEscape(world.Selector(app))
+	return cluster.V1beta1 + "/namespaces/" + namespace + "/pods?labelSelector=" + url.QueryEscape(objects.Selector(app))
 }

@@ -8,20 +8,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
 // TestAdmissionPolicy patches the chart's APIServices as the server's ServiceAccount. With the
-// chart's admission policy, the real API server accepts a change of spec.caBundle and denies every
-// other change. Other users may change anything.
+// chart's admission policy, the API server accepts a change of spec.caBundle and denies every other
+// change. Other users may change everything.
 func TestAdmissionPolicy(t *testing.T) {
 	t.Parallel()
-	o := &owner{Cluster: ownCluster(t)}
+	c := newCluster(t)
 	policy := func(command, enabled string) {
 		t.Helper()
-		if _, err := o.Run(t.Context(), binaries.Helm, command, server.Release, shared.Chart, "--namespace", server.Namespace,
-			"--set", "replicas=0", "--set", "tls.admissionPolicy.enabled="+enabled); err != nil {
+		if err := c.Helm(t.Context(), command, "replicas=0", "tls.admissionPolicy.enabled="+enabled); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -30,32 +28,32 @@ func TestAdmissionPolicy(t *testing.T) {
 		elsewhere   = `{"spec":{"service":{"name":"elsewhere"}}}`
 		denied      = "kube-vitals may change only spec.caBundle of an APIService"
 	)
-	caBundle := base64.StdEncoding.EncodeToString(o.CA.PEM())
+	caBundle := base64.StdEncoding.EncodeToString(c.CA.PEM())
 	policy("install", "false")
-	if err := o.patchAPIService(t.Context(), account, v1, elsewhere); err != nil {
+	if err := c.patchAPIService(t.Context(), account, v1, elsewhere); err != nil {
 		t.Errorf("without the policy, a patch is denied: %v", err)
 	}
-	if err := o.patchAPIService(t.Context(), "", v1, `{"spec":{"service":{"name":"`+server.Release+`"}}}`); err != nil {
+	if err := c.patchAPIService(t.Context(), "", v1, `{"spec":{"service":{"name":"`+cluster.Release+`"}}}`); err != nil {
 		t.Fatal(err)
 	}
 
 	policy("upgrade", "true")
-	o.eventually(t, "the policy to deny a patch", func(ctx context.Context) error {
+	eventually(t, "the policy to deny a patch", func(ctx context.Context) error {
 		// An earlier attempt may have been accepted; then the same patch would change nothing.
-		if err := o.patchAPIService(ctx, "", v1, `{"spec":{"service":{"name":"`+server.Release+`"}}}`); err != nil {
+		if err := c.patchAPIService(ctx, "", v1, `{"spec":{"service":{"name":"`+cluster.Release+`"}}}`); err != nil {
 			return err
 		}
-		err := o.patchAPIService(ctx, account, v1, elsewhere)
+		err := c.patchAPIService(ctx, account, v1, elsewhere)
 		switch {
 		case err == nil:
-			return errors.New("the patch is accepted")
+			return errors.New("the patch was accepted")
 		case !strings.Contains(err.Error(), denied):
-			return fmt.Errorf("the patch is denied for another reason: %w", err)
+			return fmt.Errorf("the patch was denied for another reason: %w", err)
 		default:
 			return nil
 		}
 	})
-	before := o.apiServices(t)
+	before := c.apiServices(t)
 	for _, patch := range []string{
 		elsewhere,
 		`{"spec":{"service":{"namespace":"elsewhere"}}}`,
@@ -72,41 +70,42 @@ func TestAdmissionPolicy(t *testing.T) {
 		`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Namespace","name":"default","uid":"a"}]}}`,
 	} {
 		for _, name := range []string{v1, v1beta1} {
-			if err := o.patchAPIService(t.Context(), account, name, patch); err == nil || !strings.Contains(err.Error(), denied) {
+			err := c.patchAPIService(t.Context(), account, name, patch)
+			if err == nil || !strings.Contains(err.Error(), denied) {
 				t.Errorf("%s: %s: got %v, want a denial", name, patch, err)
 			}
 		}
 	}
-	if after := o.apiServices(t); after != before {
-		t.Errorf("the APIServices have changed from\n%s\nto\n%s", before, after)
+	if after := c.apiServices(t); after != before {
+		t.Errorf("the APIServices changed from\n%s\nto\n%s", before, after)
 	}
 
 	for _, value := range []string{`"` + caBundle + `"`, "null"} {
 		for _, name := range []string{v1, v1beta1} {
-			if err := o.patchAPIService(t.Context(), account, name, `{"spec":{"caBundle":`+value+`}}`); err != nil {
-				t.Errorf("%s: the caBundle cannot be patched: %v", name, err)
+			if err := c.patchAPIService(t.Context(), account, name, `{"spec":{"caBundle":`+value+`}}`); err != nil {
+				t.Errorf("%s: a patch of the caBundle: %v", name, err)
 			}
 		}
 	}
-	if err := o.patchAPIService(t.Context(), "", v1, elsewhere); err != nil {
-		t.Errorf("another user's patch is denied: %v", err)
+	if err := c.patchAPIService(t.Context(), "", v1, elsewhere); err != nil {
+		t.Errorf("another user's patch was denied: %v", err)
 	}
 }
 
 // patchAPIService applies a merge patch to an APIService as a user, or as the administrator.
-func (o *owner) patchAPIService(ctx context.Context, user, name, patch string) error {
+func (c *testCluster) patchAPIService(ctx context.Context, user, name, patch string) error {
 	args := []string{"patch", "apiservice", name, "--type=merge", "--patch", patch}
 	if user != "" {
 		args = append(args, "--as="+user)
 	}
-	_, err := o.Run(ctx, binaries.Kubectl, args...)
+	_, err := c.Kubectl(ctx, args...)
 	return err
 }
 
-// apiServices returns what a policy protects of both APIServices.
-func (o *owner) apiServices(t *testing.T) string {
+// apiServices returns the fields of both APIServices that the policy protects.
+func (c *testCluster) apiServices(t *testing.T) string {
 	t.Helper()
-	return o.kubectl(t, "get", "apiservices", "--selector", "app.kubernetes.io/instance="+server.Release, "--output",
+	return c.kubectl(t, "get", "apiservices", "--selector", "app.kubernetes.io/instance="+cluster.Release, "--output",
 		`jsonpath={range .items[*]}{.metadata.name} {.metadata.labels} {.metadata.annotations} {.metadata.finalizers} `+
 			`{.metadata.ownerReferences} {.spec}{"\n"}{end}`)
 }

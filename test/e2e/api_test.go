@@ -5,51 +5,34 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 )
 
-// versions are served alike.
+// versions are those of metrics.k8s.io.
 var versions = []string{"v1", "v1beta1"}
 
-// get asks the API server for a path in a content type.
-func get(t *testing.T, path, accept string) []byte {
+// getAs requests a path of the API server in a content type.
+func getAs(t *testing.T, path, accept string) []byte {
 	t.Helper()
-	client, err := rest.HTTPClientFor(shared.REST)
+	var contentType string
+	body, err := shared.Client.Discovery().RESTClient().Get().RequestURI(path).SetHeader("Accept", accept).
+		Do(t.Context()).ContentType(&contentType).Raw()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s as %s: %v: %s", path, accept, err, body)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, shared.REST.Host+path, nil)
-	if err != nil {
-		t.Fatal(err)
+	if want, _, _ := strings.Cut(accept, ";"); !strings.HasPrefix(contentType, want) {
+		t.Errorf("%s as %s: got content type %s", path, accept, contentType)
 	}
-	request.Header.Set("Accept", accept)
-	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	var body bytes.Buffer
-	if _, err := body.ReadFrom(response.Body); err != nil {
-		t.Fatal(err)
-	}
-	if response.StatusCode != http.StatusOK {
-		t.Fatalf("%s as %s: %s: %s", path, accept, response.Status, body.String())
-	}
-	if got := response.Header.Get("Content-Type"); !strings.HasPrefix(got, strings.SplitN(accept, ";", 2)[0]) {
-		t.Errorf("%s as %s: answered as %s", path, accept, got)
-	}
-	return body.Bytes()
+	return body
 }
 
-// podList is what the content types have in common.
+// podList is a PodMetricsList of either version.
 type podList struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -64,67 +47,74 @@ type podList struct {
 	} `json:"items"`
 }
 
-func TestEveryContentTypeInBothVersions(t *testing.T) {
+func TestContentTypes(t *testing.T) {
 	const namespace = "content"
-	runPods(t, namespace, "node-01", "a", "b")
+	shared.createNamespaces(t, namespace)
+	shared.createPods(t, namespace, "node-01", "a", "b")
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			path := "/apis/metrics.k8s.io/" + version + "/namespaces/" + namespace + "/pods"
 			var list podList
-			if err := json.Unmarshal(get(t, path, "application/json"), &list); err != nil {
+			if err := json.Unmarshal(getAs(t, path, "application/json"), &list); err != nil {
 				t.Fatal(err)
 			}
 			if list.Kind != "PodMetricsList" || list.APIVersion != "metrics.k8s.io/"+version || len(list.Items) != 2 {
-				t.Fatalf("%+v", list)
+				t.Fatalf("got %+v", list)
 			}
 			for i, pod := range list.Items {
-				if want := []string{"a", "b"}[i]; pod.Metadata.Name != want || pod.Metadata.Labels["app"] != want || pod.Metadata.Namespace != namespace {
-					t.Errorf("pod %d is %+v", i, pod.Metadata)
+				want, m := []string{"a", "b"}[i], pod.Metadata
+				if m.Name != want || m.Labels["app"] != want || m.Namespace != namespace {
+					t.Errorf("pod %d: got %+v", i, m)
 				}
 				if len(pod.Containers) != 2 || pod.Containers[0].Name != "main" || pod.Containers[1].Name != "side" {
 					t.Fatalf("containers of %s: %+v", pod.Metadata.Name, pod.Containers)
 				}
 				main, side := pod.Containers[0].Usage, pod.Containers[1].Usage
 				cpu := main.Cpu().AsApproximateFloat64()
-				if main.Memory().Value() != 100<<20 || cpu < 0.2475 || cpu > 0.2525 || side.Memory().Value() != 8<<20 || !side.Cpu().IsZero() {
+				if main.Memory().Value() != 100<<20 || cpu < 0.2475 || cpu > 0.2525 ||
+					side.Memory().Value() != 8<<20 || !side.Cpu().IsZero() {
 					t.Errorf("pod %s: main uses %v, side uses %v", pod.Metadata.Name, main, side)
 				}
 			}
 
 			var fromYAML podList
-			if err := yaml.Unmarshal(get(t, path, "application/yaml"), &fromYAML); err != nil || fromYAML.Kind != list.Kind || len(fromYAML.Items) != 2 {
+			err := yaml.Unmarshal(getAs(t, path, "application/yaml"), &fromYAML)
+			if err != nil || fromYAML.Kind != list.Kind || len(fromYAML.Items) != 2 {
 				t.Errorf("YAML: %v, %+v", err, fromYAML)
 			}
 
-			protobuf := get(t, path, "application/vnd.kubernetes.protobuf")
-			if !bytes.HasPrefix(protobuf, []byte("k8s\x00")) || !bytes.Contains(protobuf, []byte("PodMetricsList")) || !bytes.Contains(protobuf, []byte(namespace)) {
+			protobuf := getAs(t, path, "application/vnd.kubernetes.protobuf")
+			if !bytes.HasPrefix(protobuf, []byte("k8s\x00")) || !bytes.Contains(protobuf, []byte("PodMetricsList")) ||
+				!bytes.Contains(protobuf, []byte(namespace)) {
 				t.Errorf("protobuf: %q", protobuf)
 			}
 
 			var table metav1.Table
-			if err := json.Unmarshal(get(t, path, "application/json;as=Table;v=v1;g=meta.k8s.io"), &table); err != nil {
+			if err := json.Unmarshal(getAs(t, path, "application/json;as=Table;v=v1;g=meta.k8s.io"), &table); err != nil {
 				t.Fatal(err)
 			}
 			if len(table.Rows) != 2 || table.ColumnDefinitions[0].Name != "Name" || fmt.Sprint(table.Rows[0].Cells[0]) != "a" {
-				t.Errorf("table: %+v", table)
+				t.Errorf("table: got %+v", table)
 			}
 
 			var one struct{ Kind string }
-			if err := json.Unmarshal(get(t, path+"/a", "application/json"), &one); err != nil || one.Kind != "PodMetrics" {
-				t.Errorf("GET of one: %v, %+v", err, one)
+			if err := json.Unmarshal(getAs(t, path+"/a", "application/json"), &one); err != nil || one.Kind != "PodMetrics" {
+				t.Errorf("GET of one pod: %v, %+v", err, one)
 			}
 		})
 	}
 }
 
-func TestSelectorsAndPages(t *testing.T) {
+func TestSelectorsAndPaging(t *testing.T) {
 	const namespace = "pages"
 	names := []string{"a", "b", "c", "d", "e"}
-	runPods(t, namespace, "node-02", names...)
-	show := func(args ...string) string {
-		return strings.Join(strings.Fields(kubectl(t, append([]string{"get", "podmetrics", "--namespace", namespace, "-o", "jsonpath={.items[*].metadata.name}"}, args...)...)), " ")
+	shared.createNamespaces(t, namespace)
+	shared.createPods(t, namespace, "node-02", names...)
+	list := func(args ...string) string {
+		get := []string{"get", "podmetrics", "--namespace", namespace, "-o", "jsonpath={.items[*].metadata.name}"}
+		return strings.Join(strings.Fields(shared.kubectl(t, append(get, args...)...)), " ")
 	}
-	for _, tc := range []struct {
+	for _, test := range []struct {
 		want string
 		args []string
 	}{
@@ -136,81 +126,85 @@ func TestSelectorsAndPages(t *testing.T) {
 		{"a b c d e", []string{"--field-selector", "metadata.namespace=" + namespace}},
 		{"a b c d e", []string{"--chunk-size=2"}},
 	} {
-		if got := show(tc.args...); got != tc.want {
-			t.Errorf("%v: %q, want %q", tc.args, got, tc.want)
+		if got := list(test.args...); got != test.want {
+			t.Errorf("%v: got %q, want %q", test.args, got, test.want)
 		}
 	}
 	var page podList
 	path := "/apis/metrics.k8s.io/v1/namespaces/" + namespace + "/pods?limit=2"
-	if err := json.Unmarshal(get(t, path, "application/json"), &page); err != nil {
+	if err := json.Unmarshal(getAs(t, path, "application/json"), &page); err != nil {
 		t.Fatal(err)
 	}
-	if len(page.Items) != 2 || page.Metadata.Continue == "" || page.Metadata.RemainingItemCount == nil || *page.Metadata.RemainingItemCount != 3 {
-		t.Errorf("the first page of two: %+v", page.Metadata)
-	}
-	if got := kubectlFails(t, "get", "podmetrics", "-n", namespace, "--field-selector", "spec.nodeName=x"); !strings.Contains(got, "metadata.name") {
-		t.Errorf("an unknown field selector: %s", got)
+	left := page.Metadata.RemainingItemCount
+	if len(page.Items) != 2 || page.Metadata.Continue == "" || left == nil || *left != 3 {
+		t.Errorf("the first page: got %+v", page.Metadata)
 	}
 }
 
 func TestTables(t *testing.T) {
-	const namespace = "tables"
-	runPods(t, namespace, "node-02", "a") // a node with swap
-	header, _, _ := strings.Cut(kubectl(t, "get", "podmetrics", "-n", namespace), "\n")
+	useFixture(t)
+	header, _, _ := strings.Cut(shared.kubectl(t, "get", "podmetrics", "-n", fixture), "\n")
 	if got := strings.Join(strings.Fields(header), " "); !strings.EqualFold(got, "NAME CPU(cores) MEMORY(bytes) WINDOW") {
-		t.Errorf("columns: %s", got)
+		t.Errorf("got columns %s", got)
 	}
-	header, _, _ = strings.Cut(kubectl(t, "get", "podmetrics", "-n", namespace, "-o", "wide"), "\n")
+	header, _, _ = strings.Cut(shared.kubectl(t, "get", "podmetrics", "-n", fixture, "-o", "wide"), "\n")
 	if !strings.Contains(strings.ToUpper(header), "SWAP(BYTES)") {
-		t.Errorf("wide columns: %s", header)
+		t.Errorf("got wide columns %s, want swap among them", header)
 	}
-	if nodes := kubectl(t, "get", "nodemetrics", "--no-headers"); strings.Count(nodes, "\n") < 5 {
-		t.Errorf("nodes:\n%s", nodes)
+	if nodes := shared.kubectl(t, "get", "nodemetrics", "--no-headers"); strings.Count(nodes, "\n") < sharedNodes {
+		t.Errorf("got these nodes, want at least %d:\n%s", sharedNodes, nodes)
 	}
 }
 
-func TestUnknownNamesAndWrites(t *testing.T) {
+func TestRejectedRequests(t *testing.T) {
 	for args, want := range map[string]string{
-		"get podmetrics nope -n default":    `podmetrics.metrics.k8s.io "nope" not found`,
-		"get nodemetrics nope":              `nodemetrics.metrics.k8s.io "nope" not found`,
-		"delete nodemetrics node-01":        "MethodNotAllowed",
-		"label nodemetrics node-01 a=b":     "MethodNotAllowed",
-		"get --raw /apis/metrics.k8s.io/v2": "could not find the requested resource",
-		"get podmetrics --watch -n default": "MethodNotAllowed",
-		"top pod nope -n default":           "not found",
-		"get podmetrics -A -l app=a=b=c":    "selector",
+		"get podmetrics nope -n default":                     `podmetrics.metrics.k8s.io "nope" not found`,
+		"get nodemetrics nope":                               `nodemetrics.metrics.k8s.io "nope" not found`,
+		"delete nodemetrics node-01":                         "(MethodNotAllowed)",
+		"label nodemetrics node-01 a=b":                      "(MethodNotAllowed)",
+		"get --raw /apis/metrics.k8s.io/v2":                  "could not find the requested resource",
+		"get podmetrics --watch -n default":                  "(MethodNotAllowed)",
+		"top pod nope -n default":                            "not found",
+		"get podmetrics -A -l app=a=b=c":                     "selector",
+		"get podmetrics -A --field-selector spec.nodeName=x": "metadata.name",
+
 		"get --raw /apis/metrics.k8s.io/v1/namespaces/default/pods?continue=rubbish": "continue",
 	} {
-		got := kubectlFails(t, strings.Fields(args)...)
-		if !strings.Contains(strings.ToLower(strings.ReplaceAll(got, " ", "")), strings.ToLower(strings.ReplaceAll(want, " ", ""))) {
-			t.Errorf("kubectl %s: %s\nwant %s", args, got, want)
+		out, err := shared.Kubectl(t.Context(), strings.Fields(args)...)
+		if err == nil {
+			t.Errorf("kubectl %s: got %s, want an error", args, out)
+			continue
+		}
+		_, message, _ := strings.Cut(err.Error(), ": exit status 1: ") // without the command
+		if !strings.Contains(message, want) {
+			t.Errorf("kubectl %s: got %s, want %s", args, message, want)
 		}
 	}
-	if list := kubectl(t, "get", "podmetrics", "-n", "no-such-namespace"); strings.TrimSpace(list) != "" {
-		t.Errorf("a namespace that is not there: %s", list)
+	if list := shared.kubectl(t, "get", "podmetrics", "-n", "no-such-namespace"); strings.TrimSpace(list) != "" {
+		t.Errorf("pods of a missing namespace: %s", list)
 	}
 }
 
 func TestDiscovery(t *testing.T) {
 	for _, version := range versions {
 		var classic metav1.APIResourceList
-		if err := json.Unmarshal(get(t, "/apis/metrics.k8s.io/"+version, "application/json"), &classic); err != nil {
+		if err := json.Unmarshal(getAs(t, "/apis/metrics.k8s.io/"+version, "application/json"), &classic); err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range classic.APIResources {
-			if !equality.Semantic.DeepEqual([]string(r.Verbs), []string{"get", "list"}) {
-				t.Errorf("%s %s: verbs %v", version, r.Name, r.Verbs)
+			if !slices.Equal(r.Verbs, []string{"get", "list"}) {
+				t.Errorf("%s %s: got verbs %v, want get and list", version, r.Name, r.Verbs)
 			}
 		}
 		if len(classic.APIResources) != 2 {
-			t.Errorf("%s has %d resources", version, len(classic.APIResources))
+			t.Errorf("%s: got %d resources, want 2", version, len(classic.APIResources))
 		}
 	}
 	eventually(t, "the group in aggregated discovery", func(context.Context) error {
-		aggregated := get(t, "/apis", "application/json;v=v2;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList")
+		aggregated := getAs(t, "/apis", "application/json;v=v2;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList")
 		for _, want := range []string{`"metrics.k8s.io"`, `"podmetrics"`, `"NodeMetrics"`} {
 			if !bytes.Contains(aggregated, []byte(want)) {
-				return fmt.Errorf("it lacks %s", want)
+				return fmt.Errorf("%s is missing", want)
 			}
 		}
 		return nil
@@ -220,9 +214,10 @@ func TestDiscovery(t *testing.T) {
 func TestExplain(t *testing.T) {
 	eventually(t, "the descriptions", func(ctx context.Context) error {
 		for _, args := range [][]string{
-			{"explain", "podmetrics.containers.usage"}, {"explain", "nodemetrics.timestamp", "--api-version=metrics.k8s.io/v1beta1"},
+			{"explain", "podmetrics.containers.usage"},
+			{"explain", "nodemetrics.timestamp", "--api-version=metrics.k8s.io/v1beta1"},
 		} {
-			out, err := shared.Run(ctx, "kubectl", args...)
+			out, err := shared.Kubectl(ctx, args...)
 			if err != nil {
 				return err
 			}

@@ -5,69 +5,70 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
-// program runs the built program as someone at a terminal would.
-func program(t *testing.T, args ...string) (stdout, stderr string, code int) {
+// runProgram runs the built program without an environment.
+func runProgram(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	checkout, err := binaries.Checkout(t.Context())
+	path, err := shared.KubeVitals()
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := server.Binary(checkout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out, complaint strings.Builder
+	var out, errOut strings.Builder
 	cmd := exec.CommandContext(t.Context(), path, args...)
 	cmd.Env = []string{}
-	cmd.Stdout, cmd.Stderr = &out, &complaint
+	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return out.String(), complaint.String(), cmd.ProcessState.ExitCode()
+	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
 }
 
-func TestWrongFlagsAreAllToldAtOnce(t *testing.T) {
-	_, stderr, code := program(t, "--metric-resolution=1s", "--kubelet-port=99999", "--kubelet-preferred-address-types=Nowhere",
-		"--node-selector=a=b=c", "--kubelet-certificate-authority=/none", "--kubelet-insecure-tls")
-	if code != 1 {
-		t.Errorf("exit status %d, want 1", code)
-	}
-	for _, flag := range []string{"--metric-resolution", "--kubelet-port", "Nowhere", "--node-selector", "--kubelet-insecure-tls"} {
-		if !strings.Contains(stderr, flag) {
-			t.Errorf("nothing is said of %s:\n%s", flag, stderr)
-		}
-	}
-	if strings.Contains(stderr, "goroutine") || strings.Contains(stderr, "Usage") {
-		t.Errorf("a stack trace or the whole usage:\n%s", stderr)
-	}
-}
-
-func TestUnknownFlagsAndArguments(t *testing.T) {
-	for _, args := range [][]string{{"--no-such-flag"}, {"stray"}} {
-		if _, stderr, code := program(t, args...); code != 1 || !strings.Contains(stderr, strings.TrimLeft(args[0], "-")) {
-			t.Errorf("%v: exit status %d: %s", args, code, stderr)
-		}
-	}
-}
-
-func TestOutsideOfAClusterItAsksForAKubeconfig(t *testing.T) {
-	if _, stderr, code := program(t); code != 1 || !strings.Contains(stderr, "--kubeconfig") {
-		t.Errorf("exit status %d: %s", code, stderr)
-	}
-}
-
-func TestHelpAndVersion(t *testing.T) {
-	if stdout, _, code := program(t, "--help"); code != 0 || !strings.Contains(stdout, "--kubelet-insecure-tls") || !strings.Contains(stdout, "--max-sample-age") {
-		t.Errorf("--help: exit status %d:\n%s", code, stdout)
-	}
-	if stdout, _, code := program(t, "--version"); code != 0 || !strings.HasPrefix(stdout, "kube-vitals v") {
-		t.Errorf("--version: exit status %d: %s", code, stdout)
+func TestCommandLine(t *testing.T) {
+	for _, test := range []struct {
+		args       string
+		code       int
+		stdout     []string // parts of it
+		stderr     []string
+		notPrinted []string
+	}{
+		{args: "--help", stdout: []string{"--kubelet-insecure-tls", "--max-sample-age"}},
+		{args: "--version", stdout: []string{"kube-vitals v"}},
+		{args: "--no-such-flag", code: 1, stderr: []string{"no-such-flag"}},
+		{args: "stray", code: 1, stderr: []string{"stray"}},
+		{args: "", code: 1, stderr: []string{"--kubeconfig"}}, // outside of a cluster
+		{ // all errors are reported at once
+			args: "--metric-resolution=1s --kubelet-port=99999 --kubelet-preferred-address-types=Nowhere " +
+				"--node-selector=a=b=c --kubelet-certificate-authority=/none --kubelet-insecure-tls",
+			code: 1,
+			stderr: []string{
+				"--metric-resolution", "--kubelet-port", "Nowhere", "--node-selector", "--kubelet-insecure-tls",
+			},
+			notPrinted: []string{"goroutine", "Usage"},
+		},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			stdout, stderr, code := runProgram(t, strings.Fields(test.args)...)
+			if code != test.code {
+				t.Errorf("got exit status %d, want %d", code, test.code)
+			}
+			for _, want := range test.stdout {
+				if !strings.Contains(stdout, want) {
+					t.Errorf("%q is not in the output:\n%s", want, stdout)
+				}
+			}
+			for _, want := range test.stderr {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("%q is not in the error output:\n%s", want, stderr)
+				}
+			}
+			for _, text := range test.notPrinted {
+				if strings.Contains(stderr, text) {
+					t.Errorf("%q is in the error output:\n%s", text, stderr)
+				}
+			}
+		})
 	}
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,104 +9,77 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/poll"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
-// TestHelm installs, upgrades and uninstalls the chart with the real helm, in a cluster of its own:
-// a cluster has metrics.k8s.io only once.
+// TestHelm installs, upgrades and uninstalls the chart in its own cluster: metrics.k8s.io exists
+// once in a cluster.
 func TestHelm(t *testing.T) {
 	t.Parallel()
-	c := ownCluster(t)
-	run := func(program string, args ...string) string {
-		t.Helper()
-		output, err := c.Run(t.Context(), program, args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return output
-	}
-	before := objects(t, c)
-
-	// Start installs the chart, and fails unless the API server then verifies the certificate and
-	// finds the API available.
-	s, err := server.Start(t.Context(), c, server.Config{Binary: shared.KubeVitals, Chart: shared.Chart})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := run(binaries.Kubectl, "get", "apiservice", "v1.metrics.k8s.io", "--output",
+	c := newCluster(t)
+	before := objectNames(t, c)
+	c.install(t) // fails unless the APIServices become available
+	if got := c.kubectl(t, "get", "apiservice", "v1.metrics.k8s.io", "--output",
 		"jsonpath={.spec.insecureSkipTLSVerify}{.spec.caBundle}"); got == "" || strings.HasPrefix(got, "true") {
 		t.Errorf("the API server does not verify the certificate: %s", got)
 	}
-	awaitTop(t, c)
-
-	certificate := run(binaries.Kubectl, "get", "secret", "kube-vitals-serving", "--namespace", server.Namespace, "--output", "jsonpath={.data}")
-	if !strings.Contains(certificate, "tls.crt") {
-		t.Errorf("the server has put nothing into its Secret: %q", certificate)
+	c.awaitTop(t)
+	getSecret := []string{"get", "secret", servingSecret, inNamespace, "--output=jsonpath={.data}"}
+	secret := c.kubectl(t, getSecret...)
+	if !strings.Contains(secret, "tls.crt") {
+		t.Errorf("the server's Secret has no certificate: %q", secret)
 	}
-	if err := s.Upgrade(t.Context(), shared.Chart, "podLabels.upgraded=yes", "revisionHistoryLimit=3"); err != nil {
+
+	if err := c.Upgrade(t.Context(), "podLabels.upgraded=yes", "revisionHistoryLimit=3"); err != nil {
 		t.Fatal(err)
 	}
-	if got := run(binaries.Kubectl, "get", "deployment", server.Release, "--namespace", server.Namespace, "--output",
+	if got := c.kubectl(t, "get", "deployment", cluster.Release, inNamespace, "--output",
 		"jsonpath={.spec.template.metadata.labels.upgraded}"); got != "yes" {
-		t.Errorf("the upgrade did not reach the pods' labels: %q", got)
+		t.Errorf("pod label after the upgrade: got %q, want yes", got)
 	}
-	if run(binaries.Kubectl, "get", "secret", "kube-vitals-serving", "--namespace", server.Namespace, "--output", "jsonpath={.data}") != certificate {
+	if c.kubectl(t, getSecret...) != secret {
 		t.Error("the upgrade changed the certificate")
 	}
-	awaitTop(t, c)
+	c.awaitTop(t)
 
-	run(binaries.Helm, "uninstall", server.Release, "--namespace", server.Namespace, "--wait")
-	if err := s.Stop(); err != nil {
-		t.Errorf("kube-vitals did not end as it should: %v", err)
+	c.uninstall(t)
+	if err := c.server.Stop(shutdownTimeout); err != nil {
+		t.Errorf("kube-vitals exits with %v", err)
 	}
-	err = poll.Until(t.Context(), soon, "all objects to go", func(context.Context) error {
-		if left := difference(objects(t, c), before); len(left) > 0 {
-			return fmt.Errorf("these are left: %s", strings.Join(left, " "))
+	eventually(t, "all objects to be deleted", func(context.Context) error {
+		if left := difference(objectNames(t, c), before); len(left) > 0 {
+			return fmt.Errorf("left: %s", strings.Join(left, " "))
 		}
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
-	if lost := difference(before, objects(t, c)); len(lost) > 0 {
-		t.Errorf("these are gone, though they were there before: %s", strings.Join(lost, " "))
+	if deleted := difference(before, objectNames(t, c)); len(deleted) > 0 {
+		t.Errorf("objects that are not the chart's were deleted: %s", strings.Join(deleted, " "))
 	}
 }
 
-// awaitTop waits until kubectl top shows the cluster's node.
-func awaitTop(t *testing.T, c *cluster.Cluster) {
+// uninstall uninstalls the chart.
+func (c *testCluster) uninstall(t *testing.T) {
 	t.Helper()
-	err := poll.Until(t.Context(), soon, "kubectl top nodes", func(ctx context.Context) error {
-		table, err := c.Run(ctx, binaries.Kubectl, "top", "nodes", "--no-headers")
-		if err == nil && !strings.HasPrefix(table, "node ") {
-			err = errors.New(table)
-		}
-		return err
-	})
+	_, err := c.Run(t.Context(), binaries.Helm, "uninstall", cluster.Release, inNamespace, "--wait")
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// objects names all objects of a cluster but those that come and go by themselves.
-func objects(t *testing.T, c *cluster.Cluster) []string {
+// objectNames returns the names of all objects of a cluster except those that come and go by
+// themselves.
+func objectNames(t *testing.T, c *testCluster) []string {
 	t.Helper()
-	kinds, err := c.Run(t.Context(), binaries.Kubectl, "api-resources", "--verbs=list", "--output=name")
-	if err != nil {
-		t.Fatal(err)
+	kinds := c.kubectl(t, "api-resources", "--verbs=list", "--output=name")
+	ignored := []string{
+		"events", "events.events.k8s.io", "leases.coordination.k8s.io", "nodes.metrics.k8s.io", "pods.metrics.k8s.io",
 	}
-	passing := []string{"events", "events.events.k8s.io", "leases.coordination.k8s.io", "nodes.metrics.k8s.io", "pods.metrics.k8s.io"}
-	wanted := slices.DeleteFunc(strings.Fields(kinds), func(kind string) bool { return slices.Contains(passing, kind) })
-	names, err := c.Run(t.Context(), binaries.Kubectl, "get", strings.Join(wanted, ","), "--all-namespaces", "--output",
+	wanted := slices.DeleteFunc(strings.Fields(kinds), func(kind string) bool { return slices.Contains(ignored, kind) })
+	names := c.kubectl(t, "get", strings.Join(wanted, ","), "--all-namespaces", "--output",
 		`jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\n"}{end}`)
-	if err != nil {
-		t.Fatal(err)
-	}
 	return strings.Fields(names)
 }
 
-// difference is what is in a and not in b.
+// difference returns the elements of a that are not in b.
 func difference(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 }

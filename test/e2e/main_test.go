@@ -1,13 +1,14 @@
-// Package e2e tests the built kube-vitals from outside: behind a real API server's aggregation
-// layer, with the real kubectl, helm and HorizontalPodAutoscaler, and with no more permissions than
-// its chart gives it. KUBE_VITALS names the binary; without it, that is bin/kube-vitals of the
-// checkout.
+// Package e2e tests the built kube-vitals from outside: behind the aggregation layer of a real API
+// server, with the real kubectl, helm and HorizontalPodAutoscaler, and with the permissions in the
+// chart. The environment variable KUBE_VITALS names the binary; the default is
+// bin/kube-vitals of the source tree.
 package e2e
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -15,24 +16,29 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/lab"
-	"github.com/kube-vitals/kube-vitals/test/internal/poll"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
+	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
 const (
-	labNodes = 6
-	// soon is how long to wait for what takes some scrapes: two for a rate, and time for a busy
-	// machine.
-	soon = time.Minute
+	sharedNodes = 6
+	// timeout bounds the wait for what takes two scrapes, on a busy machine.
+	timeout = time.Minute
+	// maxAge bounds the age of metrics in a healthy cluster: two scrapes, the age of a kubelet's
+	// sample, and a busy machine.
+	maxAge = 20 * time.Second
+
+	inNamespace = "--namespace=" + cluster.Namespace // a flag of kubectl and helm
 )
 
-// shared is the cluster of all tests. Each keeps to a namespace, and to nodes, of its own.
-var shared *lab.Lab
+// shared is the cluster of most tests. Each uses its own namespaces and does not change the nodes
+// of others.
+var shared *testCluster
 
 func TestMain(m *testing.M) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code, err := runAll(ctx, m)
+	code, err := run(ctx, m)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
@@ -41,69 +47,123 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func runAll(ctx context.Context, m *testing.M) (int, error) {
-	l, err := lab.Start(ctx, lab.Config{Binary: os.Getenv("KUBE_VITALS"), Nodes: labNodes, Progress: os.Stderr})
-	if err != nil {
+func run(ctx context.Context, m *testing.M) (code int, err error) {
+	if shared, err = startCluster(ctx, os.Stderr, sharedNodes); err != nil {
 		return 0, err
 	}
-	defer l.Stop()
-	shared = l
+	defer shared.Stop()
 	done := make(chan int, 1)
 	go func() { done <- m.Run() }()
 	select {
 	case <-ctx.Done():
 		return 0, errors.New("interrupted")
-	case code := <-done:
+	case code = <-done:
 		if code != 0 {
-			fmt.Fprintln(os.Stderr, l.Server.Tail())
+			fmt.Fprintln(os.Stderr, shared.server.Tail())
 		}
-		return code, l.Running()
+		return code, shared.Running()
 	}
 }
 
-// kubectl runs kubectl as the administrator and gives what it prints.
-func kubectl(t *testing.T, args ...string) string {
+// testCluster is a cluster with helpers for tests.
+type testCluster struct {
+	*cluster.Cluster
+	server *cluster.Server // nil: not installed
+}
+
+// startCluster starts a cluster with nodes and kube-vitals.
+func startCluster(ctx context.Context, progress io.Writer, nodes int) (*testCluster, error) {
+	c, err := cluster.Start(ctx, cluster.Config{Progress: progress, Nodes: simulation.Nodes(nodes)})
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.Install(ctx)
+	if err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return &testCluster{Cluster: c, server: s}, nil
+}
+
+// newCluster starts a cluster for one test: it has one node, and the test installs kube-vitals. The
+// flags are those of its API server.
+func newCluster(t *testing.T, flags ...string) *testCluster {
 	t.Helper()
-	out, err := shared.Run(t.Context(), binaries.Kubectl, args...)
+	c, err := cluster.Start(t.Context(), cluster.Config{APIServerArgs: flags, Nodes: []simulation.Node{{Name: "node"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	return &testCluster{Cluster: c}
+}
+
+// install installs kube-vitals with additional flags.
+func (c *testCluster) install(t *testing.T, args ...string) {
+	t.Helper()
+	var err error
+	if c.server, err = c.Install(t.Context(), args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// replica starts another kube-vitals, and waits until it is ready. The args follow the flags of s.
+func (c *testCluster) replica(t *testing.T, s *cluster.Server, args ...string) *cluster.Server {
+	t.Helper()
+	replica, err := s.StartReplica(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(replica.Tail())
+		}
+		replica.Kill()
+	})
+	probe := newClient(t, replica)
+	probe.transport.TLSClientConfig.InsecureSkipVerify = true
+	eventually(t, "another kube-vitals to be ready", func(ctx context.Context) error {
+		if err := replica.Running(); err != nil {
+			return err
+		}
+		return probe.ok(ctx, "/readyz")
+	})
+	return replica
+}
+
+// kubectl runs kubectl as the administrator and returns its output.
+func (c *testCluster) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := c.Kubectl(t.Context(), args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
-// kubectlFails runs kubectl and gives its complaint.
-func kubectlFails(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := shared.Run(t.Context(), binaries.Kubectl, args...)
-	if err == nil {
-		t.Fatalf("kubectl %s succeeded:\n%s", strings.Join(args, " "), out)
-	}
-	return err.Error()
+// get requests a path of the API server, without retries.
+func (c *testCluster) get(ctx context.Context, path string) ([]byte, error) {
+	return c.Client.Discovery().RESTClient().Get().RequestURI(path).MaxRetries(0).DoRaw(ctx)
 }
 
-// eventually waits until try succeeds.
-func eventually(t *testing.T, what string, try func(context.Context) error) {
+// createNamespaces creates namespaces, and deletes them after the test.
+func (c *testCluster) createNamespaces(t *testing.T, names ...string) {
 	t.Helper()
-	if err := poll.Until(t.Context(), soon, what, try); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// runPods creates a namespace with a pod for each name, and waits until all have figures. Each has
-// the containers main and side, of which main uses 250 millicores and 100 MiB; the label app is the
-// pod's name.
-func runPods(t *testing.T, namespace, node string, names ...string) {
-	t.Helper()
-	if err := shared.CreateNamespace(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { // the test's own context has ended
-		ctx, cancel := context.WithTimeout(context.Background(), soon)
-		defer cancel()
-		if _, err := shared.Run(ctx, binaries.Kubectl, "delete", "namespace", namespace, "--wait=false"); err != nil {
-			t.Error(err)
+	for _, name := range names {
+		if err := c.CreateNamespace(t.Context(), name); err != nil {
+			t.Fatal(err)
 		}
-	})
+		cleanUp(t, func(ctx context.Context) error {
+			_, err := c.Kubectl(ctx, "delete", "namespace", name, "--wait=false")
+			return err
+		})
+	}
+}
+
+// createPods creates pods in a namespace that exists, and waits until all have metrics. Each has
+// the containers main, which uses 250m of CPU and 100 MiB, and side, which uses no CPU and 8 MiB.
+// The label app is the pod's name.
+func (c *testCluster) createPods(t *testing.T, namespace, node string, names ...string) {
+	t.Helper()
 	var manifest strings.Builder
 	for _, name := range names {
 		fmt.Fprintf(&manifest, `
@@ -114,23 +174,52 @@ metadata:
   namespace: %[2]s
   labels: {app: %[1]s, tier: test}
   annotations:
-    simulation.kube-vitals/cpu: main=0.25,side=0
-    simulation.kube-vitals/memory: main=104857600,side=8388608
+    simulation.kube-vitals/cpu: main=250m,side=0
+    simulation.kube-vitals/memory: main=100Mi,side=8Mi
 spec:
   nodeName: %[3]s
-  containers:
-  - {name: main, image: none}
-  - {name: side, image: none}
+  containers: [{name: main, image: none}, {name: side, image: none}]
 ---`, name, namespace, node)
 	}
-	if err := shared.Apply(t.Context(), manifest.String()); err != nil {
+	if err := c.Apply(t.Context(), manifest.String()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "figures of the pods in "+namespace, func(ctx context.Context) error {
-		out, err := shared.Run(ctx, binaries.Kubectl, "get", "podmetrics", "--namespace", namespace, "--no-headers")
-		if err == nil && strings.Count(out, "\n") != len(names) {
-			err = fmt.Errorf("%d of %d pods have figures:\n%s", strings.Count(out, "\n"), len(names), out)
+	eventually(t, "metrics of the pods in "+namespace, func(ctx context.Context) error {
+		out, err := c.Kubectl(ctx, "top", "pods", "--namespace", namespace, "--no-headers")
+		if n := strings.Count(out, "\n"); err == nil && n != len(names) {
+			err = fmt.Errorf("%d of %d pods have metrics:\n%s", n, len(names), out)
 		}
 		return err
+	})
+}
+
+// awaitTop waits until kubectl top shows the node of newCluster.
+func (c *testCluster) awaitTop(t *testing.T) {
+	t.Helper()
+	eventually(t, "kubectl top nodes", func(ctx context.Context) error {
+		table, err := c.Kubectl(ctx, "top", "nodes", "--no-headers")
+		if err == nil && !strings.HasPrefix(table, "node ") {
+			err = errors.New(table)
+		}
+		return err
+	})
+}
+
+// eventually waits until try returns nil.
+func eventually(t *testing.T, what string, try func(context.Context) error) {
+	t.Helper()
+	if err := process.Poll(t.Context(), timeout, what, try); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cleanUp calls a function after the test, when the test's own context has ended.
+func cleanUp(t *testing.T, f func(context.Context) error) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		if err := f(ctx); err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -1,141 +1,135 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
 const (
-	// outageLength is how long the API server is unavailable at least.
+	// outageLength is the minimum length of an outage.
 	outageLength = 6 * time.Second
-	// outageLines bounds the log of an outage and a pause, without the lines of the library for
-	// each request that it cannot authenticate or authorize: some from each watch as it is lost,
-	// retried and won again.
+	// outageLines bounds the lines logged in two outages, without those that the library logs for
+	// each request that it cannot authenticate or authorize. Each watch logs some when it fails, is
+	// retried and recovers.
 	outageLines = 100
-	// strangerPatience bounds the requests that cannot be judged: the library retries their reviews
-	// for up to a minute.
-	strangerPatience = 5 * time.Second
+	// unknownTimeout bounds requests that cannot be reviewed: the library retries reviews for up to
+	// a minute.
+	unknownTimeout = 5 * time.Second
 )
 
-// outage makes the API server unavailable. Clients whose reviews are remembered go on reading
-// metrics, which stay fresh; no others get in, and the log of what does not depend on requests
-// stays short. With a new certificate, on the same address, the API server is then found again.
-func (d *disturbed) outage(t *testing.T) {
-	const remembered = "10m"
-	s := d.replica(t, "--authorization-webhook-cache-authorized-ttl="+remembered, "--authentication-token-webhook-cache-ttl="+remembered)
-	readers := d.outageReaders(t, s)
-	for name, r := range readers {
-		d.eventually(t, name+" to be let in", func(ctx context.Context) error { return wholePods(r.get(ctx, podsPath)) })
+// testOutage makes the API server unavailable. Clients with cached reviews keep reading fresh
+// metrics, other clients are rejected, and the log stays short. The server reconnects to the API
+// server, which has a new certificate, and recovers from an API server that hangs.
+func (d *disruption) testOutage(t *testing.T) {
+	const cacheTTL = "10m"
+	s := d.replica(t, d.server,
+		"--authorization-webhook-cache-authorized-ttl="+cacheTTL, "--authentication-token-webhook-cache-ttl="+cacheTTL)
+	known := d.knownClients(t, s)
+	for name, client := range known {
+		eventually(t, "authorization of the "+name, func(ctx context.Context) error {
+			return d.checkPods(client.getOK(ctx, podsPath))
+		})
 	}
-	d.namespaces(t, "after-outage", "after-pause") // their making waits for a controller, which finds the API server again late
-	goroutines := d.goroutines(t, s)
-	logged := d.logLines(t, s)
+	// Created now, because the controller that creates their ServiceAccounts reconnects late.
+	d.createNamespaces(t, "after-outage", "after-pause")
+	goroutines, logged := d.goroutines(t, s), logLines(t, s)
 
 	d.StopAPIServer()
-	d.away(t, readers)
+	d.duringOutage(t, s, known)
 	if err := d.RestartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	d.recovered(t, "after-outage")
+	d.afterOutage(t, "after-outage")
 
 	d.PauseAPIServer()
-	d.away(t, readers)
+	d.duringOutage(t, s, known)
 	d.ResumeAPIServer()
-	d.recovered(t, "after-pause")
+	d.afterOutage(t, "after-pause")
 
-	if n := d.logLines(t, s) - logged; n > outageLines {
+	n := logLines(t, s) - logged
+	t.Logf("%d lines logged", n)
+	if n > outageLines {
 		text, _ := s.Log()
-		t.Errorf("%d lines of log, want at most %d:\n%s", n, outageLines, text)
-	} else {
-		t.Logf("%d lines of log", n)
+		t.Errorf("got %d lines logged, want at most %d:\n%s", n, outageLines, text)
 	}
-	d.eventually(t, "the goroutines to go", func(context.Context) error {
+	eventually(t, "goroutines to end", func(context.Context) error {
 		if now := d.goroutines(t, s); now > goroutines+10 {
-			return fmt.Errorf("%d, before the outage %d", now, goroutines)
+			return fmt.Errorf("got %d, want about %d as before the outage", now, goroutines)
 		}
 		return nil
 	})
 }
 
-// outageReaders are a user with a certificate and a ServiceAccount with a token, who may read what
-// pods use.
-func (d *disturbed) outageReaders(t *testing.T, s *server.Server) map[string]*reader {
+// knownClients returns a user with a certificate and a ServiceAccount with a token, which may read
+// pods.
+func (d *disruption) knownClients(t *testing.T, s *cluster.Server) map[string]*client {
 	t.Helper()
 	if err := d.Apply(t.Context(), `
 apiVersion: v1
 kind: ServiceAccount
-metadata: {name: reader, namespace: `+disturbedNamespace+`}
+metadata: {name: reader, namespace: `+disruptionNamespace+`}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {name: reader, namespace: `+disturbedNamespace+`}
+metadata: {name: reader, namespace: `+disruptionNamespace+`}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
 subjects:
-- {kind: ServiceAccount, name: reader, namespace: `+disturbedNamespace+`}
+- {kind: ServiceAccount, name: reader, namespace: `+disruptionNamespace+`}
 - {kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}
 `); err != nil {
 		t.Fatal(err)
 	}
-	token, err := d.Run(t.Context(), binaries.Kubectl, "create", "token", "reader", "--namespace", disturbedNamespace)
-	if err != nil {
-		t.Fatal(err)
+	token := strings.TrimSpace(d.kubectl(t, "create", "token", "reader", "--namespace", disruptionNamespace))
+	return map[string]*client{
+		"user":           d.as(t, s, "reader", ""),
+		"ServiceAccount": newClient(t, s).withToken(token),
 	}
-	holder := newReader(t, s)
-	holder.token = strings.TrimSpace(token)
-	return map[string]*reader{"a user": newReader(t, s).with(d.user("reader", "")), "a token's holder": holder}
 }
 
-// away has the readers read while the API server is unavailable, until they have metrics of that
-// time, and has strangers try to.
-func (d *disturbed) away(t *testing.T, readers map[string]*reader) {
+// duringOutage has known and unknown clients send requests while the API server is unavailable, for
+// some seconds and until the known ones have metrics from after the beginning of the outage.
+func (d *disruption) duringOutage(t *testing.T, s *cluster.Server, known map[string]*client) {
 	t.Helper()
-	unknown := newReader(t, d.Server).with(d.user("unknown", ""))
-	guesser, anonymous := newReader(t, d.Server), newReader(t, d.Server)
-	for _, r := range readers {
-		unknown.address, guesser.address, anonymous.address = r.address, r.address, r.address
+	anonymous, guesser := newClient(t, s), newClient(t, s)
+	unknown := map[string]*client{
+		"anonymous": anonymous, "unknown user": d.as(t, s, "unknown", ""), "invalid token": guesser,
 	}
-	const anonymousName = "an anonymous client"
-	strangers := map[string]*reader{"an unknown user": unknown, anonymousName: anonymous, "the holder of a made-up token": guesser}
 	began := time.Now()
 	for n, fresh := 0, false; !fresh || time.Since(began) < outageLength; n++ {
-		for name, r := range readers {
-			asked := time.Now()
-			status, body, err := r.get(t.Context(), podsPath)
-			if err := wholePods(status, body, err); err != nil {
-				t.Fatalf("%s, %s after the API server has gone: %v", name, time.Since(began).Round(time.Second), err)
+		for name, client := range known {
+			sent := time.Now()
+			pods, err := d.listPods(client.getOK(t.Context(), podsPath))
+			if err != nil {
+				t.Fatalf("%s, %s into the outage: %v", name, time.Since(began).Round(time.Second), err)
 			}
-			fresh = oldest(body).After(began)
-			if took := time.Since(asked); took > 5*time.Second {
-				t.Errorf("%s waits %s", name, took)
+			fresh = oldest(pods).After(began)
+			if elapsed := time.Since(sent); elapsed > 5*time.Second {
+				t.Errorf("%s: the response took %s", name, elapsed)
 			}
 		}
-		guesser.token = fmt.Sprintf("made-up-%d", n)
-		var tries sync.WaitGroup
-		for name, r := range strangers {
-			tries.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), strangerPatience)
+		guesser.withToken(fmt.Sprintf("made-up-%d", n))
+		var requests sync.WaitGroup
+		for name, client := range unknown {
+			requests.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), unknownTimeout)
 				defer cancel()
-				if status, body, err := r.get(ctx, podsPath); err == nil && status == http.StatusOK {
-					t.Errorf("%s is served: %s", name, body)
-				} else if name == anonymousName && status != http.StatusUnauthorized {
-					t.Errorf("%s: status %d, %v, want 401", name, status, err)
+				if status, body, err := client.get(ctx, podsPath); err == nil && status == http.StatusOK {
+					t.Errorf("%s: got metrics, want an error: %s", name, body)
+				} else if client == anonymous && status != http.StatusUnauthorized {
+					t.Errorf("%s: got status %d, %v, want 401", name, status, err)
 				}
 			})
 		}
-		tries.Wait()
+		requests.Wait()
 		for _, path := range []string{"/livez", "/readyz"} {
 			if err := anonymous.ok(t.Context(), path); err != nil {
 				t.Error(err)
@@ -144,37 +138,23 @@ func (d *disturbed) away(t *testing.T, readers map[string]*reader) {
 	}
 }
 
-// oldest is the earliest timestamp in a list of pods.
-func oldest(body []byte) time.Time {
-	var list podTimes
-	if err := json.Unmarshal(body, &list); err != nil || len(list.Items) == 0 {
-		return time.Time{}
-	}
-	return slices.MinFunc(list.Items, func(a, b podTime) int { return a.Timestamp.Compare(b.Timestamp) }).Timestamp
-}
-
-type podTimes struct{ Items []podTime }
-
-type podTime struct{ Timestamp time.Time }
-
-// recovered sees a new pod through the API server.
-func (d *disturbed) recovered(t *testing.T, namespace string) {
+// afterOutage creates a pod, and waits for its metrics through the API server.
+func (d *disruption) afterOutage(t *testing.T, namespace string) {
 	t.Helper()
-	d.run(t, namespace, "node-02", "new")
-	out, err := d.Run(t.Context(), binaries.Kubectl, "top", "nodes", "--no-headers")
-	if err != nil || strings.Count(out, "\n") != disturbedNodes {
-		t.Errorf("kubectl top nodes: %v\n%s", err, out)
+	d.createPods(t, namespace, "node-02", "new")
+	if out := d.kubectl(t, "top", "nodes", "--no-headers"); strings.Count(out, "\n") != disruptionNodes {
+		t.Errorf("kubectl top nodes: got %s, want %d nodes", out, disruptionNodes)
 	}
 }
 
 var goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
 
-func (d *disturbed) goroutines(t *testing.T, s *server.Server) int {
+func (d *disruption) goroutines(t *testing.T, s *cluster.Server) int {
 	t.Helper()
-	status, body, err := d.administrator(t, s).get(t.Context(), "/metrics")
+	body, err := d.asAdmin(t, s).getOK(t.Context(), "/metrics")
 	match := goroutinesLine.FindSubmatch(body)
 	if err != nil || match == nil {
-		t.Fatalf("no goroutines in the telemetry: status %d, %v", status, err)
+		t.Fatalf("/metrics has no go_goroutines: %v", err)
 	}
 	n, err := strconv.Atoi(string(match[1]))
 	if err != nil {
@@ -183,14 +163,15 @@ func (d *disturbed) goroutines(t *testing.T, s *server.Server) int {
 	return n
 }
 
-func (d *disturbed) logLines(t *testing.T, s *server.Server) (n int) {
+// logLines returns the number of lines logged, without those of reviews.
+func logLines(t *testing.T, s *cluster.Server) (n int) {
 	t.Helper()
 	text, err := s.Log()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
-		if line := lines.Text(); !strings.Contains(line, "tokenreviews") && !strings.Contains(line, "subjectaccessreviews") {
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, "tokenreviews") && !strings.Contains(line, "subjectaccessreviews") {
 			n++
 		}
 	}

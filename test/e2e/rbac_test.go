@@ -2,10 +2,8 @@ package e2e
 
 import (
 	"context"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,70 +12,60 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
 )
 
-// TestRights lets a server live through all that it does, in a cluster that writes down every
-// request, and compares what it asked for with what the chart allows: neither may have anything
-// that the other lacks.
-func TestRights(t *testing.T) {
+// TestRBAC compares the permissions in the chart with the requests in the API server's audit log:
+// every permission is used, and every request needs one of them.
+func TestRBAC(t *testing.T) {
 	t.Parallel()
-	o := &owner{Cluster: nodeCluster(t, cluster.Config{Binaries: shared.Binary(""), Progress: io.Discard, Audit: true})}
-	s, err := server.Start(t.Context(), o.Cluster, server.Config{
-		Binary: shared.KubeVitals, Chart: shared.Chart,
-		Args: []string{fmt.Sprintf("--tls-lifetime=%s", ownLifetime), fmt.Sprintf("--tls-settle=%s", ownSettle)},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.askAsClients(t, s)
-	awaitTop(t, o.Cluster)
-	o.awaitWrites(t, "update", 2) // the first certificate, and one that took its place
-	o.compareRights(t)
+	flags, log := startAudit(t)
+	r := &rbac{testCluster: newCluster(t, flags...), log: log}
+	r.install(t, certificateFlags...)
+	r.sendUnauthorizedRequests(t)
+	r.awaitTop(t)
+	r.awaitSecretWrites(t, "update", 2) // the first certificate, and its successor
+	r.compare(t)
 
-	// The one option by which the chart allows more.
-	if err := s.Upgrade(t.Context(), shared.Chart, "tls.kubeVitals.recreateSecret=true"); err != nil {
+	// The only value with which the chart allows more.
+	if err := r.Upgrade(t.Context(), "tls.kubeVitals.recreateSecret=true"); err != nil {
 		t.Fatal(err)
 	}
-	o.kubectl(t, "delete", "secret", ownSecret, "--namespace", server.Namespace)
-	o.awaitWrites(t, "patch", 1)
-	o.compareRights(t)
+	r.kubectl(t, "delete", "secret", servingSecret, inNamespace)
+	r.awaitSecretWrites(t, "patch", 1)
+	r.compare(t)
 }
 
-// askAsClients asks the server what makes it ask the API server who that is, and what they may do.
-func (o *owner) askAsClients(t *testing.T, s *server.Server) {
+type rbac struct {
+	*testCluster
+	log string // the API server's audit log
+}
+
+// sendUnauthorizedRequests makes the server send TokenReviews and SubjectAccessReviews.
+func (r *rbac) sendUnauthorizedRequests(t *testing.T) {
 	t.Helper()
-	stranger := newReader(t, s)
-	stranger.token = "made-up"
-	nobody := newReader(t, s).with(o.CA.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: "nobody"})))
 	for _, path := range []string{nodesPath, "/apis/metrics.k8s.io/v1/pods", "/metrics"} {
-		if status, body, err := stranger.get(t.Context(), path); err != nil || status != http.StatusUnauthorized {
-			t.Errorf("%s with a token that is made up: status %d, %v, want 401:\n%s", path, status, err, body)
-		}
-		if status, body, err := nobody.get(t.Context(), path); err != nil || status != http.StatusForbidden {
-			t.Errorf("%s without rights: status %d, %v, want 403:\n%s", path, status, err, body)
-		}
+		newClient(t, r.server).withToken("made-up").wantStatus(t, path, http.StatusUnauthorized)
+		r.as(t, r.server, "user", "").wantStatus(t, path, http.StatusForbidden)
 	}
 }
 
-// awaitWrites waits until the server has written its Secret by the verb so many times.
-func (o *owner) awaitWrites(t *testing.T, verb string, times int) {
+// awaitSecretWrites waits until the server has written its Secret n times with the verb.
+func (r *rbac) awaitSecretWrites(t *testing.T, verb string, n int) {
 	t.Helper()
-	o.eventually(t, fmt.Sprintf("%d times %s of the Secret", times, verb), func(context.Context) error {
-		requests, err := o.Requests(account)
+	eventually(t, fmt.Sprintf("%d %s requests for the Secret", n, verb), func(context.Context) error {
+		requests, err := auditRequests(r.log, account)
 		if err != nil {
 			return err
 		}
-		n := 0
-		for _, r := range requests {
-			if r.Verb == verb && r.Name == ownSecret && r.Allowed {
-				n++
+		got := 0
+		for _, q := range requests {
+			if q.verb == verb && q.name == servingSecret && q.allowed {
+				got++
 			}
 		}
-		if n < times {
-			return fmt.Errorf("it was %d times", n)
+		if got < n {
+			return fmt.Errorf("got %d", got)
 		}
 		return nil
 	})
@@ -85,58 +73,62 @@ func (o *owner) awaitWrites(t *testing.T, verb string, times int) {
 
 // The ServiceAccounts of the chart: that of the pods, and the one whose tokens kubelets see.
 const (
-	accountPrefix  = "system:serviceaccount:" + server.Namespace + ":"
-	account        = accountPrefix + server.Release
-	kubeletAccount = accountPrefix + server.Release + "-kubelet"
+	accountPrefix  = "system:serviceaccount:" + cluster.Namespace + ":"
+	account        = accountPrefix + cluster.Release
+	kubeletAccount = accountPrefix + cluster.Release + "-kubelet"
 )
 
-// compareRights waits until both ServiceAccounts have used all of their rights, and fails if they
-// requested anything else.
-func (o *owner) compareRights(t *testing.T) {
+// compare waits until both ServiceAccounts have used all of their permissions, and fails if they
+// sent any other request.
+func (r *rbac) compare(t *testing.T) {
 	t.Helper()
-	rights := o.compareRightsOf(t, account)
-	for elsewhere := range spare {
-		if !slices.ContainsFunc(rights, func(r right) bool { return r.words() == elsewhere }) {
-			t.Errorf("the chart does not allow what the server needs elsewhere: %s", elsewhere)
+	permissions := r.compareAccount(t, account)
+	for p := range neededElsewhere {
+		if !slices.ContainsFunc(permissions, func(q permission) bool { return q.withoutRole() == p }) {
+			t.Errorf("the chart does not allow %s, which other clusters need", p)
 		}
 	}
-	o.compareRightsOf(t, kubeletAccount)
+	r.compareAccount(t, kubeletAccount)
 }
 
-func (o *owner) compareRightsOf(t *testing.T, account string) []right {
+func (r *rbac) compareAccount(t *testing.T, account string) []permission {
 	t.Helper()
-	rights := o.rightsOf(t, strings.TrimPrefix(account, accountPrefix))
-	if len(rights) == 0 {
-		t.Fatalf("%s has no rights", account)
+	permissions := r.permissionsOf(t, strings.TrimPrefix(account, accountPrefix))
+	if len(permissions) == 0 {
+		t.Fatalf("%s has no permissions", account)
 	}
-	var requests []cluster.Request
-	o.eventually(t, "every right of "+account+" to be used", func(context.Context) (err error) {
-		if requests, err = o.Requests(account); err != nil {
+	var requests []auditRequest
+	eventually(t, "every permission of "+account+" to be used", func(context.Context) (err error) {
+		if requests, err = auditRequests(r.log, account); err != nil {
 			return err
 		}
-		return joined(unused(rights, requests))
+		if unused := unused(permissions, requests); len(unused) > 0 {
+			return errors.New("not used: " + strings.Join(unused, "\n"))
+		}
+		return nil
 	})
-	for _, r := range beyond(rights, requests) {
-		t.Errorf("%s: %s", account, r)
+	for _, q := range notPermitted(permissions, requests) {
+		t.Errorf("%s: no permission of the chart allows %+v", account, q)
 	}
 
-	// Would a right too many, or one too few, be found?
-	many := append(slices.Clone(rights), right{role: "more", ours: true, resource: "pods", verb: "delete"})
-	if len(unused(many, requests)) == 0 {
-		t.Error("a right too many is not found")
+	// The comparison detects an extra and a missing permission.
+	extra := permission{role: "extra", ours: true, resource: "pods", verb: "delete"}
+	if len(unused(append(slices.Clone(permissions), extra), requests)) == 0 {
+		t.Error("an extra permission is not detected")
 	}
-	for i, r := range rights {
-		if r.ours && !r.spare() && len(beyond(slices.Delete(slices.Clone(rights), i, i+1), requests)) == 0 {
-			t.Errorf("nothing was asked for that only this allows: %s", r)
+	for i, p := range permissions {
+		others := slices.Delete(slices.Clone(permissions), i, i+1)
+		if p.ours && neededElsewhere[p.withoutRole()] == "" && len(notPermitted(others, requests)) == 0 {
+			t.Errorf("no request needs %s", p)
 		}
 	}
-	return rights
+	return permissions
 }
 
-// A right is what one word of one rule of a role allows.
-type right struct {
+// permission is one verb for one resource in one rule of a role.
+type permission struct {
 	role      string
-	ours      bool   // the chart's, and not one that each cluster has
+	ours      bool   // the role belongs to the chart, not to every cluster
 	namespace string // empty: all
 	group     string
 	resource  string // with a subresource after a slash
@@ -144,151 +136,131 @@ type right struct {
 	verb      string
 }
 
-func (r right) String() string {
-	return fmt.Sprintf("%s of %q %s %q in namespace %q, by %s", r.verb, r.group, r.resource, r.name, r.namespace, r.role)
+func (p permission) String() string {
+	return fmt.Sprintf("%s of %q %s %q in namespace %q, by %s", p.verb, p.group, p.resource, p.name, p.namespace, p.role)
 }
 
-// allows tells whether the request needs the right. An object that is patched into being needs two:
-// to patch, and to create.
-func (r right) allows(q cluster.Request) bool {
-	return q.Path == "" && r.group == q.Group && r.resource == q.Resource &&
-		(r.verb == q.Verb || r.verb == "create" && q.Verb == "patch" && q.MadeAnObject) &&
-		(r.name == "" || r.name == q.Name) && (r.namespace == "" || r.namespace == q.Namespace)
+// allows reports whether the permission allows the request, in part: a patch that creates an object
+// needs the permission to create, too.
+func (p permission) allows(q auditRequest) bool {
+	return q.path == "" && p.group == q.group && p.resource == q.resource &&
+		(p.verb == q.verb || p.verb == "create" && q.verb == "patch" && q.created) &&
+		(p.name == "" || p.name == q.name) && (p.namespace == "" || p.namespace == q.namespace)
 }
 
-// spare are the chart's rights that the server needs in other clusters than this one, and why.
-var spare = map[right]string{
-	{resource: "nodes", verb: "list"}: "API servers before Kubernetes 1.34 need not send a list as the beginning of a watch (WatchList)",
+// neededElsewhere has permissions that the server needs in other clusters, and why.
+var neededElsewhere = map[permission]string{
+	{resource: "nodes", verb: "list"}: "before Kubernetes 1.34, a watch may not begin with a list (WatchList)",
 }
 
-func (r right) spare() bool {
-	_, ok := spare[r.words()]
-	return ok
+func (p permission) withoutRole() permission {
+	p.role, p.ours = "", false
+	return p
 }
 
-// words is the right without the role by which it is given.
-func (r right) words() right {
-	r.role, r.ours = "", false
-	return r
-}
-
-// unused are the chart's rights that no request needs, and of the cluster's own roles, which are as
-// they are, the resources that none needs.
-func unused(rights []right, requests []cluster.Request) (complaints []string) {
-	needed := map[string]bool{} // by resource, and by role
-	for _, r := range rights {
-		used := slices.ContainsFunc(requests, r.allows)
-		if r.ours && !used && !r.spare() {
-			complaints = append(complaints, "not used: "+r.String())
+// unused returns the chart's permissions that no request needs. Of the cluster's own roles, it
+// returns the resources that no request needs: their verbs are not the chart's choice.
+func unused(permissions []permission, requests []auditRequest) (names []string) {
+	resources := map[string]bool{} // resource and role → whether a request needs it
+	for _, p := range permissions {
+		used := slices.ContainsFunc(requests, p.allows)
+		if p.ours && !used && neededElsewhere[p.withoutRole()] == "" {
+			names = append(names, p.String())
 		}
-		resource := r.resource + ", by " + r.role
-		needed[resource] = needed[resource] || used || r.ours
+		resource := p.resource + ", by " + p.role
+		resources[resource] = resources[resource] || used || p.ours
 	}
-	for resource, used := range needed {
+	for resource, used := range resources {
 		if !used {
-			complaints = append(complaints, "not used: "+resource)
+			names = append(names, resource)
 		}
 	}
-	return complaints
+	return names
 }
 
-// beyond are the requests that were refused, or allowed by something else than these rights.
-func beyond(rights []right, requests []cluster.Request) (complaints []string) {
+// notPermitted returns the requests that were denied, or allowed by other permissions than these.
+func notPermitted(permissions []permission, requests []auditRequest) (others []auditRequest) {
 	for _, q := range requests {
-		needed := []cluster.Request{q}
-		if q.Verb == "patch" && q.MadeAnObject {
-			needed = append(needed, q)
-			needed[0].MadeAnObject, needed[1].Verb = false, "create"
+		parts := []auditRequest{q}
+		if q.verb == "patch" && q.created {
+			parts = append(parts, q)
+			parts[0].created, parts[1].verb = false, "create"
 		}
-		for _, n := range needed {
-			anyone := n.Path != "" && n.Allowed // such as discovery
-			if !anyone && (!n.Allowed || !slices.ContainsFunc(rights, func(r right) bool { return r.allows(n) })) {
-				complaints = append(complaints, fmt.Sprintf("not by these rights: %+v", n))
+		for _, part := range parts {
+			anyone := part.path != "" && part.allowed // such as discovery
+			permitted := part.allowed && slices.ContainsFunc(permissions, func(p permission) bool { return p.allows(part) })
+			if !anyone && !permitted {
+				others = append(others, part)
 			}
 		}
 	}
-	return complaints
+	return others
 }
 
-// rightsOf returns all rights of a ServiceAccount in the server's namespace, by the roles that are
-// bound to it.
-func (o *owner) rightsOf(t *testing.T, name string) (rights []right) {
+// permissionsOf returns the permissions of a ServiceAccount in the server's namespace.
+func (r *rbac) permissionsOf(t *testing.T, name string) (permissions []permission) {
 	t.Helper()
 	isAccount := func(s rbacv1.Subject) bool {
-		return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == server.Namespace && s.Name == name
+		return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == cluster.Namespace && s.Name == name
 	}
-	rbac := o.Client.RbacV1()
-	everywhere, err := rbac.ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
+	clusterBindings, err := r.Client.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range everywhere.Items {
+	for _, b := range clusterBindings.Items {
 		if slices.ContainsFunc(b.Subjects, isAccount) {
-			rights = append(rights, o.rightsOfRole(t, b.RoleRef, "")...)
+			permissions = append(permissions, r.permissionsOfRole(t, b.RoleRef, "")...)
 		}
 	}
-	somewhere, err := rbac.RoleBindings(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	bindings, err := r.Client.RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range somewhere.Items {
+	for _, b := range bindings.Items {
 		if slices.ContainsFunc(b.Subjects, isAccount) {
-			rights = append(rights, o.rightsOfRole(t, b.RoleRef, b.Namespace)...)
+			permissions = append(permissions, r.permissionsOfRole(t, b.RoleRef, b.Namespace)...)
 		}
 	}
-	return rights
+	return permissions
 }
 
-// rightsOfRole are those of a role that is bound in a namespace, or everywhere.
-func (o *owner) rightsOfRole(t *testing.T, ref rbacv1.RoleRef, namespace string) (rights []right) {
+// permissionsOfRole returns those of a role that is bound in a namespace, or in all.
+func (r *rbac) permissionsOfRole(t *testing.T, ref rbacv1.RoleRef, namespace string) (permissions []permission) {
 	t.Helper()
 	var meta metav1.ObjectMeta
 	var rules []rbacv1.PolicyRule
 	if ref.Kind == "ClusterRole" {
-		role, err := o.Client.RbacV1().ClusterRoles().Get(t.Context(), ref.Name, metav1.GetOptions{})
+		role, err := r.Client.RbacV1().ClusterRoles().Get(t.Context(), ref.Name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		meta, rules = role.ObjectMeta, role.Rules
 	} else {
-		role, err := o.Client.RbacV1().Roles(namespace).Get(t.Context(), ref.Name, metav1.GetOptions{})
+		role, err := r.Client.RbacV1().Roles(namespace).Get(t.Context(), ref.Name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		meta, rules = role.ObjectMeta, role.Rules
 	}
-	one := right{role: ref.Kind + " " + ref.Name, ours: meta.Labels["app.kubernetes.io/instance"] == server.Release, namespace: namespace}
+	p := permission{role: ref.Kind + " " + ref.Name, namespace: namespace}
+	p.ours = meta.Labels["app.kubernetes.io/instance"] == cluster.Release
 	for _, rule := range rules {
-		rights = append(rights, one.of(rule)...)
-	}
-	return rights
-}
-
-// of are the rights of a rule in the place of the one that is given.
-func (r right) of(rule rbacv1.PolicyRule) (rights []right) {
-	names := rule.ResourceNames
-	if len(names) == 0 {
-		names = []string{""}
-	}
-	for _, r.group = range rule.APIGroups {
-		for _, r.resource = range rule.Resources {
-			for _, r.name = range names {
-				for _, r.verb = range rule.Verbs {
-					rights = append(rights, r)
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, p.group = range rule.APIGroups {
+			for _, p.resource = range rule.Resources {
+				for _, p.name = range names {
+					for _, p.verb = range rule.Verbs {
+						permissions = append(permissions, p)
+					}
 				}
 			}
 		}
+		for _, p.resource = range rule.NonResourceURLs { // never used: the server needs none
+			permissions = append(permissions, p)
+		}
 	}
-	for _, r.resource = range rule.NonResourceURLs { // the server needs none, so none is ever used
-		rights = append(rights, r)
-	}
-	return rights
-}
-
-// joined is an error that has all complaints, if there are any.
-func joined(complaints []string) error {
-	if len(complaints) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(complaints, "\n"))
+	return permissions
 }

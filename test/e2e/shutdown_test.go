@@ -14,74 +14,70 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/server"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
-// shutdownBound is how long the end of a server may take, with a kubelet that hangs and a client
-// that does: the delay of 5 s before the port is closed, and 15 s for requests in flight. After 30
-// s the cluster would kill the pod.
-const shutdownBound = 25 * time.Second
+// shutdownTimeout bounds a shutdown, also with a kubelet and a client that hang: 5 s until the port
+// is closed, and 15 s for requests in flight. A cluster kills the pod after 30 s.
+const shutdownTimeout = 25 * time.Second
 
-// shutdown ends a server under load. Each request gets its response or, once the port is closed, is
-// not accepted: the connection is refused, or a request on one that was just accepted gets the
-// library's 503 with Retry-After.
-func (d *disturbed) shutdown(t *testing.T) {
-	s := d.replica(t)
+// testShutdown stops a server under load. Each request gets its response or, when the port is
+// closed, is not accepted: the connection is refused, or a request on a connection that was
+// accepted last gets a 503 with Retry-After from the library.
+func (d *disruption) testShutdown(t *testing.T) {
+	s := d.replica(t, d.server)
 	hanging := d.Simulation.Kubelet("node-03")
 	hanging.SetFaults(kubelettest.Hang)
 	t.Cleanup(func() { hanging.SetFaults() })
-	hang(t, s, "nothing at all", nil)
-	hang(t, s, "half a request", []byte("GET /livez HTTP/1.1\r\nHost: "))
+	openConnection(t, s, nil)
+	openConnection(t, s, []byte("GET /livez HTTP/1.1\r\nHost: ")) // half a request
 
 	var clients sync.WaitGroup
-	var answered atomic.Int64
+	var responses atomic.Int64
 	for range 8 {
-		r := d.administrator(t, s)
+		client := d.asAdmin(t, s)
 		clients.Go(func() {
 			for {
-				status, body, err := r.get(t.Context(), podsPath)
-				if status == http.StatusServiceUnavailable && closedSoon(s) {
+				status, body, err := client.get(t.Context(), podsPath)
+				if status == http.StatusServiceUnavailable && isClosedSoon(s) {
 					return
 				}
-				err = wholePods(status, body, err)
+				err = d.checkPods(body, err)
 				switch {
 				case errors.Is(err, syscall.ECONNREFUSED):
 					return
-				case errors.Is(err, syscall.ECONNRESET) && closed(s):
-					return // the connection still waited to be accepted when the port was closed
+				case errors.Is(err, syscall.ECONNRESET) && isClosed(s):
+					return // the connection was not yet accepted when the port was closed
 				case err != nil:
-					t.Error(err)
+					t.Errorf("status %d: %v", status, err)
 					return
 				}
-				answered.Add(1)
-				time.Sleep(5 * time.Millisecond) // a pause between requests, so that there are processors left
+				responses.Add(1)
+				time.Sleep(5 * time.Millisecond) // leaves CPU time for the servers
 			}
 		})
 	}
-	d.eventually(t, "load", func(context.Context) error {
-		if n := answered.Load(); n < 100 {
-			return fmt.Errorf("%d requests", n)
+	eventually(t, "load", func(context.Context) error {
+		if n := responses.Load(); n < 100 {
+			return fmt.Errorf("%d responses", n)
 		}
 		return nil
 	})
-	before, began := answered.Load(), time.Now()
-	if err := s.Stop(); err != nil {
-		t.Errorf("the server does not end well: %v", err)
+	before, started := responses.Load(), time.Now()
+	if err := s.Stop(shutdownTimeout); err != nil {
+		t.Errorf("the server exits with %v", err)
 	}
-	took := time.Since(began)
+	elapsed := time.Since(started)
 	clients.Wait()
-	if took > shutdownBound {
-		t.Errorf("the end takes %s", took)
+	if responses.Load() == before {
+		t.Error("got no response after SIGTERM, want the port to stay open for some seconds")
 	}
-	if answered.Load() == before {
-		t.Error("no request was answered after SIGTERM, though the port is to stay open for a while")
-	}
-	t.Logf("ended after %s; %d requests answered meanwhile", took.Round(time.Millisecond), answered.Load()-before)
+	t.Logf("stopped after %s, with %d responses meanwhile", elapsed.Round(time.Millisecond), responses.Load()-before)
 }
 
-// closedSoon reports whether the server's port is closed, or is so within a second.
-func closedSoon(s *server.Server) bool {
-	for deadline := time.Now().Add(time.Second); !closed(s); time.Sleep(10 * time.Millisecond) {
+// isClosedSoon reports whether the server's port is closed within a second.
+func isClosedSoon(s *cluster.Server) bool {
+	for deadline := time.Now().Add(time.Second); !isClosed(s); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}
@@ -89,8 +85,8 @@ func closedSoon(s *server.Server) bool {
 	return true
 }
 
-// closed reports whether nothing listens at the server's port any more.
-func closed(s *server.Server) bool {
+// isClosed reports whether the server's port refuses connections.
+func isClosed(s *cluster.Server) bool {
 	conn, err := net.Dial("tcp", s.Address)
 	if err == nil {
 		_ = conn.Close()
@@ -98,19 +94,20 @@ func closed(s *server.Server) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// hang opens a connection, sends so much over TLS, and then does nothing.
-func hang(t *testing.T, s *server.Server, what string, send []byte) {
+// openConnection opens a connection, sends data over TLS if there is any, and keeps the connection
+// open.
+func openConnection(t *testing.T, s *cluster.Server, data []byte) {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if send == nil {
+	if data == nil {
 		return
 	}
-	config := newReader(t, s).transport.TLSClientConfig.Clone()
-	if _, err := tls.Client(conn, config).Write(send); err != nil {
-		t.Fatalf("%s cannot be sent: %v", what, err)
+	config := newClient(t, s).transport.TLSClientConfig.Clone()
+	if _, err := tls.Client(conn, config).Write(data); err != nil {
+		t.Fatal(err)
 	}
 }

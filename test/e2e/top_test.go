@@ -10,61 +10,61 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 )
 
-// kubectls are all that are tried: the control plane's reads v1beta1, the new one v1.
+// kubectls are the tested versions: the control plane's reads v1beta1, the newer one v1.
 var kubectls = []string{binaries.Kubectl, binaries.NewKubectl}
 
-// TestTop compares the tables of the real kubectl top with what the simulated kubelets were told.
+// TestTop compares the tables of kubectl top with the usage that the simulated kubelets report.
 func TestTop(t *testing.T) {
 	t.Parallel()
-	useStill(t)
-	const inStill = "--namespace=" + still
+	useFixture(t)
+	const inFixture = "--namespace=" + fixture
 	tests := []struct {
 		name string
 		args []string
-		want []string // rows, in this order; numbers may be off by 1 %
+		want []string // rows in this order; numbers may deviate by 1 %
 	}{
-		{"pods", []string{"top", "pods", inStill}, []string{
+		{"pods", []string{"top", "pods", inFixture}, []string{
 			"NAME CPU(cores) MEMORY(bytes)",
 			"alpha 300m 192Mi", "beta 400m 256Mi", "gamma 130m 528Mi",
 		}},
-		{"one pod", []string{"top", "pod", "beta", inStill}, []string{
+		{"one pod", []string{"top", "pod", "beta", inFixture}, []string{
 			"NAME CPU(cores) MEMORY(bytes)",
 			"beta 400m 256Mi",
 		}},
-		{"selected pods", []string{"top", "pods", inStill, "--selector=tier=back"}, []string{
+		{"selected pods", []string{"top", "pods", inFixture, "--selector=tier=back"}, []string{
 			"NAME CPU(cores) MEMORY(bytes)",
 			"beta 400m 256Mi", "gamma 130m 528Mi",
 		}},
-		{"containers", []string{"top", "pods", inStill, "--containers"}, []string{
+		{"containers", []string{"top", "pods", inFixture, "--containers"}, []string{
 			"POD NAME CPU(cores) MEMORY(bytes)",
 			"alpha app 250m 128Mi", "alpha proxy 50m 64Mi", "beta app 400m 256Mi", "gamma app 100m 512Mi", "gamma mesh 30m 16Mi",
 		}},
-		{"sum", []string{"top", "pods", inStill, "--sum"}, []string{
+		{"sum", []string{"top", "pods", inFixture, "--sum"}, []string{
 			"NAME CPU(cores) MEMORY(bytes)",
 			"alpha 300m 192Mi", "beta 400m 256Mi", "gamma 130m 528Mi", "________ ________", "830m 976Mi",
 		}},
-		{"by CPU", []string{"top", "pods", inStill, "--sort-by=cpu"}, []string{
+		{"by CPU", []string{"top", "pods", inFixture, "--sort-by=cpu"}, []string{
 			"NAME CPU(cores) MEMORY(bytes)",
 			"beta 400m 256Mi", "alpha 300m 192Mi", "gamma 130m 528Mi",
 		}},
-		{"by memory", []string{"top", "pods", inStill, "--sort-by=memory"}, []string{
+		{"by memory", []string{"top", "pods", inFixture, "--sort-by=memory"}, []string{
 			"NAME CPU(cores) MEMORY(bytes)",
 			"gamma 130m 528Mi", "beta 400m 256Mi", "alpha 300m 192Mi",
 		}},
-		{"swap", []string{"top", "pods", inStill, "--show-swap"}, []string{
+		{"swap", []string{"top", "pods", inFixture, "--show-swap"}, []string{
 			"NAME CPU(cores) MEMORY(bytes) SWAP(bytes)",
 			"alpha 300m 192Mi 32Mi", "beta 400m 256Mi 0Mi", "gamma 130m 528Mi 8Mi",
 		}},
-		{"all namespaces", []string{"top", "pods", "--all-namespaces", "--selector=app=still", "--containers"}, []string{
+		{"all namespaces", []string{"top", "pods", "--all-namespaces", "--selector=app=fixture", "--containers"}, []string{
 			"NAMESPACE POD NAME CPU(cores) MEMORY(bytes)",
-			"still alpha app 250m 128Mi", "still alpha proxy 50m 64Mi", "still beta app 400m 256Mi",
-			"still gamma app 100m 512Mi", "still gamma mesh 30m 16Mi",
+			"fixture alpha app 250m 128Mi", "fixture alpha proxy 50m 64Mi", "fixture beta app 400m 256Mi",
+			"fixture gamma app 100m 512Mi", "fixture gamma mesh 30m 16Mi",
 		}},
-		{"nodes", []string{"top", "nodes", "--selector=" + stillLabel}, []string{
+		{"nodes", []string{"top", "nodes", "--selector=" + fixtureLabel}, []string{
 			"NAME CPU(cores) CPU(%) MEMORY(bytes) MEMORY(%)",
 			"node-n 500m 6% 768Mi 2%", "node-s 530m 6% 1232Mi 3%",
 		}},
-		{"nodes by memory", []string{"top", "nodes", "--selector=" + stillLabel, "--sort-by=memory"}, []string{
+		{"nodes by memory", []string{"top", "nodes", "--selector=" + fixtureLabel, "--sort-by=memory"}, []string{
 			"NAME CPU(cores) CPU(%) MEMORY(bytes) MEMORY(%)",
 			"node-s 530m 6% 1232Mi 3%", "node-n 500m 6% 768Mi 2%",
 		}},
@@ -87,7 +87,7 @@ func TestTop(t *testing.T) {
 						t.Fatal(err)
 					}
 					if !equalTables(got, test.want) {
-						t.Errorf("kubectl %s\n%s\nwant\n%s", strings.Join(test.args, " "), got, strings.Join(test.want, "\n"))
+						t.Errorf("kubectl %s: got\n%s\nwant\n%s", strings.Join(test.args, " "), got, strings.Join(test.want, "\n"))
 					}
 				})
 			}
@@ -95,12 +95,13 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// equalTables compares a table with rows.
+// equalTables reports whether a table has these rows.
 func equalTables(got string, want []string) bool {
 	return slices.EqualFunc(slices.Collect(strings.Lines(got)), want, equalRows)
 }
 
-// equalRows compares rows of which each number may be off by 1 %, or by 1 because kubectl rounds.
+// equalRows reports whether two rows are equal. Numbers may deviate by 1 %, or by 1 because kubectl
+// rounds.
 func equalRows(got, want string) bool {
 	return slices.EqualFunc(strings.Fields(got), strings.Fields(want), func(got, want string) bool {
 		if got == want {
@@ -112,7 +113,7 @@ func equalRows(got, want string) bool {
 	})
 }
 
-// number splits 250m or 12% or 64Mi. What is not a number is a unit.
+// number splits 250m, 12% or 64Mi into value and unit. Text without a number is a unit.
 func number(text string) (value float64, unit string) {
 	digits := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
 	if digits < 1 {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
 // namespaces are those of the pods, and apps what they run: four of each namespace.
@@ -24,7 +24,7 @@ func appName(i int) string { return fmt.Sprintf("app-%d", i%appsPerNamespace) }
 // herd is the nodes and pods of a cluster, and leads their lives: objects in the API server, and
 // kubelets. Apart from fill, all changes are made by one goroutine, and others may only look on.
 type herd struct {
-	objects      world.Objects
+	objects      objects.Client
 	fleet        *kubelettest.Fleet
 	ledger       *ledger
 	housekeeping time.Duration
@@ -90,7 +90,7 @@ func (h *herd) setClock(m *member, ahead time.Duration) {
 
 // resident is a pod that exists.
 type resident struct {
-	world.Pod
+	objects.Pod
 	record *pod
 }
 
@@ -130,7 +130,7 @@ func (h *herd) addNode(ctx context.Context, pods int) error {
 	index := h.nextNode
 	h.nextNode++
 	h.mu.Unlock()
-	name := world.NodeName(index)
+	name := objects.NodeName(index)
 	m := &member{
 		index: index,
 		// Of two kubelets, one samples its containers on demand.
@@ -173,8 +173,8 @@ func (h *herd) addPod(ctx context.Context, m *member) error {
 	index := h.nextPod
 	h.nextPod++
 	h.mu.Unlock()
-	p := world.NewPod(namespaces[index%len(namespaces)], appName(index/len(namespaces)), m.index, index)
-	var usage [len(world.ContainerNames)]kubelettest.Usage
+	p := objects.NewPod(namespaces[index%len(namespaces)], appName(index/len(namespaces)), m.index, index)
+	var usage [len(objects.ContainerNames)]kubelettest.Usage
 	for i := range usage {
 		usage[i] = kubelettest.Usage{CPU: float64((index*7+i)%10) / 20, Memory: uint64(16+(index+i)%100) << 20} // a tenth of them idle
 	}
@@ -182,7 +182,7 @@ func (h *herd) addPod(ctx context.Context, m *member) error {
 	if err := h.objects.CreatePod(ctx, p); err != nil {
 		return err
 	}
-	for i, name := range world.ContainerNames {
+	for i, name := range objects.ContainerNames {
 		m.kubelet.SetContainer(p.Namespace, p.Name, name, usage[i])
 	}
 	// The kubelet writes the start by the node's clock.
@@ -267,7 +267,7 @@ func (h *herd) happen(ctx context.Context, now time.Time) error {
 		h.counts.restarts++
 		p := m.pods[h.random.IntN(len(m.pods))]
 		h.ledger.restart(p.record, now)
-		m.kubelet.Restart(p.Namespace, p.Name, world.ContainerNames[h.random.IntN(len(world.ContainerNames))])
+		m.kubelet.Restart(p.Namespace, p.Name, objects.ContainerNames[h.random.IntN(len(objects.ContainerNames))])
 	case chance < 0.70:
 		h.step(m, now)
 	case chance < 0.72:
@@ -373,7 +373,7 @@ func (h *herd) reload(now time.Time) {
 			m.kubelet.SetNode(u)
 			m.record.load = append(m.record.load, change{time.Now(), u})
 			for _, p := range m.pods {
-				for i, name := range world.ContainerNames {
+				for i, name := range objects.ContainerNames {
 					u := h.otherLoad(p.record.load[i])
 					m.kubelet.SetContainer(p.Namespace, p.Name, name, u)
 					p.record.load[i] = append(p.record.load[i], change{time.Now(), u})

@@ -8,7 +8,7 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
 // bounds are the times by which answers are judged.
@@ -91,7 +91,7 @@ func (n *node) describe(now time.Time) string {
 type pod struct {
 	life
 	node      *node
-	load      [len(world.ContainerNames)]load
+	load      [len(objects.ContainerNames)]load
 	restarted time.Time // zero: never
 	doubt     time.Time // until when its usage is not judged: the server cannot know it for sure
 }
@@ -111,7 +111,7 @@ func (l *ledger) addNode(name string, usage kubelettest.Usage) *node {
 }
 
 // addPod notes a pod that will exist.
-func (l *ledger) addPod(p world.Pod, on *node, usage [len(world.ContainerNames)]kubelettest.Usage) *pod {
+func (l *ledger) addPod(p objects.Pod, on *node, usage [len(objects.ContainerNames)]kubelettest.Usage) *pod {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	record := &pod{node: on}
@@ -359,10 +359,10 @@ func (l *ledger) judgePod(name string, m *metricsv1beta1.PodMetrics, e exchange)
 		return []flaw{{"is served, though it never was", ""}}
 	}
 	wrong = append(wrong, l.judgeLife(p.life, e)...)
-	if len(m.Containers) != len(world.ContainerNames) {
-		return append(wrong, flaw{"is served in part", fmt.Sprintf("%d containers of %d", len(m.Containers), len(world.ContainerNames))})
+	if len(m.Containers) != len(objects.ContainerNames) {
+		return append(wrong, flaw{"is served in part", fmt.Sprintf("%d containers of %d", len(m.Containers), len(objects.ContainerNames))})
 	}
-	for i, c := range world.ContainerNames {
+	for i, c := range objects.ContainerNames {
 		if m.Containers[i].Name != c {
 			return append(wrong, flaw{"is served with another container", fmt.Sprintf("%q in the place of %q", m.Containers[i].Name, c)})
 		}
@@ -371,7 +371,7 @@ func (l *ledger) judgePod(name string, m *metricsv1beta1.PodMetrics, e exchange)
 		if e.sent.Before(p.doubt) {
 			return nil
 		}
-		for i, c := range world.ContainerNames {
+		for i, c := range objects.ContainerNames {
 			// The pod's time is that of its oldest container.
 			limits := p.node.limits(p.load[i], at, m.Window.Duration, l.latest)
 			if what := limits.exceeded(m.Containers[i].Usage); what != "" {

@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 func main() {
@@ -93,7 +93,7 @@ func parse(args []string) (config, error) {
 
 func (cfg config) validate() error {
 	var errs []error
-	executable := func(flag, path string) { errs = append(errs, world.Executable(flag, path)) }
+	executable := func(flag, path string) { errs = append(errs, process.CheckExecutable(flag, path)) }
 	executable("--server", cfg.server)
 	if cfg.bin != "" {
 		executable("--bin", filepath.Join(cfg.bin, binaries.Etcd))

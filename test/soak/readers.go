@@ -12,7 +12,8 @@ import (
 
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 
 // press asks for figures all the time, as autoscalers and dashboards do, and judges each answer.
 type press struct {
-	server *world.Server
+	server *cluster.Standalone
 	ledger *ledger
 	tell   func(format string, args ...any)
 
@@ -39,7 +40,7 @@ type pressState struct {
 	pods     int // in the last LIST of all
 }
 
-func newPress(s *world.Server, l *ledger, tell func(string, ...any)) *press {
+func newPress(s *cluster.Standalone, l *ledger, tell func(string, ...any)) *press {
 	return &press{server: s, ledger: l, tell: tell, told: map[mistake]bool{}}
 }
 
@@ -60,14 +61,14 @@ func (p *press) read(ctx context.Context) {
 // ask makes one request, of any kind.
 func (p *press) ask(ctx context.Context, random *rand.Rand) {
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
-	version := pick(world.V1, world.V1beta1)
-	accept := pick(world.TypeJSON, world.TypeProtobuf)
+	version := pick(cluster.V1, cluster.V1beta1)
+	accept := pick(cluster.TypeJSON, cluster.TypeProtobuf)
 	namespace := pick(namespaces...)
 	switch random.IntN(6) {
 	case 0:
 		p.listNodes(ctx, version, accept)
 	case 1:
-		selector := "?labelSelector=" + url.QueryEscape(world.Selector(appName(random.IntN(appsPerNamespace))))
+		selector := "?labelSelector=" + url.QueryEscape(objects.Selector(appName(random.IntN(appsPerNamespace))))
 		p.listPods(ctx, version+"/namespaces/"+namespace+"/pods"+selector, accept, false)
 	case 2:
 		p.listPods(ctx, version+"/namespaces/"+namespace+"/pods", accept, false)
@@ -146,7 +147,7 @@ func (p *press) getNode(ctx context.Context, version, accept string) {
 }
 
 func notFound(err error) bool {
-	var status *world.StatusError
+	var status *cluster.StatusError
 	return errors.As(err, &status) && status.Code == http.StatusNotFound
 }
 

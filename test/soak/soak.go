@@ -12,8 +12,9 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 const (
@@ -29,37 +30,30 @@ const (
 
 // soak is one run.
 type soak struct {
-	cfg    config
-	world  *world.World
-	server *world.Server
-	herd   *herd
-	press  *press
-	began  time.Time
+	cfg     config
+	cluster *cluster.Cluster
+	server  *cluster.Standalone
+	herd    *herd
+	press   *press
+	began   time.Time
 
 	say sync.Mutex // held while a line is written
 }
 
 // run lets everything happen, and says what was wrong.
 func run(ctx context.Context, cfg config) error {
-	if cfg.bin == "" {
-		var err error
-		if cfg.bin, err = binaries.Build(ctx, os.Stderr); err != nil {
-			return err
-		}
-	}
-	w, err := world.New(world.Config{Bin: cfg.bin, Keep: cfg.keep})
+	w, err := cluster.New(ctx, cluster.Config{Binaries: cfg.bin, Keep: cfg.keep, Progress: os.Stderr})
 	if err != nil {
 		return err
 	}
 	defer w.Stop()
-	s := &soak{cfg: cfg, world: w, began: time.Now()}
+	s := &soak{cfg: cfg, cluster: w, began: time.Now()}
 	if cfg.keep {
 		s.tell("logs and certificates are kept in %s", w.Dir)
 	}
-	ca := kubelettest.NewCA()
-	fleet := kubelettest.NewFleet(kubelettest.FleetConfig{CA: ca})
+	fleet := kubelettest.NewFleet(kubelettest.FleetConfig{CA: w.CA})
 	defer fleet.Close()
-	if err := s.prepare(ctx, ca, fleet); err != nil {
+	if err := s.prepare(ctx, fleet); err != nil {
 		return err
 	}
 	return s.live(ctx)
@@ -73,24 +67,16 @@ func (s *soak) tell(format string, args ...any) {
 }
 
 // prepare starts everything.
-func (s *soak) prepare(ctx context.Context, ca *kubelettest.CA, fleet *kubelettest.Fleet) error {
-	s.tell("starting etcd and kube-apiserver")
-	if err := s.world.StartEtcd(ctx); err != nil {
+func (s *soak) prepare(ctx context.Context, fleet *kubelettest.Fleet) error {
+	if err := s.cluster.StartEtcd(ctx); err != nil {
 		return err
 	}
-	if err := s.world.StartAPIServer(ctx); err != nil {
-		return err
-	}
-	client, err := s.world.Kubernetes()
-	if err != nil {
-		return err
-	}
-	if err := s.world.TrustKubelets(ca); err != nil {
+	if err := s.cluster.StartAPIServer(ctx); err != nil {
 		return err
 	}
 	ledger := newLedger(newBounds(s.cfg.resolution, housekeeping))
 	s.herd = &herd{
-		objects:      world.Objects{Client: client},
+		objects:      objects.Client{Interface: s.cluster.Client},
 		fleet:        fleet,
 		ledger:       ledger,
 		housekeeping: housekeeping,
@@ -102,13 +88,14 @@ func (s *soak) prepare(ctx context.Context, ca *kubelettest.CA, fleet *kubelette
 	}
 	s.tell("starting %s", s.cfg.server)
 	args := append([]string{"--profiling", "--max-sample-age=" + ledger.maxAge.String()}, s.cfg.serverArgs...)
-	if s.server, err = s.world.StartServer(s.cfg.server, s.cfg.resolution, args...); err != nil {
+	var err error
+	if s.server, err = s.cluster.StartStandalone(s.cfg.server, s.cfg.resolution, args...); err != nil {
 		return err
 	}
 	ledger.begin(time.Now())
 	s.press = newPress(s.server, ledger, s.tell)
-	return world.Await(ctx, s.server.Process, time.Minute, "the server to be ready", func(ctx context.Context) error {
-		_, _, err := s.server.Get(ctx, "/readyz", world.TypeJSON)
+	return s.server.Process.Poll(ctx, time.Minute, "the server to be ready", func(ctx context.Context) error {
+		_, _, err := s.server.Get(ctx, "/readyz", cluster.TypeJSON)
 		return err
 	})
 }
@@ -125,7 +112,7 @@ func (s *soak) live(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	peak, err := world.PeakResident(s.server.Process.PID())
+	peak, err := process.PeakResident(s.server.Process.PID())
 	if err != nil {
 		return err
 	}
@@ -214,7 +201,7 @@ func (s *soak) judge(before, after footprint, peak uint64) error {
 	if err := s.server.Stop(); err != nil {
 		errs = append(errs, fmt.Errorf("the server did not end with exit status 0: %w", err))
 	}
-	log, err := os.ReadFile(s.world.Path(filepath.Base(s.cfg.server) + ".log"))
+	log, err := os.ReadFile(s.cluster.File(filepath.Base(s.cfg.server) + ".log"))
 	if err != nil {
 		errs = append(errs, fmt.Errorf("the server's log cannot be read: %w", err))
 	}

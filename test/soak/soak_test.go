@@ -15,7 +15,7 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
 func TestGrowth(t *testing.T) {
@@ -91,7 +91,7 @@ var testUsage = [...]kubelettest.Usage{{CPU: 0.5, Memory: 64 << 20}, {CPU: 0, Me
 func steadyLedger() (*ledger, *node, *pod) {
 	l := newLedger(testBounds)
 	n := l.addNode("n", nodeUsage)
-	p := l.addPod(world.Pod{Namespace: "ns", Name: "p"}, n, testUsage)
+	p := l.addPod(objects.Pod{Namespace: "ns", Name: "p"}, n, testUsage)
 	n.steady, p.steady = t0, t0
 	return l, n, p
 }
@@ -100,7 +100,7 @@ func steadyLedger() (*ledger, *node, *pod) {
 func served(at time.Time) metricsv1beta1.PodMetrics {
 	m := metricsv1beta1.PodMetrics{Timestamp: metav1.NewTime(at.Add(-5 * time.Second)), Window: metav1.Duration{Duration: 10 * time.Second}}
 	m.Namespace, m.Name = "ns", "p"
-	for i, name := range world.ContainerNames {
+	for i, name := range objects.ContainerNames {
 		m.Containers = append(m.Containers, metricsv1beta1.ContainerMetrics{Name: name, Usage: corev1.ResourceList{
 			corev1.ResourceCPU:    *resource.NewScaledQuantity(int64(testUsage[i].CPU*1e9), resource.Nano),
 			corev1.ResourceMemory: *resource.NewQuantity(int64(testUsage[i].Memory), resource.BinarySI),

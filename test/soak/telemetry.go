@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/test/internal/world"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
 // telemetry is what a server says of itself on /metrics.
@@ -16,7 +16,7 @@ type telemetry struct {
 	values map[string]float64 // name and labels, as they stand there → value
 }
 
-func readTelemetry(ctx context.Context, s *world.Server) (telemetry, error) {
+func readTelemetry(ctx context.Context, s *cluster.Standalone) (telemetry, error) {
 	text, _, err := s.Get(ctx, "/metrics", "text/plain")
 	if err != nil {
 		return telemetry{}, err
@@ -79,7 +79,7 @@ const (
 )
 
 // takeFootprint says what a server holds while nobody asks it anything.
-func takeFootprint(ctx context.Context, s *world.Server) (f footprint, err error) {
+func takeFootprint(ctx context.Context, s *cluster.Standalone) (f footprint, err error) {
 	for i := range footprintRounds {
 		if err := sleep(ctx, footprintPause); err != nil {
 			return f, err

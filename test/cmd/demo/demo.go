@@ -8,55 +8,55 @@ import (
 	"strings"
 	"time"
 
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
-	"github.com/kube-vitals/kube-vitals/test/internal/lab"
-	"github.com/kube-vitals/kube-vitals/test/internal/poll"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
+	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
 const (
-	nodes     = 20
-	tableHead = 12 // lines shown of a long table
+	nodes    = 20
+	maxLines = 12 // shown of a table that has more lines than there are nodes
 
-	figuresTimeout = 2 * time.Minute
+	metricsTimeout = 2 * time.Minute
 	scaleTimeout   = 3 * time.Minute
 )
 
-// demo is a demonstration that is under way.
+// demo is a running demonstration.
 type demo struct {
-	*lab.Lab
+	*cluster.Cluster
 	out     io.Writer
 	started time.Time
 }
 
-// demonstrate shows everything and, unless it is to be done once, stays up until the context ends.
-func demonstrate(ctx context.Context, out io.Writer, binary string, once bool) error {
+// run shows every step and, unless once is set, keeps the cluster up until the context ends.
+func run(ctx context.Context, out io.Writer, once bool) error {
 	d := &demo{out: out, started: time.Now()}
-	d.step("starting a cluster")
-	l, err := lab.Start(ctx, lab.Config{Binary: binary, Nodes: nodes, Progress: &indented{out}})
+	d.step("Starting a cluster on this machine")
+	c, err := cluster.Start(ctx, cluster.Config{Progress: &indented{out}, Nodes: simulation.Nodes(nodes)})
 	if err != nil {
 		return err
 	}
-	defer l.Stop()
-	d.Lab = l
-	for _, show := range []func(context.Context) error{d.showWorkloads, d.showTop, d.showAutoscaling} {
+	defer c.Stop()
+	d.Cluster = c
+	server, err := c.Install(ctx)
+	if err != nil {
+		return err
+	}
+	for _, show := range []func(context.Context) error{d.createWorkloads, d.showTop, d.showAutoscaling} {
 		if err := show(ctx); err != nil {
-			return fmt.Errorf("%w%s", err, l.Server.Tail())
+			return fmt.Errorf("%w%s", err, server.Tail())
 		}
 	}
 	if once {
-		d.step("all as it should be")
+		d.step("Done: every step has shown what it should")
 		return nil
 	}
-	return d.stay(ctx)
+	return d.wait(ctx, server.Address)
 }
 
-// showWorkloads creates pods, and waits until the figures of all are there.
-func (d *demo) showWorkloads(ctx context.Context) error {
-	d.step("creating %d pods in %d namespaces", podCount(), len(namespaces))
+// createWorkloads creates pods, and waits until all have metrics.
+func (d *demo) createWorkloads(ctx context.Context) error {
+	d.step("Creating %d pods in %d namespaces, and waiting for the first two scrapes of each", podCount(), len(namespaces))
 	for _, n := range namespaces {
 		if err := d.CreateNamespace(ctx, n.name); err != nil {
 			return err
@@ -65,130 +65,131 @@ func (d *demo) showWorkloads(ctx context.Context) error {
 	if err := d.Apply(ctx, manifest()); err != nil {
 		return err
 	}
-	return poll.Until(ctx, figuresTimeout, "the figures of all pods", func(ctx context.Context) error {
-		table, err := d.Run(ctx, binaries.Kubectl, "top", "pods", "--all-namespaces", "--no-headers")
-		if err != nil {
-			return err
+	return d.awaitMetrics(ctx, podCount(), "--all-namespaces")
+}
+
+// awaitMetrics waits until kubectl top pods shows n pods.
+func (d *demo) awaitMetrics(ctx context.Context, n int, args ...string) error {
+	return process.Poll(ctx, metricsTimeout, fmt.Sprintf("metrics of %d pods", n), func(ctx context.Context) error {
+		table, err := d.Kubectl(ctx, append([]string{"top", "pods", "--no-headers"}, args...)...)
+		if got := strings.Count(table, "\n"); err == nil && got != n {
+			err = fmt.Errorf("%d pods have metrics", got)
 		}
-		if rows := strings.Count(table, "\n"); rows < podCount() {
-			return fmt.Errorf("%d of %d pods have figures", rows, podCount())
-		}
-		return nil
+		return err
 	})
 }
 
-// showTop shows the tables.
+// showTop shows tables of kubectl top.
 func (d *demo) showTop(ctx context.Context) error {
-	d.step("what they use")
-	table, err := d.kubectl(ctx, "top", "nodes")
+	d.step("kubectl top shows the current usage that kube-vitals serves as metrics.k8s.io")
+	table, err := d.show(ctx, "top", "nodes")
 	if err != nil {
 		return err
 	}
 	if rows := strings.Count(table, "\n") - 1; rows != nodes {
-		return fmt.Errorf("kubectl top nodes shows %d nodes, not %d", rows, nodes)
+		return fmt.Errorf("kubectl top nodes shows %d nodes, want %d", rows, nodes)
 	}
 	for _, args := range [][]string{
 		{"top", "pods", "--all-namespaces", "--sort-by=cpu"},
 		{"top", "pods", "--namespace=shop", "--selector=app=cart", "--containers"},
 	} {
-		if _, err := d.kubectl(ctx, args...); err != nil {
+		if _, err := d.show(ctx, args...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// showAutoscaling puts load on a Deployment and takes it away again, and waits for the autoscaler
-// to follow.
+// showAutoscaling changes the load of a Deployment, and waits for the autoscaler to follow.
 func (d *demo) showAutoscaling(ctx context.Context) error {
-	d.step("a HorizontalPodAutoscaler holds Deployment shop/web at 50%% of the CPU that its pods request")
-	if err := d.scaleTo(ctx, "100m", 1, 1); err != nil {
+	d.step("A HorizontalPodAutoscaler scales the Deployment web in namespace shop")
+	d.note("Each pod requests 200m of CPU. The autoscaler adds and removes pods until the average")
+	d.note("usage is 50%% of the request; it tolerates 45%% to 55%%. An annotation simulates the load,")
+	d.note("which the pods share.")
+	if err := d.scale(ctx, "100m", 1, 1); err != nil {
 		return err
 	}
-	d.step("load: a whole core")
-	if err := d.scaleTo(ctx, "1", 10, 11); err != nil {
+	d.step("More load: 1000m are 50%% of the requests of 10 pods, and 45%% of those of 11")
+	if err := d.scale(ctx, "1000m", 10, 11); err != nil {
 		return err
 	}
-	if _, err := d.kubectl(ctx, "top", "pods", "--namespace=shop", "--selector=app=web"); err != nil {
+	d.step("Less load: 300m are 50%% of the requests of 3 pods")
+	if err := d.scale(ctx, "300m", 3, 3); err != nil {
 		return err
 	}
-	d.step("load: a third of it")
-	if err := d.scaleTo(ctx, "300m", 3, 3); err != nil {
-		return err
-	}
-	_, err := d.kubectl(ctx, "get", "events", "--namespace=shop", "--field-selector=reason=SuccessfulRescale",
-		"--sort-by=.metadata.creationTimestamp")
+	d.step("The autoscaler gave these reasons")
+	_, err := d.show(ctx, "get", "events", "--namespace=shop", "--field-selector=reason=SuccessfulRescale",
+		"--sort-by=.metadata.creationTimestamp", "--output=custom-columns=MESSAGE:.message")
 	return err
 }
 
-// scaleTo sets the load of the Deployment, in cores, and waits until the autoscaler has settled.
-// The least and the most replicas are those that use within a tenth of half of what they request:
-// an autoscaler leaves that alone.
-func (d *demo) scaleTo(ctx context.Context, cores string, least, most int32) error {
-	if _, err := d.kubectl(ctx, "annotate", "deployment", "web", "--namespace=shop", "--overwrite",
-		"simulation.kube-vitals/load=web="+cores); err != nil {
+// scale sets the load of the Deployment, waits until the autoscaler has settled at a number of
+// replicas, and shows their usage. The autoscaler tolerates a deviation of a tenth from its target.
+func (d *demo) scale(ctx context.Context, load string, least, most int) error {
+	if _, err := d.show(ctx, "annotate", "deployment", "web", "--namespace=shop", "--overwrite",
+		"simulation.kube-vitals/load=web="+load); err != nil {
 		return err
 	}
+	var current, desired, percent int
 	var shown string
-	return poll.Until(ctx, scaleTimeout, fmt.Sprintf("%d to %d replicas", least, most), func(ctx context.Context) error {
-		hpa, err := d.Client.AutoscalingV2().HorizontalPodAutoscalers("shop").Get(ctx, "web", metav1.GetOptions{})
+	err := process.Poll(ctx, scaleTimeout, fmt.Sprintf("%d to %d replicas", least, most), func(ctx context.Context) error {
+		status, err := d.Kubectl(ctx, "get", "hpa", "web", "--namespace=shop", "--output=jsonpath="+
+			"{.status.currentReplicas} {.status.desiredReplicas} "+
+			"{.status.currentMetrics[0].resource.current.averageUtilization}")
 		if err != nil {
 			return err
 		}
-		now := describe(hpa)
-		if now != shown {
-			fmt.Fprintf(d.out, "      %s\n", now)
-			shown = now
+		if _, err := fmt.Sscan(status, &current, &desired, &percent); err != nil {
+			return fmt.Errorf("the autoscaler has no metrics yet: %q", status)
 		}
-		replicas, percent := hpa.Status.CurrentReplicas, utilization(hpa)
-		if replicas < least || replicas > most || hpa.Status.DesiredReplicas != replicas ||
-			percent == nil || *percent < 45 || *percent > 55 {
-			return errors.New(now)
+		line := fmt.Sprintf("replicas: %2d, average CPU: %3d%% of the request", current, percent)
+		if desired != current {
+			line += fmt.Sprintf(", scaling to %d", desired)
+		}
+		if line != shown {
+			d.note("  %s", line)
+			shown = line
+		}
+		if current < least || current > most || desired != current || percent < 45 || percent > 55 {
+			return errors.New(line)
 		}
 		return nil
 	})
-}
-
-// describe is an autoscaler's status in a line.
-func describe(hpa *autoscalingv2.HorizontalPodAutoscaler) string {
-	cpu := "unknown"
-	if percent := utilization(hpa); percent != nil {
-		cpu = fmt.Sprintf("%d%%", *percent)
+	if err != nil {
+		return err
 	}
-	return fmt.Sprintf("cpu %s of 50%%, replicas %d, wanted %d", cpu, hpa.Status.CurrentReplicas, hpa.Status.DesiredReplicas)
-}
-
-// utilization is the CPU that an autoscaler sees, in percent of what the pods request; nil where it
-// sees none.
-func utilization(hpa *autoscalingv2.HorizontalPodAutoscaler) *int32 {
-	for _, m := range hpa.Status.CurrentMetrics {
-		if m.Resource != nil && m.Resource.Name == corev1.ResourceCPU {
-			return m.Resource.Current.AverageUtilization
-		}
+	selected := []string{"--namespace=shop", "--selector=app=web"}
+	// New pods appear in kubectl top after their second scrape, and the autoscaler does not wait.
+	if err := d.awaitMetrics(ctx, current, selected...); err != nil {
+		return err
 	}
-	return nil
+	_, err = d.show(ctx, append([]string{"top", "pods"}, selected...)...)
+	return err
 }
 
-// stay keeps everything up until the context ends.
-func (d *demo) stay(ctx context.Context) error {
-	d.step("all of it stays up until you press Ctrl-C; in another terminal:")
+// wait keeps the cluster up until the context ends.
+func (d *demo) wait(ctx context.Context, address string) error {
+	d.step("The cluster stays up until you press Ctrl-C. Try it in another terminal:")
 	fmt.Fprintf(d.out, `
   export KUBECONFIG=%s
   export PATH=%s:$PATH      # kubectl, kubectl-1.37 and helm
-  kubectl top pods -A --containers
-  kubectl get hpa -n shop -w
-  kubectl annotate deployment web -n shop --overwrite simulation.kube-vitals/load=web=800m
+
+  kubectl top pods --all-namespaces --containers
   kubectl get --raw /apis/metrics.k8s.io/v1/nodes
 
-kube-vitals serves on https://%s, its log is %s.
+  kubectl get hpa --namespace shop --watch           # see it follow the next command
+  kubectl annotate deployment web --namespace shop --overwrite simulation.kube-vitals/load=web=800m
 
-`, d.Kubeconfig, d.Binary(""), d.Server.Address, d.File("kube-vitals.log"))
+kube-vitals listens on https://%s and logs to
+%s
+
+`, d.Kubeconfig, d.Binary(""), address, d.File("kube-vitals.log"))
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			d.step("ending all of it")
+			d.step("Stopping the cluster")
 			return nil
 		case <-ticker.C:
 			if err := d.Running(); err != nil {
@@ -198,33 +199,36 @@ kube-vitals serves on https://%s, its log is %s.
 	}
 }
 
-// kubectl shows a command and the head of its output, and returns the whole.
-func (d *demo) kubectl(ctx context.Context, args ...string) (string, error) {
-	fmt.Fprintf(d.out, "    $ kubectl %s\n", strings.Join(args, " "))
-	output, err := d.Run(ctx, binaries.Kubectl, args...)
+// show prints a kubectl command and the beginning of its output, and returns the whole output.
+func (d *demo) show(ctx context.Context, args ...string) (string, error) {
+	d.note("$ kubectl %s", strings.Join(args, " "))
+	output, err := d.Kubectl(ctx, args...)
 	if err != nil {
 		return "", err
 	}
 	lines := strings.Split(strings.TrimRight(output, "\n"), "\n")
-	rest := len(lines) - tableHead
-	if len(lines) <= nodes+1 { // a table that fits is shown whole
-		rest = 0
+	shown := lines
+	if len(lines) > nodes+1 {
+		shown = lines[:maxLines]
 	}
-	for _, line := range lines[:len(lines)-max(0, rest)] {
-		fmt.Fprintf(d.out, "      %s\n", line)
+	for _, line := range shown {
+		d.note("  %s", strings.TrimRight(line, " "))
 	}
-	if rest > 0 {
-		fmt.Fprintf(d.out, "      … and %d more\n", rest)
+	if hidden := len(lines) - len(shown); hidden > 0 {
+		d.note("  … and %d more lines", hidden)
 	}
 	return output, nil
 }
 
-// step says what comes next, and how much time has passed.
+// step prints the heading of a step, with the seconds since the start.
 func (d *demo) step(format string, args ...any) {
 	fmt.Fprintf(d.out, "==> [%3.0fs] %s\n", time.Since(d.started).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// indented writes lines further to the right.
+// note prints an indented line.
+func (d *demo) note(format string, args ...any) { fmt.Fprintf(d.out, "    "+format+"\n", args...) }
+
+// indented indents each write, which must be a line.
 type indented struct{ io.Writer }
 
 func (w *indented) Write(line []byte) (int, error) {

@@ -1,15 +1,14 @@
-// Command demo shows kube-vitals at work in a cluster on this machine: a real control plane, 20
-// simulated nodes, some 200 pods, the real kubectl top, and a real HorizontalPodAutoscaler. It then
-// stays up until it is interrupted.
+// Command demo shows kube-vitals in a cluster on this machine: a real control plane, 20 simulated
+// nodes with about 200 pods, kubectl top, and a HorizontalPodAutoscaler. The cluster then stays up
+// until the demo is interrupted.
 //
-// It needs nothing but Go, and a built kube-vitals. With ONCE=1 in its environment it does not stay
-// up, and succeeds only if all showed what it should.
+// It needs Go and a built kube-vitals, which the environment variable KUBE_VITALS names. With
+// ONCE=1 it ends after the last step, and fails unless every step has shown what it should.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -17,12 +16,10 @@ import (
 )
 
 func main() {
-	binary := flag.String("server", "", "absolute path of the built kube-vitals; by default bin/kube-vitals of the checkout")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	once := os.Getenv("ONCE") != ""
-	err := demonstrate(ctx, os.Stdout, *binary, once)
+	err := run(ctx, os.Stdout, once)
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
@@ -34,6 +31,5 @@ func main() {
 	}
 }
 
-// failed reports whether the demo has failed. An interrupt is no failure, except with ONCE=1, which
-// succeeds only if everything was shown.
+// failed reports whether the demo exits with status 1. An interrupt is a failure only with ONCE=1.
 func failed(err error, interrupted, once bool) bool { return err != nil && (once || !interrupted) }

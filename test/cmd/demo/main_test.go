@@ -30,26 +30,26 @@ func TestFailed(t *testing.T) {
 		{broken, true, true, true},
 	} {
 		if got := failed(test.err, test.interrupted, test.once); got != test.want {
-			t.Errorf("%+v: got %v", test, got)
+			t.Errorf("failed(%v, %t, %t) = %t, want %t", test.err, test.interrupted, test.once, got, test.want)
 		}
 	}
 }
 
-// goCommand stands in for the go command of the Makefile: what it builds is a program that ends
-// well after Ctrl-C, as the demo does, and run exits with 1 after Ctrl-C, as go run does.
+// goCommand replaces the go command of the Makefile. It builds a program that exits with 0 after
+// Ctrl-C, as the demo does. Its subcommand run exits with 1 after Ctrl-C, as go run does.
 const goCommand = `#!/bin/sh
 if [ "$1" = run ]; then trap 'exit 1' INT; echo READY; while :; do sleep 0.01; done; fi
 while [ $# -gt 0 ]; do
   if [ "$1" = -o ]; then
     mkdir -p "$(dirname "$2")"
-    printf '#!/bin/sh\ntrap "echo ended well; exit 0" INT\necho READY\nwhile :; do sleep 0.01; done\n' >"$2"
+    printf '#!/bin/sh\ntrap "echo stopped; exit 0" INT\necho READY\nwhile :; do sleep 0.01; done\n' >"$2"
     chmod +x "$2"
   fi
   shift
 done
 `
 
-// TestCtrlC: Ctrl-C in a terminal ends make demo with 0 and without an error.
+// TestCtrlC presses Ctrl-C in the terminal of make demo: it exits with 0, and make prints no error.
 func TestCtrlC(t *testing.T) {
 	if _, err := exec.LookPath("make"); err != nil {
 		t.Skip(err)
@@ -58,7 +58,7 @@ func TestCtrlC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := t.TempDir() // make runs here, so that nothing in the checkout changes
+	folder := t.TempDir() // make runs here and does not change the checkout
 	if err := os.Mkdir(filepath.Join(folder, "test"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestCtrlC(t *testing.T) {
 	for buffer := make([]byte, 1024); ; {
 		n, err := screen.Read(buffer)
 		output.Write(buffer[:n])
-		if err != nil { // EIO: nothing has the terminal open any more
+		if err != nil { // EIO: all programs have closed the terminal
 			break
 		}
 		if !pressed && strings.Contains(output.String(), "READY") {
@@ -90,18 +90,18 @@ func TestCtrlC(t *testing.T) {
 			}
 		}
 	}
-	if err := cmd.Wait(); err != nil || !strings.Contains(output.String(), "ended well") || strings.Contains(output.String(), "***") {
-		t.Errorf("make demo ends with error %v, output\n%s", err, output.String())
+	text := output.String()
+	if err := cmd.Wait(); err != nil || !strings.Contains(text, "stopped") || strings.Contains(text, "***") {
+		t.Errorf("make demo: got error %v, want none; output:\n%s", err, text)
 	}
 }
 
-// openTerminal returns both ends of a new terminal: what a person sees and types, and what programs
-// use.
+// openTerminal returns both ends of a new pseudoterminal: the user's and the programs'.
 func openTerminal(t *testing.T) (screen, terminal *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
-		t.Skipf("no terminal to test with: %v", err)
+		t.Skipf("open a pseudoterminal: %v", err)
 	}
 	t.Cleanup(func() { screen.Close() })
 	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {

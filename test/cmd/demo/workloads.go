@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// namespace and deployment are what the demo's cluster runs.
+// namespace has Deployments of the demo.
 type namespace struct {
 	name        string
 	deployments []deployment
@@ -35,7 +35,7 @@ var namespaces = []namespace{
 	}},
 }
 
-// podCount is how many pods there are before anything is scaled.
+// podCount returns the number of pods before the autoscaler changes it.
 func podCount() (count int) {
 	for _, n := range namespaces {
 		for _, d := range n.deployments {
@@ -45,7 +45,7 @@ func podCount() (count int) {
 	return count
 }
 
-// autoscaler scales shop/web.
+// autoscaler scales the Deployment web in namespace shop.
 const autoscaler = `apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
 metadata: {name: web, namespace: shop}
@@ -58,7 +58,7 @@ spec:
       resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}
 `
 
-// manifest has all objects but the namespaces.
+// manifest returns all objects except the namespaces.
 func manifest() string {
 	var b strings.Builder
 	for _, n := range namespaces {

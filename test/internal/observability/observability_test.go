@@ -44,14 +44,13 @@ func mustParse(t *testing.T, queries []Query) []Reference {
 		t.Fatal(err)
 	}
 	if len(references) != len(queries) {
-		t.Fatalf("%d references for %d queries", len(references), len(queries))
+		t.Fatalf("got %d references for %d queries", len(references), len(queries))
 	}
 	return references
 }
 
-// TestQueries parses every query, and looks whether it is about those servers only that it should
-// be about: those that the dashboard's variables name, or those of the release. test/e2e looks
-// whether what it asks for exists.
+// TestQueries parses every query and checks that it selects servers: by the dashboard's variables,
+// or those of the release. Package e2e checks that the series exist.
 func TestQueries(t *testing.T) {
 	queries := mustQueries(t)
 	for i, r := range mustParse(t, queries) {
@@ -61,11 +60,11 @@ func TestQueries(t *testing.T) {
 		}
 		for _, s := range r.Selectors {
 			if strings.HasPrefix(q.Place, "variable ") {
-				continue // says which servers there are
+				continue // it lists the servers
 			}
 			for name, want := range map[string]string{"job": "kube-vitals", "namespace": "kube-system"} {
 				if !slices.Contains(s.Labels, name) || q.Alerts && s.Equals[name] != want {
-					t.Errorf("%s: %s does not look at %s", q.Place, s.Metric, name)
+					t.Errorf("%s: %s has no matcher for %s", q.Place, s.Metric, name)
 				}
 			}
 		}
@@ -78,31 +77,32 @@ func TestAlerts(t *testing.T) {
 	for _, a := range mustAlerts(t) {
 		names = append(names, a.Name)
 		if !strings.HasPrefix(a.Name, "KubeVitals") {
-			t.Errorf("%s: the name does not tell whose alert it is", a.Name)
+			t.Errorf("%s: the name does not begin with KubeVitals", a.Name)
 		}
 		if severity := a.Labels["severity"]; !slices.Contains([]string{"critical", "warning", "info"}, severity) {
 			t.Errorf("%s: severity %q", a.Name, severity)
 		}
 		if a.For == "" {
-			t.Errorf("%s fires on a single evaluation", a.Name)
+			t.Errorf("%s: for is not set", a.Name)
 		}
 		if a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
-			t.Errorf("%s lacks a summary or a description", a.Name)
+			t.Errorf("%s has no summary or no description", a.Name)
 		}
 		if want := base + a.Name + ".md"; a.Annotations["runbook_url"] != want {
-			t.Errorf("%s has the runbook %s, not %s", a.Name, a.Annotations["runbook_url"], want)
+			t.Errorf("%s: got runbook %s, want %s", a.Name, a.Annotations["runbook_url"], want)
 		}
 	}
 	slices.Sort(names)
 	if got := slices.Compact(slices.Clone(names)); len(got) != len(names) {
-		t.Errorf("an alert is there twice: %s", names)
+		t.Errorf("duplicate alert: %s", names)
 	}
 	if got := disabledEnum(t); !slices.Equal(got, names) {
-		t.Errorf("values.schema.json lets prometheusRule.disabled name\n%s\nthe alerts are\n%s", got, names)
+		t.Errorf("prometheusRule.disabled in values.schema.json: got\n%s\nwant\n%s", got, names)
 	}
 }
 
-// disabledEnum is what the chart's schema allows in prometheusRule.disabled, sorted.
+// disabledEnum returns the values that the chart's schema allows in prometheusRule.disabled,
+// sorted.
 func disabledEnum(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(chart, "values.schema.json"))
@@ -130,8 +130,8 @@ func disabledEnum(t *testing.T) []string {
 	return enum
 }
 
-// TestRunbooks expects a runbook for each alert, with the same parts, and none for an alert that is
-// not there.
+// TestRunbooks checks that each alert has a runbook with the same headings, and that no other
+// runbooks exist.
 func TestRunbooks(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(runbooks, "KubeVitals*.md"))
 	if err != nil {
@@ -146,8 +146,9 @@ func TestRunbooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		headings := regexp.MustCompile(`(?m)^##? .*$`).FindAllString(string(text), -1)
-		if expected := []string{"# " + name, "## Meaning", "## Impact", "## Diagnosis", "## What to do"}; !slices.Equal(headings, expected) {
-			t.Errorf("%s has the headings %q, want %q", file, headings, expected)
+		want := []string{"# " + name, "## Meaning", "## Impact", "## Diagnosis", "## What to do"}
+		if !slices.Equal(headings, want) {
+			t.Errorf("%s: got headings %q, want %q", file, headings, want)
 		}
 	}
 	for _, a := range mustAlerts(t) {
@@ -155,21 +156,24 @@ func TestRunbooks(t *testing.T) {
 	}
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Errorf("there are runbooks for\n%s\nand alerts\n%s", got, want)
+		t.Errorf("got runbooks\n%s\nwant\n%s", got, want)
 	}
 }
 
-// TestAlertRules lets promtool check the rules and run their unit tests.
+// TestAlertRules checks the rules with promtool, and runs their unit tests.
 func TestAlertRules(t *testing.T) {
-	for _, args := range [][]string{{"check", "rules", absolute(t, filepath.Join(chart, AlertsFile))}, {"test", "rules", absolute(t, unitTest)}} {
+	for _, args := range [][]string{
+		{"check", "rules", absolute(t, filepath.Join(chart, AlertsFile))},
+		{"test", "rules", absolute(t, unitTest)},
+	} {
 		if output, err := Promtool(t.Context(), checkout, args...); err != nil {
 			t.Errorf("%v\n%s", err, output)
 		}
 	}
 }
 
-// TestAlertsAreTested expects of the unit tests a case in which an alert fires and one in which it
-// does not, for each.
+// TestAlertsAreTested checks that the unit tests have a case in which each alert fires, and one in
+// which it does not.
 func TestAlertsAreTested(t *testing.T) {
 	text, err := os.ReadFile(unitTest)
 	if err != nil {
@@ -198,7 +202,7 @@ func TestAlertsAreTested(t *testing.T) {
 	}
 	for _, a := range mustAlerts(t) {
 		if !fires[a.Name] || !silent[a.Name] {
-			t.Errorf("%s: tested to fire: %t, tested to be silent: %t", a.Name, fires[a.Name], silent[a.Name])
+			t.Errorf("%s: got test in which it fires: %t, in which it does not: %t", a.Name, fires[a.Name], silent[a.Name])
 		}
 	}
 }
@@ -209,18 +213,18 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(d.UID) == 0 || len(d.UID) > 40 {
-		t.Errorf("uid %q: Grafana takes 1 to 40 characters", d.UID)
+		t.Errorf("uid %q: want 1 to 40 characters", d.UID)
 	}
 	var rows []string
 	ids, titles := map[int]bool{}, map[string]bool{}
 	for i, p := range d.Panels {
 		if ids[p.ID] || titles[p.Title] {
-			t.Errorf("panel %d %q: its ID or title is there already", p.ID, p.Title)
+			t.Errorf("panel %d %q: duplicate ID or title", p.ID, p.Title)
 		}
 		ids[p.ID], titles[p.Title] = true, true
 		for _, other := range d.Panels[:i] {
 			if overlap(p, other) {
-				t.Errorf("panel %q lies over %q", p.Title, other.Title)
+				t.Errorf("panel %q overlaps %q", p.Title, other.Title)
 			}
 		}
 		if p.Type == "row" {
@@ -231,8 +235,9 @@ func TestDashboard(t *testing.T) {
 			t.Errorf("panel %q has no description or no query", p.Title)
 		}
 		const source = "${datasource}"
-		if p.Datasource.UID != source || slices.ContainsFunc(p.Targets, func(t Target) bool { return t.Datasource.UID != source }) {
-			t.Errorf("panel %q does not ask the chosen data source", p.Title)
+		isOther := func(t Target) bool { return t.Datasource.UID != source }
+		if p.Datasource.UID != source || slices.ContainsFunc(p.Targets, isOther) {
+			t.Errorf("panel %q does not use the selected data source", p.Title)
 		}
 	}
 	if want := []string{
@@ -254,7 +259,6 @@ func overlap(a, b Panel) bool {
 		a.GridPos.Y < b.GridPos.Y+b.GridPos.H && b.GridPos.Y < a.GridPos.Y+a.GridPos.H
 }
 
-// TestMissing asks for what is there and for what is not.
 func TestMissing(t *testing.T) {
 	series := ParseSeries(`# HELP requests_total Requests.
 # TYPE requests_total counter
@@ -269,14 +273,17 @@ goroutines 7
 		{query: Query{Expr: `sum by (code) (rate(requests_total{job=~"a",path="/"}[5m])) / on () group_left () goroutines`}},
 		{query: Query{Expr: `up{job="a"} == 0`, Shown: []string{"pod"}}},
 		{query: Query{Expr: `ALERTS{alertstate="firing"}`}},
-		{query: Query{Expr: `requests_total{code=~"5.."}`}}, // may come
-		{query: Query{Expr: `request_total`}, want: []string{"there is no series request_total"}},
+		{query: Query{Expr: `requests_total{code=~"5.."}`}}, // the value may appear later
+		{query: Query{Expr: `request_total`}, want: []string{"no series request_total"}},
 		{query: Query{Expr: `up{code="200"}`}, want: []string{"up has no label code"}},
 		{query: Query{Expr: `requests_total{status="200"}`}, want: []string{"requests_total has no label status"}},
-		{query: Query{Expr: `requests_total{code="0"}`}, want: []string{`code of requests_total is never "0", but one of ["200" "404"]`}},
-		{query: Query{Expr: `sum by (status) (requests_total)`}, want: []string{"none of its series has the label status"}},
-		{query: Query{Expr: `goroutines`, Shown: []string{"code"}}, want: []string{"none of its series has the label code"}},
-		{query: Query{Expr: `goroutines / on (status) requests_total`}, want: []string{"none of its series has the label status"}},
+		{
+			query: Query{Expr: `requests_total{code="0"}`},
+			want:  []string{`code of requests_total is never "0", only one of ["200" "404"]`},
+		},
+		{query: Query{Expr: `sum by (status) (requests_total)`}, want: []string{"no series has the label status"}},
+		{query: Query{Expr: `goroutines`, Shown: []string{"code"}}, want: []string{"no series has the label code"}},
+		{query: Query{Expr: `goroutines / on (status) requests_total`}, want: []string{"no series has the label status"}},
 	}
 	var queries []Query
 	for _, tt := range tests {
@@ -292,18 +299,18 @@ goroutines 7
 	}
 }
 
-func TestAQueryThatIsNone(t *testing.T) {
+func TestInvalidQuery(t *testing.T) {
 	if r := mustParse(t, []Query{{Expr: "sum("}}); r[0].Error == "" {
-		t.Error("no error")
+		t.Error("got no error")
 	}
 }
 
-func TestWithoutVariables(t *testing.T) {
+func TestReplaceVariables(t *testing.T) {
 	for given, want := range map[string]string{
 		`rate(a{job=~"$job"}[$__rate_interval])`: `rate(a{job=~".+"}[5m])`,
 		`a{job=~"${job}"} offset ${__interval}`:  `a{job=~".+"} offset 5m`,
 	} {
-		if got := withoutVariables(given); got != want {
+		if got := replaceVariables(given); got != want {
 			t.Errorf("%s: got %s, want %s", given, got, want)
 		}
 	}

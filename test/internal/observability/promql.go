@@ -11,22 +11,22 @@ import (
 	"path/filepath"
 )
 
-// Reference is what a query refers to, as the program in test/promql tells it.
+// Reference has the series and labels in a query, as the program in test/promql returns them.
 type Reference struct {
-	Error     string     `json:"error"` // why the query cannot be parsed
+	Error     string     `json:"error"` // of the parser
 	Selectors []Selector `json:"selectors"`
-	Labels    []string   `json:"labels"` // by which it groups and matches
+	Labels    []string   `json:"labels"` // in grouping and matching
 }
 
-// Selector picks series.
+// Selector is a series selector.
 type Selector struct {
 	Metric string            `json:"metric"`
-	Labels []string          `json:"labels"` // that it looks at
-	Equals map[string]string `json:"equals"` // label → the value that it demands
+	Labels []string          `json:"labels"` // in its matchers
+	Equals map[string]string `json:"equals"` // label → the value that it must have
 }
 
-// Parse parses queries with Prometheus' own parser, and says what each refers to. The parser is
-// built the first time.
+// Parse parses queries with Prometheus' parser, which it builds the first time, and returns their
+// references.
 func Parse(ctx context.Context, checkout string, queries []Query) ([]Reference, error) {
 	var expressions []string
 	for _, q := range queries {
@@ -38,18 +38,18 @@ func Parse(ctx context.Context, checkout string, queries []Query) ([]Reference, 
 	}
 	output, err := run(ctx, checkout, input, "run", ".")
 	if err != nil {
-		return nil, fmt.Errorf("queries cannot be parsed: %w", err)
+		return nil, fmt.Errorf("parse queries: %w", err)
 	}
 	var references []Reference
 	if err := json.Unmarshal(output, &references); err != nil {
-		return nil, fmt.Errorf("the parser in test/promql gave no list of references: %w", err)
+		return nil, fmt.Errorf("decode the output of test/promql: %w", err)
 	}
 	return references, nil
 }
 
-// Promtool runs promtool, and gives what it printed, also where it fails. That is the program which
-// the variable PROMTOOL names, or else the one of the version in test/promql/go.mod: building it
-// takes minutes, once, which make does before.
+// Promtool runs promtool and returns its output, even if it fails. The environment variable
+// PROMTOOL names the program; without it, the version in test/promql/go.mod is built, which takes
+// minutes.
 func Promtool(ctx context.Context, checkout string, args ...string) (string, error) {
 	if program := os.Getenv("PROMTOOL"); program != "" {
 		output, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
@@ -59,8 +59,8 @@ func Promtool(ctx context.Context, checkout string, args ...string) (string, err
 	return string(output), err
 }
 
-// run runs go in the module of Prometheus. The services of clouds in which Prometheus can look for
-// targets are left out: they would be most of the work.
+// run runs go in the module test/promql, without Prometheus' service discovery, which would take
+// most of the time.
 func run(ctx context.Context, checkout string, input []byte, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(checkout, "test", "promql")

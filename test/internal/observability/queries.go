@@ -1,6 +1,6 @@
-// Package observability reads the chart's Grafana dashboard and its alerts, and compares what they
-// ask Prometheus for with what kube-vitals exposes: a query for a series or a label that does not
-// exist is valid, and silent for ever.
+// Package observability compares the PromQL queries in the chart's Grafana dashboard and alerts
+// with the series that kube-vitals exposes. A query for a series or label that does not exist is
+// valid, and never returns anything.
 package observability
 
 import (
@@ -14,21 +14,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Where the chart has its files.
+// Files in the chart.
 const (
 	DashboardFile = "dashboards/kube-vitals.json"
 	AlertsFile    = "alerts/kube-vitals.yaml"
 )
 
-// Query is a PromQL expression, and where it stands.
+// Query is a PromQL expression.
 type Query struct {
-	Place  string   // panel or alert
-	Expr   string   // without Grafana's variables
-	Shown  []string // labels that a legend or a text shows of the result
-	Alerts bool     // whether it is an alert's
+	Place  string   // the panel or alert that has it
+	Expr   string   // with values in place of Grafana's variables
+	Shown  []string // labels of the result that a legend or annotation shows
+	Alerts bool     // it is an alert's
 }
 
-// Queries gives all queries of the dashboard and of the alerts of a chart.
+// Queries returns all queries in the dashboard and the alerts of a chart.
 func Queries(chart string) ([]Query, error) {
 	dashboard, err := ReadDashboard(filepath.Join(chart, DashboardFile))
 	if err != nil {
@@ -44,12 +44,14 @@ func Queries(chart string) ([]Query, error) {
 	}
 	for _, a := range rules {
 		text := a.Annotations["summary"] + a.Annotations["description"]
-		queries = append(queries, Query{Place: "alert " + a.Name, Expr: a.Expr, Shown: submatches(alertLabel, text), Alerts: true})
+		queries = append(queries, Query{
+			Place: "alert " + a.Name, Expr: a.Expr, Shown: submatches(alertLabel, text), Alerts: true,
+		})
 	}
 	return queries, nil
 }
 
-// Dashboard is what is looked at of a Grafana dashboard.
+// Dashboard has the fields of a Grafana dashboard that are tested.
 type Dashboard struct {
 	UID        string  `json:"uid"`
 	Panels     []Panel `json:"panels"`
@@ -58,7 +60,7 @@ type Dashboard struct {
 	} `json:"templating"`
 }
 
-// Panel is a panel of a dashboard, or the heading of a row of them.
+// Panel is a panel of a dashboard, or the heading of a row.
 type Panel struct {
 	ID          int    `json:"id"`
 	Type        string `json:"type"`
@@ -79,13 +81,13 @@ type Target struct {
 	Datasource   Datasource `json:"datasource"`
 }
 
-// Datasource says whom to ask.
+// Datasource names a data source.
 type Datasource struct {
 	Type string `json:"type"`
 	UID  string `json:"uid"`
 }
 
-// Variable is what the user of a dashboard can choose.
+// Variable is a variable of a dashboard.
 type Variable struct {
 	Name       string `json:"name"`
 	Type       string `json:"type"`
@@ -96,21 +98,21 @@ type Variable struct {
 func ReadDashboard(file string) (*Dashboard, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("the chart has no dashboard: %w", err)
+		return nil, fmt.Errorf("read the dashboard: %w", err)
 	}
 	var d Dashboard
 	if err := json.Unmarshal(text, &d); err != nil {
-		return nil, fmt.Errorf("%s is not a dashboard: %w", file, err)
+		return nil, fmt.Errorf("decode %s: %w", file, err)
 	}
 	return &d, nil
 }
 
 var (
-	// variable is a reference to a variable of Grafana.
+	// variable matches a reference to a Grafana variable.
 	variable = regexp.MustCompile(`\$(\w+)|\$\{(\w+)\}`)
-	// labelValues is how a variable asks for the values of a label.
+	// labelValues matches the definition of a variable with the values of a label.
 	labelValues = regexp.MustCompile(`^label_values\((.+), *(\w+)\)$`)
-	// legendLabel is a label in a legend, and alertLabel is one in the text of an alert.
+	// legendLabel matches a label in a legend, alertLabel one in an alert's annotation.
 	legendLabel = regexp.MustCompile(`\{\{ *(\w+) *\}\}`)
 	alertLabel  = regexp.MustCompile(`\$labels\.(\w+)`)
 )
@@ -123,18 +125,18 @@ func (d *Dashboard) queries() ([]Query, error) {
 		}
 		parts := labelValues.FindStringSubmatch(v.Definition)
 		if parts == nil {
-			return nil, fmt.Errorf("variable %s is not label_values(SERIES, LABEL), but %s", v.Name, v.Definition)
+			return nil, fmt.Errorf("variable %s: want label_values(SERIES, LABEL), got %s", v.Name, v.Definition)
 		}
 		queries = append(queries, Query{
 			Place: "variable " + v.Name,
-			Expr:  fmt.Sprintf("group by (%s) (%s)", parts[2], withoutVariables(parts[1])),
+			Expr:  fmt.Sprintf("group by (%s) (%s)", parts[2], replaceVariables(parts[1])),
 		})
 	}
 	for _, p := range d.Panels {
 		for _, t := range p.Targets {
 			queries = append(queries, Query{
 				Place: fmt.Sprintf("panel %q, query %s", p.Title, t.RefID),
-				Expr:  withoutVariables(t.Expr),
+				Expr:  replaceVariables(t.Expr),
 				Shown: submatches(legendLabel, t.LegendFormat),
 			})
 		}
@@ -142,9 +144,9 @@ func (d *Dashboard) queries() ([]Query, error) {
 	return queries, nil
 }
 
-// withoutVariables puts values in the place of Grafana's variables: durations for its own, which
-// begin with __, and what matches everything for the others, which stand in matchers.
-func withoutVariables(expr string) string {
+// replaceVariables replaces Grafana's variables: built-in ones, which begin with __, by durations,
+// and others, which are in matchers, by a pattern that matches everything.
+func replaceVariables(expr string) string {
 	return variable.ReplaceAllStringFunc(expr, func(v string) string {
 		if strings.HasPrefix(strings.Trim(v, "${}"), "__") {
 			return "5m"
@@ -153,7 +155,7 @@ func withoutVariables(expr string) string {
 	})
 }
 
-// submatches gives the first group of each match.
+// submatches returns the first group of each match.
 func submatches(r *regexp.Regexp, text string) (groups []string) {
 	for _, match := range r.FindAllStringSubmatch(text, -1) {
 		groups = append(groups, match[1])
@@ -170,11 +172,11 @@ type Alert struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// ReadAlerts reads a file of rules that are all alerts.
+// ReadAlerts reads a file with alerting rules only.
 func ReadAlerts(file string) ([]Alert, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("the chart has no alerts: %w", err)
+		return nil, fmt.Errorf("read the alerts: %w", err)
 	}
 	var content struct {
 		Groups []struct {
@@ -183,7 +185,7 @@ func ReadAlerts(file string) ([]Alert, error) {
 		} `json:"groups"`
 	}
 	if err := yaml.UnmarshalStrict(text, &content); err != nil {
-		return nil, fmt.Errorf("%s is not a file of alerts: %w", file, err)
+		return nil, fmt.Errorf("decode %s: %w", file, err)
 	}
 	var alerts []Alert
 	for _, g := range content.Groups {

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// Series are those that a server exposes: name of the series → name of a label → its values.
+// Series has the series that a server exposes: name → label → values.
 type Series map[string]map[string]map[string]bool
 
 var label = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 
-// ParseSeries reads the text of /metrics. Values with escapes stay as they are written there.
+// ParseSeries parses the text of /metrics. It does not unescape label values.
 func ParseSeries(text string) Series {
 	all := Series{}
 	for line := range strings.Lines(text) {
@@ -39,47 +39,48 @@ func ParseSeries(text string) Series {
 	return all
 }
 
-// targetLabels are those that every series gets from Prometheus Operator's way of finding targets.
-var targetLabels = []string{"job", "namespace", "pod", "instance"}
+// targetLabels are the labels of the target. Prometheus Operator sets them, except cluster, which is
+// an external label.
+var targetLabels = []string{"cluster", "job", "namespace", "pod", "instance"}
 
-// ofPrometheus are series that Prometheus makes itself, with the labels that may be looked at.
-var ofPrometheus = map[string][]string{
+// synthetic has the series that Prometheus adds, with their labels.
+var synthetic = map[string][]string{
 	"up":     nil,
 	"ALERTS": {"alertname", "alertstate"},
 }
 
-// Missing says what a query refers to and the server does not expose: a series, a label, or a value
-// that a label never has.
-func (s Series) Missing(q Query, r Reference) (complaints []string) {
-	known := slices.Clone(targetLabels) // of the result
+// Missing returns descriptions of what a query refers to and the server does not expose: a series,
+// a label, or a value of a label.
+func (s Series) Missing(q Query, r Reference) (missing []string) {
+	known := slices.Clone(targetLabels) // labels of the result
 	for _, selector := range r.Selectors {
-		complaints = append(complaints, s.missing(selector)...)
+		missing = append(missing, s.missingFrom(selector)...)
 		known = slices.AppendSeq(known, maps.Keys(s[selector.Metric]))
 	}
 	for _, name := range slices.Concat(r.Labels, q.Shown) {
 		if !slices.Contains(known, name) {
-			complaints = append(complaints, fmt.Sprintf("none of its series has the label %s", name))
+			missing = append(missing, fmt.Sprintf("no series has the label %s", name))
 		}
 	}
-	return complaints
+	return missing
 }
 
-func (s Series) missing(selector Selector) (complaints []string) {
-	labels, exposed := s[selector.Metric]
-	own, foreign := ofPrometheus[selector.Metric]
-	if !exposed && !foreign {
-		return []string{fmt.Sprintf("there is no series %s", selector.Metric)}
+func (s Series) missingFrom(selector Selector) (missing []string) {
+	labels, isExposed := s[selector.Metric]
+	added, isSynthetic := synthetic[selector.Metric]
+	if !isExposed && !isSynthetic {
+		return []string{fmt.Sprintf("no series %s", selector.Metric)}
 	}
 	for _, name := range selector.Labels {
-		value, demanded := selector.Equals[name]
+		value, ok := selector.Equals[name]
 		switch {
-		case slices.Contains(targetLabels, name) || slices.Contains(own, name):
+		case slices.Contains(targetLabels, name) || slices.Contains(added, name):
 		case labels[name] == nil:
-			complaints = append(complaints, fmt.Sprintf("%s has no label %s", selector.Metric, name))
-		case demanded && !labels[name][value]:
-			complaints = append(complaints, fmt.Sprintf("%s of %s is never %q, but one of %q",
+			missing = append(missing, fmt.Sprintf("%s has no label %s", selector.Metric, name))
+		case ok && !labels[name][value]:
+			missing = append(missing, fmt.Sprintf("%s of %s is never %q, only one of %q",
 				name, selector.Metric, value, slices.Sorted(maps.Keys(labels[name]))))
 		}
 	}
-	return complaints
+	return missing
 }

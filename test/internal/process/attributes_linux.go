@@ -2,8 +2,7 @@ package process
 
 import "syscall"
 
-// attributes puts a program into a process group of its own and ends it with this one, even if this
-// one is killed.
+// attributes starts a program in its own process group. The program is killed when this one ends.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

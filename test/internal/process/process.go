@@ -1,5 +1,6 @@
-// Package process runs the programs of a test cluster. Each has a process group and a log of its
-// own, and none outlives the program that started it, however that ends.
+// Package process runs programs for tests: each with its own process group and log, and none
+// outlives the test program. It also polls conditions and reads the CPU time and memory of
+// processes.
 package process
 
 import (
@@ -15,15 +16,14 @@ import (
 	"time"
 )
 
-// tailLines is how much of a log an error repeats.
+// tailLines is the number of log lines that an error repeats.
 const tailLines = 15
 
-// Config says what to run.
+// Config configures a program.
 type Config struct {
-	Path string   // the program
-	Args []string // without its name
-	Env  []string // added to this process's environment
-	Log  string   // the file that its output is appended to
+	Path string   // the executable
+	Args []string // without the program's name
+	Log  string   // the file to which its output is appended
 }
 
 // Process is a program that has been started.
@@ -31,8 +31,8 @@ type Process struct {
 	name string
 	log  string
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	err  error         // how it ended; read it after done
+	done chan struct{} // closed when the program has ended
+	err  error         // how it ended; valid after done is closed
 }
 
 // Start starts a program.
@@ -40,25 +40,24 @@ func Start(cfg Config) (*Process, error) {
 	name := filepath.Base(cfg.Path)
 	log, err := os.OpenFile(cfg.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("cannot start %s without a log: %w", name, err)
+		return nil, fmt.Errorf("start %s: open its log: %w", name, err)
 	}
-	defer log.Close() //nolint:errcheck // the program has a descriptor of its own
+	defer log.Close() //nolint:errcheck // the program has its own descriptor
 
-	cmd := exec.Command(cfg.Path, cfg.Args...) //nolint:noctx // Stop ends it, in good order
-	cmd.Env = append(os.Environ(), cfg.Env...)
+	cmd := exec.Command(cfg.Path, cfg.Args...) //nolint:noctx // Stop and Kill end it
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = attributes()
 	p := &Process{name: name, log: cfg.Log, cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go p.run(started)
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("cannot start %s: %w", name, err)
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	return p, nil
 }
 
-// run starts the program and waits for it on one thread: Linux ends the program when the thread
-// that started it ends, not when its process does, so that thread must stay.
+// run starts the program and waits for it on one thread: Linux sends the death signal of attributes
+// when the thread that started the program ends, not when its process does.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -71,28 +70,33 @@ func (p *Process) run(started chan<- error) {
 	close(p.done)
 }
 
-// Done is closed when the program has ended.
+// Done returns a channel that is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// PID is its process ID.
+// PID returns the program's process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Running returns nil while the program runs, and afterwards an error with the end of its log.
 func (p *Process) Running() error {
 	select {
 	case <-p.done:
-		how := p.err
-		if how == nil {
-			how = errors.New("exit status 0")
+		status := p.err
+		if status == nil {
+			status = errors.New("exit status 0")
 		}
-		return fmt.Errorf("%s has ended: %w%s", p.name, how, p.Tail())
+		return fmt.Errorf("%s has ended: %w%s", p.name, status, p.Tail())
 	default:
 		return nil
 	}
 }
 
-// Tail is the end of the log, as the end of an error: a line that introduces it, and indented
-// lines.
+// Log returns everything that the program has logged.
+func (p *Process) Log() (string, error) {
+	text, err := os.ReadFile(p.log)
+	return string(text), err
+}
+
+// Tail returns the end of the log as a suffix for an error message: a heading and indented lines.
 func (p *Process) Tail() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -103,15 +107,15 @@ func (p *Process) Tail() string {
 	return fmt.Sprintf("; the end of %s:\n    %s", p.log, strings.Join(lines, "\n    "))
 }
 
-// Stop asks the program to end, ends it by force after a time of grace, and returns how it ended:
-// nil for exit status 0.
+// Stop sends SIGTERM, and SIGKILL after the grace period. It returns how the program ended: nil for
+// exit status 0.
 func (p *Process) Stop(grace time.Duration) error {
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
 	case <-p.done:
-		p.signal(syscall.SIGKILL) // whatever it has left behind in its group
+		p.Signal(syscall.SIGKILL) // ends what is left in its process group
 		return p.err
 	case <-timer.C:
 		p.Kill()
@@ -119,18 +123,19 @@ func (p *Process) Stop(grace time.Duration) error {
 	}
 }
 
-// Pause makes the program stand still. Its connections stay open, and the system goes on accepting
-// new ones for it.
-func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
-
-// Resume ends a pause.
-func (p *Process) Resume() { p.signal(syscall.SIGCONT) }
-
-// Kill ends the program and all that it has started.
+// Kill ends the program and everything that it started.
 func (p *Process) Kill() {
-	p.signal(syscall.SIGKILL)
+	p.Signal(syscall.SIGKILL)
 	<-p.done
 }
 
-// signal signals the group. It fails only where nobody is left in it.
-func (p *Process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
+// Signal sends a signal to the program's process group, if any process is left in it.
+func (p *Process) Signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
+
+// CheckExecutable returns an error if the value of a flag is not an executable file.
+func CheckExecutable(flag, path string) error {
+	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+		return fmt.Errorf("%s: there is no executable %q; build it first", flag, path)
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -9,8 +10,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func shell(t *testing.T, script string) *Process {
 	t.Helper()
@@ -22,76 +28,112 @@ func shell(t *testing.T, script string) *Process {
 	return p
 }
 
-func TestStopReturnsHowItEnded(t *testing.T) {
+// awaitReady waits until the program has logged "ready".
+func awaitReady(t *testing.T, p *Process) {
+	t.Helper()
+	if err := p.Poll(t.Context(), 10*time.Second, "the log", func(context.Context) error {
+		text, err := p.Log()
+		if err == nil && !strings.Contains(text, "ready") {
+			err = errors.New(text)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStop(t *testing.T) {
 	t.Parallel()
 	p := shell(t, `trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done`)
-	awaitLog(t, p, "ready")
+	awaitReady(t, p)
 	if err := p.Running(); err != nil {
-		t.Errorf("Running() = %v while it runs", err)
+		t.Errorf("Running() = %v, want nil", err)
 	}
 	if err := p.Stop(10 * time.Second); err != nil {
 		t.Errorf("Stop() = %v, want nil for exit status 0", err)
 	}
-}
 
-func TestStopEndsWhatDoesNotListen(t *testing.T) {
-	t.Parallel()
-	p := shell(t, `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
-	awaitLog(t, p, "ready")
-	err := p.Stop(50 * time.Millisecond)
-	if err == nil || !strings.Contains(err.Error(), "did not end within 50ms") {
-		t.Errorf("Stop() = %v, want that it did not end in time", err)
+	p = shell(t, `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
+	awaitReady(t, p)
+	if err := p.Stop(50 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "did not end within 50ms") {
+		t.Errorf("Stop() of a program that ignores SIGTERM = %v", err)
 	}
 }
 
-func TestRunningTellsTheEndOfTheLog(t *testing.T) {
+func TestRunningAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	p := shell(t, `echo the port is taken; exit 3`)
+	p := shell(t, `echo port is in use; exit 3`)
 	<-p.Done()
-	err := p.Running()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(err.Error(), "the port is taken") {
-		t.Errorf("Running() = %v, want exit status 3 and the log", err)
+	pollErr := p.Poll(t.Context(), time.Hour, "anything", func(context.Context) error { return errNotYet })
+	for call, err := range map[string]error{"Running()": p.Running(), "Poll()": pollErr} {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(err.Error(), "port is in use") {
+			t.Errorf("%s = %v, want exit status 3 and the log", call, err)
+		}
 	}
 }
 
-func TestKillEndsTheWholeGroup(t *testing.T) {
+func TestKillEndsTheProcessGroup(t *testing.T) {
 	t.Parallel()
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := shell(t, "sleep 1000 >"+fifo+" & wait")
-	pipe, err := os.Open(fifo) // waits until sleep has it open
+	pipe, err := os.Open(fifo) // blocks until sleep has opened it
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pipe.Close()
 	p.Kill()
-	if _, err := io.ReadAll(pipe); err != nil { // waits until nobody has it open any more
+	if _, err := io.ReadAll(pipe); err != nil { // blocks until no process has it open
 		t.Fatal(err)
 	}
 }
 
-func TestStartSaysWhatIsMissing(t *testing.T) {
+func TestStartMissingProgram(t *testing.T) {
 	t.Parallel()
 	_, err := Start(Config{Path: "/nonexistent/program", Log: filepath.Join(t.TempDir(), "log")})
-	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "cannot start program") {
-		t.Errorf("Start() = %v, want that program is not there", err)
+	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "start program") {
+		t.Errorf("Start() = %v, want that the program does not exist", err)
 	}
 }
 
-func awaitLog(t *testing.T, p *Process, want string) {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		text, err := os.ReadFile(p.log)
-		if err == nil && strings.Contains(string(text), want) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%q does not appear in the log: %q, %v", want, text, err)
-		}
-		time.Sleep(5 * time.Millisecond)
+var errNotYet = errors.New("not yet")
+
+func TestPoll(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		deadline time.Duration // of the context
+		tries    int           // until the function succeeds
+		want     string        // error
+		waited   time.Duration
+	}{
+		{"success", time.Hour, 3, "", 2 * interval},
+		{"timeout", time.Hour, 1e6, "waited 1m0s for the moon: not yet", time.Minute},
+		{"interruption", time.Second, 1e6, "interrupted while waiting for the moon: not yet", time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), test.deadline)
+				defer cancel()
+				started, tries, got := time.Now(), 0, ""
+				if err := Poll(ctx, time.Minute, "the moon", func(ctx context.Context) error {
+					if tries++; tries >= test.tries {
+						return nil
+					}
+					if ctx.Err() != nil {
+						return ctx.Err() // less informative than the error before
+					}
+					return errNotYet
+				}); err != nil {
+					got = err.Error()
+				}
+				if got != test.want || time.Since(started) != test.waited {
+					t.Errorf("Poll() = %q after %s, want %q after %s", got, time.Since(started), test.want, test.waited)
+				}
+			})
+		})
 	}
 }

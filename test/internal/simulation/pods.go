@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// sync tells every kubelet which containers run on its node and what they use. It goes through all
-// pods at any change: a simulation is small, and what does not change is not told again.
+// sync sets the containers of every kubelet and their usage. It handles all pods at each change: a
+// simulation is small, and unchanged containers are not set again.
 func (s *Simulation) sync() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,12 +31,9 @@ func (s *Simulation) sync() {
 	}
 }
 
-// running lists the pods that run on any node.
+// running returns the pods that run on any node.
 func (s *Simulation) running() []*corev1.Pod {
-	all, err := s.pods.List(labels.Everything())
-	if err != nil {
-		s.complain(fmt.Sprintf("pods cannot be listed: %v", err))
-	}
+	all, _ := s.pods.List(labels.Everything()) // a lister of a cache returns no error
 	running := all[:0:0]
 	for _, pod := range all {
 		if pod.Spec.NodeName != "" && pod.Status.Phase == corev1.PodRunning {
@@ -49,12 +46,9 @@ func (s *Simulation) running() []*corev1.Pod {
 // deploymentKey names a Deployment; the zero value is none.
 type deploymentKey struct{ namespace, name string }
 
-// loads gives the CPU that each running pod of a Deployment has of the Deployment's load.
+// loads returns the CPU usage of each running pod of a Deployment that has a load.
 func (s *Simulation) loads(running []*corev1.Pod) map[deploymentKey]quantities {
-	deployments, err := s.deployments.List(labels.Everything())
-	if err != nil {
-		s.complain(fmt.Sprintf("deployments cannot be listed: %v", err))
-	}
+	deployments, _ := s.deployments.List(labels.Everything())
 	loads := make(map[deploymentKey]quantities)
 	for _, d := range deployments {
 		if load := s.quantities("deployment", d, loadAnnotation); load != nil {
@@ -73,7 +67,7 @@ func (s *Simulation) loads(running []*corev1.Pod) map[deploymentKey]quantities {
 	return loads
 }
 
-// deploymentOf names the Deployment of a pod, after the ReplicaSet in between.
+// deploymentOf returns the Deployment of a pod, which follows from the name of its ReplicaSet.
 func deploymentOf(pod *corev1.Pod) deploymentKey {
 	owner := metav1.GetControllerOf(pod)
 	hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
@@ -87,7 +81,7 @@ func keyOf(pod *corev1.Pod) podKey {
 	return podKey{namespace: pod.Namespace, name: pod.Name, uid: string(pod.UID)}
 }
 
-// run makes a node's kubelet run these pods and no others.
+// run makes the node's kubelet run these pods and no others.
 func (n *node) run(pods map[podKey]Containers) {
 	for key := range n.pods {
 		if _, stays := pods[key]; !stays {
@@ -118,15 +112,15 @@ func (n *node) run(pods map[podKey]Containers) {
 	}
 }
 
-// usageOf is what the containers of a pod use. A Deployment's load, where there is one, says their
-// CPU.
+// usageOf returns the usage of a pod's containers. The load of its Deployment takes precedence over
+// the pod's own annotation.
 func (s *Simulation) usageOf(pod *corev1.Pod, load quantities) Containers {
 	cpu := s.quantities("pod", pod, cpuAnnotation)
 	memory := s.quantities("pod", pod, memoryAnnotation)
 	swap := s.quantities("pod", pod, swapAnnotation)
 	usages := make(Containers)
 	for _, name := range containersOf(pod) {
-		usage := typical(pod.Namespace, pod.Name, name)
+		usage := defaultUsage(pod.Namespace, pod.Name, name)
 		if bytes, ok := memory.of(name); ok {
 			usage.Memory = uint64(bytes)
 		}
@@ -144,12 +138,13 @@ func (s *Simulation) usageOf(pod *corev1.Pod, load quantities) Containers {
 	return usages
 }
 
-// containersOf names the containers that run as long as the pod does: sidecars are init containers
-// that stay.
+// containersOf returns the names of the containers that run as long as the pod does, with the
+// sidecars, which are init containers.
 func containersOf(pod *corev1.Pod) []string {
 	var names []string
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		c := &pod.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			names = append(names, c.Name)
 		}
 	}
@@ -159,7 +154,7 @@ func containersOf(pod *corev1.Pod) []string {
 	return names
 }
 
-// quantities reads an annotation; nil where there is none, or none that can be read.
+// quantities parses an annotation. It returns nil if the annotation is missing or invalid.
 func (s *Simulation) quantities(kind string, object metav1.Object, annotation string) quantities {
 	text, ok := object.GetAnnotations()[annotation]
 	if !ok {
@@ -167,16 +162,16 @@ func (s *Simulation) quantities(kind string, object metav1.Object, annotation st
 	}
 	q, err := parseQuantities(text)
 	if err != nil {
-		s.complain(fmt.Sprintf("%s %s/%s: annotation %s: %v", kind, object.GetNamespace(), object.GetName(), annotation, err))
+		s.logOnce(fmt.Sprintf("%s %s/%s: annotation %s: %v", kind, object.GetNamespace(), object.GetName(), annotation, err))
 		return nil
 	}
 	return q
 }
 
-// complain logs a complaint once.
-func (s *Simulation) complain(complaint string) {
-	if _, known := s.complaints[complaint]; !known {
-		s.complaints[complaint] = struct{}{}
-		fmt.Fprintln(s.log, complaint)
+// logOnce logs a message unless it has been logged before.
+func (s *Simulation) logOnce(message string) {
+	if !s.logged[message] {
+		s.logged[message] = true
+		fmt.Fprintln(s.log, message)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// The annotations that say what is used.
+// The annotations with the usage.
 const (
 	cpuAnnotation    = "simulation.kube-vitals/cpu"    // of a pod: cores
 	memoryAnnotation = "simulation.kube-vitals/memory" // of a pod: bytes of the working set
@@ -18,11 +18,11 @@ const (
 	loadAnnotation   = "simulation.kube-vitals/load"   // of a Deployment: cores, shared by its running pods
 )
 
-// quantities are the amounts in an annotation, by container name; under "", the one for all others.
+// quantities has the amounts in an annotation by container name. The name "" is for all other
+// containers.
 type quantities map[string]float64
 
-// parseQuantities reads quantities in Kubernetes' notation, separated by commas: "250m" or
-// "app=250m,proxy=5m".
+// parseQuantities parses quantities such as "250m" or "app=250m,proxy=5m".
 func parseQuantities(text string) (quantities, error) {
 	q := make(quantities)
 	for entry := range strings.SplitSeq(text, ",") {
@@ -32,7 +32,7 @@ func parseQuantities(text string) (quantities, error) {
 		}
 		quantity, err := resource.ParseQuantity(strings.TrimSpace(amount))
 		if err != nil {
-			return nil, fmt.Errorf("%q is not a quantity such as 250m, nor one for a container such as app=250m: %w", entry, err)
+			return nil, fmt.Errorf("%q is not a quantity such as 250m or app=250m: %w", entry, err)
 		}
 		if quantity.Sign() < 0 {
 			return nil, fmt.Errorf("%q is negative", entry)
@@ -42,7 +42,7 @@ func parseQuantities(text string) (quantities, error) {
 	return q, nil
 }
 
-// of is the amount for a container, if one is given.
+// of returns the amount of a container, if there is one.
 func (q quantities) of(container string) (amount float64, ok bool) {
 	if amount, ok = q[container]; !ok {
 		amount, ok = q[""]
@@ -50,9 +50,9 @@ func (q quantities) of(container string) (amount float64, ok bool) {
 	return amount, ok
 }
 
-// typical is what a container uses of which nothing is said: 5 to 100 millicores and 16 to 143 MiB,
-// always the same.
-func typical(namespace, pod, container string) kubelettest.Usage {
+// defaultUsage returns the usage of a container without annotations: 5m to 100m of CPU and 16 to
+// 143 MiB, which depend on the names only.
+func defaultUsage(namespace, pod, container string) kubelettest.Usage {
 	h := fnv.New32a()
 	h.Write([]byte(namespace + "/" + pod + "/" + container))
 	n := h.Sum32()

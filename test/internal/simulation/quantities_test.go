@@ -31,7 +31,7 @@ func TestParseQuantities(t *testing.T) {
 	}
 }
 
-func TestQuantityOfAContainer(t *testing.T) {
+func TestQuantitiesOf(t *testing.T) {
 	t.Parallel()
 	q := quantities{"": 1, "proxy": 0}
 	for container, want := range map[string]float64{"app": 1, "proxy": 0} {
@@ -40,18 +40,18 @@ func TestQuantityOfAContainer(t *testing.T) {
 		}
 	}
 	if got, ok := quantities(nil).of("app"); ok {
-		t.Errorf("of nothing = %g, want none", got)
+		t.Errorf("of() without quantities = %g, want none", got)
 	}
 }
 
-func TestTypicalUsageIsAlwaysTheSame(t *testing.T) {
+func TestDefaultUsage(t *testing.T) {
 	t.Parallel()
-	first, again, other := typical("ns", "pod", "a"), typical("ns", "pod", "a"), typical("ns", "pod", "b")
+	first, again, other := defaultUsage("ns", "pod", "a"), defaultUsage("ns", "pod", "a"), defaultUsage("ns", "pod", "b")
 	if first != again || first == other {
-		t.Errorf("typical usages are %v, %v, and of another container %v", first, again, other)
+		t.Errorf("got %v, then %v, and for another container %v", first, again, other)
 	}
 	if first.CPU < 0.005 || first.CPU > 0.1 || first.Memory < 16<<20 || first.Memory > 143<<20 {
-		t.Errorf("typical usage is %v, which is not what is documented", first)
+		t.Errorf("got %v, want 5m to 100m and 16 to 143 MiB", first)
 	}
 }
 
@@ -66,20 +66,21 @@ func TestDeploymentOf(t *testing.T) {
 		meta metav1.ObjectMeta
 		want deploymentKey
 	}{
-		"of a Deployment": {
+		"Deployment": {
 			metav1.ObjectMeta{Namespace: "shop", Labels: hash, OwnerReferences: controlled("ReplicaSet", "my-web-5d4bb88c87")},
 			deploymentKey{"shop", "my-web"},
 		},
-		"of a ReplicaSet alone": {
+		"ReplicaSet without Deployment": {
 			metav1.ObjectMeta{Namespace: "shop", OwnerReferences: controlled("ReplicaSet", "web")}, deploymentKey{},
 		},
-		"of a Job": {
-			metav1.ObjectMeta{Namespace: "shop", Labels: hash, OwnerReferences: controlled("Job", "web-5d4bb88c87")}, deploymentKey{},
+		"Job": {
+			metav1.ObjectMeta{Namespace: "shop", Labels: hash, OwnerReferences: controlled("Job", "web-5d4bb88c87")},
+			deploymentKey{},
 		},
-		"of nobody": {metav1.ObjectMeta{Namespace: "shop", Labels: hash}, deploymentKey{}},
+		"no owner": {metav1.ObjectMeta{Namespace: "shop", Labels: hash}, deploymentKey{}},
 	} {
 		if got := deploymentOf(&corev1.Pod{ObjectMeta: test.meta}); got != test.want {
-			t.Errorf("%s: %v, want %v", name, got, test.want)
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
 		}
 	}
 }

@@ -1,15 +1,15 @@
-// Package simulation gives a cluster nodes that nobody runs. kwok leads the lives of the nodes and
-// pods; here are their kubelets, which tell what they use: each on a loopback address and with a
-// certificate of its own, and as particular about whom they answer as real ones.
+// Package simulation runs the kubelets of simulated nodes: each with its own loopback address and
+// certificate, and with the authentication and authorization of a real one. kwok sets the status of
+// the nodes and pods.
 //
-// What a pod uses, annotations say: of the pod, what each of its containers uses, and of a
-// Deployment, a load that its pods share, so that an autoscaler has an effect. An example for both:
+// The usage of pods is in annotations: of a pod, the usage of each of its containers; of a
+// Deployment, a load that its pods share, so that autoscaling has an effect. Examples:
 //
 //	kubectl annotate pod web-1 simulation.kube-vitals/memory=64Mi simulation.kube-vitals/cpu=100m,proxy=5m
 //	kubectl annotate deployment web simulation.kube-vitals/load=app=2500m
 //
-// A quantity without a name is for every container that is not named. Of what nothing is said, a
-// container uses an amount that its name gives, so that tables have something to show.
+// A quantity without a name is for every container that is not named. A container without
+// annotations has a usage that depends on its name.
 package simulation
 
 import (
@@ -33,37 +33,37 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// Housekeeping is how often a simulated kubelet takes a sample. Real ones take 10 to 20 s; tests
-// would wait for it.
-const Housekeeping = 3 * time.Second
+// housekeeping is the time between two samples of a simulated kubelet. With 10 to 20 s, as real
+// ones have, tests would take longer.
+const housekeeping = 3 * time.Second
 
-// overhead is what a node uses beside its pods.
+// overhead is the usage of a node without its pods.
 var overhead = kubelettest.Usage{CPU: 0.1, Memory: 512 << 20}
 
-// Config says where the nodes are.
+// Config configures a simulation.
 type Config struct {
-	Client kubernetes.Interface // an administrator's
+	Client kubernetes.Interface // with an administrator's permissions
 	CA     *kubelettest.CA      // signs the kubelets' certificates
-	Log    io.Writer            // where to complain of annotations that cannot be read; nil: nowhere
+	Log    io.Writer            // for errors in annotations
 }
 
-// Simulation is the simulated part of a cluster. Close ends it.
+// Simulation is the nodes of a cluster. Close ends it.
 type Simulation struct {
-	client kubernetes.Interface
-	fleet  *kubelettest.Fleet
-	guard  *guard
-	log    io.Writer
+	client     kubernetes.Interface
+	fleet      *kubelettest.Fleet
+	authorizer *authorizer
+	log        io.Writer
 
 	pods        corelisters.PodLister
 	deployments appslisters.DeploymentLister
-	changed     chan struct{} // something may have to be told to the kubelets
+	changed     chan struct{} // has an element if kubelets may have to change
 	stop        func()
 	work        sync.WaitGroup
 
-	mu         sync.Mutex
-	addresses  int                 // how many have been given to nodes
-	nodes      map[string]*node    // by name
-	complaints map[string]struct{} // what has been logged
+	mu        sync.Mutex
+	addresses int              // number of addresses in use
+	nodes     map[string]*node // by name
+	logged    map[string]bool  // messages
 }
 
 // node is a simulated node.
@@ -74,21 +74,21 @@ type node struct {
 	pods    map[podKey]Containers
 }
 
-// podKey tells a pod from another of the same name that came after it.
+// podKey distinguishes a pod from its successor of the same name.
 type podKey struct{ namespace, name, uid string }
 
-// Containers is what the containers of a pod use, by container name.
+// Containers has the usage of a pod's containers by name.
 type Containers map[string]kubelettest.Usage
 
-// Node says what a node is like.
+// Node configures a node.
 type Node struct {
-	Name   string
-	Labels map[string]string
-	Swap   bool // whether its kubelet tells of swap
-	Closed bool // whether it takes only pods that name it
+	Name          string
+	Labels        map[string]string
+	Swap          bool // its kubelet reports swap
+	Unschedulable bool // runs only pods whose spec names it
 }
 
-// capacity is the same for all nodes.
+// capacity is that of every node.
 var capacity = corev1.ResourceList{
 	corev1.ResourceCPU:    resource.MustParse("8"),
 	corev1.ResourceMemory: resource.MustParse("32Gi"),
@@ -100,20 +100,17 @@ const swapCapacity int64 = 8 << 30 // bytes
 // New starts a simulation without nodes.
 func New(ctx context.Context, cfg Config) (*Simulation, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	if cfg.Log == nil {
-		cfg.Log = io.Discard
-	}
 	factory := informers.NewSharedInformerFactory(cfg.Client, 0)
 	s := &Simulation{
 		client:      cfg.Client,
 		fleet:       kubelettest.NewFleet(kubelettest.FleetConfig{CA: cfg.CA}),
-		guard:       newGuard(cfg.Client),
+		authorizer:  &authorizer{client: cfg.Client, cache: make(map[access]time.Time)},
 		log:         cfg.Log,
 		pods:        factory.Core().V1().Pods().Lister(),
 		deployments: factory.Apps().V1().Deployments().Lister(),
 		changed:     make(chan struct{}, 1),
 		nodes:       make(map[string]*node),
-		complaints:  make(map[string]struct{}),
+		logged:      make(map[string]bool),
 	}
 	s.stop = func() {
 		cancel()
@@ -122,41 +119,41 @@ func New(ctx context.Context, cfg Config) (*Simulation, error) {
 		s.fleet.Close()
 	}
 	changed := cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { s.change() },
-		UpdateFunc: func(any, any) { s.change() },
-		DeleteFunc: func(any) { s.change() },
+		AddFunc:    func(any) { s.notify() },
+		UpdateFunc: func(any, any) { s.notify() },
+		DeleteFunc: func(any) { s.notify() },
 	}
 	for _, informer := range []cache.SharedIndexInformer{
 		factory.Core().V1().Pods().Informer(), factory.Apps().V1().Deployments().Informer(),
 	} {
 		if _, err := informer.AddEventHandler(changed); err != nil {
 			s.stop()
-			return nil, fmt.Errorf("the simulation cannot follow pods and deployments: %w", err)
+			return nil, fmt.Errorf("simulation: watch pods and deployments: %w", err)
 		}
 	}
 	factory.Start(ctx.Done())
 	for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
 		if !synced {
 			s.stop()
-			return nil, fmt.Errorf("the simulation cannot list %v: %w", kind, context.Cause(ctx))
+			return nil, fmt.Errorf("simulation: list %v: %w", kind, context.Cause(ctx))
 		}
 	}
-	s.work.Go(func() { s.follow(ctx) })
+	s.work.Go(func() { s.watch(ctx) })
 	return s, nil
 }
 
-// Close ends all kubelets. The nodes stay in the API.
+// Close ends all kubelets. The Node objects remain.
 func (s *Simulation) Close() { s.stop() }
 
-// change asks for a comparison of what runs with what should.
-func (s *Simulation) change() {
+// notify makes watch call sync.
+func (s *Simulation) notify() {
 	select {
 	case s.changed <- struct{}{}:
-	default: // one is due already
+	default: // it will be called already
 	}
 }
 
-func (s *Simulation) follow(ctx context.Context) {
+func (s *Simulation) watch(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -167,12 +164,12 @@ func (s *Simulation) follow(ctx context.Context) {
 	}
 }
 
-// AddNode starts a kubelet and registers its node, as a kubelet does itself.
+// AddNode starts a kubelet and creates its Node object.
 func (s *Simulation) AddNode(ctx context.Context, n Node) error {
 	kubelet := kubelettest.New(n.Name, kubelettest.Config{
-		Housekeeping: Housekeeping,
+		Housekeeping: housekeeping,
 		NoSwap:       !n.Swap,
-		Authorize:    s.guard.authorize,
+		Authorize:    s.authorizer.authorize,
 	})
 	kubelet.SetNode(overhead)
 	at, err := s.addKubelet(&node{kubelet: kubelet, swap: n.Swap, usage: overhead, pods: make(map[podKey]Containers)})
@@ -181,9 +178,9 @@ func (s *Simulation) AddNode(ctx context.Context, n Node) error {
 	}
 	if _, err := s.client.CoreV1().Nodes().Create(ctx, n.object(at), metav1.CreateOptions{}); err != nil {
 		s.removeKubelet(n.Name)
-		return fmt.Errorf("node %s cannot be registered: %w", n.Name, err)
+		return fmt.Errorf("create node %s: %w", n.Name, err)
 	}
-	s.change()
+	s.notify()
 	return nil
 }
 
@@ -203,7 +200,7 @@ func (s *Simulation) addKubelet(n *node) (netip.AddrPort, error) {
 func (s *Simulation) RemoveNode(ctx context.Context, name string) error {
 	s.removeKubelet(name)
 	if err := s.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-		return fmt.Errorf("node %s cannot be deleted: %w", name, err)
+		return fmt.Errorf("delete node %s: %w", name, err)
 	}
 	return nil
 }
@@ -215,13 +212,13 @@ func (s *Simulation) removeKubelet(name string) {
 	delete(s.nodes, name)
 }
 
-// object is the node as its kubelet registers it. kwok fills in the rest.
+// object returns the node as its kubelet registers it. kwok sets the conditions.
 func (n Node) object(at netip.AddrPort) *corev1.Node {
 	labels := map[string]string{corev1.LabelHostname: n.Name, corev1.LabelOSStable: "linux"}
 	maps.Copy(labels, n.Labels)
 	object := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels},
-		Spec:       corev1.NodeSpec{Unschedulable: n.Closed},
+		Spec:       corev1.NodeSpec{Unschedulable: n.Unschedulable},
 		Status: corev1.NodeStatus{
 			Addresses: []corev1.NodeAddress{
 				{Type: corev1.NodeInternalIP, Address: at.Addr().String()},
@@ -242,7 +239,7 @@ func (n Node) object(at netip.AddrPort) *corev1.Node {
 	return object
 }
 
-// Kubelet is the kubelet of a node, to make it misbehave; nil where there is no such node.
+// Kubelet returns the kubelet of a node, or nil if there is no such node.
 func (s *Simulation) Kubelet(node string) *kubelettest.Kubelet {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,7 +249,7 @@ func (s *Simulation) Kubelet(node string) *kubelettest.Kubelet {
 	return nil
 }
 
-// Nodes is what the kubelets have been told that their nodes use, by node name.
+// Nodes returns the usage that the kubelets report of their nodes, by name.
 func (s *Simulation) Nodes() map[string]kubelettest.Usage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,21 +260,30 @@ func (s *Simulation) Nodes() map[string]kubelettest.Usage {
 	return usages
 }
 
-// Pods is what the kubelets have been told that the pods of a namespace use, by pod name. The
-// namespace "" is all of them, and pods are then named NAMESPACE/NAME.
+// Pods returns the usage that the kubelets report of the pods in a namespace, by name.
 func (s *Simulation) Pods(namespace string) map[string]Containers {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	usages := make(map[string]Containers)
 	for _, n := range s.nodes {
 		for key, containers := range n.pods {
-			switch namespace {
-			case "":
-				usages[key.namespace+"/"+key.name] = maps.Clone(containers)
-			case key.namespace:
+			if key.namespace == namespace {
 				usages[key.name] = maps.Clone(containers)
 			}
 		}
 	}
 	return usages
+}
+
+// Nodes returns n nodes, node-01 to node-NN, in three zones. Every second one has swap.
+func Nodes(n int) []Node {
+	nodes := make([]Node, n)
+	for i := range nodes {
+		nodes[i] = Node{
+			Name:   fmt.Sprintf("node-%02d", i+1),
+			Labels: map[string]string{corev1.LabelTopologyZone: string(rune('a' + (i+1)%3))},
+			Swap:   i%2 == 1,
+		}
+	}
+	return nodes
 }

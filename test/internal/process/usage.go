@@ -1,4 +1,4 @@
-package world
+package process
 
 import (
 	"bytes"
@@ -13,49 +13,41 @@ import (
 // ticksPerSecond is the unit of CPU time in /proc, the same on every Linux that Go runs on.
 const ticksPerSecond = 100
 
-// CPUTime is for how long a process has used a core, in user and in kernel mode, to 10 ms.
+// CPUTime returns the CPU time of a process in user and in kernel mode, to 10 ms.
 func CPUTime(pid int) (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, fmt.Errorf("the CPU time of process %d cannot be read: %w", pid, err)
+		return 0, fmt.Errorf("read CPU time of process %d: %w", pid, err)
 	}
 	// The second field is the name in parentheses; utime and stime are the 14th and 15th.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	user, userErr := strconv.ParseInt(string(fields[11]), 10, 64)
 	system, systemErr := strconv.ParseInt(string(fields[12]), 10, 64)
 	if err := errors.Join(userErr, systemErr); err != nil {
-		return 0, fmt.Errorf("the CPU time of process %d cannot be read: %w", pid, err)
+		return 0, fmt.Errorf("read CPU time of process %d: %w", pid, err)
 	}
 	return time.Duration(user+system) * time.Second / ticksPerSecond, nil
 }
 
-// Resident is the physical memory that a process holds, in bytes.
+// Resident returns the resident memory (RSS) of a process in bytes.
 func Resident(pid int) (uint64, error) { return memory(pid, "VmRSS:") }
 
-// PeakResident is the most physical memory that a process has ever held, in bytes.
+// PeakResident returns the highest resident memory that a process has had, in bytes.
 func PeakResident(pid int) (uint64, error) { return memory(pid, "VmHWM:") }
 
 func memory(pid int, field string) (bytes uint64, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, fmt.Errorf("the memory of process %d cannot be read: %w", pid, err)
+		return 0, fmt.Errorf("read memory of process %d: %w", pid, err)
 	}
 	for line := range strings.Lines(string(status)) {
 		if rest, ok := strings.CutPrefix(line, field); ok {
 			kib, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
 			if err != nil {
-				return 0, fmt.Errorf("the memory of process %d cannot be read: %w", pid, err)
+				return 0, fmt.Errorf("read memory of process %d: %w", pid, err)
 			}
 			return kib << 10, nil
 		}
 	}
-	return 0, fmt.Errorf("the memory of process %d cannot be read: it has ended", pid)
-}
-
-// Executable says that what a flag names cannot be run, if that is so.
-func Executable(flag, path string) error {
-	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-		return fmt.Errorf("%s: there is no executable %q; build it first", flag, path)
-	}
-	return nil
+	return 0, fmt.Errorf("read memory of process %d: it has ended", pid)
 }

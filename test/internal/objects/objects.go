@@ -1,9 +1,13 @@
-package world
+// Package objects makes nodes and pods that are as large and as varied as those of real clusters,
+// for benchmarks and the soak test.
+package objects
 
 import (
+	_ "embed" // for managedFields
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,28 +22,28 @@ import (
 type Pod struct {
 	Namespace, App, Name string
 	Hash                 string // pod-template-hash of its ReplicaSet
-	Node                 int    // on which it runs
+	Node                 int    // index of its node
 	Index                int    // from 0, in the whole cluster
 }
 
-// NewPod names a pod of an app. Pods of different indices have different names.
+// NewPod returns a pod of an app. Pods with different indices have different names.
 func NewPod(namespace, app string, node, index int) Pod {
 	p := Pod{Namespace: namespace, App: app, Node: node, Index: index, Hash: suffix(10, namespace, app)}
-	p.Name = app + "-" + p.Hash + "-" + spell(5, uint64(index)*7368787) // not a multiple of 3: all pods have other letters
+	p.Name = app + "-" + p.Hash + "-" + spell(5, uint64(index)*7368787) // not a multiple of 3, so that all names differ
 	return p
 }
 
-// ContainerNames are those of every pod.
+// ContainerNames has the names of the containers of every pod.
 var ContainerNames = [...]string{"app", "istio-proxy"}
 
-// NodeName is the name of the i-th node, whose kubelet has the i-th address of kubelettest.
+// NodeName returns the name of node i, whose kubelet has the address kubelettest.Address(i).
 func NodeName(i int) string { return fmt.Sprintf("node-%05d.pool-a.example.internal", i) }
 
-// Selector is the label selector of an app's pods.
+// Selector returns the label selector of an app's pods.
 func Selector(app string) string { return "app.kubernetes.io/name=" + app }
 
-// NamespaceObject is a namespace in use.
-func NamespaceObject(name string, created time.Time) *corev1.Namespace {
+// Namespace returns an active namespace.
+func Namespace(name string, created time.Time) *corev1.Namespace {
 	return &corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 		ObjectMeta: meta("", name, created, map[string]string{"kubernetes.io/metadata.name": name}),
@@ -48,9 +52,9 @@ func NamespaceObject(name string, created time.Time) *corev1.Namespace {
 	}
 }
 
-// NodeObject is a node with the labels and annotations, the conditions and the list of images that
-// nodes of cloud providers have.
-func NodeObject(i int, port uint16, created time.Time) *corev1.Node {
+// Node returns node i, with the labels, annotations, conditions and images of a cloud provider's
+// nodes. The kubelet's port is the given one.
+func Node(i int, port uint16, created time.Time) *corev1.Node {
 	name := NodeName(i)
 	labels := map[string]string{
 		"beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux",
@@ -101,8 +105,8 @@ func NodeObject(i int, port uint16, created time.Time) *corev1.Node {
 	return node
 }
 
-// PodObject is a pod of a Deployment, as it looks when it has been running for a while.
-func PodObject(p Pod, created time.Time) *corev1.Pod {
+// Object returns the pod as the API server has it: a running pod of a Deployment.
+func (p Pod) Object(created time.Time) *corev1.Pod {
 	object := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: meta(p.Namespace, p.Name, created, map[string]string{
@@ -126,16 +130,19 @@ func PodObject(p Pod, created time.Time) *corev1.Pod {
 		Controller: new(true), BlockOwnerDeletion: new(true),
 	}}
 	object.Annotations = map[string]string{
-		"checksum/config":                                hex.EncodeToString([]byte(uid(p.Namespace, p.App))),
-		"kubectl.kubernetes.io/restartedAt":              created.Format(time.RFC3339),
-		"prometheus.io/scrape":                           "true",
-		"sidecar.istio.io/status":                        `{"initContainers":["istio-init"],"containers":["istio-proxy"],"revision":"default"}`,
+		"checksum/config":                   hex.EncodeToString([]byte(uid(p.Namespace, p.App))),
+		"kubectl.kubernetes.io/restartedAt": created.Format(time.RFC3339),
+		"prometheus.io/scrape":              "true",
+		"sidecar.istio.io/status": `{"initContainers":["istio-init"],"containers":["istio-proxy"],` +
+			`"revision":"default"}`,
 		"cni.projectcalico.org/podIP":                    podIP(p.Index) + "/32",
 		"cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
 	}
 	object.ManagedFields = append(managedFields("kube-controller-manager", created, podFields),
 		managedFields("kubelet", created, podStatusFields)...)
-	for _, kind := range []corev1.PodConditionType{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"} {
+	for _, kind := range []corev1.PodConditionType{
+		"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled",
+	} {
 		object.Status.Conditions = append(object.Status.Conditions, corev1.PodCondition{
 			Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(created),
 		})
@@ -150,9 +157,13 @@ func addContainer(object *corev1.Pod, p Pod, name string, created time.Time) {
 	image := "registry.example.com/" + p.Namespace + "/" + name + ":1.4.2"
 	object.Spec.Containers = append(object.Spec.Containers, corev1.Container{
 		Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
-		Resources:              corev1.ResourceRequirements{Requests: resources("250m", "256Mi"), Limits: resources("1", "512Mi")},
+		Resources: corev1.ResourceRequirements{
+			Requests: resources("250m", "256Mi"), Limits: resources("1", "512Mi"),
+		},
 		TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
-		Env: []corev1.EnvVar{{Name: "LOG_LEVEL", Value: "info"}, {Name: "DATABASE_URL", Value: "postgres://db." + p.Namespace}},
+		Env: []corev1.EnvVar{
+			{Name: "LOG_LEVEL", Value: "info"}, {Name: "DATABASE_URL", Value: "postgres://db." + p.Namespace},
+		},
 	})
 	started := true
 	object.Status.ContainerStatuses = append(object.Status.ContainerStatuses, corev1.ContainerStatus{
@@ -171,7 +182,9 @@ func meta(namespace, name string, created time.Time, labels map[string]string) m
 }
 
 func resources(cpu, memory string) corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	return corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
+	}
 }
 
 func podIP(index int) string {
@@ -191,36 +204,21 @@ func uid(names ...string) types.UID {
 func managedFields(manager string, at time.Time, fields string) []metav1.ManagedFieldsEntry {
 	return []metav1.ManagedFieldsEntry{{
 		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
-		Time: new(metav1.NewTime(at)), FieldsV1: metav1.NewFieldsV1(fields),
+		Time: new(metav1.NewTime(at)), FieldsV1: metav1.NewFieldsV1(strings.TrimSpace(fields)),
 	}}
 }
 
-// What managedFields say of objects such as these, in the API server's notation.
-const (
-	podFields = `{"f:metadata":{"f:annotations":{".":{},"f:checksum/config":{},"f:kubectl.kubernetes.io/restartedAt":{},` +
-		`"f:prometheus.io/scrape":{},"f:sidecar.istio.io/status":{}},"f:generateName":{},"f:labels":{".":{},` +
-		`"f:app.kubernetes.io/instance":{},"f:app.kubernetes.io/name":{},"f:app.kubernetes.io/part-of":{},` +
-		`"f:app.kubernetes.io/version":{},"f:pod-template-hash":{},"f:security.istio.io/tlsMode":{}},"f:ownerReferences":{".":{},` +
-		`"k:{\"uid\":\"5c0f72b5-26da-4978-bdc8-8566dd946ce1\"}":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{},` +
-		`"f:env":{".":{},"k:{\"name\":\"DATABASE_URL\"}":{".":{},"f:name":{},"f:value":{}},"k:{\"name\":\"LOG_LEVEL\"}":{".":{},` +
-		`"f:name":{},"f:value":{}}},"f:image":{},"f:imagePullPolicy":{},"f:name":{},"f:resources":{".":{},"f:limits":{".":{},` +
-		`"f:cpu":{},"f:memory":{}},"f:requests":{".":{},"f:cpu":{},"f:memory":{}}},"f:terminationMessagePath":{},` +
-		`"f:terminationMessagePolicy":{}},"k:{\"name\":\"istio-proxy\"}":{".":{},"f:image":{},"f:imagePullPolicy":{},"f:name":{},` +
-		`"f:resources":{".":{},"f:limits":{".":{},"f:cpu":{},"f:memory":{}}},"f:terminationMessagePath":{},` +
-		`"f:terminationMessagePolicy":{}}},"f:dnsPolicy":{},"f:enableServiceLinks":{},"f:restartPolicy":{},"f:schedulerName":{},` +
-		`"f:securityContext":{},"f:serviceAccountName":{},"f:terminationGracePeriodSeconds":{}}}`
-	podStatusFields = `{"f:status":{"f:conditions":{"k:{\"type\":\"ContainersReady\"}":{".":{},"f:lastProbeTime":{},` +
-		`"f:lastTransitionTime":{},"f:observedGeneration":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Initialized\"}":{".":{},` +
-		`"f:lastProbeTime":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Ready\"}":{".":{},` +
-		`"f:lastProbeTime":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}}},"f:containerStatuses":{},"f:hostIP":{},` +
-		`"f:hostIPs":{},"f:phase":{},"f:podIP":{},"f:podIPs":{".":{},"k:{\"ip\":\"10.64.0.1\"}":{".":{},"f:ip":{}}},"f:startTime":{}}}`
-	nodeFields = `{"f:metadata":{"f:annotations":{".":{},"f:volumes.kubernetes.io/controller-managed-attach-detach":{}},"f:labels":{` +
-		`".":{},"f:beta.kubernetes.io/arch":{},"f:beta.kubernetes.io/os":{},"f:kubernetes.io/arch":{},"f:kubernetes.io/hostname":{},` +
-		`"f:kubernetes.io/os":{}}},"f:spec":{"f:providerID":{}},"f:status":{"f:allocatable":{},"f:capacity":{},"f:conditions":{},` +
-		`"f:images":{},"f:nodeInfo":{}}}`
+// managedFields of such objects, as the API server has them.
+var (
+	//go:embed pod.json
+	podFields string
+	//go:embed pod-status.json
+	podStatusFields string
+	//go:embed node.json
+	nodeFields string
 )
 
-// suffix makes up a part of a name.
+// suffix returns a random-looking part of a name that depends on the strings.
 func suffix(length int, from ...string) string {
 	h := fnv.New64a()
 	for _, s := range from {
@@ -230,7 +228,7 @@ func suffix(length int, from ...string) string {
 	return spell(length, h.Sum64())
 }
 
-// spell writes a number in the letters that Kubernetes takes for generated names.
+// spell encodes a number with the letters of Kubernetes' generated names.
 func spell(length int, n uint64) string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789"
 	b := make([]byte, length)

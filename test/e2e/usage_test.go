@@ -14,25 +14,21 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// freshness is how old a figure may be in a healthy cluster: two scrapes and a sample's age, and a
-// machine that is busy with other tests.
-const freshness = 20 * time.Second
-
-// TestFigures compares both versions of the API, as the HorizontalPodAutoscaler's client reads it,
-// with what the simulated kubelets were told.
-func TestFigures(t *testing.T) {
+// TestUsage compares both versions of the API, read with the HorizontalPodAutoscaler's client, with
+// the usage that the simulated kubelets report.
+func TestUsage(t *testing.T) {
 	t.Parallel()
-	useStill(t)
+	useFixture(t)
 	client := metricsClient(t)
 	t.Run("v1beta1 pods", func(t *testing.T) {
-		list, err := client.MetricsV1beta1().PodMetricses(still).List(t.Context(), metav1.ListOptions{})
+		list, err := client.MetricsV1beta1().PodMetricses(fixture).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkPods(t, list.Items)
 	})
 	t.Run("v1 pods", func(t *testing.T) {
-		list, err := client.MetricsV1().PodMetricses(still).List(t.Context(), metav1.ListOptions{})
+		list, err := client.MetricsV1().PodMetricses(fixture).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,31 +59,31 @@ func TestFigures(t *testing.T) {
 func podFromV1(pod *metricsv1.PodMetrics) metricsv1beta1.PodMetrics {
 	converted := metricsv1beta1.PodMetrics{ObjectMeta: pod.ObjectMeta, Timestamp: pod.Timestamp, Window: pod.Window}
 	for _, c := range pod.Containers {
-		converted.Containers = append(converted.Containers, metricsv1beta1.ContainerMetrics{Name: c.Name, Usage: c.Usage})
+		converted.Containers = append(converted.Containers, metricsv1beta1.ContainerMetrics(c))
 	}
 	return converted
 }
 
-// checkPods compares the pods of the still life with what was told of them.
+// checkPods compares PodMetrics with the usage of the fixture's pods.
 func checkPods(t *testing.T, pods []metricsv1beta1.PodMetrics) {
 	t.Helper()
-	told := shared.Simulation.Pods(still)
-	if len(pods) != len(told) {
-		t.Fatalf("there are %d pods, want %d", len(pods), len(told))
+	want := shared.Simulation.Pods(fixture)
+	if len(pods) != len(want) {
+		t.Fatalf("got %d pods, want %d", len(pods), len(want))
 	}
 	for i := range pods {
 		pod := &pods[i]
 		if err := checkTime(pod.Timestamp.Time, pod.Window.Duration); err != nil {
 			t.Errorf("pod %s: %v", pod.Name, err)
 		}
-		if len(pod.Containers) != len(told[pod.Name]) {
-			t.Errorf("pod %s has %d containers, want %d", pod.Name, len(pod.Containers), len(told[pod.Name]))
+		if len(pod.Containers) != len(want[pod.Name]) {
+			t.Errorf("pod %s: got %d containers, want %d", pod.Name, len(pod.Containers), len(want[pod.Name]))
 		}
-		if pod.Labels["app"] != "still" {
-			t.Errorf("pod %s has labels %v, want app=still among them", pod.Name, pod.Labels)
+		if pod.Labels["app"] != fixture {
+			t.Errorf("pod %s: got labels %v, want app=%s among them", pod.Name, pod.Labels, fixture)
 		}
 		for _, c := range pod.Containers {
-			if err := checkUsage(c.Usage, told[pod.Name][c.Name], pod.Name != "beta"); err != nil {
+			if err := checkUsage(c.Usage, want[pod.Name][c.Name], pod.Name != "beta"); err != nil {
 				t.Errorf("pod %s, container %s: %v", pod.Name, c.Name, err)
 			}
 		}
@@ -105,31 +101,31 @@ func checkNode(t *testing.T, name string, usage corev1.ResourceList, at time.Tim
 }
 
 func checkTime(at time.Time, window time.Duration) error {
-	if age := time.Since(at); age < -time.Second || age > freshness {
-		return fmt.Errorf("its figures are %s old, want at most %s", age, freshness)
+	if age := time.Since(at); age < -time.Second || age > maxAge {
+		return fmt.Errorf("metrics are %s old, want at most %s", age, maxAge)
 	}
 	if window <= 0 || window > time.Minute {
-		return fmt.Errorf("its window is %s", window)
+		return fmt.Errorf("window is %s", window)
 	}
 	return nil
 }
 
-// checkUsage compares a usage with what was told, of swap too where the node has any.
+// checkUsage compares a usage, which has swap only if the node has swap.
 func checkUsage(got corev1.ResourceList, want kubelettest.Usage, swap bool) error {
-	figures := map[corev1.ResourceName]float64{
+	quantities := map[corev1.ResourceName]float64{
 		corev1.ResourceCPU:    want.CPU,
 		corev1.ResourceMemory: float64(want.Memory),
 	}
 	if swap {
-		figures["swap"] = float64(want.Swap)
+		quantities["swap"] = float64(want.Swap)
 	}
-	if len(got) != len(figures) {
-		return fmt.Errorf("its usage is of %d resources: %v, want %d", len(got), got, len(figures))
+	if len(got) != len(quantities) {
+		return fmt.Errorf("got usage of %d resources: %v, want %d", len(got), got, len(quantities))
 	}
-	for name, figure := range figures {
+	for name, want := range quantities {
 		quantity, ok := got[name]
-		if value := quantity.AsApproximateFloat64(); !ok || math.Abs(value-figure) > figure/100 {
-			return fmt.Errorf("it uses %s of %s, want %g within 1 %%", quantity.String(), name, figure)
+		if value := quantity.AsApproximateFloat64(); !ok || math.Abs(value-want) > want/100 {
+			return fmt.Errorf("got %s of %s, want %g within 1%%", quantity.String(), name, want)
 		}
 	}
 	return nil

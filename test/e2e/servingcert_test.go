@@ -1,0 +1,371 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+)
+
+const (
+	servingSecret    = "kube-vitals-serving"
+	servingConfigMap = "kube-vitals-ca"
+	// certificateLifetime is short: a certificate is renewed when a third of its lifetime is left.
+	certificateLifetime = 30 * time.Second
+	// settleTime is the time between publishing a CA and serving a certificate of it.
+	settleTime = 4 * time.Second
+)
+
+// certificateFlags make certificates short-lived.
+var certificateFlags = []string{"--tls-lifetime=" + certificateLifetime.String(), "--tls-settle=" + settleTime.String()}
+
+// TestServingCertificate has two servers that share a certificate with a lifetime of seconds,
+// behind the aggregation layer and with the permissions of the chart.
+func TestServingCertificate(t *testing.T) {
+	t.Parallel()
+	c := startServing(t)
+	t.Run("permissions", c.testPermissions)
+	t.Run("renewal", c.testRenewal)
+	t.Run("empty Secret", c.testEmptySecret)
+	t.Run("deleted Secret", c.testDeletedSecret)
+	t.Run("recreated Secret", c.testRecreatedSecret)
+	t.Run("caBundle", c.testCABundle)
+	t.Run("helm", c.testHelm)
+	t.Run("insecureSkipTLSVerify", c.testInsecureSkipTLSVerify)
+	for _, s := range c.servers {
+		if log, err := s.Log(); err != nil || strings.Contains(log, "PRIVATE KEY") {
+			t.Errorf("the log contains a key, or cannot be read: %v", err)
+		}
+	}
+}
+
+// servingCluster has two servers that share a serving certificate.
+type servingCluster struct {
+	*testCluster
+	servers []*cluster.Server
+}
+
+// startServing starts both servers behind one Service.
+func startServing(t *testing.T) *servingCluster {
+	t.Helper()
+	c := &servingCluster{testCluster: newCluster(t)}
+	// Without the port of the Service, which changes below.
+	c.install(t, append(certificateFlags, "--service="+cluster.Release+"."+cluster.Namespace+".svc")...)
+	c.servers = []*cluster.Server{c.server, c.replica(t, c.server)}
+	eventually(t, "the second server to have the certificate", func(ctx context.Context) error {
+		_, err := c.connect(ctx, c.servers[1], "v1")
+		return err
+	})
+	service := startBalancer(t)
+	service.add(c.servers[0].Address, c.servers[1].Address)
+	if err := c.Upgrade(t.Context(), fmt.Sprintf("service.port=%d", service.port())); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// routeService makes the Service an alias of localhost again, after helm.
+func (c *servingCluster) routeService(t *testing.T) {
+	t.Helper()
+	if err := c.RouteService(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bundle returns the caBundle of an APIService.
+func (c *servingCluster) bundle(ctx context.Context, version string) ([]byte, error) {
+	var apiService struct{ Spec struct{ CABundle []byte } }
+	body, err := c.get(ctx, "/apis/apiregistration.k8s.io/v1/apiservices/"+version+".metrics.k8s.io")
+	if err == nil {
+		err = json.Unmarshal(body, &apiService)
+	}
+	if err == nil && len(apiService.Spec.CABundle) == 0 {
+		err = errors.New("the caBundle is empty")
+	}
+	return apiService.Spec.CABundle, err
+}
+
+// connect connects to a server with the caBundle of an APIService, as the API server does, and
+// returns the server's certificate.
+func (c *servingCluster) connect(ctx context.Context, s *cluster.Server, version string) (*x509.Certificate, error) {
+	bundle, err := c.bundle(ctx, version)
+	if err != nil {
+		return nil, err
+	}
+	return servedCertificate(ctx, s, bundle)
+}
+
+// connections returns functions that connect to both servers with the caBundles of the versions,
+// and with the CAs in the ConfigMap.
+func (c *servingCluster) connections(versions ...string) map[string]func(context.Context) error {
+	calls := map[string]func(context.Context) error{}
+	for _, s := range c.servers {
+		calls["connection to "+s.Address+" with the CAs in the ConfigMap"] = func(ctx context.Context) error {
+			published, err := c.Client.CoreV1().ConfigMaps(cluster.Namespace).Get(ctx, servingConfigMap, metav1.GetOptions{})
+			if err == nil {
+				_, err = servedCertificate(ctx, s, []byte(published.Data["ca.crt"]))
+			}
+			return err
+		}
+		for _, version := range versions {
+			calls["connection to "+s.Address+" for "+version] = func(ctx context.Context) error {
+				_, err := c.connect(ctx, s, version)
+				return err
+			}
+		}
+	}
+	return calls
+}
+
+// requests returns functions that list nodes through the API server.
+func (c *servingCluster) requests(versions ...string) map[string]func(context.Context) error {
+	calls := map[string]func(context.Context) error{}
+	for _, version := range versions {
+		calls["request for "+version] = func(ctx context.Context) error {
+			body, err := c.get(ctx, "/apis/metrics.k8s.io/"+version+"/nodes")
+			if err == nil && !bytes.Contains(body, []byte(`"name":"node"`)) {
+				err = fmt.Errorf("the node is missing: %s", body)
+			}
+			return err
+		}
+	}
+	return calls
+}
+
+// startLoad connects and sends requests for both versions.
+func (c *servingCluster) startLoad(t *testing.T) *load {
+	t.Helper()
+	calls := c.requests("v1", "v1beta1")
+	maps.Copy(calls, c.connections("v1", "v1beta1"))
+	return startLoad(t, calls)
+}
+
+// awaitCertificate waits until both servers serve the same certificate and it is not the old one,
+// which may be nil. It returns the certificate.
+func (c *servingCluster) awaitCertificate(t *testing.T, old *x509.Certificate) *x509.Certificate {
+	t.Helper()
+	var certificate *x509.Certificate
+	eventually(t, "another certificate", func(ctx context.Context) (err error) {
+		for _, s := range c.servers {
+			if certificate, err = c.connect(ctx, s, "v1beta1"); err == nil && old != nil && certificate.Equal(old) {
+				err = errors.New("it is still the same")
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return certificate
+}
+
+// awaitLog waits until a server has logged the text.
+func awaitLog(t *testing.T, s *cluster.Server, text string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%q in the log", text), func(context.Context) error {
+		log, err := s.Log()
+		if err == nil && !strings.Contains(log, text) {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+}
+
+// testPermissions checks what both ServiceAccounts may do.
+func (c *servingCluster) testPermissions(t *testing.T) {
+	const (
+		allowed = "yes"
+		denied  = "no"
+	)
+	for account, permissions := range map[string]map[string]string{
+		account: {
+			"get secrets/" + servingSecret:                                   allowed,
+			"update secrets/" + servingSecret:                                allowed,
+			"create secrets":                                                 denied,
+			"create secrets/" + servingSecret:                                denied,
+			"delete secrets/" + servingSecret:                                denied,
+			"get secrets":                                                    denied,
+			"list secrets":                                                   denied,
+			"get secrets/other":                                              denied,
+			"get configmaps/" + servingConfigMap:                             allowed,
+			"update configmaps/" + servingConfigMap:                          allowed,
+			"delete configmaps/" + servingConfigMap:                          denied,
+			"create configmaps":                                              denied,
+			"list configmaps":                                                denied,
+			"update configmaps/other":                                        denied,
+			"patch apiservices/v1.metrics.k8s.io":                            allowed,
+			"patch apiservices/v1.apps":                                      denied,
+			"delete apiservices/v1.metrics.k8s.io":                           denied,
+			"update apiservices/v1.metrics.k8s.io":                           denied,
+			"list apiservices":                                               denied,
+			"create serviceaccounts/kube-vitals-kubelet --subresource=token": allowed,
+			"create serviceaccounts/kube-vitals --subresource=token":         denied,
+			"create serviceaccounts --subresource=token":                     denied,
+			"get nodes --subresource=metrics":                                denied,
+			"get nodes --subresource=stats":                                  denied,
+		},
+		kubeletAccount: {
+			"get nodes --subresource=metrics":     allowed,
+			"get nodes --subresource=stats":       allowed,
+			"get nodes --subresource=proxy":       denied,
+			"get nodes":                           denied,
+			"list nodes":                          denied,
+			"list pods":                           denied,
+			"get secrets/" + servingSecret:        denied,
+			"patch apiservices/v1.metrics.k8s.io": denied,
+			"create serviceaccounts/kube-vitals-kubelet --subresource=token": denied,
+			"create subjectaccessreviews.authorization.k8s.io":               denied,
+			"create tokenreviews.authentication.k8s.io":                      denied,
+		},
+	} {
+		for permission, want := range permissions {
+			args := []string{"auth", "can-i", "--quiet", "--as=" + account, inNamespace}
+			got := allowed
+			if _, err := c.Kubectl(t.Context(), append(args, strings.Fields(permission)...)...); err != nil {
+				got = denied
+			}
+			if got != want {
+				t.Errorf("kubectl auth can-i %s as %s: got %s, want %s", permission, account, got, want)
+			}
+		}
+	}
+}
+
+// testRenewal awaits two renewals while clients connect and send requests.
+func (c *servingCluster) testRenewal(t *testing.T) {
+	certificate := c.awaitCertificate(t, nil)
+	c.startLoad(t)
+	for range 2 {
+		certificate = c.awaitCertificate(t, certificate)
+	}
+}
+
+// testEmptySecret removes the Secret's content, which a server restores and then replaces.
+func (c *servingCluster) testEmptySecret(t *testing.T) {
+	certificate := c.awaitCertificate(t, nil)
+	c.startLoad(t)
+	c.kubectl(t, "patch", "secret", servingSecret, inNamespace, "--type=merge", `--patch={"data":null}`)
+	c.awaitCertificate(t, certificate)
+}
+
+// testDeletedSecret deletes the Secret. The servers keep their certificate, and helm upgrade
+// creates the Secret again.
+func (c *servingCluster) testDeletedSecret(t *testing.T) {
+	certificate := c.awaitCertificate(t, c.awaitCertificate(t, nil)) // a new one, which does not expire soon
+	load := c.startLoad(t)
+	getLabels := []string{"get", "secret", servingSecret, inNamespace, "--output=jsonpath={.metadata.labels}"}
+	labels := c.kubectl(t, getLabels...)
+	c.deleteSecret(t)
+	awaitLog(t, c.servers[1], "kubectl create secret generic") // what to do
+	load.stop()
+	if err := c.Helm(t.Context(), "upgrade"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Secret to have a certificate", func(ctx context.Context) error {
+		data, err := c.Kubectl(ctx, "get", "secret", servingSecret, inNamespace, "--output=jsonpath={.data}")
+		if err == nil && !strings.Contains(data, "tls.crt") {
+			err = errors.New(data)
+		}
+		return err
+	})
+	if got := c.kubectl(t, getLabels...); got != labels {
+		t.Errorf("labels of the Secret: got %s, want %s", got, labels)
+	}
+	c.awaitCertificate(t, certificate)
+}
+
+func (c *servingCluster) deleteSecret(t *testing.T) {
+	t.Helper()
+	c.kubectl(t, "delete", "secret", servingSecret, inNamespace)
+}
+
+// testRecreatedSecret deletes the Secret when the servers may create it, and only it.
+func (c *servingCluster) testRecreatedSecret(t *testing.T) {
+	if err := c.Helm(t.Context(), "upgrade", "tls.kubeVitals.recreateSecret=true"); err != nil {
+		t.Fatal(err)
+	}
+	c.routeService(t)
+	out, err := c.Kubectl(t.Context(), "create", "secret", "generic", "other", inNamespace, "--as="+account)
+	if err == nil {
+		t.Errorf("the server may create another Secret: %s", out)
+	}
+	certificate := c.awaitCertificate(t, nil)
+	load := c.startLoad(t)
+	c.deleteSecret(t)
+	c.awaitCertificate(t, certificate)
+	load.stop()
+	if got := c.kubectl(t, "get", "secret", servingSecret, inNamespace, "--output",
+		`jsonpath={.type} {.metadata.labels.app\.kubernetes\.io/instance}`); got != "Opaque "+cluster.Release {
+		t.Errorf("type and label of the new Secret: got %q", got)
+	}
+}
+
+// testCABundle removes and replaces the caBundle of an APIService, which a server corrects.
+func (c *servingCluster) testCABundle(t *testing.T) {
+	for _, patch := range []string{
+		`{"spec":{"caBundle":null}}`,
+		`{"spec":{"caBundle":"` + base64.StdEncoding.EncodeToString(c.CA.PEM()) + `"}}`,
+	} {
+		c.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch", patch)
+		c.awaitCertificate(t, nil)
+	}
+}
+
+// testHelm upgrades and rolls back, which changes neither the Secret, the ConfigMap nor the
+// caBundle.
+func (c *servingCluster) testHelm(t *testing.T) {
+	load := startLoad(t, c.connections("v1", "v1beta1")) // helm undoes the route of the Service
+	if err := c.Helm(t.Context(), "upgrade", "apiService.annotations.touched=yes"); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Run(t.Context(), binaries.Helm, "rollback", cluster.Release, inNamespace); err != nil {
+		t.Error(err)
+	}
+	load.stop()
+	owners := c.kubectl(t, "get", "apiservice", "v1.metrics.k8s.io", "--show-managed-fields",
+		"--output", `jsonpath={range .metadata.managedFields[*]}{.manager} {.fieldsV1}{"\n"}{end}`)
+	for line := range strings.Lines(owners) {
+		manager, fields, _ := strings.Cut(line, " ")
+		if strings.Contains(fields, `"f:caBundle"`) != (manager == "kube-vitals") {
+			t.Errorf("%s owns %s", manager, fields)
+		}
+	}
+}
+
+// testInsecureSkipTLSVerify disables and enables the verification of the certificate.
+func (c *servingCluster) testInsecureSkipTLSVerify(t *testing.T) {
+	for _, test := range []struct{ value, want, log string }{
+		{"true", "true", "The APIService skips verification"},
+		{"false", "", "The APIService is right again"},
+	} {
+		if err := c.Helm(t.Context(), "upgrade", "apiService.insecureSkipTLSVerify="+test.value); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the APIServices to be changed", func(ctx context.Context) error {
+			for _, version := range []string{"v1", "v1beta1"} {
+				got, err := c.Kubectl(ctx, "get", "apiservice", version+".metrics.k8s.io",
+					"--output=jsonpath={.spec.insecureSkipTLSVerify}")
+				if err != nil {
+					return err
+				}
+				if _, missing := c.bundle(ctx, version); got != test.want || (missing != nil) != (test.want == "true") {
+					return fmt.Errorf("%s: insecureSkipTLSVerify is %q, caBundle: %w", version, got, missing)
+				}
+			}
+			return nil
+		})
+		awaitLog(t, c.servers[0], test.log)
+	}
+}

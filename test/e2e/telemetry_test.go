@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/internal/observability"
+)
+
+// readTelemetry returns what the server exposes at /metrics.
+func readTelemetry(t *testing.T) string {
+	t.Helper()
+	body, err := shared.asAdmin(t, shared.server).getOK(t.Context(), "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+func TestTelemetry(t *testing.T) {
+	text := readTelemetry(t)
+	declared := map[string]bool{}
+	for line := range strings.Lines(text) {
+		if name, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			name, _, _ = strings.Cut(name, " ")
+			if declared[name] {
+				t.Errorf("%s is declared twice", name)
+			}
+			declared[name] = true
+		}
+	}
+	for _, name := range []string{
+		"kube_vitals_scrapes_total", "kube_vitals_scrape_duration_seconds", "kube_vitals_samples_skipped_total",
+		"kube_vitals_points", "kube_vitals_oldest_point_age_seconds", "kube_vitals_build_info",
+		"apiserver_request_total", "process_resident_memory_bytes", "go_goroutines",
+	} {
+		if !declared[name] {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	if strings.Contains(text, "pod=") {
+		t.Error("there are series for each pod")
+	}
+}
+
+// TestDashboardAndAlertQueries checks that all series and labels in the queries of the chart's
+// dashboard and alerts exist, after failed scrapes and requests.
+func TestDashboardAndAlertQueries(t *testing.T) {
+	queries, err := observability.Queries(shared.Chart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	references, err := observability.Parse(t.Context(), shared.Checkout, queries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const failing = "failing"
+	addNode(t, failing)
+	shared.Simulation.Kubelet(failing).SetFaults(kubelettest.Refuse)
+	for _, path := range []string{nodesPath, "/apis/metrics.k8s.io/v1beta1/pods"} {
+		if _, err := shared.get(t.Context(), path); err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, "the series of every query", func(context.Context) error {
+		series := observability.ParseSeries(readTelemetry(t))
+		var errs []error
+		for i, q := range queries {
+			if missing := series.Missing(q, references[i]); len(missing) > 0 {
+				errs = append(errs, fmt.Errorf("%s: %s:\n%s", q.Place, strings.Join(missing, "; "), q.Expr))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}

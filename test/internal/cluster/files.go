@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+)
+
+// frontProxyName is the common name in the client certificate of the aggregation layer.
+const frontProxyName = "front-proxy-client"
+
+// KubeletCAFile is the file in the cluster's folder that has the CA of the kubelets: Cluster.CA,
+// unless a caller that runs kubelets in another process overwrites it.
+const KubeletCAFile = "kubelet-ca.crt"
+
+// writeFiles writes the certificates and kubeconfigs of a cluster whose API server has the URL, and
+// makes the administrator's clients. Administrators have a token because servers cache its review,
+// whereas a client certificate is verified at each connection.
+func (c *Cluster) writeFiles(server string) error {
+	frontProxyCA := kubelettest.NewCA()
+	frontProxy := frontProxyCA.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: frontProxyName}), longLived)
+	c.token, c.Kubeconfig = rand.Text(), c.File("kubeconfig")
+	err := errors.Join(
+		c.write("ca.crt", c.CA.PEM()),
+		c.writePair("kube-apiserver", c.issue("kube-apiserver", "")),
+		c.writePair("service-accounts", c.issue("service-accounts", "")), // the key signs tokens
+		c.write("front-proxy-ca.crt", frontProxyCA.PEM()),
+		c.writePair("front-proxy", frontProxy),
+		c.write("tokens.csv", []byte(c.token+",admin,admin,system:masters\n")),
+		c.writeKubeconfig(c.Kubeconfig, server, "", &clientcmdapi.AuthInfo{Token: c.token}),
+	)
+	if err != nil {
+		return err
+	}
+	if c.REST, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig); err != nil {
+		return fmt.Errorf("read the administrator's kubeconfig: %w", err)
+	}
+	c.REST.QPS = -1 // no limit
+	if c.Client, err = kubernetes.NewForConfig(c.REST); err != nil {
+		return fmt.Errorf("create the administrator's client: %w", err)
+	}
+	return errors.Join(
+		c.WriteUserKubeconfig(c.File("kube-controller-manager.kubeconfig"), "system:kube-controller-manager", ""),
+		c.WriteUserKubeconfig(c.File("kube-scheduler.kubeconfig"), "system:kube-scheduler", ""),
+	)
+}
+
+// WriteUserKubeconfig writes a kubeconfig with a client certificate of a user. The group may be
+// empty.
+func (c *Cluster) WriteUserKubeconfig(file, user, group string) error {
+	cert, key := kubelettest.PEM(c.issue(user, group))
+	return c.writeKubeconfig(file, c.REST.Host, "",
+		&clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+}
+
+// WriteTokenKubeconfig writes a kubeconfig with the token in a file and a default namespace.
+func (c *Cluster) WriteTokenKubeconfig(file, tokenFile, namespace string) error {
+	return c.writeKubeconfig(file, c.REST.Host, namespace, &clientcmdapi.AuthInfo{TokenFile: tokenFile})
+}
+
+func (c *Cluster) writeKubeconfig(file, server, namespace string, user *clientcmdapi.AuthInfo) error {
+	const name = "kube-vitals-test"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: c.CA.PEM()}
+	config.AuthInfos[name] = user
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: namespace}
+	config.CurrentContext = name
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		return fmt.Errorf("write kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// issue returns a certificate of the cluster's CA for a user, and for servers on 127.0.0.1. The
+// group may be empty.
+func (c *Cluster) issue(user, group string) tls.Certificate {
+	subject := pkix.Name{CommonName: user}
+	if group != "" {
+		subject.Organization = []string{group}
+	}
+	return c.CA.Issue([]string{"localhost", "kubernetes.default.svc"}, []net.IP{net.IPv4(127, 0, 0, 1)},
+		kubelettest.Subject(subject), longLived)
+}
+
+// longLived makes a certificate outlive any cluster.
+func longLived(certificate *x509.Certificate) { certificate.NotAfter = time.Now().AddDate(1, 0, 0) }
+
+func (c *Cluster) write(name string, content []byte) error {
+	if err := os.WriteFile(c.File(name), content, 0o600); err != nil {
+		return fmt.Errorf("write the cluster's files: %w", err)
+	}
+	return nil
+}
+
+// writePair writes the files NAME.crt and NAME.key.
+func (c *Cluster) writePair(name string, certificate tls.Certificate) error {
+	cert, key := kubelettest.PEM(certificate)
+	return errors.Join(c.write(name+".crt", cert), c.write(name+".key", key))
+}

@@ -1,0 +1,201 @@
+package cluster
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
+)
+
+// Namespace and Release are where Install installs the chart. Its objects have the release's name.
+const (
+	Namespace = "kube-system"
+	Release   = "kube-vitals"
+)
+
+// resolution is the --metric-resolution of servers that Install starts: the shortest allowed.
+const resolution = 5 * time.Second
+
+// Server is a kube-vitals with the permissions of the chart.
+type Server struct {
+	*process.Process
+	Address string // host and port
+	CA      []byte // PEM; verifies the serving certificate
+	Host    string // the name in the serving certificate: SERVICE.NAMESPACE.svc
+
+	cluster *Cluster
+	binary  string
+	args    []string
+}
+
+// Port returns the port in Address.
+func (s *Server) Port() string {
+	_, port, _ := strings.Cut(s.Address, ":")
+	return port
+}
+
+// KubeVitals returns the path of the built program: the value of the environment variable
+// KUBE_VITALS, or else bin/kube-vitals of the source tree.
+func (c *Cluster) KubeVitals() (string, error) {
+	path := os.Getenv("KUBE_VITALS")
+	if path == "" {
+		path = filepath.Join(c.Checkout, "bin", "kube-vitals")
+	}
+	path, err := filepath.Abs(path)
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("kube-vitals is not built: run make build, or set KUBE_VITALS: %w", err)
+	}
+	return path, nil
+}
+
+// Install installs the chart without pods, starts kube-vitals on this machine, and waits until its
+// APIServices are available. The program has the flags of the chart's Deployment, followed by args,
+// and a token of its ServiceAccount: it can do only what the chart allows.
+func (c *Cluster) Install(ctx context.Context, args ...string) (*Server, error) {
+	ports, err := FreePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(c.cfg.Progress, "installing the chart, and starting kube-vitals with its ServiceAccount and flags")
+	s := &Server{
+		Address: fmt.Sprintf("127.0.0.1:%d", ports[0]),
+		Host:    fmt.Sprintf("%s.%s.svc", Release, Namespace),
+		cluster: c,
+	}
+	if s.binary, err = c.KubeVitals(); err != nil {
+		return nil, err
+	}
+	if err := c.Helm(ctx, "install", "replicas=0", fmt.Sprintf("service.port=%d", ports[0])); err != nil {
+		return nil, err
+	}
+	if err := c.RouteService(ctx); err != nil {
+		return nil, err
+	}
+	if s.args, err = c.chartArgs(ctx, ports[0]); err != nil {
+		return nil, fmt.Errorf("read the flags of the chart's Deployment: %w", err)
+	}
+	s.args = append(s.args, args...)
+	if s.Process, err = c.StartProcess(s.binary, s.args...); err != nil {
+		return nil, err
+	}
+	if err := c.awaitAvailable(ctx); err != nil {
+		return nil, fmt.Errorf("%w%s", err, s.Tail())
+	}
+	bundle, err := c.Kubectl(ctx, "get", "apiservice", "v1.metrics.k8s.io", "--output=jsonpath={.spec.caBundle}")
+	if err != nil {
+		return nil, err
+	}
+	if s.CA, err = base64.StdEncoding.DecodeString(bundle); err != nil {
+		return nil, fmt.Errorf("decode the caBundle: %w", err)
+	}
+	return s, nil
+}
+
+// StartReplica starts the program again, as another pod of the Deployment, and returns at once. It
+// has its own port and log. Its flags are those of s, followed by args. The Service does not route
+// to it, and Cluster.Stop does not end it.
+func (s *Server) StartReplica(args ...string) (*Server, error) {
+	ports, err := FreePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	replica := *s
+	replica.Address = fmt.Sprintf("127.0.0.1:%d", ports[0])
+	replica.args = append(append([]string(nil), s.args...), fmt.Sprintf("--secure-port=%d", ports[0]))
+	replica.args = append(replica.args, args...)
+	log := s.cluster.File(fmt.Sprintf("%s-%d.log", Release, ports[0]))
+	replica.Process, err = process.Start(process.Config{Path: s.binary, Args: replica.args, Log: log})
+	return &replica, err
+}
+
+// Helm runs helm install or upgrade for the chart with values such as replicas=0. An upgrade keeps
+// the values that were set before.
+func (c *Cluster) Helm(ctx context.Context, command string, values ...string) error {
+	args := []string{command, Release, c.Chart, "--namespace", Namespace}
+	if command == "upgrade" {
+		args = append(args, "--reuse-values")
+	}
+	for _, value := range values {
+		args = append(args, "--set", value)
+	}
+	_, err := c.Run(ctx, binaries.Helm, args...)
+	return err
+}
+
+// Upgrade upgrades the release with additional values, and waits until the APIServices are
+// available again.
+func (c *Cluster) Upgrade(ctx context.Context, values ...string) error {
+	if err := c.Helm(ctx, "upgrade", values...); err != nil {
+		return err
+	}
+	if err := c.RouteService(ctx); err != nil {
+		return err
+	}
+	return c.awaitAvailable(ctx)
+}
+
+// RouteService makes the chart's Service an alias of localhost. Each run of helm undoes that. The
+// port in an APIService is that of the Service, which for an alias is the port of the program.
+func (c *Cluster) RouteService(ctx context.Context) error {
+	_, err := c.Kubectl(ctx, "patch", "service", Release, "--namespace", Namespace, "--patch",
+		`{"spec": {"type": "ExternalName", "externalName": "localhost", "clusterIP": null, "clusterIPs": null}}`)
+	return err
+}
+
+func (c *Cluster) awaitAvailable(ctx context.Context) error {
+	_, err := c.Kubectl(ctx, "wait", "apiservices", "--selector=app.kubernetes.io/instance="+Release,
+		"--for=condition=Available", "--timeout=60s")
+	return err
+}
+
+// chartArgs returns the flags in the chart's Deployment, adapted to a process outside of the
+// cluster.
+func (c *Cluster) chartArgs(ctx context.Context, port int) ([]string, error) {
+	deployment, err := c.Client.AppsV1().Deployments(Namespace).Get(ctx, Release, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	pod := deployment.Spec.Template.Spec
+	token, kubeconfig := c.File(Release+".token"), c.File(Release+".kubeconfig")
+	if err := c.WriteToken(ctx, pod.ServiceAccountName, token); err != nil {
+		return nil, err
+	}
+	if err := c.WriteTokenKubeconfig(kubeconfig, token, Namespace); err != nil {
+		return nil, err
+	}
+	mounted := strings.NewReplacer("/var/run/secrets/kubernetes.io/serviceaccount/", c.Dir+"/") // ca.crt
+	var args []string
+	for _, arg := range pod.Containers[0].Args {
+		args = append(args, mounted.Replace(arg))
+	}
+	return append(args,
+		"--kubeconfig="+kubeconfig,
+		"--authentication-kubeconfig="+kubeconfig,
+		"--authorization-kubeconfig="+kubeconfig,
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", port),
+		"--cert-dir="+c.Dir,
+		fmt.Sprintf("--metric-resolution=%s", resolution),
+		"--kubelet-allow-loopback",
+	), nil
+}
+
+// WriteToken writes a token of a ServiceAccount in Namespace into a file.
+func (c *Cluster) WriteToken(ctx context.Context, account, file string) error {
+	token, err := c.Kubectl(ctx, "create", "token", account, "--namespace", Namespace, "--duration=720h")
+	if err == nil {
+		err = os.WriteFile(file, []byte(strings.TrimSpace(token)), 0o600)
+	}
+	return err
+}

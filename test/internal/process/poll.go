@@ -1,0 +1,59 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// interval is the time between two calls of a function that is polled.
+const interval = 100 * time.Millisecond
+
+// Poll calls try until it returns nil. It returns an error when the context ends or the timeout
+// expires: what was awaited, and why the last call failed.
+func Poll(ctx context.Context, timeout time.Duration, what string, try func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	var last error
+	for {
+		err := try(limited)
+		if err == nil {
+			return nil
+		}
+		// A call that the deadline cut off does not explain the failure; the call before it does.
+		if last == nil || limited.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ticker.C:
+		case <-limited.Done():
+			if ctx.Err() != nil {
+				return fmt.Errorf("interrupted while waiting for %s: %w", what, last)
+			}
+			return fmt.Errorf("waited %s for %s: %w", timeout, what, last)
+		}
+	}
+}
+
+// Poll calls try until it returns nil, as the function Poll does. It gives up when the program
+// ends. The error has the end of the program's log.
+func (p *Process) Poll(ctx context.Context, timeout time.Duration, what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err := Poll(ctx, timeout, what, func(ctx context.Context) error {
+		err := try(ctx)
+		if err != nil && p.Running() != nil {
+			cancel()
+		}
+		return err
+	})
+	if err == nil {
+		return nil
+	}
+	if ended := p.Running(); ended != nil {
+		return fmt.Errorf("%w: %w", err, ended)
+	}
+	return fmt.Errorf("%w%s", err, p.Tail())
+}
