@@ -186,6 +186,15 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
+func TestMean(t *testing.T) {
+	if got := mean([]float64{1, 2, 6}); got != 3 {
+		t.Errorf("got %v, want 3", got)
+	}
+	if got := mean(nil); got != 0 {
+		t.Errorf("got %v for no values, want 0", got)
+	}
+}
+
 func TestMedian(t *testing.T) {
 	for _, tt := range []struct {
 		values []float64

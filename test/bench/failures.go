@@ -189,7 +189,7 @@ func (f *failures) print() {
 		t.row(name, fmt.Sprintf(format, value), goal)
 	}
 	row("pods served, minimum", "%.2f %%", 100*percentile(f.served, 0), "100 %")
-	row("pods served, median", "%.2f %%", 100*median(f.served), "100 %")
+	row("pods served, mean", "%.2f %%", 100*mean(f.served), "100 %")
 	row("oldest metrics served", "%.1f s", f.oldest, fmt.Sprintf("≤ %g s", maxAge+timestampUnit))
 	row("age at which metrics of a stopped node expire, minimum", "%.1f s", percentile(f.expired, 0),
 		fmt.Sprintf("≥ %g s", maxAge))

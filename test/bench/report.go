@@ -70,6 +70,15 @@ func median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
+// mean returns 0 for no values.
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(max(len(values), 1))
+}
+
 // percentile returns the smallest value that at least p percent of the values do not exceed, and 0
 // for no values.
 func percentile(values []float64, p float64) float64 {
