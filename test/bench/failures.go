@@ -41,7 +41,7 @@ type failures struct {
 // have been stopped.
 func measureFailures(ctx context.Context, b *bench) (err error) {
 	f := &failures{bench: b}
-	if f.server, _, err = b.startServer(ctx, b.config.server, b.serverArgs...); err != nil {
+	if f.server, _, err = b.startServer(ctx, b.server, b.serverArgs...); err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context) error{f.failScrapes, f.stopKubelets} {

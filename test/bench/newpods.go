@@ -54,7 +54,7 @@ func measureNewPods(ctx context.Context, b *bench) (err error) {
 	if err := n.objects.CreateNamespace(ctx, newPodsNamespace); err != nil {
 		return err
 	}
-	if n.server, _, err = b.startServer(ctx, b.config.server, b.serverArgs...); err != nil {
+	if n.server, _, err = b.startServer(ctx, b.server, b.serverArgs...); err != nil {
 		return err
 	}
 	if err := n.run(ctx); err != nil {

@@ -155,12 +155,12 @@ func (r *readers) recordError(ctx context.Context, path string, err error) {
 }
 
 // record counts a response and logs its violations, the same one of an object once.
-func (r *readers) record(violations []violation) {
+func (r *readers) record(found []violation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.responses++
-	for _, v := range violations {
-		r.readCounts.violations++
+	for _, v := range found {
+		r.violations++
 		key := violation{object: v.object, what: v.what}
 		if r.logged[key] || len(r.logged) >= maxViolations {
 			continue

@@ -125,7 +125,7 @@ func expectViolation(t *testing.T, got []violation, want string) {
 
 func TestCheckPods(t *testing.T) {
 	now := t0.Add(time.Minute)
-	ago := func(seconds time.Duration) time.Time { return now.Add(-seconds * time.Second) }
+	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
 	type change = func(*node, *pod)
 	type response = func(*metricsv1beta1.PodMetrics)
 	timestamp := func(at time.Time) response {
@@ -189,7 +189,7 @@ func TestCheckPods(t *testing.T) {
 // TestExpectedPods checks when a response without the pod is a violation.
 func TestExpectedPods(t *testing.T) {
 	now := t0.Add(time.Minute)
-	ago := func(seconds time.Duration) time.Time { return now.Add(-seconds * time.Second) }
+	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
 	for _, tt := range []struct {
 		name   string
 		change func(*node, *pod)
