@@ -57,7 +57,7 @@ func (b *bench) start(ctx context.Context, inProcess bool) (err error) {
 	logf("starting %d kubelets", b.nodes)
 	var port uint16
 	if inProcess {
-		if b.kubelets, err = startKubelets(b.cluster.CA, b.shape, b.config.kubelets); err != nil {
+		if b.kubelets, err = startKubelets(b.cluster.CA, b.shape, b.kubeletOptions); err != nil {
 			return err
 		}
 		port = b.kubelets.port

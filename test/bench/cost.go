@@ -15,8 +15,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
-// A round of one request lasts until both minimums are reached. /proc has CPU times to 10 ms, so 1.5 s
-// of requests measure CPU to about 1 %.
+// A round of one request lasts until both minimums are reached. /proc has CPU times to 10 ms, so
+// 1.5 s of requests measure CPU to about 1 %.
 const (
 	minRoundTime     = 1500 * time.Millisecond
 	minRoundRequests = 3
@@ -56,8 +56,8 @@ func measureCost(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// cost is what one server costs. CPU and latency are in milliseconds, memory in MiB, ages in seconds,
-// and all are medians unless they say otherwise.
+// cost is what one server costs. CPU and latency are in milliseconds, memory in MiB, ages in
+// seconds, and all are medians unless they say otherwise.
 type cost struct {
 	*bench
 	name   string
@@ -229,7 +229,7 @@ func (c *cost) print(w io.Writer) {
 	} {
 		t.row(d.name, ms(c.scrapeCPU()), d.goal, ms(d.cpu), fmt.Sprintf("%.2f", c.scrapeCPU()/d.cpu))
 	}
-	row("size of a kubelet response", "", "%.1f KiB", float64(c.download.BytesSize)/1024)
+	row("size of a kubelet response", "", "%.1f KiB", float64(c.download.Size)/1024)
 	row("CPU while scraping", "", "%.4f cores", c.cores)
 	row("memory while scraping: RSS", c.memoryGoal(130), "%.0f MiB", c.rss)
 	row("memory while scraping: RssAnon", "", "%.0f MiB", c.anon)

@@ -28,14 +28,14 @@ const (
 	downloadFile    = "download.json" // its result
 )
 
-// download is the CPU of one response in milliseconds. Requests that are spread over the interval, as
-// those of a server, cost several times as much as requests without pauses: the core has gone to
+// download is the CPU of one response in milliseconds. Requests that are spread over the interval,
+// as those of a server, cost several times as much as requests without pauses: the core has gone to
 // sleep and its caches are cold.
 type download struct {
-	Spread    float64
-	Gzip      float64 // spread, with compression
-	Unspread  float64
-	BytesSize int64 // of one response without compression
+	Spread   float64
+	Gzip     float64 // spread, with compression
+	Unspread float64
+	Size     int64 // of one response in bytes, without compression
 }
 
 // measureDownload runs the helper process.
@@ -78,7 +78,7 @@ func runDownload(ctx context.Context, args []string) error {
 			TLSClientConfig:    &tls.Config{RootCAs: roots},
 			DisableCompression: !run.gzip,
 		}}
-		if *run.cpu, d.BytesSize, err = downloadRounds(ctx, client, urls, *rounds, run.interval); err != nil {
+		if *run.cpu, d.Size, err = downloadRounds(ctx, client, urls, *rounds, run.interval); err != nil {
 			return err
 		}
 		client.CloseIdleConnections()

@@ -145,8 +145,8 @@ func (f *failures) poll(ctx context.Context, nodes int, problem string, done fun
 	}
 }
 
-// timestamps returns the timestamps of the metrics of the first nodes (by NAME) and of their pods (by
-// NAMESPACE/NAME) that are served.
+// timestamps returns the timestamps of the metrics of the first nodes (by NAME) and of their pods
+// (by NAMESPACE/NAME) that are served.
 func (f *failures) timestamps(ctx context.Context, nodes int) (map[string]time.Time, error) {
 	served := map[string]time.Time{}
 	nodeList, err := f.server.Nodes(ctx, allNodes, cluster.TypeProtobuf)

@@ -35,7 +35,7 @@ func (o kubeletOptions) isOnDemand(node int) bool {
 
 func (b *bench) startKubeletsProcess(ctx context.Context) (port uint16, err error) {
 	text, err := b.runSelf(ctx, 2*time.Minute, portFile, kubeletsProcess,
-		fmt.Sprintf("-idle=%g", b.config.kubelets.idle), "-on-demand="+b.config.kubelets.onDemand)
+		fmt.Sprintf("-idle=%g", b.idle), "-on-demand="+b.onDemand)
 	if err != nil {
 		return 0, err
 	}
@@ -90,8 +90,8 @@ func startKubelets(ca *kubelettest.CA, s shape, o kubeletOptions) (*kubelets, er
 	return k, nil
 }
 
-// newKubelets returns the kubelets of all nodes. Their containers have run for an hour. Each kubelet
-// takes its samples at an offset of its own.
+// newKubelets returns the kubelets of all nodes. Their containers have run for an hour. Each
+// kubelet takes its samples at an offset of its own.
 func newKubelets(s shape, o kubeletOptions) []*kubelettest.Kubelet {
 	now := time.Now()
 	list := make([]*kubelettest.Kubelet, s.nodes)
@@ -109,8 +109,8 @@ func newKubelets(s shape, o kubeletOptions) []*kubelettest.Kubelet {
 			usage := kubelettest.Usage{CPU: 0.001 + float64(n%2003)/10007, Memory: 20<<20 + uint64(n%5003)<<14}
 			started := now.Add(-time.Hour - time.Duration(n*7919%10000)*time.Millisecond)
 			list[p.Node].Run(p.Namespace, p.Name, name, usage, started)
-			// A hash selects the idle containers: a remainder of n would select all containers of a node,
-			// as the pods of an app are a multiple of the number of nodes apart.
+			// A hash selects the idle containers: a remainder of n would select all containers of a
+			// node, as the pods of an app are a multiple of the number of nodes apart.
 			if float64(uint32(n)*2654435761>>16%1000) < 1000*o.idle {
 				usage.CPU = 0
 				list[p.Node].SetContainer(p.Namespace, p.Name, name, usage)

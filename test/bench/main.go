@@ -1,14 +1,15 @@
-// Command bench measures what a metrics server costs in a large cluster, and prints Markdown tables.
+// Command bench measures what a metrics server costs in a large cluster, and prints Markdown
+// tables.
 //
 // etcd, kube-apiserver and the metrics server are real, and etcd holds Node and Pod objects of
 // realistic size. The kubelets are simulated by a second process: each has a loopback address and a
 // certificate of its own, and the metrics server verifies every connection.
 //
-// Without -only, bench measures how long it takes until all metrics are served, CPU and memory while
-// the server scrapes, and CPU and latency of typical requests, which go directly to the server. CPU
-// is the process time (user and system) in /proc, so kubelets and clients do not count. For
-// comparison, a third process downloads the same kubelet responses and discards them: no server can
-// spend less on a scrape.
+// Without -only, bench measures how long it takes until all metrics are served, CPU and memory
+// while the server scrapes, and CPU and latency of typical requests, which go directly to the
+// server. CPU is the process time (user and system) in /proc, so kubelets and clients do not count.
+// For comparison, a third process downloads the same kubelet responses with net/http and discards
+// them.
 //
 // With -only, bench measures something else: "start" (which metrics are served when), "failures"
 // (what is served while scrapes fail, and when the metrics of removed nodes expire) or "newpods"
@@ -94,6 +95,7 @@ func measure(ctx context.Context, cfg config, nodes int) error {
 
 // config are the flags.
 type config struct {
+	kubeletOptions
 	server     string
 	beside     string
 	serverArgs []string
@@ -103,7 +105,6 @@ type config struct {
 	duration   time.Duration
 	failing    float64
 	rate       float64
-	kubelets   kubeletOptions
 	resolution time.Duration
 	keep       bool
 }
@@ -120,7 +121,7 @@ func parse(args []string) (cfg config, err error) {
 	flags.DurationVar(&cfg.duration, "duration", 3*time.Minute, "how long to measure -only=failures or newpods")
 	flags.Float64Var(&cfg.failing, "failing", 0.3, "for -only=failures: the `share` of scrapes that fail, 0 to 1")
 	flags.Float64Var(&cfg.rate, "rate", 1, "for -only=newpods: how many pods start per second")
-	flags.Float64Var(&cfg.kubelets.idle, "idle", 0.1, "the `share` of containers that use no CPU, 0 to 1")
+	flags.Float64Var(&cfg.idle, "idle", 0.1, "the `share` of containers that use no CPU, 0 to 1")
 	flags.BoolVar(&onDemand, "on-demand", false, "kubelets sample containers for each request, not every 10s")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folder with logs and certificates")
@@ -134,9 +135,9 @@ func parse(args []string) (cfg config, err error) {
 	cfg.serverArgs = flags.Args()
 	switch {
 	case cfg.only == "newpods":
-		cfg.kubelets.onDemand = "odd" // to compare both
+		cfg.onDemand = "odd" // to compare both
 	case onDemand:
-		cfg.kubelets.onDemand = "all"
+		cfg.onDemand = "all"
 	}
 	for s := range strings.SplitSeq(nodes, ",") {
 		n, convErr := strconv.Atoi(strings.TrimSpace(s))
@@ -163,7 +164,7 @@ func (cfg config) validate() error {
 	check(known, "-only: %q is not one of %q", cfg.only, slices.Sorted(maps.Keys(measurements))[1:])
 	check(cfg.duration > 0, "-duration: %s is not positive", cfg.duration)
 	check(cfg.failing >= 0 && cfg.failing <= 1, "-failing: %g is not from 0 to 1", cfg.failing)
-	check(cfg.kubelets.idle >= 0 && cfg.kubelets.idle <= 1, "-idle: %g is not from 0 to 1", cfg.kubelets.idle)
+	check(cfg.idle >= 0 && cfg.idle <= 1, "-idle: %g is not from 0 to 1", cfg.idle)
 	check(cfg.rate > 0 && cfg.rate <= 100, "-rate: %g is not above 0 and up to 100", cfg.rate)
 	check(cfg.rounds >= 1, "-rounds: %d is less than 1", cfg.rounds)
 	check(cfg.resolution >= time.Second, "-metric-resolution: %s is less than 1s", cfg.resolution)

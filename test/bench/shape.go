@@ -16,7 +16,8 @@ const (
 	webApp        = "web"   // 400 of them, which a HorizontalPodAutoscaler requests
 )
 
-// shape is which pods a cluster of some number of nodes has. Small clusters have smaller namespaces.
+// shape is which pods a cluster of some number of nodes has. Small clusters have smaller
+// namespaces.
 type shape struct {
 	nodes int
 	huge  int // pods in hugeNamespace

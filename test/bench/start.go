@@ -41,8 +41,8 @@ const (
 	podsPause  = 100 * time.Millisecond
 )
 
-// watchStart waits until a server serves all metrics. Each kind of object is requested independently,
-// so that a long response does not delay the others.
+// watchStart waits until a server serves all metrics. Each kind of object is requested
+// independently, so that a long response does not delay the others.
 func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t startTimes, err error) {
 	limit := 2*time.Minute + time.Duration(s.nodes)*20*time.Millisecond
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not all nodes and pods have metrics after %s", limit))
@@ -63,8 +63,8 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t sta
 				w.untilItems(ctx, nodesPause, nodes, s.nodes, &t.allNodes))
 		},
 		func() error {
-			// Lists of all pods would slow down the start. They begin when one namespace, whose pods are on
-			// many nodes, is complete.
+			// Lists of all pods would slow down the start. They begin when one namespace, whose
+			// pods are on many nodes, is complete.
 			return errors.Join(
 				w.untilItems(ctx, podsPause, shop, 1, &t.firstPod),
 				w.untilItems(ctx, podsPause, shop, s.shop, new(float64)),

@@ -29,12 +29,13 @@ const (
 	maxFault = 40 * time.Second
 	// maxFaultyShare is the share of kubelets that misbehave at a time at most.
 	maxFaultyShare = 0.2
-	// maxUnreachable is how long a node is unreachable at most, which is longer than metrics are served.
+	// maxUnreachable is how long a node is unreachable at most, which is longer than metrics are
+	// served.
 	maxUnreachable = 50 * time.Second
 	// maxUnreachableShare is the share of nodes that are unreachable at a time at most.
 	maxUnreachableShare = 0.05
-	// loadLead is how long before the return of an unreachable node its load changes: longer than the
-	// window of any kubelet-reported rate.
+	// loadLead is how long before the return of an unreachable node its load changes: longer than
+	// the window of any kubelet-reported rate.
 	loadLead = 3 * housekeeping
 )
 
@@ -108,8 +109,8 @@ func (c *churn) fill(ctx context.Context, nodes, pods int) error {
 	return errors.Join(errs...)
 }
 
-// addNode creates a node with a kubelet and pods. Every other kubelet samples its containers for each
-// request.
+// addNode creates a node with a kubelet and pods. Every other kubelet samples its containers for
+// each request.
 func (c *churn) addNode(ctx context.Context, pods int) error {
 	c.mu.Lock()
 	index := c.nextNode
@@ -149,8 +150,8 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 }
 
 // setPermanentFaults sets the faults that some nodes always have. Of ten nodes, one reports start
-// times 12 s before each sample, one reports them 3 s before, and one is behind a proxy that removes
-// the Date header. A third of the other nodes have wrong clocks.
+// times 12 s before each sample, one reports them 3 s before, and one is behind a proxy that
+// removes the Date header. A third of the other nodes have wrong clocks.
 func (c *churn) setPermanentFaults(n *liveNode) {
 	switch n.index % 10 {
 	case 3:
@@ -299,8 +300,8 @@ func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// stepClock sets the clock of a node, if the node is unreachable or has been healthy for so long that
-// the server has noticed the last step.
+// stepClock sets the clock of a node, if the node is unreachable or has been healthy for so long
+// that the server has noticed the last step.
 func (c *churn) stepClock(n *liveNode, now time.Time) {
 	isHealthy := n.faultyUntil.IsZero() && now.Sub(n.record.undisturbed) >= c.oracle.settle
 	isUnreachable := !n.faultyUntil.IsZero() && n.record.fault == unreachable

@@ -10,8 +10,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// clock is the history of the steps of a node's clock, oldest first. Without a step, the clock shows
-// the true time.
+// clock is the history of the steps of a node's clock, oldest first. Without a step, the clock
+// shows the true time.
 type clock []clockStep
 
 type clockStep struct {
@@ -35,8 +35,8 @@ func (c clock) lastStep() time.Time {
 	return c[len(c)-1].at
 }
 
-// trueTimes returns the true times at which the clock showed a timestamp, newest first. A clock that
-// was set back shows the same time twice.
+// trueTimes returns the true times at which the clock showed a timestamp, newest first. A clock
+// that was set back shows the same time twice.
 func (c clock) trueTimes(timestamp time.Time) (times []time.Time) {
 	const slack = 100 * time.Millisecond // on-demand samples are some milliseconds old
 	for i := len(c) - 1; i >= -1; i-- {

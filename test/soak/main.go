@@ -1,16 +1,16 @@
 // Command soak runs a metrics server in a simulated cluster under churn for some minutes, and fails
 // if a response was wrong or if the server has grown.
 //
-// Nodes and pods are replaced, containers restart, node clocks are set, nodes become unreachable and
-// return with another load, and kubelets misbehave in every way that package kubelettest knows, while
-// clients send requests all the time.
+// Nodes and pods are replaced, containers restart, node clocks are set, nodes become unreachable
+// and return with another load, and kubelets misbehave in every way that package kubelettest knows,
+// while clients send requests all the time.
 //
 // An oracle knows the true time and load of everything and checks every response. No request may
-// fail. No pod may be served in part, without a timestamp, with expired metrics or with wrong usage.
-// Deleted objects must not be served, and undisturbed ones must be, whatever the clocks show.
-// Setting a clock once must not cost metrics. After the churn, the server is compared with itself
-// before the churn: goroutines, heap, series on /metrics and file descriptors must not have grown by
-// more than a margin. Its memory must never have exceeded a limit.
+// fail. No pod may be served in part, without a timestamp, with expired metrics or with wrong
+// usage. Deleted objects must not be served, and undisturbed ones must be, whatever the clocks
+// show. Setting a clock once must not cost metrics. After the churn, the server is compared with
+// itself before the churn: goroutines, heap, series on /metrics and file descriptors must not have
+// grown by more than a margin. Its memory must never have exceeded a limit.
 //
 // etcd, kube-apiserver and the metrics server are real, the kubelets are simulated, as in ../bench.
 // Everything listens on loopback addresses, uses a temporary folder, and ends with this program.

@@ -84,8 +84,8 @@ type pod struct {
 const (
 	unreachable = "unreachable" // for longer than metrics are served; the load changes meanwhile
 
-	// samplesFromYesterday may cost metrics early: after three older samples, the server starts a new
-	// series, whose samples have expired by the node's clock.
+	// samplesFromYesterday may cost metrics early: after three older samples, the server starts a
+	// new series, whose samples have expired by the node's clock.
 	samplesFromYesterday = "time of yesterday"
 	samplesFromTomorrow  = "time of tomorrow"
 	samplesWithoutTime   = "no time"
@@ -165,16 +165,16 @@ func (o *oracle) restart(p *pod, now time.Time) {
 	if now.Sub(last) < o.settle {
 		p.undisturbed = now
 	}
-	// The counter of a container that ran for a short time may be higher again at the next scrape, which
-	// hides the restart.
+	// The counter of a container that ran for a short time may be higher again at the next scrape,
+	// which hides the restart.
 	if p.node.startsMove || now.Sub(later(p.undisturbed, p.restarted)) < o.maxAge {
 		p.unjudgeable = now.Add(o.wrongStartTime())
 	}
 	p.restarted = now
 }
 
-// wrongStartTime returns for how long a rate from a wrong start time may be served: the node may then
-// be unreachable for the maximum time, and its first metrics are served until they expire.
+// wrongStartTime returns for how long a rate from a wrong start time may be served: the node may
+// then be unreachable for the maximum time, and its first metrics are served until they expire.
 func (o *oracle) wrongStartTime() time.Duration { return o.maxAge + maxUnreachable + o.maxAge }
 
 // moveStarts records that the start times of a node's containers may be wrong from now on.
@@ -189,8 +189,8 @@ func (o *oracle) moveStarts(n *node, now time.Time) {
 	}
 }
 
-// stepClock records that set sets the clock of a node. One step costs no metrics, two within a short
-// time may.
+// stepClock records that set sets the clock of a node. One step costs no metrics, two within a
+// short time may.
 func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -234,8 +234,9 @@ func (p *pod) describe(now time.Time) string {
 	return text
 }
 
-// mustServe reports whether an object must be served that is undisturbed since a time. If the kubelet
-// fails, its metrics must have settled before, also after lastEvent: a restart or a clock step.
+// mustServe reports whether an object must be served that is undisturbed since a time. If the
+// kubelet fails, its metrics must have settled before, also after lastEvent: a restart or a clock
+// step.
 func (o *oracle) mustServe(n *node, undisturbed, lastEvent, now time.Time) bool {
 	if n.failing.IsZero() {
 		return now.Sub(undisturbed) >= o.settle

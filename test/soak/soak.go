@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// housekeeping is the interval between two samples of a kubelet. Real ones are longer; with this
-	// one, more happens per minute.
+	// housekeeping is the interval between two samples of a kubelet. Real ones are longer; with
+	// this one, more happens per minute.
 	housekeeping = 3 * time.Second
 	// warmUp is the churn before the first footprint: caches, pools and series fill up.
 	warmUp = time.Minute
