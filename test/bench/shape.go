@@ -6,25 +6,24 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
-// podsPerNode is the number of pods on each simulated node.
 const podsPerNode = 30
 
-// The namespaces whose requests are measured. All others have 120 pods, four of an app.
+// The namespaces that are requested. Each other namespace has 120 pods, four of each app.
 const (
-	hugeNamespace = "batch" // 10,000 pods: the cost of a request must not grow with it
+	hugeNamespace = "batch" // 10,000 pods: a request for few of them must not be slower for that
 	rareApp       = "rare"  // ten of them
 	shopNamespace = "shop"  // 600 pods
-	webApp        = "web"   // 400 of them: what an HPA asks for
+	webApp        = "web"   // 400 of them, which a HorizontalPodAutoscaler requests
 )
 
-// shape is a simulated cluster: which pods there are, and on which node each runs. It is the same
-// in every process that is told the number of nodes. Small clusters have smaller namespaces.
+// shape is which pods a cluster of some number of nodes has. Small clusters have smaller
+// namespaces.
 type shape struct {
 	nodes int
 	huge  int // pods in hugeNamespace
-	rare  int // pods of rareApp in it
+	rare  int // pods of rareApp
 	shop  int // pods in shopNamespace
-	web   int // pods of webApp in it
+	web   int // pods of webApp
 }
 
 func newShape(nodes int) shape {
@@ -37,7 +36,7 @@ func newShape(nodes int) shape {
 
 func (s shape) pods() int { return s.nodes * podsPerNode }
 
-// pod is the i-th pod. The pods of a namespace are spread over all nodes.
+// pod returns pod i. The pods of a namespace are spread over all nodes.
 func (s shape) pod(i int) objects.Pod {
 	node := i % s.nodes
 	switch {
@@ -51,18 +50,17 @@ func (s shape) pod(i int) objects.Pod {
 		return objects.NewPod(shopNamespace, "worker", node, i)
 	default:
 		rest := i - s.huge - s.shop
-		return objects.NewPod(s.teamNamespace(rest/120), fmt.Sprintf("service-%d", rest%120/4), node, i)
+		return objects.NewPod(teamNamespace(rest/120), fmt.Sprintf("service-%d", rest%120/4), node, i)
 	}
 }
 
-func (s shape) teamNamespace(i int) string { return fmt.Sprintf("team-%03d", i) }
+func teamNamespace(i int) string { return fmt.Sprintf("team-%03d", i) }
 
-// namespaces lists all of them.
 func (s shape) namespaces() []string {
 	list := []string{hugeNamespace, shopNamespace}
 	rest := s.pods() - s.huge - s.shop
 	for i := range (rest + 119) / 120 {
-		list = append(list, s.teamNamespace(i))
+		list = append(list, teamNamespace(i))
 	}
 	return list
 }

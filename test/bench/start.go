@@ -4,222 +4,167 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
-// What a server has to reach, by the issue's targets.
+// Goals for the start, in seconds.
 const (
-	targetFirst = 1.0 // seconds from the caches' sync to the first figures
-	targetAll   = 5   // seconds from the start of the process to all figures
+	goalFirst = 1.0 // from the sync of the caches to the first metrics
+	goalAll   = 5   // from the start of the process to all metrics
 )
 
-// startResult is when a server had what: seconds since the start of its process.
-type startResult struct {
-	// It knows what exists: the caches have synced. 0: the server does not tell.
-	NodesKnown float64 `json:"nodesKnownSeconds"`
-	PodsKnown  float64 `json:"podsKnownSeconds"`
-
-	FirstNode float64 `json:"firstNodeSeconds"`
-	AllNodes  float64 `json:"allNodesSeconds"`
-	FirstPod  float64 `json:"firstPodSeconds"`
-	AllPods   float64 `json:"allPodsSeconds"`
-	// PodsInTime is the share of all pods that have figures after targetAll.
-	PodsInTime float64 `json:"podsInTime"`
-
-	Ready float64 `json:"readySeconds"` // for those who need not come to it
+// startTimes are when a server served what, in seconds since the start of its process.
+type startTimes struct {
+	nodesSynced, podsSynced float64 // the caches of objects; 0: the server has no such probe
+	firstNode, allNodes     float64
+	firstPod, allPods       float64
+	ready                   float64
+	podsAtGoal              float64 // the share of pods that have metrics after goalAll
 }
 
-// afterSync is the time from the caches' sync to the first figures of nodes and of pods.
-func (r startResult) afterSync() float64 {
-	return max(r.FirstNode, r.FirstPod) - max(r.NodesKnown, r.PodsKnown)
+func (t startTimes) firstAfterSync() float64 {
+	return max(t.firstNode, t.firstPod) - max(t.nodesSynced, t.podsSynced)
 }
 
-// all is the time from the start of the process to the last figures.
-func (r startResult) all() float64 { return max(r.AllNodes, r.AllPods) }
+func (t startTimes) all() float64 { return max(t.allNodes, t.allPods) }
 
-// startWatch looks on while a server starts. Each kind of thing is asked for on its own, so that a
-// long answer about one does not delay the news of another.
-type startWatch struct {
-	server *cluster.Standalone
-	shape  shape
-}
-
-// The pauses between two questions. All together cost the server some percent of a core.
+// Pauses between two requests. All requests together cost the server a few percent of a core.
 const (
-	pauseProbe = 20 * time.Millisecond
-	pauseNodes = 50 * time.Millisecond
-	pausePods  = 100 * time.Millisecond
+	probePause = 20 * time.Millisecond
+	nodesPause = 50 * time.Millisecond
+	podsPause  = 100 * time.Millisecond
 )
 
-// watch waits until there are all figures.
-func (s startWatch) watch(ctx context.Context) (r startResult, err error) {
-	limit := 2*time.Minute + time.Duration(s.shape.nodes)*20*time.Millisecond
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("after %s, not all nodes and pods have figures", limit))
+// watchStart waits until a server serves all metrics. Each kind of object is requested
+// independently, so that a long response does not delay the others.
+func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t startTimes, err error) {
+	limit := 2*time.Minute + time.Duration(s.nodes)*20*time.Millisecond
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not all nodes and pods have metrics after %s", limit))
 	defer cancel()
-	shop := request{path: cluster.V1beta1 + "/namespaces/" + shopNamespace + "/pods", accept: cluster.TypeProtobuf}
-	nodes := request{path: cluster.V1beta1 + "/nodes", accept: cluster.TypeProtobuf}
-	pods := request{path: cluster.V1beta1 + "/pods", accept: cluster.TypeProtobuf}
-	var watches sync.WaitGroup
+	w := startWatch{server}
+	shop := request{path: namespacePods(shopNamespace), accept: cluster.TypeProtobuf}
+	nodes := request{path: allNodes, accept: cluster.TypeProtobuf}
+	pods := request{path: allPods, accept: cluster.TypeProtobuf}
+	var group sync.WaitGroup
 	errs := make([]error, 6)
-	for i, p := range []struct {
-		path string
-		at   *float64
-	}{
-		{"/readyz/nodes", &r.NodesKnown},
-		{"/readyz/pods", &r.PodsKnown},
-		{"/readyz", &r.Ready},
+	for i, f := range []func() error{
+		func() error { return w.untilProbe(ctx, "/readyz/nodes", &t.nodesSynced) },
+		func() error { return w.untilProbe(ctx, "/readyz/pods", &t.podsSynced) },
+		func() error { return w.untilProbe(ctx, "/readyz", &t.ready) },
+		func() error {
+			return errors.Join(
+				w.untilItems(ctx, nodesPause, nodes, 1, &t.firstNode),
+				w.untilItems(ctx, nodesPause, nodes, s.nodes, &t.allNodes))
+		},
+		func() error {
+			// Lists of all pods would slow down the start. They begin when one namespace, whose
+			// pods are on many nodes, is complete.
+			return errors.Join(
+				w.untilItems(ctx, podsPause, shop, 1, &t.firstPod),
+				w.untilItems(ctx, podsPause, shop, s.shop, new(float64)),
+				w.untilItems(ctx, podsPause, pods, s.pods(), &t.allPods))
+		},
+		func() error {
+			if err := sleep(ctx, time.Until(server.Started.Add(goalAll*time.Second))); err != nil {
+				return err
+			}
+			if n, _, err := pods.count(ctx, server); err == nil { // an error: the server is starting
+				t.podsAtGoal = float64(n) / float64(s.pods())
+			}
+			return nil
+		},
 	} {
-		watches.Go(func() { errs[i] = s.probe(ctx, p.path, p.at) })
+		group.Go(func() { errs[i] = f() })
 	}
-	watches.Go(func() {
-		errs[3] = errors.Join(
-			s.until(ctx, &r.FirstNode, pauseNodes, s.has(nodes, 1)),
-			s.until(ctx, &r.AllNodes, pauseNodes, s.has(nodes, s.shape.nodes)),
-		)
-	})
-	watches.Go(func() {
-		// A LIST of all pods would delay what it waits for. One namespace, whose pods are on many
-		// nodes, stands for the others until it has all.
-		errs[4] = errors.Join(
-			s.until(ctx, &r.FirstPod, pausePods, s.has(shop, 1)),
-			s.until(ctx, new(float64), pausePods, s.has(shop, s.shape.shop)),
-			s.until(ctx, &r.AllPods, pausePods, s.has(pods, s.shape.pods())),
-		)
-	})
-	watches.Go(func() {
-		if errs[5] = sleep(ctx, time.Until(s.server.Started.Add(targetAll*time.Second))); errs[5] != nil {
-			return
-		}
-		if n, _, err := pods.count(ctx, s.server.Direct, s.server.URL); err == nil { // or it is still starting
-			r.PodsInTime = float64(n) / float64(s.shape.pods())
-		}
-	})
-	watches.Wait()
-	return r, errors.Join(errs...)
+	group.Wait()
+	return t, errors.Join(errs...)
 }
 
-// probe waits until a probe succeeds, or is not there.
-func (s startWatch) probe(ctx context.Context, path string, at *float64) error {
-	var known bool
-	err := s.until(ctx, at, pauseProbe, func(ctx context.Context) (time.Time, bool) {
-		_, _, err := s.server.Get(ctx, path, cluster.TypeJSON)
+type startWatch struct{ server *cluster.Standalone }
+
+// untilProbe waits until a probe succeeds or is not found, in which case *at is 0.
+func (w startWatch) untilProbe(ctx context.Context, path string, at *float64) error {
+	found := true
+	err := w.until(ctx, probePause, at, func() (time.Time, bool) {
+		_, _, err := w.server.Get(ctx, path, cluster.TypeJSON)
 		var status *cluster.StatusError
-		known = !errors.As(err, &status) || status.Code != http.StatusNotFound
-		return time.Now(), err == nil || !known
+		found = !errors.As(err, &status) || status.Code != http.StatusNotFound
+		return time.Now(), err == nil || !found
 	})
-	if !known {
+	if !found {
 		*at = 0
 	}
 	return err
 }
 
-// has asks whether so many items are in the answer to a request. An error is a no: the server is
+// untilItems waits until a response has at least this many items. Errors mean that the server is
 // starting.
-func (s startWatch) has(r request, want int) func(context.Context) (time.Time, bool) {
-	return func(ctx context.Context) (time.Time, bool) {
-		n, began, err := r.count(ctx, s.server.Direct, s.server.URL)
-		return began, err == nil && n >= want
-	}
+func (w startWatch) untilItems(ctx context.Context, pause time.Duration, r request, want int, at *float64) error {
+	return w.until(ctx, pause, at, func() (time.Time, bool) {
+		n, received, err := r.count(ctx, w.server)
+		return received, err == nil && n >= want
+	})
 }
 
-// until asks until the answer is yes, and notes of when the answer is.
-func (s startWatch) until(ctx context.Context, at *float64, pause time.Duration, ask func(context.Context) (time.Time, bool)) error {
+func (w startWatch) until(ctx context.Context, pause time.Duration, at *float64, try func() (time.Time, bool)) error {
 	for {
-		when, yes := ask(ctx)
-		if yes {
-			*at = when.Sub(s.server.Started).Seconds()
+		when, ok := try()
+		if ok {
+			*at = when.Sub(w.server.Started).Seconds()
 			return nil
 		}
-		if err := s.server.Process.Running(); err != nil {
+		if err := w.server.Process.Running(); err != nil {
 			return err
 		}
-		if sleep(ctx, pause) != nil {
-			return context.Cause(ctx)
+		if err := sleep(ctx, pause); err != nil {
+			return err
 		}
 	}
 }
 
-// measureStart starts the server several times in a cluster of one size, and prints when there were
-// figures.
-func measureStart(ctx context.Context, cfg config, nodes int, out io.Writer, progress func(string, ...any)) error {
-	shape := newShape(nodes)
-	w, err := newWorld(ctx, cfg, progress)
-	if err != nil {
-		return err
-	}
-	defer w.Stop()
-	progress("starting %d kubelets", nodes)
-	port, err := startApart(ctx, cfg, w, shape)
-	if err != nil {
-		return err
-	}
-	if err := fill(ctx, w, shape, port, progress); err != nil {
-		return err
-	}
-	var rounds []startResult
-	for range cfg.rounds {
-		// The control plane is still busy with its own start, and containers that idle must be seen
-		// to idle.
+// measureStart starts the server several times.
+func measureStart(ctx context.Context, b *bench) error {
+	var rounds []startTimes
+	for range b.rounds {
+		// Kubelets need two samples to report that a container uses no CPU.
 		if err := sleep(ctx, 2*housekeeping); err != nil {
 			return err
 		}
-		progress("starting %s", cfg.server)
-		s, err := w.StartStandalone(cfg.server, cfg.resolution, cfg.serverArgs...)
+		s, times, err := b.startServer(ctx, b.server, b.serverArgs...)
 		if err != nil {
 			return err
 		}
-		r, err := startWatch{server: s, shape: shape}.watch(ctx)
-		if err != nil {
-			return err
-		}
-		if err := s.Stop(); err != nil {
-			progress("note: the server did not end with exit status 0: %v", err)
-		}
-		rounds = append(rounds, r)
+		stopServer(s)
+		rounds = append(rounds, times)
 	}
-	return printStart(out, cfg, shape, rounds)
-}
-
-func printStart(out io.Writer, cfg config, s shape, rounds []startResult) error {
-	t := newTable(fmt.Sprintf("%s starts: %d nodes, %d pods, medians of %d starts", cfg.name(), s.nodes, s.pods(), len(rounds)),
-		"Since the start of the process", "median", "worst", "target")
-	row := func(name string, target float64, pick func(startResult) float64) {
+	t := newTable(fmt.Sprintf("Start of %s: %d nodes, %d pods, %d starts",
+		filepath.Base(b.server), b.nodes, b.pods(), len(rounds)), "Since the start of the process", "median", "worst", "goal")
+	row := func(name, format, goal string, worst float64, value func(startTimes) float64) {
 		var values []float64
 		for _, r := range rounds {
-			values = append(values, pick(r))
+			values = append(values, value(r))
 		}
-		goal := ""
-		if target > 0 {
-			goal = fmt.Sprintf("≤ %g s", target)
-		}
-		t.row(name, fmt.Sprintf("%.2f s", median(values)), fmt.Sprintf("%.2f s", percentile(values, 100)), goal)
+		t.row(name, fmt.Sprintf(format, median(values)), fmt.Sprintf(format, percentile(values, worst)), goal)
 	}
-	row("it knows the nodes", 0, func(r startResult) float64 { return r.NodesKnown })
-	row("it knows the pods", 0, func(r startResult) float64 { return r.PodsKnown })
-	row("first node has figures", 0, func(r startResult) float64 { return r.FirstNode })
-	row("first pod has figures", 0, func(r startResult) float64 { return r.FirstPod })
-	row("first node and first pod, after it knows all", targetFirst, startResult.afterSync)
-	row("all nodes have figures", 0, func(r startResult) float64 { return r.AllNodes })
-	row("all pods have figures", 0, func(r startResult) float64 { return r.AllPods })
-	row("all nodes and pods have figures", targetAll, startResult.all)
-	var inTime []float64
-	for _, r := range rounds {
-		inTime = append(inTime, 100*r.PodsInTime)
-	}
-	t.row(fmt.Sprintf("pods that have figures, asked after %d s", targetAll), fmt.Sprintf("%.1f %%", median(inTime)),
-		fmt.Sprintf("%.1f %%", percentile(inTime, 0)), "100 %")
-	row("ready", 0, func(r startResult) float64 { return r.Ready })
-	return t.print(out)
-}
-
-// selected is the path of an app's pods in a namespace.
-func selected(namespace, app string) string {
-	return cluster.V1beta1 + "/namespaces/" + namespace + "/pods?labelSelector=" + url.QueryEscape(objects.Selector(app))
+	seconds := func(name, goal string, value func(startTimes) float64) { row(name, "%.2f s", goal, 100, value) }
+	seconds("cache of nodes has synced", "", func(t startTimes) float64 { return t.nodesSynced })
+	seconds("cache of pods has synced", "", func(t startTimes) float64 { return t.podsSynced })
+	seconds("first node has metrics", "", func(t startTimes) float64 { return t.firstNode })
+	seconds("first pod has metrics", "", func(t startTimes) float64 { return t.firstPod })
+	seconds("first node and first pod, after the caches have synced",
+		fmt.Sprintf("≤ %g s", goalFirst), startTimes.firstAfterSync)
+	seconds("all nodes have metrics", "", func(t startTimes) float64 { return t.allNodes })
+	seconds("all pods have metrics", "", func(t startTimes) float64 { return t.allPods })
+	seconds("all nodes and pods have metrics", fmt.Sprintf("≤ %d s", goalAll), startTimes.all)
+	row(fmt.Sprintf("pods with metrics after %d s", goalAll), "%.1f %%", "100 %", 0,
+		func(t startTimes) float64 { return 100 * t.podsAtGoal })
+	seconds("ready", "", func(t startTimes) float64 { return t.ready })
+	t.print(os.Stdout)
+	return nil
 }

@@ -17,169 +17,158 @@ import (
 )
 
 const (
-	readers    = 4
-	readPause  = 250 * time.Millisecond // between two requests of a reader
-	maxStories = 25                     // how many mistakes are told in full
+	readerCount   = 4
+	readPause     = 250 * time.Millisecond // between two requests of a reader
+	maxViolations = 25                     // that are logged
 )
 
-// press asks for figures all the time, as autoscalers and dashboards do, and judges each answer.
-type press struct {
+// readers send requests as autoscalers and dashboards do, and have the oracle check the responses.
+type readers struct {
 	server *cluster.Standalone
-	ledger *ledger
-	tell   func(format string, args ...any)
+	oracle *oracle
 
-	mu   sync.Mutex
-	told map[mistake]bool // without how
-	pressState
+	mu     sync.Mutex
+	logged map[violation]bool // without details
+	readCounts
 }
 
-// pressState is what has been seen so far.
-type pressState struct {
-	answers  int
-	mistakes int
-	pods     int // in the last LIST of all
+type readCounts struct {
+	responses, violations int
+	pods                  int // in the last list of all
 }
 
-func newPress(s *cluster.Standalone, l *ledger, tell func(string, ...any)) *press {
-	return &press{server: s, ledger: l, tell: tell, told: map[mistake]bool{}}
+func (r *readers) counts() readCounts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.readCounts
 }
 
-// read asks until the context ends.
-func (p *press) read(ctx context.Context) {
+// run sends requests until the context ends.
+func (r *readers) run(ctx context.Context) {
 	var group sync.WaitGroup
-	for i := range readers {
+	for i := range readerCount {
 		group.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 3))
 			for sleep(ctx, readPause) == nil {
-				p.ask(ctx, random)
+				r.read(ctx, random)
 			}
 		})
 	}
 	group.Wait()
 }
 
-// ask makes one request, of any kind.
-func (p *press) ask(ctx context.Context, random *rand.Rand) {
+// read sends a random request.
+func (r *readers) read(ctx context.Context, random *rand.Rand) {
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	version := pick(cluster.V1, cluster.V1beta1)
 	accept := pick(cluster.TypeJSON, cluster.TypeProtobuf)
-	namespace := pick(namespaces...)
+	inNamespace := version + "/namespaces/" + pick(namespaces...) + "/pods"
 	switch random.IntN(6) {
 	case 0:
-		p.listNodes(ctx, version, accept)
+		r.listNodes(ctx, version+"/nodes", accept)
 	case 1:
-		selector := "?labelSelector=" + url.QueryEscape(objects.Selector(appName(random.IntN(appsPerNamespace))))
-		p.listPods(ctx, version+"/namespaces/"+namespace+"/pods"+selector, accept, false)
+		selector := objects.Selector(appName(random.IntN(appsPerNamespace)))
+		r.listPods(ctx, inNamespace+"?labelSelector="+url.QueryEscape(selector), accept, false)
 	case 2:
-		p.listPods(ctx, version+"/namespaces/"+namespace+"/pods", accept, false)
+		r.listPods(ctx, inNamespace, accept, false)
 	case 3:
-		p.getPod(ctx, version, accept)
+		r.getPod(ctx, version, accept)
 	case 4:
-		p.getNode(ctx, version, accept)
+		r.getNode(ctx, version, accept)
 	default:
-		p.listPods(ctx, version+"/pods", accept, true)
+		r.listPods(ctx, version+"/pods", accept, true)
 	}
 }
 
-func (p *press) listPods(ctx context.Context, path, accept string, all bool) {
+func (r *readers) listPods(ctx context.Context, path, accept string, all bool) {
 	sent := time.Now()
-	list, err := p.server.Pods(ctx, path, accept)
+	list, err := r.server.Pods(ctx, path, accept)
 	if err != nil {
-		p.failed(ctx, path, err)
+		r.recordError(ctx, path, err)
 		return
 	}
-	p.judged(p.ledger.judgePods(list.Items, exchange{sent, time.Now()}, all))
+	r.record(r.oracle.checkPods(list.Items, exchange{sent, time.Now()}, all))
 	if all {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.pods = len(list.Items)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.pods = len(list.Items)
 	}
 }
 
-func (p *press) listNodes(ctx context.Context, version, accept string) {
+func (r *readers) listNodes(ctx context.Context, path, accept string) {
 	sent := time.Now()
-	list, err := p.server.Nodes(ctx, version+"/nodes", accept)
+	list, err := r.server.Nodes(ctx, path, accept)
 	if err != nil {
-		p.failed(ctx, version+"/nodes", err)
+		r.recordError(ctx, path, err)
 		return
 	}
-	p.judged(p.ledger.judgeNodes(list.Items, exchange{sent, time.Now()}, true))
+	r.record(r.oracle.checkNodes(list.Items, exchange{sent, time.Now()}, true))
 }
 
-// getPod asks for a pod that exists, or for one that is gone.
-func (p *press) getPod(ctx context.Context, version, accept string) {
+// getPod requests a pod that exists or is deleted.
+func (r *readers) getPod(ctx context.Context, version, accept string) {
 	sent := time.Now()
-	expected := p.ledger.expectedPods(sent)
-	name, _ := p.ledger.anyPod()
-	namespace, podName, ok := strings.Cut(name, "/")
-	if !ok {
-		return // there is no pod yet
-	}
+	expected := r.oracle.expectedPods(sent)
+	name := anyKey(r.oracle, r.oracle.pods)
+	namespace, podName, _ := strings.Cut(name, "/")
 	path := version + "/namespaces/" + namespace + "/pods/" + podName
-	one, err := p.server.Pod(ctx, path, accept)
+	one, err := r.server.Pod(ctx, path, accept)
 	e := exchange{sent, time.Now()}
 	switch {
 	case err == nil:
-		p.judged(p.ledger.judgePods([]metricsv1beta1.PodMetrics{*one}, e, false))
-	case notFound(err) && (expected[name] == nil || p.ledger.expectedPods(e.answered)[name] == nil):
-		p.judged(nil)
+		r.record(r.oracle.checkPods([]metricsv1beta1.PodMetrics{*one}, e, false))
+	case isNotFound(err) && (expected[name] == nil || r.oracle.expectedPods(e.received)[name] == nil):
+		r.record(nil)
 	default:
-		p.failed(ctx, path, err)
+		r.recordError(ctx, path, err)
 	}
 }
 
-// getNode asks for a node that exists, or for one that is gone.
-func (p *press) getNode(ctx context.Context, version, accept string) {
+// getNode requests a node that exists or is deleted.
+func (r *readers) getNode(ctx context.Context, version, accept string) {
 	sent := time.Now()
-	expected := p.ledger.expectedNodes(sent)
-	name, _ := p.ledger.anyNode()
+	expected := r.oracle.expectedNodes(sent)
+	name := anyKey(r.oracle, r.oracle.nodes)
 	path := version + "/nodes/" + name
-	one, err := p.server.Node(ctx, path, accept)
+	one, err := r.server.Node(ctx, path, accept)
 	e := exchange{sent, time.Now()}
 	switch {
 	case err == nil:
-		p.judged(p.ledger.judgeNodes([]metricsv1beta1.NodeMetrics{*one}, e, false))
-	case notFound(err) && (expected[name] == nil || p.ledger.expectedNodes(e.answered)[name] == nil):
-		p.judged(nil)
+		r.record(r.oracle.checkNodes([]metricsv1beta1.NodeMetrics{*one}, e, false))
+	case isNotFound(err) && (expected[name] == nil || r.oracle.expectedNodes(e.received)[name] == nil):
+		r.record(nil)
 	default:
-		p.failed(ctx, path, err)
+		r.recordError(ctx, path, err)
 	}
 }
 
-func notFound(err error) bool {
+func isNotFound(err error) bool {
 	var status *cluster.StatusError
 	return errors.As(err, &status) && status.Code == http.StatusNotFound
 }
 
-// failed notes a request that has no answer, unless that is because all is over.
-func (p *press) failed(ctx context.Context, path string, err error) {
+// recordError records a failed request, unless it failed because the context ended.
+func (r *readers) recordError(ctx context.Context, path string, err error) {
 	if ctx.Err() == nil {
-		p.judged([]mistake{{flaw{"fails", err.Error()}, "GET " + path}})
+		r.record([]violation{{"GET " + path, "fails", err.Error()}})
 	}
 }
 
-// judged notes what is wrong with an answer. Of the same thing, the same mistake is told once.
-func (p *press) judged(wrong []mistake) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.answers++
-	for _, m := range wrong {
-		p.mistakes++
-		once := mistake{flaw{what: m.what}, m.who}
-		if p.told[once] || len(p.told) >= maxStories {
+// record counts a response and logs its violations, the same one of an object once.
+func (r *readers) record(found []violation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.responses++
+	for _, v := range found {
+		r.violations++
+		key := violation{object: v.object, what: v.what}
+		if r.logged[key] || len(r.logged) >= maxViolations {
 			continue
 		}
-		p.told[once] = true
-		p.tell("WRONG: %s", m)
-		if len(p.told) == maxStories {
-			p.tell("no more mistakes are told")
+		r.logged[key] = true
+		logf("VIOLATION: %s", v)
+		if len(r.logged) == maxViolations {
+			logf("further violations are not logged")
 		}
 	}
-}
-
-// state says what has been seen so far.
-func (p *press) state() pressState {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pressState
 }

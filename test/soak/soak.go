@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,97 +18,50 @@ import (
 )
 
 const (
-	// housekeeping is the time between two of a kubelet's samples: shorter than real ones, so that
-	// more happens in a minute.
+	// housekeeping is the interval between two samples of a kubelet. Real ones are longer; with
+	// this one, more happens per minute.
 	housekeeping = 3 * time.Second
-	// warmUp is how long things happen before the server's footprint is taken: all its code has
-	// run, and all its pools and all kinds of series are there.
+	// warmUp is the churn before the first footprint: caches, pools and series fill up.
 	warmUp = time.Minute
-	// reportEvery is how often there is a line of progress.
-	reportEvery = 15 * time.Second
+	// reportPeriod is the time between two lines of progress.
+	reportPeriod = 15 * time.Second
 )
 
 // soak is one run.
 type soak struct {
-	cfg     config
+	config
 	cluster *cluster.Cluster
 	server  *cluster.Standalone
-	herd    *herd
-	press   *press
-	began   time.Time
-
-	say sync.Mutex // held while a line is written
+	oracle  *oracle
+	churn   *churn
+	readers *readers
 }
 
-// run lets everything happen, and says what was wrong.
 func run(ctx context.Context, cfg config) error {
-	w, err := cluster.New(ctx, cluster.Config{Binaries: cfg.bin, Keep: cfg.keep, Progress: os.Stderr})
+	c, err := cluster.New(ctx, cluster.Config{Keep: cfg.keep, Progress: os.Stderr})
 	if err != nil {
 		return err
 	}
-	defer w.Stop()
-	s := &soak{cfg: cfg, cluster: w, began: time.Now()}
+	defer c.Stop()
 	if cfg.keep {
-		s.tell("logs and certificates are kept in %s", w.Dir)
+		logf("logs and certificates are kept in %s", c.Dir)
 	}
-	fleet := kubelettest.NewFleet(kubelettest.FleetConfig{CA: w.CA})
+	fleet := kubelettest.NewFleet(kubelettest.FleetConfig{CA: c.CA})
 	defer fleet.Close()
-	if err := s.prepare(ctx, fleet); err != nil {
+	o := newOracle(newTolerances(cfg.resolution))
+	s := &soak{config: cfg, cluster: c, oracle: o, churn: &churn{
+		fleet: fleet, oracle: o, random: rand.New(rand.NewPCG(cfg.seed, 0)),
+	}}
+	if err := s.start(ctx); err != nil {
 		return err
 	}
-	return s.live(ctx)
-}
-
-// tell prints a line of progress.
-func (s *soak) tell(format string, args ...any) {
-	s.say.Lock()
-	defer s.say.Unlock()
-	fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// prepare starts everything.
-func (s *soak) prepare(ctx context.Context, fleet *kubelettest.Fleet) error {
-	if err := s.cluster.StartEtcd(ctx); err != nil {
-		return err
-	}
-	if err := s.cluster.StartAPIServer(ctx); err != nil {
-		return err
-	}
-	ledger := newLedger(newBounds(s.cfg.resolution, housekeeping))
-	s.herd = &herd{
-		objects:      objects.Client{Interface: s.cluster.Client},
-		fleet:        fleet,
-		ledger:       ledger,
-		housekeeping: housekeeping,
-		random:       rand.New(rand.NewPCG(s.cfg.seed, 0)),
-	}
-	s.tell("making %d nodes with %d pods each; the seed is %d", s.cfg.nodes, s.cfg.pods, s.cfg.seed)
-	if err := s.herd.fill(ctx, s.cfg.nodes, s.cfg.pods); err != nil {
-		return err
-	}
-	s.tell("starting %s", s.cfg.server)
-	args := append([]string{"--profiling", "--max-sample-age=" + ledger.maxAge.String()}, s.cfg.serverArgs...)
-	var err error
-	if s.server, err = s.cluster.StartStandalone(s.cfg.server, s.cfg.resolution, args...); err != nil {
-		return err
-	}
-	ledger.begin(time.Now())
-	s.press = newPress(s.server, ledger, s.tell)
-	return s.server.Process.Poll(ctx, time.Minute, "the server to be ready", func(ctx context.Context) error {
-		_, _, err := s.server.Get(ctx, "/readyz", cluster.TypeJSON)
-		return err
-	})
-}
-
-// live lets things happen, and judges the server.
-func (s *soak) live(ctx context.Context) error {
-	s.tell("warming up")
+	logf("warm-up")
 	before, err := s.phase(ctx, warmUp)
 	if err != nil {
 		return err
 	}
-	s.tell("letting things happen for %g minutes", s.cfg.minutes)
-	after, err := s.phase(ctx, time.Duration(s.cfg.minutes*float64(time.Minute)))
+	logf("churn for %g minutes", cfg.minutes)
+	after, err := s.phase(ctx, time.Duration(cfg.minutes*float64(time.Minute)))
 	if err != nil {
 		return err
 	}
@@ -116,97 +69,120 @@ func (s *soak) live(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.summarize(before, after, peak)
-	return s.judge(before, after, peak)
+	s.print(before, after, peak)
+	return s.check(before, after, peak)
 }
 
-// phase lets things happen for a while and then calm return, with clients asking all the time. Then
-// it takes the server's footprint.
+// start fills the cluster and starts the server.
+func (s *soak) start(ctx context.Context) (err error) {
+	if err := s.cluster.StartEtcd(ctx); err != nil {
+		return err
+	}
+	if err := s.cluster.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	s.churn.objects = objects.Client{Interface: s.cluster.Client}
+	logf("creating %d nodes with %d pods each; the seed is %d", s.nodes, s.pods, s.seed)
+	if err := s.churn.fill(ctx, s.nodes, s.pods); err != nil {
+		return err
+	}
+	logf("starting %s", s.config.server)
+	args := append([]string{"--profiling", "--max-sample-age=" + s.oracle.maxAge.String()}, s.serverArgs...)
+	if s.server, err = s.cluster.StartStandalone(s.config.server, s.resolution, args...); err != nil {
+		return err
+	}
+	s.oracle.setServerStart(time.Now())
+	s.readers = &readers{server: s.server, oracle: s.oracle, logged: map[violation]bool{}}
+	return s.server.Process.Poll(ctx, time.Minute, "the server to be ready", func(ctx context.Context) error {
+		_, _, err := s.server.Get(ctx, "/readyz", cluster.TypeJSON)
+		return err
+	})
+}
+
+// phase runs churn and then a calm period, with readers all the time, and returns the footprint of
+// the server at the end.
 func (s *soak) phase(ctx context.Context, duration time.Duration) (footprint, error) {
 	busy, stop := context.WithCancelCause(ctx)
-	var work sync.WaitGroup
-	work.Go(func() { s.press.read(busy) })
-	work.Go(func() { s.report(busy) })
-	work.Go(func() {
+	var group sync.WaitGroup
+	group.Go(func() { s.readers.run(busy) })
+	group.Go(func() { s.report(busy) })
+	group.Go(func() {
 		select {
 		case <-s.server.Process.Done():
 			stop(s.server.Process.Running())
 		case <-busy.Done():
 		}
 	})
-	err := s.herd.churn(busy, s.cfg.churn, duration)
+	err := s.churn.run(busy, s.config.churn, duration)
 	if err == nil {
-		calm := 2 * s.herd.ledger.settle
-		s.tell("calm for %s", calm)
+		calm := 2 * s.oracle.settle
+		logf("calm for %s", calm)
 		err = sleep(busy, calm)
 	}
 	stop(nil)
-	work.Wait()
+	group.Wait()
 	var f footprint
 	if err == nil {
-		f, err = takeFootprint(ctx, s.server)
+		f, err = measureFootprint(ctx, s.server)
 	}
 	if ended := s.server.Process.Running(); ended != nil {
-		return f, ended // what else has failed follows from it
+		return f, ended // the other errors follow from it
 	}
 	return f, err
 }
 
-// report prints a line from time to time.
+// report prints lines of progress.
 func (s *soak) report(ctx context.Context) {
-	for sleep(ctx, reportEvery) == nil {
+	for sleep(ctx, reportPeriod) == nil {
 		t, err := readTelemetry(ctx, s.server)
 		if err != nil {
-			s.tell("/metrics cannot be read: %v", err)
+			logf("read /metrics: %v", err)
 			continue
 		}
-		p, f := s.press.state(), t.footprint()
-		s.tell("%d of %d pods served, by %d nodes of which %d misbehave; %d answers, %d mistakes; %.0f scrapes, %.0f failed; "+
+		r, f := s.readers.counts(), t.footprint()
+		logf("%d of %d pods served, %d of %d kubelets misbehave; %d responses, %d violations; %.0f scrapes, %.0f failed; "+
 			"%.0f goroutines, %.0f MiB heap, %.0f MiB RSS",
-			p.pods, s.cfg.nodes*s.cfg.pods, s.cfg.nodes, s.herd.ill(), p.answers, p.mistakes,
+			r.pods, s.nodes*s.pods, s.churn.faulty(), s.nodes, r.responses, r.violations,
 			t.sum("kube_vitals_scrapes_total"), t.sum("kube_vitals_scrapes_total", `result="failure"`),
 			f.goroutines, f.heap, t.sum("process_resident_memory_bytes")/mebibyte)
 	}
 }
 
-// summarize prints what has happened, and how the server has grown.
-func (s *soak) summarize(before, after footprint, peak uint64) {
-	p, c := s.press.state(), s.herd.counts
+// print prints what happened and how the server has grown.
+func (s *soak) print(before, after footprint, peak uint64) {
+	r, e := s.readers.counts(), s.churn.events
 	fmt.Printf("\n%s: %d nodes, %d pods, resolution %s, %g minutes of churn, seed %d\n\n",
-		filepath.Base(s.cfg.server), s.cfg.nodes, s.cfg.nodes*s.cfg.pods, s.cfg.resolution, s.cfg.minutes, s.cfg.seed)
-	fmt.Printf("happened: %d nodes and %d pods replaced, %d containers restarted, %d times a kubelet misbehaved\n",
-		c.nodesReplaced, c.podsReplaced, c.restarts, c.ailments)
-	fmt.Printf("          %d times a node's clock was set, %d of them back; on %d nodes the start times of containers moved, on %d of them always\n",
-		c.steps, c.stepsBack, c.startsMoved+c.startsMove, c.startsMove)
-	fmt.Printf("          %d times a node was away and had another load when it was back\n", c.absences)
-	fmt.Printf("answers:  %d, with %d mistakes; the oldest sample was %.1f s old by the true time (%g s may be, and 1 or 2 s for the units of times)\n",
-		p.answers, p.mistakes, s.herd.ledger.oldestServed().Seconds(), s.herd.ledger.maxAge.Seconds())
-	fmt.Printf("memory:   %d MiB at most, at any time (%d may be)\n\n", peak/mebibyte, s.cfg.memory)
-	fmt.Printf("| %-19s | %7s | %7s | %7s |\n| %s | ------: | ------: | ------: |\n", "Held at rest", "before", "after", "allowed", "-------------------")
+		filepath.Base(s.config.server), s.nodes, s.nodes*s.pods, s.resolution, s.minutes, s.seed)
+	fmt.Printf("events:    %d nodes and %d pods replaced, %d container restarts, %d kubelet faults\n",
+		e.nodesReplaced, e.podsReplaced, e.restarts, e.faults)
+	fmt.Printf("           %d clock steps, %d of them back; "+
+		"%d nodes whose start times moved, %d of them with every sample\n",
+		e.steps, e.stepsBack, e.startsMoved+e.startsFollow, e.startsFollow)
+	fmt.Printf("           %d nodes unreachable, with another load on their return\n", e.unreachable)
+	fmt.Printf("responses: %d with %d violations; the oldest sample was %.1f s old "+
+		"(%g s and 1 or 2 s of rounding are allowed)\n",
+		r.responses, r.violations, s.oracle.oldestServed().Seconds(), s.oracle.maxAge.Seconds())
+	fmt.Printf("memory:    at most %d MiB (%d are allowed)\n\n", peak/mebibyte, s.memory)
+	fmt.Printf("| %-19s | %7s | %7s | %7s |\n| %s | ------: | ------: | ------: |\n",
+		"Without requests", "before", "after", "allowed", strings.Repeat("-", 19))
 	for _, m := range measures {
-		fmt.Printf("| %-19s | %7.1f | %7.1f | %7.1f |\n", m.name, m.of(before), m.of(after), allowed(m.of(before), s.cfg.margin, m.slack))
+		fmt.Printf("| %-19s | %7.1f | %7.1f | %7.1f |\n", m.name, m.of(before), m.of(after), m.allowed(before, s.margin))
 	}
 }
 
-// judge says all that was wrong.
-func (s *soak) judge(before, after footprint, peak uint64) error {
-	var errs []error
-	if n := s.press.state().mistakes; n > 0 {
-		errs = append(errs, fmt.Errorf("%d mistakes in answers; the first ones are told above", n))
+// check returns everything that was wrong.
+func (s *soak) check(before, after footprint, peak uint64) error {
+	errs := []error{checkGrowth(before, after, s.margin)}
+	if n := s.readers.counts().violations; n > 0 {
+		errs = append(errs, fmt.Errorf("%d violations in responses, the first of which are logged above", n))
 	}
-	errs = append(errs, judgeGrowth(before, after, s.cfg.margin))
-	if peak > s.cfg.memory*mebibyte {
-		errs = append(errs, fmt.Errorf("the server held %d MiB of memory at one time, and %d are allowed", peak/mebibyte, s.cfg.memory))
+	if peak > s.memory*mebibyte {
+		errs = append(errs, fmt.Errorf("the server used %d MiB of memory, more than %d", peak/mebibyte, s.memory))
 	}
-	if err := s.server.Stop(); err != nil {
-		errs = append(errs, fmt.Errorf("the server did not end with exit status 0: %w", err))
+	errs = append(errs, s.server.Stop())
+	text, err := s.server.Process.Log()
+	if _, trace, found := strings.Cut(text, "panic"); found {
+		err = fmt.Errorf("panic in the log of the server: %s", trace[:min(len(trace), 2000)])
 	}
-	log, err := os.ReadFile(s.cluster.File(filepath.Base(s.cfg.server) + ".log"))
-	if err != nil {
-		errs = append(errs, fmt.Errorf("the server's log cannot be read: %w", err))
-	}
-	if i := bytes.Index(log, []byte("panic")); i >= 0 {
-		errs = append(errs, fmt.Errorf("the server's log tells of a panic:\n%s", log[i:min(len(log), i+2000)]))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, err)...)
 }

@@ -32,6 +32,10 @@ func CPUTime(pid int) (time.Duration, error) {
 // Resident returns the resident memory (RSS) of a process in bytes.
 func Resident(pid int) (uint64, error) { return memory(pid, "VmRSS:") }
 
+// Anonymous returns the resident memory of a process that no file backs (RssAnon) in bytes: its heap
+// and stacks. The kernel can take back the rest, most of which is the program's code.
+func Anonymous(pid int) (uint64, error) { return memory(pid, "RssAnon:") }
+
 // PeakResident returns the highest resident memory that a process has had, in bytes.
 func PeakResident(pid int) (uint64, error) { return memory(pid, "VmHWM:") }
 

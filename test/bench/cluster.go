@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+)
+
+// bench is a simulated cluster in which servers are measured.
+type bench struct {
+	config
+	shape
+	cluster  *cluster.Cluster
+	kubelets *kubelets // if they run in this process
+}
+
+// newBench starts kubelets, etcd and kube-apiserver with all nodes and pods.
+func newBench(ctx context.Context, cfg config, nodes int, inProcess bool) (*bench, error) {
+	c, err := cluster.New(ctx, cluster.Config{Keep: cfg.keep, Progress: os.Stderr})
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{config: cfg, shape: newShape(nodes), cluster: c}
+	if cfg.keep {
+		logf("logs and certificates are kept in %s", c.Dir)
+	}
+	if err := b.start(ctx, inProcess); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *bench) close() {
+	b.cluster.Stop()
+	if b.kubelets != nil {
+		b.kubelets.Close()
+	}
+}
+
+func (b *bench) start(ctx context.Context, inProcess bool) (err error) {
+	logf("starting %d kubelets", b.nodes)
+	var port uint16
+	if inProcess {
+		if b.kubelets, err = startKubelets(b.cluster.CA, b.shape, b.kubeletOptions); err != nil {
+			return err
+		}
+		port = b.kubelets.port
+	} else if port, err = b.startKubeletsProcess(ctx); err != nil {
+		return err
+	}
+	if err := b.cluster.StartEtcd(ctx); err != nil {
+		return err
+	}
+	logf("writing %d pods to etcd", b.pods())
+	if err := writeObjects(ctx, b.cluster.Etcd, newPopulation(b.shape, port)); err != nil {
+		return err
+	}
+	return b.cluster.StartAPIServer(ctx, "/api/v1/nodes?resourceVersion=0&limit=1",
+		"/api/v1/namespaces/"+shopNamespace+"/pods?resourceVersion=0")
+}
+
+// startServer starts a server and waits until it serves all metrics.
+func (b *bench) startServer(
+	ctx context.Context, executable string, args ...string,
+) (s *cluster.Standalone, times startTimes, err error) {
+	logf("starting %s", executable)
+	if s, err = b.cluster.StartStandalone(executable, b.resolution, args...); err != nil {
+		return nil, times, err
+	}
+	times, err = watchStart(ctx, s, b.shape)
+	return s, times, err
+}
+
+func stopServer(s *cluster.Standalone) {
+	if err := s.Stop(); err != nil {
+		logf("warning: %v", err)
+	}
+}
+
+// runSelf starts this program again as one of its helper processes and waits for the file that the
+// helper writes.
+func (b *bench) runSelf(
+	ctx context.Context, timeout time.Duration, file, mode string, args ...string,
+) (text []byte, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	args = append([]string{mode, "-dir=" + b.cluster.Dir, "-nodes=" + strconv.Itoa(b.nodes)}, args...)
+	p, err := b.cluster.StartProcess(self, args...)
+	if err != nil {
+		return nil, err
+	}
+	return text, p.Poll(ctx, timeout, "the process "+mode, func(context.Context) error {
+		text, err = os.ReadFile(b.cluster.File(file))
+		return err
+	})
+}
+
+// writeFile writes a file atomically: another process waits for it.
+func writeFile(dir, name string, content []byte) error {
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path+".part", content, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".part", path)
+}
+
+// population is all objects of a cluster.
+type population struct {
+	shape
+	namespaces  []string
+	kubeletPort uint16
+	created     time.Time
+}
+
+func newPopulation(s shape, kubeletPort uint16) population {
+	return population{s, s.namespaces(), kubeletPort, time.Now().Add(-time.Hour).Truncate(time.Second)}
+}
+
+func (p population) size() int { return len(p.namespaces) + p.nodes + p.pods() }
+
+// object returns object i and its key in etcd.
+func (p population) object(i int) (key string, object runtime.Object) {
+	if i < len(p.namespaces) {
+		return "/registry/namespaces/" + p.namespaces[i], objects.Namespace(p.namespaces[i], p.created)
+	}
+	if i -= len(p.namespaces); i < p.nodes {
+		return "/registry/minions/" + objects.NodeName(i), objects.Node(i, p.kubeletPort, p.created)
+	}
+	pod := p.pod(i - p.nodes)
+	return "/registry/pods/" + pod.Namespace + "/" + pod.Name, pod.Object(p.created)
+}
+
+// Objects are written directly to etcd, which is ten times as fast as through the API server.
+const (
+	transactionSize = 100 // objects; etcd allows 128
+	etcdWriters     = 4
+)
+
+func writeObjects(ctx context.Context, etcd string, p population) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var writers sync.WaitGroup
+	for w := range etcdWriters {
+		writers.Go(func() {
+			for i := w * transactionSize; i < p.size(); i += etcdWriters * transactionSize {
+				if err := writeTransaction(ctx, etcd, p, i, min(i+transactionSize, p.size())); err != nil {
+					cancel(fmt.Errorf("write objects to etcd: %w", err))
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	return context.Cause(ctx)
+}
+
+// put is a write in the format of etcd's JSON gateway, which encodes bytes in base64 as
+// encoding/json does.
+type put struct {
+	Request struct {
+		Key   []byte `json:"key"`
+		Value []byte `json:"value"`
+	} `json:"request_put"`
+}
+
+func writeTransaction(ctx context.Context, etcd string, p population, from, to int) error {
+	puts := make([]put, to-from)
+	for i := range puts {
+		key, object := p.object(from + i)
+		value, err := encode(object)
+		if err != nil {
+			return err
+		}
+		puts[i].Request.Key, puts[i].Request.Value = []byte(key), value
+	}
+	body, err := json.Marshal(map[string]any{"success": puts})
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, etcd+"/v3/kv/txn", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", response.Status, text)
+	}
+	return nil
+}
+
+// encode returns an object in the format in which the API server stores it.
+func encode(object runtime.Object) ([]byte, error) {
+	var b bytes.Buffer
+	err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(object, &b)
+	return b.Bytes(), err
+}

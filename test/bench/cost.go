@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
+)
+
+// A round of one request lasts until both minimums are reached. /proc has CPU times to 10 ms, so
+// 1.5 s of requests measure CPU to about 1 %.
+const (
+	minRoundTime     = 1500 * time.Millisecond
+	minRoundRequests = 3
+)
+
+// Memory is measured again after this many lists, or this time.
+const (
+	maxLists     = 100
+	maxListsTime = 3 * time.Minute
+)
+
+// measureCost measures one or two servers, one after the other, and the download for comparison.
+func measureCost(ctx context.Context, b *bench) error {
+	var costs []*cost
+	for i, executable := range []string{b.server, b.beside} {
+		if executable == "" {
+			continue
+		}
+		var args []string
+		if i == 0 {
+			args = b.serverArgs
+		}
+		c := &cost{bench: b, name: filepath.Base(executable)}
+		if err := c.measure(ctx, executable, args); err != nil {
+			return err
+		}
+		costs = append(costs, c)
+	}
+	d, err := b.measureDownload(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range costs {
+		c.download = d
+		c.print(os.Stdout)
+	}
+	return nil
+}
+
+// cost is what one server costs. CPU and latency are in milliseconds, memory in MiB, ages in
+// seconds, and all are medians unless they say otherwise.
+type cost struct {
+	*bench
+	name   string
+	server *cluster.Standalone
+
+	download             download
+	start                startTimes
+	cores                float64 // while the server only scrapes
+	rss, anon            float64
+	rssLists, anonLists  float64 // after the lists
+	lists                int
+	ageMedian, ageOldest float64 // of node metrics
+	requests             []requestCost
+}
+
+// requestCost is what one request costs.
+type requestCost struct {
+	request
+	cpu, latency float64
+	size         int64
+	items        int
+}
+
+func (c *cost) measure(ctx context.Context, executable string, args []string) (err error) {
+	if c.server, c.start, err = c.startServer(ctx, executable, args...); err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{
+		c.measureScraping, c.measureAges, c.measureRequests, c.measureLists,
+	} {
+		if err := step(ctx); err != nil {
+			return errors.Join(err, c.server.Process.Running())
+		}
+	}
+	stopServer(c.server)
+	return nil
+}
+
+// measureScraping measures CPU and memory without requests.
+func (c *cost) measureScraping(ctx context.Context) error {
+	logf("waiting for a steady state")
+	if err := sleep(ctx, 2*c.resolution); err != nil {
+		return err
+	}
+	logf("measuring %d intervals without requests", c.rounds)
+	var cores, rss, anon []float64
+	for range c.rounds {
+		cpu, elapsed, err := c.cpuTime(func() error { return sleep(ctx, c.resolution) })
+		if err != nil {
+			return err
+		}
+		r, a, err := c.memory()
+		if err != nil {
+			return err
+		}
+		cores = append(cores, cpu.Seconds()/elapsed.Seconds())
+		rss, anon = append(rss, r), append(anon, a)
+	}
+	c.cores, c.rss, c.anon = median(cores), median(rss), median(anon)
+	return nil
+}
+
+// scrapeCPU is the CPU of a scrape: all CPU of an interval, per node.
+func (c *cost) scrapeCPU() float64 { return c.cores * milliseconds(c.resolution) / float64(c.nodes) }
+
+func (c *cost) measureAges(ctx context.Context) error {
+	list, err := c.server.Nodes(ctx, allNodes, cluster.TypeProtobuf)
+	if err != nil {
+		return err
+	}
+	var ages []float64
+	for _, node := range list.Items {
+		ages = append(ages, time.Since(node.Timestamp.Time).Seconds())
+	}
+	c.ageMedian, c.ageOldest = median(ages), slices.Max(append(ages, 0))
+	return nil
+}
+
+// cpuTime returns the CPU time of the server while f runs, and how long f runs.
+func (c *cost) cpuTime(f func() error) (cpu, elapsed time.Duration, err error) {
+	before, err := process.CPUTime(c.server.Process.PID())
+	if err != nil {
+		return 0, 0, err
+	}
+	start := time.Now()
+	if err := f(); err != nil {
+		return 0, 0, err
+	}
+	elapsed = time.Since(start)
+	after, err := process.CPUTime(c.server.Process.PID())
+	return after - before, elapsed, err
+}
+
+// memory returns the resident memory of the server, in total and without what files back.
+func (c *cost) memory() (rss, anon float64, err error) {
+	total, err := process.Resident(c.server.Process.PID())
+	if err != nil {
+		return 0, 0, err
+	}
+	anonymous, err := process.Anonymous(c.server.Process.PID())
+	return float64(total) / (1 << 20), float64(anonymous) / (1 << 20), err
+}
+
+func (c *cost) measureRequests(ctx context.Context) error {
+	for _, r := range c.typicalRequests() {
+		logf("measuring %s", r.name)
+		one, err := c.measureRequest(ctx, r)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		c.requests = append(c.requests, one)
+	}
+	return nil
+}
+
+func (c *cost) measureRequest(ctx context.Context, r request) (one requestCost, err error) {
+	one.request = r
+	if one.items, _, err = r.count(ctx, c.server); err != nil {
+		return one, err
+	}
+	var cpus, latencies []float64
+	for range c.rounds {
+		n := 0
+		cpu, elapsed, err := c.cpuTime(func() (err error) {
+			for start := time.Now(); n < minRoundRequests || time.Since(start) < minRoundTime; n++ {
+				sent := time.Now()
+				if one.size, err = r.discard(ctx, c.server); err != nil {
+					return err
+				}
+				latencies = append(latencies, milliseconds(time.Since(sent)))
+			}
+			return nil
+		})
+		if err != nil {
+			return one, err
+		}
+		scraping := c.cores * elapsed.Seconds()
+		cpus = append(cpus, max(0, cpu.Seconds()-scraping)*1e3/float64(n))
+	}
+	one.cpu, one.latency = median(cpus), median(latencies)
+	return one, nil
+}
+
+// measureLists measures memory after many lists of all pods, half of them in JSON.
+func (c *cost) measureLists(ctx context.Context) (err error) {
+	logf("listing all pods %d times", maxLists)
+	for end := time.Now().Add(maxListsTime); c.lists < maxLists && time.Now().Before(end); c.lists++ {
+		r := request{path: allPods, accept: []string{cluster.TypeJSON, cluster.TypeProtobuf}[c.lists%2]}
+		if _, err := r.discard(ctx, c.server); err != nil {
+			return err
+		}
+	}
+	c.rssLists, c.anonLists, err = c.memory()
+	return err
+}
+
+func (c *cost) print(w io.Writer) {
+	t := newTable(fmt.Sprintf("%s: %d nodes, %d pods, %d containers, resolution %s, medians of %d rounds",
+		c.name, c.nodes, c.pods(), c.pods()*len(objects.ContainerNames), c.resolution, c.rounds),
+		"Measure", "measured", "goal", "download only", "ratio")
+	row := func(name, goal, format string, args ...any) { t.row(name, fmt.Sprintf(format, args...), goal, "", "") }
+	for _, d := range []struct {
+		name, goal string
+		cpu        float64
+	}{
+		{"CPU per scrape of a node", "≤ 0.3 ms, 1.5 × download", c.download.Spread},
+		{"CPU per scrape of a node; download with gzip", "", c.download.Gzip},
+		{"CPU per scrape of a node; download without pauses", "", c.download.Unspread},
+	} {
+		t.row(d.name, ms(c.scrapeCPU()), d.goal, ms(d.cpu), fmt.Sprintf("%.2f", c.scrapeCPU()/d.cpu))
+	}
+	row("size of a kubelet response", "", "%.1f KiB", float64(c.download.Size)/1024)
+	row("CPU while scraping", "", "%.4f cores", c.cores)
+	row("memory while scraping: RSS", c.memoryGoal(130), "%.0f MiB", c.rss)
+	row("memory while scraping: RssAnon", "", "%.0f MiB", c.anon)
+	row(fmt.Sprintf("memory after %d LISTs of all pods: RSS", c.lists), c.memoryGoal(160), "%.0f MiB", c.rssLists)
+	row(fmt.Sprintf("memory after %d LISTs of all pods: RssAnon", c.lists), "", "%.0f MiB", c.anonLists)
+	row("first metrics of nodes and pods, after the caches have synced", "", "%.2f s", c.start.firstAfterSync())
+	row("all metrics, after the start of the process", "", "%.2f s", c.start.all())
+	row("age of node metrics, median", "", "%.0f s", c.ageMedian)
+	row("age of node metrics, maximum", "", "%.0f s", c.ageOldest)
+	t.print(w)
+
+	t = newTable("Requests, directly to the server", "Request", "CPU", "goal", "latency", "KiB")
+	for _, r := range c.requests {
+		goal := ""
+		if r.goal > 0 {
+			goal = fmt.Sprintf("≤ %g ms", r.goal)
+		}
+		t.row(r.name, ms(r.cpu), goal, ms(r.latency), fmt.Sprintf("%.0f", float64(r.size)/1024))
+	}
+	t.print(w)
+	for _, r := range c.requests { // a server that leaves out items has less to do
+		if r.items != r.want {
+			fmt.Fprintf(w, "\nIncomplete: %s returns %d items, want %d.\n", r.name, r.items, r.want)
+		}
+	}
+}
+
+// memoryGoal returns the goal for a number of nodes, given the goal for 1000 nodes.
+func (c *cost) memoryGoal(mebibytes float64) string {
+	switch {
+	case c.nodes == 1:
+		return "≤ 40 MiB"
+	case c.nodes < 1000:
+		return ""
+	}
+	return fmt.Sprintf("≤ %.0f MiB", mebibytes*float64(c.nodes)/1000)
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+)
+
+const (
+	// kubeletsProcess is the helper process with all kubelets. Its CPU does not count.
+	kubeletsProcess = "kubelets"
+	// portFile has the port of all kubelets. The process writes it when they are ready.
+	portFile = "kubelet-port"
+	// housekeeping is the interval between two samples of a kubelet.
+	housekeeping = 10 * time.Second
+)
+
+// kubeletOptions are how the kubelets behave.
+type kubeletOptions struct {
+	idle     float64 // share of containers that use no CPU
+	onDemand string  // which nodes sample containers for each request: "", "odd" or "all"
+}
+
+func (o kubeletOptions) isOnDemand(node int) bool {
+	return o.onDemand == "all" || o.onDemand == "odd" && node%2 == 1
+}
+
+func (b *bench) startKubeletsProcess(ctx context.Context) (port uint16, err error) {
+	text, err := b.runSelf(ctx, 2*time.Minute, portFile, kubeletsProcess,
+		fmt.Sprintf("-idle=%g", b.idle), "-on-demand="+b.onDemand)
+	if err != nil {
+		return 0, err
+	}
+	number, err := strconv.ParseUint(string(text), 10, 16)
+	return uint16(number), err
+}
+
+// runKubelets is the helper process. It returns when the context ends.
+func runKubelets(ctx context.Context, args []string) error {
+	var o kubeletOptions
+	flags := flag.NewFlagSet(kubeletsProcess, flag.ContinueOnError)
+	dir := flags.String("dir", "", "the folder of the cluster")
+	nodes := flags.Int("nodes", 0, "number of kubelets")
+	flags.Float64Var(&o.idle, "idle", 0, "share of containers that use no CPU")
+	flags.StringVar(&o.onDemand, "on-demand", "", "which nodes sample containers for each request")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	ca := kubelettest.NewCA()
+	k, err := startKubelets(ca, newShape(*nodes), o)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	if err := os.WriteFile(filepath.Join(*dir, cluster.KubeletCAFile), ca.PEM(), 0o644); err != nil {
+		return err
+	}
+	if err := writeFile(*dir, portFile, []byte(strconv.Itoa(int(k.port)))); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// kubelets are the running kubelets of all nodes.
+type kubelets struct {
+	*kubelettest.Fleet
+	byNode []*kubelettest.Kubelet
+	port   uint16
+}
+
+func startKubelets(ca *kubelettest.CA, s shape, o kubeletOptions) (*kubelets, error) {
+	k := &kubelets{Fleet: kubelettest.NewFleet(kubelettest.FleetConfig{CA: ca}), byNode: newKubelets(s, o)}
+	for i, one := range k.byNode {
+		at, err := k.Add(one, kubelettest.Address(i))
+		if err != nil {
+			k.Close()
+			return nil, err
+		}
+		k.port = at.Port()
+	}
+	return k, nil
+}
+
+// newKubelets returns the kubelets of all nodes. Their containers have run for an hour. Each
+// kubelet takes its samples at an offset of its own.
+func newKubelets(s shape, o kubeletOptions) []*kubelettest.Kubelet {
+	now := time.Now()
+	list := make([]*kubelettest.Kubelet, s.nodes)
+	for i := range list {
+		boot := now.Add(-2*time.Hour - time.Duration(i)*housekeeping/time.Duration(s.nodes))
+		list[i] = kubelettest.New(objects.NodeName(i), kubelettest.Config{
+			Boot: boot, Housekeeping: housekeeping, ContainersOnDemand: o.isOnDemand(i),
+		})
+		list[i].SetNode(kubelettest.Usage{CPU: 3.5 + float64(i%7)/10, Memory: 24<<30 + uint64(i)<<12})
+	}
+	for i := range s.pods() {
+		p := s.pod(i)
+		for j, name := range objects.ContainerNames {
+			n := len(objects.ContainerNames)*i + j
+			usage := kubelettest.Usage{CPU: 0.001 + float64(n%2003)/10007, Memory: 20<<20 + uint64(n%5003)<<14}
+			started := now.Add(-time.Hour - time.Duration(n*7919%10000)*time.Millisecond)
+			list[p.Node].Run(p.Namespace, p.Name, name, usage, started)
+			// A hash selects the idle containers: a remainder of n would select all containers of a
+			// node, as the pods of an app are a multiple of the number of nodes apart.
+			if float64(uint32(n)*2654435761>>16%1000) < 1000*o.idle {
+				usage.CPU = 0
+				list[p.Node].SetContainer(p.Namespace, p.Name, name, usage)
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// table is a Markdown table with aligned columns. The first row has the titles.
+type table struct {
+	title string
+	rows  [][]string
+}
+
+func newTable(title string, columns ...string) *table {
+	return &table{title: title, rows: [][]string{columns}}
+}
+
+func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+
+func (t *table) print(w io.Writer) {
+	widths := make([]int, len(t.rows[0]))
+	for _, row := range t.rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	separator := []string{strings.Repeat("-", widths[0])}
+	for _, width := range widths[1:] {
+		separator = append(separator, strings.Repeat("-", width-1)+":")
+	}
+	fmt.Fprintf(w, "\n%s\n\n", t.title)
+	for _, row := range slices.Insert(slices.Clone(t.rows), 1, separator) {
+		fmt.Fprintf(w, "| %-*s |", widths[0], row[0])
+		for i, cell := range row[1:] {
+			fmt.Fprintf(w, " %*s |", widths[i+1], cell)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
+
+// ms formats milliseconds with three significant digits.
+func ms(v float64) string {
+	switch {
+	case v < 1:
+		return fmt.Sprintf("%.3f ms", v)
+	case v < 100:
+		return fmt.Sprintf("%.1f ms", v)
+	default:
+		return fmt.Sprintf("%.0f ms", v)
+	}
+}
+
+// median returns 0 for no values.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+// mean returns 0 for no values.
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(max(len(values), 1))
+}
+
+// percentile returns the smallest value that at least p percent of the values do not exceed, and 0
+// for no values.
+func percentile(values []float64, p float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
+	return sorted[min(max(rank, 1), len(sorted))-1]
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+)
+
+const (
+	allPods  = cluster.V1beta1 + "/pods"
+	allNodes = cluster.V1beta1 + "/nodes"
+)
+
+// request is a request to the metrics server.
+type request struct {
+	name, path, accept string
+	want               int     // items in the response
+	gzip               bool    // the client accepts compression, as client-go does
+	proxied            bool    // through the aggregation layer, as most requests are
+	goal               float64 // CPU in milliseconds; 0: none
+}
+
+// typicalRequests are those of kubectl, autoscalers and dashboards.
+func (s shape) typicalRequests() []request {
+	pod := s.pod(s.huge)
+	onePod := namespacePods(pod.Namespace) + "/" + pod.Name
+	oneNode := allNodes + "/" + objects.NodeName(0)
+	goal := float64(s.nodes) / 1000 // the goals for lists are those of 1000 nodes
+	selector := func(namespace, app string, want, of int, goal float64) request {
+		return request{
+			name: fmt.Sprintf("LIST by selector, %d of %d pods, protobuf (HPA)", want, of),
+			path: namespacePods(namespace) + "?labelSelector=" + url.QueryEscape(objects.Selector(app)),
+			want: want, accept: cluster.TypeProtobuf, goal: goal,
+		}
+	}
+	return []request{
+		{name: "LIST all pods, JSON", path: allPods, accept: cluster.TypeJSON, want: s.pods(), goal: 50 * goal},
+		{name: "LIST all pods, protobuf", path: allPods, accept: cluster.TypeProtobuf, want: s.pods(), goal: 30 * goal},
+		{name: "LIST all pods, table", path: allPods, accept: cluster.TypeTable, want: s.pods()},
+		{name: "LIST all pods, JSON, gzip", path: allPods, accept: cluster.TypeJSON, want: s.pods(), gzip: true},
+		{name: "LIST all pods, protobuf, gzip", path: allPods, accept: cluster.TypeProtobuf, want: s.pods(), gzip: true},
+		selector(shopNamespace, webApp, s.web, s.shop, 0.4),
+		selector(hugeNamespace, rareApp, s.rare, s.huge, 0.3),
+		{name: "GET one pod, JSON", path: onePod, accept: cluster.TypeJSON, want: 1, goal: 0.15},
+		{
+			name: "GET one pod, JSON, aggregation layer's certificate", path: onePod, accept: cluster.TypeJSON, want: 1,
+			proxied: true,
+		},
+		{name: "GET one node, JSON", path: oneNode, accept: cluster.TypeJSON, want: 1, goal: 0.15},
+		{name: "LIST nodes, JSON", path: allNodes, accept: cluster.TypeJSON, want: s.nodes},
+		{name: "LIST nodes, protobuf", path: allNodes, accept: cluster.TypeProtobuf, want: s.nodes},
+	}
+}
+
+func namespacePods(namespace string) string {
+	return cluster.V1beta1 + "/namespaces/" + namespace + "/pods"
+}
+
+func (r request) send(ctx context.Context, s *cluster.Standalone) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+r.path, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", r.accept)
+	if r.gzip { // set here, the transport does not decompress, which would count as latency
+		request.Header.Set("Accept-Encoding", "gzip")
+	}
+	client := s.Direct
+	if r.proxied {
+		client = s.Proxied
+	}
+	response, err := client.Do(request)
+	if err == nil && response.StatusCode != http.StatusOK {
+		response.Body.Close()
+		return nil, &cluster.StatusError{URL: s.URL + r.path, Code: response.StatusCode}
+	}
+	return response, err
+}
+
+// discard sends the request, and returns the size of the response on the wire.
+func (r request) discard(ctx context.Context, s *cluster.Standalone) (size int64, err error) {
+	response, err := r.send(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	return io.Copy(io.Discard, response.Body)
+}
+
+// count sends the request, and returns the number of items in the response and when it started.
+func (r request) count(ctx context.Context, s *cluster.Standalone) (items int, at time.Time, err error) {
+	r.gzip, r.proxied = false, false
+	response, err := r.send(ctx, s)
+	if err != nil {
+		return 0, at, err
+	}
+	defer response.Body.Close()
+	at = time.Now()
+	body, err := io.ReadAll(response.Body)
+	switch {
+	case err != nil:
+	case response.Header.Get("Content-Type") == cluster.TypeProtobuf:
+		items, err = countProtobuf(body)
+	case r.accept == cluster.TypeTable:
+		items = strings.Count(string(body), `"cells":`)
+	default:
+		items = strings.Count(string(body), `"timestamp":`)
+	}
+	return items, at, err
+}
+
+// countProtobuf counts the items of a list in Kubernetes' protobuf encoding. Decoding them would
+// cost as much CPU as the measured server.
+func countProtobuf(body []byte) (items int, err error) {
+	unknown, ok := bytes.CutPrefix(body, []byte("k8s\x00"))
+	if !ok {
+		return 0, errors.New("the response is not protobuf")
+	}
+	// Field 2 of runtime.Unknown is the list, and field 2 of a list is an item.
+	err = eachField(unknown, func(number uint64, raw []byte) error {
+		if number != 2 {
+			return nil
+		}
+		return eachField(raw, func(number uint64, _ []byte) error {
+			if number == 2 {
+				items++
+			}
+			return nil
+		})
+	})
+	return items, err
+}
+
+// eachField calls f for each field of a message, all of which must be length-delimited.
+func eachField(message []byte, f func(number uint64, content []byte) error) error {
+	for len(message) > 0 {
+		tag, n := binary.Uvarint(message)
+		if n <= 0 || tag&7 != 2 {
+			return fmt.Errorf("invalid protobuf %d bytes before the end", len(message))
+		}
+		length, m := binary.Uvarint(message[n:])
+		if m <= 0 || length > uint64(len(message)-n-m) {
+			return fmt.Errorf("invalid protobuf %d bytes before the end", len(message))
+		}
+		message = message[n+m:]
+		if err := f(tag>>3, message[:length]); err != nil {
+			return err
+		}
+		message = message[length:]
+	}
+	return nil
+}

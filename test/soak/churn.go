@@ -1,0 +1,452 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+)
+
+// namespaces are those of the pods. Each has pods of four apps.
+var namespaces = []string{"shop", "batch", "team-a", "team-b"}
+
+const appsPerNamespace = 4
+
+func appName(i int) string { return fmt.Sprintf("app-%d", i%appsPerNamespace) }
+
+// nodeUsage is the usage of every node at first.
+var nodeUsage = kubelettest.Usage{CPU: 2, Memory: 8 << 30}
+
+const (
+	// maxFault is how long a kubelet misbehaves at most: some scrapes, or until its metrics expire.
+	maxFault = 40 * time.Second
+	// maxFaultyShare is the share of kubelets that misbehave at a time at most.
+	maxFaultyShare = 0.2
+	// maxUnreachable is how long a node is unreachable at most, which is longer than metrics are
+	// served.
+	maxUnreachable = 50 * time.Second
+	// maxUnreachableShare is the share of nodes that are unreachable at a time at most.
+	maxUnreachableShare = 0.05
+	// loadLead is how long before the return of an unreachable node its load changes: longer than
+	// the window of any kubelet-reported rate.
+	loadLead = 3 * housekeeping
+)
+
+// churn creates, changes and deletes nodes and pods: objects in the API server and kubelets. One
+// goroutine makes all changes, apart from those of fill.
+type churn struct {
+	objects objects.Client
+	fleet   *kubelettest.Fleet
+	oracle  *oracle
+	random  *rand.Rand
+
+	mu       sync.Mutex
+	nextNode int // an index is never used again, and so no name
+	nextPod  int
+	nodes    []*liveNode
+	events   events
+}
+
+// events counts what has happened.
+type events struct {
+	podsReplaced, nodesReplaced, restarts, faults, unreachable int
+	steps, stepsBack                                           int // of clocks
+	startsMoved, startsFollow                                  int // nodes with wrong start times
+}
+
+// liveNode is a node that exists.
+type liveNode struct {
+	index   int
+	kubelet *kubelettest.Kubelet
+	record  *node
+	pods    []livePod
+
+	permanent   []kubelettest.Fault // faults that are never cleared
+	withoutDate bool                // one of them removes the Date header
+	faultyUntil time.Time           // zero: it has no other fault
+	loadChange  time.Time           // of an unreachable node; zero: none is planned
+	nextStep    time.Time           // the clock is not set before
+}
+
+// livePod is a pod that exists.
+type livePod struct {
+	objects.Pod
+	record *pod
+}
+
+// fill creates the first nodes, each with some pods.
+func (c *churn) fill(ctx context.Context, nodes, pods int) error {
+	for _, name := range namespaces {
+		if err := c.objects.CreateNamespace(ctx, name); err != nil {
+			return err
+		}
+	}
+	const workers = 8
+	work := make(chan struct{})
+	errs := make([]error, workers)
+	var group sync.WaitGroup
+	for i := range workers {
+		group.Go(func() {
+			for range work {
+				if errs[i] == nil {
+					errs[i] = c.addNode(ctx, pods)
+				}
+			}
+		})
+	}
+	for range nodes {
+		work <- struct{}{}
+	}
+	close(work)
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// addNode creates a node with a kubelet and pods. Every other kubelet samples its containers for
+// each request.
+func (c *churn) addNode(ctx context.Context, pods int) error {
+	c.mu.Lock()
+	index := c.nextNode
+	c.nextNode++
+	c.mu.Unlock()
+	name := objects.NodeName(index)
+	n := &liveNode{
+		index: index,
+		kubelet: kubelettest.New(name, kubelettest.Config{
+			Boot: time.Now().Add(-time.Hour), Housekeeping: housekeeping, ContainersOnDemand: index%2 == 1,
+		}),
+		record: c.oracle.addNode(name, nodeUsage),
+	}
+	n.kubelet.SetNode(nodeUsage)
+	c.setPermanentFaults(n)
+	n.kubelet.SetFaults(n.permanent...)
+	at, err := c.fleet.Add(n.kubelet, kubelettest.Address(index))
+	if err != nil {
+		return err
+	}
+	if err := c.objects.CreateNode(ctx, index, at.Port()); err != nil {
+		return err
+	}
+	c.oracle.update(func() { n.record.undisturbed = time.Now() })
+	for range pods {
+		if err := c.addPod(ctx, n); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes = append(c.nodes, n)
+	if n.record.startsMove {
+		c.events.startsFollow++
+	}
+	return nil
+}
+
+// setPermanentFaults sets the faults that some nodes always have. Of ten nodes, one reports start
+// times 12 s before each sample, one reports them 3 s before, and one is behind a proxy that
+// removes the Date header. A third of the other nodes have wrong clocks.
+func (c *churn) setPermanentFaults(n *liveNode) {
+	switch n.index % 10 {
+	case 3:
+		c.moveStarts(n, kubelettest.StartsBefore(12*time.Second))
+	case 6:
+		c.moveStarts(n, kubelettest.StartsBefore(3*time.Second))
+	case 9:
+		n.permanent, n.withoutDate = append(n.permanent, kubelettest.NoDate), true
+		return
+	}
+	offsets := []time.Duration{
+		30 * time.Second, -75 * time.Second, -10 * time.Minute, 25 * time.Hour, -25 * time.Hour, 400 * time.Millisecond,
+	}
+	if n.index%3 == 1 {
+		c.setClock(n, offsets[n.index/3%len(offsets)])
+	}
+}
+
+// moveStarts changes the start times of a node's containers permanently.
+func (c *churn) moveStarts(n *liveNode, fault kubelettest.Fault) {
+	c.oracle.moveStarts(n.record, time.Now())
+	n.permanent = append(n.permanent, fault)
+}
+
+func (c *churn) setClock(n *liveNode, offset time.Duration) {
+	c.oracle.stepClock(n.record, time.Now(), offset, func() { n.kubelet.SetClockOffset(offset) })
+}
+
+// addPod creates a pod on a node and starts its containers, a tenth of which use no CPU.
+func (c *churn) addPod(ctx context.Context, n *liveNode) error {
+	c.mu.Lock()
+	index := c.nextPod
+	c.nextPod++
+	c.mu.Unlock()
+	p := objects.NewPod(namespaces[index%len(namespaces)], appName(index/len(namespaces)), n.index, index)
+	var usage [len(objects.ContainerNames)]kubelettest.Usage
+	for i := range usage {
+		usage[i] = kubelettest.Usage{CPU: float64((index*7+i)%10) / 20, Memory: uint64(16+(index+i)%100) << 20}
+	}
+	record := c.oracle.addPod(p, n.record, usage)
+	if err := c.objects.CreatePod(ctx, p); err != nil {
+		return err
+	}
+	for i, name := range objects.ContainerNames {
+		n.kubelet.SetContainer(p.Namespace, p.Name, name, usage[i])
+	}
+	// Kubelets report start times by the node's clock.
+	if err := c.objects.SetRunning(ctx, p, time.Now().Add(n.record.clock.offset())); err != nil {
+		return err
+	}
+	c.oracle.update(func() { record.undisturbed = time.Now() })
+	n.pods = append(n.pods, livePod{p, record})
+	return nil
+}
+
+// removePod deletes pod i of a node.
+func (c *churn) removePod(ctx context.Context, n *liveNode, i int) error {
+	p := n.pods[i]
+	n.pods = slices.Delete(n.pods, i, i+1)
+	c.oracle.update(func() { p.record.deleting = true })
+	n.kubelet.RemovePod(p.Namespace, p.Name)
+	if err := c.objects.DeletePod(ctx, p.Pod); err != nil {
+		return err
+	}
+	c.oracle.update(func() { p.record.deleted = time.Now() })
+	return nil
+}
+
+// removeNode deletes node i with its pods.
+func (c *churn) removeNode(ctx context.Context, i int) error {
+	c.mu.Lock()
+	n := c.nodes[i]
+	c.nodes = slices.Delete(c.nodes, i, i+1)
+	c.mu.Unlock()
+	c.oracle.update(func() { n.record.deleting = true })
+	c.fleet.Remove(n.kubelet.Name())
+	if err := c.objects.DeleteNode(ctx, n.index); err != nil {
+		return err
+	}
+	c.oracle.update(func() { n.record.deleted = time.Now() })
+	for len(n.pods) > 0 {
+		if err := c.removePod(ctx, n, len(n.pods)-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run causes random events for a time, and then clears all faults that are not permanent.
+func (c *churn) run(ctx context.Context, perSecond float64, duration time.Duration) error {
+	for end := time.Now().Add(duration); time.Now().Before(end); {
+		if err := sleep(ctx, time.Duration(c.random.ExpFloat64()/perSecond*float64(time.Second))); err != nil {
+			return err
+		}
+		now := time.Now()
+		c.changeLoads(now)
+		c.clearFaults(func(n *liveNode) bool { return !now.Before(n.faultyUntil) })
+		if err := c.causeEvent(ctx, now); err != nil {
+			return err
+		}
+	}
+	c.clearFaults(func(*liveNode) bool { return true })
+	return nil
+}
+
+// causeEvent causes one random event.
+func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
+	i := c.random.IntN(len(c.nodes))
+	n := c.nodes[i]
+	switch chance := c.random.Float64(); {
+	case chance < 0.05:
+		c.events.nodesReplaced++
+		pods := len(n.pods)
+		if err := c.removeNode(ctx, i); err != nil {
+			return err
+		}
+		return c.addNode(ctx, pods)
+	case chance < 0.30 && len(n.pods) > 0:
+		c.events.podsReplaced++
+		if err := c.removePod(ctx, n, c.random.IntN(len(n.pods))); err != nil {
+			return err
+		}
+		return c.addPod(ctx, c.nodes[c.random.IntN(len(c.nodes))])
+	case chance < 0.55 && len(n.pods) > 0:
+		c.events.restarts++
+		p := n.pods[c.random.IntN(len(n.pods))]
+		c.oracle.restart(p.record, now)
+		n.kubelet.Restart(p.Namespace, p.Name, objects.ContainerNames[c.random.IntN(len(objects.ContainerNames))])
+	case chance < 0.70:
+		c.stepClock(n, now)
+	case chance < 0.72:
+		if len(n.permanent) > 0 {
+			break
+		}
+		c.events.startsMoved++
+		by := time.Duration((c.random.Float64()*2 - 1) * float64(time.Hour))
+		c.moveStarts(n, kubelettest.MoveStarts(by))
+		if n.faultyUntil.IsZero() {
+			n.kubelet.SetFaults(n.permanent...)
+		}
+	case chance < 0.75:
+		c.disconnect(n, now)
+	default:
+		c.injectFault(n, now)
+	}
+	return nil
+}
+
+// stepClock sets the clock of a node, if the node is unreachable or has been healthy for so long
+// that the server has noticed the last step.
+func (c *churn) stepClock(n *liveNode, now time.Time) {
+	isHealthy := n.faultyUntil.IsZero() && now.Sub(n.record.undisturbed) >= c.oracle.settle
+	isUnreachable := !n.faultyUntil.IsZero() && n.record.fault == unreachable
+	if n.withoutDate || now.Before(n.nextStep) || !isHealthy && !isUnreachable {
+		return
+	}
+	offset := n.record.clock.offset()
+	step := c.clockStep()
+	if offset.Abs() > 24*time.Hour || c.random.IntN(4) == 0 {
+		step = -offset // the clock is right again
+	}
+	if step == 0 || step.Abs() > maxUnnoticedStep && step.Abs() < 2*time.Second {
+		return
+	}
+	n.nextStep = now.Add(c.oracle.settle)
+	if step.Abs() <= maxUnnoticedStep {
+		n.nextStep = now.Add(time.Minute) // a step soon after it could undo a part of it, and not be noticed either
+	}
+	c.events.steps++
+	if step < 0 {
+		c.events.stepsBack++
+	}
+	c.setClock(n, offset+step)
+}
+
+// clockStep returns a random step in either direction: in one of ten cases so small that the server
+// may not notice it, in one of ten 25 hours, else 2 seconds to 10 minutes.
+func (c *churn) clockStep() time.Duration {
+	step := time.Duration(2 * math.Pow(300, c.random.Float64()) * float64(time.Second))
+	switch c.random.IntN(10) {
+	case 0:
+		step = time.Duration(c.random.Int64N(int64(maxUnnoticedStep)))
+	case 1:
+		step = 25 * time.Hour
+	}
+	if c.random.IntN(2) == 0 {
+		step = -step
+	}
+	return step.Truncate(time.Millisecond)
+}
+
+// disconnect makes a node unreachable for longer than its metrics are served.
+func (c *churn) disconnect(n *liveNode, now time.Time) {
+	disconnected := 0
+	for _, other := range c.nodes {
+		if !other.loadChange.IsZero() {
+			disconnected++
+		}
+	}
+	if !n.faultyUntil.IsZero() || float64(disconnected) >= maxUnreachableShare*float64(len(c.nodes)) {
+		return
+	}
+	c.events.unreachable++
+	shortest := c.oracle.maxAge + 2*time.Second
+	until := now.Add(shortest + time.Duration(c.random.Int64N(int64(max(1, maxUnreachable-shortest)))))
+	c.setFaultyUntil(n, until)
+	n.loadChange = until.Add(-loadLead)
+	c.oracle.update(func() { n.record.failing, n.record.fault = now, unreachable })
+	n.kubelet.SetFaults(kubelettest.Refuse)
+}
+
+// changeLoads changes the load of unreachable nodes at the planned times.
+func (c *churn) changeLoads(now time.Time) {
+	for _, n := range c.nodes {
+		if n.loadChange.IsZero() || now.Before(n.loadChange) {
+			continue
+		}
+		n.loadChange = time.Time{}
+		c.oracle.update(func() {
+			u := c.otherLoad(n.record.load)
+			n.kubelet.SetNode(u)
+			n.record.load = append(n.record.load, loadChange{time.Now(), u})
+			for _, p := range n.pods {
+				for i, name := range objects.ContainerNames {
+					u := c.otherLoad(p.record.load[i])
+					n.kubelet.SetContainer(p.Namespace, p.Name, name, u)
+					p.record.load[i] = append(p.record.load[i], loadChange{time.Now(), u})
+				}
+			}
+		})
+	}
+}
+
+// otherLoad returns a usage of 1/4 to 4 times the last CPU.
+func (c *churn) otherLoad(l load) kubelettest.Usage {
+	u := l[len(l)-1].usage
+	u.CPU = min(u.CPU*math.Pow(4, c.random.Float64()*2-1), 4)
+	u.Memory += 1 << 20
+	return u
+}
+
+// faulty returns how many kubelets misbehave.
+func (c *churn) faulty() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.nodes {
+		if !m.faultyUntil.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// injectFault lets a kubelet misbehave for a while, in every response or in half of them.
+func (c *churn) injectFault(n *liveNode, now time.Time) {
+	if !n.faultyUntil.IsZero() || float64(c.faulty()) >= maxFaultyShare*float64(len(c.nodes)) {
+		return
+	}
+	faults := kubelettest.Faults()
+	f := faults[c.random.IntN(len(faults))]
+	if f.Name == responsesWithoutDate && now.Sub(n.record.clock.lastStep()) < c.oracle.settle {
+		return // without a Date header, the server cannot notice the step
+	}
+	c.events.faults++
+	if f.Name == startsFollowSamples || f.Name == startsMovedOnce {
+		c.oracle.moveStarts(n.record, now)
+	}
+	if c.random.IntN(2) == 0 {
+		f.Fault = kubelettest.Sometimes(0.5, c.random.Uint64(), f.Fault)
+	}
+	c.setFaultyUntil(n, now.Add(time.Duration(c.random.Int64N(int64(maxFault)))))
+	c.oracle.update(func() {
+		n.record.failing, n.record.fault = now, f.Name
+		if hasWrongTimes(f.Name) {
+			n.record.unjudgeable = now.Add(maxFault + c.oracle.settle + c.oracle.wrongStartTime())
+		}
+	})
+	n.kubelet.SetFaults(slices.Concat(n.permanent, []kubelettest.Fault{f.Fault})...)
+}
+
+func (c *churn) setFaultyUntil(n *liveNode, until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n.faultyUntil = until
+}
+
+// clearFaults clears the faults of the selected nodes.
+func (c *churn) clearFaults(isSelected func(*liveNode) bool) {
+	for _, n := range c.nodes {
+		if n.faultyUntil.IsZero() || !isSelected(n) {
+			continue
+		}
+		n.kubelet.SetFaults(n.permanent...)
+		n.loadChange = time.Time{}
+		c.setFaultyUntil(n, time.Time{})
+		c.oracle.update(func() { n.record.failing, n.record.undisturbed = time.Time{}, time.Now() })
+	}
+}

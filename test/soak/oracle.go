@@ -1,0 +1,468 @@
+package main
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+)
+
+// tolerances are the times by which the oracle judges responses.
+type tolerances struct {
+	maxAge time.Duration // metrics expire
+	settle time.Duration // an object without a disturbance must be served
+	hold   time.Duration // metrics of a kubelet that begins to fail must be served for so long
+	gone   time.Duration // a deleted object must not be served
+	latest time.Duration // maximum age of the latest sample of a healthy kubelet when the server has it
+}
+
+const (
+	// minContainerAge is the age from which on a container has metrics.
+	minContainerAge = 10 * time.Second
+	// timestampUnit is the unit of timestamps, which are truncated.
+	timestampUnit = time.Second
+	// dateError is how late a sample may expire because Date headers have whole seconds.
+	dateError = 1100 * time.Millisecond
+)
+
+// newTolerances derives the tolerances from the server's interval between scrapes.
+func newTolerances(resolution time.Duration) tolerances {
+	const delay = 2 * time.Second // of anything, on a busy machine
+	latest := resolution + housekeeping
+	maxAge := minContainerAge + 2*latest + 2*delay // so long that the restart of a container costs no metrics
+	return tolerances{
+		maxAge: maxAge,
+		settle: 2*latest + 2*delay,
+		hold:   maxAge - latest - delay,
+		gone:   2 * delay,
+		latest: latest,
+	}
+}
+
+// oracle knows which objects exist and what has happened to them, and checks responses by that.
+type oracle struct {
+	tolerances
+
+	mu     sync.Mutex
+	nodes  map[string]*node // by name, including deleted ones
+	pods   map[string]*pod  // by NAMESPACE/NAME, including deleted ones
+	oldest time.Duration    // greatest true age of a sample in any response
+}
+
+// life is the state of an object. Times are zero for what has not happened yet.
+type life struct {
+	undisturbed time.Time // since when it exists and nothing has happened that may cost metrics
+	deleting    bool      // it may be served or not
+	deleted     time.Time
+}
+
+// node is a node with the faults of its kubelet.
+type node struct {
+	life
+	clock       clock
+	load        load
+	failing     time.Time // since when its kubelet has a fault; zero: it is healthy
+	fault       string    // the name of the current or last fault
+	startsMove  bool      // the start times of its containers may be wrong
+	unjudgeable time.Time // until when its usage is not checked, after samples with wrong times
+}
+
+// pod is a pod on its node.
+type pod struct {
+	life
+	node        *node
+	load        [len(objects.ContainerNames)]load
+	restarted   time.Time // of its containers, the last time
+	unjudgeable time.Time // until when its usage is not checked: the server cannot know it
+}
+
+// Faults that the oracle treats specially. All but unreachable are names of kubelettest.Faults.
+const (
+	unreachable = "unreachable" // for longer than metrics are served; the load changes meanwhile
+
+	// samplesFromYesterday may cost metrics early: after three older samples, the server starts a
+	// new series, whose samples have expired by the node's clock.
+	samplesFromYesterday = "time of yesterday"
+	samplesFromTomorrow  = "time of tomorrow"
+	samplesWithoutTime   = "no time"
+	responsesWithoutDate = "no date"
+	startsMovedOnce      = "moved start times"
+	startsFollowSamples  = "start times that follow the samples"
+)
+
+// hasWrongTimes reports whether samples have wrong times, so that rates cannot be computed.
+func hasWrongTimes(fault string) bool {
+	return fault == samplesFromYesterday || fault == samplesFromTomorrow || fault == samplesWithoutTime
+}
+
+func newOracle(t tolerances) *oracle {
+	return &oracle{tolerances: t, nodes: map[string]*node{}, pods: map[string]*pod{}}
+}
+
+// addNode records a node that is being created. It need not be served until undisturbed is set.
+func (o *oracle) addNode(name string, usage kubelettest.Usage) *node {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := &node{load: load{{usage: usage}}}
+	o.nodes[name] = n
+	return n
+}
+
+// addPod records a pod that is being created.
+func (o *oracle) addPod(p objects.Pod, on *node, usage [len(objects.ContainerNames)]kubelettest.Usage) *pod {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	record := &pod{node: on}
+	for i, u := range usage {
+		record.load[i] = load{{usage: u}}
+	}
+	if on.startsMove {
+		record.unjudgeable = time.Now().Add(o.wrongStartTime())
+	}
+	o.pods[p.Namespace+"/"+p.Name] = record
+	return record
+}
+
+// setServerStart records the start of the server: it knows nothing from before.
+func (o *oracle) setServerStart(now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, n := range o.nodes {
+		n.undisturbed = now
+	}
+	for _, p := range o.pods {
+		p.undisturbed = now
+	}
+}
+
+// anyKey returns a random key: Go iterates maps in random order.
+func anyKey[V any](o *oracle, all map[string]V) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for name := range all {
+		return name
+	}
+	return ""
+}
+
+// update changes records.
+func (o *oracle) update(change func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	change()
+}
+
+// restart records that a container of a pod restarts. One restart costs no metrics. Two within a
+// short time may, and so may one restart soon after a clock step.
+func (o *oracle) restart(p *pod, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	last := later(later(p.undisturbed, p.restarted), p.node.clock.lastStep())
+	if now.Sub(last) < o.settle {
+		p.undisturbed = now
+	}
+	// The counter of a container that ran for a short time may be higher again at the next scrape,
+	// which hides the restart.
+	if p.node.startsMove || now.Sub(later(p.undisturbed, p.restarted)) < o.maxAge {
+		p.unjudgeable = now.Add(o.wrongStartTime())
+	}
+	p.restarted = now
+}
+
+// wrongStartTime returns for how long a rate from a wrong start time may be served: the node may
+// then be unreachable for the maximum time, and its first metrics are served until they expire.
+func (o *oracle) wrongStartTime() time.Duration { return o.maxAge + maxUnreachable + o.maxAge }
+
+// moveStarts records that the start times of a node's containers may be wrong from now on.
+func (o *oracle) moveStarts(n *node, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n.startsMove = true
+	for _, p := range o.pods {
+		if p.node == n && now.Sub(later(p.undisturbed, p.restarted)) < o.wrongStartTime() {
+			p.unjudgeable = now.Add(o.wrongStartTime())
+		}
+	}
+}
+
+// stepClock records that set sets the clock of a node. One step costs no metrics, two within a
+// short time may.
+func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now.Sub(n.undisturbed) < o.settle || now.Sub(n.clock.lastStep()) < o.settle {
+		n.undisturbed = now
+	}
+	for _, p := range o.pods {
+		if p.node == n && now.Sub(later(p.undisturbed, p.restarted)) < o.settle {
+			p.undisturbed = now
+		}
+	}
+	set()
+	n.clock = append(n.clock, clockStep{now, offset})
+}
+
+// describe returns the history of a node, for messages.
+func (n *node) describe(now time.Time) string {
+	var text string
+	switch {
+	case n.fault == "":
+		text = "its kubelet never failed"
+	case !n.failing.IsZero():
+		text = fmt.Sprintf("its kubelet has failed for %s: %s", now.Sub(n.failing).Round(time.Second), n.fault)
+	default:
+		healthy := now.Sub(n.undisturbed).Round(time.Second)
+		text = fmt.Sprintf("its kubelet has been healthy for %s, after: %s", healthy, n.fault)
+	}
+	text += n.clock.describe(now)
+	if n.startsMove {
+		text += "; its start times move"
+	}
+	return text
+}
+
+// describe returns the history of a pod, for messages.
+func (p *pod) describe(now time.Time) string {
+	text := fmt.Sprintf("it has run for %s, and %s", now.Sub(p.undisturbed).Round(time.Second), p.node.describe(now))
+	if !p.restarted.IsZero() {
+		text += fmt.Sprintf("; a container restarted %s ago", now.Sub(p.restarted).Round(time.Second))
+	}
+	return text
+}
+
+// mustServe reports whether an object must be served that is undisturbed since a time. If the
+// kubelet fails, its metrics must have settled before, also after lastEvent: a restart or a clock
+// step.
+func (o *oracle) mustServe(n *node, undisturbed, lastEvent, now time.Time) bool {
+	if n.failing.IsZero() {
+		return now.Sub(undisturbed) >= o.settle
+	}
+	return n.fault != samplesFromYesterday &&
+		n.failing.Sub(later(undisturbed, lastEvent)) >= o.settle && now.Sub(n.failing) < o.hold
+}
+
+// expectedPods returns the pods that must be served at a time.
+func (o *oracle) expectedPods(now time.Time) map[string]*pod {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	expected := make(map[string]*pod, len(o.pods))
+	for name, p := range o.pods {
+		n := p.node
+		if p.undisturbed.IsZero() || n.undisturbed.IsZero() || p.deleting || n.deleting {
+			continue
+		}
+		undisturbed := later(p.undisturbed, n.undisturbed)
+		if n.startsMove {
+			undisturbed = undisturbed.Add(minContainerAge) // a new series may look as young as its start time
+		}
+		if o.mustServe(n, undisturbed, later(p.restarted, n.clock.lastStep()), now) {
+			expected[name] = p
+		}
+	}
+	return expected
+}
+
+// expectedNodes returns the nodes that must be served at a time.
+func (o *oracle) expectedNodes(now time.Time) map[string]*node {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	expected := make(map[string]*node, len(o.nodes))
+	for name, n := range o.nodes {
+		if !n.undisturbed.IsZero() && !n.deleting && o.mustServe(n, n.undisturbed, n.clock.lastStep(), now) {
+			expected[name] = n
+		}
+	}
+	return expected
+}
+
+// oldestServed returns the greatest true age of a sample in any response.
+func (o *oracle) oldestServed() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.oldest
+}
+
+// exchange is when a request was sent and its response received.
+type exchange struct{ sent, received time.Time }
+
+// violation is something wrong with an object in a response. What is the same for all violations of
+// a kind.
+type violation struct{ object, what, detail string }
+
+func (v violation) String() string {
+	if v.detail == "" {
+		return v.object + " " + v.what
+	}
+	return v.object + " " + v.what + ": " + v.detail
+}
+
+// checkPods returns the violations in a response. If all is set, it must have all expected pods.
+func (o *oracle) checkPods(list []metricsv1beta1.PodMetrics, e exchange, all bool) (violations []violation) {
+	served := make(map[string]bool, len(list))
+	for i := range list {
+		name := list[i].Namespace + "/" + list[i].Name
+		if served[name] {
+			violations = append(violations, violation{"pod " + name, "is served twice in one response", ""})
+		}
+		served[name] = true
+		if what, detail := o.checkPod(name, &list[i], e); what != "" {
+			violations = append(violations, violation{"pod " + name, what, detail})
+		}
+	}
+	if !all {
+		return violations
+	}
+	// An object is expected if it is expected at both times.
+	still := o.expectedPods(e.received)
+	for name, p := range o.expectedPods(e.sent) {
+		if still[name] != nil && !served[name] {
+			o.update(func() {
+				violations = append(violations, violation{"pod " + name, "is not served", p.describe(e.sent)})
+			})
+		}
+	}
+	return violations
+}
+
+func (o *oracle) checkPod(name string, m *metricsv1beta1.PodMetrics, e exchange) (what, detail string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := o.pods[name]
+	if p == nil {
+		return "is served but never existed", ""
+	}
+	if what, detail := o.checkLife(p.life, e); what != "" {
+		return what, detail
+	}
+	if len(m.Containers) != len(objects.ContainerNames) {
+		return "is served in part", fmt.Sprintf("got %d containers, want %d", len(m.Containers), len(objects.ContainerNames))
+	}
+	for i, want := range objects.ContainerNames {
+		if got := m.Containers[i].Name; got != want {
+			return "is served with another container", fmt.Sprintf("got %q, want %q", got, want)
+		}
+	}
+	return o.checkMetrics(p.node, m.Timestamp.Time, m.Window.Duration, e, func(at time.Time) string {
+		if e.sent.Before(p.unjudgeable) {
+			return ""
+		}
+		for i, c := range objects.ContainerNames {
+			// The timestamp of a pod is that of its oldest container.
+			limits := p.node.limits(p.load[i], at, m.Window.Duration, o.latest)
+			if wrong := limits.check(m.Containers[i].Usage); wrong != "" {
+				return fmt.Sprintf("container %s: %s; %s", c, wrong, p.describe(e.sent))
+			}
+		}
+		return ""
+	})
+}
+
+// checkNodes returns the violations in a response. If all is set, it must have all expected nodes.
+func (o *oracle) checkNodes(list []metricsv1beta1.NodeMetrics, e exchange, all bool) (violations []violation) {
+	served := make(map[string]bool, len(list))
+	for i := range list {
+		name := list[i].Name
+		served[name] = true
+		if what, detail := o.checkNode(&list[i], e); what != "" {
+			violations = append(violations, violation{"node " + name, what, detail})
+		}
+	}
+	if !all {
+		return violations
+	}
+	still := o.expectedNodes(e.received)
+	for name, n := range o.expectedNodes(e.sent) {
+		if still[name] != nil && !served[name] {
+			o.update(func() {
+				violations = append(violations, violation{"node " + name, "is not served", n.describe(e.sent)})
+			})
+		}
+	}
+	return violations
+}
+
+func (o *oracle) checkNode(m *metricsv1beta1.NodeMetrics, e exchange) (what, detail string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := o.nodes[m.Name]
+	if n == nil {
+		return "is served but never existed", ""
+	}
+	if what, detail := o.checkLife(n.life, e); what != "" {
+		return what, detail
+	}
+	return o.checkMetrics(n, m.Timestamp.Time, m.Window.Duration, e, func(at time.Time) string {
+		wrong := n.limits(n.load, at, m.Window.Duration, 0).check(m.Usage)
+		if wrong == "" {
+			return ""
+		}
+		return wrong + "; " + n.describe(e.sent)
+	})
+}
+
+func (o *oracle) checkLife(l life, e exchange) (what, detail string) {
+	if since := e.sent.Sub(l.deleted); !l.deleted.IsZero() && since > o.gone {
+		return "is served but deleted", fmt.Sprintf("it was deleted %s ago", since.Round(time.Millisecond))
+	}
+	return "", ""
+}
+
+// checkMetrics checks the timestamp, window and usage of a node or one of its pods. checkUsage
+// describes wrong usage, given the true time of the sample. If a timestamp has several true times,
+// one of them must be right.
+func (o *oracle) checkMetrics(
+	n *node, timestamp time.Time, window time.Duration, e exchange, checkUsage func(at time.Time) string,
+) (what, detail string) {
+	switch {
+	case timestamp.Unix() <= 0:
+		return "has no timestamp", ""
+	case window <= 0:
+		return "has no window", window.String()
+	case window > o.maxAge:
+		return "has too long a window", window.String()
+	}
+	isUnjudgeable := e.sent.Before(n.unjudgeable)
+	times := n.clock.trueTimes(timestamp)
+	if isUnjudgeable {
+		times = append(times, timestamp) // samples without a time have that of the scrape
+	}
+	if len(times) == 0 {
+		return "has a time that its node's clock never showed", timestamp.Format(time.RFC3339) + n.clock.describe(e.sent)
+	}
+	for _, at := range times {
+		foundWhat, foundDetail := o.checkAge(n, at, e)
+		if foundWhat == "" && !isUnjudgeable {
+			if foundDetail = checkUsage(at); foundDetail != "" {
+				foundWhat = "is served with wrong usage"
+				foundDetail += fmt.Sprintf("; the window is the %s before %s ago", window, e.sent.Sub(at).Round(time.Millisecond))
+			}
+		}
+		if foundWhat == "" {
+			o.oldest = max(o.oldest, e.sent.Sub(at))
+			return "", ""
+		}
+		if what == "" {
+			what, detail = foundWhat, foundDetail
+		}
+	}
+	return what, detail
+}
+
+// checkAge checks the true time of a sample.
+func (o *oracle) checkAge(n *node, at time.Time, e exchange) (what, detail string) {
+	limit := o.maxAge + timestampUnit
+	if len(n.clock) > 0 {
+		limit += dateError
+	}
+	if age := e.sent.Sub(at); age > limit {
+		return "is served with an expired sample", age.Round(time.Millisecond).String() + n.clock.describe(e.sent)
+	}
+	if ahead := at.Sub(e.received); ahead > timestampUnit {
+		return "is served with a sample from the future", ahead.Round(time.Millisecond).String() + n.clock.describe(e.sent)
+	}
+	return "", ""
+}
