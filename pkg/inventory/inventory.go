@@ -1,10 +1,9 @@
-// Package inventory holds the pods or nodes that the API server knows: what kube-vitals needs of
-// each, in a compact form, indexed by label, so that the cost of a selector follows the number of
-// objects that it finds.
+// Package inventory holds the nodes and pods of the API server: the fields that kube-vitals needs,
+// in a compact form, indexed by label. The cost of a selector depends on the number of objects that
+// it matches, not on the number of objects in the namespace.
 //
-// An Index is the store of a client-go Reflector, which fills it. Of an object it keeps what Object
-// has and nothing else: no annotations, no managed fields, no owner references, no resource
-// version. Usage is the store's, see pkg/store.
+// Watches fill one Index with nodes and one with pods. An Index is the store of a client-go
+// Reflector. It keeps the fields of Object and drops all others. Usage is in pkg/store.
 package inventory
 
 import (
@@ -21,8 +20,8 @@ import (
 type Index struct {
 	removed func(old *Object) // see NewNotifying; may be nil
 
-	// writing is held while an object or a list is taken in, callbacks included, so that changes
-	// come one after the other. Who holds it may read what mu guards without mu.
+	// writing serializes changes, including the calls of removed. Its holder may read the fields
+	// guarded by mu without mu.
 	writing sync.Mutex
 
 	mu         sync.RWMutex
@@ -38,17 +37,17 @@ var _ cache.TransformingStore = (*Index)(nil)
 // New returns an empty Index.
 func New() *Index { return NewNotifying(nil) }
 
-// NewNotifying returns an empty Index that calls removed for each known object that is deleted, is
-// absent from a new list, or is replaced by an object of the same name with another UID.
+// NewNotifying returns an empty Index that calls removed for each object that is deleted, is absent
+// from a new list, or is replaced by an object of the same name with another UID.
 //
-// Get and List return old until removed has returned; only then do they return its successor. So
-// what belongs to old can be deleted before any reader knows the successor. removed runs without a
-// lock that readers need: it may read the Index, but must not change it.
+// Get and List return old until removed has returned, and only then its replacement. So removed can
+// delete the data of old before a reader sees the replacement. removed may read the Index but must
+// not change it.
 func NewNotifying(removed func(old *Object)) *Index {
 	return &Index{removed: removed, namespaces: map[string]*namespace{}, sharing: newSharing()}
 }
 
-// Get returns the object of that name, or nil. The namespace of nodes is "".
+// Get returns the object with the name, or nil. The namespace of nodes is "".
 func (x *Index) Get(namespace, name string) *Object {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -65,11 +64,10 @@ func (x *Index) get(namespace, name string) *Object {
 	return nil
 }
 
-// List returns the objects of a namespace (of all namespaces if it is "") that the selector
-// matches, sorted by namespace, then by name. The slice is the caller's.
+// List returns the objects in the namespace that the selector matches, sorted by namespace, then by
+// name. The namespace "" stands for all. The caller owns the slice.
 //
-// The selector runs without a lock: however long it takes, neither other readers nor writers wait
-// for it.
+// The selector runs without a lock, so a slow selector delays neither readers nor writers.
 func (x *Index) List(namespace string, selector labels.Selector) []*Object {
 	requirements, selectable := selector.Requirements()
 	if !selectable {
@@ -78,7 +76,9 @@ func (x *Index) List(namespace string, selector labels.Selector) []*Object {
 	demands, exact := demandsOf(requirements)
 	c := x.candidates(namespace, demands)
 	if !exact || !c.meetOne && len(demands) > 0 {
-		c.objects = slices.DeleteFunc(c.objects, func(o *Object) bool { return !selector.Matches(labels.Set(o.Labels)) })
+		c.objects = slices.DeleteFunc(c.objects, func(o *Object) bool {
+			return !selector.Matches(labels.Set(o.Labels))
+		})
 	}
 	if !c.sorted {
 		slices.SortFunc(c.objects, byKey)
@@ -86,14 +86,15 @@ func (x *Index) List(namespace string, selector labels.Selector) []*Object {
 	return c.objects
 }
 
-// candidates are the objects that a selector may match.
+// candidates are objects that a selector may match.
 type candidates struct {
 	objects []*Object
 	sorted  bool // by namespace and name
-	meetOne bool // whether each of them meets one of the demands
+	meetOne bool // whether each object meets at least one of the demands
 }
 
-// candidates returns those of a namespace, or of all namespaces. The slice is the caller's.
+// candidates returns all objects in the namespace that meet the demands, and possibly others. The
+// namespace "" stands for all.
 func (x *Index) candidates(namespace string, demands []demand) candidates {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -136,14 +137,14 @@ func (x *Index) LenOf(phase Phase) int {
 	return x.phases[phase]
 }
 
-// HasSynced reports whether a complete list has been taken in.
+// HasSynced reports whether Replace has been called.
 func (x *Index) HasSynced() bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.synced
 }
 
-// Add takes in a new object, or a new version of a known one. It implements cache.ReflectorStore.
+// Add adds or replaces an object. It implements cache.ReflectorStore.
 func (x *Index) Add(obj any) error {
 	o, err := reduce(obj)
 	if err != nil {
@@ -173,7 +174,7 @@ func (x *Index) Add(obj any) error {
 // Update is Add. It implements cache.ReflectorStore.
 func (x *Index) Update(obj any) error { return x.Add(obj) }
 
-// Delete removes an object; it is no error if there is none of that name. It implements
+// Delete removes the object with the namespace and name of obj, if there is one. It implements
 // cache.ReflectorStore.
 func (x *Index) Delete(obj any) error {
 	o, err := reduce(obj)
@@ -200,8 +201,8 @@ func (x *Index) Delete(obj any) error {
 	return nil
 }
 
-// Replace takes in a complete list. Of objects with the same namespace and name, the last one
-// counts. It implements cache.ReflectorStore.
+// Replace replaces all objects. If several objects in the list have the same namespace and name,
+// the last one is used. It implements cache.ReflectorStore.
 func (x *Index) Replace(list []any, _ string) error {
 	objects := make([]*Object, 0, len(list))
 	for _, item := range list {
@@ -211,14 +212,14 @@ func (x *Index) Replace(list []any, _ string) error {
 		}
 		objects = append(objects, o)
 	}
-	fresh := build(objects)
+	next := build(objects)
 
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	if x.removed != nil {
 		for _, name := range x.names {
 			for _, old := range x.namespaces[name].objects {
-				if o := fresh.get(name, old.Name); o == nil || o.UID != old.UID {
+				if o := next.get(name, old.Name); o == nil || o.UID != old.UID {
 					x.removed(old)
 				}
 			}
@@ -226,12 +227,12 @@ func (x *Index) Replace(list []any, _ string) error {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.namespaces, x.names, x.phases, x.sharing = fresh.namespaces, fresh.names, fresh.phases, fresh.sharing
+	x.namespaces, x.names, x.phases, x.sharing = next.namespaces, next.names, next.phases, next.sharing
 	x.synced = true
 	return nil
 }
 
-// build returns an Index of the objects. It changes their order.
+// build returns an Index of the objects. It sorts the slice.
 func build(objects []*Object) *Index {
 	slices.SortStableFunc(objects, byKey)
 	x := New()
@@ -244,12 +245,12 @@ func build(objects []*Object) *Index {
 		n := &namespace{objects: make([]*Object, 0, end), byLabel: postings{}}
 		for i, o := range objects[:end] {
 			if i+1 < end && objects[i+1].Name == o.Name {
-				continue // the next one is a later version
+				continue // the last one is used
 			}
 			x.adopt(o)
 			n.append(o)
 		}
-		name = n.objects[0].Namespace // the copy that its objects share
+		name = n.objects[0].Namespace // the shared copy
 		x.namespaces[name] = n
 		x.names = append(x.names, name)
 		objects = objects[end:]
@@ -257,14 +258,14 @@ func build(objects []*Object) *Index {
 	return x
 }
 
-// notify calls removed, if there is one. The caller holds writing, and not mu.
+// notify calls removed. The caller holds writing, but not mu.
 func (x *Index) notify(old *Object) {
 	if x.removed != nil {
 		x.removed(old)
 	}
 }
 
-// adopt counts an object and makes it share what it can.
+// adopt counts an object and makes it share equal values with others.
 func (x *Index) adopt(o *Object) {
 	x.phases[o.Phase]++
 	x.sharing.adopt(o)
@@ -279,12 +280,12 @@ func (x *Index) release(o *Object) {
 // Resync does nothing. It implements cache.ReflectorStore.
 func (x *Index) Resync() error { return nil }
 
-// Transformer returns a function that reduces objects to what an Index keeps of them, so that a
-// list need not be held whole while it arrives. It implements cache.TransformingStore.
+// Transformer returns a function that reduces API objects to Objects. It implements
+// cache.TransformingStore.
 func (x *Index) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
 		if _, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			return obj, nil // reduce takes it as it is
+			return obj, nil // for Delete
 		}
 		return reduce(obj)
 	}
@@ -298,8 +299,8 @@ func byKey(a, b *Object) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
-// reduce returns what an Index keeps of obj: any API object, or the tombstone of one. An Object
-// becomes the Index's own.
+// reduce returns the Object of an API object or of its tombstone. It returns an *Object as it is;
+// the Index then owns it.
 func reduce(obj any) (*Object, error) {
 	switch obj := obj.(type) {
 	case *Object:
@@ -310,7 +311,7 @@ func reduce(obj any) (*Object, error) {
 	}
 	o, err := NewObject(obj)
 	if err != nil {
-		return nil, fmt.Errorf("cannot keep a %T in the inventory: %w", obj, err)
+		return nil, fmt.Errorf("cannot add a %T to the inventory: %w", obj, err)
 	}
 	return o, nil
 }

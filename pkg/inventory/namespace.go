@@ -14,15 +14,15 @@ type namespace struct {
 	byLabel postings
 }
 
-// postings leads from the key of a label to the objects that have it.
+// postings maps the key of a label to the objects that have it.
 type postings map[string]*posting
 
 type posting struct {
-	total   int                  // number of objects that have the label, with any value
+	total   int                  // number of objects with the label, with any value
 	byValue map[string][]*Object // each sorted by name
 }
 
-// put takes o in and returns the object that it replaces, or nil.
+// put adds o and returns the object that it replaces, or nil.
 func (n *namespace) put(o *Object) *Object {
 	i, found := find(n.objects, o.Name)
 	if !found {
@@ -37,7 +37,7 @@ func (n *namespace) put(o *Object) *Object {
 	return old
 }
 
-// append takes in an object whose name sorts after all others'.
+// append adds an object whose name sorts after all others.
 func (n *namespace) append(o *Object) {
 	n.objects = append(n.objects, o)
 	for key, value := range o.Labels {
@@ -47,24 +47,24 @@ func (n *namespace) append(o *Object) {
 	}
 }
 
-// remove removes a known object.
+// remove removes an object, which must be in n.
 func (n *namespace) remove(o *Object) {
 	i, _ := find(n.objects, o.Name)
 	n.objects = slices.Delete(n.objects, i, i+1)
 	n.byLabel.remove(o)
 }
 
-// demand is what a requirement demands of an object's labels: a key with one of some values, or
-// with any value.
+// demand is the part of a label requirement that an index can answer: a key with one of the values,
+// or with any value.
 type demand struct {
 	key      string
 	values   []string
 	anyValue bool
 }
 
-// demandsOf returns what the requirements demand, and whether every object that meets the demands
-// matches the selector. Requirements that objects without the label can meet, such as !=, demand
-// nothing.
+// demandsOf returns the demands of the requirements, and whether an object that meets the demands
+// always matches the selector. Requirements that objects without the label can meet, such as !=,
+// have no demand.
 func demandsOf(requirements labels.Requirements) (demands []demand, exact bool) {
 	exact = len(requirements) <= 1
 	for i := range requirements {
@@ -85,10 +85,10 @@ func demandsOf(requirements labels.Requirements) (demands []demand, exact bool) 
 	return demands, exact
 }
 
-// candidates appends lists of objects to dst, each sorted by name, that together have every object
-// that may meet all demands: those that meet the rarest one, or, if meetsOne is false, all objects.
-// The caller holds a lock, so the search for the rarest demand takes no more steps than there are
-// objects.
+// candidates appends lists of objects to dst, each sorted by name. Together they have all objects
+// that meet all demands: the objects that meet the rarest demand, or if meetsOne is false all
+// objects. Because the caller holds a lock, the search for the rarest demand is limited to as many
+// steps as there are objects.
 func (n *namespace) candidates(dst [][]*Object, demands []demand) (lists [][]*Object, meetsOne bool) {
 	rarest, size, steps := -1, len(n.objects), 0
 	for i := range demands {
@@ -171,7 +171,9 @@ func (p postings) posting(key string) *posting {
 	return found
 }
 
-// find returns the position of name in objects, which are sorted by name, and whether it is there.
+// find returns the position of name in objects, which are sorted by name, and whether it was found.
 func find(objects []*Object, name string) (int, bool) {
-	return slices.BinarySearchFunc(objects, name, func(o *Object, name string) int { return strings.Compare(o.Name, name) })
+	return slices.BinarySearchFunc(objects, name, func(o *Object, name string) int {
+		return strings.Compare(o.Name, name)
+	})
 }

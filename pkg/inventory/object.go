@@ -14,30 +14,29 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Object is a pod or a node as the API server knows it. It is immutable once an Index has it.
+// Object is a pod or a node in the API server. It is immutable once it is in an Index.
 type Object struct {
 	Namespace, Name string            // Namespace is "" for a node
-	Labels          map[string]string // shared between all objects with equal labels: read-only
+	Labels          map[string]string // read-only, shared by all objects with equal labels
 	UID             UID
 	CreatedAt       usage.Time // by the API server's clock, in whole seconds
 
-	// Of a pod only:
-	Node       string           // that the pod is bound to; "": none yet
-	Containers []ContainerState // in the order of the pod's status; nil if the API server has no container statuses yet
+	// Of pods only:
+	Node       string           // to which the pod is bound; "": none yet
+	Containers []ContainerState // in the order of the pod's status; nil if the pod has no container statuses yet
 	Phase      Phase
 }
 
-// ContainerState is what the API server knows of a regular container, or of a sidecar (an init
-// container that is restarted always). It may be some seconds older than what the kubelet knows.
+// ContainerState is the status of a regular container or of a sidecar (an init container with the
+// restart policy Always). It may be some seconds older than the kubelet's status.
 type ContainerState struct {
 	Name      string
 	StartedAt usage.Time // by the node's clock, in whole seconds; 0 if the container is not running
 	Running   bool
-	Restarted bool // whether the container has been restarted, in the lifetime of its pod
+	Restarted bool // since the pod was created
 }
 
-// UID is a hash of the UID of an object, equal for equal UIDs only: 16 bytes in place of a text of
-// 36.
+// UID is a hash of the UID of an object. It has 16 bytes, the text of a UID has 36.
 type UID [16]byte
 
 // UIDOf returns the hash of a UID.
@@ -49,7 +48,7 @@ func UIDOf(uid types.UID) UID {
 // Phase is the phase of a pod in its lifecycle.
 type Phase uint8
 
-// The phases of a pod. Nodes have none.
+// The phases of a pod. Nodes have PhaseUnknown.
 const (
 	PhaseUnknown Phase = iota
 	PodPending
@@ -61,8 +60,7 @@ const (
 
 var _ runtime.Object = (*Object)(nil)
 
-// NewObject returns what an Index keeps of an API object. It shares no memory with obj but strings
-// and the labels.
+// NewObject returns the Object of an API object. It shares strings and labels with obj.
 func NewObject(obj any) (*Object, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -97,13 +95,13 @@ func phaseOf(phase corev1.PodPhase) Phase {
 	return PhaseUnknown
 }
 
-// containersOf returns the states of a pod's regular containers, then of its sidecars.
+// containersOf returns the states of the pod's regular containers, then of its sidecars.
 func containersOf(pod *corev1.Pod) []ContainerState {
 	regular := pod.Status.ContainerStatuses
 	if len(regular) == 0 {
 		return nil
 	}
-	states := make([]ContainerState, 0, len(regular)+countSidecars(pod))
+	states := make([]ContainerState, 0, len(regular))
 	for i := range regular {
 		states = append(states, stateOf(&regular[i]))
 	}
@@ -115,16 +113,7 @@ func containersOf(pod *corev1.Pod) []ContainerState {
 	return states
 }
 
-func countSidecars(pod *corev1.Pod) (n int) {
-	for i := range pod.Status.InitContainerStatuses {
-		if isSidecar(pod, pod.Status.InitContainerStatuses[i].Name) {
-			n++
-		}
-	}
-	return n
-}
-
-// isSidecar reports whether the init container of that name is restarted always.
+// isSidecar reports whether the init container with the name has the restart policy Always.
 func isSidecar(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
 		return c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
@@ -139,8 +128,8 @@ func stateOf(status *corev1.ContainerStatus) ContainerState {
 	return state
 }
 
-// Running reports whether the API server knows that the container of that name is running. It
-// returns false where Containers is nil, since nothing is known then.
+// Running reports whether the container with the name is running. It returns false if Containers is
+// nil.
 func (o *Object) Running(container string) bool {
 	for i := range o.Containers {
 		if o.Containers[i].Name == container {
@@ -150,15 +139,11 @@ func (o *Object) Running(container string) bool {
 	return false
 }
 
-// GetObjectKind implements runtime.Object, so that a client may list Objects in place of the API's
-// own.
+// GetObjectKind implements runtime.Object, so that a list for a Reflector can have Objects.
 func (o *Object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject implements runtime.Object.
-func (o *Object) DeepCopyObject() runtime.Object { return o.DeepCopy() }
-
-// DeepCopy returns a copy that shares nothing with o.
-func (o *Object) DeepCopy() *Object {
+func (o *Object) DeepCopyObject() runtime.Object {
 	clone := *o
 	clone.Labels = maps.Clone(o.Labels)
 	clone.Containers = slices.Clone(o.Containers)

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// withUID returns a pod whose UID is not derived from its name.
 func withUID(namespace, name string, uid types.UID) *metav1.PartialObjectMetadata {
 	p := pod(namespace, name)
 	p.UID = uid
@@ -31,7 +30,7 @@ func TestRemoved(t *testing.T) {
 	x = NewNotifying(func(old *Object) {
 		removed = append(removed, fmt.Sprintf("%s/%s %d", old.Namespace, old.Name, generation[old.UID]))
 		if x.Get(old.Namespace, old.Name) != old || !slices.Contains(x.List("", labels.Everything()), old) {
-			t.Errorf("%s/%s is gone before its removal was reported", old.Namespace, old.Name)
+			t.Errorf("%s/%s is not in the Index during removed", old.Namespace, old.Name)
 		}
 	})
 	for _, step := range []struct {
@@ -40,15 +39,17 @@ func TestRemoved(t *testing.T) {
 		want []string
 	}{
 		{"first list", func() error {
-			return x.Replace([]any{withUID("n", "a", "1"), withUID("n", "b", "1"), withUID("n", "c", "1"), withUID("m", "a", "1")}, "1")
+			return x.Replace([]any{
+				withUID("n", "a", "1"), withUID("n", "b", "1"), withUID("n", "c", "1"), withUID("m", "a", "1"),
+			}, "1")
 		}, nil},
 		{"new object", func() error { return x.Add(withUID("n", "d", "1")) }, nil},
 		{"new version", func() error { return x.Update(withUID("n", "a", "1")) }, nil},
 		{"update with another UID", func() error { return x.Update(withUID("n", "a", "2")) }, []string{"n/a 1"}},
 		{"add with another UID", func() error { return x.Add(withUID("n", "a", "3")) }, []string{"n/a 2"}},
 		{"deletion", func() error { return x.Delete(withUID("n", "a", "3")) }, []string{"n/a 3"}},
-		{"deletion again", func() error { return x.Delete(withUID("n", "a", "3")) }, nil},
-		{"successor of a deleted object", func() error { return x.Add(withUID("n", "a", "4")) }, nil},
+		{"second deletion", func() error { return x.Delete(withUID("n", "a", "3")) }, nil},
+		{"new object with the name of a deleted one", func() error { return x.Add(withUID("n", "a", "4")) }, nil},
 		{"tombstone", func() error { return x.Delete(cache.DeletedFinalStateUnknown{Key: "n/d"}) }, []string{"n/d 1"}},
 		{"tombstone of an unknown object", func() error { return x.Delete(cache.DeletedFinalStateUnknown{Key: "n/z"}) }, nil},
 		{"list with absent and replaced objects", func() error {
@@ -69,21 +70,21 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestRemovedBeforeTheSuccessorIsVisible lets readers run beside changes of all kinds. A reader
-// must never find a new object together with the usage of an old one.
-func TestRemovedBeforeTheSuccessorIsVisible(t *testing.T) {
+// TestRemovedBeforeReplacementIsVisible reads during changes of all kinds. No reader may see an
+// object together with the usage of its predecessor.
+func TestRemovedBeforeReplacementIsVisible(t *testing.T) {
 	const generations = 40
 	generation := map[UID]int{}
 	for i := range generations {
 		generation[UIDOf(types.UID(fmt.Sprint(i)))] = i
 	}
 	const nothing = -1
-	var used atomic.Int64 // the generation that the usage of the pod n/p belongs to
+	var used atomic.Int64 // generation of the usage of pod n/p
 	used.Store(nothing)
 	const parallel = 2
 	var reads atomic.Int64
 	x := NewNotifying(func(*Object) {
-		// One of the readers begins and ends a read before the usage is deleted.
+		// At least one reader starts and ends a read before the usage is deleted.
 		for before := reads.Load(); reads.Load() <= before+parallel; {
 			runtime.Gosched()
 		}
@@ -103,11 +104,11 @@ func TestRemovedBeforeTheSuccessorIsVisible(t *testing.T) {
 				if o := x.Get("n", "p"); o != nil {
 					objects = append(objects, o)
 				}
-				// The usage is read last: what is deleted by then cannot be joined.
+				// As in pkg/api, the usage is read after the objects.
 				usage := int(used.Load())
 				for _, o := range objects {
 					if usage != nothing && usage < generation[o.UID] {
-						t.Errorf("generation %d is visible together with the usage of %d", generation[o.UID], usage)
+						t.Errorf("got generation %d with the usage of generation %d", generation[o.UID], usage)
 					}
 				}
 				reads.Add(1)
@@ -130,60 +131,50 @@ func TestRemovedBeforeTheSuccessorIsVisible(t *testing.T) {
 				err = x.Add(p)
 			}
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		must(t, err)
 		used.Store(int64(i))
 	}
 	close(done)
 	readers.Wait()
 }
 
-// blocking is a selector that takes as long as the test wants.
+// blocking is a selector whose Matches sends to started, then waits until finish is closed.
 type blocking struct {
 	labels.Selector
-	begun, finish chan struct{}
+	started, finish chan struct{}
 }
 
 func (b blocking) Matches(set labels.Labels) bool {
-	b.begun <- struct{}{}
+	b.started <- struct{}{}
 	<-b.finish
 	return b.Selector.Matches(set)
 }
 
-// TestNobodyWaitsForASelector: while a selector is being matched, writers and other readers go on.
-// A writer is the harder case: one that waits for a reader makes all later readers wait.
-func TestNobodyWaitsForASelector(t *testing.T) {
+// TestSelectorsRunWithoutLock checks that a slow selector delays neither writers nor readers. A
+// writer that waited for a reader would also delay all later readers.
+func TestSelectorsRunWithoutLock(t *testing.T) {
 	for s, want := range map[string]string{"a=1,b=1": "n/1", "a!=2": "n/1", "a in (1,3),b": "n/1", "a>0": "n/1 n/2"} {
 		t.Run(s, func(t *testing.T) {
 			x := New()
-			if err := x.Replace([]any{pod("n", "1", "a", "1", "b", "1"), pod("n", "2", "a", "2")}, "1"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, x.Replace([]any{pod("n", "1", "a", "1", "b", "1"), pod("n", "2", "a", "2")}, "1"))
 			slow := blocking{selector(t, s), make(chan struct{}), make(chan struct{})}
 			found := make(chan string, 1)
 			go func() { found <- names(x.List("", slow)) }()
-			<-slow.begun
-			if err := x.Add(pod("n", "3", "a", "1", "b", "1")); err != nil {
-				t.Error(err)
-			}
+			<-slow.started
+			must(t, x.Add(pod("n", "3", "a", "1", "b", "1")))
 			if x.Get("n", "3") == nil || names(x.List("n", selector(t, "b=1"))) != "n/1 n/3" {
-				t.Error("other readers do not see what was added meanwhile")
+				t.Error("other readers do not see the new pod")
 			}
-			if err := x.Delete(pod("n", "1")); err != nil {
-				t.Error(err)
-			}
-			if err := x.Replace(nil, "2"); err != nil {
-				t.Error(err)
-			}
+			must(t, x.Delete(pod("n", "1")))
+			must(t, x.Replace(nil, "2"))
 			close(slow.finish)
 			for {
 				select {
-				case <-slow.begun:
+				case <-slow.started:
 					continue
 				case got := <-found:
 					if got != want {
-						t.Errorf("found %q, want %q", got, want)
+						t.Errorf("got %q, want %q", got, want)
 					}
 					return
 				}

@@ -15,13 +15,17 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/api/openapi"
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
 
-// newAPIServer gives the generic API server with metrics.k8s.io in it, and what it needs to be
-// ready. It opens the port.
-func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, servingCert *servingcert.Manager, instruments *instruments, resources api.Config) (*genericapiserver.GenericAPIServer, readiness, error) {
+// newAPIServer returns a generic API server with metrics.k8s.io, and the checks of /readyz. It
+// opens the port.
+func newAPIServer(
+	c Config, watches *inventory.Watches, scraper *scrape.Scraper, servingCert *servingcert.Manager,
+	instruments *instruments, resources api.Config,
+) (*genericapiserver.GenericAPIServer, readiness, error) {
 	scheme := api.NewScheme()
 	codecs := serializer.NewCodecFactory(scheme)
 	config := genericapiserver.NewConfig(codecs)
@@ -32,37 +36,37 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, servingCe
 	config.EnableProfiling = c.Features.EnableProfiling
 	config.EnableContentionProfiling = c.Features.EnableContentionProfiling
 	config.DebugSocketPath = c.Features.DebugSocketPath
-	config.EnableMetrics = false                 // instruments serves all of them
+	config.EnableMetrics = false                 // instruments serves /metrics
 	config.StorageObjectCountTracker = nil       // there is no storage
-	config.LoopbackClientConfig = &rest.Config{} // nothing in here talks to itself
-	describe(config, openapinamer.NewDefinitionNamer(scheme), c.Version)
+	config.LoopbackClientConfig = &rest.Config{} // required, but not used
+	setOpenAPI(config, openapinamer.NewDefinitionNamer(scheme), c.Version)
 
 	if err := serveTLS(c, servingCert, config); err != nil {
 		return nil, nil, err
 	}
-	instruments.certificate(config.SecureServing.Cert)
-	trusted, err := authenticate(c, config)
+	instruments.registerCertificate(config.SecureServing.Cert)
+	caPublished, err := authenticate(c, config)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := authorize(c, config); err != nil {
 		return nil, nil, err
 	}
-	needed := readiness{
-		{"nodes", watches.nodes.synced},
-		{"pods", watches.pods.synced},
-		{"authentication", trusted},
+	required := readiness{
+		{"nodes", watches.NodesSynced},
+		{"pods", watches.PodsSynced},
+		{"authentication", caPublished},
 	}
-	ready := append(needed, requirement{"figures", firstFigures(needed, scraper).check})
+	ready := append(required, requirement{"metrics", newFirstMetrics(required, scraper).check})
 	if servingCert != nil {
-		ready = append(ready, requirement{"identity", servingCert.Ready})
+		ready = append(ready, requirement{"serving-certificate", servingCert.Ready})
 	}
 	if err := c.Audit.ApplyTo(config); err != nil {
 		return nil, nil, fmt.Errorf("cannot set up auditing: %w", err)
 	}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = genericapiserver.DefaultBuildHandlerChain(api.WithMetadataCheck(handler, codecs), config)
-		return drainer(untilReady(handler, needed, codecs), config.ShutdownInitiatedNotify())
+		return drainer(rejectUntilReady(handler, required, codecs), config.ShutdownInitiatedNotify())
 	}
 	config.AddReadyzChecks(ready.probes()...)
 	config.AddLivezChecks(probe("scraping", scraper.Alive))
@@ -80,38 +84,32 @@ func newAPIServer(c Config, watches *watches, scraper *scrape.Scraper, servingCe
 	return server, ready, nil
 }
 
-// describe lets `kubectl explain` know the types.
-func describe(config *genericapiserver.Config, namer *openapinamer.DefinitionNamer, version string) {
+// setOpenAPI sets the OpenAPI documents, which kubectl explain reads.
+func setOpenAPI(config *genericapiserver.Config, namer *openapinamer.DefinitionNamer, version string) {
 	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, namer)
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, namer)
 	config.OpenAPIConfig.Info.Title, config.OpenAPIConfig.Info.Version = "kube-vitals", version
 	config.OpenAPIV3Config.Info.Title, config.OpenAPIV3Config.Info.Version = "kube-vitals", version
 }
 
-// namespaceFile has the namespace of the pod that this runs in.
-const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
-// serveTLS opens the port. Without a certificate in the flags one is made, for the names of the
-// usual Service.
+// serveTLS opens the port. If no certificate is configured, it makes a self-signed one for the
+// names of the default Service.
 func serveTLS(c Config, servingCert *servingcert.Manager, config *genericapiserver.Config) error {
 	if servingCert != nil {
 		c.Serving.ServerCert.GeneratedCert = servingCert
-		return applyServing(c, config)
+	} else {
+		namespace := "kube-system"
+		if text, err := os.ReadFile(inClusterNamespaceFile); err == nil {
+			namespace = strings.TrimSpace(string(text))
+		}
+		service := "kube-vitals." + namespace
+		names := []string{"kube-vitals", service, service + ".svc", service + ".svc.cluster.local"}
+		ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+		if err := c.Serving.MaybeDefaultWithSelfSignedCerts("localhost", names, ips); err != nil {
+			return fmt.Errorf("cannot make a self-signed serving certificate: %w; "+
+				"set --tls-cert-file and --tls-private-key-file, or set --cert-dir to a writable directory", err)
+		}
 	}
-	namespace := "kube-system"
-	if text, err := os.ReadFile(namespaceFile); err == nil {
-		namespace = strings.TrimSpace(string(text))
-	}
-	service := "kube-vitals." + namespace
-	names := []string{"kube-vitals", service, service + ".svc", service + ".svc.cluster.local"}
-	if err := c.Serving.MaybeDefaultWithSelfSignedCerts("localhost", names, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}); err != nil {
-		return fmt.Errorf("cannot make a self-signed serving certificate; "+
-			"give one by --tls-cert-file and --tls-private-key-file, or a folder that can be written to by --cert-dir: %w", err)
-	}
-	return applyServing(c, config)
-}
-
-func applyServing(c Config, config *genericapiserver.Config) error {
 	if err := c.Serving.ApplyTo(&config.SecureServing); err != nil {
 		return fmt.Errorf("cannot serve HTTPS: %w", err)
 	}

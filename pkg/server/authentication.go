@@ -20,32 +20,31 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The ConfigMap in which the API server publishes the CAs of clients' certificates and of its front
-// proxy.
+// The ConfigMap in which the API server publishes the client CA and the request-header CA.
 const (
-	trustNamespace = metav1.NamespaceSystem
-	trustName      = "extension-apiserver-authentication"
+	authenticationNamespace = metav1.NamespaceSystem
+	authenticationName      = "extension-apiserver-authentication"
 )
 
-// The rate of TokenReviews that the API server library allows its delegating authenticator, a
-// second and at once.
+// The rate limit of TokenReviews, per second, as in the options of the API server library.
 const (
 	tokenReviewQPS   = 200
 	tokenReviewBurst = 400
 )
 
-// errNoTrust is the reason why requests cannot be authenticated yet, in /readyz and in the log.
-var errNoTrust = errors.New("the request-header CA has not come from the ConfigMap " + trustNamespace + "/" +
-	trustName + " yet; this needs an API server with its aggregation layer on, and the role " +
-	"extension-apiserver-authentication-reader")
+// errNoRequestHeaderCA is the reason why requests cannot be authenticated yet, for /readyz and the
+// log.
+var errNoRequestHeaderCA = errors.New("the request-header CA has not been read from the ConfigMap " +
+	authenticationNamespace + "/" + authenticationName + " yet: enable the aggregation layer of the API server, " +
+	"and bind the role extension-apiserver-authentication-reader")
 
-// authenticate delegates authentication to the cluster's API server: by front-proxy headers, client
-// certificates and TokenReview. It uses the library's delegating authenticator. It does not use the
-// library's options, for two reasons: they fail when the ConfigMap cannot be read at once, and this
-// server starts while the API server is unavailable; and they make every request without
-// credentials anonymous, so that each costs a SubjectAccessReview. trusted returns the reason why
-// requests cannot be authenticated yet, or nil.
-func authenticate(c Config, config *genericapiserver.Config) (trusted func() error, err error) {
+// authenticate sets the library's delegating authenticator, which tries front-proxy headers, client
+// certificates and TokenReviews. caPublished returns nil once the request-header CA is known.
+//
+// The library's options, which do the same, do not fit. They fail if the ConfigMap cannot be read
+// at start-up, when the API server may be unavailable. And they accept every request without
+// credentials as anonymous, so that each needs a SubjectAccessReview.
+func authenticate(c Config, config *genericapiserver.Config) (caPublished func() error, err error) {
 	client, err := tokenReviewClient(c.Authentication.RemoteKubeConfigFile)
 	if err != nil {
 		return nil, err
@@ -54,7 +53,7 @@ func authenticate(c Config, config *genericapiserver.Config) (trusted func() err
 	if err != nil {
 		return nil, err
 	}
-	headers, trusted, err := requestHeaders(c, client)
+	headers, caPublished, err := requestHeaders(c, client)
 	if err != nil {
 		return nil, err
 	}
@@ -69,38 +68,44 @@ func authenticate(c Config, config *genericapiserver.Config) (trusted func() err
 	if err != nil {
 		return nil, fmt.Errorf("cannot set up authentication: %w", err)
 	}
-	anonymous, err := anonymousAt(openPaths(c))
+	anonymous, err := anonymousAt(publicPaths(c))
 	if err != nil {
 		return nil, err
 	}
 	config.Authentication.Authenticator = union.NewFailOnError(delegating, anonymous)
 	config.Authentication.RequestHeaderConfig = headers
-	return trusted, requestCertificates(config, clientCA, headers)
+	// Request client certificates, and run the controllers that reload the CAs.
+	if err := config.Authentication.ApplyClientCert(clientCA, config.SecureServing); err != nil {
+		return nil, err
+	}
+	if headers != nil {
+		err = config.Authentication.ApplyClientCert(headers.CAContentProvider, config.SecureServing)
+	}
+	return caPublished, err
 }
 
-// openPaths returns the paths that need no credentials: the probes, and those of
-// --authorization-always-allow-paths. A path may end in "*". The probes are always among them: metrics-server's
-// chart can set the flag to /metrics alone.
-func openPaths(c Config) []string {
+// publicPaths returns the paths that need no credentials: the probes and those of
+// --authorization-always-allow-paths, which may end in "*". The probes do not depend on the flag,
+// because the chart of metrics-server can set it to /metrics alone.
+func publicPaths(c Config) []string {
 	probes := []string{"/livez", "/livez/*", "/readyz", "/readyz/*", "/healthz", "/healthz/*"}
 	return append(probes, c.Authorization.AlwaysAllowPaths...)
 }
 
-// anonymousAt returns an authenticator for requests without credentials: at the paths they are
-// those of system:anonymous, elsewhere they stay unauthenticated. The library's own conditions
-// (AnonymousAuthConfig) know no "*".
+// anonymousAt returns an authenticator that accepts requests to the paths as system:anonymous. The
+// conditions of the library's AnonymousAuthConfig do not support "*".
 func anonymousAt(paths []string) (authenticator.Request, error) {
-	open, err := path.NewAuthorizer(paths)
+	public, err := path.NewAuthorizer(paths)
 	if err != nil {
 		return nil, fmt.Errorf("--authorization-always-allow-paths: %w", err)
 	}
-	anybody := anonymous.NewAuthenticator(nil)
+	anonymous := anonymous.NewAuthenticator(nil)
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
-		decision, _, err := open.Authorize(r.Context(), authorizer.AttributesRecord{Path: r.URL.Path})
+		decision, _, err := public.Authorize(r.Context(), authorizer.AttributesRecord{Path: r.URL.Path})
 		if err != nil || decision != authorizer.DecisionAllow {
 			return nil, false, err
 		}
-		return anybody.AuthenticateRequest(r)
+		return anonymous.AuthenticateRequest(r)
 	}), nil
 }
 
@@ -117,39 +122,39 @@ func tokenReviewClient(kubeconfig string) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// clientCA returns the CA of users' certificates: that of the flags, or else of the cluster. It is
-// nil if there is none.
+// clientCA returns the CA of client certificates, from --client-ca-file or else from the ConfigMap.
+// It returns nil if both are disabled.
 func clientCA(c Config, client kubernetes.Interface) (dynamiccertificates.CAContentProvider, error) {
 	provider, err := c.Authentication.ClientCert.GetClientCAContentProvider()
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the file of --client-ca-file: %w", err)
+		return nil, fmt.Errorf("cannot read --client-ca-file: %w", err)
 	}
 	if provider != nil || c.Authentication.SkipInClusterLookup {
 		return provider, nil
 	}
-	return dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca", trustNamespace, trustName,
-		"client-ca-file", client)
+	return dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca", authenticationNamespace,
+		authenticationName, "client-ca-file", client)
 }
 
-// requestHeaders returns whose request headers are believed: by the flags, or else by the cluster's
-// ConfigMap.
+// requestHeaders returns the configuration of the front proxy, from the flags or else from the
+// ConfigMap. It returns nil if both are disabled.
 func requestHeaders(c Config, client kubernetes.Interface) (
-	headers *authenticatorfactory.RequestHeaderConfig, trusted func() error, err error,
+	headers *authenticatorfactory.RequestHeaderConfig, caPublished func() error, err error,
 ) {
-	trusted = func() error { return nil }
+	caPublished = func() error { return nil }
 	headers, err = c.Authentication.RequestHeader.ToAuthenticationRequestHeaderConfig()
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot read the file of --requestheader-client-ca-file: %w", err)
+		return nil, nil, fmt.Errorf("cannot read --requestheader-client-ca-file: %w", err)
 	}
 	if headers != nil || c.Authentication.SkipInClusterLookup {
-		return headers, trusted, nil
+		return headers, caPublished, nil
 	}
 	published, err := newPublishedHeaders(client)
 	if err != nil {
 		return nil, nil, err
 	}
 	if !c.Authentication.TolerateInClusterLookupFailure {
-		trusted = published.trusted
+		caPublished = published.check
 	}
 	return &authenticatorfactory.RequestHeaderConfig{
 		CAContentProvider:   published,
@@ -158,59 +163,43 @@ func requestHeaders(c Config, client kubernetes.Interface) (
 		GroupHeaders:        headerrequest.StringSliceProviderFunc(published.GroupHeaders),
 		ExtraHeaderPrefixes: headerrequest.StringSliceProviderFunc(published.ExtraHeaderPrefixes),
 		AllowedClientNames:  headerrequest.StringSliceProviderFunc(published.AllowedClientNames),
-	}, trusted, nil
+	}, caPublished, nil
 }
 
-// requestCertificates makes the server request clients' certificates, with the known CAs as a hint.
-// The authenticators verify them. It also makes the server run the controllers that follow the CAs.
-func requestCertificates(
-	config *genericapiserver.Config,
-	clientCA dynamiccertificates.CAContentProvider,
-	headers *authenticatorfactory.RequestHeaderConfig,
-) error {
-	if err := config.Authentication.ApplyClientCert(clientCA, config.SecureServing); err != nil {
-		return err
-	}
-	if headers == nil {
-		return nil
-	}
-	return config.Authentication.ApplyClientCert(headers.CAContentProvider, config.SecureServing)
-}
-
-// publishedHeaders follows what the API server publishes of its front proxy: the CA of its client
-// certificate, and the headers that it sends.
+// publishedHeaders reads the configuration of the front proxy from the ConfigMap: the CA of its
+// client certificate, and its headers.
 type publishedHeaders struct {
 	*dynamiccertificates.ConfigMapCAController
 	*headerrequest.RequestHeaderAuthRequestController
 }
 
 func newPublishedHeaders(client kubernetes.Interface) (*publishedHeaders, error) {
-	ca, err := dynamiccertificates.NewDynamicCAFromConfigMapController("request-header", trustNamespace, trustName,
-		"requestheader-client-ca-file", client)
+	ca, err := dynamiccertificates.NewDynamicCAFromConfigMapController("request-header", authenticationNamespace,
+		authenticationName, "requestheader-client-ca-file", client)
 	if err != nil {
-		return nil, fmt.Errorf("cannot follow the request-header CA: %w", err)
+		return nil, fmt.Errorf("cannot watch the request-header CA: %w", err)
 	}
-	return &publishedHeaders{ca, headerrequest.NewRequestHeaderAuthRequestController(trustName, trustNamespace, client,
+	headers := headerrequest.NewRequestHeaderAuthRequestController(authenticationName, authenticationNamespace, client,
 		"requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers",
-		"requestheader-extra-headers-prefix", "requestheader-allowed-names")}, nil
+		"requestheader-extra-headers-prefix", "requestheader-allowed-names")
+	return &publishedHeaders{ca, headers}, nil
 }
 
-func (p *publishedHeaders) trusted() error {
+func (p *publishedHeaders) check() error {
 	if len(p.CurrentCABundleContent()) == 0 || len(p.UsernameHeaders()) == 0 {
-		return errNoTrust
+		return errNoRequestHeaderCA
 	}
 	return nil
 }
 
-// RunOnce implements dynamiccertificates.ControllerRunner. It does nothing: the server starts
-// before the API server responds.
+// RunOnce implements dynamiccertificates.ControllerRunner. It does nothing, because the API server
+// may be unavailable at start-up.
 func (p *publishedHeaders) RunOnce(context.Context) error { return nil }
 
-// Run implements dynamiccertificates.ControllerRunner. The library calls it when it begins to
-// serve.
+// Run implements dynamiccertificates.ControllerRunner.
 func (p *publishedHeaders) Run(ctx context.Context, workers int) {
-	var both sync.WaitGroup
-	both.Go(func() { p.ConfigMapCAController.Run(ctx, workers) })
-	both.Go(func() { p.RequestHeaderAuthRequestController.Run(ctx, workers) })
-	both.Wait()
+	var running sync.WaitGroup
+	running.Go(func() { p.ConfigMapCAController.Run(ctx, workers) })
+	running.Go(func() { p.RequestHeaderAuthRequestController.Run(ctx, workers) })
+	running.Wait()
 }

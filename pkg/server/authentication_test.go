@@ -1,9 +1,10 @@
 package server
 
 import (
-	"crypto/x509/pkix"
+	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
@@ -15,93 +16,87 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-// Request headers count only with a certificate that the front proxy's CA has signed for one of its
-// names.
+// TestRequestHeaders checks that request headers need a certificate of the request-header CA with
+// an allowed name.
 func TestRequestHeaders(t *testing.T) {
 	cluster := newCluster(t)
-	users, proxies, strangers := kubelettest.NewCA(), kubelettest.NewCA(), kubelettest.NewCA()
-	cluster.setTrust(users, proxies)
-	c, url := config(t, cluster)
-	defer start(t, c)()
-	newClient(t, url).until(http.StatusOK, "/readyz", "")
+	clients, proxies, other := kubelettest.NewCA(), kubelettest.NewCA(), kubelettest.NewCA()
+	cluster.setCAs(clients, proxies)
+	c, url := cluster.config(t)
+	start(t, c)
+	newClient(t, url).await(http.StatusOK, "/readyz", "")
 
 	for name, test := range map[string]struct {
-		ca   *kubelettest.CA // nil: no certificate is shown
+		ca   *kubelettest.CA // of the client certificate; nil: none
 		user string
 		want int
 	}{
-		"the front proxy":                        {proxies, "front-proxy", http.StatusOK},
-		"nobody":                                 {nil, "", http.StatusUnauthorized},
-		"a user, by his certificate's CA":        {users, "mallory", http.StatusForbidden},
-		"a user with the front proxy's name":     {users, "front-proxy", http.StatusForbidden},
-		"another name of the front proxy's CA":   {proxies, "mallory", http.StatusUnauthorized},
-		"a stranger with the front proxy's name": {strangers, "front-proxy", http.StatusUnauthorized},
+		"front proxy":                            {proxies, "front-proxy", http.StatusOK},
+		"no certificate":                         {nil, "", http.StatusUnauthorized},
+		"client certificate":                     {clients, "mallory", http.StatusForbidden},
+		"client certificate, front proxy's name": {clients, "front-proxy", http.StatusForbidden},
+		"request-header CA, other name":          {proxies, "mallory", http.StatusUnauthorized},
+		"other CA, front proxy's name":           {other, "front-proxy", http.StatusUnauthorized},
 	} {
 		client := newClient(t, url)
 		client.header = http.Header{"X-Remote-User": {"alice"}, "X-Remote-Group": {"system:masters"}}
 		if test.ca != nil {
-			client.show(test.ca.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: test.user})))
+			client.withCertificate(test.ca, test.user)
 		}
-		response, body := client.get("/apis/metrics.k8s.io/v1/nodes", "")
-		if response.StatusCode != test.want {
-			t.Errorf("%s: %d, want %d: %s", name, response.StatusCode, test.want, body)
+		if response, body := client.get(nodesPath, ""); response.StatusCode != test.want {
+			t.Errorf("%s: got status %d, want %d: %s", name, response.StatusCode, test.want, body)
 		}
 	}
 }
 
-// The ConfigMap's CAs can be exchanged while the server runs.
-func TestTrustChanges(t *testing.T) {
+// TestCARotation changes the CAs in the ConfigMap while the server runs.
+func TestCARotation(t *testing.T) {
 	cluster := newCluster(t)
 	before, after := kubelettest.NewCA(), kubelettest.NewCA()
-	cluster.setTrust(before, before)
-	c, url := config(t, cluster)
-	defer start(t, c)()
-	asUser := func(ca *kubelettest.CA) *client {
-		client := newClient(t, url)
-		client.show(ca.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: "alice"})))
-		return client
-	}
+	cluster.setCAs(before, before)
+	c, url := cluster.config(t)
+	start(t, c)
+	asUser := func(ca *kubelettest.CA) *client { return newClient(t, url).withCertificate(ca, "alice") }
 	asProxy := func(ca *kubelettest.CA) *client {
-		client := newClient(t, url)
+		client := newClient(t, url).withCertificate(ca, "front-proxy")
 		client.header = http.Header{"X-Remote-User": {"alice"}}
-		client.show(ca.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: "front-proxy"})))
 		return client
 	}
-	const path = "/apis/metrics.k8s.io/v1/nodes"
-	asUser(before).until(http.StatusOK, path, "")
-	asProxy(before).until(http.StatusOK, path, "")
-	kept := asUser(before)
-	kept.until(http.StatusOK, path, "")
+	asUser(before).await(http.StatusOK, nodesPath, "")
+	asProxy(before).await(http.StatusOK, nodesPath, "")
+	connected := asUser(before)
+	connected.await(http.StatusOK, nodesPath, "")
 
-	cluster.setTrust(after, after)
-	asUser(after).until(http.StatusOK, path, "")
-	asProxy(after).until(http.StatusOK, path, "")
-	asUser(before).until(http.StatusUnauthorized, path, "")
-	kept.until(http.StatusUnauthorized, path, "") // also on a connection of the time before
+	cluster.setCAs(after, after)
+	asUser(after).await(http.StatusOK, nodesPath, "")
+	asProxy(after).await(http.StatusOK, nodesPath, "")
+	asUser(before).await(http.StatusUnauthorized, nodesPath, "")
+	connected.await(http.StatusUnauthorized, nodesPath, "")
 }
 
-// TestAnonymous: without credentials only the probes and the paths of the flag are served, and
-// nothing is asked of the API server.
+// TestAnonymous checks that without credentials only the probes and the paths of the flag are
+// served, and that such requests cause no requests to the API server.
 func TestAnonymous(t *testing.T) {
 	probes := []string{"/livez", "/livez/ping", "/readyz", "/readyz/nodes", "/readyz?verbose", "/healthz", "/healthz/ping"}
 	others := []string{
 		"/", "/apis", "/apis/metrics.k8s.io/v1/nodes", "/apis/metrics.k8s.io/v1beta1/namespaces/a/pods/b",
-		"/openapi/v2", "/openapi/v3", "/version", "/metrics", "/statusz", "/flagz", "/configz", "/debug/pprof/", "/debug/flags/v", "/livezz", "/nothing",
+		"/openapi/v2", "/openapi/v3", "/version", "/metrics", "/statusz", "/flagz", "/configz", "/debug/pprof/",
+		"/debug/flags/v", "/livezz", "/nothing",
 	}
 	for name, test := range map[string]struct {
 		flag []string
-		open []string // by the flag
+		open []string // paths that the flag makes public
 	}{
-		"by default":   {[]string{"/healthz", "/readyz", "/livez"}, nil},
-		"another path": {[]string{"/metrics"}, []string{"/metrics"}},
-		"a prefix":     {[]string{"/vers*", "/metrics/*"}, []string{"/version"}},
-		"none":         {nil, nil},
+		"default":    {[]string{"/healthz", "/readyz", "/livez"}, nil},
+		"other path": {[]string{"/metrics"}, []string{"/metrics"}},
+		"a prefix":   {[]string{"/vers*", "/metrics/*"}, []string{"/version"}},
+		"none":       {nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := newCluster(t)
-			c, _ := config(t, cluster)
+			c, _ := cluster.config(t)
 			c.Authorization.AlwaysAllowPaths = test.flag
-			h := inProcess(t, c)
+			h := startHandler(t, c)
 			want := map[string]int{}
 			for _, path := range others {
 				want[path] = http.StatusUnauthorized
@@ -110,21 +105,22 @@ func TestAnonymous(t *testing.T) {
 				want[path] = http.StatusOK
 			}
 			for path, want := range want {
-				if got := do(h, path, ""); got != want {
-					t.Errorf("%s: %d, want %d", path, got, want)
+				if got := serve(h, path, ""); got != want {
+					t.Errorf("%s: got status %d, want %d", path, got, want)
 				}
 			}
-			if v := &cluster.reviews; v.tokens.Load()+v.accesses.Load() != 0 {
-				t.Errorf("%d token reviews and %d access reviews", v.tokens.Load(), v.accesses.Load())
+			if n, m := cluster.tokenReviews.Load(), cluster.accessReviews.Load(); n+m != 0 {
+				t.Errorf("got %d token reviews and %d access reviews, want none", n, m)
 			}
 		})
 	}
 }
 
-// TestRightsAreNeeded: what the library serves beside the API needs the right to its path.
-func TestRightsAreNeeded(t *testing.T) {
-	c, _ := config(t, newCluster(t))
-	h := inProcess(t, c)
+// TestPathsNeedPermission checks that the paths which the library serves need the permission for
+// the path.
+func TestPathsNeedPermission(t *testing.T) {
+	c, _ := newCluster(t).config(t)
+	h := startHandler(t, c)
 	for path, allowed := range map[string]int{
 		"/metrics":       http.StatusOK,
 		"/statusz":       http.StatusOK,
@@ -133,19 +129,20 @@ func TestRightsAreNeeded(t *testing.T) {
 		"/debug/pprof/":  http.StatusOK,
 		"/debug/flags/v": http.StatusNotAcceptable, // GET
 	} {
-		if code := do(h, path, "mallory"); code != http.StatusForbidden {
-			t.Errorf("%s without the right: %d", path, code)
+		if code := serve(h, path, "mallory"); code != http.StatusForbidden {
+			t.Errorf("%s without permission: got status %d", path, code)
 		}
-		if code := do(h, path, "alice"); code != allowed {
-			t.Errorf("%s with the right: %d, want %d", path, code, allowed)
+		if code := serve(h, path, "alice"); code != allowed {
+			t.Errorf("%s with permission: got status %d, want %d", path, code, allowed)
 		}
 	}
 }
 
-// TestLongRequestsLeaveNothing: what clients write into their requests does not stay in memory.
-func TestLongRequestsLeaveNothing(t *testing.T) {
-	c, _ := config(t, newCluster(t))
-	h := inProcess(t, c)
+// TestLongRequestsAreNotKept checks that the server does not keep the content of requests in
+// memory.
+func TestLongRequestsAreNotKept(t *testing.T) {
+	c, _ := newCluster(t).config(t)
+	h := startHandler(t, c)
 	long := strings.Repeat("x", 512<<10)
 	var values strings.Builder
 	for n := range 8 << 10 {
@@ -160,30 +157,30 @@ func TestLongRequestsLeaveNothing(t *testing.T) {
 		"paths without credentials": {"", 500, func(n int) string {
 			return fmt.Sprintf("/%d%s", n, long)
 		}, http.StatusUnauthorized},
-		"paths of a tenant": {"mallory", 500, func(n int) string {
+		"paths": {"mallory", 500, func(n int) string {
 			return fmt.Sprintf("/%d%s", n, long)
 		}, http.StatusForbidden},
-		"paths of a tenant that the library would remember": {"mallory", 2000, func(n int) string {
+		"paths that the library would cache": {"mallory", 2000, func(n int) string {
 			return fmt.Sprintf("/%d%s", n, long[:9000])
 		}, http.StatusForbidden},
-		"names of a tenant": {"mallory", 2000, func(n int) string {
-			return fmt.Sprintf("/apis/metrics.k8s.io/v1/nodes/%d%s", n, long[:9000])
+		"names": {"mallory", 2000, func(n int) string {
+			return fmt.Sprintf(nodesPath+"/%d%s", n, long[:9000])
 		}, http.StatusForbidden},
-		"selectors of a tenant": {"mallory", 100, func(n int) string {
-			return fmt.Sprintf("/apis/metrics.k8s.io/v1/nodes?labelSelector=k+in+(w%d%s)", n, values.String())
+		"selectors": {"mallory", 100, func(n int) string {
+			return fmt.Sprintf(nodesPath+"?labelSelector=k+in+(w%d%s)", n, values.String())
 		}, http.StatusForbidden},
-		"short paths of a tenant": {"mallory", 500, func(n int) string { return fmt.Sprintf("/%d", n) }, http.StatusForbidden},
+		"short paths": {"mallory", 500, func(n int) string { return fmt.Sprintf("/%d", n) }, http.StatusForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
-			do(h, test.path(-1), test.user)
+			serve(h, test.path(-1), test.user)
 			before := liveHeap()
 			for n := range test.requests {
-				if code := do(h, test.path(n), test.user); code != test.want {
-					t.Fatalf("%d, want %d", code, test.want)
+				if code := serve(h, test.path(n), test.user); code != test.want {
+					t.Fatalf("got status %d, want %d", code, test.want)
 				}
 			}
 			if grown := liveHeap() - before; grown > 5<<20 {
-				t.Errorf("%d requests leave %.1f MiB", test.requests, float64(grown)/(1<<20))
+				t.Errorf("%d requests: the heap has grown by %.1f MiB", test.requests, float64(grown)/(1<<20))
 			}
 		})
 	}
@@ -191,123 +188,171 @@ func TestLongRequestsLeaveNothing(t *testing.T) {
 
 func liveHeap() int64 {
 	var stats runtime.MemStats
-	for range 2 { // the second collection empties the pools
+	for range 2 { // the second collection empties sync.Pools
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&stats)
 	return int64(stats.HeapAlloc)
 }
 
-// TestAnonymousRequestsEvictNothing: the library remembers 8192 access reviews. Requests without
-// credentials take no place.
-func TestAnonymousRequestsEvictNothing(t *testing.T) {
+// TestAnonymousRequestsAreNotCached checks that requests without credentials evict no review from
+// the library's cache, which has 8192 entries.
+func TestAnonymousRequestsAreNotCached(t *testing.T) {
 	cluster := newCluster(t)
-	c, _ := config(t, cluster)
+	c, _ := cluster.config(t)
 	c.Authentication.CacheTTL, c.Authorization.AllowCacheTTL = time.Hour, time.Hour
-	h := inProcess(t, c)
-	const path = "/apis/metrics.k8s.io/v1/nodes"
-	if code := do(h, path, "alice"); code != http.StatusOK {
+	h := startHandler(t, c)
+	if code := serve(h, nodesPath, "alice"); code != http.StatusOK {
 		t.Fatal(code)
 	}
 	for n := range 8202 {
-		if code := do(h, fmt.Sprint("/", n), ""); code != http.StatusUnauthorized {
+		if code := serve(h, fmt.Sprint("/", n), ""); code != http.StatusUnauthorized {
 			t.Fatal(code)
 		}
 	}
-	if code := do(h, path, "alice"); code != http.StatusOK {
+	if code := serve(h, nodesPath, "alice"); code != http.StatusOK {
 		t.Fatal(code)
 	}
-	if v := &cluster.reviews; v.tokens.Load() != 1 || v.accesses.Load() != 1 {
-		t.Errorf("%d token reviews and %d access reviews, want one of each", v.tokens.Load(), v.accesses.Load())
+	if n, m := cluster.tokenReviews.Load(), cluster.accessReviews.Load(); n != 1 || m != 1 {
+		t.Errorf("got %d token reviews and %d access reviews, want 1 and 1", n, m)
 	}
 }
 
-// TestSelectorsShareAReview: the autoscalers of a namespace, each with a selector of its own, cost
-// one access review.
-func TestSelectorsShareAReview(t *testing.T) {
+// TestSelectorsShareOneReview checks that the autoscalers of a namespace, which have different
+// selectors, need one access review.
+func TestSelectorsShareOneReview(t *testing.T) {
 	cluster := newCluster(t)
-	c, _ := config(t, cluster)
+	c, _ := cluster.config(t)
 	c.Authentication.CacheTTL, c.Authorization.AllowCacheTTL = time.Hour, time.Hour
-	h := inProcess(t, c)
+	h := startHandler(t, c)
 	for n := range 10 {
-		path := fmt.Sprintf("/apis/metrics.k8s.io/v1beta1/namespaces/a/pods?labelSelector=app%%3D%d", n)
-		if code := do(h, path, "alice"); code != http.StatusOK {
+		selected := fmt.Sprintf("/apis/metrics.k8s.io/v1beta1/namespaces/a/pods?labelSelector=app%%3D%d", n)
+		if code := serve(h, selected, "alice"); code != http.StatusOK {
 			t.Fatal(code)
 		}
 	}
-	if n := cluster.reviews.accesses.Load(); n != 1 {
-		t.Errorf("%d access reviews", n)
+	if n := cluster.accessReviews.Load(); n != 1 {
+		t.Errorf("got %d access reviews, want 1", n)
 	}
 }
 
-// TestTokenReviewsAreBounded: clients with made-up tokens cannot pass on more reviews to the API
-// server than the library allows.
+// TestTokenReviewsAreBounded checks that clients with invalid tokens cannot cause more token
+// reviews than the library's rate limit.
 func TestTokenReviewsAreBounded(t *testing.T) {
 	cluster := newCluster(t)
-	c, _ := config(t, cluster)
-	h := inProcess(t, c)
+	c, _ := cluster.config(t)
+	h := startHandler(t, c)
 	const clients, requests = 40, 20 // of each
-	began := time.Now()
+	started := time.Now()
 	var all sync.WaitGroup
 	for client := range clients {
 		all.Go(func() {
 			for n := range requests {
-				token := fmt.Sprintf("%s-%d-%d", madeUp, client, n)
-				if code := do(h, "/metrics", token); code != http.StatusUnauthorized {
-					t.Errorf("status %d", code)
+				token := fmt.Sprintf("%s-%d-%d", invalidToken, client, n)
+				if code := serve(h, "/metrics", token); code != http.StatusUnauthorized {
+					t.Errorf("got status %d", code)
 				}
 			}
 		})
 	}
 	all.Wait()
-	took, reviews := time.Since(began), cluster.reviews.tokens.Load()
+	took, reviews := time.Since(started), cluster.tokenReviews.Load()
 	most := tokenReviewBurst + int64(tokenReviewQPS*took.Seconds()) + 1
 	if reviews != clients*requests || reviews > most {
-		t.Errorf("%d token reviews in %v, want %d, and at most %d in that time", reviews, took, clients*requests, most)
+		t.Errorf("got %d token reviews in %v, want %d, and at most %d in this time", reviews, took, clients*requests, most)
 	}
 }
 
-// TestABusyAPIServerExtendsNothing: while the API server answers 429, a client is served for as
-// long as the library remembers its reviews, and then gets an error that does not claim that the
-// client has no rights.
-func TestABusyAPIServerExtendsNothing(t *testing.T) {
+// TestBusyAPIServer checks that while reviews get status 429, a client is served until the cached
+// reviews expire. Then it gets an error, but not that it has no permission.
+func TestBusyAPIServer(t *testing.T) {
 	cluster := newCluster(t)
-	users := kubelettest.NewCA()
-	cluster.setTrust(users, users)
-	c, url := config(t, cluster)
+	clients := kubelettest.NewCA()
+	cluster.setCAs(clients, clients)
+	c, url := cluster.config(t)
 	c.Authentication.CacheTTL, c.Authorization.AllowCacheTTL = time.Second, time.Second
 	c.Authentication.WebhookRetryBackoff = &wait.Backoff{Steps: 1}
 	c.Authorization.WebhookRetryBackoff = &wait.Backoff{Steps: 1}
-	defer start(t, c)()
-	const path = "/apis/metrics.k8s.io/v1/nodes"
-	byToken, byCertificate := newClient(t, url), newClient(t, url)
-	byCertificate.show(users.Issue(nil, nil, kubelettest.Subject(pkix.Name{CommonName: "alice"})))
-	byToken.until(http.StatusOK, path, "alice")
-	byCertificate.until(http.StatusOK, path, "")
+	start(t, c)
+	byToken, byCertificate := newClient(t, url), newClient(t, url).withCertificate(clients, "alice")
+	byToken.await(http.StatusOK, nodesPath, "alice")
+	byCertificate.await(http.StatusOK, nodesPath, "")
 
-	cluster.reviews.busy.Store(true)
-	forgotten := time.Now().Add(time.Second) // both flags
+	cluster.reviewsBusy.Store(true)
+	expired := time.Now().Add(time.Second) // CacheTTL and AllowCacheTTL
 	for _, test := range []struct {
 		client *client
 		user   string
 		want   int
 	}{{byToken, "alice", http.StatusUnauthorized}, {byCertificate, "", http.StatusInternalServerError}} {
-		served := true
-		for served {
-			asked := time.Now()
-			response, body := test.client.get(path, test.user)
+		for served := true; served; {
+			sent := time.Now()
+			response, body := test.client.get(nodesPath, test.user)
 			served = response.StatusCode == http.StatusOK
 			if response.StatusCode == http.StatusForbidden {
-				t.Errorf("its rights are denied: %s", body)
+				t.Errorf("got status 403: %s", body)
 			}
-			if served && asked.After(forgotten) {
-				t.Fatalf("served %v after its reviews expired", asked.Sub(forgotten))
+			if served && sent.After(expired) {
+				t.Fatalf("served %v after the reviews expired", sent.Sub(expired))
 			}
 		}
-		test.client.until(test.want, path, test.user)
+		test.client.await(test.want, nodesPath, test.user)
 	}
 
-	cluster.reviews.busy.Store(false)
-	byToken.until(http.StatusOK, path, "alice")
-	byCertificate.until(http.StatusOK, path, "")
+	cluster.reviewsBusy.Store(false)
+	byToken.await(http.StatusOK, nodesPath, "alice")
+	byCertificate.await(http.StatusOK, nodesPath, "")
+}
+
+// TestRequestsInFlightAreBounded checks that requests above --max-requests-inflight get status 429
+// at once.
+func TestRequestsInFlightAreBounded(t *testing.T) {
+	cluster := newCluster(t)
+	c, _ := cluster.config(t)
+	c.Generic.MaxRequestsInFlight = 1
+	h := startHandler(t, c)
+	if code := serve(h, nodesPath, "alice"); code != http.StatusOK {
+		t.Fatalf("without other requests: got status %d", code)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, nodesPath, nil)
+	r.Header.Set("Authorization", "Bearer sleepy")
+	ended := make(chan struct{})
+	go func() { h.ServeHTTP(httptest.NewRecorder(), r); close(ended) }()
+	<-cluster.asleep
+	if code := serve(h, nodesPath, "alice"); code != http.StatusTooManyRequests {
+		t.Errorf("during another request: got status %d, want 429", code)
+	}
+	cancel()
+	<-ended
+}
+
+// TestLongRequestsNeedNoReview checks that requests longer than any path that is served are denied
+// without an access review.
+func TestLongRequestsNeedNoReview(t *testing.T) {
+	cluster := newCluster(t)
+	c, _ := cluster.config(t)
+	h := startHandler(t, c)
+	for _, path := range []string{"/", nodesPath + "/", "/apis/metrics.k8s.io/v1/namespaces/a/pods/"} {
+		if code := serve(h, path+strings.Repeat("x", maxReviewBytes), "alice"); code != http.StatusForbidden {
+			t.Errorf("%s…: got status %d, want 403", path, code)
+		}
+	}
+	if n := cluster.accessReviews.Load(); n != 0 {
+		t.Errorf("got %d access reviews, want 0", n)
+	}
+}
+
+// BenchmarkGet measures a request for the metrics of one node through all filters, without the
+// network.
+func BenchmarkGet(b *testing.B) {
+	c, _ := newCluster(b).config(b)
+	c.Generic.ShutdownDelayDuration = 0
+	h := startHandler(b, c)
+	b.ReportAllocs()
+	for b.Loop() {
+		if code := serve(h, nodesPath, "alice"); code != http.StatusOK {
+			b.Fatalf("got status %d", code)
+		}
+	}
 }

@@ -10,16 +10,15 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
-// maxReviewBytes bounds the parts of an access review that the requester chooses. The longest path
-// that is served, a pod by name, has 370, and its parts once more. The library remembers up to 8192
-// reviews, each of up to 10 kB before it is encoded, which can make it six times as long.
+// maxReviewBytes is the maximum size of the parts of a SubjectAccessReview that the client chooses.
+// The longest path that is served, a pod by name, has 370 bytes, and its parts as many again. The
+// library caches up to 8192 reviews of up to 10 kB each, which encoding can make six times as long.
 const maxReviewBytes = 1 << 10
 
-// authorize delegates authorization to the cluster's API server, as the library does it, except for
-// the open paths.
+// authorize sets the library's delegating authorizer, with the public paths always allowed.
 func authorize(c Config, config *genericapiserver.Config) error {
 	options := *c.Authorization
-	options.AlwaysAllowPaths = openPaths(c)
+	options.AlwaysAllowPaths = publicPaths(c)
 	if err := options.ApplyTo(&config.Authorization); err != nil {
 		return fmt.Errorf("cannot set up authorization: %w", err)
 	}
@@ -27,10 +26,10 @@ func authorize(c Config, config *genericapiserver.Config) error {
 	return nil
 }
 
-// boundedAuthorizer returns an authorizer that asks next about short requests only, and without
-// their selectors. A selector can only narrow a request. With it, each HorizontalPodAutoscaler
-// would need a review of its own instead of sharing that of its namespace; and the library's bound
-// on what it remembers of a review does not count it.
+// boundedAuthorizer returns an authorizer that denies long requests and passes the others to next
+// without their selectors. A selector can only narrow a request. With selectors, each
+// HorizontalPodAutoscaler of a namespace would need a review of its own, and the library does not
+// count them in the size limit of its cache.
 func boundedAuthorizer(next authorizer.Authorizer) authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(
 		func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -42,13 +41,13 @@ func boundedAuthorizer(next authorizer.Authorizer) authorizer.Authorizer {
 				n += len(part)
 			}
 			if n > maxReviewBytes {
-				return authorizer.DecisionDeny, "the request is too long for anything that is served here", nil
+				return authorizer.DecisionDeny, "the request is longer than any path that is served", nil
 			}
 			return next.Authorize(ctx, withoutSelectors{a})
 		})
 }
 
-// withoutSelectors hides the selectors of a request.
+// withoutSelectors returns no selectors.
 type withoutSelectors struct{ authorizer.Attributes }
 
 // GetFieldSelector implements authorizer.Attributes.

@@ -9,9 +9,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
-// clockSkews exports how far the clocks of nodes are ahead of the clock of this server. There is a
-// series only for nodes whose clock is wrong by more than scrape.MaxClockSkew, so that there are
-// few of them.
+// clockSkews exports the clock skew of nodes, as seen by this server. To keep the number of series
+// low, only nodes with more than scrape.MaxClockSkew have one.
 type clockSkews struct {
 	node, largest *prometheus.Desc
 
@@ -22,10 +21,10 @@ type clockSkews struct {
 func newClockSkews() *clockSkews {
 	return &clockSkews{
 		node: prometheus.NewDesc(namespace+"_node_clock_skew_seconds",
-			"How far the clock of the node is ahead of the clock of this server (below 0: behind), for nodes with more than 5 seconds.",
+			"Clock of the node minus clock of this server, for nodes with a skew of more than 5 seconds.",
 			[]string{"node"}, nil),
 		largest: prometheus.NewDesc(namespace+"_max_clock_skew_seconds",
-			"The largest difference between the clock of a node and the clock of this server, in either direction.", nil, nil),
+			"Largest absolute difference between the clock of a node and the clock of this server.", nil, nil),
 		skews: map[string]time.Duration{},
 	}
 }

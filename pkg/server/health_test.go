@@ -16,97 +16,99 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
-func TestUntilReady(t *testing.T) {
+func TestRejectUntilReady(t *testing.T) {
 	var missing error
 	ready := readiness{
 		{"nodes", func() error { return missing }},
 		{"pods", func() error { return nil }},
 	}
 	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	h := untilReady(served, ready, serializer.NewCodecFactory(api.NewScheme()))
+	h := rejectUntilReady(served, ready, serializer.NewCodecFactory(api.NewScheme()))
 	get := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w
 	}
 
-	missing = errors.New("secret inside")
+	missing = errors.New("secret reason")
 	for _, path := range []string{"/apis", "/apis/metrics.k8s.io/v1/nodes", "/openapi/v2"} {
 		w := get(path)
 		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
-			t.Errorf("%s: %d, Retry-After %q", path, w.Code, w.Header().Get("Retry-After"))
+			t.Errorf("%s: got status %d, Retry-After %q", path, w.Code, w.Header().Get("Retry-After"))
 		}
-		if body := w.Body.String(); !strings.Contains(body, `"reason":"ServiceUnavailable"`) || !strings.Contains(body, "tell: nodes\"") {
-			t.Errorf("%s: %s", path, body)
-		} else if strings.Contains(body, "secret") {
-			t.Errorf("%s tells anybody of the inside: %s", path, body)
+		body := w.Body.String()
+		if !strings.Contains(body, `"reason":"ServiceUnavailable"`) || !strings.Contains(body, `missing: nodes"`) {
+			t.Errorf("%s: got %s", path, body)
+		}
+		if strings.Contains(body, "secret") {
+			t.Errorf("%s: the response has the reason: %s", path, body)
 		}
 	}
 	for _, path := range []string{"/livez", "/readyz", "/healthz", "/metrics", "/version"} {
 		if w := get(path); w.Code != http.StatusTeapot {
-			t.Errorf("%s is held up: %d", path, w.Code)
+			t.Errorf("%s: got status %d", path, w.Code)
 		}
 	}
 	missing = nil
 	if w := get("/apis/metrics.k8s.io/v1/nodes"); w.Code != http.StatusTeapot {
-		t.Errorf("when all is there: %d", w.Code)
+		t.Errorf("once ready: got status %d", w.Code)
 	}
 }
 
-// settled is a scraper that has its first figures, or has not.
+// settled is a settler.
 type settled bool
 
 func (s *settled) WarmedUp() bool { return bool(*s) }
 
-func TestReadyWaitsForFirstFigures(t *testing.T) {
+func TestReadyWaitsForFirstMetrics(t *testing.T) {
 	for name, test := range map[string]struct {
-		synced, settled time.Duration // when, after the start
-		ready           time.Duration // from when on
+		synced, settled time.Duration // since the start
+		ready           time.Duration
 	}{
-		"figures come soon":      {2 * time.Second, 5 * time.Second, 5 * time.Second},
-		"there are none to come": {2 * time.Second, 0, 2 * time.Second},
-		"figures do not come":    {2 * time.Second, time.Hour, 2*time.Second + settleTimeout},
-		"the cluster is away":    {10 * time.Minute, 10*time.Minute + 5*time.Second, 10*time.Minute + 5*time.Second},
+		"metrics arrive":         {2 * time.Second, 5 * time.Second, 5 * time.Second},
+		"no nodes":               {2 * time.Second, 0, 2 * time.Second},
+		"metrics do not arrive":  {2 * time.Second, time.Hour, 2*time.Second + firstMetricsTimeout},
+		"API server unavailable": {10 * time.Minute, 10*time.Minute + 5*time.Second, 10*time.Minute + 5*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				var missing error
-				var figures settled
-				s := firstFigures(readiness{{"nodes", func() error { return missing }}}, &figures)
+				var scraper settled
+				f := newFirstMetrics(readiness{{"nodes", func() error { return missing }}}, &scraper)
 				for now := time.Duration(0); now <= test.ready+time.Second; now = time.Since(start) {
-					missing, figures = nil, settled(now >= test.settled)
+					missing, scraper = nil, settled(now >= test.settled)
 					if now < test.synced {
-						missing = errors.New("not yet")
+						missing = errors.New("not synced")
 					}
-					if err := s.check(); (err == nil) != (now >= test.ready) {
+					if err := f.check(); (err == nil) != (now >= test.ready) {
 						t.Fatalf("after %v: %v", now, err)
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
-				missing, figures = errors.New("again"), false
-				if err := s.check(); err != nil {
-					t.Errorf("ready once, but not for ever: %v", err)
+				missing, scraper = errors.New("not synced"), false
+				if err := f.check(); err != nil {
+					t.Errorf("unready after it was ready: %v", err)
 				}
 			})
 		})
 	}
 }
 
-// Whatever is wrong outside, the server is alive, and ready once it knows what exists; and probes
-// need no rights.
-func TestProbesOfAServerInTrouble(t *testing.T) {
+// TestProbesDuringFailures checks that failures of kubelets, and of the API server after start-up,
+// leave the server live and ready, and that probes need no credentials.
+func TestProbesDuringFailures(t *testing.T) {
 	certificate := kubelettest.SelfSigned([]string{"node-a"}, nil)
 	for name, test := range map[string]struct {
 		nodes  int
 		faults []kubelettest.Fault
 		after  func(*cluster)
 	}{
-		"no nodes":              {},
-		"a kubelet that hangs":  {nodes: 1, faults: []kubelettest.Fault{kubelettest.Hang}},
-		"one that refuses":      {nodes: 1, faults: []kubelettest.Fault{kubelettest.Status(http.StatusForbidden)}},
-		"one that never ends":   {nodes: 1, faults: []kubelettest.Fault{kubelettest.EndlessBody}},
-		"the API server leaves": {nodes: 1, after: func(c *cluster) { c.away.Store(true); c.CloseClientConnections() }},
+		"no nodes":                    {},
+		"kubelet hangs":               {nodes: 1, faults: []kubelettest.Fault{kubelettest.Hang}},
+		"kubelet denies access":       {nodes: 1, faults: []kubelettest.Fault{kubelettest.Status(http.StatusForbidden)}},
+		"kubelet's body never ends":   {nodes: 1, faults: []kubelettest.Fault{kubelettest.EndlessBody}},
+		"API server goes unavailable": {nodes: 1, after: (*cluster).goDown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := newCluster(t)
@@ -115,28 +117,28 @@ func TestProbesOfAServerInTrouble(t *testing.T) {
 				cluster.nodes = []corev1.Node{nodeAt("node-a", fake.Start(t, &certificate))}
 				fake.SetFaults(test.faults...)
 			}
-			c, url := config(t, cluster)
+			c, url := cluster.config(t)
 			c.Kubelet.Timeout = 200 * time.Millisecond
-			defer start(t, c)()
+			start(t, c)
 			client := newClient(t, url)
-			client.until(http.StatusOK, "/readyz", "")
+			client.await(http.StatusOK, "/readyz", "")
 			if test.after != nil {
 				test.after(cluster)
 			}
 			for path, checks := range map[string][]string{
-				"/readyz": {"nodes", "pods", "authentication", "figures", "shutdown"}, "/livez": {"scraping", "ping"},
+				"/readyz": {"nodes", "pods", "authentication", "metrics", "shutdown"}, "/livez": {"scraping", "ping"},
 			} {
 				response, body := client.get(path+"?verbose", "")
 				if response.StatusCode != http.StatusOK {
-					t.Errorf("%s: %d: %s", path, response.StatusCode, body)
+					t.Errorf("%s: got status %d: %s", path, response.StatusCode, body)
 				}
 				for _, check := range checks {
 					if !strings.Contains(body, "[+]"+check+" ok\n") {
-						t.Errorf("%s does not name %s: %s", path, check, body)
+						t.Errorf("%s: check %s is missing: %s", path, check, body)
 					}
 				}
 				if strings.Contains(body, "node-a") || strings.Contains(body, "127.0.0.1") {
-					t.Errorf("%s tells anybody of the inside: %s", path, body)
+					t.Errorf("%s: the response has a node or an address: %s", path, body)
 				}
 			}
 		})

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/restclient" // of the requests to the API server
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // metrics of requests to the API server
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
@@ -21,8 +21,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// instruments are what kube-vitals tells of itself. Nothing in it grows with the number of pods;
-// what there is for each node goes when the node goes.
+// instruments is the registry of the metrics of kube-vitals itself. No metric has a series per pod.
+// The series of a node are removed with the node.
 type instruments struct {
 	registry *prometheus.Registry
 	now      func() time.Time
@@ -36,7 +36,7 @@ type instruments struct {
 	skipped     *prometheus.CounterVec   // by reason
 	lastSuccess *prometheus.GaugeVec     // by node
 	failing     *prometheus.GaugeVec     // by node and reason
-	answerAge   *prometheus.HistogramVec // by resource
+	responseAge *prometheus.HistogramVec // by resource
 	clockSkews  *clockSkews
 }
 
@@ -54,11 +54,11 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 		}, []string{"result", "reason"}),
 		early: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: namespace, Name: "early_scrapes_total",
-			Help: "Scrapes before the regular time, for figures of new nodes and new containers.",
+			Help: "Scrapes ahead of schedule, for the metrics of new nodes and new containers.",
 		}),
 		summaries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "summaries_total",
-			Help: "Requests to kubelets for the rates that they have reckoned themselves, by result (success or failure) and, of failures, by reason.",
+			Help: "Requests to kubelets for kubelet-reported rates, by result (success or failure) and, of failures, by reason.",
 		}, []string{"result", "reason"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "scrape_duration_seconds",
@@ -67,60 +67,65 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 		}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "scrape_lateness_seconds",
-			Help:    "Time for which a scrape waited for this server: until it began, and for its turn to connect and to read.",
+			Help:    "Delay of a scrape by this server: its late start, and its wait for a slot to connect and to read.",
 			Buckets: []float64{0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 15},
 		}),
 		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "samples_skipped_total",
-			Help: "Lines of kubelets' answers that were left out, by reason.",
+			Help: "Lines in responses of kubelets that were skipped, by reason.",
 		}, []string{"reason"}),
 		lastSuccess: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "node_last_success_timestamp_seconds",
-			Help: "When the node was last scraped with success, as seconds since 1970; 0: never yet.",
+			Help: "Time of the last successful scrape of the node, in seconds since 1970; 0: none yet.",
 		}, []string{"node"}),
 		failing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "node_failing",
-			Help: "1 for each node whose last scrape failed, with the reason.",
+			Help: "1 for each node whose last scrape failed, by reason.",
 		}, []string{"node", "reason"}),
-		answerAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		responseAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "answer_age_seconds",
-			Help:    "Age of the oldest figure in each answer, by resource.",
+			Help:    "Age of the oldest sample in each response, by resource.",
 			Buckets: []float64{2, 5, 10, 15, 20, 25, 30, 45, 60, 90, 120, 180, 300},
 		}, []string{"resource"}),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "build_info",
-		Help:        "1, with what this program was built from as labels.",
+		Help:        "1, with the version of this program as labels.",
 		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go_version": runtime.Version()},
 	})
 	build.Set(1)
-	i.registry.MustRegister(i.scrapes, i.early, i.summaries, i.duration, i.lateness, i.skipped, i.lastSuccess, i.failing, i.answerAge,
-		i.clockSkews, build)
+	i.registry.MustRegister(i.scrapes, i.early, i.summaries, i.duration, i.lateness, i.skipped, i.lastSuccess,
+		i.failing, i.responseAge, i.clockSkews, build)
 	for r := range usage.Reason(usage.NumReasons) {
 		i.skipped.WithLabelValues(r.String())
 	}
 	return i
 }
 
-// watchOver adds the state of the store and of the inventory. It is looked at when it is asked for.
-func (i *instruments) watchOver(metrics *store.Store, nodes, pods *inventory.Index) {
+// registerState registers the metrics of the store and of the inventory.
+func (i *instruments) registerState(metrics *store.Store, nodes, pods *inventory.Index) {
 	i.registry.MustRegister(&stateCollector{now: i.now, clock: i.clock, metrics: metrics, nodes: nodes, pods: pods})
 }
 
-// tell adds how the server is set, by which thresholds of alerts can go.
-func (i *instruments) tell(resolution, maxSampleAge time.Duration) {
-	for name, value := range map[string]time.Duration{"metric_resolution_seconds": resolution, "max_sample_age_seconds": maxSampleAge} {
-		gauge := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: "The flag of that name, as it is set or by default."})
+// registerConfig registers the values of flags that alerts derive thresholds from.
+func (i *instruments) registerConfig(resolution, maxSampleAge time.Duration) {
+	for name, value := range map[string]time.Duration{
+		"metric_resolution_seconds": resolution,
+		"max_sample_age_seconds":    maxSampleAge,
+	} {
+		gauge := prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: namespace, Name: name, Help: "Value of the flag of this name.",
+		})
 		gauge.Set(value.Seconds())
 		i.registry.MustRegister(gauge)
 	}
 }
 
-// certificate adds when the serving certificate expires.
-func (i *instruments) certificate(serving dynamiccertificates.CertKeyContentProvider) {
+// registerCertificate registers the expiry of the serving certificate.
+func (i *instruments) registerCertificate(serving dynamiccertificates.CertKeyContentProvider) {
 	i.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "serving_certificate_expiry_timestamp_seconds",
-		Help: "When the certificate that is served now expires, as seconds since 1970; 0: it cannot be read.",
+		Help: "Expiry of the serving certificate, in seconds since 1970; 0: it cannot be parsed.",
 	}, func() float64 {
 		pem, _ := serving.CurrentCertKeyContent()
 		certificates, err := certutil.ParseCertsPEM(pem)
@@ -131,19 +136,18 @@ func (i *instruments) certificate(serving dynamiccertificates.CertKeyContentProv
 	}))
 }
 
-// apiServices adds what the API server does with requests for this server, as far as the server may
-// know it.
-func (i *instruments) apiServices(states func() map[string]servingcert.APIServiceState) {
+// registerAPIServices registers the states of the APIServices.
+func (i *instruments) registerAPIServices(states func() map[string]servingcert.APIServiceState) {
 	i.registry.MustRegister(&apiServiceCollector{
 		states: states,
 		misdirected: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "apiservice_misdirected"),
-			"1 if the APIService does not lead to the Service of this server, else 0.", []string{"apiservice"}, nil),
+			"1 if the APIService refers to another Service than this server's, else 0.", []string{"apiservice"}, nil),
 		unverified: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "apiservice_insecure_skip_tls_verify"),
-			"1 if the API server does not verify the server that the APIService leads to, else 0.", []string{"apiservice"}, nil),
+			"1 if the API server does not verify the certificate of this server, else 0.", []string{"apiservice"}, nil),
 	})
 }
 
-// apiServiceCollector reads the state of the APIServices when it is collected.
+// apiServiceCollector exports the states of the APIServices.
 type apiServiceCollector struct {
 	states                  func() map[string]servingcert.APIServiceState
 	misdirected, unverified *prometheus.Desc
@@ -158,14 +162,16 @@ func (c *apiServiceCollector) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *apiServiceCollector) Collect(out chan<- prometheus.Metric) {
 	for name, state := range c.states() {
-		for desc, is := range map[*prometheus.Desc]bool{c.misdirected: state.Misdirected, c.unverified: state.InsecureSkipTLSVerify} {
-			value := 0.0
-			if is {
-				value = 1
-			}
-			out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, name)
-		}
+		out <- prometheus.MustNewConstMetric(c.misdirected, prometheus.GaugeValue, gauge(state.Misdirected), name)
+		out <- prometheus.MustNewConstMetric(c.unverified, prometheus.GaugeValue, gauge(state.InsecureSkipTLSVerify), name)
 	}
+}
+
+func gauge(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // Scraped implements scrape.Observer.
@@ -180,7 +186,7 @@ func (i *instruments) Scraped(r scrape.Result) {
 		reason := kubelet.Reason(r.Err)
 		i.scrapes.WithLabelValues("failure", reason).Inc()
 		i.failing.WithLabelValues(r.Node, reason).Set(1)
-		i.lastSuccess.WithLabelValues(r.Node) // 0, if it has none
+		i.lastSuccess.WithLabelValues(r.Node) // creates a series of 0 if the node has none
 		return
 	}
 	i.scrapes.WithLabelValues("success", "").Inc()
@@ -211,19 +217,19 @@ func (i *instruments) NodeDeleted(node string) {
 	i.failing.DeletePartialMatch(prometheus.Labels{"node": node})
 }
 
-// answered takes in the age of an answer.
-func (i *instruments) answered(resource string, oldest time.Duration) {
-	i.answerAge.WithLabelValues(resource).Observe(oldest.Seconds())
+// observeAge records the age of the oldest sample in a response.
+func (i *instruments) observeAge(resource string, oldest time.Duration) {
+	i.responseAge.WithLabelValues(resource).Observe(oldest.Seconds())
 }
 
-// handler serves these instruments together with those of the API server library, of the Go runtime
-// and of the process.
+// handler returns the handler of /metrics: these metrics, and those of the API server library, the
+// Go runtime and the process.
 func (i *instruments) handler() http.Handler {
 	apimetrics.Register()
 	return promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, i.registry}, promhttp.HandlerOpts{})
 }
 
-// stateCollector reads the state of the store and of the inventory when it is collected.
+// stateCollector exports the state of the store and of the inventory.
 type stateCollector struct {
 	now         func() time.Time
 	clock       usage.Clock
@@ -245,26 +251,26 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(desc, kind, value, label...)
 	}
 
-	const known = "Nodes that are scraped and running pods, as the API server tells them."
+	const known = "Nodes to scrape and running pods in the API server."
 	send(prometheus.GaugeValue, "known_objects", known, float64(c.nodes.Len()), "node")
 	send(prometheus.GaugeValue, "known_objects", known, float64(c.pods.LenOf(inventory.PodRunning)), "pod")
 
 	stats := c.metrics.Stats(c.clock.At(c.now()))
-	const points = "Nodes, pods and containers whose figures can be served."
+	const points = "Nodes, pods and containers with metrics."
 	send(prometheus.GaugeValue, "points", points, float64(stats.Nodes), "node")
 	send(prometheus.GaugeValue, "points", points, float64(stats.Pods), "pod")
 	send(prometheus.GaugeValue, "points", points, float64(stats.Containers), "container")
-	const age = "Age of the oldest figure that can be served; 0 where there is none."
+	const age = "Age of the oldest sample that can be served; 0: there is none."
 	send(prometheus.GaugeValue, "oldest_point_age_seconds", age, stats.OldestNode.Seconds(), "node")
 	send(prometheus.GaugeValue, "oldest_point_age_seconds", age, stats.OldestPod.Seconds(), "pod")
 
 	counts := c.metrics.Counts()
 	send(prometheus.CounterValue, "older_samples_total",
-		"Samples that were older than the one before, and ignored.", float64(counts.OlderSamples))
+		"Samples that were ignored because they were older than the previous one.", float64(counts.OlderSamples))
 	send(prometheus.CounterValue, "clock_steps_back_total",
-		"Series started again because their samples went on being older than before.", float64(counts.ClockStepsBack))
+		"Series restarted because their samples stayed older than before.", float64(counts.ClockStepsBack))
 	send(prometheus.CounterValue, "clock_jumps_total",
 		"Jumps of the offset between a node's clock and the clock of this server.", float64(counts.ClockJumps))
 	send(prometheus.CounterValue, "baselines_total",
-		"First samples of a series or after a restart, from which no rate follows yet.", float64(counts.Baselines))
+		"First samples of a series or after a restart, which give no rate yet.", float64(counts.Baselines))
 }

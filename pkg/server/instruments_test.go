@@ -4,10 +4,12 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -21,69 +23,63 @@ import (
 
 var now = time.Unix(1_800_000_000, 0)
 
-// filled gives instruments that have seen something of everything.
-func filled() *instruments {
+// newTestInstruments returns instruments with at least one series of each metric.
+func newTestInstruments() *instruments {
 	i := newInstruments("v1.2.3", "0123abc", func() time.Time { return now }, usage.NewClock(now))
-	i.watchOver(store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10}), inventory.New(), inventory.New())
-	i.tell(15*time.Second, time.Minute)
+	metrics := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10})
+	i.registerState(metrics, inventory.New(), inventory.New())
+	i.registerConfig(15*time.Second, time.Minute)
 	ok := scrape.Result{Node: "a", Took: time.Millisecond}
 	ok.Skipped[usage.BadValue] = 2
 	i.Scraped(ok)
 	i.Scraped(scrape.Result{Node: "a", Late: -time.Second})
 	i.Scraped(scrape.Result{Node: "b", ClockKnown: true, ClockOffset: -75 * time.Second})
-	i.Scraped(scrape.Result{Node: "b", Err: errors.New("it hangs")})
-	i.answered("pods", 7*time.Second)
-	i.apiServices(func() map[string]servingcert.APIServiceState {
-		return map[string]servingcert.APIServiceState{"v1.metrics.k8s.io": {}, "v1beta1.metrics.k8s.io": {Misdirected: true}}
+	i.Scraped(scrape.Result{Node: "b", Err: errors.New("timeout")})
+	i.observeAge("pods", 7*time.Second)
+	i.registerAPIServices(func() map[string]servingcert.APIServiceState {
+		return map[string]servingcert.APIServiceState{
+			"v1.metrics.k8s.io":      {InsecureSkipTLSVerify: true},
+			"v1beta1.metrics.k8s.io": {Misdirected: true},
+		}
 	})
 	return i
 }
 
-func TestScrapesAreCounted(t *testing.T) {
-	i := filled()
-	if n := testutil.ToFloat64(i.scrapes.WithLabelValues("success", "")); n != 3 {
-		t.Errorf("%v successes, want 3", n)
+// expect compares the named metrics with an exposition, of which help and type are ignored.
+func expect(t *testing.T, i *instruments, want string, names ...string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(i.registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	var got []string
+	for line := range strings.Lines(w.Body.String()) {
+		if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(line, "kube_vitals_"+name) }) {
+			got = append(got, strings.TrimPrefix(line, "kube_vitals_"))
+		}
 	}
-	if n := testutil.CollectAndCount(i.scrapes); n != 2 {
-		t.Errorf("%v series of results, want 2", n)
-	}
-	if n := testutil.ToFloat64(i.skipped.WithLabelValues("bad_value")); n != 2 {
-		t.Errorf("%v samples skipped, want 2", n)
-	}
-	if at := testutil.ToFloat64(i.lastSuccess.WithLabelValues("a")); at != float64(now.Unix()) {
-		t.Errorf("the last success of a was at %v, want %v", at, now.Unix())
-	}
-	i.Scraped(scrape.Result{Node: "c", Err: errors.New("it hangs")})
-	if at := testutil.ToFloat64(i.lastSuccess.WithLabelValues("c")); at != 0 {
-		t.Errorf("the last success of c was at %v, want 0 for never", at)
+	if got := strings.Join(got, ""); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
 
-func TestWhyANodeFails(t *testing.T) {
-	i := filled()
-	show := func() string {
-		var all []string
-		families, err := i.registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, family := range families {
-			if family.GetName() == "kube_vitals_node_failing" {
-				for _, series := range family.GetMetric() {
-					all = append(all, series.GetLabel()[0].GetValue()+" "+series.GetLabel()[1].GetValue())
-				}
-			}
-		}
-		return strings.Join(all, ", ")
-	}
-	if got := show(); got != "b other" {
-		t.Errorf("failing are %q, want b", got)
-	}
-	i.Scraped(scrape.Result{Node: "a", Err: errors.New("no")})
+func TestScrapesAreCounted(t *testing.T) {
+	i := newTestInstruments()
+	expect(t, i, `scrapes_total{reason="",result="success"} 3
+scrapes_total{reason="other",result="failure"} 1
+`, "scrapes_total")
+	expect(t, i, "samples_skipped_total{reason=\"bad_value\"} 2\n", `samples_skipped_total{reason="bad_value"}`)
+	i.Scraped(scrape.Result{Node: "c", Err: errors.New("timeout")})
+	expect(t, i, `node_last_success_timestamp_seconds{node="a"} 1.8e+09
+node_last_success_timestamp_seconds{node="b"} 1.8e+09
+node_last_success_timestamp_seconds{node="c"} 0
+`, "node_last_success")
+}
+
+func TestFailingNodes(t *testing.T) {
+	i := newTestInstruments()
+	expect(t, i, "node_failing{node=\"b\",reason=\"other\"} 1\n", "node_failing")
+	i.Scraped(scrape.Result{Node: "a", Err: errors.New("timeout")})
 	i.Scraped(scrape.Result{Node: "b"})
-	if got := show(); got != "a other" {
-		t.Errorf("failing are %q, want a only", got)
-	}
+	expect(t, i, "node_failing{node=\"a\",reason=\"other\"} 1\n", "node_failing")
 }
 
 func TestClockSkews(t *testing.T) {
@@ -91,88 +87,45 @@ func TestClockSkews(t *testing.T) {
 	skew := func(node string, offset time.Duration) {
 		i.Scraped(scrape.Result{Node: node, ClockKnown: true, ClockOffset: offset})
 	}
-	compare := func(want string) {
+	expectSkews := func(want string) {
 		t.Helper()
-		want = "# HELP kube_vitals_max_clock_skew_seconds The largest difference between the clock of a node and the clock of this server, in either direction.\n" +
-			"# TYPE kube_vitals_max_clock_skew_seconds gauge\n" + want
-		if strings.Contains(want, "_node_") {
-			want = "# HELP kube_vitals_node_clock_skew_seconds How far the clock of the node is ahead of the clock of this server (below 0: behind), for nodes with more than 5 seconds.\n" +
-				"# TYPE kube_vitals_node_clock_skew_seconds gauge\n" + want
-		}
-		if err := testutil.CollectAndCompare(i.clockSkews, strings.NewReader(want)); err != nil {
-			t.Error(err)
-		}
+		expect(t, i, want, "max_clock_skew_seconds", "node_clock_skew_seconds")
 	}
-	compare("kube_vitals_max_clock_skew_seconds 0\n")
+	expectSkews("max_clock_skew_seconds 0\n")
 	skew("right", 0)
 	skew("behind", -3*time.Second)
-	compare("kube_vitals_max_clock_skew_seconds 3\n")
+	expectSkews("max_clock_skew_seconds 3\n")
 	skew("behind", -75*time.Second)
 	skew("ahead", 6*time.Second)
-	i.Scraped(scrape.Result{Node: "ahead", Err: errors.New("it hangs")}) // what is known stands
-	i.Scraped(scrape.Result{Node: "behind"})                             // the offset is not known
-	const both = `kube_vitals_max_clock_skew_seconds 75
-kube_vitals_node_clock_skew_seconds{node="ahead"} 6
-kube_vitals_node_clock_skew_seconds{node="behind"} -75
-`
-	compare(both)
+	i.Scraped(scrape.Result{Node: "ahead", Err: errors.New("timeout")}) // keeps the last skew
+	i.Scraped(scrape.Result{Node: "behind"})                            // so does an unknown offset
+	expectSkews(`max_clock_skew_seconds 75
+node_clock_skew_seconds{node="ahead"} 6
+node_clock_skew_seconds{node="behind"} -75
+`)
 	i.NodeDeleted("behind")
-	compare("kube_vitals_max_clock_skew_seconds 6\nkube_vitals_node_clock_skew_seconds{node=\"ahead\"} 6\n")
+	expectSkews("max_clock_skew_seconds 6\nnode_clock_skew_seconds{node=\"ahead\"} 6\n")
 	skew("ahead", 4*time.Second)
-	compare("kube_vitals_max_clock_skew_seconds 4\n")
+	expectSkews("max_clock_skew_seconds 4\n")
 }
 
-func TestSeriesGoWithTheirNode(t *testing.T) {
-	i := filled()
+func TestSeriesAreRemovedWithTheirNode(t *testing.T) {
+	i := newTestInstruments()
 	i.NodeDeleted("a")
 	i.NodeDeleted("b")
-	families, err := i.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		for _, series := range family.GetMetric() {
-			for _, label := range series.GetLabel() {
-				if label.GetName() == "node" {
-					t.Errorf("%s still has the node %q", family.GetName(), label.GetValue())
-				}
-			}
-		}
-	}
+	expect(t, i, "", "node_failing", "node_last_success", "node_clock_skew")
 }
 
-func TestAPIServicesAreShown(t *testing.T) {
-	i := newInstruments("v1.2.3", "0123abc", time.Now, usage.NewClock(time.Now()))
-	states := map[string]servingcert.APIServiceState{}
-	i.apiServices(func() map[string]servingcert.APIServiceState { return states })
-	for name, c := range map[string]struct {
-		states map[string]servingcert.APIServiceState
-		want   string
-	}{
-		"unknown": {},
-		"one is elsewhere, one unverified": {
-			map[string]servingcert.APIServiceState{"a": {Misdirected: true}, "b": {InsecureSkipTLSVerify: true}}, `
-# HELP kube_vitals_apiservice_insecure_skip_tls_verify 1 if the API server does not verify the server that the APIService leads to, else 0.
-# TYPE kube_vitals_apiservice_insecure_skip_tls_verify gauge
-kube_vitals_apiservice_insecure_skip_tls_verify{apiservice="a"} 0
-kube_vitals_apiservice_insecure_skip_tls_verify{apiservice="b"} 1
-# HELP kube_vitals_apiservice_misdirected 1 if the APIService does not lead to the Service of this server, else 0.
-# TYPE kube_vitals_apiservice_misdirected gauge
-kube_vitals_apiservice_misdirected{apiservice="a"} 1
-kube_vitals_apiservice_misdirected{apiservice="b"} 0
-`},
-	} {
-		states = c.states
-		err := testutil.GatherAndCompare(i.registry, strings.NewReader(c.want),
-			"kube_vitals_apiservice_misdirected", "kube_vitals_apiservice_insecure_skip_tls_verify")
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+func TestAPIServiceStates(t *testing.T) {
+	expect(t, newTestInstruments(), `apiservice_insecure_skip_tls_verify{apiservice="v1.metrics.k8s.io"} 1
+apiservice_insecure_skip_tls_verify{apiservice="v1beta1.metrics.k8s.io"} 0
+apiservice_misdirected{apiservice="v1.metrics.k8s.io"} 0
+apiservice_misdirected{apiservice="v1beta1.metrics.k8s.io"} 1
+`, "apiservice_")
 }
 
-func TestTelemetryFollowsTheConventions(t *testing.T) {
-	problems, err := testutil.GatherAndLint(filled().registry)
+func TestMetricConventions(t *testing.T) {
+	problems, err := testutil.GatherAndLint(newTestInstruments().registry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,27 +134,25 @@ func TestTelemetryFollowsTheConventions(t *testing.T) {
 	}
 }
 
-// What is served is one valid exposition: every family once, ours and the library's.
+// TestExposition checks that /metrics is a valid exposition with each metric once, including the
+// library's.
 func TestExposition(t *testing.T) {
 	w := httptest.NewRecorder()
-	filled().handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	newTestInstruments().handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	text := w.Body.String()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	if err != nil {
+	if _, err := parser.TextToMetricFamilies(strings.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{
 		"kube_vitals_scrapes_total", "kube_vitals_scrape_duration_seconds", "kube_vitals_scrape_lateness_seconds",
-		"kube_vitals_samples_skipped_total", "kube_vitals_node_last_success_timestamp_seconds", "kube_vitals_answer_age_seconds",
-		"kube_vitals_known_objects", "kube_vitals_metric_resolution_seconds", "kube_vitals_max_sample_age_seconds", "kube_vitals_points", "kube_vitals_oldest_point_age_seconds", "kube_vitals_build_info",
-		"go_goroutines", "process_start_time_seconds",
+		"kube_vitals_samples_skipped_total", "kube_vitals_node_last_success_timestamp_seconds",
+		"kube_vitals_answer_age_seconds", "kube_vitals_known_objects", "kube_vitals_metric_resolution_seconds",
+		"kube_vitals_max_sample_age_seconds", "kube_vitals_points", "kube_vitals_oldest_point_age_seconds",
+		"kube_vitals_build_info", "go_goroutines", "process_start_time_seconds",
 	} {
-		if families[name] == nil {
-			t.Errorf("%s is not there", name)
-		}
 		if n := strings.Count(text, "# TYPE "+name+" "); n != 1 {
-			t.Errorf("%s is there %d times", name, n)
+			t.Errorf("got %s %d times, want once", name, n)
 		}
 	}
 }

@@ -20,47 +20,45 @@ import (
 )
 
 const (
-	// kubeletTokenLifetime is how long a token for kubelets is valid, and thereby how long an
-	// outage of the API server may take before kubelets cannot be scraped any more.
+	// kubeletTokenLifetime is the requested lifetime of a token. Scrapes fail once an outage of the
+	// API server has lasted longer.
 	kubeletTokenLifetime = time.Hour
-	// kubeletTokenRenewal is the age at which a token is replaced. It is far below the lifetime for
-	// the sake of tokens that became invalid early, because somebody has deleted the ServiceAccount
-	// and created it again.
+	// kubeletTokenRenewal is the age at which a token is replaced. It is far below the lifetime
+	// because deleting and creating the ServiceAccount again makes tokens invalid early.
 	kubeletTokenRenewal = 10 * time.Minute
-	// kubeletTokenMargin is the time before its end from which on a token is not sent any more, for
-	// clocks that differ.
+	// kubeletTokenMargin is the time before its expiry at which a token is no longer used. It
+	// allows for differing clocks.
 	kubeletTokenMargin = 10 * time.Second
-	// kubeletTokenTimeout bounds one request to the API server. A scrape that waits for it has 10
-	// seconds in all.
+	// kubeletTokenTimeout is the timeout of a request to the API server. A scrape that waits for
+	// the request has a timeout of 10 seconds.
 	kubeletTokenTimeout = 8 * time.Second
 
+	// inClusterNamespaceFile has the namespace of the pod that this process runs in.
 	inClusterNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
-// kubeletTokens requests short-lived tokens for kubelets, by the TokenRequest API. They belong to a
-// ServiceAccount that may do nothing else than read the metrics of kubelets, so that a kubelet that
-// reads the token off a request gains nothing.
+// kubeletTokens caches short-lived tokens from the TokenRequest API. Their ServiceAccount may only
+// read the metrics of kubelets, so a kubelet cannot misuse a token that it receives.
 //
-// It differs from client-go's caching token sources in what happens when the API server is
-// unavailable: scrapes go on with the token at hand until that expires, without waiting, and
-// thousands of scrapes do not make as many requests.
+// The caching token sources of client-go do not fit. While the API server is unavailable, scrapes
+// must use the current token until it expires without waiting, and must not each send a request.
 type kubeletTokens struct {
 	client          corev1client.ServiceAccountsGetter
 	namespace, name string // of the ServiceAccount
 
 	mu      sync.Mutex
 	token   string
-	expires time.Time     // of the token, by our clock
-	renewAt time.Time     // when the next request is due
-	pending chan struct{} // closed when the request that is under way has ended; nil: there is none
-	backoff wait.Backoff  // between requests that fail
-	err     error         // why the last request failed; nil: it did not
+	expires time.Time     // of the token, by our clock, less kubeletTokenMargin
+	renewAt time.Time     // time of the next request
+	pending chan struct{} // closed when the request in flight has ended; nil if there is none
+	backoff wait.Backoff  // of requests that fail
+	err     error         // of the last request
 }
 
 func newKubeletTokens(client *rest.Config, namespace, name string) (*kubeletTokens, error) {
 	core, err := corev1client.NewForConfig(client)
 	if err != nil {
-		return nil, fmt.Errorf("cannot request tokens for kubelets: %w", err)
+		return nil, fmt.Errorf("cannot make a client for tokens: %w", err)
 	}
 	return &kubeletTokens{client: core, namespace: namespace, name: name, backoff: newTokenBackoff()}, nil
 }
@@ -69,8 +67,8 @@ func newTokenBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: time.Minute}
 }
 
-// Token returns a valid token. It waits only if there is none yet, or none any more, and a request
-// is under way; then until the context ends.
+// Token returns a valid token. If there is none, it waits for the request in flight, at most until
+// the context ends.
 func (k *kubeletTokens) Token(ctx context.Context) (string, error) {
 	for {
 		token, pending, err := k.current()
@@ -80,13 +78,14 @@ func (k *kubeletTokens) Token(ctx context.Context) (string, error) {
 		select {
 		case <-pending:
 		case <-ctx.Done():
-			return "", fmt.Errorf("the API server has not sent a token of the ServiceAccount %s/%s yet: %w", k.namespace, k.name, ctx.Err())
+			return "", fmt.Errorf("the API server has not returned a token of the ServiceAccount %s/%s yet: %w",
+				k.namespace, k.name, ctx.Err())
 		}
 	}
 }
 
-// current returns the token, if it is valid, or else what to wait for, or why there is none. It
-// begins a request if one is due.
+// current returns the token if it is valid, else the end of the request in flight, else the error
+// of the last one. It starts a request if one is due.
 func (k *kubeletTokens) current() (token string, pending <-chan struct{}, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -104,9 +103,9 @@ func (k *kubeletTokens) current() (token string, pending <-chan struct{}, err er
 	return "", nil, k.err
 }
 
-// renew requests a token. Only one request is under way at a time.
+// renew requests a token. The caller ensures that only one request is in flight.
 func (k *kubeletTokens) renew() {
-	asked := time.Now()
+	start := time.Now()
 	token, lifetime, err := k.request()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -114,7 +113,7 @@ func (k *kubeletTokens) renew() {
 	k.pending = nil
 	if err != nil {
 		if k.err == nil && time.Now().Before(k.expires) {
-			klog.Background().Error(err, "Cannot renew the token for kubelets; the present one stays in use until it expires",
+			klog.Background().Error(err, "Cannot renew the token for kubelets; the current one stays in use until it expires",
 				"expires", k.expires.UTC().Format(time.RFC3339))
 		}
 		k.err = err
@@ -125,15 +124,14 @@ func (k *kubeletTokens) renew() {
 		klog.Background().Info("Renewed the token for kubelets")
 	}
 	k.err, k.backoff = nil, newTokenBackoff()
-	k.token, k.expires = token, asked.Add(lifetime-kubeletTokenMargin)
-	k.renewAt = asked.Add(min(kubeletTokenRenewal, lifetime/2))
+	k.token, k.expires = token, start.Add(lifetime-kubeletTokenMargin)
+	k.renewAt = start.Add(min(kubeletTokenRenewal, lifetime/2))
 }
 
-// request asks the API server for a token. Its lifetime is what the API server has granted, so that
-// no clock but ours is needed to know when the token expires.
+// request returns a token and the lifetime that the API server granted. Unlike the expiry in the
+// response, the lifetime does not depend on the API server's clock.
 func (k *kubeletTokens) request() (token string, lifetime time.Duration, err error) {
-	// client-go writes bodies of responses to the logger of the context from -v=8 on. A token must
-	// not be logged.
+	// From -v=8, client-go logs bodies to the logger of the context. It must not log a token.
 	ctx, cancel := context.WithTimeout(klog.NewContext(context.Background(), klog.Logger{}), kubeletTokenTimeout)
 	defer cancel()
 	seconds := int64(kubeletTokenLifetime.Seconds())
@@ -141,7 +139,7 @@ func (k *kubeletTokens) request() (token string, lifetime time.Duration, err err
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds},
 	}, metav1.CreateOptions{})
 	if err == nil && response.Status.Token == "" {
-		err = errors.New("the API server's response has no token")
+		err = errors.New("the response has no token")
 	}
 	if err != nil {
 		return "", 0, k.explain(err)
@@ -152,20 +150,22 @@ func (k *kubeletTokens) request() (token string, lifetime time.Duration, err err
 	return response.Status.Token, time.Duration(seconds) * time.Second, nil
 }
 
+// explain returns the error with its cure.
 func (k *kubeletTokens) explain(err error) error {
-	const or = ", or leave out --kubelet-service-account (kubelet.serviceAccount.create=false in the chart)"
+	const or = ", or do not set --kubelet-service-account (kubelet.serviceAccount.create=false in the chart)"
 	cure := ""
 	switch {
 	case apierrors.IsForbidden(err):
-		cure = fmt.Sprintf(": grant kube-vitals the verb create on serviceaccounts/token of the name %q in the namespace %q", k.name, k.namespace) + or
+		cure = fmt.Sprintf(": grant kube-vitals the verb create on serviceaccounts/token with the name %q "+
+			"in the namespace %q", k.name, k.namespace) + or
 	case apierrors.IsNotFound(err):
 		cure = ": create that ServiceAccount" + or
 	}
 	return fmt.Errorf("cannot get a token of the ServiceAccount %s/%s: %w%s", k.namespace, k.name, err, cure)
 }
 
-// kubeletTokenNamespace returns the namespace of the ServiceAccount for kubelets: in the cluster
-// that of this pod, outside that of the kubeconfig's current context.
+// kubeletTokenNamespace returns the namespace of the ServiceAccount for kubelets: that of the
+// kubeconfig's current context, or without a kubeconfig that of this pod.
 func kubeletTokenNamespace(kubeconfig, inClusterFile string) (string, error) {
 	if kubeconfig == "" {
 		text, err := os.ReadFile(inClusterFile)
@@ -175,7 +175,7 @@ func kubeletTokenNamespace(kubeconfig, inClusterFile string) (string, error) {
 		if namespace := strings.TrimSpace(string(text)); namespace != "" {
 			return namespace, nil
 		}
-		return "", fmt.Errorf("--kubelet-service-account: %s is empty, and should have the namespace of this pod", inClusterFile)
+		return "", fmt.Errorf("--kubelet-service-account: %s is empty; want the namespace of this pod", inClusterFile)
 	}
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
@@ -184,6 +184,7 @@ func kubeletTokenNamespace(kubeconfig, inClusterFile string) (string, error) {
 	if c := config.Contexts[config.CurrentContext]; c != nil && c.Namespace != "" {
 		return c.Namespace, nil
 	}
-	return "", fmt.Errorf("--kubelet-service-account: the kubeconfig file %q does not say in which namespace that ServiceAccount is: "+
-		"set the namespace of its current context, or leave out the flag, so that its own credentials are sent to kubelets", kubeconfig)
+	return "", fmt.Errorf("--kubelet-service-account: the namespace of the ServiceAccount is unknown: "+
+		"set the namespace of the current context in the kubeconfig file %q, "+
+		"or do not set the flag to send the credentials of that file to kubelets", kubeconfig)
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,7 +23,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -31,16 +31,15 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// tokenServer is an API server that knows TokenRequests only. Its methods may be called at the same
-// time as it answers.
+// tokenServer is a fake API server for TokenRequests. The tokens are secret-1, secret-2 and so on.
 type tokenServer struct {
 	t *testing.T
 
 	mu       sync.Mutex
-	requests int           // how many there have been; the tokens are called secret-1 and so on
-	granted  int64         // seconds that it grants; 0: what is asked for
-	status   int           // with which it refuses; 0: it does not
-	hang     chan struct{} // responses wait until it is closed; nil: they do not
+	requests int           // number of requests
+	granted  int64         // lifetime in seconds; 0: as requested
+	status   int           // of the response; 0: a token
+	hang     chan struct{} // delays responses until it is closed; may be nil
 }
 
 func (s *tokenServer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -56,22 +55,19 @@ func (s *tokenServer) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	if r.Method != http.MethodPost || r.URL.Path != "/api/v1/namespaces/ns/serviceaccounts/reader/token" {
-		s.t.Errorf("asked for %s %s", r.Method, r.URL)
+		s.t.Errorf("got a request %s %s", r.Method, r.URL)
 	}
 	var request authenticationv1.TokenRequest
-	sent, err := io.ReadAll(r.Body)
-	if err == nil {
-		_, _, err = scheme.Codecs.UniversalDeserializer().Decode(sent, nil, &request)
+	unmarshal(r, &request)
+	seconds := request.Spec.ExpirationSeconds
+	if seconds == nil || *seconds != 3600 || request.Spec.BoundObjectRef != nil || request.Spec.Audiences != nil {
+		s.t.Errorf("got a request for %+v", request.Spec)
 	}
-	if err != nil {
-		s.t.Error(err)
+	reasons := map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound}
+	var response any = &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   "Failure", Code: int32(status), Reason: reasons[status], Message: "the API server's reason",
 	}
-	if seconds := request.Spec.ExpirationSeconds; seconds == nil || *seconds != 3600 || request.Spec.BoundObjectRef != nil || request.Spec.Audiences != nil {
-		s.t.Errorf("asked for %+v", request.Spec)
-	}
-	var answer any = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure",
-		Code: int32(status), Reason: map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound}[status],
-		Message: "the API server's reason"}
 	if status == 0 {
 		status = http.StatusCreated
 		request.TypeMeta = metav1.TypeMeta{Kind: "TokenRequest", APIVersion: "authentication.k8s.io/v1"}
@@ -79,10 +75,10 @@ func (s *tokenServer) RoundTrip(r *http.Request) (*http.Response, error) {
 			request.Spec.ExpirationSeconds = &granted
 		}
 		request.Status = authenticationv1.TokenRequestStatus{Token: "secret-" + strconv.Itoa(n),
-			ExpirationTimestamp: metav1.Time{Time: time.Unix(1, 0)}} // by a clock that is not ours
-		answer = &request
+			ExpirationTimestamp: metav1.Time{Time: time.Unix(1, 0)}} // by another clock
+		response = &request
 	}
-	body, err := json.Marshal(answer)
+	body, err := json.Marshal(response)
 	return &http.Response{StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Request: r,
 		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body))}, err
 }
@@ -93,37 +89,33 @@ func (s *tokenServer) set(change func()) {
 	change()
 }
 
-func (s *tokenServer) asked() int {
+func (s *tokenServer) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests
 }
 
-func (s *tokenServer) config() *rest.Config {
-	return &rest.Config{Host: "https://192.0.2.1", Transport: s, QPS: -1}
-}
-
 func newTestTokens(t *testing.T) (*kubeletTokens, *tokenServer) {
 	t.Helper()
 	s := &tokenServer{t: t}
-	k, err := newKubeletTokens(s.config(), "ns", "reader")
+	k, err := newKubeletTokens(&rest.Config{Host: "https://192.0.2.1", Transport: s, QPS: -1}, "ns", "reader")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return k, s
 }
 
-// want checks what Token returns: a token, or an error that has a text.
+// wantToken checks that Token returns the token, or an error with the text.
 func wantToken(t *testing.T, k *kubeletTokens, token, text string) {
 	t.Helper()
 	got, err := k.Token(t.Context())
 	if got != token || (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
-		t.Errorf("the token is %q, error %v; want %q, error %q", got, err, token, text)
+		t.Errorf("got %q, error %v; want %q, error %q", got, err, token, text)
 	}
 }
 
-// TestKubeletTokens: thousands of scrapes share a token, which is replaced long before it expires,
-// without any of them waiting for it.
+// TestKubeletTokens checks that thousands of scrapes share one token, and that it is renewed in the
+// background long before it expires.
 func TestKubeletTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, s := newTestTokens(t)
@@ -135,29 +127,30 @@ func TestKubeletTokens(t *testing.T) {
 		synctest.Wait()
 		close(s.hang)
 		scrapes.Wait()
-		if n := s.asked(); n != 1 {
-			t.Errorf("%d requests for 5000 scrapes", n)
+		if n := s.count(); n != 1 {
+			t.Errorf("got %d requests for 5000 scrapes, want 1", n)
 		}
 		s.set(func() { s.hang = nil })
 
 		time.Sleep(kubeletTokenRenewal - time.Second)
 		wantToken(t, k, "secret-1", "")
 		synctest.Wait()
-		if n := s.asked(); n != 1 {
-			t.Errorf("%d requests before the renewal", n)
+		if n := s.count(); n != 1 {
+			t.Errorf("got %d requests before the renewal, want 1", n)
 		}
 		time.Sleep(time.Second)
-		wantToken(t, k, "secret-1", "") // and a request in the background
+		wantToken(t, k, "secret-1", "") // starts a request in the background
 		synctest.Wait()
 		wantToken(t, k, "secret-2", "")
-		if n := s.asked(); n != 2 {
-			t.Errorf("%d requests, want 2", n)
+		if n := s.count(); n != 2 {
+			t.Errorf("got %d requests, want 2", n)
 		}
 	})
 }
 
-// TestKubeletTokenOfShortLife: the API server may grant less than is asked for.
-func TestKubeletTokenOfShortLife(t *testing.T) {
+// TestKubeletTokenWithShortLifetime checks that a token with a shorter lifetime than requested is
+// renewed after half of it.
+func TestKubeletTokenWithShortLifetime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, s := newTestTokens(t)
 		s.granted = 600
@@ -171,46 +164,47 @@ func TestKubeletTokenOfShortLife(t *testing.T) {
 	})
 }
 
-// TestKubeletTokensInAnOutage: a token is used until it expires, and the API server is asked at a
-// bounded rate.
-func TestKubeletTokensInAnOutage(t *testing.T) {
+// TestKubeletTokensDuringOutage checks that a token is used until it expires, and that the API
+// server gets a bounded rate of requests.
+func TestKubeletTokensDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, s := newTestTokens(t)
-		began := time.Now()
+		start := time.Now()
 		wantToken(t, k, "secret-1", "")
 		s.set(func() { s.status = http.StatusServiceUnavailable })
-		expires := began.Add(kubeletTokenLifetime - kubeletTokenMargin)
+		expires := start.Add(kubeletTokenLifetime - kubeletTokenMargin)
 		for time.Now().Before(expires) {
 			wantToken(t, k, "secret-1", "")
 			time.Sleep(5 * time.Second)
 		}
-		if n := s.asked(); n < 40 || n > 80 {
-			t.Errorf("%d requests in an outage of 50 minutes, want about one a minute", n)
+		if n := s.count(); n < 40 || n > 80 {
+			t.Errorf("got %d requests in an outage of 50 minutes, want about one a minute", n)
 		}
 		wantToken(t, k, "", "cannot get a token of the ServiceAccount ns/reader: the API server's reason")
-		before := s.asked()
+		before := s.count()
 		for range 5000 {
 			wantToken(t, k, "", "the API server's reason")
 		}
-		if n := s.asked(); n > before+1 {
-			t.Errorf("%d requests for 5000 scrapes without a token", n-before)
+		if n := s.count(); n > before+1 {
+			t.Errorf("got %d requests for 5000 scrapes without a token, want 1 at most", n-before)
 		}
 		s.set(func() { s.status = 0 })
 		time.Sleep(90 * time.Second)
 		got, err := k.Token(t.Context())
-		if err != nil || got != fmt.Sprintf("secret-%d", s.asked()) {
-			t.Errorf("after the outage the token is %q, error %v", got, err)
+		if err != nil || got != fmt.Sprintf("secret-%d", s.count()) {
+			t.Errorf("after the outage: got %q, error %v", got, err)
 		}
 	})
 }
 
-// TestKubeletTokensAreNotGiven: the error says what to do, and the API server is not asked again
-// for each scrape.
-func TestKubeletTokensAreNotGiven(t *testing.T) {
+// TestKubeletTokenErrors checks that the error has the cure, and that failures are not repeated for
+// each scrape.
+func TestKubeletTokenErrors(t *testing.T) {
 	for status, cure := range map[int]string{
-		http.StatusForbidden: `grant kube-vitals the verb create on serviceaccounts/token of the name "reader" in the namespace "ns", ` +
-			"or leave out --kubelet-service-account (kubelet.serviceAccount.create=false in the chart)",
-		http.StatusNotFound: "create that ServiceAccount, or leave out --kubelet-service-account",
+		http.StatusForbidden: "grant kube-vitals the verb create on serviceaccounts/token with the name \"reader\" " +
+			"in the namespace \"ns\", or do not set --kubelet-service-account " +
+			"(kubelet.serviceAccount.create=false in the chart)",
+		http.StatusNotFound: "create that ServiceAccount, or do not set --kubelet-service-account",
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			k, s := newTestTokens(t)
@@ -218,8 +212,8 @@ func TestKubeletTokensAreNotGiven(t *testing.T) {
 			for range 100 {
 				wantToken(t, k, "", cure)
 			}
-			if n := s.asked(); n != 1 {
-				t.Errorf("%d requests at once", n)
+			if n := s.count(); n != 1 {
+				t.Errorf("got %d requests at once, want 1", n)
 			}
 			s.set(func() { s.status = 0 })
 			time.Sleep(2 * time.Second)
@@ -228,27 +222,26 @@ func TestKubeletTokensAreNotGiven(t *testing.T) {
 	}
 }
 
-// TestKubeletTokenThatDoesNotCome: a scrape waits for the first token for as long as its context
-// allows.
-func TestKubeletTokenThatDoesNotCome(t *testing.T) {
+// TestKubeletTokenTimeout checks that Token waits for the first token until its context ends.
+func TestKubeletTokenTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, s := newTestTokens(t)
 		s.hang = make(chan struct{})
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		began := time.Now()
-		if _, err := k.Token(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 3*time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
+		start := time.Now()
+		if _, err := k.Token(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 3*time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
 		}
-		wantToken(t, k, "", "context deadline exceeded") // the request is given up
-		if n := s.asked(); n != 1 {
-			t.Errorf("%d requests, want 1", n)
+		wantToken(t, k, "", "context deadline exceeded") // the request has timed out
+		if n := s.count(); n != 1 {
+			t.Errorf("got %d requests, want 1", n)
 		}
 	})
 }
 
-// TestKubeletTokensAreNotLogged: client-go logs what the API server answers, if it is asked to log
-// all.
+// TestKubeletTokensAreNotLogged checks that tokens are not in the log at -v=10, where client-go
+// logs responses.
 func TestKubeletTokensAreNotLogged(t *testing.T) {
 	defer klog.CaptureState().Restore()
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
@@ -264,25 +257,25 @@ func TestKubeletTokensAreNotLogged(t *testing.T) {
 	wantToken(t, k, "secret-1", "")
 	klog.Flush()
 	if strings.Contains(log.String(), "secret-") {
-		t.Errorf("the token is logged:\n%s", log.String())
+		t.Errorf("the log has the token:\n%s", log.String())
 	}
-	klog.Background().V(10).Info("the log is read")
+	klog.Background().V(10).Info("end of test")
 	klog.Flush()
-	if !strings.Contains(log.String(), "the log is read") {
-		t.Error("nothing is logged at all")
+	if !strings.Contains(log.String(), "end of test") {
+		t.Error("the log was not captured")
 	}
 }
 
-// TestKubeletsSeeTheirTokenOnly: with tokens for kubelets, no credentials of this process reach
-// one.
-func TestKubeletsSeeTheirTokenOnly(t *testing.T) {
+// TestKubeletsGetOnlyTheirToken checks that kubelets do not get the credentials of this process if
+// there are tokens for kubelets.
+func TestKubeletsGetOnlyTheirToken(t *testing.T) {
 	ca := kubelettest.NewCA()
 	dir := t.TempDir()
 	tokenFile := filepath.Join(dir, "token")
 	if err := os.WriteFile(tokenFile, []byte("own"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var seen []string // by the kubelet, one request at a time
+	var seen []string // credentials in the kubelet's requests
 	k := kubelettest.New("n7", kubelettest.Config{Authorize: func(r *http.Request) int {
 		seen = append(seen, fmt.Sprint(r.Header.Values("Authorization"), len(r.TLS.PeerCertificates)))
 		return http.StatusOK
@@ -310,16 +303,12 @@ func TestKubeletsSeeTheirTokenOnly(t *testing.T) {
 			}
 			defer c.Close()
 			seen = nil
-			if err := errors.Join(c.Fetch(t.Context(), node, &usage.Scrape{}), c.FetchSummary(t.Context(), node, &usage.Scrape{})); err != nil {
+			err = c.Fetch(t.Context(), node, &usage.Scrape{})
+			if err := errors.Join(err, c.FetchSummary(t.Context(), node, &usage.Scrape{})); err != nil {
 				t.Fatal(err)
 			}
-			for _, credentials := range seen {
-				if credentials != "[Bearer secret-1] 0" {
-					t.Errorf("the kubelet saw %s", credentials)
-				}
-			}
-			if len(seen) != 2 {
-				t.Errorf("%d requests", len(seen))
+			if want := []string{"[Bearer secret-1] 0", "[Bearer secret-1] 0"}; !slices.Equal(seen, want) {
+				t.Errorf("the kubelet got %q, want %q", seen, want)
 			}
 		})
 	}
@@ -334,33 +323,25 @@ func TestKubeletTokenNamespace(t *testing.T) {
 		}
 		return path
 	}
-	kubeconfig := func(context string) string {
-		return write("kubeconfig", `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": `+context+`}]}`)
-	}
+	const kubeconfig = `{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"contexts": [{"name": "c", "context": %s}]}`
+	withNamespace := write("kubeconfig", fmt.Sprintf(kubeconfig, `{"namespace": "ns"}`))
+	withoutNamespace := write("other", fmt.Sprintf(kubeconfig, `{}`))
 	for name, test := range map[string]struct {
 		kubeconfig, file string
 		want, text       string
 	}{
-		"in the cluster":      {"", write("namespace", "ns\n"), "ns", ""},
-		"no file":             {"", filepath.Join(dir, "none"), "", "--kubelet-service-account: cannot read the namespace of this pod"},
-		"empty file":          {"", write("empty", "\n"), "", "is empty"},
-		"outside":             {kubeconfig(`{"namespace": "ns"}`), "", "ns", ""},
-		"outside, not said":   {write("other", `{"apiVersion": "v1", "kind": "Config"}`), "", "", "set the namespace of its current context"},
-		"no kubeconfig there": {filepath.Join(dir, "none"), "", "", "cannot use the kubeconfig file"},
+		"in a cluster":                 {"", write("namespace", "ns\n"), "ns", ""},
+		"in a cluster, no file":        {"", filepath.Join(dir, "none"), "", "cannot read the namespace of this pod"},
+		"in a cluster, empty file":     {"", write("empty", "\n"), "", "is empty"},
+		"kubeconfig":                   {withNamespace, "", "ns", ""},
+		"kubeconfig without namespace": {withoutNamespace, "", "", "set the namespace of the current context"},
+		"no kubeconfig":                {filepath.Join(dir, "none"), "", "", "cannot use the kubeconfig file"},
 	} {
 		got, err := kubeletTokenNamespace(test.kubeconfig, test.file)
-		if got != test.want || (err == nil) != (test.text == "") || err != nil && !strings.Contains(err.Error(), test.text) {
-			t.Errorf("%s: %q, error %v; want %q, error %q", name, got, err, test.want, test.text)
+		ok := err == nil && test.text == "" || err != nil && test.text != "" && strings.Contains(err.Error(), test.text)
+		if got != test.want || !ok {
+			t.Errorf("%s: got %q, error %v; want %q, error %q", name, got, err, test.want, test.text)
 		}
-	}
-}
-
-// TestKubeletServiceAccountNeedsANamespace: New fails where it cannot know in which namespace the
-// ServiceAccount is.
-func TestKubeletServiceAccountNeedsANamespace(t *testing.T) {
-	c, _ := config(t, newCluster(t))
-	c.KubeletServiceAccount = "reader"
-	if _, err := New(c); err == nil || !strings.Contains(err.Error(), "--kubelet-service-account: the kubeconfig file") {
-		t.Errorf("error %v", err)
 	}
 }

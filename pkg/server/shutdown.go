@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// connectionTimeout is how long connections may take to end once the port is closed. It is for
-// connections without a whole request; the library waits for the requests in flight themselves, up
-// to --request-timeout each.
+// connectionTimeout is the maximum time to wait for open connections once the port is closed. It
+// ends connections without a complete request; the library waits for requests in flight, for up to
+// --request-timeout each.
 const connectionTimeout = 15 * time.Second
 
-// drainer returns a handler that closes each connection with its next response once shutdown has
-// begun; HTTP/2 then sends GOAWAY. The library keeps connections for the whole of
-// --shutdown-delay-duration, and its GoawayChance works at random and all the time. The API
-// server's aggregation layer keeps its connections too, so it would go on sending requests here
-// until the library rejects them. This way it opens the next connection to another replica while
-// this one still serves.
+// drainer returns a handler that closes each connection with its next response once shutdown is
+// closed; HTTP/2 then sends GOAWAY. The API server's aggregation layer keeps its connections, and
+// would send requests here until the library rejects them. Now it reconnects to another replica
+// during --shutdown-delay-duration, while this one still serves. The library has no such option: it
+// keeps connections during the delay, and its GoawayChance applies at random and at any time.
 func drainer(handler http.Handler, shutdown <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/tls"
 	"io"
 	"net/http"
@@ -12,88 +11,85 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// When the server is told to stop, it is not ready any more but answers for the time of the delay,
-// and gives up each connection with its next answer, over HTTP/1.1 and HTTP/2.
-func TestStops(t *testing.T) {
-	c, url := config(t, newCluster(t))
+// TestShutdown checks that during the shutdown delay the server is unready, still serves, and
+// closes each connection with its next response.
+func TestShutdown(t *testing.T) {
+	c, url := newCluster(t).config(t)
 	c.Generic.ShutdownDelayDuration = 2 * time.Second
-	s, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	stop := start(t, c)
 	ready := newClient(t, url)
-	ready.until(http.StatusOK, "/readyz", "")
+	ready.await(http.StatusOK, "/readyz", "")
 
-	const path = "/apis/metrics.k8s.io/v1/nodes"
 	clients := map[string]*client{}
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		client := newClient(t, url)
 		client.transport.ForceAttemptHTTP2 = protocol == "HTTP/2.0"
-		if response, _ := client.get(path, "alice"); response.Proto != protocol {
-			t.Fatalf("%s instead of %s", response.Proto, protocol)
+		if response, _ := client.get(nodesPath, "alice"); response.Proto != protocol {
+			t.Fatalf("got %s, want %s", response.Proto, protocol)
 		}
-		if !reuses(t, client, path) {
-			t.Errorf("%s: a connection is given up while the server runs", protocol)
+		if !reuses(t, client, nodesPath) {
+			t.Errorf("%s: the connection is closed before shutdown", protocol)
 		}
 		clients[protocol] = client
 	}
 
-	cancel()
-	ready.until(http.StatusInternalServerError, "/readyz", "")
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	ready.await(http.StatusInternalServerError, "/readyz", "")
 	for protocol, client := range clients {
-		client.until(http.StatusOK, path, "alice")
-		if reuses(t, client, path) {
-			t.Errorf("%s: the connection is kept while the server stops", protocol)
+		client.await(http.StatusOK, nodesPath, "alice")
+		if reuses(t, client, nodesPath) {
+			t.Errorf("%s: the connection is kept during shutdown", protocol)
 		}
 	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	<-stopped
 }
 
-// TestStopsWithARequestThatHangs: a request that does not end keeps the server from ending for
-// --request-timeout only.
-func TestStopsWithARequestThatHangs(t *testing.T) {
+// sleepyRequest sends a request that hangs in its access review. It returns a channel for the
+// status.
+func sleepyRequest(cluster *cluster, client *client) <-chan int {
+	status := make(chan int, 1)
+	go func() {
+		response, _ := client.get(nodesPath, "sleepy")
+		status <- response.StatusCode
+	}()
+	<-cluster.asleep
+	return status
+}
+
+// TestShutdownWithHangingRequest checks that a hanging request delays shutdown by --request-timeout
+// at most.
+func TestShutdownWithHangingRequest(t *testing.T) {
 	cluster := newCluster(t)
-	c, url := config(t, cluster)
+	c, url := cluster.config(t)
 	c.Generic.ShutdownDelayDuration = 0
 	c.Generic.RequestTimeout = time.Second
 	stop := start(t, c)
 	client := newClient(t, url)
-	client.until(http.StatusOK, "/readyz", "")
-	answered := make(chan int, 1)
-	go func() {
-		response, _ := client.get("/apis/metrics.k8s.io/v1/nodes", "sleepy")
-		answered <- response.StatusCode
-	}()
-	<-cluster.reviews.asleep
+	client.await(http.StatusOK, "/readyz", "")
+	status := sleepyRequest(cluster, client)
 	stop()
-	if code := <-answered; code != http.StatusGatewayTimeout {
-		t.Errorf("the request that hangs gets %d", code)
+	if code := <-status; code != http.StatusGatewayTimeout {
+		t.Errorf("hanging request: got status %d, want 504", code)
 	}
 }
 
-// TestStopsWithAConnectionThatHangs: half a request keeps the server from ending for
-// connectionTimeout only.
-func TestStopsWithAConnectionThatHangs(t *testing.T) {
-	c, url := config(t, newCluster(t))
+// TestShutdownWithHangingConnection checks that half a request delays shutdown by connectionTimeout
+// at most.
+func TestShutdownWithHangingConnection(t *testing.T) {
+	c, url := newCluster(t).config(t)
 	c.Generic.ShutdownDelayDuration = 0
 	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.api.ShutdownTimeout != connectionTimeout {
-		t.Errorf("connections may hang for %v", s.api.ShutdownTimeout)
+		t.Errorf("got a ShutdownTimeout of %v, want %v", s.api.ShutdownTimeout, connectionTimeout)
 	}
 	s.api.ShutdownTimeout = 100 * time.Millisecond
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	stop := run(t, s)
 	client := newClient(t, url)
-	client.until(http.StatusOK, "/readyz", "")
+	client.await(http.StatusOK, "/readyz", "")
 	conn, err := tls.Dial("tcp", c.Serving.Listener.Addr().String(), client.transport.TLSClientConfig)
 	if err != nil {
 		t.Fatal(err)
@@ -102,65 +98,45 @@ func TestStopsWithAConnectionThatHangs(t *testing.T) {
 	if _, err := io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: "); err != nil {
 		t.Fatal(err)
 	}
-	client.until(http.StatusOK, "/livez", "") // the server has had the time to read the half
-	cancel()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("the server does not end")
-	}
+	client.await(http.StatusOK, "/livez", "") // gives the server time to read the half
+	stop()
 }
 
-// TestShutdownSendRetryAfter: with the flag of that name, requests that come while the last ones
-// end are asked to come back.
+// TestShutdownSendRetryAfter checks that with --shutdown-send-retry-after, new requests get status
+// 429 while requests in flight end.
 func TestShutdownSendRetryAfter(t *testing.T) {
 	cluster := newCluster(t)
-	c, url := config(t, cluster)
+	c, url := cluster.config(t)
 	c.Generic.ShutdownDelayDuration = 0
 	c.Generic.ShutdownSendRetryAfter = true
 	c.Authorization.WebhookRetryBackoff = &wait.Backoff{Steps: 1}
-	s, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	stop := start(t, c)
 	client := newClient(t, url)
-	client.until(http.StatusOK, "/readyz", "")
-	answered := make(chan int, 1)
-	go func() {
-		response, _ := newClient(t, url).get("/apis/metrics.k8s.io/v1/nodes", "sleepy")
-		answered <- response.StatusCode
-	}()
-	<-cluster.reviews.asleep
+	client.await(http.StatusOK, "/readyz", "")
+	status := sleepyRequest(cluster, newClient(t, url))
 
-	cancel()
-	client.until(http.StatusTooManyRequests, "/apis/metrics.k8s.io/v1/nodes", "alice")
-	response, _ := client.get("/apis/metrics.k8s.io/v1/nodes", "alice")
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	client.await(http.StatusTooManyRequests, nodesPath, "alice")
+	response, _ := client.get(nodesPath, "alice")
 	after := response.Header.Get("Retry-After")
 	if response.StatusCode != http.StatusTooManyRequests || after == "" || !response.Close {
-		t.Errorf("%s, Retry-After %q, closes the connection: %t", response.Status, after, response.Close)
+		t.Errorf("got %s, Retry-After %q, Connection: close %v", response.Status, after, response.Close)
 	}
-	client.until(http.StatusOK, "/livez", "")
+	client.await(http.StatusOK, "/livez", "")
 
-	cluster.CloseClientConnections() // its review fails
-	if code := <-answered; code != http.StatusInternalServerError {
-		t.Errorf("the request in flight gets %d", code)
+	cluster.CloseClientConnections() // fails the access review
+	if code := <-status; code != http.StatusInternalServerError {
+		t.Errorf("request in flight: got status %d, want 500", code)
 	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	<-stopped
 }
 
-// reuses reports whether a request goes over a connection that is there already. It waits for the
-// client's transport to notice that one was closed.
+// reuses reports whether requests reuse the client's connection. It repeats the request for some
+// time, until the client notices that the connection was closed.
 func reuses(t *testing.T, c *client, path string) (reused bool) {
 	t.Helper()
-	for deadline := time.Now().Add(500 * time.Millisecond); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(500 * time.Millisecond); time.Now().Before(deadline); {
 		trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 			GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused },
 		})
@@ -178,11 +154,12 @@ func reuses(t *testing.T, c *client, path string) (reused bool) {
 		}
 		response.Body.Close()
 		if response.StatusCode != http.StatusOK {
-			t.Errorf("%s: %s", path, response.Status)
+			t.Errorf("%s: got %s", path, response.Status)
 		}
 		if !reused {
 			return false
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	return true
 }

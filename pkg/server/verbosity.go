@@ -10,9 +10,9 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// MaxVerbosity is the highest level of the log. From level 8 on, client-go logs the bodies of
-// requests and responses: the tokens of clients in TokenReviews, and the private key in the Secret
-// of the serving certificate. Up to level 7 it logs URLs and headers, with credentials masked.
+// MaxVerbosity is the maximum log level. From level 8, client-go logs the bodies of requests and
+// responses, which contain clients' tokens (TokenReview) and the private key of the serving
+// certificate (Secret). Up to level 7, it logs URLs and headers, with credentials masked.
 const MaxVerbosity = 7
 
 // LimitVerbosity lowers the levels of --v and --vmodule to MaxVerbosity.
@@ -23,8 +23,8 @@ func LimitVerbosity(c *logsapi.LoggingConfiguration) {
 	}
 }
 
-// limitDebugFlags replaces the library's handlers of /debug/flags/v, which set any level while the
-// server runs, on the port and on the socket of --debug-socket-path.
+// limitDebugFlags replaces the library's handlers of /debug/flags/v, which accept any level, on the
+// port and on the socket of --debug-socket-path.
 func limitDebugFlags(c Config, server *genericapiserver.GenericAPIServer) {
 	handler := routes.StringFlagPutHandler(setVerbosity)
 	if c.Features.EnableProfiling {
@@ -38,10 +38,10 @@ func limitDebugFlags(c Config, server *genericapiserver.GenericAPIServer) {
 	}
 }
 
-// setVerbosity sets the level of the log, up to MaxVerbosity.
+// setVerbosity sets the log level. It returns an error for levels above MaxVerbosity.
 func setVerbosity(level string) (string, error) {
 	if n, err := strconv.ParseUint(level, 10, 32); err == nil && n > MaxVerbosity {
-		return "", fmt.Errorf("level %d is above the highest level, %d: the log would contain tokens and the private key",
+		return "", fmt.Errorf("log level %d is above the maximum of %d: the log would contain tokens and the private key",
 			n, MaxVerbosity)
 	}
 	return logs.GlogSetter(level)

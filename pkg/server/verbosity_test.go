@@ -14,17 +14,17 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestVerbosityIsLimitedWhileRunning: neither on the port nor on the debug socket can the level be
-// set at which client-go logs bodies.
+// TestVerbosityIsLimitedWhileRunning checks that the log level at which client-go logs bodies can
+// be set neither on the port nor on the debug socket.
 func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
 	t.Cleanup(func() {
 		if _, err := setVerbosity("0"); err != nil {
 			t.Error(err)
 		}
 	})
-	c, _ := config(t, newCluster(t))
+	c, _ := newCluster(t).config(t)
 	c.Features.DebugSocketPath = filepath.Join(t.TempDir(), "debug.sock")
-	h := inProcess(t, c)
+	h := startHandler(t, c)
 	overPort := func(level string) (int, string) {
 		r := httptest.NewRequest(http.MethodPut, "/debug/flags/v", strings.NewReader(level))
 		r.Header.Set("Authorization", "Bearer alice")
@@ -44,7 +44,7 @@ func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
 		}
 		response, err := socket.RoundTrip(r)
 		for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); {
-			time.Sleep(10 * time.Millisecond) // it may not listen yet
+			time.Sleep(10 * time.Millisecond) // the socket may not exist yet
 			response, err = socket.RoundTrip(r)
 		}
 		if err != nil {
@@ -61,14 +61,14 @@ func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
 		for _, level := range []string{"8", "10", "99999"} {
 			code, body := set(level)
 			if code != http.StatusBadRequest || !strings.Contains(body, "private key") || klog.V(8).Enabled() {
-				t.Errorf("%s: level %s: %d: %s", name, level, code, body)
+				t.Errorf("%s: level %s: got status %d: %s", name, level, code, body)
 			}
 		}
 		if code, body := set("1"); code != http.StatusOK || !klog.V(1).Enabled() {
-			t.Errorf("%s: level 1: %d: %s", name, code, body)
+			t.Errorf("%s: level 1: got status %d: %s", name, code, body)
 		}
 		if code, body := set("0"); code != http.StatusOK || klog.V(1).Enabled() {
-			t.Errorf("%s: level 0: %d: %s", name, code, body)
+			t.Errorf("%s: level 0: got status %d: %s", name, code, body)
 		}
 	}
 }

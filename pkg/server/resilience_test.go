@@ -24,16 +24,15 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// rig is scraper, decoder and store as they work together, over fake kubelets, without a network
-// and in fake time.
+// rig connects scraper, decoder and store with fake kubelets, without a network and in fake time.
 type rig struct {
 	store   *store.Store
 	scraper *scrape.Scraper
 
 	mu       sync.Mutex
 	kubelets map[string]*kubelettest.Kubelet
-	fails    func(node string) bool // whether the next scrape of a node does
-	scrapes  int
+	fails    func(node string) bool // reports whether the next scrape of the node fails
+	scrapes  int                    // number of scrapes
 }
 
 const (
@@ -41,13 +40,15 @@ const (
 	rigMaxAge     = 4 * rigResolution
 )
 
-// startRig runs in the bubble of a test until that ends.
+// startRig starts a rig in the bubble of synctest.Test. It runs until the test ends.
 func startRig(t *testing.T) *rig {
 	r := &rig{
 		store:    store.New(store.Config{MaxSampleAge: rigMaxAge, MaxContainers: maxContainers}),
 		kubelets: map[string]*kubelettest.Kubelet{},
 	}
-	r.scraper = scrape.New(scrape.Config{Fetcher: r, Sink: r.store, Observer: r, Reason: error.Error, Interval: rigResolution})
+	r.scraper = scrape.New(scrape.Config{
+		Fetcher: r, Sink: r.store, Observer: r, Reason: error.Error, Interval: rigResolution,
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -61,7 +62,7 @@ func startRig(t *testing.T) *rig {
 	return r
 }
 
-// add starts a node that has been up for an hour.
+// add adds a node that has been up for an hour.
 func (r *rig) add(name string, config kubelettest.Config) *kubelettest.Kubelet {
 	config.Boot = time.Now().Add(-time.Hour)
 	k := kubelettest.New(name, config)
@@ -78,19 +79,18 @@ func (r *rig) Fetch(_ context.Context, node *corev1.Node, dst *usage.Scrape) err
 	k, fails := r.kubelets[node.Name], r.fails != nil && r.fails(node.Name)
 	r.mu.Unlock()
 	if fails {
-		return errors.New("the connection broke")
+		return errors.New("connection reset")
 	}
-	answer := httptest.NewRecorder()
-	k.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
-	return new(decode.Text).Decode(dst, answer.Body.Bytes(), decode.Times{At: usage.At(time.Now())})
+	response := httptest.NewRecorder()
+	k.ServeHTTP(response, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
+	return new(decode.Text).Decode(dst, response.Body.Bytes(), decode.Times{At: usage.At(time.Now())})
 }
 
 func (r *rig) FetchSummary(context.Context, *corev1.Node, *usage.Scrape) error {
 	return errors.New("status 403")
 }
 
-// asked gives how many scrapes there were.
-func (r *rig) asked() int {
+func (r *rig) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.scrapes
@@ -106,20 +106,19 @@ func (r *rig) Scraped(scrape.Result) {
 	r.scrapes++
 }
 
-// cached is a kubelet that takes samples every 10 seconds, as those do that have cAdvisor look
-// after containers.
+// cached configures a kubelet that samples containers every 10 seconds, with cAdvisor.
 var cached = kubelettest.Config{Housekeeping: 10 * time.Second}
 
-// onDemand is one that asks the container runtime when it is asked.
+// onDemand configures a kubelet that samples containers at each request, with the container
+// runtime.
 var onDemand = kubelettest.Config{Housekeeping: 10 * time.Second, ContainersOnDemand: true}
 
-// TestFailingScrapesBlindNobody: with 30 % of all scrapes failing, every pod is served at every
-// moment, and none too old.
+// TestMetricsDuringFailingScrapes checks that all pods are served at any time while 30 % of all
+// scrapes fail, with no sample older than the maximum age.
 //
-// A node fails at most 8 times in a row. Without that bound, some node would fail 11 times in a row
-// in about 2 % of the runs, which is enough for its metrics to expire: the order in which the nodes
-// are scraped, and so what is random, differs from run to run.
-func TestFailingScrapesBlindNobody(t *testing.T) {
+// A node fails at most 8 times in a row. Otherwise, in about 2 % of the runs some node would fail
+// 11 times in a row, and its metrics would expire: the order of scrapes differs between runs.
+func TestMetricsDuringFailingScrapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startRig(t)
 		random := rand.New(rand.NewPCG(1, 2))
@@ -153,62 +152,62 @@ func TestFailingScrapesBlindNobody(t *testing.T) {
 			for n := range nodes {
 				pod := r.store.Pod(fmt.Sprint("n", n), "ns", fmt.Sprint("p", n), now)
 				if pod == nil || len(pod.Containers) != 2 {
-					t.Fatalf("pod p%d is served as %+v", n, pod)
+					t.Fatalf("pod p%d: got %+v", n, pod)
 				}
 				if r.store.Node(fmt.Sprint("n", n), now) == nil {
-					t.Fatalf("node n%d is not served", n)
+					t.Fatalf("node n%d: got nil", n)
 				}
 				oldest = max(oldest, now.Sub(pod.At))
 			}
 		}
 		if oldest > rigMaxAge {
-			t.Errorf("a pod's figures were %v old", oldest)
+			t.Errorf("got a sample with the age %v, want at most %v", oldest, rigMaxAge)
 		}
 		if oldest < rigResolution {
-			t.Errorf("no figures were older than %v: nothing failed", oldest)
+			t.Errorf("got no sample older than %v: no scrape has failed", oldest)
 		}
 	})
 }
 
-// TestANodeThatIsAwayLosesItsFiguresAtTheirAge: not before, not after; and they are back within an
-// interval.
-func TestANodeThatIsAwayLosesItsFiguresAtTheirAge(t *testing.T) {
+// TestMetricsOfUnreachableNodeExpire checks that metrics expire exactly at the maximum age, and
+// that they return within an interval after the node.
+func TestMetricsOfUnreachableNodeExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startRig(t)
 		k := r.add("n", onDemand)
 		k.SetContainer("ns", "p", "a", kubelettest.Usage{CPU: 0.1, Memory: 1 << 20})
 		time.Sleep(5 * rigResolution)
 		r.mu.Lock()
-		away := true
-		r.fails = func(string) bool { return away }
+		unreachable := true
+		r.fails = func(string) bool { return unreachable }
 		r.mu.Unlock()
 		synctest.Wait()
 		last := r.store.Pod("n", "ns", "p", usage.At(time.Now()))
 		time.Sleep(time.Until(last.At.Time().Add(rigMaxAge)))
 		synctest.Wait()
 		if r.store.Pod("n", "ns", "p", usage.At(time.Now())) != last {
-			t.Error("the last figures went before their time")
+			t.Error("the last metrics have expired early")
 		}
 		time.Sleep(time.Nanosecond)
 		if r.store.Pod("n", "ns", "p", usage.At(time.Now())) != nil {
-			t.Error("the last figures are served for longer than they may be")
+			t.Error("the last metrics are served after the maximum age")
 		}
 		time.Sleep(10 * rigResolution)
 		r.mu.Lock()
-		away = false
+		unreachable = false
 		r.mu.Unlock()
-		before := r.asked()
+		before := r.count()
 		time.Sleep(rigResolution)
 		synctest.Wait()
 		if r.store.Pod("n", "ns", "p", usage.At(time.Now())) == nil {
-			t.Errorf("no figures an interval after the node was back, in which it was asked %d times", r.asked()-before)
+			t.Errorf("got no metrics within an interval after the node was back, with %d scrapes", r.count()-before)
 		}
 	})
 }
 
-// TestNewPodsHaveFiguresSoon: 95 % of them within 20 seconds of their start, with kubelets of both
-// kinds, at a bounded cost.
-func TestNewPodsHaveFiguresSoon(t *testing.T) {
+// TestNewPodsGetMetricsSoon checks that 95 % of new pods have metrics within 20 seconds of their
+// start, with a bounded number of scrapes.
+func TestNewPodsGetMetricsSoon(t *testing.T) {
 	for name, config := range map[string]kubelettest.Config{"cached": cached, "on demand": onDemand} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -219,14 +218,14 @@ func TestNewPodsHaveFiguresSoon(t *testing.T) {
 				}
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
-				regular := r.asked()
+				regular := r.count()
 
 				random := rand.New(rand.NewPCG(3, 4))
 				type newPod struct {
 					node string
-					at   time.Time // of the start
+					at   time.Time // of its start
 				}
-				started := map[string]newPod{} // that have no metrics yet
+				started := map[string]newPod{} // without metrics
 				var waits []time.Duration
 				const minutes = 10
 				for tick := range minutes * 600 { // about one pod a second
@@ -236,7 +235,7 @@ func TestNewPodsHaveFiguresSoon(t *testing.T) {
 						started[pod] = newPod{node, time.Now()}
 						r.kubelets[node].Run("ns", pod, "a", kubelettest.Usage{CPU: 0.2, Memory: 1 << 20}, time.Now())
 					}
-					time.Sleep(97 * time.Millisecond) // moments that have nothing to do with the scrapes'
+					time.Sleep(97 * time.Millisecond) // not in step with scrapes
 					synctest.Wait()
 					for pod, start := range started {
 						if r.store.Pod(start.node, "ns", pod, usage.At(time.Now())) != nil {
@@ -247,19 +246,20 @@ func TestNewPodsHaveFiguresSoon(t *testing.T) {
 				}
 				slices.Sort(waits)
 				p95 := waits[len(waits)*95/100]
-				perNode := float64(r.asked()-regular) / nodes / minutes / float64(time.Minute/rigResolution)
-				t.Logf("%d pods: median %v, p95 %v, worst %v; %.2f scrapes a node and interval", len(waits), waits[len(waits)/2], p95, waits[len(waits)-1], perNode)
+				perNode := float64(r.count()-regular) / nodes / minutes / float64(time.Minute/rigResolution)
+				t.Logf("%d pods: median %v, p95 %v, maximum %v; %.2f scrapes per node and interval",
+					len(waits), waits[len(waits)/2], p95, waits[len(waits)-1], perNode)
 				if len(waits) < minutes*60-30 {
-					t.Errorf("only %d of %d pods had figures", len(waits), minutes*60)
+					t.Errorf("got metrics of %d of %d pods", len(waits), minutes*60)
 				}
 				if p95 > 20*time.Second {
-					t.Errorf("5 %% of the pods had to wait for %v or more", p95)
+					t.Errorf("5 %% of the pods waited %v or longer", p95)
 				}
 				if waits[0] < usage.MinAgeSinceStart {
-					t.Errorf("a pod had figures at the age of %v: its start-up spike", waits[0])
+					t.Errorf("got metrics of a pod at the age of %v: its start-up spike", waits[0])
 				}
 				if perNode > 2 {
-					t.Errorf("%.2f scrapes a node and interval", perNode)
+					t.Errorf("got %.2f scrapes per node and interval, want at most 2", perNode)
 				}
 			})
 		})

@@ -1,0 +1,111 @@
+package inventory
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+)
+
+// nodeStore keeps an Index and Targets equal to the same nodes.
+type nodeStore struct {
+	*Index
+	targets     Targets
+	annotations []string    // that targets need
+	synced      atomic.Bool // whether targets have the nodes of the first list
+}
+
+var _ cache.TransformingStore = (*nodeStore)(nil)
+
+// Add implements cache.ReflectorStore.
+func (s *nodeStore) Add(object any) error {
+	if err := s.Index.Add(object); err != nil {
+		return err
+	}
+	return s.set(object)
+}
+
+// Update implements cache.ReflectorStore.
+func (s *nodeStore) Update(object any) error { return s.Add(object) }
+
+// Delete implements cache.ReflectorStore.
+func (s *nodeStore) Delete(object any) error {
+	if err := s.Index.Delete(object); err != nil {
+		return err
+	}
+	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object)
+	if err != nil {
+		return err
+	}
+	s.targets.Delete(name)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (s *nodeStore) Replace(list []any, version string) error {
+	before := s.List("", labels.Everything())
+	if err := s.Index.Replace(list, version); err != nil {
+		return err
+	}
+	for _, o := range before {
+		if s.Get("", o.Name) == nil {
+			s.targets.Delete(o.Name)
+		}
+	}
+	for _, object := range list {
+		if err := s.set(object); err != nil {
+			return err
+		}
+	}
+	s.synced.Store(true)
+	return nil
+}
+
+// HasSynced reports whether both the Index and Targets have the nodes of a complete list.
+func (s *nodeStore) HasSynced() bool { return s.synced.Load() }
+
+// Transformer implements cache.TransformingStore. Unlike the Index's, it keeps what Targets need.
+func (s *nodeStore) Transformer() cache.TransformFunc {
+	return func(object any) (any, error) {
+		if node, ok := object.(*corev1.Node); ok {
+			return s.slim(node), nil
+		}
+		return object, nil
+	}
+}
+
+func (s *nodeStore) set(object any) error {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return fmt.Errorf("the watch of nodes returned a %T", object)
+	}
+	s.targets.Set(s.slim(node))
+	return nil
+}
+
+// slim returns a copy of a node with the fields that are needed to serve and to scrape it. Most of
+// a whole node is images and conditions.
+func (s *nodeStore) slim(node *corev1.Node) *corev1.Node {
+	slim := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              node.Name,
+			UID:               node.UID,
+			Labels:            node.Labels,
+			CreationTimestamp: node.CreationTimestamp,
+		},
+		Status: corev1.NodeStatus{
+			Addresses:       node.Status.Addresses,
+			DaemonEndpoints: node.Status.DaemonEndpoints,
+			Capacity:        corev1.ResourceList{corev1.ResourceCPU: *node.Status.Capacity.Cpu()},
+		},
+	}
+	for _, key := range s.annotations {
+		if value, ok := node.Annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&slim.ObjectMeta, key, value)
+		}
+	}
+	return slim
+}

@@ -1,0 +1,160 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// WatchConfig configures Watches. NodeSelector and NodeAnnotations are optional.
+type WatchConfig struct {
+	Client       *rest.Config    // of the API server
+	Nodes, Pods  *Index          // to be filled
+	Targets      Targets         // to be set to the nodes
+	NodeSelector labels.Selector // of the nodes to watch; nil: all
+
+	// NodeAnnotations are the annotations that the nodes in Targets have. All others are dropped.
+	NodeAnnotations []string
+}
+
+// Targets is the set of nodes to scrape. *scrape.Scraper implements it.
+type Targets interface {
+	Set(*corev1.Node)
+	Delete(name string)
+}
+
+// Watches keep two Indexes equal to the nodes and pods of the API server.
+type Watches struct{ nodes, pods *watcher }
+
+// NewWatches returns Watches of the selected nodes and of the pods that are pending or running.
+//
+// They watch whole objects in protobuf, as the scheduler and the controller manager do, because the
+// API server encodes an event once for all such watches.
+func NewWatches(c WatchConfig) (*Watches, error) {
+	config := rest.CopyConfig(c.Client)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.DisableCompression = true // compressing a list takes the API server longer than sending it
+	core, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client for nodes and pods: %w", err)
+	}
+	if c.NodeSelector == nil {
+		c.NodeSelector = labels.Everything()
+	}
+	selected := func(o *metav1.ListOptions) { o.LabelSelector = c.NodeSelector.String() }
+	notEnded := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.AndSelectors(
+			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+		).String()
+	}
+	nodes := &nodeStore{Index: c.Nodes, targets: c.Targets, annotations: c.NodeAnnotations}
+	w := &Watches{
+		nodes: newWatcher("nodes", core.Nodes(), &corev1.Node{}, nodes, selected),
+		pods:  newWatcher("pods", podPages{core.Pods(metav1.NamespaceAll)}, &corev1.Pod{}, c.Pods, notEnded),
+	}
+	w.pods.reflector.WatchListPageSize = podsPerPage
+	return w, nil
+}
+
+// Run watches until the context ends.
+func (w *Watches) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { w.nodes.reflector.RunWithContext(ctx) })
+	running.Go(func() { w.pods.reflector.RunWithContext(ctx) })
+	running.Wait()
+}
+
+// NodesSynced returns nil once the nodes have been listed, and the reason why not until then.
+func (w *Watches) NodesSynced() error { return w.nodes.synced() }
+
+// PodsSynced returns nil once the pods have been listed, and the reason why not until then.
+func (w *Watches) PodsSynced() error { return w.pods.synced() }
+
+// watcher keeps a store equal to the API server's objects of one kind.
+type watcher struct {
+	name      string
+	reflector *cache.Reflector
+	store     syncedStore
+	lastError atomic.Pointer[error] // of the last request that failed
+}
+
+type syncedStore interface {
+	cache.ReflectorStore
+	HasSynced() bool
+}
+
+// listerWatcher is a client for lists of the type L.
+type listerWatcher[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// newWatcher returns a watcher of the objects that the options select.
+func newWatcher[L runtime.Object](
+	name string, client listerWatcher[L], object runtime.Object, store syncedStore, restrict func(*metav1.ListOptions),
+) *watcher {
+	w := &watcher{name: name, store: store}
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			restrict(&options)
+			list, err := client.List(ctx, options)
+			w.keepError(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			restrict(&options)
+			events, err := client.Watch(ctx, options)
+			w.keepError(err)
+			return events, err
+		},
+	}
+	w.reflector = cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, client), object, store,
+		cache.ReflectorOptions{Name: name, Backoff: newBackoff()})
+	return w
+}
+
+// newBackoff returns the delays between requests while the API server is unavailable: 0.5 s to
+// about 10 s. The library's default is up to a minute, which new pods would be without metrics
+// after an outage.
+func newBackoff() *wait.Backoff {
+	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second}
+}
+
+// keepError keeps an error for synced. The library does not log that a connection is refused.
+func (w *watcher) keepError(err error) {
+	if err == nil {
+		return
+	}
+	if request := (*url.Error)(nil); errors.As(err, &request) {
+		err = request.Err // without the URL, which is long
+	}
+	w.lastError.Store(&err)
+}
+
+func (w *watcher) synced() error {
+	if w.store.HasSynced() {
+		return nil
+	}
+	err := fmt.Errorf("the API server has not returned the list of %s yet", w.name)
+	if last := w.lastError.Load(); last != nil {
+		err = fmt.Errorf("%w: %w", err, *last)
+	}
+	return err
+}

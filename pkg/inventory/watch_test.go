@@ -1,0 +1,277 @@
+package inventory
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// recorder is a Targets that records its calls.
+type recorder struct {
+	calls []string
+	onSet func()
+}
+
+func (r *recorder) Set(node *corev1.Node) {
+	r.calls = append(r.calls, "set "+node.Name+" "+node.Status.Addresses[0].Address)
+	if r.onSet != nil {
+		r.onSet()
+	}
+}
+
+func (r *recorder) Delete(name string) { r.calls = append(r.calls, "delete "+name) }
+
+func node(name, address string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Address: address}}},
+	}
+}
+
+func TestNodeStore(t *testing.T) {
+	var targets recorder
+	s := &nodeStore{Index: New(), targets: &targets}
+	targets.onSet = func() {
+		if s.HasSynced() {
+			t.Error("synced before the targets have all nodes")
+		}
+	}
+	if s.HasSynced() {
+		t.Error("synced before the first list")
+	}
+	for _, step := range []struct {
+		name  string
+		do    func() error
+		calls []string // of Targets
+		index []string // nodes in the Index afterwards
+	}{
+		{"first list", func() error { return s.Replace([]any{node("a", "1"), node("b", "2")}, "1") },
+			[]string{"set a 1", "set b 2"}, []string{"a", "b"}},
+		{"new node", func() error { return s.Add(node("c", "3")) }, []string{"set c 3"}, []string{"a", "b", "c"}},
+		{"new address", func() error { return s.Update(node("a", "4")) }, []string{"set a 4"}, []string{"a", "b", "c"}},
+		{"deletion", func() error { return s.Delete(node("b", "2")) }, []string{"delete b"}, []string{"a", "c"}},
+		{"missed deletion", func() error { return s.Delete(cache.DeletedFinalStateUnknown{Key: "c", Obj: node("c", "3")}) },
+			[]string{"delete c"}, []string{"a"}},
+		{"list after an outage", func() error { return s.Replace([]any{node("d", "5")}, "9") },
+			[]string{"delete a", "set d 5"}, []string{"d"}},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		targets.onSet = nil
+		if !slices.Equal(targets.calls, step.calls) {
+			t.Errorf("%s: calls %q, want %q", step.name, targets.calls, step.calls)
+		}
+		targets.calls = nil
+		for _, name := range []string{"a", "b", "c", "d"} {
+			if found, want := s.Get("", name) != nil, slices.Contains(step.index, name); found != want {
+				t.Errorf("%s: node %s in the Index: %v, want %v", step.name, name, found, want)
+			}
+		}
+		if !s.HasSynced() {
+			t.Errorf("%s: not synced", step.name)
+		}
+	}
+	if err := s.Add(&corev1.Pod{}); err == nil {
+		t.Error("no error for a pod")
+	}
+}
+
+func TestSlim(t *testing.T) {
+	whole := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:          "a",
+			UID:           "u",
+			Labels:        map[string]string{"zone": "a"},
+			Annotations:   map[string]string{"path": "/path", "other": "long"},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
+		},
+		Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/24"},
+		Status: corev1.NodeStatus{
+			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 10250}},
+			Images:          []corev1.ContainerImage{{Names: []string{"image"}}},
+			Capacity: corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse("4"),
+				corev1.ResourceMemory: resource.MustParse("16Gi"),
+			},
+		},
+	}
+	want := whole.DeepCopy()
+	delete(want.Annotations, "other")
+	delete(want.Status.Capacity, corev1.ResourceMemory)
+	want.ManagedFields, want.Spec, want.Status.Images = nil, corev1.NodeSpec{}, nil
+	before := whole.DeepCopy()
+	got, err := (&nodeStore{annotations: []string{"path", "absent"}}).Transformer()(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	if !equality.Semantic.DeepEqual(whole, before) {
+		t.Error("the original node has changed")
+	}
+}
+
+// watchPods runs Watches of pods against an API server with the handler for lists until the test
+// ends. The server has no nodes.
+func watchPods(t *testing.T, list http.HandlerFunc) (*Watches, *Index) {
+	t.Helper()
+	api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Query().Get("watch") != "":
+			if r.URL.Path == "/api/v1/pods" && r.URL.Query().Get("sendInitialEvents") != "" {
+				t.Error("the pods are streamed")
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		case r.URL.Path == "/api/v1/pods":
+			list(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	api.EnableHTTP2 = true
+	api.StartTLS()
+	pods := New()
+	w, err := NewWatches(WatchConfig{
+		Client: &rest.Config{Host: api.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
+		Nodes:  New(), Pods: pods, Targets: &recorder{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(t.Context())
+	}()
+	t.Cleanup(func() {
+		api.CloseClientConnections()
+		api.Close()
+		<-ended
+	})
+	return w, pods
+}
+
+// writePods writes a list of pods in JSON.
+func writePods(w http.ResponseWriter, next string, pods ...corev1.Pod) {
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(corev1.PodList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: next},
+		Items:    pods,
+	})
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if condition() {
+			return
+		}
+	}
+	t.Fatalf("timed out waiting for %s", what)
+}
+
+func TestPodsAreListedInPages(t *testing.T) {
+	all := make([]corev1.Pod, 30)
+	for i := range all {
+		all[i] = *running("n", fmt.Sprint("pod-", i), "app", fmt.Sprint(i%3))
+		all[i].UID = types.UID(fmt.Sprint(i))
+		all[i].Annotations = map[string]string{"a": "b"}
+	}
+	_, index := watchPods(t, func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		const fieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
+		if query.Get("fieldSelector") != fieldSelector || query.Get("resourceVersion") != "" ||
+			query.Get("limit") != fmt.Sprint(podsPerPage) {
+			t.Errorf("got the query %s", r.URL.RawQuery)
+		}
+		if accept := r.Header.Get("Accept"); !strings.HasPrefix(accept, runtime.ContentTypeProtobuf) ||
+			strings.Contains(accept, "as=") || r.ProtoMajor != 2 || r.Header.Get("Accept-Encoding") != "" {
+			t.Errorf("got a request by %s with the header %v", r.Proto, r.Header)
+		}
+		if query.Get("continue") == "" {
+			writePods(w, "page 2", all[:20]...)
+		} else {
+			writePods(w, "", all[20:]...)
+		}
+	})
+	eventually(t, "the pods", index.HasSynced)
+	for i := range all {
+		want, err := NewObject(&all[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := index.Get(want.Namespace, want.Name); !equality.Semantic.DeepEqual(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	if index.Len() != len(all) {
+		t.Errorf("got %d pods, want %d", index.Len(), len(all))
+	}
+}
+
+// TestPodsAreListedAfterFailures checks that PodsSynced returns the reason of a failure, and that
+// the list is requested again.
+func TestPodsAreListedAfterFailures(t *testing.T) {
+	for name, test := range map[string]struct {
+		fail http.HandlerFunc
+		want string
+	}{
+		"forbidden": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "no permission", http.StatusForbidden)
+		}, "no permission"},
+		"expired": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusGone)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,`+
+				`"message":"too old"}`)
+		}, "too old"},
+		"truncated": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			writePods(w, "", *running("n", "a"))
+		}, "unexpected EOF"},
+		"connection closed": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "INTERNAL_ERROR"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var healed atomic.Bool
+			w, index := watchPods(t, func(w http.ResponseWriter, r *http.Request) {
+				if !healed.Load() {
+					test.fail(w, r)
+					return
+				}
+				writePods(w, "", *running("n", "a"), *running("n", "b"))
+			})
+			eventually(t, "the failure", func() bool { return w.pods.lastError.Load() != nil })
+			const list = "the API server has not returned the list of pods yet: "
+			if err := w.PodsSynced(); err == nil || !strings.HasPrefix(err.Error(), list) ||
+				!strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "https://") {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+			if index.Len() != 0 {
+				t.Errorf("got %d pods of a list that failed", index.Len())
+			}
+			healed.Store(true)
+			eventually(t, "the pods", func() bool { return w.PodsSynced() == nil && index.Len() == 2 })
+		})
+	}
+}
