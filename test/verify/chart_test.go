@@ -274,7 +274,7 @@ func TestRefusals(t *testing.T) {
 		"podDisruptionBudget.enabled=true,podDisruptionBudget.minAvailable=1,podDisruptionBudget.maxUnavailable=0": "podDisruptionBudget.maxUnavailable contradict each other",
 		"tls.type=self-signed,serviceMonitor.enabled=true":                                                         "would send Prometheus' token to a server that it cannot verify",
 		"tls.type=self-signed,podMonitor.enabled=true,podMonitor.authorization.type=Bearer":                        "podMonitor.authorization would be sent to a server",
-		"tls.type=helm,tls.admissionPolicy.enabled=true":                                                           "restricts a right that the server only has with tls.type=kube-vitals",
+		"tls.type=helm,tls.admissionPolicy.enabled=true":                                                           "restricts a permission that the server only has with tls.type=kube-vitals",
 		"tls.helm.lookup=yes,":                                                                                     "at '/tls/helm/lookup': got string, want boolean",
 		"imagePullSecrets={secret}":                                                                                "at '/imagePullSecrets/0': got string, want object",
 	} {

@@ -63,6 +63,9 @@ func TestQueries(t *testing.T) {
 			if strings.HasPrefix(q.Place, "variable ") {
 				continue // says which servers there are
 			}
+			if !q.Alerts && !slices.Contains(s.Labels, "cluster") {
+				t.Errorf("%s: %s does not select by cluster", q.Place, s.Metric)
+			}
 			for name, want := range map[string]string{"job": "kube-vitals", "namespace": "kube-system"} {
 				if !slices.Contains(s.Labels, name) || q.Alerts && s.Equals[name] != want {
 					t.Errorf("%s: %s does not look at %s", q.Place, s.Metric, name)
@@ -236,7 +239,7 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"Are the figures fresh?", "Which nodes fail, and why?", "How long do scrapes and requests take?", "What does it cost?", "Who asks?",
+		"Freshness", "Failing nodes", "Latency", "Resource usage", "Clients",
 	}; !slices.Equal(rows, want) {
 		t.Errorf("the rows are %q, want %q", rows, want)
 	}
@@ -244,7 +247,7 @@ func TestDashboard(t *testing.T) {
 	for _, v := range d.Templating.List {
 		variables = append(variables, v.Name)
 	}
-	if want := []string{"datasource", "namespace", "job"}; !slices.Equal(variables, want) {
+	if want := []string{"datasource", "cluster", "namespace", "job"}; !slices.Equal(variables, want) {
 		t.Errorf("the variables are %q, want %q", variables, want)
 	}
 }

@@ -39,8 +39,9 @@ func ParseSeries(text string) Series {
 	return all
 }
 
-// targetLabels are those that every series gets from Prometheus Operator's way of finding targets.
-var targetLabels = []string{"job", "namespace", "pod", "instance"}
+// targetLabels are the labels of the target. Prometheus Operator sets them, except cluster, which is
+// an external label.
+var targetLabels = []string{"cluster", "job", "namespace", "pod", "instance"}
 
 // ofPrometheus are series that Prometheus makes itself, with the labels that may be looked at.
 var ofPrometheus = map[string][]string{
