@@ -252,6 +252,37 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
+// TestRunbooksNamePanels checks that the panels and rows that runbooks name exist.
+func TestRunbooksNamePanels(t *testing.T) {
+	d, err := ReadDashboard(filepath.Join(chart, DashboardFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(runbooks, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?:panels?|row)\s+"[^"]+"(?:,?\s+(?:and\s+)?"[^"]+")*`)
+	title := regexp.MustCompile(`"([^"]+)"`)
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range submatches(title, strings.Join(list.FindAllString(string(text), -1), " ")) {
+			found++
+			name = strings.Join(strings.Fields(name), " ")
+			if !slices.ContainsFunc(d.Panels, func(p Panel) bool { return p.Title == name }) {
+				t.Errorf("%s: the dashboard has no panel %q", file, name)
+			}
+		}
+	}
+	if found == 0 {
+		t.Errorf("got %d panels in runbooks, want some", found)
+	}
+}
+
 func overlap(a, b Panel) bool {
 	return a.GridPos.X < b.GridPos.X+b.GridPos.W && b.GridPos.X < a.GridPos.X+a.GridPos.W &&
 		a.GridPos.Y < b.GridPos.Y+b.GridPos.H && b.GridPos.Y < a.GridPos.Y+a.GridPos.H
