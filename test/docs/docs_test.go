@@ -107,7 +107,7 @@ func tables(sections []section) string {
 	for _, s := range sections {
 		fmt.Fprintf(&b, "\n### %s\n\n| Flag | Default | In the chart | Meaning |\n|---|---|---|---|\n", s.title)
 		for _, e := range s.flags {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", e.flag(), e.defaultCell(), code(e.value()), cell(e.usage))
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", e.flag(), code(e.initial), code(e.value()), cell(e.usage))
 		}
 	}
 	return b.String()
@@ -122,14 +122,6 @@ func (e *entry) flag() string {
 		text += " " + e.kind
 	}
 	return text
-}
-
-// defaultCell returns the default, as code unless it is a description such as "the cluster's CA".
-func (e *entry) defaultCell() string {
-	if strings.Contains(e.initial, " ") {
-		return cell(e.initial)
-	}
-	return code(e.initial)
 }
 
 func (e *entry) value() string {
