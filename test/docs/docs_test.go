@@ -232,12 +232,14 @@ Two two flags:
 	want := []section{
 		{"One", []entry{{"help", "h", "", "", "Print this."}, {"port", "", "int", "1", "The port. It is told here."}}},
 		{"Two two", []entry{{"none", "", "strings", "false", "What (if any)."}, {"last", "", "", "", "Ends (so to speak)."},
-			{"address", "", "ip", "0.0.0.0", "The associated interface(s) must be reachable. If blank or unspecified (0.0.0.0 or ::), all are used."},
+			{"address", "", "ip", "0.0.0.0", "The associated interface(s) must be reachable. " +
+				"If blank or unspecified (0.0.0.0 or ::), all are used."},
 			{"format", "", "string", `"text"`, `Permitted: "json" (gated), "text".`},
 			{"ca", "", "string", "the cluster's CA", "The file."}}},
 	}
 	got := parseHelp(text)
-	if !slices.EqualFunc(got, want, func(a, b section) bool { return a.title == b.title && slices.Equal(a.flags, b.flags) }) {
+	equal := func(a, b section) bool { return a.title == b.title && slices.Equal(a.flags, b.flags) }
+	if !slices.EqualFunc(got, want, equal) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
 }
@@ -324,7 +326,8 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 		for _, name := range proof.FindAllString(string(page), -1) {
 			test, part, _ := strings.Cut(name, "/")
-			if !strings.Contains(sources.String(), "func "+test+"(") || part != "" && !strings.Contains(sources.String(), `t.Run("`+part+`"`) {
+			isMissing := func(text string) bool { return !strings.Contains(sources.String(), text) }
+			if isMissing("func "+test+"(") || part != "" && isMissing(`t.Run("`+part+`"`) {
 				t.Errorf("%s names %s, which does not exist", file, name)
 			}
 		}
