@@ -1,6 +1,6 @@
-// Package docs holds the documents to what they describe: the flags in docs/configuration.md are
-// those that the program prints, links between documents lead somewhere, and tests that are called
-// a proof are there.
+// Package docs tests that the documents match what they describe: docs/configuration.md lists the
+// flags of the program, docs/metrics.md its metrics, links between documents resolve, and the tests
+// that documents name exist.
 //
 //	go test ./docs -update    # writes the flags
 package docs
@@ -23,8 +23,8 @@ const root = "../.."
 
 var update = flag.Bool("update", false, "write docs/configuration.md")
 
-// inChart says which value of the chart stands for a flag; none for those that have no use there.
-// Every other flag is set by `args`.
+// inChart returns the chart value that sets a flag; empty for flags without a use in the chart. All
+// other flags are set by `args`.
 func inChart() map[string]string {
 	return map[string]string{
 		"help":                             "",
@@ -66,8 +66,7 @@ var (
 	initialTail = regexp.MustCompile(`\s*\(default[:=]? ([^()]+)\)$|\s*\[default=(\S+)\]$`)
 )
 
-// parseHelp reads what the program prints for --help: sections, flags, and their descriptions on
-// indented lines.
+// parseHelp parses the output of --help: sections, flags, and their descriptions on indented lines.
 func parseHelp(help string) []section {
 	var sections []section
 	for line := range strings.Lines(help) {
@@ -94,7 +93,7 @@ func parseHelp(help string) []section {
 	return sections
 }
 
-// splitDefault takes the default from the end of the description.
+// splitDefault moves the default from the end of the description to initial.
 func (e *entry) splitDefault() {
 	e.usage = strings.TrimSpace(e.usage)
 	if tail := initialTail.FindStringSubmatch(e.usage); tail != nil {
@@ -102,7 +101,7 @@ func (e *entry) splitDefault() {
 	}
 }
 
-// tables writes the sections as Markdown.
+// tables returns the sections as Markdown.
 func tables(sections []section) string {
 	var b strings.Builder
 	for _, s := range sections {
@@ -139,12 +138,12 @@ func code(text string) string {
 	return "`" + text + "`"
 }
 
-// cell makes text fit for a cell of a table.
+// cell escapes text for a cell of a table.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace(text)
 }
 
-// TestConfigurationListsTheFlags: docs/configuration.md has the flags that the program has.
+// TestConfigurationListsTheFlags compares docs/configuration.md with --help.
 func TestConfigurationListsTheFlags(t *testing.T) {
 	const begin, end = "<!-- flags: by go test ./docs -update, in test -->\n", "\n<!-- end of flags -->"
 	file := filepath.Join(root, "docs", "configuration.md")
@@ -155,12 +154,12 @@ func TestConfigurationListsTheFlags(t *testing.T) {
 	before, rest, begins := strings.Cut(string(page), begin)
 	_, after, ends := strings.Cut(rest, end)
 	if !begins || !ends {
-		t.Fatalf("%s lacks the lines between which the flags stand", file)
+		t.Fatalf("%s: the markers around the flags are missing", file)
 	}
 	sections := parseHelp(help(t))
 	for name := range inChart() {
 		if !slices.ContainsFunc(sections, func(s section) bool { return s.has(name) }) {
-			t.Errorf("the program has no flag --%s, or it cannot be found in --help", name)
+			t.Errorf("--help has no flag --%s, which inChart names", name)
 		}
 	}
 	want := before + begin + tables(sections) + end + after
@@ -171,11 +170,11 @@ func TestConfigurationListsTheFlags(t *testing.T) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("%s does not list the flags of the program; in test, run go test ./docs -update", file)
+		t.Errorf("%s does not match --help: run go test ./docs -update in test", file)
 	}
 }
 
-// help builds the program and has it print its flags.
+// help builds the program and returns the output of --help.
 func help(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "kube-vitals")
@@ -191,7 +190,7 @@ func help(t *testing.T) string {
 	return string(text)
 }
 
-// TestValuesExist: the values that stand for flags are there.
+// TestValuesExist checks that the chart has the values in inChart.
 func TestValuesExist(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(root, "charts", "kube-vitals", "README.md"))
 	if err != nil {
@@ -199,12 +198,12 @@ func TestValuesExist(t *testing.T) {
 	}
 	for name, value := range inChart() {
 		if value != "" && !bytes.Contains(readme, []byte("\n| "+value+" |")) {
-			t.Errorf("the chart has no value %s, which is to stand for --%s", value, name)
+			t.Errorf("the chart has no value %s, which inChart has for --%s", value, name)
 		}
 	}
 }
 
-// TestParseHelp reads each form that a flag has in --help.
+// TestParseHelp parses each form that a flag has in --help.
 func TestParseHelp(t *testing.T) {
 	const text = `About it.
 
@@ -233,13 +232,44 @@ Two two flags:
 	want := []section{
 		{"One", []entry{{"help", "h", "", "", "Print this."}, {"port", "", "int", "1", "The port. It is told here."}}},
 		{"Two two", []entry{{"none", "", "strings", "false", "What (if any)."}, {"last", "", "", "", "Ends (so to speak)."},
-			{"address", "", "ip", "0.0.0.0", "The associated interface(s) must be reachable. If blank or unspecified (0.0.0.0 or ::), all are used."},
+			{"address", "", "ip", "0.0.0.0", "The associated interface(s) must be reachable. " +
+				"If blank or unspecified (0.0.0.0 or ::), all are used."},
 			{"format", "", "string", `"text"`, `Permitted: "json" (gated), "text".`},
 			{"ca", "", "string", "the cluster's CA", "The file."}}},
 	}
 	got := parseHelp(text)
-	if !slices.EqualFunc(got, want, func(a, b section) bool { return a.title == b.title && slices.Equal(a.flags, b.flags) }) {
+	equal := func(a, b section) bool { return a.title == b.title && slices.Equal(a.flags, b.flags) }
+	if !slices.EqualFunc(got, want, equal) {
 		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
+var (
+	documentedMetric = regexp.MustCompile("(?m)^\\| `kube_vitals_(\\w+)` \\|")
+	// registeredMetric matches the names of metrics in the source, by the suffixes that they have.
+	registeredMetric = regexp.MustCompile(`"_?([a-z_]+_(?:total|seconds|info|objects|failing|misdirected|verify)|points)"`)
+)
+
+// TestMetricsAreDocumented compares docs/metrics.md with the metrics that the server registers.
+func TestMetricsAreDocumented(t *testing.T) {
+	names := func(expr *regexp.Regexp, files ...string) []string {
+		var found []string
+		for _, file := range files {
+			text, err := os.ReadFile(filepath.Join(root, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range expr.FindAllStringSubmatch(string(text), -1) {
+				found = append(found, m[1])
+			}
+		}
+		slices.Sort(found)
+		return slices.Compact(found)
+	}
+	got := names(documentedMetric, "docs/metrics.md")
+	want := names(registeredMetric, "pkg/server/instruments.go", "pkg/server/clockskew.go")
+	if !slices.Equal(got, want) {
+		t.Errorf("docs/metrics.md has\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -250,9 +280,8 @@ var (
 	unnamed = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// TestLinksLeadSomewhere: what a document refers to in this repository is there, files and
-// headings.
-func TestLinksLeadSomewhere(t *testing.T) {
+// TestLinksResolve checks the links between documents: files and headings.
+func TestLinksResolve(t *testing.T) {
 	for _, file := range documents(t) {
 		page, err := os.ReadFile(file)
 		if err != nil {
@@ -268,16 +297,16 @@ func TestLinksLeadSomewhere(t *testing.T) {
 				target = filepath.Join(filepath.Dir(file), path)
 			}
 			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s leads to %s, which is not there", file, m[1])
+				t.Errorf("%s links to %s, which does not exist", file, m[1])
 			} else if anchor != "" && !slices.Contains(anchors(t, target), anchor) {
-				t.Errorf("%s leads to %s, but that page has no such heading", file, m[1])
+				t.Errorf("%s links to %s, but that page has no such heading", file, m[1])
 			}
 		}
 	}
 }
 
-// TestProofsExist: each test that a document names is there.
-func TestProofsExist(t *testing.T) {
+// TestNamedTestsExist checks that each test that a document names exists.
+func TestNamedTestsExist(t *testing.T) {
 	var sources strings.Builder
 	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
@@ -297,8 +326,9 @@ func TestProofsExist(t *testing.T) {
 		}
 		for _, name := range proof.FindAllString(string(page), -1) {
 			test, part, _ := strings.Cut(name, "/")
-			if !strings.Contains(sources.String(), "func "+test+"(") || part != "" && !strings.Contains(sources.String(), `t.Run("`+part+`"`) {
-				t.Errorf("%s names %s, which is not there", file, name)
+			isMissing := func(text string) bool { return !strings.Contains(sources.String(), text) }
+			if isMissing("func "+test+"(") || part != "" && isMissing(`t.Run("`+part+`"`) {
+				t.Errorf("%s names %s, which does not exist", file, name)
 			}
 		}
 	}
@@ -317,7 +347,7 @@ func documents(t *testing.T) []string {
 	return all
 }
 
-// anchors gives the names by which the headings of a page can be linked to.
+// anchors returns the anchors of a page's headings.
 func anchors(t *testing.T, file string) []string {
 	t.Helper()
 	page, err := os.ReadFile(file)

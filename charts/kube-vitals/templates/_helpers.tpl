@@ -1,9 +1,9 @@
-{{/* The chart's name, as it stands in labels. */}}
+{{/* The chart's name in labels. */}}
 {{- define "kube-vitals.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The name of the release's objects: the release's name where that already says kube-vitals. */}}
+{{/* The name of the release's objects: the release's name if it contains the chart's name. */}}
 {{- define "kube-vitals.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
@@ -120,8 +120,8 @@ verify the server.
 {{- end }}
 
 {{/*
-The value of GOMEMLIMIT: nine tenths of the memory limit, so that the Go runtime collects garbage before the kernel ends the
-process. Empty without a limit, or if it is too small to matter.
+The value of GOMEMLIMIT: nine tenths of the memory limit, so that the Go runtime collects garbage before the kernel kills the
+process. Empty without a limit, or if the limit is tiny.
 */}}
 {{- define "kube-vitals.goMemLimit" -}}
 {{- $limit := dig "limits" "memory" "" .Values.resources | toString }}
@@ -139,7 +139,7 @@ process. Empty without a limit, or if it is too small to matter.
 {{- end }}
 {{- end }}
 
-{{/* "true" if args or defaultArgs set a flag of one of the names, which are given as alternatives of a regular expression. */}}
+{{/* "true" if args or defaultArgs set a flag of one of the names, which are alternatives of a regular expression. */}}
 {{- define "kube-vitals.hasFlag" -}}
 {{- $pattern := printf "^--?(%s)(=|$)" .names }}
 {{- range concat .root.Values.defaultArgs .root.Values.args }}
@@ -148,8 +148,8 @@ process. Empty without a limit, or if it is too small to matter.
 {{- end }}
 
 {{/*
-The flags by which kubelets are verified. The same flags in args or defaultArgs, where metrics-server's users have them,
-replace the values: the server refuses contradictory flags.
+The flags that configure the verification of kubelets. If args or defaultArgs contain one, as with metrics-server's chart, they
+replace the values, since the server rejects contradictory flags.
 */}}
 {{- define "kube-vitals.kubeletTrust" -}}
 {{- $names := "kubelet-certificate-authority|kubelet-insecure-tls|deprecated-kubelet-completely-insecure" }}
@@ -164,8 +164,8 @@ replace the values: the server refuses contradictory flags.
 
 {{/*
 The common fields of the endpoint of a ServiceMonitor and of a PodMonitor. Takes a dict of root ($) and monitor (its values).
-Prometheus verifies the certificate by the CA in a ConfigMap, so that it need not read the Secret with the key, or in the Secret
-where only that has it (cert-manager). Without a CA it uses the system's roots, as the API server does.
+Prometheus verifies the certificate with the CA in a ConfigMap, so that it does not need to read the Secret with the key. With
+cert-manager, only the Secret has the CA. Without a CA it uses the system's roots, as the API server does.
 */}}
 {{- define "kube-vitals.monitorEndpoint" -}}
 path: /metrics

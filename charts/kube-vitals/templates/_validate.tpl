@@ -1,6 +1,6 @@
 {{/*
-Fails for values that would be rendered without an error but cannot work: the sentence names the values and the cure.
-What concerns a single value is in values.schema.json.
+Fails for values that render without an error but cannot work. The message names the values and the cure. Checks of a
+single value are in values.schema.json.
 */}}
 {{- define "kube-vitals.validate" -}}
 {{- $v := .Values }}
@@ -16,7 +16,7 @@ What concerns a single value is in values.schema.json.
 {{- end }}
 {{- if dig "admissionPolicy" "enabled" false $v.tls }}
 {{- if ne $v.tls.type "kube-vitals" }}
-{{- fail (printf "tls.admissionPolicy.enabled=true restricts a right that the server only has with tls.type=kube-vitals, not with tls.type=%s" $v.tls.type) }}
+{{- fail (printf "tls.admissionPolicy.enabled=true restricts a permission that the server only has with tls.type=kube-vitals, not with tls.type=%s" $v.tls.type) }}
 {{- end }}
 {{- if semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version }}
 {{- fail (printf "tls.admissionPolicy.enabled=true needs Kubernetes 1.30 or newer; this is %s" .Capabilities.KubeVersion.Version) }}
@@ -26,27 +26,27 @@ What concerns a single value is in values.schema.json.
 {{- fail "hostNetwork.enabled=true: the kubelet already listens on port 10250 of the node: set another containerPort, such as 4443" }}
 {{- end }}
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "secure-port") }}
-{{- fail "args and defaultArgs cannot set --secure-port, since probes and the Service lead to containerPort: set containerPort instead" }}
+{{- fail "args and defaultArgs cannot set --secure-port, since probes and the Service use containerPort: set containerPort instead" }}
 {{- end }}
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-service-account") }}
-{{- fail "args and defaultArgs cannot set --kubelet-service-account, since the roles are for the ServiceAccount that the values name: set kubelet.serviceAccount.name instead" }}
+{{- fail "args and defaultArgs cannot set --kubelet-service-account, since the values decide for which ServiceAccount the roles are: set kubelet.serviceAccount.name instead" }}
 {{- end }}
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "tls-secret|tls-names|tls-ca-configmap") }}
-{{- fail "args and defaultArgs cannot set --tls-secret, --tls-names and --tls-ca-configmap, since the roles and the Service have other names: tls.type=kube-vitals sets all of them" }}
+{{- fail "args and defaultArgs cannot set --tls-secret, --tls-names and --tls-ca-configmap, since the roles and the Service use fixed names: tls.type=kube-vitals sets all of them" }}
 {{- end }}
 {{- if and (eq $v.tls.type "kube-vitals") (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
-{{- fail "tls.type=kube-vitals creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name instead of it" }}
+{{- fail "tls.type=kube-vitals creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name" }}
 {{- end }}
 {{- $open := "" }}
 {{- range concat $v.defaultArgs $v.args }}
 {{- if regexMatch "^--?authorization-always-allow-paths=" . }}{{ $open = printf "%s,%s," $open (splitList "=" . | last) }}{{ end }}
 {{- end }}
 {{- if and $open (not $v.metrics.enabled) (not (and (contains ",/livez," $open) (contains ",/readyz," $open))) }}
-{{- fail "--authorization-always-allow-paths replaces its default, so the probes would depend on the API server: add /healthz,/readyz,/livez to it, or set metrics.enabled=true instead of it" }}
+{{- fail "--authorization-always-allow-paths replaces its default, so the probes would depend on the API server: add /healthz,/readyz,/livez to it, or remove the flag and set metrics.enabled=true" }}
 {{- end }}
 {{- $certDir := include "kube-vitals.hasFlag" (dict "root" . "names" "cert-dir") }}
 {{- if and $certDir (eq $v.tls.type "self-signed") (not (or $v.tmpVolume $v.extraVolumeMounts)) }}
-{{- fail "--cert-dir needs a folder that the server can write to: remove the flag, so that the certificate stays in memory, or set tmpVolume" }}
+{{- fail "--cert-dir needs a writable folder: remove the flag, so that the certificate stays in memory, or set tmpVolume" }}
 {{- end }}
 {{- with $v.updateStrategy }}
 {{- if and .rollingUpdate .type (ne .type "RollingUpdate") }}

@@ -62,6 +62,9 @@ func TestQueries(t *testing.T) {
 			if strings.HasPrefix(q.Place, "variable ") {
 				continue // it lists the servers
 			}
+			if !q.Alerts && !slices.Contains(s.Labels, "cluster") {
+				t.Errorf("%s: %s does not select by cluster", q.Place, s.Metric)
+			}
 			for name, want := range map[string]string{"job": "kube-vitals", "namespace": "kube-system"} {
 				if !slices.Contains(s.Labels, name) || q.Alerts && s.Equals[name] != want {
 					t.Errorf("%s: %s has no matcher for %s", q.Place, s.Metric, name)
@@ -241,7 +244,7 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"Are the figures fresh?", "Which nodes fail, and why?", "How long do scrapes and requests take?", "What does it cost?", "Who asks?",
+		"Freshness", "Failing nodes", "Latency", "Resource usage", "Clients",
 	}; !slices.Equal(rows, want) {
 		t.Errorf("the rows are %q, want %q", rows, want)
 	}
@@ -249,8 +252,39 @@ func TestDashboard(t *testing.T) {
 	for _, v := range d.Templating.List {
 		variables = append(variables, v.Name)
 	}
-	if want := []string{"datasource", "namespace", "job"}; !slices.Equal(variables, want) {
+	if want := []string{"datasource", "cluster", "namespace", "job"}; !slices.Equal(variables, want) {
 		t.Errorf("the variables are %q, want %q", variables, want)
+	}
+}
+
+// TestRunbooksNamePanels checks that the panels and rows that runbooks name exist.
+func TestRunbooksNamePanels(t *testing.T) {
+	d, err := ReadDashboard(filepath.Join(chart, DashboardFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(runbooks, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?:panels?|row)\s+"[^"]+"(?:,?\s+(?:and\s+)?"[^"]+")*`)
+	title := regexp.MustCompile(`"([^"]+)"`)
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range submatches(title, strings.Join(list.FindAllString(string(text), -1), " ")) {
+			found++
+			name = strings.Join(strings.Fields(name), " ")
+			if !slices.ContainsFunc(d.Panels, func(p Panel) bool { return p.Title == name }) {
+				t.Errorf("%s: the dashboard has no panel %q", file, name)
+			}
+		}
+	}
+	if found == 0 {
+		t.Errorf("got %d panels in runbooks, want some", found)
 	}
 }
 
