@@ -12,7 +12,7 @@ import (
 // every machine can reach, such as a cloud's metadata service.
 func (c *Config) checkAddress(ip netip.Addr) error {
 	bare := ip.Unmap().WithZone("")
-	problem := ""
+	var problem string
 	switch {
 	case ip.Zone() != "":
 		problem = "it has a zone"

@@ -58,7 +58,7 @@ func TestRotation(t *testing.T) {
 
 // TestRotationWithConflicts lets half of all writes fail with a conflict.
 func TestRotationWithConflicts(t *testing.T) {
-	simulate(t, 0, func(t *testing.T, w *world) {
+	simulate(t, 0, func(_ *testing.T, w *world) {
 		w.api.refuseBy(func(verb, _ string) *refusal {
 			if (verb == "put" || verb == "patch") && rand.N(2) == 0 {
 				return &refusal{409, "Conflict", "modified by another client"}
@@ -74,7 +74,7 @@ func TestRotationWithConflicts(t *testing.T) {
 
 // TestRotationWithSlowRequests lets replicas act on outdated objects.
 func TestRotationWithSlowRequests(t *testing.T) {
-	simulate(t, 0, func(t *testing.T, w *world) {
+	simulate(t, 0, func(_ *testing.T, w *world) {
 		w.api.latency = 3 * time.Second
 		for range 5 {
 			w.start()
@@ -110,7 +110,7 @@ func TestIsolatedReplica(t *testing.T) {
 
 // TestRestarts replaces all replicas, one by one or all at once, at every stage of a rotation.
 func TestRestarts(t *testing.T) {
-	simulate(t, 2, func(t *testing.T, w *world) {
+	simulate(t, 2, func(_ *testing.T, w *world) {
 		for n := range 40 {
 			w.advance(lifetime/30 + time.Duration(n)*7*time.Second/10)
 			w.replicas[0].stop()

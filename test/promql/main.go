@@ -1,7 +1,7 @@
-// Command promql says what PromQL expressions refer to, by Prometheus' own parser. It reads a JSON
-// list of expressions and writes a JSON list with a Reference for each. It is a program of a module
-// of its own, so that the versions of what Prometheus needs are nobody else's; the same module pins
-// promtool, which `go tool promtool` runs.
+// Command promql prints what PromQL expressions refer to, by Prometheus' own parser. It reads a
+// JSON list of expressions and writes a JSON list with a Reference for each. It is a program of a
+// module of its own, so its dependencies affect no other module; the same module pins promtool,
+// which `go tool promtool` runs.
 package main
 
 import (

@@ -194,5 +194,6 @@ func (l *List) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind
 
 // DeepCopyObject implements runtime.Object. Everything that the Items point to is immutable.
 func (l *List) DeepCopyObject() runtime.Object {
-	return &List{ListMeta: *l.ListMeta.DeepCopy(), Items: slices.Clone(l.Items), response: l.response}
+	meta := l.ListMeta
+	return &List{ListMeta: *meta.DeepCopy(), Items: slices.Clone(l.Items), response: l.response}
 }

@@ -1,8 +1,9 @@
-// Package openapi holds the schemas of metrics.k8s.io and of the Kubernetes types that its paths speak of. They carry the
-// descriptions that `kubectl explain` shows.
+// Package openapi contains the OpenAPI schemas of metrics.k8s.io and of the Kubernetes types that it
+// uses. `kubectl explain` shows their descriptions.
 //
-// The schemas are generated from the comments of k8s.io/metrics and k8s.io/apimachinery; run `go generate` here when
-// their version changes. The generator's version is that of k8s.io/kube-openapi in go.mod.
+// The schemas are generated from the comments of k8s.io/metrics and k8s.io/apimachinery; run `go
+// generate` here when their version changes. The generator's version is that of
+// k8s.io/kube-openapi in go.mod.
 package openapi
 
 //go:generate go run k8s.io/kube-openapi/cmd/openapi-gen@v0.0.0-20260721132016-d427ff9ee9ad --output-dir=. --output-pkg=github.com/kube-vitals/kube-vitals/pkg/api/openapi --output-file=zz_generated.openapi.go --go-header-file=/dev/null --report-filename=/dev/null k8s.io/metrics/pkg/apis/metrics/v1 k8s.io/metrics/pkg/apis/metrics/v1beta1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version

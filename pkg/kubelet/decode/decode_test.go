@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"reflect"
@@ -62,7 +63,7 @@ func largeResponse(path string, pods, containersPerPod int) []byte {
 		}
 	}
 	w := httptest.NewRecorder()
-	k.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w.Body.Bytes()
 }
 

@@ -281,7 +281,7 @@ func TestTextErrors(t *testing.T) {
 	decode := textDecoder(Limits{})
 	for _, tt := range tests {
 		_, err := decodeString(t, decode, tt.text)
-		if tt.want == badTime && errors.As(err, new(*BadTimeError)) {
+		if errors.Is(tt.want, badTime) && errors.As(err, new(*BadTimeError)) {
 			continue
 		}
 		if !errors.Is(err, tt.want) {
