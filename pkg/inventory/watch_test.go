@@ -250,6 +250,14 @@ func TestPodsAreListedAfterFailures(t *testing.T) {
 			w.Header().Set("Content-Length", "1000")
 			writePods(w, "", *running("n", "a"))
 		}, "unexpected EOF"},
+		"no object": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, "{}")
+		}, "not a list of pods"},
+		"other list": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"kind":"NamespaceList","apiVersion":"v1","metadata":{"resourceVersion":"9"}}`)
+		}, "not a list of pods"},
 		"connection closed": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "INTERNAL_ERROR"},
 	} {
 		t.Run(name, func(t *testing.T) {
