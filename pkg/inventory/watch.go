@@ -142,8 +142,8 @@ func newBackoff() *wait.Backoff {
 }
 
 // checkList returns an error if the response was not a list of this kind. client-go ignores any
-// other object and returns an empty list, which would remove all objects from the store. The list of
-// an API server always has a resource version.
+// other object and returns an empty list, which would remove all objects from the store. The list
+// of an API server always has a resource version.
 func (w *watcher) checkList(list runtime.Object) error {
 	m, err := meta.ListAccessor(list)
 	if err == nil && m.GetResourceVersion() == "" {
