@@ -150,6 +150,12 @@ func TestPartialObjectMetadata(t *testing.T) {
 			}
 		}
 	}
+	// The library allows spaces.
+	const spaced = "application/json; as = PartialObjectMetadata; g = meta.k8s.io; v = v1"
+	refused := getAs[struct{ Message string }](t, h, "/apis/metrics.k8s.io/v1/pods", spaced, http.StatusNotAcceptable)
+	if strings.ContainsAny(refused.Message, "*()[]") {
+		t.Errorf("%s: message names a Go type: %s", spaced, refused.Message)
+	}
 	// The first media type that the server supports counts, as everywhere.
 	const either = jsonType + ",application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	got := getAs[struct{ Kind string }](t, h, "/apis/metrics.k8s.io/v1/nodes/node-a", either, http.StatusOK).Kind

@@ -37,7 +37,7 @@ var tableScope = &handlers.RequestScope{TableConvertor: rest.NewDefaultTableConv
 
 // wrongMetadataKind returns an error message if the request accepts the wrong kind of metadata.
 func wrongMetadataKind(r *http.Request, serializer runtime.NegotiatedSerializer) string {
-	if !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
+	if !strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata") {
 		return "" // nearly always
 	}
 	info, ok := request.RequestInfoFrom(r.Context())

@@ -2,7 +2,9 @@ package inventory
 
 import (
 	"context"
+	"errors"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -22,6 +24,10 @@ func (p podPages) List(ctx context.Context, options metav1.ListOptions) (*metav1
 	// Reflector's "0".
 	options.ResourceVersion = ""
 	page, err := p.PodInterface.List(ctx, options)
+	if apierrors.IsResourceExpired(err) && options.Continue != "" {
+		// The Reflector starts again. With the error itself, it would list all pods in one response.
+		return nil, errors.New("the list of pods expired before its last page: " + err.Error())
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -115,6 +116,9 @@ func newWatcher[L runtime.Object](
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			restrict(&options)
 			list, err := client.List(ctx, options)
+			if err == nil {
+				err = w.checkList(list)
+			}
 			w.keepError(err)
 			return list, err
 		},
@@ -135,6 +139,17 @@ func newWatcher[L runtime.Object](
 // after an outage.
 func newBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second}
+}
+
+// checkList returns an error if the response was not a list of this kind. client-go ignores any
+// other object and returns an empty list, which would remove all objects from the store. The list
+// of an API server always has a resource version.
+func (w *watcher) checkList(list runtime.Object) error {
+	m, err := meta.ListAccessor(list)
+	if err == nil && m.GetResourceVersion() == "" {
+		err = fmt.Errorf("the response is not a list of %s: it has no resource version", w.name)
+	}
+	return err
 }
 
 // keepError keeps an error for synced. The library does not log that a connection is refused.

@@ -181,6 +181,13 @@ func writePods(w http.ResponseWriter, next string, pods ...corev1.Pod) {
 	})
 }
 
+func writeExpired(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusGone)
+	fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,`+
+		`"message":"too old"}`)
+}
+
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -240,16 +247,30 @@ func TestPodsAreListedAfterFailures(t *testing.T) {
 		"forbidden": {func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "no permission", http.StatusForbidden)
 		}, "no permission"},
-		"expired": {func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusGone)
-			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,`+
-				`"message":"too old"}`)
-		}, "too old"},
+		"expired": {func(w http.ResponseWriter, _ *http.Request) { writeExpired(w) }, "too old"},
+		"expired after a page": {func(w http.ResponseWriter, r *http.Request) {
+			switch query := r.URL.Query(); {
+			case query.Get("limit") == "":
+				t.Error("all pods are listed in one response")
+				writeExpired(w)
+			case query.Get("continue") != "":
+				writeExpired(w)
+			default:
+				writePods(w, "page 2", *running("n", "a"))
+			}
+		}, "expired before its last page"},
 		"truncated": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			writePods(w, "", *running("n", "a"))
 		}, "unexpected EOF"},
+		"no object": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, "{}")
+		}, "not a list of pods"},
+		"other list": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"kind":"NamespaceList","apiVersion":"v1","metadata":{"resourceVersion":"9"}}`)
+		}, "not a list of pods"},
 		"connection closed": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "INTERNAL_ERROR"},
 	} {
 		t.Run(name, func(t *testing.T) {

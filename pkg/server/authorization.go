@@ -11,8 +11,9 @@ import (
 )
 
 // maxReviewBytes is the maximum size of the parts of a SubjectAccessReview that the client chooses.
-// The longest path that is served, a pod by name, has 370 bytes, and its parts as many again. The
-// library caches up to 8192 reviews of up to 10 kB each, which encoding can make six times as long.
+// The longest path that is served is that of a pod. It has 370 bytes, and the namespace, name and
+// other parts in it, which count again, have fewer than that. The library caches up to 8192 reviews
+// of up to 10 kB each, which encoding can make six times as long.
 const maxReviewBytes = 1 << 10
 
 // authorize sets the library's delegating authorizer, with the public paths always allowed.

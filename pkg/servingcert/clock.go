@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// clock estimates the time of the API server. That verifies the certificates, so its clock decides
-// whether they are valid. Replicas with wrong clocks agree by it too.
+// clock estimates the time of the API server. The API server verifies the certificates, so its
+// clock decides whether they are valid. Replicas whose own clocks differ agree on it too.
 type clock struct{ ahead atomic.Int64 } // nanoseconds by which the API server's clock is ahead of ours
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }

@@ -23,8 +23,8 @@ type APIServiceState struct {
 	InsecureSkipTLSVerify bool // the server to which they are forwarded is not verified
 }
 
-// Monitor reads the APIServices of this server. It logs what is wrong with one, once each time that
-// it changes. All methods can be called concurrently.
+// Monitor reads the APIServices of this server. It logs the problem with an APIService once, and
+// again when the problem changes. All methods can be called concurrently.
 type Monitor struct {
 	client  dynamic.ResourceInterface
 	names   []string

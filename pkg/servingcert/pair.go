@@ -105,6 +105,10 @@ func readPair(chain, key []byte, name string) (*pair, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The check above reads certificates with PEM headers, which readChain skips.
+	if _, err := tls.X509KeyPair(p.certificate, key); err != nil {
+		return nil, err
+	}
 	p.key = key
 	return p, nil
 }

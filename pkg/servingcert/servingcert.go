@@ -73,7 +73,7 @@ type memory struct {
 	state               state             // the last usable state of the Secret
 	labels, annotations map[string]string // of the Secret
 	settling            settling
-	emptySince          time.Time // since when peers are given time to restore the Secret; zero: they are not
+	emptySince          time.Time // start of the wait for peers to restore the Secret; zero: no wait
 }
 
 var _ dynamiccertificates.CertKeyContentProvider = (*Manager)(nil)

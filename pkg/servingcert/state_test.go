@@ -300,6 +300,11 @@ func TestReadWrite(t *testing.T) {
 	}
 }
 
+// withHeader encodes a certificate with a PEM header. Some parsers skip such certificates.
+func withHeader(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"a": "b"}, Bytes: c.Raw})
+}
+
 func TestReadInvalid(t *testing.T) {
 	t.Parallel()
 	good, foreign := issued(t, -1, 0, 1), issued(t, -1, 0, 1)
@@ -319,7 +324,9 @@ func TestReadInvalid(t *testing.T) {
 		"leaf instead of the CA": {keyServing, encodePEM(good.serving.leaf, good.serving.leaf), false, true, "not a CA"},
 		"another CA": {keyServing, encodePEM(good.serving.leaf, foreign.serving.ca), false, true,
 			"unknown authority"},
-		"another key":         {keyServingKey, foreign.serving.key, false, true, "private key"},
+		"another key": {keyServingKey, foreign.serving.key, false, true, "private key"},
+		"another certificate after one with a PEM header": {keyServing,
+			slices.Concat(withHeader(good.serving.leaf), foreign.serving.chain), false, true, "private key"},
 		"not PEM":             {keyServing, []byte("\x00\xff"), false, true, keyServing},
 		"another next key":    {keyNextKey, foreign.next.key, true, false, ""},
 		"no next key":         {keyNextKey, nil, true, false, ""},

@@ -264,8 +264,8 @@ func (c *chunks) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestChunks checks that the first chunk exceeds 128 KiB, from where on the library compresses
-// responses, exactly if the whole response does, and that no chunk is much larger.
+// TestChunks checks that the first chunk of a response of more than 128 KiB is also larger than
+// that, since the library then compresses the response, and that no chunk is much larger.
 func TestChunks(t *testing.T) {
 	const threshold = 128 << 10
 	list := encoder.NewList(NodeMetrics, now, 0)

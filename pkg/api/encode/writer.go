@@ -10,8 +10,8 @@ import (
 )
 
 // chunkSize is the number of bytes that are collected before they are written. The library
-// compresses a response if its first chunk is larger than 128 KiB, so the first chunk must exceed
-// that exactly if the whole response does.
+// compresses a response if its first chunk is larger than 128 KiB. So the first chunk must be
+// larger than that if the whole response is.
 const chunkSize = 128 << 10
 
 // writer collects the bytes of one response and writes them in chunks, so that a long list is never
