@@ -192,14 +192,15 @@ func TestContentTypes(t *testing.T) {
 	resource, summary := realResource(t), realSummary(t)
 	for fetch, types := range map[string]map[string]bool{
 		"Fetch": {
-			textType:                    true,
-			"text/plain":                true,
-			"text/plain; charset=utf-8": true,
-			"text/plain;version=0.0.4":  true,
-			"":                          true,
-			"text/plain; version=1.0.0": false,
-			"text/html; charset=utf-8":  false,
-			"application/json":          false,
+			textType:                             true,
+			"text/plain":                         true,
+			"text/plain; charset=utf-8":          true,
+			"text/plain;version=0.0.4":           true,
+			"text/plain; version=0.0.4; charset": true, // not a valid parameter
+			"":                                   true,
+			"text/plain; version=1.0.0":          false,
+			"text/html; charset=utf-8":           false,
+			"application/json":                   false,
 			"application/openmetrics-text; version=1.0.0": false,
 			";": false,
 		},

@@ -5,6 +5,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
@@ -93,9 +94,9 @@ func (q *query) explain(node string, err error) *Error {
 }
 
 // isText reports whether a content type is the text exposition format. Some servers send no type,
-// or no version.
+// no version, or invalid parameters after the version.
 func isText(contentType string) bool {
-	if contentType == "" {
+	if contentType == "" || strings.HasPrefix(contentType, "text/plain; version=0.0.4;") {
 		return true
 	}
 	media, parameters, err := mime.ParseMediaType(contentType)

@@ -148,8 +148,8 @@ func (t *transport) newExchange(ctx context.Context, conn net.Conn) *exchange {
 	x.buffers.source = io.LimitedReader{R: conn, N: maxHeaderBytes}
 	x.buffers.in.Reset(&x.buffers.source)
 	x.buffers.out.Reset()
-	deadline, _ := ctx.Deadline() // the zero time means none
-	_ = conn.SetDeadline(deadline)
+	// A deadline of the connection could pass before that of the context. What was read so far would
+	// then be an invalid response, not a timeout.
 	x.stopWatch = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	return x
 }

@@ -180,6 +180,22 @@ func TestTransportCanceled(t *testing.T) {
 	}
 }
 
+// TestTransportTimeout checks that a timeout in a response is not reported as an invalid response.
+func TestTransportTimeout(t *testing.T) {
+	for _, text := range []string{"", "HTTP/1.1 20", "HTTP/1.1 200 OK\r\nConte"} {
+		s := newScript(t, text)
+		ours := s.transport(t)
+		for range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			_, err := ours.roundTrip(s.request(ctx, t), nil)
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("after %q: got error %v, want %v", text, err, context.DeadlineExceeded)
+			}
+			cancel()
+		}
+	}
+}
+
 // TestTransportDropsUnreadResponses checks that the rest of a response is not taken for the start
 // of the next one.
 func TestTransportDropsUnreadResponses(t *testing.T) {

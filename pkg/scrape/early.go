@@ -69,7 +69,7 @@ const maxEarly = 10
 type budget struct {
 	interval time.Duration
 	spent    int       // of maxEarly
-	since    time.Time // one interval before the next spent one is returned
+	since    time.Time // the next spent one is returned an interval after this
 }
 
 // spend reports whether an early scrape is left, and spends it.

@@ -30,9 +30,10 @@ type series struct {
 	hasAmount  bool  // whether amount belongs to this series
 	isNew      bool  // before the first reading: whether the container was absent from a complete scrape
 	olderCount uint8 // consecutive samples that were older than prev
-	// suspect counts the samples that may still be from before a jump of the node's clock: 2 if the
-	// clock jumped after prev, and 1 if prev itself may be from before it, because kubelets repeat
-	// samples. While it is above 0, a sample that differs from prev restarts the series.
+	// suspect is above 0 if prev may be from before a jump of the node's clock. It is 2 if the clock
+	// jumped after prev: the next sample restarts the series, but may be from before the jump too,
+	// because kubelets repeat samples. It is then 1: the next sample with another time restarts the
+	// series.
 	suspect uint8
 }
 

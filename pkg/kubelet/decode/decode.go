@@ -37,8 +37,8 @@ const (
 )
 
 // MinContainerBytes is less than a container takes in any response: in the text, it has a line for
-// its CPU and one for its memory, of more than 80 bytes each. With MaxContainers at the limit on
-// the bytes of a response divided by MinContainerBytes, no valid response has too many containers.
+// its CPU and one for its memory, of more than 80 bytes each. If MaxContainers is the maximum size
+// of a response divided by MinContainerBytes, no valid response exceeds it.
 const MinContainerBytes = 128
 
 func (l *Limits) maxContainers() int { return cmp.Or(l.MaxContainers, DefaultMaxContainers) }

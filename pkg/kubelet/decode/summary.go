@@ -278,8 +278,8 @@ func (d *Summary) open(bracket byte) bool {
 	return true
 }
 
-// skipValue consumes a value of the wrong type. Unless it is null, it is counted, and may have
-// named a container.
+// skipValue consumes a value of the wrong type. It counts the value, which may have named a
+// container, unless it is null.
 func (d *Summary) skipValue(r usage.Reason) (isNull bool) {
 	if isNull = d.json.peek() == 'n'; !isNull {
 		d.skipContainer(r)
