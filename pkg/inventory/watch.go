@@ -115,13 +115,13 @@ func newWatcher[L runtime.Object](
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			restrict(&options)
 			list, err := client.List(ctx, options)
-			w.keepError(err)
+			w.recordError(err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			restrict(&options)
 			events, err := client.Watch(ctx, options)
-			w.keepError(err)
+			w.recordError(err)
 			return events, err
 		},
 	}
@@ -137,8 +137,8 @@ func newBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second}
 }
 
-// keepError keeps an error for synced. The library does not log that a connection is refused.
-func (w *watcher) keepError(err error) {
+// recordError keeps an error for synced. The library does not log that a connection is refused.
+func (w *watcher) recordError(err error) {
 	if err == nil {
 		return
 	}
