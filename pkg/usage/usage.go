@@ -76,13 +76,12 @@ type Sample struct {
 
 // ContainerSample is a sample of one container.
 type ContainerSample struct {
-	Namespace, Pod, Name []byte // alias the decoded text
+	Namespace, Pod, Name []byte // alias memory that the next response overwrites
 	Sample
 }
 
-// Scrape holds the samples of one response. The decoder fills it, and reuses it for the next
-// response: a function that receives a *Scrape may read it until the function returns, and copies
-// what it keeps.
+// Scrape holds the samples of one response. Its owner reuses it for the next response: a function
+// that receives a *Scrape may read it until the function returns, and copies what it keeps.
 type Scrape struct {
 	At       Time          // when the response's headers arrived, by our clock
 	Sent     Time          // when the request was sent, by our clock; 0: not known
