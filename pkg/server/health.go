@@ -92,7 +92,7 @@ func (f *firstMetrics) check() error {
 }
 
 // rejectUntilReady rejects API requests with status 503 until all requirements are met. Clients
-// would take an empty list for the truth, and client certificates cannot be verified yet.
+// would believe an empty list, and client certificates cannot be verified yet.
 func rejectUntilReady(
 	handler http.Handler, required readiness, serializer runtime.NegotiatedSerializer,
 ) http.Handler {
