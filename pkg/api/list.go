@@ -85,7 +85,7 @@ func newQuery(namespace string, options *metainternalversion.ListOptions) (*quer
 	return q, nil
 }
 
-// objects returns the objects that match the selectors, beginning with the page.
+// objects returns the objects that match the selectors, from the requested page on.
 func (q *query) objects(all Inventory) []*inventory.Object {
 	objects := q.selected(all)
 	if q.after == nil {
@@ -100,8 +100,8 @@ func (q *query) objects(all Inventory) []*inventory.Object {
 	return objects[i:]
 }
 
-// selected returns the objects that match the selectors. It does not list if a selector names the
-// object.
+// selected returns the objects that match the selectors. If a field selector names the object, it
+// is looked up instead of listed.
 func (q *query) selected(all Inventory) []*inventory.Object {
 	namespace := q.namespace
 	if exact, ok := q.fields.RequiresExactMatch(fieldNamespace); ok && namespace == "" {

@@ -56,7 +56,7 @@ const (
 // served. While a clock that was set back shows times that it has shown before, times cannot be
 // compared, and the pod counts as current.
 func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
-	if pod.At < pod.ClockShown {
+	if pod.At < pod.MaxClockShown {
 		return true
 	}
 	for i := range o.Containers {

@@ -46,14 +46,14 @@ func TestIsCurrent(t *testing.T) {
 		{"clock set back by 10 minutes since the start", states{started(main, 10*time.Minute)}, []string{main}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := &usage.Pod{At: at, ClockShown: at}
+			p := &usage.Pod{At: at, MaxClockShown: at}
 			for _, name := range test.sampled {
 				p.Containers = append(p.Containers, usage.Container{Name: name, Amount: usage.Amount{At: at}})
 			}
 			if got := isCurrent(&inventory.Object{Containers: test.states}, p); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
-			p.ClockShown = at.Add(time.Second)
+			p.MaxClockShown = at.Add(time.Second)
 			if !isCurrent(&inventory.Object{Containers: test.states}, p) {
 				t.Error("got false while a clock that was set back shows the same times again, want true")
 			}

@@ -85,11 +85,11 @@ func demandsOf(requirements labels.Requirements) (demands []demand, exact bool) 
 	return demands, exact
 }
 
-// candidates appends lists of objects to dst, each sorted by name. Together they have all objects
-// that meet all demands: the objects that meet the rarest demand, or if meetsOne is false all
-// objects. Because the caller holds a lock, the search for the rarest demand is limited to as many
-// steps as there are objects.
-func (n *namespace) candidates(dst [][]*Object, demands []demand) (lists [][]*Object, meetsOne bool) {
+// candidates appends lists of objects to dst, each sorted by name. Together they contain every
+// object that meets all demands: they are the objects that meet the rarest demand, or, if meetOne
+// is false, all objects. Because the caller holds a lock, the search for the rarest demand is
+// limited to as many steps as there are objects.
+func (n *namespace) candidates(dst [][]*Object, demands []demand) (lists [][]*Object, meetOne bool) {
 	rarest, size, steps := -1, len(n.objects), 0
 	for i := range demands {
 		if steps += max(1, len(demands[i].values)); steps > len(n.objects) {

@@ -10,11 +10,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// nodeStore keeps an Index and Targets equal to the same nodes.
+// nodeStore applies each change of the nodes to an Index and to Targets.
 type nodeStore struct {
 	*Index
 	targets     Targets
-	annotations []string    // that targets need
+	annotations []string    // keys of the annotations that targets need
 	synced      atomic.Bool // whether targets have the nodes of the first list
 }
 

@@ -10,8 +10,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// podsPerPage is the maximum number of pods in one response. A list has one page of whole pods in
-// memory.
+// podsPerPage is the maximum number of pods in one response. Listing keeps only one page of whole
+// pods in memory.
 const podsPerPage = 250
 
 // podPages is a client for pods that reduces each page of a list to Objects. A Reflector would keep

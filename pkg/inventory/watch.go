@@ -25,8 +25,8 @@ import (
 // WatchConfig configures Watches. NodeSelector and NodeAnnotations are optional.
 type WatchConfig struct {
 	Client       *rest.Config    // of the API server
-	Nodes, Pods  *Index          // to be filled
-	Targets      Targets         // to be set to the nodes
+	Nodes, Pods  *Index          // kept in sync with the API server
+	Targets      Targets         // set to the nodes
 	NodeSelector labels.Selector // of the nodes to watch; nil: all
 
 	// NodeAnnotations are the annotations that the nodes in Targets have. All others are dropped.
@@ -39,7 +39,7 @@ type Targets interface {
 	Delete(name string)
 }
 
-// Watches keep two Indexes equal to the nodes and pods of the API server.
+// Watches keep two Indexes in sync with the nodes and pods of the API server.
 type Watches struct{ nodes, pods *watcher }
 
 // NewWatches returns Watches of the selected nodes and of the pods that are pending or running.
@@ -88,7 +88,7 @@ func (w *Watches) NodesSynced() error { return w.nodes.synced() }
 // PodsSynced returns nil once the pods have been listed, and the reason why not until then.
 func (w *Watches) PodsSynced() error { return w.pods.synced() }
 
-// watcher keeps a store equal to the API server's objects of one kind.
+// watcher keeps a store in sync with the API server's objects of one kind.
 type watcher struct {
 	name      string
 	reflector *cache.Reflector
@@ -119,13 +119,13 @@ func newWatcher[L runtime.Object](
 			if err == nil {
 				err = w.checkList(list)
 			}
-			w.keepError(err)
+			w.recordError(err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			restrict(&options)
 			events, err := client.Watch(ctx, options)
-			w.keepError(err)
+			w.recordError(err)
 			return events, err
 		},
 	}
@@ -135,8 +135,8 @@ func newWatcher[L runtime.Object](
 }
 
 // newBackoff returns the delays between requests while the API server is unavailable: 0.5 s to
-// about 10 s. The library's default is up to a minute, which new pods would be without metrics
-// after an outage.
+// about 10 s. With the library's default of up to a minute, new pods would have no metrics for that
+// long after an outage.
 func newBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second}
 }
@@ -152,8 +152,8 @@ func (w *watcher) checkList(list runtime.Object) error {
 	return err
 }
 
-// keepError keeps an error for synced. The library does not log that a connection is refused.
-func (w *watcher) keepError(err error) {
+// recordError stores an error for synced, because the library does not log refused connections.
+func (w *watcher) recordError(err error) {
 	if err == nil {
 		return
 	}

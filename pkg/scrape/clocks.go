@@ -12,12 +12,13 @@ import (
 const (
 	// MaxClockSkew is the difference between a node's clock and ours above which it is reported.
 	MaxClockSkew = 5 * time.Second
-	// minClockSkew is the difference below which a reported clock is right again.
+	// minClockSkew is the difference below which a reported clock is right again. The gap to
+	// MaxClockSkew prevents repeated reports of a skew near the limit.
 	minClockSkew = 4 * time.Second
-	// sameSkew is the largest distance of two skews that are assumed to have the same cause.
+	// sameSkew is the largest difference between two skews that are assumed to have the same cause.
 	sameSkew = 2 * time.Second
-	// minNodesToBlame is the smallest number of nodes of which a majority can prove that the clock
-	// of this machine is wrong.
+	// minNodesToBlame is the minimum number of nodes for a skew of most of them to be blamed on the
+	// clock of this machine.
 	minNodesToBlame = 3
 	// maxJumpLogs is the number of jumps that are logged in one interval.
 	maxJumpLogs = 5
@@ -38,8 +39,8 @@ type clockLog struct {
 
 	mu         sync.Mutex
 	skews      map[string]*skew // of the nodes whose clocks are wrong, by name
-	ours       int              // the number of skews with the state blamedOnUs
-	ourSkew    time.Duration    // the offset of these; meaningful if ours > 0
+	blamed     int              // the number of skews with the state blamedOnUs
+	ourSkew    time.Duration    // the offset of these; meaningful if blamed > 0
 	jumpsSince time.Time        // the start of the interval in which jumps are counted
 	jumps      int              // in that interval
 }
@@ -64,7 +65,7 @@ func newClockLog(interval time.Duration) *clockLog {
 }
 
 // observe logs what a successful scrape of a node revealed about its clock. nodes is the number of
-// all nodes.
+// nodes that are scraped.
 func (l *clockLog) observe(logger klog.Logger, node string, r usage.Report, nodes int) {
 	if !r.ClockKnown {
 		return
@@ -93,12 +94,12 @@ func (l *clockLog) observe(logger klog.Logger, node string, r usage.Report, node
 
 // logWrong logs a skew, as the node's or as ours.
 func (l *clockLog) logWrong(logger klog.Logger, node string, s *skew, nodes int) {
-	if l.ours > 0 && near(s.offset, l.ourSkew) {
+	if l.blamed > 0 && near(s.offset, l.ourSkew) {
 		s.state = blamedOnUs
-		l.ours++
+		l.blamed++
 		return
 	}
-	if l.ours == 0 && nodes >= minNodesToBlame {
+	if l.blamed == 0 && nodes >= minNodesToBlame {
 		var same []*skew
 		for _, other := range l.skews {
 			if near(other.offset, s.offset) {
@@ -109,7 +110,7 @@ func (l *clockLog) logWrong(logger klog.Logger, node string, s *skew, nodes int)
 			for _, other := range same {
 				other.state = blamedOnUs
 			}
-			l.ours, l.ourSkew = len(same), s.offset
+			l.blamed, l.ourSkew = len(same), s.offset
 			logger.Info("The clocks of most nodes differ from the clock of this machine by about the same amount: "+
 				"its clock is the likely cause; metrics stay right ("+fixOurClock+")", "skew", rounded(s.offset))
 			return
@@ -120,19 +121,20 @@ func (l *clockLog) logWrong(logger klog.Logger, node string, s *skew, nodes int)
 		"node", node, "skew", rounded(s.offset))
 }
 
-// logRight logs that a clock is right again. Once that is true for most of those whose skew was
-// blamed on our clock, the others are judged again.
+// logRight logs that a clock is right again. Once the skews that were blamed on our clock are no
+// longer those of most nodes, it logs that our clock is right, and the remaining ones are judged
+// again.
 func (l *clockLog) logRight(logger klog.Logger, node string, s *skew, nodes int) {
 	l.remove(node)
 	switch s.state {
 	case logged:
 		logger.Info("The clock of the node is right again", "node", node)
 	case blamedOnUs:
-		if 2*l.ours > nodes {
+		if 2*l.blamed > nodes {
 			return
 		}
 		logger.Info("The clocks of most nodes agree with the clock of this machine again")
-		l.ours = 0
+		l.blamed = 0
 		for _, other := range l.skews {
 			if other.state == blamedOnUs {
 				other.state, other.since = unlogged, time.Now()
@@ -156,7 +158,7 @@ func (l *clockLog) logJump(logger klog.Logger, node string, offset time.Duration
 	}
 }
 
-// forget drops what is known of a deleted node.
+// forget drops the skew of a deleted node.
 func (l *clockLog) forget(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +167,7 @@ func (l *clockLog) forget(node string) {
 
 func (l *clockLog) remove(node string) {
 	if s := l.skews[node]; s != nil && s.state == blamedOnUs {
-		l.ours = max(0, l.ours-1)
+		l.blamed = max(0, l.blamed-1)
 	}
 	delete(l.skews, node)
 }

@@ -6,34 +6,35 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// When kubelets take samples. Some runtimes take them on demand, with each request. With the
-// others, the kubelet reads the counters every 10 seconds or less often, and reports the last
-// sample.
+// Delays that depend on when a kubelet takes samples. Some runtimes sample on demand, with each
+// request. With the others, the kubelet (cAdvisor) reads the counters every 10 seconds or less
+// often, which it calls housekeeping, and reports the last sample.
 const (
-	// onDemand is the wait after which a runtime that samples on demand has a second sample for a
-	// rate. A sample younger than this may have been taken on demand.
-	onDemand = usage.MinWindow + 200*time.Millisecond
-	// housekeeping is the shortest time between two samples of a kubelet.
-	housekeeping = 10*time.Second + 100*time.Millisecond
-	// overdue is the wait for a sample that may arrive at any time.
-	overdue = 2 * time.Second
-	// giveUp is how long a series may have no Amount before it is left to the regular scrapes.
-	giveUp = 30 * time.Second
+	// onDemandDelay is the wait after which a runtime that samples on demand has a second sample
+	// for a rate. A sample younger than this may have been taken on demand.
+	onDemandDelay = usage.MinWindow + 200*time.Millisecond
+	// housekeepingInterval is the shortest time between two samples of a kubelet.
+	housekeepingInterval = 10*time.Second + 100*time.Millisecond
+	// overdueDelay is the wait for a sample that may arrive at any time.
+	overdueDelay = 2 * time.Second
+	// giveUpAfter is how long a series may have no Amount before it is left to the regular scrapes.
+	giveUpAfter = 30 * time.Second
 )
 
-// plan is what to do before the next regular scrape of a node that has no Amount for something.
+// plan is what to do before the next regular scrape of a node to get missing Amounts early.
 type plan struct {
 	wait    time.Duration // until an early scrape; 0: there is none
-	summary bool          // whether to fetch the summary: kubelet-reported rates serve meanwhile
+	summary bool          // whether to fetch the summary, whose kubelet-reported rates can be served meanwhile
 }
 
-// newPlan returns the plan after a scrape that arrived at the given time: a scrape at the first
-// moment at which the kubelet is likely to have something that is missing.
+// newPlan returns the plan after a scrape whose response arrived at the given time. The early
+// scrape is due at the first moment at which the kubelet is likely to have one of the missing
+// samples.
 func newPlan(missing []usage.Missing, arrived usage.Time) plan {
 	var p plan
 	for i := range missing {
 		m := &missing[i]
-		if arrived.Sub(m.Since) > giveUp {
+		if arrived.Sub(m.Since) > giveUpAfter {
 			continue
 		}
 		p.summary = p.summary || m.KubeletRate
@@ -48,11 +49,11 @@ func newPlan(missing []usage.Missing, arrived usage.Time) plan {
 // needs.
 func waitFor(m *usage.Missing, now usage.Time) time.Duration {
 	if m.SampledAt == 0 {
-		return overdue
+		return overdueDelay
 	}
-	wait := onDemand
-	if age := now.Sub(m.SampledAt); age >= onDemand {
-		wait = max(housekeeping-age, overdue)
+	wait := onDemandDelay
+	if age := now.Sub(m.SampledAt); age >= onDemandDelay {
+		wait = max(housekeepingInterval-age, overdueDelay)
 	}
 	if m.StartedAt != 0 && m.SampledAt.Sub(m.StartedAt) < usage.MinAgeSinceStart { // too young for a rate
 		wait = max(wait, m.StartedAt.Add(usage.MinAgeSinceStart).Sub(now)+100*time.Millisecond)
@@ -65,14 +66,15 @@ func waitFor(m *usage.Missing, now usage.Time) time.Duration {
 // often as others.
 const maxEarly = 10
 
-// budget limits the early scrapes of a node.
+// budget limits the early scrapes of a node. It is a token bucket: it holds maxEarly tokens, and
+// one spent token is returned in each interval.
 type budget struct {
 	interval time.Duration
-	spent    int       // of maxEarly
-	since    time.Time // the next spent one is returned an interval after this
+	spent    int       // tokens, of maxEarly
+	since    time.Time // one interval later, the next token is returned
 }
 
-// spend reports whether an early scrape is left, and spends it.
+// spend spends a token, and reports whether there was one.
 func (b *budget) spend(now time.Time) bool {
 	returned := min(b.spent, int(now.Sub(b.since)/b.interval))
 	b.spent -= returned

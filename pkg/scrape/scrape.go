@@ -2,12 +2,12 @@
 //
 // A new node is scraped at once, then once in each interval. The offsets of the nodes differ, so
 // that the load is even. No node waits for another. A node whose scrape fails is retried a few
-// times within the interval, then scraped once in each interval.
+// times before its regular scrapes, then scraped once in each interval.
 //
-// After each scrape, the Sink reports which node or containers have no usage yet, for example
-// because they are new. The Scraper then fetches the kubelet's summary, whose rates serve
-// meanwhile, and scrapes the node early, at the moment when its kubelet is likely to have the next
-// sample (early.go). The Fetcher decides how to fetch, and the Sink what to store.
+// After each scrape, the Sink reports what has no usage yet, the node or some of its containers,
+// for example because they are new. The Scraper then fetches the kubelet's summary, whose rates are
+// served meanwhile, and scrapes the node early, at the moment when its kubelet is likely to have
+// the next sample (early.go). The Fetcher decides how to fetch, and the Sink what to store.
 package scrape
 
 import (
@@ -52,7 +52,7 @@ type Sink interface {
 // Observer is notified of events. Calls for different nodes may overlap.
 type Observer interface {
 	Scraped(Result)
-	Summarized(err error) // a summary was fetched, or that failed
+	Summarized(err error) // a summary was fetched; err is not nil if that failed
 	NodeDeleted(node string)
 }
 
@@ -60,7 +60,7 @@ type Observer interface {
 type Result struct {
 	Node string
 	// Late is the time spent waiting for this process: from the due time to the start, and for
-	// permits to connect and to read.
+	// permits to connect and to read (usage.Scrape.Queued).
 	Late time.Duration
 	// Took is the time from the start until the response was decoded, or until the error, without
 	// waits for permits.
@@ -83,9 +83,9 @@ type Config struct {
 }
 
 const (
-	// fastRetries is how often a failing node is scraped before its regular time, in a row. That is
-	// a few times in each of the first two intervals: if 3 of 10 scrapes fail, it takes 11 failures
-	// in a row for metrics to expire.
+	// fastRetries is the number of consecutive failures up to which a node is retried before its
+	// next regular scrape: a few times in each of the first two intervals. Metrics then expire only
+	// after 11 failures in a row, which is rare even if 3 of 10 scrapes fail.
 	fastRetries = 8
 	// slots is the number of moments in an interval at which regular scrapes start. If nodes share
 	// a moment, the processor wakes up once for all of them, with warm caches: that halves the cost
@@ -101,14 +101,14 @@ const (
 // Scraper scrapes a set of nodes.
 type Scraper struct {
 	Config
-	started        time.Time // the intervals count from here; monotonic
+	started        time.Time // when the first interval began; has a monotonic reading
 	seed           maphash.Seed
 	buffers        sync.Pool     // of *usage.Scrape
 	wake           chan struct{} // receives an element when the queue has a new first target
 	clocks         *clockLog
 	logSummaryOnce sync.Once
 	lastTick       atomic.Int64 // when the loop last iterated, as time since started
-	warmingUp      atomic.Int64 // nodes that may still get their first metrics
+	warmingUp      atomic.Int64 // number of targets that have not warmed up
 
 	mu      sync.Mutex
 	targets map[string]*target // by node name
@@ -167,7 +167,7 @@ func (s *Scraper) Delete(name string) {
 	}
 	s.mu.Unlock()
 
-	s.setWarm(t)
+	s.markWarm(t)
 	t.delete(func() {
 		s.Sink.Forget(name)
 		s.Fetcher.Forget(name)
@@ -195,8 +195,9 @@ func (s *Scraper) Alive() error {
 // can provide.
 func (s *Scraper) WarmedUp() bool { return s.warmingUp.Load() == 0 }
 
-// setWarm notes that a node has its first metrics, or will not have them soon.
-func (s *Scraper) setWarm(t *target) {
+// markWarm counts a target as warmed up: it has the first metrics that its kubelet can provide, its
+// scrape failed, or its node was deleted.
+func (s *Scraper) markWarm(t *target) {
 	if !t.warm.Swap(true) {
 		s.warmingUp.Add(-1)
 	}
@@ -358,7 +359,7 @@ func (s *Scraper) reschedule(t *target, p plan) {
 		t.due, t.isEarly = early, true
 	}
 	if !p.summary {
-		s.setWarm(t)
+		s.markWarm(t)
 	}
 	s.requeue(t)
 }
@@ -371,7 +372,7 @@ func (s *Scraper) retry(t *target) {
 	if retry := now.Add(retryDelay(s.Interval, t.failures)); t.failures <= fastRetries && retry.Before(t.due) {
 		t.due = retry
 	}
-	s.setWarm(t)
+	s.markWarm(t)
 	s.requeue(t)
 }
 

@@ -14,20 +14,21 @@ type target struct {
 	node   atomic.Pointer[corev1.Node]
 	offset time.Duration // of its regular scrapes within the interval
 
-	// The queue owns these fields (under the Scraper's lock), or the running scrape.
+	// These fields belong to the running scrape, or, while the target is queued, to the queue; the
+	// Scraper's lock guards them then.
 	due            time.Time
-	isEarly        bool   // whether due is before the regular time
+	isEarly        bool   // whether due is that of an early scrape, for missing metrics
 	early          budget // of early scrapes
 	failures       int    // in a row
 	loggedReason   string // of the failures
-	summaryFetched bool   // since Amounts are missing
+	summaryFetched bool   // at most once while Amounts are missing
 	heapIndex      int    // in the queue, from 1; 0: not queued
 
-	warm atomic.Bool // whether it has its first metrics, or will not have them soon
+	warm atomic.Bool // see Scraper.markWarm
 
 	mu      sync.Mutex
 	deleted bool
-	cancel  context.CancelFunc // cancels the running scrape; nil: none runs
+	cancel  context.CancelFunc // cancels the last scrape, which may be running; nil: there was none
 }
 
 // unlessDeleted calls f, unless the target is deleted, and reports whether it did. The target

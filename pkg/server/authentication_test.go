@@ -257,7 +257,7 @@ func TestTokenReviewsAreBounded(t *testing.T) {
 	}
 	all.Wait()
 	took, reviews := time.Since(started), cluster.tokenReviews.Load()
-	most := tokenReviewBurst + int64(tokenReviewQPS*took.Seconds()) + 1
+	most := int64(1.02 * (tokenReviewBurst + tokenReviewQPS*took.Seconds())) // timers may fire early
 	if reviews != clients*requests || reviews > most {
 		t.Errorf("got %d token reviews in %v, want %d, and at most %d in this time", reviews, took, clients*requests, most)
 	}

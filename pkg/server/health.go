@@ -52,8 +52,9 @@ func probe(name string, check func() error) healthz.HealthChecker {
 // known. Kubelets take samples every 10 to 20 seconds, so later scrapes would not add metrics.
 const firstMetricsTimeout = 30 * time.Second
 
-// settler reports whether further waiting would not add metrics. *scrape.Scraper implements it.
-type settler interface{ WarmedUp() bool }
+// warmUp reports whether the nodes have the first metrics that their kubelets can provide.
+// *scrape.Scraper implements it.
+type warmUp interface{ WarmedUp() bool }
 
 // firstMetrics is the requirement that a server has its first metrics, or has waited long enough.
 // It keeps a Service from sending requests to a new replica while an old one has more metrics. It
@@ -61,14 +62,14 @@ type settler interface{ WarmedUp() bool }
 // unready server would make kubelet failures an outage of the API.
 type firstMetrics struct {
 	required readiness // before the first scrape
-	scraper  settler
+	scraper  warmUp
 
 	mu    sync.Mutex
 	since time.Time // when required was met; zero if it is not met yet
 	met   bool
 }
 
-func newFirstMetrics(required readiness, scraper settler) *firstMetrics {
+func newFirstMetrics(required readiness, scraper warmUp) *firstMetrics {
 	return &firstMetrics{required: required, scraper: scraper}
 }
 
@@ -91,7 +92,7 @@ func (f *firstMetrics) check() error {
 }
 
 // rejectUntilReady rejects API requests with status 503 until all requirements are met. Clients
-// would take an empty list for the truth, and client certificates cannot be verified yet.
+// would believe an empty list, and client certificates cannot be verified yet.
 func rejectUntilReady(
 	handler http.Handler, required readiness, serializer runtime.NegotiatedSerializer,
 ) http.Handler {

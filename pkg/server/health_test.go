@@ -55,7 +55,7 @@ func TestRejectUntilReady(t *testing.T) {
 	}
 }
 
-// settled is a settler.
+// settled is a warmUp.
 type settled bool
 
 func (s *settled) WarmedUp() bool { return bool(*s) }

@@ -67,7 +67,7 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 		}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "scrape_lateness_seconds",
-			Help:    "Delay of a scrape by this server: its late start, and its wait for a slot to connect and to read.",
+			Help:    "Delay of a scrape by this server: its late start, and its wait for permits to connect and to read.",
 			Buckets: []float64{0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 15},
 		}),
 		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{

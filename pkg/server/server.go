@@ -26,6 +26,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -62,8 +63,9 @@ type Config struct {
 
 const (
 	// maxContainers is the maximum number of containers kept for one node: as many as fit into one
-	// response. Responses that can be read only in part do not remove containers.
-	maxContainers = kubelet.DefaultMaxBodyBytes / 128
+	// response of the default maximum size. Responses that can be read only in part do not remove
+	// containers.
+	maxContainers = kubelet.DefaultMaxBodyBytes / decode.MinContainerBytes
 	// notReadyInterval is the interval between two log lines about why the server is not ready.
 	notReadyInterval = 15 * time.Second
 	// gcPercent replaces Go's default GOGC of 100. Most of the heap is long-lived and a scrape
@@ -220,7 +222,7 @@ func (s *Server) logReadiness(ctx context.Context) bool {
 		}
 		if time.Since(lastLog) >= notReadyInterval {
 			lastLog = time.Now()
-			logger.Info("Not ready yet", "because", strings.Join(reasons, "; "))
+			logger.Info("Not ready yet", "reason", strings.Join(reasons, "; "))
 		}
 		select {
 		case <-ctx.Done():

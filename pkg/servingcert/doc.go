@@ -18,7 +18,7 @@
 // minutes (Settle) before it is relied on:
 //
 //  1. Install. The Secret is empty. A replica creates a certificate and its CA, and writes both into
-//     the Secret. All replicas serve it at once, since no API server trusts another one.
+//     the Secret. All replicas serve it at once, since no API server trusts any other yet.
 //  2. The CA is written into the caBundle of every APIService, and into the ConfigMap if there is one.
 //     The replica is ready.
 //  3. Day 60, the last third of the certificate's life. A replica creates the next certificate and
@@ -31,9 +31,9 @@
 //     bundle. From here on, steps 3 to 5 repeat.
 //
 // Every replica performs whichever step is due, and several may try at the same time. There is no
-// leader and no lock. The Secret holds all state. It is written on condition that it has not
-// changed since it was read. The same holds for the APIServices and the ConfigMap, which are read
-// before the Secret. So a replica with outdated state writes nothing.
+// leader and no lock. The Secret holds all state. It is updated with the resourceVersion that was
+// read, so the update fails if the Secret has changed since. The same holds for the APIServices and
+// the ConfigMap, which are read before the Secret. So a replica with outdated state writes nothing.
 //
 // # What can go wrong
 //
@@ -52,8 +52,9 @@
 // # Security
 //
 // Every certificate has a CA of its own, whose key is discarded after signing. So nothing in the
-// cluster can sign for a trusted CA, and there is one kind of renewal. Clients other than the API
-// server can read the CAs from the ConfigMap, so they need no access to the Secret with the key.
+// cluster can sign for a trusted CA, and a certificate and its CA are always renewed together.
+// Clients other than the API server can read the CAs from the ConfigMap, so they need no access to
+// the Secret with the key.
 //
 // The current time is that of the API server (the Date of its responses). It verifies the
 // certificates, so its clock counts, and replicas with different clocks agree.

@@ -9,12 +9,12 @@ import (
 const (
 	// dateUnit is the resolution of a Date header. Servers truncate the time to it.
 	dateUnit = time.Second
-	// maxSlew limits the change of an offset without a step to 1/maxSlew of the elapsed time.
-	// Clocks drift by about 0.01 %; time services correct them by 0.05 % (ntpd, systemd-timesyncd)
-	// or much faster (chrony).
-	maxSlew = 50
-	// maxFastSlew is the same limit for a clock that is corrected fast.
-	maxFastSlew = 10
+	// slewDivisor limits the change of an offset without a step (slew) to 1/slewDivisor of the
+	// elapsed time. Clocks drift by about 0.01 %; time services correct them by 0.05 % (ntpd,
+	// systemd-timesyncd) or much faster (chrony).
+	slewDivisor = 50
+	// fastSlewDivisor sets the same limit for a clock that is corrected fast.
+	fastSlewDivisor = 10
 	// ignoreSamplesFor is how long samples are not used to estimate a node's clock after one was
 	// ahead of it.
 	ignoreSamplesFor = time.Hour
@@ -54,13 +54,14 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	}
 	c.dateless = s.Date == 0
 	elapsed := s.At.Sub(c.at)
-	c.min, c.max, c.at = c.min-elapsed/maxSlew, c.max+elapsed/maxSlew, s.At
+	// The offset may have drifted since.
+	c.min, c.max, c.at = c.min-elapsed/slewDivisor, c.max+elapsed/slewDivisor, s.At
 	defer func() { c.lastMin, c.lastMax = lo, hi }()
 	if c.known && lo <= c.max && hi >= c.min {
 		c.min, c.max = max(c.min, lo), min(c.max, hi)
 		return false
 	}
-	if c.known && !c.isFastSlew(lo, hi, elapsed, s.At) {
+	if c.known && !c.recordContradiction(lo, hi, elapsed, s.At) {
 		c.jumpedAt, c.maxBefore, jumped = s.At, c.max, true
 		c.maxShown = max(c.maxShown, s.At.Add(c.max))
 	}
@@ -68,23 +69,24 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	return jumped
 }
 
-// isFastSlew reports whether a contradiction follows another one in the same direction, and a slew
-// explains both: chrony corrects by up to 8.3 %. The clock is then slewed fast rather than set
-// repeatedly, and only the first contradiction is a jump.
-func (c *nodeClock) isFastSlew(lo, hi, elapsed time.Duration, now usage.Time) bool {
+// recordContradiction records that a response contradicts the bounds. It reports whether that
+// follows another contradiction in the same direction, and a slew explains both: chrony corrects by
+// up to 8.3 %. The clock is then slewed fast rather than set repeatedly, and only the first
+// contradiction is a jump.
+func (c *nodeClock) recordContradiction(lo, hi, elapsed time.Duration, now usage.Time) bool {
 	forwards := lo > c.max
 	repeated := c.slewedAt != 0 && now.Sub(c.slewedAt) <= time.Minute && forwards == c.forwards
 	c.slewedAt, c.forwards = 0, forwards
-	if max(lo-c.lastMax, c.lastMin-hi) > elapsed/maxFastSlew {
+	if max(lo-c.lastMax, c.lastMin-hi) > elapsed/fastSlewDivisor {
 		return false
 	}
 	c.slewedAt = now
 	return repeated
 }
 
-// offset returns the estimate closest to 0: if both clocks may agree, they are assumed to. For a
-// clock that is behind and whose responses have no Date header, it assumes that the newest sample
-// was fresh.
+// offset returns the value within the bounds that is closest to 0: if both clocks may agree, they
+// are assumed to. For a clock that is behind and whose responses have no Date header, it assumes
+// that the newest sample was fresh.
 func (c *nodeClock) offset() time.Duration {
 	if c.dateless && c.max < 0 {
 		return c.min
@@ -94,8 +96,8 @@ func (c *nodeClock) offset() time.Duration {
 
 // isAfterJump reports whether a sample of the scrape that showed a jump was certainly taken after
 // it. By the clock before the jump, it would be from the future, or older than the previous sample.
-func (c *nodeClock) isAfterJump(at, before usage.Time) bool {
-	return at.Add(-c.maxBefore) > c.jumpedAt || at < before
+func (c *nodeClock) isAfterJump(at, prev usage.Time) bool {
+	return at.Add(-c.maxBefore) > c.jumpedAt || at < prev
 }
 
 // ourTime returns when a sample was taken, by our clock, which is not after received.

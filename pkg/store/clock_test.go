@@ -302,10 +302,10 @@ func TestClockShown(t *testing.T) { // rules 3, 7
 		s.Put("n1", n.scrape(real))
 		pod := s.Pod("n1", "n", "p", t0.Add(real))
 		switch {
-		case real == 15*time.Second && pod.ClockShown != 0:
-			t.Errorf("before the step: got %s, want 0", pod.ClockShown.Sub(t0))
-		case real == 45*time.Second && (pod.ClockShown < at(20) || pod.ClockShown > at(32)):
-			t.Errorf("after the step: got %s, want 20s to 32s", pod.ClockShown.Sub(t0))
+		case real == 15*time.Second && pod.MaxClockShown != 0:
+			t.Errorf("before the step: got %s, want 0", pod.MaxClockShown.Sub(t0))
+		case real == 45*time.Second && (pod.MaxClockShown < at(20) || pod.MaxClockShown > at(32)):
+			t.Errorf("after the step: got %s, want 20s to 32s", pod.MaxClockShown.Sub(t0))
 		}
 	}
 }

@@ -39,9 +39,9 @@ type node struct {
 	// were stored.
 	lastComplete bool
 
-	// ended has the last reading of each container that a scrape did not mention. removed has the
-	// times at which RemovePod removed pods. Both are kept for rememberFor and until the next
-	// scrape, removed also only up to maxRemoved pods.
+	// ended has the last counter of each container that a scrape did not mention. removed has the
+	// times at which RemovePod removed pods. An entry is dropped by the first scrape that is more
+	// than rememberFor later; for removed, see also maxRemoved.
 	ended   map[containerKey]endedContainer
 	removed map[podKey]usage.Time
 }
@@ -84,9 +84,8 @@ type container struct {
 // they are not considered new if they are reported again.
 const rememberFor = 2 * time.Minute
 
-// maxRemoved is the number of removed pods beyond which those removed more than rememberFor ago are
-// forgotten even without a scrape. The scrapes of a node may fail for days while pods on it come
-// and go.
+// maxRemoved is the number of remembered removals at which those older than rememberFor are dropped
+// even without a scrape. The scrapes of a node may fail for days while pods on it come and go.
 const maxRemoved = 1024
 
 type endedContainer struct {
@@ -118,7 +117,7 @@ func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Re
 		n.publishNode()
 	}
 	matched := n.matchContainers(scrape, config)
-	n.observe(scrape, a, counts)
+	n.observeContainers(scrape, a, counts)
 	n.publishPods(!matched)
 	n.lastComplete = !scrape.Partial && len(scrape.Containers) == reported
 	maps.DeleteFunc(n.ended, func(_ containerKey, e endedContainer) bool { return scrape.At.Sub(e.at) > rememberFor })
@@ -155,7 +154,8 @@ func hasEnded(s *usage.ContainerSample, config Config) bool {
 }
 
 // isOfRemovedPod reports whether a sample belongs to a removed pod, because it was requested or
-// taken before the removal. A later pod with the same name must not inherit it.
+// taken before the removal. A later pod with the same name must not inherit it. The margin of
+// dateUnit allows for the error of ourTime.
 func (n *node) isOfRemovedPod(s *usage.ContainerSample, scrape *usage.Scrape) bool {
 	if len(n.removed) == 0 {
 		return false
@@ -169,8 +169,8 @@ func (n *node) publishNode() {
 }
 
 // matchContainers sorts n.containers into the order of the scrape: first those that it mentions,
-// one for one, then those that it does not mention but that may still run. It reports whether
-// nothing had to change, which is the steady state.
+// one for one, then those that it does not mention but that may still run. It reports whether they
+// matched already, which is the steady state.
 func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged bool) {
 	if n.isInOrder(scrape) {
 		return true
@@ -189,7 +189,7 @@ func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged b
 	mentioned := make(map[*container]bool, len(scrape.Containers))
 	mentionedPods := make(map[*podReport]bool, len(n.reports))
 	for i := range scrape.Containers {
-		c := n.container(&scrape.Containers[i], known, reports)
+		c := n.getOrCreateContainer(&scrape.Containers[i], known, reports)
 		n.containers = append(n.containers, c)
 		mentioned[c], mentionedPods[c.pod] = true, true
 	}
@@ -249,9 +249,9 @@ func (n *node) isInOrder(scrape *usage.Scrape) bool {
 	return true
 }
 
-// container returns the container of a sample. It creates the container and its pod if they are
-// unknown; groupByPod then adds the container to the pod.
-func (n *node) container(
+// getOrCreateContainer returns the container of a sample. It creates the container and its pod if
+// they are unknown; groupByPod then adds the container to the pod.
+func (n *node) getOrCreateContainer(
 	s *usage.ContainerSample, known map[containerKey]*container, reports map[podKey]*podReport,
 ) *container {
 	key := keyOf(s)
@@ -271,8 +271,9 @@ func (n *node) container(
 	return c
 }
 
-// wasOverlooked reports whether an unknown container may have been running already, because an
-// earlier scrape did not mention it or its pod was removed. Its start time is then unreliable.
+// wasOverlooked reports whether an unknown container may have been running already: its pod was
+// removed, or a scrape no longer mentioned it and its counter has not fallen since. Its start time
+// is then unreliable.
 func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
 	if _, ok := n.removed[key.podKey]; ok {
 		return true
@@ -297,8 +298,8 @@ func (n *node) endContainer(c *container, maxRemembered int) {
 	c.pod.changed = true
 }
 
-// observe adds the samples of a scrape, after matchContainers.
-func (n *node) observe(scrape *usage.Scrape, a *arrival, counts *counts) {
+// observeContainers adds the samples of a scrape, after matchContainers.
+func (n *node) observeContainers(scrape *usage.Scrape, a *arrival, counts *counts) {
 	for i := range scrape.Containers {
 		c := n.containers[i]
 		c.lastSeen, c.pod.lastSeen = a.at, a.at
@@ -418,7 +419,7 @@ func snapshotBatch(ready []*podReport, clockShown usage.Time) {
 	for i, r := range ready {
 		k := len(r.containers)
 		pods[i].Containers, containers = containers[:k:k], containers[k:]
-		pods[i].ClockShown = clockShown
+		pods[i].MaxClockShown = clockShown
 		r.setSnapshot(&pods[i])
 	}
 }

@@ -806,7 +806,7 @@ func withoutClockShown(p *usage.Pod) *usage.Pod {
 		return nil
 	}
 	metrics := *p
-	metrics.ClockShown = 0
+	metrics.MaxClockShown = 0
 	return &metrics
 }
 

@@ -18,28 +18,30 @@ type reading struct {
 }
 
 // series is the state of one node or container: the reading that the next sample is compared with,
-// and the Amount derived from the samples so far.
+// and the Amount derived from the samples so far. "A series" is also a run of samples from which
+// rates can be computed: a counter reset, a gap or a jump of the node's clock ends it, and the same
+// struct then holds the next one (restart).
 type series struct {
 	prev   reading      // meaningful if sampled
-	amount usage.Amount // the last one, also of an earlier series
+	amount usage.Amount // the last one; of an earlier series unless hasAmount is set
 	asOf   usage.Time   // when amount was sampled, by our clock
 	since  usage.Time   // when the series started, by our clock
 
 	sampled    bool  // whether prev is set
 	untimed    bool  // whether prev.at is by our clock
 	hasAmount  bool  // whether amount belongs to this series
-	isNew      bool  // before the first reading: whether the container was absent from a complete scrape
+	isNew      bool  // whether the scrape before was complete and did not mention the container; false once sampled
 	olderCount uint8 // consecutive samples that were older than prev
-	// suspect is above 0 if prev may be from before a jump of the node's clock. It is 2 if the clock
-	// jumped after prev: the next sample restarts the series, but may be from before the jump too,
-	// because kubelets repeat samples. It is then 1: the next sample with another time restarts the
-	// series.
+	// suspect is the number of readings, prev included, that may be from before a jump of the
+	// node's clock, because kubelets repeat samples. At 2, the clock jumped after prev, and any
+	// sample restarts the series. At 1, prev itself may be from before the jump, and a sample with
+	// another time restarts the series. At 0, prev is reliable.
 	suspect uint8
 }
 
-// arrival describes the scrape whose samples are stored.
+// arrival is what all samples of one response have in common.
 type arrival struct {
-	at       usage.Time // by our clock
+	at       usage.Time // when the response arrived, by our clock
 	capacity uint64     // of the node, in nanocores; 0: not known
 	maxAge   time.Duration
 	clock    *nodeClock
@@ -65,7 +67,7 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 				suspect = 0
 			}
 			s.restart(cur, a, counts)
-			s.suspect = suspect // samples that stay ahead of their node's clock are by another clock
+			s.suspect = suspect // overrides restart: samples that stay ahead of the node's clock are by another one
 		}
 		return false
 	case s.sampled && s.untimed != cur.Untimed: // by different clocks
@@ -130,8 +132,8 @@ func (s *series) markSuspect() {
 	}
 }
 
-// isYoung reports whether the container is starting up. A container that has been reported for
-// longer is not, whatever its start time is.
+// isYoung reports whether the container is starting up. A container that has an Amount, or has been
+// reported for MinAgeSinceStart, is not, whatever its start time is.
 func (s *series) isYoung(cur usage.Sample, a *arrival) bool {
 	return !s.hasAmount && cur.Young() && a.at.Sub(s.since) < usage.MinAgeSinceStart
 }

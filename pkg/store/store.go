@@ -28,7 +28,7 @@ type Config struct {
 	// does not mention are dropped.
 	MaxContainers int
 	// IsRunning, if not nil, reports whether a container runs according to the API server. It is
-	// called for containers that a scrape does not mention, or for which it has no value.
+	// called for containers that a scrape does not mention, or mentions without CPU and memory.
 	IsRunning func(namespace, pod, container string) bool
 }
 
@@ -49,15 +49,15 @@ func New(config Config) *Store {
 
 // Put stores a successful scrape of a node. It does not retain the scrape.
 func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Report {
-	n := s.addNode(nodeName)
+	n := s.getOrCreateNode(nodeName)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.put(scrape, s.config, &s.counts)
 }
 
 // PutSummary stores the kubelet-reported rates of a summary right after a scrape, and returns what
-// is missing then. The rates serve where the node or a container has no Amount yet, if they belong
-// to the samples of that scrape. A summary never starts or ends a series: its times are cut to
+// is still missing. A rate is used for the node or a container without an Amount, if it belongs to
+// the sample of that scrape. A summary never starts or ends a series: its times are truncated to
 // whole seconds.
 func (s *Store) PutSummary(nodeName string, summary *usage.Scrape) []usage.Missing {
 	n := s.node(nodeName)
@@ -122,8 +122,8 @@ func (s *Store) node(name string) *node {
 	return s.nodes[name]
 }
 
-// addNode returns the state of a node, which it creates if it is unknown.
-func (s *Store) addNode(name string) *node {
+// getOrCreateNode returns the state of a node, which it creates if it is unknown.
+func (s *Store) getOrCreateNode(name string) *node {
 	if n := s.node(name); n != nil {
 		return n
 	}

@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// MinAgeSinceStart is the smallest age of a container with a rate. The CPU usage of a younger
-	// one is that of its start-up, which would mislead autoscalers.
+	// MinAgeSinceStart is the minimum age of a container for a rate to be served. Earlier, its CPU
+	// usage is that of its start-up, which would mislead autoscalers.
 	MinAgeSinceStart = 10 * time.Second
-	// MaxAgeSinceStart is the largest age of a container whose mean since the start is served.
+	// MaxAgeSinceStart is the maximum age of a container for the mean since its start to be served.
 	// Later, the mean is too far from the current usage.
 	MaxAgeSinceStart = 60 * time.Second
 	// MinWindow is the shortest window of a rate. In a shorter one, the granularity of the counter
@@ -25,10 +25,10 @@ const (
 	// Fresh: there is a new Amount. The sample replaces the previous one.
 	Fresh Verdict = iota
 	// Unchanged: the sample is the previous one again, or follows it too closely. The previous
-	// sample and its Amount stand.
+	// sample and its Amount are kept.
 	Unchanged
-	// Older: the sample was taken before the previous one. The previous sample and its Amount
-	// stand.
+	// Older: the sample was taken before the previous one. The previous sample and its Amount are
+	// kept.
 	Older
 	// Reset: the counter fell, because the container was restarted or replaced. The sample starts a
 	// new series.
@@ -36,7 +36,7 @@ const (
 	// Gap: the previous sample is older than the longest window, or the rate is impossible. The
 	// sample starts a new series.
 	Gap
-	// Incomplete: CPU or memory is missing. The previous sample and its Amount stand.
+	// Incomplete: CPU or memory is missing. The previous sample and its Amount are kept.
 	Incomplete
 )
 
@@ -44,7 +44,8 @@ const (
 // a CPU value. The Amount is meaningful only with the verdict Fresh.
 //
 // The rate is (core-seconds now − then) ÷ (time now − then), by the node's clock, over at most
-// maxWindow. Start times are ignored: cAdvisor's move on running containers (google/cadvisor#2905).
+// maxWindow. Start times are ignored, because those from cAdvisor can change while a container runs
+// (google/cadvisor#2905).
 func Rate(prev, cur Sample, maxWindow time.Duration) (Amount, Verdict) {
 	if !cur.Complete() {
 		return Amount{}, Incomplete
@@ -133,7 +134,7 @@ const KubeletRateWindow = 15 * time.Second
 // such rate or if the container is young.
 //
 // Kubelets report a placeholder of 0 if they do not know the rate. Unless the counter is 0, a rate
-// of 0 is valid only with zeroIsReal: the kubelet is known to report real rates.
+// of 0 is valid only if zeroIsReal is set: the caller knows that the kubelet reports real rates.
 func FromKubeletRate(cur Sample, zeroIsReal bool) (Amount, bool) {
 	switch {
 	case !cur.Complete(), cur.Has&HasRate == 0, cur.Rate > math.MaxInt64, cur.Young():

@@ -35,9 +35,9 @@ func (t Time) Time() time.Time {
 	return time.Unix(0, int64(t)).UTC()
 }
 
-// Clock converts moments of this process to Times that advance steadily, even if someone sets the
-// wall clock of this machine. Ages are differences between such Times. The zero Clock is not valid;
-// use NewClock.
+// Clock converts the monotonic time of this process to Times that advance steadily, even if someone
+// sets the wall clock of this machine. One Clock serves the whole process; comments call it "our
+// clock". Ages are differences between its Times. The zero Clock is not valid; use NewClock.
 type Clock struct{ start time.Time }
 
 // NewClock returns a Clock that agrees with the wall clock at start, which must come from time.Now.
@@ -70,31 +70,30 @@ type Sample struct {
 	Has        Has     // which of CPU, memory, swap and rate are set
 
 	// Untimed is set if the kubelet sent no time for the CPU counter. At is then the time of the
-	// scrape by this server's Clock, and must not be corrected by the offset of the node's clock.
+	// scrape by our clock, and must not be corrected by the offset of the node's clock.
 	Untimed bool
 }
 
 // ContainerSample is a sample of one container.
 type ContainerSample struct {
-	Namespace, Pod, Name []byte // alias the decoded text
+	Namespace, Pod, Name []byte // alias memory that the next response overwrites
 	Sample
 }
 
-// Scrape holds the samples of one response. The decoder fills it, and reuses it for the next
-// response: a function that receives a *Scrape may read it until the function returns, and copies
-// what it keeps.
+// Scrape holds the samples of one response. Its owner reuses it for the next response: a function
+// that receives a *Scrape may read it until the function returns, and copies what it keeps.
 type Scrape struct {
-	At       Time          // when the response's headers arrived, by this server's Clock
-	Sent     Time          // when the request was sent, by this server's Clock; 0: not known
+	At       Time          // when the response's headers arrived, by our clock
+	Sent     Time          // when the request was sent, by our clock; 0: not known
 	Date     Time          // the Date header: the node's clock between Sent and At, in whole seconds; 0: not known
 	Capacity uint64        // CPU of the node in nanocores, from the API server; set by the scraper; 0: not known
-	Queued   time.Duration // how long the request waited for permits in this process; also set on failure
+	Queued   time.Duration // the wait for permits of this process (pkg/kubelet/permits.go); also set on failure
 
 	Node       Sample            // Has is 0 if the response has no sample of the node
 	Containers []ContainerSample // one element for each container, in the order of the response
 
-	// Partial is set if the response had lines without a readable container, or more containers
-	// than the limit. A container that such a scrape does not mention may still exist.
+	// Partial is set if the response had lines whose container could not be read, or more
+	// containers than the limit. A container that such a scrape does not mention may still exist.
 	Partial bool
 
 	Skipped [NumReasons]int // the number of skipped lines, by reason
@@ -126,20 +125,21 @@ type Report struct {
 
 	ClockOffset time.Duration // how far the node's clock is ahead of ours; below 0: behind
 	ClockKnown  bool          // whether the offset is known
-	ClockJumped bool          // whether the offset has jumped since the previous scrape, so that all rates start again
+	ClockJumped bool          // whether the offset has jumped since the previous scrape; if so, all series restart
 }
 
-// Missing describes a node or container that has no Amount. Its times are by our Clock.
+// Missing describes a node or container that has no Amount. Its times are by our clock.
 type Missing struct {
 	Since     Time // when its series started
 	SampledAt Time // when its last sample was taken; 0: there is none
 	StartedAt Time // when it started, as the last sample reports it; 0: not known
 
-	// KubeletRate reports whether a kubelet-reported rate could be served meanwhile.
+	// KubeletRate reports whether a kubelet-reported rate could be served until the next sample.
 	KubeletRate bool
 }
 
-// Amount is the usage of a node or container, derived from its samples. It is served as it is.
+// Amount is the usage of a node or container, derived from its samples. The API serves it
+// unchanged.
 type Amount struct {
 	CPUNanocores uint64        // mean over Window; 10⁹ are one core
 	Memory       uint64        // working set in bytes
@@ -153,7 +153,7 @@ type Amount struct {
 type Node struct {
 	Name string
 	Amount
-	AsOf Time // when the Amount was sampled, by our Clock
+	AsOf Time // when the Amount was sampled, by our clock
 }
 
 // Container is the usage of a container. It is immutable once published.
@@ -168,10 +168,12 @@ type Pod struct {
 	Namespace, Name string
 	Containers      []Container // sorted by name; at least one
 
-	// At, Window and AsOf are those of the container that was sampled first.
+	// At, Window and AsOf are those of the container with the oldest sample.
 	At     Time          // by the node's clock
 	Window time.Duration // of its rate
-	AsOf   Time          // by our Clock
+	AsOf   Time          // by our clock
 
-	ClockShown Time // the latest time that the node's clock may have shown before it was set; 0: it was not set
+	// MaxClockShown is the latest time that the node's clock may have shown before it jumped; 0: it
+	// has not jumped. If the clock jumped back, it shows times up to this one for a second time.
+	MaxClockShown Time
 }

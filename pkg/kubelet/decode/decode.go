@@ -22,8 +22,7 @@ import (
 
 // Limits bound what is kept of one response. A field that is 0 stands for its default.
 type Limits struct {
-	// MaxContainers is the maximum number of containers of a node; by default
-	// DefaultMaxContainers.
+	// MaxContainers is the maximum number of containers of a node; by default DefaultMaxContainers.
 	MaxContainers int
 	// MaxLabelBytes is the maximum length of the name of a namespace, pod or container; by default
 	// DefaultMaxLabelBytes.
@@ -60,8 +59,8 @@ func (l *Limits) check(names ...[]byte) (reason usage.Reason, ok bool) {
 
 // Times are the times of a request and its response, as in usage.Scrape.
 type Times struct {
-	Sent usage.Time // when the request was sent, by our Clock; 0: not known
-	At   usage.Time // when the headers of the response arrived, by our Clock
+	Sent usage.Time // when the request was sent, by our clock; 0: not known
+	At   usage.Time // when the headers of the response arrived, by our clock
 	Date usage.Time // the response's Date header, by the node's clock, in whole seconds; 0: not known
 }
 

@@ -62,7 +62,8 @@ func (s *scanner) element() bool {
 	return true
 }
 
-// field does the same for an object, and returns the key of the field.
+// field consumes the key of the next field of the open object and returns it. If there is none, it
+// consumes the closing bracket and returns false.
 func (s *scanner) field() (key []byte, ok bool) {
 	if !s.element() {
 		return nil, false
@@ -142,8 +143,8 @@ func (s *scanner) unescape(start int) []byte {
 	}
 }
 
-// unescapeRune returns the value and the length of the escape sequence at the start of b. Half a
-// surrogate pair stands for the replacement character.
+// unescapeRune returns the value and the length of the escape sequence at the start of b. An
+// unpaired surrogate becomes the replacement character.
 func unescapeRune(b []byte) (r rune, n int) {
 	switch c := b[1]; c {
 	case 'b':

@@ -78,8 +78,8 @@ func unquote(b []byte) (value []byte, n int, escaped, ok bool) {
 	return value, n, true, ok
 }
 
-// unescape does the same for a value with escapes. It writes the value over its escaped form, which
-// is never shorter.
+// unescape is unquote for a value with escapes. It writes the value over its escaped form, which is
+// never shorter.
 func unescape(b []byte) (value []byte, n int, ok bool) {
 	out := 0
 	for i := 0; i < len(b); i++ {

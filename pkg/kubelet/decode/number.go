@@ -22,7 +22,8 @@ func parseFloat(b []byte) (value float64, rest []byte, ok bool) {
 	return value, b[skipBlanks(b, n):], err == nil || errors.Is(err, strconv.ErrRange)
 }
 
-// parseInt does the same for an integer. It is not ok for one that does not fit into an int64.
+// parseInt returns the value of the integer at the start of b, which ends at a blank, and what
+// follows the blanks. It fails if the integer does not fit into an int64.
 func parseInt(b []byte) (value int64, rest []byte, ok bool) {
 	n := 0
 	for n < len(b) && !isBlank(b[n]) {

@@ -18,7 +18,7 @@ type Summary struct {
 
 	json    scanner
 	node    string // the expected name of the node
-	other   error  // the summary is of another node
+	other   error  // not nil if the summary is of another node
 	partial bool   // a container of the current pod was skipped
 }
 
@@ -259,7 +259,8 @@ func (d *Summary) fields(yield func(key string) bool) {
 	}
 }
 
-// elements does the same for an array.
+// elements consumes an array and yields once for each element, which the body of the loop must
+// consume.
 func (d *Summary) elements(yield func() bool) {
 	if !d.open('[') {
 		return
