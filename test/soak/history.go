@@ -119,9 +119,10 @@ type limits struct {
 	memory         []uint64
 }
 
-// limits returns the limits for a rate over window, which ends at a sample that was taken up to
-// timestampUnit and extra after at. The kubelet-reported rate covers the time between two samples.
-func (n *node) limits(l load, at time.Time, window, extra time.Duration) limits {
+// limits returns the limits for a rate over one of the windows, of which the first is that of the
+// response. It ends at a sample that was taken up to timestampUnit and extra after at. Steps of the
+// clock after earliest that the server may not have noticed make the windows shorter or longer.
+func (n *node) limits(l load, at time.Time, windows []time.Duration, earliest time.Time, extra time.Duration) limits {
 	const (
 		tolerance = 0.02 // counters have milliseconds
 		increment = 250 * time.Millisecond
@@ -129,14 +130,15 @@ func (n *node) limits(l load, at time.Time, window, extra time.Duration) limits 
 	found := limits{minCPU: math.Inf(1)}
 	for shift := time.Duration(0); shift <= timestampUnit+extra; shift += increment {
 		end := at.Add(shift)
-		for _, width := range []time.Duration{window, housekeeping} {
+		for _, width := range windows {
 			mean := l.mean(end.Add(-width), end)
 			found.minCPU, found.maxCPU = min(found.minCPU, mean), max(found.maxCPU, mean)
 		}
 		found.memory = append(found.memory, l.at(end).Memory)
 	}
-	unnoticed := n.clock.unnoticed(at.Add(-window-timestampUnit), at.Add(timestampUnit+extra))
-	share := tolerance + unnoticed.Seconds()/window.Seconds()
+	steps := n.clock.unnoticed(earliest, at.Add(timestampUnit+extra))
+	shortest := max(windows[0]-steps, time.Second) // the window in the response, by the other clock
+	share := tolerance + steps.Seconds()/shortest.Seconds()
 	found.minCPU, found.maxCPU = found.minCPU*(1-share)-1e-6, found.maxCPU*(1+share)+1e-6
 	return found
 }

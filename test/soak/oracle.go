@@ -350,9 +350,13 @@ func (o *oracle) checkPod(name string, m *metricsv1beta1.PodMetrics, e exchange)
 		if e.sent.Before(p.unjudgeable) {
 			return ""
 		}
+		windows := rateWindows(m.Window.Duration)
+		if age := at.Sub(p.restarted); age >= minContainerAge && age <= o.maxAge {
+			windows = append(windows, age) // the mean since the start
+		}
 		for i, c := range objects.ContainerNames {
-			// The timestamp of a pod is that of its oldest container.
-			limits := p.node.limits(p.load[i], at, m.Window.Duration, o.latest)
+			// The timestamp and window of a pod are those of its oldest container.
+			limits := p.node.limits(p.load[i], at, windows, at.Add(-o.maxAge), o.latest)
 			if wrong := limits.check(m.Containers[i].Usage); wrong != "" {
 				return fmt.Sprintf("container %s: %s; %s", c, wrong, p.describe(e.sent))
 			}
@@ -360,6 +364,10 @@ func (o *oracle) checkPod(name string, m *metricsv1beta1.PodMetrics, e exchange)
 		return ""
 	})
 }
+
+// rateWindows returns the windows that a rate may have: the one in the response, and the time between
+// two samples if the rate is kubelet-reported.
+func rateWindows(window time.Duration) []time.Duration { return []time.Duration{window, housekeeping} }
 
 // checkNodes returns the violations in a response. If all is set, it must have all expected nodes.
 func (o *oracle) checkNodes(list []metricsv1beta1.NodeMetrics, e exchange, all bool) (violations []violation) {
@@ -396,7 +404,8 @@ func (o *oracle) checkNode(m *metricsv1beta1.NodeMetrics, e exchange) (what, det
 		return what, detail
 	}
 	return o.checkMetrics(n, m.Timestamp.Time, m.Window.Duration, e, func(at time.Time) string {
-		wrong := n.limits(n.load, at, m.Window.Duration, 0).check(m.Usage)
+		earliest := at.Add(-m.Window.Duration - timestampUnit)
+		wrong := n.limits(n.load, at, rateWindows(m.Window.Duration), earliest, 0).check(m.Usage)
 		if wrong == "" {
 			return ""
 		}

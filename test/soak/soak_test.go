@@ -341,7 +341,8 @@ func TestLoadChange(t *testing.T) {
 		{20 * time.Second, 0.98, 1.02},
 		{5 * time.Second, 0.75 * 0.98, 1.02}, // half of the window is before the change
 	} {
-		got := n.limits(p.load[0], changed.Add(tt.at), 10*time.Second, o.latest)
+		end := changed.Add(tt.at)
+		got := n.limits(p.load[0], end, []time.Duration{10 * time.Second}, end, o.latest)
 		if math.Abs(got.minCPU-tt.wantMin) > 1e-5 || math.Abs(got.maxCPU-tt.wantMax) > 1e-5 {
 			t.Errorf("%s after the change: got %g to %g cores, want %g to %g",
 				tt.at, got.minCPU, got.maxCPU, tt.wantMin, tt.wantMax)
@@ -354,6 +355,26 @@ func TestLoadChange(t *testing.T) {
 	for window, want := range map[time.Duration]string{20 * time.Second: "", 5 * time.Second: "app: got 0.650000 cores"} {
 		m.Window.Duration = window
 		expectViolation(t, o.checkPods([]metricsv1beta1.PodMetrics{m}, exchange{at, at}, false), want)
+	}
+}
+
+// TestWindowsOfContainers checks the usage of a container whose window is not the pod's, 3 s: it
+// restarted 13 s ago, and its node's clock was set 9 s ago, by too little to be noticed.
+func TestWindowsOfContainers(t *testing.T) {
+	o, n, p := newTestOracle()
+	now := t0.Add(time.Hour)
+	o.restart(p, now.Add(-13*time.Second))
+	p.unjudgeable = time.Time{}
+	o.stepClock(n, now.Add(-9*time.Second), 600*time.Millisecond, func() {})
+	m := podMetrics(now.Add(600 * time.Millisecond))
+	m.Window.Duration = 3 * time.Second
+	for cpu, want := range map[string]string{
+		"500m": "",
+		"478m": "", // 0.5 × 13 s ÷ 13.6 s
+		"300m": "app: got 0.300000 cores",
+	} {
+		m.Containers[0].Usage["cpu"] = resource.MustParse(cpu)
+		expectViolation(t, o.checkPods([]metricsv1beta1.PodMetrics{m}, exchange{now, now}, false), want)
 	}
 }
 
