@@ -415,6 +415,9 @@ func (c *churn) injectFault(n *liveNode, now time.Time) {
 	if f.Name == responsesWithoutDate && now.Sub(n.record.clock.lastStep()) < c.oracle.settle {
 		return // without a Date header, the server cannot notice the step
 	}
+	if f.Name == samplesFromYesterday && n.withoutDate {
+		return // to the server, the node's clock is a day behind, and the samples are current
+	}
 	c.events.faults++
 	if f.Name == startsFollowSamples || f.Name == startsMovedOnce {
 		c.oracle.moveStarts(n.record, now)
