@@ -85,9 +85,13 @@ var decoders = map[string]struct {
 	new   func(Limits) decodeFunc
 	files []string
 	large func(pods, containersPerPod int) []byte
+
+	// allocations is the maximum of a reused decoder. json.Valid keeps its scanner in a sync.Pool,
+	// which the garbage collector empties, and which drops values on purpose under -race.
+	allocations float64
 }{
-	"Text":    {textDecoder, []string{resourceFile}, largeText},
-	"Summary": {summaryDecoder, []string{shortSummary, fullSummary}, largeSummary},
+	"Text":    {textDecoder, []string{resourceFile}, largeText, 0},
+	"Summary": {summaryDecoder, []string{shortSummary, fullSummary}, largeSummary, 5},
 }
 
 // decoded is a usage.Scrape in a form that is easy to read in a table.
@@ -196,8 +200,8 @@ func TestReuseDoesNotAllocate(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			if n != 0 {
-				t.Errorf("%s: got %v allocations for %d bytes, want 0", name, n, len(text))
+			if want := tt.allocations; n > want {
+				t.Errorf("%s: got %v allocations for %d bytes, want at most %v", name, n, len(text), want)
 			}
 		}
 	}
