@@ -12,7 +12,7 @@ import (
 
 // podsPerPage is the maximum number of pods in one response. Listing keeps only one page of whole
 // pods in memory.
-const podsPerPage = 250
+const podsPerPage = 500
 
 // podPages is a client for pods that reduces each page of a list to Objects. A Reflector would keep
 // the whole pods of all pages until the last one arrived.

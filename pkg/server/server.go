@@ -71,7 +71,8 @@ const (
 	// gcPercent replaces Go's default GOGC of 100. Most of the heap is long-lived and a scrape
 	// leaves little garbage, so a smaller heap costs little CPU. Decoding the list of pods at
 	// start-up leaves much garbage; with 25, it would take 2 seconds of CPU more for 30,000 pods.
-	gcPercent = 50
+	// With 50, memory after many LISTs would be 7 % larger.
+	gcPercent = 35
 )
 
 // Server serves metrics.k8s.io.
