@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"syscall"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // checkAddress returns an error if no request may be sent to an address. A node sets its own
@@ -27,7 +29,7 @@ func (c *Config) checkAddress(ip netip.Addr) error {
 	default:
 		return nil
 	}
-	return &scrapeError{reasonEndpoint, fmt.Errorf("kubelet address %s is not allowed: %s", ip, problem)}
+	return &scrapeError{reason.BadEndpoint, fmt.Errorf("kubelet address %s is not allowed: %s", ip, problem)}
 }
 
 // checkDial returns an error if no request may be sent to a resolved address. A net.Dialer calls it

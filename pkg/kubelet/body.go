@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -45,7 +46,7 @@ func (c *Client) read(response *http.Response, q *query, w *workspace) error {
 		return newStatusError(response)
 	}
 	if content := response.Header.Get("Content-Type"); !q.accepts(content) {
-		return newScrapeError(reasonContentType, "content type %.100q", content)
+		return newScrapeError(reason.BadFormat, "content type %.100q", content)
 	}
 	limit := c.config.MaxBodyBytes
 	if response.ContentLength > limit {
@@ -65,7 +66,7 @@ func (c *Client) decompress(response *http.Response, w *workspace) (io.ReadClose
 	case encoding == "" || strings.EqualFold(encoding, "identity"):
 		return response.Body, nil
 	case !c.config.Gzip || !strings.EqualFold(encoding, "gzip"):
-		return nil, newScrapeError(reasonContentEncoding, "content encoding %.100q", encoding)
+		return nil, newScrapeError(reason.BadFormat, "content encoding %.100q", encoding)
 	}
 	// The compressed body needs a limit too: it can be endless and decompress to nothing.
 	compressed := http.MaxBytesReader(nil, response.Body, c.config.MaxBodyBytes)
@@ -95,7 +96,7 @@ func readAll(buf []byte, r io.Reader, limit int64) ([]byte, error) {
 }
 
 func tooLarge(limit int64) error {
-	return newScrapeError(reasonTooLarge, "more than the limit of %d bytes", limit)
+	return newScrapeError(reason.BodyTooLarge, "more than the limit of %d bytes", limit)
 }
 
 // asBodyError returns an error of reading the body with its reason.
@@ -109,9 +110,9 @@ func asBodyError(err error) error {
 	case errors.As(err, &tooMany):
 		return tooLarge(tooMany.Limit)
 	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, &corrupt):
-		return &scrapeError{reasonContentEncoding, err}
+		return &scrapeError{reason.BadFormat, err}
 	}
-	return &scrapeError{reasonTruncated, err}
+	return &scrapeError{reason.Truncated, err}
 }
 
 // newStatusError returns an error with the start of the body, where kubelets explain the status.

@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -81,25 +82,28 @@ func TestHostileResponsesUseBoundedMemory(t *testing.T) {
 	const plain = started + "TYPE\r\n"
 	const chunked = started + "TYPETransfer-Encoding: chunked\r\n\r\n"
 	const gzipped = started + "TYPEContent-Encoding: gzip\r\n\r\n"
-	tests := []struct{ name, head, repeat, reason string }{
-		{"body", plain, "TEXT", reasonTooLarge},
-		{"chunked body", chunked, chunk("TEXT"), reasonTooLarge},
-		{"large Content-Length", started + "TYPEContent-Length: 1000000000000\r\n\r\n", "TEXT", reasonTooLarge},
-		{"line", plain, long, reasonTooLarge},
-		{"blanks", plain, strings.Repeat(" ", 16<<10), reasonTooLarge},
-		{"nesting", plain, strings.Repeat("[", 16<<10), reasonTooLarge},
-		{"gzip bomb", gzipped, compressed(make([]byte, 1<<20)), reasonTooLarge},
-		{"gzip of nothing", gzipped, strings.Repeat(compressed(nil), 100), reasonTooLarge},
-		{"gzip header", gzipped + "\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\xff", long, reasonContentEncoding}, // a name follows
-		{"chunks of a byte", chunked, strings.Repeat("1;"+long[:1000]+"\r\na\r\n", 16), reasonTruncated},
-		{"size of a chunk", chunked, strings.Repeat("0", 16<<10), reasonTruncated},
-		{"trailers", chunked + chunk("TEXT") + "0\r\n", strings.Repeat("X: y\r\n", 1000), reasonTruncated},
-		{"status line", strings.TrimSuffix(started, "\r\n"), long, reasonProtocol},
-		{"headers", started, strings.Repeat("X: y\r\n", 1000), reasonProtocol},
-		{"header", started + "X: ", long, reasonProtocol},
-		{"informational responses", "", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100), reasonProtocol},
-		{"text of an error", "HTTP/1.1 500 Internal Server Error\r\n\r\n", long, reasonServer},
-		{"redirect", "HTTP/1.1 302 Found\r\nLocation: /" + long[:8000] + "\r\n\r\n", long, reasonStatus},
+	tests := []struct {
+		name, head, repeat string
+		reason             reason.Reason
+	}{
+		{"body", plain, "TEXT", reason.BodyTooLarge},
+		{"chunked body", chunked, chunk("TEXT"), reason.BodyTooLarge},
+		{"large Content-Length", started + "TYPEContent-Length: 1000000000000\r\n\r\n", "TEXT", reason.BodyTooLarge},
+		{"line", plain, long, reason.BodyTooLarge},
+		{"blanks", plain, strings.Repeat(" ", 16<<10), reason.BodyTooLarge},
+		{"nesting", plain, strings.Repeat("[", 16<<10), reason.BodyTooLarge},
+		{"gzip bomb", gzipped, compressed(make([]byte, 1<<20)), reason.BodyTooLarge},
+		{"gzip of nothing", gzipped, strings.Repeat(compressed(nil), 100), reason.BodyTooLarge},
+		{"gzip header", gzipped + "\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\xff", long, reason.BadFormat}, // a name follows
+		{"chunks of a byte", chunked, strings.Repeat("1;"+long[:1000]+"\r\na\r\n", 16), reason.Truncated},
+		{"size of a chunk", chunked, strings.Repeat("0", 16<<10), reason.Truncated},
+		{"trailers", chunked + chunk("TEXT") + "0\r\n", strings.Repeat("X: y\r\n", 1000), reason.Truncated},
+		{"status line", strings.TrimSuffix(started, "\r\n"), long, reason.BadHTTP},
+		{"headers", started, strings.Repeat("X: y\r\n", 1000), reason.BadHTTP},
+		{"header", started + "X: ", long, reason.BadHTTP},
+		{"informational responses", "", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100), reason.BadHTTP},
+		{"text of an error", "HTTP/1.1 500 Internal Server Error\r\n\r\n", long, reason.ServerError},
+		{"redirect", "HTTP/1.1 302 Found\r\nLocation: /" + long[:8000] + "\r\n\r\n", long, reason.BadStatus},
 	}
 	healthy := newKubelet(t, nil, func(w http.ResponseWriter, r *http.Request) { respondTo(w, r, resource, summary) })
 	for name, fetch := range fetchFuncs() {

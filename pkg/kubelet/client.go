@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -162,6 +163,16 @@ func (c *Client) Forget(node string) {
 	t.retire()
 }
 
+// Address returns the host and port of a node's kubelet. It is empty if the node has no valid
+// address.
+func (c *Client) Address(node *corev1.Node) string {
+	e, err := c.config.endpointOf(node)
+	if err != nil {
+		return ""
+	}
+	return e.address()
+}
+
 // Close closes all idle connections. Running requests complete; new ones fail.
 func (c *Client) Close() {
 	c.mu.Lock()
@@ -241,11 +252,11 @@ func (t *target) asTimeout(err error, start time.Time) error {
 	if !isTimeout(err) || errors.As(err, &dns) {
 		return err
 	}
-	reason, missing := reasonTimeout, "complete response from"
+	r, missing := reason.Timeout, "complete response from"
 	if errors.As(err, &op) && op.Op == "dial" {
-		reason, missing = reasonConnectTimeout, "connection to"
+		r, missing = reason.ConnectTimeout, "connection to"
 	}
-	return newScrapeError(reason, "no %s the kubelet at %s within %v", missing, t.endpoint.address(),
+	return newScrapeError(r, "no %s the kubelet at %s within %v", missing, t.endpoint.address(),
 		time.Since(start).Round(time.Millisecond))
 }
 

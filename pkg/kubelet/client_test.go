@@ -20,6 +20,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -160,37 +161,38 @@ func TestFetchErrors(t *testing.T) {
 		}
 	}
 	tests := []struct {
-		name         string
-		handler      http.HandlerFunc
-		reason, text string // of the error
+		name    string
+		handler http.HandlerFunc
+		reason  reason.Reason
+		text    string // of the error
 	}{
-		{"403 with a text", status(403, "Forbidden (user=x, verb=get, resource=nodes)"), reasonForbidden,
+		{"403 with a text", status(403, "Forbidden (user=x, verb=get, resource=nodes)"), reason.Forbidden,
 			`status 403 Forbidden, "Forbidden (user=x, verb=get, resource=nodes)" (grant get on nodes/metrics`},
-		{"503 with a long text", status(503, strings.Repeat("long ", 1000)), reasonServer, "status 503"},
-		{"204", status(204, ""), reasonStatus, "status 204"},
+		{"503 with a long text", status(503, strings.Repeat("long ", 1000)), reason.ServerError, "status 503"},
+		{"204", status(204, ""), reason.BadStatus, "status 204"},
 		{"truncated chunks", func(w http.ResponseWriter, _ *http.Request) {
 			respond(w, resource[:len(resource)/2])
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
-		}, reasonTruncated, "the kubelet's response is incomplete"},
-		{"zstd", encoded("zstd", func(w io.Writer) { _, _ = w.Write([]byte("x")) }), reasonContentEncoding, `"zstd"`},
+		}, reason.Truncated, "the kubelet's response is incomplete"},
+		{"zstd", encoded("zstd", func(w io.Writer) { _, _ = w.Write([]byte("x")) }), reason.BadFormat, `"zstd"`},
 		{"invalid gzip header", encoded("gzip", func(w io.Writer) { _, _ = w.Write([]byte("no gzip at all")) }),
-			reasonContentEncoding, "invalid header"},
+			reason.BadFormat, "invalid header"},
 		{"corrupt gzip", encoded("gzip", func(w io.Writer) {
 			_, _ = w.Write([]byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff"))
-		}), reasonContentEncoding, "corrupt"},
+		}), reason.BadFormat, "corrupt"},
 		{"truncated gzip", encoded("gzip", func(w io.Writer) {
 			z := gzip.NewWriter(w)
 			_, _ = z.Write(resource)
 			_ = z.Flush()
-		}), reasonTruncated, "the kubelet's response is incomplete"},
-		{"not HTTP", raw("SSH-2.0-OpenSSH_9.2\r\n"), reasonProtocol, "invalid HTTP response"},
+		}), reason.Truncated, "the kubelet's response is incomplete"},
+		{"not HTTP", raw("SSH-2.0-OpenSSH_9.2\r\n"), reason.BadHTTP, "HTTP response is invalid"},
 		{"large headers", func(w http.ResponseWriter, _ *http.Request) {
 			for i := range 2000 {
 				w.Header().Set(fmt.Sprintf("X-%d", i), "0123456789")
 			}
 			respond(w, resource)
-		}, reasonProtocol, "more than 16384 bytes of headers"},
+		}, reason.BadHTTP, "more than 16384 bytes of headers"},
 	}
 	ca := kubelettest.NewCA()
 	for _, tt := range tests {
@@ -232,12 +234,12 @@ func TestFetchTimesOut(t *testing.T) {
 		})
 		c := alwaysConnects(newTestClient(t, Config{PlainHTTP: true, Timeout: short}))
 		err := c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{})
-		checkError(t, err, reasonTimeout, "no complete response from the kubelet at 127.0.0.1:")
+		checkError(t, err, reason.Timeout, "no complete response from the kubelet at 127.0.0.1:")
 		eventually(t, "the connection to be closed", func() bool { return k.open.Load() == 0 })
 	})
 	t.Run("TLS handshake", func(t *testing.T) {
 		c := alwaysConnects(newTestClient(t, Config{InsecureTLS: true, Timeout: short}))
-		checkError(t, c.Fetch(t.Context(), silent, &usage.Scrape{}), reasonTimeout, "no complete response")
+		checkError(t, c.Fetch(t.Context(), silent, &usage.Scrape{}), reason.Timeout, "no complete response")
 	})
 	t.Run("dial", func(t *testing.T) {
 		c := newTestClient(t, Config{Timeout: short})
@@ -246,7 +248,7 @@ func TestFetchTimesOut(t *testing.T) {
 			return nil, &net.OpError{Op: "dial", Err: ctx.Err()}
 		}
 		err := c.Fetch(t.Context(), silent, &usage.Scrape{})
-		checkError(t, err, reasonConnectTimeout, "no connection to the kubelet at 127.0.0.1:")
+		checkError(t, err, reason.ConnectTimeout, "no connection to the kubelet at 127.0.0.1:")
 	})
 	t.Run("canceled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -255,7 +257,7 @@ func TestFetchTimesOut(t *testing.T) {
 			hang(w, r)
 		})
 		err := newTestClient(t, Config{PlainHTTP: true}).Fetch(ctx, k.node("n7"), &usage.Scrape{})
-		checkError(t, err, reasonCanceled, "the scrape was canceled")
+		checkError(t, err, reason.Canceled, "the scrape was canceled")
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got error %v, want one that wraps context.Canceled", err)
 		}
@@ -270,15 +272,15 @@ func TestFetchCannotConnect(t *testing.T) {
 	node := nodeAt("n7", listener.Addr().String())
 	_ = listener.Close()
 	err = newTestClient(t, Config{}).Fetch(t.Context(), node, &usage.Scrape{})
-	checkError(t, err, reasonRefused, "connection refused (check that the kubelet runs")
+	checkError(t, err, reason.ConnectRefused, "connection refused (check that the kubelet runs")
 
 	for _, tt := range []struct {
 		err    error
-		reason string
+		reason reason.Reason
 	}{
-		{&net.DNSError{Err: "no such host", Name: "n7", IsNotFound: true}, reasonDNS},
-		{&net.DNSError{Err: "i/o timeout", Name: "n7", IsTimeout: true}, reasonDNS},
-		{errors.New("no route to host"), reasonUnreachable},
+		{&net.DNSError{Err: "no such host", Name: "n7", IsNotFound: true}, reason.DNS},
+		{&net.DNSError{Err: "i/o timeout", Name: "n7", IsTimeout: true}, reason.DNS},
+		{errors.New("no route to host"), reason.Unreachable},
 	} {
 		c := newTestClient(t, Config{})
 		c.dialer = func(context.Context, string, string) (net.Conn, error) {
@@ -291,12 +293,12 @@ func TestFetchCannotConnect(t *testing.T) {
 func TestReason(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
-		want string
+		want reason.Reason
 	}{
 		{nil, ""},
-		{errors.New("something else"), reasonOther},
-		{explain("n7", context.Canceled), reasonCanceled},
-		{fmt.Errorf("wrapped: %w", explain("n7", decode.ErrNoSamples)), reasonNoSamples},
+		{errors.New("something else"), reason.InternalFailure},
+		{explain("n7", context.Canceled), reason.Canceled},
+		{fmt.Errorf("wrapped: %w", explain("n7", decode.ErrNoSamples)), reason.NoSamples},
 	} {
 		if got := Reason(tt.err); got != tt.want {
 			t.Errorf("Reason(%v): got %q, want %q", tt.err, got, tt.want)
@@ -343,7 +345,7 @@ func TestConnectionsAreClosed(t *testing.T) {
 	if n := len(c.nodes); n != 0 {
 		t.Errorf("got %d nodes after Close, want 0", n)
 	}
-	checkError(t, c.Fetch(t.Context(), first.node("n7"), &usage.Scrape{}), reasonCanceled, "closed")
+	checkError(t, c.Fetch(t.Context(), first.node("n7"), &usage.Scrape{}), reason.Canceled, "closed")
 }
 
 // TestForgetDuringFetch checks that a request that is running leaves no connection.

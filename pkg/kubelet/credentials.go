@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // credentials verify kubelets and authenticate this client to them. Files are read again when they
@@ -70,7 +72,7 @@ func (s *credentials) headers(ctx context.Context, accept string) (http.Header, 
 	if s.tokenSource != nil {
 		var err error
 		if token, err = s.tokenSource(ctx); err != nil {
-			return nil, &scrapeError{reasonNoToken, err}
+			return nil, &scrapeError{reason.NoToken, err}
 		}
 	}
 	h := http.Header{
@@ -130,10 +132,10 @@ func verify(certificates []*x509.Certificate, roots *x509.CertPool, host, node s
 		options.Intermediates.AddCert(c)
 	}
 	if _, err := leaf.Verify(options); err != nil {
-		return &scrapeError{certificateReason(err), err}
+		return &scrapeError{certificateReason(leaf, err), err}
 	}
 	if err := leaf.VerifyHostname(host); err != nil && leaf.VerifyHostname(node) != nil {
-		return &scrapeError{reasonTLSName, fmt.Errorf("%w, nor for the node's name", err)}
+		return &scrapeError{reason.TLSName, fmt.Errorf("%w, nor for the node's name", err)}
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // PathAnnotation is the annotation of a node that replaces DefaultPath.
@@ -38,15 +40,15 @@ func (e endpoint) address() string { return net.JoinHostPort(e.host, strconv.Ito
 // endpointOf returns the endpoint of a node's kubelet. A node sets its own status and annotations,
 // but it can choose only a host, a port, and a path of metrics.
 func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
-	newError := func(reason, problem, hint string) error {
-		return &Error{Node: node.Name, reason: reason, problem: problem, hint: hint}
+	newError := func(reason reason.Reason, problem, cure string) error {
+		return &Error{Node: node.Name, reason: reason, problem: problem, cure: cure}
 	}
 	host, rejected := c.addressOf(node)
 	if rejected != nil {
 		return endpoint{}, explain(node.Name, rejected)
 	}
 	if host == "" {
-		return endpoint{}, newError(reasonNoAddress, "no address of type "+enumerate(c.AddressTypes),
+		return endpoint{}, newError(reason.NoAddress, "no address of type "+enumerate(c.AddressTypes),
 			"set --kubelet-preferred-address-types")
 	}
 	port := c.Port
@@ -54,7 +56,7 @@ func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 		port = status
 	}
 	if port < 1 || port > maxPort {
-		return endpoint{}, newError(reasonEndpoint, fmt.Sprintf("invalid kubelet port %d in the node's status", port),
+		return endpoint{}, newError(reason.BadEndpoint, fmt.Sprintf("invalid kubelet port %d in the node's status", port),
 			"unset --kubelet-use-node-status-port")
 	}
 	metrics := DefaultPath
@@ -62,7 +64,7 @@ func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 		metrics = annotated
 	}
 	if !isMetricsPath(metrics) {
-		return endpoint{}, newError(reasonEndpoint,
+		return endpoint{}, newError(reason.BadEndpoint,
 			fmt.Sprintf("invalid path %.100q in the annotation %s", metrics, PathAnnotation),
 			"use a path below /metrics of letters, digits, -, . and _, without empty segments, . or ..")
 	}

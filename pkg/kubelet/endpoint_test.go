@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -108,7 +109,7 @@ func TestEndpointOf(t *testing.T) {
 			switch target, err := c.target(node); {
 			case err == nil:
 				got = c.resource.request(t.Context(), target.endpoint, nil).URL.String()
-			case tt.want == "bad" && Reason(err) == reasonEndpoint && strings.Contains(err.Error(), PathAnnotation):
+			case tt.want == "bad" && Reason(err) == reason.BadEndpoint && strings.Contains(err.Error(), PathAnnotation):
 				return
 			default:
 				got = err.Error()
@@ -179,7 +180,7 @@ func TestHostNamesCannotResolveToLoopback(t *testing.T) {
 			c.config.AllowLoopback = false
 			c.dialer = newDialer(&c.config)
 			err := fetch(c, t.Context(), node, &usage.Scrape{})
-			checkError(t, err, reasonEndpoint, "loopback addresses require --kubelet-allow-loopback")
+			checkError(t, err, reason.BadEndpoint, "loopback addresses require --kubelet-allow-loopback")
 			if !strings.Contains(err.Error(), "dial tcp") {
 				t.Errorf("got error %v, want one of the dialer", err)
 			}

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -9,19 +10,21 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // Error is the reason why a node's metrics are missing. Its text names the node and what to do.
 type Error struct {
 	Node string // its name
 
-	reason  string // one of Reasons
+	reason  reason.Reason
 	subject string // what was requested; empty for the resource metrics
 	problem string // may be empty
-	hint    string // what to do about it; may be empty
+	cure    string // may be empty
 	err     error  // the cause; may be nil
 }
 
@@ -36,8 +39,8 @@ func (e *Error) Error() string {
 	if e.err != nil {
 		text += ": " + e.err.Error()
 	}
-	if e.hint != "" {
-		text += " (" + e.hint + ")"
+	if e.cure != "" {
+		text += " (" + e.cure + ")"
 	}
 	return text
 }
@@ -45,9 +48,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.err }
 
-// Reason returns the class of an error of Fetch or FetchSummary, for telemetry. It is empty if
-// there is no error.
-func Reason(err error) string {
+// Reason returns the reason of an error of Fetch or FetchSummary. It is empty if there is no error.
+func Reason(err error) reason.Reason {
 	var e *Error
 	switch {
 	case err == nil:
@@ -55,34 +57,37 @@ func Reason(err error) string {
 	case errors.As(err, &e):
 		return e.reason
 	}
-	return reasonOther
+	return reason.InternalFailure
 }
 
 // explain returns err as an Error.
 func explain(node string, err error) *Error {
 	e := &Error{Node: node, reason: classify(err), err: err}
-	for _, c := range classes() {
-		if c.reason == e.reason {
-			e.problem, e.hint = c.problem, c.hint
-		}
+	description := e.reason.Describe()
+	e.problem, e.cure = description.Problem, description.Cure
+	switch e.reason {
+	case reason.BadEndpoint, reason.ConnectTimeout, reason.Timeout, reason.InternalFailure:
+		e.problem = "" // the error itself names it
+	case reason.NoToken:
+		e.cure = "" // the error itself names it
 	}
 	return e
 }
 
 // scrapeError is an error whose reason is known where it occurs.
 type scrapeError struct {
-	reason string
+	reason reason.Reason
 	error
 }
 
 func (e *scrapeError) Unwrap() error { return e.error }
 
-func newScrapeError(reason, format string, args ...any) error {
+func newScrapeError(reason reason.Reason, format string, args ...any) error {
 	return &scrapeError{reason, fmt.Errorf(format, args...)}
 }
 
 // classify returns the reason of an error. The order matters: an error often wraps another one.
-func classify(err error) string {
+func classify(err error) reason.Reason {
 	var (
 		known   *scrapeError
 		badTime *decode.BadTimeError
@@ -93,57 +98,68 @@ func classify(err error) string {
 	isOp := errors.As(err, &op)
 	switch {
 	case errors.Is(err, context.Canceled):
-		return reasonCanceled
+		return reason.Canceled
 	case errors.As(err, &known):
 		return known.reason
 	case errors.Is(err, decode.ErrNotJSON):
-		return reasonMalformed
+		return reason.Undecodable
 	case errors.Is(err, decode.ErrOtherNode):
-		return reasonEndpoint
+		return reason.BadEndpoint
 	case errors.As(err, &badTime):
-		return reasonBadTime
+		return reason.ClockSkew
 	case errors.Is(err, decode.ErrNoSamples):
-		return reasonNoSamples
+		return reason.NoSamples
 	case errors.Is(err, decode.ErrContainersUnread):
-		return reasonUnread
+		return reason.RuntimeNoStats
 	case errors.As(err, &record), isOp && (op.Op == "remote error" || op.Op == "local error"): // TLS alerts
-		return reasonTLS
+		return reason.TLSHandshake
 	case errors.As(err, &dns):
-		return reasonDNS
+		return reason.DNS
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return reasonRefused
+		return reason.ConnectRefused
 	case isOp && op.Op == "dial":
-		return reasonUnreachable
+		return reason.Unreachable
 	case isOp, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return reasonConnection
+		return reason.ConnectionLost
 	}
-	return reasonProtocol
+	return reason.BadHTTP
 }
 
 // certificateReason returns the reason of an error of x509.Certificate.Verify.
-func certificateReason(err error) string {
+func certificateReason(leaf *x509.Certificate, err error) reason.Reason {
 	var authority x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
 	switch {
+	case errors.As(err, &authority) && isSelfSigned(leaf):
+		return reason.TLSSelfSigned
 	case errors.As(err, &authority):
-		return reasonTLSAuthority
+		return reason.TLSAuthority
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return reasonTLSExpired
+		return reason.TLSExpired
 	}
-	return reasonTLS
+	return reason.TLSHandshake
+}
+
+// isSelfSigned reports whether a kubelet created the certificate itself. It then signs it with a CA
+// of its own, NAME-ca@TIME, where NAME is the name in the certificate, NAME@TIME (client-go,
+// util/cert.GenerateSelfSignedCertKeyWithOptions). A forged name changes only the text of an error.
+func isSelfSigned(leaf *x509.Certificate) bool {
+	subject, _, _ := strings.Cut(leaf.Subject.CommonName, "@")
+	issuer, _, found := strings.Cut(leaf.Issuer.CommonName, "@")
+	return found && issuer == subject+"-ca" || bytes.Equal(leaf.RawSubject, leaf.RawIssuer)
 }
 
 // statusReason returns the reason of a response with a status other than 200.
-func statusReason(code int) string {
+func statusReason(code int) reason.Reason {
 	switch {
 	case code == http.StatusUnauthorized:
-		return reasonUnauthorized
+		return reason.Unauthorized
 	case code == http.StatusForbidden:
-		return reasonForbidden
+		return reason.Forbidden
 	case code == http.StatusNotFound:
-		return reasonNotFound
+		return reason.NotFound
 	case code >= 500:
-		return reasonServer
+		return reason.ServerError
 	}
-	return reasonStatus
+	return reason.BadStatus
 }

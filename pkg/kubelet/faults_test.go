@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -18,7 +19,7 @@ const (
 
 // afterFault is what Fetch returns for a response with a fault.
 type afterFault struct {
-	reason  string         // of the error; empty if there is none
+	reason  reason.Reason  // of the error; empty if there is none
 	text    string         // a part of the error
 	missing usage.Has      // of the container
 	skipped []usage.Reason // of values that are left out
@@ -30,26 +31,26 @@ type afterFault struct {
 func TestFaults(t *testing.T) {
 	intact := afterFault{}
 	testFaults(t, (*Client).Fetch, kubelettest.Faults(), map[string]afterFault{
-		"refuse":     {reason: reasonConnection, text: "lost the connection"},
-		"hang":       {reason: reasonTimeout, text: "no complete response from the kubelet at 127.0.0.1:"},
+		"refuse":     {reason: reason.ConnectionLost, text: "the connection to the kubelet was lost"},
+		"hang":       {reason: reason.Timeout, text: "no complete response from the kubelet at 127.0.0.1:"},
 		"late":       intact,
 		"slow":       intact,
-		"status 401": {reason: reasonUnauthorized, text: "webhook authentication"},
-		"status 403": {reason: reasonForbidden, text: `status 403 Forbidden, "Forbidden" (grant get on nodes/metrics`},
-		"status 404": {reason: reasonNotFound, text: PathAnnotation},
-		"status 500": {reason: reasonServer, text: `"Internal Server Error"`},
-		"redirect": {reason: reasonStatus,
+		"status 401": {reason: reason.Unauthorized, text: "webhook authentication"},
+		"status 403": {reason: reason.Forbidden, text: `status 403 Forbidden, "Forbidden" (grant get on nodes/metrics`},
+		"status 404": {reason: reason.NotFound, text: PathAnnotation},
+		"status 500": {reason: reason.ServerError, text: `"Internal Server Error"`},
+		"redirect": {reason: reason.BadStatus,
 			text: `status 302 Found, redirect to "https://127.0.0.1:1/" is not followed`},
-		"html":                                {reason: reasonContentType, text: "text/html"},
-		"garbage":                             {reason: reasonNoSamples},
-		"empty":                               {reason: reasonNoSamples},
-		"half body":                           {reason: reasonTruncated, text: "incomplete"},
+		"html":                                {reason: reason.BadFormat, text: "text/html"},
+		"garbage":                             {reason: reason.NoSamples},
+		"empty":                               {reason: reason.NoSamples},
+		"half body":                           {reason: reason.Truncated, text: "incomplete"},
 		"cut text":                            intact, // it is not defined where the text is cut
-		"endless body":                        {reason: reasonTooLarge, text: "131072 bytes (if the node has"},
-		"endless line":                        {reason: reasonTooLarge, text: "131072 bytes"},
-		"gzip bomb":                           {reason: reasonContentEncoding, text: `"gzip"`},
-		"wrong encoding":                      {reason: reasonContentEncoding, text: `"gzip"`},
-		"unknown encoding":                    {reason: reasonContentEncoding, text: `"zstd"`},
+		"endless body":                        {reason: reason.BodyTooLarge, text: "131072 bytes (if the node has"},
+		"endless line":                        {reason: reason.BodyTooLarge, text: "131072 bytes"},
+		"gzip bomb":                           {reason: reason.BadFormat, text: `"gzip"`},
+		"wrong encoding":                      {reason: reason.BadFormat, text: `"gzip"`},
+		"unknown encoding":                    {reason: reason.BadFormat, text: `"zstd"`},
 		"duplicate series":                    {skipped: []usage.Reason{usage.Duplicate}},
 		"contradictory series":                {skipped: []usage.Reason{usage.Duplicate}},
 		"line without labels":                 {skipped: []usage.Reason{usage.NoIdentity}, partial: true},
@@ -59,7 +60,7 @@ func TestFaults(t *testing.T) {
 		"negative":                            {missing: usage.HasMemory, skipped: []usage.Reason{usage.BadValue}},
 		"no start time":                       intact,
 		"no memory":                           {missing: usage.HasMemory},
-		"time of tomorrow":                    {reason: reasonBadTime, text: "set the node's clock"},
+		"time of tomorrow":                    {reason: reason.ClockSkew, text: "set the node's clock"},
 		"time of yesterday":                   intact,
 		"no time":                             intact,
 		"no date":                             intact,
@@ -67,7 +68,7 @@ func TestFaults(t *testing.T) {
 		"start times that follow the samples": intact,
 		"CRLF":                                intact,
 		"no final newline":                    {skipped: []usage.Reason{usage.Malformed}, partial: true},
-		"scrape error":                        {reason: reasonUnread, text: "check the container runtime"},
+		"scrape error":                        {reason: reason.RuntimeNoStats, text: "check the container runtime"},
 	})
 }
 
@@ -77,31 +78,31 @@ func TestSummaryFaults(t *testing.T) {
 	const without = "without the summary, metrics appear only after the second scrape"
 	intact := afterFault{}
 	testFaults(t, (*Client).FetchSummary, kubelettest.SummaryFaults(), map[string]afterFault{
-		"refuse":     {reason: reasonConnection},
-		"hang":       {reason: reasonTimeout, text: `node "n7": summary: no complete response from the kubelet at `},
+		"refuse":     {reason: reason.ConnectionLost},
+		"hang":       {reason: reason.Timeout, text: `node "n7": summary: no complete response from the kubelet at `},
 		"late":       intact,
 		"slow":       intact,
-		"status 401": {reason: reasonUnauthorized, text: "webhook authentication"},
-		"status 403": {reason: reasonForbidden,
+		"status 401": {reason: reason.Unauthorized, text: "webhook authentication"},
+		"status 403": {reason: reason.Forbidden,
 			text: "(grant get on nodes/stats to the user that kube-vitals runs as; " + without + ")"},
-		"status 404":         {reason: reasonNotFound, text: `status 404 Not Found, "Not Found" (` + without},
-		"status 405":         {reason: reasonStatus, text: "status 405 Method Not Allowed"},
-		"status 500":         {reason: reasonServer, text: "see the kubelet's log; " + without},
-		"redirect":           {reason: reasonStatus, text: "is not followed"},
-		"html":               {reason: reasonContentType, text: "text/html"},
-		"garbage":            {reason: reasonMalformed},
-		"empty":              {reason: reasonMalformed},
-		"half body":          {reason: reasonTruncated},
-		"cut":                {reason: reasonMalformed},
-		"other JSON":         {reason: reasonNoSamples, text: without},
-		"endless body":       {reason: reasonTooLarge, text: "131072 bytes"},
-		"endless line":       {reason: reasonTooLarge, text: "131072 bytes"},
-		"endless nesting":    {reason: reasonTooLarge, text: "131072 bytes"},
-		"endless blanks":     {reason: reasonTooLarge, text: "131072 bytes"},
-		"gzip bomb":          {reason: reasonContentEncoding, text: `"gzip"`},
-		"wrong encoding":     {reason: reasonContentEncoding, text: `"gzip"`},
-		"unknown encoding":   {reason: reasonContentEncoding, text: `"zstd"`},
-		"of another node":    {reason: reasonEndpoint, text: `"elsewhere"`},
+		"status 404":         {reason: reason.NotFound, text: `status 404 Not Found, "Not Found" (` + without},
+		"status 405":         {reason: reason.BadStatus, text: "status 405 Method Not Allowed"},
+		"status 500":         {reason: reason.ServerError, text: "see the kubelet's log; " + without},
+		"redirect":           {reason: reason.BadStatus, text: "is not followed"},
+		"html":               {reason: reason.BadFormat, text: "text/html"},
+		"garbage":            {reason: reason.Undecodable},
+		"empty":              {reason: reason.Undecodable},
+		"half body":          {reason: reason.Truncated},
+		"cut":                {reason: reason.Undecodable},
+		"other JSON":         {reason: reason.NoSamples, text: without},
+		"endless body":       {reason: reason.BodyTooLarge, text: "131072 bytes"},
+		"endless line":       {reason: reason.BodyTooLarge, text: "131072 bytes"},
+		"endless nesting":    {reason: reason.BodyTooLarge, text: "131072 bytes"},
+		"endless blanks":     {reason: reason.BodyTooLarge, text: "131072 bytes"},
+		"gzip bomb":          {reason: reason.BadFormat, text: `"gzip"`},
+		"wrong encoding":     {reason: reason.BadFormat, text: `"gzip"`},
+		"unknown encoding":   {reason: reason.BadFormat, text: `"zstd"`},
+		"of another node":    {reason: reason.BadEndpoint, text: `"elsewhere"`},
 		"placeholder rates":  intact, // the store decides whether a rate of 0 is real
 		"no rates":           {missing: usage.HasRate},
 		"null rates":         {missing: usage.HasRate},
@@ -109,7 +110,7 @@ func TestSummaryFaults(t *testing.T) {
 		"negative counters":  {missing: usage.HasCPU, skipped: []usage.Reason{usage.BadValue}},
 		"memory in words":    {missing: usage.HasMemory, skipped: []usage.Reason{usage.Malformed}, partial: true},
 		"no start time":      intact,
-		"times of tomorrow":  {reason: reasonBadTime, text: "set the node's clock"},
+		"times of tomorrow":  {reason: reason.ClockSkew, text: "set the node's clock"},
 		"times of yesterday": intact,
 		"no times":           intact,
 	})
@@ -135,7 +136,7 @@ func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, 
 			k.Run("default", "web-0", "app", kubelettest.Usage{CPU: 0.5, Memory: 1 << 20}, time.Now().Add(-time.Minute))
 			node := nodeAt("n7", k.Start(t, certificate).String())
 			c := newTestClient(t, Config{CertificateAuthority: authorityFile, MaxBodyBytes: 128 << 10})
-			if want.reason == reasonTimeout {
+			if want.reason == reason.Timeout {
 				c.resource.timeout, c.summary.timeout = 50*time.Millisecond, 50*time.Millisecond
 			}
 
@@ -154,7 +155,7 @@ func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, 
 				checkApp(t, &got, has&^want.missing, want.skipped, want.partial)
 			}
 
-			if want.reason == reasonTimeout {
+			if want.reason == reason.Timeout {
 				return // the short timeout may not suffice on a busy machine
 			}
 			if has == hasAll {
@@ -223,7 +224,7 @@ func TestContentTypes(t *testing.T) {
 			})
 			c := newTestClient(t, Config{PlainHTTP: true})
 			err := fetchFuncs()[fetch](c, t.Context(), k.node("node1"), &usage.Scrape{})
-			if ok != (err == nil) || !ok && Reason(err) != reasonContentType {
+			if ok != (err == nil) || !ok && Reason(err) != reason.BadFormat {
 				t.Errorf("%s, content type %q: got error %v, want success: %v", fetch, contentType, err, ok)
 			}
 		}

@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -116,13 +117,13 @@ func respondTo(w http.ResponseWriter, r *http.Request, resource, summary []byte)
 }
 
 // checkError checks the reason of an error of the node n7 and its text, and the form of the text.
-func checkError(t *testing.T, err error, reason, text string) {
+func checkError(t *testing.T, err error, want reason.Reason, text string) {
 	t.Helper()
 	if err == nil {
-		t.Fatalf("got no error, want reason %s", reason)
+		t.Fatalf("got no error, want reason %s", want)
 	}
-	if got := Reason(err); got != reason || !slices.Contains(Reasons(), got) {
-		t.Errorf("got reason %s, want %s: %v", got, reason, err)
+	if got := Reason(err); got != want || !slices.Contains(reason.Scrapes(), got) {
+		t.Errorf("got reason %s, want %s: %v", got, want, err)
 	}
 	s := err.Error()
 	if !strings.HasPrefix(s, `node "n7": `) || !strings.Contains(s, text) || strings.Contains(s, "\n") || len(s) > 1000 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -29,8 +30,8 @@ type query struct {
 	accepts func(contentType string) bool
 	decode  func(w *workspace, node string, dst *usage.Scrape, times decode.Times) error // decodes w.body
 
-	subject string            // of errors
-	hints   map[string]string // by reason; replace the usual hints
+	subject string                   // of errors
+	cures   map[reason.Reason]string // replace the usual cures
 }
 
 func newResourceQuery(c *Config) *query {
@@ -58,17 +59,16 @@ func newSummaryQuery(c *Config) *query {
 			return w.summary.Decode(dst, w.body, node, times)
 		},
 		subject: "summary",
-		hints: map[string]string{
-			reasonForbidden:       "grant get on nodes/stats to the user that kube-vitals runs as; " + without,
-			reasonNotFound:        without,
-			reasonServer:          "see the kubelet's log; " + without,
-			reasonStatus:          without,
-			reasonTimeout:         "check the load of the node; " + without,
-			reasonContentType:     without,
-			reasonContentEncoding: without,
-			reasonMalformed:       without,
-			reasonNoSamples:       without,
-			reasonBadTime:         "set the node's clock, for example by NTP; " + without,
+		cures: map[reason.Reason]string{
+			reason.Forbidden:   "grant get on nodes/stats to the user that kube-vitals runs as; " + without,
+			reason.NotFound:    without,
+			reason.ServerError: "see the kubelet's log; " + without,
+			reason.BadStatus:   without,
+			reason.Timeout:     "check the load of the node; " + without,
+			reason.BadFormat:   without,
+			reason.Undecodable: without,
+			reason.NoSamples:   without,
+			reason.ClockSkew:   "set the node's clock, for example by NTP; " + without,
 		},
 	}
 }
@@ -87,8 +87,8 @@ func (q *query) request(ctx context.Context, e endpoint, header http.Header) *ht
 func (q *query) explain(node string, err error) *Error {
 	e := explain(node, err)
 	e.subject = q.subject
-	if hint, ok := q.hints[e.reason]; ok {
-		e.hint = hint
+	if cure, ok := q.cures[e.reason]; ok {
+		e.cure = cure
 	}
 	return e
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -60,7 +61,7 @@ func TestTimeouts(t *testing.T) {
 					start := time.Now()
 					err := fetchFuncs()[tt.fetch](c, t.Context(), nodeAt("n7", "127.0.0.1:1"), &usage.Scrape{})
 					want := fmt.Sprintf("no complete response from the kubelet at 127.0.0.1:1 within %v", tt.want)
-					checkError(t, err, reasonTimeout, want)
+					checkError(t, err, reason.Timeout, want)
 					if took := time.Since(start); took != tt.want {
 						t.Errorf("got an error after %v, want %v", took, tt.want)
 					}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -90,7 +91,7 @@ func TestNodeClocks(t *testing.T) {
 				var dst usage.Scrape
 				err := fetch(newTestClient(t, Config{PlainHTTP: true}), t.Context(), node, &dst)
 				if tt.failed {
-					checkError(t, err, reasonBadTime, "set the node's clock")
+					checkError(t, err, reason.ClockSkew, "set the node's clock")
 					return
 				}
 				if err != nil {

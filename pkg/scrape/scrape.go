@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -36,6 +37,9 @@ type Fetcher interface {
 	FetchSummary(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
 	// Forget drops what is kept for a node.
 	Forget(node string)
+	// Address returns the host and port to which the requests for a node go. It is empty if the node
+	// has no valid address.
+	Address(node *corev1.Node) string
 }
 
 // Sink stores metrics. Calls for the same node never overlap.
@@ -68,6 +72,13 @@ type Result struct {
 	Early   bool                  // whether it was an early scrape, for missing metrics
 	Skipped [usage.NumReasons]int // lines that were skipped, by reason
 	Err     error                 // nil: success
+	Reason  reason.Reason         // of Err
+
+	Containers int // in the response
+	// Failures is the number of scrapes in a row that have failed, with this one; 0: it succeeded.
+	Failures int
+	// FailingSince is the time of the first of these failures.
+	FailingSince time.Time
 
 	ClockOffset time.Duration // how far the node's clock is ahead of ours; below 0: behind
 	ClockKnown  bool          // whether the offset is known
@@ -78,8 +89,8 @@ type Config struct {
 	Fetcher  Fetcher
 	Sink     Sink
 	Observer Observer
-	Reason   func(error) string // returns the class of a Fetcher's error, for the log
-	Interval time.Duration      // between two scrapes of a node
+	Reason   func(error) reason.Reason // returns the reason of a Fetcher's error
+	Interval time.Duration             // between two scrapes of a node
 }
 
 const (
@@ -258,6 +269,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	result := Result{Node: node.Name, Early: t.isEarly}
 	buffer.Queued = 0
 	result.Err = recoverPanic(func() error { return s.Fetcher.Fetch(ctx, node, buffer) })
+	result.Reason = s.Reason(result.Err)
 	result.Late = start.Sub(t.due) + buffer.Queued
 	result.Took = time.Since(start) - buffer.Queued
 	if ctx.Err() != nil { // shutdown, or the node was deleted
@@ -265,25 +277,28 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		return
 	}
 	var report usage.Report
+	var failuresBefore int
 	exists := t.unlessDeleted(func() {
 		if result.Err == nil {
-			result.Skipped = buffer.Skipped
+			result.Skipped, result.Containers = buffer.Skipped, len(buffer.Containers)
 			buffer.Capacity = capacity(node)
 			report = s.Sink.Put(node.Name, buffer)
 			result.ClockOffset, result.ClockKnown = report.ClockOffset, report.ClockKnown
 			s.clocks.observe(klog.FromContext(ctx), node.Name, report, s.count())
 		}
+		failuresBefore = t.status.Failures
+		t.status.add(&result, time.Now())
 		s.Observer.Scraped(result)
 	})
 	if !exists {
 		return
 	}
-	s.logResult(ctx, t, result)
+	s.logResult(ctx, t, result, failuresBefore)
 	if result.Err != nil || report.ClockJumped {
 		t.summaryFetched = false // the rates of an earlier summary do not cover the time from now on
 	}
 	if result.Err != nil {
-		s.retry(t)
+		s.retry(t, result.Failures)
 		return
 	}
 	p := newPlan(report.Missing, buffer.At)
@@ -337,24 +352,25 @@ func recoverPanic(f func() error) (err error) {
 }
 
 // logResult logs when a node starts to fail, when the reason changes, and when the node recovers.
-func (s *Scraper) logResult(ctx context.Context, t *target, r Result) {
+func (s *Scraper) logResult(ctx context.Context, t *target, r Result, failuresBefore int) {
 	logger := klog.FromContext(ctx)
 	if r.Err == nil {
-		if t.failures > 0 {
-			logger.Info("Scraping works again", "node", r.Node, "failures", t.failures)
+		if failuresBefore > 0 {
+			logger.Info("Scraping works again", "node", r.Node, "failures", failuresBefore)
 		}
 		return
 	}
-	if reason := s.Reason(r.Err); t.failures == 0 || reason != t.loggedReason {
-		t.loggedReason = reason
-		logger.Error(r.Err, "Scraping failed; the last metrics are served until they expire", "node", r.Node)
+	if failuresBefore == 0 || r.Reason != t.loggedReason {
+		t.loggedReason = r.Reason
+		logger.Error(r.Err, "Scraping failed; the last metrics are served until they expire",
+			"node", r.Node, "reason", r.Reason)
 	}
 }
 
 // reschedule puts a target back into the queue after a successful scrape.
 func (s *Scraper) reschedule(t *target, p plan) {
 	now := time.Now()
-	t.failures, t.due, t.isEarly = 0, s.nextRegular(t, now), false
+	t.due, t.isEarly = s.nextRegular(t, now), false
 	if early := now.Add(p.wait); p.wait > 0 && early.Before(t.due) && t.early.spend(now) {
 		t.due, t.isEarly = early, true
 	}
@@ -364,12 +380,11 @@ func (s *Scraper) reschedule(t *target, p plan) {
 	s.requeue(t)
 }
 
-// retry puts a target back into the queue after a failed scrape.
-func (s *Scraper) retry(t *target) {
+// retry puts a target back into the queue after so many failures in a row.
+func (s *Scraper) retry(t *target, failures int) {
 	now := time.Now()
-	t.failures++
 	t.due, t.isEarly = s.nextRegular(t, now), false
-	if retry := now.Add(retryDelay(s.Interval, t.failures)); t.failures <= fastRetries && retry.Before(t.due) {
+	if retry := now.Add(retryDelay(s.Interval, failures)); failures <= fastRetries && retry.Before(t.due) {
 		t.due = retry
 	}
 	s.markWarm(t)

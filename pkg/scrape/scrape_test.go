@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -114,6 +115,8 @@ type fetcher struct{ *cluster }
 
 func (f fetcher) Forget(node string) { f.forget("fetcher " + node) }
 
+func (f fetcher) Address(node *corev1.Node) string { return node.Name + ":10250" }
+
 // What Put may report as missing.
 var (
 	// soon brings an early scrape after 1.2 s, without a summary.
@@ -123,6 +126,13 @@ var (
 		return []usage.Missing{{Since: now, SampledAt: now.Add(-14 * time.Second), KubeletRate: true}}
 	}
 )
+
+func reasonOf(err error) reason.Reason {
+	if err == nil {
+		return ""
+	}
+	return reason.Reason(err.Error())
+}
 
 func node(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
@@ -136,7 +146,7 @@ func run(t *testing.T, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper)) 
 			start: time.Now(), fetch: fetch,
 			scrapes: map[string][]time.Duration{}, put: map[string]int{}, clocks: map[string]usage.Report{},
 		}
-		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Reason: error.Error, Interval: interval})
+		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Reason: reasonOf, Interval: interval})
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		c.lines = func() []string {
 			log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()

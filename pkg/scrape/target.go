@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // target is a node that the Scraper scrapes.
@@ -17,17 +19,17 @@ type target struct {
 	// These fields belong to the running scrape, or, while the target is queued, to the queue; the
 	// Scraper's lock guards them then.
 	due            time.Time
-	isEarly        bool   // whether due is that of an early scrape, for missing metrics
-	early          budget // of early scrapes
-	failures       int    // in a row
-	loggedReason   string // of the failures
-	summaryFetched bool   // at most once while Amounts are missing
-	heapIndex      int    // in the queue, from 1; 0: not queued
+	isEarly        bool          // whether due is that of an early scrape, for missing metrics
+	early          budget        // of early scrapes
+	loggedReason   reason.Reason // of the failures
+	summaryFetched bool          // at most once while Amounts are missing
+	heapIndex      int           // in the queue, from 1; 0: not queued
 
 	warm atomic.Bool // see Scraper.markWarm
 
 	mu      sync.Mutex
 	deleted bool
+	status  Status             // without Node, Address and NextScrape
 	cancel  context.CancelFunc // cancels the last scrape, which may be running; nil: there was none
 }
 

@@ -183,9 +183,8 @@ func (i *instruments) Scraped(r scrape.Result) {
 	}
 	i.failing.DeletePartialMatch(prometheus.Labels{"node": r.Node})
 	if r.Err != nil {
-		reason := kubelet.Reason(r.Err)
-		i.scrapes.WithLabelValues("failure", reason).Inc()
-		i.failing.WithLabelValues(r.Node, reason).Set(1)
+		i.scrapes.WithLabelValues("failure", string(r.Reason)).Inc()
+		i.failing.WithLabelValues(r.Node, string(r.Reason)).Set(1)
 		i.lastSuccess.WithLabelValues(r.Node) // creates a series of 0 if the node has none
 		return
 	}
@@ -204,7 +203,7 @@ func (i *instruments) Scraped(r scrape.Result) {
 // Summarized implements scrape.Observer.
 func (i *instruments) Summarized(err error) {
 	if err != nil {
-		i.summaries.WithLabelValues("failure", kubelet.Reason(err)).Inc()
+		i.summaries.WithLabelValues("failure", string(kubelet.Reason(err))).Inc()
 		return
 	}
 	i.summaries.WithLabelValues("success", "").Inc()

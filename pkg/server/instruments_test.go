@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -34,7 +35,7 @@ func newTestInstruments() *instruments {
 	i.Scraped(ok)
 	i.Scraped(scrape.Result{Node: "a", Late: -time.Second})
 	i.Scraped(scrape.Result{Node: "b", ClockKnown: true, ClockOffset: -75 * time.Second})
-	i.Scraped(scrape.Result{Node: "b", Err: errors.New("timeout")})
+	i.Scraped(scrape.Result{Node: "b", Err: errors.New("timeout"), Reason: reason.Timeout})
 	i.observeAge("pods", 7*time.Second)
 	i.registerAPIServices(func() map[string]servingcert.APIServiceState {
 		return map[string]servingcert.APIServiceState{
@@ -64,10 +65,10 @@ func expect(t *testing.T, i *instruments, want string, names ...string) {
 func TestScrapesAreCounted(t *testing.T) {
 	i := newTestInstruments()
 	expect(t, i, `scrapes_total{reason="",result="success"} 3
-scrapes_total{reason="other",result="failure"} 1
+scrapes_total{reason="timeout",result="failure"} 1
 `, "scrapes_total")
 	expect(t, i, "samples_skipped_total{reason=\"bad_value\"} 2\n", `samples_skipped_total{reason="bad_value"}`)
-	i.Scraped(scrape.Result{Node: "c", Err: errors.New("timeout")})
+	i.Scraped(scrape.Result{Node: "c", Err: errors.New("timeout"), Reason: reason.Timeout})
 	expect(t, i, `node_last_success_timestamp_seconds{node="a"} 1.8e+09
 node_last_success_timestamp_seconds{node="b"} 1.8e+09
 node_last_success_timestamp_seconds{node="c"} 0
@@ -76,10 +77,10 @@ node_last_success_timestamp_seconds{node="c"} 0
 
 func TestFailingNodes(t *testing.T) {
 	i := newTestInstruments()
-	expect(t, i, "node_failing{node=\"b\",reason=\"other\"} 1\n", "node_failing")
-	i.Scraped(scrape.Result{Node: "a", Err: errors.New("timeout")})
+	expect(t, i, "node_failing{node=\"b\",reason=\"timeout\"} 1\n", "node_failing")
+	i.Scraped(scrape.Result{Node: "a", Err: errors.New("timeout"), Reason: reason.Timeout})
 	i.Scraped(scrape.Result{Node: "b"})
-	expect(t, i, "node_failing{node=\"a\",reason=\"other\"} 1\n", "node_failing")
+	expect(t, i, "node_failing{node=\"a\",reason=\"timeout\"} 1\n", "node_failing")
 }
 
 func TestClockSkews(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
@@ -47,7 +48,7 @@ func startRig(t *testing.T) *rig {
 		kubelets: map[string]*kubelettest.Kubelet{},
 	}
 	r.scraper = scrape.New(scrape.Config{
-		Fetcher: r, Sink: r.store, Observer: r, Reason: error.Error, Interval: rigResolution,
+		Fetcher: r, Sink: r.store, Observer: r, Reason: kubelet.Reason, Interval: rigResolution,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -96,9 +97,11 @@ func (r *rig) count() int {
 	return r.scrapes
 }
 
-func (r *rig) Forget(string)      {}
-func (r *rig) NodeDeleted(string) {}
-func (r *rig) Summarized(error)   {}
+func (r *rig) Forget(string) {}
+
+func (r *rig) Address(*corev1.Node) string { return "" }
+func (r *rig) NodeDeleted(string)          {}
+func (r *rig) Summarized(error)            {}
 
 func (r *rig) Scraped(scrape.Result) {
 	r.mu.Lock()

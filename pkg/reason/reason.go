@@ -1,0 +1,164 @@
+// Package reason defines the closed set of reasons why metrics are missing.
+//
+// A Reason has the same name wherever it occurs: in the metrics of kube-vitals, its log, the events
+// of nodes, the errors and warnings of the API, the page of nodes, and the output of doctor. Each
+// has a section of that name in docs/troubleshooting.md, to which URL leads.
+package reason
+
+// Reason is the name of a reason, such as "tls-expired". The empty Reason means that nothing is
+// known to be wrong.
+type Reason string
+
+// The reasons why a scrape of a kubelet fails.
+const (
+	NoAddress       Reason = "no-address"
+	BadEndpoint     Reason = "bad-endpoint"
+	DNS             Reason = "dns"
+	ConnectRefused  Reason = "connect-refused"
+	Unreachable     Reason = "unreachable"
+	ConnectTimeout  Reason = "connect-timeout"
+	Timeout         Reason = "timeout"
+	ConnectionLost  Reason = "connection-lost"
+	BadHTTP         Reason = "not-http"
+	TLSSelfSigned   Reason = "tls-self-signed"
+	TLSAuthority    Reason = "tls-unknown-authority"
+	TLSName         Reason = "tls-name-mismatch"
+	TLSExpired      Reason = "tls-expired"
+	TLSHandshake    Reason = "tls-handshake"
+	NoToken         Reason = "no-token"
+	Unauthorized    Reason = "unauthorized"
+	Forbidden       Reason = "forbidden"
+	NotFound        Reason = "not-found"
+	ServerError     Reason = "server-error"
+	BadStatus       Reason = "unexpected-status"
+	BadFormat       Reason = "unexpected-format"
+	BodyTooLarge    Reason = "body-too-large"
+	Truncated       Reason = "truncated"
+	Undecodable     Reason = "undecodable"
+	NoSamples       Reason = "no-samples"
+	RuntimeNoStats  Reason = "runtime-without-stats"
+	ClockSkew       Reason = "clock-skew"
+	Canceled        Reason = "canceled"
+	InternalFailure Reason = "internal-error"
+)
+
+// The reasons why a node or pod has no metrics although scrapes succeed, or because there is
+// nothing to scrape.
+const (
+	NodeNotFound     Reason = "node-not-found"
+	NotSelected      Reason = "not-selected"
+	NodeStarting     Reason = "node-starting"
+	StaleSamples     Reason = "stale-samples"
+	PodNotFound      Reason = "pod-not-found"
+	PodPending       Reason = "pod-pending"
+	PodStarting      Reason = "pod-starting"
+	PodSucceeded     Reason = "pod-succeeded"
+	PodFailed        Reason = "pod-failed"
+	PodUnknown       Reason = "pod-unknown"
+	NoContainers     Reason = "no-containers"
+	ContainerMissing Reason = "container-missing"
+)
+
+// Description is what users are told about a Reason. It contains no names or addresses.
+type Description struct {
+	Problem string // what is wrong
+	Cure    string // what to do about it; empty if nothing needs to be done
+}
+
+// URL returns the address of the section about the reason in docs/troubleshooting.md.
+func (r Reason) URL() string {
+	return "https://github.com/kube-vitals/kube-vitals/blob/main/docs/troubleshooting.md#" + string(r)
+}
+
+// Describe returns the description of the reason. It is empty if the reason is not of this package.
+func (r Reason) Describe() Description { return descriptions()[r] }
+
+// Scrapes returns the reasons why scrapes fail, in the order of their documentation.
+func Scrapes() []Reason {
+	return []Reason{
+		NoAddress, BadEndpoint, DNS, ConnectRefused, Unreachable, ConnectTimeout, Timeout, ConnectionLost, BadHTTP,
+		TLSSelfSigned, TLSAuthority, TLSName, TLSExpired, TLSHandshake, NoToken, Unauthorized, Forbidden, NotFound,
+		ServerError, BadStatus, BadFormat, BodyTooLarge, Truncated, Undecodable, NoSamples, RuntimeNoStats, ClockSkew,
+		Canceled, InternalFailure,
+	}
+}
+
+// Objects returns the other reasons why nodes and pods have no metrics, in the order of their
+// documentation.
+func Objects() []Reason {
+	return []Reason{
+		NodeNotFound, NotSelected, NodeStarting, StaleSamples, PodNotFound, PodPending, PodStarting, PodSucceeded,
+		PodFailed, PodUnknown, NoContainers, ContainerMissing,
+	}
+}
+
+func descriptions() map[Reason]Description {
+	const (
+		checkPort   = "check --kubelet-port and --kubelet-use-node-status-port"
+		checkRoute  = "check the routes, firewalls and NetworkPolicies between kube-vitals and the node"
+		annotation  = "the node's annotation metrics.k8s.io/resource-metrics-path"
+		checkServer = "check --kubelet-port and " + annotation
+		kubeletLog  = "see the kubelet's log"
+	)
+	return map[Reason]Description{
+		NoAddress: {"the node has no address of a preferred type", "set --kubelet-preferred-address-types"},
+		BadEndpoint: {"the address, port or path of the kubelet is not allowed",
+			"check the node's addresses and --kubelet-preferred-address-types"},
+		DNS: {"the kubelet's host name cannot be resolved",
+			"make it resolvable for kube-vitals, or put InternalIP first in --kubelet-preferred-address-types"},
+		ConnectRefused: {"the kubelet's port refuses connections", "check that the kubelet runs, and " + checkPort},
+		Unreachable:    {"the node is unreachable", checkRoute},
+		ConnectTimeout: {"the kubelet cannot be connected to in time", checkRoute + ", and whether the node is up"},
+		Timeout: {"the kubelet does not respond in time",
+			"check the load of the node; if the kubelet is only slow, raise --kubelet-request-timeout"},
+		ConnectionLost: {"the connection to the kubelet was lost", "check whether the kubelet was restarted"},
+		BadHTTP:        {"the kubelet's HTTP response is invalid", checkPort},
+		TLSSelfSigned: {"the kubelet's certificate is self-signed",
+			"set serverTLSBootstrap in the kubelet's configuration and approve its certificate request, " +
+				"or set --kubelet-insecure-tls in test clusters"},
+		TLSAuthority: {"the kubelet's certificate is signed by an unknown authority",
+			"set --kubelet-certificate-authority to the CA that signed it"},
+		TLSName: {"the kubelet's certificate is for other names",
+			"set serverTLSBootstrap in the kubelet's configuration to get a certificate for its names and addresses, " +
+				"or set --kubelet-preferred-address-types to an address of the certificate"},
+		TLSExpired: {"the kubelet's certificate has expired or is not yet valid",
+			"renew it, and check the clocks of both sides"},
+		TLSHandshake: {"the TLS handshake with the kubelet fails",
+			"check --kubelet-port, and whether the kubelet accepts the certificate of --kubelet-client-certificate"},
+		NoToken: {"kube-vitals has no token for the kubelet",
+			"check the permission to create tokens of --kubelet-service-account"},
+		Unauthorized: {"the kubelet rejects the credentials",
+			"enable webhook authentication in the kubelet, and check the bearer token or client certificate"},
+		Forbidden:   {"the kubelet denies access", "grant get on nodes/metrics to the user that kube-vitals runs as"},
+		NotFound:    {"the kubelet does not have the path of the metrics", "check " + annotation},
+		ServerError: {"the kubelet reports an error", kubeletLog},
+		BadStatus:   {"the response has an unexpected status", checkServer},
+		BadFormat:   {"the response has an unexpected format", checkServer},
+		BodyTooLarge: {"the kubelet's response is too large",
+			"if the node has so many containers, raise --kubelet-max-response-bytes"},
+		Truncated:   {"the kubelet's response is incomplete", "check the network between kube-vitals and the node"},
+		Undecodable: {"the kubelet's response cannot be decoded", "check --kubelet-port, and " + kubeletLog},
+		NoSamples:   {"the kubelet's response has no samples", checkServer},
+		RuntimeNoStats: {"the kubelet cannot read its containers",
+			kubeletLog + ", and check the container runtime"},
+		ClockSkew:       {"no sample of the kubelet has a valid time", "set the node's clock, for example by NTP"},
+		Canceled:        {"the scrape was canceled", ""},
+		InternalFailure: {"kube-vitals failed to process the response", "see the log of kube-vitals and report this bug"},
+
+		NodeNotFound: {"the node does not exist", "check its name"},
+		NotSelected:  {"the node is not selected for scraping", "change the node's labels or --node-selector"},
+		NodeStarting: {"the node has not been scraped twice yet", "wait until the second sample has arrived"},
+		StaleSamples: {"the kubelet responds, but its samples are too old",
+			kubeletLog + ", or raise --max-sample-age"},
+		PodNotFound:  {"the pod does not exist", "check its name and namespace"},
+		PodPending:   {"the pod is pending", "see its events with kubectl describe pod"},
+		PodStarting:  {"the pod has just started", "wait until its containers have two samples"},
+		PodSucceeded: {"the pod has ended successfully", ""},
+		PodFailed:    {"the pod has failed", "see its status with kubectl describe pod"},
+		PodUnknown:   {"the state of the pod is unknown", "check its node"},
+		NoContainers: {"the kubelet responds, but does not report the pod",
+			kubeletLog + ", and check the container runtime"},
+		ContainerMissing: {"the kubelet does not report usage of every container of the pod",
+			kubeletLog + ", and check the container runtime"},
+	}
+}

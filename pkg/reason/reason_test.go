@@ -1,0 +1,40 @@
+package reason
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestEveryReasonIsDescribed checks that the set is closed: each reason is listed once and has a
+// description, and there are no other descriptions.
+func TestEveryReasonIsDescribed(t *testing.T) {
+	all := slices.Concat(Scrapes(), Objects())
+	name := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
+	seen := map[Reason]bool{}
+	for _, r := range all {
+		d := r.Describe()
+		switch {
+		case seen[r]:
+			t.Errorf("%s is listed twice", r)
+		case !name.MatchString(string(r)):
+			t.Errorf("%q is not an anchor", r)
+		case d.Problem == "":
+			t.Errorf("%s has no description", r)
+		case strings.HasSuffix(d.Problem, ".") || strings.HasSuffix(d.Cure, "."):
+			t.Errorf("%s: got a full stop in %+v", r, d)
+		case !strings.HasSuffix(r.URL(), "#"+string(r)):
+			t.Errorf("%s: got URL %q", r, r.URL())
+		}
+		seen[r] = true
+	}
+	for r := range descriptions() {
+		if !seen[r] {
+			t.Errorf("%s is not listed", r)
+		}
+	}
+	if d := Reason("unknown").Describe(); d != (Description{}) {
+		t.Errorf("got %+v for an unknown reason", d)
+	}
+}
