@@ -17,6 +17,7 @@ HELM_DOCS  := $(CACHE)/helm-docs-v1.14.2/helm-docs
 KUSTOMIZE  := $(CACHE)/kustomize-v5.8.1/kustomize
 LINT       := $(CACHE)/golangci-lint-v2.15.0/golangci-lint
 PROMTOOL   := $(CACHE)/promtool-v0.315.0/promtool
+PROMETHEUS := $(CACHE)/prometheus-v0.315.0/prometheus
 SYFT       := $(CACHE)/syft-v1.46.0/syft
 VULN       := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
@@ -38,8 +39,9 @@ unit: $(PROMTOOL) ## run the unit tests with -race
 verify: $(HELM) $(KUSTOMIZE) ## test the chart, and that manifests/ describes the same objects
 	cd test && HELM=$(HELM) KUSTOMIZE=$(KUSTOMIZE) $(GO) test -count=1 ./chart
 
-e2e: build ## the built binary behind a real API server; the first run builds the control plane (minutes)
-	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(GO) test -count=1 -timeout 30m ./e2e/...
+e2e: build $(PROMETHEUS) ## the built binary behind a real API server; the first run builds the control plane (minutes)
+	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) \
+	  $(GO) test -count=1 -timeout 30m ./e2e/...
 
 lint: $(LINT) ## check the code, the wording, and that `make generate` changes nothing
 	test/prose.sh
@@ -144,11 +146,11 @@ release: package $(GORELEASER) $(SYFT) ## build all files of a release in dist/;
 	  $(GORELEASER) release --clean $(if $(PUBLISH),,--snapshot)
 	cp build/kube-vitals* dist/
 
-# The version of test/promql/go.mod, without Prometheus' service discoveries.
-$(PROMTOOL):
+# The version of test/promql/go.mod, without Prometheus' service discoveries and without its pages.
+$(PROMETHEUS) $(PROMTOOL):
 	@mkdir -p $(dir $@)
 	cd test/promql && GOFLAGS='-trimpath -tags=remove_all_sd' CGO_ENABLED=0 \
-	  $(GO) build -o $@ github.com/prometheus/prometheus/cmd/promtool
+	  $(GO) build -o $@ github.com/prometheus/prometheus/cmd/$(notdir $@)
 
 # install = package@version
 define install

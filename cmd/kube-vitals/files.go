@@ -50,6 +50,7 @@ func (o *options) checkFiles() []error {
 	check("--kubelet-certificate-authority", o.kubelet.CertificateAuthority, checkAuthorities)
 	check("--client-ca-file", o.authentication.ClientCert.ClientCA, checkCertificates)
 	check("--requestheader-client-ca-file", o.authentication.RequestHeader.ClientCAFile, checkCertificates)
+	check("--prometheus-config", o.prometheus.File, checkPrometheusFile)
 	check("--audit-policy-file", o.audit.PolicyFile, checkAuditPolicy)
 
 	serving := o.serving.ServerCert.CertKey

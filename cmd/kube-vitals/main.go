@@ -89,12 +89,15 @@ func settings(c server.Config) []any {
 	if !c.NodeSelector.Empty() {
 		nodes = c.NodeSelector.String()
 	}
-	return []any{
+	settings := []any{
 		"version", c.Version, "commit", c.Commit, "go", runtime.Version(), "maxProcs", runtime.GOMAXPROCS(0),
 		"port", c.Serving.BindPort, "servingCertificate", servingCertificate(c),
-		"metricResolution", c.Resolution, "maxSampleAge", c.MaxSampleAge, "kubeletRequestTimeout", c.Kubelet.Timeout,
-		"nodes", nodes, "kubeletVerification", kubeletVerification(c),
+		"metricResolution", c.Resolution, "maxSampleAge", c.MaxSampleAge, "nodes", nodes,
 	}
+	if c.Prometheus != nil {
+		return append(settings, "source", sourcePrometheus, "prometheusURL", c.Prometheus.URL)
+	}
+	return append(settings, "kubeletRequestTimeout", c.Kubelet.Timeout, "kubeletVerification", kubeletVerification(c))
 }
 
 func servingCertificate(c server.Config) string {

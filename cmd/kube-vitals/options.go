@@ -19,6 +19,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // for --logging-format=json
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
@@ -50,6 +51,9 @@ type options struct {
 	resolution   time.Duration
 	maxSampleAge time.Duration
 
+	source     string
+	prometheus prometheus.Config
+
 	kubelet        kubelet.Config
 	kubeletAccount string
 	addressTypes   []string
@@ -68,6 +72,7 @@ func newOptions() *options {
 		all:          pflag.NewFlagSet("kube-vitals", pflag.ContinueOnError),
 		logging:      logs.NewOptions(),
 		resolution:   15 * time.Second,
+		source:       sourceKubelet,
 		kubelet:      kubelet.Config{Port: kubelet.DefaultPort},
 		addressTypes: defaultAddressTypes(),
 		servingCert:  newServingCertConfig(),
@@ -86,7 +91,8 @@ func newOptions() *options {
 	o.features.EnablePriorityAndFairness = false
 
 	o.addFlags(o.sections.FlagSet("kube-vitals"))
-	o.addKubeletFlags(o.sections.FlagSet("kubelet client"))
+	o.addKubeletFlags(o.sections.FlagSet(kubeletSection))
+	o.addPrometheusFlags(o.sections.FlagSet("prometheus client"))
 	o.addServingCertFlags(o.sections.FlagSet("serving certificate that renews itself"))
 	o.generic.AddUniversalFlags(o.sections.FlagSet("generic"))
 	o.serving.AddFlags(o.sections.FlagSet("apiserver secure serving"))
@@ -112,7 +118,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		"The time between two scrapes of a kubelet; at least 5s.")
 	fs.DurationVar(&o.maxSampleAge, "max-sample-age", 0,
 		"The age at which metrics expire if there are no newer ones; at least 2 × "+
-			"--metric-resolution. (default 4 × --metric-resolution)")
+			"--metric-resolution. (default 4 × --metric-resolution, or 10 × with "+
+			"--source=prometheus)")
 	fs.Bool("verify-pod-nodes", false, "Has no effect.")
 	const deprecated = "the metrics of a pod always come from the node that the pod is bound to"
 	if err := fs.MarkDeprecated("verify-pod-nodes", deprecated); err != nil {
@@ -184,6 +191,7 @@ func (o *options) config() (server.Config, error) {
 	}
 	mistakes := append([]error{err}, o.validate()...)
 	mistakes = append(mistakes, o.validateKubelet()...)
+	mistakes = append(mistakes, o.validateSource()...)
 	mistakes = append(mistakes, o.validateServingCert()...)
 	mistakes = append(mistakes, o.validateLibrary()...)
 	if err := errors.Join(mistakes...); err != nil {
@@ -202,6 +210,7 @@ func (o *options) config() (server.Config, error) {
 		Kubelet:      o.kubelet,
 
 		KubeletServiceAccount: o.kubeletAccount,
+		Prometheus:            o.prometheusConfig(),
 
 		ServingCert:    o.servingCert,
 		Generic:        o.generic,
@@ -217,7 +226,7 @@ func (o *options) config() (server.Config, error) {
 func (o *options) complete() {
 	server.LimitVerbosity(o.logging)
 	if !o.all.Changed("max-sample-age") {
-		o.maxSampleAge = 4 * o.interval()
+		o.maxSampleAge = o.defaultMaxSampleAge()
 	}
 	if !o.all.Changed("kubelet-request-timeout") {
 		o.kubelet.Timeout = min(kubelet.DefaultTimeout, o.longestTimeout())

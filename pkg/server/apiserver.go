@@ -16,14 +16,13 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/api/openapi"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
 
 // newAPIServer returns a generic API server with metrics.k8s.io, and the checks of /readyz. It
 // opens the port.
 func newAPIServer(
-	c Config, watches *inventory.Watches, scraper *scrape.Scraper, servingCert *servingcert.Manager,
+	c Config, watches *inventory.Watches, usageSource source, servingCert *servingcert.Manager,
 	instruments *instruments, resources api.Config,
 ) (*genericapiserver.GenericAPIServer, readiness, error) {
 	scheme := api.NewScheme()
@@ -57,7 +56,7 @@ func newAPIServer(
 		{"pods", watches.PodsSynced},
 		{"authentication", caPublished},
 	}
-	ready := append(required, requirement{"metrics", newFirstMetrics(required, scraper).check})
+	ready := append(required, requirement{"metrics", newFirstMetrics(required, usageSource).check})
 	if servingCert != nil {
 		ready = append(ready, requirement{"serving-certificate", servingCert.Ready})
 	}
@@ -69,7 +68,7 @@ func newAPIServer(
 		return drainer(rejectUntilReady(handler, required, codecs), config.ShutdownInitiatedNotify())
 	}
 	config.AddReadyzChecks(ready.probes()...)
-	config.AddLivezChecks(probe("scraping", scraper.Alive))
+	config.AddLivezChecks(probe("scraping", usageSource.Alive))
 
 	server, err := config.Complete(nil).New("kube-vitals", genericapiserver.NewEmptyDelegate())
 	if err != nil {

@@ -27,14 +27,15 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount and ServingCert
-// are optional.
+// Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount, Prometheus and
+// ServingCert are optional.
 type Config struct {
 	Version, Commit string // of this program, for telemetry
 
@@ -47,6 +48,10 @@ type Config struct {
 	// KubeletServiceAccount is a ServiceAccount in the namespace of this pod, whose tokens are sent
 	// to kubelets. If it is empty, kubelets get the credentials that the API server gets.
 	KubeletServiceAccount string
+
+	// Prometheus, if it is not nil, is the engine from which usage is read instead of from kubelets.
+	// Only URL and File are set.
+	Prometheus *prometheus.Config
 
 	// ServingCert configures the serving certificate that the server creates and renews. New sets
 	// its Client. Without a Secret, the certificate comes from Serving; the APIServices are still
@@ -91,45 +96,29 @@ func New(c Config) (*Server, error) {
 	}
 	client.UserAgent = "kube-vitals/" + c.Version
 	clock := usage.NewClock(time.Now())
-	c.Kubelet.Clock = clock
-	if c.KubeletServiceAccount != "" {
-		namespace, err := kubeletTokenNamespace(c.Kubeconfig, inClusterNamespaceFile)
-		if err != nil {
-			return nil, err
-		}
-		tokens, err := newKubeletTokens(client, namespace, c.KubeletServiceAccount)
-		if err != nil {
-			return nil, err
-		}
-		c.Kubelet.Token = tokens.Token
-	}
-	fetcher, err := kubelet.NewClient(kubeletConfig(c.Kubelet, client))
-	if err != nil {
-		return nil, err
-	}
 	metrics, pods, nodes := newState(c.MaxSampleAge, clock)
 	instruments := newInstruments(c.Version, c.Commit, time.Now, clock)
 	instruments.registerConfig(c.Resolution, c.MaxSampleAge)
 	instruments.registerState(metrics, nodes, pods)
-	scraper := scrape.New(scrape.Config{
-		Fetcher:  fetcher,
-		Sink:     metrics,
-		Observer: instruments,
-		Reason:   kubelet.Reason,
-		Interval: c.Resolution,
+	var watches *inventory.Watches
+	usageSource, err := newSource(c, client, clock, metrics, pods, instruments, func() bool {
+		return watches.NodesSynced() == nil && watches.PodsSynced() == nil
 	})
-	watches, err := inventory.NewWatches(inventory.WatchConfig{
+	if err != nil {
+		return nil, err
+	}
+	watches, err = inventory.NewWatches(inventory.WatchConfig{
 		Client:          client,
 		Nodes:           nodes,
 		Pods:            pods,
-		Targets:         scraper,
+		Targets:         usageSource,
 		NodeSelector:    c.NodeSelector,
 		NodeAnnotations: []string{kubelet.PathAnnotation},
 	})
 	if err != nil {
 		return nil, err
 	}
-	loops := []func(context.Context){watches.Run, scraper.Run}
+	loops := []func(context.Context){watches.Run, usageSource.Run}
 	servingCert, monitor, err := newServingCert(c, client)
 	if err != nil {
 		return nil, err
@@ -142,7 +131,7 @@ func New(c Config) (*Server, error) {
 	if monitor != nil {
 		instruments.registerAPIServices(monitor.States)
 	}
-	server, ready, err := newAPIServer(c, watches, scraper, servingCert, instruments, api.Config{
+	server, ready, err := newAPIServer(c, watches, usageSource, servingCert, instruments, api.Config{
 		Usage:      metrics,
 		Pods:       pods,
 		Nodes:      nodes,
@@ -287,4 +276,7 @@ var (
 	_ scrape.Fetcher  = (*kubelet.Client)(nil)
 	_ scrape.Sink     = (*store.Store)(nil)
 	_ scrape.Observer = (*instruments)(nil)
+	_ source          = (*scrape.Scraper)(nil)
+	_ source          = (*prometheus.Source)(nil)
+	_ prometheus.Sink = (*store.Store)(nil)
 )

@@ -103,6 +103,25 @@ func TestRatesNeverSpanAnOutage(t *testing.T) {
 	}
 }
 
+// TestNewCounters puts samples of which the source knows that their counter is another one.
+func TestNewCounters(t *testing.T) { // rule 4
+	newCounter := func(s usage.Sample) usage.Sample { s.NewCounter = true; return s }
+	s := newStore()
+	s.Put("n1", scrape(0, of("p/a", sample(0, 100))))
+	s.Put("n1", scrape(15, of("p/a", sample(15, 101.5))))
+	expect(t, s, "p", 15, "at 15 window 15: a=100m")
+	s.Put("n1", scrape(45, of("p/a", newCounter(sample(30, 200))))) // not 6.6 cores
+	expect(t, s, "p", 45, "at 15 window 15: a=100m")
+	s.Put("n1", scrape(45, of("p/a", sample(45, 203))))
+	expect(t, s, "p", 45, "at 45 window 15: a=200m")
+	s.Put("n1", scrape(60, of("p/a", newCounter(sample(40, 7))))) // the other replica of a scraper, which is older
+	s.Put("n1", scrape(60, of("p/a", sample(55, 13))))
+	expect(t, s, "p", 60, "at 55 window 15: a=400m")
+	s.Put("n2", scrape(0, of("q/a", newCounter(sample(0, 1))))) // the first of a container
+	s.Put("n2", scrape(15, of("q/a", sample(15, 4))))
+	expect(t, s, "p", 60, "at 55 window 15: a=400m")
+}
+
 // TestReplacedPods deletes a pod and creates one of the same name on the same node, whose clock is
 // wrong.
 func TestReplacedPods(t *testing.T) { // rule 9

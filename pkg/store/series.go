@@ -70,6 +70,9 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 			s.suspect = suspect // overrides restart: samples that stay ahead of the node's clock are by another one
 		}
 		return false
+	case s.sampled && cur.NewCounter:
+		s.restart(cur, a, counts)
+		return s.applyMeanSinceStart(cur, a)
 	case s.sampled && s.untimed != cur.Untimed: // by different clocks
 		s.restart(cur, a, counts)
 		return false

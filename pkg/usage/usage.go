@@ -72,6 +72,10 @@ type Sample struct {
 	// Untimed is set if the kubelet sent no time for the CPU counter. At is then the time of the
 	// scrape by our clock, and must not be corrected by the offset of the node's clock.
 	Untimed bool
+	// NewCounter is set if the CPU counter is another one than that of the previous sample, for
+	// example because the container was restarted, even if the counter has not fallen. Responses of
+	// kubelets do not show it.
+	NewCounter bool
 }
 
 // ContainerSample is a sample of one container.

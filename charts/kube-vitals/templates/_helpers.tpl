@@ -29,13 +29,28 @@
 {{- end }}
 {{- end }}
 
+{{/* "true" if the metrics are read from a Prometheus-compatible engine instead of from kubelets. */}}
+{{- define "kube-vitals.usesPrometheus" -}}
+{{- if eq (dig "type" "kubelet" (.Values.source | default dict)) "prometheus" }}true{{ end }}
+{{- end }}
+
+{{/* The Secret with the configuration of the engine. Empty if there is none. */}}
+{{- define "kube-vitals.prometheusSecretName" -}}
+{{- if include "kube-vitals.usesPrometheus" . }}
+{{- $prometheus := .Values.source.prometheus }}
+{{- if $prometheus.existingSecret }}{{ $prometheus.existingSecret }}
+{{- else if $prometheus.config }}{{ include "kube-vitals.fullname" . }}-prometheus
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/*
 The ServiceAccount whose tokens the server sends to kubelets. Empty in the single-account form: kubelet.serviceAccount.create
-is false and names none.
+is false and names none. Also empty if the server sends no requests to kubelets.
 */}}
 {{- define "kube-vitals.kubeletServiceAccountName" -}}
 {{- $name := dig "serviceAccount" "name" "" .Values.kubelet }}
-{{- if or $name (include "kube-vitals.createKubeletServiceAccount" .) }}
+{{- if and (or $name (include "kube-vitals.createKubeletServiceAccount" .)) (not (include "kube-vitals.usesPrometheus" .)) }}
 {{- default (printf "%s-kubelet" (include "kube-vitals.fullname" .)) $name }}
 {{- end }}
 {{- end }}
@@ -45,7 +60,7 @@ is false and names none.
 add the defaults of new sections.
 */}}
 {{- define "kube-vitals.createKubeletServiceAccount" -}}
-{{- if dig "serviceAccount" "create" true .Values.kubelet }}true{{ end }}
+{{- if and (dig "serviceAccount" "create" true .Values.kubelet) (not (include "kube-vitals.usesPrometheus" .)) }}true{{ end }}
 {{- end }}
 
 {{/* Labels that select the pods. They may never change over a release's life: a Deployment's selector is immutable. */}}

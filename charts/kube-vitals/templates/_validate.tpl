@@ -22,6 +22,15 @@ single value are in values.schema.json.
 {{- fail (printf "tls.admissionPolicy.enabled=true needs Kubernetes 1.30 or newer; this is %s" .Capabilities.KubeVersion.Version) }}
 {{- end }}
 {{- end }}
+{{- if include "kube-vitals.usesPrometheus" . }}
+{{- $prometheus := $v.source.prometheus }}
+{{- if not $prometheus.url }}
+{{- fail "source.type=prometheus: set source.prometheus.url to the URL of the engine" }}
+{{- end }}
+{{- if and $prometheus.config $prometheus.existingSecret }}
+{{- fail "source.prometheus.config and source.prometheus.existingSecret contradict each other: set one of them" }}
+{{- end }}
+{{- end }}
 {{- if and $v.hostNetwork.enabled (eq (int $v.containerPort) 10250) }}
 {{- fail "hostNetwork.enabled=true: the kubelet already listens on port 10250 of the node: set another containerPort, such as 4443" }}
 {{- end }}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,6 +64,11 @@ func (c *Cluster) KubeVitals() (string, error) {
 // APIServices are available. The program has the flags of the chart's Deployment, followed by args,
 // and a token of its ServiceAccount: it can do only what the chart allows.
 func (c *Cluster) Install(ctx context.Context, args ...string) (*Server, error) {
+	return c.InstallWith(ctx, nil, args...)
+}
+
+// InstallWith is Install with values of the chart, such as replicas=0.
+func (c *Cluster) InstallWith(ctx context.Context, values []string, args ...string) (*Server, error) {
 	ports, err := FreePorts(1)
 	if err != nil {
 		return nil, err
@@ -76,7 +82,8 @@ func (c *Cluster) Install(ctx context.Context, args ...string) (*Server, error) 
 	if s.binary, err = c.KubeVitals(); err != nil {
 		return nil, err
 	}
-	if err := c.Helm(ctx, "install", "replicas=0", fmt.Sprintf("service.port=%d", ports[0])); err != nil {
+	values = append([]string{"replicas=0", fmt.Sprintf("service.port=%d", ports[0])}, values...)
+	if err := c.Helm(ctx, "install", values...); err != nil {
 		return nil, err
 	}
 	if err := c.RouteService(ctx); err != nil {
@@ -174,10 +181,14 @@ func (c *Cluster) chartArgs(ctx context.Context, port int) ([]string, error) {
 	if err := c.WriteTokenKubeconfig(kubeconfig, token, Namespace); err != nil {
 		return nil, err
 	}
-	mounted := strings.NewReplacer("/var/run/secrets/kubernetes.io/serviceaccount/", c.Dir+"/") // ca.crt
+	mounted := strings.NewReplacer("/var/run/secrets/kubernetes.io/serviceaccount/", c.Dir+"/", // ca.crt
+		"/etc/kube-vitals/prometheus/", c.Dir+"/prometheus-")
 	var args []string
 	for _, arg := range pod.Containers[0].Args {
 		args = append(args, mounted.Replace(arg))
+	}
+	if !slices.Contains(args, "--source=prometheus") {
+		args = append(args, "--kubelet-allow-loopback")
 	}
 	return append(args,
 		"--kubeconfig="+kubeconfig,
@@ -187,7 +198,6 @@ func (c *Cluster) chartArgs(ctx context.Context, port int) ([]string, error) {
 		fmt.Sprintf("--secure-port=%d", port),
 		"--cert-dir="+c.Dir,
 		fmt.Sprintf("--metric-resolution=%s", resolution),
-		"--kubelet-allow-loopback",
 	), nil
 }
 

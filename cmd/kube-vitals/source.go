@@ -1,0 +1,85 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
+)
+
+// The values of --source.
+const (
+	sourceKubelet    = "kubelet"
+	sourcePrometheus = "prometheus"
+)
+
+const kubeletSection = "kubelet client"
+
+func (o *options) addPrometheusFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.source, "source", o.source,
+		"Where usage is read from: 'kubelet' (all kubelets) or 'prometheus' (an engine with Prometheus' HTTP API that "+
+			"scrapes the kubelets, such as Prometheus, Thanos or Mimir). See docs/prometheus.md.")
+	fs.StringVar(&o.prometheus.URL, "prometheus-url", "",
+		"The URL of the engine, without /api/v1; for --source=prometheus. Example: http://prometheus.monitoring.svc:9090")
+	fs.StringVar(&o.prometheus.File, "prometheus-config", "",
+		"The YAML file with the credentials for the engine, the names of its series and their labels. It is read again "+
+			"when it changes. (default: no credentials, the series of the kubelets' /metrics/resource)")
+}
+
+// usesPrometheus reports whether usage is read from an engine instead of kubelets.
+func (o *options) usesPrometheus() bool { return o.source == sourcePrometheus }
+
+// defaultMaxSampleAge returns the default of --max-sample-age. Engines usually scrape kubelets
+// every 30 seconds, whatever the resolution is.
+func (o *options) defaultMaxSampleAge() time.Duration {
+	if o.usesPrometheus() {
+		return 10 * o.interval()
+	}
+	return 4 * o.interval()
+}
+
+// prometheusConfig returns the configuration of the engine, or nil without one.
+func (o *options) prometheusConfig() *prometheus.Config {
+	if !o.usesPrometheus() {
+		return nil
+	}
+	return &o.prometheus
+}
+
+// validateSource checks that the flags of one source are set, and only those.
+func (o *options) validateSource() []error {
+	var mistakes []error
+	switch o.source {
+	case sourceKubelet:
+		for _, name := range []string{"prometheus-url", "prometheus-config"} {
+			if o.all.Changed(name) {
+				mistakes = append(mistakes, fmt.Errorf("--%s has no effect without --source=prometheus: set it, or remove --%[1]s", name))
+			}
+		}
+		return mistakes
+	case sourcePrometheus:
+	default:
+		return []error{fmt.Errorf("--source is %q, but must be %s or %s", o.source, sourceKubelet, sourcePrometheus)}
+	}
+	if o.prometheus.URL == "" {
+		mistakes = append(mistakes, errors.New("--prometheus-url is required with --source=prometheus"))
+	} else if _, err := prometheus.ParseURL(o.prometheus.URL); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("--prometheus-url: %w", err))
+	}
+	o.sections.FlagSets[kubeletSection].VisitAll(func(flag *pflag.Flag) {
+		if flag.Name != "node-selector" && o.all.Changed(flag.Name) {
+			mistakes = append(mistakes, fmt.Errorf("--%s has no effect with --source=prometheus, which does not connect to "+
+				"kubelets: remove it", flag.Name))
+		}
+	})
+	return mistakes
+}
+
+// checkPrometheusFile checks the content of --prometheus-config.
+func checkPrometheusFile(content []byte) error {
+	_, err := prometheus.ParseFile(content, "")
+	return err
+}

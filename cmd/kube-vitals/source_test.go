@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSource(t *testing.T) {
+	c, err := parse()
+	if err != nil || c.Prometheus != nil {
+		t.Fatalf("by default: got %+v, %v, want kubelets", c.Prometheus, err)
+	}
+	c, err = parse("--source=prometheus", "--prometheus-url=http://p:9090", "--prometheus-config=f", "--node-selector=a=b")
+	if err != nil || c.Prometheus == nil || c.Prometheus.URL != "http://p:9090" || c.Prometheus.File != "f" ||
+		c.MaxSampleAge != 150*time.Second {
+		t.Errorf("got %+v, maximum age %v, %v", c.Prometheus, c.MaxSampleAge, err)
+	}
+}
+
+func TestSourceMistakes(t *testing.T) {
+	for args, want := range map[string][]string{
+		"--source=x":                {`--source is "x", but must be kubelet or prometheus`},
+		"--source=prometheus":       {"--prometheus-url is required"},
+		"--prometheus-url=http://p": {"--prometheus-url has no effect without --source=prometheus"},
+		"--prometheus-config=f":     {"--prometheus-config has no effect"},
+		"--source=prometheus --prometheus-url=p:9090 --kubelet-port=1 --kubelet-insecure-tls": {
+			"--prometheus-url: it must start with http://", "--kubelet-port has no effect with --source=prometheus",
+			"--kubelet-insecure-tls has no effect"},
+	} {
+		_, err := parse(strings.Fields(args)...)
+		for _, w := range want {
+			if !strings.Contains(fmt.Sprint(err), w) {
+				t.Errorf("%s: got %v, want %q", args, err, w)
+			}
+		}
+	}
+}
+
+func TestPrometheusFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte("preset: x\ntimeout: 2h\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := newOptions()
+	if err := o.parse([]string{"--source=prometheus", "--prometheus-url=http://p", "--prometheus-config=" + file}); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprint(o.checkFiles())
+	for _, want := range []string{"--prometheus-config: " + file, `preset is "x"`, "timeout is 2h"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got %s, want %q", text, want)
+		}
+	}
+}

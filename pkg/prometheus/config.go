@@ -1,0 +1,275 @@
+package prometheus
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	promconfig "github.com/prometheus/common/config"
+	"go.yaml.in/yaml/v2"
+)
+
+// File is the content of the configuration file. All fields are optional.
+type File struct {
+	// Preset names the series that the engine has: "resource" (the default), those of the kubelets'
+	// /metrics/resource, or "cadvisor", those of /metrics/cadvisor.
+	Preset string `yaml:"preset"`
+
+	// Matchers are labels and their values that are added to each query of the preset, for engines
+	// with the series of several clusters.
+	Matchers map[string]string `yaml:"matchers"`
+
+	// Labels names the labels that identify nodes and containers.
+	Labels Labels `yaml:"labels"`
+
+	// Queries replaces queries of the preset. Each is a selector of series, such as
+	// `up{job="kubelet"}`; "-" removes an optional one.
+	Queries map[string]string `yaml:"queries"`
+
+	// Timeout bounds one query. By default, it is DefaultTimeout, or the interval if that is less.
+	Timeout time.Duration `yaml:"timeout"`
+
+	// MaxResponseBytes bounds one response after decompression; by default DefaultMaxResponseBytes.
+	MaxResponseBytes int64 `yaml:"maxResponseBytes"`
+
+	// HTTP is how to connect to the engine, in the format of Prometheus' own configuration:
+	// https://prometheus.io/docs/prometheus/latest/configuration/configuration/#http_config.
+	HTTP promconfig.HTTPClientConfig `yaml:"http"`
+}
+
+// Labels names labels.
+type Labels struct {
+	// Node are the labels that may have the name or the address of the node. The first one that a
+	// series has counts. By default, they are node and instance.
+	Node []string `yaml:"node"`
+
+	// By default, these are namespace, pod and container.
+	Namespace string `yaml:"namespace"`
+	Pod       string `yaml:"pod"`
+	Container string `yaml:"container"`
+}
+
+// The defaults of File.
+const (
+	DefaultTimeout          = 10 * time.Second
+	DefaultMaxResponseBytes = 512 << 20 // streamed: 300,000 containers take 200 MB, but little memory
+
+	minResponseBytes = 64 << 10
+	noQuery          = "-" // removes an optional query
+)
+
+// kind is what the series of a query are.
+type kind int
+
+// The kinds of queries, in the order in which they are sent.
+const (
+	containerCPU kind = iota
+	containerMemory
+	containerStartTime
+	containerSwap
+	nodeCPU
+	nodeMemory
+	nodeSwap
+	numKinds = iota
+)
+
+// String returns the name of the query in File.Queries.
+func (k kind) String() string {
+	return [numKinds]string{"containerCPU", "containerMemory", "containerStartTime", "containerSwap", "nodeCPU",
+		"nodeMemory", "nodeSwap"}[k]
+}
+
+// isCounter reports whether all samples of the range count, not only the latest.
+func (k kind) isCounter() bool { return k == containerCPU || k == nodeCPU }
+
+func (k kind) isOfNode() bool { return k >= nodeCPU }
+
+// isOptional reports whether the metrics of a container or node are complete without the series.
+func (k kind) isOptional() bool {
+	return k == containerStartTime || k == containerSwap || k == nodeSwap
+}
+
+// selector is a query of a preset.
+type selector struct{ metric, matchers string }
+
+// presets returns the queries of the presets. The kubelets' /metrics/resource has no label id, and
+// /metrics/cadvisor has the same names of metrics with one. In the latter, the series of whole pods
+// and slices have no image.
+func presets() map[string][numKinds]selector {
+	const container, root = `container!="",container!="POD",image!=""`, `id="/"`
+	return map[string][numKinds]selector{
+		"resource": {
+			containerCPU:       {"container_cpu_usage_seconds_total", `container!="",id=""`},
+			containerMemory:    {"container_memory_working_set_bytes", `container!="",id=""`},
+			containerStartTime: {"container_start_time_seconds", `container!="",id=""`},
+			containerSwap:      {"container_swap_usage_bytes", `container!=""`},
+			nodeCPU:            {"node_cpu_usage_seconds_total", ""},
+			nodeMemory:         {"node_memory_working_set_bytes", ""},
+			nodeSwap:           {"node_swap_usage_bytes", ""},
+		},
+		"cadvisor": {
+			containerCPU:       {"container_cpu_usage_seconds_total", container},
+			containerMemory:    {"container_memory_working_set_bytes", container},
+			containerStartTime: {"container_start_time_seconds", container},
+			nodeCPU:            {"container_cpu_usage_seconds_total", root},
+			nodeMemory:         {"container_memory_working_set_bytes", root},
+		},
+	}
+}
+
+// ParseFile parses the configuration file and sets its defaults. Names of files in it are relative
+// to dir. The error has all mistakes.
+func ParseFile(content []byte, dir string) (*File, error) {
+	f := &File{HTTP: promconfig.DefaultHTTPClientConfig}
+	if err := yaml.UnmarshalStrict(content, f); err != nil {
+		return nil, fmt.Errorf("the file is not a valid configuration: %w", err)
+	}
+	f.HTTP.SetDirectory(dir)
+	f.setDefaults()
+	return f, errors.Join(f.validate()...)
+}
+
+// parseFileAt parses the content of the file with the name.
+func parseFileAt(name string, content []byte) (*File, error) {
+	return ParseFile(content, filepath.Dir(name))
+}
+
+func (f *File) setDefaults() {
+	if f.Preset == "" {
+		f.Preset = "resource"
+	}
+	if len(f.Labels.Node) == 0 {
+		f.Labels.Node = []string{"node", "instance"}
+	}
+	for label, name := range map[*string]string{
+		&f.Labels.Namespace: "namespace", &f.Labels.Pod: "pod", &f.Labels.Container: "container",
+	} {
+		if *label == "" {
+			*label = name
+		}
+	}
+	if f.MaxResponseBytes == 0 {
+		f.MaxResponseBytes = DefaultMaxResponseBytes
+	}
+}
+
+var (
+	labelName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+	// A selector has a name, matchers in braces, or both. The engine checks the matchers.
+	selectorForm = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)?\s*` +
+		`(\{([^{}"']|"([^"\\]|\\.)*"|'([^'\\]|\\.)*')*\})?$`)
+)
+
+// validate returns all mistakes.
+func (f *File) validate() []error {
+	var mistakes []error
+	check := func(wrong bool, format string, args ...any) {
+		if wrong {
+			mistakes = append(mistakes, fmt.Errorf(format, args...))
+		}
+	}
+	names := slices.Sorted(maps.Keys(presets()))
+	check(!slices.Contains(names, f.Preset), "preset is %q, but must be one of %s", f.Preset, strings.Join(names, ", "))
+	for _, name := range slices.Sorted(maps.Keys(f.Matchers)) {
+		check(!labelName.MatchString(name), "matchers: %q is not a name of a label", name)
+	}
+	for _, name := range f.Labels.Node {
+		check(!labelName.MatchString(name), "labels.node: %q is not a name of a label", name)
+	}
+	for _, l := range []struct{ field, name string }{
+		{"namespace", f.Labels.Namespace}, {"pod", f.Labels.Pod}, {"container", f.Labels.Container},
+	} {
+		check(!labelName.MatchString(l.name), "labels.%s: %q is not a name of a label", l.field, l.name)
+	}
+	check(f.Timeout < 0 || f.Timeout > maxTimeout, "timeout is %v, but must be above 0 and at most %v",
+		f.Timeout, maxTimeout)
+	check(f.MaxResponseBytes < minResponseBytes, "maxResponseBytes is %d, but must be at least %d",
+		f.MaxResponseBytes, minResponseBytes)
+	return append(mistakes, f.validateQueries()...)
+}
+
+func (f *File) validateQueries() []error {
+	var mistakes []error
+	known := make([]string, numKinds)
+	for k := range kind(numKinds) {
+		known[k] = k.String()
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Queries)) {
+		k := kind(slices.Index(known, name))
+		query := strings.TrimSpace(f.Queries[name])
+		switch {
+		case k < 0:
+			mistakes = append(mistakes, fmt.Errorf("queries: %q is not a query; the queries are %s",
+				name, strings.Join(known, ", ")))
+		case query == noQuery && !k.isOptional():
+			mistakes = append(mistakes, fmt.Errorf("queries.%s is required", name))
+		case query == noQuery:
+		case query == "" || !selectorForm.MatchString(query):
+			mistakes = append(mistakes, fmt.Errorf("queries.%s: %q is not a selector of series, such as "+
+				"container_cpu_usage_seconds_total{job=\"kubelet\"}: rates are computed from raw samples, so functions, "+
+				"aggregations and ranges are not possible", name, query))
+		}
+	}
+	return mistakes
+}
+
+// query returns the expression of a query, or "" if there is none. The CPU counters come with all
+// samples in the range, the other series with the latest.
+func (f *File) query(k kind, window time.Duration) string {
+	text, replaced := f.Queries[k.String()]
+	text = strings.TrimSpace(text)
+	if !replaced {
+		s := presets()[f.Preset][k]
+		if s.metric == "" {
+			return ""
+		}
+		text = s.metric + "{" + strings.Join(f.matchers(s), ",") + "}"
+	}
+	if text == noQuery {
+		return ""
+	}
+	text += "[" + strconv.Itoa(int(window/time.Second)) + "s]"
+	if k.isCounter() {
+		return text
+	}
+	return "last_over_time(" + text + ")"
+}
+
+// matchers returns the matchers of a preset's query and those of the file.
+func (f *File) matchers(s selector) []string {
+	var matchers []string
+	if s.matchers != "" {
+		matchers = append(matchers, s.matchers)
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Matchers)) {
+		matchers = append(matchers, name+"="+strconv.Quote(f.Matchers[name]))
+	}
+	return matchers
+}
+
+// ParseURL parses the address of the engine: everything before /api/v1.
+func ParseURL(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil: // it quotes the address, which may have a password
+		return nil, errors.New("it is not a URL, such as https://prometheus.monitoring.svc:9090")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New("it must start with http:// or https://")
+	case u.Host == "":
+		return nil, errors.New("it has no host")
+	case u.User != nil:
+		return nil, errors.New("it has credentials, which the list of processes would show: " +
+			"set http.basic_auth in the configuration file")
+	case u.RawQuery != "" || u.Fragment != "":
+		return nil, errors.New("it has a query or a fragment: remove everything after the path")
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	return u, nil
+}

@@ -1,0 +1,201 @@
+package prometheus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// engine is a fake engine. It understands the queries of the presets.
+type engine struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	series   map[string][]point // by selector, such as up{a="b"}, with labels in the order of their names
+	respond  http.HandlerFunc   // instead of the series, if it is not nil
+	warnings []string
+	requests []*http.Request // with parsed forms
+}
+
+func newEngine(t *testing.T) *engine {
+	e := &engine{series: map[string][]point{}}
+	e.Server = httptest.NewServer(http.HandlerFunc(e.serve))
+	t.Cleanup(e.Close)
+	return e
+}
+
+var (
+	queryForm = regexp.MustCompile(`^(last_over_time\()?([a-z_]+)\{(.*)\}\[(\d+)s\]\)?$`)
+	labelForm = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
+)
+
+func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
+	_ = r.ParseForm()
+	e.mu.Lock()
+	e.requests = append(e.requests, r)
+	respond, warnings := e.respond, e.warnings
+	series := maps.Clone(e.series)
+	e.mu.Unlock()
+	if respond != nil {
+		respond(w, r)
+		return
+	}
+	query := queryForm.FindStringSubmatch(r.Form.Get("query"))
+	if r.URL.Path != "/api/v1/query" || query == nil {
+		http.Error(w, r.URL.Path+" "+r.Form.Get("query"), http.StatusBadRequest)
+		return
+	}
+	result := []any{}
+	for _, selector := range slices.Sorted(maps.Keys(series)) {
+		name, labels, _ := strings.Cut(selector, "{")
+		if name != query[2] {
+			continue
+		}
+		metric := map[string]string{"__name__": name}
+		for _, l := range labelForm.FindAllStringSubmatch(labels, -1) {
+			metric[l[1]] = l[2]
+		}
+		values := [][]any{}
+		for _, p := range series[selector] {
+			values = append(values, []any{float64(p.at) / 1e9, fmt.Sprint(p.value)})
+		}
+		if query[1] == "" {
+			result = append(result, map[string]any{"metric": metric, "values": values})
+		} else if len(values) > 0 {
+			result = append(result, map[string]any{"metric": metric, "value": values[len(values)-1]})
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}, "warnings": warnings,
+	})
+}
+
+func (e *engine) set(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f()
+}
+
+// fixture is a Source with an engine, a store and the objects of an API server.
+type fixture struct {
+	*testing.T
+	*engine
+	*Source
+	store   *store.Store
+	clock   usage.Clock
+	start   usage.Time
+	ended   map[string]bool // containers
+	unbound map[string]bool // pods
+}
+
+const (
+	interval = 15 * time.Second
+	maxAge   = 150 * time.Second
+)
+
+func newFixture(t *testing.T, config string) *fixture {
+	now := time.Now()
+	f := &fixture{T: t, engine: newEngine(t), clock: usage.NewClock(now), start: usage.At(now.Truncate(time.Millisecond)),
+		ended: map[string]bool{}, unbound: map[string]bool{}}
+	f.store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100})
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source, err := New(Config{
+		URL: f.Server.URL, File: file, Interval: interval, MaxSampleAge: maxAge, MaxContainers: 100,
+		Sink: f.store, Clock: f.clock, UserAgent: "test",
+		Synced:  func() bool { return true },
+		IsBound: func(node, _, pod string) bool { return node == "n1" && !f.unbound[pod] },
+		IsRunning: func(node, _, pod, container string) bool {
+			return node == "n1" && !f.unbound[pod] && !f.ended[container]
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Source = source
+	t.Cleanup(func() { source.client.http.CloseIdleConnections() })
+	source.Set(newNode("n1", "10.0.0.1"))
+	return f
+}
+
+func newNode(name, address string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}},
+	}
+}
+
+// samples returns points at seconds relative to the start of the test.
+func (f *fixture) samples(pairs ...float64) []point {
+	var points []point
+	for i := 0; i < len(pairs); i += 2 {
+		points = append(points, point{f.start.Add(time.Duration(pairs[i] * float64(time.Second))), pairs[i+1]})
+	}
+	return points
+}
+
+// put sets the CPU samples of a container, and a memory of 5 bytes. The labels follow those of the
+// container, in the form of the exposition format.
+func (f *fixture) put(container, labels string, pairs ...float64) {
+	f.set(func() {
+		selector := `{container="` + container + `",namespace="ns",node="n1",pod="web"` + labels + `}`
+		points := f.samples(pairs...)
+		f.series["container_cpu_usage_seconds_total"+selector] = points
+		f.series["container_memory_working_set_bytes"+selector] = []point{{points[len(points)-1].at, 5}}
+	})
+}
+
+// refresh refreshes and fails the test on an error.
+func (f *fixture) mustRefresh() Result {
+	f.Helper()
+	result := f.refresh(context.Background())
+	if result.Err != nil {
+		f.Fatal(result.Err)
+	}
+	return result
+}
+
+// pod returns the millicores and the windows in seconds of the pod's containers, such as
+// "app 250 15s", or "" if the pod has no metrics.
+func (f *fixture) pod() string {
+	p := f.store.Pod("n1", "ns", "web", f.clock.At(time.Now()))
+	if p == nil {
+		return ""
+	}
+	var all []string
+	for _, c := range p.Containers {
+		all = append(all, fmt.Sprintf("%s %d %v", c.Name, c.CPUNanocores/1e6, c.Window))
+	}
+	return strings.Join(all, ", ")
+}
+
+func (f *fixture) wantPod(want string) {
+	f.Helper()
+	if got := f.pod(); got != want {
+		f.Errorf("got %q, want %q", got, want)
+	}
+}

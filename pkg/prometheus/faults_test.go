@@ -1,0 +1,260 @@
+package prometheus
+
+import (
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+)
+
+// TestFaults makes the engine fail in every known way after a first refresh: the metrics must stand,
+// and work again when the engine does.
+func TestFaults(t *testing.T) {
+	write := func(status int, contentType, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	const json, success = "application/json", `{"status":"success","data":{"resultType":"matrix","result":[`
+	for _, tc := range []struct {
+		name    string
+		respond http.HandlerFunc
+		want    reason.Reason
+		text    string // in the error
+	}{
+		{"500", write(500, "text/plain", "out of memory"), reason.ServerError, `"out of memory"`},
+		{"503 timeout", write(503, json, `{"status":"error","errorType":"timeout","error":"query timed out"}`), reason.ServerError,
+			`timeout: "query timed out"`},
+		{"422", write(422, json, `{"status":"error","errorType":"execution","error":"query processing would load too many samples"}`),
+			reason.BadStatus, "too many samples"},
+		{"401", write(401, "text/plain", "no org id"), reason.Unauthorized, "http.authorization"},
+		{"403", write(403, "text/plain", ""), reason.Forbidden, "permissions"},
+		{"404", write(404, "text/plain", ""), reason.NotFound, "path of --prometheus-url"},
+		{"a login page", write(200, "text/html", "<html>"), reason.BadFormat, "text/html"},
+		{"another API", write(200, json, `[]`), reason.Undecodable, ""},
+		{"status error", write(200, json, `{"status":"error","errorType":"x","error":"y"}`), reason.BadFormat, `x: "y"`},
+		{"truncated JSON", write(200, json, success+`{"metric":{"node":"n1"},"values":[[1,"2"`), reason.Truncated, ""},
+		{"nothing", write(200, json, ""), reason.Truncated, ""},
+		{"wrong tenant", write(200, json, success+`]}}`), reason.NoSamples, "tenant"},
+		{"another cluster", write(200, json, success+`{"metric":{"node":"n9"},"values":[[1,"2"]]}]}}`), reason.NoSamples, "labels.node"},
+		{"slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, reason.Timeout, "raise timeout"},
+		{"connection closed", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, reason.ConnectionLost, ""},
+		{"cut body", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", json)
+			w.Header().Set("Content-Length", "100000")
+			_, _ = io.WriteString(w, success)
+		}, reason.Truncated, ""},
+		{"too large", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", json)
+			_, _ = io.WriteString(w, success+strings.Repeat(" ", 1<<20))
+		}, reason.BodyTooLarge, "raise maxResponseBytes"},
+		{"too large when decompressed", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", json)
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			_, _ = io.WriteString(z, success+strings.Repeat(" ", 1<<20))
+			_ = z.Close()
+		}, reason.BodyTooLarge, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFixture(t, "maxResponseBytes: 100000\ntimeout: 20s")
+			f.put("app", "", -35, 100, -20, 103)
+			f.mustRefresh()
+			f.set(func() { f.respond = tc.respond })
+			if tc.want == reason.Timeout {
+				f.client.config.Timeout = 50 * time.Millisecond
+			}
+			for failures := range 2 {
+				result := f.refresh(context.Background())
+				if result.Reason != tc.want || !strings.Contains(fmt.Sprint(result.Err), tc.text) || result.Failures != failures+1 {
+					t.Errorf("got %v, %v, %d failures, want %v with %q", result.Reason, result.Err, result.Failures, tc.want, tc.text)
+				}
+			}
+			f.wantPod("app 200 15s")
+			f.client.config.Timeout = 20 * time.Second
+			f.set(func() { f.respond = nil })
+			f.put("app", "", -35, 100, -20, 103, -5, 109)
+			f.mustRefresh()
+			f.wantPod("app 400 15s")
+		})
+	}
+}
+
+func TestEngineDown(t *testing.T) {
+	f := newFixture(t, "")
+	f.engine.Close()
+	result := f.refresh(context.Background())
+	if result.Reason != reason.ConnectRefused || f.WarmedUp() {
+		t.Errorf("got %v, warm: %v, want %v", result.Err, f.WarmedUp(), reason.ConnectRefused)
+	}
+}
+
+func TestWarningsRemoveNothing(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("app", "", -35, 100, -20, 103)
+	f.put("side", "", -35, 100, -20, 103)
+	f.mustRefresh()
+	f.set(func() {
+		clear(f.series)
+		f.warnings = []string{"store 3 is unavailable"}
+	})
+	f.put("app", "", -20, 103, -5, 109)
+	f.ended["side"] = true // the API server may not know yet that it runs
+	if result := f.mustRefresh(); !result.Partial {
+		t.Error("not reported as partial")
+	}
+	f.wantPod("app 400 15s, side 200 15s")
+}
+
+// TestLargeAnswer decodes 100 MB of series of other clusters. Memory must not grow with them.
+func TestLargeAnswer(t *testing.T) {
+	f := newFixture(t, "")
+	response := body(1000)
+	series := strings.TrimSuffix(strings.SplitN(string(response), "[", 2)[1], "]}}")
+	const repeat = 280
+	f.set(func() {
+		f.respond = func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"status":"success","data":{"result":[`)
+			if strings.HasPrefix(r.Form.Get("query"), "container_cpu") {
+				for i := range repeat {
+					if i > 0 {
+						_, _ = io.WriteString(w, ",")
+					}
+					_, _ = io.WriteString(w, series)
+				}
+			}
+			_, _ = io.WriteString(w, `]}}`)
+		}
+	})
+	if size := len(series) * repeat; size < 100<<20 {
+		t.Fatalf("the response has %d bytes only", size)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if result := f.refresh(context.Background()); result.Reason != reason.NoSamples {
+		t.Fatalf("got %v, want %v", result.Err, reason.NoSamples)
+	}
+	runtime.ReadMemStats(&after)
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 16<<20 { // of engine and client
+		t.Errorf("allocated %d bytes for a response of %d", allocated, len(series)*repeat)
+	}
+}
+
+func TestRequests(t *testing.T) {
+	f := newFixture(t, "preset: cadvisor\nmatchers: {cluster: 'a\"b'}\nhttp: {authorization: {credentials: secret}, "+
+		"http_headers: {X-Scope-OrgID: {values: [tenant]}}}")
+	f.put("app", "", -20, 1, -5, 2)
+	f.refresh(context.Background())
+	r := f.requests[0]
+	if r.Method != http.MethodPost || r.Header.Get("X-Scope-OrgID") != "tenant" || r.Header.Get("Authorization") != "Bearer secret" ||
+		r.Header.Get("User-Agent") != "test" {
+		t.Errorf("got %s, headers %v", r.Method, r.Header)
+	}
+	want := `container_cpu_usage_seconds_total{container!="",container!="POD",image!="",cluster="a\"b"}[112s]`
+	if got := r.Form.Get("query"); got != want || r.Form.Get("timeout") != "10000ms" {
+		t.Errorf("got %s, timeout %s, want %s", got, r.Form.Get("timeout"), want)
+	}
+}
+
+func TestGet(t *testing.T) { // for proxies that reject POST
+	f := newFixture(t, "")
+	f.put("app", "", -20, 100, -5, 103)
+	handler := f.Server.Config.Handler
+	f.Server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
+	f.mustRefresh()
+	f.wantPod("app 200 15s")
+}
+
+func TestConfigFile(t *testing.T) {
+	for _, tc := range []struct{ config, want string }{
+		{"", ""},
+		{"preset: cadvisor", ""},
+		{"queries: {containerCPU: 'cpu{a=~\"x{2}\"}', nodeSwap: '-'}\nlabels: {node: [host], pod: pod_name}", ""},
+		{"http: {basic_auth: {username: u, password_file: p}, tls_config: {insecure_skip_verify: true}, proxy_url: 'http://p:1'}", ""},
+		{"preset: x", `preset is "x", but must be one of cadvisor, resource`},
+		{"prest: x", "field prest not found"},
+		{"http: {basic_auth: {username: u}, authorization: {credentials: c}}", "at most one of"},
+		{"queries: {cpu: x}", `"cpu" is not a query`},
+		{"queries: {nodeCPU: 'sum(rate(x[5m]))'}", "queries.nodeCPU"},
+		{"queries: {nodeCPU: '-'}", "queries.nodeCPU is required"},
+		{"queries: {nodeCPU: ''}", "not a selector"},
+		{"labels: {pod: 'a-b'}", "labels.pod"},
+		{"labels: {node: ['a-b']}", "labels.node"},
+		{"matchers: {'a-b': c}", "matchers"},
+		{"timeout: -1s", "timeout is -1s"},
+		{"maxResponseBytes: 5", "maxResponseBytes is 5"},
+		{"preset: x\ntimeout: 2h", "timeout is 2h"}, // and all others
+	} {
+		_, err := ParseFile([]byte(tc.config), "")
+		if tc.want == "" && err != nil || tc.want != "" && !strings.Contains(fmt.Sprint(err), tc.want) {
+			t.Errorf("%s: got %v, want %q", tc.config, err, tc.want)
+		}
+	}
+}
+
+func TestParseURL(t *testing.T) {
+	for address, valid := range map[string]bool{
+		"http://prometheus:9090": true, "https://mimir/prometheus/": true, "prometheus:9090": false, "ftp://x": false,
+		"http://": false, "http://u:secret@x": false, "http://x?a=b": false, "http://x\x00secret": false,
+	} {
+		_, err := ParseURL(address)
+		if (err == nil) != valid || strings.Contains(fmt.Sprint(err), "secret") {
+			t.Errorf("%s: got %v, want valid: %v", address, err, valid)
+		}
+	}
+}
+
+func TestReload(t *testing.T) {
+	f := newFixture(t, "http: {authorization: {credentials: one}}")
+	var reports []error
+	f.client.reloaded = func(_ string, err error) { reports = append(reports, err) }
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(f.client.file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token := func() string {
+		f.client.reload()
+		f.refresh(context.Background())
+		return f.requests[len(f.requests)-1].Header.Get("Authorization")
+	}
+	for _, step := range []struct {
+		content, want string
+		reports       int
+	}{
+		{"http: {authorization: {credentials: one}}", "Bearer one", 0},
+		{"http: {authorization: {credentials: two}}", "Bearer two", 1},
+		{"nonsense: true", "Bearer two", 2},
+		{"nonsense: true", "Bearer two", 2},
+		{"http: {authorization: {credentials: three}}", "Bearer three", 3},
+	} {
+		write(step.content)
+		if got := token(); got != step.want || len(reports) != step.reports {
+			t.Errorf("%s: got %q and %d reports, want %q and %d", step.content, got, len(reports), step.want, step.reports)
+		}
+	}
+	if err := os.Remove(f.client.file); err != nil {
+		t.Fatal(err)
+	}
+	if got := token(); got != "Bearer three" || len(reports) != 4 {
+		t.Errorf("without the file: got %q and %d reports", got, len(reports))
+	}
+}

@@ -1,0 +1,429 @@
+package prometheus
+
+import (
+	"hash/maphash"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// node is the state of one node. Apart from object, mu and deleted, it belongs to the loop.
+type node struct {
+	name   string
+	object atomic.Pointer[corev1.Node]
+
+	mu      sync.Mutex // held by calls of the Sink
+	deleted bool
+
+	counter    counter
+	containers map[string]*container // by namespace, pod and name
+	order      []*container          // in a stable order, so that the store need not sort them
+	overLimit  bool                  // whether the current refresh has more containers than the limit
+}
+
+// container is one container of a node.
+type container struct {
+	counter
+	namespace, pod, name string
+	mention              mention
+}
+
+// mention is how a container occurs in what is put into the store.
+type mention uint8
+
+const (
+	ended    mention = iota // not at all
+	fresh                   // with a new sample
+	repeated                // with the sample that was stored last
+	silent                  // without a sample: it runs, but the engine has no recent sample
+)
+
+// counter is the CPU counter of a node or container, with its other values.
+type counter struct {
+	// The sample that was stored last, and the series that it is from. last.at is 0 if there is none.
+	last point
+	hash uint64 // of the series' labels
+
+	// Of the refresh with this number:
+	refresh      uint64
+	choice       choice
+	memory, swap uint64
+	startedAt    usage.Time
+	has          usage.Has
+	exact        usage.Has // the values from series with the labels of the chosen one
+}
+
+// choice is the series that was chosen of those with the same identity, and the samples of it that
+// matter.
+type choice struct {
+	hash   uint64
+	second usage.Time // the time of the second newest sample; 0: there is none
+
+	// cur is the newest sample. If it is newer than the one that was stored last, isFresh is set, and
+	// base is the sample to compute its rate from, unless that is the one that was stored last.
+	cur, base       point
+	isFresh, isBase bool
+	// newCounter is set if the counter was reset after the last sample, or is that of another series.
+	newCounter bool
+}
+
+// add adds a series to the samples of its node. It reports whether the series is of a known node.
+func (s *Source) add(k kind, series *series, result *Result) bool {
+	result.Skipped[usage.BadValue] += series.bad
+	n := s.nodeOf(series)
+	if n == nil {
+		return false
+	}
+	c := &n.counter
+	if !k.isOfNode() {
+		if c = s.containerOf(n, series, result); c == nil {
+			return true
+		}
+	}
+	if len(series.points) == 0 {
+		return true
+	}
+	hash := labelHash(series)
+	if k.isCounter() {
+		c.offer(hash, series.points, s.refreshes, s.Interval*2/3)
+	} else if c.refresh == s.refreshes {
+		c.setValue(k, hash, series.points[len(series.points)-1].value)
+	}
+	return true
+}
+
+// containerOf returns the container of a series, or nil if it is not known and must not be added:
+// the API server decides which pods exist.
+func (s *Source) containerOf(n *node, series *series, result *Result) *counter {
+	labels := &s.client.config.Labels
+	namespace, pod, name := series.get(labels.Namespace), series.get(labels.Pod), series.get(labels.Container)
+	if namespace == nil || pod == nil || name == nil {
+		result.Skipped[usage.NoIdentity]++
+		return nil
+	}
+	s.key = append(append(append(append(append(s.key[:0], namespace...), 0), pod...), 0), name...)
+	if c := n.containers[string(s.key)]; c != nil {
+		return &c.counter
+	}
+	if !s.IsBound(n.name, string(namespace), string(pod)) {
+		return nil
+	}
+	if len(n.containers) >= s.MaxContainers {
+		n.overLimit = true
+		result.Skipped[usage.OverLimit]++
+		return nil
+	}
+	key := string(s.key)
+	c := &container{
+		namespace: key[:len(namespace)],
+		pod:       key[len(namespace)+1 : len(namespace)+1+len(pod)],
+		name:      key[len(namespace)+len(pod)+2:],
+	}
+	n.containers[key] = c
+	n.order = append(n.order, c)
+	return &c.counter
+}
+
+var seed = maphash.MakeSeed()
+
+// labelHash returns a hash of the labels that distinguish series with the same identity, in any
+// order: those that an engine or its replicas have added.
+func labelHash(series *series) uint64 {
+	var sum uint64
+	for _, l := range series.labels {
+		switch name := series.name(l); string(name) {
+		case "__name__", "cpu": // differ between CPU and memory of the same container
+		default:
+			sum += maphash.Bytes(seed, series.text[l.name.start:l.value.end]) ^ uint64(len(name))
+		}
+	}
+	return sum
+}
+
+// offer considers the samples of one series. They are at least one, in the order of their times.
+func (c *counter) offer(hash uint64, points []point, refresh uint64, spacing time.Duration) {
+	newest, second := points[len(points)-1].at, usage.Time(0)
+	if len(points) > 1 {
+		second = points[len(points)-2].at
+	}
+	if c.refresh == refresh && !c.prefers(hash, newest, second) {
+		return
+	}
+	if c.refresh != refresh {
+		c.refresh, c.has, c.exact, c.startedAt = refresh, 0, 0, 0
+	}
+	switched := c.last.at != 0 && hash != c.hash
+	if switched {
+		c.choice = choose(points, point{}, spacing)
+		c.choice.isFresh = newest > c.last.at
+		c.choice.newCounter = true
+	} else {
+		c.choice = choose(points, c.last, spacing)
+	}
+	c.choice.hash, c.choice.second = hash, second
+}
+
+// prefers reports whether a series is better than the one that was chosen so far in this refresh.
+// Several scrapers may store the same container, for example two replicas of Prometheus; their
+// samples must not be mixed, because their timestamps may be by different clocks. So the series that
+// was used before stays in use, until another has two samples that are newer.
+func (c *counter) prefers(hash uint64, newest, second usage.Time) bool {
+	chosen := &c.choice
+	switch {
+	case c.last.at != 0 && chosen.hash == c.hash:
+		return second > chosen.cur.at
+	case c.last.at != 0 && hash == c.hash:
+		return chosen.second <= newest
+	case newest != chosen.cur.at:
+		return newest > chosen.cur.at
+	}
+	return hash < chosen.hash
+}
+
+// choose selects the samples of a series that are stored, given the one that was stored last. The
+// rate of the newest sample is computed from the newest one that is at least as much older as
+// spacing: from one that was stored before, if it is not too close, or else from base. A counter
+// that was reset in between starts again with base.
+func choose(points []point, last point, spacing time.Duration) choice {
+	newest := len(points) - 1
+	c := choice{cur: points[newest]}
+	first := 0 // the first new sample
+	for first <= newest && points[first].at <= last.at {
+		first++
+	}
+	if first > newest {
+		return c
+	}
+	c.isFresh = true
+	start := first // the first sample since the last reset
+	for i := newest; i > first; i-- {
+		if points[i].value < points[i-1].value {
+			start = i
+			break
+		}
+	}
+	c.newCounter = start > first || last.at != 0 && points[first].value < last.value
+	for i := newest - 1; i >= start; i-- {
+		c.base, c.isBase = points[i], true
+		if c.cur.at.Sub(c.base.at) >= spacing {
+			return c
+		}
+	}
+	// The samples since the last one, or since the reset, are closer than spacing.
+	isLastBase := last.at != 0 && !c.newCounter
+	if c.isBase = c.isBase && !isLastBase && c.cur.at.Sub(c.base.at) >= usage.MinWindow; !c.isBase {
+		c.base = point{}
+	}
+	return c
+}
+
+// hasStartTime is for counter.has and counter.exact only: Samples do not have it.
+const hasStartTime usage.Has = 1 << 7
+
+// setValue sets a value other than the CPU counter. If there are several, the one with the labels of
+// the chosen CPU counter counts, or else the first.
+func (c *counter) setValue(k kind, hash uint64, value float64) {
+	has := usage.HasMemory
+	switch k {
+	case containerSwap, nodeSwap:
+		has = usage.HasSwap
+	case containerStartTime:
+		has = hasStartTime
+	}
+	isExact := hash == c.choice.hash
+	if c.has&has != 0 && (!isExact || c.exact&has != 0) {
+		return
+	}
+	if value >= math.MaxInt64 {
+		return
+	}
+	c.has |= has
+	if isExact {
+		c.exact |= has
+	}
+	switch has {
+	case usage.HasMemory:
+		c.memory = uint64(value)
+	case usage.HasSwap:
+		c.swap = uint64(value)
+	default:
+		if value < maxUnixSeconds {
+			c.startedAt = usage.Time(value * float64(time.Second))
+		}
+	}
+}
+
+// isFresh reports whether there is a new sample with CPU and memory in a refresh.
+func (c *counter) isFresh(refresh uint64) bool {
+	return c.refresh == refresh && c.choice.isFresh && c.has&usage.HasMemory != 0
+}
+
+// sample returns the counter's other values with the CPU counter of p.
+func (c *counter) sample(p point) usage.Sample {
+	return usage.Sample{
+		At: p.at, MemoryAt: p.at, StartedAt: c.startedAt, CPUSeconds: p.value, Memory: c.memory, Swap: c.swap,
+		Has: usage.HasCPU | c.has&(usage.HasMemory|usage.HasSwap),
+	}
+}
+
+// current returns the newest sample.
+func (c *counter) current() usage.Sample {
+	s := c.sample(c.choice.cur)
+	s.NewCounter = c.choice.newCounter && !c.choice.isBase
+	return s
+}
+
+// earlier returns the sample to compute the rate of the newest one from. It reports false if there
+// is none.
+func (c *counter) earlier() (usage.Sample, bool) {
+	switch {
+	case c.choice.isBase:
+		s := c.sample(c.choice.base)
+		s.NewCounter = c.choice.newCounter
+		return s, true
+	case c.last.at != 0:
+		return c.sample(c.last), true
+	}
+	return usage.Sample{}, false
+}
+
+// put stores the new samples of a node, and reports whether there were any. If rates need samples
+// that were not stored before, it stores these first.
+func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
+	hasNew, needsBase := s.decide(n)
+	if !hasNew {
+		return false
+	}
+	s.scrape = usage.Scrape{
+		At: arrived, Sent: sent, Capacity: capacity(n.object.Load()), Partial: partial || n.overLimit,
+		Containers: s.scrape.Containers[:0],
+	}
+	n.overLimit = false
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.deleted {
+		return false
+	}
+	if needsBase {
+		s.fill(n, true)
+		s.Sink.Put(n.name, &s.scrape)
+	}
+	s.fill(n, false)
+	s.Sink.Put(n.name, &s.scrape)
+	n.commit(s.refreshes)
+	return true
+}
+
+// decide sets how the containers of a node occur in what is stored. It reports whether there are
+// new samples, and whether some of them need earlier ones.
+func (s *Source) decide(n *node) (hasNew, needsBase bool) {
+	var newest usage.Time
+	note := func(c *counter) {
+		if c.refresh == s.refreshes {
+			newest = max(newest, c.choice.cur.at)
+		}
+		if c.isFresh(s.refreshes) {
+			hasNew, needsBase = true, needsBase || c.choice.isBase
+		}
+	}
+	note(&n.counter)
+	for _, c := range n.order {
+		note(&c.counter)
+	}
+	if !hasNew {
+		return false, false
+	}
+	for _, c := range n.order {
+		c.mention = s.mentionOf(n, c, newest)
+	}
+	return hasNew, needsBase
+}
+
+// mentionOf returns how a container occurs in what is stored. The engine may not have the latest
+// samples of all containers, and has samples of containers that have ended. The API server reports
+// later than the kubelet that a container has started.
+func (s *Source) mentionOf(n *node, c *container, newest usage.Time) mention {
+	isReported := c.refresh == s.refreshes && newest.Sub(c.choice.cur.at) <= endedAfter
+	switch {
+	case !isReported && !s.IsRunning(n.name, c.namespace, c.pod, c.name):
+		return ended
+	case c.isFresh(s.refreshes):
+		return fresh
+	case c.refresh == s.refreshes && c.last.at != 0:
+		return repeated
+	}
+	return silent
+}
+
+// fill sets the samples of s.scrape: the newest ones, or the earlier ones that their rates need.
+func (s *Source) fill(n *node, earlier bool) {
+	s.scrape.Containers, s.names = s.scrape.Containers[:0], s.names[:0]
+	s.scrape.Node = n.sampleOf(s.refreshes, earlier)
+	for _, c := range n.order {
+		var sample usage.Sample
+		switch {
+		case c.mention == ended:
+			continue
+		case c.mention == fresh && earlier:
+			var ok bool
+			if sample, ok = c.counter.earlier(); !ok {
+				continue
+			}
+		case c.mention == fresh:
+			sample = c.current()
+		case c.mention == repeated:
+			sample = c.sample(c.last)
+		}
+		s.scrape.Containers = append(s.scrape.Containers, usage.ContainerSample{
+			Namespace: s.copyName(c.namespace), Pod: s.copyName(c.pod), Name: s.copyName(c.name), Sample: sample,
+		})
+	}
+}
+
+// sampleOf returns the sample of the node itself. It has no values if there is nothing new.
+func (n *node) sampleOf(refresh uint64, earlier bool) usage.Sample {
+	if !n.counter.isFresh(refresh) {
+		return usage.Sample{}
+	}
+	if earlier {
+		sample, _ := n.counter.earlier()
+		return sample
+	}
+	return n.counter.current()
+}
+
+// copyName returns a copy that is valid until the next call of fill.
+func (s *Source) copyName(name string) []byte {
+	start := len(s.names)
+	s.names = append(s.names, name...)
+	return s.names[start:len(s.names):len(s.names)]
+}
+
+// commit notes what was stored, and drops the containers that have ended.
+func (n *node) commit(refresh uint64) {
+	stored := func(c *counter) {
+		if c.isFresh(refresh) {
+			c.last, c.hash = c.choice.cur, c.choice.hash
+		}
+	}
+	stored(&n.counter)
+	for _, c := range n.order {
+		stored(&c.counter)
+		if c.mention == ended {
+			delete(n.containers, c.namespace+"\x00"+c.pod+"\x00"+c.name)
+		}
+	}
+	n.order = slices.DeleteFunc(n.order, func(c *container) bool { return c.mention == ended })
+}
+
+// capacity returns the CPU capacity of a node in nanocores, or 0 if its status does not report it.
+func capacity(node *corev1.Node) uint64 {
+	return uint64(max(0, node.Status.Capacity.Cpu().ScaledValue(resource.Nano)))
+}

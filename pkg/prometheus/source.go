@@ -1,0 +1,374 @@
+package prometheus
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// Sink stores metrics. Calls for the same node never overlap.
+type Sink interface {
+	// Put stores the samples of a node. It must not retain them.
+	Put(node string, s *usage.Scrape) usage.Report
+	// Forget drops a node.
+	Forget(node string)
+}
+
+// Observer is notified of events.
+type Observer interface {
+	Refreshed(Result)
+}
+
+// Result is the outcome of a refresh: one response to each query.
+type Result struct {
+	Took    time.Duration
+	Series  map[string]int        // of known nodes, by query; nil if Err is set
+	Nodes   int                   // with new samples
+	Skipped [usage.NumReasons]int // samples and series that were skipped, by reason
+	Partial bool                  // whether the engine said that it does not have all series
+	Err     error                 // nil: success
+	Reason  reason.Reason         // of Err
+	// Failures is the number of refreshes in a row that have failed, with this one; 0: it succeeded.
+	Failures int
+}
+
+// Config configures a Source. File, UserAgent and Reloaded are optional.
+type Config struct {
+	URL  string // of the engine; see ParseURL
+	File string // the configuration file; see ParseFile
+
+	Interval     time.Duration // between two refreshes
+	MaxSampleAge time.Duration // the age at which a metric expires
+	// MaxContainers limits the containers of one node.
+	MaxContainers int
+
+	Sink     Sink
+	Observer Observer
+	Clock    usage.Clock
+
+	// Synced reports whether the nodes and pods of the API server are known. There is no query
+	// before.
+	Synced func() bool
+	// IsBound reports whether a pod is bound to the node according to the API server. The containers
+	// of other pods are ignored.
+	IsBound func(node, namespace, pod string) bool
+	// IsRunning reports whether a container of a pod that is bound to the node runs according to the
+	// API server.
+	IsRunning func(node, namespace, pod, container string) bool
+
+	UserAgent string
+	// Reloaded is called once for each change of the file: with nil when the new content is in use,
+	// or with the error because of which the old content stays in use.
+	Reloaded func(file string, err error)
+}
+
+const (
+	// maxWindow is the longest range of a query. The store ignores samples of a removed pod for two
+	// minutes: later, the range must not have any.
+	maxWindow = 2 * time.Minute
+	// maxTimeout is the longest timeout of a query.
+	maxTimeout = time.Minute
+	// stuckAfter is the time without progress after which the loop is reported as stuck.
+	stuckAfter = 2 * maxTimeout
+	// endedAfter is how much older than the newest sample of its node the newest sample of a container
+	// must be, for the container to have ended if the API server does not report it as running. The
+	// samples of running containers are up to 15 s apart.
+	endedAfter = 15 * time.Second
+	// retries is the number of failures in a row that are followed by an early refresh.
+	retries = 3
+
+	syncInterval = 100 * time.Millisecond
+)
+
+// Source keeps a Sink up to date with the samples that an engine has of a set of nodes.
+type Source struct {
+	Config
+	client   *client
+	started  time.Time
+	lastTick atomic.Int64 // when the loop last made progress, as time since started
+	warm     atomic.Bool
+
+	// These fields belong to the loop.
+	refreshes uint64 // the number of the current refresh
+	failures  int    // in a row
+	logged    reason.Reason
+	warning   string // that was logged last
+	index     map[string]*node
+	key       []byte
+	scrape    usage.Scrape
+	names     []byte // of scrape
+
+	mu      sync.Mutex
+	nodes   map[string]*node
+	changed bool // whether nodes differ from index
+}
+
+// New returns a Source without nodes. It reads the configuration file.
+func New(c Config) (*Source, error) {
+	if c.Reloaded == nil {
+		c.Reloaded = func(string, error) {}
+	}
+	client, err := newClient(c, window(c.MaxSampleAge))
+	if err != nil {
+		return nil, err
+	}
+	return &Source{Config: c, client: client, started: time.Now(), nodes: map[string]*node{}, changed: true}, nil
+}
+
+// window returns the range of the queries. It is shorter than the maximum age of a sample, because
+// the store assumes that a node's newest sample is not older than that.
+func window(maxSampleAge time.Duration) time.Duration {
+	return min(maxSampleAge*3/4, maxWindow).Truncate(time.Second)
+}
+
+// Set adds or updates a node, which must not be modified afterwards. Calls to Set and Delete for
+// the same node must not overlap.
+func (s *Source) Set(object *corev1.Node) {
+	s.mu.Lock()
+	known := s.nodes[object.Name]
+	if known != nil && known.object.Load().UID == object.UID {
+		known.object.Store(object)
+		s.changed = true // its addresses may have changed
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Unlock()
+	if known != nil { // another node with the same name
+		s.Delete(object.Name)
+	}
+	n := &node{name: object.Name, containers: map[string]*container{}}
+	n.object.Store(object)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nodes[object.Name], s.changed = n, true
+}
+
+// Delete removes a node. When it returns, everything kept for the node is dropped, and no sample of
+// it will be stored.
+func (s *Source) Delete(name string) {
+	s.mu.Lock()
+	n := s.nodes[name]
+	delete(s.nodes, name)
+	s.changed = true
+	s.mu.Unlock()
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.deleted = true
+	s.Sink.Forget(name)
+}
+
+// Alive returns an error if the loop is stuck.
+func (s *Source) Alive() error {
+	if idle := time.Since(s.started) - time.Duration(s.lastTick.Load()); idle > s.Interval+stuckAfter {
+		return fmt.Errorf("the loop that queries the engine has been stuck for %v", idle.Round(time.Second))
+	}
+	return nil
+}
+
+func (s *Source) tick() { s.lastTick.Store(int64(time.Since(s.started))) }
+
+// WarmedUp reports whether the samples of a refresh have been stored.
+func (s *Source) WarmedUp() bool { return s.warm.Load() }
+
+// Run refreshes until ctx is done.
+func (s *Source) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	due := time.Now()
+	for {
+		s.tick()
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if !s.Synced() {
+			timer.Reset(syncInterval)
+			due = time.Now()
+			continue
+		}
+		s.client.reload()
+		result := s.refresh(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		s.log(ctx, result)
+		s.Observer.Refreshed(result)
+		now := time.Now()
+		if due = due.Add(s.Interval); due.Before(now) {
+			due = now
+		}
+		if early := now.Add(s.Interval / 4); result.Err != nil && result.Failures <= retries && early.Before(due) {
+			due = early
+		}
+		timer.Reset(due.Sub(now))
+	}
+}
+
+// refresh sends the queries and stores the new samples. After a failure it stores nothing, so the
+// last metrics stand until they expire.
+func (s *Source) refresh(ctx context.Context) (result Result) {
+	start := time.Now()
+	defer func() {
+		result.Took = time.Since(start)
+		if p := recover(); p != nil { // a bug must not end the process
+			result.Err = fmt.Errorf("the engine's response made kube-vitals panic; please report this bug: %v\n%s", p, debug.Stack())
+			result.Reason = reason.InternalFailure
+		}
+		if result.Err == nil {
+			s.failures = 0
+			s.warm.Store(true)
+			return
+		}
+		s.failures++
+		result.Failures = s.failures
+	}()
+	s.refreshes++
+	s.reindex()
+	var matched [numKinds]int
+	total := 0
+	for k := range kind(numKinds) {
+		s.tick()
+		response, err := s.client.query(ctx, k, func(series *series) {
+			if s.add(k, series, &result) {
+				matched[k]++
+			}
+		})
+		if err != nil {
+			result.Err, result.Reason = err, Reason(err)
+			return result
+		}
+		if response != nil {
+			total += response.series
+			s.noteWarnings(ctx, k, response, &result)
+		}
+	}
+	if matched[containerCPU]+matched[nodeCPU] == 0 && len(s.index) > 0 {
+		result.Err, result.Reason = s.noSamples(total), reason.NoSamples
+		return result
+	}
+	result.Series = map[string]int{}
+	for k, n := range matched {
+		result.Series[kind(k).String()] = n
+	}
+	arrived := s.Clock.At(time.Now())
+	for _, n := range s.snapshot() {
+		if s.put(n, s.Clock.At(start), arrived, result.Partial) {
+			result.Nodes++
+		}
+	}
+	return result
+}
+
+// noSamples returns the error for responses without samples of the cluster's nodes.
+func (s *Source) noSamples(series int) error {
+	f := s.client.config
+	if series == 0 {
+		return newError(reason.NoSamples, "the engine at %s has no series of nodes or containers in the last %v "+
+			"(check preset, matchers and queries in --prometheus-config, and the header of the tenant)",
+			s.client.url.Host, s.client.window)
+	}
+	return newError(reason.NoSamples, "the engine at %s has %d series, but none of this cluster's nodes and pods: "+
+		"no label %s has the name or address of a node (set labels.node or matchers in --prometheus-config)",
+		s.client.url.Host, series, strings.Join(f.Labels.Node, ", "))
+}
+
+// noteWarnings logs the first warning of a response, unless it was logged last, and marks the
+// result as partial: an engine warns when it does not have all series.
+func (s *Source) noteWarnings(ctx context.Context, k kind, r *response, result *Result) {
+	warning := strings.Join(r.warnings[:min(1, len(r.warnings))], "")
+	if r.partial {
+		warning = "the response is partial"
+	}
+	if warning == "" {
+		return
+	}
+	result.Partial = true
+	if warning != s.warning {
+		s.warning = warning
+		klog.FromContext(ctx).Info("The engine has responded with a warning; metrics that are missing in the response "+
+			"stand until they expire", "query", k, "warning", warning)
+	}
+}
+
+// log logs when refreshes start to fail, when the reason changes, and when they work again.
+func (s *Source) log(ctx context.Context, r Result) {
+	logger := klog.FromContext(ctx)
+	switch {
+	case r.Err == nil && s.logged != "":
+		s.logged = ""
+		logger.Info("The engine can be read again")
+	case r.Err != nil && r.Reason != s.logged:
+		s.logged = r.Reason
+		logger.Error(r.Err, "Reading the engine failed; the last metrics are served until they expire", "reason", r.Reason)
+	}
+}
+
+// snapshot returns the nodes.
+func (s *Source) snapshot() []*node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	nodes := make([]*node, 0, len(s.nodes))
+	for _, n := range s.nodes {
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+// reindex updates the index of the nodes by name and by address. An address of several nodes
+// identifies none of them.
+func (s *Source) reindex() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.changed {
+		return
+	}
+	s.changed = false
+	addresses := map[string]*node{}
+	for _, n := range s.nodes {
+		for _, a := range n.object.Load().Status.Addresses {
+			if other, ok := addresses[a.Address]; ok && other != n {
+				addresses[a.Address] = nil
+				continue
+			}
+			addresses[a.Address] = n
+		}
+	}
+	maps.DeleteFunc(addresses, func(_ string, n *node) bool { return n == nil })
+	maps.Copy(addresses, s.nodes)
+	s.index = addresses
+}
+
+// nodeOf returns the node of a series, or nil if it is not of this cluster. A label may have the
+// name or an address of the node, with or without a port.
+func (s *Source) nodeOf(series *series) *node {
+	for _, label := range s.client.config.Labels.Node {
+		value := series.get(label)
+		if value == nil {
+			continue
+		}
+		if n := s.index[string(value)]; n != nil {
+			return n
+		}
+		if port := bytes.LastIndexByte(value, ':'); port >= 0 {
+			return s.index[string(bytes.Trim(value[:port], "[]"))]
+		}
+		return nil
+	}
+	return nil
+}

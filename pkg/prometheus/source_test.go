@@ -1,0 +1,181 @@
+package prometheus
+
+import (
+	"testing"
+	"time"
+)
+
+func TestRates(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		rounds [][]float64 // seconds and core-seconds of the samples of each response
+		want   []string
+	}{
+		{"two samples give a rate at once", [][]float64{{-20, 100, -5, 103}}, []string{"app 200 15s"}},
+		{"one sample gives none", [][]float64{{-5, 100}}, []string{""}},
+		{"the next sample continues the last one", [][]float64{{-35, 100, -20, 103}, {-35, 100, -20, 103, -5, 109}},
+			[]string{"app 200 15s", "app 400 15s"}},
+		{"no new sample", [][]float64{{-35, 100, -20, 103}, {-35, 100, -20, 103}}, []string{"app 200 15s", "app 200 15s"}},
+		{"the newest interval counts, not the whole range", [][]float64{{-80, 0, -65, 15, -50, 30, -35, 45, -20, 60, -5, 63}},
+			[]string{"app 200 15s"}},
+		{"samples of a short interval are combined", [][]float64{{-20, 10, -15, 11, -10, 12, -5, 14}}, []string{"app 300 10s"}},
+		{"missed responses: the newest interval counts", [][]float64{{-80, 0, -65, 3}, {-50, 6, -35, 20, -20, 34, -5, 37}},
+			[]string{"app 200 15s", "app 200 15s"}},
+		{"restart, then two samples", [][]float64{{-50, 97, -35, 100}, {-50, 97, -35, 100, -20, 1, -5, 4}},
+			[]string{"app 200 15s", "app 200 15s"}},
+		{"restart, then one sample: the last rate stands", [][]float64{{-35, 97, -20, 100}, {-35, 97, -20, 100, -5, 1}},
+			[]string{"app 200 15s", "app 200 15s"}},
+		{"restart between two responses, hidden by a higher counter", [][]float64{{-80, 1, -65, 4}, {-50, 2, -35, 100, -20, 200, -5, 203}},
+			[]string{"app 200 15s", "app 200 15s"}},
+		{"a hidden restart with the newest sample", [][]float64{{-80, 1, -65, 4}, {-50, 500, -35, 600, -20, 3, -5, 300}},
+			[]string{"app 200 15s", "app 19800 15s"}},
+		{"a restart with the newest sample, above the last one", [][]float64{{-50, 1, -35, 4}, {-50, 1, -35, 4, -20, 500, -5, 300}},
+			[]string{"app 200 15s", "app 200 15s"}},
+		{"zero is data", [][]float64{{-20, 0, -5, 0}}, []string{"app 0 15s"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFixture(t, "")
+			for i, samples := range tc.rounds {
+				f.put("app", "", samples...)
+				f.mustRefresh()
+				f.wantPod(tc.want[i])
+			}
+		})
+	}
+}
+
+func TestRateAfterHiddenRestart(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("app", "", -50, 1, -35, 4)
+	f.mustRefresh()
+	// 500 was reset to 300, so 4 to 300 is no rate.
+	f.put("app", "", -35, 4, -20, 500, -5, 300)
+	f.mustRefresh()
+	f.wantPod("app 200 15s") // of the last complete samples
+	if counts := f.store.Counts(); counts.OlderSamples != 0 {
+		t.Errorf("got %d older samples, want none", counts.OlderSamples)
+	}
+	f.put("app", "", -20, 500, -5, 300, -1, 302)
+	f.mustRefresh()
+	f.wantPod("app 500 4s")
+}
+
+func TestReplicas(t *testing.T) {
+	const a, b = `,replica="a"`, `,replica="b"`
+	f := newFixture(t, "")
+	// Both replicas stamp the same counter, b 4 s later.
+	f.put("app", a, -50, 100, -35, 103)
+	f.put("app", b, -46, 100, -31, 103)
+	f.mustRefresh()
+	f.wantPod("app 200 15s")
+	n := f.nodes["n1"]
+	chosen := n.order[0].hash
+	for range 3 { // b was chosen, as it had the newest sample; a has newer samples now
+		f.put("app", a, -35, 103, -20, 106)
+		f.mustRefresh()
+		f.wantPod("app 200 15s")
+		if n.order[0].hash != chosen {
+			t.Error("switched to the other replica after one sample")
+		}
+	}
+	f.put("app", a, -35, 103, -20, 106, -5, 112) // b has missed a scrape
+	f.mustRefresh()
+	f.wantPod("app 400 15s")
+	if n.order[0].hash == chosen {
+		t.Error("did not switch to the replica that still has samples")
+	}
+	f.put("app", b, -31, 103, -1, 112) // b is back
+	f.mustRefresh()
+	f.wantPod("app 400 15s")
+}
+
+func TestContainersEnd(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("app", "", -50, 1, -35, 4)
+	f.put("side", "", -50, 1, -35, 4)
+	f.mustRefresh()
+	f.wantPod("app 200 15s, side 200 15s")
+
+	f.put("app", "", -35, 4, -18, 4) // side has no newer sample, but runs
+	f.mustRefresh()
+	f.wantPod("app 0 17s, side 200 15s")
+
+	f.ended["side"] = true
+	f.put("app", "", -35, 4, -18, 4, -3, 7)
+	f.mustRefresh()
+	f.wantPod("app 200 15s")
+	if n := f.nodes["n1"]; len(n.order) != 1 || len(n.containers) != 1 {
+		t.Errorf("got %d, %d containers, want 1: the one that ended is kept", len(n.order), len(n.containers))
+	}
+}
+
+func TestEngineLosesRunningContainer(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("app", "", -50, 1, -35, 4)
+	f.put("side", "", -50, 1, -35, 4)
+	f.mustRefresh()
+	f.set(func() { clear(f.series) })
+	f.put("app", "", -35, 4, -18, 4)
+	f.mustRefresh()
+	f.wantPod("app 0 17s, side 200 15s") // stands until it expires
+}
+
+func TestPodsThatAreNotBound(t *testing.T) {
+	f := newFixture(t, "")
+	f.unbound["web"] = true
+	f.put("app", "", -20, 1, -5, 4)
+	f.mustRefresh()
+	f.wantPod("")
+	if n := f.nodes["n1"]; len(n.containers) != 0 {
+		t.Errorf("keeps %d containers of a pod that the API server does not have", len(n.containers))
+	}
+}
+
+func TestDeletedPodIsNotServedAgain(t *testing.T) { // rule 9
+	f := newFixture(t, "")
+	f.put("app", "", -35, 100, -20, 103)
+	f.mustRefresh()
+	f.store.RemovePod("n1", "ns", "web", f.clock.At(time.Now()))
+	// A pod of the same name exists, but the engine has only samples of its predecessor.
+	f.put("app", "", -35, 100, -20, 103, -5, 106)
+	f.mustRefresh()
+	f.wantPod("")
+}
+
+func TestNodes(t *testing.T) {
+	for label, value := range map[string]string{
+		"node": "n1", "instance": "10.0.0.1:10250", "a host name": "n1:10250", "an address": "10.0.0.1",
+	} {
+		t.Run(label, func(t *testing.T) {
+			name := "instance"
+			if label == "node" {
+				name = label
+			}
+			f := newFixture(t, "")
+			f.set(func() {
+				f.series[`node_cpu_usage_seconds_total{`+name+`="`+value+`"}`] = f.samples(-20, 1000, -5, 1030)
+				f.series[`node_memory_working_set_bytes{`+name+`="`+value+`"}`] = f.samples(-5, 7)
+				f.series[`node_cpu_usage_seconds_total{`+name+`="foreign"}`] = f.samples(-20, 1, -5, 2)
+			})
+			result := f.mustRefresh()
+			node := f.store.Node("n1", f.clock.At(time.Now()))
+			if node == nil || node.CPUNanocores != 2e9 || node.Memory != 7 || node.At != f.start.Add(-5*time.Second) {
+				t.Errorf("got %+v", node)
+			}
+			if result.Nodes != 1 || result.Series["nodeCPU"] != 1 {
+				t.Errorf("got %+v", result)
+			}
+		})
+	}
+}
+
+func TestDeletedNode(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("app", "", -20, 1, -5, 4)
+	f.mustRefresh()
+	f.Delete("n1")
+	f.wantPod("")
+	f.put("app", "", -20, 1, -5, 4, -1, 5)
+	f.mustRefresh()
+	f.wantPod("")
+}
