@@ -56,7 +56,8 @@ func (o *options) validateSource() []error {
 	case sourceKubelet:
 		for _, name := range []string{"prometheus-url", "prometheus-config"} {
 			if o.all.Changed(name) {
-				mistakes = append(mistakes, fmt.Errorf("--%s has no effect without --source=prometheus: set it, or remove --%[1]s", name))
+				mistakes = append(mistakes, fmt.Errorf("--%s has no effect without --source=prometheus: set that, or remove "+
+					"--%[1]s", name))
 			}
 		}
 		return mistakes

@@ -46,7 +46,8 @@ func TestPrometheusFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := newOptions()
-	if err := o.parse([]string{"--source=prometheus", "--prometheus-url=http://p", "--prometheus-config=" + file}); err != nil {
+	err := o.parse([]string{"--source=prometheus", "--prometheus-url=http://p", "--prometheus-config=" + file})
+	if err != nil {
 		t.Fatal(err)
 	}
 	text := fmt.Sprint(o.checkFiles())

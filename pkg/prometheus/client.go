@@ -126,14 +126,14 @@ func (c *client) query(ctx context.Context, k kind, emit func(*series)) (*respon
 	form := url.Values{"query": {text}, "timeout": {strconv.FormatInt(timeout.Milliseconds(), 10) + "ms"}}
 	r, err := c.send(ctx, form)
 	if err == nil && !c.get && (r.StatusCode == http.StatusMethodNotAllowed || r.StatusCode == http.StatusNotImplemented) {
-		r.Body.Close()
+		_ = r.Body.Close()
 		c.get = true
 		r, err = c.send(ctx, form)
 	}
 	var decoded *response
 	if err == nil {
 		decoded, err = c.read(r, emit)
-		r.Body.Close()
+		_ = r.Body.Close()
 	}
 	if err != nil {
 		return nil, explain(err, k, c.url.Host)

@@ -33,9 +33,9 @@ func TestFaults(t *testing.T) {
 		text    string // in the error
 	}{
 		{"500", write(500, "text/plain", "out of memory"), reason.ServerError, `"out of memory"`},
-		{"503 timeout", write(503, json, `{"status":"error","errorType":"timeout","error":"query timed out"}`), reason.ServerError,
-			`timeout: "query timed out"`},
-		{"422", write(422, json, `{"status":"error","errorType":"execution","error":"query processing would load too many samples"}`),
+		{"503 timeout", write(503, json, `{"status":"error","errorType":"timeout","error":"query timed out"}`),
+			reason.ServerError, `timeout: "query timed out"`},
+		{"422", write(422, json, `{"status":"error","errorType":"execution","error":"would load too many samples"}`),
 			reason.BadStatus, "too many samples"},
 		{"401", write(401, "text/plain", "no org id"), reason.Unauthorized, "http.authorization"},
 		{"403", write(403, "text/plain", ""), reason.Forbidden, "permissions"},
@@ -46,9 +46,11 @@ func TestFaults(t *testing.T) {
 		{"truncated JSON", write(200, json, success+`{"metric":{"node":"n1"},"values":[[1,"2"`), reason.Truncated, ""},
 		{"nothing", write(200, json, ""), reason.Truncated, ""},
 		{"wrong tenant", write(200, json, success+`]}}`), reason.NoSamples, "tenant"},
-		{"another cluster", write(200, json, success+`{"metric":{"node":"n9"},"values":[[1,"2"]]}]}}`), reason.NoSamples, "labels.node"},
+		{"another cluster", write(200, json, success+`{"metric":{"node":"n9"},"values":[[1,"2"]]}]}}`), reason.NoSamples,
+			"labels.node"},
 		{"slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, reason.Timeout, "raise timeout"},
-		{"connection closed", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, reason.ConnectionLost, ""},
+		{"connection closed", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			reason.ConnectionLost, ""},
 		{"cut body", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", json)
 			w.Header().Set("Content-Length", "100000")
@@ -92,7 +94,7 @@ func TestFaults(t *testing.T) {
 
 func TestEngineDown(t *testing.T) {
 	f := newFixture(t, "")
-	f.engine.Close()
+	f.Close()
 	result := f.refresh(context.Background())
 	if result.Reason != reason.ConnectRefused || f.WarmedUp() {
 		t.Errorf("got %v, warm: %v, want %v", result.Err, f.WarmedUp(), reason.ConnectRefused)
@@ -157,8 +159,8 @@ func TestRequests(t *testing.T) {
 	f.put("app", "", -20, 1, -5, 2)
 	f.refresh(context.Background())
 	r := f.requests[0]
-	if r.Method != http.MethodPost || r.Header.Get("X-Scope-OrgID") != "tenant" || r.Header.Get("Authorization") != "Bearer secret" ||
-		r.Header.Get("User-Agent") != "test" {
+	if r.Method != http.MethodPost || r.Header.Get("X-Scope-OrgID") != "tenant" ||
+		r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("User-Agent") != "test" {
 		t.Errorf("got %s, headers %v", r.Method, r.Header)
 	}
 	want := `container_cpu_usage_seconds_total{container!="",container!="POD",image!="",cluster="a\"b"}[112s]`
@@ -187,7 +189,8 @@ func TestConfigFile(t *testing.T) {
 		{"", ""},
 		{"preset: cadvisor", ""},
 		{"queries: {containerCPU: 'cpu{a=~\"x{2}\"}', nodeSwap: '-'}\nlabels: {node: [host], pod: pod_name}", ""},
-		{"http: {basic_auth: {username: u, password_file: p}, tls_config: {insecure_skip_verify: true}, proxy_url: 'http://p:1'}", ""},
+		{"http: {basic_auth: {username: u, password_file: p}, tls_config: {insecure_skip_verify: true}, " +
+			"proxy_url: 'http://p:1'}", ""},
 		{"preset: x", `preset is "x", but must be one of cadvisor, resource`},
 		{"prest: x", "field prest not found"},
 		{"http: {basic_auth: {username: u}, authorization: {credentials: c}}", "at most one of"},

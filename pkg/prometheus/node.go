@@ -26,6 +26,7 @@ type node struct {
 	containers map[string]*container // by namespace, pod and name
 	order      []*container          // in a stable order, so that the store need not sort them
 	overLimit  bool                  // whether the current refresh has more containers than the limit
+	isStored   bool                  // whether samples of the node were stored before
 }
 
 // container is one container of a node.
@@ -255,7 +256,7 @@ func (c *counter) setValue(k kind, hash uint64, value float64) {
 		c.swap = uint64(value)
 	default:
 		if value < maxUnixSeconds {
-			c.startedAt = usage.Time(value * float64(time.Second))
+			c.startedAt = timeOf(value)
 		}
 	}
 }
@@ -312,12 +313,16 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 		return false
 	}
 	if needsBase {
+		isPartial := s.scrape.Partial
+		s.scrape.Partial = isPartial || !n.isStored // a container that only the newest samples have need not be new
 		s.fill(n, true)
 		s.Sink.Put(n.name, &s.scrape)
+		s.scrape.Partial = isPartial
 	}
 	s.fill(n, false)
 	s.Sink.Put(n.name, &s.scrape)
 	n.commit(s.refreshes)
+	n.isStored = true
 	return true
 }
 
@@ -373,7 +378,7 @@ func (s *Source) fill(n *node, earlier bool) {
 			continue
 		case c.mention == fresh && earlier:
 			var ok bool
-			if sample, ok = c.counter.earlier(); !ok {
+			if sample, ok = c.earlier(); !ok {
 				continue
 			}
 		case c.mention == fresh:

@@ -41,6 +41,11 @@ const (
 	maxUnixSeconds = 9_000_000_000 // in the year 2255; a usage.Time ends in 2262
 )
 
+// timeOf converts seconds since 1970. Engines store milliseconds; a float64 is not exact.
+func timeOf(seconds float64) usage.Time {
+	return usage.Time(math.Round(seconds*1000)) * usage.Time(time.Millisecond)
+}
+
 func (s *series) name(l label) []byte  { return s.text[l.name.start:l.name.end] }
 func (s *series) value(l label) []byte { return s.text[l.value.start:l.value.end] }
 
@@ -208,7 +213,7 @@ func (d *decoder) readPoint() error {
 		switch n {
 		case 0:
 			if valid[0] = err == nil && f > 0 && f <= maxUnixSeconds; valid[0] {
-				p.at = usage.Time(math.Round(f*1000)) * usage.Time(time.Millisecond)
+				p.at = timeOf(f)
 			}
 		case 1:
 			p.value = f

@@ -227,7 +227,8 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 	defer func() {
 		result.Took = time.Since(start)
 		if p := recover(); p != nil { // a bug must not end the process
-			result.Err = fmt.Errorf("the engine's response made kube-vitals panic; please report this bug: %v\n%s", p, debug.Stack())
+			result.Err = fmt.Errorf("the engine's response made kube-vitals panic; please report this bug: %v\n%s", p,
+				debug.Stack())
 			result.Reason = reason.InternalFailure
 		}
 		if result.Err == nil {

@@ -18,18 +18,21 @@ func TestRates(t *testing.T) {
 		{"no new sample", [][]float64{{-35, 100, -20, 103}, {-35, 100, -20, 103}}, []string{"app 200 15s", "app 200 15s"}},
 		{"the newest interval counts, not the whole range", [][]float64{{-80, 0, -65, 15, -50, 30, -35, 45, -20, 60, -5, 63}},
 			[]string{"app 200 15s"}},
-		{"samples of a short interval are combined", [][]float64{{-20, 10, -15, 11, -10, 12, -5, 14}}, []string{"app 300 10s"}},
+		{"samples of a short interval are combined", [][]float64{{-20, 10, -15, 11, -10, 12, -5, 14}},
+			[]string{"app 300 10s"}},
 		{"missed responses: the newest interval counts", [][]float64{{-80, 0, -65, 3}, {-50, 6, -35, 20, -20, 34, -5, 37}},
 			[]string{"app 200 15s", "app 200 15s"}},
 		{"restart, then two samples", [][]float64{{-50, 97, -35, 100}, {-50, 97, -35, 100, -20, 1, -5, 4}},
 			[]string{"app 200 15s", "app 200 15s"}},
 		{"restart, then one sample: the last rate stands", [][]float64{{-35, 97, -20, 100}, {-35, 97, -20, 100, -5, 1}},
 			[]string{"app 200 15s", "app 200 15s"}},
-		{"restart between two responses, hidden by a higher counter", [][]float64{{-80, 1, -65, 4}, {-50, 2, -35, 100, -20, 200, -5, 203}},
+		{"restart between two responses, hidden by a higher counter",
+			[][]float64{{-80, 1, -65, 4}, {-50, 2, -35, 100, -20, 200, -5, 203}},
 			[]string{"app 200 15s", "app 200 15s"}},
 		{"a hidden restart with the newest sample", [][]float64{{-80, 1, -65, 4}, {-50, 500, -35, 600, -20, 3, -5, 300}},
 			[]string{"app 200 15s", "app 19800 15s"}},
-		{"a restart with the newest sample, above the last one", [][]float64{{-50, 1, -35, 4}, {-50, 1, -35, 4, -20, 500, -5, 300}},
+		{"a restart with the newest sample, above the last one",
+			[][]float64{{-50, 1, -35, 4}, {-50, 1, -35, 4, -20, 500, -5, 300}},
 			[]string{"app 200 15s", "app 200 15s"}},
 		{"zero is data", [][]float64{{-20, 0, -5, 0}}, []string{"app 0 15s"}},
 	} {
@@ -178,4 +181,33 @@ func TestDeletedNode(t *testing.T) {
 	f.put("app", "", -20, 1, -5, 4, -1, 5)
 	f.mustRefresh()
 	f.wantPod("")
+}
+
+// TestNewContainers serves the mean since the start of a container only if an earlier refresh did
+// not have it.
+func TestNewContainers(t *testing.T) { // rule 4
+	for _, tc := range []struct {
+		name  string
+		known bool // whether the node was refreshed before
+		want  string
+	}{
+		{"first refresh: the pod is incomplete", false, ""},
+		{"after another refresh", true, "app 200 15s, new 150 20s"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFixture(t, "")
+			if tc.known {
+				f.put("app", "", -50, 1, -35, 4)
+				f.mustRefresh()
+			}
+			f.put("app", "", -35, 4, -20, 7, -5, 10)
+			f.put("new", "", -5, 3)
+			f.set(func() {
+				f.series[`container_start_time_seconds{container="new",namespace="ns",node="n1",pod="web"}`] =
+					[]point{{f.start, float64(f.start.Add(-25*time.Second)) / 1e9}}
+			})
+			f.mustRefresh()
+			f.wantPod(tc.want)
+		})
+	}
 }

@@ -68,7 +68,8 @@ func newPrometheusSource(
 	}
 	p := *c.Prometheus
 	p.Interval, p.MaxSampleAge, p.MaxContainers = c.Resolution, c.MaxSampleAge, maxContainers
-	p.Sink, p.Observer, p.Clock, p.Synced, p.UserAgent = metrics, instruments.registerEngine(), clock, synced, client.UserAgent
+	p.Sink, p.Observer, p.Clock = metrics, instruments.registerEngine(), clock
+	p.Synced, p.UserAgent = synced, client.UserAgent
 	p.IsBound = func(node, namespace, pod string) bool { return bound(node, namespace, pod) != nil }
 	p.IsRunning = func(node, namespace, pod, container string) bool {
 		o := bound(node, namespace, pod)
@@ -76,7 +77,8 @@ func newPrometheusSource(
 	}
 	p.Reloaded = func(file string, err error) {
 		if err != nil {
-			klog.Background().Error(err, "Cannot reload the configuration of the engine; the previous one stays in use", "file", file)
+			klog.Background().Error(err, "Cannot reload the configuration of the engine; the previous one stays in use",
+				"file", file)
 			return
 		}
 		klog.Background().Info("Reloaded the configuration of the engine", "file", file)

@@ -45,6 +45,9 @@ func inChart() map[string]string {
 		"metric-resolution":                "defaultArgs",
 		"kubelet-preferred-address-types":  "defaultArgs",
 		"kubelet-use-node-status-port":     "defaultArgs",
+		"source":                           "source.type",
+		"prometheus-url":                   "source.prometheus.url",
+		"prometheus-config":                "source.prometheus.config",
 	}
 }
 
