@@ -211,3 +211,25 @@ func TestNewContainers(t *testing.T) { // rule 4
 		})
 	}
 }
+
+// TestCadvisorRestart restarts a container: cAdvisor reports it as another series, whose counter may
+// be above the previous one.
+func TestCadvisorRestart(t *testing.T) {
+	const first, second = `,id="/a",image="i",name="a"`, `,id="/b",image="i",name="b"`
+	f := newFixture(t, "preset: cadvisor")
+	f.put("app", first, -80, 1, -65, 4)
+	f.mustRefresh()
+	f.wantPod("app 200 15s")
+	f.put("app", second, -50, 9)
+	f.mustRefresh()
+	f.wantPod("app 200 15s") // one sample gives no rate; 5 s in 15 s would be wrong
+	f.put("app", second, -50, 9, -35, 15)
+	f.mustRefresh()
+	f.wantPod("app 400 15s")
+	f.put("app", second, -50, 9, -35, 15, -20, 18)
+	f.mustRefresh()
+	f.wantPod("app 200 15s")
+	if counts := f.store.Counts(); counts.OlderSamples != 0 || counts.ClockJumps != 0 {
+		t.Errorf("got %+v, want no older samples and no jumps", counts)
+	}
+}
