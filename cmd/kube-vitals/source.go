@@ -16,6 +16,10 @@ const (
 	sourcePrometheus = "prometheus"
 )
 
+// minEngineSampleAge is the least maximum age of samples from an engine. The range of its queries is
+// 3/4 of that, and must have two samples.
+const minEngineSampleAge = 40 * time.Second
+
 const kubeletSection = "kubelet client"
 
 func (o *options) addPrometheusFlags(fs *pflag.FlagSet) {
@@ -64,6 +68,10 @@ func (o *options) validateSource() []error {
 	case sourcePrometheus:
 	default:
 		return []error{fmt.Errorf("--source is %q, but must be %s or %s", o.source, sourceKubelet, sourcePrometheus)}
+	}
+	if o.maxSampleAge < minEngineSampleAge && o.resolutionKnown() {
+		mistakes = append(mistakes, fmt.Errorf("--max-sample-age must be at least %v with --source=prometheus, but is %v: "+
+			"engines scrape kubelets every 15 to 60 seconds", minEngineSampleAge, o.maxSampleAge))
 	}
 	if o.prometheus.URL == "" {
 		mistakes = append(mistakes, errors.New("--prometheus-url is required with --source=prometheus"))

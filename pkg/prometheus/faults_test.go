@@ -121,6 +121,7 @@ func TestWarningsRemoveNothing(t *testing.T) {
 // TestLargeAnswer decodes 100 MB of series of other clusters. Memory must not grow with them.
 func TestLargeAnswer(t *testing.T) {
 	f := newFixture(t, "")
+	f.client.config.Timeout = 10 * time.Minute // for a busy machine and the race detector
 	response := body(1000)
 	series := strings.TrimSuffix(strings.SplitN(string(response), "[", 2)[1], "]}}")
 	const repeat = 280

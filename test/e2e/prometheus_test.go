@@ -151,8 +151,9 @@ func (c *prometheusCluster) startPrometheus(t *testing.T) {
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		targets = append(targets, map[string]any{
-			"targets": []string{fmt.Sprintf("%s:%d", n.Status.Addresses[0].Address, n.Status.DaemonEndpoints.KubeletEndpoint.Port)},
-			"labels":  map[string]string{"node": n.Name},
+			"targets": []string{fmt.Sprintf("%s:%d", n.Status.Addresses[0].Address,
+				n.Status.DaemonEndpoints.KubeletEndpoint.Port)},
+			"labels": map[string]string{"node": n.Name},
 		})
 	}
 	config, err := json.Marshal(map[string]any{
