@@ -56,7 +56,9 @@ func TestRun(t *testing.T) {
 		t.Errorf("the first refresh: got %+v, warm: %v, alive: %v", r, f.WarmedUp(), f.Alive())
 	}
 	f.wantPod("app 200 15s")
-	f.set(func() { f.respond = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) } })
+	f.set(func() {
+		f.respond = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
+	})
 	failed := <-results
 	for failed.Err == nil { // this one may have been sent before
 		failed = <-results
