@@ -19,7 +19,7 @@ const (
 	ConnectTimeout  Reason = "connect-timeout"
 	Timeout         Reason = "timeout"
 	ConnectionLost  Reason = "connection-lost"
-	BadHTTP         Reason = "not-http"
+	BadHTTP         Reason = "invalid-http"
 	TLSSelfSigned   Reason = "tls-self-signed"
 	TLSAuthority    Reason = "tls-unknown-authority"
 	TLSName         Reason = "tls-name-mismatch"
