@@ -115,8 +115,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		"The age at which metrics expire if there are no newer ones; at least 2 × "+
 			"--metric-resolution. (default 4 × --metric-resolution)")
 	fs.BoolVar(&o.warnings, "missing-metrics-warnings", true,
-		"Add a warning that says why to tables, such as of 'kubectl get podmetrics', that lack "+
-			"nodes or pods because they have no metrics.")
+		"Add a warning to tables, such as those of 'kubectl get podmetrics', if nodes or pods are "+
+			"missing: how many, and why. Only users who may get these nodes or pods see it.")
 	fs.Bool("verify-pod-nodes", false, "Has no effect.")
 	const deprecated = "the metrics of a pod always come from the node that the pod is bound to"
 	if err := fs.MarkDeprecated("verify-pod-nodes", deprecated); err != nil {
