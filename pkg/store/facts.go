@@ -21,9 +21,8 @@ type ContainerFacts struct {
 
 // PodFacts describes what a node reports of a pod. Its times are by our clock.
 type PodFacts struct {
-	LastSeen   usage.Time       // when a scrape last mentioned the pod
 	AsOf       usage.Time       // when the last snapshot of the whole pod was sampled; 0: there was none
-	Containers []ContainerFacts // that the last scrape mentioned, sorted by name; at least one
+	Containers []ContainerFacts // sorted by name; at least one
 }
 
 // NodeFacts describes the samples of a node itself. It reports false if the node was never scraped.
@@ -37,8 +36,8 @@ func (s *Store) NodeFacts(nodeName string) (Facts, bool) {
 	return n.facts(&n.series), true
 }
 
-// PodFacts describes what a node reports of a pod. It reports false if the last scrape of the node
-// does not mention the pod. The time it takes does not depend on the number of pods.
+// PodFacts describes what a node reports of a pod. It reports false if the last complete scrape of
+// the node does not mention the pod. The time it takes does not depend on the number of pods.
 func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 	n := s.node(nodeName)
 	if n == nil {
@@ -50,7 +49,7 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 	if r == nil {
 		return PodFacts{}, false
 	}
-	facts := PodFacts{LastSeen: r.lastSeen, Containers: make([]ContainerFacts, len(r.containers))}
+	facts := PodFacts{Containers: make([]ContainerFacts, len(r.containers))}
 	if r.snapshot != nil {
 		facts.AsOf = r.snapshot.AsOf
 	}

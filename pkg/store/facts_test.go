@@ -33,7 +33,7 @@ func showPodFacts(s *Store, node, pod string) string {
 	if facts.AsOf != 0 {
 		asOf = fmt.Sprint(facts.AsOf.Sub(t0).Seconds())
 	}
-	return fmt.Sprintf("seen %v whole %s: %s", facts.LastSeen.Sub(t0).Seconds(), asOf, strings.Join(parts, ", "))
+	return fmt.Sprintf("whole %s: %s", asOf, strings.Join(parts, ", "))
 }
 
 func TestPodFacts(t *testing.T) {
@@ -48,14 +48,14 @@ func TestPodFacts(t *testing.T) {
 	noMemory := sample(0, 1)
 	noMemory.Has = usage.HasCPU
 	s.Put("n1", scrape(0, of("p/a", sample(0, 1)), of("p/b", noMemory), of("q/a", untimed(sample(0, 1)))))
-	expect("n1", "p", "seen 0 whole never: a since 0 sampled 0 amount false, b since 0 sampled never amount false")
-	expect("n1", "q", "seen 0 whole never: a since 0 sampled 0 amount false")
+	expect("n1", "p", "whole never: a since 0 sampled 0 amount false, b since 0 sampled never amount false")
+	expect("n1", "q", "whole never: a since 0 sampled 0 amount false")
 	expect("n2", "p", "not reported")
 	s.Put("n1", scrape(15, of("p/a", sample(14, 2)), of("q/a", sample(15, 2))))
-	expect("n1", "p", "seen 15 whole 14: a since 0 sampled 14 amount true")
+	expect("n1", "p", "whole 14: a since 0 sampled 14 amount true")
 	s.Put("n1", scrape(30, of("q/a", sample(30, 3)))) // the index of q changes
 	expect("n1", "p", "not reported")
-	expect("n1", "q", "seen 30 whole 30: a since 15 sampled 30 amount true")
+	expect("n1", "q", "whole 30: a since 15 sampled 30 amount true")
 	s.RemovePod("n1", "n", "q", at(31))
 	expect("n1", "q", "not reported")
 	s.Forget("n1")
