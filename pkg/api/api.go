@@ -2,9 +2,9 @@
 // server library.
 //
 // Each request joins the known objects (Inventory) with their usage (Usage). An object is served if
-// both have it. Why an object is not, an Explainer says. The package keeps no state. The library provides content types, discovery and
-// OpenAPI; this package adds the two resources with their selectors, pages and columns. Package
-// encode writes the responses.
+// both have it. An Explainer explains why another one is not. The package keeps no state. The
+// library provides content types, discovery and OpenAPI; this package adds the two resources with
+// their selectors, pages and columns. Package encode writes the responses.
 package api
 
 import (

@@ -123,7 +123,7 @@ func newWorld() *world {
 		nodes: map[string]*inventory.Object{"n7": {Name: "n7"}},
 		podFacts: map[string]store.PodFacts{
 			"n7/shop/web": {
-				LastSeen: atAgo(5 * time.Second), AsOf: atAgo(8 * time.Second), Containers: []store.ContainerFacts{
+				AsOf: atAgo(8 * time.Second), Containers: []store.ContainerFacts{
 					facts("app", time.Hour, 8*time.Second), facts("proxy", time.Hour, 7*time.Second),
 				},
 			},

@@ -10,7 +10,7 @@ import (
 )
 
 // maxGroups is the number of groups that a summary names. The others are counted together.
-const maxGroups = 3
+const maxGroups = 4
 
 // summary counts objects by what prevents their metrics.
 type summary struct{ groups []*group }
@@ -39,7 +39,9 @@ func (s *summary) add(f finding, node string) {
 
 // text returns the largest groups, which describe returns as text, separated by commas.
 func (s *summary) text(describe func(*group) string) string {
-	slices.SortStableFunc(s.groups, func(a, b *group) int { return cmp.Compare(b.count, a.count) })
+	slices.SortStableFunc(s.groups, func(a, b *group) int {
+		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.rank(), b.rank()))
+	})
 	var parts []string
 	others := 0
 	for i, g := range s.groups {
@@ -53,6 +55,14 @@ func (s *summary) text(describe func(*group) string) string {
 		parts = append(parts, fmt.Sprintf("%d for other reasons", others))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// rank sorts groups of the same size: those that someone must repair come first.
+func (g *group) rank() int {
+	if g.failing {
+		return 0
+	}
+	return 1
 }
 
 // onlyNode returns the name of the failing node and the reason in parentheses if the group has one

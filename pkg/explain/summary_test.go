@@ -68,9 +68,14 @@ func TestSummarizePods(t *testing.T) {
 			pods := append(w.addPods(5, "failing", old), w.addPods(4, "n7", old)...)
 			pods = append(pods, w.addPods(3, "n7", inventory.ContainerState{Name: "app"})...)
 			pods = append(pods, w.addPods(2, "n7", running("app", time.Second))...)
-			return append(pods, w.pod())
+			w.addNode("new", scrape.Status{})
+			return append(append(pods, w.pod()), w.addPods(1, "new", old)...)
 		}, "5 on 1 node that cannot be scraped (failing: dns), 4 that the kubelet does not report, " +
-			"3 without a running container, 3 for other reasons"},
+			"3 without a running container, 2 that started less than 25s ago, 2 for other reasons"},
+		{"failing nodes come first", func(w *world) []*inventory.Object {
+			w.addNode("failing", scrape.Status{Failures: 1, Reason: reason.DNS})
+			return append(w.addPods(1, "n7", old), w.addPods(1, "failing", old)...)
+		}, "1 on 1 node that cannot be scraped (failing: dns), 1 that the kubelet does not report"},
 		{"too old", func(w *world) []*inventory.Object {
 			w.report(facts("app", 50*time.Second, 50*time.Second), facts("proxy", time.Hour, time.Second))
 			return []*inventory.Object{w.pod()}
