@@ -49,6 +49,7 @@ type options struct {
 	nodeSelector string
 	resolution   time.Duration
 	maxSampleAge time.Duration
+	warnings     bool
 
 	kubelet        kubelet.Config
 	kubeletAccount string
@@ -113,6 +114,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.maxSampleAge, "max-sample-age", 0,
 		"The age at which metrics expire if there are no newer ones; at least 2 × "+
 			"--metric-resolution. (default 4 × --metric-resolution)")
+	fs.BoolVar(&o.warnings, "missing-metrics-warnings", true,
+		"Add a warning to tables, such as those of 'kubectl get podmetrics', if nodes or pods are "+
+			"missing: how many, and why. Only users who may get these nodes or pods see it.")
 	fs.Bool("verify-pod-nodes", false, "Has no effect.")
 	const deprecated = "the metrics of a pod always come from the node that the pod is bound to"
 	if err := fs.MarkDeprecated("verify-pod-nodes", deprecated); err != nil {
@@ -201,7 +205,8 @@ func (o *options) config() (server.Config, error) {
 		MaxSampleAge: o.maxSampleAge,
 		Kubelet:      o.kubelet,
 
-		KubeletServiceAccount: o.kubeletAccount,
+		MissingMetricsWarnings: o.warnings,
+		KubeletServiceAccount:  o.kubeletAccount,
 
 		ServingCert:    o.servingCert,
 		Generic:        o.generic,

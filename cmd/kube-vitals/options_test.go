@@ -40,6 +40,7 @@ func TestDefaults(t *testing.T) {
 		"kubelet credentials": c.KubeletServiceAccount == "" && !c.Kubelet.AllowLoopback,
 		"kubelet TLS":         !c.Kubelet.InsecureTLS && !c.Kubelet.PlainHTTP,
 		"all nodes":           c.NodeSelector.Empty(),
+		"warnings":            c.MissingMetricsWarnings,
 		"port":                c.Serving.BindPort == 443,
 		"profiling":           c.Features.EnableProfiling,
 		"shutdown":            c.Generic.ShutdownDelayDuration > 0,
@@ -72,6 +73,7 @@ func TestFlags(t *testing.T) {
 		"--node-selector zone!=a": func(c server.Config) bool {
 			return !c.NodeSelector.Matches(labels.Set{"zone": "a"})
 		},
+		"--missing-metrics-warnings=false":  func(c server.Config) bool { return !c.MissingMetricsWarnings },
 		"--kubelet-use-node-status-port":    func(c server.Config) bool { return c.Kubelet.UseNodeStatusPort },
 		"--kubelet-port=1":                  func(c server.Config) bool { return c.Kubelet.Port == 1 },
 		"--kubelet-insecure-tls":            func(c server.Config) bool { return c.Kubelet.InsecureTLS },

@@ -28,10 +28,9 @@ func (n nodes) find(o *inventory.Object, now usage.Time) encode.Usage {
 	return nil
 }
 
-func (nodes) notFoundReason(_, name string) string {
+func (nodes) missing(_, name string, known bool) string {
+	if known {
+		return fmt.Sprintf("there are no current metrics from the kubelet of node %q", name)
+	}
 	return fmt.Sprintf("node %q does not exist or is not selected for scraping", name)
-}
-
-func (nodes) noMetricsReason(_, name string) string {
-	return fmt.Sprintf("there are no current metrics from the kubelet of node %q", name)
 }

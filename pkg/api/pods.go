@@ -31,13 +31,12 @@ func (p pods) find(o *inventory.Object, now usage.Time) encode.Usage {
 	return nil
 }
 
-func (pods) notFoundReason(namespace, name string) string {
+func (pods) missing(namespace, name string, known bool) string {
+	if known {
+		return fmt.Sprintf("pod %q is running in namespace %q, but there are no current metrics of it from its node's kubelet",
+			name, namespace)
+	}
 	return fmt.Sprintf("pod %q is not running in namespace %q", name, namespace)
-}
-
-func (pods) noMetricsReason(namespace, name string) string {
-	return fmt.Sprintf("pod %q is running in namespace %q, but there are no current metrics of it from its node's kubelet",
-		name, namespace)
 }
 
 const (

@@ -52,6 +52,7 @@ func newAPIServer(
 	if err := authorize(c, config); err != nil {
 		return nil, nil, err
 	}
+	resources.Authorizer = config.Authorization.Authorizer
 	required := readiness{
 		{"nodes", watches.NodesSynced},
 		{"pods", watches.PodsSynced},

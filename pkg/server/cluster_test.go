@@ -27,6 +27,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/component-base/compatibility"
+	"k8s.io/metrics/pkg/apis/metrics"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
@@ -35,8 +36,8 @@ import (
 const nodesPath = "/apis/metrics.k8s.io/v1/nodes"
 
 // cluster is a fake API server. A bearer token is the name of its user, except if it starts with
-// invalidToken. The user "alice" has all permissions, all other users have none. Access reviews of
-// the user "sleepy" get no response.
+// invalidToken. The user "alice" has all permissions, "tenant" those for metrics.k8s.io, all other
+// users have none. Access reviews of the user "sleepy" get no response.
 type cluster struct {
 	*httptest.Server
 	nodes []corev1.Node
@@ -44,6 +45,7 @@ type cluster struct {
 	down  atomic.Bool // all requests get status 503
 
 	tokenReviews, accessReviews atomic.Int64  // number of requests
+	lookups                     atomic.Int64  // number of lists of one pod
 	reviewsBusy                 atomic.Bool   // reviews get status 429
 	asleep                      chan struct{} // receives an element for each access review of "sleepy"
 
@@ -84,6 +86,9 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 		c.reviewAccess(w, r)
 	case query.Get("watch") != "":
 		c.watch(w, r)
+	case path == "/api/v1/namespaces/shop/pods":
+		c.lookups.Add(1)
+		respond(w, corev1.PodList{TypeMeta: list("Pod"), ListMeta: version})
 	case path == "/api/v1/nodes":
 		respond(w, corev1.NodeList{TypeMeta: list("Node"), ListMeta: version, Items: c.nodes})
 	case path == "/api/v1/pods":
@@ -154,7 +159,8 @@ func (c *cluster) reviewAccess(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		return
 	}
-	review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: review.Spec.User == "alice"}
+	review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: review.Spec.User == "alice" ||
+		review.Spec.User == "tenant" && review.Spec.ResourceAttributes.Group == metrics.GroupName}
 	respond(w, review)
 }
 

@@ -24,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
+	"github.com/kube-vitals/kube-vitals/pkg/explain"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
@@ -43,6 +44,9 @@ type Config struct {
 	Resolution   time.Duration   // interval between two scrapes of a node
 	MaxSampleAge time.Duration   // age above which a sample is not served
 	Kubelet      kubelet.Config
+
+	// MissingMetricsWarnings enables a Warning header in tables that lack nodes or pods.
+	MissingMetricsWarnings bool
 
 	// KubeletServiceAccount is a ServiceAccount in the namespace of this pod, whose tokens are sent
 	// to kubelets. If it is empty, kubelets get the credentials that the API server gets.
@@ -142,13 +146,31 @@ func New(c Config) (*Server, error) {
 	if monitor != nil {
 		instruments.registerAPIServices(monitor.States)
 	}
+	lookup, err := explain.NewClient(client)
+	if err != nil {
+		return nil, err
+	}
+	explanations := explain.Config{
+		Pods:         pods,
+		Nodes:        nodes,
+		Samples:      metrics,
+		Scrapes:      scraper,
+		Lookup:       lookup,
+		SelectsNodes: c.NodeSelector != nil && !c.NodeSelector.Empty(),
+		Resolution:   c.Resolution,
+		MaxSampleAge: c.MaxSampleAge,
+		Clock:        clock,
+	}
 	server, ready, err := newAPIServer(c, watches, scraper, servingCert, instruments, api.Config{
-		Usage:      metrics,
-		Pods:       pods,
-		Nodes:      nodes,
-		Now:        time.Now,
-		Clock:      clock,
-		ObserveAge: instruments.observeAge,
+		Usage:        metrics,
+		Pods:         pods,
+		Nodes:        nodes,
+		ExplainPods:  explain.NewPods(explanations),
+		ExplainNodes: explain.NewNodes(explanations),
+		Warnings:     c.MissingMetricsWarnings,
+		Now:          time.Now,
+		Clock:        clock,
+		ObserveAge:   instruments.observeAge,
 	})
 	if err != nil {
 		return nil, err
@@ -284,6 +306,8 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 var (
 	_ api.Usage       = (*store.Store)(nil)
 	_ api.Inventory   = (*inventory.Index)(nil)
+	_ explain.Samples = (*store.Store)(nil)
+	_ explain.Scrapes = (*scrape.Scraper)(nil)
 	_ scrape.Fetcher  = (*kubelet.Client)(nil)
 	_ scrape.Sink     = (*store.Store)(nil)
 	_ scrape.Observer = (*instruments)(nil)
