@@ -23,9 +23,9 @@ const (
 	nodeBytes = 50 << 10
 	// podBytes is a pod in the inventory and in the store, and its row in a table of all pods, the
 	// response that takes the most memory.
-	podBytes = 4 << 10
+	podBytes = 4600
 	// containerBytes is a container in the inventory and in the store.
-	containerBytes = 700
+	containerBytes = 400
 )
 
 // Forecast returns the highest RSS that the server needs for the objects, in bytes.

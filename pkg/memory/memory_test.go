@@ -125,6 +125,7 @@ func TestForecast(t *testing.T) {
 		{1000, 30, 2, 252},
 		{100, 200, 2, 184},
 		{2000, 5, 2, 216},
+		{1000, 10, 6, 172},
 	} {
 		pods := tt.nodes * tt.podsPerNode
 		got := float64(Forecast(Objects{Nodes: tt.nodes, Pods: pods, Containers: pods * tt.containersPerPod})) / (1 << 20)
