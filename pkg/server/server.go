@@ -115,6 +115,7 @@ func New(c Config) (*Server, error) {
 	instruments := newInstruments(c.Version, c.Commit, time.Now, clock)
 	instruments.registerConfig(c.Resolution, c.MaxSampleAge)
 	instruments.registerState(metrics, nodes, pods)
+	instruments.registerMemory(memoryReport(nodes, pods))
 	scraper := scrape.New(scrape.Config{
 		Fetcher:  fetcher,
 		Sink:     metrics,
