@@ -55,6 +55,8 @@ type options struct {
 	kubeletAccount string
 	addressTypes   []string
 	servingCert    servingcert.Config
+	nodeEvents     bool
+	deployment     string
 
 	generic        *genericoptions.ServerRunOptions
 	serving        *genericoptions.SecureServingOptions
@@ -88,6 +90,7 @@ func newOptions() *options {
 
 	o.addFlags(o.sections.FlagSet("kube-vitals"))
 	o.addKubeletFlags(o.sections.FlagSet("kubelet client"))
+	o.addEventFlags(o.sections.FlagSet("events"))
 	o.addServingCertFlags(o.sections.FlagSet("serving certificate that renews itself"))
 	o.generic.AddUniversalFlags(o.sections.FlagSet("generic"))
 	o.serving.AddFlags(o.sections.FlagSet("apiserver secure serving"))
@@ -189,6 +192,7 @@ func (o *options) config() (server.Config, error) {
 	mistakes := append([]error{err}, o.validate()...)
 	mistakes = append(mistakes, o.validateKubelet()...)
 	mistakes = append(mistakes, o.validateServingCert()...)
+	mistakes = append(mistakes, o.validateEvents()...)
 	mistakes = append(mistakes, o.validateLibrary()...)
 	if err := errors.Join(mistakes...); err != nil {
 		return server.Config{}, err
@@ -207,6 +211,7 @@ func (o *options) config() (server.Config, error) {
 
 		MissingMetricsWarnings: o.warnings,
 		KubeletServiceAccount:  o.kubeletAccount,
+		EventDeployment:        o.eventDeployment(),
 
 		ServingCert:    o.servingCert,
 		Generic:        o.generic,

@@ -34,8 +34,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount and ServingCert
-// are optional.
+// Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount, EventDeployment
+// and ServingCert are optional.
 type Config struct {
 	Version, Commit string // of this program, for telemetry
 
@@ -51,6 +51,10 @@ type Config struct {
 	// KubeletServiceAccount is a ServiceAccount in the namespace of this pod, whose tokens are sent
 	// to kubelets. If it is empty, kubelets get the credentials that the API server gets.
 	KubeletServiceAccount string
+
+	// EventDeployment is the Deployment of this program, in the namespace of this pod. If it is set,
+	// events are recorded on nodes that cannot be scraped, or on the Deployment if these are many.
+	EventDeployment string
 
 	// ServingCert configures the serving certificate that the server creates and renews. New sets
 	// its Client. Without a Secret, the certificate comes from Serving; the APIServices are still
@@ -97,7 +101,7 @@ func New(c Config) (*Server, error) {
 	clock := usage.NewClock(time.Now())
 	c.Kubelet.Clock = clock
 	if c.KubeletServiceAccount != "" {
-		namespace, err := kubeletTokenNamespace(c.Kubeconfig, inClusterNamespaceFile)
+		namespace, err := podNamespace("--kubelet-service-account", c.Kubeconfig, inClusterNamespaceFile)
 		if err != nil {
 			return nil, err
 		}
@@ -116,10 +120,14 @@ func New(c Config) (*Server, error) {
 	instruments.registerConfig(c.Resolution, c.MaxSampleAge)
 	instruments.registerState(metrics, nodes, pods)
 	instruments.registerMemory(memoryReport(nodes, pods))
+	observer, events, err := newReporter(c, client, nodes, instruments)
+	if err != nil {
+		return nil, err
+	}
 	scraper := scrape.New(scrape.Config{
 		Fetcher:  fetcher,
 		Sink:     metrics,
-		Observer: instruments,
+		Observer: observer,
 		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
 	})
@@ -135,6 +143,9 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	loops := []func(context.Context){watches.Run, scraper.Run}
+	if events != nil {
+		loops = append(loops, events.Run)
+	}
 	servingCert, monitor, err := newServingCert(c, client)
 	if err != nil {
 		return nil, err

@@ -35,6 +35,8 @@ func inChart() map[string]string {
 		"kubelet-certificate-authority":    "kubelet.certificateAuthority",
 		"kubelet-insecure-tls":             "kubelet.insecureTLS",
 		"kubelet-service-account":          "kubelet.serviceAccount.create",
+		"node-events":                      "events.enabled",
+		"deployment":                       "events.enabled",
 		"authorization-always-allow-paths": "metrics.enabled",
 		"tls-secret":                       "tls.type",
 		"tls-names":                        "tls.type",

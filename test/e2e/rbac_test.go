@@ -24,6 +24,7 @@ func TestRBAC(t *testing.T) {
 	r.install(t, certificateFlags...)
 	r.sendUnauthorizedRequests(t)
 	r.awaitTop(t)
+	r.testEvents(t)
 	r.awaitSecretWrites(t, "update", 2) // the first certificate, and its successor
 	r.compare(t)
 
@@ -34,6 +35,7 @@ func TestRBAC(t *testing.T) {
 	r.kubectl(t, "delete", "secret", servingSecret, inNamespace)
 	r.awaitSecretWrites(t, "patch", 1)
 	r.compare(t)
+	r.testEventsDisabled(t)
 }
 
 type rbac struct {
