@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	_ "embed" // for the parts of the page
 	"encoding/base64"
+	"fmt"
 	"html/template"
 	"io"
 	"strconv"
@@ -108,23 +109,14 @@ func badgeOf(s State) badge {
 		return badge{s, "!", "Stale"}
 	case Starting:
 		return badge{s, "◔", "Starting"}
-	case Ready:
 	}
-	return badge{s, "✓", "Ready"}
+	return badge{Ready, "✓", "Ready"}
 }
-
-// cell is a number or a time with the value by which the column is sorted and, in a title, the
-// exact value.
-type cell struct{ Text, Value, Title string }
 
 // row is a node as the page shows it.
 type row struct {
 	*Node
-	Badge                                       badge
-	Rank                                        int
-	FailingFor                                  string
-	Age, Success, Next, Took, Pods, Count, Skew cell
-	Old, FewPods                                bool
+	Cells template.HTML // of the columns from state to skew
 }
 
 func newView(r *Report) *view {
@@ -148,45 +140,80 @@ func newView(r *Report) *view {
 		v.States = append(v.States, stateCount{badgeOf(s), r.Totals.States[s]})
 	}
 	for _, n := range problemsFirst(r.Nodes) {
-		v.Rows = append(v.Rows, newRow(n, r))
+		v.Rows = append(v.Rows, row{n, cells(n, r)})
 	}
 	return v
 }
 
-func newRow(n *Node, r *Report) row {
+// cells returns the cells of a node with its state, numbers and times. They have no text that a
+// node chooses, so the template need not escape them: that would take most of the time.
+func cells(n *Node, r *Report) template.HTML {
 	now := r.Time
-	out := row{
-		Node:    n,
-		Badge:   badgeOf(n.State),
-		Rank:    n.State.rank(),
-		Success: cell{ago(n.LastSuccess, now), secondsBetween(n.LastSuccess, now), exact(n.LastSuccess)},
-		Next:    cell{Text: until(n.NextScrape, now), Value: "0", Title: "running"},
-		Pods: cell{fraction(n.Pods, n.RunningPods), strconv.Itoa(n.Pods),
-			strconv.Itoa(n.Pods) + " of " + strconv.Itoa(n.RunningPods) + " running pods have metrics"},
-		Count:   cell{strconv.Itoa(n.Samples), strconv.Itoa(n.Samples), ""},
-		FewPods: n.Pods < n.RunningPods,
-	}
-	if n.NextScrape != nil {
-		out.Next.Value, out.Next.Title = number(n.NextScrape.Sub(now).Seconds()), exact(n.NextScrape)
-	}
-	if n.LastScrape != nil {
-		out.Took = cell{took(n.DurationSeconds), number(n.DurationSeconds), "scraped at " + exact(n.LastScrape)}
-	}
-	if n.Failures > 0 {
-		out.FailingFor = ago(n.FailingSince, now)
-	}
+	b := appendState(make([]byte, 0, 1024), n, now)
+	var c cell
 	if n.MetricsAgeSeconds != nil {
-		out.Age = cell{age(n.MetricsAgeSeconds), number(*n.MetricsAgeSeconds),
-			"sampled at " + exact(new(now.Add(-time.Duration(*n.MetricsAgeSeconds*float64(time.Second)))))}
-		out.Old = *n.MetricsAgeSeconds > r.MaxSampleAgeSeconds*3/4
+		at := now.Add(-time.Duration(*n.MetricsAgeSeconds * float64(time.Second)))
+		c = cell{age(n.MetricsAgeSeconds), number(*n.MetricsAgeSeconds), "sampled at " + exact(&at),
+			*n.MetricsAgeSeconds > r.MaxSampleAgeSeconds*3/4}
 	}
-	if n.ClockSkewSeconds != nil {
-		out.Skew = cell{skew(n.ClockSkewSeconds), number(*n.ClockSkewSeconds), number(*n.ClockSkewSeconds) + " s"}
+	b = c.append(b)
+	c = cell{}
+	if n.LastSuccess != nil {
+		c = cell{text: ago(n.LastSuccess, now), value: number(now.Sub(*n.LastSuccess).Seconds()), title: exact(n.LastSuccess)}
 	}
+	b = c.append(b)
+	c = cell{text: until(n.NextScrape, now), value: "0", title: "running"}
+	if n.NextScrape != nil {
+		c.value, c.title = number(n.NextScrape.Sub(now).Seconds()), exact(n.NextScrape)
+	}
+	b = c.append(b)
+	c = cell{}
+	if n.LastScrape != nil {
+		c = cell{text: took(n.DurationSeconds), value: number(n.DurationSeconds), title: "scraped at " + exact(n.LastScrape)}
+	}
+	b = c.append(b)
+	pods, running, samples := strconv.Itoa(n.Pods), strconv.Itoa(n.RunningPods), strconv.Itoa(n.Samples)
+	b = cell{pods + "/" + running, pods, pods + " of " + running + " running pods have metrics", n.Pods < n.RunningPods}.append(b)
+	c = cell{text: samples, value: samples}
 	if n.Skipped > 0 {
-		out.Count.Title = strconv.Itoa(n.Skipped) + " lines of the response could not be used"
+		c.title, c.warn = strconv.Itoa(n.Skipped)+" lines of the response could not be used", true
 	}
-	return out
+	b = c.append(b)
+	c = cell{}
+	if n.ClockSkewSeconds != nil {
+		c = cell{text: skew(n.ClockSkewSeconds), value: number(*n.ClockSkewSeconds), title: number(*n.ClockSkewSeconds) + " s"}
+	}
+	return template.HTML(c.append(b)) //nolint:gosec // see above
+}
+
+// appendState appends the cell of a node's state to b.
+func appendState(b []byte, n *Node, now time.Time) []byte {
+	shown := badgeOf(n.State)
+	b = fmt.Appendf(b, `<td data-v="%d"><span class="badge %s"`, n.State.rank(), shown.State)
+	since := ""
+	if n.Failures > 0 {
+		b = fmt.Appendf(b, ` title="%d failed scrapes in a row"`, n.Failures)
+		since = " " + ago(n.FailingSince, now)
+	}
+	return fmt.Appendf(b, `><i aria-hidden="true">%s</i>%s%s</span></td>`, shown.Symbol, shown.Word, since)
+}
+
+// cell is a number or a time, with the value by which the column is sorted and an exact description.
+type cell struct {
+	text, value, title string
+	warn               bool
+}
+
+// append appends the cell to b.
+func (c cell) append(b []byte) []byte {
+	b = append(append(b, `<td data-v="`...), c.value...)
+	if c.title != "" {
+		b = append(append(b, `" title="`...), c.title...)
+	}
+	if c.warn {
+		b = append(b, `" class="warn`...)
+	}
+	return append(append(append(b, `">`...), c.text...), "</td>"...)
 }
 
 // exact returns a time for a title, or "" if it is nil.
@@ -195,14 +222,6 @@ func exact(t *time.Time) string {
 		return ""
 	}
 	return t.Format("2006-01-02 15:04:05.000 UTC")
-}
-
-// secondsBetween returns the seconds from t to now, or "" if t is nil.
-func secondsBetween(t *time.Time, now time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return number(now.Sub(*t).Seconds())
 }
 
 func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

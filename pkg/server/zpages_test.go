@@ -5,7 +5,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
 )
 
 // TestZPages checks that the library's z-pages name this program, and that flags which are marked
@@ -21,7 +20,7 @@ func TestZPages(t *testing.T) {
 	h := startHandler(t, c)
 	for path, want := range map[string][]string{
 		"/statusz": {"kube-vitals statusz", "/nodez", "/metrics"},
-		"/flagz":   {"kube-vitals flagz", "resolution=15s"},
+		"/flagz":   {"kube-vitals flagz", "resolution"},
 	} {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		r.Header.Set("Authorization", "Bearer alice")
