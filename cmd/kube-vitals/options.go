@@ -203,6 +203,7 @@ func (o *options) config() (server.Config, error) {
 	return server.Config{
 		Version:      version,
 		Commit:       commit,
+		Flags:        o.sections,
 		Kubeconfig:   o.kubeconfig,
 		NodeSelector: selector,
 		Resolution:   o.resolution,

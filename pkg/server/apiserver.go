@@ -16,6 +16,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/api/openapi"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
@@ -24,7 +25,7 @@ import (
 // opens the port.
 func newAPIServer(
 	c Config, watches *inventory.Watches, scraper *scrape.Scraper, servingCert *servingcert.Manager,
-	instruments *instruments, resources api.Config,
+	instruments *instruments, resources api.Config, page nodez.Config,
 ) (*genericapiserver.GenericAPIServer, readiness, error) {
 	scheme := api.NewScheme()
 	codecs := serializer.NewCodecFactory(scheme)
@@ -79,6 +80,7 @@ func newAPIServer(
 	server.ShutdownTimeout = connectionTimeout
 	limitDebugFlags(c, server)
 	server.Handler.NonGoRestfulMux.Handle("/metrics", instruments.handler())
+	server.Handler.NonGoRestfulMux.Handle(nodez.Path, nodez.Handler(page))
 	if err := server.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {
 		return nil, nil, fmt.Errorf("cannot install metrics.k8s.io: %w", err)
 	}

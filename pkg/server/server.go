@@ -21,6 +21,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
@@ -28,6 +29,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -37,7 +39,8 @@ import (
 // Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount, EventDeployment
 // and ServingCert are optional.
 type Config struct {
-	Version, Commit string // of this program, for telemetry
+	Version, Commit string                // of this program, for telemetry
+	Flags           cliflag.NamedFlagSets // for /flagz; their values are not secret
 
 	Kubeconfig   string          // file for access to the API server; "": the pod's ServiceAccount
 	NodeSelector labels.Selector // of the nodes to scrape; nil: all
@@ -86,6 +89,7 @@ const (
 // Server serves metrics.k8s.io.
 type Server struct {
 	api   *genericapiserver.GenericAPIServer
+	flags cliflag.NamedFlagSets // for /flagz
 	ready readiness
 	loops []func(context.Context) // that run until the last request has ended
 }
@@ -119,7 +123,8 @@ func New(c Config) (*Server, error) {
 	instruments := newInstruments(c.Version, c.Commit, time.Now, clock)
 	instruments.registerConfig(c.Resolution, c.MaxSampleAge)
 	instruments.registerState(metrics, nodes, pods)
-	instruments.registerMemory(memoryReport(nodes, pods))
+	memoryUse := memoryReport(nodes, pods)
+	instruments.registerMemory(memoryUse)
 	observer, events, err := newReporter(c, client, nodes, instruments)
 	if err != nil {
 		return nil, err
@@ -183,11 +188,21 @@ func New(c Config) (*Server, error) {
 		Now:          time.Now,
 		Clock:        clock,
 		ObserveAge:   instruments.observeAge,
+	}, nodez.Config{
+		Version:      c.Version,
+		Resolution:   c.Resolution,
+		MaxSampleAge: c.MaxSampleAge,
+		Scrapes:      scraper,
+		Usage:        metrics,
+		Pods:         pods,
+		Memory:       memoryUse,
+		Now:          time.Now,
+		Clock:        clock,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Server{api: server, ready: ready, loops: loops}, nil
+	return &Server{api: server, flags: c.Flags, ready: ready, loops: loops}, nil
 }
 
 // newServingCert returns the Manager of the serving certificate if a Secret is configured, and the
@@ -238,7 +253,9 @@ func (s *Server) Run(ctx context.Context) error {
 			debug.FreeOSMemory() // that only the lists and the first TLS handshakes needed
 		}
 	})
-	return s.api.PrepareRun().RunWithContext(ctx)
+	prepared := s.api.PrepareRun()
+	s.nameZPages()
+	return prepared.RunWithContext(ctx)
 }
 
 // logReadiness waits until the server is ready or the context ends, and reports whether the server
@@ -323,4 +340,7 @@ var (
 	_ scrape.Fetcher  = (*kubelet.Client)(nil)
 	_ scrape.Sink     = (*store.Store)(nil)
 	_ scrape.Observer = (*instruments)(nil)
+	_ nodez.Scrapes   = (*scrape.Scraper)(nil)
+	_ nodez.Usage     = (*store.Store)(nil)
+	_ nodez.Pods      = (*inventory.Index)(nil)
 )
