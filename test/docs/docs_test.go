@@ -1,6 +1,6 @@
 // Package docs tests that the documents match what they describe: docs/configuration.md lists the
-// flags of the program, docs/metrics.md its metrics, links between documents resolve, and the tests
-// that documents name exist.
+// flags of the program, docs/metrics.md its metrics, links between documents and from the source to
+// documents resolve, and the tests that documents name exist.
 //
 //	go test ./docs -update    # writes the flags
 package docs
@@ -304,6 +304,37 @@ func TestLinksResolve(t *testing.T) {
 				t.Errorf("%s links to %s, but that page has no such heading", file, m[1])
 			}
 		}
+	}
+}
+
+// TestLinksInSourceResolve checks the documents and headings that messages of the program, the chart,
+// the alerts and the dashboard refer to.
+func TestLinksInSourceResolve(t *testing.T) {
+	reference := regexp.MustCompile(`\b(docs/[\w/-]+\.md)(?:#([\w-]+))?`)
+	found := 0
+	for _, folder := range []string{"cmd", "pkg", "charts", "manifests"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(file string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || strings.HasSuffix(file, ".md") {
+				return err
+			}
+			text, err := os.ReadFile(file)
+			for _, m := range reference.FindAllStringSubmatch(string(text), -1) {
+				found++
+				target := filepath.Join(root, m[1])
+				if _, err := os.Stat(target); err != nil {
+					t.Errorf("%s refers to %s, which does not exist", file, m[0])
+				} else if m[2] != "" && !slices.Contains(anchors(t, target), m[2]) {
+					t.Errorf("%s refers to %s, but that page has no such heading", file, m[0])
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found == 0 {
+		t.Error("found no references")
 	}
 }
 
