@@ -49,6 +49,7 @@ type options struct {
 	nodeSelector string
 	resolution   time.Duration
 	maxSampleAge time.Duration
+	telemetry    bool // of metrics-server
 
 	kubelet        kubelet.Config
 	kubeletAccount string
@@ -113,6 +114,10 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.maxSampleAge, "max-sample-age", 0,
 		"The age at which metrics expire if there are no newer ones; at least 2 × "+
 			"--metric-resolution. (default 4 × --metric-resolution)")
+	fs.BoolVar(&o.telemetry, "metrics-server-telemetry", false,
+		"Add to /metrics the six names that metrics-server exposes about itself (metrics_server_*), "+
+			"for dashboards that read them. It adds 15 series per node. See "+
+			"docs/moving-from-metrics-server.md.")
 	fs.Bool("verify-pod-nodes", false, "Has no effect.")
 	const deprecated = "the metrics of a pod always come from the node that the pod is bound to"
 	if err := fs.MarkDeprecated("verify-pod-nodes", deprecated); err != nil {
@@ -200,6 +205,8 @@ func (o *options) config() (server.Config, error) {
 		Resolution:   o.resolution,
 		MaxSampleAge: o.maxSampleAge,
 		Kubelet:      o.kubelet,
+
+		MetricsServerTelemetry: o.telemetry,
 
 		KubeletServiceAccount: o.kubeletAccount,
 

@@ -44,6 +44,9 @@ type Config struct {
 	MaxSampleAge time.Duration   // age above which a sample is not served
 	Kubelet      kubelet.Config
 
+	// MetricsServerTelemetry adds the names that metrics-server exposes about itself to /metrics.
+	MetricsServerTelemetry bool
+
 	// KubeletServiceAccount is a ServiceAccount in the namespace of this pod, whose tokens are sent
 	// to kubelets. If it is empty, kubelets get the credentials that the API server gets.
 	KubeletServiceAccount string
@@ -111,6 +114,9 @@ func New(c Config) (*Server, error) {
 	instruments := newInstruments(c.Version, c.Commit, time.Now, clock)
 	instruments.registerConfig(c.Resolution, c.MaxSampleAge)
 	instruments.registerState(metrics, nodes, pods)
+	if c.MetricsServerTelemetry {
+		instruments.registerMetricsServer(c.Resolution, metrics)
+	}
 	scraper := scrape.New(scrape.Config{
 		Fetcher:  fetcher,
 		Sink:     metrics,
