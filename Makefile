@@ -11,9 +11,11 @@ COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS ?= -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
 CACHE      ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kube-vitals/tools
+ACTIONLINT := $(CACHE)/actionlint-v1.7.12/actionlint
 GORELEASER := $(CACHE)/goreleaser-v2.16.0/goreleaser
 HELM       := $(CACHE)/helm-v3.22.0/helm
 HELM_DOCS  := $(CACHE)/helm-docs-v1.14.2/helm-docs
+KUBECONFORM := $(CACHE)/kubeconform-v0.8.0/kubeconform
 KUSTOMIZE  := $(CACHE)/kustomize-v5.8.1/kustomize
 LINT       := $(CACHE)/golangci-lint-v2.15.0/golangci-lint
 PROMTOOL   := $(CACHE)/promtool-v0.315.0/promtool
@@ -21,7 +23,7 @@ SYFT       := $(CACHE)/syft-v1.46.0/syft
 VULN       := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e verify lint fmt generate demo bench soak fuzz vuln image package release
+.PHONY: help build test unit e2e verify lint fmt generate demo bench soak fuzz vuln image package release push-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,8 +43,9 @@ verify: $(HELM) $(KUSTOMIZE) ## test the chart, and that manifests/ describes th
 e2e: build ## the built binary behind a real API server; the first run builds the control plane (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(GO) test -count=1 -timeout 30m ./e2e/...
 
-lint: $(LINT) ## check the code, the wording, and that `make generate` changes nothing
+lint: $(LINT) $(ACTIONLINT) ## check the code, the workflows, the wording, and that `make generate` changes nothing
 	test/prose.sh
+	$(ACTIONLINT) -shellcheck= -pyflakes=
 	$(LINT) run ./...
 	cd test && $(LINT) run --config ../.golangci.yaml ./...
 	$(MAKE) generate
@@ -144,6 +147,13 @@ release: package $(GORELEASER) $(SYFT) ## build all files of a release in dist/;
 	  $(GORELEASER) release --clean $(if $(PUBLISH),,--snapshot)
 	cp build/kube-vitals* dist/
 
+# Logs in as helm registry login or docker login did. build/chart.digest is for the signature.
+CHARTS ?= ghcr.io/kube-vitals/charts
+push-chart: $(HELM) ## push the chart of `make package` to CHARTS, as an OCI artifact
+	$(HELM) push build/kube-vitals-*.tgz oci://$(CHARTS) 2>&1 | tee build/push.log
+	sed -n 's/^Digest: //p' build/push.log >build/chart.digest
+	grep --quiet '^sha256:' build/chart.digest
+
 # The version of test/promql/go.mod, without Prometheus' service discoveries.
 $(PROMTOOL):
 	@mkdir -p $(dir $@)
@@ -155,9 +165,11 @@ define install
 	@mkdir -p $(dir $@)
 	cd $(dir $@) && GOFLAGS=-buildvcs=false GOBIN=$(dir $@) CGO_ENABLED=0 $(GO) install -ldflags '-s -w' $(1)
 endef
+$(ACTIONLINT): ; $(call install,github.com/rhysd/actionlint/cmd/actionlint@v1.7.12)
 $(GORELEASER): ; $(call install,github.com/goreleaser/goreleaser/v2@v2.16.0)
 $(HELM):       ; $(call install,helm.sh/helm/v3/cmd/helm@v3.22.0)
 $(HELM_DOCS):  ; $(call install,github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2)
+$(KUBECONFORM): ; $(call install,github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0)
 $(KUSTOMIZE):  ; $(call install,sigs.k8s.io/kustomize/kustomize/v5@v5.8.1)
 $(LINT):       ; $(call install,github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0)
 $(SYFT):       ; $(call install,github.com/anchore/syft/cmd/syft@v1.46.0)
