@@ -57,7 +57,8 @@ kubelet_last_request_time_seconds{node="b"} 1.800000002e+09
 		`kubelet_request_duration_seconds_sum`: `kubelet_request_duration_seconds_sum{node="a"} 0.02
 kubelet_request_duration_seconds_sum{node="b"} 10
 `,
-		`kubelet_request_duration_seconds_bucket{node="a",le="0.0`: `kubelet_request_duration_seconds_bucket{node="a",le="0.005"} 0
+		`kubelet_request_duration_seconds_bucket{node="a",le="0.0`: "" +
+			`kubelet_request_duration_seconds_bucket{node="a",le="0.005"} 0
 kubelet_request_duration_seconds_bucket{node="a",le="0.01"} 0
 kubelet_request_duration_seconds_bucket{node="a",le="0.025"} 1
 kubelet_request_duration_seconds_bucket{node="a",le="0.05"} 1
