@@ -50,6 +50,7 @@ type options struct {
 	resolution   time.Duration
 	maxSampleAge time.Duration
 	warnings     bool
+	telemetry    bool // of metrics-server
 
 	kubelet        kubelet.Config
 	kubeletAccount string
@@ -120,6 +121,10 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.warnings, "missing-metrics-warnings", true,
 		"Add a warning to tables, such as those of 'kubectl get podmetrics', if nodes or pods are "+
 			"missing: how many, and why. Only users who may get these nodes or pods see it.")
+	fs.BoolVar(&o.telemetry, "metrics-server-telemetry", false,
+		"Add to /metrics the six names that metrics-server exposes about itself (metrics_server_*), "+
+			"for dashboards that read them. It adds 15 series per node. See "+
+			"docs/moving-from-metrics-server.md.")
 	fs.Bool("verify-pod-nodes", false, "Has no effect.")
 	const deprecated = "the metrics of a pod always come from the node that the pod is bound to"
 	if err := fs.MarkDeprecated("verify-pod-nodes", deprecated); err != nil {
@@ -213,6 +218,7 @@ func (o *options) config() (server.Config, error) {
 		MissingMetricsWarnings: o.warnings,
 		KubeletServiceAccount:  o.kubeletAccount,
 		EventDeployment:        o.eventDeployment(),
+		MetricsServerTelemetry: o.telemetry,
 
 		ServingCert:    o.servingCert,
 		Generic:        o.generic,

@@ -50,6 +50,8 @@ type Config struct {
 
 	// MissingMetricsWarnings enables a Warning header in tables that lack nodes or pods.
 	MissingMetricsWarnings bool
+	// MetricsServerTelemetry adds the names that metrics-server exposes about itself to /metrics.
+	MetricsServerTelemetry bool
 
 	// KubeletServiceAccount is a ServiceAccount in the namespace of this pod, whose tokens are sent
 	// to kubelets. If it is empty, kubelets get the credentials that the API server gets.
@@ -128,6 +130,9 @@ func New(c Config) (*Server, error) {
 	observer, events, err := newReporter(c, client, nodes, instruments)
 	if err != nil {
 		return nil, err
+	}
+	if c.MetricsServerTelemetry {
+		instruments.registerMetricsServer(c.Resolution, metrics)
 	}
 	scraper := scrape.New(scrape.Config{
 		Fetcher:  fetcher,
