@@ -172,8 +172,8 @@ func (m *moment) startup() time.Duration {
 	return usage.MinAgeSinceStart + max(m.Resolution, usage.MinAgeSinceStart)
 }
 
-// waiting returns a finding about a series that has one sample and is so young that metrics
-// are still expected.
+// waiting returns a finding about a series that has one sample and is so young that metrics are
+// still expected.
 func (m *moment) waiting(r reason.Reason, what string, since usage.Time) (finding, bool) {
 	age := m.at.Sub(since)
 	if since == 0 || age >= m.startup() {
