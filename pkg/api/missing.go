@@ -20,8 +20,8 @@ import (
 // result there is no explanation.
 const authorizeTimeout = time.Second
 
-// notFound returns a NotFound error that says why: for an object that does not exist, users must do
-// something else than for one without metrics. An object is known if the inventory has it.
+// notFound returns a NotFound error with the reason: for an object that does not exist, users must
+// do something else than for one without metrics. An object is known if the inventory has it.
 func (c *collection) notFound(ctx context.Context, name string, known bool, now time.Time) error {
 	namespace := request.NamespaceValue(ctx)
 	err := apierrors.NewNotFound(metrics.Resource(c.GetSingularName()), name)

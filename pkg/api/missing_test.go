@@ -40,14 +40,17 @@ type fakeAuthorizer struct {
 
 func (a *fakeAuthorizer) Authorize(_ context.Context, r authorizer.Attributes) (authorizer.Decision, string, error) {
 	a.requests = append(a.requests, strings.TrimSpace(fmt.Sprintf("%s %s %s/%s/%s in %q %s",
-		r.GetUser().GetName(), r.GetVerb(), r.GetAPIGroup(), r.GetAPIVersion(), r.GetResource(), r.GetNamespace(), r.GetName())))
+		r.GetUser().GetName(), r.GetVerb(), r.GetAPIGroup(), r.GetAPIVersion(), r.GetResource(), r.GetNamespace(),
+		r.GetName())))
 	if r.GetUser().GetName() == "admin" && r.IsResourceRequest() {
 		return authorizer.DecisionAllow, "", a.err
 	}
 	return authorizer.DecisionNoOpinion, "", a.err
 }
 
-func (a *fakeAuthorizer) ConditionsAwareAuthorize(ctx context.Context, r authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (a *fakeAuthorizer) ConditionsAwareAuthorize(
+	ctx context.Context, r authorizer.Attributes,
+) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(a.Authorize(ctx, r))
 }
 
@@ -83,7 +86,8 @@ func serveExplained(t *testing.T, name string, change ...func(*Config)) explaine
 
 func TestExplainedNotFound(t *testing.T) {
 	accepts := []string{
-		jsonType, tableType, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1beta1",
+		jsonType, tableType, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+		"application/json;as=Table;g=meta.k8s.io;v=v1beta1",
 	}
 	for _, test := range []struct{ path, name, kind, access string }{
 		{"namespaces/apps/pods/none", "none", "podmetrics", `admin get /v1/pods in "apps"`},
@@ -96,7 +100,8 @@ func TestExplainedNotFound(t *testing.T) {
 				e := serveExplained(t, "admin")
 				got := getAs[metav1.Status](t, e, "/apis/metrics.k8s.io/"+version+"/"+test.path, accept, http.StatusNotFound)
 				text := "it waits for " + test.name
-				want := fmt.Sprintf("%s.metrics.k8s.io %q not found: %s; see %s", test.kind, test.name, text, reason.PodPending.URL())
+				want := fmt.Sprintf("%s.metrics.k8s.io %q not found: %s; see %s",
+					test.kind, test.name, text, reason.PodPending.URL())
 				cause := metav1.StatusCause{Type: "pod-pending", Message: text}
 				if got.Reason != metav1.StatusReasonNotFound || got.Message != want || got.Details.Name != test.name ||
 					got.Details.Kind != test.kind || !slices.Equal(got.Details.Causes, []metav1.StatusCause{cause}) {
@@ -128,11 +133,15 @@ func TestNotFoundIsNotExplained(t *testing.T) {
 		{"no explainer", "admin", func(c *Config) { c.ExplainPods, c.ExplainNodes = nil, nil }, 0},
 	} {
 		for path, want := range map[string]string{
-			"namespaces/apps/pods/none": `podmetrics.metrics.k8s.io "none" not found: pod "none" is not running in namespace "apps"`,
-			"namespaces/apps/pods/no-metrics": `podmetrics.metrics.k8s.io "no-metrics" not found: pod "no-metrics" is running in ` +
+			"namespaces/apps/pods/none": `podmetrics.metrics.k8s.io "none" not found: ` +
+				`pod "none" is not running in namespace "apps"`,
+			"namespaces/apps/pods/no-metrics": `podmetrics.metrics.k8s.io "no-metrics" not found: ` +
+				`pod "no-metrics" is running in ` +
 				`namespace "apps", but there are no current metrics of it from its node's kubelet`,
-			"nodes/none": `nodemetrics.metrics.k8s.io "none" not found: node "none" does not exist or is not selected for scraping`,
-			"nodes/node-no-metrics": `nodemetrics.metrics.k8s.io "node-no-metrics" not found: there are no current metrics from the ` +
+			"nodes/none": `nodemetrics.metrics.k8s.io "none" not found: ` +
+				`node "none" does not exist or is not selected for scraping`,
+			"nodes/node-no-metrics": `nodemetrics.metrics.k8s.io "node-no-metrics" not found: ` +
+				`there are no current metrics from the ` +
 				`kubelet of node "node-no-metrics"`,
 		} {
 			e := serveExplained(t, test.user, test.change)
@@ -157,8 +166,9 @@ func TestHitsAreNotExplained(t *testing.T) {
 	} {
 		e := serveExplained(t, "admin")
 		w := do(e, http.MethodGet, "/apis/metrics.k8s.io/v1"+path, accept)
-		if w.Code != http.StatusOK || len(e.explainer.calls) > 0 || len(e.authorizer.requests) > 0 || w.Header()["Warning"] != nil {
-			t.Errorf("%s: got %d after %q and %q, warning %q", path, w.Code, e.explainer.calls, e.authorizer.requests, w.Header()["Warning"])
+		calls := append(e.explainer.calls, e.authorizer.requests...)
+		if w.Code != http.StatusOK || len(calls) > 0 || w.Header()["Warning"] != nil {
+			t.Errorf("%s: got %d after %q, warning %q", path, w.Code, calls, w.Header()["Warning"])
 		}
 	}
 }
@@ -182,7 +192,8 @@ func TestWarnings(t *testing.T) {
 			want = []string{fmt.Sprintf(`299 - "%s"`, test.want)}
 		}
 		e := serveExplained(t, "admin")
-		if got := do(e, http.MethodGet, "/apis/metrics.k8s.io/v1"+test.path, tableType).Header()["Warning"]; !slices.Equal(got, want) {
+		got := do(e, http.MethodGet, "/apis/metrics.k8s.io/v1"+test.path, tableType).Header()["Warning"]
+		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", test.path, got, want)
 		}
 	}
@@ -201,8 +212,9 @@ func TestWarnings(t *testing.T) {
 	} {
 		e := serveExplained(t, test.user, func(c *Config) { c.Warnings = !test.off })
 		w := do(e, http.MethodGet, path, test.accept)
-		if w.Code != http.StatusOK || w.Header()["Warning"] != nil || len(e.explainer.calls) > 0 || len(e.authorizer.requests) != test.requests {
-			t.Errorf("%s: got %d, warning %q after %q and %q", name, w.Code, w.Header()["Warning"], e.explainer.calls, e.authorizer.requests)
+		calls, requests := e.explainer.calls, e.authorizer.requests
+		if w.Code != http.StatusOK || w.Header()["Warning"] != nil || len(calls) > 0 || len(requests) != test.requests {
+			t.Errorf("%s: got %d, warning %q after %q and %q", name, w.Code, w.Header()["Warning"], calls, requests)
 		}
 	}
 }

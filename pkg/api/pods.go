@@ -33,8 +33,8 @@ func (p pods) find(o *inventory.Object, now usage.Time) encode.Usage {
 
 func (pods) missing(namespace, name string, known bool) string {
 	if known {
-		return fmt.Sprintf("pod %q is running in namespace %q, but there are no current metrics of it from its node's kubelet",
-			name, namespace)
+		return fmt.Sprintf("pod %q is running in namespace %q, "+
+			"but there are no current metrics of it from its node's kubelet", name, namespace)
 	}
 	return fmt.Sprintf("pod %q is not running in namespace %q", name, namespace)
 }

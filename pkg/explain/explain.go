@@ -79,7 +79,7 @@ func newFinding(r reason.Reason, format string, args ...any) finding {
 func (f finding) message() string {
 	text := f.text()
 	switch f.reason {
-	case reason.PodStarting, reason.NodeStarting: // the text says how long to wait
+	case reason.PodStarting, reason.NodeStarting: // the text has the time to wait
 		return text
 	}
 	if cure := f.reason.Describe().Cure; cure != "" {
@@ -172,8 +172,8 @@ func (m *moment) startup() time.Duration {
 	return usage.MinAgeSinceStart + max(m.Resolution, usage.MinAgeSinceStart)
 }
 
-// waiting returns a finding about what a new series lacks if the series is so young that metrics
-// are still expected.
+// waiting returns a finding about a series that has one sample and is so young that metrics are
+// still expected.
 func (m *moment) waiting(r reason.Reason, what string, since usage.Time) (finding, bool) {
 	age := m.at.Sub(since)
 	if since == 0 || age >= m.startup() {

@@ -153,9 +153,11 @@ func (w *world) fail(r reason.Reason, since time.Time) {
 // live sets the pod in the API server.
 func (w *world) live(status corev1.PodStatus) {
 	w.lookup = &fakeLookup{pods: []corev1.Pod{{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: metav1.NewTime(before(130 * time.Second))},
-		Spec:       corev1.PodSpec{NodeName: "n7"},
-		Status:     status,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web", CreationTimestamp: metav1.NewTime(before(130 * time.Second)),
+		},
+		Spec:   corev1.PodSpec{NodeName: "n7"},
+		Status: status,
 	}}}
 }
 
@@ -171,8 +173,9 @@ func terminated(container, code string, exit int32, at time.Time) corev1.Contain
 	}}
 }
 
-const selfSigned = "the kubelet's certificate is self-signed (set serverTLSBootstrap in the kubelet's configuration and " +
-	"approve its certificate request, or set --kubelet-insecure-tls in test clusters)"
+const selfSigned = "the kubelet's certificate is self-signed " +
+	"(set serverTLSBootstrap in the kubelet's configuration and approve its certificate request, " +
+	"or set --kubelet-insecure-tls in test clusters)"
 
 const runtimeCure = " (see the kubelet's log, and check the container runtime)"
 
@@ -212,7 +215,8 @@ func TestPods(t *testing.T) {
 			w.live(corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
 				{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable},
 			}})
-		}, reason.PodPending, `the pod has been pending since 12:03:05 UTC (2m10s): it is not scheduled: Unschedulable` + podCure},
+		}, reason.PodPending,
+			`the pod has been pending since 12:03:05 UTC (2m10s): it is not scheduled: Unschedulable` + podCure},
 		{"image cannot be pulled", func(w *world) {
 			delete(w.pods, "shop/web")
 			w.live(corev1.PodStatus{
@@ -220,7 +224,8 @@ func TestPods(t *testing.T) {
 				InitContainerStatuses: []corev1.ContainerStatus{terminated("setup", "Completed", 0, now)},
 				ContainerStatuses:     []corev1.ContainerStatus{waitingFor("app", "ImagePullBackOff")},
 			})
-		}, reason.PodPending, `the pod has been pending since 12:03:05 UTC (2m10s): container "app" waits: ImagePullBackOff` + podCure},
+		}, reason.PodPending,
+			`the pod has been pending since 12:03:05 UTC (2m10s): container "app" waits: ImagePullBackOff` + podCure},
 		{"init container crashes", func(w *world) {
 			delete(w.pods, "shop/web")
 			w.live(corev1.PodStatus{
@@ -228,13 +233,15 @@ func TestPods(t *testing.T) {
 				InitContainerStatuses: []corev1.ContainerStatus{terminated("setup", "Error", 1, now)},
 				ContainerStatuses:     []corev1.ContainerStatus{waitingFor("app", "PodInitializing")},
 			})
-		}, reason.PodPending, `the pod has been pending since 12:03:05 UTC (2m10s): container "setup" ended: Error` + podCure},
+		}, reason.PodPending,
+			`the pod has been pending since 12:03:05 UTC (2m10s): container "setup" ended: Error` + podCure},
 		{"a status that is no code is not shown", func(w *world) {
 			delete(w.pods, "shop/web")
 			w.live(corev1.PodStatus{
 				Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{waitingFor("app", "pull from 10.0.0.7\n")},
 			})
-		}, reason.PodPending, `the pod has been pending since 12:03:05 UTC (2m10s): container "app" waits` + podCure},
+		}, reason.PodPending,
+			`the pod has been pending since 12:03:05 UTC (2m10s): container "app" waits` + podCure},
 		{"succeeded", func(w *world) {
 			delete(w.pods, "shop/web")
 			w.live(corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{
@@ -259,7 +266,9 @@ func TestPods(t *testing.T) {
 			delete(w.pods, "shop/web")
 			delete(w.podFacts, "n7/shop/web")
 			w.live(corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
-				{Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(before(time.Second))}}},
+				{Name: "app", State: corev1.ContainerState{
+					Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(before(time.Second))},
+				}},
 			}})
 		}, reason.PodStarting, `container "app" started 1s ago; metrics are expected within 24s`},
 		{"no container runs", func(w *world) {
@@ -351,7 +360,8 @@ func TestPods(t *testing.T) {
 		}, reason.PodStarting,
 			`the first sample of container "app" arrived 3s ago; metrics need a second one, and are expected within 22s`},
 		{"not reported", func(w *world) { delete(w.podFacts, "n7/shop/web") },
-			reason.NoContainers, `the kubelet of node "n7" responded at 12:05:10 UTC (5s ago), but does not report the pod` + runtimeCure},
+			reason.NoContainers,
+			`the kubelet of node "n7" responded at 12:05:10 UTC (5s ago), but does not report the pod` + runtimeCure},
 		{"not reported, one container new", func(w *world) {
 			w.pod().Containers[0] = running("app", time.Second)
 			delete(w.podFacts, "n7/shop/web")
@@ -359,20 +369,25 @@ func TestPods(t *testing.T) {
 			`the kubelet of node "n7" responded at 12:05:10 UTC (5s ago), but does not report the pod` + runtimeCure},
 		{"container not reported", func(w *world) { w.report(facts("proxy", time.Hour, 7*time.Second)) },
 			reason.ContainerMissing, `the kubelet of node "n7" does not report container "app"` + runtimeCure},
-		{"container without memory", func(w *world) { w.report(never("app", time.Hour), facts("proxy", time.Hour, 7*time.Second)) },
-			reason.ContainerMissing, `the kubelet of node "n7" does not report both CPU and memory of container "app"` + runtimeCure},
+		{"container without memory", func(w *world) {
+			w.report(never("app", time.Hour), facts("proxy", time.Hour, 7*time.Second))
+		}, reason.ContainerMissing,
+			`the kubelet of node "n7" does not report both CPU and memory of container "app"` + runtimeCure},
 		{"container that the API server does not know", func(w *world) {
 			w.report(facts("app", time.Hour, 7*time.Second), facts("proxy", time.Hour, 7*time.Second), never("setup", time.Hour))
-		}, reason.ContainerMissing, `the kubelet of node "n7" does not report both CPU and memory of container "setup"` + runtimeCure},
+		}, reason.ContainerMissing,
+			`the kubelet of node "n7" does not report both CPU and memory of container "setup"` + runtimeCure},
 		{"ended container with one sample", func(w *world) {
 			w.pod().Containers[0] = inventory.ContainerState{Name: "app"}
 			w.report(facts("app", 40*time.Second, 40*time.Second), facts("proxy", time.Hour, 7*time.Second))
 		}, reason.StaleSamples,
-			`the kubelet of node "n7" responds, but its last sample of container "app" is from 12:04:35 UTC (40s ago)` + staleCure},
+			`the kubelet of node "n7" responds, but its last sample of container "app" ` +
+				`is from 12:04:35 UTC (40s ago)` + staleCure},
 		{"no second sample", func(w *world) {
 			w.report(facts("app", 40*time.Second, 40*time.Second), facts("proxy", time.Hour, 7*time.Second))
 		}, reason.StaleSamples,
-			`the kubelet of node "n7" responds, but its last sample of container "app" is from 12:04:35 UTC (40s ago)` + staleCure},
+			`the kubelet of node "n7" responds, but its last sample of container "app" ` +
+				`is from 12:04:35 UTC (40s ago)` + staleCure},
 		{"all samples too old", func(w *world) {
 			f := w.podFacts["n7/shop/web"]
 			f.AsOf = atAgo(130 * time.Second)
@@ -417,9 +432,11 @@ func TestNodes(t *testing.T) {
 			w.selects, w.lookup = true, &fakeLookup{nodes: []string{"n8"}}
 		}, reason.NodeNotFound, `the node does not exist (check its name)`},
 		{"not selected, without lookups", func(w *world) { delete(w.nodes, "n7"); w.selects = true },
-			reason.NotSelected, `the node does not exist or is not selected for scraping (change the node's labels or --node-selector)`},
+			reason.NotSelected,
+			`the node does not exist or is not selected for scraping (change the node's labels or --node-selector)`},
 		{"failing", func(w *world) { w.fail(reason.ConnectRefused, before(130*time.Second)) },
-			reason.ConnectRefused, `scrapes of the node have failed since 12:03:05 UTC (2m10s): the kubelet's port refuses connections ` +
+			reason.ConnectRefused,
+			`scrapes of the node have failed since 12:03:05 UTC (2m10s): ` + `the kubelet's port refuses connections ` +
 				`(check that the kubelet runs, and check --kubelet-port and --kubelet-use-node-status-port)`},
 		{"not scraped yet", func(w *world) { w.statuses["n7"] = scrape.Status{} },
 			reason.NodeStarting, `the node has not been scraped yet; metrics are expected within 25s`},

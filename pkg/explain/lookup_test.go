@@ -42,13 +42,15 @@ func respond(w http.ResponseWriter, v any) {
 
 func podList(items ...corev1.Pod) corev1.PodList {
 	return corev1.PodList{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: items,
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: items,
 	}
 }
 
 func nodeList(items ...corev1.Node) corev1.NodeList {
 	return corev1.NodeList{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: items,
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: items,
 	}
 }
 
@@ -97,9 +99,11 @@ func TestClient(t *testing.T) {
 
 func TestClientErrors(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
-		"forbidden":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
-		"not a list": func(w http.ResponseWriter, _ *http.Request) { respond(w, metav1.Status{Status: metav1.StatusSuccess}) },
-		"garbage":    func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>")) },
+		"forbidden": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+		"not a list": func(w http.ResponseWriter, _ *http.Request) {
+			respond(w, metav1.Status{Status: metav1.StatusSuccess})
+		},
+		"garbage": func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>")) },
 	} {
 		c := newClient(t, handler)
 		if pod, err := c.Pod(t.Context(), "shop", "web"); err == nil {
@@ -152,6 +156,7 @@ func TestLookupsAreLimited(t *testing.T) {
 	}
 	most := int64(lookupBurst + lookupsPerSecond*time.Since(start).Seconds() + 1)
 	if n := requests.Load(); n < lookupBurst || n > most || int(n)+throttled != tries {
-		t.Errorf("got %d requests and %d throttled lookups of %d, want %d to %d requests", n, throttled, tries, lookupBurst, most)
+		t.Errorf("got %d requests and %d throttled lookups of %d, want %d to %d requests",
+			n, throttled, tries, lookupBurst, most)
 	}
 }

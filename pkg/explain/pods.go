@@ -57,7 +57,8 @@ func (m *moment) pod(ctx context.Context, o *inventory.Object, pod *corev1.Pod, 
 		}
 		return f
 	case inventory.PodPending:
-		return newFinding(reason.PodPending, "the pod has been pending%s%s", since(o.CreatedAt.Time(), m.now), pendingDetail(pod))
+		return newFinding(reason.PodPending, "the pod has been pending%s%s",
+			since(o.CreatedAt.Time(), m.now), pendingDetail(pod))
 	case inventory.PodSucceeded:
 		return newFinding(reason.PodSucceeded, "the pod succeeded%s", ended(pod, m.now))
 	case inventory.PodFailed:
@@ -108,7 +109,8 @@ func owner(node string) string { return fmt.Sprintf("its node %q", node) }
 
 // noneRuns reports whether a pod has container statuses, but no running container.
 func noneRuns(o *inventory.Object) bool {
-	return len(o.Containers) > 0 && !slices.ContainsFunc(o.Containers, func(c inventory.ContainerState) bool { return c.Running })
+	isRunning := func(c inventory.ContainerState) bool { return c.Running }
+	return len(o.Containers) > 0 && !slices.ContainsFunc(o.Containers, isRunning)
 }
 
 // runningPod explains a pod in the phase Running, without a lookup.
@@ -180,7 +182,8 @@ func (m *moment) withoutUsage(o *inventory.Object, facts *store.PodFacts) []cont
 	}
 	for j := range facts.Containers {
 		f := &facts.Containers[j]
-		if !f.HasAmount && !slices.ContainsFunc(o.Containers, func(c inventory.ContainerState) bool { return c.Name == f.Name }) {
+		isSame := func(c inventory.ContainerState) bool { return c.Name == f.Name }
+		if !f.HasAmount && !slices.ContainsFunc(o.Containers, isSame) {
 			found = append(found, container{name: f.Name, facts: &f.Facts})
 		}
 	}
@@ -224,8 +227,8 @@ func (m *moment) containerWithoutUsage(c container, node string) finding {
 	case c.facts == nil:
 		return newFinding(reason.ContainerMissing, "the kubelet of node %q does not report container %q", node, c.name)
 	case c.facts.SampledAt == 0:
-		return newFinding(reason.ContainerMissing, "the kubelet of node %q does not report both CPU and memory of container %q",
-			node, c.name)
+		return newFinding(reason.ContainerMissing,
+			"the kubelet of node %q does not report both CPU and memory of container %q", node, c.name)
 	}
 	return m.stale(node, fmt.Sprintf("container %q", c.name), c.facts.SampledAt)
 }
@@ -259,8 +262,8 @@ func waitingContainer(pod *corev1.Pod) string {
 	return ""
 }
 
-// ended returns when the last container of a pod ended, and ": " and the reason in the pod's status,
-// as far as they are known.
+// ended returns when the last container of a pod ended, and ": " and the reason in the pod's
+// status, as far as they are known.
 func ended(pod *corev1.Pod, now time.Time) string {
 	if pod == nil {
 		return ""

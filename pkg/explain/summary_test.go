@@ -52,8 +52,10 @@ func TestSummarizePods(t *testing.T) {
 			w.selects = true
 			return append(w.addPods(2, "a", old), w.addPods(1, "b", old)...)
 		}, "3 on 2 nodes that are not scraped"},
-		{"deleted node", func(w *world) []*inventory.Object { return w.addPods(2, "a", old) }, "2 on 1 node that is not scraped"},
-		{"not reported", func(w *world) []*inventory.Object { return w.addPods(1, "n7", old) }, "1 that the kubelet does not report"},
+		{"deleted node", func(w *world) []*inventory.Object { return w.addPods(2, "a", old) },
+			"2 on 1 node that is not scraped"},
+		{"not reported", func(w *world) []*inventory.Object { return w.addPods(1, "n7", old) },
+			"1 that the kubelet does not report"},
 		{"after a start", func(w *world) []*inventory.Object {
 			w.report(facts("app", time.Second, time.Second))
 			return []*inventory.Object{w.pod()}

@@ -48,7 +48,8 @@ func TestExplanations(t *testing.T) {
 		lookups, reviews := cluster.lookups.Load(), cluster.accessReviews.Load()
 		w := getTable(h, pods+"/"+test.pod, test.user)
 		var status metav1.Status
-		if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || w.Code != http.StatusNotFound || status.Details == nil {
+		err := json.Unmarshal(w.Body.Bytes(), &status)
+		if err != nil || w.Code != http.StatusNotFound || status.Details == nil {
 			t.Fatalf("request %d: got %d, %v: %s", i, w.Code, err, w.Body)
 		}
 		cause := ""

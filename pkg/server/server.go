@@ -48,7 +48,7 @@ type Config struct {
 	MaxSampleAge time.Duration   // age above which a sample is not served
 	Kubelet      kubelet.Config
 
-	// MissingMetricsWarnings enables a Warning header in tables that lack nodes or pods.
+	// MissingMetricsWarnings enables a Warning header in tables if nodes or pods are missing.
 	MissingMetricsWarnings bool
 	// MetricsServerTelemetry adds the names that metrics-server exposes about itself to /metrics.
 	MetricsServerTelemetry bool

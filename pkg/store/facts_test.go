@@ -67,7 +67,8 @@ func TestPodFactsOfAWrongClock(t *testing.T) {
 	s := newStore()
 	for now := 0.0; now <= 15; now += 15 {
 		p := sample(now-600, now)
-		s.Put("n1", &usage.Scrape{At: at(now), Sent: at(now), Date: cut(at(now - 600)), Containers: []usage.ContainerSample{of("p/a", p)}})
+		containers := []usage.ContainerSample{of("p/a", p)}
+		s.Put("n1", &usage.Scrape{At: at(now), Sent: at(now), Date: cut(at(now - 600)), Containers: containers})
 		facts, ok := s.PodFacts("n1", "n", "p")
 		if age := at(now).Sub(facts.Containers[0].SampledAt); !ok || age < -time.Second || age > time.Second {
 			t.Errorf("at %v s: got %+v, want a sample of now", now, facts)

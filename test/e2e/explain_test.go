@@ -55,16 +55,22 @@ func TestExplanations(t *testing.T) {
 		text   string // a regular expression
 	}{
 		{"pod none", "pod-not-found",
-			`podmetrics.metrics.k8s.io "none" not found: the pod does not exist in namespace "explained" \(check its name and namespace\)`},
-		{"pod pending", "pod-pending", `the pod has been pending since ` + clock + `\): container "main" waits: ImagePullBackOff \(`},
-		{"pod failed", "pod-failed", `the pod failed at ` + clock + ` ago\): Evicted \(see its status with kubectl describe pod\)`},
-		{"pod crashing", "containers-not-running", `no container of the pod is running: container "main" waits: CrashLoopBackOff \(`},
+			`podmetrics.metrics.k8s.io "none" not found: ` +
+				`the pod does not exist in namespace "explained" \(check its name and namespace\)`},
+		{"pod pending", "pod-pending",
+			`the pod has been pending since ` + clock + `\): container "main" waits: ImagePullBackOff \(`},
+		{"pod failed", "pod-failed",
+			`the pod failed at ` + clock + ` ago\): Evicted \(see its status with kubectl describe pod\)`},
+		{"pod crashing", "containers-not-running",
+			`no container of the pod is running: container "main" waits: CrashLoopBackOff \(`},
 		{"pod unreachable", "tls-self-signed", `scrapes of its node "self-signed" have failed since ` + clock +
 			`\): the kubelet's certificate is self-signed \(set serverTLSBootstrap in the kubelet's configuration`},
 		{"pod outside", "not-selected",
 			`its node "excluded" is not selected for scraping \(change the node's labels or --node-selector\)`},
-		{"node none", "node-not-found", `nodemetrics.metrics.k8s.io "none" not found: the node does not exist \(check its name\)`},
-		{"node " + selfSigned, "tls-self-signed", `scrapes of the node have failed since ` + clock + `\): the kubelet's certificate is self-signed`},
+		{"node none", "node-not-found",
+			`nodemetrics.metrics.k8s.io "none" not found: the node does not exist \(check its name\)`},
+		{"node " + selfSigned, "tls-self-signed",
+			`scrapes of the node have failed since ` + clock + `\): the kubelet's certificate is self-signed`},
 		{"node " + excluded, "not-selected", `the node is not selected for scraping`},
 	} {
 		c.awaitExplanation(t, test.object, test.reason, test.text)
@@ -165,7 +171,8 @@ func (c *testCluster) awaitExplanation(t *testing.T, object, reason, text string
 	var got string
 	eventually(t, fmt.Sprintf("kubectl top %s to fail with %s", object, want), func(ctx context.Context) error {
 		var err error
-		_, got, err = c.kubectlWithErrors(ctx, append([]string{"top", "--namespace=" + explained}, strings.Fields(object)...)...)
+		args := append([]string{"top", "--namespace=" + explained}, strings.Fields(object)...)
+		_, got, err = c.kubectlWithErrors(ctx, args...)
 		if err == nil {
 			return errors.New("it succeeds")
 		}
@@ -241,9 +248,10 @@ func (c *testCluster) checkTenant(t *testing.T) {
 	c.kubectl(t, "create", "rolebinding", "tenant", "--namespace", explained, "--role=tenant", "--user=tenant")
 	as := []string{"--namespace", explained, "--kubeconfig", kubeconfig}
 	for name, want := range map[string]string{
-		"none":        `pod "none" is not running in namespace "explained"`,
-		"failed":      `pod "failed" is not running in namespace "explained"`,
-		"unreachable": `pod "unreachable" is running in namespace "explained", but there are no current metrics of it from its node's kubelet`,
+		"none":   `pod "none" is not running in namespace "explained"`,
+		"failed": `pod "failed" is not running in namespace "explained"`,
+		"unreachable": `pod "unreachable" is running in namespace "explained", ` +
+			`but there are no current metrics of it from its node's kubelet`,
 	} {
 		want = fmt.Sprintf("Error from server (NotFound): podmetrics.metrics.k8s.io %q not found: %s\n", name, want)
 		eventually(t, "the role to take effect", func(ctx context.Context) error {
