@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,7 @@ type cluster struct {
 	asleep                      chan struct{} // receives an element for each access review of "sleepy"
 
 	mu        sync.Mutex
+	events    []corev1.Event   // in the order in which they were created
 	cas       corev1.ConfigMap // extension-apiserver-authentication
 	caChanged chan struct{}    // closed when cas changes
 }
@@ -84,6 +86,8 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 		c.reviewToken(w, r)
 	case path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
 		c.reviewAccess(w, r)
+	case r.Method == http.MethodPost && path == "/api/v1/namespaces/default/events":
+		c.createEvent(w, r)
 	case query.Get("watch") != "":
 		c.watch(w, r)
 	case path == "/api/v1/namespaces/shop/pods":
@@ -162,6 +166,26 @@ func (c *cluster) reviewAccess(w http.ResponseWriter, r *http.Request) {
 	review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: review.Spec.User == "alice" ||
 		review.Spec.User == "tenant" && review.Spec.ResourceAttributes.Group == metrics.GroupName}
 	respond(w, review)
+}
+
+func (c *cluster) createEvent(w http.ResponseWriter, r *http.Request) {
+	var event corev1.Event
+	unmarshal(r, &event)
+	c.mu.Lock()
+	c.events = append(c.events, event)
+	c.mu.Unlock()
+	respond(w, event)
+}
+
+// hasEvent reports whether there is a warning about a node with the reason and the texts.
+func (c *cluster) hasEvent(node, reason string, texts ...string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.events, func(e corev1.Event) bool {
+		return e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == node && e.Type == corev1.EventTypeWarning &&
+			e.Reason == reason &&
+			!slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(e.Message, text) })
+	})
 }
 
 // setCAs publishes the client CA and the request-header CA. The front proxy's certificate must have

@@ -2,26 +2,31 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // TestReasonsOfFailingNodes provokes every reason why a scrape fails, each with a node of its own,
-// and checks that the metrics of the server name it.
+// and checks that the metrics of the server, the API, the page of nodes and the events name it.
 func TestReasonsOfFailingNodes(t *testing.T) {
 	notProvoked := map[reason.Reason]string{
 		reason.NoToken:         "TestReasonNoToken: the token is the same for all nodes",
@@ -40,23 +45,96 @@ func TestReasonsOfFailingNodes(t *testing.T) {
 		}
 	}
 	c, url := cluster.config(t)
-	c.Resolution = 5 * time.Second
+	c.Resolution = 2 * time.Second // events come after an interval
 	c.Kubelet.InsecureTLS, c.Kubelet.CertificateAuthority = false, filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(c.Kubelet.CertificateAuthority, authority.PEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.Kubelet.AddressTypes = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeHostName}
 	c.Kubelet.Timeout = time.Second
+	start(t, withEvents(t, c))
+	client := newClient(t, url)
+	client.await(http.StatusOK, "/readyz", "")
+	checkReasons(t, client, cluster, nodes)
+}
+
+// TestReasonNoToken is TestReasonsOfFailingNodes for the reason that all nodes have in common.
+func TestReasonNoToken(t *testing.T) {
+	cluster := newCluster(t)
+	valid := authority.Issue(nil, []net.IP{net.IPv4(127, 0, 0, 1)})
+	address := kubelettest.New("no-token", kubelettest.Config{}).Start(t, &valid)
+	nodes := map[reason.Reason]corev1.Node{reason.NoToken: nodeAt("no-token", address)}
+	cluster.nodes = []corev1.Node{nodes[reason.NoToken]}
+	c, url := cluster.config(t)
+	c.Resolution = time.Second
+	c = withEvents(t, c)
+	c.KubeletServiceAccount = "missing"
 	start(t, c)
 	client := newClient(t, url)
 	client.await(http.StatusOK, "/readyz", "")
+	checkReasons(t, client, cluster, nodes)
+}
 
-	body := client.await(http.StatusOK, "/metrics", "alice")
-	for r, node := range nodes {
-		if series := fmt.Sprintf(`kube_vitals_node_failing{node=%q,reason=%q} 1`, node.Name, r); !strings.Contains(body, series) {
-			t.Errorf("/metrics does not have %s but %s", series, grep(body, `node_failing{node="`+node.Name+`"`))
+// withEvents returns the configuration with events, for a Deployment in the namespace monitoring.
+func withEvents(t *testing.T, c Config) Config {
+	text, err := os.ReadFile(c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.Replace(text, []byte(`"user": "u"`), []byte(`"user": "u", "namespace": "monitoring"`), 1)
+	if err := os.WriteFile(c.Kubeconfig, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.EventDeployment = "kube-vitals"
+	return c
+}
+
+// checkReasons waits until the reason of each node is named wherever users may look for it. On a
+// busy machine, some scrapes may time out before.
+func checkReasons(t *testing.T, client *client, cluster *cluster, nodes map[reason.Reason]corev1.Node) {
+	t.Helper()
+	var wrong []string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if wrong = wrongReasons(t, client, cluster, nodes); wrong == nil {
+			return
 		}
 	}
+	t.Error(strings.Join(wrong, "\n"))
+}
+
+// wrongReasons returns what does not name the reason of a node.
+func wrongReasons(t *testing.T, client *client, cluster *cluster, nodes map[reason.Reason]corev1.Node) (wrong []string) {
+	t.Helper()
+	metrics := client.await(http.StatusOK, "/metrics", "alice")
+	var page nodez.Report
+	if err := json.Unmarshal([]byte(client.await(http.StatusOK, "/nodez?format=json", "alice")), &page); err != nil {
+		t.Fatal(err)
+	}
+	for r, node := range nodes {
+		name, d := node.Name, r.Describe()
+		if series := fmt.Sprintf(`kube_vitals_node_failing{node=%q,reason=%q} 1`, name, r); !strings.Contains(metrics, series) {
+			wrong = append(wrong, fmt.Sprintf("/metrics does not have %s but %s",
+				series, grep(metrics, `node_failing{node="`+name+`"`)))
+		}
+		i := slices.IndexFunc(page.Nodes, func(n nodez.Node) bool { return n.Name == name })
+		if i < 0 || page.Nodes[i].Reason != r || page.Nodes[i].Problem != d.Problem || page.Nodes[i].Cure != d.Cure ||
+			page.Nodes[i].URL != r.URL() || page.Nodes[i].Error == "" {
+			wrong = append(wrong, fmt.Sprintf("%s: /nodez has %+v", r, page.Nodes))
+		}
+		var status metav1.Status
+		if err := json.Unmarshal([]byte(client.await(http.StatusNotFound, nodesPath+"/"+name, "alice")), &status); err != nil {
+			t.Fatal(err)
+		}
+		if status.Details == nil || len(status.Details.Causes) != 1 || status.Details.Causes[0].Type != metav1.CauseType(r) ||
+			!strings.Contains(status.Message, d.Problem) || !strings.Contains(status.Message, d.Cure) ||
+			!strings.Contains(status.Message, r.URL()) {
+			wrong = append(wrong, fmt.Sprintf("%s: got %q with details %+v", r, status.Message, status.Details))
+		}
+		if !cluster.hasEvent(name, "MetricsUnavailable", d.Problem, r.URL()) {
+			wrong = append(wrong, fmt.Sprintf("%s: there is no event", r))
+		}
+	}
+	return wrong
 }
 
 // grep returns the lines of a text that contain a part.
