@@ -171,7 +171,8 @@ func (cfg config) validate() error {
 	check(cfg.idle >= 0 && cfg.idle <= 1, "-idle: %g is not from 0 to 1", cfg.idle)
 	check(cfg.rate > 0 && cfg.rate <= 100, "-rate: %g is not above 0 and up to 100", cfg.rate)
 	check(cfg.podsPerNode >= 5 && cfg.podsPerNode <= 250, "-pods: %d is not from 5 to 250", cfg.podsPerNode)
-	check(cfg.containersPerPod >= 1 && cfg.containersPerPod <= 10, "-containers: %d is not from 1 to 10", cfg.containersPerPod)
+	check(cfg.containersPerPod >= 1 && cfg.containersPerPod <= 10, "-containers: %d is not from 1 to 10",
+		cfg.containersPerPod)
 	check(cfg.rounds >= 1, "-rounds: %d is less than 1", cfg.rounds)
 	check(cfg.resolution >= time.Second, "-metric-resolution: %s is less than 1s", cfg.resolution)
 	return errors.Join(errs...)

@@ -27,7 +27,8 @@ func TestMetadata(t *testing.T) {
 	lists := map[string][]map[string]any{}
 	for _, name := range []string{"images", "links", "changes"} {
 		var list []map[string]any
-		if err := yaml.UnmarshalStrict([]byte(metadata.Annotations["artifacthub.io/"+name]), &list); err != nil || len(list) == 0 {
+		err := yaml.UnmarshalStrict([]byte(metadata.Annotations["artifacthub.io/"+name]), &list)
+		if err != nil || len(list) == 0 {
 			t.Fatalf("%s: got %d elements, error %v", name, len(list), err)
 		}
 		lists[name] = list

@@ -38,7 +38,8 @@ func TestFIPS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newClient(t, c.server).withToken(strings.TrimSpace(token)).wantStatus(t, nodesPath, http.StatusForbidden) // known, not allowed
+	user := newClient(t, c.server).withToken(strings.TrimSpace(token)) // is known, but has no permissions
+	user.wantStatus(t, nodesPath, http.StatusForbidden)
 	for _, test := range []struct {
 		name   string
 		config *tls.Config

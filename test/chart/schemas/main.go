@@ -54,15 +54,17 @@ func main() {
 
 // write writes all schemas into a new folder next to the given one, and renames it at the end, so
 // that the folder is complete if it exists.
-func write(ctx context.Context, folder string) error {
+func write(ctx context.Context, folder string) (err error) {
 	temporary, err := os.MkdirTemp(filepath.Dir(folder), "schemas-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(temporary)
+	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
 	custom := schemas{}
 	for module, pattern := range customResources() {
-		err := withModule(ctx, module, func(dir string) error { return custom.addCustomResources(filepath.Join(dir, pattern)) })
+		err := withModule(ctx, module, func(dir string) error {
+			return custom.addCustomResources(filepath.Join(dir, pattern))
+		})
 		if err != nil {
 			return err
 		}
@@ -84,12 +86,12 @@ func write(ctx context.Context, folder string) error {
 }
 
 // withModule downloads a Go module, calls f with its folder, and deletes the folder.
-func withModule(ctx context.Context, module string, f func(dir string) error) error {
+func withModule(ctx context.Context, module string, f func(dir string) error) (err error) {
 	cache, err := os.MkdirTemp("", "schemas-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(cache)
+	defer func() { err = errors.Join(err, os.RemoveAll(cache)) }()
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
 	cmd.Dir = cache // outside of any module
 	cmd.Env = append(os.Environ(), "GOMODCACHE="+cache, "GOFLAGS=-modcacherw", "GOWORK=off")

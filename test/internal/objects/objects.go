@@ -27,7 +27,8 @@ type Pod struct {
 	Containers           int    // number of containers
 }
 
-// NewPod returns a pod of an app, with the containers in ContainerNames. Pods with different indices have different names.
+// NewPod returns a pod of an app, with the containers in ContainerNames. Pods with different
+// indices have different names.
 func NewPod(namespace, app string, node, index int) Pod {
 	p := Pod{
 		Namespace: namespace, App: app, Node: node, Index: index, Hash: suffix(10, namespace, app),
