@@ -413,9 +413,8 @@ func TestScreenshots(t *testing.T) {
 				"-failing": {1440, 900, []action{click(chip("state", "failing")), click("#nodes tbody summary")}},
 				"-medium":  {1024, 768, nil},
 				"-narrow":  {390, 844, nil},
-				"-docs":    {1280, 560, []action{click("#nodes tbody tr:nth-child(4) summary")}}, // docs/images/nodez.png
 			} {
-				if n == 0 && view == "-failing" || view == "-docs" && n != 500 {
+				if n == 0 && view == "-failing" {
 					continue
 				}
 				run(t, ctx, chromedp.EmulateViewport(s.width, s.height), chromedp.Navigate("about:blank"),
