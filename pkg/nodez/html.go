@@ -173,7 +173,8 @@ func cells(n *Node, r *Report) template.HTML {
 	}
 	b = c.append(b)
 	pods, running, samples := strconv.Itoa(n.Pods), strconv.Itoa(n.RunningPods), strconv.Itoa(n.Samples)
-	b = cell{pods + "/" + running, pods, pods + " of " + running + " running pods have metrics", n.Pods < n.RunningPods}.append(b)
+	c = cell{pods + "/" + running, pods, pods + " of " + running + " running pods have metrics", n.Pods < n.RunningPods}
+	b = c.append(b)
 	c = cell{text: samples, value: samples}
 	if n.Skipped > 0 {
 		c.title, c.warn = strconv.Itoa(n.Skipped)+" lines of the response could not be used", true
@@ -181,7 +182,8 @@ func cells(n *Node, r *Report) template.HTML {
 	b = c.append(b)
 	c = cell{}
 	if n.ClockSkewSeconds != nil {
-		c = cell{text: skew(n.ClockSkewSeconds), value: number(*n.ClockSkewSeconds), title: number(*n.ClockSkewSeconds) + " s"}
+		exactly := number(*n.ClockSkewSeconds)
+		c = cell{text: skew(n.ClockSkewSeconds), value: exactly, title: exactly + " s"}
 	}
 	return template.HTML(c.append(b)) //nolint:gosec // see above
 }

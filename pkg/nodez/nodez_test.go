@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,11 +28,11 @@ type world struct {
 	pods     map[string]*usage.Pod // by node/namespace/name
 	known    []*inventory.Object
 	maxAge   time.Duration
-	reads    int
+	reads    atomic.Int64
 }
 
 func (w *world) Statuses() []scrape.Status {
-	w.reads++
+	w.reads.Add(1)
 	return w.statuses
 }
 
@@ -179,7 +180,8 @@ func TestStates(t *testing.T) {
 
 func TestWallTimesFollowTheMonotonicClock(t *testing.T) {
 	now := time.Now()
-	if got := wallAt(now.Add(-time.Minute), now); !got.Equal(wall(now).Add(-time.Minute)) && got.Sub(wall(now)) > -59*time.Second {
+	got, want := wallAt(now.Add(-time.Minute), now), wall(now).Add(-time.Minute)
+	if diff := got.Sub(want); diff < -time.Millisecond || diff > time.Millisecond {
 		t.Errorf("got %v, want a minute before %v", got, now)
 	}
 	if wallAt(time.Time{}, now) != nil {
@@ -275,12 +277,13 @@ func TestHandler(t *testing.T) {
 		"text": {"GET", Path, "text/plain", 200, "text/plain; charset=utf-8", []string{"NAME", "connect-refused"}},
 		"parameter": {"GET", Path + "?format=text", "application/json", 200, "text/plain; charset=utf-8",
 			[]string{"NAME", "connect-refused"}},
-		"unknown parameter": {"GET", Path + "?format=xml", "", 400, "text/plain; charset=utf-8", []string{"json, html and text"}},
-		"not acceptable":    {"GET", Path, "image/png", 406, "text/plain; charset=utf-8", []string{"text/html"}},
-		"HEAD":              {"HEAD", Path, "text/html", 200, "text/html; charset=utf-8", nil},
-		"POST":              {"POST", Path, "", 405, "text/plain; charset=utf-8", []string{"use GET"}},
-		"DELETE":            {"DELETE", Path, "", 405, "text/plain; charset=utf-8", []string{"use GET"}},
-		"PUT":               {"PUT", Path, "", 405, "text/plain; charset=utf-8", []string{"use GET"}},
+		"unknown parameter": {"GET", Path + "?format=xml", "", 400, "text/plain; charset=utf-8",
+			[]string{"json, html and text"}},
+		"not acceptable": {"GET", Path, "image/png", 406, "text/plain; charset=utf-8", []string{"text/html"}},
+		"HEAD":           {"HEAD", Path, "text/html", 200, "text/html; charset=utf-8", nil},
+		"POST":           {"POST", Path, "", 405, "text/plain; charset=utf-8", []string{"use GET"}},
+		"DELETE":         {"DELETE", Path, "", 405, "text/plain; charset=utf-8", []string{"use GET"}},
+		"PUT":            {"PUT", Path, "", 405, "text/plain; charset=utf-8", []string{"use GET"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			response := get(t, test.method, test.target, test.accept)
@@ -338,7 +341,7 @@ func TestNoNodes(t *testing.T) {
 		"json": `"nodes":[]`, "html": "No nodes are known yet", "text": "Nodes: 0; 0 with metrics\n",
 	} {
 		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequest("GET", Path+"?format="+f, nil))
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path+"?format="+f, nil))
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: got %s, want %q", f, w.Body, want)
 		}
@@ -350,18 +353,19 @@ func TestIdleHandler(t *testing.T) {
 	w := &world{}
 	handler := Handler(w.config(time.Now()))
 	for _, r := range []*http.Request{
-		httptest.NewRequest("HEAD", Path, nil), httptest.NewRequest("POST", Path, nil),
-		httptest.NewRequest("GET", Path+"?format=x", nil),
+		httptest.NewRequest(http.MethodHead, Path, nil), httptest.NewRequest(http.MethodPost, Path, nil),
+		httptest.NewRequest(http.MethodGet, Path+"?format=x", nil),
 	} {
 		handler.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	if w.reads != 0 {
-		t.Errorf("%d reports were made", w.reads)
+	if n := w.reads.Load(); n != 0 {
+		t.Errorf("%d reports were made", n)
 	}
 }
 
 // hostile is a name or an error that a node could choose to attack the reader.
-const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{.}}</pre></details></style>` + "\x1b]0;title\a\r\n\u202e"
+const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{.}}</pre></details></style>` +
+	"\x1b]0;title\a\r\n\u202e"
 
 func TestHostileText(t *testing.T) {
 	now := time.Now()
@@ -372,7 +376,7 @@ func TestHostileText(t *testing.T) {
 	handler := Handler(w.config(now))
 	for _, f := range formats() {
 		response := httptest.NewRecorder()
-		handler.ServeHTTP(response, httptest.NewRequest("GET", Path+"?format="+f.name, nil))
+		handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, Path+"?format="+f.name, nil))
 		text := response.Body.String()
 		if len(text) > 64<<10 {
 			t.Errorf("%s: got %d bytes", f.name, len(text))
@@ -435,17 +439,17 @@ func TestConcurrentRequests(t *testing.T) {
 		now := time.Now()
 		handler := Handler(newWorld(now).config(now))
 		release, done := make(chan struct{}), make(chan int, 3*maxConcurrent)
-		slow := 0
+		var slow atomic.Int64
 		for range 3 * maxConcurrent {
 			go func() {
 				w := &slowWriter{ResponseRecorder: httptest.NewRecorder(), release: release, started: &slow}
-				handler.ServeHTTP(w, httptest.NewRequest("GET", Path, nil))
+				handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path, nil))
 				done <- w.Code
 			}()
 			synctest.Wait()
 		}
-		if slow != maxConcurrent {
-			t.Errorf("%d responses are written at once, want %d", slow, maxConcurrent)
+		if n := slow.Load(); n != maxConcurrent {
+			t.Errorf("%d responses are written at once, want %d", n, maxConcurrent)
 		}
 		close(release)
 		for range 3 * maxConcurrent {
@@ -459,14 +463,14 @@ func TestConcurrentRequests(t *testing.T) {
 type slowWriter struct {
 	*httptest.ResponseRecorder
 	release chan struct{}
-	started *int
+	started *atomic.Int64
 }
 
 func (w *slowWriter) Write(p []byte) (int, error) {
 	select {
 	case <-w.release:
 	default:
-		*w.started++
+		w.started.Add(1)
 		<-w.release
 	}
 	return w.ResponseRecorder.Write(p)

@@ -75,7 +75,8 @@ func textRow(n *Node, now time.Time) []string {
 		duration = took(n.DurationSeconds)
 	}
 	cells := []string{
-		n.Name, string(n.State), or(string(n.Reason)), or(failures), or(age(n.MetricsAgeSeconds)), or(ago(n.LastSuccess, now)),
+		n.Name, string(n.State), or(string(n.Reason)), or(failures), or(age(n.MetricsAgeSeconds)),
+		or(ago(n.LastSuccess, now)),
 		until(n.NextScrape, now), or(duration), fraction(n.Pods, n.RunningPods), fmt.Sprint(n.Samples),
 		or(skew(n.ClockSkewSeconds)), or(n.Address),
 	}

@@ -207,8 +207,8 @@ func await(expression string) action {
 // cells returns the sort values of a column.
 func cells(t *testing.T, ctx context.Context, n int) []float64 {
 	t.Helper()
-	return evaluate[[]float64](t, ctx, fmt.Sprintf(
-		`[...document.querySelectorAll('#nodes tbody td:nth-child(%d)')].filter((td) => td.dataset.v).map((td) => Number(td.dataset.v))`, n))
+	return evaluate[[]float64](t, ctx, fmt.Sprintf(`[...document.querySelectorAll('#nodes tbody td:nth-child(%d)')].`+
+		`filter((td) => td.dataset.v).map((td) => Number(td.dataset.v))`, n))
 }
 
 func TestFailingNodeIsFoundInTwoClicks(t *testing.T) {
@@ -265,7 +265,8 @@ func TestSort(t *testing.T) {
 		t.Errorf("the failing nodes are not first: %v", states)
 	}
 	ariaSort := func(key string) string {
-		return evaluate[string](t, ctx, fmt.Sprintf(`document.querySelector('th[data-key="%s"]').getAttribute('aria-sort') ?? ''`, key))
+		return evaluate[string](t, ctx, fmt.Sprintf(
+			`document.querySelector('th[data-key="%s"]').getAttribute('aria-sort') ?? ''`, key))
 	}
 	for i, key := range []string{"age", "success", "next", "duration", "pods", "samples", "skew"} {
 		run(t, ctx, click(column(key)))
@@ -310,7 +311,8 @@ func TestFilter(t *testing.T) {
 	if got := evaluate[string](t, ctx, shownText); got != "0 of 500 nodes" {
 		t.Errorf("both filters show %q", got)
 	}
-	pressed := evaluate[[]string](t, ctx, `[...document.querySelectorAll('[aria-pressed="true"]')].map((b) => b.dataset.value)`)
+	pressed := evaluate[[]string](t, ctx,
+		`[...document.querySelectorAll('[aria-pressed="true"]')].map((b) => b.dataset.value)`)
 	if !slices.Equal(pressed, []string{"ready"}) {
 		t.Errorf("the pressed chips are %q", pressed)
 	}
@@ -401,7 +403,9 @@ func TestScreenshots(t *testing.T) {
 		site := newSite(t, newReport(n, time.Now()))
 		for _, scheme := range []string{"light", "dark"} {
 			ctx := newTab(t)
-			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+				{Name: "prefers-color-scheme", Value: scheme},
+			}}
 			if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media); err != nil {
 				t.Fatal(err)
 			}
@@ -413,9 +417,8 @@ func TestScreenshots(t *testing.T) {
 				"-failing": {1440, 900, []action{click(chip("state", "failing")), click("#nodes tbody summary")}},
 				"-medium":  {1024, 768, nil},
 				"-narrow":  {390, 844, nil},
-				"-docs":    {1280, 560, []action{click("#nodes tbody tr:nth-child(4) summary")}}, // docs/images/nodez.png
 			} {
-				if n == 0 && view == "-failing" || view == "-docs" && n != 500 {
+				if n == 0 && view == "-failing" {
 					continue
 				}
 				run(t, ctx, chromedp.EmulateViewport(s.width, s.height), chromedp.Navigate("about:blank"),
@@ -425,7 +428,8 @@ func TestScreenshots(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := os.WriteFile(filepath.Join(*screenshots, fmt.Sprintf("nodez-%d-%s%s.png", n, scheme, view)), png, 0o644); err != nil {
+				name := fmt.Sprintf("nodez-%d-%s%s.png", n, scheme, view)
+				if err := os.WriteFile(filepath.Join(*screenshots, name), png, 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -94,7 +94,8 @@ func newNode(i, n int, at time.Time, random *rand.Rand) nodez.Node {
 		node.State, node.MetricsAgeSeconds, node.Pods = nodez.Stale, nil, 0
 		describe(&node, reason.StaleSamples)
 	case chosen == 2:
-		node.State, node.MetricsAgeSeconds, node.LastScrape, node.LastSuccess, node.NextScrape = nodez.Starting, nil, nil, nil, nil
+		node.State, node.MetricsAgeSeconds = nodez.Starting, nil
+		node.LastScrape, node.LastSuccess, node.NextScrape = nil, nil, nil
 		node.DurationSeconds, node.Samples, node.Pods, node.ClockSkewSeconds = 0, 0, 0, nil
 	case chosen%40 == 7:
 		node.Pods--
