@@ -135,7 +135,7 @@ func commonName(certificate *x509.Certificate) string {
 // apiService is the part of an APIService that is examined. Its package is not part of client-go.
 type apiService struct {
 	Metadata struct {
-		Labels map[string]string `json:"labels"`
+		Name string `json:"name"`
 	} `json:"metadata"`
 	Spec struct {
 		Service *struct {
@@ -218,12 +218,13 @@ func (d *doctor) checkAPIService(c Check, a *apiService) Check {
 	c.Status = Failed
 	to := a.Spec.Service
 	if to == nil {
+		c.Cure = d.redirect(a)
 		c.Reason, c.Seen = apiServiceElsewhere, "spec.service is missing: the API server itself is expected to serve it"
 		return c
 	}
 	leads := "leads to Service " + to.Namespace + "/" + to.Name
 	if !d.target.is(to.Namespace, to.Name) {
-		c.Reason = apiServiceElsewhere
+		c.Reason, c.Cure = apiServiceElsewhere, d.redirect(a)
 		c.Seen = fmt.Sprintf("%s instead of %s, which is %s", leads, d.target, d.target.kind)
 		return c
 	}
@@ -241,6 +242,13 @@ func (d *doctor) checkAPIService(c Check, a *apiService) Check {
 	}
 	c.Status, c.Seen = OK, leads+", and is available"
 	return c
+}
+
+// redirect returns how to lead an APIService to the server that is examined.
+func (d *doctor) redirect(a *apiService) string {
+	return fmt.Sprintf("uninstall the other server, or take the APIService from its release; then run\n"+
+		"kubectl patch apiservice %s --type=merge --patch='{\"spec\":{\"service\":{\"namespace\":%q,\"name\":%q,\"port\":%d}}}'",
+		a.Metadata.Name, d.target.namespace, d.target.name, d.target.port)
 }
 
 // apiUsage is what the metrics API has served.

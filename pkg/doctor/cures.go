@@ -51,12 +51,13 @@ const (
 	hpaOther               = "hpa-other"
 )
 
-// cures returns what to do, by reason. A line that begins with a command can be pasted.
+// cures returns what to do, by reason; checks set other cures themselves. helm upgrade restores
+// objects that are missing, but no field of an APIService that was changed in the cluster. A line that begins with a command can be pasted.
 func cures() map[string]string {
 	const (
 		upgrade = "restore it, for example with helm upgrade"
-		bundle  = "let kube-vitals manage it (tls.type=kube-vitals, --tls-secret), or write the CA of the served " +
-			"certificate into spec.caBundle; find out what changed it:\n" +
+		bundle  = "write the CA of the served certificate into spec.caBundle; with --tls-secret, kube-vitals does it " +
+			"itself if it has the permissions; find out what changed it:\n" +
 			"kubectl get apiservice v1beta1.metrics.k8s.io --output=yaml --show-managed-fields"
 		describe = "see the pod's events and log:\nkubectl --namespace NAMESPACE describe pod POD\n" +
 			"kubectl --namespace NAMESPACE logs POD --previous"
@@ -74,16 +75,14 @@ func cures() map[string]string {
 		clientCAMissing:        "start kube-apiserver with --client-ca-file, unless no client uses certificates",
 		notInstalled: "install kube-vitals, in a checkout of its repository:\n" +
 			"helm install kube-vitals charts/kube-vitals --namespace kube-system",
-		apiServiceMissing: upgrade + "; metrics.k8s.io is not served without it",
-		apiServiceElsewhere: "uninstall the other server, or let its owner give up the APIService; then " + upgrade + ":\n" +
-			"kubectl get apiservice v1beta1.metrics.k8s.io --output=yaml --show-managed-fields",
+		apiServiceMissing:     upgrade + "; metrics.k8s.io is not served without it",
 		apiServiceUnavailable: "see the other checks; the condition changes some seconds after its cause",
 		apiServerRejected: "kube-vitals cannot authenticate the API server: check the request-header CA (aggregation), and " +
 			"restart kube-vitals if it was changed",
 		serverUnreachable: "let the API server connect to the pods: check firewalls and NetworkPolicies for the port of the " +
 			"container; where it has no route to pods, set hostNetwork.enabled",
-		tlsNotVerified: "unset spec.insecureSkipTLSVerify and set a caBundle, for example with helm upgrade and " +
-			"tls.type=kube-vitals: without it, any server that answers in place of this one is believed",
+		tlsNotVerified: "set spec.insecureSkipTLSVerify to false and spec.caBundle to the CA of the certificate, which " +
+			"kube-vitals does itself with --tls-secret: now any server that answers in place of this one is believed",
 		caBundleForeign:      bundle,
 		certificateName:      "issue a certificate for SERVICE.NAMESPACE.svc",
 		certificateExpired:   "renew the certificate; kube-vitals does it itself with --tls-secret",

@@ -122,8 +122,8 @@ func nodezChecks(report *nodez.Report) []Check {
 		group := groups[n.Reason]
 		if group == nil {
 			group = &Check{ID: "nodes", Title: "nodes", Status: Failed, Reason: string(n.Reason), Seen: n.Problem, Cure: n.Cure, URL: n.URL}
-			if n.Error != "" {
-				group.Seen += ": " + n.Error
+			if detail := detailOf(n); detail != "" {
+				group.Seen += ": " + detail
 			}
 			groups[n.Reason] = group
 		}
@@ -133,8 +133,8 @@ func nodezChecks(report *nodez.Report) []Check {
 		c.Status, c.Reason, c.Seen = Failed, noMetrics, "kube-vitals scrapes no node: its --node-selector may match none"
 		return []Check{c}
 	}
-	c.Seen = fmt.Sprintf("%d of %d scraped without an error; %d of %s have metrics",
-		working, t.Nodes, t.PodsWithMetrics, count(t.Pods, "pod"))
+	c.Seen = fmt.Sprintf("%d of %d scraped without an error; pods with metrics: %d of %d",
+		working, t.Nodes, t.PodsWithMetrics, t.Pods)
 	var checks []Check
 	if len(groups) == 0 {
 		checks = append(checks, c)
@@ -155,6 +155,18 @@ func nodezChecks(report *nodez.Report) []Check {
 		checks = append(checks, memoryCheck(m))
 	}
 	return checks
+}
+
+// detailOf returns what the error of a node adds to its problem and cure.
+func detailOf(n nodez.Node) string {
+	text := strings.TrimSuffix(n.Error, " ("+n.Cure+")")
+	if _, detail, found := strings.Cut(text, n.Problem+": "); found {
+		return detail
+	}
+	if strings.HasSuffix(text, n.Problem) {
+		return ""
+	}
+	return text
 }
 
 func keys[K comparable, V any](m map[K]V) func(func(K) bool) {

@@ -102,7 +102,9 @@ func (w *world) install() {
 		"requestheader-client-ca-file": string(w.ca.PEM()), "client-ca-file": string(w.ca.PEM()),
 	}}
 	for _, version := range versions() {
-		w.objects[apiservices+version+".metrics.k8s.io"] = w.apiService("kube-vitals")
+		a := w.apiService("kube-vitals")
+		a["metadata"] = map[string]any{"name": version + ".metrics.k8s.io"}
+		w.objects[apiservices+version+".metrics.k8s.io"] = a
 	}
 	labels := map[string]string{"app.kubernetes.io/name": "kube-vitals"}
 	service := corev1.Service{
