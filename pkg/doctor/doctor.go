@@ -26,7 +26,7 @@ const maxExamination = 5 * time.Minute
 // Config configures an examination.
 type Config struct {
 	Client    *rest.Config
-	Namespace string        // of kube-vitals; empty: the APIServices tell it
+	Namespace string        // of kube-vitals; empty: found by the APIServices
 	Timeout   time.Duration // of one request; 0: DefaultTimeout
 	Version   string        // of this program
 
@@ -62,7 +62,7 @@ func Examine(ctx context.Context, c Config) (*Report, error) {
 	client := rest.CopyConfig(c.Client)
 	client.Timeout, client.QPS, client.Burst = c.Timeout, 50, 100
 	client.UserAgent = "kube-vitals-doctor/" + c.Version
-	client.WarningHandler = rest.NoWarnings{} // for example about tables that lack pods
+	client.WarningHandler = rest.NoWarnings{} // the checks report what is wrong
 	kube, err := kubernetes.NewForConfig(client)
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a client: %w", err)

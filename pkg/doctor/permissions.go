@@ -96,7 +96,7 @@ func (d *doctor) checkPermissions(ctx context.Context) []Check {
 	concurrently(len(all), func(i int) { allowed[i], errs[i] = d.review(ctx, all[i]) })
 	accounts := map[string]bool{}
 	missing := map[string]map[string][]string{} // account → resource → verbs
-	failed := map[string]bool{}                 // accounts that lack a permission that is not optional
+	failed := map[string]bool{}                 // accounts without a permission that is not optional
 	for i, p := range all {
 		if errs[i] != nil {
 			return []Check{denied(c, errs[i])}

@@ -183,7 +183,7 @@ func (c *testCluster) checkHealthyOutput(t *testing.T) {
 		t.Errorf("got exit code %d, %v\n%s", code, err, text)
 	}
 	user := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := c.WriteUserKubeconfig(user, "nobody", ""); err != nil {
+	if err := c.WriteUserKubeconfig(user, "stranger", ""); err != nil {
 		t.Fatal(err)
 	}
 	code, text, err = c.doctor(t.Context(), plugin, "--kubeconfig", user)
