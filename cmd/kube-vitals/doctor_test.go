@@ -58,7 +58,8 @@ func TestDoctorFlags(t *testing.T) {
 		code := runDoctor(t.Context(), tt.args, &out, &errOut)
 		if code != tt.code || !strings.Contains(out.String(), tt.out) || !strings.Contains(errOut.String(), tt.err) ||
 			(tt.err == "") != (errOut.Len() == 0) {
-			t.Errorf("%q: got %d, %q, %q, want %d, %q, %q", tt.args, code, out.String(), errOut.String(), tt.code, tt.out, tt.err)
+			t.Errorf("%q: got %d, %q, %q, want %d, %q, %q", tt.args, code, out.String(), errOut.String(), tt.code, tt.out,
+				tt.err)
 		}
 	}
 }

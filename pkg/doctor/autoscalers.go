@@ -44,7 +44,8 @@ func (d *doctor) checkAutoscalers(ctx context.Context) []Check {
 	return checks
 }
 
-func (d *doctor) addAutoscaler(ctx context.Context, groups map[string]*Check, h *autoscalingv2.HorizontalPodAutoscaler) {
+func (d *doctor) addAutoscaler(ctx context.Context, groups map[string]*Check,
+	h *autoscalingv2.HorizontalPodAutoscaler) {
 	i := slices.IndexFunc(h.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
 		return c.Type == autoscalingv2.ScalingActive && c.Status == corev1.ConditionFalse &&
 			(c.Reason == "FailedGetResourceMetric" || c.Reason == "FailedGetContainerResourceMetric")

@@ -52,7 +52,8 @@ const (
 )
 
 // cures returns what to do, by reason; checks set other cures themselves. helm upgrade restores
-// objects that are missing, but no field of an APIService that was changed in the cluster. A line that begins with a command can be pasted.
+// objects that are missing, but no field of an APIService that was changed in the cluster.
+// A line that begins with a command can be pasted.
 func cures() map[string]string {
 	const (
 		upgrade = "restore it, for example with helm upgrade"
@@ -79,7 +80,8 @@ func cures() map[string]string {
 		apiServiceUnavailable: "see the other checks; the condition changes some seconds after its cause",
 		apiServerRejected: "kube-vitals cannot authenticate the API server: check the request-header CA (aggregation), and " +
 			"restart kube-vitals if it was changed",
-		serverUnreachable: "let the API server connect to the pods: check firewalls and NetworkPolicies for the port of the " +
+		serverUnreachable: "let the API server connect to the pods: check firewalls and NetworkPolicies for the port of " +
+			"the " +
 			"container; where it has no route to pods, set hostNetwork.enabled",
 		tlsNotVerified: "set spec.insecureSkipTLSVerify to false and spec.caBundle to the CA of the certificate, which " +
 			"kube-vitals does itself with --tls-secret: now any server that answers in place of this one is believed",
@@ -102,14 +104,17 @@ func cures() map[string]string {
 		noMetrics:            "see the log of the server",
 		permissionMissing:    "restore the roles and bindings, for example with helm upgrade (rbac.create)",
 		nodeNotReady:         "repair the node: kubectl describe node shows its conditions",
-		clockSkew:            "set the clocks of the nodes, for example by NTP; metrics stay right, but logs and tokens suffer",
-		memoryLimit:          "raise resources.limits.memory above the forecast; docs/performance.md has sizes",
-		hpaNoRequest:         "set resources.requests of that resource for every container of the pods, or use an averageValue target",
-		hpaNoMetrics:         "see the pods: they may have just started, or not be ready",
-		hpaNoPods:            "scale the target up, or correct its selector",
-		hpaNoAPI:             "see APIService and metrics API; the autoscaler tries again every 15 seconds",
-		hpaForbidden:         "let the HorizontalPodAutoscaler controller read metrics.k8s.io; every cluster has a role for it",
-		hpaOther:             "see kubectl describe hpa",
+		clockSkew: "set the clocks of the nodes, for example by NTP; metrics stay right, but logs and tokens " +
+			"suffer",
+		memoryLimit: "raise resources.limits.memory above the forecast; docs/performance.md has sizes",
+		hpaNoRequest: "set resources.requests of that resource for every container of the pods, or use an " +
+			"averageValue target",
+		hpaNoMetrics: "see the pods: they may have just started, or not be ready",
+		hpaNoPods:    "scale the target up, or correct its selector",
+		hpaNoAPI:     "see APIService and metrics API; the autoscaler tries again every 15 seconds",
+		hpaForbidden: "let the HorizontalPodAutoscaler controller read metrics.k8s.io; every cluster has a role " +
+			"for it",
+		hpaOther: "see kubectl describe hpa",
 	}
 }
 

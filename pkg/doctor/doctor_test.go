@@ -35,7 +35,8 @@ func TestGolden(t *testing.T) {
 			}
 			n := &w.page.Nodes[1]
 			n.State, n.Reason = nodez.Failing, reason.TLSSelfSigned
-			n.Problem, n.Cure, n.URL = "the kubelet's certificate is self-signed", "set serverTLSBootstrap", reason.TLSSelfSigned.URL()
+			n.Problem, n.Cure, n.URL = "the kubelet's certificate is self-signed", "set serverTLSBootstrap",
+				reason.TLSSelfSigned.URL()
 			n.ClockSkewSeconds = new(-61.0)
 			w.page.Memory.LimitBytes = 64 << 20
 			w.status[hpas] = forbidden(`list resource "horizontalpodautoscalers" in API group "autoscaling" at the cluster scope`)
@@ -143,7 +144,8 @@ func TestBroken(t *testing.T) {
 		seen    string // part of it
 		object  string // one of them
 	}{
-		{"request-header CA missing", noHeader, "aggregation", Failed, requestHeaderCAMissing, "has no requestheader-client-ca-file", ""},
+		{"request-header CA missing", noHeader, "aggregation", Failed, requestHeaderCAMissing,
+			"has no requestheader-client-ca-file", ""},
 		{"no authentication ConfigMap", func(w *world) { delete(w.objects, aggregation) },
 			"aggregation", Failed, requestHeaderCAMissing, "does not exist", ""},
 		{"request-header CA invalid", func(w *world) {
@@ -168,16 +170,19 @@ func TestBroken(t *testing.T) {
 			"apiservice", Warning, tlsNotVerified, "insecureSkipTLSVerify", ""},
 		{"unavailable", unavailable("FailedDiscoveryCheck", "x509: certificate signed by unknown authority"),
 			"apiservice", Failed, caBundleForeign, "FailedDiscoveryCheck: x509", ""},
-		{"no route", unavailable("FailedDiscoveryCheck", "context deadline exceeded"), "apiservice", Failed, serverUnreachable, "deadline", ""},
+		{"no route", unavailable("FailedDiscoveryCheck", "context deadline exceeded"), "apiservice", Failed,
+			serverUnreachable, "deadline", ""},
 		{"rejected", unavailable("FailedDiscoveryCheck", "bad status from https://x: 401 Unauthorized"),
 			"apiservice", Failed, apiServerRejected, "401", ""},
-		{"available without endpoints", unavailable("MissingEndpoints", "none"), "apiservice", Failed, noEndpoints, "none", ""},
+		{"available without endpoints", unavailable("MissingEndpoints", "none"), "apiservice", Failed, noEndpoints,
+			"none", ""},
 
 		{"no Service", func(w *world) { delete(w.objects, kubeSystem+"services/kube-vitals") },
 			"service", Failed, serviceMissing, "kube-system/kube-vitals does not exist", ""},
 		{"other port", func(w *world) { w.inCluster(1); w.service().Spec.Ports[0].Port = 1 },
 			"service", Failed, servicePortMissing, "has no port", ""},
-		{"no endpoints", func(w *world) { w.inCluster(1) }, "endpoints", Failed, noEndpoints, "app.kubernetes.io/name=kube-vitals", ""},
+		{"no endpoints", func(w *world) { w.inCluster(1) }, "endpoints", Failed, noEndpoints,
+			"app.kubernetes.io/name=kube-vitals", ""},
 		{"no ready endpoint", func(w *world) { w.inCluster(1, serverPod(false, waiting("", ""))) },
 			"endpoints", Failed, noEndpoints, "none of 1", ""},
 		{"zero replicas", func(w *world) { w.inCluster(0) }, "deployment", Failed, zeroReplicas, "0 of 0 replicas", ""},
@@ -189,7 +194,8 @@ func TestBroken(t *testing.T) {
 		{"crash", func(w *world) { w.inCluster(1, serverPod(false, waiting("CrashLoopBackOff", ""))) },
 			"pods", Failed, crashLoop, "restarted 3 times", "kube-system/kube-vitals-x"},
 		{"memory", func(w *world) { w.inCluster(1, serverPod(false, oom)) }, "pods", Failed, oomKilled, "more memory", ""},
-		{"memory, ready again", func(w *world) { w.inCluster(1, serverPod(true, oom)) }, "pods", Warning, oomKilled, "last at", ""},
+		{"memory, ready again", func(w *world) { w.inCluster(1, serverPod(true, oom)) }, "pods", Warning, oomKilled,
+			"last at", ""},
 		{"waiting", func(w *world) { w.inCluster(1, serverPod(false, waiting("CreateContainerConfigError", "no secret"))) },
 			"pods", Failed, containerWaiting, "no secret", ""},
 		{"pod not ready", func(w *world) { w.inCluster(1, serverPod(false, corev1.ContainerStatus{})) },
@@ -208,10 +214,12 @@ func TestBroken(t *testing.T) {
 			"certificate", Skipped, noConnection, "port-forward", ""},
 
 		{"metrics API unavailable", func(w *world) {
-			w.status[metricsV1b1+"nodes"] = metav1.Status{Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
+			w.status[metricsV1b1+"nodes"] = metav1.Status{Code: http.StatusServiceUnavailable,
+				Reason:  metav1.StatusReasonServiceUnavailable,
 				Message: "error trying to reach service: x509: certificate signed by unknown authority"}
 		}, "metrics-api", Failed, caBundleForeign, "GET nodes", ""},
-		{"no metrics", func(w *world) { w.objects[metricsV1b1+"nodes"] = metricsList() }, "metrics-api", Failed, noMetrics, "no metrics of any node", ""},
+		{"no metrics", func(w *world) { w.objects[metricsV1b1+"nodes"] = metricsList() }, "metrics-api", Failed,
+			noMetrics, "no metrics of any node", ""},
 		{"metrics forbidden", func(w *world) {
 			w.status[metricsV1b1+"pods"] = forbidden(`list resource "pods" in API group "metrics.k8s.io"`)
 		},
@@ -237,15 +245,19 @@ func TestBroken(t *testing.T) {
 		}, "permissions", Skipped, noPermission, "subjectaccessreviews", ""},
 
 		{"failing node", node2(func(n *nodez.Node) {
-			n.State, n.Reason, n.Problem, n.Cure, n.URL = nodez.Failing, reason.TLSExpired, "expired", "renew it", reason.TLSExpired.URL()
+			n.State, n.Reason, n.Problem, n.Cure, n.URL = nodez.Failing, reason.TLSExpired, "expired", "renew it",
+				reason.TLSExpired.URL()
 			n.Error = `node "n2": expired: x509: since 2020 (renew it)`
 		}), "nodes", Failed, "tls-expired", "1 of 2 nodes fails: tls-expired: expired: x509: since 2020", "n2"},
 		{"stale node", node2(func(n *nodez.Node) { n.State, n.Reason = nodez.Stale, reason.StaleSamples }),
 			"nodes", Failed, "stale-samples", "stale-samples", "n2"},
-		{"clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = new(-3600.0) }), "clocks", Warning, clockSkew, "1 node", "n2 -3600.0s"},
-		{"memory limit", func(w *world) { w.page.Memory.LimitBytes = 70 << 20 }, "memory", Warning, memoryLimit, "limit of 70 MiB", ""},
+		{"clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = new(-3600.0) }), "clocks", Warning, clockSkew,
+			"1 node", "n2 -3600.0s"},
+		{"memory limit", func(w *world) { w.page.Memory.LimitBytes = 70 << 20 }, "memory", Warning, memoryLimit,
+			"limit of 70 MiB", ""},
 		{"no nodes", func(w *world) { w.page.Totals.Nodes = 0 }, "nodes", Failed, noMetrics, "--node-selector", ""},
-		{"page forbidden", func(w *world) { w.page = nil }, "nodez", Skipped, nodezUnavailable, "403 Forbidden: forbidden: cannot get path", ""},
+		{"page forbidden", func(w *world) { w.page = nil }, "nodez", Skipped, nodezUnavailable,
+			"403 Forbidden: forbidden: cannot get path", ""},
 		{"page forbidden, node without metrics", func(w *world) {
 			w.page = nil
 			w.objects[metricsV1b1+"nodes"] = metricsList("/n1")
@@ -268,14 +280,17 @@ func TestBroken(t *testing.T) {
 			"autoscalers", Failed, hpaNoAPI, "could not find", "default/web"},
 		{"no pods of the target", func(w *world) {
 			w.objects[hpas] = autoscaler("no metrics returned from resource metrics API")
-			w.objects["/apis/apps/v1/namespaces/default/deployments/web/scale"] = map[string]any{"status": map[string]any{"selector": "app=web"}}
+			w.objects["/apis/apps/v1/namespaces/default/deployments/web/scale"] =
+				map[string]any{"status": map[string]any{"selector": "app=web"}}
 			w.objects["/api/v1/namespaces/default/pods"] = &corev1.PodList{}
 		}, "autoscalers", Failed, hpaNoPods, "no pods (app=web)", "default/web"},
 		{"pods of the target without metrics", func(w *world) {
 			w.objects[hpas] = autoscaler("no metrics returned from resource metrics API")
-			w.objects["/apis/apps/v1/namespaces/default/deployments/web/scale"] = map[string]any{"status": map[string]any{"selector": "app=web"}}
+			w.objects["/apis/apps/v1/namespaces/default/deployments/web/scale"] =
+				map[string]any{"status": map[string]any{"selector": "app=web"}}
 			w.objects["/api/v1/namespaces/default/pods"] = &corev1.PodList{Items: []corev1.Pod{runningPod("web-1")}}
-			w.status[metricsV1b1+"namespaces/default/pods/web-1"] = metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound, Message: "just started"}
+			w.status[metricsV1b1+"namespaces/default/pods/web-1"] = metav1.Status{Code: 404,
+				Reason: metav1.StatusReasonNotFound, Message: "just started"}
 		}, "autoscalers", Failed, hpaNoMetrics, "just started", "default/web"},
 	}
 	for _, tt := range tests {
@@ -318,7 +333,8 @@ func TestMetricsServer(t *testing.T) {
 	delete(w.objects, apiservices+"v1.metrics.k8s.io")
 	w.objects[apiservices+"v1beta1.metrics.k8s.io"] = w.apiService("metrics-server")
 	pod := serverPod(true, corev1.ContainerStatus{})
-	pod.Spec.Containers[0].Name, pod.Spec.Containers[0].Image = "metrics-server", "registry.k8s.io/metrics-server/metrics-server:v0.8.0"
+	pod.Spec.Containers[0].Name, pod.Spec.Containers[0].Image = "metrics-server",
+		"registry.k8s.io/metrics-server/metrics-server:v0.8.0"
 	w.inCluster(1, pod)
 	w.objects[kubeSystem+"services/metrics-server"] = w.service()
 	w.objects[metricsV1b1+"nodes"] = metricsList("/n1")
@@ -343,7 +359,8 @@ E1122 scraper.go:140] "Failed to scrape node" err="request failed, status: \"403
 			t.Errorf("a check of kube-vitals: %+v", c)
 		}
 	}
-	if want := fmt.Sprint(map[string][]string{"forbidden": {"n3"}, "tls-name-mismatch": {"n2"}}); fmt.Sprint(logs) != want {
+	if want := fmt.Sprint(map[string][]string{"forbidden": {"n3"},
+		"tls-name-mismatch": {"n2"}}); fmt.Sprint(logs) != want {
 		t.Errorf("got %v, want %s\n%s", logs, want, text)
 	}
 }
@@ -372,7 +389,8 @@ func TestUnreachable(t *testing.T) {
 		w := newWorld(t)
 		prepare(w)
 		report, err := Examine(t.Context(), Config{Client: &w.client})
-		if !errors.Is(err, ErrUnreachable) || len(report.Checks) != 1 || report.Checks[0].Reason != reason || report.Checks[0].Status != Failed {
+		if !errors.Is(err, ErrUnreachable) || len(report.Checks) != 1 || report.Checks[0].Reason != reason ||
+			report.Checks[0].Status != Failed {
 			t.Errorf("%s: got %+v, %v", reason, report, err)
 		}
 	}
@@ -435,12 +453,15 @@ func TestDocumented(t *testing.T) {
 		if !strings.Contains(string(text), "| `"+m[1]+"` |") {
 			t.Errorf("docs/doctor.md does not describe %s", m[1])
 		}
-		if cures()[m[1]] == "" && !slices.Contains([]string{noServer, noConnection, zeroReplicas, apiServiceElsewhere}, m[1]) {
+		if cures()[m[1]] == "" && !slices.Contains([]string{noServer, noConnection, zeroReplicas, apiServiceElsewhere},
+			m[1]) {
 			t.Errorf("%s has no cure", m[1])
 		}
 	}
-	for _, id := range []string{"installation", "api-server", "aggregation", "apiservice", "service", "endpoints", "deployment", "pods",
-		"certificate", "metrics-api", "permissions", "nodez", "nodes", "pod-metrics", "clocks", "memory", "logs", "autoscalers"} {
+	for _, id := range []string{"installation", "api-server", "aggregation", "apiservice", "service", "endpoints",
+		"deployment", "pods",
+		"certificate", "metrics-api", "permissions", "nodez", "nodes", "pod-metrics", "clocks", "memory", "logs",
+		"autoscalers"} {
 		if !strings.Contains(string(text), "\n### "+id+"\n") {
 			t.Errorf("docs/doctor.md has no section %s", id)
 		}

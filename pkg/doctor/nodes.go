@@ -76,8 +76,10 @@ func (d *doctor) nodez(ctx context.Context) (*nodez.Report, Check) {
 		return nil, c
 	}
 	account := cmp.Or(d.workload.spec.ServiceAccountName, "default")
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(tokenSeconds))}}
-	token, err := d.kube.CoreV1().ServiceAccounts(d.target.namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
+	request := &authenticationv1.TokenRequest{}
+	request.Spec.ExpirationSeconds = new(int64(tokenSeconds))
+	token, err := d.kube.CoreV1().ServiceAccounts(d.target.namespace).CreateToken(ctx, account, request,
+		metav1.CreateOptions{})
 	if err != nil {
 		c = denied(c, err)
 		c.Status = Skipped
@@ -121,7 +123,8 @@ func nodezChecks(report *nodez.Report) []Check {
 		}
 		group := groups[n.Reason]
 		if group == nil {
-			group = &Check{ID: "nodes", Title: "nodes", Status: Failed, Reason: string(n.Reason), Seen: n.Problem, Cure: n.Cure, URL: n.URL}
+			group = &Check{ID: "nodes", Title: "nodes", Status: Failed, Reason: string(n.Reason), Seen: n.Problem,
+				Cure: n.Cure, URL: n.URL}
 			if detail := detailOf(n); detail != "" {
 				group.Seen += ": " + detail
 			}
@@ -141,14 +144,16 @@ func nodezChecks(report *nodez.Report) []Check {
 	}
 	for _, r := range slices.Sorted(keys(groups)) {
 		group := groups[r]
-		group.Seen = fmt.Sprintf("%s: %s: %s", failing(len(group.Objects), t.Nodes), cmp.Or(string(r), "no reason"), group.Seen)
+		group.Seen = fmt.Sprintf("%s: %s: %s", failing(len(group.Objects), t.Nodes), cmp.Or(string(r), "no reason"),
+			group.Seen)
 		checks = append(checks, *group)
 	}
 	skew := Check{ID: "clocks", Title: "clocks", Status: OK,
 		Seen: fmt.Sprintf("the largest difference from a node's clock is %.1fs", largest)}
 	if len(skewed) > 0 {
 		skew.Status, skew.Reason, skew.Objects = Warning, clockSkew, skewed
-		skew.Seen = fmt.Sprintf("clocks of %s differ from that of kube-vitals by more than %v:", count(len(skewed), "node"), maxClockSkew)
+		skew.Seen = fmt.Sprintf("clocks of %s differ from that of kube-vitals by more than %v:", count(len(skewed),
+			"node"), maxClockSkew)
 	}
 	checks = append(checks, skew)
 	if m := report.Memory; m != nil {
@@ -188,7 +193,8 @@ func failing(n, all int) string {
 
 func memoryCheck(m *nodez.Memory) Check {
 	c := Check{ID: "memory", Title: "memory", Status: OK}
-	c.Seen = fmt.Sprintf("uses %s, at most about %s for this cluster", mebibytes(m.ResidentBytes), mebibytes(m.ForecastBytes))
+	c.Seen = fmt.Sprintf("uses %s, at most about %s for this cluster", mebibytes(m.ResidentBytes),
+		mebibytes(m.ForecastBytes))
 	switch {
 	case m.LimitBytes == 0:
 		c.Seen += "; there is no limit"

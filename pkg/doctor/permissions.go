@@ -68,14 +68,16 @@ func (d *doctor) permissions() (list []permission) {
 		}
 	}
 	if secret, set := w.flag("--tls-secret"); set {
-		need(account, false, attributes{Resource: "secrets", Name: secret, Namespace: d.target.namespace}, "get", "watch", "update")
+		need(account, false, attributes{Resource: "secrets", Name: secret, Namespace: d.target.namespace}, "get",
+			"watch", "update")
 		for _, version := range versions() {
 			need(account, false, attributes{Group: "apiregistration.k8s.io", Resource: "apiservices",
 				Name: version + ".metrics.k8s.io"}, "get", "watch", "patch")
 		}
 	}
 	if value, set := w.flag("--node-events"); set && value != "false" {
-		need(account, true, attributes{Group: "events.k8s.io", Resource: "events", Namespace: metav1.NamespaceDefault}, "create", "patch")
+		need(account, true, attributes{Group: "events.k8s.io", Resource: "events", Namespace: metav1.NamespaceDefault},
+			"create", "patch")
 	}
 	return list
 }

@@ -232,7 +232,8 @@ func (d *doctor) checkDeployment(ctx context.Context) []Check {
 		c.Status = OK // the server runs outside of the cluster
 	case wanted == 0:
 		c.Reason = zeroReplicas
-		c.Cure = fmt.Sprintf("start it, and find out who stopped it:\nkubectl --namespace %s scale deployment %s --replicas=1",
+		c.Cure = fmt.Sprintf("start it, and find out who stopped it:\nkubectl --namespace %s scale deployment %s "+
+			"--replicas=1",
 			o.Namespace, o.Name)
 	case o.Status.ReadyReplicas == 0:
 		c.Reason = noReplicaReady

@@ -55,7 +55,8 @@ func (p *Printer) Done(c Check) {
 	if n := len(c.Objects); n > 0 {
 		shown := c.Objects
 		if !p.All && n > maxObjects {
-			shown = append(append([]string(nil), c.Objects[:maxObjects]...), fmt.Sprintf("and %d more (-v shows all)", n-maxObjects))
+			shown = append(append([]string(nil), c.Objects[:maxObjects]...), fmt.Sprintf("and %d more (-v shows all)",
+				n-maxObjects))
 		}
 		p.indent()
 		p.block("  ", strings.Join(shown, ", "))

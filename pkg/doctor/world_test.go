@@ -70,7 +70,10 @@ func newWorld(t *testing.T) *world {
 	}
 	w.served = w.ca.Issue([]string{"kube-vitals.kube-system.svc"}, nil)
 	vitals := httptest.NewUnstartedServer(http.HandlerFunc(w.serveVitals))
-	vitals.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &w.served, nil }}
+	vitals.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return &w.served,
+			nil
+	}}
 	vitals.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes fail
 	vitals.StartTLS()
 	t.Cleanup(vitals.Close)
@@ -135,7 +138,8 @@ func (w *world) install() {
 		Totals: nodez.Totals{Nodes: 2, Pods: 3, PodsWithMetrics: 3},
 		Memory: &nodez.Memory{ResidentBytes: 60 << 20, ForecastBytes: 80 << 20, LimitBytes: 1 << 30},
 		Nodes: []nodez.Node{
-			{Name: "n1", State: nodez.Ready, ClockSkewSeconds: new(0.1)}, {Name: "n2", State: nodez.Ready, ClockSkewSeconds: new(-0.4)},
+			{Name: "n1", State: nodez.Ready, ClockSkewSeconds: new(0.1)}, {Name: "n2", State: nodez.Ready,
+				ClockSkewSeconds: new(-0.4)},
 		},
 	}
 }

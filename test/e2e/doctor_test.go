@@ -123,7 +123,8 @@ func TestDoctor(t *testing.T) {
 		if want := "kube-system/metrics-server instead of kube-system/kube-vitals"; !strings.Contains(check.Seen, want) {
 			t.Errorf("got %+v, want %s", check, want)
 		}
-		patch := fmt.Sprintf(`{"spec":{"service":{"namespace":"kube-system","name":"kube-vitals","port":%s}}}`, c.server.Port())
+		patch := fmt.Sprintf(`{"spec":{"service":{"namespace":"kube-system","name":"kube-vitals","port":%s}}}`,
+			c.server.Port())
 		if !strings.Contains(check.Cure, patch) {
 			t.Errorf("got the cure %s, want %s in it", check.Cure, patch)
 		}
@@ -187,7 +188,8 @@ func (c *testCluster) checkHealthyOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, text, err = c.doctor(t.Context(), plugin, "--kubeconfig", user)
-	if err != nil || code != 0 || strings.Contains(text, "✗") || !strings.Contains(text, `you cannot get resource "apiservices"`) {
+	if err != nil || code != 0 || strings.Contains(text, "✗") || !strings.Contains(text,
+		`you cannot get resource "apiservices"`) {
 		t.Errorf("without permissions: got exit code %d, %v\n%s", code, err, text)
 	}
 	code, _, err = c.doctor(t.Context(), plugin, "--kubeconfig", filepath.Join(t.TempDir(), "missing"))
