@@ -247,7 +247,8 @@ func (d *doctor) checkAPIService(c Check, a *apiService) Check {
 // redirect returns how to lead an APIService to the server that is examined.
 func (d *doctor) redirect(a *apiService) string {
 	return fmt.Sprintf("uninstall the other server, or take the APIService from its release; then run\n"+
-		"kubectl patch apiservice %s --type=merge --patch='{\"spec\":{\"service\":{\"namespace\":%q,\"name\":%q,\"port\":%d}}}'",
+		"kubectl patch apiservice %s --type=merge "+
+		"--patch='{\"spec\":{\"service\":{\"namespace\":%q,\"name\":%q,\"port\":%d}}}'",
 		a.Metadata.Name, d.target.namespace, d.target.name, d.target.port)
 }
 

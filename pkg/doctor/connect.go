@@ -17,7 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/httpstream" //nolint:staticcheck // client-go's dialers return its types
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
@@ -70,7 +70,7 @@ func (d *doctor) dialPod(pod *corev1.Pod, port int32) func(context.Context) (net
 		case <-ctx.Done():
 			go func() {
 				if r := <-done; r.err == nil {
-					r.connection.Close()
+					_ = r.connection.Close()
 				}
 			}()
 			return nil, ctx.Err()
@@ -91,20 +91,20 @@ func newPodConn(connection httpstream.Connection, port int32) (net.Conn, error) 
 	header.Set(corev1.StreamType, corev1.StreamTypeError)
 	problems, err := connection.CreateStream(header)
 	if err != nil {
-		connection.Close()
+		_ = connection.Close()
 		return nil, err
 	}
-	problems.Close() // for writes
+	_ = problems.Close() // for writes
 	header.Set(corev1.StreamType, corev1.StreamTypeData)
 	data, err := connection.CreateStream(header)
 	if err != nil {
-		connection.Close()
+		_ = connection.Close()
 		return nil, err
 	}
 	c := &podConn{Stream: data, connection: connection}
 	go func() {
 		if text, err := io.ReadAll(problems); err != nil || len(text) > 0 {
-			connection.Close() // the kubelet cannot connect to the port
+			_ = connection.Close() // the kubelet cannot connect to the port
 		}
 	}()
 	return c, nil
@@ -141,8 +141,8 @@ func (d *doctor) servedChain(ctx context.Context) ([]*x509.Certificate, error) {
 	if err != nil {
 		return nil, &connectError{err}
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	client := tls.Client(conn, &tls.Config{
 		ServerName:         d.serverName(),
 		InsecureSkipVerify: true, //nolint:gosec // the chain is examined, and nothing is sent

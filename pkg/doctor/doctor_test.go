@@ -39,7 +39,8 @@ func TestGolden(t *testing.T) {
 				reason.TLSSelfSigned.URL()
 			n.ClockSkewSeconds = new(-61.0)
 			w.page.Memory.LimitBytes = 64 << 20
-			w.status[hpas] = forbidden(`list resource "horizontalpodautoscalers" in API group "autoscaling" at the cluster scope`)
+			w.status[hpas] = forbidden(`list resource "horizontalpodautoscalers" ` +
+				`in API group "autoscaling" at the cluster scope`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
