@@ -103,7 +103,9 @@ func checkReasons(t *testing.T, client *client, cluster *cluster, nodes map[reas
 }
 
 // wrongReasons returns what does not name the reason of a node.
-func wrongReasons(t *testing.T, client *client, cluster *cluster, nodes map[reason.Reason]corev1.Node) (wrong []string) {
+func wrongReasons(
+	t *testing.T, client *client, cluster *cluster, nodes map[reason.Reason]corev1.Node,
+) (wrong []string) {
 	t.Helper()
 	metrics := client.await(http.StatusOK, "/metrics", "alice")
 	var page nodez.Report
@@ -112,7 +114,8 @@ func wrongReasons(t *testing.T, client *client, cluster *cluster, nodes map[reas
 	}
 	for r, node := range nodes {
 		name, d := node.Name, r.Describe()
-		if series := fmt.Sprintf(`kube_vitals_node_failing{node=%q,reason=%q} 1`, name, r); !strings.Contains(metrics, series) {
+		series := fmt.Sprintf(`kube_vitals_node_failing{node=%q,reason=%q} 1`, name, r)
+		if !strings.Contains(metrics, series) {
 			wrong = append(wrong, fmt.Sprintf("/metrics does not have %s but %s",
 				series, grep(metrics, `node_failing{node="`+name+`"`)))
 		}
@@ -122,7 +125,8 @@ func wrongReasons(t *testing.T, client *client, cluster *cluster, nodes map[reas
 			wrong = append(wrong, fmt.Sprintf("%s: /nodez has %+v", r, page.Nodes))
 		}
 		var status metav1.Status
-		if err := json.Unmarshal([]byte(client.await(http.StatusNotFound, nodesPath+"/"+name, "alice")), &status); err != nil {
+		body := client.await(http.StatusNotFound, nodesPath+"/"+name, "alice")
+		if err := json.Unmarshal([]byte(body), &status); err != nil {
 			t.Fatal(err)
 		}
 		if status.Details == nil || len(status.Details.Causes) != 1 || status.Details.Causes[0].Type != metav1.CauseType(r) ||
