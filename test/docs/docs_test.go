@@ -249,7 +249,8 @@ Two two flags:
 var (
 	documentedMetric = regexp.MustCompile("(?m)^\\| `kube_vitals_(\\w+)` \\|")
 	// registeredMetric matches the names of metrics in the source, by the suffixes that they have.
-	registeredMetric = regexp.MustCompile(`"_?([a-z_]+_(?:total|seconds|bytes|info|objects|failing|misdirected|verify)|points)"`)
+	registeredMetric = regexp.MustCompile(
+		`"_?([a-z_]+_(?:total|seconds|bytes|info|objects|failing|misdirected|verify)|points)"`)
 )
 
 // TestMetricsAreDocumented compares docs/metrics.md with the metrics that the server registers.
