@@ -6,6 +6,7 @@
 #   BASE_IMAGE   the image to add the binary to; it may be empty
 #   GOPROXY      the Go module proxy
 #   LDFLAGS      flags of the Go linker, which set the version that the binary prints
+#   GOFIPS140    version of Go's FIPS 140-3 module, such as v1.0.0; off: without it
 #   VERSION, COMMIT  for the labels
 
 ARG BUILD_IMAGE=golang:1.26
@@ -24,9 +25,10 @@ COPY pkg pkg
 ARG TARGETOS
 ARG TARGETARCH
 ARG LDFLAGS="-s -w"
+ARG GOFIPS140=off
 RUN --mount=type=cache,target=/cache \
-    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags="$LDFLAGS" \
-      -o /image/kube-vitals ./cmd/kube-vitals \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH GOFIPS140=$GOFIPS140 \
+      go build -trimpath -buildvcs=false -ldflags="$LDFLAGS" -o /image/kube-vitals ./cmd/kube-vitals \
  && mkdir -p /image/etc/ssl/certs && cp /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ \
  && mkdir -m 1777 /image/tmp
 

@@ -11,9 +11,11 @@ COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS ?= -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
 CACHE      ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kube-vitals/tools
+ACTIONLINT := $(CACHE)/actionlint-v1.7.12/actionlint
 GORELEASER := $(CACHE)/goreleaser-v2.16.0/goreleaser
 HELM       := $(CACHE)/helm-v3.22.0/helm
 HELM_DOCS  := $(CACHE)/helm-docs-v1.14.2/helm-docs
+KUBECONFORM := $(CACHE)/kubeconform-v0.8.0/kubeconform
 KUSTOMIZE  := $(CACHE)/kustomize-v5.8.1/kustomize
 LINT       := $(CACHE)/golangci-lint-v2.15.0/golangci-lint
 PROMTOOL   := $(CACHE)/promtool-v0.315.0/promtool
@@ -22,13 +24,15 @@ SYFT       := $(CACHE)/syft-v1.46.0/syft
 VULN       := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e verify lint fmt generate demo bench soak fuzz vuln image package release
+.PHONY: help build test unit e2e verify lint fmt generate demo bench soak fuzz vuln image package release push-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build bin/kube-vitals, one static binary
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kube-vitals ./cmd/kube-vitals
+# The version of Go's cryptographic module that is certified for FIPS 140-3: lib/fips140/certified.txt of Go.
+GOFIPS140 := $(if $(FIPS),v1.0.0,off)
+build: ## build bin/kube-vitals, one static binary; FIPS=1: with the FIPS 140-3 module
+	CGO_ENABLED=0 GOFIPS140=$(GOFIPS140) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kube-vitals ./cmd/kube-vitals
 
 test: unit verify e2e ## run all tests: unit, verify and e2e
 
@@ -36,15 +40,20 @@ unit: $(PROMTOOL) ## run the unit tests with -race
 	$(GO) test -race ./...
 	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
 
-verify: $(HELM) $(KUSTOMIZE) ## test the chart, and that manifests/ describes the same objects
-	cd test && HELM=$(HELM) KUSTOMIZE=$(KUSTOMIZE) $(GO) test -count=1 ./chart
+SCHEMAS := $(CACHE)/schemas-v1.29.15-v1.33.13-v1.36.3
+verify: $(HELM) $(KUBECONFORM) $(KUSTOMIZE) $(SCHEMAS) ## test the chart, and that manifests/ describes the same objects
+	for values in charts/kube-vitals/ci/*.yaml; do \
+	  $(HELM) lint --strict --quiet --kube-version 1.36.0 charts/kube-vitals --values $$values; \
+	done
+	cd test && HELM=$(HELM) KUBECONFORM=$(KUBECONFORM) KUSTOMIZE=$(KUSTOMIZE) SCHEMAS=$(SCHEMAS) $(GO) test -count=1 ./chart
 
 e2e: build $(PROMETHEUS) ## the built binary behind a real API server; the first run builds the control plane (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) \
 	  $(GO) test -count=1 -timeout 30m ./e2e/...
 
-lint: $(LINT) ## check the code, the wording, and that `make generate` changes nothing
+lint: $(LINT) $(ACTIONLINT) ## check the code, the workflows, the wording, and that `make generate` changes nothing
 	test/prose.sh
+	$(ACTIONLINT) -shellcheck= -pyflakes=
 	$(LINT) run ./...
 	cd test && $(LINT) run --config ../.golangci.yaml ./...
 	$(MAKE) generate
@@ -102,7 +111,7 @@ fuzz: ## run each fuzz test for FUZZTIME
 	done
 
 vuln: $(VULN) ## run govulncheck; needs vuln.go.dev, or a copy of its database that GOVULNDB names
-	@$(VULN) ./...
+	@$(VULN) $(FLAGS) ./...
 
 # Without PUSH=1, the image is for this machine's architecture and stays on this machine. Only docker
 # attaches provenance and an SBOM.
@@ -112,7 +121,7 @@ ALL_PLATFORMS := linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
 PLATFORMS     ?= $(if $(PUSH),$(ALL_PLATFORMS),linux/$(shell $(GO) env GOHOSTARCH))
 BUILDER       ?= $(firstword $(notdir $(shell command -v docker buildah podman)))
 IMAGE_ARGS     = --platform $(PLATFORMS) --build-arg LDFLAGS='$(LDFLAGS)' --build-arg VERSION=$(VERSION) \
-	--build-arg COMMIT=$(COMMIT) $(BUILD_ARGS)
+	--build-arg COMMIT=$(COMMIT) --build-arg GOFIPS140=$(GOFIPS140) $(BUILD_ARGS)
 
 image: ## build the image IMAGE:TAG with docker, buildah or podman; PUSH=1 pushes it for all PLATFORMS
 	@test -n "$(BUILDER)" || { echo "install docker, buildah or podman, or set BUILDER" >&2; exit 1; }
@@ -128,11 +137,15 @@ endif
 
 # Helm writes the current time into the archive, so tar packs it again with the time of the commit.
 CHART_VERSION = $(VERSION:v%=%)
-package: $(HELM) ## package the chart and render it as one manifest in build/; DIGEST: of the image
+package: $(HELM) ## package the chart and render it as one manifest in build/; DIGEST, TESTS_DIGEST: of the images
 	rm -rf build && mkdir -p build/chart
 	cp -r charts/kube-vitals build/chart
 	$(if $(DIGEST),sed -i 's|^  digest: ""$$|  digest: "$(DIGEST)"|' build/chart/kube-vitals/values.yaml)
 	grep --quiet '^  digest: "$(DIGEST)"$$' build/chart/kube-vitals/values.yaml
+	$(if $(TESTS_DIGEST),sed -i 's|^    digest: ""$$|    digest: "$(TESTS_DIGEST)"|' build/chart/kube-vitals/values.yaml)
+	grep --quiet '^    digest: "$(TESTS_DIGEST)"$$' build/chart/kube-vitals/values.yaml
+	sed -i 's|^\(      image: ghcr.io/kube-vitals/kube-vitals\):.*|\1$(if $(DIGEST),@$(DIGEST),:v$(CHART_VERSION))|' \
+	  build/chart/kube-vitals/Chart.yaml
 	$(HELM) package build/chart/kube-vitals --destination build/chart \
 	  --version $(CHART_VERSION) --app-version $(CHART_VERSION)
 	tar -C build/chart --extract --touch --file build/chart/kube-vitals-$(CHART_VERSION).tgz --one-top-level=packaged
@@ -140,11 +153,21 @@ package: $(HELM) ## package the chart and render it as one manifest in build/; D
 	  --owner=0 --group=0 --numeric-owner kube-vitals | gzip --no-name >build/kube-vitals-$(CHART_VERSION).tgz
 	rm -r build/chart
 	$(call manifest,build/kube-vitals-$(CHART_VERSION).tgz,) >build/kube-vitals.yaml
+	$(HELM) template kube-vitals build/kube-vitals-$(CHART_VERSION).tgz --kube-version 1.36.0 | \
+	  sed -n 's/^ *image: *"\{0,1\}\([^"]*\)"\{0,1\}$$/\1/p' | sort -u >build/images.txt
+	cp security/openvex.json build/kube-vitals.openvex.json
 
 release: package $(GORELEASER) $(SYFT) ## build all files of a release in dist/; PUBLISH=1 uploads them
 	PATH=$(dir $(SYFT)):$$PATH VERSION=$(VERSION) LDFLAGS='$(LDFLAGS)' SYFT_CHECK_FOR_APP_UPDATE=false \
 	  $(GORELEASER) release --clean $(if $(PUBLISH),,--snapshot)
-	cp build/kube-vitals* dist/
+	cp build/* dist/
+
+# helm registry login or docker login must come first. PUSH_ARGS=--plain-http is for a registry on this machine.
+CHARTS ?= ghcr.io/kube-vitals/charts
+push-chart: $(HELM) ## push the chart of `make package` to CHARTS, as an OCI artifact
+	$(HELM) push build/kube-vitals-*.tgz oci://$(CHARTS) $(PUSH_ARGS) 2>&1 | tee build/push.log
+	sed -n 's/^Digest: //p' build/push.log >build/chart.digest
+	grep --quiet '^sha256:' build/chart.digest
 
 # The version of test/promql/go.mod, without Prometheus' service discoveries and without its pages.
 $(PROMETHEUS) $(PROMTOOL):
@@ -152,14 +175,21 @@ $(PROMETHEUS) $(PROMTOOL):
 	cd test/promql && GOFLAGS='-trimpath -tags=remove_all_sd' CGO_ENABLED=0 \
 	  $(GO) build -o $@ github.com/prometheus/prometheus/cmd/$(notdir $@)
 
+# The versions of test/chart/schemas. The modules that it reads are 1 GB while they are unpacked.
+$(SCHEMAS):
+	@mkdir -p $(dir $@)
+	cd test && $(GO) run ./chart/schemas $@
+
 # install = package@version
 define install
 	@mkdir -p $(dir $@)
 	cd $(dir $@) && GOFLAGS=-buildvcs=false GOBIN=$(dir $@) CGO_ENABLED=0 $(GO) install -ldflags '-s -w' $(1)
 endef
+$(ACTIONLINT): ; $(call install,github.com/rhysd/actionlint/cmd/actionlint@v1.7.12)
 $(GORELEASER): ; $(call install,github.com/goreleaser/goreleaser/v2@v2.16.0)
 $(HELM):       ; $(call install,helm.sh/helm/v3/cmd/helm@v3.22.0)
 $(HELM_DOCS):  ; $(call install,github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2)
+$(KUBECONFORM): ; $(call install,github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0)
 $(KUSTOMIZE):  ; $(call install,sigs.k8s.io/kustomize/kustomize/v5@v5.8.1)
 $(LINT):       ; $(call install,github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0)
 $(SYFT):       ; $(call install,github.com/anchore/syft/cmd/syft@v1.46.0)

@@ -30,7 +30,11 @@ var (
 
 func main() {
 	ignoreUnsyncedCaches()
-	if err := run(genericapiserver.SetupSignalContext(), os.Args[1:], os.Stdout); err != nil {
+	ctx := genericapiserver.SetupSignalContext()
+	if args, ok := doctorArguments(os.Args); ok {
+		os.Exit(runDoctor(ctx, args, os.Stdout, os.Stderr))
+	}
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

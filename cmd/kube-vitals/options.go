@@ -50,6 +50,8 @@ type options struct {
 	nodeSelector string
 	resolution   time.Duration
 	maxSampleAge time.Duration
+	warnings     bool
+	telemetry    bool // of metrics-server
 
 	source     string
 	prometheus prometheus.Config
@@ -58,6 +60,8 @@ type options struct {
 	kubeletAccount string
 	addressTypes   []string
 	servingCert    servingcert.Config
+	nodeEvents     bool
+	deployment     string
 
 	generic        *genericoptions.ServerRunOptions
 	serving        *genericoptions.SecureServingOptions
@@ -93,6 +97,7 @@ func newOptions() *options {
 	o.addFlags(o.sections.FlagSet("kube-vitals"))
 	o.addKubeletFlags(o.sections.FlagSet(kubeletSection))
 	o.addPrometheusFlags(o.sections.FlagSet("prometheus client"))
+	o.addEventFlags(o.sections.FlagSet("events"))
 	o.addServingCertFlags(o.sections.FlagSet("serving certificate that renews itself"))
 	o.generic.AddUniversalFlags(o.sections.FlagSet("generic"))
 	o.serving.AddFlags(o.sections.FlagSet("apiserver secure serving"))
@@ -120,6 +125,13 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		"The age at which metrics expire if there are no newer ones; at least 2 × "+
 			"--metric-resolution. (default 4 × --metric-resolution, or 10 × with "+
 			"--source=prometheus)")
+	fs.BoolVar(&o.warnings, "missing-metrics-warnings", true,
+		"Add a warning to tables, such as those of 'kubectl get podmetrics', if nodes or pods are "+
+			"missing: how many, and why. Only users who may get these nodes or pods see it.")
+	fs.BoolVar(&o.telemetry, "metrics-server-telemetry", false,
+		"Add to /metrics the six names that metrics-server exposes about itself (metrics_server_*), "+
+			"for dashboards that read them. It adds 15 series per node. See "+
+			"docs/moving-from-metrics-server.md.")
 	fs.Bool("verify-pod-nodes", false, "Has no effect.")
 	const deprecated = "the metrics of a pod always come from the node that the pod is bound to"
 	if err := fs.MarkDeprecated("verify-pod-nodes", deprecated); err != nil {
@@ -193,6 +205,7 @@ func (o *options) config() (server.Config, error) {
 	mistakes = append(mistakes, o.validateKubelet()...)
 	mistakes = append(mistakes, o.validateSource()...)
 	mistakes = append(mistakes, o.validateServingCert()...)
+	mistakes = append(mistakes, o.validateEvents()...)
 	mistakes = append(mistakes, o.validateLibrary()...)
 	if err := errors.Join(mistakes...); err != nil {
 		return server.Config{}, err
@@ -203,14 +216,18 @@ func (o *options) config() (server.Config, error) {
 	return server.Config{
 		Version:      version,
 		Commit:       commit,
+		Flags:        o.sections,
 		Kubeconfig:   o.kubeconfig,
 		NodeSelector: selector,
 		Resolution:   o.resolution,
 		MaxSampleAge: o.maxSampleAge,
 		Kubelet:      o.kubelet,
 
-		KubeletServiceAccount: o.kubeletAccount,
-		Prometheus:            o.prometheusConfig(),
+		MissingMetricsWarnings: o.warnings,
+		KubeletServiceAccount:  o.kubeletAccount,
+		Prometheus:             o.prometheusConfig(),
+		EventDeployment:        o.eventDeployment(),
+		MetricsServerTelemetry: o.telemetry,
 
 		ServingCert:    o.servingCert,
 		Generic:        o.generic,

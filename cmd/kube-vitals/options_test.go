@@ -40,6 +40,7 @@ func TestDefaults(t *testing.T) {
 		"kubelet credentials": c.KubeletServiceAccount == "" && !c.Kubelet.AllowLoopback,
 		"kubelet TLS":         !c.Kubelet.InsecureTLS && !c.Kubelet.PlainHTTP,
 		"all nodes":           c.NodeSelector.Empty(),
+		"warnings":            c.MissingMetricsWarnings,
 		"port":                c.Serving.BindPort == 443,
 		"profiling":           c.Features.EnableProfiling,
 		"shutdown":            c.Generic.ShutdownDelayDuration > 0,
@@ -72,6 +73,7 @@ func TestFlags(t *testing.T) {
 		"--node-selector zone!=a": func(c server.Config) bool {
 			return !c.NodeSelector.Matches(labels.Set{"zone": "a"})
 		},
+		"--missing-metrics-warnings=false":  func(c server.Config) bool { return !c.MissingMetricsWarnings },
 		"--kubelet-use-node-status-port":    func(c server.Config) bool { return c.Kubelet.UseNodeStatusPort },
 		"--kubelet-port=1":                  func(c server.Config) bool { return c.Kubelet.Port == 1 },
 		"--kubelet-insecure-tls":            func(c server.Config) bool { return c.Kubelet.InsecureTLS },
@@ -109,6 +111,12 @@ func TestFlags(t *testing.T) {
 		},
 		"--kubelet-service-account=kube-vitals-kubelet": func(c server.Config) bool {
 			return c.KubeletServiceAccount == "kube-vitals-kubelet"
+		},
+		"--node-events --deployment=kube-vitals": func(c server.Config) bool {
+			return c.EventDeployment == "kube-vitals"
+		},
+		"--deployment=kube-vitals --node-events=false": func(c server.Config) bool { // disables it
+			return c.EventDeployment == ""
 		},
 		"--kubelet-allow-loopback": func(c server.Config) bool { return c.Kubelet.AllowLoopback },
 		"--kubelet-gzip":           func(c server.Config) bool { return c.Kubelet.Gzip },
@@ -193,6 +201,9 @@ func TestMistakes(t *testing.T) {
 			"--kubelet-service-account has no effect with --kubelet-client-certificate"},
 		"--kubelet-service-account=a --deprecated-kubelet-completely-insecure": {
 			"--kubelet-service-account has no effect with --deprecated-kubelet-completely-insecure"},
+		"--node-events":                  {"--node-events needs --deployment: if many nodes fail"},
+		"--deployment=a":                 {"--deployment needs --node-events"},
+		"--node-events --deployment=a/b": {`--deployment: "a/b" is not a valid name`},
 		"--kubelet-max-response-bytes=65535": {
 			"--kubelet-max-response-bytes must be at least 65536, but is 65535"},
 		"--node-selector=a=(": {"--node-selector: "},

@@ -28,6 +28,10 @@ func TestSourceMistakes(t *testing.T) {
 		"--prometheus-url=http://p": {"--prometheus-url has no effect without --source=prometheus"},
 		"--prometheus-config=f":     {"--prometheus-config has no effect"},
 		"--source=prometheus --prometheus-url=http://p --max-sample-age=35s": {"--max-sample-age must be at least 40s"},
+		"--source=prometheus --prometheus-url=http://p --node-events --deployment=d --metrics-server-telemetry " +
+			"--missing-metrics-warnings": {
+			"--node-events has no effect with --source=prometheus", "--metrics-server-telemetry has no effect",
+			"--missing-metrics-warnings has no effect"},
 		"--source=prometheus --prometheus-url=p:9090 --kubelet-port=1 --kubelet-insecure-tls": {
 			"--prometheus-url: it must start with http://", "--kubelet-port has no effect with --source=prometheus",
 			"--kubelet-insecure-tls has no effect"},

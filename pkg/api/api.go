@@ -2,12 +2,13 @@
 // server library.
 //
 // Each request joins the known objects (Inventory) with their usage (Usage). An object is served if
-// both have it. The package keeps no state. The library provides content types, discovery and
-// OpenAPI; this package adds the two resources with their selectors, pages and columns. Package
-// encode writes the responses.
+// both have it. An Explainer explains why another one is not. The package keeps no state. The
+// library provides content types, discovery and OpenAPI; this package adds the two resources with
+// their selectors, pages and columns. Package encode writes the responses.
 package api
 
 import (
+	"context"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/metrics/pkg/apis/metrics"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/api/encode"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -43,11 +46,31 @@ type Inventory interface {
 	List(namespace string, selector labels.Selector) []*inventory.Object
 }
 
+// Explainer explains why objects of one kind have no metrics. *explain.Pods and *explain.Nodes
+// implement it.
+type Explainer interface {
+	// Explain returns why an object, which may not exist, has no metrics. The text is for users who
+	// may read the object.
+	Explain(ctx context.Context, namespace, name string, now time.Time) (reason.Reason, string)
+	// Summarize returns how many of the known objects have no metrics for which reason, as the end
+	// of a sentence. It waits for nothing.
+	Summarize(missing []*inventory.Object, now time.Time) string
+}
+
 // Config configures the resources.
 type Config struct {
 	Usage Usage
 	Pods  Inventory // in any phase; only running pods are served
 	Nodes Inventory
+
+	// ExplainPods and ExplainNodes explain what is missing to users who may read the objects
+	// themselves, as Authorizer decides. Without them, users learn only that it is missing.
+	ExplainPods, ExplainNodes Explainer
+	Authorizer                authorizer.Authorizer
+	// FromEngine tells that usage is read from an engine: its absence is not due to a kubelet.
+	FromEngine bool
+	// Warnings enables a Warning header in tables that have no row for some of the objects.
+	Warnings bool
 
 	// Now returns the current time with its monotonic reading. Clock converts it to the clock by
 	// which ages are measured.
@@ -77,8 +100,8 @@ func NewGroup(c Config, scheme *runtime.Scheme, codecs serializer.CodecFactory) 
 	group := genericapiserver.NewDefaultAPIGroupInfo(metrics.GroupName, scheme, metav1.ParameterCodec, codecs)
 	encoder := encode.NewEncoder(group.NegotiatedSerializer, group.PrioritizedVersions)
 	storage := map[string]rest.Storage{
-		"nodes": &collection{nodes{c.Usage}, c.Nodes, encoder, c},
-		"pods":  &collection{pods{c.Usage}, runningPods{c.Pods}, encoder, c},
+		"nodes": &collection{nodes{c.Usage, c.FromEngine}, c.Nodes, c.ExplainNodes, encoder, c},
+		"pods":  &collection{pods{c.Usage, c.FromEngine}, runningPods{c.Pods}, c.ExplainPods, encoder, c},
 	}
 	for _, version := range group.PrioritizedVersions {
 		group.VersionedResourcesStorageMap[version.Version] = storage

@@ -2,16 +2,13 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/metrics/pkg/apis/metrics"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api/encode"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
@@ -30,16 +27,16 @@ type resource interface {
 
 	// find returns the usage of an object, or nil if there is none to serve.
 	find(o *inventory.Object, now usage.Time) encode.Usage
-	// notFoundReason returns why there is no object of that name.
-	notFoundReason(namespace, name string) string
-	// noMetricsReason returns why there is no usage of the object of that name.
-	noMetricsReason(namespace, name string) string
+	// missing returns what users are told of an object without metrics if they may not read the
+	// object itself. It is known if the inventory has it.
+	missing(namespace, name string, known bool) string
 }
 
 // collection is the read-only storage of a resource.
 type collection struct {
 	resource
 	inventory Inventory
+	explainer Explainer
 	encoder   *encode.Encoder
 	config    Config
 }
@@ -58,11 +55,11 @@ func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions)
 	namespace, now := request.NamespaceValue(ctx), c.config.Now()
 	o := c.inventory.Get(namespace, name)
 	if o == nil {
-		return nil, c.notFound(name, c.notFoundReason(namespace, name))
+		return nil, c.notFound(ctx, name, false, now)
 	}
 	u := c.find(o, c.config.Clock.At(now))
 	if u == nil {
-		return nil, c.notFound(name, c.noMetricsReason(namespace, name))
+		return nil, c.notFound(ctx, name, true, now)
 	}
 	c.observeAge(now, u.SampledAt())
 	return c.encoder.NewItem(c.kind(), now, o, u), nil
@@ -76,6 +73,9 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 	}
 	objects, now := q.objects(c.inventory), c.config.Now()
 	list := c.encoder.NewList(c.kind(), now, q.pageSize(len(objects)))
+	if q.after == nil {
+		list.Selected = objects
+	}
 	at := c.config.Clock.At(now)
 	oldest := at
 	for i, o := range objects {
@@ -94,14 +94,6 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 		c.observeAge(now, oldest)
 	}
 	return list, nil
-}
-
-// notFound returns a NotFound error with a reason: for an object that does not exist, users must do
-// something else than for one without metrics.
-func (c *collection) notFound(name, reason string) error {
-	err := apierrors.NewNotFound(metrics.Resource(c.GetSingularName()), name)
-	err.ErrStatus.Message = fmt.Sprintf("%s: %s", err.ErrStatus.Message, reason)
-	return err
 }
 
 // observeAge reports the age of the oldest metrics in a response.

@@ -12,7 +12,10 @@ import (
 )
 
 // nodes is the resource of NodeMetrics.
-type nodes struct{ usage Usage }
+type nodes struct {
+	usage      Usage
+	fromEngine bool
+}
 
 func (nodes) New() runtime.Object     { return &metrics.NodeMetrics{} }
 func (nodes) NewList() runtime.Object { return &metrics.NodeMetricsList{} }
@@ -28,10 +31,12 @@ func (n nodes) find(o *inventory.Object, now usage.Time) encode.Usage {
 	return nil
 }
 
-func (nodes) notFoundReason(_, name string) string {
+func (n nodes) missing(_, name string, known bool) string {
+	switch {
+	case known && n.fromEngine:
+		return fmt.Sprintf("there are no current metrics of node %q in the engine that kube-vitals reads", name)
+	case known:
+		return fmt.Sprintf("there are no current metrics from the kubelet of node %q", name)
+	}
 	return fmt.Sprintf("node %q does not exist or is not selected for scraping", name)
-}
-
-func (nodes) noMetricsReason(_, name string) string {
-	return fmt.Sprintf("there are no current metrics from the kubelet of node %q", name)
 }

@@ -15,7 +15,10 @@ import (
 )
 
 // pods is the resource of PodMetrics.
-type pods struct{ usage Usage }
+type pods struct {
+	usage      Usage
+	fromEngine bool
+}
 
 func (pods) New() runtime.Object     { return &metrics.PodMetrics{} }
 func (pods) NewList() runtime.Object { return &metrics.PodMetricsList{} }
@@ -31,13 +34,16 @@ func (p pods) find(o *inventory.Object, now usage.Time) encode.Usage {
 	return nil
 }
 
-func (pods) notFoundReason(namespace, name string) string {
+func (p pods) missing(namespace, name string, known bool) string {
+	if known {
+		source := "from its node's kubelet"
+		if p.fromEngine {
+			source = "in the engine that kube-vitals reads"
+		}
+		return fmt.Sprintf("pod %q is running in namespace %q, but there are no current metrics of it %s",
+			name, namespace, source)
+	}
 	return fmt.Sprintf("pod %q is not running in namespace %q", name, namespace)
-}
-
-func (pods) noMetricsReason(namespace, name string) string {
-	return fmt.Sprintf("pod %q is running in namespace %q, but there are no current metrics of it from its node's kubelet",
-		name, namespace)
 }
 
 const (

@@ -17,11 +17,12 @@ const noSwap = "<none>"
 
 // ConvertToTable implements rest.TableConvertor. The rows hold Items, from which the library
 // creates what the options request; only whole objects must be created here.
-func (c *collection) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
+func (c *collection) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	list, ok := object.(*encode.List)
 	if !ok {
 		list = object.(*encode.Item).AsList()
 	}
+	c.warnOfMissing(ctx, list)
 	totals := make([]usage.Amount, len(list.Items))
 	swap := false
 	for i := range list.Items {

@@ -101,7 +101,7 @@ func classify(err error) reason.Reason {
 		return reason.Canceled
 	case errors.As(err, &known):
 		return known.reason
-	case errors.Is(err, decode.ErrNotJSON):
+	case errors.Is(err, decode.ErrNotJSON), errors.Is(err, decode.ErrUndecodable):
 		return reason.Undecodable
 	case errors.Is(err, decode.ErrOtherNode):
 		return reason.BadEndpoint

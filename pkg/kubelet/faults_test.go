@@ -42,7 +42,7 @@ func TestFaults(t *testing.T) {
 		"redirect": {reason: reason.BadStatus,
 			text: `status 302 Found, redirect to "https://127.0.0.1:1/" is not followed`},
 		"html":                                {reason: reason.BadFormat, text: "text/html"},
-		"garbage":                             {reason: reason.NoSamples},
+		"garbage":                             {reason: reason.Undecodable},
 		"empty":                               {reason: reason.NoSamples},
 		"half body":                           {reason: reason.Truncated, text: "incomplete"},
 		"cut text":                            intact, // it is not defined where the text is cut
@@ -94,7 +94,7 @@ func TestSummaryFaults(t *testing.T) {
 		"empty":              {reason: reason.Undecodable},
 		"half body":          {reason: reason.Truncated},
 		"cut":                {reason: reason.Undecodable},
-		"other JSON":         {reason: reason.NoSamples, text: without},
+		"other JSON":         {reason: reason.Undecodable, text: without},
 		"endless body":       {reason: reason.BodyTooLarge, text: "131072 bytes"},
 		"endless line":       {reason: reason.BodyTooLarge, text: "131072 bytes"},
 		"endless nesting":    {reason: reason.BodyTooLarge, text: "131072 bytes"},

@@ -28,6 +28,7 @@ type Totals struct {
 	PodsWithMetrics  int                   `json:"podsWithMetrics"`   // that can be served now
 	Containers       int                   `json:"containers"`        // with metrics
 	Reasons          map[reason.Reason]int `json:"reasons,omitempty"` // number of nodes with each reason
+	States           map[State]int         `json:"states"`            // number of nodes in each state
 }
 
 // Memory compares the memory of this process with its limit.
@@ -43,9 +44,9 @@ type State string
 // The states of a node.
 const (
 	Ready    State = "ready"    // the last scrape succeeded, and the node has metrics
-	Starting State = "starting" // there are no metrics yet, and no scrape has failed
+	Starting State = "starting" // there are no metrics yet, and the last scrape has not failed
 	Failing  State = "failing"  // the last scrape failed; metrics may not have expired yet
-	Stale    State = "stale"    // scrapes succeed, but the node has no metrics
+	Stale    State = "stale"    // scrapes have succeeded for longer than the maximum sample age, without metrics
 )
 
 // Node describes the scrapes of a node.
@@ -55,7 +56,7 @@ type Node struct {
 	State   State  `json:"state"`
 
 	// Reason, Problem, Cure and URL explain the states Failing and Stale. Error is the text of the
-	// last scrape's error.
+	// last scrape's error, at most a kilobyte of it, without control characters.
 	Reason  reason.Reason `json:"reason,omitempty"`
 	Problem string        `json:"problem,omitempty"`
 	Cure    string        `json:"cure,omitempty"`
@@ -72,7 +73,8 @@ type Node struct {
 	MetricsAgeSeconds *float64 `json:"metricsAgeSeconds,omitempty"` // of the node's metrics; nil: there are none
 	ClockSkewSeconds  *float64 `json:"clockSkewSeconds,omitempty"`  // above 0: the node's clock is ahead; nil: not known
 
-	Samples int `json:"samples"` // containers in the last response
-	Skipped int `json:"skipped"` // lines of the last response that could not be used
-	Pods    int `json:"pods"`    // with metrics
+	Samples     int `json:"samples"`     // containers in the last response
+	Skipped     int `json:"skipped"`     // lines of the last response that could not be used
+	Pods        int `json:"pods"`        // with metrics
+	RunningPods int `json:"runningPods"` // according to the API server
 }

@@ -221,7 +221,8 @@ func (f *File) validateQueries() []error {
 }
 
 // query returns the expression of a query, or "" if there is none. The CPU counters come with all
-// samples in the range, the other series with the latest.
+// samples in the range, the other series with the latest. The range ends after the engine's present
+// time: a node's clock may be ahead.
 func (f *File) query(k kind, window time.Duration) string {
 	text, replaced := f.Queries[k.String()]
 	text = strings.TrimSpace(text)
@@ -235,7 +236,7 @@ func (f *File) query(k kind, window time.Duration) string {
 	if text == noQuery {
 		return ""
 	}
-	text += "[" + strconv.Itoa(int(window/time.Second)) + "s]"
+	text += fmt.Sprintf("[%ds] offset -%ds", int((window+maxAhead)/time.Second), int(maxAhead/time.Second))
 	if k.isCounter() {
 		return text
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,7 @@ type engine struct {
 	mu       sync.Mutex
 	series   map[string][]point // by selector, such as up{a="b"}, with labels in the order of their names
 	respond  http.HandlerFunc   // instead of the series, if it is not nil
+	byTime   bool               // respond only with samples in the range of the query, as engines do
 	warnings []string
 	requests []*http.Request // with parsed forms
 }
@@ -46,7 +48,7 @@ func newEngine(t *testing.T) *engine {
 }
 
 var (
-	queryForm = regexp.MustCompile(`^(last_over_time\()?([a-z_]+)\{(.*)\}\[(\d+)s\]\)?$`)
+	queryForm = regexp.MustCompile(`^(last_over_time\()?([a-z_]+)\{(.*)\}\[(\d+)s\] offset -(\d+)s\)?$`)
 	labelForm = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
 )
 
@@ -54,7 +56,7 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	_ = r.ParseForm()
 	e.mu.Lock()
 	e.requests = append(e.requests, r)
-	respond, warnings := e.respond, e.warnings
+	respond, warnings, byTime := e.respond, e.warnings, e.byTime
 	series := maps.Clone(e.series)
 	e.mu.Unlock()
 	if respond != nil {
@@ -78,6 +80,9 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		values := [][]any{}
 		for _, p := range series[selector] {
+			if byTime && !inRange(p, query[4], query[5]) {
+				continue
+			}
 			values = append(values, []any{float64(p.at) / 1e9, fmt.Sprint(p.value)})
 		}
 		if query[1] == "" {
@@ -90,6 +95,14 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{
 		"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}, "warnings": warnings,
 	})
+}
+
+// inRange reports whether a sample is in a range of seconds that ends a number of seconds ahead.
+func inRange(p point, length, ahead string) bool {
+	l, _ := strconv.Atoi(length) // digits
+	a, _ := strconv.Atoi(ahead)
+	end := usage.At(time.Now()).Add(time.Duration(a) * time.Second)
+	return p.at <= end && p.at > end.Add(-time.Duration(l)*time.Second)
 }
 
 func (e *engine) set(f func()) {

@@ -164,7 +164,7 @@ func TestRequests(t *testing.T) {
 		r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("User-Agent") != "test" {
 		t.Errorf("got %s, headers %v", r.Method, r.Header)
 	}
-	want := `container_cpu_usage_seconds_total{container!="",container!="POD",image!="",cluster="a\"b"}[112s]`
+	want := `container_cpu_usage_seconds_total{container!="",container!="POD",image!="",cluster="a\"b"}[172s] offset -60s`
 	if got := r.Form.Get("query"); got != want || r.Form.Get("timeout") != "10000ms" {
 		t.Errorf("got %s, timeout %s, want %s", got, r.Form.Get("timeout"), want)
 	}

@@ -78,6 +78,9 @@ const (
 	// maxWindow is the longest range of a query. The store ignores samples of a removed pod for two
 	// minutes: later, the range must not have any.
 	maxWindow = 2 * time.Minute
+	// maxAhead is how far samples may be ahead of the engine's clock. Without the offset that it needs
+	// in the queries, an engine returns samples only after its own clock has reached their time.
+	maxAhead = time.Minute
 	// maxTimeout is the longest timeout of a query.
 	maxTimeout = time.Minute
 	// stuckAfter is the time without progress after which the loop is reported as stuck.

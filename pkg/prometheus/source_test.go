@@ -233,3 +233,19 @@ func TestCadvisorRestart(t *testing.T) {
 		t.Errorf("got %+v, want no older samples and no jumps", counts)
 	}
 }
+
+// TestClockAhead checks that the samples of a node whose clock is ahead are not delayed by as much,
+// and that none is read twice as old as the range.
+func TestClockAhead(t *testing.T) {
+	f := newFixture(t, "")
+	f.set(func() { f.byTime = true })
+	f.put("app", "", 15, 10, 30, 13)
+	f.mustRefresh()
+	f.wantPod("app 200 15s")
+	f.put("app", "", 30, 13, 45, 16)
+	f.mustRefresh()
+	f.wantPod("app 200 15s")
+	if p := f.store.Pod("n1", "ns", "web", f.clock.At(time.Now())); p == nil || p.At != f.samples(45, 0)[0].at {
+		t.Errorf("got %+v, want the sample that is 45 s ahead", p)
+	}
+}

@@ -55,6 +55,7 @@ const (
 	PodSucceeded     Reason = "pod-succeeded"
 	PodFailed        Reason = "pod-failed"
 	PodUnknown       Reason = "pod-unknown"
+	NotRunning       Reason = "containers-not-running"
 	NoContainers     Reason = "no-containers"
 	ContainerMissing Reason = "container-missing"
 )
@@ -88,7 +89,7 @@ func Scrapes() []Reason {
 func Objects() []Reason {
 	return []Reason{
 		NodeNotFound, NotSelected, NodeStarting, StaleSamples, PodNotFound, PodPending, PodStarting, PodSucceeded,
-		PodFailed, PodUnknown, NoContainers, ContainerMissing,
+		PodFailed, PodUnknown, NotRunning, NoContainers, ContainerMissing,
 	}
 }
 
@@ -156,6 +157,8 @@ func descriptions() map[Reason]Description {
 		PodSucceeded: {"the pod has ended successfully", ""},
 		PodFailed:    {"the pod has failed", "see its status with kubectl describe pod"},
 		PodUnknown:   {"the state of the pod is unknown", "check its node"},
+		NotRunning: {"no container of the pod is running",
+			"see its events with kubectl describe pod, and its log with kubectl logs --previous"},
 		NoContainers: {"the kubelet responds, but does not report the pod",
 			kubeletLog + ", and check the container runtime"},
 		ContainerMissing: {"the kubelet does not report usage of every container of the pod",

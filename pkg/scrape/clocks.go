@@ -25,7 +25,7 @@ const (
 )
 
 const (
-	docsClockSkew = "docs/troubleshooting.md#clock-skew"
+	docsClockSkew = "docs/troubleshooting.md#wrong-clocks"
 	fixNodeClock  = "run a time service (NTP) on the node; see " + docsClockSkew
 	fixOurClock   = "run a time service (NTP) on the machine of kube-vitals, and restart kube-vitals when its clock " +
 		"is right; see " + docsClockSkew

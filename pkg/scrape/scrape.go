@@ -23,6 +23,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -63,6 +64,7 @@ type Observer interface {
 // Result is the outcome of one scrape.
 type Result struct {
 	Node string
+	UID  types.UID // of the node
 	// Late is the time spent waiting for this process: from the due time to the start, and for
 	// permits to connect and to read (usage.Scrape.Queued).
 	Late time.Duration
@@ -266,7 +268,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	defer s.buffers.Put(buffer)
 
 	node, start := t.node.Load(), time.Now()
-	result := Result{Node: node.Name, Early: t.isEarly}
+	result := Result{Node: node.Name, UID: node.UID, Early: t.isEarly}
 	buffer.Queued = 0
 	result.Err = recoverPanic(func() error { return s.Fetcher.Fetch(ctx, node, buffer) })
 	result.Reason = s.Reason(result.Err)

@@ -17,6 +17,10 @@ type Status struct {
 	LastScrape  time.Time // end of the last scrape; zero: there was none
 	NextScrape  time.Time // when the next one is due; zero: it is running
 
+	// SucceedingSince is the end of the first of the last successful scrapes in a row. It is zero if
+	// the last scrape failed.
+	SucceedingSince time.Time
+
 	// Of the last scrape:
 	Took         time.Duration // see Result
 	Failures     int           // in a row, with this one; 0: it succeeded
@@ -39,7 +43,11 @@ func (s *Status) add(r *Result, now time.Time) {
 			s.FailingSince = now
 		}
 		s.Failures++
+		s.SucceedingSince = time.Time{}
 	} else {
+		if s.SucceedingSince.IsZero() {
+			s.SucceedingSince = now
+		}
 		s.LastSuccess, s.Failures, s.FailingSince = now, 0, time.Time{}
 		s.Containers, s.Skipped = r.Containers, 0
 		for _, n := range r.Skipped {

@@ -32,13 +32,15 @@ func TestStatus(t *testing.T) {
 
 		n1, _ := s.Status("n1")
 		if n1.Node != "n1" || n1.Address != "n1:10250" || n1.Err != nil || n1.Failures != 0 || !n1.FailingSince.IsZero() ||
-			n1.LastSuccess != n1.LastScrape || n1.LastScrape.Before(start) || n1.LastScrape.After(time.Now()) ||
+			n1.LastSuccess != n1.LastScrape ||
+			n1.SucceedingSince != start || n1.LastScrape.Before(start) || n1.LastScrape.After(time.Now()) ||
 			!n1.NextScrape.After(time.Now()) || !n1.ClockKnown || n1.ClockOffset != time.Minute {
 			t.Errorf("got %+v of a node whose scrapes succeed", n1)
 		}
 		n2, ok := s.Status("n2")
 		if !ok || n2.Failures < 2 || n2.FailingSince != start || n2.Reason != reason.Reason("unreachable") ||
-			!errors.Is(n2.Err, unreachable) || !n2.LastSuccess.IsZero() || !n2.LastScrape.After(start) {
+			!errors.Is(n2.Err, unreachable) || !n2.LastSuccess.IsZero() ||
+			!n2.SucceedingSince.IsZero() || !n2.LastScrape.After(start) {
 			t.Errorf("got %+v of a node whose scrapes fail", n2)
 		}
 		last := c.results[len(c.results)-1]
@@ -53,7 +55,8 @@ func TestStatus(t *testing.T) {
 
 		c.set(func() { c.fetch = nil })
 		pass(interval + time.Second)
-		if n2, _ = s.Status("n2"); n2.Err != nil || n2.Reason != "" || n2.Failures != 0 || n2.LastSuccess.IsZero() {
+		if n2, _ = s.Status("n2"); n2.Err != nil || n2.Reason != "" || n2.Failures != 0 || n2.LastSuccess.IsZero() ||
+			n2.SucceedingSince.IsZero() || n2.SucceedingSince.After(n2.LastSuccess) {
 			t.Errorf("got %+v of a node that has recovered", n2)
 		}
 		if all := s.Statuses(); len(all) != 2 || all[0].Node != "n1" || all[1].Node != "n2" {

@@ -80,7 +80,7 @@ func TestAnonymous(t *testing.T) {
 	probes := []string{"/livez", "/livez/ping", "/readyz", "/readyz/nodes", "/readyz?verbose", "/healthz", "/healthz/ping"}
 	others := []string{
 		"/", "/apis", "/apis/metrics.k8s.io/v1/nodes", "/apis/metrics.k8s.io/v1beta1/namespaces/a/pods/b",
-		"/openapi/v2", "/openapi/v3", "/version", "/metrics", "/statusz", "/flagz", "/configz", "/debug/pprof/",
+		"/openapi/v2", "/openapi/v3", "/version", "/metrics", "/nodez", "/statusz", "/flagz", "/configz", "/debug/pprof/",
 		"/debug/flags/v", "/livezz", "/nothing",
 	}
 	for name, test := range map[string]struct {
@@ -124,7 +124,8 @@ func TestPathsNeedPermission(t *testing.T) {
 	for path, allowed := range map[string]int{
 		"/metrics":       http.StatusOK,
 		"/statusz":       http.StatusOK,
-		"/flagz":         http.StatusNotFound, // not served
+		"/flagz":         http.StatusOK,
+		"/nodez":         http.StatusOK,
 		"/version":       http.StatusOK,
 		"/debug/pprof/":  http.StatusOK,
 		"/debug/flags/v": http.StatusNotAcceptable, // GET

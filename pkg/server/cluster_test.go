@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/component-base/compatibility"
+	"k8s.io/metrics/pkg/apis/metrics"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
@@ -35,8 +37,8 @@ import (
 const nodesPath = "/apis/metrics.k8s.io/v1/nodes"
 
 // cluster is a fake API server. A bearer token is the name of its user, except if it starts with
-// invalidToken. The user "alice" has all permissions, all other users have none. Access reviews of
-// the user "sleepy" get no response.
+// invalidToken. The user "alice" has all permissions, "tenant" those for metrics.k8s.io, all other
+// users have none. Access reviews of the user "sleepy" get no response.
 type cluster struct {
 	*httptest.Server
 	nodes []corev1.Node
@@ -44,10 +46,12 @@ type cluster struct {
 	down  atomic.Bool // all requests get status 503
 
 	tokenReviews, accessReviews atomic.Int64  // number of requests
+	lookups                     atomic.Int64  // number of lists of one pod
 	reviewsBusy                 atomic.Bool   // reviews get status 429
 	asleep                      chan struct{} // receives an element for each access review of "sleepy"
 
 	mu        sync.Mutex
+	events    []corev1.Event   // in the order in which they were created
 	cas       corev1.ConfigMap // extension-apiserver-authentication
 	caChanged chan struct{}    // closed when cas changes
 }
@@ -82,8 +86,13 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 		c.reviewToken(w, r)
 	case path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
 		c.reviewAccess(w, r)
+	case r.Method == http.MethodPost && path == "/api/v1/namespaces/default/events":
+		c.createEvent(w, r)
 	case query.Get("watch") != "":
 		c.watch(w, r)
+	case path == "/api/v1/namespaces/shop/pods":
+		c.lookups.Add(1)
+		respond(w, corev1.PodList{TypeMeta: list("Pod"), ListMeta: version})
 	case path == "/api/v1/nodes":
 		respond(w, corev1.NodeList{TypeMeta: list("Node"), ListMeta: version, Items: c.nodes})
 	case path == "/api/v1/pods":
@@ -154,8 +163,29 @@ func (c *cluster) reviewAccess(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		return
 	}
-	review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: review.Spec.User == "alice"}
+	review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: review.Spec.User == "alice" ||
+		review.Spec.User == "tenant" && review.Spec.ResourceAttributes.Group == metrics.GroupName}
 	respond(w, review)
+}
+
+func (c *cluster) createEvent(w http.ResponseWriter, r *http.Request) {
+	var event corev1.Event
+	unmarshal(r, &event)
+	c.mu.Lock()
+	c.events = append(c.events, event)
+	c.mu.Unlock()
+	respond(w, event)
+}
+
+// hasEvent reports whether there is a warning about a node with the reason and the texts.
+func (c *cluster) hasEvent(node, reason string, texts ...string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.events, func(e corev1.Event) bool {
+		return e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == node && e.Type == corev1.EventTypeWarning &&
+			e.Reason == reason &&
+			!slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(e.Message, text) })
+	})
 }
 
 // setCAs publishes the client CA and the request-header CA. The front proxy's certificate must have

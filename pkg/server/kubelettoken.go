@@ -164,18 +164,18 @@ func (k *kubeletTokens) explain(err error) error {
 	return fmt.Errorf("cannot get a token of the ServiceAccount %s/%s: %w%s", k.namespace, k.name, err, cure)
 }
 
-// kubeletTokenNamespace returns the namespace of the ServiceAccount for kubelets: that of the
-// kubeconfig's current context, or without a kubeconfig that of this pod.
-func kubeletTokenNamespace(kubeconfig, inClusterFile string) (string, error) {
+// podNamespace returns the namespace of the objects that a flag names: that of the kubeconfig's
+// current context, or without a kubeconfig that of this pod.
+func podNamespace(flag, kubeconfig, inClusterFile string) (string, error) {
 	if kubeconfig == "" {
 		text, err := os.ReadFile(inClusterFile)
 		if err != nil {
-			return "", fmt.Errorf("--kubelet-service-account: cannot read the namespace of this pod: %w", err)
+			return "", fmt.Errorf("%s: cannot read the namespace of this pod: %w", flag, err)
 		}
 		if namespace := strings.TrimSpace(string(text)); namespace != "" {
 			return namespace, nil
 		}
-		return "", fmt.Errorf("--kubelet-service-account: %s is empty; want the namespace of this pod", inClusterFile)
+		return "", fmt.Errorf("%s: %s is empty; want the namespace of this pod", flag, inClusterFile)
 	}
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
@@ -184,7 +184,6 @@ func kubeletTokenNamespace(kubeconfig, inClusterFile string) (string, error) {
 	if c := config.Contexts[config.CurrentContext]; c != nil && c.Namespace != "" {
 		return c.Namespace, nil
 	}
-	return "", fmt.Errorf("--kubelet-service-account: the namespace of the ServiceAccount is unknown: "+
-		"set the namespace of the current context in the kubeconfig file %q, "+
-		"or do not set the flag to send the credentials of that file to kubelets", kubeconfig)
+	return "", fmt.Errorf("%s: the namespace of kube-vitals is unknown: set the namespace of the current context in the "+
+		"kubeconfig file %q, or do not set the flag", flag, kubeconfig)
 }

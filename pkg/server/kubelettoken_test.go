@@ -314,7 +314,7 @@ func TestKubeletsGetOnlyTheirToken(t *testing.T) {
 	}
 }
 
-func TestKubeletTokenNamespace(t *testing.T) {
+func TestPodNamespace(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -338,7 +338,7 @@ func TestKubeletTokenNamespace(t *testing.T) {
 		"kubeconfig without namespace": {withoutNamespace, "", "", "set the namespace of the current context"},
 		"no kubeconfig":                {filepath.Join(dir, "none"), "", "", "cannot use the kubeconfig file"},
 	} {
-		got, err := kubeletTokenNamespace(test.kubeconfig, test.file)
+		got, err := podNamespace("--deployment", test.kubeconfig, test.file)
 		ok := err == nil && test.text == "" || err != nil && test.text != "" && strings.Contains(err.Error(), test.text)
 		if got != test.want || !ok {
 			t.Errorf("%s: got %q, error %v; want %q, error %q", name, got, err, test.want, test.text)

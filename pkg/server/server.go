@@ -21,12 +21,15 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
+	"github.com/kube-vitals/kube-vitals/pkg/explain"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
@@ -34,10 +37,11 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount, Prometheus and
-// ServingCert are optional.
+// Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount, Prometheus,
+// EventDeployment and ServingCert are optional.
 type Config struct {
-	Version, Commit string // of this program, for telemetry
+	Version, Commit string                // of this program, for telemetry
+	Flags           cliflag.NamedFlagSets // for /flagz; their values are not secret
 
 	Kubeconfig   string          // file for access to the API server; "": the pod's ServiceAccount
 	NodeSelector labels.Selector // of the nodes to scrape; nil: all
@@ -45,13 +49,23 @@ type Config struct {
 	MaxSampleAge time.Duration   // age above which a sample is not served
 	Kubelet      kubelet.Config
 
+	// MissingMetricsWarnings enables a Warning header in tables if nodes or pods are missing.
+	MissingMetricsWarnings bool
+	// MetricsServerTelemetry adds the names that metrics-server exposes about itself to /metrics.
+	MetricsServerTelemetry bool
+
 	// KubeletServiceAccount is a ServiceAccount in the namespace of this pod, whose tokens are sent
 	// to kubelets. If it is empty, kubelets get the credentials that the API server gets.
 	KubeletServiceAccount string
 
 	// Prometheus, if it is not nil, is the engine from which usage is read instead of from kubelets.
-	// Only URL and File are set.
+	// Only URL and File are set. Without scrapes of kubelets there are no warnings, no events, no
+	// /nodez and none of metrics-server's names.
 	Prometheus *prometheus.Config
+
+	// EventDeployment is the Deployment of this program, in the namespace of this pod. If it is set,
+	// events are recorded on nodes that cannot be scraped, or on the Deployment if these are many.
+	EventDeployment string
 
 	// ServingCert configures the serving certificate that the server creates and renews. New sets
 	// its Client. Without a Secret, the certificate comes from Serving; the APIServices are still
@@ -83,6 +97,7 @@ const (
 // Server serves metrics.k8s.io.
 type Server struct {
 	api   *genericapiserver.GenericAPIServer
+	flags cliflag.NamedFlagSets // for /flagz
 	ready readiness
 	loops []func(context.Context) // that run until the last request has ended
 }
@@ -100,8 +115,10 @@ func New(c Config) (*Server, error) {
 	instruments := newInstruments(c.Version, c.Commit, time.Now, clock)
 	instruments.registerConfig(c.Resolution, c.MaxSampleAge)
 	instruments.registerState(metrics, nodes, pods)
+	memoryUse := memoryReport(nodes, pods, c.Prometheus == nil)
+	instruments.registerMemory(memoryUse)
 	var watches *inventory.Watches
-	usageSource, err := newSource(c, client, clock, metrics, pods, instruments, func() bool {
+	usageSource, loops, err := newSource(c, client, clock, metrics, pods, nodes, instruments, func() bool {
 		return watches.NodesSynced() == nil && watches.PodsSynced() == nil
 	})
 	if err != nil {
@@ -118,7 +135,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	loops := []func(context.Context){watches.Run, usageSource.Run}
+	loops = append(loops, watches.Run)
 	servingCert, monitor, err := newServingCert(c, client)
 	if err != nil {
 		return nil, err
@@ -131,18 +148,37 @@ func New(c Config) (*Server, error) {
 	if monitor != nil {
 		instruments.registerAPIServices(monitor.States)
 	}
-	server, ready, err := newAPIServer(c, watches, usageSource, servingCert, instruments, api.Config{
+	resources := api.Config{
 		Usage:      metrics,
 		Pods:       pods,
 		Nodes:      nodes,
 		Now:        time.Now,
 		Clock:      clock,
 		ObserveAge: instruments.observeAge,
-	})
+		FromEngine: c.Prometheus != nil,
+	}
+	var page *nodez.Config
+	if scraper, ok := usageSource.(*scrape.Scraper); ok { // an engine does not tell why a kubelet fails
+		if err := explainBy(scraper, &resources, c, client, metrics, pods, nodes); err != nil {
+			return nil, err
+		}
+		page = &nodez.Config{
+			Version:      c.Version,
+			Resolution:   c.Resolution,
+			MaxSampleAge: c.MaxSampleAge,
+			Scrapes:      scraper,
+			Usage:        metrics,
+			Pods:         pods,
+			Memory:       memoryUse,
+			Now:          time.Now,
+			Clock:        clock,
+		}
+	}
+	server, ready, err := newAPIServer(c, watches, usageSource, servingCert, instruments, resources, page)
 	if err != nil {
 		return nil, err
 	}
-	return &Server{api: server, ready: ready, loops: loops}, nil
+	return &Server{api: server, flags: c.Flags, ready: ready, loops: loops}, nil
 }
 
 // newServingCert returns the Manager of the serving certificate if a Secret is configured, and the
@@ -193,7 +229,9 @@ func (s *Server) Run(ctx context.Context) error {
 			debug.FreeOSMemory() // that only the lists and the first TLS handshakes needed
 		}
 	})
-	return s.api.PrepareRun().RunWithContext(ctx)
+	prepared := s.api.PrepareRun()
+	s.nameZPages()
+	return prepared.RunWithContext(ctx)
 }
 
 // logReadiness waits until the server is ready or the context ends, and reports whether the server
@@ -273,10 +311,15 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 var (
 	_ api.Usage       = (*store.Store)(nil)
 	_ api.Inventory   = (*inventory.Index)(nil)
+	_ explain.Samples = (*store.Store)(nil)
+	_ explain.Scrapes = (*scrape.Scraper)(nil)
 	_ scrape.Fetcher  = (*kubelet.Client)(nil)
 	_ scrape.Sink     = (*store.Store)(nil)
 	_ scrape.Observer = (*instruments)(nil)
 	_ source          = (*scrape.Scraper)(nil)
 	_ source          = (*prometheus.Source)(nil)
 	_ prometheus.Sink = (*store.Store)(nil)
+	_ nodez.Scrapes   = (*scrape.Scraper)(nil)
+	_ nodez.Usage     = (*store.Store)(nil)
+	_ nodez.Pods      = (*inventory.Index)(nil)
 )

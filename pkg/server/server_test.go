@@ -114,7 +114,9 @@ func TestNewErrors(t *testing.T) {
 		}, missing},
 		"client CA": {func(c *Config) { c.Authentication.ClientCert.ClientCA = missing }, "--client-ca-file"},
 		"unknown namespace of the ServiceAccount": {func(c *Config) { c.KubeletServiceAccount = "reader" },
-			"--kubelet-service-account: the namespace of the ServiceAccount is unknown"},
+			"--kubelet-service-account: the namespace of kube-vitals is unknown"},
+		"unknown namespace of the Deployment": {func(c *Config) { c.EventDeployment = "kube-vitals" },
+			"--deployment: the namespace of kube-vitals is unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := newCluster(t).config(t)

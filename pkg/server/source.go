@@ -6,6 +6,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/api"
+	"github.com/kube-vitals/kube-vitals/pkg/explain"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
@@ -23,43 +25,93 @@ type source interface {
 	Alive() error // returns an error if Run is stuck
 }
 
-// newSource returns the configured source. synced reports whether the nodes and pods are known.
+// newSource returns the configured source, and the loops that run it. synced reports whether the
+// nodes and pods are known.
 func newSource(
-	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, pods *inventory.Index,
+	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, pods, nodes *inventory.Index,
 	instruments *instruments, synced func() bool,
-) (source, error) {
+) (source, []func(context.Context), error) {
 	if c.Prometheus != nil {
-		return newPrometheusSource(c, client, clock, metrics, pods, instruments, synced)
+		engine, err := newPrometheusSource(c, client, clock, metrics, pods, instruments, synced)
+		if err != nil {
+			return nil, nil, err
+		}
+		return engine, []func(context.Context){engine.Run}, nil
 	}
+	return newScraper(c, client, clock, metrics, nodes, instruments)
+}
+
+// newScraper returns a scraper of kubelets, and the loops of it and of the events about nodes.
+func newScraper(
+	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, nodes *inventory.Index,
+	instruments *instruments,
+) (*scrape.Scraper, []func(context.Context), error) {
 	c.Kubelet.Clock = clock
 	if c.KubeletServiceAccount != "" {
-		namespace, err := kubeletTokenNamespace(c.Kubeconfig, inClusterNamespaceFile)
+		namespace, err := podNamespace("--kubelet-service-account", c.Kubeconfig, inClusterNamespaceFile)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		tokens, err := newKubeletTokens(client, namespace, c.KubeletServiceAccount)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		c.Kubelet.Token = tokens.Token
 	}
 	fetcher, err := kubelet.NewClient(kubeletConfig(c.Kubelet, client))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return scrape.New(scrape.Config{
+	observer, events, err := newReporter(c, client, nodes, instruments)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.MetricsServerTelemetry {
+		instruments.registerMetricsServer(c.Resolution, metrics)
+	}
+	scraper := scrape.New(scrape.Config{
 		Fetcher:  fetcher,
 		Sink:     metrics,
-		Observer: instruments,
+		Observer: observer,
 		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
-	}), nil
+	})
+	loops := []func(context.Context){scraper.Run}
+	if events != nil {
+		loops = append(loops, events.Run)
+	}
+	return scraper, loops, nil
+}
+
+// explainBy lets the API explain by the scrapes of kubelets why nodes and pods have no metrics.
+func explainBy(
+	scraper *scrape.Scraper, resources *api.Config, c Config, client *rest.Config, metrics *store.Store,
+	pods, nodes *inventory.Index,
+) error {
+	lookup, err := explain.NewClient(client)
+	if err != nil {
+		return err
+	}
+	explanations := explain.Config{
+		Pods:         pods,
+		Nodes:        nodes,
+		Samples:      metrics,
+		Scrapes:      scraper,
+		Lookup:       lookup,
+		SelectsNodes: c.NodeSelector != nil && !c.NodeSelector.Empty(),
+		Resolution:   c.Resolution,
+		MaxSampleAge: c.MaxSampleAge,
+		Clock:        resources.Clock,
+	}
+	resources.ExplainPods, resources.ExplainNodes = explain.NewPods(explanations), explain.NewNodes(explanations)
+	resources.Warnings = c.MissingMetricsWarnings
+	return nil
 }
 
 func newPrometheusSource(
 	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, pods *inventory.Index,
 	instruments *instruments, synced func() bool,
-) (source, error) {
+) (*prometheus.Source, error) {
 	bound := func(node, namespace, pod string) *inventory.Object {
 		if o := pods.Get(namespace, pod); o != nil && o.Node == node {
 			return o

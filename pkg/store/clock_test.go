@@ -309,3 +309,62 @@ func TestClockShown(t *testing.T) { // rules 3, 7
 		}
 	}
 }
+
+// TestContainerStartsBeforeAClockStep starts a container with a load of 1 core shortly before the
+// node's clock is set. The first scrape that mentions it may show the step, with a sample from
+// before.
+func TestContainerStartsBeforeAClockStep(t *testing.T) { // rule 3
+	const step = 100 * time.Second
+	for runtime, every := range runtimes {
+		for _, by := range []float64{-600, -61, -12, -9, -5, -2.5, 2.5, 5, 9, 12, 20, 61, 600} {
+			t.Run(fmt.Sprint(runtime, "/", by), func(t *testing.T) {
+				for start := step - 20*time.Second; start < step+2*time.Second; start += 700 * time.Millisecond {
+					n := &simNode{every: every, ahead: stepsAt([]time.Duration{step}, seconds(by))}
+					readNewContainer(t, n, start)
+				}
+			})
+		}
+	}
+}
+
+// readNewContainer scrapes a node on which a second container starts, and reads its metrics for 2
+// minutes.
+func readNewContainer(t *testing.T, n *simNode, start time.Duration) {
+	t.Helper()
+	s, served := newStore(), false
+	regular, early := 200*time.Millisecond, time.Duration(0)
+	for real := regular; real < start+2*time.Minute; real += 100 * time.Millisecond {
+		if real >= regular || early != 0 && real >= early {
+			scrape := n.scrape(real)
+			if real >= start {
+				scrape.Containers = append(scrape.Containers, of("q/a", n.newSample(real, start)))
+			}
+			early = earlyScrape(s.Put("n1", scrape).Missing, real)
+			if real >= regular {
+				regular += 15 * time.Second
+			}
+		}
+		pod := s.Pod("n1", "n", "q", t0.Add(real))
+		served = served || pod != nil
+		if pod != nil && !isAboutOneCore(pod.Containers[0].Amount) {
+			t.Fatalf("start after %v, %v later: got %d nanocores over %v, want 1 core",
+				start, real-start, pod.Containers[0].CPUNanocores, pod.Containers[0].Window)
+		}
+	}
+	if !served {
+		t.Errorf("start after %v: no metrics", start)
+	}
+}
+
+// newSample returns a sample of a container that started at a time since t0. It is first sampled
+// when it starts.
+func (n *simNode) newSample(real, start time.Duration) usage.Sample {
+	if n.every != 0 {
+		real = start + (real - start).Truncate(n.every)
+	}
+	at := n.clock(real)
+	return usage.Sample{
+		At: at, MemoryAt: at, StartedAt: n.clock(start),
+		CPUSeconds: (real - start).Seconds(), Memory: 1 << 20, Has: usage.HasCPU | usage.HasMemory,
+	}
+}

@@ -381,6 +381,9 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	case v.since.Has == 0:
 		absent := v.absent
 		v.restart(s, in)
+		if in.afterJump() && !s.Untimed && s.At.Add(-in.node.highestBefore) <= in.node.jumpedAt {
+			v.doubt = 1 // 3: kubelets repeat samples, so it may be from before the jump
+		}
 		if absent {
 			v.meanSinceStart(s, in)
 		}

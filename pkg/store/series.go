@@ -79,6 +79,9 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 	case !s.sampled:
 		isNew := s.isNew
 		s.restart(cur, a, counts)
+		if !cur.Untimed && a.jumpedRecently() && !a.clock.isAfterJump(cur.At, 0) {
+			s.suspect = 1
+		}
 		return isNew && s.applyMeanSinceStart(cur, a)
 	}
 

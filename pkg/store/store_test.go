@@ -287,6 +287,8 @@ func TestConcurrentUse(t *testing.T) {
 			default:
 				s.Pod("n1", "n", "shared", at(15))
 				s.RemovePod("n1", "n", "n1", at(15))
+				s.PodFacts("n1", "n", "shared")
+				s.NodeFacts("n1")
 				s.Stats(at(15))
 			}
 		}

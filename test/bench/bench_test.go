@@ -23,7 +23,7 @@ import (
 func TestShape(t *testing.T) {
 	for _, nodes := range []int{1, 7, 100, 1000, 5000} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
-			s := newShape(nodes)
+			s := newShape(nodes, podsPerNode, containersPerPod)
 			names := make(map[string]bool)
 			onNode := make([]int, nodes)
 			inNamespace := make(map[string]int)
@@ -61,7 +61,7 @@ func TestShape(t *testing.T) {
 
 // TestKubeletsServePods checks that kubelets and objects describe the same pods.
 func TestKubeletsServePods(t *testing.T) {
-	s := newShape(3)
+	s := newShape(3, podsPerNode, 3)
 	var texts []string
 	for _, k := range newKubelets(s, kubeletOptions{idle: 0.1}) {
 		w := httptest.NewRecorder()
@@ -85,7 +85,7 @@ func TestKubeletsServePods(t *testing.T) {
 
 // TestPopulation decodes all objects as the API server does.
 func TestPopulation(t *testing.T) {
-	p := newPopulation(newShape(2), 10250)
+	p := newPopulation(newShape(2, podsPerNode, 3), 10250)
 	keys := make(map[string]bool)
 	for i := range p.size() {
 		key, object := p.object(i)
@@ -145,7 +145,11 @@ The title
 
 func TestPrintCost(t *testing.T) {
 	c := &cost{
-		bench: &bench{config: config{resolution: 15 * time.Second}, shape: newShape(10)}, cores: 0.0002,
+		bench: &bench{
+			config: config{resolution: 15 * time.Second}, shape: newShape(10, podsPerNode, containersPerPod),
+		},
+		cores: 0.0002,
+		peak:  200, forecast: 210,
 		download: download{Spread: 0.2, Gzip: 0.3, Unspread: 0.1}, rss: 70, anon: 30,
 		requests: []requestCost{{request: request{name: "GET one pod, JSON", want: 1}, cpu: 0.1234, latency: 1.5}},
 	}
@@ -153,6 +157,7 @@ func TestPrintCost(t *testing.T) {
 	c.print(&got)
 	for _, want := range []string{
 		"0.300 ms", "0.200 ms |  1.50 |", "0.123 ms", "1.5 ms", "RssAnon", "30 MiB",
+		"200 MiB |", "210 MiB, +5 % |                   ± 15 % |",
 		"Incomplete: GET one pod, JSON returns 0 items, want 1.",
 	} {
 		if !strings.Contains(got.String(), want) {
@@ -252,13 +257,15 @@ func TestFlags(t *testing.T) {
 	_, err = parse([]string{
 		"-nodes", "many,0", "-rounds", "0", "-metric-resolution", "1ms", "-only", "lunch", "-beside", "x",
 		"-duration", "0s", "-failing", "1.5", "-rate", "0", "-idle", "-1",
+		"-pods", "1", "-containers", "0",
 	})
 	if err == nil {
 		t.Fatal("got no error")
 	}
 	for _, want := range []string{
 		`"many"`, `"0"`, "-server", "-beside", "-rounds", "-metric-resolution", "lunch", "-duration", "-failing", "-rate",
-		"-idle",
+		"-idle", "-pods",
+		"-containers",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not mention %s:\n%v", want, err)

@@ -35,7 +35,7 @@ func newBench(ctx context.Context, cfg config, nodes int, inProcess bool) (*benc
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{config: cfg, shape: newShape(nodes), cluster: c}
+	b := &bench{config: cfg, shape: newShape(nodes, cfg.podsPerNode, cfg.containersPerPod), cluster: c}
 	if cfg.keep {
 		logf("logs and certificates are kept in %s", c.Dir)
 	}

@@ -8,10 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
@@ -69,6 +70,8 @@ type cost struct {
 	rss, anon            float64
 	rssLists, anonLists  float64 // after the lists
 	lists                int
+	peakStart, peak      float64 // highest RSS until all metrics were served, and in total
+	forecast             float64 // of the highest RSS, by the server; 0: it has none
 	ageMedian, ageOldest float64 // of node metrics
 	requests             []requestCost
 }
@@ -85,12 +88,21 @@ func (c *cost) measure(ctx context.Context, executable string, args []string) (e
 	if c.server, c.start, err = c.startServer(ctx, executable, args...); err != nil {
 		return err
 	}
+	if c.peakStart, err = c.peakMemory(); err != nil {
+		return err
+	}
 	for _, step := range []func(context.Context) error{
 		c.measureScraping, c.measureAges, c.measureRequests, c.measureLists,
 	} {
 		if err := step(ctx); err != nil {
 			return errors.Join(err, c.server.Process.Running())
 		}
+	}
+	if c.peak, err = c.peakMemory(); err != nil {
+		return err
+	}
+	if c.forecast, err = c.readForecast(ctx); err != nil {
+		return err
 	}
 	stopServer(c.server)
 	return nil
@@ -161,6 +173,27 @@ func (c *cost) memory() (rss, anon float64, err error) {
 	return float64(total) / (1 << 20), float64(anonymous) / (1 << 20), err
 }
 
+// peakMemory returns the highest resident memory that the server has had.
+func (c *cost) peakMemory() (rss float64, err error) {
+	peak, err := process.PeakResident(c.server.Process.PID())
+	return float64(peak) / (1 << 20), err
+}
+
+// readForecast returns the server's forecast of its highest resident memory, and 0 if it has none.
+func (c *cost) readForecast(ctx context.Context) (rss float64, err error) {
+	text, _, err := c.server.Get(ctx, "/metrics", "text/plain")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "kube_vitals_memory_forecast_bytes "); ok {
+			rss, err = strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return rss / (1 << 20), err
+		}
+	}
+	return 0, nil
+}
+
 func (c *cost) measureRequests(ctx context.Context) error {
 	for _, r := range c.typicalRequests() {
 		logf("measuring %s", r.name)
@@ -216,7 +249,7 @@ func (c *cost) measureLists(ctx context.Context) (err error) {
 
 func (c *cost) print(w io.Writer) {
 	t := newTable(fmt.Sprintf("%s: %d nodes, %d pods, %d containers, resolution %s, medians of %d rounds",
-		c.name, c.nodes, c.pods(), c.pods()*len(objects.ContainerNames), c.resolution, c.rounds),
+		c.name, c.nodes, c.pods(), c.pods()*c.perPod, c.resolution, c.rounds),
 		"Measure", "measured", "goal", "download only", "ratio")
 	row := func(name, goal, format string, args ...any) { t.row(name, fmt.Sprintf(format, args...), goal, "", "") }
 	for _, d := range []struct {
@@ -235,6 +268,11 @@ func (c *cost) print(w io.Writer) {
 	row("memory while scraping: RssAnon", "", "%.0f MiB", c.anon)
 	row(fmt.Sprintf("memory after %d LISTs of all pods: RSS", c.lists), c.memoryGoal(160), "%.0f MiB", c.rssLists)
 	row(fmt.Sprintf("memory after %d LISTs of all pods: RssAnon", c.lists), "", "%.0f MiB", c.anonLists)
+	row("peak memory until all metrics: RSS", "", "%.0f MiB", c.peakStart)
+	row("peak memory: RSS", "", "%.0f MiB", c.peak)
+	if c.forecast > 0 {
+		row("forecast of the peak memory", "± 15 %", "%.0f MiB, %+.0f %%", c.forecast, 100*(c.forecast/c.peak-1))
+	}
 	row("first metrics of nodes and pods, after the caches have synced", "", "%.2f s", c.start.firstAfterSync())
 	row("all metrics, after the start of the process", "", "%.2f s", c.start.all())
 	row("age of node metrics, median", "", "%.0f s", c.ageMedian)

@@ -122,7 +122,7 @@ func (f *failures) stopKubelets(ctx context.Context) error {
 				f.back = append(f.back, time.Since(restarted).Seconds())
 			}
 		}
-		return len(seen) == stopped*(1+podsPerNode)
+		return len(seen) == stopped*(1+f.perNode)
 	})
 }
 

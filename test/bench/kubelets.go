@@ -35,6 +35,7 @@ func (o kubeletOptions) isOnDemand(node int) bool {
 
 func (b *bench) startKubeletsProcess(ctx context.Context) (port uint16, err error) {
 	text, err := b.runSelf(ctx, 2*time.Minute, portFile, kubeletsProcess,
+		fmt.Sprintf("-pods=%d", b.perNode), fmt.Sprintf("-containers=%d", b.perPod),
 		fmt.Sprintf("-idle=%g", b.idle), "-on-demand="+b.onDemand)
 	if err != nil {
 		return 0, err
@@ -49,13 +50,15 @@ func runKubelets(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet(kubeletsProcess, flag.ContinueOnError)
 	dir := flags.String("dir", "", "the folder of the cluster")
 	nodes := flags.Int("nodes", 0, "number of kubelets")
+	pods := flags.Int("pods", 0, "number of pods on each")
+	containers := flags.Int("containers", 0, "number of containers in each pod")
 	flags.Float64Var(&o.idle, "idle", 0, "share of containers that use no CPU")
 	flags.StringVar(&o.onDemand, "on-demand", "", "which nodes sample containers for each request")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	ca := kubelettest.NewCA()
-	k, err := startKubelets(ca, newShape(*nodes), o)
+	k, err := startKubelets(ca, newShape(*nodes, *pods, *containers), o)
 	if err != nil {
 		return err
 	}
@@ -104,8 +107,8 @@ func newKubelets(s shape, o kubeletOptions) []*kubelettest.Kubelet {
 	}
 	for i := range s.pods() {
 		p := s.pod(i)
-		for j, name := range objects.ContainerNames {
-			n := len(objects.ContainerNames)*i + j
+		for j := range p.Containers {
+			name, n := objects.ContainerName(j), p.Containers*i+j
 			usage := kubelettest.Usage{CPU: 0.001 + float64(n%2003)/10007, Memory: 20<<20 + uint64(n%5003)<<14}
 			started := now.Add(-time.Hour - time.Duration(n*7919%10000)*time.Millisecond)
 			list[p.Node].Run(p.Namespace, p.Name, name, usage, started)

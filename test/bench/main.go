@@ -96,17 +96,19 @@ func measure(ctx context.Context, cfg config, nodes int) error {
 // config are the flags.
 type config struct {
 	kubeletOptions
-	server     string
-	beside     string
-	serverArgs []string
-	only       string
-	sizes      []int
-	rounds     int
-	duration   time.Duration
-	failing    float64
-	rate       float64
-	resolution time.Duration
-	keep       bool
+	server           string
+	beside           string
+	serverArgs       []string
+	only             string
+	sizes            []int
+	podsPerNode      int
+	containersPerPod int
+	rounds           int
+	duration         time.Duration
+	failing          float64
+	rate             float64
+	resolution       time.Duration
+	keep             bool
 }
 
 func parse(args []string) (cfg config, err error) {
@@ -117,6 +119,8 @@ func parse(args []string) (cfg config, err error) {
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
 	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, failures or newpods")
 	flags.StringVar(&nodes, "nodes", "1000", "`numbers` of nodes, such as 100,1000,5000")
+	flags.IntVar(&cfg.podsPerNode, "pods", podsPerNode, "`number` of pods on each node")
+	flags.IntVar(&cfg.containersPerPod, "containers", containersPerPod, "`number` of containers in each pod")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")
 	flags.DurationVar(&cfg.duration, "duration", 3*time.Minute, "how long to measure -only=failures or newpods")
 	flags.Float64Var(&cfg.failing, "failing", 0.3, "for -only=failures: the `share` of scrapes that fail, 0 to 1")
@@ -166,6 +170,9 @@ func (cfg config) validate() error {
 	check(cfg.failing >= 0 && cfg.failing <= 1, "-failing: %g is not from 0 to 1", cfg.failing)
 	check(cfg.idle >= 0 && cfg.idle <= 1, "-idle: %g is not from 0 to 1", cfg.idle)
 	check(cfg.rate > 0 && cfg.rate <= 100, "-rate: %g is not above 0 and up to 100", cfg.rate)
+	check(cfg.podsPerNode >= 5 && cfg.podsPerNode <= 250, "-pods: %d is not from 5 to 250", cfg.podsPerNode)
+	check(cfg.containersPerPod >= 1 && cfg.containersPerPod <= 10, "-containers: %d is not from 1 to 10",
+		cfg.containersPerPod)
 	check(cfg.rounds >= 1, "-rounds: %d is less than 1", cfg.rounds)
 	check(cfg.resolution >= time.Second, "-metric-resolution: %s is less than 1s", cfg.resolution)
 	return errors.Join(errs...)

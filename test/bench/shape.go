@@ -6,7 +6,11 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
-const podsPerNode = 30
+// The usual cluster.
+const (
+	podsPerNode      = 30
+	containersPerPod = len(objects.ContainerNames)
+)
 
 // The namespaces that are requested. Each other namespace has 120 pods, four of each app.
 const (
@@ -19,25 +23,34 @@ const (
 // shape is which pods a cluster of some number of nodes has. Small clusters have smaller
 // namespaces.
 type shape struct {
-	nodes int
-	huge  int // pods in hugeNamespace
-	rare  int // pods of rareApp
-	shop  int // pods in shopNamespace
-	web   int // pods of webApp
+	nodes   int
+	perNode int // pods
+	perPod  int // containers
+	huge    int // pods in hugeNamespace
+	rare    int // pods of rareApp
+	shop    int // pods in shopNamespace
+	web     int // pods of webApp
 }
 
-func newShape(nodes int) shape {
-	total := nodes * podsPerNode
-	s := shape{nodes: nodes, huge: min(10000, total/2), shop: min(600, total/4)}
+func newShape(nodes, pods, containers int) shape {
+	total := nodes * pods
+	s := shape{nodes: nodes, perNode: pods, perPod: containers, huge: min(10000, total/2), shop: min(600, total/4)}
 	s.rare = min(10, s.huge)
 	s.web = s.shop * 2 / 3
 	return s
 }
 
-func (s shape) pods() int { return s.nodes * podsPerNode }
+func (s shape) pods() int { return s.nodes * s.perNode }
 
 // pod returns pod i. The pods of a namespace are spread over all nodes.
 func (s shape) pod(i int) objects.Pod {
+	p := s.app(i)
+	p.Containers = s.perPod
+	return p
+}
+
+// app returns pod i as a pod of its app, with the usual number of containers.
+func (s shape) app(i int) objects.Pod {
 	node := i % s.nodes
 	switch {
 	case i < s.rare:

@@ -44,7 +44,7 @@ const (
 // watchStart waits until a server serves all metrics. Each kind of object is requested
 // independently, so that a long response does not delay the others.
 func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t startTimes, err error) {
-	limit := 2*time.Minute + time.Duration(s.nodes)*20*time.Millisecond
+	limit := 2*time.Minute + time.Duration(s.nodes)*100*time.Millisecond
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not all nodes and pods have metrics after %s", limit))
 	defer cancel()
 	w := startWatch{server}

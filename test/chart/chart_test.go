@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 const (
@@ -261,6 +262,7 @@ func TestRefusals(t *testing.T) {
 		{"args={--kubelet-service-account=x}", "set kubelet.serviceAccount.name instead"},
 		{"args={--tls-secret=x}", "tls.type=kube-vitals sets all of them"},
 		{"args={--tls-cert-file=/crt}", "set tls.type=existingSecret"},
+		{"args={--node-events=false}", "set events.enabled instead"},
 		{"args={--authorization-always-allow-paths=/metrics}", "add /healthz,/readyz,/livez to it"},
 		{"tls.type=self-signed,args={--cert-dir=/tmp}", "or set tmpVolume"},
 	} {
@@ -341,6 +343,79 @@ func TestKubeletServiceAccount(t *testing.T) {
 	}
 }
 
+// TestEvents checks that the server has the flags and the permissions for events, or neither.
+func TestEvents(t *testing.T) {
+	const (
+		nodeRole       = "Role default/kube-vitals-events"
+		deploymentRole = "Role kube-system/kube-vitals-events"
+	)
+	events := map[string]any{
+		"apiGroups": []any{""}, "resources": []any{"events"}, "verbs": []any{"create", "patch"},
+	}
+	get := map[string]any{
+		"apiGroups": []any{"apps"}, "resources": []any{"deployments"}, "resourceNames": []any{"kube-vitals"},
+		"verbs": []any{"get"},
+	}
+	for _, tt := range []struct {
+		values string
+		roles  map[string]any // their rules
+		flags  []string
+	}{
+		{"", map[string]any{nodeRole: []any{events}, deploymentRole: []any{events, get}},
+			[]string{"--node-events", "--deployment=kube-vitals"}},
+		{"namespaceOverride=default", map[string]any{nodeRole: []any{events, get}},
+			[]string{"--node-events", "--deployment=kube-vitals"}},
+		{"rbac.create=false", nil, []string{"--node-events", "--deployment=kube-vitals"}},
+		{"events.enabled=false", nil, nil},
+		{"source.type=prometheus,source.prometheus.url=http://p", nil, nil},
+	} {
+		t.Run(tt.values, func(t *testing.T) {
+			objs := render(t, tt.values)
+			roles, bindings := map[string]any{}, 0
+			for id := range objs {
+				if !strings.HasSuffix(id, "/kube-vitals-events") {
+					continue
+				}
+				if strings.HasPrefix(id, "Role ") {
+					roles[id] = objs.value(t, id, "rules")
+					continue
+				}
+				bindings++
+				for path, want := range map[string]any{
+					"roleRef.name": "kube-vitals-events", "subjects.0.name": "kube-vitals",
+				} {
+					if got := objs.value(t, id, path); got != want {
+						t.Errorf("%s of %s is %v, want %v", path, id, got, want)
+					}
+				}
+			}
+			if diff := cmp.Diff(tt.roles, roles, cmpopts.EquateEmpty()); diff != "" || bindings != len(roles) {
+				t.Errorf("%d bindings, rules of roles (-want +got):\n%s", bindings, diff)
+			}
+			args, _ := objs.value(t, deploymentOf(objs), container+"args").([]any)
+			var flags []string
+			for _, arg := range args {
+				if text := arg.(string); strings.HasPrefix(text, "--node-events") || strings.HasPrefix(text, "--deployment") {
+					flags = append(flags, text)
+				}
+			}
+			if diff := cmp.Diff(tt.flags, flags); diff != "" {
+				t.Errorf("flags (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// deploymentOf returns the key of the Deployment in any namespace.
+func deploymentOf(objs objects) string {
+	for id := range objs {
+		if strings.HasPrefix(id, "Deployment ") {
+			return id
+		}
+	}
+	return ""
+}
+
 // TestReuseValues renders the chart with the default values of v0.1.0 instead of its own, as helm
 // upgrade --reuse-values does. The result must be complete, and immutable fields must not change.
 func TestReuseValues(t *testing.T) {
@@ -378,6 +453,7 @@ func TestReuseValues(t *testing.T) {
 	for _, id := range []string{
 		kubeletRole, service, apiService, servingSecret, servingRole, "ClusterRoleBinding system:kube-vitals",
 		"ClusterRoleBinding kube-vitals:system:auth-delegator", "RoleBinding kube-system/kube-vitals-auth-reader",
+		"Role default/kube-vitals-events", "Role kube-system/kube-vitals-events",
 	} {
 		if objs[id] == nil {
 			t.Errorf("no %s is rendered", id)

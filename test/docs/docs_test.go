@@ -1,6 +1,6 @@
 // Package docs tests that the documents match what they describe: docs/configuration.md lists the
-// flags of the program, docs/metrics.md its metrics, links between documents resolve, and the tests
-// that documents name exist.
+// flags of the program, docs/metrics.md its metrics, links between documents and from the source to
+// documents resolve, and the tests that documents name exist.
 //
 //	go test ./docs -update    # writes the flags
 package docs
@@ -35,6 +35,8 @@ func inChart() map[string]string {
 		"kubelet-certificate-authority":    "kubelet.certificateAuthority",
 		"kubelet-insecure-tls":             "kubelet.insecureTLS",
 		"kubelet-service-account":          "kubelet.serviceAccount.create",
+		"node-events":                      "events.enabled",
+		"deployment":                       "events.enabled",
 		"authorization-always-allow-paths": "metrics.enabled",
 		"tls-secret":                       "tls.type",
 		"tls-names":                        "tls.type",
@@ -250,7 +252,8 @@ Two two flags:
 var (
 	documentedMetric = regexp.MustCompile("(?m)^\\| `kube_vitals_(\\w+)` \\|")
 	// registeredMetric matches the names of metrics in the source, by the suffixes that they have.
-	registeredMetric = regexp.MustCompile(`"_?([a-z_]+_(?:total|seconds|info|objects|failing|misdirected|verify)|points)"`)
+	registeredMetric = regexp.MustCompile(
+		`"_?([a-z_]+_(?:total|seconds|bytes|info|objects|series|failing|misdirected|verify)|points)"`)
 )
 
 // TestMetricsAreDocumented compares docs/metrics.md with the metrics that the server registers.
@@ -270,9 +273,17 @@ func TestMetricsAreDocumented(t *testing.T) {
 		return slices.Compact(found)
 	}
 	got := names(documentedMetric, "docs/metrics.md")
-	want := names(registeredMetric, "pkg/server/instruments.go", "pkg/server/clockskew.go")
+	want := names(registeredMetric, "pkg/server/instruments.go", "pkg/server/clockskew.go", "pkg/server/memory.go",
+		"pkg/server/engine.go")
 	if !slices.Equal(got, want) {
 		t.Errorf("docs/metrics.md has\n%s\nwant\n%s", got, want)
+	}
+
+	const moving = "docs/moving-from-metrics-server.md"
+	got = names(regexp.MustCompile("(?m)^\\| `metrics_server_(\\w+)` \\|"), moving)
+	want = names(regexp.MustCompile(`"_?((?:kubelet|manager|storage|api)_\w+)"`), "pkg/server/telemetry_compat.go")
+	if len(want) != 6 || !slices.Equal(got, want) {
+		t.Errorf("%s has\n%s\nwant\n%s", moving, got, want)
 	}
 }
 
@@ -305,6 +316,37 @@ func TestLinksResolve(t *testing.T) {
 				t.Errorf("%s links to %s, but that page has no such heading", file, m[1])
 			}
 		}
+	}
+}
+
+// TestLinksInSourceResolve checks the documents and headings that messages of the program, the chart,
+// the alerts and the dashboard refer to.
+func TestLinksInSourceResolve(t *testing.T) {
+	reference := regexp.MustCompile(`\b(docs/[\w/-]+\.md)(?:#([\w-]+))?`)
+	found := 0
+	for _, folder := range []string{"cmd", "pkg", "charts", "manifests"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(file string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || strings.HasSuffix(file, ".md") {
+				return err
+			}
+			text, err := os.ReadFile(file)
+			for _, m := range reference.FindAllStringSubmatch(string(text), -1) {
+				found++
+				target := filepath.Join(root, m[1])
+				if _, err := os.Stat(target); err != nil {
+					t.Errorf("%s refers to %s, which does not exist", file, m[0])
+				} else if m[2] != "" && !slices.Contains(anchors(t, target), m[2]) {
+					t.Errorf("%s refers to %s, but that page has no such heading", file, m[0])
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found == 0 {
+		t.Error("found no references")
 	}
 }
 

@@ -26,6 +26,7 @@ func TestAnonymousAccess(t *testing.T) {
 		"/debug/pprof/heap":                 http.StatusUnauthorized,
 		"/debug/flags/v":                    http.StatusUnauthorized,
 		"/configz":                          http.StatusUnauthorized,
+		"/nodez":                            http.StatusUnauthorized,
 		"/statusz":                          http.StatusUnauthorized,
 		"/flagz":                            http.StatusUnauthorized,
 		"/apis/metrics.k8s.io/v1/nodes":     http.StatusUnauthorized,
@@ -51,7 +52,7 @@ func TestInvalidCredentials(t *testing.T) {
 func TestUnauthorizedUser(t *testing.T) {
 	user, admin := shared.as(t, shared.server, "user", ""), shared.asAdmin(t, shared.server)
 	for _, path := range []string{
-		"/metrics", "/debug/pprof/", "/debug/pprof/heap", "/debug/flags/v", "/configz", "/statusz", "/flagz",
+		"/metrics", "/debug/pprof/", "/debug/pprof/heap", "/debug/flags/v", "/configz", "/nodez", "/statusz", "/flagz",
 	} {
 		user.wantStatus(t, path, http.StatusForbidden)
 	}

@@ -24,6 +24,7 @@ func TestRBAC(t *testing.T) {
 	r.install(t, certificateFlags...)
 	r.sendUnauthorizedRequests(t)
 	r.awaitTop(t)
+	r.testEvents(t)
 	r.awaitSecretWrites(t, "update", 2) // the first certificate, and its successor
 	r.compare(t)
 
@@ -34,6 +35,7 @@ func TestRBAC(t *testing.T) {
 	r.kubectl(t, "delete", "secret", servingSecret, inNamespace)
 	r.awaitSecretWrites(t, "patch", 1)
 	r.compare(t)
+	r.testEventsDisabled(t)
 }
 
 type rbac struct {
@@ -151,6 +153,7 @@ func (p permission) allows(q auditRequest) bool {
 // neededElsewhere has permissions that the server needs in other clusters, and why.
 var neededElsewhere = map[permission]string{
 	{resource: "nodes", verb: "list"}: "before Kubernetes 1.34, a watch may not begin with a list (WatchList)",
+	{resource: "/nodez", verb: "get"}: "kube-vitals doctor reads the page of nodes with a token of the account",
 }
 
 func (p permission) withoutRole() permission {
@@ -258,8 +261,11 @@ func (r *rbac) permissionsOfRole(t *testing.T, ref rbacv1.RoleRef, namespace str
 				}
 			}
 		}
-		for _, p.resource = range rule.NonResourceURLs { // never used: the server needs none
-			permissions = append(permissions, p)
+		p.group, p.name = "", ""
+		for _, p.resource = range rule.NonResourceURLs {
+			for _, p.verb = range rule.Verbs {
+				permissions = append(permissions, p)
+			}
 		}
 	}
 	return permissions

@@ -63,6 +63,14 @@ add the defaults of new sections.
 {{- if and (dig "serviceAccount" "create" true .Values.kubelet) (not (include "kube-vitals.usesPrometheus" .)) }}true{{ end }}
 {{- end }}
 
+{{/*
+"true" if the server records events, which are about scrapes of kubelets. The default is in the template too, since helm upgrade --reuse-values does not add the
+defaults of new sections.
+*/}}
+{{- define "kube-vitals.events" -}}
+{{- if and (dig "enabled" true (.Values.events | default dict)) (not (include "kube-vitals.usesPrometheus" .)) }}true{{ end }}
+{{- end }}
+
 {{/* Labels that select the pods. They may never change over a release's life: a Deployment's selector is immutable. */}}
 {{- define "kube-vitals.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "kube-vitals.name" . }}

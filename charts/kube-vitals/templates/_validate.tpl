@@ -40,6 +40,9 @@ single value are in values.schema.json.
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-service-account") }}
 {{- fail "args and defaultArgs cannot set --kubelet-service-account, since the values decide for which ServiceAccount the roles are: set kubelet.serviceAccount.name instead" }}
 {{- end }}
+{{- if include "kube-vitals.hasFlag" (dict "root" . "names" "node-events|deployment") }}
+{{- fail "args and defaultArgs cannot set --node-events and --deployment, since the roles depend on them: set events.enabled instead" }}
+{{- end }}
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "tls-secret|tls-names|tls-ca-configmap") }}
 {{- fail "args and defaultArgs cannot set --tls-secret, --tls-names and --tls-ca-configmap, since the roles and the Service use fixed names: tls.type=kube-vitals sets all of them" }}
 {{- end }}

@@ -73,6 +73,10 @@ type List struct {
 	metav1.ListMeta
 	Items    []Item
 	response *response
+
+	// Selected has the objects of all pages, with and without an Item. It is nil except on the first
+	// page, and not encoded.
+	Selected []*inventory.Object
 }
 
 // response is what all items of a response have in common.
@@ -195,5 +199,7 @@ func (l *List) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind
 // DeepCopyObject implements runtime.Object. Everything that the Items point to is immutable.
 func (l *List) DeepCopyObject() runtime.Object {
 	meta := l.ListMeta
-	return &List{ListMeta: *meta.DeepCopy(), Items: slices.Clone(l.Items), response: l.response}
+	return &List{
+		ListMeta: *meta.DeepCopy(), Items: slices.Clone(l.Items), response: l.response, Selected: slices.Clone(l.Selected),
+	}
 }

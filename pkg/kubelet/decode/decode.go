@@ -96,6 +96,7 @@ func ValidTime(t time.Time) bool {
 var (
 	ErrContainersUnread = errors.New("resource_scrape_error is not 0")
 	ErrNoSamples        = errors.New("there is no sample of the node or of a container")
+	ErrUndecodable      = errors.New("nothing in it can be decoded")
 	ErrNotJSON          = errors.New("it is not JSON")
 	ErrOtherNode        = errors.New("the response is from another node")
 )

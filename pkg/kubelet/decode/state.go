@@ -66,6 +66,8 @@ func (s *state) finish() error {
 		return nil
 	case badTimes:
 		return &BadTimeError{s.future, s.dst.Date}
+	case s.dst.Skipped[usage.Malformed] > 0:
+		return ErrUndecodable
 	}
 	return ErrNoSamples
 }

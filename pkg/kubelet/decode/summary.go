@@ -30,8 +30,9 @@ type Summary struct {
 // field that is null is missing; of duplicates, the last one counts.
 //
 // Decode returns ErrNotJSON if the text is not valid JSON; ErrOtherNode if it is the summary of
-// another node; ErrNoSamples if there is no sample of the node or of a container; and a
-// BadTimeError if none has a valid time. dst is not valid after an error.
+// another node; ErrNoSamples if there is no sample of the node or of a container; ErrUndecodable if
+// there is none, but a value of another type than in summaries; and a BadTimeError if no sample has
+// a valid time. dst is not valid after an error.
 func (d *Summary) Decode(dst *usage.Scrape, text []byte, node string, times Times) error {
 	d.begin(dst, times)
 	defer d.release()

@@ -221,9 +221,9 @@ func TestSummaryErrors(t *testing.T) {
 		{strings.Repeat("[", 1<<16) + strings.Repeat("]", 1<<16), ErrNotJSON},
 
 		{"null", ErrNoSamples},
-		{"5", ErrNoSamples},
-		{`"text"`, ErrNoSamples},
-		{"[]", ErrNoSamples},
+		{"5", ErrUndecodable},
+		{`"text"`, ErrUndecodable},
+		{"[]", ErrUndecodable},
 		{"{}", ErrNoSamples},
 		{`{"node":null,"pods":null}`, ErrNoSamples},
 		{`{"node":{"nodeName":"node1"},"pods":[]}`, ErrNoSamples},

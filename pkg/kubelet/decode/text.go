@@ -34,7 +34,8 @@ type series struct {
 //
 // Decode returns ErrContainersUnread if the kubelet reports that it could not read its containers,
 // in which case it lists none of them; ErrNoSamples if there is no sample of the node or of a
-// container; and a BadTimeError if none has a valid time. dst is not valid after an error.
+// container; ErrUndecodable if there is none, but a line that cannot be parsed; and a BadTimeError
+// if no sample has a valid time. dst is not valid after an error.
 func (d *Text) Decode(dst *usage.Scrape, text []byte, times Times) error {
 	d.begin(dst, times)
 	d.name, d.metric, d.cursor, d.series, d.seen, d.failed = nil, metric{}, 0, d.series[:0], 0, false

@@ -258,8 +258,8 @@ func TestTextErrors(t *testing.T) {
 	}{
 		{"", ErrNoSamples},
 		{"\n\n", ErrNoSamples},
-		{"<html>\n<body>Forbidden</body>\n</html>\n", ErrNoSamples},
-		{"node_cpu_usage_seconds_total 1", ErrNoSamples}, // truncated
+		{"<html>\n<body>Forbidden</body>\n</html>\n", ErrUndecodable},
+		{"node_cpu_usage_seconds_total 1", ErrUndecodable}, // truncated
 		{"node_cpu_usage_seconds_total NaN\n", ErrNoSamples},
 		{"container_cpu_usage_seconds_total 1\n", ErrNoSamples},
 		{"pod_cpu_usage_seconds_total{namespace=\"n\",pod=\"p\"} 1\n", ErrNoSamples},

@@ -24,17 +24,30 @@ type Pod struct {
 	Hash                 string // pod-template-hash of its ReplicaSet
 	Node                 int    // index of its node
 	Index                int    // from 0, in the whole cluster
+	Containers           int    // number of containers
 }
 
-// NewPod returns a pod of an app. Pods with different indices have different names.
+// NewPod returns a pod of an app, with the containers in ContainerNames. Pods with different
+// indices have different names.
 func NewPod(namespace, app string, node, index int) Pod {
-	p := Pod{Namespace: namespace, App: app, Node: node, Index: index, Hash: suffix(10, namespace, app)}
+	p := Pod{
+		Namespace: namespace, App: app, Node: node, Index: index, Hash: suffix(10, namespace, app),
+		Containers: len(ContainerNames),
+	}
 	p.Name = app + "-" + p.Hash + "-" + spell(5, uint64(index)*7368787) // not a multiple of 3, so that all names differ
 	return p
 }
 
-// ContainerNames has the names of the containers of every pod.
+// ContainerNames has the names of the containers of a pod.
 var ContainerNames = [...]string{"app", "istio-proxy"}
+
+// ContainerName returns the name of container i of a pod, which may have more than the usual ones.
+func ContainerName(i int) string {
+	if i < len(ContainerNames) {
+		return ContainerNames[i]
+	}
+	return fmt.Sprintf("sidecar-%d", i)
+}
 
 // NodeName returns the name of node i, whose kubelet has the address kubelettest.Address(i).
 func NodeName(i int) string { return fmt.Sprintf("node-%05d.pool-a.example.internal", i) }
@@ -147,8 +160,8 @@ func (p Pod) Object(created time.Time) *corev1.Pod {
 			Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(created),
 		})
 	}
-	for _, name := range ContainerNames {
-		addContainer(object, p, name, created)
+	for i := range p.Containers {
+		addContainer(object, p, ContainerName(i), created)
 	}
 	return object
 }

@@ -1,0 +1,78 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/metrics/pkg/apis/metrics"
+
+	"github.com/kube-vitals/kube-vitals/pkg/api/encode"
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+)
+
+// authorizeTimeout limits the wait for the access review that an explanation needs. Without its
+// result there is no explanation.
+const authorizeTimeout = time.Second
+
+// notFound returns a NotFound error with the reason: for an object that does not exist, users must
+// do something else than for one without metrics. An object is known if the inventory has it.
+func (c *collection) notFound(ctx context.Context, name string, known bool, now time.Time) error {
+	namespace := request.NamespaceValue(ctx)
+	err := apierrors.NewNotFound(metrics.Resource(c.GetSingularName()), name)
+	if !c.mayExplain(ctx) {
+		err.ErrStatus.Message += ": " + c.missing(namespace, name, known)
+		return err
+	}
+	reason, text := c.explainer.Explain(ctx, namespace, name, now)
+	err.ErrStatus.Message += ": " + text + "; see " + reason.URL()
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseType(reason), Message: text}}
+	return err
+}
+
+// mayExplain reports whether the user may get what an explanation reveals: any pod of the
+// namespace, or any node. The result does not depend on the object, so that it can be cached, and
+// so that the time of a response does not tell whether an object exists.
+func (c *collection) mayExplain(ctx context.Context) bool {
+	user, ok := request.UserFrom(ctx)
+	if !ok || c.explainer == nil || c.config.Authorizer == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, authorizeTimeout)
+	defer cancel()
+	decision, _, err := c.config.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: user, Verb: "get", APIVersion: "v1", Resource: c.name(), Namespace: request.NamespaceValue(ctx),
+		ResourceRequest: true,
+	})
+	return err == nil && decision == authorizer.DecisionAllow
+}
+
+// warnOfMissing adds a Warning header if objects that a list selects have no metrics. The first
+// page of a list warns of all its pages.
+func (c *collection) warnOfMissing(ctx context.Context, list *encode.List) {
+	if !c.config.Warnings || len(list.Selected) <= len(list.Items) {
+		return
+	}
+	now := c.config.Now()
+	at := c.config.Clock.At(now)
+	var missing []*inventory.Object
+	for _, o := range list.Selected {
+		if c.find(o, at) == nil {
+			missing = append(missing, o)
+		}
+	}
+	if len(missing) == 0 || !c.mayExplain(ctx) {
+		return
+	}
+	have := "have"
+	if len(missing) == 1 {
+		have = "has"
+	}
+	warning.AddWarning(ctx, "", fmt.Sprintf("%d of %d %s %s no metrics: %s",
+		len(missing), len(list.Selected), c.name(), have, c.explainer.Summarize(missing, now)))
+}

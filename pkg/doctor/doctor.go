@@ -1,0 +1,127 @@
+// Package doctor examines from outside why a cluster has no metrics: it follows the chain from the
+// API server over the APIServices, the Service and the pods to the kubelets, and on to the
+// HorizontalPodAutoscalers. Each link is a Check with what was seen and what to do.
+//
+// It only reads, apart from access reviews and one token that expires after 10 minutes. It needs no
+// permission: a check that its user may not do is skipped, and names the missing permission.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// DefaultTimeout bounds each request.
+const DefaultTimeout = 10 * time.Second
+
+// maxExamination bounds an examination. Only LISTs in large clusters need many requests.
+const maxExamination = 5 * time.Minute
+
+// Config configures an examination.
+type Config struct {
+	Client    *rest.Config
+	Namespace string        // of kube-vitals; empty: found by the APIServices
+	Timeout   time.Duration // of one request; 0: DefaultTimeout
+	Version   string        // of this program
+
+	// Start is called before each step with its title, and Done with each result. Both may be nil.
+	Start func(title string)
+	Done  func(Check)
+}
+
+// doctor is the state of an examination. Later checks use what earlier ones have found.
+type doctor struct {
+	Config
+	kube kubernetes.Interface
+
+	apiServices map[string]*apiService // by version; without those that do not exist or were not read
+	target      target
+	workload    workload
+	api         apiUsage
+	dial        func(ctx context.Context) (net.Conn, error) // to the server; nil: it cannot be reached
+}
+
+// A step is one link of the chain. It may return several checks.
+type step struct {
+	title string
+	run   func(context.Context) []Check
+}
+
+// Examine runs all checks. It returns an error if the configuration is invalid, and ErrUnreachable
+// with the report if the API server cannot be used.
+func Examine(ctx context.Context, c Config) (*Report, error) {
+	if c.Timeout <= 0 {
+		c.Timeout = DefaultTimeout
+	}
+	client := rest.CopyConfig(c.Client)
+	client.Timeout, client.QPS, client.Burst = c.Timeout, 50, 100
+	client.UserAgent = "kube-vitals-doctor/" + c.Version
+	client.WarningHandler = rest.NoWarnings{} // the checks report what is wrong
+	kube, err := kubernetes.NewForConfig(client)
+	if err != nil {
+		return nil, fmt.Errorf("cannot create a client: %w", err)
+	}
+	c.Client = client
+	ctx, cancel := context.WithTimeout(ctx, maxExamination)
+	defer cancel()
+	d := &doctor{Config: c, kube: kube, apiServices: map[string]*apiService{}}
+	report := &Report{SchemaVersion: SchemaVersion, Program: c.Version, Time: time.Now().UTC().Truncate(time.Second)}
+	if !d.run(ctx, report, step{"API server", d.checkAPIServer}) {
+		report.finish(d.target)
+		return report, ErrUnreachable
+	}
+	d.run(ctx, report, step{"aggregation", d.checkAggregation})
+	if d.run(ctx, report, step{"APIServices", d.checkAPIServices}) {
+		for _, s := range []step{
+			{"Service", d.checkService},
+			{"Deployment", d.checkDeployment},
+			{"pods", d.checkPods},
+			{"certificate", d.checkCertificate},
+			{"metrics API", d.checkMetricsAPI},
+			{"permissions", d.checkPermissions},
+			{"nodes", d.checkNodes},
+			{"autoscalers", d.checkAutoscalers},
+		} {
+			d.run(ctx, report, s)
+		}
+	}
+	report.finish(d.target)
+	return report, ctx.Err()
+}
+
+// run runs a step and reports whether the next ones make sense.
+func (d *doctor) run(ctx context.Context, report *Report, s step) bool {
+	if d.Start != nil {
+		d.Start(s.title)
+	}
+	proceed := true
+	for _, c := range s.run(ctx) {
+		c.complete()
+		report.Checks = append(report.Checks, c)
+		if d.Done != nil {
+			d.Done(c)
+		}
+		proceed = proceed && !c.last
+	}
+	return proceed
+}
+
+// concurrently calls f for each of the n indexes, a few at a time.
+func concurrently(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 8)
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(i)
+		})
+	}
+	wg.Wait()
+}

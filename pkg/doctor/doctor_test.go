@@ -1,0 +1,500 @@
+package doctor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+)
+
+// TestGolden compares the text and JSON with testdata. KUBE_VITALS_UPDATE=1 writes it.
+func TestGolden(t *testing.T) {
+	for name, prepare := range map[string]func(*world){
+		"healthy": func(*world) {},
+		"broken": func(w *world) {
+			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
+			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool {
+				return s.ResourceAttributes.Subresource == "metrics"
+			}
+			n := &w.page.Nodes[1]
+			n.State, n.Reason = nodez.Failing, reason.TLSSelfSigned
+			n.Problem, n.Cure, n.URL = "the kubelet's certificate is self-signed", "set serverTLSBootstrap",
+				reason.TLSSelfSigned.URL()
+			n.ClockSkewSeconds = new(-61.0)
+			w.page.Memory.LimitBytes = 64 << 20
+			w.status[hpas] = forbidden(`list resource "horizontalpodautoscalers" ` +
+				`in API group "autoscaling" at the cluster scope`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			prepare(w)
+			report, text := w.examine(t)
+			var asJSON bytes.Buffer
+			if err := PrintJSON(&asJSON, report); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, w, name+".txt", text)
+			golden(t, w, name+".json", asJSON.String())
+		})
+	}
+}
+
+func golden(t *testing.T, w *world, name, got string) {
+	t.Helper()
+	got = strings.ReplaceAll(got, w.client.Host, "https://cluster.example:6443")
+	got = regexp.MustCompile(fmt.Sprintf(`(port[ \\":]+)%d`, w.port)).ReplaceAllString(got, "${1}443")
+	got = regexp.MustCompile(`in \d+(\.\d+)?m?s`).ReplaceAllString(got, "in 1ms")
+	got = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z`).ReplaceAllString(got, "2026-01-02T03:04:05Z")
+	file := filepath.Join("testdata", name)
+	if os.Getenv("KUBE_VITALS_UPDATE") != "" {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+	}
+}
+
+// TestNodezCredentials checks that the page of nodes is read with a token of kube-vitals' own, and
+// that nothing is sent to a server that the caBundle does not verify.
+func TestNodezCredentials(t *testing.T) {
+	w := newWorld(t)
+	w.examine(t)
+	if want := []string{"/nodez Bearer " + token}; !slices.Equal(w.requests, want) {
+		t.Errorf("got requests %q, want %q", w.requests, want)
+	}
+	for name, prepare := range map[string]func(*world){
+		"foreign CA":  func(w *world) { w.served = kubelettest.NewCA().Issue([]string{"kube-vitals.kube-system.svc"}, nil) },
+		"other name":  func(w *world) { w.served = w.ca.Issue([]string{"other.kube-system.svc"}, nil) },
+		"no caBundle": func(w *world) { delete(w.spec("v1"), "caBundle"); delete(w.spec("v1beta1"), "caBundle") },
+	} {
+		w := newWorld(t)
+		prepare(w)
+		if report, _ := w.examine(t); find(report, "nodez").Status != Skipped {
+			t.Errorf("%s: got %+v, want a skipped check", name, find(report, "nodez"))
+		}
+		if len(w.requests) > 0 {
+			t.Errorf("%s: got requests %q", name, w.requests)
+		}
+	}
+}
+
+// find returns the first check with an ID that is not ok, or else the first one.
+func find(r *Report, id string) (found Check) {
+	for _, c := range r.Checks {
+		if c.ID == id && (found.ID == "" || found.Status == OK) {
+			found = c
+		}
+	}
+	return found
+}
+
+// TestBroken breaks one thing at a time.
+func TestBroken(t *testing.T) {
+	noHeader := func(w *world) {
+		delete(w.objects[aggregation].(*corev1.ConfigMap).Data, "requestheader-client-ca-file")
+	}
+	waiting := func(reason, message string) corev1.ContainerStatus {
+		return corev1.ContainerStatus{RestartCount: 3, State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
+	}
+	oom := corev1.ContainerStatus{RestartCount: 2, LastTerminationState: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}}
+	unavailable := func(reason, message string) func(*world) {
+		return func(w *world) {
+			a := w.objects[apiservices+"v1beta1.metrics.k8s.io"].(map[string]any)
+			a["status"] = map[string]any{"conditions": []any{map[string]any{
+				"type": "Available", "status": "False", "reason": reason, "message": message}}}
+		}
+	}
+	node2 := func(change func(*nodez.Node)) func(*world) {
+		return func(w *world) { change(&w.page.Nodes[1]) }
+	}
+	useEngine := func(w *world) {
+		d := &w.objects[deployments].(*appsv1.DeploymentList).Items[0]
+		d.Spec.Template.Spec.Containers[0].Args = []string{"--source=prometheus", "--prometheus-url=http://p"}
+		w.page = nil
+		w.denied = func(r authorizationv1.SubjectAccessReviewSpec) bool {
+			a := r.ResourceAttributes
+			return a.Resource == "nodes" && a.Subresource != ""
+		}
+	}
+	hpa := func(message string) func(*world) {
+		return func(w *world) { w.objects[hpas] = autoscaler(message) }
+	}
+	tests := []struct {
+		name    string
+		prepare func(*world)
+		id      string
+		status  Status
+		reason  string
+		seen    string // part of it
+		object  string // one of them
+	}{
+		{"request-header CA missing", noHeader, "aggregation", Failed, requestHeaderCAMissing,
+			"has no requestheader-client-ca-file", ""},
+		{"no authentication ConfigMap", func(w *world) { delete(w.objects, aggregation) },
+			"aggregation", Failed, requestHeaderCAMissing, "does not exist", ""},
+		{"request-header CA invalid", func(w *world) {
+			w.objects[aggregation].(*corev1.ConfigMap).Data["requestheader-client-ca-file"] = "x"
+		}, "aggregation", Failed, requestHeaderCAInvalid, "requestheader-client-ca-file: ", ""},
+		{"client CA missing", func(w *world) { delete(w.objects[aggregation].(*corev1.ConfigMap).Data, "client-ca-file") },
+			"aggregation", Warning, clientCAMissing, "no client-ca-file", ""},
+		{"ConfigMap forbidden", func(w *world) { w.status[aggregation] = forbidden(`get resource "configmaps"`) },
+			"aggregation", Skipped, noPermission, `you cannot get resource "configmaps"`, ""},
+
+		{"v1beta1 elsewhere", func(w *world) { w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server" },
+			"apiservice", Failed, apiServiceElsewhere, "kube-system/metrics-server instead of kube-system/kube-vitals", ""},
+		{"both elsewhere", func(w *world) {
+			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
+			w.spec("v1")["service"].(map[string]any)["name"] = "metrics-server"
+		}, "apiservice", Failed, apiServiceElsewhere, "instead of kube-system/kube-vitals, which is kube-vitals", ""},
+		{"v1beta1 missing", func(w *world) { delete(w.objects, apiservices+"v1beta1.metrics.k8s.io") },
+			"apiservice", Failed, apiServiceMissing, "v1beta1.metrics.k8s.io does not exist", ""},
+		{"v1 missing", func(w *world) { delete(w.objects, apiservices+"v1.metrics.k8s.io") },
+			"apiservice", Warning, apiServiceMissing, "v1.metrics.k8s.io does not exist", ""},
+		{"unverified", func(w *world) { w.spec("v1")["insecureSkipTLSVerify"] = true },
+			"apiservice", Warning, tlsNotVerified, "insecureSkipTLSVerify", ""},
+		{"unavailable", unavailable("FailedDiscoveryCheck", "x509: certificate signed by unknown authority"),
+			"apiservice", Failed, caBundleForeign, "FailedDiscoveryCheck: x509", ""},
+		{"no route", unavailable("FailedDiscoveryCheck", "context deadline exceeded"), "apiservice", Failed,
+			serverUnreachable, "deadline", ""},
+		{"rejected", unavailable("FailedDiscoveryCheck", "bad status from https://x: 401 Unauthorized"),
+			"apiservice", Failed, apiServerRejected, "401", ""},
+		{"available without endpoints", unavailable("MissingEndpoints", "none"), "apiservice", Failed, noEndpoints,
+			"none", ""},
+
+		{"no Service", func(w *world) { delete(w.objects, kubeSystem+"services/kube-vitals") },
+			"service", Failed, serviceMissing, "kube-system/kube-vitals does not exist", ""},
+		{"other port", func(w *world) { w.inCluster(1); w.service().Spec.Ports[0].Port = 1 },
+			"service", Failed, servicePortMissing, "has no port", ""},
+		{"no endpoints", func(w *world) { w.inCluster(1) }, "endpoints", Failed, noEndpoints,
+			"app.kubernetes.io/name=kube-vitals", ""},
+		{"no ready endpoint", func(w *world) { w.inCluster(1, serverPod(false, waiting("", ""))) },
+			"endpoints", Failed, noEndpoints, "none of 1", ""},
+		{"zero replicas", func(w *world) { w.inCluster(0) }, "deployment", Failed, zeroReplicas, "0 of 0 replicas", ""},
+		{"no Deployment", func(w *world) { w.objects[deployments] = &appsv1.DeploymentList{} },
+			"deployment", Warning, deploymentMissing, "no Deployment", ""},
+		{"no pods", func(w *world) { w.inCluster(1) }, "pods", Failed, noPods, "none", ""},
+		{"image", func(w *world) { w.inCluster(1, serverPod(false, waiting("ImagePullBackOff", "not found"))) },
+			"pods", Failed, imagePull, "ImagePullBackOff: not found", "kube-system/kube-vitals-x"},
+		{"crash", func(w *world) { w.inCluster(1, serverPod(false, waiting("CrashLoopBackOff", ""))) },
+			"pods", Failed, crashLoop, "restarted 3 times", "kube-system/kube-vitals-x"},
+		{"memory", func(w *world) { w.inCluster(1, serverPod(false, oom)) }, "pods", Failed, oomKilled, "more memory", ""},
+		{"memory, ready again", func(w *world) { w.inCluster(1, serverPod(true, oom)) }, "pods", Warning, oomKilled,
+			"last at", ""},
+		{"waiting", func(w *world) { w.inCluster(1, serverPod(false, waiting("CreateContainerConfigError", "no secret"))) },
+			"pods", Failed, containerWaiting, "no secret", ""},
+		{"pod not ready", func(w *world) { w.inCluster(1, serverPod(false, corev1.ContainerStatus{})) },
+			"pods", Failed, podNotReady, "runs but is not ready", ""},
+		{"pods forbidden", func(w *world) { w.inCluster(1); w.status[kubeSystem+"pods"] = forbidden(`list resource "pods"`) },
+			"pods", Skipped, noPermission, `you cannot list resource "pods"`, ""},
+
+		{"foreign caBundle", func(w *world) { w.spec("v1beta1")["caBundle"] = kubelettest.NewCA().PEM() },
+			"certificate", Failed, caBundleForeign, "The caBundle of v1beta1.metrics.k8s.io", ""},
+		{"certificate of another name", func(w *world) { w.served = w.ca.Issue([]string{"other.svc"}, nil) },
+			"certificate", Failed, certificateName, "other.svc", ""},
+		{"expired certificate", func(w *world) {
+			w.served = w.ca.Issue([]string{"kube-vitals.kube-system.svc"}, nil, kubelettest.Expired)
+		}, "certificate", Failed, certificateExpired, "expired", ""},
+		{"no port-forward", func(w *world) { w.inCluster(1, serverPod(true, corev1.ContainerStatus{})) },
+			"certificate", Skipped, noConnection, "port-forward", ""},
+
+		{"metrics API unavailable", func(w *world) {
+			w.status[metricsV1b1+"nodes"] = metav1.Status{Code: http.StatusServiceUnavailable,
+				Reason:  metav1.StatusReasonServiceUnavailable,
+				Message: "error trying to reach service: x509: certificate signed by unknown authority"}
+		}, "metrics-api", Failed, caBundleForeign, "GET nodes", ""},
+		{"no metrics", func(w *world) { w.objects[metricsV1b1+"nodes"] = metricsList() }, "metrics-api", Failed,
+			noMetrics, "no metrics of any node", ""},
+		{"metrics forbidden", func(w *world) {
+			w.status[metricsV1b1+"pods"] = forbidden(`list resource "pods" in API group "metrics.k8s.io"`)
+		},
+			"metrics-api", Skipped, noPermission, "metrics.k8s.io", ""},
+
+		{"RBAC of kubelets", func(w *world) {
+			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool {
+				return s.User == "system:serviceaccount:kube-system:kube-vitals-kubelet"
+			}
+		}, "permissions", Failed, permissionMissing, "kube-system/kube-vitals-kubelet cannot", "get nodes/metrics"},
+		{"RBAC of stats", func(w *world) {
+			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool {
+				return s.ResourceAttributes.Subresource == "stats"
+			}
+		}, "permissions", Warning, permissionMissing, "cannot", "get nodes/stats"},
+		{"RBAC of events", func(w *world) {
+			c := &w.objects[deployments].(*appsv1.DeploymentList).Items[0].Spec.Template.Spec.Containers[0]
+			c.Args = append(c.Args, "--node-events")
+			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Resource == "events" }
+		}, "permissions", Warning, permissionMissing, "cannot", "create+patch events.events.k8s.io in default"},
+		{"reviews forbidden", func(w *world) {
+			w.status["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = forbidden(`create resource "subjectaccessreviews"`)
+		}, "permissions", Skipped, noPermission, "subjectaccessreviews", ""},
+
+		{"failing node", node2(func(n *nodez.Node) {
+			n.State, n.Reason, n.Problem, n.Cure, n.URL = nodez.Failing, reason.TLSExpired, "expired", "renew it",
+				reason.TLSExpired.URL()
+			n.Error = `node "n2": expired: x509: since 2020 (renew it)`
+		}), "nodes", Failed, "tls-expired", "1 of 2 nodes fails: tls-expired: expired: x509: since 2020", "n2"},
+		{"stale node", node2(func(n *nodez.Node) { n.State, n.Reason = nodez.Stale, reason.StaleSamples }),
+			"nodes", Failed, "stale-samples", "stale-samples", "n2"},
+		{"clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = new(-3600.0) }), "clocks", Warning, clockSkew,
+			"1 node", "n2 -3600.0s"},
+		{"memory limit", func(w *world) { w.page.Memory.LimitBytes = 70 << 20 }, "memory", Warning, memoryLimit,
+			"limit of 70 MiB", ""},
+		{"no nodes", func(w *world) { w.page.Totals.Nodes = 0 }, "nodes", Failed, noMetrics, "--node-selector", ""},
+		{"page forbidden", func(w *world) { w.page = nil }, "nodez", Skipped, nodezUnavailable,
+			"403 Forbidden: forbidden: cannot get path", ""},
+		{"engine", useEngine, "nodez", Skipped, usesEngine, "--source=prometheus", ""},
+		{"engine, nodes", useEngine, "nodes", OK, "", "2 of 2 have metrics", ""},
+		{"engine, permissions", useEngine, "permissions", OK, "", "has all", ""},
+		{"page forbidden, node without metrics", func(w *world) {
+			w.page = nil
+			w.objects[metricsV1b1+"nodes"] = metricsList("/n1")
+			w.status[metricsV1b1+"nodes/n2"] = metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+				Message: "node n2 has no metrics: expired",
+				Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "tls-expired"}}}}
+		}, "nodes", Failed, "tls-expired", "of the first one: node n2 has no metrics: expired", "n2"},
+		{"page forbidden, node not ready", func(w *world) {
+			w.page = nil
+			w.objects["/api/v1/nodes"] = &corev1.NodeList{Items: []corev1.Node{node("n1", true), node("n3", false)}}
+		}, "nodes", Warning, nodeNotReady, "1 of 2 have no metrics and are not Ready", "n3"},
+		{"page forbidden, pod without metrics", func(w *world) {
+			w.page = nil
+			w.objects["/api/v1/pods"] = &corev1.PodList{Items: []corev1.Pod{runningPod("a"), runningPod("z")}}
+		}, "pod-metrics", Warning, noMetrics, "1 of 2 running pods", "default/z"},
+
+		{"no requests", hpa("failed to get cpu utilization: missing request for cpu in container app of Pod web-1"),
+			"autoscalers", Failed, hpaNoRequest, "container app", "default/web"},
+		{"no API", hpa("unable to fetch metrics from resource metrics API: the server could not find the requested resource"),
+			"autoscalers", Failed, hpaNoAPI, "could not find", "default/web"},
+		{"no pods of the target", func(w *world) {
+			w.objects[hpas] = autoscaler("no metrics returned from resource metrics API")
+			w.objects["/apis/apps/v1/namespaces/default/deployments/web/scale"] =
+				map[string]any{"status": map[string]any{"selector": "app=web"}}
+			w.objects["/api/v1/namespaces/default/pods"] = &corev1.PodList{}
+		}, "autoscalers", Failed, hpaNoPods, "no pods (app=web)", "default/web"},
+		{"pods of the target without metrics", func(w *world) {
+			w.objects[hpas] = autoscaler("no metrics returned from resource metrics API")
+			w.objects["/apis/apps/v1/namespaces/default/deployments/web/scale"] =
+				map[string]any{"status": map[string]any{"selector": "app=web"}}
+			w.objects["/api/v1/namespaces/default/pods"] = &corev1.PodList{Items: []corev1.Pod{runningPod("web-1")}}
+			w.status[metricsV1b1+"namespaces/default/pods/web-1"] = metav1.Status{Code: 404,
+				Reason: metav1.StatusReasonNotFound, Message: "just started"}
+		}, "autoscalers", Failed, hpaNoMetrics, "just started", "default/web"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			tt.prepare(w)
+			report, text := w.examine(t)
+			c := find(report, tt.id)
+			if c.Status != tt.status || c.Reason != tt.reason || !strings.Contains(c.Seen, tt.seen) {
+				t.Errorf("got %+v\nin\n%s", c, text)
+			}
+			if tt.object != "" && !slices.Contains(c.Objects, tt.object) {
+				t.Errorf("got objects %q, want %q", c.Objects, tt.object)
+			}
+			if (c.Status == Failed || c.Status == Warning) && (c.Cure == "" || c.URL == "") && tt.name != "stale node" {
+				t.Errorf("a check without a cure or URL: %+v", c)
+			}
+		})
+	}
+}
+
+func (w *world) service() *corev1.Service {
+	return w.objects[kubeSystem+"services/kube-vitals"].(*corev1.Service)
+}
+
+func autoscaler(message string) *autoscalingv2.HorizontalPodAutoscalerList {
+	h := autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
+	h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web"}
+	h.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{
+		Type: autoscalingv2.ScalingActive, Status: corev1.ConditionFalse, Reason: "FailedGetResourceMetric", Message: message,
+	}}
+	return &autoscalingv2.HorizontalPodAutoscalerList{Items: []autoscalingv2.HorizontalPodAutoscaler{h}}
+}
+
+// TestMetricsServer checks a cluster with metrics-server instead of kube-vitals.
+func TestMetricsServer(t *testing.T) {
+	w := newWorld(t)
+	w.objects[services+"app.kubernetes.io/name=kube-vitals"] = &corev1.ServiceList{}
+	delete(w.objects, apiservices+"v1.metrics.k8s.io")
+	w.objects[apiservices+"v1beta1.metrics.k8s.io"] = w.apiService("metrics-server")
+	pod := serverPod(true, corev1.ContainerStatus{})
+	pod.Spec.Containers[0].Name, pod.Spec.Containers[0].Image = "metrics-server",
+		"registry.k8s.io/metrics-server/metrics-server:v0.8.0"
+	w.inCluster(1, pod)
+	w.objects[kubeSystem+"services/metrics-server"] = w.service()
+	w.objects[metricsV1b1+"nodes"] = metricsList("/n1")
+	w.objects[kubeSystem+"pods/kube-vitals-x/log"] = `I1122 fine node="n1"
+E1122 scraper.go:140] "Failed to scrape node" err="Get \"https://10.0.0.2:10250/metrics/resource\": ` +
+		`tls: failed to verify certificate: x509: cannot validate certificate for 10.0.0.2 because it doesn't contain any IP SANs" node="n2"
+E1122 scraper.go:140] "Failed to scrape node" err="request failed, status: \"403 Forbidden\"" node="n3"
+`
+	report, text := w.examine(t)
+	if report.Server.Kind != MetricsServer {
+		t.Errorf("got %+v", report.Server)
+	}
+	if c := find(report, "nodes"); c.Status != Failed || !slices.Equal(c.Objects, []string{"n2"}) {
+		t.Errorf("got %+v", c)
+	}
+	logs := map[string][]string{}
+	for _, c := range report.Checks {
+		if c.ID == "logs" {
+			logs[c.Reason] = c.Objects
+		}
+		if c.ID == "nodez" || c.ID == "clocks" {
+			t.Errorf("a check of kube-vitals: %+v", c)
+		}
+	}
+	if want := fmt.Sprint(map[string][]string{"forbidden": {"n3"},
+		"tls-name-mismatch": {"n2"}}); fmt.Sprint(logs) != want {
+		t.Errorf("got %v, want %s\n%s", logs, want, text)
+	}
+}
+
+func TestNotInstalled(t *testing.T) {
+	w := newWorld(t)
+	w.objects[services+"app.kubernetes.io/name=kube-vitals"] = &corev1.ServiceList{}
+	for _, version := range versions() {
+		delete(w.objects, apiservices+version+".metrics.k8s.io")
+	}
+	report, text := w.examine(t)
+	last := report.Checks[len(report.Checks)-1]
+	if last.ID != "installation" || last.Status != Failed || !strings.Contains(text, "helm install kube-vitals") {
+		t.Errorf("got\n%s", text)
+	}
+}
+
+// TestUnreachable checks that a failure of the API server or of the credentials ends the examination.
+func TestUnreachable(t *testing.T) {
+	for reason, prepare := range map[string]func(*world){
+		apiServerUnreachable: func(w *world) { w.client.Host = "https://127.0.0.1:1" },
+		unauthorizedUser: func(w *world) {
+			w.status["/version"] = metav1.Status{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized}
+		},
+	} {
+		w := newWorld(t)
+		prepare(w)
+		report, err := Examine(t.Context(), Config{Client: &w.client})
+		if !errors.Is(err, ErrUnreachable) || len(report.Checks) != 1 || report.Checks[0].Reason != reason ||
+			report.Checks[0].Status != Failed {
+			t.Errorf("%s: got %+v, %v", reason, report, err)
+		}
+	}
+}
+
+// TestForbidden checks that a user without any permission gets a report without failures.
+func TestForbidden(t *testing.T) {
+	w := newWorld(t)
+	for path := range w.objects {
+		if path, _, _ := strings.Cut(path, "?"); path != "/version" {
+			w.status[path] = forbidden("do anything")
+		}
+	}
+	report, text := w.examine(t)
+	if report.Summary.Failed > 0 || report.Summary.Warning > 0 || report.Summary.Skipped < 5 {
+		t.Errorf("got\n%s", text)
+	}
+}
+
+// TestPrinter checks the output on a terminal, and that text of the cluster cannot control it.
+func TestPrinter(t *testing.T) {
+	var out bytes.Buffer
+	p := &Printer{Out: &out, Terminal: true, Color: true}
+	p.Start("pods")
+	objects := make([]string, 12)
+	for i := range objects {
+		objects[i] = fmt.Sprintf("n%d", i)
+	}
+	p.Done(Check{Title: "pods", Status: Failed, Seen: "a\x1b[2Jb", Objects: objects})
+	want := "… pods\r\x1b[K\x1b[31m✗\x1b[0m pods               a [2Jb\n" +
+		"                       n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, and 2 more (-v shows all)\n"
+	if out.String() != want {
+		t.Errorf("got  %q\nwant %q", out.String(), want)
+	}
+	out.Reset()
+	p = &Printer{Out: &out, All: true}
+	p.Start("pods")
+	p.Done(Check{Title: "pods", Status: Failed, Seen: "a", Objects: objects})
+	if got := out.String(); strings.ContainsAny(got, "\x1b\r…") || !strings.Contains(got, "n11") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestDocumented checks that docs/doctor.md has a section for each check and each reason, and that
+// each reason has a cure unless there is nothing to do.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("cures.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	constants := regexp.MustCompile(`(?m)^\t\w+ += "([a-z-]+)"$`).FindAllStringSubmatch(string(source), -1)
+	if len(constants) < 40 {
+		t.Fatalf("got %d reasons", len(constants))
+	}
+	for _, m := range constants {
+		if !strings.Contains(string(text), "| `"+m[1]+"` |") {
+			t.Errorf("docs/doctor.md does not describe %s", m[1])
+		}
+		if cures()[m[1]] == "" && !slices.Contains([]string{noServer, noConnection, zeroReplicas, apiServiceElsewhere},
+			m[1]) {
+			t.Errorf("%s has no cure", m[1])
+		}
+	}
+	for _, id := range []string{"installation", "api-server", "aggregation", "apiservice", "service", "endpoints",
+		"deployment", "pods",
+		"certificate", "metrics-api", "permissions", "nodez", "nodes", "pod-metrics", "clocks", "memory", "logs",
+		"autoscalers"} {
+		if !strings.Contains(string(text), "\n### "+id+"\n") {
+			t.Errorf("docs/doctor.md has no section %s", id)
+		}
+	}
+}
+
+// TestJSON checks that the JSON can be read back.
+func TestJSON(t *testing.T) {
+	w := newWorld(t)
+	report, _ := w.examine(t)
+	var out bytes.Buffer
+	if err := PrintJSON(&out, report); err != nil {
+		t.Fatal(err)
+	}
+	read := &Report{}
+	if err := json.Unmarshal(out.Bytes(), read); err != nil {
+		t.Fatal(err)
+	}
+	if read.SchemaVersion != "v1" || read.Summary != report.Summary || len(read.Checks) != len(report.Checks) ||
+		read.Server != (Server{Kind: KubeVitals, Namespace: "kube-system", Service: "kube-vitals", Version: "v0.1.0"}) {
+		t.Errorf("got %+v", read)
+	}
+}

@@ -1,0 +1,302 @@
+package doctor
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
+)
+
+const (
+	token       = "secret-token-of-kube-vitals"
+	ns          = "kube-system"
+	kubeSystem  = "/api/v1/namespaces/kube-system/"
+	aggregation = kubeSystem + "configmaps/extension-apiserver-authentication"
+	apiservices = "/apis/apiregistration.k8s.io/v1/apiservices/"
+	services    = "/api/v1/services?labelSelector="
+	deployments = "/apis/apps/v1/namespaces/kube-system/deployments"
+	metricsV1b1 = "/apis/metrics.k8s.io/v1beta1/"
+	hpas        = "/apis/autoscaling/v2/horizontalpodautoscalers"
+)
+
+// world is a fake API server, and a fake kube-vitals outside of the cluster to which an alias
+// leads. Tests change it before they examine it.
+type world struct {
+	objects map[string]any // by path, and the label selector if that matters
+	status  map[string]metav1.Status
+	denied  func(authorizationv1.SubjectAccessReviewSpec) bool
+	page    *nodez.Report // nil: /nodez is forbidden
+	client  rest.Config
+
+	ca     *kubelettest.CA
+	served tls.Certificate
+	port   int32
+
+	mu       sync.Mutex
+	requests []string // to kube-vitals
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{
+		objects: map[string]any{},
+		status:  map[string]metav1.Status{},
+		denied:  func(authorizationv1.SubjectAccessReviewSpec) bool { return false },
+		ca:      kubelettest.NewCA(),
+	}
+	w.served = w.ca.Issue([]string{"kube-vitals.kube-system.svc"}, nil)
+	vitals := httptest.NewUnstartedServer(http.HandlerFunc(w.serveVitals))
+	vitals.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return &w.served,
+			nil
+	}}
+	vitals.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes fail
+	vitals.StartTLS()
+	t.Cleanup(vitals.Close)
+	u, err := url.Parse(vitals.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.ParseInt(port, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.port = int32(n)
+	api := httptest.NewServer(http.HandlerFunc(w.serveAPI))
+	t.Cleanup(api.Close)
+	w.client = rest.Config{Host: api.URL, BearerToken: "credentials-of-the-admin"}
+	w.client.ContentType = "application/json" // instead of protobuf
+	w.install()
+	return w
+}
+
+// install fills the world with a healthy kube-vitals.
+func (w *world) install() {
+	w.objects["/version"] = map[string]string{"gitVersion": "v1.36.3"}
+	w.objects[aggregation] = &corev1.ConfigMap{Data: map[string]string{
+		"requestheader-client-ca-file": string(w.ca.PEM()), "client-ca-file": string(w.ca.PEM()),
+	}}
+	for _, version := range versions() {
+		a := w.apiService("kube-vitals")
+		a["metadata"] = map[string]any{"name": version + ".metrics.k8s.io"}
+		w.objects[apiservices+version+".metrics.k8s.io"] = a
+	}
+	labels := map[string]string{"app.kubernetes.io/name": "kube-vitals"}
+	service := corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-vitals", Namespace: ns, Labels: labels},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeExternalName, ExternalName: "127.0.0.1", Selector: labels,
+			Ports: []corev1.ServicePort{{Port: w.port, TargetPort: intstr.FromString("https")}},
+		},
+	}
+	w.objects[kubeSystem+"services/kube-vitals"] = &service
+	w.objects[services+"app.kubernetes.io/name=kube-vitals"] = &corev1.ServiceList{Items: []corev1.Service{service}}
+	w.objects[services+"k8s-app=metrics-server"] = &corev1.ServiceList{}
+	w.objects[deployments] = &appsv1.DeploymentList{Items: []appsv1.Deployment{{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-vitals", Namespace: ns},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: new(int32(0)),
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec()},
+		},
+	}}}
+	w.objects[kubeSystem+"pods"] = &corev1.PodList{}
+	w.objects["/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices"] = &discoveryv1.EndpointSliceList{}
+	w.objects[metricsV1b1+"nodes"] = metricsList("/n1", "/n2")
+	w.objects[metricsV1b1+"pods"] = metricsList("default/a", "default/b", "kube-system/c")
+	w.objects["/api/v1/nodes"] = &corev1.NodeList{Items: []corev1.Node{node("n1", true), node("n2", true)}}
+	w.objects["/api/v1/pods"] = &corev1.PodList{Items: []corev1.Pod{runningPod("a"), runningPod("b")}}
+	w.objects[hpas] = &autoscalingv2.HorizontalPodAutoscalerList{}
+	w.page = &nodez.Report{
+		Totals: nodez.Totals{Nodes: 2, Pods: 3, PodsWithMetrics: 3},
+		Memory: &nodez.Memory{ResidentBytes: 60 << 20, ForecastBytes: 80 << 20, LimitBytes: 1 << 30},
+		Nodes: []nodez.Node{
+			{Name: "n1", State: nodez.Ready, ClockSkewSeconds: new(0.1)}, {Name: "n2", State: nodez.Ready,
+				ClockSkewSeconds: new(-0.4)},
+		},
+	}
+}
+
+// inCluster makes the Service select pods instead.
+func (w *world) inCluster(replicas int32, pods ...corev1.Pod) {
+	service := w.objects[kubeSystem+"services/kube-vitals"].(*corev1.Service)
+	service.Spec.Type, service.Spec.ExternalName = corev1.ServiceTypeClusterIP, ""
+	deployment := &w.objects[deployments].(*appsv1.DeploymentList).Items[0]
+	deployment.Spec.Replicas = &replicas
+	w.objects[kubeSystem+"pods"] = &corev1.PodList{Items: pods}
+	slice := discoveryv1.EndpointSlice{}
+	for i := range pods {
+		ready := isReady(&pods[i])
+		if ready {
+			deployment.Status.ReadyReplicas++
+		}
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{fmt.Sprintf("10.0.0.%d", i)}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
+	}
+	w.objects["/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices"] =
+		&discoveryv1.EndpointSliceList{Items: []discoveryv1.EndpointSlice{slice}}
+}
+
+// apiService returns an available APIService as JSON.
+func (w *world) apiService(service string) map[string]any {
+	return map[string]any{
+		"spec": map[string]any{
+			"service":  map[string]any{"namespace": ns, "name": service, "port": w.port},
+			"caBundle": w.ca.PEM(),
+		},
+		"status": map[string]any{"conditions": []any{map[string]any{"type": "Available", "status": "True"}}},
+	}
+}
+
+// spec returns the spec of an APIService.
+func (w *world) spec(version string) map[string]any {
+	return w.objects[apiservices+version+".metrics.k8s.io"].(map[string]any)["spec"].(map[string]any)
+}
+
+func podSpec() corev1.PodSpec {
+	return corev1.PodSpec{ServiceAccountName: "kube-vitals", Containers: []corev1.Container{{
+		Name: "kube-vitals", Image: "ghcr.io/kube-vitals/kube-vitals:v0.1.0",
+		Args: []string{"--kubelet-service-account=kube-vitals-kubelet", "--tls-secret=kube-vitals-serving"},
+	}}}
+}
+
+// serverPod returns a pod of kube-vitals.
+func serverPod(ready bool, status corev1.ContainerStatus) corev1.Pod {
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kube-vitals-x", Namespace: ns}, Spec: podSpec()}
+	pod.Status.Phase = corev1.PodRunning
+	status.Name = "kube-vitals"
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{status}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: conditionStatus(ready)}}
+	return pod
+}
+
+func conditionStatus(ok bool) corev1.ConditionStatus {
+	if ok {
+		return corev1.ConditionTrue
+	}
+	return corev1.ConditionFalse
+}
+
+func node(name string, ready bool) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: conditionStatus(ready)}}
+	return n
+}
+
+func runningPod(name string) corev1.Pod {
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
+	pod.Status.StartTime = &metav1.Time{Time: time.Now().Add(-time.Hour)}
+	return pod
+}
+
+func metricsList(names ...string) map[string]any {
+	items := []any{}
+	for _, name := range names {
+		namespace, name, _ := strings.Cut(name, "/")
+		items = append(items, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": name}})
+	}
+	return map[string]any{"items": items}
+}
+
+// forbidden is the response to a request that the user may not send.
+func forbidden(what string) metav1.Status {
+	return metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+		Message: fmt.Sprintf("x is forbidden: User \"u\" cannot %s", what)}
+}
+
+func (w *world) serveAPI(out http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
+	status, failed := w.status[path]
+	object, found := w.objects[path]
+	if selector := r.URL.Query().Get("labelSelector"); !found {
+		object, found = w.objects[path+"?labelSelector="+selector]
+	}
+	switch {
+	case failed:
+	case strings.HasSuffix(path, "/subjectaccessreviews"):
+		review := &authorizationv1.SubjectAccessReview{}
+		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
+			panic(err)
+		}
+		review.Status.Allowed = !w.denied(review.Spec)
+		object = review
+	case strings.HasSuffix(path, "/serviceaccounts/kube-vitals/token"):
+		object = &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: token}}
+	case !found:
+		status = metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+			Message: path + " not found"}
+		failed = true
+	}
+	if text, ok := object.(string); ok && !failed {
+		fmt.Fprint(out, text)
+		return
+	}
+	out.Header().Set("Content-Type", "application/json")
+	if failed {
+		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+		out.WriteHeader(int(status.Code))
+		object = status
+	}
+	if err := json.NewEncoder(out).Encode(object); err != nil {
+		panic(err)
+	}
+}
+
+func (w *world) serveVitals(out http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
+	w.requests = append(w.requests, r.URL.Path+" "+r.Header.Get("Authorization"))
+	w.mu.Unlock()
+	if w.page == nil {
+		out.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(out, `{"kind":"Status","message":"forbidden: cannot get path \"/nodez\""}`)
+		return
+	}
+	if err := json.NewEncoder(out).Encode(w.page); err != nil {
+		panic(err)
+	}
+}
+
+// examine returns the report and the text of an examination.
+func (w *world) examine(t *testing.T) (*Report, string) {
+	t.Helper()
+	var text bytes.Buffer
+	p := &Printer{Out: &text}
+	report, err := Examine(t.Context(), Config{Client: &w.client, Version: "v0.1.0", Start: p.Start, Done: p.Done})
+	if report == nil {
+		t.Fatal(err)
+	}
+	p.Finish(report)
+	for _, secret := range []string{token, w.client.BearerToken} {
+		if strings.Contains(text.String(), secret) {
+			t.Errorf("the output has the token %s", secret)
+		}
+	}
+	return report, text.String()
+}

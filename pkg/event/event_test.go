@@ -1,0 +1,465 @@
+package event
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+)
+
+func TestNodeFailsAndRecovers(t *testing.T) {
+	run(t, 20, func(c *cluster) {
+		c.pass(10 * interval)
+		c.fail(reason.TLSSelfSigned, 7, 7)
+		c.pass(interval) // it has failed for less than an interval
+		c.want()
+		c.pass(2 * interval)
+		c.want("n7 MetricsUnavailable tls-self-signed x1")
+		e := c.events[0]
+		wantRef := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "n7", UID: "uid-n7"}
+		if e.InvolvedObject != wantRef || e.Namespace != "default" ||
+			e.Type != "Warning" || e.Source.Component != "kube-vitals" {
+			t.Errorf("got %+v", e)
+		}
+		const want = "kube-vitals cannot read the metrics of this node: the kubelet's certificate is self-signed " +
+			"(tls-self-signed): set serverTLSBootstrap in the kubelet's configuration and approve its certificate request, " +
+			"or set --kubelet-insecure-tls in test clusters; see " +
+			"https://github.com/kube-vitals/kube-vitals/blob/main/docs/troubleshooting.md#tls-self-signed"
+		if e.Message != want {
+			t.Errorf("got message %q", e.Message)
+		}
+		c.fail("", 7, 7)
+		c.pass(2 * interval)
+		c.want("n7 MetricsUnavailable tls-self-signed x1", "n7 MetricsRestored x1")
+		if e := c.events[1]; e.Type != "Normal" || e.InvolvedObject != wantRef ||
+			e.Message != "kube-vitals can read the metrics of this node again" {
+			t.Errorf("got %+v", e)
+		}
+		if n := c.tracked(); n > 0 {
+			t.Errorf("the state of %d nodes is kept", n)
+		}
+	})
+}
+
+// TestShortFailuresAreNotReported covers a kubelet that restarts, and one that loses 3 of 10
+// requests, after which its metrics never expire.
+func TestShortFailuresAreNotReported(t *testing.T) {
+	run(t, 20, func(c *cluster) {
+		for range 50 {
+			c.fail(reason.ConnectRefused, 1, 1)
+			c.pass(10 * time.Second)
+			c.fail("", 1, 1)
+			c.pass(time.Minute)
+		}
+		c.want()
+	})
+}
+
+func TestCanceledScrapesAreNotFailures(t *testing.T) {
+	run(t, 20, func(c *cluster) {
+		c.fail(reason.Canceled, 1, 1)
+		c.pass(time.Hour)
+		c.want()
+	})
+}
+
+// TestEventIsRepeated checks that the API server, which deletes events after an hour, always has
+// one of a node that fails for a day.
+func TestEventIsRepeated(t *testing.T) {
+	run(t, 20, func(c *cluster) {
+		c.fail(reason.TLSExpired, 1, 1)
+		c.pass(3 * interval)
+		for range 24 {
+			c.pass(time.Hour)
+			if age := time.Since(c.events[0].LastTimestamp.Time); age > 31*time.Minute {
+				t.Fatalf("the event is %v old", age)
+			}
+		}
+		c.want("n1 MetricsUnavailable tls-expired x49")
+		if first := c.events[0].FirstTimestamp; time.Since(first.Time) < 24*time.Hour {
+			t.Errorf("the first time is %v", first)
+		}
+		// After the API server has deleted it, there is a new one.
+		c.set(func() { c.events = nil })
+		c.pass(31 * time.Minute)
+		c.want("n1 MetricsUnavailable tls-expired x50")
+	})
+}
+
+func TestReasonChanges(t *testing.T) {
+	run(t, 20, func(c *cluster) {
+		c.fail(reason.ConnectRefused, 1, 1)
+		c.pass(5 * interval)
+		c.fail(reason.TLSExpired, 1, 1)
+		c.pass(5 * interval)
+		c.want("n1 MetricsUnavailable connect-refused x1", "n1 MetricsUnavailable tls-expired x1")
+		// A reason that alternates causes no further events.
+		for range 200 {
+			c.fail(reason.Timeout, 1, 1)
+			c.pass(interval)
+			c.fail(reason.TLSExpired, 1, 1)
+			c.pass(interval)
+		}
+		for _, e := range c.events {
+			if e.Count > 4 || len(c.events) > 2 {
+				t.Fatalf("got %q", c.lines())
+			}
+		}
+		c.fail("", 1, 1)
+		c.pass(2 * interval)
+		if got := c.lines()[0]; got != "n1 MetricsRestored x1" {
+			t.Errorf("got %q", c.lines())
+		}
+	})
+}
+
+func TestFlappingNode(t *testing.T) {
+	run(t, 20, func(c *cluster) {
+		for range 500 {
+			c.fail(reason.ConnectRefused, 1, 1)
+			c.pass(3 * interval)
+			c.fail("", 1, 1)
+			c.pass(2 * interval)
+		}
+		if len(c.events) != 2 { // of equal messages
+			t.Errorf("got events %q", c.lines())
+		}
+		// The recorder allows 25 events of each type, then one in 5 minutes.
+		if limit := 2 * (25 + int(500*5*interval/(5*time.Minute)) + 1); c.requests > limit {
+			t.Errorf("got %d requests, want at most %d", c.requests, limit)
+		}
+	})
+}
+
+// TestManyNodes lets all nodes fail at once, as if kube-vitals itself had lost the network, fast or
+// until the timeout of each request.
+func TestManyNodes(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		for _, phase := range []time.Duration{0, interval / 4, interval / 2, 3 * interval / 4} {
+			t.Run(fmt.Sprintf("slow=%t,phase=%v", slow, phase), func(t *testing.T) {
+				run(t, 300, func(c *cluster) {
+					c.slow[reason.ConnectTimeout] = slow
+					c.pass(10*interval + phase)
+					c.fail(reason.ConnectTimeout, 1, 300)
+					c.pass(5 * interval)
+					c.want("kube-vitals MetricsUnavailable connect-timeout x1")
+					e := c.events[0]
+					wantRef := corev1.ObjectReference{
+						APIVersion: "apps/v1", Kind: "Deployment", Namespace: "kube-system", Name: "kube-vitals", UID: "uid-kube-vitals",
+					}
+					if e.InvolvedObject != wantRef || e.Namespace != "kube-system" || e.Type != "Warning" {
+						t.Errorf("got %+v", e)
+					}
+					const want = "of 300 nodes: the kubelet cannot be connected to in time (connect-timeout): "
+					if !strings.Contains(e.Message, want) {
+						t.Errorf("got message %q", e.Message)
+					}
+					c.pass(40 * time.Minute)
+					if n := len(c.events); n > 2 { // the number of nodes in the first one may differ
+						t.Errorf("got events %q", c.lines())
+					}
+					c.fail("", 1, 300)
+					c.set(func() { c.events = nil })
+					c.pass(6 * interval)
+					c.want("kube-vitals MetricsRestored x1")
+					if got := c.events[0].Message; got != "kube-vitals can read the metrics of 300 of 300 nodes again" {
+						t.Errorf("got message %q", got)
+					}
+					if n := c.tracked(); n > 0 {
+						t.Errorf("the state of %d nodes is kept", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestFewNodes checks that up to a tenth of the nodes, and up to 2 in small clusters, are reported
+// one by one.
+func TestFewNodes(t *testing.T) {
+	for _, tt := range []struct{ nodes, failing int }{{1, 1}, {3, 1}, {3, 2}, {20, 2}, {100, 10}, {300, 30}} {
+		run(t, tt.nodes, func(c *cluster) {
+			c.fail(reason.TLSAuthority, 1, tt.failing)
+			c.pass(4 * interval)
+			var want []string
+			for i := range tt.failing {
+				want = append(want, fmt.Sprintf("n%d MetricsUnavailable tls-unknown-authority x1", i+1))
+			}
+			c.want(want...)
+		})
+	}
+	for _, tt := range []struct{ nodes, failing int }{{3, 3}, {20, 3}, {100, 11}, {300, 31}} {
+		run(t, tt.nodes, func(c *cluster) {
+			c.fail(reason.TLSAuthority, 1, tt.failing)
+			c.pass(4 * interval)
+			c.want("kube-vitals MetricsUnavailable tls-unknown-authority x1")
+		})
+	}
+}
+
+// TestManyNodesAfterFew checks that reported nodes stay reported while many others fail, and that
+// those that still fail afterwards are reported.
+func TestManyNodesAfterFew(t *testing.T) {
+	run(t, 100, func(c *cluster) {
+		c.fail(reason.TLSExpired, 1, 1)
+		c.pass(4 * interval)
+		c.fail(reason.TLSExpired, 2, 40)
+		c.pass(4 * interval)
+		c.want("n1 MetricsUnavailable tls-expired x1", "kube-vitals MetricsUnavailable tls-expired x1")
+		c.fail("", 1, 30) // 10 of 100 nodes still fail, which is more than half of the limit
+		c.pass(4 * interval)
+		c.want("n1 MetricsUnavailable tls-expired x1", "kube-vitals MetricsUnavailable tls-expired x1",
+			"n1 MetricsRestored x1")
+		c.fail("", 31, 38)
+		c.pass(6 * interval)
+		c.want("n1 MetricsUnavailable tls-expired x1", "kube-vitals MetricsUnavailable tls-expired x1",
+			"n1 MetricsRestored x1", "kube-vitals MetricsRestored x1",
+			"n39 MetricsUnavailable tls-expired x1", "n40 MetricsUnavailable tls-expired x1")
+		c.fail("", 39, 40)
+		c.pass(4 * interval)
+		if n := c.tracked(); n > 0 || len(c.events) != 8 {
+			t.Errorf("the state of %d nodes is kept, events %q", n, c.lines())
+		}
+	})
+}
+
+// TestReasonOfManyChanges checks that the Deployment is not reported as restored while its nodes
+// fail for another reason.
+func TestReasonOfManyChanges(t *testing.T) {
+	run(t, 100, func(c *cluster) {
+		c.fail(reason.Timeout, 1, 100)
+		c.pass(4 * interval)
+		c.fail(reason.ConnectTimeout, 1, 100)
+		c.pass(4 * interval)
+		c.want("kube-vitals MetricsUnavailable timeout x1", "kube-vitals MetricsUnavailable connect-timeout x1")
+		c.fail("", 1, 100)
+		c.pass(6 * interval)
+		c.want("kube-vitals MetricsUnavailable timeout x1", "kube-vitals MetricsUnavailable connect-timeout x1",
+			"kube-vitals MetricsRestored x1")
+	})
+}
+
+func TestNodeIsDeleted(t *testing.T) {
+	run(t, 20, func(c *cluster) {
+		c.fail(reason.DNS, 1, 2)
+		c.pass(4 * interval)
+		want := []string{"n1 MetricsUnavailable dns x1", "n2 MetricsUnavailable dns x1"}
+		c.want(want...)
+		c.scraper.Delete("n1")
+		replaced := newNode("n2")
+		replaced.UID = "another"
+		c.scraper.Set(replaced)
+		c.fail("", 1, 2)
+		c.pass(4 * interval)
+		c.want(want...) // nothing is restored: one is gone, and the other is a new node
+		if n := c.tracked(); n > 0 {
+			t.Errorf("the state of %d nodes is kept", n)
+		}
+		c.fail(reason.DNS, 2, 2)
+		c.pass(4 * interval)
+		c.want("n1 MetricsUnavailable dns x1", "n2 MetricsUnavailable dns x1", "n2 MetricsUnavailable dns x1")
+		if got := c.events[2].InvolvedObject.UID; got != "another" {
+			t.Errorf("got UID %q", got)
+		}
+	})
+}
+
+// TestRestart checks that a new process does not report nodes as restored that it has not reported.
+func TestRestart(t *testing.T) {
+	run(t, 20, func(c *cluster) {
+		c.fail(reason.DNS, 1, 1)
+		c.pass(4 * interval)
+		c.stop()
+		c.start(c.Context())
+		for i := range 20 {
+			c.scraper.Set(newNode(fmt.Sprint("n", i+1)))
+		}
+		c.pass(interval / 2)
+		c.fail("", 1, 1)
+		c.pass(10 * interval)
+		c.want("n1 MetricsUnavailable dns x1")
+	})
+}
+
+// TestAPIServerUnavailable checks that scrapes go on, that few requests and log lines are written,
+// and that the events follow once the API server is back.
+func TestAPIServerUnavailable(t *testing.T) {
+	for name, err := range map[string]error{
+		"refused":    errors.New("dial tcp: connection refused"),
+		"status 503": apierrors.NewServiceUnavailable("etcd is down"),
+		"status 429": apierrors.NewTooManyRequests("busy", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, 100, func(c *cluster) {
+				c.set(func() { c.err = err })
+				c.fail(reason.Unauthorized, 1, 5)
+				c.fail(reason.DNS, 6, 10)
+				c.pass(time.Hour)
+				c.want()
+				if limit := int(time.Hour/(10*time.Second)) + 30; c.requests > limit {
+					t.Errorf("got %d requests, want at most %d", c.requests, limit)
+				}
+				if got := len(c.log()); got != 1 || !strings.Contains(c.lastLog(), "Cannot write events") {
+					t.Errorf("got log %q", c.log())
+				}
+				c.set(func() { c.err = nil })
+				c.pass(35 * time.Minute)
+				for i := range 10 {
+					name := fmt.Sprint("n", i+1)
+					if !slices.ContainsFunc(c.events, func(e *corev1.Event) bool { return e.InvolvedObject.Name == name }) {
+						t.Errorf("no event of %s: %q", name, c.lines())
+					}
+				}
+				if got := len(c.log()); got != 2 || !strings.Contains(c.lastLog(), "Events can be written again") {
+					t.Errorf("got log %q", c.log())
+				}
+			})
+		})
+	}
+}
+
+// TestForbidden checks that missing permissions are logged once in each namespace.
+func TestForbidden(t *testing.T) {
+	run(t, 100, func(c *cluster) {
+		c.set(func() { c.err = apierrors.NewForbidden(corev1.Resource("events"), "", errors.New("no RBAC")) })
+		for i := range 10 {
+			c.fail(reason.Unauthorized, i+1, i+1)
+			c.pass(5 * interval)
+		}
+		if got := len(c.log()); got != 1 || !strings.Contains(c.lastLog(), "grant kube-vitals create and patch on events") {
+			t.Errorf("got log %q", c.log())
+		}
+		c.fail(reason.Unauthorized, 1, 50)
+		c.pass(5 * interval)
+		if got := len(c.log()); got != 2 || !strings.Contains(c.lastLog(), `namespace="kube-system"`) {
+			t.Errorf("got log %q", c.log())
+		}
+		c.want()
+		c.set(func() { c.err = nil })
+		c.pass(31 * time.Minute)
+		c.want("kube-vitals MetricsUnavailable unauthorized x2") // the recorder counts the one that was rejected
+	})
+}
+
+// TestDeploymentCannotBeRead checks that the event follows once it can.
+func TestDeploymentCannotBeRead(t *testing.T) {
+	run(t, 20, func(c *cluster) {
+		c.set(func() { c.deploymentErr = apierrors.NewNotFound(corev1.Resource("deployments"), "kube-vitals") })
+		c.fail(reason.Unauthorized, 1, 20)
+		c.pass(20 * interval)
+		c.want()
+		if got := len(c.log()); got != 1 || !strings.Contains(c.lastLog(), "check --deployment") {
+			t.Errorf("got log %q", c.log())
+		}
+		c.set(func() { c.deploymentErr = nil })
+		c.pass(interval)
+		c.want("kube-vitals MetricsUnavailable unauthorized x1")
+	})
+}
+
+// TestHangingAPIServer checks that requests without a response delay no scrape.
+func TestHangingAPIServer(t *testing.T) {
+	run(t, 100, func(c *cluster) {
+		c.set(func() { c.delay = time.Hour })
+		c.fail(reason.Unauthorized, 1, 10)
+		c.pass(10 * interval)
+		before := c.scrapes
+		c.pass(100 * interval)
+		if got := c.scrapes - before; got != 100*100 {
+			t.Errorf("got %d scrapes in 100 intervals of 100 nodes", got)
+		}
+		c.want()
+	})
+}
+
+// TestFlood lets 5000 nodes fail for many reasons, in turns, for an hour.
+func TestFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 0) // no scrapes: results are made up
+		c.size = 5000
+		causes := reason.Scrapes()
+		start := time.Now()
+		uptime := func() int { return int(time.Since(start).Seconds()) }
+		for round := range 60 {
+			for minute := range 4 {
+				for i := range c.size {
+					r := scrape.Result{Node: fmt.Sprint("n", i), Reason: causes[i%len(causes)], Failures: 3, FailingSince: time.Now()}
+					if r.Err = scrapeError(r.Reason); minute == 3 && (i+round)%3 == 0 {
+						r.Err, r.Reason, r.Failures = nil, "", 0
+					}
+					c.Scraped(r)
+				}
+				c.pass(interval)
+			}
+			if limit := burst + perSecond*uptime(); c.requests > limit {
+				t.Fatalf("got %d requests in %d seconds, want at most %d", c.requests, uptime(), limit)
+			}
+		}
+		if c.requests < perSecond*uptime()/2 {
+			t.Errorf("got only %d requests", c.requests)
+		}
+		if n := c.tracked(); n > c.size {
+			t.Errorf("got state of %d nodes", n)
+		}
+		c.stop()
+	})
+}
+
+// TestShutdown ends a Reporter whose API server does not respond; goleak finds what is left.
+func TestShutdown(t *testing.T) {
+	arrived := make(chan struct{}, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body) // until then, the server does not detect that the connection ends
+		arrived <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := New(Config{
+		Events: client.CoreV1(), Deployments: client.AppsV1(), Namespace: "kube-system", Deployment: "kube-vitals",
+		Interval: time.Millisecond, Nodes: func() int { return 1 },
+	})
+	failure := scrape.Result{
+		Node: "n1", Err: scrapeError(reason.DNS), Reason: reason.DNS, Failures: 3, FailingSince: time.Now().Add(-time.Minute),
+	}
+	r.Scraped(failure)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { r.Run(ctx); close(ended) }()
+	<-arrived
+	cancel()
+	<-ended
+	server.CloseClientConnections()
+}
+
+func TestMessages(t *testing.T) {
+	for _, cause := range reason.Scrapes() {
+		for _, text := range []string{nodeMessage(cause), deploymentMessage(cause, 4999, 5000)} {
+			if len(text) > 1024 || strings.Contains(text, ": ;") || strings.Contains(text, "  ") {
+				t.Errorf("%s: got %d bytes: %s", cause, len(text), text)
+			}
+			if !strings.Contains(text, cause.Describe().Problem) ||
+				!strings.Contains(text, cause.Describe().Cure) || !strings.HasSuffix(text, "; see "+cause.URL()) {
+				t.Errorf("%s: got %s", cause, text)
+			}
+		}
+	}
+}

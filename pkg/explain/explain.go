@@ -1,0 +1,242 @@
+// Package explain explains why a node or pod has no metrics.
+//
+// It joins what the process knows at that moment: the inventory, the scrapes of the node and its
+// samples. For a pod or node that the inventory does not have, it may ask the API server (Lookup).
+// It is called for misses only. Explanations have no addresses, no contents of certificates and no
+// texts of errors: of a failing node, they have the description of the reason.
+package explain
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// Config configures Pods and Nodes. Only Lookup is optional.
+type Config struct {
+	Pods, Nodes Inventory
+	Samples     Samples
+	Scrapes     Scrapes
+	Lookup      Lookup
+
+	SelectsNodes bool          // whether only some of the nodes are scraped
+	Resolution   time.Duration // between two scrapes of a node
+	MaxSampleAge time.Duration // above which a sample is not served
+	Clock        usage.Clock
+}
+
+// Inventory has the known objects of one kind. *inventory.Index implements it.
+type Inventory interface {
+	// Get returns the object of that name, or nil. The namespace of nodes is "".
+	Get(namespace, name string) *inventory.Object
+}
+
+// Samples has the samples of nodes and pods. *store.Store implements it.
+type Samples interface {
+	NodeFacts(node string) (store.Facts, bool)
+	PodFacts(node, namespace, name string) (store.PodFacts, bool)
+}
+
+// Scrapes has the state of the scrapes. *scrape.Scraper implements it.
+type Scrapes interface {
+	Status(node string) (scrape.Status, bool)
+}
+
+// Lookup reads objects from the API server. *Client implements it.
+type Lookup interface {
+	// Pod returns a pod, or nil if it does not exist.
+	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	// NodeExists reports whether a node exists.
+	NodeExists(ctx context.Context, name string) (bool, error)
+}
+
+// maxLead is how far the start of a container may seem to be in the future, because clocks differ.
+// A start that is further ahead is from before the node's clock was set back.
+const maxLead = time.Minute
+
+// finding is why an object has no metrics.
+type finding struct {
+	reason  reason.Reason
+	failing bool          // whether reason is that of the node's scrapes
+	text    func() string // called only for messages: a summary of many objects has no texts
+}
+
+func newFinding(r reason.Reason, format string, args ...any) finding {
+	return finding{reason: r, text: func() string { return fmt.Sprintf(format, args...) }}
+}
+
+// message returns the text with the cure.
+func (f finding) message() string {
+	text := f.text()
+	switch f.reason {
+	case reason.PodStarting, reason.NodeStarting: // the text has the time to wait
+		return text
+	}
+	if cure := f.reason.Describe().Cure; cure != "" {
+		text += " (" + cure + ")"
+	}
+	return text
+}
+
+// moment is the state of the cluster at one time.
+type moment struct {
+	*Config
+	now   time.Time
+	at    usage.Time              // now, by our clock
+	nodes map[string]*nodeFinding // by name; nil: not kept
+}
+
+// nodeFinding is why no object on a node has metrics.
+type nodeFinding struct {
+	finding
+	found  bool // whether there is such a reason
+	status scrape.Status
+}
+
+func (c *Config) moment(now time.Time) *moment {
+	return &moment{Config: c, now: now, at: c.Clock.At(now)}
+}
+
+// node returns why no object on the node has metrics, if there is such a reason. The owner
+// returns how texts refer to the node.
+func (m *moment) node(name string, owner func(string) string) *nodeFinding {
+	if n := m.nodes[name]; n != nil {
+		return n
+	}
+	n := m.examineNode(name, owner(name))
+	if m.nodes != nil {
+		m.nodes[name] = n
+	}
+	return n
+}
+
+func (m *moment) examineNode(name, owner string) *nodeFinding {
+	n := &nodeFinding{found: true}
+	if m.Nodes.Get("", name) == nil {
+		n.finding = m.unknownNode(owner)
+		return n
+	}
+	var known bool
+	n.status, known = m.Scrapes.Status(name)
+	switch s := &n.status; {
+	case s.Failures > 0:
+		n.finding = newFinding(s.Reason, "scrapes of %s have failed%s: %s",
+			owner, since(s.FailingSince, m.now), s.Reason.Describe().Problem)
+		n.failing = true
+	case !known || s.LastSuccess.IsZero():
+		n.finding = newFinding(reason.NodeStarting, "%s has not been scraped yet; metrics are expected within %s",
+			owner, seconds(m.startup()))
+	default:
+		n.found = false
+	}
+	return n
+}
+
+// unknownNode explains a node that is not in the inventory, as far as that is known without a
+// lookup.
+func (m *moment) unknownNode(owner string) finding {
+	if m.SelectsNodes {
+		return newFinding(reason.NotSelected, "%s does not exist or is not selected for scraping", owner)
+	}
+	return newFinding(reason.NodeNotFound, "%s does not exist", owner)
+}
+
+// lookUpNode explains a node that is not in the inventory.
+func (m *moment) lookUpNode(ctx context.Context, name, owner string) finding {
+	if m.SelectsNodes && m.Lookup != nil {
+		switch exists, err := m.Lookup.NodeExists(ctx, name); {
+		case err != nil:
+		case exists:
+			return newFinding(reason.NotSelected, "%s is not selected for scraping", owner)
+		default:
+			return newFinding(reason.NodeNotFound, "%s does not exist", owner)
+		}
+	}
+	return m.unknownNode(owner)
+}
+
+// startup is the age at which the metrics of a container or node are expected: it must be old
+// enough for a rate, the next regular scrape must have seen it, and its kubelet must have a second
+// sample.
+func (m *moment) startup() time.Duration {
+	return usage.MinAgeSinceStart + max(m.Resolution, usage.MinAgeSinceStart)
+}
+
+// waiting returns a finding about a series that has one sample and is so young that metrics are
+// still expected.
+func (m *moment) waiting(r reason.Reason, what string, since usage.Time) (finding, bool) {
+	age := m.at.Sub(since)
+	if since == 0 || age >= m.startup() {
+		return finding{}, false
+	}
+	return newFinding(r, "the first sample of %s arrived %s ago; metrics need a second one, and are expected within %s",
+		what, short(age), seconds(m.startup()-age)), true
+}
+
+// stale returns a finding about samples of which the last was taken at the given time.
+func (m *moment) stale(node, what string, sampledAt usage.Time) finding {
+	return newFinding(reason.StaleSamples, "the kubelet of node %q responds, but its last sample of %s is from %s",
+		node, what, m.ago(sampledAt))
+}
+
+// soon is for metrics that nothing prevents: they have just arrived, or come with the next scrape.
+func soon(r reason.Reason, node string) finding {
+	return newFinding(r, "metrics are expected with the next scrape of node %q", node)
+}
+
+// ago returns a time by our clock as text, such as "12:03:05 UTC (2m10s ago)".
+func (m *moment) ago(t usage.Time) string { return ago(m.now.Add(t.Sub(m.at)), m.now) }
+
+func ago(t, now time.Time) string {
+	return fmt.Sprintf("%s (%s ago)", timeOfDay(t, now), short(now.Sub(t)))
+}
+
+// since returns text such as " since 12:03:05 UTC (2m10s)", or nothing if the time is not known.
+func since(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(" since %s (%s)", timeOfDay(t, now), short(now.Sub(t)))
+}
+
+// timeOfDay returns a time as text. Times of other days have the date.
+func timeOfDay(t, now time.Time) string {
+	t, now = t.UTC(), now.UTC()
+	layout := "15:04:05 MST"
+	if t.YearDay() != now.YearDay() || t.Year() != now.Year() {
+		layout = "2006-01-02 " + layout
+	}
+	return t.Format(layout)
+}
+
+// short returns a duration as kubectl prints it.
+func short(d time.Duration) string { return duration.HumanDuration(max(0, d)) }
+
+// seconds returns a duration in whole seconds, rounded up.
+func seconds(d time.Duration) string {
+	return (d + time.Second - 1).Truncate(time.Second).String()
+}
+
+// maxCode is the length above which a machine-readable reason of a status is not shown. The node
+// sets it.
+const maxCode = 64
+
+// code returns ": " and a machine-readable reason of a pod's or container's status, or nothing if
+// it is not valid.
+func code(text string) string {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	if text == "" || len(text) > maxCode || strings.Trim(text, letters) != "" {
+		return ""
+	}
+	return ": " + text
+}

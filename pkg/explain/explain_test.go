@@ -1,0 +1,499 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// now is the time of all requests.
+var now = time.Date(2026, 11, 20, 12, 5, 15, 0, time.UTC)
+
+func before(d time.Duration) time.Time { return now.Add(-d) }
+func atAgo(d time.Duration) usage.Time { return usage.At(before(d)) }
+
+// world is what the explanations are made of: the pod shop/web on the node n7, which has metrics.
+type world struct {
+	pods, nodes map[string]*inventory.Object
+	podFacts    map[string]store.PodFacts
+	nodeFacts   map[string]store.Facts
+	statuses    map[string]scrape.Status
+	lookup      *fakeLookup
+	selects     bool
+}
+
+func (w *world) config() Config {
+	c := Config{
+		Pods: objects(w.pods), Nodes: objects(w.nodes), Samples: samples{w}, Scrapes: statuses(w.statuses),
+		SelectsNodes: w.selects, Resolution: 15 * time.Second, MaxSampleAge: time.Minute, Clock: usage.NewClock(now),
+	}
+	if w.lookup != nil {
+		c.Lookup = w.lookup
+	}
+	return c
+}
+
+type objects map[string]*inventory.Object
+
+func (o objects) Get(namespace, name string) *inventory.Object {
+	return o[strings.TrimPrefix(namespace+"/"+name, "/")]
+}
+
+type statuses map[string]scrape.Status
+
+func (s statuses) Status(node string) (scrape.Status, bool) {
+	status, ok := s[node]
+	return status, ok
+}
+
+type samples struct{ *world }
+
+func (s samples) NodeFacts(node string) (store.Facts, bool) {
+	f, ok := s.nodeFacts[node]
+	return f, ok
+}
+
+func (s samples) PodFacts(node, namespace, name string) (store.PodFacts, bool) {
+	f, ok := s.podFacts[node+"/"+namespace+"/"+name]
+	return f, ok
+}
+
+// fakeLookup is an API server with these objects.
+type fakeLookup struct {
+	pods  []corev1.Pod
+	nodes []string
+	err   error
+	calls int
+}
+
+func (l *fakeLookup) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	l.calls++
+	for i := range l.pods {
+		if l.pods[i].Namespace == namespace && l.pods[i].Name == name && l.err == nil {
+			return &l.pods[i], nil
+		}
+	}
+	return nil, l.err
+}
+
+func (l *fakeLookup) NodeExists(_ context.Context, name string) (bool, error) {
+	l.calls++
+	return l.err == nil && slices.Contains(l.nodes, name), l.err
+}
+
+// facts are those of a container whose series started, and whose last sample was taken, so long
+// ago. It has an Amount if both differ.
+func facts(name string, since, sampled time.Duration) store.ContainerFacts {
+	return store.ContainerFacts{Name: name, Facts: store.Facts{
+		Since: atAgo(since), SampledAt: atAgo(sampled), HasAmount: since != sampled,
+	}}
+}
+
+// never is a container that the kubelet reports without CPU or memory.
+func never(name string, since time.Duration) store.ContainerFacts {
+	return store.ContainerFacts{Name: name, Facts: store.Facts{Since: atAgo(since)}}
+}
+
+// running is a container that started so long ago, by the node's clock.
+func running(name string, started time.Duration) inventory.ContainerState {
+	return inventory.ContainerState{Name: name, Running: true, StartedAt: atAgo(started)}
+}
+
+func newWorld() *world {
+	return &world{
+		pods: map[string]*inventory.Object{
+			"shop/web": {
+				Namespace: "shop", Name: "web", Phase: inventory.PodRunning, Node: "n7", CreatedAt: atAgo(time.Hour),
+				Containers: []inventory.ContainerState{running("app", time.Hour), running("proxy", time.Hour)},
+			},
+		},
+		nodes: map[string]*inventory.Object{"n7": {Name: "n7"}},
+		podFacts: map[string]store.PodFacts{
+			"n7/shop/web": {
+				AsOf: atAgo(8 * time.Second), Containers: []store.ContainerFacts{
+					facts("app", time.Hour, 8*time.Second), facts("proxy", time.Hour, 7*time.Second),
+				},
+			},
+		},
+		nodeFacts: map[string]store.Facts{"n7": facts("", time.Hour, 8*time.Second).Facts},
+		statuses:  map[string]scrape.Status{"n7": {Node: "n7", LastSuccess: before(5 * time.Second)}},
+	}
+}
+
+func (w *world) pod() *inventory.Object { return w.pods["shop/web"] }
+
+// report makes the kubelet report these containers of the pod.
+func (w *world) report(containers ...store.ContainerFacts) {
+	f := w.podFacts["n7/shop/web"]
+	f.Containers = containers
+	w.podFacts["n7/shop/web"] = f
+}
+
+// fail makes the scrapes of the node fail since so long ago.
+func (w *world) fail(r reason.Reason, since time.Time) {
+	w.statuses["n7"] = scrape.Status{
+		Node: "n7", Address: "10.0.0.7:10250", Failures: 9, FailingSince: since, Reason: r,
+		Err: errors.New("x509: certificate for 10.0.0.7"),
+	}
+}
+
+// live sets the pod in the API server.
+func (w *world) live(status corev1.PodStatus) {
+	w.lookup = &fakeLookup{pods: []corev1.Pod{{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web", CreationTimestamp: metav1.NewTime(before(130 * time.Second)),
+		},
+		Spec:   corev1.PodSpec{NodeName: "n7"},
+		Status: status,
+	}}}
+}
+
+func waitingFor(container, code string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: container, State: corev1.ContainerState{
+		Waiting: &corev1.ContainerStateWaiting{Reason: code},
+	}}
+}
+
+func terminated(container, code string, exit int32, at time.Time) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: container, State: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{Reason: code, ExitCode: exit, FinishedAt: metav1.NewTime(at)},
+	}}
+}
+
+const selfSigned = "the kubelet's certificate is self-signed " +
+	"(set serverTLSBootstrap in the kubelet's configuration and approve its certificate request, " +
+	"or set --kubelet-insecure-tls in test clusters)"
+
+const runtimeCure = " (see the kubelet's log, and check the container runtime)"
+
+const staleCure = " (see the kubelet's log, or raise --max-sample-age)"
+
+const podCure = " (see its events with kubectl describe pod)"
+
+func TestPods(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*world)
+		reason reason.Reason
+		text   string
+	}{
+		// The API server's view of the pod.
+		{"no such pod", func(w *world) { delete(w.pods, "shop/web"); w.lookup = &fakeLookup{} },
+			reason.PodNotFound, `the pod does not exist in namespace "shop" (check its name and namespace)`},
+		{"no such pod, without lookups", func(w *world) { delete(w.pods, "shop/web") },
+			reason.PodNotFound, `the pod does not exist in namespace "shop", or has ended (check its name and namespace)`},
+		{"no such pod, lookup fails", func(w *world) {
+			delete(w.pods, "shop/web")
+			w.lookup = &fakeLookup{err: errThrottled}
+		}, reason.PodNotFound, `the pod does not exist in namespace "shop", or has ended (check its name and namespace)`},
+		{"deleted while asked", func(w *world) { w.pod().Phase = inventory.PodPending; w.lookup = &fakeLookup{} },
+			reason.PodNotFound, `the pod does not exist in namespace "shop" (check its name and namespace)`},
+		{"pending, without lookups", func(w *world) {
+			w.pod().Phase = inventory.PodPending
+			w.pod().CreatedAt = atAgo(130 * time.Second)
+		}, reason.PodPending, `the pod has been pending since 12:03:05 UTC (2m10s)` + podCure},
+		{"pending since an unknown time", func(w *world) { w.pod().Phase, w.pod().CreatedAt = inventory.PodPending, 0 },
+			reason.PodPending, `the pod has been pending` + podCure},
+		{"pending since yesterday", func(w *world) {
+			w.pod().Phase, w.pod().CreatedAt = inventory.PodPending, atAgo(26*time.Hour)
+		}, reason.PodPending, `the pod has been pending since 2026-11-19 10:05:15 UTC (26h)` + podCure},
+		{"unschedulable", func(w *world) {
+			w.pod().Phase = inventory.PodPending
+			w.live(corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+				{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable},
+			}})
+		}, reason.PodPending,
+			`the pod has been pending since 12:03:05 UTC (2m10s): it is not scheduled: Unschedulable` + podCure},
+		{"image cannot be pulled", func(w *world) {
+			delete(w.pods, "shop/web")
+			w.live(corev1.PodStatus{
+				Phase:                 corev1.PodPending,
+				InitContainerStatuses: []corev1.ContainerStatus{terminated("setup", "Completed", 0, now)},
+				ContainerStatuses:     []corev1.ContainerStatus{waitingFor("app", "ImagePullBackOff")},
+			})
+		}, reason.PodPending,
+			`the pod has been pending since 12:03:05 UTC (2m10s): container "app" waits: ImagePullBackOff` + podCure},
+		{"init container crashes", func(w *world) {
+			delete(w.pods, "shop/web")
+			w.live(corev1.PodStatus{
+				Phase:                 corev1.PodPending,
+				InitContainerStatuses: []corev1.ContainerStatus{terminated("setup", "Error", 1, now)},
+				ContainerStatuses:     []corev1.ContainerStatus{waitingFor("app", "PodInitializing")},
+			})
+		}, reason.PodPending,
+			`the pod has been pending since 12:03:05 UTC (2m10s): container "setup" ended: Error` + podCure},
+		{"a status that is no code is not shown", func(w *world) {
+			delete(w.pods, "shop/web")
+			w.live(corev1.PodStatus{
+				Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{waitingFor("app", "pull from 10.0.0.7\n")},
+			})
+		}, reason.PodPending,
+			`the pod has been pending since 12:03:05 UTC (2m10s): container "app" waits` + podCure},
+		{"succeeded", func(w *world) {
+			delete(w.pods, "shop/web")
+			w.live(corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{
+				terminated("app", "Completed", 0, before(130*time.Second)), terminated("proxy", "Completed", 0, before(time.Hour)),
+			}})
+		}, reason.PodSucceeded, `the pod succeeded at 12:03:05 UTC (2m10s ago)`},
+		{"failed", func(w *world) {
+			delete(w.pods, "shop/web")
+			w.live(corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{
+				terminated("app", "Error", 1, before(130*time.Second)),
+			}})
+		}, reason.PodFailed, `the pod failed at 12:03:05 UTC (2m10s ago) (see its status with kubectl describe pod)`},
+		{"evicted", func(w *world) {
+			delete(w.pods, "shop/web")
+			w.live(corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"})
+		}, reason.PodFailed, `the pod failed: Evicted (see its status with kubectl describe pod)`},
+		{"failed, without lookups", func(w *world) { w.pod().Phase = inventory.PodFailed },
+			reason.PodFailed, `the pod failed (see its status with kubectl describe pod)`},
+		{"unknown phase", func(w *world) { w.pod().Phase = inventory.PhaseUnknown },
+			reason.PodUnknown, `the API server does not know the state of the pod (check its node)`},
+		{"running, but not yet in the inventory", func(w *world) {
+			delete(w.pods, "shop/web")
+			delete(w.podFacts, "n7/shop/web")
+			w.live(corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
+				{Name: "app", State: corev1.ContainerState{
+					Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(before(time.Second))},
+				}},
+			}})
+		}, reason.PodStarting, `container "app" started 1s ago; metrics are expected within 24s`},
+		{"no container runs", func(w *world) {
+			w.pod().Containers = []inventory.ContainerState{{Name: "app"}}
+			w.live(corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
+				waitingFor("app", "CrashLoopBackOff"),
+			}})
+		}, reason.NotRunning, `no container of the pod is running: container "app" waits: CrashLoopBackOff ` +
+			`(see its events with kubectl describe pod, and its log with kubectl logs --previous)`},
+		{"no container runs, lookup fails", func(w *world) {
+			w.pod().Containers = []inventory.ContainerState{{Name: "app"}}
+			w.lookup = &fakeLookup{err: context.DeadlineExceeded}
+		}, reason.NotRunning, `no container of the pod is running ` +
+			`(see its events with kubectl describe pod, and its log with kubectl logs --previous)`},
+
+		// The node of the pod.
+		{"failing node", func(w *world) { w.fail(reason.TLSSelfSigned, before(130*time.Second)) },
+			reason.TLSSelfSigned, `scrapes of its node "n7" have failed since 12:03:05 UTC (2m10s): ` + selfSigned},
+		{"failing since an unknown time", func(w *world) { w.fail(reason.TLSSelfSigned, time.Time{}) },
+			reason.TLSSelfSigned, `scrapes of its node "n7" have failed: ` + selfSigned},
+		{"node not scraped yet", func(w *world) { w.statuses["n7"] = scrape.Status{} },
+			reason.NodeStarting, `its node "n7" has not been scraped yet; metrics are expected within 25s`},
+		{"node just added", func(w *world) { delete(w.statuses, "n7") },
+			reason.NodeStarting, `its node "n7" has not been scraped yet; metrics are expected within 25s`},
+		{"unknown node", func(w *world) { delete(w.nodes, "n7") },
+			reason.NodeNotFound, `its node "n7" does not exist (check its name)`},
+		{"node outside of the selector", func(w *world) {
+			delete(w.nodes, "n7")
+			w.selects, w.lookup = true, &fakeLookup{nodes: []string{"n7"}}
+		}, reason.NotSelected, `its node "n7" is not selected for scraping (change the node's labels or --node-selector)`},
+		{"node outside of the selector or deleted", func(w *world) {
+			delete(w.nodes, "n7")
+			w.selects, w.lookup = true, &fakeLookup{}
+		}, reason.NodeNotFound, `its node "n7" does not exist (check its name)`},
+		{"node outside of the selector, lookup fails", func(w *world) {
+			delete(w.nodes, "n7")
+			w.selects, w.lookup = true, &fakeLookup{err: errThrottled}
+		}, reason.NotSelected,
+			`its node "n7" does not exist or is not selected for scraping (change the node's labels or --node-selector)`},
+		{"running without a node", func(w *world) { w.pod().Node = "" },
+			reason.PodUnknown, `the pod is not bound to a node (check its node)`},
+
+		// The samples of the pod.
+		{"just started", func(w *world) {
+			w.pod().Containers[0] = running("app", 6*time.Second)
+			w.report(facts("proxy", time.Hour, 7*time.Second))
+		}, reason.PodStarting, `container "app" started 6s ago; metrics are expected within 19s`},
+		{"just started, not reported at all", func(w *world) {
+			w.pod().Containers = []inventory.ContainerState{running("app", 6*time.Second)}
+			delete(w.podFacts, "n7/shop/web")
+		}, reason.PodStarting, `container "app" started 6s ago; metrics are expected within 19s`},
+		{"just started, by a clock that is behind", func(w *world) {
+			w.pod().Containers[0] = running("app", 606*time.Second)
+			w.report(facts("proxy", time.Hour, 7*time.Second))
+			s := w.statuses["n7"]
+			s.ClockOffset, s.ClockKnown = -10*time.Minute, true
+			w.statuses["n7"] = s
+		}, reason.PodStarting, `container "app" started 6s ago; metrics are expected within 19s`},
+		{"just started, by a clock that is a little ahead", func(w *world) {
+			w.pod().Containers[0] = running("app", -2*time.Second)
+			w.report(facts("proxy", time.Hour, 7*time.Second))
+		}, reason.PodStarting, `container "app" started 0s ago; metrics are expected within 25s`},
+		{"started before the clock was set back", func(w *world) {
+			w.pod().Containers[0] = running("app", -10*time.Minute)
+			w.report(facts("app", 4*time.Second, 4*time.Second), facts("proxy", time.Hour, 7*time.Second))
+		}, reason.PodStarting,
+			`the first sample of container "app" arrived 4s ago; metrics need a second one, and are expected within 21s`},
+		{"the clock was set", func(w *world) {
+			w.report(facts("app", 4*time.Second, 4*time.Second), facts("proxy", 4*time.Second, 4*time.Second))
+		}, reason.NodeStarting,
+			`the first sample of container "proxy" arrived 4s ago; metrics need a second one, and are expected within 21s`},
+		{"restarted", func(w *world) {
+			w.pod().Containers[0] = running("app", 3*time.Second)
+			w.pod().Containers[0].Restarted = true
+			w.report(facts("app", 2*time.Second, 2*time.Second), facts("proxy", time.Hour, 7*time.Second))
+		}, reason.PodStarting, `container "app" started 3s ago; metrics are expected within 22s`},
+		{"no container statuses, new", func(w *world) {
+			w.pod().Containers, w.pod().CreatedAt = nil, atAgo(6*time.Second)
+			delete(w.podFacts, "n7/shop/web")
+		}, reason.PodStarting, `the pod was created 6s ago; metrics are expected within 19s`},
+		{"no container statuses, old", func(w *world) {
+			w.pod().Containers = nil
+			delete(w.podFacts, "n7/shop/web")
+		}, reason.NoContainers,
+			`the kubelet of node "n7" responded at 12:05:10 UTC (5s ago), but does not report the pod` + runtimeCure},
+		{"no container statuses, one sample", func(w *world) {
+			w.pod().Containers = nil
+			w.report(facts("app", 3*time.Second, 3*time.Second))
+		}, reason.PodStarting,
+			`the first sample of container "app" arrived 3s ago; metrics need a second one, and are expected within 22s`},
+		{"not reported", func(w *world) { delete(w.podFacts, "n7/shop/web") },
+			reason.NoContainers,
+			`the kubelet of node "n7" responded at 12:05:10 UTC (5s ago), but does not report the pod` + runtimeCure},
+		{"not reported, one container new", func(w *world) {
+			w.pod().Containers[0] = running("app", time.Second)
+			delete(w.podFacts, "n7/shop/web")
+		}, reason.NoContainers,
+			`the kubelet of node "n7" responded at 12:05:10 UTC (5s ago), but does not report the pod` + runtimeCure},
+		{"container not reported", func(w *world) { w.report(facts("proxy", time.Hour, 7*time.Second)) },
+			reason.ContainerMissing, `the kubelet of node "n7" does not report container "app"` + runtimeCure},
+		{"container without memory", func(w *world) {
+			w.report(never("app", time.Hour), facts("proxy", time.Hour, 7*time.Second))
+		}, reason.ContainerMissing,
+			`the kubelet of node "n7" does not report both CPU and memory of container "app"` + runtimeCure},
+		{"container that the API server does not know", func(w *world) {
+			w.report(facts("app", time.Hour, 7*time.Second), facts("proxy", time.Hour, 7*time.Second), never("setup", time.Hour))
+		}, reason.ContainerMissing,
+			`the kubelet of node "n7" does not report both CPU and memory of container "setup"` + runtimeCure},
+		{"ended container with one sample", func(w *world) {
+			w.pod().Containers[0] = inventory.ContainerState{Name: "app"}
+			w.report(facts("app", 40*time.Second, 40*time.Second), facts("proxy", time.Hour, 7*time.Second))
+		}, reason.StaleSamples,
+			`the kubelet of node "n7" responds, but its last sample of container "app" ` +
+				`is from 12:04:35 UTC (40s ago)` + staleCure},
+		{"no second sample", func(w *world) {
+			w.report(facts("app", 40*time.Second, 40*time.Second), facts("proxy", time.Hour, 7*time.Second))
+		}, reason.StaleSamples,
+			`the kubelet of node "n7" responds, but its last sample of container "app" ` +
+				`is from 12:04:35 UTC (40s ago)` + staleCure},
+		{"all samples too old", func(w *world) {
+			f := w.podFacts["n7/shop/web"]
+			f.AsOf = atAgo(130 * time.Second)
+			w.podFacts["n7/shop/web"] = f
+		}, reason.StaleSamples,
+			`the kubelet of node "n7" responds, but its last sample of the pod is from 12:03:05 UTC (2m10s ago)` + staleCure},
+		{"arrived meanwhile", func(*world) {}, reason.PodStarting, `metrics are expected with the next scrape of node "n7"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld()
+			test.change(w)
+			got, text := NewPods(w.config()).Explain(t.Context(), "shop", "web", now)
+			if got != test.reason || text != test.text {
+				t.Errorf("got  %s: %s\nwant %s: %s", got, text, test.reason, test.text)
+			}
+			if got.Describe().Problem == "" {
+				t.Errorf("reason %q is not one of package reason", got)
+			}
+			if strings.Contains(text, "10.0.0") || strings.Contains(text, "x509") {
+				t.Errorf("the text leaks an address or error: %s", text)
+			}
+		})
+	}
+}
+
+func TestNodes(t *testing.T) {
+	set := func(f store.Facts) func(*world) { return func(w *world) { w.nodeFacts["n7"] = f } }
+	for _, test := range []struct {
+		name   string
+		change func(*world)
+		reason reason.Reason
+		text   string
+	}{
+		{"no such node", func(w *world) { delete(w.nodes, "n7"); w.lookup = &fakeLookup{} },
+			reason.NodeNotFound, `the node does not exist (check its name)`},
+		{"not selected", func(w *world) {
+			delete(w.nodes, "n7")
+			w.selects, w.lookup = true, &fakeLookup{nodes: []string{"n7"}}
+		}, reason.NotSelected, `the node is not selected for scraping (change the node's labels or --node-selector)`},
+		{"no such node, others not selected", func(w *world) {
+			delete(w.nodes, "n7")
+			w.selects, w.lookup = true, &fakeLookup{nodes: []string{"n8"}}
+		}, reason.NodeNotFound, `the node does not exist (check its name)`},
+		{"not selected, without lookups", func(w *world) { delete(w.nodes, "n7"); w.selects = true },
+			reason.NotSelected,
+			`the node does not exist or is not selected for scraping (change the node's labels or --node-selector)`},
+		{"failing", func(w *world) { w.fail(reason.ConnectRefused, before(130*time.Second)) },
+			reason.ConnectRefused,
+			`scrapes of the node have failed since 12:03:05 UTC (2m10s): ` + `the kubelet's port refuses connections ` +
+				`(check that the kubelet runs, and check --kubelet-port and --kubelet-use-node-status-port)`},
+		{"not scraped yet", func(w *world) { w.statuses["n7"] = scrape.Status{} },
+			reason.NodeStarting, `the node has not been scraped yet; metrics are expected within 25s`},
+		{"scraped once", set(facts("", 4*time.Second, 4*time.Second).Facts), reason.NodeStarting,
+			`the first sample of the node arrived 4s ago; metrics need a second one, and are expected within 21s`},
+		{"without samples of the node", set(never("", time.Hour).Facts), reason.NoSamples,
+			`the kubelet of the node responds, but does not report the CPU and memory of the node itself ` +
+				`(check --kubelet-port and the node's annotation metrics.k8s.io/resource-metrics-path)`},
+		{"one sample again and again", set(facts("", 40*time.Second, 40*time.Second).Facts), reason.StaleSamples,
+			`the kubelet of node "n7" responds, but its last sample of the node is from 12:04:35 UTC (40s ago)` + staleCure},
+		{"too old", set(facts("", time.Hour, 130*time.Second).Facts), reason.StaleSamples,
+			`the kubelet of node "n7" responds, but its last sample of the node is from 12:03:05 UTC (2m10s ago)` + staleCure},
+		{"arrived meanwhile", func(*world) {}, reason.NodeStarting, `metrics are expected with the next scrape of node "n7"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld()
+			test.change(w)
+			got, text := NewNodes(w.config()).Explain(t.Context(), "", "n7", now)
+			if got != test.reason || text != test.text {
+				t.Errorf("got  %s: %s\nwant %s: %s", got, text, test.reason, test.text)
+			}
+		})
+	}
+}
+
+// TestEveryScrapeReason checks that each reason of failing scrapes makes a text of its description.
+func TestEveryScrapeReason(t *testing.T) {
+	for _, r := range reason.Scrapes() {
+		w := newWorld()
+		w.fail(r, before(time.Minute))
+		got, text := NewPods(w.config()).Explain(t.Context(), "shop", "web", now)
+		want := fmt.Sprintf(`scrapes of its node "n7" have failed since 12:04:15 UTC (60s): %s`, r.Describe().Problem)
+		if got != r || !strings.HasPrefix(text, want) || !strings.Contains(text, r.Describe().Cure) {
+			t.Errorf("%s: got %s: %s", r, got, text)
+		}
+	}
+}
+
+// TestLookups checks that the API server is asked only if the inventory cannot tell.
+func TestLookups(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*world)
+		want   int
+	}{
+		"running":         {func(*world) {}, 0},
+		"on failing node": {func(w *world) { w.fail(reason.DNS, now) }, 0},
+		"unknown node":    {func(w *world) { delete(w.nodes, "n7") }, 0}, // all nodes are selected
+		"not selected":    {func(w *world) { delete(w.nodes, "n7"); w.selects = true }, 1},
+		"pending":         {func(w *world) { w.pod().Phase = inventory.PodPending }, 1},
+		"unknown pod":     {func(w *world) { delete(w.pods, "shop/web") }, 1},
+	} {
+		w := newWorld()
+		w.lookup = &fakeLookup{}
+		test.change(w)
+		NewPods(w.config()).Explain(t.Context(), "shop", "web", now)
+		if w.lookup.calls != test.want {
+			t.Errorf("%s: got %d lookups, want %d", name, w.lookup.calls, test.want)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newClient returns a Client of an API server that responds as the handler does.
+func newClient(t *testing.T, handler http.HandlerFunc) *Client {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	transport := &http.Transport{}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.CloseClientConnections()
+		server.Close()
+	})
+	c, err := NewClient(&rest.Config{Host: server.URL, Transport: transport, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func respond(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(v)
+}
+
+func podList(items ...corev1.Pod) corev1.PodList {
+	return corev1.PodList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: items,
+	}
+}
+
+func nodeList(items ...corev1.Node) corev1.NodeList {
+	return corev1.NodeList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: items,
+	}
+}
+
+// TestClient checks that a lookup is a LIST of one object from the watch cache.
+func TestClient(t *testing.T) {
+	var last string
+	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+		last = r.Method + " " + r.URL.RequestURI()
+		switch name := r.URL.Query().Get("fieldSelector"); {
+		case r.URL.Path == "/api/v1/nodes" && name == "metadata.name=n7":
+			respond(w, nodeList(corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n7"}}))
+		case r.URL.Path == "/api/v1/nodes":
+			respond(w, nodeList())
+		case name == "metadata.name=web":
+			respond(w, podList(corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Status: corev1.PodStatus{Phase: corev1.PodFailed},
+			}))
+		default:
+			respond(w, podList())
+		}
+	})
+	expect := func(request string) {
+		t.Helper()
+		if request += "&limit=1&resourceVersion=0"; last != request {
+			t.Errorf("got request %s, want %s", last, request)
+		}
+	}
+	pod, err := c.Pod(t.Context(), "shop", "web")
+	if err != nil || pod == nil || pod.Status.Phase != corev1.PodFailed {
+		t.Errorf("got %v, %v, want the pod", pod, err)
+	}
+	expect("GET /api/v1/namespaces/shop/pods?fieldSelector=metadata.name%3Dweb")
+	if pod, err := c.Pod(t.Context(), "shop", "none"); pod != nil || err != nil {
+		t.Errorf("got %v, %v, want no pod", pod, err)
+	}
+	if pod, err := c.Pod(t.Context(), "other", "web"); pod != nil || err != nil {
+		t.Errorf("got %v, %v, want no pod of another namespace", pod, err)
+	}
+	for name, want := range map[string]bool{"n7": true, "n8": false} {
+		if got, err := c.NodeExists(t.Context(), name); got != want || err != nil {
+			t.Errorf("node %s: got %t, %v, want %t", name, got, err, want)
+		}
+		expect("GET /api/v1/nodes?fieldSelector=metadata.name%3D" + name)
+	}
+}
+
+func TestClientErrors(t *testing.T) {
+	for name, handler := range map[string]http.HandlerFunc{
+		"forbidden": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+		"not a list": func(w http.ResponseWriter, _ *http.Request) {
+			respond(w, metav1.Status{Status: metav1.StatusSuccess})
+		},
+		"garbage": func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>")) },
+	} {
+		c := newClient(t, handler)
+		if pod, err := c.Pod(t.Context(), "shop", "web"); err == nil {
+			t.Errorf("%s: got pod %v without an error", name, pod)
+		}
+		if exists, err := c.NodeExists(t.Context(), "n7"); err == nil {
+			t.Errorf("%s: got node %t without an error", name, exists)
+		}
+	}
+}
+
+// TestSlowLookup checks that a lookup ends after its timeout, and at once with its request.
+func TestSlowLookup(t *testing.T) {
+	c := newClient(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	if _, err := c.Pod(t.Context(), "shop", "web"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got error %v, want the timeout", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.NodeExists(ctx, "n7"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got error %v, want canceled", err)
+	}
+}
+
+// TestLookupsAreLimited checks that at most the burst, and the few that the time of the test
+// allows, reach the API server.
+func TestLookupsAreLimited(t *testing.T) {
+	var requests atomic.Int64
+	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		if r.URL.Path == "/api/v1/nodes" {
+			respond(w, nodeList())
+			return
+		}
+		respond(w, podList())
+	})
+	const tries = 100
+	throttled := 0
+	start := time.Now()
+	for i := range tries {
+		var err error
+		if i%2 == 0 {
+			_, err = c.Pod(t.Context(), "shop", "web")
+		} else {
+			_, err = c.NodeExists(t.Context(), "n7")
+		}
+		if errors.Is(err, errThrottled) {
+			throttled++
+		}
+	}
+	most := int64(lookupBurst + lookupsPerSecond*time.Since(start).Seconds() + 1)
+	if n := requests.Load(); n < lookupBurst || n > most || int(n)+throttled != tries {
+		t.Errorf("got %d requests and %d throttled lookups of %d, want %d to %d requests",
+			n, throttled, tries, lookupBurst, most)
+	}
+}

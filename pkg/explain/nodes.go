@@ -1,0 +1,74 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+)
+
+// Nodes explains why nodes have no metrics. It is safe for concurrent use.
+type Nodes struct{ config Config }
+
+// NewNodes returns Nodes.
+func NewNodes(c Config) *Nodes { return &Nodes{c} }
+
+// Explain returns why a node has no metrics. The namespace is ignored.
+func (n *Nodes) Explain(ctx context.Context, _, name string, now time.Time) (reason.Reason, string) {
+	m := n.config.moment(now)
+	f := m.nodeWithoutMetrics(name)
+	if f.reason == reason.NotSelected {
+		f = m.lookUpNode(ctx, name, theNode(name))
+	}
+	return f.reason, f.message()
+}
+
+// Summarize returns how many of the nodes have no metrics for which reason.
+func (n *Nodes) Summarize(missing []*inventory.Object, now time.Time) string {
+	m := n.config.moment(now)
+	var s summary
+	for _, o := range missing {
+		s.add(m.nodeWithoutMetrics(o.Name), o.Name)
+	}
+	return s.text(nodesText)
+}
+
+// theNode refers to a node that the user named.
+func theNode(string) string { return "the node" }
+
+// nodeWithoutMetrics explains a node without a lookup.
+func (m *moment) nodeWithoutMetrics(name string) finding {
+	if n := m.node(name, theNode); n.found {
+		return n.finding
+	}
+	facts, _ := m.Samples.NodeFacts(name)
+	if facts.HasAmount {
+		if m.at.Sub(facts.SampledAt) > m.MaxSampleAge {
+			return m.stale(name, "the node", facts.SampledAt)
+		}
+		return soon(reason.NodeStarting, name)
+	}
+	if f, ok := m.waiting(reason.NodeStarting, "the node", facts.Since); ok {
+		return f
+	}
+	if facts.SampledAt == 0 {
+		return newFinding(reason.NoSamples,
+			"the kubelet of the node responds, but does not report the CPU and memory of the node itself")
+	}
+	return m.stale(name, "the node", facts.SampledAt)
+}
+
+// nodesText describes a group of nodes.
+func nodesText(g *group) string {
+	switch {
+	case g.failing:
+		return fmt.Sprintf("%d that cannot be scraped%s", g.count, g.onlyNode())
+	case g.reason == reason.NodeStarting:
+		return fmt.Sprintf("%d without a second sample yet", g.count)
+	case g.reason == reason.StaleSamples:
+		return fmt.Sprintf("%d with samples that are too old", g.count)
+	}
+	return fmt.Sprintf("%d for other reasons", g.count)
+}

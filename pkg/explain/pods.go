@@ -1,0 +1,281 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+)
+
+// Pods explains why pods have no metrics. It is safe for concurrent use.
+type Pods struct{ config Config }
+
+// NewPods returns Pods.
+func NewPods(c Config) *Pods { return &Pods{c} }
+
+// Explain returns why a pod has no metrics.
+func (p *Pods) Explain(ctx context.Context, namespace, name string, now time.Time) (reason.Reason, string) {
+	m := p.config.moment(now)
+	o := m.Pods.Get(namespace, name)
+	var pod *corev1.Pod // as the API server has it; nil: not known
+	if m.Lookup != nil && (o == nil || o.Phase != inventory.PodRunning || noneRuns(o)) {
+		var err error
+		if pod, err = m.Lookup.Pod(ctx, namespace, name); err == nil {
+			o = nil
+			if pod != nil {
+				o, err = inventory.NewObject(pod)
+			}
+		}
+		if o == nil && err == nil {
+			f := newFinding(reason.PodNotFound, "the pod does not exist in namespace %q", namespace)
+			return f.reason, f.message()
+		}
+	}
+	f := m.pod(ctx, o, pod, namespace)
+	return f.reason, f.message()
+}
+
+// pod explains a pod by its phase.
+func (m *moment) pod(ctx context.Context, o *inventory.Object, pod *corev1.Pod, namespace string) finding {
+	if o == nil { // the inventory has the pods that are pending or running
+		return newFinding(reason.PodNotFound, "the pod does not exist in namespace %q, or has ended", namespace)
+	}
+	switch o.Phase {
+	case inventory.PodRunning:
+		f := m.runningPod(o)
+		switch f.reason {
+		case reason.NotSelected:
+			return m.lookUpNode(ctx, o.Node, owner(o.Node))
+		case reason.NotRunning:
+			return newFinding(f.reason, "%s%s", f.text(), waitingContainer(pod))
+		}
+		return f
+	case inventory.PodPending:
+		return newFinding(reason.PodPending, "the pod has been pending%s%s",
+			since(o.CreatedAt.Time(), m.now), pendingDetail(pod))
+	case inventory.PodSucceeded:
+		return newFinding(reason.PodSucceeded, "the pod succeeded%s", ended(pod, m.now))
+	case inventory.PodFailed:
+		return newFinding(reason.PodFailed, "the pod failed%s", ended(pod, m.now))
+	}
+	return newFinding(reason.PodUnknown, "the API server does not know the state of the pod")
+}
+
+// Summarize returns how many of the pods, which are running, have no metrics for which reason.
+func (p *Pods) Summarize(missing []*inventory.Object, now time.Time) string {
+	m := p.config.moment(now)
+	m.nodes = map[string]*nodeFinding{}
+	var s summary
+	for _, o := range missing {
+		s.add(m.runningPod(o), o.Node)
+	}
+	return s.text(m.podsText)
+}
+
+// podsText describes a group of pods.
+func (m *moment) podsText(g *group) string {
+	var text string
+	switch {
+	case g.failing:
+		text = g.onNodes("cannot be scraped", "cannot be scraped") + g.onlyNode()
+	case g.reason == reason.NodeNotFound, g.reason == reason.NotSelected:
+		text = g.onNodes("is not scraped", "are not scraped")
+	case g.reason == reason.NodeStarting:
+		text = "without a second sample yet"
+	case g.reason == reason.PodStarting:
+		text = "that started less than " + seconds(m.startup()) + " ago"
+	case g.reason == reason.NotRunning:
+		text = "without a running container"
+	case g.reason == reason.NoContainers:
+		text = "that the kubelet does not report"
+	case g.reason == reason.ContainerMissing:
+		text = "with a container whose usage the kubelet does not report"
+	case g.reason == reason.StaleSamples:
+		text = "with samples that are too old"
+	default:
+		text = "for other reasons"
+	}
+	return fmt.Sprintf("%d %s", g.count, text)
+}
+
+// owner refers to the node of a pod.
+func owner(node string) string { return fmt.Sprintf("its node %q", node) }
+
+// noneRuns reports whether a pod has container statuses, but no running container.
+func noneRuns(o *inventory.Object) bool {
+	isRunning := func(c inventory.ContainerState) bool { return c.Running }
+	return len(o.Containers) > 0 && !slices.ContainsFunc(o.Containers, isRunning)
+}
+
+// runningPod explains a pod in the phase Running, without a lookup.
+func (m *moment) runningPod(o *inventory.Object) finding {
+	if o.Node == "" {
+		return newFinding(reason.PodUnknown, "the pod is not bound to a node")
+	}
+	n := m.node(o.Node, owner)
+	switch {
+	case n.found:
+		return n.finding
+	case noneRuns(o):
+		return newFinding(reason.NotRunning, "no container of the pod is running")
+	}
+	facts, reported := m.Samples.PodFacts(o.Node, o.Namespace, o.Name)
+	var starting finding
+	for _, c := range m.withoutUsage(o, &facts) {
+		f, young := m.startingContainer(c, n)
+		switch {
+		case young:
+			starting = f
+		case !reported:
+			return m.notReported(o, n)
+		default:
+			return m.containerWithoutUsage(c, o.Node)
+		}
+	}
+	switch {
+	case starting.text != nil:
+		return starting
+	case !reported: // and the pod has no container statuses yet
+		if age := m.at.Sub(o.CreatedAt); age < m.startup() {
+			return newFinding(reason.PodStarting, "the pod was created %s ago; metrics are expected within %s",
+				short(age), seconds(m.startup()-age))
+		}
+		return m.notReported(o, n)
+	case facts.AsOf != 0 && m.at.Sub(facts.AsOf) > m.MaxSampleAge:
+		return m.stale(o.Node, "the pod", facts.AsOf)
+	}
+	return soon(reason.PodStarting, o.Node)
+}
+
+func (m *moment) notReported(o *inventory.Object, n *nodeFinding) finding {
+	return newFinding(reason.NoContainers, "the kubelet of node %q responded at %s, but does not report the pod",
+		o.Node, ago(n.status.LastSuccess, m.now))
+}
+
+// container is a container without usage.
+type container struct {
+	name  string
+	state *inventory.ContainerState // nil: not known
+	facts *store.Facts              // nil: the kubelet does not report the container
+}
+
+// withoutUsage returns the containers of a pod that should have usage but do not: those that run
+// according to the API server, and those that the kubelet reports.
+func (m *moment) withoutUsage(o *inventory.Object, facts *store.PodFacts) []container {
+	var found []container
+	for i := range o.Containers {
+		c := container{name: o.Containers[i].Name, state: &o.Containers[i]}
+		for j := range facts.Containers {
+			if facts.Containers[j].Name == c.name {
+				c.facts = &facts.Containers[j].Facts
+			}
+		}
+		if c.facts == nil && c.state.Running || c.facts != nil && !c.facts.HasAmount {
+			found = append(found, c)
+		}
+	}
+	for j := range facts.Containers {
+		f := &facts.Containers[j]
+		isSame := func(c inventory.ContainerState) bool { return c.Name == f.Name }
+		if !f.HasAmount && !slices.ContainsFunc(o.Containers, isSame) {
+			found = append(found, container{name: f.Name, facts: &f.Facts})
+		}
+	}
+	return found
+}
+
+// startingContainer explains a container that started so recently that metrics are still expected.
+func (m *moment) startingContainer(c container, n *nodeFinding) (finding, bool) {
+	age, known := m.ageOf(c.state, n)
+	if known && age < m.startup() {
+		return newFinding(reason.PodStarting, "container %q started %s ago; metrics are expected within %s",
+			c.name, short(age), seconds(m.startup()-age)), true
+	}
+	if c.facts == nil {
+		return finding{}, false
+	}
+	r := reason.PodStarting
+	if known && age >= 2*m.startup() { // kube-vitals is new to the node, or its clock was set
+		r = reason.NodeStarting
+	}
+	return m.waiting(r, fmt.Sprintf("container %q", c.name), c.facts.Since)
+}
+
+// ageOf returns the time since a container started, and whether it is known. The API server has the
+// start by the node's clock, in whole seconds.
+func (m *moment) ageOf(c *inventory.ContainerState, n *nodeFinding) (time.Duration, bool) {
+	if c == nil || c.StartedAt == 0 {
+		return 0, false
+	}
+	age := m.at.Sub(c.StartedAt)
+	if n.status.ClockKnown {
+		age += n.status.ClockOffset
+	}
+	return max(0, age), age >= -maxLead
+}
+
+// containerWithoutUsage explains a container of a pod that the kubelet reports, if metrics should
+// have arrived by now.
+func (m *moment) containerWithoutUsage(c container, node string) finding {
+	switch {
+	case c.facts == nil:
+		return newFinding(reason.ContainerMissing, "the kubelet of node %q does not report container %q", node, c.name)
+	case c.facts.SampledAt == 0:
+		return newFinding(reason.ContainerMissing,
+			"the kubelet of node %q does not report both CPU and memory of container %q", node, c.name)
+	}
+	return m.stale(node, fmt.Sprintf("container %q", c.name), c.facts.SampledAt)
+}
+
+// pendingDetail returns ": " and what a pending pod waits for, if that is known.
+func pendingDetail(pod *corev1.Pod) string {
+	if pod == nil {
+		return ""
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return ": it is not scheduled" + code(c.Reason)
+		}
+	}
+	return waitingContainer(pod)
+}
+
+// waitingContainer returns ": " and why a container does not run, if that is known.
+func waitingContainer(pod *corev1.Pod) string {
+	if pod == nil {
+		return ""
+	}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		switch {
+		case s.State.Waiting != nil && s.State.Waiting.Reason != "PodInitializing":
+			return fmt.Sprintf(": container %q waits%s", s.Name, code(s.State.Waiting.Reason))
+		case s.State.Terminated != nil && s.State.Terminated.ExitCode != 0:
+			return fmt.Sprintf(": container %q ended%s", s.Name, code(s.State.Terminated.Reason))
+		}
+	}
+	return ""
+}
+
+// ended returns when the last container of a pod ended, and ": " and the reason in the pod's
+// status, as far as they are known.
+func ended(pod *corev1.Pod, now time.Time) string {
+	if pod == nil {
+		return ""
+	}
+	var last time.Time
+	for i := range pod.Status.ContainerStatuses {
+		if t := pod.Status.ContainerStatuses[i].State.Terminated; t != nil && t.FinishedAt.After(last) {
+			last = t.FinishedAt.Time
+		}
+	}
+	if last.IsZero() {
+		return code(pod.Status.Reason)
+	}
+	return " at " + ago(last, now) + code(pod.Status.Reason)
+}

@@ -1,0 +1,154 @@
+package memory
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/prometheus/procfs"
+)
+
+// TestLimit reads the files of the kernel as they are in containers and outside of them.
+func TestLimit(t *testing.T) {
+	const (
+		v2 = "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup rw,nsdelegate\n"
+		v1 = "40 32 0:33 / /sys/fs/cgroup/memory rw,nosuid - cgroup cgroup rw,memory\n" +
+			"41 32 0:34 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct\n"
+		tmpfs = "32 31 0:28 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755\n"
+	)
+	for _, tt := range []struct {
+		name           string
+		cgroup, mounts string
+		files          map[string]string // below /sys/fs/cgroup
+		want           uint64
+	}{
+		{
+			name: "v2, container", cgroup: "0::/\n", mounts: v2,
+			files: map[string]string{"memory.max": "1073741824\n"}, want: 1 << 30,
+		},
+		{name: "v2, no limit", cgroup: "0::/\n", mounts: v2, files: map[string]string{"memory.max": "max\n"}},
+		{
+			name: "v2, a service of systemd in a slice with a lower limit", cgroup: "0::/a.slice/b.service\n", mounts: v2,
+			files: map[string]string{"a.slice/b.service/memory.max": "3000000\n", "a.slice/memory.max": "2000000\n"},
+			want:  2_000_000,
+		},
+		{
+			name: "v2, a higher limit around it", cgroup: "0::/a.slice/b.service\n", mounts: v2,
+			files: map[string]string{"a.slice/b.service/memory.max": "2000000\n", "a.slice/memory.max": "max\n"},
+			want:  2_000_000,
+		},
+		{
+			name: "v2, container with the cgroup namespace of its node", cgroup: "0::/kubepods/pod1/c1\n",
+			mounts: "35 24 0:30 /kubepods/pod1/c1 /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
+			files:  map[string]string{"memory.max": "2000000\n"}, want: 2_000_000,
+		},
+		{
+			name: "v2, cgroup outside of the mount", cgroup: "0::/kubepods/pod1/c1\n",
+			mounts: "35 24 0:30 /kubepods/pod2 /sys/fs/cgroup ro shared:4 - cgroup2 cgroup rw\n",
+			files:  map[string]string{"memory.max": "2000000\n"}, want: 2_000_000,
+		},
+		{
+			name: "v1, container", cgroup: "9:cpu,cpuacct:/kubepods/pod1/c1\n8:memory:/kubepods/pod1/c1\n0::/\n",
+			mounts: tmpfs + "40 32 0:33 /kubepods/pod1/c1 /sys/fs/cgroup/memory ro master:17 - cgroup cgroup rw,memory\n",
+			files:  map[string]string{"memory/memory.limit_in_bytes": "2000000\n"}, want: 2_000_000,
+		},
+		{
+			name: "v1, no limit", cgroup: "8:memory:/x\n", mounts: tmpfs + v1,
+			files: map[string]string{"memory/x/memory.limit_in_bytes": "9223372036854771712\n"},
+		},
+		{
+			name: "v1, parent", cgroup: "8:memory:/x\n9:cpu,cpuacct:/y\n", mounts: tmpfs + v1,
+			files: map[string]string{
+				"memory/x/memory.limit_in_bytes": "9223372036854771712\n", "memory/memory.limit_in_bytes": "2000000\n",
+				"cpu,cpuacct/y/memory.limit_in_bytes": "1\n",
+			},
+			want: 2_000_000,
+		},
+		{
+			name: "memory in v1 beside an empty v2", cgroup: "8:memory:/x\n0::/\n",
+			mounts: tmpfs + v1 + "42 32 0:35 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+			files:  map[string]string{"memory/x/memory.limit_in_bytes": "2000000\n", "unified/cgroup.procs": "1\n"},
+			want:   2_000_000,
+		},
+		{name: "files are missing", cgroup: "0::/a\n8:memory:/b\n", mounts: v2 + v1},
+		{name: "no number", cgroup: "0::/\n", mounts: v2, files: map[string]string{"memory.max": "much\n"}},
+		{name: "negative", cgroup: "0::/\n", mounts: v2, files: map[string]string{"memory.max": "-1\n"}},
+		{name: "no cgroup is mounted", cgroup: "0::/\n", mounts: tmpfs},
+		{name: "malformed cgroup", cgroup: "0\n", mounts: v2, files: map[string]string{"memory.max": "1\n"}},
+		{name: "malformed mountinfo", cgroup: "0::/\n", mounts: "what\n", files: map[string]string{"memory.max": "1\n"}},
+		{name: "no files in /proc"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := t.TempDir()
+			write := func(path, text string) {
+				t.Helper()
+				path = filepath.Join(root, path)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write("proc/stat", "")
+			if tt.cgroup != "" {
+				write("proc/7/cgroup", tt.cgroup)
+				write("proc/7/mountinfo", tt.mounts)
+				if err := os.Symlink("7", filepath.Join(root, "proc/self")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for path, text := range tt.files {
+				write(filepath.Join("sys/fs/cgroup", path), text)
+			}
+			fs, err := procfs.NewFS(filepath.Join(root, "proc"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := limit(fs, root); got != tt.want {
+				t.Errorf("got %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestForecast compares the forecast with the highest RSS that test/bench measured, see
+// docs/performance.md.
+func TestForecast(t *testing.T) {
+	for _, tt := range []struct {
+		nodes, podsPerNode, containersPerPod int
+		measured                             float64 // MiB
+	}{
+		{1, 30, 2, 64},
+		{100, 30, 2, 87},
+		{1000, 30, 2, 252},
+		{1000, 30, 2, 241}, // again
+		{5000, 30, 2, 1131},
+		{100, 200, 2, 184},
+		{2000, 5, 2, 216},
+		{1000, 10, 6, 172},
+	} {
+		pods := tt.nodes * tt.podsPerNode
+		got := float64(Forecast(Objects{Nodes: tt.nodes, Pods: pods, Containers: pods * tt.containersPerPod})) / (1 << 20)
+		if ratio := got / tt.measured; ratio < 0.85 || ratio > 1.15 {
+			t.Errorf("%d nodes, %d pods on each, %d containers in each: got %.0f MiB, %.2f times the measured %.0f MiB",
+				tt.nodes, tt.podsPerNode, tt.containersPerPod, got, ratio, tt.measured)
+		}
+	}
+}
+
+// TestThisProcess reads the files of this machine. Its limit, if it has one, is not below what this
+// process uses.
+func TestThisProcess(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc")
+	}
+	resident := Resident()
+	if resident < 1<<20 || resident > 1<<40 {
+		t.Errorf("got %d bytes of resident memory", resident)
+	}
+	if l := Limit(); l != 0 && l < resident {
+		t.Errorf("got a limit of %d bytes and %d bytes of resident memory", l, resident)
+	}
+}

@@ -1,0 +1,101 @@
+package nodez
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+
+	"k8s.io/klog/v2"
+)
+
+// Path is where the page is served.
+const Path = "/nodez"
+
+// maxConcurrent is the number of reports that are made at the same time. A report of 5000 nodes
+// takes some megabytes until the client has read it.
+const maxConcurrent = 4
+
+// handler serves the page.
+type handler struct {
+	config  Config
+	page    *page
+	permits chan struct{} // has an element for each report that is being made
+}
+
+// Handler returns the handler of the page. It costs nothing until a request arrives.
+func Handler(c Config) http.Handler {
+	return &handler{config: c, page: newPage(), permits: make(chan struct{}, maxConcurrent)}
+}
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cache-Control", "no-store")
+	header.Add("Vary", "Accept")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		http.Error(w, "method "+http.StatusText(http.StatusMethodNotAllowed)+": use GET", http.StatusMethodNotAllowed)
+		return
+	}
+	f, status, problem := formatOf(r)
+	if problem != "" {
+		http.Error(w, problem, status)
+		return
+	}
+	header.Set("Content-Type", f.contentType)
+	if f == formatHTML {
+		header.Set("Content-Security-Policy", h.page.policy)
+		header.Set("Referrer-Policy", "no-referrer")
+	}
+	if r.Method == http.MethodHead {
+		return
+	}
+	select {
+	case h.permits <- struct{}{}:
+	case <-r.Context().Done():
+		http.Error(w, "too many requests for this page", http.StatusServiceUnavailable)
+		return
+	}
+	defer func() { <-h.permits }()
+	if err := h.write(w, f, h.config.Report()); err != nil && r.Context().Err() == nil {
+		klog.FromContext(r.Context()).V(2).Info("Cannot send the page of nodes", "err", err)
+	}
+}
+
+// formatOf returns the format that a request asks for, or why there is none.
+func formatOf(r *http.Request) (f format, status int, problem string) {
+	const known = "the formats are json, html and text (application/json, text/html, text/plain)"
+	if name := r.URL.Query().Get("format"); name != "" {
+		f, ok := formatByName(name)
+		if !ok {
+			return f, http.StatusBadRequest, "unknown value of the parameter format: " + known
+		}
+		return f, 0, ""
+	}
+	f, ok := negotiate(strings.Join(r.Header.Values("Accept"), ","))
+	if !ok {
+		return f, http.StatusNotAcceptable, "the header Accept allows no format of this page: " + known
+	}
+	return f, 0, ""
+}
+
+// write writes a report in a format.
+func (h *handler) write(w io.Writer, f format, report *Report) error {
+	buffered := bufio.NewWriterSize(w, 64<<10)
+	var err error
+	switch f {
+	case formatJSON:
+		err = json.NewEncoder(buffered).Encode(report)
+	case formatHTML:
+		err = h.page.write(buffered, report)
+	case formatText:
+		err = WriteText(buffered, report)
+	}
+	if err != nil {
+		return err
+	}
+	return buffered.Flush()
+}

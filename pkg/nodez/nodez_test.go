@@ -1,0 +1,568 @@
+package nodez
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// world is what the page is made of.
+type world struct {
+	statuses []scrape.Status
+	nodes    map[string]*usage.Node
+	pods     map[string]*usage.Pod // by node/namespace/name
+	known    []*inventory.Object
+	maxAge   time.Duration
+	reads    atomic.Int64
+}
+
+func (w *world) Statuses() []scrape.Status {
+	w.reads.Add(1)
+	return w.statuses
+}
+
+func (w *world) Node(name string, now usage.Time) *usage.Node {
+	if n := w.nodes[name]; n != nil && now.Sub(n.AsOf) <= w.maxAge {
+		return n
+	}
+	return nil
+}
+
+func (w *world) Pod(node, namespace, name string, _ usage.Time) *usage.Pod {
+	return w.pods[node+"/"+namespace+"/"+name]
+}
+
+func (w *world) List(string, labels.Selector) []*inventory.Object { return w.known }
+
+func (w *world) config(now time.Time) Config {
+	w.maxAge = time.Minute
+	clock := usage.NewClock(now)
+	return Config{
+		Version: "v1.2.3", Resolution: 15 * time.Second, MaxSampleAge: w.maxAge,
+		Scrapes: w, Usage: w, Pods: w, Now: func() time.Time { return now }, Clock: clock,
+	}
+}
+
+func pod(node, name string, phase inventory.Phase) *inventory.Object {
+	return &inventory.Object{Namespace: "default", Name: name, Node: node, Phase: phase}
+}
+
+// newWorld returns a cluster with a node in each state.
+func newWorld(now time.Time) *world {
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	at := func(d time.Duration) usage.Time { return usage.NewClock(now).At(now).Add(-d) }
+	ok := func(name string, since, last time.Duration) scrape.Status {
+		return scrape.Status{
+			Node: name, Address: name + ":10250", SucceedingSince: ago(since), LastSuccess: ago(last), LastScrape: ago(last),
+			NextScrape: now.Add(15*time.Second - last), Took: 12345 * time.Microsecond, Containers: 3,
+		}
+	}
+	ready := ok("ready", time.Hour, 5*time.Second)
+	ready.ClockKnown, ready.ClockOffset, ready.Skipped = true, -90*time.Second, 2
+	failing := ok("failing", time.Hour, 35*time.Second)
+	failing.SucceedingSince, failing.LastScrape, failing.NextScrape = time.Time{}, ago(time.Second), time.Time{}
+	failing.Failures, failing.FailingSince, failing.Reason = 3, ago(20*time.Second), reason.ConnectRefused
+	failing.Err = errors.New("node \"failing\": connection refused")
+	return &world{
+		statuses: []scrape.Status{
+			failing, {Node: "new", NextScrape: ago(time.Second)}, ready, ok("recovered", 50*time.Second, 5*time.Second),
+			ok("stale", time.Hour, 5*time.Second),
+		},
+		nodes: map[string]*usage.Node{
+			"ready":   {Name: "ready", AsOf: at(12 * time.Second)},
+			"failing": {Name: "failing", AsOf: at(40 * time.Second)},
+			"stale":   {Name: "stale", AsOf: at(2 * time.Minute)},
+		},
+		pods: map[string]*usage.Pod{
+			"ready/default/a": {Containers: make([]usage.Container, 2)},
+			"ready/default/d": {Containers: make([]usage.Container, 2)},
+			"other/default/b": {Containers: make([]usage.Container, 2)},
+		},
+		known: []*inventory.Object{
+			pod("ready", "a", inventory.PodRunning), pod("ready", "b", inventory.PodRunning),
+			pod("ready", "c", inventory.PodPending), pod("ready", "d", inventory.PodSucceeded),
+			pod("stale", "e", inventory.PodRunning), pod("unselected", "f", inventory.PodRunning),
+		},
+	}
+}
+
+func indented(t *testing.T, value any) string {
+	t.Helper()
+	text, err := json.MarshalIndent(value, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // a fixed time
+		now := time.Now()
+		config := newWorld(now).config(now)
+		config.Memory = func() *Memory { return &Memory{ResidentBytes: 7} }
+		got := config.Report()
+
+		utc := func(d time.Duration) *time.Time { return new(now.UTC().Add(d)) }
+		described := func(n Node, r reason.Reason) Node {
+			d := r.Describe()
+			n.Reason, n.Problem, n.Cure, n.URL = r, d.Problem, d.Cure, r.URL()
+			return n
+		}
+		common := Node{
+			LastSuccess: utc(-5 * time.Second), LastScrape: utc(-5 * time.Second), NextScrape: utc(10 * time.Second),
+			DurationSeconds: 0.012345, Samples: 3,
+		}
+		ready, recovered, stale := common, common, common
+		ready.Name, ready.Address, ready.State = "ready", "ready:10250", Ready
+		ready.MetricsAgeSeconds, ready.ClockSkewSeconds, ready.Skipped = new(12.0), new(-90.0), 2
+		ready.Pods, ready.RunningPods = 1, 2
+		recovered.Name, recovered.Address, recovered.State = "recovered", "recovered:10250", Starting
+		stale.Name, stale.Address, stale.State, stale.RunningPods = "stale", "stale:10250", Stale, 1
+		failing := described(Node{
+			Name: "failing", Address: "failing:10250", State: Failing, Error: "node \"failing\": connection refused",
+			LastSuccess: utc(-35 * time.Second), LastScrape: utc(-time.Second), FailingSince: utc(-20 * time.Second),
+			Failures: 3, DurationSeconds: 0.012345, MetricsAgeSeconds: new(40.0), Samples: 3,
+		}, reason.ConnectRefused)
+		want := &Report{
+			Time: now.UTC(), Version: "v1.2.3", MetricResolutionSeconds: 15, MaxSampleAgeSeconds: 60,
+			Memory: &Memory{ResidentBytes: 7},
+			Totals: Totals{
+				Nodes: 5, FailingNodes: 1, NodesWithMetrics: 2, Pods: 4, PodsWithMetrics: 1, Containers: 2,
+				Reasons: map[reason.Reason]int{reason.ConnectRefused: 1, reason.StaleSamples: 1},
+				States:  map[State]int{Ready: 1, Starting: 2, Failing: 1, Stale: 1},
+			},
+			Nodes: []Node{
+				failing, {Name: "new", State: Starting, NextScrape: utc(-time.Second)}, ready, recovered,
+				described(stale, reason.StaleSamples),
+			},
+		}
+		if got, want := indented(t, got), indented(t, want); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+}
+
+// TestStates checks the state of a node whose scrapes succeed without metrics.
+func TestStates(t *testing.T) {
+	now := time.Now()
+	config := (&world{}).config(now)
+	for since, want := range map[time.Duration]State{
+		0: Starting, time.Minute: Starting, time.Minute + time.Millisecond: Stale, time.Hour: Stale,
+	} {
+		state, why := config.stateOf(&scrape.Status{SucceedingSince: now.Add(-since)}, false, now)
+		if state != want || (why == reason.StaleSamples) != (want == Stale) {
+			t.Errorf("after successes for %v: got %s, %q, want %s", since, state, why, want)
+		}
+	}
+	if state, _ := config.stateOf(&scrape.Status{}, false, now); state != Starting {
+		t.Errorf("before the first scrape: got %s", state)
+	}
+	failed := &scrape.Status{Failures: 1, Reason: reason.DNS}
+	if state, why := config.stateOf(failed, true, now); state != Failing || why != reason.DNS {
+		t.Errorf("after a failure, with metrics: got %s, %q", state, why)
+	}
+}
+
+func TestWallTimesFollowTheMonotonicClock(t *testing.T) {
+	now := time.Now()
+	got, want := wallAt(now.Add(-time.Minute), now), wall(now).Add(-time.Minute)
+	if diff := got.Sub(want); diff < -time.Millisecond || diff > time.Millisecond {
+		t.Errorf("got %v, want a minute before %v", got, now)
+	}
+	if wallAt(time.Time{}, now) != nil {
+		t.Error("the zero time is not nil")
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain":                       "plain",
+		"two\nlines\tand a tab":       "two lines and a tab",
+		"\x1b[31mred\x1b[0m":          "\uFFFD[31mred\uFFFD[0m",
+		"right\u202eto left":          "right\uFFFDto left",
+		"broken \xff\xfe":             "broken \uFFFD\uFFFD",
+		"größer, 大":                   "größer, 大",
+		strings.Repeat("x", 21):       strings.Repeat("x", 20) + "…",
+		strings.Repeat("x", 19) + "é": strings.Repeat("x", 19) + "…",
+	} {
+		if got := printable(text, 20); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	if got := printable(strings.Repeat("大", 1<<20), maxErrorBytes); len(got) > maxErrorBytes+len("…") {
+		t.Errorf("got %d bytes of a huge error", len(got))
+	}
+}
+
+func TestNegotiate(t *testing.T) {
+	for accept, want := range map[string]string{
+		"":                             "json",
+		"*/*":                          "json", // curl
+		"application/json, */*":        "json", // kubectl get --raw
+		"application/json":             "json",
+		"text/html":                    "html",
+		"TEXT/HTML; charset=utf-8":     "html",
+		"text/plain":                   "text",
+		"text/*":                       "html",
+		"text/*, text/html;q=0.1":      "text",
+		"text/plain, application/json": "json",
+		"text/plain;q=0.9, application/json;q=0.8":                        "text",
+		"application/json;q=0.1, */*;q=0.5":                               "html",
+		"application/json;q=0, */*":                                       "html",
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": "html", // browsers
+		"text/html;q=0, application/json;q=0.0":                           "",
+		"*/*;q=0":                                                         "",
+		"image/png":                                                       "",
+		"application/vnd.kubernetes.protobuf":                             "",
+		"application/vnd.kubernetes.protobuf, application/json;q=0.5":     "json",
+		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json":   "json",
+		"text/plain;q=2":                                                  "text",
+		"text/plain;q=NaN":                                                "text",
+		",, ;;, text/plain":                                               "text",
+		"application/json;q=0.5;version=1, text/html;level=1;q=0.4, text/plain;q=0.3": "json",
+	} {
+		if got, ok := negotiate(accept); got.name != want || ok != (want != "") {
+			t.Errorf("%q: got %q, want %q", accept, got.name, want)
+		}
+	}
+}
+
+// get sends a request to a handler of the world.
+func get(t *testing.T, method, target, accept string) *http.Response {
+	t.Helper()
+	now := time.Now()
+	r := httptest.NewRequest(method, target, nil)
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	w := httptest.NewRecorder()
+	Handler(newWorld(now).config(now)).ServeHTTP(w, r)
+	return w.Result()
+}
+
+func body(t *testing.T, response *http.Response) string {
+	t.Helper()
+	var b strings.Builder
+	if err := response.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(b.String(), "\r\n\r\n")
+	return text
+}
+
+func TestHandler(t *testing.T) {
+	for name, test := range map[string]struct {
+		method, target, accept string
+		status                 int
+		contentType            string
+		content                []string
+	}{
+		"JSON": {"GET", Path, "application/json, */*", 200, "application/json", []string{`"reason":"connect-refused"`}},
+		"HTML": {"GET", Path, "text/html", 200, "text/html; charset=utf-8", []string{"<!DOCTYPE html>", "connect-refused"}},
+		"text": {"GET", Path, "text/plain", 200, "text/plain; charset=utf-8", []string{"NAME", "connect-refused"}},
+		"parameter": {"GET", Path + "?format=text", "application/json", 200, "text/plain; charset=utf-8",
+			[]string{"NAME", "connect-refused"}},
+		"unknown parameter": {"GET", Path + "?format=xml", "", 400, "text/plain; charset=utf-8",
+			[]string{"json, html and text"}},
+		"not acceptable": {"GET", Path, "image/png", 406, "text/plain; charset=utf-8", []string{"text/html"}},
+		"HEAD":           {"HEAD", Path, "text/html", 200, "text/html; charset=utf-8", nil},
+		"POST":           {"POST", Path, "", 405, "text/plain; charset=utf-8", []string{"use GET"}},
+		"DELETE":         {"DELETE", Path, "", 405, "text/plain; charset=utf-8", []string{"use GET"}},
+		"PUT":            {"PUT", Path, "", 405, "text/plain; charset=utf-8", []string{"use GET"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			response := get(t, test.method, test.target, test.accept)
+			text, header := body(t, response), response.Header
+			if response.StatusCode != test.status || header.Get("Content-Type") != test.contentType {
+				t.Errorf("got %s, %s", response.Status, header.Get("Content-Type"))
+			}
+			for _, part := range test.content {
+				if !strings.Contains(text, part) {
+					t.Errorf("the response does not have %q:\n%s", part, text)
+				}
+			}
+			if test.content == nil && text != "" {
+				t.Errorf("got a body: %s", text)
+			}
+			if header.Get("Cache-Control") != "no-store" || header.Get("X-Content-Type-Options") != "nosniff" ||
+				header.Get("Vary") != "Accept" {
+				t.Errorf("got headers %v", header)
+			}
+			if test.status == 405 && header.Get("Allow") != "GET, HEAD" {
+				t.Errorf("got Allow %q", header.Get("Allow"))
+			}
+			if html := strings.HasPrefix(test.contentType, "text/html"); html != (header.Get("Content-Security-Policy") != "") {
+				t.Errorf("got policy %q", header.Get("Content-Security-Policy"))
+			}
+		})
+	}
+}
+
+// TestJSON checks that clients can decode the JSON with the exported types, without other fields.
+func TestJSON(t *testing.T) {
+	now := time.Now()
+	config := newWorld(now).config(now)
+	want := config.Report()
+	decoder := json.NewDecoder(get(t, "GET", Path, "application/json").Body)
+	decoder.DisallowUnknownFields()
+	var got Report
+	if err := decoder.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Nodes) != len(want.Nodes) || !reflect.DeepEqual(got.Totals, want.Totals) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	for i := range got.Nodes {
+		if i > 0 && got.Nodes[i-1].Name >= got.Nodes[i].Name {
+			t.Errorf("%s comes before %s", got.Nodes[i-1].Name, got.Nodes[i].Name)
+		}
+	}
+}
+
+func TestNoNodes(t *testing.T) {
+	config := (&world{}).config(time.Now())
+	handler := Handler(config)
+	for f, want := range map[string]string{
+		"json": `"nodes":[]`, "html": "No nodes are known yet", "text": "Nodes: 0; 0 with metrics\n",
+	} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path+"?format="+f, nil))
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: got %s, want %q", f, w.Body, want)
+		}
+	}
+}
+
+// TestIdleHandler checks that requests without a report read nothing.
+func TestIdleHandler(t *testing.T) {
+	w := &world{}
+	handler := Handler(w.config(time.Now()))
+	for _, r := range []*http.Request{
+		httptest.NewRequest(http.MethodHead, Path, nil), httptest.NewRequest(http.MethodPost, Path, nil),
+		httptest.NewRequest(http.MethodGet, Path+"?format=x", nil),
+	} {
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	if n := w.reads.Load(); n != 0 {
+		t.Errorf("%d reports were made", n)
+	}
+}
+
+// hostile is a name or an error that a node could choose to attack the reader.
+const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{.}}</pre></details></style>` +
+	"\x1b]0;title\a\r\n\u202e"
+
+func TestHostileText(t *testing.T) {
+	now := time.Now()
+	w := newWorld(now)
+	failing := &w.statuses[0]
+	failing.Node, failing.Address = hostile, hostile
+	failing.Err = errors.New(hostile + strings.Repeat("x", 1<<20))
+	handler := Handler(w.config(now))
+	for _, f := range formats() {
+		response := httptest.NewRecorder()
+		handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, Path+"?format="+f.name, nil))
+		text := response.Body.String()
+		if len(text) > 64<<10 {
+			t.Errorf("%s: got %d bytes", f.name, len(text))
+		}
+		switch f {
+		case formatJSON:
+			if strings.Contains(text, "<script>") {
+				t.Errorf("JSON with an unescaped tag: %s", text)
+			}
+		case formatHTML:
+			if strings.Contains(text, "<script>alert") || strings.Contains(text, "<img") ||
+				strings.Count(text, "<script") != 1 || strings.Count(text, "</style>") != 1 {
+				t.Errorf("HTML with an unescaped tag: %s", text)
+			}
+		case formatText:
+			if strings.ContainsAny(text, "\x1b\a\r\u202e") {
+				t.Errorf("text with control characters: %q", text)
+			}
+		}
+	}
+}
+
+func TestText(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		config := newWorld(now).config(now)
+		config.Memory = func() *Memory { return &Memory{312 << 20, 400 << 20, 20 << 30} }
+		var b strings.Builder
+		if err := WriteText(&b, config.Report()); err != nil {
+			t.Fatal(err)
+		}
+		const want = `kube-vitals v1.2.3 at 2000-01-01T00:00:00Z: metric resolution 15s, metrics expire after 1m
+Nodes: 5; 2 with metrics; 1 failing; 1 stale; 2 starting; 1 ready
+Pods: 4 running; 1 with metrics, with 2 containers
+Memory: 312 MiB resident, 400 MiB forecast, limit 20 GiB
+Reasons: 1 connect-refused, 1 stale-samples
+
+NAME       STATE     REASON           FAILURES  AGE  LAST-SUCCESS  NEXT  DURATION  PODS  SAMPLES  SKEW  ADDRESS
+failing    failing   connect-refused  3(20s)    40s  35s           now   12.3ms    0/0   3        -     failing:10250
+stale      stale     stale-samples    -         -    5s            10s   12.3ms    0/1   3        -     stale:10250
+new        starting  -                -         -    -             now   -         0/0   0        -     -
+recovered  starting  -                -         -    5s            10s   12.3ms    0/0   3        -     recovered:10250
+ready      ready     -                -         12s  5s            10s   12.3ms    1/2   3        -90s  ready:10250
+
+node "failing": connection refused
+  see https://github.com/kube-vitals/kube-vitals/blob/main/docs/troubleshooting.md#connect-refused
+
+node "stale": the kubelet responds, but its samples are too old (see the kubelet's log, or raise --max-sample-age)
+  see https://github.com/kube-vitals/kube-vitals/blob/main/docs/troubleshooting.md#stale-samples
+`
+		if b.String() != want {
+			t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+		}
+	})
+}
+
+// TestConcurrentRequests checks that a slow client does not let reports pile up.
+func TestConcurrentRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		handler := Handler(newWorld(now).config(now))
+		release, done := make(chan struct{}), make(chan int, 3*maxConcurrent)
+		var slow atomic.Int64
+		for range 3 * maxConcurrent {
+			go func() {
+				w := &slowWriter{ResponseRecorder: httptest.NewRecorder(), release: release, started: &slow}
+				handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path, nil))
+				done <- w.Code
+			}()
+			synctest.Wait()
+		}
+		if n := slow.Load(); n != maxConcurrent {
+			t.Errorf("%d responses are written at once, want %d", n, maxConcurrent)
+		}
+		close(release)
+		for range 3 * maxConcurrent {
+			if code := <-done; code != http.StatusOK {
+				t.Errorf("got status %d", code)
+			}
+		}
+	})
+}
+
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	release chan struct{}
+	started *atomic.Int64
+}
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	select {
+	case <-w.release:
+	default:
+		w.started.Add(1)
+		<-w.release
+	}
+	return w.ResponseRecorder.Write(p)
+}
+
+// TestDeadConnections checks that errors of writing end the response.
+func TestDeadConnections(t *testing.T) {
+	now := time.Now()
+	config := newWorld(now).config(now)
+	h := Handler(config).(*handler)
+	for _, f := range formats() {
+		if err := h.write(failingWriter{}, f, config.Report()); !errors.Is(err, errWrite) {
+			t.Errorf("%s: got %v", f.name, err)
+		}
+	}
+}
+
+var errWrite = errors.New("connection closed")
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, errWrite }
+
+func TestFormats(t *testing.T) {
+	for got, want := range map[string]string{
+		took(0.00123): "1.23 ms", took(0.0456): "45.6 ms", took(0.789): "789 ms", took(12): "12.00 s",
+		skew(nil): "", skew(new(0.02)): "0 s", skew(new(-1.23)): "-1.2 s", skew(new(61.0)): "+61 s",
+		skew(new(-7200.0)): "-120m", skew(new(7200.0)): "+120m",
+		flag(15): "15s", flag(60): "1m", flag(90): "1m30s", flag(3600): "1h", flag(0.5): "500ms",
+		count(0): "0", count(999): "999", count(1000): "1,000", count(1234567): "1,234,567",
+		bytesOf(5 << 20): "5 MiB", bytesOf(9000 << 20): "9000 MiB", bytesOf(100 << 30): "100 GiB",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// largeWorld is a cluster with 5000 nodes and 150,000 pods.
+func largeWorld(now time.Time) *world {
+	w := newWorld(now)
+	ready := w.statuses[2]
+	w.statuses = nil
+	w.known = nil
+	w.nodes, w.pods = map[string]*usage.Node{}, map[string]*usage.Pod{}
+	for i := range 5000 {
+		s := ready
+		s.Node = fmt.Sprintf("node-%04d", i)
+		if i%10 == 0 {
+			s.Failures, s.Reason = 3, reason.ConnectRefused
+			s.Err = errors.New("node \"" + s.Node + "\": " + strings.Repeat("the port refuses connections ", 10))
+		}
+		w.statuses = append(w.statuses, s)
+		w.nodes[s.Node] = &usage.Node{Name: s.Node, AsOf: usage.NewClock(now).At(now)}
+		for j := range 30 {
+			name := fmt.Sprintf("pod-%d-%d", i, j)
+			w.known = append(w.known, pod(s.Node, name, inventory.PodRunning))
+		}
+	}
+	return w
+}
+
+func BenchmarkReport(b *testing.B) {
+	now := time.Now()
+	config := largeWorld(now).config(now)
+	b.ReportAllocs()
+	for b.Loop() {
+		config.Report()
+	}
+}
+
+func BenchmarkFormats(b *testing.B) {
+	now := time.Now()
+	config := largeWorld(now).config(now)
+	report, h := config.Report(), Handler(config).(*handler)
+	for _, f := range formats() {
+		b.Run(f.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w := &countingWriter{}
+				if err := h.write(w, f, report); err != nil {
+					b.Fatal(err)
+				}
+				b.SetBytes(int64(w.n))
+			}
+		})
+	}
+}
+
+type countingWriter struct{ n int }
+
+func (w *countingWriter) Write(p []byte) (int, error) {
+	w.n += len(p)
+	return len(p), nil
+}

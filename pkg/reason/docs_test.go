@@ -1,0 +1,121 @@
+package reason
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+const (
+	root            = "../.."
+	troubleshooting = root + "/docs/troubleshooting.md"
+	failingNodes    = root + "/docs/runbooks/KubeVitalsNodesFailing.md"
+)
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestEveryReasonHasASection checks that docs/troubleshooting.md has a section with the anchor of
+// each reason, in order, and of no other, and that the table on top describes each reason as the
+// server does.
+func TestEveryReasonHasASection(t *testing.T) {
+	page := readFile(t, troubleshooting)
+	want := slices.Concat(Scrapes(), Objects())
+	var got []Reason
+	for _, section := range regexp.MustCompile(`(?m)^#+ `).Split(page, -1) {
+		title, body, _ := strings.Cut(section, "\n")
+		if !regexp.MustCompile(`^[a-z-]+$`).MatchString(title) {
+			continue // not the name of a reason
+		}
+		got = append(got, Reason(title))
+		if !strings.Contains(body, "\n```sh\n") {
+			t.Errorf("the section %s has no command that confirms it", title)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s has sections of\n%s\nwant\n%s", troubleshooting, got, want)
+	}
+	for _, r := range want {
+		row := "\n| [`" + string(r) + "`](#" + string(r) + ") | " + r.Describe().Problem + " |\n"
+		if !strings.Contains(page, row) {
+			t.Errorf("%s does not have the row%s", troubleshooting, row)
+		}
+	}
+	// GitHub appends a number to an anchor that occurs before.
+	for _, title := range regexp.MustCompile(`(?m)^#+ ([\w -]+)$`).FindAllStringSubmatch(page, -1) {
+		r := Reason(strings.ReplaceAll(strings.ToLower(title[1]), " ", "-"))
+		if title[1] != string(r) && slices.Contains(want, r) {
+			t.Errorf("the section %q has the anchor of a reason", title[1])
+		}
+	}
+}
+
+// TestRunbookHasEveryReason checks that the table of the runbook about failing nodes has each
+// reason of a scrape, and no other.
+func TestRunbookHasEveryReason(t *testing.T) {
+	var got []Reason
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]*)`).FindAllStringSubmatch(readFile(t, failingNodes), -1) {
+		for _, name := range regexp.MustCompile("\\[`([^`]+)`\\]").FindAllStringSubmatch(row[1], -1) {
+			got = append(got, Reason(name[1]))
+		}
+	}
+	want := Scrapes()
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s has\n%s\nwant\n%s", failingNodes, got, want)
+	}
+}
+
+// TestLabelValuesExist checks the values of the label reason in alerts, dashboards, their tests, and
+// documents.
+func TestLabelValuesExist(t *testing.T) {
+	var scrapes, skipped []string
+	for _, r := range Scrapes() {
+		scrapes = append(scrapes, string(r))
+	}
+	for r := range usage.Reason(usage.NumReasons) {
+		skipped = append(skipped, r.String())
+	}
+	matcher := regexp.MustCompile(`\breason(?:=|=~|!=|!~)\\?"([^"\\]*)\\?"`)
+	found := 0
+	for _, pattern := range []string{
+		"README.md", "docs/*.md", "docs/runbooks/*.md", "charts/*/alerts/*", "charts/*/dashboards/*",
+		"charts/*/templates/*.*", "manifests/components/*/*", "test/internal/observability/testdata/*",
+	} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, error %v", pattern, len(files), err)
+		}
+		for _, file := range files {
+			for line := range strings.Lines(readFile(t, file)) {
+				known := scrapes
+				if strings.Contains(line, "samples_skipped") {
+					known = skipped
+				}
+				for _, m := range matcher.FindAllStringSubmatch(line, -1) {
+					found++
+					for value := range strings.SplitSeq(m[1], "|") {
+						if value != "" && !slices.Contains(known, value) {
+							t.Errorf("%s has %s, but there is no such reason: %s", file, m[0], strings.TrimSpace(line))
+						}
+					}
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("found no values")
+	}
+}

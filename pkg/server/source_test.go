@@ -1,0 +1,62 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
+)
+
+// TestEngineBlamesNoKubelet checks what a server that reads an engine says about missing metrics:
+// nothing about scrapes of kubelets, of which it knows nothing.
+func TestEngineBlamesNoKubelet(t *testing.T) {
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"matrix","result":[]}}`)
+	}))
+	t.Cleanup(engine.Close)
+	cluster := newCluster(t)
+	cluster.pods = []corev1.Pod{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+		Spec:       corev1.PodSpec{NodeName: "gone"},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}}
+	c, _ := cluster.config(t)
+	c.Prometheus = &prometheus.Config{URL: engine.URL}
+	c.MissingMetricsWarnings = true
+	h := startHandler(t, c)
+
+	const pods = "/apis/metrics.k8s.io/v1/namespaces/shop/pods"
+	w := getTable(h, pods+"/web", "alice")
+	var status metav1.Status
+	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || w.Code != http.StatusNotFound {
+		t.Fatalf("got %d, %v: %s", w.Code, err, w.Body)
+	}
+	want := `pod "web" is running in namespace "shop", but there are no current metrics of it in the engine that kube-vitals reads`
+	if !strings.HasSuffix(status.Message, want) || len(status.Details.Causes) > 0 {
+		t.Errorf("got %+v, want %s without a cause", status, want)
+	}
+	if w := getTable(h, pods, "alice"); w.Code != http.StatusOK || w.Header()["Warning"] != nil {
+		t.Errorf("got %d with warnings %q, want none", w.Code, w.Header()["Warning"])
+	}
+	if got := serve(h, nodez.Path, "alice"); got != http.StatusNotFound {
+		t.Errorf("%s: got %d, want %d", nodez.Path, got, http.StatusNotFound)
+	}
+	metrics := getTable(h, "/metrics", "alice").Body.String()
+	for name, want := range map[string]bool{
+		"kube_vitals_memory_limit_bytes ": true, "kube_vitals_memory_forecast_bytes ": false,
+		"kube_vitals_engine_last_success_timestamp_seconds ": true,
+	} {
+		if got := strings.Contains(metrics, "\n"+name); got != want {
+			t.Errorf("%s is in /metrics: %v, want %v", name, got, want)
+		}
+	}
+}

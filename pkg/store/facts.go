@@ -1,0 +1,84 @@
+package store
+
+import (
+	"math"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// Facts describes the samples of a node or container. Its times are by our clock.
+type Facts struct {
+	Since     usage.Time // when its series started; 0: no scrape has mentioned it
+	SampledAt usage.Time // when its last sample was taken; 0: none had both CPU and memory
+	HasAmount bool       // whether there are enough samples for a rate
+}
+
+// ContainerFacts describes the samples of a container.
+type ContainerFacts struct {
+	Name string
+	Facts
+}
+
+// PodFacts describes what a node reports of a pod. Its times are by our clock.
+type PodFacts struct {
+	AsOf       usage.Time       // when the last snapshot of the whole pod was sampled; 0: there was none
+	Containers []ContainerFacts // sorted by name; at least one
+}
+
+// NodeFacts describes the samples of a node itself. It reports false if the node was never scraped.
+func (s *Store) NodeFacts(nodeName string) (Facts, bool) {
+	n := s.node(nodeName)
+	if n == nil {
+		return Facts{}, false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.facts(&n.series), true
+}
+
+// PodFacts describes what a node reports of a pod. It reports false if the last complete scrape of
+// the node does not mention the pod. The time it takes does not depend on the number of pods.
+func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
+	n := s.node(nodeName)
+	if n == nil {
+		return PodFacts{}, false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r := n.report(podKey{namespace, name})
+	if r == nil {
+		return PodFacts{}, false
+	}
+	facts := PodFacts{Containers: make([]ContainerFacts, len(r.containers))}
+	if r.snapshot != nil {
+		facts.AsOf = r.snapshot.AsOf
+	}
+	for i, c := range r.containers {
+		facts.Containers[i] = ContainerFacts{c.name, n.facts(&c.series)}
+	}
+	return facts, true
+}
+
+// report returns the report of a pod, or nil. The snapshots are published in the order of the
+// reports, so they share the index.
+func (n *node) report(key podKey) *podReport {
+	if published := n.pods.Load(); published != nil {
+		if i, ok := published.index[key]; ok && i < len(n.reports) && n.reports[i].key == key {
+			return n.reports[i]
+		}
+	}
+	return nil
+}
+
+func (n *node) facts(s *series) Facts {
+	facts := Facts{Since: s.since, HasAmount: s.hasAmount}
+	const received = math.MaxInt64 // not known any more
+	switch {
+	case s.hasAmount:
+		facts.SampledAt = s.asOf
+	case s.sampled:
+		last := usage.Sample{At: s.prev.at, Untimed: s.untimed}
+		facts.SampledAt = n.clock.ourTime(&last, received)
+	}
+	return facts
+}

@@ -1,0 +1,209 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+)
+
+// doctorReport is the JSON of kube-vitals doctor.
+type doctorReport struct {
+	Version string
+	Server  struct{ Kind, Namespace, Service string }
+	Checks  []doctorCheck
+	Summary struct{ OK, Failed int }
+}
+
+type doctorCheck struct {
+	ID, Status, Reason, Seen, Cure, URL string
+	Objects                             []string
+}
+
+// doctor runs kube-vitals doctor, and returns its exit code and output.
+func (c *testCluster) doctor(ctx context.Context, program string, args ...string) (code int, output string, err error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = nil
+	}
+	if stderr.Len() > 0 {
+		err = errors.Join(err, errors.New(stderr.String()))
+	}
+	return cmd.ProcessState.ExitCode(), string(out), err
+}
+
+// examine runs kube-vitals doctor -o json.
+func (c *testCluster) examine(ctx context.Context) (code int, report doctorReport, err error) {
+	program, err := c.KubeVitals()
+	if err != nil {
+		return 0, report, err
+	}
+	code, out, err := c.doctor(ctx, program, "doctor", "--output=json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &report)
+	}
+	return code, report, err
+}
+
+// awaitHealthy waits until doctor finds nothing broken.
+func (c *testCluster) awaitHealthy(t *testing.T) {
+	t.Helper()
+	eventually(t, "doctor to find nothing broken", func(ctx context.Context) error {
+		code, report, err := c.examine(ctx)
+		if err == nil && (code != 0 || report.Summary.Failed > 0) {
+			err = fmt.Errorf("exit code %d: %+v", code, report.Checks)
+		}
+		return err
+	})
+}
+
+// awaitFailure waits until doctor reports a failed check with the reason, and returns it.
+func (c *testCluster) awaitFailure(t *testing.T, id, reason string) (found doctorCheck) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("doctor to find %s: %s", id, reason), func(ctx context.Context) error {
+		code, report, err := c.examine(ctx)
+		if err != nil {
+			return err
+		}
+		for _, check := range report.Checks {
+			if check.ID == id && check.Reason == reason && check.Status == "failed" && code == 1 {
+				found = check
+				return nil
+			}
+		}
+		return fmt.Errorf("exit code %d: %+v", code, report.Checks)
+	})
+	if found.Cure == "" || found.URL == "" {
+		t.Errorf("no cure or URL: %+v", found)
+	}
+	return found
+}
+
+// TestDoctor breaks one thing at a time: doctor names it, and the cure repairs it.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+
+	notInstalled := c.awaitFailure(t, "installation", "not-installed")
+	if !strings.Contains(notInstalled.Cure, "helm install kube-vitals") {
+		t.Errorf("got %+v", notInstalled)
+	}
+
+	c.install(t)
+	c.awaitHealthy(t)
+	c.checkHealthyOutput(t)
+
+	repair := func(t *testing.T) {
+		t.Helper()
+		if err := c.Upgrade(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c.awaitHealthy(t)
+	}
+
+	t.Run("APIService to another Service", func(t *testing.T) {
+		c.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch",
+			`{"spec": {"service": {"name": "metrics-server"}}}`)
+		check := c.awaitFailure(t, "apiservice", "apiservice-elsewhere")
+		if want := "kube-system/metrics-server instead of kube-system/kube-vitals"; !strings.Contains(check.Seen, want) {
+			t.Errorf("got %+v, want %s", check, want)
+		}
+		patch := fmt.Sprintf(`{"spec":{"service":{"namespace":"kube-system","name":"kube-vitals","port":%s}}}`,
+			c.server.Port())
+		if !strings.Contains(check.Cure, patch) {
+			t.Errorf("got the cure %s, want %s in it", check.Cure, patch)
+		}
+		c.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch", patch)
+		c.awaitHealthy(t)
+	})
+
+	t.Run("RBAC rule removed", func(t *testing.T) {
+		c.kubectl(t, "delete", "clusterrolebinding", "system:kube-vitals-kubelet")
+		check := c.awaitFailure(t, "permissions", "permission-missing")
+		if !strings.Contains(check.Seen, "kube-system/kube-vitals-kubelet") ||
+			!strings.Contains(strings.Join(check.Objects, ","), "get nodes/metrics") {
+			t.Errorf("got %+v", check)
+		}
+		repair(t)
+	})
+
+	t.Run("foreign caBundle", func(t *testing.T) {
+		// kube-vitals would write its own again.
+		c.kubectl(t, "delete", "clusterrolebinding", "system:kube-vitals")
+		bundle := base64.StdEncoding.EncodeToString(kubelettest.NewCA().PEM())
+		c.kubectl(t, "patch", "apiservice", "v1beta1.metrics.k8s.io", "--type=merge", "--patch",
+			fmt.Sprintf(`{"spec": {"caBundle": %q}}`, bundle))
+		check := c.awaitFailure(t, "certificate", "ca-bundle-foreign")
+		if !strings.Contains(check.Seen, "caBundle of v1beta1.metrics.k8s.io") {
+			t.Errorf("got %+v", check)
+		}
+		repair(t)
+	})
+
+	t.Run("zero endpoints", func(t *testing.T) {
+		c.kubectl(t, "patch", "service", cluster.Release, inNamespace, "--patch",
+			`{"spec": {"type": "ClusterIP", "externalName": null}}`)
+		c.awaitFailure(t, "endpoints", "no-endpoints")
+		check := c.awaitFailure(t, "deployment", "zero-replicas")
+		if !strings.Contains(check.Cure, "scale deployment kube-vitals") {
+			t.Errorf("got %+v", check)
+		}
+		repair(t)
+	})
+}
+
+// checkHealthyOutput checks the text for a healthy cluster, also of the plugin of kubectl and of a
+// user without permissions.
+func (c *testCluster) checkHealthyOutput(t *testing.T) {
+	t.Helper()
+	program, err := c.KubeVitals()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin := filepath.Join(t.TempDir(), "kubectl-vitals")
+	if err := os.Symlink(program, plugin); err != nil {
+		t.Fatal(err)
+	}
+	code, text, err := c.doctor(t.Context(), plugin)
+	if err != nil || code != 0 || strings.ContainsAny(text, "✗\x1b\r") || !strings.Contains(text, "✓ certificate ") {
+		t.Errorf("got exit code %d, %v\n%s", code, err, text)
+	}
+	user := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := c.WriteUserKubeconfig(user, "stranger", ""); err != nil {
+		t.Fatal(err)
+	}
+	code, text, err = c.doctor(t.Context(), plugin, "--kubeconfig", user)
+	if err != nil || code != 0 || strings.Contains(text, "✗") || !strings.Contains(text,
+		`you cannot get resource "apiservices"`) {
+		t.Errorf("without permissions: got exit code %d, %v\n%s", code, err, text)
+	}
+	code, _, err = c.doctor(t.Context(), plugin, "--kubeconfig", filepath.Join(t.TempDir(), "missing"))
+	if code != 2 || err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
+		t.Errorf("without a kubeconfig: got exit code %d, %v, want 2", code, err)
+	}
+}
+
+// TestDoctorAggregation checks a cluster whose API server has no request-header CA.
+func TestDoctorAggregation(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "--requestheader-client-ca-file=")
+	check := c.awaitFailure(t, "aggregation", "request-header-ca-missing")
+	if !strings.Contains(check.Cure, "--requestheader-client-ca-file") {
+		t.Errorf("got %+v", check)
+	}
+}

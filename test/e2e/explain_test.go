@@ -1,0 +1,268 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metrics "k8s.io/metrics/pkg/client/clientset/versioned"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
+)
+
+// The namespace and nodes of TestExplanations. The kubelet of selfSigned has its own certificate.
+const (
+	explained  = "explained"
+	selfSigned = "self-signed"
+	excluded   = "excluded"
+	excludedBy = "kube-vitals.test/excluded" // a label
+)
+
+// TestExplanations checks what kubectl prints for objects without metrics.
+func TestExplanations(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.addSelfSignedNode(t)
+	labels := map[string]string{excludedBy: "true"}
+	if err := c.Simulation.AddNode(t.Context(), simulation.Node{Name: excluded, Labels: labels}); err != nil {
+		t.Fatal(err)
+	}
+	c.install(t, "--node-selector=!"+excludedBy)
+	c.createNamespaces(t, explained)
+	c.createPods(t, explained, "node", "web", "failed", "crashing")
+	c.addPod(t, "pending", "")
+	c.addPod(t, "unreachable", "nodeName: "+selfSigned)
+	c.addPod(t, "outside", "nodeName: "+excluded)
+	c.setStatuses(t)
+
+	const clock = `\d\d:\d\d:\d\d UTC \(\d+m?\d*s`
+	for _, test := range []struct {
+		object string // arguments of kubectl top
+		reason string
+		text   string // a regular expression
+	}{
+		{"pod none", "pod-not-found",
+			`podmetrics.metrics.k8s.io "none" not found: ` +
+				`the pod does not exist in namespace "explained" \(check its name and namespace\)`},
+		{"pod pending", "pod-pending",
+			`the pod has been pending since ` + clock + `\): container "main" waits: ImagePullBackOff \(`},
+		{"pod failed", "pod-failed",
+			`the pod failed at ` + clock + ` ago\): Evicted \(see its status with kubectl describe pod\)`},
+		{"pod crashing", "containers-not-running",
+			`no container of the pod is running: container "main" waits: CrashLoopBackOff \(`},
+		{"pod unreachable", "tls-self-signed", `scrapes of its node "self-signed" have failed since ` + clock +
+			`\): the kubelet's certificate is self-signed \(set serverTLSBootstrap in the kubelet's configuration`},
+		{"pod outside", "not-selected",
+			`its node "excluded" is not selected for scraping \(change the node's labels or --node-selector\)`},
+		{"node none", "node-not-found",
+			`nodemetrics.metrics.k8s.io "none" not found: the node does not exist \(check its name\)`},
+		{"node " + selfSigned, "tls-self-signed",
+			`scrapes of the node have failed since ` + clock + `\): the kubelet's certificate is self-signed`},
+		{"node " + excluded, "not-selected", `the node is not selected for scraping`},
+	} {
+		c.awaitExplanation(t, test.object, test.reason, test.text)
+	}
+
+	// A pod that has just started, and that its kubelet never reports.
+	c.Simulation.Kubelet("node").SetFaults(kubelettest.Edit(func(text []byte) []byte {
+		var kept [][]byte
+		for line := range bytes.Lines(text) {
+			if !bytes.Contains(line, []byte(`pod="new"`)) {
+				kept = append(kept, line)
+			}
+		}
+		return bytes.Join(kept, nil)
+	}))
+	c.addPod(t, "new", "nodeName: node")
+	c.awaitExplanation(t, "pod new", "pod-starting", `container "main" started \d+s ago; metrics are expected within \d+s`)
+	c.awaitExplanation(t, "pod new", "no-containers",
+		`the kubelet of node "node" responded at `+clock+` ago\), but does not report the pod`)
+
+	c.checkCauses(t)
+	c.checkWarnings(t)
+	c.checkTenant(t)
+}
+
+// addSelfSignedNode adds a node whose kubelet has a certificate that it signed itself, which is
+// what kubeadm sets up.
+func (c *testCluster) addSelfSignedNode(t *testing.T) {
+	t.Helper()
+	certificate := kubelettest.SelfSigned([]string{selfSigned}, []net.IP{net.IPv4(127, 0, 0, 1)})
+	at := kubelettest.New(selfSigned, kubelettest.Config{}).Start(t, &certificate)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: selfSigned}, Status: corev1.NodeStatus{
+		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: at.Addr().String()}},
+		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(at.Port())}},
+	}}
+	if _, err := c.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addPod creates a pod. If its spec names no node, no scheduler handles it.
+func (c *testCluster) addPod(t *testing.T, name, where string) {
+	t.Helper()
+	if where == "" {
+		where = "schedulerName: none"
+	}
+	if err := c.Apply(t.Context(), fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: %s},
+		spec: {%s, containers: [{name: main, image: none}]}}`, name, explained, where)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setStatuses makes pods pending, failed and crashing.
+func (c *testCluster) setStatuses(t *testing.T) {
+	t.Helper()
+	waiting := func(reason string) corev1.ContainerState {
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+	}
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: 137, Reason: "Error", FinishedAt: metav1.NewTime(time.Now().Add(-5 * time.Second)),
+	}}
+	for name, set := range map[string]func(*corev1.PodStatus){
+		"pending": func(s *corev1.PodStatus) {
+			s.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", Image: "none", State: waiting("ImagePullBackOff")}}
+		},
+		"failed": func(s *corev1.PodStatus) {
+			s.Phase, s.Reason = corev1.PodFailed, "Evicted"
+			for i := range s.ContainerStatuses {
+				s.ContainerStatuses[i].State = ended
+			}
+		},
+		"crashing": func(s *corev1.PodStatus) {
+			for i := range s.ContainerStatuses {
+				s.ContainerStatuses[i].State = waiting("CrashLoopBackOff")
+			}
+		},
+	} {
+		eventually(t, "the status of "+name, func(ctx context.Context) error {
+			pods := c.Client.CoreV1().Pods(explained)
+			pod, err := pods.Get(ctx, name, metav1.GetOptions{})
+			if err == nil {
+				set(&pod.Status)
+				_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+			}
+			return err
+		})
+	}
+	for _, container := range []string{"main", "side"} { // a crashing container does not use anything
+		c.Simulation.Kubelet("node").RemoveContainer(explained, "crashing", container)
+	}
+}
+
+// awaitExplanation waits until kubectl top fails with the text and the address of the reason's
+// documentation.
+func (c *testCluster) awaitExplanation(t *testing.T, object, reason, text string) {
+	t.Helper()
+	want := regexp.MustCompile(text + `.*; see https://github\.com/.*/docs/troubleshooting\.md#` + reason + `\n$`)
+	var got string
+	eventually(t, fmt.Sprintf("kubectl top %s to fail with %s", object, want), func(ctx context.Context) error {
+		var err error
+		args := append([]string{"top", "--namespace=" + explained}, strings.Fields(object)...)
+		_, got, err = c.kubectlWithErrors(ctx, args...)
+		if err == nil {
+			return errors.New("it succeeds")
+		}
+		if !want.MatchString(got) {
+			return errors.New(got)
+		}
+		return nil
+	})
+	t.Logf("$ kubectl top %s --namespace %s\n%s", object, explained, got)
+	if strings.Contains(got, "127.") || strings.Contains(got, "x509") {
+		t.Errorf("the message has an address or the text of an error: %s", got)
+	}
+}
+
+// kubectlWithErrors runs kubectl, and returns both outputs.
+func (c *testCluster) kubectlWithErrors(ctx context.Context, args ...string) (stdout, stderr string, err error) {
+	var out, errs strings.Builder
+	cmd := exec.CommandContext(ctx, c.Binary(binaries.Kubectl), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig, "HOME="+c.Dir, "KUBERC=off")
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// checkCauses checks that clients find the reason in the details of the error.
+func (c *testCluster) checkCauses(t *testing.T) {
+	t.Helper()
+	client, err := metrics.NewForConfig(c.REST)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.MetricsV1beta1().PodMetricses(explained).Get(t.Context(), "unreachable", metav1.GetOptions{})
+	cause, ok := apierrors.StatusCause(err, "tls-self-signed")
+	if !apierrors.IsNotFound(err) || !ok || !strings.Contains(cause.Message, "the kubelet's certificate is self-signed") {
+		t.Errorf("got %v with cause %+v, want the cause tls-self-signed", err, cause)
+	}
+}
+
+// checkWarnings checks what kubectl get warns of.
+func (c *testCluster) checkWarnings(t *testing.T) {
+	t.Helper()
+	for resource, want := range map[string]string{
+		"podmetrics":  "Warning: 4 of 5 pods have no metrics: ",
+		"nodemetrics": "Warning: 1 of 2 nodes has no metrics: 1 that cannot be scraped (self-signed: tls-self-signed)\n",
+	} {
+		out, got, err := c.kubectlWithErrors(t.Context(), "get", resource, "--namespace", explained)
+		t.Logf("$ kubectl get %s --namespace %s\n%s%s", resource, explained, got, out)
+		if err != nil || !strings.HasPrefix(got, want) {
+			t.Errorf("kubectl get %s: got %v, %s, want %s", resource, err, got, want)
+		}
+		if resource != "podmetrics" {
+			continue
+		}
+		for _, part := range []string{
+			"1 on 1 node that cannot be scraped (self-signed: tls-self-signed)", "1 on 1 node that is not scraped",
+			"1 without a running container",
+		} {
+			if !strings.Contains(got, part) {
+				t.Errorf("kubectl get %s: got %s, want %q", resource, got, part)
+			}
+		}
+	}
+}
+
+// checkTenant checks that a user who may read metrics but not pods learns no reasons.
+func (c *testCluster) checkTenant(t *testing.T) {
+	t.Helper()
+	kubeconfig := c.File("tenant.kubeconfig")
+	if err := c.WriteUserKubeconfig(kubeconfig, "tenant", ""); err != nil {
+		t.Fatal(err)
+	}
+	c.kubectl(t, "create", "role", "tenant", "--namespace", explained, "--verb=get,list", "--resource=pods.metrics.k8s.io")
+	c.kubectl(t, "create", "rolebinding", "tenant", "--namespace", explained, "--role=tenant", "--user=tenant")
+	as := []string{"--namespace", explained, "--kubeconfig", kubeconfig}
+	for name, want := range map[string]string{
+		"none":   `pod "none" is not running in namespace "explained"`,
+		"failed": `pod "failed" is not running in namespace "explained"`,
+		"unreachable": `pod "unreachable" is running in namespace "explained", ` +
+			`but there are no current metrics of it from its node's kubelet`,
+	} {
+		want = fmt.Sprintf("Error from server (NotFound): podmetrics.metrics.k8s.io %q not found: %s\n", name, want)
+		eventually(t, "the role to take effect", func(ctx context.Context) error {
+			if _, got, err := c.kubectlWithErrors(ctx, append(as, "top", "pod", name)...); err == nil || got != want {
+				return fmt.Errorf("got %s, want %s", got, want)
+			}
+			return nil
+		})
+	}
+	out, got, err := c.kubectlWithErrors(t.Context(), append(as, "get", "podmetrics")...)
+	if err != nil || got != "" || !strings.Contains(out, "web ") {
+		t.Errorf("kubectl get podmetrics as a tenant: got %v\n%s%s, want the table without a warning", err, got, out)
+	}
+}

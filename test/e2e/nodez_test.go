@@ -1,0 +1,188 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
+)
+
+const nodezPath = "/nodez"
+
+// nodez is a part of the page of nodes as JSON.
+type nodez struct {
+	MaxSampleAgeSeconds float64
+	Totals              struct {
+		Nodes, FailingNodes, NodesWithMetrics, Pods, PodsWithMetrics int
+
+		Reasons map[string]int
+	}
+	Nodes []struct {
+		Name, Address, State, Reason, Problem, Cure, URL, Error string
+
+		LastSuccess, FailingSince time.Time
+		MetricsAgeSeconds         *float64
+		Pods, RunningPods         int
+	}
+}
+
+func decodeNodez(t *testing.T, body []byte) (page nodez) {
+	t.Helper()
+	if err := json.Unmarshal(body, &page); err != nil {
+		t.Fatalf("decode %s: %v", body, err)
+	}
+	return page
+}
+
+// TestNodez checks that the page of nodes needs the permission for its path, and that it has the
+// reason why a node fails.
+func TestNodez(t *testing.T) {
+	const failing, user = "nodez-failing", "nodez-reader"
+	newClient(t, shared.server).wantStatus(t, nodezPath, http.StatusUnauthorized)
+	shared.as(t, shared.server, "tenant", "").wantStatus(t, nodezPath, http.StatusForbidden)
+
+	addNode(t, failing)
+	awaitNewer(t, failing, time.Time{})
+	shared.Simulation.Kubelet(failing).SetFaults(kubelettest.Status(http.StatusInternalServerError))
+	shared.kubectl(t, "create", "clusterrolebinding", user, "--user="+user,
+		"--clusterrole=system:"+cluster.Release+"-nodez-reader")
+	cleanUp(t, func(ctx context.Context) error {
+		_, err := shared.Kubectl(ctx, "delete", "clusterrolebinding", user)
+		return err
+	})
+	reader := shared.as(t, shared.server, user, "")
+	reader.header.Set("Accept", "application/json, */*") // as kubectl get --raw
+	var page nodez
+	eventually(t, "the failure on the page", func(ctx context.Context) error {
+		body, err := reader.getOK(ctx, nodezPath)
+		if err != nil {
+			return err
+		}
+		page = decodeNodez(t, body)
+		if page.Totals.Reasons["server-error"] == 0 {
+			return fmt.Errorf("got totals %+v", page.Totals)
+		}
+		return nil
+	})
+	found := map[string]string{}
+	for _, n := range page.Nodes {
+		found[n.Name] = n.State
+		if n.Name != failing {
+			continue
+		}
+		if n.Reason != "server-error" || n.Problem == "" || n.Cure == "" || !strings.HasSuffix(n.URL, "#server-error") ||
+			!strings.Contains(n.Error, failing) || !strings.Contains(n.Error, "500") || n.Address == "" ||
+			n.LastSuccess.IsZero() || n.FailingSince.Before(n.LastSuccess) {
+			t.Errorf("the failing node is described as %+v", n)
+		}
+	}
+	if found[failing] != "failing" || found["node-01"] != "ready" || page.Totals.FailingNodes == 0 ||
+		page.Totals.Nodes < sharedNodes || page.Totals.NodesWithMetrics < sharedNodes {
+		t.Errorf("got states %v, totals %+v", found, page.Totals)
+	}
+
+	for accept, want := range map[string]string{
+		"text/html":  `data-reason="server-error"`,
+		"text/plain": failing + " ",
+	} {
+		reader.header.Set("Accept", accept)
+		body, err := reader.getOK(t.Context(), nodezPath)
+		if err != nil || !strings.Contains(string(body), want) {
+			t.Errorf("%s: got %v, want %q in\n%s", accept, err, want, body)
+		}
+	}
+
+	// Only the path of the page is allowed.
+	for _, path := range []string{"/metrics", "/statusz", "/flagz", nodesPath} {
+		reader.wantStatus(t, path, http.StatusForbidden)
+	}
+}
+
+// TestZPages checks that the z-pages name this program.
+func TestZPages(t *testing.T) {
+	admin := shared.asAdmin(t, shared.server)
+	for path, want := range map[string][]string{
+		"/statusz": {"kube-vitals statusz", nodezPath}, "/flagz": {"kube-vitals flagz", "metric-resolution"},
+	} {
+		body, err := admin.getOK(t.Context(), path)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, part := range want {
+			if !strings.Contains(string(body), part) {
+				t.Errorf("%s does not have %q:\n%s", path, part, body)
+			}
+		}
+	}
+}
+
+// TestNodezWithKubectl runs the commands of docs/nodez.md, with the address of the server instead of
+// that of a port-forward, which needs a real kubelet.
+func TestNodezWithKubectl(t *testing.T) {
+	ca := shared.File("nodez-ca.crt")
+	if err := os.WriteFile(ca, shared.server.CA, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token := strings.TrimSpace(shared.kubectl(t, inNamespace, "create", "token", cluster.Release, "--duration=10m"))
+	flags := []string{
+		"--kubeconfig=/dev/null", "--server=https://" + shared.server.Address, "--token=" + token,
+		"--certificate-authority=" + ca, "--tls-server-name=" + shared.server.Host,
+	}
+	var out string
+	eventually(t, "the page as JSON", func(ctx context.Context) (err error) {
+		out, err = shared.Kubectl(ctx, append(flags, "get", "--raw", nodezPath)...)
+		return err
+	})
+	if page := decodeNodez(t, []byte(out)); len(page.Nodes) < sharedNodes {
+		t.Errorf("got %d nodes", len(page.Nodes))
+	}
+	out, err := shared.Kubectl(t.Context(), append(flags, "get", "--raw", nodezPath+"?format=text")...)
+	if err != nil || !strings.Contains(out, "\nNAME ") || !strings.Contains(out, "\nnode-01 ") {
+		t.Errorf("got %v: %s", err, out)
+	}
+
+	proxy, err := process.Start(process.Config{
+		Path: shared.Binary(binaries.Kubectl), Args: append(flags, "proxy", "--port=0"), Log: shared.File("nodez-proxy.log"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Kill)
+	var page string
+	eventually(t, "the page through kubectl proxy", func(ctx context.Context) error {
+		_, address, found := strings.Cut(proxy.Tail(), "Starting to serve on ")
+		if !found {
+			return fmt.Errorf("kubectl proxy: %s", proxy.Tail())
+		}
+		address, _, _ = strings.Cut(address, "\n")
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+nodezPath, nil)
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		page = string(body)
+		if err == nil && response.Header.Get("Content-Security-Policy") == "" {
+			err = fmt.Errorf("%s without a policy: %s", response.Status, page)
+		}
+		return err
+	})
+	if !strings.HasPrefix(page, "<!DOCTYPE html>") || !strings.Contains(page, ">node-01<") {
+		t.Errorf("got %s", page)
+	}
+}

@@ -1,0 +1,438 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
+)
+
+var screenshots = flag.String("screenshots", "", "`folder` for screenshots of the page; empty: none")
+
+// timeout bounds one test, on a busy machine.
+const timeout = 3 * time.Minute
+
+// errNoBrowser is why there is no browser.
+var errNoBrowser = errors.New("no Chromium: install it, for example with apt-get install chromium")
+
+// browser is the Chromium of all tests.
+type browser struct {
+	context.Context
+	stop func()
+	err  error
+}
+
+var startBrowser = sync.OnceValue(func() *browser {
+	var path string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		return &browser{stop: func() {}, err: errNoBrowser}
+	}
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
+		chromedp.WSURLReadTimeout(timeout), chromedp.Flag("lang", "en"))
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // Chromium has no sandbox for root
+	}
+	allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancel := chromedp.NewContext(allocator)
+	b := &browser{Context: ctx, stop: func() { cancel(); stopAllocator() }}
+	b.err = chromedp.Do(ctx)
+	return b
+})
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	startBrowser().stop()
+	os.Exit(code)
+}
+
+// newTab opens a tab, and skips the test if there is no browser. CI must have one.
+func newTab(t *testing.T) context.Context {
+	t.Helper()
+	b := startBrowser()
+	if errors.Is(b.err, errNoBrowser) && os.Getenv("CI") == "" {
+		t.Skip(b.err)
+	}
+	if b.err != nil {
+		t.Fatal(b.err)
+	}
+	ctx, cancel := chromedp.NewContext(b)
+	t.Cleanup(cancel)
+	ctx, cancel = context.WithTimeout(ctx, timeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// site serves the page of a report that tests can replace.
+type site struct {
+	*httptest.Server
+	report   atomic.Pointer[nodez.Report]
+	requests atomic.Int64
+	down     atomic.Bool
+}
+
+func newSite(t *testing.T, r *nodez.Report) *site {
+	t.Helper()
+	s := &site{}
+	s.report.Store(r)
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path != "/nodez" {
+			http.NotFound(w, q)
+			return
+		}
+		s.requests.Add(1)
+		if s.down.Load() {
+			http.Error(w, "forbidden: no permission", http.StatusForbidden)
+			return
+		}
+		var body strings.Builder
+		policy, err := nodez.WriteHTML(&body, s.report.Load())
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", policy)
+		fmt.Fprint(w, body.String())
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// messages collects the errors and violations of the policy that a page logs.
+type messages struct {
+	mu   sync.Mutex
+	text []string
+}
+
+func watch(t *testing.T, ctx context.Context) *messages {
+	t.Helper()
+	m := &messages{}
+	add := func(text string) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.text = append(m.text, text)
+	}
+	err := chromedp.Listen(ctx, func(event any) {
+		switch e := event.(type) {
+		case *log.EventEntryAdded:
+			if !strings.Contains(e.Entry.URL, "/favicon.ico") {
+				add(e.Entry.Text + " " + e.Entry.URL)
+			}
+		case *runtime.EventExceptionThrown:
+			add(e.ExceptionDetails.Text)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (m *messages) check(t *testing.T) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, text := range m.text {
+		t.Errorf("the page logs: %s", text)
+	}
+}
+
+// action is a step of a user.
+type action = chromedp.Action[chromedp.Void]
+
+func run(t *testing.T, ctx context.Context, actions ...action) {
+	t.Helper()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// evaluate returns the value of an expression in the page.
+func evaluate[T any](t *testing.T, ctx context.Context, expression string) (value T) {
+	t.Helper()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+const (
+	visibleNames = `[...document.querySelectorAll('#nodes tbody th')].map((th) => th.textContent)`
+	shownText    = `document.getElementById('shown').textContent`
+)
+
+func column(key string) string { return fmt.Sprintf(`th[data-key="%s"] button`, key) }
+
+func chip(filter, value string) string {
+	return fmt.Sprintf(`.chips button[data-filter="%s"][data-value="%s"]`, filter, value)
+}
+
+func click(selector string) action { return chromedp.Click(chromedp.CSS(selector)) }
+
+func typeText(text string) action { return chromedp.SendKeys(chromedp.CSS("#query"), text) }
+
+// await waits until an expression is true in the page.
+func await(expression string) action {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := chromedp.Poll[bool](expression)(ctx, t)
+		return err
+	})
+}
+
+// cells returns the sort values of a column.
+func cells(t *testing.T, ctx context.Context, n int) []float64 {
+	t.Helper()
+	return evaluate[[]float64](t, ctx, fmt.Sprintf(`[...document.querySelectorAll('#nodes tbody td:nth-child(%d)')].`+
+		`filter((td) => td.dataset.v).map((td) => Number(td.dataset.v))`, n))
+}
+
+func TestFailingNodeIsFoundInTwoClicks(t *testing.T) {
+	report := newReport(5000, time.Now())
+	site := newSite(t, report)
+	ctx := newTab(t)
+	log := watch(t, ctx)
+	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+"/nodez"),
+		click(chip("reason", "clock-skew")), click("#nodes tbody summary"),
+		chromedp.WaitVisible(chromedp.CSS("#nodes tbody pre")))
+	text := evaluate[string](t, ctx, `document.querySelector('#nodes tbody pre').innerText`)
+	if !strings.Contains(text, "no sample of the kubelet has a valid time") {
+		t.Errorf("two clicks show %q", text)
+	}
+	want := fmt.Sprintf("%d of 5,000 nodes", report.Totals.Reasons["clock-skew"])
+	if got := evaluate[string](t, ctx, shownText); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if hash := evaluate[string](t, ctx, `location.hash`); hash != "#reason=clock-skew" {
+		t.Errorf("the fragment is %q", hash)
+	}
+	log.check(t)
+}
+
+func TestManyNodes(t *testing.T) {
+	site := newSite(t, newReport(1200, time.Now()))
+	ctx := newTab(t)
+	log := watch(t, ctx)
+	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+"/nodez#reason=clock-skew"))
+	if got := evaluate[string](t, ctx, shownText); got != "2 of 1,200 nodes" {
+		t.Errorf("got %q with a filter", got)
+	}
+	run(t, ctx, click(chip("reason", "clock-skew"))) // removes the filter
+	if got := evaluate[string](t, ctx, shownText); got != "1,200 nodes, the first 500 are shown" {
+		t.Errorf("got %q without a filter", got)
+	}
+	if names := evaluate[[]string](t, ctx, visibleNames); len(names) != 500 {
+		t.Errorf("%d nodes are shown, want 500", len(names))
+	}
+	run(t, ctx, click("#all"))
+	if names := evaluate[[]string](t, ctx, visibleNames); len(names) != 1200 {
+		t.Errorf("%d nodes are shown, want all", len(names))
+	}
+	log.check(t)
+}
+
+func TestSort(t *testing.T) {
+	site := newSite(t, newReport(500, time.Now()))
+	ctx := newTab(t)
+	log := watch(t, ctx)
+	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+"/nodez"))
+	states := cells(t, ctx, 2)
+	if len(states) != 500 || !slices.IsSorted(states) || states[0] != 0 {
+		t.Errorf("the failing nodes are not first: %v", states)
+	}
+	ariaSort := func(key string) string {
+		return evaluate[string](t, ctx, fmt.Sprintf(
+			`document.querySelector('th[data-key="%s"]').getAttribute('aria-sort') ?? ''`, key))
+	}
+	for i, key := range []string{"age", "success", "next", "duration", "pods", "samples", "skew"} {
+		run(t, ctx, click(column(key)))
+		values := cells(t, ctx, i+3)
+		slices.Reverse(values)
+		if len(values) < 400 || !slices.IsSorted(values) || ariaSort(key) != "descending" || ariaSort("state") != "" {
+			t.Errorf("%s: not in descending order, or not marked as such: %v", key, values)
+		}
+		run(t, ctx, click(column(key)))
+		if !slices.IsSorted(cells(t, ctx, i+3)) || ariaSort(key) != "ascending" {
+			t.Errorf("%s: not in ascending order, or not marked as such", key)
+		}
+	}
+	run(t, ctx, click(column("node")))
+	names := evaluate[[]string](t, ctx, visibleNames)
+	if len(names) != 500 || !strings.HasPrefix(names[0], "ip-10-0-0-10.") || !strings.HasPrefix(names[499], "ip-10-0-7-") {
+		t.Errorf("not sorted by the numbers in names: %s … %s", names[0], names[len(names)-1])
+	}
+	// The order is part of the address.
+	run(t, ctx, chromedp.Navigate("about:blank"), chromedp.Navigate(site.URL+"/nodez#sort=-node"))
+	if names := evaluate[[]string](t, ctx, visibleNames); !strings.HasPrefix(names[0], "ip-10-0-7-") {
+		t.Errorf("the fragment does not sort: %s is first", names[0])
+	}
+	log.check(t)
+}
+
+func TestFilter(t *testing.T) {
+	site := newSite(t, newReport(500, time.Now()))
+	ctx := newTab(t)
+	log := watch(t, ctx)
+	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+"/nodez"),
+		typeText("10.0.3.4 READY"))
+	if got := evaluate[string](t, ctx, shownText); got != "10 of 500 nodes" { // 10.0.3.40 to 49
+		t.Errorf("the filter shows %q", got)
+	}
+	run(t, ctx, chromedp.Navigate("about:blank"), chromedp.Navigate(site.URL+"/nodez"), typeText("refused"))
+	names := evaluate[[]string](t, ctx, visibleNames)
+	if len(names) == 0 || len(names) > 5 {
+		t.Errorf("the filter finds %d nodes by their error", len(names))
+	}
+	run(t, ctx, click(chip("state", "ready")))
+	if got := evaluate[string](t, ctx, shownText); got != "0 of 500 nodes" {
+		t.Errorf("both filters show %q", got)
+	}
+	pressed := evaluate[[]string](t, ctx,
+		`[...document.querySelectorAll('[aria-pressed="true"]')].map((b) => b.dataset.value)`)
+	if !slices.Equal(pressed, []string{"ready"}) {
+		t.Errorf("the pressed chips are %q", pressed)
+	}
+	log.check(t)
+}
+
+func TestRefresh(t *testing.T) {
+	site := newSite(t, newReport(500, time.Now()))
+	ctx := newTab(t)
+	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+"/nodez"),
+		click(chip("state", "failing")), click("#nodes tbody summary"))
+	if n := site.requests.Load(); n != 1 {
+		t.Errorf("the page was requested %d times", n)
+	}
+	names := evaluate[[]string](t, ctx, visibleNames)
+	next := newReport(500, time.Now())
+	for i := range next.Nodes {
+		if next.Nodes[i].Name != names[0] {
+			next.Nodes[i].State, next.Nodes[i].Reason = nodez.Ready, ""
+		}
+	}
+	next.Version = "v9"
+	site.report.Store(next)
+	run(t, ctx, click("#reload"), await(`document.querySelectorAll('#nodes tbody tr').length === 1`))
+	if got := evaluate[[]string](t, ctx, visibleNames); !slices.Equal(got, names[:1]) {
+		t.Errorf("after a refresh, the failing nodes are %q, want %q", got, names[:1])
+	}
+	if !evaluate[bool](t, ctx, `document.querySelector('#nodes details').open`) {
+		t.Error("a refresh closes the details")
+	}
+	site.down.Store(true)
+	run(t, ctx, click("#reload"), await(`document.querySelector('.refresh .error')?.textContent.includes('403') ?? false`))
+	if got := evaluate[[]string](t, ctx, visibleNames); !slices.Equal(got, names[:1]) {
+		t.Errorf("a failed refresh shows %q", got)
+	}
+}
+
+// TestWithoutScript checks that the table is complete without scripts.
+func TestWithoutScript(t *testing.T) {
+	site := newSite(t, newReport(500, time.Now()))
+	ctx := newTab(t)
+	noScript := emulation.SetScriptExecutionDisabledParams{Value: true}
+	if _, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, noScript); err != nil {
+		t.Fatal(err)
+	}
+	run(t, ctx, chromedp.Navigate(site.URL+"/nodez"))
+	text, err := chromedp.Run(ctx, chromedp.Text(chromedp.CSS("#nodes")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(text, ".compute.internal"); n != 500 || !strings.Contains(text, "tls-self-signed") {
+		t.Errorf("%d of 500 nodes are shown without scripts", n)
+	}
+}
+
+// TestPolicy checks that the policy stops what a hostile node could add if escaping failed.
+func TestPolicy(t *testing.T) {
+	report := newReport(3, time.Now())
+	report.Nodes[2].Name = `"><img src=x onerror=document.title='owned'><script>document.title='owned'</script>`
+	report.Nodes[2].Error = `</pre><script>document.title='owned'</script><style>body{display:none}</style>`
+	site := newSite(t, report)
+	ctx := newTab(t)
+	log := watch(t, ctx)
+	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+"/nodez"), click("#nodes tbody summary"))
+	if n := evaluate[int](t, ctx, `document.images.length + document.scripts.length`); n != 1 {
+		t.Errorf("the page has %d scripts and images, want 1", n)
+	}
+	if got := evaluate[string](t, ctx, `document.querySelector('#nodes pre').textContent`); got != report.Nodes[2].Error {
+		t.Errorf("the error is shown as %q", got)
+	}
+	log.check(t)
+	const inject = `(() => { const s = document.createElement('script'); s.textContent = "document.title='owned'";
+		document.body.append(s); return document.title; })()`
+	if title := evaluate[string](t, ctx, inject); title == "owned" {
+		t.Error("the policy allows other scripts")
+	}
+}
+
+// TestScreenshots writes screenshots if the flag is set.
+func TestScreenshots(t *testing.T) {
+	if *screenshots == "" {
+		t.Skip("-screenshots is not set")
+	}
+	if err := os.MkdirAll(*screenshots, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{0, 3, 500, 5000} {
+		site := newSite(t, newReport(n, time.Now()))
+		for _, scheme := range []string{"light", "dark"} {
+			ctx := newTab(t)
+			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+				{Name: "prefers-color-scheme", Value: scheme},
+			}}
+			if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media); err != nil {
+				t.Fatal(err)
+			}
+			for view, s := range map[string]struct {
+				width, height int64
+				actions       []action
+			}{
+				"":         {1440, 900, nil},
+				"-failing": {1440, 900, []action{click(chip("state", "failing")), click("#nodes tbody summary")}},
+				"-medium":  {1024, 768, nil},
+				"-narrow":  {390, 844, nil},
+			} {
+				if n == 0 && view == "-failing" {
+					continue
+				}
+				run(t, ctx, chromedp.EmulateViewport(s.width, s.height), chromedp.Navigate("about:blank"),
+					chromedp.Navigate(site.URL+"/nodez"))
+				run(t, ctx, s.actions...)
+				png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+				if err != nil {
+					t.Fatal(err)
+				}
+				name := fmt.Sprintf("nodez-%d-%s%s.png", n, scheme, view)
+				if err := os.WriteFile(filepath.Join(*screenshots, name), png, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
