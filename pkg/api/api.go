@@ -67,7 +67,7 @@ type Config struct {
 	// themselves, as Authorizer decides. Without them, users learn only that it is missing.
 	ExplainPods, ExplainNodes Explainer
 	Authorizer                authorizer.Authorizer
-	// FromEngine tells that usage is read from an engine: its absence is not due to a kubelet.
+	// FromEngine is set if usage is read from an engine: NotFound errors then do not name a kubelet.
 	FromEngine bool
 	// Warnings enables a Warning header in tables that have no row for some of the objects.
 	Warnings bool
