@@ -262,6 +262,15 @@ func (c *cluster) lines() []string {
 	return lines
 }
 
+// latest returns the event that was recorded last.
+func (c *cluster) latest() *corev1.Event {
+	c.fakeAPI.mu.Lock()
+	defer c.fakeAPI.mu.Unlock()
+	return slices.MaxFunc(c.events, func(a, b *corev1.Event) int {
+		return a.LastTimestamp.Compare(b.LastTimestamp.Time)
+	})
+}
+
 // lastLog returns the last line of the log.
 func (c *cluster) lastLog() string {
 	lines := c.log()
