@@ -49,7 +49,8 @@ func TestClockOfAPIServer(t *testing.T) {
 		w := newWorld()
 		w.pod().CreatedAt, w.pod().Containers = atAgo(-test.ahead), nil
 		delete(w.podFacts, "n7/shop/web")
-		if got, text := NewPods(w.config()).Explain(t.Context(), "shop", "web", now); got != test.reason || text != test.text {
+		got, text := NewPods(w.config()).Explain(t.Context(), "shop", "web", now)
+		if got != test.reason || text != test.text {
 			t.Errorf("%v ahead: got %s: %s\nwant %s: %s", test.ahead, got, text, test.reason, test.text)
 		}
 	}
