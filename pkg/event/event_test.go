@@ -183,7 +183,7 @@ func TestManyNodes(t *testing.T) {
 		for _, phase := range []time.Duration{0, interval / 4, interval / 2, 3 * interval / 4} {
 			t.Run(fmt.Sprintf("slow=%t,phase=%v", slow, phase), func(t *testing.T) {
 				run(t, 300, func(c *cluster) {
-					c.slow[reason.ConnectTimeout] = slow
+					c.setSlow(reason.ConnectTimeout, slow)
 					c.pass(10*interval + phase)
 					c.fail(reason.ConnectTimeout, 1, 300)
 					c.pass(5 * interval)
@@ -408,9 +408,9 @@ func TestHangingAPIServer(t *testing.T) {
 		c.set(func() { c.delay = time.Hour })
 		c.fail(reason.Unauthorized, 1, 10)
 		c.pass(10 * interval)
-		before := c.scrapes
+		before := c.countScrapes()
 		c.pass(100 * interval)
-		if got := c.scrapes - before; got != 100*100 {
+		if got := c.countScrapes() - before; got != 100*100 {
 			t.Errorf("got %d scrapes in 100 intervals of 100 nodes", got)
 		}
 		c.want()
