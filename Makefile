@@ -24,7 +24,7 @@ SYFT       := $(CACHE)/syft-v1.46.0/syft
 VULN       := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e verify lint fmt generate demo bench soak fuzz vuln image package release push-chart
+.PHONY: help build test unit browser e2e verify lint fmt generate demo bench soak fuzz vuln image package release push-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,9 +36,18 @@ build: ## build bin/kube-vitals, one static binary; FIPS=1: with the FIPS 140-3 
 
 test: unit verify e2e ## run all tests: unit, verify and e2e
 
-unit: $(PROMTOOL) ## run the unit tests with -race
+unit: $(PROMTOOL) browser ## run the unit tests with -race
 	$(GO) test -race ./...
 	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
+
+# The tests of the page of nodes run in Chromium.
+browser:
+	@command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null || \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update --quiet=2 && apt-get install --yes --quiet=2 --no-install-recommends chromium; \
+	  else \
+	    echo "Chromium is missing, so the tests of /nodez in a browser are skipped: apt-get install chromium" >&2; \
+	  fi
 
 SCHEMAS := $(CACHE)/schemas-v1.29.15-v1.33.13-v1.36.3
 verify: $(HELM) $(KUBECONFORM) $(KUSTOMIZE) $(SCHEMAS) ## test the chart, and that manifests/ describes the same objects

@@ -62,8 +62,7 @@ const (
 	// of the nodes fail, until it is at most half of that.
 	share = 10
 
-	// burst and perSecond limit the events of this process. The recorder only limits those about
-	// one object, to 25 and then one in 5 minutes.
+	// burst and perSecond limit the events of this process, of all objects together.
 	burst     = 50
 	perSecond = 1
 	// cacheSize is the number of objects and messages in each of the recorder's caches, about 1 KiB

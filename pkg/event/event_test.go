@@ -139,10 +139,40 @@ func TestFlappingNode(t *testing.T) {
 		if len(c.events) != 2 { // of equal messages
 			t.Errorf("got events %q", c.lines())
 		}
-		// The recorder allows 25 events of each type, then one in 5 minutes.
-		if limit := 2 * (25 + int(500*5*interval/(5*time.Minute)) + 1); c.requests > limit {
+		if limit := 2 * 500; c.requests > limit {
 			t.Errorf("got %d requests, want at most %d", c.requests, limit)
 		}
+	})
+}
+
+// TestRecoveryAfterFlapping checks that the latest event of a node that flaps is never that it
+// fails once it has recovered.
+func TestRecoveryAfterFlapping(t *testing.T) {
+	run(t, 20, func(c *cluster) {
+		for i := range 200 {
+			c.fail(reason.ConnectRefused, 1, 1)
+			c.pass(time.Duration(3+i%7) * interval)
+			c.fail("", 1, 1)
+			c.pass(time.Duration(2+i%5) * interval)
+			if last := c.latest(); last.Reason != Restored {
+				t.Fatalf("after %d recoveries, the latest event is %s at %v", i+1, last.Reason, last.LastTimestamp)
+			}
+		}
+	})
+}
+
+// TestRecoveryDuringOutage checks that the recovery of a node is reported if the API server becomes
+// unavailable at the same time, and the recorder's own retries are not enough.
+func TestRecoveryDuringOutage(t *testing.T) {
+	run(t, 20, func(c *cluster) {
+		c.fail(reason.ConnectRefused, 1, 1)
+		c.pass(5 * interval)
+		c.set(func() { c.err = errors.New("dial tcp: connection refused") })
+		c.fail("", 1, 1)
+		c.pass(25 * time.Minute)
+		c.set(func() { c.err = nil })
+		c.pass(time.Minute)
+		c.want("n1 MetricsUnavailable connect-refused x1", "n1 MetricsRestored x1")
 	})
 }
 
@@ -153,7 +183,7 @@ func TestManyNodes(t *testing.T) {
 		for _, phase := range []time.Duration{0, interval / 4, interval / 2, 3 * interval / 4} {
 			t.Run(fmt.Sprintf("slow=%t,phase=%v", slow, phase), func(t *testing.T) {
 				run(t, 300, func(c *cluster) {
-					c.slow[reason.ConnectTimeout] = slow
+					c.setSlow(reason.ConnectTimeout, slow)
 					c.pass(10*interval + phase)
 					c.fail(reason.ConnectTimeout, 1, 300)
 					c.pass(5 * interval)
@@ -378,9 +408,9 @@ func TestHangingAPIServer(t *testing.T) {
 		c.set(func() { c.delay = time.Hour })
 		c.fail(reason.Unauthorized, 1, 10)
 		c.pass(10 * interval)
-		before := c.scrapes
+		before := c.countScrapes()
 		c.pass(100 * interval)
-		if got := c.scrapes - before; got != 100*100 {
+		if got := c.countScrapes() - before; got != 100*100 {
 			t.Errorf("got %d scrapes in 100 intervals of 100 nodes", got)
 		}
 		c.want()

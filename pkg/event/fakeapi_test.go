@@ -228,6 +228,20 @@ func (c *cluster) fail(cause reason.Reason, first, last int) {
 	}
 }
 
+// setSlow sets whether failures for a cause take until the timeout.
+func (c *cluster) setSlow(cause reason.Reason, slow bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slow[cause] = slow
+}
+
+// countScrapes returns the number of scrapes so far.
+func (c *cluster) countScrapes() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.scrapes
+}
+
 // pass lets fake time pass, and waits until everything due has happened.
 func (c *cluster) pass(d time.Duration) {
 	time.Sleep(d)
@@ -260,6 +274,15 @@ func (c *cluster) lines() []string {
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+// latest returns the event that was recorded last.
+func (c *cluster) latest() *corev1.Event {
+	c.fakeAPI.mu.Lock()
+	defer c.fakeAPI.mu.Unlock()
+	return slices.MaxFunc(c.events, func(a, b *corev1.Event) int {
+		return a.LastTimestamp.Compare(b.LastTimestamp.Time)
+	})
 }
 
 // lastLog returns the last line of the log.

@@ -3,7 +3,6 @@ package event
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -18,9 +17,16 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// downFor is how long the API server is considered unavailable after a request has failed. The
-// recorder retries an event every 10 seconds, 12 times, and sends no other event meanwhile.
-const downFor = 30 * time.Second
+const (
+	// downFor is how long the API server is considered unavailable after a request has failed.
+	downFor = 30 * time.Second
+	// retryAfter is the time after which such a request is tried again. No other event is sent
+	// meanwhile, so that an event that a node has recovered is not lost.
+	retryAfter = 10 * time.Second
+	// retryFor is how long a request is tried. It exceeds the outages of most upgrades. Many events
+	// from before a longer one have expired when it ends.
+	retryFor = 30 * time.Minute
+)
 
 // sink writes the events of a recorder to the API server. It implements record.EventSink.
 //
@@ -64,7 +70,12 @@ func newSink(ctx context.Context, events corev1client.EventsGetter) *sink {
 	s := &sink{events: events, ctx: ctx, failures: map[string]failure{}}
 	broadcaster := record.NewBroadcaster(
 		record.WithContext(klog.NewContext(ctx, klog.Logger{})),
-		record.WithCorrelatorOptions(record.CorrelatorOptions{LRUCacheSize: cacheSize}),
+		// By default, the recorder drops events of one object above 25, and then allows one in 5
+		// minutes. If a node flaps, the event that it has recovered could be lost. The Reporter's
+		// limit does not drop events.
+		record.WithCorrelatorOptions(record.CorrelatorOptions{
+			LRUCacheSize: cacheSize, BurstSize: burst, QPS: perSecond,
+		}),
 	)
 	broadcaster.StartRecordingToSink(s)
 	s.EventRecorder = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}).
@@ -101,19 +112,33 @@ func (s *sink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
 	})
 }
 
-// send sends a request and observes its error.
+// send sends a request, and tries it again while the API server is unavailable. The recorder would
+// try it for 2 minutes only.
 func (s *sink) send(event *corev1.Event, request func(context.Context) (*corev1.Event, error)) (*corev1.Event, error) {
+	for start := time.Now(); ; {
+		result, err := s.try(event, request)
+		switch {
+		case s.ctx.Err() != nil, failureOf(err) != unavailable:
+			return result, err
+		case time.Since(start) >= retryFor:
+			return nil, apierrors.NewTimeoutError(err.Error(), 0) // the recorder does not retry a StatusError
+		}
+		select {
+		case <-s.ctx.Done():
+			return nil, s.ctx.Err()
+		case <-time.After(retryAfter):
+		}
+	}
+}
+
+// try sends a request once and observes its error.
+func (s *sink) try(event *corev1.Event, request func(context.Context) (*corev1.Event, error)) (*corev1.Event, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, requestTimeout)
 	defer cancel()
 	result, err := request(ctx)
-	switch {
-	case s.ctx.Err() != nil, apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-		// After a 404 to a patch, the event has expired: the recorder creates another one.
-		return result, err
-	}
-	s.observe(event.Namespace, err)
-	if failureOf(err) == unavailable {
-		return nil, fmt.Errorf("cannot write the event: %w", err) // the recorder does not retry if err is a StatusError
+	// After a 404 to a patch, the event has expired: the recorder creates another one.
+	if s.ctx.Err() == nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
+		s.observe(event.Namespace, err)
 	}
 	return result, err
 }

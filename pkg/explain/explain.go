@@ -227,6 +227,17 @@ func seconds(d time.Duration) string {
 	return (d + time.Second - 1).Truncate(time.Second).String()
 }
 
+// named returns "container" and its name, which kubelets and the status of a pod may have instead of
+// the API server. A name that is not valid, which the node may have chosen for its readers, is not
+// shown.
+func named(container string) string {
+	const maxName, letters = 63, "abcdefghijklmnopqrstuvwxyz0123456789-"
+	if container == "" || len(container) > maxName || strings.Trim(container, letters) != "" {
+		return "a container"
+	}
+	return `container "` + container + `"`
+}
+
 // maxCode is the length above which a machine-readable reason of a status is not shown. The node
 // sets it.
 const maxCode = 64

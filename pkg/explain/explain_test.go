@@ -156,7 +156,7 @@ func (w *world) live(status corev1.PodStatus) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: "web", CreationTimestamp: metav1.NewTime(before(130 * time.Second)),
 		},
-		Spec:   corev1.PodSpec{NodeName: "n7"},
+		Spec:   corev1.PodSpec{NodeName: "n7", Containers: []corev1.Container{{Name: "app"}, {Name: "proxy"}}},
 		Status: status,
 	}}}
 }
@@ -242,6 +242,18 @@ func TestPods(t *testing.T) {
 			})
 		}, reason.PodPending,
 			`the pod has been pending since 12:03:05 UTC (2m10s): container "app" waits` + podCure},
+		{"a name that is not valid is not shown", func(w *world) {
+			delete(w.pods, "shop/web")
+			w.live(corev1.PodStatus{
+				Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{waitingFor("run curl 10.0.0.7", "Error")},
+			})
+		}, reason.PodPending,
+			`the pod has been pending since 12:03:05 UTC (2m10s): a container waits: Error` + podCure},
+		{"a reported name that is not valid is not shown", func(w *world) {
+			w.report(facts("app", time.Hour, 8*time.Second), facts("proxy", time.Hour, 7*time.Second),
+				facts("run curl 10.0.0.7", 40*time.Second, 40*time.Second))
+		}, reason.StaleSamples,
+			`the kubelet of node "n7" responds, but its last sample of a container is from 12:04:35 UTC (40s ago)` + staleCure},
 		{"succeeded", func(w *world) {
 			delete(w.pods, "shop/web")
 			w.live(corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -142,7 +143,9 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 	case starting.text != nil:
 		return starting
 	case !reported: // and the pod has no container statuses yet
-		if age := m.at.Sub(o.CreatedAt); age < m.startup() {
+		// By the clock of the API server, which may differ from ours.
+		if age := m.at.Sub(o.CreatedAt); age >= -maxLead && age < m.startup() {
+			age = max(0, age)
 			return newFinding(reason.PodStarting, "the pod was created %s ago; metrics are expected within %s",
 				short(age), seconds(m.startup()-age))
 		}
@@ -166,24 +169,25 @@ type container struct {
 }
 
 // withoutUsage returns the containers of a pod that should have usage but do not: those that run
-// according to the API server, and those that the kubelet reports.
+// according to the API server, and those that the kubelet reports. A node chooses how many these
+// are, so the time must not grow with their product.
 func (m *moment) withoutUsage(o *inventory.Object, facts *store.PodFacts) []container {
 	var found []container
+	hasState := make([]bool, len(facts.Containers))
 	for i := range o.Containers {
 		c := container{name: o.Containers[i].Name, state: &o.Containers[i]}
-		for j := range facts.Containers {
-			if facts.Containers[j].Name == c.name {
-				c.facts = &facts.Containers[j].Facts
-			}
+		j, reported := slices.BinarySearchFunc(facts.Containers, c.name, func(f store.ContainerFacts, name string) int {
+			return strings.Compare(f.Name, name)
+		})
+		if reported {
+			c.facts, hasState[j] = &facts.Containers[j].Facts, true
 		}
 		if c.facts == nil && c.state.Running || c.facts != nil && !c.facts.HasAmount {
 			found = append(found, c)
 		}
 	}
 	for j := range facts.Containers {
-		f := &facts.Containers[j]
-		isSame := func(c inventory.ContainerState) bool { return c.Name == f.Name }
-		if !f.HasAmount && !slices.ContainsFunc(o.Containers, isSame) {
+		if f := &facts.Containers[j]; !f.HasAmount && !hasState[j] {
 			found = append(found, container{name: f.Name, facts: &f.Facts})
 		}
 	}
@@ -194,8 +198,8 @@ func (m *moment) withoutUsage(o *inventory.Object, facts *store.PodFacts) []cont
 func (m *moment) startingContainer(c container, n *nodeFinding) (finding, bool) {
 	age, known := m.ageOf(c.state, n)
 	if known && age < m.startup() {
-		return newFinding(reason.PodStarting, "container %q started %s ago; metrics are expected within %s",
-			c.name, short(age), seconds(m.startup()-age)), true
+		return newFinding(reason.PodStarting, "%s started %s ago; metrics are expected within %s",
+			named(c.name), short(age), seconds(m.startup()-age)), true
 	}
 	if c.facts == nil {
 		return finding{}, false
@@ -204,7 +208,7 @@ func (m *moment) startingContainer(c container, n *nodeFinding) (finding, bool) 
 	if known && age >= 2*m.startup() { // kube-vitals is new to the node, or its clock was set
 		r = reason.NodeStarting
 	}
-	return m.waiting(r, fmt.Sprintf("container %q", c.name), c.facts.Since)
+	return m.waiting(r, named(c.name), c.facts.Since)
 }
 
 // ageOf returns the time since a container started, and whether it is known. The API server has the
@@ -225,12 +229,12 @@ func (m *moment) ageOf(c *inventory.ContainerState, n *nodeFinding) (time.Durati
 func (m *moment) containerWithoutUsage(c container, node string) finding {
 	switch {
 	case c.facts == nil:
-		return newFinding(reason.ContainerMissing, "the kubelet of node %q does not report container %q", node, c.name)
+		return newFinding(reason.ContainerMissing, "the kubelet of node %q does not report %s", node, named(c.name))
 	case c.facts.SampledAt == 0:
 		return newFinding(reason.ContainerMissing,
-			"the kubelet of node %q does not report both CPU and memory of container %q", node, c.name)
+			"the kubelet of node %q does not report both CPU and memory of %s", node, named(c.name))
 	}
-	return m.stale(node, fmt.Sprintf("container %q", c.name), c.facts.SampledAt)
+	return m.stale(node, named(c.name), c.facts.SampledAt)
 }
 
 // pendingDetail returns ": " and what a pending pod waits for, if that is known.
@@ -254,9 +258,9 @@ func waitingContainer(pod *corev1.Pod) string {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		switch {
 		case s.State.Waiting != nil && s.State.Waiting.Reason != "PodInitializing":
-			return fmt.Sprintf(": container %q waits%s", s.Name, code(s.State.Waiting.Reason))
+			return fmt.Sprintf(": %s waits%s", named(s.Name), code(s.State.Waiting.Reason))
 		case s.State.Terminated != nil && s.State.Terminated.ExitCode != 0:
-			return fmt.Sprintf(": container %q ended%s", s.Name, code(s.State.Terminated.Reason))
+			return fmt.Sprintf(": %s ended%s", named(s.Name), code(s.State.Terminated.Reason))
 		}
 	}
 	return ""

@@ -149,6 +149,7 @@ func running(namespace, name string, kv ...string) *corev1.Pod {
 		p.Labels[key] = strings.Clone(value)
 	}
 	for _, container := range []string{"main", "proxy"} {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: container})
 		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, runningContainer(container, 1_010))
 	}
 	return p
@@ -157,6 +158,22 @@ func running(namespace, name string, kv ...string) *corev1.Pod {
 func runningContainer(name string, since int64) corev1.ContainerStatus {
 	state := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(since, 0)}}
 	return corev1.ContainerStatus{Name: strings.Clone(name), State: state}
+}
+
+// TestStatusOfManyContainers checks that a node, which sets the status of its pods, cannot make a
+// pod have more containers than its spec.
+func TestStatusOfManyContainers(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	p := running("n", "p")
+	p.Spec.InitContainers = []corev1.Container{{Name: "sidecar", RestartPolicy: &always}}
+	for range 1000 {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, runningContainer("main", 1_003))
+		p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, runningContainer("sidecar", 1_003))
+	}
+	o, err := NewObject(p)
+	if err != nil || len(o.Containers) != 3 || !o.Running("main") || !o.Running("proxy") || !o.Running("sidecar") {
+		t.Errorf("got %d containers, error %v", len(o.Containers), err)
+	}
 }
 
 func TestNewObject(t *testing.T) {

@@ -95,18 +95,22 @@ func phaseOf(phase corev1.PodPhase) Phase {
 	return PhaseUnknown
 }
 
-// containersOf returns the states of the pod's regular containers, then of its sidecars.
+// containersOf returns the states of the pod's regular containers, then of its sidecars. The node
+// sets the status, but not the spec: of more containers than the spec has, the others are ignored.
 func containersOf(pod *corev1.Pod) []ContainerState {
 	regular := pod.Status.ContainerStatuses
+	regular = regular[:min(len(regular), len(pod.Spec.Containers))]
 	if len(regular) == 0 {
 		return nil
 	}
+	sidecars := pod.Status.InitContainerStatuses
+	sidecars = sidecars[:min(len(sidecars), len(pod.Spec.InitContainers))]
 	states := make([]ContainerState, 0, len(regular))
 	for i := range regular {
 		states = append(states, stateOf(&regular[i]))
 	}
-	for i := range pod.Status.InitContainerStatuses {
-		if status := &pod.Status.InitContainerStatuses[i]; isSidecar(pod, status.Name) {
+	for i := range sidecars {
+		if status := &sidecars[i]; isSidecar(pod, status.Name) {
 			states = append(states, stateOf(status))
 		}
 	}

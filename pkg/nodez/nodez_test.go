@@ -1,9 +1,12 @@
 package nodez
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -477,6 +480,51 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 }
 
 // TestDeadConnections checks that errors of writing end the response.
+// pipes is a listener of connections in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestStalledClients checks that clients that keep their connections, but do not read, do not make
+// the page unavailable.
+func TestStalledClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener := make(pipes)
+		server := &http.Server{Handler: Handler(largeWorld(time.Now()).config(time.Now()))}
+		go server.Serve(listener)
+		defer server.Close()
+		request := func() net.Conn {
+			client, conn := net.Pipe()
+			listener <- conn
+			fmt.Fprint(client, "GET /nodez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			return client
+		}
+		for range maxConcurrent {
+			defer request().Close()
+		}
+		time.Sleep(writeTimeout / 2)
+		client := request()
+		defer client.Close()
+		client.SetDeadline(time.Now().Add(2 * writeTimeout))
+		response, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil {
+			t.Fatalf("stalled clients hold the page: %v", err)
+		}
+		defer response.Body.Close()
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestDeadConnections(t *testing.T) {
 	now := time.Now()
 	config := newWorld(now).config(now)

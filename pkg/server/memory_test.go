@@ -21,7 +21,9 @@ func TestMemoryReport(t *testing.T) {
 	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	objects := []any{
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "pending"}},
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "running"}, Status: corev1.PodStatus{
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "running"}, Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "a"}, {Name: "b"}, {Name: "c"}},
+		}, Status: corev1.PodStatus{
 			ContainerStatuses: []corev1.ContainerStatus{{Name: "a", State: running}, {Name: "b", State: running}, {Name: "c"}},
 		}},
 	}

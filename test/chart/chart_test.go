@@ -207,7 +207,8 @@ func TestArguments(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			args, _ := render(t, "tls.type=self-signed", tt.values).value(t, deployment, container+"args").([]any)
+			objs := render(t, "tls.type=self-signed,events.enabled=false", tt.values)
+			args, _ := objs.value(t, deployment, container+"args").([]any)
 			for _, arg := range args {
 				got = append(got, fmt.Sprint(arg))
 			}

@@ -11,6 +11,7 @@ import (
 )
 
 func TestAnonymousAccess(t *testing.T) {
+	awaitReady(t)
 	for path, want := range map[string]int{
 		"/livez":                            http.StatusOK,
 		"/readyz":                           http.StatusOK,
@@ -34,6 +35,15 @@ func TestAnonymousAccess(t *testing.T) {
 	} {
 		newClient(t, shared.server).wantStatus(t, path, want)
 	}
+}
+
+// awaitReady waits until the shared server is ready, which needs the first metrics. Its APIServices
+// are available before.
+func awaitReady(t *testing.T) {
+	t.Helper()
+	eventually(t, "kube-vitals to be ready", func(ctx context.Context) error {
+		return newClient(t, shared.server).ok(ctx, "/readyz")
+	})
 }
 
 func TestInvalidCredentials(t *testing.T) {
@@ -93,6 +103,7 @@ func TestAuthorizedNamespace(t *testing.T) {
 }
 
 func TestHealthChecksAreNamed(t *testing.T) {
+	awaitReady(t)
 	for path, checks := range map[string][]string{
 		"/readyz?verbose": {"[+]nodes ok", "[+]pods ok", "[+]authentication ok"},
 		"/livez?verbose":  {"[+]scraping ok"},

@@ -198,12 +198,21 @@ func (c *testCluster) checkHealthyOutput(t *testing.T) {
 	}
 }
 
-// TestDoctorAggregation checks a cluster whose API server has no request-header CA.
+// TestDoctorAggregation checks a cluster whose API server has no request-header CA, which the cure
+// repairs.
 func TestDoctorAggregation(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, "--requestheader-client-ca-file=")
+	const flag = "--requestheader-client-ca-file"
+	c := newCluster(t, flag+"=")
 	check := c.awaitFailure(t, "aggregation", "request-header-ca-missing")
-	if !strings.Contains(check.Cure, "--requestheader-client-ca-file") {
+	if !strings.Contains(check.Cure, flag) {
 		t.Errorf("got %+v", check)
 	}
+	c.StopAPIServer()
+	if err := c.RestartAPIServer(t.Context(), flag+"="+c.File("front-proxy-ca.crt")); err != nil {
+		t.Fatal(err)
+	}
+	c.install(t)
+	c.awaitHealthy(t)
+	c.awaitTop(t)
 }

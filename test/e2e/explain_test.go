@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
@@ -77,15 +78,7 @@ func TestExplanations(t *testing.T) {
 	}
 
 	// A pod that has just started, and that its kubelet never reports.
-	c.Simulation.Kubelet("node").SetFaults(kubelettest.Edit(func(text []byte) []byte {
-		var kept [][]byte
-		for line := range bytes.Lines(text) {
-			if !bytes.Contains(line, []byte(`pod="new"`)) {
-				kept = append(kept, line)
-			}
-		}
-		return bytes.Join(kept, nil)
-	}))
+	c.Simulation.Kubelet("node").SetFaults(hidePod("new"))
 	c.addPod(t, "new", "nodeName: node")
 	c.awaitExplanation(t, "pod new", "pod-starting", `container "main" started \d+s ago; metrics are expected within \d+s`)
 	c.awaitExplanation(t, "pod new", "no-containers",
@@ -102,13 +95,32 @@ func (c *testCluster) addSelfSignedNode(t *testing.T) {
 	t.Helper()
 	certificate := kubelettest.SelfSigned([]string{selfSigned}, []net.IP{net.IPv4(127, 0, 0, 1)})
 	at := kubelettest.New(selfSigned, kubelettest.Config{}).Start(t, &certificate)
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: selfSigned}, Status: corev1.NodeStatus{
+	c.createNode(t, selfSigned, at)
+}
+
+// createNode creates a Node object whose kubelet the test runs itself, at this address.
+func (c *testCluster) createNode(t *testing.T, name string, at netip.AddrPort) {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
 		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: at.Addr().String()}},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(at.Port())}},
 	}}
 	if _, err := c.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// hidePod makes a kubelet report nothing of a pod.
+func hidePod(name string) kubelettest.Fault {
+	return kubelettest.Edit(func(text []byte) []byte {
+		var kept [][]byte
+		for line := range bytes.Lines(text) {
+			if !bytes.Contains(line, []byte(`pod="`+name+`"`)) {
+				kept = append(kept, line)
+			}
+		}
+		return bytes.Join(kept, nil)
+	})
 }
 
 // addPod creates a pod. If its spec names no node, no scheduler handles it.

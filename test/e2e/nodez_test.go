@@ -32,6 +32,7 @@ type nodez struct {
 
 		LastSuccess, FailingSince time.Time
 		MetricsAgeSeconds         *float64
+		ClockSkewSeconds          float64
 		Pods, RunningPods         int
 	}
 }

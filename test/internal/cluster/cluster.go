@@ -233,8 +233,9 @@ func (c *Cluster) StopAPIServer() {
 }
 
 // RestartAPIServer starts the API server again at the same address, with a new serving certificate
-// of the cluster's CA, and waits until it is ready.
-func (c *Cluster) RestartAPIServer(ctx context.Context) error {
+// of the cluster's CA, and waits until it is ready. The flags override those it had.
+func (c *Cluster) RestartAPIServer(ctx context.Context, flags ...string) error {
+	c.apiArgs = append(c.apiArgs, flags...)
 	if err := c.writePair("kube-apiserver", c.issue("kube-apiserver", "")); err != nil {
 		return err
 	}

@@ -54,6 +54,13 @@ func (a *authorizer) authorize(r *http.Request) int {
 	return status
 }
 
+// forget empties the cache.
+func (a *authorizer) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.cache)
+}
+
 // review returns the status of the response, by a TokenReview and a SubjectAccessReview.
 func (a *authorizer) review(ctx context.Context, want access) int {
 	token, err := a.client.AuthenticationV1().TokenReviews().Create(ctx,

@@ -249,6 +249,10 @@ func (s *Simulation) Kubelet(node string) *kubelettest.Kubelet {
 	return nil
 }
 
+// ForgetPermissions makes the kubelets ask the API server again what their clients may do.
+// Otherwise, they notice a removed permission after minutes.
+func (s *Simulation) ForgetPermissions() { s.authorizer.forget() }
+
 // Nodes returns the usage that the kubelets report of their nodes, by name.
 func (s *Simulation) Nodes() map[string]kubelettest.Usage {
 	s.mu.Lock()
