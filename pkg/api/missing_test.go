@@ -164,7 +164,8 @@ func TestNotFoundInEngine(t *testing.T) {
 	for path, want := range map[string]string{
 		"namespaces/apps/pods/no-metrics": `pod "no-metrics" is running in namespace "apps", ` +
 			`but there are no current metrics of it in the engine that kube-vitals reads`,
-		"nodes/node-no-metrics": `there are no current metrics of node "node-no-metrics" in the engine that kube-vitals reads`,
+		"nodes/node-no-metrics": `there are no current metrics of node "node-no-metrics" ` +
+			`in the engine that kube-vitals reads`,
 	} {
 		got := get[metav1.Status](t, h, "/apis/metrics.k8s.io/v1/"+path, http.StatusNotFound)
 		if !strings.HasSuffix(got.Message, "not found: "+want) {

@@ -40,7 +40,8 @@ func TestEngineBlamesNoKubelet(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || w.Code != http.StatusNotFound {
 		t.Fatalf("got %d, %v: %s", w.Code, err, w.Body)
 	}
-	want := `pod "web" is running in namespace "shop", but there are no current metrics of it in the engine that kube-vitals reads`
+	want := `pod "web" is running in namespace "shop", but there are no current metrics of it ` +
+		`in the engine that kube-vitals reads`
 	if !strings.HasSuffix(status.Message, want) || len(status.Details.Causes) > 0 {
 		t.Errorf("got %+v, want %s without a cause", status, want)
 	}
