@@ -345,7 +345,8 @@ func TestMetricsServer(t *testing.T) {
 	w.objects[kubeSystem+"services/metrics-server"] = w.service()
 	w.objects[metricsV1b1+"nodes"] = metricsList("/n1")
 	w.objects[kubeSystem+"pods/kube-vitals-x/log"] = `I1122 fine node="n1"
-E1122 scraper.go:140] "Failed to scrape node" err="Get \"https://10.0.0.2:10250/metrics/resource\": tls: failed to verify certificate: ` +
+E1122 scraper.go:140] "Failed to scrape node" err="Get \"https://10.0.0.2:10250/metrics/resource\": ` +
+		`tls: failed to verify certificate: ` +
 		`x509: cannot validate certificate for 10.0.0.2 because it doesn't contain any IP SANs" node="n2"
 E1122 scraper.go:140] "Failed to scrape node" err="request failed, status: \"403 Forbidden\"" node="n3"
 `
