@@ -324,7 +324,7 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 		// If the response has begun when the request is canceled, the library panics with this
 		// error, which net/http expects.
 		defer func() {
-			if p := recover(); p != nil && p != http.ErrAbortHandler {
+			if p := recover(); p != nil && p != any(http.ErrAbortHandler) {
 				panic(p)
 			}
 		}()
