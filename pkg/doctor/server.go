@@ -60,7 +60,7 @@ func (d *doctor) findServer(ctx context.Context) {
 }
 
 func newTarget(kind Kind, s corev1.Service) target {
-	t := target{kind: kind, namespace: s.Namespace, name: s.Name, port: http443}
+	t := target{kind: kind, namespace: s.Namespace, name: s.Name, port: defaultServicePort}
 	if len(s.Spec.Ports) > 0 {
 		t.port = s.Spec.Ports[0].Port
 	}
