@@ -157,10 +157,10 @@ func (a *apiService) port() int32 {
 	if a.Spec.Service.Port != nil {
 		return *a.Spec.Service.Port
 	}
-	return http443
+	return defaultServicePort
 }
 
-const http443 = 443
+const defaultServicePort = 443
 
 // versions of metrics.k8s.io; the first one that exists decides which server is examined. kubectl
 // and autoscalers read v1beta1.

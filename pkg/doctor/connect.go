@@ -252,7 +252,7 @@ func issuers(bundle []byte) string {
 const maxPage = 64 << 20
 
 // getVerified sends a GET request with a token to the server, whose certificate is verified by the
-// caBundle before anything is sent.
+// caBundle before anything is sent. The body is nil if there was no response.
 func (d *doctor) getVerified(ctx context.Context, path, token string, bundle []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
@@ -275,6 +275,7 @@ func (d *doctor) getVerified(ctx context.Context, path, token string, bundle []b
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxPage))
+	body = bytes.ReplaceAll(body, []byte(token), []byte("<token>")) // errors are printed
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("status %s%s", response.Status, messageOf(body))
 	}

@@ -62,7 +62,7 @@ func cures() map[string]string {
 			"itself if it has the permissions; find out what changed it:\n" +
 			"kubectl get apiservice v1beta1.metrics.k8s.io --output=yaml --show-managed-fields"
 		describe = "see the pod's events and log:\nkubectl --namespace NAMESPACE describe pod POD\n" +
-			"kubectl --namespace NAMESPACE logs POD --previous"
+			"kubectl --namespace NAMESPACE logs POD --tail=20"
 	)
 	return map[string]string{
 		apiServerUnreachable: "check --kubeconfig and --context, and whether kubectl get nodes works",
@@ -83,8 +83,7 @@ func cures() map[string]string {
 		apiServerRejected: "kube-vitals cannot authenticate the API server: check the request-header CA (aggregation), and " +
 			"restart kube-vitals if it was changed",
 		serverUnreachable: "let the API server connect to the pods: check firewalls and NetworkPolicies for the port of " +
-			"the " +
-			"container; where it has no route to pods, set hostNetwork.enabled",
+			"the container; where it has no route to pods, set hostNetwork.enabled",
 		tlsNotVerified: "set spec.insecureSkipTLSVerify to false and spec.caBundle to the CA of the certificate, which " +
 			"kube-vitals does itself with --tls-secret: now any server that answers in place of this one is believed",
 		caBundleForeign:      bundle,
@@ -99,7 +98,7 @@ func cures() map[string]string {
 		noPods:               "see the events of the Deployment and of its ReplicaSet with kubectl describe",
 		podNotReady:          describe,
 		oomKilled:            "raise the memory limit (resources.limits.memory); docs/performance.md has sizes",
-		crashLoop:            describe,
+		crashLoop:            describe + " --previous",
 		imagePull:            "check image and imagePullSecrets, and whether the node can reach the registry",
 		containerWaiting:     describe,
 		unschedulable:        "make room on the nodes, or change the pod's nodeSelector, tolerations or requests",
@@ -139,8 +138,8 @@ func metricsReason(text string) string {
 		{"signed by unknown authority", caBundleForeign},
 		{"certificate is valid for", certificateName},
 		{"certificate has expired", certificateExpired},
-		{"status: 401", apiServerRejected},
-		{"status: 403", apiServerRejected},
+		{": 401", apiServerRejected},
+		{": 403", apiServerRejected},
 		{"Unauthorized", apiServerRejected},
 		{"no endpoints available", noEndpoints},
 		{"connection refused", serverUnreachable},

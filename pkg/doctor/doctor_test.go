@@ -220,7 +220,9 @@ func TestBroken(t *testing.T) {
 		{"expired certificate", func(w *world) {
 			w.served = w.ca.Issue([]string{"kube-vitals.kube-system.svc"}, nil, kubelettest.Expired)
 		}, "certificate", Failed, certificateExpired, "expired", ""},
-		{"no port-forward", func(w *world) { w.inCluster(1, serverPod(true, corev1.ContainerStatus{})) },
+		{"no running container", func(w *world) { w.inCluster(1, serverPod(false, waiting("CrashLoopBackOff", ""))) },
+			"certificate", Skipped, noConnection, "no running pod", ""},
+		{"no port-forward", func(w *world) { w.inCluster(1, serverPod(true, running())) },
 			"certificate", Skipped, noConnection, "port-forward", ""},
 
 		{"metrics API unavailable", func(w *world) {
@@ -249,7 +251,7 @@ func TestBroken(t *testing.T) {
 			c := &w.objects[deployments].(*appsv1.DeploymentList).Items[0].Spec.Template.Spec.Containers[0]
 			c.Args = append(c.Args, "--node-events")
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Resource == "events" }
-		}, "permissions", Warning, permissionMissing, "cannot", "create+patch events.events.k8s.io in default"},
+		}, "permissions", Warning, permissionMissing, "cannot", "create+patch events in default"},
 		{"reviews forbidden", func(w *world) {
 			w.status["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = forbidden(`create resource "subjectaccessreviews"`)
 		}, "permissions", Skipped, noPermission, "subjectaccessreviews", ""},
@@ -316,6 +318,9 @@ func TestBroken(t *testing.T) {
 			if c.Status != tt.status || c.Reason != tt.reason || !strings.Contains(c.Seen, tt.seen) {
 				t.Errorf("got %+v\nin\n%s", c, text)
 			}
+			if strings.Contains(c.Cure, "--namespace NAMESPACE") {
+				t.Errorf("the cure does not name the pod: %s", c.Cure)
+			}
 			if tt.object != "" && !slices.Contains(c.Objects, tt.object) {
 				t.Errorf("got objects %q, want %q", c.Objects, tt.object)
 			}
@@ -345,7 +350,7 @@ func TestMetricsServer(t *testing.T) {
 	w.objects[services+"app.kubernetes.io/name=kube-vitals"] = &corev1.ServiceList{}
 	delete(w.objects, apiservices+"v1.metrics.k8s.io")
 	w.objects[apiservices+"v1beta1.metrics.k8s.io"] = w.apiService("metrics-server")
-	pod := serverPod(true, corev1.ContainerStatus{})
+	pod := serverPod(true, running())
 	pod.Spec.Containers[0].Name, pod.Spec.Containers[0].Image = "metrics-server",
 		"registry.k8s.io/metrics-server/metrics-server:v0.8.0"
 	w.inCluster(1, pod)
@@ -353,7 +358,8 @@ func TestMetricsServer(t *testing.T) {
 	w.objects[metricsV1b1+"nodes"] = metricsList("/n1")
 	w.objects[kubeSystem+"pods/kube-vitals-x/log"] = `I1122 fine node="n1"
 E1122 scraper.go:140] "Failed to scrape node" err="Get \"https://10.0.0.2:10250/metrics/resource\": ` +
-		`tls: failed to verify certificate: x509: cannot validate certificate for 10.0.0.2 because it doesn't contain any IP SANs" node="n2"
+		`tls: failed to verify certificate: ` +
+		`x509: cannot validate certificate for 10.0.0.2 because it doesn't contain any IP SANs" node="n2"
 E1122 scraper.go:140] "Failed to scrape node" err="request failed, status: \"403 Forbidden\"" node="n3"
 `
 	report, text := w.examine(t)

@@ -101,7 +101,10 @@ func (d *doctor) nodez(ctx context.Context) (*nodez.Report, Check) {
 		return nil, c
 	}
 	if err != nil {
-		c.Reason, c.Seen = nodezUnavailable, "/nodez of kube-vitals cannot be read: "+err.Error()
+		c.Seen = "/nodez of kube-vitals cannot be read: " + err.Error()
+		if body != nil {
+			c.Reason = nodezUnavailable
+		}
 		return nil, c
 	}
 	return report, c
@@ -198,7 +201,7 @@ func failing(n, all int) string {
 
 func memoryCheck(m *nodez.Memory) Check {
 	c := Check{ID: "memory", Title: "memory", Status: OK}
-	c.Seen = fmt.Sprintf("uses %s, at most about %s for this cluster", mebibytes(m.ResidentBytes),
+	c.Seen = fmt.Sprintf("uses %s; the forecast for this cluster is %s", mebibytes(m.ResidentBytes),
 		mebibytes(m.ForecastBytes))
 	switch {
 	case m.LimitBytes == 0:

@@ -76,8 +76,13 @@ func (d *doctor) permissions() (list []permission) {
 		}
 	}
 	if value, set := w.flag("--node-events"); set && value != "false" {
-		need(account, true, attributes{Group: "events.k8s.io", Resource: "events", Namespace: metav1.NamespaceDefault},
-			"create", "patch")
+		for _, namespace := range slices.Compact([]string{metav1.NamespaceDefault, d.target.namespace}) {
+			need(account, true, attributes{Resource: "events", Namespace: namespace}, "create", "patch")
+		}
+		if name, _ := w.flag("--deployment"); name != "" {
+			need(account, true, attributes{Group: "apps", Resource: "deployments", Name: name,
+				Namespace: d.target.namespace}, "get")
+		}
 	}
 	return list
 }

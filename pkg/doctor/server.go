@@ -60,7 +60,7 @@ func (d *doctor) findServer(ctx context.Context) {
 }
 
 func newTarget(kind Kind, s corev1.Service) target {
-	t := target{kind: kind, namespace: s.Namespace, name: s.Name, port: http443}
+	t := target{kind: kind, namespace: s.Namespace, name: s.Name, port: defaultServicePort}
 	if len(s.Spec.Ports) > 0 {
 		t.port = s.Spec.Ports[0].Port
 	}
@@ -308,7 +308,8 @@ func (d *doctor) checkPods(ctx context.Context) []Check {
 			continue
 		}
 		if groups[reason] == nil {
-			groups[reason] = &Check{ID: "pods", Title: "pods", Status: status, Reason: reason, Seen: seen}
+			cure := strings.NewReplacer("NAMESPACE", pod.Namespace, "POD", pod.Name).Replace(cures()[reason])
+			groups[reason] = &Check{ID: "pods", Title: "pods", Status: status, Reason: reason, Seen: seen, Cure: cure}
 		}
 		groups[reason].Objects = append(groups[reason].Objects, objectName(pod.Namespace, pod.Name))
 	}
@@ -333,7 +334,7 @@ func podProblem(pod *corev1.Pod) (status Status, reason, seen string) {
 		if last == nil {
 			last = s.State.Terminated
 		}
-		restarted := fmt.Sprintf("container %s was restarted %d times", s.Name, s.RestartCount)
+		restarted := fmt.Sprintf("container %s was restarted %s", s.Name, count(int(s.RestartCount), "time"))
 		switch waiting := s.State.Waiting; {
 		case last != nil && last.Reason == "OOMKilled":
 			if !isReady(pod) {
@@ -379,7 +380,10 @@ func isReady(pod *corev1.Pod) bool {
 func reachable(pods []corev1.Pod) (found *corev1.Pod) {
 	for i := range pods {
 		pod := &pods[i]
-		if pod.Status.Phase == corev1.PodRunning && (found == nil || isReady(pod)) {
+		runs := slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+			return s.State.Running != nil // the phase is Running, too, while a container waits to be restarted
+		})
+		if runs && (found == nil || isReady(pod)) {
 			found = pod
 		}
 	}

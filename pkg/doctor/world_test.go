@@ -197,6 +197,10 @@ func serverPod(ready bool, status corev1.ContainerStatus) corev1.Pod {
 	return pod
 }
 
+func running() corev1.ContainerStatus {
+	return corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+}
+
 func conditionStatus(ok bool) corev1.ConditionStatus {
 	if ok {
 		return corev1.ConditionTrue
@@ -275,7 +279,9 @@ func (w *world) serveVitals(out http.ResponseWriter, r *http.Request) {
 	w.mu.Unlock()
 	if w.page == nil {
 		out.WriteHeader(http.StatusForbidden)
-		fmt.Fprint(out, `{"kind":"Status","message":"forbidden: cannot get path \"/nodez\""}`)
+		// A server may repeat the request in its error.
+		fmt.Fprintf(out, `{"kind":"Status","message":"forbidden: cannot get path \"/nodez\" with %s"}`,
+			r.Header.Get("Authorization"))
 		return
 	}
 	if err := json.NewEncoder(out).Encode(w.page); err != nil {
@@ -293,8 +299,12 @@ func (w *world) examine(t *testing.T) (*Report, string) {
 		t.Fatal(err)
 	}
 	p.Finish(report)
+	var encoded bytes.Buffer
+	if err := PrintJSON(&encoded, report); err != nil {
+		t.Fatal(err)
+	}
 	for _, secret := range []string{token, w.client.BearerToken} {
-		if strings.Contains(text.String(), secret) {
+		if strings.Contains(text.String(), secret) || strings.Contains(encoded.String(), secret) {
 			t.Errorf("the output has the token %s", secret)
 		}
 	}
