@@ -116,15 +116,15 @@ func (o *convertOptions) validate() error {
 
 // readInput reads a file, or in if the name is "" or "-".
 func readInput(name string, in io.Reader) ([]byte, error) {
+	file := io.NopCloser(in)
 	if name != "" && name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
+		var err error
+		if file, err = os.Open(name); err != nil {
 			return nil, err
 		}
-		defer file.Close()
-		in = file
 	}
-	content, err := io.ReadAll(io.LimitReader(in, maxAdapterConfig+1))
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxAdapterConfig+1))
 	if err == nil && len(content) > maxAdapterConfig {
 		err = fmt.Errorf("the configuration has more than %d bytes", maxAdapterConfig)
 	}

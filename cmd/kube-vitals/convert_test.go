@@ -33,7 +33,8 @@ func TestConvert(t *testing.T) {
 	}
 	const (
 		nodes  = "\n  nodeCPU: node_cpu_usage_seconds_total\n"
-		values = "source:\n  type: prometheus\n  prometheus:\n    url: http://engine:9090\n    config:\n      preset: resource\n"
+		values = "source:\n  type: prometheus\n  prometheus:\n    url: http://engine:9090\n    config:\n" +
+			"      preset: resource\n"
 	)
 	tests := []struct {
 		args     []string
@@ -44,8 +45,8 @@ func TestConvert(t *testing.T) {
 		{[]string{"--help"}, "", exitConverted, "convert-prometheus-adapter [flags] [FILE]", ""},
 		{[]string{"--version"}, "", exitConverted, "kube-vitals v0.0.0-dev", ""},
 		{[]string{"--unknown"}, "", exitNotConverted, "", "--help"},
-		{[]string{"--output=json", file, "more"}, "", exitNotConverted, "", "--output must be config or helm, but is \"json\"\n" +
-			`unexpected argument "more"`},
+		{[]string{"--output=json", file, "more"}, "", exitNotConverted, "",
+			"--output must be config or helm, but is \"json\"\n" + `unexpected argument "more"`},
 		{[]string{"--prometheus-url=http://engine:9090", file}, "", exitNotConverted, "", "no effect without --output=helm"},
 		{[]string{"-o", "helm", "--prometheus-url=engine", file}, "", exitNotConverted, "", "it must start with http"},
 		{[]string{"missing"}, "", exitNotConverted, "", "missing"},

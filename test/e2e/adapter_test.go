@@ -103,6 +103,7 @@ resourceRules:
 // PROMETHEUS_ADAPTER names the program prometheus-adapter. Without it, a kube-vitals that reads the
 // same series runs behind its Service, because no module of prometheus-adapter builds with ours.
 func TestMoveFromPrometheusAdapter(t *testing.T) {
+	t.Parallel()
 	for _, source := range []string{"prometheus", "kubelet"} {
 		t.Run(source, func(t *testing.T) {
 			c := newAdapterCluster(t)
