@@ -9,9 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	cliflag "k8s.io/component-base/cli/flag"
-
 	"go.yaml.in/yaml/v2"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/kube-vitals/kube-vitals/pkg/adapter"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"

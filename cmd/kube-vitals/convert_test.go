@@ -6,6 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 )
 
 // adapterConfig is a configuration of prometheus-adapter. FORM is replaced.
@@ -66,6 +70,45 @@ func TestConvert(t *testing.T) {
 		if code != tt.code || !strings.Contains(out.String(), tt.out) || !strings.Contains(errOut.String(), tt.err) ||
 			(tt.out == "") != (out.Len() == 0) || (tt.err == "") != (errOut.Len() == 0) {
 			t.Errorf("%q: got exit code %d, output\n%s\nerror\n%s", tt.args, code, &out, &errOut)
+		}
+	}
+}
+
+// TestOverlays checks the configurations in manifests/overlays.
+func TestOverlays(t *testing.T) {
+	files, err := filepath.Glob("../../manifests/overlays/*/values.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("got %d files, error %v", len(files), err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var values struct {
+			Source struct {
+				Prometheus struct {
+					URL    string        `yaml:"url"`
+					Config yaml.MapSlice `yaml:"config"`
+				} `yaml:"prometheus"`
+			} `yaml:"source"`
+		}
+		if err := yaml.Unmarshal(content, &values); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		engine := values.Source.Prometheus
+		if engine.URL == "" {
+			continue
+		}
+		if _, err := prometheus.ParseURL(engine.URL); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		config, err := yaml.Marshal(engine.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := checkPrometheusFile(config); err != nil && !strings.Contains(err.Error(), "field nodes not found") {
+			t.Errorf("%s: %v", file, err)
 		}
 	}
 }

@@ -103,6 +103,11 @@ func TestKubePrometheus(t *testing.T) {
 			}
 			const admits = "NetworkPolicy monitoring/kube-vitals-prometheus"
 			if source == "kubelet" {
+				insecure := parse(t, kustomize(t, "overlays/kube-prometheus-kubelet", []string{"insecure-kubelets"}))
+				args := fmt.Sprint(insecure.value(t, "Deployment monitoring/kube-vitals", "spec.template.spec.containers.0.args"))
+				if !strings.Contains(args, "--kubelet-insecure-tls") || strings.Contains(args, "certificate-authority") {
+					t.Errorf("with insecure-kubelets: got flags %s", args)
+				}
 				if objs[admits] != nil {
 					t.Errorf("got %s, which is for queries", admits)
 				}

@@ -291,12 +291,16 @@ func (c *adapterCluster) awaitServer(t *testing.T, p *process.Process, address s
 		if err := direct.ok(ctx, "/readyz"); err != nil {
 			return err
 		}
-		nodes, err := direct.getOK(ctx, "/apis/metrics.k8s.io/v1beta1/nodes")
-		if err := errors.Join(err, wantItems(nodes, prometheusNodes)); err != nil {
-			return err
+		for path, n := range map[string]int{"nodes": prometheusNodes, "namespaces/shop/pods": c.pods} {
+			body, err := direct.getOK(ctx, "/apis/metrics.k8s.io/v1beta1/"+path)
+			if err != nil {
+				return err
+			}
+			if err := wantItems(body, n); err != nil {
+				return err
+			}
 		}
-		pods, err := direct.getOK(ctx, "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods")
-		return errors.Join(err, wantItems(pods, c.pods))
+		return nil
 	})
 }
 
@@ -384,7 +388,10 @@ func (c *adapterCluster) reads() map[string]func(context.Context) error {
 	list := func(path string, n int) func(context.Context) error {
 		return func(ctx context.Context) error {
 			body, err := c.get(ctx, path)
-			return errors.Join(err, wantItems(body, n))
+			if err != nil {
+				return err
+			}
+			return wantItems(body, n)
 		}
 	}
 	return map[string]func(context.Context) error{
@@ -405,13 +412,25 @@ func (c *adapterCluster) hasPods(ctx context.Context) error {
 
 func (c *adapterCluster) hasNodes(ctx context.Context) error {
 	body, err := c.get(ctx, "/apis/metrics.k8s.io/v1beta1/nodes")
-	return errors.Join(err, wantItems(body, prometheusNodes))
+	if err != nil {
+		return err
+	}
+	return wantItems(body, prometheusNodes)
 }
 
 // wantItems returns an error unless the list has n objects, all with metrics.
 func wantItems(list []byte, n int) error {
-	if got := bytes.Count(list, []byte(`"usage"`)) + bytes.Count(list, []byte(`"containers"`)); got < n {
-		return fmt.Errorf("got %d items, want %d: %s", got, n, list)
+	var got struct{ Items []json.RawMessage }
+	if err := json.Unmarshal(list, &got); err != nil {
+		return fmt.Errorf("%w: %s", err, list)
+	}
+	if len(got.Items) != n {
+		return fmt.Errorf("got %d items, want %d: %s", len(got.Items), n, list)
+	}
+	for _, item := range got.Items {
+		if !bytes.Contains(item, []byte(`"usage":{"cpu":`)) {
+			return fmt.Errorf("an item has no metrics: %s", item)
+		}
 	}
 	return nil
 }
