@@ -81,6 +81,9 @@ generate: $(HELM) $(HELM_DOCS) ## update manifests/ and, from values.yaml, the c
 	$(call component,cert-manager,certificate)
 	$(call component,high-availability,poddisruptionbudget)
 	$(call component,prometheus,servicemonitor prometheusrule)
+	$(call overlay,prometheus-source)
+	$(call overlay,kube-prometheus-kubelet)
+	$(call overlay,kube-prometheus-prometheus)
 
 # manifest = chart, arguments of helm template. It removes the labels that only releases of Helm have.
 manifest = @{ echo '\# Generated from charts/kube-vitals by `make generate`: do not edit.'; \
@@ -90,6 +93,10 @@ manifest = @{ echo '\# Generated from charts/kube-vitals by `make generate`: do 
 # component = name, templates of its resources
 component = $(call manifest,charts/kube-vitals,--values manifests/components/$(1)/values.yaml \
 	$(2:%=--show-only templates/%.yaml)) >manifests/components/$(1)/resources.yaml
+
+# overlay = name
+overlay = $(call manifest,charts/kube-vitals,--values manifests/overlays/$(1)/values.yaml) \
+	>manifests/overlays/$(1)/kube-vitals.yaml
 
 # Ctrl-C ends the demo without an error: go run would report one, and so would make, unless the demo has its own process
 # group (set -m).

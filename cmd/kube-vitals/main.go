@@ -34,6 +34,9 @@ func main() {
 	if args, ok := doctorArguments(os.Args); ok {
 		os.Exit(runDoctor(ctx, args, os.Stdout, os.Stderr))
 	}
+	if len(os.Args) > 1 && os.Args[1] == convertCommand {
+		os.Exit(runConvert(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+	}
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -50,9 +53,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		o.printHelp(out, helpWidth(out))
 		return nil
 	case o.version:
-		_, err := fmt.Fprintf(out, "kube-vitals %s, commit %s, %s, %s/%s\n",
-			version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-		return err
+		return printVersion(out)
 	}
 	config, err := o.config()
 	mistakes := append([]error{unparsed, err}, o.checkFiles()...)
@@ -73,6 +74,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return withCure(err)
 	}
 	return s.Run(ctx)
+}
+
+func printVersion(out io.Writer) error {
+	_, err := fmt.Fprintf(out, "kube-vitals %s, commit %s, %s, %s/%s\n",
+		version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }
 
 // ignoreUnsyncedCaches prevents the API server library from logging an error for each informer that

@@ -41,7 +41,11 @@ func TestSchemas(t *testing.T) {
 				})
 			}
 			t.Run("manifests", func(t *testing.T) {
-				conform(t, schemas, kustomize(t, []string{"cert-manager", "high-availability", "insecure-kubelets", "prometheus"}))
+				conform(t, schemas, kustomize(t, "base",
+					[]string{"cert-manager", "high-availability", "insecure-kubelets", "prometheus"}))
+				for _, name := range overlays(t) {
+					conform(t, schemas, kustomize(t, "overlays/"+name, nil))
+				}
 			})
 		})
 	}

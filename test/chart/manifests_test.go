@@ -20,6 +20,7 @@ func TestManifests(t *testing.T) {
 		{"high-availability"},
 		{"insecure-kubelets"},
 		{"prometheus"},
+		{"without-apiservices"},
 		{"cert-manager", "high-availability", "insecure-kubelets"},
 	} {
 		t.Run(strings.Join(components, "+"), func(t *testing.T) {
@@ -31,7 +32,7 @@ func TestManifests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, got := parse(t, rendered), parse(t, kustomize(t, components))
+			want, got := parse(t, rendered), parse(t, kustomize(t, "base", components))
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("chart (-) and manifests (+) differ:\n%s", diff)
 			}
@@ -39,9 +40,93 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// kustomize builds a kustomization of manifests/base and components, as a user writes it in a
-// folder elsewhere.
-func kustomize(t *testing.T, components []string) []byte {
+// overlays are the folders of manifests/overlays.
+func overlays(t *testing.T) []string {
+	t.Helper()
+	folders, err := filepath.Glob(filepath.Join(manifests, "overlays", "*"))
+	if err != nil || len(folders) == 0 {
+		t.Fatalf("got %d overlays, error %v", len(folders), err)
+	}
+	for i, folder := range folders {
+		folders[i] = filepath.Base(folder)
+	}
+	return folders
+}
+
+// TestOverlays builds manifests/overlays and expects the objects that the chart renders with their
+// values. A move starts with all of them except the APIServices.
+func TestOverlays(t *testing.T) {
+	for _, name := range overlays(t) {
+		t.Run(name, func(t *testing.T) {
+			args := append(slices.Clone(helmTemplate), "--values", filepath.Join(manifests, "overlays", name, "values.yaml"))
+			rendered, err := helm(t, args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, got := parse(t, rendered), parse(t, kustomize(t, "overlays/"+name, nil))
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("chart (-) and manifests (+) differ:\n%s", diff)
+			}
+			for id := range want {
+				if strings.HasPrefix(id, "APIService ") {
+					delete(want, id)
+				}
+			}
+			got = parse(t, kustomize(t, "overlays/"+name, []string{"without-apiservices"}))
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("without APIServices, chart (-) and manifests (+) differ:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestKubePrometheus checks that the overlays for kube-prometheus are in its namespace, that they
+// have no object that kube-prometheus has, and that its Prometheus admits the one that queries it.
+func TestKubePrometheus(t *testing.T) {
+	for _, source := range []string{"kubelet", "prometheus"} {
+		t.Run(source, func(t *testing.T) {
+			objs := parse(t, kustomize(t, "overlays/kube-prometheus-"+source, nil))
+			for id := range objs {
+				if strings.Contains(id, "prometheus-adapter") || strings.Contains(id, "aggregated-metrics-reader") ||
+					strings.Contains(id, "resource-metrics") {
+					t.Errorf("%s has the name of an object of kube-prometheus", id)
+				}
+			}
+			for _, id := range []string{"APIService v1.metrics.k8s.io", "APIService v1beta1.metrics.k8s.io"} {
+				if got := objs.value(t, id, "spec.service.namespace"); got != "monitoring" {
+					t.Errorf("%s: got namespace %v of the Service", id, got)
+				}
+			}
+			_, readsKubelets := objs["ClusterRole system:kube-vitals-kubelet"]
+			if readsKubelets != (source == "kubelet") {
+				t.Errorf("permission to read kubelets: got %v", readsKubelets)
+			}
+			const admits = "NetworkPolicy monitoring/kube-vitals-prometheus"
+			if source == "kubelet" {
+				insecure := parse(t, kustomize(t, "overlays/kube-prometheus-kubelet", []string{"insecure-kubelets"}))
+				args := fmt.Sprint(insecure.value(t, "Deployment monitoring/kube-vitals", "spec.template.spec.containers.0.args"))
+				if !strings.Contains(args, "--kubelet-insecure-tls") || strings.Contains(args, "certificate-authority") {
+					t.Errorf("with insecure-kubelets: got flags %s", args)
+				}
+				if objs[admits] != nil {
+					t.Errorf("got %s, which is for queries", admits)
+				}
+				return
+			}
+			client := objs.value(t, admits, "spec.ingress.0.from.0.podSelector.matchLabels").(map[string]any)
+			pod := objs.value(t, "Deployment monitoring/kube-vitals", "spec.template.metadata.labels").(map[string]any)
+			for name, value := range client {
+				if pod[name] != value {
+					t.Errorf("Prometheus admits pods with %s=%v, but those of kube-vitals have %v", name, value, pod[name])
+				}
+			}
+		})
+	}
+}
+
+// kustomize builds a kustomization of manifests/base or an overlay, and components, as a user writes
+// it in a folder elsewhere.
+func kustomize(t *testing.T, base string, components []string) []byte {
 	t.Helper()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -55,7 +140,7 @@ func kustomize(t *testing.T, components []string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("resources:\n- %s/base\ncomponents:\n", source)
+	text := fmt.Sprintf("resources:\n- %s/%s\ncomponents:\n", source, base)
 	for _, c := range components {
 		text += fmt.Sprintf("- %s/components/%s\n", source, c)
 	}
