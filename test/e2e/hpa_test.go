@@ -38,18 +38,18 @@ spec:
   metrics: [METRIC]
 `
 
-// TestAutoscaling scales a Deployment up and down with the real HorizontalPodAutoscaler: by the CPU
-// usage of pods, and by that of one container.
-func TestAutoscaling(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		namespace string
-		metric    string // of the autoscaler; the target is 50 % of the request
-		usage     string // the field of the autoscaler's status that has the current usage
-		busy      string // a load that needs 4 replicas
-		idle      string // a load that needs 1 replica
-		reason    string // for scaling up
-	}{
+// autoscaling is a test of the autoscaler with one kind of metric.
+type autoscaling struct {
+	namespace string
+	metric    string // of the autoscaler; the target is 50 % of the request
+	usage     string // the field of the autoscaler's status that has the current usage
+	busy      string // a load that needs 4 replicas
+	idle      string // a load that needs 1 replica
+	reason    string // for scaling up
+}
+
+func autoscalings() []autoscaling {
+	return []autoscaling{
 		{
 			namespace: "hpa-resource",
 			metric:    "{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}",
@@ -69,33 +69,50 @@ func TestAutoscaling(t *testing.T) {
 			reason: "cpu container resource utilization (percentage of request) above target",
 		},
 	}
-	for _, test := range tests {
-		t.Run(test.namespace, func(t *testing.T) {
+}
+
+// TestAutoscaling scales a Deployment up and down with the real HorizontalPodAutoscaler: by the CPU
+// usage of pods, and by that of one container.
+func TestAutoscaling(t *testing.T) {
+	t.Parallel()
+	for _, a := range autoscalings() {
+		t.Run(a.namespace, func(t *testing.T) {
 			t.Parallel()
-			shared.createNamespaces(t, test.namespace)
-			manifest := strings.NewReplacer("NAMESPACE", test.namespace, "METRIC", test.metric).Replace(autoscaled)
-			if err := shared.Apply(t.Context(), manifest); err != nil {
-				t.Fatal(err)
-			}
-			awaitReplicas(t, test.namespace, test.usage, test.idle, 1)
-			awaitReplicas(t, test.namespace, test.usage, test.busy, 4)
-			awaitReplicas(t, test.namespace, test.usage, test.idle, 1)
-			checkRescales(t, test.namespace, test.reason)
+			shared.createNamespaces(t, a.namespace)
+			a.create(t, shared)
+			a.awaitReplicas(t, shared, a.idle, 1)
+			a.awaitReplicas(t, shared, a.busy, 4)
+			a.awaitReplicas(t, shared, a.idle, 1)
+			a.checkRescales(t, shared)
 		})
 	}
 }
 
+// create creates the Deployment and its autoscaler in a namespace that exists.
+func (a autoscaling) create(t *testing.T, c *testCluster) {
+	t.Helper()
+	manifest := strings.NewReplacer("NAMESPACE", a.namespace, "METRIC", a.metric).Replace(autoscaled)
+	if err := c.Apply(t.Context(), manifest); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a autoscaling) setLoad(t *testing.T, c *testCluster, load string) {
+	t.Helper()
+	c.kubectl(t, "annotate", "deployment", "web", "--namespace", a.namespace, "--overwrite",
+		"simulation.kube-vitals/load="+load)
+}
+
 // awaitReplicas sets the load of the Deployment, and waits until the autoscaler has settled on a
 // number of replicas, with a usage within its tolerance or, with one replica, below.
-func awaitReplicas(t *testing.T, namespace, usage, load string, replicas int) {
+func (a autoscaling) awaitReplicas(t *testing.T, c *testCluster, load string, replicas int) {
 	t.Helper()
-	shared.kubectl(t, "annotate", "deployment", "web", "--namespace", namespace, "--overwrite",
-		"simulation.kube-vitals/load="+load)
-	what := fmt.Sprintf("%d replicas in %s", replicas, namespace)
+	a.setLoad(t, c, load)
+	what := fmt.Sprintf("%d replicas in %s", replicas, a.namespace)
 	err := process.Poll(t.Context(), 3*time.Minute, what, func(ctx context.Context) error {
-		status, err := shared.Kubectl(ctx, "get", "hpa", "web", "--namespace", namespace, "--output=jsonpath="+
+		status, err := c.Kubectl(ctx, "get", "hpa", "web", "--namespace", a.namespace, "--output=jsonpath="+
 			"{.status.currentReplicas} {.status.desiredReplicas} "+
-			"{.status.currentMetrics[0]."+usage+".current.averageUtilization} {.status.conditions}")
+			"{.status.currentMetrics[0]."+a.usage+".current.averageUtilization} {.status.conditions}")
 		if err != nil {
 			return err
 		}
@@ -112,14 +129,14 @@ func awaitReplicas(t *testing.T, namespace, usage, load string, replicas int) {
 }
 
 // checkRescales checks that the autoscaler has scaled up and down, and the reasons in its events.
-func checkRescales(t *testing.T, namespace, reason string) {
+func (a autoscaling) checkRescales(t *testing.T, c *testCluster) {
 	t.Helper()
-	messages := shared.kubectl(t, "get", "events", "--namespace", namespace,
+	messages := c.kubectl(t, "get", "events", "--namespace", a.namespace,
 		"--field-selector=reason=SuccessfulRescale", "--output", `jsonpath={range .items[*]}{.message}{"\n"}{end}`)
 	var up, down int
 	for line := range strings.Lines(messages) {
 		switch {
-		case strings.Contains(line, reason):
+		case strings.Contains(line, a.reason):
 			up++
 		case strings.Contains(line, "All metrics below target"):
 			down++

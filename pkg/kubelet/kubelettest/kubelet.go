@@ -1,11 +1,12 @@
 // Package kubelettest provides a fake kubelet for tests, demonstrations and benchmarks. It reports
 // the usage of a node and its containers like a real kubelet, and can reproduce every known fault.
 //
-// A [Kubelet] is an http.Handler that serves /metrics/resource and /stats/summary. Usage can change
-// at any time. Counters are its exact integral, and samples are taken as cAdvisor takes them: at
-// intervals ("housekeeping") or on demand. [Kubelet.SetFaults] makes it misbehave. [Kubelet.Start]
-// serves one kubelet until a test ends. A [Fleet] serves thousands in one process, each with its
-// own loopback address and certificate. A [CA] issues valid and invalid certificates:
+// A [Kubelet] is an http.Handler that serves /metrics/resource, /metrics/cadvisor and
+// /stats/summary. Usage can change at any time. Counters are its exact integral, and samples are
+// taken as cAdvisor takes them: at intervals ("housekeeping") or on demand. [Kubelet.SetFaults]
+// makes it misbehave. [Kubelet.Start] serves one kubelet until a test ends. A [Fleet] serves
+// thousands in one process, each with its own loopback address and certificate. A [CA] issues valid
+// and invalid certificates:
 //
 //	ca := kubelettest.NewCA()
 //	k := kubelettest.New("node-1", kubelettest.Config{})
@@ -34,6 +35,8 @@ const (
 	ResourcePath = "/metrics/resource"
 	SummaryPath  = "/stats/summary"
 )
+
+const textType = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 
 // Usage is the usage of a node or a container.
 type Usage struct {
@@ -71,6 +74,10 @@ type Config struct {
 
 	// NoSwap leaves swap out of all responses.
 	NoSwap bool
+
+	// SandboxContainer is the label container of sandboxes in /metrics/cadvisor: empty with containerd,
+	// POD with other container runtimes.
+	SandboxContainer string
 
 	// ResourcePath replaces the path /metrics/resource.
 	ResourcePath string
@@ -261,10 +268,14 @@ func (k *Kubelet) fill(r *Response) []Fault {
 	}
 	switch r.Request.URL.Path {
 	case k.cfg.ResourcePath:
-		r.Header.Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8; escaping=underscores")
+		r.Header.Set("Content-Type", textType)
 		r.Body = k.appendResource(make([]byte, 0, k.textSize+k.textSize/16+1024), k.sample())
 		k.textSize = len(r.Body)
 		r.format, r.Gzip = resource, acceptsGzip(r.Request)
+	case CadvisorPath:
+		r.Header.Set("Content-Type", textType)
+		k.sample()
+		r.Body, r.Gzip = k.appendCadvisor(nil), acceptsGzip(r.Request)
 	case SummaryPath:
 		r.Header.Set("Content-Type", "application/json")
 		k.sample()

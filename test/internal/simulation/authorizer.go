@@ -37,7 +37,7 @@ func (a *authorizer) authorize(r *http.Request) int {
 	}
 	want := access{token: token, subresource: "proxy"}
 	switch r.URL.Path {
-	case kubelettest.ResourcePath:
+	case kubelettest.ResourcePath, kubelettest.CadvisorPath:
 		want.subresource = "metrics"
 	case kubelettest.SummaryPath:
 		want.subresource = "stats"

@@ -84,8 +84,9 @@ type Containers map[string]kubelettest.Usage
 type Node struct {
 	Name          string
 	Labels        map[string]string
-	Swap          bool // its kubelet reports swap
-	Unschedulable bool // runs only pods whose spec names it
+	Swap          bool   // its kubelet reports swap
+	Unschedulable bool   // runs only pods whose spec names it
+	Sandbox       string // see kubelettest.Config.SandboxContainer
 }
 
 // capacity is that of every node.
@@ -167,9 +168,10 @@ func (s *Simulation) watch(ctx context.Context) {
 // AddNode starts a kubelet and creates its Node object.
 func (s *Simulation) AddNode(ctx context.Context, n Node) error {
 	kubelet := kubelettest.New(n.Name, kubelettest.Config{
-		Housekeeping: housekeeping,
-		NoSwap:       !n.Swap,
-		Authorize:    s.authorizer.authorize,
+		Housekeeping:     housekeeping,
+		NoSwap:           !n.Swap,
+		SandboxContainer: n.Sandbox,
+		Authorize:        s.authorizer.authorize,
 	})
 	kubelet.SetNode(overhead)
 	at, err := s.addKubelet(&node{kubelet: kubelet, swap: n.Swap, usage: overhead, pods: make(map[podKey]Containers)})
@@ -279,7 +281,8 @@ func (s *Simulation) Pods(namespace string) map[string]Containers {
 	return usages
 }
 
-// Nodes returns n nodes, node-01 to node-NN, in three zones. Every second one has swap.
+// Nodes returns n nodes, node-01 to node-NN, in three zones. Every second one has swap, and every
+// third one another container runtime.
 func Nodes(n int) []Node {
 	nodes := make([]Node, n)
 	for i := range nodes {
@@ -287,6 +290,9 @@ func Nodes(n int) []Node {
 			Name:   fmt.Sprintf("node-%02d", i+1),
 			Labels: map[string]string{corev1.LabelTopologyZone: string(rune('a' + (i+1)%3))},
 			Swap:   i%2 == 1,
+		}
+		if i%3 == 1 {
+			nodes[i].Sandbox = "POD"
 		}
 	}
 	return nodes
