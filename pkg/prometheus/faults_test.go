@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,12 +160,14 @@ func TestRequests(t *testing.T) {
 		"http_headers: {X-Scope-OrgID: {values: [tenant]}}}")
 	f.put("app", "", -20, 1, -5, 2)
 	f.refresh(context.Background())
-	r := f.requests[0]
+	r := f.requests[slices.IndexFunc(f.requests, func(r *http.Request) bool {
+		return strings.Contains(r.Form.Get("query"), `,image!=""`)
+	})]
 	if r.Method != http.MethodPost || r.Header.Get("X-Scope-OrgID") != "tenant" ||
 		r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("User-Agent") != "test" {
 		t.Errorf("got %s, headers %v", r.Method, r.Header)
 	}
-	want := `container_cpu_usage_seconds_total{container!="",container!="POD",image!="",cluster="a\"b"}[172s] offset -60s`
+	want := `container_cpu_usage_seconds_total{container!="",container!="POD",image!="",cluster="a\"b"}[412s] offset -300s`
 	if got := r.Form.Get("query"); got != want || r.Form.Get("timeout") != "10000ms" {
 		t.Errorf("got %s, timeout %s, want %s", got, r.Form.Get("timeout"), want)
 	}

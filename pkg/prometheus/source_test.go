@@ -239,13 +239,13 @@ func TestCadvisorRestart(t *testing.T) {
 func TestClockAhead(t *testing.T) {
 	f := newFixture(t, "")
 	f.set(func() { f.byTime = true })
-	f.put("app", "", 15, 10, 30, 13)
+	f.put("app", "", 225, 10, 240, 13)
 	f.mustRefresh()
 	f.wantPod("app 200 15s")
-	f.put("app", "", 30, 13, 45, 16)
+	f.put("app", "", 240, 13, 255, 16)
 	f.mustRefresh()
 	f.wantPod("app 200 15s")
-	if p := f.store.Pod("n1", "ns", "web", f.clock.At(time.Now())); p == nil || p.At != f.samples(45, 0)[0].at {
-		t.Errorf("got %+v, want the sample that is 45 s ahead", p)
+	if p := f.store.Pod("n1", "ns", "web", f.clock.At(time.Now())); p == nil || p.At != f.samples(255, 0)[0].at {
+		t.Errorf("got %+v, want the sample that is 255 s ahead", p)
 	}
 }
