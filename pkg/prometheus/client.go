@@ -191,12 +191,12 @@ func (c *client) read(r *http.Response, emit func(*series)) (*response, error) {
 	if strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip") {
 		unzipped, err := gzip.NewReader(body)
 		if err != nil {
-			return nil, truncated(err)
+			return nil, readError(truncated(err))
 		}
 		body = http.MaxBytesReader(nil, unzipped, limit)
 	}
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	isJSON := media == "application/json"
+	isJSON := media == "application/json" || media == "application/stream+json" // VictoriaMetrics, of raw samples
 	if r.StatusCode != http.StatusOK {
 		return nil, statusError(r.StatusCode, isJSON, body)
 	}

@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -32,14 +33,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type engine struct {
 	*httptest.Server
 
-	mu       sync.Mutex
-	series   map[string][]point // by selector, such as up{a="b"}, with labels in the order of their names
-	respond  http.HandlerFunc   // instead of the series, if it is not nil
-	byTime   bool               // respond only with samples in the range of the query, as engines do
-	warnings []string
-	// duplicate repeats each series.
-	duplicate bool
-	requests  []*http.Request // with parsed forms
+	mu          sync.Mutex
+	series      map[string][]point // by selector, such as up{a="b"}, with labels in the order of their names
+	respond     http.HandlerFunc   // instead of the series, if it is not nil
+	byTime      bool               // respond only with samples in the range of the query, as engines do
+	warnings    []string
+	duplicate   bool            // repeat each series
+	contentType string          // "": application/json
+	requests    []*http.Request // with parsed forms
 }
 
 func newEngine(t *testing.T) *engine {
@@ -98,7 +99,7 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	if duplicate {
 		result = append(result, result...)
 	}
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", cmp.Or(e.contentType, "application/json"))
 	_ = json.NewEncoder(w).Encode(map[string]any{
 		"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}, "warnings": warnings,
 	})

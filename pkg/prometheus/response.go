@@ -109,6 +109,9 @@ func decodeResponse(r io.Reader, emit func(*series)) (*response, error) {
 		}
 		return d.skip()
 	})
+	if err == nil {
+		err = d.end() // compressed responses end with a checksum
+	}
 	if err != nil {
 		return nil, err
 	}
