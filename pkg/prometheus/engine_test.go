@@ -27,7 +27,13 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if nodes, err := strconv.Atoi(os.Getenv(benchEngineNodes)); err == nil {
+		runBenchEngine(nodes)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // engine is a fake engine. It understands the queries of the presets.
 type engine struct {
@@ -56,22 +62,32 @@ var (
 	matcherForm = regexp.MustCompile(`([a-z_]+)(=~|!~|!=|=)("(?:[^"\\]|\\.)*")`)
 )
 
-// matches reports whether labels match all matchers of a selector.
-func matches(labels map[string]string, matchers string) bool {
+// matcher returns a function that reports whether labels match all matchers of a selector.
+func matcher(matchers string) func(labels map[string]string) bool {
+	type condition struct {
+		label   string
+		operand string
+		pattern *regexp.Regexp // nil: the operand must be equal
+		negated bool
+	}
+	var all []condition
 	for _, m := range matcherForm.FindAllStringSubmatch(matchers, -1) {
 		operand, err := strconv.Unquote(m[3])
 		if err != nil {
-			return false
+			panic(err)
 		}
-		isEqual := labels[m[1]] == operand
+		c := condition{label: m[1], operand: operand, negated: strings.HasPrefix(m[2], "!")}
 		if strings.HasSuffix(m[2], "~") {
-			isEqual = regexp.MustCompile("^(?:" + operand + ")$").MatchString(labels[m[1]])
+			c.pattern = regexp.MustCompile("^(?:" + operand + ")$")
 		}
-		if isEqual == strings.HasPrefix(m[2], "!") {
-			return false
-		}
+		all = append(all, c)
 	}
-	return true
+	return func(labels map[string]string) bool {
+		return !slices.ContainsFunc(all, func(c condition) bool {
+			value := labels[c.label]
+			return c.negated == (value == c.operand && c.pattern == nil || c.pattern != nil && c.pattern.MatchString(value))
+		})
+	}
 }
 
 func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
@@ -118,13 +134,14 @@ func evaluate(expression string, series map[string][]point, byTime bool) ([]samp
 		return nil, fmt.Errorf("unknown query %s", expression)
 	}
 	result := []sample{}
+	isMatch := matcher(query[3])
 	for _, selector := range slices.Sorted(maps.Keys(series)) {
 		name, labels, _ := strings.Cut(selector, "{")
 		metric := map[string]string{"__name__": name}
 		for _, l := range labelForm.FindAllStringSubmatch(labels, -1) {
 			metric[l[1]] = l[2]
 		}
-		if name != query[2] || !matches(metric, query[3]) {
+		if name != query[2] || !isMatch(metric) {
 			continue
 		}
 		values := [][2]any{}

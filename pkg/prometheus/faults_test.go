@@ -338,3 +338,22 @@ func TestReload(t *testing.T) {
 		t.Errorf("without the file: got %q and %d reports", got, len(reports))
 	}
 }
+
+// TestPartialResponse has the flag of VictoriaMetrics instead of a warning.
+func TestPartialResponse(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("app", "", -35, 100, -20, 103)
+	f.mustRefresh()
+	f.set(func() {
+		f.respond = func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"status":"success","isPartial":true,"data":{"resultType":"matrix","result":[`+
+				`{"metric":{"node":"n1"},"values":[]}]}}`)
+		}
+	})
+	f.ended["app"] = true
+	if result := f.refresh(context.Background()); !result.Partial {
+		t.Errorf("got %+v, want a partial result", result)
+	}
+	f.wantPod("app 200 15s")
+}

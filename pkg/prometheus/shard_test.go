@@ -22,10 +22,11 @@ func TestShardsAreDisjointAndComplete(t *testing.T) {
 	}
 	names = append(names, "", "\n", "web-é", "web-😀", "web-0", "web-7d4b9c6f5-x2x4z", "a\n")
 	for n := 2; n <= maxShards; n++ {
+		shards := shardsOf("pod", n)
 		for _, name := range names {
 			var in []int
-			for shard := range n {
-				if matches(map[string]string{"pod": name}, shardMatcher("pod", shard, n)) {
+			for shard, isIn := range shards {
+				if isIn(map[string]string{"pod": name}) {
 					in = append(in, shard)
 				}
 			}
@@ -36,15 +37,21 @@ func TestShardsAreDisjointAndComplete(t *testing.T) {
 	}
 }
 
+// shardsOf returns functions that report whether a series is in a shard.
+func shardsOf(label string, n int) []func(map[string]string) bool {
+	shards := make([]func(map[string]string) bool, n)
+	for shard := range shards {
+		shards[shard] = matcher(shardMatcher(label, shard, n))
+	}
+	return shards
+}
+
 // TestShardsAreEven divides names such as those of ReplicaSets and StatefulSets.
 func TestShardsAreEven(t *testing.T) {
 	const random = "bcdfghjklmnpqrstvwxz2456789" // of k8s.io/apimachinery/pkg/util/rand
 	generator := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{2, 4, 8} {
-		matchers := make([]string, n)
-		for shard := range matchers {
-			matchers[shard] = shardMatcher("pod", shard, n)
-		}
+		shards := shardsOf("pod", n)
 		for name, last := range map[string]func() byte{
 			"random suffixes": func() byte { return random[generator.IntN(len(random))] },
 			"digits":          func() byte { return '0' + byte(generator.IntN(10)) },
@@ -52,7 +59,7 @@ func TestShardsAreEven(t *testing.T) {
 			counts := make([]int, n)
 			for range 2000 {
 				labels := map[string]string{"pod": "web-" + string([]byte{last()})}
-				counts[slices.IndexFunc(matchers, func(m string) bool { return matches(labels, m) })]++
+				counts[slices.IndexFunc(shards, func(isIn func(map[string]string) bool) bool { return isIn(labels) })]++
 			}
 			if most := slices.Max(counts); most > 2*2000/n {
 				t.Errorf("%d shards of %s have %v pods", n, name, counts)
