@@ -20,11 +20,12 @@ KUSTOMIZE  := $(CACHE)/kustomize-v5.8.1/kustomize
 LINT       := $(CACHE)/golangci-lint-v2.15.0/golangci-lint
 PROMTOOL   := $(CACHE)/promtool-v0.315.0/promtool
 PROMETHEUS := $(CACHE)/prometheus-v0.315.0/prometheus
+VICTORIA_METRICS := $(CACHE)/victoria-metrics-v1.79.5/victoria-metrics
 SYFT       := $(CACHE)/syft-v1.46.0/syft
 VULN       := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit browser e2e verify lint fmt generate demo bench soak fuzz vuln image package release push-chart
+.PHONY: help build test unit browser victoria-metrics e2e verify lint fmt generate demo bench soak fuzz vuln image package release push-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,8 +57,18 @@ verify: $(HELM) $(KUBECONFORM) $(KUSTOMIZE) $(SCHEMAS) ## test the chart, and th
 	done
 	cd test && HELM=$(HELM) KUBECONFORM=$(KUBECONFORM) KUSTOMIZE=$(KUSTOMIZE) SCHEMAS=$(SCHEMAS) $(GO) test -count=1 ./chart
 
-e2e: build $(PROMETHEUS) ## the built binary behind a real API server; the first run builds the control plane (minutes)
+# TestVictoriaMetrics runs the binary of Debian's package. The package is not installed: it would start a service.
+victoria-metrics:
+	@[ -x $(VICTORIA_METRICS) ] || command -v victoria-metrics >/dev/null || { \
+	  mkdir -p $(dir $(VICTORIA_METRICS)) && cd $(dir $(VICTORIA_METRICS)) && \
+	  { [ "$$(id -u)" != 0 ] || apt-get update --quiet=2; } && \
+	  apt-get download --quiet=2 'victoria-metrics=1.79.5*' && dpkg-deb --extract victoria-metrics_*.deb package && \
+	  cp package/usr/bin/victoria-metrics . && rm -r package victoria-metrics_*.deb; \
+	} || echo "VictoriaMetrics is missing, so its test is skipped: apt-get install victoria-metrics" >&2
+
+e2e: build $(PROMETHEUS) victoria-metrics ## the built binary behind a real API server; the first run builds the control plane (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) \
+	  VICTORIA_METRICS=$$(command -v $(VICTORIA_METRICS) victoria-metrics | head -n 1) \
 	  $(GO) test -count=1 -timeout 30m ./e2e/...
 
 lint: $(LINT) $(ACTIONLINT) ## check the code, the workflows, the wording, and that `make generate` changes nothing

@@ -1,14 +1,20 @@
 package prometheus
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"runtime"
+	"runtime/metrics"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,65 +22,65 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// BenchmarkRefresh refreshes 1000 nodes with 30 pods of 2 containers each. The engine is in the
-// same process, but only copies prepared responses.
+// BenchmarkRefresh refreshes nodes with 30 pods of 2 containers each. The engine is another process,
+// which creates the responses while it sends them.
 func BenchmarkRefresh(b *testing.B) {
-	const nodes, pods = 1000, 30
-	now := time.Now()
-	round := 0
-	responses := map[string][]byte{}
-	prepare := func() {
-		for _, query := range []string{"container_cpu", "container_memory", "container_start", "node_cpu", "node_memory"} {
-			responses[query] = clusterResponse(query, nodes, pods, now.Add(time.Duration(round)*15*time.Second))
-		}
-		round++
+	for _, bc := range []struct {
+		nodes  int
+		config string
+	}{
+		{1000, ""}, {5000, ""}, {5000, "shards: 4"}, {1000, "nodes: node-exporter"},
+	} {
+		b.Run(fmt.Sprintf("%d %s", bc.nodes, bc.config), func(b *testing.B) { benchmarkRefresh(b, bc.nodes, bc.config) })
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		query := strings.TrimPrefix(r.FormValue("query"), "last_over_time(")
-		for prefix, response := range responses {
-			if strings.HasPrefix(query, prefix) {
-				_, _ = w.Write(response)
-				return
-			}
-		}
-		_, _ = w.Write([]byte(`{"status":"success","data":{"resultType":"vector","result":[]}}`))
-	}))
-	defer server.Close()
-	metrics := store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 1000})
+}
+
+func benchmarkRefresh(b *testing.B, nodes int, config string) {
+	url := startBenchEngine(b, nodes)
+	samples := store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 1000})
+	file := b.TempDir() + "/config.yaml"
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		b.Fatal(err)
+	}
 	always := func(_, _, _ string) bool { return true }
 	before := heap()
 	source, err := New(Config{
-		URL: server.URL, Interval: interval, MaxSampleAge: maxAge, MaxContainers: 1000, Sink: metrics,
-		Clock: usage.NewClock(now), Synced: func() bool { return true }, IsBound: always,
+		URL: url, File: file, Interval: interval, MaxSampleAge: 10 * time.Minute, MaxContainers: 1000, Sink: samples,
+		Clock: usage.NewClock(time.Now()), Synced: func() bool { return true }, IsBound: always,
 		IsRunning: func(_, _, _, _ string) bool { return true },
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
+	source.client.config.Timeout = time.Hour
+	counting := &countingTransport{RoundTripper: source.client.http.Transport}
+	source.client.http.Transport = counting
 	defer source.client.http.CloseIdleConnections()
 	for i := range nodes {
-		source.Set(newNode("node-"+strconv.Itoa(i), fmt.Sprintf("10.0.%d.%d", i/250, i%250)))
+		source.Set(newNode("node-"+strconv.Itoa(i), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)))
 	}
+	peak, stop := watchHeap()
+	var cpu time.Duration
+	rounds := 0
 	for b.Loop() {
-		b.StopTimer()
-		prepare()
-		b.StartTimer()
-		if result := source.refresh(context.Background()); result.Err != nil || result.Nodes != nodes {
+		rounds++
+		start := cpuTime()
+		result := source.refresh(context.Background())
+		cpu += cpuTime() - start
+		if result.Err != nil || result.Nodes != nodes {
 			b.Fatal(result.Nodes, result.Err)
 		}
 	}
-	b.StopTimer()
-	size := 0
-	for _, r := range responses {
-		size += len(r)
-	}
-	clear(responses)
-	b.ReportMetric(float64(heap()-before)/(nodes*pods*2), "B/container") // with the store
-	b.ReportMetric(float64(size)/(1<<20), "MB/refresh")
-	runtime.KeepAlive(metrics)
+	stop()
+	b.ReportMetric(float64(heap()-before)/float64(nodes*benchPods*2), "B/container") // with the store
+	b.ReportMetric(float64(*peak-before)/(1<<20), "peak-heap-MB")
+	b.ReportMetric(cpu.Seconds()/float64(rounds), "cpu-s/refresh")
+	b.ReportMetric(float64(counting.bytes)/float64(rounds)/(1<<20), "MB/refresh")
+	runtime.KeepAlive(samples)
 	runtime.KeepAlive(source)
 }
+
+const benchPods = 30 // of a node
 
 func heap() int64 {
 	runtime.GC()
@@ -83,42 +89,176 @@ func heap() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// clusterResponse returns the response to a query at a time. The counters come with 7 samples.
-func clusterResponse(query string, nodes, pods int, now time.Time) []byte {
-	var b bytes.Buffer
-	b.WriteString(`{"status":"success","data":{"resultType":"x","result":[`)
+// watchHeap measures the largest heap until stop is called, garbage included.
+func watchHeap() (peak *int64, stop func()) {
+	peak, done := new(int64), make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		ticker := time.NewTicker(time.Millisecond)
+		defer ticker.Stop()
+		for {
+			metrics.Read(sample)
+			*peak = max(*peak, int64(sample[0].Value.Uint64()))
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+			}
+		}
+	})
+	return peak, func() { close(done); watcher.Wait() }
+}
+
+func cpuTime() time.Duration {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// countingTransport counts the bytes of responses.
+type countingTransport struct {
+	http.RoundTripper
+	mu    sync.Mutex
+	bytes int64
+}
+
+func (c *countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := c.RoundTripper.RoundTrip(r)
+	if err == nil {
+		response.Body = &countingBody{response.Body, c}
+	}
+	return response, err
+}
+
+type countingBody struct {
+	io.ReadCloser
+	transport *countingTransport
+}
+
+func (b *countingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.transport.mu.Lock()
+	defer b.transport.mu.Unlock()
+	b.transport.bytes += int64(n)
+	return n, err
+}
+
+const benchEngineNodes = "BENCH_ENGINE_NODES" // makes this program an engine
+
+// startBenchEngine starts this program again, as an engine, and returns its URL.
+func startBenchEngine(b *testing.B, nodes int) string {
+	b.Helper()
+	command := exec.CommandContext(b.Context(), os.Args[0])
+	command.Env = append(os.Environ(), benchEngineNodes+"="+strconv.Itoa(nodes))
+	command.Stderr = os.Stderr
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = stdin.Close() // ends it
+		_ = command.Wait()
+	})
+	url, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	return strings.TrimSpace(url)
+}
+
+// runBenchEngine is an engine until standard input is closed. Its time advances by a scrape with
+// each refresh, which begins with the query for the CPU of containers.
+func runBenchEngine(nodes int) {
+	var mu sync.Mutex
+	now := time.Now().Add(-time.Hour)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.FormValue("query")
+		mu.Lock()
+		if strings.HasPrefix(query, "container_cpu") && !strings.Contains(query, "!~") { // not the last shard
+			now = now.Add(15 * time.Second)
+		}
+		at := now
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		writeCluster(w, query, nodes, at)
+	}))
+	defer server.Close()
+	fmt.Println(server.URL)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// writeCluster writes the response to a query at a time. The counters come with 7 samples.
+func writeCluster(w io.Writer, query string, nodes int, now time.Time) {
+	name, rest, _ := strings.Cut(strings.TrimPrefix(query, "last_over_time("), "{")
+	isMatch, labels := func(map[string]string) bool { return true }, map[string]string{}
+	if i := strings.Index(rest, ",pod"); i >= 0 { // the matcher of a shard
+		isMatch = matcher(rest[i:])
+	}
+	counters := strings.Contains(name, "_cpu_")
+	b := bufio.NewWriterSize(w, 64<<10)
+	defer b.Flush()
+	_, _ = b.WriteString(`{"status":"success","data":{"resultType":"x","result":[`)
 	first := true
-	series := func(labels string) {
-		if !first {
-			b.WriteByte(',')
-		}
-		first = false
-		fmt.Fprintf(&b, `{"metric":{"__name__":"%s","endpoint":"https-metrics",%s},`, query, labels)
-		if !strings.HasSuffix(query, "_cpu") {
-			fmt.Fprintf(&b, `"value":[%d.5,"%d"]}`, now.Unix(), 1<<30)
-			return
-		}
-		b.WriteString(`"values":[`)
+	var value []byte
+	if counters {
+		value = append(value, `"values":[`...)
 		for i := range 7 {
 			if i > 0 {
-				b.WriteByte(',')
+				value = append(value, ',')
 			}
 			at := now.Add(time.Duration(i-6) * 15 * time.Second).Unix()
-			fmt.Fprintf(&b, `[%d.5,"%d.25"]`, at, at%100_000)
+			value = fmt.Appendf(value, `[%d.5,"%d.25"]`, at, at-1_700_000_000)
 		}
-		b.WriteString(`]}`)
+		value = append(value, `]}`...)
+	} else {
+		value = fmt.Appendf(value, `"value":[%d.5,"%d"]}`, now.Unix(), 1<<30)
 	}
-	for n := range nodes {
-		if strings.HasPrefix(query, "node") {
-			series(fmt.Sprintf(`"instance":"10.0.0.1:10250","job":"kubelet","node":"node-%d"`, n))
-			continue
+	series := func(labels string) {
+		if !first {
+			_ = b.WriteByte(',')
 		}
-		for p := range pods * 2 {
-			series(fmt.Sprintf(`"container":"app-%d","instance":"10.0.0.1:10250","job":"kubelet",`+
-				`"metrics_path":"/metrics/resource","namespace":"shop-%d","node":"node-%d","pod":"web-7d4b9c6f5-%d-%d"`,
-				p%2, p%10, n, n, p/2))
+		first = false
+		for _, s := range []string{`{"metric":{"__name__":"`, name, `","endpoint":"https-metrics",`, labels, `},`} {
+			_, _ = b.WriteString(s)
+		}
+		_, _ = b.Write(value)
+	}
+	switch {
+	case strings.Contains(name, "swap"), strings.Contains(name, "Swap"):
+	case strings.HasPrefix(name, "node_cpu_seconds"):
+		for n := range nodes {
+			for cpu := range 32 {
+				for _, mode := range []string{"user", "nice", "system", "irq", "softirq", "steal"} {
+					series(fmt.Sprintf(`"cpu":"%d","instance":"10.%d.%d.%d:9100","job":"node-exporter","mode":"%s"`, cpu, n>>16,
+						n>>8&255, n&255, mode))
+				}
+			}
+		}
+	case strings.HasPrefix(name, "node"):
+		for n := range nodes {
+			series(fmt.Sprintf(`"instance":"10.%d.%d.%d:10250","job":"kubelet"`, n>>16, n>>8&255, n&255))
+		}
+	default:
+		for n := range nodes {
+			for p := range benchPods {
+				pod := fmt.Sprintf("web-7d4b9c6f5-%d-%d", n, p)
+				if labels["pod"] = pod; !isMatch(labels) {
+					continue
+				}
+				for c := range 2 {
+					series(fmt.Sprintf(`"container":"app-%d","instance":"10.0.0.1:10250","job":"kubelet",`+
+						`"metrics_path":"/metrics/resource","namespace":"shop-%d","node":"node-%d","pod":"%s"`, c, p%10, n, pod))
+				}
+			}
 		}
 	}
-	b.WriteString(`]}}`)
-	return b.Bytes()
+	_, _ = b.WriteString(`]}}`)
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	promconfig "github.com/prometheus/common/config"
@@ -20,7 +21,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// client sends queries to an engine. It is not safe for concurrent use.
+// client sends queries to an engine. Calls of query may overlap, but not with reload.
 //
 // It sends the requests itself, because github.com/prometheus/client_golang/api reads a whole
 // response into memory without a limit and then decodes it into a second copy. For how to connect,
@@ -38,7 +39,7 @@ type client struct {
 	problem string // why the file could not be read
 	config  *File
 	http    *http.Client
-	get     bool // the engine, or a proxy in front of it, rejects POST
+	get     atomic.Bool // the engine, or a proxy in front of it, rejects POST
 }
 
 // newClient reads the configuration file for the first time. It must be valid.
@@ -72,13 +73,26 @@ func (c *client) use(content []byte) error {
 	if err != nil {
 		return err
 	}
+	if config.HTTP.FollowRedirects {
+		h.CheckRedirect = checkRedirect
+	}
 	if c.http != nil {
 		c.http.CloseIdleConnections()
 	}
 	if config.Timeout == 0 {
 		config.Timeout = min(DefaultTimeout, c.interval)
 	}
-	c.config, c.http, c.content, c.get = config, h, content, false
+	c.config, c.http, c.content = config, h, content
+	c.get.Store(false)
+	return nil
+}
+
+// checkRedirect allows redirects to the same host only: credentials are for that.
+func checkRedirect(r *http.Request, via []*http.Request) error {
+	first := via[0].URL
+	if r.URL.Hostname() != first.Hostname() || first.Scheme == "https" && r.URL.Scheme != first.Scheme || len(via) >= 5 {
+		return newError(reason.BadFormat, "the engine redirects to %s://%s", r.URL.Scheme, r.URL.Host)
+	}
 	return nil
 }
 
@@ -113,22 +127,28 @@ func (c *client) reload() {
 	c.reloaded(c.file, nil)
 }
 
-// query sends the query of a kind, and calls emit for each series of the response. It returns nil
-// if there is no such query. The series of a response that fails later have been emitted, too.
-func (c *client) query(ctx context.Context, k kind, emit func(*series)) (*response, error) {
-	text := c.config.query(k, c.window)
+// query sends one shard of the query of a kind, and calls emit for each series of the response. It
+// returns nil if there is no such query. The series of a response that fails later have been
+// emitted, too.
+func (c *client) query(ctx context.Context, k kind, shard int, emit func(*series)) (*response, error) {
+	text := c.config.query(k, shard, c.window)
 	if text == "" {
 		return nil, nil
 	}
 	timeout := c.config.Timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	form := url.Values{"query": {text}, "timeout": {strconv.FormatInt(timeout.Milliseconds(), 10) + "ms"}}
-	r, err := c.send(ctx, form)
-	if err == nil && !c.get && (r.StatusCode == http.StatusMethodNotAllowed || r.StatusCode == http.StatusNotImplemented) {
+	form := url.Values{
+		"query":   {text},
+		"timeout": {strconv.FormatInt(timeout.Milliseconds(), 10) + "ms"},
+		"nocache": {"1"}, // VictoriaMetrics: without it, the end of the range is 30 s earlier
+	}
+	get := c.get.Load()
+	r, err := c.send(ctx, form, get)
+	if err == nil && !get && (r.StatusCode == http.StatusMethodNotAllowed || r.StatusCode == http.StatusNotImplemented) {
 		_ = r.Body.Close()
-		c.get = true
-		r, err = c.send(ctx, form)
+		c.get.Store(true)
+		r, err = c.send(ctx, form, true)
 	}
 	var decoded *response
 	if err == nil {
@@ -141,21 +161,24 @@ func (c *client) query(ctx context.Context, k kind, emit func(*series)) (*respon
 	return decoded, nil
 }
 
-// send sends a query by POST, because a proxy may limit the length of URLs, or else by GET.
-func (c *client) send(ctx context.Context, form url.Values) (*http.Response, error) {
+// send sends a query by GET, or else by POST, because a proxy may limit the length of URLs.
+func (c *client) send(ctx context.Context, form url.Values, get bool) (*http.Response, error) {
 	u := *c.url
 	u.Path += "/api/v1/query"
 	method, body := http.MethodPost, form.Encode()
-	if c.get {
+	if get {
 		method, u.RawQuery, body = http.MethodGet, body, ""
 	}
 	request, err := http.NewRequestWithContext(ctx, method, u.String(), strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	if !c.get {
+	if !get {
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
+	// A query may be sent again: this allows net/http to do that if the engine has closed the
+	// connection. The header is not sent.
+	request.Header["Idempotency-Key"] = nil
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("Accept-Encoding", "gzip") // explicitly, so that the limits apply to both sizes
 	return c.http.Do(request)
@@ -168,12 +191,12 @@ func (c *client) read(r *http.Response, emit func(*series)) (*response, error) {
 	if strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip") {
 		unzipped, err := gzip.NewReader(body)
 		if err != nil {
-			return nil, truncated(err)
+			return nil, readError(truncated(err))
 		}
 		body = http.MaxBytesReader(nil, unzipped, limit)
 	}
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	isJSON := media == "application/json"
+	isJSON := media == "application/json" || media == "application/stream+json" // VictoriaMetrics, of raw samples
 	if r.StatusCode != http.StatusOK {
 		return nil, statusError(r.StatusCode, isJSON, body)
 	}

@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,18 +27,26 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if nodes, err := strconv.Atoi(os.Getenv(benchEngineNodes)); err == nil {
+		runBenchEngine(nodes)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // engine is a fake engine. It understands the queries of the presets.
 type engine struct {
 	*httptest.Server
 
-	mu       sync.Mutex
-	series   map[string][]point // by selector, such as up{a="b"}, with labels in the order of their names
-	respond  http.HandlerFunc   // instead of the series, if it is not nil
-	byTime   bool               // respond only with samples in the range of the query, as engines do
-	warnings []string
-	requests []*http.Request // with parsed forms
+	mu          sync.Mutex
+	series      map[string][]point // by selector, such as up{a="b"}, with labels in the order of their names
+	respond     http.HandlerFunc   // instead of the series, if it is not nil
+	byTime      bool               // respond only with samples in the range of the query, as engines do
+	warnings    []string
+	duplicate   bool            // repeat each series
+	contentType string          // "": application/json
+	requests    []*http.Request // with parsed forms
 }
 
 func newEngine(t *testing.T) *engine {
@@ -48,53 +57,124 @@ func newEngine(t *testing.T) *engine {
 }
 
 var (
-	queryForm = regexp.MustCompile(`^(last_over_time\()?([a-z_]+)\{(.*)\}\[(\d+)s\] offset -(\d+)s\)?$`)
-	labelForm = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
+	queryForm   = regexp.MustCompile(`^(last_over_time\()?([a-zA-Z_]+)\{(.*)\}\[(\d+)s\] offset -(\d+)s\)?$`)
+	labelForm   = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
+	matcherForm = regexp.MustCompile(`([a-z_]+)(=~|!~|!=|=)("(?:[^"\\]|\\.)*")`)
 )
+
+// matcher returns a function that reports whether labels match all matchers of a selector.
+func matcher(matchers string) func(labels map[string]string) bool {
+	type condition struct {
+		label   string
+		operand string
+		pattern *regexp.Regexp // nil: the operand must be equal
+		negated bool
+	}
+	var all []condition
+	for _, m := range matcherForm.FindAllStringSubmatch(matchers, -1) {
+		operand, err := strconv.Unquote(m[3])
+		if err != nil {
+			panic(err)
+		}
+		c := condition{label: m[1], operand: operand, negated: strings.HasPrefix(m[2], "!")}
+		if strings.HasSuffix(m[2], "~") {
+			c.pattern = regexp.MustCompile("^(?:" + operand + ")$")
+		}
+		all = append(all, c)
+	}
+	return func(labels map[string]string) bool {
+		return !slices.ContainsFunc(all, func(c condition) bool {
+			value := labels[c.label]
+			return c.negated == (value == c.operand && c.pattern == nil || c.pattern != nil && c.pattern.MatchString(value))
+		})
+	}
+}
 
 func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	_ = r.ParseForm()
 	e.mu.Lock()
 	e.requests = append(e.requests, r)
 	respond, warnings, byTime := e.respond, e.warnings, e.byTime
-	series := maps.Clone(e.series)
+	series, duplicate := maps.Clone(e.series), e.duplicate
 	e.mu.Unlock()
 	if respond != nil {
 		respond(w, r)
 		return
 	}
-	query := queryForm.FindStringSubmatch(r.Form.Get("query"))
-	if r.URL.Path != "/api/v1/query" || query == nil {
-		http.Error(w, r.URL.Path+" "+r.Form.Get("query"), http.StatusBadRequest)
+	expression, minus, isDifference := strings.Cut(r.Form.Get("query"), " - ")
+	result, err := evaluate(expression, series, byTime)
+	if isDifference && err == nil {
+		var subtrahends []sample
+		subtrahends, err = evaluate(minus, series, byTime)
+		result = subtract(result, subtrahends)
+	}
+	if r.URL.Path != "/api/v1/query" || err != nil {
+		http.Error(w, r.URL.Path+" "+fmt.Sprint(err), http.StatusBadRequest)
 		return
 	}
-	result := []any{}
+	if duplicate {
+		result = append(result, result...)
+	}
+	w.Header().Set("Content-Type", cmp.Or(e.contentType, "application/json"))
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}, "warnings": warnings,
+	})
+}
+
+// sample is a series of a response.
+type sample struct {
+	Metric map[string]string `json:"metric"`
+	Values [][2]any          `json:"values,omitempty"`
+	Value  *[2]any           `json:"value,omitempty"`
+}
+
+func evaluate(expression string, series map[string][]point, byTime bool) ([]sample, error) {
+	query := queryForm.FindStringSubmatch(expression)
+	if query == nil {
+		return nil, fmt.Errorf("unknown query %s", expression)
+	}
+	result := []sample{}
+	isMatch := matcher(query[3])
 	for _, selector := range slices.Sorted(maps.Keys(series)) {
 		name, labels, _ := strings.Cut(selector, "{")
-		if name != query[2] {
-			continue
-		}
 		metric := map[string]string{"__name__": name}
 		for _, l := range labelForm.FindAllStringSubmatch(labels, -1) {
 			metric[l[1]] = l[2]
 		}
-		values := [][]any{}
+		if name != query[2] || !isMatch(metric) {
+			continue
+		}
+		values := [][2]any{}
 		for _, p := range series[selector] {
 			if byTime && !inRange(p, query[4], query[5]) {
 				continue
 			}
-			values = append(values, []any{float64(p.at) / 1e9, fmt.Sprint(p.value)})
+			values = append(values, [2]any{float64(p.at) / 1e9, fmt.Sprint(p.value)})
 		}
 		if query[1] == "" {
-			result = append(result, map[string]any{"metric": metric, "values": values})
+			result = append(result, sample{Metric: metric, Values: values})
 		} else if len(values) > 0 {
-			result = append(result, map[string]any{"metric": metric, "value": values[len(values)-1]})
+			result = append(result, sample{Metric: metric, Value: &values[len(values)-1]})
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{
-		"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}, "warnings": warnings,
-	})
+	return result, nil
+}
+
+// subtract returns the differences of the series with the same labels.
+func subtract(from, subtrahends []sample) []sample {
+	result := []sample{}
+	for _, f := range from {
+		delete(f.Metric, "__name__")
+		for _, s := range subtrahends {
+			delete(s.Metric, "__name__")
+			if maps.Equal(f.Metric, s.Metric) {
+				a, _ := strconv.ParseFloat(f.Value[1].(string), 64)
+				b, _ := strconv.ParseFloat(s.Value[1].(string), 64)
+				result = append(result, sample{Metric: f.Metric, Value: &[2]any{f.Value[0], fmt.Sprint(a - b)}})
+			}
+		}
+	}
+	return result
 }
 
 // inRange reports whether a sample is in a range of seconds that ends a number of seconds ahead.

@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +69,58 @@ func TestFaults(t *testing.T) {
 			_, _ = io.WriteString(z, success+strings.Repeat(" ", 1<<20))
 			_ = z.Close()
 		}, reason.BodyTooLarge, ""},
+		{"too many requests", write(429, "text/plain", "limit"), reason.BadStatus, "429"},
+		{"an endless error", endless(500, "text/plain", "", "x"), reason.ServerError, "500"},
+		{"the body does not come", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", json)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}, reason.Timeout, ""},
+		{"the body trickles for ever", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", json)
+			_, err := io.WriteString(w, success)
+			for err == nil {
+				_, err = io.WriteString(w, " ")
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-r.Context().Done():
+					return
+				case <-time.After(time.Millisecond):
+				}
+			}
+		}, reason.Timeout, ""},
+		{"endless series", endless(200, json, success+`{"metric":{"node":"n9"}}`, `,{"metric":{"node":"n9"},"values":[[1,"2"]]}`),
+			reason.BodyTooLarge, ""},
+		{"an endless label", endless(200, json, success+`{"metric":{"node":"`, "x"), reason.Undecodable, "string of more than"},
+		{"a million labels", endless(200, json, success+`{"metric":{"node":"n1"`, `,"a":"b"`), reason.Undecodable, "labels"},
+		{"a million samples of a series", endless(200, json, success+`{"metric":{"node":"n1"},"values":[[1,"2"]`, `,[1,"2"]`),
+			reason.BodyTooLarge, ""},
+		{"an endless gzip bomb", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", json)
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			_, err := io.WriteString(z, success)
+			for spaces := strings.Repeat(" ", 1<<20); err == nil; {
+				_, err = io.WriteString(z, spaces)
+			}
+		}, reason.BodyTooLarge, ""},
+		{"truncated gzip", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", json)
+			w.Header().Set("Content-Encoding", "gzip")
+			var b bytes.Buffer
+			z := gzip.NewWriter(&b)
+			_, _ = io.WriteString(z, success+`]}}`)
+			_ = z.Close()
+			_, _ = w.Write(b.Bytes()[:b.Len()-12])
+		}, reason.Truncated, ""},
+		{"not gzip", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", json)
+			w.Header().Set("Content-Encoding", "gzip")
+			_, _ = io.WriteString(w, success+`]}}`)
+		}, reason.BadFormat, "gzip"},
+		{"redirect to a login page", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://login.example/?next=x", http.StatusFound)
+		}, reason.BadFormat, "redirects to http://login.example"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := newFixture(t, "maxResponseBytes: 100000\ntimeout: 20s")
@@ -89,6 +143,18 @@ func TestFaults(t *testing.T) {
 			f.mustRefresh()
 			f.wantPod("app 400 15s")
 		})
+	}
+}
+
+// endless responds with a start and then repeats a chunk until the client closes the connection.
+func endless(status int, contentType, start, chunk string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(status)
+		_, err := io.WriteString(w, start)
+		for chunk := strings.Repeat(chunk, 1000); err == nil; {
+			_, err = io.WriteString(w, chunk)
+		}
 	}
 }
 
@@ -159,15 +225,25 @@ func TestRequests(t *testing.T) {
 		"http_headers: {X-Scope-OrgID: {values: [tenant]}}}")
 	f.put("app", "", -20, 1, -5, 2)
 	f.refresh(context.Background())
-	r := f.requests[0]
+	r := f.requests[slices.IndexFunc(f.requests, func(r *http.Request) bool {
+		return strings.Contains(r.Form.Get("query"), `,image!=""`)
+	})]
 	if r.Method != http.MethodPost || r.Header.Get("X-Scope-OrgID") != "tenant" ||
 		r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("User-Agent") != "test" {
 		t.Errorf("got %s, headers %v", r.Method, r.Header)
 	}
-	want := `container_cpu_usage_seconds_total{container!="",container!="POD",image!="",cluster="a\"b"}[172s] offset -60s`
+	want := `container_cpu_usage_seconds_total{container!="",container!="POD",image!="",cluster="a\"b"}[412s] offset -300s`
 	if got := r.Form.Get("query"); got != want || r.Form.Get("timeout") != "10000ms" {
 		t.Errorf("got %s, timeout %s, want %s", got, r.Form.Get("timeout"), want)
 	}
+}
+
+func TestContentTypeOfVictoriaMetrics(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("app", "", -20, 100, -5, 103)
+	f.contentType = "application/stream+json; charset=utf-8"
+	f.mustRefresh()
+	f.wantPod("app 200 15s")
 }
 
 func TestGet(t *testing.T) { // for proxies that reject POST
@@ -261,4 +337,23 @@ func TestReload(t *testing.T) {
 	if got := token(); got != "Bearer three" || len(reports) != 4 {
 		t.Errorf("without the file: got %q and %d reports", got, len(reports))
 	}
+}
+
+// TestPartialResponse has the flag of VictoriaMetrics instead of a warning.
+func TestPartialResponse(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("app", "", -35, 100, -20, 103)
+	f.mustRefresh()
+	f.set(func() {
+		f.respond = func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"status":"success","isPartial":true,"data":{"resultType":"matrix","result":[`+
+				`{"metric":{"node":"n1"},"values":[]}]}}`)
+		}
+	})
+	f.ended["app"] = true
+	if result := f.refresh(context.Background()); !result.Partial {
+		t.Errorf("got %+v, want a partial result", result)
+	}
+	f.wantPod("app 200 15s")
 }

@@ -53,6 +53,21 @@ func (s *scanner) next() (byte, error) {
 	}
 }
 
+// end reads the rest of the stream, which must be white space.
+func (s *scanner) end() error {
+	for {
+		c, err := s.r.ReadByte()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case c != ' ' && c != '\t' && c != '\n' && c != '\r':
+			return unexpected(c, "the end")
+		}
+	}
+}
+
 // truncated returns err, or io.ErrUnexpectedEOF for the end of the stream.
 func truncated(err error) error {
 	if errors.Is(err, io.EOF) {

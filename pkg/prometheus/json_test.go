@@ -55,9 +55,14 @@ func TestDecodeResponse(t *testing.T) {
 			"status":"success"}`,
 			[]decoded{{Labels: map[string]string{"a": "b"}, Points: []point{{at(1795205767.486), 0}}}},
 			response{status: "success", series: 1}},
+		{"histograms", `{"status":"success","data":{"result":[{"metric":{"a":"b"},"histograms":[[1,{"count":"5","sum":"2.5",
+			"buckets":[[0,"1","2","3"]]}]]},{"metric":{},"histogram":[1,{"count":"5"}]}]}}`,
+			[]decoded{{Labels: map[string]string{"a": "b"}}, {Labels: map[string]string{}}}, response{status: "success", series: 2}},
+		{"infos are no warnings", `{"status":"success","data":{"result":[]},"infos":["metric might not be a counter"]}`, nil,
+			response{status: "success"}},
 		{"values that are no usage", `{"status":"success","data":{"result":[{"metric":{},"values":[
 			[1,"NaN"],[2,"+Inf"],[3,"-1"],[4,"x"],[5,"7"],[5,"8"],[4,"9"],[6,"10"]]}]}}`,
-			[]decoded{{Labels: map[string]string{}, Points: []point{{at(5), 7}, {at(6), 10}}, Bad: 6}},
+			[]decoded{{Labels: map[string]string{}, Points: []point{{at(5), 7}, {at(6), 10}}, Bad: 5}},
 			response{status: "success", series: 1}},
 		{"a surrogate pair and halves of it", `{"status":"success","data":{"result":[
 			{"metric":{"a":"\ud83d\ude00 \ud83d \ude00\u0041"}}]}}`,

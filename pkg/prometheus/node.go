@@ -27,6 +27,8 @@ type node struct {
 	order      []*container          // in a stable order, so that the store need not sort them
 	overLimit  bool                  // whether the current refresh has more containers than the limit
 	isStored   bool                  // whether samples of the node were stored before
+	sums       []*sum                // of the refresh sumsOf
+	sumsOf     uint64
 }
 
 // container is one container of a node.
@@ -82,6 +84,10 @@ func (s *Source) add(k kind, series *series, result *Result) bool {
 	if n == nil {
 		return false
 	}
+	if s.client.config.isSum(k) {
+		s.addToSum(n, series, result)
+		return true
+	}
 	c := &n.counter
 	if !k.isOfNode() {
 		if c = s.containerOf(n, series, result); c == nil {
@@ -91,9 +97,9 @@ func (s *Source) add(k kind, series *series, result *Result) bool {
 	if len(series.points) == 0 {
 		return true
 	}
-	hash := labelHash(series)
+	hash, _ := labelHash(series)
 	if k.isCounter() {
-		c.offer(hash, series.points, s.refreshes, s.Interval*2/3)
+		c.offer(hash, series.points, s.refreshes, s.Interval*2/3, false)
 	} else if c.refresh == s.refreshes {
 		c.setValue(k, hash, series.points[len(series.points)-1].value)
 	}
@@ -135,21 +141,25 @@ func (s *Source) containerOf(n *node, series *series, result *Result) *counter {
 var seed = maphash.MakeSeed()
 
 // labelHash returns a hash of the labels that distinguish series with the same identity, in any
-// order: those that an engine or its replicas have added.
-func labelHash(series *series) uint64 {
-	var sum uint64
+// order: those that an engine or its replicas have added. member is a hash of the labels that
+// distinguish the series of one sum.
+func labelHash(series *series) (hash, member uint64) {
 	for _, l := range series.labels {
+		sum := maphash.Bytes(seed, series.text[l.name.start:l.value.end])
 		switch name := series.name(l); string(name) {
-		case "__name__", "cpu": // differ between CPU and memory of the same container
+		case "__name__": // differs between CPU and memory of the same container
+		case "cpu", "mode":
+			member += sum
 		default:
-			sum += maphash.Bytes(seed, series.text[l.name.start:l.value.end]) ^ uint64(len(name))
+			hash += sum ^ uint64(len(name))
 		}
 	}
-	return sum
+	return hash, member
 }
 
 // offer considers the samples of one series. They are at least one, in the order of their times.
-func (c *counter) offer(hash uint64, points []point, refresh uint64, spacing time.Duration) {
+// isOther is set if they are not of the counter that was stored last, although the labels are.
+func (c *counter) offer(hash uint64, points []point, refresh uint64, spacing time.Duration, isOther bool) {
 	newest, second := points[len(points)-1].at, usage.Time(0)
 	if len(points) > 1 {
 		second = points[len(points)-2].at
@@ -160,10 +170,10 @@ func (c *counter) offer(hash uint64, points []point, refresh uint64, spacing tim
 	if c.refresh != refresh {
 		c.refresh, c.has, c.exact, c.startedAt = refresh, 0, 0, 0
 	}
-	switched := c.last.at != 0 && hash != c.hash
-	if switched {
+	isImpossible := c.last.at.Sub(newest) > maxAhead+maxWindow // no query can have returned both
+	if isImpossible || c.last.at != 0 && (isOther || hash != c.hash) {
 		c.choice = choose(points, point{}, spacing)
-		c.choice.isFresh = newest > c.last.at
+		c.choice.isFresh = isImpossible || newest > c.last.at
 		c.choice.newCounter = true
 	} else {
 		c.choice = choose(points, c.last, spacing)
@@ -346,6 +356,9 @@ func (s *Source) decide(n *node) (hasNew, needsBase bool) {
 		return false, false
 	}
 	for _, c := range n.order {
+		if newest.Sub(c.choice.cur.at) > s.client.window { // only the range for clocks that are ahead has it
+			c.refresh = 0
+		}
 		c.mention = s.mentionOf(n, c, newest)
 	}
 	return hasNew, needsBase

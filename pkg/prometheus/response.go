@@ -15,7 +15,7 @@ import (
 type series struct {
 	labels []label
 	points []point // in the order of their times
-	bad    int     // points that were skipped: the value is not finite or below 0, or the time not after the last one
+	bad    int     // points that were skipped: the value is infinite or below 0, or the time not after the last one
 
 	text []byte // of labels
 }
@@ -109,6 +109,9 @@ func decodeResponse(r io.Reader, emit func(*series)) (*response, error) {
 		}
 		return d.skip()
 	})
+	if err == nil {
+		err = d.end() // compressed responses end with a checksum
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -227,6 +230,7 @@ func (d *decoder) readPoint() error {
 		return err
 	case n != 2 || !valid[0]:
 		return &invalidJSON{"a sample is not a time and a value"}
+	case math.IsNaN(p.value): // VictoriaMetrics: the marker of a series that has ended
 	case !valid[1], len(d.series.points) > 0 && p.at <= d.series.points[len(d.series.points)-1].at:
 		d.series.bad++
 	case len(d.series.points) >= maxPoints:

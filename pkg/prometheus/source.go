@@ -80,7 +80,8 @@ const (
 	maxWindow = 2 * time.Minute
 	// maxAhead is how far samples may be ahead of the engine's clock. Without the offset that it needs
 	// in the queries, an engine returns samples only after its own clock has reached their time.
-	maxAhead = time.Minute
+	// Engines such as Mimir reject samples and queries that are 10 minutes ahead.
+	maxAhead = 5 * time.Minute
 	// maxTimeout is the longest timeout of a query.
 	maxTimeout = time.Minute
 	// stuckAfter is the time without progress after which the loop is reported as stuck.
@@ -89,6 +90,8 @@ const (
 	// must be, for the container to have ended if the API server does not report it as running. The
 	// samples of running containers are up to 15 s apart.
 	endedAfter = 15 * time.Second
+	// parallelQueries is the number of queries that are sent at the same time.
+	parallelQueries = 2
 	// retries is the number of failures in a row that are followed by an early refresh.
 	retries = 3
 
@@ -229,10 +232,8 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 	start := time.Now()
 	defer func() {
 		result.Took = time.Since(start)
-		if p := recover(); p != nil { // a bug must not end the process
-			result.Err = fmt.Errorf("the engine's response made kube-vitals panic; please report this bug: %v\n%s", p,
-				debug.Stack())
-			result.Reason = reason.InternalFailure
+		if p := recover(); p != nil {
+			result.Err, result.Reason = panicError(p), reason.InternalFailure
 		}
 		if result.Err == nil {
 			s.failures = 0
@@ -244,30 +245,17 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 	}()
 	s.refreshes++
 	s.reindex()
-	var matched [numKinds]int
-	total := 0
-	for k := range kind(numKinds) {
-		s.tick()
-		response, err := s.client.query(ctx, k, func(series *series) {
-			if s.add(k, series, &result) {
-				matched[k]++
-			}
-		})
-		if err != nil {
-			result.Err, result.Reason = err, Reason(err)
-			return result
-		}
-		if response != nil {
-			total += response.series
-			s.noteWarnings(ctx, k, response, &result)
-		}
+	a := answers{result: &result}
+	if err := s.queryAll(ctx, &a); err != nil {
+		result.Err, result.Reason = err, Reason(err)
+		return result
 	}
-	if matched[containerCPU]+matched[nodeCPU] == 0 && len(s.index) > 0 {
-		result.Err, result.Reason = s.noSamples(total), reason.NoSamples
+	if a.matched[containerCPU]+a.matched[nodeCPU] == 0 && len(s.index) > 0 {
+		result.Err, result.Reason = s.noSamples(a.series), reason.NoSamples
 		return result
 	}
 	result.Series = map[string]int{}
-	for k, n := range matched {
+	for k, n := range a.matched {
 		result.Series[kind(k).String()] = n
 	}
 	arrived := s.Clock.At(time.Now())
@@ -277,6 +265,91 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 		}
 	}
 	return result
+}
+
+// answers are the responses of a refresh.
+type answers struct {
+	mu      sync.Mutex
+	result  *Result
+	matched [numKinds]int // series of known nodes
+	series  int
+}
+
+// maxDuration returns the longest duration of a refresh. The samples of its first response, which
+// may be a scrape old already, must not expire before the next refresh has ended.
+func (s *Source) maxDuration() time.Duration { return max(s.Interval, s.MaxSampleAge/3) }
+
+// queryAll sends all queries. Those of the counters come first: they decide which of several series
+// of a container counts.
+func (s *Source) queryAll(ctx context.Context, a *answers) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.maxDuration(), newError(reason.Timeout,
+		"all queries together have taken more than %v (check the load of the engine; see Sizing in docs/prometheus.md)",
+		s.maxDuration()))
+	defer cancel()
+	if err := s.queryKinds(ctx, a, containerCPU, nodeCPU); err != nil {
+		return err
+	}
+	s.offerSums()
+	return s.queryKinds(ctx, a, containerMemory, containerStartTime, containerSwap, nodeMemory, nodeSwap)
+}
+
+// queryKinds sends the queries of some kinds, and returns the first error.
+func (s *Source) queryKinds(ctx context.Context, a *answers, kinds ...kind) error {
+	type query struct {
+		kind  kind
+		shard int
+	}
+	queries := make(chan query, numKinds*maxShards)
+	for _, k := range kinds {
+		for shard := range s.client.config.shards(k) {
+			queries <- query{k, shard}
+		}
+	}
+	close(queries)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var workers sync.WaitGroup
+	for range parallelQueries {
+		workers.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					cancel(panicError(p))
+				}
+			}()
+			for q := range queries {
+				if err := s.query(ctx, q.kind, q.shard, a); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+func (s *Source) query(ctx context.Context, k kind, shard int, a *answers) error {
+	s.tick()
+	response, err := s.client.query(ctx, k, shard, func(series *series) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if s.add(k, series, a.result) {
+			a.matched[k]++
+		}
+	})
+	if response != nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.series += response.series
+		s.noteWarnings(ctx, k, response, a.result)
+	}
+	return err
+}
+
+// panicError returns the error for a panic, which must not end the process.
+func panicError(p any) error {
+	return newError(reason.InternalFailure,
+		"the engine's response made kube-vitals panic; please report this bug: %v\n%s", p, debug.Stack())
 }
 
 // noSamples returns the error for responses without samples of the cluster's nodes.

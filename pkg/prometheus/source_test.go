@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -239,13 +240,57 @@ func TestCadvisorRestart(t *testing.T) {
 func TestClockAhead(t *testing.T) {
 	f := newFixture(t, "")
 	f.set(func() { f.byTime = true })
-	f.put("app", "", 15, 10, 30, 13)
+	f.put("app", "", 225, 10, 240, 13)
 	f.mustRefresh()
 	f.wantPod("app 200 15s")
-	f.put("app", "", 30, 13, 45, 16)
+	f.put("app", "", 240, 13, 255, 16)
 	f.mustRefresh()
 	f.wantPod("app 200 15s")
-	if p := f.store.Pod("n1", "ns", "web", f.clock.At(time.Now())); p == nil || p.At != f.samples(45, 0)[0].at {
-		t.Errorf("got %+v, want the sample that is 45 s ahead", p)
+	if p := f.store.Pod("n1", "ns", "web", f.clock.At(time.Now())); p == nil || p.At != f.samples(255, 0)[0].at {
+		t.Errorf("got %+v, want the sample that is 255 s ahead", p)
 	}
+}
+
+// TestStrangeSamples has samples that are no usage, or have impossible times.
+func TestStrangeSamples(t *testing.T) {
+	const year = 365 * 24 * 3600
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, tc := range []struct {
+		name   string
+		rounds [][]float64
+		want   []string
+	}{
+		{"NaN, which marks the end of a series", [][]float64{{-35, 100, -20, 103, -5, nan}}, []string{"app 200 15s"}},
+		{"infinite", [][]float64{{-35, 100, -20, inf, -5, 106}}, []string{"app 200 30s"}},
+		{"negative", [][]float64{{-35, 100, -20, -103, -5, 106}}, []string{"app 200 30s"}},
+		{"no valid one", [][]float64{{-20, nan, -5, inf}}, []string{""}},
+		{"out of order", [][]float64{{-35, 100, -5, 106, -20, 103}}, []string{"app 200 30s"}},
+		{"the same time twice", [][]float64{{-20, 100, -5, 103, -5, 900}}, []string{"app 200 15s"}},
+		{"one in the future, then right ones",
+			[][]float64{{-35, 100, -20, 103}, {-35, 100, -20, 103, year, 109}, {-20, 103, -5, 106}, {-5, 106, -1, 107}},
+			[]string{"app 200 15s", "app 200 15s", "app 200 15s", "app 250 4s"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFixture(t, "")
+			for i, samples := range tc.rounds {
+				f.put("app", "", samples...)
+				f.mustRefresh()
+				f.wantPod(tc.want[i])
+			}
+		})
+	}
+}
+
+// TestOldSamplesOfFastClocks has samples that are in the range only because the node's clock is
+// ahead. By that clock, they are older than the range: they may be of an earlier pod with the name.
+func TestOldSamplesOfFastClocks(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("app", "", 225, 100, 240, 103)
+	f.put("side", "", 100, 100, 115, 103)
+	f.mustRefresh()
+	f.wantPod("")
+	f.put("side", "", 100, 100, 115, 103, 225, 10, 240, 13)
+	f.put("app", "", 225, 100, 240, 103, 255, 106)
+	f.mustRefresh()
+	f.wantPod("app 200 15s, side 200 15s")
 }

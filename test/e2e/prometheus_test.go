@@ -31,6 +31,13 @@ const prometheusNodes = 3
 // go, and an outage of Prometheus.
 func TestPrometheus(t *testing.T) {
 	c := newPrometheusCluster(t)
+	c.checkEngine(t, func() { c.startPrometheus(t) })
+}
+
+// checkEngine tests a cluster whose metrics come from an engine. restart starts the engine again
+// after it was killed.
+func (c *prometheusCluster) checkEngine(t *testing.T, restart func()) {
+	t.Helper()
 	c.createNamespaces(t, "shop", "depot")
 	c.createPods(t, "shop", "node-01", "cart", "web")
 	c.createPods(t, "depot", "node-02", "search")
@@ -79,7 +86,7 @@ func TestPrometheus(t *testing.T) {
 			}
 			return nil
 		})
-		c.startPrometheus(t)
+		restart()
 		eventually(t, "metrics from after the outage", func(ctx context.Context) error {
 			if !strings.Contains(c.server.Tail(), "The engine can be read again") {
 				return errors.New("not logged yet")
@@ -102,6 +109,15 @@ func newPrometheusCluster(t *testing.T) *prometheusCluster {
 	if _, err := prometheusBinary(); err != nil {
 		t.Fatal(err)
 	}
+	c := newEngineCluster(t)
+	c.startPrometheus(t)
+	c.installWithEngine(t)
+	return c
+}
+
+// newEngineCluster starts a cluster for an engine.
+func newEngineCluster(t *testing.T) *prometheusCluster {
+	t.Helper()
 	base, err := cluster.Start(t.Context(), cluster.Config{Nodes: simulation.Nodes(prometheusNodes)})
 	if err != nil {
 		t.Fatal(err)
@@ -111,15 +127,21 @@ func newPrometheusCluster(t *testing.T) *prometheusCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &prometheusCluster{testCluster: &testCluster{Cluster: base}, port: ports[0]}
-	c.startPrometheus(t)
+	return &prometheusCluster{testCluster: &testCluster{Cluster: base}, port: ports[0]}
+}
+
+// installWithEngine installs kube-vitals, which reads the engine.
+func (c *prometheusCluster) installWithEngine(t *testing.T) {
+	t.Helper()
 	// In the chart's Secret; the process reads this copy.
-	const config = "labels: {node: [node]}\n"
+	const config = "labels: {node: [node]}\nshards: 3\n"
 	if err := os.WriteFile(c.File("prometheus-config.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	var err error
 	c.server, err = c.InstallWith(t.Context(), []string{"source.type=prometheus",
-		fmt.Sprintf("source.prometheus.url=http://127.0.0.1:%d", c.port), "source.prometheus.config.labels.node={node}"})
+		fmt.Sprintf("source.prometheus.url=http://127.0.0.1:%d", c.port), "source.prometheus.config.labels.node={node}",
+		"source.prometheus.config.shards=3"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +150,6 @@ func newPrometheusCluster(t *testing.T) *prometheusCluster {
 			t.Log(c.server.Tail())
 		}
 	})
-	return c
 }
 
 // prometheusBinary returns the path in the environment variable PROMETHEUS, which the Makefile sets.
@@ -140,9 +161,9 @@ func prometheusBinary() (string, error) {
 	return filepath.Abs(path)
 }
 
-// startPrometheus starts Prometheus, which scrapes the kubelets as an administrator, and waits until
-// it is ready.
-func (c *prometheusCluster) startPrometheus(t *testing.T) {
+// writeScrapeConfig writes the configuration of an engine that scrapes the kubelets as an
+// administrator, and other targets. It returns the name of the file.
+func (c *prometheusCluster) writeScrapeConfig(t *testing.T, others ...map[string]any) string {
 	t.Helper()
 	nodes, err := c.Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -159,11 +180,11 @@ func (c *prometheusCluster) startPrometheus(t *testing.T) {
 	}
 	config, err := json.Marshal(map[string]any{
 		"global": map[string]any{"scrape_interval": "3s", "scrape_timeout": "3s"},
-		"scrape_configs": []map[string]any{{
+		"scrape_configs": append(others, map[string]any{
 			"job_name": "kubelet", "scheme": "https", "metrics_path": "/metrics/resource", "static_configs": targets,
 			"tls_config":    map[string]any{"ca_file": c.File(cluster.KubeletCAFile)},
 			"authorization": map[string]any{"credentials": c.REST.BearerToken},
-		}},
+		}),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -172,20 +193,34 @@ func (c *prometheusCluster) startPrometheus(t *testing.T) {
 	if err := os.WriteFile(file, config, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+// startPrometheus starts Prometheus, and waits until it is ready.
+func (c *prometheusCluster) startPrometheus(t *testing.T) {
+	t.Helper()
 	binary, err := prometheusBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := fmt.Sprintf("127.0.0.1:%d", c.port)
-	c.prometheus, err = process.Start(process.Config{Path: binary, Log: c.File("prometheus.log"), Args: []string{
-		"--config.file=" + file, "--storage.tsdb.path=" + c.File("tsdb"), "--web.listen-address=" + address,
-	}})
-	if err != nil {
+	c.startEngine(t, process.Config{Path: binary, Args: []string{
+		"--config.file=" + c.writeScrapeConfig(t), "--storage.tsdb.path=" + c.File("tsdb"),
+		fmt.Sprintf("--web.listen-address=127.0.0.1:%d", c.port),
+	}}, "/-/ready")
+}
+
+// startEngine starts an engine, and waits until it is ready.
+func (c *prometheusCluster) startEngine(t *testing.T, config process.Config, readyPath string) {
+	t.Helper()
+	config.Log = c.File("engine.log")
+	var err error
+	if c.prometheus, err = process.Start(config); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.prometheus.Kill)
-	err = c.prometheus.Poll(t.Context(), timeout, "Prometheus to be ready", func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/-/ready", nil)
+	url := fmt.Sprintf("http://127.0.0.1:%d%s", c.port, readyPath)
+	err = c.prometheus.Poll(t.Context(), timeout, "the engine to be ready", func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return err
 		}
