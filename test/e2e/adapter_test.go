@@ -437,7 +437,8 @@ func wantItems(list []byte, n int) error {
 
 func (c *adapterCluster) logTop(t *testing.T, server string) {
 	t.Helper()
-	t.Logf("%s:\n%s%s", server, c.kubectl(t, "top", "nodes"), c.kubectl(t, "top", "pods", "--namespace=shop", "--containers"))
+	nodes, pods := c.kubectl(t, "top", "nodes"), c.kubectl(t, "top", "pods", "--namespace=shop", "--containers")
+	t.Logf("%s:\n%s%s", server, nodes, pods)
 }
 
 // awaitRequests waits until clients have sent more requests.
