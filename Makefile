@@ -99,12 +99,14 @@ demo: build ## a cluster with 20 simulated nodes, kubectl top and an HPA; ONCE=1
 
 NODES  ?= 1000
 ROUNDS ?= 3
-bench: build ## measure the cost with NODES simulated nodes; ONLY=start, failures or newpods: something else
+SOURCE ?= kubelet
+bench: build $(if $(filter prometheus,$(SOURCE)),$(PROMETHEUS)) ## measure the cost with NODES simulated nodes; ONLY=start, failures or newpods; SOURCE=prometheus
 ifeq ($(ONLY),)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 endif
 	cd test && $(GO) run ./bench -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(ROUNDS) \
-	  $(if $(ONLY),-only $(ONLY)) $(if $(BESIDE),-beside $(BESIDE)) $(FLAGS)
+	  $(if $(ONLY),-only $(ONLY)) $(if $(BESIDE),-beside $(BESIDE)) \
+	  $(if $(filter prometheus,$(SOURCE)),-prometheus $(PROMETHEUS)) $(FLAGS)
 
 SOAK ?= 3
 soak: build ## run the server under churn and faults for SOAK minutes; fails if it grows or a response is wrong

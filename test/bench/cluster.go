@@ -27,6 +27,8 @@ type bench struct {
 	shape
 	cluster  *cluster.Cluster
 	kubelets *kubelets // if they run in this process
+
+	kubeletPort uint16 // of all kubelets
 }
 
 // newBench starts kubelets, etcd and kube-apiserver with all nodes and pods.
@@ -55,20 +57,19 @@ func (b *bench) close() {
 
 func (b *bench) start(ctx context.Context, inProcess bool) (err error) {
 	logf("starting %d kubelets", b.nodes)
-	var port uint16
 	if inProcess {
 		if b.kubelets, err = startKubelets(b.cluster.CA, b.shape, b.kubeletOptions); err != nil {
 			return err
 		}
-		port = b.kubelets.port
-	} else if port, err = b.startKubeletsProcess(ctx); err != nil {
+		b.kubeletPort = b.kubelets.port
+	} else if b.kubeletPort, err = b.startKubeletsProcess(ctx); err != nil {
 		return err
 	}
 	if err := b.cluster.StartEtcd(ctx); err != nil {
 		return err
 	}
 	logf("writing %d pods to etcd", b.pods())
-	if err := writeObjects(ctx, b.cluster.Etcd, newPopulation(b.shape, port)); err != nil {
+	if err := writeObjects(ctx, b.cluster.Etcd, newPopulation(b.shape, b.kubeletPort)); err != nil {
 		return err
 	}
 	return b.cluster.StartAPIServer(ctx, "/api/v1/nodes?resourceVersion=0&limit=1",

@@ -36,13 +36,24 @@ func measureCost(ctx context.Context, b *bench) error {
 		if executable == "" {
 			continue
 		}
+		c := &cost{bench: b, name: filepath.Base(executable)}
 		var args []string
 		if i == 0 {
 			args = b.serverArgs
 		}
-		c := &cost{bench: b, name: filepath.Base(executable)}
+		if i == 0 && b.prometheus != "" {
+			var err error
+			if c.engine, err = b.startEngine(ctx); err != nil {
+				return err
+			}
+			c.name += " with --source=prometheus"
+			args = append([]string{cluster.SourcePrometheus, "--prometheus-url=" + c.engine.url}, args...)
+		}
 		if err := c.measure(ctx, executable, args); err != nil {
 			return err
+		}
+		if c.engine != nil {
+			c.engine.process.Kill() // the next server must not share the machine with it
 		}
 		costs = append(costs, c)
 	}
@@ -63,6 +74,7 @@ type cost struct {
 	*bench
 	name   string
 	server *cluster.Standalone
+	engine *engine // nil: the server scrapes the kubelets itself
 
 	download             download
 	start                startTimes
@@ -92,7 +104,7 @@ func (c *cost) measure(ctx context.Context, executable string, args []string) (e
 		return err
 	}
 	for _, step := range []func(context.Context) error{
-		c.measureScraping, c.measureAges, c.measureRequests, c.measureLists,
+		c.measureSource, c.measureAges, c.measureRequests, c.measureLists,
 	} {
 		if err := step(ctx); err != nil {
 			return errors.Join(err, c.server.Process.Running())
@@ -101,19 +113,29 @@ func (c *cost) measure(ctx context.Context, executable string, args []string) (e
 	if c.peak, err = c.peakMemory(); err != nil {
 		return err
 	}
-	if c.forecast, err = c.readForecast(ctx); err != nil {
+	forecast, err := c.readMetric(ctx, "kube_vitals_memory_forecast_bytes")
+	if err != nil {
 		return err
 	}
+	c.forecast = forecast / (1 << 20)
 	stopServer(c.server)
 	return nil
 }
 
-// measureScraping measures CPU and memory without requests.
-func (c *cost) measureScraping(ctx context.Context) error {
+// measureSource measures what it costs to keep the metrics up to date.
+func (c *cost) measureSource(ctx context.Context) error {
 	logf("waiting for a steady state")
 	if err := sleep(ctx, 2*c.resolution); err != nil {
 		return err
 	}
+	if c.engine != nil {
+		return c.engine.measure(ctx, c, func() error { return c.measureScraping(ctx) })
+	}
+	return c.measureScraping(ctx)
+}
+
+// measureScraping measures CPU and memory without requests.
+func (c *cost) measureScraping(ctx context.Context) error {
 	logf("measuring %d intervals without requests", c.rounds)
 	var cores, rss, anon []float64
 	for range c.rounds {
@@ -150,7 +172,12 @@ func (c *cost) measureAges(ctx context.Context) error {
 
 // cpuTime returns the CPU time of the server while f runs, and how long f runs.
 func (c *cost) cpuTime(f func() error) (cpu, elapsed time.Duration, err error) {
-	before, err := process.CPUTime(c.server.Process.PID())
+	return cpuTime(c.server.Process, f)
+}
+
+// cpuTime returns the CPU time of a process while f runs, and how long f runs.
+func cpuTime(p *process.Process, f func() error) (cpu, elapsed time.Duration, err error) {
+	before, err := process.CPUTime(p.PID())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -159,7 +186,7 @@ func (c *cost) cpuTime(f func() error) (cpu, elapsed time.Duration, err error) {
 		return 0, 0, err
 	}
 	elapsed = time.Since(start)
-	after, err := process.CPUTime(c.server.Process.PID())
+	after, err := process.CPUTime(p.PID())
 	return after - before, elapsed, err
 }
 
@@ -179,16 +206,15 @@ func (c *cost) peakMemory() (rss float64, err error) {
 	return float64(peak) / (1 << 20), err
 }
 
-// readForecast returns the server's forecast of its highest resident memory, and 0 if it has none.
-func (c *cost) readForecast(ctx context.Context) (rss float64, err error) {
+// readMetric returns the value of a metric of the server without labels, and 0 if it has none.
+func (c *cost) readMetric(ctx context.Context, name string) (float64, error) {
 	text, _, err := c.server.Get(ctx, "/metrics", "text/plain")
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "kube_vitals_memory_forecast_bytes "); ok {
-			rss, err = strconv.ParseFloat(strings.TrimSpace(value), 64)
-			return rss / (1 << 20), err
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strconv.ParseFloat(strings.TrimSpace(value), 64)
 		}
 	}
 	return 0, nil
@@ -272,6 +298,13 @@ func (c *cost) print(w io.Writer) {
 	row("peak memory: RSS", "", "%.0f MiB", c.peak)
 	if c.forecast > 0 {
 		row("forecast of the peak memory", "± 15 %", "%.0f MiB, %+.0f %%", c.forecast, 100*(c.forecast/c.peak-1))
+	}
+	if e := c.engine; e != nil {
+		row("CPU of Prometheus, without queries", "", "%.4f cores", e.coresAlone)
+		row("CPU of Prometheus", "", "%.4f cores", e.cores)
+		row("memory of Prometheus: RSS", "", "%.0f MiB", e.rss)
+		row("peak memory of Prometheus: RSS", "", "%.0f MiB", e.peak)
+		row("duration of a refresh, mean", "", "%s", ms(e.refresh))
 	}
 	row("first metrics of nodes and pods, after the caches have synced", "", "%.2f s", c.start.firstAfterSync())
 	row("all metrics, after the start of the process", "", "%.2f s", c.start.all())

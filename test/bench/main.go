@@ -11,6 +11,9 @@
 // For comparison, a third process downloads the same kubelet responses with net/http and discards
 // them.
 //
+// With -prometheus, the server reads its metrics from a Prometheus that scrapes the kubelets, whose
+// CPU and memory are measured too. A server that -beside names scrapes the kubelets itself.
+//
 // With -only, bench measures something else: "start" (which metrics are served when), "failures"
 // (what is served while scrapes fail, and when the metrics of removed nodes expire) or "newpods"
 // (how soon new pods have metrics).
@@ -98,6 +101,7 @@ type config struct {
 	kubeletOptions
 	server           string
 	beside           string
+	prometheus       string
 	serverArgs       []string
 	only             string
 	sizes            []int
@@ -117,6 +121,7 @@ func parse(args []string) (cfg config, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals or metrics-server")
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
+	flags.StringVar(&cfg.prometheus, "prometheus", "", "the `executable` of a Prometheus, from which kube-vitals reads")
 	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, failures or newpods")
 	flags.StringVar(&nodes, "nodes", "1000", "`numbers` of nodes, such as 100,1000,5000")
 	flags.IntVar(&cfg.podsPerNode, "pods", podsPerNode, "`number` of pods on each node")
@@ -163,6 +168,10 @@ func (cfg config) validate() error {
 	if cfg.beside != "" {
 		errs = append(errs, process.CheckExecutable("-beside", cfg.beside))
 		check(cfg.only == "", "-beside: cannot be combined with -only")
+	}
+	if cfg.prometheus != "" {
+		errs = append(errs, process.CheckExecutable("-prometheus", cfg.prometheus))
+		check(cfg.only == "", "-prometheus: cannot be combined with -only")
 	}
 	_, known := measurements[cfg.only]
 	check(known, "-only: %q is not one of %q", cfg.only, slices.Sorted(maps.Keys(measurements))[1:])

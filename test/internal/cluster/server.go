@@ -187,7 +187,7 @@ func (c *Cluster) chartArgs(ctx context.Context, port int) ([]string, error) {
 	for _, arg := range pod.Containers[0].Args {
 		args = append(args, mounted.Replace(arg))
 	}
-	if !slices.Contains(args, "--source=prometheus") {
+	if !slices.Contains(args, SourcePrometheus) {
 		args = append(args, "--kubelet-allow-loopback")
 	}
 	return append(args,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
+
+// SourcePrometheus is the flag of a kube-vitals that does not scrape kubelets.
+const SourcePrometheus = "--source=prometheus"
 
 // stopTimeout bounds the shutdown of a Standalone.
 const stopTimeout = 15 * time.Second
@@ -43,18 +47,23 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 	if err != nil {
 		return nil, fmt.Errorf("read the aggregation layer's certificate: %w", err)
 	}
-	loopback, err := loopbackFlag(executable)
-	if err != nil {
-		return nil, err
+	if !slices.Contains(args, SourcePrometheus) {
+		loopback, err := loopbackFlag(executable)
+		if err != nil {
+			return nil, err
+		}
+		args = append([]string{
+			"--kubelet-certificate-authority=" + c.File(KubeletCAFile), "--kubelet-use-node-status-port",
+			"--kubelet-preferred-address-types=InternalIP",
+		}, append(loopback, args...)...)
 	}
 	args = append([]string{
 		"--kubeconfig=" + c.Kubeconfig,
 		"--authentication-kubeconfig=" + c.Kubeconfig, "--authorization-kubeconfig=" + c.Kubeconfig,
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]),
 		"--tls-cert-file=" + c.File("server.crt"), "--tls-private-key-file=" + c.File("server.key"),
-		"--kubelet-certificate-authority=" + c.File(KubeletCAFile), "--kubelet-use-node-status-port",
-		"--kubelet-preferred-address-types=InternalIP", "--metric-resolution=" + resolution.String(),
-	}, append(loopback, args...)...)
+		"--metric-resolution=" + resolution.String(),
+	}, args...)
 	direct := transport.NewBearerAuthRoundTripper(c.token, c.transport())
 	proxied := transport.NewAuthProxyRoundTripper("admin", "", []string{"system:masters"}, nil, c.transport(frontProxy))
 	s := &Standalone{
