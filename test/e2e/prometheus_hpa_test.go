@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
@@ -17,7 +16,7 @@ import (
 // TestPrometheusHPA scales Deployments with the real HorizontalPodAutoscaler and metrics that come
 // through a real Prometheus. An outage of Prometheus must not change the number of replicas.
 func TestPrometheusHPA(t *testing.T) {
-	c := newPrometheusCluster(t, "resource")
+	c := newPrometheusCluster(t)
 	each := func(name string, step func(*testing.T, autoscaling)) {
 		t.Helper()
 		if !t.Run(name, func(t *testing.T) {
@@ -38,6 +37,7 @@ func TestPrometheusHPA(t *testing.T) {
 		a.create(t, c.testCluster)
 		a.awaitReplicas(t, c.testCluster, a.idle, 1)
 		a.awaitReplicas(t, c.testCluster, a.busy, 4)
+		a.awaitEqualUsage(t, c.testCluster, 4)
 	})
 	c.prometheus.Kill()
 	each("outage", func(t *testing.T, a autoscaling) {
@@ -48,6 +48,28 @@ func TestPrometheusHPA(t *testing.T) {
 	each("scale down", func(t *testing.T, a autoscaling) {
 		a.awaitReplicas(t, c.testCluster, a.idle, 1)
 		a.checkRescales(t, c.testCluster)
+	})
+}
+
+// awaitEqualUsage waits until the metrics of all pods are the same: they do not include a time with
+// fewer replicas anymore. From then on the autoscaler has no reason to scale.
+func (a autoscaling) awaitEqualUsage(t *testing.T, c *testCluster, replicas int) {
+	t.Helper()
+	eventually(t, "equal usage of all replicas", func(ctx context.Context) error {
+		pods, err := c.Kubectl(ctx, "top", "pods", "--namespace", a.namespace, "--containers", "--no-headers")
+		if err != nil {
+			return err
+		}
+		counts := map[string]int{} // of containers, by name and usage
+		for line := range strings.Lines(pods) {
+			if fields := strings.Fields(line); len(fields) > 2 {
+				counts[fields[1]+" "+fields[2]]++
+			}
+		}
+		if len(counts) != 2 || slices.Min(slices.Collect(maps.Values(counts))) != replicas {
+			return fmt.Errorf("got\n%s", pods)
+		}
+		return nil
 	})
 }
 
@@ -75,36 +97,4 @@ func (a autoscaling) awaitInactive(t *testing.T, c *testCluster, replicas int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// TestPrometheusCadvisor reads the series of the kubelets' /metrics/cadvisor from Prometheus: they
-// must lead to the same metrics as /metrics/resource, also after a container has restarted.
-func TestPrometheusCadvisor(t *testing.T) {
-	c := newPrometheusCluster(t, "cadvisor")
-	c.createNamespaces(t, "shop", "depot")
-	c.createPods(t, "shop", "node-01", "cart", "web")
-	c.createPods(t, "depot", "node-02", "search") // its kubelet reports sandboxes differently
-	c.checkAgreement(t, false)
-	t.Logf("kubectl top pods --containers:\n%s", c.kubectl(t, "top", "pods", "--namespace=shop", "--containers"))
-
-	c.Simulation.Kubelet("node-01").Restart("shop", "cart", "main")
-	restarted := time.Now()
-	eventually(t, "metrics of a restarted container", func(ctx context.Context) error {
-		var pod metricsv1beta1.PodMetrics
-		if err := c.decode(ctx, "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods/cart", &pod); err != nil {
-			return err
-		}
-		for _, container := range pod.Containers {
-			cores := container.Usage.Cpu().AsApproximateFloat64()
-			if container.Name == "main" && math.Abs(cores-0.25) > 0.0025 { // before, at, and after the restart
-				t.Errorf("got %v cores", cores)
-			}
-		}
-		// A window that starts after the restart has nothing of the container that ended.
-		if start := pod.Timestamp.Add(-pod.Window.Duration); len(pod.Containers) != 2 || start.Before(restarted) {
-			return fmt.Errorf("got %d containers and the window from %v to %v, the restart was at %v", len(pod.Containers),
-				start, pod.Timestamp, restarted)
-		}
-		return nil
-	})
 }

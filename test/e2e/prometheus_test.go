@@ -30,7 +30,7 @@ const prometheusNodes = 3
 // kubelets: kubectl top, agreement with a server that scrapes the same kubelets, pods that come and
 // go, and an outage of Prometheus.
 func TestPrometheus(t *testing.T) {
-	c := newPrometheusCluster(t, "resource")
+	c := newPrometheusCluster(t)
 	c.createNamespaces(t, "shop", "depot")
 	c.createPods(t, "shop", "node-01", "cart", "web")
 	c.createPods(t, "depot", "node-02", "search")
@@ -97,8 +97,7 @@ type prometheusCluster struct {
 	port       int
 }
 
-// newPrometheusCluster starts a cluster, Prometheus, and kube-vitals with a preset.
-func newPrometheusCluster(t *testing.T, preset string) *prometheusCluster {
+func newPrometheusCluster(t *testing.T) *prometheusCluster {
 	t.Helper()
 	if _, err := prometheusBinary(); err != nil {
 		t.Fatal(err)
@@ -115,13 +114,12 @@ func newPrometheusCluster(t *testing.T, preset string) *prometheusCluster {
 	c := &prometheusCluster{testCluster: &testCluster{Cluster: base}, port: ports[0]}
 	c.startPrometheus(t)
 	// In the chart's Secret; the process reads this copy.
-	config := "{preset: " + preset + ", labels: {node: [node]}}"
+	const config = "labels: {node: [node]}\n"
 	if err := os.WriteFile(c.File("prometheus-config.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.server, err = c.InstallWith(t.Context(), []string{"source.type=prometheus",
-		fmt.Sprintf("source.prometheus.url=http://127.0.0.1:%d", c.port), "source.prometheus.config.labels.node={node}",
-		"source.prometheus.config.preset=" + preset})
+		fmt.Sprintf("source.prometheus.url=http://127.0.0.1:%d", c.port), "source.prometheus.config.labels.node={node}"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,18 +157,13 @@ func (c *prometheusCluster) startPrometheus(t *testing.T) {
 			"labels": map[string]string{"node": n.Name},
 		})
 	}
-	// One engine has the series of both presets.
-	var jobs []map[string]any
-	for _, path := range []string{"/metrics/resource", "/metrics/cadvisor"} {
-		jobs = append(jobs, map[string]any{
-			"job_name": path, "scheme": "https", "metrics_path": path, "static_configs": targets,
+	config, err := json.Marshal(map[string]any{
+		"global": map[string]any{"scrape_interval": "3s", "scrape_timeout": "3s"},
+		"scrape_configs": []map[string]any{{
+			"job_name": "kubelet", "scheme": "https", "metrics_path": "/metrics/resource", "static_configs": targets,
 			"tls_config":    map[string]any{"ca_file": c.File(cluster.KubeletCAFile)},
 			"authorization": map[string]any{"credentials": c.REST.BearerToken},
-		})
-	}
-	config, err := json.Marshal(map[string]any{
-		"global":         map[string]any{"scrape_interval": "3s", "scrape_timeout": "3s"},
-		"scrape_configs": jobs,
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)
