@@ -268,6 +268,10 @@ func TestConfigFile(t *testing.T) {
 		{"queries: {containerCPU: 'cpu{a=~\"x{2}\"}', nodeSwap: '-'}\nlabels: {node: [host], pod: pod_name}", ""},
 		{"http: {basic_auth: {username: u, password_file: p}, tls_config: {insecure_skip_verify: true}, " +
 			"proxy_url: 'http://p:1'}", ""},
+		{"nodes: node-exporter\nshards: 16", ""},
+		{"nodes: x", `nodes is "x", but must be kubelet or node-exporter`},
+		{"shards: 17", "shards is 17, but must be from 1 to 16"},
+		{"shards: -1", "shards is -1"},
 		{"preset: x", `preset is "x", but must be one of cadvisor, resource`},
 		{"prest: x", "field prest not found"},
 		{"http: {basic_auth: {username: u}, authorization: {credentials: c}}", "at most one of"},
