@@ -145,8 +145,12 @@ func TestEngineRestarts(t *testing.T) {
 // TestSlowEngine bounds a refresh whose queries are all slow, but not too slow for their own timeout.
 func TestSlowEngine(t *testing.T) {
 	f := newFixture(t, "timeout: 1m\nshards: 16")
+	f.put("app", "", -20, 100, -5, 103)
+	f.mustRefresh() // connects
+	f.wantPod("app 200 15s")
 	f.Interval, f.MaxSampleAge = 50*time.Millisecond, 150*time.Millisecond
 	f.set(func() {
+		f.requests = nil
 		f.respond = func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-time.After(20 * time.Millisecond):
@@ -160,7 +164,10 @@ func TestSlowEngine(t *testing.T) {
 	if result.Reason != reason.Timeout || !strings.Contains(result.Err.Error(), "all queries together") {
 		t.Errorf("got %v, want %v", result.Err, reason.Timeout)
 	}
-	if n := len(f.requests); n >= 4*16 {
-		t.Errorf("sent all %d queries", n)
-	}
+	f.set(func() {
+		if n := len(f.requests); n >= 4*maxShards {
+			t.Errorf("sent all %d queries", n)
+		}
+	})
+	f.wantPod("app 200 15s")
 }

@@ -89,9 +89,10 @@ func TestFaults(t *testing.T) {
 				}
 			}
 		}, reason.Timeout, ""},
-		{"endless series", endless(200, json, success+`{"metric":{"node":"n9"}}`, `,{"metric":{"node":"n9"},"values":[[1,"2"]]}`),
-			reason.BodyTooLarge, ""},
-		{"an endless label", endless(200, json, success+`{"metric":{"node":"`, "x"), reason.Undecodable, "string of more than"},
+		{"endless series", endless(200, json, success+`{"metric":{"node":"n9"}}`,
+			`,{"metric":{"node":"n9"},"values":[[1,"2"]]}`), reason.BodyTooLarge, ""},
+		{"an endless label", endless(200, json, success+`{"metric":{"node":"`, "x"), reason.Undecodable,
+			"string of more than"},
 		{"a million labels", endless(200, json, success+`{"metric":{"node":"n1"`, `,"a":"b"`), reason.Undecodable, "labels"},
 		{"a million samples of a series", endless(200, json, success+`{"metric":{"node":"n1"},"values":[[1,"2"]`, `,[1,"2"]`),
 			reason.BodyTooLarge, ""},
@@ -187,7 +188,7 @@ func TestWarningsRemoveNothing(t *testing.T) {
 // TestLargeAnswer decodes 100 MB of series of other clusters. Memory must not grow with them.
 func TestLargeAnswer(t *testing.T) {
 	f := newFixture(t, "")
-	f.client.config.Timeout = 10 * time.Minute // for a busy machine and the race detector
+	f.client.config.Timeout, f.MaxSampleAge = 10*time.Minute, time.Hour // for a busy machine and the race detector
 	response := body(1000)
 	series := strings.TrimSuffix(strings.SplitN(string(response), "[", 2)[1], "]}}")
 	const repeat = 280
@@ -268,6 +269,10 @@ func TestConfigFile(t *testing.T) {
 		{"queries: {containerCPU: 'cpu{a=~\"x{2}\"}', nodeSwap: '-'}\nlabels: {node: [host], pod: pod_name}", ""},
 		{"http: {basic_auth: {username: u, password_file: p}, tls_config: {insecure_skip_verify: true}, " +
 			"proxy_url: 'http://p:1'}", ""},
+		{"nodes: node-exporter\nshards: 16", ""},
+		{"nodes: x", `nodes is "x", but must be kubelet or node-exporter`},
+		{"shards: 17", "shards is 17, but must be from 1 to 16"},
+		{"shards: -1", "shards is -1"},
 		{"preset: x", `preset is "x", but must be one of cadvisor, resource`},
 		{"prest: x", "field prest not found"},
 		{"http: {basic_auth: {username: u}, authorization: {credentials: c}}", "at most one of"},

@@ -57,7 +57,8 @@ func TestDecodeResponse(t *testing.T) {
 			response{status: "success", series: 1}},
 		{"histograms", `{"status":"success","data":{"result":[{"metric":{"a":"b"},"histograms":[[1,{"count":"5","sum":"2.5",
 			"buckets":[[0,"1","2","3"]]}]]},{"metric":{},"histogram":[1,{"count":"5"}]}]}}`,
-			[]decoded{{Labels: map[string]string{"a": "b"}}, {Labels: map[string]string{}}}, response{status: "success", series: 2}},
+			[]decoded{{Labels: map[string]string{"a": "b"}}, {Labels: map[string]string{}}},
+			response{status: "success", series: 2}},
 		{"infos are no warnings", `{"status":"success","data":{"result":[]},"infos":["metric might not be a counter"]}`, nil,
 			response{status: "success"}},
 		{"values that are no usage", `{"status":"success","data":{"result":[{"metric":{},"values":[

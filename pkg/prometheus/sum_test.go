@@ -29,7 +29,9 @@ func (f *fixture) node() string {
 func newNodeExporterFixture(t *testing.T) *fixture {
 	f := newFixture(t, "nodes: node-exporter")
 	f.set(func() {
-		for metric, value := range map[string]float64{"MemTotal": 1000, "MemAvailable": 400, "SwapTotal": 50, "SwapFree": 20} {
+		for metric, value := range map[string]float64{
+			"MemTotal": 1000, "MemAvailable": 400, "SwapTotal": 50, "SwapFree": 20,
+		} {
 			f.series["node_memory_"+metric+`_bytes{instance="10.0.0.1:9100",job="node-exporter"}`] = f.samples(-5, value)
 		}
 	})
