@@ -78,15 +78,9 @@ func (o *options) validateSource() []error {
 	} else if _, err := prometheus.ParseURL(o.prometheus.URL); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("--prometheus-url: %w", err))
 	}
-	for name, set := range map[string]bool{
-		"metrics-server-telemetry": o.telemetry,
-		"missing-metrics-warnings": o.warnings && o.all.Changed("missing-metrics-warnings"),
-		"node-events":              o.nodeEvents,
-	} {
-		if set {
-			mistakes = append(mistakes, fmt.Errorf("--%s has no effect with --source=prometheus, with which nothing is known "+
-				"about scrapes of kubelets: remove it", name))
-		}
+	if o.telemetry {
+		mistakes = append(mistakes, errors.New("--metrics-server-telemetry has no effect with --source=prometheus, with "+
+			"which nothing is known about scrapes of kubelets: remove it"))
 	}
 	o.sections.FlagSets[kubeletSection].VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "node-selector" && o.all.Changed(flag.Name) {

@@ -14,9 +14,10 @@ func TestSource(t *testing.T) {
 	if err != nil || c.Prometheus != nil {
 		t.Fatalf("by default: got %+v, %v, want kubelets", c.Prometheus, err)
 	}
-	c, err = parse("--source=prometheus", "--prometheus-url=http://p:9090", "--prometheus-config=f", "--node-selector=a=b")
+	c, err = parse("--source=prometheus", "--prometheus-url=http://p:9090", "--prometheus-config=f", "--node-selector=a=b",
+		"--missing-metrics-warnings", "--node-events", "--deployment=d")
 	if err != nil || c.Prometheus == nil || c.Prometheus.URL != "http://p:9090" || c.Prometheus.File != "f" ||
-		c.MaxSampleAge != 150*time.Second {
+		c.MaxSampleAge != 150*time.Second || !c.MissingMetricsWarnings || c.EventDeployment != "d" {
 		t.Errorf("got %+v, maximum age %v, %v", c.Prometheus, c.MaxSampleAge, err)
 	}
 }
@@ -28,10 +29,8 @@ func TestSourceMistakes(t *testing.T) {
 		"--prometheus-url=http://p": {"--prometheus-url has no effect without --source=prometheus"},
 		"--prometheus-config=f":     {"--prometheus-config has no effect"},
 		"--source=prometheus --prometheus-url=http://p --max-sample-age=35s": {"--max-sample-age must be at least 40s"},
-		"--source=prometheus --prometheus-url=http://p --node-events --deployment=d --metrics-server-telemetry " +
-			"--missing-metrics-warnings": {
-			"--node-events has no effect with --source=prometheus", "--metrics-server-telemetry has no effect",
-			"--missing-metrics-warnings has no effect"},
+		"--source=prometheus --prometheus-url=http://p --metrics-server-telemetry": {
+			"--metrics-server-telemetry has no effect with --source=prometheus"},
 		"--source=prometheus --prometheus-url=p:9090 --kubelet-port=1 --kubelet-insecure-tls": {
 			"--prometheus-url: it must start with http://", "--kubelet-port has no effect with --source=prometheus",
 			"--kubelet-insecure-tls has no effect"},

@@ -11,7 +11,13 @@ const (
 	noServer               = "no-server"
 	noConnection           = "no-connection"
 	nodezUnavailable       = "nodez-unavailable"
-	usesEngine             = "no-scrapes"
+	engineStarting         = "engine-not-read"
+	enginePartial          = "engine-partial"
+	engineFile             = "engine-config-rejected"
+	engineSeries           = "engine-series-missing"
+	engineOtherNodes       = "engine-other-nodes"
+	engineStale            = "engine-stale"
+	scrapeInterval         = "scrape-interval-long"
 	requestHeaderCAMissing = "request-header-ca-missing"
 	requestHeaderCAInvalid = "request-header-ca-invalid"
 	clientCAMissing        = "client-ca-missing"
@@ -71,7 +77,16 @@ func cures() map[string]string {
 		noPermission:         "run doctor as a user with this permission to include the check",
 		nodezUnavailable: "upgrade kube-vitals with its chart, which lets its ServiceAccount get /nodez; the next checks " +
 			"use the API instead",
-		usesEngine: "nothing has to be done; see docs/prometheus.md",
+		engineStarting: "see the log of kube-vitals, and run doctor again",
+		enginePartial: "see the log and the status of the engine, for example of its stores; metrics that are missing in a " +
+			"response stand until they expire",
+		engineFile: "see the error in the log of kube-vitals, and correct source.prometheus.config",
+		engineSeries: "check preset and queries in --prometheus-config, and the metric_relabel_configs of the engine: " +
+			"they may drop these series",
+		engineOtherNodes: "set matchers in --prometheus-config to the labels of this cluster; nodes and pods with the same " +
+			"names in two clusters are mixed",
+		engineStale:    "check the targets of the engine, and the clocks",
+		scrapeInterval: "let the engine scrape these kubelets every 15 to 30 seconds, or raise --max-sample-age",
 		requestHeaderCAMissing: "start kube-apiserver with --requestheader-client-ca-file, --proxy-client-cert-file and " +
 			"--proxy-client-key-file, then restart kube-vitals",
 		requestHeaderCAInvalid: "renew the CA in --requestheader-client-ca-file of kube-apiserver",

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -133,13 +134,25 @@ func TestBroken(t *testing.T) {
 	node2 := func(change func(*nodez.Node)) func(*world) {
 		return func(w *world) { change(&w.page.Nodes[1]) }
 	}
-	useEngine := func(w *world) {
-		d := &w.objects[deployments].(*appsv1.DeploymentList).Items[0]
-		d.Spec.Template.Spec.Containers[0].Args = []string{"--source=prometheus", "--prometheus-url=http://p"}
-		w.page = nil
-		w.denied = func(r authorizationv1.SubjectAccessReviewSpec) bool {
-			a := r.ResourceAttributes
-			return a.Resource == "nodes" && a.Subresource != ""
+	// engine returns a function that makes the server read an engine, which change may change.
+	engine := func(change func(*nodez.Report)) func(*world) {
+		return func(w *world) {
+			d := &w.objects[deployments].(*appsv1.DeploymentList).Items[0]
+			d.Spec.Template.Spec.Containers[0].Args = []string{"--source=prometheus", "--prometheus-url=http://p"}
+			w.denied = func(r authorizationv1.SubjectAccessReviewSpec) bool {
+				a := r.ResourceAttributes
+				return a.Resource == "nodes" && a.Subresource != ""
+			}
+			w.page.Time, w.page.MaxSampleAgeSeconds, w.page.Memory.ForecastBytes = time.Now(), 150, 0
+			w.page.Engine = &nodez.Engine{Host: "p:9090", State: nodez.Ready, DurationSeconds: 0.2, WindowSeconds: 112,
+				Series: map[string]int{"containerCPU": 5, "containerMemory": 5, "nodeCPU": 2, "nodeMemory": 2}}
+			for i := range w.page.Nodes {
+				n := &w.page.Nodes[i]
+				n.ClockSkewSeconds, n.SampleAgeSeconds, n.SampleIntervalSeconds = nil, new(10.0), new(30.0)
+			}
+			if change != nil {
+				change(w.page)
+			}
 		}
 	}
 	hpa := func(message string) func(*world) {
@@ -270,9 +283,58 @@ func TestBroken(t *testing.T) {
 		{"no nodes", func(w *world) { w.page.Totals.Nodes = 0 }, "nodes", Failed, noMetrics, "--node-selector", ""},
 		{"page forbidden", func(w *world) { w.page = nil }, "nodez", Skipped, nodezUnavailable,
 			"403 Forbidden: forbidden: cannot get path", ""},
-		{"engine", useEngine, "nodez", Skipped, usesEngine, "--source=prometheus", ""},
-		{"engine, nodes", useEngine, "nodes", OK, "", "2 of 2 have metrics", ""},
-		{"engine, permissions", useEngine, "permissions", OK, "", "has all", ""},
+		{"engine", engine(nil), "engine", OK, "", "p:9090 was read in 0.2s: 14 series", ""},
+		{"engine, nodes", engine(nil), "nodes", OK, "", "2 of 2 read from the engine; pods with metrics: 3 of 3", ""},
+		{"engine, permissions", engine(nil), "permissions", OK, "", "has all", ""},
+		{"engine, permissions of events", func(w *world) {
+			engine(nil)(w)
+			c := &w.objects[deployments].(*appsv1.DeploymentList).Items[0].Spec.Template.Spec.Containers[0]
+			c.Args = append(c.Args, "--node-events")
+			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool {
+				return s.ResourceAttributes.Resource == "events" && s.ResourceAttributes.Namespace == "default"
+			}
+		}, "permissions", OK, "", "has all", ""},
+		{"engine, memory", engine(nil), "memory", OK, "", "uses 60 MiB; its limit is 1024 MiB", ""},
+		{"engine, clocks", engine(nil), "clocks", OK, "", "no sample is from the future", ""},
+		{"engine, intervals", engine(nil), "scrape-interval", OK, "", "at most 56s apart", ""},
+		{"engine, page forbidden", func(w *world) { engine(nil)(w); w.page = nil }, "nodes", OK, "",
+			"2 of 2 have metrics", ""},
+		{"failing engine", engine(func(r *nodez.Report) {
+			d := reason.ConnectRefused.DescribeEngine()
+			r.Engine.State, r.Engine.Reason, r.Engine.Problem, r.Engine.Cure = nodez.Failing, reason.ConnectRefused, d.Problem,
+				d.Cure
+			r.Engine.URL, r.Engine.Error = reason.EngineFailing.URL(), "query nodeCPU at p:9090: connection refused"
+			r.Engine.LastSuccess = new(r.Time.Add(-90 * time.Second))
+		}), "engine", Failed, "connect-refused",
+			"connect-refused: query nodeCPU at p:9090: connection refused; it was last read 1m30s ago", ""},
+		{"engine without a tenant", engine(func(r *nodez.Report) {
+			r.Engine.State, r.Engine.Reason, r.Engine.URL = nodez.Failing, reason.NoSamples, reason.EngineFailing.URL()
+			r.Engine.Cure = reason.NoSamples.DescribeEngine().Cure
+		}), "engine", Failed, "no-samples", "no-samples", ""},
+		{"engine not read yet", engine(func(r *nodez.Report) { r.Engine.State = nodez.Starting }), "engine", Warning,
+			engineStarting, "has not read p:9090 yet", ""},
+		{"partial engine", engine(func(r *nodez.Report) { r.Engine.Partial, r.Engine.Warning = true, "store 3 is down" }),
+			"engine", Warning, enginePartial, "incomplete: store 3 is down", ""},
+		{"engine with an invalid file", engine(func(r *nodez.Report) { r.Engine.FileRejected = true }), "engine", Warning,
+			engineFile, "cannot be used", ""},
+		{"engine without series of nodes", engine(func(r *nodez.Report) { r.Engine.Series["nodeCPU"] = 0 }), "engine",
+			Warning, engineSeries, "no series of nodeCPU", ""},
+		{"engine of several clusters", engine(func(r *nodez.Report) { r.Engine.UnknownSeries = 100 }), "engine", Warning,
+			engineOtherNodes, "100 series are of nodes", ""},
+		{"stale engine", engine(func(r *nodez.Report) {
+			for i := range r.Nodes {
+				r.Nodes[i].SampleAgeSeconds = new(100.0)
+			}
+		}), "engine", Warning, engineStale, "100s old", ""},
+		{"engine with rare samples", engine(func(r *nodez.Report) { r.Nodes[1].SampleIntervalSeconds = new(60.0) }),
+			"scrape-interval", Warning, scrapeInterval, "1 node", "n2 60s"},
+		{"engine with samples from the future", engine(func(r *nodez.Report) { r.Nodes[1].SampleAgeSeconds = new(-7.0) }),
+			"clocks", Warning, clockSkew, "1 node", "n2 +7.0s"},
+		{"engine without a node", engine(func(r *nodez.Report) {
+			n, d := &r.Nodes[1], reason.NotInEngine.Describe()
+			n.State, n.Reason, n.Problem, n.Cure, n.URL = nodez.Failing, reason.NotInEngine, d.Problem, d.Cure,
+				reason.NotInEngine.URL()
+		}), "nodes", Failed, "not-in-engine", "1 of 2 nodes fails: not-in-engine", "n2"},
 		{"page forbidden, node without metrics", func(w *world) {
 			w.page = nil
 			w.objects[metricsV1b1+"nodes"] = metricsList("/n1")

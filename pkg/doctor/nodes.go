@@ -40,11 +40,6 @@ func (d *doctor) checkNodes(ctx context.Context) []Check {
 		}
 		return checks
 	}
-	if d.workload.usesEngine() {
-		return append([]Check{{ID: "nodez", Title: "page of nodes", Status: Skipped, Reason: usesEngine,
-			Seen: "kube-vitals reads an engine (--source=prometheus) instead of the kubelets, so it has no such page"}},
-			d.checkNodesByAPI(ctx)...)
-	}
 	report, skipped := d.nodez(ctx)
 	if report == nil {
 		return append([]Check{skipped}, d.checkNodesByAPI(ctx)...)
@@ -119,6 +114,9 @@ func nodezChecks(report *nodez.Report) []Check {
 	var skewed []string
 	largest := 0.0
 	for _, n := range report.Nodes {
+		if age := n.SampleAgeSeconds; age != nil && *age < 0 {
+			n.ClockSkewSeconds = new(-*age) // at least
+		}
 		if s := n.ClockSkewSeconds; s != nil {
 			largest = max(largest, math.Abs(*s))
 			if math.Abs(*s) > maxClockSkew.Seconds() {
@@ -144,9 +142,12 @@ func nodezChecks(report *nodez.Report) []Check {
 		c.Status, c.Reason, c.Seen = Failed, noMetrics, "kube-vitals scrapes no node: its --node-selector may match none"
 		return []Check{c}
 	}
-	c.Seen = fmt.Sprintf("%d of %d scraped without an error; pods with metrics: %d of %d",
-		working, t.Nodes, t.PodsWithMetrics, t.Pods)
+	work := "scraped without an error"
 	var checks []Check
+	if report.Engine != nil {
+		work, checks = "read from the engine", engineChecks(report)
+	}
+	c.Seen = fmt.Sprintf("%d of %d %s; pods with metrics: %d of %d", working, t.Nodes, work, t.PodsWithMetrics, t.Pods)
 	if len(groups) == 0 {
 		checks = append(checks, c)
 	}
@@ -158,6 +159,9 @@ func nodezChecks(report *nodez.Report) []Check {
 	}
 	skew := Check{ID: "clocks", Title: "clocks", Status: OK,
 		Seen: fmt.Sprintf("the largest difference from a node's clock is %.1fs", largest)}
+	if report.Engine != nil {
+		skew.Seen = "no sample is from the future; an engine does not tell whether a clock is behind"
+	}
 	if len(skewed) > 0 {
 		skew.Status, skew.Reason, skew.Objects = Warning, clockSkew, skewed
 		skew.Seen = fmt.Sprintf("clocks of %s differ from that of kube-vitals by more than %v:", count(len(skewed),
@@ -201,8 +205,10 @@ func failing(n, all int) string {
 
 func memoryCheck(m *nodez.Memory) Check {
 	c := Check{ID: "memory", Title: "memory", Status: OK}
-	c.Seen = fmt.Sprintf("uses %s; the forecast for this cluster is %s", mebibytes(m.ResidentBytes),
-		mebibytes(m.ForecastBytes))
+	c.Seen = "uses " + mebibytes(m.ResidentBytes)
+	if m.ForecastBytes != 0 {
+		c.Seen += "; the forecast for this cluster is " + mebibytes(m.ForecastBytes)
+	}
 	switch {
 	case m.LimitBytes == 0:
 		c.Seen += "; there is no limit"
@@ -314,7 +320,11 @@ func (d *doctor) explain(ctx context.Context, c Check, path string) Check {
 	if message != "" {
 		c.Seen += "; of the first one: " + message
 	}
-	if description := r.Describe(); description.Problem != "" {
+	description := r.Describe()
+	if d.workload.usesEngine() {
+		description = r.DescribeEngine()
+	}
+	if description.Problem != "" {
 		c.Reason, c.Cure, c.URL = string(r), description.Cure, r.URL()
 	}
 	return c

@@ -76,7 +76,11 @@ func (d *doctor) permissions() (list []permission) {
 		}
 	}
 	if value, set := w.flag("--node-events"); set && value != "false" {
-		for _, namespace := range slices.Compact([]string{metav1.NamespaceDefault, d.target.namespace}) {
+		namespaces := slices.Compact([]string{metav1.NamespaceDefault, d.target.namespace})
+		if w.usesEngine() { // there are no events of nodes
+			namespaces = []string{d.target.namespace}
+		}
+		for _, namespace := range namespaces {
 			need(account, true, attributes{Resource: "events", Namespace: namespace}, "create", "patch")
 		}
 		if name, _ := w.flag("--deployment"); name != "" {

@@ -10,6 +10,9 @@
 //   - The same two events on the Deployment of kube-vitals, instead of on the Nodes, if more than a
 //     tenth of them fail for one reason: the cause is then most likely not on the nodes.
 //
+// With an engine instead of kubelets, there are only events on the Deployment: when the engine cannot
+// be read, and when it can be read again.
+//
 // The message of an event depends only on the reason, so the recorder of client-go counts repeated
 // events in one object. A Reporter never delays a scrape, and keeps state only for nodes that fail
 // or whose recovery is not reported yet.
@@ -82,7 +85,8 @@ type Config struct {
 	Nodes       func() int    // returns the number of nodes to scrape
 }
 
-// Reporter records events about nodes that cannot be scraped. It implements scrape.Observer.
+// Reporter records events about nodes that cannot be scraped, or about an engine that cannot be read.
+// It implements scrape.Observer.
 type Reporter struct {
 	Config
 	limiter flowcontrol.PassiveRateLimiter
@@ -92,13 +96,14 @@ type Reporter struct {
 	deploymentReported bool                      // as Unavailable, and not as Restored since
 	deploymentFailure  failure                   // of the last request for the Deployment
 
-	mu    sync.Mutex
-	nodes map[string]*node // that fail, or whose recovery is not reported yet
+	mu     sync.Mutex
+	nodes  map[string]*node // that fail, or whose recovery is not reported yet
+	engine node             // the state of the engine, without a uid
 }
 
 var _ scrape.Observer = (*Reporter)(nil)
 
-// node is the state of a node that fails or did so when it was reported.
+// node is the state of a node, or of the engine, that fails or did so when it was reported.
 type node struct {
 	uid      types.UID
 	reason   reason.Reason // of the last scrape; empty: it succeeded
@@ -189,6 +194,7 @@ func (r *Reporter) report(ctx context.Context, out *sink, now time.Time) {
 		return
 	}
 	r.reportDeployment(ctx, out, now)
+	r.reportEngine(ctx, out, now)
 	for _, e := range r.nodeEvents(now) {
 		out.Event(e.object, e.kind, e.reason, e.message)
 	}
@@ -283,7 +289,7 @@ func (r *Reporter) deployment(ctx context.Context) runtime.Object {
 	if err != nil {
 		if r.deploymentFailure != before && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot read the Deployment of kube-vitals, so no event reports that many "+
-				"nodes fail; check --deployment and the permission to get it",
+				"nodes or the engine fail; check --deployment and the permission to get it",
 				"namespace", r.Namespace, "deployment", r.Deployment)
 		}
 		return nil

@@ -28,12 +28,22 @@ func deploymentRestored(failing, nodes int) string {
 	return fmt.Sprintf("kube-vitals can read the metrics of %d of %d nodes again", nodes-failing, nodes)
 }
 
+// engineRestored is the message about an engine that can be read again.
+const engineRestored = "kube-vitals can read the engine again"
+
+// engineMessage returns the message about an engine that cannot be read.
+func engineMessage(cause reason.Reason) string {
+	return "kube-vitals cannot read the engine, so metrics expire: " +
+		describe(cause, cause.DescribeEngine(), reason.EngineFailing.URL())
+}
+
 // explain returns the problem, the name, the cure and the URL of a reason.
-func explain(cause reason.Reason) string {
-	description := cause.Describe()
+func explain(cause reason.Reason) string { return describe(cause, cause.Describe(), cause.URL()) }
+
+func describe(cause reason.Reason, description reason.Description, url string) string {
 	text := fmt.Sprintf("%s (%s)", description.Problem, cause)
 	if description.Cure != "" {
 		text += ": " + description.Cure
 	}
-	return text + "; see " + cause.URL()
+	return text + "; see " + url
 }

@@ -1,9 +1,10 @@
 // Package explain explains why a node or pod has no metrics.
 //
-// It joins what the process knows at that moment: the inventory, the scrapes of the node and its
-// samples. For a pod or node that the inventory does not have, it may ask the API server (Lookup).
-// It is called for misses only. Explanations have no addresses, no contents of certificates and no
-// texts of errors: of a failing node, they have the description of the reason.
+// It joins what the process knows at that moment: the inventory, the scrapes of the node or the
+// refreshes from the engine, and its samples. For a pod or node that the inventory does not have, it
+// may ask the API server (Lookup). It is called for misses only. Explanations have no addresses, no
+// contents of certificates and no texts of errors: of a failing node or engine, they have the
+// description of the reason.
 package explain
 
 import (
@@ -16,17 +17,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus/status"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Config configures Pods and Nodes. Only Lookup is optional.
+// Config configures Pods and Nodes. Lookup is optional, and one of Scrapes and Refreshes is set.
 type Config struct {
 	Pods, Nodes Inventory
 	Samples     Samples
 	Scrapes     Scrapes
+	Refreshes   Refreshes
 	Lookup      Lookup
 
 	SelectsNodes bool          // whether only some of the nodes are scraped
@@ -52,6 +55,13 @@ type Scrapes interface {
 	Status(node string) (scrape.Status, bool)
 }
 
+// Refreshes has the state of the engine that is read instead of the kubelets. *prometheus.Source
+// implements it.
+type Refreshes interface {
+	Status() status.Engine
+	NodeStatus(node string) (status.Node, bool)
+}
+
 // Lookup reads objects from the API server. *Client implements it.
 type Lookup interface {
 	// Pod returns a pod, or nil if it does not exist.
@@ -75,25 +85,40 @@ func newFinding(r reason.Reason, format string, args ...any) finding {
 	return finding{reason: r, text: func() string { return fmt.Sprintf(format, args...) }}
 }
 
-// message returns the text with the cure.
-func (f finding) message() string {
+// message returns the text of a finding with the cure.
+func (m *moment) message(f finding) string {
 	text := f.text()
 	switch f.reason {
 	case reason.PodStarting, reason.NodeStarting: // the text has the time to wait
 		return text
+	case reason.EngineFailing: // the text has the cure
+		return text
 	}
-	if cure := f.reason.Describe().Cure; cure != "" {
-		text += " (" + cure + ")"
+	return text + inParentheses(m.describe(f.reason).Cure)
+}
+
+// describe returns the description of a reason for the configured source.
+func (m *moment) describe(r reason.Reason) reason.Description {
+	if m.engine != nil {
+		return r.DescribeEngine()
 	}
-	return text
+	return r.Describe()
+}
+
+func inParentheses(cure string) string {
+	if cure == "" {
+		return ""
+	}
+	return " (" + cure + ")"
 }
 
 // moment is the state of the cluster at one time.
 type moment struct {
 	*Config
-	now   time.Time
-	at    usage.Time              // now, by our clock
-	nodes map[string]*nodeFinding // by name; nil: not kept
+	now    time.Time
+	at     usage.Time              // now, by our clock
+	engine *status.Engine          // nil: kubelets are scraped
+	nodes  map[string]*nodeFinding // by name; nil: not kept
 }
 
 // nodeFinding is why no object on a node has metrics.
@@ -104,7 +129,20 @@ type nodeFinding struct {
 }
 
 func (c *Config) moment(now time.Time) *moment {
-	return &moment{Config: c, now: now, at: c.Clock.At(now)}
+	m := &moment{Config: c, now: now, at: c.Clock.At(now)}
+	if c.Refreshes != nil {
+		engine := c.Refreshes.Status()
+		m.engine = &engine
+	}
+	return m
+}
+
+// reporter refers to what reports the usage of the objects on a node.
+func (m *moment) reporter(node string) string {
+	if m.engine != nil {
+		return "the engine"
+	}
+	return fmt.Sprintf("the kubelet of node %q", node)
 }
 
 // node returns why no object on the node has metrics, if there is such a reason. The owner
@@ -124,6 +162,10 @@ func (m *moment) examineNode(name, owner string) *nodeFinding {
 	n := &nodeFinding{found: true}
 	if m.Nodes.Get("", name) == nil {
 		n.finding = m.unknownNode(owner)
+		return n
+	}
+	if m.engine != nil {
+		m.examineInEngine(n, name, owner)
 		return n
 	}
 	var known bool
@@ -167,8 +209,11 @@ func (m *moment) lookUpNode(ctx context.Context, name, owner string) finding {
 
 // startup is the age at which the metrics of a container or node are expected: it must be old
 // enough for a rate, the next regular scrape must have seen it, and its kubelet must have a second
-// sample.
+// sample. An engine must have two samples in the range of its queries.
 func (m *moment) startup() time.Duration {
+	if m.engine != nil {
+		return m.engine.Window + m.Resolution
+	}
 	return usage.MinAgeSinceStart + max(m.Resolution, usage.MinAgeSinceStart)
 }
 
@@ -185,12 +230,19 @@ func (m *moment) waiting(r reason.Reason, what string, since usage.Time) (findin
 
 // stale returns a finding about samples of which the last was taken at the given time.
 func (m *moment) stale(node, what string, sampledAt usage.Time) finding {
-	return newFinding(reason.StaleSamples, "the kubelet of node %q responds, but its last sample of %s is from %s",
-		node, what, m.ago(sampledAt))
+	if m.engine != nil && m.at.Sub(sampledAt) <= m.MaxSampleAge { // not too old, but too far from the one before
+		return newFinding(reason.StaleSamples, "the engine has one sample of %s, but metrics need two within %s",
+			what, seconds(m.engine.Window))
+	}
+	return newFinding(reason.StaleSamples, "%s responds, but its last sample of %s is from %s",
+		m.reporter(node), what, m.ago(sampledAt))
 }
 
 // soon is for metrics that nothing prevents: they have just arrived, or come with the next scrape.
-func soon(r reason.Reason, node string) finding {
+func (m *moment) soon(r reason.Reason, node string) finding {
+	if m.engine != nil {
+		return newFinding(r, "metrics are expected when the engine is read again, within %s", seconds(m.Resolution))
+	}
 	return newFinding(r, "metrics are expected with the next scrape of node %q", node)
 }
 

@@ -22,7 +22,7 @@ func (n *Nodes) Explain(ctx context.Context, _, name string, now time.Time) (rea
 	if f.reason == reason.NotSelected {
 		f = m.lookUpNode(ctx, name, theNode(name))
 	}
-	return f.reason, f.message()
+	return f.reason, m.message(f)
 }
 
 // Summarize returns how many of the nodes have no metrics for which reason.
@@ -32,7 +32,7 @@ func (n *Nodes) Summarize(missing []*inventory.Object, now time.Time) string {
 	for _, o := range missing {
 		s.add(m.nodeWithoutMetrics(o.Name), o.Name)
 	}
-	return s.text(nodesText)
+	return s.text(m.nodesText)
 }
 
 // theNode refers to a node that the user named.
@@ -48,12 +48,16 @@ func (m *moment) nodeWithoutMetrics(name string) finding {
 		if m.at.Sub(facts.SampledAt) > m.MaxSampleAge {
 			return m.stale(name, "the node", facts.SampledAt)
 		}
-		return soon(reason.NodeStarting, name)
+		return m.soon(reason.NodeStarting, name)
 	}
 	if f, ok := m.waiting(reason.NodeStarting, "the node", facts.Since); ok {
 		return f
 	}
-	if facts.SampledAt == 0 {
+	switch {
+	case facts.SampledAt != 0:
+	case m.engine != nil:
+		return newFinding(reason.NotInEngine, "the engine has no CPU and memory of the node itself%s", m.partly())
+	default:
 		return newFinding(reason.NoSamples,
 			"the kubelet of the node responds, but does not report the CPU and memory of the node itself")
 	}
@@ -61,8 +65,12 @@ func (m *moment) nodeWithoutMetrics(name string) finding {
 }
 
 // nodesText describes a group of nodes.
-func nodesText(g *group) string {
+func (m *moment) nodesText(g *group) string {
 	switch {
+	case g.reason == reason.EngineFailing:
+		return fmt.Sprintf("%d %s", g.count, m.failingEngine())
+	case g.reason == reason.NotInEngine:
+		return fmt.Sprintf("%d of which the engine has no series", g.count)
 	case g.failing:
 		return fmt.Sprintf("%d that cannot be scraped%s", g.count, g.onlyNode())
 	case g.reason == reason.NodeStarting:

@@ -35,11 +35,11 @@ func (p *Pods) Explain(ctx context.Context, namespace, name string, now time.Tim
 		}
 		if o == nil && err == nil {
 			f := newFinding(reason.PodNotFound, "the pod does not exist in namespace %q", namespace)
-			return f.reason, f.message()
+			return f.reason, m.message(f)
 		}
 	}
 	f := m.pod(ctx, o, pod, namespace)
-	return f.reason, f.message()
+	return f.reason, m.message(f)
 }
 
 // pod explains a pod by its phase.
@@ -85,6 +85,10 @@ func (m *moment) podsText(g *group) string {
 	switch {
 	case g.failing:
 		text = g.onNodes("cannot be scraped", "cannot be scraped") + g.onlyNode()
+	case g.reason == reason.EngineFailing:
+		text = m.failingEngine()
+	case g.reason == reason.NotInEngine:
+		text = g.onNodes("the engine does not have", "the engine does not have")
 	case g.reason == reason.NodeNotFound, g.reason == reason.NotSelected:
 		text = g.onNodes("is not scraped", "are not scraped")
 	case g.reason == reason.NodeStarting:
@@ -94,9 +98,9 @@ func (m *moment) podsText(g *group) string {
 	case g.reason == reason.NotRunning:
 		text = "without a running container"
 	case g.reason == reason.NoContainers:
-		text = "that the kubelet does not report"
+		text = "that the " + m.source() + " does not report"
 	case g.reason == reason.ContainerMissing:
-		text = "with a container whose usage the kubelet does not report"
+		text = "with a container whose usage the " + m.source() + " does not report"
 	case g.reason == reason.StaleSamples:
 		text = "with samples that are too old"
 	default:
@@ -153,12 +157,12 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 	case facts.AsOf != 0 && m.at.Sub(facts.AsOf) > m.MaxSampleAge:
 		return m.stale(o.Node, "the pod", facts.AsOf)
 	}
-	return soon(reason.PodStarting, o.Node)
+	return m.soon(reason.PodStarting, o.Node)
 }
 
 func (m *moment) notReported(o *inventory.Object, n *nodeFinding) finding {
-	return newFinding(reason.NoContainers, "the kubelet of node %q responded at %s, but does not report the pod",
-		o.Node, ago(n.status.LastSuccess, m.now))
+	return newFinding(reason.NoContainers, "%s responded at %s, but does not report the pod",
+		m.reporter(o.Node), ago(n.status.LastSuccess, m.now))
 }
 
 // container is a container without usage.
@@ -229,10 +233,10 @@ func (m *moment) ageOf(c *inventory.ContainerState, n *nodeFinding) (time.Durati
 func (m *moment) containerWithoutUsage(c container, node string) finding {
 	switch {
 	case c.facts == nil:
-		return newFinding(reason.ContainerMissing, "the kubelet of node %q does not report %s", node, named(c.name))
+		return newFinding(reason.ContainerMissing, "%s does not report %s", m.reporter(node), named(c.name))
 	case c.facts.SampledAt == 0:
 		return newFinding(reason.ContainerMissing,
-			"the kubelet of node %q does not report both CPU and memory of %s", node, named(c.name))
+			"%s does not report both CPU and memory of %s", m.reporter(node), named(c.name))
 	}
 	return m.stale(node, named(c.name), c.facts.SampledAt)
 }

@@ -59,7 +59,7 @@ func (s *summary) text(describe func(*group) string) string {
 
 // rank sorts groups of the same size: those that someone must repair come first.
 func (g *group) rank() int {
-	if g.failing {
+	if g.failing || g.reason == reason.EngineFailing || g.reason == reason.NotInEngine {
 		return 0
 	}
 	return 1

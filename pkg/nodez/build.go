@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus/status"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -18,6 +19,13 @@ import (
 type Scrapes interface {
 	// Statuses returns the status of every node that is scraped, sorted by name.
 	Statuses() []scrape.Status
+}
+
+// Refreshes is the source of what an engine has. *prometheus.Source implements it.
+type Refreshes interface {
+	Status() status.Engine
+	// NodeStatuses returns what the engine has of every known node, sorted by name.
+	NodeStatuses() []status.Node
 }
 
 // Usage is the source of usage. *store.Store implements it.
@@ -36,15 +44,16 @@ type Pods interface {
 	List(namespace string, selector labels.Selector) []*inventory.Object
 }
 
-// Config configures the page.
+// Config configures the page. One of Scrapes and Refreshes is set.
 type Config struct {
 	Version      string // of this program
 	Resolution   time.Duration
 	MaxSampleAge time.Duration
 
-	Scrapes Scrapes
-	Usage   Usage
-	Pods    Pods
+	Scrapes   Scrapes
+	Refreshes Refreshes
+	Usage     Usage
+	Pods      Pods
 
 	// Now returns the current time with its monotonic reading. Clock converts it to the clock by
 	// which ages are measured.
@@ -59,15 +68,12 @@ type Config struct {
 // the cluster: some 20 ms of CPU for 5000 nodes with 150,000 pods.
 func (c *Config) Report() *Report {
 	now := c.Now()
-	statuses := c.Scrapes.Statuses()
 	r := &Report{
 		Time:                    wall(now),
 		Version:                 c.Version,
 		MetricResolutionSeconds: c.Resolution.Seconds(),
 		MaxSampleAgeSeconds:     c.MaxSampleAge.Seconds(),
-		Nodes:                   make([]Node, len(statuses)),
 		Totals: Totals{
-			Nodes:   len(statuses),
 			Reasons: map[reason.Reason]int{},
 			States:  map[State]int{Ready: 0, Starting: 0, Failing: 0, Stale: 0},
 		},
@@ -75,15 +81,31 @@ func (c *Config) Report() *Report {
 	if c.Memory != nil {
 		r.Memory = c.Memory()
 	}
-	byName := make(map[string]*Node, len(statuses))
-	for i := range statuses {
-		n := &r.Nodes[i]
-		c.fill(n, &statuses[i], now)
-		byName[statuses[i].Node] = n
-		r.Totals.add(n)
+	var names []string // of the nodes, as the API server has them
+	if c.Refreshes != nil {
+		names = c.fillFromEngine(r, now)
+	} else {
+		names = c.fillFromScrapes(r, now)
+	}
+	r.Totals.Nodes = len(r.Nodes)
+	byName := make(map[string]*Node, len(r.Nodes))
+	for i := range r.Nodes {
+		byName[names[i]] = &r.Nodes[i]
+		r.Totals.add(&r.Nodes[i])
 	}
 	c.countPods(r, byName, c.Clock.At(now))
 	return r
+}
+
+// fillFromScrapes adds the nodes that are scraped, and returns their names.
+func (c *Config) fillFromScrapes(r *Report, now time.Time) (names []string) {
+	statuses := c.Scrapes.Statuses()
+	r.Nodes, names = make([]Node, len(statuses)), make([]string, len(statuses))
+	for i := range statuses {
+		c.fill(&r.Nodes[i], &statuses[i], now)
+		names[i] = statuses[i].Node
+	}
+	return names
 }
 
 // add counts a node.
@@ -114,22 +136,32 @@ func (c *Config) fill(n *Node, s *scrape.Status, now time.Time) {
 		Samples:         s.Containers,
 		Skipped:         s.Skipped,
 	}
-	ourNow := c.Clock.At(now)
-	if u := c.Usage.Node(s.Node, ourNow); u != nil {
-		age := seconds(max(ourNow.Sub(u.AsOf), 0))
-		n.MetricsAgeSeconds = &age
-	}
+	n.MetricsAgeSeconds = c.metricsAge(s.Node, now)
 	if s.ClockKnown {
 		skew := seconds(s.ClockOffset)
 		n.ClockSkewSeconds = &skew
 	}
 	n.State, n.Reason = c.stateOf(s, n.MetricsAgeSeconds != nil, now)
-	if n.Reason != "" {
-		description := n.Reason.Describe()
-		n.Problem, n.Cure, n.URL = description.Problem, description.Cure, n.Reason.URL()
-	}
+	n.describe(n.Reason.Describe())
 	if s.Err != nil {
 		n.Error = printable(s.Err.Error(), maxErrorBytes)
+	}
+}
+
+// metricsAge returns the age of a node's metrics, or nil if there are none.
+func (c *Config) metricsAge(node string, now time.Time) *float64 {
+	at := c.Clock.At(now)
+	u := c.Usage.Node(node, at)
+	if u == nil {
+		return nil
+	}
+	return new(seconds(max(at.Sub(u.AsOf), 0)))
+}
+
+// describe sets what explains the reason of a node, if it has one.
+func (n *Node) describe(d reason.Description) {
+	if n.Reason != "" {
+		n.Problem, n.Cure, n.URL = d.Problem, d.Cure, n.Reason.URL()
 	}
 }
 

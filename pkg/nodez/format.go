@@ -71,6 +71,14 @@ func age(seconds *float64) string {
 	return duration.HumanDuration(time.Duration(*seconds * float64(time.Second)))
 }
 
+// signedAge returns the age of a sample. Samples from the future have a negative age.
+func signedAge(seconds *float64) string {
+	if seconds != nil && *seconds < 0 {
+		return skew(seconds)
+	}
+	return age(seconds)
+}
+
 // took returns a duration of up to seconds with 3 digits, such as "12.3 ms".
 func took(seconds float64) string {
 	switch ms := seconds * 1000; {
@@ -113,7 +121,10 @@ func bytesOf(n uint64) string {
 
 // memoryText describes the memory of this process.
 func memoryText(m *Memory) string {
-	text := bytesOf(m.ResidentBytes) + " resident, " + bytesOf(m.ForecastBytes) + " forecast"
+	text := bytesOf(m.ResidentBytes) + " resident"
+	if m.ForecastBytes != 0 {
+		text += ", " + bytesOf(m.ForecastBytes) + " forecast"
+	}
 	if m.LimitBytes != 0 {
 		return text + ", limit " + bytesOf(m.LimitBytes)
 	}

@@ -84,6 +84,10 @@ type view struct {
 	States         []stateCount
 	Reasons        []reasonCount
 	MemoryText     string
+	EngineText     string
+	EngineBadge    badge
+	EngineNotes    []string
+	SeriesText     string
 	MissingPods    int
 	NodesWithout   int
 	HasProblems    bool
@@ -136,6 +140,9 @@ func newView(r *Report) *view {
 	if r.Memory != nil {
 		v.MemoryText = memoryText(r.Memory)
 	}
+	if e := r.Engine; e != nil {
+		v.EngineText, v.EngineBadge, v.EngineNotes, v.SeriesText = e.text(r.Time), badgeOf(e.State), e.notes(), e.seriesText()
+	}
 	for _, s := range states() {
 		v.States = append(v.States, stateCount{badgeOf(s), r.Totals.States[s]})
 	}
@@ -162,16 +169,11 @@ func cells(n *Node, r *Report) template.HTML {
 		c = cell{text: ago(n.LastSuccess, now), value: number(now.Sub(*n.LastSuccess).Seconds()), title: exact(n.LastSuccess)}
 	}
 	b = c.append(b)
-	c = cell{text: until(n.NextScrape, now), value: "0", title: "running"}
-	if n.NextScrape != nil {
-		c.value, c.title = number(n.NextScrape.Sub(now).Seconds()), exact(n.NextScrape)
+	if r.Engine != nil {
+		b = appendSamples(b, n)
+	} else {
+		b = appendScrapes(b, n, now)
 	}
-	b = c.append(b)
-	c = cell{}
-	if n.LastScrape != nil {
-		c = cell{text: took(n.DurationSeconds), value: number(n.DurationSeconds), title: "scraped at " + exact(n.LastScrape)}
-	}
-	b = c.append(b)
 	pods, running, samples := strconv.Itoa(n.Pods), strconv.Itoa(n.RunningPods), strconv.Itoa(n.Samples)
 	c = cell{pods + "/" + running, pods, pods + " of " + running + " running pods have metrics", n.Pods < n.RunningPods}
 	b = c.append(b)
@@ -186,6 +188,34 @@ func cells(n *Node, r *Report) template.HTML {
 		c = cell{text: skew(n.ClockSkewSeconds), value: exactly, title: exactly + " s"}
 	}
 	return template.HTML(c.append(b)) //nolint:gosec // see above
+}
+
+// appendScrapes appends the cells of the next and the last scrape to b.
+func appendScrapes(b []byte, n *Node, now time.Time) []byte {
+	c := cell{text: until(n.NextScrape, now), value: "0", title: "running"}
+	if n.NextScrape != nil {
+		c.value, c.title = number(n.NextScrape.Sub(now).Seconds()), exact(n.NextScrape)
+	}
+	b = c.append(b)
+	c = cell{}
+	if n.LastScrape != nil {
+		c = cell{text: took(n.DurationSeconds), value: number(n.DurationSeconds), title: "scraped at " + exact(n.LastScrape)}
+	}
+	return c.append(b)
+}
+
+// appendSamples appends the cells of the newest samples in the engine to b.
+func appendSamples(b []byte, n *Node) []byte {
+	c := cell{}
+	if s := n.SampleAgeSeconds; s != nil {
+		c = cell{text: signedAge(s), value: number(*s), title: number(*s) + " s"}
+	}
+	b = c.append(b)
+	c = cell{}
+	if s := n.SampleIntervalSeconds; s != nil {
+		c = cell{text: age(s), value: number(*s), title: number(*s) + " s"}
+	}
+	return c.append(b)
 }
 
 // appendState appends the cell of a node's state to b.

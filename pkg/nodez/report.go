@@ -1,5 +1,5 @@
-// Package nodez serves /nodez, the page of nodes: what each kubelet last returned, and why metrics
-// are missing.
+// Package nodez serves /nodez, the page of nodes: what each kubelet last returned, or what an engine
+// has of each node, and why metrics are missing.
 package nodez
 
 import (
@@ -16,13 +16,14 @@ type Report struct {
 	MaxSampleAgeSeconds     float64   `json:"maxSampleAgeSeconds"`
 	Totals                  Totals    `json:"totals"`
 	Memory                  *Memory   `json:"memory,omitempty"`
-	Nodes                   []Node    `json:"nodes"` // sorted by name
+	Engine                  *Engine   `json:"engine,omitempty"` // nil: the kubelets are scraped
+	Nodes                   []Node    `json:"nodes"`            // sorted by name
 }
 
 // Totals are sums over all nodes.
 type Totals struct {
-	Nodes            int                   `json:"nodes"`             // that are scraped
-	FailingNodes     int                   `json:"failingNodes"`      // whose last scrape failed
+	Nodes            int                   `json:"nodes"`             // that are scraped or read from the engine
+	FailingNodes     int                   `json:"failingNodes"`      // in the state Failing
 	NodesWithMetrics int                   `json:"nodesWithMetrics"`  // that can be served now
 	Pods             int                   `json:"pods"`              // that run according to the API server
 	PodsWithMetrics  int                   `json:"podsWithMetrics"`   // that can be served now
@@ -34,14 +35,46 @@ type Totals struct {
 // Memory compares the memory of this process with its limit.
 type Memory struct {
 	ResidentBytes uint64 `json:"residentBytes"`        // now
-	ForecastBytes uint64 `json:"forecastBytes"`        // peak for the present number of nodes, pods and containers
+	ForecastBytes uint64 `json:"forecastBytes"`        // peak for the present number of objects; 0: not known
 	LimitBytes    uint64 `json:"limitBytes,omitempty"` // of the container; 0: none
 }
 
-// State summarizes a node.
+// Engine describes the refreshes from the engine that is read instead of the kubelets.
+type Engine struct {
+	Host  string `json:"host"`  // host and port of --prometheus-url
+	State State  `json:"state"` // Ready, Starting or Failing
+
+	// Reason, Problem, Cure and URL explain the state Failing. Error is the text of the last error, as
+	// in Node.
+	Reason  reason.Reason `json:"reason,omitempty"`
+	Problem string        `json:"problem,omitempty"`
+	Cure    string        `json:"cure,omitempty"`
+	URL     string        `json:"url,omitempty"`
+	Error   string        `json:"error,omitempty"`
+
+	LastSuccess  *time.Time `json:"lastSuccess,omitempty"`  // nil: none yet
+	LastRefresh  *time.Time `json:"lastRefresh,omitempty"`  // nil: none yet
+	NextRefresh  *time.Time `json:"nextRefresh,omitempty"`  // nil: it is running
+	FailingSince *time.Time `json:"failingSince,omitempty"` // nil: the last refresh succeeded
+	Failures     int        `json:"failures"`               // in a row
+
+	DurationSeconds float64 `json:"durationSeconds"`        // of the last refresh
+	WindowSeconds   float64 `json:"windowSeconds"`          // range of the queries, which should have two samples
+	FileRejected    bool    `json:"fileRejected,omitempty"` // the content of --prometheus-config cannot be used
+
+	// Of the last successful refresh:
+	Series        map[string]int `json:"series,omitempty"` // of known nodes, by query
+	UnknownSeries int            `json:"unknownSeries"`    // of other nodes
+	Skipped       int            `json:"skipped"`          // samples and series that could not be used
+	Partial       bool           `json:"partial"`          // the engine said that it does not have all series
+	Warning       string         `json:"warning,omitempty"`
+}
+
+// State summarizes a node or an engine.
 type State string
 
-// The states of a node.
+// The states of a node. If an engine is read, a node is Failing if the engine has no series of it,
+// or if it has no metrics because the engine fails.
 const (
 	Ready    State = "ready"    // the last scrape succeeded, and the node has metrics
 	Starting State = "starting" // there are no metrics yet, and the last scrape has not failed
@@ -49,7 +82,9 @@ const (
 	Stale    State = "stale"    // scrapes have succeeded for longer than the maximum sample age, without metrics
 )
 
-// Node describes the scrapes of a node.
+// Node describes the scrapes of a node, or what the engine has of it. With an engine, LastSuccess is
+// the last successful refresh with series of the node, and what is only known of a scrape is omitted
+// or 0.
 type Node struct {
 	Name    string `json:"name"`
 	Address string `json:"address,omitempty"` // host and port of the kubelet; empty if it is not valid
@@ -73,8 +108,13 @@ type Node struct {
 	MetricsAgeSeconds *float64 `json:"metricsAgeSeconds,omitempty"` // of the node's metrics; nil: there are none
 	ClockSkewSeconds  *float64 `json:"clockSkewSeconds,omitempty"`  // above 0: the node's clock is ahead; nil: not known
 
-	Samples     int `json:"samples"`     // containers in the last response
+	Samples     int `json:"samples"`     // containers in the last successful response
 	Skipped     int `json:"skipped"`     // lines of the last response that could not be used
 	Pods        int `json:"pods"`        // with metrics
 	RunningPods int `json:"runningPods"` // according to the API server
+
+	// With an engine only: the age of its newest sample of the node or its containers, below 0 if the
+	// node's clock is ahead, and the time between its two newest samples. They are nil if not known.
+	SampleAgeSeconds      *float64 `json:"sampleAgeSeconds,omitempty"`
+	SampleIntervalSeconds *float64 `json:"sampleIntervalSeconds,omitempty"`
 }

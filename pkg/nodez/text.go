@@ -1,11 +1,14 @@
 package nodez
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // WriteText writes a report as text: the totals, a table with the failing nodes first, and the
@@ -16,11 +19,17 @@ func WriteText(w io.Writer, r *Report) error {
 	}
 	nodes := problemsFirst(r.Nodes)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.DiscardEmptyColumns)
-	if len(nodes) > 0 {
+	row := textRow
+	switch {
+	case len(nodes) == 0:
+	case r.Engine != nil:
+		fmt.Fprintln(table, "NAME\tSTATE\tREASON\tAGE\tLAST-SEEN\tNEWEST\tINTERVAL\tPODS\tSAMPLES")
+		row = engineRow
+	default:
 		fmt.Fprintln(table, "NAME\tSTATE\tREASON\tFAILURES\tAGE\tLAST-SUCCESS\tNEXT\tDURATION\tPODS\tSAMPLES\tSKEW\tADDRESS")
 	}
 	for _, n := range nodes {
-		fmt.Fprintln(table, strings.Join(textRow(n, r.Time), "\t"))
+		fmt.Fprintln(table, strings.Join(row(n, r.Time), "\t"))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -41,6 +50,9 @@ func totalsText(r *Report) string {
 		}
 	}
 	fmt.Fprintf(&b, "\nPods: %d running; %d with metrics, with %d containers\n", t.Pods, t.PodsWithMetrics, t.Containers)
+	if r.Engine != nil {
+		b.WriteString(engineText(r.Engine, r.Time))
+	}
 	if r.Memory != nil {
 		fmt.Fprintf(&b, "Memory: %s\n", memoryText(r.Memory))
 	}
@@ -83,10 +95,34 @@ func textRow(n *Node, now time.Time) []string {
 	return cells
 }
 
+// engineRow returns the cells of a node that is read from an engine.
+func engineRow(n *Node, now time.Time) []string {
+	cells := []string{
+		n.Name, string(n.State), string(n.Reason), age(n.MetricsAgeSeconds), ago(n.LastSuccess, now),
+		signedAge(n.SampleAgeSeconds), age(n.SampleIntervalSeconds), fraction(n.Pods, n.RunningPods), fmt.Sprint(n.Samples),
+	}
+	for i, text := range cells {
+		cells[i] = cmp.Or(strings.ReplaceAll(text, " ", ""), "-")
+	}
+	return cells
+}
+
+// engineText returns the lines about the engine.
+func engineText(e *Engine, now time.Time) string {
+	lines := append([]string{"Engine: " + e.text(now)}, e.notes()...)
+	if len(e.Series) > 0 {
+		lines = append(lines, "series: "+e.seriesText())
+	}
+	if e.Reason != "" {
+		lines = append(lines, fmt.Sprintf("%s: %s", e.Reason, cmp.Or(e.Error, e.Problem)), "see "+e.URL)
+	}
+	return strings.Join(lines, "\n  ") + "\n"
+}
+
 // writeProblems writes what is wrong with each node and what to do.
 func writeProblems(w io.Writer, nodes []*Node) error {
 	for _, n := range nodes {
-		if n.Reason == "" {
+		if n.Reason == "" || n.Reason == reason.EngineFailing { // the engine has its own lines
 			continue
 		}
 		text := n.Error

@@ -98,29 +98,6 @@ func statusReason(code int) reason.Reason {
 	return reason.BadStatus
 }
 
-// cure returns what to do about an error of an engine, or "".
-func cure(r reason.Reason) string {
-	return map[reason.Reason]string{
-		reason.DNS:            "check the host of --prometheus-url",
-		reason.ConnectRefused: "check that the engine runs, and the port of --prometheus-url",
-		reason.Unreachable:    "check the routes and NetworkPolicies between kube-vitals and the engine",
-		reason.ConnectTimeout: "check the routes and NetworkPolicies between kube-vitals and the engine",
-		reason.Timeout:        "check the load of the engine; if it is only slow, raise timeout in --prometheus-config",
-		reason.TLSAuthority:   "set http.tls_config.ca_file in --prometheus-config to the CA that signed the certificate",
-		reason.TLSName:        "set http.tls_config.server_name in --prometheus-config to a name of the certificate",
-		reason.TLSExpired:     "renew the engine's certificate, and check the clocks of both sides",
-		reason.TLSHandshake:   "check the scheme and port of --prometheus-url, and http.tls_config in --prometheus-config",
-		reason.Unauthorized:   "set http.authorization or http.basic_auth in --prometheus-config",
-		reason.Forbidden:      "check the permissions of the credentials in --prometheus-config",
-		reason.NotFound:       "check the path of --prometheus-url, such as /prometheus for Mimir",
-		reason.ServerError:    "see the engine's log",
-		reason.BodyTooLarge:   "if the cluster has so many containers, raise maxResponseBytes in --prometheus-config",
-		reason.Truncated:      "check the network and the proxies between kube-vitals and the engine",
-		reason.Undecodable:    "check that --prometheus-url is that of Prometheus' HTTP API",
-		reason.BadFormat:      "check that --prometheus-url is that of Prometheus' HTTP API",
-	}[r]
-}
-
 // explain adds to an error which query failed and what to do. It removes the URL, which the library
 // puts in front of the cause.
 func explain(err error, k kind, engine string) error {
@@ -129,7 +106,7 @@ func explain(err error, k kind, engine string) error {
 	}
 	r := Reason(err)
 	text := ""
-	if c := cure(r); c != "" {
+	if c := r.DescribeEngine().Cure; c != "" {
 		text = " (" + c + ")"
 	}
 	return &queryError{r, fmt.Errorf("query %v at %s: %w%s", k, engine, err, text)}

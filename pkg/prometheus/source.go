@@ -2,6 +2,7 @@ package prometheus
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -37,7 +38,10 @@ type Result struct {
 	Series  map[string]int        // of known nodes, by query; nil if Err is set
 	Nodes   int                   // with new samples
 	Skipped [usage.NumReasons]int // samples and series that were skipped, by reason
+	Unknown int                   // series of nodes that are not known
+	Missing int                   // known nodes without series
 	Partial bool                  // whether the engine said that it does not have all series
+	Warning string                // of the engine; empty: none
 	Err     error                 // nil: success
 	Reason  reason.Reason         // of Err
 	// Failures is the number of refreshes in a row that have failed, with this one; 0: it succeeded.
@@ -105,6 +109,7 @@ type Source struct {
 	started  time.Time
 	lastTick atomic.Int64 // when the loop last made progress, as time since started
 	warm     atomic.Bool
+	status   published
 
 	// These fields belong to the loop.
 	refreshes uint64 // the number of the current refresh
@@ -130,7 +135,9 @@ func New(c Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{Config: c, client: client, started: time.Now(), nodes: map[string]*node{}, changed: true}, nil
+	s := &Source{Config: c, client: client, started: time.Now(), nodes: map[string]*node{}, changed: true}
+	s.status.engine.Host, s.status.engine.Window = client.url.Host, client.window
+	return s, nil
 }
 
 // window returns the range of the queries. It is shorter than the maximum age of a sample, because
@@ -222,6 +229,7 @@ func (s *Source) Run(ctx context.Context) {
 		if early := now.Add(s.Interval / 4); result.Err != nil && result.Failures <= retries && early.Before(due) {
 			due = early
 		}
+		s.publish(&result, now, due)
 		timer.Reset(due.Sub(now))
 	}
 }
@@ -254,14 +262,18 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 		result.Err, result.Reason = s.noSamples(a.series), reason.NoSamples
 		return result
 	}
-	result.Series = map[string]int{}
+	result.Series, result.Unknown = map[string]int{}, a.series
 	for k, n := range a.matched {
 		result.Series[kind(k).String()] = n
+		result.Unknown -= n
 	}
 	arrived := s.Clock.At(time.Now())
 	for _, n := range s.snapshot() {
 		if s.put(n, s.Clock.At(start), arrived, result.Partial) {
 			result.Nodes++
+		}
+		if !s.describe(n, time.Now()) {
+			result.Missing++
 		}
 	}
 	return result
@@ -375,7 +387,7 @@ func (s *Source) noteWarnings(ctx context.Context, k kind, r *response, result *
 	if warning == "" {
 		return
 	}
-	result.Partial = true
+	result.Partial, result.Warning = true, cmp.Or(result.Warning, warning)
 	if warning != s.warning {
 		s.warning = warning
 		klog.FromContext(ctx).Info("The engine has responded with a warning; metrics that are missing in the response "+

@@ -61,6 +61,30 @@ func TestEveryReasonHasASection(t *testing.T) {
 	}
 }
 
+// TestEngineReasonsAreDocumented checks that the section engine-failing has a row for each reason why
+// an engine cannot be read, as the server describes it, and that each has its own description.
+func TestEngineReasonsAreDocumented(t *testing.T) {
+	_, section, _ := strings.Cut(readFile(t, troubleshooting), "\n### "+string(EngineFailing)+"\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	var want []string
+	for _, r := range Refreshes() {
+		d := r.DescribeEngine()
+		if strings.Contains(d.Problem+d.Cure, "kubelet") || d.Problem == "" || d.Cure == "" && r != Canceled {
+			t.Errorf("%s is described as %+v", r, d)
+		}
+		cure := d.Cure
+		if cure == "" {
+			cure = "nothing has to be done"
+		}
+		want = append(want, "| `"+string(r)+"` | "+d.Problem+" | "+cure+" |")
+	}
+	got := regexp.MustCompile("(?m)^\\| `.*$").FindAllString(section, -1)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s has in the section %s\n%s\nwant\n%s", troubleshooting, EngineFailing,
+			strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // TestRunbookHasEveryReason checks that the table of the runbook about failing nodes has each
 // reason of a scrape, and no other.
 func TestRunbookHasEveryReason(t *testing.T) {

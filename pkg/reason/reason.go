@@ -9,7 +9,8 @@ package reason
 // known to be wrong.
 type Reason string
 
-// The reasons why a scrape of a kubelet fails.
+// The reasons why a scrape of a kubelet fails. Those of Refreshes are also why an engine cannot be
+// read.
 const (
 	NoAddress       Reason = "no-address"
 	BadEndpoint     Reason = "bad-endpoint"
@@ -49,6 +50,8 @@ const (
 	NotSelected      Reason = "not-selected"
 	NodeStarting     Reason = "node-starting"
 	StaleSamples     Reason = "stale-samples"
+	EngineFailing    Reason = "engine-failing"
+	NotInEngine      Reason = "not-in-engine"
 	PodNotFound      Reason = "pod-not-found"
 	PodPending       Reason = "pod-pending"
 	PodStarting      Reason = "pod-starting"
@@ -88,8 +91,8 @@ func Scrapes() []Reason {
 // documentation.
 func Objects() []Reason {
 	return []Reason{
-		NodeNotFound, NotSelected, NodeStarting, StaleSamples, PodNotFound, PodPending, PodStarting, PodSucceeded,
-		PodFailed, PodUnknown, NotRunning, NoContainers, ContainerMissing,
+		NodeNotFound, NotSelected, NodeStarting, StaleSamples, EngineFailing, NotInEngine, PodNotFound, PodPending,
+		PodStarting, PodSucceeded, PodFailed, PodUnknown, NotRunning, NoContainers, ContainerMissing,
 	}
 }
 
@@ -151,6 +154,10 @@ func descriptions() map[Reason]Description {
 		NodeStarting: {"the node has not been scraped twice yet", "wait until the second sample has arrived"},
 		StaleSamples: {"the kubelet responds, but its samples are too old",
 			kubeletLog + ", or raise --max-sample-age"},
+		EngineFailing: {"the engine cannot be read", "see the reason on /nodez, in the log, or with kube-vitals doctor"},
+		NotInEngine: {"the engine has no current series of the node",
+			"check that the engine scrapes the node's kubelet, and that a label of the series names the node " +
+				"(labels.node in --prometheus-config)"},
 		PodNotFound:  {"the pod does not exist", "check its name and namespace"},
 		PodPending:   {"the pod is pending", "see its events with kubectl describe pod"},
 		PodStarting:  {"the pod has just started", "wait until its containers have two samples"},

@@ -20,11 +20,11 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
 
-// newAPIServer returns a generic API server with metrics.k8s.io and, unless page is nil, /nodez; and
-// the checks of /readyz. It opens the port.
+// newAPIServer returns a generic API server with metrics.k8s.io and /nodez, and the checks of
+// /readyz. It opens the port.
 func newAPIServer(
 	c Config, watches *inventory.Watches, usageSource source, servingCert *servingcert.Manager,
-	instruments *instruments, resources api.Config, page *nodez.Config,
+	instruments *instruments, resources api.Config, page nodez.Config,
 ) (*genericapiserver.GenericAPIServer, readiness, error) {
 	scheme := api.NewScheme()
 	codecs := serializer.NewCodecFactory(scheme)
@@ -79,9 +79,7 @@ func newAPIServer(
 	server.ShutdownTimeout = connectionTimeout
 	limitDebugFlags(c, server)
 	server.Handler.NonGoRestfulMux.Handle("/metrics", instruments.handler())
-	if page != nil {
-		server.Handler.NonGoRestfulMux.Handle(nodez.Path, nodez.Handler(*page))
-	}
+	server.Handler.NonGoRestfulMux.Handle(nodez.Path, nodez.Handler(page))
 	if err := server.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {
 		return nil, nil, fmt.Errorf("cannot install metrics.k8s.io: %w", err)
 	}

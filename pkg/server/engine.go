@@ -5,24 +5,29 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kube-vitals/kube-vitals/pkg/event"
 	prom "github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // engine has the instruments of an engine that usage is read from.
 type engine struct {
+	events      *event.Reporter        // nil: off
 	skipped     *prometheus.CounterVec // by reason
 	now         func() time.Time
 	refreshes   *prometheus.CounterVec // by result and reason
 	partial     prometheus.Counter
 	duration    prometheus.Histogram
 	series      *prometheus.GaugeVec // by query
+	missing     prometheus.Gauge
 	lastSuccess prometheus.Gauge
 }
 
-// registerEngine registers the metrics of an engine. Servers that scrape kubelets do not have them.
-func (i *instruments) registerEngine() *engine {
+// registerEngine registers the metrics of an engine, and returns an observer that also notifies the
+// Reporter of events, unless that is nil. Servers that scrape kubelets do not have these metrics.
+func (i *instruments) registerEngine(events *event.Reporter) *engine {
 	e := &engine{
+		events:  events,
 		skipped: i.skipped,
 		now:     i.now,
 		refreshes: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -42,17 +47,24 @@ func (i *instruments) registerEngine() *engine {
 			Namespace: namespace, Name: "engine_series",
 			Help: "Series of known nodes in the last successful refresh, by query.",
 		}, []string{"query"}),
+		missing: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "engine_nodes_without_series",
+			Help: "Known nodes of which the engine had no series in the last successful refresh.",
+		}),
 		lastSuccess: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "engine_last_success_timestamp_seconds",
 			Help: "Time of the last successful refresh, in seconds since 1970; 0: none yet.",
 		}),
 	}
-	i.registry.MustRegister(e.refreshes, e.partial, e.duration, e.series, e.lastSuccess)
+	i.registry.MustRegister(e.refreshes, e.partial, e.duration, e.series, e.missing, e.lastSuccess)
 	return e
 }
 
 // Refreshed implements the Observer of pkg/prometheus.
 func (e *engine) Refreshed(r prom.Result) {
+	if e.events != nil {
+		e.events.Refreshed(r.Reason)
+	}
 	e.duration.Observe(r.Took.Seconds())
 	for reason, n := range r.Skipped {
 		if n > 0 {
@@ -70,5 +82,6 @@ func (e *engine) Refreshed(r prom.Result) {
 	for query, n := range r.Series {
 		e.series.WithLabelValues(query).Set(float64(n))
 	}
+	e.missing.Set(float64(r.Missing))
 	e.lastSuccess.Set(float64(e.now().UnixMilli()) / 1000)
 }

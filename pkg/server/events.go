@@ -11,31 +11,27 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
-// newReporter returns the Reporter of events if they are configured, and an observer that notifies
-// first and the Reporter.
-func newReporter(
-	c Config, client *rest.Config, nodes *inventory.Index, first scrape.Observer,
-) (scrape.Observer, *event.Reporter, error) {
+// newReporter returns the Reporter of events, or nil if they are not configured.
+func newReporter(c Config, client *rest.Config, nodes *inventory.Index) (*event.Reporter, error) {
 	if c.EventDeployment == "" {
-		return first, nil, nil
+		return nil, nil
 	}
 	namespace, err := podNamespace("--deployment", c.Kubeconfig, inClusterNamespaceFile)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	clients, err := kubernetes.NewForConfig(client)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot make a client for events: %w", err)
+		return nil, fmt.Errorf("cannot make a client for events: %w", err)
 	}
-	reporter := event.New(event.Config{
+	return event.New(event.Config{
 		Events:      clients.CoreV1(),
 		Deployments: clients.AppsV1(),
 		Namespace:   namespace,
 		Deployment:  c.EventDeployment,
 		Interval:    c.Resolution,
 		Nodes:       nodes.Len,
-	})
-	return observers{first, reporter}, reporter, nil
+	}), nil
 }
 
 // observers notifies each of several observers.

@@ -59,12 +59,13 @@ type Config struct {
 	KubeletServiceAccount string
 
 	// Prometheus, if it is not nil, is the engine from which usage is read instead of from kubelets.
-	// Only URL and File are set. Without scrapes of kubelets there are no warnings, no events, no
-	// /nodez and none of metrics-server's names.
+	// Only URL and File are set. Without scrapes of kubelets there are no metrics with metrics-server's
+	// names.
 	Prometheus *prometheus.Config
 
 	// EventDeployment is the Deployment of this program, in the namespace of this pod. If it is set,
-	// events are recorded on nodes that cannot be scraped, or on the Deployment if these are many.
+	// events are recorded on nodes that cannot be scraped, or on the Deployment if these are many or if
+	// the engine cannot be read.
 	EventDeployment string
 
 	// ServingCert configures the serving certificate that the server creates and renews. New sets
@@ -157,22 +158,18 @@ func New(c Config) (*Server, error) {
 		ObserveAge: instruments.observeAge,
 		FromEngine: c.Prometheus != nil,
 	}
-	var page *nodez.Config
-	if scraper, ok := usageSource.(*scrape.Scraper); ok { // an engine does not tell why a kubelet fails
-		if err := explainBy(scraper, &resources, c, client, metrics, pods, nodes); err != nil {
-			return nil, err
-		}
-		page = &nodez.Config{
-			Version:      c.Version,
-			Resolution:   c.Resolution,
-			MaxSampleAge: c.MaxSampleAge,
-			Scrapes:      scraper,
-			Usage:        metrics,
-			Pods:         pods,
-			Memory:       memoryUse,
-			Now:          time.Now,
-			Clock:        clock,
-		}
+	page := nodez.Config{
+		Version:      c.Version,
+		Resolution:   c.Resolution,
+		MaxSampleAge: c.MaxSampleAge,
+		Usage:        metrics,
+		Pods:         pods,
+		Memory:       memoryUse,
+		Now:          time.Now,
+		Clock:        clock,
+	}
+	if err := explainMissing(usageSource, &resources, &page, c, client, metrics, pods, nodes); err != nil {
+		return nil, err
 	}
 	server, ready, err := newAPIServer(c, watches, usageSource, servingCert, instruments, resources, page)
 	if err != nil {
@@ -309,17 +306,19 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 }
 
 var (
-	_ api.Usage       = (*store.Store)(nil)
-	_ api.Inventory   = (*inventory.Index)(nil)
-	_ explain.Samples = (*store.Store)(nil)
-	_ explain.Scrapes = (*scrape.Scraper)(nil)
-	_ scrape.Fetcher  = (*kubelet.Client)(nil)
-	_ scrape.Sink     = (*store.Store)(nil)
-	_ scrape.Observer = (*instruments)(nil)
-	_ source          = (*scrape.Scraper)(nil)
-	_ source          = (*prometheus.Source)(nil)
-	_ prometheus.Sink = (*store.Store)(nil)
-	_ nodez.Scrapes   = (*scrape.Scraper)(nil)
-	_ nodez.Usage     = (*store.Store)(nil)
-	_ nodez.Pods      = (*inventory.Index)(nil)
+	_ api.Usage         = (*store.Store)(nil)
+	_ api.Inventory     = (*inventory.Index)(nil)
+	_ explain.Samples   = (*store.Store)(nil)
+	_ explain.Scrapes   = (*scrape.Scraper)(nil)
+	_ explain.Refreshes = (*prometheus.Source)(nil)
+	_ nodez.Refreshes   = (*prometheus.Source)(nil)
+	_ scrape.Fetcher    = (*kubelet.Client)(nil)
+	_ scrape.Sink       = (*store.Store)(nil)
+	_ scrape.Observer   = (*instruments)(nil)
+	_ source            = (*scrape.Scraper)(nil)
+	_ source            = (*prometheus.Source)(nil)
+	_ prometheus.Sink   = (*store.Store)(nil)
+	_ nodez.Scrapes     = (*scrape.Scraper)(nil)
+	_ nodez.Usage       = (*store.Store)(nil)
+	_ nodez.Pods        = (*inventory.Index)(nil)
 )

@@ -7,9 +7,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
+	"github.com/kube-vitals/kube-vitals/pkg/event"
 	"github.com/kube-vitals/kube-vitals/pkg/explain"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -31,61 +33,67 @@ func newSource(
 	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, pods, nodes *inventory.Index,
 	instruments *instruments, synced func() bool,
 ) (source, []func(context.Context), error) {
-	if c.Prometheus != nil {
-		engine, err := newPrometheusSource(c, client, clock, metrics, pods, instruments, synced)
-		if err != nil {
-			return nil, nil, err
-		}
-		return engine, []func(context.Context){engine.Run}, nil
+	events, err := newReporter(c, client, nodes)
+	if err != nil {
+		return nil, nil, err
 	}
-	return newScraper(c, client, clock, metrics, nodes, instruments)
+	var s source
+	if c.Prometheus != nil {
+		s, err = newPrometheusSource(c, client, clock, metrics, pods, instruments, events, synced)
+	} else {
+		s, err = newScraper(c, client, clock, metrics, instruments, events)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	loops := []func(context.Context){s.Run}
+	if events != nil {
+		loops = append(loops, events.Run)
+	}
+	return s, loops, nil
 }
 
-// newScraper returns a scraper of kubelets, and the loops of it and of the events about nodes.
+// newScraper returns a scraper of kubelets. The Reporter of events may be nil.
 func newScraper(
-	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, nodes *inventory.Index,
-	instruments *instruments,
-) (*scrape.Scraper, []func(context.Context), error) {
+	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, instruments *instruments,
+	events *event.Reporter,
+) (*scrape.Scraper, error) {
 	c.Kubelet.Clock = clock
 	if c.KubeletServiceAccount != "" {
 		namespace, err := podNamespace("--kubelet-service-account", c.Kubeconfig, inClusterNamespaceFile)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		tokens, err := newKubeletTokens(client, namespace, c.KubeletServiceAccount)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		c.Kubelet.Token = tokens.Token
 	}
 	fetcher, err := kubelet.NewClient(kubeletConfig(c.Kubelet, client))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	observer, events, err := newReporter(c, client, nodes, instruments)
-	if err != nil {
-		return nil, nil, err
+	observer := scrape.Observer(instruments)
+	if events != nil {
+		observer = observers{instruments, events}
 	}
 	if c.MetricsServerTelemetry {
 		instruments.registerMetricsServer(c.Resolution, metrics)
 	}
-	scraper := scrape.New(scrape.Config{
+	return scrape.New(scrape.Config{
 		Fetcher:  fetcher,
 		Sink:     metrics,
 		Observer: observer,
 		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
-	})
-	loops := []func(context.Context){scraper.Run}
-	if events != nil {
-		loops = append(loops, events.Run)
-	}
-	return scraper, loops, nil
+	}), nil
 }
 
-// explainBy lets the API explain by the scrapes of kubelets why nodes and pods have no metrics.
-func explainBy(
-	scraper *scrape.Scraper, resources *api.Config, c Config, client *rest.Config, metrics *store.Store,
+// explainMissing lets the API and the page of nodes explain by the state of the source why nodes and
+// pods have no metrics.
+func explainMissing(
+	s source, resources *api.Config, page *nodez.Config, c Config, client *rest.Config, metrics *store.Store,
 	pods, nodes *inventory.Index,
 ) error {
 	lookup, err := explain.NewClient(client)
@@ -96,12 +104,17 @@ func explainBy(
 		Pods:         pods,
 		Nodes:        nodes,
 		Samples:      metrics,
-		Scrapes:      scraper,
 		Lookup:       lookup,
 		SelectsNodes: c.NodeSelector != nil && !c.NodeSelector.Empty(),
 		Resolution:   c.Resolution,
 		MaxSampleAge: c.MaxSampleAge,
 		Clock:        resources.Clock,
+	}
+	switch s := s.(type) {
+	case *scrape.Scraper:
+		explanations.Scrapes, page.Scrapes = s, s
+	case *prometheus.Source:
+		explanations.Refreshes, page.Refreshes = s, s
 	}
 	resources.ExplainPods, resources.ExplainNodes = explain.NewPods(explanations), explain.NewNodes(explanations)
 	resources.Warnings = c.MissingMetricsWarnings
@@ -110,7 +123,7 @@ func explainBy(
 
 func newPrometheusSource(
 	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, pods *inventory.Index,
-	instruments *instruments, synced func() bool,
+	instruments *instruments, events *event.Reporter, synced func() bool,
 ) (*prometheus.Source, error) {
 	bound := func(node, namespace, pod string) *inventory.Object {
 		if o := pods.Get(namespace, pod); o != nil && o.Node == node {
@@ -120,7 +133,7 @@ func newPrometheusSource(
 	}
 	p := *c.Prometheus
 	p.Interval, p.MaxSampleAge, p.MaxContainers = c.Resolution, c.MaxSampleAge, maxContainers
-	p.Sink, p.Observer, p.Clock = metrics, instruments.registerEngine(), clock
+	p.Sink, p.Observer, p.Clock = metrics, instruments.registerEngine(events), clock
 	p.Synced, p.UserAgent = synced, client.UserAgent
 	p.IsBound = func(node, namespace, pod string) bool { return bound(node, namespace, pod) != nil }
 	p.IsRunning = func(node, namespace, pod, container string) bool {

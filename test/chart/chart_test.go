@@ -368,7 +368,8 @@ func TestEvents(t *testing.T) {
 			[]string{"--node-events", "--deployment=kube-vitals"}},
 		{"rbac.create=false", nil, []string{"--node-events", "--deployment=kube-vitals"}},
 		{"events.enabled=false", nil, nil},
-		{"source.type=prometheus,source.prometheus.url=http://p", nil, nil},
+		{"source.type=prometheus,source.prometheus.url=http://p", map[string]any{deploymentRole: []any{events, get}},
+			[]string{"--node-events", "--deployment=kube-vitals"}},
 	} {
 		t.Run(tt.values, func(t *testing.T) {
 			objs := render(t, tt.values)
@@ -503,6 +504,22 @@ func TestAlertsSelectRelease(t *testing.T) {
 	right := strings.Count(text, `job="kube-vitals",namespace="monitoring"`)
 	if all == 0 || right != all {
 		t.Errorf("%d of %d selectors are those of the release", right, all)
+	}
+}
+
+// TestAlertsOfSource checks that the PrometheusRule has the alerts about the configured source only.
+func TestAlertsOfSource(t *testing.T) {
+	const engine = "source.type=prometheus,source.prometheus.url=http://p"
+	for values, want := range map[string]map[string]bool{
+		alerts:                {"KubeVitalsAbsent": true, "KubeVitalsNodeStale": true, "KubeVitalsEngineFailing": false},
+		alerts + "," + engine: {"KubeVitalsAbsent": true, "KubeVitalsNodeStale": false, "KubeVitalsEngineFailing": true},
+	} {
+		text := fmt.Sprint(render(t, values)[rule])
+		for name, exists := range want {
+			if got := strings.Contains(text, name+" "); got != exists {
+				t.Errorf("%s: has %s: %v, want %v", values, name, got, exists)
+			}
+		}
 	}
 }
 

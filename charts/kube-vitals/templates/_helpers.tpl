@@ -64,11 +64,11 @@ add the defaults of new sections.
 {{- end }}
 
 {{/*
-"true" if the server records events, which are about scrapes of kubelets. The default is in the template too, since helm upgrade --reuse-values does not add the
+"true" if the server records events. The default is in the template too, since helm upgrade --reuse-values does not add the
 defaults of new sections.
 */}}
 {{- define "kube-vitals.events" -}}
-{{- if and (dig "enabled" true (.Values.events | default dict)) (not (include "kube-vitals.usesPrometheus" .)) }}true{{ end }}
+{{- if dig "enabled" true (.Values.events | default dict) }}true{{ end }}
 {{- end }}
 
 {{/* Labels that select the pods. They may never change over a release's life: a Deployment's selector is immutable. */}}

@@ -244,7 +244,7 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"Freshness", "Failing nodes", "Latency", "Resource usage", "Clients",
+		"Freshness", "Failing nodes", "Latency", "Resource usage", "Clients", "Engine",
 	}; !slices.Equal(rows, want) {
 		t.Errorf("the rows are %q, want %q", rows, want)
 	}

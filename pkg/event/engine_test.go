@@ -1,0 +1,72 @@
+package event
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+)
+
+// refresh notifies the Reporter of refreshes with this result for so long.
+func (c *cluster) refresh(cause reason.Reason, d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); c.pass(interval / 4) {
+		c.Refreshed(cause)
+	}
+}
+
+func TestEngineFailsAndRecovers(t *testing.T) {
+	run(t, 0, func(c *cluster) {
+		c.refresh("", time.Minute)
+		c.refresh(reason.ConnectRefused, interval/2) // it has failed for less than an interval
+		c.refresh("", time.Minute)
+		c.refresh(reason.Canceled, time.Hour)
+		c.want()
+		c.refresh(reason.ConnectRefused, 3*interval)
+		c.want("kube-vitals MetricsUnavailable connect-refused x1")
+		e := c.events[0]
+		want := corev1.ObjectReference{
+			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "kube-system", Name: "kube-vitals", UID: "uid-kube-vitals",
+		}
+		if e.InvolvedObject != want || e.Namespace != "kube-system" || e.Type != "Warning" {
+			t.Errorf("got %+v", e)
+		}
+		const message = "kube-vitals cannot read the engine, so metrics expire: the engine's port refuses connections " +
+			"(connect-refused): check that the engine runs, and the port of --prometheus-url; see " +
+			"https://github.com/kube-vitals/kube-vitals/blob/main/docs/troubleshooting.md#engine-failing"
+		if e.Message != message {
+			t.Errorf("got message %q", e.Message)
+		}
+		c.refresh(reason.Timeout, 3*interval)
+		c.want("kube-vitals MetricsUnavailable connect-refused x1", "kube-vitals MetricsUnavailable timeout x1")
+		c.refresh("", 2*interval)
+		c.want("kube-vitals MetricsUnavailable connect-refused x1", "kube-vitals MetricsUnavailable timeout x1",
+			"kube-vitals MetricsRestored x1")
+		if e := c.latest(); e.Type != "Normal" || e.Message != "kube-vitals can read the engine again" {
+			t.Errorf("got %+v", e)
+		}
+	})
+}
+
+func TestEngineEventIsRepeated(t *testing.T) {
+	run(t, 0, func(c *cluster) {
+		c.refresh(reason.NoSamples, 2*time.Hour)
+		c.want("kube-vitals MetricsUnavailable no-samples x4")
+	})
+}
+
+func TestEngineEventNeedsTheDeployment(t *testing.T) {
+	run(t, 0, func(c *cluster) {
+		c.set(func() {
+			c.deploymentErr = apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "kube-vitals", nil)
+		})
+		c.refresh(reason.DNS, 5*interval)
+		c.want()
+		c.set(func() { c.deploymentErr = nil })
+		c.refresh(reason.DNS, 2*interval)
+		c.want("kube-vitals MetricsUnavailable dns x1")
+	})
+}

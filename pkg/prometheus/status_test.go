@@ -1,0 +1,163 @@
+package prometheus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus/status"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+)
+
+// refreshAt refreshes as Run does, at a time.
+func (f *fixture) refreshAt(now time.Time) Result {
+	f.client.reload()
+	result := f.refresh(context.Background())
+	f.publish(&result, now, now.Add(interval))
+	return result
+}
+
+func (f *fixture) nodeStatus(name string) status.Node {
+	f.Helper()
+	s, known := f.NodeStatus(name)
+	if !known {
+		f.Errorf("%s is not known", name)
+	}
+	return s
+}
+
+func TestStatus(t *testing.T) {
+	f := newFixture(t, "")
+	if e := f.Status(); e.Host != f.client.url.Host || e.Window != 112*time.Second || !e.LastRefresh.IsZero() {
+		t.Errorf("at the start: got %+v", e)
+	}
+	f.Set(newNode("n2", "10.0.0.2"))
+	f.put("app", "", -35, 100, -20, 103)
+	f.put("side", "", -31, 100, -18, 103)
+	f.set(func() { // of a node that this cluster does not have
+		f.series[`container_cpu_usage_seconds_total{container="a",namespace="ns",node="n9",pod="p"}`] = f.samples(-5, 1)
+		f.warnings = []string{"store 3 is unavailable"}
+	})
+	now := time.Now()
+	if r := f.refreshAt(now); r.Missing != 1 || r.Unknown != 1 {
+		t.Errorf("got %d nodes without series and %d unknown series, want 1 and 1", r.Missing, r.Unknown)
+	}
+	e := f.Status()
+	if !e.LastSuccess.Equal(now) || !e.NextRefresh.Equal(now.Add(interval)) || e.Failures != 0 || e.UnknownSeries != 1 ||
+		e.Series["containerCPU"] != 2 || e.Series["nodeCPU"] != 0 || !e.Partial || e.Warning != "store 3 is unavailable" {
+		t.Errorf("after a success: got %+v", e)
+	}
+	n := f.nodeStatus("n1")
+	if !n.Seen || n.SeenItself || n.Containers != 2 || n.SampledAt != f.samples(-18, 0)[0].at ||
+		n.Interval != 15*time.Second || n.LastSeen.IsZero() || !n.LastSeen.Equal(n.SeenSince) {
+		t.Errorf("n1: got %+v", n)
+	}
+	if n := f.nodeStatus("n2"); n.Seen || !n.LastSeen.IsZero() || n.SampledAt != 0 {
+		t.Errorf("n2, which the engine does not scrape: got %+v", n)
+	}
+	if all := f.NodeStatuses(); len(all) != 2 || all[0].Name != "n1" || all[1].Name != "n2" {
+		t.Errorf("got %+v", all)
+	}
+
+	f.set(func() {
+		f.respond = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
+	})
+	failed := now.Add(interval)
+	f.refreshAt(failed)
+	f.refreshAt(failed.Add(interval))
+	if e := f.Status(); e.Failures != 2 || !e.FailingSince.Equal(failed) || e.Reason != reason.ServerError ||
+		e.Err == nil || !e.LastSuccess.Equal(now) || e.Series["containerCPU"] != 2 {
+		t.Errorf("after failures: got %+v", e)
+	}
+	if n := f.nodeStatus("n1"); !n.Seen || n.Containers != 2 {
+		t.Errorf("n1, after failures: got %+v", n)
+	}
+
+	f.set(func() { // only n2 is left
+		f.respond, f.warnings = nil, nil
+		clear(f.series)
+		f.series[`node_cpu_usage_seconds_total{node="n2"}`] = f.samples(-40, 1)
+		f.series[`node_memory_working_set_bytes{node="n2"}`] = f.samples(-40, 1)
+	})
+	f.refreshAt(failed.Add(2 * interval))
+	if e := f.Status(); e.Failures != 0 || e.Err != nil || e.Reason != "" || !e.FailingSince.IsZero() || e.Partial {
+		t.Errorf("after the recovery: got %+v", e)
+	}
+	if n := f.nodeStatus("n1"); n.Seen || n.Containers != 0 || n.LastSeen.IsZero() || n.SampledAt == 0 {
+		t.Errorf("n1, which is gone: got %+v", n)
+	}
+	if n := f.nodeStatus("n2"); !n.Seen || !n.SeenItself || n.Interval != 0 {
+		t.Errorf("n2, with one sample: got %+v", n)
+	}
+	f.set(func() { f.series[`node_cpu_usage_seconds_total{node="n2"}`] = f.samples(80, 2) })
+	f.refreshAt(failed.Add(3 * interval))
+	if n := f.nodeStatus("n2"); n.Interval != 2*time.Minute {
+		t.Errorf("n2, with samples that are too far apart for one response: got %+v", n)
+	}
+	f.Delete("n2")
+	if s, known := f.NodeStatus("n2"); known {
+		t.Errorf("a deleted node is known: %+v", s)
+	}
+}
+
+func TestStatusOfRejectedFile(t *testing.T) {
+	f := newFixture(t, "")
+	for content, want := range map[string]bool{"preset: x": true, "": false, "timeout: x": true, "timeout: 9s": false} {
+		if err := os.WriteFile(f.client.file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f.refreshAt(time.Now())
+		if got := f.Status().FileRejected; got != want {
+			t.Errorf("%q: got rejected %v, want %v", content, got, want)
+		}
+	}
+}
+
+// TestErrorsAreDescribed checks that each reason of this package is one of reason.Refreshes.
+func TestErrorsAreDescribed(t *testing.T) {
+	known := map[reason.Reason]bool{}
+	for _, r := range reason.Refreshes() {
+		known[r] = true
+	}
+	for _, err := range []error{
+		context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, errors.New("another"),
+	} {
+		if r := Reason(fmt.Errorf("wrapped: %w", err)); !known[r] {
+			t.Errorf("%v has the reason %q, which reason.Refreshes does not have", err, r)
+		}
+	}
+	for code := 100; code < 600; code++ {
+		if r := statusReason(code); !known[r] {
+			t.Errorf("status %d has the reason %q, which reason.Refreshes does not have", code, r)
+		}
+	}
+}
+
+// TestConcurrentStatus reads the status while the engine is read.
+func TestConcurrentStatus(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("app", "", -35, 100, -20, 103)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 100 {
+			f.refreshAt(time.Now())
+		}
+	}()
+	for {
+		e, all := f.Status(), f.NodeStatuses()
+		if !e.LastSuccess.IsZero() && (len(all) != 1 || e.Series["containerCPU"] != 1 || !all[0].Seen) {
+			t.Fatalf("got %+v, %+v", e, all)
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+}
