@@ -107,7 +107,7 @@ func TestOverlays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := checkPrometheusFile(config); err != nil && !strings.Contains(err.Error(), "field nodes not found") {
+		if err := checkPrometheusFile(config); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
