@@ -172,6 +172,8 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		if err := e.createWorkload(ctx); err != nil {
 			return nil, fmt.Errorf("start the workload: %w", err)
 		}
+		// Most checks need metrics of pods. The one that demands them reports their absence.
+		_, _ = e.awaitMetrics(ctx, loadPod)
 	}
 	for _, check := range checks {
 		result := e.judge(ctx, check)

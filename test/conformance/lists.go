@@ -84,6 +84,9 @@ func checkLabelSelector(ctx context.Context, e *env) error {
 	return e.eachList(ctx, func(l *list, version, resource string) error {
 		at := path(version, resource, "", "")
 		i := slices.IndexFunc(l.Items, func(o object) bool { return len(o.Labels) > 0 })
+		if len(l.Items) == 0 {
+			return skip("no pod or no node has metrics")
+		}
 		if i < 0 {
 			return mismatch("GET "+at, "an object with labels", "none")
 		}

@@ -12,7 +12,9 @@ import (
 // sample has a result of every status.
 func sample() *Report {
 	source := Source{"conventions", "https://example.com/conventions"}
-	check := func(id string, profile Profile) Check { return Check{ID: id, Profile: profile, Title: "title of " + id, Source: source} }
+	check := func(id string, profile Profile) Check {
+		return Check{ID: id, Profile: profile, Title: "title of " + id, Source: source}
+	}
 	return &Report{
 		Kubernetes: "v1.36.3", Versions: []string{"v1", "v1beta1"}, Profile: Extension,
 		Started: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC),

@@ -138,7 +138,7 @@ func (c *testCluster) installMetricsServer(t *testing.T, path string) {
 		"--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+c.Dir,
 		"--kubelet-certificate-authority="+c.File(cluster.KubeletCAFile),
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-use-node-status-port",
-		"--metric-resolution=10s", // the shortest allowed
+		"--metric-resolution=10s", "--kubelet-request-timeout=5s", // the shortest allowed resolution
 	)
 	if err != nil {
 		t.Fatal(err)
