@@ -63,7 +63,7 @@ func (c *client) forbidden(ctx context.Context, path string) error {
 }
 
 func checkForbidden(ctx context.Context, e *env) error {
-	nobody, err := e.as(ctx, "nobody", rbacv1.RoleRef{})
+	guest, err := e.as(ctx, "guest", rbacv1.RoleRef{})
 	if err != nil {
 		return err
 	}
@@ -72,8 +72,8 @@ func checkForbidden(ctx context.Context, e *env) error {
 		if resource == "pods" {
 			namespace = e.namespace
 		}
-		return errors.Join(nobody.forbidden(ctx, path(version, resource, namespace, "")),
-			nobody.forbidden(ctx, path(version, resource, namespace, unknown)))
+		return errors.Join(guest.forbidden(ctx, path(version, resource, namespace, "")),
+			guest.forbidden(ctx, path(version, resource, namespace, unknown)))
 	})
 }
 

@@ -78,8 +78,8 @@ func TestAllPass(t *testing.T) {
 	}
 }
 
-// TestEveryCheckFails gives the cluster one defect for every check: this check must fail, and no
-// other.
+// TestEveryCheckFails runs all checks against a cluster with one defect, for every check: this check
+// must fail, and no other.
 func TestEveryCheckFails(t *testing.T) {
 	also := map[string][]string{ // a defect that other checks notice too
 		"discovery/v1beta1": {"client/hpa-read"},

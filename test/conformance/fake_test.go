@@ -531,7 +531,7 @@ func (c *cluster) serveMetrics(w *httptest.ResponseRecorder, r *http.Request, ve
 func (c *cluster) allowed(r *http.Request, kind, namespace string) bool {
 	own := kind == "pods" && strings.HasPrefix(namespace, "metrics-conformance-")
 	switch strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") {
-	case "nobody":
+	case "guest":
 		return c.has("access/forbidden")
 	case "reader":
 		return own || c.has("access/namespace")
