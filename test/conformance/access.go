@@ -80,7 +80,8 @@ func checkForbidden(ctx context.Context, e *env) error {
 func checkOneNamespace(ctx context.Context, e *env) error {
 	_, err := e.client.RbacV1().Roles(e.namespace).Create(ctx, &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{"pods"}, Verbs: []string{"get", "list"}}},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{"pods"}, Verbs: []string{"get",
+			"list"}}},
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err

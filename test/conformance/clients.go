@@ -15,8 +15,10 @@ import (
 )
 
 var clientChecks = []Check{
-	{"client/hpa-read", Required, "the client of the HPA lists pods by label selector, as protobuf", autoscaler, workload, checkHPARead},
-	{"client/hpa-status", Required, "an HPA object gets the current utilization of its Deployment", autoscaler, workload, checkHPAStatus},
+	{"client/hpa-read", Required, "the client of the HPA lists pods by label selector, as protobuf", autoscaler, workload,
+		checkHPARead},
+	{"client/hpa-status", Required, "an HPA object gets the current utilization of its Deployment", autoscaler, workload,
+		checkHPAStatus},
 	{"client/kubectl-top", Required, "kubectl top shows nodes, pods and containers", kubectlTop, nothing, checkKubectlTop},
 }
 
@@ -62,7 +64,8 @@ func checkHPAStatus(ctx context.Context, e *env) error {
 		}
 		observed = observed || len(hpa.Status.Conditions) > 0
 		for _, m := range hpa.Status.CurrentMetrics {
-			if m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Current.AverageUtilization != nil {
+			if m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil &&
+				m.Resource.Current.AverageUtilization != nil {
 				return nil
 			}
 		}
@@ -70,7 +73,8 @@ func checkHPAStatus(ctx context.Context, e *env) error {
 		for _, c := range hpa.Status.Conditions {
 			conditions = append(conditions, fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Message))
 		}
-		return mismatch("HPA "+e.namespace+"/"+deployment, "currentMetrics with the utilization of cpu", strings.Join(conditions, "; "))
+		return mismatch("HPA "+e.namespace+"/"+deployment, "currentMetrics with the utilization of cpu",
+			strings.Join(conditions, "; "))
 	})
 	if err != nil && !observed {
 		return skip("no controller has handled the HPA object")

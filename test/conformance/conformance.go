@@ -67,7 +67,8 @@ const (
 
 // Checks returns all checks in the order in which they run.
 func Checks() []Check {
-	return slices.Concat(discoveryChecks, formatChecks, listChecks, valueChecks, accessChecks, workloadChecks, clientChecks)
+	return slices.Concat(discoveryChecks, formatChecks, listChecks, valueChecks, accessChecks, workloadChecks,
+		clientChecks)
 }
 
 // Workload describes the pods of known usage. The zero value is none.
@@ -167,7 +168,8 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if len(checks) == 0 {
 		return nil, errors.New("no check has such an ID and profile")
 	}
-	if e.served() && cfg.Workload.exists() && slices.ContainsFunc(checks, func(c Check) bool { return c.needs != nothing }) {
+	if e.served() && cfg.Workload.exists() && slices.ContainsFunc(checks,
+		func(c Check) bool { return c.needs != nothing }) {
 		defer func() { err = errors.Join(err, e.deleteWorkload(ctx)) }()
 		if err := e.createWorkload(ctx); err != nil {
 			return nil, fmt.Errorf("start the workload: %w", err)

@@ -73,7 +73,8 @@ func text(t *testing.T, r *Report) string {
 
 func TestAllPass(t *testing.T) {
 	report := judge(t, "", nil)
-	if got := outcomes(report, Failed, Unsupported, Skipped); len(got) > 0 || !report.Conforms() || len(report.Results) != len(Checks()) {
+	if got := outcomes(report, Failed, Unsupported, Skipped); len(got) > 0 || !report.Conforms() ||
+		len(report.Results) != len(Checks()) {
 		t.Errorf("these checks did not pass: %v\n%s", got, text(t, report))
 	}
 }

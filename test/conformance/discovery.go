@@ -47,9 +47,11 @@ var discoveryChecks = []Check{
 	{"discovery/v1beta1", Required, "version v1beta1 is served, which the HPA, the VPA and k9s request",
 		autoscaler, nothing, served("v1beta1")},
 	{"discovery/v1", Recommended, "version v1 is served", kepV1, nothing, served("v1")},
-	{"discovery/resources", Required, "each version has nodes and pods with their kinds, scopes, and the verbs get and list",
+	{"discovery/resources", Required,
+		"each version has nodes and pods with their kinds, scopes, and the verbs get and list",
 		design, nothing, checkResources},
-	{"discovery/aggregated", Recommended, "aggregated discovery has the group and its resources", concepts, nothing, checkAggregated},
+	{"discovery/aggregated", Recommended, "aggregated discovery has the group and its resources", concepts, nothing,
+		checkAggregated},
 	{"openapi/v2", Recommended, "OpenAPI v2 describes what is served", conventions, nothing, checkOpenAPIv2},
 	{"openapi/v3", Recommended, "OpenAPI v3 describes what is served", conventions, nothing, checkOpenAPIv3},
 }

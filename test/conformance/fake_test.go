@@ -72,7 +72,8 @@ func newCluster(t *testing.T, defect string) *cluster {
 	for _, name := range []string{"api", "web"} {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": name}},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: simulatedImage}, {Name: "proxy", Image: simulatedImage}}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: simulatedImage}, {Name: "proxy",
+				Image: simulatedImage}}},
 		}
 		if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -130,7 +131,8 @@ func (c *cluster) create(action clienttesting.Action) (handled bool, _ runtime.O
 		run(object)
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		utilization := int32(100)
-		object.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: autoscalingv2.ScalingActive, Status: "True"}}
+		object.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: autoscalingv2.ScalingActive,
+			Status: "True"}}
 		if !c.has("client/hpa-status") {
 			object.Status.CurrentMetrics = []autoscalingv2.MetricStatus{{
 				Type: autoscalingv2.ResourceMetricSourceType,
@@ -201,7 +203,8 @@ func (c *cluster) delete(action clienttesting.Action) (handled bool, _ runtime.O
 }
 
 func usage(cpu, memory string) corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu),
+		corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
 // sampled returns the time of the last scrape.
@@ -288,14 +291,16 @@ func (c *cluster) pods() []metricsv1beta1.PodMetrics {
 // pod returns the metrics of a pod, if it has any.
 func (c *cluster) pod(pod *corev1.Pod) (m metricsv1beta1.PodMetrics, ok bool) {
 	m = metricsv1beta1.PodMetrics{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, Labels: maps.Clone(pod.Labels), CreationTimestamp: metav1.Now()},
-		Timestamp:  metav1.NewTime(c.sampled()), Window: metav1.Duration{Duration: scrapeInterval},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, Labels: maps.Clone(pod.Labels),
+			CreationTimestamp: metav1.Now()},
+		Timestamp: metav1.NewTime(c.sampled()), Window: metav1.Duration{Duration: scrapeInterval},
 	}
 	if !c.fresh(&m.Timestamp) || pod.Status.Phase != corev1.PodRunning && !c.has("pods/completed") {
 		return m, false
 	}
 	c.mu.Lock()
-	predecessor := c.has("pods/replaced") && c.created[pod.Name] == 2 && time.Since(pod.CreationTimestamp.Time) < 2*scrapeInterval
+	predecessor := c.has("pods/replaced") && c.created[pod.Name] == 2 &&
+		time.Since(pod.CreationTimestamp.Time) < 2*scrapeInterval
 	c.mu.Unlock()
 	if !m.Timestamp.After(pod.CreationTimestamp.Time) && !predecessor && pod.Namespace != "default" {
 		return m, false
@@ -362,9 +367,11 @@ func (c *cluster) serve(w *httptest.ResponseRecorder, r *http.Request) {
 	case p == "/apis":
 		c.serveGroups(w, accept)
 	case p == "/openapi/v2":
-		w.Body.WriteString(c.openAPI("openapi/v2", `{"swagger":"2.0","info":{"title":"t","version":"v"},"paths":{},"definitions":{%s}}`, "definitions", versions...))
+		w.Body.WriteString(c.openAPI("openapi/v2",
+			`{"swagger":"2.0","info":{"title":"t","version":"v"},"paths":{},"definitions":{%s}}`, "definitions", versions...))
 	case strings.HasPrefix(p, "/openapi/v3/apis/metrics.k8s.io/"):
-		w.Body.WriteString(c.openAPI("openapi/v3", `{"openapi":"3.0.0","info":{"title":"t","version":"v"},"paths":{},"components":{"schemas":{%s}}}`,
+		w.Body.WriteString(c.openAPI("openapi/v3",
+			`{"openapi":"3.0.0","info":{"title":"t","version":"v"},"paths":{},"components":{"schemas":{%s}}}`,
 			"components/schemas", strings.TrimPrefix(p, "/openapi/v3/apis/metrics.k8s.io/")))
 	case strings.HasPrefix(p, "/apis/metrics.k8s.io/"):
 		parts := strings.Split(strings.TrimPrefix(p, "/apis/metrics.k8s.io/"), "/")
@@ -437,8 +444,10 @@ func (c *cluster) openAPI(check, document, at string, versions ...string) string
 				`"usage":{"type":"object","additionalProperties":{"type":"string"}},`+
 				`"containers":{"type":"array","items":{"type":"object"}}}}`, name, timestamp),
 				fmt.Sprintf(`%q:{"type":"object","required":["items"],"properties":{"kind":{"type":"string"},`+
-					`"apiVersion":{"type":"string"},"metadata":{"type":"object"},"items":{"type":"array","items":{"$ref":"#/%s/%s"}}},`+
-					`"x-kubernetes-group-version-kind":[{"group":%q,"kind":%q,"version":%q}]}`, name+"List", at, name, group, kind+"List", v))
+					`"apiVersion":{"type":"string"},"metadata":{"type":"object"},`+
+					`"items":{"type":"array","items":{"$ref":"#/%s/%s"}}},`+
+					`"x-kubernetes-group-version-kind":[{"group":%q,"kind":%q,"version":%q}]}`, name+"List", at, name, group,
+					kind+"List", v))
 		}
 	}
 	return fmt.Sprintf(document, strings.Join(definitions, ","))
@@ -467,7 +476,8 @@ func (i *items) cut(from, to int) {
 }
 
 // serveMetrics serves a path below the version.
-func (c *cluster) serveMetrics(w *httptest.ResponseRecorder, r *http.Request, version string, parts []string, accept string) {
+func (c *cluster) serveMetrics(w *httptest.ResponseRecorder, r *http.Request, version string, parts []string,
+	accept string) {
 	namespace, name, kind := "", "", parts[0]
 	if kind == "namespaces" {
 		namespace, parts = parts[1], parts[2:]
@@ -604,14 +614,17 @@ func (c *cluster) serveOne(w *httptest.ResponseRecorder, version, kind, name, ac
 	c.encode(w, version, accept, &all.pods[0], &metricsv1.PodMetrics{})
 }
 
-func (c *cluster) serveList(w *httptest.ResponseRecorder, version, kind, accept string, all *items, meta metav1.ListMeta) {
+func (c *cluster) serveList(w *httptest.ResponseRecorder, version, kind, accept string, all *items,
+	meta metav1.ListMeta) {
 	names := all.names()
 	switch accept {
 	case typeTable:
-		table := metav1.Table{TypeMeta: metav1.TypeMeta{Kind: "Table"}, ColumnDefinitions: []metav1.TableColumnDefinition{{Name: "Name"}}}
+		table := metav1.Table{TypeMeta: metav1.TypeMeta{Kind: "Table"},
+			ColumnDefinitions: []metav1.TableColumnDefinition{{Name: "Name"}}}
 		cells := 1
 		if !c.has("extension/table-usage") {
-			table.ColumnDefinitions = append(table.ColumnDefinitions, metav1.TableColumnDefinition{Name: "cpu"}, metav1.TableColumnDefinition{Name: "memory"})
+			table.ColumnDefinitions = append(table.ColumnDefinitions, metav1.TableColumnDefinition{Name: "cpu"},
+				metav1.TableColumnDefinition{Name: "memory"})
 			cells = 3
 		}
 		for i, name := range names {
@@ -632,9 +645,11 @@ func (c *cluster) serveList(w *httptest.ResponseRecorder, version, kind, accept 
 		reply(w, list)
 	default:
 		if kind == "nodes" {
-			c.encode(w, version, accept, &metricsv1beta1.NodeMetricsList{ListMeta: meta, Items: all.nodes}, &metricsv1.NodeMetricsList{})
+			c.encode(w, version, accept, &metricsv1beta1.NodeMetricsList{ListMeta: meta, Items: all.nodes},
+				&metricsv1.NodeMetricsList{})
 		} else {
-			c.encode(w, version, accept, &metricsv1beta1.PodMetricsList{ListMeta: meta, Items: all.pods}, &metricsv1.PodMetricsList{})
+			c.encode(w, version, accept, &metricsv1beta1.PodMetricsList{ListMeta: meta, Items: all.pods},
+				&metricsv1.PodMetricsList{})
 		}
 	}
 }
@@ -647,7 +662,8 @@ func (c *cluster) encode(w *httptest.ResponseRecorder, version, accept string, o
 		if c.has("format/default") {
 			accept = typeYAML
 		}
-	case accept == typeYAML && c.has("format/yaml"), accept == typeProtobuf && c.has("format/protobuf"), accept == typeCBOR && c.has("format/cbor"):
+	case accept == typeYAML && c.has("format/yaml"), accept == typeProtobuf && c.has("format/protobuf"),
+		accept == typeCBOR && c.has("format/cbor"):
 		fail(w, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "")
 		return
 	}
@@ -690,6 +706,7 @@ func fail(w *httptest.ResponseRecorder, code int, reason metav1.StatusReason, me
 	}
 	w.WriteHeader(code)
 	reply(w, metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
+		TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason,
+		Message: message,
 	})
 }

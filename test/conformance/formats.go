@@ -14,13 +14,17 @@ import (
 
 var formatChecks = []Check{
 	{"format/json", Required, "lists and objects are served as JSON", concepts, nothing, format(typeJSON)},
-	{"format/yaml", Required, "lists and objects are served as YAML, the same as JSON", concepts, nothing, format(typeYAML)},
-	{"format/protobuf", Required, "lists and objects are served as protobuf, the same as JSON", autoscaler, nothing, format(typeProtobuf)},
-	{"format/cbor", Extension, "lists and objects are served as CBOR, the same as JSON", concepts, nothing, format(typeCBOR)},
+	{"format/yaml", Required, "lists and objects are served as YAML, the same as JSON", concepts, nothing,
+		format(typeYAML)},
+	{"format/protobuf", Required, "lists and objects are served as protobuf, the same as JSON", autoscaler, nothing,
+		format(typeProtobuf)},
+	{"format/cbor", Extension, "lists and objects are served as CBOR, the same as JSON", concepts, nothing,
+		format(typeCBOR)},
 	{"format/table", Recommended, "tables have a row for every object, for kubectl get", concepts, nothing, checkTable},
 	{"format/metadata", Recommended, "lists are served as PartialObjectMetadataList", concepts, nothing, checkMetadata},
 	{"format/default", Required, "JSON is served to clients that accept anything", concepts, nothing, checkDefault},
-	{"format/not-acceptable", Recommended, "a format that is not served gets status 406", concepts, nothing, checkNotAcceptable},
+	{"format/not-acceptable", Recommended, "a format that is not served gets status 406", concepts, nothing,
+		checkNotAcceptable},
 	{"versions/equal", Required, "all versions serve the same metrics", kepV1, nothing, checkVersions},
 }
 
@@ -111,7 +115,8 @@ func sameNames(request string, want *list, got []string) error {
 	slices.Sort(names)
 	slices.Sort(got)
 	if !slices.Equal(names, got) {
-		return mismatch(request, fmt.Sprintf("the %d names of the list in JSON", len(names)), abbreviate([]byte(strings.Join(got, " "))))
+		return mismatch(request, fmt.Sprintf("the %d names of the list in JSON", len(names)),
+			abbreviate([]byte(strings.Join(got, " "))))
 	}
 	return nil
 }
@@ -165,7 +170,8 @@ func checkVersions(ctx context.Context, e *env) error {
 // status decodes the Status of an error response.
 func (r *response) statusObject() (*metav1.Status, error) {
 	var status metav1.Status
-	if err := json.Unmarshal(r.body, &status); err != nil || status.Kind != "Status" || status.Status != metav1.StatusFailure ||
+	if err := json.Unmarshal(r.body, &status); err != nil || status.Kind != "Status" ||
+		status.Status != metav1.StatusFailure ||
 		int(status.Code) != r.status {
 		return nil, mismatch(r.request, fmt.Sprintf("a Status with status Failure and code %d", r.status), abbreviate(r.body))
 	}

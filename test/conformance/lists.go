@@ -19,17 +19,24 @@ const unknown = "metrics-conformance-does-not-exist"
 
 var listChecks = []Check{
 	{"list/get", Required, "a GET of an object returns the same as the list", design, nothing, checkGet},
-	{"list/namespace", Required, "the list of a namespace has its part of the list of all pods", design, nothing, checkNamespaces},
-	{"list/label-selector", Required, "label selectors select by the labels of pods and nodes", autoscaler, nothing, checkLabelSelector},
-	{"list/field-selector", Required, "field selectors select pods by metadata.name and metadata.namespace, as in kubectl top pods --field-selector",
+	{"list/namespace", Required, "the list of a namespace has its part of the list of all pods", design, nothing,
+		checkNamespaces},
+	{"list/label-selector", Required, "label selectors select by the labels of pods and nodes", autoscaler, nothing,
+		checkLabelSelector},
+	{"list/field-selector", Required,
+		"field selectors select pods by metadata.name and metadata.namespace, as in kubectl top pods --field-selector",
 		kubectlTop, nothing, checkFieldSelector},
-	{"list/invalid-selector", Recommended, "an invalid selector gets status 400", conventions, nothing, checkInvalidSelector},
-	{"list/unknown-namespace", Required, "the list of a namespace that does not exist is empty", conventions, nothing, checkUnknownNamespace},
+	{"list/invalid-selector", Recommended, "an invalid selector gets status 400", conventions, nothing,
+		checkInvalidSelector},
+	{"list/unknown-namespace", Required, "the list of a namespace that does not exist is empty", conventions, nothing,
+		checkUnknownNamespace},
 	{"list/limit", Recommended, "limit and continue return a list in pages", concepts, nothing, checkLimit},
 	{"list/order", Recommended, "lists are sorted by namespace and name", concepts, nothing, checkOrder},
 	{"get/unknown", Required, "an unknown name gets status 404 with reason NotFound", conventions, nothing, checkUnknown},
-	{"verbs/write", Required, "create, update, patch and delete get status 405: metrics are read-only", definition, nothing, checkWrite},
-	{"verbs/watch", Recommended, "a watch gets status 405 unless discovery has the verb", conventions, nothing, checkWatch},
+	{"verbs/write", Required, "create, update, patch and delete get status 405: metrics are read-only", definition,
+		nothing, checkWrite},
+	{"verbs/watch", Recommended, "a watch gets status 405 unless discovery has the verb", conventions, nothing,
+		checkWatch},
 	{"extension/watch", Extension, "metrics can be watched", watchKEP, nothing, checkWatchServed},
 	{"extension/remaining-items", Extension, "a page has remainingItemCount", concepts, nothing, checkRemaining},
 }
@@ -72,7 +79,8 @@ func checkNamespaces(ctx context.Context, e *env) error {
 }
 
 // checkSelected compares the list with a selector with the objects that match.
-func (e *env) checkSelected(ctx context.Context, l *list, at, parameter, selector string, match func(*object) bool) error {
+func (e *env) checkSelected(ctx context.Context, l *list, at, parameter, selector string,
+	match func(*object) bool) error {
 	got, err := e.list(ctx, query(at, parameter, selector))
 	if err != nil {
 		return err
@@ -253,11 +261,13 @@ func checkWrite(ctx context.Context, e *env) error {
 		if resource == "pods" {
 			namespace = "default"
 		}
-		body := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}}`, group+"/"+version, resources[resource], unknown)
+		body := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}}`, group+"/"+version, resources[resource],
+			unknown)
 		all, one := path(version, resource, namespace, ""), path(version, resource, namespace, unknown)
 		var errs []error
 		for _, request := range []struct{ method, path, body string }{
-			{http.MethodPost, all, body}, {http.MethodPut, one, body}, {http.MethodPatch, one, body}, {http.MethodDelete, one, ""},
+			{http.MethodPost, all, body}, {http.MethodPut, one, body}, {http.MethodPatch, one, body}, {http.MethodDelete, one,
+				""},
 		} {
 			r, err := e.admin.do(ctx, request.method, request.path, typeJSON, request.body)
 			if err != nil {

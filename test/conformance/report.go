@@ -16,7 +16,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	for i := range r.Results {
 		b.WriteString(r.Results[i].Text())
 	}
-	fmt.Fprintf(&b, "\nKubernetes %s, metrics.k8s.io %s, profile %s\n", r.Kubernetes, strings.Join(r.Versions, " and "), r.Profile)
+	fmt.Fprintf(&b, "\nKubernetes %s, metrics.k8s.io %s, profile %s\n", r.Kubernetes, strings.Join(r.Versions, " and "),
+		r.Profile)
 	for _, p := range profiles {
 		if r.Profile.includes(p) {
 			fmt.Fprintf(&b, "%-12s %s\n", p, r.Summary(p))

@@ -20,7 +20,8 @@ func sample() *Report {
 		Started: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC),
 		Results: []Result{
 			{Check: check("a/passed", Required), Status: Passed, Seconds: 0.25},
-			{Check: check("b/failed", Recommended), Status: Failed, Message: "pod <x>: expected 1, got 2\npod y: expected 3, got 4"},
+			{Check: check("b/failed", Recommended), Status: Failed,
+				Message: "pod <x>: expected 1, got 2\npod y: expected 3, got 4"},
 			{Check: check("c/skipped", Required), Status: Skipped, Message: "needs a workload"},
 			{Check: check("d/absent", Extension), Status: Unsupported, Message: "expected swap, got none"},
 		},
@@ -90,7 +91,8 @@ func TestJUnit(t *testing.T) {
 			t.Errorf("case %+v", c)
 		}
 	}
-	if f := got.Cases[1].Failure; !strings.Contains(f.Message, "pod <x>") || !strings.Contains(f.Text, "https://example.com/") {
+	if f := got.Cases[1].Failure; !strings.Contains(f.Message, "pod <x>") || !strings.Contains(f.Text,
+		"https://example.com/") {
 		t.Errorf("failure %+v", f)
 	}
 }

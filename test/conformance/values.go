@@ -15,13 +15,19 @@ import (
 )
 
 var valueChecks = []Check{
-	{"nodes/complete", Required, "every ready node has metrics, and only nodes have", kubectlTop, nothing, checkNodesComplete},
-	{"pods/complete", Required, "every running pod on a ready node has metrics, of exactly its running containers", autoscaler,
+	{"nodes/complete", Required, "every ready node has metrics, and only nodes have", kubectlTop, nothing,
+		checkNodesComplete},
+	{"pods/complete", Required, "every running pod on a ready node has metrics, of exactly its running containers",
+		autoscaler,
 		nothing, checkPodsComplete},
-	{"values/usage", Required, "every node and container has cpu and memory, neither negative", definition, nothing, checkUsage},
-	{"values/format", Recommended, "cpu is a decimal and memory a binary quantity, as kubectl prints them", design, nothing, checkQuantityFormat},
-	{"values/window", Required, "every window is positive and not longer than the maximum age", definition, nothing, checkWindow},
-	{"values/timestamp", Required, "timestamps are not in the future, and not older than the maximum age", definition, nothing, checkTimestamp},
+	{"values/usage", Required, "every node and container has cpu and memory, neither negative", definition, nothing,
+		checkUsage},
+	{"values/format", Recommended, "cpu is a decimal and memory a binary quantity, as kubectl prints them", design,
+		nothing, checkQuantityFormat},
+	{"values/window", Required, "every window is positive and not longer than the maximum age", definition, nothing,
+		checkWindow},
+	{"values/timestamp", Required, "timestamps are not in the future, and not older than the maximum age", definition,
+		nothing, checkTimestamp},
 	{"values/progress", Required, "newer samples replace older ones", recommender, nothing, checkProgress},
 	{"values/capacity", Required, "no node uses more than its capacity", design, nothing, checkCapacity},
 	{"values/sum", Recommended, "the pods of a node do not use more than the node", pipeline, nothing, checkSum},
@@ -64,7 +70,8 @@ func checkNodesComplete(ctx context.Context, e *env) error {
 		}
 		for _, name := range l.keys() {
 			if all[name] == nil {
-				errs = append(errs, mismatch("node "+name, "no metrics in "+l.response.request+": there is no such node", "metrics"))
+				errs = append(errs, mismatch("node "+name, "no metrics in "+l.response.request+": there is no such node",
+					"metrics"))
 			}
 		}
 		return first(errs)
@@ -244,7 +251,8 @@ func checkProgress(ctx context.Context, e *env) error {
 		for i := range now.Items {
 			o := &now.Items[i]
 			if old := before.find(o.key()); old != nil && !o.Timestamp.After(old.Timestamp.Time) {
-				errs = append(errs, mismatch("node "+o.key(), "a timestamp after "+old.Timestamp.UTC().Format(time.RFC3339), "the same"))
+				errs = append(errs, mismatch("node "+o.key(), "a timestamp after "+old.Timestamp.UTC().Format(time.RFC3339),
+					"the same"))
 			}
 		}
 		return first(errs)
@@ -267,10 +275,12 @@ func checkCapacity(ctx context.Context, e *env) error {
 			if node == nil {
 				continue
 			}
-			for name, tolerance := range map[corev1.ResourceName]float64{corev1.ResourceCPU: rateTolerance, corev1.ResourceMemory: 1} {
+			for name, tolerance := range map[corev1.ResourceName]float64{corev1.ResourceCPU: rateTolerance,
+				corev1.ResourceMemory: 1} {
 				capacity := node.Status.Capacity[name]
 				if got := o.sum(name); !capacity.IsZero() && got > capacity.AsApproximateFloat64()*tolerance {
-					errs = append(errs, mismatch("node "+o.Name, fmt.Sprintf("%s of up to its capacity %s", name, capacity.String()), got))
+					errs = append(errs, mismatch("node "+o.Name, fmt.Sprintf("%s of up to its capacity %s", name, capacity.String()),
+						got))
 				}
 			}
 		}
@@ -309,7 +319,8 @@ func checkSum(ctx context.Context, e *env) error {
 		for i := range nodes.Items {
 			o := &nodes.Items[i]
 			// The windows of a node and its pods differ, and shared pages are counted once.
-			for name, absolute := range map[corev1.ResourceName]float64{corev1.ResourceCPU: 0.1, corev1.ResourceMemory: 64 << 20} {
+			for name, absolute := range map[corev1.ResourceName]float64{corev1.ResourceCPU: 0.1,
+				corev1.ResourceMemory: 64 << 20} {
 				if node, sum := o.sum(name), sums[o.Name][name]; sum > 1.2*node+absolute {
 					errs = append(errs, mismatch("node "+o.Name, fmt.Sprintf("pods that use no more %s than its %g", name, node), sum))
 				}
@@ -353,7 +364,8 @@ func checkLabels(ctx context.Context, e *env) error {
 func checkCreation(ctx context.Context, e *env) error {
 	return e.eachObject(ctx, func(o *object, now time.Time) error {
 		if o.CreationTimestamp.After(now.Add(clockTolerance)) {
-			return mismatch(o.key(), "a creationTimestamp that is not in the future", o.CreationTimestamp.UTC().Format(time.RFC3339))
+			return mismatch(o.key(), "a creationTimestamp that is not in the future",
+				o.CreationTimestamp.UTC().Format(time.RFC3339))
 		}
 		return nil
 	})

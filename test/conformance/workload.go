@@ -40,12 +40,15 @@ var workloadChecks = []Check{
 	{"pods/load", Required, "containers of known load have that usage of cpu and memory", design, workload, checkLoad},
 	{"pods/completed", Required, "a completed pod has no metrics", kubectlTop, workload, checkCompleted},
 	{"pods/deleted", Required, "the metrics of a deleted pod vanish", conventions, workload, checkDeleted},
-	{"pods/replaced", Recommended, "a pod never has the usage of its predecessor of the same name", conventions, workload, checkReplaced},
-	{"pods/restarted", Required, "while a container restarts, usage stays below its limit and samples are whole", autoscaler,
+	{"pods/replaced", Recommended, "a pod never has the usage of its predecessor of the same name", conventions, workload,
+		checkReplaced},
+	{"pods/restarted", Required, "while a container restarts, usage stays below its limit and samples are whole",
+		autoscaler,
 		workload, checkRestarted},
 	{"nodes/stopped", Required, "when a kubelet stops, no timestamp advances and its metrics expire; they return with it",
 		definition, stopNode, checkStopped},
-	{"extension/not-found-reason", Extension, "the message for a pod without metrics has a reason", conventions, workload, checkNotFoundReason},
+	{"extension/not-found-reason", Extension, "the message for a pod without metrics has a reason", conventions, workload,
+		checkNotFoundReason},
 }
 
 func restricted() *corev1.SecurityContext {
@@ -167,17 +170,20 @@ func (e *env) createWorkload(ctx context.Context) error {
 
 func (e *env) createAutoscaler(ctx context.Context) error {
 	utilization := int32(100) // what the busy container has: nothing is scaled
-	_, err := e.client.AutoscalingV2().HorizontalPodAutoscalers(e.namespace).Create(ctx, &autoscalingv2.HorizontalPodAutoscaler{
-		ObjectMeta: metav1.ObjectMeta{Name: deployment},
-		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: deployment},
-			MaxReplicas:    2,
-			Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
-				Name:   corev1.ResourceCPU,
-				Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &utilization},
-			}}},
-		},
-	}, metav1.CreateOptions{})
+	_, err := e.client.AutoscalingV2().HorizontalPodAutoscalers(e.namespace).Create(ctx,
+		&autoscalingv2.HorizontalPodAutoscaler{
+			ObjectMeta: metav1.ObjectMeta{Name: deployment},
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment",
+					Name: deployment},
+				MaxReplicas: 2,
+				Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType,
+					Resource: &autoscalingv2.ResourceMetricSource{
+						Name:   corev1.ResourceCPU,
+						Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &utilization},
+					}}},
+			},
+		}, metav1.CreateOptions{})
 	return err
 }
 
@@ -306,7 +312,8 @@ func (e *env) complete(ctx context.Context) error {
 			return mismatch("pod "+e.namespace+"/"+completedPod, "phase Succeeded", pod.Status.Phase)
 		}
 		const patch = `{"status":{"phase":"Succeeded","containerStatuses":[{"name":"` + busy + `","image":"simulated",` +
-			`"imageID":"","ready":false,"restartCount":0,"started":false,"state":{"terminated":{"exitCode":0,"reason":"Completed"}}}]}}`
+			`"imageID":"","ready":false,"restartCount":0,"started":false,` +
+			`"state":{"terminated":{"exitCode":0,"reason":"Completed"}}}]}}`
 		_, err = pods.Patch(ctx, completedPod, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 		return err
 	})
@@ -441,7 +448,8 @@ func (e *env) checkWhole(o *object) error {
 	}
 	q := usage[corev1.ResourceCPU]
 	if cpu := q.AsApproximateFloat64() * 1000; cpu < 0 || cpu > 1.2*busyCPU {
-		return mismatch("pod "+o.key()+", whose container restarted,", fmt.Sprintf("cpu between 0 and its limit of %dm", busyCPU),
+		return mismatch("pod "+o.key()+", whose container restarted,", fmt.Sprintf("cpu between 0 and its limit of %dm",
+			busyCPU),
 			fmt.Sprintf("%gm", math.Round(cpu)))
 	}
 	return nil
@@ -496,7 +504,8 @@ func checkStopped(ctx context.Context, e *env) (err error) {
 				o.Timestamp.UTC().Format(time.RFC3339))
 			return nil
 		}
-		return mismatch(o.key()+", whose kubelet was stopped,", fmt.Sprintf("no metrics that are older than %s", e.cfg.MaxAge),
+		return mismatch(o.key()+", whose kubelet was stopped,", fmt.Sprintf("no metrics that are older than %s",
+			e.cfg.MaxAge),
 			"a timestamp of "+o.Timestamp.UTC().Format(time.RFC3339))
 	})
 	if err = errors.Join(wrong, err); err != nil {

@@ -86,9 +86,10 @@ func (c *testCluster) conformance(t *testing.T, table *conformanceTable, server 
 		}
 	}
 	report, err := conformance.Run(t.Context(), conformance.Config{
-		REST:       c.REST,
-		Profile:    conformance.Extension,
-		Workload:   conformance.Workload{CPUAnnotation: simulation.CPUAnnotation, MemoryAnnotation: simulation.MemoryAnnotation},
+		REST:    c.REST,
+		Profile: conformance.Extension,
+		Workload: conformance.Workload{CPUAnnotation: simulation.CPUAnnotation,
+			MemoryAnnotation: simulation.MemoryAnnotation},
 		Timeout:    timeout,
 		MaxAge:     timeout,
 		Interval:   250 * time.Millisecond, // the resolution is shorter than usual too
@@ -213,7 +214,8 @@ func (table *conformanceTable) markdown() string {
 	fmt.Fprintf(&b, "|---|---|---%s|\n", strings.Repeat("|---", len(table.servers)))
 	for i := range table.reports[0].Results {
 		check := table.reports[0].Results[i].Check
-		fmt.Fprintf(&b, "| `%s` | %s | %s ([%s](%s)) |", check.ID, check.Profile, check.Title, check.Source.Text, check.Source.URL)
+		fmt.Fprintf(&b, "| `%s` | %s | %s ([%s](%s)) |", check.ID, check.Profile, check.Title, check.Source.Text,
+			check.Source.URL)
 		for _, report := range table.reports {
 			status := string(report.Results[i].Status)
 			if status == string(conformance.Failed) {

@@ -61,7 +61,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 	flags.StringVar(&o.workload, "workload", "registry.k8s.io/e2e-test-images/busybox:1.36.1-1",
 		"`image` with sh, sleep and dd; kwok: simulated pods with annotations; none: judge the metrics that exist")
 	flags.StringVar(&o.cpu, "cpu-annotation", "kwok.x-k8s.io/usage-cpu", "`name` of the annotation of simulated pods")
-	flags.StringVar(&o.memory, "memory-annotation", "kwok.x-k8s.io/usage-memory", "`name` of the annotation of simulated pods")
+	flags.StringVar(&o.memory, "memory-annotation", "kwok.x-k8s.io/usage-memory",
+		"`name` of the annotation of simulated pods")
 	flags.BoolVar(&o.disruptive, "disruptive", false, "also stop a kubelet, with --stop-node-command")
 	flags.StringVar(&o.stop, "stop-node-command", "", "shell `command` that stops the kubelet of the node $NODE")
 	flags.StringVar(&o.start, "start-node-command", "", "shell `command` that starts it again")

@@ -74,7 +74,8 @@ func TestOutputFile(t *testing.T) {
 	for output, begin := range map[string]string{"json": "{", "junit": "<?xml", "text": "passed"} {
 		file := filepath.Join(t.TempDir(), "report")
 		var stdout strings.Builder
-		args := []string{"--kubeconfig", kubeconfig, "--workload=none", "--run=discovery/group", "--output", output, "-o", file}
+		args := []string{"--kubeconfig", kubeconfig, "--workload=none", "--run=discovery/group", "--output", output, "-o",
+			file}
 		if code, err := run(t.Context(), args, &stdout, &stdout); code != 0 || err != nil {
 			t.Fatalf("status %d, %v", code, err)
 		}
@@ -96,7 +97,8 @@ func TestShell(t *testing.T) {
 	if err := shell(`test "$NODE" = node-1`)(t.Context(), "node-1"); err != nil {
 		t.Error(err)
 	}
-	if err := shell("echo no such host >&2; exit 3")(t.Context(), "node-1"); err == nil || !strings.Contains(err.Error(), "no such host") {
+	if err := shell("echo no such host >&2; exit 3")(t.Context(), "node-1"); err == nil || !strings.Contains(err.Error(),
+		"no such host") {
 		t.Errorf("got %v", err)
 	}
 }
