@@ -252,7 +252,7 @@ func checkLoad(ctx context.Context, e *env) error {
 					return err
 				}
 				if o == nil {
-					return mismatch("pod "+e.namespace+"/"+name, "metrics", "none")
+					return e.none(ctx, version, name)
 				}
 				for container, usage := range o.usages() {
 					errs = append(errs, e.checkContainer(o.key()+", container "+container, container, usage))
@@ -326,11 +326,27 @@ func checkCompleted(ctx context.Context, e *env) error {
 	return e.vanish(ctx, completedPod, "has completed")
 }
 
+// none returns the error for a pod without metrics. It has what the server and the API server say of
+// the pod.
+func (e *env) none(ctx context.Context, version, name string) error {
+	got := "none"
+	if r, err := e.admin.get(ctx, path(version, "pods", e.namespace, name), typeJSON); err == nil {
+		if status, err := r.statusObject(); err == nil {
+			got += fmt.Sprintf(" (%d: %s)", r.status, status.Message)
+		}
+	}
+	if pod, err := e.client.CoreV1().Pods(e.namespace).Get(ctx, name, metav1.GetOptions{}); err == nil {
+		got += fmt.Sprintf("; it is %s on node %q since %s", pod.Status.Phase, pod.Spec.NodeName,
+			pod.CreationTimestamp.UTC().Format(time.RFC3339))
+	}
+	return mismatch("pod "+e.namespace+"/"+name, "metrics", got)
+}
+
 // awaitMetrics waits until a pod has metrics.
 func (e *env) awaitMetrics(ctx context.Context, name string) (o *object, err error) {
 	err = e.eventually(ctx, func(ctx context.Context) error {
 		if o, err = e.podMetrics(ctx, e.versions[0], name); err == nil && o == nil {
-			err = mismatch("pod "+e.namespace+"/"+name, "metrics", "none")
+			err = e.none(ctx, e.versions[0], name)
 		}
 		return err
 	})
@@ -372,7 +388,12 @@ func checkReplaced(ctx context.Context, e *env) error {
 		case err != nil:
 			return err
 		case o == nil:
-			return mismatch("pod "+e.namespace+"/"+replacedPod, "metrics", "none")
+			// kwok may have deleted the new pod: it deletes by name, even if the pod is another by then.
+			_, err := e.client.CoreV1().Pods(e.namespace).Create(ctx, e.replaced(busyMemory), metav1.CreateOptions{})
+			if err != nil && !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+			return e.none(ctx, e.versions[0], replacedPod)
 		case o.sum(corev1.ResourceMemory) > between:
 			wrong = mismatch("pod "+o.key()+", which replaced another of the same name,",
 				fmt.Sprintf("memory of up to %d MiB, or no metrics", busyMemory), "that of the other: "+string(describe(o)))
