@@ -107,7 +107,7 @@ func checkKubectlTop(ctx context.Context, e *env) error {
 // kubectl runs kubectl until its output has a word.
 func (e *env) kubectl(ctx context.Context, want string, args ...string) error {
 	return e.eventually(ctx, func(ctx context.Context) error {
-		cmd := exec.CommandContext(ctx, e.cfg.Kubectl, args...) //nolint:gosec // the user names the program
+		cmd := exec.CommandContext(ctx, e.cfg.Kubectl, args...)
 		cmd.Env = os.Environ()
 		if e.cfg.Kubeconfig != "" {
 			cmd.Env = append(cmd.Env, "KUBECONFIG="+e.cfg.Kubeconfig)

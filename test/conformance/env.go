@@ -365,8 +365,13 @@ func (e *env) eachVersion(f func(version string) error) error {
 	return errors.Join(errs...)
 }
 
-// eventually calls try until it returns nil or a skip, and returns its last error when the timeout
-// expires.
+// conclusive is an error after which nothing need be awaited: no later response can correct it.
+type conclusive struct{ error }
+
+func (c conclusive) Unwrap() error { return c.error }
+
+// eventually calls try until it returns nil, a skip or a conclusive error. It returns the last error
+// when the timeout expires.
 func (e *env) eventually(ctx context.Context, try func(context.Context) error) error {
 	return e.until(ctx, e.cfg.Timeout, try)
 }
@@ -375,8 +380,7 @@ func (e *env) until(ctx context.Context, timeout time.Duration, try func(context
 	deadline := time.Now().Add(timeout)
 	for {
 		err := try(ctx)
-		var reason skip
-		if err == nil || errors.As(err, &reason) {
+		if err == nil || errors.As(err, new(skip)) || errors.As(err, new(conclusive)) {
 			return err
 		}
 		if time.Now().After(deadline) {

@@ -491,7 +491,7 @@ func (c *cluster) serveMetrics(w *httptest.ResponseRecorder, r *http.Request, ve
 	case !c.allowed(r, kind, namespace):
 		fail(w, http.StatusForbidden, metav1.StatusReasonForbidden, "")
 		return
-	case r.Method != http.MethodGet && !(r.Method == http.MethodPatch && c.has("verbs/write")),
+	case r.Method != http.MethodGet && (r.Method != http.MethodPatch || !c.has("verbs/write")),
 		q.Has("watch") && (c.has("verbs/watch") || c.has("extension/watch")):
 		fail(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "")
 		return

@@ -385,7 +385,10 @@ func checkSwap(ctx context.Context, e *env) error {
 	if len(withSwap) == 0 {
 		return skip("no node has swap")
 	}
-	return e.eventuallyList(ctx, "nodes", func(l *list) error {
+	return e.eachList(ctx, func(l *list, _, kind string) error {
+		if kind != "nodes" {
+			return nil
+		}
 		var errs []error
 		for i := range l.Items {
 			o := &l.Items[i]

@@ -381,8 +381,7 @@ func checkReplaced(ctx context.Context, e *env) error {
 	if err := e.createPod(ctx, e.replaced(busyMemory)); err != nil {
 		return err
 	}
-	var wrong error // from the first response with the predecessor's usage
-	err = e.eventually(ctx, func(ctx context.Context) error {
+	return e.eventually(ctx, func(ctx context.Context) error {
 		o, err := e.podMetrics(ctx, e.versions[0], replacedPod)
 		switch {
 		case err != nil:
@@ -395,13 +394,11 @@ func checkReplaced(ctx context.Context, e *env) error {
 			}
 			return e.none(ctx, e.versions[0], replacedPod)
 		case o.sum(corev1.ResourceMemory) > between:
-			wrong = mismatch("pod "+o.key()+", which replaced another of the same name,",
-				fmt.Sprintf("memory of up to %d MiB, or no metrics", busyMemory), "that of the other: "+string(describe(o)))
-			return wrong
+			return conclusive{mismatch("pod "+o.key()+", which replaced another of the same name,",
+				fmt.Sprintf("memory of up to %d MiB, or no metrics", busyMemory), "that of the other: "+string(describe(o)))}
 		}
 		return nil
 	})
-	return errors.Join(wrong, err)
 }
 
 // checkRestarted observes a pod whose container restarts. A simulated one is restarted now; the
@@ -424,9 +421,8 @@ func checkRestarted(ctx context.Context, e *env) error {
 			return err
 		}
 	}
-	var wrong error
 	samples, last := 0, o.Timestamp
-	err = e.eventually(ctx, func(ctx context.Context) error {
+	return e.eventually(ctx, func(ctx context.Context) error {
 		now, err := pods.Get(ctx, restartedPod, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -435,8 +431,8 @@ func checkRestarted(ctx context.Context, e *env) error {
 			return err
 		}
 		if o != nil {
-			if wrong = e.checkWhole(o); wrong != nil {
-				return nil
+			if err := e.checkWhole(o); err != nil {
+				return conclusive{err}
 			}
 			restarted := e.cfg.Workload.simulated() || restarts(now) > restarts(before)
 			if restarted && o.Timestamp.After(last.Time) {
@@ -449,7 +445,6 @@ func checkRestarted(ctx context.Context, e *env) error {
 		}
 		return nil
 	})
-	return errors.Join(wrong, err)
 }
 
 func restarts(pod *corev1.Pod) (n int32) {
@@ -508,7 +503,6 @@ func checkStopped(ctx context.Context, e *env) (err error) {
 		return err
 	}
 	end := r.now().Add(clockTolerance)
-	var wrong error
 	err = e.until(ctx, e.cfg.MaxAge+e.cfg.Timeout, func(ctx context.Context) error {
 		l, err := e.list(ctx, path(e.versions[0], "nodes", "", ""))
 		if err != nil {
@@ -521,15 +515,14 @@ func checkStopped(ctx context.Context, e *env) (err error) {
 			}
 		}
 		if o.Timestamp.After(end) {
-			wrong = mismatch(o.key()+", whose kubelet was stopped,", "no timestamp after "+end.UTC().Format(time.RFC3339),
-				o.Timestamp.UTC().Format(time.RFC3339))
-			return nil
+			return conclusive{mismatch(o.key()+", whose kubelet was stopped,",
+				"no timestamp after "+end.UTC().Format(time.RFC3339), o.Timestamp.UTC().Format(time.RFC3339))}
 		}
 		return mismatch(o.key()+", whose kubelet was stopped,", fmt.Sprintf("no metrics that are older than %s",
 			e.cfg.MaxAge),
 			"a timestamp of "+o.Timestamp.UTC().Format(time.RFC3339))
 	})
-	if err = errors.Join(wrong, err); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := start(); err != nil {
