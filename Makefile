@@ -28,7 +28,7 @@ VULN       := $(CACHE)/govulncheck-v1.8.0/govulncheck
 .PHONY: help build test unit browser e2e conformance verify lint fmt generate demo bench soak fuzz vuln image package release push-chart
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The version of Go's cryptographic module that is certified for FIPS 140-3: lib/fips140/certified.txt of Go.
 GOFIPS140 := $(if $(FIPS),v1.0.0,off)

@@ -31,7 +31,7 @@ const (
 	Extension   Profile = "extension"
 )
 
-// Profiles has all profiles, the most important one first.
+// profiles has all profiles, the most important one first.
 var profiles = []Profile{Required, Recommended, Extension}
 
 // includes reports whether a run with profile p has the checks of another profile.

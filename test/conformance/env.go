@@ -134,16 +134,16 @@ func (c *client) do(ctx context.Context, method, path, accept, body string) (*re
 		}
 	}
 	r := &response{request: fmt.Sprintf("%s %s (%s)", method, path, accept)}
-	answer, err := c.http.Do(request)
+	got, err := c.http.Do(request)
 	if err != nil {
 		return nil, err
 	}
-	defer answer.Body.Close()
+	defer got.Body.Close()
 	const limit = 512 << 20
-	if r.body, err = io.ReadAll(io.LimitReader(answer.Body, limit)); err != nil {
+	if r.body, err = io.ReadAll(io.LimitReader(got.Body, limit)); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.request, err)
 	}
-	r.status, r.header = answer.StatusCode, answer.Header
+	r.status, r.header = got.StatusCode, got.Header
 	return r, nil
 }
 

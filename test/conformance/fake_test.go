@@ -95,6 +95,7 @@ func (c *cluster) config(kubectl string) Config {
 		Workload: Workload{CPUAnnotation: "fake/cpu", MemoryAnnotation: "fake/memory"},
 		Timeout:  time.Minute,
 		MaxAge:   time.Minute,
+		Interval: 5 * time.Second,
 		Kubectl:  kubectl,
 		client:   c,
 		StopNode: func(context.Context, string) error {

@@ -167,7 +167,7 @@ func checkVersions(ctx context.Context, e *env) error {
 	})
 }
 
-// status decodes the Status of an error response.
+// statusObject decodes the Status of an error response.
 func (r *response) statusObject() (*metav1.Status, error) {
 	var status metav1.Status
 	if err := json.Unmarshal(r.body, &status); err != nil || status.Kind != "Status" ||
