@@ -18,6 +18,7 @@ HELM_DOCS  := $(CACHE)/helm-docs-v1.14.2/helm-docs
 KUBECONFORM := $(CACHE)/kubeconform-v0.8.0/kubeconform
 KUSTOMIZE  := $(CACHE)/kustomize-v5.8.1/kustomize
 LINT       := $(CACHE)/golangci-lint-v2.15.0/golangci-lint
+METRICS_SERVER := $(CACHE)/metrics-server-v0.9.0/metrics-server
 PROMTOOL   := $(CACHE)/promtool-v0.315.0/promtool
 PROMETHEUS := $(CACHE)/prometheus-v0.315.0/prometheus
 VICTORIA_METRICS := $(CACHE)/victoria-metrics-v1.79.5/victoria-metrics
@@ -25,10 +26,10 @@ SYFT       := $(CACHE)/syft-v1.46.0/syft
 VULN       := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit browser victoria-metrics e2e verify lint fmt generate demo bench soak fuzz vuln image package release push-chart
+.PHONY: help build test unit browser victoria-metrics e2e conformance verify lint fmt generate demo bench soak fuzz vuln image package release push-chart
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The version of Go's cryptographic module that is certified for FIPS 140-3: lib/fips140/certified.txt of Go.
 GOFIPS140 := $(if $(FIPS),v1.0.0,off)
@@ -40,6 +41,7 @@ test: unit verify e2e ## run all tests: unit, verify and e2e
 unit: $(PROMTOOL) browser ## run the unit tests with -race
 	$(GO) test -race ./...
 	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
+	cd test/conformance && $(GO) test -race ./...
 
 # The tests of the page of nodes run in Chromium.
 browser:
@@ -71,17 +73,23 @@ e2e: build $(PROMETHEUS) victoria-metrics ## the built binary behind a real API 
 	  VICTORIA_METRICS=$$(command -v $(VICTORIA_METRICS) victoria-metrics | head -n 1) \
 	  $(GO) test -count=1 -timeout 30m ./e2e/...
 
+conformance: build $(PROMETHEUS) $(METRICS_SERVER) ## judge kube-vitals and metrics-server, and write docs/conformance.md
+	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) METRICS_SERVER=$(METRICS_SERVER) \
+	  $(GO) test -count=1 -timeout 30m -run '^TestConformance$$' ./e2e -args -conformance=$(CURDIR)/docs/conformance.md
+
 lint: $(LINT) $(ACTIONLINT) ## check the code, the workflows, the wording, and that `make generate` changes nothing
 	test/prose.sh
 	$(ACTIONLINT) -shellcheck= -pyflakes=
 	$(LINT) run ./...
 	cd test && $(LINT) run --config ../.golangci.yaml ./...
+	cd test/conformance && $(LINT) run --config ../../.golangci.yaml ./...
 	$(MAKE) generate
 	@git diff --exit-code -- $(GENERATED) || { echo "generated files have changed: commit or stage them" >&2; exit 1; }
 
 fmt: $(LINT) ## format the code
 	$(LINT) fmt ./...
 	cd test && $(LINT) fmt --config ../.golangci.yaml ./...
+	cd test/conformance && $(LINT) fmt --config ../../.golangci.yaml ./...
 
 GENERATED := charts/kube-vitals/README.md charts/kube-vitals/values.schema.json manifests
 
@@ -221,5 +229,6 @@ $(HELM_DOCS):  ; $(call install,github.com/norwoodj/helm-docs/cmd/helm-docs@v1.1
 $(KUBECONFORM): ; $(call install,github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0)
 $(KUSTOMIZE):  ; $(call install,sigs.k8s.io/kustomize/kustomize/v5@v5.8.1)
 $(LINT):       ; $(call install,github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0)
+$(METRICS_SERVER): ; $(call install,sigs.k8s.io/metrics-server/cmd/metrics-server@v0.9.0)
 $(SYFT):       ; $(call install,github.com/anchore/syft/cmd/syft@v1.46.0)
 $(VULN):       ; $(call install,golang.org/x/vuln/cmd/govulncheck@v1.8.0)

@@ -7,6 +7,7 @@ require (
 	github.com/chromedp/chromedp v0.23.0
 	github.com/google/go-cmp v0.7.0
 	github.com/kube-vitals/kube-vitals v0.0.0-00010101000000-000000000000
+	github.com/kube-vitals/kube-vitals/test/conformance v0.0.0-00010101000000-000000000000
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.5
 	golang.org/x/sys v0.49.0
@@ -63,4 +64,7 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 )
 
-replace github.com/kube-vitals/kube-vitals => ../
+replace (
+	github.com/kube-vitals/kube-vitals => ../
+	github.com/kube-vitals/kube-vitals/test/conformance => ./conformance
+)

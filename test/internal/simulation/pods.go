@@ -115,8 +115,8 @@ func (n *node) run(pods map[podKey]Containers) {
 // usageOf returns the usage of a pod's containers. The load of its Deployment takes precedence over
 // the pod's own annotation.
 func (s *Simulation) usageOf(pod *corev1.Pod, load quantities) Containers {
-	cpu := s.quantities("pod", pod, cpuAnnotation)
-	memory := s.quantities("pod", pod, memoryAnnotation)
+	cpu := s.quantities("pod", pod, CPUAnnotation)
+	memory := s.quantities("pod", pod, MemoryAnnotation)
 	swap := s.quantities("pod", pod, swapAnnotation)
 	usages := make(Containers)
 	for _, name := range containersOf(pod) {

@@ -12,8 +12,8 @@ import (
 
 // The annotations with the usage.
 const (
-	cpuAnnotation    = "simulation.kube-vitals/cpu"    // of a pod: cores
-	memoryAnnotation = "simulation.kube-vitals/memory" // of a pod: bytes of the working set
+	CPUAnnotation    = "simulation.kube-vitals/cpu"    // of a pod: cores
+	MemoryAnnotation = "simulation.kube-vitals/memory" // of a pod: bytes of the working set
 	swapAnnotation   = "simulation.kube-vitals/swap"   // of a pod: bytes
 	loadAnnotation   = "simulation.kube-vitals/load"   // of a Deployment: cores, shared by its running pods
 )

@@ -1,0 +1,236 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/conformance"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
+)
+
+// conformanceFile is the page whose table `make conformance` writes; the reports are beside it, in
+// the folder conformance.
+var conformanceFile = flag.String("conformance", "", "write the results of the conformance suite into this page")
+
+// TestConformance runs the conformance suite of metrics.k8s.io. kube-vitals must pass all required
+// and recommended checks with each source. metrics-server runs if METRICS_SERVER names its binary;
+// its results are only reported.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	var table conformanceTable
+	t.Run("kubelets", func(t *testing.T) {
+		c := newConformanceCluster(t)
+		c.install(t)
+		c.mustConform(t, &table, "kube-vitals")
+	})
+	t.Run("prometheus", func(t *testing.T) {
+		newPrometheusCluster(t).mustConform(t, &table, "kube-vitals-prometheus")
+	})
+	if path := os.Getenv("METRICS_SERVER"); path != "" {
+		t.Run("metrics-server", func(t *testing.T) {
+			c := newConformanceCluster(t)
+			c.installMetricsServer(t, path)
+			c.conformance(t, &table, "metrics-server")
+		})
+	}
+	if *conformanceFile != "" && !t.Failed() {
+		if err := table.write(*conformanceFile); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// newConformanceCluster starts a cluster with nodes with and without swap.
+func newConformanceCluster(t *testing.T) *testCluster {
+	t.Helper()
+	c, err := cluster.Start(t.Context(), cluster.Config{Nodes: simulation.Nodes(prometheusNodes)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	return &testCluster{Cluster: c}
+}
+
+// mustConform fails the test if a check fails, or is skipped.
+func (c *testCluster) mustConform(t *testing.T, table *conformanceTable, server string) {
+	t.Helper()
+	report := c.conformance(t, table, server)
+	for i := range report.Results {
+		r := &report.Results[i]
+		if r.Status == conformance.Failed || r.Status == conformance.Skipped && r.Profile != conformance.Extension {
+			t.Error(r.Text())
+		}
+	}
+}
+
+// conformance runs the suite with pods of simulated kubelets.
+func (c *testCluster) conformance(t *testing.T, table *conformanceTable, server string) *conformance.Report {
+	t.Helper()
+	faults := func(faults ...kubelettest.Fault) func(context.Context, string) error {
+		return func(_ context.Context, node string) error {
+			c.Simulation.Kubelet(node).SetFaults(faults...)
+			return nil
+		}
+	}
+	report, err := conformance.Run(t.Context(), conformance.Config{
+		REST:    c.REST,
+		Profile: conformance.Extension,
+		Workload: conformance.Workload{CPUAnnotation: simulation.CPUAnnotation,
+			MemoryAnnotation: simulation.MemoryAnnotation},
+		Timeout:    timeout,
+		MaxAge:     timeout,
+		Interval:   250 * time.Millisecond, // the resolution is shorter than usual too
+		Kubectl:    c.Binary(binaries.Kubectl),
+		Kubeconfig: c.Kubeconfig,
+		StopNode:   faults(kubelettest.Refuse),
+		StartNode:  faults(),
+		RestartContainer: func(ctx context.Context, namespace, pod, container string) error {
+			object, err := c.Client.CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{})
+			if err == nil {
+				c.Simulation.Kubelet(object.Spec.NodeName).Restart(namespace, pod, container)
+			}
+			return err
+		},
+		Progress: func(r conformance.Result) { t.Logf("%5.1fs %s", r.Seconds, r.Text()) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.servers = append(table.servers, server)
+	table.reports = append(table.reports, report)
+	return report
+}
+
+// installMetricsServer starts metrics-server with the objects of its manifest, and waits until it
+// serves metrics.
+func (c *testCluster) installMetricsServer(t *testing.T, path string) {
+	t.Helper()
+	ports, err := cluster.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := fmt.Sprint(ports[0])
+	apiService := strings.NewReplacer("PORT", port, ", METADATA", "").Replace(metricsServerAPIService)
+	if err := c.Apply(t.Context(), metricsServerAccess+"---"+metricsServerReader+"---"+apiService); err != nil {
+		t.Fatal(err)
+	}
+	token, kubeconfig := c.File("metrics-server.token"), c.File("metrics-server.kubeconfig")
+	if err := errors.Join(
+		c.WriteToken(t.Context(), "metrics-server", token),
+		c.WriteTokenKubeconfig(kubeconfig, token, cluster.Namespace),
+	); err != nil {
+		t.Fatal(err)
+	}
+	server, err := c.StartProcess(path,
+		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
+		"--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+c.Dir,
+		"--kubelet-certificate-authority="+c.File(cluster.KubeletCAFile),
+		"--kubelet-preferred-address-types=InternalIP", "--kubelet-use-node-status-port",
+		"--metric-resolution=10s", "--kubelet-request-timeout=5s", // the shortest allowed resolution
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(server.Tail())
+		}
+	})
+	eventually(t, "kubectl top nodes", func(ctx context.Context) error {
+		_, err := c.Kubectl(ctx, "top", "nodes")
+		return err
+	})
+}
+
+// metricsServerReader is the role of metrics-server's manifest for users.
+const metricsServerReader = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: system:aggregated-metrics-reader
+  labels:
+    rbac.authorization.k8s.io/aggregate-to-view: "true"
+    rbac.authorization.k8s.io/aggregate-to-edit: "true"
+    rbac.authorization.k8s.io/aggregate-to-admin: "true"
+rules:
+- {apiGroups: [metrics.k8s.io], resources: [pods, nodes], verbs: [get, list, watch]}
+`
+
+// conformanceTable has the results of all servers.
+type conformanceTable struct {
+	servers []string
+	reports []*conformance.Report
+}
+
+// The table in the page is between these lines.
+const (
+	conformanceBegin = "<!-- BEGIN written by make conformance -->\n"
+	conformanceEnd   = "<!-- END -->\n"
+)
+
+// write writes the reports, and replaces the table in the page.
+func (table *conformanceTable) write(page string) error {
+	for i, server := range table.servers {
+		var text bytes.Buffer
+		if err := table.reports[i].WriteJSON(&text); err != nil {
+			return err
+		}
+		name := filepath.Join(strings.TrimSuffix(page, ".md"), server+".json")
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(name, text.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(text), conformanceBegin)
+	_, after, ended := strings.Cut(rest, conformanceEnd)
+	if !ok || !ended {
+		return fmt.Errorf("%s: no lines %q and %q", page, conformanceBegin, conformanceEnd)
+	}
+	return os.WriteFile(page, []byte(before+conformanceBegin+"\n"+table.markdown()+"\n"+conformanceEnd+after), 0o644)
+}
+
+func (table *conformanceTable) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| Check | Profile | Demand and source | %s |\n", strings.Join(table.servers, " | "))
+	fmt.Fprintf(&b, "|---|---|---%s|\n", strings.Repeat("|---", len(table.servers)))
+	for i := range table.reports[0].Results {
+		check := table.reports[0].Results[i].Check
+		fmt.Fprintf(&b, "| `%s` | %s | %s ([%s](%s)) |", check.ID, check.Profile, check.Title, check.Source.Text,
+			check.Source.URL)
+		for _, report := range table.reports {
+			status := string(report.Results[i].Status)
+			if status == string(conformance.Failed) {
+				status = "**" + status + "**"
+			}
+			fmt.Fprintf(&b, " %s |", status)
+		}
+		b.WriteString("\n")
+	}
+	for _, profile := range []conformance.Profile{conformance.Required, conformance.Recommended, conformance.Extension} {
+		fmt.Fprintf(&b, "| all | %s | |", profile)
+		for _, report := range table.reports {
+			fmt.Fprintf(&b, " %s |", report.Summary(profile))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
