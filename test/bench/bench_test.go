@@ -176,7 +176,7 @@ func TestPrintCostWithPrometheus(t *testing.T) {
 				config: config{resolution: 15 * time.Second}, shape: newShape(10, podsPerNode, containersPerPod),
 			},
 			engine: &engine{
-				onRequest: onRequest, coresAlone: 0.01, cores: 0.02, total: refreshes{number: 9, failed: 2},
+				onRequest: onRequest, coresAlone: 0.01, cores: 0.02, refreshes: refreshes{number: 9, failed: 2, seconds: 5.4},
 			},
 			requests: []requestCost{{request: request{name: "GET one pod, JSON", want: 1}, engineCPU: 34.5, items: 1}},
 		}
@@ -187,7 +187,7 @@ func TestPrintCostWithPrometheus(t *testing.T) {
 		c.print(&text)
 		for part, want := range map[string]bool{
 			"0.0200 cores": true, perRequest: onRequest, perRefresh: !onRequest, " 150 ms ": !onRequest,
-			"9, 2": !onRequest, "CPU per refresh and node": !onRequest,
+			"9, 2": !onRequest, " 600 ms ": !onRequest, "CPU per refresh and node": !onRequest,
 			"Failed: GET one pod, JSON: no answer.": onRequest, "Incomplete": false,
 		} {
 			if got := strings.Contains(text.String(), part); got != want {

@@ -112,7 +112,7 @@ func (c *cost) measure(ctx context.Context, executable string, args []string) (e
 		if e.rssRequests, err = e.memory(); err != nil {
 			return err
 		}
-		if e.total, err = c.refreshes(ctx); err != nil {
+		if e.refreshes, err = c.refreshes(ctx); err != nil {
 			return err
 		}
 	}
@@ -132,7 +132,7 @@ func (c *cost) measureSource(ctx context.Context) error {
 		return err
 	}
 	if c.engine != nil {
-		return c.engine.measure(ctx, c, func() error { return c.measureScraping(ctx) })
+		return c.engine.measure(func() error { return c.measureScraping(ctx) })
 	}
 	return c.measureScraping(ctx)
 }
@@ -316,8 +316,8 @@ func (c *cost) print(w io.Writer) {
 		row("memory of Prometheus after the requests: RSS", "", "%.0f MiB", e.rssRequests)
 	}
 	if e != nil && !e.onRequest {
-		row("refreshes, failed refreshes", "", "%g, %g", e.total.number, e.total.failed)
-		row("duration of a refresh, mean", "", "%s", ms(e.refresh))
+		row("refreshes, failed refreshes", "", "%g, %g", e.refreshes.number, e.refreshes.failed)
+		row("duration of a refresh, mean", "", "%s", ms(e.refreshes.mean()))
 		row("CPU of Prometheus for a refresh", "", "%s", ms((e.cores-e.coresAlone)*milliseconds(c.resolution)))
 	}
 	row("first metrics of nodes and pods, after the caches have synced", "", "%.2f s", c.start.firstAfterSync())

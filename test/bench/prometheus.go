@@ -27,8 +27,7 @@ type engine struct {
 	coresAlone, cores float64 // without the server, and with the server but without requests
 	rss, peak         float64 // with the server
 	rssRequests       float64 // after the requests to the server
-	refresh           float64 // mean duration of a refresh of the server in milliseconds
-	total             refreshes
+	refreshes         refreshes
 }
 
 // useEngine returns the flags of a server that reads its metrics from Prometheus, which is started if
@@ -152,21 +151,10 @@ func (b *bench) engineConfig() ([]byte, error) {
 }
 
 // measure measures Prometheus while the server is measured by f.
-func (e *engine) measure(ctx context.Context, c *cost, f func() error) error {
-	before, err := c.refreshes(ctx)
-	if err != nil {
-		return err
-	}
+func (e *engine) measure(f func() error) error {
 	cpu, elapsed, err := cpuTime(e.process, f)
 	if err != nil {
 		return errors.Join(err, e.process.Running())
-	}
-	after, err := c.refreshes(ctx)
-	if err != nil {
-		return err
-	}
-	if after.number > before.number {
-		e.refresh = 1e3 * (after.seconds - before.seconds) / (after.number - before.number)
 	}
 	e.cores = cpu.Seconds() / elapsed.Seconds()
 	if e.rss, err = e.memory(); err != nil {
@@ -185,6 +173,9 @@ func (e *engine) memory() (rss float64, err error) {
 
 // refreshes are all refreshes of a server since its start, and how long they took in total.
 type refreshes struct{ number, failed, seconds float64 }
+
+// mean returns the mean duration in milliseconds.
+func (r refreshes) mean() float64 { return 1e3 * r.seconds / max(r.number, 1) }
 
 // refreshes returns zeros for a server that is not kube-vitals.
 func (c *cost) refreshes(ctx context.Context) (r refreshes, err error) {
