@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -162,6 +163,36 @@ func TestPrintCost(t *testing.T) {
 	} {
 		if !strings.Contains(got.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &got)
+		}
+	}
+}
+
+// TestPrintCostWithPrometheus checks which costs of Prometheus are shown of which server.
+func TestPrintCostWithPrometheus(t *testing.T) {
+	const perRefresh, perRequest = "| CPU of Prometheus for a refresh ", "34.5 ms |"
+	for _, onRequest := range []bool{false, true} {
+		c := &cost{
+			bench: &bench{
+				config: config{resolution: 15 * time.Second}, shape: newShape(10, podsPerNode, containersPerPod),
+			},
+			engine: &engine{
+				onRequest: onRequest, coresAlone: 0.01, cores: 0.02, refreshes: refreshes{number: 9, failed: 2, seconds: 5.4},
+			},
+			requests: []requestCost{{request: request{name: "GET one pod, JSON", want: 1}, engineCPU: 34.5, items: 1}},
+		}
+		if onRequest {
+			c.requests[0].err = errors.New("no answer")
+		}
+		var text strings.Builder
+		c.print(&text)
+		for part, want := range map[string]bool{
+			"0.0200 cores": true, perRequest: onRequest, perRefresh: !onRequest, " 150 ms ": !onRequest,
+			"9, 2": !onRequest, " 600 ms ": !onRequest, "CPU per refresh and node": !onRequest,
+			"Failed: GET one pod, JSON: no answer.": onRequest, "Incomplete": false,
+		} {
+			if got := strings.Contains(text.String(), part); got != want {
+				t.Errorf("queries on request %t: %q is there: %t, want %t, in\n%s", onRequest, part, got, want, &text)
+			}
 		}
 	}
 }

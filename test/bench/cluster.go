@@ -27,6 +27,7 @@ type bench struct {
 	shape
 	cluster  *cluster.Cluster
 	kubelets *kubelets // if they run in this process
+	shared   *engine   // if it runs; of all servers that use it
 
 	kubeletPort uint16 // of all kubelets
 }

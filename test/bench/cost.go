@@ -37,26 +37,19 @@ func measureCost(ctx context.Context, b *bench) error {
 			continue
 		}
 		c := &cost{bench: b, name: filepath.Base(executable)}
-		var args []string
-		if i == 0 {
-			args = b.serverArgs
+		args, err := c.useEngine(ctx, executable, i == 0)
+		if err != nil {
+			return err
 		}
-		if i == 0 && b.prometheus != "" {
-			var err error
-			if c.engine, err = b.startEngine(ctx); err != nil {
-				return err
-			}
-			c.name += " with --source=prometheus"
-			args = append([]string{cluster.SourcePrometheus, "--prometheus-url=" + c.engine.url}, args...)
+		if i == 0 {
+			args = append(args, b.serverArgs...)
 		}
 		if err := c.measure(ctx, executable, args); err != nil {
 			return err
 		}
-		if c.engine != nil {
-			c.engine.process.Kill() // the next server must not share the machine with it
-		}
 		costs = append(costs, c)
 	}
+	b.stopEngine()
 	d, err := b.measureDownload(ctx)
 	if err != nil {
 		return err
@@ -92,8 +85,10 @@ type cost struct {
 type requestCost struct {
 	request
 	cpu, latency float64
+	engineCPU    float64 // of Prometheus, if the server queries it for each request
 	size         int64
 	items        int
+	err          error
 }
 
 func (c *cost) measure(ctx context.Context, executable string, args []string) (err error) {
@@ -113,6 +108,14 @@ func (c *cost) measure(ctx context.Context, executable string, args []string) (e
 	if c.peak, err = c.peakMemory(); err != nil {
 		return err
 	}
+	if e := c.engine; e != nil {
+		if e.rssRequests, err = e.memory(); err != nil {
+			return err
+		}
+		if e.refreshes, err = c.refreshes(ctx); err != nil {
+			return err
+		}
+	}
 	forecast, err := c.readMetric(ctx, "kube_vitals_memory_forecast_bytes")
 	if err != nil {
 		return err
@@ -129,7 +132,7 @@ func (c *cost) measureSource(ctx context.Context) error {
 		return err
 	}
 	if c.engine != nil {
-		return c.engine.measure(ctx, c, func() error { return c.measureScraping(ctx) })
+		return c.engine.measure(func() error { return c.measureScraping(ctx) })
 	}
 	return c.measureScraping(ctx)
 }
@@ -206,7 +209,8 @@ func (c *cost) peakMemory() (rss float64, err error) {
 	return float64(peak) / (1 << 20), err
 }
 
-// readMetric returns the value of a metric of the server without labels, and 0 if it has none.
+// readMetric returns the value of a metric of the server, and 0 if it has none. The name includes
+// the labels.
 func (c *cost) readMetric(ctx context.Context, name string) (float64, error) {
 	text, _, err := c.server.Get(ctx, "/metrics", "text/plain")
 	if err != nil {
@@ -224,9 +228,10 @@ func (c *cost) measureRequests(ctx context.Context) error {
 	for _, r := range c.typicalRequests() {
 		logf("measuring %s", r.name)
 		one, err := c.measureRequest(ctx, r)
-		if err != nil {
+		if err != nil && (c.engine == nil || !c.engine.onRequest) {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
+		one.err = err
 		c.requests = append(c.requests, one)
 	}
 	return nil
@@ -237,10 +242,10 @@ func (c *cost) measureRequest(ctx context.Context, r request) (one requestCost, 
 	if one.items, _, err = r.count(ctx, c.server); err != nil {
 		return one, err
 	}
-	var cpus, latencies []float64
+	var cpus, engineCPUs, latencies []float64
 	for range c.rounds {
 		n := 0
-		cpu, elapsed, err := c.cpuTime(func() (err error) {
+		send := func() (err error) {
 			for start := time.Now(); n < minRoundRequests || time.Since(start) < minRoundTime; n++ {
 				sent := time.Now()
 				if one.size, err = r.discard(ctx, c.server); err != nil {
@@ -249,14 +254,25 @@ func (c *cost) measureRequest(ctx context.Context, r request) (one requestCost, 
 				latencies = append(latencies, milliseconds(time.Since(sent)))
 			}
 			return nil
-		})
+		}
+		perRequest := func(cpu, elapsed time.Duration, cores float64) float64 {
+			return max(0, cpu.Seconds()-cores*elapsed.Seconds()) * 1e3 / float64(n)
+		}
+		if e := c.engine; e != nil && e.onRequest {
+			inner := send
+			send = func() error {
+				cpu, elapsed, err := cpuTime(e.process, inner)
+				engineCPUs = append(engineCPUs, perRequest(cpu, elapsed, e.cores))
+				return err
+			}
+		}
+		cpu, elapsed, err := c.cpuTime(send)
 		if err != nil {
 			return one, err
 		}
-		scraping := c.cores * elapsed.Seconds()
-		cpus = append(cpus, max(0, cpu.Seconds()-scraping)*1e3/float64(n))
+		cpus = append(cpus, perRequest(cpu, elapsed, c.cores))
 	}
-	one.cpu, one.latency = median(cpus), median(latencies)
+	one.cpu, one.engineCPU, one.latency = median(cpus), median(engineCPUs), median(latencies)
 	return one, nil
 }
 
@@ -278,6 +294,63 @@ func (c *cost) print(w io.Writer) {
 		c.name, c.nodes, c.pods(), c.pods()*c.perPod, c.resolution, c.rounds),
 		"Measure", "measured", "goal", "download only", "ratio")
 	row := func(name, goal, format string, args ...any) { t.row(name, fmt.Sprintf(format, args...), goal, "", "") }
+	e := c.engine
+	if e == nil || !e.onRequest {
+		c.addDownload(t)
+	}
+	row("CPU without requests", "", "%.4f cores", c.cores)
+	row("memory without requests: RSS", c.memoryGoal(130), "%.0f MiB", c.rss)
+	row("memory without requests: RssAnon", "", "%.0f MiB", c.anon)
+	row(fmt.Sprintf("memory after %d LISTs of all pods: RSS", c.lists), c.memoryGoal(160), "%.0f MiB", c.rssLists)
+	row(fmt.Sprintf("memory after %d LISTs of all pods: RssAnon", c.lists), "", "%.0f MiB", c.anonLists)
+	row("peak memory until all metrics: RSS", "", "%.0f MiB", c.peakStart)
+	row("peak memory: RSS", "", "%.0f MiB", c.peak)
+	if c.forecast > 0 {
+		row("forecast of the peak memory", "± 15 %", "%.0f MiB, %+.0f %%", c.forecast, 100*(c.forecast/c.peak-1))
+	}
+	if e != nil {
+		row("CPU of Prometheus, without this server", "", "%.4f cores", e.coresAlone)
+		row("CPU of Prometheus", "", "%.4f cores", e.cores)
+		row("memory of Prometheus: RSS", "", "%.0f MiB", e.rss)
+		row("peak memory of Prometheus: RSS", "", "%.0f MiB", e.peak)
+		row("memory of Prometheus after the requests: RSS", "", "%.0f MiB", e.rssRequests)
+	}
+	if e != nil && !e.onRequest {
+		row("refreshes, failed refreshes", "", "%g, %g", e.refreshes.number, e.refreshes.failed)
+		row("duration of a refresh, mean", "", "%s", ms(e.refreshes.mean()))
+		row("CPU of Prometheus for a refresh", "", "%s", ms((e.cores-e.coresAlone)*milliseconds(c.resolution)))
+	}
+	row("first metrics of nodes and pods, after the caches have synced", "", "%.2f s", c.start.firstAfterSync())
+	row("all metrics, after the start of the process", "", "%.2f s", c.start.all())
+	row("age of node metrics, median", "", "%.0f s", c.ageMedian)
+	row("age of node metrics, maximum", "", "%.0f s", c.ageOldest)
+	t.print(w)
+
+	t = newTable("Requests, directly to the server", "Request", "CPU", "goal", "CPU of Prometheus", "latency", "KiB")
+	for _, r := range c.requests {
+		engineCPU := ""
+		if e != nil && e.onRequest {
+			engineCPU = ms(r.engineCPU)
+		}
+		goal := ""
+		if r.goal > 0 {
+			goal = fmt.Sprintf("≤ %g ms", r.goal)
+		}
+		t.row(r.name, ms(r.cpu), goal, engineCPU, ms(r.latency), fmt.Sprintf("%.0f", float64(r.size)/1024))
+	}
+	t.print(w)
+	for _, r := range c.requests { // a server that leaves out items has less to do
+		switch {
+		case r.err != nil:
+			fmt.Fprintf(w, "\nFailed: %s: %v.\n", r.name, r.err)
+		case r.items != r.want:
+			fmt.Fprintf(w, "\nIncomplete: %s returns %d items, want %d.\n", r.name, r.items, r.want)
+		}
+	}
+}
+
+// addDownload adds what the server does in each interval, compared with the download.
+func (c *cost) addDownload(t *table) {
 	scrape, goal := "CPU per scrape of a node", "≤ 0.3 ms, 1.5 × download"
 	if c.engine != nil {
 		scrape, goal = "CPU per refresh and node", ""
@@ -292,44 +365,7 @@ func (c *cost) print(w io.Writer) {
 	} {
 		t.row(d.name, ms(c.scrapeCPU()), d.goal, ms(d.cpu), fmt.Sprintf("%.2f", c.scrapeCPU()/d.cpu))
 	}
-	row("size of a kubelet response", "", "%.1f KiB", float64(c.download.Size)/1024)
-	row("CPU while scraping", "", "%.4f cores", c.cores)
-	row("memory while scraping: RSS", c.memoryGoal(130), "%.0f MiB", c.rss)
-	row("memory while scraping: RssAnon", "", "%.0f MiB", c.anon)
-	row(fmt.Sprintf("memory after %d LISTs of all pods: RSS", c.lists), c.memoryGoal(160), "%.0f MiB", c.rssLists)
-	row(fmt.Sprintf("memory after %d LISTs of all pods: RssAnon", c.lists), "", "%.0f MiB", c.anonLists)
-	row("peak memory until all metrics: RSS", "", "%.0f MiB", c.peakStart)
-	row("peak memory: RSS", "", "%.0f MiB", c.peak)
-	if c.forecast > 0 {
-		row("forecast of the peak memory", "± 15 %", "%.0f MiB, %+.0f %%", c.forecast, 100*(c.forecast/c.peak-1))
-	}
-	if e := c.engine; e != nil {
-		row("CPU of Prometheus, without queries", "", "%.4f cores", e.coresAlone)
-		row("CPU of Prometheus", "", "%.4f cores", e.cores)
-		row("memory of Prometheus: RSS", "", "%.0f MiB", e.rss)
-		row("peak memory of Prometheus: RSS", "", "%.0f MiB", e.peak)
-		row("duration of a refresh, mean", "", "%s", ms(e.refresh))
-	}
-	row("first metrics of nodes and pods, after the caches have synced", "", "%.2f s", c.start.firstAfterSync())
-	row("all metrics, after the start of the process", "", "%.2f s", c.start.all())
-	row("age of node metrics, median", "", "%.0f s", c.ageMedian)
-	row("age of node metrics, maximum", "", "%.0f s", c.ageOldest)
-	t.print(w)
-
-	t = newTable("Requests, directly to the server", "Request", "CPU", "goal", "latency", "KiB")
-	for _, r := range c.requests {
-		goal := ""
-		if r.goal > 0 {
-			goal = fmt.Sprintf("≤ %g ms", r.goal)
-		}
-		t.row(r.name, ms(r.cpu), goal, ms(r.latency), fmt.Sprintf("%.0f", float64(r.size)/1024))
-	}
-	t.print(w)
-	for _, r := range c.requests { // a server that leaves out items has less to do
-		if r.items != r.want {
-			fmt.Fprintf(w, "\nIncomplete: %s returns %d items, want %d.\n", r.name, r.items, r.want)
-		}
-	}
+	t.row("size of a kubelet response", fmt.Sprintf("%.1f KiB", float64(c.download.Size)/1024), "", "", "")
 }
 
 // memoryGoal returns the goal for a number of nodes, given the goal for 1000 nodes.

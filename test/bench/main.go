@@ -12,7 +12,9 @@
 // them.
 //
 // With -prometheus, the server reads its metrics from a Prometheus that scrapes the kubelets, whose
-// CPU and memory are measured too. A server that -beside names scrapes the kubelets itself.
+// CPU and memory are measured too. If -beside names prometheus-adapter, it reads from the same
+// Prometheus, and the CPU of Prometheus is measured for each request. Any other server that -beside
+// names scrapes the kubelets itself.
 //
 // With -only, bench measures something else: "start" (which metrics are served when), "failures"
 // (what is served while scrapes fail, and when the metrics of removed nodes expire) or "newpods"

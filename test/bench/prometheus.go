@@ -23,9 +23,47 @@ type engine struct {
 	process *process.Process
 	url     string
 
-	coresAlone, cores float64 // without and with the queries of the server
-	rss, peak         float64 // with them
-	refresh           float64 // mean duration of a refresh of the server in milliseconds
+	onRequest         bool    // the server queries Prometheus for each request
+	coresAlone, cores float64 // without the server, and with the server but without requests
+	rss, peak         float64 // with the server
+	rssRequests       float64 // after the requests to the server
+	refreshes         refreshes
+}
+
+// useEngine returns the flags of a server that reads its metrics from Prometheus, which is started if
+// it does not run. The second server does so if it is prometheus-adapter.
+func (c *cost) useEngine(ctx context.Context, executable string, first bool) (flags []string, err error) {
+	adapter, err := cluster.IsPrometheusAdapter(executable)
+	switch {
+	case err != nil:
+		return nil, err
+	case adapter && c.prometheus == "":
+		return nil, fmt.Errorf("%s is prometheus-adapter, which needs -prometheus", executable)
+	case c.prometheus == "" || !first && !adapter:
+		c.stopEngine() // this server must not share the machine with it
+		return nil, nil
+	case c.shared == nil:
+		if c.shared, err = c.startEngine(ctx); err != nil {
+			return nil, err
+		}
+	}
+	c.engine = &engine{
+		process: c.shared.process, url: c.shared.url, coresAlone: c.shared.coresAlone, onRequest: adapter,
+	}
+	flags = []string{"--prometheus-url=" + c.engine.url}
+	if !adapter {
+		c.name += " " + cluster.SourcePrometheus
+		return append(flags, cluster.SourcePrometheus), nil
+	}
+	rules := c.cluster.File("adapter.yaml")
+	return append(flags, "--config="+rules), os.WriteFile(rules, []byte(cluster.AdapterRules), 0o600)
+}
+
+func (b *bench) stopEngine() {
+	if b.shared != nil {
+		b.shared.process.Kill()
+		b.shared = nil
+	}
 }
 
 // startEngine starts Prometheus, waits until it has samples, and measures what it costs to scrape.
@@ -113,37 +151,44 @@ func (b *bench) engineConfig() ([]byte, error) {
 }
 
 // measure measures Prometheus while the server is measured by f.
-func (e *engine) measure(ctx context.Context, c *cost, f func() error) error {
-	sumBefore, countBefore, err := c.refreshes(ctx)
-	if err != nil {
-		return err
-	}
+func (e *engine) measure(f func() error) error {
 	cpu, elapsed, err := cpuTime(e.process, f)
 	if err != nil {
 		return errors.Join(err, e.process.Running())
 	}
-	sum, count, err := c.refreshes(ctx)
-	if err != nil {
-		return err
-	}
-	if count > countBefore {
-		e.refresh = 1e3 * (sum - sumBefore) / (count - countBefore)
-	}
 	e.cores = cpu.Seconds() / elapsed.Seconds()
-	rss, err := process.Resident(e.process.PID())
-	if err != nil {
+	if e.rss, err = e.memory(); err != nil {
 		return err
 	}
 	peak, err := process.PeakResident(e.process.PID())
-	e.rss, e.peak = float64(rss)/(1<<20), float64(peak)/(1<<20)
+	e.peak = float64(peak) / (1 << 20)
 	return err
 }
 
-// refreshes returns the duration of all refreshes of the server in seconds, and their number.
-func (c *cost) refreshes(ctx context.Context) (sum, count float64, err error) {
-	const name = "kube_vitals_engine_refresh_duration_seconds"
-	if sum, err = c.readMetric(ctx, name+"_sum"); err == nil {
-		count, err = c.readMetric(ctx, name+"_count")
+// memory returns the resident memory of Prometheus.
+func (e *engine) memory() (rss float64, err error) {
+	total, err := process.Resident(e.process.PID())
+	return float64(total) / (1 << 20), err
+}
+
+// refreshes are all refreshes of a server since its start, and how long they took in total.
+type refreshes struct{ number, failed, seconds float64 }
+
+// mean returns the mean duration in milliseconds.
+func (r refreshes) mean() float64 { return 1e3 * r.seconds / max(r.number, 1) }
+
+// refreshes returns zeros for a server that is not kube-vitals.
+func (c *cost) refreshes(ctx context.Context) (r refreshes, err error) {
+	const duration = "kube_vitals_engine_refresh_duration_seconds"
+	var succeeded float64
+	for name, value := range map[string]*float64{
+		duration + "_sum": &r.seconds, duration + "_count": &r.number,
+		`kube_vitals_engine_refreshes_total{reason="",result="success"}`: &succeeded,
+	} {
+		if *value, err = c.readMetric(ctx, name); err != nil {
+			return r, err
+		}
 	}
-	return sum, count, err
+	r.failed = r.number - succeeded
+	return r, nil
 }

@@ -78,26 +78,6 @@ spec:
 const adapterLabels = `{app.kubernetes.io/component: metrics-adapter, app.kubernetes.io/name: prometheus-adapter, ` +
 	`app.kubernetes.io/part-of: kube-prometheus, app.kubernetes.io/version: 0.12.0}`
 
-// adapterRules is prometheus-adapter's configuration for what the simulated kubelets report, which is
-// that of its own manifests.
-const adapterRules = `
-resourceRules:
-  cpu:
-    containerLabel: container
-    containerQuery: |
-      sum by (<<.GroupBy>>) (
-        irate(container_cpu_usage_seconds_total{<<.LabelMatchers>>,container!="",pod!=""}[4m])
-      )
-    nodeQuery: sum by (<<.GroupBy>>) (irate(node_cpu_usage_seconds_total{<<.LabelMatchers>>}[4m]))
-    resources: {overrides: {namespace: {resource: namespace}, node: {resource: node}, pod: {resource: pod}}}
-  memory:
-    containerLabel: container
-    containerQuery: sum by (<<.GroupBy>>) (container_memory_working_set_bytes{<<.LabelMatchers>>,container!="",pod!=""})
-    nodeQuery: sum by (<<.GroupBy>>) (node_memory_working_set_bytes{<<.LabelMatchers>>})
-    resources: {overrides: {namespace: {resource: namespace}, node: {resource: node}, pod: {resource: pod}}}
-  window: 5m
-`
-
 // TestMoveFromPrometheusAdapter follows docs/moving-from-prometheus-adapter.md with the manifests
 // for kube-prometheus, and the way back, while clients send requests. The environment variable
 // PROMETHEUS_ADAPTER names the program prometheus-adapter. Without it, a kube-vitals that reads the
@@ -235,7 +215,7 @@ func (c *adapterCluster) startAdapter(t *testing.T) {
 	t.Helper()
 	c.apply(t, c.adapterManifest)
 	rules := c.File("adapter.yaml")
-	if err := os.WriteFile(rules, []byte(adapterRules), 0o600); err != nil {
+	if err := os.WriteFile(rules, []byte(cluster.AdapterRules), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig, args := c.credentials(t, "prometheus-adapter")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os/exec"
@@ -19,6 +20,34 @@ import (
 
 // SourcePrometheus is the flag of a kube-vitals that does not scrape kubelets.
 const SourcePrometheus = "--source=prometheus"
+
+const (
+	// loopbackFlag is a flag that kube-vitals needs to scrape kubelets at loopback addresses. Other
+	// metrics servers do not have it.
+	loopbackFlag = "--kubelet-allow-loopback"
+	// listerFlag is a flag that only prometheus-adapter has.
+	listerFlag = "--lister-kubeconfig"
+)
+
+// AdapterRules is prometheus-adapter's configuration for what the simulated kubelets report, which is
+// that of its own manifests.
+const AdapterRules = `
+resourceRules:
+  cpu:
+    containerLabel: container
+    containerQuery: |
+      sum by (<<.GroupBy>>) (
+        irate(container_cpu_usage_seconds_total{<<.LabelMatchers>>,container!="",pod!=""}[4m])
+      )
+    nodeQuery: sum by (<<.GroupBy>>) (irate(node_cpu_usage_seconds_total{<<.LabelMatchers>>}[4m]))
+    resources: {overrides: {namespace: {resource: namespace}, node: {resource: node}, pod: {resource: pod}}}
+  memory:
+    containerLabel: container
+    containerQuery: sum by (<<.GroupBy>>) (container_memory_working_set_bytes{<<.LabelMatchers>>,container!="",pod!=""})
+    nodeQuery: sum by (<<.GroupBy>>) (node_memory_working_set_bytes{<<.LabelMatchers>>})
+    resources: {overrides: {namespace: {resource: namespace}, node: {resource: node}, pod: {resource: pod}}}
+  window: 5m
+`
 
 // stopTimeout bounds the shutdown of a Standalone.
 const stopTimeout = 15 * time.Second
@@ -47,23 +76,15 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 	if err != nil {
 		return nil, fmt.Errorf("read the aggregation layer's certificate: %w", err)
 	}
-	if !slices.Contains(args, SourcePrometheus) {
-		loopback, err := loopbackFlag(executable)
-		if err != nil {
-			return nil, err
-		}
-		args = append([]string{
-			"--kubelet-certificate-authority=" + c.File(KubeletCAFile), "--kubelet-use-node-status-port",
-			"--kubelet-preferred-address-types=InternalIP",
-		}, append(loopback, args...)...)
+	own, err := c.ownFlags(executable, resolution, slices.Contains(args, SourcePrometheus))
+	if err != nil {
+		return nil, err
 	}
-	args = append([]string{
-		"--kubeconfig=" + c.Kubeconfig,
+	args = slices.Concat([]string{
 		"--authentication-kubeconfig=" + c.Kubeconfig, "--authorization-kubeconfig=" + c.Kubeconfig,
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]),
 		"--tls-cert-file=" + c.File("server.crt"), "--tls-private-key-file=" + c.File("server.key"),
-		"--metric-resolution=" + resolution.String(),
-	}, args...)
+	}, own, args)
 	direct := transport.NewBearerAuthRoundTripper(c.token, c.transport())
 	proxied := transport.NewAuthProxyRoundTripper("admin", "", []string{"system:masters"}, nil, c.transport(frontProxy))
 	s := &Standalone{
@@ -76,18 +97,40 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 	return s, err
 }
 
-// loopbackFlag returns the flag that kube-vitals needs to scrape kubelets at loopback addresses.
-// Other metrics servers do not have it.
-func loopbackFlag(executable string) ([]string, error) {
-	const flag = "--kubelet-allow-loopback"
-	help, err := exec.Command(executable, "--help").CombinedOutput() //nolint:noctx // it ends at once
+// ownFlags returns the flags that not all metrics servers have.
+func (c *Cluster) ownFlags(executable string, resolution time.Duration, hasSource bool) ([]string, error) {
+	help, err := readHelp(executable)
 	if err != nil {
-		return nil, fmt.Errorf("%s --help: %w", executable, err)
+		return nil, err
 	}
-	if strings.Contains(string(help), flag) {
-		return []string{flag}, nil
+	if strings.Contains(help, listerFlag) {
+		return []string{listerFlag + "=" + c.Kubeconfig}, nil
 	}
-	return nil, nil
+	flags := []string{"--kubeconfig=" + c.Kubeconfig, "--metric-resolution=" + resolution.String()}
+	if hasSource {
+		return flags, nil
+	}
+	flags = append(flags, "--kubelet-certificate-authority="+c.File(KubeletCAFile), "--kubelet-use-node-status-port",
+		"--kubelet-preferred-address-types=InternalIP")
+	if strings.Contains(help, loopbackFlag) {
+		flags = append(flags, loopbackFlag)
+	}
+	return flags, nil
+}
+
+// IsPrometheusAdapter reports whether an executable is prometheus-adapter.
+func IsPrometheusAdapter(executable string) (bool, error) {
+	help, err := readHelp(executable)
+	return strings.Contains(help, listerFlag), err
+}
+
+func readHelp(executable string) (string, error) {
+	help, err := exec.Command(executable, "--help").CombinedOutput() //nolint:noctx // it ends at once
+	var status *exec.ExitError
+	if err != nil && !errors.As(err, &status) { // some programs exit with an error after --help
+		return "", fmt.Errorf("%s --help: %w", executable, err)
+	}
+	return string(help), nil
 }
 
 // transport returns a transport that trusts the cluster's CA.
