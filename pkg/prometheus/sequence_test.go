@@ -79,8 +79,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 1))
 	clocks := []time.Duration{0, 0, 4 * time.Minute, 20 * time.Second, -20 * time.Second, -40 * time.Second}
 	return &world{
-		fixture: f, Rand: r, ahead: clocks[r.IntN(len(clocks))], labeled: r.IntN(2) == 0, byScrape: seed%3 == 2, counter: r.Float64() * 1e5,
-		start: usage.At(now),
+		fixture: f, Rand: r, ahead: clocks[r.IntN(len(clocks))], labeled: r.IntN(2) == 0,
+		byScrape: seed%3 == 2, counter: r.Float64() * 1e5, start: usage.At(now),
 	}
 }
 
@@ -177,7 +177,8 @@ func (w *world) refreshAndCheck() error {
 			w.series["container_memory_working_set_bytes"+labels] = memory
 			for other := range 3 {
 				if w.byScrape {
-					w.series["container_cpu_usage_seconds_total"+strings.Replace(labels, "web", fmt.Sprint("other-", other), 1)] = memory
+					others := strings.Replace(labels, "web", fmt.Sprint("other-", other), 1)
+					w.series["container_cpu_usage_seconds_total"+others] = memory
 				}
 			}
 		}
