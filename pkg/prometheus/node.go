@@ -60,6 +60,7 @@ type counter struct {
 	// Of the refresh with this number:
 	refresh      uint64
 	choice       choice
+	ifStamped    *choice // the choice if the times are those of scrapes; nil: as choice
 	memory, swap uint64
 	startedAt    usage.Time
 	has          usage.Has

@@ -32,8 +32,6 @@ type stamps struct {
 	areKnown     bool // whether there were enough samples to set areOfScrapes
 	areOfScrapes bool
 	contrary     int // refreshes in a row that contradict areOfScrapes
-	// undecided has the choices of a refresh that count if it sets areOfScrapes.
-	undecided map[*counter]choice
 }
 
 // offer considers the samples of one series of a kubelet.
@@ -44,10 +42,8 @@ func (s *Source) offer(n *node, c *counter, hash uint64, points []point) {
 		return
 	}
 	if c.offer(hash, points, s.refreshes, s.chooseHonored, false) && !st.areKnown {
-		if st.undecided == nil {
-			st.undecided = map[*counter]choice{}
-		}
-		st.undecided[c] = c.choiceOf(hash, points, s.chooseStamped, false)
+		stamped := c.choiceOf(hash, points, s.chooseStamped, false)
+		c.ifStamped = &stamped
 	}
 }
 
@@ -73,16 +69,24 @@ func (s *Source) observeStamps(n *node) {
 	case all < minStamped: // too few to decide
 	case equal >= minStamped && equal > all/2:
 		st.areKnown, st.areOfScrapes, st.contrary = true, true, 0
-		for c, stamped := range st.undecided {
-			c.choice = stamped
-		}
 	default:
 		st.areKnown = true
 		if st.contrary++; st.contrary >= honoredAfter {
 			st.areOfScrapes, st.contrary = false, 0
 		}
 	}
-	st.undecided = nil
+	n.counter.decide(st.areOfScrapes)
+	for _, c := range n.order {
+		c.decide(st.areOfScrapes)
+	}
+}
+
+// decide makes the choice for times of scrapes the one that counts, or drops it.
+func (c *counter) decide(areOfScrapes bool) {
+	if areOfScrapes && c.ifStamped != nil {
+		c.choice = *c.ifStamped
+	}
+	c.ifStamped = nil
 }
 
 func (s *Source) chooseHonored(points []point, last point) choice {
