@@ -207,20 +207,24 @@ func writeCluster(w io.Writer, query string, nodes int, now time.Time) {
 	defer b.Flush()
 	_, _ = b.WriteString(`{"status":"success","data":{"resultType":"x","result":[`)
 	first := true
-	var value []byte
-	if counters {
-		value = append(value, `"values":[`...)
+	// Kubelets read each counter at a time of its own: the rows differ in the milliseconds.
+	var values [8][]byte
+	for v := range values {
+		if !counters {
+			values[v] = fmt.Appendf(nil, `"value":[%d.5,"%d"]}`, now.Unix(), 1<<30)
+			continue
+		}
+		values[v] = append(values[v], `"values":[`...)
 		for i := range 7 {
 			if i > 0 {
-				value = append(value, ',')
+				values[v] = append(values[v], ',')
 			}
 			at := now.Add(time.Duration(i-6) * 15 * time.Second).Unix()
-			value = fmt.Appendf(value, `[%d.5,"%d.25"]`, at, at-1_700_000_000)
+			values[v] = fmt.Appendf(values[v], `[%d.%d,"%d.25"]`, at, v+1, at-1_700_000_000)
 		}
-		value = append(value, `]}`...)
-	} else {
-		value = fmt.Appendf(value, `"value":[%d.5,"%d"]}`, now.Unix(), 1<<30)
+		values[v] = append(values[v], `]}`...)
 	}
+	count := 0
 	series := func(labels string) {
 		if !first {
 			_ = b.WriteByte(',')
@@ -229,7 +233,12 @@ func writeCluster(w io.Writer, query string, nodes int, now time.Time) {
 		for _, s := range []string{`{"metric":{"__name__":"`, name, `","endpoint":"https-metrics",`, labels, `},`} {
 			_, _ = b.WriteString(s)
 		}
-		_, _ = b.Write(value)
+		value := 0 // the samples of a node's CPUs have the same time
+		if !strings.HasPrefix(name, "node_cpu_seconds") {
+			value = count % len(values)
+		}
+		count++
+		_, _ = b.Write(values[value])
 	}
 	switch {
 	case strings.Contains(name, "swap"), strings.Contains(name, "Swap"):

@@ -29,7 +29,8 @@ type node struct {
 	order      []*container          // in a stable order, so that the store need not sort them
 	overLimit  bool                  // whether the current refresh has more containers than the limit
 	isStored   bool                  // whether samples of the node were stored before
-	sums       []*sum                // of the refresh sumsOf
+	stamps     stamps
+	sums       []*sum // of the refresh sumsOf
 	sumsOf     uint64
 }
 
@@ -59,11 +60,15 @@ type counter struct {
 	// Of the refresh with this number:
 	refresh      uint64
 	choice       choice
+	ifStamped    *choice // the choice if the times are those of scrapes; nil: as choice
 	memory, swap uint64
 	startedAt    usage.Time
 	has          usage.Has
 	exact        usage.Has // the values from series with the labels of the chosen one
 }
+
+// chooser selects the samples of a series that are stored, given the one that was stored last.
+type chooser func(points []point, last point) choice
 
 // choice is the series that was chosen of those with the same identity, and the samples of it that
 // matter.
@@ -101,7 +106,7 @@ func (s *Source) add(k kind, series *series, result *Result) bool {
 	}
 	hash, _ := labelHash(series)
 	if k.isCounter() {
-		c.offer(hash, series.points, s.refreshes, s.Interval*2/3, false)
+		s.offer(n, c, hash, series.points)
 	} else if c.refresh == s.refreshes {
 		c.setValue(k, hash, series.points[len(series.points)-1].value)
 	}
@@ -159,28 +164,42 @@ func labelHash(series *series) (hash, member uint64) {
 	return hash, member
 }
 
-// offer considers the samples of one series. They are at least one, in the order of their times.
-// isOther is set if they are not of the counter that was stored last, although the labels are.
-func (c *counter) offer(hash uint64, points []point, refresh uint64, spacing time.Duration, isOther bool) {
+// offer considers the samples of one series, and reports whether it is the best one so far. They are
+// at least one, in the order of their times. isOther is set if they are not of the counter that was
+// stored last, although the labels are.
+func (c *counter) offer(hash uint64, points []point, refresh uint64, choose chooser, isOther bool) bool {
 	newest, second := points[len(points)-1].at, usage.Time(0)
 	if len(points) > 1 {
 		second = points[len(points)-2].at
 	}
 	if c.refresh == refresh && !c.prefers(hash, newest, second) {
-		return
+		return false
 	}
 	if c.refresh != refresh {
 		c.refresh, c.has, c.exact, c.startedAt = refresh, 0, 0, 0
 	}
+	c.choice = c.choiceOf(hash, points, choose, isOther)
+	return true
+}
+
+// choiceOf returns the choice of a series, by a function that chooses from its samples, given the
+// one that was stored last.
+func (c *counter) choiceOf(hash uint64, points []point, choose chooser, isOther bool) choice {
+	var chosen choice
+	newest := points[len(points)-1].at
 	isImpossible := c.last.at.Sub(newest) > maxAhead+maxWindow // no query can have returned both
 	if isImpossible || c.last.at != 0 && (isOther || hash != c.hash) {
-		c.choice = choose(points, point{}, spacing)
-		c.choice.isFresh = isImpossible || newest > c.last.at
-		c.choice.newCounter = true
+		chosen = choose(points, point{})
+		chosen.isFresh = isImpossible || newest > c.last.at
+		chosen.newCounter = true
 	} else {
-		c.choice = choose(points, c.last, spacing)
+		chosen = choose(points, c.last)
 	}
-	c.choice.hash, c.choice.second = hash, second
+	chosen.hash = hash
+	if len(points) > 1 {
+		chosen.second = points[len(points)-2].at
+	}
+	return chosen
 }
 
 // prefers reports whether a series is better than the one that was chosen so far in this refresh.
@@ -300,6 +319,9 @@ func (c *counter) earlier() (usage.Sample, bool) {
 	case c.choice.isBase:
 		s := c.sample(c.choice.base)
 		s.NewCounter = c.choice.newCounter
+		if s.At < c.last.at {
+			s.StartedAt = 0 // no mean since the start: it would be older than what is served
+		}
 		return s, true
 	case c.last.at != 0:
 		return c.sample(c.last), true
@@ -310,6 +332,7 @@ func (c *counter) earlier() (usage.Sample, bool) {
 // put stores the new samples of a node, and reports whether there were any. If rates need samples
 // that were not stored before, it stores these first.
 func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
+	s.observeStamps(n)
 	hasNew, needsBase := s.decide(n)
 	if !hasNew {
 		return false

@@ -119,7 +119,8 @@ type Source struct {
 	index     map[string]*node
 	key       []byte
 	scrape    usage.Scrape
-	names     []byte // of scrape
+	names     []byte                // of scrape
+	times     map[[2]usage.Time]int // of observeStamps: the number of counters with these times
 
 	mu      sync.Mutex
 	nodes   map[string]*node
@@ -135,7 +136,8 @@ func New(c Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{Config: c, client: client, started: time.Now(), nodes: map[string]*node{}, changed: true}
+	s := &Source{Config: c, client: client, started: time.Now(), nodes: map[string]*node{}, changed: true,
+		times: map[[2]usage.Time]int{}}
 	s.status.engine.Host, s.status.engine.Window = client.url.Host, client.window
 	return s, nil
 }

@@ -114,7 +114,7 @@ func (s *Source) offerSums() {
 		}
 		for _, sum := range n.sums {
 			points := sum.counter()
-			n.counter.offer(sum.hash, points, s.refreshes, s.Interval*2/3, !continues(points, n.counter.last))
+			n.counter.offer(sum.hash, points, s.refreshes, s.chooseHonored, !continues(points, n.counter.last))
 		}
 		n.sums = nil
 	}
