@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"runtime"
 	"slices"
@@ -290,6 +291,34 @@ func TestConfigFile(t *testing.T) {
 		_, err := ParseFile([]byte(tc.config), "")
 		if tc.want == "" && err != nil || tc.want != "" && !strings.Contains(fmt.Sprint(err), tc.want) {
 			t.Errorf("%s: got %v, want %q", tc.config, err, tc.want)
+		}
+	}
+}
+
+// TestErrorsKeepSecrets has mistakes in values that are or contain credentials. Errors are logged.
+func TestErrorsKeepSecrets(t *testing.T) {
+	for _, config := range []string{
+		"http: {authorization: hunter2}",
+		"http: {authorization: 'hunter2\n` into hunter2'}",
+		"http: {basic_auth: 'hunter2'}",
+		"http: {basic_auth: {username: u, password: [hunter2]}}",
+		"http: {http_headers: {X-Token: hunter2}}",
+		"http: {http_headers: {X-Token: {secrets: hunter2}}, timeout: hunter2}",
+		"http: {proxy_url: 'http://user:hunter2%zz@proxy:80'}",
+		"http: {proxy_url: 'http://user:hunter2#@proxy:80'}",
+		"http: {proxy_url: 'user:hunter2@proxy:80'}",
+		"http: {oauth2: {client_id: a, client_secret: hunter2, token_url: 'http://u:hunter2@[::1'}}",
+		"http: {http_headers: {X-Token: {secrets: [\"hunter2\\nb\"]}}}",
+		"http: {authorization: {credentials: \"hunter2\\nb\"}}",
+		"hunter2",
+	} {
+		c := &client{url: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, interval: interval}
+		err := c.use([]byte(config))
+		if err == nil {
+			_, err = c.query(t.Context(), containerCPU, 0, func(*series) {})
+		}
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: got %v, want an error without the secret", config, err)
 		}
 	}
 }
