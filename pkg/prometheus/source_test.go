@@ -2,8 +2,11 @@ package prometheus
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 func TestRates(t *testing.T) {
@@ -133,6 +136,18 @@ func TestPodsThatAreNotBound(t *testing.T) {
 	if n := f.nodes["n1"]; len(n.containers) != 0 {
 		t.Errorf("keeps %d containers of a pod that the API server does not have", len(n.containers))
 	}
+}
+
+// TestLongNames limits the memory for names of containers, of which the API server decides nothing.
+func TestLongNames(t *testing.T) {
+	f := newFixture(t, "")
+	longest := strings.Repeat("x", maxNameBytes)
+	f.put(longest, "", -20, 1, -5, 4)
+	f.put(longest+"x", "", -20, 1, -5, 4)
+	if result := f.mustRefresh(); result.Skipped[usage.OverLimit] != 2 { // CPU and memory
+		t.Errorf("skipped %v, want 2 series over the limit", result.Skipped)
+	}
+	f.wantPod(longest + " 200 15s")
 }
 
 func TestDeletedPodIsNotServedAgain(t *testing.T) { // rule 9
