@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/klog/v2"
+
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -38,6 +41,8 @@ func TestFaults(t *testing.T) {
 		{"500", write(500, "text/plain", "out of memory"), reason.ServerError, `"out of memory"`},
 		{"503 timeout", write(503, json, `{"status":"error","errorType":"timeout","error":"query timed out"}`),
 			reason.ServerError, `timeout: "query timed out"`},
+		{"control characters", write(422, json, `{"errorType":"x\nE0101","error":"y\u001b"}`),
+			reason.BadStatus, "x E0101: \"y\ufffd\""},
 		{"422", write(422, json, `{"status":"error","errorType":"execution","error":"would load too many samples"}`),
 			reason.BadStatus, "too many samples"},
 		{"401", write(401, "text/plain", "no org id"), reason.Unauthorized, "http.authorization"},
@@ -166,6 +171,32 @@ func TestEngineDown(t *testing.T) {
 	result := f.refresh(context.Background())
 	if result.Reason != reason.ConnectRefused || f.WarmedUp() {
 		t.Errorf("got %v, warm: %v, want %v", result.Err, f.WarmedUp(), reason.ConnectRefused)
+	}
+}
+
+// TestWarningsAreLoggedOnce has warnings that differ from query to query, and control characters
+// that would forge a line of the log.
+func TestWarningsAreLoggedOnce(t *testing.T) {
+	f := newFixture(t, "")
+	var lines []string
+	logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+	ctx := klog.NewContext(t.Context(), logger)
+	refresh := func(warnings ...string) {
+		f.set(func() { f.warnings = warnings })
+		f.put("app", "", -20, 100, -5, 103)
+		f.log(ctx, f.refresh(ctx))
+	}
+	for i := range 3 {
+		refresh(fmt.Sprintf("store %d\nE0101 \x1b[31m", i))
+	}
+	if len(lines) != 1 || !strings.Contains(lines[0], "store 0 E0101 \ufffd[31m") {
+		t.Errorf("got %q, want one line about the first warning", lines)
+	}
+	refresh()
+	refresh()
+	refresh("store 4")
+	if len(lines) != 3 || !strings.Contains(lines[1], "without a warning") || !strings.Contains(lines[2], "store 4") {
+		t.Errorf("got %q, want one line about the end of the warnings and one about the next", lines)
 	}
 }
 

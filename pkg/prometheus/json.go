@@ -210,7 +210,7 @@ func (s *scanner) readCodePoint() error {
 	}
 	code, ok := hexadecimal(digits)
 	if !ok {
-		return &invalidJSON{fmt.Sprintf("escape sequence \\u%s", digits)}
+		return &invalidJSON{fmt.Sprintf("escape sequence %q", `\u`+string(digits))}
 	}
 	_, _ = s.r.Discard(len(digits)) // cannot fail: it is buffered
 	if utf16.IsSurrogate(code) {

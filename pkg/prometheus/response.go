@@ -6,7 +6,9 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -125,11 +127,25 @@ type decoder struct {
 	response response
 }
 
-// short reads a string of which only the start is kept.
+// short reads a string of which only the start is kept. It may be logged.
 func (d *decoder) short(into *string) error {
 	err := d.readScalar()
-	*into = string(d.text[:min(len(d.text), maxWarning)])
+	*into = printable(d.text[:min(len(d.text), maxWarning)])
 	return err
+}
+
+// printable returns text in one line without control characters: a line break would forge a line
+// of the log.
+func printable(text []byte) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return unicode.ReplacementChar
+		}
+		return r
+	}, string(text))
 }
 
 func (d *decoder) warnings() error {
