@@ -54,7 +54,7 @@ func Reason(err error) reason.Reason {
 		return reason.ConnectTimeout
 	case isTimeout(err):
 		return reason.Timeout
-	case errors.As(err, &invalid), errors.Is(err, errTextTooLong):
+	case errors.As(err, &invalid):
 		return reason.Undecodable
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return reason.Truncated

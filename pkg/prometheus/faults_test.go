@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // TestFaults makes the engine fail in every known way after a first refresh: the metrics must stand,
@@ -97,9 +98,8 @@ func TestFaults(t *testing.T) {
 		}, reason.Timeout, ""},
 		{"endless series", endless(200, json, success+`{"metric":{"node":"n9"}}`,
 			`,{"metric":{"node":"n9"},"values":[[1,"2"]]}`), reason.BodyTooLarge, ""},
-		{"an endless label", endless(200, json, success+`{"metric":{"node":"`, "x"), reason.Undecodable,
-			"string of more than"},
-		{"a million labels", endless(200, json, success+`{"metric":{"node":"n1"`, `,"a":"b"`), reason.Undecodable, "labels"},
+		{"an endless label", endless(200, json, success+`{"metric":{"node":"`, "x"), reason.BodyTooLarge, ""},
+		{"endless labels", endless(200, json, success+`{"metric":{"node":"n1"`, `,"a":"b"`), reason.BodyTooLarge, ""},
 		{"a million samples of a series", endless(200, json, success+`{"metric":{"node":"n1"},"values":[[1,"2"]`, `,[1,"2"]`),
 			reason.BodyTooLarge, ""},
 		{"an endless gzip bomb", func(w http.ResponseWriter, _ *http.Request) {
@@ -172,6 +172,17 @@ func TestEngineDown(t *testing.T) {
 	if result.Reason != reason.ConnectRefused || f.WarmedUp() {
 		t.Errorf("got %v, warm: %v, want %v", result.Err, f.WarmedUp(), reason.ConnectRefused)
 	}
+}
+
+// TestSeriesOverLimitsAreSkipped has a label that a tenant may write. Others keep their metrics.
+func TestSeriesOverLimitsAreSkipped(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("side", `,tenant="`+strings.Repeat("x", 1<<20)+`"`, -20, 100, -5, 103)
+	f.put("app", "", -20, 100, -5, 103)
+	if result := f.mustRefresh(); result.Skipped[usage.OverLimit] != 2 { // CPU and memory
+		t.Errorf("skipped %v, want 2 series over the limits", result.Skipped)
+	}
+	f.wantPod("app 200 15s")
 }
 
 // TestWarningsAreLoggedOnce has warnings that differ from query to query, and control characters

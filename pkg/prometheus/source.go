@@ -353,6 +353,7 @@ func (s *Source) query(ctx context.Context, k kind, shard int, a *answers) error
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.series += response.series
+		a.result.Skipped[usage.OverLimit] += response.overLimit
 		s.noteWarnings(ctx, k, response, a.result)
 	}
 	return err

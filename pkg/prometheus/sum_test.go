@@ -181,9 +181,7 @@ func TestSumOfManySeries(t *testing.T) {
 	n, result := f.nodes["n1"], &Result{}
 	for cpu := range maxSumMembers + 10 {
 		series := &series{points: f.samples(-5, 1)}
-		name, _ := series.add([]byte("cpu"))
-		value, _ := series.add([]byte(strconv.Itoa(cpu)))
-		series.labels = []label{{name, value}}
+		series.labels = []label{{series.add([]byte("cpu")), series.add([]byte(strconv.Itoa(cpu)))}}
 		f.addToSum(n, series, result)
 	}
 	if got := len(n.sums[0].members); got != maxSumMembers || result.Skipped[usage.OverLimit] != 10 {
