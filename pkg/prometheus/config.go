@@ -174,11 +174,31 @@ func (f *File) shards(k kind) int {
 func ParseFile(content []byte, dir string) (*File, error) {
 	f := &File{HTTP: promconfig.DefaultHTTPClientConfig}
 	if err := yaml.UnmarshalStrict(content, f); err != nil {
-		return nil, fmt.Errorf("the file is not a valid configuration: %w", err)
+		return nil, fmt.Errorf("the file is not a valid configuration: %w", withoutValues(err))
 	}
 	f.HTTP.SetDirectory(dir)
 	f.setDefaults()
 	return f, errors.Join(f.validate()...)
+}
+
+// quotedValue is a value of the wrong type in an error of the YAML package.
+var quotedValue = regexp.MustCompile("(?s) `.*` into ")
+
+// withoutValues returns the error of a file without the values that it quotes: they may be
+// credentials.
+func withoutValues(err error) error {
+	if invalid := (*url.Error)(nil); errors.As(err, &invalid) {
+		return errors.New("http: proxy_url or oauth2 has an invalid URL, which is not shown because it may have a " +
+			"password (write special characters in it as %XX)")
+	}
+	if types := (*yaml.TypeError)(nil); errors.As(err, &types) {
+		shown := &yaml.TypeError{}
+		for _, text := range types.Errors {
+			shown.Errors = append(shown.Errors, quotedValue.ReplaceAllString(text, " into "))
+		}
+		return shown
+	}
+	return err
 }
 
 // parseFileAt parses the content of the file with the name.

@@ -54,7 +54,7 @@ func Reason(err error) reason.Reason {
 		return reason.ConnectTimeout
 	case isTimeout(err):
 		return reason.Timeout
-	case errors.As(err, &invalid), errors.Is(err, errTextTooLong):
+	case errors.As(err, &invalid):
 		return reason.Undecodable
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return reason.Truncated
@@ -98,10 +98,10 @@ func statusReason(code int) reason.Reason {
 	return reason.BadStatus
 }
 
-// explain adds to an error which query failed and what to do. It removes the URL, which the library
-// puts in front of the cause.
+// explain adds to an error which query failed and what to do. It removes the URLs that libraries
+// put in front of the cause: those of the configuration may have passwords.
 func explain(err error, k kind, engine string) error {
-	if request := (*url.Error)(nil); errors.As(err, &request) {
+	for request := (*url.Error)(nil); errors.As(err, &request); {
 		err = request.Err
 	}
 	r := Reason(err)

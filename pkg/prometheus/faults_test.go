@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"runtime"
 	"slices"
@@ -14,7 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/klog/v2"
+
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // TestFaults makes the engine fail in every known way after a first refresh: the metrics must stand,
@@ -37,6 +42,8 @@ func TestFaults(t *testing.T) {
 		{"500", write(500, "text/plain", "out of memory"), reason.ServerError, `"out of memory"`},
 		{"503 timeout", write(503, json, `{"status":"error","errorType":"timeout","error":"query timed out"}`),
 			reason.ServerError, `timeout: "query timed out"`},
+		{"control characters", write(422, json, `{"errorType":"x\nE0101","error":"y\u001b"}`),
+			reason.BadStatus, "x E0101: \"y\ufffd\""},
 		{"422", write(422, json, `{"status":"error","errorType":"execution","error":"would load too many samples"}`),
 			reason.BadStatus, "too many samples"},
 		{"401", write(401, "text/plain", "no org id"), reason.Unauthorized, "http.authorization"},
@@ -91,9 +98,8 @@ func TestFaults(t *testing.T) {
 		}, reason.Timeout, ""},
 		{"endless series", endless(200, json, success+`{"metric":{"node":"n9"}}`,
 			`,{"metric":{"node":"n9"},"values":[[1,"2"]]}`), reason.BodyTooLarge, ""},
-		{"an endless label", endless(200, json, success+`{"metric":{"node":"`, "x"), reason.Undecodable,
-			"string of more than"},
-		{"a million labels", endless(200, json, success+`{"metric":{"node":"n1"`, `,"a":"b"`), reason.Undecodable, "labels"},
+		{"an endless label", endless(200, json, success+`{"metric":{"node":"`, "x"), reason.BodyTooLarge, ""},
+		{"endless labels", endless(200, json, success+`{"metric":{"node":"n1"`, `,"a":"b"`), reason.BodyTooLarge, ""},
 		{"a million samples of a series", endless(200, json, success+`{"metric":{"node":"n1"},"values":[[1,"2"]`, `,[1,"2"]`),
 			reason.BodyTooLarge, ""},
 		{"an endless gzip bomb", func(w http.ResponseWriter, _ *http.Request) {
@@ -165,6 +171,43 @@ func TestEngineDown(t *testing.T) {
 	result := f.refresh(context.Background())
 	if result.Reason != reason.ConnectRefused || f.WarmedUp() {
 		t.Errorf("got %v, warm: %v, want %v", result.Err, f.WarmedUp(), reason.ConnectRefused)
+	}
+}
+
+// TestSeriesOverLimitsAreSkipped has a label that a tenant may write. Others keep their metrics.
+func TestSeriesOverLimitsAreSkipped(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("side", `,tenant="`+strings.Repeat("x", 1<<20)+`"`, -20, 100, -5, 103)
+	f.put("app", "", -20, 100, -5, 103)
+	if result := f.mustRefresh(); result.Skipped[usage.OverLimit] != 2 { // CPU and memory
+		t.Errorf("skipped %v, want 2 series over the limits", result.Skipped)
+	}
+	f.wantPod("app 200 15s")
+}
+
+// TestWarningsAreLoggedOnce has warnings that differ from query to query, and control characters
+// that would forge a line of the log.
+func TestWarningsAreLoggedOnce(t *testing.T) {
+	f := newFixture(t, "")
+	var lines []string
+	logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+	ctx := klog.NewContext(t.Context(), logger)
+	refresh := func(warnings ...string) {
+		f.set(func() { f.warnings = warnings })
+		f.put("app", "", -20, 100, -5, 103)
+		f.log(ctx, f.refresh(ctx))
+	}
+	for i := range 3 {
+		refresh(fmt.Sprintf("store %d\nE0101 \x1b[31m", i))
+	}
+	if len(lines) != 1 || !strings.Contains(lines[0], "store 0 E0101 \ufffd[31m") {
+		t.Errorf("got %q, want one line about the first warning", lines)
+	}
+	refresh()
+	refresh()
+	refresh("store 4")
+	if len(lines) != 3 || !strings.Contains(lines[1], "without a warning") || !strings.Contains(lines[2], "store 4") {
+		t.Errorf("got %q, want one line about the end of the warnings and one about the next", lines)
 	}
 }
 
@@ -290,6 +333,34 @@ func TestConfigFile(t *testing.T) {
 		_, err := ParseFile([]byte(tc.config), "")
 		if tc.want == "" && err != nil || tc.want != "" && !strings.Contains(fmt.Sprint(err), tc.want) {
 			t.Errorf("%s: got %v, want %q", tc.config, err, tc.want)
+		}
+	}
+}
+
+// TestErrorsKeepSecrets has mistakes in values that are or contain credentials. Errors are logged.
+func TestErrorsKeepSecrets(t *testing.T) {
+	for _, config := range []string{
+		"http: {authorization: hunter2}",
+		"http: {authorization: 'hunter2\n` into hunter2'}",
+		"http: {basic_auth: 'hunter2'}",
+		"http: {basic_auth: {username: u, password: [hunter2]}}",
+		"http: {http_headers: {X-Token: hunter2}}",
+		"http: {http_headers: {X-Token: {secrets: hunter2}}, timeout: hunter2}",
+		"http: {proxy_url: 'http://user:hunter2%zz@proxy:80'}",
+		"http: {proxy_url: 'http://user:hunter2#@proxy:80'}",
+		"http: {proxy_url: 'user:hunter2@proxy:80'}",
+		"http: {oauth2: {client_id: a, client_secret: hunter2, token_url: 'http://u:hunter2@[::1'}}",
+		"http: {http_headers: {X-Token: {secrets: [\"hunter2\\nb\"]}}}",
+		"http: {authorization: {credentials: \"hunter2\\nb\"}}",
+		"hunter2",
+	} {
+		c := &client{url: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, interval: interval}
+		err := c.use([]byte(config))
+		if err == nil {
+			_, err = c.query(t.Context(), containerCPU, 0, func(*series) {})
+		}
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: got %v, want an error without the secret", config, err)
 		}
 	}
 }

@@ -19,15 +19,14 @@ import (
 type scanner struct {
 	r     *bufio.Reader
 	text  []byte // of the current string or number; the next token overwrites it
+	isCut bool   // whether text has only the start of the current string
 	depth int
 }
 
 const (
-	maxTextBytes = 64 << 10 // of one string or number
+	maxTextBytes = 64 << 10 // of one string or number; longer strings are cut
 	maxDepth     = 64       // of arrays and objects
 )
-
-var errTextTooLong = fmt.Errorf("the response has a string of more than %d bytes", maxTextBytes)
 
 // invalidJSON is an error about the syntax.
 type invalidJSON struct{ text string }
@@ -143,12 +142,13 @@ func (s *scanner) list(first, last byte, element func() error) error {
 	}
 }
 
-// readString reads a string into s.text. Invalid UTF-8 is passed on.
+// readString reads a string into s.text. Invalid UTF-8 is passed on. Of a string that is too long,
+// only the start is kept: anyone who can write series into an engine can write such labels.
 func (s *scanner) readString() error {
 	if err := s.expect('"'); err != nil {
 		return err
 	}
-	s.text = s.text[:0]
+	s.text, s.isCut = s.text[:0], false
 	for {
 		if _, err := s.r.Peek(1); err != nil {
 			return truncated(err)
@@ -158,10 +158,7 @@ func (s *scanner) readString() error {
 		for plain < len(buffered) && buffered[plain] != '"' && buffered[plain] != '\\' {
 			plain++
 		}
-		if len(s.text)+plain > maxTextBytes {
-			return errTextTooLong
-		}
-		s.text = append(s.text, buffered[:plain]...)
+		s.append(buffered[:plain])
 		_, _ = s.r.Discard(plain) // cannot fail: it is buffered
 		if plain == len(buffered) {
 			continue
@@ -173,6 +170,13 @@ func (s *scanner) readString() error {
 			return err
 		}
 	}
+}
+
+// append adds text to the current string, up to its limit.
+func (s *scanner) append(text []byte) {
+	fitting := min(len(text), maxTextBytes-len(s.text))
+	s.isCut = s.isCut || fitting < len(text)
+	s.text = append(s.text, text[:fitting]...)
 }
 
 // readEscape reads an escape sequence after its backslash.
@@ -198,7 +202,7 @@ func (s *scanner) readEscape() error {
 	default:
 		return unexpected(c, "an escape sequence")
 	}
-	s.text = append(s.text, c)
+	s.append([]byte{c})
 	return nil
 }
 
@@ -210,7 +214,7 @@ func (s *scanner) readCodePoint() error {
 	}
 	code, ok := hexadecimal(digits)
 	if !ok {
-		return &invalidJSON{fmt.Sprintf("escape sequence \\u%s", digits)}
+		return &invalidJSON{fmt.Sprintf("escape sequence %q", `\u`+string(digits))}
 	}
 	_, _ = s.r.Discard(len(digits)) // cannot fail: it is buffered
 	if utf16.IsSurrogate(code) {
@@ -222,7 +226,8 @@ func (s *scanner) readCodePoint() error {
 			_, _ = s.r.Discard(6) // cannot fail: it is buffered
 		}
 	}
-	s.text = utf8.AppendRune(s.text, code)
+	var encoded [utf8.UTFMax]byte
+	s.append(encoded[:utf8.EncodeRune(encoded[:], code)])
 	return nil
 }
 
@@ -269,7 +274,7 @@ func (s *scanner) readScalar() error {
 			return s.r.UnreadByte()
 		}
 		if s.text = append(s.text, c); len(s.text) > maxTextBytes {
-			return errTextTooLong
+			return &invalidJSON{fmt.Sprintf("a number of more than %d bytes", maxTextBytes)}
 		}
 	}
 }

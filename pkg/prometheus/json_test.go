@@ -102,7 +102,6 @@ func TestDecodeRejects(t *testing.T) {
 			t.Errorf("%q: got %v, want io.ErrUnexpectedEOF", complete[:i], err)
 		}
 	}
-	long := strings.Repeat("x", 60<<10)
 	for name, body := range map[string]string{
 		"HTML":               `<html>login</html>`,
 		"a list":             `[1]`,
@@ -113,9 +112,7 @@ func TestDecodeRejects(t *testing.T) {
 		"no time":            `{"data":{"result":[{"metric":{},"value":["x","1"]}]}}`,
 		"deep":               `{"x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`,
 		"a bad literal":      `{"x":nil}`,
-		"a long string":      `{"x":"` + strings.Repeat("x", maxTextBytes+1) + `"}`,
-		"many labels":        `{"data":{"result":[{"metric":{` + strings.Repeat(`"a":"b",`, maxLabels) + `"c":"d"}}]}}`,
-		"much text":          `{"data":{"result":[{"metric":{"a":"` + long + `","b":"` + long + `"}}]}}`,
+		"a long number":      `{"x":` + strings.Repeat("1", maxTextBytes+1) + `}`,
 		"a label that is no": `{"data":{"result":[{"metric":{"a":1}}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,6 +122,43 @@ func TestDecodeRejects(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSeriesOverLimits has one such series between two others. Tenants may write it, so it must not
+// make the response unusable.
+func TestSeriesOverLimits(t *testing.T) {
+	long, longer := strings.Repeat("x", 60<<10), strings.Repeat("x", 1<<20)
+	for name, series := range map[string]string{
+		"a long value":      `"metric":{"a":"` + longer + `","b":"c"}`,
+		"long escapes":      `"metric":{"a":"` + strings.Repeat(`\n\u00e9`, maxTextBytes) + `"}`,
+		"a long name":       `"metric":{"` + longer + `":"a"}`,
+		"a long last name":  `"metric":{"a":"b","` + longer + `":"a"},"values":[]`,
+		"many labels":       `"metric":{` + strings.Repeat(`"a":"b",`, maxLabels) + `"c":"d"}`,
+		"many long labels":  `"metric":{"a":"` + long + `","b":"` + long + `"}`,
+		"many samples":      `"values":[[1,"1"]` + manySamples() + `]`,
+		"labels at the end": `"values":[[1,"1"]],"metric":{"a":"` + longer + `"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			const other = `{"metric":{"a":"b"},"values":[[1,"2"]]}`
+			body := `{"status":"success","x":"` + longer + `","data":{"result":[` + other + `,{` + series + `},` + other + `]}}`
+			got, r, err := decodeAll(strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != 2 || r.series != 3 || r.overLimit != 1 || !reflect.DeepEqual(got[0], got[1]) {
+				t.Errorf("got %d series and %+v, want 2 of 3, and one over the limits", len(got), r)
+			}
+		})
+	}
+}
+
+// manySamples returns more samples than a series may have.
+func manySamples() string {
+	var b strings.Builder
+	for i := range maxPoints {
+		fmt.Fprintf(&b, `,[%d,"1"]`, i+2)
+	}
+	return b.String()
 }
 
 // FuzzDecode compares the decoder with encoding/json: what that accepts must give the same series.

@@ -113,6 +113,10 @@ func (s *Source) add(k kind, series *series, result *Result) bool {
 	return true
 }
 
+// maxNameBytes is the longest name that the API server accepts. Names of namespaces and pods are not
+// longer, because the API server has them.
+const maxNameBytes = 253
+
 // containerOf returns the container of a series, or nil if it is not known and must not be added:
 // the API server decides which pods exist.
 func (s *Source) containerOf(n *node, series *series, result *Result) *counter {
@@ -127,6 +131,10 @@ func (s *Source) containerOf(n *node, series *series, result *Result) *counter {
 		return &c.counter
 	}
 	if !s.IsBound(n.name, string(namespace), string(pod)) {
+		return nil
+	}
+	if len(name) > maxNameBytes {
+		result.Skipped[usage.OverLimit]++
 		return nil
 	}
 	if len(n.containers) >= s.MaxContainers {

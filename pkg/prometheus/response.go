@@ -2,11 +2,12 @@ package prometheus
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"math"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -17,7 +18,8 @@ type series struct {
 	points []point // in the order of their times
 	bad    int     // points that were skipped: the value is infinite or below 0, or the time not after the last one
 
-	text []byte // of labels
+	text      []byte // of labels
+	overLimit bool   // whether it has more labels or points than the limits allow
 }
 
 // label is a name and a value in series.text.
@@ -63,16 +65,18 @@ func (s *series) get(name string) []byte {
 }
 
 func (s *series) reset() {
-	s.labels, s.points, s.text, s.bad = s.labels[:0], s.points[:0], s.text[:0], 0
+	s.labels, s.points, s.text, s.bad, s.overLimit = s.labels[:0], s.points[:0], s.text[:0], 0, false
 }
 
-func (s *series) add(text []byte) (span, error) {
+// add adds the text of a label, unless the series then has more text than the limit.
+func (s *series) add(text []byte) span {
 	start := len(s.text)
 	if start+len(text) > maxLabelBytes {
-		return span{}, &invalidJSON{fmt.Sprintf("a series has more than %d bytes of labels", maxLabelBytes)}
+		s.overLimit = true
+		return span{start, start}
 	}
 	s.text = append(s.text, text...)
-	return span{start, len(s.text)}, nil
+	return span{start, len(s.text)}
 }
 
 // response is what a response has apart from its series.
@@ -81,11 +85,12 @@ type response struct {
 	warnings                   []string
 	partial                    bool // VictoriaMetrics: not all storage nodes have responded
 	series                     int
+	overLimit                  int // of series
 }
 
 // decodeResponse reads the response to an instant query, and calls emit for each series of it. A
-// series is valid until emit returns. The series of an incomplete response are emitted before the
-// error is known.
+// series is valid until emit returns. Series that exceed a limit are skipped. The series of an
+// incomplete response are emitted before the error is known.
 //
 // See https://prometheus.io/docs/prometheus/latest/querying/api/.
 func decodeResponse(r io.Reader, emit func(*series)) (*response, error) {
@@ -125,11 +130,25 @@ type decoder struct {
 	response response
 }
 
-// short reads a string of which only the start is kept.
+// short reads a string of which only the start is kept. It may be logged.
 func (d *decoder) short(into *string) error {
 	err := d.readScalar()
-	*into = string(d.text[:min(len(d.text), maxWarning)])
+	*into = printable(d.text[:min(len(d.text), maxWarning)])
 	return err
+}
+
+// printable returns text in one line without control characters: a line break would forge a line
+// of the log.
+func printable(text []byte) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return unicode.ReplacementChar
+		}
+		return r
+	}, string(text))
 }
 
 func (d *decoder) warnings() error {
@@ -180,27 +199,32 @@ func (d *decoder) readSeries() error {
 		}
 		return d.skip()
 	})
-	if err == nil {
-		d.response.series++
-		d.emit(&d.series)
-	}
-	return err
-}
-
-func (d *decoder) readLabel(name []byte) (err error) {
-	if len(d.series.labels) >= maxLabels {
-		return &invalidJSON{fmt.Sprintf("a series has more than %d labels", maxLabels)}
-	}
-	var l label
-	if l.name, err = d.series.add(name); err != nil {
+	if err != nil {
 		return err
 	}
+	d.response.series++
+	if d.series.overLimit {
+		d.response.overLimit++
+		return nil
+	}
+	d.emit(&d.series)
+	return nil
+}
+
+// readLabel reads the value of a label. Nothing more is kept of a series that exceeds a limit.
+func (d *decoder) readLabel(name []byte) error {
+	s := &d.series
+	s.overLimit = s.overLimit || d.isCut || len(s.labels) >= maxLabels
+	if s.overLimit {
+		return d.readString()
+	}
+	l := label{name: s.add(name)}
 	if err := d.readString(); err != nil {
 		return err
 	}
-	l.value, err = d.series.add(d.text)
-	d.series.labels = append(d.series.labels, l)
-	return err
+	l.value = s.add(d.text)
+	s.labels, s.overLimit = append(s.labels, l), s.overLimit || d.isCut
+	return nil
 }
 
 // readPoint reads [TIME, "VALUE"]. It skips a point that has no valid value, such as NaN.
@@ -234,7 +258,7 @@ func (d *decoder) readPoint() error {
 	case !valid[1], len(d.series.points) > 0 && p.at <= d.series.points[len(d.series.points)-1].at:
 		d.series.bad++
 	case len(d.series.points) >= maxPoints:
-		return &invalidJSON{fmt.Sprintf("a series has more than %d samples", maxPoints)}
+		d.series.overLimit = true
 	default:
 		d.series.points = append(d.series.points, p)
 	}

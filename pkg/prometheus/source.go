@@ -115,7 +115,7 @@ type Source struct {
 	refreshes uint64 // the number of the current refresh
 	failures  int    // in a row
 	logged    reason.Reason
-	warning   string // that was logged last
+	warned    bool // whether a warning was logged since the last response without one
 	index     map[string]*node
 	key       []byte
 	scrape    usage.Scrape
@@ -355,6 +355,7 @@ func (s *Source) query(ctx context.Context, k kind, shard int, a *answers) error
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.series += response.series
+		a.result.Skipped[usage.OverLimit] += response.overLimit
 		s.noteWarnings(ctx, k, response, a.result)
 	}
 	return err
@@ -379,8 +380,8 @@ func (s *Source) noSamples(series int) error {
 		s.client.url.Host, series, strings.Join(f.Labels.Node, ", "))
 }
 
-// noteWarnings logs the first warning of a response, unless it was logged last, and marks the
-// result as partial: an engine warns when it does not have all series.
+// noteWarnings marks the result as partial if the response has a warning: an engine warns when it
+// does not have all series. It logs the first warning only: the next ones may differ each time.
 func (s *Source) noteWarnings(ctx context.Context, k kind, r *response, result *Result) {
 	warning := strings.Join(r.warnings[:min(1, len(r.warnings))], "")
 	if r.partial {
@@ -390,8 +391,8 @@ func (s *Source) noteWarnings(ctx context.Context, k kind, r *response, result *
 		return
 	}
 	result.Partial, result.Warning = true, cmp.Or(result.Warning, warning)
-	if warning != s.warning {
-		s.warning = warning
+	if !s.warned {
+		s.warned = true
 		klog.FromContext(ctx).Info("The engine has responded with a warning; metrics that are missing in the response "+
 			"stand until they expire", "query", k, "warning", warning)
 	}
@@ -407,6 +408,10 @@ func (s *Source) log(ctx context.Context, r Result) {
 	case r.Err != nil && r.Reason != s.logged:
 		s.logged = r.Reason
 		logger.Error(r.Err, "Reading the engine failed; the last metrics are served until they expire", "reason", r.Reason)
+	}
+	if r.Err == nil && s.warned && !r.Partial {
+		s.warned = false
+		logger.Info("The engine responds without a warning again")
 	}
 }
 

@@ -2,8 +2,11 @@ package prometheus
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 func TestRates(t *testing.T) {
@@ -62,6 +65,74 @@ func TestRateAfterHiddenRestart(t *testing.T) {
 	f.put("app", "", -20, 500, -5, 300, -1, 302)
 	f.mustRefresh()
 	f.wantPod("app 500 4s")
+}
+
+// TestOutages has gaps between the last sample before an outage of the engine and the first one
+// after it. No rate covers more than the maximum age of a sample.
+func TestOutages(t *testing.T) {
+	for name, tc := range map[string]struct {
+		last float64 // seconds of the sample before
+		want string
+	}{
+		"2 minutes": {-125, "app 300 2m0s"},
+		"3 minutes": {-185, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, "")
+			f.put("app", "", tc.last, 100)
+			f.mustRefresh()
+			f.put("app", "", -5, 136)
+			f.mustRefresh()
+			f.wantPod(tc.want)
+			f.put("app", "", -5, 136, -1, 140)
+			f.mustRefresh()
+			f.wantPod("app 1000 4s")
+		})
+	}
+}
+
+// TestSlowEngineScrapes has an engine that scrapes once in a minute, and a shorter interval. The
+// rate covers the minute, and stands in the refreshes without a new sample.
+func TestSlowEngineScrapes(t *testing.T) {
+	f := newFixture(t, "")
+	f.Interval = 5 * time.Second
+	f.put("app", "", -125, 100, -65, 112)
+	for range 3 {
+		f.mustRefresh()
+		f.wantPod("app 200 1m0s")
+	}
+	f.put("app", "", -65, 112, -5, 136)
+	for range 3 {
+		f.mustRefresh()
+		f.wantPod("app 400 1m0s")
+	}
+}
+
+// TestPodMoves has series of a pod of a StatefulSet on two nodes. Only those of the node to which it
+// is bound count, and those of the other node are not kept.
+func TestPodMoves(t *testing.T) {
+	f := newFixture(t, "")
+	f.Set(newNode("n2", "10.0.0.2"))
+	f.put("app", "", -35, 100, -20, 103)
+	f.mustRefresh()
+	bound := "n2"
+	f.IsBound = func(node, _, _ string) bool { return node == bound }
+	f.IsRunning = func(node, _, _, _ string) bool { return node == bound }
+	f.set(func() {
+		const labels = `{container="app",namespace="ns",node="n2",pod="web"}`
+		f.series["container_cpu_usage_seconds_total"+labels] = f.samples(-18, 1, -3, 7)
+		f.series["container_memory_working_set_bytes"+labels] = f.samples(-3, 5)
+		f.series[`node_cpu_usage_seconds_total{node="n1"}`] = f.samples(-19, 1, -4, 2) // scraped again
+		f.series[`node_memory_working_set_bytes{node="n1"}`] = f.samples(-4, 5)
+	})
+	f.mustRefresh()
+	moved := f.store.Pod("n2", "ns", "web", f.clock.At(time.Now()))
+	if moved == nil || moved.Containers[0].CPUNanocores != 400e6 {
+		t.Errorf("got %+v on the new node, want 400m", moved)
+	}
+	if n := len(f.nodes["n1"].containers); n != 0 {
+		t.Errorf("keeps %d containers on the old node", n)
+	}
 }
 
 func TestReplicas(t *testing.T) {
@@ -133,6 +204,18 @@ func TestPodsThatAreNotBound(t *testing.T) {
 	if n := f.nodes["n1"]; len(n.containers) != 0 {
 		t.Errorf("keeps %d containers of a pod that the API server does not have", len(n.containers))
 	}
+}
+
+// TestLongNames limits the memory for names of containers, of which the API server decides nothing.
+func TestLongNames(t *testing.T) {
+	f := newFixture(t, "")
+	longest := strings.Repeat("x", maxNameBytes)
+	f.put(longest, "", -20, 1, -5, 4)
+	f.put(longest+"x", "", -20, 1, -5, 4)
+	if result := f.mustRefresh(); result.Skipped[usage.OverLimit] != 2 { // CPU and memory
+		t.Errorf("skipped %v, want 2 series over the limit", result.Skipped)
+	}
+	f.wantPod(longest + " 200 15s")
 }
 
 func TestDeletedPodIsNotServedAgain(t *testing.T) { // rule 9

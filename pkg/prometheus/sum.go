@@ -23,8 +23,9 @@ type sumPoint struct {
 }
 
 const (
-	maxSums      = 8    // of one node: for example, of two replicas of Prometheus
-	maxSumPoints = 1024 // of one sum; more than two in each second of the longest range
+	maxSums       = 8        // of one node: for example, of two replicas of Prometheus
+	maxSumMembers = 64 << 10 // of one sum: 6 modes of each of the 8192 CPUs that Linux supports
+	maxSumPoints  = 1024     // of one sum; more than two in each second of the longest range
 )
 
 // addToSum adds a series to a sum of its node.
@@ -48,6 +49,10 @@ func (s *Source) addToSum(n *node, series *series, result *Result) {
 	sum := n.sums[i]
 	if _, ok := sum.members[member]; ok {
 		result.Skipped[usage.Duplicate]++
+		return
+	}
+	if len(sum.members) >= maxSumMembers {
+		result.Skipped[usage.OverLimit]++
 		return
 	}
 	sum.members[member] = struct{}{}

@@ -175,6 +175,20 @@ func TestHostileSums(t *testing.T) {
 	}
 }
 
+// TestSumOfManySeries limits the series of one sum, which are told apart by a map.
+func TestSumOfManySeries(t *testing.T) {
+	f := newNodeExporterFixture(t)
+	n, result := f.nodes["n1"], &Result{}
+	for cpu := range maxSumMembers + 10 {
+		series := &series{points: f.samples(-5, 1)}
+		series.labels = []label{{series.add([]byte("cpu")), series.add([]byte(strconv.Itoa(cpu)))}}
+		f.addToSum(n, series, result)
+	}
+	if got := len(n.sums[0].members); got != maxSumMembers || result.Skipped[usage.OverLimit] != 10 {
+		t.Errorf("keeps %d series and skipped %v, want %d and 10", got, result.Skipped, maxSumMembers)
+	}
+}
+
 // TestDuplicateSeries has every series twice, as a faulty engine might.
 func TestDuplicateSeries(t *testing.T) {
 	f := newNodeExporterFixture(t)

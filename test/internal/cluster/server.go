@@ -126,6 +126,17 @@ func (s *Server) StartReplica(args ...string) (*Server, error) {
 	return &replica, err
 }
 
+// StartRevision starts the program with the flags that the chart's Deployment has now, as its next
+// pod after an upgrade. Everything else is as with StartReplica.
+func (s *Server) StartRevision(ctx context.Context) (*Server, error) {
+	revision := *s
+	var err error
+	if revision.args, err = s.cluster.chartArgs(ctx, 0); err != nil {
+		return nil, fmt.Errorf("read the flags of the chart's Deployment: %w", err)
+	}
+	return revision.StartReplica()
+}
+
 // Helm runs helm install or upgrade for the chart with values such as replicas=0. An upgrade keeps
 // the values that were set before.
 func (c *Cluster) Helm(ctx context.Context, command string, values ...string) error {

@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+)
+
+// TestSourceChange upgrades the release from kubelets to Prometheus and back, while clients send
+// requests. Each new server has all metrics as soon as it is ready, and no request fails, although
+// the upgrade takes the permission for kubelets from the old server before the new one runs.
+func TestSourceChange(t *testing.T) {
+	t.Parallel()
+	if _, err := prometheusBinary(); err != nil {
+		t.Fatal(err)
+	}
+	c := newEngineCluster(t)
+	c.startPrometheus(t)
+	// In the chart's Secret; the process reads this copy.
+	if err := os.WriteFile(c.File("prometheus-config.yaml"), []byte("labels: {node: [node]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	// On a busy machine, the old server may run for long without the permission.
+	if c.server, err = c.InstallWith(t.Context(), []string{"maxSampleAge=10m"}); err != nil {
+		t.Fatal(err)
+	}
+	c.createNamespaces(t, "shop")
+	c.createPods(t, "shop", "node-01", "cart", "web")
+
+	service := startBalancer(t)
+	service.add(c.server.Address)
+	address := *c.server
+	address.Address = fmt.Sprintf("127.0.0.1:%d", service.port())
+	reads := func(s *cluster.Server) func(context.Context) error {
+		client := c.asAdmin(t, s)
+		return func(ctx context.Context) error {
+			pods, err := client.getOK(ctx, "/apis/metrics.k8s.io/v1/namespaces/shop/pods")
+			if err == nil {
+				err = wantItems(pods, 2)
+			}
+			nodes, nodesErr := client.getOK(ctx, "/apis/metrics.k8s.io/v1beta1/nodes")
+			if nodesErr == nil {
+				nodesErr = wantItems(nodes, prometheusNodes)
+			}
+			return errors.Join(err, nodesErr)
+		}
+	}
+	eventually(t, "all metrics", reads(&address))
+	requests := startLoad(t, map[string]func(context.Context) error{"pods and nodes": reads(&address)})
+	current := c.server
+	for _, values := range [][]string{
+		{"source.type=prometheus", fmt.Sprintf("source.prometheus.url=http://127.0.0.1:%d", c.port),
+			"source.prometheus.config.labels.node={node}"},
+		{"source.type=kubelet"},
+	} {
+		if err := c.Helm(t.Context(), "upgrade", values...); err != nil {
+			t.Fatal(err)
+		}
+		next, err := current.StartRevision(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(next.Kill)
+		client := c.asAdmin(t, next)
+		eventually(t, "the new server to be ready", func(ctx context.Context) error {
+			return errors.Join(next.Running(), client.ok(ctx, "/readyz"))
+		})
+		if err := reads(next)(t.Context()); err != nil {
+			t.Errorf("%s: a server that has just become ready: %v", values[0], err)
+		}
+		service.add(next.Address)
+		stopReplica(t, service, current, 0)
+		current = next
+	}
+	requests.stop()
+	left := c.kubectl(t, "get", "secrets,serviceaccounts", "--namespace="+cluster.Namespace, "--output=name")
+	if strings.Contains(left, "kube-vitals-prometheus") || !strings.Contains(left, "kube-vitals-kubelet") {
+		t.Errorf("after the way back, there are\n%s", left)
+	}
+}
