@@ -71,7 +71,7 @@ victoria-metrics:
 e2e: build $(PROMETHEUS) victoria-metrics ## the built binary behind a real API server; the first run builds the control plane (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) \
 	  VICTORIA_METRICS=$$(command -v $(VICTORIA_METRICS) victoria-metrics | head -n 1) \
-	  $(GO) test -count=1 -timeout 30m ./e2e/...
+	  $(GO) test -count=1 -timeout 40m -parallel 3 ./e2e/...
 
 conformance: build $(PROMETHEUS) $(METRICS_SERVER) ## judge kube-vitals and metrics-server, and write docs/conformance.md
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) METRICS_SERVER=$(METRICS_SERVER) \

@@ -17,6 +17,7 @@ import (
 // TestPrometheusCadvisor reads the series of the kubelets' /metrics/cadvisor from Prometheus: they
 // must lead to the same metrics as /metrics/resource, also after a container has restarted.
 func TestPrometheusCadvisor(t *testing.T) {
+	t.Parallel()
 	c := newPrometheusCluster(t)
 	c.scrapeCadvisor(t)
 	c.createNamespaces(t, "shop", "depot")

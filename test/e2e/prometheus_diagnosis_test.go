@@ -79,6 +79,7 @@ func (c *prometheusCluster) awaitDeploymentEvent(t *testing.T, reason, text stri
 // TestPrometheusDiagnosis checks what a server that reads Prometheus says about missing metrics: of a
 // node that Prometheus does not scrape, while Prometheus is down, and when it is back.
 func TestPrometheusDiagnosis(t *testing.T) {
+	t.Parallel()
 	c := newPrometheusCluster(t)
 	c.createNamespaces(t, "shop")
 	c.createPods(t, "shop", "node-01", "cart")

@@ -16,6 +16,7 @@ import (
 // TestPrometheusHPA scales Deployments with the real HorizontalPodAutoscaler and metrics that come
 // through a real Prometheus. An outage of Prometheus must not change the number of replicas.
 func TestPrometheusHPA(t *testing.T) {
+	t.Parallel()
 	c := newPrometheusCluster(t)
 	each := func(name string, step func(*testing.T, autoscaling)) {
 		t.Helper()

@@ -30,6 +30,7 @@ const prometheusNodes = 3
 // kubelets: kubectl top, agreement with a server that scrapes the same kubelets, pods that come and
 // go, and an outage of Prometheus.
 func TestPrometheus(t *testing.T) {
+	t.Parallel()
 	c := newPrometheusCluster(t)
 	c.checkEngine(t, func() { c.startPrometheus(t) })
 }

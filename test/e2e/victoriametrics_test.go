@@ -17,6 +17,7 @@ import (
 // TestVictoriaMetrics does the same as TestPrometheus with VictoriaMetrics, which scrapes the
 // simulated kubelets and a node-exporter, too.
 func TestVictoriaMetrics(t *testing.T) {
+	t.Parallel()
 	binary := victoriaMetricsBinary(t)
 	c := newEngineCluster(t)
 	exporter := c.startNodeExporter(t)
