@@ -87,10 +87,11 @@ func (c *client) use(content []byte) error {
 	return nil
 }
 
-// checkRedirect allows redirects to the same host only: credentials are for that.
+// checkRedirect allows redirects to the same host and port only: credentials are for the engine, and
+// another port is another server.
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	first := via[0].URL
-	if r.URL.Hostname() != first.Hostname() || first.Scheme == "https" && r.URL.Scheme != first.Scheme || len(via) >= 5 {
+	if r.URL.Host != first.Host || first.Scheme == "https" && r.URL.Scheme != first.Scheme || len(via) >= 5 {
 		return newError(reason.BadFormat, "the engine redirects to %s://%s", r.URL.Scheme, r.URL.Host)
 	}
 	return nil

@@ -55,6 +55,9 @@ func TestRedirects(t *testing.T) {
 	if err := checkRedirect(newRequest("http://x:1/a"), []*http.Request{newRequest("https://x:1/")}); err == nil {
 		t.Error("followed a redirect from https to http")
 	}
+	if err := checkRedirect(newRequest("http://x:2/a"), []*http.Request{newRequest("http://x:1/")}); err == nil {
+		t.Error("followed a redirect to another port")
+	}
 }
 
 func newRequest(url string) *http.Request { return httptest.NewRequest(http.MethodGet, url, nil) }
