@@ -37,6 +37,14 @@ type Usage interface {
 	Node(name string, now usage.Time) *usage.Node
 }
 
+// Extra is the source of the usage of further resources. *store.Extra implements it.
+type Extra interface {
+	// Pod returns the further resources of a pod that is bound to a node, as encode.Extra describes.
+	Pod(node string, pod *usage.Pod, now usage.Time) [][]usage.Resource
+	// Node returns the further resources of a node.
+	Node(name string, now usage.Time) []usage.Resource
+}
+
 // Inventory is the source of the known objects of one kind. *inventory.Index implements it.
 type Inventory interface {
 	// Get returns the object of that name, or nil. The namespace of nodes is "".
@@ -60,6 +68,7 @@ type Explainer interface {
 // Config configures the resources.
 type Config struct {
 	Usage Usage
+	Extra Extra     // nil: there are no further resources
 	Pods  Inventory // in any phase; only running pods are served
 	Nodes Inventory
 
@@ -100,8 +109,8 @@ func NewGroup(c Config, scheme *runtime.Scheme, codecs serializer.CodecFactory) 
 	group := genericapiserver.NewDefaultAPIGroupInfo(metrics.GroupName, scheme, metav1.ParameterCodec, codecs)
 	encoder := encode.NewEncoder(group.NegotiatedSerializer, group.PrioritizedVersions)
 	storage := map[string]rest.Storage{
-		"nodes": &collection{nodes{c.Usage, c.FromEngine}, c.Nodes, c.ExplainNodes, encoder, c},
-		"pods":  &collection{pods{c.Usage, c.FromEngine}, runningPods{c.Pods}, c.ExplainPods, encoder, c},
+		"nodes": &collection{nodes{c.Usage, c.Extra, c.FromEngine}, c.Nodes, c.ExplainNodes, encoder, c},
+		"pods":  &collection{pods{c.Usage, c.Extra, c.FromEngine}, runningPods{c.Pods}, c.ExplainPods, encoder, c},
 	}
 	for _, version := range group.PrioritizedVersions {
 		group.VersionedResourcesStorageMap[version.Version] = storage

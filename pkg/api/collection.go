@@ -27,6 +27,8 @@ type resource interface {
 
 	// find returns the usage of an object, or nil if there is none to serve.
 	find(o *inventory.Object, now usage.Time) encode.Usage
+	// extra returns the usage of further resources of an object whose usage is u.
+	extra(o *inventory.Object, u encode.Usage, now usage.Time) encode.Extra
 	// missing returns what users are told of an object without metrics if they may not read the
 	// object itself. It is known if the inventory has it.
 	missing(namespace, name string, known bool) string
@@ -57,12 +59,13 @@ func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions)
 	if o == nil {
 		return nil, c.notFound(ctx, name, false, now)
 	}
-	u := c.find(o, c.config.Clock.At(now))
+	at := c.config.Clock.At(now)
+	u := c.find(o, at)
 	if u == nil {
 		return nil, c.notFound(ctx, name, true, now)
 	}
 	c.observeAge(now, u.SampledAt())
-	return c.encoder.NewItem(c.kind(), now, o, u), nil
+	return c.encoder.NewItem(c.kind(), now, o, u, c.extra(o, u, at)), nil
 }
 
 // List implements rest.Lister.
@@ -87,7 +90,7 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 			list.ListMeta = q.nextPage(list.Items[q.limit-1].Object, len(objects)-i)
 			break
 		}
-		list.Add(o, u)
+		list.Add(o, u, c.extra(o, u, at))
 		oldest = min(oldest, u.SampledAt())
 	}
 	if len(list.Items) > 0 {

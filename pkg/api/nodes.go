@@ -14,6 +14,7 @@ import (
 // nodes is the resource of NodeMetrics.
 type nodes struct {
 	usage      Usage
+	extras     Extra
 	fromEngine bool
 }
 
@@ -27,6 +28,16 @@ func (nodes) name() string            { return "nodes" }
 func (n nodes) find(o *inventory.Object, now usage.Time) encode.Usage {
 	if node := n.usage.Node(o.Name, now); node != nil {
 		return (*encode.Node)(node)
+	}
+	return nil
+}
+
+func (n nodes) extra(o *inventory.Object, _ encode.Usage, now usage.Time) encode.Extra {
+	if n.extras == nil {
+		return nil
+	}
+	if resources := n.extras.Node(o.Name, now); resources != nil {
+		return encode.Extra{resources}
 	}
 	return nil
 }

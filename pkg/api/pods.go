@@ -17,6 +17,7 @@ import (
 // pods is the resource of PodMetrics.
 type pods struct {
 	usage      Usage
+	extras     Extra
 	fromEngine bool
 }
 
@@ -32,6 +33,13 @@ func (p pods) find(o *inventory.Object, now usage.Time) encode.Usage {
 		return (*encode.Pod)(pod)
 	}
 	return nil
+}
+
+func (p pods) extra(o *inventory.Object, u encode.Usage, now usage.Time) encode.Extra {
+	if p.extras == nil {
+		return nil
+	}
+	return p.extras.Pod(o.Node, (*usage.Pod)(u.(*encode.Pod)), now)
 }
 
 func (p pods) missing(namespace, name string, known bool) string {

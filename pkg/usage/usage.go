@@ -153,6 +153,23 @@ type Amount struct {
 	HasSwap      bool          // whether the kubelet reports swap
 }
 
+// Resource is the usage of a resource other than CPU, memory and swap, for example of
+// "ephemeral-storage" or "nvidia.com/gpu". Its name is none of theirs.
+type Resource struct {
+	Name  string
+	Value uint64 // in Unit
+	Unit  Unit
+}
+
+// Unit is the unit of a Resource.
+type Unit uint8
+
+// The units.
+const (
+	Bytes Unit = iota // printed with binary suffixes: 2Mi
+	Milli             // thousandths, printed with decimal suffixes: 250m
+)
+
 // Node is the usage of a node. It is immutable once published.
 type Node struct {
 	Name string

@@ -64,7 +64,20 @@ func NewEncoder(serializer runtime.NegotiatedSerializer, versions []schema.Group
 type Item struct {
 	Object   *inventory.Object
 	Usage    Usage
+	Extra    Extra
 	response *response
+}
+
+// Extra is the usage of further resources, sorted by name: of a node in one element, of a pod in
+// one element for each of its containers. It is nil if there is none.
+type Extra [][]usage.Resource
+
+// of returns the resources of the container with that index, or of a node, whose index is 0.
+func (e Extra) of(i int) []usage.Resource {
+	if i < len(e) {
+		return e[i]
+	}
+	return nil
 }
 
 // List is a PodMetricsList or NodeMetricsList whose typed object has not been created. The library
@@ -87,8 +100,8 @@ type response struct {
 }
 
 // NewItem returns an Item of a request made at now.
-func (e *Encoder) NewItem(kind Kind, now time.Time, o *inventory.Object, u Usage) *Item {
-	return &Item{o, u, &response{e, kind, usage.At(now)}}
+func (e *Encoder) NewItem(kind Kind, now time.Time, o *inventory.Object, u Usage, extra Extra) *Item {
+	return &Item{o, u, extra, &response{e, kind, usage.At(now)}}
 }
 
 // NewList returns an empty List, with room for size items, of a request made at now.
@@ -97,8 +110,8 @@ func (e *Encoder) NewList(kind Kind, now time.Time, size int) *List {
 }
 
 // Add appends an Item to the List.
-func (l *List) Add(o *inventory.Object, u Usage) {
-	l.Items = append(l.Items, Item{o, u, l.response})
+func (l *List) Add(o *inventory.Object, u Usage, extra Extra) {
+	l.Items = append(l.Items, Item{o, u, extra, l.response})
 }
 
 // AsList returns a List of the Item alone.
@@ -143,7 +156,7 @@ func (i *Item) CacheEncode(
 }
 
 // GetObject implements runtime.CacheableObject. It returns the typed object.
-func (i *Item) GetObject() runtime.Object { return i.Usage.typed(i.meta()) }
+func (i *Item) GetObject() runtime.Object { return i.Usage.typed(i.meta(), i.Extra) }
 
 // GetObjectKind implements runtime.Object.
 func (i *Item) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }

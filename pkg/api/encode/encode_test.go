@@ -155,6 +155,22 @@ func (g generator) amount() usage.Amount {
 	}
 }
 
+// extra returns the further resources of n containers, or of a node.
+func (g generator) extra(n int) Extra {
+	var extra Extra
+	for range g.IntN(n + 1) {
+		var list []usage.Resource
+		for range g.IntN(3) {
+			name := g.string()
+			if !slices.ContainsFunc(list, func(r usage.Resource) bool { return r.Name == name }) {
+				list = append(list, usage.Resource{Name: name, Value: g.number(), Unit: usage.Unit(g.IntN(2))})
+			}
+		}
+		extra = append(extra, list)
+	}
+	return extra
+}
+
 func (g generator) object() *inventory.Object {
 	o := &inventory.Object{Namespace: g.string(), Name: g.string()}
 	if g.IntN(4) > 0 {
@@ -210,8 +226,9 @@ func FuzzEncode(f *testing.F) {
 		pods, nodes := encoder.NewList(PodMetrics, g.now(), 0), encoder.NewList(NodeMetrics, g.now(), 0)
 		pods.ListMeta, nodes.ListMeta = g.listMeta(), g.listMeta()
 		for range g.IntN(5) {
-			pods.Add(g.object(), g.pod())
-			nodes.Add(g.object(), &Node{Amount: g.amount()})
+			pod := g.pod()
+			pods.Add(g.object(), pod, g.extra(len(pod.Containers)))
+			nodes.Add(g.object(), &Node{Amount: g.amount()}, g.extra(1))
 		}
 		for _, list := range []*List{pods, nodes} {
 			check(t, list)
@@ -270,7 +287,7 @@ func TestChunks(t *testing.T) {
 	const threshold = 128 << 10
 	list := encoder.NewList(NodeMetrics, now, 0)
 	add := func(size int) {
-		list.Add(&inventory.Object{Name: strings.Repeat("x", size)}, &Node{})
+		list.Add(&inventory.Object{Name: strings.Repeat("x", size)}, &Node{}, nil)
 	}
 	for id := range encoder.formats {
 		encode := func() chunks {
@@ -311,7 +328,7 @@ func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func TestWriteErrorIsReturned(t *testing.T) {
 	list := encoder.NewList(NodeMetrics, now, 0)
 	for range 3000 {
-		list.Add(&inventory.Object{Name: "node"}, &Node{})
+		list.Add(&inventory.Object{Name: "node"}, &Node{}, nil)
 	}
 	for id := range encoder.formats {
 		for _, object := range []cacheable{list, &list.Items[0]} {
@@ -335,7 +352,7 @@ func TestQuantities(t *testing.T) {
 		numbers = append(numbers, n-1, n, n+1, 7*n)
 	}
 	for _, n := range numbers {
-		list := resourceList(&usage.Amount{CPUNanocores: n, Memory: n})
+		list := resourceList(&usage.Amount{CPUNanocores: n, Memory: n}, nil)
 		if list.Cpu().Sign() < 0 || list.Memory().Sign() < 0 {
 			t.Errorf("%d: got negative usage %v", n, list)
 		}

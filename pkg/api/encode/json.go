@@ -58,7 +58,7 @@ func (i *Item) appendJSON(b []byte, w *writer) []byte {
 	b = append(b, `,"window":"`...)
 	b = appendDuration(b, window)
 	b = append(b, `",`...)
-	return i.Usage.appendJSON(b)
+	return i.Usage.appendJSON(b, i.Extra)
 }
 
 // appendMetaJSON appends the metadata of an object. Empty fields are omitted.
@@ -100,7 +100,7 @@ func appendLabelsJSON(b []byte, w *writer, labels map[string]string) []byte {
 	return append(b, '}')
 }
 
-func (p *Pod) appendJSON(b []byte) []byte {
+func (p *Pod) appendJSON(b []byte, extra Extra) []byte {
 	b = append(b, `"containers":[`...)
 	for i := range p.Containers {
 		if i > 0 {
@@ -109,15 +109,20 @@ func (p *Pod) appendJSON(b []byte) []byte {
 		b = append(b, `{"name":`...)
 		b = appendStringJSON(b, p.Containers[i].Name)
 		b = append(b, ',')
-		b = appendUsageJSON(b, &p.Containers[i].Amount)
+		b = appendUsageJSON(b, &p.Containers[i].Amount, extra.of(i))
 		b = append(b, '}')
 	}
 	return append(b, ']')
 }
 
-func (n *Node) appendJSON(b []byte) []byte { return appendUsageJSON(b, &n.Amount) }
+func (n *Node) appendJSON(b []byte, extra Extra) []byte {
+	return appendUsageJSON(b, &n.Amount, extra.of(0))
+}
 
-func appendUsageJSON(b []byte, a *usage.Amount) []byte {
+func appendUsageJSON(b []byte, a *usage.Amount, extra []usage.Resource) []byte {
+	if len(extra) > 0 {
+		return appendResourcesJSON(b, a, extra)
+	}
 	b = append(b, `"usage":{"cpu":"`...)
 	b = cpuQuantity(a.CPUNanocores).append(b)
 	b = append(b, `","memory":"`...)
@@ -127,6 +132,21 @@ func appendUsageJSON(b []byte, a *usage.Amount) []byte {
 		b = bytesQuantity(a.Swap).append(b)
 	}
 	return append(b, `"}`...)
+}
+
+// appendResourcesJSON is appendUsageJSON with further resources.
+func appendResourcesJSON(b []byte, a *usage.Amount, extra []usage.Resource) []byte {
+	b = append(b, `"usage":`...)
+	start := len(b)
+	for _, r := range resources(a, extra) {
+		b = append(b, ',')
+		b = appendStringJSON(b, r.name)
+		b = append(b, `:"`...)
+		b = r.append(b)
+		b = append(b, '"')
+	}
+	b[start] = '{' // replaces the first comma
+	return append(b, '}')
 }
 
 // appendStringJSON appends a quoted string. Names and labels rarely need escaping.

@@ -88,7 +88,7 @@ func (i *Item) appendProtobuf(b []byte, w *writer) []byte {
 	b = append(b, lengthTag(3), byte(1+varintSize(uint64(window))), varintTag(1))
 	b = binary.AppendUvarint(b, uint64(window))
 
-	return i.Usage.appendProtobuf(b)
+	return i.Usage.appendProtobuf(b, i.Extra)
 }
 
 // sizeProtobuf returns the size of the message of an Item.
@@ -97,7 +97,7 @@ func (i *Item) sizeProtobuf(w *writer) int {
 	return fieldSize(w.metaSize(i.Object)) +
 		fieldSize(timeSize(end)) +
 		fieldSize(1+varintSize(uint64(window))) +
-		i.Usage.sizeProtobuf()
+		i.Usage.sizeProtobuf(i.Extra)
 }
 
 // appendMetaProtobuf appends the metadata of an object.
@@ -128,32 +128,38 @@ func (w *writer) metaSize(o *inventory.Object) int {
 		len(w.encodeLabels(o.Labels, appendLabelsProtobuf))
 }
 
-func (p *Pod) appendProtobuf(b []byte) []byte {
+func (p *Pod) appendProtobuf(b []byte, extra Extra) []byte {
 	for i := range p.Containers {
 		b = append(b, lengthTag(4), 0)
 		start := len(b)
 		b = appendStringField(b, lengthTag(1), p.Containers[i].Name)
-		b = endMessage(appendUsageProtobuf(b, lengthTag(2), &p.Containers[i].Amount), start)
+		b = endMessage(appendUsageProtobuf(b, lengthTag(2), &p.Containers[i].Amount, extra.of(i)), start)
 	}
 	return b
 }
 
-func (p *Pod) sizeProtobuf() int {
+func (p *Pod) sizeProtobuf(extra Extra) int {
 	size := 0
 	for i := range p.Containers {
-		size += fieldSize(fieldSize(len(p.Containers[i].Name)) + usageSize(&p.Containers[i].Amount))
+		size += fieldSize(fieldSize(len(p.Containers[i].Name)) + usageSize(&p.Containers[i].Amount, extra.of(i)))
 	}
 	return size
 }
 
-func (n *Node) appendProtobuf(b []byte) []byte {
-	return appendUsageProtobuf(b, lengthTag(4), &n.Amount)
+func (n *Node) appendProtobuf(b []byte, extra Extra) []byte {
+	return appendUsageProtobuf(b, lengthTag(4), &n.Amount, extra.of(0))
 }
 
-func (n *Node) sizeProtobuf() int { return usageSize(&n.Amount) }
+func (n *Node) sizeProtobuf(extra Extra) int { return usageSize(&n.Amount, extra.of(0)) }
 
 // appendUsageProtobuf appends resources as entries of a map in the field with that tag.
-func appendUsageProtobuf(b []byte, tag byte, a *usage.Amount) []byte {
+func appendUsageProtobuf(b []byte, tag byte, a *usage.Amount, extra []usage.Resource) []byte {
+	if len(extra) > 0 {
+		for _, r := range resources(a, extra) {
+			b = appendNamedResource(b, tag, r)
+		}
+		return b
+	}
 	b = appendResource(b, tag, "cpu", cpuQuantity(a.CPUNanocores))
 	b = appendResource(b, tag, "memory", bytesQuantity(a.Memory))
 	if a.HasSwap {
@@ -162,7 +168,14 @@ func appendUsageProtobuf(b []byte, tag byte, a *usage.Amount) []byte {
 	return b
 }
 
-func usageSize(a *usage.Amount) int {
+func usageSize(a *usage.Amount, extra []usage.Resource) int {
+	if len(extra) > 0 {
+		size := 0
+		for _, r := range resources(a, extra) {
+			size += fieldSize(fieldSize(len(r.name)) + fieldSize(r.len()+2))
+		}
+		return size
+	}
 	size := resourceSize("cpu", cpuQuantity(a.CPUNanocores)) + resourceSize("memory", bytesQuantity(a.Memory))
 	if a.HasSwap {
 		size += resourceSize("swap", bytesQuantity(a.Swap))
@@ -180,6 +193,16 @@ func appendResource(b []byte, tag byte, name string, q quantity) []byte {
 }
 
 func resourceSize(name string, q quantity) int { return len(name) + q.len() + 8 }
+
+// appendNamedResource appends one resource whose name may be long.
+func appendNamedResource(b []byte, tag byte, r resourceQuantity) []byte {
+	b = append(b, tag, 0)
+	start := len(b)
+	b = appendStringField(b, lengthTag(1), r.name)
+	size := r.len()
+	b = append(b, lengthTag(2), byte(size+2), lengthTag(1), byte(size))
+	return endMessage(r.append(b), start)
+}
 
 // appendTimeField appends a time in whole seconds. Kubernetes leaves the nanoseconds at 0.
 func appendTimeField(b []byte, tag byte, t usage.Time) []byte {

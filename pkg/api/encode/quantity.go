@@ -2,7 +2,11 @@ package encode
 
 import (
 	"math/bits"
+	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // quantity is the canonical form of a resource.Quantity: a number and a suffix.
@@ -11,15 +15,49 @@ type quantity struct {
 	suffix string
 }
 
-// cpuQuantity returns the canonical form of nanocores, in the largest of n, u, m … that keeps the
-// number whole.
-func cpuQuantity(nanocores uint64) quantity {
-	n := uint64(clamp(nanocores))
+// resourceQuantity is the canonical form of one resource.
+type resourceQuantity struct {
+	name string
+	quantity
+}
+
+// resources returns an Amount and further resources, sorted by name, as the encoders of the library
+// sort a map.
+func resources(a *usage.Amount, extra []usage.Resource) []resourceQuantity {
+	all := make([]resourceQuantity, 0, 3+len(extra))
+	all = append(all, resourceQuantity{"cpu", cpuQuantity(a.CPUNanocores)},
+		resourceQuantity{"memory", bytesQuantity(a.Memory)})
+	if a.HasSwap {
+		all = append(all, resourceQuantity{"swap", bytesQuantity(a.Swap)})
+	}
+	for _, r := range extra {
+		q := bytesQuantity(r.Value)
+		if r.Unit == usage.Milli {
+			q = decimalQuantity(r.Value, milli)
+		}
+		all = append(all, resourceQuantity{r.Name, q})
+	}
+	slices.SortFunc(all, func(a, b resourceQuantity) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// cpuQuantity returns the canonical form of nanocores.
+func cpuQuantity(nanocores uint64) quantity { return decimalQuantity(nanocores, nano) }
+
+// The units of decimalQuantity: indexes into its suffixes.
+const (
+	nano  = 0
+	milli = 2
+)
+
+// decimalQuantity returns the canonical form of a number in a unit, in the largest of n, u, m … that
+// keeps the number whole.
+func decimalQuantity(number uint64, unit int) quantity {
+	n := uint64(clamp(number))
 	if n == 0 {
 		return quantity{}
 	}
-	const suffixes = "numkMG"
-	unit := 0
+	const suffixes = "numkMGTP"
 	for n%1000 == 0 {
 		n /= 1000
 		unit++

@@ -24,12 +24,12 @@ type Usage interface {
 	// period returns the timestamp and the window.
 	period() (end usage.Time, window time.Duration)
 	// typed returns the typed object with this metadata.
-	typed(meta metav1.ObjectMeta) runtime.Object
+	typed(meta metav1.ObjectMeta, extra Extra) runtime.Object
 
 	// What follows timestamp and window: the resources of a node, the containers of a pod.
-	appendJSON(b []byte) []byte
-	appendProtobuf(b []byte) []byte
-	sizeProtobuf() int // of what appendProtobuf appends, in bytes
+	appendJSON(b []byte, extra Extra) []byte
+	appendProtobuf(b []byte, extra Extra) []byte
+	sizeProtobuf(extra Extra) int // of what appendProtobuf appends, in bytes
 }
 
 // Node is the usage of a NodeMetrics.
@@ -47,12 +47,12 @@ func (n *Node) SampledAt() usage.Time { return n.AsOf }
 
 func (n *Node) period() (end usage.Time, window time.Duration) { return n.At, n.Window }
 
-func (n *Node) typed(meta metav1.ObjectMeta) runtime.Object {
+func (n *Node) typed(meta metav1.ObjectMeta, extra Extra) runtime.Object {
 	return &metrics.NodeMetrics{
 		ObjectMeta: meta,
 		Timestamp:  metav1.NewTime(n.At.Time()),
 		Window:     metav1.Duration{Duration: n.Window},
-		Usage:      resourceList(&n.Amount),
+		Usage:      resourceList(&n.Amount, extra.of(0)),
 	}
 }
 
@@ -73,11 +73,11 @@ func (p *Pod) SampledAt() usage.Time { return p.AsOf }
 
 func (p *Pod) period() (end usage.Time, window time.Duration) { return p.At, p.Window }
 
-func (p *Pod) typed(meta metav1.ObjectMeta) runtime.Object {
+func (p *Pod) typed(meta metav1.ObjectMeta, extra Extra) runtime.Object {
 	containers := make([]metrics.ContainerMetrics, len(p.Containers))
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		containers[i] = metrics.ContainerMetrics{Name: c.Name, Usage: resourceList(&c.Amount)}
+		containers[i] = metrics.ContainerMetrics{Name: c.Name, Usage: resourceList(&c.Amount, extra.of(i))}
 	}
 	return &metrics.PodMetrics{
 		ObjectMeta: meta,
@@ -92,13 +92,20 @@ const resourceSwap corev1.ResourceName = "swap"
 
 // resourceList returns an Amount as the API's type. CPU is printed in nanocores ("1234567n") and
 // memory in the largest binary unit that keeps every byte, which is usually Ki.
-func resourceList(a *usage.Amount) corev1.ResourceList {
+func resourceList(a *usage.Amount, extra []usage.Resource) corev1.ResourceList {
 	list := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewScaledQuantity(clamp(a.CPUNanocores), resource.Nano),
 		corev1.ResourceMemory: *resource.NewQuantity(clamp(a.Memory), resource.BinarySI),
 	}
 	if a.HasSwap {
 		list[resourceSwap] = *resource.NewQuantity(clamp(a.Swap), resource.BinarySI)
+	}
+	for _, r := range extra {
+		if r.Unit == usage.Milli {
+			list[corev1.ResourceName(r.Name)] = *resource.NewMilliQuantity(clamp(r.Value), resource.DecimalSI)
+		} else {
+			list[corev1.ResourceName(r.Name)] = *resource.NewQuantity(clamp(r.Value), resource.BinarySI)
+		}
 	}
 	return list
 }

@@ -1,0 +1,238 @@
+package store
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// Extra keeps the usage of further resources of nodes and containers, such as devices and ephemeral
+// storage, apart from the Store: nothing here changes when or with what CPU and memory a pod is
+// served. It is safe for concurrent use.
+type Extra struct {
+	mu    sync.RWMutex
+	nodes map[string]*extraNode // by name
+}
+
+// ExtraReport is what one source reports of one node.
+type ExtraReport struct {
+	At      usage.Time // when it was requested, by our clock
+	Expires usage.Time // from when on it is not served, by our clock
+
+	Node       []usage.Resource
+	Containers []ContainerResource
+	// Whole is set if a pod must not be served with the values of only some of its containers. If it
+	// is not set, a container without a value has 0 if another one of its pod has a value.
+	Whole bool
+}
+
+// ContainerResource is the usage of a resource by a container. If a ExtraReport has several of one
+// container and resource, they are added.
+type ContainerResource struct {
+	Namespace, Pod, Container string
+	usage.Resource
+}
+
+// extraNode has the reports of a node.
+type extraNode struct {
+	reports map[string]*extraReport // by source
+	removed map[podKey]usage.Time   // as in node
+}
+
+// extraReport is a ExtraReport, indexed by pod.
+type extraReport struct {
+	at, expires usage.Time
+	node        []usage.Resource
+	pods        map[podKey][]ContainerResource // of a pod sorted by resource, then by container
+	whole       bool
+}
+
+// NewExtra returns an empty Extra.
+func NewExtra() *Extra { return &Extra{nodes: map[string]*extraNode{}} }
+
+// Put replaces what a source has reported of a node. It keeps the slices of the report, and sorts
+// them.
+func (e *Extra) Put(nodeName, source string, r ExtraReport) {
+	next := &extraReport{at: r.At, expires: r.Expires, node: r.Node, whole: r.Whole, pods: map[podKey][]ContainerResource{}}
+	slices.SortFunc(r.Node, func(a, b usage.Resource) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(r.Containers, func(a, b ContainerResource) int {
+		if order := strings.Compare(a.Namespace, b.Namespace); order != 0 {
+			return order
+		}
+		if order := strings.Compare(a.Pod, b.Pod); order != 0 {
+			return order
+		}
+		if order := strings.Compare(a.Name, b.Name); order != 0 {
+			return order
+		}
+		return strings.Compare(a.Container, b.Container)
+	})
+	for rest := r.Containers; len(rest) > 0; {
+		key := podKey{rest[0].Namespace, rest[0].Pod}
+		n := 1
+		for n < len(rest) && rest[n].Namespace == key.namespace && rest[n].Pod == key.name {
+			n++
+		}
+		next.pods[key], rest = rest[:n:n], rest[n:]
+	}
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := e.nodes[nodeName]
+	if n == nil {
+		n = &extraNode{reports: map[string]*extraReport{}}
+		e.nodes[nodeName] = n
+	}
+	n.reports[source] = next
+	n.forgetRemoved(r.At)
+}
+
+// Remove drops what a source has reported of a node.
+func (e *Extra) Remove(nodeName, source string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := e.nodes[nodeName]; n != nil {
+		delete(n.reports, source)
+		if len(n.reports) == 0 {
+			delete(e.nodes, nodeName)
+		}
+	}
+}
+
+// Forget drops a node.
+func (e *Extra) Forget(nodeName string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.nodes, nodeName)
+}
+
+// RemovePod drops the values of a pod that the API server deleted, at the time now. Reports that
+// were requested before are ignored for a later pod of the same name.
+func (e *Extra) RemovePod(nodeName, namespace, name string, now usage.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := e.nodes[nodeName]
+	if n == nil {
+		return
+	}
+	if n.removed == nil {
+		n.removed = map[podKey]usage.Time{}
+	}
+	if len(n.removed) >= maxRemoved {
+		n.forgetRemoved(now)
+	}
+	key := podKey{namespace, name}
+	n.removed[key] = now
+	for _, r := range n.reports {
+		delete(r.pods, key)
+	}
+}
+
+func (n *extraNode) forgetRemoved(now usage.Time) {
+	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return now.Sub(at) > rememberFor })
+}
+
+// Node returns the further resources of a node, sorted by name, or nil. The caller must not change
+// them.
+func (e *Extra) Node(nodeName string, now usage.Time) []usage.Resource {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	n := e.nodes[nodeName]
+	if n == nil {
+		return nil
+	}
+	var sum []usage.Resource
+	for _, r := range n.reports {
+		if now < r.expires {
+			for _, v := range r.node {
+				sum = addResource(sum, v)
+			}
+		}
+	}
+	return sum
+}
+
+// Pod returns the further resources of a pod that is bound to a node: for each container of the
+// pod, in their order, its resources sorted by name. It returns nil if the pod has none. Each
+// container has the same resources, because the HPA takes a container without one for a pod without
+// metrics.
+func (e *Extra) Pod(nodeName string, pod *usage.Pod, now usage.Time) [][]usage.Resource {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	n := e.nodes[nodeName]
+	if n == nil {
+		return nil
+	}
+	var sum [][]usage.Resource
+	key := podKey{pod.Namespace, pod.Name}
+	removed := n.removed[key]
+	for _, r := range n.reports {
+		if now >= r.expires || r.at <= removed {
+			continue
+		}
+		for rest := r.pods[key]; len(rest) > 0; {
+			k := 1
+			for k < len(rest) && rest[k].Name == rest[0].Name {
+				k++
+			}
+			sum = addToContainers(sum, pod, rest[:k], r.whole)
+			rest = rest[k:]
+		}
+	}
+	return sum
+}
+
+// addToContainers adds the values of one resource, sorted by container, to those of a pod's
+// containers. Values of containers that the pod does not have are ignored.
+func addToContainers(sum [][]usage.Resource, pod *usage.Pod, values []ContainerResource, whole bool) [][]usage.Resource {
+	found := 0
+	for i := range pod.Containers {
+		if _, ok := findContainer(values, pod.Containers[i].Name); ok {
+			found++
+		}
+	}
+	if found == 0 || whole && found < len(pod.Containers) {
+		return sum
+	}
+	if sum == nil {
+		sum = make([][]usage.Resource, len(pod.Containers))
+	}
+	for i := range pod.Containers {
+		total := usage.Resource{Name: values[0].Name, Unit: values[0].Unit}
+		at, _ := findContainer(values, pod.Containers[i].Name)
+		for ; at < len(values) && values[at].Container == pod.Containers[i].Name; at++ {
+			total.Value = addSaturating(total.Value, values[at].Value)
+		}
+		sum[i] = addResource(sum[i], total)
+	}
+	return sum
+}
+
+func findContainer(values []ContainerResource, container string) (int, bool) {
+	return slices.BinarySearchFunc(values, container, func(v ContainerResource, name string) int {
+		return strings.Compare(v.Container, name)
+	})
+}
+
+// addResource adds a value to a list of resources that is sorted by name.
+func addResource(list []usage.Resource, v usage.Resource) []usage.Resource {
+	i, found := slices.BinarySearchFunc(list, v.Name, func(r usage.Resource, name string) int {
+		return strings.Compare(r.Name, name)
+	})
+	if !found {
+		return slices.Insert(list, i, v)
+	}
+	list[i].Value = addSaturating(list[i].Value, v.Value)
+	return list
+}
+
+func addSaturating(a, b uint64) uint64 {
+	if a > math.MaxInt64-min(b, math.MaxInt64) {
+		return math.MaxInt64
+	}
+	return a + b
+}
