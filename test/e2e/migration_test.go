@@ -91,7 +91,7 @@ func TestMoveFromMetricsServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, apiService := c.startMetricsServer(t, `
-  labels: {app.kubernetes.io/managed-by: Helm},
+  labels: {app.kubernetes.io/managed-by: Helm, k8s-app: metrics-server},
   annotations: {
     meta.helm.sh/release-name: metrics-server,
     meta.helm.sh/release-namespace: kube-system,
@@ -123,6 +123,15 @@ func TestMoveFromMetricsServer(t *testing.T) {
 	// Without this, v1beta1 would remain when the release is uninstalled, and refer to a Service
 	// that does not exist.
 	c.kubectl(t, "annotate", "apiservice", "v1beta1.metrics.k8s.io", "helm.sh/resource-policy-")
+	c.kubectl(t, "label", "apiservice", "v1beta1.metrics.k8s.io", "--overwrite", "k8s-app-",
+		"app.kubernetes.io/name=kube-vitals", "app.kubernetes.io/instance=kube-vitals",
+		"app.kubernetes.io/managed-by=Helm")
+	c.kubectl(t, "annotate", "apiservice", "v1beta1.metrics.k8s.io", "--overwrite",
+		"meta.helm.sh/release-name=kube-vitals", "meta.helm.sh/release-namespace=kube-system",
+		"kubectl.kubernetes.io/last-applied-configuration-")
+	if err := c.Helm(t.Context(), "upgrade"); err != nil {
+		t.Errorf("the release cannot be upgraded after the move: %v", err)
+	}
 	c.uninstall(t)
 	left := c.kubectl(t, "get", "apiservices", "--output",
 		`jsonpath={.items[?(@.spec.group=="metrics.k8s.io")].metadata.name}`)
