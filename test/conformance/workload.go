@@ -487,7 +487,7 @@ func checkStopped(ctx context.Context, e *env) (err error) {
 		return err
 	}
 	if len(servers) == 1 && servers[node] {
-		return skip("the server itself runs on node " + node + ", whose kubelet would be stopped: the cluster needs another node")
+		return skip("the server itself runs on node " + node + ", whose kubelet would be stopped: add another node")
 	}
 	if err := e.cfg.StopNode(ctx, node); err != nil {
 		return fmt.Errorf("stop the kubelet of node %s: %w", node, err)
