@@ -26,7 +26,7 @@ SYFT       := $(CACHE)/syft-v1.46.0/syft
 VULN       := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit browser victoria-metrics e2e conformance verify lint fmt generate demo bench soak fuzz vuln image package release push-chart
+.PHONY: help build test unit browser victoria-metrics e2e clients client-tools conformance verify lint fmt generate demo bench soak fuzz vuln image package release push-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,33 @@ e2e: build $(PROMETHEUS) victoria-metrics ## the built binary behind a real API 
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) \
 	  VICTORIA_METRICS=$$(command -v $(VICTORIA_METRICS) victoria-metrics | head -n 1) \
 	  $(GO) test -count=1 -timeout 40m -parallel 3 ./e2e/...
+
+# What cannot be built from Go modules. Python's client is Debian's package, for Debian's interpreter.
+client-tools:
+	@command -v node >/dev/null && command -v npm >/dev/null || \
+	  { echo "npm is missing: install Node.js 20" >&2; exit 1; }
+	@/usr/bin/python3 -c 'import kubernetes' 2>/dev/null || \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update --quiet=2 && apt-get install --yes --quiet=2 --no-install-recommends python3-kubernetes; \
+	  else \
+	    echo "Python's client library is missing: apt-get install python3-kubernetes" >&2; exit 1; \
+	  fi
+
+# The clients' versions are those of test/clients. After the first run, Go's build cache has them.
+CLIENTS := bin/clients
+RECOMMENDER := k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender
+DESCHEDULER := sigs.k8s.io/descheduler/cmd/descheduler
+build-client = cd test/clients/$(1) && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/$(CLIENTS)/$(2)
+clients: client-tools build ## read metrics with other languages, old clients, the VPA and the descheduler; 15 minutes at first
+	$(call build-client,kubectl,kubectl) .
+	$(call build-client,clientset,clientset-0.24) -modfile=v0.24.mod .
+	$(call build-client,clientset,clientset-0.30) .
+	$(call build-client,recommender,recommender) $(RECOMMENDER)
+	$(call build-client,descheduler,descheduler) $(DESCHEDULER)
+	mkdir -p $(CLIENTS)/node && cp test/clients/node/* $(CLIENTS)/node
+	cd $(CLIENTS)/node && npm ci --ignore-scripts --no-audit --no-fund
+	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals CLIENTS=$(CURDIR)/$(CLIENTS) \
+	  $(GO) test -count=1 -timeout 20m -run '^(TestClients|TestVerticalPodAutoscaler|TestDescheduler)$$' -v ./e2e
 
 conformance: build $(PROMETHEUS) $(METRICS_SERVER) ## judge kube-vitals and metrics-server, and write docs/conformance.md
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) METRICS_SERVER=$(METRICS_SERVER) \

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
@@ -121,6 +122,33 @@ func TestImage(t *testing.T) {
 	})
 	if got := outcomes(report, Failed, Unsupported, Skipped); len(got) > 0 {
 		t.Errorf("these checks did not pass: %v\n%s", got, text(t, report))
+	}
+}
+
+// TestServerOnStoppedNode must not blame the server for its own node.
+func TestServerOnStoppedNode(t *testing.T) {
+	for node, want := range map[string]Status{"node-1": Skipped, "node-2": Passed} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, "")
+			c.service = "metrics"
+			slice := &discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Name: "metrics-x", Namespace: "kube-system",
+					Labels: map[string]string{discoveryv1.LabelServiceName: c.service}},
+				Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}, NodeName: &node}},
+			}
+			if err := c.Tracker().Add(slice); err != nil {
+				t.Fatal(err)
+			}
+			cfg := c.config("")
+			cfg.Only = regexp.MustCompile("^nodes/stopped$")
+			report, err := Run(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := outcomes(report, want); len(got) != 1 {
+				t.Errorf("server on %s, kubelet of node-1 stopped: want %s\n%s", node, want, text(t, report))
+			}
+		})
 	}
 }
 

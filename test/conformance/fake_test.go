@@ -36,7 +36,8 @@ import (
 // except for one defect. The defect is the ID of the check that must notice it.
 type cluster struct {
 	*clientset.Clientset
-	defect string
+	defect  string
+	service string // of the API, in kube-system; empty: the server is outside the cluster
 
 	mu        sync.Mutex
 	started   time.Time
@@ -374,6 +375,8 @@ func (c *cluster) serve(w *httptest.ResponseRecorder, r *http.Request) {
 		w.Body.WriteString(c.openAPI("openapi/v3",
 			`{"openapi":"3.0.0","info":{"title":"t","version":"v"},"paths":{},"components":{"schemas":{%s}}}`,
 			"components/schemas", strings.TrimPrefix(p, "/openapi/v3/apis/metrics.k8s.io/")))
+	case p == "/apis/apiregistration.k8s.io/v1/apiservices/v1.metrics.k8s.io" && c.service != "":
+		w.Body.WriteString(`{"spec":{"service":{"namespace":"kube-system","name":"` + c.service + `"}}}`)
 	case strings.HasPrefix(p, "/apis/metrics.k8s.io/"):
 		parts := strings.Split(strings.TrimPrefix(p, "/apis/metrics.k8s.io/"), "/")
 		if !c.serves(parts[0]) {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -11,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,8 +69,10 @@ func busyScript(memory int) string {
 
 const (
 	idleScript = "while :; do sleep 3600; done"
-	// endsScript ends after some 20 seconds in which it is busy.
-	endsScript = "end=$(( $(date +%s) + 20 )); while [ $(date +%s) -lt $end ]; do :; done"
+	// restartScript ends once, after 30 seconds. The volume outlives the container. A program that ended
+	// more often would soon spend its time in CrashLoopBackOff.
+	restartScript = "if [ ! -e /memory/restarted ]; then touch /memory/restarted; " +
+		"end=$(( $(date +%s) + 30 )); while [ $(date +%s) -lt $end ]; do :; done; exit; fi; while :; do :; done"
 )
 
 func (e *env) container(name, script string) corev1.Container {
@@ -120,7 +124,6 @@ func (e *env) workloadPods() []*corev1.Pod {
 		load, completed, e.replaced(4 * busyMemory),
 		e.pod(plainPod, busyMemory, e.container(busy, busyScript(busyMemory))),
 		e.pod(deletedPod, busyMemory, e.container(busy, idleScript)),
-		e.pod(restartedPod, busyMemory, e.container(busy, endsScript)),
 	}
 }
 
@@ -401,18 +404,16 @@ func checkReplaced(ctx context.Context, e *env) error {
 	})
 }
 
-// checkRestarted observes a pod whose container restarts. A simulated one is restarted now; the
-// program of the other ends every 20 seconds.
+// checkRestarted observes a new pod whose container restarts: a simulated one when it has metrics,
+// the other when its program ends.
 func checkRestarted(ctx context.Context, e *env) error {
 	if e.cfg.Workload.simulated() && e.cfg.RestartContainer == nil {
 		return skip("simulated containers cannot be restarted from here")
 	}
-	o, err := e.awaitMetrics(ctx, restartedPod)
-	if err != nil {
+	if err := e.createPod(ctx, e.pod(restartedPod, busyMemory, e.container(busy, restartScript))); err != nil {
 		return err
 	}
-	pods := e.client.CoreV1().Pods(e.namespace)
-	before, err := pods.Get(ctx, restartedPod, metav1.GetOptions{})
+	o, err := e.awaitMetrics(ctx, restartedPod)
 	if err != nil {
 		return err
 	}
@@ -422,8 +423,8 @@ func checkRestarted(ctx context.Context, e *env) error {
 		}
 	}
 	samples, last := 0, o.Timestamp
-	return e.eventually(ctx, func(ctx context.Context) error {
-		now, err := pods.Get(ctx, restartedPod, metav1.GetOptions{})
+	return e.until(ctx, 2*e.cfg.Timeout, func(ctx context.Context) error {
+		pod, err := e.client.CoreV1().Pods(e.namespace).Get(ctx, restartedPod, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -434,7 +435,7 @@ func checkRestarted(ctx context.Context, e *env) error {
 			if err := e.checkWhole(o); err != nil {
 				return conclusive{err}
 			}
-			restarted := e.cfg.Workload.simulated() || restarts(now) > restarts(before)
+			restarted := e.cfg.Workload.simulated() || restarts(pod) > 0
 			if restarted && o.Timestamp.After(last.Time) {
 				samples, last = samples+1, o.Timestamp
 			}
@@ -481,6 +482,13 @@ func checkStopped(ctx context.Context, e *env) (err error) {
 		return err
 	}
 	node := pod.Spec.NodeName
+	servers, err := e.serverNodes(ctx)
+	if err != nil {
+		return err
+	}
+	if len(servers) == 1 && servers[node] {
+		return skip("the server itself runs on node " + node + ", whose kubelet would be stopped: add another node")
+	}
 	if err := e.cfg.StopNode(ctx, node); err != nil {
 		return fmt.Errorf("stop the kubelet of node %s: %w", node, err)
 	}
@@ -538,6 +546,41 @@ func checkStopped(ctx context.Context, e *env) (err error) {
 		}
 		return nil
 	})
+}
+
+// serverNodes returns the nodes that run the server of the API: a pod whose kubelet is stopped receives
+// no requests. It returns none for a server outside the cluster.
+func (e *env) serverNodes(ctx context.Context) (map[string]bool, error) {
+	r, err := e.admin.get(ctx, "/apis/apiregistration.k8s.io/v1/apiservices/"+e.versions[0]+"."+group, typeJSON)
+	if err != nil || r.status == http.StatusNotFound {
+		return nil, err
+	}
+	if err := r.expect(http.StatusOK); err != nil {
+		return nil, err
+	}
+	var apiService struct {
+		Spec struct {
+			Service struct{ Namespace, Name string }
+		}
+	}
+	if err := json.Unmarshal(r.body, &apiService); err != nil {
+		return nil, err
+	}
+	service := apiService.Spec.Service
+	slices, err := e.client.DiscoveryV1().EndpointSlices(service.Namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name})
+	if err != nil {
+		return nil, err
+	}
+	nodes := map[string]bool{}
+	for i := range slices.Items {
+		for _, endpoint := range slices.Items[i].Endpoints {
+			if endpoint.NodeName != nil {
+				nodes[*endpoint.NodeName] = true
+			}
+		}
+	}
+	return nodes, nil
 }
 
 func checkNotFoundReason(ctx context.Context, e *env) error {
