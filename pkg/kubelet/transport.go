@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 const (
@@ -131,6 +133,10 @@ func (t *transport) connect(ctx context.Context, permit *permit) (net.Conn, erro
 	conn := tls.Client(pausing, t.tls)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = socket.Close() // the handshake's error says more
+		if classify(err) == reason.BadHTTP {
+			// such as an invalid signature
+			err = &scrapeError{reason.TLSHandshake, err}
+		}
 		return nil, err
 	}
 	pausing.permit = nil

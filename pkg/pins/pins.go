@@ -113,7 +113,7 @@ func (p *Pins) Check(node string, uid types.UID, key string) (pinned bool, err e
 		found = "a CA has verified an earlier certificate of this node"
 	}
 	return false, fmt.Errorf("it has the key %s, but %s; to accept the new key: kubectl -n %s patch configmap %s "+
-		"--type=merge -p '{data: {%s: %s}}'", key, found, p.Namespace, p.Name, node, pin{uid, key})
+		"--type=merge -p 'data: {%s: %s}'", key, found, p.Namespace, p.Name, node, pin{uid, key})
 }
 
 // Pin pins the key of a node that has no pin, and returns once it is stored. The caller has verified

@@ -133,7 +133,7 @@ func TestFirstSight(t *testing.T) {
 		w.wantData(map[string]string{"n1": keyN(1) + " u1"}) // it is stored before it is used
 		w.pin(p, "n1", "u1", keyN(1))
 		w.refused(p, "n1", "u1", keyN(2), "it has the key "+keyN(2)+", but its key is pinned as "+keyN(1)+
-			"; to accept the new key: kubectl -n kube-system patch configmap pins --type=merge -p '{data: {n1: "+keyN(2)+" u1}}'")
+			"; to accept the new key: kubectl -n kube-system patch configmap pins --type=merge -p 'data: {n1: "+keyN(2)+" u1}'")
 		w.unknown(p, "n2", "u2")
 		if s := p.Stats(); s != (Stats{Keys: 1, Created: 1}) {
 			t.Errorf("got %+v", s)

@@ -121,7 +121,7 @@ func descriptions() map[Reason]Description {
 		BadHTTP:        {"the kubelet's HTTP response is invalid", checkPort},
 		TLSSelfSigned: {"the kubelet's certificate is self-signed",
 			"set serverTLSBootstrap in the kubelet's configuration and approve its certificate request, " +
-				"or pin it with --kubelet-pins (kubelet.tls=pin in the chart)"},
+				"or pin its key with --kubelet-pins, which kubelet.tls=pin of the chart sets"},
 		TLSAuthority: {"the kubelet's certificate is signed by an unknown authority",
 			"set --kubelet-certificate-authority to the CA that signed it"},
 		TLSName: {"the kubelet's certificate is for other names",
