@@ -212,7 +212,9 @@ func TestManInTheMiddle(t *testing.T) {
 		"other key":                  kubelettest.KubeletSigned("n7"),
 		"other self-signed key":      kubelettest.SelfSigned([]string{"n7"}, loopback),
 		"other CA":                   kubelettest.NewCA().Issue([]string{"n7"}, loopback),
-		"certificate of the kubelet": {Certificate: kubelet.Certificate, PrivateKey: kubelettest.SelfSigned(nil, nil).PrivateKey},
+		"certificate of the kubelet": {
+			Certificate: kubelet.Certificate, PrivateKey: kubelettest.SelfSigned(nil, nil).PrivateKey,
+		},
 	} {
 		for _, first := range []string{keyOf(kubelet.Leaf), "ca"} {
 			t.Run(name+", pinned as "+first[:2], func(t *testing.T) {

@@ -30,6 +30,6 @@
 //   - The ConfigMap is deleted, or replaced by an empty one: running replicas write back what they
 //     know. An annotation distinguishes this from entries that were removed on purpose.
 //   - The API server is unavailable: known keys stay in use; new ones wait.
-//   - The ConfigMap is full: further nodes cannot be pinned. It has room for 6,000 nodes or more.
+//   - The ConfigMap is full: further nodes cannot be pinned. It has room for 6,000 nodes.
 //   - Something removes the entries again and again: the writes are limited, see writeBurst.
 package pins

@@ -3,6 +3,8 @@ package pins
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"strings"
@@ -22,12 +24,11 @@ const (
 	// writtenAnnotation is set with the first entries. Without it, missing entries were lost, not removed.
 	writtenAnnotation = "kube-vitals/pins-written"
 	// storeTimeout is how long Pin waits. It is less than the timeout of a scrape, so that the error
-	// says what is missing.
+	// names what is missing.
 	storeTimeout = 3 * time.Second
-	// maxBytes bounds the ConfigMap as sizeOf measures it. The API server accepts values of 1 MiB, and
-	// etcd requests of 1.5 MiB.
-	maxBytes = 1280 << 10
-	// maxValueBytes bounds the values alone.
+	// maxBytes bounds the ConfigMap as sizeOf measures it, and maxValueBytes its values alone. etcd
+	// accepts requests of 1.5 MiB, and the API server values of 1 MiB.
+	maxBytes      = 1280 << 10
 	maxValueBytes = 1 << 20
 )
 
@@ -63,7 +64,7 @@ type Pins struct {
 
 // pin is the key of a node's kubelet.
 type pin struct {
-	uid types.UID // of the Node; empty: the entry cannot be parsed
+	uid types.UID // of the Node; "" if the entry cannot be parsed
 	key string    // or Authority
 }
 
@@ -71,12 +72,16 @@ func (p pin) String() string { return p.key + " " + string(p.uid) }
 
 // parse parses an entry of the ConfigMap.
 func parse(value string) pin {
-	key, uid, _ := strings.Cut(strings.TrimSpace(value), " ")
-	hash, isKey := strings.CutPrefix(key, "sha256:")
-	if uid = strings.TrimSpace(uid); key != Authority && (!isKey || len(hash) != 64) || strings.Contains(uid, " ") {
-		uid = ""
+	fields := strings.Fields(value)
+	if len(fields) != 2 {
+		return pin{}
 	}
-	return pin{types.UID(uid), key}
+	key := fields[0]
+	hash, isKey := strings.CutPrefix(key, "sha256:")
+	if raw, err := hex.DecodeString(hash); key != Authority && (!isKey || err != nil || len(raw) != sha256.Size) {
+		return pin{}
+	}
+	return pin{types.UID(fields[1]), strings.ToLower(key)}
 }
 
 // New returns Pins that wait for Run.
@@ -179,8 +184,6 @@ func (p *Pins) notStored() error {
 
 // set applies the content of the ConfigMap; nil if it does not exist.
 func (p *Pins) set(object *corev1.ConfigMap) (pinned []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	stored := map[string]pin{}
 	written := false
 	if object != nil {
@@ -189,6 +192,8 @@ func (p *Pins) set(object *corev1.ConfigMap) (pinned []string) {
 		}
 		_, written = object.Annotations[writtenAnnotation]
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	inUse := stored
 	if !written { // lost, except at the first start
 		inUse = maps.Clone(stored)

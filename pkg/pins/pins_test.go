@@ -360,6 +360,8 @@ func TestDeletedNodes(t *testing.T) {
 		}
 		time.Sleep(pruneInterval)
 		w.wantData(map[string]string{"n1": keyN(1) + " u1", "new": keyN(3) + " u"})
+		p.mu.RLock()
+		defer p.mu.RUnlock()
 		if len(p.deleted) > 0 {
 			t.Errorf("left: %v", p.deleted)
 		}
@@ -368,7 +370,9 @@ func TestDeletedNodes(t *testing.T) {
 
 // TestInvalidEntry checks that an entry which cannot be parsed is not replaced by the next key.
 func TestInvalidEntry(t *testing.T) {
-	for _, value := range []string{"", " ", keyN(1), "sha256:1 u1", keyN(1) + " u1 u2", "md5:1 u1"} {
+	for _, value := range []string{
+		"", " ", "ca", keyN(1), keyN(1) + " u1 u2", "sha256:1 u1", "sha256:" + strings.Repeat("g", 64) + " u1", "md5:1 u1",
+	} {
 		test(t, func(w *world) {
 			p, _ := w.replica()
 			w.pin(p, "n1", "u1", keyN(1))
@@ -410,7 +414,8 @@ func TestFull(t *testing.T) {
 		w.pin(p, name(0), uid(0), keyN(0))
 		before := w.api.written()
 		err := p.Pin(w.Context(), name(n-1), uid(n-1), keyN(1))
-		if err == nil || !strings.Contains(err.Error(), "it is full with ") || !strings.Contains(err.Error(), "serverTLSBootstrap") {
+		if err == nil || !strings.Contains(err.Error(), "it is full with ") ||
+			!strings.Contains(err.Error(), "serverTLSBootstrap") {
 			t.Errorf("got error %v", err)
 		}
 		settle()

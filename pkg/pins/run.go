@@ -174,7 +174,7 @@ func (p *Pins) reflector(ctx context.Context) *cache.Reflector {
 // store receives the ConfigMap from the watch.
 type store struct {
 	pins *Pins
-	ctx  context.Context //nolint:containedctx // for the log
+	ctx  context.Context // for the log
 }
 
 // Add implements cache.ReflectorStore.
