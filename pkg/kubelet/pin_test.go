@@ -209,9 +209,9 @@ func TestManInTheMiddle(t *testing.T) {
 	ca := kubelettest.NewCA()
 	kubelet := kubelettest.KubeletSigned("n7")
 	for name, certificate := range map[string]tls.Certificate{
-		"other key":                  kubelettest.KubeletSigned("n7"),
-		"other self-signed key":      kubelettest.SelfSigned([]string{"n7"}, loopback),
-		"other CA":                   kubelettest.NewCA().Issue([]string{"n7"}, loopback),
+		"other key":             kubelettest.KubeletSigned("n7"),
+		"other self-signed key": kubelettest.SelfSigned([]string{"n7"}, loopback),
+		"other CA":              kubelettest.NewCA().Issue([]string{"n7"}, loopback),
 		"certificate of the kubelet": {
 			Certificate: kubelet.Certificate, PrivateKey: kubelettest.SelfSigned(nil, nil).PrivateKey,
 		},
