@@ -126,6 +126,7 @@ generate: $(HELM) $(HELM_DOCS) ## update manifests/ and, from values.yaml, the c
 	$(call manifest,charts/kube-vitals,) >manifests/base/kube-vitals.yaml
 	$(call component,cert-manager,certificate)
 	$(call component,high-availability,poddisruptionbudget)
+	$(call component,pinned-kubelets,kubeletpins)
 	$(call component,prometheus,servicemonitor prometheusrule)
 	$(call overlay,prometheus-source)
 	$(call overlay,kube-prometheus-kubelet)

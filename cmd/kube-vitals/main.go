@@ -130,10 +130,15 @@ func kubeletVerification(c server.Config) string {
 		return "none, without TLS"
 	case c.Kubelet.InsecureTLS:
 		return "none"
-	case c.Kubelet.CertificateAuthority != "":
-		return "by " + c.Kubelet.CertificateAuthority
 	}
-	return "by the cluster's CA"
+	verification := "by the cluster's CA"
+	if c.Kubelet.CertificateAuthority != "" {
+		verification = "by " + c.Kubelet.CertificateAuthority
+	}
+	if c.KubeletPins != "" {
+		verification += ", and by the keys in ConfigMap " + c.KubeletPins
+	}
+	return verification
 }
 
 // withCure adds to an error about the port which flag to change. The library does not wrap the

@@ -168,8 +168,10 @@ func TestSettings(t *testing.T) {
 			"nodes": "all", "kubeletVerification": "by the cluster's CA"},
 		"--kubelet-insecure-tls --cert-dir=/tmp --secure-port=10250": {
 			"kubeletVerification": "none", "servingCertificate": "in /tmp", "port": "10250"},
-		"--deprecated-kubelet-completely-insecure":   {"kubeletVerification": "none, without TLS"},
-		"--kubelet-certificate-authority=f":          {"kubeletVerification": "by f"},
+		"--deprecated-kubelet-completely-insecure": {"kubeletVerification": "none, without TLS"},
+		"--kubelet-certificate-authority=f":        {"kubeletVerification": "by f"},
+		"--kubelet-pins=p": {
+			"kubeletVerification": "by the cluster's CA, and by the keys in ConfigMap p"},
 		"--tls-cert-file=c --tls-private-key-file=k": {"servingCertificate": "c"},
 		"--tls-secret=s --tls-names=a.b.svc":         {"servingCertificate": "Secret s"},
 		"-l a=b --metric-resolution=1m":              {"nodes": "a=b", "metricResolution": "1m0s", "maxSampleAge": "4m0s"},

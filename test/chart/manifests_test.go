@@ -19,6 +19,7 @@ func TestManifests(t *testing.T) {
 		{"cert-manager"},
 		{"high-availability"},
 		{"insecure-kubelets"},
+		{"pinned-kubelets"},
 		{"prometheus"},
 		{"without-apiservices"},
 		{"cert-manager", "high-availability", "insecure-kubelets"},

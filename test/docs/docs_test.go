@@ -35,6 +35,7 @@ func inChart() map[string]string {
 		"kubelet-certificate-authority":    "kubelet.certificateAuthority",
 		"kubelet-insecure-tls":             "kubelet.insecureTLS",
 		"kubelet-service-account":          "kubelet.serviceAccount.create",
+		"kubelet-pins":                     "kubelet.tls",
 		"node-events":                      "events.enabled",
 		"deployment":                       "events.enabled",
 		"authorization-always-allow-paths": "metrics.enabled",
@@ -253,7 +254,7 @@ var (
 	documentedMetric = regexp.MustCompile("(?m)^\\| `kube_vitals_(\\w+)` \\|")
 	// registeredMetric matches the names of metrics in the source, by the suffixes that they have.
 	registeredMetric = regexp.MustCompile(
-		`"_?([a-z_]+_(?:total|seconds|bytes|info|objects|series|failing|misdirected|verify)|points)"`)
+		`"_?([a-z_]+_(?:total|seconds|bytes|info|objects|series|failing|misdirected|verify|pins)|points)"`)
 )
 
 // TestMetricsAreDocumented compares docs/metrics.md with the metrics that the server registers.
@@ -274,7 +275,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	got := names(documentedMetric, "docs/metrics.md")
 	want := names(registeredMetric, "pkg/server/instruments.go", "pkg/server/clockskew.go", "pkg/server/memory.go",
-		"pkg/server/engine.go")
+		"pkg/server/engine.go", "pkg/server/pins.go")
 	if !slices.Equal(got, want) {
 		t.Errorf("docs/metrics.md has\n%s\nwant\n%s", got, want)
 	}
