@@ -58,6 +58,7 @@ type options struct {
 
 	kubelet        kubelet.Config
 	kubeletAccount string
+	kubeletPins    string
 	addressTypes   []string
 	servingCert    servingcert.Config
 	nodeEvents     bool
@@ -166,6 +167,11 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 			"kubelets. It should have no permissions except get on nodes/metrics and nodes/stats; "+
 			"kube-vitals needs create on its serviceaccounts/token. (default: kubelets receive "+
 			"kube-vitals' own credentials)")
+	fs.StringVar(&o.kubeletPins, "kubelet-pins", "",
+		"The ConfigMap, in the namespace of this pod, in which the keys of kubelets with self-signed "+
+			"certificates are pinned at first sight. Tokens are sent to pinned keys and to kubelets that "+
+			"a CA verifies. kube-vitals needs list, watch, update, patch and create on it. See "+
+			"docs/tls.md. (default: self-signed certificates are rejected)")
 	fs.BoolVar(&k.AllowLoopback, "kubelet-allow-loopback", false,
 		"Allow 127.0.0.0/8 and ::1 as addresses of kubelets. For tests and development only.")
 	fs.Int64Var(&k.MaxBodyBytes, "kubelet-max-response-bytes", kubelet.DefaultMaxBodyBytes,
@@ -225,6 +231,7 @@ func (o *options) config() (server.Config, error) {
 
 		MissingMetricsWarnings: o.warnings,
 		KubeletServiceAccount:  o.kubeletAccount,
+		KubeletPins:            o.kubeletPins,
 		Prometheus:             o.prometheusConfig(),
 		EventDeployment:        o.eventDeployment(),
 		MetricsServerTelemetry: o.telemetry,
@@ -281,7 +288,7 @@ func (o *options) validate() []error {
 }
 
 func (o *options) validateKubelet() []error {
-	mistakes := append(kubeletMistakes(o.kubelet), o.validateKubeletAccount()...)
+	mistakes := slices.Concat(kubeletMistakes(o.kubelet), o.validateKubeletAccount(), o.validateKubeletPins())
 	if o.kubelet.Timeout > o.longestTimeout() && o.resolutionKnown() {
 		mistakes = append(mistakes, fmt.Errorf("--kubelet-request-timeout must be at most 9/10 of --metric-resolution, "+
 			"so %v, but is %v", o.longestTimeout(), o.kubelet.Timeout))
@@ -322,6 +329,30 @@ func (o *options) validateKubeletAccount() []error {
 		if other.set {
 			mistakes = append(mistakes, fmt.Errorf("--kubelet-service-account has no effect with %s, with which kubelets "+
 				"receive no token: remove one of them", other.flag))
+		}
+	}
+	return mistakes
+}
+
+func (o *options) validateKubeletPins() []error {
+	if o.kubeletPins == "" {
+		return nil
+	}
+	var mistakes []error
+	if problems := validation.IsDNS1123Subdomain(o.kubeletPins); problems != nil {
+		mistakes = append(mistakes, fmt.Errorf("--kubelet-pins: %q is not a valid name: %s",
+			o.kubeletPins, strings.Join(problems, "; ")))
+	}
+	for _, other := range []struct {
+		flag string
+		set  bool
+	}{
+		{"--kubelet-insecure-tls", o.kubelet.InsecureTLS},
+		{"--deprecated-kubelet-completely-insecure", o.kubelet.PlainHTTP},
+	} {
+		if other.set {
+			mistakes = append(mistakes, fmt.Errorf("--kubelet-pins has no effect with %s, with which no certificate is "+
+				"verified: remove one of them", other.flag))
 		}
 	}
 	return mistakes

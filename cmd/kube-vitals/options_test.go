@@ -37,7 +37,7 @@ func TestDefaults(t *testing.T) {
 		"kubelet timeout": c.Kubelet.Timeout == 10*time.Second,
 		"address types": slices.Equal(c.Kubelet.AddressTypes, []corev1.NodeAddressType{
 			"Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"}),
-		"kubelet credentials": c.KubeletServiceAccount == "" && !c.Kubelet.AllowLoopback,
+		"kubelet credentials": c.KubeletServiceAccount == "" && c.KubeletPins == "" && !c.Kubelet.AllowLoopback,
 		"kubelet TLS":         !c.Kubelet.InsecureTLS && !c.Kubelet.PlainHTTP,
 		"all nodes":           c.NodeSelector.Empty(),
 		"warnings":            c.MissingMetricsWarnings,
@@ -112,6 +112,7 @@ func TestFlags(t *testing.T) {
 		"--kubelet-service-account=kube-vitals-kubelet": func(c server.Config) bool {
 			return c.KubeletServiceAccount == "kube-vitals-kubelet"
 		},
+		"--kubelet-pins=p": func(c server.Config) bool { return c.KubeletPins == "p" },
 		"--node-events --deployment=kube-vitals": func(c server.Config) bool {
 			return c.EventDeployment == "kube-vitals"
 		},
@@ -201,6 +202,11 @@ func TestMistakes(t *testing.T) {
 			"--kubelet-service-account has no effect with --kubelet-client-certificate"},
 		"--kubelet-service-account=a --deprecated-kubelet-completely-insecure": {
 			"--kubelet-service-account has no effect with --deprecated-kubelet-completely-insecure"},
+		"--kubelet-pins=a/b --kubelet-insecure-tls": {
+			`--kubelet-pins: "a/b" is not a valid name`,
+			"--kubelet-pins has no effect with --kubelet-insecure-tls"},
+		"--kubelet-pins=a --deprecated-kubelet-completely-insecure": {
+			"--kubelet-pins has no effect with --deprecated-kubelet-completely-insecure"},
 		"--node-events":                  {"--node-events needs --deployment: if many nodes fail"},
 		"--deployment=a":                 {"--deployment needs --node-events"},
 		"--node-events --deployment=a/b": {`--deployment: "a/b" is not a valid name`},

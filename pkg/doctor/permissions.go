@@ -67,6 +67,10 @@ func (d *doctor) permissions() (list []permission) {
 			need(kubelet, true, attributes{Resource: "nodes", Subresource: "stats"}, "get")
 		}
 	}
+	if name, set := w.flag("--kubelet-pins"); set && name != "" && !w.usesEngine() {
+		need(account, false, attributes{Resource: "configmaps", Name: name, Namespace: d.target.namespace}, "list", "watch",
+			"update", "patch", "create")
+	}
 	if secret, set := w.flag("--tls-secret"); set {
 		need(account, false, attributes{Resource: "secrets", Name: secret, Namespace: d.target.namespace}, "get",
 			"watch", "update")

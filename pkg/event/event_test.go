@@ -38,7 +38,7 @@ func TestNodeFailsAndRecovers(t *testing.T) {
 		}
 		const want = "kube-vitals cannot read the metrics of this node: the kubelet's certificate is self-signed " +
 			"(tls-self-signed): set serverTLSBootstrap in the kubelet's configuration and approve its certificate request, " +
-			"or set --kubelet-insecure-tls in test clusters; see " +
+			"or pin its key with --kubelet-pins, which kubelet.tls=pin of the chart sets; see " +
 			"https://github.com/kube-vitals/kube-vitals/blob/main/docs/troubleshooting.md#tls-self-signed"
 		if e.Message != want {
 			t.Errorf("got message %q", e.Message)

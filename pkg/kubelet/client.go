@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -184,7 +185,8 @@ func (c *Client) Close() {
 	}
 }
 
-// target returns the target of a node, and replaces it if its endpoint has changed.
+// target returns the target of a node, and replaces it if its endpoint has changed or if the node
+// was created again.
 func (c *Client) target(node *corev1.Node) (*target, error) {
 	endpoint, err := c.config.endpointOf(node)
 	if err != nil {
@@ -193,8 +195,8 @@ func (c *Client) target(node *corev1.Node) (*target, error) {
 	c.mu.Lock()
 	old, closed := c.nodes[node.Name], c.closed
 	t := old
-	if !closed && (old == nil || old.endpoint != endpoint) {
-		t = c.newTarget(node.Name, endpoint)
+	if !closed && (old == nil || old.endpoint != endpoint || old.uid != node.UID) {
+		t = c.newTarget(node.Name, node.UID, endpoint)
 		c.nodes[strings.Clone(node.Name)] = t
 	}
 	c.mu.Unlock()
@@ -211,21 +213,26 @@ func (c *Client) target(node *corev1.Node) (*target, error) {
 // alone and its certificate can be verified for the node's name.
 type target struct {
 	endpoint  endpoint
+	uid       types.UID // of the node
 	transport *transport
 
 	version atomic.Int64 // version of the credentials of existing connections
 	retired atomic.Bool  // connections must not be kept
 }
 
-func (c *Client) newTarget(node string, e endpoint) *target {
-	t := &target{endpoint: e, transport: &transport{
+func (c *Client) newTarget(node string, uid types.UID, e endpoint) *target {
+	t := &target{endpoint: e, uid: uid, transport: &transport{
 		address: e.address(), // proxies in the environment are ignored
 		dial:    c.dialer,
 		permits: c.connecting,
 		buffers: c.buffers,
 	}}
 	if !c.config.PlainHTTP {
-		t.transport.tls = c.credentials.tlsConfig(strings.Clone(node), e.host)
+		p := &peer{credentials: c.credentials, node: strings.Clone(node), uid: uid, host: e.host}
+		t.transport.tls = c.credentials.tlsConfig(p)
+		if c.config.Pins != nil {
+			t.transport.pinned = p
+		}
 	}
 	return t
 }

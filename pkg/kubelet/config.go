@@ -53,6 +53,10 @@ type Config struct {
 	// NewClient.
 	Clock usage.Clock
 
+	// Pins, if it is not nil, accepts self-signed certificates whose keys it has pinned for their
+	// nodes. Certificates that a CA verifies are accepted as without it.
+	Pins Pins
+
 	// InsecureTLS disables the verification of kubelets' certificates. An attacker on the network
 	// can then read the bearer token.
 	InsecureTLS bool
@@ -164,6 +168,8 @@ func (c Config) Validate() field.ErrorList {
 	check(c.PlainHTTP && authority, meaningless("CertificateAuthority", "PlainHTTP"))
 	check(c.PlainHTTP && certificate, meaningless("ClientCertificate", "PlainHTTP"))
 	check(c.PlainHTTP && key, meaningless("ClientKey", "PlainHTTP"))
+	check(c.PlainHTTP && c.Pins != nil, meaningless("Pins", "PlainHTTP"))
+	check(c.InsecureTLS && c.Pins != nil, meaningless("Pins", "InsecureTLS"))
 	check(c.InsecureTLS && authority, meaningless("CertificateAuthority", "InsecureTLS"))
 	return mistakes
 }

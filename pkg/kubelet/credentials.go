@@ -17,6 +17,7 @@ import (
 // change.
 type credentials struct {
 	insecure    bool
+	pins        Pins                        // nil: only a CA can verify a certificate
 	authority   *reloader[*x509.CertPool]   // nil for the roots of the system
 	certificate *reloader[*tls.Certificate] // nil for no client certificate
 	tokenFile   *reloader[string]           // nil for no token
@@ -26,7 +27,7 @@ type credentials struct {
 }
 
 func newCredentials(c *Config) (*credentials, error) {
-	s := &credentials{insecure: c.InsecureTLS, encoding: "identity", userAgent: c.UserAgent}
+	s := &credentials{insecure: c.InsecureTLS, pins: c.Pins, encoding: "identity", userAgent: c.UserAgent}
 	if c.Gzip {
 		s.encoding = "gzip"
 	}
@@ -94,20 +95,17 @@ func (s *credentials) version() int {
 	return authority + certificate
 }
 
-// tlsConfig returns the TLS configuration for a node's kubelet at host.
+// tlsConfig returns the TLS configuration for a kubelet.
 //
 // crypto/tls verifies a certificate for one name. A kubelet's certificate may be for its address or
 // for the name of its node, so it is verified here.
-func (s *credentials) tlsConfig(node, host string) *tls.Config {
+func (s *credentials) tlsConfig(p *peer) *tls.Config {
 	c := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies instead
 	}
 	if !s.insecure {
-		c.VerifyConnection = func(state tls.ConnectionState) error {
-			roots, _ := s.authority.get()
-			return verify(state.PeerCertificates, roots, host, node)
-		}
+		c.VerifyConnection = p.verifyConnection
 	}
 	if s.certificate != nil {
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -134,10 +132,7 @@ func verify(certificates []*x509.Certificate, roots *x509.CertPool, host, node s
 	if _, err := leaf.Verify(options); err != nil {
 		return &scrapeError{certificateReason(leaf, err), err}
 	}
-	if err := leaf.VerifyHostname(host); err != nil && leaf.VerifyHostname(node) != nil {
-		return &scrapeError{reason.TLSName, fmt.Errorf("%w, nor for the node's name", err)}
-	}
-	return nil
+	return verifyName(leaf, host, node)
 }
 
 func parseAuthority(contents [][]byte) (*x509.CertPool, error) {

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 const (
@@ -35,6 +37,7 @@ type transport struct {
 	address string
 	dial    dialer
 	tls     *tls.Config // nil for plain HTTP
+	pinned  *peer       // whose keys may be pinned; nil: only a CA can verify certificates
 	permits permits     // for dialing and handshakes; shared by all transports
 	buffers *sync.Pool  // of *buffers; shared by all transports
 
@@ -87,12 +90,19 @@ func (t *transport) roundTrip(request *http.Request, permit *permit) (*http.Resp
 	}
 }
 
-// takeIdle returns the idle connection, or nil if there is none.
+// takeIdle returns the idle connection, or nil if there is none that may be used.
 func (t *transport) takeIdle() net.Conn {
-	if conn := t.idle.Swap(nil); conn != nil {
-		return *conn
+	conn := t.idle.Swap(nil)
+	if conn == nil {
+		return nil
 	}
-	return nil
+	if c, ok := (*conn).(*pinnedConn); ok {
+		if pinned, _ := t.pinned.check(c.key); !pinned { // the pin has changed
+			_ = c.Close() // no request uses it
+			return nil
+		}
+	}
+	return *conn
 }
 
 // closeIdle closes the idle connection, if there is one.
@@ -123,10 +133,22 @@ func (t *transport) connect(ctx context.Context, permit *permit) (net.Conn, erro
 	conn := tls.Client(pausing, t.tls)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = socket.Close() // the handshake's error says more
+		if classify(err) == reason.BadHTTP {
+			// such as an invalid signature
+			err = &scrapeError{reason.TLSHandshake, err}
+		}
 		return nil, err
 	}
 	pausing.permit = nil
-	return conn, nil
+	if t.pinned == nil {
+		return conn, nil
+	}
+	admitted, err := t.pinned.admit(ctx, conn, permit)
+	if err != nil {
+		_ = socket.Close() // nothing was sent
+		return nil, err
+	}
+	return admitted, nil
 }
 
 // exchange is one request and its response. It is also the response's body.

@@ -26,6 +26,8 @@ const (
 	TLSName         Reason = "tls-name-mismatch"
 	TLSExpired      Reason = "tls-expired"
 	TLSHandshake    Reason = "tls-handshake"
+	TLSKeyChanged   Reason = "tls-key-changed"
+	TLSNotPinned    Reason = "tls-not-pinned"
 	NoToken         Reason = "no-token"
 	Unauthorized    Reason = "unauthorized"
 	Forbidden       Reason = "forbidden"
@@ -81,9 +83,9 @@ func (r Reason) Describe() Description { return descriptions()[r] }
 func Scrapes() []Reason {
 	return []Reason{
 		NoAddress, BadEndpoint, DNS, ConnectRefused, Unreachable, ConnectTimeout, Timeout, ConnectionLost, BadHTTP,
-		TLSSelfSigned, TLSAuthority, TLSName, TLSExpired, TLSHandshake, NoToken, Unauthorized, Forbidden, NotFound,
-		ServerError, BadStatus, BadFormat, BodyTooLarge, Truncated, Undecodable, NoSamples, RuntimeNoStats, ClockSkew,
-		Canceled, InternalFailure,
+		TLSSelfSigned, TLSAuthority, TLSName, TLSExpired, TLSHandshake, TLSKeyChanged, TLSNotPinned, NoToken,
+		Unauthorized, Forbidden, NotFound, ServerError, BadStatus, BadFormat, BodyTooLarge, Truncated, Undecodable,
+		NoSamples, RuntimeNoStats, ClockSkew, Canceled, InternalFailure,
 	}
 }
 
@@ -119,7 +121,7 @@ func descriptions() map[Reason]Description {
 		BadHTTP:        {"the kubelet's HTTP response is invalid", checkPort},
 		TLSSelfSigned: {"the kubelet's certificate is self-signed",
 			"set serverTLSBootstrap in the kubelet's configuration and approve its certificate request, " +
-				"or set --kubelet-insecure-tls in test clusters"},
+				"or pin its key with --kubelet-pins, which kubelet.tls=pin of the chart sets"},
 		TLSAuthority: {"the kubelet's certificate is signed by an unknown authority",
 			"set --kubelet-certificate-authority to the CA that signed it"},
 		TLSName: {"the kubelet's certificate is for other names",
@@ -129,6 +131,11 @@ func descriptions() map[Reason]Description {
 			"renew it, and check the clocks of both sides"},
 		TLSHandshake: {"the TLS handshake with the kubelet fails",
 			"check --kubelet-port, and whether the kubelet accepts the certificate of --kubelet-client-certificate"},
+		TLSKeyChanged: {"the kubelet does not have the pinned key",
+			"find out whether its certificate was renewed; if so, accept the new key with the command in the log of " +
+				"kube-vitals, else something intercepts the connection"},
+		TLSNotPinned: {"the key of the kubelet cannot be pinned",
+			"check the ConfigMap of --kubelet-pins and the permission to list, watch, update, patch and create it"},
 		NoToken: {"kube-vitals has no token for the kubelet",
 			"check the permission to create tokens of --kubelet-service-account"},
 		Unauthorized: {"the kubelet rejects the credentials",

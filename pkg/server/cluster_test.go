@@ -43,7 +43,8 @@ type cluster struct {
 	*httptest.Server
 	nodes []corev1.Node
 	pods  []corev1.Pod
-	down  atomic.Bool // all requests get status 503
+	pins  corev1.ConfigMap // in the namespace monitoring; it cannot be written
+	down  atomic.Bool      // all requests get status 503
 
 	tokenReviews, accessReviews atomic.Int64  // number of requests
 	lookups                     atomic.Int64  // number of lists of one pod
@@ -97,6 +98,8 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 		respond(w, corev1.NodeList{TypeMeta: list("Node"), ListMeta: version, Items: c.nodes})
 	case path == "/api/v1/pods":
 		respond(w, corev1.PodList{TypeMeta: list("Pod"), ListMeta: version, Items: c.pods})
+	case path == "/api/v1/namespaces/monitoring/configmaps":
+		respond(w, corev1.ConfigMapList{TypeMeta: list("ConfigMap"), ListMeta: version, Items: []corev1.ConfigMap{c.pins}})
 	case path == "/api/v1/namespaces/kube-system/configmaps":
 		c.mu.Lock()
 		defer c.mu.Unlock()

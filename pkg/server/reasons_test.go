@@ -30,6 +30,8 @@ import (
 func TestReasonsOfFailingNodes(t *testing.T) {
 	notProvoked := map[reason.Reason]string{
 		reason.NoToken:         "TestReasonNoToken: the token is the same for all nodes",
+		reason.TLSKeyChanged:   "TestReasonsOfPins: it needs --kubelet-pins",
+		reason.TLSNotPinned:    "TestReasonsOfPins: it needs --kubelet-pins",
 		reason.Canceled:        "the server is stopping, or the node was deleted",
 		reason.InternalFailure: "a bug: TestPanicAffectsOneNode of package scrape",
 	}
@@ -73,6 +75,34 @@ func TestReasonNoToken(t *testing.T) {
 	client := newClient(t, url)
 	client.await(http.StatusOK, "/readyz", "")
 	checkReasons(t, client, cluster, nodes)
+}
+
+// TestReasonsOfPins is TestReasonsOfFailingNodes for the reasons with --kubelet-pins. The ConfigMap
+// has an entry of one node, and cannot be written.
+func TestReasonsOfPins(t *testing.T) {
+	cluster := newCluster(t)
+	nodes := map[reason.Reason]corev1.Node{}
+	for _, r := range []reason.Reason{reason.TLSKeyChanged, reason.TLSNotPinned} {
+		certificate := kubelettest.KubeletSigned(string(r))
+		node := nodeAt(string(r), kubelettest.New(string(r), kubelettest.Config{}).Start(t, &certificate))
+		node.UID = "uid"
+		nodes[r] = node
+		cluster.nodes = append(cluster.nodes, node)
+	}
+	cluster.pins.Name = "pins"
+	cluster.pins.Data = map[string]string{string(reason.TLSKeyChanged): "sha256:" + strings.Repeat("0", 64) + " uid"}
+	c, url := cluster.config(t)
+	c.Resolution = 2 * time.Second
+	c = withEvents(t, c)
+	c.Kubelet.InsecureTLS, c.KubeletPins = false, "pins"
+	start(t, c)
+	client := newClient(t, url)
+	client.await(http.StatusOK, "/readyz", "")
+	checkReasons(t, client, cluster, nodes)
+	if metrics := client.await(http.StatusOK, "/metrics", "alice"); !strings.Contains(metrics,
+		"kube_vitals_kubelet_pins{kind=\"key\"} 1\n") || !strings.Contains(metrics, "kube_vitals_kubelet_keys_pinned_total 0\n") {
+		t.Errorf("/metrics has %q", grep(metrics, "kube_vitals_kubelet_"))
+	}
 }
 
 // withEvents returns the configuration with events, for a Deployment in the namespace monitoring.

@@ -37,8 +37,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount, Prometheus,
-// EventDeployment and ServingCert are optional.
+// Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount, KubeletPins,
+// Prometheus, EventDeployment and ServingCert are optional.
 type Config struct {
 	Version, Commit string                // of this program, for telemetry
 	Flags           cliflag.NamedFlagSets // for /flagz; their values are not secret
@@ -57,6 +57,10 @@ type Config struct {
 	// KubeletServiceAccount is a ServiceAccount in the namespace of this pod, whose tokens are sent
 	// to kubelets. If it is empty, kubelets get the credentials that the API server gets.
 	KubeletServiceAccount string
+
+	// KubeletPins is a ConfigMap in the namespace of this pod, in which the keys of kubelets with
+	// self-signed certificates are pinned. If it is empty, such certificates are rejected.
+	KubeletPins string
 
 	// Prometheus, if it is not nil, is the engine from which usage is read instead of from kubelets.
 	// Only URL and File are set. Without scrapes of kubelets there are no metrics with metrics-server's

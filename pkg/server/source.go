@@ -12,6 +12,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
+	"github.com/kube-vitals/kube-vitals/pkg/pins"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -37,28 +38,39 @@ func newSource(
 	if err != nil {
 		return nil, nil, err
 	}
+	keys, err := newPins(c, client, nodes, synced)
+	if err != nil {
+		return nil, nil, err
+	}
 	var s source
 	if c.Prometheus != nil {
 		s, err = newPrometheusSource(c, client, clock, metrics, pods, instruments, events, synced)
 	} else {
-		s, err = newScraper(c, client, clock, metrics, instruments, events)
+		s, err = newScraper(c, client, clock, metrics, instruments, events, keys)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	loops := []func(context.Context){s.Run}
+	if keys != nil {
+		instruments.registerPins(keys.Stats)
+		loops = append(loops, keys.Run)
+	}
 	if events != nil {
 		loops = append(loops, events.Run)
 	}
 	return s, loops, nil
 }
 
-// newScraper returns a scraper of kubelets. The Reporter of events may be nil.
+// newScraper returns a scraper of kubelets. The Reporter of events and the pinned keys may be nil.
 func newScraper(
 	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, instruments *instruments,
-	events *event.Reporter,
+	events *event.Reporter, keys *pins.Pins,
 ) (*scrape.Scraper, error) {
 	c.Kubelet.Clock = clock
+	if keys != nil {
+		c.Kubelet.Pins = keys
+	}
 	if c.KubeletServiceAccount != "" {
 		namespace, err := podNamespace("--kubelet-service-account", c.Kubeconfig, inClusterNamespaceFile)
 		if err != nil {

@@ -199,6 +199,8 @@ func TestArguments(t *testing.T) {
 			[]string{port, address, status, period, ca, service}},
 		{"existing ServiceAccount for kubelets", "kubelet.serviceAccount.create=false,kubelet.serviceAccount.name=x",
 			[]string{port, address, status, period, ca, "--kubelet-service-account=x", service}},
+		{"pinned keys of kubelets", "kubelet.tls=pin",
+			[]string{port, address, status, period, ca, account, "--kubelet-pins=kube-vitals-kubelet-pins", service}},
 		{"allowed paths in args", `args={--authorization-always-allow-paths=/livez\,/readyz\,/metrics}`,
 			[]string{port, address, status, period, ca, account, service,
 				"--authorization-always-allow-paths=/livez,/readyz,/metrics"}},
@@ -261,6 +263,10 @@ func TestRefusals(t *testing.T) {
 		{"args={--secure-port=8443}", "set containerPort instead"},
 		{"defaultArgs={--secure-port=8443}", "set containerPort instead"},
 		{"args={--kubelet-service-account=x}", "set kubelet.serviceAccount.name instead"},
+		{"kubelet.tls=insecure", "at '/kubelet/tls': value must be one of 'verify', 'pin'"},
+		{"args={--kubelet-pins=x}", "set kubelet.tls=pin instead"},
+		{"kubelet.tls=pin,kubelet.insecureTLS=true", "kubelet.tls=pin and the option to verify no kubelet contradict each other"},
+		{"kubelet.tls=pin,args={--kubelet-insecure-tls}", "remove kubelet.insecureTLS, --kubelet-insecure-tls"},
 		{"args={--tls-secret=x}", "tls.type=kube-vitals sets all of them"},
 		{"args={--tls-cert-file=/crt}", "set tls.type=existingSecret"},
 		{"args={--node-events=false}", "set events.enabled instead"},
@@ -272,6 +278,36 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("got error %v, want %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestKubeletPins checks that the server may use the ConfigMap of pinned keys, and only with
+// kubelet.tls=pin.
+func TestKubeletPins(t *testing.T) {
+	const name = "kube-system/kube-vitals-kubelet-pins"
+	for _, values := range []string{"", "kubelet.tls=verify",
+		"kubelet.tls=pin,source.type=prometheus,source.prometheus.url=http://p"} {
+		objs := render(t, values)
+		for _, kind := range []string{"ConfigMap ", "Role ", "RoleBinding "} {
+			if objs[kind+name] != nil {
+				t.Errorf("%s: %s%s is rendered", values, kind, name)
+			}
+		}
+	}
+	objs := render(t, "kubelet.tls=pin")
+	if objs["ConfigMap "+name] == nil {
+		t.Errorf("there is no ConfigMap %s", name)
+	}
+	want := []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"},
+		"resourceNames": []any{"kube-vitals-kubelet-pins"},
+		"verbs":         []any{"list", "watch", "update", "patch", "create"}}}
+	if diff := cmp.Diff(any(want), objs.value(t, "Role "+name, "rules")); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	for path, want := range map[string]any{"roleRef.name": "kube-vitals-kubelet-pins", "subjects.0.name": "kube-vitals"} {
+		if got := objs.value(t, "RoleBinding "+name, path); got != want {
+			t.Errorf("%s is %v, want %v", path, got, want)
+		}
 	}
 }
 

@@ -35,6 +35,7 @@ func inChart() map[string]string {
 		"kubelet-certificate-authority":    "kubelet.certificateAuthority",
 		"kubelet-insecure-tls":             "kubelet.insecureTLS",
 		"kubelet-service-account":          "kubelet.serviceAccount.create",
+		"kubelet-pins":                     "kubelet.tls",
 		"node-events":                      "events.enabled",
 		"deployment":                       "events.enabled",
 		"authorization-always-allow-paths": "metrics.enabled",

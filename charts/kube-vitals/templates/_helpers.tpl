@@ -64,6 +64,16 @@ add the defaults of new sections.
 {{- end }}
 
 {{/*
+The ConfigMap in which the server pins the keys of kubelets. Empty if it does not. The default is in the template too, since
+helm upgrade --reuse-values does not add the defaults of new values.
+*/}}
+{{- define "kube-vitals.kubeletPinsName" -}}
+{{- if and (eq (dig "tls" "verify" .Values.kubelet) "pin") (not (include "kube-vitals.usesPrometheus" .)) }}
+{{- printf "%s-kubelet-pins" (include "kube-vitals.fullname" .) }}
+{{- end }}
+{{- end }}
+
+{{/*
 "true" if the server records events. The default is in the template too, since helm upgrade --reuse-values does not add the
 defaults of new sections.
 */}}

@@ -40,6 +40,13 @@ single value are in values.schema.json.
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-service-account") }}
 {{- fail "args and defaultArgs cannot set --kubelet-service-account, since the values decide for which ServiceAccount the roles are: set kubelet.serviceAccount.name instead" }}
 {{- end }}
+{{- if include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-pins") }}
+{{- fail "args and defaultArgs cannot set --kubelet-pins, since the role depends on it: set kubelet.tls=pin instead" }}
+{{- end }}
+{{- $unverified := include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-insecure-tls|deprecated-kubelet-completely-insecure") }}
+{{- if and (include "kube-vitals.kubeletPinsName" .) (or $v.kubelet.insecureTLS $unverified) }}
+{{- fail "kubelet.tls=pin and the option to verify no kubelet contradict each other: remove kubelet.insecureTLS, --kubelet-insecure-tls and --deprecated-kubelet-completely-insecure" }}
+{{- end }}
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "node-events|deployment") }}
 {{- fail "args and defaultArgs cannot set --node-events and --deployment, since the roles depend on them: set events.enabled instead" }}
 {{- end }}

@@ -85,6 +85,17 @@ func SelfSigned(dnsNames []string, ips []net.IP, options ...CertificateOption) t
 	return (*CA)(nil).issue(newKey(), dnsNames, ips, options...)
 }
 
+// KubeletSigned returns a certificate in the form that a kubelet creates: it is for the name of the
+// node only, and signed by a CA of its own.
+func KubeletSigned(node string, options ...CertificateOption) tls.Certificate {
+	at := time.Now().Unix()
+	ca := newCA(nil, Subject(pkix.Name{CommonName: fmt.Sprintf("%s-ca@%d", node, at)}))
+	named := Subject(pkix.Name{CommonName: fmt.Sprintf("%s@%d", node, at)})
+	certificate := ca.Issue([]string{node}, nil, append([]CertificateOption{named}, options...)...)
+	certificate.Certificate = append(certificate.Certificate, ca.cert.Raw)
+	return certificate
+}
+
 // issue returns a certificate for a key. A nil CA makes it self-signed.
 func (ca *CA) issue(
 	key *ecdsa.PrivateKey, dnsNames []string, ips []net.IP, options ...CertificateOption,

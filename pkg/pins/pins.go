@@ -1,0 +1,349 @@
+package pins
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// Authority is stored instead of a key if a CA has verified the kubelet's certificate.
+	Authority = "ca"
+	// writtenAnnotation is set with the first entries. Without it, missing entries were lost, not removed.
+	writtenAnnotation = "kube-vitals/pins-written"
+	// storeTimeout is how long Pin waits. It is less than the timeout of a scrape, so that the error
+	// says what is missing.
+	storeTimeout = 3 * time.Second
+	// maxBytes bounds the ConfigMap as sizeOf measures it. The API server accepts values of 1 MiB, and
+	// etcd requests of 1.5 MiB.
+	maxBytes = 1280 << 10
+	// maxValueBytes bounds the values alone.
+	maxValueBytes = 1 << 20
+)
+
+// Config configures Pins. All fields are required.
+type Config struct {
+	ConfigMaps      corev1client.ConfigMapInterface // of the namespace
+	Namespace, Name string                          // of the ConfigMap
+
+	// IsCurrent reports whether the node exists with this UID. Synced reports whether all nodes are
+	// known. Entries of other nodes are removed.
+	IsCurrent func(node string, uid types.UID) bool
+	Synced    func() bool
+}
+
+// Pins are the pinned keys of kubelets. Run keeps them in sync with the ConfigMap. All methods can
+// be called concurrently.
+type Pins struct {
+	Config
+	wake   chan struct{} // receives an element when something must be written
+	writes flowcontrol.RateLimiter
+
+	mu      sync.RWMutex
+	read    bool              // whether the ConfigMap has been read
+	object  *corev1.ConfigMap // as last read; nil: it does not exist; not modified
+	pins    map[string]pin    // in use, by node
+	wanted  map[string]pin    // to be stored, by node
+	deleted map[string]pin    // of deleted nodes, to be removed, by node
+	changed chan struct{}     // closed when the ConfigMap has been read again
+	created int64             // number of keys that this process pinned
+
+	readErr, writeErr error // of the last request; nil: it succeeded
+}
+
+// pin is the key of a node's kubelet.
+type pin struct {
+	uid types.UID // of the Node; empty: the entry cannot be parsed
+	key string    // or Authority
+}
+
+func (p pin) String() string { return p.key + " " + string(p.uid) }
+
+// parse parses an entry of the ConfigMap.
+func parse(value string) pin {
+	key, uid, _ := strings.Cut(strings.TrimSpace(value), " ")
+	hash, isKey := strings.CutPrefix(key, "sha256:")
+	if uid = strings.TrimSpace(uid); key != Authority && (!isKey || len(hash) != 64) || strings.Contains(uid, " ") {
+		uid = ""
+	}
+	return pin{types.UID(uid), key}
+}
+
+// New returns Pins that wait for Run.
+func New(c Config) *Pins {
+	return &Pins{
+		Config:  c,
+		wake:    make(chan struct{}, 1),
+		writes:  flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writeBurst),
+		wanted:  map[string]pin{},
+		deleted: map[string]pin{},
+		changed: make(chan struct{}),
+	}
+}
+
+// Check reports whether the key is pinned for the node. It returns an error if the node must have
+// another key. Neither is true if the node has no pin yet.
+func (p *Pins) Check(node string, uid types.UID, key string) (pinned bool, err error) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	known, ok := p.pins[node]
+	switch {
+	case !ok:
+		return false, nil
+	case known.uid == "":
+		return false, fmt.Errorf("the entry %s of ConfigMap %s/%s is not \"sha256:KEY UID\": correct or remove it",
+			node, p.Namespace, p.Name)
+	case known.uid != uid:
+		return false, nil
+	case known.key == key:
+		return true, nil
+	}
+	found := "its key is pinned as " + known.key
+	if known.key == Authority {
+		found = "a CA has verified an earlier certificate of this node"
+	}
+	return false, fmt.Errorf("it has the key %s, but %s; to accept the new key: kubectl -n %s patch configmap %s "+
+		"--type=merge -p 'data: {%s: %s}'", key, found, p.Namespace, p.Name, node, pin{uid, key})
+}
+
+// Pin pins the key of a node that has no pin, and returns once it is stored. The caller has verified
+// that the kubelet has the private key.
+func (p *Pins) Pin(ctx context.Context, node string, uid types.UID, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	for {
+		pinned, err := p.Check(node, uid, key)
+		if pinned || err != nil {
+			return err
+		}
+		changed := p.want(node, pin{uid, key})
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return p.notStored()
+		}
+	}
+}
+
+// Verified notes that a CA has verified the certificate of a node's kubelet. It does not wait until
+// that is stored.
+func (p *Pins) Verified(node string, uid types.UID) {
+	if known, _ := p.Check(node, uid, Authority); !known {
+		p.want(node, pin{uid, Authority})
+	}
+}
+
+// want asks Run to store a pin. The first key of a node counts. It returns a channel that is closed
+// with the next change.
+func (p *Pins) want(node string, new pin) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known, ok := p.wanted[node]; !ok || known.uid != new.uid || new.key == Authority && known.key != Authority {
+		p.wanted[strings.Clone(node)] = new
+	}
+	p.wakeUp()
+	return p.changed
+}
+
+func (p *Pins) wakeUp() {
+	select {
+	case p.wake <- struct{}{}:
+	default: // Run has not handled an earlier one yet
+	}
+}
+
+// notStored returns why a pin has not been stored in time.
+func (p *Pins) notStored() error {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	action := "written"
+	if !p.read {
+		action = "read"
+	}
+	err := fmt.Errorf("ConfigMap %s/%s has not been %s yet", p.Namespace, p.Name, action)
+	if reason := cmp.Or(p.readErr, p.writeErr); reason != nil {
+		err = fmt.Errorf("%w: %w", err, reason)
+	}
+	return err
+}
+
+// set applies the content of the ConfigMap; nil if it does not exist.
+func (p *Pins) set(object *corev1.ConfigMap) (pinned []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stored := map[string]pin{}
+	written := false
+	if object != nil {
+		for node, value := range object.Data {
+			stored[node] = parse(value)
+		}
+		_, written = object.Annotations[writtenAnnotation]
+	}
+	inUse := stored
+	if !written { // lost, except at the first start
+		inUse = maps.Clone(stored)
+		for node, known := range p.pins {
+			if _, ok := stored[node]; !ok && known.uid != "" {
+				inUse[node] = known
+				if _, ok := p.wanted[node]; !ok {
+					p.wanted[node] = known
+				}
+			}
+		}
+	}
+	for node, wanted := range p.wanted {
+		found, ok := stored[node]
+		if !ok || found.uid != wanted.uid && found.uid != "" || wanted.key == Authority && found.key != Authority {
+			continue
+		}
+		if found == wanted && found.key != Authority && p.pins[node] != found {
+			pinned = append(pinned, node)
+		}
+		delete(p.wanted, node)
+	}
+	for node, old := range p.deleted {
+		if stored[node] != old {
+			delete(p.deleted, node)
+		}
+	}
+	p.created += int64(len(pinned))
+	p.object, p.pins, p.read = object, inUse, true
+	if len(p.wanted) > 0 {
+		p.wakeUp()
+	}
+	p.broadcast()
+	return pinned
+}
+
+// broadcast ends the waits for a change. p.mu must be held.
+func (p *Pins) broadcast() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// record sets the error of the last request that reads or writes, and logs it once.
+func (p *Pins) record(ctx context.Context, last *error, err error) {
+	p.mu.Lock()
+	before := *last
+	*last = err
+	p.mu.Unlock()
+	logger := klog.FromContext(ctx).WithValues("configMap", klog.KRef(p.Namespace, p.Name))
+	switch {
+	case ctx.Err() != nil:
+	case err == nil && before != nil:
+		logger.Info("The ConfigMap of the pinned keys of kubelets can be used again")
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		logger.Error(err, "Cannot use the ConfigMap of the pinned keys of kubelets; known keys stay in use")
+	}
+}
+
+// hasWork reports whether something must be stored.
+func (p *Pins) hasWork() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Synced() {
+		maps.DeleteFunc(p.wanted, func(node string, wanted pin) bool { return !p.IsCurrent(node, wanted.uid) })
+		maps.DeleteFunc(p.deleted, func(node string, old pin) bool { return p.IsCurrent(node, old.uid) })
+	}
+	return p.read && len(p.wanted)+len(p.deleted) > 0
+}
+
+// next returns the ConfigMap with what must be stored, nil if it does not exist, and an error if not
+// all of it fits.
+func (p *Pins) next() (object *corev1.ConfigMap, full error) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.object == nil {
+		return nil, nil
+	}
+	object = p.object.DeepCopy()
+	if object.Data == nil {
+		object.Data = map[string]string{}
+	}
+	if object.Annotations == nil {
+		object.Annotations = map[string]string{}
+	}
+	object.Annotations[writtenAnnotation] = "true"
+	for node := range p.deleted {
+		delete(object.Data, node)
+	}
+	total, values := 0, 0
+	for node, value := range object.Data {
+		total, values = total+sizeOf(node, value), values+len(value)
+	}
+	for node, wanted := range p.wanted {
+		before, exists := object.Data[node]
+		value := wanted.String()
+		more := sizeOf(node, value)
+		if exists {
+			more -= sizeOf(node, before)
+		}
+		if total+more > maxBytes || values+len(value)-len(before) > maxValueBytes {
+			full = fmt.Errorf("it is full with %d entries: set serverTLSBootstrap in the configuration of the kubelets and "+
+				"approve their certificate requests, because no more nodes can be pinned", len(object.Data))
+			continue
+		}
+		total, values = total+more, values+len(value)-len(before)
+		object.Data[node] = value
+	}
+	return object, full
+}
+
+// sizeOf returns about the number of bytes of an entry: its name is stored in the managed fields, too.
+func sizeOf(node, value string) int { return 2*len(node) + len(value) + 20 }
+
+// Stats are numbers about Pins.
+type Stats struct {
+	Keys, Authorities int   // nodes with a pinned key, and nodes that a CA has verified
+	Created           int64 // keys that this process has pinned at first sight
+}
+
+// Stats returns the current numbers.
+func (p *Pins) Stats() Stats {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	s := Stats{Created: p.created}
+	for _, known := range p.pins {
+		switch {
+		case known.key == Authority:
+			s.Authorities++
+		case known.uid != "":
+			s.Keys++
+		}
+	}
+	return s
+}
+
+// markDeleted asks Run to remove the entries of deleted nodes. An entry must be one at two calls in
+// a row: another replica may know a new node earlier.
+func (p *Pins) markDeleted(before map[string]pin) (now map[string]pin) {
+	if !p.Synced() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now = map[string]pin{}
+	for node, known := range p.pins {
+		if known.uid == "" || p.IsCurrent(node, known.uid) {
+			continue
+		}
+		now[node] = known
+		if before[node] == known {
+			p.deleted[node] = known
+		}
+	}
+	if len(p.deleted) > 0 {
+		p.wakeUp()
+	}
+	return now
+}

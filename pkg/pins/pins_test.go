@@ -1,0 +1,497 @@
+package pins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+)
+
+func TestMain(m *testing.M) {
+	// The other handlers of errors sleep by the time of the last error, which is that of another bubble.
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	goleak.VerifyTestMain(m)
+}
+
+// nodes are the nodes of the API server with their UIDs.
+type nodes struct {
+	mu    sync.Mutex
+	known map[string]types.UID
+}
+
+func (n *nodes) set(name string, uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.known[name] = uid; uid == "" {
+		delete(n.known, name)
+	}
+}
+
+func (n *nodes) isCurrent(name string, uid types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.known[name] == uid
+}
+
+// world is an API server with the nodes n1 to n9, whose UIDs are u1 to u9, and replicas.
+type world struct {
+	*testing.T
+	api   *fakeAPI
+	nodes nodes
+}
+
+func test(t *testing.T, f func(w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, api: newAPI(), nodes: nodes{known: map[string]types.UID{}}}
+		for i := range 9 {
+			w.nodes.set(fmt.Sprintf("n%d", i+1), types.UID(fmt.Sprintf("u%d", i+1)))
+		}
+		f(w)
+	})
+}
+
+// replica starts a process. The function ends it.
+func (w *world) replica() (p *Pins, stop func()) {
+	p = New(Config{ConfigMaps: w.api, Namespace: "kube-system", Name: "pins", IsCurrent: w.nodes.isCurrent,
+		Synced: func() bool { return true }})
+	ctx, cancel := context.WithCancel(w.Context())
+	var running sync.WaitGroup
+	running.Go(func() { p.Run(ctx) })
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	w.Cleanup(stop)
+	return p, stop
+}
+
+// keyN returns the n-th key.
+func keyN(n int) string { return fmt.Sprintf("sha256:%064x", n) }
+
+// pin pins a key and fails the test if that fails.
+func (w *world) pin(p *Pins, node string, uid types.UID, key string) {
+	w.Helper()
+	if err := p.Pin(w.Context(), node, uid, key); err != nil {
+		w.Errorf("%s: %v", node, err)
+	}
+	if pinned, err := p.Check(node, uid, key); !pinned || err != nil {
+		w.Errorf("%s: pinned %v, error %v after Pin", node, pinned, err)
+	}
+}
+
+// refused checks that a key is refused.
+func (w *world) refused(p *Pins, node string, uid types.UID, key, text string) {
+	w.Helper()
+	for what, err := range map[string]error{
+		"Check": second(p.Check(node, uid, key)), "Pin": p.Pin(w.Context(), node, uid, key),
+	} {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			w.Errorf("%s of %s: got error %v, want one with %q", what, node, err, text)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// unknown checks that a node has no pin.
+func (w *world) unknown(p *Pins, node string, uid types.UID) {
+	w.Helper()
+	if pinned, err := p.Check(node, uid, keyN(1)); pinned || err != nil {
+		w.Errorf("%s: pinned %v, error %v, want no pin", node, pinned, err)
+	}
+}
+
+// settle waits until all has been stored and seen.
+func settle() {
+	time.Sleep(time.Minute)
+	synctest.Wait()
+}
+
+func (w *world) wantData(want map[string]string) {
+	w.Helper()
+	if got := w.api.data(); !maps.Equal(got, want) {
+		w.Errorf("the ConfigMap has %v, want %v", got, want)
+	}
+}
+
+func TestFirstSight(t *testing.T) {
+	test(t, func(w *world) {
+		p, _ := w.replica()
+		w.unknown(p, "n1", "u1") // before the ConfigMap has been read
+		w.pin(p, "n1", "u1", keyN(1))
+		w.wantData(map[string]string{"n1": keyN(1) + " u1"}) // it is stored before it is used
+		w.pin(p, "n1", "u1", keyN(1))
+		w.refused(p, "n1", "u1", keyN(2), "it has the key "+keyN(2)+", but its key is pinned as "+keyN(1)+
+			"; to accept the new key: kubectl -n kube-system patch configmap pins --type=merge -p 'data: {n1: "+keyN(2)+" u1}'")
+		w.unknown(p, "n2", "u2")
+		if s := p.Stats(); s != (Stats{Keys: 1, Created: 1}) {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
+
+// TestRestart checks that a new process uses the stored pins, and counts none as new.
+func TestRestart(t *testing.T) {
+	test(t, func(w *world) {
+		p, stop := w.replica()
+		w.pin(p, "n1", "u1", keyN(1))
+		p.Verified("n2", "u2")
+		settle()
+		stop()
+		p, _ = w.replica()
+		settle()
+		w.refused(p, "n1", "u1", keyN(2), "its key is pinned")
+		w.refused(p, "n2", "u2", keyN(2), "a CA has verified")
+		w.pin(p, "n1", "u1", keyN(1))
+		if s := p.Stats(); s != (Stats{Keys: 1, Authorities: 1}) {
+			t.Errorf("got %+v", s)
+		}
+		if n := w.api.written(); n > 2 {
+			t.Errorf("%d writes", n)
+		}
+	})
+}
+
+// TestManyNodes checks that a start with 1000 nodes takes few writes, and little time.
+func TestManyNodes(t *testing.T) {
+	test(t, func(w *world) {
+		p, _ := w.replica()
+		start := time.Now()
+		var pinning sync.WaitGroup
+		for i := range 1000 {
+			name, uid := fmt.Sprintf("node-%d", i), types.UID(fmt.Sprintf("uid-%d", i))
+			w.nodes.set(name, uid)
+			pinning.Go(func() {
+				time.Sleep(time.Duration(i) * 3 * time.Millisecond) // handshakes take some seconds together
+				w.pin(p, name, uid, keyN(i))
+			})
+		}
+		pinning.Wait()
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("took %v", took)
+		}
+		if n := w.api.written(); n > 10 {
+			t.Errorf("%d writes", n)
+		}
+		if s := p.Stats(); s.Keys != 1000 || s.Created != 1000 {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
+
+// TestReplicas has two replicas see different keys of one node at the same time. Only one of them
+// uses its key, and only after it was stored.
+func TestReplicas(t *testing.T) {
+	test(t, func(w *world) {
+		p1, _ := w.replica()
+		p2, _ := w.replica()
+		var errs [2]error
+		var pinning sync.WaitGroup
+		pinning.Go(func() { errs[0] = p1.Pin(w.Context(), "n1", "u1", keyN(1)) })
+		pinning.Go(func() { errs[1] = p2.Pin(w.Context(), "n1", "u1", keyN(2)) })
+		pinning.Wait()
+		winner := slices.Index(errs[:], nil)
+		if winner < 0 || errs[1-winner] == nil || !strings.Contains(errs[1-winner].Error(), "its key is pinned as ") {
+			t.Fatalf("got errors %v, want one success and one refusal", errs)
+		}
+		w.wantData(map[string]string{"n1": keyN(winner+1) + " u1"})
+		w.pin(p1, "n2", "u2", keyN(3)) // what one pins, the other knows
+		settle()
+		w.refused(p2, "n2", "u2", keyN(4), keyN(3))
+	})
+}
+
+// TestVerifiedNode checks that a node whose certificate a CA has verified cannot have a self-signed
+// one later, and that a pin is replaced when a CA verifies a certificate.
+func TestVerifiedNode(t *testing.T) {
+	test(t, func(w *world) {
+		p, _ := w.replica()
+		w.pin(p, "n1", "u1", keyN(1))
+		p.Verified("n1", "u1")
+		p.Verified("n2", "u2")
+		settle()
+		w.wantData(map[string]string{"n1": "ca u1", "n2": "ca u2"})
+		w.refused(p, "n1", "u1", keyN(1), "a CA has verified an earlier certificate of this node; to accept")
+		w.refused(p, "n2", "u2", keyN(1), "a CA has verified")
+		before := w.api.written()
+		p.Verified("n1", "u1")
+		settle()
+		if n := w.api.written() - before; n != 0 {
+			t.Errorf("%d writes of what is known", n)
+		}
+		w.api.patch("n2", keyN(5)+" u2") // the administrator goes back to self-signed certificates
+		settle()
+		w.pin(p, "n2", "u2", keyN(5))
+	})
+}
+
+// TestRenewedNode checks what ends a pin: another UID, another entry, no entry.
+func TestRenewedNode(t *testing.T) {
+	test(t, func(w *world) {
+		p, _ := w.replica()
+		w.pin(p, "n1", "u1", keyN(1))
+		w.nodes.set("n1", "new")
+		w.unknown(p, "n1", "new")
+		w.pin(p, "n1", "new", keyN(2))
+		w.wantData(map[string]string{"n1": keyN(2) + " new"})
+
+		w.refused(p, "n1", "new", keyN(3), "pinned")
+		w.api.patch("n1", keyN(3)+" new") // the command in the error
+		settle()
+		w.pin(p, "n1", "new", keyN(3))
+		w.refused(p, "n1", "new", keyN(2), "pinned")
+
+		w.api.patch("n1", "") // the only entry: it is not written back
+		settle()
+		w.wantData(map[string]string{})
+		w.unknown(p, "n1", "new")
+		w.pin(p, "n1", "new", keyN(4))
+	})
+}
+
+// TestLost deletes the ConfigMap, or replaces it by an empty one: what processes know is written
+// back, and an attacker cannot use that moment.
+func TestLost(t *testing.T) {
+	for name, lose := range map[string]func(*fakeAPI){
+		"deleted":  func(a *fakeAPI) { a.put(nil) },
+		"replaced": func(a *fakeAPI) { a.put(&corev1.ConfigMap{}) },
+		"deleted and created": func(a *fakeAPI) {
+			a.put(nil)
+			a.put(&corev1.ConfigMap{})
+		},
+		"during an outage": func(a *fakeAPI) {
+			a.fail(errUnavailable)
+			a.put(nil)
+			time.Sleep(time.Minute)
+			a.fail(nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test(t, func(w *world) {
+				p1, _ := w.replica()
+				p2, _ := w.replica()
+				w.pin(p1, "n1", "u1", keyN(1))
+				w.pin(p2, "n2", "u2", keyN(2))
+				p1.Verified("n3", "u3")
+				settle()
+				want := w.api.data()
+				lose(w.api)
+				synctest.Wait()
+				for _, p := range []*Pins{p1, p2} {
+					w.refused(p, "n1", "u1", keyN(8), "pinned")
+					w.refused(p, "n3", "u3", keyN(8), "a CA")
+				}
+				settle()
+				w.wantData(want)
+				w.pin(p1, "n2", "u2", keyN(2))
+				if s := p1.Stats(); s.Created != 1 {
+					t.Errorf("got %+v, want restored keys not to count as new", s)
+				}
+			})
+		})
+	}
+}
+
+// TestUnavailable checks what happens while the API server is: known keys work, new ones wait and
+// are pinned afterwards.
+func TestUnavailable(t *testing.T) {
+	test(t, func(w *world) {
+		p, _ := w.replica()
+		w.pin(p, "n1", "u1", keyN(1))
+		w.api.fail(errUnavailable)
+		start := time.Now()
+		err := p.Pin(w.Context(), "n2", "u2", keyN(2))
+		if err == nil || !strings.Contains(err.Error(), "has not been written yet") ||
+			!strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("got error %v", err)
+		}
+		if took := time.Since(start); took != storeTimeout {
+			t.Errorf("waited %v", took)
+		}
+		w.pin(p, "n1", "u1", keyN(1))
+		w.refused(p, "n1", "u1", keyN(3), "pinned")
+		w.api.fail(nil)
+		settle()
+		w.pin(p, "n2", "u2", keyN(2))
+	})
+}
+
+// TestStartDuringOutage checks that nothing is accepted before the ConfigMap has been read.
+func TestStartDuringOutage(t *testing.T) {
+	test(t, func(w *world) {
+		w.api.patch("n1", keyN(1)+" u1")
+		w.api.fail(errUnavailable)
+		p, _ := w.replica()
+		err := p.Pin(w.Context(), "n1", "u1", keyN(2))
+		if err == nil || !strings.Contains(err.Error(), "has not been read yet: cannot read it: dial tcp") {
+			t.Errorf("got error %v", err)
+		}
+		w.api.fail(nil)
+		settle()
+		w.refused(p, "n1", "u1", keyN(2), keyN(1)+"; to accept") // the stored key counts, not the one seen during the outage
+		w.pin(p, "n1", "u1", keyN(1))
+	})
+}
+
+// TestDeletedNodes checks that entries of deleted nodes go, those of others stay, and that a node
+// which another replica knows earlier keeps its entry.
+func TestDeletedNodes(t *testing.T) {
+	test(t, func(w *world) {
+		p, _ := w.replica()
+		w.pin(p, "n1", "u1", keyN(1))
+		w.pin(p, "n2", "u2", keyN(2))
+		w.api.patch("new", keyN(3)+" u") // by another replica
+		w.nodes.set("n2", "")
+		time.Sleep(pruneInterval + time.Minute)
+		w.nodes.set("new", "u")
+		if n := len(w.api.data()); n != 3 {
+			t.Errorf("%d entries after the first search, want 3", n)
+		}
+		time.Sleep(pruneInterval)
+		w.wantData(map[string]string{"n1": keyN(1) + " u1", "new": keyN(3) + " u"})
+		if len(p.deleted) > 0 {
+			t.Errorf("left: %v", p.deleted)
+		}
+	})
+}
+
+// TestInvalidEntry checks that an entry which cannot be parsed is not replaced by the next key.
+func TestInvalidEntry(t *testing.T) {
+	for _, value := range []string{"", " ", keyN(1), "sha256:1 u1", keyN(1) + " u1 u2", "md5:1 u1"} {
+		test(t, func(w *world) {
+			p, _ := w.replica()
+			w.pin(p, "n1", "u1", keyN(1))
+			w.api.mu.Lock()
+			object := w.api.object.DeepCopy()
+			object.Data["n1"] = value
+			w.api.store(object)
+			w.api.mu.Unlock()
+			settle()
+			w.refused(p, "n1", "u1", keyN(1), `the entry n1 of ConfigMap kube-system/pins is not "sha256:KEY UID"`)
+			w.wantData(map[string]string{"n1": value})
+		})
+	}
+}
+
+// TestFull fills the ConfigMap. Nodes that do not fit are not pinned, and all others are.
+func TestFull(t *testing.T) {
+	test(t, func(w *world) {
+		name := func(i int) string { return fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", i/256, i%256) }
+		uid := func(i int) types.UID { return types.UID(fmt.Sprintf("aaaaaaaa-bbbb-cccc-dddd-%012d", i)) }
+		const n = 8000
+		full := &corev1.ConfigMap{Data: map[string]string{}}
+		bytes := 0
+		for i := range n {
+			w.nodes.set(name(i), uid(i))
+			value := pin{uid(i), keyN(i)}.String()
+			if bytes += sizeOf(name(i), value); bytes <= maxBytes {
+				full.Data[name(i)] = value
+			}
+		}
+		if len(full.Data) < 6000 {
+			t.Errorf("it has room for %d nodes", len(full.Data))
+		}
+		delete(full.Data, name(0))
+		full.Annotations = map[string]string{writtenAnnotation: "true"}
+		w.api.put(full)
+		p, _ := w.replica()
+		settle()
+		w.pin(p, name(0), uid(0), keyN(0))
+		before := w.api.written()
+		err := p.Pin(w.Context(), name(n-1), uid(n-1), keyN(1))
+		if err == nil || !strings.Contains(err.Error(), "it is full with ") || !strings.Contains(err.Error(), "serverTLSBootstrap") {
+			t.Errorf("got error %v", err)
+		}
+		settle()
+		if n := w.api.written() - before; n != 0 {
+			t.Errorf("%d writes of a full ConfigMap", n)
+		}
+		w.nodes.set(name(1), "")
+		w.api.patch(name(1), "")
+		settle()
+		w.pin(p, name(n-1), uid(n-1), keyN(1))
+	})
+}
+
+// TestWritesAreLimited has something undo each write.
+func TestWritesAreLimited(t *testing.T) {
+	test(t, func(w *world) {
+		p, _ := w.replica()
+		w.pin(p, "n1", "u1", keyN(1))
+		for range 600 {
+			w.api.put(&corev1.ConfigMap{})
+			time.Sleep(time.Second)
+		}
+		if n := w.api.written(); n > writeBurst+600*writesPerSecond+10 {
+			t.Errorf("%d writes in 10 minutes", n)
+		}
+		w.refused(p, "n1", "u1", keyN(2), "pinned")
+	})
+}
+
+// TestForbidden checks the error without permission to write.
+func TestForbidden(t *testing.T) {
+	test(t, func(w *world) {
+		p, _ := w.replica()
+		settle()
+		w.api.mu.Lock()
+		w.api.failure = errors.New("configmaps is forbidden")
+		w.api.mu.Unlock()
+		err := p.Pin(w.Context(), "n1", "u1", keyN(1))
+		if err == nil || !strings.Contains(err.Error(), "ConfigMap kube-system/pins has not been written yet: cannot write "+
+			"it: the ServiceAccount needs permission to list, watch, update, patch and create it: configmaps is forbidden") {
+			t.Errorf("got error %v", err)
+		}
+		w.unknown(p, "n1", "u1")
+	})
+}
+
+// TestConcurrentReplicas lets replicas pin, restart, lose the ConfigMap and meet attackers at
+// random. No replica may ever use a key that another one does not.
+func TestConcurrentReplicas(t *testing.T) {
+	test(t, func(w *world) {
+		var mu sync.Mutex
+		used := map[string]string{} // node → key that a replica has used
+		var running sync.WaitGroup
+		for r := range 3 {
+			running.Go(func() {
+				for round := range 4 {
+					p, stop := w.replica()
+					for i := range 9 {
+						node, uid := fmt.Sprintf("n%d", i+1), types.UID(fmt.Sprintf("u%d", i+1))
+						key := keyN((r + round + i) % 3) // some of them from an attacker
+						if p.Pin(w.Context(), node, uid, key) != nil {
+							continue
+						}
+						mu.Lock()
+						if before, ok := used[node]; ok && before != key {
+							t.Errorf("%s: replicas used %s and %s", node, before, key)
+						}
+						used[node] = key
+						mu.Unlock()
+					}
+					if r > 0 { // the first replica keeps running, so nothing is lost for good
+						stop()
+					}
+				}
+			})
+		}
+		time.Sleep(2 * time.Second)
+		w.api.put(&corev1.ConfigMap{})
+		running.Wait()
+		if len(used) != 9 {
+			t.Errorf("%d of 9 nodes were pinned", len(used))
+		}
+	})
+}

@@ -1,0 +1,220 @@
+package pins
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+const (
+	fieldManager = "kube-vitals"
+	// batchDelay is how long a write waits for further pins. minInterval is the least time between two
+	// writes: when 1000 nodes are scraped for the first time, there are about 10.
+	batchDelay  = 50 * time.Millisecond
+	minInterval = 500 * time.Millisecond
+	// watchDelay is how long the watch may take to report a write.
+	watchDelay = 5 * time.Second
+	// writeTimeout bounds one request.
+	writeTimeout = 10 * time.Second
+	// writeBurst is the number of writes at once, for example after a start. Then follow
+	// writesPerSecond, so that a controller that undoes the writes does not cause a flood.
+	writeBurst      = 30
+	writesPerSecond = 0.2
+	// pruneInterval is the time between two searches for entries of deleted nodes.
+	pruneInterval = 10 * time.Minute
+)
+
+// Run keeps the pins in sync with the ConfigMap until the context ends. It must be called once.
+func (p *Pins) Run(ctx context.Context) {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { p.reflector(ctx).RunWithContext(ctx) })
+	prune := time.NewTicker(pruneInterval)
+	defer prune.Stop()
+	var deleted map[string]pin
+	backoff := newBackoff()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-prune.C:
+			deleted = p.markDeleted(deleted)
+			continue
+		case <-p.wake:
+		}
+		sleep(ctx, batchDelay, nil)
+		p.mu.RLock()
+		changed := p.changed
+		p.mu.RUnlock()
+		tried, err := p.write(ctx)
+		switch {
+		case !tried:
+			continue
+		case err != nil:
+			sleep(ctx, backoff.Step(), changed)
+		default:
+			backoff = newBackoff()
+			sleep(ctx, watchDelay, changed)
+		}
+		p.wakeUp() // something may be left
+		sleep(ctx, minInterval, nil)
+	}
+}
+
+func newBackoff() *wait.Backoff {
+	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 30 * time.Second}
+}
+
+// sleep returns after the time, after a change, or at the end of the context.
+func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-changed:
+	case <-timer.C:
+	}
+}
+
+// write stores what must be stored, and reports whether it tried. The watch reports the result.
+func (p *Pins) write(ctx context.Context) (tried bool, err error) {
+	if !p.hasWork() || p.writes.Wait(ctx) != nil { // the context ended
+		return false, nil
+	}
+	object, full := p.next()
+	requestCtx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	switch {
+	case object == nil:
+		err = p.create(requestCtx)
+	case full != nil && p.stores(object):
+	default:
+		_, err = p.ConfigMaps.Update(requestCtx, object, metav1.UpdateOptions{FieldManager: fieldManager})
+	}
+	if apierrors.IsConflict(err) {
+		return true, nil // another replica was faster: the watch reports what it has stored
+	}
+	if err != nil {
+		err = fmt.Errorf("cannot write it: the ServiceAccount needs permission to list, watch, update, patch and "+
+			"create it: %w", err)
+	}
+	err = cmp.Or(err, full)
+	p.record(ctx, &p.writeErr, err)
+	return true, err
+}
+
+// stores reports whether the ConfigMap has this data already.
+func (p *Pins) stores(object *corev1.ConfigMap) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.object != nil && maps.Equal(p.object.Data, object.Data)
+}
+
+// create creates an empty ConfigMap. It applies it, because RBAC can limit a patch to this one name,
+// but not a creation, and because a ConfigMap that another replica has just created and filled is
+// not changed.
+func (p *Pins) create(ctx context.Context) error {
+	_, err := p.ConfigMaps.Apply(ctx, applycorev1.ConfigMap(p.Name, p.Namespace),
+		metav1.ApplyOptions{FieldManager: fieldManager})
+	if err == nil {
+		klog.FromContext(ctx).Info("Created the missing ConfigMap of the pinned keys of kubelets",
+			"configMap", klog.KRef(p.Namespace, p.Name))
+	}
+	return err
+}
+
+// reflector returns a watch of the ConfigMap.
+func (p *Pins) reflector(ctx context.Context) *cache.Reflector {
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, p.Name).String()
+	record := func(err error) {
+		if err != nil {
+			err = fmt.Errorf("cannot read it: %w", err)
+		}
+		p.record(ctx, &p.readErr, err)
+	}
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.FieldSelector = only
+			list, err := p.ConfigMaps.List(ctx, options)
+			if err == nil && list.ResourceVersion == "" {
+				err = errors.New("the response is not a list: it has no resource version")
+			}
+			record(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.FieldSelector = only
+			events, err := p.ConfigMaps.Watch(ctx, options)
+			record(err)
+			return events, err
+		},
+	}
+	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, p.ConfigMaps),
+		&corev1.ConfigMap{}, &store{p, ctx}, cache.ReflectorOptions{Name: "pins", Backoff: &wait.Backoff{
+			Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second,
+		}})
+}
+
+// store receives the ConfigMap from the watch.
+type store struct {
+	pins *Pins
+	ctx  context.Context //nolint:containedctx // for the log
+}
+
+// Add implements cache.ReflectorStore.
+func (s *store) Add(object any) error {
+	configMap, ok := object.(*corev1.ConfigMap)
+	if !ok {
+		return fmt.Errorf("the watch of a ConfigMap returned a %T", object)
+	}
+	s.set(configMap)
+	return nil
+}
+
+// Update implements cache.ReflectorStore.
+func (s *store) Update(object any) error { return s.Add(object) }
+
+// Delete implements cache.ReflectorStore.
+func (s *store) Delete(any) error {
+	s.set(nil)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (s *store) Replace(list []any, _ string) error {
+	if len(list) == 0 {
+		s.set(nil)
+		return nil
+	}
+	return s.Add(list[0]) // the field selector allows one name
+}
+
+// Resync implements cache.ReflectorStore.
+func (s *store) Resync() error { return nil }
+
+// set applies the content of the ConfigMap and logs which keys were pinned.
+func (s *store) set(object *corev1.ConfigMap) {
+	pinned := s.pins.set(object)
+	if len(pinned) == 0 {
+		return
+	}
+	slices.Sort(pinned)
+	klog.FromContext(s.ctx).Info("Pinned the keys of kubelets at first sight", "count", len(pinned),
+		"nodes", pinned[:min(len(pinned), 10)])
+}

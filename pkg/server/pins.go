@@ -1,0 +1,73 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/pins"
+)
+
+var _ kubelet.Pins = (*pins.Pins)(nil)
+
+// newPins returns the pinned keys of kubelets, or nil if they are not configured.
+func newPins(c Config, client *rest.Config, nodes *inventory.Index, synced func() bool) (*pins.Pins, error) {
+	if c.KubeletPins == "" {
+		return nil, nil
+	}
+	namespace, err := podNamespace("--kubelet-pins", c.Kubeconfig, inClusterNamespaceFile)
+	if err != nil {
+		return nil, err
+	}
+	core, err := corev1client.NewForConfig(client)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client for the pinned keys of kubelets: %w", err)
+	}
+	return pins.New(pins.Config{
+		ConfigMaps: core.ConfigMaps(namespace),
+		Namespace:  namespace,
+		Name:       c.KubeletPins,
+		Synced:     synced,
+		IsCurrent: func(node string, uid types.UID) bool {
+			o := nodes.Get("", node)
+			return o != nil && o.UID == inventory.UIDOf(uid)
+		},
+	}), nil
+}
+
+// registerPins registers the numbers of pinned keys.
+func (i *instruments) registerPins(stats func() pins.Stats) {
+	i.registry.MustRegister(&pinCollector{
+		stats: stats,
+		nodes: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "kubelet_pins"),
+			"Nodes by what --kubelet-pins has stored: key (pinned) or ca (a CA has verified the certificate).",
+			[]string{"kind"}, nil),
+		created: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "kubelet_keys_pinned_total"),
+			"Keys of kubelets that this server has pinned at first sight.", nil, nil),
+	})
+}
+
+// pinCollector exports the numbers of pinned keys.
+type pinCollector struct {
+	stats          func() pins.Stats
+	nodes, created *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *pinCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- c.nodes
+	out <- c.created
+}
+
+// Collect implements prometheus.Collector.
+func (c *pinCollector) Collect(out chan<- prometheus.Metric) {
+	s := c.stats()
+	out <- prometheus.MustNewConstMetric(c.nodes, prometheus.GaugeValue, float64(s.Keys), "key")
+	out <- prometheus.MustNewConstMetric(c.nodes, prometheus.GaugeValue, float64(s.Authorities), "ca")
+	out <- prometheus.MustNewConstMetric(c.created, prometheus.CounterValue, float64(s.Created))
+}
