@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,11 @@ type distribution struct {
 	node        string
 	addresses   []corev1.NodeAddressType // in this order; InternalIP is the kubelet's
 	certificate func(ca *kubelettest.CA, node string, ip net.IP) tls.Certificate
+}
+
+// ownCertificate is the certificate that a kubelet creates itself.
+func ownCertificate(_ *kubelettest.CA, node string, _ net.IP) tls.Certificate {
+	return kubelettest.KubeletSigned(node)
 }
 
 // requested is the certificate of serverTLSBootstrap, signed by the cluster's CA.
@@ -49,6 +55,10 @@ func distributions(other *kubelettest.CA) map[string]distribution {
 	type types = []corev1.NodeAddressType
 	ofOther := func(_ *kubelettest.CA, node string, ip net.IP) tls.Certificate { return requested(other, node, ip) }
 	return map[string]distribution{
+		"kubeadm":      {"kubeadm-0", types{internal, hostname}, ownCertificate},
+		"kind":         {"kind-control-plane", types{internal, hostname}, ownCertificate},
+		"minikube":     {"minikube", types{internal, hostname}, ownCertificate},
+		"talos":        {"talos-cp-0", types{hostname, internal}, ownCertificate},
 		"k3s":          {"k3s-server-0", types{internal, hostname}, servingKubelet},
 		"rke2":         {"rke2-server-0", types{internal, hostname}, servingKubelet},
 		"eks":          {"ip-10-0-1-7.ec2.local", types{internal, external, internalDNS, externalDNS, hostname}, requested},
@@ -68,6 +78,10 @@ func TestPresets(t *testing.T) {
 	c := newCluster(t)
 	other := kubelettest.NewCA()
 	all := distributions(other)
+	files, err := filepath.Glob(filepath.Join(c.Chart, "presets", "*.yaml"))
+	if err != nil || len(files) != len(all) {
+		t.Errorf("the chart has %d presets, error %v, want %d", len(files), err, len(all))
+	}
 	for preset, d := range all {
 		t.Run(preset, func(t *testing.T) {
 			t.Parallel()

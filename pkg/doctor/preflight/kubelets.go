@@ -59,7 +59,7 @@ func endpointOf(node *corev1.Node) (host, port string, ok bool) {
 type kubeletResult struct {
 	node   string
 	reason reason.Reason // empty: it is verified
-	named  bool          // it is for the node's name
+	named  bool          // it is for the node's name or address
 	detail string
 }
 
@@ -98,7 +98,7 @@ func (p *preflight) checkKubelets(ctx context.Context) []doctor.Check {
 func (p *preflight) describe(c *doctor.Check, why reason.Reason, group []kubeletResult, sample, source string) {
 	detail := group[0].detail
 	description := why.Describe()
-	named := !slices.ContainsFunc(group, func(r kubeletResult) bool { return !r.named })
+	pinnable := !slices.ContainsFunc(group, func(r kubeletResult) bool { return !r.named })
 	if why != "" {
 		c.Reason, c.URL, c.Cure = string(why), why.URL(), description.Cure
 	}
@@ -106,7 +106,7 @@ func (p *preflight) describe(c *doctor.Check, why reason.Reason, group []kubelet
 	case why == "":
 		c.Objects = nil
 		c.Seen = fmt.Sprintf("%d %s: %s; verified by %s", len(group), sample, detail, source)
-	case why == reason.TLSSelfSigned && named:
+	case why == reason.TLSSelfSigned && pinnable:
 		p.kubelets.selfSigned = true
 		c.Seen = fmt.Sprintf("%d %s: self-signed, %s; the command below pins them", len(group), sample, detail)
 		c.Status = doctor.Warning
@@ -174,7 +174,7 @@ func (p *preflight) examine(ctx context.Context, node *corev1.Node, roots *x509.
 		return r
 	}
 	leaf := chain[0]
-	r.named = leaf.VerifyHostname(node.Name) == nil
+	r.named = named(leaf, host, node.Name)
 	r.detail = "for " + names(leaf)
 	r.reason = judge(chain, roots, host, node.Name)
 	if r.reason == reason.TLSAuthority || r.reason == "" {
@@ -195,16 +195,21 @@ func judge(chain []*x509.Certificate, roots *x509.CertPool, host, node string) r
 	_, err := leaf.Verify(options)
 	var invalid x509.CertificateInvalidError
 	switch {
+	case err != nil && isSelfSigned(leaf): // its validity does not matter if its key is pinned
+		return reason.TLSSelfSigned
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return reason.TLSExpired
-	case err != nil && isSelfSigned(leaf):
-		return reason.TLSSelfSigned
 	case err != nil:
 		return reason.TLSAuthority
-	case leaf.VerifyHostname(host) != nil && leaf.VerifyHostname(node) != nil:
+	case !named(leaf, host, node):
 		return reason.TLSName
 	}
 	return ""
+}
+
+// named reports whether a certificate is for the address or the name of a node.
+func named(leaf *x509.Certificate, host, node string) bool {
+	return leaf.VerifyHostname(host) == nil || leaf.VerifyHostname(node) == nil
 }
 
 // isSelfSigned reports whether a kubelet created the certificate itself: it then signs NAME@TIME with

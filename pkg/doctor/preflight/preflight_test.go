@@ -3,8 +3,6 @@ package preflight
 import (
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -151,13 +149,7 @@ func (w *world) signed(name string) *corev1.Node {
 
 // selfSigned adds a node whose kubelet has created its certificate for a name.
 func (w *world) selfSigned(name, certificateName string) *corev1.Node {
-	return w.node(name, func(net.IP) tls.Certificate {
-		ca := kubelettest.NewCA().Intermediate(func(c *x509.Certificate) {
-			c.Subject = pkix.Name{CommonName: certificateName + "-ca@1700000000"}
-		})
-		return ca.Issue([]string{certificateName}, nil,
-			kubelettest.Subject(pkix.Name{CommonName: certificateName + "@1700000000"}))
-	})
+	return w.node(name, func(net.IP) tls.Certificate { return kubelettest.KubeletSigned(certificateName) })
 }
 
 // unreachable adds a node whose kubelet cannot be connected to.
@@ -527,6 +519,16 @@ func TestKubelets(t *testing.T) {
 		w.selfSigned("a", "localhost").Annotations[criSocket] = "x"
 		r := w.examine()
 		r.want(t, id, doctor.Failed, string(reason.TLSSelfSigned))
+	})
+	t.Run("self-signed and expired", func(t *testing.T) { // kubelets do not renew it
+		t.Parallel()
+		w := newWorld(t)
+		w.node("a", func(net.IP) tls.Certificate { return kubelettest.KubeletSigned("a", kubelettest.Expired) })
+		r := w.examine()
+		r.want(t, id, doctor.Warning, string(reason.TLSSelfSigned))
+		if !strings.HasSuffix(r.Install.Command, " --set kubelet.tls=pin") {
+			t.Errorf("got %s", r.Install.Command)
+		}
 	})
 	t.Run("request pending", func(t *testing.T) {
 		t.Parallel()
