@@ -54,7 +54,7 @@ browser:
 
 SCHEMAS := $(CACHE)/schemas-v1.29.15-v1.33.13-v1.36.3
 verify: $(HELM) $(KUBECONFORM) $(KUSTOMIZE) $(SCHEMAS) ## test the chart, and that manifests/ describes the same objects
-	for values in charts/kube-vitals/ci/*.yaml; do \
+	for values in charts/kube-vitals/ci/*.yaml charts/kube-vitals/presets/*.yaml; do \
 	  $(HELM) lint --strict --quiet --kube-version 1.36.0 charts/kube-vitals --values $$values; \
 	done
 	cd test && HELM=$(HELM) KUBECONFORM=$(KUBECONFORM) KUSTOMIZE=$(KUSTOMIZE) SCHEMAS=$(SCHEMAS) $(GO) test -count=1 ./chart

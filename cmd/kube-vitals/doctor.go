@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
+	"github.com/kube-vitals/kube-vitals/pkg/doctor/preflight"
 )
 
 // The exit codes of doctor.
@@ -46,7 +47,7 @@ type doctorOptions struct {
 
 	kubeconfig, context string
 	output              string
-	verbose             bool
+	verbose, preflight  bool
 	help, version       bool
 	config              doctor.Config
 }
@@ -59,7 +60,9 @@ func newDoctorOptions() *doctorOptions {
 		"The kubeconfig file. (default: $KUBECONFIG, else ~/.kube/config, as for kubectl)")
 	fs.StringVar(&o.context, "context", "", "The context of the kubeconfig. (default: its current context)")
 	fs.StringVarP(&o.config.Namespace, "namespace", "n", "",
-		"The namespace of kube-vitals. (default: found by the APIServices)")
+		"The namespace of kube-vitals. (default: found by the APIServices; with --preflight: kube-system)")
+	fs.BoolVar(&o.preflight, "preflight", false,
+		"Examine the cluster before an installation, and print the command of helm that fits it.")
 	fs.DurationVar(&o.config.Timeout, "timeout", doctor.DefaultTimeout, "The timeout of each request.")
 	fs.StringVarP(&o.output, "output", "o", "text", "The format of the output: text or json.")
 	fs.BoolVarP(&o.verbose, "all", "v", false, "Print the names of all affected objects, not only the first 10.")
@@ -74,7 +77,8 @@ func newDoctorOptions() *doctorOptions {
 func (o *doctorOptions) printHelp(out io.Writer, width int) {
 	var text bytes.Buffer
 	fmt.Fprint(&text, "doctor finds out why a cluster has no metrics, or not all. It examines the chain from\n"+
-		"the API server to the kubelets, and prints for each link what it sees and what to do.\n\n"+
+		"the API server to the kubelets, and prints for each link what it sees and what to do.\n"+
+		"With --preflight, it examines a cluster before an installation.\n\n"+
 		"Usage:\n  kube-vitals doctor [flags]\n  kubectl vitals [flags]\n\n"+
 		"It exits with 0, with 1 if something is broken, or with 2 if it could not examine the\ncluster.\n")
 	cliflag.PrintSections(&text, o.sections, width)
@@ -130,7 +134,11 @@ func (o *doctorOptions) examine(ctx context.Context, out io.Writer) (int, error)
 	if o.output == "text" {
 		o.config.Start, o.config.Done = printer.Start, printer.Done
 	}
-	report, err := doctor.Examine(ctx, o.config)
+	examine := doctor.Examine
+	if o.preflight {
+		examine = preflight.Examine
+	}
+	report, err := examine(ctx, o.config)
 	if report == nil {
 		return exitUnexamined, err
 	}

@@ -12,13 +12,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// raw sends a GET request to the API server and returns the body. Errors are those of the API: the
+// Get sends a GET request to the API server and returns the body. Errors are those of the API: the
 // client decodes no bodies of raw requests.
-func (d *doctor) raw(ctx context.Context, path string) ([]byte, error) {
-	body, err := d.kube.Discovery().RESTClient().Get().AbsPath(path).MaxRetries(0).
+func Get(ctx context.Context, kube kubernetes.Interface, path string) ([]byte, error) {
+	body, err := kube.Discovery().RESTClient().Get().AbsPath(path).MaxRetries(0).
 		SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err == nil {
 		return body, nil
@@ -29,6 +30,8 @@ func (d *doctor) raw(ctx context.Context, path string) ([]byte, error) {
 	}
 	return nil, withBody(err, body)
 }
+
+func (d *doctor) raw(ctx context.Context, path string) ([]byte, error) { return Get(ctx, d.kube, path) }
 
 func (d *doctor) checkAPIServer(ctx context.Context) []Check {
 	c := Check{ID: "api-server", Title: "API server", Status: Failed, last: true}
@@ -53,8 +56,8 @@ func (d *doctor) checkAPIServer(ctx context.Context) []Check {
 	return []Check{c}
 }
 
-// denied returns a check that was not possible. The error of the API server names the permission.
-func denied(c Check, err error) Check {
+// Denied returns a check that was not possible. The error of the API server names the permission.
+func Denied(c Check, err error) Check {
 	var status apierrors.APIStatus
 	switch {
 	case apierrors.IsForbidden(err) && errors.As(err, &status):
@@ -86,7 +89,7 @@ func (d *doctor) checkAggregation(ctx context.Context) []Check {
 		c.Reason, c.Seen = requestHeaderCAMissing, "ConfigMap kube-system/"+name+" does not exist"
 		return []Check{c}
 	case err != nil:
-		return []Check{denied(c, err)}
+		return []Check{Denied(c, err)}
 	}
 	front, client := object.Data["requestheader-client-ca-file"], object.Data["client-ca-file"]
 	expired := expiredCA(front)
@@ -190,7 +193,7 @@ func (d *doctor) checkAPIServices(ctx context.Context) []Check {
 				continue
 			}
 		case err != nil:
-			c = denied(c, err)
+			c = Denied(c, err)
 		default:
 			c = d.checkAPIService(c, d.apiServices[version])
 		}
@@ -265,7 +268,7 @@ func (d *doctor) checkMetricsAPI(ctx context.Context) []Check {
 		start := time.Now()
 		names, err := d.metrics(ctx, "/apis/metrics.k8s.io/"+version+"/"+resource)
 		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
-			return []Check{denied(c, err)}
+			return []Check{Denied(c, err)}
 		}
 		if err != nil {
 			c.Reason, c.Seen = metricsReason(err.Error()), fmt.Sprintf("GET %s: %v", resource, err)

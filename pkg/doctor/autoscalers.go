@@ -16,7 +16,7 @@ func (d *doctor) checkAutoscalers(ctx context.Context) []Check {
 	c := Check{ID: "autoscalers", Title: "autoscalers", Status: OK}
 	groups := map[string]*Check{}
 	all := 0
-	err := pages(func(o metav1.ListOptions) (string, error) {
+	err := Pages(func(o metav1.ListOptions) (string, error) {
 		list, err := d.kube.AutoscalingV2().HorizontalPodAutoscalers(metav1.NamespaceAll).List(ctx, o)
 		if err != nil {
 			return "", err
@@ -28,7 +28,7 @@ func (d *doctor) checkAutoscalers(ctx context.Context) []Check {
 		return list.Continue, nil
 	})
 	if err != nil {
-		return []Check{denied(c, err)}
+		return []Check{Denied(c, err)}
 	}
 	if len(groups) == 0 {
 		c.Seen = "there is no HorizontalPodAutoscaler"

@@ -30,6 +30,10 @@ type Config struct {
 	Timeout   time.Duration // of one request; 0: DefaultTimeout
 	Version   string        // of this program
 
+	// Steps returns the steps that follow those of the API server. By default, they follow the chain of
+	// an installed server.
+	Steps func(kubernetes.Interface) []Step
+
 	// Start is called before each step with its title, and Done with each result. Both may be nil.
 	Start func(title string)
 	Done  func(Check)
@@ -47,10 +51,10 @@ type doctor struct {
 	dial        func(ctx context.Context) (net.Conn, error) // to the server; nil: it cannot be reached
 }
 
-// A step is one link of the chain. It may return several checks.
-type step struct {
-	title string
-	run   func(context.Context) []Check
+// A Step is one link of the chain. It may return several checks.
+type Step struct {
+	Title string
+	Run   func(context.Context) []Check
 }
 
 // Examine runs all checks. It returns an error if the configuration is invalid, and ErrUnreachable
@@ -72,36 +76,45 @@ func Examine(ctx context.Context, c Config) (*Report, error) {
 	defer cancel()
 	d := &doctor{Config: c, kube: kube, apiServices: map[string]*apiService{}}
 	report := &Report{SchemaVersion: SchemaVersion, Program: c.Version, Time: time.Now().UTC().Truncate(time.Second)}
-	if !d.run(ctx, report, step{"API server", d.checkAPIServer}) {
+	if !d.run(ctx, report, Step{"API server", d.checkAPIServer}) {
 		report.finish(d.target)
 		return report, ErrUnreachable
 	}
-	d.run(ctx, report, step{"aggregation", d.checkAggregation})
-	if d.run(ctx, report, step{"APIServices", d.checkAPIServices}) {
-		for _, s := range []step{
-			{"Service", d.checkService},
-			{"Deployment", d.checkDeployment},
-			{"pods", d.checkPods},
-			{"certificate", d.checkCertificate},
-			{"metrics API", d.checkMetricsAPI},
-			{"permissions", d.checkPermissions},
-			{"nodes", d.checkNodes},
-			{"autoscalers", d.checkAutoscalers},
-		} {
-			d.run(ctx, report, s)
-		}
+	d.run(ctx, report, Step{"aggregation", d.checkAggregation})
+	var steps []Step
+	if c.Steps != nil {
+		steps = c.Steps(kube)
+	} else if d.run(ctx, report, Step{"APIServices", d.checkAPIServices}) {
+		steps = d.chain()
+	}
+	for _, s := range steps {
+		d.run(ctx, report, s)
 	}
 	report.finish(d.target)
 	return report, ctx.Err()
 }
 
+// chain returns the steps that follow the APIServices.
+func (d *doctor) chain() []Step {
+	return []Step{
+		{"Service", d.checkService},
+		{"Deployment", d.checkDeployment},
+		{"pods", d.checkPods},
+		{"certificate", d.checkCertificate},
+		{"metrics API", d.checkMetricsAPI},
+		{"permissions", d.checkPermissions},
+		{"nodes", d.checkNodes},
+		{"autoscalers", d.checkAutoscalers},
+	}
+}
+
 // run runs a step and reports whether the next ones make sense.
-func (d *doctor) run(ctx context.Context, report *Report, s step) bool {
+func (d *doctor) run(ctx context.Context, report *Report, s Step) bool {
 	if d.Start != nil {
-		d.Start(s.title)
+		d.Start(s.Title)
 	}
 	proceed := true
-	for _, c := range s.run(ctx) {
+	for _, c := range s.Run(ctx) {
 		c.complete()
 		report.Checks = append(report.Checks, c)
 		if d.Done != nil {

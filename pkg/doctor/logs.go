@@ -70,7 +70,7 @@ func (d *doctor) checkLogs(ctx context.Context) []Check {
 			Container: d.workload.container().Name,
 		}).DoRaw(ctx)
 		if err != nil {
-			return []Check{denied(c, err)}
+			return []Check{Denied(c, err)}
 		}
 		scanLog(log, found)
 	}

@@ -81,7 +81,7 @@ func (d *doctor) nodez(ctx context.Context) (*nodez.Report, Check) {
 	token, err := d.kube.CoreV1().ServiceAccounts(d.target.namespace).CreateToken(ctx, account, request,
 		metav1.CreateOptions{})
 	if err != nil {
-		c = denied(c, err)
+		c = Denied(c, err)
 		c.Status = Skipped
 		return nil, c
 	}
@@ -238,7 +238,7 @@ func (d *doctor) checkNodesByAPI(ctx context.Context) []Check {
 	}
 	var missing, notReady []string
 	all := 0
-	err := pages(func(o metav1.ListOptions) (string, error) {
+	err := Pages(func(o metav1.ListOptions) (string, error) {
 		o.LabelSelector = selector.String()
 		list, err := d.kube.CoreV1().Nodes().List(ctx, o)
 		if err != nil {
@@ -257,7 +257,7 @@ func (d *doctor) checkNodesByAPI(ctx context.Context) []Check {
 		return list.Continue, nil
 	})
 	if err != nil {
-		return []Check{denied(c, err)}
+		return []Check{Denied(c, err)}
 	}
 	var checks []Check
 	if len(missing)+len(notReady) == 0 {
@@ -282,7 +282,7 @@ func (d *doctor) checkPodsByAPI(ctx context.Context) []Check {
 	c := Check{ID: "pod-metrics", Title: "pod metrics", Status: OK}
 	var missing []string
 	all := 0
-	err := pages(func(o metav1.ListOptions) (string, error) {
+	err := Pages(func(o metav1.ListOptions) (string, error) {
 		o.FieldSelector = "status.phase=" + string(corev1.PodRunning)
 		list, err := d.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
 		if err != nil {
@@ -298,7 +298,7 @@ func (d *doctor) checkPodsByAPI(ctx context.Context) []Check {
 		return list.Continue, nil
 	})
 	if err != nil {
-		return []Check{denied(c, err)}
+		return []Check{Denied(c, err)}
 	}
 	if len(missing) == 0 {
 		c.Seen = fmt.Sprintf("all running pods have metrics or have just started: %d", all)
@@ -364,8 +364,8 @@ func nodeReady(n *corev1.Node) bool {
 	})
 }
 
-// pages calls list for each page of a LIST. It returns the token of the next one.
-func pages(list func(metav1.ListOptions) (string, error)) error {
+// Pages calls list for each page of a LIST. It returns the token of the next one.
+func Pages(list func(metav1.ListOptions) (string, error)) error {
 	o := metav1.ListOptions{Limit: pageSize}
 	for {
 		next, err := list(o)

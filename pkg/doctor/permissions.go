@@ -114,7 +114,7 @@ func (d *doctor) checkPermissions(ctx context.Context) []Check {
 	failed := map[string]bool{}                 // accounts without a permission that is not optional
 	for i, p := range all {
 		if errs[i] != nil {
-			return []Check{denied(c, errs[i])}
+			return []Check{Denied(c, errs[i])}
 		}
 		accounts[p.account] = true
 		if !allowed[i] {

@@ -19,6 +19,14 @@ type Report struct {
 	Server        Server    `json:"server"`
 	Checks        []Check   `json:"checks"`
 	Summary       Summary   `json:"summary"`
+	Install       *Install  `json:"install,omitempty"` // of an examination before an installation
+}
+
+// Install is how to install kube-vitals in the examined cluster.
+type Install struct {
+	Distribution string   `json:"distribution,omitempty"` // if it is recognized
+	Presets      []string `json:"presets"`                // names of docs/distributions.md
+	Command      string   `json:"command"`
 }
 
 // Server is what the APIServices lead to.

@@ -158,7 +158,7 @@ func (d *doctor) checkService(ctx context.Context) []Check {
 		return []Check{c}
 	}
 	if err != nil {
-		return []Check{denied(c, err)}
+		return []Check{Denied(c, err)}
 	}
 	d.workload.service = service
 	if host := d.workload.external(); host != "" {
@@ -178,7 +178,7 @@ func (d *doctor) checkEndpoints(ctx context.Context) Check {
 	list, err := d.kube.DiscoveryV1().EndpointSlices(d.target.namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + d.target.name})
 	if err != nil {
-		return denied(c, err)
+		return Denied(c, err)
 	}
 	ready, all := 0, 0
 	for _, slice := range list.Items {
@@ -210,7 +210,7 @@ func (d *doctor) checkDeployment(ctx context.Context) []Check {
 	}
 	list, err := d.kube.AppsV1().Deployments(d.target.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return []Check{denied(c, err)}
+		return []Check{Denied(c, err)}
 	}
 	selector := labels.SelectorFromSet(d.workload.service.Spec.Selector)
 	i := slices.IndexFunc(list.Items, func(o appsv1.Deployment) bool {
@@ -281,7 +281,7 @@ func (d *doctor) checkPods(ctx context.Context) []Check {
 	list, err := d.kube.CoreV1().Pods(d.target.namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(w.service.Spec.Selector).String()})
 	if err != nil {
-		return []Check{denied(c, err)}
+		return []Check{Denied(c, err)}
 	}
 	w.pods = slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 	if len(w.pods) == 0 {

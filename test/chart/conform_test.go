@@ -23,6 +23,7 @@ func TestSchemas(t *testing.T) {
 	if err != nil || len(values) == 0 {
 		t.Fatalf("got %d files of values, error %v", len(values), err)
 	}
+	values = append(values, presetFiles(t)...)
 	for _, schemas := range versions {
 		t.Run(filepath.Base(schemas), func(t *testing.T) {
 			t.Run("rejects", func(t *testing.T) { rejectsInvalidObjects(t, schemas) })

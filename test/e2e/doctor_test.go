@@ -22,7 +22,12 @@ type doctorReport struct {
 	Version string
 	Server  struct{ Kind, Namespace, Service string }
 	Checks  []doctorCheck
-	Summary struct{ OK, Failed int }
+	Summary struct{ OK, Failed, Skipped int }
+	Install struct {
+		Distribution string
+		Presets      []string
+		Command      string
+	}
 }
 
 type doctorCheck struct {
@@ -47,13 +52,13 @@ func (c *testCluster) doctor(ctx context.Context, program string, args ...string
 	return cmd.ProcessState.ExitCode(), string(out), err
 }
 
-// examine runs kube-vitals doctor -o json.
-func (c *testCluster) examine(ctx context.Context) (code int, report doctorReport, err error) {
+// examine runs kube-vitals doctor -o json with additional flags.
+func (c *testCluster) examine(ctx context.Context, flags ...string) (code int, report doctorReport, err error) {
 	program, err := c.KubeVitals()
 	if err != nil {
 		return 0, report, err
 	}
-	code, out, err := c.doctor(ctx, program, "doctor", "--output=json")
+	code, out, err := c.doctor(ctx, program, append([]string{"doctor", "--output=json"}, flags...)...)
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &report)
 	}

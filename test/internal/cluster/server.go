@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
@@ -89,7 +91,7 @@ func (c *Cluster) InstallWith(ctx context.Context, values []string, args ...stri
 	if err := c.RouteService(ctx); err != nil {
 		return nil, err
 	}
-	if s.args, err = c.chartArgs(ctx, ports[0]); err != nil {
+	if s.args, err = c.chartArgs(ctx, Namespace, Release, ports[0]); err != nil {
 		return nil, fmt.Errorf("read the flags of the chart's Deployment: %w", err)
 	}
 	s.args = append(s.args, args...)
@@ -131,7 +133,7 @@ func (s *Server) StartReplica(args ...string) (*Server, error) {
 func (s *Server) StartRevision(ctx context.Context) (*Server, error) {
 	revision := *s
 	var err error
-	if revision.args, err = s.cluster.chartArgs(ctx, 0); err != nil {
+	if revision.args, err = s.cluster.chartArgs(ctx, Namespace, Release, 0); err != nil {
 		return nil, fmt.Errorf("read the flags of the chart's Deployment: %w", err)
 	}
 	return revision.StartReplica()
@@ -177,23 +179,69 @@ func (c *Cluster) awaitAvailable(ctx context.Context) error {
 	return err
 }
 
+// InstallPreset installs the chart with the values of a preset, without pods and APIServices, in a
+// namespace and with a release of its own, and starts kube-vitals as Install does. Cluster.Stop does
+// not end it.
+func (c *Cluster) InstallPreset(ctx context.Context, preset string, args ...string) (*Server, error) {
+	ports, err := FreePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	release := Release + "-" + preset
+	s := &Server{
+		Address: fmt.Sprintf("127.0.0.1:%d", ports[0]), Host: fmt.Sprintf("%s.%s.svc", release, preset), cluster: c,
+	}
+	if s.binary, err = c.KubeVitals(); err != nil {
+		return nil, err
+	}
+	_, err = c.Run(ctx, binaries.Helm, "install", release, c.Chart, "--namespace", preset,
+		"--values", filepath.Join(c.Chart, "presets", preset+".yaml"), "--set", "replicas=0,apiService.create=false")
+	if err != nil {
+		return nil, err
+	}
+	if s.args, err = c.chartArgs(ctx, preset, release, ports[0]); err != nil {
+		return nil, fmt.Errorf("read the flags of the chart's Deployment: %w", err)
+	}
+	s.args = append(s.args, args...)
+	s.Process, err = process.Start(process.Config{Path: s.binary, Args: s.args, Log: c.File(release + ".log")})
+	if err != nil {
+		return nil, err
+	}
+	err = s.Poll(ctx, time.Minute, "the CA of the serving certificate", func(ctx context.Context) error {
+		object, err := c.Client.CoreV1().ConfigMaps(preset).Get(ctx, release+"-ca", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if s.CA = []byte(object.Data["ca.crt"]); len(s.CA) == 0 {
+			return errors.New("it is empty")
+		}
+		return nil
+	})
+	return s, err
+}
+
 // chartArgs returns the flags in the chart's Deployment, adapted to a process outside of the
 // cluster.
-func (c *Cluster) chartArgs(ctx context.Context, port int) ([]string, error) {
-	deployment, err := c.Client.AppsV1().Deployments(Namespace).Get(ctx, Release, metav1.GetOptions{})
+func (c *Cluster) chartArgs(ctx context.Context, namespace, release string, port int) ([]string, error) {
+	deployment, err := c.Client.AppsV1().Deployments(namespace).Get(ctx, release, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	pod := deployment.Spec.Template.Spec
-	token, kubeconfig := c.File(Release+".token"), c.File(Release+".kubeconfig")
-	if err := c.WriteToken(ctx, pod.ServiceAccountName, token); err != nil {
+	token, kubeconfig := c.File(release+".token"), c.File(release+".kubeconfig")
+	if err := c.writeToken(ctx, namespace, pod.ServiceAccountName, token); err != nil {
 		return nil, err
 	}
-	if err := c.WriteTokenKubeconfig(kubeconfig, token, Namespace); err != nil {
+	if err := c.WriteTokenKubeconfig(kubeconfig, token, namespace); err != nil {
 		return nil, err
 	}
-	mounted := strings.NewReplacer("/var/run/secrets/kubernetes.io/serviceaccount/", c.Dir+"/", // ca.crt
-		"/etc/kube-vitals/prometheus/", c.Dir+"/prometheus-")
+	paths, err := c.mount(ctx, namespace, release, &pod)
+	if err != nil {
+		return nil, err
+	}
+	mounted := strings.NewReplacer(append(paths,
+		"/var/run/secrets/kubernetes.io/serviceaccount/", c.Dir+"/", // ca.crt
+		"/etc/kube-vitals/prometheus/", c.Dir+"/prometheus-")...)
 	var args []string
 	for _, arg := range pod.Containers[0].Args {
 		args = append(args, mounted.Replace(arg))
@@ -212,9 +260,40 @@ func (c *Cluster) chartArgs(ctx context.Context, port int) ([]string, error) {
 	), nil
 }
 
+// mount writes the files of the ConfigMaps that the container mounts, as the kubelet does, and
+// returns pairs of their paths in the container and here.
+func (c *Cluster) mount(ctx context.Context, namespace, release string, pod *corev1.PodSpec) ([]string, error) {
+	var paths []string
+	for _, volume := range pod.Volumes {
+		if volume.ConfigMap == nil {
+			continue
+		}
+		object, err := c.Client.CoreV1().ConfigMaps(namespace).Get(ctx, volume.ConfigMap.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		folder := release + "-" + volume.Name + "-"
+		for name, content := range object.Data {
+			if err := c.write(folder+name, []byte(content)); err != nil {
+				return nil, err
+			}
+		}
+		for _, mount := range pod.Containers[0].VolumeMounts {
+			if mount.Name == volume.Name {
+				paths = append(paths, mount.MountPath+"/", c.File(folder))
+			}
+		}
+	}
+	return paths, nil
+}
+
 // WriteToken writes a token of a ServiceAccount in Namespace into a file.
 func (c *Cluster) WriteToken(ctx context.Context, account, file string) error {
-	token, err := c.Kubectl(ctx, "create", "token", account, "--namespace", Namespace, "--duration=720h")
+	return c.writeToken(ctx, Namespace, account, file)
+}
+
+func (c *Cluster) writeToken(ctx context.Context, namespace, account, file string) error {
+	token, err := c.Kubectl(ctx, "create", "token", account, "--namespace", namespace, "--duration=720h")
 	if err == nil {
 		err = os.WriteFile(file, []byte(strings.TrimSpace(token)), 0o600)
 	}

@@ -14,9 +14,11 @@ package simulation
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -50,6 +52,7 @@ type Config struct {
 // Simulation is the nodes of a cluster. Close ends it.
 type Simulation struct {
 	client     kubernetes.Interface
+	ca         *kubelettest.CA
 	fleet      *kubelettest.Fleet
 	authorizer *authorizer
 	log        io.Writer
@@ -68,10 +71,11 @@ type Simulation struct {
 
 // node is a simulated node.
 type node struct {
-	kubelet *kubelettest.Kubelet
-	swap    bool // whether containers can be swapped out
-	usage   kubelettest.Usage
-	pods    map[podKey]Containers
+	kubelet     *kubelettest.Kubelet
+	certificate tls.Certificate
+	swap        bool // whether containers can be swapped out
+	usage       kubelettest.Usage
+	pods        map[podKey]Containers
 }
 
 // podKey distinguishes a pod from its successor of the same name.
@@ -87,6 +91,11 @@ type Node struct {
 	Swap          bool   // its kubelet reports swap
 	Unschedulable bool   // runs only pods whose spec names it
 	Sandbox       string // see kubelettest.Config.SandboxContainer
+
+	// Certificate issues the kubelet's certificate for its address, instead of the simulation's CA.
+	Certificate func(address net.IP) tls.Certificate
+	// Edit changes the Node object before it is created. It may be nil.
+	Edit func(*corev1.Node)
 }
 
 // capacity is that of every node.
@@ -104,7 +113,7 @@ func New(ctx context.Context, cfg Config) (*Simulation, error) {
 	factory := informers.NewSharedInformerFactory(cfg.Client, 0)
 	s := &Simulation{
 		client:      cfg.Client,
-		fleet:       kubelettest.NewFleet(kubelettest.FleetConfig{CA: cfg.CA}),
+		ca:          cfg.CA,
 		authorizer:  &authorizer{client: cfg.Client, cache: make(map[access]time.Time)},
 		log:         cfg.Log,
 		pods:        factory.Core().V1().Pods().Lister(),
@@ -113,6 +122,7 @@ func New(ctx context.Context, cfg Config) (*Simulation, error) {
 		nodes:       make(map[string]*node),
 		logged:      make(map[string]bool),
 	}
+	s.fleet = kubelettest.NewFleet(kubelettest.FleetConfig{Certificate: s.certificate})
 	s.stop = func() {
 		cancel()
 		factory.Shutdown()
@@ -174,11 +184,21 @@ func (s *Simulation) AddNode(ctx context.Context, n Node) error {
 		Authorize:        s.authorizer.authorize,
 	})
 	kubelet.SetNode(overhead)
-	at, err := s.addKubelet(&node{kubelet: kubelet, swap: n.Swap, usage: overhead, pods: make(map[podKey]Containers)})
+	issue := n.Certificate
+	if issue == nil {
+		issue = func(ip net.IP) tls.Certificate { return s.ca.Issue([]string{n.Name}, []net.IP{ip}) }
+	}
+	at, err := s.addKubelet(&node{
+		kubelet: kubelet, swap: n.Swap, usage: overhead, pods: make(map[podKey]Containers),
+	}, issue)
 	if err != nil {
 		return err
 	}
-	if _, err := s.client.CoreV1().Nodes().Create(ctx, n.object(at), metav1.CreateOptions{}); err != nil {
+	object := n.object(at)
+	if n.Edit != nil {
+		n.Edit(object)
+	}
+	if _, err := s.client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		s.removeKubelet(n.Name)
 		return fmt.Errorf("create node %s: %w", n.Name, err)
 	}
@@ -186,16 +206,28 @@ func (s *Simulation) AddNode(ctx context.Context, n Node) error {
 	return nil
 }
 
-func (s *Simulation) addKubelet(n *node) (netip.AddrPort, error) {
+func (s *Simulation) addKubelet(n *node, issue func(net.IP) tls.Certificate) (netip.AddrPort, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at, err := s.fleet.Add(n.kubelet, kubelettest.Address(s.addresses))
+	address := kubelettest.Address(s.addresses)
+	n.certificate = issue(address.AsSlice())
+	at, err := s.fleet.Add(n.kubelet, address)
 	if err != nil {
 		return at, err
 	}
 	s.addresses++
 	s.nodes[n.kubelet.Name()] = n
 	return at, nil
+}
+
+// certificate returns the certificate of a kubelet.
+func (s *Simulation) certificate(k *kubelettest.Kubelet, _ netip.Addr) (*tls.Certificate, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.nodes[k.Name()]; n != nil {
+		return &n.certificate, nil
+	}
+	return nil, fmt.Errorf("there is no node %s", k.Name())
 }
 
 // RemoveNode deletes a node and ends its kubelet.

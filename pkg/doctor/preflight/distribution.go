@@ -1,0 +1,289 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/doctor"
+)
+
+// distribution is the name of a preset, or empty if the distribution is not recognized.
+type distribution string
+
+const (
+	kubeadm    distribution = "kubeadm"
+	kind       distribution = "kind"
+	minikube   distribution = "minikube"
+	k3s        distribution = "k3s"
+	rke2       distribution = "rke2"
+	eks        distribution = "eks"
+	eksFargate distribution = "eks-fargate"
+	gke        distribution = "gke"
+	aks        distribution = "aks"
+	openShift  distribution = "openshift"
+	talos      distribution = "talos"
+)
+
+const (
+	computeType    = "eks.amazonaws.com/compute-type"
+	criSocket      = "kubeadm.alpha.kubernetes.io/cri-socket" // an annotation by kubeadm
+	controlPlane   = "node-role.kubernetes.io/control-plane"
+	resourcePrefix = "node.kubernetes.io/" // of taints that go away by themselves
+)
+
+// nodes is what is kept of the nodes: a cluster can have thousands.
+type nodes struct {
+	err           error // of the LIST
+	all           int
+	distributions map[distribution]int
+	evidence      map[distribution]string // of the first node
+	byAddress     map[corev1.NodeAddressType]int
+	withoutAny    []string      // names of nodes without a usable address
+	sample        []corev1.Node // whose certificates are read: one of each kind, then others
+	others        []corev1.Node
+	kinds         map[string]bool
+	schedulable   int
+	taints        map[string]int // of Linux nodes on which an ordinary pod cannot run
+	linux         int
+	controlPlanes int
+}
+
+// checkDistribution lists the nodes and recognizes the distribution by them.
+func (p *preflight) checkDistribution(ctx context.Context) []doctor.Check {
+	c := doctor.Check{ID: "distribution", Title: "distribution", Status: doctor.OK}
+	n := &p.nodes
+	n.distributions, n.evidence = map[distribution]int{}, map[distribution]string{}
+	n.byAddress, n.kinds, n.taints = map[corev1.NodeAddressType]int{}, map[string]bool{}, map[string]int{}
+	n.err = doctor.Pages(func(o metav1.ListOptions) (string, error) {
+		list, err := p.kube.CoreV1().Nodes().List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		for i := range list.Items {
+			n.add(&list.Items[i])
+		}
+		return list.Continue, nil
+	})
+	if n.err != nil {
+		return []doctor.Check{doctor.Denied(c, n.err)}
+	}
+	if n.all == 0 {
+		c.Status, c.Reason, c.Seen, c.Cure = doctor.Failed, noNodes, "the cluster has no nodes", "add a node"
+		return []doctor.Check{c}
+	}
+	n.sample = append(n.sample, n.others[:min(len(n.others), maxSample-len(n.sample))]...)
+	// The most frequent one: a cluster may have nodes of other kinds. Fargate counts only where nothing
+	// else is, because the pods of kube-vitals run on other nodes otherwise.
+	if n.distributions[eks] > 0 {
+		delete(n.distributions, eksFargate)
+	}
+	best := 0
+	for _, d := range sortedKeys(n.distributions) {
+		if n.distributions[d] > best {
+			p.distribution, best = d, n.distributions[d]
+		}
+	}
+	if p.distribution == "" && p.hasKubeadmConfig(ctx) {
+		p.distribution = kubeadm
+		n.evidence[kubeadm] = "there is a ConfigMap kube-system/kubeadm-config"
+	}
+	if p.distribution == "" {
+		c.Seen = fmt.Sprintf("%s; the distribution is not recognized, so the values follow from the other checks",
+			count(n.all, "node"))
+		return []doctor.Check{c}
+	}
+	p.presets = []string{string(p.distribution)}
+	c.Seen = fmt.Sprintf("%s, %s: %s", p.distribution, count(n.all, "node"), n.evidence[p.distribution])
+	return []doctor.Check{c}
+}
+
+func (p *preflight) hasKubeadmConfig(ctx context.Context) bool {
+	_, err := p.kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "kubeadm-config", metav1.GetOptions{})
+	return err == nil
+}
+
+func (n *nodes) add(node *corev1.Node) {
+	n.all++
+	d, evidence := distributionOf(node)
+	if d != "" {
+		n.distributions[d]++
+		if n.evidence[d] == "" {
+			n.evidence[d] = evidence
+		}
+	}
+	types := map[corev1.NodeAddressType]bool{}
+	for _, a := range node.Status.Addresses {
+		types[a.Type] = types[a.Type] || a.Address != ""
+	}
+	for t := range types {
+		n.byAddress[t]++
+	}
+	if _, _, ok := endpointOf(node); !ok {
+		n.withoutAny = append(n.withoutAny, node.Name)
+	}
+	info := node.Status.NodeInfo
+	kind := strings.Join([]string{info.KubeletVersion, info.OSImage, node.Labels[computeType], string(d)}, "\n")
+	switch {
+	case !n.kinds[kind] && len(n.sample) < maxSample:
+		n.kinds[kind] = true
+		n.sample = append(n.sample, *node)
+	case len(n.others) < maxSample:
+		n.others = append(n.others, *node)
+	}
+	if _, ok := node.Labels[controlPlane]; ok {
+		n.controlPlanes++
+	}
+	if node.Labels[corev1.LabelOSStable] != "linux" {
+		return
+	}
+	n.linux++
+	blocked := false
+	for _, taint := range node.Spec.Taints {
+		if taint.Effect == corev1.TaintEffectPreferNoSchedule || strings.HasPrefix(taint.Key, resourcePrefix) {
+			continue
+		}
+		blocked = true
+		n.taints[taint.Key]++
+	}
+	if !blocked && !node.Spec.Unschedulable {
+		n.schedulable++
+	}
+}
+
+// distributionOf recognizes the distribution of a node. kind, minikube and others use kubeadm, so it
+// comes last.
+func distributionOf(node *corev1.Node) (d distribution, evidence string) {
+	kubelet, image, provider := node.Status.NodeInfo.KubeletVersion, node.Status.NodeInfo.OSImage, node.Spec.ProviderID
+	byVersion := "the kubelets' version is " + kubelet
+	label := func(name string) bool { _, ok := node.Labels[name]; return ok }
+	switch {
+	case strings.Contains(kubelet, "+k3s"):
+		return k3s, byVersion
+	case strings.Contains(kubelet, "+rke2"):
+		return rke2, byVersion
+	case strings.Contains(kubelet, "-eks-") && node.Labels[computeType] == "fargate":
+		return eksFargate, byVersion + ", with the label " + computeType + "=fargate"
+	case strings.Contains(kubelet, "-eks-"):
+		return eks, byVersion
+	case strings.Contains(kubelet, "-gke."):
+		return gke, byVersion
+	case label("kubernetes.azure.com/cluster"):
+		return aks, "the nodes have the label kubernetes.azure.com/cluster"
+	case label("node.openshift.io/os_id"):
+		return openShift, "the nodes have the label node.openshift.io/os_id"
+	case strings.HasPrefix(image, "Talos"):
+		return talos, "the nodes run " + image
+	case label("minikube.k8s.io/name"):
+		return minikube, "the nodes have the label minikube.k8s.io/name"
+	case strings.HasPrefix(provider, "kind://"):
+		return kind, "the nodes have the provider ID " + provider
+	case node.Annotations[criSocket] != "":
+		return kubeadm, "the nodes have the annotation " + criSocket
+	}
+	return "", ""
+}
+
+// checkAddresses checks that nodes have addresses of the types that the chart prefers.
+func (p *preflight) checkAddresses(context.Context) []doctor.Check {
+	c := doctor.Check{ID: "addresses", Title: "kubelet addresses", Status: doctor.OK}
+	n := &p.nodes
+	if n.err != nil || n.all == 0 {
+		return nil // the distribution's check shows why
+	}
+	var seen []string
+	for _, t := range sortedKeys(n.byAddress) {
+		seen = append(seen, fmt.Sprintf("%s (%d)", t, n.byAddress[t]))
+	}
+	c.Seen = fmt.Sprintf("of %s: %s; the chart uses the first one of %s", count(n.all, "node"), strings.Join(seen, ", "),
+		strings.Join(typeNames(), ", "))
+	if len(n.withoutAny) > 0 {
+		c.Status, c.Reason, c.Objects = doctor.Failed, "no-address", n.withoutAny
+		c.Cure = "set --kubelet-preferred-address-types in defaultArgs to types that all nodes have"
+	}
+	return []doctor.Check{c}
+}
+
+// checkScheduling checks that a node accepts the pod.
+func (p *preflight) checkScheduling(context.Context) []doctor.Check {
+	c := doctor.Check{ID: "scheduling", Title: "scheduling", Status: doctor.OK}
+	n := &p.nodes
+	switch {
+	case n.err != nil || n.all == 0:
+		return nil
+	case n.schedulable > 0:
+		c.Seen = fmt.Sprintf("%d of %s accept the pod", n.schedulable, count(n.all, "node"))
+		return []doctor.Check{c}
+	case p.distribution == eksFargate:
+		c.Status, c.Reason = doctor.Warning, noNodeForPod
+		c.Seen = "all nodes are of Fargate, which creates a node for each pod of a namespace that a profile selects"
+		c.Cure = "let a Fargate profile select the namespace " + p.namespace()
+		return []doctor.Check{c}
+	}
+	c.Reason = noNodeForPod
+	if n.taints[controlPlane] > 0 {
+		p.values["tolerations"] = []any{map[string]any{"key": controlPlane, "operator": "Exists"}}
+		c.Seen = "only control-plane nodes can run the pod, and it needs a toleration, which the command below has"
+		return []doctor.Check{c}
+	}
+	c.Status = doctor.Warning
+	c.Seen = fmt.Sprintf("none of %d Linux nodes accepts the pod without a toleration", n.linux)
+	if len(n.taints) > 0 {
+		c.Seen += "; taints: " + strings.Join(sortedKeys(n.taints), ", ")
+	}
+	c.Cure = "add a node, or set tolerations in the chart"
+	return []doctor.Check{c}
+}
+
+// checkNetwork checks whether the API server can connect to pods, as far as objects show it.
+func (p *preflight) checkNetwork(ctx context.Context) []doctor.Check {
+	c := doctor.Check{ID: "network", Title: "network", Status: doctor.OK}
+	list, err := p.kube.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		LabelSelector: "k8s-app in (aws-node,calico-node,cilium,kube-proxy)",
+	})
+	if err != nil {
+		return []doctor.Check{doctor.Denied(c, err)}
+	}
+	namespaces := map[string]string{} // by DaemonSet
+	for _, d := range list.Items {
+		namespaces[d.Labels["k8s-app"]] = d.Namespace
+	}
+	var cilium map[string]string
+	if namespace, exists := namespaces["cilium"]; exists {
+		object, err := p.kube.CoreV1().ConfigMaps(namespace).Get(ctx, "cilium-config", metav1.GetOptions{})
+		switch {
+		case err == nil:
+			cilium = object.Data
+		case !apierrors.IsNotFound(err):
+			return []doctor.Check{doctor.Denied(c, err)}
+		}
+	}
+	_, amazon := namespaces["aws-node"]
+	_, calico := namespaces["calico-node"]
+	_, proxy := namespaces["kube-proxy"]
+	overlay := calico || cilium != nil && cilium["ipam"] != "eni"
+	mode := cilium["kube-proxy-replacement"]
+	replacesProxy := !proxy && (mode == "true" || mode == "strict")
+	if replacesProxy {
+		p.presets = append(p.presets, "cilium")
+	}
+	switch {
+	case p.distribution == eks && !amazon && overlay:
+		p.presets = append(p.presets, "host-network")
+		c.Reason = hostNetworkNeeded
+		c.Seen = "EKS without Amazon's CNI plugin: the API server cannot connect to pods, so they use the nodes' network"
+	case replacesProxy && p.nodes.controlPlanes == 0:
+		c.Status, c.Reason = doctor.Warning, routeUnknown
+		c.Seen = "Cilium replaces kube-proxy, and the API server may run outside of it"
+		c.Cure = "if the APIServices stay unavailable (FailedDiscoveryCheck), add the preset host-network"
+	case replacesProxy:
+		c.Seen = "Cilium replaces kube-proxy, also for the API server if that runs on the cluster's nodes"
+	default:
+		c.Seen = "nothing is known that keeps the API server from pods; a connection was not tried"
+	}
+	return []doctor.Check{c}
+}

@@ -1,0 +1,741 @@
+package preflight
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-vitals/kube-vitals/charts"
+	"github.com/kube-vitals/kube-vitals/pkg/doctor"
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+)
+
+const (
+	apiServicePath = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io"
+	csrs           = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+	daemonSets     = "/apis/apps/v1/daemonsets"
+	configMaps     = "/api/v1/namespaces/kube-system/configmaps/"
+	credentials    = "credentials-of-the-admin"
+)
+
+// world is a fake API server. Tests change its objects before they examine it.
+type world struct {
+	t       *testing.T
+	objects map[string]any // by path
+	status  map[string]metav1.Status
+	nodes   []corev1.Node
+	ca      *kubelettest.CA
+	fleet   *kubelettest.Fleet
+	client  rest.Config
+	version string // of doctor
+
+	mu       sync.Mutex
+	served   map[string]*tls.Certificate // by node
+	requests []string
+}
+
+// newWorld returns a cluster without nodes and without a metrics server.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, objects: map[string]any{}, status: map[string]metav1.Status{}, ca: kubelettest.NewCA(),
+		served: map[string]*tls.Certificate{}, version: "v0.2.0"}
+	w.fleet = kubelettest.NewFleet(kubelettest.FleetConfig{
+		Certificate: func(k *kubelettest.Kubelet, _ netip.Addr) (*tls.Certificate, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if c := w.served[k.Name()]; c != nil {
+				return c, nil
+			}
+			return nil, fmt.Errorf("%s has no certificate", k.Name())
+		},
+	})
+	t.Cleanup(w.fleet.Close)
+	api := httptest.NewServer(http.HandlerFunc(w.serve))
+	t.Cleanup(api.Close)
+	w.client = rest.Config{Host: api.URL, BearerToken: credentials}
+	w.client.ContentType = "application/json" // instead of protobuf
+	w.objects["/version"] = map[string]string{"gitVersion": "v1.36.3"}
+	w.objects[configMaps+"extension-apiserver-authentication"] = &corev1.ConfigMap{Data: map[string]string{
+		"requestheader-client-ca-file": string(w.ca.PEM()), "client-ca-file": string(w.ca.PEM()),
+	}}
+	w.objects[configMaps+"kube-root-ca.crt"] = &corev1.ConfigMap{Data: map[string]string{"ca.crt": string(w.ca.PEM())}}
+	w.objects[daemonSets] = &appsv1.DaemonSetList{}
+	w.objects[csrs] = &certificatesv1.CertificateSigningRequestList{}
+	return w
+}
+
+func (w *world) serve(out http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
+	w.requests = append(w.requests, r.Method+" "+r.URL.Path)
+	w.mu.Unlock()
+	object, found := w.objects[r.URL.Path]
+	status, failed := w.status[r.URL.Path]
+	if r.URL.Path == "/api/v1/nodes" {
+		object, found = &corev1.NodeList{Items: w.nodes}, true
+	}
+	out.Header().Set("Content-Type", "application/json")
+	if !found && !failed {
+		status = metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: "not found"}
+		failed = true
+	}
+	if failed {
+		status.TypeMeta, status.Status = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, metav1.StatusFailure
+		out.WriteHeader(int(status.Code))
+		object = status
+	}
+	if err := json.NewEncoder(out).Encode(object); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// forbid makes the API server reject requests for the paths.
+func (w *world) forbid(paths ...string) {
+	for _, path := range paths {
+		w.status[path] = metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+			Message: `x is forbidden: User "u" cannot get what is at ` + path}
+	}
+}
+
+// node adds a Linux node, and returns it to be changed. Its kubelet listens, and has the certificate
+// that issue returns; nil: it has none.
+func (w *world) node(name string, issue func(ip net.IP) tls.Certificate) *corev1.Node {
+	w.t.Helper()
+	at, err := w.fleet.Add(kubelettest.New(name, kubelettest.Config{}), kubelettest.Address(len(w.nodes)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if issue != nil {
+		certificate := issue(at.Addr().AsSlice())
+		w.mu.Lock()
+		w.served[name] = &certificate
+		w.mu.Unlock()
+	}
+	w.nodes = append(w.nodes, corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"},
+			Annotations: map[string]string{}},
+		Status: corev1.NodeStatus{
+			Addresses: []corev1.NodeAddress{
+				{Type: corev1.NodeInternalIP, Address: at.Addr().String()}, {Type: corev1.NodeHostName, Address: name},
+			},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(at.Port())}},
+			NodeInfo:        corev1.NodeSystemInfo{KubeletVersion: "v1.36.3", OSImage: "Ubuntu 24.04 LTS"},
+		},
+	})
+	return &w.nodes[len(w.nodes)-1]
+}
+
+// signed adds a node whose certificate the cluster's CA has signed.
+func (w *world) signed(name string) *corev1.Node {
+	return w.node(name, func(ip net.IP) tls.Certificate { return w.ca.Issue([]string{name}, []net.IP{ip}) })
+}
+
+// selfSigned adds a node whose kubelet has created its certificate for a name.
+func (w *world) selfSigned(name, certificateName string) *corev1.Node {
+	return w.node(name, func(net.IP) tls.Certificate { return kubelettest.KubeletSigned(certificateName) })
+}
+
+// unreachable adds a node whose kubelet cannot be connected to.
+func (w *world) unreachable(name string) *corev1.Node {
+	node := w.signed(name)
+	w.fleet.Remove(name)
+	return node
+}
+
+// metricsServer adds the APIService, and its Service and Deployment with the same metadata.
+func (w *world) metricsServer(namespace, service string, meta metav1.ObjectMeta) {
+	metadata := meta
+	metadata.Name = "v1beta1.metrics.k8s.io"
+	w.objects[apiServicePath] = map[string]any{
+		"metadata": metadata, "spec": map[string]any{"service": map[string]any{"namespace": namespace, "name": service}},
+	}
+	meta.Name, meta.Namespace = service, namespace
+	w.objects["/api/v1/namespaces/"+namespace+"/services/"+service] = &corev1.Service{ObjectMeta: meta}
+	w.objects["/apis/apps/v1/namespaces/"+namespace+"/deployments/"+service] = &appsv1.Deployment{ObjectMeta: meta}
+}
+
+func (w *world) daemonSet(app string) {
+	list := w.objects[daemonSets].(*appsv1.DaemonSetList)
+	list.Items = append(list.Items, appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{
+		Name: app, Namespace: "kube-system", Labels: map[string]string{"k8s-app": app}}})
+}
+
+// result is a report with its text.
+type result struct {
+	*doctor.Report
+	text string
+}
+
+func (w *world) examine() result {
+	w.t.Helper()
+	var text bytes.Buffer
+	p := &doctor.Printer{Out: &text}
+	report, err := Examine(w.t.Context(), doctor.Config{Client: &w.client, Version: w.version, Timeout: 2 * time.Second,
+		Start: p.Start, Done: p.Done})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p.Finish(report)
+	encoded, err := json.Marshal(report)
+	if err != nil || bytes.Contains(encoded, []byte(credentials)) || strings.Contains(text.String(), credentials) {
+		w.t.Errorf("error %v, or the output has the credentials:\n%s", err, text.String())
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, request := range w.requests {
+		if !strings.HasPrefix(request, "GET ") {
+			w.t.Errorf("an examination must only read, but sends %s", request)
+		}
+	}
+	return result{report, text.String()}
+}
+
+// check returns the first check with an ID.
+func (r result) check(t *testing.T, id string) doctor.Check {
+	t.Helper()
+	i := slices.IndexFunc(r.Checks, func(c doctor.Check) bool { return c.ID == id })
+	if i < 0 {
+		t.Fatalf("there is no check %s:\n%s", id, r.text)
+	}
+	return r.Checks[i]
+}
+
+// want fails the test unless the first check with an ID has this status and reason.
+func (r result) want(t *testing.T, id string, status doctor.Status, why string) doctor.Check {
+	t.Helper()
+	c := r.check(t, id)
+	if c.Status != status || c.Reason != why {
+		t.Errorf("%s: got %s %q, want %s %q:\n%s", id, c.Status, c.Reason, status, why, r.text)
+	}
+	return c
+}
+
+const (
+	helmInstall = "helm install kube-vitals oci://ghcr.io/kube-vitals/charts/kube-vitals --version 0.2.0 " +
+		"--namespace kube-system"
+	beside = " --set apiService.create=false"
+)
+
+func label(name, value string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Labels: map[string]string{name: value}}
+}
+
+func release(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Labels:      map[string]string{"app.kubernetes.io/name": "metrics-server"},
+		Annotations: map[string]string{"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": "kube-system"},
+	}
+}
+
+// TestDistributions examines each distribution as it is by default.
+func TestDistributions(t *testing.T) {
+	t.Parallel()
+	reconcile := label("addonmanager.kubernetes.io/mode", "Reconcile")
+	for name, tt := range map[string]struct {
+		world   func(w *world)
+		presets []string
+		flags   string // after helmInstall
+		owner   doctor.Status
+		off     string // in the cure of the owner
+	}{
+		"kubeadm": {
+			world: func(w *world) {
+				w.selfSigned("a", "a").Annotations[criSocket] = "unix:///run/containerd/containerd.sock"
+			},
+			presets: []string{"kubeadm"}, flags: " --set kubelet.tls=pin", owner: doctor.OK,
+		},
+		"kubeadm by its ConfigMap": {
+			world: func(w *world) {
+				w.selfSigned("a", "a")
+				w.objects[configMaps+"kubeadm-config"] = &corev1.ConfigMap{}
+			},
+			presets: []string{"kubeadm"}, flags: " --set kubelet.tls=pin", owner: doctor.OK,
+		},
+		"kubeadm with serverTLSBootstrap": {
+			world:   func(w *world) { w.signed("a").Annotations[criSocket] = "x" },
+			presets: []string{"kubeadm"}, owner: doctor.OK,
+		},
+		"kubeadm with one node": {
+			world: func(w *world) {
+				n := w.signed("a")
+				n.Annotations[criSocket] = "x"
+				n.Labels[controlPlane] = ""
+				n.Spec.Taints = []corev1.Taint{{Key: controlPlane, Effect: corev1.TaintEffectNoSchedule}}
+			},
+			presets: []string{"kubeadm"}, owner: doctor.OK,
+			flags: " --set 'tolerations[0].key=" + controlPlane + "' --set 'tolerations[0].operator=Exists'",
+		},
+		"kind": {
+			world: func(w *world) {
+				n := w.selfSigned("kind-control-plane", "kind-control-plane")
+				n.Spec.ProviderID = "kind://docker/kind/kind-control-plane"
+				n.Annotations[criSocket] = "x"
+			},
+			presets: []string{"kind"}, flags: " --set kubelet.tls=pin", owner: doctor.OK,
+		},
+		"minikube": {
+			world: func(w *world) {
+				n := w.selfSigned("minikube", "minikube")
+				n.Labels["minikube.k8s.io/name"] = "minikube"
+				n.Annotations[criSocket] = "x"
+				w.metricsServer("kube-system", "metrics-server", metav1.ObjectMeta{Labels: map[string]string{
+					"addonmanager.kubernetes.io/mode": "Reconcile", "kubernetes.io/minikube-addons": "metrics-server"}})
+			},
+			presets: []string{"minikube"}, flags: " --set kubelet.tls=pin",
+			owner: doctor.Failed, off: "minikube addons disable metrics-server",
+		},
+		"k3s": {
+			world: func(w *world) {
+				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3+k3s1"
+				w.metricsServer("kube-system", "metrics-server", label("objectset.rio.cattle.io/hash", "0123"))
+			},
+			presets: []string{"k3s"}, owner: doctor.Failed, off: "--disable=metrics-server",
+		},
+		"RKE2": {
+			world: func(w *world) {
+				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3+rke2r1"
+				w.metricsServer("kube-system", "rke2-metrics-server", release("rke2-metrics-server"))
+			},
+			presets: []string{"rke2"}, owner: doctor.Failed, off: "disable: [rke2-metrics-server]",
+		},
+		"EKS with its add-on": {
+			world: func(w *world) {
+				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-eks-0123456"
+				w.daemonSet("aws-node")
+				w.metricsServer("kube-system", "metrics-server", metav1.ObjectMeta{
+					Labels:        map[string]string{"app.kubernetes.io/name": "metrics-server"},
+					ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "eks", Operation: metav1.ManagedFieldsOperationApply}},
+				})
+			},
+			presets: []string{"eks"}, owner: doctor.Failed, off: "aws eks delete-addon",
+		},
+		"EKS with Calico": {
+			world: func(w *world) {
+				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-eks-0123456"
+				w.daemonSet("calico-node")
+				w.daemonSet("kube-proxy")
+			},
+			presets: []string{"eks", "host-network"}, owner: doctor.OK,
+			flags: " --set containerPort=4443 --set hostNetwork.enabled=true --set updateStrategy.rollingUpdate.maxSurge=0" +
+				" --set updateStrategy.rollingUpdate.maxUnavailable=1",
+		},
+		"EKS with Fargate and other nodes": {
+			world: func(w *world) {
+				for _, name := range []string{"a", "b"} {
+					n := w.signed("fargate-" + name)
+					n.Status.NodeInfo.KubeletVersion, n.Labels[computeType] = "v1.36.3-eks-0123456", "fargate"
+				}
+				w.signed("c").Status.NodeInfo.KubeletVersion = "v1.36.3-eks-0123456"
+			},
+			presets: []string{"eks"}, owner: doctor.OK,
+		},
+		"EKS Fargate": {
+			world: func(w *world) {
+				n := w.signed("a")
+				n.Status.NodeInfo.KubeletVersion, n.Labels[computeType] = "v1.36.3-eks-0123456", "fargate"
+				n.Spec.Taints = []corev1.Taint{{Key: computeType, Value: "fargate", Effect: corev1.TaintEffectNoSchedule}}
+			},
+			presets: []string{"eks-fargate"}, flags: " --set containerPort=10251", owner: doctor.OK,
+		},
+		"GKE": {
+			world: func(w *world) {
+				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-gke.1000"
+				w.metricsServer("kube-system", "metrics-server", reconcile)
+			},
+			presets: []string{"gke"}, flags: beside, owner: doctor.Warning, off: "keep it",
+		},
+		"AKS": {
+			world: func(w *world) {
+				w.signed("a").Labels["kubernetes.azure.com/cluster"] = "MC_x"
+				w.metricsServer("kube-system", "metrics-server", reconcile)
+			},
+			presets: []string{"aks"}, flags: beside, owner: doctor.Warning, off: "keep it",
+		},
+		"OpenShift": {
+			world: func(w *world) {
+				own := kubelettest.NewCA()
+				w.node("a", func(ip net.IP) tls.Certificate { return own.Issue([]string{"a"}, []net.IP{ip}) }).
+					Labels["node.openshift.io/os_id"] = "rhel"
+				w.objects["/api/v1/namespaces/openshift-config-managed/configmaps/kubelet-serving-ca"] =
+					&corev1.ConfigMap{Data: map[string]string{"ca-bundle.crt": string(own.PEM())}}
+				w.metricsServer("openshift-monitoring", "metrics-server",
+					label("app.kubernetes.io/managed-by", "cluster-monitoring-operator"))
+			},
+			presets: []string{"openshift"}, owner: doctor.Warning, off: "keep it",
+			flags: beside + " --set 'extraVolumeMounts[0].mountPath=/etc/kube-vitals/kubelet-ca'" +
+				" --set 'extraVolumeMounts[0].name=kubelet-ca' --set 'extraVolumeMounts[0].readOnly=true'" +
+				" --set 'extraVolumes[0].configMap.name=kubelet-serving-ca' --set 'extraVolumes[0].name=kubelet-ca'" +
+				" --set kubelet.certificateAuthority=/etc/kube-vitals/kubelet-ca/ca-bundle.crt" +
+				" --set securityContext.runAsGroup=null --set securityContext.runAsUser=null",
+		},
+		"Talos": {
+			world:   func(w *world) { w.selfSigned("a", "a").Status.NodeInfo.OSImage = "Talos (v1.12.0)" },
+			presets: []string{"talos"}, flags: " --set kubelet.tls=pin", owner: doctor.OK,
+		},
+		"Cilium without kube-proxy": {
+			world: func(w *world) {
+				n := w.signed("a")
+				n.Annotations[criSocket], n.Labels[controlPlane] = "x", ""
+				w.daemonSet("cilium")
+				w.objects[configMaps+"cilium-config"] = &corev1.ConfigMap{Data: map[string]string{
+					"kube-proxy-replacement": "true", "ipam": "cluster-pool"}}
+			},
+			presets: []string{"kubeadm", "cilium"}, owner: doctor.OK,
+		},
+		"unknown": {
+			world: func(w *world) { w.signed("a") }, presets: []string{}, owner: doctor.OK,
+		},
+		"unknown with self-signed certificates and an addon manager": {
+			world: func(w *world) {
+				w.selfSigned("a", "a")
+				w.metricsServer("kube-system", "metrics-server", reconcile)
+			},
+			presets: []string{}, flags: beside + " --set kubelet.tls=pin", owner: doctor.Warning, off: "keep it",
+		},
+		"metrics-server of helm": {
+			world: func(w *world) {
+				w.signed("a")
+				w.metricsServer("kube-system", "metrics-server", release("ms"))
+			},
+			presets: []string{}, owner: doctor.Failed, off: "helm uninstall ms --namespace kube-system",
+		},
+		"metrics-server of its manifest": {
+			world: func(w *world) {
+				w.signed("a")
+				w.metricsServer("kube-system", "metrics-server", label("k8s-app", "metrics-server"))
+			},
+			presets: []string{}, owner: doctor.Failed, off: "kubectl delete --filename",
+		},
+		"prometheus-adapter": {
+			world: func(w *world) {
+				w.signed("a")
+				w.metricsServer("monitoring", "prometheus-adapter", label("app.kubernetes.io/name", "prometheus-adapter"))
+			},
+			presets: []string{}, owner: doctor.Failed, off: "follow the page",
+		},
+		"release with a name that is none": {
+			world: func(w *world) {
+				w.signed("a")
+				w.metricsServer("kube-system", "x", release("$(reboot)"))
+			},
+			presets: []string{}, owner: doctor.Failed, off: "kubectl delete",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			tt.world(w)
+			r := w.examine()
+			if r.Install == nil || !slices.Equal(r.Install.Presets, tt.presets) || r.Install.Command != helmInstall+tt.flags {
+				t.Errorf("got %+v\nwant presets %q and\n%s%s\n%s", r.Install, tt.presets, helmInstall, tt.flags, r.text)
+			}
+			owner := r.check(t, "owner")
+			if owner.Status != tt.owner || !strings.Contains(owner.Cure, tt.off) || strings.Contains(r.text, "reboot") {
+				t.Errorf("got %+v, want %s and %q", owner, tt.owner, tt.off)
+			}
+			if !strings.Contains(r.text, "→ "+helmInstall+tt.flags+"\n") &&
+				!strings.Contains(r.text, "  "+helmInstall+tt.flags+"\n") {
+				t.Errorf("the command is not on one line:\n%s", r.text)
+			}
+		})
+	}
+}
+
+// TestPresetsExist checks that the chart has a preset for each distribution.
+func TestPresetsExist(t *testing.T) {
+	t.Parallel()
+	known := []string{"cilium", "host-network"}
+	for _, d := range []distribution{kubeadm, kind, minikube, k3s, rke2, eks, eksFargate, gke, aks, openShift, talos} {
+		known = append(known, string(d))
+	}
+	for _, name := range known {
+		if _, err := charts.Preset(name); err != nil {
+			t.Error(err)
+		}
+	}
+	files, err := filepath.Glob("../../../charts/kube-vitals/presets/*.yaml")
+	if err != nil || len(files) != len(known) {
+		t.Errorf("the chart has %d presets, error %v, want %d", len(files), err, len(known))
+	}
+	if _, err := charts.Preset("unknown"); err == nil {
+		t.Error("got no error for an unknown preset")
+	}
+}
+
+// TestKubelets examines certificates that are not as they should be.
+func TestKubelets(t *testing.T) {
+	t.Parallel()
+	const id = "kubelet-certificates"
+	t.Run("unknown authority", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		other := kubelettest.NewCA()
+		w.node("a", func(ip net.IP) tls.Certificate { return other.Issue([]string{"a"}, []net.IP{ip}) })
+		c := w.examine().want(t, id, doctor.Failed, string(reason.TLSAuthority))
+		if !slices.Equal(c.Objects, []string{"a"}) || c.Cure == "" || !strings.Contains(c.Seen, `"kubelettest CA"`) {
+			t.Errorf("got %+v", c)
+		}
+	})
+	t.Run("other names", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.node("a", func(net.IP) tls.Certificate { return w.ca.Issue([]string{"b"}, nil) })
+		w.examine().want(t, id, doctor.Failed, string(reason.TLSName))
+	})
+	t.Run("only the node's name", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.node("a", func(net.IP) tls.Certificate { return w.ca.Issue([]string{"a"}, nil) })
+		w.examine().want(t, id, doctor.OK, "")
+	})
+	t.Run("expired", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.node("a", func(ip net.IP) tls.Certificate {
+			return w.ca.Issue([]string{"a"}, []net.IP{ip}, kubelettest.Expired)
+		})
+		w.examine().want(t, id, doctor.Failed, string(reason.TLSExpired))
+	})
+	t.Run("self-signed for another name cannot be pinned", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.selfSigned("a", "localhost").Annotations[criSocket] = "x"
+		r := w.examine()
+		r.want(t, id, doctor.Failed, string(reason.TLSSelfSigned))
+	})
+	t.Run("self-signed and expired", func(t *testing.T) { // kubelets do not renew it
+		t.Parallel()
+		w := newWorld(t)
+		w.node("a", func(net.IP) tls.Certificate { return kubelettest.KubeletSigned("a", kubelettest.Expired) })
+		r := w.examine()
+		r.want(t, id, doctor.Warning, string(reason.TLSSelfSigned))
+		if !strings.HasSuffix(r.Install.Command, " --set kubelet.tls=pin") {
+			t.Errorf("got %s", r.Install.Command)
+		}
+	})
+	t.Run("request pending", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.node("a", nil)
+		w.objects[csrs] = &certificatesv1.CertificateSigningRequestList{Items: []certificatesv1.CertificateSigningRequest{
+			{ObjectMeta: metav1.ObjectMeta{Name: "csr-2qkdw"}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "csr-9wvgt"}, Status: certificatesv1.CertificateSigningRequestStatus{
+				Conditions:  []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved}},
+				Certificate: []byte("x"),
+			}},
+		}}
+		r := w.examine()
+		r.want(t, id, doctor.Failed, string(reason.TLSHandshake))
+		c := r.want(t, "certificate-requests", doctor.Failed, requestsPending)
+		if !strings.HasSuffix(c.Cure, "\nkubectl certificate approve csr-2qkdw") || len(c.Objects) != 1 {
+			t.Errorf("got %+v", c)
+		}
+	})
+	t.Run("groups", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.signed("a")
+		w.selfSigned("b", "b")
+		r := w.examine()
+		if n := strings.Count(r.text, "\n✓ kubelet TLS "); n != 1 {
+			t.Errorf("got %d checks with verified certificates:\n%s", n, r.text)
+		}
+		if !strings.Contains(r.text, "! kubelet TLS ") || !strings.HasSuffix(r.Install.Command, " --set kubelet.tls=pin") {
+			t.Errorf("got\n%s", r.text)
+		}
+	})
+	t.Run("sample", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		for i := range 20 {
+			w.signed(fmt.Sprintf("n%02d", i))
+		}
+		w.selfSigned("old", "old").Status.NodeInfo.KubeletVersion = "v1.35.0"
+		r := w.examine()
+		if !strings.Contains(r.text, "4 of 5 of 21 nodes") || !strings.Contains(r.text, "1 of 5 of 21 nodes: self-signed") {
+			t.Errorf("got\n%s", r.text)
+		}
+	})
+}
+
+// TestUnreachableKubelets examines kubelets that cannot be connected to.
+func TestUnreachableKubelets(t *testing.T) {
+	t.Parallel()
+	const id, configz = "kubelet-certificates", "/api/v1/nodes/a/proxy/configz"
+	config := func(bootstrap bool, file string) any {
+		return map[string]any{"kubeletconfig": map[string]any{"serverTLSBootstrap": bootstrap, "tlsCertFile": file}}
+	}
+	for name, tt := range map[string]struct {
+		configz any // nil: forbidden
+		status  doctor.Status
+		why     string
+		pins    bool
+	}{
+		"no permission for the configuration": {nil, doctor.Skipped, notReachable, true},
+		"a file":                              {config(false, "/etc/kubelet.crt"), doctor.Skipped, notReachable, true},
+		"serverTLSBootstrap":                  {config(true, ""), doctor.OK, "", false},
+		"neither":                             {config(false, ""), doctor.Warning, string(reason.TLSSelfSigned), true},
+		"invalid":                             {"text", doctor.Skipped, notReachable, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.unreachable("a").Annotations[criSocket] = "x"
+			if tt.configz == nil {
+				w.forbid(configz)
+			} else {
+				w.objects[configz] = tt.configz
+			}
+			r := w.examine()
+			r.want(t, id, tt.status, tt.why)
+			if got := strings.HasSuffix(r.Install.Command, " --set kubelet.tls=pin"); got != tt.pins {
+				t.Errorf("got %s, want the value for pins: %t", r.Install.Command, tt.pins)
+			}
+		})
+	}
+}
+
+// TestNodes examines nodes on which the pod cannot run, or that have no usable address.
+func TestNodes(t *testing.T) {
+	t.Parallel()
+	t.Run("none", func(t *testing.T) {
+		t.Parallel()
+		r := newWorld(t).examine()
+		r.want(t, "distribution", doctor.Failed, noNodes)
+		if r.Install == nil {
+			t.Error("there is no command")
+		}
+	})
+	t.Run("no address", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.signed("a").Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalDNS, Address: "a.internal"}}
+		w.signed("b")
+		r := w.examine()
+		c := r.want(t, "addresses", doctor.Failed, "no-address")
+		if !slices.Equal(c.Objects, []string{"a"}) {
+			t.Errorf("got %q", c.Objects)
+		}
+	})
+	t.Run("taints", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.signed("a").Spec.Taints = []corev1.Taint{{Key: "team", Effect: corev1.TaintEffectNoExecute}}
+		w.signed("b").Labels[corev1.LabelOSStable] = "windows"
+		c := w.examine().want(t, "scheduling", doctor.Warning, noNodeForPod)
+		if !strings.Contains(c.Seen, "none of 1 Linux nodes") || !strings.Contains(c.Seen, "team") {
+			t.Errorf("got %+v", c)
+		}
+	})
+	t.Run("taints of a moment", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.signed("a").Spec.Taints = []corev1.Taint{
+			{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute},
+			{Key: "team", Effect: corev1.TaintEffectPreferNoSchedule},
+		}
+		w.examine().want(t, "scheduling", doctor.OK, "")
+	})
+	t.Run("Cilium outside of the API server", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.signed("a")
+		w.daemonSet("cilium")
+		w.objects[configMaps+"cilium-config"] = &corev1.ConfigMap{Data: map[string]string{"kube-proxy-replacement": "true"}}
+		w.examine().want(t, "network", doctor.Warning, routeUnknown)
+	})
+}
+
+// TestInstalled examines a cluster that has kube-vitals.
+func TestInstalled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.signed("a")
+	meta := release("vitals")
+	meta.Labels["app.kubernetes.io/name"] = "kube-vitals"
+	meta.Annotations["meta.helm.sh/release-namespace"] = "monitoring"
+	w.metricsServer("monitoring", "vitals-kube-vitals", meta)
+	r := w.examine()
+	r.want(t, "owner", doctor.OK, alreadyInstalled)
+	const want = "helm upgrade vitals oci://ghcr.io/kube-vitals/charts/kube-vitals --version 0.2.0 " +
+		"--reset-then-reuse-values --namespace monitoring"
+	if r.Install.Command != want || r.Server.Kind != doctor.KubeVitals || r.Server.Namespace != "monitoring" {
+		t.Errorf("got %s, %+v\nwant %s", r.Install.Command, r.Server, want)
+	}
+}
+
+// TestDevelopmentVersion checks that a version without a release uses the chart of a checkout.
+func TestDevelopmentVersion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.signed("a")
+	for _, w.version = range []string{"v0.0.0-gabc1234", "v0.2.0-1-gabc1234-dirty", "v0.0.0-dev", ""} {
+		const want = "helm install kube-vitals charts/kube-vitals --namespace kube-system"
+		if got := w.examine().Install.Command; got != want {
+			t.Errorf("%q: got %s, want %s", w.version, got, want)
+		}
+	}
+}
+
+// TestNoPermissions checks that each check is skipped that the user may not do, and that there is
+// still a command.
+func TestNoPermissions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.signed("a")
+	w.forbid("/version", "/api/v1/nodes", apiServicePath, csrs, daemonSets,
+		configMaps+"extension-apiserver-authentication", configMaps+"kube-root-ca.crt")
+	r := w.examine()
+	if r.Summary.Failed > 0 || r.Summary.Skipped < 6 || r.Install == nil || r.Install.Command != helmInstall {
+		t.Errorf("got %+v, %+v:\n%s", r.Summary, r.Install, r.text)
+	}
+	for _, c := range r.Checks {
+		if c.Status == doctor.Skipped && (c.Reason != "no-permission" || !strings.Contains(c.Seen, "you cannot get")) {
+			t.Errorf("got %+v", c)
+		}
+	}
+}
+
+// TestOldVersion checks the version of Kubernetes.
+func TestOldVersion(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]doctor.Status{
+		"v1.28.15": doctor.Failed, "v1.29.0": doctor.OK, "v1.36.3+k3s1": doctor.OK, "v1.36.3-gke.1000": doctor.OK,
+		"v2.0.0": doctor.OK, "unknown": doctor.Warning,
+	} {
+		w := newWorld(t)
+		w.signed("a")
+		w.objects["/version"] = map[string]string{"gitVersion": version}
+		if c := w.examine().check(t, "version"); c.Status != want {
+			t.Errorf("%s: got %+v, want %s", version, c, want)
+		}
+	}
+}
+
+// TestFlags checks the format of helm --set.
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	got := strings.Join(flags("", map[string]any{
+		"a": map[string]any{"b.c": "x,y", "d": true}, "e": []any{1.0, "it's"}, "f": nil,
+	}), " ")
+	if want := `'a.b\.c=x\,y' a.d=true 'e[0]=1' 'e[1]=it'\''s' f=null`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

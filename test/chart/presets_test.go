@@ -1,0 +1,87 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// presetFiles returns the files of values for distributions.
+func presetFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(chart, "presets", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("got %d presets, error %v", len(files), err)
+	}
+	return files
+}
+
+// TestPresets checks what the presets change. End-to-end tests install them.
+func TestPresets(t *testing.T) {
+	const ca = "/etc/kube-vitals/kubelet-ca/ca-bundle.crt"
+	for preset, wants := range map[string]map[string]any{
+		"eks-fargate": {container + "args.0": "--secure-port=10251", container + "ports.0.containerPort": 10251.0},
+		"host-network": {
+			pod + "hostNetwork": true, container + "args.0": "--secure-port=4443", container + "ports.0.containerPort": 4443.0,
+			"spec.strategy.rollingUpdate": map[string]any{"maxSurge": 0.0, "maxUnavailable": 1.0},
+		},
+		"openshift": {
+			container + "securityContext.runAsUser": nil, container + "securityContext.runAsGroup": nil,
+			container + "securityContext.runAsNonRoot": true,
+			container + "args.4":                       "--kubelet-certificate-authority=" + ca,
+			container + "volumeMounts.0.mountPath":     filepath.Dir(ca),
+			pod + "volumes.0.configMap.name":           "kubelet-serving-ca",
+		},
+	} {
+		objs := renderPreset(t, preset)
+		for path, want := range wants {
+			if got := objs.value(t, deployment, path); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %s: got %v, want %v", preset, path, got, want)
+			}
+		}
+	}
+	// Other servers own the APIServices of these distributions.
+	foreign := map[string]bool{"aks": true, "gke": true, "openshift": true}
+	page, err := os.ReadFile("../../docs/distributions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range presetFiles(t) {
+		preset := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		objs := renderPreset(t, preset)
+		for _, name := range metricsAPIServices {
+			if _, exists := objs["APIService "+name.(string)]; exists == foreign[preset] {
+				t.Errorf("%s: APIService %s exists: %t", preset, name, exists)
+			}
+		}
+		if strings.Contains(strings.Join(strings.Fields(string(mustRead(t, file))), " "), "insecureTLS: true") {
+			t.Errorf("%s disables the verification of kubelets", preset)
+		}
+		for _, text := range []string{"\n## " + preset + "\n", "| [" + preset + "](#" + preset + ") |"} {
+			if !strings.Contains(string(page), text) {
+				t.Errorf("docs/distributions.md: there is no %q", text)
+			}
+		}
+	}
+}
+
+func renderPreset(t *testing.T, preset string) objects {
+	t.Helper()
+	values := filepath.Join(chart, "presets", preset+".yaml")
+	text, err := helm(t, append(helmTemplate[:len(helmTemplate):len(helmTemplate)], "--values", values)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, text)
+}
+
+func mustRead(t *testing.T, file string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
