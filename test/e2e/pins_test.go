@@ -158,11 +158,14 @@ func (p *pinned) testManInTheMiddle(t *testing.T, kubelet *selfSignedKubelet) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics := string(body)
-	if !regexp.MustCompile(`kube_vitals_scrapes_total\{reason="tls-key-changed",result="failure"\} [1-9]`).MatchString(metrics) ||
-		!strings.Contains(metrics, `kube_vitals_kubelet_pins{kind="key"} 2`) ||
-		!strings.Contains(metrics, "kube_vitals_kubelet_keys_pinned_total 2") {
-		t.Error("the metrics do not show the pins and the refused key")
+	for _, want := range []string{
+		`kube_vitals_scrapes_total\{reason="tls-key-changed",result="failure"\} [1-9]`,
+		`kube_vitals_kubelet_pins\{kind="ca"\} 1`, `kube_vitals_kubelet_pins\{kind="key"\} 2`,
+		`kube_vitals_kubelet_keys_pinned_total 2`,
+	} {
+		if !regexp.MustCompile("(?m)^" + want).Match(body) {
+			t.Errorf("/metrics has no line %s", want)
+		}
 	}
 	if got := impostor.received(); len(got) > 0 {
 		t.Errorf("the impostor got %d requests", len(got))
