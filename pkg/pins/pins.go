@@ -59,6 +59,9 @@ type Pins struct {
 	changed chan struct{}     // closed when the ConfigMap has been read again
 	created int64             // number of keys that this process pinned
 
+	lostAt              time.Time         // when the ConfigMap was found missing; zero: it exists
+	labels, annotations map[string]string // of the last ConfigMap
+
 	readErr, writeErr error // of the last request; nil: it succeeded
 }
 
@@ -221,6 +224,12 @@ func (p *Pins) set(object *corev1.ConfigMap) (pinned []string) {
 			delete(p.deleted, node)
 		}
 	}
+	switch {
+	case object != nil:
+		p.lostAt, p.labels, p.annotations = time.Time{}, object.Labels, object.Annotations
+	case p.lostAt.IsZero():
+		p.lostAt = time.Now()
+	}
 	p.created += int64(len(pinned))
 	p.object, p.pins, p.read = object, inUse, true
 	if len(p.wanted) > 0 {
@@ -302,6 +311,16 @@ func (p *Pins) next() (object *corev1.ConfigMap, full error) {
 		object.Data[node] = value
 	}
 	return object, full
+}
+
+// untilCreation returns the time until a missing ConfigMap may be created.
+func (p *Pins) untilCreation() time.Duration {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.lostAt.IsZero() {
+		return 0
+	}
+	return max(0, creationDelay-time.Since(p.lostAt))
 }
 
 // sizeOf returns about the number of bytes of an entry: its name is stored in the managed fields, too.
