@@ -130,11 +130,12 @@ func (p *Pins) Pin(ctx context.Context, node string, uid types.UID, key string) 
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for {
+		changed := p.nextChange() // before Check, so that no change is missed
 		pinned, err := p.Check(node, uid, key)
 		if pinned || err != nil {
 			return err
 		}
-		changed := p.want(node, pin{uid, key})
+		p.want(node, pin{uid, key})
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -151,16 +152,24 @@ func (p *Pins) Verified(node string, uid types.UID) {
 	}
 }
 
-// want asks Run to store a pin. The first key of a node counts. It returns a channel that is closed
-// with the next change.
-func (p *Pins) want(node string, new pin) <-chan struct{} {
+// nextChange returns a channel that is closed when the ConfigMap has been read again.
+func (p *Pins) nextChange() <-chan struct{} {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.changed
+}
+
+// want asks Run to store a pin, unless the node has one. The first key of a node counts.
+func (p *Pins) want(node string, new pin) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if known, ok := p.wanted[node]; !ok || known.uid != new.uid || new.key == Authority && known.key != Authority {
-		p.wanted[strings.Clone(node)] = new
+	for _, pins := range []map[string]pin{p.pins, p.wanted} {
+		if known, ok := pins[node]; ok && known.uid == new.uid && (known.key == Authority || new.key != Authority) {
+			return
+		}
 	}
+	p.wanted[strings.Clone(node)] = new
 	p.wakeUp()
-	return p.changed
 }
 
 func (p *Pins) wakeUp() {

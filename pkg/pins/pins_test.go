@@ -164,6 +164,21 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+// TestKnownPin checks that nothing is written for a node that has a pin.
+func TestKnownPin(t *testing.T) {
+	test(t, func(w *world) {
+		p, _ := w.replica()
+		w.pin(p, "n1", "u1", keyN(1))
+		before := w.api.written()
+		p.want("n1", pin{"u1", keyN(1)}) // as if it was pinned between Check and want
+		p.want("n1", pin{"u1", keyN(2)})
+		settle()
+		if n := w.api.written() - before; n != 0 || p.hasWork() {
+			t.Errorf("%d writes, something left: %v", n, p.hasWork())
+		}
+	})
+}
+
 // TestManyNodes checks that a start with 1000 nodes takes few writes, and little time.
 func TestManyNodes(t *testing.T) {
 	test(t, func(w *world) {

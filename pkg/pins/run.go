@@ -62,9 +62,7 @@ func (p *Pins) Run(ctx context.Context) {
 		case <-p.wake:
 		}
 		sleep(ctx, batchDelay, nil)
-		p.mu.RLock()
-		changed := p.changed
-		p.mu.RUnlock()
+		changed := p.nextChange()
 		if delay := p.untilCreation(); delay > 0 {
 			sleep(ctx, delay, changed)
 			p.wakeUp()
@@ -135,9 +133,8 @@ func (p *Pins) stores(object *corev1.ConfigMap) bool {
 }
 
 // create creates an empty ConfigMap with the labels and annotations of the lost one, by which Helm
-// recognizes it. It applies it, because RBAC can limit a patch to this one name,
-// but not a creation, and because a ConfigMap that another replica has just created and filled is
-// not changed.
+// recognizes it. It applies it, because RBAC can limit a patch to this one name, but not a creation,
+// and because a ConfigMap that another replica has just created and filled is not changed.
 func (p *Pins) create(ctx context.Context) error {
 	p.mu.RLock()
 	annotations := maps.Clone(p.annotations)
