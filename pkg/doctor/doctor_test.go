@@ -265,6 +265,12 @@ func TestBroken(t *testing.T) {
 			c.Args = append(c.Args, "--node-events")
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Resource == "events" }
 		}, "permissions", Warning, permissionMissing, "cannot", "create+patch events in default"},
+		{"RBAC of pins", func(w *world) {
+			c := &w.objects[deployments].(*appsv1.DeploymentList).Items[0].Spec.Template.Spec.Containers[0]
+			c.Args = append(c.Args, "--kubelet-pins=keys")
+			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Name == "keys" }
+		}, "permissions", Failed, permissionMissing, "cannot",
+			"list+watch+update+patch+create configmaps keys in kube-system"},
 		{"reviews forbidden", func(w *world) {
 			w.status["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = forbidden(`create resource "subjectaccessreviews"`)
 		}, "permissions", Skipped, noPermission, "subjectaccessreviews", ""},

@@ -172,7 +172,7 @@ func (a *fakeAPI) Update(
 }
 
 func (a *fakeAPI) Apply(
-	ctx context.Context, _ *applycorev1.ConfigMapApplyConfiguration, _ metav1.ApplyOptions,
+	ctx context.Context, c *applycorev1.ConfigMapApplyConfiguration, _ metav1.ApplyOptions,
 ) (*corev1.ConfigMap, error) {
 	if err := a.request(ctx); err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (a *fakeAPI) Apply(
 	defer a.mu.Unlock()
 	if a.object == nil {
 		a.writes++
-		a.store(&corev1.ConfigMap{})
+		a.store(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: c.Labels, Annotations: c.Annotations}})
 	}
 	return a.object.DeepCopy(), nil
 }

@@ -59,6 +59,9 @@ type Pins struct {
 	changed chan struct{}     // closed when the ConfigMap has been read again
 	created int64             // number of keys that this process pinned
 
+	lostAt              time.Time         // when the ConfigMap was found missing; zero: it exists
+	labels, annotations map[string]string // of the last ConfigMap
+
 	readErr, writeErr error // of the last request; nil: it succeeded
 }
 
@@ -127,11 +130,12 @@ func (p *Pins) Pin(ctx context.Context, node string, uid types.UID, key string) 
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for {
+		changed := p.nextChange() // before Check, so that no change is missed
 		pinned, err := p.Check(node, uid, key)
 		if pinned || err != nil {
 			return err
 		}
-		changed := p.want(node, pin{uid, key})
+		p.want(node, pin{uid, key})
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -148,16 +152,24 @@ func (p *Pins) Verified(node string, uid types.UID) {
 	}
 }
 
-// want asks Run to store a pin. The first key of a node counts. It returns a channel that is closed
-// with the next change.
-func (p *Pins) want(node string, new pin) <-chan struct{} {
+// nextChange returns a channel that is closed when the ConfigMap has been read again.
+func (p *Pins) nextChange() <-chan struct{} {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.changed
+}
+
+// want asks Run to store a pin, unless the node has one. The first key of a node counts.
+func (p *Pins) want(node string, new pin) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if known, ok := p.wanted[node]; !ok || known.uid != new.uid || new.key == Authority && known.key != Authority {
-		p.wanted[strings.Clone(node)] = new
+	for _, pins := range []map[string]pin{p.pins, p.wanted} {
+		if known, ok := pins[node]; ok && known.uid == new.uid && (known.key == Authority || new.key != Authority) {
+			return
+		}
 	}
+	p.wanted[strings.Clone(node)] = new
 	p.wakeUp()
-	return p.changed
 }
 
 func (p *Pins) wakeUp() {
@@ -220,6 +232,12 @@ func (p *Pins) set(object *corev1.ConfigMap) (pinned []string) {
 		if stored[node] != old {
 			delete(p.deleted, node)
 		}
+	}
+	switch {
+	case object != nil:
+		p.lostAt, p.labels, p.annotations = time.Time{}, object.Labels, object.Annotations
+	case p.lostAt.IsZero():
+		p.lostAt = time.Now()
 	}
 	p.created += int64(len(pinned))
 	p.object, p.pins, p.read = object, inUse, true
@@ -302,6 +320,16 @@ func (p *Pins) next() (object *corev1.ConfigMap, full error) {
 		object.Data[node] = value
 	}
 	return object, full
+}
+
+// untilCreation returns the time until a missing ConfigMap may be created.
+func (p *Pins) untilCreation() time.Duration {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.lostAt.IsZero() {
+		return 0
+	}
+	return max(0, creationDelay-time.Since(p.lostAt))
 }
 
 // sizeOf returns about the number of bytes of an entry: its name is stored in the managed fields, too.

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
@@ -163,6 +164,21 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+// TestKnownPin checks that nothing is written for a node that has a pin.
+func TestKnownPin(t *testing.T) {
+	test(t, func(w *world) {
+		p, _ := w.replica()
+		w.pin(p, "n1", "u1", keyN(1))
+		before := w.api.written()
+		p.want("n1", pin{"u1", keyN(1)}) // as if it was pinned between Check and want
+		p.want("n1", pin{"u1", keyN(2)})
+		settle()
+		if n := w.api.written() - before; n != 0 || p.hasWork() {
+			t.Errorf("%d writes, something left: %v", n, p.hasWork())
+		}
+	})
+}
+
 // TestManyNodes checks that a start with 1000 nodes takes few writes, and little time.
 func TestManyNodes(t *testing.T) {
 	test(t, func(w *world) {
@@ -301,6 +317,35 @@ func TestLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUninstall deletes the ConfigMap, and then the permission to create it, as Helm does. It is not
+// created again; with the permission, it has the labels by which Helm recognizes it.
+func TestUninstall(t *testing.T) {
+	test(t, func(w *world) {
+		helm := metav1.ObjectMeta{Labels: map[string]string{"app.kubernetes.io/managed-by": "Helm"},
+			Annotations: map[string]string{"meta.helm.sh/release-name": "kube-vitals"}}
+		w.api.put(&corev1.ConfigMap{ObjectMeta: helm})
+		p, stop := w.replica()
+		w.pin(p, "n1", "u1", keyN(1))
+		w.api.put(nil)
+		settle()
+		w.wantData(map[string]string{"n1": keyN(1) + " u1"})
+		w.api.mu.Lock()
+		got := w.api.object.ObjectMeta
+		w.api.mu.Unlock()
+		if !maps.Equal(got.Labels, helm.Labels) || got.Annotations["meta.helm.sh/release-name"] != "kube-vitals" {
+			t.Errorf("got %+v", got)
+		}
+		w.api.put(nil)
+		time.Sleep(creationDelay / 2)
+		w.api.mu.Lock()
+		w.api.failure = errors.New("configmaps is forbidden")
+		w.api.mu.Unlock()
+		settle()
+		stop()
+		w.wantData(nil)
+	})
 }
 
 // TestUnavailable checks what happens while the API server is: known keys work, new ones wait and

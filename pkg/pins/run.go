@@ -28,6 +28,9 @@ const (
 	// writes: when 1000 nodes are scraped for the first time, there are about 10.
 	batchDelay  = 50 * time.Millisecond
 	minInterval = 500 * time.Millisecond
+	// creationDelay is the time before a lost ConfigMap is created again. When a release is removed, or
+	// upgraded to a configuration without pins, the permission to create it is removed meanwhile.
+	creationDelay = 5 * time.Second
 	// watchDelay is how long the watch may take to report a write.
 	watchDelay = 5 * time.Second
 	// writeTimeout bounds one request.
@@ -59,9 +62,12 @@ func (p *Pins) Run(ctx context.Context) {
 		case <-p.wake:
 		}
 		sleep(ctx, batchDelay, nil)
-		p.mu.RLock()
-		changed := p.changed
-		p.mu.RUnlock()
+		changed := p.nextChange()
+		if delay := p.untilCreation(); delay > 0 {
+			sleep(ctx, delay, changed)
+			p.wakeUp()
+			continue
+		}
 		tried, err := p.write(ctx)
 		switch {
 		case !tried:
@@ -126,12 +132,16 @@ func (p *Pins) stores(object *corev1.ConfigMap) bool {
 	return p.object != nil && maps.Equal(p.object.Data, object.Data)
 }
 
-// create creates an empty ConfigMap. It applies it, because RBAC can limit a patch to this one name,
-// but not a creation, and because a ConfigMap that another replica has just created and filled is
-// not changed.
+// create creates an empty ConfigMap with the labels and annotations of the lost one, by which Helm
+// recognizes it. It applies it, because RBAC can limit a patch to this one name, but not a creation,
+// and because a ConfigMap that another replica has just created and filled is not changed.
 func (p *Pins) create(ctx context.Context) error {
-	_, err := p.ConfigMaps.Apply(ctx, applycorev1.ConfigMap(p.Name, p.Namespace),
-		metav1.ApplyOptions{FieldManager: fieldManager})
+	p.mu.RLock()
+	annotations := maps.Clone(p.annotations)
+	empty := applycorev1.ConfigMap(p.Name, p.Namespace).WithLabels(p.labels)
+	p.mu.RUnlock()
+	delete(annotations, writtenAnnotation) // the entries follow
+	_, err := p.ConfigMaps.Apply(ctx, empty.WithAnnotations(annotations), metav1.ApplyOptions{FieldManager: fieldManager})
 	if err == nil {
 		klog.FromContext(ctx).Info("Created the missing ConfigMap of the pinned keys of kubelets",
 			"configMap", klog.KRef(p.Namespace, p.Name))

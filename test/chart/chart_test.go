@@ -265,7 +265,7 @@ func TestRefusals(t *testing.T) {
 		{"args={--kubelet-service-account=x}", "set kubelet.serviceAccount.name instead"},
 		{"kubelet.tls=insecure", "at '/kubelet/tls': value must be one of 'verify', 'pin'"},
 		{"args={--kubelet-pins=x}", "set kubelet.tls=pin instead"},
-		{"kubelet.tls=pin,kubelet.insecureTLS=true", "kubelet.tls=pin and the option to verify no kubelet contradict each other"},
+		{"kubelet.tls=pin,kubelet.insecureTLS=true", "kubelet.tls=pin and the option to verify no kubelet contradict"},
 		{"kubelet.tls=pin,args={--kubelet-insecure-tls}", "remove kubelet.insecureTLS, --kubelet-insecure-tls"},
 		{"args={--tls-secret=x}", "tls.type=kube-vitals sets all of them"},
 		{"args={--tls-cert-file=/crt}", "set tls.type=existingSecret"},

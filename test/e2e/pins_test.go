@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
@@ -53,6 +54,7 @@ func TestPinnedKubelets(t *testing.T) {
 	p.testNewNode(t)
 	p.testLostConfigMap(t)
 	p.testPermissions(t)
+	p.testUninstall(t, replica)
 }
 
 // pinned is a cluster whose kubelets have self-signed certificates.
@@ -158,11 +160,14 @@ func (p *pinned) testManInTheMiddle(t *testing.T, kubelet *selfSignedKubelet) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics := string(body)
-	if !regexp.MustCompile(`kube_vitals_scrapes_total\{reason="tls-key-changed",result="failure"\} [1-9]`).MatchString(metrics) ||
-		!strings.Contains(metrics, `kube_vitals_kubelet_pins{kind="key"} 2`) ||
-		!strings.Contains(metrics, "kube_vitals_kubelet_keys_pinned_total 2") {
-		t.Error("the metrics do not show the pins and the refused key")
+	for _, want := range []string{
+		`kube_vitals_scrapes_total\{reason="tls-key-changed",result="failure"\} [1-9]`,
+		`kube_vitals_kubelet_pins\{kind="ca"\} 1`, `kube_vitals_kubelet_pins\{kind="key"\} 2`,
+		`kube_vitals_kubelet_keys_pinned_total 2`,
+	} {
+		if !regexp.MustCompile("(?m)^" + want).Match(body) {
+			t.Errorf("/metrics has no line %s", want)
+		}
 	}
 	if got := impostor.received(); len(got) > 0 {
 		t.Errorf("the impostor got %d requests", len(got))
@@ -251,5 +256,20 @@ func (p *pinned) testPermissions(t *testing.T) {
 		if q.name == pinsConfigMap && !list && !slices.ContainsFunc(requests, q.allows) {
 			t.Errorf("no request needs %s", q)
 		}
+	}
+}
+
+// testUninstall removes the release while the servers run: they do not create the ConfigMap again.
+func (p *pinned) testUninstall(t *testing.T, replica *cluster.Server) {
+	t.Helper()
+	p.uninstall(t)
+	for _, s := range []*cluster.Server{p.server, replica} {
+		if err := s.Stop(shutdownTimeout); err != nil {
+			t.Errorf("kube-vitals exits with %v", err)
+		}
+	}
+	_, err := p.Client.CoreV1().ConfigMaps(cluster.Namespace).Get(t.Context(), pinsConfigMap, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the ConfigMap was created again: error %v", err)
 	}
 }
