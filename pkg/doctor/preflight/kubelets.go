@@ -80,7 +80,7 @@ func (p *preflight) checkKubelets(ctx context.Context) []doctor.Check {
 	for _, r := range results {
 		groups[r.reason] = append(groups[r.reason], r)
 	}
-	sample := fmt.Sprintf("of %d of %s", len(results), count(p.nodes.all, "node"))
+	sample := fmt.Sprintf("of %s examined", count(len(results), "kubelet"))
 	p.kubelets.verified = len(groups[""]) == len(results)
 	var checks []doctor.Check
 	for _, why := range sortedKeys(groups) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -569,7 +570,8 @@ func TestKubelets(t *testing.T) {
 		}
 		w.selfSigned("old", "old").Status.NodeInfo.KubeletVersion = "v1.35.0"
 		r := w.examine()
-		if !strings.Contains(r.text, "4 of 5 of 21 nodes") || !strings.Contains(r.text, "1 of 5 of 21 nodes: self-signed") {
+		if !strings.Contains(r.text, "4 of 5 kubelets examined: ") ||
+			!strings.Contains(r.text, "1 of 5 kubelets examined: self-signed") {
 			t.Errorf("got\n%s", r.text)
 		}
 	})
@@ -737,5 +739,30 @@ func TestFlags(t *testing.T) {
 	}), " ")
 	if want := `'a.b\.c=x\,y' a.d=true 'e[0]=1' 'e[1]=it'\''s' f=null`; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestDocumented checks that docs/doctor.md has a section for each check and a row for each reason,
+// and docs/distributions.md a section for each distribution.
+func TestDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	w.signed("a")
+	for _, c := range w.examine().Checks {
+		if !strings.Contains(string(page), "\n### "+c.ID+"\n") {
+			t.Errorf("docs/doctor.md has no section %s", c.ID)
+		}
+	}
+	for _, r := range []string{
+		versionUnsupported, ownerManaged, ownerInstalled, alreadyInstalled, requestsPending, notReachable,
+		hostNetworkNeeded, routeUnknown, noNodeForPod, noNodes,
+	} {
+		if !strings.Contains(string(page), "\n| `"+r+"` | ") {
+			t.Errorf("docs/doctor.md does not describe %s", r)
+		}
 	}
 }
