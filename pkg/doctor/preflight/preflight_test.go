@@ -549,6 +549,42 @@ func TestKubelets(t *testing.T) {
 			t.Errorf("got %+v", c)
 		}
 	})
+	t.Run("hostile names", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.node("a", func(net.IP) tls.Certificate {
+			names := slices.Repeat([]string{"x\x1b[2J\r\n- rm"}, 200)
+			return kubelettest.NewCA().Issue(names, nil)
+		})
+		r := w.examine()
+		c := r.want(t, id, doctor.Failed, string(reason.TLSAuthority))
+		if len(c.Seen) > 1000 || strings.ContainsAny(r.text, "\x1b\r") || strings.Contains(r.text, "\n- rm") {
+			t.Errorf("got %q", r.text)
+		}
+	})
+	t.Run("no response", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		silent, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = silent.Close() })
+		n := w.unreachable("a")
+		n.Status.Addresses[0].Address = "127.0.0.1"
+		n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(silent.Addr().(*net.TCPAddr).Port)
+		w.examine().want(t, id, doctor.Skipped, notReachable)
+	})
+	t.Run("no TLS", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		plain := httptest.NewServer(http.NotFoundHandler())
+		t.Cleanup(plain.Close)
+		n := w.unreachable("a")
+		n.Status.Addresses[0].Address = "127.0.0.1"
+		n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(plain.Listener.Addr().(*net.TCPAddr).Port)
+		w.examine().want(t, id, doctor.Failed, string(reason.TLSHandshake))
+	})
 	t.Run("groups", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
