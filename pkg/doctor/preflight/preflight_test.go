@@ -643,6 +643,9 @@ func TestUnreachableKubelets(t *testing.T) {
 			}
 			r := w.examine()
 			r.want(t, id, tt.status, tt.why)
+			if seen := r.check(t, "install").Seen; strings.Contains(seen, "see kubelet TLS") != (tt.why == notReachable) {
+				t.Errorf("got %q", seen)
+			}
 			if got := strings.HasSuffix(r.Install.Command, " --set kubelet.tls=pin"); got != tt.pins {
 				t.Errorf("got %s, want the value for pins: %t", r.Install.Command, tt.pins)
 			}
@@ -744,6 +747,7 @@ func TestNoPermissions(t *testing.T) {
 	if r.Summary.Failed > 0 || r.Summary.Skipped < 6 || r.Install == nil || r.Install.Command != helmInstall {
 		t.Errorf("got %+v, %+v:\n%s", r.Summary, r.Install, r.text)
 	}
+	r.want(t, "install", doctor.Warning, incomplete)
 	for _, c := range r.Checks {
 		if c.Status == doctor.Skipped && (c.Reason != "no-permission" || !strings.Contains(c.Seen, "you cannot get")) {
 			t.Errorf("got %+v", c)
@@ -795,7 +799,7 @@ func TestDocumented(t *testing.T) {
 	}
 	for _, r := range []string{
 		versionUnsupported, ownerManaged, ownerInstalled, alreadyInstalled, requestsPending, notReachable,
-		hostNetworkNeeded, routeUnknown, noNodeForPod, noNodes,
+		hostNetworkNeeded, routeUnknown, noNodeForPod, noNodes, incomplete,
 	} {
 		if !strings.Contains(string(page), "\n| `"+r+"` | ") {
 			t.Errorf("docs/doctor.md does not describe %s", r)
