@@ -51,6 +51,8 @@ func TestDoctorFlags(t *testing.T) {
 		{[]string{"--kubeconfig=missing"}, exitUnexamined, "", "set --kubeconfig or --context"},
 		{[]string{"--kubeconfig", file, "--context=missing"}, exitUnexamined, "", `"missing"`},
 		{[]string{"--kubeconfig", file}, exitUnexamined, "✗ API server", ""},
+		{[]string{"--kubeconfig", file, "--preflight"}, exitUnexamined, "✗ API server", ""},
+		{[]string{"--preflight=x"}, exitUnexamined, "", "--preflight"},
 		{[]string{"--kubeconfig", file, "--output=json"}, exitUnexamined, `"reason": "api-server-unreachable"`, ""},
 	}
 	for _, tt := range tests {

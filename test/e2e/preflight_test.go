@@ -73,7 +73,8 @@ func TestPreflight(t *testing.T) {
 		t.Errorf("default: got exit code %d, %+v", code, report)
 	}
 	verified := report.check(t, "kubelet-certificates", "ok")
-	if !strings.Contains(verified.Seen, "1 of 1 of 1 node") || !strings.Contains(verified.Seen, "the cluster's CA") {
+	if !strings.Contains(verified.Seen, "1 of 1 kubelet examined") ||
+		!strings.Contains(verified.Seen, "the cluster's CA") {
 		t.Errorf("got %+v", verified)
 	}
 

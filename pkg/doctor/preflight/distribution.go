@@ -216,7 +216,7 @@ func (p *preflight) checkScheduling(context.Context) []doctor.Check {
 	case n.err != nil || n.all == 0:
 		return nil
 	case n.schedulable > 0:
-		c.Seen = fmt.Sprintf("%d of %s accept the pod", n.schedulable, count(n.all, "node"))
+		c.Seen = fmt.Sprintf("nodes that accept the pod: %d of %d", n.schedulable, n.all)
 		return []doctor.Check{c}
 	case p.distribution == eksFargate:
 		c.Status, c.Reason = doctor.Warning, noNodeForPod

@@ -52,6 +52,13 @@ func (p *preflight) checkInstall(context.Context) []doctor.Check {
 	default:
 		c.Seen = fmt.Sprintf("preset %s, adapted to the checks", strings.Join(p.presets, " and "))
 	}
+	switch {
+	case p.nodes.err != nil || p.nodes.all == 0:
+		c.Status, c.Reason = doctor.Warning, incomplete
+		c.Seen = "the nodes could not be examined, so other values than these may be necessary"
+	case !p.kubelets.verified && !p.kubelets.selfSigned:
+		c.Seen += "; no certificate of a kubelet was accepted, see kubelet TLS"
+	}
 	c.Cure = command
 	if p.distribution == openShift {
 		c.Cure = lines("copy OpenShift's CA of kubelets first, as docs/distributions.md#openshift shows", command)

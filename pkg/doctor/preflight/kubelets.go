@@ -26,6 +26,8 @@ import (
 const (
 	// maxSample bounds the kubelets that are connected to.
 	maxSample = 5
+	// maxNames bounds the names of a certificate that are printed.
+	maxNames = 8
 	// dialTimeout bounds the connection to a kubelet, which firewalls often drop.
 	dialTimeout = 3 * time.Second
 	kubeletPort = 10250
@@ -80,7 +82,7 @@ func (p *preflight) checkKubelets(ctx context.Context) []doctor.Check {
 	for _, r := range results {
 		groups[r.reason] = append(groups[r.reason], r)
 	}
-	sample := fmt.Sprintf("of %d of %s", len(results), count(p.nodes.all, "node"))
+	sample := fmt.Sprintf("of %s examined", count(len(results), "kubelet"))
 	p.kubelets.verified = len(groups[""]) == len(results)
 	var checks []doctor.Check
 	for _, why := range sortedKeys(groups) {
@@ -178,7 +180,7 @@ func (p *preflight) examine(ctx context.Context, node *corev1.Node, roots *x509.
 	r.detail = "for " + names(leaf)
 	r.reason = judge(chain, roots, host, node.Name)
 	if r.reason == reason.TLSAuthority || r.reason == "" {
-		r.detail += fmt.Sprintf(", of issuer %q", leaf.Issuer.CommonName)
+		r.detail += fmt.Sprintf(", of issuer %.100q", leaf.Issuer.CommonName)
 	}
 	return r
 }
@@ -220,6 +222,7 @@ func isSelfSigned(leaf *x509.Certificate) bool {
 	return found && issuer == subject+"-ca" || leaf.Subject.String() == leaf.Issuer.String()
 }
 
+// names returns the names in a certificate. A kubelet can put anything there.
 func names(leaf *x509.Certificate) string {
 	all := slices.Clone(leaf.DNSNames)
 	for _, ip := range leaf.IPAddresses {
@@ -228,7 +231,11 @@ func names(leaf *x509.Certificate) string {
 	if len(all) == 0 {
 		return "no name"
 	}
-	return strings.Join(all, ", ")
+	text := strings.Join(all[:min(len(all), maxNames)], ", ")
+	if len(all) > maxNames {
+		text += fmt.Sprintf(" and %d more", len(all)-maxNames)
+	}
+	return fmt.Sprintf("%.500s", text)
 }
 
 // dialError is a failure to connect, from which nothing follows about the certificate.
@@ -250,6 +257,9 @@ func certificates(ctx context.Context, address string, timeout time.Duration) ([
 		InsecureSkipVerify: true, //nolint:gosec // the certificate is judged afterwards, and nothing is sent
 	})
 	if err := client.HandshakeContext(ctx); err != nil {
+		if ctx.Err() != nil { // nothing responds
+			return nil, &dialError{err}
+		}
 		return nil, err
 	}
 	return client.ConnectionState().PeerCertificates, nil

@@ -33,6 +33,7 @@ const (
 	routeUnknown       = "route-unknown"
 	noNodeForPod       = "no-node-for-pod"
 	noNodes            = "no-nodes"
+	incomplete         = "incomplete"
 )
 
 // preflight is the state of an examination. Later steps use what earlier ones have found.

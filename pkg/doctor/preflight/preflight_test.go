@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -548,6 +549,42 @@ func TestKubelets(t *testing.T) {
 			t.Errorf("got %+v", c)
 		}
 	})
+	t.Run("hostile names", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.node("a", func(net.IP) tls.Certificate {
+			names := slices.Repeat([]string{"x\x1b[2J\r\n- rm"}, 200)
+			return kubelettest.NewCA().Issue(names, nil)
+		})
+		r := w.examine()
+		c := r.want(t, id, doctor.Failed, string(reason.TLSAuthority))
+		if len(c.Seen) > 1000 || strings.ContainsAny(r.text, "\x1b\r") || strings.Contains(r.text, "\n- rm") {
+			t.Errorf("got %q", r.text)
+		}
+	})
+	t.Run("no response", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		silent, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = silent.Close() })
+		n := w.unreachable("a")
+		n.Status.Addresses[0].Address = "127.0.0.1"
+		n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(silent.Addr().(*net.TCPAddr).Port)
+		w.examine().want(t, id, doctor.Skipped, notReachable)
+	})
+	t.Run("no TLS", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		plain := httptest.NewServer(http.NotFoundHandler())
+		t.Cleanup(plain.Close)
+		n := w.unreachable("a")
+		n.Status.Addresses[0].Address = "127.0.0.1"
+		n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(plain.Listener.Addr().(*net.TCPAddr).Port)
+		w.examine().want(t, id, doctor.Failed, string(reason.TLSHandshake))
+	})
 	t.Run("groups", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
@@ -569,7 +606,8 @@ func TestKubelets(t *testing.T) {
 		}
 		w.selfSigned("old", "old").Status.NodeInfo.KubeletVersion = "v1.35.0"
 		r := w.examine()
-		if !strings.Contains(r.text, "4 of 5 of 21 nodes") || !strings.Contains(r.text, "1 of 5 of 21 nodes: self-signed") {
+		if !strings.Contains(r.text, "4 of 5 kubelets examined: ") ||
+			!strings.Contains(r.text, "1 of 5 kubelets examined: self-signed") {
 			t.Errorf("got\n%s", r.text)
 		}
 	})
@@ -605,6 +643,9 @@ func TestUnreachableKubelets(t *testing.T) {
 			}
 			r := w.examine()
 			r.want(t, id, tt.status, tt.why)
+			if seen := r.check(t, "install").Seen; strings.Contains(seen, "see kubelet TLS") != (tt.why == notReachable) {
+				t.Errorf("got %q", seen)
+			}
 			if got := strings.HasSuffix(r.Install.Command, " --set kubelet.tls=pin"); got != tt.pins {
 				t.Errorf("got %s, want the value for pins: %t", r.Install.Command, tt.pins)
 			}
@@ -706,6 +747,7 @@ func TestNoPermissions(t *testing.T) {
 	if r.Summary.Failed > 0 || r.Summary.Skipped < 6 || r.Install == nil || r.Install.Command != helmInstall {
 		t.Errorf("got %+v, %+v:\n%s", r.Summary, r.Install, r.text)
 	}
+	r.want(t, "install", doctor.Warning, incomplete)
 	for _, c := range r.Checks {
 		if c.Status == doctor.Skipped && (c.Reason != "no-permission" || !strings.Contains(c.Seen, "you cannot get")) {
 			t.Errorf("got %+v", c)
@@ -737,5 +779,30 @@ func TestFlags(t *testing.T) {
 	}), " ")
 	if want := `'a.b\.c=x\,y' a.d=true 'e[0]=1' 'e[1]=it'\''s' f=null`; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestDocumented checks that docs/doctor.md has a section for each check and a row for each reason,
+// and docs/distributions.md a section for each distribution.
+func TestDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	w.signed("a")
+	for _, c := range w.examine().Checks {
+		if !strings.Contains(string(page), "\n### "+c.ID+"\n") {
+			t.Errorf("docs/doctor.md has no section %s", c.ID)
+		}
+	}
+	for _, r := range []string{
+		versionUnsupported, ownerManaged, ownerInstalled, alreadyInstalled, requestsPending, notReachable,
+		hostNetworkNeeded, routeUnknown, noNodeForPod, noNodes, incomplete,
+	} {
+		if !strings.Contains(string(page), "\n| `"+r+"` | ") {
+			t.Errorf("docs/doctor.md does not describe %s", r)
+		}
 	}
 }
