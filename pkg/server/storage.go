@@ -22,8 +22,13 @@ type EphemeralStorage struct {
 	Interval time.Duration // between two scrapes of a node; 0: the resource is not served
 }
 
-// storageIntervals is the age in intervals at which the ephemeral storage of nodes and pods expires.
-const storageIntervals = 3
+const (
+	// storageIntervals is the age in intervals at which the ephemeral storage of nodes and pods expires.
+	storageIntervals = 3
+	// storageSpread is the time over which the first requests are spread, at most. At once, they would
+	// delay the scrapes of CPU and memory right after the start.
+	storageSpread = 15 * time.Second
+)
 
 // newStorageScraper returns a scraper of the ephemeral storage that kubelets report.
 func newStorageScraper(
@@ -35,6 +40,7 @@ func newStorageScraper(
 		Observer: instruments.registerStorage(),
 		Reason:   kubelet.Reason,
 		Interval: c.Interval,
+		Spread:   min(storageSpread, c.Interval),
 	})
 }
 
