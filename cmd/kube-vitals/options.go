@@ -56,6 +56,9 @@ type options struct {
 	source     string
 	prometheus prometheus.Config
 
+	resources       []string
+	storageInterval time.Duration // of ephemeral-storage
+
 	kubelet        kubelet.Config
 	kubeletAccount string
 	kubeletPins    string
@@ -78,6 +81,7 @@ func newOptions() *options {
 		logging:      logs.NewOptions(),
 		resolution:   15 * time.Second,
 		source:       sourceKubelet,
+		resources:    defaultResources(),
 		kubelet:      kubelet.Config{Port: kubelet.DefaultPort},
 		addressTypes: defaultAddressTypes(),
 		servingCert:  newServingCertConfig(),
@@ -96,6 +100,7 @@ func newOptions() *options {
 	o.features.EnablePriorityAndFairness = false
 
 	o.addFlags(o.sections.FlagSet("kube-vitals"))
+	o.addResourceFlags(o.sections.FlagSet("kube-vitals"))
 	o.addKubeletFlags(o.sections.FlagSet(kubeletSection))
 	o.addPrometheusFlags(o.sections.FlagSet("prometheus client"))
 	o.addEventFlags(o.sections.FlagSet("events"))
@@ -210,6 +215,7 @@ func (o *options) config() (server.Config, error) {
 	mistakes := append([]error{err}, o.validate()...)
 	mistakes = append(mistakes, o.validateKubelet()...)
 	mistakes = append(mistakes, o.validateSource()...)
+	mistakes = append(mistakes, o.validateResources()...)
 	mistakes = append(mistakes, o.validateServingCert()...)
 	mistakes = append(mistakes, o.validateEvents()...)
 	mistakes = append(mistakes, o.validateLibrary()...)
@@ -233,6 +239,7 @@ func (o *options) config() (server.Config, error) {
 		KubeletServiceAccount:  o.kubeletAccount,
 		KubeletPins:            o.kubeletPins,
 		Prometheus:             o.prometheusConfig(),
+		EphemeralStorage:       o.ephemeralStorage(),
 		EventDeployment:        o.eventDeployment(),
 		MetricsServerTelemetry: o.telemetry,
 

@@ -26,11 +26,16 @@ type workspace struct {
 	body     []byte
 	resource decode.Text
 	summary  decode.Summary
+	storage  decode.Storage
 	gzip     *gzip.Reader // nil until it is needed
 }
 
 func newWorkspace(limits decode.Limits) *workspace {
-	return &workspace{resource: decode.Text{Limits: limits}, summary: decode.Summary{Limits: limits}}
+	return &workspace{
+		resource: decode.Text{Limits: limits},
+		summary:  decode.Summary{Limits: limits},
+		storage:  decode.Storage{Limits: limits},
+	}
 }
 
 // release makes w available for another request, unless a large response has made it large.
@@ -137,6 +142,10 @@ func detach(s *usage.Scrape) {
 		c := &s.Containers[i]
 		size += len(c.Namespace) + len(c.Pod) + len(c.Name)
 	}
+	for i := range s.Storage {
+		c := &s.Storage[i]
+		size += len(c.Namespace) + len(c.Pod) + len(c.UID) + len(c.Container)
+	}
 	names := make([]byte, 0, size)
 	move := func(name []byte) []byte {
 		start := len(names)
@@ -146,5 +155,9 @@ func detach(s *usage.Scrape) {
 	for i := range s.Containers {
 		c := &s.Containers[i]
 		c.Namespace, c.Pod, c.Name = move(c.Namespace), move(c.Pod), move(c.Name)
+	}
+	for i := range s.Storage {
+		c := &s.Storage[i]
+		c.Namespace, c.Pod, c.UID, c.Container = move(c.Namespace), move(c.Pod), move(c.UID), move(c.Container)
 	}
 }

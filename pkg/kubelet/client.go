@@ -25,10 +25,11 @@ type Client struct {
 	credentials *credentials
 	resource    *query     // of Fetch
 	summary     *query     // of FetchSummary
+	storage     *query     // of FetchStorage
 	buffers     *sync.Pool // of the transports
 	workspaces  sync.Pool  // of *workspace
-	connecting  permits    // of requests that dial and do a TLS handshake
-	reading     permits    // of requests that read and decode a response, each with a workspace
+	foreground  budget     // of Fetch and FetchSummary
+	background  budget     // of FetchStorage
 	dialer      dialer
 
 	mu     sync.Mutex
@@ -48,11 +49,12 @@ func NewClient(config Config) (*Client, error) {
 		credentials: credentials,
 		resource:    newResourceQuery(&config),
 		summary:     newSummaryQuery(&config),
+		storage:     newStorageQuery(&config),
 		buffers:     newBufferPool(),
 		workspaces:  sync.Pool{New: func() any { return newWorkspace(config.Limits) }},
 		nodes:       map[string]*target{},
-		connecting:  newPermits(),
-		reading:     newPermits(),
+		foreground:  newBudget(permitsPerCPU),
+		background:  newBudget(backgroundPermitsPerCPU),
 	}
 	c.dialer = newDialer(&c.config)
 	return c, nil
@@ -64,7 +66,7 @@ func NewClient(config Config) (*Client, error) {
 //
 // An error is an *Error; Reason returns its class. The connection is kept for the next request.
 func (c *Client) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
-	return c.fetch(ctx, node, c.resource, dst)
+	return c.fetch(ctx, node, c.resource, c.foreground, dst)
 }
 
 // FetchSummary is Fetch for the kubelet's summary, which contains kubelet-reported rates. Its
@@ -73,15 +75,22 @@ func (c *Client) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape
 //
 // The path of the summary does not depend on annotations.
 func (c *Client) FetchSummary(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
-	return c.fetch(ctx, node, c.summary, dst)
+	return c.fetch(ctx, node, c.summary, c.foreground, dst)
 }
 
-func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *query, dst *usage.Scrape) error {
+// FetchStorage is Fetch for the complete summary of the kubelet. It sets dst.Storage only. It may be
+// called during a Fetch for the same node, and does not delay other requests: few of its requests
+// connect or read at the same time.
+func (c *Client) FetchStorage(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
+	return c.fetch(ctx, node, c.storage, c.background, dst)
+}
+
+func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *query, b budget, dst *usage.Scrape) error {
 	t, err := c.target(node)
 	if err != nil {
 		return err
 	}
-	if err := c.get(ctx, t, q, node.Name, dst); err != nil {
+	if err := c.get(ctx, t, q, b, node.Name, dst); err != nil {
 		return q.explain(node.Name, err)
 	}
 	return nil
@@ -89,7 +98,9 @@ func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *query, dst *us
 
 // get sends one request and decodes the response. The time of the response is when its headers
 // arrive: the kubelet takes its samples right before, and the rest is the time of the transfer.
-func (c *Client) get(ctx context.Context, t *target, q *query, node string, dst *usage.Scrape) error {
+func (c *Client) get(
+	ctx context.Context, t *target, q *query, b budget, node string, dst *usage.Scrape,
+) error {
 	defer t.done()
 	header, err := c.headers(ctx, q)
 	if err != nil {
@@ -99,7 +110,7 @@ func (c *Client) get(ctx context.Context, t *target, q *query, node string, dst 
 	var connecting, reading *permit
 	defer func() { dst.Queued = connecting.queueTime() + reading.queueTime() }()
 	if !t.transport.hasIdle() { // the timeout starts after this wait, which the kubelet does not cause
-		connecting, err = c.connecting.acquire(ctx)
+		connecting, err = b.connecting.acquire(ctx)
 		defer connecting.release()
 		if err != nil {
 			return err
@@ -108,7 +119,7 @@ func (c *Client) get(ctx context.Context, t *target, q *query, node string, dst 
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	start := time.Now()
-	response, err := t.transport.roundTrip(q.request(ctx, t.endpoint, header), connecting)
+	response, err := t.transport.roundTrip(q.request(ctx, t.endpoint, header), b.connecting, connecting)
 	if err != nil {
 		return t.asTimeout(err, start)
 	}
@@ -120,7 +131,7 @@ func (c *Client) get(ctx context.Context, t *target, q *query, node string, dst 
 		Date: dateOf(response.Header),
 	}
 
-	reading, err = c.reading.acquire(ctx)
+	reading, err = b.reading.acquire(ctx)
 	defer reading.release()
 	if err != nil {
 		return t.asTimeout(err, start)
@@ -224,7 +235,6 @@ func (c *Client) newTarget(node string, uid types.UID, e endpoint) *target {
 	t := &target{endpoint: e, uid: uid, transport: &transport{
 		address: e.address(), // proxies in the environment are ignored
 		dial:    c.dialer,
-		permits: c.connecting,
 		buffers: c.buffers,
 	}}
 	if !c.config.PlainHTTP {

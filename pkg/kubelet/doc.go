@@ -7,7 +7,8 @@
 //	...
 //	err = client.Fetch(ctx, node, &scrape)
 //
-// FetchSummary does the same for the kubelet's summary, which contains kubelet-reported rates.
+// FetchSummary does the same for the kubelet's summary, which contains kubelet-reported rates,
+// and FetchStorage for the complete summary, which contains the usage of ephemeral storage.
 //
 // A request has bounded time and memory, whatever the kubelet sends. An error names its cause and
 // the cure, and Reason returns its class. Invalid parts of a response are skipped and counted.

@@ -93,7 +93,7 @@ func newTestClient(t testing.TB, config Config) *Client {
 	return c
 }
 
-// fetchFunc is (*Client).Fetch or (*Client).FetchSummary.
+// fetchFunc is one of the methods of Client that fetch.
 type fetchFunc func(c *Client, ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
 
 func fetchFuncs() map[string]fetchFunc {
@@ -203,5 +203,5 @@ func largeResponses(pods, containersPerPod int) (resource, summary []byte) {
 		k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Body.Bytes()
 	}
-	return get(kubelettest.ResourcePath), get(kubelettest.SummaryPath)
+	return get(kubelettest.ResourcePath), get(kubelettest.SummaryPath + "?" + summaryQuery)
 }

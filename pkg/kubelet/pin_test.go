@@ -375,7 +375,7 @@ func TestPinsDoNotDelayOthers(t *testing.T) {
 		return nil
 	}
 	c := newTestClient(t, Config{Inline: Inline{CertificateAuthority: second.PEM()}, Pins: pins})
-	c.connecting = make(permits, 1)
+	c.foreground.connecting = make(permits, 1)
 	done := make(chan error)
 	go func() { done <- c.Fetch(t.Context(), k1.node("n7"), &usage.Scrape{}) }()
 	<-entered

@@ -73,6 +73,30 @@ func newSummaryQuery(c *Config) *query {
 	}
 }
 
+func newStorageQuery(c *Config) *query {
+	const without = "without the summary, ephemeral-storage is not served"
+	return &query{
+		scheme:  c.scheme(),
+		path:    summaryPath,
+		accept:  "application/json",
+		timeout: c.Timeout,
+		accepts: isJSON,
+		decode: func(w *workspace, node string, dst *usage.Scrape, times decode.Times) error {
+			return w.storage.Decode(dst, w.body, node, times)
+		},
+		subject: "complete summary",
+		cures: map[reason.Reason]string{
+			reason.Forbidden:   "grant get on nodes/stats to the user that kube-vitals runs as; " + without,
+			reason.NotFound:    without,
+			reason.ServerError: "see the kubelet's log; " + without,
+			reason.BadStatus:   without,
+			reason.BadFormat:   without,
+			reason.Undecodable: without,
+			reason.NoSamples:   without,
+		},
+	}
+}
+
 // request returns a request to a kubelet.
 func (q *query) request(ctx context.Context, e endpoint, header http.Header) *http.Request {
 	u := &url.URL{Scheme: q.scheme, Host: e.address(), Path: q.path, RawQuery: q.rawQuery}

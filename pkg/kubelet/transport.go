@@ -38,7 +38,6 @@ type transport struct {
 	dial    dialer
 	tls     *tls.Config // nil for plain HTTP
 	pinned  *peer       // whose keys may be pinned; nil: only a CA can verify certificates
-	permits permits     // for dialing and handshakes; shared by all transports
 	buffers *sync.Pool  // of *buffers; shared by all transports
 
 	idle atomic.Pointer[net.Conn] // nil if there is none
@@ -60,16 +59,16 @@ func newBufferPool() *sync.Pool {
 }
 
 // roundTrip sends a request without a body, and returns its response. If a connection must be
-// opened, it uses and releases the permit, or acquires one if the permit is nil. The response's
+// opened, it uses and releases the permit, or acquires one of the permits if it is nil. The response's
 // body must be closed; if it was read to its end, the connection is kept.
-func (t *transport) roundTrip(request *http.Request, permit *permit) (*http.Response, error) {
+func (t *transport) roundTrip(request *http.Request, permits permits, permit *permit) (*http.Response, error) {
 	ctx := request.Context()
 	for {
 		conn := t.takeIdle()
 		reused := conn != nil
 		if !reused {
 			var err error
-			if conn, err = t.connect(ctx, permit); err != nil {
+			if conn, err = t.connect(ctx, permits, permit); err != nil {
 				return nil, err
 			}
 			permit = nil
@@ -114,11 +113,11 @@ func (t *transport) closeIdle() {
 
 func (t *transport) hasIdle() bool { return t.idle.Load() != nil }
 
-// connect opens a connection. It releases the permit, or acquires one if it is nil.
-func (t *transport) connect(ctx context.Context, permit *permit) (net.Conn, error) {
+// connect opens a connection. It releases the permit, or acquires one of the permits if it is nil.
+func (t *transport) connect(ctx context.Context, permits permits, permit *permit) (net.Conn, error) {
 	var err error
 	if permit == nil {
-		if permit, err = t.permits.acquire(ctx); err != nil {
+		if permit, err = permits.acquire(ctx); err != nil {
 			return nil, err
 		}
 	}

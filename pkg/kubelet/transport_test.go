@@ -98,8 +98,7 @@ func (s *script) request(ctx context.Context, t *testing.T) *http.Request {
 
 // transport returns a transport to the server. Its idle connection is closed when the test ends.
 func (s *script) transport(t *testing.T) *transport {
-	tr := &transport{address: s.listener.Addr().String(), dial: new(net.Dialer).DialContext,
-		permits: newPermits(), buffers: newBufferPool()}
+	tr := &transport{address: s.listener.Addr().String(), dial: new(net.Dialer).DialContext, buffers: newBufferPool()}
 	t.Cleanup(tr.closeIdle)
 	return tr
 }
@@ -147,7 +146,9 @@ func TestTransportMatchesStandard(t *testing.T) {
 
 			s := newScript(t, responses...)
 			ours := s.transport(t)
-			got := s.roundTrips(t, func(r *http.Request) (*http.Response, error) { return ours.roundTrip(r, nil) })
+			got := s.roundTrips(t, func(r *http.Request) (*http.Response, error) {
+				return ours.roundTrip(r, newPermits(1), nil)
+			})
 			if got != want {
 				t.Errorf("\n got %s\nwant %s", got, want)
 			}
@@ -165,7 +166,7 @@ func TestTransportCanceled(t *testing.T) {
 			ours := s.transport(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(50*time.Millisecond, cancel)
-			response, err := ours.roundTrip(s.request(ctx, t), nil)
+			response, err := ours.roundTrip(s.request(ctx, t), newPermits(1), nil)
 			if err == nil {
 				_, err = io.ReadAll(response.Body)
 				_ = response.Body.Close()
@@ -187,7 +188,7 @@ func TestTransportTimeout(t *testing.T) {
 		ours := s.transport(t)
 		for range 10 {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			_, err := ours.roundTrip(s.request(ctx, t), nil)
+			_, err := ours.roundTrip(s.request(ctx, t), newPermits(1), nil)
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("after %q: got error %v, want %v", text, err, context.DeadlineExceeded)
 			}
@@ -201,7 +202,7 @@ func TestTransportTimeout(t *testing.T) {
 func TestTransportDropsUnreadResponses(t *testing.T) {
 	s := newScript(t, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none")
 	ours := s.transport(t)
-	response, err := ours.roundTrip(s.request(t.Context(), t), nil)
+	response, err := ours.roundTrip(s.request(t.Context(), t), newPermits(1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

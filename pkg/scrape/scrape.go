@@ -86,13 +86,16 @@ type Result struct {
 	ClockKnown  bool          // whether the offset is known
 }
 
-// Config configures a Scraper. All fields are required.
+// Config configures a Scraper. All fields but Spread are required.
 type Config struct {
 	Fetcher  Fetcher
 	Sink     Sink
 	Observer Observer
 	Reason   func(error) reason.Reason // returns the reason of a Fetcher's error
 	Interval time.Duration             // between two scrapes of a node
+	// Spread is the time over which Run distributes the first scrapes of the nodes that it starts with.
+	// 0: they are scraped at once.
+	Spread time.Duration
 }
 
 const (
@@ -222,6 +225,7 @@ func (s *Scraper) Run(ctx context.Context) {
 	defer running.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	s.spread(time.Now())
 	for {
 		now := time.Now()
 		s.lastTick.Store(int64(now.Sub(s.started)))
@@ -241,6 +245,19 @@ func (s *Scraper) Run(ctx context.Context) {
 		}
 		running.Go(func() { s.scrape(ctx, t) })
 	}
+}
+
+// spread distributes the scrapes of all nodes over Spread.
+func (s *Scraper) spread(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Spread == 0 {
+		return
+	}
+	for _, t := range s.queue {
+		t.due = now.Add(time.Duration(float64(t.offset) / float64(s.Interval) * float64(s.Spread)))
+	}
+	heap.Init(&s.queue)
 }
 
 // next removes the first target that is due from the queue and returns it, or returns how long to

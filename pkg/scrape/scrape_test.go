@@ -1,6 +1,7 @@
 package scrape
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -565,4 +566,36 @@ func BenchmarkSchedule(b *testing.B) {
 		t, _ := s.next(time.Now().Add(interval))
 		s.reschedule(t, plan{})
 	}
+}
+
+// TestSpread checks that the first scrapes are spread over the given time, and those of nodes that are
+// added later are not.
+func TestSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Interval: time.Minute, Spread: 10 * time.Second})
+		for i := range 600 {
+			s.Set(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}})
+		}
+		time.Sleep(time.Hour)
+		now := time.Now()
+		s.spread(now)
+		early := 0
+		for range 600 {
+			due := s.queue[0].due.Sub(now)
+			if due < 0 || due >= 10*time.Second {
+				t.Fatalf("a node is due after %v, want less than 10 s", due)
+			}
+			if due < 5*time.Second {
+				early++
+			}
+			heap.Pop(&s.queue)
+		}
+		if early < 150 || early > 450 {
+			t.Errorf("got %d of 600 nodes in the first half", early)
+		}
+		s.Set(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "later"}})
+		if due := s.queue[0].due; !due.Equal(now) {
+			t.Errorf("a node that was added later is due after %v, want at once", due.Sub(now))
+		}
+	})
 }

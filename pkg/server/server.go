@@ -38,7 +38,7 @@ import (
 )
 
 // Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount, KubeletPins,
-// Prometheus, EventDeployment and ServingCert are optional.
+// Prometheus, EphemeralStorage, EventDeployment and ServingCert are optional.
 type Config struct {
 	Version, Commit string                // of this program, for telemetry
 	Flags           cliflag.NamedFlagSets // for /flagz; their values are not secret
@@ -66,6 +66,9 @@ type Config struct {
 	// Only URL and File are set. Without scrapes of kubelets there are no metrics with metrics-server's
 	// names.
 	Prometheus *prometheus.Config
+
+	// EphemeralStorage configures the resource ephemeral-storage, which is optional.
+	EphemeralStorage EphemeralStorage
 
 	// EventDeployment is the Deployment of this program, in the namespace of this pod. If it is set,
 	// events are recorded on nodes that cannot be scraped, or on the Deployment if these are many or if
@@ -116,14 +119,18 @@ func New(c Config) (*Server, error) {
 	}
 	client.UserAgent = "kube-vitals/" + c.Version
 	clock := usage.NewClock(time.Now())
-	metrics, pods, nodes := newState(c.MaxSampleAge, clock)
+	var extra *store.Extra
+	if c.hasExtra() {
+		extra = store.NewExtra()
+	}
+	metrics, pods, nodes := newState(c.MaxSampleAge, clock, extra)
 	instruments := newInstruments(c.Version, c.Commit, time.Now, clock)
 	instruments.registerConfig(c.Resolution, c.MaxSampleAge)
 	instruments.registerState(metrics, nodes, pods)
 	memoryUse := memoryReport(nodes, pods, c.Prometheus == nil)
 	instruments.registerMemory(memoryUse)
 	var watches *inventory.Watches
-	usageSource, loops, err := newSource(c, client, clock, metrics, pods, nodes, instruments, func() bool {
+	usageSource, targets, loops, err := newSource(c, client, clock, metrics, extra, pods, nodes, instruments, func() bool {
 		return watches.NodesSynced() == nil && watches.PodsSynced() == nil
 	})
 	if err != nil {
@@ -133,7 +140,7 @@ func New(c Config) (*Server, error) {
 		Client:          client,
 		Nodes:           nodes,
 		Pods:            pods,
-		Targets:         usageSource,
+		Targets:         targets,
 		NodeSelector:    c.NodeSelector,
 		NodeAnnotations: []string{kubelet.PathAnnotation},
 	})
@@ -161,6 +168,9 @@ func New(c Config) (*Server, error) {
 		Clock:      clock,
 		ObserveAge: instruments.observeAge,
 		FromEngine: c.Prometheus != nil,
+	}
+	if extra != nil {
+		resources.Extra = extra
 	}
 	page := nodez.Config{
 		Version:      c.Version,
@@ -197,9 +207,15 @@ func newServingCert(c Config, client *rest.Config) (cert *servingcert.Manager, m
 	return cert, m, err
 }
 
+// hasExtra reports whether further resources than CPU, memory and swap are served.
+func (c *Config) hasExtra() bool { return c.EphemeralStorage.Interval > 0 }
+
 // newState returns an empty store and empty inventories of pods and of nodes. The store removes a
 // pod before the inventory does: a new pod of the same name must not get the usage of the old one.
-func newState(maxSampleAge time.Duration, clock usage.Clock) (metrics *store.Store, pods, nodes *inventory.Index) {
+// There may be no extra store.
+func newState(
+	maxSampleAge time.Duration, clock usage.Clock, extra *store.Extra,
+) (metrics *store.Store, pods, nodes *inventory.Index) {
 	config := store.Config{MaxSampleAge: maxSampleAge, MaxContainers: maxContainers}
 	config.IsRunning = func(namespace, pod, container string) bool {
 		o := pods.Get(namespace, pod)
@@ -207,7 +223,11 @@ func newState(maxSampleAge time.Duration, clock usage.Clock) (metrics *store.Sto
 	}
 	metrics = store.New(config)
 	pods = inventory.NewNotifying(func(old *inventory.Object) {
-		metrics.RemovePod(old.Node, old.Namespace, old.Name, clock.At(time.Now()))
+		now := clock.At(time.Now())
+		metrics.RemovePod(old.Node, old.Namespace, old.Name, now)
+		if extra != nil {
+			extra.RemovePod(old.Node, old.Namespace, old.Name, now)
+		}
 	})
 	return metrics, pods, inventory.New()
 }
@@ -311,6 +331,7 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 
 var (
 	_ api.Usage         = (*store.Store)(nil)
+	_ api.Extra         = (*store.Extra)(nil)
 	_ api.Inventory     = (*inventory.Index)(nil)
 	_ explain.Samples   = (*store.Store)(nil)
 	_ explain.Scrapes   = (*scrape.Scraper)(nil)
@@ -318,6 +339,7 @@ var (
 	_ nodez.Refreshes   = (*prometheus.Source)(nil)
 	_ scrape.Fetcher    = (*kubelet.Client)(nil)
 	_ scrape.Sink       = (*store.Store)(nil)
+	_ scrape.Sink       = (*store.StorageSink)(nil)
 	_ scrape.Observer   = (*instruments)(nil)
 	_ source            = (*scrape.Scraper)(nil)
 	_ source            = (*prometheus.Source)(nil)

@@ -28,28 +28,29 @@ type source interface {
 	Alive() error // returns an error if Run is stuck
 }
 
-// newSource returns the configured source, and the loops that run it. synced reports whether the
-// nodes and pods are known.
+// newSource returns the configured source, the targets that its nodes are set to, and the loops that
+// run it. synced reports whether the nodes and pods are known. extra is nil if nothing is put there.
 func newSource(
-	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, pods, nodes *inventory.Index,
-	instruments *instruments, synced func() bool,
-) (source, []func(context.Context), error) {
+	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, extra *store.Extra,
+	pods, nodes *inventory.Index, instruments *instruments, synced func() bool,
+) (source, inventory.Targets, []func(context.Context), error) {
 	events, err := newReporter(c, client, nodes)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	keys, err := newPins(c, client, nodes, synced)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	var s source
+	var kubelets *kubelet.Client
 	if c.Prometheus != nil {
 		s, err = newPrometheusSource(c, client, clock, metrics, pods, instruments, events, synced)
 	} else {
-		s, err = newScraper(c, client, clock, metrics, instruments, events, keys)
+		s, kubelets, err = newScraper(c, client, clock, metrics, instruments, events, keys)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	loops := []func(context.Context){s.Run}
 	if keys != nil {
@@ -59,14 +60,22 @@ func newSource(
 	if events != nil {
 		loops = append(loops, events.Run)
 	}
-	return s, loops, nil
+	if c.EphemeralStorage.Interval == 0 {
+		return s, s, loops, nil
+	}
+	storage := newStorageScraper(c.EphemeralStorage, kubelets, extra, pods, instruments)
+	// The storage of pods that are not known would be dropped, and CPU and memory come first.
+	ready := func() bool { return synced() && s.WarmedUp() }
+	loops = append(loops, func(ctx context.Context) { runStorage(ctx, storage, ready) })
+	return s, targets{s, storage}, loops, nil
 }
 
-// newScraper returns a scraper of kubelets. The Reporter of events and the pinned keys may be nil.
+// newScraper returns a scraper of kubelets, and its client. The Reporter of events and the pinned
+// keys may be nil.
 func newScraper(
 	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, instruments *instruments,
 	events *event.Reporter, keys *pins.Pins,
-) (*scrape.Scraper, error) {
+) (*scrape.Scraper, *kubelet.Client, error) {
 	c.Kubelet.Clock = clock
 	if keys != nil {
 		c.Kubelet.Pins = keys
@@ -74,17 +83,17 @@ func newScraper(
 	if c.KubeletServiceAccount != "" {
 		namespace, err := podNamespace("--kubelet-service-account", c.Kubeconfig, inClusterNamespaceFile)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		tokens, err := newKubeletTokens(client, namespace, c.KubeletServiceAccount)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		c.Kubelet.Token = tokens.Token
 	}
 	fetcher, err := kubelet.NewClient(kubeletConfig(c.Kubelet, client))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	observer := scrape.Observer(instruments)
 	if events != nil {
@@ -99,7 +108,7 @@ func newScraper(
 		Observer: observer,
 		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
-	}), nil
+	}), fetcher, nil
 }
 
 // explainMissing lets the API and the page of nodes explain by the state of the source why nodes and

@@ -31,7 +31,8 @@ type ExtraReport struct {
 }
 
 // ContainerResource is the usage of a resource by a container. If a ExtraReport has several of one
-// container and resource, they are added.
+// container and resource, they are added. If Container is empty, it is what the pod uses outside of
+// its containers, which is served with the first container: only containers have usage in the API.
 type ContainerResource struct {
 	Namespace, Pod, Container string
 	usage.Resource
@@ -203,11 +204,20 @@ func addToContainers(sum [][]usage.Resource, pod *usage.Pod, values []ContainerR
 	}
 	for i := range pod.Containers {
 		total := usage.Resource{Name: values[0].Name, Unit: values[0].Unit}
-		at, _ := findContainer(values, pod.Containers[i].Name)
-		for ; at < len(values) && values[at].Container == pod.Containers[i].Name; at++ {
-			total.Value = addSaturating(total.Value, values[at].Value)
+		total.Value = valueOf(values, pod.Containers[i].Name)
+		if i == 0 {
+			total.Value = addSaturating(total.Value, valueOf(values, ""))
 		}
 		sum[i] = addResource(sum[i], total)
+	}
+	return sum
+}
+
+// valueOf returns the sum of the values of a container.
+func valueOf(values []ContainerResource, container string) (sum uint64) {
+	at, _ := findContainer(values, container)
+	for ; at < len(values) && values[at].Container == container; at++ {
+		sum = addSaturating(sum, values[at].Value)
 	}
 	return sum
 }

@@ -84,6 +84,14 @@ type ContainerSample struct {
 	Sample
 }
 
+// StorageSample is the local ephemeral storage that a container uses, or that a pod uses outside of its
+// containers, for example in volumes (Container is empty), or that a node uses (all names are empty).
+type StorageSample struct {
+	Namespace, Pod, UID, Container []byte // alias memory that the next response overwrites; UID is that of the pod
+	Bytes                          uint64
+	At                             Time // when the kubelet measured the pod or node, by the node's clock; 0: not known
+}
+
 // Scrape holds the samples of one response. Its owner reuses it for the next response: a function
 // that receives a *Scrape may read it until the function returns, and copies what it keeps.
 type Scrape struct {
@@ -95,6 +103,9 @@ type Scrape struct {
 
 	Node       Sample            // Has is 0 if the response has no sample of the node
 	Containers []ContainerSample // one element for each container, in the order of the response
+
+	// Storage is the usage of local ephemeral storage. Only complete summaries have it, and nothing else.
+	Storage []StorageSample
 
 	// Partial is set if the response had lines whose container could not be read, or more
 	// containers than the limit. A container that such a scrape does not mention may still exist.

@@ -32,6 +32,8 @@ func inChart() map[string]string {
 		"kubeconfig":                       "",
 		"secure-port":                      "containerPort",
 		"max-sample-age":                   "maxSampleAge",
+		"resources":                        "ephemeralStorage.enabled",
+		"ephemeral-storage-interval":       "ephemeralStorage.interval",
 		"kubelet-certificate-authority":    "kubelet.certificateAuthority",
 		"kubelet-insecure-tls":             "kubelet.insecureTLS",
 		"kubelet-service-account":          "kubelet.serviceAccount.create",
@@ -275,7 +277,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	got := names(documentedMetric, "docs/metrics.md")
 	want := names(registeredMetric, "pkg/server/instruments.go", "pkg/server/clockskew.go", "pkg/server/memory.go",
-		"pkg/server/engine.go", "pkg/server/pins.go")
+		"pkg/server/engine.go", "pkg/server/pins.go", "pkg/server/storage.go")
 	if !slices.Equal(got, want) {
 		t.Errorf("docs/metrics.md has\n%s\nwant\n%s", got, want)
 	}

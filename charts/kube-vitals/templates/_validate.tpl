@@ -27,6 +27,9 @@ single value are in values.schema.json.
 {{- if not $prometheus.url }}
 {{- fail "source.type=prometheus: set source.prometheus.url to the URL of the engine" }}
 {{- end }}
+{{- if ($v.ephemeralStorage).enabled }}
+{{- fail "ephemeralStorage.enabled=true needs source.type=kubelet: an engine does not have what kubelets report of ephemeral-storage" }}
+{{- end }}
 {{- if and $prometheus.config $prometheus.existingSecret }}
 {{- fail "source.prometheus.config and source.prometheus.existingSecret contradict each other: set one of them" }}
 {{- end }}

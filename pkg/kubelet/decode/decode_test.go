@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -52,14 +53,22 @@ func largeSummary(pods, containersPerPod int) []byte {
 	return largeResponse(kubelettest.SummaryPath+"?only_cpu_and_memory=true", pods, containersPerPod)
 }
 
+// largeSummaryWithStorage returns the complete summary of a kubelet with many pods.
+func largeSummaryWithStorage(pods, containersPerPod int) []byte {
+	return largeResponse(kubelettest.SummaryPath, pods, containersPerPod)
+}
+
 func largeResponse(path string, pods, containersPerPod int) []byte {
 	k := kubelettest.New("node1", kubelettest.Config{Now: scrapedAt.Time, Boot: scrapedAt.Add(-time.Hour).Time()})
 	k.SetNode(kubelettest.Usage{CPU: 1.5, Memory: 1 << 30})
+	k.SetStorage("", "", "", 50<<30)
 	for p := range pods {
 		for c := range containersPerPod {
 			started := scrapedAt.Add(-time.Minute - time.Duration(p)*1234567).Time()
-			k.Run(fmt.Sprintf("namespace-%d", p%3), fmt.Sprintf("deployment-546ccb4d55-%05d", p), fmt.Sprintf("app-%d", c),
-				kubelettest.Usage{CPU: 0.123456789, Memory: 1_658_880}, started)
+			namespace, pod := fmt.Sprintf("namespace-%d", p%3), fmt.Sprintf("deployment-546ccb4d55-%05d", p)
+			k.Run(namespace, pod, fmt.Sprintf("app-%d", c), kubelettest.Usage{CPU: 0.123456789, Memory: 1_658_880}, started)
+			k.SetStorage(namespace, pod, fmt.Sprintf("app-%d", c), 40_960)
+			k.SetStorage(namespace, pod, "", uint64(p)<<20)
 		}
 	}
 	w := httptest.NewRecorder()
@@ -187,6 +196,10 @@ func TestReuse(t *testing.T) {
 }
 
 func TestReuseDoesNotAllocate(t *testing.T) {
+	decoders := maps.Clone(decoders)
+	summary := decoders["Summary"]
+	summary.new, summary.large, summary.files = storageDecoder, largeSummaryWithStorage, []string{fullSummary}
+	decoders["Storage"] = summary
 	for name, tt := range decoders {
 		texts := [][]byte{tt.large(30, 2), tt.large(500, 2)}
 		for _, file := range tt.files {

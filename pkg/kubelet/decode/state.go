@@ -11,7 +11,7 @@ import (
 // has. A larger map would cost every later response its memory and the time to clear it.
 const maxReusedIndex = 2048
 
-// state is the part of the state of decoding that Text and Summary share.
+// state is the part of the state of decoding that all decoders share.
 type state struct {
 	dst     *usage.Scrape
 	latest  usage.Time          // the latest valid time
@@ -35,7 +35,9 @@ func alias(b []byte) string {
 }
 
 func (s *state) begin(dst *usage.Scrape, times Times) {
-	*dst = usage.Scrape{At: times.At, Sent: times.Sent, Date: times.Date, Containers: dst.Containers[:0]}
+	*dst = usage.Scrape{
+		At: times.At, Sent: times.Sent, Date: times.Date, Containers: dst.Containers[:0], Storage: dst.Storage[:0],
+	}
 	s.dst, s.latest, s.future = dst, times.latest(), 0
 	if s.index == nil {
 		s.index = map[containerID]int{}

@@ -1,9 +1,7 @@
 package decode
 
 import (
-	"fmt"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -14,12 +12,9 @@ import (
 // once.
 type Summary struct {
 	Limits Limits
-	state
+	document
 
-	json    scanner
-	node    string // the expected name of the node
-	other   error  // not nil if the summary is of another node
-	partial bool   // a container of the current pod was skipped
+	partial bool // a container of the current pod was skipped
 }
 
 // Decode parses the summary of a node into dst, whose memory it reuses. The result is that of
@@ -34,22 +29,15 @@ type Summary struct {
 // there is none, but a value of another type than in summaries; and a BadTimeError if no sample has
 // a valid time. dst is not valid after an error.
 func (d *Summary) Decode(dst *usage.Scrape, text []byte, node string, times Times) error {
-	d.begin(dst, times)
 	defer d.release()
-	if err := validateJSON(text); err != nil {
+	if err := d.begin(dst, text, node, times); err != nil {
 		return err
 	}
-	d.json, d.node, d.other = scanner{text: text}, node, nil
 	d.summary()
 	if d.other != nil {
 		return d.other
 	}
 	return d.finish()
-}
-
-func (d *Summary) release() {
-	d.state.release()
-	d.json = scanner{}
 }
 
 func (d *Summary) summary() {
@@ -76,14 +64,6 @@ func (d *Summary) nodeStats() {
 			continue
 		}
 		d.sample(key, &d.dst.Node)
-	}
-}
-
-// checkNode rejects the summary of another node. The server at a node's address may represent many
-// kubelets, or be the kubelet of another node that has the address now.
-func (d *Summary) checkNode(name []byte) {
-	if len(name) > 0 && string(name) != d.node {
-		d.other = fmt.Errorf("%w: its summary is that of %.100q", ErrOtherNode, name)
 	}
 }
 
@@ -246,108 +226,10 @@ func (d *Summary) bytes(name string) (used number, at usage.Time) {
 	return used, at
 }
 
-// fields consumes an object and yields its keys. The body of the loop must consume the value of
-// each field, and must not end the loop. Anything but an object is skipped.
-func (d *Summary) fields(yield func(key string) bool) {
-	if !d.open('{') {
-		return
-	}
-	for {
-		key, ok := d.json.field()
-		if !ok || !yield(alias(key)) {
-			return
-		}
-	}
-}
-
-// elements consumes an array and yields once for each element, which the body of the loop must
-// consume.
-func (d *Summary) elements(yield func() bool) {
-	if !d.open('[') {
-		return
-	}
-	for d.json.element() && yield() {
-	}
-}
-
-// open begins an object or array. It skips anything else and returns false.
-func (d *Summary) open(bracket byte) bool {
-	if d.json.peek() != bracket {
-		d.skipValue(usage.Malformed)
-		return false
-	}
-	d.json.open()
-	return true
-}
-
-// skipValue consumes a value of the wrong type. It counts the value, which may have named a
-// container, unless it is null.
-func (d *Summary) skipValue(r usage.Reason) (isNull bool) {
-	if isNull = d.json.peek() == 'n'; !isNull {
-		d.skipContainer(r)
-	}
-	d.json.skip()
-	return isNull
-}
-
-// name decodes a string; nil if there is none.
-func (d *Summary) name() []byte {
-	if d.json.peek() != '"' {
-		d.skipValue(usage.Malformed)
-		return nil
-	}
-	return d.json.str()
-}
-
-// number is an integer that may be missing.
-type number struct {
-	value   uint64
-	present bool
-}
-
-// number decodes an integer from 0 to limit.
-func (d *Summary) number(limit uint64) number {
-	if c := d.json.peek(); c != '-' && !isDigit(c) {
-		d.skipValue(usage.Malformed)
-		return number{}
-	}
-	value, err := strconv.ParseUint(alias(d.json.scalar()), 10, 64)
-	if err != nil || value > limit {
-		d.skip(usage.BadValue)
-		return number{}
-	}
-	return number{value, true}
-}
-
-// time decodes the time of a sample: that of the scrape if it is null, 0 if it is not valid.
-func (d *Summary) time() (t usage.Time, isNull bool) {
-	if t, isNull = d.date(); isNull {
-		return d.dst.At, true
-	}
-	return t, false
-}
-
 // startTime decodes when a container started; 0 if that is not known.
 func (d *Summary) startTime() usage.Time {
 	if t, _ := d.date(); t >= usage.Time(oldestStart*time.Second) {
 		return t
 	}
 	return 0
-}
-
-// date decodes a time; 0 if it is not valid.
-func (d *Summary) date() (t usage.Time, isNull bool) {
-	if d.json.peek() != '"' {
-		return 0, d.skipValue(usage.BadTime)
-	}
-	var date time.Time
-	err := date.UnmarshalText(d.json.str())
-	if err != nil || date.Unix() <= 0 || date.After(d.latest.Time()) {
-		d.skip(usage.BadTime)
-		if err == nil && ValidTime(date) {
-			d.future = usage.At(date)
-		}
-		return 0, false
-	}
-	return usage.At(date), false
 }

@@ -16,8 +16,8 @@
 //	addr := k.Start(t, &cert)
 //	k.SetFaults(kubelettest.Sometimes(0.3, 1, kubelettest.Status(500)))
 //
-// It imports the standard library only. It does not support protobuf and OpenMetrics, filesystem
-// statistics in the summary, or endpoints that do not report usage.
+// It imports the standard library only. It does not support protobuf and OpenMetrics, volumes and
+// networks in the summary, or endpoints that do not report usage.
 package kubelettest
 
 import (
@@ -35,6 +35,9 @@ const (
 	ResourcePath = "/metrics/resource"
 	SummaryPath  = "/stats/summary"
 )
+
+// CompleteSummary stands for requests to SummaryPath without a query; see Kubelet.Requests.
+const CompleteSummary = SummaryPath + "?"
 
 const textType = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 
@@ -110,6 +113,7 @@ type Kubelet struct {
 	mu         sync.Mutex
 	ahead      time.Duration // how far the node's clock is ahead of Config.Now
 	node       series
+	storage    uint64       // bytes that are used on the node's disk
 	containers []*container // in the order of the text: by name, namespace, pod
 	pods       []*pod       // in the order of the text: by namespace, name
 	faults     []Fault
@@ -119,12 +123,15 @@ type Kubelet struct {
 
 type container struct {
 	namespace, pod, name string
+	storage              uint64 // bytes of its writable layer and its logs
 	series
 }
 
 type pod struct {
 	namespace, name string
+	uid             string       // of the pod in the API server
 	containers      []*container // sorted by name
+	storage         uint64       // bytes of its volumes
 	series
 }
 
@@ -181,6 +188,31 @@ func (k *Kubelet) Run(namespace, pod, name string, u Usage, startedAt time.Time)
 	k.run(namespace, pod, name, u, startedAt.UnixNano(), k.now())
 }
 
+// SetUID sets the UID of a pod in the summary; by default, it is a hash of the pod's names. It does
+// nothing if the pod does not exist.
+func (k *Kubelet) SetUID(namespace, pod, uid string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if i, ok := k.findPod(namespace, pod); ok {
+		k.pods[i].uid = uid
+	}
+}
+
+// SetStorage sets the local ephemeral storage in bytes that a container uses; or, if name is empty,
+// what the volumes of a pod use; or, if all names are empty, what is used on the disk of the node. It
+// does nothing if the container or pod does not exist. A container that restarts has none.
+func (k *Kubelet) SetStorage(namespace, pod, name string, bytes uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if pod == "" {
+		k.storage = bytes
+	} else if i, ok := k.findPod(namespace, pod); ok && name == "" {
+		k.pods[i].storage = bytes
+	} else if c := k.container(namespace, pod, name); c != nil {
+		c.storage = bytes
+	}
+}
+
 // Restart restarts a container: its counter is 0 and its start time is now, while its usage stays.
 // It does nothing if the container does not exist.
 func (k *Kubelet) Restart(namespace, pod, name string) {
@@ -231,7 +263,8 @@ func (k *Kubelet) SetFaults(faults ...Fault) {
 	k.faults = slices.Clone(faults)
 }
 
-// Requests returns the number of requests for a path, including rejected and failed ones.
+// Requests returns the number of requests for a path, including rejected and failed ones; or, for
+// CompleteSummary, the number of requests for summaries with filesystems that were not rejected.
 func (k *Kubelet) Requests(path string) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -279,7 +312,11 @@ func (k *Kubelet) fill(r *Response) []Fault {
 	case SummaryPath:
 		r.Header.Set("Content-Type", "application/json")
 		k.sample()
-		r.Body, r.format = k.newSummary(), summary
+		filesystems := r.Request.URL.Query().Get("only_cpu_and_memory") != "true"
+		if filesystems {
+			k.requests[CompleteSummary]++
+		}
+		r.Body, r.format = k.newSummary(filesystems), summary
 	default:
 		r.setStatus(http.StatusNotFound, "404 page not found")
 	}
@@ -335,6 +372,7 @@ func (k *Kubelet) findPod(namespace, name string) (int, bool) {
 // run starts a container, or restarts the one with these names.
 func (k *Kubelet) run(namespace, podName, name string, u Usage, startedAt, now int64) {
 	if old := k.container(namespace, podName, name); old != nil {
+		old.storage = 0
 		k.change(old, now, func() { old.series = newSeries(old.labels, startedAt, k.ahead, old.delay, u) })
 		return
 	}
@@ -349,7 +387,7 @@ func (k *Kubelet) run(namespace, podName, name string, u Usage, startedAt, now i
 	i, ok := k.findPod(namespace, podName)
 	if !ok {
 		k.pods = slices.Insert(k.pods, i, &pod{
-			namespace: namespace, name: podName,
+			namespace: namespace, name: podName, uid: uid(namespace, podName),
 			series: newSeries(labels("namespace", namespace, "pod", podName), startedAt, k.ahead, delay, Usage{}),
 		})
 	}

@@ -29,6 +29,9 @@ func (c *clock) now() time.Time { return c.Time }
 
 func (c *clock) advance(d time.Duration) { c.Time = c.Add(d) }
 
+// shortSummary is the summary without filesystems.
+const shortSummary = SummaryPath + "?only_cpu_and_memory=true"
+
 // get sends a request to a kubelet without a network.
 func get(t *testing.T, k *Kubelet, path string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
@@ -147,7 +150,7 @@ func TestSummaryMatchesRealKubelet(t *testing.T) {
 	}
 	k.SetContainer("default", "sidecar", "side", Usage{})
 	clock.advance(time.Minute)
-	got := get(t, k, SummaryPath+"?only_cpu_and_memory=true").Body.Bytes()
+	got := get(t, k, shortSummary).Body.Bytes()
 	if !json.Valid(got) {
 		t.Fatalf("invalid JSON: %s", got)
 	}
@@ -537,17 +540,17 @@ func TestEdits(t *testing.T) {
 		{ResourcePath, "never", Sometimes(0, 1, empty), plain, ""},
 		{ResourcePath, "always", Sometimes(1, 1, inText("no time")), series + " 4096\n", plain},
 
-		{SummaryPath, "value", inSummary("placeholder rates"), `"usageNanoCores": 0,`, rate},
-		{SummaryPath, "string", setField("nodeName", `"a \"b\""`), `"nodeName": "a \"b\"",`, `"n"`},
-		{SummaryPath, "drop", inSummary("no rates"), `"usageCoreNanoSeconds"`, "usageNanoCores"},
-		{SummaryPath, "drop the first", dropField("time"), rate, `"time"`},
-		{SummaryPath, "drop the last", dropField("swapUsageBytes"), `"swap"`, "swapUsageBytes"},
-		{SummaryPath, "drop the only one", dropField("uid"), `"podRef"`, "uid"},
-		{SummaryPath, "tomorrow", inSummary("times of tomorrow"), now.Add(24 * time.Hour).Format(time.RFC3339),
+		{shortSummary, "value", inSummary("placeholder rates"), `"usageNanoCores": 0,`, rate},
+		{shortSummary, "string", setField("nodeName", `"a \"b\""`), `"nodeName": "a \"b\"",`, `"n"`},
+		{shortSummary, "drop", inSummary("no rates"), `"usageCoreNanoSeconds"`, "usageNanoCores"},
+		{shortSummary, "drop the first", dropField("time"), rate, `"time"`},
+		{shortSummary, "drop the last", dropField("swapUsageBytes"), `"swap"`, "swapUsageBytes"},
+		{shortSummary, "drop the only one", dropField("uid"), `"podRef"`, "uid"},
+		{shortSummary, "tomorrow", inSummary("times of tomorrow"), now.Add(24 * time.Hour).Format(time.RFC3339),
 			start.Format("2006-01-02")},
-		{SummaryPath, "cut", inSummary("cut"), `"node"`, "podRef"},
-		{SummaryPath, "other", inSummary("other JSON"), `"pods": {`, "podRef"},
-		{SummaryPath, "text only", inText("duplicate series"), rate, ""},
+		{shortSummary, "cut", inSummary("cut"), `"node"`, "podRef"},
+		{shortSummary, "other", inSummary("other JSON"), `"pods": {`, "podRef"},
+		{shortSummary, "text only", inText("duplicate series"), rate, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.path+"/"+test.name, func(t *testing.T) {
@@ -562,7 +565,7 @@ func TestEdits(t *testing.T) {
 			if !strings.Contains(body, test.want) || test.not != "" && strings.Contains(body, test.not) {
 				t.Errorf("got\n%s\nwant %q, and not %q", body, test.want, test.not)
 			}
-			if test.path == SummaryPath && json.Valid([]byte(body)) == (test.name == "cut") {
+			if test.path == shortSummary && json.Valid([]byte(body)) == (test.name == "cut") {
 				t.Errorf("got valid JSON: %v, want %v\n%s", test.name == "cut", test.name != "cut", body)
 			}
 			k.SetFaults(test.fault, Status(http.StatusForbidden), test.fault)
@@ -715,5 +718,42 @@ func BenchmarkResource(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		text = k.appendResource(text[:0], k.sample())
+	}
+}
+
+func TestStorage(t *testing.T) {
+	k := New("n", Config{})
+	k.SetContainer("ns", "p", "c", Usage{CPU: 0.25, Memory: 4096})
+	k.SetContainer("ns", "p", "d", Usage{})
+	k.SetStorage("", "", "", 1<<30)
+	k.SetStorage("ns", "p", "", 300)
+	k.SetStorage("ns", "p", "c", 5000)
+	k.SetStorage("ns", "gone", "", 1)
+	k.SetStorage("ns", "p", "gone", 1)
+	type filesystem struct{ UsedBytes uint64 }
+	var s struct {
+		Node struct{ Fs filesystem }
+		Pods []struct {
+			Containers []struct{ Rootfs, Logs filesystem }
+			Total      filesystem `json:"ephemeral-storage"`
+		}
+	}
+	read := func(want string) {
+		t.Helper()
+		if err := json.Unmarshal(get(t, k, SummaryPath).Body.Bytes(), &s); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(s); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	read("{{{1073741824}} [{[{{904} {4096}} {{0} {0}}] {5300}}]}")
+	k.Restart("ns", "p", "c")
+	read("{{{1073741824}} [{[{{0} {0}} {{0} {0}}] {300}}]}")
+	if strings.Contains(get(t, k, shortSummary).Body.String(), "usedBytes") {
+		t.Error("the short summary has filesystems")
+	}
+	if n := k.Requests(CompleteSummary); n != 2 {
+		t.Errorf("got %d requests for complete summaries, want 2", n)
 	}
 }

@@ -8,10 +8,15 @@ import (
 	"time"
 )
 
-// newSummary returns the body of /stats/summary?only_cpu_and_memory=true, indented as by a kubelet.
-// The readings must be up to date.
-func (k *Kubelet) newSummary() []byte {
-	j := &jsonWriter{noSwap: k.cfg.NoSwap}
+const (
+	diskBytes = 100 << 30
+	logBytes  = 4 << 10 // of a container, as far as it uses so much
+)
+
+// newSummary returns the body of /stats/summary, indented as by a kubelet; with filesystems unless
+// only_cpu_and_memory=true was requested. The readings must be up to date.
+func (k *Kubelet) newSummary(filesystems bool) []byte {
+	j := &jsonWriter{noSwap: k.cfg.NoSwap, filesystems: filesystems, now: k.now() + int64(k.ahead)}
 	j.open("", '{')
 	j.open("node", '{')
 	j.string("nodeName", k.name)
@@ -25,6 +30,7 @@ func (k *Kubelet) newSummary() []byte {
 	j.close(']')
 	j.time("startTime", k.node.start)
 	j.usage(&k.node, details{psi: true, available: true, swapAvailable: true})
+	j.filesystem("fs", k.node.last.stamp, k.storage)
 	j.close('}')
 	j.open("pods", '[')
 	for _, p := range k.pods {
@@ -42,10 +48,11 @@ func (k *Kubelet) appendPod(j *jsonWriter, p *pod) {
 	j.open("podRef", '{')
 	j.string("name", p.name)
 	j.string("namespace", p.namespace)
-	j.string("uid", uid(p.namespace, p.name))
+	j.string("uid", p.uid)
 	j.close('}')
 	j.time("startTime", p.start)
 	j.open("containers", '[')
+	total := p.storage
 	noRate := k.cfg.ContainersOnDemand && !k.cfg.RateSinceLastRequest
 	for _, c := range p.containers {
 		if c.last.at == 0 {
@@ -55,10 +62,15 @@ func (k *Kubelet) appendPod(j *jsonWriter, p *pod) {
 		j.string("name", c.name)
 		j.time("startTime", c.start)
 		j.usage(&c.series, details{noRate: noRate, available: true, swapAvailable: true})
+		logs := min(c.storage, logBytes)
+		j.filesystem("rootfs", j.now, c.storage-logs)
+		j.filesystem("logs", j.now, logs)
+		total += c.storage
 		j.close('}')
 	}
 	j.close(']')
 	j.usage(&p.series, details{psi: true})
+	j.filesystem("ephemeral-storage", j.now, total)
 	j.close('}')
 }
 
@@ -85,9 +97,11 @@ type details struct {
 // jsonWriter writes indented JSON. It costs a fraction of encoding/json, which matters when a
 // benchmark scrapes a thousand fake kubelets at once on the machine that it measures.
 type jsonWriter struct {
-	b      []byte
-	depth  int
-	noSwap bool
+	b           []byte
+	depth       int
+	noSwap      bool
+	filesystems bool  // whether to write them
+	now         int64 // by the node's clock
 }
 
 // next starts the line of the next element or field.
@@ -178,6 +192,22 @@ func (j *jsonWriter) usage(s *series, d details) {
 		j.uint("swapAvailableBytes", 0)
 	}
 	j.uint("swapUsageBytes", s.last.swap)
+	j.close('}')
+}
+
+// filesystem writes the usage of a part of the node's disk.
+func (j *jsonWriter) filesystem(key string, at int64, used uint64) {
+	if !j.filesystems {
+		return
+	}
+	j.open(key, '{')
+	j.time("time", at)
+	j.uint("availableBytes", diskBytes-min(diskBytes, used))
+	j.uint("capacityBytes", diskBytes)
+	j.uint("usedBytes", used)
+	j.uint("inodesFree", 0)
+	j.uint("inodes", 0)
+	j.uint("inodesUsed", 0)
 	j.close('}')
 }
 

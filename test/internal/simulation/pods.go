@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
 // sync sets the containers of every kubelet and their usage. It handles all pods at each change: a
@@ -28,6 +30,24 @@ func (s *Simulation) sync() {
 	}
 	for name, n := range s.nodes {
 		n.run(wanted[name])
+	}
+	for _, pod := range running {
+		if n := s.nodes[pod.Spec.NodeName]; n != nil {
+			s.setStorage(n.kubelet, pod)
+		}
+	}
+}
+
+// setStorage sets the ephemeral storage of a pod with annotations.
+func (s *Simulation) setStorage(kubelet *kubelettest.Kubelet, pod *corev1.Pod) {
+	storage := s.quantities("pod", pod, storageAnnotation)
+	for _, name := range containersOf(pod) {
+		if bytes, ok := storage.of(name); ok {
+			kubelet.SetStorage(pod.Namespace, pod.Name, name, uint64(bytes))
+		}
+	}
+	if bytes, ok := s.quantities("pod", pod, volumesAnnotation).of(""); ok {
+		kubelet.SetStorage(pod.Namespace, pod.Name, "", uint64(bytes))
 	}
 }
 
@@ -99,6 +119,7 @@ func (n *node) run(pods map[podKey]Containers) {
 			}
 			if before, runs := old[name]; !runs || before != usage {
 				n.kubelet.SetContainer(key.namespace, key.name, name, usage)
+				n.kubelet.SetUID(key.namespace, key.name, key.uid)
 			}
 			sum.CPU += usage.CPU
 			sum.Memory += usage.Memory

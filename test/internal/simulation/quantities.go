@@ -16,6 +16,9 @@ const (
 	MemoryAnnotation = "simulation.kube-vitals/memory" // of a pod: bytes of the working set
 	swapAnnotation   = "simulation.kube-vitals/swap"   // of a pod: bytes
 	loadAnnotation   = "simulation.kube-vitals/load"   // of a Deployment: cores, shared by its running pods
+
+	storageAnnotation = "simulation.kube-vitals/ephemeral-storage" // of a pod: bytes on disk
+	volumesAnnotation = "simulation.kube-vitals/volumes"           // of a pod: bytes in all volumes together
 )
 
 // quantities has the amounts in an annotation by container name. The name "" is for all other

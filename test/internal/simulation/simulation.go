@@ -7,6 +7,7 @@
 //
 //	kubectl annotate pod web-1 simulation.kube-vitals/memory=64Mi simulation.kube-vitals/cpu=100m,proxy=5m
 //	kubectl annotate deployment web simulation.kube-vitals/load=app=2500m
+//	kubectl annotate pod web-1 simulation.kube-vitals/ephemeral-storage=10Mi simulation.kube-vitals/volumes=1Gi
 //
 // A quantity without a name is for every container that is not named. A container without
 // annotations has a usage that depends on its name.

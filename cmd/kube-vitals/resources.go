@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/kube-vitals/kube-vitals/pkg/server"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+)
+
+const (
+	// defaultStorageInterval is the interval at which kubelets measure volumes at best. A complete
+	// summary costs a kubelet about as much as a scrape, so this adds a quarter to the cost of scrapes
+	// every 15 seconds.
+	defaultStorageInterval = time.Minute
+	// minStorageInterval is the interval at which containerd measures the writable layers of containers.
+	minStorageInterval = 10 * time.Second
+)
+
+// defaultResources returns the resources that are always served.
+func defaultResources() []string { return []string{"cpu", "memory", "swap"} }
+
+func (o *options) addResourceFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&o.resources, "resources", o.resources,
+		"The resources to serve: cpu, memory and swap, and optionally ephemeral-storage, for which the kubelets' complete "+
+			"/stats/summary is read at a slower pace. See docs/numbers.md.")
+	fs.DurationVar(&o.storageInterval, "ephemeral-storage-interval", defaultStorageInterval,
+		"The time between two requests to a kubelet for ephemeral-storage; at least 10s. It expires after 3 intervals.")
+}
+
+func (o *options) ephemeralStorage() server.EphemeralStorage {
+	if !slices.Contains(o.resources, store.EphemeralStorage) {
+		return server.EphemeralStorage{}
+	}
+	return server.EphemeralStorage{Interval: o.storageInterval}
+}
+
+func (o *options) validateResources() []error {
+	var mistakes []error
+	for _, name := range o.resources {
+		if name != store.EphemeralStorage && !slices.Contains(defaultResources(), name) {
+			mistakes = append(mistakes, fmt.Errorf("--resources: %q is not a resource that can be served; these are %s "+
+				"and %s", name, strings.Join(defaultResources(), ", "), store.EphemeralStorage))
+		}
+	}
+	for _, name := range defaultResources() {
+		if !slices.Contains(o.resources, name) {
+			mistakes = append(mistakes, fmt.Errorf("--resources must contain %s, which is always served: add it", name))
+		}
+	}
+	serves := slices.Contains(o.resources, store.EphemeralStorage)
+	if serves && o.usesPrometheus() {
+		mistakes = append(mistakes, errors.New("--resources: ephemeral-storage is read from kubelets, so it cannot be "+
+			"served with --source=prometheus: remove one of them"))
+	}
+	switch {
+	case !serves && o.all.Changed("ephemeral-storage-interval"):
+		mistakes = append(mistakes, errors.New("--ephemeral-storage-interval has no effect without ephemeral-storage in "+
+			"--resources: add it, or remove --ephemeral-storage-interval"))
+	case o.storageInterval < minStorageInterval:
+		mistakes = append(mistakes, fmt.Errorf("--ephemeral-storage-interval must be at least %v, but is %v",
+			minStorageInterval, o.storageInterval))
+	}
+	return mistakes
+}

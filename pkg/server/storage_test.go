@@ -1,0 +1,234 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+)
+
+// storageCluster has a node with the pods web, static, replaced and elsewhere. Only web and static are
+// bound to the node with the UID that the kubelet reports.
+func storageCluster(t *testing.T) (*cluster, *kubelettest.Kubelet) {
+	t.Helper()
+	k := kubelettest.New("node-1", kubelettest.Config{Boot: time.Now().Add(-time.Hour)})
+	k.SetNode(kubelettest.Usage{CPU: 1, Memory: 1 << 30})
+	k.SetStorage("", "", "", 8<<30)
+	cluster := newCluster(t)
+	certificate := kubelettest.NewCA().Issue([]string{"node-1"}, nil)
+	cluster.nodes = []corev1.Node{nodeAt("node-1", k.Start(t, &certificate))}
+	for name, uids := range map[string][2]string{ // in the API server, at the kubelet
+		"web": {"1-1", "1-1"}, "static": {"2-2", "f00"}, "replaced": {"3-4", "3-3"}, "elsewhere": {"5-5", "5-5"},
+	} {
+		for _, container := range []string{"app", "proxy"} {
+			k.Run("default", name, container, kubelettest.Usage{CPU: 0.5, Memory: 1 << 20}, time.Now().Add(-time.Minute))
+			k.SetStorage("default", name, container, 10<<20)
+		}
+		k.SetStorage("default", name, "", 80<<20)
+		k.SetUID("default", name, uids[1])
+		pod := corev1.Pod{Spec: corev1.PodSpec{NodeName: "node-1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+		pod.Namespace, pod.Name, pod.UID = "default", name, types.UID(uids[0])
+		if name == "elsewhere" {
+			pod.Spec.NodeName = "node-2"
+		}
+		cluster.pods = append(cluster.pods, pod)
+	}
+	return cluster, k
+}
+
+// onlyComplete restricts a fault to complete summaries.
+func onlyComplete(fault kubelettest.Fault) kubelettest.Fault {
+	return func(r *kubelettest.Response) {
+		if r.Request.URL.Path == kubelettest.SummaryPath && r.Request.URL.RawQuery == "" {
+			fault(r)
+		}
+	}
+}
+
+// storageOf returns the ephemeral storage of the containers of each pod, and of the node.
+func (c *client) storageOf() (storage string, newest time.Time) {
+	c.t.Helper()
+	var pods metricsv1beta1.PodMetricsList
+	var node metricsv1beta1.NodeMetrics
+	for path, object := range map[string]any{"namespaces/default/pods": &pods, "nodes/node-1": &node} {
+		response, body := c.get("/apis/metrics.k8s.io/v1beta1/"+path, "alice")
+		if response.StatusCode != http.StatusOK {
+			return fmt.Sprint(response.StatusCode), time.Time{}
+		}
+		if err := json.Unmarshal([]byte(body), object); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	var all []string
+	show := func(list corev1.ResourceList) string {
+		if q, ok := list["ephemeral-storage"]; ok {
+			return " " + q.String()
+		}
+		return " -"
+	}
+	for _, pod := range pods.Items {
+		line := pod.Name
+		for _, container := range pod.Containers {
+			line += show(container.Usage)
+		}
+		all = append(all, line)
+		newest = pod.Timestamp.Time
+	}
+	slices.Sort(all)
+	return strings.Join(append(all, "node"+show(node.Usage)), ", "), newest
+}
+
+func (c *client) awaitStorage(what, want string) {
+	c.t.Helper()
+	var got string
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if got, _ = c.storageOf(); got == want {
+			return
+		}
+	}
+	c.t.Fatalf("%s: got %s, want %s", what, got, want)
+}
+
+const (
+	allStorage = "replaced - -, static 90Mi 10Mi, web 90Mi 10Mi, node 8Gi"
+	noStorage  = "replaced - -, static - -, web - -, node -"
+)
+
+// TestEphemeralStorage serves the storage of pods that are bound to a node, and stops when the kubelet
+// does not report it any more. CPU and memory are served all the time.
+func TestEphemeralStorage(t *testing.T) {
+	cluster, k := storageCluster(t)
+	c, url := cluster.config(t)
+	c.Resolution, c.MaxSampleAge = time.Second, time.Minute
+	c.EphemeralStorage.Interval = time.Second
+	start(t, c)
+	client := newClient(t, url)
+	client.awaitStorage("at first", allStorage)
+
+	k.SetFaults(onlyComplete(kubelettest.Hang))
+	client.awaitStorage("the kubelet hangs", noStorage)
+	_, before := client.storageOf()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, now := client.storageOf(); now.After(before) {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal("CPU and memory are not scraped while requests for storage hang")
+		}
+	}
+	k.SetFaults(onlyComplete(kubelettest.Status(http.StatusForbidden)))
+	metrics := func(series string) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			_, body := client.get("/metrics", "alice")
+			if strings.Contains(body, "\n"+series) {
+				break
+			} else if time.Now().After(deadline) {
+				t.Fatalf("/metrics has no series %s", series)
+			}
+		}
+		if _, body := client.get("/metrics", "alice"); strings.Contains(body, "kube_vitals_node_failing{") ||
+			strings.Contains(body, `kube_vitals_scrapes_total{reason="forbidden"`) {
+			t.Error("the failure counts as one of a scrape of CPU and memory")
+		}
+	}
+	metrics(`kube_vitals_ephemeral_storage_scrapes_total{reason="forbidden",result="failure"}`)
+	metrics(`kube_vitals_ephemeral_storage_scrapes_total{reason="timeout",result="failure"}`)
+	metrics(`kube_vitals_ephemeral_storage_scrape_duration_seconds_count`)
+
+	k.SetFaults()
+	k.SetStorage("default", "web", "", 180<<20)
+	client.awaitStorage("afterwards", "replaced - -, static 90Mi 10Mi, web 190Mi 10Mi, node 8Gi")
+}
+
+// TestEphemeralStorageOff checks that there are no traces of ephemeral storage unless it is enabled.
+func TestEphemeralStorageOff(t *testing.T) {
+	cluster, k := storageCluster(t)
+	c, url := cluster.config(t)
+	c.Resolution = time.Second
+	start(t, c)
+	client := newClient(t, url)
+	client.awaitStorage("off", noStorage)
+	client.await(http.StatusOK, "/readyz", "")
+	_, body := client.get("/apis/metrics.k8s.io/v1/namespaces/default/pods/web", "alice")
+	_, metrics := client.get("/metrics", "alice")
+	if strings.Contains(body, "ephemeral") || strings.Contains(metrics, "kube_vitals_ephemeral") {
+		t.Errorf("got %s", body)
+	}
+	if n := k.Requests(kubelettest.CompleteSummary); n != 0 || k.Requests(kubelettest.ResourcePath) == 0 {
+		t.Errorf("got %d requests for complete summaries, want 0", n)
+	}
+}
+
+// TestStorageStartsLate checks that no kubelet is asked for storage before the server is ready for it.
+func TestStorageStartsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{kubelets: map[string]*kubelettest.Kubelet{}, fails: func(string) bool { return true }}
+		extra := store.NewExtra()
+		s := scrape.New(scrape.Config{
+			Fetcher: r, Sink: &store.StorageSink{Extra: extra}, Observer: r, Reason: kubelet.Reason, Interval: time.Minute,
+		})
+		s.Set(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
+		var ready atomic.Bool
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runStorage(ctx, s, ready.Load)
+		}()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := r.count(); n != 0 {
+			t.Errorf("got %d scrapes before it was ready", n)
+		}
+		ready.Store(true)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := r.count(); n != 1 {
+			t.Errorf("got %d scrapes, want 1", n)
+		}
+		cancel()
+		<-done
+
+		stopped, stop := context.WithCancel(t.Context())
+		stop()
+		runStorage(stopped, s, func() bool { return false }) // returns
+	})
+}
+
+func TestIsBound(t *testing.T) {
+	pods := inventory.New()
+	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}
+	pod.Namespace, pod.Name, pod.UID = "default", "web", "0b5c1d7e-0000-4000-8000-000000000001"
+	if err := pods.Replace([]any{pod}, "1"); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[[3]string]bool{
+		{"n1", "web", string(pod.UID)}:                          true,
+		{"n1", "web", ""}:                                       true,
+		{"n1", "web", "4cc756aab9154ff58c1a841d12921765"}:       true, // of the manifest of a static pod
+		{"n1", "web", "0b5c1d7e-0000-4000-8000-000000000002"}:   false,
+		{"n2", "web", string(pod.UID)}:                          false,
+		{"n1", "other", "0b5c1d7e-0000-4000-8000-000000000001"}: false,
+	} {
+		if got := isBound(pods)(args[0], "default", args[1], args[2]); got != want {
+			t.Errorf("%q: got %v, want %v", args, got, want)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package store
+
+import (
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// EphemeralStorage is the resource that a StorageSink stores.
+const EphemeralStorage = "ephemeral-storage"
+
+// maxStorageLag is how long before a response the kubelet may have measured what it reports. It
+// measures nodes every 10 to 30 seconds, and some part of each pod at every request.
+const maxStorageLag = time.Minute
+
+// StorageSink stores the local ephemeral storage that kubelets report. It is a scrape.Sink. All
+// fields are required.
+type StorageSink struct {
+	Extra  *Extra
+	MaxAge time.Duration // after which values expire, from the request on
+	// IsBound reports whether a pod is bound to a node. uid is the pod's UID as the kubelet reports it.
+	IsBound func(node, namespace, pod, uid string) bool
+}
+
+// Put implements scrape.Sink. Pods that are not bound to the node are ignored, and so is what the
+// kubelet measured too long ago. The report is empty, because nothing of this is worth an early
+// scrape.
+func (s *StorageSink) Put(node string, scrape *usage.Scrape) usage.Report {
+	at := scrape.Sent
+	if at == 0 {
+		at = scrape.At
+	}
+	r := ExtraReport{At: at, Expires: at.Add(s.MaxAge), Whole: true}
+	r.Containers = make([]ContainerResource, 0, len(scrape.Storage))
+	var pod ContainerResource // of the previous sample
+	isBound := false
+	for i := range scrape.Storage {
+		sample := &scrape.Storage[i]
+		if scrape.Date != 0 && sample.At != 0 && scrape.Date.Sub(sample.At) > maxStorageLag {
+			continue
+		}
+		used := usage.Resource{Name: EphemeralStorage, Value: sample.Bytes, Unit: usage.Bytes}
+		if len(sample.Pod) == 0 {
+			r.Node = append(r.Node, used)
+			continue
+		}
+		if string(sample.Namespace) != pod.Namespace || string(sample.Pod) != pod.Pod {
+			pod.Namespace, pod.Pod = string(sample.Namespace), string(sample.Pod)
+			isBound = s.IsBound(node, pod.Namespace, pod.Pod, string(sample.UID))
+		}
+		if isBound {
+			pod.Container, pod.Resource = string(sample.Container), used
+			r.Containers = append(r.Containers, pod)
+		}
+	}
+	s.Extra.Put(node, EphemeralStorage, r)
+	return usage.Report{}
+}
+
+// PutSummary implements scrape.Sink. It is never called, because Put reports nothing as missing.
+func (*StorageSink) PutSummary(string, *usage.Scrape) []usage.Missing { return nil }
+
+// Forget implements scrape.Sink.
+func (s *StorageSink) Forget(node string) { s.Extra.Remove(node, EphemeralStorage) }

@@ -1,0 +1,152 @@
+package store
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// storageSample returns a sample that was measured at extraAt, by a clock that is right.
+func storageSample(pod, uid, container string, bytes uint64) usage.StorageSample {
+	return usage.StorageSample{
+		Namespace: []byte("default"), Pod: []byte(pod), UID: []byte(uid), Container: []byte(container), Bytes: bytes,
+		At: extraAt,
+	}
+}
+
+func TestStorageSink(t *testing.T) {
+	node := usage.StorageSample{Bytes: 500, At: extraAt}
+	old := func(s usage.StorageSample) usage.StorageSample { s.At -= usage.Time(maxStorageLag + 1); return s }
+	untimed := func(s usage.StorageSample) usage.StorageSample { s.At = 0; return s }
+	web := []usage.StorageSample{
+		storageSample("web", "u1", "b", 20), storageSample("web", "u1", "a", 10), storageSample("web", "u1", "", 70),
+	}
+	for _, tt := range []struct {
+		name   string
+		scrape usage.Scrape
+		want   string // of the pod web with the containers a and b, then of the node
+	}{
+		{"everything", usage.Scrape{Date: extraAt, Storage: append(web, node)}, "[80 20] [500]"},
+		{"no node", usage.Scrape{Date: extraAt, Storage: web}, "[80 20] []"},
+		{"not whole", usage.Scrape{Date: extraAt, Storage: web[1:]}, "[] []"},
+		{"another UID", usage.Scrape{Date: extraAt, Storage: []usage.StorageSample{
+			storageSample("web", "u0", "a", 1), storageSample("web", "u0", "b", 1), storageSample("web", "u0", "", 1), node,
+		}}, "[] [500]"},
+		{"measured long ago", usage.Scrape{Date: extraAt, Storage: []usage.StorageSample{
+			old(web[0]), old(web[1]), old(web[2]), node}}, "[] [500]"},
+		{"node measured long ago", usage.Scrape{Date: extraAt, Storage: append(web, old(node))}, "[80 20] []"},
+		{"no times", usage.Scrape{Date: extraAt, Storage: []usage.StorageSample{
+			untimed(web[0]), untimed(web[1]), untimed(web[2]), untimed(node)}}, "[80 20] [500]"},
+		{"the node's clock is behind", usage.Scrape{Date: extraAt.Add(-time.Hour), Storage: web}, "[80 20] []"},
+		{"the node's clock is not known", usage.Scrape{Storage: []usage.StorageSample{old(web[0]), old(web[1]), old(web[2])}},
+			"[80 20] []"},
+		{"empty", usage.Scrape{}, "[] []"},
+	} {
+		sink := &StorageSink{Extra: NewExtra(), MaxAge: time.Minute, IsBound: func(node, namespace, pod, uid string) bool {
+			return node == "node1" && namespace == "default" && (pod == "web" || pod == "db") && uid == "u1"
+		}}
+		now := extraAt.Add(time.Hour) // by our clock
+		show := func() string {
+			values := func(list []usage.Resource) (all []string) {
+				for _, r := range list {
+					if r.Name != EphemeralStorage || r.Unit != usage.Bytes {
+						t.Errorf("%s: got %+v", tt.name, r)
+					}
+					all = append(all, fmt.Sprint(r.Value))
+				}
+				return all
+			}
+			var pods []string
+			for _, c := range sink.Extra.Pod("node1", extraPod("web", "a", "b"), now) {
+				pods = append(pods, values(c)...)
+			}
+			return fmt.Sprint(pods, values(sink.Extra.Node("node1", now)))
+		}
+		tt.scrape.Sent = now
+		tt.scrape.At = now.Add(time.Second)
+		for _, n := range []string{"node1", "node2"} { // a pod that another node reports does not count
+			if r := sink.Put(n, &tt.scrape); !reflect.DeepEqual(r, usage.Report{}) {
+				t.Errorf("%s: got report %+v, want an empty one", tt.name, r)
+			}
+		}
+		if got := sink.Extra.Pod("node2", extraPod("web", "a", "b"), now); got != nil {
+			t.Errorf("%s: got %v of a pod on another node", tt.name, got)
+		}
+		now = now.Add(time.Minute - 1)
+		if got := show(); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+		now++
+		if got := show(); got != "[] []" {
+			t.Errorf("%s: got %s after they expired", tt.name, got)
+		}
+		now--
+		if sink.Forget("node1"); show() != "[] []" {
+			t.Errorf("%s: got %s of a deleted node", tt.name, show())
+		}
+	}
+}
+
+// TestStorageOfRecreatedPod deletes a pod while its node is scraped. The pod that is created under its
+// name has no values until its node is scraped again.
+func TestStorageOfRecreatedPod(t *testing.T) {
+	sink := &StorageSink{Extra: NewExtra(), MaxAge: time.Minute, IsBound: func(_, _, _, _ string) bool { return true }}
+	put := func(sent usage.Time) {
+		sink.Put("node1", &usage.Scrape{Sent: sent, At: sent.Add(2 * time.Second), Storage: []usage.StorageSample{
+			storageSample("web", "", "a", 1), storageSample("web", "", "", 1),
+		}})
+	}
+	has := func() bool { return sink.Extra.Pod("node1", extraPod("web", "a"), extraAt.Add(10*time.Second)) != nil }
+	put(extraAt)
+	before := has()
+	sink.Extra.RemovePod("node1", "default", "web", extraAt.Add(time.Second))
+	deleted := has()
+	put(extraAt) // the response arrives after the deletion
+	late := has()
+	put(extraAt.Add(3 * time.Second))
+	if after := has(); !before || deleted || late || !after {
+		t.Errorf("before %v, deleted %v, late %v, after %v; want true, false, false, true", before, deleted, late, after)
+	}
+}
+
+// nodeStorage returns the samples of a node with 64 containers.
+func nodeStorage() *usage.Scrape {
+	s := &usage.Scrape{Sent: extraAt, Date: extraAt, Storage: []usage.StorageSample{{Bytes: 5e10, At: extraAt}}}
+	for p := range 32 {
+		name, uid := fmt.Sprintf("deployment-546ccb4d55-%05d", p), strings.Repeat("0", 36)
+		for c := range 2 {
+			s.Storage = append(s.Storage, storageSample(name, uid, fmt.Sprintf("app-%d", c), 40960))
+		}
+		s.Storage = append(s.Storage, storageSample(name, uid, "", 1<<20))
+	}
+	return s
+}
+
+// BenchmarkStorageSink stores the samples of a node with 64 containers, and reports the memory that is
+// kept for a container.
+func BenchmarkStorageSink(b *testing.B) {
+	sink := &StorageSink{Extra: NewExtra(), MaxAge: time.Minute, IsBound: func(_, _, _, _ string) bool { return true }}
+	s := nodeStorage()
+	const nodes = 500
+	heap := func() uint64 {
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	before := heap()
+	for i := range nodes {
+		sink.Put(fmt.Sprintf("node-%d", i), s)
+	}
+	perContainer := float64(heap()-before) / (64 * nodes)
+	b.ReportAllocs()
+	for b.Loop() {
+		sink.Put("node-0", s)
+	}
+	b.ReportMetric(perContainer, "B/container")
+}
