@@ -36,9 +36,9 @@ func TestGoldenFixtures(t *testing.T) {
 		Namespace: "namespaceValue", Name: "nameValue", Labels: map[string]string{"labelsKey": "labelsValue"},
 	}
 	for kind, item := range map[Kind]*Item{
-		NodeMetrics: encoder.NewItem(NodeMetrics, created, object, &Node{Amount: sample}),
+		NodeMetrics: encoder.NewItem(NodeMetrics, created, object, &Node{Amount: sample}, nil),
 		PodMetrics: encoder.NewItem(PodMetrics, created, object, &Pod{At: sample.At, Window: sample.Window,
-			Containers: []usage.Container{{Name: "nameValue", Amount: sample}}}),
+			Containers: []usage.Container{{Name: "nameValue", Amount: sample}}}, nil),
 	} {
 		for _, version := range versions {
 			name := version.Group + "." + version.Version + "." + string(kind)
