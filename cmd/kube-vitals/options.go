@@ -56,6 +56,8 @@ type options struct {
 	source     string
 	prometheus prometheus.Config
 
+	deviceFile string // of exporters of devices
+
 	kubelet        kubelet.Config
 	kubeletAccount string
 	addressTypes   []string
@@ -97,6 +99,7 @@ func newOptions() *options {
 	o.addFlags(o.sections.FlagSet("kube-vitals"))
 	o.addKubeletFlags(o.sections.FlagSet(kubeletSection))
 	o.addPrometheusFlags(o.sections.FlagSet("prometheus client"))
+	o.addDeviceFlags(o.sections.FlagSet("devices"))
 	o.addEventFlags(o.sections.FlagSet("events"))
 	o.addServingCertFlags(o.sections.FlagSet("serving certificate that renews itself"))
 	o.generic.AddUniversalFlags(o.sections.FlagSet("generic"))
@@ -226,6 +229,7 @@ func (o *options) config() (server.Config, error) {
 		MissingMetricsWarnings: o.warnings,
 		KubeletServiceAccount:  o.kubeletAccount,
 		Prometheus:             o.prometheusConfig(),
+		Devices:                o.deviceConfig(),
 		EventDeployment:        o.eventDeployment(),
 		MetricsServerTelemetry: o.telemetry,
 

@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
+	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/explain"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
@@ -37,7 +38,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount, Prometheus,
+// Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount, Prometheus, Devices,
 // EventDeployment and ServingCert are optional.
 type Config struct {
 	Version, Commit string                // of this program, for telemetry
@@ -62,6 +63,10 @@ type Config struct {
 	// Only URL and File are set. Without scrapes of kubelets there are no metrics with metrics-server's
 	// names.
 	Prometheus *prometheus.Config
+
+	// Devices, if it is not nil, configures the exporters from which the usage of devices is read. Only
+	// File is set.
+	Devices *device.Config
 
 	// EventDeployment is the Deployment of this program, in the namespace of this pod. If it is set,
 	// events are recorded on nodes that cannot be scraped, or on the Deployment if these are many or if
@@ -112,7 +117,11 @@ func New(c Config) (*Server, error) {
 	}
 	client.UserAgent = "kube-vitals/" + c.Version
 	clock := usage.NewClock(time.Now())
-	metrics, pods, nodes := newState(c.MaxSampleAge, clock)
+	var extra *store.Extra
+	if c.hasExtra() {
+		extra = store.NewExtra()
+	}
+	metrics, pods, nodes := newState(c.MaxSampleAge, clock, extra)
 	instruments := newInstruments(c.Version, c.Commit, time.Now, clock)
 	instruments.registerConfig(c.Resolution, c.MaxSampleAge)
 	instruments.registerState(metrics, nodes, pods)
@@ -137,6 +146,13 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	loops = append(loops, watches.Run)
+	if c.Devices != nil {
+		devices, err := newDevices(c, client, clock, extra, pods, watches, instruments)
+		if err != nil {
+			return nil, err
+		}
+		loops = append(loops, devices.Run)
+	}
 	servingCert, monitor, err := newServingCert(c, client)
 	if err != nil {
 		return nil, err
@@ -157,6 +173,9 @@ func New(c Config) (*Server, error) {
 		Clock:      clock,
 		ObserveAge: instruments.observeAge,
 		FromEngine: c.Prometheus != nil,
+	}
+	if extra != nil {
+		resources.Extra = extra
 	}
 	page := nodez.Config{
 		Version:      c.Version,
@@ -193,9 +212,15 @@ func newServingCert(c Config, client *rest.Config) (cert *servingcert.Manager, m
 	return cert, m, err
 }
 
+// hasExtra reports whether further resources than CPU, memory and swap are served.
+func (c *Config) hasExtra() bool { return c.Devices != nil }
+
 // newState returns an empty store and empty inventories of pods and of nodes. The store removes a
 // pod before the inventory does: a new pod of the same name must not get the usage of the old one.
-func newState(maxSampleAge time.Duration, clock usage.Clock) (metrics *store.Store, pods, nodes *inventory.Index) {
+// There may be no extra store.
+func newState(
+	maxSampleAge time.Duration, clock usage.Clock, extra *store.Extra,
+) (metrics *store.Store, pods, nodes *inventory.Index) {
 	config := store.Config{MaxSampleAge: maxSampleAge, MaxContainers: maxContainers}
 	config.IsRunning = func(namespace, pod, container string) bool {
 		o := pods.Get(namespace, pod)
@@ -203,7 +228,11 @@ func newState(maxSampleAge time.Duration, clock usage.Clock) (metrics *store.Sto
 	}
 	metrics = store.New(config)
 	pods = inventory.NewNotifying(func(old *inventory.Object) {
-		metrics.RemovePod(old.Node, old.Namespace, old.Name, clock.At(time.Now()))
+		now := clock.At(time.Now())
+		metrics.RemovePod(old.Node, old.Namespace, old.Name, now)
+		if extra != nil {
+			extra.RemovePod(old.Node, old.Namespace, old.Name, now)
+		}
 	})
 	return metrics, pods, inventory.New()
 }
@@ -307,6 +336,8 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 
 var (
 	_ api.Usage         = (*store.Store)(nil)
+	_ api.Extra         = (*store.Extra)(nil)
+	_ device.Sink       = (*store.Extra)(nil)
 	_ api.Inventory     = (*inventory.Index)(nil)
 	_ explain.Samples   = (*store.Store)(nil)
 	_ explain.Scrapes   = (*scrape.Scraper)(nil)

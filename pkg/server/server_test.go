@@ -177,7 +177,7 @@ func TestNewServingCert(t *testing.T) {
 // pod of the same name with another UID.
 func TestReplacedPodHasNoOldUsage(t *testing.T) {
 	clock := usage.NewClock(time.Now())
-	metrics, pods, _ := newState(time.Minute, clock)
+	metrics, pods, _ := newState(time.Minute, clock, nil)
 	pod := func(uid types.UID) any {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "web-0", UID: uid},

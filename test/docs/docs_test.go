@@ -50,6 +50,7 @@ func inChart() map[string]string {
 		"source":                           "source.type",
 		"prometheus-url":                   "source.prometheus.url",
 		"prometheus-config":                "source.prometheus.config",
+		"device-config":                    "devices.exporters",
 	}
 }
 

@@ -193,7 +193,7 @@ func (c *Cluster) chartArgs(ctx context.Context, port int) ([]string, error) {
 		return nil, err
 	}
 	mounted := strings.NewReplacer("/var/run/secrets/kubernetes.io/serviceaccount/", c.Dir+"/", // ca.crt
-		"/etc/kube-vitals/prometheus/", c.Dir+"/prometheus-")
+		"/etc/kube-vitals/prometheus/", c.Dir+"/prometheus-", "/etc/kube-vitals/devices/", c.Dir+"/devices-")
 	var args []string
 	for _, arg := range pod.Containers[0].Args {
 		args = append(args, mounted.Replace(arg))
