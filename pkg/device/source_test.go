@@ -436,7 +436,7 @@ func TestOldTimestamps(t *testing.T) {
 				return answer(http.StatusOK, "", line)(r)
 			}
 		}
-		w.setFunc("10.0.0.1:1", withAge(15*time.Second)) // 30 s − 10 s − 5 s
+		w.setFunc("10.0.0.1:1", withAge(14990*time.Millisecond)) // the limit is 30 s − 10 s − 5 s
 		w.start("e", "n1", "10.0.0.1", 0)
 		time.Sleep(startWindow)
 		for range 600 {

@@ -40,6 +40,9 @@ single value are in values.schema.json.
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "kubelet-service-account") }}
 {{- fail "args and defaultArgs cannot set --kubelet-service-account, since the values decide for which ServiceAccount the roles are: set kubelet.serviceAccount.name instead" }}
 {{- end }}
+{{- if and (include "kube-vitals.devicesConfigMapName" .) (include "kube-vitals.hasFlag" (dict "root" . "names" "device-config")) }}
+{{- fail "args and defaultArgs cannot set --device-config beside devices.exporters: set one of them" }}
+{{- end }}
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "node-events|deployment") }}
 {{- fail "args and defaultArgs cannot set --node-events and --deployment, since the roles depend on them: set events.enabled instead" }}
 {{- end }}
