@@ -99,7 +99,39 @@ func (g *group) get(ctx context.Context, t *target) (*response, error) {
 			return g.source.IsKnown(node, namespace, pod, container)
 		},
 	}
-	return d.decode(answer.Body)
+	if err := g.source.permits.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer g.source.permits.release()
+	return d.decode(&yieldingReader{answer.Body, g.source.permits})
+}
+
+// permits limits the number of responses that are decoded at the same moment: even if all exporters
+// send the most expensive responses, they leave processors to the scrapes of kubelets. A permit
+// is not held while its scrape waits for an exporter.
+type permits chan struct{}
+
+func (p permits) acquire(ctx context.Context) error {
+	select {
+	case p <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p permits) release() { <-p }
+
+// yieldingReader is a Reader for the holder of a permit, which it returns during each Read.
+type yieldingReader struct {
+	io.Reader
+	permits permits
+}
+
+func (r *yieldingReader) Read(b []byte) (int, error) {
+	r.permits.release()
+	defer func() { r.permits <- struct{}{} }()
+	return r.Reader.Read(b)
 }
 
 // scrapeError is an error whose reason is known where it occurs.

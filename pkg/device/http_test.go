@@ -35,7 +35,7 @@ func fetchFrom(t *testing.T, url string, f func(*Exporter)) (*response, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := &Source{Config: Config{IsKnown: func(_, _, _, _ string) bool { return true }}}
+	source := newSource(Config{IsKnown: func(_, _, _, _ string) bool { return true }})
 	return source.newGroup(&e, transport).fetch(t.Context(), &target{pod: &corev1.Pod{}, url: url})
 }
 

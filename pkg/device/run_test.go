@@ -128,7 +128,7 @@ func TestRun(t *testing.T) {
 func TestRunEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	source := &Source{Config: Config{Synced: func() bool { return false }}}
+	source := newSource(Config{Synced: func() bool { return false }})
 	source.Run(ctx)
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -77,8 +78,9 @@ const (
 // Source scrapes the exporters of all nodes.
 type Source struct {
 	Config
-	client corev1client.PodsGetter
-	groups []*group
+	client  corev1client.PodsGetter
+	groups  []*group
+	permits permits
 }
 
 // New returns a Source. It reads the configuration file once.
@@ -95,7 +97,8 @@ func New(c Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{Config: c, client: client}
+	s := newSource(c)
+	s.client = client
 	for i := range file.Exporters {
 		e := &file.Exporters[i]
 		transport, err := newTransport(e)
@@ -105,6 +108,10 @@ func New(c Config) (*Source, error) {
 		s.groups = append(s.groups, s.newGroup(e, transport))
 	}
 	return s, nil
+}
+
+func newSource(c Config) *Source {
+	return &Source{Config: c, permits: make(permits, max(1, runtime.GOMAXPROCS(0)/2))}
 }
 
 func (s *Source) newGroup(e *Exporter, transport http.RoundTripper) *group {

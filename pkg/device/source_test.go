@@ -52,10 +52,10 @@ func newWorld(t *testing.T) *world {
 		t: t, extra: store.NewExtra(), clock: usage.NewClock(time.Now()), ctx: t.Context(),
 		respond: map[string]func(*http.Request) (*http.Response, error){}, requests: map[string][]time.Time{},
 	}
-	source := &Source{Config: Config{
+	source := newSource(Config{
 		Sink: w.extra, Observer: w, Clock: w.clock,
 		IsKnown: func(node, _, pod, _ string) bool { return strings.HasSuffix(pod, node) },
-	}}
+	})
 	w.group = source.newGroup(e, w)
 	source.groups = []*group{w.group}
 	t.Cleanup(func() { w.group.work.Wait() })
@@ -162,7 +162,8 @@ func series(pod string, values ...int) string {
 }
 
 // TestSchedule checks that each exporter is scraped soon after it is found, then once in each
-// interval, also beside others that hang.
+// interval, also beside others that
+// hang before their response, or in it.
 func TestSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -172,9 +173,12 @@ func TestSchedule(t *testing.T) {
 			node := fmt.Sprintf("n%d", i)
 			ip := fmt.Sprintf("10.0.0.%d", i)
 			w.start("e"+node, node, ip, 0)
-			if i%2 == 1 {
+			switch i % 4 {
+			case 1:
 				w.setFunc(ip+":1", hang)
-			} else {
+			case 3:
+				w.setFunc(ip+":1", drip)
+			default:
 				w.set(ip+":1", series("a-"+node, 1))
 			}
 		}
