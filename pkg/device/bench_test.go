@@ -98,7 +98,8 @@ func memoryInUse() uint64 {
 // BenchmarkHostileResponse measures the processor time of the most expensive response.
 func BenchmarkHostileResponse(b *testing.B) {
 	var body strings.Builder
-	for i := range maxSeries {
+	body.WriteString("DCGM_FI_DEV_GPU_UTIL{" + manyLabels(1400) + "} 1\n")
+	for i := range maxSeries - 1 {
 		fmt.Fprintf(&body, "DCGM_FI_DEV_GPU_UTIL{gpu=\"%d\",namespace=\"n\",pod=\"p\",container=\"c%[1]d\"} 1\n", i)
 	}
 	body.WriteString(strings.Repeat("DCGM_FI_DEV_GPU_TEMP 1\n", (maxBody-body.Len())/23))

@@ -24,6 +24,9 @@ const (
 	maxLine = 16 << 10
 	// maxSeries is the maximum number of series of one response that are configured.
 	maxSeries = 1 << 13
+	// maxLabelWork is the maximum of the sum of the squares of the numbers of labels of these series:
+	// expfmt compares the labels of a series with each other. 500 series may have 64 labels each.
+	maxLabelWork = 1 << 21
 )
 
 // skip is the reason why a series was skipped.
@@ -55,7 +58,7 @@ type response struct {
 // The errors of responses.
 var (
 	errTooLarge      = errors.New("the response is larger than 16 MiB")
-	errTooManySeries = errors.New("the response has more than 8192 series of the configured names")
+	errTooManySeries = errors.New("the response has more than 8192 series of the configured names, or too many labels")
 	errNoSeries      = errors.New("the response has none of the configured series")
 )
 
@@ -90,12 +93,15 @@ func (d *decoder) decode(body io.Reader) (*response, error) {
 	d.out.found = make([]bool, len(d.exporter.Resources))
 	limited := &io.LimitedReader{R: body, N: maxBody + 1}
 	lines := bufio.NewReaderSize(limited, maxLine)
-	count := 0
+	count, labelWork := 0, 0
 	for {
 		line, err := lines.ReadSlice('\n')
 		tooLong := errors.Is(err, bufio.ErrBufferFull)
 		if resources := d.series[string(nameOf(line))]; resources != nil {
-			if count++; count > maxSeries {
+			count++
+			labels := bytes.Count(line, []byte{'='}) // or fewer
+			labelWork += labels * labels
+			if count > maxSeries || labelWork > maxLabelWork {
 				return nil, errTooManySeries
 			}
 			if tooLong {
@@ -185,6 +191,7 @@ func (d *decoder) parse(line []byte) *dto.Metric {
 	d.line.Reset(line)
 	families, err := d.parser.TextToMetricFamilies(&d.line)
 	if err != nil {
+		d.parser = expfmt.NewTextParser(model.UTF8Validation) // the old one may keep labels of this line
 		return nil
 	}
 	for _, family := range families {

@@ -134,10 +134,14 @@ func TestDecode(t *testing.T) {
 		skipped [numSkips]int
 		age     time.Duration
 	}{
-		"devices are summed":                    {body: u("1", "2.5"), want: sum(3500, 7)},
-		"the last line has no end":              {body: strings.TrimSuffix(u("1"), "\n"), want: sum(1000, 2)},
-		"comments, blanks, other series":        {body: "# HELP u x\n# TYPE u counter\n\n \nuu 1\nu_x{} 7\n{\"u\"} 3\n\t " + u("1"), want: sum(1000, 2)},
-		"a histogram's name is no other series": {body: "# TYPE u histogram\nu_bucket{le=\"1\"} 3\nu_sum 1\nu_count 1\n" + u("1"), want: sum(1000, 2)},
+		"devices are summed":       {body: u("1", "2.5"), want: sum(3500, 7)},
+		"the last line has no end": {body: strings.TrimSuffix(u("1"), "\n"), want: sum(1000, 2)},
+		"comments, blanks, other series": {
+			body: "# HELP u x\n# TYPE u counter\n\n \nuu 1\nu_x{} 7\n{\"u\"} 3\n\t " + u("1"), want: sum(1000, 2),
+		},
+		"a histogram of the same name": {
+			body: "# TYPE u histogram\nu_bucket{le=\"1\"} 3\nu_sum 1\nu_count 1\n" + u("1"), want: sum(1000, 2),
+		},
 		"the maximum": {
 			body: "v{gpu=\"0\"," + labels + "} 3\nv{gpu=\"1\"," + labels + "} 7\nv{gpu=\"2\"," + labels + "} 5\n",
 			want: []string{"n/p/c x.org/max=7"},
@@ -146,7 +150,8 @@ func TestDecode(t *testing.T) {
 			body: "u{gpu=\"0\"} 5\nu 5\nu{container=\"\",namespace=\"\",pod=\"\"} 5\nu{namespace=\"n\",pod=\"p\"} 5\n",
 		},
 		"exported labels": {
-			body: `u{namespace="gpu",pod="exporter",container="e",exported_namespace="n",exported_pod="p",exported_container="c"} 1`,
+			body: `u{namespace="gpu",pod="exporter",container="e",` +
+				`exported_namespace="n",exported_pod="p",exported_container="c"} 1`,
 			want: sum(1000, 2),
 		},
 		"empty exported labels": {
@@ -158,13 +163,18 @@ func TestDecode(t *testing.T) {
 			skipped: [numSkips]int{unknownPod: 1},
 		},
 		"bad values": {
+			// 1001 is above the limit of one of the resources.
 			body:    u("NaN", "+Inf", "-Inf", "-1", "1e300", "1001", "4"),
-			want:    []string{"n/p/c x.org/bytes=2010", "n/p/c x.org/sum=4000m"}, // 1001 is above the limit of one of the resources
+			want:    []string{"n/p/c x.org/bytes=2010", "n/p/c x.org/sum=4000m"},
 			skipped: [numSkips]int{badValue: 11},
 		},
 		"lines that are none": {
 			body: "u{gpu=\"1\" 1\nu{gpu=\"1\"} x\nu{gpu=\"1\"}\nu{1=2} 1\nu{a=\"b\xff\"} 1\nu{gpu=\"1\"} 1 2 3\n" + u("1"),
 			want: sum(1000, 2), skipped: [numSkips]int{malformed: 6},
+		},
+		"labels of an invalid line": {
+			body: "u{" + labels + ",\"x\nu{a=1} 1\nu{" + labels + ",b=x} 1\n" + `u{gpu="1"} 5` + "\n" + u("1"),
+			want: sum(1000, 2), skipped: [numSkips]int{malformed: 3},
 		},
 		"an overlong line": {
 			body: "u{x=\"" + strings.Repeat("x", 3*maxLine) + "\"," + labels + "} 1\n" + u("1"), want: sum(1000, 2),
@@ -217,6 +227,7 @@ func TestRejectedResponses(t *testing.T) {
 		"endless":         {&endless{line: "w{x=\"y\"} 1\n"}, errTooLarge},
 		"an endless line": {&endless{line: "w"}, errTooLarge},
 		"many series":     {&endless{line: "u 1\n"}, errTooManySeries},
+		"many labels":     {&endless{line: "u{" + manyLabels(1500) + "} 1\n"}, errTooManySeries},
 	} {
 		if _, err := newDecoder(t, testConfig).decode(c.body); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
@@ -229,6 +240,14 @@ func TestRejectedResponses(t *testing.T) {
 		io.LimitReader(&endless{line: "w 1\n"}, maxBody-4))); err != nil {
 		t.Errorf("with the maximum size: got %v", err)
 	}
+}
+
+func manyLabels(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, "l%d = \"\",", i)
+	}
+	return text.String()
 }
 
 // endless is a response without an end.
@@ -362,9 +381,11 @@ func benchmarkBody(gpus int) []byte {
 	for i := range 23 {
 		fmt.Fprintf(&body, "# HELP %s A metric of a GPU.\n# TYPE %[1]s gauge\n", name(i))
 		for gpu := range gpus {
-			fmt.Fprintf(&body, "%s{gpu=\"%d\",UUID=\"GPU-0b8c2a61-6f3e-4b7a-9a51-2f1f6d0a7c1%[2]d\",pci_bus_id=\"00000000:19:0%[2]d.0\","+
+			fmt.Fprintf(&body, "%s{gpu=\"%d\",UUID=\"GPU-0b8c2a61-6f3e-4b7a-9a51-2f1f6d0a7c1%[2]d\","+
+				"pci_bus_id=\"00000000:19:0%[2]d.0\","+
 				"device=\"nvidia%[2]d\",modelName=\"NVIDIA H100 80GB HBM3\",Hostname=\"gpu-node-7\","+
-				"DCGM_FI_DRIVER_VERSION=\"550.90.07\",container=\"server\",namespace=\"serving\",pod=\"llm-6c9f7d5b8-x2vq%[2]d\"} %[3]d\n",
+				"DCGM_FI_DRIVER_VERSION=\"550.90.07\",container=\"server\",namespace=\"serving\","+
+				"pod=\"llm-6c9f7d5b8-x2vq%[2]d\"} %[3]d\n",
 				name(i), gpu, 40+gpu)
 		}
 	}

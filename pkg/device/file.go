@@ -258,7 +258,8 @@ func (e *Exporter) validate() []error {
 	check(e.Preset != "" && !known, "preset is %q, but must be dcgm", e.Preset)
 	check(validation.IsDNS1123Label(e.Name) != nil, "name is %q, but must consist of at most 63 lower-case letters, "+
 		"digits and hyphens", e.Name)
-	check(validation.IsDNS1123Label(e.Namespace) != nil, "namespace is %q, but must be the name of a namespace", e.Namespace)
+	check(validation.IsDNS1123Label(e.Namespace) != nil, "namespace is %q, but must be the name of a namespace",
+		e.Namespace)
 	selector, err := labels.Parse(e.PodSelector)
 	check(err != nil, "podSelector: %w", err)
 	check(err == nil && selector.Empty(), "podSelector is empty, but must select the exporter's pods: any pod of the "+
@@ -272,8 +273,8 @@ func (e *Exporter) validate() []error {
 		minInterval, maxInterval)
 	check(e.Timeout <= 0 || e.Timeout > e.Interval, "timeout is %v, but must be above 0 and at most the interval, %v",
 		e.Timeout, e.Interval)
-	check(e.MaxAge < 2*e.Interval || e.MaxAge > maxMaxAge, "maxAge is %v, but must be at least twice the interval, so %v, "+
-		"and at most %v", e.MaxAge, 2*e.Interval, maxMaxAge)
+	check(e.MaxAge < 2*e.Interval || e.MaxAge > maxMaxAge, "maxAge is %v, but must be at least twice the interval, "+
+		"so %v, and at most %v", e.MaxAge, 2*e.Interval, maxMaxAge)
 	for _, l := range []struct {
 		field string
 		names []string

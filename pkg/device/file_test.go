@@ -141,7 +141,8 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%s: got no error", text)
 			continue
 		}
-		lines := strings.Split(strings.TrimPrefix(err.Error(), "the file is not a valid configuration: yaml: unmarshal errors:\n"), "\n")
+		const header = "the file is not a valid configuration: yaml: unmarshal errors:\n"
+		lines := strings.Split(strings.TrimPrefix(err.Error(), header), "\n")
 		if len(lines) != len(want) {
 			t.Errorf("%s: got %d errors, want %d:\n%v", text, len(lines), len(want), err)
 		}

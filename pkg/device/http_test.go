@@ -44,7 +44,8 @@ func TestRequest(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
 	t.Setenv("http_proxy", "http://127.0.0.1:1")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet || r.URL.String() != "/metrics" || r.Header.Get("Accept") != "text/plain;version=0.0.4" {
+		if r.Method != http.MethodGet || r.URL.String() != "/metrics" ||
+			r.Header.Get("Accept") != "text/plain;version=0.0.4" {
 			t.Errorf("got %s %s with %v", r.Method, r.URL, r.Header)
 		}
 		for _, name := range []string{"Authorization", "Cookie", "Proxy-Authorization", "Accept-Encoding"} {
@@ -95,8 +96,10 @@ func TestHostileExporters(t *testing.T) {
 		"redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, other.URL, http.StatusFound)
 		}, nil, reason.BadStatus},
-		"hangs":           {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, short, reason.Timeout},
-		"endless headers": {hijack(endlessly("HTTP/1.1 200 OK\r\n", "X: "+strings.Repeat("y", 1000)+"\r\n")), nil, reason.BadHTTP},
+		"hangs": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, short, reason.Timeout},
+		"endless headers": {
+			hijack(endlessly("HTTP/1.1 200 OK\r\n", "X: "+strings.Repeat("y", 1000)+"\r\n")), nil, reason.BadHTTP,
+		},
 		"endless body":    {hijack(endlessly(ok+"\r\n", strings.Repeat("w 1\n", 1000))), nil, reason.BodyTooLarge},
 		"an endless line": {hijack(endlessly(ok+"\r\n", strings.Repeat("w", 1000))), nil, reason.BodyTooLarge},
 		"endless series":  {hijack(endlessly(ok+"\r\n", strings.Repeat("u 1\n", 1000))), nil, reason.BodyTooLarge},
@@ -110,8 +113,10 @@ func TestHostileExporters(t *testing.T) {
 		"truncated": {hijack(func(conn net.Conn, _ context.Context) {
 			io.WriteString(conn, ok+"Content-Length: 1000\r\n\r\n"+series("p", 1))
 		}), nil, reason.Truncated},
-		"no HTTP": {hijack(func(conn net.Conn, _ context.Context) { io.WriteString(conn, "SSH-2.0\r\n") }), nil, reason.BadHTTP},
-		"closed":  {hijack(func(net.Conn, context.Context) {}), nil, reason.ConnectionLost},
+		"no HTTP": {hijack(func(conn net.Conn, _ context.Context) {
+			io.WriteString(conn, "SSH-2.0\r\n")
+		}), nil, reason.BadHTTP},
+		"closed": {hijack(func(net.Conn, context.Context) {}), nil, reason.ConnectionLost},
 		"gzip": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			z := gzip.NewWriter(w)

@@ -106,7 +106,8 @@ func TestRun(t *testing.T) {
 	}
 	values := extra.Pod("node", &usage.Pod{Namespace: "n", Name: "p", Containers: []usage.Container{{Name: "c"}}},
 		clock.At(time.Now()))
-	if len(values) != 1 || len(values[0]) != 2 || values[0][1] != (usage.Resource{Name: "x.org/sum", Value: 3000, Unit: usage.Milli}) {
+	want := usage.Resource{Name: "x.org/sum", Value: 3000, Unit: usage.Milli}
+	if len(values) != 1 || len(values[0]) != 2 || values[0][1] != want {
 		t.Errorf("got %+v", values)
 	}
 	object, err := json.Marshal(pod)

@@ -282,7 +282,7 @@ func (g *group) removeExpired(now usage.Time) {
 // another: a scrape takes little memory.
 func (g *group) scrapeRegularly(ctx context.Context, t *target) {
 	defer t.stop()
-	timer := time.NewTimer(rand.N(startWindow))
+	timer := time.NewTimer(rand.N(startWindow)) //nolint:gosec // to spread load
 	defer timer.Stop()
 	for first := true; ; first = false {
 		select {
@@ -293,7 +293,7 @@ func (g *group) scrapeRegularly(ctx context.Context, t *target) {
 		start := time.Now()
 		g.scrape(ctx, t)
 		if first {
-			timer.Reset(rand.N(g.Interval))
+			timer.Reset(rand.N(g.Interval)) //nolint:gosec // to spread load
 		} else {
 			timer.Reset(g.Interval - time.Since(start))
 		}
