@@ -16,10 +16,12 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 )
 
-// TestDevices runs two servers beside an exporter of devices, of which one does not use it.
-func TestDevices(t *testing.T) {
+// newDeviceCluster returns a cluster with a node, pods, and an exporter of devices, and the file of
+// its configuration.
+func newDeviceCluster(t *testing.T) (c *cluster, file string) {
 	fake := kubelettest.New("node-a", kubelettest.Config{})
 	fake.SetNode(kubelettest.Usage{CPU: 1, Memory: 1 << 30})
 	for _, container := range []string{"main", "proxy"} {
@@ -40,11 +42,11 @@ func TestDevices(t *testing.T) {
 			io.WriteString(w, line+"\n")
 		}
 	}))
-	defer exporter.Close()
+	t.Cleanup(exporter.Close)
 	at := netip.MustParseAddrPort(strings.TrimPrefix(exporter.URL, "http://"))
 
-	cluster := newCluster(t)
-	cluster.nodes = []corev1.Node{nodeAt("node-a", address)}
+	c = newCluster(t)
+	c.nodes = []corev1.Node{nodeAt("node-a", address)}
 	running := func(namespace, name, node string, containers ...string) corev1.Pod {
 		pod := corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
@@ -53,21 +55,33 @@ func TestDevices(t *testing.T) {
 			Spec:   corev1.PodSpec{NodeName: node},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: at.Addr().String()},
 		}
-		for _, c := range containers {
+		for _, name := range containers {
 			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
-				Name: c, Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: int32(at.Port())}},
+				Name: name, Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: int32(at.Port())}},
 			})
 			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
-				Name: c, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+				Name: name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 			})
 		}
 		return pod
 	}
-	cluster.pods = []corev1.Pod{
+	c.pods = []corev1.Pod{
 		running("default", "web", "node-a", "main", "proxy"), running("default", "elsewhere", "node-b", "main"),
 		running("gpu", "exporter", "node-a", "exporter"),
 	}
 
+	file = filepath.Join(t.TempDir(), "devices.yaml")
+	const config = `exporters: [{name: test, namespace: gpu, podSelector: a=b, port: metrics,
+		resources: [{resource: x.org/gpu, series: u, scale: 0.01}, {resource: x.org/memory, series: v, unit: bytes}]}]`
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return c, file
+}
+
+// TestDevices runs two servers beside an exporter of devices, of which one does not use it.
+func TestDevices(t *testing.T) {
+	cluster, file := newDeviceCluster(t)
 	const path = "/apis/metrics.k8s.io/v1/namespaces/default/pods/web"
 	c, url := cluster.config(t)
 	start(t, c)
@@ -80,12 +94,6 @@ func TestDevices(t *testing.T) {
 	}
 
 	c, url = cluster.config(t)
-	file := filepath.Join(t.TempDir(), "devices.yaml")
-	const config = `exporters: [{name: test, namespace: gpu, podSelector: a=b, port: metrics,
-		resources: [{resource: x.org/gpu, series: u, scale: 0.01}, {resource: x.org/memory, series: v, unit: bytes}]}]`
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	c.Devices = &device.Config{File: file}
 	start(t, c)
 	on := newClient(t, url)
@@ -110,6 +118,24 @@ func TestDevices(t *testing.T) {
 		if !strings.Contains(body, series) {
 			t.Errorf("/metrics does not have %s", series)
 		}
+	}
+}
+
+// TestDevicesWithEngine checks that exporters are scraped with an engine as the source, also while it
+// is unavailable.
+func TestDevicesWithEngine(t *testing.T) {
+	cluster, file := newDeviceCluster(t)
+	c, url := cluster.config(t)
+	c.Prometheus = &prometheus.Config{URL: "http://127.0.0.1:1"}
+	c.Devices = &device.Config{File: file}
+	start(t, c)
+	client := newClient(t, url)
+	for {
+		body := client.await(http.StatusOK, "/metrics", "alice")
+		if strings.Contains(body, `kube_vitals_device_containers{exporter="test",resource="x.org/gpu"} 1`) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
