@@ -51,6 +51,7 @@ func (o *options) checkFiles() []error {
 	check("--client-ca-file", o.authentication.ClientCert.ClientCA, checkCertificates)
 	check("--requestheader-client-ca-file", o.authentication.RequestHeader.ClientCAFile, checkCertificates)
 	check("--prometheus-config", o.prometheus.File, checkPrometheusFile)
+	check("--device-config", o.deviceFile, o.checkDeviceFile)
 	check("--audit-policy-file", o.audit.PolicyFile, checkAuditPolicy)
 
 	serving := o.serving.ServerCert.CertKey

@@ -59,6 +59,8 @@ type options struct {
 	resources       []string
 	storageInterval time.Duration // of ephemeral-storage
 
+	deviceFile string // of exporters of devices
+
 	kubelet        kubelet.Config
 	kubeletAccount string
 	kubeletPins    string
@@ -103,6 +105,7 @@ func newOptions() *options {
 	o.addResourceFlags(o.sections.FlagSet("kube-vitals"))
 	o.addKubeletFlags(o.sections.FlagSet(kubeletSection))
 	o.addPrometheusFlags(o.sections.FlagSet("prometheus client"))
+	o.addDeviceFlags(o.sections.FlagSet("devices"))
 	o.addEventFlags(o.sections.FlagSet("events"))
 	o.addServingCertFlags(o.sections.FlagSet("serving certificate that renews itself"))
 	o.generic.AddUniversalFlags(o.sections.FlagSet("generic"))
@@ -240,6 +243,7 @@ func (o *options) config() (server.Config, error) {
 		KubeletPins:            o.kubeletPins,
 		Prometheus:             o.prometheusConfig(),
 		EphemeralStorage:       o.ephemeralStorage(),
+		Devices:                o.deviceConfig(),
 		EventDeployment:        o.eventDeployment(),
 		MetricsServerTelemetry: o.telemetry,
 

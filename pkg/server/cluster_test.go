@@ -94,6 +94,9 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 	case path == "/api/v1/namespaces/shop/pods":
 		c.lookups.Add(1)
 		respond(w, corev1.PodList{TypeMeta: list("Pod"), ListMeta: version})
+	case path == "/api/v1/namespaces/gpu/pods":
+		pods := slices.DeleteFunc(slices.Clone(c.pods), func(p corev1.Pod) bool { return p.Namespace != "gpu" })
+		respond(w, corev1.PodList{TypeMeta: list("Pod"), ListMeta: version, Items: pods})
 	case path == "/api/v1/nodes":
 		respond(w, corev1.NodeList{TypeMeta: list("Node"), ListMeta: version, Items: c.nodes})
 	case path == "/api/v1/pods":

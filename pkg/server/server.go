@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
+	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/explain"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
@@ -38,7 +39,7 @@ import (
 )
 
 // Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount, KubeletPins,
-// Prometheus, EphemeralStorage, EventDeployment and ServingCert are optional.
+// Prometheus, EphemeralStorage, Devices, EventDeployment and ServingCert are optional.
 type Config struct {
 	Version, Commit string                // of this program, for telemetry
 	Flags           cliflag.NamedFlagSets // for /flagz; their values are not secret
@@ -69,6 +70,10 @@ type Config struct {
 
 	// EphemeralStorage configures the resource ephemeral-storage, which is optional.
 	EphemeralStorage EphemeralStorage
+
+	// Devices, if it is not nil, configures the exporters from which the usage of devices is read. Only
+	// File is set.
+	Devices *device.Config
 
 	// EventDeployment is the Deployment of this program, in the namespace of this pod. If it is set,
 	// events are recorded on nodes that cannot be scraped, or on the Deployment if these are many or if
@@ -148,6 +153,13 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	loops = append(loops, watches.Run)
+	if c.Devices != nil {
+		devices, err := newDevices(c, client, clock, extra, pods, watches, instruments)
+		if err != nil {
+			return nil, err
+		}
+		loops = append(loops, devices.Run)
+	}
 	servingCert, monitor, err := newServingCert(c, client)
 	if err != nil {
 		return nil, err
@@ -208,7 +220,7 @@ func newServingCert(c Config, client *rest.Config) (cert *servingcert.Manager, m
 }
 
 // hasExtra reports whether further resources than CPU, memory and swap are served.
-func (c *Config) hasExtra() bool { return c.EphemeralStorage.Interval > 0 }
+func (c *Config) hasExtra() bool { return c.Devices != nil || c.EphemeralStorage.Interval > 0 }
 
 // newState returns an empty store and empty inventories of pods and of nodes. The store removes a
 // pod before the inventory does: a new pod of the same name must not get the usage of the old one.
@@ -332,6 +344,7 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 var (
 	_ api.Usage         = (*store.Store)(nil)
 	_ api.Extra         = (*store.Extra)(nil)
+	_ device.Sink       = (*store.Extra)(nil)
 	_ api.Inventory     = (*inventory.Index)(nil)
 	_ explain.Samples   = (*store.Store)(nil)
 	_ explain.Scrapes   = (*scrape.Scraper)(nil)

@@ -87,6 +87,8 @@ func TestValues(t *testing.T) {
 		{"token is not mounted in other pods", "", account, "automountServiceAccountToken", false},
 		{"no volumes", "", deployment, pod + "volumes", nil},
 		{"tmp volume", "tmpVolume.emptyDir.sizeLimit=1Mi", deployment, pod + "volumes.0.emptyDir.sizeLimit", "1Mi"},
+		{"exporters of devices", "devices.exporters[0].preset=dcgm",
+			deployment, container + "volumeMounts.0.mountPath", "/etc/kube-vitals/devices"},
 		{"no liveness probe", "livenessProbe=null", deployment, container + "livenessProbe", nil},
 		{"one replica is not spread", "", deployment, pod + "topologySpreadConstraints", nil},
 		{"two replicas are spread", "replicas=2",
@@ -279,6 +281,9 @@ func TestRefusals(t *testing.T) {
 		{"args={--node-events=false}", "set events.enabled instead"},
 		{"ephemeralStorage.enabled=true,source.type=prometheus,source.prometheus.url=http://p",
 			"ephemeralStorage.enabled=true needs source.type=kubelet"},
+		{"devices.exporters[0].preset=dcgm,args={--device-config=/x}", "set one of them"},
+		{"devices.exporters[0].preset=rocm", "at '/devices/exporters/0/preset': value must be 'dcgm'"},
+		{"devices.exporters[0].prot=1", "at '/devices/exporters/0': additional properties 'prot' not allowed"},
 		{"args={--authorization-always-allow-paths=/metrics}", "add /healthz,/readyz,/livez to it"},
 		{"tls.type=self-signed,args={--cert-dir=/tmp}", "or set tmpVolume"},
 	} {

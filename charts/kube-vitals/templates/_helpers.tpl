@@ -44,6 +44,11 @@
 {{- end }}
 {{- end }}
 
+{{/* The ConfigMap with the exporters of devices. Empty if there are none. */}}
+{{- define "kube-vitals.devicesConfigMapName" -}}
+{{- if dig "exporters" list (.Values.devices | default dict) }}{{ include "kube-vitals.fullname" . }}-devices{{ end }}
+{{- end }}
+
 {{/*
 The ServiceAccount whose tokens the server sends to kubelets. Empty in the single-account form: kubelet.serviceAccount.create
 is false and names none. Also empty if the server sends no requests to kubelets.

@@ -50,6 +50,9 @@ single value are in values.schema.json.
 {{- if and (include "kube-vitals.kubeletPinsName" .) (or $v.kubelet.insecureTLS $unverified) }}
 {{- fail "kubelet.tls=pin and the option to verify no kubelet contradict each other: remove kubelet.insecureTLS, --kubelet-insecure-tls and --deprecated-kubelet-completely-insecure" }}
 {{- end }}
+{{- if and (include "kube-vitals.devicesConfigMapName" .) (include "kube-vitals.hasFlag" (dict "root" . "names" "device-config")) }}
+{{- fail "args and defaultArgs cannot set --device-config beside devices.exporters: set one of them" }}
+{{- end }}
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "node-events|deployment") }}
 {{- fail "args and defaultArgs cannot set --node-events and --deployment, since the roles depend on them: set events.enabled instead" }}
 {{- end }}

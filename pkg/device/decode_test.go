@@ -1,0 +1,393 @@
+package device
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+var sentAt = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+// newDecoder returns a decoder for an exporter of the file. All containers are known, except those
+// of pods named elsewhere.
+func newDecoder(t testing.TB, file string) *decoder {
+	t.Helper()
+	f, err := Parse([]byte(file), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &decoder{
+		exporter: &f.Exporters[0], series: map[string][]int{}, sentAt: sentAt, maxAge: 20 * time.Second,
+		isKnown: func(_, pod, _ string) bool { return pod != "elsewhere" },
+	}
+	for i, r := range d.exporter.Resources {
+		d.series[r.Series] = append(d.series[r.Series], i)
+	}
+	return d
+}
+
+// show returns the values of a response as text, sorted.
+func show(r *response) []string {
+	var lines []string
+	for _, c := range r.containers {
+		unit := "m"
+		if c.Unit == usage.Bytes {
+			unit = ""
+		}
+		lines = append(lines, fmt.Sprintf("%s/%s/%s %s=%d%s", c.Namespace, c.Pod, c.Container, c.Name, c.Value, unit))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// TestResponses decodes responses of dcgm-exporter: see testdata/README.md.
+func TestResponses(t *testing.T) {
+	const preset = "exporters: [{preset: dcgm}]"
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		config string
+		want   []string
+	}{
+		"dcgm-exporter.txt": {preset, []string{
+			fmt.Sprintf("ml/trainer-0/trainer nvidia.com/gpu-memory=%d", (69982+68726)*mib),
+			"ml/trainer-0/trainer nvidia.com/gpu=1850m",
+			fmt.Sprintf("serving/llm-6c9f7d5b8-x2vqk/server nvidia.com/gpu-memory=%d", 20901*mib),
+			"serving/llm-6c9f7d5b8-x2vqk/server nvidia.com/gpu=370m",
+		}},
+		"dcgm-exporter-mig.txt": {`exporters:
+- preset: dcgm
+  resources: [{resource: nvidia.com/gpu, series: DCGM_FI_PROF_GR_ENGINE_ACTIVE, max: 1}]`, []string{
+			fmt.Sprintf("ml/trainer-0/trainer nvidia.com/gpu-memory=%d", 31377*mib),
+			"ml/trainer-0/trainer nvidia.com/gpu=990m",
+			fmt.Sprintf("serving/embed-predictor-00008-57946f6c67-vdtjl/kserve-container nvidia.com/gpu-memory=%d", 6021*mib),
+			"serving/embed-predictor-00008-57946f6c67-vdtjl/kserve-container nvidia.com/gpu=713m",
+			fmt.Sprintf("serving/tts-predictor-00011-5554f75554-8j8pl/kserve-container nvidia.com/gpu-memory=%d", 2210*mib),
+			"serving/tts-predictor-00011-5554f75554-8j8pl/kserve-container nvidia.com/gpu=42m",
+		}},
+		"dcgm-exporter-timeslicing.txt": {preset, []string{
+			fmt.Sprintf("serving/worker-0/main nvidia.com/gpu-memory=%d", 9120*mib), "serving/worker-0/main nvidia.com/gpu=710m",
+			fmt.Sprintf("serving/worker-1/main nvidia.com/gpu-memory=%d", 9120*mib), "serving/worker-1/main nvidia.com/gpu=710m",
+			fmt.Sprintf("serving/worker-2/main nvidia.com/gpu-memory=%d", 9120*mib), "serving/worker-2/main nvidia.com/gpu=710m",
+		}},
+	} {
+		body, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := newDecoder(t, c.config).decode(iotest.HalfReader(bytes.NewReader(body)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := show(r); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+		}
+		if r.skipped != [numSkips]int{} || slices.Contains(r.found, false) {
+			t.Errorf("%s: skipped %v, found %v", name, r.skipped, r.found)
+		}
+	}
+}
+
+// testConfig has a resource that is summed, one that is a maximum, and one in bytes of the series of
+// the first.
+const testConfig = `exporters:
+- name: test
+  namespace: n
+  podSelector: a=b
+  port: 1
+  resources:
+  - {resource: x.org/sum, series: u, max: 1000}
+  - {resource: x.org/max, series: v, combine: max, unit: bytes}
+  - {resource: x.org/bytes, series: u, unit: bytes, scale: 2}`
+
+func TestDecode(t *testing.T) {
+	const labels = `namespace="n",pod="p",container="c"`
+	at := func(age time.Duration) string { return fmt.Sprint(sentAt.Add(-age).UnixMilli()) }
+	u := func(values ...string) string {
+		var text strings.Builder
+		for i, v := range values {
+			fmt.Fprintf(&text, "u{gpu=\"%d\",%s} %s\n", i, labels, v)
+		}
+		return text.String()
+	}
+	sum := func(milli, bytes int) []string {
+		return []string{fmt.Sprintf("n/p/c x.org/bytes=%d", bytes), fmt.Sprintf("n/p/c x.org/sum=%dm", milli)}
+	}
+	for name, c := range map[string]struct {
+		body    string
+		want    []string
+		skipped [numSkips]int
+		age     time.Duration
+	}{
+		"devices are summed":       {body: u("1", "2.5"), want: sum(3500, 7)},
+		"the last line has no end": {body: strings.TrimSuffix(u("1"), "\n"), want: sum(1000, 2)},
+		"comments, blanks, other series": {
+			body: "# HELP u x\n# TYPE u counter\n\n \nuu 1\nu_x{} 7\n{\"u\"} 3\n\t " + u("1"), want: sum(1000, 2),
+		},
+		"a histogram of the same name": {
+			body: "# TYPE u histogram\nu_bucket{le=\"1\"} 3\nu_sum 1\nu_count 1\n" + u("1"), want: sum(1000, 2),
+		},
+		"the maximum": {
+			body: "v{gpu=\"0\"," + labels + "} 3\nv{gpu=\"1\"," + labels + "} 7\nv{gpu=\"2\"," + labels + "} 5\n",
+			want: []string{"n/p/c x.org/max=7"},
+		},
+		"idle devices": {
+			body: "u{gpu=\"0\"} 5\nu 5\nu{container=\"\",namespace=\"\",pod=\"\"} 5\nu{namespace=\"n\",pod=\"p\"} 5\n",
+		},
+		"exported labels": {
+			body: `u{namespace="gpu",pod="exporter",container="e",` +
+				`exported_namespace="n",exported_pod="p",exported_container="c"} 1`,
+			want: sum(1000, 2),
+		},
+		"empty exported labels": {
+			body: `u{namespace="n",pod="p",container="c",exported_namespace="",exported_pod="",exported_container=""} 1`,
+			want: sum(1000, 2),
+		},
+		"pods of other nodes": {
+			body: `u{namespace="n",pod="elsewhere",container="c"} 9` + "\n" + u("1"), want: sum(1000, 2),
+			skipped: [numSkips]int{unknownPod: 1},
+		},
+		"bad values": {
+			// 1001 is above the limit of one of the resources.
+			body:    u("NaN", "+Inf", "-Inf", "-1", "1e300", "1001", "4"),
+			want:    []string{"n/p/c x.org/bytes=2010", "n/p/c x.org/sum=4000m"},
+			skipped: [numSkips]int{badValue: 11},
+		},
+		"lines that are none": {
+			body: "u{gpu=\"1\" 1\nu{gpu=\"1\"} x\nu{gpu=\"1\"}\nu{1=2} 1\nu{a=\"b\xff\"} 1\nu{gpu=\"1\"} 1 2 3\n" + u("1"),
+			want: sum(1000, 2), skipped: [numSkips]int{malformed: 6},
+		},
+		"labels of an invalid line": {
+			body: "u{" + labels + ",\"x\nu{a=1} 1\nu{" + labels + ",b=x} 1\n" + `u{gpu="1"} 5` + "\n" + u("1"),
+			want: sum(1000, 2), skipped: [numSkips]int{malformed: 3},
+		},
+		"an overlong line": {
+			body: "u{x=\"" + strings.Repeat("x", 3*maxLine) + "\"," + labels + "} 1\n" + u("1"), want: sum(1000, 2),
+			skipped: [numSkips]int{malformed: 1},
+		},
+		"an overlong line of another series": {body: strings.Repeat("x", 3*maxLine) + "\n" + u("1"), want: sum(1000, 2)},
+		"duplicates": {
+			body: u("1") + u("1") + u("2"), want: sum(1000, 2), skipped: [numSkips]int{duplicate: 2},
+		},
+		"timestamps": {
+			body: u("1 "+at(5*time.Second), "1 "+at(20*time.Second), "1"), want: sum(3000, 6), age: 20 * time.Second,
+		},
+		"timestamps in the future": {body: u("1 "+at(-time.Hour), "1 "+fmt.Sprint(math.MaxInt64)), want: sum(2000, 4)},
+		"old timestamps": {
+			body: u("1 "+at(21*time.Second), "1 0", "1 -1", "1 "+fmt.Sprint(math.MinInt64), "1"), want: sum(1000, 2),
+			skipped: [numSkips]int{stale: 4},
+		},
+		"an escaped newline in a label": {body: `u{x="a\nu{namespace=\"n\"} 5",` + labels + "} 1", want: sum(1000, 2)},
+		"carriage returns":              {body: "u{" + labels + "} 1\r\n", skipped: [numSkips]int{malformed: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := newDecoder(t, testConfig).decode(strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := show(r); !slices.Equal(got, c.want) || r.skipped != c.skipped || r.age != c.age {
+				t.Errorf("got %q, skipped %v, age %v, want %q, %v, %v", got, r.skipped, r.age, c.want, c.skipped, c.age)
+			}
+		})
+	}
+}
+
+func TestFound(t *testing.T) {
+	r, err := newDecoder(t, testConfig).decode(strings.NewReader("v 1\n"))
+	if err != nil || !reflect.DeepEqual(r.found, []bool{false, true, false}) {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+func TestRejectedResponses(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		body io.Reader
+		want error
+	}{
+		"empty":           {strings.NewReader(""), errNoSeries},
+		"other series":    {strings.NewReader("w 1\nuu 1\n"), errNoSeries},
+		"broken":          {io.MultiReader(strings.NewReader("u 1\n"), iotest.ErrReader(broken)), broken},
+		"broken in line":  {io.MultiReader(strings.NewReader("u 1\nu{"), iotest.ErrReader(broken)), broken},
+		"endless":         {&endless{line: "w{x=\"y\"} 1\n"}, errTooLarge},
+		"an endless line": {&endless{line: "w"}, errTooLarge},
+		"many series":     {&endless{line: "u 1\n"}, errTooManySeries},
+		"many labels":     {&endless{line: "u{" + manyLabels(1500) + "} 1\n"}, errTooManySeries},
+	} {
+		if _, err := newDecoder(t, testConfig).decode(c.body); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+	if _, err := newDecoder(t, testConfig).decode(io.LimitReader(&endless{line: "u 1\n"}, 4*maxSeries)); err != nil {
+		t.Errorf("with the maximum number of series: got %v", err)
+	}
+	if _, err := newDecoder(t, testConfig).decode(io.MultiReader(strings.NewReader("u 1\n"),
+		io.LimitReader(&endless{line: "w 1\n"}, maxBody-4))); err != nil {
+		t.Errorf("with the maximum size: got %v", err)
+	}
+}
+
+func manyLabels(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, "l%d = \"\",", i)
+	}
+	return text.String()
+}
+
+// endless is a response without an end.
+type endless struct {
+	line string
+	at   int
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = e.line[e.at%len(e.line)]
+		e.at++
+	}
+	return len(p), nil
+}
+
+// FuzzDecode decodes any response. If expfmt accepts it as a whole, the values must be those that
+// follow from its result.
+func FuzzDecode(f *testing.F) {
+	for _, name := range []string{"dcgm-exporter.txt", "dcgm-exporter-mig.txt"} {
+		body, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(bytes.ReplaceAll(body, []byte("DCGM_FI_DEV_FB_USED"), []byte("u")))
+	}
+	f.Add([]byte("u{namespace=\"n\",pod=\"p\",container=\"c\"} 1 2\nv{namespace=\"n\",pod=\"p\",container=\"c\"} 3\n"))
+	f.Add([]byte("u{namespace=\"n\",pod=\"elsewhere\",container=\"c\"} -1\nu NaN"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		d := newDecoder(t, testConfig)
+		r, err := d.decode(bytes.NewReader(body))
+		if err != nil {
+			return
+		}
+		seen := map[key]bool{}
+		for _, c := range r.containers {
+			k := key{c.Namespace, c.Pod, c.Container, slices.IndexFunc(d.exporter.Resources, func(r Resource) bool {
+				return r.Resource == c.Name
+			})}
+			if seen[k] || c.Namespace == "" || c.Pod == "" || c.Pod == "elsewhere" || c.Container == "" || k.resource < 0 ||
+				c.Value > maxSeries*maxValue {
+				t.Errorf("got %+v", c)
+			}
+			seen[k] = true
+		}
+		want, comparable := parseWhole(d, body)
+		if !comparable {
+			return
+		}
+		if got := total(r.containers); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, want %v of %q", got, want, body)
+		}
+	})
+}
+
+// parseWhole returns the values that a whole-response parser finds, unless it rejects the response, or a
+// series has a type or occurs twice.
+func parseWhole(d *decoder, body []byte) (map[string]uint64, bool) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(io.MultiReader(bytes.NewReader(body), strings.NewReader("\n")))
+	if err != nil || bytes.Contains(body, []byte("TYPE")) || bytes.Contains(body, []byte{'{', '"'}) ||
+		bytes.Contains(body, []byte("{ ")) || bytes.Contains(body, []byte("{\t")) {
+		return nil, false
+	}
+	values := map[string]uint64{}
+	series := map[string]bool{}
+	for _, r := range d.exporter.Resources {
+		for _, m := range families[r.Series].GetMetric() {
+			id := r.Resource + fmt.Sprint(m.Label)
+			if series[id] {
+				return nil, false
+			}
+			series[id] = true
+			k := []string{labelOf(m, d.exporter.Labels.Namespace), labelOf(m, d.exporter.Labels.Pod),
+				labelOf(m, d.exporter.Labels.Container)}
+			age := d.sentAt.Sub(time.UnixMilli(m.GetTimestampMs()))
+			v, ok := r.convert(m.GetUntyped().GetValue())
+			if slices.Contains(k, "") || k[1] == "elsewhere" || !ok || m.TimestampMs != nil && age > d.maxAge {
+				continue
+			}
+			name := fmt.Sprintf("%q %s", k, r.Resource)
+			if r.Combine == combineMax {
+				values[name] = max(values[name], v)
+			} else {
+				values[name] += v
+			}
+		}
+	}
+	return values, true
+}
+
+func total(containers []store.ContainerResource) map[string]uint64 {
+	values := map[string]uint64{}
+	for _, c := range containers {
+		values[fmt.Sprintf("%q %s", []string{c.Namespace, c.Pod, c.Container}, c.Name)] = c.Value
+	}
+	return values
+}
+
+// BenchmarkDecode decodes the response of a node with 8 GPUs and 23 series of each.
+func BenchmarkDecode(b *testing.B) {
+	body := benchmarkBody(8)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		d := newBenchmarkDecoder(b)
+		if r, err := d.decode(bytes.NewReader(body)); err != nil || len(r.containers) != 16 {
+			b.Fatal(r, err)
+		}
+	}
+}
+
+func newBenchmarkDecoder(b *testing.B) *decoder {
+	b.StopTimer()
+	defer b.StartTimer()
+	return newDecoder(b, "exporters: [{preset: dcgm}]")
+}
+
+// benchmarkBody returns a response of a node with GPUs, each of which one container uses.
+func benchmarkBody(gpus int) []byte {
+	var body bytes.Buffer
+	name := func(i int) string {
+		switch i {
+		case 0:
+			return "DCGM_FI_DEV_GPU_UTIL"
+		case 1:
+			return "DCGM_FI_DEV_FB_USED"
+		}
+		return fmt.Sprintf("DCGM_FI_PROF_SERIES_%d", i)
+	}
+	for i := range 23 {
+		fmt.Fprintf(&body, "# HELP %s A metric of a GPU.\n# TYPE %[1]s gauge\n", name(i))
+		for gpu := range gpus {
+			fmt.Fprintf(&body, "%s{gpu=\"%d\",UUID=\"GPU-0b8c2a61-6f3e-4b7a-9a51-2f1f6d0a7c1%[2]d\","+
+				"pci_bus_id=\"00000000:19:0%[2]d.0\","+
+				"device=\"nvidia%[2]d\",modelName=\"NVIDIA H100 80GB HBM3\",Hostname=\"gpu-node-7\","+
+				"DCGM_FI_DRIVER_VERSION=\"550.90.07\",container=\"server\",namespace=\"serving\","+
+				"pod=\"llm-6c9f7d5b8-x2vq%[2]d\"} %[3]d\n",
+				name(i), gpu, 40+gpu)
+		}
+	}
+	return body.Bytes()
+}

@@ -1,0 +1,355 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	promconfig "github.com/prometheus/common/config"
+	"go.yaml.in/yaml/v2"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// File is the content of the configuration file.
+type File struct {
+	Exporters []Exporter `yaml:"exporters"`
+}
+
+// Exporter describes the exporters of one kind, of which each node with devices runs one.
+type Exporter struct {
+	// Name identifies the exporter in metrics and in the log. By default, it is the preset.
+	Name string `yaml:"name"`
+
+	// Preset names an exporter whose fields are the defaults of the fields below: "dcgm", NVIDIA's
+	// dcgm-exporter as the GPU operator installs it.
+	Preset string `yaml:"preset"`
+
+	// Namespace and PodSelector select the exporter's pods, for example app=nvidia-dcgm-exporter.
+	Namespace   string `yaml:"namespace"`
+	PodSelector string `yaml:"podSelector"`
+
+	Port   string `yaml:"port"`   // its number, or its name in the pods' containers
+	Path   string `yaml:"path"`   // by default /metrics
+	Scheme string `yaml:"scheme"` // http (the default) or https
+
+	TLS TLS `yaml:"tls"` // with the scheme https
+
+	Interval time.Duration `yaml:"interval"` // between two scrapes of a pod; by default DefaultInterval
+	Timeout  time.Duration `yaml:"timeout"`  // of a scrape; by default DefaultTimeout, at most Interval
+	MaxAge   time.Duration `yaml:"maxAge"`   // at which values expire; by default 3 × Interval
+
+	// Labels names the labels of a series that identify the container.
+	Labels Labels `yaml:"labels"`
+
+	// Resources are the resources that the exporter's series have. They replace those of the preset
+	// with the same name.
+	Resources []Resource `yaml:"resources"`
+}
+
+// TLS is how the certificate of an exporter is verified. By default, a root CA of the system must
+// have signed it for the address of the pod.
+type TLS struct {
+	CAFile             string `yaml:"caFile"`     // is read again when it changes
+	ServerName         string `yaml:"serverName"` // in the certificate, instead of the address
+	InsecureSkipVerify bool   `yaml:"insecureSkipVerify"`
+}
+
+// Labels names labels. Of each list, the first label that a series has counts.
+type Labels struct {
+	Namespace []string `yaml:"namespace"` // by default exported_namespace, namespace
+	Pod       []string `yaml:"pod"`       // by default exported_pod, pod
+	Container []string `yaml:"container"` // by default exported_container, container
+}
+
+// Resource describes how a resource is computed from series.
+type Resource struct {
+	Resource string `yaml:"resource"` // its name, such as nvidia.com/gpu
+	Series   string `yaml:"series"`   // the name of the series; "-" removes the resource of the preset
+
+	// Scale is the number by which a value of the series is multiplied; by default 1. The product is
+	// a number of devices, or of bytes.
+	Scale float64 `yaml:"scale"`
+	Unit  string  `yaml:"unit"` // number (the default) or bytes
+
+	// Combine is how the values of several devices of one container are combined: sum (the default)
+	// or max.
+	Combine string `yaml:"combine"`
+
+	// Max is the largest value of the series that is possible. Larger ones are ignored: exporters
+	// send impossible values if they cannot read a device. 0: there is no limit.
+	Max float64 `yaml:"max"`
+}
+
+// The defaults of an Exporter.
+const (
+	DefaultInterval = 15 * time.Second
+	DefaultTimeout  = 10 * time.Second
+	defaultAges     = 3 // intervals
+)
+
+const (
+	minInterval  = 5 * time.Second
+	maxInterval  = 10 * time.Minute
+	maxMaxAge    = time.Hour
+	maxExporters = 32
+	noSeries     = "-"
+
+	unitNumber, unitBytes   = "number", "bytes"
+	combineSum, combineMax  = "sum", "max"
+	schemeHTTP, schemeHTTPS = "http", "https"
+)
+
+// presets returns the presets by name.
+//
+// Of dcgm-exporter, the facts are those of version 4.5.3: etc/default-counters.csv has the units of
+// the fields, deployment/values.yaml the port. The GPU operator sets the namespace and the label.
+// The limits exclude values that DCGM cannot know (dcgm-exporter#418). The largest GPUs have less
+// than 1 TiB of memory.
+func presets() map[string]Exporter {
+	return map[string]Exporter{
+		"dcgm": {
+			Namespace:   "gpu-operator",
+			PodSelector: "app=nvidia-dcgm-exporter",
+			Port:        "9400",
+			Resources: []Resource{
+				{Resource: "nvidia.com/gpu", Series: "DCGM_FI_DEV_GPU_UTIL", Scale: 0.01, Max: 100},
+				{
+					Resource: "nvidia.com/gpu-memory", Series: "DCGM_FI_DEV_FB_USED", Scale: 1 << 20, Unit: unitBytes,
+					Max: 1 << 24,
+				},
+			},
+		},
+	}
+}
+
+// Parse parses the configuration file and sets its defaults. Names of files in it are relative to
+// dir. The error has all mistakes.
+func Parse(content []byte, dir string) (*File, error) {
+	f := &File{}
+	if err := yaml.UnmarshalStrict(content, f); err != nil {
+		return nil, fmt.Errorf("the file is not a valid configuration: %w", withoutGoTypes(err))
+	}
+	var mistakes []error
+	if len(f.Exporters) == 0 {
+		mistakes = append(mistakes, errors.New("exporters is empty: describe at least one exporter, such as {preset: dcgm}"))
+	}
+	if len(f.Exporters) > maxExporters {
+		mistakes = append(mistakes, fmt.Errorf("exporters has %d elements, but at most %d are possible", len(f.Exporters),
+			maxExporters))
+	}
+	names, resources := map[string]bool{}, map[string]string{}
+	for i := range f.Exporters {
+		e := &f.Exporters[i]
+		e.setDefaults(dir)
+		where := fmt.Sprintf("exporters[%d]", i)
+		if e.Name != "" {
+			where = fmt.Sprintf("exporter %q", e.Name)
+		}
+		for _, err := range e.validate() {
+			mistakes = append(mistakes, fmt.Errorf("%s: %w", where, err))
+		}
+		if names[e.Name] && e.Name != "" {
+			mistakes = append(mistakes, fmt.Errorf("%s: another exporter has the same name: set name", where))
+		}
+		names[e.Name] = true
+		for _, r := range e.Resources {
+			if other, ok := resources[r.Resource]; ok && r.Resource != "" {
+				mistakes = append(mistakes, fmt.Errorf("%s: resource %q: %s has it already: devices would count twice", where,
+					r.Resource, other))
+			} else {
+				resources[r.Resource] = where
+			}
+		}
+	}
+	return f, errors.Join(mistakes...)
+}
+
+// goType is the type of a field in an error of the YAML package.
+var goType = regexp.MustCompile(`in type device\.(\w+)|into (\S*\.)?(\w+)$`)
+
+// withoutGoTypes returns an error of the YAML package without the names of packages of Go.
+func withoutGoTypes(err error) error {
+	types := (*yaml.TypeError)(nil)
+	if !errors.As(err, &types) {
+		return err
+	}
+	shown := &yaml.TypeError{}
+	for _, text := range types.Errors {
+		text = goType.ReplaceAllStringFunc(text, func(s string) string {
+			name := s[strings.LastIndexAny(s, ". ")+1:]
+			if strings.HasPrefix(s, "in type") {
+				return "in an element of type " + name
+			}
+			return "into a " + strings.ToLower(name)
+		})
+		shown.Errors = append(shown.Errors, text)
+	}
+	return shown
+}
+
+// setDefaults sets the fields of the preset and the other defaults.
+func (e *Exporter) setDefaults(dir string) {
+	p := presets()[e.Preset]
+	setDefault(&e.Name, e.Preset)
+	setDefault(&e.Namespace, p.Namespace)
+	setDefault(&e.PodSelector, p.PodSelector)
+	setDefault(&e.Port, p.Port)
+	setDefault(&e.Path, "/metrics")
+	setDefault(&e.Scheme, schemeHTTP)
+	setDefault(&e.Interval, DefaultInterval)
+	setDefault(&e.Timeout, min(DefaultTimeout, max(e.Interval, minInterval)))
+	setDefault(&e.MaxAge, defaultAges*e.Interval)
+	for _, l := range []struct {
+		names *[]string
+		name  string
+	}{{&e.Labels.Namespace, "namespace"}, {&e.Labels.Pod, "pod"}, {&e.Labels.Container, "container"}} {
+		if len(*l.names) == 0 {
+			*l.names = []string{"exported_" + l.name, l.name}
+		}
+	}
+	e.TLS.CAFile = promconfig.JoinDir(dir, e.TLS.CAFile)
+
+	for _, r := range p.Resources {
+		if !slices.ContainsFunc(e.Resources, func(other Resource) bool { return other.Resource == r.Resource }) {
+			e.Resources = append(e.Resources, r)
+		}
+	}
+	e.Resources = slices.DeleteFunc(e.Resources, func(r Resource) bool {
+		return r.Series == noSeries && slices.ContainsFunc(p.Resources, func(other Resource) bool {
+			return other.Resource == r.Resource
+		})
+	})
+	for i := range e.Resources {
+		r := &e.Resources[i]
+		setDefault(&r.Scale, 1)
+		setDefault(&r.Unit, unitNumber)
+		setDefault(&r.Combine, combineSum)
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	if *field == *new(T) {
+		*field = value
+	}
+}
+
+var (
+	labelName  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+	seriesName = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
+)
+
+// validate returns all mistakes.
+func (e *Exporter) validate() []error {
+	var mistakes []error
+	check := func(wrong bool, format string, args ...any) {
+		if wrong {
+			mistakes = append(mistakes, fmt.Errorf(format, args...))
+		}
+	}
+	_, known := presets()[e.Preset]
+	check(e.Preset != "" && !known, "preset is %q, but must be dcgm", e.Preset)
+	check(validation.IsDNS1123Label(e.Name) != nil, "name is %q, but must consist of at most 63 lower-case letters, "+
+		"digits and hyphens", e.Name)
+	check(validation.IsDNS1123Label(e.Namespace) != nil, "namespace is %q, but must be the name of a namespace",
+		e.Namespace)
+	selector, err := labels.Parse(e.PodSelector)
+	check(err != nil, "podSelector: %w", err)
+	check(err == nil && selector.Empty(), "podSelector is empty, but must select the exporter's pods: any pod of the "+
+		"namespace could report values otherwise")
+	check(!isPort(e.Port), "port is %q, but must be a number from 1 to 65535, or the name of a port", e.Port)
+	check(!strings.HasPrefix(e.Path, "/") || strings.ContainsAny(e.Path, "#? \t\r\n"),
+		"path is %q, but must start with / and have no query", e.Path)
+	check(e.Scheme != schemeHTTP && e.Scheme != schemeHTTPS, "scheme is %q, but must be http or https", e.Scheme)
+	check(e.Scheme == schemeHTTP && e.TLS != (TLS{}), "tls has no effect without scheme: https")
+	check(e.Interval < minInterval || e.Interval > maxInterval, "interval is %v, but must be from %v to %v", e.Interval,
+		minInterval, maxInterval)
+	check(e.Timeout <= 0 || e.Timeout > e.Interval, "timeout is %v, but must be above 0 and at most the interval, %v",
+		e.Timeout, e.Interval)
+	check(e.MaxAge < 2*e.Interval || e.MaxAge > maxMaxAge, "maxAge is %v, but must be at least twice the interval, "+
+		"so %v, and at most %v", e.MaxAge, 2*e.Interval, maxMaxAge)
+	for _, l := range []struct {
+		field string
+		names []string
+	}{{"namespace", e.Labels.Namespace}, {"pod", e.Labels.Pod}, {"container", e.Labels.Container}} {
+		for _, name := range l.names {
+			check(!labelName.MatchString(name), "labels.%s: %q is not a name of a label", l.field, name)
+		}
+	}
+	if _, err := newTransport(e); err != nil && e.Scheme == schemeHTTPS {
+		mistakes = append(mistakes, err)
+	}
+	check(len(e.Resources) == 0, "resources is empty: name the series of at least one resource")
+	for i := range e.Resources {
+		for _, err := range e.Resources[i].validate() {
+			mistakes = append(mistakes, fmt.Errorf("resource %q: %w", e.Resources[i].Resource, err))
+		}
+	}
+	return mistakes
+}
+
+func (r *Resource) validate() []error {
+	var mistakes []error
+	check := func(wrong bool, format string, args ...any) {
+		if wrong {
+			mistakes = append(mistakes, fmt.Errorf(format, args...))
+		}
+	}
+	// As of extended resources: the API server accepts no other names in requests of containers.
+	domain, _, hasDomain := strings.Cut(r.Resource, "/")
+	problems := validation.IsQualifiedName(r.Resource)
+	check(!hasDomain || problems != nil, "it is not a name of a device, such as nvidia.com/gpu: it must have a domain, a "+
+		"slash, and a name")
+	check(domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"),
+		"the domain kubernetes.io is reserved: use another one")
+	check(!seriesName.MatchString(r.Series), "series is %q, but must be the name of a series", r.Series)
+	check(!isPositive(r.Scale), "scale is %v, but must be above 0", r.Scale)
+	check(r.Max != 0 && !isPositive(r.Max), "max is %v, but must be above 0", r.Max)
+	check(r.Unit != unitNumber && r.Unit != unitBytes, "unit is %q, but must be %s or %s", r.Unit, unitNumber, unitBytes)
+	check(r.Combine != combineSum && r.Combine != combineMax, "combine is %q, but must be %s or %s", r.Combine, combineSum,
+		combineMax)
+	return mistakes
+}
+
+func isPort(port string) bool {
+	if number, err := strconv.Atoi(port); err == nil {
+		return validation.IsValidPortNum(number) == nil
+	}
+	return validation.IsValidPortName(port) == nil
+}
+
+func isPositive(f float64) bool { return f > 0 && !math.IsInf(f, 0) }
+
+// unit returns the unit in which values of the resource are served.
+func (r *Resource) unit() usage.Unit {
+	if r.Unit == unitBytes {
+		return usage.Bytes
+	}
+	return usage.Milli
+}
+
+// maxValue is the largest value of a device, in bytes or thousandths. The sum of maxSeries of them
+// does not overflow.
+const maxValue = 1 << 49
+
+// convert returns the value of a series in the unit of the resource, and whether it is possible.
+func (r *Resource) convert(v float64) (uint64, bool) {
+	if math.IsNaN(v) || v < 0 || r.Max > 0 && v > r.Max {
+		return 0, false
+	}
+	v *= r.Scale
+	if r.unit() == usage.Milli {
+		v *= 1000
+	}
+	if v = math.Round(v); v > maxValue {
+		return 0, false
+	}
+	return uint64(v), true
+}

@@ -1,0 +1,187 @@
+package device
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	promconfig "github.com/prometheus/common/config"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+)
+
+// maxHeader is the maximum size of the headers of a response.
+const maxHeader = 16 << 10
+
+// newTransport returns the transport for requests to one kind of exporter. Connections are not
+// reused: an idle one would take more memory than a scrape, and the address of a pod that has ended
+// may belong to another one soon.
+func newTransport(e *Exporter) (http.RoundTripper, error) {
+	newRoundTripper := func(config *tls.Config) (http.RoundTripper, error) {
+		return &http.Transport{
+			TLSClientConfig:        config,
+			Proxy:                  nil,
+			DialContext:            (&net.Dialer{Timeout: e.Timeout}).DialContext,
+			DisableKeepAlives:      true,
+			DisableCompression:     true,
+			MaxResponseHeaderBytes: maxHeader,
+			WriteBufferSize:        1 << 10,
+		}, nil
+	}
+	if e.Scheme != schemeHTTPS {
+		return newRoundTripper(nil)
+	}
+	config, err := promconfig.NewTLSConfig(&promconfig.TLSConfig{
+		CAFile: e.TLS.CAFile, ServerName: e.TLS.ServerName, InsecureSkipVerify: e.TLS.InsecureSkipVerify,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tls: %w", err)
+	}
+	if e.TLS.CAFile == "" {
+		return newRoundTripper(config)
+	}
+	settings := promconfig.TLSRoundTripperSettings{CA: promconfig.NewFileSecret(e.TLS.CAFile)}
+	return promconfig.NewTLSRoundTripper(config, settings, newRoundTripper) // reads the file again when it changes
+}
+
+// newHTTPClient returns a client that does not follow redirects.
+func newHTTPClient(transport http.RoundTripper) *http.Client {
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// get scrapes a pod. The request has no credentials.
+func (g *group) get(ctx context.Context, t *target) (*response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)
+	if err != nil {
+		return nil, &scrapeError{reason.BadEndpoint, err}
+	}
+	request.Header.Set("Accept", "text/plain;version=0.0.4")
+	request.Header.Set("User-Agent", "kube-vitals")
+	answer, err := g.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return nil, &scrapeError{reason.BadStatus, fmt.Errorf("the exporter returned status %d instead of metrics",
+			answer.StatusCode)}
+	}
+	if encoding := answer.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return nil, &scrapeError{reason.BadFormat, fmt.Errorf("the exporter compressed its response as %.64q, which was "+
+			"not requested", encoding)}
+	}
+	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind != "" && kind != "text/plain" {
+		return nil, &scrapeError{reason.BadFormat, fmt.Errorf("the exporter returned %.64q instead of text/plain: "+
+			"kube-vitals reads the text format of Prometheus only", kind)}
+	}
+	sentAt, err := http.ParseTime(answer.Header.Get("Date"))
+	if err != nil {
+		sentAt = time.Now()
+	}
+	node := t.pod.Spec.NodeName
+	d := decoder{
+		exporter: g.Exporter,
+		series:   g.series,
+		sentAt:   sentAt,
+		maxAge:   g.MaxAge - g.Interval - g.Timeout, // so that values last until the next scrape
+		isKnown: func(namespace, pod, container string) bool {
+			return g.source.IsKnown(node, namespace, pod, container)
+		},
+	}
+	if err := g.source.permits.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer g.source.permits.release()
+	return d.decode(&yieldingReader{answer.Body, g.source.permits})
+}
+
+// permits limits the number of responses that are decoded at the same moment: even if all exporters
+// send the most expensive responses, they leave processors to the scrapes of kubelets. A permit
+// is not held while its scrape waits for an exporter.
+type permits chan struct{}
+
+func (p permits) acquire(ctx context.Context) error {
+	select {
+	case p <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p permits) release() { <-p }
+
+// yieldingReader is a Reader for the holder of a permit, which it returns during each Read.
+type yieldingReader struct {
+	io.Reader
+	permits permits
+}
+
+func (r *yieldingReader) Read(b []byte) (int, error) {
+	r.permits.release()
+	defer func() { r.permits <- struct{}{} }()
+	return r.Reader.Read(b)
+}
+
+// scrapeError is an error whose reason is known where it occurs.
+type scrapeError struct {
+	reason reason.Reason
+	error
+}
+
+func (e *scrapeError) Unwrap() error { return e.error }
+
+// Reason returns the reason of an error of a scrape. It is empty if there is no error.
+func Reason(err error) reason.Reason {
+	var (
+		known     *scrapeError
+		op        *net.OpError
+		timeout   net.Error
+		authority x509.UnknownAuthorityError
+		name      x509.HostnameError
+		expired   x509.CertificateInvalidError
+		record    tls.RecordHeaderError
+	)
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &known):
+		return known.reason
+	case errors.Is(err, errTooLarge), errors.Is(err, errTooManySeries):
+		return reason.BodyTooLarge
+	case errors.Is(err, errNoSeries):
+		return reason.NoSamples
+	case errors.As(err, &op) && op.Op == "dial" && op.Timeout():
+		return reason.ConnectTimeout
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return reason.Timeout
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return reason.Truncated
+	case errors.As(err, &authority):
+		return reason.TLSAuthority
+	case errors.As(err, &name):
+		return reason.TLSName
+	case errors.As(err, &expired):
+		return reason.TLSExpired
+	case errors.As(err, &record):
+		return reason.TLSHandshake
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return reason.ConnectRefused
+	case op != nil && op.Op == "dial":
+		return reason.Unreachable
+	case op != nil, errors.Is(err, io.EOF):
+		return reason.ConnectionLost
+	}
+	return reason.BadHTTP
+}

@@ -1,0 +1,252 @@
+package device
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+)
+
+// fetchFrom scrapes a URL with an exporter whose fields f may change.
+func fetchFrom(t *testing.T, url string, f func(*Exporter)) (*response, error) {
+	t.Helper()
+	e := parse(t, testConfig).Exporters[0]
+	if f != nil {
+		f(&e)
+	}
+	transport, err := newTransport(&e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := newSource(Config{IsKnown: func(_, _, _, _ string) bool { return true }})
+	return source.newGroup(&e, transport).fetch(t.Context(), &target{pod: &corev1.Pod{}, url: url})
+}
+
+// TestRequest checks what an exporter receives.
+func TestRequest(t *testing.T) {
+	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
+	t.Setenv("http_proxy", "http://127.0.0.1:1")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || r.URL.String() != "/metrics" ||
+			r.Header.Get("Accept") != "text/plain;version=0.0.4" {
+			t.Errorf("got %s %s with %v", r.Method, r.URL, r.Header)
+		}
+		for _, name := range []string{"Authorization", "Cookie", "Proxy-Authorization", "Accept-Encoding"} {
+			if r.Header.Get(name) != "" {
+				t.Errorf("got the header %s", name)
+			}
+		}
+		io.WriteString(w, series("p", 1))
+	}))
+	defer server.Close()
+	if r, err := fetchFrom(t, server.URL+"/metrics", nil); err != nil || len(r.containers) != 2 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+// TestHostileExporters checks that faults of exporters have their reasons, and that responses
+// without an end use bounded memory.
+func TestHostileExporters(t *testing.T) {
+	var elsewhere atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
+	defer other.Close()
+	short := func(e *Exporter) { e.Timeout = 200 * time.Millisecond }
+	hijack := func(write func(net.Conn, context.Context)) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			write(conn, r.Context())
+		}
+	}
+	endlessly := func(head, text string) func(net.Conn, context.Context) {
+		return func(conn net.Conn, _ context.Context) {
+			_, err := io.WriteString(conn, head)
+			for err == nil {
+				_, err = io.WriteString(conn, text)
+			}
+		}
+	}
+	const ok = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		set     func(*Exporter)
+		want    reason.Reason
+	}{
+		"redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL, http.StatusFound)
+		}, nil, reason.BadStatus},
+		"hangs": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, short, reason.Timeout},
+		"endless headers": {
+			hijack(endlessly("HTTP/1.1 200 OK\r\n", "X: "+strings.Repeat("y", 1000)+"\r\n")), nil, reason.BadHTTP,
+		},
+		"endless body":    {hijack(endlessly(ok+"\r\n", strings.Repeat("w 1\n", 1000))), nil, reason.BodyTooLarge},
+		"an endless line": {hijack(endlessly(ok+"\r\n", strings.Repeat("w", 1000))), nil, reason.BodyTooLarge},
+		"endless series":  {hijack(endlessly(ok+"\r\n", strings.Repeat("u 1\n", 1000))), nil, reason.BodyTooLarge},
+		"a slow body": {hijack(func(conn net.Conn, _ context.Context) {
+			_, err := io.WriteString(conn, ok+"\r\n")
+			for err == nil {
+				_, err = io.WriteString(conn, "u 1\n")
+				time.Sleep(time.Millisecond)
+			}
+		}), short, reason.Timeout},
+		"truncated": {hijack(func(conn net.Conn, _ context.Context) {
+			io.WriteString(conn, ok+"Content-Length: 1000\r\n\r\n"+series("p", 1))
+		}), nil, reason.Truncated},
+		"no HTTP": {hijack(func(conn net.Conn, _ context.Context) {
+			io.WriteString(conn, "SSH-2.0\r\n")
+		}), nil, reason.BadHTTP},
+		"closed": {hijack(func(net.Conn, context.Context) {}), nil, reason.ConnectionLost},
+		"gzip": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			io.WriteString(z, series("p", 1))
+			z.Close()
+		}, nil, reason.BadFormat},
+		"protobuf": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/vnd.google.protobuf; encoding=delimited")
+			w.Write([]byte{1, 2, 3})
+		}, nil, reason.BadFormat},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(c.handler)
+			defer server.Close()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := fetchFrom(t, server.URL, c.set)
+			runtime.ReadMemStats(&after)
+			if got := Reason(err); got != c.want {
+				t.Errorf("got the reason %q of %v, want %q", got, err, c.want)
+			}
+			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 32<<20 {
+				t.Errorf("allocated %d bytes", allocated)
+			}
+		})
+	}
+	if elsewhere.Load() != 0 {
+		t.Error("a redirect was followed")
+	}
+}
+
+func TestUnreachableExporter(t *testing.T) {
+	server := httptest.NewServer(nil)
+	server.Close()
+	if _, err := fetchFrom(t, server.URL, nil); Reason(err) != reason.ConnectRefused {
+		t.Errorf("got the reason %q of %v", Reason(err), err)
+	}
+}
+
+func TestVerification(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, series("p", 1))
+	}))
+	defer server.Close()
+	server.Config.ErrorLog = nil
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(ca, certificate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		tls  TLS
+		want reason.Reason
+	}{
+		"system roots": {TLS{}, reason.TLSAuthority},
+		"ca":           {TLS{CAFile: ca}, ""},
+		"another name": {TLS{CAFile: ca, ServerName: "exporter.gpu.svc"}, reason.TLSName},
+		"its name":     {TLS{CAFile: ca, ServerName: "example.com"}, ""},
+		"insecure":     {TLS{InsecureSkipVerify: true}, ""},
+	} {
+		_, err := fetchFrom(t, server.URL, func(e *Exporter) { e.Scheme, e.TLS = schemeHTTPS, c.tls })
+		if got := Reason(err); got != c.want {
+			t.Errorf("%s: got the reason %q of %v, want %q", name, got, err, c.want)
+		}
+	}
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	url := strings.Replace(plain.URL, "http:", "https:", 1)
+	if _, err := fetchFrom(t, url, func(e *Exporter) { e.Scheme = schemeHTTPS }); Reason(err) == "" {
+		t.Error("plain HTTP was accepted as HTTPS")
+	}
+}
+
+func TestEndpoint(t *testing.T) {
+	pod := func(ip string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{
+				{Ports: []corev1.ContainerPort{{Name: "other", ContainerPort: 1}}},
+				{Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9400}}},
+			}},
+			Status: corev1.PodStatus{PodIP: ip},
+		}
+	}
+	numbered := &Exporter{Scheme: "http", Port: "5000", Path: "/metrics"}
+	named := &Exporter{Scheme: "https", Port: "metrics", Path: "/a"}
+	for _, c := range []struct {
+		exporter      *Exporter
+		ip            string
+		allowLoopback bool
+		want          string // of the URL, or of the error
+	}{
+		{numbered, "10.1.2.3", false, "http://10.1.2.3:5000/metrics"},
+		{named, "10.1.2.3", false, "https://10.1.2.3:9400/a"},
+		{named, "fd00::1", false, "https://[fd00::1]:9400/a"},
+		{numbered, "127.0.0.1", true, "http://127.0.0.1:5000/metrics"},
+		{numbered, "127.0.0.1", false, "127.0.0.1 is not allowed"},
+		{numbered, "::1", false, "not allowed"},
+		{numbered, "::ffff:127.0.0.1", false, "not allowed"},
+		{numbered, "::ffff:169.254.169.254", false, "not allowed"},
+		{numbered, "169.254.169.254", true, "not allowed"},
+		{numbered, "fe80::1", false, "not allowed"},
+		{numbered, "fd00::1%eth0", false, "not allowed"},
+		{numbered, "0.0.0.0", true, "not allowed"},
+		{numbered, "224.0.0.1", false, "not allowed"},
+		{numbered, "example.com", false, "invalid address"},
+		{&Exporter{Scheme: "http", Port: "none"}, "10.1.2.3", false, `no port named "none"`},
+	} {
+		got, err := c.exporter.endpoint(pod(c.ip), c.allowLoopback)
+		if err != nil {
+			got = err.Error()
+		}
+		if (err == nil) != strings.Contains(c.want, "://") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %s, want %s", c.ip, got, c.want)
+		}
+	}
+}
+
+func TestReason(t *testing.T) {
+	for want, err := range map[reason.Reason]error{
+		"":                     nil,
+		reason.ConnectTimeout:  &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded},
+		reason.Unreachable:     &net.OpError{Op: "dial", Err: errors.New("no route to host")},
+		reason.ConnectionLost:  io.EOF,
+		reason.Timeout:         fmt.Errorf("x: %w", context.DeadlineExceeded),
+		reason.InternalFailure: &scrapeError{reason.InternalFailure, errors.New("panic")},
+		reason.BadHTTP:         errors.New("malformed HTTP response"),
+	} {
+		if got := Reason(err); got != want {
+			t.Errorf("%v: got %q, want %q", err, got, want)
+		}
+	}
+}

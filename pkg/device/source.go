@@ -1,0 +1,426 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// Config configures a Source. All fields are required, except AllowLoopback.
+type Config struct {
+	File     string       // the configuration file
+	Client   *rest.Config // of the API server; exporters get none of its credentials
+	Sink     Sink
+	Observer Observer
+	Clock    usage.Clock
+
+	// IsKnown reports whether the API server has a container in a pod that is bound to a node.
+	IsKnown func(node, namespace, pod, container string) bool
+	// Synced reports whether the pods are known. There are no scrapes before that.
+	Synced func() bool
+
+	AllowLoopback bool // whether exporters may have addresses of this machine; for tests
+}
+
+// Sink keeps the values. *store.Extra implements it.
+type Sink interface {
+	Put(node, source string, r store.ExtraReport)
+	Remove(node, source string)
+}
+
+// Observer is notified of each scrape. Calls may overlap.
+type Observer interface {
+	DeviceScraped(Result)
+}
+
+// Result is the outcome of one scrape.
+type Result struct {
+	Exporter string
+	Reason   reason.Reason  // of the failure; "": success
+	Skipped  map[string]int // number of series that were skipped, by reason; reasons without any are missing
+}
+
+// Status is the state of an exporter.
+type Status struct {
+	Exporter   string
+	Pods       int            // that are scraped
+	Failing    int            // of these, those whose last scrape failed
+	Oldest     time.Duration  // age of the oldest values that are served; 0: there are none
+	Containers map[string]int // number of containers with a value that is served, by resource
+}
+
+const (
+	// startWindow is the time over which the first scrapes of pods that are found at once are spread.
+	// The second ones are spread over the interval.
+	startWindow = 2 * time.Second
+	// syncInterval is the time between two calls of Config.Synced.
+	syncInterval = 100 * time.Millisecond
+)
+
+// Source scrapes the exporters of all nodes.
+type Source struct {
+	Config
+	client  corev1client.PodsGetter
+	groups  []*group
+	permits permits
+}
+
+// New returns a Source. It reads the configuration file once.
+func New(c Config) (*Source, error) {
+	content, err := os.ReadFile(c.File)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the configuration of device exporters: %w", err)
+	}
+	file, err := Parse(content, filepath.Dir(c.File))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.File, err)
+	}
+	client, err := newClient(c.Client)
+	if err != nil {
+		return nil, err
+	}
+	s := newSource(c)
+	s.client = client
+	for i := range file.Exporters {
+		e := &file.Exporters[i]
+		transport, err := newTransport(e)
+		if err != nil {
+			return nil, fmt.Errorf("device exporter %q: %w", e.Name, err)
+		}
+		s.groups = append(s.groups, s.newGroup(e, transport))
+	}
+	return s, nil
+}
+
+func newSource(c Config) *Source {
+	return &Source{Config: c, permits: make(permits, max(1, runtime.GOMAXPROCS(0)/2))}
+}
+
+func (s *Source) newGroup(e *Exporter, transport http.RoundTripper) *group {
+	g := &group{
+		Exporter: e, source: s, client: newHTTPClient(transport), series: map[string][]int{},
+		targets: map[types.UID]*target{}, active: map[string]*active{},
+		missing: map[string]bool{},
+	}
+	for i := range e.Resources {
+		g.series[e.Resources[i].Series] = append(g.series[e.Resources[i].Series], i)
+	}
+	return g
+}
+
+// Run scrapes until the context ends.
+func (s *Source) Run(ctx context.Context) {
+	tick := time.NewTicker(syncInterval)
+	defer tick.Stop()
+	for !s.Synced() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+	var running sync.WaitGroup
+	for _, g := range s.groups {
+		running.Go(func() { g.run(ctx, s.client) })
+	}
+	running.Wait()
+}
+
+// Statuses returns the states of the exporters.
+func (s *Source) Statuses() []Status {
+	now := s.Clock.At(time.Now())
+	statuses := make([]Status, 0, len(s.groups))
+	for _, g := range s.groups {
+		statuses = append(statuses, g.status(now))
+	}
+	return statuses
+}
+
+// group scrapes the exporters of one kind.
+type group struct {
+	*Exporter
+	source *Source
+	client *http.Client
+	series map[string][]int // indexes of resources, by name of the series
+
+	mu      sync.Mutex
+	targets map[types.UID]*target
+	active  map[string]*active // by node
+	missing map[string]bool    // series whose absence has been logged
+	work    sync.WaitGroup     // the loops of targets
+}
+
+// target is a pod that is scraped.
+type target struct {
+	pod     *corev1.Pod
+	url     string
+	err     error // why there is no URL
+	stop    func()
+	stopped bool          // guarded by group.mu
+	reason  reason.Reason // of the last scrape, if it failed; guarded by group.mu
+}
+
+// active has the pod whose values of a node are served. An update of a DaemonSet may run two pods on
+// a node, which report the same devices.
+type active struct {
+	target      *target
+	at, expires usage.Time
+	containers  map[string]int // by resource
+}
+
+// run watches the pods and scrapes them until the context ends.
+func (g *group) run(ctx context.Context, client corev1client.PodsGetter) {
+	informer := newInformer(client, g.Exporter, cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { g.set(ctx, obj.(*corev1.Pod)) },
+		UpdateFunc: func(old, obj any) { g.update(ctx, old.(*corev1.Pod), obj.(*corev1.Pod)) },
+		DeleteFunc: func(obj any) {
+			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			if pod, ok := obj.(*corev1.Pod); ok {
+				g.remove(pod.UID)
+			}
+		},
+	})
+	var watching sync.WaitGroup
+	watching.Go(func() { informer.RunWithContext(ctx) })
+	sweep := time.NewTicker(g.MaxAge)
+	defer sweep.Stop()
+	for done := false; !done; {
+		select {
+		case <-ctx.Done():
+			done = true
+		case <-sweep.C:
+			g.removeExpired(g.source.Clock.At(time.Now()))
+		}
+	}
+	watching.Wait()
+	g.work.Wait()
+	g.client.CloseIdleConnections()
+}
+
+// update is set, after a change of the pod, or its replacement by another one of that name.
+func (g *group) update(ctx context.Context, old, pod *corev1.Pod) {
+	if old.UID != pod.UID {
+		g.remove(old.UID)
+	}
+	g.set(ctx, pod)
+}
+
+// set starts to scrape a pod if it is new or its URL has changed, or stops if it has ended.
+func (g *group) set(ctx context.Context, pod *corev1.Pod) {
+	if !isScrapeable(pod) {
+		g.remove(pod.UID)
+		return
+	}
+	t := &target{pod: pod}
+	t.url, t.err = g.endpoint(pod, g.source.AllowLoopback)
+	if t.err != nil {
+		t.err = &scrapeError{reason.BadEndpoint, t.err}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if known := g.targets[pod.UID]; known != nil {
+		if known.url == t.url && known.pod.Spec.NodeName == pod.Spec.NodeName {
+			return
+		}
+		g.drop(known)
+	}
+	ctx, t.stop = context.WithCancel(ctx)
+	g.targets[pod.UID] = t
+	g.work.Go(func() { g.scrapeRegularly(ctx, t) })
+}
+
+// remove stops to scrape a pod. Its values stand until they expire, or until another pod of the node
+// has some.
+func (g *group) remove(uid types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if t := g.targets[uid]; t != nil {
+		g.drop(t)
+	}
+}
+
+// drop stops a target. The caller holds mu.
+func (g *group) drop(t *target) {
+	t.stop()
+	t.stopped = true
+	delete(g.targets, t.pod.UID)
+}
+
+// removeExpired drops values that are not served anymore, and frees their memory.
+func (g *group) removeExpired(now usage.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for node, a := range g.active {
+		if now >= a.expires {
+			g.source.Sink.Remove(node, g.Name)
+			delete(g.active, node)
+		}
+	}
+}
+
+// scrapeRegularly scrapes a pod once in each interval until the context ends. No pod waits for
+// another: a scrape takes little memory.
+func (g *group) scrapeRegularly(ctx context.Context, t *target) {
+	defer t.stop()
+	timer := time.NewTimer(rand.N(startWindow)) //nolint:gosec // to spread load
+	defer timer.Stop()
+	for first := true; ; first = false {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		start := time.Now()
+		g.scrape(ctx, t)
+		if first {
+			timer.Reset(rand.N(g.Interval)) //nolint:gosec // to spread load
+		} else {
+			timer.Reset(g.Interval - time.Since(start))
+		}
+	}
+}
+
+// scrape scrapes a pod once.
+func (g *group) scrape(ctx context.Context, t *target) {
+	at := g.source.Clock.At(time.Now())
+	r, err := g.fetch(ctx, t)
+	if ctx.Err() != nil {
+		return // the pod has been removed, or the server ends
+	}
+	result := Result{Exporter: g.Name, Reason: Reason(err)}
+	if r != nil {
+		result.Skipped = map[string]int{}
+		for s, n := range r.skipped {
+			if n > 0 {
+				result.Skipped[skip(s).String()] = n
+			}
+		}
+	}
+	g.finish(t, at, r, err)
+	g.source.Observer.DeviceScraped(result)
+}
+
+// fetch is get, with an error instead of a panic: no response may end the server.
+func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			klog.FromContext(ctx).Error(nil, "Panic in the scrape of a device exporter", "pod", klog.KObj(t.pod), "panic", p,
+				"stack", string(debug.Stack()))
+			r, err = nil, &scrapeError{reason.InternalFailure, fmt.Errorf("panic: %v", p)}
+		}
+	}()
+	if t.err != nil {
+		return nil, t.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
+	defer cancel()
+	return g.get(ctx, t)
+}
+
+// finish stores the result of a scrape: r, if err is nil.
+func (g *group) finish(t *target, at usage.Time, r *response, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if t.stopped {
+		return
+	}
+	g.logChange(t, Reason(err), err)
+	t.reason = Reason(err)
+	if err != nil {
+		return
+	}
+	g.logMissing(t, r)
+	node := t.pod.Spec.NodeName
+	if a := g.active[node]; a != nil && !g.replaces(t, a, at) {
+		return
+	}
+	a := &active{target: t, at: at.Add(-r.age), expires: at.Add(g.MaxAge - r.age), containers: map[string]int{}}
+	for i := range r.containers {
+		a.containers[r.containers[i].Name]++
+	}
+	g.active[node] = a
+	g.source.Sink.Put(node, g.Name, store.ExtraReport{At: at, Expires: a.expires, Containers: r.containers})
+}
+
+// replaces reports whether the values of a target replace those that are served: the newest pod that
+// can be scraped counts.
+func (g *group) replaces(t *target, a *active, now usage.Time) bool {
+	if t == a.target || a.target.stopped || a.target.reason != "" || now >= a.expires {
+		return true
+	}
+	created, other := t.pod.CreationTimestamp, a.target.pod.CreationTimestamp
+	if !created.Equal(&other) {
+		return other.Before(&created)
+	}
+	return t.pod.UID > a.target.pod.UID
+}
+
+// logChange logs if a pod begins to fail, fails for another reason, or recovers.
+func (g *group) logChange(t *target, now reason.Reason, err error) {
+	if now == t.reason {
+		return
+	}
+	logger := klog.Background().WithValues("exporter", g.Name, "pod", klog.KObj(t.pod), "node", t.pod.Spec.NodeName)
+	if err != nil {
+		logger.Error(err, "Cannot scrape the device exporter; its last values stand until they expire", "reason", now)
+		return
+	}
+	logger.Info("The device exporter can be scraped again")
+}
+
+// logMissing logs each configured series that a response does not have, once for all pods: some GPUs
+// never have it.
+func (g *group) logMissing(t *target, r *response) {
+	for i, found := range r.found {
+		if series := g.Resources[i].Series; !found && !g.missing[series] {
+			g.missing[series] = true
+			klog.Background().Info("A device exporter does not export a configured series, so the resource is missing "+
+				"on its node; this is logged once", "exporter", g.Name, "pod", klog.KObj(t.pod), "node", t.pod.Spec.NodeName,
+				"series", series, "resource", g.Resources[i].Resource)
+		}
+	}
+}
+
+func (g *group) status(now usage.Time) Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	status := Status{Exporter: g.Name, Pods: len(g.targets), Containers: map[string]int{}}
+	for _, t := range g.targets {
+		if t.reason != "" {
+			status.Failing++
+		}
+	}
+	for i := range g.Resources {
+		status.Containers[g.Resources[i].Resource] = 0
+	}
+	for _, a := range g.active {
+		if now >= a.expires {
+			continue
+		}
+		status.Oldest = max(status.Oldest, now.Sub(a.at))
+		for name, n := range a.containers {
+			status.Containers[name] += n
+		}
+	}
+	return status
+}

@@ -1,0 +1,149 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/device"
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
+)
+
+// newDeviceCluster returns a cluster with a node, pods, and an exporter of devices, and the file of
+// its configuration.
+func newDeviceCluster(t *testing.T) (c *cluster, file string) {
+	fake := kubelettest.New("node-a", kubelettest.Config{})
+	fake.SetNode(kubelettest.Usage{CPU: 1, Memory: 1 << 30})
+	for _, container := range []string{"main", "proxy"} {
+		fake.Run("default", "web", container, kubelettest.Usage{CPU: 0.5, Memory: 64 << 20}, time.Now().Add(-20*time.Second))
+	}
+	certificate := kubelettest.SelfSigned([]string{"node-a"}, nil)
+	address := fake.Start(t, &certificate)
+	exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("the exporter received credentials")
+		}
+		for _, line := range []string{
+			`u{gpu="0",namespace="default",pod="web",container="main"} 100`,
+			`u{gpu="1",namespace="default",pod="web",container="main"} 50`,
+			`u{gpu="2",namespace="default",pod="web",container="none"} 50`,
+			`u{gpu="3",namespace="default",pod="elsewhere",container="main"} 50`,
+		} {
+			io.WriteString(w, line+"\n")
+		}
+	}))
+	t.Cleanup(exporter.Close)
+	at := netip.MustParseAddrPort(strings.TrimPrefix(exporter.URL, "http://"))
+
+	c = newCluster(t)
+	c.nodes = []corev1.Node{nodeAt("node-a", address)}
+	running := func(namespace, name, node string, containers ...string) corev1.Pod {
+		pod := corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Minute)),
+			},
+			Spec:   corev1.PodSpec{NodeName: node},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: at.Addr().String()},
+		}
+		for _, name := range containers {
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+				Name: name, Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: int32(at.Port())}},
+			})
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+				Name: name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+			})
+		}
+		return pod
+	}
+	c.pods = []corev1.Pod{
+		running("default", "web", "node-a", "main", "proxy"), running("default", "elsewhere", "node-b", "main"),
+		running("gpu", "exporter", "node-a", "exporter"),
+	}
+
+	file = filepath.Join(t.TempDir(), "devices.yaml")
+	const config = `exporters: [{name: test, namespace: gpu, podSelector: a=b, port: metrics,
+		resources: [{resource: x.org/gpu, series: u, scale: 0.01}, {resource: x.org/memory, series: v, unit: bytes}]}]`
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return c, file
+}
+
+// TestDevices runs two servers beside an exporter of devices, of which one does not use it.
+func TestDevices(t *testing.T) {
+	cluster, file := newDeviceCluster(t)
+	const path = "/apis/metrics.k8s.io/v1/namespaces/default/pods/web"
+	c, url := cluster.config(t)
+	start(t, c)
+	off := newClient(t, url)
+	if body := off.await(http.StatusOK, path, "alice"); strings.Contains(body, "x.org") {
+		t.Errorf("without devices: got %s", body)
+	}
+	if body := off.await(http.StatusOK, "/metrics", "alice"); strings.Contains(body, "kube_vitals_device") {
+		t.Error("without devices: /metrics has metrics of them")
+	}
+
+	c, url = cluster.config(t)
+	c.Devices = &device.Config{File: file}
+	start(t, c)
+	on := newClient(t, url)
+	const want = `"x.org/gpu":"1500m"}},{"name":"proxy","usage":{`
+	for {
+		body := on.await(http.StatusOK, path, "alice")
+		if strings.Contains(body, want) && strings.HasSuffix(strings.TrimSpace(body), `"x.org/gpu":"0"}}]}`) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	body := on.await(http.StatusOK, "/metrics", "alice")
+	for _, series := range []string{
+		`kube_vitals_device_scrapes_total{exporter="test",reason="",result="success"} `,
+		`kube_vitals_device_series_skipped_total{exporter="test",reason="unknown_container"} `,
+		`kube_vitals_device_exporter_pods{exporter="test"} 1`,
+		`kube_vitals_device_exporter_pods_failing{exporter="test"} 0`,
+		`kube_vitals_device_containers{exporter="test",resource="x.org/gpu"} 1`,
+		`kube_vitals_device_containers{exporter="test",resource="x.org/memory"} 0`,
+		`kube_vitals_device_oldest_age_seconds{exporter="test"} `,
+	} {
+		if !strings.Contains(body, series) {
+			t.Errorf("/metrics does not have %s", series)
+		}
+	}
+}
+
+// TestDevicesWithEngine checks that exporters are scraped with an engine as the source, also while it
+// is unavailable.
+func TestDevicesWithEngine(t *testing.T) {
+	cluster, file := newDeviceCluster(t)
+	c, url := cluster.config(t)
+	c.Prometheus = &prometheus.Config{URL: "http://127.0.0.1:1"}
+	c.Devices = &device.Config{File: file}
+	start(t, c)
+	client := newClient(t, url)
+	for {
+		body := client.await(http.StatusOK, "/metrics", "alice")
+		if strings.Contains(body, `kube_vitals_device_containers{exporter="test",resource="x.org/gpu"} 1`) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestInvalidDevices checks that New reports an invalid file.
+func TestInvalidDevices(t *testing.T) {
+	c, _ := newCluster(t).config(t)
+	c.Devices = &device.Config{File: "/does/not/exist"}
+	if _, err := New(c); err == nil || !strings.Contains(err.Error(), "configuration of device exporters") {
+		t.Errorf("got %v", err)
+	}
+}
