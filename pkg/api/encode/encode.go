@@ -80,6 +80,23 @@ func (e Extra) of(i int) []usage.Resource {
 	return nil
 }
 
+// Total returns the sum of a resource over the containers, or nil if none has it.
+func (e Extra) Total(name string) *usage.Resource {
+	var total *usage.Resource
+	for _, resources := range e {
+		for _, r := range resources {
+			switch {
+			case r.Name != name:
+			case total == nil:
+				total = &r
+			default:
+				total.Value = sum(total.Value, r.Value)
+			}
+		}
+	}
+	return total
+}
+
 // List is a PodMetricsList or NodeMetricsList whose typed object has not been created. The library
 // finds Items by reflection; the element type must implement runtime.Object.
 type List struct {
