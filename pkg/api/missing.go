@@ -36,8 +36,9 @@ func (c *collection) notFound(ctx context.Context, name string, known bool, now 
 }
 
 // mayGetObjects reports whether the user may get the objects themselves, which explanations and the
-// column of nodes reveal: any pod of the namespace, or any node. The result does not depend on the object, so that it can be cached, and so that the
-// time of a response does not tell whether an object exists.
+// column of nodes reveal: any pod of the namespace, or any node. The result does not depend on the
+// object, so that it can be cached, and so that the time of a response does not tell whether an
+// object exists.
 func (c *collection) mayGetObjects(ctx context.Context) bool {
 	user, ok := request.UserFrom(ctx)
 	if !ok || c.config.Authorizer == nil {

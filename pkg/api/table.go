@@ -24,29 +24,45 @@ const noValue = "<none>"
 // ConvertToTable implements rest.TableConvertor. The rows hold Items, from which the library
 // creates what the options request; only whole objects must be created here.
 func (c *collection) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
-	list, ok := object.(*encode.List)
-	if !ok {
-		list = object.(*encode.Item).AsList()
-	}
 	mayGetObjects := sync.OnceValue(func() bool { return c.mayGetObjects(ctx) })
-	c.warnOfMissing(ctx, list, mayGetObjects)
-	layout := c.layoutOf(list.Items, mayGetObjects)
-	table := &metav1.Table{ListMeta: list.ListMeta, Rows: make([]metav1.TableRow, len(list.Items))}
-	o, _ := options.(*metav1.TableOptions)
-	if o == nil || !o.NoHeaders {
-		table.ColumnDefinitions = layout.columns()
+	var list *encode.List
+	var l layout
+	switch object := object.(type) {
+	case *encode.List:
+		list = object
+		c.warnOfMissing(ctx, list, mayGetObjects)
+		l = c.layoutOf(list.Items, mayGetObjects)
+	case *encode.Item:
+		list = object.AsList()
+		l = c.layoutOf(list.Items, mayGetObjects)
+	case *encode.Transformable: // of a watch event
+		list = object.AsList()
+		l = c.layoutOfWatch(ctx, list.Items, mayGetObjects)
+	default:
+		return c.bookmarkTable(ctx, object, options, mayGetObjects)
 	}
+	table := newTable(l, list.ListMeta, options)
+	o, _ := options.(*metav1.TableOptions)
 	now := c.config.Clock.At(c.config.Now())
 	for i := range list.Items {
 		item := &list.Items[i]
-		row := metav1.TableRow{Cells: layout.cells(item, now)}
+		row := metav1.TableRow{Cells: l.cells(item, now)}
 		row.Object.Object = item
 		if o != nil && o.IncludeObject == metav1.IncludeObject {
 			row.Object.Object = item.GetObject()
 		}
-		table.Rows[i] = row
+		table.Rows = append(table.Rows, row)
 	}
 	return table, nil
+}
+
+// newTable returns a table without rows.
+func newTable(l layout, meta metav1.ListMeta, options runtime.Object) *metav1.Table {
+	table := &metav1.Table{ListMeta: meta, Rows: []metav1.TableRow{}}
+	if o, _ := options.(*metav1.TableOptions); o == nil || !o.NoHeaders {
+		table.ColumnDefinitions = l.columns()
+	}
+	return table
 }
 
 // layout is what differs between tables: some columns exist only if there is something to show.
