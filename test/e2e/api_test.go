@@ -173,7 +173,8 @@ func TestTables(t *testing.T) {
 		}
 	}
 	header, _, _ = strings.Cut(shared.kubectl(t, "get", "nodemetrics", "-l", fixtureLabel, "-o", "wide"), "\n")
-	if got := strings.Join(strings.Fields(header), " "); got != "NAME CPU(CORES) MEMORY(BYTES) WINDOW SWAP(BYTES) AGE(METRICS)" {
+	const columns = "NAME CPU(CORES) MEMORY(BYTES) WINDOW SWAP(BYTES) AGE(METRICS)"
+	if got := strings.Join(strings.Fields(header), " "); got != columns {
 		t.Errorf("got columns %s", got)
 	}
 	if nodes := shared.kubectl(t, "get", "nodemetrics", "--no-headers"); strings.Count(nodes, "\n") < sharedNodes {
