@@ -51,6 +51,7 @@ type options struct {
 	resolution   time.Duration
 	maxSampleAge time.Duration
 	warnings     bool
+	watch        bool
 	telemetry    bool // of metrics-server
 
 	source     string
@@ -137,6 +138,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.warnings, "missing-metrics-warnings", true,
 		"Add a warning to tables, such as those of 'kubectl get podmetrics', if nodes or pods are "+
 			"missing: how many, and why. Only users who may get these nodes or pods see it.")
+	fs.BoolVar(&o.watch, "enable-watch", false,
+		"Add the verb watch to metrics.k8s.io, for 'kubectl get podmetrics --watch' and informers. "+
+			"Clients that watch every resource then watch metrics too. See docs/watch.md.")
 	fs.BoolVar(&o.telemetry, "metrics-server-telemetry", false,
 		"Add to /metrics the six names that metrics-server exposes about itself (metrics_server_*), "+
 			"for dashboards that read them. It adds 15 series per node. See "+
@@ -239,6 +243,7 @@ func (o *options) config() (server.Config, error) {
 		Kubelet:      o.kubelet,
 
 		MissingMetricsWarnings: o.warnings,
+		EnableWatch:            o.watch,
 		KubeletServiceAccount:  o.kubeletAccount,
 		KubeletPins:            o.kubeletPins,
 		Prometheus:             o.prometheusConfig(),

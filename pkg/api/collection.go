@@ -74,6 +74,11 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 	if err != nil {
 		return nil, err
 	}
+	return c.list(q, 0), nil
+}
+
+// list returns a page of a list. Its token for the next page contains the version.
+func (c *collection) list(q *query, version uint64) *encode.List {
 	objects, now := q.objects(c.inventory), c.config.Now()
 	list := c.encoder.NewList(c.kind(), now, q.pageSize(len(objects)))
 	if q.after == nil {
@@ -87,7 +92,7 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 			continue
 		}
 		if q.limit > 0 && len(list.Items) == q.limit {
-			list.ListMeta = q.nextPage(list.Items[q.limit-1].Object, len(objects)-i)
+			list.ListMeta = q.nextPage(list.Items[q.limit-1].Object, version, len(objects)-i)
 			break
 		}
 		list.Add(o, u, c.extra(o, u, at))
@@ -96,7 +101,7 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 	if len(list.Items) > 0 {
 		c.observeAge(now, oldest)
 	}
-	return list, nil
+	return list
 }
 
 // observeAge reports the age of the oldest metrics in a response.

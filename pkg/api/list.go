@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,7 +54,10 @@ type query struct {
 
 // position identifies the last object of a page. Lists are sorted by namespace and name, so the
 // next page begins after it even if objects were added or deleted in between.
-type position struct{ namespace, name string }
+type position struct {
+	namespace, name string
+	version         uint64 // of the list; 0: none
+}
 
 func newQuery(namespace string, options *metainternalversion.ListOptions) (*query, error) {
 	q := &query{namespace: namespace, labels: labels.Everything(), fields: fields.Everything()}
@@ -136,8 +140,8 @@ func (q *query) pageSize(remaining int) int {
 // nextPage returns the metadata of a page that ends with last. As everywhere in Kubernetes, the
 // number of remaining objects is set only for lists without selectors. It is an upper bound, since
 // objects without metrics count.
-func (q *query) nextPage(last *inventory.Object, remaining int) metav1.ListMeta {
-	meta := metav1.ListMeta{Continue: position{last.Namespace, last.Name}.token()}
+func (q *query) nextPage(last *inventory.Object, version uint64, remaining int) metav1.ListMeta {
+	meta := metav1.ListMeta{Continue: position{last.Namespace, last.Name, version}.token()}
 	if q.labels.Empty() && q.fields.Empty() {
 		n := int64(remaining)
 		meta.RemainingItemCount = &n
@@ -147,14 +151,28 @@ func (q *query) nextPage(last *inventory.Object, remaining int) metav1.ListMeta 
 
 // token returns the position as an opaque continue token.
 func (p position) token() string {
-	return base64.RawURLEncoding.EncodeToString([]byte(p.namespace + "/" + p.name))
+	text := p.namespace + "/" + p.name
+	if p.version != 0 {
+		text += "/" + strconv.FormatUint(p.version, 10)
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
-func parseContinue(token string) (position, bool) {
+func parseContinue(token string) (p position, ok bool) {
 	text, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
-		return position{}, false
+		return p, false
 	}
-	namespace, name, ok := strings.Cut(string(text), "/")
-	return position{namespace, name}, ok && name != ""
+	parts := strings.Split(string(text), "/")
+	switch len(parts) {
+	case 2:
+	case 3:
+		if p.version, err = strconv.ParseUint(parts[2], 10, 64); err != nil {
+			return p, false
+		}
+	default:
+		return p, false
+	}
+	p.namespace, p.name = parts[0], parts[1]
+	return p, p.name != ""
 }

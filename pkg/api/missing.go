@@ -16,8 +16,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
 
-// authorizeTimeout limits the wait for the access review that an explanation needs. Without its
-// result there is no explanation.
+// authorizeTimeout limits the wait for the access review of mayGetObjects. Without its result there
+// is no explanation, and no column with the nodes of pods.
 const authorizeTimeout = time.Second
 
 // notFound returns a NotFound error with the reason: for an object that does not exist, users must
@@ -25,7 +25,7 @@ const authorizeTimeout = time.Second
 func (c *collection) notFound(ctx context.Context, name string, known bool, now time.Time) error {
 	namespace := request.NamespaceValue(ctx)
 	err := apierrors.NewNotFound(metrics.Resource(c.GetSingularName()), name)
-	if !c.mayExplain(ctx) {
+	if c.explainer == nil || !c.mayGetObjects(ctx) {
 		err.ErrStatus.Message += ": " + c.missing(namespace, name, known)
 		return err
 	}
@@ -35,12 +35,13 @@ func (c *collection) notFound(ctx context.Context, name string, known bool, now 
 	return err
 }
 
-// mayExplain reports whether the user may get what an explanation reveals: any pod of the
-// namespace, or any node. The result does not depend on the object, so that it can be cached, and
-// so that the time of a response does not tell whether an object exists.
-func (c *collection) mayExplain(ctx context.Context) bool {
+// mayGetObjects reports whether the user may get the objects themselves, which explanations and the
+// column of nodes reveal: any pod of the namespace, or any node. The result does not depend on the
+// object, so that it can be cached, and so that the time of a response does not tell whether an
+// object exists.
+func (c *collection) mayGetObjects(ctx context.Context) bool {
 	user, ok := request.UserFrom(ctx)
-	if !ok || c.explainer == nil || c.config.Authorizer == nil {
+	if !ok || c.config.Authorizer == nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, authorizeTimeout)
@@ -54,8 +55,8 @@ func (c *collection) mayExplain(ctx context.Context) bool {
 
 // warnOfMissing adds a Warning header if objects that a list selects have no metrics. The first
 // page of a list warns of all its pages.
-func (c *collection) warnOfMissing(ctx context.Context, list *encode.List) {
-	if !c.config.Warnings || len(list.Selected) <= len(list.Items) {
+func (c *collection) warnOfMissing(ctx context.Context, list *encode.List, mayGetObjects func() bool) {
+	if !c.config.Warnings || c.explainer == nil || len(list.Selected) <= len(list.Items) {
 		return
 	}
 	now := c.config.Now()
@@ -66,7 +67,7 @@ func (c *collection) warnOfMissing(ctx context.Context, list *encode.List) {
 			missing = append(missing, o)
 		}
 	}
-	if len(missing) == 0 || !c.mayExplain(ctx) {
+	if len(missing) == 0 || !mayGetObjects() {
 		return
 	}
 	have := "have"

@@ -179,7 +179,7 @@ func TestHitsAreNotExplained(t *testing.T) {
 	for path, accept := range map[string]string{
 		"/namespaces/apps/pods/web-1": jsonType,
 		"/nodes/node-a":               tableType,
-		"/namespaces/data/pods":       tableType,
+		"/namespaces/data/pods":       jsonType,
 		"/namespaces/none/pods":       tableType,
 	} {
 		e := serveExplained(t, "admin")
@@ -198,7 +198,7 @@ func TestWarnings(t *testing.T) {
 		{"/pods", `2 of 7 pods have no metrics: 2 that wait`},
 		{"/pods?limit=1", `2 of 7 pods have no metrics: 2 that wait`},
 		{"/namespaces/apps/pods?limit=500", apps},
-		{"/namespaces/apps/pods?limit=3&continue=" + position{"apps", "idle"}.token(), ""}, // the first page has warned
+		{"/namespaces/apps/pods?limit=3&continue=" + position{"apps", "idle", 0}.token(), ""}, // the first page has warned
 		{"/namespaces/apps/pods?labelSelector=tier", ""},
 		{"/namespaces/apps/pods?labelSelector=!tier", `2 of 2 pods have no metrics: 2 that wait`},
 		{"/namespaces/apps/pods?fieldSelector=metadata.name%3Dno-metrics", `1 of 1 pods has no metrics: 1 that wait`},
@@ -225,7 +225,7 @@ func TestWarnings(t *testing.T) {
 		"protobuf":          {"admin", protobufType, false, 0},
 		"YAML":              {"admin", yamlType, false, 0},
 		"metadata":          {"admin", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", false, 0},
-		"off":               {"admin", tableType, true, 0},
+		"off":               {"admin", tableType, true, 1}, // for the column of nodes
 		"without the right": {"tenant", tableType, false, 1},
 	} {
 		e := serveExplained(t, test.user, func(c *Config) { c.Warnings = !test.off })

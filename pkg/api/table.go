@@ -2,53 +2,107 @@ package api
 
 import (
 	"context"
+	"math"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api/encode"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// noSwap is shown for a missing value, as in `kubectl get`.
-const noSwap = "<none>"
+// noValue is shown for a missing value, as in `kubectl get`.
+const noValue = "<none>"
 
 // ConvertToTable implements rest.TableConvertor. The rows hold Items, from which the library
 // creates what the options request; only whole objects must be created here.
 func (c *collection) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
-	list, ok := object.(*encode.List)
-	if !ok {
-		list = object.(*encode.Item).AsList()
+	mayGetObjects := sync.OnceValue(func() bool { return c.mayGetObjects(ctx) })
+	var list *encode.List
+	var l layout
+	switch object := object.(type) {
+	case *encode.List:
+		list = object
+		c.warnOfMissing(ctx, list, mayGetObjects)
+		l = c.layoutOf(list.Items, mayGetObjects)
+	case *encode.Item:
+		list = object.AsList()
+		l = c.layoutOf(list.Items, mayGetObjects)
+	case *encode.Transformable: // of a watch event
+		list = object.AsList()
+		l = c.layoutOfWatch(ctx, list.Items, mayGetObjects)
+	default:
+		return c.bookmarkTable(ctx, object, options, mayGetObjects)
 	}
-	c.warnOfMissing(ctx, list)
-	totals := make([]usage.Amount, len(list.Items))
-	swap := false
-	for i := range list.Items {
-		totals[i] = list.Items[i].Usage.Total()
-		swap = swap || totals[i].HasSwap
-	}
-	table := &metav1.Table{ListMeta: list.ListMeta, Rows: make([]metav1.TableRow, len(list.Items))}
+	table := newTable(l, list.ListMeta, options)
 	o, _ := options.(*metav1.TableOptions)
-	if o == nil || !o.NoHeaders {
-		table.ColumnDefinitions = columns(swap)
-	}
+	now := c.config.Clock.At(c.config.Now())
 	for i := range list.Items {
 		item := &list.Items[i]
-		row := metav1.TableRow{Cells: cells(item.Object.Name, &totals[i], swap)}
+		row := metav1.TableRow{Cells: l.cells(item, now)}
 		row.Object.Object = item
 		if o != nil && o.IncludeObject == metav1.IncludeObject {
 			row.Object.Object = item.GetObject()
 		}
-		table.Rows[i] = row
+		table.Rows = append(table.Rows, row)
 	}
 	return table, nil
 }
 
-// columns returns the columns of a table. The column for swap exists only if there is swap, and
-// kubectl shows it only with `-o wide`.
-func columns(swap bool) []metav1.TableColumnDefinition {
+// newTable returns a table without rows.
+func newTable(l layout, meta metav1.ListMeta, options runtime.Object) *metav1.Table {
+	table := &metav1.Table{ListMeta: meta, Rows: []metav1.TableRow{}}
+	if o, _ := options.(*metav1.TableOptions); o == nil || !o.NoHeaders {
+		table.ColumnDefinitions = l.columns()
+	}
+	return table
+}
+
+// layout is what differs between tables: some columns exist only if there is something to show.
+// kubectl shows these, and the age, only with `-o wide`.
+type layout struct {
+	swap bool
+	node bool // the nodes to which pods are bound
+	// extra has further resources, sorted by name, without values.
+	extra []usage.Resource
+}
+
+// layoutOf returns the layout of a table with these items. It shows the nodes of pods only to users
+// who may get the pods: PodMetrics do not contain them.
+func (c *collection) layoutOf(items []encode.Item, mayGetObjects func() bool) layout {
+	var l layout
+	for i := range items {
+		l.swap = l.swap || items[i].Usage.Total().HasSwap
+		for _, resources := range items[i].Extra {
+			l.addExtra(resources)
+		}
+	}
+	l.node = c.NamespaceScoped() && len(items) > 0 && mayGetObjects()
+	return l
+}
+
+// addExtra adds the resources that the layout does not have yet.
+func (l *layout) addExtra(resources []usage.Resource) {
+	for _, r := range resources {
+		i, found := slices.BinarySearchFunc(l.extra, r.Name, func(known usage.Resource, name string) int {
+			return strings.Compare(known.Name, name)
+		})
+		if !found {
+			l.extra = slices.Insert(l.extra, i, usage.Resource{Name: r.Name, Unit: r.Unit})
+		}
+	}
+}
+
+// columns returns the definitions of the columns. Those with priority 1 are shown by kubectl only
+// with `-o wide`. The columns that are always there come first.
+func (l *layout) columns() []metav1.TableColumnDefinition {
 	columns := []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: "Name of the node or pod."},
 		{Name: "CPU(cores)", Type: "string",
@@ -56,24 +110,53 @@ func columns(swap bool) []metav1.TableColumnDefinition {
 		{Name: "Memory(bytes)", Type: "string", Description: "Memory working set."},
 		{Name: "Window", Type: "string", Description: "Time over which the CPU usage is the mean."},
 	}
-	if swap {
+	wide := func(name, description string) {
 		columns = append(columns, metav1.TableColumnDefinition{
-			Name: "Swap(bytes)", Type: "string", Description: "Swap in use.", Priority: 1,
+			Name: name, Type: "string", Description: description, Priority: 1,
 		})
+	}
+	if l.swap {
+		wide("Swap(bytes)", "Swap in use.")
+	}
+	wide("Age(metrics)", "Time since the metrics were sampled.")
+	if l.node {
+		wide("Node", "Node to which the pod is bound.")
+	}
+	for _, r := range l.extra {
+		if r.Unit == usage.Bytes {
+			wide(r.Name+"(bytes)", "Usage of "+r.Name+", in bytes.")
+		} else {
+			wide(r.Name, "Usage of "+r.Name+".")
+		}
 	}
 	return columns
 }
 
-// cells returns a row of a table.
-func cells(name string, total *usage.Amount, swap bool) []any {
-	cells := []any{
-		name, millicores(total.CPUNanocores), mebibytes(total.Memory), total.Window.Round(time.Millisecond).String(),
-	}
+// cells returns the row of an item at the time now.
+func (l *layout) cells(item *encode.Item, now usage.Time) []any {
+	total := item.Usage.Total()
+	cells := make([]any, 0, 7+len(l.extra))
+	cells = append(cells, item.Object.Name, millicores(total.CPUNanocores), mebibytes(total.Memory),
+		total.Window.Round(time.Millisecond).String())
 	switch {
-	case swap && total.HasSwap:
-		return append(cells, mebibytes(total.Swap))
-	case swap:
-		return append(cells, noSwap)
+	case l.swap && total.HasSwap:
+		cells = append(cells, mebibytes(total.Swap))
+	case l.swap:
+		cells = append(cells, noValue)
+	}
+	cells = append(cells, duration.HumanDuration(max(0, now.Sub(item.Usage.SampledAt()))))
+	if l.node {
+		cells = append(cells, item.Object.Node)
+	}
+	for _, r := range l.extra {
+		switch total := item.Extra.Total(r.Name); {
+		case total == nil:
+			cells = append(cells, noValue)
+		case total.Unit == usage.Bytes:
+			cells = append(cells, mebibytes(total.Value))
+		default:
+			cells = append(cells, milli(total.Value))
+		}
 	}
 	return cells
 }
@@ -86,3 +169,8 @@ func millicores(nanocores uint64) string {
 
 // mebibytes formats memory as `kubectl top` does: rounded down.
 func mebibytes(bytes uint64) string { return strconv.FormatUint(bytes>>20, 10) + "Mi" }
+
+// milli formats thousandths as metrics do: 1500m, 2.
+func milli(value uint64) string {
+	return quantity.NewMilliQuantity(int64(min(value, math.MaxInt64)), quantity.DecimalSI).String()
+}

@@ -1,9 +1,13 @@
 package api
 
 import (
+	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // tableResponse is the part of a table that tests read.
@@ -38,21 +42,21 @@ func (r tableResponse) text() string {
 func TestTables(t *testing.T) {
 	h := serve(t, newConfig())
 	for _, test := range []struct{ path, want string }{
-		{"/namespaces/apps/pods", `Name CPU(cores) Memory(bytes) Window
-idle 0m 0Mi 15s
-web-1 125m 103Mi 15s
-web-2 250m 1024Mi 15s`},
-		{"/namespaces/apps/pods/web-1", `Name CPU(cores) Memory(bytes) Window
-web-1 125m 103Mi 15s`},
-		{"/pods?labelSelector=app+in+(idle,db)", `Name CPU(cores) Memory(bytes) Window Swap(bytes)
-idle 0m 0Mi 15s <none>
-db 2000m 8192Mi 15s 12Mi`},
-		{"/nodes", `Name CPU(cores) Memory(bytes) Window
-node-a 1235m 5120Mi 15s
-node-b 1m 1024Mi 15s`},
-		{"/nodes/node-b", `Name CPU(cores) Memory(bytes) Window
-node-b 1m 1024Mi 15s`},
-		{"/namespaces/none/pods", `Name CPU(cores) Memory(bytes) Window`},
+		{"/namespaces/apps/pods", `Name CPU(cores) Memory(bytes) Window Age(metrics)
+idle 0m 0Mi 15s 10s
+web-1 125m 103Mi 15s 10s
+web-2 250m 1024Mi 15s 10s`},
+		{"/namespaces/apps/pods/web-1", `Name CPU(cores) Memory(bytes) Window Age(metrics)
+web-1 125m 103Mi 15s 10s`},
+		{"/pods?labelSelector=app+in+(idle,db)", `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics)
+idle 0m 0Mi 15s <none> 10s
+db 2000m 8192Mi 15s 12Mi 10s`},
+		{"/nodes", `Name CPU(cores) Memory(bytes) Window Age(metrics)
+node-a 1235m 5120Mi 15s 10s
+node-b 1m 1024Mi 15s 10s`},
+		{"/nodes/node-b", `Name CPU(cores) Memory(bytes) Window Age(metrics)
+node-b 1m 1024Mi 15s 10s`},
+		{"/namespaces/none/pods", `Name CPU(cores) Memory(bytes) Window Age(metrics)`},
 	} {
 		for _, version := range versions {
 			got := getAs[tableResponse](t, h, "/apis/metrics.k8s.io/"+version+test.path, tableType, http.StatusOK)
@@ -60,7 +64,8 @@ node-b 1m 1024Mi 15s`},
 				t.Errorf("%s: got\n%s\nwant\n%s", test.path, got.text(), test.want)
 			}
 			for _, c := range got.ColumnDefinitions {
-				if (c.Name == "Swap(bytes)") != (c.Priority == 1) {
+				narrow := slices.Contains([]string{"Name", "CPU(cores)", "Memory(bytes)", "Window"}, c.Name)
+				if narrow != (c.Priority == 0) {
 					t.Errorf("%s: got column %s with priority %d", test.path, c.Name, c.Priority)
 				}
 			}
@@ -100,6 +105,91 @@ node-b 1m 1024Mi 15s`},
 	} {
 		if got := getAs[struct{ APIVersion string }](t, h, nodes, accept, http.StatusOK); got.APIVersion != want {
 			t.Errorf("%s: got a %s, want %s", accept, got.APIVersion, want)
+		}
+	}
+}
+
+// fakeExtra is an Extra, by the names of pods and nodes.
+type fakeExtra map[string][][]usage.Resource
+
+func (f fakeExtra) Pod(_ string, pod *usage.Pod, _ usage.Time) [][]usage.Resource { return f[pod.Name] }
+
+func (f fakeExtra) Node(name string, _ usage.Time) []usage.Resource {
+	if extra := f[name]; extra != nil {
+		return extra[0]
+	}
+	return nil
+}
+
+// TestTableOfFurtherResources checks that a table has a column for each resource that one of its
+// rows has, sorted by name, with the sum over the containers.
+func TestTableOfFurtherResources(t *testing.T) {
+	c := newConfig()
+	for name, pod := range c.Usage.(fakeUsage).pods {
+		_, pod.Name, _ = strings.Cut(name, "/")
+	}
+	gpu := func(milli uint64) usage.Resource {
+		return usage.Resource{Name: "nvidia.com/gpu", Value: milli, Unit: usage.Milli}
+	}
+	disk := func(bytes uint64) usage.Resource {
+		return usage.Resource{Name: "ephemeral-storage", Value: bytes, Unit: usage.Bytes}
+	}
+	c.Extra = fakeExtra{
+		"web-1":  {{disk(1 << 20), gpu(250)}, {disk(3 << 19), gpu(1250)}},
+		"web-2":  {{gpu(0)}},
+		"db":     {{disk(math.MaxInt64)}, {disk(math.MaxInt64)}},
+		"node-a": {{disk(5 << 30)}},
+	}
+	h := serve(t, c)
+	for path, want := range map[string]string{
+		"/namespaces/apps/pods": `Name CPU(cores) Memory(bytes) Window Age(metrics) ephemeral-storage(bytes) nvidia.com/gpu
+idle 0m 0Mi 15s 10s <none> <none>
+web-1 125m 103Mi 15s 10s 2Mi 1500m
+web-2 250m 1024Mi 15s 10s <none> 0`,
+		"/namespaces/data/pods/db": `Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics) ephemeral-storage(bytes)
+db 2000m 8192Mi 15s 12Mi 10s 8796093022207Mi`,
+		"/nodes": `Name CPU(cores) Memory(bytes) Window Age(metrics) ephemeral-storage(bytes)
+node-a 1235m 5120Mi 15s 10s 5120Mi
+node-b 1m 1024Mi 15s 10s <none>`,
+	} {
+		got := getAs[tableResponse](t, h, "/apis/metrics.k8s.io/v1"+path, tableType, http.StatusOK)
+		if got.text() != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", path, got.text(), want)
+		}
+	}
+}
+
+// TestNodeColumn checks that only users who may get the pods learn their nodes from a table.
+func TestNodeColumn(t *testing.T) {
+	const pods, nodes = "/apis/metrics.k8s.io/v1/namespaces/data/pods", "/apis/metrics.k8s.io/v1/nodes"
+	bind := func(c *Config) {
+		c.Warnings = false
+		for _, o := range c.Pods.(fakeInventory) {
+			o.Node = "node-" + o.Name
+		}
+	}
+	for user, want := range map[string]string{
+		"admin": "Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics) Node\n" +
+			"db 2000m 8192Mi 15s 12Mi 10s node-db\nweb-1 1m 0Mi 15s 0Mi 10s node-web-1",
+		"tenant": "Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics)\n" +
+			"db 2000m 8192Mi 15s 12Mi 10s\nweb-1 1m 0Mi 15s 0Mi 10s",
+	} {
+		e := serveExplained(t, user, bind)
+		if got := getAs[tableResponse](t, e, pods, tableType, http.StatusOK); got.text() != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", user, got.text(), want)
+		}
+		if access := []string{user + ` get /v1/pods in "data"`}; !slices.Equal(e.authorizer.requests, access) {
+			t.Errorf("%s: got access requests %q, want %q", user, e.authorizer.requests, access)
+		}
+		e.authorizer.requests = nil
+		if got := getAs[tableResponse](t, e, nodes, tableType, http.StatusOK); strings.Contains(got.text(), "Node") {
+			t.Errorf("%s: got a column with the nodes of nodes:\n%s", user, got.text())
+		}
+		if w := do(e, http.MethodGet, pods, jsonType); strings.Contains(w.Body.String(), "node-db") {
+			t.Errorf("%s: got objects with nodes: %s", user, w.Body)
+		}
+		if e.authorizer.requests != nil {
+			t.Errorf("%s: got access requests %q without a table of pods", user, e.authorizer.requests)
 		}
 	}
 }

@@ -33,6 +33,9 @@ func newAPIServer(
 		return nil, nil, fmt.Errorf("cannot apply the generic flags: %w", err)
 	}
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	if c.EnableWatch && config.ShutdownWatchTerminationGracePeriod == 0 {
+		config.ShutdownWatchTerminationGracePeriod = watchTermination
+	}
 	config.EnableProfiling = c.Features.EnableProfiling
 	config.EnableContentionProfiling = c.Features.EnableContentionProfiling
 	config.DebugSocketPath = c.Features.DebugSocketPath
@@ -66,7 +69,8 @@ func newAPIServer(
 		return nil, nil, fmt.Errorf("cannot set up auditing: %w", err)
 	}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		handler = genericapiserver.DefaultBuildHandlerChain(api.WithMetadataCheck(handler, codecs), config)
+		handler = api.WithWatchTables(api.WithMetadataCheck(handler, codecs))
+		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
 		return drainer(rejectUntilReady(handler, required, codecs), config.ShutdownInitiatedNotify())
 	}
 	config.AddReadyzChecks(ready.probes()...)

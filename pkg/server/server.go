@@ -52,6 +52,8 @@ type Config struct {
 
 	// MissingMetricsWarnings enables a Warning header in tables if nodes or pods are missing.
 	MissingMetricsWarnings bool
+	// EnableWatch adds the verb watch to both resources.
+	EnableWatch bool
 	// MetricsServerTelemetry adds the names that metrics-server exposes about itself to /metrics.
 	MetricsServerTelemetry bool
 
@@ -180,6 +182,7 @@ func New(c Config) (*Server, error) {
 		Clock:      clock,
 		ObserveAge: instruments.observeAge,
 		FromEngine: c.Prometheus != nil,
+		Watch:      c.EnableWatch,
 	}
 	if extra != nil {
 		resources.Extra = extra

@@ -17,8 +17,8 @@
 // names scrapes the kubelets itself.
 //
 // With -only, bench measures something else: "start" (which metrics are served when), "failures"
-// (what is served while scrapes fail, and when the metrics of removed nodes expire) or "newpods"
-// (how soon new pods have metrics).
+// (what is served while scrapes fail, and when the metrics of removed nodes expire), "newpods" (how
+// soon new pods have metrics) or "watch" (CPU and memory with watchers).
 //
 // Everything listens on loopback addresses, uses a temporary folder, and ends with this program.
 package main
@@ -49,6 +49,7 @@ var measurements = map[string]struct {
 	"start":    {measureStart, false},
 	"failures": {measureFailures, true},
 	"newpods":  {measureNewPods, true},
+	"watch":    {measureWatch, false},
 }
 
 func main() {
@@ -124,7 +125,7 @@ func parse(args []string) (cfg config, err error) {
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals or metrics-server")
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
 	flags.StringVar(&cfg.prometheus, "prometheus", "", "the `executable` of a Prometheus, from which kube-vitals reads")
-	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, failures or newpods")
+	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, failures, newpods or watch")
 	flags.StringVar(&nodes, "nodes", "1000", "`numbers` of nodes, such as 100,1000,5000")
 	flags.IntVar(&cfg.podsPerNode, "pods", podsPerNode, "`number` of pods on each node")
 	flags.IntVar(&cfg.containersPerPod, "containers", containersPerPod, "`number` of containers in each pod")

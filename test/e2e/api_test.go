@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -147,9 +148,34 @@ func TestTables(t *testing.T) {
 	if got := strings.Join(strings.Fields(header), " "); !strings.EqualFold(got, "NAME CPU(cores) MEMORY(bytes) WINDOW") {
 		t.Errorf("got columns %s", got)
 	}
-	header, _, _ = strings.Cut(shared.kubectl(t, "get", "podmetrics", "-n", fixture, "-o", "wide"), "\n")
-	if !strings.Contains(strings.ToUpper(header), "SWAP(BYTES)") {
-		t.Errorf("got wide columns %s, want swap among them", header)
+	age := regexp.MustCompile(`\b[0-9]+s  *node`)
+	for args, want := range map[string]string{
+		"-o wide":                          "alpha beta gamma",
+		"-o wide --sort-by=.metadata.name": "alpha beta gamma",
+		"-o wide --sort-by=.containers[0].usage.memory": "alpha beta gamma",
+	} {
+		wide := shared.kubectl(t, append([]string{"get", "podmetrics", "-n", fixture}, strings.Fields(args)...)...)
+		lines := strings.Split(strings.TrimSpace(wide), "\n")
+		const columns = "NAME CPU(CORES) MEMORY(BYTES) WINDOW SWAP(BYTES) AGE(METRICS) NODE"
+		if got := strings.Join(strings.Fields(lines[0]), " "); got != columns {
+			t.Errorf("%s: got columns %s, want %s", args, got, columns)
+		}
+		var names []string
+		for _, line := range lines[1:] {
+			name, _, _ := strings.Cut(line, " ")
+			names = append(names, name)
+			if !age.MatchString(line) {
+				t.Errorf("%s: got row %q, want the age of the metrics and a node", args, line)
+			}
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: got pods %s, want %s", args, got, want)
+		}
+	}
+	header, _, _ = strings.Cut(shared.kubectl(t, "get", "nodemetrics", "-l", fixtureLabel, "-o", "wide"), "\n")
+	const columns = "NAME CPU(CORES) MEMORY(BYTES) WINDOW SWAP(BYTES) AGE(METRICS)"
+	if got := strings.Join(strings.Fields(header), " "); got != columns {
+		t.Errorf("got columns %s", got)
 	}
 	if nodes := shared.kubectl(t, "get", "nodemetrics", "--no-headers"); strings.Count(nodes, "\n") < sharedNodes {
 		t.Errorf("got these nodes, want at least %d:\n%s", sharedNodes, nodes)

@@ -523,9 +523,9 @@ func (d *diagnosis) testZeroReplicas(t *testing.T) {
 }
 
 // restart starts the server that was killed, at its old address.
-func (d *diagnosis) restart(t *testing.T) {
+func (c *testCluster) restart(t *testing.T) {
 	t.Helper()
-	replica, err := d.server.StartReplica("--secure-port=" + d.server.Port())
+	replica, err := c.server.StartReplica("--secure-port=" + c.server.Port())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -535,8 +535,8 @@ func (d *diagnosis) restart(t *testing.T) {
 		}
 		replica.Kill()
 	})
-	replica.Address = d.server.Address
-	d.server = replica
+	replica.Address = c.server.Address
+	c.server = replica
 }
 
 // awaitError waits until kubectl top fails. It has only its own text for an API that is unavailable:

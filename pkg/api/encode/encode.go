@@ -12,6 +12,7 @@ package encode
 import (
 	"io"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -65,6 +66,7 @@ type Item struct {
 	Object   *inventory.Object
 	Usage    Usage
 	Extra    Extra
+	Version  uint64 // the resourceVersion; 0: none
 	response *response
 }
 
@@ -78,6 +80,23 @@ func (e Extra) of(i int) []usage.Resource {
 		return e[i]
 	}
 	return nil
+}
+
+// Total returns the sum of a resource over the containers, or nil if none has it.
+func (e Extra) Total(name string) *usage.Resource {
+	var total *usage.Resource
+	for _, resources := range e {
+		for _, r := range resources {
+			switch {
+			case r.Name != name:
+			case total == nil:
+				total = &r
+			default:
+				total.Value = sum(total.Value, r.Value)
+			}
+		}
+	}
+	return total
 }
 
 // List is a PodMetricsList or NodeMetricsList whose typed object has not been created. The library
@@ -101,7 +120,7 @@ type response struct {
 
 // NewItem returns an Item of a request made at now.
 func (e *Encoder) NewItem(kind Kind, now time.Time, o *inventory.Object, u Usage, extra Extra) *Item {
-	return &Item{o, u, extra, &response{e, kind, usage.At(now)}}
+	return &Item{o, u, extra, 0, &response{e, kind, usage.At(now)}}
 }
 
 // NewList returns an empty List, with room for size items, of a request made at now.
@@ -111,7 +130,7 @@ func (e *Encoder) NewList(kind Kind, now time.Time, size int) *List {
 
 // Add appends an Item to the List.
 func (l *List) Add(o *inventory.Object, u Usage, extra Extra) {
-	l.Items = append(l.Items, Item{o, u, extra, l.response})
+	l.Items = append(l.Items, Item{o, u, extra, 0, l.response})
 }
 
 // AsList returns a List of the Item alone.
@@ -177,10 +196,14 @@ func (i *Item) GetObjectMeta() metav1.Object {
 // meta returns the metadata of an Item. Its labels are those of the inventory; encoders only read
 // them.
 func (i *Item) meta() metav1.ObjectMeta {
-	return metav1.ObjectMeta{
+	meta := metav1.ObjectMeta{
 		Namespace: i.Object.Namespace, Name: i.Object.Name, Labels: i.Object.Labels,
 		CreationTimestamp: metav1.NewTime(i.response.now.Time()),
 	}
+	if i.Version != 0 {
+		meta.ResourceVersion = strconv.FormatUint(i.Version, 10)
+	}
+	return meta
 }
 
 // CacheEncode implements runtime.CacheableObject. It caches nothing.

@@ -6,7 +6,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -51,7 +50,7 @@ func appendTypeJSON(b []byte, kind, apiVersion string) []byte {
 // appendJSON appends the members of an Item.
 func (i *Item) appendJSON(b []byte, w *writer) []byte {
 	b = append(b, `"metadata":`...)
-	b = w.appendMetaJSON(b, i.Object)
+	b = w.appendMetaJSON(b, i)
 	end, window := i.Usage.period()
 	b = append(b, `,"timestamp":`...)
 	b = appendTimeJSON(b, end)
@@ -61,9 +60,9 @@ func (i *Item) appendJSON(b []byte, w *writer) []byte {
 	return i.Usage.appendJSON(b, i.Extra)
 }
 
-// appendMetaJSON appends the metadata of an object. Empty fields are omitted.
-func (w *writer) appendMetaJSON(b []byte, o *inventory.Object) []byte {
-	start := len(b)
+// appendMetaJSON appends the metadata of an Item. Empty fields are omitted.
+func (w *writer) appendMetaJSON(b []byte, i *Item) []byte {
+	o, start := i.Object, len(b)
 	if o.Name != "" {
 		b = append(b, `,"name":`...)
 		b = appendStringJSON(b, o.Name)
@@ -71,6 +70,11 @@ func (w *writer) appendMetaJSON(b []byte, o *inventory.Object) []byte {
 	if o.Namespace != "" {
 		b = append(b, `,"namespace":`...)
 		b = appendStringJSON(b, o.Namespace)
+	}
+	if i.Version != 0 {
+		b = append(b, `,"resourceVersion":"`...)
+		b = strconv.AppendUint(b, i.Version, 10)
+		b = append(b, '"')
 	}
 	if w.now != 0 {
 		b = append(b, `,"creationTimestamp":`...)

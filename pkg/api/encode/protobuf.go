@@ -3,10 +3,10 @@ package encode
 import (
 	"encoding/binary"
 	"math/bits"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -80,7 +80,7 @@ func appendEnvelopeEnd(b []byte) []byte { return append(b, lengthTag(3), 0, leng
 func (i *Item) appendProtobuf(b []byte, w *writer) []byte {
 	b = append(b, lengthTag(1), 0)
 	start := len(b)
-	b = endMessage(w.appendMetaProtobuf(b, i.Object), start)
+	b = endMessage(w.appendMetaProtobuf(b, i), start)
 
 	end, window := i.Usage.period()
 	b = appendTimeField(b, lengthTag(2), end)
@@ -94,19 +94,26 @@ func (i *Item) appendProtobuf(b []byte, w *writer) []byte {
 // sizeProtobuf returns the size of the message of an Item.
 func (i *Item) sizeProtobuf(w *writer) int {
 	end, window := i.Usage.period()
-	return fieldSize(w.metaSize(i.Object)) +
+	return fieldSize(w.metaSize(i)) +
 		fieldSize(timeSize(end)) +
 		fieldSize(1+varintSize(uint64(window))) +
 		i.Usage.sizeProtobuf(i.Extra)
 }
 
-// appendMetaProtobuf appends the metadata of an object.
-func (w *writer) appendMetaProtobuf(b []byte, o *inventory.Object) []byte {
+// appendMetaProtobuf appends the metadata of an Item.
+func (w *writer) appendMetaProtobuf(b []byte, i *Item) []byte {
+	o := i.Object
 	b = appendStringField(b, lengthTag(1), o.Name)
 	b = append(b, lengthTag(2), 0) // generateName
 	b = appendStringField(b, lengthTag(3), o.Namespace)
-	// selfLink, uid, resourceVersion, generation
-	b = append(b, lengthTag(4), 0, lengthTag(5), 0, lengthTag(6), 0, varintTag(7), 0)
+	b = append(b, lengthTag(4), 0, lengthTag(5), 0) // selfLink, uid
+	if i.Version == 0 {
+		b = append(b, lengthTag(6), 0)
+	} else {
+		b = append(b, lengthTag(6), byte(digits(i.Version)))
+		b = strconv.AppendUint(b, i.Version, 10)
+	}
+	b = append(b, varintTag(7), 0) // generation
 	b = appendTimeField(b, lengthTag(8), w.now)
 	return append(b, w.encodeLabels(o.Labels, appendLabelsProtobuf)...)
 }
@@ -122,9 +129,13 @@ func appendLabelsProtobuf(b []byte, w *writer, labels map[string]string) []byte 
 	return b
 }
 
-func (w *writer) metaSize(o *inventory.Object) int {
-	const empty = 5 * 2 // fields, of 2 bytes each
-	return empty + fieldSize(len(o.Name)) + fieldSize(len(o.Namespace)) + fieldSize(timeSize(w.now)) +
+func (w *writer) metaSize(i *Item) int {
+	o, version := i.Object, 0
+	if i.Version != 0 {
+		version = digits(i.Version)
+	}
+	const empty = 4 * 2 // fields, of 2 bytes each
+	return empty + fieldSize(version) + fieldSize(len(o.Name)) + fieldSize(len(o.Namespace)) + fieldSize(timeSize(w.now)) +
 		len(w.encodeLabels(o.Labels, appendLabelsProtobuf))
 }
 

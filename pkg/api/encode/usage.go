@@ -2,6 +2,7 @@ package encode
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,8 @@ type Usage interface {
 	// SampledAt returns when the oldest sample was taken, by our clock.
 	SampledAt() usage.Time
 
+	// equal reports whether the same is served of another Usage of the same kind.
+	equal(other Usage) bool
 	// period returns the timestamp and the window.
 	period() (end usage.Time, window time.Duration)
 	// typed returns the typed object with this metadata.
@@ -44,6 +47,8 @@ func (n *Node) Total() usage.Amount {
 
 // SampledAt implements Usage.
 func (n *Node) SampledAt() usage.Time { return n.AsOf }
+
+func (n *Node) equal(other Usage) bool { return n.Amount == other.(*Node).Amount }
 
 func (n *Node) period() (end usage.Time, window time.Duration) { return n.At, n.Window }
 
@@ -70,6 +75,11 @@ func (p *Pod) Total() usage.Amount {
 
 // SampledAt implements Usage.
 func (p *Pod) SampledAt() usage.Time { return p.AsOf }
+
+func (p *Pod) equal(other Usage) bool {
+	o := other.(*Pod)
+	return p.At == o.At && p.Window == o.Window && slices.Equal(p.Containers, o.Containers)
+}
 
 func (p *Pod) period() (end usage.Time, window time.Duration) { return p.At, p.Window }
 
@@ -115,11 +125,12 @@ func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // add adds an Amount to a total.
 func add(total, a *usage.Amount) {
-	// Both summands are at most MaxInt64, so their sum does not overflow.
-	sum := func(x, y uint64) uint64 { return uint64(clamp(x + uint64(clamp(y)))) }
 	total.CPUNanocores = sum(total.CPUNanocores, a.CPUNanocores)
 	total.Memory = sum(total.Memory, a.Memory)
 	if a.HasSwap {
 		total.Swap, total.HasSwap = sum(total.Swap, a.Swap), true
 	}
 }
+
+// sum returns the sum of two numbers, at most as much as a quantity can hold.
+func sum(x, y uint64) uint64 { return uint64(clamp(uint64(clamp(x)) + uint64(clamp(y)))) }
