@@ -58,7 +58,9 @@ func NewExtra() *Extra { return &Extra{nodes: map[string]*extraNode{}} }
 // Put replaces what a source has reported of a node. It keeps the slices of the report, and sorts
 // them.
 func (e *Extra) Put(nodeName, source string, r ExtraReport) {
-	next := &extraReport{at: r.At, expires: r.Expires, node: r.Node, whole: r.Whole, pods: map[podKey][]ContainerResource{}}
+	next := &extraReport{
+		at: r.At, expires: r.Expires, node: r.Node, whole: r.Whole, pods: map[podKey][]ContainerResource{},
+	}
 	slices.SortFunc(r.Node, func(a, b usage.Resource) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.Containers, func(a, b ContainerResource) int {
 		if order := strings.Compare(a.Namespace, b.Namespace); order != 0 {
@@ -189,7 +191,9 @@ func (e *Extra) Pod(nodeName string, pod *usage.Pod, now usage.Time) [][]usage.R
 
 // addToContainers adds the values of one resource, sorted by container, to those of a pod's
 // containers. Values of containers that the pod does not have are ignored.
-func addToContainers(sum [][]usage.Resource, pod *usage.Pod, values []ContainerResource, whole bool) [][]usage.Resource {
+func addToContainers(
+	sum [][]usage.Resource, pod *usage.Pod, values []ContainerResource, whole bool,
+) [][]usage.Resource {
 	found := 0
 	for i := range pod.Containers {
 		if _, ok := findContainer(values, pod.Containers[i].Name); ok {
