@@ -27,7 +27,7 @@ func TestEngineFailsAndRecovers(t *testing.T) {
 		c.want()
 		c.refresh(reason.ConnectRefused, 3*interval)
 		c.want("kube-vitals MetricsUnavailable connect-refused x1")
-		e := c.events[0]
+		e := c.recorded()[0]
 		want := corev1.ObjectReference{
 			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "kube-system", Name: "kube-vitals", UID: "uid-kube-vitals",
 		}

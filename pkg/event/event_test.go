@@ -30,7 +30,7 @@ func TestNodeFailsAndRecovers(t *testing.T) {
 		c.want()
 		c.pass(2 * interval)
 		c.want("n7 MetricsUnavailable tls-self-signed x1")
-		e := c.events[0]
+		e := c.recorded()[0]
 		wantRef := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "n7", UID: "uid-n7"}
 		if e.InvolvedObject != wantRef || e.Namespace != "default" ||
 			e.Type != "Warning" || e.Source.Component != "kube-vitals" {
@@ -46,7 +46,7 @@ func TestNodeFailsAndRecovers(t *testing.T) {
 		c.fail("", 7, 7)
 		c.pass(2 * interval)
 		c.want("n7 MetricsUnavailable tls-self-signed x1", "n7 MetricsRestored x1")
-		if e := c.events[1]; e.Type != "Normal" || e.InvolvedObject != wantRef ||
+		if e := c.recorded()[1]; e.Type != "Normal" || e.InvolvedObject != wantRef ||
 			e.Message != "kube-vitals can read the metrics of this node again" {
 			t.Errorf("got %+v", e)
 		}
@@ -86,12 +86,12 @@ func TestEventIsRepeated(t *testing.T) {
 		c.pass(3 * interval)
 		for range 24 {
 			c.pass(time.Hour)
-			if age := time.Since(c.events[0].LastTimestamp.Time); age > 31*time.Minute {
+			if age := time.Since(c.recorded()[0].LastTimestamp.Time); age > 31*time.Minute {
 				t.Fatalf("the event is %v old", age)
 			}
 		}
 		c.want("n1 MetricsUnavailable tls-expired x49")
-		if first := c.events[0].FirstTimestamp; time.Since(first.Time) < 24*time.Hour {
+		if first := c.recorded()[0].FirstTimestamp; time.Since(first.Time) < 24*time.Hour {
 			t.Errorf("the first time is %v", first)
 		}
 		// After the API server has deleted it, there is a new one.
@@ -115,8 +115,8 @@ func TestReasonChanges(t *testing.T) {
 			c.fail(reason.TLSExpired, 1, 1)
 			c.pass(interval)
 		}
-		for _, e := range c.events {
-			if e.Count > 4 || len(c.events) > 2 {
+		for _, e := range c.recorded() {
+			if e.Count > 4 || len(c.recorded()) > 2 {
 				t.Fatalf("got %q", c.lines())
 			}
 		}
@@ -136,11 +136,11 @@ func TestFlappingNode(t *testing.T) {
 			c.fail("", 1, 1)
 			c.pass(2 * interval)
 		}
-		if len(c.events) != 2 { // of equal messages
+		if len(c.recorded()) != 2 { // of equal messages
 			t.Errorf("got events %q", c.lines())
 		}
-		if limit := 2 * 500; c.requests > limit {
-			t.Errorf("got %d requests, want at most %d", c.requests, limit)
+		if limit := 2 * 500; c.sent() > limit {
+			t.Errorf("got %d requests, want at most %d", c.sent(), limit)
 		}
 	})
 }
@@ -188,7 +188,7 @@ func TestManyNodes(t *testing.T) {
 					c.fail(reason.ConnectTimeout, 1, 100)
 					c.pass(5 * interval)
 					c.want("kube-vitals MetricsUnavailable connect-timeout x1")
-					e := c.events[0]
+					e := c.recorded()[0]
 					wantRef := corev1.ObjectReference{
 						APIVersion: "apps/v1", Kind: "Deployment", Namespace: "kube-system", Name: "kube-vitals", UID: "uid-kube-vitals",
 					}
@@ -200,14 +200,14 @@ func TestManyNodes(t *testing.T) {
 						t.Errorf("got message %q", e.Message)
 					}
 					c.pass(40 * time.Minute)
-					if n := len(c.events); n > 2 { // the number of nodes in the first one may differ
+					if n := len(c.recorded()); n > 2 { // the number of nodes in the first one may differ
 						t.Errorf("got events %q", c.lines())
 					}
 					c.fail("", 1, 100)
 					c.set(func() { c.events = nil })
 					c.pass(6 * interval)
 					c.want("kube-vitals MetricsRestored x1")
-					if got := c.events[0].Message; got != "kube-vitals can read the metrics of 100 of 100 nodes again" {
+					if got := c.recorded()[0].Message; got != "kube-vitals can read the metrics of 100 of 100 nodes again" {
 						t.Errorf("got message %q", got)
 					}
 					if n := c.tracked(); n > 0 {
@@ -262,7 +262,7 @@ func TestManyNodesAfterFew(t *testing.T) {
 			"n39 MetricsUnavailable tls-expired x1", "n40 MetricsUnavailable tls-expired x1")
 		c.fail("", 39, 40)
 		c.pass(4 * interval)
-		if n := c.tracked(); n > 0 || len(c.events) != 8 {
+		if n := c.tracked(); n > 0 || len(c.recorded()) != 8 {
 			t.Errorf("the state of %d nodes is kept, events %q", n, c.lines())
 		}
 	})
@@ -303,7 +303,7 @@ func TestNodeIsDeleted(t *testing.T) {
 		c.fail(reason.DNS, 2, 2)
 		c.pass(4 * interval)
 		c.want("n1 MetricsUnavailable dns x1", "n2 MetricsUnavailable dns x1", "n2 MetricsUnavailable dns x1")
-		if got := c.events[2].InvolvedObject.UID; got != "another" {
+		if got := c.recorded()[2].InvolvedObject.UID; got != "another" {
 			t.Errorf("got UID %q", got)
 		}
 	})
@@ -341,8 +341,8 @@ func TestAPIServerUnavailable(t *testing.T) {
 				c.fail(reason.DNS, 6, 10)
 				c.pass(time.Hour)
 				c.want()
-				if limit := int(time.Hour/(10*time.Second)) + 30; c.requests > limit {
-					t.Errorf("got %d requests, want at most %d", c.requests, limit)
+				if limit := int(time.Hour/(10*time.Second)) + 30; c.sent() > limit {
+					t.Errorf("got %d requests, want at most %d", c.sent(), limit)
 				}
 				if got := len(c.log()); got != 1 || !strings.Contains(c.lastLog(), "Cannot write events") {
 					t.Errorf("got log %q", c.log())
@@ -351,7 +351,7 @@ func TestAPIServerUnavailable(t *testing.T) {
 				c.pass(35 * time.Minute)
 				for i := range 10 {
 					name := fmt.Sprint("n", i+1)
-					if !slices.ContainsFunc(c.events, func(e *corev1.Event) bool { return e.InvolvedObject.Name == name }) {
+					if !slices.ContainsFunc(c.recorded(), func(e *corev1.Event) bool { return e.InvolvedObject.Name == name }) {
 						t.Errorf("no event of %s: %q", name, c.lines())
 					}
 				}
@@ -436,12 +436,12 @@ func TestFlood(t *testing.T) {
 				}
 				c.pass(interval)
 			}
-			if limit := burst + perSecond*uptime(); c.requests > limit {
-				t.Fatalf("got %d requests in %d seconds, want at most %d", c.requests, uptime(), limit)
+			if limit := burst + perSecond*uptime(); c.sent() > limit {
+				t.Fatalf("got %d requests in %d seconds, want at most %d", c.sent(), uptime(), limit)
 			}
 		}
-		if c.requests < perSecond*uptime()/2 {
-			t.Errorf("got only %d requests", c.requests)
+		if c.sent() < perSecond*uptime()/2 {
+			t.Errorf("got only %d requests", c.sent())
 		}
 		if n := c.tracked(); n > c.size {
 			t.Errorf("got state of %d nodes", n)

@@ -58,6 +58,25 @@ func (f *fakeAPI) set(change func()) {
 	change()
 }
 
+// recorded returns copies of the events. Tests must not read the events without the lock: that they
+// wait for everything due to have happened does not order their reads before later writes.
+func (f *fakeAPI) recorded() []*corev1.Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var events []*corev1.Event
+	for _, e := range f.events {
+		events = append(events, e.DeepCopy())
+	}
+	return events
+}
+
+// sent returns the number of requests to write events.
+func (f *fakeAPI) sent() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.requests
+}
+
 type fakeEvents struct {
 	corev1client.EventInterface
 	*fakeAPI
@@ -198,6 +217,7 @@ func newCluster(t *testing.T, n int) *cluster {
 	for i := range n {
 		c.scraper.Set(newNode(fmt.Sprint("n", i+1)))
 	}
+	synctest.Wait() // all first scrapes succeed, or the test would depend on which ones do
 	return c
 }
 
