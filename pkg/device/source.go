@@ -359,7 +359,7 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 		a.containers[r.containers[i].Name]++
 	}
 	g.active[node] = a
-	g.source.Sink.Put(node, g.Name, store.ExtraReport{At: at, Expires: a.expires, Containers: r.containers})
+	g.source.Sink.Put(node, g.Name, store.ExtraReport{At: a.at, Expires: a.expires, Containers: r.containers})
 }
 
 // replaces reports whether the values of a target replace those that are served: the newest pod that

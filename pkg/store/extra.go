@@ -30,7 +30,7 @@ type removedPod struct {
 
 // ExtraReport is what one source reports of one node.
 type ExtraReport struct {
-	At      usage.Time // when it was requested, by our clock
+	At      usage.Time // when it was requested, or measured if that is known to be earlier, by our clock
 	Expires usage.Time // from when on it is not served, by our clock
 
 	Node       []usage.Resource
