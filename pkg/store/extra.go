@@ -40,7 +40,7 @@ type ExtraReport struct {
 	Whole bool
 }
 
-// ContainerResource is the usage of a resource by a container. If a ExtraReport has several of one
+// ContainerResource is the usage of a resource by a container. If an ExtraReport has several of one
 // container and resource, they are added. If Container is empty, it is what the pod uses outside of
 // its containers, which is served with the first container: only containers have usage in the API.
 type ContainerResource struct {
@@ -48,7 +48,7 @@ type ContainerResource struct {
 	usage.Resource
 }
 
-// extraReport is a ExtraReport, indexed by pod.
+// extraReport is an ExtraReport, indexed by pod.
 type extraReport struct {
 	expires usage.Time
 	node    []usage.Resource
@@ -172,7 +172,9 @@ func (e *Extra) Pod(nodeName string, pod *usage.Pod, now usage.Time) [][]usage.R
 
 // addToContainers adds the values of one resource, sorted by container, to those of a pod's
 // containers. Values of containers that the pod does not have are ignored.
-func addToContainers(sum [][]usage.Resource, pod *usage.Pod, values []ContainerResource, whole bool) [][]usage.Resource {
+func addToContainers(
+	sum [][]usage.Resource, pod *usage.Pod, values []ContainerResource, whole bool,
+) [][]usage.Resource {
 	found := 0
 	for i := range pod.Containers {
 		if _, ok := findContainer(values, pod.Containers[i].Name); ok {

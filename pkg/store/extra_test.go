@@ -14,7 +14,8 @@ import (
 const extraAt = usage.Time(1000 * time.Second)
 
 func gpu(pod, container string, value uint64) ContainerResource {
-	return ContainerResource{"default", pod, container, usage.Resource{Name: "example.com/gpu", Value: value, Unit: usage.Milli}}
+	resource := usage.Resource{Name: "example.com/gpu", Value: value, Unit: usage.Milli}
+	return ContainerResource{"default", pod, container, resource}
 }
 
 func disk(pod, container string, value uint64) ContainerResource {
@@ -63,7 +64,8 @@ func TestExtraPod(t *testing.T) {
 		{"what the pod uses itself alone", []ExtraReport{reportOf(disk("web", "", 7))}, extraPod("web", "a"), nil},
 		{"a container without a value has 0", []ExtraReport{reportOf(gpu("web", "b", 5))}, extraPod("web", "a", "b", "c"),
 			[]string{"example.com/gpu=0 ", "example.com/gpu=5 ", "example.com/gpu=0 "}},
-		{"several values of a container are added", []ExtraReport{reportOf(gpu("web", "a", 5), gpu("db", "a", 1), gpu("web", "a", 7))},
+		{"several values of a container are added",
+			[]ExtraReport{reportOf(gpu("web", "a", 5), gpu("db", "a", 1), gpu("web", "a", 7))},
 			extraPod("web", "a"), []string{"example.com/gpu=12 "}},
 		{"several sources are added", []ExtraReport{reportOf(gpu("web", "a", 5)), reportOf(gpu("web", "b", 7))},
 			extraPod("web", "a", "b"), []string{"example.com/gpu=5 ", "example.com/gpu=7 "}},
@@ -94,8 +96,10 @@ func TestExtraPod(t *testing.T) {
 func TestExtraExpires(t *testing.T) {
 	e := NewExtra()
 	e.Put("n1", "a", ExtraReport{At: extraAt, Expires: extraAt.Add(time.Minute),
-		Node: []usage.Resource{{Name: "z", Value: 1}, {Name: "b", Value: 2}}, Containers: []ContainerResource{gpu("web", "a", 5)}})
-	e.Put("n1", "b", ExtraReport{At: extraAt, Expires: extraAt.Add(2 * time.Minute), Node: []usage.Resource{{Name: "z", Value: 3}}})
+		Node:       []usage.Resource{{Name: "z", Value: 1}, {Name: "b", Value: 2}},
+		Containers: []ContainerResource{gpu("web", "a", 5)}})
+	e.Put("n1", "b", ExtraReport{At: extraAt, Expires: extraAt.Add(2 * time.Minute),
+		Node: []usage.Resource{{Name: "z", Value: 3}}})
 	pod := extraPod("web", "a")
 	for _, tc := range []struct {
 		after     time.Duration
