@@ -471,3 +471,21 @@ func TestTimestampsOfRemovedPods(t *testing.T) {
 		w.want("a value of the new pod", "n1", "a-n1", 1000)
 	})
 }
+
+// TestNameOfAnotherSource gives an exporter the name of another source of the store.
+func TestNameOfAnotherSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.group.Name = store.EphemeralStorage
+		w.extra.Put("n1", store.EphemeralStorage, store.ExtraReport{
+			Expires: w.clock.At(time.Now()).Add(time.Hour), Node: []usage.Resource{{Name: store.EphemeralStorage, Value: 5}},
+		})
+		w.set("10.0.0.1:1", series("a-n1", 1))
+		w.start("e", "n1", "10.0.0.1", 0)
+		time.Sleep(startWindow)
+		w.want("after the start", "n1", "a-n1", 1000)
+		if got := w.extra.Node("n1", w.clock.At(time.Now())); len(got) != 1 || got[0].Value != 5 {
+			t.Errorf("got %v of the other source", got)
+		}
+	})
+}
