@@ -334,7 +334,10 @@ func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
 	defer cancel()
-	return g.get(ctx, t)
+	if r, err = g.get(ctx, t); err != nil {
+		err = &scrapeError{Reason(err), fmt.Errorf("%.1000s", err.Error())} // the exporter's text in it may be long
+	}
+	return r, err
 }
 
 // finish stores the result of a scrape: r, if err is nil.
