@@ -75,6 +75,7 @@ type decoder struct {
 	seed   maphash.Seed
 	seen   map[uint64]bool // hashes of series
 	index  map[key]int     // of values in response.containers
+	unread map[key]bool    // pods with a device whose value of the resource is not valid; without container
 	out    response
 }
 
@@ -89,7 +90,7 @@ type key struct {
 // affects no other one, and so that memory does not depend on the size of the response.
 func (d *decoder) decode(body io.Reader) (*response, error) {
 	d.parser = expfmt.NewTextParser(model.UTF8Validation)
-	d.seed, d.seen, d.index = maphash.MakeSeed(), map[uint64]bool{}, map[key]int{}
+	d.seed, d.seen, d.index, d.unread = maphash.MakeSeed(), map[uint64]bool{}, map[key]int{}, map[key]bool{}
 	d.out.found = make([]bool, len(d.exporter.Resources))
 	limited := &io.LimitedReader{R: body, N: maxBody + 1}
 	lines := bufio.NewReaderSize(limited, maxLine)
@@ -126,7 +127,24 @@ func (d *decoder) decode(body io.Reader) (*response, error) {
 	if count == 0 {
 		return nil, errNoSeries
 	}
+	d.dropUnread()
 	return &d.out, nil
+}
+
+// dropUnread drops the values of pods with a device whose value is not valid: without it, the usage
+// would be too low.
+func (d *decoder) dropUnread() {
+	if len(d.unread) == 0 {
+		return
+	}
+	kept := make([]store.ContainerResource, 0, len(d.out.containers))
+	for k, i := range d.index {
+		k.container = ""
+		if !d.unread[k] {
+			kept = append(kept, d.out.containers[i])
+		}
+	}
+	d.out.containers = kept
 }
 
 // nameOf returns the name of the series in a line, or nothing in a comment.
@@ -168,6 +186,9 @@ func (d *decoder) add(resources []int, line []byte) {
 		age := max(d.sentAt.Sub(time.UnixMilli(metric.GetTimestampMs())), 0)
 		if age > d.maxAge {
 			d.out.skipped[stale]++
+			for _, i := range resources {
+				d.unread[key{k.namespace, k.pod, "", i}] = true
+			}
 			return
 		}
 		d.out.age = max(d.out.age, age)
@@ -177,6 +198,7 @@ func (d *decoder) add(resources []int, line []byte) {
 		value, ok := d.exporter.Resources[i].convert(metric.GetUntyped().GetValue())
 		if !ok {
 			d.out.skipped[badValue]++
+			d.unread[key{k.namespace, k.pod, "", i}] = true
 			continue
 		}
 		d.combine(k, value)

@@ -117,6 +117,8 @@ const testConfig = `exporters:
 
 func TestDecode(t *testing.T) {
 	const labels = `namespace="n",pod="p",container="c"`
+	const other = `u{namespace="n",pod="q",container="c"} 1` + "\n" // a pod whose devices are valid
+	otherSum := []string{"n/q/c x.org/bytes=2", "n/q/c x.org/sum=1000m"}
 	at := func(age time.Duration) string { return fmt.Sprint(sentAt.Add(-age).UnixMilli()) }
 	u := func(values ...string) string {
 		var text strings.Builder
@@ -163,10 +165,15 @@ func TestDecode(t *testing.T) {
 			skipped: [numSkips]int{unknownPod: 1},
 		},
 		"bad values": {
-			// 1001 is above the limit of one of the resources.
-			body:    u("NaN", "+Inf", "-Inf", "-1", "1e300", "1001", "4"),
-			want:    []string{"n/p/c x.org/bytes=2010", "n/p/c x.org/sum=4000m"},
-			skipped: [numSkips]int{badValue: 11},
+			body: other + u("NaN", "+Inf", "-Inf", "-1", "1e300", "4"), want: otherSum,
+			skipped: [numSkips]int{badValue: 10},
+		},
+		"a bad value of one resource": {
+			body: u("1", "1001", "4"), want: []string{"n/p/c x.org/bytes=2012"}, skipped: [numSkips]int{badValue: 1},
+		},
+		"a bad value of another container": { // which would have 0
+			body: other + u("1") + `u{namespace="n",pod="p",container="d"} NaN` + "\n", want: otherSum,
+			skipped: [numSkips]int{badValue: 2},
 		},
 		"lines that are none": {
 			body: "u{gpu=\"1\" 1\nu{gpu=\"1\"} x\nu{gpu=\"1\"}\nu{1=2} 1\nu{a=\"b\xff\"} 1\nu{gpu=\"1\"} 1 2 3\n" + u("1"),
@@ -189,7 +196,7 @@ func TestDecode(t *testing.T) {
 		},
 		"timestamps in the future": {body: u("1 "+at(-time.Hour), "1 "+fmt.Sprint(math.MaxInt64)), want: sum(2000, 4)},
 		"old timestamps": {
-			body: u("1 "+at(21*time.Second), "1 0", "1 -1", "1 "+fmt.Sprint(math.MinInt64), "1"), want: sum(1000, 2),
+			body: other + u("1 "+at(21*time.Second), "1 0", "1 -1", "1 "+fmt.Sprint(math.MinInt64), "1"), want: otherSum,
 			skipped: [numSkips]int{stale: 4},
 		},
 		"an escaped newline in a label": {body: `u{x="a\nu{namespace=\"n\"} 5",` + labels + "} 1", want: sum(1000, 2)},

@@ -83,7 +83,7 @@ type Resource struct {
 	// or max.
 	Combine string `yaml:"combine"`
 
-	// Max is the largest value of the series that is possible. Larger ones are ignored: exporters
+	// Max is the largest value of the series that is possible. Larger ones are not valid: exporters
 	// send impossible values if they cannot read a device. 0: there is no limit.
 	Max float64 `yaml:"max"`
 }

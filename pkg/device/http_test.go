@@ -116,6 +116,9 @@ func TestHostileExporters(t *testing.T) {
 		"no HTTP": {hijack(func(conn net.Conn, _ context.Context) {
 			io.WriteString(conn, "SSH-2.0\r\n")
 		}), nil, reason.BadHTTP},
+		"a long line that is not HTTP": {hijack(func(conn net.Conn, _ context.Context) {
+			io.WriteString(conn, strings.Repeat("\x00", 10_000)+"\r\n")
+		}), nil, reason.BadHTTP},
 		"closed": {hijack(func(net.Conn, context.Context) {}), nil, reason.ConnectionLost},
 		"gzip": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
@@ -137,6 +140,9 @@ func TestHostileExporters(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			if got := Reason(err); got != c.want {
 				t.Errorf("got the reason %q of %v, want %q", got, err, c.want)
+			}
+			if err != nil && len(err.Error()) > 1500 {
+				t.Errorf("the error to be logged has %d bytes", len(err.Error()))
 			}
 			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 32<<20 {
 				t.Errorf("allocated %d bytes", allocated)

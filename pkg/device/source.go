@@ -272,7 +272,7 @@ func (g *group) removeExpired(now usage.Time) {
 	defer g.mu.Unlock()
 	for node, a := range g.active {
 		if now >= a.expires {
-			g.source.Sink.Remove(node, g.Name)
+			g.source.Sink.Remove(node, g.sinkName())
 			delete(g.active, node)
 		}
 	}
@@ -334,7 +334,10 @@ func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
 	defer cancel()
-	return g.get(ctx, t)
+	if r, err = g.get(ctx, t); err != nil {
+		err = &scrapeError{Reason(err), fmt.Errorf("%.1000s", err.Error())} // the exporter's text in it may be long
+	}
+	return r, err
 }
 
 // finish stores the result of a scrape: r, if err is nil.
@@ -359,8 +362,11 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 		a.containers[r.containers[i].Name]++
 	}
 	g.active[node] = a
-	g.source.Sink.Put(node, g.Name, store.ExtraReport{At: at, Expires: a.expires, Containers: r.containers})
+	g.source.Sink.Put(node, g.sinkName(), store.ExtraReport{At: a.at, Expires: a.expires, Containers: r.containers})
 }
+
+// sinkName returns the name of the source in the Sink, which no source but this group has.
+func (g *group) sinkName() string { return "device/" + g.Name }
 
 // replaces reports whether the values of a target replace those that are served: the newest pod that
 // can be scraped counts.

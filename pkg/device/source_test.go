@@ -448,3 +448,44 @@ func TestOldTimestamps(t *testing.T) {
 		}
 	})
 }
+
+// TestTimestampsOfRemovedPods checks that a new pod does not get a value that was measured before an
+// earlier pod of its name was deleted, even if the exporter sends it later.
+func TestTimestampsOfRemovedPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.setFunc("10.0.0.1:1", func(r *http.Request) (*http.Response, error) {
+			measured := time.Now().Add(-9900 * time.Millisecond) // the interval is 10 s
+			line := strings.TrimSuffix(series("a-n1", 1), "\n") + fmt.Sprintf(" %d\n", measured.UnixMilli())
+			return answer(http.StatusOK, "", line)(r)
+		})
+		w.start("e", "n1", "10.0.0.1", 0)
+		time.Sleep(30 * time.Second)
+		w.want("before the removal", "n1", "a-n1", 1000)
+		w.extra.RemovePod("n1", "n", "a-n1", w.clock.At(time.Now()))
+		for range 98 {
+			w.want("after the removal", "n1", "a-n1", -1)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(15 * time.Second)
+		w.want("a value of the new pod", "n1", "a-n1", 1000)
+	})
+}
+
+// TestNameOfAnotherSource gives an exporter the name of another source of the store.
+func TestNameOfAnotherSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.group.Name = store.EphemeralStorage
+		w.extra.Put("n1", store.EphemeralStorage, store.ExtraReport{
+			Expires: w.clock.At(time.Now()).Add(time.Hour), Node: []usage.Resource{{Name: store.EphemeralStorage, Value: 5}},
+		})
+		w.set("10.0.0.1:1", series("a-n1", 1))
+		w.start("e", "n1", "10.0.0.1", 0)
+		time.Sleep(startWindow)
+		w.want("after the start", "n1", "a-n1", 1000)
+		if got := w.extra.Node("n1", w.clock.At(time.Now())); len(got) != 1 || got[0].Value != 5 {
+			t.Errorf("got %v of the other source", got)
+		}
+	})
+}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -15,12 +14,23 @@ import (
 // served. It is safe for concurrent use.
 type Extra struct {
 	mu    sync.RWMutex
-	nodes map[string]*extraNode // by name
+	nodes map[string]map[string]*extraReport // by node and source
+
+	// When the API server deleted pods, for reports that were requested before and arrive after that.
+	// The older map is dropped at most every rememberFor.
+	removed, removedBefore map[removedPod]usage.Time
+	removedSince           usage.Time
+}
+
+// removedPod identifies a pod that the API server deleted.
+type removedPod struct {
+	node string
+	podKey
 }
 
 // ExtraReport is what one source reports of one node.
 type ExtraReport struct {
-	At      usage.Time // when it was requested, by our clock
+	At      usage.Time // when it was requested, or measured if that is known to be earlier, by our clock
 	Expires usage.Time // from when on it is not served, by our clock
 
 	Node       []usage.Resource
@@ -30,7 +40,7 @@ type ExtraReport struct {
 	Whole bool
 }
 
-// ContainerResource is the usage of a resource by a container. If a ExtraReport has several of one
+// ContainerResource is the usage of a resource by a container. If an ExtraReport has several of one
 // container and resource, they are added. If Container is empty, it is what the pod uses outside of
 // its containers, which is served with the first container: only containers have usage in the API.
 type ContainerResource struct {
@@ -38,29 +48,23 @@ type ContainerResource struct {
 	usage.Resource
 }
 
-// extraNode has the reports of a node.
-type extraNode struct {
-	reports map[string]*extraReport // by source
-	removed map[podKey]usage.Time   // as in node
-}
-
-// extraReport is a ExtraReport, indexed by pod.
+// extraReport is an ExtraReport, indexed by pod.
 type extraReport struct {
-	at, expires usage.Time
-	node        []usage.Resource
-	pods        map[podKey][]ContainerResource // of a pod sorted by resource, then by container
-	whole       bool
+	expires usage.Time
+	node    []usage.Resource
+	pods    map[podKey][]ContainerResource // of a pod sorted by resource, then by container
+	whole   bool
 }
 
 // NewExtra returns an empty Extra.
-func NewExtra() *Extra { return &Extra{nodes: map[string]*extraNode{}} }
+func NewExtra() *Extra {
+	return &Extra{nodes: map[string]map[string]*extraReport{}, removed: map[removedPod]usage.Time{}}
+}
 
 // Put replaces what a source has reported of a node. It keeps the slices of the report, and sorts
-// them.
+// them. Pods that were removed after the request are ignored.
 func (e *Extra) Put(nodeName, source string, r ExtraReport) {
-	next := &extraReport{
-		at: r.At, expires: r.Expires, node: r.Node, whole: r.Whole, pods: map[podKey][]ContainerResource{},
-	}
+	next := &extraReport{expires: r.Expires, node: r.Node, whole: r.Whole, pods: map[podKey][]ContainerResource{}}
 	slices.SortFunc(r.Node, func(a, b usage.Resource) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.Containers, func(a, b ContainerResource) int {
 		if order := strings.Compare(a.Namespace, b.Namespace); order != 0 {
@@ -85,32 +89,26 @@ func (e *Extra) Put(nodeName, source string, r ExtraReport) {
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := e.nodes[nodeName]
-	if n == nil {
-		n = &extraNode{reports: map[string]*extraReport{}}
-		e.nodes[nodeName] = n
+	for key := range next.pods {
+		id := removedPod{nodeName, key}
+		if r.At <= max(e.removed[id], e.removedBefore[id]) {
+			delete(next.pods, key)
+		}
 	}
-	n.reports[source] = next
-	n.forgetRemoved(r.At)
+	if e.nodes[nodeName] == nil {
+		e.nodes[nodeName] = map[string]*extraReport{}
+	}
+	e.nodes[nodeName][source] = next
 }
 
 // Remove drops what a source has reported of a node.
 func (e *Extra) Remove(nodeName, source string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if n := e.nodes[nodeName]; n != nil {
-		delete(n.reports, source)
-		if len(n.reports) == 0 {
-			delete(e.nodes, nodeName)
-		}
+	delete(e.nodes[nodeName], source)
+	if len(e.nodes[nodeName]) == 0 {
+		delete(e.nodes, nodeName)
 	}
-}
-
-// Forget drops a node.
-func (e *Extra) Forget(nodeName string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.nodes, nodeName)
 }
 
 // RemovePod drops the values of a pod that the API server deleted, at the time now. Reports that
@@ -118,25 +116,17 @@ func (e *Extra) Forget(nodeName string) {
 func (e *Extra) RemovePod(nodeName, namespace, name string, now usage.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := e.nodes[nodeName]
-	if n == nil {
-		return
+	if nodeName == "" {
+		return // no node reports it
 	}
-	if n.removed == nil {
-		n.removed = map[podKey]usage.Time{}
-	}
-	if len(n.removed) >= maxRemoved {
-		n.forgetRemoved(now)
+	if now.Sub(e.removedSince) > rememberFor {
+		e.removedBefore, e.removed, e.removedSince = e.removed, map[removedPod]usage.Time{}, now
 	}
 	key := podKey{namespace, name}
-	n.removed[key] = now
-	for _, r := range n.reports {
+	e.removed[removedPod{nodeName, key}] = now
+	for _, r := range e.nodes[nodeName] {
 		delete(r.pods, key)
 	}
-}
-
-func (n *extraNode) forgetRemoved(now usage.Time) {
-	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return now.Sub(at) > rememberFor })
 }
 
 // Node returns the further resources of a node, sorted by name, or nil. The caller must not change
@@ -144,12 +134,8 @@ func (n *extraNode) forgetRemoved(now usage.Time) {
 func (e *Extra) Node(nodeName string, now usage.Time) []usage.Resource {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	n := e.nodes[nodeName]
-	if n == nil {
-		return nil
-	}
 	var sum []usage.Resource
-	for _, r := range n.reports {
+	for _, r := range e.nodes[nodeName] {
 		if now < r.expires {
 			for _, v := range r.node {
 				sum = addResource(sum, v)
@@ -166,15 +152,10 @@ func (e *Extra) Node(nodeName string, now usage.Time) []usage.Resource {
 func (e *Extra) Pod(nodeName string, pod *usage.Pod, now usage.Time) [][]usage.Resource {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	n := e.nodes[nodeName]
-	if n == nil {
-		return nil
-	}
 	var sum [][]usage.Resource
 	key := podKey{pod.Namespace, pod.Name}
-	removed := n.removed[key]
-	for _, r := range n.reports {
-		if now >= r.expires || r.at <= removed {
+	for _, r := range e.nodes[nodeName] {
+		if now >= r.expires {
 			continue
 		}
 		for rest := r.pods[key]; len(rest) > 0; {

@@ -119,8 +119,6 @@ func TestExtraExpires(t *testing.T) {
 	}
 	e.Remove("n1", "a")
 	e.Remove("n1", "b")
-	e.Put("n2", "a", reportOf())
-	e.Forget("n2")
 	if len(e.nodes) != 0 {
 		t.Errorf("got %d nodes after all were removed", len(e.nodes))
 	}
@@ -151,11 +149,50 @@ func TestExtraRemovedPod(t *testing.T) {
 	if got := get(); got == nil {
 		t.Error("got nothing of a report after the removal")
 	}
-	e.RemovePod("unknown", "default", "web", extraAt)
-	for i := range 3 * maxRemoved {
-		e.RemovePod("n1", "default", fmt.Sprint("pod", i), extraAt.Add(time.Duration(i)*time.Second))
+}
+
+// TestExtraRemovedPodOfLateReports stores reports that were requested before a pod was removed: the
+// first one of its node, and ones that are served for longer than removed pods are remembered.
+func TestExtraRemovedPodOfLateReports(t *testing.T) {
+	e, pod := NewExtra(), extraPod("web", "a")
+	report := reportOf(gpu("web", "a", 5), gpu("db", "a", 6))
+	report.Expires = extraAt.Add(time.Hour)
+	e.RemovePod("n1", "default", "web", extraAt)
+	e.Put("n1", "gpus", report)
+	e.Put("n2", "gpus", reportOf(gpu("web", "a", 5)))
+	check := func(when string, now usage.Time) {
+		t.Helper()
+		if got := e.Pod("n1", pod, now); got != nil {
+			t.Errorf("%s: got %q", when, showExtra(got))
+		}
 	}
-	if n := len(e.nodes["n1"].removed); n > maxRemoved {
-		t.Errorf("got %d remembered pods", n)
+	check("the first report", extraAt)
+	if e.Pod("n1", extraPod("db", "a"), extraAt) == nil || e.Pod("n2", pod, extraAt) == nil {
+		t.Error("got nothing of another pod or node")
+	}
+	later := extraAt.Add(2*rememberFor + 2)
+	e.Put("n1", "disks", ExtraReport{At: later, Expires: later.Add(time.Hour)})
+	e.RemovePod("n1", "default", "x", extraAt.Add(rememberFor+1))
+	e.RemovePod("n1", "default", "x", later)
+	check("after the pod was forgotten", later)
+
+	e.Remove("n1", "gpus")
+	e.Remove("n1", "disks")
+	e.RemovePod("n1", "default", "web", later)
+	report.At = later
+	e.Put("n1", "gpus", report)
+	check("the first report after all were dropped", later)
+}
+
+// TestExtraForgetsRemovedPods checks that the memory of removed pods is freed.
+func TestExtraForgetsRemovedPods(t *testing.T) {
+	e := NewExtra()
+	const perInterval = 100
+	for i := range 10 * perInterval {
+		e.RemovePod(fmt.Sprint("n", i), "default", "web", extraAt.Add(time.Duration(i)*rememberFor/perInterval))
+		e.RemovePod("", "default", fmt.Sprint("unbound", i), extraAt)
+		if n := len(e.removed) + len(e.removedBefore); n < min(i, perInterval) || n > 2*perInterval+2 {
+			t.Fatalf("got %d remembered pods after %d, want those of 2 to 4 minutes", n, i+1)
+		}
 	}
 }
