@@ -30,7 +30,7 @@ type ExtraReport struct {
 	Whole bool
 }
 
-// ContainerResource is the usage of a resource by a container. If a ExtraReport has several of one
+// ContainerResource is the usage of a resource by a container. If an ExtraReport has several of one
 // container and resource, they are added. If Container is empty, it is what the pod uses outside of
 // its containers, which is served with the first container: only containers have usage in the API.
 type ContainerResource struct {
@@ -44,7 +44,7 @@ type extraNode struct {
 	removed map[podKey]usage.Time   // as in node
 }
 
-// extraReport is a ExtraReport, indexed by pod.
+// extraReport is an ExtraReport, indexed by pod.
 type extraReport struct {
 	at, expires usage.Time
 	node        []usage.Resource
