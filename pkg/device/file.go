@@ -235,9 +235,11 @@ func (e *Exporter) setDefaults(dir string) {
 	}
 }
 
-// validInterval returns the valid interval that is closest to Interval, so that a wrong interval causes
-// no further mistakes.
-func (e *Exporter) validInterval() time.Duration { return min(max(e.Interval, minInterval), maxInterval) }
+// validInterval returns the valid interval that is closest to Interval, so that a wrong interval
+// causes no further mistakes.
+func (e *Exporter) validInterval() time.Duration {
+	return min(max(e.Interval, minInterval), maxInterval)
+}
 
 func setDefault[T comparable](field *T, value T) {
 	if *field == *new(T) {
