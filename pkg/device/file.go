@@ -205,8 +205,8 @@ func (e *Exporter) setDefaults(dir string) {
 	setDefault(&e.Path, "/metrics")
 	setDefault(&e.Scheme, schemeHTTP)
 	setDefault(&e.Interval, DefaultInterval)
-	setDefault(&e.Timeout, min(DefaultTimeout, max(e.Interval, minInterval)))
-	setDefault(&e.MaxAge, defaultAges*e.Interval)
+	setDefault(&e.Timeout, min(DefaultTimeout, e.validInterval()))
+	setDefault(&e.MaxAge, defaultAges*e.validInterval())
 	for _, l := range []struct {
 		names *[]string
 		name  string
@@ -235,6 +235,12 @@ func (e *Exporter) setDefaults(dir string) {
 	}
 }
 
+// validInterval returns the valid interval that is closest to Interval, so that a wrong interval
+// causes no further mistakes.
+func (e *Exporter) validInterval() time.Duration {
+	return min(max(e.Interval, minInterval), maxInterval)
+}
+
 func setDefault[T comparable](field *T, value T) {
 	if *field == *new(T) {
 		*field = value
@@ -254,8 +260,10 @@ func (e *Exporter) validate() []error {
 			mistakes = append(mistakes, fmt.Errorf(format, args...))
 		}
 	}
-	_, known := presets()[e.Preset]
-	check(e.Preset != "" && !known, "preset is %q, but must be dcgm", e.Preset)
+	if _, known := presets()[e.Preset]; !known && e.Preset != "" {
+		// The other fields may have defaults of the preset that was meant.
+		return []error{fmt.Errorf("preset is %q, but must be dcgm", e.Preset)}
+	}
 	check(validation.IsDNS1123Label(e.Name) != nil, "name is %q, but must consist of at most 63 lower-case letters, "+
 		"digits and hyphens", e.Name)
 	check(validation.IsDNS1123Label(e.Namespace) != nil, "namespace is %q, but must be the name of a namespace",
@@ -271,10 +279,11 @@ func (e *Exporter) validate() []error {
 	check(e.Scheme == schemeHTTP && e.TLS != (TLS{}), "tls has no effect without scheme: https")
 	check(e.Interval < minInterval || e.Interval > maxInterval, "interval is %v, but must be from %v to %v", e.Interval,
 		minInterval, maxInterval)
-	check(e.Timeout <= 0 || e.Timeout > e.Interval, "timeout is %v, but must be above 0 and at most the interval, %v",
-		e.Timeout, e.Interval)
-	check(e.MaxAge < 2*e.Interval || e.MaxAge > maxMaxAge, "maxAge is %v, but must be at least twice the interval, "+
-		"so %v, and at most %v", e.MaxAge, 2*e.Interval, maxMaxAge)
+	interval := e.validInterval()
+	check(e.Timeout <= 0 || e.Timeout > interval, "timeout is %v, but must be above 0 and at most the interval, %v",
+		e.Timeout, interval)
+	check(e.MaxAge < 2*interval || e.MaxAge > maxMaxAge, "maxAge is %v, but must be at least twice the interval, "+
+		"so %v, and at most %v", e.MaxAge, 2*interval, maxMaxAge)
 	for _, l := range []struct {
 		field string
 		names []string

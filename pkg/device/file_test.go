@@ -102,9 +102,9 @@ func TestMistakes(t *testing.T) {
 		"exporters: [{preset: dcgm, prot: 1}, {preset: dcgm, interval: x}]\nmore: 1": {
 			"field prot not found in an element of type Exporter", "line 1: cannot unmarshal !!str `x` into a duration",
 			"field more not found in an element of type File"},
-		"exporters: [{preset: rocm}]": {
-			`exporter "rocm": preset is "rocm", but must be dcgm`, "namespace is", "podSelector is empty", `port is ""`,
-			"resources is empty"},
+		"exporters: [{preset: rocm}]": {`exporter "rocm": preset is "rocm", but must be dcgm`},
+		"exporters: [{preset: rocm}, {preset: dcgm, port: 0}]": {
+			`exporter "rocm": preset is "rocm", but must be dcgm`, `exporter "dcgm": port is "0"`},
 		"exporters: [{}]": {
 			`exporters[0]: name is ""`, "namespace is", "podSelector is empty", `port is ""`, "resources is empty"},
 		"exporters: [{preset: dcgm, podSelector: 'a in b', port: 70000, path: metrics, scheme: ftp}]": {
@@ -112,9 +112,12 @@ func TestMistakes(t *testing.T) {
 		"exporters: [{preset: dcgm, path: '/m?x=1', tls: {insecureSkipVerify: true}}]": {
 			`path is "/m?x=1"`, "tls has no effect without scheme: https"},
 		"exporters: [{preset: dcgm, scheme: https, tls: {caFile: none}}]": {"tls: unable to read CA cert"},
-		"exporters: [{preset: dcgm, interval: 1s, maxAge: 1s}]": {
-			"interval is 1s, but must be from 5s", "timeout is 5s, but must be above 0 and at most the interval, 1s",
-			"maxAge is 1s, but must be at least twice the interval, so 2s"},
+		"exporters: [{preset: dcgm, interval: 1s}]":                       {"interval is 1s, but must be from 5s"},
+		"exporters: [{preset: dcgm, interval: -1s}]":                      {"interval is -1s, but must be from 5s"},
+		"exporters: [{preset: dcgm, interval: 1h}]":                       {"interval is 1h0m0s, but must be"},
+		"exporters: [{preset: dcgm, interval: 1s, timeout: 6s, maxAge: 1s}]": {
+			"interval is 1s, but must be from 5s", "timeout is 6s, but must be above 0 and at most the interval, 5s",
+			"maxAge is 1s, but must be at least twice the interval, so 10s"},
 		"exporters: [{preset: dcgm, interval: 1h, timeout: -1s, maxAge: 3h}]": {
 			"interval is 1h", "timeout is -1s", "maxAge is 3h0m0s"},
 		"exporters: [{preset: dcgm, labels: {pod: [a-b, '']}}]": {`labels.pod: "a-b"`, `labels.pod: ""`},

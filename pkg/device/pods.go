@@ -52,7 +52,7 @@ func newInformer(client corev1client.PodsGetter, e *Exporter, handler cache.Reso
 	return informer
 }
 
-// reduce returns a pod with only the fields that newTarget needs.
+// reduce returns a pod with only the fields that isScrapeable and endpoint need.
 func reduce(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {

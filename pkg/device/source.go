@@ -178,7 +178,7 @@ type target struct {
 	reason  reason.Reason // of the last scrape, if it failed; guarded by group.mu
 }
 
-// active has the pod whose values of a node are served. An update of a DaemonSet may run two pods on
+// active is the pod whose values are served for a node. An update of a DaemonSet may run two pods on
 // a node, which report the same devices.
 type active struct {
 	target      *target
@@ -217,7 +217,8 @@ func (g *group) run(ctx context.Context, client corev1client.PodsGetter) {
 	g.client.CloseIdleConnections()
 }
 
-// update is set, after a change of the pod, or its replacement by another one of that name.
+// update calls set for a pod that has changed. If another pod of the same name has replaced it, the
+// old one is removed first.
 func (g *group) update(ctx context.Context, old, pod *corev1.Pod) {
 	if old.UID != pod.UID {
 		g.remove(old.UID)
@@ -225,7 +226,7 @@ func (g *group) update(ctx context.Context, old, pod *corev1.Pod) {
 	g.set(ctx, pod)
 }
 
-// set starts to scrape a pod if it is new or its URL has changed, or stops if it has ended.
+// set starts scraping a pod if it is new or its URL has changed, and stops if it has ended.
 func (g *group) set(ctx context.Context, pod *corev1.Pod) {
 	if !isScrapeable(pod) {
 		g.remove(pod.UID)
@@ -249,8 +250,8 @@ func (g *group) set(ctx context.Context, pod *corev1.Pod) {
 	g.work.Go(func() { g.scrapeRegularly(ctx, t) })
 }
 
-// remove stops to scrape a pod. Its values stand until they expire, or until another pod of the node
-// has some.
+// remove stops scraping a pod. Its values are served until they expire, or until another pod of the
+// node has values.
 func (g *group) remove(uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -320,7 +321,7 @@ func (g *group) scrape(ctx context.Context, t *target) {
 	g.source.Observer.DeviceScraped(result)
 }
 
-// fetch is get, with an error instead of a panic: no response may end the server.
+// fetch calls get, and returns a panic as an error: no response may end the server.
 func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
@@ -121,7 +122,19 @@ func (p *Pins) Check(node string, uid types.UID, key string) (pinned bool, err e
 		found = "a CA has verified an earlier certificate of this node"
 	}
 	return false, fmt.Errorf("it has the key %s, but %s; to accept the new key: kubectl -n %s patch configmap %s "+
-		"--type=merge -p 'data: {%s: %s}'", key, found, p.Namespace, p.Name, node, pin{uid, key})
+		"--type=merge -p 'data: {%s: %s}'", key, found, p.Namespace, p.Name, yamlKey(node), pin{uid, key})
+}
+
+// yamlKey returns the name of a node as a key in YAML, which reads 010 as 8 and no as false. It uses
+// a tag, because the log would escape quotes.
+func yamlKey(node string) string {
+	var value any
+	if err := yaml.Unmarshal([]byte(node), &value); err == nil {
+		if _, isString := value.(string); isString {
+			return node
+		}
+	}
+	return "!!str " + node
 }
 
 // Pin pins the key of a node that has no pin, and returns once it is stored. The caller has verified

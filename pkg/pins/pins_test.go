@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
 func TestMain(m *testing.M) {
@@ -140,6 +141,28 @@ func TestFirstSight(t *testing.T) {
 			t.Errorf("got %+v", s)
 		}
 	})
+}
+
+// TestCommandNamesTheNode checks that kubectl, which parses patches as YAML, takes the node's name for
+// the key of the entry.
+func TestCommandNamesTheNode(t *testing.T) {
+	p := New(Config{Namespace: "kube-system", Name: "pins"})
+	for _, node := range []string{"n1.example.com", "10.0.0.1", "010", "1e3", "no", "true"} {
+		p.pins = map[string]pin{node: {"u1", keyN(1)}}
+		_, err := p.Check(node, "u1", keyN(2))
+		_, rest, _ := strings.Cut(fmt.Sprint(err), " -p '")
+		patch, _, _ := strings.Cut(rest, "'")
+		var got struct{ Data map[string]string }
+		if err := yaml.Unmarshal([]byte(patch), &got); err != nil {
+			t.Errorf("%s: %v", patch, err)
+		}
+		if want := map[string]string{node: keyN(2) + " u1"}; !maps.Equal(got.Data, want) {
+			t.Errorf("%s has %v, want %v", patch, got.Data, want)
+		}
+		if strings.Contains(patch, `"`) {
+			t.Errorf("%s has quotes, which the log escapes", patch)
+		}
+	}
 }
 
 // TestRestart checks that a new process uses the stored pins, and counts none as new.

@@ -5,7 +5,7 @@
 // that they share, each at its own pace, so that none can hold up another one, or anything else. A
 // watcher that is so slow that the log has dropped what it has not read ends. Without watchers, a
 // Feed does nothing, except that it remembers for some seconds what LISTs have returned: a watch
-// that begins at the version of a LIST is told how the state differs from that.
+// that begins at the version of a LIST begins with the differences from that LIST.
 //
 // Versions (of objects, lists and events) are numbers that increase with time, and of which each
 // process issues its own. A watch can begin only at a version that this process has issued, and of
@@ -48,7 +48,7 @@ const (
 )
 
 // The bits of a version: the time in microseconds, then which process issued it. The last bit is 1
-// in versions at which a watch can begin, and 0 in those of objects in lists, which only tell
+// in versions at which a watch can begin, and 0 in those of objects in lists, which only show
 // whether an object has changed.
 const (
 	processBits = 12
@@ -68,7 +68,7 @@ type Config struct {
 // Feed is the source of the watch events of one kind of object. It is safe for concurrent use.
 type Feed struct {
 	config  Config
-	process uint64 // the bits that tell the versions of this process from those of others
+	process uint64 // the bits that distinguish the versions of this process from those of others
 
 	// reading serializes the calls of Snapshot. It is locked before mu.
 	reading sync.Mutex
@@ -259,15 +259,15 @@ func (f *Feed) Watch(ctx context.Context, o Options) (watch.Interface, error) {
 		initial = *o.InitialEvents
 		w.endOfInitial = initial && o.Bookmarks
 	}
-	if err := f.join(w, initial, version); err != nil {
+	if err := f.addWatcher(w, initial, version); err != nil {
 		return nil, err
 	}
 	go w.run(ctx)
 	return w, nil
 }
 
-// join adds a watcher and sets where it begins.
-func (f *Feed) join(w *watcher, initial bool, version uint64) error {
+// addWatcher adds a watcher and sets where it begins.
+func (f *Feed) addWatcher(w *watcher, initial bool, version uint64) error {
 	f.reading.Lock() // keeps others from creating the scope
 	defer f.reading.Unlock()
 	exact := !initial && version != 0
@@ -335,8 +335,8 @@ func (f *Feed) admit(w *watcher, exact bool, version uint64) error {
 	return nil
 }
 
-// leave removes a watcher.
-func (f *Feed) leave(w *watcher) {
+// removeWatcher removes a watcher.
+func (f *Feed) removeWatcher(w *watcher) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.watchers[w.options.User]--; f.watchers[w.options.User] == 0 {

@@ -55,7 +55,7 @@ func (w *watcher) Stop() { w.once.Do(func() { close(w.stopped) }) }
 // closed.
 func (w *watcher) run(ctx context.Context) {
 	defer close(w.result)
-	defer w.feed.leave(w)
+	defer w.feed.removeWatcher(w)
 	if w.sendInitial(ctx) {
 		w.follow(ctx)
 	}

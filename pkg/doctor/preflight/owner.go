@@ -25,7 +25,7 @@ type owner struct {
 	name string // empty: there is no APIService
 
 	installed bool   // it is kube-vitals
-	managed   bool   // it cannot be switched off: somebody restores it
+	managed   bool   // it cannot be switched off: an addon manager or operator restores it
 	release   string // of helm; may be empty
 	namespace string // of the release
 	off       string // how to switch it off
