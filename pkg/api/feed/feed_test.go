@@ -664,7 +664,8 @@ func TestManyDeletions(t *testing.T) {
 		settle()
 		c.check(t)
 		if c.errors > 0 || c.lists != 1 || len(c.events) != pods-1 {
-			t.Errorf("got %d events, %d errors and %d lists, want %d events and 1 list", len(c.events), c.errors, c.lists, pods-1)
+			t.Errorf("got %d events, %d errors and %d lists, want %d events and 1 list",
+				len(c.events), c.errors, c.lists, pods-1)
 		}
 	})
 }
