@@ -142,7 +142,7 @@ func serve(t testing.TB, c Config) http.Handler {
 	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, namer)
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, namer)
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(WithWatchTables(WithMetadataCheck(handler, codecs)), config)
+		return genericapiserver.DefaultBuildHandlerChain(WithWatchRequests(WithMetadataCheck(handler, codecs)), config)
 	}
 	server, err := config.Complete(nil).New("test", genericapiserver.NewEmptyDelegate())
 	if err != nil {

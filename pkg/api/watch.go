@@ -3,10 +3,11 @@ package api
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +25,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
+
+// maxWatchBytes limits the request of a watch, which stays in memory as long as the watch.
+const maxWatchBytes = 16 << 10
 
 // watchable is the storage of a resource that can be watched. Its objects and lists have
 // resourceVersions.
@@ -131,8 +135,12 @@ func (w *watchable) Watch(ctx context.Context, options *metainternalversion.List
 	if err != nil {
 		return nil, err
 	}
-	if t, ok := ctx.Value(watchTableKey{}).(*watchTable); ok {
-		t.query = q
+	if r, ok := ctx.Value(watchRequestKey{}).(*watchRequest); ok {
+		if r.bytes > maxWatchBytes {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the URL, headers and body of a watch have more than the "+
+				"maximum of %d bytes: use shorter selectors, or poll with lists", maxWatchBytes))
+		}
+		r.query = q
 	}
 	return w.feed.Watch(ctx, feed.Options{
 		Selection: selectionOf(ctx, q),
@@ -145,32 +153,47 @@ func (w *watchable) Watch(ctx context.Context, options *metainternalversion.List
 	})
 }
 
-// watchTable has the layout of the tables of one watch. All of them must have the same columns,
-// because the library sends the definitions of the columns only with the first one.
-type watchTable struct {
+// watchRequest is what the library does not tell Watch about its request.
+type watchRequest struct {
+	bytes int64 // of the URL, the headers and the body; a body of unknown length counts as too long
+
+	// The layout of the tables of the watch. All of them must have the same columns, because the
+	// library sends the definitions of the columns only with the first one.
 	query  *query // what is watched
 	once   sync.Once
 	layout layout
 }
 
-type watchTableKey struct{}
+type watchRequestKey struct{}
 
-// WithWatchTables prepares watches whose events are tables. The filter needs the request info that
-// the API server's default filters set.
-func WithWatchTables(next http.Handler) http.Handler {
+// WithWatchRequests prepares watches. The filter needs the request info that the API server's default
+// filters set.
+func WithWatchRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" &&
-			strings.Contains(r.Header.Get("Accept"), "Table") {
-			r = r.WithContext(context.WithValue(r.Context(), watchTableKey{}, &watchTable{}))
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" {
+			r = r.WithContext(context.WithValue(r.Context(), watchRequestKey{}, newWatchRequest(r)))
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
+func newWatchRequest(r *http.Request) *watchRequest {
+	w := &watchRequest{bytes: int64(len(r.RequestURI)) + r.ContentLength}
+	if r.ContentLength < 0 {
+		w.bytes = math.MaxInt32
+	}
+	for name, values := range r.Header {
+		for _, value := range values {
+			w.bytes += int64(len(name) + len(value))
+		}
+	}
+	return w
+}
+
 // layoutOfWatch returns the layout of the table of a watch event. It is that of the table that a
 // LIST returned when the first event was sent.
 func (c *collection) layoutOfWatch(ctx context.Context, items []encode.Item, mayGetObjects func() bool) layout {
-	t, ok := ctx.Value(watchTableKey{}).(*watchTable)
+	t, ok := ctx.Value(watchRequestKey{}).(*watchRequest)
 	if !ok || t.query == nil {
 		return c.layoutOf(items, mayGetObjects)
 	}

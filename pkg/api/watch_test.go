@@ -393,6 +393,42 @@ func TestWatchErrors(t *testing.T) {
 	}
 }
 
+// TestWatchRequestsAreBounded checks that no large request is kept for the life of a watch.
+func TestWatchRequestsAreBounded(t *testing.T) {
+	w := serveWatched(t)
+	long := strings.Repeat("x", maxWatchBytes)
+	selector := "&labelSelector=a+notin+(" + strings.Repeat("v%2C", maxWatchBytes/20) + "v)"
+	for name, test := range map[string]struct {
+		query, header string
+		body          io.Reader
+		code          int
+	}{
+		"usual":                    {"watch=1", strings.Repeat("x", maxWatchBytes/2), nil, http.StatusOK},
+		"selector":                 {"watch=1" + selector, "", nil, http.StatusOK},
+		"unknown parameter":        {"watch=1&unknown=" + long, "", nil, http.StatusBadRequest},
+		"header":                   {"watch=1", long, nil, http.StatusBadRequest},
+		"body":                     {"watch=1", "", strings.NewReader(long), http.StatusBadRequest},
+		"body of unknown length":   {"watch=1", "", io.MultiReader(strings.NewReader("x")), http.StatusBadRequest},
+		"list with long parameter": {"unknown=" + long, "", nil, http.StatusOK},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.server.URL+watchedPods+"?"+test.query, test.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Unknown", test.header)
+		response, err := w.server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != test.code {
+			t.Errorf("%s: got %d, want %d", name, response.StatusCode, test.code)
+		}
+		cancel()
+		response.Body.Close()
+	}
+}
+
 // TestWatchIsOff checks that nothing has a version unless watches are enabled.
 func TestWatchIsOff(t *testing.T) {
 	h := serve(t, newConfig())

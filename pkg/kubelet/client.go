@@ -101,12 +101,13 @@ func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *query, b budge
 func (c *Client) get(
 	ctx context.Context, t *target, q *query, b budget, node string, dst *usage.Scrape,
 ) error {
-	defer t.done()
 	header, err := c.headers(ctx, q)
 	if err != nil {
 		return err
 	}
-	t.dropStaleConns(c.credentials.version())
+	version := c.credentials.version()
+	t.dropStaleConns(version)
+	defer t.done(version)
 	var connecting, reading *permit
 	defer func() { dst.Queued = connecting.queueTime() + reading.queueTime() }()
 	if !t.transport.hasIdle() { // the timeout starts after this wait, which the kubelet does not cause
@@ -292,9 +293,10 @@ func (t *target) retire() {
 	}
 }
 
-// done must be called at the end of a request, when its connection is idle or closed.
-func (t *target) done() {
-	if t.retired.Load() {
+// done must be called at the end of a request, when its connection is idle or closed. The connection
+// is not kept if another request has seen other credentials meanwhile.
+func (t *target) done(version int) {
+	if t.retired.Load() || t.version.Load() != int64(version) {
 		t.transport.closeIdle()
 	}
 }

@@ -200,6 +200,37 @@ func expire[T any](r *reloader[T]) {
 	r.readAt = time.Time{}
 }
 
+// TestRotationDuringRequest removes the CA of a connection while a request uses it, and another request
+// notices that. The connection is not used again.
+func TestRotationDuringRequest(t *testing.T) {
+	oldCA, newCA := kubelettest.NewCA(), kubelettest.NewCA()
+	entered, release := make(chan struct{}), make(chan struct{})
+	k := newKubelet(t, forServerAuth(oldCA, "n7"), func(w http.ResponseWriter, _ *http.Request) {
+		entered <- struct{}{}
+		<-release
+		respond(w, []byte("node_cpu_usage_seconds_total 1\n"))
+	})
+	dir := t.TempDir()
+	c := newTestClient(t, Config{CertificateAuthority: writeFile(t, dir, "ca", oldCA.PEM())})
+	fetch := func() error { return c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}) }
+	done := make(chan error)
+	go func() { done <- fetch() }()
+	<-entered
+	writeFile(t, dir, "ca", newCA.PEM())
+	expire(c.credentials.authority)
+	checkError(t, fetch(), reason.TLSAuthority, "unknown authority") // needs a connection of its own
+	close(release)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	go func() {
+		for range entered { // a request on the old connection must fail the test, not hang
+		}
+	}()
+	checkError(t, fetch(), reason.TLSAuthority, "unknown authority")
+	close(entered)
+}
+
 // TestRotation replaces the client certificate and the CA between requests. TestFetch does the same
 // for the token.
 func TestRotation(t *testing.T) {

@@ -142,7 +142,8 @@ func certificateReason(leaf *x509.Certificate, err error) reason.Reason {
 
 // isSelfSigned reports whether a kubelet created the certificate itself. It then signs it with a CA
 // of its own, NAME-ca@TIME, where NAME is the name in the certificate, NAME@TIME (client-go,
-// util/cert.GenerateSelfSignedCertKeyWithOptions). A forged name changes only the text of an error.
+// util/cert.GenerateSelfSignedCertKeyWithOptions). The names prove nothing: with pins, only the key
+// counts; without, a forged name changes only the text of an error.
 func isSelfSigned(leaf *x509.Certificate) bool {
 	subject, _, _ := strings.Cut(leaf.Subject.CommonName, "@")
 	issuer, _, found := strings.Cut(leaf.Issuer.CommonName, "@")

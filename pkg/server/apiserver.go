@@ -69,7 +69,7 @@ func newAPIServer(
 		return nil, nil, fmt.Errorf("cannot set up auditing: %w", err)
 	}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		handler = api.WithWatchTables(api.WithMetadataCheck(handler, codecs))
+		handler = api.WithWatchRequests(api.WithMetadataCheck(handler, codecs))
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
 		return drainer(rejectUntilReady(handler, required, codecs), config.ShutdownInitiatedNotify())
 	}

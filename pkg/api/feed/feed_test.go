@@ -645,6 +645,31 @@ func TestSlowWatcher(t *testing.T) {
 	})
 }
 
+// TestManyDeletions checks that a watcher that reads gets all events when most objects end at once, as
+// when a Deployment is scaled down.
+func TestManyDeletions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		defer w.Close()
+		const pods = 10 * minLog
+		for i := range pods {
+			w.put("ns", fmt.Sprint("pod", i), "x", false)
+		}
+		c := w.client("ns", "")
+		defer c.start(t)()
+		settle()
+		for i := range pods - 1 {
+			w.remove("ns", fmt.Sprint("pod", i))
+		}
+		settle()
+		c.check(t)
+		if c.errors > 0 || c.lists != 1 || len(c.events) != pods-1 {
+			t.Errorf("got %d events, %d errors and %d lists, want %d events and 1 list",
+				len(c.events), c.errors, c.lists, pods-1)
+		}
+	})
+}
+
 // TestInitialEventsAreLimitedInTime checks that a watcher that does not read its initial events
 // ends.
 func TestInitialEventsAreLimitedInTime(t *testing.T) {

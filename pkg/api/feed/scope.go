@@ -131,7 +131,8 @@ func (s *scope) update(readAt usage.Time, items []encode.Item) {
 	if len(s.log) == size {
 		return
 	}
-	if excess := len(s.log) - max(minLog, logPerItem*len(items)); excess > 0 {
+	// If many objects have ended at once, their events are kept until the next comparison at least.
+	if excess := len(s.log) - max(minLog, logPerItem*max(len(old), len(items))); excess > 0 {
 		s.base = s.log[excess-1].version
 		s.log = slices.Delete(s.log, 0, excess)
 	}
