@@ -472,7 +472,7 @@ func TestTimestampsOfRemovedPods(t *testing.T) {
 	})
 }
 
-// TestNameOfAnotherSource checks that an exporter may have the name of another source of the store.
+// TestNameOfAnotherSource checks that an exporter can have the name of another source of the store.
 func TestNameOfAnotherSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
