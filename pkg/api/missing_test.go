@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,11 +35,14 @@ func (e *fakeExplainer) Summarize(missing []*inventory.Object, _ time.Time) stri
 
 // fakeAuthorizer allows everything to the user admin, and records the requests.
 type fakeAuthorizer struct {
+	mu       sync.Mutex
 	requests []string
 	err      error
 }
 
 func (a *fakeAuthorizer) Authorize(_ context.Context, r authorizer.Attributes) (authorizer.Decision, string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.requests = append(a.requests, strings.TrimSpace(fmt.Sprintf("%s %s %s/%s/%s in %q %s",
 		r.GetUser().GetName(), r.GetVerb(), r.GetAPIGroup(), r.GetAPIVersion(), r.GetResource(), r.GetNamespace(),
 		r.GetName())))

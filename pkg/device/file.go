@@ -261,8 +261,11 @@ func (e *Exporter) validate() []error {
 		}
 	}
 	if _, known := presets()[e.Preset]; !known && e.Preset != "" {
-		// The other fields may have defaults of the preset that was meant.
-		return []error{fmt.Errorf("preset is %q, but must be dcgm", e.Preset)}
+		check(true, "preset is %q, but must be dcgm", e.Preset)
+		assumed := *e // with its defaults, so that fields without a value are no further mistakes
+		assumed.Preset, assumed.Resources = "dcgm", slices.Clone(e.Resources)
+		assumed.setDefaults("")
+		e = &assumed
 	}
 	check(validation.IsDNS1123Label(e.Name) != nil, "name is %q, but must consist of at most 63 lower-case letters, "+
 		"digits and hyphens", e.Name)
