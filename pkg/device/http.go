@@ -3,14 +3,12 @@ package device
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net"
 	"net/http"
-	"syscall"
 	"time"
 
 	promconfig "github.com/prometheus/common/config"
@@ -144,15 +142,7 @@ func (e *scrapeError) Unwrap() error { return e.error }
 
 // Reason returns the reason of an error of a scrape. It is empty if there is no error.
 func Reason(err error) reason.Reason {
-	var (
-		known     *scrapeError
-		op        *net.OpError
-		timeout   net.Error
-		authority x509.UnknownAuthorityError
-		name      x509.HostnameError
-		expired   x509.CertificateInvalidError
-		record    tls.RecordHeaderError
-	)
+	var known *scrapeError
 	switch {
 	case err == nil:
 		return ""
@@ -162,26 +152,6 @@ func Reason(err error) reason.Reason {
 		return reason.BodyTooLarge
 	case errors.Is(err, errNoSeries):
 		return reason.NoSamples
-	case errors.As(err, &op) && op.Op == "dial" && op.Timeout():
-		return reason.ConnectTimeout
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return reason.Timeout
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return reason.Truncated
-	case errors.As(err, &authority):
-		return reason.TLSAuthority
-	case errors.As(err, &name):
-		return reason.TLSName
-	case errors.As(err, &expired):
-		return reason.TLSExpired
-	case errors.As(err, &record):
-		return reason.TLSHandshake
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return reason.ConnectRefused
-	case op != nil && op.Op == "dial":
-		return reason.Unreachable
-	case op != nil, errors.Is(err, io.EOF):
-		return reason.ConnectionLost
 	}
-	return reason.BadHTTP
+	return reason.OfRequest(err)
 }

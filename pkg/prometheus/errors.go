@@ -2,15 +2,10 @@ package prometheus
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"syscall"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
@@ -30,17 +25,10 @@ func newError(r reason.Reason, format string, args ...any) error {
 // Reason returns the reason of an error of this package. It is empty if there is no error.
 func Reason(err error) reason.Reason {
 	var (
-		known     *queryError
-		invalid   *invalidJSON
-		tooMany   *http.MaxBytesError
-		authority x509.UnknownAuthorityError
-		name      x509.HostnameError
-		expired   x509.CertificateInvalidError
-		record    tls.RecordHeaderError
-		dns       *net.DNSError
-		op        *net.OpError
+		known   *queryError
+		invalid *invalidJSON
+		tooMany *http.MaxBytesError
 	)
-	isOp := errors.As(err, &op)
 	switch {
 	case err == nil:
 		return ""
@@ -50,37 +38,10 @@ func Reason(err error) reason.Reason {
 		return reason.Canceled
 	case errors.As(err, &tooMany):
 		return reason.BodyTooLarge
-	case isOp && op.Op == "dial" && op.Timeout():
-		return reason.ConnectTimeout
-	case isTimeout(err):
-		return reason.Timeout
 	case errors.As(err, &invalid):
 		return reason.Undecodable
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return reason.Truncated
-	case errors.As(err, &authority):
-		return reason.TLSAuthority
-	case errors.As(err, &name):
-		return reason.TLSName
-	case errors.As(err, &expired):
-		return reason.TLSExpired
-	case errors.As(err, &record), isOp && (op.Op == "remote error" || op.Op == "local error"): // TLS alerts
-		return reason.TLSHandshake
-	case errors.As(err, &dns):
-		return reason.DNS
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return reason.ConnectRefused
-	case isOp && op.Op == "dial":
-		return reason.Unreachable
-	case isOp, errors.Is(err, io.EOF):
-		return reason.ConnectionLost
 	}
-	return reason.BadHTTP
-}
-
-func isTimeout(err error) bool {
-	var timeout interface{ Timeout() bool }
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+	return reason.OfRequest(err)
 }
 
 // statusReason returns the reason of a response with a status other than 200.
