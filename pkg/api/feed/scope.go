@@ -202,8 +202,8 @@ func diff(older, newer []encode.Item, differs func(before, after *encode.Item)) 
 	}
 }
 
-// difference returns the changes from what a LIST has returned to a state, which it owns. No watch can begin at
-// their versions: a client that has seen only some of them must list again.
+// difference returns the changes from what a LIST has returned to a state, which it owns. No watch
+// can begin at their versions: a client that has seen only some of them must list again.
 func difference(list, state []encode.Item, version func(encode.Usage) uint64) []watch.Event {
 	var events []watch.Event
 	add := func(kind watch.EventType, item encode.Item) {

@@ -42,7 +42,8 @@ func (d *Storage) Decode(dst *usage.Scrape, text []byte, node string, times Time
 	return d.finish()
 }
 
-// finish adds the sample of the node, removes those of dropped pods, and returns an error if nothing is left.
+// finish adds the sample of the node, removes those of dropped pods, and returns an error if nothing
+// is left.
 func (d *Storage) finish() error {
 	if len(d.dropped) > 0 {
 		d.dst.Storage = slices.DeleteFunc(d.dst.Storage, func(s usage.StorageSample) bool {
