@@ -116,6 +116,9 @@ func (f *failureLog) reset(ctx context.Context) {
 
 // sleep returns after the time, a wake-up or the end of the context.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	if d <= 0 {
+		return
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
