@@ -68,8 +68,7 @@ func (s *series) widen(amount usage.Amount, cur usage.Sample, a *arrival) usage.
 // rate window old.
 func (h *history) add(prev reading, now usage.Time, rateWindow time.Duration) {
 	kept := h.readings[:h.count]
-	isOld := func(at usage.Time) bool { return now.Sub(at) >= rateWindow }
-	for len(kept) > 1 && isOld(kept[1].at) || len(kept) == 1 && isOld(prev.at) {
+	for len(kept) > 1 && now.Sub(kept[1].at) >= rateWindow {
 		kept = kept[1:]
 	}
 	h.count = uint8(copy(h.readings[:], kept))

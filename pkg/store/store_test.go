@@ -15,8 +15,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	maxAge = 60 * time.Second
-	t0     = usage.Time(1_795_205_767 * int64(time.Second))
+	maxAge     = 60 * time.Second
+	rateWindow = 15 * time.Second
+	t0         = usage.Time(1_795_205_767 * int64(time.Second))
 )
 
 func at(seconds float64) usage.Time { return t0.Add(time.Duration(seconds * float64(time.Second))) }
@@ -49,7 +50,12 @@ func scrape(seconds float64, containers ...usage.ContainerSample) *usage.Scrape 
 	return &usage.Scrape{At: at(seconds), Containers: containers}
 }
 
-func newStore() *Store { return New(Config{MaxSampleAge: maxAge, MaxContainers: 100}) }
+func newStore() *Store { return newWideStore(rateWindow) }
+
+// newWideStore returns a store whose rates should cover a time.
+func newWideStore(rateWindow time.Duration) *Store {
+	return New(Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100})
+}
 
 // show returns a pod's metrics as text: its time and window in seconds, and each container's CPU in
 // millicores.
