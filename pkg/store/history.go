@@ -32,13 +32,9 @@ const maxSparse = 2
 
 // widen returns the Amount of cur, given that from the previous reading, which is fresh. If the
 // samples are dense, it uses the earlier reading with which the window is closest to the rate window.
-// It adds the previous reading to the history.
-func (s *series) widen(amount usage.Amount, cur usage.Sample, a *arrival) usage.Amount {
-	isDense := amount.Window < a.rateWindow*3/5
+// It adds the previous reading to the history, and creates or drops the history.
+func (s *series) widen(amount usage.Amount, cur usage.Sample, isDense bool, a *arrival) usage.Amount {
 	if s.history == nil {
-		if !isDense {
-			return amount
-		}
 		s.history = &history{}
 	}
 	h := s.history
@@ -50,15 +46,20 @@ func (s *series) widen(amount usage.Amount, cur usage.Sample, a *arrival) usage.
 		return amount
 	}
 	h.sparse = 0
-	for _, r := range slices.Backward(h.readings[:h.count]) {
-		window := cur.At.Sub(r.at)
-		if (window - a.rateWindow).Abs() >= (amount.Window - a.rateWindow).Abs() {
-			continue
+	var base *earlierReading
+	window := amount.Window
+	for i, r := range slices.Backward(h.readings[:h.count]) {
+		w := cur.At.Sub(r.at)
+		if w <= a.maxAge && (w-a.rateWindow).Abs() < (window-a.rateWindow).Abs() {
+			base, window = &h.readings[i], w
 		}
-		earlier := usage.Sample{At: r.at, CPUSeconds: r.cpuSeconds, Has: usage.HasCPU}
-		if wide, verdict := usage.Rate(earlier, cur, a.maxAge); verdict == usage.Fresh {
-			amount = wide
-		}
+	}
+	if base == nil {
+		return amount
+	}
+	earlier := usage.Sample{At: base.at, CPUSeconds: base.cpuSeconds, Has: usage.HasCPU}
+	if wide, verdict := usage.Rate(earlier, cur, a.maxAge); verdict == usage.Fresh {
+		amount = wide
 	}
 	return amount
 }

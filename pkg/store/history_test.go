@@ -125,6 +125,22 @@ func TestRateWindow(t *testing.T) { // rule 1
 	}
 }
 
+// TestSteadySamples has samples at every interval below 60 % of the rate window.
+func TestSteadySamples(t *testing.T) { // rule 1
+	for _, window := range []time.Duration{3 * time.Second, 7 * time.Second, rateWindow, 45 * time.Second} {
+		for interval := usage.MinWindow; interval < window*3/5; interval += 37 * time.Millisecond {
+			s := newWideStore(window)
+			for now := time.Duration(0); now <= 4*window; now += interval {
+				s.Put("n1", scrape(now.Seconds(), of("p/a", sample(now.Seconds(), now.Seconds()))))
+				p := s.Pod("n1", "n", "p", t0.Add(now))
+				if now > 2*window && (p.Window < window*7/10 || p.Window > window*13/10) {
+					t.Fatalf("rate window %v, samples every %v: got a window of %v after %v", window, interval, p.Window, now)
+				}
+			}
+		}
+	}
+}
+
 // TestHistoryEnds has samples every 5 seconds, until something ends the series after 42 s. The
 // windows of the rates must begin after that.
 func TestHistoryEnds(t *testing.T) { // rules 1, 3, 4, 5, 9
@@ -161,7 +177,9 @@ func TestHistoryEnds(t *testing.T) { // rules 1, 3, 4, 5, 9
 		{"the clock is set forward by little", clock(4 * time.Second), 45},
 		{"the clock is set back", clock(-10 * time.Minute), 45},
 		{"the clock is set back by little", clock(-4 * time.Second), 50},
-		{"the clock is set back, without Date headers", later(func(s *usage.Sample) { s.At = s.At.Add(-50 * time.Second) }), 55},
+		{"the clock is set back, without Date headers", later(func(s *usage.Sample) {
+			s.At = s.At.Add(-50 * time.Second)
+		}), 55},
 		{"an outage", func(sc *usage.Scrape, now float64) {
 			if now > event && now < 105 {
 				sc.Containers = nil
@@ -190,7 +208,8 @@ func TestHistoryEnds(t *testing.T) { // rules 1, 3, 4, 5, 9
 				if got.CPUNanocores != 1e9 {
 					t.Errorf("after %v s: got %s over %v, want 1 core", now, show(p), got.Window)
 				}
-				if len(sc.Containers) > 0 && got.At == sc.Containers[0].At && now >= tc.after && got.Window > seconds(now-tc.after) {
+				isNew := len(sc.Containers) > 0 && got.At == sc.Containers[0].At && now >= tc.after
+				if isNew && got.Window > seconds(now-tc.after) {
 					t.Errorf("after %v s: got a window of %v, which began before %v s", now, got.Window, tc.after)
 				}
 			}

@@ -95,7 +95,8 @@ type endedContainer struct {
 
 // matches reports whether a sample is of c.
 func (c *container) matches(s *usage.ContainerSample) bool {
-	return c.name.Value() == string(s.Name) && c.pod.key.name == string(s.Pod) && c.pod.key.namespace == string(s.Namespace)
+	return c.name.Value() == string(s.Name) && c.pod.key.name == string(s.Pod) &&
+		c.pod.key.namespace == string(s.Namespace)
 }
 
 func (c *container) key() containerKey { return containerKey{c.pod.key, c.name.Value()} }

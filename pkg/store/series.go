@@ -94,7 +94,9 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 	}
 	switch verdict {
 	case usage.Fresh:
-		amount = s.widen(amount, cur, a)
+		if isDense := amount.Window < a.rateWindow*3/5; isDense || s.history != nil {
+			amount = s.widen(amount, cur, isDense, a)
+		}
 		s.setPrevious(cur)
 		s.setAmount(amount, cur, a)
 		return true
