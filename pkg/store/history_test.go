@@ -276,7 +276,7 @@ func TestConstantLoad(t *testing.T) { // rule 1
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		longest := 1 + random.IntN(160) // eighths of a second: counters are exact
-		window := time.Second + rand.N(maxAge-time.Second)
+		window := time.Second + time.Duration(random.Int64N(int64(maxAge-time.Second)))
 		off, on := newWideStore(0), newWideStore(window)
 		now, differ := 0.0, false
 		for range 100 {
@@ -294,7 +294,7 @@ func TestConstantLoad(t *testing.T) { // rule 1
 			}
 			differ = differ || a.Window != b.Window
 		}
-		if isDense := seconds(float64(longest)/8) < window/2; isDense && !differ {
+		if isDense := usage.MinWindow+seconds(float64(longest)/8) < window/2; isDense && !differ {
 			t.Errorf("rate window %v, samples up to %v s apart: got the same windows", window, float64(longest)/8)
 		}
 	}
