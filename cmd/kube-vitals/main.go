@@ -108,7 +108,8 @@ func settings(c server.Config) []any {
 	if c.Prometheus != nil {
 		return append(settings, "source", sourcePrometheus, "prometheusURL", c.Prometheus.URL)
 	}
-	return append(settings, "kubeletRequestTimeout", c.Kubelet.Timeout, "kubeletVerification", kubeletVerification(c))
+	return append(settings, "rateWindow", c.RateWindow, "kubeletRequestTimeout", c.Kubelet.Timeout,
+		"kubeletVerification", kubeletVerification(c))
 }
 
 func servingCertificate(c server.Config) string {

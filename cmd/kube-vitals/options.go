@@ -22,6 +22,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 const (
@@ -34,6 +35,9 @@ const (
 	// every 15 seconds: with the library's default of 10 seconds, each of their LISTs would cause
 	// an access review, although the API server has already authorized the request.
 	defaultAllowedTTL = 2 * time.Minute
+	// defaultRateWindow is between the 10 and 20 seconds that rates cover if kubelets read the counters
+	// at their usual pace and are scraped every 15 seconds.
+	defaultRateWindow = 15 * time.Second
 )
 
 // options are the flags. Flags that metrics-server has, too, have the same names, meanings and
@@ -50,6 +54,7 @@ type options struct {
 	nodeSelector string
 	resolution   time.Duration
 	maxSampleAge time.Duration
+	rateWindow   time.Duration
 	warnings     bool
 	watch        bool
 	telemetry    bool // of metrics-server
@@ -159,6 +164,10 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 	fs.StringVarP(&o.nodeSelector, "node-selector", "l", "",
 		"The label selector of the nodes to scrape and serve, such as 'key=value,other!=value'. "+
 			"(default: all nodes)")
+	fs.DurationVar(&o.rateWindow, "rate-window", 0,
+		"The time that a CPU rate should cover; at least 1s and at most --max-sample-age. If samples are denser "+
+			"than 60 % of it, the rate is computed from an earlier sample than the previous one. See "+
+			"docs/numbers.md. (default 15s, or --max-sample-age if that is less)")
 	fs.IntVar(&k.Port, "kubelet-port", k.Port, "The port of the kubelets.")
 	fs.BoolVar(&k.UseNodeStatusPort, "kubelet-use-node-status-port", false,
 		"Use the port in a node's status, if it has one, instead of --kubelet-port.")
@@ -240,6 +249,7 @@ func (o *options) config() (server.Config, error) {
 		NodeSelector: selector,
 		Resolution:   o.resolution,
 		MaxSampleAge: o.maxSampleAge,
+		RateWindow:   o.rateWindow,
 		Kubelet:      o.kubelet,
 
 		MissingMetricsWarnings: o.warnings,
@@ -267,6 +277,9 @@ func (o *options) complete() {
 	server.LimitVerbosity(o.logging)
 	if !o.all.Changed("max-sample-age") {
 		o.maxSampleAge = o.defaultMaxSampleAge()
+	}
+	if !o.all.Changed("rate-window") && !o.usesPrometheus() {
+		o.rateWindow = min(defaultRateWindow, o.maxSampleAge)
 	}
 	if !o.all.Changed("kubelet-request-timeout") {
 		o.kubelet.Timeout = min(kubelet.DefaultTimeout, o.longestTimeout())
@@ -304,7 +317,8 @@ func (o *options) validate() []error {
 }
 
 func (o *options) validateKubelet() []error {
-	mistakes := slices.Concat(kubeletMistakes(o.kubelet), o.validateKubeletAccount(), o.validateKubeletPins())
+	mistakes := slices.Concat(kubeletMistakes(o.kubelet), o.validateRateWindow(), o.validateKubeletAccount(),
+		o.validateKubeletPins())
 	if o.kubelet.Timeout > o.longestTimeout() && o.resolutionKnown() {
 		mistakes = append(mistakes, fmt.Errorf("--kubelet-request-timeout must be at most 9/10 of --metric-resolution, "+
 			"so %v, but is %v", o.longestTimeout(), o.kubelet.Timeout))
@@ -324,6 +338,20 @@ func (o *options) validateKubelet() []error {
 		}
 	}
 	return mistakes
+}
+
+func (o *options) validateRateWindow() []error {
+	maxSampleAgeKnown := o.resolutionKnown() && !slices.Contains(o.unparsed, "max-sample-age")
+	switch {
+	case !o.all.Changed("rate-window"):
+		return nil
+	case o.rateWindow < usage.MinWindow:
+		return []error{fmt.Errorf("--rate-window must be at least %v, but is %v", usage.MinWindow, o.rateWindow)}
+	case o.rateWindow > o.maxSampleAge && maxSampleAgeKnown:
+		return []error{fmt.Errorf("--rate-window must be at most --max-sample-age, so %v, but is %v: no rate covers more "+
+			"than that", o.maxSampleAge, o.rateWindow)}
+	}
+	return nil
 }
 
 func (o *options) validateKubeletAccount() []error {

@@ -33,6 +33,7 @@ func TestDefaults(t *testing.T) {
 	for name, same := range map[string]bool{
 		"resolution":      c.Resolution == 15*time.Second,
 		"max sample age":  c.MaxSampleAge == time.Minute,
+		"rate window":     c.RateWindow == 15*time.Second,
 		"kubelet port":    c.Kubelet.Port == 10250 && !c.Kubelet.UseNodeStatusPort,
 		"kubelet timeout": c.Kubelet.Timeout == 10*time.Second,
 		"address types": slices.Equal(c.Kubelet.AddressTypes, []corev1.NodeAddressType{
@@ -65,7 +66,12 @@ func TestFlags(t *testing.T) {
 		"--metric-resolution=5s": func(c server.Config) bool {
 			return c.MaxSampleAge == 20*time.Second && c.Kubelet.Timeout == 4500*time.Millisecond
 		},
-		"--max-sample-age 45s":         func(c server.Config) bool { return c.MaxSampleAge == 45*time.Second },
+		"--max-sample-age 45s": func(c server.Config) bool { return c.MaxSampleAge == 45*time.Second },
+		"--rate-window=1s":     func(c server.Config) bool { return c.RateWindow == time.Second },
+		"--rate-window=1m":     func(c server.Config) bool { return c.RateWindow == time.Minute },
+		"--metric-resolution=5s --max-sample-age=10s": func(c server.Config) bool {
+			return c.RateWindow == 10*time.Second
+		},
 		"--kubelet-request-timeout 3s": func(c server.Config) bool { return c.Kubelet.Timeout == 3*time.Second },
 		"-l zone=a": func(c server.Config) bool {
 			return c.NodeSelector.Matches(labels.Set{"zone": "a"})
@@ -186,6 +192,13 @@ func TestMistakes(t *testing.T) {
 		"--max-sample-age=29s": {
 			"--max-sample-age must be at least 2 × --metric-resolution, so 30s, but is 29s"},
 		"--max-sample-age=0s": {"--max-sample-age must be at least"},
+		"--rate-window=900ms": {"--rate-window must be at least 1s, but is 900ms"},
+		"--rate-window=0s":    {"--rate-window must be at least 1s, but is 0s"},
+		"--rate-window=61s": {
+			"--rate-window must be at most --max-sample-age, so 1m0s, but is 1m1s: no rate covers more than that"},
+		"--rate-window=2m --max-sample-age=banana":    {`"banana"`},
+		"--rate-window=2m --metric-resolution=banana": {`"banana"`},
+		"--rate-window=banana --max-sample-age=30s":   {`"banana"`},
 		"--kubelet-request-timeout=14s": {
 			"--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so 13.5s, but is 14s"},
 		"--kubelet-request-timeout=-1s": {"--kubelet-request-timeout"},

@@ -17,7 +17,7 @@ func TestSource(t *testing.T) {
 	c, err = parse("--source=prometheus", "--prometheus-url=http://p:9090", "--prometheus-config=f", "--node-selector=a=b",
 		"--missing-metrics-warnings", "--node-events", "--deployment=d")
 	if err != nil || c.Prometheus == nil || c.Prometheus.URL != "http://p:9090" || c.Prometheus.File != "f" ||
-		c.MaxSampleAge != 150*time.Second || !c.MissingMetricsWarnings || c.EventDeployment != "d" {
+		c.MaxSampleAge != 150*time.Second || c.RateWindow != 0 || !c.MissingMetricsWarnings || c.EventDeployment != "d" {
 		t.Errorf("got %+v, maximum age %v, %v", c.Prometheus, c.MaxSampleAge, err)
 	}
 }
@@ -31,6 +31,8 @@ func TestSourceMistakes(t *testing.T) {
 		"--source=prometheus --prometheus-url=http://p --max-sample-age=35s": {"--max-sample-age must be at least 40s"},
 		"--source=prometheus --prometheus-url=http://p --metrics-server-telemetry": {
 			"--metrics-server-telemetry has no effect with --source=prometheus"},
+		"--source=prometheus --prometheus-url=http://p --rate-window=15s": {
+			"--rate-window has no effect with --source=prometheus, which does not connect to kubelets: remove it"},
 		"--source=prometheus --prometheus-url=p:9090 --kubelet-port=1 --kubelet-insecure-tls": {
 			"--prometheus-url: it must start with http://", "--kubelet-port has no effect with --source=prometheus",
 			"--kubelet-insecure-tls has no effect"},

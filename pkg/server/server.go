@@ -38,8 +38,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Config configures a Server. Only Kubeconfig, NodeSelector, KubeletServiceAccount, KubeletPins,
-// Prometheus, EphemeralStorage, Devices, EventDeployment and ServingCert are optional.
+// Config configures a Server. Only Kubeconfig, NodeSelector, RateWindow, KubeletServiceAccount,
+// KubeletPins, Prometheus, EphemeralStorage, Devices, EventDeployment and ServingCert are optional.
 type Config struct {
 	Version, Commit string                // of this program, for telemetry
 	Flags           cliflag.NamedFlagSets // for /flagz; their values are not secret
@@ -48,6 +48,7 @@ type Config struct {
 	NodeSelector labels.Selector // of the nodes to scrape; nil: all
 	Resolution   time.Duration   // interval between two scrapes of a node
 	MaxSampleAge time.Duration   // age above which a sample is not served
+	RateWindow   time.Duration   // time that a rate should cover; 0: that between two samples in a row
 	Kubelet      kubelet.Config
 
 	// MissingMetricsWarnings enables a Warning header in tables if nodes or pods are missing.
@@ -130,7 +131,7 @@ func New(c Config) (*Server, error) {
 	if c.hasExtra() {
 		extra = store.NewExtra()
 	}
-	metrics, pods, nodes := newState(c.MaxSampleAge, clock, extra)
+	metrics, pods, nodes := newState(c, clock, extra)
 	instruments := newInstruments(c.Version, c.Commit, time.Now, clock)
 	instruments.registerConfig(c.Resolution, c.MaxSampleAge)
 	instruments.registerState(metrics, nodes, pods)
@@ -228,10 +229,8 @@ func (c *Config) hasExtra() bool { return c.Devices != nil || c.EphemeralStorage
 // newState returns an empty store and empty inventories of pods and of nodes. The store removes a
 // pod before the inventory does: a new pod of the same name must not get the usage of the old one.
 // There may be no extra store.
-func newState(
-	maxSampleAge time.Duration, clock usage.Clock, extra *store.Extra,
-) (metrics *store.Store, pods, nodes *inventory.Index) {
-	config := store.Config{MaxSampleAge: maxSampleAge, MaxContainers: maxContainers}
+func newState(c Config, clock usage.Clock, extra *store.Extra) (metrics *store.Store, pods, nodes *inventory.Index) {
+	config := store.Config{MaxSampleAge: c.MaxSampleAge, RateWindow: c.RateWindow, MaxContainers: maxContainers}
 	config.IsRunning = func(namespace, pod, container string) bool {
 		o := pods.Get(namespace, pod)
 		return o != nil && o.Running(container)

@@ -173,11 +173,27 @@ func TestNewServingCert(t *testing.T) {
 	}
 }
 
+// TestRateWindow checks that the configuration reaches the store.
+func TestRateWindow(t *testing.T) {
+	clock := usage.NewClock(time.Now())
+	for rateWindow, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 15 * time.Second: 15 * time.Second} {
+		metrics, _, _ := newState(Config{MaxSampleAge: time.Minute, RateWindow: rateWindow}, clock, nil)
+		start := clock.At(time.Now())
+		end := start.Add(30 * time.Second)
+		for at := start; at <= end; at = at.Add(5 * time.Second) {
+			metrics.Put("n1", &usage.Scrape{At: at, Node: usage.Sample{At: at, Has: usage.HasCPU | usage.HasMemory}})
+		}
+		if n := metrics.Node("n1", end); n == nil || n.Window != want {
+			t.Errorf("--rate-window=%v: got %+v, want a window of %v", rateWindow, n, want)
+		}
+	}
+}
+
 // TestReplacedPodHasNoOldUsage checks that the store has no usage of a pod once the inventory has a
 // pod of the same name with another UID.
 func TestReplacedPodHasNoOldUsage(t *testing.T) {
 	clock := usage.NewClock(time.Now())
-	metrics, pods, _ := newState(time.Minute, clock, nil)
+	metrics, pods, _ := newState(Config{MaxSampleAge: time.Minute}, clock, nil)
 	pod := func(uid types.UID) any {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "web-0", UID: uid},

@@ -54,7 +54,7 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 		facts.AsOf = r.snapshot.AsOf
 	}
 	for i, c := range r.containers {
-		facts.Containers[i] = ContainerFacts{c.name, n.facts(&c.series)}
+		facts.Containers[i] = ContainerFacts{c.name.Value(), n.facts(&c.series)}
 	}
 	return facts, true
 }

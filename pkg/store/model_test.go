@@ -13,10 +13,11 @@ import (
 // model computes what must be served by the rules of docs/numbers.md (their numbers are in its
 // comments). It is slow and obvious, and shares no code with the store or pkg/usage.
 type model struct {
-	maxAge    time.Duration
-	isRunning func(key containerKey) bool // according to the API server
-	nodes     map[string]*modelNode       // by name
-	counts    Counts
+	maxAge     time.Duration
+	rateWindow time.Duration
+	isRunning  func(key containerKey) bool // according to the API server
+	nodes      map[string]*modelNode       // by name
+	counts     Counts
 }
 
 // modelNode is what one node reported.
@@ -65,8 +66,8 @@ type reported struct {
 	sample usage.Sample
 }
 
-func newModel(maxAge time.Duration, isRunning func(containerKey) bool) *model {
-	return &model{maxAge: maxAge, isRunning: isRunning, nodes: map[string]*modelNode{}}
+func newModel(maxAge, rateWindow time.Duration, isRunning func(containerKey) bool) *model {
+	return &model{maxAge: maxAge, rateWindow: rateWindow, isRunning: isRunning, nodes: map[string]*modelNode{}}
 }
 
 func (m *model) put(name string, r report) {
@@ -352,6 +353,9 @@ type metric struct {
 	jumps  int          // jumps of the node's clock before since arrived
 	doubt  int          // how many further samples must not be compared with since
 	older  int          // consecutive samples that were older than since
+
+	dense  []usage.Sample // all samples before since from which rates may be computed, oldest first
+	sparse int            // consecutive rates without any need for them
 }
 
 func (v *metric) next(s usage.Sample, in *incoming) {
@@ -410,10 +414,47 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		case !v.known && young && in.at.Sub(v.waits) < 10*time.Second:
 			v.older = 0 // 4: in its start-up
 		default:
+			base := v.base(s, in)
+			elapsed = s.At.Sub(base.At)
+			nanocores = math.Round((s.CPUSeconds - base.CPUSeconds) * 1e9 / elapsed.Seconds())
 			v.since, v.older = s, 0
 			v.serve(s, uint64(nanocores), elapsed, in)
 		}
 	}
+}
+
+// base returns the sample from which a rate is computed (1). That is the previous one, or, if the
+// two are closer than 60 % of the rate window, the one with which the rate covers a time closest to
+// the rate window. Of samples closer than a quarter of the rate window, only the first is
+// considered. Only samples since the first that was followed so closely are, until two in a row are
+// not.
+func (v *metric) base(s usage.Sample, in *incoming) usage.Sample {
+	window := in.model.rateWindow
+	isDense := 10*s.At.Sub(v.since.At) < 6*window
+	if v.sparse++; isDense {
+		v.sparse = 0
+	}
+	switch {
+	case v.sparse >= 2:
+		v.dense = nil
+	case isDense || v.dense != nil:
+		v.dense = append(slices.Clone(v.dense), v.since)
+	}
+	if !isDense {
+		return v.since
+	}
+	var candidates []usage.Sample
+	for _, c := range v.dense {
+		if n := len(candidates); n == 0 || 4*c.At.Sub(candidates[n-1].At) >= window {
+			candidates = append(candidates, c)
+		}
+	}
+	candidates = append(candidates, v.since)
+	candidates = slices.DeleteFunc(candidates, func(c usage.Sample) bool { return s.At.Sub(c.At) > in.model.maxAge })
+	slices.Reverse(candidates) // the first of several that are equally close is the newest
+	return slices.MinFunc(candidates, func(a, b usage.Sample) int {
+		return cmp.Compare((s.At.Sub(a.At) - window).Abs(), (s.At.Sub(b.At) - window).Abs())
+	})
 }
 
 // restart starts a new series.

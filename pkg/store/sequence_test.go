@@ -108,8 +108,8 @@ var steps = []struct {
 	}},
 	{"a summary", func(p *player, arg int) { p.summary(p.kubelet(&arg), arg) }},
 	{"a node is deleted", func(p *player, arg int) { p.forget(p.kubelet(&arg)) }},
-	{"a container starts", (*player).start},
-	{"a container starts", (*player).start},
+	{"a container starts", (*player).startContainer},
+	{"a container starts", (*player).startContainer},
 	{"a pod also runs on another node", func(p *player, arg int) {
 		from, to, key := p.kubelet(&arg), p.kubelet(&arg), pick(&arg, podKeys)
 		for _, c := range from.containers {
@@ -219,6 +219,24 @@ var steps = []struct {
 	{"a clock is slewed", func(p *player, arg int) {
 		p.kubelet(&arg).slew = pick(&arg, []float64{0, 0.0005, -0.0005, 0.01, -0.01})
 	}},
+	{"rounds at another interval", (*player).rounds},
+	{"rounds at another interval", (*player).rounds},
+	{"rounds at another interval", (*player).rounds},
+	{"kube-vitals is restarted with another rate window", func(p *player, arg int) {
+		p.start(pick(&arg, rateWindows))
+		p.check()
+	}},
+}
+
+var rateWindows = []time.Duration{
+	15 * time.Second, 0, time.Second, 5 * time.Second, 7 * time.Second, 30 * time.Second, maxAge,
+}
+
+// intervals are on both sides of every limit that derives from the rate window.
+var intervals = []time.Duration{
+	time.Second, 1200 * time.Millisecond, 2500 * time.Millisecond, 3700 * time.Millisecond, 3800 * time.Millisecond,
+	5 * time.Second, 7500 * time.Millisecond, 8900 * time.Millisecond, 9 * time.Second, 10 * time.Second,
+	15 * time.Second, 20 * time.Second, maxAge,
 }
 
 // times are on both sides of every limit of a time.
@@ -399,21 +417,33 @@ type player struct {
 func newPlayer(logf func(string, ...any)) *player {
 	p := &player{
 		now: t0, stopped: map[containerKey]bool{}, logf: logf,
-		reports: map[string][]report{}, pods: map[*usage.Pod]usage.Pod{}, nodes: map[*usage.Node]usage.Node{},
+		pods: map[*usage.Pod]usage.Pod{}, nodes: map[*usage.Node]usage.Node{},
 	}
 	if logf == nil {
 		p.logf = func(string, ...any) {}
 	}
-	isRunning := func(key containerKey) bool { return !p.stopped[key] }
-	p.store = New(Config{MaxSampleAge: maxAge, MaxContainers: 100, IsRunning: func(namespace, pod, container string) bool {
-		return isRunning(containerKey{podKey{namespace, pod}, container})
-	}})
-	p.model = newModel(maxAge, isRunning)
+	p.start(rateWindow)
 	for _, name := range nodeNames {
 		self := &counter{coreSeconds: 1000, counted: t0, cores: 1, has: usage.HasCPU | usage.HasMemory}
 		p.kubelets = append(p.kubelets, &kubelet{name: name, self: self, ended: map[containerKey]bool{}})
 	}
 	return p
+}
+
+// start starts kube-vitals, which knows nothing of what it knew before.
+func (p *player) start(rateWindow time.Duration) {
+	isRunning := func(key containerKey) bool { return !p.stopped[key] }
+	config := Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100}
+	config.IsRunning = func(namespace, pod, container string) bool {
+		return isRunning(containerKey{podKey{namespace, pod}, container})
+	}
+	p.store, p.model = New(config), newModel(maxAge, rateWindow, isRunning)
+	p.reports = map[string][]report{}
+	for _, k := range p.kubelets {
+		for _, c := range k.containers {
+			c.scraped = false
+		}
+	}
 }
 
 func (p *player) kubelet(arg *int) *kubelet { return pick(arg, p.kubelets) }
@@ -432,6 +462,22 @@ func (p *player) round(arg int) {
 	for i, k := range p.kubelets {
 		if arg&(1<<i) == 0 { // the scrapes of the others fail
 			p.scrape(k, 0)
+		}
+	}
+}
+
+// rounds scrapes all nodes several times. Some of the scrapes are partial, and miss a container.
+func (p *player) rounds(arg int) {
+	interval := pick(&arg, intervals)
+	partial := pick(&arg, []int{0, 1, 2})
+	for i := range 2 + arg%4 {
+		p.pass(interval)
+		for _, k := range p.kubelets {
+			lost := 0
+			if i == 1 {
+				lost = partial
+			}
+			p.scrape(k, lost)
 		}
 	}
 }
@@ -461,7 +507,7 @@ func (p *player) scrapeAsOf(k *kubelet, ago time.Duration) {
 	p.scrape(&then, 0)
 }
 
-func (p *player) start(arg int) {
+func (p *player) startContainer(arg int) {
 	k := p.kubelet(&arg)
 	key := containerKey{pick(&arg, podKeys), pick(&arg, containerNames)}
 	p.run(k, key, pick(&arg, []bool{true, false}))

@@ -27,6 +27,8 @@ type series struct {
 	asOf   usage.Time   // when amount was sampled, by our clock
 	since  usage.Time   // when the series started, by our clock
 
+	history *history // nil: the samples are not dense
+
 	sampled    bool  // whether prev is set
 	untimed    bool  // whether prev.at is by our clock
 	hasAmount  bool  // whether amount belongs to this series
@@ -41,11 +43,12 @@ type series struct {
 
 // arrival is what all samples of one response have in common.
 type arrival struct {
-	at       usage.Time // when the response arrived, by our clock
-	capacity uint64     // of the node, in nanocores; 0: not known
-	maxAge   time.Duration
-	clock    *nodeClock
-	jumped   bool // whether this scrape showed a jump of the node's clock
+	at         usage.Time // when the response arrived, by our clock
+	capacity   uint64     // of the node, in nanocores; 0: not known
+	maxAge     time.Duration
+	rateWindow time.Duration
+	clock      *nodeClock
+	jumped     bool // whether this scrape showed a jump of the node's clock
 }
 
 // jumpedRecently reports whether the node's clock jumped so recently that a start time, or the
@@ -91,6 +94,9 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 	}
 	switch verdict {
 	case usage.Fresh:
+		if isDense := amount.Window < a.rateWindow*3/5; isDense || s.history != nil {
+			amount = s.widen(amount, cur, isDense, a)
+		}
 		s.setPrevious(cur)
 		s.setAmount(amount, cur, a)
 		return true
@@ -115,7 +121,7 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 func (s *series) restart(cur usage.Sample, a *arrival, counts *counts) {
 	counts.baselines.Add(1)
 	s.setPrevious(cur)
-	s.hasAmount, s.isNew, s.suspect, s.since = false, false, 0, a.at
+	s.hasAmount, s.isNew, s.suspect, s.since, s.history = false, false, 0, a.at, nil
 	if a.clock.isAhead(&cur, a.at) {
 		s.suspect = 1
 	}

@@ -24,6 +24,9 @@ import (
 type Config struct {
 	// MaxSampleAge is the age at which a metric expires, and the longest window of a rate.
 	MaxSampleAge time.Duration
+	// RateWindow is the time that a rate should cover, at most MaxSampleAge. If samples are denser, a
+	// rate is computed from an earlier sample than the previous one. 0: always from the previous one.
+	RateWindow time.Duration
 	// MaxContainers limits the containers of one node: above it, containers that a partial scrape
 	// does not mention are dropped.
 	MaxContainers int

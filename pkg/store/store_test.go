@@ -15,8 +15,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	maxAge = 60 * time.Second
-	t0     = usage.Time(1_795_205_767 * int64(time.Second))
+	maxAge     = 60 * time.Second
+	rateWindow = 15 * time.Second
+	t0         = usage.Time(1_795_205_767 * int64(time.Second))
 )
 
 func at(seconds float64) usage.Time { return t0.Add(time.Duration(seconds * float64(time.Second))) }
@@ -49,7 +50,12 @@ func scrape(seconds float64, containers ...usage.ContainerSample) *usage.Scrape 
 	return &usage.Scrape{At: at(seconds), Containers: containers}
 }
 
-func newStore() *Store { return New(Config{MaxSampleAge: maxAge, MaxContainers: 100}) }
+func newStore() *Store { return newWideStore(rateWindow) }
+
+// newWideStore returns a store whose rates should cover a time.
+func newWideStore(rateWindow time.Duration) *Store {
+	return New(Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100})
+}
 
 // show returns a pod's metrics as text: its time and window in seconds, and each container's CPU in
 // millicores.
@@ -309,18 +315,26 @@ func fill(sc *usage.Scrape, node string, now float64) {
 	}
 }
 
+// paces are the times between two samples, in seconds: the default, and such that stores keep a
+// history.
+var paces = []float64{15, 5}
+
 func BenchmarkPut(b *testing.B) {
-	sc, s, now := &usage.Scrape{}, newStore(), 0.0
-	fill(sc, "0", now)
-	b.ReportAllocs()
-	for b.Loop() {
-		now += 15
-		sc.At = at(now)
-		sc.Node = sample(now, now)
-		for i := range sc.Containers {
-			sc.Containers[i].Sample = sample(now, now/10)
-		}
-		s.Put("n1", sc)
+	for _, pace := range paces {
+		b.Run(fmt.Sprintf("every %v s", pace), func(b *testing.B) {
+			sc, s, now := &usage.Scrape{}, newStore(), 0.0
+			fill(sc, "0", now)
+			b.ReportAllocs()
+			for b.Loop() {
+				now += pace
+				sc.At = at(now)
+				sc.Node = sample(now, now)
+				for i := range sc.Containers {
+					sc.Containers[i].Sample = sample(now, now/10)
+				}
+				s.Put("n1", sc)
+			}
+		})
 	}
 }
 
@@ -352,19 +366,23 @@ func BenchmarkPod(b *testing.B) {
 // some scrapes.
 func BenchmarkKept(b *testing.B) {
 	const nodes = 1000
-	for b.Loop() {
-		before := heap()
-		s := newStore()
-		sc := &usage.Scrape{}
-		for _, now := range []float64{0, 15, 30} {
-			for n := range nodes {
-				fill(sc, fmt.Sprint(n), now)
-				s.Put(fmt.Sprintf("node-%d", n), sc)
+	for _, pace := range paces {
+		b.Run(fmt.Sprintf("every %v s", pace), func(b *testing.B) {
+			for b.Loop() {
+				before := heap()
+				s := newStore()
+				sc := &usage.Scrape{}
+				for i := range 3 {
+					for n := range nodes {
+						fill(sc, fmt.Sprint(n), float64(i)*pace)
+						s.Put(fmt.Sprintf("node-%d", n), sc)
+					}
+				}
+				b.ReportMetric(float64(heap()-before)/float64(nodes*len(sc.Containers)), "B/container")
+				runtime.KeepAlive(s)
+				runtime.KeepAlive(sc)
 			}
-		}
-		b.ReportMetric(float64(heap()-before)/float64(nodes*len(sc.Containers)), "B/container")
-		runtime.KeepAlive(s)
-		runtime.KeepAlive(sc)
+		})
 	}
 }
 

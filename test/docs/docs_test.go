@@ -32,6 +32,7 @@ func inChart() map[string]string {
 		"kubeconfig":                       "",
 		"secure-port":                      "containerPort",
 		"max-sample-age":                   "maxSampleAge",
+		"rate-window":                      "rateWindow",
 		"resources":                        "ephemeralStorage.enabled",
 		"ephemeral-storage-interval":       "ephemeralStorage.interval",
 		"kubelet-certificate-authority":    "kubelet.certificateAuthority",

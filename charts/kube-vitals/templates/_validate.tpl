@@ -30,6 +30,9 @@ single value are in values.schema.json.
 {{- if ($v.ephemeralStorage).enabled }}
 {{- fail "ephemeralStorage.enabled=true needs source.type=kubelet: an engine does not have what kubelets report of ephemeral-storage" }}
 {{- end }}
+{{- if $v.rateWindow }}
+{{- fail "rateWindow needs source.type=kubelet: with source.type=prometheus, the pace of the engine decides what a rate covers" }}
+{{- end }}
 {{- if and $prometheus.config $prometheus.existingSecret }}
 {{- fail "source.prometheus.config and source.prometheus.existingSecret contradict each other: set one of them" }}
 {{- end }}
