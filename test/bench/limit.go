@@ -74,7 +74,8 @@ func measureLimit(ctx context.Context, b *bench) (err error) {
 	}
 	l.table = newTable(fmt.Sprintf("Memory limit of %d MiB: %d nodes, %d pods, %d requests at once",
 		b.limit>>20, b.nodes, b.pods(), b.burst),
-		"", "complete", "not complete", "429, tried again", "406", "failed", "autoscaler, missed", "time", "cgroup, peak", "RssAnon, peak")
+		"", "complete", "not complete", "429, tried again", "406", "failed", "autoscaler, missed", "time", "cgroup, peak",
+		"RssAnon, peak")
 	defer func() {
 		l.table.print(os.Stdout)
 		if s := l.server.Load(); s != nil {
