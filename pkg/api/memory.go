@@ -111,12 +111,11 @@ func (c *collection) objects(ctx context.Context, q *query, begin func()) ([]*in
 	if reserved, err := l.tryReserve(page); reserved || err != nil {
 		return objects, err
 	}
-	objects, page = nil, nil // a list that waits takes no memory
 	if err := l.reserve(ctx); err != nil {
 		return nil, err
 	}
 	begin()
-	return q.objects(c.inventory), nil
+	return q.objects(c.inventory), nil // again: in the meantime, the first ones are garbage
 }
 
 // tryReserve reserves memory for a page, and reports whether there was enough. It returns an error if

@@ -61,7 +61,8 @@ func TestListNodes(t *testing.T) {
 		t.Errorf("got %d nodes and error %v, want %d", len(got), err, count)
 	}
 	failure := errors.New("connection refused")
-	if got, err := listNodes(t.Context(), &pagedNodes{count: count, err: failure}); !errors.Is(err, failure) || got != nil {
+	got, err = listNodes(t.Context(), &pagedNodes{count: count, err: failure})
+	if !errors.Is(err, failure) || got != nil {
 		t.Errorf("got %d nodes and error %v, want no nodes and %v", len(got), err, failure)
 	}
 }
