@@ -74,12 +74,16 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 	if err != nil {
 		return nil, err
 	}
-	return c.list(q, 0), nil
+	objects, err := c.objects(ctx, q, func() {})
+	if err != nil {
+		return nil, err
+	}
+	return c.list(q, objects, 0), nil
 }
 
-// list returns a page of a list. Its token for the next page contains the version.
-func (c *collection) list(q *query, version uint64) *encode.List {
-	objects, now := q.objects(c.inventory), c.config.Now()
+// list returns a page of a list of objects. Its token for the next page contains the version.
+func (c *collection) list(q *query, objects []*inventory.Object, version uint64) *encode.List {
+	now := c.config.Now()
 	list := c.encoder.NewList(c.kind(), now, q.pageSize(len(objects)))
 	if q.after == nil {
 		list.Selected = objects

@@ -97,12 +97,16 @@ func (w *watchable) List(ctx context.Context, options *metainternalversion.ListO
 		return nil, apierrors.NewResourceExpired("no older state is kept: list without resourceVersionMatch=Exact")
 	}
 	selection := selectionOf(ctx, q)
-	version := w.feed.Begin()
+	var version uint64
+	objects, err := w.objects(ctx, q, func() { version = w.feed.Begin() })
+	if err != nil {
+		return nil, err
+	}
 	nextPage := q.after != nil && q.after.version != 0
 	if nextPage {
 		version = q.after.version
 	}
-	list := w.list(q, version)
+	list := w.list(q, objects, version)
 	list.ResourceVersion = strconv.FormatUint(version, 10)
 	for i := range list.Items {
 		list.Items[i].Version = w.feed.VersionOf(list.Items[i].Usage)
@@ -198,7 +202,7 @@ func (c *collection) layoutOfWatch(ctx context.Context, items []encode.Item, may
 		return c.layoutOf(items, mayGetObjects)
 	}
 	t.once.Do(func() {
-		t.layout = c.layoutOf(slices.Concat(items, c.list(t.query, 0).Items), mayGetObjects)
+		t.layout = c.layoutOf(slices.Concat(items, c.list(t.query, t.query.objects(c.inventory), 0).Items), mayGetObjects)
 	})
 	return t.layout
 }

@@ -38,10 +38,12 @@ type Config struct {
 	ConfigMaps      corev1client.ConfigMapInterface // of the namespace
 	Namespace, Name string                          // of the ConfigMap
 
-	// IsCurrent reports whether the node exists with this UID. Synced reports whether all nodes are
-	// known. Entries of other nodes are removed.
+	// IsCurrent reports whether the node is known to exist with this UID. Synced reports whether all
+	// nodes are known, perhaps not the newest. ListNodes reads the UIDs of all nodes from the API
+	// server. Entries of nodes that neither knows are removed.
 	IsCurrent func(node string, uid types.UID) bool
 	Synced    func() bool
+	ListNodes func(ctx context.Context) (map[string]types.UID, error)
 }
 
 // Pins are the pinned keys of kubelets. Run keeps them in sync with the ConfigMap. All methods can
@@ -370,21 +372,33 @@ func (p *Pins) Stats() Stats {
 	return s
 }
 
-// markDeleted asks Run to remove the entries of deleted nodes. An entry must be one at two calls in
-// a row: another replica may know a new node earlier.
-func (p *Pins) markDeleted(before map[string]pin) (now map[string]pin) {
+// markDeleted asks Run to remove the entries of deleted nodes, and returns the candidates for the next
+// call. An entry must be a candidate at two calls in a row, and the API server must not have its node
+// either: this replica may have missed a new node that another replica has pinned, also for long if
+// its watch of nodes hangs.
+func (p *Pins) markDeleted(ctx context.Context, before map[string]pin) (now map[string]pin) {
 	if !p.Synced() {
 		return nil
 	}
+	now, again := p.unknown(), map[string]pin{}
+	for node, known := range now {
+		if before[node] == known {
+			again[node] = known
+		}
+	}
+	if len(again) == 0 {
+		return now
+	}
+	current, err := p.ListNodes(ctx)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot list the nodes: pinned keys of deleted nodes are kept for now",
+			"configMap", klog.KRef(p.Namespace, p.Name), "count", len(again))
+		return now
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now = map[string]pin{}
-	for node, known := range p.pins {
-		if known.uid == "" || p.IsCurrent(node, known.uid) {
-			continue
-		}
-		now[node] = known
-		if before[node] == known {
+	for node, known := range again {
+		if current[node] != known.uid {
 			p.deleted[node] = known
 		}
 	}
@@ -392,4 +406,17 @@ func (p *Pins) markDeleted(before map[string]pin) (now map[string]pin) {
 		p.wakeUp()
 	}
 	return now
+}
+
+// unknown returns the pins of nodes that are not known.
+func (p *Pins) unknown() map[string]pin {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	unknown := map[string]pin{}
+	for node, known := range p.pins {
+		if known.uid != "" && !p.IsCurrent(node, known.uid) {
+			unknown[node] = known
+		}
+	}
+	return unknown
 }

@@ -30,6 +30,8 @@ func TestMain(m *testing.M) {
 type nodes struct {
 	mu    sync.Mutex
 	known map[string]types.UID
+	stale map[string]types.UID // what the replicas know, if it is not what the API server has
+	err   error                // of a list
 }
 
 func (n *nodes) set(name string, uid types.UID) {
@@ -43,7 +45,31 @@ func (n *nodes) set(name string, uid types.UID) {
 func (n *nodes) isCurrent(name string, uid types.UID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.stale != nil {
+		return n.stale[name] == uid
+	}
 	return n.known[name] == uid
+}
+
+// list is the API server's list.
+func (n *nodes) list(context.Context) (map[string]types.UID, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.known), n.err
+}
+
+// freeze stops the watches of nodes of all replicas.
+func (n *nodes) freeze() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stale = maps.Clone(n.known)
+}
+
+// fail makes lists fail; nil: they succeed.
+func (n *nodes) fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.err = err
 }
 
 // world is an API server with the nodes n1 to n9, whose UIDs are u1 to u9, and replicas.
@@ -66,7 +92,7 @@ func test(t *testing.T, f func(w *world)) {
 // replica starts a process. The function ends it.
 func (w *world) replica() (p *Pins, stop func()) {
 	p = New(Config{ConfigMaps: w.api, Namespace: "kube-system", Name: "pins", IsCurrent: w.nodes.isCurrent,
-		Synced: func() bool { return true }})
+		Synced: func() bool { return true }, ListNodes: w.nodes.list})
 	ctx, cancel := context.WithCancel(w.Context())
 	var running sync.WaitGroup
 	running.Go(func() { p.Run(ctx) })
@@ -147,7 +173,7 @@ func TestFirstSight(t *testing.T) {
 // the key of the entry.
 func TestCommandNamesTheNode(t *testing.T) {
 	p := New(Config{Namespace: "kube-system", Name: "pins"})
-	for _, node := range []string{"n1.example.com", "10.0.0.1", "010", "1e3", "no", "true"} {
+	for _, node := range []string{"n1.example.com", "10.0.0.1", "010", "1.10", "1e3", "no", "true"} {
 		p.pins = map[string]pin{node: {"u1", keyN(1)}}
 		_, err := p.Check(node, "u1", keyN(2))
 		_, rest, _ := strings.Cut(fmt.Sprint(err), " -p '")
@@ -433,6 +459,28 @@ func TestDeletedNodes(t *testing.T) {
 		if len(p.deleted) > 0 {
 			t.Errorf("left: %v", p.deleted)
 		}
+	})
+}
+
+// TestStaleNodes checks that a replica whose watch of nodes hangs does not remove the entries of new
+// nodes, and that entries are not removed while the nodes cannot be listed.
+func TestStaleNodes(t *testing.T) {
+	test(t, func(w *world) {
+		p, _ := w.replica()
+		w.pin(p, "n1", "u1", keyN(1))
+		w.nodes.freeze()
+		w.nodes.set("new", "u")
+		w.api.patch("new", keyN(3)+" u") // by another replica
+		w.api.patch("old", keyN(4)+" u") // of a deleted node
+		w.nodes.fail(errUnavailable)
+		time.Sleep(2*pruneInterval + time.Minute)
+		w.wantData(map[string]string{"n1": keyN(1) + " u1", "new": keyN(3) + " u", "old": keyN(4) + " u"})
+		w.nodes.fail(nil)
+		time.Sleep(pruneInterval)
+		w.wantData(map[string]string{"n1": keyN(1) + " u1", "new": keyN(3) + " u"})
+		w.nodes.set("new", "u2") // created again
+		time.Sleep(pruneInterval)
+		w.wantData(map[string]string{"n1": keyN(1) + " u1"})
 	})
 }
 

@@ -57,7 +57,7 @@ func (p *Pins) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-prune.C:
-			deleted = p.markDeleted(deleted)
+			deleted = p.markDeleted(ctx, deleted)
 			continue
 		case <-p.wake:
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/api/openapi"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/memory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
@@ -69,6 +70,7 @@ func newAPIServer(
 		return nil, nil, fmt.Errorf("cannot set up auditing: %w", err)
 	}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
+		handler = api.WithListMemory(handler, codecs, listMemory(memory.Limit()))
 		handler = api.WithWatchRequests(api.WithMetadataCheck(handler, codecs))
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
 		return drainer(rejectUntilReady(handler, required, codecs), config.ShutdownInitiatedNotify())

@@ -3,10 +3,20 @@ package server
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/memory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 )
+
+// listMemory returns what lists may take, with a memory limit of the container in bytes; 0: none. The
+// rest is for scrapes and for the cluster's objects.
+func listMemory(limit uint64) api.ListMemory {
+	if limit == 0 {
+		return api.ListMemory{Large: 128 << 20, Small: 64 << 20, Max: 1 << 30}
+	}
+	return api.ListMemory{Large: int64(limit / 8), Small: int64(limit / 16), Max: int64(limit / 2)}
+}
 
 // memoryReport returns a function that compares the memory of this process, and what the present
 // number of objects needs, with the limit of the container. The forecast is for servers that scrape

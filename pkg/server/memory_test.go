@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/memory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
@@ -53,4 +54,13 @@ func TestMemoryMetrics(t *testing.T) {
 	i = newInstruments("v1.2.3", "0123abc", nil, usage.NewClock(now))
 	i.registerMemory(func() *nodez.Memory { return &nodez.Memory{} })
 	expect(t, i, "memory_limit_bytes 0\n", "memory_")
+}
+
+func TestListMemory(t *testing.T) {
+	if got, want := listMemory(1<<30), (api.ListMemory{Large: 128 << 20, Small: 64 << 20, Max: 512 << 20}); got != want {
+		t.Errorf("with a limit of 1 GiB: got %+v, want %+v", got, want)
+	}
+	if got, want := listMemory(0), (api.ListMemory{Large: 128 << 20, Small: 64 << 20, Max: 1 << 30}); got != want {
+		t.Errorf("without a limit: got %+v, want %+v", got, want)
+	}
 }

@@ -1,12 +1,18 @@
 package server
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
@@ -37,7 +43,32 @@ func newPins(c Config, client *rest.Config, nodes *inventory.Index, synced func(
 			o := nodes.Get("", node)
 			return o != nil && o.UID == inventory.UIDOf(uid)
 		},
+		ListNodes: func(ctx context.Context) (map[string]types.UID, error) { return listNodes(ctx, core.Nodes()) },
 	}), nil
+}
+
+// listTimeout bounds listNodes.
+const listTimeout = 30 * time.Second
+
+// listNodes returns the UIDs of all nodes that the API server has now.
+func listNodes(ctx context.Context, client corev1client.NodeInterface) (map[string]types.UID, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	nodes := map[string]types.UID{}
+	err := pager.New(pager.SimplePageFunc(func(options metav1.ListOptions) (runtime.Object, error) {
+		return client.List(ctx, options)
+	})).EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		node, ok := object.(*corev1.Node)
+		if !ok {
+			return fmt.Errorf("the list of nodes has a %T", object)
+		}
+		nodes[node.Name] = node.UID
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return nodes, nil
 }
 
 // registerPins registers the numbers of pinned keys.

@@ -18,7 +18,8 @@
 //
 // With -only, bench measures something else: "start" (which metrics are served when), "failures"
 // (what is served while scrapes fail, and when the metrics of removed nodes expire), "newpods" (how
-// soon new pods have metrics) or "watch" (CPU and memory with watchers).
+// soon new pods have metrics), "watch" (CPU and memory with watchers) or "limit" (whether the server
+// holds the chart's memory limit under the worst loads).
 //
 // Everything listens on loopback addresses, uses a temporary folder, and ends with this program.
 package main
@@ -50,6 +51,7 @@ var measurements = map[string]struct {
 	"failures": {measureFailures, true},
 	"newpods":  {measureNewPods, true},
 	"watch":    {measureWatch, false},
+	"limit":    {measureLimit, true},
 }
 
 func main() {
@@ -115,6 +117,8 @@ type config struct {
 	failing          float64
 	rate             float64
 	resolution       time.Duration
+	limit            uint64 // bytes
+	burst            int
 	keep             bool
 }
 
@@ -125,7 +129,7 @@ func parse(args []string) (cfg config, err error) {
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals or metrics-server")
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
 	flags.StringVar(&cfg.prometheus, "prometheus", "", "the `executable` of a Prometheus, from which kube-vitals reads")
-	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, failures, newpods or watch")
+	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, failures, newpods, watch or limit")
 	flags.StringVar(&nodes, "nodes", "1000", "`numbers` of nodes, such as 100,1000,5000")
 	flags.IntVar(&cfg.podsPerNode, "pods", podsPerNode, "`number` of pods on each node")
 	flags.IntVar(&cfg.containersPerPod, "containers", containersPerPod, "`number` of containers in each pod")
@@ -136,6 +140,8 @@ func parse(args []string) (cfg config, err error) {
 	flags.Float64Var(&cfg.idle, "idle", 0.1, "the `share` of containers that use no CPU, 0 to 1")
 	flags.BoolVar(&onDemand, "on-demand", false, "kubelets sample containers for each request, not every 10s")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
+	limit := flags.Uint64("memory-limit", 1024, "for -only=limit: the memory limit in `MiB`, by default that of the chart")
+	flags.IntVar(&cfg.burst, "burst", 390, "for -only=limit: how many `requests` are sent at once")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folder with logs and certificates")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), "usage: bench -server=EXECUTABLE [flags] [-- flags of the server]\n\n")
@@ -144,7 +150,7 @@ func parse(args []string) (cfg config, err error) {
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}
-	cfg.serverArgs = flags.Args()
+	cfg.serverArgs, cfg.limit = flags.Args(), *limit<<20
 	switch {
 	case cfg.only == "newpods":
 		cfg.onDemand = "odd" // to compare both
@@ -186,6 +192,8 @@ func (cfg config) validate() error {
 	check(cfg.containersPerPod >= 1 && cfg.containersPerPod <= 10, "-containers: %d is not from 1 to 10",
 		cfg.containersPerPod)
 	check(cfg.rounds >= 1, "-rounds: %d is less than 1", cfg.rounds)
+	check(cfg.limit >= 1<<20 && cfg.limit <= 1<<40, "-memory-limit: %d MiB is not from 1 to 1048576", cfg.limit>>20)
+	check(cfg.burst >= 1 && cfg.burst <= 10000, "-burst: %d is not from 1 to 10000", cfg.burst)
 	check(cfg.resolution >= time.Second, "-metric-resolution: %s is less than 1s", cfg.resolution)
 	return errors.Join(errs...)
 }

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/observability"
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
@@ -165,23 +164,6 @@ func TestPrometheusDiagnosis(t *testing.T) {
 	})
 
 	t.Run("queries of the dashboard and the alerts", func(t *testing.T) {
-		queries, err := observability.Queries(c.Chart)
-		if err != nil {
-			t.Fatal(err)
-		}
-		references, err := observability.Parse(t.Context(), c.Checkout, queries)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := c.asAdmin(t, c.server).getOK(t.Context(), "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		series := observability.ParseSeries(string(text))
-		for i, q := range queries {
-			if missing := series.Missing(q, references[i]); readsEngine(q) && len(missing) > 0 {
-				t.Errorf("%s: %s:\n%s", q.Place, strings.Join(missing, "; "), q.Expr)
-			}
-		}
+		c.checkQueries(t, engineSeries)
 	})
 }

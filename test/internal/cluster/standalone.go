@@ -52,6 +52,9 @@ resourceRules:
 // stopTimeout bounds the shutdown of a Standalone.
 const stopTimeout = 15 * time.Second
 
+// slowBuffer is the size of the receive buffer of slow clients for a response.
+const slowBuffer = 64 << 10
+
 // Standalone is a metrics server that runs with an administrator's permissions, without a chart and
 // without APIServices. It need not be kube-vitals.
 type Standalone struct {
@@ -60,6 +63,7 @@ type Standalone struct {
 	URL     string
 	Direct  *http.Client // sends the administrator's token
 	Proxied *http.Client // sends what the aggregation layer sends for an administrator
+	Slow    *http.Client // as Direct, without a timeout and with a small receive buffer
 }
 
 // StartStandalone starts a metrics server and returns at once. The args follow the flags that every
@@ -86,12 +90,16 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 		"--tls-cert-file=" + c.File("server.crt"), "--tls-private-key-file=" + c.File("server.key"),
 	}, own, args)
 	direct := transport.NewBearerAuthRoundTripper(c.token, c.transport())
+	buffered := c.transport()
+	buffered.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: slowBuffer}
+	slow := transport.NewBearerAuthRoundTripper(c.token, buffered)
 	proxied := transport.NewAuthProxyRoundTripper("admin", "", []string{"system:masters"}, nil, c.transport(frontProxy))
 	s := &Standalone{
 		Started: time.Now(),
 		URL:     fmt.Sprintf("https://127.0.0.1:%d", ports[0]),
 		Direct:  &http.Client{Transport: direct, Timeout: requestTimeout},
 		Proxied: &http.Client{Transport: proxied, Timeout: requestTimeout},
+		Slow:    &http.Client{Transport: slow},
 	}
 	s.Process, err = c.StartProcess(executable, args...)
 	return s, err

@@ -1,0 +1,384 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
+)
+
+const (
+	// burstTimeout bounds a load. The server ends requests after the same time.
+	burstTimeout = time.Minute
+	// slowFor is how long slow readers read, at 4 KiB a second.
+	slowFor = 30 * time.Second
+	// autoscalerTimeout is how long an autoscaler waits for a list, half of its interval.
+	autoscalerTimeout = 7500 * time.Millisecond
+	// churned is the share of the nodes that go and come back during a burst.
+	churned = 0.1
+)
+
+// limited is a server with a memory limit.
+type limited struct {
+	*bench
+	cgroup *cgroup // nil: the limit is not enforced
+	script string
+	server atomic.Pointer[cluster.Standalone]
+	table  *table
+}
+
+// load is what clients do at the same time.
+type load struct {
+	name     string
+	requests []request // each client has one of them
+	slow     bool
+	during   func(context.Context) error // what else happens
+}
+
+// outcome is how the requests of a load ended.
+type outcome struct {
+	complete atomic.Int64 // responses that were read to the end
+	slow     atomic.Int64 // responses that slow readers have read for some time
+	rejected atomic.Int64 // status 429; the clients try again
+	tooLarge atomic.Int64 // status 406: the list needs too much memory in this format
+	pending  atomic.Int64 // at the end of the load
+	failed   atomic.Int64
+	selected atomic.Int64           // lists of an autoscaler that were served meanwhile
+	missed   atomic.Int64           // those that were not
+	example  atomic.Pointer[string] // a failure
+}
+
+// measureLimit runs the server with the memory limit of the chart under the worst loads, and fails if
+// it is killed or does not serve current metrics of all pods at the end.
+func measureLimit(ctx context.Context, b *bench) (err error) {
+	l := &limited{bench: b}
+	if l.cgroup, err = newCgroup(b.limit); err != nil {
+		logf("warning: the limit is not enforced, only the memory is measured: %v", err)
+	} else {
+		defer func() { err = errors.Join(err, l.cgroup.remove()) }()
+	}
+	if l.script, err = launcher(l.cgroup, b.server, b.cluster.Dir, b.limit); err != nil {
+		return err
+	}
+	l.table = newTable(fmt.Sprintf("Memory limit of %d MiB: %d nodes, %d pods, %d requests at once",
+		b.limit>>20, b.nodes, b.pods(), b.burst),
+		"", "complete", "not complete", "429, tried again", "406", "failed", "autoscaler, missed", "time", "cgroup, peak",
+		"RssAnon, peak")
+	defer func() {
+		l.table.print(os.Stdout)
+		if s := l.server.Load(); s != nil {
+			stopServer(s)
+		}
+	}()
+	return errors.Join(l.run(ctx), l.summary())
+}
+
+func (l *limited) run(ctx context.Context) (err error) {
+	if err := l.phase("start", func() (*outcome, error) { return nil, l.start(ctx) }); err != nil {
+		return err
+	}
+	for _, load := range l.loads() {
+		err := l.phase(load.name, func() (*outcome, error) { return l.apply(ctx, load) })
+		if err != nil {
+			return err
+		}
+	}
+	return l.checkCurrent(ctx)
+}
+
+func (l *limited) start(ctx context.Context) error {
+	logf("starting %s", l.config.server)
+	s, err := l.cluster.StartStandalone(l.script, l.resolution, l.serverArgs...)
+	if err != nil {
+		return err
+	}
+	l.server.Store(s)
+	_, err = watchStart(ctx, s, l.shape)
+	return errors.Join(err, s.Process.Running())
+}
+
+func (l *limited) loads() []load {
+	list := func(name, accept string) request {
+		return request{name: name, path: allPods, accept: accept, want: l.pods()}
+	}
+	json := list("JSON", cluster.TypeJSON)
+	zipped := list("protobuf, gzip", cluster.TypeProtobuf)
+	zipped.gzip = true
+	table := list("table", cluster.TypeTable)
+	objectTable := list("table with objects", cluster.TypeTable)
+	objectTable.path += "?includeObject=Object"
+	yaml := list("YAML", "application/yaml")
+	all := []request{json, zipped, table, objectTable, yaml}
+	var loads []load
+	for _, r := range []request{json, zipped, table, yaml} {
+		loads = append(loads, load{name: "LIST all pods, " + r.name, requests: []request{r}})
+	}
+	page := table
+	page.path += "?limit=500"
+	return append(loads,
+		load{name: "slow readers: JSON", requests: []request{json}, slow: true},
+		load{name: "slow readers: tables", requests: []request{table}, slow: true},
+		load{name: "slow readers: tables, pages of 500", requests: []request{page}, slow: true},
+		load{name: fmt.Sprintf("all formats, and %.0f %% of the nodes go and come back", 100*churned),
+			requests: all, during: l.churn},
+		load{name: "all formats, and the server restarts", requests: all, during: l.restart},
+	)
+}
+
+// apply starts the requests of a load at once, and waits for their ends.
+func (l *limited) apply(outer context.Context, load load) (*outcome, error) {
+	ctx, cancel := context.WithTimeout(outer, burstTimeout)
+	defer cancel()
+	var o outcome
+	var clients sync.WaitGroup
+	for i := range l.burst {
+		r := load.requests[i%len(load.requests)]
+		clients.Go(func() { o.send(ctx, l, r, load) })
+	}
+	done := make(chan struct{})
+	var autoscaler sync.WaitGroup
+	autoscaler.Go(func() { o.autoscale(outer, l, done) })
+	var err error
+	if load.during != nil {
+		err = load.during(outer)
+	}
+	clients.Wait()
+	close(done)
+	autoscaler.Wait()
+	return &o, errors.Join(err, l.server.Load().Process.Running())
+}
+
+// autoscale sends the list of an autoscaler every second.
+func (o *outcome) autoscale(ctx context.Context, l *limited, done <-chan struct{}) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	r := request{
+		path:   namespacePods(shopNamespace) + "?labelSelector=" + url.QueryEscape(objects.Selector(webApp)),
+		accept: cluster.TypeProtobuf,
+	}
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		limited, cancel := context.WithTimeout(ctx, autoscalerTimeout)
+		if n, _, err := r.count(limited, l.server.Load()); err != nil || n == 0 {
+			o.missed.Add(1)
+		} else {
+			o.selected.Add(1)
+		}
+		cancel()
+	}
+}
+
+// send sends a request until it is not rejected, as client-go does, and until it succeeds if something
+// else happens to the server.
+func (o *outcome) send(ctx context.Context, l *limited, r request, load load) {
+	for {
+		err := o.try(ctx, l.server.Load(), r, load.slow)
+		var status *cluster.StatusError
+		rejected := errors.As(err, &status) && status.Code == http.StatusTooManyRequests
+		if rejected {
+			o.rejected.Add(1)
+		}
+		switch {
+		case err == nil:
+			return
+		case status != nil && status.Code == http.StatusNotAcceptable:
+			o.tooLarge.Add(1)
+			return
+		}
+		if ctx.Err() != nil || (rejected || load.during != nil) && sleep(ctx, time.Second) != nil {
+			o.pending.Add(1)
+			return
+		}
+		if !rejected && load.during == nil {
+			o.failed.Add(1)
+			text := err.Error()
+			o.example.Store(&text)
+			return
+		}
+	}
+}
+
+func (o *outcome) try(ctx context.Context, s *cluster.Standalone, r request, slow bool) error {
+	if !slow {
+		_, err := r.discard(ctx, s)
+		if err == nil {
+			o.complete.Add(1)
+		}
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, slowFor)
+	defer cancel()
+	s = &cluster.Standalone{URL: s.URL, Direct: s.Slow}
+	response, err := r.send(ctx, s)
+	if err != nil {
+		if ctx.Err() != nil {
+			return &cluster.StatusError{Code: http.StatusTooManyRequests} // it waited all the time
+		}
+		return err
+	}
+	defer response.Body.Close()
+	for {
+		switch _, err := io.CopyN(io.Discard, response.Body, 4<<10); {
+		case errors.Is(err, io.EOF):
+			o.complete.Add(1)
+			return nil
+		case ctx.Err() != nil:
+			o.slow.Add(1)
+			return nil
+		case err != nil:
+			return err
+		}
+		_ = sleep(ctx, time.Second)
+	}
+}
+
+// churn removes kubelets and starts them again.
+func (l *limited) churn(ctx context.Context) error {
+	n := int(churned * float64(l.nodes))
+	for i := range n {
+		l.kubelets.Remove(objects.NodeName(i))
+	}
+	err := sleep(ctx, 2*l.resolution)
+	for i := range n {
+		if _, addErr := l.kubelets.Add(l.kubelets.byNode[i], kubelettest.Address(i)); addErr != nil {
+			return addErr
+		}
+	}
+	return err
+}
+
+// restart stops the server during its requests, and sends as many requests to the next one while it
+// starts.
+func (l *limited) restart(ctx context.Context) error {
+	if err := sleep(ctx, 2*time.Second); err != nil {
+		return err
+	}
+	if err := l.server.Load().Stop(); err != nil {
+		logf("the server was stopped: %v", err)
+	}
+	return l.start(ctx)
+}
+
+// phase runs f and adds a row with the highest memory during it.
+func (l *limited) phase(name string, f func() (*outcome, error)) error {
+	logf("%s", name)
+	done := make(chan struct{})
+	var usage, anonymous uint64
+	var sampler sync.WaitGroup
+	sampler.Go(func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			u, a := l.memory()
+			usage, anonymous = max(usage, u), max(anonymous, a)
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+		}
+	})
+	begin := time.Now()
+	o, err := f()
+	took := time.Since(begin)
+	close(done)
+	sampler.Wait()
+	row := []string{name, "–", "–", "–", "–", "–", "–", fmt.Sprintf("%.0f s", took.Seconds()),
+		fmt.Sprintf("%d MiB", usage>>20), fmt.Sprintf("%d MiB", anonymous>>20)}
+	if o != nil {
+		row[1] = strconv.FormatInt(o.complete.Load(), 10)
+		row[2] = strconv.FormatInt(o.pending.Load()+o.slow.Load(), 10)
+		row[3], row[4] = strconv.FormatInt(o.rejected.Load(), 10), strconv.FormatInt(o.tooLarge.Load(), 10)
+		row[5] = strconv.FormatInt(o.failed.Load(), 10)
+		row[6] = fmt.Sprintf("%d of %d", o.missed.Load(), o.missed.Load()+o.selected.Load())
+		if example := o.example.Load(); example != nil {
+			logf("a failure: %s", *example)
+		}
+	}
+	l.table.row(row...)
+	return err
+}
+
+// memory returns the memory of the cgroup, or else of the server, and what of the server's memory no
+// file backs.
+func (l *limited) memory() (usage, anonymous uint64) {
+	s := l.server.Load()
+	if s != nil { // an error: it has ended
+		anonymous, _ = process.Anonymous(s.Process.PID())
+	}
+	if l.cgroup != nil {
+		usage, _ = l.cgroup.bytes(l.cgroup.files.usage)
+	} else if s != nil {
+		usage, _ = process.Resident(s.Process.PID())
+	}
+	return usage, anonymous
+}
+
+// checkCurrent waits until metrics of all nodes and pods are served that no scrape has missed.
+func (l *limited) checkCurrent(ctx context.Context) error {
+	maxAge := 2*l.resolution + housekeeping
+	s := l.server.Load()
+	return s.Process.Poll(ctx, 2*maxAge, "current metrics of all nodes and pods", func(ctx context.Context) error {
+		now := time.Now()
+		nodes, err := s.Nodes(ctx, allNodes, cluster.TypeProtobuf)
+		if err != nil {
+			return err
+		}
+		pods, err := s.Pods(ctx, allPods, cluster.TypeProtobuf)
+		if err != nil {
+			return err
+		}
+		if len(nodes.Items) != l.nodes || len(pods.Items) != l.pods() {
+			return fmt.Errorf("got %d nodes and %d pods", len(nodes.Items), len(pods.Items))
+		}
+		for i := range pods.Items {
+			if age := now.Sub(pods.Items[i].Timestamp.Time); age > maxAge {
+				return fmt.Errorf("the metrics of pod %s are %s old", pods.Items[i].Name, age)
+			}
+		}
+		for i := range nodes.Items {
+			if age := now.Sub(nodes.Items[i].Timestamp.Time); age > maxAge {
+				return fmt.Errorf("the metrics of node %s are %s old", nodes.Items[i].Name, age)
+			}
+		}
+		logf("all %d nodes and %d pods have current metrics", len(nodes.Items), len(pods.Items))
+		return nil
+	})
+}
+
+// summary prints the peak that the kernel has recorded, and returns an error if it has killed the
+// server.
+func (l *limited) summary() error {
+	if l.cgroup == nil {
+		return nil
+	}
+	peak, err := l.cgroup.bytes(l.cgroup.files.peak)
+	if err != nil {
+		return err
+	}
+	kills, err := l.cgroup.kills()
+	if err != nil {
+		return err
+	}
+	logf("the cgroup's highest memory was %d of %d MiB; processes killed: %d", peak>>20, l.limit>>20, kills)
+	if kills > 0 {
+		return fmt.Errorf("the server was killed %d times for lack of memory", kills)
+	}
+	return nil
+}
