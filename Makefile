@@ -164,8 +164,8 @@ endif
 	  $(if $(filter scale,$(ONLY)),-csv $(SCALING).csv) $(FLAGS)
 
 SCALING := $(CURDIR)/docs/images/scaling
-plot: ## draw docs/images/scaling.svg from the rows that ONLY=scale appends to docs/images/scaling.csv
-	cd test && $(GO) run ./bench plot -csv $(SCALING).csv -svg $(SCALING).svg
+plot: ## draw docs/images/scaling.svg, and update docs/scaling.md, from the rows of ONLY=scale in scaling.csv
+	cd test && $(GO) run ./bench plot -csv $(SCALING).csv -svg $(SCALING).svg -page $(CURDIR)/docs/scaling.md
 
 SOAK ?= 3
 soak: build ## run the server under churn and faults for SOAK minutes; fails if it grows or a response is wrong

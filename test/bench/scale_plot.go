@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // plotCommand is a command of this program, which draws the rows of -only=scale.
@@ -29,6 +30,7 @@ var computedSizes = []size{
 // quantity is a panel of the plot.
 type quantity struct {
 	title  string
+	column string // title in a table
 	value  func(*scaleRow) float64
 	format string // in the table
 }
@@ -36,12 +38,12 @@ type quantity struct {
 func quantities() []quantity {
 	perInterval := func(seconds float64) float64 { return seconds / plotResolution }
 	return []quantity{
-		{"Peak memory, MiB", func(r *scaleRow) float64 { return r.Peak }, "%.0f"},
-		{"Memory while scraping, MiB", func(r *scaleRow) float64 { return r.RSS }, "%.0f"},
-		{"CPU while scraping every 15 s, cores", func(r *scaleRow) float64 { return perInterval(r.interval()) }, "%.3f"},
-		{"Start to all metrics, s", func(r *scaleRow) float64 { return r.Start }, "%.1f"},
-		{"LIST of all pods in protobuf, ms of CPU", func(r *scaleRow) float64 { return r.List }, "%.0f"},
-		{"From kubelets, one scrape every 15 s, MB/s", func(r *scaleRow) float64 {
+		{"Peak memory, MiB", "peak memory, MiB", func(r *scaleRow) float64 { return r.Peak }, "%.0f"},
+		{"Memory while scraping, MiB", "memory while scraping, MiB", func(r *scaleRow) float64 { return r.RSS }, "%.0f"},
+		{"CPU while scraping every 15 s, cores", "CPU while scraping, cores", func(r *scaleRow) float64 { return perInterval(r.interval()) }, "%.3f"},
+		{"Start to all metrics, s", "start to all metrics, s", func(r *scaleRow) float64 { return r.Start }, "%.1f"},
+		{"LIST of all pods in protobuf, ms of CPU", "LIST of all pods, ms of CPU", func(r *scaleRow) float64 { return r.List }, "%.0f"},
+		{"From kubelets, one scrape every 15 s, MB/s", "from kubelets, MB/s", func(r *scaleRow) float64 {
 			return perInterval(r.Received*r.Resolution) / 1e6
 		}, "%.2f"},
 	}
@@ -52,6 +54,7 @@ func runPlot(args []string, w io.Writer) error {
 	flags := flag.NewFlagSet(plotCommand, flag.ContinueOnError)
 	from := flags.String("csv", "", "the `file` with the rows")
 	to := flags.String("svg", "", "the `file` to write")
+	page := flags.String("page", "", "the Markdown `file` whose tables are replaced")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -68,9 +71,36 @@ func runPlot(args []string, w io.Writer) error {
 	if err := os.WriteFile(*to, image.Bytes(), 0o644); err != nil {
 		return err
 	}
-	printScale(w, rows)
-	m.print(w)
-	return nil
+	tables := []*table{ownTable(rows), besideTable(rows), m.table()}
+	for _, t := range tables {
+		t.print(w)
+	}
+	if *page == "" {
+		return nil
+	}
+	text, err := os.ReadFile(*page)
+	if err != nil {
+		return err
+	}
+	replaced, err := replaceTables(string(text), tables)
+	if err != nil {
+		return fmt.Errorf("%s: %w", *page, err)
+	}
+	return os.WriteFile(*page, []byte(replaced), 0o644)
+}
+
+// replaceTables replaces what is between two comments with the title of a table, for each table.
+func replaceTables(text string, tables []*table) (string, error) {
+	for _, t := range tables {
+		begin, end := "<!-- "+t.title+", by make plot -->\n", "<!-- end -->"
+		before, rest, hasBegin := strings.Cut(text, begin)
+		_, after, hasEnd := strings.Cut(rest, end)
+		if !hasBegin || !hasEnd {
+			return "", fmt.Errorf("no %q with a following %q", begin, end)
+		}
+		text = before + begin + "\n" + t.markdown() + "\n" + end + after
+	}
+	return text, nil
 }
 
 // latest returns the last row of each server and size, in the order of servers and sizes.
@@ -236,28 +266,81 @@ func printScale(w io.Writer, rows []scaleRow) {
 	t.print(w)
 }
 
-// print prints what is computed for sizes that are not measured.
-func (m model) print(w io.Writer) {
-	if len(m) == 0 {
-		fmt.Fprintf(w, "\nNothing is computed: this needs three sizes of %s, from %d nodes, "+
-			"with different numbers of pods per node.\n", ownServer, minFitted)
-		return
+// thousands formats a whole number with commas.
+func thousands(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
 	}
-	titles := []string{"Nodes × pods"}
-	slopes := []string{"constant; each 1000 nodes; each 1000 containers"}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}
+
+// ownTable has what was measured of kube-vitals.
+func ownTable(rows []scaleRow) *table {
+	titles := []string{"Nodes", "pods"}
 	for _, q := range quantities() {
-		titles = append(titles, q.title)
-		c := m[q.title]
-		slopes = append(slopes, fmt.Sprintf("%.3g; %.3g; %.3g", c[0], 1e3*c[1], 1e3*c[2]))
+		titles = append(titles, q.column)
 	}
-	t := newTable("Computed from the slopes", titles...)
-	t.row(slopes...)
+	t := newTable("measured", append(titles, "LIST of an HPA, ms of CPU", "open files")...)
+	for _, r := range rows {
+		if r.Server != ownServer {
+			continue
+		}
+		cells := []string{thousands(r.Nodes), thousands(r.Pods)}
+		for _, q := range quantities() {
+			cells = append(cells, fmt.Sprintf(q.format, q.value(&r)))
+		}
+		t.row(append(cells, fmt.Sprintf("%.1f", r.ListSelector), thousands(r.Descriptors))...)
+	}
+	return t
+}
+
+// besideTable compares the servers at each size at which others were measured, too.
+func besideTable(rows []scaleRow) *table {
+	t := newTable("beside", "Nodes, pods", "server", "memory while scraping, MiB", "peak memory, MiB",
+		"memory per node, KiB", "CPU while scraping, cores", "CPU per node and scrape, ms", "goroutines")
+	shared := map[[2]int]bool{}
+	for _, r := range rows {
+		if r.Server != ownServer {
+			shared[[2]int{r.Nodes, r.Pods}] = true
+		}
+	}
+	bySize := slices.Clone(rows)
+	slices.SortStableFunc(bySize, func(a, b scaleRow) int { return cmp.Compare(a.Nodes, b.Nodes) })
+	for _, r := range bySize {
+		if shared[[2]int{r.Nodes, r.Pods}] {
+			t.row(thousands(r.Nodes)+", "+thousands(r.Pods), r.Server+" "+r.Version, fmt.Sprintf("%.0f", r.RSS),
+				fmt.Sprintf("%.0f", r.Peak), fmt.Sprintf("%.0f", r.RSS*1024/float64(r.Nodes)),
+				fmt.Sprintf("%.4f", r.interval()/plotResolution), fmt.Sprintf("%.2f", r.interval()*1e3/float64(r.Nodes)),
+				thousands(r.Goroutines))
+		}
+	}
+	return t
+}
+
+// table has what is computed for sizes that are not measured.
+func (m model) table() *table {
+	titles, slopes := []string{"Nodes", "pods"}, []string{"each 1000 containers", ""}
+	nodes, constant := []string{"each 1000 nodes", ""}, []string{"constant", ""}
+	for _, q := range quantities() {
+		c := m[q.title]
+		titles = append(titles, q.column)
+		constant = append(constant, fmt.Sprintf("%.3g", c[0]))
+		nodes = append(nodes, fmt.Sprintf("%.3g", 1e3*c[1]))
+		slopes = append(slopes, fmt.Sprintf("%.3g", 1e3*c[2]))
+	}
+	t := newTable("computed", titles...)
+	if len(m) == 0 { // needs three sizes with different numbers of pods per node
+		return t
+	}
 	for _, s := range computedSizes {
-		cells := []string{fmt.Sprintf("%d × %d", s.nodes, s.pods)}
+		cells := []string{thousands(s.nodes), thousands(s.nodes * s.pods)}
 		for _, q := range quantities() {
 			cells = append(cells, fmt.Sprintf(q.format, m.at(q, s)))
 		}
 		t.row(cells...)
 	}
-	t.print(w)
+	t.row(constant...)
+	t.row(nodes...)
+	t.row(slopes...)
+	return t
 }

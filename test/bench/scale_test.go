@@ -139,14 +139,12 @@ func TestModel(t *testing.T) {
 		t.Errorf("CPU: got %g, want %g", got, large.CPU*2)
 	}
 	var text bytes.Buffer
-	m.print(&text)
-	if !strings.Contains(text.String(), "| 100000 × 30 ") || !strings.Contains(text.String(), " 3200010 ") {
-		t.Errorf("100000 × 30 and its 3200010 are missing in\n%s", &text)
+	m.table().print(&text)
+	if !strings.Contains(text.String(), "| 100,000 ") || !strings.Contains(text.String(), " 3200010 ") {
+		t.Errorf("100,000 nodes and their 3200010 are missing in\n%s", &text)
 	}
-	text.Reset()
-	newModel(rows[:2]).print(&text)
-	if !strings.Contains(text.String(), "Nothing is computed") {
-		t.Errorf("two sizes: got\n%s", &text)
+	if got := newModel(rows[:2]).table().rows; len(got) != 1 {
+		t.Errorf("two sizes: got %q, want only titles", got)
 	}
 }
 
@@ -169,22 +167,46 @@ func TestPlot(t *testing.T) {
 	data, image := filepath.Join(dir, "scale.csv"), filepath.Join(dir, "scale.svg")
 	for _, row := range []scaleRow{
 		exampleRow(ownServer, 100, 30), exampleRow(ownServer, 5000, 30), exampleRow(ownServer, 20000, 5),
-		exampleRow("metrics-server", 1000, 30),
+		exampleRow(ownServer, 1000, 30), exampleRow("metrics-server", 1000, 30),
 	} {
 		if err := appendScaleRow(data, row); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := runPlot([]string{"-csv", data, "-svg", image}, io.Discard); err != nil {
+	page := filepath.Join(dir, "page.md")
+	const old = "a\n<!-- measured, by make plot -->\nold\n<!-- end -->\nb\n<!-- beside, by make plot -->\n" +
+		"<!-- end -->\nc\n<!-- computed, by make plot -->\n| old |\n<!-- end -->\nd\n"
+	if err := os.WriteFile(page, []byte(old), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	for range 2 { // the second time changes nothing
+		if err := runPlot([]string{"-csv", data, "-svg", image, "-page", page}, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	markdown, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part, want := range map[string]int{
+		"a\n<!-- measured": 1, "<!-- end -->\nb\n<!-- beside": 1, "<!-- end -->\nd\n": 1, "old": 0,
+		"\n| 20,000 | 100,000 | 140010 |": 1, "\n| 100,000 | 3,000,000 | 3200010 |": 1,
+		"\n| 1,000, 30,000 | metrics-server v1.0.0 | 32010 |": 1, "kube-vitals v1.0.0": 1,
+	} {
+		if got := strings.Count(string(markdown), part); got != want {
+			t.Errorf("%q is %d times in the page, want %d:\n%s", part, got, want, markdown)
+		}
+	}
+	if err := runPlot([]string{"-csv", data, "-svg", image, "-page", data}, io.Discard); err == nil {
+		t.Error("a page without comments: got no error")
 	}
 	text, err := os.ReadFile(image)
 	if err != nil {
 		t.Fatal(err)
 	}
 	circles, lines, words := readSVG(t, text)
-	// 6 panels with 4 measured points each, and a mark of each of the 4 servers in the legend.
-	if want := 6*4 + 4; circles != want {
+	// 6 panels with 5 measured points each, and a mark of each of the 4 servers in the legend.
+	if want := 6*5 + 4; circles != want {
 		t.Errorf("got %d marks, want %d", circles, want)
 	}
 	// In each panel, a line of the measured sizes and two computed ones; 5 in the legend.

@@ -40,7 +40,7 @@ import (
 
 // startTimeout bounds the start of one program: it takes seconds, and minutes on a busy machine or
 // with a large etcd.
-const startTimeout = 5 * time.Minute
+const startTimeout = 15 * time.Minute
 
 // stages is kwok's configuration.
 //
