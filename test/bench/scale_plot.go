@@ -213,13 +213,17 @@ func plotScale(rows []scaleRow, m model) chart {
 	}{
 		{"metrics-server", podsPerNode, lineStyle{name: "metrics-server", color: "theirs", marks: true}},
 		{"prometheus-agent", podsPerNode, lineStyle{name: "Prometheus agent", color: "other", marks: true}},
+		{"vmagent", podsPerNode, lineStyle{name: "vmagent", color: "third", marks: true}},
 		{ownServer, podsPerNode, lineStyle{name: "kube-vitals, " + usual, color: "ours", marks: true}},
 		{ownServer, fewPods, lineStyle{name: few, color: "ours", marks: true, hollow: true}},
 	}
 	c := chart{
 		title: "Cost of kube-vitals in clusters of 1 to 100,000 nodes", xLabel: "nodes",
 		note:   "Both axes are logarithmic. Two containers in each pod. Others: " + usual + ".",
-		legend: []lineStyle{styles[2].lineStyle, styles[3].lineStyle, computed, styles[0].lineStyle, styles[1].lineStyle},
+		legend: []lineStyle{styles[3].lineStyle, styles[4].lineStyle, computed},
+	}
+	for _, s := range styles[:3] {
+		c.legend = append(c.legend, s.lineStyle)
 	}
 	for _, q := range quantities() {
 		p := panel{title: q.title}
