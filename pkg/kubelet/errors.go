@@ -71,6 +71,9 @@ func explain(node string, err error) *Error {
 	case reason.NoToken:
 		e.cure = "" // the error itself names it
 	}
+	if isFileLimit(err) {
+		e.cure = "raise the limit of open files of kube-vitals (LimitNOFILE of the container runtime, or ulimit -n)"
+	}
 	return e
 }
 
@@ -113,6 +116,8 @@ func classify(err error) reason.Reason {
 		return reason.RuntimeNoStats
 	case errors.As(err, &record), isOp && (op.Op == "remote error" || op.Op == "local error"): // TLS alerts
 		return reason.TLSHandshake
+	case isFileLimit(err): // not a fault of the network
+		return reason.InternalFailure
 	case errors.As(err, &dns):
 		return reason.DNS
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -123,6 +128,11 @@ func classify(err error) reason.Reason {
 		return reason.ConnectionLost
 	}
 	return reason.BadHTTP
+}
+
+// isFileLimit reports whether this process, or its machine, has too many open files.
+func isFileLimit(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // certificateReason returns the reason of an error of x509.Certificate.Verify.

@@ -1,9 +1,12 @@
 package kubelet
 
 import (
+	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -227,6 +230,16 @@ func TestContentTypes(t *testing.T) {
 			if ok != (err == nil) || !ok && Reason(err) != reason.BadFormat {
 				t.Errorf("%s, content type %q: got error %v, want success: %v", fetch, contentType, err, ok)
 			}
+		}
+	}
+}
+
+// TestFileLimit checks that a lack of file descriptors is not reported as a fault of the network.
+func TestFileLimit(t *testing.T) {
+	for _, number := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
+		err := explain("n7", &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", number)})
+		if err.reason != reason.InternalFailure || !strings.Contains(err.Error(), "raise the limit of open files") {
+			t.Errorf("%v: got the reason %q, and the error %q", number, err.reason, err)
 		}
 	}
 }

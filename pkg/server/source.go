@@ -53,6 +53,9 @@ func newSource(
 		return nil, nil, nil, err
 	}
 	loops := []func(context.Context){s.Run}
+	if kubelets != nil {
+		loops = append(loops, func(ctx context.Context) { warnOfFileLimit(ctx, nodes.Len) })
+	}
 	if keys != nil {
 		instruments.registerPins(keys.Stats)
 		loops = append(loops, keys.Run)

@@ -225,7 +225,11 @@ func FuzzEncode(f *testing.F) {
 		g := generator{rand.New(rand.NewPCG(seed, 0)), text}
 		pods, nodes := encoder.NewList(PodMetrics, g.now(), 0), encoder.NewList(NodeMetrics, g.now(), 0)
 		pods.ListMeta, nodes.ListMeta = g.listMeta(), g.listMeta()
-		for range g.IntN(5) {
+		size := g.IntN(5)
+		if g.IntN(20) == 0 {
+			size += 2 * prefetched
+		}
+		for range size {
 			pod := g.pod()
 			pods.Add(g.object(), pod, g.extra(len(pod.Containers)))
 			nodes.Add(g.object(), &Node{Amount: g.amount()}, g.extra(1))

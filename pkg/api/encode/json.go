@@ -26,6 +26,7 @@ func (l *List) writeJSON(w *writer, apiVersion string) error {
 	b = append(b, meta...)
 	b = append(b, `,"items":[`...)
 	for i := range l.Items {
+		w.prefetch(l.Items, i)
 		if i > 0 {
 			b = append(b, ',')
 		}

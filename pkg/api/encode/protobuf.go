@@ -37,6 +37,7 @@ func (l *List) writeProtobuf(w *writer, apiVersion string) error {
 	}
 	size := fieldSize(len(meta))
 	for i := range l.Items {
+		w.prefetch(l.Items, i)
 		size += fieldSize(l.Items[i].sizeProtobuf(w))
 	}
 	b, err := appendEnvelope(w.buffer[:0], string(l.response.kind)+"List", apiVersion, size)
@@ -47,6 +48,7 @@ func (l *List) writeProtobuf(w *writer, apiVersion string) error {
 	b = binary.AppendUvarint(b, uint64(len(meta)))
 	b = append(b, meta...)
 	for i := range l.Items {
+		w.prefetch(l.Items, i)
 		b = append(b, lengthTag(2), 0)
 		start := len(b)
 		b = endMessage(l.Items[i].appendProtobuf(b, w), start)
