@@ -20,6 +20,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
@@ -49,6 +50,7 @@ type options struct {
 	kubeconfig   string
 	nodeSelector string
 	resolution   time.Duration
+	watched      scrape.Watched
 	maxSampleAge time.Duration
 	warnings     bool
 	watch        bool
@@ -103,6 +105,7 @@ func newOptions() *options {
 	o.features.EnablePriorityAndFairness = false
 
 	o.addFlags(o.sections.FlagSet("kube-vitals"))
+	o.addWatchedFlags(o.sections.FlagSet("kube-vitals"))
 	o.addResourceFlags(o.sections.FlagSet("kube-vitals"))
 	o.addKubeletFlags(o.sections.FlagSet(kubeletSection))
 	o.addPrometheusFlags(o.sections.FlagSet("prometheus client"))
@@ -221,6 +224,7 @@ func (o *options) config() (server.Config, error) {
 	}
 	mistakes := append([]error{err}, o.validate()...)
 	mistakes = append(mistakes, o.validateKubelet()...)
+	mistakes = append(mistakes, o.validateWatched()...)
 	mistakes = append(mistakes, o.validateSource()...)
 	mistakes = append(mistakes, o.validateResources()...)
 	mistakes = append(mistakes, o.validateServingCert()...)
@@ -241,6 +245,7 @@ func (o *options) config() (server.Config, error) {
 		Resolution:   o.resolution,
 		MaxSampleAge: o.maxSampleAge,
 		Kubelet:      o.kubelet,
+		Watched:      o.watchedConfig(),
 
 		MissingMetricsWarnings: o.warnings,
 		EnableWatch:            o.watch,
@@ -271,6 +276,7 @@ func (o *options) complete() {
 	if !o.all.Changed("kubelet-request-timeout") {
 		o.kubelet.Timeout = min(kubelet.DefaultTimeout, o.longestTimeout())
 	}
+	o.completeWatched()
 	if o.authentication.RemoteKubeConfigFile == "" {
 		o.authentication.RemoteKubeConfigFile = o.kubeconfig
 	}

@@ -108,6 +108,7 @@ func newScraper(
 		Observer: observer,
 		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
+		Watched:  c.Watched,
 	}), fetcher, nil
 }
 

@@ -32,6 +32,8 @@ func inChart() map[string]string {
 		"kubeconfig":                       "",
 		"secure-port":                      "containerPort",
 		"max-sample-age":                   "maxSampleAge",
+		"watched-resolution":               "watchedResolution",
+		"watched-budget":                   "watchedBudget",
 		"resources":                        "ephemeralStorage.enabled",
 		"ephemeral-storage-interval":       "ephemeralStorage.interval",
 		"kubelet-certificate-authority":    "kubelet.certificateAuthority",

@@ -30,6 +30,9 @@ single value are in values.schema.json.
 {{- if ($v.ephemeralStorage).enabled }}
 {{- fail "ephemeralStorage.enabled=true needs source.type=kubelet: an engine does not have what kubelets report of ephemeral-storage" }}
 {{- end }}
+{{- if or $v.watchedResolution $v.watchedBudget }}
+{{- fail "watchedResolution and watchedBudget need source.type=kubelet: an engine decides itself how often it scrapes: leave them empty" }}
+{{- end }}
 {{- if and $prometheus.config $prometheus.existingSecret }}
 {{- fail "source.prometheus.config and source.prometheus.existingSecret contradict each other: set one of them" }}
 {{- end }}

@@ -1,0 +1,436 @@
+package scrape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// watchedNodes is what most tests configure: with few watched nodes, the resolution is 5 s.
+var watchedNodes = Watched{Resolution: 5 * time.Second, Budget: 2}
+
+// after returns the times after t.
+func after(times []time.Duration, t time.Duration) []time.Duration {
+	i := slices.IndexFunc(times, func(at time.Duration) bool { return at > t })
+	if i < 0 {
+		return nil
+	}
+	return times[i:]
+}
+
+// ageAt returns the time from the last scrape up to t until t.
+func ageAt(times []time.Duration, t time.Duration) time.Duration {
+	for i := len(times) - 1; i >= 0; i-- {
+		if times[i] <= t {
+			return t - times[i]
+		}
+	}
+	return t
+}
+
+func gaps(times []time.Duration) []time.Duration {
+	var gaps []time.Duration
+	for i := 1; i < len(times); i++ {
+		gaps = append(gaps, times[i]-times[i-1])
+	}
+	return gaps
+}
+
+// setNodes sets n nodes with the names n0, n1, … and returns the names.
+func setNodes(s *Scraper, n int) []string {
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprint("n", i))
+		s.Set(node(names[i]))
+	}
+	return names
+}
+
+func TestWatchedNodeIsScrapedMoreOften(t *testing.T) {
+	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		names := setNodes(s, 20)
+		pass(2 * interval)
+		s.Read(0, slices.Values([]string{"n7", "unknown", "", "n7"}))
+		read := time.Since(c.start)
+		pass(watchedFor)
+		scrapes := after(c.scrapes["n7"], read)
+		if scrapes[0] > read+5*time.Second {
+			t.Errorf("the first scrape came %v after the read", scrapes[0]-read)
+		}
+		for _, gap := range gaps(scrapes) {
+			if gap != 5*time.Second {
+				t.Errorf("got %v between two scrapes of the watched node, want 5s", gap)
+			}
+		}
+		if got := s.WatchedStats(); got.Nodes != 1 || got.Resolution != 5*time.Second || got.Refused != 0 {
+			t.Errorf("got %+v, want one node each 5 s", got)
+		}
+		kinds := map[Kind]int{}
+		for _, r := range c.results {
+			kinds[r.Kind]++
+			if r.Kind != Regular && r.Node != "n7" {
+				t.Errorf("scraped %s as %v", r.Node, r.Kind)
+			}
+		}
+		if kinds[OfWatched] != len(scrapes) {
+			t.Errorf("got %v, want %d scrapes of watched nodes", kinds, len(scrapes))
+		}
+
+		pass(2 * interval) // nothing was read any more
+		end := time.Since(c.start)
+		pass(4 * interval)
+		for _, name := range names {
+			if n := len(after(c.scrapes[name], end)); n != 4 {
+				t.Errorf("%s: got %d scrapes in 4 intervals after the last read", name, n)
+			}
+		}
+		if got := s.WatchedStats(); got.Nodes != 0 {
+			t.Errorf("got %+v, want no watched nodes", got)
+		}
+	})
+}
+
+func TestNoNodeIsWatchedWithoutAResolution(t *testing.T) {
+	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		names := setNodes(s, 3)
+		for range 20 {
+			s.Read(1, slices.Values(names))
+			s.Refresh(t.Context(), "n1")
+			pass(interval / 4)
+		}
+		if n := len(c.scrapes["n1"]); n > 7 {
+			t.Errorf("got %d scrapes in 5 intervals", n)
+		}
+		if got := s.WatchedStats(); got.Nodes != 0 {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+// TestWatchedBudget checks that all nodes together are scraped at most Budget times as often as without
+// watched nodes, and that watched nodes have equal shares.
+func TestWatchedBudget(t *testing.T) {
+	for _, tc := range []struct {
+		budget         float64
+		nodes, watched int
+		want           time.Duration // resolution
+	}{
+		{1, 10, 10, interval},
+		{1, 10, 1, interval},
+		{1.5, 20, 20, 10 * time.Second},
+		{2, 20, 20, 7500 * time.Millisecond},
+		{2, 20, 10, 5 * time.Second},
+		{2, 30, 25, interval * 25 / 55},
+		{3, 20, 20, 5 * time.Second},
+		{10, 20, 20, 5 * time.Second},
+		{2, 1, 1, 7500 * time.Millisecond},
+	} {
+		t.Run(fmt.Sprint(tc.budget, tc.nodes, tc.watched), func(t *testing.T) {
+			runWith(t, Watched{5 * time.Second, tc.budget}, nil, func(t *testing.T, c *cluster, s *Scraper) {
+				names := setNodes(s, tc.nodes)
+				for range 10 {
+					s.Read(0, slices.Values(names[:tc.watched]))
+					pass(interval)
+				}
+				if got := s.WatchedStats().Resolution; got != tc.want {
+					t.Errorf("got resolution %v, want %v", got, tc.want)
+				}
+				const intervals = 40
+				start, total, refused := time.Since(c.start), 0, s.WatchedStats().Refused
+				var counts []int
+				for range intervals {
+					s.Read(0, slices.Values(names[:tc.watched]))
+					pass(interval)
+				}
+				for i, name := range names {
+					scrapes := after(c.scrapes[name], start)
+					total += len(scrapes)
+					if i < tc.watched {
+						counts = append(counts, len(scrapes))
+					}
+					for _, gap := range gaps(scrapes) {
+						if gap > interval {
+							t.Errorf("%s: got %v between two scrapes", name, gap)
+						}
+						if i < tc.watched && gap < tc.want-slack(tc.want) {
+							t.Errorf("%s: got %v between two scrapes, want at least %v", name, gap, tc.want)
+						}
+					}
+				}
+				most := int(tc.budget*intervals*float64(tc.nodes)) + tc.nodes // each interval has an edge
+				if total > most {
+					t.Errorf("got %d scrapes, want at most %d", total, most)
+				}
+				least := intervals*(tc.nodes-tc.watched) + int(0.93*intervals*float64(tc.watched)*float64(interval)/float64(tc.want))
+				if total < least {
+					t.Errorf("got %d scrapes, want at least %d", total, least)
+				}
+				if low, high := slices.Min(counts), slices.Max(counts); high-low > 1+high/50 {
+					t.Errorf("watched nodes got between %d and %d scrapes", low, high)
+				}
+				want := float64(intervals*tc.watched) * (3 - float64(interval)/float64(tc.want))
+				if got := s.WatchedStats().Refused - refused; got < 0.85*want || got > 1.05*want+1e-9 {
+					t.Errorf("got %v refused scrapes, want about %v", got, want)
+				}
+			})
+		})
+	}
+}
+
+// TestScrapesPrecedeReads checks that scrapes follow a periodic reader.
+func TestScrapesPrecedeReads(t *testing.T) {
+	for _, tc := range []struct {
+		period, jitter time.Duration
+		pass           int // a replica gets one of so many reads, in no order
+	}{
+		{15 * time.Second, 0, 1},
+		{15 * time.Second, 200 * time.Millisecond, 1},
+		{15100 * time.Millisecond, 0, 1},
+		{14900 * time.Millisecond, 50 * time.Millisecond, 1},
+		{15 * time.Second, 100 * time.Millisecond, 2},
+		{30 * time.Second, 0, 1},
+		{60 * time.Second, 100 * time.Millisecond, 1},
+		{7 * time.Second, 0, 1},
+	} {
+		t.Run(fmt.Sprint(tc), func(t *testing.T) {
+			runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+				names := setNodes(s, 40)[:4]
+				pass(interval + 1234*time.Millisecond)
+				random := newRandom(t)
+				var old, reads int
+				for i := range 100 {
+					if random.IntN(tc.pass) == 0 || i < 2 {
+						s.Read(1, slices.Values(names))
+						s.Read(1, slices.Values(names)) // an autoscaler with two metrics
+					}
+					// What the replica does not get, the other one does, with the same schedule.
+					if i > 12 {
+						for _, name := range names {
+							reads++
+							if age := ageAt(c.scrapes[name], time.Since(c.start)); age > minLead+tc.jitter+time.Second/2 {
+								old++
+							}
+						}
+					}
+					pass(tc.period + time.Duration(random.Int64N(int64(tc.jitter)+1)) - tc.jitter/2)
+				}
+				if old > reads/10 {
+					t.Errorf("%d of %d reads got metrics that were older than the lead", old, reads)
+				}
+				for _, name := range names {
+					for _, gap := range gaps(after(c.scrapes[name], 2*interval)) {
+						if gap < 4500*time.Millisecond || gap > interval {
+							t.Errorf("got %v between two scrapes", gap)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestFirstReadCausesNoBurst checks that many nodes that become watched at once are not scraped at
+// once, also if one reader reads all of them.
+func TestFirstReadCausesNoBurst(t *testing.T) {
+	const nodes = 5000
+	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		names := setNodes(s, nodes)
+		pass(2 * interval)
+		start := time.Since(c.start)
+		for range 20 {
+			s.Read(1, slices.Values(names))
+			pass(interval)
+		}
+		end := time.Since(c.start)
+		perSlot := map[time.Duration]int{} // scrapes in a quarter of a second
+		total := 0
+		for _, times := range c.scrapes {
+			for _, at := range after(times, start) {
+				perSlot[at/(interval/slots)]++
+				total++
+			}
+		}
+		most := 0
+		for _, n := range perSlot {
+			most = max(most, n)
+		}
+		// Evenly, there would be 5000 ÷ 7.5 s × 0.25 s = 167, and all within half of the resolution, 333.
+		if most > 500 {
+			t.Errorf("got up to %d scrapes in a slot", most)
+		}
+		if limit := int(2*nodes*(end-start)/interval) + nodes; total > limit {
+			t.Errorf("got %d scrapes, want at most %d", total, limit)
+		}
+		t.Logf("at most %d scrapes in %v, %d in all", most, interval/slots, total)
+	})
+}
+
+func TestFailingNodeIsNotScrapedMoreOften(t *testing.T) {
+	runWith(t, watchedNodes, fails, func(t *testing.T, c *cluster, s *Scraper) {
+		setNodes(s, 10)
+		for range 120 {
+			s.Read(0, slices.Values([]string{"n1"}))
+			s.Refresh(t.Context(), "n1")
+			pass(interval / 6)
+		}
+		if n := len(c.scrapes["n1"]); n > 21+fastRetries {
+			t.Errorf("a failing node was scraped %d times in 20 intervals", n)
+		}
+		c.set(func() { c.fetch = nil })
+		pass(interval)
+		recovered := time.Since(c.start)
+		pass(4 * interval)
+		if n := len(after(c.scrapes["n1"], recovered)); n < 11 {
+			t.Errorf("got %d scrapes in 4 intervals after the node recovered, want 12", n)
+		}
+	})
+}
+
+func TestDeletedNodesAreNotWatched(t *testing.T) {
+	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		names := setNodes(s, 4)
+		pass(time.Second)
+		s.Read(1, slices.Values(names))
+		s.Delete("n0")
+		s.Delete("n0")
+		replacement := node("n1")
+		replacement.UID = "another"
+		s.Set(replacement)
+		if got := s.WatchedStats().Nodes; got != 2 {
+			t.Errorf("got %d watched nodes, want 2", got)
+		}
+		c.set(func() { c.fetch = func(context.Context, string) error { time.Sleep(time.Second); return nil } })
+		pass(interval / 2) // is being scraped, or will be
+		for _, name := range names {
+			s.Delete(name)
+		}
+		pass(interval)
+		if got := s.WatchedStats(); got.Nodes != 0 || got.Resolution != 5*time.Second {
+			t.Errorf("got %+v, want nothing", got)
+		}
+	})
+}
+
+func TestRefresh(t *testing.T) {
+	slow := func(took time.Duration) fetchFunc {
+		return func(ctx context.Context, _ string) error {
+			select {
+			case <-time.After(took):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	// measure returns for how long Refresh waited, and whether it caused a scrape.
+	measure := func(ctx context.Context, c *cluster, s *Scraper, node string) (time.Duration, bool) {
+		synctest.Wait()
+		before, start := len(c.scrapes[node]), time.Now()
+		s.Refresh(ctx, node)
+		took := time.Since(start)
+		synctest.Wait()
+		return took, len(c.scrapes[node]) > before
+	}
+	runWith(t, watchedNodes, slow(20*time.Millisecond), func(t *testing.T, c *cluster, s *Scraper) {
+		names := setNodes(s, 10)
+		pass(interval)
+		check := func(what, node string, wantWait time.Duration, wantScrape bool) {
+			t.Helper()
+			if took, scraped := measure(t.Context(), c, s, node); took != wantWait || scraped != wantScrape {
+				t.Errorf("%s: waited %v, scraped %v; want %v, %v", what, took, scraped, wantWait, wantScrape)
+			}
+		}
+		check("unknown node", "unknown", 0, false)
+		pass(interval - ageAt(c.scrapes["n1"], time.Since(c.start)) - time.Second)
+		check("old metrics", "n1", 20*time.Millisecond, true)
+		if kind := c.results[len(c.results)-1].Kind; kind != Requested {
+			t.Errorf("got a scrape of kind %v", kind)
+		}
+		check("metrics of this moment", "n1", 0, false)
+		pass(4 * time.Second) // the pace has a slack of 0.5 s
+		check("young metrics", "n1", 0, false)
+		pass(time.Second)
+		check("metrics of 5 s ago", "n1", 20*time.Millisecond, true)
+
+		c.set(func() { c.fetch = slow(10 * time.Second) })
+		pass(6 * time.Second)
+		check("hanging node", "n1", maxWait, true)
+		check("hanging node, again", "n1", 0, false)
+		pass(5 * time.Second)
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		if took, _ := measure(canceled, c, s, "n2"); took != 0 {
+			t.Errorf("a canceled request waited %v", took)
+		}
+		pass(interval)
+
+		c.set(func() { c.fetch = slow(100 * time.Millisecond) })
+		pass(3 * interval)
+		for i := range 2 * maxWaiters {
+			if i%len(names) == 0 && i > 0 {
+				pass(5 * time.Second) // so that another one is allowed
+			}
+		}
+		if got := s.WatchedStats(); got.Refreshed != 2 || got.TimedOut != 2 {
+			t.Errorf("got %+v, want 2 successes and 2 timeouts", got)
+		}
+	})
+}
+
+// TestFloodOfRefreshes checks that only so many requests wait at the same time, and that one scrape
+// is enough for all that wait for the same node.
+func TestFloodOfRefreshes(t *testing.T) {
+	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		hang := make(chan struct{}) // in the bubble
+		setNodes(s, 2)
+		pass(interval)
+		c.set(func() { c.fetch = func(context.Context, string) error { <-hang; return errors.New("no") } })
+		pass(interval - time.Second - ageAt(c.scrapes["n1"], time.Since(c.start)))
+		before := len(c.scrapes["n1"])
+		start := time.Now()
+		waited := make(chan time.Duration, 3*maxWaiters)
+		for range 3 * maxWaiters {
+			go func() { s.Refresh(t.Context(), "n1"); waited <- time.Since(start) }()
+		}
+		synctest.Wait()
+		if got := len(waited); got != 2*maxWaiters {
+			t.Errorf("%d requests returned at once, want %d", got, 2*maxWaiters)
+		}
+		pass(maxWait)
+		if got := len(waited); got != 3*maxWaiters {
+			t.Errorf("%d requests returned in time, want all", got)
+		}
+		if got := len(c.scrapes["n1"]) - before; got != 1 {
+			t.Errorf("got %d scrapes, want 1", got)
+		}
+		close(hang)
+		pass(time.Second)
+		if s.waiters != 0 {
+			t.Errorf("%d waiters are left", s.waiters)
+		}
+	})
+}
+
+// TestRefreshOfADeletedNode checks that nobody waits for a scrape that will not end.
+func TestRefreshOfADeletedNode(t *testing.T) {
+	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		setNodes(s, 1)
+		pass(interval)
+		c.set(func() { c.fetch = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() } })
+		pass(interval/2 - ageAt(c.scrapes["n0"], time.Since(c.start)) + interval/2 - time.Second)
+		done := make(chan struct{})
+		go func() { s.Refresh(t.Context(), "n0"); close(done) }()
+		synctest.Wait()
+		s.Delete("n0")
+		synctest.Wait()
+		select {
+		case <-done:
+		default:
+			t.Error("the request still waits")
+		}
+	})
+}
