@@ -60,8 +60,9 @@ type Inventory interface {
 // selector. *scrape.Scraper implements it.
 type Reads interface {
 	// Read is called for each such read. The reader is a hash of who reads what; 0: it does not tell
-	// when the next read is likely. A node may occur several times, or be "".
-	Read(reader uint64, nodes iter.Seq[string])
+	// when the next read is likely. The size is the number of objects. A node may occur several times,
+	// or be "".
+	Read(reader uint64, size int, nodes iter.Seq[string])
 	// Refresh tries to get newer metrics of a node, and returns after a fraction of a second at most.
 	Refresh(ctx context.Context, node string)
 }

@@ -25,7 +25,8 @@ func (q *query) selects() bool {
 // noteList reports the read of the objects of a list, unless it is one of all objects.
 func (c *collection) noteList(ctx context.Context, q *query, objects []*inventory.Object) {
 	if c.config.Reads != nil && len(objects) > 0 && q.selects() {
-		c.config.Reads.Read(c.readerOf(ctx, q.namespace, q.labels.String(), q.fields.String()), c.nodesOf(objects))
+		reader := c.readerOf(ctx, q.namespace, q.labels.String(), q.fields.String())
+		c.config.Reads.Read(reader, len(objects), c.nodesOf(objects))
 	}
 }
 
@@ -35,7 +36,7 @@ func (c *collection) refresh(ctx context.Context, o *inventory.Object, u encode.
 	if c.config.Reads == nil {
 		return false
 	}
-	c.config.Reads.Read(c.readerOf(ctx, o.Namespace, o.Name), c.nodesOf([]*inventory.Object{o}))
+	c.config.Reads.Read(c.readerOf(ctx, o.Namespace, o.Name), 1, c.nodesOf([]*inventory.Object{o}))
 	if u != nil && c.config.Clock.At(now).Sub(u.SampledAt()) <= maxAgeOfGet {
 		return false
 	}

@@ -150,7 +150,7 @@ func (w *watchable) Watch(ctx context.Context, options *metainternalversion.List
 		matches = func(o *inventory.Object) bool {
 			matched := all(o)
 			if matched { // its metrics are about to be sent; the next scrape causes the next event
-				w.config.Reads.Read(0, w.nodesOf([]*inventory.Object{o}))
+				w.config.Reads.Read(0, 1, w.nodesOf([]*inventory.Object{o}))
 			}
 			return matched
 		}

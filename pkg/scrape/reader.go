@@ -22,7 +22,11 @@ type reader struct {
 	last    time.Duration // its last read; of several that count as one, the first
 	period  time.Duration // between two reads; 0: not known
 	skipped int           // how often in a row a read was missing before the next one
-	nodes   int           // that follow the reader, in its last read
+
+	marked    time.Duration // when a read was last noted at each node
+	size      int           // of that read, in objects
+	following bool          // whether the nodes follow the reader since then
+	nodes     int           // that follow it
 }
 
 // read notes a read. Another replica may have got some of the reads before it, so that the time since
@@ -32,7 +36,7 @@ func (r *reader) read(now time.Duration) {
 	if gap < sameRead {
 		return
 	}
-	r.last, r.nodes = now, 0
+	r.last = now
 	if n := (gap + r.period/2) / max(1, r.period); r.period > 0 && n > 0 {
 		off := gap - n*r.period
 		if float64(max(off, -off)) <= periodTolerance*float64(r.period) {
@@ -50,6 +54,19 @@ func (r *reader) read(now time.Duration) {
 	if gap < minPeriod || gap > maxPeriod {
 		r.period = 0
 	}
+}
+
+// mark reports whether a read is to be noted at each node: if it may have other nodes than before,
+// or if they do not follow the reader yet, or if some time has passed.
+func (r *reader) mark(size int, now time.Duration) bool {
+	if size == r.size && r.following == (r.period > 0) && now-r.marked < markInterval {
+		return false
+	}
+	r.size, r.following = size, r.period > 0
+	if r.marked != r.last { // else it is another page of the same read
+		r.marked, r.nodes = r.last, 0
+	}
+	return true
 }
 
 // after returns the first predicted read at t or later.
@@ -72,7 +89,7 @@ func (m readers) read(id uint64, now time.Duration) *reader {
 	r := m[id]
 	if r == nil {
 		m.makeRoom(now)
-		r = &reader{last: now}
+		r = &reader{last: now, marked: -1}
 		m[id] = r
 		return r
 	}

@@ -479,9 +479,7 @@ func (s *Scraper) requeue(t *target, schedule func(now time.Time)) {
 		return
 	}
 	now := time.Now()
-	if t.watch != nil && now.Sub(s.started)-t.watch.lastRead >= watchedFor {
-		s.unwatch(t)
-	}
+	s.expire(t, now.Sub(s.started))
 	schedule(now)
 	t.end()
 	s.enqueue(t)
