@@ -56,8 +56,8 @@ func (r *reader) read(now time.Duration) {
 	}
 }
 
-// mark reports whether a read is to be noted at each node: if it may have other nodes than before,
-// or if they do not follow the reader yet, or if some time has passed.
+// mark reports whether a read must be noted at each node: if it may have other nodes than before, or if
+// they do not follow the reader yet, or if some time has passed.
 func (r *reader) mark(size int, now time.Duration) bool {
 	if size == r.size && r.following == (r.period > 0) && now-r.marked < markInterval {
 		return false

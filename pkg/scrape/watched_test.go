@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"syscall"
 	"testing"
@@ -73,6 +74,13 @@ func TestWatchedNodeIsScrapedMoreOften(t *testing.T) {
 		}
 		if got := s.WatchedStats(); got.Nodes != 1 || got.Resolution != 5*time.Second || got.Refused != 0 {
 			t.Errorf("got %+v, want one node each 5 s", got)
+		}
+		status, _ := s.Status("n7")
+		if all := s.Statuses(); !status.Watched || slices.IndexFunc(all, func(s Status) bool { return s.Watched }) < 0 {
+			t.Errorf("got %+v, want a status of a watched node", status)
+		}
+		if other, _ := s.Status("n8"); other.Watched {
+			t.Errorf("got %+v, want a status of a node that is not watched", other)
 		}
 		kinds := map[Kind]int{}
 		for _, r := range c.results {
@@ -424,7 +432,7 @@ func TestFloodOfRefreshes(t *testing.T) {
 	})
 }
 
-// TestRefreshOfADeletedNode checks that nobody waits for a scrape that will not end.
+// TestRefreshOfADeletedNode checks that no request waits for a scrape that will not end.
 func TestRefreshOfADeletedNode(t *testing.T) {
 	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		setNodes(s, 1)
@@ -483,4 +491,138 @@ func cpuTime(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestRandomReads checks what must hold whatever readers, nodes and kubelets do: the budget, the pace
+// of each node, that no node is forgotten, and that no watched node is counted wrongly.
+func TestRandomReads(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test must be repeatable
+		watched := Watched{time.Duration(1+random.IntN(10)) * time.Second, 1 + random.Float64()*3}
+		t.Run(fmt.Sprint(seed, watched), func(t *testing.T) {
+			failing := map[string]bool{}
+			var c *cluster
+			fetch := func(_ context.Context, node string) error {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if failing[node] {
+					return errors.New("no")
+				}
+				return nil
+			}
+			runWith(t, watched, fetch, func(t *testing.T, cluster *cluster, s *Scraper) {
+				c = cluster
+				exists := map[string]time.Duration{}
+				name := func() string { return fmt.Sprint("n", random.IntN(40)) }
+				periods := make([]time.Duration, 12)
+				next := make([]time.Duration, len(periods))
+				selections := make([][]string, len(periods))
+				for range 20 {
+					n := name()
+					s.Set(node(n))
+					exists[n] = 0
+				}
+				for range 8000 { // steps of 0.1 s: 53 intervals
+					now := time.Since(c.start)
+					for i := range periods {
+						if next[i] > now {
+							continue
+						}
+						if periods[i] == 0 || random.IntN(30) == 0 { // another reader
+							periods[i] = time.Duration(random.Int64N(int64(40 * time.Second)))
+							selections[i] = nil
+							for range 1 + random.IntN(15) {
+								selections[i] = append(selections[i], name())
+							}
+						}
+						read(s, uint64(i), selections[i]) // reader 0 has no period
+						next[i] = now + periods[i] + time.Duration(random.Int64N(int64(time.Second)))
+					}
+					switch n := name(); random.IntN(200) {
+					case 0:
+						s.Delete(n)
+						delete(exists, n)
+						c.set(func() {
+							delete(c.scrapes, n)
+							c.results = slices.DeleteFunc(c.results, func(r Result) bool { return r.Node == n })
+						})
+					case 1:
+						if _, ok := exists[n]; !ok {
+							s.Set(node(n))
+							exists[n] = now
+						}
+					case 2:
+						c.set(func() { failing[n] = true })
+					case 3, 4, 5:
+						c.set(func() { delete(failing, n) })
+					case 6, 7, 8, 9:
+						s.Refresh(t.Context(), n)
+					}
+					pass(100 * time.Millisecond)
+					s.checkInvariants(t)
+				}
+				c.checkGaps(t, watched.Resolution)
+				for n, since := range exists {
+					times := append([]time.Duration{since}, c.scrapes[n]...)
+					for _, gap := range gaps(append(times, time.Since(c.start))) {
+						if gap > interval+time.Second {
+							t.Errorf("%s was not scraped for %v", n, gap)
+						}
+					}
+				}
+				plain := 0.0
+				for _, since := range exists {
+					plain += float64(time.Since(c.start)-since) / float64(interval)
+				}
+				all := 0
+				for n := range exists {
+					all += len(c.scrapes[n])
+				}
+				// Each node that fails, recovers or is new has a few scrapes more.
+				if extra := float64(fastRetries * len(exists) * 6); float64(all) > watched.Budget*plain+extra {
+					t.Errorf("got %d scrapes, want at most %v × %v", all, watched.Budget, plain)
+				}
+			})
+		})
+	}
+}
+
+// checkInvariants checks the state between two events.
+func (s *Scraper) checkInvariants(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	watched := 0
+	for _, target := range s.targets {
+		if target.watch != nil {
+			watched++
+		}
+		if target.heapIndex == 0 || s.queue[target.heapIndex-1] != target || target.ended != nil {
+			t.Errorf("a target that is not being scraped is not queued, or a request waits for it: %+v", target)
+		}
+	}
+	if s.watched != watched || s.waiters != 0 || len(s.queue) != len(s.targets) {
+		t.Errorf("got %d watched nodes, %d waiters and %d queued nodes, want %d, 0 and %d",
+			s.watched, s.waiters, len(s.queue), watched, len(s.targets))
+	}
+	if r := s.watchedResolution(); r < s.Watched.Resolution || r > s.Interval {
+		t.Errorf("got resolution %v", r)
+	}
+}
+
+// checkGaps checks that scrapes of a watched node follow the one before at the pace of the shortest
+// possible resolution.
+func (c *cluster) checkGaps(t *testing.T, resolution time.Duration) {
+	t.Helper()
+	last := map[string]time.Duration{}
+	counts := map[string]int{}
+	for _, r := range c.results {
+		times := c.scrapes[r.Node]
+		i := counts[r.Node]
+		counts[r.Node]++
+		if gap := times[i] - last[r.Node]; i > 0 && (r.Kind == OfWatched || r.Kind == Requested) && gap < resolution*8/10 {
+			t.Errorf("%s was scraped %v after the scrape before, as kind %v", r.Node, gap, r.Kind)
+		}
+		last[r.Node] = times[i]
+	}
 }

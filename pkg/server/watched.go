@@ -9,16 +9,17 @@ import (
 // registerWatched registers the metrics of watched nodes.
 func (i *instruments) registerWatched(stats func() scrape.WatchedStats) {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
+		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	i.registry.MustRegister(i.watched, i.requested, &watchedCollector{
 		stats: stats,
-		nodes: desc("watched_nodes", "Nodes whose metrics were read by name or by label selector in the last 2 minutes."),
-		resolution: desc("watched_resolution_seconds",
+		nodes: desc(prometheus.BuildFQName(namespace, "", "watched_nodes"),
+			"Nodes whose metrics were read by name or by label selector in the last 2 minutes."),
+		resolution: desc(prometheus.BuildFQName(namespace, "", "watched_resolution_seconds"),
 			"Time between two scrapes of a watched node: --watched-resolution, or longer if the budget requires it."),
-		refused: desc("watched_scrapes_refused_total",
+		refused: desc(prometheus.BuildFQName(namespace, "", "watched_scrapes_refused_total"),
 			"Further scrapes of watched nodes that --watched-resolution requires and --watched-budget does not allow."),
-		waits: desc("refresh_waits_total",
+		waits: desc(prometheus.BuildFQName(namespace, "", "refresh_waits_total"),
 			"Requests of one node or pod that waited for a scrape, by result (success or timeout).", "result"),
 	})
 }
