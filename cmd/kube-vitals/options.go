@@ -20,6 +20,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -53,6 +54,7 @@ type options struct {
 	kubeconfig   string
 	nodeSelector string
 	resolution   time.Duration
+	watched      scrape.Watched
 	maxSampleAge time.Duration
 	rateWindow   time.Duration
 	warnings     bool
@@ -108,6 +110,7 @@ func newOptions() *options {
 	o.features.EnablePriorityAndFairness = false
 
 	o.addFlags(o.sections.FlagSet("kube-vitals"))
+	o.addWatchedFlags(o.sections.FlagSet("kube-vitals"))
 	o.addResourceFlags(o.sections.FlagSet("kube-vitals"))
 	o.addKubeletFlags(o.sections.FlagSet(kubeletSection))
 	o.addPrometheusFlags(o.sections.FlagSet("prometheus client"))
@@ -230,6 +233,7 @@ func (o *options) config() (server.Config, error) {
 	}
 	mistakes := append([]error{err}, o.validate()...)
 	mistakes = append(mistakes, o.validateKubelet()...)
+	mistakes = append(mistakes, o.validateWatched()...)
 	mistakes = append(mistakes, o.validateSource()...)
 	mistakes = append(mistakes, o.validateResources()...)
 	mistakes = append(mistakes, o.validateServingCert()...)
@@ -251,6 +255,7 @@ func (o *options) config() (server.Config, error) {
 		MaxSampleAge: o.maxSampleAge,
 		RateWindow:   o.rateWindow,
 		Kubelet:      o.kubelet,
+		Watched:      o.watchedConfig(),
 
 		MissingMetricsWarnings: o.warnings,
 		EnableWatch:            o.watch,
@@ -284,6 +289,7 @@ func (o *options) complete() {
 	if !o.all.Changed("kubelet-request-timeout") {
 		o.kubelet.Timeout = min(kubelet.DefaultTimeout, o.longestTimeout())
 	}
+	o.completeWatched()
 	if o.authentication.RemoteKubeConfigFile == "" {
 		o.authentication.RemoteKubeConfigFile = o.kubeconfig
 	}

@@ -9,6 +9,8 @@ package api
 
 import (
 	"context"
+	"hash/maphash"
+	"iter"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +56,17 @@ type Inventory interface {
 	List(namespace string, selector labels.Selector) []*inventory.Object
 }
 
+// Reads is notified of reads of the metrics of nodes, or of pods on them, by name or by label
+// selector. *scrape.Scraper implements it.
+type Reads interface {
+	// Read is called for each such read. The reader is a hash of who reads what; 0: it does not tell
+	// when the next read is likely. The size is the number of objects. A node may occur several times,
+	// or be "".
+	Read(reader uint64, size int, nodes iter.Seq[string])
+	// Refresh tries to get newer metrics of a node, and returns after a fraction of a second at most.
+	Refresh(ctx context.Context, node string)
+}
+
 // Explainer explains why objects of one kind have no metrics. *explain.Pods and *explain.Nodes
 // implement it.
 type Explainer interface {
@@ -71,6 +84,7 @@ type Config struct {
 	Extra Extra     // nil: there are no further resources
 	Pods  Inventory // in any phase; only running pods are served
 	Nodes Inventory
+	Reads Reads // may be nil
 
 	// ExplainPods and ExplainNodes explain what is missing to users who may read the objects
 	// themselves, as Authorizer decides. Without them, users learn only that it is missing.
@@ -110,8 +124,9 @@ func NewScheme() *runtime.Scheme {
 func NewGroup(c Config, scheme *runtime.Scheme, codecs serializer.CodecFactory) *genericapiserver.APIGroupInfo {
 	group := genericapiserver.NewDefaultAPIGroupInfo(metrics.GroupName, scheme, metav1.ParameterCodec, codecs)
 	encoder := encode.NewEncoder(group.NegotiatedSerializer, group.PrioritizedVersions)
-	nodes := &collection{nodes{c.Usage, c.Extra, c.FromEngine}, c.Nodes, c.ExplainNodes, encoder, c}
-	pods := &collection{pods{c.Usage, c.Extra, c.FromEngine}, runningPods{c.Pods}, c.ExplainPods, encoder, c}
+	seed := maphash.MakeSeed()
+	nodes := &collection{nodes{c.Usage, c.Extra, c.FromEngine}, c.Nodes, c.ExplainNodes, encoder, c, seed}
+	pods := &collection{pods{c.Usage, c.Extra, c.FromEngine}, runningPods{c.Pods}, c.ExplainPods, encoder, c, seed}
 	storage := map[string]rest.Storage{"nodes": nodes, "pods": pods}
 	if c.Watch {
 		storage = map[string]rest.Storage{"nodes": newWatchable(nodes), "pods": newWatchable(pods)}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"hash/maphash"
 	"time"
 
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -27,6 +28,8 @@ type resource interface {
 
 	// find returns the usage of an object, or nil if there is none to serve.
 	find(o *inventory.Object, now usage.Time) encode.Usage
+	// nodeOf returns the node that reports an object; "": none yet.
+	nodeOf(o *inventory.Object) string
 	// extra returns the usage of further resources of an object whose usage is u.
 	extra(o *inventory.Object, u encode.Usage, now usage.Time) encode.Extra
 	// missing returns what users are told of an object without metrics if they may not read the
@@ -41,6 +44,7 @@ type collection struct {
 	explainer Explainer
 	encoder   *encode.Encoder
 	config    Config
+	seed      maphash.Seed // of the hashes of readers
 }
 
 var (
@@ -54,18 +58,26 @@ func (c *collection) Destroy() {}
 
 // Get implements rest.Getter.
 func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
-	namespace, now := request.NamespaceValue(ctx), c.config.Now()
-	o := c.inventory.Get(namespace, name)
-	if o == nil {
-		return nil, c.notFound(ctx, name, false, now)
+	now := c.config.Now()
+	o, u := c.lookUp(ctx, name, now)
+	if o != nil && c.refresh(ctx, o, u, now) {
+		now = c.config.Now()
+		o, u = c.lookUp(ctx, name, now)
 	}
-	at := c.config.Clock.At(now)
-	u := c.find(o, at)
 	if u == nil {
-		return nil, c.notFound(ctx, name, true, now)
+		return nil, c.notFound(ctx, name, o != nil, now)
 	}
 	c.observeAge(now, u.SampledAt())
-	return c.encoder.NewItem(c.kind(), now, o, u, c.extra(o, u, at)), nil
+	return c.encoder.NewItem(c.kind(), now, o, u, c.extra(o, u, c.config.Clock.At(now))), nil
+}
+
+// lookUp returns an object and its usage. Either may be nil.
+func (c *collection) lookUp(ctx context.Context, name string, now time.Time) (*inventory.Object, encode.Usage) {
+	o := c.inventory.Get(request.NamespaceValue(ctx), name)
+	if o == nil {
+		return nil, nil
+	}
+	return o, c.find(o, c.config.Clock.At(now))
 }
 
 // List implements rest.Lister.
@@ -78,11 +90,13 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 	if err != nil {
 		return nil, err
 	}
-	return c.list(q, objects, 0), nil
+	return c.list(ctx, q, objects, 0), nil
 }
 
 // list returns a page of a list of objects. Its token for the next page contains the version.
-func (c *collection) list(q *query, objects []*inventory.Object, version uint64) *encode.List {
+func (c *collection) list(
+	ctx context.Context, q *query, objects []*inventory.Object, version uint64,
+) *encode.List {
 	now := c.config.Now()
 	list := c.encoder.NewList(c.kind(), now, q.pageSize(len(objects)))
 	if q.after == nil {
@@ -97,6 +111,7 @@ func (c *collection) list(q *query, objects []*inventory.Object, version uint64)
 		}
 		if q.limit > 0 && len(list.Items) == q.limit {
 			list.ListMeta = q.nextPage(list.Items[q.limit-1].Object, version, len(objects)-i)
+			objects = objects[:i]
 			break
 		}
 		list.Add(o, u, c.extra(o, u, at))
@@ -105,6 +120,7 @@ func (c *collection) list(q *query, objects []*inventory.Object, version uint64)
 	if len(list.Items) > 0 {
 		c.observeAge(now, oldest)
 	}
+	c.noteList(ctx, q, objects)
 	return list
 }
 

@@ -80,7 +80,7 @@ func slowLists(t *testing.T, config Config, limit ListMemory) func(...*slowList)
 			l.err = err
 			return
 		}
-		l.items = len(c.list(q, objects, 0).Items)
+		l.items = len(c.list(t.Context(), q, objects, 0).Items)
 		<-l.written
 	}), codecs, limit)
 	return func(lists ...*slowList) {

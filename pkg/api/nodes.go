@@ -32,6 +32,8 @@ func (n nodes) find(o *inventory.Object, now usage.Time) encode.Usage {
 	return nil
 }
 
+func (nodes) nodeOf(o *inventory.Object) string { return o.Name }
+
 func (n nodes) extra(o *inventory.Object, _ encode.Usage, now usage.Time) encode.Extra {
 	if n.extras == nil {
 		return nil

@@ -35,6 +35,8 @@ func (p pods) find(o *inventory.Object, now usage.Time) encode.Usage {
 	return nil
 }
 
+func (pods) nodeOf(o *inventory.Object) string { return o.Node }
+
 func (p pods) extra(o *inventory.Object, u encode.Usage, now usage.Time) encode.Extra {
 	if p.extras == nil {
 		return nil

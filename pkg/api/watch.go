@@ -106,7 +106,7 @@ func (w *watchable) List(ctx context.Context, options *metainternalversion.ListO
 	if nextPage {
 		version = q.after.version
 	}
-	list := w.list(q, objects, version)
+	list := w.list(ctx, q, objects, version)
 	list.ResourceVersion = strconv.FormatUint(version, 10)
 	for i := range list.Items {
 		list.Items[i].Version = w.feed.VersionOf(list.Items[i].Usage)
@@ -146,11 +146,22 @@ func (w *watchable) Watch(ctx context.Context, options *metainternalversion.List
 		}
 		r.query = q
 	}
+	matches := func(o *inventory.Object) bool {
+		return q.labels.Matches(labels.Set(o.Labels)) && (q.fields.Empty() || q.matches(o))
+	}
+	if w.config.Reads != nil && q.selects() {
+		all := matches
+		matches = func(o *inventory.Object) bool {
+			matched := all(o)
+			if matched { // its metrics are about to be sent; the next scrape causes the next event
+				w.config.Reads.Read(0, 1, w.nodesOf([]*inventory.Object{o}))
+			}
+			return matched
+		}
+	}
 	return w.feed.Watch(ctx, feed.Options{
-		Selection: selectionOf(ctx, q),
-		Matches: func(o *inventory.Object) bool {
-			return q.labels.Matches(labels.Set(o.Labels)) && (q.fields.Empty() || q.matches(o))
-		},
+		Selection:     selectionOf(ctx, q),
+		Matches:       matches,
 		Version:       options.ResourceVersion,
 		InitialEvents: options.SendInitialEvents,
 		Bookmarks:     options.AllowWatchBookmarks,
@@ -202,7 +213,8 @@ func (c *collection) layoutOfWatch(ctx context.Context, items []encode.Item, may
 		return c.layoutOf(items, mayGetObjects)
 	}
 	t.once.Do(func() {
-		t.layout = c.layoutOf(slices.Concat(items, c.list(t.query, t.query.objects(c.inventory), 0).Items), mayGetObjects)
+		objects := t.query.objects(c.inventory)
+		t.layout = c.layoutOf(slices.Concat(items, c.list(ctx, t.query, objects, 0).Items), mayGetObjects)
 	})
 	return t.layout
 }

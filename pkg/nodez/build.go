@@ -130,6 +130,7 @@ func (c *Config) fill(n *Node, s *scrape.Status, now time.Time) {
 		LastSuccess:     wallAt(s.LastSuccess, now),
 		LastScrape:      wallAt(s.LastScrape, now),
 		NextScrape:      wallAt(s.NextScrape, now),
+		Watched:         s.Watched,
 		FailingSince:    wallAt(s.FailingSince, now),
 		Failures:        s.Failures,
 		DurationSeconds: seconds(s.Took),

@@ -196,6 +196,9 @@ func appendScrapes(b []byte, n *Node, now time.Time) []byte {
 	if n.NextScrape != nil {
 		c.value, c.title = number(n.NextScrape.Sub(now).Seconds()), exact(n.NextScrape)
 	}
+	if n.Watched {
+		c.title += ", watched"
+	}
 	b = c.append(b)
 	c = cell{}
 	if n.LastScrape != nil {

@@ -4,6 +4,9 @@
 // that the load is even. No node waits for another. A node whose scrape fails is retried a few
 // times before its regular scrapes, then scraped once in each interval.
 //
+// A node whose metrics are read by name or by label selector is scraped more often, within a budget,
+// and just before the next read if that can be predicted (watched.go).
+//
 // After each scrape, the Sink reports what has no usage yet, the node or some of its containers,
 // for example because they are new. The Scraper then fetches the kubelet's summary, whose rates are
 // served meanwhile, and scrapes the node early, at the moment when its kubelet is likely to have
@@ -71,7 +74,7 @@ type Result struct {
 	// Took is the time from the start until the response was decoded, or until the error, without
 	// waits for permits.
 	Took    time.Duration
-	Early   bool                  // whether it was an early scrape, for missing metrics
+	Kind    Kind
 	Skipped [usage.NumReasons]int // lines that were skipped, by reason
 	Err     error                 // nil: success
 	Reason  reason.Reason         // of Err
@@ -86,7 +89,18 @@ type Result struct {
 	ClockKnown  bool          // whether the offset is known
 }
 
-// Config configures a Scraper. All fields but Spread are required.
+// Kind is why a node was scraped at that time.
+type Kind uint8
+
+// The kinds of scrapes.
+const (
+	Regular   Kind = iota // once in each interval, or a retry
+	Early                 // for missing metrics
+	OfWatched             // of a watched node, once in its resolution
+	Requested             // by Refresh
+)
+
+// Config configures a Scraper. All fields but Spread and Watched are required.
 type Config struct {
 	Fetcher  Fetcher
 	Sink     Sink
@@ -95,7 +109,8 @@ type Config struct {
 	Interval time.Duration             // between two scrapes of a node
 	// Spread is the time over which Run distributes the first scrapes of the nodes that it starts with.
 	// 0: they are scraped at once.
-	Spread time.Duration
+	Spread  time.Duration
+	Watched Watched
 }
 
 const (
@@ -129,6 +144,12 @@ type Scraper struct {
 	mu      sync.Mutex
 	targets map[string]*target // by node name
 	queue   queue              // the targets that are not being scraped
+	readers readers
+	watched int // number of targets that are watched
+	waiters int // number of calls of Refresh that wait
+
+	refused             float64 // see WatchedStats
+	refreshed, timedOut uint64
 }
 
 // New returns a Scraper without nodes.
@@ -141,6 +162,7 @@ func New(config Config) *Scraper {
 		wake:    make(chan struct{}, 1),
 		clocks:  newClockLog(config.Interval),
 		targets: map[string]*target{},
+		readers: readers{},
 	}
 }
 
@@ -181,6 +203,8 @@ func (s *Scraper) Delete(name string) {
 	if t.heapIndex > 0 {
 		heap.Remove(&s.queue, t.heapIndex-1)
 	}
+	s.unwatch(t)
+	t.end()
 	s.mu.Unlock()
 
 	s.markWarm(t)
@@ -271,7 +295,9 @@ func (s *Scraper) next(now time.Time) (*target, time.Duration) {
 	if sleep := s.queue[0].due.Sub(now); sleep > 0 {
 		return nil, min(sleep, maxSleep)
 	}
-	return heap.Pop(&s.queue).(*target), 0
+	t := heap.Pop(&s.queue).(*target)
+	s.begin(t, now)
+	return t, 0
 }
 
 // scrape scrapes one node, stores the result, and puts the target back into the queue.
@@ -285,7 +311,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	defer s.buffers.Put(buffer)
 
 	node, start := t.node.Load(), time.Now()
-	result := Result{Node: node.Name, UID: node.UID, Early: t.isEarly}
+	result := Result{Node: node.Name, UID: node.UID, Kind: t.kind}
 	buffer.Queued = 0
 	result.Err = recoverPanic(func() error { return s.Fetcher.Fetch(ctx, node, buffer) })
 	result.Reason = s.Reason(result.Err)
@@ -317,7 +343,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		t.summaryFetched = false // the rates of an earlier summary do not cover the time from now on
 	}
 	if result.Err != nil {
-		s.retry(t, result.Failures)
+		s.retry(t, result)
 		return
 	}
 	p := newPlan(report.Missing, buffer.At)
@@ -327,7 +353,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	} else {
 		t.summaryFetched = p.summary
 	}
-	s.reschedule(t, p)
+	s.reschedule(t, p, result.Took)
 }
 
 // capacity returns the CPU capacity of a node in nanocores, or 0 if its status does not report it.
@@ -386,28 +412,36 @@ func (s *Scraper) logResult(ctx context.Context, t *target, r Result, failuresBe
 	}
 }
 
-// reschedule puts a target back into the queue after a successful scrape.
-func (s *Scraper) reschedule(t *target, p plan) {
-	now := time.Now()
-	t.due, t.isEarly = s.nextRegular(t, now), false
-	if early := now.Add(p.wait); p.wait > 0 && early.Before(t.due) && t.early.spend(now) {
-		t.due, t.isEarly = early, true
-	}
+// reschedule puts a target back into the queue after a successful scrape, which took so long.
+func (s *Scraper) reschedule(t *target, p plan, took time.Duration) {
 	if !p.summary {
 		s.markWarm(t)
 	}
-	s.requeue(t)
+	s.requeue(t, func(now time.Time) {
+		t.took, t.failing = took, false
+		t.due, t.kind = s.nextRegular(t, now), Regular
+		if t.watch != nil {
+			t.due, t.kind = s.nextWatched(t, now), OfWatched
+			s.refused += float64(s.watchedResolution())/float64(s.Watched.Resolution) - 1
+		}
+		if early := now.Add(p.wait); p.wait > 0 && early.Before(t.due) && t.early.spend(now) {
+			t.due, t.kind = early, Early
+		}
+	})
 }
 
-// retry puts a target back into the queue after so many failures in a row.
-func (s *Scraper) retry(t *target, failures int) {
-	now := time.Now()
-	t.due, t.isEarly = s.nextRegular(t, now), false
-	if retry := now.Add(retryDelay(s.Interval, failures)); failures <= fastRetries && retry.Before(t.due) {
-		t.due = retry
-	}
+// retry puts a target back into the queue after a failed scrape. Failing nodes are not scraped more
+// often because they are watched.
+func (s *Scraper) retry(t *target, r Result) {
 	s.markWarm(t)
-	s.requeue(t)
+	s.requeue(t, func(now time.Time) {
+		t.took, t.failing = r.Took, true
+		t.due, t.kind = s.nextRegular(t, now), Regular
+		retry := now.Add(retryDelay(s.Interval, r.Failures))
+		if r.Failures <= fastRetries && retry.Before(t.due) {
+			t.due = retry
+		}
+	})
 }
 
 // nextRegular returns the time of the target's next regular scrape after now.
@@ -436,22 +470,33 @@ func (s *Scraper) offset(node string) time.Duration {
 	return time.Duration(maphash.String(s.seed, node)%slots) * s.Interval / slots
 }
 
-// requeue puts a target into the queue, unless the node was deleted.
-func (s *Scraper) requeue(t *target) {
+// requeue puts a target into the queue, unless the node was deleted. Before that, it calls schedule
+// with s.mu held, which sets when the target is due.
+func (s *Scraper) requeue(t *target, schedule func(now time.Time)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.targets[t.node.Load().Name] == t {
-		s.enqueue(t)
+	if s.targets[t.node.Load().Name] != t {
+		return
 	}
+	now := time.Now()
+	s.expire(t, now.Sub(s.started))
+	schedule(now)
+	t.end()
+	s.enqueue(t)
 }
 
 // enqueue puts a target into the queue. s.mu is held.
 func (s *Scraper) enqueue(t *target) {
 	heap.Push(&s.queue, t)
 	if s.queue[0] == t {
-		select {
-		case s.wake <- struct{}{}:
-		default: // the loop will wake up anyway
-		}
+		s.wakeUp()
+	}
+}
+
+// wakeUp wakes the loop because the queue has a new first target.
+func (s *Scraper) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // the loop will wake up anyway
 	}
 }

@@ -142,12 +142,19 @@ func node(name string) *corev1.Node {
 // run starts a Scraper in a bubble of fake time, calls f, and stops the Scraper.
 func run(t *testing.T, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper)) {
 	t.Helper()
+	runWith(t, Watched{}, fetch, f)
+}
+
+// runWith is run with watched nodes.
+func runWith(t *testing.T, watched Watched, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{
 			start: time.Now(), fetch: fetch,
 			scrapes: map[string][]time.Duration{}, put: map[string]int{}, clocks: map[string]usage.Report{},
 		}
-		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Reason: reasonOf, Interval: interval})
+		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Reason: reasonOf, Interval: interval,
+			Watched: watched})
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		c.lines = func() []string {
 			log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
@@ -280,8 +287,8 @@ func TestNodeIsScrapedEarlyForMissingMetrics(t *testing.T) {
 		if n := len(times); n > 10+4 {
 			t.Errorf("got %d scrapes in 10 intervals, although nothing was missing any more", n)
 		}
-		if first, last := c.results[1], c.results[len(c.results)-1]; !first.Early && times[1] == wait || last.Early {
-			t.Errorf("reported as early: %v and %v, want true and false", first.Early, last.Early)
+		if first, last := c.results[1], c.results[len(c.results)-1]; first.Kind != Early && times[1] == wait || last.Kind == Early {
+			t.Errorf("got kinds %v and %v, want early and another one", first.Kind, last.Kind)
 		}
 		if c.fetchedSummaries != 0 {
 			t.Error("a summary was fetched, although no rates were missing")
@@ -564,7 +571,7 @@ func BenchmarkSchedule(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		t, _ := s.next(time.Now().Add(interval))
-		s.reschedule(t, plan{})
+		s.reschedule(t, plan{}, 0)
 	}
 }
 

@@ -16,14 +16,22 @@ type target struct {
 	node   atomic.Pointer[corev1.Node]
 	offset time.Duration // of its regular scrapes within the interval
 
+	// These fields are guarded by the Scraper's lock.
+	heapIndex int           // in the queue, from 1; 0: not queued
+	started   time.Time     // when the last scrape began; zero: there was none
+	ahead     time.Duration // by how much that was ahead of the pace of watched targets
+	took      time.Duration // by the last scrape that has ended
+	failing   bool          // whether that failed
+	watch     *watch        // nil: the node is not watched
+	ended     chan struct{} // closed at the end of the scrape that Refresh waits for; nil: none waits
+
 	// These fields belong to the running scrape, or, while the target is queued, to the queue; the
 	// Scraper's lock guards them then.
 	due            time.Time
-	isEarly        bool          // whether due is that of an early scrape, for missing metrics
+	kind           Kind          // of the scrape at due
 	early          budget        // of early scrapes
 	loggedReason   reason.Reason // of the failures
 	summaryFetched bool          // at most once while Amounts are missing
-	heapIndex      int           // in the queue, from 1; 0: not queued
 
 	warm atomic.Bool // see Scraper.markWarm
 

@@ -30,6 +30,8 @@ type instruments struct {
 
 	scrapes     *prometheus.CounterVec // by result and reason
 	early       prometheus.Counter
+	watched     prometheus.Counter
+	requested   prometheus.Counter
 	summaries   *prometheus.CounterVec // by result and reason
 	duration    prometheus.Histogram
 	lateness    prometheus.Histogram
@@ -57,6 +59,14 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 		early: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: namespace, Name: "early_scrapes_total",
 			Help: "Scrapes ahead of schedule, for the metrics of new nodes and new containers.",
+		}),
+		watched: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace, Name: "watched_scrapes_total",
+			Help: "Scrapes of watched nodes, once in their resolution, instead of regular scrapes.",
+		}),
+		requested: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace, Name: "requested_scrapes_total",
+			Help: "Scrapes ahead of schedule for a request of one node or pod.",
 		}),
 		summaries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "summaries_total",
@@ -181,8 +191,14 @@ func (i *instruments) Scraped(r scrape.Result) {
 	i.metricsServer.scraped(r)
 	i.duration.Observe(r.Took.Seconds())
 	i.lateness.Observe(max(r.Late, 0).Seconds())
-	if r.Early {
+	switch r.Kind {
+	case scrape.Early:
 		i.early.Inc()
+	case scrape.OfWatched:
+		i.watched.Inc()
+	case scrape.Requested:
+		i.requested.Inc()
+	case scrape.Regular:
 	}
 	i.failing.DeletePartialMatch(prometheus.Labels{"node": r.Node})
 	if r.Err != nil {

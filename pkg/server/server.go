@@ -38,8 +38,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Config configures a Server. Only Kubeconfig, NodeSelector, RateWindow, KubeletServiceAccount,
-// KubeletPins, Prometheus, EphemeralStorage, Devices, EventDeployment and ServingCert are optional.
+// Config configures a Server. Only Kubeconfig, NodeSelector, RateWindow, Watched,
+// KubeletServiceAccount, KubeletPins, Prometheus, EphemeralStorage, Devices, EventDeployment and
+// ServingCert are optional.
 type Config struct {
 	Version, Commit string                // of this program, for telemetry
 	Flags           cliflag.NamedFlagSets // for /flagz; their values are not secret
@@ -50,6 +51,7 @@ type Config struct {
 	MaxSampleAge time.Duration   // age above which a sample is not served
 	RateWindow   time.Duration   // time that a rate should cover; 0: that between two samples in a row
 	Kubelet      kubelet.Config
+	Watched      scrape.Watched // scrapes of nodes whose metrics are read by name or label selector
 
 	// MissingMetricsWarnings enables a Warning header in tables if nodes or pods are missing.
 	MissingMetricsWarnings bool
@@ -187,6 +189,10 @@ func New(c Config) (*Server, error) {
 	}
 	if extra != nil {
 		resources.Extra = extra
+	}
+	if s, ok := usageSource.(*scrape.Scraper); ok && c.Watched.Resolution > 0 {
+		resources.Reads = s
+		instruments.registerWatched(s.WatchedStats)
 	}
 	page := nodez.Config{
 		Version:      c.Version,
@@ -352,6 +358,7 @@ var (
 	_ explain.Scrapes   = (*scrape.Scraper)(nil)
 	_ explain.Refreshes = (*prometheus.Source)(nil)
 	_ nodez.Refreshes   = (*prometheus.Source)(nil)
+	_ api.Reads         = (*scrape.Scraper)(nil)
 	_ scrape.Fetcher    = (*kubelet.Client)(nil)
 	_ scrape.Sink       = (*store.Store)(nil)
 	_ scrape.Sink       = (*store.StorageSink)(nil)

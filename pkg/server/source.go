@@ -111,6 +111,7 @@ func newScraper(
 		Observer: observer,
 		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
+		Watched:  c.Watched,
 	}), fetcher, nil
 }
 

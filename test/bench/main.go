@@ -47,13 +47,12 @@ var measurements = map[string]struct {
 	measure   func(context.Context, *bench) error
 	inProcess bool // run the kubelets in this process, to change what they do
 }{
-	"":         {measureCost, false},
-	"start":    {measureStart, false},
-	"failures": {measureFailures, true},
-	"newpods":  {measureNewPods, true},
-	"watch":    {measureWatch, false},
-	"limit":    {measureLimit, true},
-
+	"":               {measureCost, false},
+	"start":          {measureStart, false},
+	"failures":       {measureFailures, true},
+	"newpods":        {measureNewPods, true},
+	"watch":          {measureWatch, false},
+	"limit":          {measureLimit, true},
 	scaleMeasurement: {measureScale, false},
 }
 

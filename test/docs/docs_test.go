@@ -33,6 +33,8 @@ func inChart() map[string]string {
 		"secure-port":                      "containerPort",
 		"max-sample-age":                   "maxSampleAge",
 		"rate-window":                      "rateWindow",
+		"watched-resolution":               "watchedResolution",
+		"watched-budget":                   "watchedBudget",
 		"resources":                        "ephemeralStorage.enabled",
 		"ephemeral-storage-interval":       "ephemeralStorage.interval",
 		"kubelet-certificate-authority":    "kubelet.certificateAuthority",
@@ -258,7 +260,7 @@ var (
 	documentedMetric = regexp.MustCompile("(?m)^\\| `kube_vitals_(\\w+)` \\|")
 	// registeredMetric matches the names of metrics in the source, by the suffixes that they have.
 	registeredMetric = regexp.MustCompile(
-		`"_?([a-z_]+_(?:total|seconds|bytes|info|objects|series|failing|misdirected|verify|pins|pods|containers)|points)"`)
+		`"_?([a-z_]+_(?:total|seconds|bytes|info|objects|series|failing|misdirected|verify|pins|pods|containers|nodes)|points)"`)
 )
 
 // TestMetricsAreDocumented compares docs/metrics.md with the metrics that the server registers.
@@ -279,7 +281,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	got := names(documentedMetric, "docs/metrics.md")
 	want := names(registeredMetric, "pkg/server/instruments.go", "pkg/server/clockskew.go", "pkg/server/memory.go",
-		"pkg/server/engine.go", "pkg/server/pins.go", "pkg/server/storage.go", "pkg/server/devices.go")
+		"pkg/server/engine.go", "pkg/server/pins.go", "pkg/server/storage.go", "pkg/server/devices.go",
+		"pkg/server/watched.go")
 	if !slices.Equal(got, want) {
 		t.Errorf("docs/metrics.md has\n%s\nwant\n%s", got, want)
 	}

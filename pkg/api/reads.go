@@ -1,0 +1,78 @@
+package api
+
+import (
+	"context"
+	"hash/maphash"
+	"iter"
+	"time"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kube-vitals/kube-vitals/pkg/api/encode"
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+)
+
+// maxAgeOfGet is the age above which a GET tries to get newer metrics.
+const maxAgeOfGet = 3 * time.Second
+
+// selects reports whether a query selects objects by name or by label, and is not one for all nodes
+// or for all pods of a namespace.
+func (q *query) selects() bool {
+	_, named := q.fields.RequiresExactMatch(fieldName)
+	return named || !q.labels.Empty()
+}
+
+// noteList reports the read of the objects of a list, unless it is one of all objects.
+func (c *collection) noteList(ctx context.Context, q *query, objects []*inventory.Object) {
+	if c.config.Reads != nil && len(objects) > 0 && q.selects() {
+		reader := c.readerOf(ctx, q.namespace, q.labels.String(), q.fields.String())
+		c.config.Reads.Read(reader, len(objects), c.nodesOf(objects))
+	}
+}
+
+// refresh reports the read of an object whose usage is u, which may be nil. If that is old, it tries
+// to get newer metrics, and returns true.
+func (c *collection) refresh(ctx context.Context, o *inventory.Object, u encode.Usage, now time.Time) bool {
+	if c.config.Reads == nil {
+		return false
+	}
+	c.config.Reads.Read(c.readerOf(ctx, o.Namespace, o.Name), 1, c.nodesOf([]*inventory.Object{o}))
+	if u != nil && c.config.Clock.At(now).Sub(u.SampledAt()) <= maxAgeOfGet {
+		return false
+	}
+	c.config.Reads.Refresh(ctx, c.nodeOf(o))
+	return true
+}
+
+// nodesOf returns the nodes that report the objects. Neighbours with the same node count once.
+func (c *collection) nodesOf(objects []*inventory.Object) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		last := ""
+		for _, o := range objects {
+			if node := c.nodeOf(o); node != last && !yield(node) {
+				return
+			} else {
+				last = node
+			}
+		}
+	}
+}
+
+// readerOf returns a hash of the user of a request and of what the user reads. It does not contain
+// the page of a list: the pages are one read.
+func (c *collection) readerOf(ctx context.Context, selection ...string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	write := func(s string) {
+		h.WriteString(s) //nolint:errcheck,gosec // never an error
+		h.WriteByte(0)   //nolint:errcheck,gosec // never an error
+	}
+	if user, ok := request.UserFrom(ctx); ok {
+		write(user.GetName())
+	}
+	write(c.name())
+	for _, s := range selection {
+		write(s)
+	}
+	return h.Sum64()
+}

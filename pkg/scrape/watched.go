@@ -1,0 +1,272 @@
+package scrape
+
+import (
+	"container/heap"
+	"iter"
+	"time"
+)
+
+// Watched configures the scrapes of watched nodes: nodes that somebody reads metrics of, or of pods
+// on them, by name or by label selector. See Scraper.Read.
+type Watched struct {
+	// Resolution is the time between two scrapes of a watched node; 0: no node is watched.
+	Resolution time.Duration
+	// Budget is how many times as often as without watched nodes all nodes together may be scraped, at
+	// least 1. The Resolution is lengthened as needed. Early scrapes and retries are not included.
+	Budget float64
+}
+
+const (
+	// watchedFor is how long a node is watched after a read, at least. It is longer than the period of
+	// every common reader: HorizontalPodAutoscalers read every 15 seconds, dashboards every minute.
+	watchedFor = 2 * time.Minute
+	// markInterval is the time between two reads of a reader that are noted at each of its nodes. That
+	// takes some 0.1 µs for each of them, a tenth of a list.
+	markInterval = 40 * time.Second
+	// paceSlack is the part of the resolution by which a scrape may be ahead of its pace, so that it
+	// can follow a reader that is a little early. Later scrapes make up for it.
+	paceSlack = 0.1
+	// minLead and maxLead limit how long before a predicted read a scrape starts. Between them, it
+	// depends on how long a scrape takes.
+	minLead, maxLead = 500 * time.Millisecond, 3 * time.Second
+	// burstSpacing is the time by which two scrapes should differ that one read causes. A scrape takes
+	// less than a quarter of it.
+	burstSpacing = 2 * time.Millisecond
+	// maxNodeReaders is the number of readers whose next reads the scrapes of a node follow.
+	maxNodeReaders = 8
+)
+
+// watch is what is known of the reads of a watched node. Times are since Scraper.started.
+type watch struct {
+	lastRead time.Duration
+	readers  [maxNodeReaders]nodeReader
+}
+
+// nodeReader is a reader of a node.
+type nodeReader struct {
+	*reader
+	marked time.Duration // reader.marked when it last read this node
+}
+
+// Read counts as a read of the metrics of nodes, or of pods on them, by name or by label selector.
+// They are watched from now on. A reader is a hash of who reads what; 0: the reader's next reads
+// cannot be predicted. Names of unknown nodes are ignored, and a name may occur more than once. The
+// size is the number of objects that were read: if it does not change, nor do the nodes in general.
+func (s *Scraper) Read(id uint64, size int, nodes iter.Seq[string]) {
+	if s.Watched.Resolution == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Since(s.started)
+	r := s.readers.read(id, now)
+	if r != nil && !r.mark(size, now) {
+		return
+	}
+	var added []*target
+	for name := range nodes {
+		t := s.targets[name]
+		if t == nil {
+			continue
+		}
+		if s.watch(t) {
+			added = append(added, t)
+		}
+		t.watch.read(r, now)
+	}
+	s.pullForward(added)
+}
+
+// watch begins the watch of a target, and reports whether it had none. s.mu is held.
+func (s *Scraper) watch(t *target) bool {
+	if t.watch != nil {
+		return false
+	}
+	t.watch = new(watch)
+	s.watched++
+	return true
+}
+
+// read notes a read by a reader, which may be nil.
+func (w *watch) read(r *reader, now time.Duration) {
+	w.lastRead = now
+	if r == nil || r.period == 0 {
+		return
+	}
+	replace := -1
+	for i := range w.readers {
+		known := &w.readers[i]
+		if known.reader == r {
+			if known.marked != r.marked { // else the node has several of the reader's pods
+				known.marked = r.marked
+				r.nodes++
+			}
+			return
+		}
+		if replace < 0 && (known.reader == nil || known.isOverdue(now)) {
+			replace = i
+		}
+	}
+	if replace >= 0 { // readers that still read stay: replacing them in turn would predict nothing
+		w.readers[replace] = nodeReader{r, r.marked}
+		r.nodes++
+	}
+}
+
+// pullForward reschedules targets that have become watched. Many that could be scraped at once are
+// spread, so that a single read causes no burst. s.mu is held.
+func (s *Scraper) pullForward(targets []*target) {
+	if len(targets) == 0 {
+		return
+	}
+	now := time.Now()
+	first, spacing, overdue := s.firstDue(), s.spacing(), 0
+	for _, t := range targets {
+		if t.heapIndex == 0 || t.failing || t.kind == Early {
+			continue // it is rescheduled after its scrape
+		}
+		due := s.nextWatched(t, now)
+		if !now.Before(s.allowed(t)) {
+			if slot := s.slot(now.Add(time.Duration(overdue) * spacing)); due.Before(slot) {
+				due = slot
+			}
+			overdue++
+		}
+		if due.Before(t.due) {
+			t.due, t.kind = due, OfWatched
+			heap.Fix(&s.queue, t.heapIndex-1)
+		}
+	}
+	if s.firstDue().Before(first) {
+		s.wakeUp()
+	}
+}
+
+// firstDue returns when the first target in the queue is due. s.mu is held.
+func (s *Scraper) firstDue() time.Time {
+	if len(s.queue) == 0 {
+		return time.Time{}
+	}
+	return s.queue[0].due
+}
+
+// spacing returns the time between two scrapes that one read causes. Those of all nodes take at most
+// half of the resolution. s.mu is held.
+func (s *Scraper) spacing() time.Duration {
+	return min(burstSpacing, s.watchedResolution()/time.Duration(2*max(1, len(s.targets))))
+}
+
+// watchedResolution returns the time between two scrapes of a watched node. With it, all nodes
+// together are scraped at most Budget times as often as without watched nodes, and every watched
+// node has an equal share of that. s.mu is held.
+func (s *Scraper) watchedResolution() time.Duration {
+	times := 1 + (s.Watched.Budget-1)*float64(len(s.targets))/float64(max(1, s.watched))
+	return max(s.Watched.Resolution, time.Duration(float64(s.Interval)/times))
+}
+
+// expire ends the watch of a target if it was not read for some time. s.mu is held.
+func (s *Scraper) expire(t *target, now time.Duration) {
+	if t.watch != nil && now-t.watch.lastRead >= watchedFor+markInterval {
+		s.unwatch(t)
+	}
+}
+
+// unwatch ends the watch of a target, if it has one. s.mu is held.
+func (s *Scraper) unwatch(t *target) {
+	if t.watch != nil {
+		t.watch = nil
+		s.watched--
+	}
+}
+
+// begin notes that a scrape of a target begins. s.mu is held.
+func (s *Scraper) begin(t *target, now time.Time) {
+	resolution := s.watchedResolution()
+	ahead := t.started.Add(resolution + t.ahead).Sub(now)
+	t.ahead = min(max(0, ahead), slack(resolution))
+	t.started = now
+}
+
+// slack returns by how much a scrape may be ahead of its pace.
+func slack(resolution time.Duration) time.Duration {
+	return time.Duration(paceSlack * float64(resolution))
+}
+
+// allowed returns the first moment at which the pace of a watched target allows its next scrape.
+// s.mu is held.
+func (s *Scraper) allowed(t *target) time.Time {
+	resolution := s.watchedResolution()
+	return t.started.Add(resolution + t.ahead - slack(resolution))
+}
+
+// nextWatched returns the time of the next scrape of a watched target. The schedule is counted back
+// from just before the next predicted read that can be met. Without a prediction, scrapes are one
+// resolution apart. s.mu is held.
+func (s *Scraper) nextWatched(t *target, now time.Time) time.Time {
+	resolution := s.watchedResolution()
+	earliest := s.allowed(t)
+	if earliest.Before(now) {
+		earliest = now
+	}
+	latest := t.started.Add(s.Interval)
+	if latest.Before(earliest) {
+		return earliest
+	}
+	due, predicted := s.nextRead(t, earliest)
+	if predicted {
+		due = due.Add(-due.Sub(earliest) / resolution * resolution)
+	} else {
+		due = s.slot(earliest)
+	}
+	if latest.Before(due) {
+		return latest
+	}
+	return due
+}
+
+// slot returns the first moment from t on at which regular scrapes start. Scrapes that share a
+// moment are cheaper, see slots.
+func (s *Scraper) slot(t time.Time) time.Time {
+	step := s.Interval / slots
+	elapsed := t.Sub(s.started) + step - 1
+	return s.started.Add(elapsed.Truncate(step))
+}
+
+// nextRead returns when a scrape of the target should start for the first predicted read for which
+// it can start at the earliest moment or later, and whether a read is predicted. s.mu is held.
+func (s *Scraper) nextRead(t *target, earliest time.Time) (start time.Time, predicted bool) {
+	lead := min(minLead+(2*t.took).Truncate(minLead/2), maxLead)
+	share := float64(t.offset) / float64(s.Interval)
+	for i := range t.watch.readers {
+		r := &t.watch.readers[i]
+		if r.reader == nil || r.period == 0 || r.marked != r.reader.marked { // it no longer reads this node
+			continue
+		}
+		lead := lead + time.Duration(share*float64(r.nodes)*float64(s.spacing()))
+		first := s.started.Add(r.after(earliest.Sub(s.started)+lead) - lead)
+		if !predicted || first.Before(start) {
+			start, predicted = first, true
+		}
+	}
+	return start, predicted
+}
+
+// WatchedStats describes the scrapes of watched nodes.
+type WatchedStats struct {
+	Nodes      int           // that are watched
+	Resolution time.Duration // time between two scrapes of a watched node, which the budget may lengthen
+	// Refused is how many further scrapes there would have been without the budget.
+	Refused float64
+	// Refreshed and TimedOut are how often Refresh waited for a scrape, and how often in vain.
+	Refreshed, TimedOut uint64
+}
+
+// WatchedStats returns the state of the watched nodes.
+func (s *Scraper) WatchedStats() WatchedStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return WatchedStats{
+		Nodes: s.watched, Resolution: s.watchedResolution(), Refused: s.refused,
+		Refreshed: s.refreshed, TimedOut: s.timedOut,
+	}
+}

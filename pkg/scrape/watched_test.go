@@ -1,0 +1,628 @@
+package scrape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// watchedNodes is what most tests configure: with few watched nodes, the resolution is 5 s.
+var watchedNodes = Watched{Resolution: 5 * time.Second, Budget: 2}
+
+// after returns the times after t.
+func after(times []time.Duration, t time.Duration) []time.Duration {
+	i := slices.IndexFunc(times, func(at time.Duration) bool { return at > t })
+	if i < 0 {
+		return nil
+	}
+	return times[i:]
+}
+
+// ageAt returns the time from the last scrape up to t until t.
+func ageAt(times []time.Duration, t time.Duration) time.Duration {
+	for i := len(times) - 1; i >= 0; i-- {
+		if times[i] <= t {
+			return t - times[i]
+		}
+	}
+	return t
+}
+
+func gaps(times []time.Duration) []time.Duration {
+	var gaps []time.Duration
+	for i := 1; i < len(times); i++ {
+		gaps = append(gaps, times[i]-times[i-1])
+	}
+	return gaps
+}
+
+// setNodes sets n nodes with the names n0, n1, … and returns the names.
+func setNodes(s *Scraper, n int) []string {
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprint("n", i))
+		s.Set(node(names[i]))
+	}
+	return names
+}
+
+// read reads nodes by a selector or by name.
+func read(s *Scraper, reader uint64, nodes []string) {
+	s.Read(reader, len(nodes), slices.Values(nodes))
+}
+
+func TestWatchedNodeIsScrapedMoreOften(t *testing.T) {
+	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		names := setNodes(s, 20)
+		pass(2 * interval)
+		read(s, 0, []string{"n7", "unknown", "", "n7"})
+		read := time.Since(c.start)
+		pass(watchedFor)
+		scrapes := after(c.scrapes["n7"], read-1)
+		if scrapes[0] > read+5*time.Second {
+			t.Errorf("the first scrape came %v after the read", scrapes[0]-read)
+		}
+		if all := gaps(scrapes); all[0] < 4500*time.Millisecond || all[0] > 5*time.Second ||
+			slices.ContainsFunc(all[1:], func(gap time.Duration) bool { return gap != 5*time.Second }) {
+			t.Errorf("got %v between two scrapes of the watched node, want 5s", all)
+		}
+		if got := s.WatchedStats(); got.Nodes != 1 || got.Resolution != 5*time.Second || got.Refused != 0 {
+			t.Errorf("got %+v, want one node each 5 s", got)
+		}
+		status, _ := s.Status("n7")
+		if all := s.Statuses(); !status.Watched || slices.IndexFunc(all, func(s Status) bool { return s.Watched }) < 0 {
+			t.Errorf("got %+v, want a status of a watched node", status)
+		}
+		if other, _ := s.Status("n8"); other.Watched {
+			t.Errorf("got %+v, want a status of a node that is not watched", other)
+		}
+		kinds := map[Kind]int{}
+		for _, r := range c.results {
+			kinds[r.Kind]++
+			if r.Kind != Regular && r.Node != "n7" {
+				t.Errorf("scraped %s as %v", r.Node, r.Kind)
+			}
+		}
+		if kinds[OfWatched] != len(scrapes) {
+			t.Errorf("got %v, want %d scrapes of watched nodes", kinds, len(scrapes))
+		}
+
+		pass(markInterval + interval) // nothing was read any more
+		end := time.Since(c.start)
+		pass(4 * interval)
+		for _, name := range names {
+			if n := len(after(c.scrapes[name], end)); n != 4 {
+				t.Errorf("%s: got %d scrapes in 4 intervals after the last read", name, n)
+			}
+		}
+		if got := s.WatchedStats(); got.Nodes != 0 {
+			t.Errorf("got %+v, want no watched nodes", got)
+		}
+	})
+}
+
+func TestNoNodeIsWatchedWithoutAResolution(t *testing.T) {
+	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		names := setNodes(s, 3)
+		for range 12 {
+			read(s, 1, names)
+			s.Refresh(t.Context(), "n1")
+			pass(interval / 4)
+		}
+		if n := len(c.scrapes["n1"]); n > 7 {
+			t.Errorf("got %d scrapes in 5 intervals", n)
+		}
+		if got := s.WatchedStats(); got.Nodes != 0 {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+// TestWatchedBudget checks that all nodes together are scraped at most Budget times as often as without
+// watched nodes, and that watched nodes have equal shares.
+func TestWatchedBudget(t *testing.T) {
+	for _, tc := range []struct {
+		budget         float64
+		nodes, watched int
+		want           time.Duration // resolution
+	}{
+		{1, 10, 10, interval},
+		{1, 10, 1, interval},
+		{1.5, 20, 20, 10 * time.Second},
+		{2, 20, 20, 7500 * time.Millisecond},
+		{2, 20, 10, 5 * time.Second},
+		{2, 30, 25, interval * 25 / 55},
+		{3, 20, 20, 5 * time.Second},
+		{10, 20, 20, 5 * time.Second},
+		{2, 1, 1, 7500 * time.Millisecond},
+	} {
+		t.Run(fmt.Sprint(tc.budget, tc.nodes, tc.watched), func(t *testing.T) {
+			runWith(t, Watched{5 * time.Second, tc.budget}, nil, func(t *testing.T, c *cluster, s *Scraper) {
+				names := setNodes(s, tc.nodes)
+				for range 10 {
+					read(s, 0, names[:tc.watched])
+					pass(interval)
+				}
+				if got := s.WatchedStats().Resolution; got != tc.want {
+					t.Errorf("got resolution %v, want %v", got, tc.want)
+				}
+				const intervals = 40
+				start, total, refused := time.Since(c.start), 0, s.WatchedStats().Refused
+				var counts []int
+				for range intervals {
+					read(s, 0, names[:tc.watched])
+					pass(interval)
+				}
+				for i, name := range names {
+					scrapes := after(c.scrapes[name], start)
+					total += len(scrapes)
+					if i < tc.watched {
+						counts = append(counts, len(scrapes))
+					}
+					for _, gap := range gaps(scrapes) {
+						if gap > interval {
+							t.Errorf("%s: got %v between two scrapes", name, gap)
+						}
+						if i < tc.watched && gap < tc.want-slack(tc.want) {
+							t.Errorf("%s: got %v between two scrapes, want at least %v", name, gap, tc.want)
+						}
+					}
+				}
+				most := int(tc.budget*intervals*float64(tc.nodes)) + tc.nodes // each interval has an edge
+				if total > most {
+					t.Errorf("got %d scrapes, want at most %d", total, most)
+				}
+				least := intervals*(tc.nodes-tc.watched) + int(0.93*intervals*float64(tc.watched)*float64(interval)/float64(tc.want))
+				if total < least {
+					t.Errorf("got %d scrapes, want at least %d", total, least)
+				}
+				if low, high := slices.Min(counts), slices.Max(counts); high-low > 1+high/50 {
+					t.Errorf("watched nodes got between %d and %d scrapes", low, high)
+				}
+				want := float64(intervals*tc.watched) * (3 - float64(interval)/float64(tc.want))
+				if got := s.WatchedStats().Refused - refused; got < 0.85*want || got > 1.05*want+1e-9 {
+					t.Errorf("got %v refused scrapes, want about %v", got, want)
+				}
+			})
+		})
+	}
+}
+
+// TestScrapesPrecedeReads checks that scrapes follow a periodic reader.
+func TestScrapesPrecedeReads(t *testing.T) {
+	for _, tc := range []struct {
+		period, jitter time.Duration
+		pass           int // a replica gets one of so many reads, in no order
+	}{
+		{15 * time.Second, 0, 1},
+		{15 * time.Second, 200 * time.Millisecond, 1},
+		{15100 * time.Millisecond, 0, 1},
+		{14900 * time.Millisecond, 50 * time.Millisecond, 1},
+		{15 * time.Second, 100 * time.Millisecond, 2},
+		{30 * time.Second, 0, 1},
+		{60 * time.Second, 100 * time.Millisecond, 1},
+		{7 * time.Second, 0, 1},
+	} {
+		t.Run(fmt.Sprint(tc), func(t *testing.T) {
+			runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+				names := setNodes(s, 40)[:4]
+				pass(interval + 1234*time.Millisecond)
+				random := newRandom(t)
+				var old, reads int
+				for i := range 100 {
+					if random.IntN(tc.pass) == 0 || i < 2 {
+						read(s, 1, names)
+						read(s, 1, names) // an autoscaler with two metrics
+					}
+					// What the replica does not get, the other one does, with the same schedule.
+					if i > 12 {
+						for _, name := range names {
+							reads++
+							if age := ageAt(c.scrapes[name], time.Since(c.start)); age > minLead+tc.jitter+time.Second/2 {
+								old++
+							}
+						}
+					}
+					pass(tc.period + time.Duration(random.Int64N(int64(tc.jitter)+1)) - tc.jitter/2)
+				}
+				if old > reads/10 {
+					t.Errorf("%d of %d reads got metrics that were older than the lead", old, reads)
+				}
+				for _, name := range names {
+					for _, gap := range gaps(after(c.scrapes[name], 2*interval)) {
+						if gap < 4500*time.Millisecond || gap > interval {
+							t.Errorf("got %v between two scrapes", gap)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestFirstReadCausesNoBurst checks that many nodes that become watched at once are not scraped at
+// once, also if one reader reads all of them.
+func TestFirstReadCausesNoBurst(t *testing.T) {
+	const nodes = 2000
+	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		names := setNodes(s, nodes)
+		pass(2 * interval)
+		start := time.Since(c.start)
+		for range 20 {
+			read(s, 1, names)
+			pass(interval)
+		}
+		end := time.Since(c.start)
+		perSlot := map[time.Duration]int{} // scrapes in a quarter of a second
+		total := 0
+		for _, times := range c.scrapes {
+			for _, at := range after(times, start) {
+				perSlot[at/(interval/slots)]++
+				total++
+			}
+		}
+		most := 0
+		for _, n := range perSlot {
+			most = max(most, n)
+		}
+		// Evenly, there would be 2000 ÷ 7.5 s × 0.25 s = 67. Within half of the resolution, there are twice
+		// as many. Right after the first read, there are these and the regular ones.
+		if most > 260 {
+			t.Errorf("got up to %d scrapes in a slot", most)
+		}
+		if limit := int(2*nodes*(end-start)/interval) + nodes; total > limit {
+			t.Errorf("got %d scrapes, want at most %d", total, limit)
+		}
+		t.Logf("at most %d scrapes in %v, %d in all", most, interval/slots, total)
+	})
+}
+
+func TestFailingNodeIsNotScrapedMoreOften(t *testing.T) {
+	runWith(t, watchedNodes, fails, func(t *testing.T, c *cluster, s *Scraper) {
+		setNodes(s, 10)
+		for range 120 {
+			read(s, 0, []string{"n1"})
+			s.Refresh(t.Context(), "n1")
+			pass(interval / 6)
+		}
+		if n := len(c.scrapes["n1"]); n > 21+fastRetries {
+			t.Errorf("a failing node was scraped %d times in 20 intervals", n)
+		}
+		c.set(func() { c.fetch = nil })
+		pass(interval)
+		recovered := time.Since(c.start)
+		pass(4 * interval)
+		if n := len(after(c.scrapes["n1"], recovered)); n < 11 {
+			t.Errorf("got %d scrapes in 4 intervals after the node recovered, want 12", n)
+		}
+	})
+}
+
+func TestDeletedNodesAreNotWatched(t *testing.T) {
+	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		names := setNodes(s, 4)
+		pass(time.Second)
+		read(s, 1, names)
+		s.Delete("n0")
+		s.Delete("n0")
+		replacement := node("n1")
+		replacement.UID = "another"
+		s.Set(replacement)
+		if got := s.WatchedStats().Nodes; got != 2 {
+			t.Errorf("got %d watched nodes, want 2", got)
+		}
+		c.set(func() { c.fetch = func(context.Context, string) error { time.Sleep(time.Second); return nil } })
+		pass(interval / 2) // is being scraped, or will be
+		for _, name := range names {
+			s.Delete(name)
+		}
+		pass(interval)
+		if got := s.WatchedStats(); got.Nodes != 0 {
+			t.Errorf("got %+v, want nothing", got)
+		}
+	})
+}
+
+// lastKind returns the kind of the last scrape of a node that has ended.
+func lastKind(c *cluster, node string) Kind {
+	for _, r := range slices.Backward(c.results) {
+		if r.Node == node {
+			return r.Kind
+		}
+	}
+	return Regular
+}
+
+func TestRefresh(t *testing.T) {
+	slow := func(took time.Duration) fetchFunc {
+		return func(ctx context.Context, _ string) error {
+			select {
+			case <-time.After(took):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	// measure returns for how long Refresh waited, and whether it caused a scrape.
+	measure := func(ctx context.Context, c *cluster, s *Scraper, node string) (time.Duration, bool) {
+		synctest.Wait()
+		before, start := len(c.scrapes[node]), time.Now()
+		s.Refresh(ctx, node)
+		took := time.Since(start)
+		synctest.Wait()
+		return took, len(c.scrapes[node]) > before
+	}
+	runWith(t, watchedNodes, slow(20*time.Millisecond), func(t *testing.T, c *cluster, s *Scraper) {
+		setNodes(s, 10)
+		pass(interval)
+		check := func(what, node string, wantWait time.Duration, wantScrape bool) {
+			t.Helper()
+			if took, scraped := measure(t.Context(), c, s, node); took != wantWait || scraped != wantScrape {
+				t.Errorf("%s: waited %v, scraped %v; want %v, %v", what, took, scraped, wantWait, wantScrape)
+			}
+		}
+		check("unknown node", "unknown", 0, false)
+		pass(interval - ageAt(c.scrapes["n1"], time.Since(c.start)) - time.Second)
+		check("old metrics", "n1", 20*time.Millisecond, true)
+		if kind := lastKind(c, "n1"); kind != Requested {
+			t.Errorf("got a scrape of kind %v", kind)
+		}
+		check("metrics of this moment", "n1", 0, false)
+		pass(4 * time.Second) // the pace has a slack of 0.5 s
+		if ageAt(c.scrapes["n1"], time.Since(c.start)) > 4*time.Second {
+			check("young metrics", "n1", 0, false)
+		}
+		pass(interval - ageAt(c.scrapes["n1"], time.Since(c.start)) - time.Second)
+		check("metrics of 14 s ago", "n1", 20*time.Millisecond, true)
+
+		pass(interval - ageAt(c.scrapes["n2"], time.Since(c.start)) - time.Second)
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		if took, scraped := measure(canceled, c, s, "n2"); took != 0 || !scraped {
+			t.Errorf("a canceled request: waited %v, scraped %v; want 0, true", took, scraped)
+		}
+		pass(interval - ageAt(c.scrapes["n1"], time.Since(c.start)) - time.Second)
+		c.set(func() { c.fetch = slow(10 * time.Second) })
+		check("hanging node", "n1", maxWait, true)
+		check("hanging node, again", "n1", 0, false)
+		if got := s.WatchedStats(); got.Refreshed != 2 || got.TimedOut != 2 {
+			t.Errorf("got %+v, want 2 successes and 2 timeouts", got)
+		}
+	})
+}
+
+// TestFloodOfRefreshes checks that only so many requests wait at the same time, and that one scrape
+// is enough for all that wait for the same node.
+func TestFloodOfRefreshes(t *testing.T) {
+	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		hang := make(chan struct{}) // in the bubble
+		setNodes(s, 2)
+		pass(interval)
+		c.set(func() { c.fetch = func(context.Context, string) error { <-hang; return errors.New("no") } })
+		pass(interval - time.Second - ageAt(c.scrapes["n1"], time.Since(c.start)))
+		before := len(c.scrapes["n1"])
+		start := time.Now()
+		waited := make(chan time.Duration, 3*maxWaiters)
+		for range 3 * maxWaiters {
+			go func() { s.Refresh(t.Context(), "n1"); waited <- time.Since(start) }()
+		}
+		synctest.Wait()
+		if got := len(waited); got != 2*maxWaiters {
+			t.Errorf("%d requests returned at once, want %d", got, 2*maxWaiters)
+		}
+		pass(maxWait)
+		if got := len(waited); got != 3*maxWaiters {
+			t.Errorf("%d requests returned in time, want all", got)
+		}
+		if got := len(c.scrapes["n1"]) - before; got != 1 {
+			t.Errorf("got %d scrapes, want 1", got)
+		}
+		close(hang)
+		pass(time.Second)
+		if s.waiters != 0 {
+			t.Errorf("%d waiters are left", s.waiters)
+		}
+	})
+}
+
+// TestRefreshOfADeletedNode checks that no request waits for a scrape that will not end.
+func TestRefreshOfADeletedNode(t *testing.T) {
+	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		setNodes(s, 1)
+		pass(interval)
+		c.set(func() { c.fetch = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() } })
+		pass(interval/2 - ageAt(c.scrapes["n0"], time.Since(c.start)) + interval/2 - time.Second)
+		done := make(chan struct{})
+		go func() { s.Refresh(t.Context(), "n0"); close(done) }()
+		synctest.Wait()
+		s.Delete("n0")
+		synctest.Wait()
+		select {
+		case <-done:
+		default:
+			t.Error("the request still waits")
+		}
+	})
+}
+
+// BenchmarkRead measures what a LIST of 400 pods costs the Scraper. They are on 400 of 5000 nodes, all
+// of which are watched, and have other readers.
+func BenchmarkRead(b *testing.B) {
+	s := New(Config{Interval: interval, Watched: watchedNodes})
+	names := make([]string, 5000)
+	for i := range names {
+		names[i] = fmt.Sprint("node-", i)
+		s.Set(node(names[i]))
+	}
+	for reader := range uint64(6) {
+		r := s.readers.read(reader+1, 0)
+		s.readers.read(reader+1, 15*time.Second)
+		for _, t := range s.targets {
+			s.watch(t)
+			t.watch.read(r, 15*time.Second)
+		}
+	}
+	for _, size := range []int{400, 0} {
+		b.Run(map[int]string{400: "each node", 0: "skipped"}[size], func(b *testing.B) {
+			b.ReportAllocs()
+			start := cpuTime(b)
+			for i := 0; b.Loop(); i++ {
+				first := i * 400 % (len(names) - 400)
+				s.Read(6, i*size, slices.Values(names[first:first+400])) // a new size each time, or the same
+			}
+			b.ReportMetric(float64(cpuTime(b)-start)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// cpuTime returns the CPU time of the process, which depends less on other processes than elapsed time
+// does.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestRandomReads checks what must hold whatever readers, nodes and kubelets do: the budget, the pace
+// of each node, that no node is forgotten, and that no watched node is counted wrongly.
+func TestRandomReads(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test must be repeatable
+		watched := Watched{time.Duration(1+random.IntN(10)) * time.Second, 1 + random.Float64()*3}
+		t.Run(fmt.Sprint(seed, watched), func(t *testing.T) {
+			failing := map[string]bool{}
+			var c *cluster
+			fetch := func(_ context.Context, node string) error {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if failing[node] {
+					return errors.New("no")
+				}
+				return nil
+			}
+			runWith(t, watched, fetch, func(t *testing.T, cluster *cluster, s *Scraper) {
+				c = cluster
+				exists := map[string]time.Duration{}
+				name := func() string { return fmt.Sprint("n", random.IntN(40)) }
+				periods := make([]time.Duration, 12)
+				next := make([]time.Duration, len(periods))
+				selections := make([][]string, len(periods))
+				for range 20 {
+					n := name()
+					s.Set(node(n))
+					exists[n] = 0
+				}
+				for range 8000 { // steps of 0.1 s: 53 intervals
+					now := time.Since(c.start)
+					for i := range periods {
+						if next[i] > now {
+							continue
+						}
+						if periods[i] == 0 || random.IntN(30) == 0 { // another reader
+							periods[i] = time.Duration(random.Int64N(int64(40 * time.Second)))
+							selections[i] = nil
+							for range 1 + random.IntN(15) {
+								selections[i] = append(selections[i], name())
+							}
+						}
+						read(s, uint64(i), selections[i]) // reader 0 has no period
+						next[i] = now + periods[i] + time.Duration(random.Int64N(int64(time.Second)))
+					}
+					switch n := name(); random.IntN(200) {
+					case 0:
+						s.Delete(n)
+						delete(exists, n)
+						c.set(func() {
+							delete(c.scrapes, n)
+							c.results = slices.DeleteFunc(c.results, func(r Result) bool { return r.Node == n })
+						})
+					case 1:
+						if _, ok := exists[n]; !ok {
+							s.Set(node(n))
+							exists[n] = now
+						}
+					case 2:
+						c.set(func() { failing[n] = true })
+					case 3, 4, 5:
+						c.set(func() { delete(failing, n) })
+					case 6, 7, 8, 9:
+						s.Refresh(t.Context(), n)
+					}
+					pass(100 * time.Millisecond)
+					s.checkInvariants(t)
+				}
+				c.checkGaps(t, watched.Resolution)
+				for n, since := range exists {
+					times := append([]time.Duration{since}, c.scrapes[n]...)
+					for _, gap := range gaps(append(times, time.Since(c.start))) {
+						if gap > interval+time.Second {
+							t.Errorf("%s was not scraped for %v", n, gap)
+						}
+					}
+				}
+				plain := 0.0
+				for _, since := range exists {
+					plain += float64(time.Since(c.start)-since) / float64(interval)
+				}
+				all := 0
+				for n := range exists {
+					all += len(c.scrapes[n])
+				}
+				// Each node that fails, recovers or is new has a few scrapes more.
+				if extra := float64(fastRetries * len(exists) * 6); float64(all) > watched.Budget*plain+extra {
+					t.Errorf("got %d scrapes, want at most %v × %v", all, watched.Budget, plain)
+				}
+			})
+		})
+	}
+}
+
+// checkInvariants checks the state between two events.
+func (s *Scraper) checkInvariants(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	watched := 0
+	for _, target := range s.targets {
+		if target.watch != nil {
+			watched++
+		}
+		if target.heapIndex == 0 || s.queue[target.heapIndex-1] != target || target.ended != nil {
+			t.Errorf("a target that is not being scraped is not queued, or a request waits for it: %+v", target)
+		}
+	}
+	if s.watched != watched || s.waiters != 0 || len(s.queue) != len(s.targets) {
+		t.Errorf("got %d watched nodes, %d waiters and %d queued nodes, want %d, 0 and %d",
+			s.watched, s.waiters, len(s.queue), watched, len(s.targets))
+	}
+	if r := s.watchedResolution(); r < s.Watched.Resolution || r > s.Interval {
+		t.Errorf("got resolution %v", r)
+	}
+}
+
+// checkGaps checks that scrapes of a watched node follow the one before at the pace of the shortest
+// possible resolution.
+func (c *cluster) checkGaps(t *testing.T, resolution time.Duration) {
+	t.Helper()
+	last := map[string]time.Duration{}
+	counts := map[string]int{}
+	for _, r := range c.results {
+		times := c.scrapes[r.Node]
+		i := counts[r.Node]
+		counts[r.Node]++
+		if gap := times[i] - last[r.Node]; i > 0 && (r.Kind == OfWatched || r.Kind == Requested) && gap < resolution*8/10 {
+			t.Errorf("%s was scraped %v after the scrape before, as kind %v", r.Node, gap, r.Kind)
+		}
+		last[r.Node] = times[i]
+	}
+}
