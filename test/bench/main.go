@@ -18,7 +18,8 @@
 //
 // With -only, bench measures something else: "start" (which metrics are served when), "failures"
 // (what is served while scrapes fail, and when the metrics of removed nodes expire), "newpods" (how
-// soon new pods have metrics) or "watch" (CPU and memory with watchers).
+// soon new pods have metrics), "watch" (CPU and memory with watchers) or "reaction" (how soon
+// HorizontalPodAutoscalers react to a load, and how often they do without need).
 //
 // Everything listens on loopback addresses, uses a temporary folder, and ends with this program.
 package main
@@ -45,11 +46,12 @@ var measurements = map[string]struct {
 	measure   func(context.Context, *bench) error
 	inProcess bool // run the kubelets in this process, to change what they do
 }{
-	"":         {measureCost, false},
-	"start":    {measureStart, false},
-	"failures": {measureFailures, true},
-	"newpods":  {measureNewPods, true},
-	"watch":    {measureWatch, false},
+	"":           {measureCost, false},
+	"start":      {measureStart, false},
+	"failures":   {measureFailures, true},
+	"newpods":    {measureNewPods, true},
+	"watch":      {measureWatch, false},
+	reactionOnly: {}, // starts its own clusters
 }
 
 func main() {
@@ -90,6 +92,9 @@ func run(ctx context.Context, args []string) error {
 }
 
 func measure(ctx context.Context, cfg config, nodes int) error {
+	if cfg.only == reactionOnly {
+		return measureReaction(ctx, cfg, nodes)
+	}
 	m := measurements[cfg.only]
 	b, err := newBench(ctx, cfg, nodes, m.inProcess)
 	if err != nil {
@@ -102,6 +107,7 @@ func measure(ctx context.Context, cfg config, nodes int) error {
 // config are the flags.
 type config struct {
 	kubeletOptions
+	reactionOptions
 	server           string
 	beside           string
 	prometheus       string
@@ -120,22 +126,28 @@ type config struct {
 
 func parse(args []string) (cfg config, err error) {
 	var nodes string
-	var onDemand bool
+	onDemand := "" // not set
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals or metrics-server")
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
 	flags.StringVar(&cfg.prometheus, "prometheus", "", "the `executable` of a Prometheus, from which kube-vitals reads")
-	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, failures, newpods or watch")
+	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, failures, newpods, watch or reaction")
 	flags.StringVar(&nodes, "nodes", "1000", "`numbers` of nodes, such as 100,1000,5000")
 	flags.IntVar(&cfg.podsPerNode, "pods", podsPerNode, "`number` of pods on each node")
 	flags.IntVar(&cfg.containersPerPod, "containers", containersPerPod, "`number` of containers in each pod")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")
-	flags.DurationVar(&cfg.duration, "duration", 3*time.Minute, "how long to measure -only=failures or newpods")
+	flags.DurationVar(&cfg.duration, "duration", 3*time.Minute, "how long to measure -only=failures, newpods or reaction")
 	flags.Float64Var(&cfg.failing, "failing", 0.3, "for -only=failures: the `share` of scrapes that fail, 0 to 1")
 	flags.Float64Var(&cfg.rate, "rate", 1, "for -only=newpods: how many pods start per second")
 	flags.Float64Var(&cfg.idle, "idle", 0.1, "the `share` of containers that use no CPU, 0 to 1")
-	flags.BoolVar(&onDemand, "on-demand", false, "kubelets sample containers for each request, not every 10s")
+	flags.BoolFunc("on-demand", "kubelets sample containers for each request, not every 10s; "+
+		"the default of -only=reaction", func(value string) error {
+		set, err := strconv.ParseBool(value)
+		onDemand = strconv.FormatBool(set)
+		return err
+	})
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
+	cfg.addReactionFlags(flags)
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folder with logs and certificates")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), "usage: bench -server=EXECUTABLE [flags] [-- flags of the server]\n\n")
@@ -148,7 +160,7 @@ func parse(args []string) (cfg config, err error) {
 	switch {
 	case cfg.only == "newpods":
 		cfg.onDemand = "odd" // to compare both
-	case onDemand:
+	case onDemand == "true", onDemand == "" && cfg.only == reactionOnly:
 		cfg.onDemand = "all"
 	}
 	for s := range strings.SplitSeq(nodes, ",") {
@@ -170,7 +182,7 @@ func (cfg config) validate() error {
 	}
 	if cfg.beside != "" {
 		errs = append(errs, process.CheckExecutable("-beside", cfg.beside))
-		check(cfg.only == "", "-beside: cannot be combined with -only")
+		check(cfg.only == "" || cfg.only == reactionOnly, "-beside: cannot be combined with -only=%s", cfg.only)
 	}
 	if cfg.prometheus != "" {
 		errs = append(errs, process.CheckExecutable("-prometheus", cfg.prometheus))
@@ -186,6 +198,9 @@ func (cfg config) validate() error {
 	check(cfg.containersPerPod >= 1 && cfg.containersPerPod <= 10, "-containers: %d is not from 1 to 10",
 		cfg.containersPerPod)
 	check(cfg.rounds >= 1, "-rounds: %d is less than 1", cfg.rounds)
+	if cfg.only == reactionOnly {
+		errs = append(errs, cfg.validateReaction())
+	}
 	check(cfg.resolution >= time.Second, "-metric-resolution: %s is less than 1s", cfg.resolution)
 	return errors.Join(errs...)
 }
