@@ -205,7 +205,6 @@ type reactionResult struct {
 	scrapes        float64 // per node and minute
 	scrapesWatched float64 // of the nodes with pods of autoscalers
 	millicores     float64
-	late           time.Duration // of the load
 }
 
 // measureReaction measures all modes, some of them at the same time, and prints a table.
@@ -232,8 +231,10 @@ func measureReaction(ctx context.Context, cfg config, nodes int) error {
 	}
 	group.Wait()
 	results = slices.DeleteFunc(results, func(r *reactionResult) bool { return r == nil })
-	printReaction(os.Stdout, cfg, nodes, results)
-	if cfg.plot != "" {
+	if len(results) > 0 {
+		printReaction(os.Stdout, cfg, nodes, results)
+	}
+	if len(results) > 0 && cfg.plot != "" {
 		errs = append(errs, writeReactionPlot(cfg, results))
 	}
 	return errors.Join(errs...)
@@ -461,9 +462,10 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 		}
 	}
 	result := &reactionResult{mode: r.mode}
+	var played []load
 	begin, before := time.Now(), r.countRequests()
 	cpu, elapsed, err := cpuTime(r.server.Process, func() (err error) {
-		result.late, err = play(ctx, loads, r.duration, func(i int, cores float64) {
+		played, err = play(ctx, loads, r.duration, func(i int, cores float64) {
 			usage := kubelettest.Usage{CPU: cores, Memory: 64 << 20}
 			r.kubelets.byNode[pods[i].Node].SetContainer(pods[i].Namespace, pods[i].Name, objects.ContainerName(0), usage)
 		})
@@ -485,8 +487,8 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	offset := begin.Sub(r.start)
-	for _, a := range r.autoscalers {
-		result.add(a, r.decisions[a.name].since(offset), r.duration)
+	for i, a := range r.autoscalers {
+		result.add(a.kind, played[podsPerAutoscaler*i], r.decisions[a.name].since(offset), r.duration)
 	}
 	for _, per := range []*float64{&result.spikes, &result.noise} {
 		*per /= float64(r.config.autoscalers) * r.duration.Hours()
@@ -494,13 +496,13 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 	return result, nil
 }
 
-// add adds what one autoscaler has decided. Changes are only counted.
-func (r *reactionResult) add(a autoscaler, d decisions, duration time.Duration) {
-	switch a.kind {
+// add adds what one autoscaler has decided for the load of its first pod. Changes are only counted.
+func (r *reactionResult) add(kind string, l load, d decisions, duration time.Duration) {
+	switch kind {
 	case stepKind:
-		r.addSteps(a.loads[0], d, duration)
+		r.addSteps(l, d, duration)
 	case rampKind:
-		r.addRamp(a.loads[0], d, duration)
+		r.addRamp(l, d, duration)
 	case spikeKind:
 		r.spikes += float64(d.changes(duration))
 	case noiseKind:

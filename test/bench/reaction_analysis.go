@@ -82,7 +82,7 @@ func (s *delays) addSteps(l load, d decisions, end time.Duration) {
 			s.first = append(s.first, d.delay(c.at, next, func(n int) bool { return n > podsPerAutoscaler }))
 			s.right = append(s.right, d.delay(c.at, next, func(n int) bool { return n >= stepReplicas }))
 		case stepLow:
-			if d.at(c.at) > podsPerAutoscaler {
+			if i+1 < len(l) && d.at(c.at) > podsPerAutoscaler { // the last one may be just before the end
 				s.down = append(s.down, d.delay(c.at, next, func(n int) bool { return n <= podsPerAutoscaler }))
 			}
 		}

@@ -156,10 +156,10 @@ func noise(random *rand.Rand, duration time.Duration) []load {
 }
 
 // play calls set for each change of each load when it is due, until the duration has passed. It
-// returns by how much the latest call was late. The loads must have their first change at 0.
+// returns the loads with the times at which that was done: on a busy machine, it is late.
 func play(
 	ctx context.Context, loads []load, duration time.Duration, set func(i int, cores float64),
-) (late time.Duration, err error) {
+) ([]load, error) {
 	type dueChange struct {
 		change
 		load int
@@ -171,18 +171,18 @@ func play(
 		}
 	}
 	slices.SortStableFunc(all, func(a, b dueChange) int { return int(a.at - b.at) })
-	start := time.Now()
+	start, played := time.Now(), make([]load, len(loads))
 	for _, c := range all {
 		if c.at >= duration {
 			break
 		}
 		if wait := c.at - time.Since(start); wait > 0 {
 			if err := sleep(ctx, wait); err != nil {
-				return late, err
+				return nil, err
 			}
 		}
-		late = max(late, time.Since(start)-c.at)
 		set(c.load, c.cores)
+		played[c.load] = append(played[c.load], change{time.Since(start), c.cores})
 	}
-	return late, sleep(ctx, duration-time.Since(start))
+	return played, sleep(ctx, duration-time.Since(start))
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 )
 
 // printReaction prints the table, and how to read it.
@@ -45,9 +44,6 @@ func printReaction(w io.Writer, cfg config, nodes int, results []*reactionResult
 		note := fmt.Sprintf("%d steps, %d ramp replicas", len(r.first), len(r.ramp))
 		if r.skipped > 0 {
 			note += fmt.Sprintf(", %d steps skipped because the autoscaler had not returned to the minimum", r.skipped)
-		}
-		if r.late > 200*time.Millisecond {
-			note += fmt.Sprintf("; the machine was busy: the load was up to %s late", r.late.Round(time.Millisecond))
 		}
 		fmt.Fprintf(w, "- %s: %s; flags: %s\n", r.name, note,
 			strings.Join(append([]string{"--metric-resolution=" + r.resolution.String()}, r.args...), " "))
