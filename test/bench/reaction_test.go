@@ -323,8 +323,8 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
-// TestPlot checks that the file is valid XML, and where a line is in it.
-func TestPlot(t *testing.T) {
+// TestCurvePlot checks that the file is valid XML, and where a line is in it.
+func TestCurvePlot(t *testing.T) {
 	var b bytes.Buffer
 	p := curvePlot{
 		title: "a < b", x: "s", y: "%",
