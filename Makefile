@@ -151,7 +151,7 @@ demo: build ## a cluster with 20 simulated nodes, kubectl top and an HPA; ONCE=1
 	cd test && $(GO) build -o $(CURDIR)/bin/demo ./cmd/demo
 	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(CURDIR)/bin/demo || exit
 
-NODES  ?= 1000
+NODES  ?= $(if $(filter reaction,$(ONLY)),32,1000)
 ROUNDS ?= 3
 SOURCE ?= kubelet
 bench: build $(if $(filter prometheus,$(SOURCE)),$(PROMETHEUS)) ## measure the cost with NODES simulated nodes; ONLY=start, failures, newpods, watch, limit, scale or reaction; SOURCE=prometheus

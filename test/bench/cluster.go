@@ -155,7 +155,10 @@ func (p population) object(i int) (key string, object runtime.Object) {
 	if i -= len(p.namespaces); i < p.nodes {
 		return "/registry/minions/" + objects.NodeName(i), objects.Node(i, p.kubeletPort, p.created)
 	}
-	pod := p.pod(i - p.nodes)
+	return p.podObject(p.pod(i - p.nodes))
+}
+
+func (p population) podObject(pod objects.Pod) (key string, object runtime.Object) {
 	return "/registry/pods/" + pod.Namespace + "/" + pod.Name, pod.Object(p.created)
 }
 
@@ -165,7 +168,13 @@ const (
 	etcdWriters     = 4
 )
 
-func writeObjects(ctx context.Context, etcd string, p population) error {
+// registry is all objects that a cluster starts with.
+type registry interface {
+	size() int
+	object(i int) (key string, object runtime.Object)
+}
+
+func writeObjects(ctx context.Context, etcd string, p registry) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var writers sync.WaitGroup
@@ -192,7 +201,7 @@ type put struct {
 	} `json:"request_put"`
 }
 
-func writeTransaction(ctx context.Context, etcd string, p population, from, to int) error {
+func writeTransaction(ctx context.Context, etcd string, p registry, from, to int) error {
 	puts := make([]put, to-from)
 	for i := range puts {
 		key, object := p.object(from + i)

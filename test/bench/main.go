@@ -19,8 +19,9 @@
 // With -only, bench measures something else: "start" (which metrics are served when), "failures"
 // (what is served while scrapes fail, and when the metrics of removed nodes expire), "newpods" (how
 // soon new pods have metrics), "watch" (CPU and memory with watchers), "limit" (whether the server
-// holds the chart's memory limit under the worst loads) or "scale" (one row of a CSV file for each
-// size of the cluster and each server, which the command "bench plot" draws).
+// holds the chart's memory limit under the worst loads), "scale" (one row of a CSV file for each
+// size of the cluster and each server, which the command "bench plot" draws) or "reaction" (how soon
+// HorizontalPodAutoscalers react to a load, and how often they do without need).
 //
 // Everything listens on loopback addresses, uses a temporary folder, and ends with this program.
 package main
@@ -54,6 +55,7 @@ var measurements = map[string]struct {
 	"watch":          {measureWatch, false},
 	"limit":          {measureLimit, true},
 	scaleMeasurement: {measureScale, false},
+	reactionOnly:     {}, // starts its own clusters
 }
 
 func main() {
@@ -96,6 +98,9 @@ func run(ctx context.Context, args []string) error {
 }
 
 func measure(ctx context.Context, cfg config, s size) error {
+	if cfg.only == reactionOnly {
+		return measureReaction(ctx, cfg, s.nodes)
+	}
 	m := measurements[cfg.only]
 	b, err := newBench(ctx, cfg, s, m.inProcess)
 	if err != nil {
@@ -108,6 +113,7 @@ func measure(ctx context.Context, cfg config, s size) error {
 // config are the flags.
 type config struct {
 	kubeletOptions
+	reactionOptions
 	server           string
 	beside           string
 	prometheus       string
@@ -154,21 +160,27 @@ func parseSizes(text string, pods int) (sizes []size, err error) {
 func parse(args []string) (cfg config, err error) {
 	var nodes string
 	var pods int
-	var onDemand bool
+	onDemand := "" // not set
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals or metrics-server")
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
 	flags.StringVar(&cfg.prometheus, "prometheus", "", "the `executable` of a Prometheus, from which kube-vitals reads")
-	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, failures, newpods, watch, limit or scale")
+	flags.StringVar(&cfg.only, "only", "",
+		"another `measurement`: start, failures, newpods, watch, limit, scale or reaction")
 	flags.StringVar(&nodes, "nodes", "1000", "`numbers` of nodes, such as 100,1000,5000; 20000x5: with 5 pods on each")
 	flags.IntVar(&pods, "pods", podsPerNode, "`number` of pods on each node")
 	flags.IntVar(&cfg.containersPerPod, "containers", containersPerPod, "`number` of containers in each pod")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")
-	flags.DurationVar(&cfg.duration, "duration", 3*time.Minute, "how long to measure -only=failures or newpods")
+	flags.DurationVar(&cfg.duration, "duration", 3*time.Minute, "how long to measure -only=failures, newpods or reaction")
 	flags.Float64Var(&cfg.failing, "failing", 0.3, "for -only=failures: the `share` of scrapes that fail, 0 to 1")
 	flags.Float64Var(&cfg.rate, "rate", 1, "for -only=newpods: how many pods start per second")
 	flags.Float64Var(&cfg.idle, "idle", 0.1, "the `share` of containers that use no CPU, 0 to 1")
-	flags.BoolVar(&onDemand, "on-demand", false, "kubelets sample containers for each request, not every 10s")
+	flags.BoolFunc("on-demand", "kubelets sample containers for each request, not every 10s; "+
+		"the default of -only=reaction", func(value string) error {
+		set, err := strconv.ParseBool(value)
+		onDemand = strconv.FormatBool(set)
+		return err
+	})
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
 	limit := flags.Uint64("memory-limit", 1024, "for -only=limit: the memory limit in `MiB`, by default that of the chart")
 	flags.IntVar(&cfg.burst, "burst", 390, "for -only=limit: how many `requests` are sent at once")
@@ -178,6 +190,7 @@ func parse(args []string) (cfg config, err error) {
 	flags.BoolVar(&cfg.smallObjects, "small-objects", false,
 		"write nodes and pods without what no metrics server reads, so that larger clusters fit on this machine")
 	flags.IntVar(&cfg.minFree, "min-free", 1, "for -only=scale: stop if this machine has less free memory, in `GiB`")
+	cfg.addReactionFlags(flags)
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folder with logs and certificates")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), "usage: bench -server=EXECUTABLE [flags] [-- flags of the server]\n\n")
@@ -190,7 +203,7 @@ func parse(args []string) (cfg config, err error) {
 	switch {
 	case cfg.only == "newpods":
 		cfg.onDemand = "odd" // to compare both
-	case onDemand:
+	case onDemand == "true", onDemand == "" && cfg.only == reactionOnly:
 		cfg.onDemand = "all"
 	}
 	cfg.sizes, err = parseSizes(nodes, pods)
@@ -209,7 +222,8 @@ func (cfg config) validate() error {
 	}
 	if cfg.beside != "" {
 		errs = append(errs, process.CheckExecutable("-beside", cfg.beside))
-		check(cfg.only == "" || cfg.only == scaleMeasurement, "-beside: cannot be combined with -only=%s", cfg.only)
+		check(cfg.only == "" || cfg.only == scaleMeasurement || cfg.only == reactionOnly,
+			"-beside: cannot be combined with -only=%s", cfg.only)
 	}
 	if cfg.prometheus != "" {
 		errs = append(errs, process.CheckExecutable("-prometheus", cfg.prometheus))
@@ -231,6 +245,9 @@ func (cfg config) validate() error {
 	check(cfg.rounds >= 1, "-rounds: %d is less than 1", cfg.rounds)
 	check(cfg.limit >= 1<<20 && cfg.limit <= 1<<40, "-memory-limit: %d MiB is not from 1 to 1048576", cfg.limit>>20)
 	check(cfg.burst >= 1 && cfg.burst <= 10000, "-burst: %d is not from 1 to 10000", cfg.burst)
+	if cfg.only == reactionOnly {
+		errs = append(errs, cfg.validateReaction())
+	}
 	check(cfg.resolution >= time.Second, "-metric-resolution: %s is less than 1s", cfg.resolution)
 	return errors.Join(errs...)
 }

@@ -1,0 +1,521 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+)
+
+const (
+	reactionOnly      = "reaction"
+	reactionNamespace = "autoscaled"
+	// syncPeriod is the controller's default for the interval between two reads of an autoscaler.
+	syncPeriod = 15 * time.Second
+	// warmUp is how long autoscalers read before the measurement, after their first read.
+	warmUp = 4 * syncPeriod
+)
+
+// reactionOptions are the flags of this measurement.
+type reactionOptions struct {
+	modes       string
+	autoscalers int
+	watched     float64
+	ownPhases   bool
+	parallel    int
+	plot        string
+}
+
+func (cfg *config) addReactionFlags(flags *flag.FlagSet) {
+	flags.StringVar(&cfg.modes, "modes", "", "for -only=reaction: `names` such as plain,watched-5s; default: all")
+	flags.IntVar(&cfg.autoscalers, "autoscalers", 24, "for -only=reaction: `number` for each kind of load")
+	flags.Float64Var(&cfg.watched, "watched", 0.25, "for -only=reaction: the `share` of nodes with pods of autoscalers")
+	flags.BoolVar(&cfg.ownPhases, "own-phases", false, "for -only=reaction: each autoscaler reads at a time of its own; "+
+		"by default, those of a node read together, as they do after the controller has started")
+	flags.IntVar(&cfg.parallel, "parallel", 3, "for -only=reaction: `number` of modes to measure at the same time")
+	flags.StringVar(&cfg.plot, "plot", "", "for -only=reaction: the SVG `file` to write")
+}
+
+func (cfg config) validateReaction() error {
+	_, err := cfg.selectModes()
+	errs := []error{err}
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(cfg.autoscalers >= 1 && cfg.autoscalers <= 100,
+		"-autoscalers: %d is not from 1 to 100", cfg.autoscalers)
+	check(cfg.watched > 0 && cfg.watched <= 1, "-watched: %g is not above 0 and up to 1", cfg.watched)
+	check(cfg.parallel >= 1 && cfg.parallel <= 16, "-parallel: %d is not from 1 to 16", cfg.parallel)
+	check(cfg.duration >= minReactionDuration, "-duration: %s is less than %s", cfg.duration, minReactionDuration)
+	return errors.Join(errs...)
+}
+
+// mode is a server with flags, which is measured in a cluster of its own.
+type mode struct {
+	name       string
+	beside     bool // the server is the one that -beside names
+	resolution time.Duration
+	args       []string
+}
+
+// allModes returns the modes in the order of the table.
+func (cfg config) allModes() []mode {
+	ours := func(name string, resolution time.Duration, args ...string) mode {
+		return mode{name: name, resolution: resolution, args: args}
+	}
+	// Without watched nodes, scrapes are not aligned with reads.
+	const off = "--watched-resolution=0"
+	const dense = 5 * time.Second
+	return []mode{
+		{name: "metrics-server", beside: true, resolution: cfg.resolution},
+		ours("plain", cfg.resolution, off),
+		ours("all-5s", dense, off, "--rate-window=15s"),
+		ours("all-5s-window-5s", dense, off, "--rate-window=5s"),
+		ours("watched-14s", cfg.resolution, "--watched-resolution=14s", "--rate-window=15s"), // aligned, but not dense
+		ours("watched-7.5s", cfg.resolution, "--watched-resolution=7.5s", "--rate-window=15s"),
+		ours("watched-7.5s-window-7.5s", cfg.resolution, "--watched-resolution=7.5s", "--rate-window=7.5s"),
+		ours("watched-5s", cfg.resolution, "--watched-resolution=5s", "--rate-window=15s"),
+		ours("watched-5s-window-10s", cfg.resolution, "--watched-resolution=5s", "--rate-window=10s"),
+		ours("watched-5s-window-5s", cfg.resolution, "--watched-resolution=5s", "--rate-window=5s"),
+		ours("default", cfg.resolution),
+	}
+}
+
+// selectModes returns the modes that -modes names, by default all that can run.
+func (cfg config) selectModes() ([]mode, error) {
+	all := cfg.allModes()
+	if cfg.modes == "" {
+		return slices.DeleteFunc(all, func(m mode) bool { return m.beside && cfg.beside == "" }), nil
+	}
+	var selected []mode
+	for name := range strings.SplitSeq(cfg.modes, ",") {
+		i := slices.IndexFunc(all, func(m mode) bool { return m.name == name })
+		if i < 0 {
+			var names []string
+			for _, m := range all {
+				names = append(names, m.name)
+			}
+			return nil, fmt.Errorf("-modes: %q is not one of %q", name, names)
+		}
+		if all[i].beside && cfg.beside == "" {
+			return nil, fmt.Errorf("-modes: %s needs -beside", name)
+		}
+		selected = append(selected, all[i])
+	}
+	return selected, nil
+}
+
+// autoscaler is one Deployment with its autoscaler and the load of its pods.
+type autoscaler struct {
+	kind  string
+	name  string
+	phase time.Duration // when it is created, and so when it reads
+	pods  []objects.Pod
+	loads []load // of the pods
+}
+
+// newAutoscalers returns the same autoscalers for the same configuration, so that all modes are
+// measured with the same loads. The nodes with their pods are the first ones.
+func newAutoscalers(cfg config, s shape) []autoscaler {
+	random := rand.New(rand.NewPCG(1, 2))
+	watched := min(max(1, int(cfg.watched*float64(s.nodes)+0.5)), s.nodes)
+	groups := max(1, watched/podsPerAutoscaler)
+	var list []autoscaler
+	index := s.pods()
+	for _, k := range kinds() {
+		for i := range cfg.autoscalers {
+			group := i % groups
+			a := autoscaler{
+				kind: k.name, name: fmt.Sprintf("%s-%02d", k.name, i),
+				phase: syncPeriod * time.Duration(group) / time.Duration(groups),
+				loads: k.generate(random, cfg.duration),
+			}
+			if cfg.ownPhases {
+				a.phase = syncPeriod * time.Duration(i) / time.Duration(cfg.autoscalers)
+			}
+			for j := range podsPerAutoscaler {
+				pod := objects.NewPod(reactionNamespace, a.name, (podsPerAutoscaler*group+j)%watched, index)
+				pod.Containers = 1
+				a.pods = append(a.pods, pod)
+				index++
+			}
+			list = append(list, a)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b autoscaler) int { return int(a.phase - b.phase) })
+	return list
+}
+
+// reactionPopulation adds the pods of the autoscalers to a population.
+type reactionPopulation struct {
+	population
+	more []objects.Pod
+}
+
+func (p reactionPopulation) size() int { return p.population.size() + len(p.more) }
+
+func (p reactionPopulation) object(i int) (key string, object runtime.Object) {
+	if i < p.population.size() {
+		return p.population.object(i)
+	}
+	return p.podObject(p.more[i-p.population.size()])
+}
+
+// reaction is the measurement of one mode.
+type reaction struct {
+	config
+	mode
+	shape
+	cluster     *cluster.Cluster
+	kubelets    *kubelets
+	server      *cluster.Standalone
+	autoscalers []autoscaler
+
+	mu        sync.Mutex
+	start     time.Time            // of the measurement
+	decisions map[string]decisions // by autoscaler
+}
+
+// reactionResult is the row of a mode.
+type reactionResult struct {
+	mode
+	delays
+	spikes, noise  float64 // changes per autoscaler and hour
+	scrapes        float64 // per node and minute
+	scrapesWatched float64 // of the nodes with pods of autoscalers
+	millicores     float64
+}
+
+// measureReaction measures all modes, some of them at the same time, and prints a table.
+func measureReaction(ctx context.Context, cfg config, nodes int) error {
+	modes, err := cfg.selectModes()
+	if err != nil {
+		return err
+	}
+	results, errs := make([]*reactionResult, len(modes)), make([]error, len(modes))
+	slots := make(chan struct{}, cfg.parallel)
+	var group sync.WaitGroup
+	for i, m := range modes {
+		group.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if errs[i] = context.Cause(ctx); errs[i] == nil {
+				results[i], errs[i] = measureMode(ctx, cfg, m, nodes)
+			}
+			if errs[i] != nil {
+				errs[i] = fmt.Errorf("mode %s: %w", m.name, errs[i])
+				logf("%v", errs[i])
+			}
+		})
+	}
+	group.Wait()
+	results = slices.DeleteFunc(results, func(r *reactionResult) bool { return r == nil })
+	if len(results) > 0 {
+		printReaction(os.Stdout, cfg, nodes, results)
+	}
+	if len(results) > 0 && cfg.plot != "" {
+		errs = append(errs, writeReactionPlot(cfg, results))
+	}
+	return errors.Join(errs...)
+}
+
+func measureMode(ctx context.Context, cfg config, m mode, nodes int) (result *reactionResult, err error) {
+	r := &reaction{
+		config: cfg, mode: m, shape: newShape(nodes, cfg.podsPerNode, cfg.containersPerPod),
+		decisions: map[string]decisions{},
+	}
+	r.autoscalers = newAutoscalers(cfg, r.shape)
+	if r.cluster, err = cluster.New(ctx, cluster.Config{Keep: cfg.keep, Progress: io.Discard}); err != nil {
+		return nil, err
+	}
+	defer r.cluster.Stop()
+	logf("%s: starting a cluster in %s", m.name, r.cluster.Dir)
+	if r.kubelets, err = startKubelets(r.cluster.CA, r.shape, cfg.kubeletOptions); err != nil {
+		return nil, err
+	}
+	defer r.kubelets.Close()
+	if err := r.startCluster(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	defer group.Wait()
+	if err := r.startAutoscalers(ctx, cancel, &group); err != nil {
+		return nil, err
+	}
+	if result, err = r.measure(ctx); err != nil {
+		return nil, errors.Join(err, r.cluster.Running())
+	}
+	cancel(nil)
+	return result, nil
+}
+
+// startCluster starts everything but the autoscalers. Their pods have been running for an hour.
+func (r *reaction) startCluster(ctx context.Context) error {
+	p := reactionPopulation{population: newPopulation(r.shape, r.kubelets.port)}
+	p.namespaces = append(p.namespaces, reactionNamespace)
+	for _, a := range r.autoscalers {
+		for i, pod := range a.pods {
+			p.more = append(p.more, pod)
+			usage := kubelettest.Usage{CPU: a.loads[i][0].cores, Memory: 64 << 20}
+			r.kubelets.byNode[pod.Node].Run(pod.Namespace, pod.Name, objects.ContainerName(0), usage, p.created)
+		}
+	}
+	if err := r.cluster.StartEtcd(ctx); err != nil {
+		return err
+	}
+	if err := writeObjects(ctx, r.cluster.Etcd, p); err != nil {
+		return err
+	}
+	if err := r.cluster.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	executable, args := r.config.server, slices.Concat(r.args, r.serverArgs)
+	if r.mode.beside {
+		executable, args = r.config.beside, nil
+	}
+	var err error
+	if r.server, err = r.cluster.StartStandalone(executable, r.mode.resolution, args...); err != nil {
+		return err
+	}
+	if _, err := watchStart(ctx, r.server, r.shape); err != nil {
+		return err
+	}
+	return r.register(ctx)
+}
+
+// register makes the API server forward requests to the metrics server, and waits until it does.
+func (r *reaction) register(ctx context.Context) error {
+	_, port, _ := strings.Cut(strings.TrimPrefix(r.server.URL, "https://"), ":")
+	// An APIService may refer to an alias, for which its port is that of the program.
+	manifest := strings.ReplaceAll(`
+apiVersion: v1
+kind: Service
+metadata: {name: metrics, namespace: default}
+spec: {type: ExternalName, externalName: localhost, ports: [{port: PORT}]}
+---
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1beta1.metrics.k8s.io}
+spec:
+  group: metrics.k8s.io
+  version: v1beta1
+  groupPriorityMinimum: 100
+  versionPriority: 100
+  insecureSkipTLSVerify: true
+  service: {name: metrics, namespace: default, port: PORT}
+`, "PORT", port)
+	if err := r.cluster.Apply(ctx, manifest); err != nil {
+		return err
+	}
+	return r.server.Process.Poll(ctx, time.Minute, "the APIService to be available", func(ctx context.Context) error {
+		return r.cluster.Client.Discovery().RESTClient().Get().RequestURI(allNodes).Do(ctx).Error()
+	})
+}
+
+// startAutoscalers starts the controller, creates the autoscalers at their phases and records their
+// decisions until the context ends. The controller has its defaults, but it writes as fast as it can.
+func (r *reaction) startAutoscalers(ctx context.Context, cancel context.CancelCauseFunc, group *sync.WaitGroup) error {
+	_, err := r.cluster.StartProcess(binaries.ControllerManager,
+		"--kubeconfig="+r.cluster.Kubeconfig, "--leader-elect=false", "--secure-port=0",
+		"--controllers=horizontal-pod-autoscaler-controller", "--kube-api-qps=500", "--kube-api-burst=1000")
+	if err != nil {
+		return err
+	}
+	for _, a := range r.autoscalers {
+		_, err := r.cluster.Client.AppsV1().Deployments(reactionNamespace).Create(ctx, a.deployment(), metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+	}
+	client := r.cluster.Client.AutoscalingV2().HorizontalPodAutoscalers(reactionNamespace)
+	events, err := client.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	r.start = time.Now()
+	group.Go(func() {
+		defer events.Stop()
+		if err := r.record(ctx, events.ResultChan()); err != nil {
+			cancel(err)
+		}
+	})
+	// The controller reads at once, and then 15 s after the last read. It is given a second to start.
+	logf("%s: creating %d autoscalers", r.name, len(r.autoscalers))
+	if err := sleep(ctx, time.Second); err != nil {
+		return err
+	}
+	start := time.Now()
+	for _, a := range r.autoscalers {
+		if err := sleep(ctx, a.phase-time.Since(start)); err != nil {
+			return err
+		}
+		if _, err := client.Create(ctx, a.object(), metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// record adds the decisions in the events until the context ends.
+func (r *reaction) record(ctx context.Context, events <-chan watch.Event) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case event, ok := <-events:
+			object, isAutoscaler := event.Object.(*autoscalingv2.HorizontalPodAutoscaler)
+			if !ok || !isAutoscaler {
+				return fmt.Errorf("the watch of autoscalers has ended: %v", event.Object)
+			}
+			if object.Status.LastScaleTime == nil && object.Status.DesiredReplicas == 0 {
+				continue // not read yet
+			}
+			r.mu.Lock()
+			list := r.decisions[object.Name]
+			list.add(time.Since(r.start), int(object.Status.DesiredReplicas))
+			r.decisions[object.Name] = list
+			r.mu.Unlock()
+		}
+	}
+}
+
+// deployment has a fixed number of pods: its controller does not run. So the right decision depends
+// on the load only.
+func (a autoscaler) deployment() *appsv1.Deployment {
+	labels := map[string]string{"app.kubernetes.io/name": a.name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: a.name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: new(int32(podsPerAutoscaler)),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: objects.ContainerName(0), Image: "simulated"}}},
+			},
+		},
+	}
+}
+
+// object is the autoscaler with the default behavior, but without stabilization when it scales down,
+// so that it can be wrong again soon.
+func (a autoscaler) object() *autoscalingv2.HorizontalPodAutoscaler {
+	return &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Name: a.name},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: a.name},
+			MinReplicas:    new(int32(podsPerAutoscaler)),
+			MaxReplicas:    maxReplicas,
+			Metrics: []autoscalingv2.MetricSpec{{
+				Type: autoscalingv2.ResourceMetricSourceType,
+				Resource: &autoscalingv2.ResourceMetricSource{
+					Name: corev1.ResourceCPU,
+					Target: autoscalingv2.MetricTarget{
+						Type:         autoscalingv2.AverageValueMetricType,
+						AverageValue: resource.NewMilliQuantity(1000*target, resource.DecimalSI),
+					},
+				},
+			}},
+			Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{
+				ScaleDown: &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: new(int32(0))},
+			},
+		},
+	}
+}
+
+// measure plays the loads, and returns the result.
+func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
+	logf("%s: warming up", r.name)
+	if err := sleep(ctx, syncPeriod+warmUp); err != nil {
+		return nil, err
+	}
+	logf("%s: measuring for %s", r.name, r.duration)
+	var loads []load
+	var pods []objects.Pod
+	watched := map[int]bool{}
+	for _, a := range r.autoscalers {
+		loads, pods = append(loads, a.loads...), append(pods, a.pods...)
+		for _, pod := range a.pods {
+			watched[pod.Node] = true
+		}
+	}
+	result := &reactionResult{mode: r.mode}
+	var played []load
+	begin, before := time.Now(), r.countRequests()
+	cpu, elapsed, err := cpuTime(r.server.Process, func() (err error) {
+		played, err = play(ctx, loads, r.duration, func(i int, cores float64) {
+			usage := kubelettest.Usage{CPU: cores, Memory: 64 << 20}
+			r.kubelets.byNode[pods[i].Node].SetContainer(pods[i].Namespace, pods[i].Name, objects.ContainerName(0), usage)
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	result.millicores = 1e3 * cpu.Seconds() / elapsed.Seconds()
+	all, ofWatched := 0, 0
+	for i, n := range r.countRequests() {
+		all += n - before[i]
+		if watched[i] {
+			ofWatched += n - before[i]
+		}
+	}
+	result.scrapes = float64(all) / float64(r.nodes) / elapsed.Minutes()
+	result.scrapesWatched = float64(ofWatched) / float64(len(watched)) / elapsed.Minutes()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	offset := begin.Sub(r.start)
+	for i, a := range r.autoscalers {
+		result.add(a.kind, played[podsPerAutoscaler*i], r.decisions[a.name].since(offset), r.duration)
+	}
+	for _, per := range []*float64{&result.spikes, &result.noise} {
+		*per /= float64(r.config.autoscalers) * r.duration.Hours()
+	}
+	return result, nil
+}
+
+// add adds what one autoscaler has decided for the load of its first pod. Changes are only counted.
+func (r *reactionResult) add(kind string, l load, d decisions, duration time.Duration) {
+	switch kind {
+	case stepKind:
+		r.addSteps(l, d, duration)
+	case rampKind:
+		r.addRamp(l, d, duration)
+	case spikeKind:
+		r.spikes += float64(d.changes(duration))
+	case noiseKind:
+		r.noise += float64(d.changes(duration))
+	}
+}
+
+// countRequests returns the number of requests for metrics to each kubelet.
+func (r *reaction) countRequests() []int {
+	list := make([]int, r.nodes)
+	for i, k := range r.kubelets.byNode {
+		list[i] = k.Requests(kubelettest.ResourcePath) + k.Requests(kubelettest.SummaryPath)
+	}
+	return list
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// The loads, in cores per pod. Autoscalers aim at target, so a pod with this usage is at 100 %.
+// Every Deployment has podsPerAutoscaler pods, which is also the minimum of its autoscaler.
+const (
+	target            = 0.100
+	podsPerAutoscaler = 2
+	maxReplicas       = 12
+
+	// steps go up to a usage for which stepReplicas is the right number of replicas, and down again.
+	stepLow, stepHigh = 0.050, 0.290
+	stepReplicas      = 6
+	stepPeriod        = 100 * time.Second
+	stepDuration      = 55 * time.Second
+
+	// A ramp goes up to a usage for which ten replicas are right, and stays there for a while.
+	rampLow, rampHigh = 0.050, 0.500
+	rampRise          = 2 * time.Minute
+	rampDuration      = rampRise + 40*time.Second
+
+	// minReactionDuration has room for a ramp and two steps.
+	minReactionDuration = 3 * time.Minute
+
+	// Spikes are as high as their distance to the target is between a fifth and four times that. Both
+	// pods have them at the same time, one a minute.
+	spikeLow              = 0.060
+	spikeMin, spikeMax    = 1.2 * target, 4 * target
+	spikePeriod           = time.Minute
+	spikeShort, spikeLong = 3 * time.Second, 5 * time.Second
+
+	// noise changes every second. Its mean needs no more replicas than the minimum, and each second is
+	// log-normal with this coefficient of variation, as a pod that serves a few requests a second.
+	noiseMean      = 0.080
+	noiseVariation = 1
+	noisePeriod    = time.Second
+)
+
+// load is the CPU usage of a pod over time. It is constant between two changes.
+type load []change
+
+// change is the usage from some time on, which counts from the start of the measurement.
+type change struct {
+	at    time.Duration
+	cores float64
+}
+
+// before returns the number of changes until t.
+func (l load) before(t time.Duration) int {
+	n, _ := slices.BinarySearchFunc(l, t, func(c change, t time.Duration) int {
+		if c.at <= t {
+			return -1
+		}
+		return 1
+	})
+	return n
+}
+
+// at returns the usage at a time: 0 before the first change.
+func (l load) at(t time.Duration) float64 {
+	if n := l.before(t); n > 0 {
+		return l[n-1].cores
+	}
+	return 0
+}
+
+// until returns the core-seconds that are used until t.
+func (l load) until(t time.Duration) float64 {
+	sum := 0.0
+	for i, c := range l[:l.before(t)] {
+		end := t
+		if i+1 < len(l) {
+			end = min(t, l[i+1].at)
+		}
+		sum += c.cores * (end - c.at).Seconds()
+	}
+	return sum
+}
+
+// kind is a kind of load. generate returns the loads of the pods of one Deployment.
+type kind struct {
+	name     string
+	generate func(random *rand.Rand, duration time.Duration) []load
+}
+
+// The kinds. Their names are those of the Deployments, with a number.
+const (
+	stepKind  = "step"
+	rampKind  = "ramp"
+	spikeKind = "spike"
+	noiseKind = "noise"
+)
+
+func kinds() []kind {
+	return []kind{{stepKind, steps}, {rampKind, ramp}, {spikeKind, spikes}, {noiseKind, noise}}
+}
+
+// same returns the same load for all pods.
+func same(l load) []load { return slices.Repeat([]load{l}, podsPerAutoscaler) }
+
+// between returns a random duration.
+func between(random *rand.Rand, low, high time.Duration) time.Duration {
+	return low + time.Duration(random.Int64N(int64(high-low)))
+}
+
+// steps go up once a period, at a random time that is independent of when anybody reads.
+func steps(random *rand.Rand, duration time.Duration) []load {
+	l := load{{0, stepLow}}
+	const first = 5 * time.Second
+	for start := first; start+15*time.Second+stepDuration <= duration; start += stepPeriod {
+		at := start + between(random, 0, 15*time.Second)
+		l = append(l, change{at, stepHigh}, change{at + stepDuration, stepLow})
+	}
+	return same(l)
+}
+
+// ramp rises once, in steps of a second.
+func ramp(random *rand.Rand, duration time.Duration) []load {
+	l := load{{0, rampLow}}
+	start := between(random, 5*time.Second, duration-rampDuration-10*time.Second)
+	for t := time.Second; t <= rampRise; t += time.Second {
+		l = append(l, change{start + t, rampLow + (rampHigh-rampLow)*t.Seconds()/rampRise.Seconds()})
+	}
+	return same(append(l, change{start + rampDuration, rampLow}))
+}
+
+func spikes(random *rand.Rand, duration time.Duration) []load {
+	l := load{{0, spikeLow}}
+	for start := time.Duration(0); start+spikePeriod <= duration; start += spikePeriod {
+		at := start + between(random, 0, spikePeriod-spikeLong-time.Second)
+		height := spikeMin * math.Pow(spikeMax/spikeMin, random.Float64())
+		l = append(l, change{at, height}, change{at + between(random, spikeShort, spikeLong), spikeLow})
+	}
+	return same(l)
+}
+
+// noise differs between the pods.
+func noise(random *rand.Rand, duration time.Duration) []load {
+	sigma := math.Sqrt(math.Log(1 + noiseVariation*noiseVariation))
+	loads := make([]load, podsPerAutoscaler)
+	for i := range loads {
+		offset := between(random, 0, noisePeriod)
+		loads[i] = load{{0, noiseMean}}
+		for t := offset; t < duration; t += noisePeriod {
+			loads[i] = append(loads[i], change{t, noiseMean * math.Exp(sigma*random.NormFloat64()-sigma*sigma/2)})
+		}
+	}
+	return loads
+}
+
+// play calls set for each change of each load when it is due, until the duration has passed. It
+// returns the loads with the times at which that was done: on a busy machine, it is late.
+func play(
+	ctx context.Context, loads []load, duration time.Duration, set func(i int, cores float64),
+) ([]load, error) {
+	type dueChange struct {
+		change
+		load int
+	}
+	var all []dueChange
+	for i, l := range loads {
+		for _, c := range l {
+			all = append(all, dueChange{c, i})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b dueChange) int { return int(a.at - b.at) })
+	start, played := time.Now(), make([]load, len(loads))
+	for _, c := range all {
+		if c.at >= duration {
+			break
+		}
+		if wait := c.at - time.Since(start); wait > 0 {
+			if err := sleep(ctx, wait); err != nil {
+				return nil, err
+			}
+		}
+		set(c.load, c.cores)
+		played[c.load] = append(played[c.load], change{time.Since(start), c.cores})
+	}
+	return played, sleep(ctx, duration-time.Since(start))
+}
