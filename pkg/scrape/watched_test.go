@@ -34,6 +34,13 @@ func ageAt(times []time.Duration, t time.Duration) time.Duration {
 	return t
 }
 
+// times returns when a node was scraped so far.
+func (c *cluster) times(node string) []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.scrapes[node])
+}
+
 func gaps(times []time.Duration) []time.Duration {
 	var gaps []time.Duration
 	for i := 1; i < len(times); i++ {
@@ -64,7 +71,7 @@ func TestWatchedNodeIsScrapedMoreOften(t *testing.T) {
 		read(s, 0, []string{"n7", "unknown", "", "n7"})
 		read := time.Since(c.start)
 		pass(watchedFor)
-		scrapes := after(c.scrapes["n7"], read-1)
+		scrapes := after(c.times("n7"), read-1)
 		if scrapes[0] > read+5*time.Second {
 			t.Errorf("the first scrape came %v after the read", scrapes[0]-read)
 		}
@@ -83,7 +90,10 @@ func TestWatchedNodeIsScrapedMoreOften(t *testing.T) {
 			t.Errorf("got %+v, want a status of a node that is not watched", other)
 		}
 		kinds := map[Kind]int{}
-		for _, r := range c.results {
+		c.mu.Lock()
+		results := slices.Clone(c.results)
+		c.mu.Unlock()
+		for _, r := range results {
 			kinds[r.Kind]++
 			if r.Kind != Regular && r.Node != "n7" {
 				t.Errorf("scraped %s as %v", r.Node, r.Kind)
@@ -97,7 +107,7 @@ func TestWatchedNodeIsScrapedMoreOften(t *testing.T) {
 		end := time.Since(c.start)
 		pass(4 * interval)
 		for _, name := range names {
-			if n := len(after(c.scrapes[name], end)); n != 4 {
+			if n := len(after(c.times(name), end)); n != 4 {
 				t.Errorf("%s: got %d scrapes in 4 intervals after the last read", name, n)
 			}
 		}
@@ -115,7 +125,7 @@ func TestNoNodeIsWatchedWithoutAResolution(t *testing.T) {
 			s.Refresh(t.Context(), "n1")
 			pass(interval / 4)
 		}
-		if n := len(c.scrapes["n1"]); n > 7 {
+		if n := len(c.times("n1")); n > 7 {
 			t.Errorf("got %d scrapes in 5 intervals", n)
 		}
 		if got := s.WatchedStats(); got.Nodes != 0 {
@@ -160,7 +170,7 @@ func TestWatchedBudget(t *testing.T) {
 					pass(interval)
 				}
 				for i, name := range names {
-					scrapes := after(c.scrapes[name], start)
+					scrapes := after(c.times(name), start)
 					total += len(scrapes)
 					if i < tc.watched {
 						counts = append(counts, len(scrapes))
@@ -224,7 +234,7 @@ func TestScrapesPrecedeReads(t *testing.T) {
 					if i > 12 {
 						for _, name := range names {
 							reads++
-							if age := ageAt(c.scrapes[name], time.Since(c.start)); age > minLead+tc.jitter+time.Second/2 {
+							if age := ageAt(c.times(name), time.Since(c.start)); age > minLead+tc.jitter+time.Second/2 {
 								old++
 							}
 						}
@@ -235,7 +245,7 @@ func TestScrapesPrecedeReads(t *testing.T) {
 					t.Errorf("%d of %d reads got metrics that were older than the lead", old, reads)
 				}
 				for _, name := range names {
-					for _, gap := range gaps(after(c.scrapes[name], 2*interval)) {
+					for _, gap := range gaps(after(c.times(name), 2*interval)) {
 						if gap < 4500*time.Millisecond || gap > interval {
 							t.Errorf("got %v between two scrapes", gap)
 						}
@@ -291,14 +301,14 @@ func TestFailingNodeIsNotScrapedMoreOften(t *testing.T) {
 			s.Refresh(t.Context(), "n1")
 			pass(interval / 6)
 		}
-		if n := len(c.scrapes["n1"]); n > 21+fastRetries {
+		if n := len(c.times("n1")); n > 21+fastRetries {
 			t.Errorf("a failing node was scraped %d times in 20 intervals", n)
 		}
 		c.set(func() { c.fetch = nil })
 		pass(interval)
 		recovered := time.Since(c.start)
 		pass(4 * interval)
-		if n := len(after(c.scrapes["n1"], recovered)); n < 11 {
+		if n := len(after(c.times("n1"), recovered)); n < 11 {
 			t.Errorf("got %d scrapes in 4 intervals after the node recovered, want 12", n)
 		}
 	})
@@ -331,6 +341,8 @@ func TestDeletedNodesAreNotWatched(t *testing.T) {
 
 // lastKind returns the kind of the last scrape of a node that has ended.
 func lastKind(c *cluster, node string) Kind {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, r := range slices.Backward(c.results) {
 		if r.Node == node {
 			return r.Kind
@@ -353,11 +365,11 @@ func TestRefresh(t *testing.T) {
 	// measure returns for how long Refresh waited, and whether it caused a scrape.
 	measure := func(ctx context.Context, c *cluster, s *Scraper, node string) (time.Duration, bool) {
 		synctest.Wait()
-		before, start := len(c.scrapes[node]), time.Now()
+		before, start := len(c.times(node)), time.Now()
 		s.Refresh(ctx, node)
 		took := time.Since(start)
 		synctest.Wait()
-		return took, len(c.scrapes[node]) > before
+		return took, len(c.times(node)) > before
 	}
 	runWith(t, watchedNodes, slow(20*time.Millisecond), func(t *testing.T, c *cluster, s *Scraper) {
 		setNodes(s, 10)
@@ -369,26 +381,26 @@ func TestRefresh(t *testing.T) {
 			}
 		}
 		check("unknown node", "unknown", 0, false)
-		pass(interval - ageAt(c.scrapes["n1"], time.Since(c.start)) - time.Second)
+		pass(interval - ageAt(c.times("n1"), time.Since(c.start)) - time.Second)
 		check("old metrics", "n1", 20*time.Millisecond, true)
 		if kind := lastKind(c, "n1"); kind != Requested {
 			t.Errorf("got a scrape of kind %v", kind)
 		}
 		check("metrics of this moment", "n1", 0, false)
 		pass(4 * time.Second) // the pace has a slack of 0.5 s
-		if ageAt(c.scrapes["n1"], time.Since(c.start)) > 4*time.Second {
+		if ageAt(c.times("n1"), time.Since(c.start)) > 4*time.Second {
 			check("young metrics", "n1", 0, false)
 		}
-		pass(interval - ageAt(c.scrapes["n1"], time.Since(c.start)) - time.Second)
+		pass(interval - ageAt(c.times("n1"), time.Since(c.start)) - time.Second)
 		check("metrics of 14 s ago", "n1", 20*time.Millisecond, true)
 
-		pass(interval - ageAt(c.scrapes["n2"], time.Since(c.start)) - time.Second)
+		pass(interval - ageAt(c.times("n2"), time.Since(c.start)) - time.Second)
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
 		if took, scraped := measure(canceled, c, s, "n2"); took != 0 || !scraped {
 			t.Errorf("a canceled request: waited %v, scraped %v; want 0, true", took, scraped)
 		}
-		pass(interval - ageAt(c.scrapes["n1"], time.Since(c.start)) - time.Second)
+		pass(interval - ageAt(c.times("n1"), time.Since(c.start)) - time.Second)
 		c.set(func() { c.fetch = slow(10 * time.Second) })
 		check("hanging node", "n1", maxWait, true)
 		check("hanging node, again", "n1", 0, false)
@@ -406,8 +418,8 @@ func TestFloodOfRefreshes(t *testing.T) {
 		setNodes(s, 2)
 		pass(interval)
 		c.set(func() { c.fetch = func(context.Context, string) error { <-hang; return errors.New("no") } })
-		pass(interval - time.Second - ageAt(c.scrapes["n1"], time.Since(c.start)))
-		before := len(c.scrapes["n1"])
+		pass(interval - time.Second - ageAt(c.times("n1"), time.Since(c.start)))
+		before := len(c.times("n1"))
 		start := time.Now()
 		waited := make(chan time.Duration, 3*maxWaiters)
 		for range 3 * maxWaiters {
@@ -421,7 +433,7 @@ func TestFloodOfRefreshes(t *testing.T) {
 		if got := len(waited); got != 3*maxWaiters {
 			t.Errorf("%d requests returned in time, want all", got)
 		}
-		if got := len(c.scrapes["n1"]) - before; got != 1 {
+		if got := len(c.times("n1")) - before; got != 1 {
 			t.Errorf("got %d scrapes, want 1", got)
 		}
 		close(hang)
@@ -438,7 +450,7 @@ func TestRefreshOfADeletedNode(t *testing.T) {
 		setNodes(s, 1)
 		pass(interval)
 		c.set(func() { c.fetch = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() } })
-		pass(interval/2 - ageAt(c.scrapes["n0"], time.Since(c.start)) + interval/2 - time.Second)
+		pass(interval/2 - ageAt(c.times("n0"), time.Since(c.start)) + interval/2 - time.Second)
 		done := make(chan struct{})
 		go func() { s.Refresh(t.Context(), "n0"); close(done) }()
 		synctest.Wait()
@@ -563,7 +575,7 @@ func TestRandomReads(t *testing.T) {
 				}
 				c.checkGaps(t, watched.Resolution)
 				for n, since := range exists {
-					times := append([]time.Duration{since}, c.scrapes[n]...)
+					times := append([]time.Duration{since}, c.times(n)...)
 					for _, gap := range gaps(append(times, time.Since(c.start))) {
 						if gap > interval+time.Second {
 							t.Errorf("%s was not scraped for %v", n, gap)
@@ -576,7 +588,7 @@ func TestRandomReads(t *testing.T) {
 				}
 				all := 0
 				for n := range exists {
-					all += len(c.scrapes[n])
+					all += len(c.times(n))
 				}
 				// Each node that fails, recovers or is new has a few scrapes more.
 				if extra := float64(fastRetries * len(exists) * 6); float64(all) > watched.Budget*plain+extra {
@@ -617,7 +629,7 @@ func (c *cluster) checkGaps(t *testing.T, resolution time.Duration) {
 	last := map[string]time.Duration{}
 	counts := map[string]int{}
 	for _, r := range c.results {
-		times := c.scrapes[r.Node]
+		times := c.times(r.Node)
 		i := counts[r.Node]
 		counts[r.Node]++
 		if gap := times[i] - last[r.Node]; i > 0 && (r.Kind == OfWatched || r.Kind == Requested) && gap < resolution*8/10 {

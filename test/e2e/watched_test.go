@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// watchedTelemetry is what a server exposes about watched nodes.
+type watchedTelemetry struct{ nodes, scrapes, waits float64 }
+
+func readWatched(ctx context.Context, admin *client) (w watchedTelemetry, err error) {
+	body, err := admin.getOK(ctx, "/metrics")
+	if err != nil {
+		return w, err
+	}
+	for line := range strings.Lines(string(body)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		into, ok := map[string]*float64{
+			"kube_vitals_watched_nodes":                         &w.nodes,
+			"kube_vitals_watched_scrapes_total":                 &w.scrapes,
+			`kube_vitals_refresh_waits_total{result="success"}`: &w.waits,
+		}[name]
+		if !ok {
+			continue
+		}
+		if *into, err = strconv.ParseFloat(value, 64); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// nodeOnPage is what the page of nodes has about one.
+type nodeOnPage struct {
+	Name    string
+	Watched bool
+}
+
+func readNodes(ctx context.Context, admin *client) (map[string]nodeOnPage, error) {
+	body, err := admin.getOK(ctx, nodezPath)
+	if err != nil {
+		return nil, err
+	}
+	var page struct{ Nodes []nodeOnPage }
+	if err := json.Unmarshal(body, &page); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, body)
+	}
+	nodes := map[string]nodeOnPage{}
+	for _, n := range page.Nodes {
+		nodes[n.Name] = n
+	}
+	return nodes, nil
+}
+
+// TestWatchedNodes checks that only nodes are scraped more often whose metrics are read by label
+// selector or by name, and that a GET returns metrics of this moment.
+func TestWatchedNodes(t *testing.T) {
+	t.Parallel()
+	const namespace, node = "watched-nodes", "node-03"
+	shared.createNamespaces(t, namespace)
+	shared.createPods(t, namespace, node, "web")
+	s := shared.replica(t, shared.server, "--metric-resolution=30s", "--watched-resolution=2s", "--watched-budget=50",
+		"--kubelet-request-timeout=5s", "--max-sample-age=2m")
+	admin := shared.asAdmin(t, s)
+	pods := "/apis/metrics.k8s.io/v1/namespaces/" + namespace + "/pods"
+
+	// Lists of everything make no node watched.
+	for _, path := range []string{"/apis/metrics.k8s.io/v1/pods", pods, nodesPath} {
+		if _, err := admin.getOK(t.Context(), path); err != nil {
+			t.Error(err)
+		}
+	}
+	if w, err := readWatched(t.Context(), admin); err != nil || w != (watchedTelemetry{}) {
+		t.Errorf("got %+v, %v, want no watched nodes", w, err)
+	}
+
+	// A GET of a pod that was scraped some time ago waits for a scrape.
+	eventually(t, "a GET that waits", func(ctx context.Context) error {
+		if _, err := admin.getOK(ctx, pods+"/web"); err != nil {
+			return err
+		}
+		w, err := readWatched(ctx, admin)
+		if err == nil && w.waits == 0 {
+			err = fmt.Errorf("got %+v", w)
+		}
+		return err
+	})
+
+	// An autoscaler reads by label selector. The node is scraped again and again within 30 seconds.
+	selected := pods + "?labelSelector=" + url.QueryEscape("app=web")
+	before, err := readWatched(t.Context(), admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "scrapes of a watched node", func(ctx context.Context) error {
+		if _, err := admin.getOK(ctx, selected); err != nil {
+			return err
+		}
+		w, err := readWatched(ctx, admin)
+		if err == nil && w.scrapes < before.scrapes+5 {
+			err = fmt.Errorf("got %+v, and %+v before", w, before)
+		}
+		return err
+	})
+	nodes, err := readNodes(t.Context(), admin)
+	if err != nil || len(nodes) < 2 {
+		t.Fatalf("got %v, %v, want several nodes", nodes, err)
+	}
+	for name, n := range nodes {
+		if n.Watched != (name == node) {
+			t.Errorf("got %+v, want only %s to be watched", n, node)
+		}
+	}
+	if w, err := readWatched(t.Context(), admin); err != nil || w.nodes != 1 {
+		t.Errorf("got %+v, %v, want one watched node", w, err)
+	}
+}
