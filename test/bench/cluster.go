@@ -149,6 +149,9 @@ func (p population) size() int { return len(p.namespaces) + p.nodes + p.pods() }
 
 // object returns object i and its key in etcd.
 func (p population) object(i int) (key string, object runtime.Object) {
+	if p.small {
+		defer func() { shrink(object) }()
+	}
 	if i < len(p.namespaces) {
 		return "/registry/namespaces/" + p.namespaces[i], objects.Namespace(p.namespaces[i], p.created)
 	}
@@ -205,9 +208,6 @@ func writeTransaction(ctx context.Context, etcd string, p registry, from, to int
 	puts := make([]put, to-from)
 	for i := range puts {
 		key, object := p.object(from + i)
-		if p.small {
-			shrink(object)
-		}
 		value, err := encode(object)
 		if err != nil {
 			return err

@@ -39,8 +39,8 @@ type limited struct {
 	table  *table
 }
 
-// load is what clients do at the same time.
-type load struct {
+// burst is what clients do at the same time.
+type burst struct {
 	name     string
 	requests []request // each client has one of them
 	slow     bool
@@ -89,8 +89,8 @@ func (l *limited) run(ctx context.Context) (err error) {
 	if err := l.phase("start", func() (*outcome, error) { return nil, l.start(ctx) }); err != nil {
 		return err
 	}
-	for _, load := range l.loads() {
-		err := l.phase(load.name, func() (*outcome, error) { return l.apply(ctx, load) })
+	for _, b := range l.bursts() {
+		err := l.phase(b.name, func() (*outcome, error) { return l.apply(ctx, b) })
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (l *limited) start(ctx context.Context) error {
 	return errors.Join(err, s.Process.Running())
 }
 
-func (l *limited) loads() []load {
+func (l *limited) bursts() []burst {
 	list := func(name, accept string) request {
 		return request{name: name, path: allPods, accept: accept, want: l.pods()}
 	}
@@ -121,38 +121,38 @@ func (l *limited) loads() []load {
 	objectTable.path += "?includeObject=Object"
 	yaml := list("YAML", "application/yaml")
 	all := []request{json, zipped, table, objectTable, yaml}
-	var loads []load
+	var bursts []burst
 	for _, r := range []request{json, zipped, table, yaml} {
-		loads = append(loads, load{name: "LIST all pods, " + r.name, requests: []request{r}})
+		bursts = append(bursts, burst{name: "LIST all pods, " + r.name, requests: []request{r}})
 	}
 	page := table
 	page.path += "?limit=500"
-	return append(loads,
-		load{name: "slow readers: JSON", requests: []request{json}, slow: true},
-		load{name: "slow readers: tables", requests: []request{table}, slow: true},
-		load{name: "slow readers: tables, pages of 500", requests: []request{page}, slow: true},
-		load{name: fmt.Sprintf("all formats, and %.0f %% of the nodes go and come back", 100*churned),
+	return append(bursts,
+		burst{name: "slow readers: JSON", requests: []request{json}, slow: true},
+		burst{name: "slow readers: tables", requests: []request{table}, slow: true},
+		burst{name: "slow readers: tables, pages of 500", requests: []request{page}, slow: true},
+		burst{name: fmt.Sprintf("all formats, and %.0f %% of the nodes go and come back", 100*churned),
 			requests: all, during: l.churn},
-		load{name: "all formats, and the server restarts", requests: all, during: l.restart},
+		burst{name: "all formats, and the server restarts", requests: all, during: l.restart},
 	)
 }
 
 // apply starts the requests of a load at once, and waits for their ends.
-func (l *limited) apply(outer context.Context, load load) (*outcome, error) {
+func (l *limited) apply(outer context.Context, b burst) (*outcome, error) {
 	ctx, cancel := context.WithTimeout(outer, burstTimeout)
 	defer cancel()
 	var o outcome
 	var clients sync.WaitGroup
 	for i := range l.burst {
-		r := load.requests[i%len(load.requests)]
-		clients.Go(func() { o.send(ctx, l, r, load) })
+		r := b.requests[i%len(b.requests)]
+		clients.Go(func() { o.send(ctx, l, r, b) })
 	}
 	done := make(chan struct{})
 	var autoscaler sync.WaitGroup
 	autoscaler.Go(func() { o.autoscale(outer, l, done) })
 	var err error
-	if load.during != nil {
-		err = load.during(outer)
+	if b.during != nil {
+		err = b.during(outer)
 	}
 	clients.Wait()
 	close(done)
@@ -186,9 +186,9 @@ func (o *outcome) autoscale(ctx context.Context, l *limited, done <-chan struct{
 
 // send sends a request until it is not rejected, as client-go does, and until it succeeds if something
 // else happens to the server.
-func (o *outcome) send(ctx context.Context, l *limited, r request, load load) {
+func (o *outcome) send(ctx context.Context, l *limited, r request, b burst) {
 	for {
-		err := o.try(ctx, l.server.Load(), r, load.slow)
+		err := o.try(ctx, l.server.Load(), r, b.slow)
 		var status *cluster.StatusError
 		rejected := errors.As(err, &status) && status.Code == http.StatusTooManyRequests
 		if rejected {
@@ -201,11 +201,11 @@ func (o *outcome) send(ctx context.Context, l *limited, r request, load load) {
 			o.tooLarge.Add(1)
 			return
 		}
-		if ctx.Err() != nil || (rejected || load.during != nil) && sleep(ctx, time.Second) != nil {
+		if ctx.Err() != nil || (rejected || b.during != nil) && sleep(ctx, time.Second) != nil {
 			o.pending.Add(1)
 			return
 		}
-		if !rejected && load.during == nil {
+		if !rejected && b.during == nil {
 			o.failed.Add(1)
 			text := err.Error()
 			o.example.Store(&text)

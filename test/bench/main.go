@@ -99,7 +99,7 @@ func run(ctx context.Context, args []string) error {
 
 func measure(ctx context.Context, cfg config, s size) error {
 	if cfg.only == reactionOnly {
-		return measureReaction(ctx, cfg, s.nodes)
+		return measureReaction(ctx, cfg, s)
 	}
 	m := measurements[cfg.only]
 	b, err := newBench(ctx, cfg, s, m.inProcess)
