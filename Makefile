@@ -26,7 +26,7 @@ SYFT       := $(CACHE)/syft-v1.46.0/syft
 VULN       := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit browser victoria-metrics e2e clients client-tools conformance verify lint fmt generate demo bench soak fuzz vuln image package release push-chart
+.PHONY: help build test unit browser victoria-metrics e2e clients client-tools conformance verify lint fmt generate demo bench plot soak fuzz vuln image package release push-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -154,13 +154,18 @@ demo: build ## a cluster with 20 simulated nodes, kubectl top and an HPA; ONCE=1
 NODES  ?= $(if $(filter reaction,$(ONLY)),32,1000)
 ROUNDS ?= 3
 SOURCE ?= kubelet
-bench: build $(if $(filter prometheus,$(SOURCE)),$(PROMETHEUS)) ## measure the cost with NODES simulated nodes; ONLY=start, failures, newpods, watch or reaction; SOURCE=prometheus
+bench: build $(if $(filter prometheus,$(SOURCE)),$(PROMETHEUS)) ## measure the cost with NODES simulated nodes; ONLY=start, failures, newpods, reaction, scale or watch; SOURCE=prometheus
 ifeq ($(ONLY),)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 endif
 	cd test && $(GO) run ./bench -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(ROUNDS) \
 	  $(if $(ONLY),-only $(ONLY)) $(if $(BESIDE),-beside $(BESIDE)) \
-	  $(if $(filter prometheus,$(SOURCE)),-prometheus $(PROMETHEUS)) $(FLAGS)
+	  $(if $(filter prometheus,$(SOURCE)),-prometheus $(PROMETHEUS)) $(if $(AGENT),-agent $(AGENT)) \
+	  $(if $(filter scale,$(ONLY)),-csv $(SCALING).csv) $(FLAGS)
+
+SCALING := $(CURDIR)/docs/images/scaling
+plot: ## draw docs/images/scaling.svg, and update docs/scaling.md, from the rows of ONLY=scale in scaling.csv
+	cd test && $(GO) run ./bench plot -csv $(SCALING).csv -svg $(SCALING).svg -page $(CURDIR)/docs/scaling.md
 
 SOAK ?= 3
 soak: build ## run the server under churn and faults for SOAK minutes; fails if it grows or a response is wrong

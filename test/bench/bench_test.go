@@ -60,11 +60,12 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// TestKubeletsServePods checks that kubelets and objects describe the same pods.
+// TestKubeletsServePods checks that kubelets, which are in two processes, and objects describe the
+// same pods.
 func TestKubeletsServePods(t *testing.T) {
-	s := newShape(3, podsPerNode, 3)
+	s, o := newShape(3, podsPerNode, 3), kubeletOptions{idle: 0.1}
 	var texts []string
-	for _, k := range newKubelets(s, kubeletOptions{idle: 0.1}) {
+	for _, k := range slices.Concat(newKubelets(s, 0, 2, o), newKubelets(s, 2, s.nodes, o)) {
 		w := httptest.NewRecorder()
 		k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
 		texts = append(texts, w.Body.String())
@@ -86,7 +87,7 @@ func TestKubeletsServePods(t *testing.T) {
 
 // TestPopulation decodes all objects as the API server does.
 func TestPopulation(t *testing.T) {
-	p := newPopulation(newShape(2, podsPerNode, 3), 10250)
+	p := newPopulation(newShape(2, podsPerNode, 3), 10250, false)
 	keys := make(map[string]bool)
 	for i := range p.size() {
 		key, object := p.object(i)
@@ -278,15 +279,16 @@ func TestFlags(t *testing.T) {
 	if err := os.WriteFile(executable, nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := parse([]string{"-server", executable, "-nodes", "100, 5000", "--", "--v=2"})
+	cfg, err := parse([]string{"-server", executable, "-nodes", "100, 5000,20000x5", "--", "--v=2"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(cfg.sizes, []int{100, 5000}) || !slices.Equal(cfg.serverArgs, []string{"--v=2"}) {
+	sizes := []size{{100, 30}, {5000, 30}, {20000, 5}}
+	if !slices.Equal(cfg.sizes, sizes) || !slices.Equal(cfg.serverArgs, []string{"--v=2"}) {
 		t.Errorf("got nodes %v and arguments %q", cfg.sizes, cfg.serverArgs)
 	}
 	_, err = parse([]string{
-		"-nodes", "many,0", "-rounds", "0", "-metric-resolution", "1ms", "-only", "lunch", "-beside", "x",
+		"-nodes", "many,0,7x1,8x", "-rounds", "0", "-metric-resolution", "1ms", "-only", "lunch", "-beside", "x",
 		"-duration", "0s", "-failing", "1.5", "-rate", "0", "-idle", "-1",
 		"-pods", "1", "-containers", "0",
 	})
@@ -294,7 +296,8 @@ func TestFlags(t *testing.T) {
 		t.Fatal("got no error")
 	}
 	for _, want := range []string{
-		`"many"`, `"0"`, "-server", "-beside", "-rounds", "-metric-resolution", "lunch", "-duration", "-failing", "-rate",
+		`"many"`, `"0"`, `"7x1"`, `"8x"`,
+		"-server", "-beside", "-rounds", "-metric-resolution", "lunch", "-duration", "-failing", "-rate",
 		"-idle", "-pods",
 		"-containers",
 	} {

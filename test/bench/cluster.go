@@ -13,10 +13,12 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
@@ -33,12 +35,16 @@ type bench struct {
 }
 
 // newBench starts kubelets, etcd and kube-apiserver with all nodes and pods.
-func newBench(ctx context.Context, cfg config, nodes int, inProcess bool) (*bench, error) {
-	c, err := cluster.New(ctx, cluster.Config{Keep: cfg.keep, Progress: os.Stderr})
+func newBench(ctx context.Context, cfg config, s size, inProcess bool) (*bench, error) {
+	control := cluster.Config{Keep: cfg.keep, Progress: os.Stderr}
+	if cfg.smallObjects {
+		control.StorageEnv = []string{"GOGC=25"}
+	}
+	c, err := cluster.New(ctx, control)
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{config: cfg, shape: newShape(nodes, cfg.podsPerNode, cfg.containersPerPod), cluster: c}
+	b := &bench{config: cfg, shape: newShape(s.nodes, s.pods, cfg.containersPerPod), cluster: c}
 	if cfg.keep {
 		logf("logs and certificates are kept in %s", c.Dir)
 	}
@@ -59,18 +65,20 @@ func (b *bench) close() {
 func (b *bench) start(ctx context.Context, inProcess bool) (err error) {
 	logf("starting %d kubelets", b.nodes)
 	if inProcess {
-		if b.kubelets, err = startKubelets(b.cluster.CA, b.shape, b.kubeletOptions); err != nil {
+		if b.kubelets, err = startKubelets(
+			kubelettest.FleetConfig{CA: b.cluster.CA}, b.shape, 0, b.nodes, b.kubeletOptions,
+		); err != nil {
 			return err
 		}
 		b.kubeletPort = b.kubelets.port
-	} else if b.kubeletPort, err = b.startKubeletsProcess(ctx); err != nil {
+	} else if b.kubeletPort, err = b.startKubeletsProcesses(ctx); err != nil {
 		return err
 	}
 	if err := b.cluster.StartEtcd(ctx); err != nil {
 		return err
 	}
 	logf("writing %d pods to etcd", b.pods())
-	if err := writeObjects(ctx, b.cluster.Etcd, newPopulation(b.shape, b.kubeletPort)); err != nil {
+	if err := writeObjects(ctx, b.cluster.Etcd, newPopulation(b.shape, b.kubeletPort, b.smallObjects)); err != nil {
 		return err
 	}
 	return b.cluster.StartAPIServer(ctx, "/api/v1/nodes?resourceVersion=0&limit=1",
@@ -130,16 +138,24 @@ type population struct {
 	namespaces  []string
 	kubeletPort uint16
 	created     time.Time
+	small       bool // see shrink
 }
 
-func newPopulation(s shape, kubeletPort uint16) population {
-	return population{s, s.namespaces(), kubeletPort, time.Now().Add(-time.Hour).Truncate(time.Second)}
+func newPopulation(s shape, kubeletPort uint16, small bool) population {
+	return population{s, s.namespaces(), kubeletPort, time.Now().Add(-time.Hour).Truncate(time.Second), small}
 }
 
 func (p population) size() int { return len(p.namespaces) + p.nodes + p.pods() }
 
 // object returns object i and its key in etcd.
 func (p population) object(i int) (key string, object runtime.Object) {
+	if key, object = p.completeObject(i); p.small {
+		shrink(object)
+	}
+	return key, object
+}
+
+func (p population) completeObject(i int) (key string, object runtime.Object) {
 	if i < len(p.namespaces) {
 		return "/registry/namespaces/" + p.namespaces[i], objects.Namespace(p.namespaces[i], p.created)
 	}
@@ -223,6 +239,25 @@ func writeTransaction(ctx context.Context, etcd string, p registry, from, to int
 		return fmt.Errorf("%s: %s", response.Status, text)
 	}
 	return nil
+}
+
+// shrink removes most of what no metrics server reads. The API server then needs a fraction of the
+// memory.
+func shrink(object runtime.Object) {
+	switch o := object.(type) {
+	case *corev1.Node:
+		o.ManagedFields, o.Annotations, o.Status.Images, o.Status.NodeInfo = nil, nil, nil, corev1.NodeSystemInfo{}
+	case *corev1.Pod:
+		o.ManagedFields, o.Annotations, o.OwnerReferences = nil, nil, nil
+		o.Status.Conditions = nil
+		for i := range o.Spec.Containers {
+			o.Spec.Containers[i] = corev1.Container{Name: o.Spec.Containers[i].Name, Image: "app"}
+		}
+		for i := range o.Status.ContainerStatuses {
+			s := &o.Status.ContainerStatuses[i]
+			s.Image, s.ImageID, s.ContainerID = "app", "", ""
+		}
+	}
 }
 
 // encode returns an object in the format in which the API server stores it.

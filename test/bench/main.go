@@ -18,8 +18,9 @@
 //
 // With -only, bench measures something else: "start" (which metrics are served when), "failures"
 // (what is served while scrapes fail, and when the metrics of removed nodes expire), "newpods" (how
-// soon new pods have metrics), "watch" (CPU and memory with watchers) or "reaction" (how soon
-// HorizontalPodAutoscalers react to a load, and how often they do without need).
+// soon new pods have metrics), "reaction" (how soon HorizontalPodAutoscalers react to a load, and how
+// often they do without need), "scale" (one row of a CSV file for each size of the cluster and each
+// server, which the command "bench plot" draws) or "watch" (CPU and memory with watchers).
 //
 // Everything listens on loopback addresses, uses a temporary folder, and ends with this program.
 package main
@@ -46,12 +47,14 @@ var measurements = map[string]struct {
 	measure   func(context.Context, *bench) error
 	inProcess bool // run the kubelets in this process, to change what they do
 }{
-	"":           {measureCost, false},
-	"start":      {measureStart, false},
-	"failures":   {measureFailures, true},
-	"newpods":    {measureNewPods, true},
-	"watch":      {measureWatch, false},
-	reactionOnly: {}, // starts its own clusters
+	"":         {measureCost, false},
+	"start":    {measureStart, false},
+	"failures": {measureFailures, true},
+	"newpods":  {measureNewPods, true},
+	"watch":    {measureWatch, false},
+
+	reactionOnly:     {}, // starts its own clusters
+	scaleMeasurement: {measureScale, false},
 }
 
 func main() {
@@ -77,26 +80,28 @@ func run(ctx context.Context, args []string) error {
 			return runKubelets(ctx, args[1:])
 		case downloadProcess:
 			return runDownload(ctx, args[1:])
+		case plotCommand:
+			return runPlot(args[1:], os.Stdout)
 		}
 	}
 	cfg, err := parse(args)
 	if err != nil {
 		return err
 	}
-	for _, nodes := range cfg.sizes {
-		if err := measure(ctx, cfg, nodes); err != nil {
-			return fmt.Errorf("with %d nodes: %w", nodes, err)
+	for _, s := range cfg.sizes {
+		if err := measure(ctx, cfg, s); err != nil {
+			return fmt.Errorf("with %d nodes: %w", s.nodes, err)
 		}
 	}
 	return nil
 }
 
-func measure(ctx context.Context, cfg config, nodes int) error {
+func measure(ctx context.Context, cfg config, s size) error {
 	if cfg.only == reactionOnly {
-		return measureReaction(ctx, cfg, nodes)
+		return measureReaction(ctx, cfg, s)
 	}
 	m := measurements[cfg.only]
-	b, err := newBench(ctx, cfg, nodes, m.inProcess)
+	b, err := newBench(ctx, cfg, s, m.inProcess)
 	if err != nil {
 		return err
 	}
@@ -113,8 +118,7 @@ type config struct {
 	prometheus       string
 	serverArgs       []string
 	only             string
-	sizes            []int
-	podsPerNode      int
+	sizes            []size
 	containersPerPod int
 	rounds           int
 	duration         time.Duration
@@ -122,18 +126,45 @@ type config struct {
 	rate             float64
 	resolution       time.Duration
 	keep             bool
+	agent            string
+	file             string
+	smallObjects     bool
+	minFree          int
+}
+
+// size is how many nodes a cluster has, and how many pods each of them has.
+type size struct{ nodes, pods int }
+
+// parseSizes parses sizes such as 100 or 20000x5.
+func parseSizes(text string, pods int) (sizes []size, err error) {
+	for field := range strings.SplitSeq(text, ",") {
+		s := size{pods: pods}
+		nodes, own, hasOwn := strings.Cut(strings.TrimSpace(field), "x")
+		var errs [2]error
+		s.nodes, errs[0] = strconv.Atoi(nodes)
+		if hasOwn {
+			s.pods, errs[1] = strconv.Atoi(own)
+		}
+		if errors.Join(errs[:]...) != nil || s.nodes < 1 || s.nodes > 20000 || s.pods < 5 || s.pods > 250 {
+			err = errors.Join(err, fmt.Errorf(
+				"-nodes: %q is not a number from 1 to 20000, or followed by x and a number of pods from 5 to 250", field))
+		}
+		sizes = append(sizes, s)
+	}
+	return sizes, err
 }
 
 func parse(args []string) (cfg config, err error) {
 	var nodes string
+	var pods int
 	onDemand := "" // not set
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals or metrics-server")
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
 	flags.StringVar(&cfg.prometheus, "prometheus", "", "the `executable` of a Prometheus, from which kube-vitals reads")
-	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, failures, newpods, watch or reaction")
-	flags.StringVar(&nodes, "nodes", "1000", "`numbers` of nodes, such as 100,1000,5000")
-	flags.IntVar(&cfg.podsPerNode, "pods", podsPerNode, "`number` of pods on each node")
+	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, failures, newpods, reaction, scale or watch")
+	flags.StringVar(&nodes, "nodes", "1000", "`numbers` of nodes, such as 100,1000,5000; 20000x5: with 5 pods on each")
+	flags.IntVar(&pods, "pods", podsPerNode, "`number` of pods on each node")
 	flags.IntVar(&cfg.containersPerPod, "containers", containersPerPod, "`number` of containers in each pod")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")
 	flags.DurationVar(&cfg.duration, "duration", 3*time.Minute, "how long to measure -only=failures, newpods or reaction")
@@ -147,6 +178,11 @@ func parse(args []string) (cfg config, err error) {
 		return err
 	})
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
+	flags.StringVar(&cfg.agent, "agent", "", "for -only=scale: the `executable` of a Prometheus to measure in agent mode")
+	flags.StringVar(&cfg.file, "csv", "", "for -only=scale: the `file` to which rows are appended")
+	flags.BoolVar(&cfg.smallObjects, "small-objects", false,
+		"write nodes and pods without what no metrics server reads, so that larger clusters fit on this machine")
+	flags.IntVar(&cfg.minFree, "min-free", 1, "for -only=scale: stop if this machine has less free memory, in `GiB`")
 	cfg.addReactionFlags(flags)
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folder with logs and certificates")
 	flags.Usage = func() {
@@ -163,12 +199,9 @@ func parse(args []string) (cfg config, err error) {
 	case onDemand == "true", onDemand == "" && cfg.only == reactionOnly:
 		cfg.onDemand = "all"
 	}
-	for s := range strings.SplitSeq(nodes, ",") {
-		n, convErr := strconv.Atoi(strings.TrimSpace(s))
-		if convErr != nil || n < 1 || n > 20000 {
-			err = errors.Join(err, fmt.Errorf("-nodes: %q is not a number from 1 to 20000", s))
-		}
-		cfg.sizes = append(cfg.sizes, n)
+	cfg.sizes, err = parseSizes(nodes, pods)
+	if pods < 5 || pods > 250 {
+		err = errors.Join(err, fmt.Errorf("-pods: %d is not from 5 to 250", pods))
 	}
 	return cfg, errors.Join(err, cfg.validate())
 }
@@ -182,19 +215,24 @@ func (cfg config) validate() error {
 	}
 	if cfg.beside != "" {
 		errs = append(errs, process.CheckExecutable("-beside", cfg.beside))
-		check(cfg.only == "" || cfg.only == reactionOnly, "-beside: cannot be combined with -only=%s", cfg.only)
+		check(cfg.only == "" || cfg.only == reactionOnly || cfg.only == scaleMeasurement,
+			"-beside: cannot be combined with -only=%s", cfg.only)
 	}
 	if cfg.prometheus != "" {
 		errs = append(errs, process.CheckExecutable("-prometheus", cfg.prometheus))
 		check(cfg.only == "", "-prometheus: cannot be combined with -only")
 	}
+	if cfg.agent != "" {
+		errs = append(errs, process.CheckExecutable("-agent", cfg.agent))
+		check(cfg.only == scaleMeasurement, "-agent: requires -only=scale")
+	}
+	check(cfg.file == "" || cfg.only == scaleMeasurement, "-csv: requires -only=scale")
 	_, known := measurements[cfg.only]
 	check(known, "-only: %q is not one of %q", cfg.only, slices.Sorted(maps.Keys(measurements))[1:])
 	check(cfg.duration > 0, "-duration: %s is not positive", cfg.duration)
 	check(cfg.failing >= 0 && cfg.failing <= 1, "-failing: %g is not from 0 to 1", cfg.failing)
 	check(cfg.idle >= 0 && cfg.idle <= 1, "-idle: %g is not from 0 to 1", cfg.idle)
 	check(cfg.rate > 0 && cfg.rate <= 100, "-rate: %g is not above 0 and up to 100", cfg.rate)
-	check(cfg.podsPerNode >= 5 && cfg.podsPerNode <= 250, "-pods: %d is not from 5 to 250", cfg.podsPerNode)
 	check(cfg.containersPerPod >= 1 && cfg.containersPerPod <= 10, "-containers: %d is not from 1 to 10",
 		cfg.containersPerPod)
 	check(cfg.rounds >= 1, "-rounds: %d is less than 1", cfg.rounds)

@@ -127,6 +127,11 @@ func (e *engine) isReady(ctx context.Context) error {
 
 // engineConfig returns the configuration that docs/prometheus.md recommends.
 func (b *bench) engineConfig() ([]byte, error) {
+	return json.Marshal(map[string]any{"scrape_configs": []map[string]any{b.scrapeConfig()}})
+}
+
+// scrapeConfig returns the job that scrapes all kubelets.
+func (b *bench) scrapeConfig() map[string]any {
 	targets := make([]map[string]any, b.nodes)
 	for i := range targets {
 		targets[i] = map[string]any{
@@ -134,20 +139,18 @@ func (b *bench) engineConfig() ([]byte, error) {
 			"labels":  map[string]string{"node": objects.NodeName(i)},
 		}
 	}
-	return json.Marshal(map[string]any{
-		"scrape_configs": []map[string]any{{
-			"job_name": "kubelet-resource", "scheme": "https", "metrics_path": kubelettest.ResourcePath,
-			"scrape_interval": b.resolution.String(), "scrape_timeout": min(b.resolution, 10*time.Second).String(),
-			"tls_config":     map[string]any{"ca_file": b.cluster.File(cluster.KubeletCAFile)},
-			"static_configs": targets,
-			"metric_relabel_configs": []map[string]any{{
-				"source_labels": []string{"__name__"}, "action": "keep",
-				"regex": "container_cpu_usage_seconds_total|container_memory_working_set_bytes|" +
-					"container_start_time_seconds|container_swap_usage_bytes|node_cpu_usage_seconds_total|" +
-					"node_memory_working_set_bytes|node_swap_usage_bytes",
-			}},
+	return map[string]any{
+		"job_name": "kubelet-resource", "scheme": "https", "metrics_path": kubelettest.ResourcePath,
+		"scrape_interval": b.resolution.String(), "scrape_timeout": min(b.resolution, 10*time.Second).String(),
+		"tls_config":     map[string]any{"ca_file": b.cluster.File(cluster.KubeletCAFile)},
+		"static_configs": targets,
+		"metric_relabel_configs": []map[string]any{{
+			"source_labels": []string{"__name__"}, "action": "keep",
+			"regex": "container_cpu_usage_seconds_total|container_memory_working_set_bytes|" +
+				"container_start_time_seconds|container_swap_usage_bytes|node_cpu_usage_seconds_total|" +
+				"node_memory_working_set_bytes|node_swap_usage_bytes",
 		}},
-	})
+	}
 }
 
 // measure measures Prometheus while the server is measured by f.

@@ -208,7 +208,7 @@ type reactionResult struct {
 }
 
 // measureReaction measures all modes, some of them at the same time, and prints a table.
-func measureReaction(ctx context.Context, cfg config, nodes int) error {
+func measureReaction(ctx context.Context, cfg config, s size) error {
 	modes, err := cfg.selectModes()
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func measureReaction(ctx context.Context, cfg config, nodes int) error {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			if errs[i] = context.Cause(ctx); errs[i] == nil {
-				results[i], errs[i] = measureMode(ctx, cfg, m, nodes)
+				results[i], errs[i] = measureMode(ctx, cfg, m, s)
 			}
 			if errs[i] != nil {
 				errs[i] = fmt.Errorf("mode %s: %w", m.name, errs[i])
@@ -232,7 +232,7 @@ func measureReaction(ctx context.Context, cfg config, nodes int) error {
 	group.Wait()
 	results = slices.DeleteFunc(results, func(r *reactionResult) bool { return r == nil })
 	if len(results) > 0 {
-		printReaction(os.Stdout, cfg, nodes, results)
+		printReaction(os.Stdout, cfg, s.nodes, results)
 	}
 	if len(results) > 0 && cfg.plot != "" {
 		errs = append(errs, writeReactionPlot(cfg, results))
@@ -240,9 +240,9 @@ func measureReaction(ctx context.Context, cfg config, nodes int) error {
 	return errors.Join(errs...)
 }
 
-func measureMode(ctx context.Context, cfg config, m mode, nodes int) (result *reactionResult, err error) {
+func measureMode(ctx context.Context, cfg config, m mode, s size) (result *reactionResult, err error) {
 	r := &reaction{
-		config: cfg, mode: m, shape: newShape(nodes, cfg.podsPerNode, cfg.containersPerPod),
+		config: cfg, mode: m, shape: newShape(s.nodes, s.pods, cfg.containersPerPod),
 		decisions: map[string]decisions{},
 	}
 	r.autoscalers = newAutoscalers(cfg, r.shape)
@@ -251,7 +251,8 @@ func measureMode(ctx context.Context, cfg config, m mode, nodes int) (result *re
 	}
 	defer r.cluster.Stop()
 	logf("%s: starting a cluster in %s", m.name, r.cluster.Dir)
-	if r.kubelets, err = startKubelets(r.cluster.CA, r.shape, cfg.kubeletOptions); err != nil {
+	fleet := kubelettest.FleetConfig{CA: r.cluster.CA}
+	if r.kubelets, err = startKubelets(fleet, r.shape, 0, r.nodes, cfg.kubeletOptions); err != nil {
 		return nil, err
 	}
 	defer r.kubelets.Close()
@@ -274,7 +275,7 @@ func measureMode(ctx context.Context, cfg config, m mode, nodes int) (result *re
 
 // startCluster starts everything but the autoscalers. Their pods have been running for an hour.
 func (r *reaction) startCluster(ctx context.Context) error {
-	p := reactionPopulation{population: newPopulation(r.shape, r.kubelets.port)}
+	p := reactionPopulation{population: newPopulation(r.shape, r.kubelets.port, r.smallObjects)}
 	p.namespaces = append(p.namespaces, reactionNamespace)
 	for _, a := range r.autoscalers {
 		for i, pod := range a.pods {

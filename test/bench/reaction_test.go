@@ -323,8 +323,8 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
-// TestPlot checks that the file is valid XML, and where a line is in it.
-func TestPlot(t *testing.T) {
+// TestCurvePlot checks that the file is valid XML, and where a line is in it.
+func TestCurvePlot(t *testing.T) {
 	var b bytes.Buffer
 	p := curvePlot{
 		title: "a < b", x: "s", y: "%",
@@ -367,7 +367,7 @@ func TestPlot(t *testing.T) {
 
 // TestReactionPopulation checks that the pods of autoscalers follow the others.
 func TestReactionPopulation(t *testing.T) {
-	p := newPopulation(newShape(2, 5, 1), 1234)
+	p := newPopulation(newShape(2, 5, 1), 1234, false)
 	more := []objects.Pod{objects.NewPod(reactionNamespace, "web", 1, 10)}
 	r := reactionPopulation{population: p, more: more}
 	if r.size() != p.size()+1 {

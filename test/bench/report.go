@@ -22,6 +22,18 @@ func newTable(title string, columns ...string) *table {
 
 func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
 
+// markdown returns the rows without alignment, as the documents have them.
+func (t *table) markdown() string {
+	var b strings.Builder
+	for i, row := range t.rows {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			fmt.Fprintf(&b, "|---%s|\n", strings.Repeat("|---:", len(row)-1))
+		}
+	}
+	return b.String()
+}
+
 func (t *table) print(w io.Writer) {
 	widths := make([]int, len(t.rows[0]))
 	for _, row := range t.rows {

@@ -36,21 +36,14 @@ func (s shape) typicalRequests() []request {
 	onePod := namespacePods(pod.Namespace) + "/" + pod.Name
 	oneNode := allNodes + "/" + objects.NodeName(0)
 	goal := float64(s.nodes) / 1000 // the goals for lists are those of 1000 nodes
-	selector := func(namespace, app string, want, of int, goal float64) request {
-		return request{
-			name: fmt.Sprintf("LIST by selector, %d of %d pods, protobuf (HPA)", want, of),
-			path: namespacePods(namespace) + "?labelSelector=" + url.QueryEscape(objects.Selector(app)),
-			want: want, accept: cluster.TypeProtobuf, goal: goal,
-		}
-	}
 	return []request{
 		{name: "LIST all pods, JSON", path: allPods, accept: cluster.TypeJSON, want: s.pods(), goal: 50 * goal},
 		{name: "LIST all pods, protobuf", path: allPods, accept: cluster.TypeProtobuf, want: s.pods(), goal: 30 * goal},
 		{name: "LIST all pods, table", path: allPods, accept: cluster.TypeTable, want: s.pods()},
 		{name: "LIST all pods, JSON, gzip", path: allPods, accept: cluster.TypeJSON, want: s.pods(), gzip: true},
 		{name: "LIST all pods, protobuf, gzip", path: allPods, accept: cluster.TypeProtobuf, want: s.pods(), gzip: true},
-		selector(shopNamespace, webApp, s.web, s.shop, 0.4),
-		selector(hugeNamespace, rareApp, s.rare, s.huge, 0.3),
+		s.hpaRequest(),
+		selectorRequest(hugeNamespace, rareApp, s.rare, s.huge, 0.3),
 		{name: "GET one pod, JSON", path: onePod, accept: cluster.TypeJSON, want: 1, goal: 0.15},
 		{
 			name: "GET one pod, JSON, aggregation layer's certificate", path: onePod, accept: cluster.TypeJSON, want: 1,
@@ -59,6 +52,19 @@ func (s shape) typicalRequests() []request {
 		{name: "GET one node, JSON", path: oneNode, accept: cluster.TypeJSON, want: 1, goal: 0.15},
 		{name: "LIST nodes, JSON", path: allNodes, accept: cluster.TypeJSON, want: s.nodes},
 		{name: "LIST nodes, protobuf", path: allNodes, accept: cluster.TypeProtobuf, want: s.nodes},
+	}
+}
+
+// hpaRequest is what a HorizontalPodAutoscaler of a large app requests.
+func (s shape) hpaRequest() request {
+	return selectorRequest(shopNamespace, webApp, s.web, s.shop, 0.4)
+}
+
+func selectorRequest(namespace, app string, want, of int, goal float64) request {
+	return request{
+		name: fmt.Sprintf("LIST by selector, %d of %d pods, protobuf (HPA)", want, of),
+		path: namespacePods(namespace) + "?labelSelector=" + url.QueryEscape(objects.Selector(app)),
+		want: want, accept: cluster.TypeProtobuf, goal: goal,
 	}
 }
 

@@ -34,7 +34,8 @@ func (t startTimes) firstAfterSync() float64 {
 
 func (t startTimes) all() float64 { return max(t.allNodes, t.allPods) }
 
-// Pauses between two requests. All requests together cost the server a few percent of a core.
+// Pauses between two requests, up to 1000 nodes; in larger clusters, they are longer by the same
+// factor. All requests together cost the server a few percent of a core.
 const (
 	probePause = 20 * time.Millisecond
 	nodesPause = 50 * time.Millisecond
@@ -51,6 +52,7 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t sta
 	shop := request{path: namespacePods(shopNamespace), accept: cluster.TypeProtobuf}
 	nodes := request{path: allNodes, accept: cluster.TypeProtobuf}
 	pods := request{path: allPods, accept: cluster.TypeProtobuf}
+	nodesPause, podsPause := s.scalePause(nodesPause), s.scalePause(podsPause)
 	var group sync.WaitGroup
 	errs := make([]error, 6)
 	for i, f := range []func() error{
@@ -84,6 +86,10 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t sta
 	}
 	group.Wait()
 	return t, errors.Join(errs...)
+}
+
+func (s shape) scalePause(d time.Duration) time.Duration {
+	return time.Duration(max(1, s.nodes/1000) * int(d))
 }
 
 type startWatch struct{ server *cluster.Standalone }

@@ -23,7 +23,7 @@ type CA struct {
 }
 
 // NewCA returns a root CA. It is valid from an hour ago until ten years from now.
-func NewCA() *CA { return newCA(nil) }
+func NewCA(options ...CertificateOption) *CA { return newCA(nil, options...) }
 
 // Intermediate returns a CA whose certificate this CA issues. Leaf certificates of the intermediate
 // contain its own certificate.

@@ -40,7 +40,7 @@ import (
 
 // startTimeout bounds the start of one program: it takes seconds, and minutes on a busy machine or
 // with a large etcd.
-const startTimeout = 5 * time.Minute
+const startTimeout = 15 * time.Minute
 
 // stages is kwok's configuration.
 //
@@ -53,6 +53,7 @@ type Config struct {
 	Progress      io.Writer         // for messages about what is being started; nil: none
 	Keep          bool              // keep the folder with logs and certificates after Stop
 	APIServerArgs []string          // additional flags of kube-apiserver
+	StorageEnv    []string          // additional variables of etcd and kube-apiserver
 	Nodes         []simulation.Node // for Start
 }
 
@@ -152,7 +153,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	}
 	fmt.Fprintln(c.cfg.Progress, "starting etcd")
 	c.Etcd = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
-	p, err := c.StartProcess(binaries.Etcd,
+	p, err := c.startProcess(c.cfg.StorageEnv, binaries.Etcd,
 		"--data-dir="+c.File("etcd"),
 		"--listen-client-urls="+c.Etcd,
 		"--advertise-client-urls="+c.Etcd,
@@ -213,7 +214,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context, paths ...string) error {
 
 func (c *Cluster) runAPIServer(ctx context.Context, paths ...string) (err error) {
 	fmt.Fprintln(c.cfg.Progress, "starting kube-apiserver")
-	if c.apiServer, err = c.StartProcess(binaries.APIServer, c.apiArgs...); err != nil {
+	if c.apiServer, err = c.startProcess(c.cfg.StorageEnv, binaries.APIServer, c.apiArgs...); err != nil {
 		return err
 	}
 	return c.apiServer.Poll(ctx, startTimeout, "kube-apiserver to be ready", func(ctx context.Context) error {
@@ -302,8 +303,13 @@ func (c *Cluster) Running() error {
 // StartProcess starts a program that runs until Stop: one of the cluster's programs, by its name,
 // or any other, by its path. Its log is NAME.log in the cluster's folder.
 func (c *Cluster) StartProcess(program string, args ...string) (*process.Process, error) {
+	return c.startProcess(nil, program, args...)
+}
+
+func (c *Cluster) startProcess(env []string, program string, args ...string) (*process.Process, error) {
 	path := c.Binary(program)
-	p, err := process.Start(process.Config{Path: path, Args: args, Log: c.File(filepath.Base(path) + ".log")})
+	log := c.File(filepath.Base(path) + ".log")
+	p, err := process.Start(process.Config{Path: path, Args: args, Env: env, Log: log})
 	if err == nil {
 		c.processes = append(c.processes, p)
 	}

@@ -23,6 +23,7 @@ const tailLines = 15
 type Config struct {
 	Path string   // the executable
 	Args []string // without the program's name
+	Env  []string // additional variables
 	Log  string   // the file to which its output is appended
 }
 
@@ -47,6 +48,7 @@ func Start(cfg Config) (*Process, error) {
 	cmd := exec.Command(cfg.Path, cfg.Args...) //nolint:noctx // Stop and Kill end it
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = attributes()
+	cmd.Env = append(os.Environ(), cfg.Env...)
 	p := &Process{name: name, log: cfg.Log, cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go p.run(started)

@@ -137,3 +137,37 @@ func TestPoll(t *testing.T) {
 		})
 	}
 }
+
+// TestUsage opens and reads a file, and reads what /proc reports of this process.
+func TestUsage(t *testing.T) { // not parallel: other tests open files
+	pid := os.Getpid()
+	before, err := Descriptors(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes, err := ReadBytes(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open("process_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	n, err := io.Copy(io.Discard, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after, err := ReadBytes(pid); err != nil || after < bytes+uint64(n) {
+		t.Errorf("ReadBytes() = %d and %v, want at least %d", after, err, bytes+uint64(n))
+	}
+	if after, err := Descriptors(pid); err != nil || after <= before {
+		t.Errorf("Descriptors() = %d and %v with one more file, before it was %d", after, err, before)
+	}
+	if _, err := Descriptors(-1); err == nil {
+		t.Error("Descriptors(-1) returned no error")
+	}
+	if _, err := ReadBytes(-1); err == nil {
+		t.Error("ReadBytes(-1) returned no error")
+	}
+}

@@ -55,3 +55,26 @@ func memory(pid int, field string) (bytes uint64, err error) {
 	}
 	return 0, fmt.Errorf("read memory of process %d: it has ended", pid)
 }
+
+// Descriptors returns the number of open files and sockets of a process.
+func Descriptors(pid int) (int, error) {
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		return 0, fmt.Errorf("count open files of process %d: %w", pid, err)
+	}
+	return len(files), nil
+}
+
+// ReadBytes returns how many bytes a process has read from files and sockets.
+func ReadBytes(pid int) (uint64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read I/O of process %d: %w", pid, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "rchar: "); ok {
+			return strconv.ParseUint(strings.TrimSpace(rest), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("read I/O of process %d: no rchar", pid)
+}
