@@ -94,6 +94,7 @@ func (cfg config) allModes() []mode {
 		ours("all-5s", dense, off, "--rate-window=15s"),
 		ours("all-5s-window-5s", dense, off, "--rate-window=5s"),
 		ours("watched-14s", cfg.resolution, "--watched-resolution=14s", "--rate-window=15s"), // aligned, but not dense
+		ours("watched-7.5s", cfg.resolution, "--watched-resolution=7.5s", "--rate-window=15s"),
 		ours("watched-7.5s-window-7.5s", cfg.resolution, "--watched-resolution=7.5s", "--rate-window=7.5s"),
 		ours("watched-5s", cfg.resolution, "--watched-resolution=5s", "--rate-window=15s"),
 		ours("watched-5s-window-10s", cfg.resolution, "--watched-resolution=5s", "--rate-window=10s"),
