@@ -26,7 +26,7 @@ SYFT       := $(CACHE)/syft-v1.46.0/syft
 VULN       := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit browser victoria-metrics e2e clients client-tools conformance verify lint fmt generate demo bench plot soak fuzz vuln image package release push-chart
+.PHONY: help build test unit browser victoria-metrics e2e clients client-tools conformance verify lint fmt generate demo bench scaling plot soak fuzz vuln image package release push-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -160,10 +160,18 @@ ifeq ($(ONLY),)
 endif
 	cd test && $(GO) run ./bench -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(ROUNDS) \
 	  $(if $(ONLY),-only $(ONLY)) $(if $(BESIDE),-beside $(BESIDE)) \
-	  $(if $(filter prometheus,$(SOURCE)),-prometheus $(PROMETHEUS)) $(if $(AGENT),-agent $(AGENT)) \
+	  $(if $(filter prometheus,$(SOURCE)),-prometheus $(PROMETHEUS)) $(AGENT:%=-agent %) \
 	  $(if $(filter scale,$(ONLY)),-csv $(SCALING).csv) $(FLAGS)
 
 SCALING := $(CURDIR)/docs/images/scaling
+scaling: $(METRICS_SERVER) $(PROMETHEUS) ## measure all sizes of docs/scaling.md: half an hour, and 16 GiB of memory
+	$(MAKE) bench ONLY=scale ROUNDS=2 NODES=1
+	$(MAKE) bench ONLY=scale ROUNDS=2 NODES=100,1000,5000 BESIDE=$(METRICS_SERVER) \
+	  AGENT='$(PROMETHEUS) $(shell command -v vmagent)'
+	$(MAKE) bench ONLY=scale ROUNDS=2 NODES=19900x5,10000x30 \
+	  FLAGS='-small-objects -metric-resolution 30s -min-free 4'
+	$(MAKE) plot
+
 plot: ## draw docs/images/scaling.svg, and update docs/scaling.md, from the rows of ONLY=scale in scaling.csv
 	cd test && $(GO) run ./bench plot -csv $(SCALING).csv -svg $(SCALING).svg -page $(CURDIR)/docs/scaling.md
 

@@ -126,7 +126,7 @@ type config struct {
 	rate             float64
 	resolution       time.Duration
 	keep             bool
-	agent            string
+	agents           []string
 	file             string
 	smallObjects     bool
 	minFree          int
@@ -178,7 +178,8 @@ func parse(args []string) (cfg config, err error) {
 		return err
 	})
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
-	flags.StringVar(&cfg.agent, "agent", "", "for -only=scale: the `executable` of a Prometheus to measure in agent mode")
+	flags.Func("agent", "for -only=scale: the `executable` of a Prometheus to measure in agent mode, or of a vmagent",
+		func(path string) error { cfg.agents = append(cfg.agents, path); return nil })
 	flags.StringVar(&cfg.file, "csv", "", "for -only=scale: the `file` to which rows are appended")
 	flags.BoolVar(&cfg.smallObjects, "small-objects", false,
 		"write nodes and pods without what no metrics server reads, so that larger clusters fit on this machine")
@@ -222,8 +223,8 @@ func (cfg config) validate() error {
 		errs = append(errs, process.CheckExecutable("-prometheus", cfg.prometheus))
 		check(cfg.only == "", "-prometheus: cannot be combined with -only")
 	}
-	if cfg.agent != "" {
-		errs = append(errs, process.CheckExecutable("-agent", cfg.agent))
+	for _, agent := range cfg.agents {
+		errs = append(errs, process.CheckExecutable("-agent", agent))
 		check(cfg.only == scaleMeasurement, "-agent: requires -only=scale")
 	}
 	check(cfg.file == "" || cfg.only == scaleMeasurement, "-csv: requires -only=scale")

@@ -22,19 +22,22 @@ const (
 func measureScale(ctx context.Context, b *bench) error {
 	ctx, stop := b.guardMemory(ctx)
 	defer stop()
-	var rows []scaleRow
-	for _, s := range []struct {
+	type subject struct {
 		executable string
 		args       []string
 		measure    func(context.Context, *bench, string, []string, *scaleRow) error
-	}{
-		{b.server, b.serverArgs, measureScaleServer},
-		{b.beside, nil, measureScaleServer},
-		{b.agent, nil, measureScaleAgent},
-	} {
-		if s.executable == "" || s.executable != b.server && b.nodes > maxBeside {
-			continue
+	}
+	subjects := []subject{{b.server, b.serverArgs, measureScaleServer}}
+	if b.nodes <= maxBeside {
+		if b.beside != "" {
+			subjects = append(subjects, subject{b.beside, nil, measureScaleServer})
 		}
+		for _, agent := range b.agents {
+			subjects = append(subjects, subject{agent, nil, measureScaleAgent})
+		}
+	}
+	var rows []scaleRow
+	for _, s := range subjects {
 		row, err := b.newScaleRow(s.executable)
 		if err != nil {
 			return err

@@ -18,14 +18,62 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
-// measureScaleAgent measures a Prometheus in agent mode: it scrapes the same metrics of all kubelets
-// at the same interval, with a token and verified TLS, keeps no samples and sends them to a receiver,
-// which discards them.
+// agentProgram is what agents differ in.
+type agentProgram struct {
+	name string // in the CSV file
+	args func(b *bench, sendTo, address string) []string
+	// remoteWrite is whether the URL to send to is in the configuration.
+	remoteWrite bool
+	// scraped is the metric that shows that all kubelets are scraped, and its smallest value.
+	scraped func(*scaleRow) (metric string, least float64)
+}
+
+// agentPrograms are the agents that can be measured, by the names of their programs.
+func agentPrograms() map[string]agentProgram {
+	return map[string]agentProgram{
+		"prometheus": {
+			name: "prometheus-agent",
+			args: func(b *bench, _, address string) []string {
+				return []string{
+					"--agent", "--config.file=" + b.cluster.File(agentFile), "--storage.agent.path=" + b.cluster.File("agent"),
+					"--web.listen-address=" + address,
+				}
+			},
+			remoteWrite: true,
+			scraped: func(r *scaleRow) (string, float64) {
+				return "prometheus_agent_active_series", float64(3*r.Nodes + 4*r.Containers)
+			},
+		},
+		"vmagent": {
+			name: "vmagent",
+			args: func(b *bench, sendTo, address string) []string {
+				return []string{
+					"-promscrape.config=" + b.cluster.File(agentFile), "-remoteWrite.tmpDataPath=" + b.cluster.File("vmagent"),
+					"-remoteWrite.url=" + sendTo, "-httpListenAddr=" + address,
+				}
+			},
+			scraped: func(r *scaleRow) (string, float64) {
+				return `vm_promscrape_targets{type="static_configs", status="up"}`, float64(r.Nodes)
+			},
+		},
+	}
+}
+
+// agentFile is the configuration of an agent.
+const agentFile = "agent.yaml"
+
+// measureScaleAgent measures a Prometheus in agent mode, or vmagent: it scrapes the same metrics of
+// all kubelets at the same interval, with a token and verified TLS, keeps no samples and sends them
+// to a receiver, which discards them.
 func measureScaleAgent(ctx context.Context, b *bench, executable string, _ []string, row *scaleRow) error {
-	row.Server += "-agent"
+	program, known := agentPrograms()[row.Server]
+	if !known {
+		return errors.New("is neither prometheus nor vmagent")
+	}
+	row.Server = program.name
 	received := newReceiver()
 	defer received.Close()
-	e, err := b.startAgent(ctx, executable, received.URL)
+	e, err := b.startAgent(ctx, program, executable, received.URL)
 	if err != nil {
 		return err
 	}
@@ -46,46 +94,47 @@ func measureScaleAgent(ctx context.Context, b *bench, executable string, _ []str
 	if row.Descriptors, err = process.Descriptors(pid); err != nil {
 		return err
 	}
-	series, err := e.readMetric(ctx, "prometheus_agent_active_series")
+	metric, least := program.scraped(row)
+	scraped, err := e.readMetric(ctx, metric)
 	if err != nil {
 		return err
 	}
-	if want := float64(3*row.Nodes + 4*row.Containers); series < want || received.requests.Load() == 0 {
-		return fmt.Errorf("%.0f active series and %d requests to the receiver, want at least %.0f and 1: %w",
-			series, received.requests.Load(), want, errors.New("scrapes fail"))
+	if requests := received.requests.Load(); scraped < least || requests == 0 {
+		return fmt.Errorf("does not scrape all kubelets: %s is %g instead of %g, and the receiver got %d requests",
+			metric, scraped, least, requests)
 	}
 	goroutines, err := e.readMetric(ctx, "go_goroutines")
 	row.Goroutines = int(goroutines)
 	return err
 }
 
-// startAgent starts a Prometheus in agent mode that writes to a URL.
-func (b *bench) startAgent(ctx context.Context, executable, writeTo string) (*engine, error) {
+// startAgent starts an agent that sends samples to a URL.
+func (b *bench) startAgent(ctx context.Context, program agentProgram, executable, sendTo string) (*engine, error) {
 	ports, err := cluster.FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	token, config := b.cluster.File("agent-token"), b.cluster.File("agent.yaml")
+	token := b.cluster.File("agent-token")
 	if err := os.WriteFile(token, []byte(b.cluster.REST.BearerToken), 0o600); err != nil {
 		return nil, err
 	}
 	job := b.scrapeConfig()
 	job["authorization"] = map[string]any{"credentials_file": token}
-	text, err := json.Marshal(map[string]any{
-		"scrape_configs": []map[string]any{job}, "remote_write": []map[string]any{{"url": writeTo}},
-	})
+	config := map[string]any{"scrape_configs": []map[string]any{job}}
+	if program.remoteWrite {
+		config["remote_write"] = []map[string]any{{"url": sendTo}}
+	}
+	text, err := json.Marshal(config)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(config, text, 0o600); err != nil { // YAML includes JSON
+	if err := os.WriteFile(b.cluster.File(agentFile), text, 0o600); err != nil { // YAML includes JSON
 		return nil, err
 	}
 	logf("starting %s as an agent", executable)
 	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	e := &engine{url: "http://" + address}
-	e.process, err = b.cluster.StartProcess(executable, "--agent", "--config.file="+config,
-		"--storage.agent.path="+b.cluster.File("agent"), "--web.listen-address="+address)
-	if err != nil {
+	if e.process, err = b.cluster.StartProcess(executable, program.args(b, sendTo, address)...); err != nil {
 		return nil, err
 	}
 	return e, e.process.Poll(ctx, engineStartTimeout, "the agent to be ready", e.isReady)

@@ -181,7 +181,10 @@ func programVersion(executable string) (name, version string, err error) {
 			version = module.Version
 		}
 	}
-	if version == "(devel)" {
+	switch version {
+	case "":
+		version = "unknown"
+	case "(devel)":
 		if output, err := exec.Command(executable, "--version").Output(); err == nil { //nolint:noctx // it ends at once
 			version = strings.Trim(strings.Join(strings.Fields(string(output))[1:2], ""), ",")
 		}

@@ -36,16 +36,17 @@ type quantity struct {
 }
 
 func quantities() []quantity {
-	perInterval := func(seconds float64) float64 { return seconds / plotResolution }
+	cores := func(r *scaleRow) float64 { return r.interval() / plotResolution }
+	received := func(r *scaleRow) float64 { return r.Received * r.Resolution / plotResolution / 1e6 }
+	start := func(r *scaleRow) float64 { return r.Start }
+	list := func(r *scaleRow) float64 { return r.List }
 	return []quantity{
 		{"Peak memory, MiB", "peak memory, MiB", func(r *scaleRow) float64 { return r.Peak }, "%.0f"},
 		{"Memory while scraping, MiB", "memory while scraping, MiB", func(r *scaleRow) float64 { return r.RSS }, "%.0f"},
-		{"CPU while scraping every 15 s, cores", "CPU while scraping, cores", func(r *scaleRow) float64 { return perInterval(r.interval()) }, "%.3f"},
-		{"Start to all metrics, s", "start to all metrics, s", func(r *scaleRow) float64 { return r.Start }, "%.1f"},
-		{"LIST of all pods in protobuf, ms of CPU", "LIST of all pods, ms of CPU", func(r *scaleRow) float64 { return r.List }, "%.0f"},
-		{"From kubelets, one scrape every 15 s, MB/s", "from kubelets, MB/s", func(r *scaleRow) float64 {
-			return perInterval(r.Received*r.Resolution) / 1e6
-		}, "%.2f"},
+		{"CPU while scraping every 15 s, cores", "CPU while scraping, cores", cores, "%.3f"},
+		{"Start to all metrics, s", "start to all metrics, s", start, "%.1f"},
+		{"LIST of all pods in protobuf, ms of CPU", "LIST of all pods, ms of CPU", list, "%.0f"},
+		{"From kubelets, one scrape every 15 s, MB/s", "from kubelets, MB/s", received, "%.2f"},
 	}
 }
 
@@ -213,13 +214,17 @@ func plotScale(rows []scaleRow, m model) chart {
 	}{
 		{"metrics-server", podsPerNode, lineStyle{name: "metrics-server", color: "theirs", marks: true}},
 		{"prometheus-agent", podsPerNode, lineStyle{name: "Prometheus agent", color: "other", marks: true}},
+		{"vmagent", podsPerNode, lineStyle{name: "vmagent", color: "third", marks: true}},
 		{ownServer, podsPerNode, lineStyle{name: "kube-vitals, " + usual, color: "ours", marks: true}},
 		{ownServer, fewPods, lineStyle{name: few, color: "ours", marks: true, hollow: true}},
 	}
 	c := chart{
 		title: "Cost of kube-vitals in clusters of 1 to 100,000 nodes", xLabel: "nodes",
 		note:   "Both axes are logarithmic. Two containers in each pod. Others: " + usual + ".",
-		legend: []lineStyle{styles[2].lineStyle, styles[3].lineStyle, computed, styles[0].lineStyle, styles[1].lineStyle},
+		legend: []lineStyle{styles[3].lineStyle, styles[4].lineStyle, computed},
+	}
+	for _, s := range styles[:3] {
+		c.legend = append(c.legend, s.lineStyle)
 	}
 	for _, q := range quantities() {
 		p := panel{title: q.title}

@@ -205,12 +205,12 @@ func TestPlot(t *testing.T) {
 		t.Fatal(err)
 	}
 	circles, lines, words := readSVG(t, text)
-	// 6 panels with 5 measured points each, and a mark of each of the 4 servers in the legend.
-	if want := 6*5 + 4; circles != want {
+	// 6 panels with 5 measured points each, and 5 marks in the legend.
+	if want := 6*5 + 5; circles != want {
 		t.Errorf("got %d marks, want %d", circles, want)
 	}
-	// In each panel, a line of the measured sizes and two computed ones; 5 in the legend.
-	if want := 6*3 + 5; lines != want {
+	// In each panel, a line of the measured sizes and two computed ones; 6 in the legend.
+	if want := 6*3 + 6; lines != want {
 		t.Errorf("got %d lines, want %d", lines, want)
 	}
 	for _, want := range []string{"Peak memory, MiB", "computed", "Prometheus agent", "100,000", "nodes"} {

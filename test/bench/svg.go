@@ -35,7 +35,7 @@ type point struct{ x, y float64 }
 // lineStyle is how a line looks: one of the colors of the style sheet, with or without marks.
 type lineStyle struct {
 	name   string
-	color  string // ours, theirs, other
+	color  string // ours, theirs, other, third
 	dashed bool
 	hollow bool // marks
 	marks  bool
@@ -65,7 +65,8 @@ const chartStyle = `  <style>
     .ours { stroke: #326ce5; fill: #326ce5; }
     .theirs { stroke: #8c959f; fill: #8c959f; }
     .other { stroke: #c4660a; fill: #c4660a; }
-    .line.ours, .line.theirs, .line.other { fill: none; }
+    .third { stroke: #8250df; fill: #8250df; }
+    .line.ours, .line.theirs, .line.other, .line.third { fill: none; }
     .hollow { fill: #ffffff; stroke-width: 2; }
     @media (prefers-color-scheme: dark) {
       text { fill: #e6edf3; }
@@ -75,7 +76,8 @@ const chartStyle = `  <style>
       .ours { stroke: #6ea0ff; fill: #6ea0ff; }
       .theirs { stroke: #8b949e; fill: #8b949e; }
       .other { stroke: #f0883e; fill: #f0883e; }
-      .line.ours, .line.theirs, .line.other { fill: none; }
+      .third { stroke: #bc8cff; fill: #bc8cff; }
+      .line.ours, .line.theirs, .line.other, .line.third { fill: none; }
       .hollow { fill: #171d26; }
     }
   </style>
@@ -96,7 +98,7 @@ func (c chart) write(w io.Writer) error {
 		p.line(s, []point{{x, 70}, {x + 28, 70}})
 		p.mark(s, x+14, 70)
 		p.text(x+36, 74, "", "", s.name)
-		x += 58 + 6.6*float64(len([]rune(s.name))) // about the width of the text
+		x += 54 + 6.4*float64(len([]rune(s.name))) // about the width of the text
 	}
 	for i, panel := range c.panels {
 		p.panel(panel, c.xLabel, float64(i%2*panelWidth+5), float64(headHeight+i/2*panelHeight))
