@@ -313,7 +313,11 @@ func besideTable(rows []scaleRow) *table {
 	slices.SortStableFunc(bySize, func(a, b scaleRow) int { return cmp.Compare(a.Nodes, b.Nodes) })
 	for _, r := range bySize {
 		if shared[[2]int{r.Nodes, r.Pods}] {
-			t.row(thousands(r.Nodes)+", "+thousands(r.Pods), r.Server+" "+r.Version, fmt.Sprintf("%.0f", r.RSS),
+			name := r.Server
+			if name != ownServer { // its version is that of the page
+				name += " " + r.Version
+			}
+			t.row(thousands(r.Nodes)+", "+thousands(r.Pods), name, fmt.Sprintf("%.0f", r.RSS),
 				fmt.Sprintf("%.0f", r.Peak), fmt.Sprintf("%.0f", r.RSS*1024/float64(r.Nodes)),
 				fmt.Sprintf("%.4f", r.interval()/plotResolution), fmt.Sprintf("%.2f", r.interval()*1e3/float64(r.Nodes)),
 				thousands(r.Goroutines))

@@ -191,7 +191,7 @@ func TestPlot(t *testing.T) {
 	for part, want := range map[string]int{
 		"a\n<!-- measured": 1, "<!-- end -->\nb\n<!-- beside": 1, "<!-- end -->\nd\n": 1, "old": 0,
 		"\n| 20,000 | 100,000 | 140010 |": 1, "\n| 100,000 | 3,000,000 | 3200010 |": 1,
-		"\n| 1,000, 30,000 | metrics-server v1.0.0 | 32010 |": 1, "kube-vitals v1.0.0": 1,
+		"\n| 1,000, 30,000 | metrics-server v1.0.0 | 32010 |": 1, "| 1,000, 30,000 | kube-vitals | 32010 |": 1,
 	} {
 		if got := strings.Count(string(markdown), part); got != want {
 			t.Errorf("%q is %d times in the page, want %d:\n%s", part, got, want, markdown)
