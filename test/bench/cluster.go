@@ -149,9 +149,13 @@ func (p population) size() int { return len(p.namespaces) + p.nodes + p.pods() }
 
 // object returns object i and its key in etcd.
 func (p population) object(i int) (key string, object runtime.Object) {
-	if p.small {
-		defer func() { shrink(object) }()
+	if key, object = p.completeObject(i); p.small {
+		shrink(object)
 	}
+	return key, object
+}
+
+func (p population) completeObject(i int) (key string, object runtime.Object) {
 	if i < len(p.namespaces) {
 		return "/registry/namespaces/" + p.namespaces[i], objects.Namespace(p.namespaces[i], p.created)
 	}

@@ -252,9 +252,8 @@ func measureMode(ctx context.Context, cfg config, m mode, s size) (result *react
 	}
 	defer r.cluster.Stop()
 	logf("%s: starting a cluster in %s", m.name, r.cluster.Dir)
-	if r.kubelets, err = startKubelets(
-		kubelettest.FleetConfig{CA: r.cluster.CA}, r.shape, 0, s.nodes, cfg.kubeletOptions,
-	); err != nil {
+	fleet := kubelettest.FleetConfig{CA: r.cluster.CA}
+	if r.kubelets, err = startKubelets(fleet, r.shape, 0, r.nodes, cfg.kubeletOptions); err != nil {
 		return nil, err
 	}
 	defer r.kubelets.Close()
@@ -277,7 +276,7 @@ func measureMode(ctx context.Context, cfg config, m mode, s size) (result *react
 
 // startCluster starts everything but the autoscalers. Their pods have been running for an hour.
 func (r *reaction) startCluster(ctx context.Context) error {
-	p := reactionPopulation{population: newPopulation(r.shape, r.kubelets.port, false)}
+	p := reactionPopulation{population: newPopulation(r.shape, r.kubelets.port, r.smallObjects)}
 	p.namespaces = append(p.namespaces, reactionNamespace)
 	for _, a := range r.autoscalers {
 		for i, pod := range a.pods {

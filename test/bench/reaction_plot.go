@@ -1,14 +1,13 @@
 package main
 
 import (
-	"fmt"
 	"html"
 	"io"
 	"math"
-	"strings"
+	"strconv"
 )
 
-// curvePlot is a diagram with curves. Its colors are readable on light and on dark pages.
+// curvePlot is a diagram with curves and linear axes, in the style of chart.
 type curvePlot struct {
 	title  string
 	x, y   string // what the axes show, with the unit
@@ -27,23 +26,25 @@ type curve struct {
 // The plot in pixels. The legend is on the right.
 const (
 	curveWidth, curveHeight = 560.0, 320.0
-	curveLeft, curveTop     = 64.0, 44.0
-	curveRight, curveBottom = 220.0, 52.0
-	legendLine, legendStart = 20.0, 18.0
+	curveLeft, curveTop     = 70.0, 50.0
+	curveRight, curveBottom = 230.0, 56.0
 )
 
-// palette has the colors of curves. They differ in lightness too.
-var palette = [...]string{"#4477aa", "#ee6677", "#228833", "#bb8800", "#33aacc", "#aa3377", "#888888", "#cc6633"}
+// curveColors are readable on light and on dark backgrounds. They differ in lightness too.
+var curveColors = [...]string{
+	"#888888", "#4477aa", "#ee6677", "#228833", "#bb8800", "#33aacc", "#aa3377",
+	"#cc6633", "#7766cc", "#559988", "#996655",
+}
 
 // write writes the plot as an SVG file.
-func (p curvePlot) write(w io.Writer) error {
-	xEnd, yEnd := p.xLimit, p.yLimit
-	for _, l := range p.curves {
-		for _, at := range l.points {
-			if p.xLimit == 0 {
+func (c curvePlot) write(w io.Writer) error {
+	xEnd, yEnd := c.xLimit, c.yLimit
+	for _, one := range c.curves {
+		for _, at := range one.points {
+			if c.xLimit == 0 {
 				xEnd = max(xEnd, at[0])
 			}
-			if p.yLimit == 0 {
+			if c.yLimit == 0 {
 				yEnd = max(yEnd, at[1])
 			}
 		}
@@ -51,51 +52,50 @@ func (p curvePlot) write(w io.Writer) error {
 	x := func(v float64) float64 { return curveLeft + curveWidth*min(v/xEnd, 1) }
 	y := func(v float64) float64 { return curveTop + curveHeight*(1-min(v/yEnd, 1)) }
 
-	var b strings.Builder
+	p := &svgWriter{w: w}
 	width, height := curveLeft+curveWidth+curveRight, curveTop+curveHeight+curveBottom
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%[1]g" height="%[2]g"`,
-		width, height)
-	fmt.Fprintf(&b, " role=\"img\" font-family=\"sans-serif\" font-size=\"13\" fill=\"#808080\">\n<title>%s</title>\n",
-		html.EscapeString(p.title))
-	text := func(x, y float64, anchor, format string, args ...any) {
-		fmt.Fprintf(&b, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y, anchor,
-			html.EscapeString(fmt.Sprintf(format, args...)))
-	}
-	rule := func(x1, y1, x2, y2 float64, style string) {
-		fmt.Fprintf(&b, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" %s/>\n", x1, y1, x2, y2, style)
-	}
-	text(curveLeft, curveTop-20, "start", "%s", p.title)
+	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%[1]g" height="%[2]g" viewBox="0 0 %[1]g %[2]g" `+
+		`role="img" aria-label="%[3]s">`+"\n", width, height, html.EscapeString(c.title))
+	p.printf("%s", chartStyle)
+	p.printf(`  <rect class="card" x="0.5" y="0.5" width="%g" height="%g" rx="9"/>`+"\n", width-1, height-1)
+	p.text(20, 28, "title", "", c.title)
 	for _, v := range ticks(xEnd) {
-		rule(x(v), curveTop, x(v), curveTop+curveHeight, `stroke="#808080" stroke-opacity="0.25"`)
-		text(x(v), curveTop+curveHeight+18, "middle", "%g", v)
+		p.printf(`  <path class="grid" d="M%.1f %.1fV%.1f"/>`+"\n", x(v), curveTop, curveTop+curveHeight)
+		p.text(x(v), curveTop+curveHeight+18, "note", "middle", strconv.FormatFloat(v, 'g', 6, 64))
 	}
 	for _, v := range ticks(yEnd) {
-		rule(curveLeft, y(v), curveLeft+curveWidth, y(v), `stroke="#808080" stroke-opacity="0.25"`)
-		text(curveLeft-8, y(v)+4, "end", "%g", v)
+		p.printf(`  <path class="grid" d="M%.1f %.1fH%.1f"/>`+"\n", curveLeft, y(v), curveLeft+curveWidth)
+		p.text(curveLeft-8, y(v)+4, "note", "end", strconv.FormatFloat(v, 'g', 6, 64))
 	}
-	text(curveLeft+curveWidth/2, curveTop+curveHeight+40, "middle", "%s", p.x)
-	fmt.Fprintf(&b, "<text transform=\"translate(18 %.1f) rotate(-90)\" text-anchor=\"middle\">%s</text>\n",
-		curveTop+curveHeight/2, html.EscapeString(p.y))
-	for i, l := range p.curves {
-		style := fmt.Sprintf(`stroke="%s" stroke-width="2"`, palette[i%len(palette)])
-		if l.dashed {
-			style += ` stroke-dasharray="6 4"`
+	p.text(curveLeft+curveWidth/2, curveTop+curveHeight+40, "note", "middle", c.x)
+	p.printf(`  <text class="note" transform="translate(24 %.1f) rotate(-90)" text-anchor="middle">%s</text>`+"\n",
+		curveTop+curveHeight/2, html.EscapeString(c.y))
+	for i, one := range c.curves {
+		class := "line"
+		if one.dashed {
+			class = "line dashed"
 		}
-		fmt.Fprintf(&b, "<polyline fill=\"none\" %s points=\"", style)
-		for j, at := range l.points {
-			if j > 0 {
-				b.WriteByte(' ')
+		draw := func(points [][2]float64) {
+			p.printf(`  <polyline class="%s" stroke="%s" points="`, class, curveColors[i%len(curveColors)])
+			for j, at := range points {
+				if j > 0 {
+					p.printf(" ")
+				}
+				p.printf("%.1f,%.1f", at[0], at[1])
 			}
-			fmt.Fprintf(&b, "%.1f,%.1f", x(at[0]), y(at[1]))
+			p.printf(`"/>` + "\n")
 		}
-		b.WriteString("\"/>\n")
-		at := curveTop + legendStart + float64(i)*legendLine
-		rule(curveLeft+curveWidth+16, at-4, curveLeft+curveWidth+40, at-4, style)
-		text(curveLeft+curveWidth+46, at, "start", "%s", l.name)
+		var points [][2]float64
+		for _, at := range one.points {
+			points = append(points, [2]float64{x(at[0]), y(at[1])})
+		}
+		draw(points)
+		left, top := curveLeft+curveWidth+16, curveTop+18+20*float64(i)
+		draw([][2]float64{{left, top - 4}, {left + 24, top - 4}})
+		p.text(left+32, top, "", "", one.name)
 	}
-	b.WriteString("</svg>\n")
-	_, err := io.WriteString(w, b.String())
-	return err
+	p.printf("</svg>\n")
+	return p.err
 }
 
 // ticks returns 0 and the other round values up to the end of an axis, four to ten of them.
