@@ -168,6 +168,9 @@ func readScale(r io.Reader) (rows []scaleRow, err error) {
 	return rows, nil
 }
 
+// unknownVersion is the version of a program that was not built from a Go module.
+const unknownVersion = "unknown"
+
 // programVersion returns the name of a Go program and the version of its module, or the version that
 // it prints if it was built in a checkout.
 func programVersion(executable string) (name, version string, err error) {
@@ -183,7 +186,7 @@ func programVersion(executable string) (name, version string, err error) {
 	}
 	switch version {
 	case "":
-		version = "unknown"
+		version = unknownVersion
 	case "(devel)":
 		if output, err := exec.Command(executable, "--version").Output(); err == nil { //nolint:noctx // it ends at once
 			version = strings.Trim(strings.Join(strings.Fields(string(output))[1:2], ""), ",")

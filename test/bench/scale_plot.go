@@ -204,8 +204,7 @@ func fit(inputs [][3]float64, values []float64) (coefficients [3]float64, ok boo
 }
 
 func plotScale(rows []scaleRow, m model) chart {
-	usual := fmt.Sprintf("%d pods per node", podsPerNode)
-	few := fmt.Sprintf("%d pods per node", fewPods)
+	few := fmt.Sprintf("with %d pods per node", fewPods)
 	computed := lineStyle{name: "computed", color: "ours", dashed: true}
 	styles := []struct {
 		server string
@@ -215,12 +214,13 @@ func plotScale(rows []scaleRow, m model) chart {
 		{"metrics-server", podsPerNode, lineStyle{name: "metrics-server", color: "theirs", marks: true}},
 		{"prometheus-agent", podsPerNode, lineStyle{name: "Prometheus agent", color: "other", marks: true}},
 		{"vmagent", podsPerNode, lineStyle{name: "vmagent", color: "third", marks: true}},
-		{ownServer, podsPerNode, lineStyle{name: "kube-vitals, " + usual, color: "ours", marks: true}},
+		{ownServer, podsPerNode, lineStyle{name: ownServer, color: "ours", marks: true}},
 		{ownServer, fewPods, lineStyle{name: few, color: "ours", marks: true, hollow: true}},
 	}
 	c := chart{
 		title: "Cost of kube-vitals in clusters of 1 to 100,000 nodes", xLabel: "nodes",
-		note:   "Both axes are logarithmic. Two containers in each pod. Others: " + usual + ".",
+		note: fmt.Sprintf("On each node %d pods of %d containers, except where the legend has another number. "+
+			"All axes are logarithmic.", podsPerNode, containersPerPod),
 		legend: []lineStyle{styles[3].lineStyle, styles[4].lineStyle, computed},
 	}
 	for _, s := range styles[:3] {
@@ -314,7 +314,7 @@ func besideTable(rows []scaleRow) *table {
 	for _, r := range bySize {
 		if shared[[2]int{r.Nodes, r.Pods}] {
 			name := r.Server
-			if name != ownServer { // its version is that of the page
+			if name != ownServer && r.Version != unknownVersion { // its own version is that of the page
 				name += " " + r.Version
 			}
 			t.row(thousands(r.Nodes)+", "+thousands(r.Pods), name, fmt.Sprintf("%.0f", r.RSS),
