@@ -173,7 +173,7 @@ func TestExposition(t *testing.T) {
 		"kube_vitals_answer_age_seconds", "kube_vitals_known_objects", "kube_vitals_metric_resolution_seconds",
 		"kube_vitals_max_sample_age_seconds", "kube_vitals_points", "kube_vitals_oldest_point_age_seconds",
 		"kube_vitals_build_info", "kube_vitals_memory_forecast_bytes", "kube_vitals_memory_limit_bytes",
-		"go_goroutines", "process_start_time_seconds",
+		"go_goroutines", "process_start_time_seconds", "process_max_fds", "process_open_fds",
 	} {
 		if n := strings.Count(text, "# TYPE "+name+" "); n != 1 {
 			t.Errorf("got %s %d times, want once", name, n)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 // Goals for the start, in seconds.
@@ -26,6 +27,8 @@ type startTimes struct {
 	firstPod, allPods       float64
 	ready                   float64
 	podsAtGoal              float64 // the share of pods that have metrics after goalAll
+	cpu                     float64 // of the process, until all metrics were served
+	peak                    float64 // highest RSS until then, in MiB
 }
 
 func (t startTimes) firstAfterSync() float64 {
@@ -85,7 +88,16 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t sta
 		group.Go(func() { errs[i] = f() })
 	}
 	group.Wait()
-	return t, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return t, err
+	}
+	cpu, err := process.CPUTime(server.Process.PID())
+	if err != nil {
+		return t, err
+	}
+	peak, err := process.PeakResident(server.Process.PID())
+	t.cpu, t.peak = cpu.Seconds(), float64(peak)/(1<<20)
+	return t, err
 }
 
 func (s shape) scalePause(d time.Duration) time.Duration {
@@ -171,6 +183,8 @@ func measureStart(ctx context.Context, b *bench) error {
 	row(fmt.Sprintf("pods with metrics after %d s", goalAll), "%.1f %%", "100 %", 0,
 		func(t startTimes) float64 { return 100 * t.podsAtGoal })
 	seconds("ready", "", func(t startTimes) float64 { return t.ready })
+	seconds("CPU until all metrics", "", func(t startTimes) float64 { return t.cpu })
+	row("peak memory until all metrics: RSS", "%.0f MiB", "", 100, func(t startTimes) float64 { return t.peak })
 	t.print(os.Stdout)
 	return nil
 }
