@@ -60,12 +60,12 @@ func TestReadersAreLimited(t *testing.T) {
 	m := readers{}
 	random := newRandom(t)
 	now := time.Duration(0)
-	const tenants, steps = 100, 200
+	const tenants, steps = 100, 30
 	for i := range steps {
 		for id := range uint64(tenants) {
 			m.read(id+1, now)
 		}
-		for range 2000 { // within one period, for 50 minutes
+		for range 2000 { // within one period, for 7.5 minutes
 			m.read(random.Uint64()|1<<63, now)
 		}
 		now += 15 * time.Second
