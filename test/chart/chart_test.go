@@ -184,10 +184,10 @@ func TestArguments(t *testing.T) {
 		{"APIServices of another release", "apiService.create=false",
 			[]string{port, address, status, period, ca, account, service}},
 		{"every value with a flag",
-			"containerPort=1,kubelet.insecureTLS=true,maxSampleAge=2m,rateWindow=30s,watchedResolution=10s,watchedBudget=3," +
+			"containerPort=1,kubelet.insecureTLS=true,maxSampleAge=2m,rateWindow=30s,watchedResolution=10s,watchedBudget=1.5," +
 				"metrics.enabled=true,args={-v=2}",
 			[]string{"--secure-port=1", address, status, period, "--kubelet-insecure-tls", account, "--max-sample-age=2m",
-				"--rate-window=30s", "--watched-resolution=10s", "--watched-budget=3",
+				"--rate-window=30s", "--watched-resolution=10s", "--watched-budget=1.5",
 				"--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics", service, "-v=2"}},
 		{"ephemeral-storage", "ephemeralStorage.enabled=true",
 			[]string{port, address, status, period, ca, account, "--resources=cpu,memory,swap,ephemeral-storage", service}},
@@ -290,6 +290,7 @@ func TestRefusals(t *testing.T) {
 			"watchedResolution and watchedBudget need source.type=kubelet"},
 		{"watchedResolution=5", "at '/watchedResolution': got number, want string"},
 		{"watchedBudget=0", "at '/watchedBudget': minimum: got 0, want 1"},
+		{"watchedBudget=0.5", "at '/watchedBudget': '0.5' does not match pattern"},
 		{"rateWindow=15", "at '/rateWindow': got number, want string"},
 		{"devices.exporters[0].preset=dcgm,args={--device-config=/x}", "set one of them"},
 		{"devices.exporters[0].preset=rocm", "at '/devices/exporters/0/preset': value must be 'dcgm'"},
