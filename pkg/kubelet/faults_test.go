@@ -234,7 +234,7 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// TestFileLimit checks that a lack of file descriptors is not reported as a fault of the network.
+// TestFileLimit checks that too few file descriptors are not reported as a fault of the network.
 func TestFileLimit(t *testing.T) {
 	for _, number := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
 		err := explain("n7", &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", number)})

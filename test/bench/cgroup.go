@@ -86,7 +86,7 @@ func (c *cgroup) bytes(file string) (uint64, error) {
 	return strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 }
 
-// kills returns how many processes the kernel has killed for lack of memory.
+// kills returns how many processes the kernel has killed because memory ran out.
 func (c *cgroup) kills() (int, error) {
 	text, err := os.ReadFile(filepath.Join(c.dir, c.files.events))
 	if err != nil {

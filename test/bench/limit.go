@@ -378,7 +378,7 @@ func (l *limited) summary() error {
 	}
 	logf("the cgroup's highest memory was %d of %d MiB; processes killed: %d", peak>>20, l.limit>>20, kills)
 	if kills > 0 {
-		return fmt.Errorf("the server was killed %d times for lack of memory", kills)
+		return fmt.Errorf("the server was killed %d times because memory ran out", kills)
 	}
 	return nil
 }
