@@ -31,9 +31,9 @@ func TestWatchedNodes(t *testing.T) {
 
 func TestWatchedNodesMistakes(t *testing.T) {
 	for args, want := range map[string][]string{
-		"--watched-resolution=-5s":                         {"--watched-resolution must be 0 (off) or at least 1s, but is -5s"},
-		"--watched-resolution=999ms":                       {"--watched-resolution must be 0 (off) or at least 1s, but is 999ms"},
-		"--watched-resolution=15s":                         {"--watched-resolution must be less than --metric-resolution, 15s, but is 15s"},
+		"--watched-resolution=-5s":                         {"must be 0 (off) or at least 1s, but is -5s"},
+		"--watched-resolution=999ms":                       {"must be 0 (off) or at least 1s, but is 999ms"},
+		"--watched-resolution=15s":                         {"must be less than --metric-resolution, 15s, but is 15s"},
 		"--metric-resolution=6s --watched-resolution=10s":  {"--metric-resolution, 6s, but is 10s"},
 		"--metric-resolution=1s --watched-resolution=2s":   {"--metric-resolution must be at least 5s"},
 		"--watched-budget=0.9":                             {"--watched-budget must be a number of at least 1"},

@@ -64,8 +64,8 @@ func (c *collection) readerOf(ctx context.Context, selection ...string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	write := func(s string) {
-		h.WriteString(s) //nolint:errcheck,gosec // never an error
-		h.WriteByte(0)   //nolint:errcheck,gosec // never an error
+		h.WriteString(s) //nolint:gosec // never an error
+		h.WriteByte(0)   //nolint:gosec // never an error
 	}
 	if user, ok := request.UserFrom(ctx); ok {
 		write(user.GetName())

@@ -37,8 +37,8 @@ func (r *reader) read(now time.Duration) {
 		return
 	}
 	r.last = now
-	if n := (gap + r.period/2) / max(1, r.period); r.period > 0 && n > 0 {
-		off := gap - n*r.period
+	if n := gap.Round(r.period) / max(1, r.period); r.period > 0 && n > 0 {
+		off := gap - gap.Round(r.period)
 		if float64(max(off, -off)) <= periodTolerance*float64(r.period) {
 			r.skipped++
 			if n == 1 {
@@ -71,8 +71,7 @@ func (r *reader) mark(size int, now time.Duration) bool {
 
 // after returns the first predicted read at t or later.
 func (r *reader) after(t time.Duration) time.Duration {
-	n := max(1, (t-r.last+r.period-1)/r.period)
-	return r.last + n*r.period
+	return r.last + max(r.period, (t-r.last+r.period-1).Truncate(r.period))
 }
 
 // isOverdue reports whether the reader has probably stopped reading.

@@ -287,8 +287,9 @@ func TestNodeIsScrapedEarlyForMissingMetrics(t *testing.T) {
 		if n := len(times); n > 10+4 {
 			t.Errorf("got %d scrapes in 10 intervals, although nothing was missing any more", n)
 		}
-		if first, last := c.results[1], c.results[len(c.results)-1]; first.Kind != Early && times[1] == wait || last.Kind == Early {
-			t.Errorf("got kinds %v and %v, want early and another one", first.Kind, last.Kind)
+		second, last := c.results[1].Kind, c.results[len(c.results)-1].Kind
+		if second != Early && times[1] == wait || last == Early {
+			t.Errorf("got kinds %v and %v, want early and another one", second, last)
 		}
 		if c.fetchedSummaries != 0 {
 			t.Error("a summary was fetched, although no rates were missing")

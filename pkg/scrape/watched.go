@@ -214,7 +214,7 @@ func (s *Scraper) nextWatched(t *target, now time.Time) time.Time {
 	}
 	due, predicted := s.nextRead(t, earliest)
 	if predicted {
-		due = due.Add(-due.Sub(earliest) / resolution * resolution)
+		due = due.Add(-due.Sub(earliest).Truncate(resolution))
 	} else {
 		due = s.slot(earliest)
 	}

@@ -81,7 +81,9 @@ node_last_success_timestamp_seconds{node="c"} 0
 
 func TestWatchedNodesAreCounted(t *testing.T) {
 	i := newTestInstruments()
-	for kind, n := range map[scrape.Kind]int{scrape.Early: 1, scrape.OfWatched: 2, scrape.Requested: 3, scrape.Regular: 4} {
+	for kind, n := range map[scrape.Kind]int{
+		scrape.Early: 1, scrape.OfWatched: 2, scrape.Requested: 3, scrape.Regular: 4,
+	} {
 		for range n {
 			i.Scraped(scrape.Result{Node: "a", Kind: kind})
 		}

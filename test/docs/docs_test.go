@@ -260,7 +260,8 @@ var (
 	documentedMetric = regexp.MustCompile("(?m)^\\| `kube_vitals_(\\w+)` \\|")
 	// registeredMetric matches the names of metrics in the source, by the suffixes that they have.
 	registeredMetric = regexp.MustCompile(
-		`"_?([a-z_]+_(?:total|seconds|bytes|info|objects|series|failing|misdirected|verify|pins|pods|containers|nodes)|points)"`)
+		`"_?([a-z_]+_(?:total|seconds|bytes|info|objects|series|failing|misdirected|verify|pins|pods|containers|nodes)` +
+			`|points)"`)
 )
 
 // TestMetricsAreDocumented compares docs/metrics.md with the metrics that the server registers.

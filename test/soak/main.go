@@ -8,7 +8,9 @@
 // An oracle knows the true time and load of everything and checks every response. No request may
 // fail. No pod may be served in part, without a timestamp, with expired metrics or with wrong
 // usage. Deleted objects must not be served, and undisturbed ones must be, whatever the clocks
-// show. Setting a clock once must not cost metrics. After the churn, the server is compared with
+// show. Setting a clock once must not cost metrics. Some clients read as autoscalers do, so that
+// nodes are watched; the kubelets must not be scraped more often than the budget of watched nodes
+// allows, nor more often than without them after the last read. After the churn, the server is compared with
 // itself before the churn: goroutines, heap, series on /metrics and file descriptors must not have
 // grown by more than a margin. Its memory must never have exceeded a limit.
 //
@@ -60,6 +62,8 @@ type config struct {
 	margin     float64
 	memory     uint64 // MiB
 	resolution time.Duration
+	watched    time.Duration // --watched-resolution; 0: off
+	budget     float64       // --watched-budget
 	keep       bool
 }
 
@@ -74,6 +78,9 @@ func parse(args []string) (cfg config, err error) {
 	flags.Float64Var(&cfg.margin, "margin", 1.05, "the `factor` by which the footprint of the server may grow")
 	flags.Uint64Var(&cfg.memory, "memory", 300, "the limit of resident memory in `MiB`")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 5*time.Second, "the interval between two scrapes of a node")
+	flags.DurationVar(&cfg.watched, "watched-resolution", 2*time.Second,
+		"the interval between two scrapes of a watched node; 0: no node is watched")
+	flags.Float64Var(&cfg.budget, "watched-budget", 2, "how many `times` as often all nodes together may be scraped")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folder with logs and certificates")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), "usage: soak -server=EXECUTABLE [flags] [-- flags of the server]\n\n")
@@ -105,6 +112,13 @@ func (cfg config) validate() error {
 	}
 	if cfg.resolution < 5*time.Second {
 		errs = append(errs, fmt.Errorf("-metric-resolution: %s is less than 5s, the minimum of kube-vitals", cfg.resolution))
+	}
+	if cfg.watched != 0 && (cfg.watched < time.Second || cfg.watched >= cfg.resolution) {
+		errs = append(errs, fmt.Errorf("-watched-resolution: %s is not 0, nor 1s or more and less than -metric-resolution",
+			cfg.watched))
+	}
+	if cfg.budget < 1 {
+		errs = append(errs, fmt.Errorf("-watched-budget: %g is less than 1", cfg.budget))
 	}
 	return errors.Join(errs...)
 }

@@ -26,6 +26,8 @@ const (
 type readers struct {
 	server *cluster.Standalone
 	oracle *oracle
+	// autoscalers is whether some readers read at constant periods.
+	autoscalers bool
 
 	mu     sync.Mutex
 	logged map[violation]bool // without details
@@ -46,6 +48,11 @@ func (r *readers) counts() readCounts {
 // run sends requests until the context ends.
 func (r *readers) run(ctx context.Context) {
 	var group sync.WaitGroup
+	if r.autoscalers {
+		for i := range autoscalers {
+			group.Go(func() { r.autoscale(ctx, i) })
+		}
+	}
 	for i := range readerCount {
 		group.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 3))
@@ -72,7 +79,7 @@ func (r *readers) read(ctx context.Context, random *rand.Rand) {
 	case 2:
 		r.listPods(ctx, inNamespace, accept, false)
 	case 3:
-		r.getPod(ctx, version, accept)
+		r.getPod(ctx, anyKey(r.oracle, r.oracle.pods), version, accept)
 	case 4:
 		r.getNode(ctx, version, accept)
 	default:
@@ -105,11 +112,10 @@ func (r *readers) listNodes(ctx context.Context, path, accept string) {
 	r.record(r.oracle.checkNodes(list.Items, exchange{sent, time.Now()}, true))
 }
 
-// getPod requests a pod that exists or is deleted.
-func (r *readers) getPod(ctx context.Context, version, accept string) {
+// getPod requests a pod that exists or is deleted, by its NAMESPACE/NAME.
+func (r *readers) getPod(ctx context.Context, name, version, accept string) {
 	sent := time.Now()
 	expected := r.oracle.expectedPods(sent)
-	name := anyKey(r.oracle, r.oracle.pods)
 	namespace, podName, _ := strings.Cut(name, "/")
 	path := version + "/namespaces/" + namespace + "/pods/" + podName
 	one, err := r.server.Pod(ctx, path, accept)

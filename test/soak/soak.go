@@ -65,6 +65,9 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkUnwatched(ctx); err != nil {
+		return err
+	}
 	peak, err := process.PeakResident(s.server.Process.PID())
 	if err != nil {
 		return err
@@ -87,12 +90,17 @@ func (s *soak) start(ctx context.Context) (err error) {
 		return err
 	}
 	logf("starting %s", s.config.server)
-	args := append([]string{"--profiling", "--max-sample-age=" + s.oracle.maxAge.String()}, s.serverArgs...)
+	args := append([]string{
+		"--profiling", "--max-sample-age=" + s.oracle.maxAge.String(),
+		"--watched-resolution=" + s.watched.String(), fmt.Sprintf("--watched-budget=%g", s.budget),
+	}, s.serverArgs...)
 	if s.server, err = s.cluster.StartStandalone(s.config.server, s.resolution, args...); err != nil {
 		return err
 	}
 	s.oracle.setServerStart(time.Now())
-	s.readers = &readers{server: s.server, oracle: s.oracle, logged: map[violation]bool{}}
+	s.readers = &readers{
+		server: s.server, oracle: s.oracle, autoscalers: s.watched > 0, logged: map[violation]bool{},
+	}
 	return s.server.Process.Poll(ctx, time.Minute, "the server to be ready", func(ctx context.Context) error {
 		_, _, err := s.server.Get(ctx, "/readyz", cluster.TypeJSON)
 		return err
@@ -115,9 +123,12 @@ func (s *soak) phase(ctx context.Context, duration time.Duration) (footprint, er
 	})
 	err := s.churn.run(busy, s.config.churn, duration)
 	if err == nil {
-		calm := 2 * s.oracle.settle
-		logf("calm for %s", calm)
-		err = sleep(busy, calm)
+		logf("calm for %s", 2*s.oracle.settle)
+		err = sleep(busy, s.oracle.settle)
+	}
+	if err == nil {
+		least, most := s.scrapeLimits()
+		err = s.checkBudget(busy, s.oracle.settle, least, most)
 	}
 	stop(nil)
 	group.Wait()
@@ -141,9 +152,10 @@ func (s *soak) report(ctx context.Context) {
 		}
 		r, f := s.readers.counts(), t.footprint()
 		logf("%d of %d pods served, %d of %d kubelets misbehave; %d responses, %d violations; %.0f scrapes, %.0f failed; "+
-			"%.0f goroutines, %.0f MiB heap, %.0f MiB RSS",
+			"%.0f watched nodes, scraped every %.1f s; %.0f goroutines, %.0f MiB heap, %.0f MiB RSS",
 			r.pods, s.nodes*s.pods, s.churn.faulty(), s.nodes, r.responses, r.violations,
 			t.sum("kube_vitals_scrapes_total"), t.sum("kube_vitals_scrapes_total", `result="failure"`),
+			t.sum("kube_vitals_watched_nodes"), t.sum("kube_vitals_watched_resolution_seconds"),
 			f.goroutines, f.heap, t.sum("process_resident_memory_bytes")/mebibyte)
 	}
 }

@@ -395,6 +395,51 @@ func TestMoveStarts(t *testing.T) {
 	}
 }
 
+func TestCheckScrapes(t *testing.T) {
+	for _, tt := range []struct {
+		scrapes     float64 // of 100 nodes, instead of 400 without watched nodes
+		least, most float64
+		want        string // in the error; empty: no error
+	}{
+		{800, 1.2, 2, ""},
+		{850, 1.2, 2, ""},
+		{851, 1.2, 2, "the kubelets counted 851 scrapes, want 1.2 to 2 times 400"},
+		{430, 1.2, 2, ""},
+		{429, 1.2, 2, "the kubelets counted 429 scrapes"},
+		{400, 1, 1, ""},
+		{451, 1, 1, "want 1 to 1 times 400"},
+	} {
+		err := checkScrapes(tt.scrapes, 400, 100, tt.least, tt.most)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%g scrapes: got %v, want %q", tt.scrapes, err, tt.want)
+		}
+	}
+}
+
+// TestSamePod checks that a reader of one pod keeps to it as long as it must be served.
+func TestSamePod(t *testing.T) {
+	o, n, p := newTestOracle()
+	n.undisturbed, p.undisturbed = time.Now().Add(-time.Hour), time.Now().Add(-time.Hour)
+	if got := o.samePod(""); got != "ns/p" {
+		t.Errorf("got %q, want the only pod", got)
+	}
+	other := o.addPod(objects.Pod{Namespace: "ns", Name: "q"}, n, testUsage)
+	other.undisturbed = p.undisturbed
+	for range 20 {
+		if got := o.samePod("ns/p"); got != "ns/p" {
+			t.Errorf("got %q, want the same pod", got)
+		}
+	}
+	p.deleting = true
+	if got := o.samePod("ns/p"); got != "ns/q" {
+		t.Errorf("got %q, want the other pod", got)
+	}
+	other.deleting = true
+	if got := o.samePod("ns/q"); got != "" {
+		t.Errorf("got %q, want no pod", got)
+	}
+}
+
 func TestNewTolerances(t *testing.T) {
 	want := tolerances{
 		maxAge: 30 * time.Second, settle: 20 * time.Second, hold: 20 * time.Second, gone: 4 * time.Second,
@@ -430,13 +475,14 @@ func TestFlags(t *testing.T) {
 	}
 	_, err = parse([]string{
 		"-minutes", "0", "-nodes", "-1", "-pods", "0", "-churn", "0", "-margin", "0", "-memory", "0",
-		"-metric-resolution", "1s",
+		"-metric-resolution", "1s", "-watched-resolution", "5s", "-watched-budget", "0.5",
 	})
 	if err == nil {
 		t.Fatal("got no error")
 	}
 	for _, want := range []string{
 		"-server", "-minutes", "-nodes", "-pods", "-churn", "-margin", "-memory", "-metric-resolution",
+		"-watched-resolution", "-watched-budget",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not mention %s:\n%v", want, err)
