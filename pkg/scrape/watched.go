@@ -114,23 +114,26 @@ func (w *watch) read(r *reader, now time.Duration) {
 }
 
 // pullForward reschedules targets that have become watched. Many that could be scraped at once are
-// spread, so that a single read causes no burst. s.mu is held.
+// spread, so that neither a single read nor many at the same time cause a burst. s.mu is held.
 func (s *Scraper) pullForward(targets []*target) {
 	if len(targets) == 0 {
 		return
 	}
 	now := time.Now()
-	first, spacing, overdue := s.firstDue(), s.spacing(), 0
+	first, spacing := s.firstDue(), s.spacing()
 	for _, t := range targets {
 		if t.heapIndex == 0 || t.failing || t.kind == Early {
 			continue // it is rescheduled after its scrape
 		}
 		due := s.nextWatched(t, now)
 		if !now.Before(s.allowed(t)) {
-			if slot := s.slot(now.Add(time.Duration(overdue) * spacing)); due.Before(slot) {
+			if s.pulled.Before(now) {
+				s.pulled = now
+			}
+			if slot := s.slot(s.pulled); due.Before(slot) {
 				due = slot
 			}
-			overdue++
+			s.pulled = s.pulled.Add(spacing)
 		}
 		if due.Before(t.due) {
 			t.due, t.kind = due, OfWatched
