@@ -195,11 +195,13 @@ func slack(resolution time.Duration) time.Duration {
 	return time.Duration(paceSlack * float64(resolution))
 }
 
-// allowed returns the first moment at which the pace of a watched target allows its next scrape.
+// allowed returns the first moment at which the pace of a watched target allows its next scrape. A
+// slow node, which may be overloaded, is scraped half of the time, unless its interval requires more.
 // s.mu is held.
 func (s *Scraper) allowed(t *target) time.Time {
 	resolution := s.watchedResolution()
-	return t.started.Add(resolution + t.ahead - slack(resolution))
+	pace := max(resolution, min(2*t.took, s.Interval))
+	return t.started.Add(pace + t.ahead - slack(resolution))
 }
 
 // nextWatched returns the time of the next scrape of a watched target. The schedule is counted back

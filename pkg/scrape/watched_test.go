@@ -666,3 +666,29 @@ func TestManyReadsAreSpread(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowNodeIsNotScrapedAllTheTime checks that a node that takes longer than the resolution is left
+// alone for as long as its scrapes take, but is still scraped once in each interval.
+func TestSlowNodeIsNotScrapedAllTheTime(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		2 * time.Second: 5 * time.Second, 6 * time.Second: 12 * time.Second, 12 * time.Second: interval,
+	} {
+		slow := func(context.Context, string) error {
+			time.Sleep(took)
+			return nil
+		}
+		runWith(t, Watched{Resolution: 5 * time.Second, Budget: 10}, slow, func(t *testing.T, c *cluster, s *Scraper) {
+			names := setNodes(s, 1)
+			for range 20 {
+				read(s, 0, names)
+				pass(interval)
+			}
+			all := gaps(c.times("n0"))
+			for i, gap := range all[1:] {
+				if gap < want-want/10 || gap > want+interval/slots {
+					t.Errorf("scrapes of %v: got %v before scrape %d, want about %v", took, gap, i+2, want)
+				}
+			}
+		})
+	}
+}
