@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
 	"k8s.io/metrics/pkg/apis/metrics"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
@@ -36,12 +38,16 @@ const (
 	smallBytes = 1 << 20
 	// maxListWait limits the time that a list waits for others.
 	maxListWait = 10 * time.Second
+	// maxListWrite is the time after which a list that the client does not read is given up. It exceeds
+	// the timeout of requests, which does not end a write that blocks.
+	maxListWrite = 75 * time.Second
 )
 
 // ListMemory limits the memory of the lists that are being written, in bytes.
 type ListMemory struct {
 	// Large is what all lists but the small ones may take. One that needs more is written while no
-	// other one is. Small is for the small lists, so that they do not wait for large ones.
+	// other one is. Small is for the small lists, so that they do not wait for large ones. One user may
+	// take half of it. The user's further lists count as large, so that others can use the rest.
 	Large, Small int64
 	// Max is what one list may take that is not written in pieces. One that needs more is rejected.
 	Max int64
@@ -53,14 +59,47 @@ type pool struct {
 	size int64
 }
 
+// shares are what the lists of each user take, or wait for, of a pool.
+type shares struct {
+	max int64 // of one user
+
+	mu    sync.Mutex
+	taken map[string]int64
+}
+
+// take adds to the share of a user, and reports whether it does not become too large.
+func (s *shares) take(user string, n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.taken[user] + n
+	if taken > s.max {
+		return false
+	}
+	if n > 0 {
+		s.taken[user] = taken
+	}
+	return true
+}
+
+func (s *shares) giveBack(user string, n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken[user] -= n; s.taken[user] == 0 {
+		delete(s.taken, user)
+	}
+}
+
 // listRequest is a request for a list.
 type listRequest struct {
 	large, small *pool
+	shares       *shares // of the small pool
+	user         string
 	max          int64
 	perContainer int64
 
 	pool     *pool // of the list
 	needed   int64 // of the pool
+	shared   int64 // of the user's share
 	reserved bool
 }
 
@@ -72,13 +111,23 @@ type listRequestKey struct{}
 func WithListMemory(next http.Handler, serializer runtime.NegotiatedSerializer, limit ListMemory) http.Handler {
 	large := &pool{semaphore.NewWeighted(limit.Large), limit.Large}
 	small := &pool{semaphore.NewWeighted(limit.Small), limit.Small}
+	shares := &shares{max: limit.Small / 2, taken: map[string]int64{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || info.APIGroup != metrics.GroupName || info.Verb != "list" {
 			next.ServeHTTP(w, r)
 			return
 		}
-		l := &listRequest{large: large, small: small, max: limit.Max, perContainer: bytesPerContainer(r, serializer)}
+		l := &listRequest{
+			large: large, small: small, shares: shares, max: limit.Max, perContainer: bytesPerContainer(r, serializer),
+		}
+		if user, ok := request.UserFrom(r.Context()); ok {
+			l.user = user.GetName()
+		}
+		// This must be done before the timeout of the request, since w is not valid after it.
+		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(maxListWrite)); err != nil {
+			klog.FromContext(r.Context()).V(2).Info("Cannot limit the time to send a list", "err", err)
+		}
 		defer l.release() // when the response has been written
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), listRequestKey{}, l)))
 	})
@@ -135,8 +184,8 @@ func (l *listRequest) tryReserve(page []*inventory.Object) (bool, error) {
 		}}
 	}
 	l.pool = l.large
-	if need <= smallBytes {
-		l.pool = l.small
+	if need <= smallBytes && l.shares.take(l.user, need) {
+		l.pool, l.shared = l.small, need
 	}
 	l.needed = min(need, l.pool.size)
 	l.reserved = l.pool.TryAcquire(l.needed)
@@ -157,5 +206,8 @@ func (l *listRequest) reserve(ctx context.Context) error {
 func (l *listRequest) release() {
 	if l.reserved {
 		l.pool.Release(l.needed)
+	}
+	if l.shared > 0 {
+		l.shares.giveBack(l.user, l.shared)
 	}
 }

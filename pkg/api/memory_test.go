@@ -1,12 +1,16 @@
 package api
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +19,7 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/metrics/pkg/apis/metrics"
 
@@ -48,8 +53,8 @@ func manyPods(n int) Config {
 
 // slowList is a LIST whose response is written until the test closes written.
 type slowList struct {
-	namespace, accept string
-	limit             int64
+	user, namespace, accept string
+	limit                   int64
 
 	begun   int // how often it has selected objects
 	items   int
@@ -88,6 +93,7 @@ func slowLists(t *testing.T, config Config, limit ListMemory) func(...*slowList)
 			l.written = make(chan struct{})
 			ctx := request.WithRequestInfo(context.WithValue(context.Background(), slowListKey{}, l),
 				&request.RequestInfo{APIGroup: metrics.GroupName, Verb: "list"})
+			ctx = request.WithUser(ctx, &user.DefaultInfo{Name: l.user})
 			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 			r.Header.Set("Accept", l.accept)
 			go h.ServeHTTP(httptest.NewRecorder(), r)
@@ -109,8 +115,10 @@ func TestListsWaitForMemory(t *testing.T) {
 				first.items, second.items, third.items, third.err)
 		}
 		// Small lists do not wait for large ones, but for each other.
-		page := func() *slowList { return &slowList{namespace: "apps", accept: jsonType, limit: 1000} }
-		page1, page2, page3 := page(), page(), page()
+		page := func(user string) *slowList {
+			return &slowList{user: user, namespace: "apps", accept: jsonType, limit: 1000}
+		}
+		page1, page2, page3 := page("a"), page("b"), page("c")
 		none := &slowList{namespace: "none", accept: jsonType}
 		start(page1, page2, page3, none)
 		if page1.items != 1000 || page2.items != 1000 || page3.items != 0 || none.begun != 1 || none.err != nil {
@@ -156,10 +164,110 @@ func TestListsWaitForMemory(t *testing.T) {
 	})
 }
 
+// TestSmallListsOfOneUser checks that the small lists of one user, which may read slowly, leave memory
+// for those of others.
+func TestSmallListsOfOneUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := slowLists(t, manyPods(1000), ListMemory{Large: 2 << 20, Small: 4 << 20, Max: 1 << 30})
+		var lists []*slowList
+		list := func(user string, items int) {
+			t.Helper()
+			l := &slowList{user: user, namespace: "apps", accept: jsonType}
+			start(l)
+			if l.items != items {
+				t.Errorf("list %d, of %s: got %d pods, want %d", len(lists), user, l.items, items)
+			}
+			lists = append(lists, l)
+		}
+		for _, items := range []int{1000, 1000, 1000, 1000, 0, 0} { // two of them count as large, and two wait
+			list("slow", items)
+		}
+		list("autoscaler", 1000)
+		list("autoscaler", 1000)
+		time.Sleep(maxListWait)
+		for _, l := range lists {
+			close(l.written)
+		}
+		synctest.Wait()
+		lists = nil
+		for range 4 { // nothing is left of the user's share
+			list("slow", 1000)
+		}
+		for _, l := range lists {
+			close(l.written)
+		}
+	})
+}
+
+// pipes is a listener of connections in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestStalledLists checks that clients that keep their connections, but do not read, do not hold the
+// memory of lists for ever.
+func TestStalledLists(t *testing.T) {
+	config := manyPods(1000)
+	codecs := serializer.NewCodecFactory(NewScheme())
+	c, ok := NewGroup(config, NewScheme(), codecs).VersionedResourcesStorageMap["v1"]["pods"].(*collection)
+	if !ok {
+		t.Fatal("the storage of pods is not a collection")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		write := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			q, err := newQuery("apps", nil)
+			if err != nil {
+				t.Error(err)
+			}
+			if _, err := c.objects(r.Context(), q, func() {}); err != nil {
+				http.Error(w, err.Error(), http.StatusTooManyRequests)
+				return
+			}
+			fmt.Fprint(w, strings.Repeat("x", 1<<20))
+		})
+		h := WithListMemory(write, codecs, ListMemory{Large: 1 << 20, Small: 1 << 20, Max: 1 << 30})
+		listener := make(pipes)
+		server := &http.Server{
+			Handler: h,
+			ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+				return request.WithRequestInfo(ctx, &request.RequestInfo{APIGroup: metrics.GroupName, Verb: "list"})
+			},
+		}
+		go server.Serve(listener)
+		defer server.Close()
+		list := func() net.Conn {
+			client, conn := net.Pipe()
+			listener <- conn
+			fmt.Fprint(client, "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n")
+			return client
+		}
+		defer list().Close()
+		time.Sleep(maxListWrite - maxListWait/2)
+		client := list()
+		defer client.Close()
+		response, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if body, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK || len(body) != 1<<20 {
+			t.Errorf("got status %d, %d bytes and error %v, want 1 MiB", response.StatusCode, len(body), err)
+		}
+	})
+}
+
 // TestListMemoryCountsContainers checks that a pod of many containers counts as many pods.
 func TestListMemoryCountsContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start := slowLists(t, manyPods(1), ListMemory{Large: 1 << 20, Small: 60 << 10, Max: 1 << 30})
+		start := slowLists(t, manyPods(1), ListMemory{Large: 60 << 10, Small: 60 << 10, Max: 1 << 30})
 		first := &slowList{namespace: "large", accept: protobufType} // 50 KiB
 		second := &slowList{namespace: "large", accept: protobufType}
 		start(first, second)

@@ -145,8 +145,9 @@ type Scraper struct {
 	targets map[string]*target // by node name
 	queue   queue              // the targets that are not being scraped
 	readers readers
-	watched int // number of targets that are watched
-	waiters int // number of calls of Refresh that wait
+	watched int       // number of targets that are watched
+	pulled  time.Time // when the next target can be scraped that becomes watched, see pullForward
+	waiters int       // number of calls of Refresh that wait
 
 	refused             float64 // see WatchedStats
 	refreshed, timedOut uint64

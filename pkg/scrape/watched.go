@@ -114,23 +114,26 @@ func (w *watch) read(r *reader, now time.Duration) {
 }
 
 // pullForward reschedules targets that have become watched. Many that could be scraped at once are
-// spread, so that a single read causes no burst. s.mu is held.
+// spread, so that neither a single read nor many at the same time cause a burst. s.mu is held.
 func (s *Scraper) pullForward(targets []*target) {
 	if len(targets) == 0 {
 		return
 	}
 	now := time.Now()
-	first, spacing, overdue := s.firstDue(), s.spacing(), 0
+	first, spacing := s.firstDue(), s.spacing()
 	for _, t := range targets {
 		if t.heapIndex == 0 || t.failing || t.kind == Early {
 			continue // it is rescheduled after its scrape
 		}
 		due := s.nextWatched(t, now)
 		if !now.Before(s.allowed(t)) {
-			if slot := s.slot(now.Add(time.Duration(overdue) * spacing)); due.Before(slot) {
+			if s.pulled.Before(now) {
+				s.pulled = now
+			}
+			if slot := s.slot(s.pulled); due.Before(slot) {
 				due = slot
 			}
-			overdue++
+			s.pulled = s.pulled.Add(spacing)
 		}
 		if due.Before(t.due) {
 			t.due, t.kind = due, OfWatched
@@ -192,11 +195,13 @@ func slack(resolution time.Duration) time.Duration {
 	return time.Duration(paceSlack * float64(resolution))
 }
 
-// allowed returns the first moment at which the pace of a watched target allows its next scrape.
+// allowed returns the first moment at which the pace of a watched target allows its next scrape. A
+// slow node, which may be overloaded, is scraped half of the time, unless its interval requires more.
 // s.mu is held.
 func (s *Scraper) allowed(t *target) time.Time {
 	resolution := s.watchedResolution()
-	return t.started.Add(resolution + t.ahead - slack(resolution))
+	pace := max(resolution, min(2*t.took, s.Interval))
+	return t.started.Add(pace + t.ahead - slack(resolution))
 }
 
 // nextWatched returns the time of the next scrape of a watched target. The schedule is counted back

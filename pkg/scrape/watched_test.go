@@ -639,3 +639,57 @@ func (c *cluster) checkGaps(t *testing.T, resolution time.Duration) {
 		last[r.Node] = times[i]
 	}
 }
+
+// TestManyReadsAreSpread checks that many reads of a node each, such as the first events of a watch,
+// cause no burst.
+func TestManyReadsAreSpread(t *testing.T) {
+	const nodes = 2000
+	watched := Watched{Resolution: 5 * time.Second, Budget: 10}
+	runWith(t, watched, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		names := setNodes(s, nodes)
+		pass(2*interval + interval/3)
+		start := time.Since(c.start)
+		for _, name := range names {
+			read(s, 0, []string{name})
+		}
+		pass(watched.Resolution)
+		perSlot := map[time.Duration]int{}
+		for _, name := range names {
+			for _, at := range after(c.times(name), start-1) {
+				perSlot[at.Truncate(interval/slots)]++
+			}
+		}
+		const mean = nodes / 20 // in 5 s
+		for slot, n := range perSlot {
+			if n > 3*mean {
+				t.Errorf("got %d scrapes after %v, want at most %d", n, slot-start, 3*mean)
+			}
+		}
+	})
+}
+
+// TestSlowNodeIsNotScrapedAllTheTime checks that a node that takes longer than the resolution is left
+// alone for as long as its scrapes take, but is still scraped once in each interval.
+func TestSlowNodeIsNotScrapedAllTheTime(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		2 * time.Second: 5 * time.Second, 6 * time.Second: 12 * time.Second, 12 * time.Second: interval,
+	} {
+		slow := func(context.Context, string) error {
+			time.Sleep(took)
+			return nil
+		}
+		runWith(t, Watched{Resolution: 5 * time.Second, Budget: 10}, slow, func(t *testing.T, c *cluster, s *Scraper) {
+			names := setNodes(s, 1)
+			for range 20 {
+				read(s, 0, names)
+				pass(interval)
+			}
+			all := gaps(c.times("n0"))
+			for i, gap := range all[1:] {
+				if gap < want-want/10 || gap > want+interval/slots {
+					t.Errorf("scrapes of %v: got %v before scrape %d, want about %v", took, gap, i+2, want)
+				}
+			}
+		})
+	}
+}
