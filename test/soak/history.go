@@ -120,8 +120,9 @@ type limits struct {
 }
 
 // limits returns the limits for a rate over one of the windows, of which the first is that of the
-// response. It ends at a sample that was taken up to timestampUnit and extra after at. Steps of the
-// clock after earliest that the server may not have noticed make the windows shorter or longer.
+// response, or a shorter one that a container may have. It ends at a sample that was taken up to
+// timestampUnit and extra after at. Steps of the clock after earliest that the server may not have
+// noticed make the windows shorter or longer.
 func (n *node) limits(l load, at time.Time, windows []time.Duration, earliest time.Time, extra time.Duration) limits {
 	const (
 		tolerance = 0.02 // counters have milliseconds
@@ -137,7 +138,7 @@ func (n *node) limits(l load, at time.Time, windows []time.Duration, earliest ti
 		found.memory = append(found.memory, l.at(end).Memory)
 	}
 	steps := n.clock.unnoticed(earliest, at.Add(timestampUnit+extra))
-	shortest := max(windows[0]-steps, time.Second) // the window in the response, by the other clock
+	shortest := max(windows[0]-steps, minWindow) // the first window, by the other clock
 	share := tolerance + steps.Seconds()/shortest.Seconds()
 	found.minCPU, found.maxCPU = found.minCPU*(1-share)-1e-6, found.maxCPU*(1+share)+1e-6
 	return found

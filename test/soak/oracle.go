@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,11 @@ type tolerances struct {
 const (
 	// minContainerAge is the age from which on a container has metrics.
 	minContainerAge = 10 * time.Second
+	// minWindow is the shortest window of a rate.
+	minWindow = time.Second
+	// rateWindow is the default of --rate-window: the window that rates reach when a container has
+	// run for some time.
+	rateWindow = 15 * time.Second
 	// timestampUnit is the unit of timestamps, which are truncated.
 	timestampUnit = time.Second
 	// dateError is how late a sample may expire because Date headers have whole seconds.
@@ -353,6 +359,9 @@ func (o *oracle) checkPod(name string, m *metricsv1beta1.PodMetrics, e exchange)
 		windows := rateWindows(m.Window.Duration)
 		if age := at.Sub(p.restarted); age >= minContainerAge && age <= o.maxAge {
 			windows = append(windows, age) // the mean since the start
+		}
+		if at.Sub(later(p.undisturbed, p.restarted)) < minContainerAge+rateWindow+o.maxAge {
+			windows = slices.Insert(windows, 0, minWindow) // of the container that started last
 		}
 		for i, c := range objects.ContainerNames {
 			// The timestamp and window of a pod are those of its oldest container.

@@ -371,9 +371,30 @@ func TestWindowsOfContainers(t *testing.T) {
 	for cpu, want := range map[string]string{
 		"500m": "",
 		"478m": "", // 0.5 × 13 s ÷ 13.6 s
-		"300m": "app: got 0.300000 cores",
+		"150m": "app: got 0.150000 cores",
 	} {
 		m.Containers[0].Usage["cpu"] = resource.MustParse(cpu)
+		expectViolation(t, o.checkPods([]metricsv1beta1.PodMetrics{m}, exchange{now, now}, false), want)
+	}
+}
+
+// TestWindowsAfterRestart checks the usage of a container whose window is shorter than the pod's,
+// because it has fewer samples than the other container. A clock step that is not noticed then has
+// more effect.
+func TestWindowsAfterRestart(t *testing.T) {
+	for restarted, want := range map[time.Duration]string{
+		19 * time.Second: "",
+		5 * time.Minute:  "app: got 0.535700 cores",
+	} {
+		o, n, p := newTestOracle()
+		now := t0.Add(time.Hour)
+		o.restart(p, now.Add(-restarted))
+		p.unjudgeable = time.Time{}
+		p.undisturbed = t0
+		o.stepClock(n, now.Add(-6*time.Second), -400*time.Millisecond, func() {})
+		m := podMetrics(now.Add(-400 * time.Millisecond))
+		m.Window.Duration = 17600 * time.Millisecond
+		m.Containers[0].Usage["cpu"] = resource.MustParse("535700u") // 0.5 × 6 s ÷ 5.6 s
 		expectViolation(t, o.checkPods([]metricsv1beta1.PodMetrics{m}, exchange{now, now}, false), want)
 	}
 }
