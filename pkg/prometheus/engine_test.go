@@ -229,9 +229,6 @@ func newFixture(t *testing.T, config string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if source.client.config.Timeout == DefaultTimeout {
-		source.client.config.Timeout = time.Minute // for a busy machine and the race detector
-	}
 	f.Source = source
 	t.Cleanup(func() { source.client.http.CloseIdleConnections() })
 	source.Set(newNode("n1", "10.0.0.1"))

@@ -176,7 +176,7 @@ func TestEngineDown(t *testing.T) {
 
 // TestSeriesOverLimitsAreSkipped has a label that a tenant may write. Others keep their metrics.
 func TestSeriesOverLimitsAreSkipped(t *testing.T) {
-	f := newFixture(t, "")
+	f := newFixture(t, "timeout: 1m") // for a busy machine and the race detector
 	f.put("side", `,tenant="`+strings.Repeat("x", 1<<20)+`"`, -20, 100, -5, 103)
 	f.put("app", "", -20, 100, -5, 103)
 	if result := f.mustRefresh(); result.Skipped[usage.OverLimit] != 2 { // CPU and memory
