@@ -33,7 +33,8 @@ type measure struct {
 var measures = []measure{
 	{"goroutines", 5, func(f footprint) float64 { return f.goroutines }},
 	{"MiB of heap", 2, func(f footprint) float64 { return f.heap }},
-	{"series of its own", 10, func(f footprint) float64 { return f.ownSeries }},
+	// Each reason of a failure has a series in several metrics from its first occurrence on.
+	{"series of its own", 30, func(f footprint) float64 { return f.ownSeries }},
 	{"series of libraries", 50, func(f footprint) float64 { return f.otherSeries }},
 	{"file descriptors", 5, func(f footprint) float64 { return f.descriptors }},
 }
