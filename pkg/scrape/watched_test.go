@@ -99,8 +99,9 @@ func TestWatchedNodeIsScrapedMoreOften(t *testing.T) {
 				t.Errorf("scraped %s as %v", r.Node, r.Kind)
 			}
 		}
-		if kinds[OfWatched] != len(scrapes) {
-			t.Errorf("got %v, want %d scrapes of watched nodes", kinds, len(scrapes))
+		// The first scrape is a regular one if that was due soon anyway.
+		if n := kinds[OfWatched]; n != len(scrapes) && n != len(scrapes)-1 {
+			t.Errorf("got %v, want %d scrapes of watched nodes, or one less", kinds, len(scrapes))
 		}
 
 		pass(markInterval + interval) // nothing was read any more
