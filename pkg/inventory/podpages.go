@@ -1,12 +1,16 @@
 package inventory
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
@@ -14,16 +18,42 @@ import (
 // pods in memory.
 const podsPerPage = 500
 
+// protobufPrefix begins a runtime.Unknown in protobuf, in which the API server wraps each object.
+//
+// Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
+var protobufPrefix = []byte("k8s\x00")
+
 // podPages is a client for pods that reduces each page of a list to Objects. A Reflector would keep
 // the whole pods of all pages until the last one arrived.
-type podPages struct{ corev1client.PodInterface }
+//
+// The pages of one list share their memory: of 150,000 pods, with allocations for each page, the
+// garbage collector would take more CPU than decoding. List must not be called concurrently.
+type podPages struct {
+	corev1client.PodInterface
+	core corev1client.CoreV1Interface
+	page *podPage // of the last response; nil between lists
+}
+
+// podPage is the memory of a response.
+type podPage struct {
+	body    bytes.Buffer
+	unknown runtime.Unknown
+	pods    corev1.PodList
+}
+
+func newPodPages(core corev1client.CoreV1Interface) *podPages {
+	return &podPages{PodInterface: core.Pods(metav1.NamespaceAll), core: core}
+}
 
 // List returns a page.
-func (p podPages) List(ctx context.Context, options metav1.ListOptions) (*metav1.List, error) {
+func (p *podPages) List(ctx context.Context, options metav1.ListOptions) (*metav1.List, error) {
 	// API servers ignore the limit, or return old pods, with any other version, such as the
 	// Reflector's "0".
 	options.ResourceVersion = ""
-	page, err := p.PodInterface.List(ctx, options)
+	if p.page == nil {
+		p.page = new(podPage)
+	}
+	err := p.request(ctx, options)
 	if apierrors.IsResourceExpired(err) && options.Continue != "" {
 		// The Reflector starts again. With the error itself, it would list all pods in one response.
 		return nil, errors.New("the list of pods expired before its last page: " + err.Error())
@@ -31,10 +61,14 @@ func (p podPages) List(ctx context.Context, options metav1.ListOptions) (*metav1
 	if err != nil {
 		return nil, err
 	}
+	pods := &p.page.pods
+	if pods.Continue == "" { // the last page
+		p.page = nil
+	}
 	batch := newSharing()
-	list := &metav1.List{ListMeta: page.ListMeta, Items: make([]runtime.RawExtension, len(page.Items))}
-	for i := range page.Items {
-		o, err := NewObject(&page.Items[i])
+	list := &metav1.List{ListMeta: pods.ListMeta, Items: make([]runtime.RawExtension, len(pods.Items))}
+	for i := range pods.Items {
+		o, err := NewObject(&pods.Items[i])
 		if err != nil {
 			return nil, err
 		}
@@ -44,6 +78,57 @@ func (p podPages) List(ctx context.Context, options metav1.ListOptions) (*metav1
 	return list, nil
 }
 
+// request reads one response into p.page.
+func (p *podPages) request(ctx context.Context, options metav1.ListOptions) error {
+	body, err := p.core.RESTClient().Get().Resource("pods").
+		VersionedParams(&options, scheme.ParameterCodec).Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	p.page.body.Reset()
+	if _, err := p.page.body.ReadFrom(body); err != nil {
+		return fmt.Errorf("cannot read the response: %w", err)
+	}
+	return p.page.decode()
+}
+
+// decode decodes the body. Its type was requested: protobuf, or JSON if the server has no protobuf.
+func (p *podPage) decode() error {
+	clear(p.pods.Items) // the previous page is garbage
+	p.pods = corev1.PodList{Items: p.pods.Items[:0]}
+	message, ok := bytes.CutPrefix(p.body.Bytes(), protobufPrefix)
+	if !ok {
+		return p.decodeOther()
+	}
+	// Unmarshal copies the object into the memory of Raw, and appends to Items. The library's
+	// serializer does the same, with new memory.
+	p.unknown = runtime.Unknown{Raw: p.unknown.Raw[:0]}
+	if err := p.unknown.Unmarshal(message); err != nil {
+		return fmt.Errorf("cannot decode the response: %w", err)
+	}
+	if kind := p.unknown.TypeMeta; kind.APIVersion != "v1" || kind.Kind != "PodList" {
+		return fmt.Errorf("the response is not a list of pods, but of the kind %s in %s", kind.Kind, kind.APIVersion)
+	}
+	if err := p.pods.Unmarshal(p.unknown.Raw); err != nil {
+		return fmt.Errorf("cannot decode the response: %w", err)
+	}
+	return nil
+}
+
+func (p *podPage) decodeOther() error {
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(p.body.Bytes(), nil, nil)
+	if err != nil {
+		return fmt.Errorf("the response is not a list of pods: %w", err)
+	}
+	pods, ok := object.(*corev1.PodList)
+	if !ok {
+		return fmt.Errorf("the response is not a list of pods, but of the type %T", object)
+	}
+	p.pods = *pods
+	return nil
+}
+
 // IsWatchListSemanticsUnSupported makes a Reflector list in pages. Streaming the list as events of
 // the watch takes more CPU. The name is the library's.
-func (podPages) IsWatchListSemanticsUnSupported() bool { return true }
+func (*podPages) IsWatchListSemanticsUnSupported() bool { return true }

@@ -68,7 +68,7 @@ func NewWatches(c WatchConfig) (*Watches, error) {
 	nodes := &nodeStore{Index: c.Nodes, targets: c.Targets, annotations: c.NodeAnnotations}
 	w := &Watches{
 		nodes: newWatcher("nodes", core.Nodes(), &corev1.Node{}, nodes, selected),
-		pods:  newWatcher("pods", podPages{core.Pods(metav1.NamespaceAll)}, &corev1.Pod{}, c.Pods, notEnded),
+		pods:  newWatcher("pods", newPodPages(core), &corev1.Pod{}, c.Pods, notEnded),
 	}
 	w.pods.reflector.WatchListPageSize = podsPerPage
 	return w, nil

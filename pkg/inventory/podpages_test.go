@@ -1,0 +1,141 @@
+package inventory
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// encode encodes an object in protobuf, as the API server does.
+func encode(t testing.TB, object runtime.Object, options protobuf.SerializerOptions) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	must(t, protobuf.NewSerializerWithOptions(scheme.Scheme, scheme.Scheme, options).Encode(object, &b))
+	return b.Bytes()
+}
+
+func podList(pods ...*corev1.Pod) *corev1.PodList {
+	list := &corev1.PodList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "next"},
+	}
+	for _, pod := range pods {
+		list.Items = append(list.Items, *pod)
+	}
+	return list
+}
+
+// wholePod is a pod as API servers have it. Field managers take a third of it.
+func wholePod(i int) *corev1.Pod {
+	p := running(fmt.Sprint("namespace-", i%100), fmt.Sprint("pod-", i), "app", fmt.Sprint("app-", i%300), "tier", "web")
+	p.UID = "3c1a3e1c-0000-4000-8000-000000000000"
+	p.Annotations = map[string]string{"checksum/config": strings.Repeat("c", 64)}
+	for range 3 {
+		p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{
+			Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: bytes.Repeat([]byte("f"), 500)},
+		})
+	}
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		c.Image = "registry.example/image:v1"
+		c.Resources.Requests = corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi"),
+		}
+		for n := range 5 {
+			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprint("NAME_", n), Value: "value"})
+		}
+	}
+	return p
+}
+
+// TestPagesShareMemory decodes pages, one after the other, into the same memory. Each must be what
+// the library decodes, with nothing of the page before it.
+func TestPagesShareMemory(t *testing.T) {
+	bare := &corev1.Pod{}
+	bare.Namespace, bare.Name = "n", "bare"
+	last := podList(wholePod(3))
+	last.Continue = ""
+	var page podPage
+	for i, list := range []*corev1.PodList{
+		podList(wholePod(0), wholePod(1), wholePod(2)),
+		podList(bare, wholePod(0), bare),
+		podList(),
+		podList(wholePod(4), bare, wholePod(5), bare),
+		last,
+	} {
+		for _, options := range []protobuf.SerializerOptions{{}, {StreamingCollectionsEncoding: true}} {
+			encoded := encode(t, list, options)
+			want, _, err := scheme.Codecs.UniversalDeserializer().Decode(encoded, nil, nil)
+			must(t, err)
+			page.body.Reset()
+			page.body.Write(encoded)
+			must(t, page.decode())
+			want.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // is not needed
+			if !equality.Semantic.DeepEqual(&page.pods, want) {
+				t.Errorf("page %d: the pods differ from those that the library decodes", i)
+			}
+		}
+	}
+}
+
+func TestOtherResponses(t *testing.T) {
+	whole := encode(t, podList(wholePod(0)), protobuf.SerializerOptions{})
+	nodes := &corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+	for name, test := range map[string]struct {
+		body []byte
+		want string
+	}{
+		"truncated":  {whole[:len(whole)-1], "cannot decode the response: unexpected EOF"},
+		"prefix":     {protobufPrefix, "the response is not a list of pods, but of the kind"},
+		"empty":      {nil, "the response is not a list of pods"},
+		"other list": {encode(t, nodes, protobuf.SerializerOptions{}), "but of the kind NodeList in v1"},
+		"other JSON": {[]byte(`{"kind":"NodeList","apiVersion":"v1"}`), "but of the type *v1.NodeList"},
+		"HTML":       {[]byte("<html>"), "the response is not a list of pods: "},
+	} {
+		var page podPage
+		page.body.Write(test.body)
+		if err := page.decode(); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", name, err, test.want)
+		}
+	}
+}
+
+// BenchmarkPages decodes a page of 500 pods, as a list of all pods does and as client-go does.
+func BenchmarkPages(b *testing.B) {
+	var pods []*corev1.Pod
+	for i := range podsPerPage {
+		pods = append(pods, wholePod(i))
+	}
+	encoded := encode(b, podList(pods...), protobuf.SerializerOptions{})
+	b.Run("shared", func(b *testing.B) {
+		b.ReportAllocs()
+		var page podPage
+		for b.Loop() {
+			page.body.Reset()
+			_, err := page.body.ReadFrom(bytes.NewReader(encoded))
+			must(b, err)
+			must(b, page.decode())
+		}
+	})
+	b.Run("library", func(b *testing.B) {
+		b.ReportAllocs()
+		decoder := scheme.Codecs.UniversalDeserializer()
+		for b.Loop() {
+			body, err := io.ReadAll(bytes.NewReader(encoded))
+			must(b, err)
+			_, _, err = decoder.Decode(body, nil, nil)
+			must(b, err)
+		}
+	})
+}
