@@ -41,6 +41,10 @@ func (s shared[T]) release(key string) {
 type sharing struct {
 	labels  shared[map[string]string]
 	strings shared[string] // names of namespaces, nodes and containers
+
+	// Memory of canonical:
+	sorted []string
+	key    []byte
 }
 
 func newSharing() sharing {
@@ -50,7 +54,7 @@ func newSharing() sharing {
 // adopt replaces the labels and strings of an object by shared ones.
 func (s *sharing) adopt(o *Object) {
 	if len(o.Labels) > 0 {
-		o.Labels = s.labels.share(canonical(o.Labels), o.Labels)
+		o.Labels = s.shareLabels(o.Labels)
 	}
 	o.Namespace = s.strings.share(o.Namespace, o.Namespace)
 	o.Node = s.strings.share(o.Node, o.Node)
@@ -62,7 +66,7 @@ func (s *sharing) adopt(o *Object) {
 // release undoes adopt. It does not change the object, which readers may hold.
 func (s *sharing) release(o *Object) {
 	if len(o.Labels) > 0 {
-		s.labels.release(canonical(o.Labels))
+		s.labels.release(string(s.canonical(o.Labels)))
 	}
 	s.strings.release(o.Namespace)
 	s.strings.release(o.Node)
@@ -71,14 +75,28 @@ func (s *sharing) release(o *Object) {
 	}
 }
 
-// canonical returns a string that is the same for equal labels only: the sorted keys and their
-// values, each with its length.
-func canonical(labels map[string]string) string {
-	var b []byte
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		value := labels[key]
-		b = append(binary.AppendUvarint(b, uint64(len(key))), key...)
-		b = append(binary.AppendUvarint(b, uint64(len(value))), value...)
+// shareLabels returns the shared labels that are equal to the given ones. It does not allocate if
+// there are any.
+func (s *sharing) shareLabels(labels map[string]string) map[string]string {
+	key := s.canonical(labels)
+	if v := s.labels[string(key)]; v != nil {
+		v.refs++
+		return v.value
 	}
-	return string(b)
+	return s.labels.share(string(key), labels)
+}
+
+// canonical returns a text that is the same for equal labels only: the sorted keys and their values,
+// each with its length. It is valid until the next call.
+func (s *sharing) canonical(labels map[string]string) []byte {
+	s.sorted = slices.AppendSeq(s.sorted[:0], maps.Keys(labels))
+	slices.Sort(s.sorted)
+	s.key = s.key[:0]
+	for _, key := range s.sorted {
+		value := labels[key]
+		s.key = append(binary.AppendUvarint(s.key, uint64(len(key))), key...)
+		s.key = append(binary.AppendUvarint(s.key, uint64(len(value))), value...)
+	}
+	clear(s.sorted) // strings that nothing else may need
+	return s.key
 }
