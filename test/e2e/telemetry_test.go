@@ -48,6 +48,19 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
+// TestGarbageCollection checks that a server that is ready has the lower GOGC. The higher one is for
+// the start only.
+func TestGarbageCollection(t *testing.T) {
+	admin := shared.asAdmin(t, shared.server)
+	eventually(t, "a GOGC of 35", func(ctx context.Context) error {
+		text, err := admin.getOK(ctx, "/metrics")
+		if err == nil && !strings.Contains(string(text), "\ngo_gc_gogc_percent 35\n") {
+			err = errors.New("/metrics has another go_gc_gogc_percent")
+		}
+		return err
+	})
+}
+
 // TestMetricsServerTelemetry checks that dashboards for metrics-server find its metrics if the flag
 // is set, and only then.
 func TestMetricsServerTelemetry(t *testing.T) {
