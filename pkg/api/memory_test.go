@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/metrics/pkg/apis/metrics"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -257,19 +258,6 @@ func TestTinyLists(t *testing.T) {
 	})
 }
 
-// pipes is a listener of connections in memory.
-type pipes chan net.Conn
-
-func (p pipes) Accept() (net.Conn, error) {
-	if c, ok := <-p; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (p pipes) Close() error   { close(p); return nil }
-func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
 // TestStalledLists checks that clients that keep their connections, but do not read, do not hold the
 // memory of lists for ever.
 func TestStalledLists(t *testing.T) {
@@ -292,7 +280,7 @@ func TestStalledLists(t *testing.T) {
 			fmt.Fprint(w, strings.Repeat("x", 1<<20))
 		})
 		h := WithListMemory(write, codecs, ListMemory{Large: 1 << 20, Small: 1 << 20, Max: 1 << 30})
-		listener := make(pipes)
+		listener := make(testenv.Listener)
 		server := &http.Server{
 			Handler: h,
 			ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
@@ -302,8 +290,7 @@ func TestStalledLists(t *testing.T) {
 		go server.Serve(listener)
 		defer server.Close()
 		list := func() net.Conn {
-			client, conn := net.Pipe()
-			listener <- conn
+			client := listener.Dial()
 			fmt.Fprint(client, "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n")
 			return client
 		}
