@@ -22,7 +22,7 @@ const (
 func (o *options) addWatchedFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.watched.Resolution, "watched-resolution", 0, fmt.Sprintf(
 		"The time between two scrapes of a watched node: one whose metrics, or those of pods on it, were read by name "+
-			"or with a label selector in the last 2 minutes. At least 1s and less than --metric-resolution; 0: off. "+
+			"or with a label selector in the last 120 to 160 seconds. At least 1s and less than --metric-resolution; 0: off. "+
 			"See docs/configuration.md. (default %v, or 0 if --metric-resolution is not longer)", defaultWatchedResolution))
 	fs.Float64Var(&o.watched.Budget, "watched-budget", defaultWatchedBudget,
 		"How many times as often as with --metric-resolution alone all nodes together may be scraped; at least 1. "+

@@ -3,13 +3,13 @@ package api
 import (
 	"fmt"
 	"net/http"
-	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -68,16 +68,6 @@ func (d *discardWriter) Header() http.Header         { return d.header }
 func (d *discardWriter) WriteHeader(code int)        { d.code = code }
 func (d *discardWriter) Write(p []byte) (int, error) { d.bytes += int64(len(p)); return len(p), nil }
 
-// cpuTime returns the CPU time of all threads of the process, including garbage collection. It
-// depends less on other processes than elapsed time does.
-func cpuTime(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // BenchmarkRequest measures requests without the network, TLS, authentication and authorization.
 func BenchmarkRequest(b *testing.B) {
 	h := serve(b, largeCluster(b))
@@ -98,7 +88,7 @@ func BenchmarkRequest(b *testing.B) {
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			b.ReportAllocs()
-			start := cpuTime(b)
+			start := testenv.CPUTime(b)
 			for b.Loop() {
 				r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, group+test.path, nil)
 				if err != nil {
@@ -113,7 +103,7 @@ func BenchmarkRequest(b *testing.B) {
 				}
 				b.SetBytes(w.bytes)
 			}
-			b.ReportMetric(float64(cpuTime(b)-start)/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64(testenv.CPUTime(b)-start)/float64(b.N), "cpu-ns/op")
 		})
 	}
 }

@@ -36,6 +36,10 @@ const (
 const (
 	// smallBytes is what a small list takes at most, such as that of an autoscaler.
 	smallBytes = 1 << 20
+	// tinyBytes is what a tiny list takes at most, such as that of a deployment or an empty one.
+	tinyBytes = 8 << 10
+	// maxTiny is the number of tiny lists that need no memory of the pools.
+	maxTiny = 256
 	// maxListWait limits the time that a list waits for others.
 	maxListWait = 10 * time.Second
 	// maxListWrite is the time after which a list that the client does not read is given up. It exceeds
@@ -47,60 +51,115 @@ const (
 type ListMemory struct {
 	// Large is what all lists but the small ones may take. One that needs more is written while no
 	// other one is. Small is for the small lists, so that they do not wait for large ones. One user may
-	// take half of it. The user's further lists count as large, so that others can use the rest.
+	// take half of each, so that others can use the rest. The user's further small lists count as large,
+	// and further large ones wait. A list that needs more than half is the only one of its user.
 	Large, Small int64
 	// Max is what one list may take that is not written in pieces. One that needs more is rejected.
 	Max int64
 }
 
-// pool is memory that lists share.
+// pool is memory that lists share. One user may take half of it.
 type pool struct {
 	*semaphore.Weighted
 	size int64
-}
-
-// shares are what the lists of each user take, or wait for, of a pool.
-type shares struct {
-	max int64 // of one user
 
 	mu    sync.Mutex
-	taken map[string]int64
+	users map[string]*share // of the users that have lists
 }
 
-// take adds to the share of a user, and reports whether it does not become too large.
-func (s *shares) take(user string, n int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	taken := s.taken[user] + n
-	if taken > s.max {
-		return false
-	}
-	if n > 0 {
-		s.taken[user] = taken
-	}
-	return true
+// share is what one user may take of a pool.
+type share struct {
+	*semaphore.Weighted
+	lists int // that use it
 }
 
-func (s *shares) giveBack(user string, n int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.taken[user] -= n; s.taken[user] == 0 {
-		delete(s.taken, user)
+func newPool(size int64) *pool {
+	return &pool{Weighted: semaphore.NewWeighted(size), size: size, users: map[string]*share{}}
+}
+
+// join returns the share of a user, for one list. leave must follow.
+func (p *pool) join(user string) *share {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.users[user]
+	if s == nil {
+		s = &share{Weighted: semaphore.NewWeighted(p.size / 2)}
+		p.users[user] = s
 	}
+	s.lists++
+	return s
+}
+
+func (p *pool) leave(user string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.users[user]; s.lists > 1 {
+		s.lists--
+	} else {
+		delete(p.users, user)
+	}
+}
+
+// claim is what one list takes, or waits for, of a pool.
+type claim struct {
+	*pool
+	user          string
+	share         *share
+	size, ofShare int64
+	hasShare      bool
+	granted       bool
+}
+
+// claim returns a claim of a user. The caller releases it.
+func (p *pool) claim(user string, n int64) *claim {
+	return &claim{pool: p, user: user, share: p.join(user), size: min(n, p.size), ofShare: min(n, p.size/2)}
+}
+
+// tryShare takes the user's share, and reports whether there was enough.
+func (c *claim) tryShare() bool {
+	c.hasShare = c.share.TryAcquire(c.ofShare)
+	return c.hasShare
+}
+
+// try takes the memory after the share, and reports whether there was enough.
+func (c *claim) try() bool {
+	c.granted = c.TryAcquire(c.size)
+	return c.granted
+}
+
+// wait waits for what is missing.
+func (c *claim) wait(ctx context.Context) error {
+	if !c.hasShare {
+		if err := c.share.Acquire(ctx, c.ofShare); err != nil {
+			return err
+		}
+		c.hasShare = true
+	}
+	if err := c.Acquire(ctx, c.size); err != nil {
+		return err
+	}
+	c.granted = true
+	return nil
+}
+
+func (c *claim) release() {
+	if c.granted {
+		c.Release(c.size)
+	}
+	if c.hasShare {
+		c.share.Release(c.ofShare)
+	}
+	c.leave(c.user)
 }
 
 // listRequest is a request for a list.
 type listRequest struct {
-	large, small *pool
-	shares       *shares // of the small pool
-	user         string
-	max          int64
-	perContainer int64
+	large, small, tiny *pool // tiny counts lists
+	user               string
+	max                int64
+	perContainer       int64
 
-	pool     *pool // of the list
-	needed   int64 // of the pool
-	shared   int64 // of the user's share
-	reserved bool
+	claim *claim // nil: none yet
 }
 
 type listRequestKey struct{}
@@ -109,9 +168,7 @@ type listRequestKey struct{}
 // is rejected with status 429 if that takes too long. The filter needs the request info that the API
 // server's default filters set.
 func WithListMemory(next http.Handler, serializer runtime.NegotiatedSerializer, limit ListMemory) http.Handler {
-	large := &pool{semaphore.NewWeighted(limit.Large), limit.Large}
-	small := &pool{semaphore.NewWeighted(limit.Small), limit.Small}
-	shares := &shares{max: limit.Small / 2, taken: map[string]int64{}}
+	large, small, tiny := newPool(limit.Large), newPool(limit.Small), newPool(maxTiny)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || info.APIGroup != metrics.GroupName || info.Verb != "list" {
@@ -119,7 +176,7 @@ func WithListMemory(next http.Handler, serializer runtime.NegotiatedSerializer, 
 			return
 		}
 		l := &listRequest{
-			large: large, small: small, shares: shares, max: limit.Max, perContainer: bytesPerContainer(r, serializer),
+			large: large, small: small, tiny: tiny, max: limit.Max, perContainer: bytesPerContainer(r, serializer),
 		}
 		if user, ok := request.UserFrom(r.Context()); ok {
 			l.user = user.GetName()
@@ -183,31 +240,36 @@ func (l *listRequest) tryReserve(page []*inventory.Object) (bool, error) {
 				len(page), need>>20, l.max>>20),
 		}}
 	}
-	l.pool = l.large
-	if need <= smallBytes && l.shares.take(l.user, need) {
-		l.pool, l.shared = l.small, need
+	if need <= tinyBytes {
+		if l.claim = l.tiny.claim(l.user, 1); l.claim.tryShare() && l.claim.try() {
+			return true, nil
+		}
+		l.release()
 	}
-	l.needed = min(need, l.pool.size)
-	l.reserved = l.pool.TryAcquire(l.needed)
-	return l.reserved, nil
+	if need <= smallBytes {
+		if l.claim = l.small.claim(l.user, need); l.claim.tryShare() {
+			return l.claim.try(), nil
+		}
+		l.release()
+	}
+	l.claim = l.large.claim(l.user, need)
+	return l.claim.tryShare() && l.claim.try(), nil
 }
 
 // reserve waits until there is enough memory.
 func (l *listRequest) reserve(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, maxListWait)
 	defer cancel()
-	if err := l.pool.Acquire(ctx, l.needed); err != nil {
+	if err := l.claim.wait(ctx); err != nil {
 		return apierrors.NewTooManyRequests(fmt.Sprintf("the memory for lists was in use for %s: try again", maxListWait), 1)
 	}
-	l.reserved = true
 	return nil
 }
 
+// release returns what the list has taken.
 func (l *listRequest) release() {
-	if l.reserved {
-		l.pool.Release(l.needed)
-	}
-	if l.shared > 0 {
-		l.shares.giveBack(l.user, l.shared)
+	if l.claim != nil {
+		l.claim.release()
+		l.claim = nil
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/metrics/pkg/apis/metrics"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -57,6 +58,7 @@ type slowList struct {
 	limit                   int64
 
 	begun   int // how often it has selected objects
+	served  bool
 	items   int
 	err     error
 	written chan struct{}
@@ -85,7 +87,7 @@ func slowLists(t *testing.T, config Config, limit ListMemory) func(...*slowList)
 			l.err = err
 			return
 		}
-		l.items = len(c.list(t.Context(), q, objects, 0).Items)
+		l.served, l.items = true, len(c.list(t.Context(), q, objects, 0).Items)
 		<-l.written
 	}), codecs, limit)
 	return func(lists ...*slowList) {
@@ -107,8 +109,8 @@ func TestListsWaitForMemory(t *testing.T) {
 	const pods = 2000 // they need 2 MiB in JSON, and 8 MiB in tables
 	synctest.Test(t, func(t *testing.T) {
 		start := slowLists(t, manyPods(pods), ListMemory{Large: 4 << 20, Small: 2 << 20, Max: 1 << 30})
-		apps := func() *slowList { return &slowList{namespace: "apps", accept: jsonType} }
-		first, second, third, fourth := apps(), apps(), apps(), apps()
+		apps := func(user string) *slowList { return &slowList{user: user, namespace: "apps", accept: jsonType} }
+		first, second, third, fourth := apps("a"), apps("b"), apps("c"), apps("d")
 		start(first, second, third, fourth)
 		if first.items != pods || second.items != pods || third.items != 0 || third.err != nil {
 			t.Fatalf("got lists of %d, %d and %d pods and error %v, want two lists, and one that waits",
@@ -119,13 +121,11 @@ func TestListsWaitForMemory(t *testing.T) {
 			return &slowList{user: user, namespace: "apps", accept: jsonType, limit: 1000}
 		}
 		page1, page2, page3 := page("a"), page("b"), page("c")
-		none := &slowList{namespace: "none", accept: jsonType}
-		start(page1, page2, page3, none)
-		if page1.items != 1000 || page2.items != 1000 || page3.items != 0 || none.begun != 1 || none.err != nil {
-			t.Errorf("got pages of %d, %d and %d pods, and for nothing error %v; want two pages, and one that waits",
-				page1.items, page2.items, page3.items, none.err)
+		start(page1, page2, page3)
+		if page1.items != 1000 || page2.items != 1000 || page3.items != 0 {
+			t.Errorf("got pages of %d, %d and %d pods, want two pages, and one that waits",
+				page1.items, page2.items, page3.items)
 		}
-		close(none.written)
 		close(page1.written)
 		synctest.Wait()
 		if page3.items != 1000 {
@@ -150,7 +150,7 @@ func TestListsWaitForMemory(t *testing.T) {
 		close(third.written)
 		synctest.Wait()
 		// A list that needs more than there is runs alone.
-		table, last := &slowList{namespace: "apps", accept: tableType}, apps()
+		table, last := &slowList{user: "a", namespace: "apps", accept: tableType}, apps("b")
 		start(table, last)
 		if table.items != pods || last.items != 0 {
 			t.Errorf("got a table of %d pods and a list of %d, want %d and 0", table.items, last.items, pods)
@@ -164,53 +164,99 @@ func TestListsWaitForMemory(t *testing.T) {
 	})
 }
 
-// TestSmallListsOfOneUser checks that the small lists of one user, which may read slowly, leave memory
-// for those of others.
-func TestSmallListsOfOneUser(t *testing.T) {
+// TestListsOfOneUser checks that the lists of one user, which may read slowly, leave memory for those
+// of others.
+func TestListsOfOneUser(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		limit  ListMemory
+		accept string
+		slow   []bool // which lists of a slow reader are served while the others are being written
+		others []bool // which lists of another reader are served in that time
+	}{
+		{"small", ListMemory{Large: 2 << 20, Small: 4 << 20}, jsonType, // 1 MiB each
+			[]bool{true, true, true, false, false}, []bool{true, true, true, false}}, // the third ones count as large
+		{"large", ListMemory{Large: 16 << 20, Small: 1 << 20}, tableType, // 4 MiB each
+			[]bool{true, true, false, false}, []bool{true, true, false}},
+		{"more than half", ListMemory{Large: 7 << 20, Small: 1 << 20}, tableType, []bool{true, false, false}, []bool{false}},
+		{"more than there is", ListMemory{Large: 2 << 20, Small: 1 << 20}, tableType, []bool{true, false}, []bool{false}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				test.limit.Max = 1 << 30
+				start := slowLists(t, manyPods(1000), test.limit)
+				var lists []*slowList
+				list := func(user string, served []bool) {
+					t.Helper()
+					for i, want := range served {
+						l := &slowList{user: user, namespace: "apps", accept: test.accept}
+						start(l)
+						if l.served != want || want != (l.items == 1000) {
+							t.Errorf("list %d of %s: got %d pods", i, user, l.items)
+						}
+						lists = append(lists, l)
+					}
+				}
+				list("slow", test.slow)
+				list("other", test.others)
+				time.Sleep(maxListWait)
+				synctest.Wait()
+				for i, l := range lists {
+					if !l.served != apierrors.IsTooManyRequests(l.err) {
+						t.Errorf("list %d: got error %v", i, l.err)
+					}
+					close(l.written)
+				}
+				synctest.Wait()
+				lists = nil
+				list("slow", test.slow) // nothing is left of the shares
+				for _, l := range lists {
+					close(l.written)
+				}
+			})
+		})
+	}
+}
+
+// TestTinyLists checks that empty and tiny lists do not wait for others, up to a number.
+func TestTinyLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start := slowLists(t, manyPods(1000), ListMemory{Large: 2 << 20, Small: 4 << 20, Max: 1 << 30})
+		start := slowLists(t, manyPods(1000), ListMemory{Large: 1 << 20, Small: 1 << 20, Max: 1 << 30})
 		var lists []*slowList
-		list := func(user string, items int) {
+		list := func(l *slowList, want bool) {
 			t.Helper()
-			l := &slowList{user: user, namespace: "apps", accept: jsonType}
 			start(l)
-			if l.items != items {
-				t.Errorf("list %d, of %s: got %d pods, want %d", len(lists), user, l.items, items)
+			if l.served != want {
+				t.Fatalf("list %d, of %s in %s: got served %v", len(lists), l.user, l.namespace, l.served)
 			}
 			lists = append(lists, l)
 		}
-		for _, items := range []int{1000, 1000, 1000, 1000, 0, 0} { // two of them count as large, and two wait
-			list("slow", items)
+		page := func(user string, limit int64) *slowList {
+			return &slowList{user: user, namespace: "apps", accept: jsonType, limit: limit}
 		}
-		list("autoscaler", 1000)
-		list("autoscaler", 1000)
-		time.Sleep(maxListWait)
-		for _, l := range lists {
-			close(l.written)
+		none := func(user string) *slowList { return &slowList{user: user, namespace: "none", accept: jsonType} }
+		for _, user := range []string{"a", "b", "c"} {
+			list(page(user, 1000), user == "a")
 		}
+		list(page("d", 9), false)
+		for _, user := range []string{"a", "b"} {
+			list(page(user, 8), true)
+			for range maxTiny/2 - 1 {
+				list(none(user), true)
+			}
+			list(none(user), false) // the user's others
+		}
+		list(none("c"), false) // all others
+		close(lists[4].written)
 		synctest.Wait()
-		lists = nil
-		for range 4 { // nothing is left of the user's share
-			list("slow", 1000)
-		}
-		for _, l := range lists {
-			close(l.written)
+		list(none("d"), true)
+		for i, l := range lists {
+			if i != 4 {
+				close(l.written)
+			}
 		}
 	})
 }
-
-// pipes is a listener of connections in memory.
-type pipes chan net.Conn
-
-func (p pipes) Accept() (net.Conn, error) {
-	if c, ok := <-p; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (p pipes) Close() error   { close(p); return nil }
-func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // TestStalledLists checks that clients that keep their connections, but do not read, do not hold the
 // memory of lists for ever.
@@ -234,7 +280,7 @@ func TestStalledLists(t *testing.T) {
 			fmt.Fprint(w, strings.Repeat("x", 1<<20))
 		})
 		h := WithListMemory(write, codecs, ListMemory{Large: 1 << 20, Small: 1 << 20, Max: 1 << 30})
-		listener := make(pipes)
+		listener := make(testenv.Listener)
 		server := &http.Server{
 			Handler: h,
 			ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
@@ -244,11 +290,11 @@ func TestStalledLists(t *testing.T) {
 		go server.Serve(listener)
 		defer server.Close()
 		list := func() net.Conn {
-			client, conn := net.Pipe()
-			listener <- conn
+			client := listener.Dial()
 			fmt.Fprint(client, "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n")
 			return client
 		}
+		defer list().Close() // one counts as small
 		defer list().Close()
 		time.Sleep(maxListWrite - maxListWait/2)
 		client := list()
@@ -268,12 +314,13 @@ func TestStalledLists(t *testing.T) {
 func TestListMemoryCountsContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := slowLists(t, manyPods(1), ListMemory{Large: 60 << 10, Small: 60 << 10, Max: 1 << 30})
-		first := &slowList{namespace: "large", accept: protobufType} // 50 KiB
-		second := &slowList{namespace: "large", accept: protobufType}
-		start(first, second)
-		if first.items != 1 || second.items != 0 {
-			t.Errorf("got lists of %d and %d pods, want 1, and 0 since it waits", first.items, second.items)
+		large := func() *slowList { return &slowList{namespace: "large", accept: protobufType} } // 50 KiB
+		small, first, second := large(), large(), large()
+		start(small, first, second)
+		if small.items != 1 || first.items != 1 || second.items != 0 {
+			t.Errorf("got lists of %d, %d and %d pods, want 1, 1, and 0 since it waits", small.items, first.items, second.items)
 		}
+		close(small.written)
 		close(first.written)
 		synctest.Wait()
 		if second.items != 1 {

@@ -63,8 +63,8 @@ func BenchmarkScrape(b *testing.B) {
 	for b.Loop() {
 		g.scrape(b.Context(), t)
 	}
-	if t.reason != "" {
-		b.Fatal(t.reason)
+	if t.status.Reason != "" {
+		b.Fatal(t.status.Err)
 	}
 }
 

@@ -51,6 +51,7 @@ func (s skip) String() string {
 type response struct {
 	containers []store.ContainerResource
 	found      []bool // for each resource, whether the response has its series
+	series     []int  // of each resource, the number of valid lines with different labels
 	age        time.Duration
 	skipped    [numSkips]int
 }
@@ -91,7 +92,7 @@ type key struct {
 func (d *decoder) decode(body io.Reader) (*response, error) {
 	d.parser = expfmt.NewTextParser(model.UTF8Validation)
 	d.seed, d.seen, d.index, d.unread = maphash.MakeSeed(), map[uint64]bool{}, map[key]int{}, map[key]bool{}
-	d.out.found = make([]bool, len(d.exporter.Resources))
+	d.out.found, d.out.series = make([]bool, len(d.exporter.Resources)), make([]int, len(d.exporter.Resources))
 	limited := &io.LimitedReader{R: body, N: maxBody + 1}
 	lines := bufio.NewReaderSize(limited, maxLine)
 	count, labelWork := 0, 0
@@ -169,6 +170,9 @@ func (d *decoder) add(resources []int, line []byte) {
 	if d.isDuplicate(line) {
 		d.out.skipped[duplicate]++
 		return
+	}
+	for _, i := range resources {
+		d.out.series[i]++
 	}
 	k := key{
 		namespace: labelOf(metric, d.exporter.Labels.Namespace),

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/device/status"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -56,15 +58,6 @@ type Result struct {
 	Exporter string
 	Reason   reason.Reason  // of the failure; "": success
 	Skipped  map[string]int // number of series that were skipped, by reason; reasons without any are missing
-}
-
-// Status is the state of an exporter.
-type Status struct {
-	Exporter   string
-	Pods       int            // that are scraped
-	Failing    int            // of these, those whose last scrape failed
-	Oldest     time.Duration  // age of the oldest values that are served; 0: there are none
-	Containers map[string]int // number of containers with a value that is served, by resource
 }
 
 const (
@@ -144,10 +137,10 @@ func (s *Source) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Statuses returns the states of the exporters.
-func (s *Source) Statuses() []Status {
+// Statuses returns the states of the exporters, in the order of the configuration.
+func (s *Source) Statuses() []status.Exporter {
 	now := s.Clock.At(time.Now())
-	statuses := make([]Status, 0, len(s.groups))
+	statuses := make([]status.Exporter, 0, len(s.groups))
 	for _, g := range s.groups {
 		statuses = append(statuses, g.status(now))
 	}
@@ -174,8 +167,8 @@ type target struct {
 	url     string
 	err     error // why there is no URL
 	stop    func()
-	stopped bool          // guarded by group.mu
-	reason  reason.Reason // of the last scrape, if it failed; guarded by group.mu
+	stopped bool       // guarded by group.mu
+	status  status.Pod // guarded by group.mu
 }
 
 // active is the pod whose values are served for a node. An update of a DaemonSet may run two pods on
@@ -232,7 +225,7 @@ func (g *group) set(ctx context.Context, pod *corev1.Pod) {
 		g.remove(pod.UID)
 		return
 	}
-	t := &target{pod: pod}
+	t := &target{pod: pod, status: status.Pod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}}
 	t.url, t.err = g.endpoint(pod, g.source.AllowLoopback)
 	if t.err != nil {
 		t.err = &scrapeError{reason.BadEndpoint, t.err}
@@ -349,10 +342,12 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 		return
 	}
 	g.logChange(t, Reason(err), err)
-	t.reason = Reason(err)
+	s := &t.status
+	s.LastScrape, s.Err, s.Reason = time.Now(), err, Reason(err)
 	if err != nil {
 		return
 	}
+	s.LastSuccess, s.Devices = s.LastScrape, slices.Max(r.series)
 	g.logMissing(t, r)
 	node := t.pod.Spec.NodeName
 	if a := g.active[node]; a != nil && !g.replaces(t, a, at) {
@@ -372,7 +367,7 @@ func (g *group) sinkName() string { return "device/" + g.Name }
 // replaces reports whether the values of a target replace those that are served: the newest pod that
 // can be scraped counts.
 func (g *group) replaces(t *target, a *active, now usage.Time) bool {
-	if t == a.target || a.target.stopped || a.target.reason != "" || now >= a.expires {
+	if t == a.target || a.target.stopped || a.target.status.Reason != "" || now >= a.expires {
 		return true
 	}
 	created, other := t.pod.CreationTimestamp, a.target.pod.CreationTimestamp
@@ -384,7 +379,7 @@ func (g *group) replaces(t *target, a *active, now usage.Time) bool {
 
 // logChange logs if a pod begins to fail, fails for another reason, or recovers.
 func (g *group) logChange(t *target, now reason.Reason, err error) {
-	if now == t.reason {
+	if now == t.status.Reason {
 		return
 	}
 	logger := klog.Background().WithValues("exporter", g.Name, "pod", klog.KObj(t.pod), "node", t.pod.Spec.NodeName)
@@ -408,26 +403,27 @@ func (g *group) logMissing(t *target, r *response) {
 	}
 }
 
-func (g *group) status(now usage.Time) Status {
+func (g *group) status(now usage.Time) status.Exporter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	status := Status{Exporter: g.Name, Pods: len(g.targets), Containers: map[string]int{}}
+	e := status.Exporter{
+		Name: g.Name, Namespace: g.Namespace, PodSelector: g.PodSelector,
+		Pods: make([]status.Pod, 0, len(g.targets)), Containers: map[string]int{},
+	}
 	for _, t := range g.targets {
-		if t.reason != "" {
-			status.Failing++
-		}
+		e.Pods = append(e.Pods, t.status)
 	}
 	for i := range g.Resources {
-		status.Containers[g.Resources[i].Resource] = 0
+		e.Containers[g.Resources[i].Resource] = 0
 	}
 	for _, a := range g.active {
 		if now >= a.expires {
 			continue
 		}
-		status.Oldest = max(status.Oldest, now.Sub(a.at))
+		e.Oldest = max(e.Oldest, now.Sub(a.at))
 		for name, n := range a.containers {
-			status.Containers[name] += n
+			e.Containers[name] += n
 		}
 	}
-	return status
+	return e
 }

@@ -207,7 +207,7 @@ func TestSchedule(t *testing.T) {
 		if len(spread) < 10 || slices.Max(slices.Collect(maps.Values(spread))) > pods/4 {
 			t.Errorf("scrapes in each second of the interval: %v", spread)
 		}
-		if status := w.group.source.Statuses()[0]; status.Pods != pods || status.Failing != pods/2 ||
+		if status := w.group.source.Statuses()[0]; len(status.Pods) != pods || status.Failing() != pods/2 ||
 			status.Containers["x.org/sum"] != pods/2 || status.Containers["x.org/max"] != 0 ||
 			status.Oldest > w.group.Interval {
 			t.Errorf("got %+v", status)
@@ -243,7 +243,9 @@ func TestExporterFails(t *testing.T) {
 			w.setFunc(host, fault.respond)
 			time.Sleep(w.group.Interval + w.group.Timeout)
 			w.want("after a failure: "+string(fault.want), "n1", "a-n1", 3000)
-			if status := w.group.source.Statuses()[0]; status.Failing != 1 {
+			status := w.group.source.Statuses()[0]
+			if p := status.Pods[0]; status.Failing() != 1 || p.Node != "n1" || p.Name != "e" || p.Reason != fault.want ||
+				p.Err == nil || p.LastSuccess.IsZero() || !p.LastScrape.After(p.LastSuccess) || p.Devices != 2 {
 				t.Errorf("%s: got %+v", fault.want, status)
 			}
 			time.Sleep(w.group.MaxAge)
@@ -256,7 +258,8 @@ func TestExporterFails(t *testing.T) {
 			w.want("after the recovery", "n1", "a-n1", 3000)
 			w.reasons()
 		}
-		if status := w.group.source.Statuses()[0]; status.Failing != 0 {
+		status := w.group.source.Statuses()[0]
+		if p := status.Pods[0]; status.Failing() != 0 || p.Err != nil || p.LastScrape != p.LastSuccess || p.Devices != 2 {
 			t.Errorf("got %+v", status)
 		}
 	})

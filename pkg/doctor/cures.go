@@ -48,6 +48,7 @@ const (
 	noMetrics              = "no-metrics"
 	permissionMissing      = "permission-missing"
 	nodeNotReady           = "node-not-ready"
+	exporterNoPods         = "exporter-no-pods"
 	clockSkew              = "clocks-differ"
 	memoryLimit            = "memory-limit"
 	hpaNoRequest           = "hpa-no-request"
@@ -121,6 +122,8 @@ func cures() map[string]string {
 		noMetrics:            "see the log of the server",
 		permissionMissing:    "restore the roles and bindings, for example with helm upgrade (rbac.create)",
 		nodeNotReady:         "repair the node: kubectl describe node shows its conditions",
+		exporterNoPods: "if there are nodes with devices, correct namespace and podSelector in the configuration of the " +
+			"exporter, which is devices.exporters in the chart",
 		clockSkew: "set the clocks of the nodes, for example by NTP; metrics stay right, but logs and tokens " +
 			"suffer",
 		memoryLimit: "raise resources.limits.memory above the forecast; docs/performance.md has sizes",

@@ -9,12 +9,13 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/kube-vitals/kube-vitals/pkg/doctor/dial"
 )
 
 // DefaultTimeout bounds each request.
@@ -48,7 +49,7 @@ type doctor struct {
 	target      target
 	workload    workload
 	api         apiUsage
-	dial        func(ctx context.Context) (net.Conn, error) // to the server; nil: it cannot be reached
+	dial        dial.Func // to the server; nil: it cannot be reached
 }
 
 // A Step is one link of the chain. It may return several checks.

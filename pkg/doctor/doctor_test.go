@@ -155,6 +155,11 @@ func TestBroken(t *testing.T) {
 			}
 		}
 	}
+	exporter := func(pods ...nodez.DevicePod) func(*world) {
+		return func(w *world) {
+			w.page.DeviceExporters = []nodez.DeviceExporter{{Name: "dcgm", Namespace: "gpu", PodSelector: "app=x", Pods: pods}}
+		}
+	}
 	hpa := func(message string) func(*world) {
 		return func(w *world) { w.objects[hpas] = autoscaler(message) }
 	}
@@ -300,6 +305,14 @@ func TestBroken(t *testing.T) {
 				return s.ResourceAttributes.Resource == "events" && s.ResourceAttributes.Namespace == "default"
 			}
 		}, "permissions", OK, "", "has all", ""},
+		{"devices", exporter(nodez.DevicePod{Node: "n1", State: nodez.Ready, Devices: 8}), "devices", OK, "",
+			"exporter dcgm: 1 of 1 pods can be read, with 8 devices", ""},
+		{"no exporter", exporter(), "devices", Warning, exporterNoPods,
+			`no running pod matches "app=x" in namespace "gpu"`, ""},
+		{"failing exporter", exporter(nodez.DevicePod{Node: "n1", State: nodez.Ready}, nodez.DevicePod{
+			Node: "n2", State: nodez.Failing, Reason: reason.Timeout, Error: "deadline exceeded",
+			Cure: reason.Timeout.DescribeExporter().Cure, URL: reason.ExporterURL,
+		}), "devices", Failed, "timeout", "exporter dcgm cannot be read on 1 of 2 nodes: timeout: deadline exceeded", "n2"},
 		{"engine, memory", engine(nil), "memory", OK, "", "uses 60 MiB; its limit is 1024 MiB", ""},
 		{"engine, clocks", engine(nil), "clocks", OK, "", "no sample is from the future", ""},
 		{"engine, intervals", engine(nil), "scrape-interval", OK, "", "at most 56s apart", ""},
@@ -547,7 +560,7 @@ func TestDocumented(t *testing.T) {
 	}
 	for _, id := range []string{"installation", "api-server", "aggregation", "apiservice", "service", "endpoints",
 		"deployment", "pods",
-		"certificate", "metrics-api", "permissions", "nodez", "nodes", "pod-metrics", "clocks", "memory", "logs",
+		"certificate", "metrics-api", "permissions", "nodez", "nodes", "devices", "pod-metrics", "clocks", "memory", "logs",
 		"autoscalers"} {
 		if !strings.Contains(string(text), "\n### "+id+"\n") {
 			t.Errorf("docs/doctor.md has no section %s", id)

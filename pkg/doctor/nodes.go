@@ -168,6 +168,7 @@ func nodezChecks(report *nodez.Report) []Check {
 			"node"), maxClockSkew)
 	}
 	checks = append(checks, skew)
+	checks = append(checks, deviceChecks(report)...)
 	if m := report.Memory; m != nil {
 		checks = append(checks, memoryCheck(m))
 	}

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/kube-vitals/kube-vitals/pkg/doctor/dial"
 )
 
 // target is the server that is examined: kube-vitals if it is installed, or else the one that the
@@ -271,7 +273,7 @@ func (d *doctor) checkPods(ctx context.Context) []Check {
 	w := &d.workload
 	switch {
 	case w.external() != "":
-		d.dial = dialHost(w.external(), d.target.port)
+		d.dial = dial.Host(w.external(), d.target.port)
 		c.Status, c.Reason, c.Seen = Skipped, noServer, "the server runs outside of the cluster"
 		return []Check{c}
 	case w.service == nil || len(w.service.Spec.Selector) == 0:
@@ -322,7 +324,7 @@ func (d *doctor) checkPods(ctx context.Context) []Check {
 		checks = append(checks, c)
 	}
 	if pod := reachable(w.pods); pod != nil {
-		d.dial = d.dialPod(pod, targetPort(w.service, d.target.port, pod))
+		d.dial = dial.Pod(d.Client, d.kube, pod, targetPort(w.service, d.target.port, pod))
 	}
 	return checks
 }

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	devices "github.com/kube-vitals/kube-vitals/pkg/device/status"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus/status"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -62,6 +63,9 @@ type Config struct {
 
 	// Memory returns the memory of this process. It may be nil, and return nil.
 	Memory func() *Memory
+
+	// Devices returns the states of the exporters of devices. It is nil if there are none.
+	Devices func() []devices.Exporter
 }
 
 // Report returns the report at this moment. It takes time in proportion to the nodes and pods of
@@ -80,6 +84,9 @@ func (c *Config) Report() *Report {
 	}
 	if c.Memory != nil {
 		r.Memory = c.Memory()
+	}
+	if c.Devices != nil {
+		r.DeviceExporters = exportersOf(c.Devices(), now)
 	}
 	var names []string // of the nodes, as the API server has them
 	if c.Refreshes != nil {

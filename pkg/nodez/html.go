@@ -88,6 +88,8 @@ type view struct {
 	EngineBadge    badge
 	EngineNotes    []string
 	SeriesText     string
+	Exporters      []exporterLine
+	ExportersText  string // the table of exporters' pods
 	MissingPods    int
 	NodesWithout   int
 	HasProblems    bool
@@ -117,6 +119,12 @@ func badgeOf(s State) badge {
 	return badge{Ready, "✓", "Ready"}
 }
 
+// exporterLine is an exporter of devices as the page shows it.
+type exporterLine struct {
+	badge
+	Name, Summary string
+}
+
 // row is a node as the page shows it.
 type row struct {
 	*Node
@@ -142,6 +150,15 @@ func newView(r *Report) *view {
 	}
 	if e := r.Engine; e != nil {
 		v.EngineText, v.EngineBadge, v.EngineNotes, v.SeriesText = e.text(r.Time), badgeOf(e.State), e.notes(), e.seriesText()
+	}
+	for i := range r.DeviceExporters {
+		e := &r.DeviceExporters[i]
+		v.Exporters = append(v.Exporters, exporterLine{badgeOf(e.State()), e.Name, e.Summary()})
+	}
+	if r.hasDevices() {
+		var text strings.Builder
+		_ = writeExporters(&text, r) // a Builder returns no error
+		v.ExportersText = text.String()
 	}
 	for _, s := range states() {
 		v.States = append(v.States, stateCount{badgeOf(s), r.Totals.States[s]})

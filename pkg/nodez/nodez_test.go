@@ -18,6 +18,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
@@ -480,30 +481,16 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 }
 
 // TestDeadConnections checks that errors of writing end the response.
-// pipes is a listener of connections in memory.
-type pipes chan net.Conn
-
-func (p pipes) Accept() (net.Conn, error) {
-	if c, ok := <-p; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (p pipes) Close() error   { close(p); return nil }
-func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
 // TestStalledClients checks that clients that keep their connections, but do not read, do not make
 // the page unavailable.
 func TestStalledClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		listener := make(pipes)
+		listener := make(testenv.Listener)
 		server := &http.Server{Handler: Handler(largeWorld(time.Now()).config(time.Now()))}
 		go server.Serve(listener)
 		defer server.Close()
 		request := func() net.Conn {
-			client, conn := net.Pipe()
-			listener <- conn
+			client := listener.Dial()
 			fmt.Fprint(client, "GET /nodez HTTP/1.1\r\nHost: localhost\r\n\r\n")
 			return client
 		}

@@ -150,7 +150,9 @@ function start() {
     const open = new Set();
     for (const {tr} of rows) if (tr.querySelector('details[open]')) open.add(tr.cells[0].textContent);
     const focused = document.activeElement?.dataset, next = page.getElementById('nodes');
+    const exporters = byId('exporters')?.open;
     byId('summary').replaceWith(document.adoptNode(page.getElementById('summary')));
+    if (exporters && byId('exporters')) byId('exporters').open = true;
     byId('time').replaceWith(document.adoptNode(page.getElementById('time')));
     table.className = next.className;
     body.replaceChildren(...[...next.tBodies[0].rows].map((tr) => document.adoptNode(tr)));

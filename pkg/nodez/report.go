@@ -18,6 +18,8 @@ type Report struct {
 	Memory                  *Memory   `json:"memory,omitempty"`
 	Engine                  *Engine   `json:"engine,omitempty"` // nil: the kubelets are scraped
 	Nodes                   []Node    `json:"nodes"`            // sorted by name
+
+	DeviceExporters []DeviceExporter `json:"deviceExporters,omitempty"` // in the order of the configuration
 }
 
 // Totals are sums over all nodes.
@@ -118,4 +120,30 @@ type Node struct {
 	// node's clock is ahead, and the time between its two newest samples. They are nil if not known.
 	SampleAgeSeconds      *float64 `json:"sampleAgeSeconds,omitempty"`
 	SampleIntervalSeconds *float64 `json:"sampleIntervalSeconds,omitempty"`
+}
+
+// DeviceExporter describes an exporter of the usage of devices.
+type DeviceExporter struct {
+	Name        string      `json:"name"`
+	Namespace   string      `json:"namespace"` // of its pods
+	PodSelector string      `json:"podSelector"`
+	Pods        []DevicePod `json:"pods"` // that are scraped, sorted by node
+}
+
+// DevicePod describes the scrapes of a pod of an exporter.
+type DevicePod struct {
+	Node  string `json:"node"`
+	Name  string `json:"name"`
+	State State  `json:"state"` // Ready, Starting or Failing
+
+	// Reason, Problem, Cure, URL and Error explain the state Failing, as in Node.
+	Reason  reason.Reason `json:"reason,omitempty"`
+	Problem string        `json:"problem,omitempty"`
+	Cure    string        `json:"cure,omitempty"`
+	URL     string        `json:"url,omitempty"`
+	Error   string        `json:"error,omitempty"`
+
+	LastSuccess *time.Time `json:"lastSuccess,omitempty"` // nil: none yet
+	LastScrape  *time.Time `json:"lastScrape,omitempty"`  // nil: none yet
+	Devices     int        `json:"devices"`               // in the last successful response
 }

@@ -34,7 +34,13 @@ func WriteText(w io.Writer, r *Report) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	return writeProblems(w, nodes)
+	if err := writeProblems(w, nodes); err != nil || !r.hasDevices() {
+		return err
+	}
+	if _, err := io.WriteString(w, "\n"); err != nil {
+		return err
+	}
+	return writeExporters(w, r)
 }
 
 // totalsText returns the lines above the table.
@@ -52,6 +58,10 @@ func totalsText(r *Report) string {
 	fmt.Fprintf(&b, "\nPods: %d running; %d with metrics, with %d containers\n", t.Pods, t.PodsWithMetrics, t.Containers)
 	if r.Engine != nil {
 		b.WriteString(engineText(r.Engine, r.Time))
+	}
+	for i := range r.DeviceExporters {
+		e := &r.DeviceExporters[i]
+		fmt.Fprintf(&b, "Device exporter %s: %s\n", e.Name, e.Summary())
 	}
 	if r.Memory != nil {
 		fmt.Fprintf(&b, "Memory: %s\n", memoryText(r.Memory))

@@ -14,10 +14,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -64,9 +64,9 @@ func benchmarkRefresh(b *testing.B, nodes int, config string) {
 	rounds := 0
 	for b.Loop() {
 		rounds++
-		start := cpuTime()
+		start := testenv.CPUTime(b)
 		result := source.refresh(context.Background())
-		cpu += cpuTime() - start
+		cpu += testenv.CPUTime(b) - start
 		if result.Err != nil || result.Nodes != nodes {
 			b.Fatal(result.Nodes, result.Err)
 		}
@@ -108,12 +108,6 @@ func watchHeap() (peak *int64, stop func()) {
 		}
 	})
 	return peak, func() { close(done); watcher.Wait() }
-}
-
-func cpuTime() time.Duration {
-	var r syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
 // countingTransport counts the bytes of responses.

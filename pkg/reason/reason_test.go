@@ -38,3 +38,17 @@ func TestEveryReasonIsDescribed(t *testing.T) {
 		t.Errorf("got %+v for an unknown reason", d)
 	}
 }
+
+// TestReasonsOfExportersAreDescribed checks that exporters have another description than kubelets.
+func TestReasonsOfExportersAreDescribed(t *testing.T) {
+	for _, r := range Scrapes() {
+		d := r.DescribeExporter()
+		if d.Problem == "" || d.Cure == "" || strings.HasSuffix(d.Problem, ".") || strings.HasSuffix(d.Cure, ".") ||
+			strings.Contains(d.Problem+d.Cure, "kubelet") {
+			t.Errorf("%s: got %+v", r, d)
+		}
+	}
+	if d := Reason("").DescribeExporter(); d != (Description{}) {
+		t.Errorf("got %+v without a reason", d)
+	}
+}

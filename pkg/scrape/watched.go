@@ -17,8 +17,9 @@ type Watched struct {
 }
 
 const (
-	// watchedFor is how long a node is watched after a read, at least. It is longer than the period of
-	// every common reader: HorizontalPodAutoscalers read every 15 seconds, dashboards every minute.
+	// watchedFor is how long a node is watched after a read, at least; at most, it is markInterval
+	// longer. It is longer than the period of every common reader: HorizontalPodAutoscalers read every
+	// 15 seconds, dashboards every minute.
 	watchedFor = 2 * time.Minute
 	// markInterval is the time between two reads of a reader that are noted at each of its nodes. That
 	// takes some 0.1 µs for each of them, a tenth of a list.

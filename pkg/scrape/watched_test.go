@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
 // watchedNodes is what most tests configure: with few watched nodes, the resolution is 5 s.
@@ -486,25 +487,14 @@ func BenchmarkRead(b *testing.B) {
 	for _, size := range []int{400, 0} {
 		b.Run(map[int]string{400: "each node", 0: "skipped"}[size], func(b *testing.B) {
 			b.ReportAllocs()
-			start := cpuTime(b)
+			start := testenv.CPUTime(b)
 			for i := 0; b.Loop(); i++ {
 				first := i * 400 % (len(names) - 400)
 				s.Read(6, i*size, slices.Values(names[first:first+400])) // a new size each time, or the same
 			}
-			b.ReportMetric(float64(cpuTime(b)-start)/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64(testenv.CPUTime(b)-start)/float64(b.N), "cpu-ns/op")
 		})
 	}
-}
-
-// cpuTime returns the CPU time of the process, which depends less on other processes than elapsed time
-// does.
-func cpuTime(b *testing.B) time.Duration {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // TestRandomReads checks what must hold whatever readers, nodes and kubelets do: the budget, the pace

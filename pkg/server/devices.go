@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/device"
+	"github.com/kube-vitals/kube-vitals/pkg/device/status"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -40,7 +41,7 @@ func newDevices(
 type devices struct {
 	scrapes  *prometheus.CounterVec // by exporter, result and reason
 	skipped  *prometheus.CounterVec // by exporter and reason
-	statuses func() []device.Status
+	statuses func() []status.Exporter
 
 	pods, failing, containers, oldest *prometheus.Desc
 }
@@ -95,11 +96,11 @@ func (d *devices) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
 	for _, s := range d.statuses() {
-		send(d.pods, float64(s.Pods), s.Exporter)
-		send(d.failing, float64(s.Failing), s.Exporter)
-		send(d.oldest, s.Oldest.Seconds(), s.Exporter)
+		send(d.pods, float64(len(s.Pods)), s.Name)
+		send(d.failing, float64(s.Failing()), s.Name)
+		send(d.oldest, s.Oldest.Seconds(), s.Name)
 		for resource, n := range s.Containers {
-			send(d.containers, float64(n), s.Exporter, resource)
+			send(d.containers, float64(n), s.Name, resource)
 		}
 	}
 }

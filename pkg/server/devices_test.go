@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 )
 
@@ -104,6 +106,17 @@ func TestDevices(t *testing.T) {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+	var page nodez.Report
+	if err := json.Unmarshal([]byte(on.await(http.StatusOK, nodez.Path+"?format=json", "alice")), &page); err != nil {
+		t.Fatal(err)
+	}
+	e := page.DeviceExporters
+	if len(e) != 1 || e[0].Name != "test" || len(e[0].Pods) != 1 {
+		t.Fatalf("got device exporters %+v", e)
+	}
+	if p := e[0].Pods[0]; p.Node != "node-a" || p.State != nodez.Ready || p.Devices != 4 || p.LastSuccess == nil {
+		t.Errorf("got %+v", p)
 	}
 	body := on.await(http.StatusOK, "/metrics", "alice")
 	for _, series := range []string{

@@ -161,8 +161,9 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	loops = append(loops, watches.Run)
+	var devices *device.Source
 	if c.Devices != nil {
-		devices, err := newDevices(c, client, clock, extra, pods, watches, instruments)
+		devices, err = newDevices(c, client, clock, extra, pods, watches, instruments)
 		if err != nil {
 			return nil, err
 		}
@@ -206,6 +207,9 @@ func New(c Config) (*Server, error) {
 		Memory:       memoryUse,
 		Now:          time.Now,
 		Clock:        clock,
+	}
+	if devices != nil {
+		page.Devices = devices.Statuses
 	}
 	if err := explainMissing(usageSource, &resources, &page, c, client, metrics, pods, nodes); err != nil {
 		return nil, err

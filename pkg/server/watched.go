@@ -14,7 +14,7 @@ func (i *instruments) registerWatched(stats func() scrape.WatchedStats) {
 	i.registry.MustRegister(i.watched, i.requested, &watchedCollector{
 		stats: stats,
 		nodes: desc(prometheus.BuildFQName(namespace, "", "watched_nodes"),
-			"Nodes whose metrics were read by name or by label selector in the last 2 minutes."),
+			"Nodes whose metrics were read by name or by label selector in the last 120 to 160 seconds."),
 		resolution: desc(prometheus.BuildFQName(namespace, "", "watched_resolution_seconds"),
 			"Time between two scrapes of a watched node: --watched-resolution, or longer if the budget requires it."),
 		refused: desc(prometheus.BuildFQName(namespace, "", "watched_scrapes_refused_total"),

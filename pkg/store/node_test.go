@@ -3,10 +3,10 @@ package store
 import (
 	"fmt"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -257,7 +257,7 @@ func TestContainersThatPartialScrapesDoNotMention(t *testing.T) {
 func TestOnePodWithManyContainers(t *testing.T) { // rule 11
 	measure := func(containers int) time.Duration {
 		s := New(Config{MaxSampleAge: maxAge, MaxContainers: containers})
-		start := cpuTime(t)
+		start := testenv.CPUTime(t)
 		for i := range 3 {
 			sc := scrape(float64(15 * i))
 			for c := range containers {
@@ -265,7 +265,7 @@ func TestOnePodWithManyContainers(t *testing.T) { // rule 11
 			}
 			s.Put("n1", sc)
 		}
-		return cpuTime(t) - start
+		return testenv.CPUTime(t) - start
 	}
 	var ratio float64
 	for range 3 { // garbage collection may fall into one of the two
@@ -274,16 +274,6 @@ func TestOnePodWithManyContainers(t *testing.T) { // rule 11
 		}
 	}
 	t.Errorf("four times the containers took %.1f times as long", ratio)
-}
-
-// cpuTime returns the CPU time of the process, which other processes hardly change.
-func cpuTime(t *testing.T) time.Duration {
-	t.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // TestMemoryOfRemovedPods has pods come and go for days on a node whose scrapes all fail, or are

@@ -42,7 +42,11 @@ const (
 	existing = "tls.type=existingSecret,tls.existingSecret.name=x"
 	caBundle = "apiService.caBundle=-----BEGIN CERTIFICATE-----"
 	alerts   = "prometheusRule.enabled=true"
+	engine   = "source.type=prometheus,source.prometheus.url=" // and the URL
 )
+
+// tcp returns a port of a NetworkPolicy.
+func tcp(port any) any { return map[string]any{"port": port, "protocol": "TCP"} }
 
 var metricsAPIServices = []any{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"}
 
@@ -109,6 +113,31 @@ func TestValues(t *testing.T) {
 		{"egress to kubelets", "networkPolicy.enabled=true", networkPolicy, "spec.egress.0.ports.0.port", 10250.0},
 		{"egress to the API server", "networkPolicy.enabled=true", networkPolicy, "spec.egress.1.ports.1.port", 6443.0},
 		{"egress to DNS", "networkPolicy.enabled=true", networkPolicy, "spec.egress.2.ports.0.protocol", "UDP"},
+		{"no further egress", "networkPolicy.enabled=true", networkPolicy, "spec.egress.3", nil},
+		{"egress to exporters of a preset", "networkPolicy.enabled=true,devices.exporters[0].preset=dcgm",
+			networkPolicy, "spec.egress.3.ports", []any{tcp(9400.0)}},
+		{"egress to exporters, by number and name", "networkPolicy.enabled=true,devices.exporters[0].preset=dcgm," +
+			"devices.exporters[1].port=9400,devices.exporters[2].port=5000,devices.exporters[3].port=metrics",
+			networkPolicy, "spec.egress.3.ports", []any{tcp(9400.0), tcp(5000.0), tcp("metrics")}},
+		{"an exporter's port instead of the preset's", "networkPolicy.enabled=true,devices.exporters[0].preset=dcgm," +
+			"devices.exporters[0].port=9500", networkPolicy, "spec.egress.3.ports", []any{tcp(9500.0)}},
+		{"egress to the engine", "networkPolicy.enabled=true," + engine + "http://prometheus.monitoring:9090/prefix",
+			networkPolicy, "spec.egress.3.ports", []any{tcp(9090.0)}},
+		{"egress to the engine by HTTP", "networkPolicy.enabled=true," + engine + "http://p",
+			networkPolicy, "spec.egress.3.ports", []any{tcp(80.0)}},
+		{"egress to the engine by HTTPS", "networkPolicy.enabled=true," + engine + "https://u:p@mimir.example.org/1:2",
+			networkPolicy, "spec.egress.3.ports", []any{tcp(443.0)}},
+		{"egress to the engine by IPv6", "networkPolicy.enabled=true," + engine + "https://[fd00::12]",
+			networkPolicy, "spec.egress.3.ports", []any{tcp(443.0)}},
+		{"egress to an engine's port by IPv6", "networkPolicy.enabled=true," + engine + "https://[fd00::12]:8481",
+			networkPolicy, "spec.egress.3.ports", []any{tcp(8481.0)}},
+		{"egress to the engine and exporters",
+			"networkPolicy.enabled=true,devices.exporters[0].preset=dcgm," + engine + "http://p:9090",
+			networkPolicy, "spec.egress.3.ports", []any{tcp(9400.0), tcp(9090.0)}},
+		{"extra egress", "networkPolicy.enabled=true,networkPolicy.extraEgress[0].ports[0].port=9091",
+			networkPolicy, "spec.egress.3.ports.0.port", 9091.0},
+		{"unrestricted egress", "networkPolicy.enabled=true,networkPolicy.egress=null,devices.exporters[0].preset=dcgm",
+			networkPolicy, "spec.policyTypes", []any{"Ingress"}},
 		{"extra object", "extraObjects[0].kind=Thing,extraObjects[0].metadata.name=\\{\\{ .Release.Name \\}\\}-x",
 			"Thing kube-vitals-x", "kind", "Thing"},
 		{"extra object as text", "extraObjects[0]=kind: Thing\nmetadata: {name: {{ .Release.Namespace }}}",
@@ -185,9 +214,9 @@ func TestArguments(t *testing.T) {
 			[]string{port, address, status, period, ca, account, service}},
 		{"every value with a flag",
 			"containerPort=1,kubelet.insecureTLS=true,maxSampleAge=2m,rateWindow=30s,watchedResolution=10s,watchedBudget=1.5," +
-				"metrics.enabled=true,args={-v=2}",
+				"watch.enabled=true,metrics.enabled=true,args={-v=2}",
 			[]string{"--secure-port=1", address, status, period, "--kubelet-insecure-tls", account, "--max-sample-age=2m",
-				"--rate-window=30s", "--watched-resolution=10s", "--watched-budget=1.5",
+				"--rate-window=30s", "--watched-resolution=10s", "--watched-budget=1.5", "--enable-watch",
 				"--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics", service, "-v=2"}},
 		{"ephemeral-storage", "ephemeralStorage.enabled=true",
 			[]string{port, address, status, period, ca, account, "--resources=cpu,memory,swap,ephemeral-storage", service}},
@@ -291,6 +320,7 @@ func TestRefusals(t *testing.T) {
 		{"watchedResolution=5", "at '/watchedResolution': got number, want string"},
 		{"watchedBudget=0", "at '/watchedBudget': minimum: got 0, want 1"},
 		{"watchedBudget=0.5", "at '/watchedBudget': '0.5' does not match pattern"},
+		{"watch.enabled=1", "at '/watch/enabled': got number, want boolean"},
 		{"rateWindow=15", "at '/rateWindow': got number, want string"},
 		{"devices.exporters[0].preset=dcgm,args={--device-config=/x}", "set one of them"},
 		{"devices.exporters[0].preset=rocm", "at '/devices/exporters/0/preset': value must be 'dcgm'"},

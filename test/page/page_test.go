@@ -23,6 +23,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 var screenshots = flag.String("screenshots", "", "`folder` for screenshots of the page; empty: none")
@@ -347,6 +348,36 @@ func TestRefresh(t *testing.T) {
 	run(t, ctx, click("#reload"), await(`document.querySelector('.refresh .error')?.textContent.includes('403') ?? false`))
 	if got := evaluate[[]string](t, ctx, visibleNames); !slices.Equal(got, names[:1]) {
 		t.Errorf("a failed refresh shows %q", got)
+	}
+}
+
+// TestDeviceExporters checks that the exporters of devices are shown, and that their table stays open
+// after a refresh.
+func TestDeviceExporters(t *testing.T) {
+	report := newReport(3, time.Now())
+	report.DeviceExporters = []nodez.DeviceExporter{{Name: "dcgm", Namespace: "gpu-operator", Pods: []nodez.DevicePod{
+		{Node: report.Nodes[0].Name, Name: "dcgm-a", State: nodez.Ready, LastSuccess: &report.Time, Devices: 8},
+		{Node: report.Nodes[1].Name, Name: "dcgm-b", State: nodez.Failing, Reason: reason.Timeout, Error: "deadline exceeded",
+			Cure: reason.Timeout.DescribeExporter().Cure, URL: reason.ExporterURL},
+	}}}
+	site := newSite(t, report)
+	ctx := newTab(t)
+	run(t, ctx, chromedp.Navigate(site.URL+"/nodez"), await("document.readyState === 'complete'"),
+		click("#exporters summary"))
+	const text = "document.querySelector('.source').innerText"
+	for _, want := range []string{
+		"Failing", "1 of 2 pods can be read, with 8 devices", "gpu-operator/dcgm-b", "deadline exceeded",
+	} {
+		if got := evaluate[string](t, ctx, text); !strings.Contains(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	next := *report
+	next.DeviceExporters = []nodez.DeviceExporter{{Name: "dcgm", Pods: report.DeviceExporters[0].Pods[:1]}}
+	site.report.Store(&next)
+	run(t, ctx, click("#reload"), await(text+".includes('1 of 1 pods')"))
+	if !evaluate[bool](t, ctx, "document.querySelector('#exporters').open") {
+		t.Error("a refresh closes the table of exporters")
 	}
 }
 

@@ -50,6 +50,24 @@
 {{- end }}
 
 {{/*
+The ports of the exporters of devices and of the engine, as in the NetworkPolicy's API. An exporter without a port has that
+of its preset. NetworkPolicies see the port of the pod: the port in a URL is that of a Service, which may differ.
+*/}}
+{{- define "kube-vitals.sourcePorts" -}}
+{{- $ports := list }}
+{{- range dig "exporters" list (.Values.devices | default dict) }}
+{{- $ports = append $ports (.port | default (get (dict "dcgm" "9400") (.preset | default "")) | toString) }}
+{{- end }}
+{{- if include "kube-vitals.usesPrometheus" . }}
+{{- $url := urlParse .Values.source.prometheus.url }}
+{{- $ports = append $ports (regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (ternary "443" "80" (eq $url.scheme "https"))) }}
+{{- end }}
+{{- range $ports | compact | uniq }}
+- {port: {{ if regexMatch "^[0-9]+$" . }}{{ . }}{{ else }}{{ quote . }}{{ end }}, protocol: TCP}
+{{- end }}
+{{- end }}
+
+{{/*
 The ServiceAccount whose tokens the server sends to kubelets. Empty in the single-account form: kubelet.serviceAccount.create
 is false and names none. Also empty if the server sends no requests to kubelets.
 */}}

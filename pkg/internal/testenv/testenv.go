@@ -1,0 +1,47 @@
+// Package testenv has what the tests of several packages need.
+package testenv
+
+import (
+	"net"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// CPUTime returns the CPU time of all threads of the process, including garbage collection. It depends
+// less on other processes than elapsed time does.
+func CPUTime(t testing.TB) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// Listener is a net.Listener of connections in memory, which also work in bubbles of testing/synctest.
+type Listener chan net.Conn
+
+// Dial returns the client's end of a new connection.
+func (l Listener) Dial() net.Conn {
+	client, server := net.Pipe()
+	l <- server
+	return client
+}
+
+// Accept implements net.Listener.
+func (l Listener) Accept() (net.Conn, error) {
+	if c, ok := <-l; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+// Close implements net.Listener. It must be called once.
+func (l Listener) Close() error {
+	close(l)
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l Listener) Addr() net.Addr { return &net.TCPAddr{} }

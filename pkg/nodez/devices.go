@@ -1,0 +1,117 @@
+package nodez
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	devices "github.com/kube-vitals/kube-vitals/pkg/device/status"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+)
+
+// exportersOf returns the exporters as the page shows them.
+func exportersOf(statuses []devices.Exporter, now time.Time) []DeviceExporter {
+	exporters := make([]DeviceExporter, len(statuses))
+	for i := range statuses {
+		s := &statuses[i]
+		e := &exporters[i]
+		*e = DeviceExporter{
+			Name: printable(s.Name, maxNameBytes), Namespace: s.Namespace, PodSelector: s.PodSelector,
+			Pods: make([]DevicePod, len(s.Pods)),
+		}
+		for j := range s.Pods {
+			e.Pods[j] = podOf(&s.Pods[j], now)
+		}
+		slices.SortFunc(e.Pods, func(a, b DevicePod) int {
+			return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name, b.Name))
+		})
+	}
+	return exporters
+}
+
+func podOf(s *devices.Pod, now time.Time) DevicePod {
+	p := DevicePod{
+		Node: printable(s.Node, maxNameBytes), Name: printable(s.Name, maxNameBytes), State: Ready, Reason: s.Reason,
+		LastSuccess: wallAt(s.LastSuccess, now), LastScrape: wallAt(s.LastScrape, now), Devices: s.Devices,
+	}
+	switch {
+	case s.Reason != "":
+		d := s.Reason.DescribeExporter()
+		p.State, p.Problem, p.Cure, p.URL = Failing, d.Problem, d.Cure, reason.ExporterURL
+		if s.Err != nil {
+			p.Error = printable(s.Err.Error(), maxErrorBytes)
+		}
+	case s.LastScrape.IsZero():
+		p.State = Starting
+	}
+	return p
+}
+
+// count returns the number of pods in a state.
+func (e *DeviceExporter) count(s State) int {
+	n := 0
+	for i := range e.Pods {
+		if e.Pods[i].State == s {
+			n++
+		}
+	}
+	return n
+}
+
+// State returns the worst state of the pods.
+func (e *DeviceExporter) State() State {
+	switch {
+	case e.count(Failing) > 0:
+		return Failing
+	case len(e.Pods) == 0 || e.count(Starting) > 0:
+		return Starting
+	}
+	return Ready
+}
+
+// Summary returns how many pods can be read.
+func (e *DeviceExporter) Summary() string {
+	if len(e.Pods) == 0 {
+		return fmt.Sprintf("no running pod matches %q in namespace %q", e.PodSelector, e.Namespace)
+	}
+	devices := 0
+	for i := range e.Pods {
+		devices += e.Pods[i].Devices
+	}
+	return fmt.Sprintf("%s of %s pods can be read, with %s devices", count(e.count(Ready)), count(len(e.Pods)),
+		count(devices))
+}
+
+// hasDevices reports whether there is a pod of an exporter.
+func (r *Report) hasDevices() bool {
+	return slices.ContainsFunc(r.DeviceExporters, func(e DeviceExporter) bool { return len(e.Pods) > 0 })
+}
+
+// writeExporters writes a table of the exporters' pods with the failing ones first, and their errors.
+func writeExporters(w io.Writer, r *Report) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "EXPORTER\tNODE\tSTATE\tREASON\tDEVICES\tLAST-SUCCESS\tPOD")
+	var problems strings.Builder
+	for i := range r.DeviceExporters {
+		e := &r.DeviceExporters[i]
+		pods := slices.Clone(e.Pods)
+		slices.SortStableFunc(pods, func(a, b DevicePod) int { return cmp.Compare(a.State.rank(), b.State.rank()) })
+		for _, p := range pods {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s/%s\n", e.Name, p.Node, p.State, cmp.Or(string(p.Reason), "-"),
+				p.Devices, cmp.Or(ago(p.LastSuccess, r.Time), "-"), e.Namespace, p.Name)
+			if p.Reason != "" {
+				fmt.Fprintf(&problems, "\ndevice exporter %q on node %q: %s (%s)\n  see %s\n", e.Name, p.Node,
+					cmp.Or(p.Error, p.Problem), p.Cure, p.URL)
+			}
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, problems.String())
+	return err
+}
