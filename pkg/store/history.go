@@ -13,7 +13,8 @@ const historySize = 5
 
 // history holds readings of a series before the newest sample. A series has one only while its
 // samples are dense: closer to each other than 60 % of the rate window. A rate from the previous
-// sample would then cover too little time.
+// sample would then cover too little time. The history starts with the first sample of the series, even
+// if the container is too young for a rate.
 type history struct {
 	readings [historySize]earlierReading // oldest first
 	count    uint8                       // of readings

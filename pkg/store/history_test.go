@@ -125,6 +125,62 @@ func TestRateWindow(t *testing.T) { // rule 1
 	}
 }
 
+// TestRateWindowOfNewContainers checks over which times the rates of a container are computed that
+// started at 0 s. In its first 10 seconds, it has none.
+func TestRateWindowOfNewContainers(t *testing.T) { // rules 1, 4
+	for _, tc := range []struct {
+		name    string
+		window  time.Duration
+		samples []float64 // the age at each sample
+		want    []float64 // the window that is served after that; 0: nothing
+	}{
+		{"every 15 s", rateWindow, []float64{2, 17, 32, 47}, []float64{0, 15, 15, 15}},
+		{"every 5 s", rateWindow, []float64{2, 7, 12, 17, 22, 27}, []float64{0, 0, 10, 15, 15, 15}},
+		{"every 2 s", rateWindow,
+			[]float64{1, 3, 5, 7, 9, 11, 13, 15, 17, 19},
+			[]float64{0, 0, 0, 0, 0, 10, 12, 14, 16, 14}},
+		{"repeated samples among others", rateWindow,
+			[]float64{2, 2, 7, 7, 12, 17, 17, 22},
+			[]float64{0, 0, 0, 0, 10, 15, 15, 15}},
+		{"the first sample at 9 s", rateWindow, []float64{9, 14, 19, 24}, []float64{0, 5, 10, 15}},
+		{"two early scrapes", rateWindow, []float64{1, 2.2, 10.1, 16, 31}, []float64{0, 0, 9.1, 15, 15}},
+		{"housekeeping every 9.1 s", rateWindow, []float64{0.5, 9.6, 18.7, 27.8}, []float64{0, 0, 18.2, 9.1}},
+		{"the second sample is older", rateWindow, []float64{4, 3, 9, 14, 19}, []float64{0, 0, 0, 10, 15}},
+		{"the next scrape fails", rateWindow, []float64{2, 7, 22, 27, 32}, []float64{0, 0, 15, 20, 10}},
+		{"1 s is always reached", time.Second, []float64{2, 7, 12, 17}, []float64{0, 0, 10, 5}},
+		{"0: always the previous sample", 0, []float64{2, 3.2, 12, 17}, []float64{0, 0, 10, 5}},
+	} {
+		for _, isRestart := range []bool{false, true} {
+			t.Run(fmt.Sprint(tc.name, "/", isRestart), func(t *testing.T) {
+				s := newWideStore(tc.window)
+				before := scrape(-2)
+				if isRestart {
+					before.Containers = append(before.Containers, of("p/a", sample(-2, 1000)))
+				}
+				s.Put("n1", before)
+				newest := 0.0
+				for i, sampled := range tc.samples {
+					newest = max(newest, sampled)
+					s.Put("n1", scrape(newest, of("p/a", started(0, growing(sampled)))))
+					got := usage.Amount{}
+					if p := s.Pod("n1", "n", "p", at(newest)); p != nil {
+						got = p.Containers[0].Amount
+					}
+					if got.Window != seconds(tc.want[i]) {
+						t.Errorf("%d. sample, at %v s: got a window of %v, want %v s", i, sampled, got.Window, tc.want[i])
+					}
+					end := sampled
+					begin := end - got.Window.Seconds()
+					want := 1e9 * (growing(end).CPUSeconds - growing(begin).CPUSeconds) / got.Window.Seconds()
+					if diff := float64(got.CPUNanocores) - want; got.Window != 0 && got.At == at(sampled) && (diff < -1 || diff > 1) {
+						t.Errorf("%d. sample, at %v s: got %d nanocores, want %v", i, sampled, got.CPUNanocores, want)
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestSteadySamples has samples at every interval below 60 % of the rate window.
 func TestSteadySamples(t *testing.T) { // rule 1
 	for _, window := range []time.Duration{3 * time.Second, 7 * time.Second, rateWindow, 45 * time.Second} {
@@ -329,8 +385,8 @@ func TestDefaultSampling(t *testing.T) { // rule 1
 					}
 					s.At = s.At.Add(seconds(spacing))
 					s.CPUSeconds += spacing * random.Float64()
-					if random.IntN(40) == 0 {
-						s.CPUSeconds = 0
+					if random.IntN(40) == 0 { // it restarted
+						s.CPUSeconds, s.StartedAt = 0, s.At.Add(seconds(-12*random.Float64()))
 					}
 					if onDemand {
 						break
@@ -341,7 +397,7 @@ func TestDefaultSampling(t *testing.T) { // rule 1
 					continue
 				}
 				reported := *s
-				reported.At = reported.At.Add(clock)
+				reported.At, reported.StartedAt = reported.At.Add(clock), reported.StartedAt.Add(clock)
 				sc.Containers = append(sc.Containers, of(fmt.Sprintf("p%d/c%d", i/2, i), reported))
 			}
 			if random.IntN(20) == 0 {

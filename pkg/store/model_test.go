@@ -411,8 +411,12 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		switch {
 		case nanocores >= math.MaxInt64: // more than the API can carry
 			v.restart(s, in)
-		case !v.known && young && in.at.Sub(v.waits) < 10*time.Second:
-			v.older = 0 // 4: in its start-up
+		case !v.known && young && in.at.Sub(v.waits) < 10*time.Second: // 4: in its start-up
+			v.older = 0
+			if v.isDense(s, in) { // 1: later rates may begin with it
+				v.base(s, in)
+				v.since = s
+			}
 		default:
 			base := v.base(s, in)
 			elapsed = s.At.Sub(base.At)
@@ -423,14 +427,17 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	}
 }
 
+func (v *metric) isDense(s usage.Sample, in *incoming) bool {
+	return 10*s.At.Sub(v.since.At) < 6*in.model.rateWindow
+}
+
 // base returns the sample from which a rate is computed (1). That is the previous one, or, if the
 // two are closer than 60 % of the rate window, the one with which the rate covers a time closest to
 // the rate window. Of samples closer than a quarter of the rate window, only the first is
 // considered. Only samples since the first that was followed so closely are, until two in a row are
 // not.
 func (v *metric) base(s usage.Sample, in *incoming) usage.Sample {
-	window := in.model.rateWindow
-	isDense := 10*s.At.Sub(v.since.At) < 6*window
+	window, isDense := in.model.rateWindow, v.isDense(s, in)
 	if v.sparse++; isDense {
 		v.sparse = 0
 	}

@@ -89,15 +89,19 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 	}
 
 	amount, verdict := usage.Rate(s.previous(), cur, a.maxAge)
-	if verdict == usage.Fresh && s.isYoung(cur, a) {
-		verdict = usage.Unchanged
+	isDense, isYoung := amount.Window < a.rateWindow*3/5, s.isYoung(cur, a)
+	if verdict == usage.Fresh && isYoung && !isDense {
+		verdict = usage.Unchanged // so that the first rate covers the time since the first sample
 	}
 	switch verdict {
 	case usage.Fresh:
-		if isDense := amount.Window < a.rateWindow*3/5; isDense || s.history != nil {
+		if isDense || s.history != nil {
 			amount = s.widen(amount, cur, isDense, a)
 		}
 		s.setPrevious(cur)
+		if isYoung { // it is in the history of later ones
+			return false
+		}
 		s.setAmount(amount, cur, a)
 		return true
 	case usage.Unchanged:
