@@ -16,9 +16,13 @@ const historySize = 5
 // sample would then cover too little time. The history starts with the first sample of the series, even
 // if the container is too young for a rate.
 type history struct {
+	count  uint8 // of readings; 0: the history has only skipped
+	sparse uint8 // consecutive samples that were not dense
+	// skipped is the last sample since the previous reading that gave no rate, because it followed too
+	// closely or the container was starting up. If the next counter is lower, the container was
+	// restarted, even if the counter is higher than at the previous reading. at is 0: there is none.
+	skipped  earlierReading
 	readings [historySize]earlierReading // oldest first
-	count    uint8                       // of readings
-	sparse   uint8                       // consecutive samples that were not dense
 }
 
 // earlierReading is the part of a reading that a rate is computed from.
@@ -63,6 +67,39 @@ func (s *series) widen(amount usage.Amount, cur usage.Sample, isDense bool, a *a
 		amount = wide
 	}
 	return amount
+}
+
+// skip notes a sample that gives no rate, unless it repeats the previous one.
+func (s *series) skip(cur usage.Sample) {
+	if cur.At == s.prev.at {
+		return
+	}
+	if s.history == nil {
+		s.history = &history{}
+	}
+	if cur.At > s.history.skipped.at {
+		s.history.skipped = earlierReading{cur.At, cur.CPUSeconds}
+	}
+}
+
+// fellSinceSkipped reports whether the counter fell after the last sample that was skipped.
+func (s *series) fellSinceSkipped(cur usage.Sample) bool {
+	if s.history == nil {
+		return false
+	}
+	last := &s.history.skipped
+	return last.at != 0 && cur.At > last.at && cur.CPUSeconds < last.cpuSeconds
+}
+
+// endSkipping drops the note of a skipped sample, and a history that has nothing else.
+func (s *series) endSkipping() {
+	switch {
+	case s.history == nil || s.history.skipped.at == 0:
+	case s.history.count == 0:
+		s.history = nil
+	default:
+		s.history.skipped = earlierReading{}
+	}
 }
 
 // add adds the reading that precedes a sample taken at now, unless it is too close to the last one.

@@ -347,12 +347,13 @@ type metric struct {
 	known bool
 	asOf  usage.Time // when the Amount was sampled, by our clock
 
-	since  usage.Sample // what the next sample is compared with
-	waits  usage.Time   // since when there is no Amount, by our clock
-	absent bool         // from an earlier complete scrape
-	jumps  int          // jumps of the node's clock before since arrived
-	doubt  int          // how many further samples must not be compared with since
-	older  int          // consecutive samples that were older than since
+	since   usage.Sample // what the next sample is compared with
+	skipped usage.Sample // the newest one after since that gave no rate; none if Has is 0
+	waits   usage.Time   // since when there is no Amount, by our clock
+	absent  bool         // from an earlier complete scrape
+	jumps   int          // jumps of the node's clock before since arrived
+	doubt   int          // how many further samples must not be compared with since
+	older   int          // consecutive samples that were older than since
 
 	dense  []usage.Sample // all samples before since from which rates may be computed, oldest first
 	sparse int            // consecutive rates without any need for them
@@ -399,11 +400,13 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 			in.model.counts.ClockStepsBack++
 			v.restart(s, in)
 		}
-	case s.CPUSeconds < v.since.CPUSeconds: // 4: a restart
+	case s.CPUSeconds < v.since.CPUSeconds, // 4: a restart
+		v.skipped.Has != 0 && s.At > v.skipped.At && s.CPUSeconds < v.skipped.CPUSeconds:
 		v.restart(s, in)
 		v.meanSinceStart(s, in)
 	case elapsed < time.Second:
 		v.older = 0 // 1: too short
+		v.skip(s)
 	case elapsed > in.model.maxAge: // 5
 		v.restart(s, in)
 	default:
@@ -415,15 +418,24 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 			v.older = 0
 			if v.isDense(s, in) { // 1: later rates may begin with it
 				v.base(s, in)
-				v.since = s
+				v.since, v.skipped = s, usage.Sample{}
+			} else {
+				v.skip(s)
 			}
 		default:
 			base := v.base(s, in)
 			elapsed = s.At.Sub(base.At)
 			nanocores = math.Round((s.CPUSeconds - base.CPUSeconds) * 1e9 / elapsed.Seconds())
-			v.since, v.older = s, 0
+			v.since, v.skipped, v.older = s, usage.Sample{}, 0
 			v.serve(s, uint64(nanocores), elapsed, in)
 		}
+	}
+}
+
+// skip keeps a sample that gives no rate, so that a counter that falls after it is noticed.
+func (v *metric) skip(s usage.Sample) {
+	if v.skipped.Has == 0 || s.At > v.skipped.At {
+		v.skipped = s
 	}
 }
 

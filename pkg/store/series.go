@@ -93,8 +93,12 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 	if verdict == usage.Fresh && isYoung && !isDense {
 		verdict = usage.Unchanged // so that the first rate covers the time since the first sample
 	}
+	if s.fellSinceSkipped(cur) {
+		verdict = usage.Reset
+	}
 	switch verdict {
 	case usage.Fresh:
+		s.endSkipping()
 		if isDense || s.history != nil {
 			amount = s.widen(amount, cur, isDense, a)
 		}
@@ -106,6 +110,7 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 		return true
 	case usage.Unchanged:
 		s.olderCount = 0
+		s.skip(cur)
 	case usage.Older:
 		counts.older.Add(1)
 		if s.olderCount++; s.olderCount >= maxOlder {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -39,11 +40,27 @@ const (
 	loadLead = 3 * housekeeping
 )
 
+// apiServer has the objects of the cluster.
+type apiServer interface {
+	CreateNamespace(ctx context.Context, name string) error
+	CreateNode(ctx context.Context, index int, port uint16) error
+	DeleteNode(ctx context.Context, index int) error
+	CreatePod(context.Context, objects.Pod) error
+	SetRunning(ctx context.Context, p objects.Pod, startedAt time.Time) error
+	DeletePod(context.Context, objects.Pod) error
+}
+
+// fleet serves the kubelets.
+type fleet interface {
+	Add(k *kubelettest.Kubelet, at netip.Addr) (netip.AddrPort, error)
+	Remove(name string)
+}
+
 // churn creates, changes and deletes nodes and pods: objects in the API server and kubelets. One
 // goroutine makes all changes, apart from those of fill.
 type churn struct {
-	objects objects.Client
-	fleet   *kubelettest.Fleet
+	objects apiServer
+	fleet   fleet
 	oracle  *oracle
 	random  *rand.Rand
 
@@ -66,6 +83,7 @@ type liveNode struct {
 	index   int
 	kubelet *kubelettest.Kubelet
 	record  *node
+	usage   kubelettest.Usage
 	pods    []livePod
 
 	permanent   []kubelettest.Fault // faults that are never cleared
@@ -79,6 +97,7 @@ type liveNode struct {
 type livePod struct {
 	objects.Pod
 	record *pod
+	usage  [len(objects.ContainerNames)]kubelettest.Usage
 }
 
 // fill creates the first nodes, each with some pods.
@@ -117,16 +136,22 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 	c.nextNode++
 	c.mu.Unlock()
 	name := objects.NodeName(index)
+	offset := initialOffset(index)
 	n := &liveNode{
 		index: index,
 		kubelet: kubelettest.New(name, kubelettest.Config{
 			Boot: time.Now().Add(-time.Hour), Housekeeping: housekeeping, ContainersOnDemand: index%2 == 1,
+			ClockOffset: offset, Readings: true,
 		}),
-		record: c.oracle.addNode(name, nodeUsage),
+		record: c.oracle.addNode(name),
+		usage:  nodeUsage,
+	}
+	if offset != 0 {
+		c.oracle.stepClock(n.record, time.Now(), offset, func() {})
 	}
 	n.kubelet.SetNode(nodeUsage)
 	c.setPermanentFaults(n)
-	n.kubelet.SetFaults(n.permanent...)
+	n.setFaults()
 	at, err := c.fleet.Add(n.kubelet, kubelettest.Address(index))
 	if err != nil {
 		return err
@@ -151,7 +176,7 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 
 // setPermanentFaults sets the faults that some nodes always have. Of ten nodes, one reports start
 // times 12 s before each sample, one reports them 3 s before, and one is behind a proxy that
-// removes the Date header. A third of the other nodes have wrong clocks.
+// removes the Date header.
 func (c *churn) setPermanentFaults(n *liveNode) {
 	switch n.index % 10 {
 	case 3:
@@ -160,14 +185,19 @@ func (c *churn) setPermanentFaults(n *liveNode) {
 		c.moveStarts(n, kubelettest.StartsBefore(3*time.Second))
 	case 9:
 		n.permanent, n.withoutDate = append(n.permanent, kubelettest.NoDate), true
-		return
 	}
+}
+
+// initialOffset returns how far the clock of a node is ahead at first: a third of the nodes with a
+// Date header have wrong clocks.
+func initialOffset(index int) time.Duration {
 	offsets := []time.Duration{
 		30 * time.Second, -75 * time.Second, -10 * time.Minute, 25 * time.Hour, -25 * time.Hour, 400 * time.Millisecond,
 	}
-	if n.index%3 == 1 {
-		c.setClock(n, offsets[n.index/3%len(offsets)])
+	if index%3 != 1 || index%10 == 9 {
+		return 0
 	}
+	return offsets[index/3%len(offsets)]
 }
 
 // moveStarts changes the start times of a node's containers permanently.
@@ -191,7 +221,7 @@ func (c *churn) addPod(ctx context.Context, n *liveNode) error {
 	for i := range usage {
 		usage[i] = kubelettest.Usage{CPU: float64((index*7+i)%10) / 20, Memory: uint64(16+(index+i)%100) << 20}
 	}
-	record := c.oracle.addPod(p, n.record, usage)
+	record := c.oracle.addPod(p, n.record)
 	if err := c.objects.CreatePod(ctx, p); err != nil {
 		return err
 	}
@@ -203,7 +233,7 @@ func (c *churn) addPod(ctx context.Context, n *liveNode) error {
 		return err
 	}
 	c.oracle.update(func() { record.undisturbed = time.Now() })
-	n.pods = append(n.pods, livePod{p, record})
+	n.pods = append(n.pods, livePod{p, record, usage})
 	return nil
 }
 
@@ -290,7 +320,7 @@ func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
 		by := time.Duration((c.random.Float64()*2 - 1) * float64(time.Hour))
 		c.moveStarts(n, kubelettest.MoveStarts(by))
 		if n.faultyUntil.IsZero() {
-			n.kubelet.SetFaults(n.permanent...)
+			n.setFaults()
 		}
 	case chance < 0.75:
 		c.disconnect(n, now)
@@ -327,14 +357,14 @@ func (c *churn) stepClock(n *liveNode, now time.Time) {
 	c.setClock(n, offset+step)
 }
 
-// clockStep returns a random step in either direction: in one of ten cases so small that the server
+// clockStep returns a random step in either direction: in three of ten cases so small that the server
 // may not notice it, in one of ten 25 hours, else 2 seconds to 10 minutes.
 func (c *churn) clockStep() time.Duration {
 	step := time.Duration(2 * math.Pow(300, c.random.Float64()) * float64(time.Second))
 	switch c.random.IntN(10) {
-	case 0:
+	case 0, 1, 2:
 		step = time.Duration(c.random.Int64N(int64(maxUnnoticedStep)))
-	case 1:
+	case 3:
 		step = 25 * time.Hour
 	}
 	if c.random.IntN(2) == 0 {
@@ -360,7 +390,7 @@ func (c *churn) disconnect(n *liveNode, now time.Time) {
 	c.setFaultyUntil(n, until)
 	n.loadChange = until.Add(-loadLead)
 	c.oracle.update(func() { n.record.failing, n.record.fault = now, unreachable })
-	n.kubelet.SetFaults(kubelettest.Refuse)
+	n.setFaults(kubelettest.Refuse)
 }
 
 // changeLoads changes the load of unreachable nodes at the planned times.
@@ -370,24 +400,20 @@ func (c *churn) changeLoads(now time.Time) {
 			continue
 		}
 		n.loadChange = time.Time{}
-		c.oracle.update(func() {
-			u := c.otherLoad(n.record.load)
-			n.kubelet.SetNode(u)
-			n.record.load = append(n.record.load, loadChange{time.Now(), u})
-			for _, p := range n.pods {
-				for i, name := range objects.ContainerNames {
-					u := c.otherLoad(p.record.load[i])
-					n.kubelet.SetContainer(p.Namespace, p.Name, name, u)
-					p.record.load[i] = append(p.record.load[i], loadChange{time.Now(), u})
-				}
+		n.usage = c.otherLoad(n.usage)
+		n.kubelet.SetNode(n.usage)
+		for i := range n.pods {
+			p := &n.pods[i]
+			for j, name := range objects.ContainerNames {
+				p.usage[j] = c.otherLoad(p.usage[j])
+				n.kubelet.SetContainer(p.Namespace, p.Name, name, p.usage[j])
 			}
-		})
+		}
 	}
 }
 
-// otherLoad returns a usage of 1/4 to 4 times the last CPU.
-func (c *churn) otherLoad(l load) kubelettest.Usage {
-	u := l[len(l)-1].usage
+// otherLoad returns a usage with 1/4 to 4 times the CPU.
+func (c *churn) otherLoad(u kubelettest.Usage) kubelettest.Usage {
 	u.CPU = min(u.CPU*math.Pow(4, c.random.Float64()*2-1), 4)
 	u.Memory += 1 << 20
 	return u
@@ -442,7 +468,13 @@ func (c *churn) injectFault(n *liveNode, now time.Time) {
 			n.record.unjudgeable = now.Add(maxFault + c.oracle.settle + c.oracle.wrongStartTime())
 		}
 	})
-	n.kubelet.SetFaults(slices.Concat(n.permanent, []kubelettest.Fault{f.Fault})...)
+	n.setFaults(f.Fault)
+}
+
+// setFaults sets the faults that a kubelet has in addition to its permanent ones.
+func (n *liveNode) setFaults(more ...kubelettest.Fault) {
+	record := n.record.readings.recorder(len(more) == 0)
+	n.kubelet.SetFaults(slices.Concat(n.permanent, more, []kubelettest.Fault{record})...)
 }
 
 func (c *churn) setFaultyUntil(n *liveNode, until time.Time) {
@@ -457,7 +489,7 @@ func (c *churn) clearFaults(isSelected func(*liveNode) bool) {
 		if n.faultyUntil.IsZero() || !isSelected(n) {
 			continue
 		}
-		n.kubelet.SetFaults(n.permanent...)
+		n.setFaults()
 		n.loadChange = time.Time{}
 		c.setFaultyUntil(n, time.Time{})
 		c.oracle.update(func() { n.record.failing, n.record.undisturbed = time.Time{}, time.Now() })

@@ -8,7 +8,6 @@ import (
 
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
@@ -21,19 +20,11 @@ type tolerances struct {
 	latest time.Duration // maximum age of the latest sample of a healthy kubelet when the server has it
 }
 
-const (
-	// minContainerAge is the age from which on a container has metrics.
-	minContainerAge = 10 * time.Second
-	// minWindow is the shortest window of a rate.
-	minWindow = time.Second
-	// rateWindow is the default of --rate-window: the window that rates reach when a container has
-	// run for some time.
-	rateWindow = 15 * time.Second
-	// timestampUnit is the unit of timestamps, which are truncated.
-	timestampUnit = time.Second
-	// dateError is how late a sample may expire because Date headers have whole seconds.
-	dateError = 1100 * time.Millisecond
-)
+// dateError is how early or late a sample may expire because Date headers have whole seconds.
+const dateError = 1100 * time.Millisecond
+
+// timestampUnit is the unit of timestamps, which are truncated.
+const timestampUnit = time.Second
 
 // newTolerances derives the tolerances from the server's interval between scrapes.
 func newTolerances(resolution time.Duration) tolerances {
@@ -70,7 +61,7 @@ type life struct {
 type node struct {
 	life
 	clock       clock
-	load        load
+	readings    *readings
 	failing     time.Time // since when its kubelet has a fault; zero: it is healthy
 	fault       string    // the name of the current or last fault
 	startsMove  bool      // the start times of its containers may be wrong
@@ -81,7 +72,6 @@ type node struct {
 type pod struct {
 	life
 	node        *node
-	load        [len(objects.ContainerNames)]load
 	restarted   time.Time // of its containers, the last time
 	unjudgeable time.Time // until when its usage is not checked: the server cannot know it
 }
@@ -110,22 +100,20 @@ func newOracle(t tolerances) *oracle {
 }
 
 // addNode records a node that is being created. It need not be served until undisturbed is set.
-func (o *oracle) addNode(name string, usage kubelettest.Usage) *node {
+func (o *oracle) addNode(name string) *node {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := &node{load: load{{usage: usage}}}
+	// The oldest valid sample may end a rate over the maximum age.
+	n := &node{readings: &readings{keep: 2*o.maxAge + 10*time.Second, series: map[seriesKey]series{}}}
 	o.nodes[name] = n
 	return n
 }
 
 // addPod records a pod that is being created.
-func (o *oracle) addPod(p objects.Pod, on *node, usage [len(objects.ContainerNames)]kubelettest.Usage) *pod {
+func (o *oracle) addPod(p objects.Pod, on *node) *pod {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	record := &pod{node: on}
-	for i, u := range usage {
-		record.load[i] = load{{usage: u}}
-	}
 	if on.startsMove {
 		record.unjudgeable = time.Now().Add(o.wrongStartTime())
 	}
@@ -167,16 +155,23 @@ func (o *oracle) update(change func()) {
 func (o *oracle) restart(p *pod, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	last := later(later(p.undisturbed, p.restarted), p.node.clock.lastStep())
-	if now.Sub(last) < o.settle {
+	last := later(later(p.undisturbed, p.node.undisturbed), later(p.restarted, p.node.clock.lastStep()))
+	if now.Sub(last) < o.settleOf(p.node) {
 		p.undisturbed = now
 	}
-	// The counter of a container that ran for a short time may be higher again at the next scrape,
-	// which hides the restart.
-	if p.node.startsMove || now.Sub(later(p.undisturbed, p.restarted)) < o.maxAge {
+	if p.node.startsMove {
 		p.unjudgeable = now.Add(o.wrongStartTime())
 	}
 	p.restarted = now
+}
+
+// settleOf returns how long a disturbance of a node or one of its pods may cost metrics. If start
+// times move, the containers of a new series may look young for longer.
+func (o *oracle) settleOf(n *node) time.Duration {
+	if n.startsMove {
+		return o.settle + minContainerAge
+	}
+	return o.settle
 }
 
 // wrongStartTime returns for how long a rate from a wrong start time may be served: the node may
@@ -196,15 +191,15 @@ func (o *oracle) moveStarts(n *node, now time.Time) {
 }
 
 // stepClock records that set sets the clock of a node. One step costs no metrics, two within a
-// short time may.
+// short time may. If start times move, one may cost those of pods: their new series look young.
 func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if now.Sub(n.undisturbed) < o.settle || now.Sub(n.clock.lastStep()) < o.settle {
+	if now.Sub(later(n.undisturbed, n.clock.lastStep())) < o.settleOf(n) {
 		n.undisturbed = now
 	}
 	for _, p := range o.pods {
-		if p.node == n && now.Sub(later(p.undisturbed, p.restarted)) < o.settle {
+		if p.node == n && (n.startsMove || now.Sub(later(p.undisturbed, p.restarted)) < o.settle) {
 			p.undisturbed = now
 		}
 	}
@@ -244,11 +239,12 @@ func (p *pod) describe(now time.Time) string {
 // kubelet fails, its metrics must have settled before, also after lastEvent: a restart or a clock
 // step.
 func (o *oracle) mustServe(n *node, undisturbed, lastEvent, now time.Time) bool {
+	settle := o.settleOf(n)
 	if n.failing.IsZero() {
-		return now.Sub(undisturbed) >= o.settle
+		return now.Sub(undisturbed) >= settle
 	}
 	return n.fault != samplesFromYesterday &&
-		n.failing.Sub(later(undisturbed, lastEvent)) >= o.settle && now.Sub(n.failing) < o.hold
+		n.failing.Sub(later(undisturbed, lastEvent)) >= settle && now.Sub(n.failing) < o.hold
 }
 
 // expectedPods returns the pods that must be served at a time.
@@ -262,9 +258,6 @@ func (o *oracle) expectedPods(now time.Time) map[string]*pod {
 			continue
 		}
 		undisturbed := later(p.undisturbed, n.undisturbed)
-		if n.startsMove {
-			undisturbed = undisturbed.Add(minContainerAge) // a new series may look as young as its start time
-		}
 		if o.mustServe(n, undisturbed, later(p.restarted, n.clock.lastStep()), now) {
 			expected[name] = p
 		}
@@ -352,31 +345,18 @@ func (o *oracle) checkPod(name string, m *metricsv1beta1.PodMetrics, e exchange)
 			return "is served with another container", fmt.Sprintf("got %q, want %q", got, want)
 		}
 	}
-	return o.checkMetrics(p.node, m.Timestamp.Time, m.Window.Duration, e, func(at time.Time) string {
-		if e.sent.Before(p.unjudgeable) {
-			return ""
-		}
-		windows := rateWindows(m.Window.Duration)
-		if age := at.Sub(p.restarted); age >= minContainerAge && age <= o.maxAge {
-			windows = append(windows, age) // the mean since the start
-		}
-		if at.Sub(later(p.undisturbed, p.restarted)) < minContainerAge+rateWindow+o.maxAge {
-			windows = slices.Insert(windows, 0, minWindow) // of the container that started last
-		}
-		for i, c := range objects.ContainerNames {
-			// The timestamp and window of a pod are those of its oldest container.
-			limits := p.node.limits(p.load[i], at, windows, at.Add(-o.maxAge), o.latest)
-			if wrong := limits.check(m.Containers[i].Usage); wrong != "" {
-				return fmt.Sprintf("container %s: %s; %s", c, wrong, p.describe(e.sent))
-			}
-		}
-		return ""
-	})
+	r := response{timestamp: m.Timestamp.Time, window: m.Window.Duration}
+	for i, container := range objects.ContainerNames {
+		r.series = append(r.series, seriesKey{m.Namespace, m.Name, container})
+		r.values = append(r.values, valueOf(m.Containers[i].Usage))
+	}
+	isKnown := !e.sent.Before(p.unjudgeable)
+	what, detail = o.checkMetrics(p.node, r, e, isKnown, later(p.undisturbed, p.restarted))
+	if detail != "" {
+		detail += "; " + p.describe(e.sent)
+	}
+	return what, detail
 }
-
-// rateWindows returns the windows that a rate may have: the one in the response, and the time between
-// two samples if the rate is kubelet-reported.
-func rateWindows(window time.Duration) []time.Duration { return []time.Duration{window, housekeeping} }
 
 // checkNodes returns the violations in a response. If all is set, it must have all expected nodes.
 func (o *oracle) checkNodes(list []metricsv1beta1.NodeMetrics, e exchange, all bool) (violations []violation) {
@@ -412,14 +392,12 @@ func (o *oracle) checkNode(m *metricsv1beta1.NodeMetrics, e exchange) (what, det
 	if what, detail := o.checkLife(n.life, e); what != "" {
 		return what, detail
 	}
-	return o.checkMetrics(n, m.Timestamp.Time, m.Window.Duration, e, func(at time.Time) string {
-		earliest := at.Add(-m.Window.Duration - timestampUnit)
-		wrong := n.limits(n.load, at, rateWindows(m.Window.Duration), earliest, 0).check(m.Usage)
-		if wrong == "" {
-			return ""
-		}
-		return wrong + "; " + n.describe(e.sent)
-	})
+	r := response{m.Timestamp.Time, m.Window.Duration, []seriesKey{{}}, []value{valueOf(m.Usage)}}
+	what, detail = o.checkMetrics(n, r, e, true, n.undisturbed)
+	if detail != "" {
+		detail += "; " + n.describe(e.sent)
+	}
+	return what, detail
 }
 
 func (o *oracle) checkLife(l life, e exchange) (what, detail string) {
@@ -429,58 +407,132 @@ func (o *oracle) checkLife(l life, e exchange) (what, detail string) {
 	return "", ""
 }
 
-// checkMetrics checks the timestamp, window and usage of a node or one of its pods. checkUsage
-// describes wrong usage, given the true time of the sample. If a timestamp has several true times,
-// one of them must be right.
+// response is what a response contains of one object: the usage of its series.
+type response struct {
+	timestamp time.Time
+	window    time.Duration
+	series    []seriesKey
+	values    []value // of each series
+}
+
+// checkMetrics checks the timestamp, window and usage of a node or one of its pods, which is
+// undisturbed since a time. Unless isKnown is set, or after samples with wrong times, the server
+// cannot know the usage, and only the age is checked.
+//
+// The timestamp and window of a pod are those of the container with the oldest sample.
 func (o *oracle) checkMetrics(
-	n *node, timestamp time.Time, window time.Duration, e exchange, checkUsage func(at time.Time) string,
+	n *node, r response, e exchange, isKnown bool, undisturbed time.Time,
 ) (what, detail string) {
 	switch {
-	case timestamp.Unix() <= 0:
+	case r.timestamp.Unix() <= 0:
 		return "has no timestamp", ""
-	case window <= 0:
-		return "has no window", window.String()
-	case window > o.maxAge:
-		return "has too long a window", window.String()
+	case r.window <= 0:
+		return "has no window", r.window.String()
+	case r.window > o.maxAge:
+		return "has too long a window", r.window.String()
 	}
-	isUnjudgeable := e.sent.Before(n.unjudgeable)
-	times := n.clock.trueTimes(timestamp)
-	if isUnjudgeable {
-		times = append(times, timestamp) // samples without a time have that of the scrape
+	n.readings.mu.Lock()
+	defer n.readings.mu.Unlock()
+	all := make([]series, len(r.series))
+	for i, key := range r.series {
+		all[i] = n.readings.series[key]
 	}
-	if len(times) == 0 {
-		return "has a time that its node's clock never showed", timestamp.Format(time.RFC3339) + n.clock.describe(e.sent)
+	if what, detail := o.checkTime(n, all, r.timestamp, e); what != "" || !isKnown || e.sent.Before(n.unjudgeable) {
+		return what, detail
 	}
-	for _, at := range times {
-		foundWhat, foundDetail := o.checkAge(n, at, e)
-		if foundWhat == "" && !isUnjudgeable {
-			if foundDetail = checkUsage(at); foundDetail != "" {
-				foundWhat = "is served with wrong usage"
-				foundDetail += fmt.Sprintf("; the window is the %s before %s ago", window, e.sent.Sub(at).Round(time.Millisecond))
+	f := facts{o.maxAge, n.startsMove, n.readings.series[seriesKey{}]}
+	newest := make([]time.Time, len(all)) // the end of the newest explanation of each value
+	for i, s := range all {
+		for x := range s.explanations(r.values[i], f, func(end *reading) bool {
+			return !end.reported.After(e.received)
+		}) {
+			newest[i] = x.end.At
+			break
+		}
+		if newest[i].IsZero() {
+			return "is served with wrong usage", fmt.Sprintf(
+				"no two samples of container %q give %.9f cores with %d KiB, over %s until %s; they are:%s",
+				r.series[i].container, r.values[i].cores, r.values[i].memory, r.window, r.timestamp.UTC().Format(time.TimeOnly),
+				s.describe(e.sent))
+		}
+	}
+	// The order of two samples depends on the estimated offset of the node's clock.
+	isOldest := func(at time.Time) bool {
+		return !slices.ContainsFunc(newest, func(other time.Time) bool { return at.Sub(other) > dateError })
+	}
+	var oldest *reading
+	var of series
+	for i, s := range all {
+		for x := range s.explanations(r.values[i], f, func(end *reading) bool {
+			return end.Stamp.Unix() == r.timestamp.Unix() && !end.reported.After(e.received) && isOldest(end.At)
+		}) {
+			if x.hasWindow(r.window) && (oldest == nil || oldest.At.Before(x.end.At)) {
+				oldest, of = x.end, s
 			}
 		}
-		if foundWhat == "" {
-			o.oldest = max(o.oldest, e.sent.Sub(at))
-			return "", ""
+	}
+	if oldest == nil {
+		detail = fmt.Sprintf("%s until %s", r.window, r.timestamp.UTC().Format(time.TimeOnly))
+		for i, s := range all {
+			detail += fmt.Sprintf("; the samples of container %q are:%s", r.series[i].container, s.describe(e.sent))
 		}
-		if what == "" {
-			what, detail = foundWhat, foundDetail
+		return "is served with another window or time than its usage", detail
+	}
+	if what, detail := o.checkAge(oldest.At, e); what != "" {
+		return what, detail
+	}
+	o.oldest = max(o.oldest, e.sent.Sub(oldest.At))
+	return o.checkFreshness(n, of, oldest, e, later(undisturbed, n.undisturbed))
+}
+
+// checkTime checks a timestamp: it must be the time of a sample that has not expired. If it may be of
+// several samples, because the clock was set back, one of them must be valid.
+func (o *oracle) checkTime(n *node, all []series, timestamp time.Time, e exchange) (what, detail string) {
+	var times []time.Time
+	if e.sent.Before(n.unjudgeable) {
+		times = append(times, timestamp) // samples without a time have that of the scrape
+	}
+	for _, s := range all {
+		for i := range s {
+			if s[i].Stamp.Unix() == timestamp.Unix() && !s[i].reported.After(e.received) {
+				times = append(times, s[i].At)
+			}
+		}
+	}
+	what, detail = "has a time that none of its samples has", timestamp.Format(time.RFC3339)
+	for _, at := range times {
+		if what, detail = o.checkAge(at, e); what == "" {
+			return "", ""
 		}
 	}
 	return what, detail
 }
 
 // checkAge checks the true time of a sample.
-func (o *oracle) checkAge(n *node, at time.Time, e exchange) (what, detail string) {
-	limit := o.maxAge + timestampUnit
-	if len(n.clock) > 0 {
-		limit += dateError
-	}
-	if age := e.sent.Sub(at); age > limit {
-		return "is served with an expired sample", age.Round(time.Millisecond).String() + n.clock.describe(e.sent)
+func (o *oracle) checkAge(at time.Time, e exchange) (what, detail string) {
+	if age := e.sent.Sub(at); age > o.maxAge+dateError {
+		return "is served with an expired sample", age.Round(time.Millisecond).String()
 	}
 	if ahead := at.Sub(e.received); ahead > timestampUnit {
-		return "is served with a sample from the future", ahead.Round(time.Millisecond).String() + n.clock.describe(e.sent)
+		return "is served with a sample from the future", ahead.Round(time.Millisecond).String()
 	}
 	return "", ""
+}
+
+// checkFreshness checks that a sample is the newest one of a series that the server must know. Samples
+// less than minWindow apart give no rate. After a disturbance, the last values are served for a while;
+// a small step of the clock may be noticed some scrapes later.
+func (o *oracle) checkFreshness(
+	n *node, of series, served *reading, e exchange, undisturbed time.Time,
+) (what, detail string) {
+	if !n.failing.IsZero() || e.sent.Sub(undisturbed) < o.settle+minContainerAge ||
+		e.sent.Sub(n.clock.lastStep()) < time.Minute {
+		return "", ""
+	}
+	newest := of.newestCertain(e.sent.Add(-o.latest))
+	if newest == nil || newest.At.Sub(served.At) <= minWindow {
+		return "", ""
+	}
+	return "is served with an old sample", fmt.Sprintf("it was taken %s ago, and the server has got one from %s ago",
+		e.sent.Sub(served.At).Round(time.Millisecond), e.sent.Sub(newest.At).Round(time.Millisecond))
 }

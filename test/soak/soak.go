@@ -171,9 +171,8 @@ func (s *soak) print(before, after footprint, peak uint64) {
 		"%d nodes whose start times moved, %d of them with every sample\n",
 		e.steps, e.stepsBack, e.startsMoved+e.startsFollow, e.startsFollow)
 	fmt.Printf("           %d nodes unreachable, with another load on their return\n", e.unreachable)
-	fmt.Printf("responses: %d with %d violations; the oldest sample was %.1f s old "+
-		"(%g s and 1 or 2 s of rounding are allowed)\n",
-		r.responses, r.violations, s.oracle.oldestServed().Seconds(), s.oracle.maxAge.Seconds())
+	fmt.Printf("responses: %d with %d violations; the oldest sample was %.1f s old (%.1f s are allowed)\n",
+		r.responses, r.violations, s.oracle.oldestServed().Seconds(), (s.oracle.maxAge + dateError).Seconds())
 	fmt.Printf("memory:    at most %d MiB (%d are allowed)\n\n", peak/mebibyte, s.memory)
 	fmt.Printf("| %-19s | %7s | %7s | %7s |\n| %s | ------: | ------: | ------: |\n",
 		"Without requests", "before", "after", "allowed", strings.Repeat("-", 19))

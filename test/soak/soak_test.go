@@ -1,7 +1,6 @@
 package main
 
 import (
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,13 +87,36 @@ var testTolerances = tolerances{
 
 var testUsage = [...]kubelettest.Usage{{CPU: 0.5, Memory: 64 << 20}, {CPU: 0, Memory: 16 << 20}}
 
-// newTestOracle returns an oracle with one node and one pod, undisturbed since t0.
+// newTestOracle returns an oracle with one node and one pod, undisturbed since t0. Their kubelet has
+// reported a reading each second until a minute after t0.
 func newTestOracle() (*oracle, *node, *pod) {
 	o := newOracle(testTolerances)
-	n := o.addNode("n", nodeUsage)
-	p := o.addPod(objects.Pod{Namespace: "ns", Name: "p"}, n, testUsage)
+	n := o.addNode("n")
+	p := o.addPod(objects.Pod{Namespace: "ns", Name: "p"}, n)
 	n.undisturbed, p.undisturbed = t0, t0
+	reportEachSecond(n, t0.Add(-time.Minute), t0.Add(time.Minute), 0)
 	return o, n, p
+}
+
+// reportEachSecond reports a reading each second of a node whose clock is ahead by the given duration,
+// and of its pod. All have run for an hour before t0.
+func reportEachSecond(n *node, from, to time.Time, ahead time.Duration) {
+	started := t0.Add(-time.Hour)
+	for at := from; !at.After(to); at = at.Add(time.Second) {
+		r := kubelettest.Reading{At: at, Stamp: at.Add(ahead), Started: started, StartStamp: started}
+		of := func(u kubelettest.Usage) kubelettest.Reading {
+			r := r
+			r.CPU, r.Memory = u.CPU*at.Sub(started).Seconds(), u.Memory
+			return r
+		}
+		readings := []kubelettest.Reading{of(nodeUsage)}
+		for i, name := range objects.ContainerNames {
+			r := of(testUsage[i])
+			r.Namespace, r.Pod, r.Container = "ns", "p", name
+			readings = append(readings, r)
+		}
+		n.readings.record(readings, at, true)
+	}
 }
 
 // podMetrics returns correct metrics at a time.
@@ -141,9 +163,16 @@ func TestCheckPods(t *testing.T) {
 		want     string   // in the only violation; empty: none
 	}{
 		{"correct", nil, nil, ""},
-		{"expired within the rounding", nil, timestamp(ago(21)), ""},
-		{"expired", nil, timestamp(ago(22)), "expired sample: 22s"},
-		{"from the future", nil, timestamp(ago(-60)), "from the future: 59.9s"},
+		{"the newest sample", nil, timestamp(ago(0)), ""},
+		{"an old sample", nil, timestamp(ago(7)), ""},
+		{"too old a sample", nil, timestamp(ago(8)), "it was taken 8s ago, and the server has got one from 6s ago"},
+		{"too old a sample after a restart", func(_ *node, p *pod) { p.restarted = ago(29) }, timestamp(ago(8)), ""},
+		{"too old a sample after a step", func(n *node, _ *pod) { n.clock = clock{{ago(59), 0}} }, timestamp(ago(8)), ""},
+		{"failing kubelet", func(n *node, _ *pod) { n.failing = ago(15) }, timestamp(ago(21)), ""},
+		{"expired", func(n *node, _ *pod) { n.failing = ago(15) }, timestamp(ago(22)), "expired sample: 22s"},
+		{"from the future", nil, timestamp(ago(-60)), "has a time that none of its samples has"},
+		{"not reported yet", nil, timestamp(ago(-1)), "has a time that none of its samples has"},
+		{"before the first sample", nil, timestamp(ago(3600)), "has a time that none of its samples has"},
 		{"no timestamp", nil, func(m *metricsv1beta1.PodMetrics) { m.Timestamp = metav1.Time{} }, "has no timestamp"},
 		{"the epoch", nil, timestamp(time.Unix(0, 0)), "has no timestamp"},
 		{"no window", nil, func(m *metricsv1beta1.PodMetrics) { m.Window.Duration = 0 }, "has no window: 0s"},
@@ -153,8 +182,13 @@ func TestCheckPods(t *testing.T) {
 		{"one container", nil, part, "in part: got 1 containers, want 2"},
 		{"one container, failing kubelet", func(n *node, _ *pod) { n.failing = ago(60) }, part, "got 1 containers, want 2"},
 		{"other container", nil, func(m *metricsv1beta1.PodMetrics) { m.Containers[0].Name = "x" }, `got "x", want "app"`},
-		{"wrong CPU", nil, cpu, "container app: got 0.600000 cores, want 0.489999 to 0.510001"},
-		{"wrong memory", nil, memory, "container istio-proxy: got 17825792 bytes"},
+		{"wrong CPU", nil, cpu, `no two samples of container "app" give 0.600000000 cores with 65536 KiB, ` +
+			`over 10s until 08:00:55; they are: 50.000 s ago 1805.000000 core-s in 3610.000 s, 49.000 s`},
+		{"wrong memory", nil, memory, `no two samples of container "istio-proxy" give 0.000000000 cores with 17408 KiB`},
+		{"wrong window", nil, func(m *metricsv1beta1.PodMetrics) { m.Window.Duration = 10500 * time.Millisecond },
+			"another window or time than its usage: 10.5s"},
+		{"too short a window", nil, func(m *metricsv1beta1.PodMetrics) { m.Window.Duration = 500 * time.Millisecond },
+			"another window or time than its usage: 500ms"},
 		{"wrong CPU after a restart that may be unnoticed", func(_ *node, p *pod) { p.unjudgeable = ago(-1) }, cpu, ""},
 		{"deleted just now", func(_ *node, p *pod) { p.deleting, p.deleted = true, ago(3) }, nil, ""},
 		{"deleted", func(_ *node, p *pod) { p.deleting, p.deleted = true, ago(5) }, nil,
@@ -237,7 +271,7 @@ func TestCheckNodes(t *testing.T) {
 	expectViolation(t, check(), "")
 	expectViolation(t, o.checkNodes(nil, e, true), "node n is not served")
 	m.Usage["cpu"] = resource.MustParse("3")
-	expectViolation(t, check(), "node n is served with wrong usage: got 3.000000 cores")
+	expectViolation(t, check(), `node n is served with wrong usage: no two samples of container "" give 3.000000000 cores`)
 	m.Usage["cpu"] = resource.MustParse("2")
 	n.deleted, n.deleting = t0, true
 	expectViolation(t, check(), "node n is served but deleted: it was deleted 1m0s ago")
@@ -251,31 +285,42 @@ func TestClockStep(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		offset    time.Duration // since the step
-		timestamp time.Duration // of the metrics, relative to now; the sample is 5 s old
-		cpu       string        // of the container app; empty: correct
+		timestamp time.Duration // of the metrics, relative to now
+		window    time.Duration
+		cpu       string // of the container app; empty: correct
 		want      string
 	}{
-		{"sample after a step back", -time.Minute, -65 * time.Second, "", ""},
-		{"sample after a step ahead", time.Minute, 55 * time.Second, "", ""},
-		{"sample before a step ahead", time.Minute, -15 * time.Second, "", ""},
-		{"two possible times", -5 * time.Second, -12 * time.Second, "", ""},
-		{"rate across a step", -5 * time.Second, -10 * time.Second, "750m", "app: got 0.750000 cores"},
-		{"wrong rate", -time.Minute, -65 * time.Second, "750m", "app: got 0.750000 cores"},
-		{"expired by the old clock, future by the new one", -time.Minute, -30 * time.Second, "", "from the future: 29.9s"},
-		{"expired though the clock is ahead", time.Hour, -24 * time.Second, "", "expired sample: 24s"},
-		{"time that was never shown", time.Minute, 30 * time.Second, "", "never showed"},
-		{"time between the old and the new clock", time.Hour, 30 * time.Minute, "", "never showed"},
-		{"small step", time.Second, -4 * time.Second, "450m", ""},
-		{"error beyond a small step", time.Second, -4 * time.Second, "430m", "app: got 0.430000 cores"},
+		{"sample after a step back", -time.Minute, -65 * time.Second, 4 * time.Second, "", ""},
+		{"sample after a step ahead", time.Minute, 55 * time.Second, 4 * time.Second, "", ""},
+		{"sample before a step ahead", time.Minute, -15 * time.Second, 10 * time.Second, "", ""},
+		{"two possible times", -5 * time.Second, -12 * time.Second, 2 * time.Second, "", ""},
+		{"rate across a step", -5 * time.Second, -10 * time.Second, 10 * time.Second, "750m", `"app" give 0.75`},
+		{"window across a step", -time.Minute, -65 * time.Second, 10 * time.Second, "", "another window"},
+		{"wrong rate", -time.Minute, -65 * time.Second, 4 * time.Second, "750m", `"app" give 0.75`},
+		{"expired though the clock is ahead", time.Hour, -24 * time.Second, 10 * time.Second, "", "expired sample: 24s"},
+		{"time that was never shown", time.Minute, 30 * time.Second, 5 * time.Second, "", "time that none"},
+		{"rate across a small step ahead", time.Second, -4 * time.Second, 10 * time.Second, "450m", ""},
+		{"the same in another window", time.Second, -4 * time.Second, 9500 * time.Millisecond, "450m", "another window"},
+		{"rate across a small step back", -1300 * time.Millisecond, -6300 * time.Millisecond, 10700 * time.Millisecond,
+			"560747664n", ""}, // 0.5 × 12 s ÷ 10.7 s
+		{"rate across too large a step back", -1301 * time.Millisecond, -6301 * time.Millisecond, 10699 * time.Millisecond,
+			"560800075n", `no two samples of container "app" give`},
+		{"error beyond a small step", time.Second, -4 * time.Second, 10 * time.Second, "430m",
+			`no two samples of container "app" give`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o, n, _ := newTestOracle()
-			o.stepClock(n, now.Add(-10*time.Second), tt.offset, func() {})
+			o, n, p := newTestOracle()
+			stepped := now.Add(-10 * time.Second)
+			n.readings.series = map[seriesKey]series{}
+			reportEachSecond(n, t0.Add(-time.Minute), stepped, 0)
+			reportEachSecond(n, stepped.Add(time.Second), now, tt.offset)
+			o.stepClock(n, stepped.Add(time.Millisecond), tt.offset, func() {})
 			m := podMetrics(now)
-			m.Timestamp = metav1.NewTime(now.Add(tt.timestamp))
+			m.Timestamp, m.Window.Duration = metav1.NewTime(now.Add(tt.timestamp)), tt.window
 			if tt.cpu != "" {
 				m.Containers[0].Usage["cpu"] = resource.MustParse(tt.cpu)
 			}
+			p.undisturbed = now
 			e := exchange{now, now.Add(100 * time.Millisecond)}
 			expectViolation(t, o.checkPods([]metricsv1beta1.PodMetrics{m}, e, true), tt.want)
 		})
@@ -293,6 +338,19 @@ func TestDisturbances(t *testing.T) {
 		{"one step", func(o *oracle, n *node, _ *pod) {
 			o.stepClock(n, t0.Add(60*time.Second), time.Hour, func() {})
 		}, 0, 0},
+		{"one step, moving start times", func(o *oracle, n *node, _ *pod) {
+			n.startsMove = true
+			o.stepClock(n, t0.Add(60*time.Second), time.Hour, func() {})
+		}, 0, 60 * time.Second},
+		{"restart after the node was unreachable", func(o *oracle, n *node, p *pod) {
+			n.undisturbed = t0.Add(60 * time.Second)
+			o.restart(p, t0.Add(70*time.Second))
+		}, 60 * time.Second, 70 * time.Second},
+		{"restart some time after a step, moving start times", func(o *oracle, n *node, p *pod) {
+			o.stepClock(n, t0.Add(60*time.Second), time.Hour, func() {})
+			n.startsMove = true
+			o.restart(p, t0.Add(89*time.Second))
+		}, 0, 89 * time.Second},
 		{"restart after a step", func(o *oracle, n *node, p *pod) {
 			o.stepClock(n, t0.Add(60*time.Second), time.Hour, func() {})
 			o.restart(p, t0.Add(70*time.Second))
@@ -325,77 +383,6 @@ func TestDisturbances(t *testing.T) {
 				t.Errorf("pod: got undisturbed since %s, want %s", got, tt.wantPod)
 			}
 		})
-	}
-}
-
-// TestLoadChange changes the load of a container a minute after t0.
-func TestLoadChange(t *testing.T) {
-	o, n, p := newTestOracle()
-	changed := t0.Add(time.Minute)
-	p.load[0] = append(p.load[0], loadChange{changed, kubelettest.Usage{CPU: 1, Memory: 65 << 20}})
-	for _, tt := range []struct {
-		at               time.Duration // after the change
-		wantMin, wantMax float64
-	}{
-		{-20 * time.Second, 0.49, 0.51},
-		{20 * time.Second, 0.98, 1.02},
-		{5 * time.Second, 0.75 * 0.98, 1.02}, // half of the window is before the change
-	} {
-		end := changed.Add(tt.at)
-		got := n.limits(p.load[0], end, []time.Duration{10 * time.Second}, end, o.latest)
-		if math.Abs(got.minCPU-tt.wantMin) > 1e-5 || math.Abs(got.maxCPU-tt.wantMax) > 1e-5 {
-			t.Errorf("%s after the change: got %g to %g cores, want %g to %g",
-				tt.at, got.minCPU, got.maxCPU, tt.wantMin, tt.wantMax)
-		}
-	}
-	// The mean over 20 s, most of them before the change, is wrong for a window of 5 s.
-	at := changed.Add(6 * time.Second)
-	m := podMetrics(at.Add(5 * time.Second))
-	m.Containers[0].Usage["cpu"], m.Containers[0].Usage["memory"] = resource.MustParse("650m"), resource.MustParse("65Mi")
-	for window, want := range map[time.Duration]string{20 * time.Second: "", 5 * time.Second: "app: got 0.650000 cores"} {
-		m.Window.Duration = window
-		expectViolation(t, o.checkPods([]metricsv1beta1.PodMetrics{m}, exchange{at, at}, false), want)
-	}
-}
-
-// TestWindowsOfContainers checks the usage of a container whose window is not the pod's, 3 s: it
-// restarted 13 s ago, and its node's clock was set 9 s ago, by too little to be noticed.
-func TestWindowsOfContainers(t *testing.T) {
-	o, n, p := newTestOracle()
-	now := t0.Add(time.Hour)
-	o.restart(p, now.Add(-13*time.Second))
-	p.unjudgeable = time.Time{}
-	o.stepClock(n, now.Add(-9*time.Second), 600*time.Millisecond, func() {})
-	m := podMetrics(now.Add(600 * time.Millisecond))
-	m.Window.Duration = 3 * time.Second
-	for cpu, want := range map[string]string{
-		"500m": "",
-		"478m": "", // 0.5 × 13 s ÷ 13.6 s
-		"150m": "app: got 0.150000 cores",
-	} {
-		m.Containers[0].Usage["cpu"] = resource.MustParse(cpu)
-		expectViolation(t, o.checkPods([]metricsv1beta1.PodMetrics{m}, exchange{now, now}, false), want)
-	}
-}
-
-// TestWindowsAfterRestart checks the usage of a container whose window is shorter than the pod's,
-// because it has fewer samples than the other container. A clock step that is not noticed then has
-// more effect.
-func TestWindowsAfterRestart(t *testing.T) {
-	for restarted, want := range map[time.Duration]string{
-		19 * time.Second: "",
-		5 * time.Minute:  "app: got 0.535700 cores",
-	} {
-		o, n, p := newTestOracle()
-		now := t0.Add(time.Hour)
-		o.restart(p, now.Add(-restarted))
-		p.unjudgeable = time.Time{}
-		p.undisturbed = t0
-		o.stepClock(n, now.Add(-6*time.Second), -400*time.Millisecond, func() {})
-		m := podMetrics(now.Add(-400 * time.Millisecond))
-		m.Window.Duration = 17600 * time.Millisecond
-		m.Containers[0].Usage["cpu"] = resource.MustParse("535700u") // 0.5 × 6 s ÷ 5.6 s
-		expectViolation(t, o.checkPods([]metricsv1beta1.PodMetrics{m}, exchange{now, now}, false), want)
 	}
 }
 
@@ -444,7 +431,7 @@ func TestSamePod(t *testing.T) {
 	if got := o.samePod(""); got != "ns/p" {
 		t.Errorf("got %q, want the only pod", got)
 	}
-	other := o.addPod(objects.Pod{Namespace: "ns", Name: "q"}, n, testUsage)
+	other := o.addPod(objects.Pod{Namespace: "ns", Name: "q"}, n)
 	other.undisturbed = p.undisturbed
 	for range 20 {
 		if got := o.samePod("ns/p"); got != "ns/p" {

@@ -56,6 +56,9 @@ type Config struct {
 	// node's clock back, use SetClockOffset.
 	Now func() time.Time
 
+	// ClockOffset is how far the node's clock is ahead of Now at first; see SetClockOffset.
+	ClockOffset time.Duration
+
 	// Boot is when the node's counter was 0; by default, the time of New.
 	Boot time.Time
 
@@ -77,6 +80,9 @@ type Config struct {
 
 	// NoSwap leaves swap out of all responses.
 	NoSwap bool
+
+	// Readings fills Response.Readings, so that a Fault can record what is reported.
+	Readings bool
 
 	// SandboxContainer is the label container of sandboxes in /metrics/cadvisor: empty with containerd,
 	// POD with other container runtimes.
@@ -144,11 +150,12 @@ func New(name string, cfg Config) *Kubelet {
 		cfg.ResourcePath = ResourcePath
 	}
 	k := &Kubelet{name: name, cfg: cfg, requests: make(map[string]int)}
+	k.ahead = cfg.ClockOffset.Truncate(time.Millisecond)
 	boot := k.now()
 	if !cfg.Boot.IsZero() {
 		boot = cfg.Boot.UnixNano()
 	}
-	k.node = newSeries("", boot, 0, 0, Usage{})
+	k.node = newSeries("", boot, k.ahead, 0, Usage{})
 	return k
 }
 
@@ -319,6 +326,9 @@ func (k *Kubelet) fill(r *Response) []Fault {
 		r.Body, r.format = k.newSummary(filesystems), summary
 	default:
 		r.setStatus(http.StatusNotFound, "404 page not found")
+	}
+	if k.cfg.Readings && r.format != other {
+		r.Readings = k.readings()
 	}
 	return k.faults
 }

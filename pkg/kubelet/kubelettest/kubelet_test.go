@@ -628,6 +628,64 @@ func TestClockOffset(t *testing.T) {
 }
 
 // TestStartTimes moves start times while the counters go on, in the text and in the summary.
+// TestReadings checks the readings of responses, also if the clock is wrong and a fault hides them.
+func TestReadings(t *testing.T) {
+	c := clock{start}
+	k := New("n", Config{
+		Now: c.now, Boot: start.Add(-time.Minute), Housekeeping: 10 * time.Second, ContainersOnDemand: true,
+		ClockOffset: time.Hour, Readings: true,
+	})
+	k.SetNode(Usage{CPU: 2, Memory: 8 << 30})
+	k.SetContainer("ns", "p", "busy", Usage{CPU: 0.5, Memory: 1 << 20})
+	k.SetContainer("ns", "p", "idle", Usage{Memory: 2 << 20})
+	var got []Reading
+	k.SetFaults(func(r *Response) { got = r.Readings }, HTML)
+	c.advance(13 * time.Second)
+	for path, want := range map[string]int{ResourcePath: 3, shortSummary: 3, CadvisorPath: 0, "/healthz": 0} {
+		get(t, k, path)
+		if len(got) != want {
+			t.Errorf("%s: got %d readings, want %d", path, len(got), want)
+		}
+	}
+	getResource(t, k)
+	sampled := start.Add(10 * time.Second)
+	want := Reading{
+		At: sampled, Stamp: sampled.Add(time.Hour), Started: start.Add(-time.Minute),
+		StartStamp: start.Add(time.Hour - time.Minute), CPU: 2 * 70, Memory: 8 << 30, Rate: 2e9, HasRate: true,
+	}
+	expectReading := func(got, want Reading) {
+		t.Helper()
+		// Their time zones may differ.
+		isSame := got.At.Equal(want.At) && got.Stamp.Equal(want.Stamp) && got.Started.Equal(want.Started) &&
+			got.StartStamp.Equal(want.StartStamp)
+		got.At, got.Stamp, got.Started, got.StartStamp = want.At, want.Stamp, want.Started, want.StartStamp
+		if !isSame || got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	expectReading(got[0], want)
+	for i, name := range []string{"busy", "idle"} {
+		r := got[1+i]
+		age := r.At.Sub(start)
+		want := Reading{
+			Namespace: "ns", Pod: "p", Container: name, At: r.At, Stamp: r.At.Add(time.Hour),
+			Started: start, StartStamp: start.Add(time.Hour), Memory: uint64(i+1) << 20, HasRate: name == "idle",
+		}
+		if name == "busy" {
+			want.CPU, want.Rate = age.Seconds()/2, r.Rate
+		}
+		expectReading(r, want)
+		if age < 12980*time.Millisecond || age > 13*time.Second {
+			t.Errorf("%s: got a reading at an age of %s, want 13s", name, age)
+		}
+	}
+	k = New("n", Config{Now: c.now})
+	k.SetFaults(func(r *Response) { got = r.Readings })
+	if getResource(t, k); len(got) > 0 {
+		t.Errorf("got readings without Config.Readings: %+v", got)
+	}
+}
+
 func TestStartTimes(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault Fault

@@ -23,6 +23,9 @@ type Response struct {
 	Body    []byte // before compression; a fault may alter it in place
 	Gzip    bool   // compress the body: the client accepts it, and the endpoint supports it
 
+	// Readings are those in the body before any fault; only with Config.Readings.
+	Readings []Reading
+
 	Delay      time.Duration // before the response starts
 	ChunkDelay time.Duration // before each chunk of the body
 	ChunkSize  int           // bytes; 0 means that of a kubelet

@@ -129,3 +129,46 @@ func wholeMillisecond(t int64) int64 {
 }
 
 func nanocores(cores float64) uint64 { return uint64(math.Round(cores * 1e9)) }
+
+// Reading is a reading of a node or a container, with what a test needs to know to verify what is
+// derived from it.
+type Reading struct {
+	Namespace, Pod, Container string // empty: of the node
+
+	At, Stamp           time.Time // when it was taken: the true time, and the time by the node's clock
+	Started, StartStamp time.Time // when the counter was 0: likewise
+	CPU                 float64   // core-seconds
+	Memory              uint64    // bytes of the working set
+
+	// Rate is the usageNanoCores of the summary. HasRate is false if it is a placeholder.
+	Rate    uint64
+	HasRate bool
+}
+
+// readings returns the last readings of the node and of its containers.
+func (k *Kubelet) readings() []Reading {
+	all := make([]Reading, 0, 1+len(k.containers))
+	if k.node.last.at != 0 {
+		all = append(all, k.node.reading())
+	}
+	for _, c := range k.containers {
+		if c.last.at == 0 {
+			continue
+		}
+		r := c.reading()
+		r.Namespace, r.Pod, r.Container = c.namespace, c.pod, c.name
+		// As with placeholders of a real kubelet, 0 may stand for an idle container, too.
+		r.HasRate = r.HasRate && !k.cfg.ContainersOnDemand || c.last.cpu == 0
+		all = append(all, r)
+	}
+	return all
+}
+
+func (s *series) reading() Reading {
+	at := func(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds) }
+	return Reading{
+		At: at(s.last.at), Stamp: at(s.last.stamp), Started: at(s.started), StartStamp: at(s.start),
+		CPU: float64(s.last.cpu) / 1e9, Memory: s.last.memory,
+		Rate: s.kubeletRate(), HasRate: s.prev.at != 0,
+	}
+}

@@ -1,0 +1,364 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+)
+
+var (
+	seeds     = flag.Int("seeds", 10, "the number of soaks in virtual time")
+	firstSeed = flag.Uint64("first-seed", 1, "the seed of the first of them")
+)
+
+// simulation is a soak in virtual time: the churn, the oracle and the kubelets of the real soak, and
+// the scraper, the decoders and the store of the server, without a network and an API server. It is
+// an apiServer, a fleet and a scrape.Fetcher.
+type simulation struct {
+	oracle  *oracle
+	churn   *churn
+	clock   usage.Clock
+	store   *store.Store
+	scraper *scrape.Scraper
+
+	mu       sync.Mutex
+	random   *rand.Rand
+	kubelets map[string]*kubelettest.Kubelet // by node
+	pods     map[string]simulatedPod         // by NAMESPACE/NAME
+	nodes    map[string]bool
+}
+
+type simulatedPod struct {
+	objects.Pod
+	isRunning bool
+}
+
+const (
+	simulatedNodes = 6
+	simulatedPods  = 3 // per node
+)
+
+func newSimulation(seed uint64, resolution time.Duration, watched scrape.Watched) *simulation {
+	time.Sleep(26 * 365 * 24 * time.Hour) // start times before the year 2000 are not valid
+	random := rand.New(rand.NewPCG(seed, 1))
+	s := &simulation{
+		oracle: newOracle(newTolerances(resolution)), clock: usage.NewClock(time.Now()), random: random,
+		kubelets: map[string]*kubelettest.Kubelet{}, pods: map[string]simulatedPod{}, nodes: map[string]bool{},
+	}
+	s.churn = &churn{objects: s, fleet: s, oracle: s.oracle, random: rand.New(rand.NewPCG(seed, 0))}
+	s.store = store.New(store.Config{
+		MaxSampleAge: s.oracle.maxAge, RateWindow: 15 * time.Second, MaxContainers: 1000,
+		IsRunning: func(namespace, pod, _ string) bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.pods[namespace+"/"+pod].isRunning
+		},
+	})
+	s.scraper = scrape.New(scrape.Config{
+		Fetcher: simulatedFetcher{s}, Sink: s.store, Observer: ignoreEvents{}, Interval: resolution, Watched: watched,
+		Reason: func(error) reason.Reason { return "" },
+	})
+	return s
+}
+
+func (*simulation) CreateNamespace(context.Context, string) error { return nil }
+
+func (s *simulation) CreateNode(_ context.Context, index int, port uint16) error {
+	node := objects.Node(index, port, time.Now())
+	s.update(func() { s.nodes[node.Name] = true })
+	s.scraper.Set(node)
+	return nil
+}
+
+func (s *simulation) DeleteNode(_ context.Context, index int) error {
+	name := objects.NodeName(index)
+	s.update(func() { delete(s.nodes, name) })
+	s.scraper.Delete(name)
+	return nil
+}
+
+func (s *simulation) CreatePod(_ context.Context, p objects.Pod) error {
+	s.update(func() { s.pods[p.Namespace+"/"+p.Name] = simulatedPod{p, false} })
+	return nil
+}
+
+func (s *simulation) SetRunning(_ context.Context, p objects.Pod, _ time.Time) error {
+	s.update(func() { s.pods[p.Namespace+"/"+p.Name] = simulatedPod{p, true} })
+	return nil
+}
+
+func (s *simulation) DeletePod(_ context.Context, p objects.Pod) error {
+	s.store.RemovePod(objects.NodeName(p.Node), p.Namespace, p.Name, s.clock.At(time.Now()))
+	s.update(func() { delete(s.pods, p.Namespace+"/"+p.Name) })
+	return nil
+}
+
+func (s *simulation) Add(k *kubelettest.Kubelet, at netip.Addr) (netip.AddrPort, error) {
+	s.update(func() { s.kubelets[k.Name()] = k })
+	return netip.AddrPortFrom(at, 10250), nil
+}
+
+func (s *simulation) Remove(name string) { s.update(func() { delete(s.kubelets, name) }) }
+
+func (s *simulation) update(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// delay sleeps for as long as the network and a busy machine need: mostly some milliseconds, and in
+// one of 20 cases up to 300.
+func (s *simulation) delay() {
+	var d time.Duration
+	s.update(func() {
+		d = time.Millisecond + time.Duration(s.random.Int64N(int64(10*time.Millisecond)))
+		if s.random.IntN(20) == 0 {
+			d = time.Duration(1 + s.random.Int64N(int64(300*time.Millisecond)))
+		}
+	})
+	time.Sleep(d)
+}
+
+// simulatedFetcher fetches from the kubelets without a network.
+type simulatedFetcher struct{ *simulation }
+
+func (f simulatedFetcher) Forget(string) {}
+
+func (f simulatedFetcher) Address(*corev1.Node) string { return "" }
+
+func (f simulatedFetcher) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
+	body, times, err := f.get(ctx, node.Name, kubelettest.ResourcePath)
+	if err != nil {
+		return err
+	}
+	return new(decode.Text).Decode(dst, body, times)
+}
+
+func (f simulatedFetcher) FetchSummary(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
+	body, times, err := f.get(ctx, node.Name, kubelettest.SummaryPath+"?only_cpu_and_memory=true")
+	if err != nil {
+		return err
+	}
+	return new(decode.Summary).Decode(dst, body, node.Name, times)
+}
+
+// get requests a path of a kubelet.
+func (f simulatedFetcher) get(ctx context.Context, node, path string) (body []byte, times decode.Times, err error) {
+	var k *kubelettest.Kubelet
+	f.update(func() { k = f.kubelets[node] })
+	if k == nil {
+		return nil, times, errors.New("refused")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	times.Sent = f.clock.At(time.Now())
+	f.delay()
+	w, err := request(ctx, k, path)
+	if err != nil {
+		return nil, times, err
+	}
+	f.delay()
+	times.At = f.clock.At(w.arrived)
+	if date, err := http.ParseTime(w.header.Get("Date")); err == nil {
+		times.Date = usage.At(date)
+	}
+	if w.status != http.StatusOK || w.header.Get("Content-Encoding") != "" ||
+		strings.HasPrefix(w.header.Get("Content-Type"), "text/html") {
+		return nil, times, fmt.Errorf("status %d, %v", w.status, w.header)
+	}
+	return w.body.Bytes(), times, nil
+}
+
+// responseWriter keeps a response of limited size.
+type responseWriter struct {
+	header  http.Header
+	arrived time.Time
+	status  int
+	body    bytes.Buffer
+}
+
+// request requests a path of a kubelet without a network.
+func request(ctx context.Context, k *kubelettest.Kubelet, path string) (w *responseWriter, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://kubelet"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	w = &responseWriter{header: http.Header{}}
+	defer func() {
+		if p := recover(); p == http.ErrAbortHandler { //nolint:errorlint // a panic with this very value
+			err = io.ErrUnexpectedEOF
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	k.ServeHTTP(w, r)
+	if w.body.Len() > maxSimulatedResponse {
+		return nil, errors.New("the response is too large")
+	}
+	return w, ctx.Err()
+}
+
+const maxSimulatedResponse = 1 << 18
+
+func (w *responseWriter) Header() http.Header { return w.header }
+
+func (w *responseWriter) WriteHeader(status int) { w.status, w.arrived = status, time.Now() }
+
+func (w *responseWriter) Write(b []byte) (int, error) {
+	if w.body.Len() > maxSimulatedResponse {
+		return 0, errors.New("the client is gone")
+	}
+	return w.body.Write(b)
+}
+
+// Flush is for faults that send a part of the body.
+func (w *responseWriter) Flush() {}
+
+type ignoreEvents struct{}
+
+func (ignoreEvents) Scraped(scrape.Result) {}
+func (ignoreEvents) Summarized(error)      {}
+func (ignoreEvents) NodeDeleted(string)    {}
+
+// lists returns the metrics of all pods and nodes, as the server would.
+func (s *simulation) lists() (pods []metricsv1beta1.PodMetrics, nodes []metricsv1beta1.NodeMetrics) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.At(time.Now())
+	timestamp := func(at usage.Time) metav1.Time { return metav1.NewTime(at.Time().Truncate(timestampUnit)) }
+	list := func(a usage.Amount) corev1.ResourceList {
+		return corev1.ResourceList{
+			corev1.ResourceCPU:    *resource.NewScaledQuantity(int64(a.CPUNanocores), resource.Nano),
+			corev1.ResourceMemory: *resource.NewQuantity(int64(a.Memory)>>10<<10, resource.BinarySI),
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.pods)) {
+		p := s.pods[key]
+		u := s.store.Pod(objects.NodeName(p.Node), p.Namespace, p.Name, now)
+		if !p.isRunning || u == nil {
+			continue
+		}
+		m := metricsv1beta1.PodMetrics{Timestamp: timestamp(u.At), Window: metav1.Duration{Duration: u.Window}}
+		m.Namespace, m.Name = u.Namespace, u.Name
+		for _, c := range u.Containers {
+			m.Containers = append(m.Containers, metricsv1beta1.ContainerMetrics{Name: c.Name, Usage: list(c.Amount)})
+		}
+		pods = append(pods, m)
+	}
+	for name := range s.nodes {
+		if u := s.store.Node(name, now); u != nil {
+			m := metricsv1beta1.NodeMetrics{
+				Timestamp: timestamp(u.At), Window: metav1.Duration{Duration: u.Window}, Usage: list(u.Amount),
+			}
+			m.Name = name
+			nodes = append(nodes, m)
+		}
+	}
+	return pods, nodes
+}
+
+// run runs churn for a time while readers call check with the lists, and then calm.
+func (s *simulation) run(t *testing.T, duration time.Duration, check func(
+	e exchange, pods []metricsv1beta1.PodMetrics, nodes []metricsv1beta1.NodeMetrics)) {
+	ctx, stop := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer stop()
+	if err := s.churn.fill(ctx, simulatedNodes, simulatedPods); err != nil {
+		t.Fatal(err)
+	}
+	s.oracle.setServerStart(time.Now())
+	group.Go(func() { s.scraper.Run(ctx) })
+	group.Go(func() {
+		for reader := uint64(1); sleep(ctx, 770*time.Millisecond) == nil; reader = reader%5 + 1 {
+			s.scraper.Read(reader, simulatedNodes, s.someNodes(reader))
+			sent := time.Now()
+			pods, nodes := s.lists()
+			check(exchange{sent, sent}, pods, nodes)
+		}
+	})
+	if err := s.churn.run(ctx, 0.8, duration); err != nil {
+		t.Fatal(err)
+	}
+	if err := sleep(ctx, 2*s.oracle.settle); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// someNodes returns the nodes of which a reader reads.
+func (s *simulation) someNodes(reader uint64) iter.Seq[string] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for i, name := range slices.Sorted(maps.Keys(s.nodes)) {
+		if uint64(i)%5 < reader {
+			names = append(names, name)
+		}
+	}
+	return slices.Values(names)
+}
+
+// forEachSeed runs simulations of several minutes each.
+func forEachSeed(t *testing.T, run func(t *testing.T, s *simulation)) {
+	for i := range *seeds {
+		seed := *firstSeed + uint64(i)
+		synctest.Test(t, func(t *testing.T) {
+			resolution, watched := 5*time.Second, scrape.Watched{Resolution: 2 * time.Second, Budget: 2}
+			switch seed % 4 {
+			case 1:
+				watched = scrape.Watched{}
+			case 2:
+				resolution, watched.Resolution = 15*time.Second, 5*time.Second
+			}
+			defer func() {
+				if t.Failed() {
+					t.Logf("the seed is %d", seed)
+				}
+			}()
+			run(t, newSimulation(seed, resolution, watched))
+		})
+	}
+}
+
+// TestSimulation runs soaks in virtual time. No response may have a violation.
+func TestSimulation(t *testing.T) {
+	responses, steps := 0, 0
+	forEachSeed(t, func(t *testing.T, s *simulation) {
+		s.run(t, 4*time.Minute, func(e exchange, pods []metricsv1beta1.PodMetrics, nodes []metricsv1beta1.NodeMetrics) {
+			responses++
+			for _, v := range append(s.oracle.checkPods(pods, e, true), s.oracle.checkNodes(nodes, e, true)...) {
+				t.Error(v)
+			}
+		})
+		steps += s.churn.events.steps
+	})
+	t.Logf("%d responses, %d clock steps", responses, steps)
+}
