@@ -48,13 +48,19 @@ func (c *collection) usages(objects []*inventory.Object, now usage.Time) iter.Se
 func (b *block) readContainers() {
 	read := 0 // without it, the compiler would remove the reads
 	for i, o := range b.objects {
-		if pod := b.pods[i]; pod != nil && len(o.Containers) > 0 {
-			read += int(o.Containers[0].StartedAt) + len(pod.Containers)
+		if pod := b.pods[i]; pod != nil {
+			read += len(pod.Containers)
+		}
+		for j := range o.Containers {
+			read += int(o.Containers[j].StartedAt)
 		}
 	}
 	for _, pod := range b.pods[:len(b.objects)] {
-		if pod != nil && len(pod.Containers) > 0 {
-			read += int(pod.Containers[0].At)
+		if pod == nil {
+			continue
+		}
+		for j := range pod.Containers {
+			read += int(pod.Containers[j].At)
 		}
 	}
 	runtime.KeepAlive(read)
