@@ -28,7 +28,7 @@ func TestBlocks(t *testing.T) {
 	sampleAt := func(at usage.Time, i int) usage.Sample {
 		return usage.Sample{
 			At: at, MemoryAt: at, StartedAt: at.Add(-time.Hour), Memory: uint64(i+1) << 20,
-			CPUSeconds: float64(i+1) * float64(at-usage.At(now)+usage.Time(time.Hour)) / 1e9, Has: usage.HasCPU | usage.HasMemory,
+			CPUSeconds: float64(i+1) * (at.Sub(usage.At(now)) + time.Hour).Seconds(), Has: usage.HasCPU | usage.HasMemory,
 		}
 	}
 	var podList, nodeList []any
@@ -146,7 +146,8 @@ func TestBlocks(t *testing.T) {
 					delete(item["metadata"].(map[string]any), "resourceVersion") // only of watchable
 				}
 				if !reflect.DeepEqual(got, test.want) {
-					t.Errorf("%s %s, limit %d: got %d items, want %d as in GETs", test.path, test.selector, limit, len(got), len(test.want))
+					t.Errorf("%s %s, limit %d: got %d items, want %d as in GETs",
+						test.path, test.selector, limit, len(got), len(test.want))
 				}
 			}
 		}

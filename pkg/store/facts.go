@@ -64,7 +64,9 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 // report returns the report of a pod, or nil.
 func (n *node) report(key podKey) *podReport {
 	hash := key.hash()
-	i, _ := slices.BinarySearchFunc(n.reports, hash, func(r *podReport, hash uint32) int { return cmp.Compare(r.hash, hash) })
+	i, _ := slices.BinarySearchFunc(n.reports, hash, func(r *podReport, hash uint32) int {
+		return cmp.Compare(r.hash, hash)
+	})
 	for ; i < len(n.reports) && n.reports[i].hash == hash; i++ {
 		if n.reports[i].key == key {
 			return n.reports[i]

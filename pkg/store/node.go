@@ -299,7 +299,7 @@ func (n *node) getOrCreateContainer(
 	}
 	pod := reports[key.podKey]
 	if pod == nil {
-		pod = &podReport{key: podKey{intern(s.Namespace).Value(), key.name}, hash: key.podKey.hash()}
+		pod = &podReport{key: podKey{intern(s.Namespace).Value(), key.name}, hash: key.hash()}
 		reports[pod.key] = pod
 		n.reports = append(n.reports, pod)
 	}
