@@ -9,9 +9,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// blockSize is the number of objects whose usage is looked up at the same time. What a lookup reads of
-// so many fits into the first cache of a processor. It is also a multiple of what the Store can look up
-// at the same time.
+// blockSize is the number of objects whose usage is looked up at the same time, as many as the Store
+// can. What a lookup reads of so many fits into the first cache of a processor.
 const blockSize = 32
 
 // block is a part of a list.

@@ -28,7 +28,9 @@ func podsWithEqualHash() (a, b podKey) {
 func TestPodsAreFound(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	s := newStore()
-	keys := []usage.PodKey{{}, {Node: "node-1"}, {Node: "node-1", Namespace: "n"}, {Node: "none", Namespace: "n", Name: "p"}}
+	keys := []usage.PodKey{
+		{}, {Node: "node-1"}, {Node: "node-1", Namespace: "n"}, {Node: "none", Namespace: "n", Name: "other-0"},
+	}
 	want := map[usage.PodKey]bool{}
 	equal1, equal2 := podsWithEqualHash()
 	for n := range 60 {

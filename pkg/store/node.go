@@ -73,8 +73,8 @@ func (n *node) published() *podSnapshots {
 	return noSnapshots
 }
 
-// find returns the position of the first hash that is not less. Hashes are equally distributed, so it
-// is a few steps from where they would be at equal distances.
+// find returns the position of the first hash that is not less. Hashes are evenly distributed, so it
+// is a few steps from where it would be if they had equal distances.
 func (s *podSnapshots) find(hash uint32) int {
 	i := int(uint64(hash) * uint64(len(s.hashes)) >> 32)
 	for i > 0 && s.hashes[i-1] >= hash {
@@ -244,8 +244,8 @@ func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged b
 	return false
 }
 
-// groupByPod assigns n.containers to their pods, drops pods without containers, and sorts the pods. It
-// sorts each pod's containers once: the time must not grow with the square of their number.
+// groupByPod assigns n.containers to their pods, drops pods without containers, and sorts the pods.
+// It sorts each pod's containers once: the time must not grow with the square of their number.
 func (n *node) groupByPod() {
 	for _, r := range n.reports {
 		clear(r.containers)
