@@ -32,9 +32,9 @@ import (
 
 // Usage is the source of usage. *store.Store implements it.
 type Usage interface {
-	// Pod returns the usage of a pod, as reported by the node to which it is bound, or nil if there
-	// is none to serve at that time.
-	Pod(node, namespace, name string, now usage.Time) *usage.Pod
+	// Pods sets each element of found to the usage of the pod whose key has the same index, as reported
+	// by the node to which it is bound, or to nil if there is none to serve at that time.
+	Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time)
 	// Node returns the usage of a node, or nil if there is none to serve at that time.
 	Node(name string, now usage.Time) *usage.Node
 }

@@ -54,8 +54,10 @@ type fakeUsage struct {
 	nodes map[string]*usage.Node
 }
 
-func (f fakeUsage) Pod(_, namespace, name string, _ usage.Time) *usage.Pod {
-	return f.pods[namespace+"/"+name]
+func (f fakeUsage) Pods(found []*usage.Pod, keys []usage.PodKey, _ usage.Time) {
+	for i, key := range keys {
+		found[i] = f.pods[key.Namespace+"/"+key.Name]
+	}
 }
 func (f fakeUsage) Node(name string, _ usage.Time) *usage.Node { return f.nodes[name] }
 

@@ -2,15 +2,20 @@ package api
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -57,6 +62,61 @@ func largeCluster(b *testing.B) Config {
 	return c
 }
 
+// hugeCluster returns 150,000 pods of two containers each, on 5000 nodes, in a real Store and Index. The
+// pods of a node are in many namespaces. Pods lie in memory in another order than they are listed in, as
+// in a cluster in which pods come and go.
+func hugeCluster(b *testing.B) Config {
+	const pods, nodes, apps = 150_000, 5000, 5000
+	random, started := rand.New(rand.NewPCG(1, 2)), usage.At(now).Add(-time.Hour)
+	objects, scrapes := make([]any, pods), make([]usage.Scrape, nodes)
+	for k, i := range random.Perm(pods) {
+		app := fmt.Sprintf("application-%d", i%apps)
+		o, err := inventory.NewObject(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: fmt.Sprintf("team-%03d", i%100), Name: fmt.Sprintf("%s-7d4b9c6f5d-%05d", app, i),
+				Labels: map[string]string{"app.kubernetes.io/name": app, "pod-template-hash": "7d4b9c6f5d", "team": "shop"},
+			},
+			Spec:   corev1.PodSpec{NodeName: fmt.Sprintf("node-%04d.example.com", random.IntN(nodes))},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		node, err := strconv.Atoi(o.Node[len("node-"):len("node-0000")])
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, name := range []string{"main", "proxy"} {
+			o = running(o, name, started)
+			scrapes[node].Containers = append(scrapes[node].Containers, usage.ContainerSample{
+				Namespace: []byte(o.Namespace), Pod: []byte(o.Name), Name: []byte(name),
+			})
+		}
+		objects[k] = o
+	}
+	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10_000})
+	for round := range 3 {
+		for _, n := range random.Perm(nodes) {
+			sc := &scrapes[n]
+			sc.At = usage.At(now).Add(time.Duration(round-3)*15*time.Second + time.Duration(n)*time.Millisecond)
+			for i := range sc.Containers {
+				sc.Containers[i].Sample = usage.Sample{
+					At: sc.At, MemoryAt: sc.At, StartedAt: started, CPUSeconds: float64(round) * random.Float64(),
+					Memory: random.Uint64N(1<<18) << 12, Has: usage.HasCPU | usage.HasMemory,
+				}
+			}
+			s.Put(fmt.Sprintf("node-%04d.example.com", n), sc)
+		}
+	}
+	index := inventory.New()
+	if err := index.Replace(objects, "1"); err != nil {
+		b.Fatal(err)
+	}
+	return Config{
+		Usage: s, Pods: index, Nodes: inventory.New(), Now: func() time.Time { return now }, Clock: usage.NewClock(now),
+	}
+}
+
 // discardWriter is a http.ResponseWriter that keeps nothing of the body but its size.
 type discardWriter struct {
 	header http.Header
@@ -68,10 +128,59 @@ func (d *discardWriter) Header() http.Header         { return d.header }
 func (d *discardWriter) WriteHeader(code int)        { d.code = code }
 func (d *discardWriter) Write(p []byte) (int, error) { d.bytes += int64(len(p)); return len(p), nil }
 
+// BenchmarkAllPods measures lists of all pods of 5000 nodes: only the lookups, and requests without the
+// network, TLS, authentication and authorization.
+func BenchmarkAllPods(b *testing.B) {
+	c := hugeCluster(b)
+	h := serve(b, c)
+	runtime.GC()
+	b.Run("lookups", func(b *testing.B) {
+		objects := c.Pods.List("", labels.Everything())
+		all := &collection{resource: pods{usage: c.Usage}}
+		measure(b, func() {
+			for i, u := range all.usages(objects, usage.At(now)) {
+				if u == nil {
+					b.Fatalf("no usage of %s", objects[i].Name)
+				}
+			}
+		})
+	})
+	for _, test := range []struct{ name, accept string }{{"json", jsonType}, {"protobuf", protobufType}} {
+		b.Run(test.name, func(b *testing.B) {
+			measure(b, func() { send(b, h, "/pods", test.accept, "") })
+		})
+	}
+}
+
+// measure runs f and reports its CPU time.
+func measure(b *testing.B, f func()) {
+	b.ReportAllocs()
+	start := testenv.CPUTime(b)
+	for b.Loop() {
+		f()
+	}
+	b.ReportMetric(float64(testenv.CPUTime(b)-start)/float64(b.N), "cpu-ns/op")
+}
+
+// send sends a request and discards the response.
+func send(b *testing.B, h http.Handler, path, accept, acceptEncoding string) {
+	r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "/apis/metrics.k8s.io/v1beta1"+path, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.Header.Set("Accept", accept)
+	r.Header.Set("Accept-Encoding", acceptEncoding)
+	w := &discardWriter{header: http.Header{}, code: http.StatusOK}
+	h.ServeHTTP(w, r)
+	if w.code != http.StatusOK {
+		b.Fatalf("%s: %d", path, w.code)
+	}
+	b.SetBytes(w.bytes)
+}
+
 // BenchmarkRequest measures requests without the network, TLS, authentication and authorization.
 func BenchmarkRequest(b *testing.B) {
 	h := serve(b, largeCluster(b))
-	const group = "/apis/metrics.k8s.io/v1beta1"
 	for _, test := range []struct{ name, path, accept, compressed string }{
 		{"pods/json", "/pods", jsonType, ""},
 		{"pods/protobuf", "/pods", protobufType, ""},
@@ -87,23 +196,7 @@ func BenchmarkRequest(b *testing.B) {
 		{"node/json", "/nodes/node-0500", jsonType, ""},
 	} {
 		b.Run(test.name, func(b *testing.B) {
-			b.ReportAllocs()
-			start := testenv.CPUTime(b)
-			for b.Loop() {
-				r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, group+test.path, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				r.Header.Set("Accept", test.accept)
-				r.Header.Set("Accept-Encoding", test.compressed)
-				w := &discardWriter{header: http.Header{}, code: http.StatusOK}
-				h.ServeHTTP(w, r)
-				if w.code != http.StatusOK {
-					b.Fatalf("%s: %d", test.path, w.code)
-				}
-				b.SetBytes(w.bytes)
-			}
-			b.ReportMetric(float64(testenv.CPUTime(b)-start)/float64(b.N), "cpu-ns/op")
+			measure(b, func() { send(b, h, test.path, test.accept, test.compressed) })
 		})
 	}
 }

@@ -26,8 +26,8 @@ type resource interface {
 	kind() encode.Kind
 	name() string // in paths
 
-	// find returns the usage of an object, or nil if there is none to serve.
-	find(o *inventory.Object, now usage.Time) encode.Usage
+	// find sets found to the usage of the objects of a block.
+	find(b *block, now usage.Time)
 	// nodeOf returns the node that reports an object; "": none yet.
 	nodeOf(o *inventory.Object) string
 	// extra returns the usage of further resources of an object whose usage is u.
@@ -77,7 +77,10 @@ func (c *collection) lookUp(ctx context.Context, name string, now time.Time) (*i
 	if o == nil {
 		return nil, nil
 	}
-	return o, c.find(o, c.config.Clock.At(now))
+	for _, u := range c.usages([]*inventory.Object{o}, c.config.Clock.At(now)) {
+		return o, u
+	}
+	return o, nil
 }
 
 // List implements rest.Lister.
@@ -104,8 +107,7 @@ func (c *collection) list(
 	}
 	at := c.config.Clock.At(now)
 	oldest := at
-	for i, o := range objects {
-		u := c.find(o, at)
+	for i, u := range c.usages(objects, at) {
 		if u == nil {
 			continue
 		}
@@ -114,7 +116,7 @@ func (c *collection) list(
 			objects = objects[:i]
 			break
 		}
-		list.Add(o, u, c.extra(o, u, at))
+		list.Add(objects[i], u, c.extra(objects[i], u, at))
 		oldest = min(oldest, u.SampledAt())
 	}
 	if len(list.Items) > 0 {

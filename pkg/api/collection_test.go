@@ -200,11 +200,13 @@ type singleNode struct {
 	fakeUsage
 }
 
-func (s singleNode) Pod(node, namespace, name string, now usage.Time) *usage.Pod {
-	if node != s.node {
-		return nil
+func (s singleNode) Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
+	s.fakeUsage.Pods(found, keys, now)
+	for i, key := range keys {
+		if key.Node != s.node {
+			found[i] = nil
+		}
 	}
-	return s.fakeUsage.Pod(node, namespace, name, now)
 }
 
 // TestPodsAreReadFromTheirNode checks that what other nodes report of a pod is not served.

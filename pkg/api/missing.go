@@ -62,9 +62,9 @@ func (c *collection) warnOfMissing(ctx context.Context, list *encode.List, mayGe
 	now := c.config.Now()
 	at := c.config.Clock.At(now)
 	var missing []*inventory.Object
-	for _, o := range list.Selected {
-		if c.find(o, at) == nil {
-			missing = append(missing, o)
+	for i, u := range c.usages(list.Selected, at) {
+		if u == nil {
+			missing = append(missing, list.Selected[i])
 		}
 	}
 	if len(missing) == 0 || !mayGetObjects() {

@@ -25,11 +25,13 @@ func (nodes) GetSingularName() string { return "nodemetrics" }
 func (nodes) kind() encode.Kind       { return encode.NodeMetrics }
 func (nodes) name() string            { return "nodes" }
 
-func (n nodes) find(o *inventory.Object, now usage.Time) encode.Usage {
-	if node := n.usage.Node(o.Name, now); node != nil {
-		return (*encode.Node)(node)
+func (n nodes) find(b *block, now usage.Time) {
+	for i, o := range b.objects {
+		b.found[i] = nil
+		if node := n.usage.Node(o.Name, now); node != nil {
+			b.found[i] = (*encode.Node)(node)
+		}
 	}
-	return nil
 }
 
 func (nodes) nodeOf(o *inventory.Object) string { return o.Name }

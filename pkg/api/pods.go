@@ -28,11 +28,19 @@ func (pods) GetSingularName() string { return "podmetrics" }
 func (pods) kind() encode.Kind       { return encode.PodMetrics }
 func (pods) name() string            { return "pods" }
 
-func (p pods) find(o *inventory.Object, now usage.Time) encode.Usage {
-	if pod := p.usage.Pod(o.Node, o.Namespace, o.Name, now); pod != nil && isCurrent(o, pod) {
-		return (*encode.Pod)(pod)
+func (p pods) find(b *block, now usage.Time) {
+	for i, o := range b.objects {
+		b.keys[i] = usage.PodKey{Node: o.Node, Namespace: o.Namespace, Name: o.Name}
 	}
-	return nil
+	found := b.pods[:len(b.objects)]
+	p.usage.Pods(found, b.keys[:len(b.objects)], now)
+	b.readContainers()
+	for i, pod := range found {
+		b.found[i] = nil
+		if pod != nil && isCurrent(b.objects[i], pod) {
+			b.found[i] = (*encode.Pod)(pod)
+		}
+	}
 }
 
 func (pods) nodeOf(o *inventory.Object) string { return o.Node }

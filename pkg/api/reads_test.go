@@ -205,7 +205,7 @@ func (k *kubelets) Node(string, usage.Time) *usage.Node {
 	defer k.mu.Unlock()
 	return k.node
 }
-func (k *kubelets) Pod(string, string, string, usage.Time) *usage.Pod { return nil }
+func (k *kubelets) Pods(found []*usage.Pod, _ []usage.PodKey, _ usage.Time) { clear(found) }
 
 // TestGetWaits checks, with a real Scraper, that a GET returns metrics of this moment if the kubelet
 // answers in time, and that it is never late.

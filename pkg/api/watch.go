@@ -54,9 +54,9 @@ func newWatchable(c *collection) *watchable {
 func (c *collection) snapshot(namespace string) []encode.Item {
 	objects, now := c.inventory.List(namespace, labels.Everything()), c.config.Now()
 	list, at := c.encoder.NewList(c.kind(), now, len(objects)), c.config.Clock.At(now)
-	for _, o := range objects {
-		if u := c.find(o, at); u != nil {
-			list.Add(o, u, c.extra(o, u, at))
+	for i, u := range c.usages(objects, at) {
+		if u != nil {
+			list.Add(objects[i], u, c.extra(objects[i], u, at))
 		}
 	}
 	return list.Items

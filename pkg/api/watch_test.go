@@ -49,10 +49,10 @@ func (w *watched) List(namespace string, selector labels.Selector) []*inventory.
 	return w.config.Pods.List(namespace, selector)
 }
 
-func (w *watched) Pod(node, namespace, name string, now usage.Time) *usage.Pod {
+func (w *watched) Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.config.Usage.Pod(node, namespace, name, now)
+	w.config.Usage.Pods(found, keys, now)
 }
 
 func (w *watched) Node(name string, now usage.Time) *usage.Node {

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -37,7 +39,7 @@ func (s *Store) NodeFacts(nodeName string) (Facts, bool) {
 }
 
 // PodFacts describes what a node reports of a pod. It reports false if the last complete scrape of
-// the node does not mention the pod. The time it takes does not depend on the number of pods.
+// the node does not mention the pod. The time it takes hardly depends on the number of pods.
 func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 	n := s.node(nodeName)
 	if n == nil {
@@ -59,11 +61,14 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 	return facts, true
 }
 
-// report returns the report of a pod, or nil. The snapshots are published in the order of the
-// reports, so they share the index.
+// report returns the report of a pod, or nil.
 func (n *node) report(key podKey) *podReport {
-	if published := n.pods.Load(); published != nil {
-		if i, ok := published.index[key]; ok && i < len(n.reports) && n.reports[i].key == key {
+	hash := key.hash()
+	i, _ := slices.BinarySearchFunc(n.reports, hash, func(r *podReport, hash uint32) int {
+		return cmp.Compare(r.hash, hash)
+	})
+	for ; i < len(n.reports) && n.reports[i].hash == hash; i++ {
+		if n.reports[i].key == key {
 			return n.reports[i]
 		}
 	}

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"cmp"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -33,7 +35,7 @@ type node struct {
 	clock      nodeClock
 	series     series
 	containers []*container // in the order of the last scrape
-	reports    []*podReport // the pods that they belong to
+	reports    []*podReport // the pods that they belong to, sorted by hash
 
 	// lastComplete is set if the last scrape mentioned every container of the node, and all of them
 	// were stored.
@@ -47,18 +49,49 @@ type node struct {
 }
 
 // podSnapshots are the snapshots of a node's pods. It is immutable. Consecutive ones share the
-// index.
+// hashes.
 type podSnapshots struct {
-	index map[podKey]int // into all
-	all   []*usage.Pod   // nil: the pod was never complete
+	hashes []uint32     // of the keys of the pods, sorted
+	all    []*usage.Pod // in the same order; nil: the pod was never complete
 }
 
-func (s *podSnapshots) get(key podKey) *usage.Pod {
-	if s == nil {
-		return nil
+// seed is random: otherwise, someone could choose names with equal hashes.
+var seed = maphash.MakeSeed()
+
+func (k podKey) hash() uint32 { return uint32(maphash.Comparable(seed, k)) }
+
+var noSnapshots = &podSnapshots{}
+
+// published returns the latest snapshots of a node. A nil node has none.
+func (n *node) published() *podSnapshots {
+	if n == nil {
+		return noSnapshots
 	}
-	if i, ok := s.index[key]; ok {
-		return s.all[i]
+	if s := n.pods.Load(); s != nil {
+		return s
+	}
+	return noSnapshots
+}
+
+// find returns the position of the first hash that is not less. Hashes are evenly distributed, so it
+// is a few steps from where it would be if they had equal distances.
+func (s *podSnapshots) find(hash uint32) int {
+	i := int(uint64(hash) * uint64(len(s.hashes)) >> 32)
+	for i > 0 && s.hashes[i-1] >= hash {
+		i--
+	}
+	for i < len(s.hashes) && s.hashes[i] < hash {
+		i++
+	}
+	return i
+}
+
+// get returns the snapshot of a pod with that hash, or nil. The position is what find returned.
+func (s *podSnapshots) get(key podKey, hash uint32, position int) *usage.Pod {
+	for i := position; i < len(s.hashes) && s.hashes[i] == hash; i++ {
+		if p := s.all[i]; p != nil && p.Name == key.name && p.Namespace == key.namespace {
+			return p
+		}
 	}
 	return nil
 }
@@ -68,8 +101,9 @@ type podReport struct {
 	key        podKey
 	containers []*container // sorted by name
 	snapshot   *usage.Pod   // the last complete one; nil: there was none
-	changed    bool         // whether the containers or their Amounts have changed since
 	lastSeen   usage.Time   // when a scrape last mentioned the pod, by our clock
+	hash       uint32       // of the key
+	changed    bool         // whether the containers or their Amounts have changed since the snapshot
 }
 
 // container is one container of a pod.
@@ -210,8 +244,8 @@ func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged b
 	return false
 }
 
-// groupByPod assigns n.containers to their pods, and drops pods without containers. It sorts each
-// pod once: the time must not grow with the square of a pod's containers.
+// groupByPod assigns n.containers to their pods, drops pods without containers, and sorts the pods.
+// It sorts each pod's containers once: the time must not grow with the square of their number.
 func (n *node) groupByPod() {
 	for _, r := range n.reports {
 		clear(r.containers)
@@ -221,6 +255,7 @@ func (n *node) groupByPod() {
 		c.pod.containers = append(c.pod.containers, c)
 	}
 	n.reports = slices.DeleteFunc(n.reports, func(r *podReport) bool { return len(r.containers) == 0 })
+	slices.SortFunc(n.reports, func(a, b *podReport) int { return cmp.Compare(a.hash, b.hash) })
 	for _, r := range n.reports {
 		slices.SortFunc(r.containers, func(a, b *container) int { return strings.Compare(a.name.Value(), b.name.Value()) })
 	}
@@ -264,7 +299,7 @@ func (n *node) getOrCreateContainer(
 	}
 	pod := reports[key.podKey]
 	if pod == nil {
-		pod = &podReport{key: podKey{intern(s.Namespace).Value(), key.name}}
+		pod = &podReport{key: podKey{intern(s.Namespace).Value(), key.name}, hash: key.hash()}
 		reports[pod.key] = pod
 		n.reports = append(n.reports, pod)
 	}
@@ -398,11 +433,11 @@ func (n *node) publishPods(reindex bool) {
 		next.all[i] = r.snapshot
 	}
 	if current := n.pods.Load(); !reindex && current != nil {
-		next.index = current.index
+		next.hashes = current.hashes
 	} else {
-		next.index = make(map[podKey]int, len(n.reports))
+		next.hashes = make([]uint32, len(n.reports))
 		for i, r := range n.reports {
-			next.index[r.key] = i
+			next.hashes[i] = r.hash
 		}
 	}
 	n.pods.Store(next)

@@ -13,6 +13,7 @@
 package store
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,10 +111,90 @@ func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod
 	if n == nil {
 		return nil
 	}
-	if p := n.pods.Load().get(podKey{namespace, name}); p != nil && !s.isExpired(p.AsOf, now) {
-		return p
+	key := podKey{namespace, name}
+	snapshots, hash := n.published(), key.hash()
+	return s.valid(snapshots.get(key, hash, snapshots.find(hash)), now)
+}
+
+// lookups is the number of pods that Pods looks up at the same time.
+const lookups = 32
+
+// Pods sets each element of found to what Pod returns for the key with the same index.
+//
+// Most of the time of a lookup is spent waiting for memory, since the pods of a large cluster do
+// not fit into the caches of the processor. Each loop of lookUp reads one thing for many pods. These
+// reads do not depend on each other, so the processor does many at the same time. For 150,000 pods,
+// that takes a quarter of the CPU (BenchmarkAllPods in pkg/api).
+func (s *Store) Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
+	for len(keys) > lookups {
+		s.lookUp(found[:lookups], keys[:lookups], now)
+		found, keys = found[lookups:], keys[lookups:]
 	}
-	return nil
+	s.lookUp(found, keys, now)
+}
+
+// lookUp is Pods for at most as many keys as lookups.
+func (s *Store) lookUp(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
+	var (
+		hashes    [lookups]uint32
+		nodes     [lookups]*node
+		snapshots [lookups]*podSnapshots
+		positions [lookups]int
+	)
+	read := 0 // makes the compiler keep reads whose only purpose is to begin them early
+	for i := range keys {
+		read += firstByte(keys[i].Name) + firstByte(keys[i].Node)
+	}
+	for i := range keys {
+		hashes[i] = podKey{keys[i].Namespace, keys[i].Name}.hash()
+	}
+	s.mu.RLock()
+	for i := range keys {
+		nodes[i] = s.nodes[keys[i].Node]
+	}
+	s.mu.RUnlock()
+	for i := range keys {
+		snapshots[i] = nodes[i].published()
+	}
+	for i := range keys {
+		positions[i] = snapshots[i].find(hashes[i])
+	}
+	for i := range keys {
+		found[i] = nil
+		if j := positions[i]; j < len(snapshots[i].all) {
+			found[i] = snapshots[i].all[j]
+		}
+	}
+	for i := range keys {
+		if p := found[i]; p != nil {
+			read += int(p.AsOf) + len(p.Name)
+		}
+	}
+	for i := range keys {
+		if p := found[i]; p != nil {
+			read += firstByte(p.Name)
+		}
+	}
+	for i := range keys {
+		key := podKey{keys[i].Namespace, keys[i].Name}
+		found[i] = s.valid(snapshots[i].get(key, hashes[i], positions[i]), now)
+	}
+	runtime.KeepAlive(read)
+}
+
+func firstByte(s string) int {
+	if s == "" {
+		return 0
+	}
+	return int(s[0])
+}
+
+// valid returns p unless it has expired.
+func (s *Store) valid(p *usage.Pod, now usage.Time) *usage.Pod {
+	if p == nil || s.isExpired(p.AsOf, now) {
+		return nil
+	}
+	return p
 }
 
 func (s *Store) isExpired(asOf, now usage.Time) bool { return now.Sub(asOf) > s.config.MaxSampleAge }

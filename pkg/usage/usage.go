@@ -209,3 +209,6 @@ type Pod struct {
 	// has not jumped. If the clock jumped back, it shows times up to this one for a second time.
 	MaxClockShown Time
 }
+
+// PodKey identifies a pod on the node to which it is bound.
+type PodKey struct{ Node, Namespace, Name string }

@@ -130,7 +130,7 @@ func (w *writer) prefetch(items []Item, i int) {
 		}
 		if p, ok := items[i].Usage.(*Pod); ok {
 			for j := range p.Containers {
-				read += int(p.Containers[j].Memory)
+				read += int(p.Containers[j].Memory) + int(p.Containers[j].Window)
 			}
 		}
 	}

@@ -1,0 +1,155 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// TestBlocks lists several blocks of objects, of which some are not served, from a real Store and
+// Index. Each list, whole and in pages of several sizes, must have what a GET returns of each object.
+func TestBlocks(t *testing.T) {
+	const nodes, pods = 3*blockSize + 5, 8*blockSize + 7
+	random := rand.New(rand.NewPCG(1, 2))
+	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1000})
+	scrapes := make([]usage.Scrape, nodes)
+	sampleAt := func(at usage.Time, i int) usage.Sample {
+		return usage.Sample{
+			At: at, MemoryAt: at, StartedAt: at.Add(-time.Hour), Memory: uint64(i+1) << 20,
+			CPUSeconds: float64(i+1) * (at.Sub(usage.At(now)) + time.Hour).Seconds(), Has: usage.HasCPU | usage.HasMemory,
+		}
+	}
+	var podList, nodeList []any
+	for i := range pods {
+		o := object(fmt.Sprint("team-", i%3), fmt.Sprintf("web-%03d", i), fmt.Sprint("app=", i%2))
+		o.UID, o.Node = inventory.UIDOf(types.UID(fmt.Sprint(i))), fmt.Sprint("node-", i%nodes)
+		node, since := i%nodes, usage.At(now).Add(-time.Minute)
+		switch random.IntN(8) {
+		case 0: // no metrics
+			node = -1
+		case 1: // reported by another node only
+			node = (node + 1) % nodes
+		case 2: // bound to a node that is not known
+			o.Node = "none"
+		case 3: // the metrics are those of a predecessor
+			since = usage.At(now)
+		case 4:
+			o.Phase = inventory.PodPending
+		}
+		podList = append(podList, running(o, "main", since))
+		if node >= 0 {
+			scrapes[node].Containers = append(scrapes[node].Containers, usage.ContainerSample{
+				Namespace: []byte(o.Namespace), Pod: []byte(o.Name), Name: []byte("main"), Sample: usage.Sample{Memory: uint64(i)},
+			})
+		}
+	}
+	for i := range scrapes {
+		nodeList = append(nodeList, object("", fmt.Sprint("node-", i), fmt.Sprint("app=", i%2)))
+		if i%5 == 0 && i%2 == 0 { // expired, or never scraped
+			continue
+		}
+		for _, ago := range []time.Duration{20 * time.Second, 5 * time.Second} {
+			sc := &scrapes[i]
+			sc.At = usage.At(now).Add(-ago)
+			sc.Node = sampleAt(sc.At, i)
+			for j := range sc.Containers {
+				sc.Containers[j].Sample = sampleAt(sc.At, i+j)
+			}
+			s.Put(fmt.Sprint("node-", i), sc)
+		}
+	}
+	c := Config{Usage: s, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
+	for list, into := range map[*[]any]*Inventory{&podList: &c.Pods, &nodeList: &c.Nodes} {
+		index := inventory.New()
+		if err := index.Replace(*list, "1"); err != nil {
+			t.Fatal(err)
+		}
+		*into = index
+	}
+
+	type items []map[string]any
+	h := serve(t, c)
+	c.Watch = true
+	watchable := serve(t, c)
+	// want returns what GETs return of the objects.
+	want := func(objects []any, matches func(o *inventory.Object) bool) (served items) {
+		for _, o := range objects {
+			o := o.(*inventory.Object)
+			path := "/apis/metrics.k8s.io/v1/nodes/" + o.Name
+			if o.Namespace != "" {
+				path = "/apis/metrics.k8s.io/v1/namespaces/" + o.Namespace + "/pods/" + o.Name
+			}
+			w := do(h, http.MethodGet, path, jsonType)
+			if w.Code != http.StatusOK || !matches(o) {
+				continue
+			}
+			var item map[string]any
+			if err := json.Unmarshal(w.Body.Bytes(), &item); err != nil {
+				t.Fatal(err)
+			}
+			delete(item, "kind")
+			delete(item, "apiVersion")
+			served = append(served, item)
+		}
+		return served
+	}
+	// sorted are the objects in the order of a list.
+	sorted := func(objects []any) []any {
+		slices.SortFunc(objects, func(a, b any) int {
+			x, y := a.(*inventory.Object), b.(*inventory.Object)
+			return slices.Compare([]string{x.Namespace, x.Name}, []string{y.Namespace, y.Name})
+		})
+		return objects
+	}
+	all := func(*inventory.Object) bool { return true }
+	app := func(o *inventory.Object) bool { return o.Labels["app"] == "1" }
+	for _, test := range []struct {
+		path, selector string
+		want           items
+	}{
+		{"/nodes", "", want(sorted(nodeList), all)},
+		{"/pods", "", want(sorted(podList), all)},
+		{"/pods", "app=1", want(podList, app)},
+		{"/namespaces/team-1/pods", "", want(podList, func(o *inventory.Object) bool { return o.Namespace == "team-1" })},
+	} {
+		if len(test.want) < blockSize {
+			t.Fatalf("%s: only %d objects are served", test.path, len(test.want))
+		}
+		for _, limit := range []int{0, 1, blockSize - 1, blockSize, blockSize + 1, 3 * blockSize} {
+			for _, h := range []http.Handler{h, watchable} {
+				var got items
+				query := url.Values{"limit": {fmt.Sprint(limit)}, "labelSelector": {test.selector}}
+				for pages := 0; pages == 0 || query.Get("continue") != ""; pages++ {
+					page := get[struct {
+						Metadata struct{ Continue string }
+						Items    items
+					}](t, h, "/apis/metrics.k8s.io/v1"+test.path+"?"+query.Encode(), http.StatusOK)
+					query.Set("continue", page.Metadata.Continue)
+					if limit > 0 && page.Metadata.Continue != "" && len(page.Items) != limit {
+						t.Errorf("%s: got a page of %d, want %d", test.path, len(page.Items), limit)
+					}
+					got = append(got, page.Items...)
+				}
+				for _, item := range got {
+					delete(item["metadata"].(map[string]any), "resourceVersion") // only of watchable
+				}
+				if !reflect.DeepEqual(got, test.want) {
+					t.Errorf("%s %s, limit %d: got %d items, want %d as in GETs",
+						test.path, test.selector, limit, len(got), len(test.want))
+				}
+			}
+		}
+	}
+}
