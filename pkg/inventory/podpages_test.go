@@ -43,7 +43,7 @@ func wholePod(i int) *corev1.Pod {
 	p.Annotations = map[string]string{"checksum/config": strings.Repeat("c", 64)}
 	for range 3 {
 		p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{
-			Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: bytes.Repeat([]byte("f"), 500)},
+			Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(strings.Repeat("f", 500)),
 		})
 	}
 	for i := range p.Spec.Containers {
