@@ -17,7 +17,7 @@ type Objects struct {
 // environment variable GOGC changes what is needed, and GOMEMLIMIT may reduce it.
 const (
 	// baseBytes is what an empty cluster needs. The mapped part of the binary is 49 MiB of it.
-	baseBytes = 65 << 20
+	baseBytes = 72 << 20
 	// nodeBytes is a TLS connection and its handshake, the state of the scraper, telemetry, and the
 	// node as the API server sends it.
 	nodeBytes = 50 << 10
