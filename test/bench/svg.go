@@ -95,10 +95,10 @@ func (c chart) write(w io.Writer) error {
 	p.text(20, 48, "note", "", c.note)
 	x := 20.0
 	for _, s := range c.legend {
-		p.line(s, []point{{x, 70}, {x + 28, 70}})
-		p.mark(s, x+14, 70)
-		p.text(x+36, 74, "", "", s.name)
-		x += 50 + 6.8*float64(len([]rune(s.name))) // about the width of the text
+		p.line(s, []point{{x, 70}, {x + 22, 70}})
+		p.mark(s, x+11, 70)
+		p.text(x+28, 74, "", "", s.name)
+		x += 42 + 7.4*float64(len([]rune(s.name))) // about the width of the text
 	}
 	for i, panel := range c.panels {
 		p.panel(panel, c.xLabel, float64(i%2*panelWidth+5), float64(headHeight+i/2*panelHeight))
