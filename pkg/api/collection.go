@@ -103,7 +103,8 @@ func (c *collection) list(
 	now := c.config.Now()
 	list := c.encoder.NewList(c.kind(), now, q.pageSize(len(objects)))
 	if q.after == nil {
-		list.Selected = objects
+		list.Selected = len(objects)
+		list.Select = func() []*inventory.Object { return q.objects(c.inventory) }
 	}
 	at := c.config.Clock.At(now)
 	oldest := at

@@ -56,15 +56,16 @@ func (c *collection) mayGetObjects(ctx context.Context) bool {
 // warnOfMissing adds a Warning header if objects that a list selects have no metrics. The first
 // page of a list warns of all its pages.
 func (c *collection) warnOfMissing(ctx context.Context, list *encode.List, mayGetObjects func() bool) {
-	if !c.config.Warnings || c.explainer == nil || len(list.Selected) <= len(list.Items) {
+	if !c.config.Warnings || c.explainer == nil || list.Selected <= len(list.Items) {
 		return
 	}
 	now := c.config.Now()
 	at := c.config.Clock.At(now)
+	selected := list.Select()
 	var missing []*inventory.Object
-	for i, u := range c.usages(list.Selected, at) {
+	for i, u := range c.usages(selected, at) {
 		if u == nil {
-			missing = append(missing, list.Selected[i])
+			missing = append(missing, selected[i])
 		}
 	}
 	if len(missing) == 0 || !mayGetObjects() {
@@ -75,5 +76,5 @@ func (c *collection) warnOfMissing(ctx context.Context, list *encode.List, mayGe
 		have = "has"
 	}
 	warning.AddWarning(ctx, "", fmt.Sprintf("%d of %d %s %s no metrics: %s",
-		len(missing), len(list.Selected), c.name(), have, c.explainer.Summarize(missing, now)))
+		len(missing), len(selected), c.name(), have, c.explainer.Summarize(missing, now)))
 }

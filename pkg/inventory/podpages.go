@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
@@ -17,6 +19,13 @@ import (
 // podsPerPage is the maximum number of pods in one response. Listing keeps only one page of whole
 // pods in memory.
 const podsPerPage = 500
+
+// A page is requested again if the connection was lost, as client-go does for responses that it decodes
+// itself. The Reflector would begin with the first page.
+const (
+	maxTries   = 10
+	retryDelay = time.Second
+)
 
 // protobufPrefix begins a runtime.Unknown in protobuf, in which the API server wraps each object.
 //
@@ -54,6 +63,9 @@ func (p *podPages) List(ctx context.Context, options metav1.ListOptions) (*metav
 		p.page = new(podPage)
 	}
 	err := p.request(ctx, options)
+	for tries := 1; tries < maxTries && isConnectionLost(err) && sleep(ctx, retryDelay); tries++ {
+		err = p.request(ctx, options)
+	}
 	if apierrors.IsResourceExpired(err) && options.Continue != "" {
 		// The Reflector starts again. With the error itself, it would list all pods in one response.
 		return nil, errors.New("the list of pods expired before its last page: " + err.Error())
@@ -76,6 +88,23 @@ func (p *podPages) List(ctx context.Context, options metav1.ListOptions) (*metav
 		list.Items[i].Object = o
 	}
 	return list, nil
+}
+
+// isConnectionLost reports whether a request failed because its connection was lost.
+func isConnectionLost(err error) bool {
+	return utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err)
+}
+
+// sleep reports whether the time has passed before the context ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // request reads one response into p.page.

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 )
 
 // encode encodes an object in protobuf, as the API server does.
@@ -109,6 +114,80 @@ func TestOtherResponses(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", name, err, test.want)
 		}
 	}
+}
+
+// TestPagesOfOneList lists several pages. The objects of each must not change when the next one is read
+// into the same memory.
+func TestPagesOfOneList(t *testing.T) {
+	const perPage, numPages = 50, 4
+	requests := 0
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		page := podList()
+		for i := range perPage {
+			page.Items = append(page.Items, *wholePod(requests*perPage + i))
+		}
+		if requests++; requests == numPages {
+			page.Continue = ""
+		}
+		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+		w.Write(encode(t, page, protobuf.SerializerOptions{}))
+	}))
+	defer api.Close()
+	pages := pagesOf(t, &rest.Config{Host: api.URL})
+	var items []runtime.RawExtension
+	for range numPages {
+		list, err := pages.List(t.Context(), metav1.ListOptions{Limit: perPage})
+		must(t, err)
+		items = append(items, list.Items...)
+	}
+	if pages.page != nil {
+		t.Error("the memory is kept after the last page")
+	}
+	for i := range items {
+		want, err := NewObject(wholePod(i))
+		must(t, err)
+		if !equality.Semantic.DeepEqual(items[i].Object, runtime.Object(want)) {
+			t.Errorf("pod %d: got %+v, want %+v", i, items[i].Object, want)
+		}
+	}
+	if len(items) != perPage*numPages {
+		t.Errorf("got %d pods", len(items))
+	}
+}
+
+// TestLostConnections closes the connection before a response. The page is requested again.
+func TestLostConnections(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%v", http2), func(t *testing.T) {
+			t.Parallel()
+			var requests atomic.Int32
+			var api *httptest.Server
+			api = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if requests.Add(1) == 1 {
+					go api.CloseClientConnections()
+					<-r.Context().Done()
+					return
+				}
+				writePods(w, "", *running("n", "a"))
+			}))
+			api.EnableHTTP2 = http2
+			api.StartTLS()
+			defer api.Close()
+			pages := pagesOf(t, &rest.Config{Host: api.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+			list, err := pages.List(t.Context(), metav1.ListOptions{Continue: "next"})
+			must(t, err)
+			if len(list.Items) != 1 || requests.Load() != 2 {
+				t.Errorf("got %d pods after %d requests, want 1 after 2", len(list.Items), requests.Load())
+			}
+		})
+	}
+}
+
+func pagesOf(t *testing.T, config *rest.Config) *podPages {
+	t.Helper()
+	core, err := corev1client.NewForConfig(config)
+	must(t, err)
+	return newPodPages(core)
 }
 
 // BenchmarkPages decodes a page of 500 pods, as a list of all pods does and as client-go does.

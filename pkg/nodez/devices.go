@@ -73,14 +73,16 @@ func (e *DeviceExporter) State() State {
 	return Ready
 }
 
-// Summary returns how many pods can be read.
+// Summary returns how many pods can be read, and how many devices they have.
 func (e *DeviceExporter) Summary() string {
 	if len(e.Pods) == 0 {
 		return fmt.Sprintf("no running pod matches %q in namespace %q", e.PodSelector, e.Namespace)
 	}
 	devices := 0
 	for i := range e.Pods {
-		devices += e.Pods[i].Devices
+		if e.Pods[i].State == Ready {
+			devices += e.Pods[i].Devices
+		}
 	}
 	return fmt.Sprintf("%s of %s pods can be read, with %s devices", count(e.count(Ready)), count(len(e.Pods)),
 		count(devices))

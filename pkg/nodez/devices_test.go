@@ -44,7 +44,7 @@ func TestDeviceExporters(t *testing.T) {
 		}
 		cure := reason.ConnectRefused.DescribeExporter().Cure
 		for _, want := range []string{`
-Device exporter dcgm: 1 of 3 pods can be read, with 12 devices
+Device exporter dcgm: 1 of 3 pods can be read, with 8 devices
 Device exporter amd: no running pod matches "app=y" in namespace "amd"
 `, `
 EXPORTER  NODE  STATE     REASON           DEVICES  LAST-SUCCESS  POD

@@ -106,9 +106,11 @@ type List struct {
 	Items    []Item
 	response *response
 
-	// Selected has the objects of all pages, with and without an Item. It is nil except on the first
-	// page, and not encoded.
-	Selected []*inventory.Object
+	// Selected is the number of objects of all pages, with and without an Item, and Select returns them.
+	// Only the first page has them, and they are not encoded. Select is a function, so that a response
+	// that is being written does not keep the objects of all pages in memory.
+	Selected int
+	Select   func() []*inventory.Object
 }
 
 // response is what all items of a response have in common.
@@ -236,6 +238,7 @@ func (l *List) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind
 func (l *List) DeepCopyObject() runtime.Object {
 	meta := l.ListMeta
 	return &List{
-		ListMeta: *meta.DeepCopy(), Items: slices.Clone(l.Items), response: l.response, Selected: slices.Clone(l.Selected),
+		ListMeta: *meta.DeepCopy(), Items: slices.Clone(l.Items), response: l.response,
+		Selected: l.Selected, Select: l.Select,
 	}
 }

@@ -627,7 +627,6 @@ func TestClockOffset(t *testing.T) {
 	}
 }
 
-// TestStartTimes moves start times while the counters go on, in the text and in the summary.
 // TestReadings checks the readings of responses, also if the clock is wrong and a fault hides them.
 func TestReadings(t *testing.T) {
 	c := clock{start}
@@ -686,6 +685,7 @@ func TestReadings(t *testing.T) {
 	}
 }
 
+// TestStartTimes moves start times while the counters go on, in the text and in the summary.
 func TestStartTimes(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault Fault
