@@ -432,7 +432,7 @@ func (n *node) publishPods(reindex bool) {
 	for i, r := range n.reports {
 		next.all[i] = r.snapshot
 	}
-	if current := n.pods.Load(); !reindex && current != nil {
+	if current := n.pods.Load(); !reindex && current != nil && len(current.hashes) == len(n.reports) {
 		next.hashes = current.hashes
 	} else {
 		next.hashes = make([]uint32, len(n.reports))
