@@ -123,10 +123,10 @@ func TestValues(t *testing.T) {
 			"devices.exporters[0].port=9500", networkPolicy, "spec.egress.3.ports", []any{tcp(9500.0)}},
 		{"egress to the engine", "networkPolicy.enabled=true," + engine + "http://prometheus.monitoring:9090/prefix",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(9090.0)}},
-		{"no further egress if a rule has peers", "networkPolicy.enabled=true,networkPolicy.egress[0].to[0].ipBlock.cidr=10.0.0.0/8," +
-			engine + "http://p", networkPolicy, "spec.egress.1", nil},
-		{"further egress if a rule has peers", "networkPolicy.enabled=true,networkPolicy.egress[0].to[0].ipBlock.cidr=10.0.0.0/8," +
-			engine + "http://p,networkPolicy.extraEgress[0].ports[0].port=9090",
+		{"no further egress if a rule has peers", "networkPolicy.enabled=true," +
+			"networkPolicy.egress[0].to[0].ipBlock.cidr=10.0.0.0/8," + engine + "http://p", networkPolicy, "spec.egress.1", nil},
+		{"further egress if a rule has peers", "networkPolicy.enabled=true," +
+			"networkPolicy.egress[0].to[0].ipBlock.cidr=10.0.0.0/8," + engine + "http://p,networkPolicy.extraEgress[0].ports[0].port=9090",
 			networkPolicy, "spec.egress.1.ports.0.port", 9090.0},
 		{"egress to the engine by HTTP", "networkPolicy.enabled=true," + engine + "http://p",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(80.0)}},
