@@ -126,7 +126,8 @@ func TestValues(t *testing.T) {
 		{"no further egress if a rule has peers", "networkPolicy.enabled=true," +
 			"networkPolicy.egress[0].to[0].ipBlock.cidr=10.0.0.0/8," + engine + "http://p", networkPolicy, "spec.egress.1", nil},
 		{"further egress if a rule has peers", "networkPolicy.enabled=true," +
-			"networkPolicy.egress[0].to[0].ipBlock.cidr=10.0.0.0/8," + engine + "http://p,networkPolicy.extraEgress[0].ports[0].port=9090",
+			"networkPolicy.egress[0].to[0].ipBlock.cidr=10.0.0.0/8,networkPolicy.extraEgress[0].ports[0].port=9090," +
+			engine + "http://p",
 			networkPolicy, "spec.egress.1.ports.0.port", 9090.0},
 		{"egress to the engine by HTTP", "networkPolicy.enabled=true," + engine + "http://p",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(80.0)}},
