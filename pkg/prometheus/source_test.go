@@ -306,7 +306,7 @@ func TestCadvisorRestart(t *testing.T) {
 	f.wantPod("app 200 15s")
 	f.put("app", second, -50, 9)
 	f.mustRefresh()
-	f.wantPod("app 200 15s") // one sample gives no rate; 5 s in 15 s would be wrong
+	f.wantPod("app 200 15s") // one sample has no rate; 5 s in 15 s would be wrong
 	f.put("app", second, -50, 9, -35, 15)
 	f.mustRefresh()
 	f.wantPod("app 400 15s")

@@ -18,7 +18,7 @@ const historySize = 5
 type history struct {
 	count  uint8 // of readings; 0: the history has only skipped
 	sparse uint8 // consecutive samples that were not dense
-	// skipped is the last sample since the previous reading that gave no rate, because it followed too
+	// skipped is the last sample since the previous reading that had no rate, because it followed too
 	// closely or the container was starting up. If the next counter is lower, the container was
 	// restarted, even if the counter is higher than at the previous reading. at is 0: there is none.
 	skipped  earlierReading
@@ -69,7 +69,7 @@ func (s *series) widen(amount usage.Amount, cur usage.Sample, isDense bool, a *a
 	return amount
 }
 
-// skip notes a sample that gives no rate, unless it repeats the previous one.
+// skip notes a sample that has no rate, unless it repeats the previous one.
 func (s *series) skip(cur usage.Sample) {
 	if cur.At == s.prev.at {
 		return

@@ -279,7 +279,7 @@ func TestHistoryEnds(t *testing.T) { // rules 1, 3, 4, 5, 9
 	}
 }
 
-// TestRestartAfterSkippedSamples restarts a container after a sample that gave no rate. Afterwards, the
+// TestRestartAfterSkippedSamples restarts a container after a sample that had no rate. Afterwards, the
 // counter is higher than at the last sample that a rate can start with.
 func TestRestartAfterSkippedSamples(t *testing.T) { // rule 4
 	type sampled struct{ at, started, coreSeconds float64 }

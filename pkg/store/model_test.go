@@ -348,7 +348,7 @@ type metric struct {
 	asOf  usage.Time // when the Amount was sampled, by our clock
 
 	since   usage.Sample // what the next sample is compared with
-	skipped usage.Sample // the newest one after since that gave no rate; none if Has is 0
+	skipped usage.Sample // the newest one after since that had no rate; none if Has is 0
 	waits   usage.Time   // since when there is no Amount, by our clock
 	absent  bool         // from an earlier complete scrape
 	jumps   int          // jumps of the node's clock before since arrived
@@ -432,7 +432,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	}
 }
 
-// skip keeps a sample that gives no rate, so that a counter that falls after it is noticed.
+// skip keeps a sample that has no rate, so that a counter that falls after it is noticed.
 func (v *metric) skip(s usage.Sample) {
 	if v.skipped.Has == 0 || s.At > v.skipped.At {
 		v.skipped = s
