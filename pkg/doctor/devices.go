@@ -36,8 +36,8 @@ func deviceChecks(report *nodez.Report) []Check {
 		}
 		for _, r := range slices.Sorted(keys(groups)) {
 			group := groups[r]
-			group.Seen = fmt.Sprintf("exporter %s cannot be read on %d of %d nodes: %s: %s", e.Name, len(group.Objects),
-				len(e.Pods), r, group.Seen)
+			group.Seen = fmt.Sprintf("%d of %d pods of exporter %s cannot be read: %s: %s", len(group.Objects), len(e.Pods),
+				e.Name, r, group.Seen)
 			checks = append(checks, *group)
 		}
 	}

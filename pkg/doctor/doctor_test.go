@@ -312,7 +312,7 @@ func TestBroken(t *testing.T) {
 		{"failing exporter", exporter(nodez.DevicePod{Node: "n1", State: nodez.Ready}, nodez.DevicePod{
 			Node: "n2", State: nodez.Failing, Reason: reason.Timeout, Error: "deadline exceeded",
 			Cure: reason.Timeout.DescribeExporter().Cure, URL: reason.ExporterURL,
-		}), "devices", Failed, "timeout", "exporter dcgm cannot be read on 1 of 2 nodes: timeout: deadline exceeded", "n2"},
+		}), "devices", Failed, "timeout", "1 of 2 pods of exporter dcgm cannot be read: timeout: deadline exceeded", "n2"},
 		{"engine, memory", engine(nil), "memory", OK, "", "uses 60 MiB; its limit is 1024 MiB", ""},
 		{"engine, clocks", engine(nil), "clocks", OK, "", "no sample is from the future", ""},
 		{"engine, intervals", engine(nil), "scrape-interval", OK, "", "at most 56s apart", ""},
