@@ -35,8 +35,8 @@ var protobufPrefix = []byte("k8s\x00")
 // podPages is a client for pods that reduces each page of a list to Objects. A Reflector would keep
 // the whole pods of all pages until the last one arrived.
 //
-// The pages of one list share their memory: of 150,000 pods, with allocations for each page, the
-// garbage collector would take more CPU than decoding. List must not be called concurrently.
+// The pages of one list share their memory, which would be most of the garbage of a start otherwise.
+// List must not be called concurrently.
 type podPages struct {
 	corev1client.PodInterface
 	core corev1client.CoreV1Interface

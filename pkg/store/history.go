@@ -69,7 +69,7 @@ func (s *series) widen(amount usage.Amount, cur usage.Sample, isDense bool, a *a
 	return amount
 }
 
-// skip notes a sample that has no rate, unless it repeats the previous one.
+// skip records a sample that has no rate, unless it repeats the previous one.
 func (s *series) skip(cur usage.Sample) {
 	if cur.At == s.prev.at {
 		return
@@ -91,7 +91,7 @@ func (s *series) fellSinceSkipped(cur usage.Sample) bool {
 	return last.at != 0 && cur.At > last.at && cur.CPUSeconds < last.cpuSeconds
 }
 
-// endSkipping drops the note of a skipped sample, and a history that has nothing else.
+// endSkipping drops the skipped sample, and a history that has nothing else.
 func (s *series) endSkipping() {
 	switch {
 	case s.history == nil || s.history.skipped.at == 0:

@@ -432,6 +432,7 @@ func (n *node) publishPods(reindex bool) {
 	for i, r := range n.reports {
 		next.all[i] = r.snapshot
 	}
+	// After a panic that was recovered, the pods may have changed without a new index.
 	if current := n.pods.Load(); !reindex && current != nil && len(current.hashes) == len(n.reports) {
 		next.hashes = current.hashes
 	} else {
