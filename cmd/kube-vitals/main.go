@@ -34,9 +34,6 @@ func main() {
 	if args, ok := doctorArguments(os.Args); ok {
 		os.Exit(runDoctor(ctx, args, os.Stdout, os.Stderr))
 	}
-	if len(os.Args) > 1 && os.Args[1] == convertCommand {
-		os.Exit(runConvert(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
-	}
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -214,30 +214,21 @@ func (c *adapterCluster) credentials(t *testing.T, account string) (kubeconfig s
 func (c *adapterCluster) startAdapter(t *testing.T) {
 	t.Helper()
 	c.apply(t, c.adapterManifest)
-	rules := c.File("adapter.yaml")
-	if err := os.WriteFile(rules, []byte(cluster.AdapterRules), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	kubeconfig, args := c.credentials(t, "prometheus-adapter")
 	args = append(args, fmt.Sprintf("--prometheus-url=http://127.0.0.1:%d", c.port), "--secure-port="+c.adapterPort)
 	binary := os.Getenv("PROMETHEUS_ADAPTER")
 	if binary != "" {
+		rules := c.File("adapter.yaml")
+		if err := os.WriteFile(rules, []byte(cluster.AdapterRules), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		args = append(args, "--config="+rules, "--lister-kubeconfig="+kubeconfig, "--cert-dir="+c.File("adapter"))
 	} else {
 		var err error
 		if binary, err = c.KubeVitals(); err != nil {
 			t.Fatal(err)
 		}
-		converted, err := c.Run(t.Context(), binary, "convert-prometheus-adapter", rules)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config := c.File("adapter-converted.yaml")
-		if err := os.WriteFile(config, []byte(converted), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		args = append(args, "--source=prometheus", "--prometheus-config="+config, "--kubeconfig="+kubeconfig,
-			"--metric-resolution=5s")
+		args = append(args, "--source=prometheus", "--kubeconfig="+kubeconfig, "--metric-resolution=5s")
 	}
 	c.adapter = c.startServer(t, binary, "prometheus-adapter.log", args)
 	c.awaitServer(t, c.adapter, "127.0.0.1:"+c.adapterPort)
