@@ -126,7 +126,7 @@ func cures() map[string]string {
 			"exporter, which is devices.exporters in the chart",
 		clockSkew: "set the clocks of the nodes, for example by NTP; metrics stay right, but logs and tokens " +
 			"suffer",
-		memoryLimit: "raise resources.limits.memory above the forecast; docs/performance.md has sizes",
+		memoryLimit: "raise resources.limits.memory; docs/install.md has sizes",
 		hpaNoRequest: "set resources.requests of that resource for every container of the pods, or use an " +
 			"averageValue target",
 		hpaNoMetrics: "see the pods: they may have just started, or not be ready",

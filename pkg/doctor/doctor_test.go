@@ -143,7 +143,7 @@ func TestBroken(t *testing.T) {
 				a := r.ResourceAttributes
 				return a.Resource == "nodes" && a.Subresource != ""
 			}
-			w.page.Time, w.page.MaxSampleAgeSeconds, w.page.Memory.ForecastBytes = time.Now(), 150, 0
+			w.page.Time, w.page.MaxSampleAgeSeconds = time.Now(), 150
 			w.page.Engine = &nodez.Engine{Host: "p:9090", State: nodez.Ready, DurationSeconds: 0.2, WindowSeconds: 112,
 				Series: map[string]int{"containerCPU": 5, "containerMemory": 5, "nodeCPU": 2, "nodeMemory": 2}}
 			for i := range w.page.Nodes {
@@ -289,7 +289,7 @@ func TestBroken(t *testing.T) {
 			"nodes", Failed, "stale-samples", "stale-samples", "n2"},
 		{"clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = new(-3600.0) }), "clocks", Warning, clockSkew,
 			"1 node", "n2 -3600.0s"},
-		{"memory limit", func(w *world) { w.page.Memory.LimitBytes = 70 << 20 }, "memory", Warning, memoryLimit,
+		{"memory limit", func(w *world) { w.page.Memory.LimitBytes = 64 << 20 }, "memory", Warning, memoryLimit,
 			"limit of 70 MiB", ""},
 		{"no nodes", func(w *world) { w.page.Totals.Nodes = 0 }, "nodes", Failed, noMetrics, "--node-selector", ""},
 		{"page forbidden", func(w *world) { w.page = nil }, "nodez", Skipped, nodezUnavailable,

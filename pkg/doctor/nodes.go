@@ -207,15 +207,12 @@ func failing(n, all int) string {
 func memoryCheck(m *nodez.Memory) Check {
 	c := Check{ID: "memory", Title: "memory", Status: OK}
 	c.Seen = "uses " + mebibytes(m.ResidentBytes)
-	if m.ForecastBytes != 0 {
-		c.Seen += "; the forecast for this cluster is " + mebibytes(m.ForecastBytes)
-	}
 	switch {
 	case m.LimitBytes == 0:
 		c.Seen += "; there is no limit"
-	case m.ForecastBytes > m.LimitBytes:
+	case m.ResidentBytes > m.LimitBytes/10*9:
 		c.Status, c.Reason = Warning, memoryLimit
-		c.Seen += fmt.Sprintf(", more than its limit of %s", mebibytes(m.LimitBytes))
+		c.Seen += fmt.Sprintf(", more than nine tenths of its limit of %s", mebibytes(m.LimitBytes))
 	default:
 		c.Seen += fmt.Sprintf("; its limit is %s", mebibytes(m.LimitBytes))
 	}

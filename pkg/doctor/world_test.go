@@ -136,7 +136,7 @@ func (w *world) install() {
 	w.objects[hpas] = &autoscalingv2.HorizontalPodAutoscalerList{}
 	w.page = &nodez.Report{
 		Totals: nodez.Totals{Nodes: 2, Pods: 3, PodsWithMetrics: 3},
-		Memory: &nodez.Memory{ResidentBytes: 60 << 20, ForecastBytes: 80 << 20, LimitBytes: 1 << 30},
+		Memory: &nodez.Memory{ResidentBytes: 60 << 20, LimitBytes: 1 << 30},
 		Nodes: []nodez.Node{
 			{Name: "n1", State: nodez.Ready, ClockSkewSeconds: new(0.1)}, {Name: "n2", State: nodez.Ready,
 				ClockSkewSeconds: new(-0.4)},

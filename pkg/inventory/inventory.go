@@ -29,7 +29,6 @@ type Index struct {
 	namespaces map[string]*namespace // by name
 	names      []string              // the keys of namespaces, sorted
 	phases     [numPhases]int        // number of objects, by phase
-	running    int                   // number of containers that run
 	sharing    sharing
 }
 
@@ -138,13 +137,6 @@ func (x *Index) LenOf(phase Phase) int {
 	return x.phases[phase]
 }
 
-// RunningContainers returns the number of containers that run, of all pods.
-func (x *Index) RunningContainers() int {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.running
-}
-
 // HasSynced reports whether Replace has been called.
 func (x *Index) HasSynced() bool {
 	x.mu.RLock()
@@ -236,7 +228,7 @@ func (x *Index) Replace(list []any, _ string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.namespaces, x.names, x.sharing = next.namespaces, next.names, next.sharing
-	x.phases, x.running = next.phases, next.running
+	x.phases = next.phases
 	x.synced = true
 	return nil
 }
@@ -277,14 +269,12 @@ func (x *Index) notify(old *Object) {
 // adopt counts an object and makes it share equal values with others.
 func (x *Index) adopt(o *Object) {
 	x.phases[o.Phase]++
-	x.running += o.runningContainers()
 	x.sharing.adopt(o)
 }
 
 // release undoes adopt.
 func (x *Index) release(o *Object) {
 	x.phases[o.Phase]--
-	x.running -= o.runningContainers()
 	x.sharing.release(o)
 }
 

@@ -286,30 +286,6 @@ func TestLenOf(t *testing.T) {
 	check(0, 0)
 }
 
-func TestRunningContainers(t *testing.T) {
-	x := New()
-	check := func(want int) {
-		t.Helper()
-		if got := x.RunningContainers(); got != want {
-			t.Errorf("got %d, want %d", got, want)
-		}
-	}
-	crashed := running("n", "a")
-	crashed.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
-	must(t, x.Replace([]any{crashed, running("n", "b"), running("n", "b"), pod("n", "c")}, "1"))
-	check(3)
-	must(t, x.Update(running("n", "a")))
-	check(4)
-	must(t, x.Update(crashed))
-	check(3)
-	must(t, x.Delete(crashed))
-	check(2)
-	must(t, x.Replace([]any{running("m", "a")}, "2"))
-	check(2)
-	must(t, x.Delete(running("m", "a")))
-	check(0)
-}
-
 func TestReplaceWithDuplicates(t *testing.T) {
 	x := New()
 	must(t, x.Replace([]any{

@@ -143,16 +143,6 @@ func (o *Object) Running(container string) bool {
 	return false
 }
 
-// runningContainers returns the number of containers that run.
-func (o *Object) runningContainers() (n int) {
-	for i := range o.Containers {
-		if o.Containers[i].Running {
-			n++
-		}
-	}
-	return n
-}
-
 // GetObjectKind implements runtime.Object, so that a list for a Reflector can have Objects.
 func (o *Object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 

@@ -113,32 +113,6 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestForecast compares the forecast with the highest RSS that test/bench measured, see
-// docs/performance.md.
-func TestForecast(t *testing.T) {
-	for _, tt := range []struct {
-		nodes, podsPerNode, containersPerPod int
-		measured                             float64 // MiB
-	}{
-		{1, 30, 2, 64},
-		{1, 30, 2, 67}, // again
-		{100, 30, 2, 96},
-		{1000, 30, 2, 252},
-		{1000, 30, 2, 241}, // again
-		{5000, 30, 2, 1131},
-		{100, 200, 2, 184},
-		{2000, 5, 2, 224},
-		{1000, 10, 6, 195},
-	} {
-		pods := tt.nodes * tt.podsPerNode
-		got := float64(Forecast(Objects{Nodes: tt.nodes, Pods: pods, Containers: pods * tt.containersPerPod})) / (1 << 20)
-		if ratio := got / tt.measured; ratio < 0.85 || ratio > 1.15 {
-			t.Errorf("%d nodes, %d pods on each, %d containers in each: got %.0f MiB, %.2f times the measured %.0f MiB",
-				tt.nodes, tt.podsPerNode, tt.containersPerPod, got, ratio, tt.measured)
-		}
-	}
-}
-
 // TestThisProcess reads the files of this machine. Its limit, if it has one, is not below what this
 // process uses.
 func TestThisProcess(t *testing.T) {

@@ -64,7 +64,7 @@ func TestEngineText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		config, e := newEngineWorld(now)
-		config.Memory = func() *Memory { return &Memory{312 << 20, 0, 20 << 30} }
+		config.Memory = func() *Memory { return &Memory{312 << 20, 20 << 30} }
 		check := func(want string) {
 			t.Helper()
 			var b strings.Builder

@@ -122,9 +122,6 @@ func bytesOf(n uint64) string {
 // memoryText describes the memory of this process.
 func memoryText(m *Memory) string {
 	text := bytesOf(m.ResidentBytes) + " resident"
-	if m.ForecastBytes != 0 {
-		text += ", " + bytesOf(m.ForecastBytes) + " forecast"
-	}
 	if m.LimitBytes != 0 {
 		return text + ", limit " + bytesOf(m.LimitBytes)
 	}

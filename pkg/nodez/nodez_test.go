@@ -407,7 +407,7 @@ func TestText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		config := newWorld(now).config(now)
-		config.Memory = func() *Memory { return &Memory{312 << 20, 400 << 20, 20 << 30} }
+		config.Memory = func() *Memory { return &Memory{312 << 20, 20 << 30} }
 		var b strings.Builder
 		if err := WriteText(&b, config.Report()); err != nil {
 			t.Fatal(err)
@@ -415,7 +415,7 @@ func TestText(t *testing.T) {
 		const want = `kube-vitals v1.2.3 at 2000-01-01T00:00:00Z: metric resolution 15s, metrics expire after 1m
 Nodes: 5; 2 with metrics; 1 failing; 1 stale; 2 starting; 1 ready
 Pods: 4 running; 1 with metrics, with 2 containers
-Memory: 312 MiB resident, 400 MiB forecast, limit 20 GiB
+Memory: 312 MiB resident, limit 20 GiB
 Reasons: 1 connect-refused, 1 stale-samples
 
 NAME       STATE     REASON           FAILURES  AGE  LAST-SUCCESS  NEXT  DURATION  PODS  SAMPLES  SKEW  ADDRESS

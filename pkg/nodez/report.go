@@ -37,7 +37,6 @@ type Totals struct {
 // Memory compares the memory of this process with its limit.
 type Memory struct {
 	ResidentBytes uint64 `json:"residentBytes"`        // now
-	ForecastBytes uint64 `json:"forecastBytes"`        // peak for the present number of objects; 0: not known
 	LimitBytes    uint64 `json:"limitBytes,omitempty"` // of the container; 0: none
 }
 

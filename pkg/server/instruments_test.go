@@ -30,7 +30,7 @@ func newTestInstruments() *instruments {
 	metrics := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10})
 	i.registerState(metrics, inventory.New(), inventory.New())
 	i.registerConfig(15*time.Second, time.Minute)
-	i.registerMemory(memoryReport(inventory.New(), inventory.New(), true))
+	i.registerMemory()
 	ok := scrape.Result{Node: "a", Took: time.Millisecond}
 	ok.Skipped[usage.BadValue] = 2
 	i.Scraped(ok)
@@ -174,7 +174,7 @@ func TestExposition(t *testing.T) {
 		"kube_vitals_samples_skipped_total", "kube_vitals_node_last_success_timestamp_seconds",
 		"kube_vitals_answer_age_seconds", "kube_vitals_known_objects", "kube_vitals_metric_resolution_seconds",
 		"kube_vitals_max_sample_age_seconds", "kube_vitals_points", "kube_vitals_oldest_point_age_seconds",
-		"kube_vitals_build_info", "kube_vitals_memory_forecast_bytes", "kube_vitals_memory_limit_bytes",
+		"kube_vitals_build_info", "kube_vitals_memory_limit_bytes",
 		"go_goroutines", "process_start_time_seconds", "process_max_fds", "process_open_fds",
 	} {
 		if n := strings.Count(text, "# TYPE "+name+" "); n != 1 {

@@ -111,7 +111,7 @@ const (
 	gcPercent = 35
 	// startGCPercent is used until the server is ready. The lists of objects and the TLS handshakes
 	// leave much garbage: with 35, its collection would take a quarter of the CPU of a start. With 70,
-	// the peak of the start could be a fifth above the forecast of the memory.
+	// the peak of the start would be the peak of the server.
 	startGCPercent = 50
 )
 
@@ -140,8 +140,7 @@ func New(c Config) (*Server, error) {
 	instruments := newInstruments(c.Version, c.Commit, time.Now, clock)
 	instruments.registerConfig(c.Resolution, c.MaxSampleAge)
 	instruments.registerState(metrics, nodes, pods)
-	memoryUse := memoryReport(nodes, pods, c.Prometheus == nil)
-	instruments.registerMemory(memoryUse)
+	instruments.registerMemory()
 	var watches *inventory.Watches
 	usageSource, targets, loops, err := newSource(c, client, clock, metrics, extra, pods, nodes, instruments, func() bool {
 		return watches.NodesSynced() == nil && watches.PodsSynced() == nil
@@ -204,7 +203,7 @@ func New(c Config) (*Server, error) {
 		MaxSampleAge: c.MaxSampleAge,
 		Usage:        metrics,
 		Pods:         pods,
-		Memory:       memoryUse,
+		Memory:       memoryReport,
 		Now:          time.Now,
 		Clock:        clock,
 	}

@@ -49,7 +49,7 @@ func TestEngineBlamesNoKubelet(t *testing.T) {
 	}
 	metrics := getTable(h, "/metrics", "alice").Body.String()
 	for name, want := range map[string]bool{
-		"kube_vitals_memory_limit_bytes ": true, "kube_vitals_memory_forecast_bytes ": false,
+		"kube_vitals_memory_limit_bytes ":                    true,
 		"kube_vitals_engine_last_success_timestamp_seconds ": true,
 	} {
 		if got := strings.Contains(metrics, "\n"+name); got != want {

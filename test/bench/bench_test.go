@@ -150,8 +150,8 @@ func TestPrintCost(t *testing.T) {
 		bench: &bench{
 			config: config{resolution: 15 * time.Second}, shape: newShape(10, podsPerNode, containersPerPod),
 		},
-		cores: 0.0002,
-		peak:  200, forecast: 210,
+		cores:    0.0002,
+		peak:     200,
 		download: download{Spread: 0.2, Gzip: 0.3, Unspread: 0.1}, rss: 70, anon: 30,
 		requests: []requestCost{{request: request{name: "GET one pod, JSON", want: 1}, cpu: 0.1234, latency: 1.5}},
 	}

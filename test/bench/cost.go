@@ -76,7 +76,6 @@ type cost struct {
 	rssLists, anonLists  float64 // after the lists
 	lists                int
 	peakStart, peak      float64 // highest RSS until all metrics were served, and in total
-	forecast             float64 // of the highest RSS, by the server; 0: it has none
 	ageMedian, ageOldest float64 // of node metrics
 	requests             []requestCost
 }
@@ -116,11 +115,6 @@ func (c *cost) measure(ctx context.Context, executable string, args []string) (e
 			return err
 		}
 	}
-	forecast, err := c.readMetric(ctx, "kube_vitals_memory_forecast_bytes")
-	if err != nil {
-		return err
-	}
-	c.forecast = forecast / (1 << 20)
 	stopServer(c.server)
 	return nil
 }
@@ -305,9 +299,6 @@ func (c *cost) print(w io.Writer) {
 	row(fmt.Sprintf("memory after %d LISTs of all pods: RssAnon", c.lists), "", "%.0f MiB", c.anonLists)
 	row("peak memory until all metrics: RSS", "", "%.0f MiB", c.peakStart)
 	row("peak memory: RSS", "", "%.0f MiB", c.peak)
-	if c.forecast > 0 {
-		row("forecast of the peak memory", "± 15 %", "%.0f MiB, %+.0f %%", c.forecast, 100*(c.forecast/c.peak-1))
-	}
 	if e != nil {
 		row("CPU of Prometheus, without this server", "", "%.4f cores", e.coresAlone)
 		row("CPU of Prometheus", "", "%.4f cores", e.cores)

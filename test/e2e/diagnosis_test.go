@@ -43,7 +43,7 @@ import (
 //	APIService to another Service      TestDoctor
 //	foreign caBundle                   TestDoctor
 //	request-header CA missing          TestDoctorAggregation
-//	memory limit too small             alerts_test.yaml of test/internal/observability (KubeVitalsMemoryLimitLow),
+//	memory limit too small             alerts_test.yaml of test/internal/observability (KubeVitalsMemoryNearLimit),
 //	                                   and TestBroken of pkg/doctor
 //
 // TestReasonsOfFailingNodes of pkg/server has every reason of a failed scrape, in the metrics, the

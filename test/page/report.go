@@ -44,8 +44,8 @@ func newReport(n int, at time.Time) *nodez.Report {
 			States: map[nodez.State]int{nodez.Ready: 0, nodez.Failing: 0, nodez.Stale: 0, nodez.Starting: 0},
 		},
 		Memory: &nodez.Memory{
-			ResidentBytes: 40<<20 + uint64(n)*250<<10, ForecastBytes: 48<<20 + uint64(n)*300<<10,
-			LimitBytes: 200<<20 + uint64(n)*400<<10,
+			ResidentBytes: 40<<20 + uint64(n)*250<<10,
+			LimitBytes:    200<<20 + uint64(n)*400<<10,
 		},
 	}
 	for i := range n {
