@@ -59,7 +59,6 @@ type options struct {
 	rateWindow   time.Duration
 	warnings     bool
 	watch        bool
-	telemetry    bool // of metrics-server
 
 	source     string
 	prometheus prometheus.Config
@@ -149,10 +148,6 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.watch, "enable-watch", false,
 		"Add the verb watch to metrics.k8s.io, for 'kubectl get podmetrics --watch' and informers. "+
 			"Clients that watch every resource then watch metrics too. See docs/watch.md.")
-	fs.BoolVar(&o.telemetry, "metrics-server-telemetry", false,
-		"Add to /metrics the six names that metrics-server exposes about itself (metrics_server_*), "+
-			"for dashboards that read them. It adds 15 series per node. See "+
-			"docs/moving-from-metrics-server.md.")
 	fs.Bool("verify-pod-nodes", false, "Has no effect.")
 	const deprecated = "the metrics of a pod always come from the node that the pod is bound to"
 	if err := fs.MarkDeprecated("verify-pod-nodes", deprecated); err != nil {
@@ -265,7 +260,6 @@ func (o *options) config() (server.Config, error) {
 		EphemeralStorage:       o.ephemeralStorage(),
 		Devices:                o.deviceConfig(),
 		EventDeployment:        o.eventDeployment(),
-		MetricsServerTelemetry: o.telemetry,
 
 		ServingCert:    o.servingCert,
 		Generic:        o.generic,

@@ -78,10 +78,6 @@ func (o *options) validateSource() []error {
 	} else if _, err := prometheus.ParseURL(o.prometheus.URL); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("--prometheus-url: %w", err))
 	}
-	if o.telemetry {
-		mistakes = append(mistakes, errors.New("--metrics-server-telemetry has no effect with --source=prometheus, with "+
-			"which nothing is known about scrapes of kubelets: remove it"))
-	}
 	o.sections.FlagSets[kubeletSection].VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "node-selector" && o.all.Changed(flag.Name) {
 			mistakes = append(mistakes, fmt.Errorf("--%s has no effect with --source=prometheus, which does not connect to "+

@@ -29,8 +29,6 @@ func TestSourceMistakes(t *testing.T) {
 		"--prometheus-url=http://p": {"--prometheus-url has no effect without --source=prometheus"},
 		"--prometheus-config=f":     {"--prometheus-config has no effect"},
 		"--source=prometheus --prometheus-url=http://p --max-sample-age=35s": {"--max-sample-age must be at least 40s"},
-		"--source=prometheus --prometheus-url=http://p --metrics-server-telemetry": {
-			"--metrics-server-telemetry has no effect with --source=prometheus"},
 		"--source=prometheus --prometheus-url=http://p --rate-window=15s": {
 			"--rate-window has no effect with --source=prometheus, which does not connect to kubelets: remove it"},
 		"--source=prometheus --prometheus-url=p:9090 --kubelet-port=1 --kubelet-insecure-tls": {

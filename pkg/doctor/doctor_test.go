@@ -290,7 +290,7 @@ func TestBroken(t *testing.T) {
 		{"clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = new(-3600.0) }), "clocks", Warning, clockSkew,
 			"1 node", "n2 -3600.0s"},
 		{"memory limit", func(w *world) { w.page.Memory.LimitBytes = 64 << 20 }, "memory", Warning, memoryLimit,
-			"limit of 70 MiB", ""},
+			"limit of 64 MiB", ""},
 		{"no nodes", func(w *world) { w.page.Totals.Nodes = 0 }, "nodes", Failed, noMetrics, "--node-selector", ""},
 		{"page forbidden", func(w *world) { w.page = nil }, "nodez", Skipped, nodezUnavailable,
 			"403 Forbidden: forbidden: cannot get path", ""},

@@ -40,8 +40,6 @@ type instruments struct {
 	failing     *prometheus.GaugeVec     // by node and reason
 	responseAge *prometheus.HistogramVec // by resource
 	clockSkews  *clockSkews
-
-	metricsServer *metricsServerTelemetry // nil: off
 }
 
 const namespace = "kube_vitals"
@@ -188,7 +186,6 @@ func gauge(b bool) float64 {
 
 // Scraped implements scrape.Observer.
 func (i *instruments) Scraped(r scrape.Result) {
-	i.metricsServer.scraped(r)
 	i.duration.Observe(r.Took.Seconds())
 	i.lateness.Observe(max(r.Late, 0).Seconds())
 	switch r.Kind {
@@ -230,7 +227,6 @@ func (i *instruments) Summarized(err error) {
 
 // NodeDeleted implements scrape.Observer.
 func (i *instruments) NodeDeleted(node string) {
-	i.metricsServer.nodeDeleted(node)
 	i.clockSkews.remove(node)
 	i.lastSuccess.DeleteLabelValues(node)
 	i.failing.DeletePartialMatch(prometheus.Labels{"node": node})
@@ -239,7 +235,6 @@ func (i *instruments) NodeDeleted(node string) {
 // observeAge records the age of the oldest sample in a response.
 func (i *instruments) observeAge(resource string, oldest time.Duration) {
 	i.responseAge.WithLabelValues(resource).Observe(oldest.Seconds())
-	i.metricsServer.observeAge(oldest)
 }
 
 // handler returns the handler of /metrics: these metrics, and those of the API server library, the

@@ -57,8 +57,6 @@ type Config struct {
 	MissingMetricsWarnings bool
 	// EnableWatch adds the verb watch to both resources.
 	EnableWatch bool
-	// MetricsServerTelemetry adds the names that metrics-server exposes about itself to /metrics.
-	MetricsServerTelemetry bool
 
 	// KubeletServiceAccount is a ServiceAccount in the namespace of this pod, whose tokens are sent
 	// to kubelets. If it is empty, kubelets get the credentials that the API server gets.

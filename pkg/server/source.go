@@ -102,9 +102,6 @@ func newScraper(
 	if events != nil {
 		observer = observers{instruments, events}
 	}
-	if c.MetricsServerTelemetry {
-		instruments.registerMetricsServer(c.Resolution, metrics)
-	}
 	return scrape.New(scrape.Config{
 		Fetcher:  fetcher,
 		Sink:     metrics,

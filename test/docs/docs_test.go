@@ -289,12 +289,6 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Errorf("docs/metrics.md has\n%s\nwant\n%s", got, want)
 	}
 
-	const moving = "docs/moving-from-metrics-server.md"
-	got = names(regexp.MustCompile("(?m)^\\| `metrics_server_(\\w+)` \\|"), moving)
-	want = names(regexp.MustCompile(`"_?((?:kubelet|manager|storage|api)_\w+)"`), "pkg/server/telemetry_compat.go")
-	if len(want) != 6 || !slices.Equal(got, want) {
-		t.Errorf("%s has\n%s\nwant\n%s", moving, got, want)
-	}
 }
 
 var (

@@ -61,47 +61,6 @@ func TestGarbageCollection(t *testing.T) {
 	})
 }
 
-// TestMetricsServerTelemetry checks that dashboards for metrics-server find its metrics if the flag
-// is set, and only then.
-func TestMetricsServerTelemetry(t *testing.T) {
-	if strings.Contains(readTelemetry(t), "metrics_server_") {
-		t.Error("metrics-server's names are exposed without the flag")
-	}
-	s := shared.replica(t, shared.server, "--metrics-server-telemetry")
-	admin := shared.asAdmin(t, s)
-	if _, err := admin.getOK(t.Context(), nodesPath); err != nil { // the first response with an age
-		t.Error(err)
-	}
-	eventually(t, "metrics-server's names", func(ctx context.Context) error {
-		text, err := admin.getOK(ctx, "/metrics")
-		if err != nil {
-			return err
-		}
-		var errs []error
-		for name, kind := range map[string]string{
-			"kubelet_last_request_time_seconds": "gauge",
-			"kubelet_request_duration_seconds":  "histogram",
-			"kubelet_request_total":             "counter",
-			"manager_tick_duration_seconds":     "histogram",
-			"storage_points":                    "gauge",
-			"api_metric_freshness_seconds":      "histogram",
-		} {
-			if !strings.Contains(string(text), fmt.Sprintf("\n# TYPE metrics_server_%s %s\n", name, kind)) {
-				errs = append(errs, fmt.Errorf("no %s metrics_server_%s", kind, name))
-			}
-		}
-		for _, zero := range []string{
-			"manager_tick_duration_seconds_count 0\n", "api_metric_freshness_seconds_count 0\n",
-			`storage_points{type="node"} 0` + "\n",
-		} {
-			if strings.Contains(string(text), "\nmetrics_server_"+zero) {
-				errs = append(errs, errors.New("got metrics_server_"+zero))
-			}
-		}
-		return errors.Join(errs...)
-	})
-}
-
 // Prefixes of series that only some servers have. TestPrometheusDiagnosis and TestDevices check the
 // queries with them.
 const (
