@@ -32,25 +32,19 @@ func newDevices(
 	d.Observer = observer
 	source, err := device.New(d)
 	if err == nil {
-		observer.statuses = source.Statuses
+		instruments.registerExporters(source.Statuses)
 	}
 	return source, err
 }
 
 // devices has the instruments of device exporters. Servers without such exporters do not have them.
 type devices struct {
-	scrapes  *prometheus.CounterVec // by exporter, result and reason
-	skipped  *prometheus.CounterVec // by exporter and reason
-	statuses func() []status.Exporter
-
-	pods, failing, containers, oldest *prometheus.Desc
+	scrapes *prometheus.CounterVec // by exporter, result and reason
+	skipped *prometheus.CounterVec // by exporter and reason
 }
 
-// registerDevices registers the metrics of device exporters. The caller sets statuses.
+// registerDevices registers the metrics of the scrapes of device exporters.
 func (i *instruments) registerDevices() *devices {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
-	}
 	d := &devices{
 		scrapes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "device_scrapes_total",
@@ -60,15 +54,28 @@ func (i *instruments) registerDevices() *devices {
 			Namespace: namespace, Name: "device_series_skipped_total",
 			Help: "Configured series in responses of device exporters that were skipped, by reason.",
 		}, []string{"exporter", "reason"}),
-		pods:    desc("device_exporter_pods", "Pods of device exporters that are scraped.", "exporter"),
-		failing: desc("device_exporter_pods_failing", "Of these pods, those whose last scrape failed.", "exporter"),
-		containers: desc("device_containers", "Containers with a value of a device, by resource.", "exporter",
-			"resource"),
-		oldest: desc("device_oldest_age_seconds", "Age of the oldest values of devices that are served; 0: there are none.",
-			"exporter"),
 	}
-	i.registry.MustRegister(d.scrapes, d.skipped, d)
+	i.registry.MustRegister(d.scrapes, d.skipped)
 	return d
+}
+
+// registerExporters registers the states of device exporters.
+func (i *instruments) registerExporters(statuses func() []status.Exporter) {
+	pods := newDesc("device_exporter_pods", "Pods of device exporters that are scraped.", "exporter")
+	failing := newDesc("device_exporter_pods_failing", "Of these pods, those whose last scrape failed.", "exporter")
+	containers := newDesc("device_containers", "Containers with a value of a device, by resource.", "exporter", "resource")
+	oldest := newDesc("device_oldest_age_seconds",
+		"Age of the oldest values of devices that are served; 0: there are none.", "exporter")
+	i.registry.MustRegister(collectorFunc(func(out chan<- prometheus.Metric) {
+		for _, s := range statuses() {
+			out <- gauge(pods, float64(len(s.Pods)), s.Name)
+			out <- gauge(failing, float64(s.Failing()), s.Name)
+			out <- gauge(oldest, s.Oldest.Seconds(), s.Name)
+			for resource, n := range s.Containers {
+				out <- gauge(containers, float64(n), s.Name, resource)
+			}
+		}
+	}))
 }
 
 // DeviceScraped implements device.Observer.
@@ -80,28 +87,6 @@ func (d *devices) DeviceScraped(r device.Result) {
 	d.scrapes.WithLabelValues(r.Exporter, result, string(r.Reason)).Inc()
 	for reason, n := range r.Skipped {
 		d.skipped.WithLabelValues(r.Exporter, reason).Add(float64(n))
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (d *devices) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{d.pods, d.failing, d.containers, d.oldest} {
-		out <- desc
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (d *devices) Collect(out chan<- prometheus.Metric) {
-	send := func(desc *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
-	}
-	for _, s := range d.statuses() {
-		send(d.pods, float64(len(s.Pods)), s.Name)
-		send(d.failing, float64(s.Failing()), s.Name)
-		send(d.oldest, s.Oldest.Seconds(), s.Name)
-		for resource, n := range s.Containers {
-			send(d.containers, float64(n), s.Name, resource)
-		}
 	}
 }
 

@@ -36,20 +36,16 @@ type instruments struct {
 	duration    prometheus.Histogram
 	lateness    prometheus.Histogram
 	skipped     *prometheus.CounterVec   // by reason
-	lastSuccess *prometheus.GaugeVec     // by node
-	failing     *prometheus.GaugeVec     // by node and reason
 	responseAge *prometheus.HistogramVec // by resource
-	clockSkews  *clockSkews
 }
 
 const namespace = "kube_vitals"
 
 func newInstruments(version, commit string, now func() time.Time, clock usage.Clock) *instruments {
 	i := &instruments{
-		registry:   prometheus.NewRegistry(),
-		clockSkews: newClockSkews(),
-		now:        now,
-		clock:      clock,
+		registry: prometheus.NewRegistry(),
+		now:      now,
+		clock:    clock,
 		scrapes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "scrapes_total",
 			Help: "Scrapes of kubelets, by result (success or failure) and, of failures, by reason.",
@@ -84,14 +80,6 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 			Namespace: namespace, Name: "samples_skipped_total",
 			Help: "Lines in responses of kubelets that were skipped, by reason.",
 		}, []string{"reason"}),
-		lastSuccess: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace, Name: "node_last_success_timestamp_seconds",
-			Help: "Time of the last successful scrape of the node, in seconds since 1970; 0: none yet.",
-		}, []string{"node"}),
-		failing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace, Name: "node_failing",
-			Help: "1 for each node whose last scrape failed, by reason.",
-		}, []string{"node", "reason"}),
 		responseAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "answer_age_seconds",
 			Help:    "Age of the oldest sample in each response, by resource.",
@@ -104,8 +92,8 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go_version": runtime.Version()},
 	})
 	build.Set(1)
-	i.registry.MustRegister(i.scrapes, i.early, i.summaries, i.duration, i.lateness, i.skipped, i.lastSuccess,
-		i.failing, i.responseAge, i.clockSkews, build)
+	i.registry.MustRegister(i.scrapes, i.early, i.summaries, i.duration, i.lateness, i.skipped,
+		i.responseAge, build)
 	for r := range usage.Reason(usage.NumReasons) {
 		i.skipped.WithLabelValues(r.String())
 	}
@@ -114,7 +102,30 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 
 // registerState registers the metrics of the store and of the inventory.
 func (i *instruments) registerState(metrics *store.Store, nodes, pods *inventory.Index) {
-	i.registry.MustRegister(&stateCollector{now: i.now, clock: i.clock, metrics: metrics, nodes: nodes, pods: pods})
+	var (
+		known     = newDesc("known_objects", "Nodes to scrape and running pods in the API server.", "kind")
+		points    = newDesc("points", "Nodes, pods and containers with metrics.", "kind")
+		oldest    = newDesc("oldest_point_age_seconds", "Age of the oldest sample that can be served; 0: there is none.", "kind")
+		older     = newDesc("older_samples_total", "Samples that were ignored because they were older than the previous one.")
+		stepsBack = newDesc("clock_steps_back_total", "Series restarted because their samples stayed older than before.")
+		jumps     = newDesc("clock_jumps_total", "Jumps of the offset between a node's clock and the clock of this server.")
+		baselines = newDesc("baselines_total", "First samples of a series or after a restart, which give no rate yet.")
+	)
+	i.registry.MustRegister(collectorFunc(func(out chan<- prometheus.Metric) {
+		out <- gauge(known, float64(nodes.Len()), "node")
+		out <- gauge(known, float64(pods.LenOf(inventory.PodRunning)), "pod")
+		stats := metrics.Stats(i.clock.At(i.now()))
+		out <- gauge(points, float64(stats.Nodes), "node")
+		out <- gauge(points, float64(stats.Pods), "pod")
+		out <- gauge(points, float64(stats.Containers), "container")
+		out <- gauge(oldest, stats.OldestNode.Seconds(), "node")
+		out <- gauge(oldest, stats.OldestPod.Seconds(), "pod")
+		counts := metrics.Counts()
+		out <- counter(older, float64(counts.OlderSamples))
+		out <- counter(stepsBack, float64(counts.ClockStepsBack))
+		out <- counter(jumps, float64(counts.ClockJumps))
+		out <- counter(baselines, float64(counts.Baselines))
+	}))
 }
 
 // registerConfig registers the values of flags that alerts derive thresholds from.
@@ -148,40 +159,16 @@ func (i *instruments) registerCertificate(serving dynamiccertificates.CertKeyCon
 
 // registerAPIServices registers the states of the APIServices.
 func (i *instruments) registerAPIServices(states func() map[string]servingcert.APIServiceState) {
-	i.registry.MustRegister(&apiServiceCollector{
-		states: states,
-		misdirected: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "apiservice_misdirected"),
-			"1 if the APIService refers to another Service than this server's, else 0.", []string{"apiservice"}, nil),
-		unverified: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "apiservice_insecure_skip_tls_verify"),
-			"1 if the API server does not verify the certificate of this server, else 0.", []string{"apiservice"}, nil),
-	})
-}
-
-// apiServiceCollector exports the states of the APIServices.
-type apiServiceCollector struct {
-	states                  func() map[string]servingcert.APIServiceState
-	misdirected, unverified *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (c *apiServiceCollector) Describe(out chan<- *prometheus.Desc) {
-	out <- c.misdirected
-	out <- c.unverified
-}
-
-// Collect implements prometheus.Collector.
-func (c *apiServiceCollector) Collect(out chan<- prometheus.Metric) {
-	for name, state := range c.states() {
-		out <- prometheus.MustNewConstMetric(c.misdirected, prometheus.GaugeValue, gauge(state.Misdirected), name)
-		out <- prometheus.MustNewConstMetric(c.unverified, prometheus.GaugeValue, gauge(state.InsecureSkipTLSVerify), name)
-	}
-}
-
-func gauge(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
+	misdirected := newDesc("apiservice_misdirected",
+		"1 if the APIService refers to another Service than this server's, else 0.", "apiservice")
+	unverified := newDesc("apiservice_insecure_skip_tls_verify",
+		"1 if the API server does not verify the certificate of this server, else 0.", "apiservice")
+	i.registry.MustRegister(collectorFunc(func(out chan<- prometheus.Metric) {
+		for name, state := range states() {
+			out <- boolGauge(misdirected, state.Misdirected, name)
+			out <- boolGauge(unverified, state.InsecureSkipTLSVerify, name)
+		}
+	}))
 }
 
 // Scraped implements scrape.Observer.
@@ -197,18 +184,11 @@ func (i *instruments) Scraped(r scrape.Result) {
 		i.requested.Inc()
 	case scrape.Regular:
 	}
-	i.failing.DeletePartialMatch(prometheus.Labels{"node": r.Node})
 	if r.Err != nil {
 		i.scrapes.WithLabelValues("failure", string(r.Reason)).Inc()
-		i.failing.WithLabelValues(r.Node, string(r.Reason)).Set(1)
-		i.lastSuccess.WithLabelValues(r.Node) // creates a series of 0 if the node has none
 		return
 	}
 	i.scrapes.WithLabelValues("success", "").Inc()
-	i.lastSuccess.WithLabelValues(r.Node).Set(float64(i.now().UnixMilli()) / 1000)
-	if r.ClockKnown {
-		i.clockSkews.set(r.Node, r.ClockOffset)
-	}
 	for reason, n := range r.Skipped {
 		if n > 0 {
 			i.skipped.WithLabelValues(usage.Reason(reason).String()).Add(float64(n))
@@ -226,11 +206,7 @@ func (i *instruments) Summarized(err error) {
 }
 
 // NodeDeleted implements scrape.Observer.
-func (i *instruments) NodeDeleted(node string) {
-	i.clockSkews.remove(node)
-	i.lastSuccess.DeleteLabelValues(node)
-	i.failing.DeletePartialMatch(prometheus.Labels{"node": node})
-}
+func (*instruments) NodeDeleted(string) {}
 
 // observeAge records the age of the oldest sample in a response.
 func (i *instruments) observeAge(resource string, oldest time.Duration) {
@@ -242,50 +218,4 @@ func (i *instruments) observeAge(resource string, oldest time.Duration) {
 func (i *instruments) handler() http.Handler {
 	apimetrics.Register()
 	return promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, i.registry}, promhttp.HandlerOpts{})
-}
-
-// stateCollector exports the state of the store and of the inventory.
-type stateCollector struct {
-	now         func() time.Time
-	clock       usage.Clock
-	metrics     *store.Store
-	nodes, pods *inventory.Index
-}
-
-// Describe implements prometheus.Collector.
-func (c *stateCollector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, out) }
-
-// Collect implements prometheus.Collector.
-func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
-	send := func(kind prometheus.ValueType, name, help string, value float64, label ...string) {
-		var names []string
-		if len(label) > 0 {
-			names = []string{"kind"}
-		}
-		desc := prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, names, nil)
-		out <- prometheus.MustNewConstMetric(desc, kind, value, label...)
-	}
-
-	const known = "Nodes to scrape and running pods in the API server."
-	send(prometheus.GaugeValue, "known_objects", known, float64(c.nodes.Len()), "node")
-	send(prometheus.GaugeValue, "known_objects", known, float64(c.pods.LenOf(inventory.PodRunning)), "pod")
-
-	stats := c.metrics.Stats(c.clock.At(c.now()))
-	const points = "Nodes, pods and containers with metrics."
-	send(prometheus.GaugeValue, "points", points, float64(stats.Nodes), "node")
-	send(prometheus.GaugeValue, "points", points, float64(stats.Pods), "pod")
-	send(prometheus.GaugeValue, "points", points, float64(stats.Containers), "container")
-	const age = "Age of the oldest sample that can be served; 0: there is none."
-	send(prometheus.GaugeValue, "oldest_point_age_seconds", age, stats.OldestNode.Seconds(), "node")
-	send(prometheus.GaugeValue, "oldest_point_age_seconds", age, stats.OldestPod.Seconds(), "pod")
-
-	counts := c.metrics.Counts()
-	send(prometheus.CounterValue, "older_samples_total",
-		"Samples that were ignored because they were older than the previous one.", float64(counts.OlderSamples))
-	send(prometheus.CounterValue, "clock_steps_back_total",
-		"Series restarted because their samples stayed older than before.", float64(counts.ClockStepsBack))
-	send(prometheus.CounterValue, "clock_jumps_total",
-		"Jumps of the offset between a node's clock and the clock of this server.", float64(counts.ClockJumps))
-	send(prometheus.CounterValue, "baselines_total",
-		"First samples of a series or after a restart, which give no rate yet.", float64(counts.Baselines))
 }

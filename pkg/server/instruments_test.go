@@ -34,6 +34,16 @@ func newTestInstruments() *instruments {
 	ok := scrape.Result{Node: "a", Took: time.Millisecond}
 	ok.Skipped[usage.BadValue] = 2
 	i.Scraped(ok)
+	i.registerNodes(func() []scrape.Status {
+		failed := scrape.Status{LastScrape: now, Err: errors.New("timeout"), Reason: reason.Timeout}
+		down, flaky := failed, failed
+		down.Node = "down"
+		flaky.Node, flaky.LastSuccess, flaky.ClockKnown, flaky.ClockOffset = "flaky", now, true, -75*time.Second
+		return []scrape.Status{
+			down, flaky, {Node: "new"},
+			{Node: "ok", LastScrape: now, LastSuccess: now, ClockKnown: true, ClockOffset: 3 * time.Second},
+		}
+	})
 	i.registerWatched(func() scrape.WatchedStats {
 		return scrape.WatchedStats{Nodes: 3, Resolution: 7500 * time.Millisecond, Refused: 1.5, Refreshed: 5, TimedOut: 2}
 	})
@@ -72,11 +82,6 @@ func TestScrapesAreCounted(t *testing.T) {
 scrapes_total{reason="timeout",result="failure"} 1
 `, "scrapes_total")
 	expect(t, i, "samples_skipped_total{reason=\"bad_value\"} 2\n", `samples_skipped_total{reason="bad_value"}`)
-	i.Scraped(scrape.Result{Node: "c", Err: errors.New("timeout"), Reason: reason.Timeout})
-	expect(t, i, `node_last_success_timestamp_seconds{node="a"} 1.8e+09
-node_last_success_timestamp_seconds{node="b"} 1.8e+09
-node_last_success_timestamp_seconds{node="c"} 0
-`, "node_last_success")
 }
 
 func TestWatchedNodesAreCounted(t *testing.T) {
@@ -99,46 +104,15 @@ watched_scrapes_total 2
 `, "early_", "refresh_", "requested_", "watched_")
 }
 
-func TestFailingNodes(t *testing.T) {
-	i := newTestInstruments()
-	expect(t, i, "node_failing{node=\"b\",reason=\"timeout\"} 1\n", "node_failing")
-	i.Scraped(scrape.Result{Node: "a", Err: errors.New("timeout"), Reason: reason.Timeout})
-	i.Scraped(scrape.Result{Node: "b"})
-	expect(t, i, "node_failing{node=\"a\",reason=\"timeout\"} 1\n", "node_failing")
-}
-
-func TestClockSkews(t *testing.T) {
-	i := newInstruments("v1.2.3", "0123abc", func() time.Time { return now }, usage.NewClock(now))
-	skew := func(node string, offset time.Duration) {
-		i.Scraped(scrape.Result{Node: node, ClockKnown: true, ClockOffset: offset})
-	}
-	expectSkews := func(want string) {
-		t.Helper()
-		expect(t, i, want, "max_clock_skew_seconds", "node_clock_skew_seconds")
-	}
-	expectSkews("max_clock_skew_seconds 0\n")
-	skew("right", 0)
-	skew("behind", -3*time.Second)
-	expectSkews("max_clock_skew_seconds 3\n")
-	skew("behind", -75*time.Second)
-	skew("ahead", 6*time.Second)
-	i.Scraped(scrape.Result{Node: "ahead", Err: errors.New("timeout")}) // keeps the last skew
-	i.Scraped(scrape.Result{Node: "behind"})                            // so does an unknown offset
-	expectSkews(`max_clock_skew_seconds 75
-node_clock_skew_seconds{node="ahead"} 6
-node_clock_skew_seconds{node="behind"} -75
-`)
-	i.NodeDeleted("behind")
-	expectSkews("max_clock_skew_seconds 6\nnode_clock_skew_seconds{node=\"ahead\"} 6\n")
-	skew("ahead", 4*time.Second)
-	expectSkews("max_clock_skew_seconds 4\n")
-}
-
-func TestSeriesAreRemovedWithTheirNode(t *testing.T) {
-	i := newTestInstruments()
-	i.NodeDeleted("a")
-	i.NodeDeleted("b")
-	expect(t, i, "", "node_failing", "node_last_success", "node_clock_skew")
+func TestNodesOfScrapes(t *testing.T) {
+	expect(t, newTestInstruments(), `max_clock_skew_seconds 75
+node_clock_skew_seconds{node="flaky"} -75
+node_failing{node="down",reason="timeout"} 1
+node_failing{node="flaky",reason="timeout"} 1
+node_last_success_timestamp_seconds{node="down"} 0
+node_last_success_timestamp_seconds{node="flaky"} 1.8e+09
+node_last_success_timestamp_seconds{node="ok"} 1.8e+09
+`, "max_clock_skew", "node_")
 }
 
 func TestAPIServiceStates(t *testing.T) {

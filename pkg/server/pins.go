@@ -73,32 +73,13 @@ func listNodes(ctx context.Context, client corev1client.NodeInterface) (map[stri
 
 // registerPins registers the numbers of pinned keys.
 func (i *instruments) registerPins(stats func() pins.Stats) {
-	i.registry.MustRegister(&pinCollector{
-		stats: stats,
-		nodes: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "kubelet_pins"),
-			"Nodes by what --kubelet-pins has stored: key (pinned) or ca (a CA has verified the certificate).",
-			[]string{"kind"}, nil),
-		created: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "kubelet_keys_pinned_total"),
-			"Keys of kubelets that this server has pinned at first sight.", nil, nil),
-	})
-}
-
-// pinCollector exports the numbers of pinned keys.
-type pinCollector struct {
-	stats          func() pins.Stats
-	nodes, created *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (c *pinCollector) Describe(out chan<- *prometheus.Desc) {
-	out <- c.nodes
-	out <- c.created
-}
-
-// Collect implements prometheus.Collector.
-func (c *pinCollector) Collect(out chan<- prometheus.Metric) {
-	s := c.stats()
-	out <- prometheus.MustNewConstMetric(c.nodes, prometheus.GaugeValue, float64(s.Keys), "key")
-	out <- prometheus.MustNewConstMetric(c.nodes, prometheus.GaugeValue, float64(s.Authorities), "ca")
-	out <- prometheus.MustNewConstMetric(c.created, prometheus.CounterValue, float64(s.Created))
+	nodes := newDesc("kubelet_pins",
+		"Nodes by what --kubelet-pins has stored: key (pinned) or ca (a CA has verified the certificate).", "kind")
+	created := newDesc("kubelet_keys_pinned_total", "Keys of kubelets that this server has pinned at first sight.")
+	i.registry.MustRegister(collectorFunc(func(out chan<- prometheus.Metric) {
+		s := stats()
+		out <- gauge(nodes, float64(s.Keys), "key")
+		out <- gauge(nodes, float64(s.Authorities), "ca")
+		out <- counter(created, float64(s.Created))
+	}))
 }

@@ -102,14 +102,16 @@ func newScraper(
 	if events != nil {
 		observer = observers{instruments, events}
 	}
-	return scrape.New(scrape.Config{
+	s := scrape.New(scrape.Config{
 		Fetcher:  fetcher,
 		Sink:     metrics,
 		Observer: observer,
 		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
 		Watched:  c.Watched,
-	}), fetcher, nil
+	})
+	instruments.registerNodes(s.Statuses)
+	return s, fetcher, nil
 }
 
 // explainMissing lets the API and the page of nodes explain by the state of the source why nodes and
