@@ -161,7 +161,7 @@ func New(config Config) *Scraper {
 		seed:    maphash.MakeSeed(),
 		buffers: sync.Pool{New: func() any { return new(usage.Scrape) }},
 		wake:    make(chan struct{}, 1),
-		clocks:  newClockLog(config.Interval),
+		clocks:  &clockLog{interval: config.Interval},
 		targets: map[string]*target{},
 		readers: readers{},
 	}
@@ -213,15 +213,7 @@ func (s *Scraper) Delete(name string) {
 		s.Sink.Forget(name)
 		s.Fetcher.Forget(name)
 		s.Observer.NodeDeleted(name)
-		s.clocks.forget(name)
 	})
-}
-
-// count returns the number of nodes.
-func (s *Scraper) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.targets)
 }
 
 // Alive returns an error if the loop is stuck.
@@ -330,7 +322,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 			buffer.Capacity = capacity(node)
 			report = s.Sink.Put(node.Name, buffer)
 			result.ClockOffset, result.ClockKnown = report.ClockOffset, report.ClockKnown
-			s.clocks.observe(klog.FromContext(ctx), node.Name, report, s.count())
+			s.clocks.observe(klog.FromContext(ctx), node.Name, report, t.status.ClockKnown)
 		}
 		failuresBefore = t.status.Failures
 		t.status.add(&result, time.Now())

@@ -386,7 +386,7 @@ func (d *diagnosis) testClock(t *testing.T) {
 		})
 	}
 
-	const logged = `"The clock of the node is wrong; its metrics stay right (run a time service (NTP) on the node; `
+	const logged = `"The clock of the node jumped against ours; the rates of its containers start again (`
 	const back = -10 * time.Minute
 	k.SetClockOffset(back)
 	await(back, regexp.MustCompile(`^-(599|600)`), true, "warning")
