@@ -148,11 +148,6 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.watch, "enable-watch", false,
 		"Add the verb watch to metrics.k8s.io, for 'kubectl get podmetrics --watch' and informers. "+
 			"Clients that watch every resource then watch metrics too. See docs/watch.md.")
-	fs.Bool("verify-pod-nodes", false, "Has no effect.")
-	const deprecated = "the metrics of a pod always come from the node that the pod is bound to"
-	if err := fs.MarkDeprecated("verify-pod-nodes", deprecated); err != nil {
-		panic(err) // the flag exists, and the message is not empty
-	}
 	fs.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	fs.BoolVarP(&o.help, "help", "h", false, "Print this help and exit.")
 }

@@ -144,17 +144,6 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestVerifyPodNodesIsDeprecated checks that command lines of the first release are still valid.
-func TestVerifyPodNodesIsDeprecated(t *testing.T) {
-	o := newOptions()
-	if err := o.all.Parse([]string{"--verify-pod-nodes"}); err != nil {
-		t.Fatal(err)
-	}
-	if f := o.all.Lookup("verify-pod-nodes"); f.Deprecated == "" || !f.Hidden {
-		t.Errorf("got %+v, want a deprecated and hidden flag", f)
-	}
-}
-
 // TestFlagsOfMetricsServer checks that command lines of metrics-server are valid.
 func TestFlagsOfMetricsServer(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("testdata", "metrics-server-flags.txt"))
@@ -250,20 +239,16 @@ func TestMistakes(t *testing.T) {
 			`"--max-requests-inflight"`},
 		"--profiling=x": {`"--profiling"`},
 		"--tls-secret=s --tls-names=a.b.svc --tls-lifetime=x --tls-settle=x": {`"--tls-lifetime"`, `"--tls-settle"`},
-		"--metric-resoluton=30s": {"unknown flag: --metric-resoluton; did you mean --metric-resolution?"},
-		"--kubelet_insecure_tls": {"unknown flag: --kubelet_insecure_tls; did you mean --kubelet-insecure-tls?"},
-		"--Kubeconfig=f":         {"unknown flag: --Kubeconfig; did you mean --kubeconfig?"},
+		"--metric-resoluton=30s": {"unknown flag: --metric-resoluton; see --help"},
 		"--x":                    {"unknown flag: --x; see --help"},
 		"-x":                     {"unknown shorthand flag: 'x' in -x; see --help"},
 		"-metric-resolution=30s": {
-			"unknown shorthand flag: 'm' in -metric-resolution=30s; did you mean --metric-resolution?"},
-		"-help":                            {"unknown shorthand flag: 'e' in -elp; did you mean --help?"},
+			"unknown shorthand flag: 'm' in -metric-resolution=30s; see --help"},
+		"-help":                            {"unknown shorthand flag: 'e' in -elp; see --help"},
 		"--nonsense value --kubelet-port=": {"--nonsense", `"--kubelet-port"`},
 		"--foo --bar=1 --metric-resolution=1s -z --baz": {"--foo", "--bar", "-z", "--baz"},
 		"--metric-resolution":                           {"flag needs an argument: --metric-resolution; see --help"},
-		"version":                                       {`unexpected argument "version"; did you mean --version?`},
-		"help":                                          {`unexpected argument "help"; did you mean --help?`},
-		"--metric-resolution=x --kubelet-port=y stray": {`"--metric-resolution"`, `"--kubelet-port"`, `"stray"`},
+		"--metric-resolution=x --kubelet-port=y stray":  {`"--metric-resolution"`, `"--kubelet-port"`, `"stray"`},
 		"--metric-resolution=1s --kubelet-port=-1 -l a=( --secure-port=0": {
 			"--metric-resolution", "--kubelet-port", "--node-selector", "--secure-port"},
 	} {
