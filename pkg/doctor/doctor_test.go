@@ -275,7 +275,7 @@ func TestBroken(t *testing.T) {
 			c.Args = append(c.Args, "--kubelet-pins=keys")
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Name == "keys" }
 		}, "permissions", Failed, permissionMissing, "cannot",
-			"list+watch+update+patch+create configmaps keys in kube-system"},
+			"list+watch+update configmaps keys in kube-system"},
 		{"reviews forbidden", func(w *world) {
 			w.status["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = forbidden(`create resource "subjectaccessreviews"`)
 		}, "permissions", Skipped, noPermission, "subjectaccessreviews", ""},

@@ -68,8 +68,8 @@ func (d *doctor) permissions() (list []permission) {
 		}
 	}
 	if name, set := w.flag("--kubelet-pins"); set && name != "" && !w.usesEngine() {
-		need(account, false, attributes{Resource: "configmaps", Name: name, Namespace: d.target.namespace}, "list", "watch",
-			"update", "patch", "create")
+		need(account, false, attributes{Resource: "configmaps", Name: name, Namespace: d.target.namespace},
+			"list", "watch", "update")
 	}
 	if secret, set := w.flag("--tls-secret"); set {
 		need(account, false, attributes{Resource: "secrets", Name: secret, Namespace: d.target.namespace}, "get",

@@ -28,8 +28,9 @@
 //
 // # What can go wrong
 //
-//   - The ConfigMap is deleted, or replaced by an empty one: running replicas write back what they
-//     know. An annotation distinguishes this from entries that were removed on purpose.
+//   - The ConfigMap is deleted: known keys stay in use, and no others can be pinned until it exists
+//     again. Then, or if it is replaced by an empty one, each key is pinned again at first sight: who
+//     may delete it may as well change the entries.
 //   - The API server is unavailable: known keys stay in use; new ones wait.
 //   - The ConfigMap is full: further nodes cannot be pinned. It has room for 6,000 nodes.
 //   - Something removes the entries again and again: the writes are limited, see writeBurst.

@@ -13,12 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// fakeAPI is an API server with at most one ConfigMap. It has resource versions, conflicts, apply
-// (the only verb that creates) and watches. It works in a synctest bubble.
+// fakeAPI is an API server with at most one ConfigMap. It has resource versions, conflicts and
+// watches. It works in a synctest bubble.
 type fakeAPI struct {
 	corev1client.ConfigMapInterface
 
@@ -168,21 +167,6 @@ func (a *fakeAPI) Update(
 	}
 	a.writes++
 	a.store(object.DeepCopy())
-	return a.object.DeepCopy(), nil
-}
-
-func (a *fakeAPI) Apply(
-	ctx context.Context, c *applycorev1.ConfigMapApplyConfiguration, _ metav1.ApplyOptions,
-) (*corev1.ConfigMap, error) {
-	if err := a.request(ctx); err != nil {
-		return nil, err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.object == nil {
-		a.writes++
-		a.store(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: c.Labels, Annotations: c.Annotations}})
-	}
 	return a.object.DeepCopy(), nil
 }
 

@@ -22,8 +22,6 @@ import (
 const (
 	// Authority is stored instead of a key if a CA has verified the kubelet's certificate.
 	Authority = "ca"
-	// writtenAnnotation is set with the first entries. Without it, missing entries were lost, not removed.
-	writtenAnnotation = "kube-vitals/pins-written"
 	// storeTimeout is how long Pin waits. It is less than the timeout of a scrape, so that the error
 	// names what is missing.
 	storeTimeout = 3 * time.Second
@@ -61,9 +59,6 @@ type Pins struct {
 	deleted map[string]pin    // of deleted nodes, to be removed, by node
 	changed chan struct{}     // closed when the ConfigMap has been read again
 	created int64             // number of keys that this process pinned
-
-	lostAt              time.Time         // when the ConfigMap was found missing; zero: it exists
-	labels, annotations map[string]string // of the last ConfigMap
 
 	readErr, writeErr error // of the last request; nil: it succeeded
 }
@@ -209,29 +204,19 @@ func (p *Pins) notStored() error {
 	return err
 }
 
-// set applies the content of the ConfigMap; nil if it does not exist.
+// set applies the content of the ConfigMap. If it does not exist (nil), the pins stay in use until it
+// exists again.
 func (p *Pins) set(object *corev1.ConfigMap) (pinned []string) {
 	stored := map[string]pin{}
-	written := false
 	if object != nil {
 		for node, value := range object.Data {
 			stored[node] = parse(value)
 		}
-		_, written = object.Annotations[writtenAnnotation]
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	inUse := stored
-	if !written { // lost, except at the first start
-		inUse = maps.Clone(stored)
-		for node, known := range p.pins {
-			if _, ok := stored[node]; !ok && known.uid != "" {
-				inUse[node] = known
-				if _, ok := p.wanted[node]; !ok {
-					p.wanted[node] = known
-				}
-			}
-		}
+	if object == nil {
+		stored = p.pins
 	}
 	for node, wanted := range p.wanted {
 		found, ok := stored[node]
@@ -248,14 +233,8 @@ func (p *Pins) set(object *corev1.ConfigMap) (pinned []string) {
 			delete(p.deleted, node)
 		}
 	}
-	switch {
-	case object != nil:
-		p.lostAt, p.labels, p.annotations = time.Time{}, object.Labels, object.Annotations
-	case p.lostAt.IsZero():
-		p.lostAt = time.Now()
-	}
 	p.created += int64(len(pinned))
-	p.object, p.pins, p.read = object, inUse, true
+	p.object, p.pins, p.read = object, stored, true
 	if len(p.wanted) > 0 {
 		p.wakeUp()
 	}
@@ -308,10 +287,6 @@ func (p *Pins) next() (object *corev1.ConfigMap, full error) {
 	if object.Data == nil {
 		object.Data = map[string]string{}
 	}
-	if object.Annotations == nil {
-		object.Annotations = map[string]string{}
-	}
-	object.Annotations[writtenAnnotation] = "true"
 	for node := range p.deleted {
 		delete(object.Data, node)
 	}
@@ -335,16 +310,6 @@ func (p *Pins) next() (object *corev1.ConfigMap, full error) {
 		object.Data[node] = value
 	}
 	return object, full
-}
-
-// untilCreation returns the time until a missing ConfigMap may be created.
-func (p *Pins) untilCreation() time.Duration {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	if p.lostAt.IsZero() {
-		return 0
-	}
-	return max(0, creationDelay-time.Since(p.lostAt))
 }
 
 // sizeOf returns about the number of bytes of an entry: its name is stored in the managed fields, too.

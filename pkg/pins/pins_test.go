@@ -14,7 +14,6 @@ import (
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -325,75 +324,28 @@ func TestRenewedNode(t *testing.T) {
 	})
 }
 
-// TestLost deletes the ConfigMap, or replaces it by an empty one: what processes know is written
-// back, and an attacker cannot use that moment.
-func TestLost(t *testing.T) {
-	for name, lose := range map[string]func(*fakeAPI){
-		"deleted":  func(a *fakeAPI) { a.put(nil) },
-		"replaced": func(a *fakeAPI) { a.put(&corev1.ConfigMap{}) },
-		"deleted and created": func(a *fakeAPI) {
-			a.put(nil)
-			a.put(&corev1.ConfigMap{})
-		},
-		"during an outage": func(a *fakeAPI) {
-			a.fail(errUnavailable)
-			a.put(nil)
-			time.Sleep(time.Minute)
-			a.fail(nil)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			test(t, func(w *world) {
-				p1, _ := w.replica()
-				p2, _ := w.replica()
-				w.pin(p1, "n1", "u1", keyN(1))
-				w.pin(p2, "n2", "u2", keyN(2))
-				p1.Verified("n3", "u3")
-				settle()
-				want := w.api.data()
-				lose(w.api)
-				synctest.Wait()
-				for _, p := range []*Pins{p1, p2} {
-					w.refused(p, "n1", "u1", keyN(8), "pinned")
-					w.refused(p, "n3", "u3", keyN(8), "a CA")
-				}
-				settle()
-				w.wantData(want)
-				w.pin(p1, "n2", "u2", keyN(2))
-				if s := p1.Stats(); s.Created != 1 {
-					t.Errorf("got %+v, want restored keys not to count as new", s)
-				}
-			})
-		})
-	}
-}
-
-// TestUninstall deletes the ConfigMap, and then the permission to create it, as Helm does. It is not
-// created again; with the permission, it has the labels by which Helm recognizes it.
-func TestUninstall(t *testing.T) {
+// TestMissing deletes the ConfigMap: known keys stay in use, and no others are accepted. When it exists
+// again, keys are pinned again at first sight.
+func TestMissing(t *testing.T) {
 	test(t, func(w *world) {
-		helm := metav1.ObjectMeta{Labels: map[string]string{"app.kubernetes.io/managed-by": "Helm"},
-			Annotations: map[string]string{"meta.helm.sh/release-name": "kube-vitals"}}
-		w.api.put(&corev1.ConfigMap{ObjectMeta: helm})
-		p, stop := w.replica()
+		p, _ := w.replica()
 		w.pin(p, "n1", "u1", keyN(1))
 		w.api.put(nil)
 		settle()
-		w.wantData(map[string]string{"n1": keyN(1) + " u1"})
-		w.api.mu.Lock()
-		got := w.api.object.ObjectMeta
-		w.api.mu.Unlock()
-		if !maps.Equal(got.Labels, helm.Labels) || got.Annotations["meta.helm.sh/release-name"] != "kube-vitals" {
-			t.Errorf("got %+v", got)
+		w.pin(p, "n1", "u1", keyN(1))
+		w.refused(p, "n1", "u1", keyN(8), "pinned")
+		if err := p.Pin(w.Context(), "n2", "u2", keyN(2)); err == nil ||
+			!strings.Contains(err.Error(), `has not been written yet: it does not exist: create it with "helm upgrade"`) {
+			t.Errorf("got error %v", err)
 		}
-		w.api.put(nil)
-		time.Sleep(creationDelay / 2)
-		w.api.mu.Lock()
-		w.api.failure = errors.New("configmaps is forbidden")
-		w.api.mu.Unlock()
 		settle()
-		stop()
 		w.wantData(nil)
+		w.unknown(p, "n2", "u2")
+		w.api.put(&corev1.ConfigMap{})
+		settle()
+		w.unknown(p, "n1", "u1")
+		w.pin(p, "n1", "u1", keyN(8))
+		w.pin(p, "n2", "u2", keyN(2))
 	})
 }
 
@@ -523,7 +475,6 @@ func TestFull(t *testing.T) {
 			t.Errorf("it has room for %d nodes", len(full.Data))
 		}
 		delete(full.Data, name(0))
-		full.Annotations = map[string]string{writtenAnnotation: "true"}
 		w.api.put(full)
 		p, _ := w.replica()
 		settle()
@@ -552,12 +503,12 @@ func TestWritesAreLimited(t *testing.T) {
 		w.pin(p, "n1", "u1", keyN(1))
 		for range 600 {
 			w.api.put(&corev1.ConfigMap{})
+			p.want("n1", pin{"u1", keyN(1)}) // by the next scrape
 			time.Sleep(time.Second)
 		}
 		if n := w.api.written(); n > writeBurst+600*writesPerSecond+10 {
 			t.Errorf("%d writes in 10 minutes", n)
 		}
-		w.refused(p, "n1", "u1", keyN(2), "pinned")
 	})
 }
 
@@ -571,15 +522,14 @@ func TestForbidden(t *testing.T) {
 		w.api.mu.Unlock()
 		err := p.Pin(w.Context(), "n1", "u1", keyN(1))
 		if err == nil || !strings.Contains(err.Error(), "ConfigMap kube-system/pins has not been written yet: cannot write "+
-			"it: the ServiceAccount needs permission to list, watch, update, patch and create it: configmaps is forbidden") {
+			"it: the ServiceAccount needs permission to list, watch and update it: configmaps is forbidden") {
 			t.Errorf("got error %v", err)
 		}
 		w.unknown(p, "n1", "u1")
 	})
 }
 
-// TestConcurrentReplicas lets replicas pin, restart, lose the ConfigMap and meet attackers at
-// random. No replica may ever use a key that another one does not.
+// TestConcurrentReplicas lets replicas pin, restart and meet attackers at random. No replica may ever use a key that another one does not.
 func TestConcurrentReplicas(t *testing.T) {
 	test(t, func(w *world) {
 		var mu sync.Mutex
@@ -602,14 +552,10 @@ func TestConcurrentReplicas(t *testing.T) {
 						used[node] = key
 						mu.Unlock()
 					}
-					if r > 0 { // the first replica keeps running, so nothing is lost for good
-						stop()
-					}
+					stop()
 				}
 			})
 		}
-		time.Sleep(2 * time.Second)
-		w.api.put(&corev1.ConfigMap{})
 		running.Wait()
 		if len(used) != 9 {
 			t.Errorf("%d of 9 nodes were pinned", len(used))

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -28,9 +27,6 @@ const (
 	// writes: when 1000 nodes are scraped for the first time, there are about 10.
 	batchDelay  = 50 * time.Millisecond
 	minInterval = 500 * time.Millisecond
-	// creationDelay is the time before a lost ConfigMap is created again. When a release is removed, or
-	// upgraded to a configuration without pins, the permission to create it is removed meanwhile.
-	creationDelay = 5 * time.Second
 	// watchDelay is how long the watch may take to report a write.
 	watchDelay = 5 * time.Second
 	// writeTimeout bounds one request.
@@ -63,11 +59,6 @@ func (p *Pins) Run(ctx context.Context) {
 		}
 		sleep(ctx, batchDelay, nil)
 		changed := p.nextChange()
-		if delay := p.untilCreation(); delay > 0 {
-			sleep(ctx, delay, changed)
-			p.wakeUp()
-			continue
-		}
 		tried, err := p.write(ctx)
 		switch {
 		case !tried:
@@ -108,17 +99,17 @@ func (p *Pins) write(ctx context.Context) (tried bool, err error) {
 	defer cancel()
 	switch {
 	case object == nil:
-		err = p.create(requestCtx)
+		err = errors.New("it does not exist: create it with \"helm upgrade\" or from the manifests; all keys are then " +
+			"pinned again at first sight")
 	case full != nil && p.stores(object):
 	default:
 		_, err = p.ConfigMaps.Update(requestCtx, object, metav1.UpdateOptions{FieldManager: fieldManager})
+		if err != nil && !apierrors.IsConflict(err) {
+			err = fmt.Errorf("cannot write it: the ServiceAccount needs permission to list, watch and update it: %w", err)
+		}
 	}
 	if apierrors.IsConflict(err) {
 		return true, nil // another replica was faster: the watch reports what it has stored
-	}
-	if err != nil {
-		err = fmt.Errorf("cannot write it: the ServiceAccount needs permission to list, watch, update, patch and "+
-			"create it: %w", err)
 	}
 	err = cmp.Or(err, full)
 	p.record(ctx, &p.writeErr, err)
@@ -130,23 +121,6 @@ func (p *Pins) stores(object *corev1.ConfigMap) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.object != nil && maps.Equal(p.object.Data, object.Data)
-}
-
-// create creates an empty ConfigMap with the labels and annotations of the lost one, by which Helm
-// recognizes it. It applies it, because RBAC can limit a patch to this one name, but not a creation,
-// and because a ConfigMap that another replica has just created and filled is not changed.
-func (p *Pins) create(ctx context.Context) error {
-	p.mu.RLock()
-	annotations := maps.Clone(p.annotations)
-	empty := applycorev1.ConfigMap(p.Name, p.Namespace).WithLabels(p.labels)
-	p.mu.RUnlock()
-	delete(annotations, writtenAnnotation) // the entries follow
-	_, err := p.ConfigMaps.Apply(ctx, empty.WithAnnotations(annotations), metav1.ApplyOptions{FieldManager: fieldManager})
-	if err == nil {
-		klog.FromContext(ctx).Info("Created the missing ConfigMap of the pinned keys of kubelets",
-			"configMap", klog.KRef(p.Namespace, p.Name))
-	}
-	return err
 }
 
 // reflector returns a watch of the ConfigMap.
