@@ -26,7 +26,7 @@ SYFT       := $(CACHE)/syft-v1.46.0/syft
 VULN       := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit browser victoria-metrics e2e clients client-tools conformance verify lint fmt generate demo bench scaling plot soak fuzz vuln image package release push-chart
+.PHONY: help build plugin test unit browser victoria-metrics e2e clients client-tools conformance verify lint fmt generate demo bench scaling plot soak fuzz vuln image package release push-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ help: ## list the targets
 GOFIPS140 := $(if $(FIPS),v1.0.0,off)
 build: ## build bin/kube-vitals, one static binary; FIPS=1: with the FIPS 140-3 module
 	CGO_ENABLED=0 GOFIPS140=$(GOFIPS140) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kube-vitals ./cmd/kube-vitals
+
+plugin: ## build bin/kubectl-vitals, the plugin of kubectl
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-vitals ./cmd/kubectl-vitals
 
 test: unit verify e2e ## run all tests: unit, verify and e2e
 
@@ -68,7 +71,7 @@ victoria-metrics:
 	  cp package/usr/bin/victoria-metrics . && rm -r package victoria-metrics_*.deb; \
 	} || echo "VictoriaMetrics is missing, so its test is skipped: apt-get install victoria-metrics" >&2
 
-e2e: build $(PROMETHEUS) victoria-metrics ## the built binary behind a real API server; the first run builds the control plane (minutes)
+e2e: build plugin $(PROMETHEUS) victoria-metrics ## the built binary behind a real API server; the first run builds the control plane (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) \
 	  VICTORIA_METRICS=$$(command -v $(VICTORIA_METRICS) victoria-metrics | head -n 1) \
 	  $(GO) test -count=1 -timeout 40m -parallel 3 ./e2e/...

@@ -21,8 +21,7 @@ const (
 func (o *options) printHelp(out io.Writer, width int) {
 	var text bytes.Buffer
 	fmt.Fprint(&text, "kube-vitals serves the current CPU and memory usage of nodes and\n"+
-		"pods as the Kubernetes API metrics.k8s.io.\n\nUsage:\n  kube-vitals [flags]\n  kube-vitals doctor [flags]\n\n"+
-		"doctor finds out from outside why a cluster has no metrics. It has\nits own --help.\n")
+		"pods as the Kubernetes API metrics.k8s.io.\n\nUsage:\n  kube-vitals [flags]\n")
 	cliflag.PrintSections(&text, o.sections, width)
 	for line := range strings.Lines(text.String()) {
 		fmt.Fprintln(out, strings.TrimRight(line, " \n"))

@@ -31,9 +31,6 @@ var (
 func main() {
 	ignoreUnsyncedCaches()
 	ctx := genericapiserver.SetupSignalContext()
-	if args, ok := doctorArguments(os.Args); ok {
-		os.Exit(runDoctor(ctx, args, os.Stdout, os.Stderr))
-	}
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

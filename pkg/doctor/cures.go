@@ -92,7 +92,7 @@ func cures() map[string]string {
 			"--proxy-client-key-file, then restart kube-vitals",
 		requestHeaderCAInvalid: "renew the CA in --requestheader-client-ca-file of kube-apiserver",
 		clientCAMissing:        "start kube-apiserver with --client-ca-file, unless no client uses certificates",
-		notInstalled: "install kube-vitals: doctor --preflight prints the command that fits the cluster; with the " +
+		notInstalled: "install kube-vitals: kubectl vitals preflight prints the command that fits the cluster; with the " +
 			"default values, in a checkout of its repository:\n" +
 			"helm install kube-vitals charts/kube-vitals --namespace kube-system",
 		apiServiceMissing:     upgrade + "; metrics.k8s.io is not served without it",

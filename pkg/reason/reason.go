@@ -161,7 +161,7 @@ func descriptions() map[Reason]Description {
 		NodeStarting: {"the node has not been scraped twice yet", "wait until the second sample has arrived"},
 		StaleSamples: {"the kubelet responds, but its samples are too old",
 			kubeletLog + ", or raise --max-sample-age"},
-		EngineFailing: {"the engine cannot be read", "see the reason on /nodez, in the log, or with kube-vitals doctor"},
+		EngineFailing: {"the engine cannot be read", "see the reason on /nodez, in the log, or with kubectl vitals doctor"},
 		NotInEngine: {"the engine has no current series of the node",
 			"check that the engine scrapes the node's kubelet, and that a label of the series names the node " +
 				"(labels.node in --prometheus-config)"},

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
-// doctorReport is the JSON of kube-vitals doctor.
+// doctorReport is the JSON of kubectl vitals doctor.
 type doctorReport struct {
 	Version string
 	Server  struct{ Kind, Namespace, Service string }
@@ -35,8 +35,8 @@ type doctorCheck struct {
 	Objects                             []string
 }
 
-// doctor runs kube-vitals doctor, and returns its exit code and output.
-func (c *testCluster) doctor(ctx context.Context, program string, args ...string) (code int, output string, err error) {
+// vitals runs the plugin of kubectl, and returns its exit code and output.
+func (c *testCluster) vitals(ctx context.Context, program string, args ...string) (code int, output string, err error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig)
 	var stderr bytes.Buffer
@@ -52,13 +52,18 @@ func (c *testCluster) doctor(ctx context.Context, program string, args ...string
 	return cmd.ProcessState.ExitCode(), string(out), err
 }
 
-// examine runs kube-vitals doctor -o json with additional flags.
-func (c *testCluster) examine(ctx context.Context, flags ...string) (code int, report doctorReport, err error) {
-	program, err := c.KubeVitals()
+// examine runs kubectl vitals doctor -o json.
+func (c *testCluster) examine(ctx context.Context) (code int, report doctorReport, err error) {
+	return c.report(ctx, "doctor")
+}
+
+// report runs a command of kubectl vitals with -o json.
+func (c *testCluster) report(ctx context.Context, args ...string) (code int, report doctorReport, err error) {
+	program, err := c.Plugin()
 	if err != nil {
 		return 0, report, err
 	}
-	code, out, err := c.doctor(ctx, program, append([]string{"doctor", "--output=json"}, flags...)...)
+	code, out, err := c.vitals(ctx, program, append(args, "--output=json")...)
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &report)
 	}
@@ -172,19 +177,14 @@ func TestDoctor(t *testing.T) {
 	})
 }
 
-// checkHealthyOutput checks the text for a healthy cluster, also of the plugin of kubectl and of a
-// user without permissions.
+// checkHealthyOutput checks the text for a healthy cluster, also of a user without permissions.
 func (c *testCluster) checkHealthyOutput(t *testing.T) {
 	t.Helper()
-	program, err := c.KubeVitals()
+	plugin, err := c.Plugin()
 	if err != nil {
 		t.Fatal(err)
 	}
-	plugin := filepath.Join(t.TempDir(), "kubectl-vitals")
-	if err := os.Symlink(program, plugin); err != nil {
-		t.Fatal(err)
-	}
-	code, text, err := c.doctor(t.Context(), plugin)
+	code, text, err := c.vitals(t.Context(), plugin, "doctor")
 	if err != nil || code != 0 || strings.ContainsAny(text, "✗\x1b\r") || !strings.Contains(text, "✓ certificate ") {
 		t.Errorf("got exit code %d, %v\n%s", code, err, text)
 	}
@@ -192,12 +192,12 @@ func (c *testCluster) checkHealthyOutput(t *testing.T) {
 	if err := c.WriteUserKubeconfig(user, "stranger", ""); err != nil {
 		t.Fatal(err)
 	}
-	code, text, err = c.doctor(t.Context(), plugin, "--kubeconfig", user)
+	code, text, err = c.vitals(t.Context(), plugin, "doctor", "--kubeconfig", user)
 	if err != nil || code != 0 || strings.Contains(text, "✗") || !strings.Contains(text,
 		`you cannot get resource "apiservices"`) {
 		t.Errorf("without permissions: got exit code %d, %v\n%s", code, err, text)
 	}
-	code, _, err = c.doctor(t.Context(), plugin, "--kubeconfig", filepath.Join(t.TempDir(), "missing"))
+	code, _, err = c.vitals(t.Context(), plugin, "doctor", "--kubeconfig", filepath.Join(t.TempDir(), "missing"))
 	if code != 2 || err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
 		t.Errorf("without a kubeconfig: got exit code %d, %v, want 2", code, err)
 	}

@@ -45,7 +45,7 @@ spec:
 // preflight examines the cluster before an installation.
 func (c *testCluster) preflight(t *testing.T, flags ...string) (code int, report doctorReport) {
 	t.Helper()
-	code, report, err := c.examine(t.Context(), append([]string{"--preflight"}, flags...)...)
+	code, report, err := c.report(t.Context(), append([]string{"preflight"}, flags...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func (c *testCluster) testPendingRequest(t *testing.T) {
 	_, command, _ := strings.Cut(got.Cure, "\nkubectl ")
 	c.kubectl(t, strings.Fields(command)...)
 	eventually(t, "the request not to wait", func(ctx context.Context) error {
-		code, report, err := c.examine(ctx, "--preflight")
+		code, report, err := c.report(ctx, "preflight")
 		if err == nil && code != 0 {
 			err = fmt.Errorf("exit code %d: %+v", code, report.Checks)
 		}

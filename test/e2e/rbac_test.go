@@ -153,7 +153,7 @@ func (p permission) allows(q auditRequest) bool {
 // neededElsewhere has permissions that the server needs in other clusters, and why.
 var neededElsewhere = map[permission]string{
 	{resource: "nodes", verb: "list"}: "before Kubernetes 1.34, a watch may not begin with a list (WatchList)",
-	{resource: "/nodez", verb: "get"}: "kube-vitals doctor reads the page of nodes with a token of the account",
+	{resource: "/nodez", verb: "get"}: "kubectl vitals doctor reads the page of nodes with a token of the account",
 }
 
 func (p permission) withoutRole() permission {

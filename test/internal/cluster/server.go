@@ -45,19 +45,28 @@ func (s *Server) Port() string {
 	return port
 }
 
-// KubeVitals returns the path of the built program: the value of the environment variable
+// KubeVitals returns the path of the built server: the value of the environment variable
 // KUBE_VITALS, or else bin/kube-vitals of the source tree.
 func (c *Cluster) KubeVitals() (string, error) {
-	path := os.Getenv("KUBE_VITALS")
+	return c.program("KUBE_VITALS", "kube-vitals", "build")
+}
+
+// Plugin returns the path of the built plugin of kubectl, like KubeVitals.
+func (c *Cluster) Plugin() (string, error) {
+	return c.program("KUBECTL_VITALS", "kubectl-vitals", "plugin")
+}
+
+func (c *Cluster) program(variable, name, target string) (string, error) {
+	path := os.Getenv(variable)
 	if path == "" {
-		path = filepath.Join(c.Checkout, "bin", "kube-vitals")
+		path = filepath.Join(c.Checkout, "bin", name)
 	}
 	path, err := filepath.Abs(path)
 	if err == nil {
 		_, err = os.Stat(path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("kube-vitals is not built: run make build, or set KUBE_VITALS: %w", err)
+		return "", fmt.Errorf("%s is not built: run make %s, or set %s: %w", name, target, variable, err)
 	}
 	return path, nil
 }

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+func TestFlags(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		args     []string
+		code     int
+		out, err string // parts of the output and of the error
+	}{
+		{nil, exitHealthy, "kubectl vitals [command]", ""},
+		{[]string{"doctor", "--help"}, exitHealthy, "kubectl vitals doctor [flags]", ""},
+		{[]string{"preflight", "--help"}, exitHealthy, "kubectl vitals preflight [flags]", ""},
+		{[]string{"--version"}, exitHealthy, "version v0.0.0-dev, commit unknown", ""},
+		{[]string{"doktor"}, exitUnexamined, "", `unknown command "doktor"`},
+		{[]string{"doctor", "--unknown"}, exitUnexamined, "", "--help"},
+		{[]string{"doctor", "cluster"}, exitUnexamined, "", `unexpected argument "cluster"`},
+		{[]string{"doctor", "-o", "yaml"}, exitUnexamined, "", "--output must be text or json"},
+		{[]string{"doctor", "--timeout=0s"}, exitUnexamined, "", "--timeout must be above 0"},
+		{[]string{"doctor", "--kubeconfig=missing", "-o", "yaml"}, exitUnexamined, "", "set --kubeconfig or --context"},
+		{[]string{"doctor", "--kubeconfig", file, "--context=missing"}, exitUnexamined, "", `"missing"`},
+		{[]string{"doctor", "--kubeconfig", file}, exitUnexamined, "✗ API server", ""},
+		{[]string{"preflight", "--kubeconfig", file}, exitUnexamined, "✗ API server", ""},
+		{[]string{"doctor", "--kubeconfig", file, "--output=json"}, exitUnexamined, `"reason": "api-server-unreachable"`, ""},
+	}
+	for _, tt := range tests {
+		var out, errOut bytes.Buffer
+		code := run(t.Context(), tt.args, &out, &errOut)
+		if code != tt.code || !strings.Contains(out.String(), tt.out) || !strings.Contains(errOut.String(), tt.err) ||
+			(tt.err == "") != (errOut.Len() == 0) {
+			t.Errorf("%q: got %d, %q, %q, want %d, %q, %q", tt.args, code, out.String(), errOut.String(), tt.code, tt.out,
+				tt.err)
+		}
+	}
+}
+
+// kubeconfig is of a port on which nothing listens.
+const kubeconfig = `
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {token: t}}]
+current-context: c
+`
+
+// build is a build of goreleaser.
+type build struct {
+	ID, Binary string
+	Targets    []string
+}
+
+// TestKrewManifest checks what goreleaser makes the manifest of the plugin from.
+func TestKrewManifest(t *testing.T) {
+	text, err := os.ReadFile("../../.goreleaser.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		Builds []build
+		Krews  []struct {
+			Name, Homepage, Description string
+			ShortDescription            string `json:"short_description"`
+			SkipUpload                  string `json:"skip_upload"`
+			IDs                         []string
+		}
+		Release struct {
+			ExtraFiles []struct{ Glob string } `json:"extra_files"`
+		}
+	}
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	if len(config.Krews) != 1 {
+		t.Fatalf("got %+v", config)
+	}
+	k := config.Krews[0]
+	if k.Homepage == "" || k.Description == "" || k.SkipUpload != "true" ||
+		k.ShortDescription == "" || len(k.ShortDescription) > 50 || !slices.Equal(k.IDs, []string{"plugin"}) {
+		t.Errorf("got %+v", k)
+	}
+	i := slices.IndexFunc(config.Builds, func(b build) bool { return b.ID == "plugin" && b.Binary == "kubectl-"+k.Name })
+	if i < 0 {
+		t.Fatalf("there is no build of the plugin: %+v", config.Builds)
+	}
+	for _, target := range []string{"linux_amd64", "darwin_arm64", "windows_amd64"} {
+		if !slices.Contains(config.Builds[i].Targets, target) {
+			t.Errorf("the plugin is not built for %s", target)
+		}
+	}
+	published := false
+	for _, file := range config.Release.ExtraFiles {
+		published = published || file.Glob == "dist/krew/"+k.Name+".yaml"
+	}
+	if !published {
+		t.Errorf("a release does not publish the manifest: %+v", config.Release.ExtraFiles)
+	}
+}
