@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 )
 
 // Get sends a GET request to the API server and returns the body. Errors are those of the API: the
@@ -183,8 +185,7 @@ func (d *doctor) checkAPIServices(ctx context.Context) []Check {
 			failed[version] = err
 		}
 	}
-	d.findServer(ctx)
-	var checks []Check
+	checks := d.findServer(ctx)
 	for _, version := range versions() {
 		c := Check{ID: "apiservice", Title: "APIService " + version}
 		switch err := failed[version]; {
@@ -206,9 +207,9 @@ func (d *doctor) checkAPIServices(ctx context.Context) []Check {
 func (d *doctor) missingAPIService(c Check, version string) Check {
 	c.Reason, c.Seen = apiServiceMissing, version+".metrics.k8s.io does not exist"
 	switch first := version == versions()[0]; {
-	case d.target.kind == None && first && d.target.searchError == nil:
+	case d.target.kind == None && first && !d.target.hidden:
 		return Check{ID: "installation", Title: "installation", Status: Failed, Reason: notInstalled, last: true,
-			Seen: "neither kube-vitals nor metrics-server is installed: there is no APIService v1beta1.metrics.k8s.io"}
+			Seen: "no metrics server is installed: there is no APIService v1beta1.metrics.k8s.io"}
 	case first:
 		c.Status = Failed
 	case d.target.kind == KubeVitals:
@@ -249,10 +250,14 @@ func (d *doctor) checkAPIService(c Check, a *apiService) Check {
 
 // redirect returns how to lead an APIService to the server that is examined.
 func (d *doctor) redirect(a *apiService) string {
-	return fmt.Sprintf("uninstall the other server, or take the APIService from its release; then run\n"+
-		"kubectl patch apiservice %s --type=merge "+
-		"--patch='{\"spec\":{\"service\":{\"namespace\":%q,\"name\":%q,\"port\":%d}}}'",
-		a.Metadata.Name, d.target.namespace, d.target.name, d.target.port)
+	cure := "uninstall the other server, or take the APIService from its release"
+	if d.target.kind != KubeVitals {
+		return cure
+	}
+	return fmt.Sprintf("%s; then run\nkubectl patch apiservice %s --type=merge "+
+		"--patch='{\"spec\":{\"service\":{\"namespace\":%q,\"name\":%q,\"port\":%d}}}'", cure,
+		command.Name(a.Metadata.Name, "NAME"), command.Name(d.target.namespace, "NAMESPACE"),
+		command.Name(d.target.name, "SERVICE"), d.target.port)
 }
 
 // apiUsage is what the metrics API has served.

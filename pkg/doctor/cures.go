@@ -22,6 +22,8 @@ const (
 	requestHeaderCAInvalid = "request-header-ca-invalid"
 	clientCAMissing        = "client-ca-missing"
 	notInstalled           = "not-installed"
+	serverUnconfirmed      = "server-unconfirmed"
+	serverAmbiguous        = "server-ambiguous"
 	apiServiceMissing      = "apiservice-missing"
 	apiServiceElsewhere    = "apiservice-elsewhere"
 	apiServiceUnavailable  = "apiservice-unavailable"
@@ -95,6 +97,8 @@ func cures() map[string]string {
 		notInstalled: "install kube-vitals: kubectl vitals preflight prints the command that fits the cluster; with the " +
 			"default values, in a checkout of its repository:\n" +
 			"helm install kube-vitals charts/kube-vitals --namespace kube-system",
+		serverUnconfirmed:     "if you have installed one of them, run doctor with its --namespace",
+		serverAmbiguous:       "uninstall those that should not be there, or run doctor with a --namespace that has one",
 		apiServiceMissing:     upgrade + "; metrics.k8s.io is not served without it",
 		apiServiceUnavailable: "see the other checks; the condition changes some seconds after its cause",
 		apiServerRejected: "kube-vitals cannot authenticate the API server: check the request-header CA (aggregation), and " +

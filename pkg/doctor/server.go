@@ -15,82 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kube-vitals/kube-vitals/pkg/doctor/dial"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 )
-
-// target is the server that is examined: kube-vitals if it is installed, or else the one that the
-// APIServices lead to.
-type target struct {
-	kind            Kind
-	namespace, name string // of the Service
-	port            int32  // of the Service
-	version         string // the tag of the image
-	searchError     error  // why the Services could not be searched
-}
-
-func (t target) is(namespace, name string) bool { return t.namespace == namespace && t.name == name }
-
-func (t target) String() string { return t.namespace + "/" + t.name }
-
-// findServer sets the target.
-func (d *doctor) findServer(ctx context.Context) {
-	ours, err := d.services(ctx, "app.kubernetes.io/name=kube-vitals")
-	for _, version := range versions() {
-		a := d.apiServices[version]
-		if a == nil || a.Spec.Service == nil {
-			continue
-		}
-		to := target{namespace: a.Spec.Service.Namespace, name: a.Spec.Service.Name, port: a.port()}
-		if i := slices.IndexFunc(ours, func(s corev1.Service) bool { return to.is(s.Namespace, s.Name) }); i >= 0 {
-			to.kind = KubeVitals
-		} else {
-			to.kind = kindByName(to.name)
-		}
-		if d.target.kind == "" || d.target.kind != KubeVitals && to.kind == KubeVitals {
-			d.target = to
-		}
-	}
-	if d.target.kind != KubeVitals && len(ours) > 0 {
-		d.target = newTarget(KubeVitals, ours[0])
-	}
-	if d.target.kind != "" {
-		return
-	}
-	d.target = target{kind: None, searchError: err}
-	if theirs, err := d.services(ctx, "k8s-app=metrics-server"); err == nil && len(theirs) > 0 {
-		d.target = newTarget(MetricsServer, theirs[0])
-	}
-}
-
-func newTarget(kind Kind, s corev1.Service) target {
-	t := target{kind: kind, namespace: s.Namespace, name: s.Name, port: defaultServicePort}
-	if len(s.Spec.Ports) > 0 {
-		t.port = s.Spec.Ports[0].Port
-	}
-	return t
-}
-
-// services returns the Services with a label, of all namespaces unless one is configured. Who may
-// not list those gets the ones of kube-system.
-func (d *doctor) services(ctx context.Context, label string) ([]corev1.Service, error) {
-	options := metav1.ListOptions{LabelSelector: label}
-	list, err := d.kube.CoreV1().Services(d.Namespace).List(ctx, options)
-	if apierrors.IsForbidden(err) && d.Namespace == "" {
-		list, err = d.kube.CoreV1().Services(metav1.NamespaceSystem).List(ctx, options)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return list.Items, nil
-}
-
-func kindByName(name string) Kind {
-	for _, kind := range []Kind{KubeVitals, MetricsServer} {
-		if strings.Contains(name, string(kind)) {
-			return kind
-		}
-	}
-	return Other
-}
 
 // workload is what runs behind the Service.
 type workload struct {
@@ -241,8 +167,7 @@ func (d *doctor) checkDeployment(ctx context.Context) []Check {
 	case wanted == 0:
 		c.Reason = zeroReplicas
 		c.Cure = fmt.Sprintf("start it, and find out who stopped it:\nkubectl --namespace %s scale deployment %s "+
-			"--replicas=1",
-			o.Namespace, o.Name)
+			"--replicas=1", command.Name(o.Namespace, "NAMESPACE"), command.Name(o.Name, "NAME"))
 	case o.Status.ReadyReplicas == 0:
 		c.Reason = noReplicaReady
 	case o.Status.ReadyReplicas < wanted:
@@ -310,7 +235,8 @@ func (d *doctor) checkPods(ctx context.Context) []Check {
 			continue
 		}
 		if groups[reason] == nil {
-			cure := strings.NewReplacer("NAMESPACE", pod.Namespace, "POD", pod.Name).Replace(cures()[reason])
+			cure := strings.NewReplacer("NAMESPACE", command.Name(pod.Namespace, "NAMESPACE"),
+				"POD", command.Name(pod.Name, "POD")).Replace(cures()[reason])
 			groups[reason] = &Check{ID: "pods", Title: "pods", Status: status, Reason: reason, Seen: seen, Cure: cure}
 		}
 		groups[reason].Objects = append(groups[reason].Objects, objectName(pod.Namespace, pod.Name))

@@ -23,6 +23,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
@@ -41,6 +42,7 @@ const (
 	deployments = "/apis/apps/v1/namespaces/kube-system/deployments"
 	metricsV1b1 = "/apis/metrics.k8s.io/v1beta1/"
 	hpas        = "/apis/autoscaling/v2/horizontalpodautoscalers"
+	bindings    = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 )
 
 // world is a fake API server, and a fake kube-vitals outside of the cluster to which an alias
@@ -51,6 +53,8 @@ type world struct {
 	denied  func(authorizationv1.SubjectAccessReviewSpec) bool
 	page    *nodez.Report // nil: /nodez is forbidden
 	client  rest.Config
+
+	namespace string // --namespace
 
 	ca     *kubelettest.CA
 	served tls.Certificate
@@ -119,7 +123,8 @@ func (w *world) install() {
 	}
 	w.objects[kubeSystem+"services/kube-vitals"] = &service
 	w.objects[services+"app.kubernetes.io/name=kube-vitals"] = &corev1.ServiceList{Items: []corev1.Service{service}}
-	w.objects[services+"k8s-app=metrics-server"] = &corev1.ServiceList{}
+	w.objects[bindings] = &rbacv1.ClusterRoleBindingList{Items: []rbacv1.ClusterRoleBinding{
+		binding("system:kube-vitals", ns)}}
 	w.objects[deployments] = &appsv1.DeploymentList{Items: []appsv1.Deployment{{
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-vitals", Namespace: ns},
 		Spec: appsv1.DeploymentSpec{
@@ -142,6 +147,12 @@ func (w *world) install() {
 				ClockSkewSeconds: new(-0.4)},
 		},
 	}
+}
+
+// binding returns a ClusterRoleBinding with a ServiceAccount of a namespace as subject.
+func binding(name, namespace string) rbacv1.ClusterRoleBinding {
+	return rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{
+		{Kind: rbacv1.ServiceAccountKind, Name: "kube-vitals", Namespace: namespace}}}
 }
 
 // inCluster makes the Service select pods instead.
@@ -294,7 +305,8 @@ func (w *world) examine(t *testing.T) (*Report, string) {
 	t.Helper()
 	var text bytes.Buffer
 	p := &Printer{Out: &text}
-	report, err := Examine(t.Context(), Config{Client: &w.client, Version: "v0.1.0", Start: p.Start, Done: p.Done})
+	report, err := Examine(t.Context(), Config{Client: &w.client, Namespace: w.namespace, Version: "v0.1.0",
+		Start: p.Start, Done: p.Done})
 	if report == nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,106 @@
+package doctor
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestCandidates examines clusters whose APIServices lead to metrics-server, and in which Services
+// have the label of kube-vitals. Every tenant can create one, and the cure gives the API to it.
+func TestCandidates(t *testing.T) {
+	const (
+		installed = "kube-system/kube-vitals"
+		tenants   = "team-a/kube-vitals"
+	)
+	release := binding("system:kube-vitals", ns)
+	withUser := binding("system:kube-vitals", "team-a")
+	withUser.Subjects[0].Kind = rbacv1.UserKind
+	forbiddenBindings := func(w *world) { w.status[bindings] = forbidden(`list resource "clusterrolebindings"`) }
+	for name, tt := range map[string]struct {
+		candidates []string
+		bindings   []rbacv1.ClusterRoleBinding
+		prepare    func(*world)
+		patched    string // the namespace to which the patch leads
+		reason     string
+		status     Status
+		objects    string
+	}{
+		"of the release": {candidates: []string{installed}, bindings: []rbacv1.ClusterRoleBinding{release}, patched: ns},
+		"of a tenant, and of the release": {candidates: []string{tenants, installed, "z/kube-vitals"},
+			bindings: []rbacv1.ClusterRoleBinding{release}, patched: ns},
+		"of a tenant": {candidates: []string{tenants}, reason: serverUnconfirmed, status: Skipped, objects: tenants},
+		"of a tenant with a binding of another name": {candidates: []string{tenants},
+			bindings: []rbacv1.ClusterRoleBinding{release, binding("kube-vitals-readers", "team-a")},
+			reason:   serverUnconfirmed, status: Skipped, objects: tenants},
+		"of a tenant with the name of a user": {candidates: []string{tenants},
+			bindings: []rbacv1.ClusterRoleBinding{withUser}, reason: serverUnconfirmed, status: Skipped, objects: tenants},
+		"beside that of the release": {candidates: []string{ns + "/other"}, bindings: []rbacv1.ClusterRoleBinding{release},
+			reason: serverUnconfirmed, status: Skipped, objects: ns + "/other"},
+		"of two releases": {candidates: []string{installed, "z/vitals"},
+			bindings: []rbacv1.ClusterRoleBinding{release, binding("system:vitals", "z")},
+			reason:   serverAmbiguous, status: Warning, objects: installed + " z/vitals"},
+		"bindings cannot be read": {candidates: []string{tenants, installed}, prepare: forbiddenBindings,
+			reason: noPermission, status: Skipped, objects: tenants + " " + installed},
+		"--namespace": {candidates: []string{tenants}, prepare: func(w *world) { forbiddenBindings(w); w.namespace = "team-a" },
+			patched: "team-a"},
+		"--namespace with two": {candidates: []string{tenants, "team-a/other"}, prepare: func(w *world) { w.namespace = "team-a" },
+			reason: serverAmbiguous, status: Warning, objects: tenants + " team-a/other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			for _, version := range versions() {
+				w.spec(version)["service"].(map[string]any)["name"] = "metrics-server"
+			}
+			w.candidates(tt.candidates...)
+			w.objects[bindings] = &rbacv1.ClusterRoleBindingList{Items: tt.bindings}
+			if tt.prepare != nil {
+				tt.prepare(w)
+			}
+			report, text := w.examine(t)
+			if got := strings.Contains(text, `"spec":{"service":{"namespace":"`+tt.patched+`"`); got != (tt.patched != "") {
+				t.Errorf("want a patch to %q, got\n%s", tt.patched, text)
+			}
+			if strings.Contains(text, "kubectl patch") != (tt.patched != "") {
+				t.Errorf("got a patch, or none:\n%s", text)
+			}
+			c := find(report, "installation")
+			if c.Reason != tt.reason || c.Status != tt.status || strings.Join(c.Objects, " ") != tt.objects {
+				t.Errorf("got %+v", c)
+			}
+		})
+	}
+}
+
+// candidates adds Services with the label of kube-vitals.
+func (w *world) candidates(names ...string) {
+	list := &corev1.ServiceList{}
+	for _, name := range names {
+		namespace, name, _ := strings.Cut(name, "/")
+		list.Items = append(list.Items, corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}})
+	}
+	w.objects[services+"app.kubernetes.io/name=kube-vitals"] = list
+	w.objects["/api/v1/namespaces/team-a/services?labelSelector=app.kubernetes.io/name=kube-vitals"] = list
+}
+
+// TestCandidateWithoutAPIServices checks that a Service of a tenant is not examined where no server
+// is installed.
+func TestCandidateWithoutAPIServices(t *testing.T) {
+	w := newWorld(t)
+	w.candidates("team-a/kube-vitals")
+	w.objects[services+"k8s-app=metrics-server"] = w.objects[services+"app.kubernetes.io/name=kube-vitals"]
+	w.objects[bindings] = &rbacv1.ClusterRoleBindingList{}
+	for _, version := range versions() {
+		delete(w.objects, apiservices+version+".metrics.k8s.io")
+	}
+	report, text := w.examine(t)
+	last := report.Checks[len(report.Checks)-1]
+	if report.Server.Kind != None || last.Reason != notInstalled || !strings.Contains(text, "team-a/kube-vitals") {
+		t.Errorf("got %+v\n%s", report.Server, text)
+	}
+}
