@@ -25,8 +25,8 @@ func deviceChecks(report *nodez.Report) []Check {
 			}
 			group := groups[p.Reason]
 			if group == nil {
-				group = &Check{ID: c.ID, Title: c.Title, Status: Failed, Reason: string(p.Reason), Cure: p.Cure, URL: p.URL,
-					Seen: cmp.Or(p.Error, p.Problem)}
+				group = &Check{ID: c.ID, Title: c.Title, Status: Failed, Reason: string(p.Reason),
+					Seen: cmp.Or(p.Error, p.Problem), Cure: p.Reason.DescribeExporter().Cure, URL: p.URL}
 				groups[p.Reason] = group
 			}
 			group.Objects = append(group.Objects, p.Node)

@@ -16,7 +16,7 @@ func engineChecks(report *nodez.Report) []Check {
 	c := Check{ID: "engine", Title: "engine", Status: OK}
 	switch e.State {
 	case nodez.Failing:
-		c.Status, c.Reason, c.Cure, c.URL = Failed, string(e.Reason), e.Cure, e.URL
+		c.Status, c.Reason, c.Cure, c.URL = Failed, string(e.Reason), e.Reason.DescribeEngine().Cure, e.URL
 		c.Seen = fmt.Sprintf("%s: %s", e.Reason, cmp.Or(strings.TrimSuffix(e.Error, " ("+e.Cure+")"), e.Problem))
 		if e.LastSuccess != nil {
 			c.Seen += fmt.Sprintf("; it was last read %s ago", since(*e.LastSuccess, report.Time))

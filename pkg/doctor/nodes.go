@@ -110,6 +110,10 @@ func nodezChecks(report *nodez.Report) []Check {
 	t := report.Totals
 	c := Check{ID: "nodes", Title: "nodes", Status: OK}
 	groups := map[reason.Reason]*Check{}
+	describe := reason.Reason.Describe // cures are our own: people run the commands in them
+	if report.Engine != nil {
+		describe = reason.Reason.DescribeEngine
+	}
 	working := 0
 	var skewed []string
 	largest := 0.0
@@ -130,7 +134,7 @@ func nodezChecks(report *nodez.Report) []Check {
 		group := groups[n.Reason]
 		if group == nil {
 			group = &Check{ID: "nodes", Title: "nodes", Status: Failed, Reason: string(n.Reason), Seen: n.Problem,
-				Cure: n.Cure, URL: n.URL}
+				Cure: describe(n.Reason).Cure, URL: n.URL}
 			if detail := detailOf(n); detail != "" {
 				group.Seen += ": " + detail
 			}

@@ -1,16 +1,24 @@
 package doctor
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
 // Names of objects in the text, unless all are wanted.
 const maxObjects = 10
+
+// Bounds of one name and of one text. A node or tenant can choose long ones.
+const (
+	maxName = 253 + 63 + len("/")
+	maxText = 1000
+)
 
 const (
 	titleWidth = 18
@@ -51,25 +59,32 @@ func (p *Printer) Done(c Check) {
 		symbol = "\x1b[" + color + "m" + symbol + "\x1b[0m"
 	}
 	fmt.Fprintf(p.Out, "%s %-*s ", symbol, titleWidth, c.Title)
-	p.block("", c.Seen)
+	p.wrap("", shorten(c.Seen))
 	if n := len(c.Objects); n > 0 {
-		shown := c.Objects
+		shown := make([]string, n)
+		for i, name := range c.Objects {
+			shown[i] = quoteName(name)
+		}
 		if !p.All && n > maxObjects {
-			shown = append(append([]string(nil), c.Objects[:maxObjects]...), fmt.Sprintf("and %d more (-v shows all)",
-				n-maxObjects))
+			shown = append(shown[:maxObjects], fmt.Sprintf("and %d more (-v shows all)", n-maxObjects))
 		}
 		p.indent()
-		p.block("  ", strings.Join(shown, ", "))
+		p.wrap("  ", strings.Join(shown, ", "))
 	}
 	arrow := "→ "
 	for line := range strings.Lines(c.Cure) {
 		p.indent()
-		p.block(arrow, strings.TrimRight(line, "\n"))
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "kubectl ") || strings.HasPrefix(line, "helm ") {
+			fmt.Fprintf(p.Out, "%s%s\n", arrow, printable(line))
+		} else {
+			p.wrap(arrow, line)
+		}
 		arrow = "  "
 	}
 	if c.Status != OK && c.URL != "" {
 		p.indent()
-		fmt.Fprintf(p.Out, "  %s\n", c.URL)
+		fmt.Fprintf(p.Out, "  %s\n", printable(c.URL))
 	}
 }
 
@@ -79,25 +94,36 @@ func (p *Printer) Finish(r *Report) {
 	fmt.Fprintf(p.Out, "\n%d ok, %d failed, %d with a warning, %d skipped\n", s.OK, s.Failed, s.Warning, s.Skipped)
 }
 
-// PrintJSON prints the report as JSON.
+// PrintJSON prints the report as JSON. Characters that could control a terminal are escaped.
 func PrintJSON(out io.Writer, r *Report) error {
-	e := json.NewEncoder(out)
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(r)
+	if err := e.Encode(r); err != nil {
+		return err
+	}
+	var escaped bytes.Buffer
+	for _, char := range text.String() {
+		if char == '\n' || unicode.IsPrint(char) {
+			escaped.WriteRune(char)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, char) {
+			fmt.Fprintf(&escaped, `\u%04x`, unit)
+		}
+	}
+	_, err := out.Write(escaped.Bytes())
+	return err
 }
 
 func (p *Printer) indent() { fmt.Fprint(p.Out, strings.Repeat(" ", titleWidth+3)) }
 
-// block prints text with the lines after the first one indented. Commands are not wrapped.
-func (p *Printer) block(prefix, text string) {
+// wrap prints text with the lines after the first one indented.
+func (p *Printer) wrap(prefix, text string) {
 	text = printable(text)
 	fmt.Fprint(p.Out, prefix)
 	room := textWidth - titleWidth - 3 - utf8.RuneCountInString(prefix)
-	if strings.HasPrefix(text, "kubectl ") || strings.HasPrefix(text, "helm ") {
-		fmt.Fprintln(p.Out, text)
-		return
-	}
 	column := 0
 	for i, word := range strings.Fields(text) {
 		n := utf8.RuneCountInString(word)
@@ -126,4 +152,21 @@ func printable(text string) string {
 		}
 		return ' '
 	}, text)
+}
+
+// shorten cuts a text that would hide the rest of the output.
+func shorten(text string) string {
+	if len(text) > maxText {
+		return strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	return text
+}
+
+// quoteName quotes a name that is not as most names of objects are, and shortens it.
+func quoteName(name string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-+./:_ "
+	if len(name) <= maxName && strings.Trim(name, plain) == "" && strings.TrimSpace(name) == name && name != "" {
+		return name
+	}
+	return fmt.Sprintf("%+.100q", name)
 }
