@@ -112,7 +112,7 @@ func (p *preflight) describe(c *doctor.Check, why reason.Reason, group []kubelet
 		p.kubelets.selfSigned = true
 		c.Seen = fmt.Sprintf("%d %s: self-signed, %s; the command below pins them", len(group), sample, detail)
 		c.Status = doctor.Warning
-		c.Cure = "better: set serverTLSBootstrap in the kubelets' configuration and approve their requests"
+		c.Cure = "better: set serverTLSBootstrap in the kubelets' configuration, then check and approve their requests"
 	case why == reason.NoAddress: // shown by the check of addresses
 		c.Status, c.URL, c.Cure = doctor.Skipped, "", "see kubelet addresses"
 		c.Seen = fmt.Sprintf("%d %s cannot be connected to: %s", len(group), sample, detail)
@@ -318,8 +318,9 @@ func (p *preflight) checkRequests(ctx context.Context) []doctor.Check {
 	if len(pending) > 0 {
 		c.Status, c.Reason, c.Objects = doctor.Failed, requestsPending, pending
 		c.Seen = fmt.Sprintf("%s of kubelets for serving certificates wait for approval", count(len(pending), "request"))
-		c.Cure = lines("check that the names and addresses are those of the nodes, and approve them; an approver such as "+
-			"kubelet-csr-approver does it for each renewal", "kubectl certificate approve "+pending[0])
+		c.Cure = lines("check each of them before you approve it: the user must be system:node:NODE of a node, and the "+
+			"names and addresses those of that node; an approver such as kubelet-csr-approver does so for each renewal",
+			"kubectl get csr", "kubectl describe csr")
 	}
 	return []doctor.Check{c}
 }

@@ -10,9 +10,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 )
 
 const (
@@ -131,12 +131,16 @@ func ownerOf(server doctor.Server, objects []metav1.ObjectMeta, d distribution) 
 		keep = "keep it: it would be restored. The command below installs kube-vitals beside it, without APIServices"
 		then = "then run the command below"
 	)
-	release, namespace := first(objects, "meta.helm.sh/release-name"), first(objects, "meta.helm.sh/release-namespace")
-	if len(validation.IsDNS1123Subdomain(release))+len(validation.IsDNS1123Label(namespace)) > 0 {
-		release, namespace = "", "" // they become a part of commands
+	// They become a part of commands. A tenant can create the Service and the Deployment if the
+	// APIService leads to a namespace of theirs, but not the APIService.
+	apiService := objects[:1]
+	release := command.Name(first(apiService, "meta.helm.sh/release-name"), "")
+	namespace := command.Name(first(apiService, "meta.helm.sh/release-namespace"), "")
+	if release == "" || namespace == "" {
+		release, namespace = "", ""
 	}
 	mode := first(objects, "addonmanager.kubernetes.io/mode")
-	byAddonManager := fmt.Sprintf("installed by an addon manager (label addonmanager.kubernetes.io/mode: %s)", mode)
+	byAddonManager := fmt.Sprintf("installed by an addon manager (label addonmanager.kubernetes.io/mode: %.100q)", mode)
 	minikubeAddon := d == minikube && mode != "" || first(objects, "kubernetes.io/minikube-addons") != ""
 	cmo := first(objects, "app.kubernetes.io/managed-by") == "cluster-monitoring-operator" ||
 		server.Namespace == "openshift-monitoring"

@@ -32,9 +32,10 @@ func Unsafe(text string) (commands []string) {
 		isCommand := strings.HasPrefix(line, "kubectl ") || strings.HasPrefix(line, "helm ")
 		rest := patch.ReplaceAllString(line, "")
 		isHostile := func(word string) bool {
-			return strings.HasPrefix(word, "-oyaml") || strings.HasPrefix(word, "--kubeconfig") || word == "delete"
+			return strings.HasPrefix(word, "-oyaml") || strings.HasPrefix(word, "--kubeconfig")
 		}
-		if isCommand && (!plain.MatchString(rest) || slices.ContainsFunc(strings.Fields(rest), isHostile)) {
+		isHostileCommand := strings.HasPrefix(line, "kubectl delete namespace")
+		if isCommand && (isHostileCommand || !plain.MatchString(rest) || slices.ContainsFunc(strings.Fields(rest), isHostile)) {
 			commands = append(commands, line)
 		}
 	}

@@ -1,0 +1,91 @@
+package preflight
+
+import (
+	"strings"
+	"testing"
+	"unicode"
+
+	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/doctor"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/command/commandtest"
+)
+
+// TestHostileText checks that no text that others choose is a part of a printed command, and that none
+// controls the terminal.
+func TestHostileText(t *testing.T) {
+	meta := func(text string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Annotations: map[string]string{
+			"meta.helm.sh/release-name": text, "meta.helm.sh/release-namespace": text, "addonmanager.kubernetes.io/mode": text,
+		}}
+	}
+	for name, prepare := range map[string]func(w *world, text string){
+		"CertificateSigningRequests": func(w *world, text string) {
+			w.objects[csrs] = &certificatesv1.CertificateSigningRequestList{Items: []certificatesv1.CertificateSigningRequest{
+				{ObjectMeta: metav1.ObjectMeta{Name: text},
+					Spec: certificatesv1.CertificateSigningRequestSpec{Username: text, SignerName: text}}}}
+		},
+		"kube-vitals": func(w *world, text string) { w.metricsServer("kube-system", "kube-vitals", meta(text)) },
+		"metrics-server": func(w *world, text string) {
+			w.metricsServer("kube-system", "metrics-server", meta(text))
+		},
+		"namespace of the release": func(w *world, text string) {
+			m := meta(text)
+			m.Annotations["meta.helm.sh/release-name"] = "ms"
+			w.metricsServer("kube-system", "metrics-server", m)
+		},
+		"GKE": func(w *world, text string) {
+			w.nodes[0].Status.NodeInfo.KubeletVersion = "v1.36.3-gke.1" + text
+			w.metricsServer(text, text, meta(text))
+		},
+		"nodes": func(w *world, text string) {
+			n := &w.nodes[0]
+			n.Name, n.Status.Addresses[0].Address, n.Spec.ProviderID = text, text, "kind://"+text
+			n.Spec.Taints = []corev1.Taint{{Key: text, Effect: corev1.TaintEffectNoSchedule}}
+		},
+		"Cilium": func(w *world, text string) {
+			w.objects[daemonSets] = &appsv1.DaemonSetList{Items: []appsv1.DaemonSet{{ObjectMeta: metav1.ObjectMeta{
+				Namespace: text, Name: text, Labels: map[string]string{"k8s-app": "cilium"}}}}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.signed("a")
+			for _, text := range commandtest.Hostile() {
+				prepare(w, text)
+				r := w.examine()
+				for _, c := range r.Checks {
+					unsafe := commandtest.Unsafe(c.Cure)
+					if unsafe != nil || strings.Contains(c.Cure, "kubectl certificate approve") {
+						t.Errorf("%.50q: got %s", text, c.Cure)
+					}
+				}
+				if i := strings.IndexFunc(r.text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+					t.Errorf("%.50q: the output has a control character at %d", text, i)
+				}
+			}
+		})
+	}
+}
+
+// TestReleaseOfTenant checks that the release is that of the APIService only. Where the APIService
+// leads to a namespace of a tenant, the tenant could otherwise choose the release that the command
+// upgrades with its values.
+func TestReleaseOfTenant(t *testing.T) {
+	for _, service := range []string{"kube-vitals", "metrics-server"} {
+		w := newWorld(t)
+		w.signed("a")
+		w.metricsServer("team-a", service, release("evil"))
+		metadata := w.objects[apiServicePath].(map[string]any)["metadata"].(metav1.ObjectMeta)
+		metadata.Annotations = nil
+		w.objects[apiServicePath].(map[string]any)["metadata"] = metadata
+		r := w.examine()
+		if c := r.check(t, "owner"); strings.Contains(r.text, "evil") || c.Status == doctor.Skipped {
+			t.Errorf("%s: got\n%s", service, r.text)
+		}
+	}
+}
