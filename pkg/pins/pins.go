@@ -17,6 +17,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 )
 
 const (
@@ -118,8 +120,10 @@ func (p *Pins) Check(node string, uid types.UID, key string) (pinned bool, err e
 	if known.key == Authority {
 		found = "a CA has verified an earlier certificate of this node"
 	}
+	accepted := pin{types.UID(command.Name(string(uid), "UID")), key}
 	return false, fmt.Errorf("it has the key %s, but %s; to accept the new key: kubectl -n %s patch configmap %s "+
-		"--type=merge -p 'data: {%s: %s}'", key, found, p.Namespace, p.Name, yamlKey(node), pin{uid, key})
+		"--type=merge -p 'data: {%s: %s}'", key, found, p.Namespace, p.Name,
+		yamlKey(command.Name(node, "NODE")), accepted)
 }
 
 // yamlKey returns the name of a node as a key in YAML, which reads 010 as 8 and no as false. It uses

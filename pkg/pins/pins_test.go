@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/command/commandtest"
 )
 
 func TestMain(m *testing.M) {
@@ -166,6 +168,19 @@ func TestFirstSight(t *testing.T) {
 			t.Errorf("got %+v", s)
 		}
 	})
+}
+
+// TestCommandWithHostileNames checks that no text that others choose is a part of the command.
+func TestCommandWithHostileNames(t *testing.T) {
+	p := New(Config{Namespace: "kube-system", Name: "pins"})
+	for _, text := range commandtest.Hostile() {
+		p.pins = map[string]pin{text: {types.UID(text + "!"), keyN(1)}}
+		_, err := p.Check(text, types.UID(text+"!"), keyN(2))
+		want := "--type=merge -p 'data: {NODE: " + keyN(2) + " UID}'"
+		if !strings.HasSuffix(fmt.Sprint(err), want) {
+			t.Errorf("%.50q: got %.500v, want %s", text, err, want)
+		}
+	}
 }
 
 // TestCommandNamesTheNode checks that kubectl, which parses patches as YAML, takes the node's name for
