@@ -45,10 +45,10 @@ func TestCandidates(t *testing.T) {
 			reason:   serverAmbiguous, status: Warning, objects: installed + " z/vitals"},
 		"bindings cannot be read": {candidates: []string{tenants, installed}, prepare: forbiddenBindings,
 			reason: noPermission, status: Skipped, objects: tenants + " " + installed},
-		"--namespace": {candidates: []string{tenants}, prepare: func(w *world) { forbiddenBindings(w); w.namespace = "team-a" },
-			patched: "team-a"},
-		"--namespace with two": {candidates: []string{tenants, "team-a/other"}, prepare: func(w *world) { w.namespace = "team-a" },
-			reason: serverAmbiguous, status: Warning, objects: tenants + " team-a/other"},
+		"--namespace": {candidates: []string{tenants}, patched: "team-a",
+			prepare: func(w *world) { forbiddenBindings(w); w.namespace = "team-a" }},
+		"--namespace with two": {candidates: []string{tenants, "team-a/other"},
+			prepare: func(w *world) { w.namespace = "team-a" }, reason: serverAmbiguous, status: Warning, objects: tenants + " team-a/other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

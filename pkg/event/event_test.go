@@ -37,7 +37,8 @@ func TestNodeFailsAndRecovers(t *testing.T) {
 			t.Errorf("got %+v", e)
 		}
 		const want = "kube-vitals cannot read the metrics of this node: the kubelet's certificate is self-signed " +
-			"(tls-self-signed): set serverTLSBootstrap in the kubelet's configuration and approve its certificate request, " +
+			"(tls-self-signed): set serverTLSBootstrap in the kubelet's configuration, then check and approve its " +
+			"certificate request, " +
 			"or pin its key with --kubelet-pins, which kubelet.tls=pin of the chart sets; see " +
 			"https://github.com/kube-vitals/kube-vitals/blob/main/docs/troubleshooting.md#tls-self-signed"
 		if e.Message != want {

@@ -174,7 +174,7 @@ func terminated(container, code string, exit int32, at time.Time) corev1.Contain
 }
 
 const selfSigned = "the kubelet's certificate is self-signed " +
-	"(set serverTLSBootstrap in the kubelet's configuration and approve its certificate request, " +
+	"(set serverTLSBootstrap in the kubelet's configuration, then check and approve its certificate request, " +
 	"or pin its key with --kubelet-pins, which kubelet.tls=pin of the chart sets)"
 
 const runtimeCure = " (see the kubelet's log, and check the container runtime)"

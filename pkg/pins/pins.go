@@ -306,8 +306,8 @@ func (p *Pins) next() (object *corev1.ConfigMap, full error) {
 			more -= sizeOf(node, before)
 		}
 		if total+more > maxBytes || values+len(value)-len(before) > maxValueBytes {
-			full = fmt.Errorf("it is full with %d entries: set serverTLSBootstrap in the configuration of the kubelets and "+
-				"approve their certificate requests, because no more nodes can be pinned", len(object.Data))
+			full = fmt.Errorf("it is full with %d entries: set serverTLSBootstrap in the configuration of the kubelets, then "+
+				"check and approve their certificate requests, because no more nodes can be pinned", len(object.Data))
 			continue
 		}
 		total, values = total+more, values+len(value)-len(before)

