@@ -48,7 +48,8 @@ func TestCandidates(t *testing.T) {
 		"--namespace": {candidates: []string{tenants}, patched: "team-a",
 			prepare: func(w *world) { forbiddenBindings(w); w.namespace = "team-a" }},
 		"--namespace with two": {candidates: []string{tenants, "team-a/other"},
-			prepare: func(w *world) { w.namespace = "team-a" }, reason: serverAmbiguous, status: Warning, objects: tenants + " team-a/other"},
+			prepare: func(w *world) { w.namespace = "team-a" }, reason: serverAmbiguous, status: Warning,
+			objects: tenants + " team-a/other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
