@@ -184,8 +184,10 @@ func (c *testCluster) testPendingRequest(t *testing.T) {
 	if code != 1 || !slices.Equal(got.Objects, []string{"csr-kubelet-serving"}) {
 		t.Errorf("got exit code %d, %+v", code, got)
 	}
-	_, command, _ := strings.Cut(got.Cure, "\nkubectl ")
-	c.kubectl(t, strings.Fields(command)...)
+	if !strings.HasSuffix(got.Cure, "\nkubectl get csr\nkubectl describe csr") {
+		t.Errorf("got the cure %s", got.Cure)
+	}
+	c.kubectl(t, "certificate", "approve", "csr-kubelet-serving")
 	eventually(t, "the request not to wait", func(ctx context.Context) error {
 		code, report, err := c.report(ctx, "preflight")
 		if err == nil && code != 0 {
