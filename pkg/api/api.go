@@ -63,8 +63,6 @@ type Reads interface {
 	// when the next read is likely. The size is the number of objects. A node may occur several times,
 	// or be "".
 	Read(reader uint64, size int, nodes iter.Seq[string])
-	// Refresh tries to get newer metrics of a node, and returns after a fraction of a second at most.
-	Refresh(ctx context.Context, node string)
 }
 
 // Explainer explains why objects of one kind have no metrics. *explain.Pods and *explain.Nodes

@@ -60,9 +60,8 @@ func (c *collection) Destroy() {}
 func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	now := c.config.Now()
 	o, u := c.lookUp(ctx, name, now)
-	if o != nil && c.refresh(ctx, o, u, now) {
-		now = c.config.Now()
-		o, u = c.lookUp(ctx, name, now)
+	if o != nil {
+		c.noteGet(ctx, o)
 	}
 	if u == nil {
 		return nil, c.notFound(ctx, name, o != nil, now)

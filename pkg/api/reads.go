@@ -4,16 +4,11 @@ import (
 	"context"
 	"hash/maphash"
 	"iter"
-	"time"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/kube-vitals/kube-vitals/pkg/api/encode"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
-
-// maxAgeOfGet is the age above which a GET tries to get newer metrics.
-const maxAgeOfGet = 3 * time.Second
 
 // selects reports whether a query selects objects by name or by label, and is not one for all nodes
 // or for all pods of a namespace.
@@ -30,18 +25,11 @@ func (c *collection) noteList(ctx context.Context, q *query, objects []*inventor
 	}
 }
 
-// refresh reports the read of an object whose usage is u, which may be nil. If that is old, it tries
-// to get newer metrics, and returns true.
-func (c *collection) refresh(ctx context.Context, o *inventory.Object, u encode.Usage, now time.Time) bool {
-	if c.config.Reads == nil {
-		return false
+// noteGet reports the read of an object.
+func (c *collection) noteGet(ctx context.Context, o *inventory.Object) {
+	if c.config.Reads != nil {
+		c.config.Reads.Read(c.readerOf(ctx, o.Namespace, o.Name), 1, c.nodesOf([]*inventory.Object{o}))
 	}
-	c.config.Reads.Read(c.readerOf(ctx, o.Namespace, o.Name), 1, c.nodesOf([]*inventory.Object{o}))
-	if u != nil && c.config.Clock.At(now).Sub(u.SampledAt()) <= maxAgeOfGet {
-		return false
-	}
-	c.config.Reads.Refresh(ctx, c.nodeOf(o))
-	return true
 }
 
 // nodesOf returns the nodes that report the objects. Neighbours with the same node count once.

@@ -1,53 +1,29 @@
 package api
 
 import (
-	"context"
-	"hash/maphash"
 	"iter"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
-
-	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // fakeReads is a Reads that records all calls.
 type fakeReads struct {
-	mu        sync.Mutex
-	readers   []uint64
-	sizes     []int
-	nodes     []string // of the last read
-	refreshed []string
-	refresh   func(node string)
+	mu      sync.Mutex
+	readers []uint64
+	sizes   []int
+	nodes   []string // of the last read
 }
 
 func (f *fakeReads) Read(reader uint64, size int, nodes iter.Seq[string]) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.readers, f.sizes, f.nodes = append(f.readers, reader), append(f.sizes, size), slices.Collect(nodes)
-}
-
-func (f *fakeReads) Refresh(_ context.Context, node string) {
-	f.mu.Lock()
-	f.refreshed = append(f.refreshed, node)
-	f.mu.Unlock()
-	if f.refresh != nil {
-		f.refresh(node)
-	}
 }
 
 // onNodes returns newConfig, with the pods on nodes.
@@ -100,11 +76,6 @@ func TestReadsAreReported(t *testing.T) {
 				t.Errorf("%s: %d reads of %q, want %q", tc.path, len(reads.readers), got, tc.nodes)
 			} else if tc.nodes != "" && (len(reads.readers) != 1 || reads.sizes[0] != tc.size || reads.readers[0] == 0) {
 				t.Errorf("%s: got readers %v with sizes %v, want one with size %d", tc.path, reads.readers, reads.sizes, tc.size)
-			}
-			wantRefresh := strings.Contains(tc.path, "pods/") || strings.Contains(tc.path, "nodes/")
-			wantRefresh = wantRefresh && tc.nodes != ""
-			if got := len(reads.refreshed) == 1; got != wantRefresh || len(reads.refreshed) > 1 {
-				t.Errorf("%s: got refreshes %v, want one: %v", tc.path, reads.refreshed, wantRefresh)
 			}
 		}
 	}
@@ -168,124 +139,4 @@ func TestWatchReports(t *testing.T) {
 		}
 		reads.mu.Unlock()
 	}
-}
-
-// kubelets is a Fetcher and a Sink of kubelets that are slow or fail, and a Usage of what they sent.
-type kubelets struct {
-	fetch func(ctx context.Context) error
-
-	mu   sync.Mutex
-	node *usage.Node // nil: nothing was scraped
-}
-
-func (k *kubelets) Fetch(ctx context.Context, _ *corev1.Node, dst *usage.Scrape) error {
-	dst.At = usage.At(time.Now())
-	k.mu.Lock()
-	fetch := k.fetch
-	k.mu.Unlock()
-	return fetch(ctx)
-}
-func (k *kubelets) FetchSummary(context.Context, *corev1.Node, *usage.Scrape) error { return nil }
-func (k *kubelets) Address(*corev1.Node) string                                     { return "" }
-func (k *kubelets) Forget(string)                                                   {}
-func (k *kubelets) PutSummary(string, *usage.Scrape) []usage.Missing                { return nil }
-func (k *kubelets) Scraped(scrape.Result)                                           {}
-func (k *kubelets) Summarized(error)                                                {}
-func (k *kubelets) NodeDeleted(string)                                              {}
-
-func (k *kubelets) Put(_ string, s *usage.Scrape) (r usage.Report) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.node = &usage.Node{Name: "node-a", Amount: usage.Amount{At: s.At, Window: 15 * time.Second}, AsOf: s.At}
-	return r
-}
-
-func (k *kubelets) Node(string, usage.Time) *usage.Node {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.node
-}
-func (k *kubelets) Pods(found []*usage.Pod, _ []usage.PodKey, _ usage.Time) { clear(found) }
-
-// TestGetWaits checks, with a real Scraper, that a GET returns metrics of this moment if the kubelet
-// answers in time, and that it is never late.
-func TestGetWaits(t *testing.T) {
-	takes := func(d time.Duration, err error) func(context.Context) error {
-		return func(ctx context.Context) error {
-			select {
-			case <-time.After(d):
-				return err
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		k := &kubelets{fetch: takes(20*time.Millisecond, nil)}
-		s := scrape.New(scrape.Config{
-			Fetcher: k, Sink: k, Observer: k, Interval: 15 * time.Second,
-			Reason:  func(error) reason.Reason { return "" },
-			Watched: scrape.Watched{Resolution: 5 * time.Second, Budget: 4},
-		})
-		c := &collection{
-			resource:  nodes{usage: k},
-			inventory: fakeInventory{object("", "node-a", "zone=a")},
-			seed:      maphash.MakeSeed(),
-			config:    Config{Reads: s, Now: time.Now, Clock: usage.NewClock(time.Now())},
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { s.Run(ctx); close(done) }()
-		s.Set(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: types.UID("a")}})
-		time.Sleep(14 * time.Second)
-		for c.config.Clock.At(time.Now()).Sub(k.Node("", 0).AsOf) < 14*time.Second {
-			time.Sleep(time.Second / 10)
-		}
-
-		// check checks the age of the metrics that a GET returns (below 0: at least), and how long it takes.
-		check := func(what string, wantAge, wantWait time.Duration) {
-			t.Helper()
-			start := time.Now()
-			o, u := c.lookUp(t.Context(), "node-a", start)
-			if c.refresh(t.Context(), o, u, start) {
-				o, u = c.lookUp(t.Context(), "node-a", time.Now())
-			}
-			if o == nil || u == nil {
-				t.Fatalf("%s: got object %v, usage %v", what, o, u)
-			}
-			age, wait := c.config.Clock.At(time.Now()).Sub(u.SampledAt()), time.Since(start)
-			if wait != wantWait || wantAge >= 0 && age != wantAge || wantAge < 0 && age < -wantAge {
-				t.Errorf("%s: got metrics of %v ago after %v, want %v after %v", what, age, wait, wantAge, wantWait)
-			}
-		}
-		const never = 250 * time.Millisecond
-		check("old metrics", 20*time.Millisecond, 20*time.Millisecond)
-		time.Sleep(2 * time.Second)
-		check("young metrics", 2020*time.Millisecond, 0)
-		time.Sleep(2 * time.Second)
-		check("metrics that the pace does not renew", 4020*time.Millisecond, 0)
-		k.mu.Lock()
-		k.fetch = takes(time.Hour, nil)
-		k.mu.Unlock()
-		time.Sleep(time.Second / 2)
-		check("hanging kubelet", -4*time.Second, never)
-		check("hanging kubelet, again", -4*time.Second, 0)
-		list := func() time.Duration {
-			start := time.Now()
-			q, err := newQuery("", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			q.labels = labels.SelectorFromSet(labels.Set{"zone": "a"})
-			c.noteList(t.Context(), q, []*inventory.Object{object("", "node-a", "zone=a")})
-			return time.Since(start)
-		}
-		if wait := list(); wait != 0 {
-			t.Errorf("a LIST waited %v", wait)
-		}
-		s.Delete("node-a")
-		check("deleted node", -4*time.Second, 0)
-		cancel()
-		<-done
-	})
 }

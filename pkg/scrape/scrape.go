@@ -97,7 +97,6 @@ const (
 	Regular   Kind = iota // once in each interval, or a retry
 	Early                 // for missing metrics
 	OfWatched             // of a watched node, once in its resolution
-	Requested             // by Refresh
 )
 
 // Config configures a Scraper. All fields but Spread and Watched are required.
@@ -147,10 +146,8 @@ type Scraper struct {
 	readers readers
 	watched int       // number of targets that are watched
 	pulled  time.Time // when the next target can be scraped that becomes watched, see pullForward
-	waiters int       // number of calls of Refresh that wait
 
-	refused             float64 // see WatchedStats
-	refreshed, timedOut uint64
+	refused float64 // see WatchedStats
 }
 
 // New returns a Scraper without nodes.
@@ -205,7 +202,6 @@ func (s *Scraper) Delete(name string) {
 		heap.Remove(&s.queue, t.heapIndex-1)
 	}
 	s.unwatch(t)
-	t.end()
 	s.mu.Unlock()
 
 	s.markWarm(t)
@@ -474,7 +470,6 @@ func (s *Scraper) requeue(t *target, schedule func(now time.Time)) {
 	now := time.Now()
 	s.expire(t, now.Sub(s.started))
 	schedule(now)
-	t.end()
 	s.enqueue(t)
 }
 

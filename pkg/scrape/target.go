@@ -23,7 +23,6 @@ type target struct {
 	took      time.Duration // by the last scrape that has ended
 	failing   bool          // whether that failed
 	watch     *watch        // nil: the node is not watched
-	ended     chan struct{} // closed at the end of the scrape that Refresh waits for; nil: none waits
 
 	// These fields belong to the running scrape, or, while the target is queued, to the queue; the
 	// Scraper's lock guards them then.

@@ -263,16 +263,11 @@ type WatchedStats struct {
 	Resolution time.Duration // time between two scrapes of a watched node, which the budget may lengthen
 	// Refused is how many further scrapes there would have been without the budget.
 	Refused float64
-	// Refreshed and TimedOut are how often Refresh waited for a scrape, and how often in vain.
-	Refreshed, TimedOut uint64
 }
 
 // WatchedStats returns the state of the watched nodes.
 func (s *Scraper) WatchedStats() WatchedStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return WatchedStats{
-		Nodes: s.watched, Resolution: s.watchedResolution(), Refused: s.refused,
-		Refreshed: s.refreshed, TimedOut: s.timedOut,
-	}
+	return WatchedStats{Nodes: s.watched, Resolution: s.watchedResolution(), Refused: s.refused}
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
@@ -124,7 +123,6 @@ func TestNoNodeIsWatchedWithoutAResolution(t *testing.T) {
 		names := setNodes(s, 3)
 		for range 12 {
 			read(s, 1, names)
-			s.Refresh(t.Context(), "n1")
 			pass(interval / 4)
 		}
 		if n := len(c.times("n1")); n > 7 {
@@ -301,7 +299,6 @@ func TestFailingNodeIsNotScrapedMoreOften(t *testing.T) {
 		setNodes(s, 10)
 		for range 120 {
 			read(s, 0, []string{"n1"})
-			s.Refresh(t.Context(), "n1")
 			pass(interval / 6)
 		}
 		if n := len(c.times("n1")); n > 21+fastRetries {
@@ -338,131 +335,6 @@ func TestDeletedNodesAreNotWatched(t *testing.T) {
 		pass(interval)
 		if got := s.WatchedStats(); got.Nodes != 0 {
 			t.Errorf("got %+v, want nothing", got)
-		}
-	})
-}
-
-// lastKind returns the kind of the last scrape of a node that has ended.
-func lastKind(c *cluster, node string) Kind {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, r := range slices.Backward(c.results) {
-		if r.Node == node {
-			return r.Kind
-		}
-	}
-	return Regular
-}
-
-func TestRefresh(t *testing.T) {
-	slow := func(took time.Duration) fetchFunc {
-		return func(ctx context.Context, _ string) error {
-			select {
-			case <-time.After(took):
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-	}
-	// measure returns for how long Refresh waited, and whether it caused a scrape.
-	measure := func(ctx context.Context, c *cluster, s *Scraper, node string) (time.Duration, bool) {
-		synctest.Wait()
-		before, start := len(c.times(node)), time.Now()
-		s.Refresh(ctx, node)
-		took := time.Since(start)
-		synctest.Wait()
-		return took, len(c.times(node)) > before
-	}
-	runWith(t, watchedNodes, slow(20*time.Millisecond), func(t *testing.T, c *cluster, s *Scraper) {
-		setNodes(s, 10)
-		pass(interval)
-		check := func(what, node string, wantWait time.Duration, wantScrape bool) {
-			t.Helper()
-			if took, scraped := measure(t.Context(), c, s, node); took != wantWait || scraped != wantScrape {
-				t.Errorf("%s: waited %v, scraped %v; want %v, %v", what, took, scraped, wantWait, wantScrape)
-			}
-		}
-		check("unknown node", "unknown", 0, false)
-		pass(interval - ageAt(c.times("n1"), time.Since(c.start)) - time.Second)
-		check("old metrics", "n1", 20*time.Millisecond, true)
-		if kind := lastKind(c, "n1"); kind != Requested {
-			t.Errorf("got a scrape of kind %v", kind)
-		}
-		check("metrics of this moment", "n1", 0, false)
-		pass(4 * time.Second) // the pace has a slack of 0.5 s
-		if ageAt(c.times("n1"), time.Since(c.start)) > 4*time.Second {
-			check("young metrics", "n1", 0, false)
-		}
-		pass(interval - ageAt(c.times("n1"), time.Since(c.start)) - time.Second)
-		check("metrics of 14 s ago", "n1", 20*time.Millisecond, true)
-
-		pass(interval - ageAt(c.times("n2"), time.Since(c.start)) - time.Second)
-		canceled, cancel := context.WithCancel(t.Context())
-		cancel()
-		if took, scraped := measure(canceled, c, s, "n2"); took != 0 || !scraped {
-			t.Errorf("a canceled request: waited %v, scraped %v; want 0, true", took, scraped)
-		}
-		pass(interval - ageAt(c.times("n1"), time.Since(c.start)) - time.Second)
-		c.set(func() { c.fetch = slow(10 * time.Second) })
-		check("hanging node", "n1", maxWait, true)
-		check("hanging node, again", "n1", 0, false)
-		if got := s.WatchedStats(); got.Refreshed != 2 || got.TimedOut != 2 {
-			t.Errorf("got %+v, want 2 successes and 2 timeouts", got)
-		}
-	})
-}
-
-// TestFloodOfRefreshes checks that only so many requests wait at the same time, and that one scrape
-// is enough for all that wait for the same node.
-func TestFloodOfRefreshes(t *testing.T) {
-	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
-		hang := make(chan struct{}) // in the bubble
-		setNodes(s, 2)
-		pass(interval)
-		c.set(func() { c.fetch = func(context.Context, string) error { <-hang; return errors.New("no") } })
-		pass(interval - time.Second - ageAt(c.times("n1"), time.Since(c.start)))
-		before := len(c.times("n1"))
-		start := time.Now()
-		waited := make(chan time.Duration, 3*maxWaiters)
-		for range 3 * maxWaiters {
-			go func() { s.Refresh(t.Context(), "n1"); waited <- time.Since(start) }()
-		}
-		synctest.Wait()
-		if got := len(waited); got != 2*maxWaiters {
-			t.Errorf("%d requests returned at once, want %d", got, 2*maxWaiters)
-		}
-		pass(maxWait)
-		if got := len(waited); got != 3*maxWaiters {
-			t.Errorf("%d requests returned in time, want all", got)
-		}
-		if got := len(c.times("n1")) - before; got != 1 {
-			t.Errorf("got %d scrapes, want 1", got)
-		}
-		close(hang)
-		pass(time.Second)
-		if s.waiters != 0 {
-			t.Errorf("%d waiters are left", s.waiters)
-		}
-	})
-}
-
-// TestRefreshOfADeletedNode checks that no request waits for a scrape that will not end.
-func TestRefreshOfADeletedNode(t *testing.T) {
-	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
-		setNodes(s, 1)
-		pass(interval)
-		c.set(func() { c.fetch = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() } })
-		pass(interval/2 - ageAt(c.times("n0"), time.Since(c.start)) + interval/2 - time.Second)
-		done := make(chan struct{})
-		go func() { s.Refresh(t.Context(), "n0"); close(done) }()
-		synctest.Wait()
-		s.Delete("n0")
-		synctest.Wait()
-		select {
-		case <-done:
-		default:
-			t.Error("the request still waits")
 		}
 	})
 }
@@ -559,8 +431,6 @@ func TestRandomReads(t *testing.T) {
 						c.set(func() { failing[n] = true })
 					case 3, 4, 5:
 						c.set(func() { delete(failing, n) })
-					case 6, 7, 8, 9:
-						s.Refresh(t.Context(), n)
 					}
 					pass(100 * time.Millisecond)
 					s.checkInvariants(t)
@@ -601,13 +471,12 @@ func (s *Scraper) checkInvariants(t *testing.T) {
 		if target.watch != nil {
 			watched++
 		}
-		if target.heapIndex == 0 || s.queue[target.heapIndex-1] != target || target.ended != nil {
-			t.Errorf("a target that is not being scraped is not queued, or a request waits for it: %+v", target)
+		if target.heapIndex == 0 || s.queue[target.heapIndex-1] != target {
+			t.Errorf("a target that is not being scraped is not queued: %+v", target)
 		}
 	}
-	if s.watched != watched || s.waiters != 0 || len(s.queue) != len(s.targets) {
-		t.Errorf("got %d watched nodes, %d waiters and %d queued nodes, want %d, 0 and %d",
-			s.watched, s.waiters, len(s.queue), watched, len(s.targets))
+	if s.watched != watched || len(s.queue) != len(s.targets) {
+		t.Errorf("got %d watched nodes and %d queued nodes, want %d and %d", s.watched, len(s.queue), watched, len(s.targets))
 	}
 	if r := s.watchedResolution(); r < s.Watched.Resolution || r > s.Interval {
 		t.Errorf("got resolution %v", r)
@@ -624,7 +493,7 @@ func (c *cluster) checkGaps(t *testing.T, resolution time.Duration) {
 		times := c.times(r.Node)
 		i := counts[r.Node]
 		counts[r.Node]++
-		if gap := times[i] - last[r.Node]; i > 0 && (r.Kind == OfWatched || r.Kind == Requested) && gap < resolution*8/10 {
+		if gap := times[i] - last[r.Node]; i > 0 && r.Kind == OfWatched && gap < resolution*8/10 {
 			t.Errorf("%s was scraped %v after the scrape before, as kind %v", r.Node, gap, r.Kind)
 		}
 		last[r.Node] = times[i]

@@ -31,7 +31,6 @@ type instruments struct {
 	scrapes     *prometheus.CounterVec // by result and reason
 	early       prometheus.Counter
 	watched     prometheus.Counter
-	requested   prometheus.Counter
 	summaries   *prometheus.CounterVec // by result and reason
 	duration    prometheus.Histogram
 	lateness    prometheus.Histogram
@@ -57,10 +56,6 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 		watched: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: namespace, Name: "watched_scrapes_total",
 			Help: "Scrapes of watched nodes, once in their resolution, instead of regular scrapes.",
-		}),
-		requested: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: namespace, Name: "requested_scrapes_total",
-			Help: "Scrapes ahead of schedule for a request of one node or pod.",
 		}),
 		summaries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "summaries_total",
@@ -180,8 +175,6 @@ func (i *instruments) Scraped(r scrape.Result) {
 		i.early.Inc()
 	case scrape.OfWatched:
 		i.watched.Inc()
-	case scrape.Requested:
-		i.requested.Inc()
 	case scrape.Regular:
 	}
 	if r.Err != nil {

@@ -45,7 +45,7 @@ func newTestInstruments() *instruments {
 		}
 	})
 	i.registerWatched(func() scrape.WatchedStats {
-		return scrape.WatchedStats{Nodes: 3, Resolution: 7500 * time.Millisecond, Refused: 1.5, Refreshed: 5, TimedOut: 2}
+		return scrape.WatchedStats{Nodes: 3, Resolution: 7500 * time.Millisecond, Refused: 1.5}
 	})
 	i.Scraped(scrape.Result{Node: "a", Late: -time.Second})
 	i.Scraped(scrape.Result{Node: "b", ClockKnown: true, ClockOffset: -75 * time.Second})
@@ -86,22 +86,17 @@ scrapes_total{reason="timeout",result="failure"} 1
 
 func TestWatchedNodesAreCounted(t *testing.T) {
 	i := newTestInstruments()
-	for kind, n := range map[scrape.Kind]int{
-		scrape.Early: 1, scrape.OfWatched: 2, scrape.Requested: 3, scrape.Regular: 4,
-	} {
+	for kind, n := range map[scrape.Kind]int{scrape.Early: 1, scrape.OfWatched: 2, scrape.Regular: 3} {
 		for range n {
 			i.Scraped(scrape.Result{Node: "a", Kind: kind})
 		}
 	}
 	expect(t, i, `early_scrapes_total 1
-refresh_waits_total{result="success"} 5
-refresh_waits_total{result="timeout"} 2
-requested_scrapes_total 3
 watched_nodes 3
 watched_resolution_seconds 7.5
 watched_scrapes_refused_total 1.5
 watched_scrapes_total 2
-`, "early_", "refresh_", "requested_", "watched_")
+`, "early_", "watched_")
 }
 
 func TestNodesOfScrapes(t *testing.T) {

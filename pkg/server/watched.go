@@ -14,14 +14,10 @@ func (i *instruments) registerWatched(stats func() scrape.WatchedStats) {
 		"Time between two scrapes of a watched node: --watched-resolution, or longer if the budget requires it.")
 	refused := newDesc("watched_scrapes_refused_total",
 		"Further scrapes of watched nodes that --watched-resolution requires and --watched-budget does not allow.")
-	waits := newDesc("refresh_waits_total",
-		"Requests of one node or pod that waited for a scrape, by result (success or timeout).", "result")
-	i.registry.MustRegister(i.watched, i.requested, collectorFunc(func(out chan<- prometheus.Metric) {
+	i.registry.MustRegister(i.watched, collectorFunc(func(out chan<- prometheus.Metric) {
 		s := stats()
 		out <- gauge(nodes, float64(s.Nodes))
 		out <- gauge(resolution, s.Resolution.Seconds())
 		out <- counter(refused, s.Refused)
-		out <- counter(waits, float64(s.Refreshed), "success")
-		out <- counter(waits, float64(s.TimedOut), "timeout")
 	}))
 }

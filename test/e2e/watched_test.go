@@ -11,7 +11,7 @@ import (
 )
 
 // watchedTelemetry is what a server exposes about watched nodes.
-type watchedTelemetry struct{ nodes, scrapes, waits float64 }
+type watchedTelemetry struct{ nodes, scrapes float64 }
 
 func readWatched(ctx context.Context, admin *client) (w watchedTelemetry, err error) {
 	body, err := admin.getOK(ctx, "/metrics")
@@ -21,9 +21,8 @@ func readWatched(ctx context.Context, admin *client) (w watchedTelemetry, err er
 	for line := range strings.Lines(string(body)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		into, ok := map[string]*float64{
-			"kube_vitals_watched_nodes":                         &w.nodes,
-			"kube_vitals_watched_scrapes_total":                 &w.scrapes,
-			`kube_vitals_refresh_waits_total{result="success"}`: &w.waits,
+			"kube_vitals_watched_nodes":         &w.nodes,
+			"kube_vitals_watched_scrapes_total": &w.scrapes,
 		}[name]
 		if !ok {
 			continue
@@ -58,7 +57,7 @@ func readNodes(ctx context.Context, admin *client) (map[string]nodeOnPage, error
 }
 
 // TestWatchedNodes checks that only nodes are scraped more often whose metrics are read by label
-// selector or by name, and that a GET returns metrics of this moment.
+// selector or by name.
 func TestWatchedNodes(t *testing.T) {
 	t.Parallel()
 	const namespace, node = "watched-nodes", "node-03"
@@ -78,18 +77,6 @@ func TestWatchedNodes(t *testing.T) {
 	if w, err := readWatched(t.Context(), admin); err != nil || w != (watchedTelemetry{}) {
 		t.Errorf("got %+v, %v, want no watched nodes", w, err)
 	}
-
-	// A GET of a pod that was scraped some time ago waits for a scrape.
-	eventually(t, "a GET that waits", func(ctx context.Context) error {
-		if _, err := admin.getOK(ctx, pods+"/web"); err != nil {
-			return err
-		}
-		w, err := readWatched(ctx, admin)
-		if err == nil && w.waits == 0 {
-			err = fmt.Errorf("got %+v", w)
-		}
-		return err
-	})
 
 	// An autoscaler reads by label selector. The node is scraped again and again within 30 seconds.
 	selected := pods + "?labelSelector=" + url.QueryEscape("app=web")
