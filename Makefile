@@ -42,9 +42,9 @@ plugin: ## build bin/kubectl-vitals, the plugin of kubectl
 test: unit verify e2e ## run all tests: unit, verify and e2e
 
 unit: $(PROMTOOL) browser ## run the unit tests with -race
-	$(GO) test -race -timeout 20m ./...
-	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
-	cd test/conformance && $(GO) test -race ./...
+	$(GO) test -race -timeout 1h ./...
+	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race -timeout 1h $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
+	cd test/conformance && $(GO) test -race -timeout 1h ./...
 
 # The tests of the page of nodes run in Chromium.
 browser:
@@ -74,7 +74,7 @@ victoria-metrics:
 e2e: build plugin $(PROMETHEUS) victoria-metrics ## the built binary behind a real API server; the first run builds the control plane (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) \
 	  VICTORIA_METRICS=$$(command -v $(VICTORIA_METRICS) victoria-metrics | head -n 1) \
-	  $(GO) test -count=1 -timeout 40m -parallel 3 ./e2e/...
+	  $(GO) test -count=1 -timeout 1h -parallel 3 ./e2e/...
 
 # What cannot be built from Go modules. Python's client is Debian's package, for Debian's interpreter.
 client-tools:

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api/openapi"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -143,7 +144,7 @@ func serveWithin(t testing.TB, c Config, memory ListMemory) http.Handler {
 	scheme := NewScheme()
 	codecs := serializer.NewCodecFactory(scheme)
 	config := genericapiserver.NewConfig(codecs)
-	config.ExternalAddress = "localhost:443"
+	config.ExternalAddress, config.RequestTimeout = "localhost:443", testenv.Patience
 	config.LoopbackClientConfig = &rest.Config{}
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	namer := openapinamer.NewDefinitionNamer(scheme)

@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -28,13 +29,18 @@ import (
 func fetchFrom(t *testing.T, url string, f func(*Exporter)) (*response, error) {
 	t.Helper()
 	e := parse(t, testConfig).Exporters[0]
-	e.Timeout = time.Minute // for a busy machine and the race detector
+	e.Timeout = testenv.Patience
 	if f != nil {
 		f(&e)
 	}
 	transport, err := newTransport(&e)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if plain, ok := transport.(*http.Transport); ok { // a short timeout ends what follows
+		plain.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(context.WithoutCancel(ctx), network, address)
+		}
 	}
 	source := newSource(Config{IsKnown: func(_, _, _, _ string) bool { return true }})
 	return source.newGroup(&e, transport).fetch(t.Context(), &target{pod: &corev1.Pod{}, url: url})

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 )
@@ -306,7 +307,7 @@ func (w *world) examine(t *testing.T) (*Report, string) {
 	var text bytes.Buffer
 	p := &Printer{Out: &text}
 	report, err := Examine(t.Context(), Config{Client: &w.client, Namespace: w.namespace, Version: "v0.1.0",
-		Start: p.Start, Done: p.Done})
+		Timeout: testenv.Patience, Start: p.Start, Done: p.Done})
 	if report == nil {
 		t.Fatal(err)
 	}

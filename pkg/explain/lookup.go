@@ -32,6 +32,7 @@ var errThrottled = errors.New("too many lookups")
 type Client struct {
 	core    corev1client.CoreV1Interface
 	limiter flowcontrol.RateLimiter
+	timeout time.Duration
 }
 
 // NewClient returns a Client.
@@ -43,7 +44,7 @@ func NewClient(c *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client for lookups: %w", err)
 	}
-	return &Client{core, flowcontrol.NewTokenBucketRateLimiter(lookupsPerSecond, lookupBurst)}, nil
+	return &Client{core, flowcontrol.NewTokenBucketRateLimiter(lookupsPerSecond, lookupBurst), lookupTimeout}, nil
 }
 
 // Pod implements Lookup.
@@ -101,7 +102,7 @@ func (c *Client) do(ctx context.Context, kind, name string, request func(context
 	if !c.limiter.TryAccept() {
 		return errThrottled
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	err := request(ctx)
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,6 +34,7 @@ func newClient(t *testing.T, handler http.HandlerFunc) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.timeout = testenv.Patience
 	return c
 }
 
@@ -118,6 +121,7 @@ func TestClientErrors(t *testing.T) {
 // TestSlowLookup checks that a lookup ends after its timeout, and at once with its request.
 func TestSlowLookup(t *testing.T) {
 	c := newClient(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	c.timeout = 50 * time.Millisecond
 	if _, err := c.Pod(t.Context(), "shop", "web"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got error %v, want the timeout", err)
 	}

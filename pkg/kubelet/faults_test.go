@@ -140,7 +140,7 @@ func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, 
 			node := nodeAt("n7", k.Start(t, certificate).String())
 			c := newTestClient(t, Config{CertificateAuthority: authorityFile, MaxBodyBytes: 128 << 10})
 			if want.reason == reason.Timeout {
-				c.resource.timeout, c.summary.timeout = 50*time.Millisecond, 50*time.Millisecond
+				alwaysConnects(c).resource.timeout, c.summary.timeout = 50*time.Millisecond, 50*time.Millisecond
 			}
 
 			k.SetFaults(fault.Fault)

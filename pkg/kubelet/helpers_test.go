@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -82,12 +84,19 @@ func nodeAt(name, address string) *corev1.Node {
 	return node
 }
 
+// newTestClient returns a Client for kubelets of this machine. Without a configured timeout, it has
+// none that a test could meet.
 func newTestClient(t testing.TB, config Config) *Client {
 	t.Helper()
+	isShort := config.Timeout != 0
 	config.UseNodeStatusPort, config.AllowLoopback = true, true
+	config.Timeout = cmp.Or(config.Timeout, testenv.Patience)
 	c, err := NewClient(config)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !isShort {
+		c.summary.timeout = config.Timeout
 	}
 	t.Cleanup(c.Close)
 	return c
@@ -134,16 +143,18 @@ func checkError(t *testing.T, err error, want reason.Reason, text string) {
 // alwaysConnects makes the client connect without a timeout, so that a short timeout ends what
 // follows, even on a busy machine.
 func alwaysConnects(c *Client) *Client {
-	c.dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(context.WithoutCancel(ctx), network, address)
-	}
+	c.dialer = dialWithoutTimeout
 	return c
+}
+
+func dialWithoutTimeout(ctx context.Context, network, address string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(context.WithoutCancel(ctx), network, address)
 }
 
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testenv.Patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("timed out waiting for %s", what)
 		}

@@ -48,7 +48,11 @@ func TestTimeouts(t *testing.T) {
 		for _, behavior := range []string{"no response", "endless headers", tt.behavior} {
 			t.Run(fmt.Sprintf("%s/%s/%v", tt.fetch, behavior, tt.timeout), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c := newTestClient(t, Config{PlainHTTP: true, Timeout: tt.timeout})
+					c, err := NewClient(Config{PlainHTTP: true, AllowLoopback: true, UseNodeStatusPort: true, Timeout: tt.timeout})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer c.Close()
 					closed := make(chan struct{})
 					c.dialer = func(context.Context, string, string) (net.Conn, error) {
 						near, far := net.Pipe()
@@ -59,7 +63,7 @@ func TestTimeouts(t *testing.T) {
 						return near, nil
 					}
 					start := time.Now()
-					err := fetchFuncs()[tt.fetch](c, t.Context(), nodeAt("n7", "127.0.0.1:1"), &usage.Scrape{})
+					err = fetchFuncs()[tt.fetch](c, t.Context(), nodeAt("n7", "127.0.0.1:1"), &usage.Scrape{})
 					want := fmt.Sprintf("no complete response from the kubelet at 127.0.0.1:1 within %v", tt.want)
 					checkError(t, err, reason.Timeout, want)
 					if took := time.Since(start); took != tt.want {

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
 // script is a server that responds to each request with the next of its texts, in turn. After a
@@ -72,7 +74,7 @@ func (s *script) roundTrips(t *testing.T, roundTrip func(*http.Request) (*http.R
 	t.Helper()
 	var got strings.Builder
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		defer cancel()
 		response, err := roundTrip(s.request(ctx, t))
 		if err != nil {
@@ -98,7 +100,7 @@ func (s *script) request(ctx context.Context, t *testing.T) *http.Request {
 
 // transport returns a transport to the server. Its idle connection is closed when the test ends.
 func (s *script) transport(t *testing.T) *transport {
-	tr := &transport{address: s.listener.Addr().String(), dial: new(net.Dialer).DialContext, buffers: newBufferPool()}
+	tr := &transport{address: s.listener.Addr().String(), dial: dialWithoutTimeout, buffers: newBufferPool()}
 	t.Cleanup(tr.closeIdle)
 	return tr
 }

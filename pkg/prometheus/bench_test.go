@@ -52,7 +52,7 @@ func benchmarkRefresh(b *testing.B, nodes int, config string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	source.client.config.Timeout = time.Hour
+	source.client.config.Timeout, source.maxDuration = time.Hour, time.Hour
 	counting := &countingTransport{RoundTripper: source.client.http.Transport}
 	source.client.http.Transport = counting
 	defer source.client.http.CloseIdleConnections()

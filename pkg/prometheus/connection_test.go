@@ -147,11 +147,11 @@ func TestEngineRestarts(t *testing.T) {
 
 // TestSlowEngine bounds a refresh whose queries are all slow, but not too slow for their own timeout.
 func TestSlowEngine(t *testing.T) {
-	f := newFixture(t, "timeout: 1m\nshards: 16")
+	f := newFixture(t, "shards: 16")
 	f.put("app", "", -20, 100, -5, 103)
 	f.mustRefresh() // connects
 	f.wantPod("app 200 15s")
-	f.Interval, f.MaxSampleAge = 50*time.Millisecond, 150*time.Millisecond
+	f.maxDuration = 50 * time.Millisecond
 	f.set(func() {
 		f.requests = nil
 		f.respond = func(w http.ResponseWriter, r *http.Request) {

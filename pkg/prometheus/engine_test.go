@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -58,7 +59,6 @@ func newEngine(t *testing.T) *engine {
 
 var (
 	queryForm   = regexp.MustCompile(`^(last_over_time\()?([a-zA-Z_]+)\{(.*)\}\[(\d+)s\] offset -(\d+)s\)?$`)
-	labelForm   = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
 	matcherForm = regexp.MustCompile(`([a-z_]+)(=~|!~|!=|=)("(?:[^"\\]|\\.)*")`)
 )
 
@@ -136,10 +136,12 @@ func evaluate(expression string, series map[string][]point, byTime bool) ([]samp
 	result := []sample{}
 	isMatch := matcher(query[3])
 	for _, selector := range slices.Sorted(maps.Keys(series)) {
-		name, labels, _ := strings.Cut(selector, "{")
+		name, labels, _ := strings.Cut(strings.TrimSuffix(selector, "}"), "{")
 		metric := map[string]string{"__name__": name}
-		for _, l := range labelForm.FindAllStringSubmatch(labels, -1) {
-			metric[l[1]] = l[2]
+		for labels != "" {
+			label, rest, _ := strings.Cut(labels, `="`)
+			metric[label], rest, _ = strings.Cut(rest, `"`)
+			labels = strings.TrimPrefix(rest, ",")
 		}
 		if name != query[2] || !isMatch(metric) {
 			continue
@@ -230,6 +232,7 @@ func newFixture(t *testing.T, config string) *fixture {
 		t.Fatal(err)
 	}
 	f.Source = source
+	f.client.config.Timeout, f.maxDuration = testenv.Patience, testenv.Patience
 	t.Cleanup(func() { source.client.http.CloseIdleConnections() })
 	source.Set(newNode("n1", "10.0.0.1"))
 	return f

@@ -18,6 +18,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -130,7 +131,7 @@ func TestFaults(t *testing.T) {
 		}, reason.BadFormat, "redirects to http://login.example"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := newFixture(t, "maxResponseBytes: 100000\ntimeout: 20s")
+			f := newFixture(t, "maxResponseBytes: 100000")
 			f.put("app", "", -35, 100, -20, 103)
 			f.mustRefresh()
 			f.set(func() { f.respond = tc.respond })
@@ -144,7 +145,7 @@ func TestFaults(t *testing.T) {
 				}
 			}
 			f.wantPod("app 200 15s")
-			f.client.config.Timeout = 20 * time.Second
+			f.client.config.Timeout = testenv.Patience
 			f.set(func() { f.respond = nil })
 			f.put("app", "", -35, 100, -20, 103, -5, 109)
 			f.mustRefresh()
@@ -176,7 +177,7 @@ func TestEngineDown(t *testing.T) {
 
 // TestSeriesOverLimitsAreSkipped has a label that a tenant may write. Others keep their metrics.
 func TestSeriesOverLimitsAreSkipped(t *testing.T) {
-	f := newFixture(t, "timeout: 1m") // for a busy machine and the race detector
+	f := newFixture(t, "")
 	f.put("side", `,tenant="`+strings.Repeat("x", 1<<20)+`"`, -20, 100, -5, 103)
 	f.put("app", "", -20, 100, -5, 103)
 	if result := f.mustRefresh(); result.Skipped[usage.OverLimit] != 2 { // CPU and memory
@@ -231,7 +232,6 @@ func TestWarningsRemoveNothing(t *testing.T) {
 // TestLargeAnswer decodes 100 MB of series of other clusters. Memory must not grow with them.
 func TestLargeAnswer(t *testing.T) {
 	f := newFixture(t, "")
-	f.client.config.Timeout, f.MaxSampleAge = 10*time.Minute, time.Hour // for a busy machine and the race detector
 	response := body(1000)
 	series := strings.TrimSuffix(strings.SplitN(string(response), "[", 2)[1], "]}}")
 	const repeat = 280
@@ -277,8 +277,19 @@ func TestRequests(t *testing.T) {
 		t.Errorf("got %s, headers %v", r.Method, r.Header)
 	}
 	want := `container_cpu_usage_seconds_total{container!="",container!="POD",image!="",cluster="a\"b"}[412s] offset -300s`
-	if got := r.Form.Get("query"); got != want || r.Form.Get("timeout") != "10000ms" {
+	if got := r.Form.Get("query"); got != want || r.Form.Get("timeout") != "600000ms" {
 		t.Errorf("got %s, timeout %s, want %s", got, r.Form.Get("timeout"), want)
+	}
+}
+
+// TestTimeouts checks the limits that newFixture replaces.
+func TestTimeouts(t *testing.T) {
+	s, err := New(Config{URL: "http://engine", Interval: interval, MaxSampleAge: maxAge})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.client.config.Timeout != DefaultTimeout || s.maxDuration != maxAge/3 {
+		t.Errorf("got %v for a query, %v for all", s.client.config.Timeout, s.maxDuration)
 	}
 }
 

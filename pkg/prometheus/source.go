@@ -110,6 +110,9 @@ type Source struct {
 	lastTick atomic.Int64 // when the loop last made progress, as time since started
 	warm     atomic.Bool
 	status   published
+	// maxDuration is the longest duration of a refresh. The samples of its first response, which may be
+	// a scrape old already, must not expire before the next refresh has ended.
+	maxDuration time.Duration
 
 	// These fields belong to the loop.
 	refreshes uint64 // the number of the current refresh
@@ -137,7 +140,7 @@ func New(c Config) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{Config: c, client: client, started: time.Now(), nodes: map[string]*node{}, changed: true,
-		times: map[[2]usage.Time]int{}}
+		times: map[[2]usage.Time]int{}, maxDuration: max(c.Interval, c.MaxSampleAge/3)}
 	s.status.engine.Host, s.status.engine.Window = client.url.Host, client.window
 	return s, nil
 }
@@ -289,16 +292,12 @@ type answers struct {
 	series  int
 }
 
-// maxDuration returns the longest duration of a refresh. The samples of its first response, which
-// may be a scrape old already, must not expire before the next refresh has ended.
-func (s *Source) maxDuration() time.Duration { return max(s.Interval, s.MaxSampleAge/3) }
-
 // queryAll sends all queries. Those of the counters come first: they decide which of several series
 // of a container counts.
 func (s *Source) queryAll(ctx context.Context, a *answers) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.maxDuration(), newError(reason.Timeout,
+	ctx, cancel := context.WithTimeoutCause(ctx, s.maxDuration, newError(reason.Timeout,
 		"all queries together have taken more than %v (check the load of the engine; see Sizing in docs/prometheus.md)",
-		s.maxDuration()))
+		s.maxDuration))
 	defer cancel()
 	if err := s.queryKinds(ctx, a, containerCPU, nodeCPU); err != nil {
 		return err

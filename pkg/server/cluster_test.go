@@ -30,6 +30,7 @@ import (
 	"k8s.io/component-base/compatibility"
 	"k8s.io/metrics/pkg/apis/metrics"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
@@ -257,7 +258,7 @@ func (c *cluster) config(t testing.TB) (Config, string) {
 		Resolution:   15 * time.Second,
 		MaxSampleAge: time.Minute,
 		Kubelet: kubelet.Config{
-			UseNodeStatusPort: true, AllowLoopback: true, InsecureTLS: true, Timeout: 5 * time.Second,
+			UseNodeStatusPort: true, AllowLoopback: true, InsecureTLS: true, Timeout: testenv.Patience,
 		},
 		Generic:        generic,
 		Serving:        genericoptions.NewSecureServingOptions(),
@@ -266,6 +267,9 @@ func (c *cluster) config(t testing.TB) (Config, string) {
 		Audit:          genericoptions.NewAuditOptions(),
 		Features:       genericoptions.NewFeatureOptions(),
 	}
+	config.Generic.RequestTimeout = testenv.Patience
+	config.Authentication.TokenRequestTimeout = testenv.Patience
+	config.Authorization.ClientTimeout = testenv.Patience
 	config.Serving.Listener = listener
 	config.Serving.ServerCert.CertDirectory = ""
 	config.Authentication.RemoteKubeConfigFile = kubeconfig
@@ -289,7 +293,7 @@ func run(t testing.TB, s *Server) (stop func()) {
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(testenv.Patience):
 			t.Error("Run has not returned")
 		}
 	})
@@ -315,7 +319,7 @@ func startHandler(t testing.TB, c Config) http.Handler {
 		t.Fatal(err)
 	}
 	run(t, s)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(10 * time.Millisecond) {
 		names, reasons := s.ready.missing()
 		if names == nil {
 			return s.api.Handler
@@ -388,7 +392,7 @@ func (c *client) await(status int, path, user string) string {
 	c.t.Helper()
 	var response *http.Response
 	var body string
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testenv.Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if response, body = c.get(path, user); response.StatusCode == status {
 			return body
 		}

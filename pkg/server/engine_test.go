@@ -16,6 +16,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -33,10 +34,6 @@ func TestReasonsOfFailingEngine(t *testing.T) {
 		reason.InternalFailure: "a bug",
 	}
 	engines := failingEngines(t)
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte("maxResponseBytes: 100000\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	for _, r := range reason.Refreshes() {
 		url, ok := engines[r]
 		if _, known := notProvoked[r]; ok == known {
@@ -50,12 +47,20 @@ func TestReasonsOfFailingEngine(t *testing.T) {
 			cluster := newCluster(t)
 			cluster.nodes = append(cluster.nodes, nodeAt("n1", netip.MustParseAddrPort("192.0.2.1:10250")))
 			c, address := cluster.config(t)
+			config := "maxResponseBytes: 100000\n"
+			if r != reason.Timeout {
+				config += "timeout: 1m\n" // by default, it is the resolution
+			}
+			file := filepath.Join(t.TempDir(), "config.yaml")
+			if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+				t.Fatal(err)
+			}
 			c.Prometheus = &prometheus.Config{URL: url, File: file}
-			c.Resolution = time.Second // also the timeout of a query
+			c.Resolution, c.MaxSampleAge = time.Second, time.Hour // a refresh takes a third of that at most
 			start(t, c)
 			client := newClient(t, address)
 			var wrong []string
-			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			for deadline := time.Now().Add(testenv.Patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 				if wrong = wrongEngineReasons(t, client, r); wrong == nil {
 					return
 				}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
@@ -98,7 +99,7 @@ func (c *client) storageOf() (storage string, newest time.Time) {
 func (c *client) awaitStorage(what, want string) {
 	c.t.Helper()
 	var got string
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(testenv.Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if got, _ = c.storageOf(); got == want {
 			return
 		}
@@ -118,6 +119,7 @@ func TestEphemeralStorage(t *testing.T) {
 	c, url := cluster.config(t)
 	c.Resolution, c.MaxSampleAge = time.Second, time.Minute
 	c.EphemeralStorage.Interval = time.Second
+	c.Kubelet.Timeout = 5 * time.Second // of requests that hang
 	start(t, c)
 	client := newClient(t, url)
 	client.awaitStorage("at first", allStorage)
@@ -125,7 +127,7 @@ func TestEphemeralStorage(t *testing.T) {
 	k.SetFaults(onlyComplete(kubelettest.Hang))
 	client.awaitStorage("the kubelet hangs", noStorage)
 	_, before := client.storageOf()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(20 * time.Millisecond) {
 		if _, now := client.storageOf(); now.After(before) {
 			break
 		} else if time.Now().After(deadline) {
@@ -135,7 +137,7 @@ func TestEphemeralStorage(t *testing.T) {
 	k.SetFaults(onlyComplete(kubelettest.Status(http.StatusForbidden)))
 	metrics := func(series string) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(20 * time.Millisecond) {
 			_, body := client.get("/metrics", "alice")
 			if strings.Contains(body, "\n"+series) {
 				break

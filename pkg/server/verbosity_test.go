@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
 // TestVerbosityIsLimitedWhileRunning checks that the log level at which client-go logs bodies can
@@ -43,7 +45,7 @@ func TestVerbosityIsLimitedWhileRunning(t *testing.T) {
 			t.Fatal(err)
 		}
 		response, err := socket.RoundTrip(r)
-		for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(testenv.Patience); err != nil && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond) // the socket may not exist yet
 			response, err = socket.RoundTrip(r)
 		}

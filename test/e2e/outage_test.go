@@ -112,7 +112,7 @@ func (d *disruption) duringOutage(t *testing.T, s *cluster.Server, known map[str
 				t.Fatalf("%s, %s into the outage: %v", name, time.Since(began).Round(time.Second), err)
 			}
 			fresh = oldest(pods).After(began)
-			if elapsed := time.Since(sent); elapsed > 5*time.Second {
+			if elapsed := time.Since(sent); elapsed > 30*time.Second { // as for a review
 				t.Errorf("%s: the response took %s", name, elapsed)
 			}
 		}
@@ -120,8 +120,12 @@ func (d *disruption) duringOutage(t *testing.T, s *cluster.Server, known map[str
 		var requests sync.WaitGroup
 		for name, client := range unknown {
 			requests.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), unknownTimeout)
-				defer cancel()
+				ctx := t.Context()
+				if client != anonymous { // it needs no review
+					limited, cancel := context.WithTimeout(ctx, unknownTimeout)
+					defer cancel()
+					ctx = limited
+				}
 				if status, body, err := client.get(ctx, podsPath); err == nil && status == http.StatusOK {
 					t.Errorf("%s: got metrics, want an error: %s", name, body)
 				} else if client == anonymous && status != http.StatusUnauthorized {

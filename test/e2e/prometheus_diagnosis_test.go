@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 // engineNodez is the page of nodes of a server that reads an engine.
@@ -31,14 +30,6 @@ func (c *prometheusCluster) readNodez(ctx context.Context, t *testing.T) (page e
 		err = json.Unmarshal(body, &page)
 	}
 	return page, err
-}
-
-// eventuallyExpired is eventually for what takes as long as metrics are served.
-func eventuallyExpired(t *testing.T, what string, try func(context.Context) error) {
-	t.Helper()
-	if err := process.Poll(t.Context(), 3*timeout, what, try); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // awaitNodez waits until the page of nodes has the state and the reason of the engine.
@@ -91,7 +82,7 @@ func TestPrometheusDiagnosis(t *testing.T) {
 		if _, err := c.Client.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventuallyExpired(t, "/nodez to name the node", func(ctx context.Context) error {
+		eventually(t, "/nodez to name the node", func(ctx context.Context) error {
 			page, err := c.readNodez(ctx, t)
 			if err == nil && page.Totals.Reasons["not-in-engine"] != 1 { // in the first minute, it is starting
 				err = fmt.Errorf("got %+v", page)
@@ -127,7 +118,7 @@ func TestPrometheusDiagnosis(t *testing.T) {
 		t.Logf("doctor: %s; %s", check.Seen, check.Cure)
 		c.awaitDeploymentEvent(t, "MetricsUnavailable",
 			"cannot read the engine, so metrics expire: the engine's port refuses connections (connect-refused)")
-		eventuallyExpired(t, "the metrics to expire", func(ctx context.Context) error {
+		eventually(t, "the metrics to expire", func(ctx context.Context) error {
 			if out, err := c.Kubectl(ctx, "get", "--raw", cart); err == nil {
 				return errors.New("still served: " + out)
 			} else if want := "reading the engine has failed since "; !strings.Contains(err.Error(), want) ||

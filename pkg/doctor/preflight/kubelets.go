@@ -27,9 +27,7 @@ const (
 	// maxSample bounds the kubelets that are connected to.
 	maxSample = 5
 	// maxNames bounds the names of a certificate that are printed.
-	maxNames = 8
-	// dialTimeout bounds the connection to a kubelet, which firewalls often drop.
-	dialTimeout = 3 * time.Second
+	maxNames    = 8
 	kubeletPort = 10250
 )
 
@@ -166,7 +164,8 @@ func (p *preflight) examine(ctx context.Context, node *corev1.Node, roots *x509.
 		r.reason, r.detail = reason.NoAddress, "it has no address"
 		return r
 	}
-	chain, err := certificates(ctx, net.JoinHostPort(host, port), min(p.Timeout, dialTimeout))
+	// Firewalls often drop the connection to a kubelet, so it gets a third of the time of a request.
+	chain, err := certificates(ctx, net.JoinHostPort(host, port), p.Timeout/3)
 	var dial *dialError
 	switch {
 	case errors.As(err, &dial):

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/charts"
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
@@ -188,7 +188,7 @@ func (w *world) examine() result {
 	w.t.Helper()
 	var text bytes.Buffer
 	p := &doctor.Printer{Out: &text}
-	report, err := Examine(w.t.Context(), doctor.Config{Client: &w.client, Version: w.version, Timeout: 2 * time.Second,
+	report, err := Examine(w.t.Context(), doctor.Config{Client: &w.client, Version: w.version, Timeout: testenv.Patience,
 		Start: p.Start, Done: p.Done})
 	if err != nil {
 		w.t.Fatal(err)

@@ -8,6 +8,10 @@ import (
 	"time"
 )
 
+// Patience is how long a test waits for what must happen, and the limit of what must not take too long
+// by itself. Only a test that fails waits so long, so it is out of reach of a busy machine.
+const Patience = 10 * time.Minute
+
 // CPUTime returns the CPU time of all threads of the process, including garbage collection. It depends
 // less on other processes than elapsed time does.
 func CPUTime(t testing.TB) time.Duration {

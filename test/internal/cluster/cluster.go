@@ -367,7 +367,7 @@ func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 		return err
 	}
 	what := "the default ServiceAccount of namespace " + name
-	return process.Poll(ctx, time.Minute, what, func(ctx context.Context) error {
+	return process.Poll(ctx, startTimeout, what, func(ctx context.Context) error {
 		_, err := c.Client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})

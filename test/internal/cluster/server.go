@@ -216,7 +216,7 @@ func (c *Cluster) InstallPreset(ctx context.Context, preset string, args ...stri
 	if err != nil {
 		return nil, err
 	}
-	err = s.Poll(ctx, time.Minute, "the CA of the serving certificate", func(ctx context.Context) error {
+	err = s.Poll(ctx, startTimeout, "the CA of the serving certificate", func(ctx context.Context) error {
 		object, err := c.Client.CoreV1().ConfigMaps(preset).Get(ctx, release+"-ca", metav1.GetOptions{})
 		if err != nil {
 			return err
