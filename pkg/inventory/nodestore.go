@@ -6,16 +6,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 )
 
-// nodeStore applies each change of the nodes to an Index and to Targets.
+// nodeStore applies each change of the nodes to an Index and to Targets. The Index calls
+// Targets.Delete (see NewNotifying), and nodeStore calls Targets.Set after the Index has changed.
 type nodeStore struct {
 	*Index
 	targets     Targets
 	annotations []string    // keys of the annotations that targets need
 	synced      atomic.Bool // whether targets have the nodes of the first list
+}
+
+// newNodeStore returns a nodeStore. The Index comes from New, and is still empty.
+func newNodeStore(nodes *Index, targets Targets, annotations []string) *nodeStore {
+	nodes.removed = func(old *Object) { targets.Delete(old.Name) }
+	return &nodeStore{Index: nodes, targets: targets, annotations: annotations}
 }
 
 var _ cache.TransformingStore = (*nodeStore)(nil)
@@ -31,29 +37,10 @@ func (s *nodeStore) Add(object any) error {
 // Update implements cache.ReflectorStore.
 func (s *nodeStore) Update(object any) error { return s.Add(object) }
 
-// Delete implements cache.ReflectorStore.
-func (s *nodeStore) Delete(object any) error {
-	if err := s.Index.Delete(object); err != nil {
-		return err
-	}
-	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object)
-	if err != nil {
-		return err
-	}
-	s.targets.Delete(name)
-	return nil
-}
-
 // Replace implements cache.ReflectorStore.
 func (s *nodeStore) Replace(list []any, version string) error {
-	before := s.List("", labels.Everything())
 	if err := s.Index.Replace(list, version); err != nil {
 		return err
-	}
-	for _, o := range before {
-		if s.Get("", o.Name) == nil {
-			s.targets.Delete(o.Name)
-		}
 	}
 	for _, object := range list {
 		if err := s.set(object); err != nil {

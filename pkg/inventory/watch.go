@@ -25,7 +25,7 @@ import (
 // WatchConfig configures Watches. NodeSelector and NodeAnnotations are optional.
 type WatchConfig struct {
 	Client       *rest.Config    // of the API server
-	Nodes, Pods  *Index          // kept in sync with the API server
+	Nodes, Pods  *Index          // kept in sync with the API server; Nodes comes from New
 	Targets      Targets         // set to the nodes
 	NodeSelector labels.Selector // of the nodes to watch; nil: all
 
@@ -35,7 +35,10 @@ type WatchConfig struct {
 
 // Targets is the set of nodes to scrape. *scrape.Scraper implements it.
 type Targets interface {
+	// Set adds or updates a node.
 	Set(*corev1.Node)
+	// Delete drops a node and its metrics. Watches call it before readers of the Index see that the
+	// node is gone, or see another node with its name.
 	Delete(name string)
 }
 
@@ -65,7 +68,7 @@ func NewWatches(c WatchConfig) (*Watches, error) {
 			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
 		).String()
 	}
-	nodes := &nodeStore{Index: c.Nodes, targets: c.Targets, annotations: c.NodeAnnotations}
+	nodes := newNodeStore(c.Nodes, c.Targets, c.NodeAnnotations)
 	w := &Watches{
 		nodes: newWatcher("nodes", core.Nodes(), &corev1.Node{}, nodes, selected),
 		pods:  newWatcher("pods", newPodPages(core), &corev1.Pod{}, c.Pods, notEnded),

@@ -47,7 +47,7 @@ func node(name, address string) *corev1.Node {
 
 func TestNodeStore(t *testing.T) {
 	var targets recorder
-	s := &nodeStore{Index: New(), targets: &targets}
+	s := newNodeStore(New(), &targets, nil)
 	targets.onSet = func() {
 		if s.HasSynced() {
 			t.Error("synced before the targets have all nodes")
@@ -91,6 +91,60 @@ func TestNodeStore(t *testing.T) {
 	}
 	if err := s.Add(&corev1.Pod{}); err == nil {
 		t.Error("no error for a pod")
+	}
+}
+
+// ordered is a Targets that checks that the Index has a node until Delete has returned.
+type ordered struct {
+	t     *testing.T
+	index *Index
+	calls []string
+}
+
+func (o *ordered) Set(node *corev1.Node) {
+	o.calls = append(o.calls, "set "+string(node.UID))
+	if got := o.index.Get("", node.Name); got == nil || got.UID != UIDOf(node.UID) {
+		o.t.Errorf("set %s: the Index has %+v", node.UID, got)
+	}
+}
+
+func (o *ordered) Delete(name string) {
+	o.calls = append(o.calls, "delete")
+	if got := o.index.Get("", name); got == nil || got.UID != UIDOf("old") {
+		o.t.Errorf("readers see %+v before the metrics of the old node are deleted", got)
+	}
+}
+
+// TestTargetsDeleteBeforeReadersSee replaces and deletes a node in all ways. No reader may see a new
+// node while the metrics of another one with its name are kept.
+func TestTargetsDeleteBeforeReadersSee(t *testing.T) {
+	withUID := func(uid types.UID) *corev1.Node {
+		n := node("n", "1")
+		n.UID = uid
+		return n
+	}
+	for name, change := range map[string]struct {
+		do   func(s *nodeStore) error
+		want []string
+	}{
+		"added":    {func(s *nodeStore) error { return s.Add(withUID("new")) }, []string{"delete", "set new"}},
+		"updated":  {func(s *nodeStore) error { return s.Update(withUID("new")) }, []string{"delete", "set new"}},
+		"listed":   {func(s *nodeStore) error { return s.Replace([]any{withUID("new")}, "2") }, []string{"delete", "set new"}},
+		"deleted":  {func(s *nodeStore) error { return s.Delete(withUID("old")) }, []string{"delete"}},
+		"unlisted": {func(s *nodeStore) error { return s.Replace(nil, "2") }, []string{"delete"}},
+		"the same": {func(s *nodeStore) error { return s.Update(withUID("old")) }, []string{"set old"}},
+		"unknown":  {func(s *nodeStore) error { return s.Delete(node("other", "1")) }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			targets := &ordered{t: t, index: New()}
+			s := newNodeStore(targets.index, targets, nil)
+			must(t, s.Replace([]any{withUID("old")}, "1"))
+			targets.calls = nil
+			must(t, change.do(s))
+			if !slices.Equal(targets.calls, change.want) {
+				t.Errorf("calls %q, want %q", targets.calls, change.want)
+			}
+		})
 	}
 }
 
