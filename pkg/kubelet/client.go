@@ -120,6 +120,7 @@ func (c *Client) get(
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	start := time.Now()
+	startedAt := c.config.Clock.At(start) // not later: the machine may be suspended during the request
 	response, err := t.transport.roundTrip(q.request(ctx, t.endpoint, header), b.connecting, connecting)
 	if err != nil {
 		return t.asTimeout(err, start)
@@ -127,7 +128,7 @@ func (c *Client) get(
 	arrived := time.Now()
 	defer response.Body.Close()
 	times := decode.Times{
-		Sent: c.config.Clock.At(response.Body.(*exchange).sent),
+		Sent: startedAt.Add(response.Body.(*exchange).sent.Sub(start)),
 		At:   c.config.Clock.At(arrived),
 		Date: dateOf(response.Header),
 	}

@@ -257,6 +257,7 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 		result.Failures = s.failures
 	}()
 	s.refreshes++
+	sent := s.Clock.At(start)
 	s.reindex()
 	a := answers{result: &result}
 	if err := s.queryAll(ctx, &a); err != nil {
@@ -274,7 +275,7 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 	}
 	arrived := s.Clock.At(time.Now())
 	for _, n := range s.snapshot() {
-		if s.put(n, s.Clock.At(start), arrived, result.Partial) {
+		if s.put(n, sent, arrived, result.Partial) {
 			result.Nodes++
 		}
 		if !s.describe(n, time.Now()) {

@@ -29,6 +29,43 @@ func TestClock(t *testing.T) {
 	}
 }
 
+func TestClockCountsSuspensions(t *testing.T) {
+	start, suspended := time.Now(), 3*time.Hour // before the start
+	elapsed := time.Duration(0)
+	clock := newClock(start, func() time.Duration { return suspended })
+	for _, step := range []struct {
+		suspended, want time.Duration // since the start
+	}{
+		{0, 0},
+		{-5 * time.Millisecond, 0}, // the process waited between the two readings
+		{900 * time.Millisecond, 0},
+		{time.Hour, time.Hour},
+		{time.Hour - 20*time.Millisecond, time.Hour},
+		{time.Hour + 20*time.Millisecond, time.Hour},
+		{time.Hour + 2*time.Second, time.Hour + 2*time.Second},
+	} {
+		elapsed += time.Minute
+		suspended = 3*time.Hour + step.suspended
+		if got := clock.At(start.Add(elapsed)).Sub(At(start)); got != elapsed+step.want {
+			t.Errorf("after a suspension of %v: got %v in %v, want %v", step.suspended, got, elapsed, elapsed+step.want)
+		}
+	}
+	suspended += time.Hour // right after the last reading: it may be noticed a little later
+	elapsed += readInterval
+	if got, want := clock.At(start.Add(elapsed)).Sub(At(start)), elapsed+2*time.Hour+2*time.Second; got != want {
+		t.Errorf("finally: got %v, want %v", got, want)
+	}
+}
+
+func BenchmarkClock(b *testing.B) {
+	start := time.Now()
+	clock := NewClock(start)
+	for b.Loop() {
+		start = start.Add(readInterval) // no reading is used again
+		clock.At(start)
+	}
+}
+
 func TestReasonsHaveNames(t *testing.T) {
 	seen := map[string]bool{}
 	for r := range Reason(NumReasons) {
