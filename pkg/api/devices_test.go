@@ -12,7 +12,7 @@ import (
 // TestObjectsWithoutDevices checks that responses are the same to the byte whether devices are off,
 // on without values, or on with values of other pods.
 func TestObjectsWithoutDevices(t *testing.T) {
-	elsewhere := store.NewExtra()
+	elsewhere := store.NewExtra(store.New(store.Config{}))
 	elsewhere.Put("node-a", "dcgm", store.ExtraReport{
 		At: usage.At(now), Expires: usage.At(now) + 1e9,
 		Containers: []store.ContainerResource{{
@@ -20,7 +20,7 @@ func TestObjectsWithoutDevices(t *testing.T) {
 		}},
 	})
 	off := serve(t, newConfig())
-	for name, extra := range map[string]*store.Extra{"no values": store.NewExtra(), "values elsewhere": elsewhere} {
+	for name, extra := range map[string]*store.Extra{"no values": store.NewExtra(store.New(store.Config{})), "values elsewhere": elsewhere} {
 		config := newConfig()
 		config.Extra = extra
 		on := serve(t, config)

@@ -34,7 +34,7 @@ func newBenchmarkGroup(b *testing.B, observer Observer) *group {
 		b.Fatal(err)
 	}
 	source := newSource(Config{
-		Sink: store.NewExtra(), Observer: observer, Clock: usage.NewClock(time.Now()),
+		Sink: store.NewExtra(store.New(store.Config{})), Observer: observer, Clock: usage.NewClock(time.Now()),
 		IsKnown: func(_, _, _, _ string) bool { return true },
 	})
 	return source.newGroup(&f.Exporters[0], transport(benchmarkBody(8)))

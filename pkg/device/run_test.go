@@ -86,7 +86,7 @@ func TestRun(t *testing.T) {
 	}
 	var synced atomic.Bool
 	clock := usage.NewClock(time.Now())
-	extra := store.NewExtra()
+	extra := store.NewExtra(store.New(store.Config{}))
 	scraped := make(chan Result, 100)
 	source, err := New(Config{
 		File: file, Client: &rest.Config{Host: server.URL}, Sink: extra, Observer: observer(scraped), Clock: clock,

@@ -49,7 +49,7 @@ func newWorld(t *testing.T) *world {
 	e := &f.Exporters[0]
 	e.Interval, e.Timeout, e.MaxAge = 10*time.Second, 5*time.Second, 30*time.Second
 	w := &world{
-		t: t, extra: store.NewExtra(), clock: usage.NewClock(time.Now()), ctx: t.Context(),
+		t: t, extra: store.NewExtra(store.New(store.Config{})), clock: usage.NewClock(time.Now()), ctx: t.Context(),
 		respond: map[string]func(*http.Request) (*http.Response, error){}, requests: map[string][]time.Time{},
 	}
 	source := newSource(Config{

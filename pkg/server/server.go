@@ -130,11 +130,7 @@ func New(c Config) (*Server, error) {
 	}
 	client.UserAgent = "kube-vitals/" + c.Version
 	clock := usage.NewClock(time.Now())
-	var extra *store.Extra
-	if c.hasExtra() {
-		extra = store.NewExtra()
-	}
-	metrics, pods, nodes := newState(c, clock, extra)
+	metrics, extra, pods, nodes := newState(c, clock)
 	instruments := newInstruments(c.Version, c.Commit, time.Now, clock)
 	instruments.registerConfig(c.Resolution, c.MaxSampleAge)
 	instruments.registerState(metrics, nodes, pods)
@@ -238,14 +234,19 @@ func (c *Config) hasExtra() bool { return c.Devices != nil || c.EphemeralStorage
 
 // newState returns an empty store and empty inventories of pods and of nodes. The store removes a
 // pod before the inventory does: a new pod of the same name must not get the usage of the old one.
-// There may be no extra store.
-func newState(c Config, clock usage.Clock, extra *store.Extra) (metrics *store.Store, pods, nodes *inventory.Index) {
+// extra is nil if no further resources are served.
+func newState(c Config, clock usage.Clock) (
+	metrics *store.Store, extra *store.Extra, pods, nodes *inventory.Index,
+) {
 	config := store.Config{MaxSampleAge: c.MaxSampleAge, RateWindow: c.RateWindow, MaxContainers: maxContainers}
 	config.IsRunning = func(namespace, pod, container string) bool {
 		o := pods.Get(namespace, pod)
 		return o != nil && o.Running(container)
 	}
 	metrics = store.New(config)
+	if c.hasExtra() {
+		extra = store.NewExtra(metrics)
+	}
 	pods = inventory.NewNotifying(func(old *inventory.Object) {
 		now := clock.At(time.Now())
 		metrics.RemovePod(old.Node, old.Namespace, old.Name, now)
@@ -253,7 +254,7 @@ func newState(c Config, clock usage.Clock, extra *store.Extra) (metrics *store.S
 			extra.RemovePod(old.Node, old.Namespace, old.Name, now)
 		}
 	})
-	return metrics, pods, inventory.New()
+	return metrics, extra, pods, inventory.New()
 }
 
 // Run serves until the context ends. Then the server becomes unready, waits a bounded time for the

@@ -177,7 +177,7 @@ func TestNewServingCert(t *testing.T) {
 func TestRateWindow(t *testing.T) {
 	clock := usage.NewClock(time.Now())
 	for rateWindow, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 15 * time.Second: 15 * time.Second} {
-		metrics, _, _ := newState(Config{MaxSampleAge: time.Minute, RateWindow: rateWindow}, clock, nil)
+		metrics, _, _, _ := newState(Config{MaxSampleAge: time.Minute, RateWindow: rateWindow}, clock)
 		start := clock.At(time.Now())
 		end := start.Add(30 * time.Second)
 		for at := start; at <= end; at = at.Add(5 * time.Second) {
@@ -193,7 +193,7 @@ func TestRateWindow(t *testing.T) {
 // pod of the same name with another UID.
 func TestReplacedPodHasNoOldUsage(t *testing.T) {
 	clock := usage.NewClock(time.Now())
-	metrics, pods, _ := newState(Config{MaxSampleAge: time.Minute}, clock, nil)
+	metrics, _, pods, _ := newState(Config{MaxSampleAge: time.Minute}, clock)
 	pod := func(uid types.UID) any {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "web-0", UID: uid},

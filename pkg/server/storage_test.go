@@ -182,7 +182,7 @@ func TestEphemeralStorageOff(t *testing.T) {
 func TestStorageStartsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{kubelets: map[string]*kubelettest.Kubelet{}, fails: func(string) bool { return true }}
-		extra := store.NewExtra()
+		extra := store.NewExtra(store.New(store.Config{}))
 		s := scrape.New(scrape.Config{
 			Fetcher: r, Sink: &store.StorageSink{Extra: extra}, Observer: r, Reason: kubelet.Reason, Interval: time.Minute,
 		})

@@ -34,9 +34,9 @@ type nodeClock struct {
 
 	lastMin, lastMax time.Duration // the bounds of the last response alone
 
-	jumpedAt  usage.Time    // when the last jump was noticed, by our clock; 0: never
-	maxBefore time.Duration // the upper bound before that jump
-	maxShown  usage.Time    // the latest time that the clock may have shown before any jump; 0: there was none
+	jumpedAt             usage.Time    // when the last jump was noticed, by our clock; 0: never
+	minBefore, maxBefore time.Duration // the bounds before that jump
+	maxShown             usage.Time    // the latest time that the clock may have shown before any jump; 0: there was none
 
 	aheadAt usage.Time // when a sample was last ahead of its response's Date, by our clock; 0: never
 
@@ -62,7 +62,7 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 		return false
 	}
 	if c.known && !c.recordContradiction(lo, hi, elapsed, s.At) {
-		c.jumpedAt, c.maxBefore, jumped = s.At, c.max, true
+		c.jumpedAt, c.minBefore, c.maxBefore, jumped = s.At, c.min, c.max, true
 		c.maxShown = max(c.maxShown, s.At.Add(c.max))
 	}
 	c.min, c.max, c.known = lo, hi, true

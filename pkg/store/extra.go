@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -13,6 +14,8 @@ import (
 // storage, apart from the Store: nothing here changes when or with what CPU and memory a pod is
 // served. It is safe for concurrent use.
 type Extra struct {
+	pauses *pauses // of the Store
+
 	mu    sync.RWMutex
 	nodes map[string]map[string]*extraReport // by node and source
 
@@ -50,21 +53,27 @@ type ContainerResource struct {
 
 // extraReport is an ExtraReport, indexed by pod.
 type extraReport struct {
-	expires usage.Time
-	node    []usage.Resource
-	pods    map[podKey][]ContainerResource // of a pod sorted by resource, then by container
-	whole   bool
+	at     usage.Time
+	maxAge time.Duration
+	node   []usage.Resource
+	pods   map[podKey][]ContainerResource // of a pod sorted by resource, then by container
+	whole  bool
 }
 
-// NewExtra returns an empty Extra.
-func NewExtra() *Extra {
-	return &Extra{nodes: map[string]map[string]*extraReport{}, removed: map[removedPod]usage.Time{}}
+// NewExtra returns an empty Extra. If the Store notices that our clock stood still, the values expire
+// earlier, like the metrics of the Store.
+func NewExtra(s *Store) *Extra {
+	return &Extra{
+		pauses: &s.pauses, nodes: map[string]map[string]*extraReport{}, removed: map[removedPod]usage.Time{},
+	}
 }
 
 // Put replaces what a source has reported of a node. It keeps the slices of the report, and sorts
 // them. Pods that were removed after the request are ignored.
 func (e *Extra) Put(nodeName, source string, r ExtraReport) {
-	next := &extraReport{expires: r.Expires, node: r.Node, whole: r.Whole, pods: map[podKey][]ContainerResource{}}
+	next := &extraReport{
+		at: r.At, maxAge: r.Expires.Sub(r.At), node: r.Node, whole: r.Whole, pods: map[podKey][]ContainerResource{},
+	}
 	slices.SortFunc(r.Node, func(a, b usage.Resource) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.Containers, func(a, b ContainerResource) int {
 		if order := strings.Compare(a.Namespace, b.Namespace); order != 0 {
@@ -129,6 +138,10 @@ func (e *Extra) RemovePod(nodeName, namespace, name string, now usage.Time) {
 	}
 }
 
+func (e *Extra) isExpired(r *extraReport, now usage.Time) bool {
+	return now.Sub(e.pauses.correct(r.at)) >= r.maxAge
+}
+
 // Node returns the further resources of a node, sorted by name, or nil. The caller must not change
 // them.
 func (e *Extra) Node(nodeName string, now usage.Time) []usage.Resource {
@@ -136,7 +149,7 @@ func (e *Extra) Node(nodeName string, now usage.Time) []usage.Resource {
 	defer e.mu.RUnlock()
 	var sum []usage.Resource
 	for _, r := range e.nodes[nodeName] {
-		if now < r.expires {
+		if !e.isExpired(r, now) {
 			for _, v := range r.node {
 				sum = addResource(sum, v)
 			}
@@ -155,7 +168,7 @@ func (e *Extra) Pod(nodeName string, pod *usage.Pod, now usage.Time) [][]usage.R
 	var sum [][]usage.Resource
 	key := podKey{pod.Namespace, pod.Name}
 	for _, r := range e.nodes[nodeName] {
-		if now >= r.expires {
+		if e.isExpired(r, now) {
 			continue
 		}
 		for rest := r.pods[key]; len(rest) > 0; {

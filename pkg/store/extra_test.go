@@ -79,7 +79,7 @@ func TestExtraPod(t *testing.T) {
 			extraPod("web", "a"), []string{fmt.Sprintf("example.com/gpu=%d ", uint64(math.MaxInt64))}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			e := NewExtra()
+			e := NewExtra(newStore())
 			for i, r := range tc.reports {
 				e.Put("n1", fmt.Sprint("source", i), r)
 			}
@@ -94,7 +94,7 @@ func TestExtraPod(t *testing.T) {
 }
 
 func TestExtraExpires(t *testing.T) {
-	e := NewExtra()
+	e := NewExtra(newStore())
 	e.Put("n1", "a", ExtraReport{At: extraAt, Expires: extraAt.Add(time.Minute),
 		Node:       []usage.Resource{{Name: "z", Value: 1}, {Name: "b", Value: 2}},
 		Containers: []ContainerResource{gpu("web", "a", 5)}})
@@ -126,7 +126,7 @@ func TestExtraExpires(t *testing.T) {
 
 // TestExtraRemovedPod checks that a pod does not inherit the values of an earlier pod of the name.
 func TestExtraRemovedPod(t *testing.T) {
-	e, pod := NewExtra(), extraPod("web", "a")
+	e, pod := NewExtra(newStore()), extraPod("web", "a")
 	get := func() []string { return showExtra(e.Pod("n1", pod, extraAt.Add(10*time.Second))) }
 	report := func(after time.Duration) ExtraReport {
 		r := reportOf(gpu("web", "a", 5), gpu("db", "a", 6))
@@ -154,7 +154,7 @@ func TestExtraRemovedPod(t *testing.T) {
 // TestExtraRemovedPodOfLateReports stores reports that were requested before a pod was removed: the
 // first one of its node, and ones that are served for longer than removed pods are remembered.
 func TestExtraRemovedPodOfLateReports(t *testing.T) {
-	e, pod := NewExtra(), extraPod("web", "a")
+	e, pod := NewExtra(newStore()), extraPod("web", "a")
 	report := reportOf(gpu("web", "a", 5), gpu("db", "a", 6))
 	report.Expires = extraAt.Add(time.Hour)
 	e.RemovePod("n1", "default", "web", extraAt)
@@ -186,7 +186,7 @@ func TestExtraRemovedPodOfLateReports(t *testing.T) {
 
 // TestExtraForgetsRemovedPods checks that the memory of removed pods is freed.
 func TestExtraForgetsRemovedPods(t *testing.T) {
-	e := NewExtra()
+	e := NewExtra(newStore())
 	const perInterval = 100
 	for i := range 10 * perInterval {
 		e.RemovePod(fmt.Sprint("n", i), "default", "web", extraAt.Add(time.Duration(i)*rememberFor/perInterval))

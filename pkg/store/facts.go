@@ -35,7 +35,7 @@ func (s *Store) NodeFacts(nodeName string) (Facts, bool) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.facts(&n.series), true
+	return s.correct(n.facts(&n.series)), true
 }
 
 // PodFacts describes what a node reports of a pod. It reports false if the last complete scrape of
@@ -53,12 +53,18 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 	}
 	facts := PodFacts{Containers: make([]ContainerFacts, len(r.containers))}
 	if r.snapshot != nil {
-		facts.AsOf = r.snapshot.AsOf
+		facts.AsOf = s.pauses.correct(r.snapshot.AsOf)
 	}
 	for i, c := range r.containers {
-		facts.Containers[i] = ContainerFacts{c.name.Value(), n.facts(&c.series)}
+		facts.Containers[i] = ContainerFacts{c.name.Value(), s.correct(n.facts(&c.series))}
 	}
 	return facts, true
+}
+
+// correct returns the facts so that ages contain a pause of our clock.
+func (s *Store) correct(f Facts) Facts {
+	f.Since, f.SampledAt = s.pauses.correct(f.Since), s.pauses.correct(f.SampledAt)
+	return f
 }
 
 // report returns the report of a pod, or nil.

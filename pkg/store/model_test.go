@@ -18,6 +18,9 @@ type model struct {
 	isRunning  func(key containerKey) bool // according to the API server
 	nodes      map[string]*modelNode       // by name
 	counts     Counts
+
+	// correct is that of the store: TestPause and TestClocksSetForward check it.
+	correct func(asOf usage.Time) usage.Time
 }
 
 // modelNode is what one node reported.
@@ -286,7 +289,7 @@ func (m *model) pod(node string, key podKey, now usage.Time) (*usage.Pod, usage.
 	if n == nil || n.pods[key] == nil || m.isTooOld(n.pods[key].AsOf, now) {
 		return nil, 0
 	}
-	return n.pods[key], n.pods[key].AsOf
+	return n.pods[key], m.correct(n.pods[key].AsOf)
 }
 
 // node returns what must be served of a node, and its time by our clock.
@@ -295,11 +298,11 @@ func (m *model) node(name string, now usage.Time) (*usage.Node, usage.Time) {
 	if n == nil || !n.last.known || m.isTooOld(n.last.asOf, now) {
 		return nil, 0
 	}
-	return &usage.Node{Name: name, Amount: n.last.Amount, AsOf: n.last.asOf}, n.last.asOf
+	return &usage.Node{Name: name, Amount: n.last.Amount, AsOf: n.last.asOf}, m.correct(n.last.asOf)
 }
 
 // isTooOld is rule 8.
-func (m *model) isTooOld(asOf, now usage.Time) bool { return now.Sub(asOf) > m.maxAge }
+func (m *model) isTooOld(asOf, now usage.Time) bool { return now.Sub(m.correct(asOf)) > m.maxAge }
 
 func (m *model) stats(now usage.Time) Stats {
 	var s Stats

@@ -438,6 +438,7 @@ func (p *player) start(rateWindow time.Duration) {
 		return isRunning(containerKey{podKey{namespace, pod}, container})
 	}
 	p.store, p.model = New(config), newModel(maxAge, rateWindow, isRunning)
+	p.model.correct = p.store.pauses.correct
 	p.reports = map[string][]report{}
 	for _, k := range p.kubelets {
 		for _, c := range k.containers {

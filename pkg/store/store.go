@@ -41,6 +41,7 @@ type Config struct {
 type Store struct {
 	config Config
 	counts counts
+	pauses pauses
 
 	mu    sync.RWMutex
 	nodes map[string]*node // by name
@@ -48,7 +49,7 @@ type Store struct {
 
 // New returns an empty Store.
 func New(config Config) *Store {
-	return &Store{config: config, nodes: map[string]*node{}}
+	return &Store{config: config, nodes: map[string]*node{}, pauses: pauses{within: config.MaxSampleAge}}
 }
 
 // Put stores a successful scrape of a node. It does not retain the scrape.
@@ -56,7 +57,11 @@ func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Report {
 	n := s.getOrCreateNode(nodeName)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.put(scrape, s.config, &s.counts)
+	report := n.put(scrape, s.config, &s.counts)
+	if report.ClockJumped && scrape.Date != 0 {
+		s.pauses.observe(nodeName, n.clock.lastJump(), s.len())
+	}
+	return report
 }
 
 // PutSummary stores the kubelet-reported rates of a summary right after a scrape, and returns what
@@ -197,7 +202,16 @@ func (s *Store) valid(p *usage.Pod, now usage.Time) *usage.Pod {
 	return p
 }
 
-func (s *Store) isExpired(asOf, now usage.Time) bool { return now.Sub(asOf) > s.config.MaxSampleAge }
+func (s *Store) isExpired(asOf, now usage.Time) bool {
+	return now.Sub(s.pauses.correct(asOf)) > s.config.MaxSampleAge
+}
+
+// len returns the number of nodes.
+func (s *Store) len() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.nodes)
+}
 
 // node returns the state of a node, or nil if it is unknown.
 func (s *Store) node(name string) *node {
@@ -236,7 +250,7 @@ func (s *Store) Stats(now usage.Time) Stats {
 	for _, n := range s.nodes {
 		if p := n.snapshot.Load(); p != nil && !s.isExpired(p.AsOf, now) {
 			stats.Nodes++
-			stats.OldestNode = max(stats.OldestNode, now.Sub(p.AsOf))
+			stats.OldestNode = max(stats.OldestNode, now.Sub(s.pauses.correct(p.AsOf)))
 		}
 		pods := n.pods.Load()
 		if pods == nil {
@@ -246,7 +260,7 @@ func (s *Store) Stats(now usage.Time) Stats {
 			if p != nil && !s.isExpired(p.AsOf, now) {
 				stats.Pods++
 				stats.Containers += len(p.Containers)
-				stats.OldestPod = max(stats.OldestPod, now.Sub(p.AsOf))
+				stats.OldestPod = max(stats.OldestPod, now.Sub(s.pauses.correct(p.AsOf)))
 			}
 		}
 	}
