@@ -34,7 +34,7 @@ type skip int
 
 // The reasons for skipping a series.
 const (
-	malformed  skip = iota // not a line of the text exposition format
+	malformed  skip = iota // without a valid value or timestamp
 	badValue               // NaN, infinite, negative, or above the limit of the resource
 	stale                  // with a timestamp that is too old
 	duplicate              // the response already had the same series
@@ -60,6 +60,8 @@ type response struct {
 var (
 	errTooLarge      = errors.New("the response is larger than 16 MiB")
 	errTooManySeries = errors.New("the response has more than 8192 series of the configured names, or too many labels")
+	errUnreadable    = errors.New("a line of a configured series has invalid labels or more than 16 KiB: it may be of any pod")
+	errCut           = errors.New("the last line of the response has no end, so the response may be cut")
 	errNoSeries      = errors.New("the response has none of the configured series")
 )
 
@@ -74,9 +76,9 @@ type decoder struct {
 	parser expfmt.TextParser
 	line   bytes.Reader
 	seed   maphash.Seed
-	seen   map[uint64]bool // hashes of series
-	index  map[key]int     // of values in response.containers
-	unread map[key]bool    // pods with a device whose value of the resource is not valid; without container
+	seen   map[uint64]float64 // values of series, by hash
+	index  map[key]int        // of values in response.containers
+	unread map[key]bool       // pods with a device whose value of the resource is not valid; without container
 	out    response
 }
 
@@ -87,18 +89,17 @@ type key struct {
 }
 
 // decode decodes a response in the text exposition format. Lines of other series than the
-// configured ones are skipped unread. Each of the others is parsed alone, so that a faulty line
-// affects no other one, and so that memory does not depend on the size of the response.
+// configured ones are skipped unread. Each of the others is parsed alone, so that memory does not
+// depend on the size of the response. A line that has labels but no valid value affects its pod only.
 func (d *decoder) decode(body io.Reader) (*response, error) {
 	d.parser = expfmt.NewTextParser(model.UTF8Validation)
-	d.seed, d.seen, d.index, d.unread = maphash.MakeSeed(), map[uint64]bool{}, map[key]int{}, map[key]bool{}
+	d.seed, d.seen, d.index, d.unread = maphash.MakeSeed(), map[uint64]float64{}, map[key]int{}, map[key]bool{}
 	d.out.found, d.out.series = make([]bool, len(d.exporter.Resources)), make([]int, len(d.exporter.Resources))
 	limited := &io.LimitedReader{R: body, N: maxBody + 1}
 	lines := bufio.NewReaderSize(limited, maxLine)
 	count, labelWork := 0, 0
 	for {
 		line, err := lines.ReadSlice('\n')
-		tooLong := errors.Is(err, bufio.ErrBufferFull)
 		if resources := d.series[string(nameOf(line))]; resources != nil {
 			count++
 			labels := bytes.Count(line, []byte{'='}) // or fewer
@@ -106,19 +107,23 @@ func (d *decoder) decode(body io.Reader) (*response, error) {
 			if count > maxSeries || labelWork > maxLabelWork {
 				return nil, errTooManySeries
 			}
-			if tooLong {
-				d.out.skipped[malformed]++
-			} else {
-				d.add(resources, line)
+			if errors.Is(err, bufio.ErrBufferFull) {
+				return nil, errUnreadable
+			}
+			if err == nil {
+				err = d.add(resources, line)
 			}
 		}
 		for errors.Is(err, bufio.ErrBufferFull) {
-			_, err = lines.ReadSlice('\n')
+			line, err = lines.ReadSlice('\n')
 		}
 		if limited.N == 0 {
 			return nil, errTooLarge
 		}
 		if errors.Is(err, io.EOF) {
+			if len(line) > 0 {
+				return nil, errCut
+			}
 			break
 		}
 		if err != nil {
@@ -157,63 +162,88 @@ func nameOf(line []byte) []byte {
 	return line
 }
 
-// add adds the values of a line.
-func (d *decoder) add(resources []int, line []byte) {
+// add adds the values of a line. It returns an error if the line may be of any pod.
+func (d *decoder) add(resources []int, line []byte) error {
 	for _, i := range resources {
 		d.out.found[i] = true
 	}
 	metric := d.parse(line)
 	if metric == nil {
 		d.out.skipped[malformed]++
-		return
+		if metric = d.parse(withoutValue(line)); metric == nil {
+			return errUnreadable
+		}
+		d.markUnread(d.keyOf(metric), resources)
+		return nil
 	}
-	if d.isDuplicate(line) {
+	k, value := d.keyOf(metric), metric.GetUntyped().GetValue()
+	if isKnown, isSame := d.isDuplicate(line, value); isKnown {
 		d.out.skipped[duplicate]++
-		return
+		if !isSame {
+			d.markUnread(k, resources)
+		}
+		return nil
 	}
 	for _, i := range resources {
 		d.out.series[i]++
 	}
-	k := key{
-		namespace: labelOf(metric, d.exporter.Labels.Namespace),
-		pod:       labelOf(metric, d.exporter.Labels.Pod),
-		container: labelOf(metric, d.exporter.Labels.Container),
-	}
 	if k.namespace == "" || k.pod == "" || k.container == "" {
-		return // a device that no container uses
+		return nil // a device that no container uses
 	}
 	if !d.isKnown(k.namespace, k.pod, k.container) {
 		d.out.skipped[unknownPod]++
-		return
+		return nil
 	}
 	if metric.TimestampMs != nil {
 		age := max(d.sentAt.Sub(time.UnixMilli(metric.GetTimestampMs())), 0)
 		if age > d.maxAge {
 			d.out.skipped[stale]++
-			for _, i := range resources {
-				d.unread[key{k.namespace, k.pod, "", i}] = true
-			}
-			return
+			d.markUnread(k, resources)
+			return nil
 		}
 		d.out.age = max(d.out.age, age)
 	}
-	for _, i := range resources {
-		k.resource = i
-		value, ok := d.exporter.Resources[i].convert(metric.GetUntyped().GetValue())
+	for i, r := range resources {
+		k.resource = r
+		value, ok := d.exporter.Resources[r].convert(value)
 		if !ok {
 			d.out.skipped[badValue]++
-			d.unread[key{k.namespace, k.pod, "", i}] = true
+			d.markUnread(k, resources[i:i+1])
 			continue
 		}
 		d.combine(k, value)
 	}
+	return nil
+}
+
+// keyOf returns the container of a series, as far as its labels name one.
+func (d *decoder) keyOf(metric *dto.Metric) key {
+	return key{
+		namespace: labelOf(metric, d.exporter.Labels.Namespace),
+		pod:       labelOf(metric, d.exporter.Labels.Pod),
+		container: labelOf(metric, d.exporter.Labels.Container),
+	}
+}
+
+// markUnread notes that a pod has a device whose value of the resources is not known.
+func (d *decoder) markUnread(k key, resources []int) {
+	for _, i := range resources {
+		d.unread[key{k.namespace, k.pod, "", i}] = true
+	}
+}
+
+// withoutValue returns a line with the labels of another one, and the value 0. It returns nil if the
+// other line has no labels.
+func withoutValue(line []byte) []byte {
+	end := bytes.LastIndexByte(line, '}')
+	if end < 0 {
+		return nil
+	}
+	return append(bytes.Clone(line[:end+1]), " 0\n"...)
 }
 
 // parse parses one line. It returns nil if that is not possible.
 func (d *decoder) parse(line []byte) *dto.Metric {
-	if line[len(line)-1] != '\n' {
-		line = append(line[:len(line):len(line)], '\n') // the last line of a response without a final newline
-	}
 	d.line.Reset(line)
 	families, err := d.parser.TextToMetricFamilies(&d.line)
 	if err != nil {
@@ -228,19 +258,19 @@ func (d *decoder) parse(line []byte) *dto.Metric {
 	return nil
 }
 
-// isDuplicate reports whether the response had the series of a valid line before. Exporters write
-// the labels of a series in the same order each time.
-func (d *decoder) isDuplicate(line []byte) bool {
+// isDuplicate reports whether the response had the series of a valid line before, and whether it had
+// the same value then. Exporters write the labels of a series in the same order each time.
+func (d *decoder) isDuplicate(line []byte, value float64) (isKnown, isSame bool) {
 	end := bytes.LastIndexByte(line, '}')
 	if end < 0 {
 		end = len(nameOf(line))
 	}
 	hash := maphash.Bytes(d.seed, line[:end])
-	if d.seen[hash] {
-		return true
+	before, isKnown := d.seen[hash]
+	if !isKnown {
+		d.seen[hash] = value
 	}
-	d.seen[hash] = true
-	return false
+	return isKnown, before == value
 }
 
 // combine adds the value of one device to that of the container.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -136,8 +137,7 @@ func TestDecode(t *testing.T) {
 		skipped [numSkips]int
 		age     time.Duration
 	}{
-		"devices are summed":       {body: u("1", "2.5"), want: sum(3500, 7)},
-		"the last line has no end": {body: strings.TrimSuffix(u("1"), "\n"), want: sum(1000, 2)},
+		"devices are summed": {body: u("1", "2.5"), want: sum(3500, 7)},
 		"comments, blanks, other series": {
 			body: "# HELP u x\n# TYPE u counter\n\n \nuu 1\nu_x{} 7\n{\"u\"} 3\n\t " + u("1"), want: sum(1000, 2),
 		},
@@ -153,11 +153,11 @@ func TestDecode(t *testing.T) {
 		},
 		"exported labels": {
 			body: `u{namespace="gpu",pod="exporter",container="e",` +
-				`exported_namespace="n",exported_pod="p",exported_container="c"} 1`,
+				`exported_namespace="n",exported_pod="p",exported_container="c"} 1` + "\n",
 			want: sum(1000, 2),
 		},
 		"empty exported labels": {
-			body: `u{namespace="n",pod="p",container="c",exported_namespace="",exported_pod="",exported_container=""} 1`,
+			body: `u{namespace="n",pod="p",container="c",exported_namespace="",exported_pod="",exported_container=""} 1` + "\n",
 			want: sum(1000, 2),
 		},
 		"pods of other nodes": {
@@ -175,21 +175,35 @@ func TestDecode(t *testing.T) {
 			body: other + u("1") + `u{namespace="n",pod="p",container="d"} NaN` + "\n", want: otherSum,
 			skipped: [numSkips]int{badValue: 2},
 		},
-		"lines that are none": {
-			body: "u{gpu=\"1\" 1\nu{gpu=\"1\"} x\nu{gpu=\"1\"}\nu{1=2} 1\nu{a=\"b\xff\"} 1\nu{gpu=\"1\"} 1 2 3\n" + u("1"),
-			want: sum(1000, 2), skipped: [numSkips]int{malformed: 6},
+		"a line without a valid value": {
+			body: other + u("1", "x", "4"), want: otherSum, skipped: [numSkips]int{malformed: 1},
 		},
-		"labels of an invalid line": {
-			body: "u{" + labels + ",\"x\nu{a=1} 1\nu{" + labels + ",b=x} 1\n" + `u{gpu="1"} 5` + "\n" + u("1"),
-			want: sum(1000, 2), skipped: [numSkips]int{malformed: 3},
+		"values that are none": {
+			body: other + u("1", "", "1 x", "1 2 3", "0x", "1\r"), want: otherSum, skipped: [numSkips]int{malformed: 5},
 		},
-		"an overlong line": {
-			body: "u{x=\"" + strings.Repeat("x", 3*maxLine) + "\"," + labels + "} 1\n" + u("1"), want: sum(1000, 2),
+		"an invalid line, then the same series": {
+			body: other + u("x") + u("4"), want: otherSum, skipped: [numSkips]int{malformed: 1},
+		},
+		"an invalid line of the same series": {
+			body: other + u("4") + u("x"), want: otherSum, skipped: [numSkips]int{malformed: 1},
+		},
+		"an invalid line of another series": { // of the same pod
+			body: "v{" + labels + "} x\n" + u("1"), want: sum(1000, 2), skipped: [numSkips]int{malformed: 1},
+		},
+		"an invalid line of a pod of another node": {
+			body: `u{namespace="n",pod="elsewhere",container="c"} x` + "\n" + u("1"), want: sum(1000, 2),
 			skipped: [numSkips]int{malformed: 1},
+		},
+		"invalid lines of idle devices": {
+			body: "u{gpu=\"1\"} x\nu{gpu=\"2\"}\nu{} 1 2 3\n" + u("1"), want: sum(1000, 2),
+			skipped: [numSkips]int{malformed: 3},
 		},
 		"an overlong line of another series": {body: strings.Repeat("x", 3*maxLine) + "\n" + u("1"), want: sum(1000, 2)},
 		"duplicates": {
-			body: u("1") + u("1") + u("2"), want: sum(1000, 2), skipped: [numSkips]int{duplicate: 2},
+			body: u("1") + u("1"), want: sum(1000, 2), skipped: [numSkips]int{duplicate: 1},
+		},
+		"duplicates that differ": {
+			body: other + u("2") + u("1"), want: otherSum, skipped: [numSkips]int{duplicate: 1},
 		},
 		"timestamps": {
 			body: u("1 "+at(5*time.Second), "1 "+at(20*time.Second), "1"), want: sum(3000, 6), age: 20 * time.Second,
@@ -199,8 +213,7 @@ func TestDecode(t *testing.T) {
 			body: other + u("1 "+at(21*time.Second), "1 0", "1 -1", "1 "+fmt.Sprint(math.MinInt64), "1"), want: otherSum,
 			skipped: [numSkips]int{stale: 4},
 		},
-		"an escaped newline in a label": {body: `u{x="a\nu{namespace=\"n\"} 5",` + labels + "} 1", want: sum(1000, 2)},
-		"carriage returns":              {body: "u{" + labels + "} 1\r\n", skipped: [numSkips]int{malformed: 1}},
+		"an escaped newline in a label": {body: `u{x="a\nu{namespace=\"n\"} 5",` + labels + "} 1\n", want: sum(1000, 2)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := newDecoder(t, testConfig).decode(strings.NewReader(c.body))
@@ -222,11 +235,29 @@ func TestFound(t *testing.T) {
 }
 
 func TestRejectedResponses(t *testing.T) {
-	broken := errors.New("broken")
+	const labels = `namespace="n",pod="p",container="c"`
+	const valid = "u{" + labels + "} 1\n"
+	broken, long := errors.New("broken"), strings.Repeat("x", maxLine)
 	for name, c := range map[string]struct {
 		body io.Reader
 		want error
 	}{
+		// A line that any pod may own.
+		"no labels":         {strings.NewReader("u 1 x\n" + valid), errUnreadable},
+		"no end of labels":  {strings.NewReader("u{gpu=\"1\" 1\n" + valid), errUnreadable},
+		"invalid labels":    {strings.NewReader("u{1=2} 1\n" + valid), errUnreadable},
+		"invalid UTF-8":     {strings.NewReader("u{a=\"b\xff\"} 1\n" + valid), errUnreadable},
+		"repeated labels":   {strings.NewReader("u{pod=\"p\",pod=\"q\"} 1\n" + valid), errUnreadable},
+		"a cut label":       {strings.NewReader(valid + "u{namespace=\"n\",po\n"), errUnreadable},
+		"another's label":   {strings.NewReader("u{" + labels + ",\"x\nu{a=1} 1\n" + valid), errUnreadable},
+		"an overlong line":  {strings.NewReader("u{" + labels + ",x=\"" + long + "\"} 1\n" + valid), errUnreadable},
+		"a name":            {strings.NewReader("u\n" + valid), errUnreadable},
+		"cut in a value":    {strings.NewReader(valid + "u{" + labels + ",gpu=\"1\"} 1"), errCut},
+		"cut in a label":    {strings.NewReader(valid + "u{names"), errCut},
+		"cut in a name":     {strings.NewReader(valid + "u"), errCut},
+		"cut in a comment":  {strings.NewReader(valid + "# HELP"), errCut},
+		"cut in a long one": {strings.NewReader(valid + "# " + long), errCut},
+
 		"empty":           {strings.NewReader(""), errNoSeries},
 		"other series":    {strings.NewReader("w 1\nuu 1\n"), errNoSeries},
 		"broken":          {io.MultiReader(strings.NewReader("u 1\n"), iotest.ErrReader(broken)), broken},
@@ -322,6 +353,7 @@ func parseWhole(d *decoder, body []byte) (map[string]uint64, bool) {
 	values := map[string]uint64{}
 	series := map[string]bool{}
 	for _, r := range d.exporter.Resources {
+		var unread []string // prefixes of the names of pods with a device that cannot be read
 		for _, m := range families[r.Series].GetMetric() {
 			id := r.Resource + fmt.Sprint(m.Label)
 			if series[id] {
@@ -332,8 +364,11 @@ func parseWhole(d *decoder, body []byte) (map[string]uint64, bool) {
 				labelOf(m, d.exporter.Labels.Container)}
 			age := d.sentAt.Sub(time.UnixMilli(m.GetTimestampMs()))
 			v, ok := r.convert(m.GetUntyped().GetValue())
-			if slices.Contains(k, "") || k[1] == "elsewhere" || !ok || m.TimestampMs != nil && age > d.maxAge {
+			if slices.Contains(k, "") || k[1] == "elsewhere" {
 				continue
+			}
+			if !ok || m.TimestampMs != nil && age > d.maxAge {
+				unread = append(unread, fmt.Sprintf("[%q %q ", k[0], k[1]))
 			}
 			name := fmt.Sprintf("%q %s", k, r.Resource)
 			if r.Combine == combineMax {
@@ -342,6 +377,10 @@ func parseWhole(d *decoder, body []byte) (map[string]uint64, bool) {
 				values[name] += v
 			}
 		}
+		maps.DeleteFunc(values, func(name string, _ uint64) bool {
+			return strings.HasSuffix(name, "] "+r.Resource) &&
+				slices.ContainsFunc(unread, func(pod string) bool { return strings.HasPrefix(name, pod) })
+		})
 	}
 	return values, true
 }

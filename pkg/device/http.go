@@ -152,6 +152,10 @@ func Reason(err error) reason.Reason {
 		return reason.BodyTooLarge
 	case errors.Is(err, errNoSeries):
 		return reason.NoSamples
+	case errors.Is(err, errUnreadable):
+		return reason.Undecodable
+	case errors.Is(err, errCut):
+		return reason.Truncated
 	}
 	return reason.OfRequest(err)
 }

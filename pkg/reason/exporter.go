@@ -23,8 +23,10 @@ func (r Reason) DescribeExporter() Description {
 		return Description{"the exporter does not respond in time", "raise timeout and interval, and " + checkLog}
 	case TLSSelfSigned, TLSAuthority, TLSName, TLSExpired, TLSHandshake:
 		return Description{"the exporter's certificate cannot be verified", checkTLS}
-	case Unauthorized, Forbidden, NotFound, BadStatus, BadFormat, BadHTTP, Undecodable:
+	case Unauthorized, Forbidden, NotFound, BadStatus, BadFormat, BadHTTP:
 		return Description{"the exporter's response is not in the text format of Prometheus", checkPath}
+	case Truncated, Undecodable:
+		return Description{"the exporter's response is cut, or has an invalid line", checkLog}
 	case BodyTooLarge:
 		return Description{"the exporter's response is too large", "remove series from the exporter's list"}
 	case NoSamples:
