@@ -60,7 +60,7 @@ type response struct {
 var (
 	errTooLarge      = errors.New("the response is larger than 16 MiB")
 	errTooManySeries = errors.New("the response has more than 8192 series of the configured names, or too many labels")
-	errUnreadable    = errors.New("a line of a configured series has invalid labels or more than 16 KiB: it may be of any pod")
+	errUnreadable    = errors.New("a line of a series has invalid labels or more than 16 KiB: any pod may own it")
 	errCut           = errors.New("the last line of the response has no end, so the response may be cut")
 	errNoSeries      = errors.New("the response has none of the configured series")
 )

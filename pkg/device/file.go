@@ -36,7 +36,7 @@ type Exporter struct {
 	Namespace   string `yaml:"namespace"`
 	PodSelector string `yaml:"podSelector"`
 
-	Port   string `yaml:"port"`   // its number, or its name in the pods' containers
+	Port   string `yaml:"port"`   // its number
 	Path   string `yaml:"path"`   // by default /metrics
 	Scheme string `yaml:"scheme"` // http (the default) or https
 
@@ -275,7 +275,7 @@ func (e *Exporter) validate() []error {
 	check(err != nil, "podSelector: %w", err)
 	check(err == nil && selector.Empty(), "podSelector is empty, but must select the exporter's pods: any pod of the "+
 		"namespace could report values otherwise")
-	check(!isPort(e.Port), "port is %q, but must be a number from 1 to 65535, or the name of a port", e.Port)
+	check(!isPort(e.Port), "port is %q, but must be a number from 1 to 65535", e.Port)
 	check(!strings.HasPrefix(e.Path, "/") || strings.ContainsAny(e.Path, "#? \t\r\n"),
 		"path is %q, but must start with / and have no query", e.Path)
 	check(e.Scheme != schemeHTTP && e.Scheme != schemeHTTPS, "scheme is %q, but must be http or https", e.Scheme)
@@ -331,10 +331,8 @@ func (r *Resource) validate() []error {
 }
 
 func isPort(port string) bool {
-	if number, err := strconv.Atoi(port); err == nil {
-		return validation.IsValidPortNum(number) == nil
-	}
-	return validation.IsValidPortName(port) == nil
+	number, err := strconv.Atoi(port)
+	return err == nil && validation.IsValidPortNum(number) == nil
 }
 
 func isPositive(f float64) bool { return f > 0 && !math.IsInf(f, 0) }

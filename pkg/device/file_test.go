@@ -61,7 +61,7 @@ func TestOverrides(t *testing.T) {
   name: mig
   namespace: monitoring
   podSelector: app.kubernetes.io/name in (dcgm-exporter)
-  port: metrics
+  port: 9401
   scheme: https
   tls: {caFile: "", serverName: dcgm-exporter.monitoring.svc}
   interval: 30s
@@ -72,7 +72,7 @@ func TestOverrides(t *testing.T) {
   - {resource: nvidia.com/gpu-memory, series: "-"}
   - {resource: example.org/power, series: DCGM_FI_DEV_POWER_USAGE}
 `).Exporters[0]
-	if e.Namespace != "monitoring" || e.Port != "metrics" || e.TLS.ServerName != "dcgm-exporter.monitoring.svc" ||
+	if e.Namespace != "monitoring" || e.Port != "9401" || e.TLS.ServerName != "dcgm-exporter.monitoring.svc" ||
 		e.Timeout != DefaultTimeout || e.MaxAge != 2*time.Minute || !reflect.DeepEqual(e.Labels.Pod, []string{"pod_name"}) ||
 		!reflect.DeepEqual(e.Labels.Container, []string{"exported_container", "container"}) {
 		t.Errorf("got %+v", e)
@@ -109,6 +109,7 @@ func TestMistakes(t *testing.T) {
 			`exporters[0]: name is ""`, "namespace is", "podSelector is empty", `port is ""`, "resources is empty"},
 		"exporters: [{preset: dcgm, podSelector: 'a in b', port: 70000, path: metrics, scheme: ftp}]": {
 			"podSelector: unable to parse", `port is "70000"`, `path is "metrics"`, `scheme is "ftp"`},
+		"exporters: [{preset: dcgm, port: metrics}]": {`port is "metrics", but must be a number`}, // the pod would choose it
 		"exporters: [{preset: dcgm, path: '/m?x=1', tls: {insecureSkipVerify: true}}]": {
 			`path is "/m?x=1"`, "tls has no effect without scheme: https"},
 		"exporters: [{preset: dcgm, scheme: https, tls: {caFile: none}}]": {"tls: unable to read CA cert"},

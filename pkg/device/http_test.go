@@ -207,36 +207,31 @@ func TestEndpoint(t *testing.T) {
 	pod := func(ip string) *corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "p"},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{
-				{Ports: []corev1.ContainerPort{{Name: "other", ContainerPort: 1}}},
-				{Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9400}}},
-			}},
-			Status: corev1.PodStatus{PodIP: ip},
+			Status:     corev1.PodStatus{PodIP: ip},
 		}
 	}
-	numbered := &Exporter{Scheme: "http", Port: "5000", Path: "/metrics"}
-	named := &Exporter{Scheme: "https", Port: "metrics", Path: "/a"}
+	plain := &Exporter{Scheme: "http", Port: "5000", Path: "/metrics"}
+	secure := &Exporter{Scheme: "https", Port: "9400", Path: "/a"}
 	for _, c := range []struct {
 		exporter      *Exporter
 		ip            string
 		allowLoopback bool
 		want          string // of the URL, or of the error
 	}{
-		{numbered, "10.1.2.3", false, "http://10.1.2.3:5000/metrics"},
-		{named, "10.1.2.3", false, "https://10.1.2.3:9400/a"},
-		{named, "fd00::1", false, "https://[fd00::1]:9400/a"},
-		{numbered, "127.0.0.1", true, "http://127.0.0.1:5000/metrics"},
-		{numbered, "127.0.0.1", false, "127.0.0.1 is not allowed"},
-		{numbered, "::1", false, "not allowed"},
-		{numbered, "::ffff:127.0.0.1", false, "not allowed"},
-		{numbered, "::ffff:169.254.169.254", false, "not allowed"},
-		{numbered, "169.254.169.254", true, "not allowed"},
-		{numbered, "fe80::1", false, "not allowed"},
-		{numbered, "fd00::1%eth0", false, "not allowed"},
-		{numbered, "0.0.0.0", true, "not allowed"},
-		{numbered, "224.0.0.1", false, "not allowed"},
-		{numbered, "example.com", false, "invalid address"},
-		{&Exporter{Scheme: "http", Port: "none"}, "10.1.2.3", false, `no port named "none"`},
+		{plain, "10.1.2.3", false, "http://10.1.2.3:5000/metrics"},
+		{secure, "10.1.2.3", false, "https://10.1.2.3:9400/a"},
+		{secure, "fd00::1", false, "https://[fd00::1]:9400/a"},
+		{plain, "127.0.0.1", true, "http://127.0.0.1:5000/metrics"},
+		{plain, "127.0.0.1", false, "127.0.0.1 is not allowed"},
+		{plain, "::1", false, "not allowed"},
+		{plain, "::ffff:127.0.0.1", false, "not allowed"},
+		{plain, "::ffff:169.254.169.254", false, "not allowed"},
+		{plain, "169.254.169.254", true, "not allowed"},
+		{plain, "fe80::1", false, "not allowed"},
+		{plain, "fd00::1%eth0", false, "not allowed"},
+		{plain, "0.0.0.0", true, "not allowed"},
+		{plain, "224.0.0.1", false, "not allowed"},
+		{plain, "example.com", false, "invalid address"},
 	} {
 		got, err := c.exporter.endpoint(pod(c.ip), c.allowLoopback)
 		if err != nil {

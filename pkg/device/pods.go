@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,19 +57,14 @@ func reduce(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	reduced := &corev1.Pod{
+	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
 		},
 		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP},
-	}
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
-		reduced.Spec.Containers = append(reduced.Spec.Containers, corev1.Container{Name: c.Name, Ports: c.Ports})
-	}
-	return reduced, nil
+	}, nil
 }
 
 // isScrapeable reports whether a pod runs on a node and has an address.
@@ -79,8 +73,8 @@ func isScrapeable(pod *corev1.Pod) bool {
 		pod.Status.PodIP != ""
 }
 
-// endpoint returns the URL of an exporter. The request goes to the address of the pod, and nowhere
-// else.
+// endpoint returns the URL of an exporter. The request goes to the address of the pod and to the
+// configured port. Nothing that the pod's spec contains decides.
 func (e *Exporter) endpoint(pod *corev1.Pod, allowLoopback bool) (string, error) {
 	ip, err := netip.ParseAddr(pod.Status.PodIP)
 	if err != nil {
@@ -89,11 +83,7 @@ func (e *Exporter) endpoint(pod *corev1.Pod, allowLoopback bool) (string, error)
 	if err := checkAddress(ip, allowLoopback); err != nil {
 		return "", err
 	}
-	port, err := e.port(pod)
-	if err != nil {
-		return "", err
-	}
-	u := url.URL{Scheme: e.Scheme, Host: net.JoinHostPort(ip.String(), port), Path: e.Path}
+	u := url.URL{Scheme: e.Scheme, Host: net.JoinHostPort(ip.String(), e.Port), Path: e.Path}
 	return u.String(), nil
 }
 
@@ -107,18 +97,4 @@ func checkAddress(ip netip.Addr, allowLoopback bool) error {
 		return fmt.Errorf("the pod's address %s is not allowed: it is not that of another machine of the network", ip)
 	}
 	return nil
-}
-
-func (e *Exporter) port(pod *corev1.Pod) (string, error) {
-	if _, err := strconv.Atoi(e.Port); err == nil {
-		return e.Port, nil
-	}
-	for i := range pod.Spec.Containers {
-		for _, p := range pod.Spec.Containers[i].Ports {
-			if p.Name == e.Port {
-				return strconv.Itoa(int(p.ContainerPort)), nil
-			}
-		}
-	}
-	return "", fmt.Errorf("the pod has no port named %q: correct port in the configuration of the exporter", e.Port)
 }

@@ -3,6 +3,7 @@ package device
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -70,17 +71,15 @@ func TestRun(t *testing.T) {
 	at := netip.MustParseAddrPort(strings.TrimPrefix(exporter.URL, "http://"))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "e", UID: "u", ResourceVersion: "1"},
-		Spec: corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{
-			Name: "e", Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: int32(at.Port())}},
-		}}},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: at.Addr().String()},
+		Spec:       corev1.PodSpec{NodeName: "node"},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIP: at.Addr().String()},
 	}
 	pod.Kind, pod.APIVersion = "Pod", "v1"
 	api := &apiServer{t: t, pod: pod, events: make(chan metav1.WatchEvent)}
 	server := httptest.NewServer(api)
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "devices.yaml")
-	config := strings.Replace(testConfig, "port: 1", "port: metrics", 1)
+	config := strings.Replace(testConfig, "port: 1", fmt.Sprint("port: ", at.Port()), 1)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -64,6 +65,9 @@ const (
 	// startWindow is the time over which the first scrapes of pods that are found at once are spread.
 	// The second ones are spread over the interval.
 	startWindow = 2 * time.Second
+	// maxPodsPerNode is the number of pods that are scraped for one node and exporter: an update may run
+	// two. Who may create pods with the exporter's labels could create any number.
+	maxPodsPerNode = 2
 	// syncInterval is the time between two calls of Config.Synced.
 	syncInterval = 100 * time.Millisecond
 )
@@ -110,8 +114,8 @@ func newSource(c Config) *Source {
 func (s *Source) newGroup(e *Exporter, transport http.RoundTripper) *group {
 	g := &group{
 		Exporter: e, source: s, client: newHTTPClient(transport), series: map[string][]int{},
-		targets: map[types.UID]*target{}, active: map[string]*active{},
-		missing: map[string]bool{},
+		pods: map[string][]*corev1.Pod{}, targets: map[types.UID]*target{}, active: map[string]*active{},
+		missing: map[string]bool{}, crowded: map[string]bool{},
 	}
 	for i := range e.Resources {
 		g.series[e.Resources[i].Series] = append(g.series[e.Resources[i].Series], i)
@@ -155,10 +159,12 @@ type group struct {
 	series map[string][]int // indexes of resources, by name of the series
 
 	mu      sync.Mutex
-	targets map[types.UID]*target
-	active  map[string]*active // by node
-	missing map[string]bool    // series whose absence has been logged
-	work    sync.WaitGroup     // the loops of targets
+	pods    map[string][]*corev1.Pod // that can be scraped, by node, sorted by age
+	targets map[types.UID]*target    // the first maxPodsPerNode of each node
+	active  map[string]*active       // by node
+	missing map[string]bool          // series whose absence has been logged
+	crowded map[string]bool          // nodes with more pods than are scraped, if that has been logged
+	work    sync.WaitGroup           // the loops of targets
 }
 
 // target is a pod that is scraped.
@@ -189,7 +195,7 @@ func (g *group) run(ctx context.Context, client corev1client.PodsGetter) {
 				obj = last.Obj
 			}
 			if pod, ok := obj.(*corev1.Pod); ok {
-				g.remove(pod.UID)
+				g.remove(ctx, pod)
 			}
 		},
 	})
@@ -213,27 +219,81 @@ func (g *group) run(ctx context.Context, client corev1client.PodsGetter) {
 // update calls set for a pod that has changed. If another pod of the same name has replaced it, the
 // old one is removed first.
 func (g *group) update(ctx context.Context, old, pod *corev1.Pod) {
-	if old.UID != pod.UID {
-		g.remove(old.UID)
+	if old.UID != pod.UID || old.Spec.NodeName != pod.Spec.NodeName {
+		g.remove(ctx, old)
 	}
 	g.set(ctx, pod)
 }
 
-// set starts scraping a pod if it is new or its URL has changed, and stops if it has ended.
+// set adds or updates a pod, or removes it if it has ended.
 func (g *group) set(ctx context.Context, pod *corev1.Pod) {
 	if !isScrapeable(pod) {
-		g.remove(pod.UID)
+		g.remove(ctx, pod)
 		return
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	pods := slices.DeleteFunc(g.pods[pod.Spec.NodeName], func(p *corev1.Pod) bool { return p.UID == pod.UID })
+	i, _ := slices.BinarySearchFunc(pods, pod, byAge)
+	g.pods[pod.Spec.NodeName] = slices.Insert(pods, i, pod)
+	g.choose(ctx, pod.Spec.NodeName)
+}
+
+// remove stops scraping a pod. Its values are served until they expire, or until another pod of the
+// node has values.
+func (g *group) remove(ctx context.Context, pod *corev1.Pod) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if t := g.targets[pod.UID]; t != nil {
+		pod = t.pod // with its node
+		g.drop(t)
+	}
+	node := pod.Spec.NodeName
+	g.pods[node] = slices.DeleteFunc(g.pods[node], func(p *corev1.Pod) bool { return p.UID == pod.UID })
+	if len(g.pods[node]) == 0 {
+		delete(g.pods, node)
+	}
+	g.choose(ctx, node)
+}
+
+// byAge sorts pods by age, the oldest one first. The API server sets both fields, so no new pod can
+// take the place of another one.
+func byAge(a, b *corev1.Pod) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+}
+
+// choose scrapes the oldest pods of a node and no others. The caller holds mu.
+func (g *group) choose(ctx context.Context, node string) {
+	for i, pod := range g.pods[node] {
+		known := g.targets[pod.UID]
+		switch {
+		case i < maxPodsPerNode:
+			g.scrapePod(ctx, pod, known)
+		case known != nil:
+			g.drop(known)
+		}
+	}
+	leftOut := len(g.pods[node]) > maxPodsPerNode
+	if leftOut && !g.crowded[node] {
+		klog.Background().Info("More pods of a device exporter run on a node than are scraped; this is logged once until "+
+			"there are fewer", "exporter", g.Name, "node", node, "pod", klog.KObj(g.pods[node][maxPodsPerNode]),
+			"scraped", maxPodsPerNode)
+		g.crowded[node] = true
+	} else if !leftOut {
+		delete(g.crowded, node)
+	}
+}
+
+// scrapePod starts to scrape a pod if it is new or its URL has changed. known is its target, or nil.
+// The caller holds mu.
+func (g *group) scrapePod(ctx context.Context, pod *corev1.Pod, known *target) {
 	t := &target{pod: pod, status: status.Pod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}}
 	t.url, t.err = g.endpoint(pod, g.source.AllowLoopback)
 	if t.err != nil {
 		t.err = &scrapeError{reason.BadEndpoint, t.err}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if known := g.targets[pod.UID]; known != nil {
-		if known.url == t.url && known.pod.Spec.NodeName == pod.Spec.NodeName {
+	if known != nil {
+		if known.url == t.url {
 			return
 		}
 		g.drop(known)
@@ -241,16 +301,6 @@ func (g *group) set(ctx context.Context, pod *corev1.Pod) {
 	ctx, t.stop = context.WithCancel(ctx)
 	g.targets[pod.UID] = t
 	g.work.Go(func() { g.scrapeRegularly(ctx, t) })
-}
-
-// remove stops scraping a pod. Its values are served until they expire, or until another pod of the
-// node has values.
-func (g *group) remove(uid types.UID) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if t := g.targets[uid]; t != nil {
-		g.drop(t)
-	}
 }
 
 // drop stops a target. The caller holds mu.
@@ -364,17 +414,11 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 // sinkName returns the name of the source in the Sink, which no source but this group has.
 func (g *group) sinkName() string { return "device/" + g.Name }
 
-// replaces reports whether the values of a target replace those that are served: the newest pod that
-// can be scraped counts.
+// replaces reports whether the values of a target replace those that are served: the oldest pod that
+// can be scraped counts, so that no new pod decides.
 func (g *group) replaces(t *target, a *active, now usage.Time) bool {
-	if t == a.target || a.target.stopped || a.target.status.Reason != "" || now >= a.expires {
-		return true
-	}
-	created, other := t.pod.CreationTimestamp, a.target.pod.CreationTimestamp
-	if !created.Equal(&other) {
-		return other.Before(&created)
-	}
-	return t.pod.UID > a.target.pod.UID
+	return t == a.target || a.target.stopped || a.target.status.Reason != "" || now >= a.expires ||
+		byAge(t.pod, a.target.pod) < 0
 }
 
 // logChange logs if a pod begins to fail, fails for another reason, or recovers.
@@ -412,6 +456,12 @@ func (g *group) status(now usage.Time) status.Exporter {
 	}
 	for _, t := range g.targets {
 		e.Pods = append(e.Pods, t.status)
+	}
+	for node, pods := range g.pods {
+		if n := len(pods) - maxPodsPerNode; n > 0 {
+			e.LeftOut += n
+			e.LeftOutPod = min(cmp.Or(e.LeftOutPod, "~"), node+" "+pods[maxPodsPerNode].Name)
+		}
 	}
 	for i := range g.Resources {
 		e.Containers[g.Resources[i].Resource] = 0

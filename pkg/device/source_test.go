@@ -282,43 +282,86 @@ func drip(r *http.Request) (*http.Response, error) {
 }
 
 // TestTwoPodsOnANode checks that devices do not count twice while an update of the exporters runs
-// two pods on a node, and that either pod may fail or end.
+// two pods on a node, that the older one counts, and that either pod may fail or end.
 func TestTwoPodsOnANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.set("10.0.0.1:1", series("a-n1", 1))
-		w.start("old", "n1", "10.0.0.1", time.Hour)
+		old := w.start("old", "n1", "10.0.0.1", time.Hour)
 		time.Sleep(time.Minute)
 		w.want("the old pod alone", "n1", "a-n1", 1000)
 
-		w.set("10.0.0.2:1", "") // it has started, but has not read the devices yet
-		w.start("new", "n1", "10.0.0.2", 0)
-		time.Sleep(time.Minute)
-		w.want("the new pod is starting", "n1", "a-n1", 1000)
-
 		w.set("10.0.0.2:1", series("a-n1", 2))
+		recent := w.start("new", "n1", "10.0.0.2", 0)
 		for range 10 {
 			time.Sleep(w.group.Interval)
-			w.want("both pods", "n1", "a-n1", 2000)
+			w.want("both pods", "n1", "a-n1", 1000)
 		}
-		w.setFunc("10.0.0.2:1", hang)
+		w.setFunc("10.0.0.1:1", hang)
 		time.Sleep(2*w.group.Interval + w.group.Timeout)
-		w.want("the new pod fails", "n1", "a-n1", 1000)
+		w.want("the old pod fails", "n1", "a-n1", 2000)
 
-		w.set("10.0.0.2:1", series("a-n1", 3))
+		w.set("10.0.0.1:1", series("a-n1", 3))
 		time.Sleep(w.group.Interval + w.group.Timeout)
-		w.want("the new pod is back", "n1", "a-n1", 3000)
+		w.want("the old pod is back", "n1", "a-n1", 3000)
 
-		w.group.remove("new")
-		w.want("the new pod was deleted", "n1", "a-n1", 3000)
+		w.set("10.0.0.2:1", "") // it has started again, but has not read the devices yet
+		w.group.remove(w.ctx, old)
+		w.want("the old pod was deleted", "n1", "a-n1", 3000)
 		time.Sleep(w.group.Interval)
-		w.want("the old pod replaces it", "n1", "a-n1", 1000)
+		w.want("the new pod is starting", "n1", "a-n1", 3000)
+		w.set("10.0.0.2:1", series("a-n1", 2))
+		time.Sleep(w.group.Interval)
+		w.want("the new pod replaces it", "n1", "a-n1", 2000)
 
-		w.group.remove("old")
+		w.group.remove(w.ctx, recent)
 		time.Sleep(w.group.MaxAge - w.group.Interval)
-		w.want("both pods were deleted", "n1", "a-n1", 1000)
+		w.want("both pods were deleted", "n1", "a-n1", 2000)
 		time.Sleep(w.group.Interval)
 		w.want("after the maximum age", "n1", "a-n1", -1)
+	})
+}
+
+// TestManyPodsOnANode checks that the two oldest pods of a node are scraped, whatever the order in
+// which they become known, and that the others are counted.
+func TestManyPodsOnANode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		scraped := func() string {
+			w.mu.Lock()
+			clear(w.requests)
+			w.mu.Unlock()
+			time.Sleep(2 * w.group.Interval)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return strings.Join(slices.Sorted(maps.Keys(w.requests)), " ")
+		}
+		check := func(what, want string, leftOut int, example string) {
+			t.Helper()
+			if got := scraped(); got != want {
+				t.Errorf("%s: got requests to %s, want %s", what, got, want)
+			}
+			s := w.group.status(w.clock.At(time.Now()))
+			if s.LeftOut != leftOut || s.LeftOutPod != example || len(s.Pods) != len(strings.Fields(want)) {
+				t.Errorf("%s: got %+v, want %d left out, such as %s", what, s, leftOut, example)
+			}
+		}
+		w.start("e4", "n1", "10.0.0.4", time.Second)
+		e3 := w.start("e3", "n1", "10.0.0.3", time.Second)
+		other := w.start("f", "n2", "10.0.1.1", 0)
+		check("two", "10.0.0.3:1 10.0.0.4:1 10.0.1.1:1", 0, "")
+		e1 := w.start("e1", "n1", "10.0.0.1", time.Hour)
+		check("an older one", "10.0.0.1:1 10.0.0.3:1 10.0.1.1:1", 1, "n1 e4")
+		w.start("e5", "n1", "10.0.0.5", 0)
+		w.start("e2", "n1", "10.0.0.2", time.Minute)
+		w.start("e2", "n1", "10.0.0.2", time.Minute)
+		check("two more", "10.0.0.1:1 10.0.0.2:1 10.0.1.1:1", 3, "n1 e3")
+		w.group.remove(w.ctx, e3)
+		w.group.remove(w.ctx, e1)
+		check("after one of them ended", "10.0.0.2:1 10.0.0.4:1 10.0.1.1:1", 1, "n1 e5")
+		w.group.remove(w.ctx, other)
+		w.group.remove(w.ctx, other)
+		check("after another one ended", "10.0.0.2:1 10.0.0.4:1", 1, "n1 e5")
 	})
 }
 
@@ -406,15 +449,16 @@ func TestExpiredValuesAreFreed(t *testing.T) {
 		removed := &removals{Sink: w.extra}
 		w.group.source.Sink = removed
 		w.set("10.0.0.1:1", series("a-n1", 1))
-		w.start("e", "n1", "10.0.0.1", 0)
+		e := w.start("e", "n1", "10.0.0.1", 0)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		w.group.removeExpired(w.clock.At(time.Now()))
 		w.want("values that stand", "n1", "a-n1", 1000)
-		w.group.remove("e")
+		w.group.remove(w.ctx, e)
 		time.Sleep(w.group.MaxAge)
 		w.group.removeExpired(w.clock.At(time.Now()))
-		if !slices.Equal(removed.nodes, []string{"n1"}) || len(w.group.active) != 0 || len(w.group.targets) != 0 {
+		if !slices.Equal(removed.nodes, []string{"n1"}) || len(w.group.active) != 0 || len(w.group.targets) != 0 ||
+			len(w.group.pods) != 0 {
 			t.Errorf("got %q, %d nodes and %d pods", removed.nodes, len(w.group.active), len(w.group.targets))
 		}
 	})

@@ -51,6 +51,7 @@ const (
 	permissionMissing      = "permission-missing"
 	nodeNotReady           = "node-not-ready"
 	exporterNoPods         = "exporter-no-pods"
+	exporterManyPods       = "exporter-many-pods"
 	clockSkew              = "clocks-differ"
 	memoryLimit            = "memory-limit"
 	hpaNoRequest           = "hpa-no-request"
@@ -128,6 +129,8 @@ func cures() map[string]string {
 		nodeNotReady:         "repair the node: kubectl describe node shows its conditions",
 		exporterNoPods: "if there are nodes with devices, correct namespace and podSelector in the configuration of the " +
 			"exporter, which is devices.exporters in the chart",
+		exporterManyPods: "find out who creates pods with the exporter's labels: who may do so in its namespace can report " +
+			"false values",
 		clockSkew: "set the clocks of the nodes, for example by NTP; metrics stay right, but logs and tokens " +
 			"suffer",
 		memoryLimit: "raise resources.limits.memory; docs/install.md has sizes",

@@ -17,6 +17,8 @@ func deviceChecks(report *nodez.Report) []Check {
 		c := Check{ID: "devices", Title: "devices", Status: OK, Seen: fmt.Sprintf("exporter %s: %s", e.Name, e.Summary())}
 		if len(e.Pods) == 0 {
 			c.Status, c.Reason = Warning, exporterNoPods
+		} else if e.LeftOut > 0 {
+			c.Status, c.Reason = Warning, exporterManyPods
 		}
 		groups := map[reason.Reason]*Check{}
 		for _, p := range e.Pods {

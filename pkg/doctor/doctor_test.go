@@ -307,6 +307,10 @@ func TestBroken(t *testing.T) {
 		}, "permissions", OK, "", "has all", ""},
 		{"devices", exporter(nodez.DevicePod{Node: "n1", State: nodez.Ready, Devices: 8}), "devices", OK, "",
 			"exporter dcgm: 1 of 1 pods can be read, with 8 devices", ""},
+		{"many exporters", func(w *world) {
+			exporter(nodez.DevicePod{Node: "n1", State: nodez.Ready, Devices: 8})(w)
+			w.page.DeviceExporters[0].LeftOut, w.page.DeviceExporters[0].LeftOutPod = 3, "n1 e3"
+		}, "devices", Warning, exporterManyPods, "3 other pods are not scraped, such as (node, pod) n1 e3", ""},
 		{"no exporter", exporter(), "devices", Warning, exporterNoPods,
 			`no running pod matches "app=x" in namespace "gpu"`, ""},
 		{"failing exporter", exporter(nodez.DevicePod{Node: "n1", State: nodez.Ready}, nodez.DevicePod{

@@ -21,7 +21,7 @@ func exportersOf(statuses []devices.Exporter, now time.Time) []DeviceExporter {
 		e := &exporters[i]
 		*e = DeviceExporter{
 			Name: printable(s.Name, maxNameBytes), Namespace: s.Namespace, PodSelector: s.PodSelector,
-			Pods: make([]DevicePod, len(s.Pods)),
+			Pods: make([]DevicePod, len(s.Pods)), LeftOut: s.LeftOut, LeftOutPod: printable(s.LeftOutPod, maxNameBytes),
 		}
 		for j := range s.Pods {
 			e.Pods[j] = podOf(&s.Pods[j], now)
@@ -73,7 +73,8 @@ func (e *DeviceExporter) State() State {
 	return Ready
 }
 
-// Summary returns how many pods can be read, and how many devices they have.
+// Summary returns how many pods can be read, how many devices they have, and how many other pods are
+// not scraped.
 func (e *DeviceExporter) Summary() string {
 	if len(e.Pods) == 0 {
 		return fmt.Sprintf("no running pod matches %q in namespace %q", e.PodSelector, e.Namespace)
@@ -84,8 +85,13 @@ func (e *DeviceExporter) Summary() string {
 			devices += e.Pods[i].Devices
 		}
 	}
-	return fmt.Sprintf("%s of %s pods can be read, with %s devices", count(e.count(Ready)), count(len(e.Pods)),
+	summary := fmt.Sprintf("%s of %s pods can be read, with %s devices", count(e.count(Ready)), count(len(e.Pods)),
 		count(devices))
+	if e.LeftOut > 0 {
+		summary += fmt.Sprintf("; of nodes with more than two, %s other pods are not scraped, such as (node, pod) %s",
+			count(e.LeftOut), e.LeftOutPod)
+	}
+	return summary
 }
 
 // hasDevices reports whether there is a pod of an exporter.

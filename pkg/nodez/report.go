@@ -127,6 +127,11 @@ type DeviceExporter struct {
 	Namespace   string      `json:"namespace"` // of its pods
 	PodSelector string      `json:"podSelector"`
 	Pods        []DevicePod `json:"pods"` // that are scraped, sorted by node
+
+	// LeftOut is the number of further pods, which are not scraped because their nodes have two others.
+	// LeftOutPod is the node and the name of one of them.
+	LeftOut    int    `json:"leftOut,omitempty"`
+	LeftOutPod string `json:"leftOutPod,omitempty"`
 }
 
 // DevicePod describes the scrapes of a pod of an exporter.

@@ -15,8 +15,7 @@ func (r Reason) DescribeExporter() Description {
 	case "":
 		return Description{}
 	case BadEndpoint:
-		return Description{"the address or port of the exporter's pod cannot be used",
-			"check that port is a number or the name of a port of the pod's containers"}
+		return Description{"the address of the exporter's pod cannot be used", "see the error"}
 	case ConnectRefused, Unreachable, ConnectTimeout, DNS:
 		return Description{"the exporter cannot be connected to", checkRoute}
 	case Timeout:

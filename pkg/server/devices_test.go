@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -58,9 +59,7 @@ func newDeviceCluster(t *testing.T) (c *cluster, file string) {
 			Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: at.Addr().String()},
 		}
 		for _, name := range containers {
-			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
-				Name: name, Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: int32(at.Port())}},
-			})
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: name})
 			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
 				Name: name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 			})
@@ -73,7 +72,7 @@ func newDeviceCluster(t *testing.T) (c *cluster, file string) {
 	}
 
 	file = filepath.Join(t.TempDir(), "devices.yaml")
-	const config = `exporters: [{name: test, namespace: gpu, podSelector: a=b, port: metrics,
+	config := `exporters: [{name: test, namespace: gpu, podSelector: a=b, port: ` + fmt.Sprint(at.Port()) + `,
 		resources: [{resource: x.org/gpu, series: u, scale: 0.01}, {resource: x.org/memory, series: v, unit: bytes}]}]`
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)

@@ -116,9 +116,9 @@ func TestValues(t *testing.T) {
 		{"no further egress", "networkPolicy.enabled=true", networkPolicy, "spec.egress.3", nil},
 		{"egress to exporters of a preset", "networkPolicy.enabled=true,devices.exporters[0].preset=dcgm",
 			networkPolicy, "spec.egress.3.ports", []any{tcp(9400.0)}},
-		{"egress to exporters, by number and name", "networkPolicy.enabled=true,devices.exporters[0].preset=dcgm," +
-			"devices.exporters[1].port=9400,devices.exporters[2].port=5000,devices.exporters[3].port=metrics",
-			networkPolicy, "spec.egress.3.ports", []any{tcp(9400.0), tcp(5000.0), tcp("metrics")}},
+		{"egress to exporters, with equal ports", "networkPolicy.enabled=true,devices.exporters[0].preset=dcgm," +
+			"devices.exporters[1].port=9400,devices.exporters[2].port=5000",
+			networkPolicy, "spec.egress.3.ports", []any{tcp(9400.0), tcp(5000.0)}},
 		{"an exporter's port instead of the preset's", "networkPolicy.enabled=true,devices.exporters[0].preset=dcgm," +
 			"devices.exporters[0].port=9500", networkPolicy, "spec.egress.3.ports", []any{tcp(9500.0)}},
 		{"egress to the engine", "networkPolicy.enabled=true," + engine + "http://prometheus.monitoring:9090/prefix",

@@ -63,7 +63,7 @@ of its preset. NetworkPolicies see the port of the pod: the port in a URL is tha
 {{- $ports = append $ports (regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (ternary "443" "80" (eq $url.scheme "https"))) }}
 {{- end }}
 {{- range $ports | compact | uniq }}
-- {port: {{ if regexMatch "^[0-9]+$" . }}{{ . }}{{ else }}{{ quote . }}{{ end }}, protocol: TCP}
+- {port: {{ . }}, protocol: TCP}
 {{- end }}
 {{- end }}
 

@@ -12,6 +12,8 @@ type Exporter struct {
 	Name, Namespace, PodSelector string // as configured
 
 	Pods       []Pod          // that are scraped, in no order
+	LeftOut    int            // number of further pods, which are not scraped: a node has enough others
+	LeftOutPod string         // one of them: its node and name
 	Oldest     time.Duration  // age of the oldest values that are served; 0: there are none
 	Containers map[string]int // number of containers with a value that is served, by resource
 }
