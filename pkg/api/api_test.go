@@ -42,7 +42,7 @@ func (f fakeInventory) Get(namespace, name string) *inventory.Object {
 func (f fakeInventory) List(namespace string, selector labels.Selector) []*inventory.Object {
 	var found []*inventory.Object
 	for _, o := range f {
-		if (namespace == "" || o.Namespace == namespace) && selector.Matches(labels.Set(o.Labels)) {
+		if (namespace == "" || o.Namespace == namespace) && selector.Matches(o.Labels) {
 			found = append(found, o)
 		}
 	}
@@ -72,11 +72,12 @@ func withSwap(a usage.Amount, swap uint64) usage.Amount {
 }
 
 func object(namespace, name string, labels ...string) *inventory.Object {
-	o := &inventory.Object{Namespace: namespace, Name: name, Labels: map[string]string{}}
+	o, set := &inventory.Object{Namespace: namespace, Name: name}, map[string]string{}
 	for _, l := range labels {
 		key, value, _ := strings.Cut(l, "=")
-		o.Labels[key] = value
+		set[key] = value
 	}
+	o.Labels = inventory.NewLabels(set)
 	if namespace != "" {
 		o.Phase = inventory.PodRunning
 	}

@@ -114,7 +114,7 @@ func TestBlocks(t *testing.T) {
 		return objects
 	}
 	all := func(*inventory.Object) bool { return true }
-	app := func(o *inventory.Object) bool { return o.Labels["app"] == "1" }
+	app := func(o *inventory.Object) bool { return o.Labels.Get("app") == "1" }
 	for _, test := range []struct {
 		path, selector string
 		want           items

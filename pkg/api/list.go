@@ -113,7 +113,7 @@ func (q *query) selected(all Inventory) []*inventory.Object {
 	}
 	if name, ok := q.fields.RequiresExactMatch(fieldName); ok && namespace != "" {
 		o := all.Get(namespace, name)
-		if o == nil || !q.labels.Matches(labels.Set(o.Labels)) || !q.matches(o) {
+		if o == nil || !q.labels.Matches(&o.Labels) || !q.matches(o) {
 			return nil
 		}
 		return []*inventory.Object{o}

@@ -147,7 +147,7 @@ func (w *watchable) Watch(ctx context.Context, options *metainternalversion.List
 		r.query = q
 	}
 	matches := func(o *inventory.Object) bool {
-		return q.labels.Matches(labels.Set(o.Labels)) && (q.fields.Empty() || q.matches(o))
+		return q.labels.Matches(&o.Labels) && (q.fields.Empty() || q.matches(o))
 	}
 	if w.config.Reads != nil && q.selects() {
 		all := matches

@@ -1,6 +1,10 @@
 // Package inventory holds the nodes and pods of the API server: the fields that kube-vitals needs,
-// in a compact form, indexed by label. The cost of a selector depends on the number of objects that
-// it matches, not on the number of objects in the namespace.
+// in a compact form, indexed by label. The cost of a selector with a label and its value depends on
+// the number of objects that it matches, not on the number of objects in the namespace.
+//
+// Tenants and nodes choose what objects contain. An object in an Index takes at most twice the
+// memory that the API server's object has in protobuf, and a change of it takes a lock for a time
+// that does not depend on its size.
 //
 // Watches fill one Index with nodes and one with pods. An Index is the store of a client-go
 // Reflector. It keeps the fields of Object and drops all others. Usage is in pkg/store.
@@ -44,7 +48,7 @@ func New() *Index { return NewNotifying(nil) }
 // delete the data of old before a reader sees the replacement. removed may read the Index but must
 // not change it.
 func NewNotifying(removed func(old *Object)) *Index {
-	return &Index{removed: removed, namespaces: map[string]*namespace{}, sharing: newSharing()}
+	return &Index{removed: removed, namespaces: map[string]*namespace{}, sharing: sharing{}}
 }
 
 // Get returns the object with the name, or nil. The namespace of nodes is "".
@@ -77,7 +81,7 @@ func (x *Index) List(namespace string, selector labels.Selector) []*Object {
 	c := x.candidates(namespace, demands)
 	if !exact || !c.meetOne && len(demands) > 0 {
 		c.objects = slices.DeleteFunc(c.objects, func(o *Object) bool {
-			return !selector.Matches(labels.Set(o.Labels))
+			return !selector.Matches(&o.Labels)
 		})
 	}
 	if !c.sorted {

@@ -3,6 +3,7 @@ package inventory
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -11,7 +12,6 @@ import (
 	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -93,7 +93,7 @@ func TestIndex(t *testing.T) {
 	if x.Get("b", "2") != nil || x.Get("a", "9") != nil {
 		t.Error("Get returns a deleted object")
 	}
-	if o := x.Get("b", "1"); o == nil || o.Labels["app"] != "y" || !o.CreatedAt.Time().Equal(time.Unix(1_000, 0)) {
+	if o := x.Get("b", "1"); o == nil || o.Labels.Get("app") != "y" || !o.CreatedAt.Time().Equal(time.Unix(1_000, 0)) {
 		t.Errorf("Get(b, 1) = %+v", o)
 	}
 	if x.Len() != 3 {
@@ -107,9 +107,8 @@ func TestIndex(t *testing.T) {
 // empty fails the test if the Index holds anything.
 func empty(t *testing.T, x *Index) {
 	t.Helper()
-	if x.Len() != 0 || len(x.namespaces)+len(x.names)+len(x.sharing.labels)+len(x.sharing.strings) != 0 {
-		t.Errorf("an empty Index has %d objects, namespaces %v, labels %v, strings %v",
-			x.Len(), x.names, x.sharing.labels, x.sharing.strings)
+	if x.Len() != 0 || len(x.namespaces)+len(x.names)+len(x.sharing) != 0 {
+		t.Errorf("an empty Index has %d objects, namespaces %v, shared %v", x.Len(), x.names, x.sharing)
 	}
 }
 
@@ -125,7 +124,8 @@ func TestEqualValuesAreShared(t *testing.T) {
 		o := x.Get("n", fmt.Sprint(i))
 		for what, pair := range map[string][2]string{
 			"namespace": {o.Namespace, first.Namespace}, "node": {o.Node, first.Node},
-			"container": {o.Containers[0].Name, first.Containers[0].Name}, "label": {o.Labels["app"], first.Labels["app"]},
+			"container": {o.Containers[0].Name, first.Containers[0].Name},
+			"label":     {o.Labels.Get("app"), first.Labels.Get("app")},
 		} {
 			if unsafe.StringData(pair[0]) != unsafe.StringData(pair[1]) {
 				t.Errorf("the %s of pod %d is not shared", what, i)
@@ -206,14 +206,15 @@ func TestNewObject(t *testing.T) {
 	}
 	at := func(second int64) usage.Time { return usage.At(time.Unix(second, 0)) }
 	want := &Object{
-		Namespace: "n", Name: "p", UID: UIDOf("u"), Labels: map[string]string{"app": "web"}, CreatedAt: at(1_000),
+		Namespace: "n", Name: "p", UID: UIDOf("u"), CreatedAt: at(1_000),
 		Node: "n1", Phase: PodRunning, Containers: []ContainerState{
 			{Name: "main", StartedAt: at(1_003), Running: true}, {Name: "crashing", Restarted: true},
 			{Name: "sidecar", StartedAt: at(1_002), Running: true},
 		},
 	}
+	want.Labels, want.indexed = NewLabels(map[string]string{"app": "web"}), true
 	got, err := NewObject(whole)
-	if err != nil || !equality.Semantic.DeepEqual(got, want) {
+	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("NewObject = %+v, %v\nwant %+v", got, err, want)
 	}
 	for container, want := range map[string]bool{
@@ -224,13 +225,13 @@ func TestNewObject(t *testing.T) {
 		}
 	}
 	clone := got.DeepCopyObject().(*Object)
-	if !equality.Semantic.DeepEqual(clone, want) || &clone.Containers[0] == &got.Containers[0] {
+	if !reflect.DeepEqual(clone, want) || &clone.Containers[0] == &got.Containers[0] {
 		t.Errorf("DeepCopyObject = %+v", clone)
 	}
 
 	whole.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	got, err = NewObject(whole)
-	if err != nil || got.Containers != nil || got.Running("main") || got.Phase != PodPending {
+	if err != nil || got.Containers != nil || got.Labels != "" || got.Running("main") || got.Phase != PodPending {
 		t.Errorf("without container statuses: NewObject = %+v, %v", got, err)
 	}
 	if got, err := NewObject(pod("n", "p")); err != nil || got.Phase != PhaseUnknown || got.Node != "" {
@@ -309,7 +310,7 @@ func TestReplaceWithDuplicates(t *testing.T) {
 }
 
 // TestListEqualsScan compares List with a scan by the library's selectors, during random changes
-// and for random selectors.
+// and for random selectors. Some objects are indexed, others have too many labels.
 func TestListEqualsScan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	pick := func(from ...string) string { return from[rng.IntN(len(from))] }
@@ -343,6 +344,11 @@ func TestListEqualsScan(t *testing.T) {
 				p.Labels[key] = fmt.Sprint(rng.IntN(4))
 			}
 		}
+		if rng.IntN(4) == 0 { // too many to be indexed
+			for i := range maxIndexed {
+				p.Labels[fmt.Sprint("x-", i)] = ""
+			}
+		}
 		switch rng.IntN(20) {
 		case 0:
 			var all []any
@@ -370,8 +376,14 @@ func TestListEqualsScan(t *testing.T) {
 			}
 		}
 		slices.SortFunc(want, byKey)
-		if got := names(x.List(namespace, s)); got != names(want) {
-			t.Fatalf("round %d: List(%q, %q)\n got %q\nwant %q", round, namespace, s, got, names(want))
+		got := x.List(namespace, s)
+		if names(got) != names(want) {
+			t.Fatalf("round %d: List(%q, %q)\n got %q\nwant %q", round, namespace, s, names(got), names(want))
+		}
+		for _, o := range got {
+			if o != x.Get(o.Namespace, o.Name) {
+				t.Fatalf("round %d: List(%q, %q) returns an old object %s/%s", round, namespace, s, o.Namespace, o.Name)
+			}
 		}
 	}
 }

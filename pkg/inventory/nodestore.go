@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,13 +70,19 @@ func (s *nodeStore) set(object any) error {
 	if !ok {
 		return fmt.Errorf("the watch of nodes returned a %T", object)
 	}
-	s.targets.Set(s.slim(node))
+	target := s.slim(node)
+	target.Labels = nil
+	s.targets.Set(target)
 	return nil
 }
+
+// maxAddresses is the number of a node's addresses that are used. A kubelet sets them.
+const maxAddresses = 64
 
 // slim returns a copy of a node with the fields that are needed to serve and to scrape it. Most of
 // a whole node is images and conditions.
 func (s *nodeStore) slim(node *corev1.Node) *corev1.Node {
+	addresses := node.Status.Addresses
 	slim := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:              node.Name,
@@ -84,7 +91,7 @@ func (s *nodeStore) slim(node *corev1.Node) *corev1.Node {
 			CreationTimestamp: node.CreationTimestamp,
 		},
 		Status: corev1.NodeStatus{
-			Addresses:       node.Status.Addresses,
+			Addresses:       slices.Clone(addresses[:min(len(addresses), maxAddresses)]),
 			DaemonEndpoints: node.Status.DaemonEndpoints,
 			Capacity:        corev1.ResourceList{corev1.ResourceCPU: *node.Status.Capacity.Cpu()},
 		},

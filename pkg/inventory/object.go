@@ -2,7 +2,6 @@ package inventory
 
 import (
 	"crypto/sha256"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,8 +15,8 @@ import (
 
 // Object is a pod or a node in the API server. It is immutable once it is in an Index.
 type Object struct {
-	Namespace, Name string            // Namespace is "" for a node
-	Labels          map[string]string // read-only, shared by all objects with equal labels
+	Namespace, Name string // Namespace is "" for a node
+	Labels          Labels // of a node or a running pod
 	UID             UID
 	CreatedAt       usage.Time // by the API server's clock, in whole seconds
 
@@ -25,7 +24,24 @@ type Object struct {
 	Node       string           // to which the pod is bound; "": none yet
 	Containers []ContainerState // in the order of the pod's status; nil if the pod has no container statuses yet
 	Phase      Phase
+
+	indexed bool // whether the labels are indexed, and shared by all objects with equal ones
 }
+
+const (
+	// maxIndexed is the number of labels up to which an object is indexed. It bounds the time for
+	// which the Index is locked.
+	maxIndexed = 64
+	// maxLabelBytes is the maximum length of a label's text: a prefix, a name and a value.
+	maxLabelBytes = 253 + len("/") + 63 + len(keyEnd) + 63
+	// indexedBytes is the memory that the index of a label takes, if no other object has it: an
+	// entry of a map, which is half full, a pointer, and rounding. Its text comes on top.
+	indexedBytes = 112
+	// The index of labels takes at most as much memory as an object has in protobuf. These are
+	// sizes that no object is below: that of a pod with all defaults, and that of a node with its
+	// conditions, of which only a part is here.
+	minPodSize, minNodeSize = 1 << 10, 8 << 10
+)
 
 // ContainerState is the status of a regular container or of a sidecar (an init container with the
 // restart policy Always). It may be some seconds older than the kubelet's status.
@@ -60,7 +76,7 @@ const (
 
 var _ runtime.Object = (*Object)(nil)
 
-// NewObject returns the Object of an API object. It shares strings and labels with obj.
+// NewObject returns the Object of an API object. It shares strings with obj.
 func NewObject(obj any) (*Object, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -69,7 +85,6 @@ func NewObject(obj any) (*Object, error) {
 	o := &Object{
 		Namespace: m.GetNamespace(),
 		Name:      m.GetName(),
-		Labels:    m.GetLabels(),
 		UID:       UIDOf(m.GetUID()),
 		CreatedAt: usage.At(m.GetCreationTimestamp().Time),
 	}
@@ -77,8 +92,28 @@ func NewObject(obj any) (*Object, error) {
 		o.Node = pod.Spec.NodeName
 		o.Phase = phaseOf(pod.Status.Phase)
 		o.Containers = containersOf(pod)
+		if o.Phase != PodRunning {
+			return o, nil // selectors select among running pods
+		}
 	}
+	o.Labels = NewLabels(m.GetLabels())
+	o.indexed = isIndexed(obj, o.Labels)
 	return o, nil
+}
+
+// isIndexed reports whether the labels of an API object are indexed.
+func isIndexed(obj any, l Labels) bool {
+	count := l.Len()
+	cost, size := len(l)+count*indexedBytes, minPodSize
+	if _, ok := obj.(*corev1.Node); ok {
+		size = minNodeSize
+	}
+	if cost > size && count <= maxIndexed {
+		if sizer, ok := obj.(interface{ Size() int }); ok {
+			size = max(size, sizer.Size())
+		}
+	}
+	return count > 0 && count <= maxIndexed && cost <= size
 }
 
 func phaseOf(phase corev1.PodPhase) Phase {
@@ -105,23 +140,32 @@ func containersOf(pod *corev1.Pod) []ContainerState {
 	}
 	sidecars := pod.Status.InitContainerStatuses
 	sidecars = sidecars[:min(len(sidecars), len(pod.Spec.InitContainers))]
-	states := make([]ContainerState, 0, len(regular))
+	always := sidecarsOf(pod)
+	states := make([]ContainerState, 0, len(regular)+min(len(sidecars), len(always)))
 	for i := range regular {
 		states = append(states, stateOf(&regular[i]))
 	}
 	for i := range sidecars {
-		if status := &sidecars[i]; isSidecar(pod, status.Name) {
+		if status := &sidecars[i]; always[status.Name] {
 			states = append(states, stateOf(status))
 		}
 	}
 	return states
 }
 
-// isSidecar reports whether the init container with the name has the restart policy Always.
-func isSidecar(pod *corev1.Pod, name string) bool {
-	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
-		return c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-	})
+// sidecarsOf returns the names of the init containers with the restart policy Always.
+func sidecarsOf(pod *corev1.Pod) map[string]bool {
+	var names map[string]bool
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			if names == nil {
+				names = map[string]bool{}
+			}
+			names[c.Name] = true
+		}
+	}
+	return names
 }
 
 func stateOf(status *corev1.ContainerStatus) ContainerState {
@@ -149,7 +193,6 @@ func (o *Object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKi
 // DeepCopyObject implements runtime.Object.
 func (o *Object) DeepCopyObject() runtime.Object {
 	clone := *o
-	clone.Labels = maps.Clone(o.Labels)
 	clone.Containers = slices.Clone(o.Containers)
 	return &clone
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,13 @@ import (
 // podsPerPage is the maximum number of pods in one response. Listing keeps only one page of whole
 // pods in memory.
 const podsPerPage = 500
+
+// maxPageBytes is the maximum size of a response with more than one pod. Usual pods take 3 to 10 KB,
+// but tenants can create pods of 1.5 MB, which take several times that once they are decoded.
+const maxPageBytes = 8 << 20
+
+// errLargePage means that a response is larger than maxPageBytes.
+var errLargePage = errors.New("the page is too large")
 
 // A page is requested again if the connection was lost, as client-go does for responses that it decodes
 // itself. The Reflector would begin with the first page.
@@ -45,6 +53,7 @@ type podPages struct {
 
 // podPage is the memory of a response.
 type podPage struct {
+	limit   int64 // of pods, for this page and the next ones
 	body    bytes.Buffer
 	unknown runtime.Unknown
 	pods    corev1.PodList
@@ -60,11 +69,16 @@ func (p *podPages) List(ctx context.Context, options metav1.ListOptions) (*metav
 	// Reflector's "0".
 	options.ResourceVersion = ""
 	if p.page == nil {
-		p.page = new(podPage)
+		p.page = &podPage{limit: options.Limit}
 	}
+	options.Limit = p.page.limit
 	err := p.request(ctx, options)
 	for tries := 1; tries < maxTries && isConnectionLost(err) && sleep(ctx, retryDelay); tries++ {
 		err = p.request(ctx, options)
+	}
+	if errors.Is(err, errLargePage) {
+		p.page = &podPage{limit: max(1, options.Limit/4)} // without the memory of the large one
+		return p.List(ctx, options)
 	}
 	if apierrors.IsResourceExpired(err) && options.Continue != "" {
 		// The Reflector starts again. With the error itself, it would list all pods in one response.
@@ -77,7 +91,7 @@ func (p *podPages) List(ctx context.Context, options metav1.ListOptions) (*metav
 	if pods.Continue == "" { // the last page
 		p.page = nil
 	}
-	batch := newSharing()
+	batch := sharing{}
 	list := &metav1.List{ListMeta: pods.ListMeta, Items: make([]runtime.RawExtension, len(pods.Items))}
 	for i := range pods.Items {
 		o, err := NewObject(&pods.Items[i])
@@ -115,9 +129,16 @@ func (p *podPages) request(ctx context.Context, options metav1.ListOptions) erro
 		return err
 	}
 	defer body.Close()
+	var page io.Reader = body
+	if options.Limit > 1 {
+		page = io.LimitReader(body, maxPageBytes+1)
+	}
 	p.page.body.Reset()
-	if _, err := p.page.body.ReadFrom(body); err != nil {
+	if _, err := p.page.body.ReadFrom(page); err != nil {
 		return fmt.Errorf("cannot read the response: %w", err)
+	}
+	if options.Limit > 1 && p.page.body.Len() > maxPageBytes {
+		return errLargePage
 	}
 	return p.page.decode()
 }

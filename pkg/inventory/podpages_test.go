@@ -6,6 +6,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -146,7 +149,7 @@ func TestPagesOfOneList(t *testing.T) {
 	for i := range items {
 		want, err := NewObject(wholePod(i))
 		must(t, err)
-		if !equality.Semantic.DeepEqual(items[i].Object, runtime.Object(want)) {
+		if !reflect.DeepEqual(items[i].Object, runtime.Object(want)) {
 			t.Errorf("pod %d: got %+v, want %+v", i, items[i].Object, want)
 		}
 	}
@@ -180,6 +183,59 @@ func TestLostConnections(t *testing.T) {
 				t.Errorf("got %d pods after %d requests, want 1 after 2", len(list.Items), requests.Load())
 			}
 		})
+	}
+}
+
+// TestLargePages lists large pods. A page that is too large is requested again with fewer pods, down
+// to one.
+func TestLargePages(t *testing.T) {
+	for _, test := range []struct {
+		pods, bytes int
+		want        []int // limits of the requests
+	}{
+		{20, 600 << 10, []int{500, 125, 31, 7, 7, 7}},
+		{2, maxPageBytes + 1, []int{500, 125, 31, 7, 1, 1}},
+	} {
+		pods := test.pods
+		var limits []int
+		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			limit, err := strconv.Atoi(r.FormValue("limit"))
+			first, _ := strconv.Atoi(r.FormValue("continue"))
+			if err != nil {
+				t.Error(err)
+			}
+			limits = append(limits, limit)
+			page := podList()
+			for i := first; i < min(first+limit, pods); i++ {
+				p := wholePod(i)
+				p.Annotations = map[string]string{"large": strings.Repeat("x", test.bytes)}
+				page.Items = append(page.Items, *p)
+			}
+			page.Continue = ""
+			if next := first + limit; next < pods {
+				page.Continue = strconv.Itoa(next)
+			}
+			w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+			w.Write(encode(t, page, protobuf.SerializerOptions{}))
+		}))
+		defer api.Close()
+		pages, found := pagesOf(t, &rest.Config{Host: api.URL}), 0
+		for next := ""; found == 0 || next != ""; {
+			list, err := pages.List(t.Context(), metav1.ListOptions{Limit: podsPerPage, Continue: next})
+			must(t, err)
+			next = list.Continue
+			for _, item := range list.Items {
+				want, err := NewObject(wholePod(found))
+				must(t, err)
+				if !reflect.DeepEqual(item.Object, runtime.Object(want)) {
+					t.Errorf("pod %d: got %+v, want %+v", found, item.Object, want)
+				}
+				found++
+			}
+		}
+		if found != pods || !slices.Equal(limits, test.want) {
+			t.Errorf("pods of %d bytes: got %d pods, limits %v; want %d, %v", test.bytes, found, limits, pods, test.want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -284,7 +285,7 @@ func TestPodsAreListedInPages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := index.Get(want.Namespace, want.Name); !equality.Semantic.DeepEqual(got, want) {
+		if got := index.Get(want.Namespace, want.Name); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}

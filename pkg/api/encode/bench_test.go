@@ -21,11 +21,11 @@ import (
 // network. The objects lie in memory in another order than they are encoded in.
 func BenchmarkList(b *testing.B) {
 	const pods, nodes = 150_000, 5000
-	apps := [10]map[string]string{}
+	apps := [10]inventory.Labels{}
 	for i := range apps {
-		apps[i] = map[string]string{
+		apps[i] = inventory.NewLabels(map[string]string{
 			"app.kubernetes.io/name": fmt.Sprintf("app-%d", i), "pod-template-hash": "7d4b9c6f5d", "team": "shop",
-		}
+		})
 	}
 	objects, usages := make([]*inventory.Object, pods), make([]*Pod, pods)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -33,11 +33,11 @@ func BenchmarkList(b *testing.B) {
 		o, err := inventory.NewObject(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Namespace: fmt.Sprintf("team-%d", i/1500),
 			Name:      fmt.Sprintf("app-%d-7d4b9c6f5d-%05d", i%10, i),
-			Labels:    apps[i%10],
 		}})
 		if err != nil {
 			b.Fatal(err)
 		}
+		o.Labels = apps[i%10]
 		objects[i] = o
 	}
 	at := usage.At(now)

@@ -195,11 +195,10 @@ func (i *Item) GetObjectMeta() metav1.Object {
 	return &meta
 }
 
-// meta returns the metadata of an Item. Its labels are those of the inventory; encoders only read
-// them.
+// meta returns the metadata of an Item.
 func (i *Item) meta() metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{
-		Namespace: i.Object.Namespace, Name: i.Object.Name, Labels: i.Object.Labels,
+		Namespace: i.Object.Namespace, Name: i.Object.Name, Labels: i.Object.Labels.Map(),
 		CreationTimestamp: metav1.NewTime(i.response.now.Time()),
 	}
 	if i.Version != 0 {

@@ -174,10 +174,11 @@ func (g generator) extra(n int) Extra {
 func (g generator) object() *inventory.Object {
 	o := &inventory.Object{Namespace: g.string(), Name: g.string()}
 	if g.IntN(4) > 0 {
-		o.Labels = map[string]string{}
+		labels := map[string]string{}
 		for range g.IntN(6) {
-			o.Labels[g.string()] = g.string()
+			labels[g.string()] = g.string()
 		}
+		o.Labels = inventory.NewLabels(labels)
 	}
 	return o
 }

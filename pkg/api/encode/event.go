@@ -3,7 +3,6 @@ package encode
 import (
 	"bytes"
 	"io"
-	"maps"
 	"slices"
 	"sync"
 
@@ -125,7 +124,7 @@ func (i *Item) IsEqual(other *Item) bool {
 
 // HasEqualLabels reports whether two Items have the same labels.
 func (i *Item) HasEqualLabels(other *Item) bool {
-	return i.Object == other.Object || maps.Equal(i.Object.Labels, other.Object.Labels)
+	return i.Object == other.Object || i.Object.Labels == other.Object.Labels
 }
 
 // Refresh makes an Item that is equal to an older one be served as that: with its version.

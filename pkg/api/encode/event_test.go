@@ -39,7 +39,7 @@ func TestEvent(t *testing.T) {
 	for range 50 {
 		list := encoder.NewList(PodMetrics, now, 1)
 		pod := g.pod()
-		list.Add(&inventory.Object{Namespace: "ns", Name: "pod", Labels: map[string]string{"app": "web"}}, pod,
+		list.Add(&inventory.Object{Namespace: "ns", Name: "pod", Labels: app("web")}, pod,
 			g.extra(len(pod.Containers)))
 		list.Items[0].Version = g.Uint64()
 		for _, encoder := range encoders(versions...) {
@@ -110,9 +110,9 @@ func TestEventIsSafeForConcurrentUse(t *testing.T) {
 }
 
 func TestIsEqual(t *testing.T) {
-	object := &inventory.Object{Namespace: "ns", Name: "pod", Labels: map[string]string{"app": "web"}}
-	relabeled := &inventory.Object{Namespace: "ns", Name: "pod", Labels: map[string]string{"app": "db"}}
-	same := &inventory.Object{Namespace: "ns", Name: "pod", Labels: map[string]string{"app": "web"}, CreatedAt: 1}
+	object := &inventory.Object{Namespace: "ns", Name: "pod", Labels: app("web")}
+	relabeled := &inventory.Object{Namespace: "ns", Name: "pod", Labels: app("db")}
+	same := &inventory.Object{Namespace: "ns", Name: "pod", Labels: app("web"), CreatedAt: 1}
 	newPod := func(cpu uint64, at usage.Time, asOf usage.Time) *Pod {
 		return &Pod{At: at, AsOf: asOf, Window: time.Second,
 			Containers: []usage.Container{{Name: "main", Amount: usage.Amount{CPUNanocores: cpu}}}}
@@ -144,3 +144,6 @@ func TestIsEqual(t *testing.T) {
 		t.Error("the item has no typed object")
 	}
 }
+
+// app returns a label app.
+func app(value string) inventory.Labels { return inventory.NewLabels(map[string]string{"app": value}) }

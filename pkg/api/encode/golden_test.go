@@ -33,7 +33,8 @@ func TestGoldenFixtures(t *testing.T) {
 	created := time.Date(2008, 1, 1, 1, 1, 1, 0, time.UTC)
 	sample := usage.Amount{At: usage.At(time.Date(2002, 1, 1, 1, 1, 1, 0, time.UTC)), Window: 1}
 	object := &inventory.Object{
-		Namespace: "namespaceValue", Name: "nameValue", Labels: map[string]string{"labelsKey": "labelsValue"},
+		Namespace: "namespaceValue", Name: "nameValue",
+		Labels: inventory.NewLabels(map[string]string{"labelsKey": "labelsValue"}),
 	}
 	for kind, item := range map[Kind]*Item{
 		NodeMetrics: encoder.NewItem(NodeMetrics, created, object, &Node{Amount: sample}, nil),

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -93,13 +94,13 @@ func (w *writer) appendMetaJSON(b []byte, i *Item) []byte {
 }
 
 // appendLabelsJSON appends at least one label.
-func appendLabelsJSON(b []byte, w *writer, labels map[string]string) []byte {
+func appendLabelsJSON(b []byte, labels inventory.Labels) []byte {
 	start := len(b)
-	for _, l := range w.sortLabels(labels) {
+	for key, value := range labels.All() {
 		b = append(b, ',')
-		b = appendStringJSON(b, l.key)
+		b = appendStringJSON(b, key)
 		b = append(b, ':')
-		b = appendStringJSON(b, l.value)
+		b = appendStringJSON(b, value)
 	}
 	b[start] = '{' // replaces the first comma
 	return append(b, '}')

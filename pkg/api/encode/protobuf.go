@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -121,12 +122,12 @@ func (w *writer) appendMetaProtobuf(b []byte, i *Item) []byte {
 }
 
 // appendLabelsProtobuf appends labels as entries of a map.
-func appendLabelsProtobuf(b []byte, w *writer, labels map[string]string) []byte {
-	for _, l := range w.sortLabels(labels) {
+func appendLabelsProtobuf(b []byte, labels inventory.Labels) []byte {
+	for key, value := range labels.All() {
 		b = append(b, lengthTag(11), 0)
 		start := len(b)
-		b = appendStringField(b, lengthTag(1), l.key)
-		b = endMessage(appendStringField(b, lengthTag(2), l.value), start)
+		b = appendStringField(b, lengthTag(1), key)
+		b = endMessage(appendStringField(b, lengthTag(2), value), start)
 	}
 	return b
 }

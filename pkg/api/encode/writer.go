@@ -2,10 +2,9 @@ package encode
 
 import (
 	"io"
-	"reflect"
-	"slices"
-	"strings"
+	"unsafe"
 
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -18,8 +17,7 @@ const chunkSize = 128 << 10
 // in memory as a whole.
 type writer struct {
 	out    io.Writer
-	buffer []byte  // reused by the next response
-	sorted []label // of sortLabels
+	buffer []byte // reused by the next response
 	labels labelCache
 	read   int // of prefetch
 
@@ -27,13 +25,10 @@ type writer struct {
 	nowJSON []byte
 }
 
-// label is one label of an object.
-type label struct{ key, value string }
-
-// labelCache keeps encoded labels. Objects with equal labels share one map, and objects whose names
+// labelCache keeps encoded labels. Objects with equal labels share one text, and objects whose names
 // are similar, such as the pods of a Deployment, usually have equal labels.
 type labelCache [64]struct {
-	id      uintptr // the address of the map, which the response keeps alive; 0: the slot is empty
+	id      uintptr // the address of the text, which the response keeps alive; 0: the slot is empty
 	encoded []byte
 }
 
@@ -50,7 +45,6 @@ func (e *Encoder) writer(out io.Writer, now usage.Time) *writer {
 
 // release makes the writer available to other responses, unless its buffer has become very large.
 func (e *Encoder) release(w *writer) {
-	clear(w.sorted[:cap(w.sorted)])
 	for i := range w.labels {
 		w.labels[i].id = 0
 	}
@@ -80,27 +74,18 @@ func (w *writer) finish(b []byte) error {
 // encodeLabels returns labels as appendLabels encodes them, which must be the same function for a
 // whole response. The result is valid until the next call.
 func (w *writer) encodeLabels(
-	labels map[string]string, appendLabels func([]byte, *writer, map[string]string) []byte,
+	labels inventory.Labels, appendLabels func([]byte, inventory.Labels) []byte,
 ) []byte {
-	if len(labels) == 0 {
+	if labels == "" {
 		return nil
 	}
-	id := reflect.ValueOf(labels).Pointer()
-	slot := &w.labels[(id>>4^id>>10)%uintptr(len(w.labels))]
+	id := uintptr(unsafe.Pointer(unsafe.StringData(string(labels)))) //nolint:gosec // only compared
+	// The texts often lie at equal distances. Multiplication by the golden ratio spreads them.
+	slot := &w.labels[uint64(id)*0x9e3779b97f4a7c15>>32%uint64(len(w.labels))]
 	if slot.id != id {
-		slot.id, slot.encoded = id, appendLabels(slot.encoded[:0], w, labels)
+		slot.id, slot.encoded = id, appendLabels(slot.encoded[:0], labels)
 	}
 	return slot.encoded
-}
-
-// sortLabels returns labels sorted by key. The result is valid until the next call.
-func (w *writer) sortLabels(labels map[string]string) []label {
-	w.sorted = w.sorted[:0]
-	for key, value := range labels {
-		w.sorted = append(w.sorted, label{key, value})
-	}
-	slices.SortFunc(w.sorted, func(a, b label) int { return strings.Compare(a.key, b.key) })
-	return w.sorted
 }
 
 // prefetched is the number of Items that prefetch reads at once. Their memory fits into the first

@@ -80,7 +80,7 @@ func (w *world) now() usage.Time { return w.clock.At(time.Now()) }
 func everything(*inventory.Object) bool { return true }
 
 func hasLabel(value string) func(*inventory.Object) bool {
-	return func(o *inventory.Object) bool { return o.Labels["app"] == value }
+	return func(o *inventory.Object) bool { return o.Labels.Get("app") == value }
 }
 
 // list returns what a LIST returns.
@@ -104,7 +104,7 @@ func (w *world) put(namespace, name, app string, newUID bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := namespace + "/" + name
-	o := &inventory.Object{Namespace: namespace, Name: name, Labels: map[string]string{"app": app}}
+	o := &inventory.Object{Namespace: namespace, Name: name, Labels: inventory.NewLabels(map[string]string{"app": app})}
 	if old := w.pods[key]; old != nil && !newUID {
 		o.UID = old.object.UID
 	} else {
@@ -149,7 +149,7 @@ func (w *world) client(namespace, app string) *client {
 }
 
 func contentOf(item *encode.Item) string {
-	return fmt.Sprint(item.Object.Labels, item.Object.UID[0], item.GetObject().(*metrics.PodMetrics).Containers)
+	return fmt.Sprint(item.Object.Labels.Map(), item.Object.UID[0], item.GetObject().(*metrics.PodMetrics).Containers)
 }
 
 func keyOf(item *encode.Item) string { return item.Object.Namespace + "/" + item.Object.Name }
@@ -353,7 +353,6 @@ func TestEqualMetricsCauseNoEvent(t *testing.T) {
 		w.mu.Lock()
 		old := w.pods["ns/a"]
 		object, sample := *old.object, *old.usage
-		object.Labels = maps.Clone(object.Labels)
 		object.Containers = []inventory.ContainerState{{Name: "main"}}
 		sample.Containers = slices.Clone(sample.Containers)
 		sample.AsOf++

@@ -1,0 +1,122 @@
+package inventory
+
+import (
+	"iter"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Labels are the labels of an object as one text. For each label, sorted by key, the text has the
+// key, a keyEnd, the value, and a labelEnd. So equal labels have equal texts.
+//
+// Tenants choose how many labels a pod has. A map of short labels takes seven times the size that
+// they have in protobuf, the text less than that size.
+type Labels string
+
+var _ labels.Labels = Labels("")
+
+// The characters of labels are letters, digits, '-', '_', '.' and '/'.
+const (
+	keyEnd   = "\x00"
+	labelEnd = "\x01"
+)
+
+// NewLabels returns the labels of a map. It returns no labels if one of them has a keyEnd or a
+// labelEnd, which the API server does not allow.
+func NewLabels(set map[string]string) Labels {
+	if len(set) == 0 {
+		return ""
+	}
+	var few [32]string
+	keys, size := few[:0], 0
+	for key, value := range set {
+		keys = append(keys, key)
+		size += len(key) + len(keyEnd) + len(value) + len(labelEnd)
+	}
+	slices.Sort(keys)
+	var text strings.Builder
+	text.Grow(size)
+	for _, key := range keys {
+		text.WriteString(key)
+		text.WriteString(keyEnd)
+		text.WriteString(set[key])
+		text.WriteString(labelEnd)
+	}
+	l := text.String()
+	if strings.Count(l, keyEnd) != len(set) || strings.Count(l, labelEnd) != len(set) {
+		return ""
+	}
+	return Labels(l)
+}
+
+// Len returns the number of labels.
+func (l Labels) Len() int { return strings.Count(string(l), labelEnd) }
+
+// All iterates over the labels, sorted by key.
+func (l Labels) All() iter.Seq2[string, string] {
+	return func(yield func(key, value string) bool) {
+		for text := range l.texts() {
+			if key, value, _ := strings.Cut(text, keyEnd); !yield(key, value) {
+				return
+			}
+		}
+	}
+}
+
+// texts iterates over the texts of the labels, each without its labelEnd.
+func (l Labels) texts() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for rest := string(l); rest != ""; {
+			text, after, _ := strings.Cut(rest, labelEnd)
+			if !yield(text) {
+				return
+			}
+			rest = after
+		}
+	}
+}
+
+// Map returns the labels as a map, or nil if there are none.
+func (l Labels) Map() map[string]string {
+	if l == "" {
+		return nil
+	}
+	set := make(map[string]string, l.Len())
+	for key, value := range l.All() {
+		set[key] = value
+	}
+	return set
+}
+
+// Lookup implements labels.Labels. It is a binary search, because a selector may look up many keys
+// in an object with many labels.
+func (l Labels) Lookup(key string) (value string, exists bool) {
+	for rest := string(l); rest != ""; {
+		start := strings.LastIndexByte(rest[:len(rest)/2], labelEnd[0]) + 1
+		text, after, _ := strings.Cut(rest[start:], labelEnd)
+		middle, value, _ := strings.Cut(text, keyEnd)
+		switch strings.Compare(key, middle) {
+		case 0:
+			return value, true
+		case -1:
+			rest = rest[:start]
+		default:
+			rest = after
+		}
+	}
+	return "", false
+}
+
+// Has implements labels.Labels.
+func (l Labels) Has(key string) bool {
+	_, exists := l.Lookup(key)
+	return exists
+}
+
+// Get implements labels.Labels.
+func (l Labels) Get(key string) string {
+	value, _ := l.Lookup(key)
+	return value
+}
