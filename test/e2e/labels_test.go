@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
+	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
+)
+
+// TestHostileLabels creates pods with as many labels as the API server stores, before kube-vitals
+// starts, and changes one of them all the time. The memory stays small, others can read, and
+// selectors find these pods.
+func TestHostileLabels(t *testing.T) {
+	const (
+		nodes, running, pods, labels = 20, 10, 40, 60_000
+		changes                      = 10
+		maxMemory                    = 150 << 20 // RssAnon
+	)
+	started, err := cluster.Start(t.Context(), cluster.Config{Nodes: simulation.Nodes(nodes)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(started.Stop)
+	c := &testCluster{Cluster: started}
+	for _, namespace := range []string{"tenant", "other"} {
+		if err := c.CreateNamespace(t.Context(), namespace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod := func(namespace, name string, labels map[string]string, node int) *corev1.Pod {
+		p := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "simulated"}}},
+		}
+		if node >= 0 {
+			p.Spec.NodeName = simulation.Nodes(nodes)[node].Name
+		} else {
+			p.Spec.NodeSelector = map[string]string{"no": "node"}
+		}
+		return p
+	}
+	create := func(p *corev1.Pod) {
+		t.Helper()
+		if _, err := c.Client.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(pod("other", "web", map[string]string{"app": "web"}, 0))
+	many := make(map[string]string, labels)
+	for i := range labels {
+		many[strconv.FormatInt(int64(i), 36)] = ""
+	}
+	for i := range pods { // the first ones run, the others stay Pending
+		node := i
+		if i >= running {
+			node = -1
+		}
+		create(pod("tenant", fmt.Sprintf("pod-%d", i), many, node))
+	}
+
+	c.install(t)
+	const other = "/apis/metrics.k8s.io/v1/namespaces/other/pods/web"
+	const selected = "/apis/metrics.k8s.io/v1/namespaces/tenant/pods?labelSelector="
+	eventually(t, "metrics of all running pods", func(ctx context.Context) error {
+		if _, err := c.get(ctx, other); err != nil {
+			return err
+		}
+		list, err := c.get(ctx, selected+"zz")
+		if got := strings.Count(string(list), `"name":"pod-`); err == nil && got != running {
+			err = fmt.Errorf("got %d pods", got)
+		}
+		return err
+	})
+
+	peak, updates := uint64(0), 0
+	for i := range changes {
+		for _, name := range []string{"pod-0", "pod-" + strconv.Itoa(pods-1)} {
+			change := fmt.Appendf(nil, `{"metadata":{"labels":{"0":"%d"}}}`, i)
+			_, err := c.Client.CoreV1().Pods("tenant").Patch(
+				t.Context(), name, types.MergePatchType, change, metav1.PatchOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			updates++
+			if _, err := c.get(t.Context(), other); err != nil {
+				t.Errorf("after %d updates: %v", updates, err)
+			}
+		}
+		memory, err := process.Anonymous(c.server.Process.PID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		peak = max(peak, memory)
+	}
+	eventually(t, "the change of a label", func(ctx context.Context) error {
+		list, err := c.get(ctx, fmt.Sprint(selected, "0%3D", changes-1))
+		if err == nil && strings.Count(string(list), `"name":"pod-`) != 1 {
+			err = errors.New("the pod is not selected")
+		}
+		return err
+	})
+	t.Logf("RssAnon: at most %d MiB", peak>>20)
+	if peak > maxMemory {
+		t.Errorf("RssAnon: %d MiB, want at most %d", peak>>20, maxMemory>>20)
+	}
+}
