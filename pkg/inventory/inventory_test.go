@@ -194,7 +194,7 @@ func TestNewObject(t *testing.T) {
 			EphemeralContainers: []corev1.EphemeralContainer{{}},
 		},
 		Status: corev1.PodStatus{
-			Phase: corev1.PodRunning,
+			Phase: corev1.PodRunning, StartTime: new(metav1.Unix(1_000, 5)),
 			InitContainerStatuses: []corev1.ContainerStatus{
 				{Name: "setup", State: terminated}, runningContainer("sidecar", 1_002),
 			},
@@ -207,7 +207,7 @@ func TestNewObject(t *testing.T) {
 	at := func(second int64) usage.Time { return usage.At(time.Unix(second, 0)) }
 	want := &Object{
 		Namespace: "n", Name: "p", UID: UIDOf("u"), CreatedAt: at(1_000),
-		Node: "n1", Phase: PodRunning, Containers: []ContainerState{
+		Node: "n1", Phase: PodRunning, StartedAt: at(1_000) + 5, Containers: []ContainerState{
 			{Name: "main", StartedAt: at(1_003), Running: true}, {Name: "crashing", Restarted: true},
 			{Name: "sidecar", StartedAt: at(1_002), Running: true},
 		},
@@ -441,4 +441,29 @@ func BenchmarkMemory(b *testing.B) {
 		runtime.KeepAlive(x)
 	}
 	b.ReportMetric(float64(grown)/pods, "bytes/pod")
+}
+
+// TestEarliestStart checks the time before which a container cannot have started.
+func TestEarliestStart(t *testing.T) {
+	const pod, main = 1000, 1060
+	running := func(startedAt usage.Time) []ContainerState {
+		return []ContainerState{{Name: "main", Running: true, StartedAt: startedAt}, {Name: "waits"}}
+	}
+	for _, test := range []struct {
+		name, container string
+		object          Object
+		want            usage.Time
+	}{
+		{"the start of the pod", "main", Object{StartedAt: pod, Containers: running(main)}, pod},
+		{"container that does not run", "waits", Object{StartedAt: pod, Containers: running(main)}, pod},
+		{"container without a status", "setup", Object{StartedAt: pod, Containers: running(main)}, pod},
+		{"no statuses yet", "main", Object{StartedAt: pod}, pod},
+		{"the kubelet lost the status of the pod", "main", Object{StartedAt: main + 900, Containers: running(main)}, main},
+		{"the pod has no start", "main", Object{Containers: running(main)}, main},
+		{"neither has a start", "waits", Object{Containers: running(main)}, 0},
+	} {
+		if got := test.object.EarliestStart(test.container); got != test.want {
+			t.Errorf("%s: got %d, want %d", test.name, got, test.want)
+		}
+	}
 }

@@ -23,6 +23,7 @@ type Object struct {
 	// Of pods only:
 	Node       string           // to which the pod is bound; "": none yet
 	Containers []ContainerState // in the order of the pod's status; nil if the pod has no container statuses yet
+	StartedAt  usage.Time       // when the kubelet accepted the pod, by the node's clock, in whole seconds; 0: not known
 	Phase      Phase
 
 	indexed bool // whether the labels are indexed, and shared by all objects with equal ones
@@ -91,6 +92,9 @@ func NewObject(obj any) (*Object, error) {
 	if pod, ok := obj.(*corev1.Pod); ok {
 		o.Node = pod.Spec.NodeName
 		o.Phase = phaseOf(pod.Status.Phase)
+		if start := pod.Status.StartTime; start != nil {
+			o.StartedAt = usage.At(start.Time)
+		}
 		o.Containers = containersOf(pod)
 		if o.Phase != PodRunning {
 			return o, nil // selectors select among running pods
@@ -179,12 +183,33 @@ func stateOf(status *corev1.ContainerStatus) ContainerState {
 // Running reports whether the container with the name is running. It returns false if Containers is
 // nil.
 func (o *Object) Running(container string) bool {
+	c := o.container(container)
+	return c != nil && c.Running
+}
+
+// EarliestStart returns the time before which the container with the name cannot have started, by
+// the node's clock, in whole seconds; 0 if it is not known. That is the start of the pod. A kubelet
+// that lost the status of a pod sets that to a later time, but the start of a running container is
+// always that of the container runtime.
+func (o *Object) EarliestStart(container string) usage.Time {
+	c := o.container(container)
+	switch {
+	case c == nil || c.StartedAt == 0:
+		return o.StartedAt
+	case o.StartedAt == 0:
+		return c.StartedAt
+	}
+	return min(o.StartedAt, c.StartedAt)
+}
+
+// container returns the state of the container with the name, or nil.
+func (o *Object) container(name string) *ContainerState {
 	for i := range o.Containers {
-		if o.Containers[i].Name == container {
-			return o.Containers[i].Running
+		if o.Containers[i].Name == name {
+			return &o.Containers[i]
 		}
 	}
-	return false
+	return nil
 }
 
 // GetObjectKind implements runtime.Object, so that a list for a Reflector can have Objects.

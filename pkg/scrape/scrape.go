@@ -361,6 +361,7 @@ func (s *Scraper) fetchSummary(ctx context.Context, t *target, buffer *usage.Scr
 	}
 	t.unlessDeleted(func() {
 		if err == nil {
+			buffer.Capacity = capacity(node)
 			p = newPlan(s.Sink.PutSummary(node.Name, buffer), buffer.At)
 		}
 		s.Observer.Summarized(err)

@@ -68,7 +68,7 @@ func (c *cluster) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrap
 func (c *cluster) FetchSummary(_ context.Context, _ *corev1.Node, dst *usage.Scrape) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	dst.At = usage.At(time.Now())
+	*dst = usage.Scrape{At: usage.At(time.Now())}
 	c.fetchedSummaries++
 	return c.summaryErr
 }
@@ -89,6 +89,7 @@ func (c *cluster) PutSummary(_ string, s *usage.Scrape) []usage.Missing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.putSummaries++
+	c.capacity = s.Capacity
 	if c.stillMissing == nil {
 		return nil
 	}

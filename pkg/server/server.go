@@ -239,9 +239,14 @@ func newState(c Config, clock usage.Clock) (
 	metrics *store.Store, extra *store.Extra, pods, nodes *inventory.Index,
 ) {
 	config := store.Config{MaxSampleAge: c.MaxSampleAge, RateWindow: c.RateWindow, MaxContainers: maxContainers}
-	config.IsRunning = func(namespace, pod, container string) bool {
+	config.State = func(node, namespace, pod, container string) store.ContainerState {
 		o := pods.Get(namespace, pod)
-		return o != nil && o.Running(container)
+		if o == nil || o.Node != node {
+			return store.ContainerState{}
+		}
+		return store.ContainerState{
+			Running: o.Running(container), StartedAt: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
+		}
 	}
 	metrics = store.New(config)
 	if c.hasExtra() {

@@ -264,3 +264,34 @@ func TestUntrustedAPIServerGetsNoRequests(t *testing.T) {
 		t.Errorf("got %d requests, want 0", n)
 	}
 }
+
+// TestForceDeletedPodHasNoUsage checks that samples of a force-deleted pod that still runs are not
+// those of the next pod of the name: the inventory shows the store when that one started.
+func TestForceDeletedPodHasNoUsage(t *testing.T) {
+	clock := usage.NewClock(time.Now())
+	metrics, pods, _ := newState(Config{MaxSampleAge: time.Minute}, clock, nil)
+	now := clock.At(time.Now())
+	const lived = time.Hour
+	for bound, want := range map[string]bool{"n1": false, "n2": true} { // n2: nothing is known of the pod on n1
+		err := pods.Replace([]any{&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "web-0", UID: "2"},
+			Spec:       corev1.PodSpec{NodeName: bound},
+			Status:     corev1.PodStatus{StartTime: new(metav1.NewTime(now.Time()))},
+		}}, "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		metrics.Forget("n1")
+		for i := range 2 {
+			at := now.Add(time.Duration(15*i) * time.Second)
+			s := usage.Sample{At: at, MemoryAt: at, StartedAt: now.Add(-lived), CPUSeconds: 100 + float64(i), Memory: 1}
+			s.Has = usage.HasCPU | usage.HasMemory
+			metrics.Put("n1", &usage.Scrape{At: at, Sent: at, Containers: []usage.ContainerSample{
+				{Namespace: []byte("n"), Pod: []byte("web-0"), Name: []byte("a"), Sample: s},
+			}})
+		}
+		if got := metrics.Pod("n1", "n", "web-0", now.Add(15*time.Second)) != nil; got != want {
+			t.Errorf("bound to %s: got %t, want %t", bound, got, want)
+		}
+	}
+}

@@ -63,7 +63,7 @@ func (s *series) widen(amount usage.Amount, cur usage.Sample, isDense bool, a *a
 		return amount
 	}
 	earlier := usage.Sample{At: base.at, CPUSeconds: base.cpuSeconds, Has: usage.HasCPU}
-	if wide, verdict := usage.Rate(earlier, cur, a.maxAge); verdict == usage.Fresh {
+	if wide, verdict := usage.Rate(earlier, cur, a.maxAge, a.capacity); verdict == usage.Fresh {
 		amount = wide
 	}
 	return amount

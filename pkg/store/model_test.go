@@ -15,8 +15,8 @@ import (
 type model struct {
 	maxAge     time.Duration
 	rateWindow time.Duration
-	isRunning  func(key containerKey) bool // according to the API server
-	nodes      map[string]*modelNode       // by name
+	state      func(node string, key containerKey) ContainerState // according to the API server
+	nodes      map[string]*modelNode                              // by name
 	counts     Counts
 
 	// correct is that of the store: TestPause and TestClocksSetForward check it.
@@ -25,11 +25,13 @@ type model struct {
 
 // modelNode is what one node reported.
 type modelNode struct {
+	name          string
 	evidence      []evidence // of its clock's offset, since the last jump
 	dateless      bool       // whether the last response had no Date header
 	jumps         int
 	jumpedAt      usage.Time    // by our clock; 0: never
 	highestBefore time.Duration // the upper bound of the offset before the jump
+	shown         usage.Time    // the latest time that the clock may have shown before any jump
 	broken        usage.Time    // when evidence last contradicted the bounds; 0: never, or it was a step
 	brokenAbove   bool
 	ahead         usage.Time // when a sample was last ahead of its response's Date; 0: never
@@ -69,8 +71,8 @@ type reported struct {
 	sample usage.Sample
 }
 
-func newModel(maxAge, rateWindow time.Duration, isRunning func(containerKey) bool) *model {
-	return &model{maxAge: maxAge, rateWindow: rateWindow, isRunning: isRunning, nodes: map[string]*modelNode{}}
+func newModel(maxAge, rateWindow time.Duration, state func(string, containerKey) ContainerState) *model {
+	return &model{maxAge: maxAge, rateWindow: rateWindow, state: state, nodes: map[string]*modelNode{}}
 }
 
 func (m *model) put(name string, r report) {
@@ -80,6 +82,7 @@ func (m *model) put(name string, r report) {
 			return
 		}
 		n = &modelNode{
+			name:       name,
 			containers: map[containerKey]*modelContainer{}, ended: map[containerKey]*modelContainer{},
 			removed: map[podKey]usage.Time{}, pods: map[podKey]*usage.Pod{},
 		}
@@ -170,7 +173,7 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 		}
 		if jumped = !again || isStep; jumped {
 			n.jumps++
-			n.jumpedAt, n.highestBefore = r.at, highest
+			n.jumpedAt, n.highestBefore, n.shown = r.at, highest, max(n.shown, r.at.Add(highest))
 			m.counts.ClockJumps++
 		}
 		n.evidence = nil
@@ -187,17 +190,25 @@ func (m *model) putScrape(n *modelNode, r report) {
 	r.containers = slices.DeleteFunc(slices.Clone(r.containers), func(c reported) bool { // 9: samples of the removed pod
 		at, removed := n.removed[c.key.podKey]
 		return removed && (r.sent < at || in.ours(c.sample) < at.Add(time.Second)) ||
-			c.sample.Has&(usage.HasCPU|usage.HasMemory) == 0 && !m.isRunning(c.key) // 7: containers that ended
+			c.sample.Has&(usage.HasCPU|usage.HasMemory) == 0 && !m.state(n.name, c.key).Running // 7: containers that ended
 	})
 	after := map[containerKey]*modelContainer{}
 	pods := map[podKey]bool{}
+	var foreign, ended []containerKey
 	for _, reported := range r.containers {
 		c := n.containers[reported.key]
 		if c == nil {
-			c = &modelContainer{}
+			c = &modelContainer{metric: metric{ofPod: true}}
 			c.absent = n.lastComplete && !n.overlooked(reported)
 		}
 		c.lastSeen = r.at
+		if m.isOfOtherPod(n, c, reported, in) {
+			foreign = append(foreign, reported.key)
+			if !m.state(n.name, reported.key).Running {
+				ended = append(ended, reported.key)
+			}
+			reported.sample, c.absent = usage.Sample{}, false
+		}
 		c.next(reported.sample, in)
 		after[reported.key] = c
 		pods[reported.key.podKey] = true
@@ -215,7 +226,7 @@ func (m *model) putScrape(n *modelNode, r report) {
 		// (7). The containers of a pod that it does not mention expire together.
 		stays := r.at.Sub(podSeen[key.podKey]) <= m.maxAge
 		if pods[key.podKey] {
-			stays = m.isRunning(key)
+			stays = m.state(n.name, key).Running
 		}
 		if r.partial && stays {
 			after[key] = c
@@ -226,11 +237,48 @@ func (m *model) putScrape(n *modelNode, r report) {
 	for key := range after {
 		delete(n.ended, key)
 	}
+	for _, key := range ended {
+		n.ended[key] = after[key]
+		delete(after, key)
+	}
 	n.containers = after
-	n.lastComplete = !r.partial && len(r.containers) == all
+	n.lastComplete = !r.partial && len(r.containers) == all && len(foreign) == 0
 	// What ended long ago is forgotten.
 	maps.DeleteFunc(n.ended, func(_ containerKey, c *modelContainer) bool { return r.at.Sub(c.lastSeen) > 2*time.Minute })
 	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return r.at.Sub(at) > 2*time.Minute })
+}
+
+// isOfOtherPod reports whether a container started more than 10 s before the pod in the API server
+// did, or used more than the node can have since (4). The clock must not have been set back since,
+// as far as is known.
+func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *incoming) bool {
+	start := r.sample.StartedAt
+	if start == 0 || c.proven && start == c.since.StartedAt {
+		return false
+	}
+	inAPI := m.state(n.name, r.key)
+	now := in.at.Add(n.offset())
+	isOther := func(s usage.Sample) bool {
+		used, age := s.CPUSeconds*1e9, now.Sub(inAPI.StartedAt).Seconds()
+		switch {
+		case inAPI.StartedAt == 0, inAPI.StartedAt > now.Add(time.Minute):
+		case now < n.shown && inAPI.PodCreatedAt <= n.jumpedAt: // these times are shown for the second time
+		case in.capacity != 0 && used > float64(in.capacity)*(age*1.1+120):
+			return true // more than the node can have used
+		default:
+			return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < inAPI.StartedAt
+		}
+		return false
+	}
+	if c.since.Has != 0 && !c.proven && isOther(c.since) { // everything up to now was of the other pod
+		c.metric = metric{ofPod: true}
+		delete(n.pods, r.key.podKey)
+	}
+	if isOther(r.sample) {
+		return true
+	}
+	c.proven = inAPI.StartedAt != 0
+	return false
 }
 
 // overlooked reports whether a new container may have run before (4).
@@ -241,7 +289,7 @@ func (n *modelNode) overlooked(r reported) bool {
 }
 
 func (m *model) putSummary(n *modelNode, r report) {
-	in := &incoming{model: m, node: n, at: r.at}
+	in := &incoming{model: m, node: n, at: r.at, capacity: r.capacity}
 	n.self.kubeletRate(r.node, false, in)
 	zeroIsReal := slices.ContainsFunc(r.containers, func(c reported) bool {
 		known := n.containers[c.key]
@@ -344,6 +392,16 @@ func (in *incoming) afterJump() bool {
 	return in.node.jumpedAt != 0 && in.at.Sub(in.node.jumpedAt) <= time.Minute
 }
 
+// isTooMuch reports whether a rate exceeds what the API can carry, or the node's capacity by more
+// than 10 % and what it allows in 2 seconds (1).
+func (in *incoming) isTooMuch(nanocores float64, window time.Duration) bool {
+	return nanocores >= math.MaxInt64 || isAboveCapacity(nanocores, window, in.capacity)
+}
+
+func isAboveCapacity(nanocores float64, window time.Duration, capacity uint64) bool {
+	return capacity != 0 && nanocores > float64(capacity)*(1.1+2/window.Seconds())
+}
+
 // metric is the state of one node or container.
 type metric struct {
 	usage.Amount
@@ -357,6 +415,9 @@ type metric struct {
 	jumps   int          // jumps of the node's clock before since arrived
 	doubt   int          // how many further samples must not be compared with since
 	older   int          // consecutive samples that were older than since
+	fell    bool         // whether since started the series because its start time is lower than the one before
+	ofPod   bool         // whether this is a container, not a node
+	proven  bool         // whether since is of the pod in the API server
 
 	dense  []usage.Sample // all samples before since from which rates may be computed, oldest first
 	sparse int            // consecutive rates without any need for them
@@ -395,6 +456,8 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		if absent {
 			v.meanSinceStart(s, in)
 		}
+	case elapsed >= 0 && v.isOther(s): // 4
+		v.restart(s, in)
 	case elapsed == 0:
 		v.older = 0 // 2: nothing new; the last metric remains
 	case elapsed < 0:
@@ -415,7 +478,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 	default:
 		nanocores := math.Round((s.CPUSeconds - v.since.CPUSeconds) * 1e9 / elapsed.Seconds())
 		switch {
-		case nanocores >= math.MaxInt64: // more than the API can carry
+		case in.isTooMuch(nanocores, elapsed):
 			v.restart(s, in)
 		case !v.known && young && in.at.Sub(v.waits) < 10*time.Second: // 4: in its start-up
 			v.older = 0
@@ -427,12 +490,34 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 			}
 		default:
 			base := v.base(s, in)
-			elapsed = s.At.Sub(base.At)
-			nanocores = math.Round((s.CPUSeconds - base.CPUSeconds) * 1e9 / elapsed.Seconds())
+			longer := s.At.Sub(base.At)
+			if n := math.Round((s.CPUSeconds - base.CPUSeconds) * 1e9 / longer.Seconds()); !in.isTooMuch(n, longer) {
+				nanocores, elapsed = n, longer
+			}
 			v.since, v.skipped, v.older = s, usage.Sample{}, 0
 			v.serve(s, uint64(nanocores), elapsed, in)
 		}
 	}
+}
+
+// moved returns how far the start time has moved since the last sample, if by more than 10 s (4).
+func (v *metric) moved(s usage.Sample) time.Duration {
+	by := s.StartedAt.Sub(v.since.StartedAt)
+	if s.StartedAt == 0 || v.since.StartedAt == 0 || -10*time.Second <= by && by <= 10*time.Second {
+		return 0
+	}
+	return by
+}
+
+// isOther reports whether the start time shows another container (4).
+func (v *metric) isOther(s usage.Sample) bool {
+	switch by := v.moved(s); {
+	case by < 0:
+		return true
+	case by == 0, s.CPUSeconds < v.since.CPUSeconds:
+		return false
+	}
+	return v.fell || v.ofPod && !v.proven
 }
 
 // skip keeps a sample that has no rate, so that a counter that falls after it is noticed.
@@ -482,7 +567,11 @@ func (v *metric) base(s usage.Sample, in *incoming) usage.Sample {
 // restart starts a new series.
 func (v *metric) restart(s usage.Sample, in *incoming) {
 	in.model.counts.Baselines++
-	*v = metric{since: s, waits: in.at, jumps: in.node.jumps, Amount: v.Amount, asOf: v.asOf}
+	fell := v.since.Has != 0 && v.doubt == 0 && v.moved(s) < 0
+	*v = metric{
+		since: s, waits: in.at, jumps: in.node.jumps, Amount: v.Amount, asOf: v.asOf,
+		fell: fell, ofPod: v.ofPod,
+	}
 	if len(in.node.evidence) > 0 && !s.Untimed {
 		if _, highest := in.node.bounds(in.at); s.At.Add(-highest) > in.at {
 			v.doubt = 1 // ahead of its own clock, which was set back
@@ -508,16 +597,18 @@ func (v *metric) meanSinceStart(s usage.Sample, in *incoming) {
 func (v *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
 	dated := s.StartedAt != 0 && !s.Untimed && age >= 0 // 1: else the start and the sample are by two clocks
+	window := usage.KubeletRateWindow
+	if dated {
+		window = min(age, window)
+	}
 	switch {
 	case v.since.Has == 0, v.known, !v.repeated(s), in.afterJump(), v.doubt > 0, v.jumps != in.node.jumps:
 	case !has(s, usage.HasCPU|usage.HasMemory|usage.HasRate):
 	case s.Rate == 0 && s.CPUSeconds > 0 && !zeroIsReal: // a placeholder
-	case s.Rate > math.MaxInt64:
+	case s.Rate > math.MaxInt64, in.isTooMuch(float64(s.Rate), window):
 	case dated && age < 10*time.Second: // 4: in its start-up
-	case dated:
-		v.serve(s, s.Rate, min(age, usage.KubeletRateWindow), in)
 	default:
-		v.serve(s, s.Rate, usage.KubeletRateWindow, in)
+		v.serve(s, s.Rate, window, in)
 	}
 }
 

@@ -147,7 +147,7 @@ func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Re
 	}
 	a := &arrival{
 		at: scrape.At, capacity: scrape.Capacity, maxAge: config.MaxSampleAge, rateWindow: config.RateWindow,
-		clock: &n.clock, jumped: jumped,
+		clock: &n.clock, proves: config.State != nil, jumped: jumped,
 	}
 	reported := len(scrape.Containers)
 	scrape = n.withoutStale(scrape, config)
@@ -155,9 +155,9 @@ func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Re
 		n.publishNode()
 	}
 	matched := n.matchContainers(scrape, config)
-	n.observeContainers(scrape, a, counts)
-	n.publishPods(!matched)
-	n.lastComplete = !scrape.Partial && len(scrape.Containers) == reported
+	owners := n.observeContainers(scrape, a, config, counts)
+	n.publishPods(!matched || owners.dropped || len(owners.ended) > 0)
+	n.lastComplete = !scrape.Partial && len(scrape.Containers) == reported && !owners.hasForeign
 	maps.DeleteFunc(n.ended, func(_ containerKey, e endedContainer) bool { return scrape.At.Sub(e.at) > rememberFor })
 	n.forgetRemoved(scrape.At)
 	return usage.Report{
@@ -168,7 +168,7 @@ func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Re
 // withoutStale returns the scrape without the containers that no longer exist.
 func (n *node) withoutStale(scrape *usage.Scrape, config Config) *usage.Scrape {
 	isStale := func(s *usage.ContainerSample) bool {
-		return hasEnded(s, config) || n.isOfRemovedPod(s, scrape)
+		return n.hasEnded(s, config) || n.isOfRemovedPod(s, scrape)
 	}
 	first := 0
 	for first < len(scrape.Containers) && !isStale(&scrape.Containers[first]) {
@@ -186,9 +186,8 @@ func (n *node) withoutStale(scrape *usage.Scrape, config Config) *usage.Scrape {
 
 // hasEnded reports whether a container has neither CPU nor memory and does not run according to the
 // API server: kubelets may report the start time of a container long after it ended.
-func hasEnded(s *usage.ContainerSample, config Config) bool {
-	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && config.IsRunning != nil &&
-		!config.IsRunning(string(s.Namespace), string(s.Pod), string(s.Name))
+func (n *node) hasEnded(s *usage.ContainerSample, config Config) bool {
+	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && config.State != nil && !config.isRunning(n.name, keyOf(s))
 }
 
 // isOfRemovedPod reports whether a sample belongs to a removed pod, because it was requested or
@@ -234,7 +233,8 @@ func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged b
 	for _, c := range old {
 		switch {
 		case mentioned[c]:
-		case scrape.Partial && len(n.containers) < config.MaxContainers && c.mayRun(mentionedPods[c.pod], scrape.At, config):
+		case scrape.Partial && len(n.containers) < config.MaxContainers &&
+			n.mayRun(c, mentionedPods[c.pod], scrape.At, config):
 			n.containers = append(n.containers, c)
 		default:
 			n.endContainer(c, config.MaxContainers)
@@ -265,12 +265,12 @@ func (n *node) groupByPod() {
 // scrape mentions others of its pod, the API server decides: if the container runs, its lines are
 // the unreadable ones, and the pod is incomplete without it. If the scrape does not mention the pod
 // at all, all of its containers stay, and expire together.
-func (c *container) mayRun(podMentioned bool, now usage.Time, config Config) bool {
+func (n *node) mayRun(c *container, podMentioned bool, now usage.Time, config Config) bool {
 	switch {
 	case !podMentioned:
 		return now.Sub(c.pod.lastSeen) <= config.MaxSampleAge
-	case config.IsRunning != nil:
-		return config.IsRunning(c.pod.key.namespace, c.pod.key.name, c.name.Value())
+	case config.State != nil:
+		return config.isRunning(n.name, c.key())
 	}
 	return now.Sub(c.lastSeen) <= config.MaxSampleAge
 }
@@ -338,21 +338,27 @@ func (n *node) endContainer(c *container, maxRemembered int) {
 }
 
 // observeContainers adds the samples of a scrape, after matchContainers.
-func (n *node) observeContainers(scrape *usage.Scrape, a *arrival, counts *counts) {
+func (n *node) observeContainers(scrape *usage.Scrape, a *arrival, config Config, counts *counts) ownership {
+	var o ownership
 	for i := range scrape.Containers {
-		c := n.containers[i]
+		c, s := n.containers[i], scrape.Containers[i].Sample
 		c.lastSeen, c.pod.lastSeen = a.at, a.at
-		if c.observe(scrape.Containers[i].Sample, a, counts) {
+		if config.State != nil && !c.isProvenBy(&s) && !o.prove(n, c, &s, a, config) {
+			s, c.isNew = usage.Sample{}, false
+		}
+		if c.observe(s, a, counts) {
 			c.pod.changed = true
 		}
 	}
+	n.dropContainers(o.ended, config)
+	return o
 }
 
 // putSummary applies the kubelet-reported rates of a summary to the node and to the containers that
 // have no Amount. A kubelet that does not know the rates reports 0 for all containers. If one rate
 // is above 0, the others are real, too.
 func (n *node) putSummary(summary *usage.Scrape, config Config) []usage.Missing {
-	a := &arrival{at: summary.At, maxAge: config.MaxSampleAge, clock: &n.clock}
+	a := &arrival{at: summary.At, capacity: summary.Capacity, maxAge: config.MaxSampleAge, clock: &n.clock}
 	if n.series.applyKubeletRate(summary.Node, false, a) {
 		n.publishNode()
 	}
@@ -426,7 +432,7 @@ func (n *node) publishPods(reindex bool) {
 		return
 	}
 	for batch := range slices.Chunk(ready, batchSize) {
-		snapshotBatch(batch, n.clock.maxShown)
+		snapshotBatch(batch, &n.clock)
 	}
 	next := &podSnapshots{all: make([]*usage.Pod, len(n.reports))}
 	for i, r := range n.reports {
@@ -450,7 +456,7 @@ func (n *node) publishPods(reindex bool) {
 const batchSize = 32
 
 // snapshotBatch creates the snapshots of pods that are ready.
-func snapshotBatch(ready []*podReport, clockShown usage.Time) {
+func snapshotBatch(ready []*podReport, clock *nodeClock) {
 	count := 0
 	for _, r := range ready {
 		count += len(r.containers)
@@ -459,7 +465,7 @@ func snapshotBatch(ready []*podReport, clockShown usage.Time) {
 	for i, r := range ready {
 		k := len(r.containers)
 		pods[i].Containers, containers = containers[:k:k], containers[k:]
-		pods[i].MaxClockShown = clockShown
+		pods[i].MaxClockShown, pods[i].ClockJumpedAt = clock.maxShown, clock.jumpedAt
 		r.setSnapshot(&pods[i])
 	}
 }

@@ -188,7 +188,7 @@ func TestPartialScrapes(t *testing.T) { // rule 7
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, IsRunning: tc.isRunning})
+			s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: running(tc.isRunning)})
 			s.Put("n1", scrape(0, both(0)...))
 			s.Put("n1", scrape(15, both(15)...))
 			for now := 30.0; now <= 300; now += 15 {
@@ -215,12 +215,12 @@ func TestEndedContainers(t *testing.T) {
 		false: "at 120 window 15: a=100m",
 		true:  "none", // the pod is incomplete
 	} {
-		s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, IsRunning: func(namespace, pod, container string) bool {
-			if namespace != "n" || pod != "p" || container != "b" {
-				t.Errorf("IsRunning was called for %s/%s/%s", namespace, pod, container)
+		s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: running(func(namespace, pod, container string) bool {
+			if namespace != "n" || pod != "p" {
+				t.Errorf("State was called for %s/%s/%s", namespace, pod, container)
 			}
-			return runs
-		}})
+			return runs || container != "b"
+		})})
 		for now := 0.0; now <= 120; now += 15 {
 			b := sample(now, now/10)
 			if now >= 45 {

@@ -145,6 +145,7 @@ var steps = []struct {
 		k.ahead += pick(&arg, clockSteps)
 		k.wasSet = true
 		k.markUnverifiable()
+		k.hideStarts()
 	}},
 	{"a kubelet starts or stops to repeat its samples", func(p *player, arg int) {
 		k := p.kubelet(&arg)
@@ -162,6 +163,7 @@ var steps = []struct {
 			now := k.clock(p.now)
 			c.startedAt = pick(&arg, []usage.Time{0, now.Add(-20 * time.Second), now.Add(-time.Hour), p.now.Add(time.Hour)})
 			c.unverifiable = c.unverifiable || !c.scraped // an unknown container may be considered new
+			k.hideStarts()
 		}
 	}},
 	{"a container uses more or less", func(p *player, arg int) {
@@ -196,6 +198,7 @@ var steps = []struct {
 		for _, c := range k.containers {
 			c.unverifiable = c.unverifiable || !c.scraped
 		}
+		k.hideStarts()
 	}},
 	{"a container runs according to the API server, or not", func(p *player, arg int) {
 		key := containerKey{pick(&arg, podKeys), pick(&arg, containerNames)}
@@ -225,6 +228,22 @@ var steps = []struct {
 	{"kube-vitals is restarted with another rate window", func(p *player, arg int) {
 		p.start(pick(&arg, rateWindows))
 		p.check()
+	}},
+	{"a pod is deleted by force, and runs on beside the next one", (*player).replaceByForce},
+	{"a pod is deleted by force, and runs on beside the next one", (*player).replaceByForce},
+	{"a kubelet lists two pods of a name in another order", func(p *player, arg int) {
+		k := p.kubelet(&arg)
+		k.order = uint8(arg * 37)
+	}},
+	{"the API server shows another start, or none", func(p *player, arg int) {
+		k, key := p.kubelet(&arg), pick(&arg, podKeys)
+		ago := pick(&arg, []time.Duration{0, 15 * time.Second, time.Hour, -30 * time.Second, -2 * time.Hour})
+		state := ContainerState{StartedAt: cut(k.clock(p.now).Add(-ago)), PodCreatedAt: p.now.Add(-ago)}
+		if arg%2 == 1 {
+			state.StartedAt = 0
+		}
+		p.shown[boundPod{k.name, key}] = state
+		k.hideStarts()
 	}},
 }
 
@@ -269,6 +288,8 @@ type counter struct {
 	memory      uint64
 	swap        uint64
 	has         usage.Has
+
+	other *counter // that of a deleted pod of the same name, which still runs; nil: none
 
 	lastSample   usage.Sample
 	truth        []truth // oldest first
@@ -346,6 +367,20 @@ func (c *counter) sample(k *kubelet, now usage.Time) usage.Sample {
 	return s
 }
 
+// reported returns the sample of the counter or of the other of the same name. In one of four cases
+// it has the start time of the one and the usage of the other.
+func (c *counter) reported(k *kubelet, now usage.Time) usage.Sample {
+	own := c.sample(k, now)
+	if c.other == nil || k.order&1 == 0 {
+		return own
+	}
+	s := c.other.sample(k, now)
+	if k.order&6 == 6 {
+		s.StartedAt, c.unverifiable = own.StartedAt, true // only a counter above the capacity reveals it
+	}
+	return s
+}
+
 // kubelet is a node with its containers.
 type kubelet struct {
 	name       string
@@ -359,6 +394,7 @@ type kubelet struct {
 	dateless   bool          // whether it sends no Date header
 	self       *counter
 	containers []*counter // in the order in which it reports them
+	order      uint8      // its bits, from the lowest: whether the next responses have the others of the containers
 
 	wasSet      bool                  // whether its clock was ever set
 	wasDateless bool                  // so that steps of its clock may have gone unnoticed
@@ -371,6 +407,14 @@ func (k *kubelet) markUnverifiable() {
 		for _, c := range append(slices.Clone(k.containers), k.self) {
 			c.unverifiable = true
 		}
+	}
+}
+
+// hideStarts notes that start times may no longer tell the containers of two pods of one name
+// apart.
+func (k *kubelet) hideStarts() {
+	for _, c := range k.containers {
+		c.unverifiable = c.unverifiable || c.other != nil
 	}
 }
 
@@ -398,11 +442,18 @@ func (k *kubelet) any(arg *int) *counter {
 	return pick(arg, append(slices.Clone(k.containers), k.self))
 }
 
+// boundPod is a pod on a node.
+type boundPod struct {
+	node string
+	podKey
+}
+
 // player runs a script.
 type player struct {
 	now      usage.Time
 	kubelets []*kubelet
-	stopped  map[containerKey]bool // the containers that do not run according to the API server
+	stopped  map[containerKey]bool       // the containers that do not run according to the API server
+	shown    map[boundPod]ContainerState // the starts of pods that it shows
 
 	store *Store
 	model *model
@@ -416,7 +467,7 @@ type player struct {
 
 func newPlayer(logf func(string, ...any)) *player {
 	p := &player{
-		now: t0, stopped: map[containerKey]bool{}, logf: logf,
+		now: t0, stopped: map[containerKey]bool{}, shown: map[boundPod]ContainerState{}, logf: logf,
 		pods: map[*usage.Pod]usage.Pod{}, nodes: map[*usage.Node]usage.Node{},
 	}
 	if logf == nil {
@@ -432,12 +483,16 @@ func newPlayer(logf func(string, ...any)) *player {
 
 // start starts kube-vitals, which knows nothing of what it knew before.
 func (p *player) start(rateWindow time.Duration) {
-	isRunning := func(key containerKey) bool { return !p.stopped[key] }
-	config := Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100}
-	config.IsRunning = func(namespace, pod, container string) bool {
-		return isRunning(containerKey{podKey{namespace, pod}, container})
+	state := func(node string, key containerKey) ContainerState {
+		shown := p.shown[boundPod{node, key.podKey}]
+		shown.Running = !p.stopped[key]
+		return shown
 	}
-	p.store, p.model = New(config), newModel(maxAge, rateWindow, isRunning)
+	config := Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100}
+	config.State = func(node, namespace, pod, container string) ContainerState {
+		return state(node, containerKey{podKey{namespace, pod}, container})
+	}
+	p.store, p.model = New(config), newModel(maxAge, rateWindow, state)
 	p.model.correct = p.store.pauses.correct
 	p.reports = map[string][]report{}
 	for _, k := range p.kubelets {
@@ -531,8 +586,33 @@ func (p *player) run(k *kubelet, key containerKey, dated bool) {
 	if dated {
 		c.startedAt = k.clock(p.now)
 	}
+	if !slices.ContainsFunc(k.containers, func(other *counter) bool { return other.key.podKey == key.podKey }) {
+		p.shown[boundPod{k.name, key.podKey}] = ContainerState{StartedAt: cut(k.clock(p.now)), PodCreatedAt: p.now}
+	}
 	c.advance(p.now)
 	k.containers = append(k.containers, c)
+}
+
+// replaceByForce replaces a pod by one of the same name that starts at once, while the old one runs
+// on.
+func (p *player) replaceByForce(arg int) {
+	k, key := p.kubelet(&arg), pick(&arg, podKeys)
+	var old []*counter
+	k.end(func(c *counter) bool {
+		if c.key.podKey == key {
+			old = append(old, c)
+		}
+		return c.key.podKey == key
+	})
+	p.remove(k, key)
+	for _, c := range old {
+		p.run(k, c.key, true)
+		next := k.containers[len(k.containers)-1]
+		next.other, next.cores = c, 0.1
+		isLater := c.startedAt != 0 && next.startedAt.Sub(c.startedAt) > 12*time.Second
+		next.unverifiable = next.unverifiable || k.wasSet || k.slewed != 0 || !isLater
+	}
+	k.order = uint8(arg * 37)
 }
 
 // scrape scrapes a kubelet. The bits of lost select the containers that cannot be read from the
@@ -541,12 +621,13 @@ func (p *player) scrape(k *kubelet, lost int) {
 	s := p.response(k)
 	s.Node, s.Partial = k.self.sample(k, p.now), lost != 0
 	for i, c := range k.containers {
-		sample := c.sample(k, p.now)
+		sample := c.reported(k, p.now)
 		if lost&(1<<i) == 0 {
 			s.Containers = append(s.Containers, sampleOf(c.key, sample))
 			c.scraped = true
 		}
 	}
+	k.order = k.order>>1 | k.order<<7
 	if lost == 0 {
 		clear(k.ended)
 	}
@@ -712,6 +793,9 @@ func (p *player) checkNode(k *kubelet) {
 		if err := checkDerived(got.Amount, samples); err != nil {
 			p.fail("node %s: %w\n%+v", k.name, err, got)
 		}
+		if isAboveCapacity(float64(got.CPUNanocores), got.Window, nodeCapacity) {
+			p.fail("node %s uses more than it has (rule 1)", k.name)
+		}
 	}
 	if end := asOf.Add(maxAge); p.store.Node(k.name, end) != got || p.store.Node(k.name, end+1) != nil {
 		p.fail("node %s does not expire after %v", k.name, end.Sub(t0))
@@ -768,6 +852,11 @@ func (p *player) checkNewPod(k *kubelet, key podKey, pod *usage.Pod) error {
 		return errors.New("its containers are not sorted")
 	case !slices.ContainsFunc(pod.Containers, isOldest):
 		return errors.New("its time and window are not those of a container")
+	}
+	for _, c := range pod.Containers {
+		if isAboveCapacity(float64(c.CPUNanocores), c.Window, nodeCapacity) {
+			return fmt.Errorf("container %s uses more than the node has (rule 1)", c.Name)
+		}
 	}
 	reports := p.reports[k.name]
 	last := reports[len(reports)-1]
@@ -853,7 +942,7 @@ func withoutClockShown(p *usage.Pod) *usage.Pod {
 		return nil
 	}
 	metrics := *p
-	metrics.MaxClockShown = 0
+	metrics.MaxClockShown, metrics.ClockJumpedAt = 0, 0
 	return &metrics
 }
 

@@ -33,6 +33,8 @@ type series struct {
 	untimed    bool  // whether prev.at is by our clock
 	hasAmount  bool  // whether amount belongs to this series
 	isNew      bool  // whether the scrape before was complete and did not mention the container; false once sampled
+	startFell  bool  // whether the series started because the start time fell
+	isProven   bool  // whether the start time shows that prev is of the pod in the API server, see ownership.prove
 	olderCount uint8 // consecutive samples that were older than prev
 	// suspect is the number of readings, prev included, that may be from before a jump of the
 	// node's clock, because kubelets repeat samples. At 2, the clock jumped after prev, and any
@@ -48,6 +50,7 @@ type arrival struct {
 	maxAge     time.Duration
 	rateWindow time.Duration
 	clock      *nodeClock
+	proves     bool // whether the API server's start times are known, see Config.State
 	jumped     bool // whether this scrape showed a jump of the node's clock
 }
 
@@ -86,9 +89,12 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 			s.suspect = 1
 		}
 		return isNew && s.applyMeanSinceStart(cur, a)
+	case cur.At >= s.prev.at && s.isOfOther(cur, a):
+		s.restart(cur, a, counts)
+		return false
 	}
 
-	amount, verdict := usage.Rate(s.previous(), cur, a.maxAge)
+	amount, verdict := usage.Rate(s.previous(), cur, a.maxAge, a.capacity)
 	isDense, isYoung := amount.Window < a.rateWindow*3/5, s.isYoung(cur, a)
 	if verdict == usage.Fresh && isYoung && !isDense {
 		verdict = usage.Unchanged // so that the first rate covers the time since the first sample
@@ -129,11 +135,36 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 // restart starts a new series with a sample.
 func (s *series) restart(cur usage.Sample, a *arrival, counts *counts) {
 	counts.baselines.Add(1)
+	s.startFell = s.sampled && s.suspect == 0 && s.startMoved(cur) < 0
 	s.setPrevious(cur)
-	s.hasAmount, s.isNew, s.suspect, s.since, s.history = false, false, 0, a.at, nil
+	s.hasAmount, s.isNew, s.isProven, s.suspect, s.since, s.history = false, false, false, 0, a.at, nil
 	if a.clock.isAhead(&cur, a.at) {
 		s.suspect = 1
 	}
+}
+
+// startMoved returns how far the start time has moved since the previous sample; 0 if by no more
+// than the margin, or if one of the two is not known.
+func (s *series) startMoved(cur usage.Sample) time.Duration {
+	moved := cur.StartedAt.Sub(s.prev.startedAt)
+	if s.prev.startedAt == 0 || cur.StartedAt == 0 || moved.Abs() <= usage.StartMargin {
+		return 0
+	}
+	return moved
+}
+
+// isOfOther reports whether the start time shows that a sample is of another container than the
+// previous one. A kubelet that runs two pods of one name reports either of them.
+//
+// Start times from cAdvisor move forwards while a container runs, but do not fall. A move forwards
+// shows another container if it follows a fall, or if the previous one may be of a deleted pod. If
+// the counter fell as well, it is a restart. usage.Rate notices that.
+func (s *series) isOfOther(cur usage.Sample, a *arrival) bool {
+	moved := s.startMoved(cur)
+	if moved <= 0 {
+		return moved < 0
+	}
+	return (s.startFell || a.proves && !s.isProven) && cur.CPUSeconds >= s.prev.cpuSeconds
 }
 
 func (s *series) setPrevious(cur usage.Sample) {
@@ -184,7 +215,7 @@ func (s *series) applyKubeletRate(cur usage.Sample, zeroIsReal bool, a *arrival)
 	if s.hasAmount || s.suspect > 0 || !s.repeats(cur) || a.jumpedRecently() {
 		return false
 	}
-	amount, ok := usage.FromKubeletRate(cur, zeroIsReal)
+	amount, ok := usage.FromKubeletRate(cur, zeroIsReal, a.capacity)
 	if ok {
 		s.setAmount(amount, cur, a)
 	}

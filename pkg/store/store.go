@@ -31,9 +31,23 @@ type Config struct {
 	// MaxContainers limits the containers of one node: above it, containers that a partial scrape
 	// does not mention are dropped.
 	MaxContainers int
-	// IsRunning, if not nil, reports whether a container runs according to the API server. It is
-	// called for containers that a scrape does not mention, or mentions without CPU and memory.
-	IsRunning func(namespace, pod, container string) bool
+	// State, if not nil, returns what the API server shows of a container of a pod that is bound to
+	// the node; the zero ContainerState if there is no such pod. It is called for containers that a
+	// scrape does not mention, or mentions without CPU and memory. It is also called if a start
+	// time has changed, or was not yet found to be that of the pod.
+	State func(node, namespace, pod, container string) ContainerState
+}
+
+// ContainerState is what the API server shows of a container.
+type ContainerState struct {
+	Running      bool
+	StartedAt    usage.Time // when the container, or at the earliest its pod, started, by the node's clock; 0: not known
+	PodCreatedAt usage.Time // by the API server's clock
+}
+
+// isRunning reports whether a container runs according to the API server. State must not be nil.
+func (c *Config) isRunning(node string, k containerKey) bool {
+	return c.State(node, k.namespace, k.name, k.container).Running
 }
 
 // Store holds the usage of a cluster. It is safe for concurrent use, but calls to Put, PutSummary

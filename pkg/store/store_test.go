@@ -50,6 +50,16 @@ func scrape(seconds float64, containers ...usage.ContainerSample) *usage.Scrape 
 	return &usage.Scrape{At: at(seconds), Containers: containers}
 }
 
+// running returns a Config.State of which only Running is known.
+func running(isRunning func(namespace, pod, container string) bool) func(_, _, _, _ string) ContainerState {
+	if isRunning == nil {
+		return nil
+	}
+	return func(_, namespace, pod, container string) ContainerState {
+		return ContainerState{Running: isRunning(namespace, pod, container)}
+	}
+}
+
 func newStore() *Store { return newWideStore(rateWindow) }
 
 // newWideStore returns a store whose rates should cover a time.
@@ -323,6 +333,9 @@ func BenchmarkPut(b *testing.B) {
 	for _, pace := range paces {
 		b.Run(fmt.Sprintf("every %v s", pace), func(b *testing.B) {
 			sc, s, now := &usage.Scrape{}, newStore(), 0.0
+			s.config.State = func(_, _, _, _ string) ContainerState {
+				return ContainerState{Running: true, StartedAt: at(-3600)}
+			}
 			fill(sc, "0", now)
 			b.ReportAllocs()
 			for b.Loop() {

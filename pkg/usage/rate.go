@@ -15,7 +15,26 @@ const (
 	// MinWindow is the shortest window of a rate. In a shorter one, the granularity of the counter
 	// and of its timestamp would distort the rate.
 	MinWindow = time.Second
+	// StartMargin is how far the start times of one container may differ. A runtime creates a
+	// container some seconds before it starts it, and the API server shows whole seconds.
+	StartMargin = 10 * time.Second
 )
+
+// A rate may exceed the node's capacity by a tenth, which is more than the fastest slew of a clock
+// (chrony: 8.3 %), and by what the capacity allows in capacitySlack. That is more than a step of a
+// clock that goes unnoticed (1.3 s) and the time between the reading of a counter and its
+// timestamp.
+const (
+	capacityFactor = 1.1
+	capacitySlack  = 2 * time.Second
+)
+
+// exceeds reports whether a rate is above what a node of the capacity in nanocores can have used
+// (0: not known).
+func exceeds(nanocores uint64, window time.Duration, capacity uint64) bool {
+	limit := float64(capacity) * (capacityFactor + capacitySlack.Seconds()/window.Seconds())
+	return capacity != 0 && float64(nanocores) > limit
+}
 
 // Verdict is the outcome of Rate.
 type Verdict uint8
@@ -33,8 +52,8 @@ const (
 	// Reset: the counter fell, because the container was restarted or replaced. The sample starts a
 	// new series.
 	Reset
-	// Gap: the previous sample is older than the longest window, or the rate is impossible. The
-	// sample starts a new series.
+	// Gap: the previous sample is older than the longest window, or the rate is above the node's
+	// capacity. The sample starts a new series.
 	Gap
 	// Incomplete: CPU or memory is missing. The previous sample and its Amount are kept.
 	Incomplete
@@ -44,9 +63,10 @@ const (
 // a CPU value. The Amount is meaningful only with the verdict Fresh.
 //
 // The rate is (core-seconds now − then) ÷ (time now − then), by the node's clock, over at most
-// maxWindow. Start times are ignored, because those from cAdvisor can change while a container runs
-// (google/cadvisor#2905).
-func Rate(prev, cur Sample, maxWindow time.Duration) (Amount, Verdict) {
+// maxWindow. It is not above the node's capacity in nanocores (0: not known), with a margin: the
+// samples would be of two containers. Start times are ignored, because those from cAdvisor can
+// change while a container runs (google/cadvisor#2905).
+func Rate(prev, cur Sample, maxWindow time.Duration, capacity uint64) (Amount, Verdict) {
 	if !cur.Complete() {
 		return Amount{}, Incomplete
 	}
@@ -62,10 +82,11 @@ func Rate(prev, cur Sample, maxWindow time.Duration) (Amount, Verdict) {
 	case window > maxWindow:
 		return Amount{}, Gap
 	default:
-		if a, ok := amount(cur.CPUSeconds-prev.CPUSeconds, window, cur); ok {
-			return a, Fresh
+		a, ok := amount(cur.CPUSeconds-prev.CPUSeconds, window, cur)
+		if !ok || exceeds(a.CPUNanocores, window, capacity) {
+			return Amount{}, Gap
 		}
-		return Amount{}, Gap
+		return a, Fresh
 	}
 }
 
@@ -131,11 +152,12 @@ func newAmount(nanocores uint64, window time.Duration, cur Sample) Amount {
 const KubeletRateWindow = 15 * time.Second
 
 // FromKubeletRate returns the Amount of a kubelet-reported rate. It reports false if there is no
-// such rate or if the container is young.
+// such rate, if the container is young, or if the rate is above the node's capacity in nanocores
+// (0: not known), with a margin.
 //
 // Kubelets report a placeholder of 0 if they do not know the rate. Unless the counter is 0, a rate
 // of 0 is valid only if zeroIsReal is set: the caller knows that the kubelet reports real rates.
-func FromKubeletRate(cur Sample, zeroIsReal bool) (Amount, bool) {
+func FromKubeletRate(cur Sample, zeroIsReal bool, capacity uint64) (Amount, bool) {
 	switch {
 	case !cur.Complete(), cur.Has&HasRate == 0, cur.Rate > math.MaxInt64, cur.Young():
 		return Amount{}, false
@@ -145,6 +167,9 @@ func FromKubeletRate(cur Sample, zeroIsReal bool) (Amount, bool) {
 	window := KubeletRateWindow
 	if age, ok := cur.Age(); ok {
 		window = min(window, age)
+	}
+	if exceeds(cur.Rate, window, capacity) {
+		return Amount{}, false
 	}
 	return newAmount(cur.Rate, window, cur), true
 }

@@ -19,7 +19,10 @@ func cpu(seconds, coreSeconds float64, startedAt Time) Sample {
 }
 
 func TestRate(t *testing.T) {
-	const maxWindow = 60 * time.Second
+	const (
+		maxWindow = 60 * time.Second
+		capacity  = 8_000_000_000
+	)
 	old := t0.Add(-time.Hour)
 	without := func(has Has, s Sample) Sample { s.Has &^= has; return s }
 	fresh := func(nanocores uint64, window time.Duration) Amount {
@@ -54,12 +57,18 @@ func TestRate(t *testing.T) {
 		{"no memory", cpu(0, 1, old), without(HasMemory, cpu(15, 2, old)), Incomplete, Amount{}},
 		{"more than the API allows", cpu(0, 1, old), cpu(1, 1e12, old), Gap, Amount{}},
 		{"an infinite counter", cpu(0, 1, old), cpu(1, math.Inf(1), old), Gap, Amount{}},
+		{"all CPUs of the node, and the slack", cpu(0, 100, old), cpu(15, 247.9, old), Fresh,
+			fresh(9_860_000_000, 15*time.Second)},
+		{"more than the node can use", cpu(0, 100, old), cpu(15, 248.1, old), Gap, Amount{}},
+		{"the slack of the shortest window", cpu(0, 100, old), cpu(1, 124.75, old), Fresh,
+			fresh(24_750_000_000, time.Second)},
+		{"more than that", cpu(0, 100, old), cpu(1, 124.9, old), Gap, Amount{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.verdict == Fresh {
 				tc.want.Memory, tc.want.At = tc.cur.Memory, tc.cur.At
 			}
-			if got, verdict := Rate(tc.prev, tc.cur, maxWindow); verdict != tc.verdict || got != tc.want {
+			if got, verdict := Rate(tc.prev, tc.cur, maxWindow, capacity); verdict != tc.verdict || got != tc.want {
 				t.Errorf("\n got %d, %+v\nwant %d, %+v", verdict, got, tc.verdict, tc.want)
 			}
 		})
@@ -75,7 +84,7 @@ func TestRateCopiesMemoryAndSwap(t *testing.T) {
 	}{{0, 0, 0}, {5, 0, HasSwap}, {5, 42, HasSwap}} {
 		cur.Memory, cur.Swap, cur.Has = tc.memory, tc.swap, HasCPU|HasMemory|tc.has
 		want := Amount{Memory: tc.memory, Swap: tc.swap, HasSwap: tc.has != 0, At: cur.At, Window: 15 * time.Second}
-		if got, _ := Rate(prev, cur, time.Minute); got != want {
+		if got, _ := Rate(prev, cur, time.Minute, 0); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}

@@ -220,6 +220,7 @@ type Pod struct {
 	// MaxClockShown is the latest time that the node's clock may have shown before it jumped; 0: it
 	// has not jumped. If the clock jumped back, it shows times up to this one for a second time.
 	MaxClockShown Time
+	ClockJumpedAt Time // when the last jump was noticed, by our clock; 0: never
 }
 
 // PodKey identifies a pod on the node to which it is bound.

@@ -1,0 +1,87 @@
+package store
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// A pod that was deleted by force may still run when the next pod of its name starts on the same
+// node. Until the kubelet has killed it, each response has the samples of either of them, under the
+// same names, or the start time of one with the counter of the other. No container of the new pod
+// started before that pod did, by the status in the API server, or used more than the node has had
+// since. Both times are by the node's clock.
+
+// maxLead is how far the start of a pod may be ahead of the node's clock. A start that is further
+// ahead shows that the clock was set back in between, and proves nothing.
+const maxLead = time.Minute
+
+// ownership is what start times show of the containers of a scrape.
+type ownership struct {
+	hasForeign bool         // whether there are samples of another pod of the name
+	dropped    bool         // whether a snapshot was dropped
+	ended      []*container // those that belong to another pod only
+}
+
+// isProvenBy reports whether a sample is of the pod in the API server because the previous one is.
+// That is the steady state.
+func (c *container) isProvenBy(s *usage.Sample) bool {
+	return s.StartedAt == 0 || c.isProven && s.StartedAt == c.prev.startedAt
+}
+
+// prove compares the sample of a container with the start in the API server, and reports whether it
+// may be of the pod in the API server. It drops what was stored of another pod while the API server
+// did not show a start.
+func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival, config Config) bool {
+	state := config.State(n.name, c.pod.key.namespace, c.pod.key.name, c.name.Value())
+	isForeign := func(r reading) bool {
+		isEarlier := r.startedAt != 0 && r.startedAt < state.StartedAt.Add(-usage.StartMargin)
+		return state.StartedAt != 0 && (isEarlier || n.usedTooMuch(r, state, a)) && n.canCompare(state, a)
+	}
+	if c.sampled && !c.isProven && isForeign(c.prev) {
+		c.series, c.pod.snapshot, c.pod.changed = series{}, nil, true
+		o.dropped = true
+	}
+	if isForeign(reading{s.At, s.StartedAt, s.CPUSeconds}) {
+		o.hasForeign = true
+		if !state.Running {
+			o.ended = append(o.ended, c)
+		}
+		return false
+	}
+	c.isProven = state.StartedAt != 0
+	return true
+}
+
+// usedTooMuch reports whether a counter is above what the node can have used since a container's
+// start in the API server. The margin also covers a clock that was set back by up to maxLead.
+func (n *node) usedTooMuch(r reading, state ContainerState, a *arrival) bool {
+	seconds := a.at.Add(n.clock.offset()).Sub(state.StartedAt).Seconds()*1.1 + 2*maxLead.Seconds()
+	return a.capacity != 0 && r.cpuSeconds > seconds*float64(a.capacity)/1e9
+}
+
+// canCompare reports whether the start in the API server and times of samples are by the same
+// clock. They are not while a clock that was set back shows times that it has shown before, unless
+// the pod was created after that.
+func (n *node) canCompare(state ContainerState, a *arrival) bool {
+	now := a.at.Add(n.clock.offset())
+	isRepeated := now < n.clock.maxShown && state.PodCreatedAt <= n.clock.jumpedAt
+	return !isRepeated && state.StartedAt.Sub(now) <= maxLead
+}
+
+// dropContainers drops containers, which are in the order of n.containers, from their pods.
+func (n *node) dropContainers(ended []*container, config Config) {
+	if len(ended) == 0 {
+		return
+	}
+	n.containers = slices.DeleteFunc(n.containers, func(c *container) bool {
+		if len(ended) == 0 || c != ended[0] {
+			return false
+		}
+		n.endContainer(c, config.MaxContainers)
+		ended = ended[1:]
+		return true
+	})
+	n.groupByPod()
+}

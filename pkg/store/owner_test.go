@@ -1,0 +1,250 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// A pod p was deleted by force after an hour and runs on, with twoPodsOld millicores. Another pod
+// of that name runs from twoPodsStart on, with twoPodsNew millicores.
+const (
+	twoPodsOld, twoPodsNew = 100, 900
+	twoPodsStart           = 20.3
+)
+
+// twoPods returns what a kubelet reports of the container p/a: that of the old pod for 'o', that of
+// the new one for 'n'.
+func twoPods(which byte, now, oldCounter float64) usage.ContainerSample {
+	if which == 'o' {
+		return of("p/a", sample(now, oldCounter+now*twoPodsOld/1000))
+	}
+	return of("p/a", started(twoPodsStart, sample(now, (now-twoPodsStart)*twoPodsNew/1000)))
+}
+
+// orders are orders in which a kubelet lists two pods of one name, a letter for each scrape.
+var orders = []string{
+	"ooooooooooo", "nnnnnnnnnnn", "ononononono", "nononononon", "oonnoonnoon", "onnnnnnnnnn", "noooooooonn", "oooonnnnonn",
+}
+
+// TestForceDeletedPodRunsOn is rule 9: a new pod has its own usage or none, as soon as the API
+// server shows its start, and in any order of the samples.
+func TestForceDeletedPodRunsOn(t *testing.T) {
+	for _, order := range orders {
+		for _, oldCounter := range []float64{0, 20, 5000} {
+			for shownAfter := range 4 { // scrapes until the API server shows the start
+				name := fmt.Sprintf("%s, counter %v, shown after %d", order, oldCounter, shownAfter)
+				t.Run(name, func(t *testing.T) { readTwoPods(t, order, oldCounter, shownAfter) })
+			}
+		}
+	}
+}
+
+func readTwoPods(t *testing.T, order string, oldCounter float64, shownAfter int) {
+	var state ContainerState
+	s := New(Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100,
+		State: func(_, _, _, _ string) ContainerState { return state }})
+	put := func(which byte, now float64) {
+		sc := scrape(now, twoPods(which, now, oldCounter))
+		sc.Sent, sc.Capacity = at(now), 8_000_000_000
+		s.Put("n1", sc)
+	}
+	state.StartedAt = at(-3600)
+	put('o', -10)
+	put('o', 5)
+	expect(t, s, "p", 5, "at 5 window 15: a=100m")
+	s.RemovePod("n1", "n", "p", at(18))
+	state = ContainerState{}
+	own, last := 0, 0.0
+	for i := range order {
+		now := 35 + 15*float64(i)
+		if i == shownAfter {
+			state = ContainerState{Running: true, StartedAt: at(20), PodCreatedAt: at(19)}
+		}
+		put(order[i], now)
+		if order[i] == 'n' && i >= shownAfter {
+			if now-last > maxAge.Seconds() {
+				own = 0
+			}
+			own, last = own+1, now
+		}
+		got := show(s.Pod("n1", "n", "p", at(now)))
+		switch {
+		case i < shownAfter: // not served: its phase is not Running yet
+		case got == "none" && (own < 2 || order[i] == 'o'):
+		case got == "none":
+			t.Errorf("after %v s: the new pod has no metrics, although it has %d samples", now, own)
+		case got != "none" && s.Pod("n1", "n", "p", at(now)).Containers[0].CPUNanocores != twoPodsNew*1_000_000:
+			t.Errorf("after %v s: got %s, want %dm", now, got, twoPodsNew)
+		}
+	}
+}
+
+// TestTwoPodsOfOneName is rule 4: without the start in the API server, no rate is computed between
+// samples of two containers once the start time has fallen.
+func TestTwoPodsOfOneName(t *testing.T) {
+	for _, order := range []string{"nonononono", "noonnoonno", "nnoonnoonn", "nooooonnnn"} {
+		for _, oldCounter := range []float64{0, 20, 5000} {
+			s := newStore()
+			for i := range order {
+				now := 35 + 15*float64(i)
+				s.Put("n1", scrape(now, twoPods(order[i], now, oldCounter)))
+				p := s.Pod("n1", "n", "p", at(now))
+				if p == nil {
+					continue
+				}
+				if got := p.Containers[0].CPUNanocores / 1_000_000; got != twoPodsOld && got != twoPodsNew {
+					t.Errorf("%s, counter %v, after %v s: got %dm, want %dm or %dm", order, oldCounter, now, got,
+						twoPodsOld, twoPodsNew)
+				}
+			}
+		}
+	}
+}
+
+// TestStartFallsForGood is rule 4: a start time that falls once costs one interval.
+func TestStartFallsForGood(t *testing.T) {
+	s := newStore()
+	for now := 0.0; now <= 30; now += 15 {
+		s.Put("n1", scrape(now, of("p/a", started(-60, sample(now, 100+now/10)))))
+	}
+	expect(t, s, "p", 30, "at 30 window 15: a=100m")
+	for now := 45.0; now <= 75; now += 15 {
+		s.Put("n1", scrape(now, of("p/a", started(-3600, sample(now, 100+now/10)))))
+	}
+	expect(t, s, "p", 75, "at 75 window 15: a=100m")
+	// It follows the samples from then on.
+	for now := 90.0; now <= 120; now += 15 {
+		s.Put("n1", scrape(now, of("p/a", started(now-12, sample(now, 100+now/10)))))
+	}
+	expect(t, s, "p", 120, "at 120 window 15: a=100m")
+}
+
+// TestStartsInTheAPIServer checks which start times belong to the pod in the API server.
+func TestStartsInTheAPIServer(t *testing.T) {
+	const own, other = "at 30 window 15: a=100m", "none"
+	for _, tc := range []struct {
+		name  string
+		start float64 // in the samples
+		shown float64 // in the API server
+		want  string
+	}{
+		{"shown in whole seconds, after the container was created", -100, -91, own},
+		{"moved by cAdvisor", -5, -100, own},
+		{"of another pod", -100, -80, other},
+		{"of another pod that the API server shows early", -3600, 10, other},
+		{"from before the clock was set back, for all we know", -100, 300, own},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(node, _, _, _ string) ContainerState {
+				if node != "n1" {
+					t.Errorf("got node %q", node)
+				}
+				return ContainerState{Running: true, StartedAt: at(tc.shown)}
+			}})
+			for now := 0.0; now <= 30; now += 15 {
+				s.Put("n1", scrape(now, of("p/a", started(tc.start, sample(now, 100+now/10)))))
+			}
+			expect(t, s, "p", 30, tc.want)
+		})
+	}
+}
+
+// TestStartsAfterAClockStep is rule 9 on a node whose clock was set back by two hours: the starts
+// of pods that were created before prove nothing, those of later ones do.
+func TestStartsAfterAClockStep(t *testing.T) {
+	const hour = 3600.0
+	for created, want := range map[float64]string{
+		-hour: "at -6870 window 15: a=100m",
+		100:   "none",
+	} {
+		s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
+			return ContainerState{Running: true, StartedAt: at(-6950), PodCreatedAt: at(created)}
+		}})
+		put := func(now, ahead float64, containers ...usage.ContainerSample) {
+			sc := scrape(now, containers...)
+			sc.Sent, sc.Date = at(now), at(now+ahead)
+			s.Put("n1", sc)
+		}
+		put(0, 0)
+		put(15, -2*hour)
+		for now := 300.0; now <= 330; now += 15 {
+			put(now, -2*hour, of("p/a", started(-7100, sample(now-2*hour, 100+now/10))))
+		}
+		expect(t, s, "p", 330, want)
+	}
+}
+
+// TestContainerOfTheOtherPodOnly is rule 7: what only the other pod of the name has is not a part
+// of the pod.
+func TestContainerOfTheOtherPodOnly(t *testing.T) {
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, container string) ContainerState {
+		return ContainerState{Running: container == "a", StartedAt: at(-100)}
+	}})
+	for now := 0.0; now <= 45; now += 15 {
+		s.Put("n1", scrape(now, of("p/a", started(-98, sample(now, now/10))), of("p/old", sample(now, now))))
+	}
+	expect(t, s, "p", 45, "at 45 window 15: a=100m")
+}
+
+// TestCapacity is rule 1: no rate is above the node's capacity, whatever it is computed from.
+func TestCapacity(t *testing.T) {
+	const capacity = 8_000_000_000
+	for _, pace := range []float64{1, 2.5, 5, 15, 60} {
+		s := newStore()
+		jump := 0.0
+		for i := range 58 {
+			now := float64(i) * pace
+			if i%7 == 3 {
+				jump += 5000
+			}
+			sc := scrape(now, of("p/a", sample(now, now+jump)))
+			sc.Node, sc.Capacity = sample(now, now+jump), capacity
+			s.Put("n1", sc)
+			summary := scrape(now, of("p/a", rated(3_333_000, sample(now, now+jump))))
+			summary.Node, summary.Capacity = rated(3_333_000, sample(now, now+jump)), capacity
+			s.PutSummary("n1", summary)
+			check := func(what string, a usage.Amount) {
+				if a.CPUNanocores != 1_000_000_000 {
+					t.Errorf("every %v s, after %v s: got %d nanocores of the %s, want one core", pace, now, a.CPUNanocores, what)
+				}
+			}
+			if p := s.Pod("n1", "n", "p", at(now)); p != nil {
+				check("pod", p.Containers[0].Amount)
+			}
+			if n := s.Node("n1", at(now)); n != nil {
+				check("node", n.Amount)
+			}
+		}
+		if end := at(58 * pace).Add(-time.Second); s.Node("n1", end) == nil || s.Pod("n1", "n", "p", end) == nil {
+			t.Errorf("every %v s: there are no metrics at the end", pace)
+		}
+	}
+}
+
+// TestMixedSamples is rule 9: a response has the start time of the new pod's container, which has
+// no CPU yet, and the counter of the old one. More than the node can have used since is of another
+// pod.
+func TestMixedSamples(t *testing.T) {
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
+		return ContainerState{Running: true, StartedAt: at(20)}
+	}})
+	put := func(now, coreSeconds float64) {
+		sc := scrape(now, of("p/a", started(21, sample(now, coreSeconds))))
+		sc.Capacity = 8_000_000_000
+		s.Put("n1", sc)
+		if p := s.Pod("n1", "n", "p", at(now)); p != nil && p.Containers[0].CPUNanocores != 900_000_000 {
+			t.Errorf("after %v s: got %s, want 900m", now, show(p))
+		}
+	}
+	for now := 35.0; now <= 330; now += 15 {
+		if int(now)%75 > 30 {
+			put(now, 5000+now/10)
+		} else {
+			put(now, (now-21)*0.9)
+		}
+	}
+	expect(t, s, "p", 320, "at 320 window 15: a=900m")
+}
