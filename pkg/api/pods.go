@@ -72,32 +72,34 @@ const (
 	maxLead = time.Minute
 )
 
-// isCurrent reports whether a pod was sampled after all of its containers had started, as far as
-// the API server knows. Older samples are those of its init containers, of only some of its
-// containers, or of a deleted pod of the same name. Both times are by the node's clock.
+// isCurrent reports whether the snapshot of a pod is that of the containers that the API server
+// shows: it has at least one of them, and was sampled after all of them had started. Other
+// snapshots are those of its init containers, of only some of its containers, or of a deleted pod
+// of the same name. Both times are by the node's clock. A pod without container statuses counts as
+// current.
 //
 // Restarted containers are ignored: until they have metrics, the last metrics of the whole pod are
-// served. While a clock that was set back shows times that it has shown before, times cannot be
-// compared, and the pod counts as current.
+// served. While a clock that was set back shows times that it has shown before, the times of pods
+// that were created before cannot be compared.
 func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
-	if pod.At < pod.MaxClockShown {
-		return true
-	}
+	isRepeated := pod.At < pod.MaxClockShown && o.CreatedAt <= pod.ClockJumpedAt
+	hasOne := len(o.Containers) == 0
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		if !c.Running || c.Restarted || c.StartedAt == 0 {
-			continue
-		}
 		needed := c.StartedAt
 		sampledAt, ok := sampleTime(pod, c.Name)
 		if !ok {
 			sampledAt, needed = pod.At, needed.Add(startDelay)
 		}
+		hasOne = hasOne || ok
+		if !c.Running || c.Restarted || c.StartedAt == 0 || isRepeated {
+			continue
+		}
 		if sampledAt < needed && c.StartedAt.Sub(sampledAt) < maxLead {
 			return false
 		}
 	}
-	return true
+	return hasOne
 }
 
 // sampleTime returns when a container was sampled, and whether the pod has such a container.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -44,18 +45,32 @@ func TestIsCurrent(t *testing.T) {
 			states{restarted(main, -time.Second), started(sidecar, -time.Hour)}, []string{sidecar}, true},
 		{"container ended", states{started(main, -time.Hour), {Name: sidecar}}, []string{main}, true},
 		{"clock set back by 10 minutes since the start", states{started(main, 10*time.Minute)}, []string{main}, true},
+		{"only the init container runs again after a reboot",
+			states{restarted(main, -time.Hour), {Name: sidecar}}, []string{setup}, false},
+		{"only a debug container is left", states{{Name: main}}, []string{"debugger"}, false},
+		{"main restarts while the sidecar runs", states{{Name: main}, restarted(sidecar, -time.Hour)},
+			[]string{setup, sidecar}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := &usage.Pod{At: at, MaxClockShown: at}
+			p := &usage.Pod{At: at, MaxClockShown: at, ClockJumpedAt: at.Add(-time.Hour)}
 			for _, name := range test.sampled {
 				p.Containers = append(p.Containers, usage.Container{Name: name, Amount: usage.Amount{At: at}})
 			}
-			if got := isCurrent(&inventory.Object{Containers: test.states}, p); got != test.want {
+			created := func(sinceJump time.Duration) *inventory.Object {
+				return &inventory.Object{Containers: test.states, CreatedAt: p.ClockJumpedAt.Add(sinceJump)}
+			}
+			if got := isCurrent(created(0), p); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 			p.MaxClockShown = at.Add(time.Second)
-			if !isCurrent(&inventory.Object{Containers: test.states}, p) {
-				t.Error("got false while a clock that was set back shows the same times again, want true")
+			hasOne := len(test.states) == 0 || slices.ContainsFunc(test.states, func(c inventory.ContainerState) bool {
+				return slices.Contains(test.sampled, c.Name)
+			})
+			if got := isCurrent(created(0), p); got != hasOne {
+				t.Errorf("got %t while a clock that was set back shows the same times again, want %t", got, hasOne)
+			}
+			if got := isCurrent(created(time.Second), p); got != test.want {
+				t.Errorf("got %t of a pod created after the clock was set back, want %t", got, test.want)
 			}
 		})
 	}
