@@ -142,7 +142,7 @@ type population struct {
 }
 
 func newPopulation(s shape, kubeletPort uint16, small bool) population {
-	return population{s, s.namespaces(), kubeletPort, time.Now().Add(-time.Hour).Truncate(time.Second), small}
+	return population{s, s.namespaces(), kubeletPort, time.Now().Add(-2 * time.Hour).Truncate(time.Second), small}
 }
 
 func (p population) size() int { return len(p.namespaces) + p.nodes + p.pods() }

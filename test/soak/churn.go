@@ -96,8 +96,9 @@ type liveNode struct {
 // livePod is a pod that exists.
 type livePod struct {
 	objects.Pod
-	record *pod
-	usage  [len(objects.ContainerNames)]kubelettest.Usage
+	record    *pod
+	startedAt time.Time // by the node's clock, as the API server shows it
+	usage     [len(objects.ContainerNames)]kubelettest.Usage
 }
 
 // fill creates the first nodes, each with some pods.
@@ -229,11 +230,12 @@ func (c *churn) addPod(ctx context.Context, n *liveNode) error {
 		n.kubelet.SetContainer(p.Namespace, p.Name, name, usage[i])
 	}
 	// Kubelets report start times by the node's clock.
-	if err := c.objects.SetRunning(ctx, p, time.Now().Add(n.record.clock.offset())); err != nil {
+	startedAt := time.Now().Add(n.record.clock.offset())
+	if err := c.objects.SetRunning(ctx, p, startedAt); err != nil {
 		return err
 	}
 	c.oracle.update(func() { record.undisturbed = time.Now() })
-	n.pods = append(n.pods, livePod{p, record, usage})
+	n.pods = append(n.pods, livePod{p, record, startedAt, usage})
 	return nil
 }
 
@@ -306,8 +308,11 @@ func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
 		}
 		return c.addPod(ctx, c.nodes[c.random.IntN(len(c.nodes))])
 	case chance < 0.55 && len(n.pods) > 0:
-		c.events.restarts++
 		p := n.pods[c.random.IntN(len(n.pods))]
+		if now.Add(n.record.clock.offset()).Before(p.startedAt) {
+			break // the start time would be from before that of the pod, and the statuses here do not show restarts
+		}
+		c.events.restarts++
 		c.oracle.restart(p.record, now)
 		n.kubelet.Restart(p.Namespace, p.Name, objects.ContainerNames[c.random.IntN(len(objects.ContainerNames))])
 	case chance < 0.70:
@@ -317,7 +322,8 @@ func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
 			break
 		}
 		c.events.startsMoved++
-		by := time.Duration((c.random.Float64()*2 - 1) * float64(time.Hour))
+		// Start times from cAdvisor move forwards only. Earlier ones would be of another pod.
+		by := time.Duration(c.random.Float64() * float64(time.Hour))
 		c.moveStarts(n, kubelettest.MoveStarts(by))
 		if n.faultyUntil.IsZero() {
 			n.setFaults()

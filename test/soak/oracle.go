@@ -415,6 +415,17 @@ type response struct {
 	values    []value // of each series
 }
 
+// maxCores returns the largest CPU usage that may be served: 10 % more than the node has, and what
+// it can use in 2 seconds. The windows of a pod's containers differ, and any of them may be the
+// shortest.
+func (r response) maxCores() float64 {
+	window := r.window
+	if len(r.series) > 1 {
+		window = minWindow
+	}
+	return objects.NodeCores * (1.1 + 2/window.Seconds())
+}
+
 // checkMetrics checks the timestamp, window and usage of a node or one of its pods, which is
 // undisturbed since a time. Unless isKnown is set, or after samples with wrong times, the server
 // cannot know the usage, and only the age is checked.
@@ -430,6 +441,12 @@ func (o *oracle) checkMetrics(
 		return "has no window", r.window.String()
 	case r.window > o.maxAge:
 		return "has too long a window", r.window.String()
+	}
+	for i, v := range r.values {
+		if v.cores > r.maxCores() {
+			return "is served with more than its node has", fmt.Sprintf("%s: %.3f cores over %s",
+				r.series[i].container, v.cores, r.window)
+		}
 	}
 	n.readings.mu.Lock()
 	defer n.readings.mu.Unlock()

@@ -58,7 +58,8 @@ type simulation struct {
 
 type simulatedPod struct {
 	objects.Pod
-	isRunning bool
+	isRunning            bool
+	startedAt, createdAt usage.Time // as the API server shows them
 }
 
 const (
@@ -76,10 +77,11 @@ func newSimulation(seed uint64, resolution time.Duration, watched scrape.Watched
 	s.churn = &churn{objects: s, fleet: s, oracle: s.oracle, random: rand.New(rand.NewPCG(seed, 0))}
 	s.store = store.New(store.Config{
 		MaxSampleAge: s.oracle.maxAge, RateWindow: 15 * time.Second, MaxContainers: 1000,
-		IsRunning: func(namespace, pod, _ string) bool {
+		State: func(_, namespace, pod, _ string) store.ContainerState {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.pods[namespace+"/"+pod].isRunning
+			p := s.pods[namespace+"/"+pod]
+			return store.ContainerState{Running: p.isRunning, StartedAt: p.startedAt, PodCreatedAt: p.createdAt}
 		},
 	})
 	s.scraper = scrape.New(scrape.Config{
@@ -106,12 +108,16 @@ func (s *simulation) DeleteNode(_ context.Context, index int) error {
 }
 
 func (s *simulation) CreatePod(_ context.Context, p objects.Pod) error {
-	s.update(func() { s.pods[p.Namespace+"/"+p.Name] = simulatedPod{p, false} })
+	s.update(func() { s.pods[p.Namespace+"/"+p.Name] = simulatedPod{Pod: p, createdAt: usage.At(time.Now())} })
 	return nil
 }
 
-func (s *simulation) SetRunning(_ context.Context, p objects.Pod, _ time.Time) error {
-	s.update(func() { s.pods[p.Namespace+"/"+p.Name] = simulatedPod{p, true} })
+func (s *simulation) SetRunning(_ context.Context, p objects.Pod, startedAt time.Time) error {
+	s.update(func() {
+		running := s.pods[p.Namespace+"/"+p.Name]
+		running.isRunning, running.startedAt = true, usage.At(startedAt.Truncate(time.Second))
+		s.pods[p.Namespace+"/"+p.Name] = running
+	})
 	return nil
 }
 

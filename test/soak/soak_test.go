@@ -184,6 +184,9 @@ func TestCheckPods(t *testing.T) {
 		{"other container", nil, func(m *metricsv1beta1.PodMetrics) { m.Containers[0].Name = "x" }, `got "x", want "app"`},
 		{"wrong CPU", nil, cpu, `no two samples of container "app" give 0.600000000 cores with 65536 KiB, ` +
 			`over 10s until 08:00:55; they are: 50.000 s ago 1805.000000 core-s in 3610.000 s, 49.000 s`},
+		{"more CPU than the node has", nil, func(m *metricsv1beta1.PodMetrics) {
+			m.Containers[0].Usage["cpu"] = resource.MustParse("3333")
+		}, "with more than its node has: app: 3333.000 cores"},
 		{"wrong memory", nil, memory, `no two samples of container "istio-proxy" give 0.000000000 cores with 17408 KiB`},
 		{"wrong window", nil, func(m *metricsv1beta1.PodMetrics) { m.Window.Duration = 10500 * time.Millisecond },
 			"another window or time than its usage: 10.5s"},

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
+	"strconv"
 	"strings"
 	"time"
 
@@ -65,6 +66,9 @@ func Namespace(name string, created time.Time) *corev1.Namespace {
 	}
 }
 
+// NodeCores is the number of CPU cores of each node.
+const NodeCores = 16
+
 // Node returns node i, with the labels, annotations, conditions and images of a cloud provider's
 // nodes. The kubelet's port is the given one.
 func Node(i int, port uint16, created time.Time) *corev1.Node {
@@ -80,7 +84,7 @@ func Node(i int, port uint16, created time.Time) *corev1.Node {
 		ObjectMeta: meta("", name, created, labels),
 		Spec:       corev1.NodeSpec{ProviderID: "example:///eu-central-1/i-" + suffix(10, name)},
 		Status: corev1.NodeStatus{
-			Capacity:    resources("16", "64Gi"),
+			Capacity:    resources(strconv.Itoa(NodeCores), "64Gi"),
 			Allocatable: resources("15800m", "60Gi"),
 			Addresses: []corev1.NodeAddress{
 				{Type: corev1.NodeInternalIP, Address: kubelettest.Address(i).String()},
