@@ -42,11 +42,11 @@ func benchmarkRefresh(b *testing.B, nodes int, config string) {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	always := func(_, _, _ string) bool { return true }
 	before := heap()
 	source, err := New(Config{
 		URL: url, File: file, Interval: interval, MaxSampleAge: 10 * time.Minute, MaxContainers: 1000, Sink: samples,
-		Clock: usage.NewClock(time.Now()), Synced: func() bool { return true }, IsBound: always,
+		Clock: usage.NewClock(time.Now()), Synced: func() bool { return true },
+		Started:   func(_, _, _, _ string) (Start, bool) { return Start{At: 1, PodCreatedAt: 1, IsRunning: true}, true },
 		IsRunning: func(_, _, _, _ string) bool { return true },
 	})
 	if err != nil {

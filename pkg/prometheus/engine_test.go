@@ -203,6 +203,7 @@ type fixture struct {
 	start   usage.Time
 	ended   map[string]bool // containers
 	unbound map[string]bool // pods
+	started Start           // of all containers
 }
 
 const (
@@ -222,8 +223,12 @@ func newFixture(t *testing.T, config string) *fixture {
 	source, err := New(Config{
 		URL: f.Server.URL, File: file, Interval: interval, MaxSampleAge: maxAge, MaxContainers: 100,
 		Sink: f.store, Clock: f.clock, UserAgent: "test",
-		Synced:  func() bool { return true },
-		IsBound: func(node, _, pod string) bool { return node == "n1" && !f.unbound[pod] },
+		Synced: func() bool { return true },
+		Started: func(node, _, pod, container string) (Start, bool) {
+			start := f.started
+			start.IsRunning = !f.ended[container]
+			return start, node == "n1" && !f.unbound[pod]
+		},
 		IsRunning: func(node, _, pod, container string) bool {
 			return node == "n1" && !f.unbound[pod] && !f.ended[container]
 		},

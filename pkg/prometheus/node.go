@@ -32,12 +32,14 @@ type node struct {
 	stamps     stamps
 	sums       []*sum // of the refresh sumsOf
 	sumsOf     uint64
+	clock      clock
 }
 
 // container is one container of a node.
 type container struct {
 	counter
 	namespace, pod, name string
+	isRunning            bool // according to the API server, in the refresh that last had its CPU counter
 	mention              mention
 }
 
@@ -96,8 +98,9 @@ func (s *Source) add(k kind, series *series, result *Result) bool {
 		return true
 	}
 	c := &n.counter
+	var start Start
 	if !k.isOfNode() {
-		if c = s.containerOf(n, series, result); c == nil {
+		if c, start = s.containerOf(n, k, series, result); c == nil {
 			return true
 		}
 	}
@@ -106,9 +109,13 @@ func (s *Source) add(k kind, series *series, result *Result) bool {
 	}
 	hash, _ := labelHash(series)
 	if k.isCounter() {
-		s.offer(n, c, hash, series.points)
-	} else if c.refresh == s.refreshes {
-		c.setValue(k, hash, series.points[len(series.points)-1].value)
+		s.offer(n, c, hash, series.points, start)
+		return true
+	}
+	value := series.points[len(series.points)-1].value
+	isBeforeStep := k == containerStartTime && value <= float64(n.clock.setBackAt)/float64(time.Second)
+	if c.refresh == s.refreshes && !isBeforeStep {
+		c.setValue(k, hash, value)
 	}
 	return true
 }
@@ -117,40 +124,54 @@ func (s *Source) add(k kind, series *series, result *Result) bool {
 // longer, because the API server has them.
 const maxNameBytes = 253
 
-// containerOf returns the container of a series, or nil if it is not known and must not be added:
-// the API server decides which pods exist.
-func (s *Source) containerOf(n *node, series *series, result *Result) *counter {
+// containerOf returns the container of a series, with its start if the series is a counter. It
+// returns nil if the container does not exist or must not be added: the API server decides which
+// pods exist.
+func (s *Source) containerOf(n *node, k kind, series *series, result *Result) (*counter, Start) {
 	labels := &s.client.config.Labels
 	namespace, pod, name := series.get(labels.Namespace), series.get(labels.Pod), series.get(labels.Container)
 	if namespace == nil || pod == nil || name == nil {
 		result.Skipped[usage.NoIdentity]++
-		return nil
+		return nil, Start{}
 	}
 	s.key = append(append(append(append(append(s.key[:0], namespace...), 0), pod...), 0), name...)
-	if c := n.containers[string(s.key)]; c != nil {
-		return &c.counter
+	c := n.containers[string(s.key)]
+	if c != nil && !k.isCounter() {
+		return &c.counter, Start{}
 	}
-	if !s.IsBound(n.name, string(namespace), string(pod)) {
-		return nil
-	}
-	if len(name) > maxNameBytes {
+	start, ok := s.startOf(n, c, namespace, pod, name)
+	switch {
+	case !ok:
+		return nil, Start{}
+	case c != nil:
+		c.isRunning = start.IsRunning
+		return &c.counter, start
+	case len(name) > maxNameBytes:
 		result.Skipped[usage.OverLimit]++
-		return nil
-	}
-	if len(n.containers) >= s.MaxContainers {
+		return nil, Start{}
+	case len(n.containers) >= s.MaxContainers:
 		n.overLimit = true
 		result.Skipped[usage.OverLimit]++
-		return nil
+		return nil, Start{}
 	}
 	key := string(s.key)
-	c := &container{
+	c = &container{
 		namespace: key[:len(namespace)],
 		pod:       key[len(namespace)+1 : len(namespace)+1+len(pod)],
 		name:      key[len(namespace)+len(pod)+2:],
+		isRunning: start.IsRunning,
 	}
 	n.containers[key] = c
 	n.order = append(n.order, c)
-	return &c.counter
+	return &c.counter, start
+}
+
+// startOf calls Started, with the names of the known container if there is one: they need no copies.
+func (s *Source) startOf(n *node, c *container, namespace, pod, name []byte) (Start, bool) {
+	if c != nil {
+		return s.Started(n.name, c.namespace, c.pod, c.name)
+	}
+	return s.Started(n.name, string(namespace), string(pod), string(name))
 }
 
 var seed = maphash.MakeSeed()
@@ -174,7 +195,7 @@ func labelHash(series *series) (hash, member uint64) {
 
 // offer considers the samples of one series, and reports whether it is the best one so far. They are
 // at least one, in the order of their times. isOther is set if they are not of the counter that was
-// stored last, although the labels are.
+// stored last, although the labels may be.
 func (c *counter) offer(hash uint64, points []point, refresh uint64, choose chooser, isOther bool) bool {
 	newest, second := points[len(points)-1].at, usage.Time(0)
 	if len(points) > 1 {
@@ -341,7 +362,7 @@ func (c *counter) earlier() (usage.Sample, bool) {
 // that were not stored before, it stores these first.
 func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 	s.observeStamps(n)
-	hasNew, needsBase := s.decide(n)
+	hasNew, needsBase := s.decide(n, sent)
 	if !hasNew {
 		return false
 	}
@@ -371,28 +392,35 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 
 // decide sets how the containers of a node occur in what is stored. It reports whether there are
 // new samples, and whether some of them need earlier ones.
-func (s *Source) decide(n *node) (hasNew, needsBase bool) {
-	var newest usage.Time
+func (s *Source) decide(n *node, sent usage.Time) (hasNew, needsBase bool) {
+	reference := s.reference(n, sent)
+	newest := usage.Time(0)
 	note := func(c *counter) {
-		if c.refresh == s.refreshes {
-			newest = max(newest, c.choice.cur.at)
+		if c.refresh != s.refreshes {
+			return
 		}
+		// An older sample is in the response only because of the range for clocks that are ahead. A newer
+		// one is by another clock.
+		if reference.Sub(c.choice.cur.at).Abs() > s.client.window {
+			c.refresh = 0
+			return
+		}
+		newest = max(newest, c.choice.cur.at)
+	}
+	s.eachCounter(n, note)
+	if reference != 0 && n.clock.observe(reference, newest, sent) {
+		s.eachCounter(n, (*counter).restart)
+	}
+	s.eachCounter(n, func(c *counter) {
 		if c.isFresh(s.refreshes) {
 			hasNew, needsBase = true, needsBase || c.choice.isBase
 		}
-	}
-	note(&n.counter)
-	for _, c := range n.order {
-		note(&c.counter)
-	}
+	})
 	if !hasNew {
 		return false, false
 	}
 	for _, c := range n.order {
-		if newest.Sub(c.choice.cur.at) > s.client.window { // only the range for clocks that are ahead has it
-			c.refresh = 0
-		}
-		c.mention = s.mentionOf(n, c, newest)
+		c.mention = s.mentionOf(n, c, reference)
 	}
 	return hasNew, needsBase
 }
@@ -400,8 +428,8 @@ func (s *Source) decide(n *node) (hasNew, needsBase bool) {
 // mentionOf returns how a container occurs in what is stored. The engine may not have the latest
 // samples of all containers, and has samples of containers that have ended. The API server reports
 // later than the kubelet that a container has started.
-func (s *Source) mentionOf(n *node, c *container, newest usage.Time) mention {
-	isReported := c.refresh == s.refreshes && newest.Sub(c.choice.cur.at) <= endedAfter
+func (s *Source) mentionOf(n *node, c *container, reference usage.Time) mention {
+	isReported := c.refresh == s.refreshes && reference.Sub(c.choice.cur.at) <= endedAfter
 	switch {
 	case !isReported && !s.IsRunning(n.name, c.namespace, c.pod, c.name):
 		return ended

@@ -1,11 +1,9 @@
 package prometheus
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -65,9 +63,10 @@ type Config struct {
 	// Synced reports whether the nodes and pods of the API server are known. There is no query
 	// before.
 	Synced func() bool
-	// IsBound reports whether a pod is bound to the node according to the API server. The containers
-	// of other pods are ignored.
-	IsBound func(node, namespace, pod string) bool
+	// Started returns when a container started according to the API server. It reports false if the
+	// pod is not bound to the node, or its kubelet has not accepted it yet: the samples are then of
+	// another pod of that name, and are ignored.
+	Started func(node, namespace, pod, container string) (Start, bool)
 	// IsRunning reports whether a container of a pod that is bound to the node runs according to the
 	// API server.
 	IsRunning func(node, namespace, pod, container string) bool
@@ -76,6 +75,15 @@ type Config struct {
 	// Reloaded is called once for each change of the file: with nil when the new content is in use,
 	// or with the error because of which the old content stays in use.
 	Reloaded func(file string, err error)
+}
+
+// Start is what the API server shows of the start of a container.
+type Start struct {
+	// At is by the node's clock, in whole seconds. It is the start of the pod if that of the container
+	// is not known; 0: neither is known.
+	At           usage.Time
+	PodCreatedAt usage.Time // by the API server's clock, in whole seconds
+	IsRunning    bool       // whether the container runs
 }
 
 const (
@@ -90,9 +98,9 @@ const (
 	maxTimeout = time.Minute
 	// stuckAfter is the time without progress after which the loop is reported as stuck.
 	stuckAfter = 2 * maxTimeout
-	// endedAfter is how much older than the newest sample of its node the newest sample of a container
-	// must be, for the container to have ended if the API server does not report it as running. The
-	// samples of running containers are up to 15 s apart.
+	// endedAfter is how much older than the reference of its node the newest sample of a container must
+	// be, for the container to have ended if the API server does not report it as running. The samples
+	// of running containers are up to 15 s apart.
 	endedAfter = 15 * time.Second
 	// parallelQueries is the number of queries that are sent at the same time.
 	parallelQueries = 2
@@ -118,12 +126,14 @@ type Source struct {
 	refreshes uint64 // the number of the current refresh
 	failures  int    // in a row
 	logged    reason.Reason
-	warned    bool // whether a warning was logged since the last response without one
-	index     map[string]*node
+	warned    bool             // whether a warning was logged since the last response without one
+	index     map[string]*node // by name and by address
+	conflicts map[conflict]bool
 	key       []byte
 	scrape    usage.Scrape
 	names     []byte                // of scrape
 	times     map[[2]usage.Time]int // of observeStamps: the number of counters with these times
+	newest    []usage.Time          // of reference
 
 	mu      sync.Mutex
 	nodes   map[string]*node
@@ -258,7 +268,7 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 	}()
 	s.refreshes++
 	sent := s.Clock.At(start)
-	s.reindex()
+	s.reindex(ctx)
 	a := answers{result: &result}
 	if err := s.queryAll(ctx, &a); err != nil {
 		result.Err, result.Reason = err, Reason(err)
@@ -424,47 +434,4 @@ func (s *Source) snapshot() []*node {
 		nodes = append(nodes, n)
 	}
 	return nodes
-}
-
-// reindex updates the index of the nodes by name and by address. An address of several nodes
-// identifies none of them.
-func (s *Source) reindex() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.changed {
-		return
-	}
-	s.changed = false
-	addresses := map[string]*node{}
-	for _, n := range s.nodes {
-		for _, a := range n.object.Load().Status.Addresses {
-			if other, ok := addresses[a.Address]; ok && other != n {
-				addresses[a.Address] = nil
-				continue
-			}
-			addresses[a.Address] = n
-		}
-	}
-	maps.DeleteFunc(addresses, func(_ string, n *node) bool { return n == nil })
-	maps.Copy(addresses, s.nodes)
-	s.index = addresses
-}
-
-// nodeOf returns the node of a series, or nil if it is not of this cluster. A label may have the
-// name or an address of the node, with or without a port.
-func (s *Source) nodeOf(series *series) *node {
-	for _, label := range s.client.config.Labels.Node {
-		value := series.get(label)
-		if value == nil {
-			continue
-		}
-		if n := s.index[string(value)]; n != nil {
-			return n
-		}
-		if port := bytes.LastIndexByte(value, ':'); port >= 0 {
-			return s.index[string(bytes.Trim(value[:port], "[]"))]
-		}
-		return nil
-	}
-	return nil
 }

@@ -116,7 +116,7 @@ func TestPodMoves(t *testing.T) {
 	f.put("app", "", -35, 100, -20, 103)
 	f.mustRefresh()
 	bound := "n2"
-	f.IsBound = func(node, _, _ string) bool { return node == bound }
+	f.Started = func(node, _, _, _ string) (Start, bool) { return Start{IsRunning: true}, node == bound }
 	f.IsRunning = func(node, _, _, _ string) bool { return node == bound }
 	f.set(func() {
 		const labels = `{container="app",namespace="ns",node="n2",pod="web"}`

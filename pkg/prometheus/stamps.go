@@ -34,15 +34,28 @@ type stamps struct {
 	contrary     int // refreshes in a row that contradict areOfScrapes
 }
 
-// offer considers the samples of one series of a kubelet.
-func (s *Source) offer(n *node, c *counter, hash uint64, points []point) {
+// offer considers the samples of one series of a kubelet that are not from before the start of the
+// container.
+func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start Start) {
 	st := &n.stamps
 	if st.areOfScrapes {
-		c.offer(hash, points, s.refreshes, s.chooseStamped, false)
+		since := n.clock.sinceScrape(start)
+		if points = from(points, since); len(points) > 0 {
+			c.offer(hash, points, s.refreshes, s.chooseStamped, c.last.at < since)
+		}
 		return
 	}
-	if c.offer(hash, points, s.refreshes, s.chooseHonored, false) && !st.areKnown {
-		stamped := c.choiceOf(hash, points, s.chooseStamped, false)
+	since := n.clock.since(start, points)
+	if points = from(points, since); len(points) == 0 {
+		return
+	}
+	if c.offer(hash, points, s.refreshes, s.chooseHonored, c.last.at < since) && !st.areKnown {
+		since = n.clock.sinceScrape(start)
+		later := from(points, since)
+		if len(later) == 0 { // the newest has no rate
+			later = points[len(points)-1:]
+		}
+		stamped := c.choiceOf(hash, later, s.chooseStamped, c.last.at < since)
 		c.ifStamped = &stamped
 	}
 }

@@ -119,7 +119,10 @@ func (s *Source) offerSums() {
 		}
 		for _, sum := range n.sums {
 			points := sum.counter()
-			n.counter.offer(sum.hash, points, s.refreshes, s.chooseHonored, !continues(points, n.counter.last))
+			isOther := !continues(points, n.counter.last) || n.counter.last.at <= n.clock.setBackAt
+			if points = from(points, n.clock.setBackAt+1); len(points) > 0 {
+				n.counter.offer(sum.hash, points, s.refreshes, s.chooseHonored, isOther)
+			}
 		}
 		n.sums = nil
 	}

@@ -159,7 +159,9 @@ func newPrometheusSource(
 	p.Interval, p.MaxSampleAge, p.MaxContainers = c.Resolution, c.MaxSampleAge, maxContainers
 	p.Sink, p.Observer, p.Clock = metrics, instruments.registerEngine(events), clock
 	p.Synced, p.UserAgent = synced, client.UserAgent
-	p.IsBound = func(node, namespace, pod string) bool { return bound(node, namespace, pod) != nil }
+	p.Started = func(node, namespace, pod, container string) (prometheus.Start, bool) {
+		return startOf(bound(node, namespace, pod), container)
+	}
 	p.IsRunning = func(node, namespace, pod, container string) bool {
 		o := bound(node, namespace, pod)
 		return o != nil && o.Running(container)
@@ -173,4 +175,18 @@ func newPrometheusSource(
 		klog.Background().Info("Reloaded the configuration of the engine", "file", file)
 	}
 	return prometheus.New(p)
+}
+
+// startOf returns the start of a container for the engine as source. There may be no pod.
+func startOf(pod *inventory.Object, container string) (start prometheus.Start, ok bool) {
+	if pod == nil || pod.StartedAt == 0 && pod.Phase == inventory.PodPending { // its kubelet has not accepted it yet
+		return start, false
+	}
+	start = prometheus.Start{At: pod.StartedAt, PodCreatedAt: pod.CreatedAt, IsRunning: pod.Running(container)}
+	for i := range pod.Containers {
+		if c := &pod.Containers[i]; c.Name == container && c.StartedAt != 0 {
+			start.At = c.StartedAt
+		}
+	}
+	return start, true
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 )
 
@@ -55,5 +56,42 @@ func TestEngineBlamesNoKubelet(t *testing.T) {
 		if got := strings.Contains(metrics, "\n"+name); got != want {
 			t.Errorf("%s is in /metrics: %v, want %v", name, got, want)
 		}
+	}
+}
+
+// TestStartOf has pods whose kubelet has not accepted them, has started some of their containers, or
+// sets no times.
+func TestStartOf(t *testing.T) {
+	containers := []inventory.ContainerState{{Name: "side"}, {Name: "app", StartedAt: 20, Running: true}}
+	for name, tc := range map[string]struct {
+		pod  *inventory.Object
+		want prometheus.Start
+		ok   bool
+	}{
+		"no pod":       {},
+		"not accepted": {pod: &inventory.Object{CreatedAt: 5, Phase: inventory.PodPending}},
+		"accepted": {
+			&inventory.Object{CreatedAt: 5, StartedAt: 10, Phase: inventory.PodPending},
+			prometheus.Start{At: 10, PodCreatedAt: 5}, true,
+		},
+		"running": {
+			&inventory.Object{CreatedAt: 5, StartedAt: 10, Phase: inventory.PodRunning, Containers: containers},
+			prometheus.Start{At: 20, PodCreatedAt: 5, IsRunning: true}, true,
+		},
+		"mirror pod of a restarted kubelet": {
+			&inventory.Object{CreatedAt: 5, StartedAt: 30, Phase: inventory.PodRunning, Containers: containers},
+			prometheus.Start{At: 20, PodCreatedAt: 5, IsRunning: true}, true,
+		},
+		"ephemeral container": {
+			&inventory.Object{CreatedAt: 5, StartedAt: 10, Phase: inventory.PodRunning},
+			prometheus.Start{At: 10, PodCreatedAt: 5}, true,
+		},
+		"no times": {&inventory.Object{Phase: inventory.PodRunning}, prometheus.Start{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, ok := startOf(tc.pod, "app"); got != tc.want || ok != tc.ok {
+				t.Errorf("got %+v, %v, want %+v, %v", got, ok, tc.want, tc.ok)
+			}
+		})
 	}
 }

@@ -1,0 +1,83 @@
+package prometheus
+
+import (
+	"bytes"
+	"context"
+	"maps"
+
+	"k8s.io/klog/v2"
+)
+
+// conflict is an address of two nodes.
+type conflict struct{ address, owner, other string }
+
+// maxConflicts limits the conflicts that are logged: a node may set thousands of addresses.
+const maxConflicts = 16
+
+// reindex updates the index of the nodes by name and by address. A node sets the addresses in its own
+// status, but must not take those of others: an address of several nodes stays with the one that had
+// it first, or, after a restart, with the oldest node.
+func (s *Source) reindex(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.changed {
+		return
+	}
+	s.changed = false
+	index, conflicts := map[string]*node{}, map[conflict]bool{}
+	for _, n := range s.nodes {
+		for _, a := range n.object.Load().Status.Addresses {
+			owner, other := index[a.Address], n
+			if owner == nil || owner == n {
+				index[a.Address] = n
+				continue
+			}
+			if s.precedes(n, owner, a.Address) {
+				owner, other = n, owner
+			}
+			index[a.Address] = owner
+			if c := (conflict{a.Address, owner.name, other.name}); s.conflicts[c] || len(conflicts) < maxConflicts {
+				conflicts[c] = true
+			}
+		}
+	}
+	for c := range conflicts {
+		if !s.conflicts[c] {
+			klog.FromContext(ctx).Info("Two nodes have the same address; series that only the address identifies count for "+
+				"the node that had it first", "address", c.address, "node", c.owner, "otherNode", c.other)
+		}
+	}
+	maps.Copy(index, s.nodes)
+	s.index, s.conflicts = index, conflicts
+}
+
+// precedes reports whether an address that a node and another one have is the node's.
+func (s *Source) precedes(n, other *node, address string) bool {
+	if owner := s.index[address]; owner != nil && (owner.name == n.name || owner.name == other.name) {
+		return owner.name == n.name
+	}
+	created, otherCreated := n.object.Load().CreationTimestamp, other.object.Load().CreationTimestamp
+	if !created.Equal(&otherCreated) {
+		return created.Before(&otherCreated)
+	}
+	return n.name < other.name
+}
+
+// nodeOf returns the node of a series, or nil if it is not of this cluster. A label may have the
+// name or an address of the node, with or without a port.
+func (s *Source) nodeOf(series *series) *node {
+	for _, label := range s.client.config.Labels.Node {
+		value := series.get(label)
+		if value == nil {
+			continue
+		}
+		if n := s.index[string(value)]; n != nil {
+			return n
+		}
+		if port := bytes.LastIndexByte(value, ':'); port >= 0 {
+			return s.index[string(bytes.Trim(value[:port], "[]"))]
+		}
+		return nil
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package prometheus
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+// TestAddressOfAnotherNode has nodes that add the address of n1 to their status. Series with only the
+// address stay those of n1, as long as it has the address.
+func TestAddressOfAnotherNode(t *testing.T) {
+	const labels = `{instance="10.0.0.1:10250"}`
+	f := newFixture(t, "")
+	var lines []string
+	ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}))
+	round := 0.0
+	wantOwner := func(name, want string, logged ...string) {
+		t.Helper()
+		lines = nil
+		for range 20 { // in any order of the nodes
+			f.changed = true
+			f.reindex(ctx)
+		}
+		round += 2
+		f.set(func() {
+			f.series["node_cpu_usage_seconds_total"+labels] = f.samples(-50+round, 1000, -35+round, 1030)
+			f.series["node_memory_working_set_bytes"+labels] = f.samples(-35+round, 7)
+		})
+		f.mustRefresh()
+		for _, n := range []string{"n0", "n1", "n2"} {
+			usage := f.store.Node(n, f.clock.At(time.Now()))
+			if has := usage != nil && usage.At == f.samples(-35+round, 0)[0].at; has != (n == want) {
+				t.Errorf("%s: %s has metrics: %v, want %s to have them", name, n, has, want)
+			}
+		}
+		slices.Sort(lines)
+		if len(lines) != len(logged) {
+			t.Errorf("%s: logged %q, want %d lines", name, lines, len(logged))
+			return
+		}
+		for i, text := range logged {
+			if !strings.Contains(lines[i], text) {
+				t.Errorf("%s: logged %q, want %q", name, lines[i], text)
+			}
+		}
+	}
+	node := func(name string, minutes int, addresses ...string) *corev1.Node {
+		n := newNode(name, addresses[0])
+		n.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Duration(minutes) * time.Minute))
+		for _, a := range addresses[1:] {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Address: a})
+		}
+		return n
+	}
+	const own, other = "10.0.0.1", "10.0.0.2"
+	conflict := func(owner, other string) string {
+		return fmt.Sprintf(`"address"="10.0.0.1" "node"="%s" "otherNode"="%s"`, owner, other)
+	}
+	f.Set(node("n1", -1, own))
+	wantOwner("alone", "n1")
+	f.Set(node("n0", -60, other, own)) // older, and first by name
+	wantOwner("an older node adds the address", "n1", conflict("n1", "n0"))
+	wantOwner("again", "n1")
+	f.Set(node("n0", -60, other))
+	wantOwner("it removes the address", "n1")
+	f.Set(node("n1", -1, own, other))
+	f.Set(node("n2", -2, "10.0.0.3", own))
+	wantOwner("both add one", "n1", conflict("n1", "n2"),
+		`"address"="10.0.0.2" "node"="n0" "otherNode"="n1"`)
+	f.index = nil // as after a restart
+	wantOwner("the oldest of both", "n2", conflict("n2", "n1"))
+	f.Delete("n2")
+	wantOwner("the owner is deleted", "n1")
+}
