@@ -269,7 +269,7 @@ func TestUntrustedAPIServerGetsNoRequests(t *testing.T) {
 // those of the next pod of the name: the inventory shows the store when that one started.
 func TestForceDeletedPodHasNoUsage(t *testing.T) {
 	clock := usage.NewClock(time.Now())
-	metrics, pods, _ := newState(Config{MaxSampleAge: time.Minute}, clock, nil)
+	metrics, _, pods, _ := newState(Config{MaxSampleAge: time.Minute}, clock)
 	now := clock.At(time.Now())
 	const lived = time.Hour
 	for bound, want := range map[string]bool{"n1": false, "n2": true} { // n2: nothing is known of the pod on n1
