@@ -58,7 +58,6 @@ type options struct {
 	maxSampleAge time.Duration
 	rateWindow   time.Duration
 	warnings     bool
-	watch        bool
 
 	source     string
 	prometheus prometheus.Config
@@ -145,9 +144,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.warnings, "missing-metrics-warnings", true,
 		"Add a warning to tables, such as those of 'kubectl get podmetrics', if nodes or pods are "+
 			"missing: how many, and why. Only users who may get these nodes or pods see it.")
-	fs.BoolVar(&o.watch, "enable-watch", false,
-		"Add the verb watch to metrics.k8s.io, for 'kubectl get podmetrics --watch' and informers. "+
-			"Clients that watch every resource then watch metrics too. See docs/watch.md.")
+
 	fs.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	fs.BoolVarP(&o.help, "help", "h", false, "Print this help and exit.")
 }
@@ -248,7 +245,6 @@ func (o *options) config() (server.Config, error) {
 		Watched:      o.watchedConfig(),
 
 		MissingMetricsWarnings: o.warnings,
-		EnableWatch:            o.watch,
 		KubeletServiceAccount:  o.kubeletAccount,
 		KubeletPins:            o.kubeletPins,
 		Prometheus:             o.prometheusConfig(),

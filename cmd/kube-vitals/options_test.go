@@ -79,7 +79,6 @@ func TestFlags(t *testing.T) {
 		"--node-selector zone!=a": func(c server.Config) bool {
 			return !c.NodeSelector.Matches(labels.Set{"zone": "a"})
 		},
-		"--enable-watch":                    func(c server.Config) bool { return c.EnableWatch },
 		"--missing-metrics-warnings=false":  func(c server.Config) bool { return !c.MissingMetricsWarnings },
 		"--kubelet-use-node-status-port":    func(c server.Config) bool { return c.Kubelet.UseNodeStatusPort },
 		"--kubelet-port=1":                  func(c server.Config) bool { return c.Kubelet.Port == 1 },

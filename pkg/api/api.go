@@ -90,8 +90,6 @@ type Config struct {
 	Authorizer                authorizer.Authorizer
 	// FromEngine is set if usage is read from an engine: NotFound errors then do not name a kubelet.
 	FromEngine bool
-	// Watch adds the verb watch to both resources, and resourceVersions to objects and lists.
-	Watch bool
 	// Warnings enables a Warning header in tables that have no row for some of the objects.
 	Warnings bool
 
@@ -126,9 +124,6 @@ func NewGroup(c Config, scheme *runtime.Scheme, codecs serializer.CodecFactory) 
 	nodes := &collection{nodes{c.Usage, c.Extra, c.FromEngine}, c.Nodes, c.ExplainNodes, encoder, c, seed}
 	pods := &collection{pods{c.Usage, c.Extra, c.FromEngine}, runningPods{c.Pods}, c.ExplainPods, encoder, c, seed}
 	storage := map[string]rest.Storage{"nodes": nodes, "pods": pods}
-	if c.Watch {
-		storage = map[string]rest.Storage{"nodes": newWatchable(nodes), "pods": newWatchable(pods)}
-	}
 	for _, version := range group.PrioritizedVersions {
 		group.VersionedResourcesStorageMap[version.Version] = storage
 	}

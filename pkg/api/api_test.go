@@ -153,7 +153,7 @@ func serveWithin(t testing.TB, c Config, memory ListMemory) http.Handler {
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, namer)
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = WithListMemory(handler, codecs, memory)
-		return genericapiserver.DefaultBuildHandlerChain(WithWatchRequests(WithMetadataCheck(handler, codecs)), config)
+		return genericapiserver.DefaultBuildHandlerChain(WithMetadataCheck(handler, codecs), config)
 	}
 	server, err := config.Complete(nil).New("test", genericapiserver.NewEmptyDelegate())
 	if err != nil {

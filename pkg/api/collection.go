@@ -88,17 +88,15 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 	if err != nil {
 		return nil, err
 	}
-	objects, err := c.objects(ctx, q, func() {})
+	objects, err := c.objects(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	return c.list(ctx, q, objects, 0), nil
+	return c.list(ctx, q, objects), nil
 }
 
-// list returns a page of a list of objects. Its token for the next page contains the version.
-func (c *collection) list(
-	ctx context.Context, q *query, objects []*inventory.Object, version uint64,
-) *encode.List {
+// list returns a page of a list of objects.
+func (c *collection) list(ctx context.Context, q *query, objects []*inventory.Object) *encode.List {
 	now := c.config.Now()
 	list := c.encoder.NewList(c.kind(), now, q.pageSize(len(objects)))
 	if q.after == nil {
@@ -112,7 +110,7 @@ func (c *collection) list(
 			continue
 		}
 		if q.limit > 0 && len(list.Items) == q.limit {
-			list.ListMeta = q.nextPage(list.Items[q.limit-1].Object, version, len(objects)-i)
+			list.ListMeta = q.nextPage(list.Items[q.limit-1].Object, len(objects)-i)
 			objects = objects[:i]
 			break
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,7 +55,6 @@ type query struct {
 // next page begins after it even if objects were added or deleted in between.
 type position struct {
 	namespace, name string
-	version         uint64 // of the list; 0: none
 }
 
 func newQuery(namespace string, options *metainternalversion.ListOptions) (*query, error) {
@@ -140,8 +138,8 @@ func (q *query) pageSize(remaining int) int {
 // nextPage returns the metadata of a page that ends with last. As everywhere in Kubernetes, the
 // number of remaining objects is set only for lists without selectors. It is an upper bound, since
 // objects without metrics count.
-func (q *query) nextPage(last *inventory.Object, version uint64, remaining int) metav1.ListMeta {
-	meta := metav1.ListMeta{Continue: position{last.Namespace, last.Name, version}.token()}
+func (q *query) nextPage(last *inventory.Object, remaining int) metav1.ListMeta {
+	meta := metav1.ListMeta{Continue: position{last.Namespace, last.Name}.token()}
 	if q.labels.Empty() && q.fields.Empty() {
 		n := int64(remaining)
 		meta.RemainingItemCount = &n
@@ -151,11 +149,7 @@ func (q *query) nextPage(last *inventory.Object, version uint64, remaining int) 
 
 // token returns the position as an opaque continue token.
 func (p position) token() string {
-	text := p.namespace + "/" + p.name
-	if p.version != 0 {
-		text += "/" + strconv.FormatUint(p.version, 10)
-	}
-	return base64.RawURLEncoding.EncodeToString([]byte(text))
+	return base64.RawURLEncoding.EncodeToString([]byte(p.namespace + "/" + p.name))
 }
 
 func parseContinue(token string) (p position, ok bool) {
@@ -163,16 +157,10 @@ func parseContinue(token string) (p position, ok bool) {
 	if err != nil {
 		return p, false
 	}
-	parts := strings.Split(string(text), "/")
-	switch len(parts) {
-	case 2:
-	case 3:
-		if p.version, err = strconv.ParseUint(parts[2], 10, 64); err != nil {
-			return p, false
-		}
-	default:
+	namespace, name, ok := strings.Cut(string(text), "/")
+	if !ok || strings.Contains(name, "/") {
 		return p, false
 	}
-	p.namespace, p.name = parts[0], parts[1]
+	p.namespace, p.name = namespace, name
 	return p, p.name != ""
 }

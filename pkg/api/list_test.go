@@ -117,7 +117,7 @@ func TestPages(t *testing.T) {
 // TestPageAfterDeletedObject checks that a page begins after the last object of the previous one,
 // even if that has been deleted.
 func TestPageAfterDeletedObject(t *testing.T) {
-	path := "/apis/metrics.k8s.io/v1/pods?continue=" + position{"apps", "web-11", 0}.token()
+	path := "/apis/metrics.k8s.io/v1/pods?continue=" + position{"apps", "web-11"}.token()
 	got := get[list](t, serve(t, newConfig()), path, http.StatusOK)
 	if want := []string{"apps/web-2", "data/db", "data/web-1"}; !slices.Equal(got.names(), want) {
 		t.Errorf("got %q, want %q", got.names(), want)
@@ -130,7 +130,7 @@ func TestInvalidContinue(t *testing.T) {
 		"/pods?continue=%21",
 		"/pods?continue=YWJj", // "abc"
 		"/pods?continue=YS8",  // "a/"
-		"/namespaces/apps/pods?continue=" + position{"data", "db", 0}.token(),
+		"/namespaces/apps/pods?continue=" + position{"data", "db"}.token(),
 	} {
 		got := get[struct{ Reason string }](t, h, "/apis/metrics.k8s.io/v1"+path, http.StatusBadRequest)
 		if got.Reason != "BadRequest" {

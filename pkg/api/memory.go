@@ -204,10 +204,8 @@ func bytesPerContainer(r *http.Request, serializer runtime.NegotiatedSerializer)
 	return streamedBytes
 }
 
-// objects returns the objects from the requested page on, once there is memory for the page. It calls
-// begin right before it selects them.
-func (c *collection) objects(ctx context.Context, q *query, begin func()) ([]*inventory.Object, error) {
-	begin()
+// objects returns the objects from the requested page on, once there is memory for the page.
+func (c *collection) objects(ctx context.Context, q *query) ([]*inventory.Object, error) {
 	objects := q.objects(c.inventory)
 	l, ok := ctx.Value(listRequestKey{}).(*listRequest)
 	if !ok {
@@ -220,7 +218,6 @@ func (c *collection) objects(ctx context.Context, q *query, begin func()) ([]*in
 	if err := l.reserve(ctx); err != nil {
 		return nil, err
 	}
-	begin()
 	return q.objects(c.inventory), nil // again: in the meantime, the first ones are garbage
 }
 

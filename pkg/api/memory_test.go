@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"io"
+	"k8s.io/apimachinery/pkg/labels"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -82,12 +84,14 @@ func slowLists(t *testing.T, config Config, limit ListMemory) func(...*slowList)
 			t.Error(err)
 			return
 		}
-		objects, err := c.objects(r.Context(), q, func() { l.begun++ })
+		counted := *c
+		counted.inventory = countedInventory{c.inventory, &l.begun}
+		objects, err := counted.objects(r.Context(), q)
 		if err != nil {
 			l.err = err
 			return
 		}
-		l.served, l.items = true, len(c.list(t.Context(), q, objects, 0).Items)
+		l.served, l.items = true, len(c.list(t.Context(), q, objects).Items)
 		<-l.written
 	}), codecs, limit)
 	return func(lists ...*slowList) {
@@ -273,7 +277,7 @@ func TestStalledLists(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			if _, err := c.objects(r.Context(), q, func() {}); err != nil {
+			if _, err := c.objects(r.Context(), q); err != nil {
 				http.Error(w, err.Error(), http.StatusTooManyRequests)
 				return
 			}
@@ -465,4 +469,15 @@ func (w beginWriter) Write(p []byte) (int, error) {
 		w.begin()
 	}
 	return w.discardWriter.Write(p)
+}
+
+// countedInventory counts the calls of List.
+type countedInventory struct {
+	Inventory
+	lists *int
+}
+
+func (i countedInventory) List(namespace string, selector labels.Selector) []*inventory.Object {
+	*i.lists++
+	return i.Inventory.List(namespace, selector)
 }

@@ -64,9 +64,8 @@ func TestReadsAreReported(t *testing.T) {
 		{pods + "/no-metrics", jsonType, "node-a", 1},
 		{pods + "/unknown", jsonType, "", 0},
 	} {
-		for _, watch := range []bool{false, true} {
+		{
 			c, reads := onNodes()
-			c.Watch = watch
 			do(serve(t, c), http.MethodGet, tc.path, tc.accept)
 			got := strings.Join(reads.nodes, ",")
 			if tc.nodes == "node-a,node-b" && got == "node-b,node-a" {
@@ -117,26 +116,5 @@ func TestReaders(t *testing.T) {
 	}
 	if as("alice", list) == first {
 		t.Error("another user is the same reader")
-	}
-}
-
-// TestWatchReports checks that each event of a watch with a selector counts as a read.
-func TestWatchReports(t *testing.T) {
-	for selector, want := range map[string]bool{
-		"": false, "&labelSelector=app%3Dweb": true, "&fieldSelector=metadata.name%3Dweb-1": true,
-	} {
-		reads := &fakeReads{}
-		w := serveWatched(t, func(c *Config) { c.Reads = reads })
-		w.events(t, "/apis/metrics.k8s.io/v1beta1/namespaces/apps/pods?watch=true"+selector, jsonType)()
-		reads.mu.Lock()
-		if got := len(reads.readers) > 0; got != want {
-			t.Errorf("%q: reads were reported: %v, want %v", selector, got, want)
-		}
-		for _, reader := range reads.readers {
-			if reader != 0 {
-				t.Errorf("%q: got reader %d: each event is caused by a scrape, which must not follow it", selector, reader)
-			}
-		}
-		reads.mu.Unlock()
 	}
 }

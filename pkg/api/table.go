@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -35,11 +36,8 @@ func (c *collection) ConvertToTable(ctx context.Context, object, options runtime
 	case *encode.Item:
 		list = object.AsList()
 		l = c.layoutOf(list.Items, mayGetObjects)
-	case *encode.Transformable: // of a watch event
-		list = object.AsList()
-		l = c.layoutOfWatch(ctx, list.Items, mayGetObjects)
 	default:
-		return c.bookmarkTable(ctx, object, options, mayGetObjects)
+		return nil, fmt.Errorf("cannot make a table of %T", object)
 	}
 	table := newTable(l, list.ListMeta, options)
 	o, _ := options.(*metav1.TableOptions)

@@ -34,9 +34,6 @@ func newAPIServer(
 		return nil, nil, fmt.Errorf("cannot apply the generic flags: %w", err)
 	}
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
-	if c.EnableWatch && config.ShutdownWatchTerminationGracePeriod == 0 {
-		config.ShutdownWatchTerminationGracePeriod = watchTermination
-	}
 	config.EnableProfiling = c.Features.EnableProfiling
 	config.EnableContentionProfiling = c.Features.EnableContentionProfiling
 	config.DebugSocketPath = c.Features.DebugSocketPath
@@ -71,7 +68,7 @@ func newAPIServer(
 	}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = api.WithListMemory(handler, codecs, listMemory(memory.Limit()))
-		handler = api.WithWatchRequests(api.WithMetadataCheck(handler, codecs))
+		handler = api.WithMetadataCheck(handler, codecs)
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
 		return drainer(rejectUntilReady(handler, required, codecs), config.ShutdownInitiatedNotify())
 	}

@@ -55,8 +55,6 @@ type Config struct {
 
 	// MissingMetricsWarnings enables a Warning header in tables if nodes or pods are missing.
 	MissingMetricsWarnings bool
-	// EnableWatch adds the verb watch to both resources.
-	EnableWatch bool
 
 	// KubeletServiceAccount is a ServiceAccount in the namespace of this pod, whose tokens are sent
 	// to kubelets. If it is empty, kubelets get the credentials that the API server gets.
@@ -182,7 +180,6 @@ func New(c Config) (*Server, error) {
 		Clock:      clock,
 		ObserveAge: instruments.observeAge,
 		FromEngine: c.Prometheus != nil,
-		Watch:      c.EnableWatch,
 	}
 	if extra != nil {
 		resources.Extra = extra

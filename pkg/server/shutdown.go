@@ -10,10 +10,6 @@ import (
 // --request-timeout each.
 const connectionTimeout = 15 * time.Second
 
-// watchTermination is the time in which the library ends the watches after
-// --shutdown-delay-duration, unless --shutdown-watch-termination-grace-period is set.
-const watchTermination = 5 * time.Second
-
 // drainer returns a handler that closes each connection with its next response once shutdown is
 // closed; HTTP/2 then sends GOAWAY. The API server's aggregation layer keeps its connections, and
 // would send requests here until the library rejects them. This way it reconnects to another

@@ -18,7 +18,7 @@
 //
 // With -only, bench measures something else: "start" (which metrics are served when), "failures"
 // (what is served while scrapes fail, and when the metrics of removed nodes expire), "newpods" (how
-// soon new pods have metrics), "watch" (CPU and memory with watchers), "limit" (whether the server
+// soon new pods have metrics), "limit" (whether the server
 // holds the chart's memory limit under the worst loads), "scale" (one row of a CSV file for each
 // size of the cluster and each server, which the command "bench plot" draws) or "reaction" (how soon
 // HorizontalPodAutoscalers react to a load, and how often they do without need).
@@ -52,7 +52,6 @@ var measurements = map[string]struct {
 	"start":          {measureStart, false},
 	"failures":       {measureFailures, true},
 	"newpods":        {measureNewPods, true},
-	"watch":          {measureWatch, false},
 	"limit":          {measureLimit, true},
 	scaleMeasurement: {measureScale, false},
 	reactionOnly:     {}, // starts its own clusters
@@ -166,7 +165,7 @@ func parse(args []string) (cfg config, err error) {
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
 	flags.StringVar(&cfg.prometheus, "prometheus", "", "the `executable` of a Prometheus, from which kube-vitals reads")
 	flags.StringVar(&cfg.only, "only", "",
-		"another `measurement`: start, failures, newpods, watch, limit, scale or reaction")
+		"another `measurement`: start, failures, newpods, limit, scale or reaction")
 	flags.StringVar(&nodes, "nodes", "1000", "`numbers` of nodes, such as 100,1000,5000; 20000x5: with 5 pods on each")
 	flags.IntVar(&pods, "pods", podsPerNode, "`number` of pods on each node")
 	flags.IntVar(&cfg.containersPerPod, "containers", containersPerPod, "`number` of containers in each pod")

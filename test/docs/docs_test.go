@@ -57,7 +57,6 @@ func inChart() map[string]string {
 		"prometheus-url":                   "source.prometheus.url",
 		"prometheus-config":                "source.prometheus.config",
 		"device-config":                    "devices.exporters",
-		"enable-watch":                     "watch.enabled",
 	}
 }
 

@@ -12,7 +12,6 @@ package encode
 import (
 	"io"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -66,7 +65,6 @@ type Item struct {
 	Object   *inventory.Object
 	Usage    Usage
 	Extra    Extra
-	Version  uint64 // the resourceVersion; 0: none
 	response *response
 }
 
@@ -122,7 +120,7 @@ type response struct {
 
 // NewItem returns an Item of a request made at now.
 func (e *Encoder) NewItem(kind Kind, now time.Time, o *inventory.Object, u Usage, extra Extra) *Item {
-	return &Item{o, u, extra, 0, &response{e, kind, usage.At(now)}}
+	return &Item{o, u, extra, &response{e, kind, usage.At(now)}}
 }
 
 // NewList returns an empty List, with room for size items, of a request made at now.
@@ -132,7 +130,7 @@ func (e *Encoder) NewList(kind Kind, now time.Time, size int) *List {
 
 // Add appends an Item to the List.
 func (l *List) Add(o *inventory.Object, u Usage, extra Extra) {
-	l.Items = append(l.Items, Item{o, u, extra, 0, l.response})
+	l.Items = append(l.Items, Item{o, u, extra, l.response})
 }
 
 // AsList returns a List of the Item alone.
@@ -200,9 +198,6 @@ func (i *Item) meta() metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{
 		Namespace: i.Object.Namespace, Name: i.Object.Name, Labels: i.Object.Labels.Map(),
 		CreationTimestamp: metav1.NewTime(i.response.now.Time()),
-	}
-	if i.Version != 0 {
-		meta.ResourceVersion = strconv.FormatUint(i.Version, 10)
 	}
 	return meta
 }

@@ -73,11 +73,6 @@ func (w *writer) appendMetaJSON(b []byte, i *Item) []byte {
 		b = append(b, `,"namespace":`...)
 		b = appendStringJSON(b, o.Namespace)
 	}
-	if i.Version != 0 {
-		b = append(b, `,"resourceVersion":"`...)
-		b = strconv.AppendUint(b, i.Version, 10)
-		b = append(b, '"')
-	}
 	if w.now != 0 {
 		b = append(b, `,"creationTimestamp":`...)
 		b = append(b, w.nowJSON...)

@@ -3,7 +3,6 @@ package encode
 import (
 	"encoding/binary"
 	"math/bits"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -109,14 +108,8 @@ func (w *writer) appendMetaProtobuf(b []byte, i *Item) []byte {
 	b = appendStringField(b, lengthTag(1), o.Name)
 	b = append(b, lengthTag(2), 0) // generateName
 	b = appendStringField(b, lengthTag(3), o.Namespace)
-	b = append(b, lengthTag(4), 0, lengthTag(5), 0) // selfLink, uid
-	if i.Version == 0 {
-		b = append(b, lengthTag(6), 0)
-	} else {
-		b = append(b, lengthTag(6), byte(digits(i.Version)))
-		b = strconv.AppendUint(b, i.Version, 10)
-	}
-	b = append(b, varintTag(7), 0) // generation
+	b = append(b, lengthTag(4), 0, lengthTag(5), 0, lengthTag(6), 0) // selfLink, uid, resourceVersion
+	b = append(b, varintTag(7), 0)                                   // generation
 	b = appendTimeField(b, lengthTag(8), w.now)
 	return append(b, w.encodeLabels(o.Labels, appendLabelsProtobuf)...)
 }
@@ -133,12 +126,9 @@ func appendLabelsProtobuf(b []byte, labels inventory.Labels) []byte {
 }
 
 func (w *writer) metaSize(i *Item) int {
-	o, version := i.Object, 0
-	if i.Version != 0 {
-		version = digits(i.Version)
-	}
-	const empty = 4 * 2 // fields, of 2 bytes each
-	return empty + fieldSize(version) + fieldSize(len(o.Name)) + fieldSize(len(o.Namespace)) + fieldSize(timeSize(w.now)) +
+	o := i.Object
+	const empty = 5 * 2 // fields, of 2 bytes each
+	return empty + fieldSize(len(o.Name)) + fieldSize(len(o.Namespace)) + fieldSize(timeSize(w.now)) +
 		len(w.encodeLabels(o.Labels, appendLabelsProtobuf))
 }
 

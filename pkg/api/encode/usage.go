@@ -2,7 +2,6 @@ package encode
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,8 +21,6 @@ type Usage interface {
 	// SampledAt returns when the oldest sample was taken, by our clock.
 	SampledAt() usage.Time
 
-	// equal reports whether the same is served of another Usage of the same kind.
-	equal(other Usage) bool
 	// period returns the timestamp and the window.
 	period() (end usage.Time, window time.Duration)
 	// typed returns the typed object with this metadata.
@@ -47,8 +44,6 @@ func (n *Node) Total() usage.Amount {
 
 // SampledAt implements Usage.
 func (n *Node) SampledAt() usage.Time { return n.AsOf }
-
-func (n *Node) equal(other Usage) bool { return n.Amount == other.(*Node).Amount }
 
 func (n *Node) period() (end usage.Time, window time.Duration) { return n.At, n.Window }
 
@@ -75,11 +70,6 @@ func (p *Pod) Total() usage.Amount {
 
 // SampledAt implements Usage.
 func (p *Pod) SampledAt() usage.Time { return p.AsOf }
-
-func (p *Pod) equal(other Usage) bool {
-	o := other.(*Pod)
-	return p.At == o.At && p.Window == o.Window && slices.Equal(p.Containers, o.Containers)
-}
 
 func (p *Pod) period() (end usage.Time, window time.Duration) { return p.At, p.Window }
 
