@@ -44,8 +44,17 @@ func (r readiness) probes() []healthz.HealthChecker {
 	return probes
 }
 
+// probe returns a check of that name. Its own path, such as /readyz/nodes, would show the reason of a
+// failure, which may have internal addresses, to clients without credentials. Other paths only name the
+// check, and the library logs the reason.
 func probe(name string, check func() error) healthz.HealthChecker {
-	return healthz.NamedCheck(name, func(*http.Request) error { return check() })
+	return healthz.NamedCheck(name, func(r *http.Request) error {
+		err := check()
+		if err != nil && strings.HasSuffix(r.URL.Path, "/"+name) {
+			return errors.New("reason withheld")
+		}
+		return err
+	})
 }
 
 // firstMetricsTimeout is the maximum time to wait for the first metrics once nodes and pods are

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/server/mux"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
@@ -142,5 +144,28 @@ func TestProbesDuringFailures(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestHealthTellsNoReasons checks that the reason why a check fails, which may have internal
+// addresses, is in no response of a probe.
+func TestHealthTellsNoReasons(t *testing.T) {
+	const secret = "10.1.2.3"
+	h := mux.NewPathRecorderMux("test")
+	failing := readiness{{"nodes", func() error { return errors.New("cannot reach " + secret) }}}
+	healthz.InstallHandler(h, failing.probes()...)
+	healthz.InstallLivezHandler(h, failing.probes()...)
+	healthz.InstallReadyzHandler(h, failing.probes()...)
+	for _, root := range []string{"/healthz", "/livez", "/readyz"} {
+		for _, path := range []string{"", "?verbose", "?exclude=other", "/nodes", "/nodes?verbose", "/nodes/"} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, root+path, nil))
+			if w.Code == http.StatusOK || strings.Contains(w.Body.String(), secret) {
+				t.Errorf("%s: got status %d: %s", root+path, w.Code, w.Body)
+			}
+		}
+	}
+	if names, reasons := failing.missing(); len(names) != 1 || !strings.Contains(reasons[0], secret) {
+		t.Errorf("got %q, %q for the log", names, reasons)
 	}
 }
