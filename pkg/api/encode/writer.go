@@ -17,13 +17,17 @@ const chunkSize = 128 << 10
 // in memory as a whole.
 type writer struct {
 	out    io.Writer
-	buffer []byte // reused by the next response
+	buffer []byte // reused by the next response, as all below
+	text   []byte // of encodeLabels
 	labels labelCache
 	read   int // of prefetch
 
 	now     usage.Time // the creationTimestamp of all items
 	nowJSON []byte
 }
+
+// maxCachedBytes is the size of the longest encoded labels that are kept for other objects.
+const maxCachedBytes = 4 << 10
 
 // labelCache keeps encoded labels. Objects with equal labels share one text, and objects whose names
 // are similar, such as the pods of a Deployment, usually have equal labels.
@@ -43,13 +47,13 @@ func (e *Encoder) writer(out io.Writer, now usage.Time) *writer {
 	return w
 }
 
-// release makes the writer available to other responses, unless its buffer has become very large.
+// release makes the writer available to other responses, unless its buffers have become very large.
 func (e *Encoder) release(w *writer) {
 	for i := range w.labels {
 		w.labels[i].id = 0
 	}
 	w.out = nil
-	if cap(w.buffer) <= 4*chunkSize {
+	if cap(w.buffer) <= 4*chunkSize && cap(w.text) <= chunkSize {
 		e.writers.Put(w)
 	}
 }
@@ -83,7 +87,11 @@ func (w *writer) encodeLabels(
 	// The texts often lie at equal distances. Multiplication by the golden ratio spreads them.
 	slot := &w.labels[uint64(id)*0x9e3779b97f4a7c15>>32%uint64(len(w.labels))]
 	if slot.id != id {
-		slot.id, slot.encoded = id, appendLabels(slot.encoded[:0], labels)
+		w.text = appendLabels(w.text[:0], labels)
+		if len(w.text) > maxCachedBytes {
+			return w.text
+		}
+		slot.id, slot.encoded = id, append(slot.encoded[:0], w.text...)
 	}
 	return slot.encoded
 }
