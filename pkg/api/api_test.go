@@ -136,11 +136,11 @@ func newConfig() Config {
 // serve returns the handler of a generic API server with only this group.
 func serve(t testing.TB, c Config) http.Handler {
 	t.Helper()
-	return serveWithin(t, c, ListMemory{Large: 128 << 20, Small: 64 << 20, Max: 1 << 30})
+	return serveWithin(t, c, ResponseMemory{Large: 128 << 20, Small: 64 << 20, Max: 1 << 30})
 }
 
 // serveWithin is serve with a limit for the memory of lists.
-func serveWithin(t testing.TB, c Config, memory ListMemory) http.Handler {
+func serveWithin(t testing.TB, c Config, memory ResponseMemory) http.Handler {
 	t.Helper()
 	scheme := NewScheme()
 	codecs := serializer.NewCodecFactory(scheme)
@@ -152,7 +152,7 @@ func serveWithin(t testing.TB, c Config, memory ListMemory) http.Handler {
 	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, namer)
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, namer)
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		handler = WithListMemory(handler, codecs, memory)
+		handler = WithResponseMemory(handler, codecs, memory)
 		return genericapiserver.DefaultBuildHandlerChain(WithMetadataCheck(handler, codecs), config)
 	}
 	server, err := config.Complete(nil).New("test", genericapiserver.NewEmptyDelegate())

@@ -66,6 +66,9 @@ func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions)
 	if u == nil {
 		return nil, c.notFound(ctx, name, o != nil, now)
 	}
+	if err := reserve(ctx, []*inventory.Object{o}); err != nil {
+		return nil, err
+	}
 	c.observeAge(now, u.SampledAt())
 	return c.encoder.NewItem(c.kind(), now, o, u, c.extra(o, u, c.config.Clock.At(now))), nil
 }
@@ -93,6 +96,12 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 		return nil, err
 	}
 	return c.list(ctx, q, objects), nil
+}
+
+// objects returns the objects from the requested page on, and reserves the memory for the page.
+func (c *collection) objects(ctx context.Context, q *query) ([]*inventory.Object, error) {
+	objects := q.objects(c.inventory)
+	return objects, reserve(ctx, objects[:q.pageSize(len(objects))])
 }
 
 // list returns a page of a list of objects.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
@@ -38,13 +39,15 @@ func newAPIServer(
 	config.EnableContentionProfiling = c.Features.EnableContentionProfiling
 	config.DebugSocketPath = c.Features.DebugSocketPath
 	config.EnableMetrics = false                 // instruments serves /metrics
-	config.StorageObjectCountTracker = nil       // there is no storage
 	config.LoopbackClientConfig = &rest.Config{} // required, but not used
+	limitInFlight(config)
 	setOpenAPI(config, openapinamer.NewDefinitionNamer(scheme), c.Version)
 
 	if err := serveTLS(c, servingCert, config); err != nil {
 		return nil, nil, err
 	}
+	writeTime := cmp.Or(c.maxWriteTime, maxWriteTime)
+	config.SecureServing.Listener = deadlineListener{config.SecureServing.Listener, writeTime}
 	instruments.registerCertificate(config.SecureServing.Cert)
 	caPublished, err := authenticate(c, config)
 	if err != nil {
@@ -67,10 +70,11 @@ func newAPIServer(
 		return nil, nil, fmt.Errorf("cannot set up auditing: %w", err)
 	}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		handler = api.WithListMemory(handler, codecs, listMemory(memory.Limit()))
-		handler = api.WithMetadataCheck(handler, codecs)
+		handler = api.WithResponseMemory(handler, codecs, responseMemory(memory.Limit()))
+		handler = withoutInitialization(api.WithMetadataCheck(handler, codecs))
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
-		return drainer(rejectUntilReady(handler, required, codecs), config.ShutdownInitiatedNotify())
+		handler = withWriteDeadline(rejectUntilReady(handler, required, codecs), config, writeTime)
+		return drainer(handler, config.ShutdownInitiatedNotify())
 	}
 	config.AddReadyzChecks(ready.probes()...)
 	config.AddLivezChecks(probe("scraping", usageSource.Alive))

@@ -39,7 +39,7 @@ const nodesPath = "/apis/metrics.k8s.io/v1/nodes"
 
 // cluster is a fake API server. A bearer token is the name of its user, except if it starts with
 // invalidToken. The user "alice" has all permissions, "tenant" those for metrics.k8s.io, all other
-// users have none. Access reviews of the user "sleepy" get no response.
+// users that for /openapi/v2 only. Access reviews of the user "sleepy" get no response.
 type cluster struct {
 	*httptest.Server
 	nodes []corev1.Node
@@ -170,8 +170,10 @@ func (c *cluster) reviewAccess(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		return
 	}
+	a := review.Spec.ResourceAttributes
 	review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: review.Spec.User == "alice" ||
-		review.Spec.User == "tenant" && review.Spec.ResourceAttributes.Group == metrics.GroupName}
+		review.Spec.User == "tenant" && a.Group == metrics.GroupName ||
+		a == nil && review.Spec.NonResourceAttributes.Path == "/openapi/v2"}
 	respond(w, review)
 }
 

@@ -8,13 +8,13 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 )
 
-// listMemory returns what lists may take, with a memory limit of the container in bytes; 0: none. The
+// responseMemory returns what responses may take, with a memory limit of the container in bytes; 0: none. The
 // rest is for scrapes and for the cluster's objects.
-func listMemory(limit uint64) api.ListMemory {
+func responseMemory(limit uint64) api.ResponseMemory {
 	if limit == 0 {
-		return api.ListMemory{Large: 128 << 20, Small: 64 << 20, Max: 1 << 30}
+		return api.ResponseMemory{Large: 128 << 20, Small: 64 << 20, Max: 1 << 30}
 	}
-	return api.ListMemory{Large: int64(limit / 8), Small: int64(limit / 16), Max: int64(limit / 2)}
+	return api.ResponseMemory{Large: int64(limit / 8), Small: int64(limit / 16), Max: int64(limit / 2)}
 }
 
 // memoryReport returns the memory of this process and the limit of its container.

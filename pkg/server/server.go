@@ -92,6 +92,8 @@ type Config struct {
 	Authorization  *genericoptions.DelegatingAuthorizationOptions
 	Audit          *genericoptions.AuditOptions
 	Features       *genericoptions.FeatureOptions
+
+	maxWriteTime time.Duration // for tests; 0: the constant
 }
 
 const (
