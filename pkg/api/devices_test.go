@@ -20,7 +20,9 @@ func TestObjectsWithoutDevices(t *testing.T) {
 		}},
 	})
 	off := serve(t, newConfig())
-	for name, extra := range map[string]*store.Extra{"no values": store.NewExtra(store.New(store.Config{})), "values elsewhere": elsewhere} {
+	for name, extra := range map[string]*store.Extra{
+		"no values": store.NewExtra(store.New(store.Config{})), "values elsewhere": elsewhere,
+	} {
 		config := newConfig()
 		config.Extra = extra
 		on := serve(t, config)

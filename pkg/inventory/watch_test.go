@@ -128,9 +128,11 @@ func TestTargetsDeleteBeforeReadersSee(t *testing.T) {
 		do   func(s *nodeStore) error
 		want []string
 	}{
-		"added":    {func(s *nodeStore) error { return s.Add(withUID("new")) }, []string{"delete", "set new"}},
-		"updated":  {func(s *nodeStore) error { return s.Update(withUID("new")) }, []string{"delete", "set new"}},
-		"listed":   {func(s *nodeStore) error { return s.Replace([]any{withUID("new")}, "2") }, []string{"delete", "set new"}},
+		"added":   {func(s *nodeStore) error { return s.Add(withUID("new")) }, []string{"delete", "set new"}},
+		"updated": {func(s *nodeStore) error { return s.Update(withUID("new")) }, []string{"delete", "set new"}},
+		"listed": {
+			func(s *nodeStore) error { return s.Replace([]any{withUID("new")}, "2") }, []string{"delete", "set new"},
+		},
 		"deleted":  {func(s *nodeStore) error { return s.Delete(withUID("old")) }, []string{"delete"}},
 		"unlisted": {func(s *nodeStore) error { return s.Replace(nil, "2") }, []string{"delete"}},
 		"the same": {func(s *nodeStore) error { return s.Update(withUID("old")) }, []string{"set old"}},

@@ -544,7 +544,8 @@ func TestForbidden(t *testing.T) {
 	})
 }
 
-// TestConcurrentReplicas lets replicas pin, restart and meet attackers at random. No replica may ever use a key that another one does not.
+// TestConcurrentReplicas lets replicas pin, restart and meet attackers at random. No replica may ever
+// use a key that another one does not.
 func TestConcurrentReplicas(t *testing.T) {
 	test(t, func(w *world) {
 		var mu sync.Mutex

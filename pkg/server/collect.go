@@ -28,9 +28,9 @@ func gauge(desc *prometheus.Desc, value float64, labels ...string) prometheus.Me
 	return prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 }
 
-// counter returns the present value of a counter with the values of its labels.
-func counter(desc *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
-	return prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value, labels...)
+// counter returns the present value of a counter without labels.
+func counter(desc *prometheus.Desc, value float64) prometheus.Metric {
+	return prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value)
 }
 
 // boolGauge returns a gauge that is 1 if the condition is true.

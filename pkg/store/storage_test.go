@@ -47,9 +47,10 @@ func TestStorageSink(t *testing.T) {
 			"[80 20] []"},
 		{"empty", usage.Scrape{}, "[] []"},
 	} {
-		sink := &StorageSink{Extra: NewExtra(newStore()), MaxAge: time.Minute, IsBound: func(node, namespace, pod, uid string) bool {
+		sink := &StorageSink{Extra: NewExtra(newStore()), MaxAge: time.Minute}
+		sink.IsBound = func(node, namespace, pod, uid string) bool {
 			return node == "node1" && namespace == "default" && (pod == "web" || pod == "db") && uid == "u1"
-		}}
+		}
 		now := extraAt.Add(time.Hour) // by our clock
 		show := func() string {
 			values := func(list []usage.Resource) (all []string) {
@@ -95,7 +96,8 @@ func TestStorageSink(t *testing.T) {
 // TestStorageOfRecreatedPod deletes a pod while its node is scraped. The pod that is created under its
 // name has no values until its node is scraped again.
 func TestStorageOfRecreatedPod(t *testing.T) {
-	sink := &StorageSink{Extra: NewExtra(newStore()), MaxAge: time.Minute, IsBound: func(_, _, _, _ string) bool { return true }}
+	sink := &StorageSink{Extra: NewExtra(newStore()), MaxAge: time.Minute}
+	sink.IsBound = func(_, _, _, _ string) bool { return true }
 	put := func(sent usage.Time) {
 		sink.Put("node1", &usage.Scrape{Sent: sent, At: sent.Add(2 * time.Second), Storage: []usage.StorageSample{
 			storageSample("web", "", "a", 1), storageSample("web", "", "", 1),
@@ -130,7 +132,8 @@ func nodeStorage() *usage.Scrape {
 // BenchmarkStorageSink stores the samples of a node with 64 containers, and reports the memory that is
 // kept for a container.
 func BenchmarkStorageSink(b *testing.B) {
-	sink := &StorageSink{Extra: NewExtra(newStore()), MaxAge: time.Minute, IsBound: func(_, _, _, _ string) bool { return true }}
+	sink := &StorageSink{Extra: NewExtra(newStore()), MaxAge: time.Minute}
+	sink.IsBound = func(_, _, _, _ string) bool { return true }
 	s := nodeStorage()
 	const nodes = 500
 	heap := func() uint64 {

@@ -191,8 +191,8 @@ func (w *world) examine() result {
 	w.t.Helper()
 	var text bytes.Buffer
 	p := &doctor.Printer{Out: &text}
-	report, err := Examine(w.t.Context(), doctor.Config{Client: &w.client, Version: w.version, Timeout: cmp.Or(w.timeout, testenv.Patience),
-		Start: p.Start, Done: p.Done})
+	report, err := Examine(w.t.Context(), doctor.Config{Client: &w.client, Version: w.version,
+		Timeout: cmp.Or(w.timeout, testenv.Patience), Start: p.Start, Done: p.Done})
 	if err != nil {
 		w.t.Fatal(err)
 	}
