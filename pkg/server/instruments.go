@@ -98,9 +98,9 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 // registerState registers the metrics of the store and of the inventory.
 func (i *instruments) registerState(metrics *store.Store, nodes, pods *inventory.Index) {
 	var (
-		known     = newDesc("known_objects", "Nodes to scrape and running pods in the API server.", "kind")
-		points    = newDesc("points", "Nodes, pods and containers with metrics.", "kind")
-		oldest    = newDesc("oldest_point_age_seconds",
+		known  = newDesc("known_objects", "Nodes to scrape and running pods in the API server.", "kind")
+		points = newDesc("points", "Nodes, pods and containers with metrics.", "kind")
+		oldest = newDesc("oldest_point_age_seconds",
 			"Age of the oldest sample that can be served; 0: there is none.", "kind")
 		older     = newDesc("older_samples_total", "Samples that were ignored because they were older than the previous one.")
 		stepsBack = newDesc("clock_steps_back_total", "Series restarted because their samples stayed older than before.")

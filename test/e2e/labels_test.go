@@ -96,7 +96,7 @@ func TestHostileLabels(t *testing.T) {
 				t.Errorf("after %d updates: %v", updates, err)
 			}
 		}
-		memory, err := process.Anonymous(c.server.Process.PID())
+		memory, err := process.Anonymous(c.server.PID())
 		if err != nil {
 			t.Fatal(err)
 		}

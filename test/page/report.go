@@ -21,7 +21,8 @@ func problems() []problem {
 	return []problem{
 		{reason.TLSSelfSigned, `node "%s": the kubelet's certificate is self-signed: tls: failed to verify certificate: ` +
 			`x509: certificate signed by unknown authority (set serverTLSBootstrap in the kubelet's configuration, then ` +
-			`check and approve its certificate request, or pin its key with --kubelet-pins, which kubelet.tls=pin of the chart sets)`, 6},
+			`check and approve its certificate request, or pin its key with --kubelet-pins, which kubelet.tls=pin of ` +
+			`the chart sets)`, 6},
 		{reason.ConnectRefused, `node "%s": the kubelet's port refuses connections: dial tcp %s: connect: ` +
 			`connection refused (check that the kubelet runs, and check --kubelet-port and ` +
 			`--kubelet-use-node-status-port)`, 3},
