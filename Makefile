@@ -157,7 +157,7 @@ demo: build ## a cluster with 20 simulated nodes, kubectl top and an HPA; ONCE=1
 NODES  ?= $(if $(filter reaction,$(ONLY)),32,1000)
 ROUNDS ?= 3
 SOURCE ?= kubelet
-bench: build $(if $(filter prometheus,$(SOURCE)),$(PROMETHEUS)) ## measure the cost with NODES simulated nodes; ONLY=start, failures, newpods, watch, limit, scale or reaction; SOURCE=prometheus
+bench: build $(if $(filter prometheus,$(SOURCE)),$(PROMETHEUS)) ## measure the cost with NODES simulated nodes; ONLY=start, failures, newpods, limit, scale or reaction; SOURCE=prometheus
 ifeq ($(ONLY),)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 endif
