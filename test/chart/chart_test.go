@@ -360,7 +360,7 @@ func TestKubeletPins(t *testing.T) {
 	}
 	want := []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"},
 		"resourceNames": []any{"kube-vitals-kubelet-pins"},
-		"verbs":         []any{"list", "watch", "update", "patch", "create"}}}
+		"verbs":         []any{"list", "watch", "update"}}}
 	if diff := cmp.Diff(any(want), objs.value(t, "Role "+name, "rules")); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
