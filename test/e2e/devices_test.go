@@ -83,6 +83,7 @@ type gpus struct {
 	load atomic.Uint64 // of each Deployment, in percent of a GPU
 	hang atomic.Bool   // whether the exporters do not respond
 
+	port      int                     // of all exporters
 	exporters map[string]*http.Server // by name of the pod
 }
 
@@ -165,7 +166,11 @@ func startGPUs(t *testing.T) *gpus {
 		t.Fatal(err)
 	}
 	t.Cleanup(base.Stop)
-	g := &gpus{c: &testCluster{Cluster: base}, exporters: map[string]*http.Server{}}
+	ports, err := cluster.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gpus{c: &testCluster{Cluster: base}, port: ports[0], exporters: map[string]*http.Server{}}
 	t.Cleanup(g.close)
 	for node := range gpuNodes {
 		g.c.kubectl(t, "patch", "node", nodeName(node), "--subresource=status", "--type=merge", "--patch", fmt.Sprintf(
@@ -176,7 +181,7 @@ func startGPUs(t *testing.T) *gpus {
 		g.startExporter(t, node, fmt.Sprintf("exporter-%d", node))
 	}
 	exporter := "devices.exporters[0]."
-	g.c.server, err = g.c.InstallWith(t.Context(), []string{exporter + "preset=dcgm", exporter + "port=metrics",
+	g.c.server, err = g.c.InstallWith(t.Context(), []string{exporter + "preset=dcgm", exporter + fmt.Sprint("port=", g.port),
 		exporter + "interval=5s", exporter + "timeout=2s"})
 	if err != nil {
 		t.Fatal(err)
@@ -206,14 +211,14 @@ func (g *gpus) each(t *testing.T, step func(*testing.T, gpuAutoscaling)) {
 	}
 }
 
-// startExporter starts an exporter of a node on a new port, and creates its pod.
+// startExporter starts an exporter of a node, and creates its pod.
 func (g *gpus) startExporter(t *testing.T, node int, name string) {
 	t.Helper()
 	object, err := g.c.Client.CoreV1().Nodes().Get(t.Context(), nodeName(node), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(object.Status.Addresses[0].Address, "0"))
+	listener, err := net.Listen("tcp", net.JoinHostPort(object.Status.Addresses[0].Address, fmt.Sprint(g.port)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,8 +239,7 @@ func (g *gpus) startExporter(t *testing.T, node int, name string) {
 	}
 	go server.Serve(listener)
 	g.exporters[name] = server
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	manifest := strings.NewReplacer("NAME", name, "NODE", object.Name, "PORT", port).Replace(gpuExporter)
+	manifest := strings.NewReplacer("NAME", name, "NODE", object.Name, "PORT", fmt.Sprint(g.port)).Replace(gpuExporter)
 	if err := g.c.Apply(t.Context(), manifest); err != nil {
 		t.Fatal(err)
 	}

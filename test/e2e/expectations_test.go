@@ -198,9 +198,13 @@ func TestMetricsServerExpectations(t *testing.T) {
 				"cpu-consumer":    fmt.Sprintf("cpu-consumer %gm 4Mi", to.cpu),
 				"memory-consumer": fmt.Sprintf("memory-consumer 0m %gMi", to.memory),
 			} {
-				if got := shared.kubectl(t, "top", "pod", name, "--namespace="+namespace, "--no-headers"); !equalRows(got, row) {
-					t.Errorf("kubectl top: got %swant %s", got, row)
-				}
+				eventually(t, "kubectl top to print "+row, func(ctx context.Context) error { // the window may have the step
+					got, err := shared.Kubectl(ctx, "top", "pod", name, "--namespace="+namespace, "--no-headers")
+					if err == nil && !equalRows(got, row) {
+						err = errors.New(got)
+					}
+					return err
+				})
 			}
 		})
 	}
