@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/client-go/rest"
@@ -40,6 +41,8 @@ func newAPIServer(
 	config.DebugSocketPath = c.Features.DebugSocketPath
 	config.EnableMetrics = false                 // instruments serves /metrics
 	config.LoopbackClientConfig = &rest.Config{} // required, but not used
+	// The library has no limits for watches and profiles, not even before they are rejected.
+	config.LongRunningFunc = func(*http.Request, *request.RequestInfo) bool { return false }
 	limitInFlight(config)
 	setOpenAPI(config, openapinamer.NewDefinitionNamer(scheme), c.Version)
 
@@ -71,9 +74,9 @@ func newAPIServer(
 	}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = api.WithResponseMemory(handler, codecs, responseMemory(memory.Limit()))
-		handler = withoutInitialization(api.WithMetadataCheck(handler, codecs))
+		handler = api.WithMetadataCheck(handler, codecs)
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
-		handler = withWriteDeadline(rejectUntilReady(handler, required, codecs), config, writeTime)
+		handler = withWriteDeadline(rejectUntilReady(handler, required, codecs), config.RequestTimeout, writeTime)
 		return drainer(handler, config.ShutdownInitiatedNotify())
 	}
 	config.AddReadyzChecks(ready.probes()...)

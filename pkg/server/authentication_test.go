@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
@@ -308,6 +309,15 @@ func TestBusyAPIServer(t *testing.T) {
 // TestRequestsInFlightAreBounded checks that requests above --max-requests-inflight get status 429
 // at once.
 func TestRequestsInFlightAreBounded(t *testing.T) {
+	// The library does not count requests that it takes for long ones: watches and profiles.
+	for _, path := range []string{nodesPath, nodesPath + "?watch=1", "/debug/pprof/x"} {
+		t.Run(path, func(t *testing.T) { testRequestsInFlight(t, path) })
+	}
+}
+
+// testRequestsInFlight checks that a request that waits for its authorization is in flight until it ends.
+func testRequestsInFlight(t *testing.T, path string) {
+	t.Helper()
 	cluster := newCluster(t)
 	c, _ := cluster.config(t)
 	c.Generic.MaxRequestsInFlight = 1
@@ -316,7 +326,7 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 		t.Fatalf("without other requests: got status %d", code)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	r := httptest.NewRequestWithContext(ctx, http.MethodGet, nodesPath, nil)
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	r.Header.Set("Authorization", "Bearer sleepy")
 	ended := make(chan struct{})
 	go func() {
@@ -331,11 +341,21 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 		h.ServeHTTP(httptest.NewRecorder(), r)
 	}()
 	<-cluster.asleep
-	if code := serve(h, nodesPath, "alice"); code != http.StatusTooManyRequests {
-		t.Errorf("during another request: got status %d, want 429", code)
+	for _, other := range []string{nodesPath, nodesPath + "?watch=1"} {
+		if code := serve(h, other, "alice"); code != http.StatusTooManyRequests {
+			t.Errorf("%s during another request: got status %d, want 429", other, code)
+		}
 	}
 	cancel()
 	<-ended
+	for code, deadline := 0, time.Now().Add(testenv.Patience); code != http.StatusMethodNotAllowed; {
+		if code = serve(h, nodesPath+"?watch=1", "alice"); time.Now().After(deadline) {
+			t.Fatalf("a watch after the other request: got status %d, want 405", code)
+		}
+	}
+	if code := serve(h, nodesPath, "alice"); code != http.StatusOK {
+		t.Errorf("after the other requests: got status %d", code)
+	}
 }
 
 // TestLongRequestsNeedNoReview checks that requests longer than any path that is served are denied

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"hash/maphash"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,9 +41,8 @@ func limitInFlight(config *genericapiserver.Config) {
 	}
 }
 
-// Handle implements flowcontrol.Interface. Watches have limits of their own. The probes of kubelets are
-// always served: they cannot be told from other requests without credentials. The same is true for
-// administrators, as in the library.
+// Handle implements flowcontrol.Interface. The probes of kubelets are always served: they cannot be told
+// from other requests without credentials. The same is true for administrators, as in the library.
 func (f *inFlight) Handle(
 	_ context.Context, r flowcontrol.RequestDigest,
 	note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
@@ -52,7 +50,7 @@ func (f *inFlight) Handle(
 ) {
 	name := fair.UserOf(r.User)
 	switch {
-	case r.RequestInfo.Verb == "watch", isProbe(r.RequestInfo.Path):
+	case isProbe(r.RequestInfo.Path):
 	case f.requests.Take(name, 1):
 		defer f.requests.Return(name, 1)
 	case !slices.Contains(r.User.GetGroups(), user.SystemPrivilegedGroup):
@@ -77,12 +75,3 @@ func (f *inFlight) Run(<-chan struct{}) error { return nil }
 
 // Install implements flowcontrol.Interface. There is nothing to show.
 func (f *inFlight) Install(*mux.PathRecorderMux) {}
-
-// withoutInitialization ends the part of a watch that the library counts as in flight, once it is authorized.
-// Otherwise a goroutine would wait as long as the watch runs.
-func withoutInitialization(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		flowcontrol.WatchInitialized(r.Context())
-		next.ServeHTTP(w, r)
-	})
-}

@@ -3,12 +3,10 @@ package server
 import (
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
 const (
@@ -21,28 +19,13 @@ const (
 
 // withWriteDeadline ends responses that clients do not read, as --request-timeout ends the others.
 // Without it, a stream of HTTP/2 whose client grants no window would block its handler for ever.
-// Watches, which may wait for their next event, have no deadline.
-func withWriteDeadline(
-	next http.Handler, config *genericapiserver.Config, maxWriteTime time.Duration,
-) http.Handler {
+func withWriteDeadline(next http.Handler, requestTimeout, maxWriteTime time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isWatch(r, config) {
-			w = responsewriter.WrapForHTTP1Or2(&deadlineWriter{
-				ResponseWriter: w, controller: http.NewResponseController(w),
-				maxWriteTime: maxWriteTime, end: time.Now().Add(config.RequestTimeout + maxWriteTime),
-			})
-		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(&deadlineWriter{
+			ResponseWriter: w, controller: http.NewResponseController(w),
+			maxWriteTime: maxWriteTime, end: time.Now().Add(requestTimeout + maxWriteTime),
+		}), r)
 	})
-}
-
-// isWatch reports whether the library takes a request for a watch. It parses few requests for that.
-func isWatch(r *http.Request, config *genericapiserver.Config) bool {
-	if !strings.Contains(r.URL.Path, "watch") && !strings.Contains(r.URL.RawQuery, "watch") {
-		return false
-	}
-	info, err := config.RequestInfoResolver.NewRequestInfo(r)
-	return err == nil && config.LongRunningFunc(r, info)
 }
 
 // deadlineWriter is a response with a deadline for each piece and for the end. The last deadline is

@@ -14,22 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apiserver/pkg/endpoints/request"
-	genericapiserver "k8s.io/apiserver/pkg/server"
-	genericfilters "k8s.io/apiserver/pkg/server/filters"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
-
-// deadlineConfig has what withWriteDeadline needs.
-func deadlineConfig() *genericapiserver.Config {
-	return &genericapiserver.Config{
-		RequestInfoResolver: &request.RequestInfoFactory{APIPrefixes: sets.NewString("apis")},
-		LongRunningFunc:     genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), nil),
-		RequestTimeout:      time.Minute,
-	}
-}
 
 // slowWriter is a client that needs some time for each write, and notes its deadlines.
 type slowWriter struct {
@@ -51,7 +38,7 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 
 // TestWriteDeadlines checks that deadlines follow the progress of a response up to a limit.
 func TestWriteDeadlines(t *testing.T) {
-	const list, watch = "/apis/metrics.k8s.io/v1/pods", "/apis/metrics.k8s.io/v1/pods?watch=1"
+	const list = "/apis/metrics.k8s.io/v1/pods"
 	for name, test := range map[string]struct {
 		path   string
 		bytes  int
@@ -66,10 +53,10 @@ func TestWriteDeadlines(t *testing.T) {
 			[]time.Duration{10 * time.Second, 19 * time.Second, 28 * time.Second}},
 		"too slow": {list, 3 * pieceSize, 25 * time.Second, 30 * time.Second,
 			[]time.Duration{40 * time.Second, 65 * time.Second, 70 * time.Second}},
-		"watch":         {watch, 2 * pieceSize, time.Hour, 0, nil},
-		"another path":  {"/metrics", 100, 0, 0, []time.Duration{10 * time.Second}},
-		"no watch":      {list + "?labelSelector=watch%3D1", 1, 0, 0, []time.Duration{10 * time.Second}},
-		"a legacy path": {"/apis/metrics.k8s.io/v1/watch/pods", 100, 0, 0, nil},
+		"another path":   {"/metrics", 100, 0, 0, []time.Duration{10 * time.Second}},
+		"a watch":        {list + "?watch=1", 100, 0, 0, []time.Duration{10 * time.Second}},
+		"a legacy watch": {"/apis/metrics.k8s.io/v1/watch/pods", 100, 0, 0, []time.Duration{10 * time.Second}},
+		"a profile":      {"/debug/pprof/profile", 100, 0, 30 * time.Second, []time.Duration{40 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -79,7 +66,7 @@ func TestWriteDeadlines(t *testing.T) {
 					if n, err := io.WriteString(w, body); n != len(body) || err != nil {
 						t.Errorf("got %d, %v", n, err)
 					}
-				}), deadlineConfig(), maxWriteTime)
+				}), time.Minute, maxWriteTime)
 				w := &slowWriter{ResponseRecorder: httptest.NewRecorder(), start: time.Now(), each: test.each}
 				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.path, nil))
 				if !slices.Equal(w.deadlines, test.want) || w.Body.String() != body {
@@ -104,7 +91,7 @@ func TestStalledResponses(t *testing.T) {
 			for err := error(nil); err == nil; _, err = io.WriteString(w, strings.Repeat("x", 2*pieceSize)) {
 			}
 			ended <- time.Since(start)
-		}), deadlineConfig(), maxWriteTime)
+		}), time.Minute, maxWriteTime)
 		listener := make(testenv.Listener)
 		server := &http.Server{Handler: h}
 		go server.Serve(deadlineListener{listener, maxWriteTime})
@@ -161,7 +148,7 @@ func TestStalledStreams(t *testing.T) {
 			_, err = w.Write(make([]byte, pieceSize))
 		}
 		ended <- err
-	}), deadlineConfig(), time.Millisecond)
+	}), time.Minute, time.Millisecond)
 	conn, server := net.Pipe()
 	defer conn.Close()
 	go serveHTTP2(server, h)
@@ -190,4 +177,52 @@ func TestStalledConnections(*testing.T) {
 	}()
 	io.WriteString(client, http2.ClientPreface) // fails if the connection is broken already
 	<-broken
+}
+
+// TestStalledStreamsLeaveTheirConnection checks that responses that are given up do not affect others
+// on the same connection: the API server sends the requests of all users over few connections.
+func TestStalledStreamsLeaveTheirConnection(t *testing.T) {
+	ended := make(chan error, 1)
+	h := withWriteDeadline(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/short" {
+			fmt.Fprint(w, "short")
+			return
+		}
+		var err error
+		for err == nil {
+			_, err = w.Write(make([]byte, pieceSize))
+		}
+		ended <- err
+	}), time.Minute, 10*time.Millisecond)
+	conn, server := net.Pipe()
+	defer conn.Close()
+	go serveHTTP2(&deadlineConn{Conn: server, maxWriteTime: testenv.Patience}, h)
+	client, err := (&http2.Transport{}).NewClientConn(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string) *http.Response {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.RoundTrip(r)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		return response
+	}
+	for range 3 {
+		stalled := get("/endless")
+		defer stalled.Body.Close()
+		<-ended
+		if n, err := io.Copy(io.Discard, stalled.Body); err == nil {
+			t.Errorf("the stalled response ended after %d bytes without an error", n)
+		}
+		short := get("/short")
+		if body, err := io.ReadAll(short.Body); string(body) != "short" || err != nil {
+			t.Errorf("got %q, %v", body, err)
+		}
+		short.Body.Close()
+	}
 }
