@@ -183,21 +183,25 @@ func TestStalledConnections(*testing.T) {
 // on the same connection: the API server sends the requests of all users over few connections.
 func TestStalledStreamsLeaveTheirConnection(t *testing.T) {
 	ended := make(chan error, 1)
-	h := withWriteDeadline(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/short" {
-			fmt.Fprint(w, "short")
-			return
-		}
+	endless := withWriteDeadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var err error
 		for err == nil {
 			_, err = w.Write(make([]byte, pieceSize))
 		}
 		ended <- err
-	}), time.Minute, 10*time.Millisecond)
+	}), time.Minute, time.Millisecond)
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/short" {
+			fmt.Fprint(w, "short")
+			return
+		}
+		w.(http.Flusher).Flush() // the deadline is too short for the headers
+		endless.ServeHTTP(w, r)
+	})
 	conn, server := net.Pipe()
 	defer conn.Close()
 	go serveHTTP2(&deadlineConn{Conn: server, maxWriteTime: testenv.Patience}, h)
-	client, err := (&http2.Transport{}).NewClientConn(conn)
+	client, err := (&http2.Transport{}).NewClientConn(conn) //nolint:staticcheck // without TLS
 	if err != nil {
 		t.Fatal(err)
 	}
