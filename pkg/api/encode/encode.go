@@ -116,16 +116,28 @@ type response struct {
 	encoder *Encoder
 	kind    Kind
 	now     usage.Time // the time of the request, which is served as creationTimestamp
+
+	labels   inventory.Labels  // of the last item for which labelSet was called
+	labelMap map[string]string // the same; not modified
+}
+
+// labelSet returns labels as a map. Consecutive items, such as the pods of a Deployment, often have equal
+// labels and share it. Only the goroutine that encodes the response calls labelSet.
+func (r *response) labelSet(l inventory.Labels) map[string]string {
+	if l != r.labels {
+		r.labels, r.labelMap = l, l.Map()
+	}
+	return r.labelMap
 }
 
 // NewItem returns an Item of a request made at now.
 func (e *Encoder) NewItem(kind Kind, now time.Time, o *inventory.Object, u Usage, extra Extra) *Item {
-	return &Item{o, u, extra, &response{e, kind, usage.At(now)}}
+	return &Item{o, u, extra, &response{encoder: e, kind: kind, now: usage.At(now)}}
 }
 
 // NewList returns an empty List, with room for size items, of a request made at now.
 func (e *Encoder) NewList(kind Kind, now time.Time, size int) *List {
-	return &List{Items: make([]Item, 0, size), response: &response{e, kind, usage.At(now)}}
+	return &List{Items: make([]Item, 0, size), response: &response{encoder: e, kind: kind, now: usage.At(now)}}
 }
 
 // Add appends an Item to the List.
@@ -196,7 +208,7 @@ func (i *Item) GetObjectMeta() metav1.Object {
 // meta returns the metadata of an Item.
 func (i *Item) meta() metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{
-		Namespace: i.Object.Namespace, Name: i.Object.Name, Labels: i.Object.Labels.Map(),
+		Namespace: i.Object.Namespace, Name: i.Object.Name, Labels: i.response.labelSet(i.Object.Labels),
 		CreationTimestamp: metav1.NewTime(i.response.now.Time()),
 	}
 	return meta
