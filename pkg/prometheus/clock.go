@@ -66,15 +66,19 @@ func (c *clock) observe(reference, newest, sent usage.Time) (wasSetBack bool) {
 }
 
 // since returns the time from which samples with times of the kubelet are of a container, and by
-// the clock as it is now. The start in the API server and the samples are by the same clock. A start
-// that is further ahead of the samples than they can be late is from before the clock was set back,
-// and shows nothing.
+// the clock as it is now. The start in the API server and the samples are by the same clock.
 func (c *clock) since(start Start, points []point) usage.Time {
 	since := c.setBackAt + 1
-	if at := start.At.Add(startUnit); start.At != 0 && at.Sub(max(c.newest, points[len(points)-1].at)) <= maxWindow {
-		since = max(since, at)
+	if c.isPlausible(start.At, points) {
+		since = max(since, start.At.Add(startUnit))
 	}
 	return since
+}
+
+// isPlausible reports whether a start in the API server shows something. A start that is further ahead
+// of the samples than they can be late is from before the node's clock was set back.
+func (c *clock) isPlausible(start usage.Time, points []point) bool {
+	return start != 0 && start.Sub(max(c.newest, points[len(points)-1].at)) <= maxWindow
 }
 
 // startUnit is the resolution of starts in the API server, which truncates them to it.
@@ -84,8 +88,12 @@ const startUnit = time.Second
 // node's clock is not known then, so the creation of the pod counts as well: the clocks of the
 // API server and the engine are assumed to agree, that of the node may be behind. The kubelet has
 // read the counter earlier.
-func (c *clock) sinceScrape(start Start) usage.Time {
-	return max(c.setBackAt+1, max(start.At, start.PodCreatedAt).Add(startUnit+maxCounterAge))
+func (c *clock) sinceScrape(start Start, points []point) usage.Time {
+	started := start.PodCreatedAt
+	if c.isPlausible(start.At, points) {
+		started = max(started, start.At)
+	}
+	return max(c.setBackAt+1, started.Add(startUnit+maxCounterAge))
 }
 
 // from returns the points that are not older than a time.

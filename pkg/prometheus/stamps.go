@@ -39,7 +39,7 @@ type stamps struct {
 func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start Start) {
 	st := &n.stamps
 	if st.areOfScrapes {
-		since := n.clock.sinceScrape(start)
+		since := n.clock.sinceScrape(start, points)
 		if points = from(points, since); len(points) > 0 {
 			c.offer(hash, points, s.refreshes, s.chooseStamped, c.last.at < since)
 		}
@@ -50,7 +50,7 @@ func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start S
 		return
 	}
 	if c.offer(hash, points, s.refreshes, s.chooseHonored, c.last.at < since) && !st.areKnown {
-		since = n.clock.sinceScrape(start)
+		since = n.clock.sinceScrape(start, points)
 		later := from(points, since)
 		if len(later) == 0 { // the newest has no rate
 			later = points[len(points)-1:]
