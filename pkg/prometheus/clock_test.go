@@ -37,7 +37,8 @@ func TestReplacedPod(t *testing.T) {
 		{"times of scrapes, the node's clock is behind", -60, true, -110,
 			[][]float64{{-95, 0, -65, 3, -35, 9, -5, 18}}, []string{""}},
 		{"times of scrapes, a start by a clock that was ahead", 4000, true, 3600,
-			[][]float64{{-95, 0, -65, 6, -35, 12, -5, 18}, {-65, 6, -35, 12, -5, 18, 25, 24}}, []string{"app 200 1m0s", "app 200 1m0s"}},
+			[][]float64{{-95, 0, -65, 6, -35, 12, -5, 18}, {-65, 6, -35, 12, -5, 18, 25, 24}},
+			[]string{"app 200 1m0s", "app 200 1m0s"}},
 		{"a start that shows nothing, because the clock was set back", 0, false, 3600, [][]float64{{-20, 100, -5, 103}},
 			[]string{"app 200 15s"}},
 	} {
