@@ -181,8 +181,8 @@ func startGPUs(t *testing.T) *gpus {
 		g.startExporter(t, node, fmt.Sprintf("exporter-%d", node))
 	}
 	exporter := "devices.exporters[0]."
-	g.c.server, err = g.c.InstallWith(t.Context(), []string{exporter + "preset=dcgm", exporter + fmt.Sprint("port=", g.port),
-		exporter + "interval=5s", exporter + "timeout=2s"})
+	g.c.server, err = g.c.InstallWith(t.Context(), []string{exporter + "preset=dcgm",
+		exporter + fmt.Sprint("port=", g.port), exporter + "interval=5s", exporter + "timeout=2s"})
 	if err != nil {
 		t.Fatal(err)
 	}
