@@ -20,7 +20,6 @@ ENV GOMODCACHE=/cache/modules GOCACHE=/cache/packages
 ARG GOPROXY
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/cache go mod download
-COPY charts charts
 COPY cmd cmd
 COPY pkg pkg
 ARG TARGETOS
