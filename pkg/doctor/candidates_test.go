@@ -10,7 +10,7 @@ import (
 )
 
 // TestCandidates examines clusters whose APIServices lead to metrics-server, and in which Services
-// have the label of kube-vitals. Every tenant can create one, and the cure gives the API to it.
+// have the label of kube-vitals. Every tenant can create one, and the cure leads the API to it.
 func TestCandidates(t *testing.T) {
 	const (
 		installed = "kube-system/kube-vitals"

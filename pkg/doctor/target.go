@@ -57,7 +57,7 @@ func (d *doctor) findServer(ctx context.Context) []Check {
 }
 
 // chooseServer sets the target to the Service of kube-vitals to which no APIService leads. The cure
-// gives it the metrics API, so it must not be one that a tenant has created.
+// leads the metrics API to it, so it must not be one that a tenant has created.
 func (d *doctor) chooseServer(ctx context.Context, labeled []corev1.Service) []Check {
 	c := Check{ID: "installation", Title: "installation"}
 	installed, err := d.installed(ctx, labeled)
