@@ -208,8 +208,8 @@ func (p *Pins) notStored() error {
 	return err
 }
 
-// set applies the content of the ConfigMap. If it does not exist (nil), the pins stay in use until it
-// exists again.
+// set applies the content of the ConfigMap, and returns the nodes whose keys have been pinned since the
+// last call. If the ConfigMap does not exist (nil), the pins stay in use until it exists again.
 func (p *Pins) set(object *corev1.ConfigMap) (pinned []string) {
 	stored := map[string]pin{}
 	if object != nil {
@@ -227,7 +227,8 @@ func (p *Pins) set(object *corev1.ConfigMap) (pinned []string) {
 		if !ok || found.uid != wanted.uid && found.uid != "" || wanted.key == Authority && found.key != Authority {
 			continue
 		}
-		if found == wanted && found.key != Authority && p.pins[node] != found {
+		// What the first read returns was pinned before: nothing is written until then.
+		if p.read && found == wanted && found.key != Authority && p.pins[node] != found {
 			pinned = append(pinned, node)
 		}
 		delete(p.wanted, node)

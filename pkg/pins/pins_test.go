@@ -90,10 +90,19 @@ func test(t *testing.T, f func(w *world)) {
 	})
 }
 
+func (w *world) config() Config {
+	return Config{ConfigMaps: w.api, Namespace: "kube-system", Name: "pins", IsCurrent: w.nodes.isCurrent,
+		Synced: func() bool { return true }, ListNodes: w.nodes.list}
+}
+
 // replica starts a process. The function ends it.
 func (w *world) replica() (p *Pins, stop func()) {
-	p = New(Config{ConfigMaps: w.api, Namespace: "kube-system", Name: "pins", IsCurrent: w.nodes.isCurrent,
-		Synced: func() bool { return true }, ListNodes: w.nodes.list})
+	p = New(w.config())
+	return p, w.run(p)
+}
+
+// run runs p until the test ends or the function is called.
+func (w *world) run(p *Pins) (stop func()) {
 	ctx, cancel := context.WithCancel(w.Context())
 	var running sync.WaitGroup
 	running.Go(func() { p.Run(ctx) })
@@ -102,7 +111,7 @@ func (w *world) replica() (p *Pins, stop func()) {
 		running.Wait()
 	}
 	w.Cleanup(stop)
-	return p, stop
+	return stop
 }
 
 // keyN returns the n-th key.
@@ -223,6 +232,25 @@ func TestRestart(t *testing.T) {
 		}
 		if n := w.api.written(); n > 2 {
 			t.Errorf("%d writes", n)
+		}
+	})
+}
+
+// TestRestartBeforeRead checks that a stored key does not count as new if a new process connects to its
+// kubelet before it has read the ConfigMap.
+func TestRestartBeforeRead(t *testing.T) {
+	test(t, func(w *world) {
+		w.api.patch("n1", keyN(1)+" u1")
+		p := New(w.config())
+		pinned := make(chan error, 1)
+		go func() { pinned <- p.Pin(w.Context(), "n1", "u1", keyN(1)) }()
+		synctest.Wait()
+		w.run(p)
+		if err := <-pinned; err != nil {
+			t.Error(err)
+		}
+		if s := p.Stats(); s != (Stats{Keys: 1}) {
+			t.Errorf("got %+v", s)
 		}
 	})
 }
