@@ -35,15 +35,10 @@ const (
 	retryDelay = time.Second
 )
 
-// protobufPrefix begins a runtime.Unknown in protobuf, in which the API server wraps each object.
-//
-// Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
-var protobufPrefix = []byte("k8s\x00")
-
 // podPages is a client for pods that reduces each page of a list to Objects. A Reflector would keep
 // the whole pods of all pages until the last one arrived.
 //
-// The pages of one list share their memory, which would be most of the garbage of a start otherwise.
+// The responses of one list share a buffer, which would be much of the garbage of a start otherwise.
 // List must not be called concurrently.
 type podPages struct {
 	corev1client.PodInterface
@@ -53,10 +48,9 @@ type podPages struct {
 
 // podPage is the memory of a response.
 type podPage struct {
-	limit   int64 // of pods, for this page and the next ones
-	body    bytes.Buffer
-	unknown runtime.Unknown
-	pods    corev1.PodList
+	limit int64 // of pods, for this page and the next ones
+	body  bytes.Buffer
+	pods  corev1.PodList
 }
 
 func newPodPages(core corev1client.CoreV1Interface) *podPages {
@@ -145,37 +139,14 @@ func (p *podPages) request(ctx context.Context, options metav1.ListOptions) erro
 
 // decode decodes the body. Its type was requested: protobuf, or JSON if the server has no protobuf.
 func (p *podPage) decode() error {
-	clear(p.pods.Items) // the previous page is garbage
-	p.pods = corev1.PodList{Items: p.pods.Items[:0]}
-	message, ok := bytes.CutPrefix(p.body.Bytes(), protobufPrefix)
-	if !ok {
-		return p.decodeOther()
-	}
-	// Unmarshal copies the object into the memory of Raw, and appends to Items. The library's
-	// serializer does the same, with new memory.
-	p.unknown = runtime.Unknown{Raw: p.unknown.Raw[:0]}
-	if err := p.unknown.Unmarshal(message); err != nil {
-		return fmt.Errorf("cannot decode the response: %w", err)
-	}
-	if kind := p.unknown.TypeMeta; kind.APIVersion != "v1" || kind.Kind != "PodList" {
-		return fmt.Errorf("the response is not a list of pods, but of the kind %s in %s", kind.Kind, kind.APIVersion)
-	}
-	if err := p.pods.Unmarshal(p.unknown.Raw); err != nil {
-		return fmt.Errorf("cannot decode the response: %w", err)
-	}
-	return nil
-}
-
-func (p *podPage) decodeOther() error {
-	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(p.body.Bytes(), nil, nil)
+	p.pods = corev1.PodList{} // JSON would leave what the page before had
+	object, kind, err := scheme.Codecs.UniversalDeserializer().Decode(p.body.Bytes(), nil, &p.pods)
 	if err != nil {
 		return fmt.Errorf("the response is not a list of pods: %w", err)
 	}
-	pods, ok := object.(*corev1.PodList)
-	if !ok {
-		return fmt.Errorf("the response is not a list of pods, but of the type %T", object)
+	if object != &p.pods {
+		return fmt.Errorf("the response is not a list of pods, but of the kind %s in %s", kind.Kind, kind.GroupVersion())
 	}
-	p.pods = *pods
 	return nil
 }
 
