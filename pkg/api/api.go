@@ -1,10 +1,10 @@
 // Package api serves the usage of nodes and pods as metrics.k8s.io, v1beta1 and v1, with the API
 // server library.
 //
-// Each request joins the known objects (Inventory) with their usage (Usage). An object is served if
-// both have it. An Explainer explains why another one is not. The package keeps no state. The
-// library provides content types, discovery and OpenAPI; this package adds the two resources with
-// their selectors, pages and columns. Package encode writes the responses.
+// Each request reads the known objects and their usage from a view.View. An Explainer explains why an
+// object has no usage. The package keeps no state. The library provides content types, discovery and
+// OpenAPI; this package adds the two resources with their selectors, pages and columns. Package encode
+// writes the responses.
 package api
 
 import (
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -28,33 +27,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
-
-// Usage is the source of usage. *store.Store implements it.
-type Usage interface {
-	// Pods sets each element of found to the usage of the pod whose key has the same index, as reported
-	// by the node to which it is bound, or to nil if there is none to serve at that time.
-	Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time)
-	// Node returns the usage of a node, or nil if there is none to serve at that time.
-	Node(name string, now usage.Time) *usage.Node
-}
-
-// Extra is the source of the usage of further resources. *store.Extra implements it.
-type Extra interface {
-	// Pod returns the further resources of a pod that is bound to a node, as encode.Extra describes.
-	Pod(node string, pod *usage.Pod, now usage.Time) [][]usage.Resource
-	// Node returns the further resources of a node.
-	Node(name string, now usage.Time) []usage.Resource
-}
-
-// Inventory is the source of the known objects of one kind. *inventory.Index implements it.
-type Inventory interface {
-	// Get returns the object of that name, or nil. The namespace of nodes is "".
-	Get(namespace, name string) *inventory.Object
-	// List returns the objects in a namespace (in all if it is "") that match the selector, sorted
-	// by namespace and name. The slice belongs to the caller.
-	List(namespace string, selector labels.Selector) []*inventory.Object
-}
 
 // Reads is notified of reads of the metrics of nodes, or of pods on them, by name or by label
 // selector. *scrape.Scraper implements it.
@@ -78,10 +52,7 @@ type Explainer interface {
 
 // Config configures the resources.
 type Config struct {
-	Usage Usage
-	Extra Extra     // nil: there are no further resources
-	Pods  Inventory // in any phase; only running pods are served
-	Nodes Inventory
+	View  *view.View
 	Reads Reads // may be nil
 
 	// ExplainPods and ExplainNodes explain what is missing to users who may read the objects
@@ -121,8 +92,8 @@ func NewGroup(c Config, scheme *runtime.Scheme, codecs serializer.CodecFactory) 
 	group := genericapiserver.NewDefaultAPIGroupInfo(metrics.GroupName, scheme, metav1.ParameterCodec, codecs)
 	encoder := encode.NewEncoder(group.NegotiatedSerializer, group.PrioritizedVersions)
 	seed := maphash.MakeSeed()
-	nodes := &collection{nodes{c.Usage, c.Extra, c.FromEngine}, c.Nodes, c.ExplainNodes, encoder, c, seed}
-	pods := &collection{pods{c.Usage, c.Extra, c.FromEngine}, runningPods{c.Pods}, c.ExplainPods, encoder, c, seed}
+	nodes := &collection{nodes{c.View, c.FromEngine}, c.ExplainNodes, encoder, c, seed}
+	pods := &collection{pods{c.View, c.FromEngine}, c.ExplainPods, encoder, c, seed}
 	storage := map[string]rest.Storage{"nodes": nodes, "pods": pods}
 	for _, version := range group.PrioritizedVersions {
 		group.VersionedResourcesStorageMap[version.Version] = storage

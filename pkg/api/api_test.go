@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -18,7 +17,10 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/api/openapi"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
+	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
 
 // now is the time of all requests; samples are 10 s older.
@@ -27,40 +29,33 @@ var (
 	at  = usage.At(now.Add(-10 * time.Second))
 )
 
-// fakeInventory is an Inventory, sorted by namespace and name.
-type fakeInventory []*inventory.Object
+// cluster is what a test serves.
+type cluster struct {
+	pods, nodes []*inventory.Object
+	podUsage    map[string]*usage.Pod // by "namespace/name", as the node reports it to which the pod is bound
+	nodeUsage   map[string]*usage.Node
+}
 
-func (f fakeInventory) Get(namespace, name string) *inventory.Object {
-	for _, o := range f {
-		if o.Namespace == namespace && o.Name == name {
-			return o
+// config returns a Config that serves the cluster.
+func (c *cluster) config() Config {
+	s, reported := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 100_000}), map[string][]*usage.Pod{}
+	for _, o := range c.pods {
+		if p := c.podUsage[o.Namespace+"/"+o.Name]; p != nil {
+			named := *p
+			named.Namespace, named.Name = o.Namespace, o.Name
+			reported[o.Node] = append(reported[o.Node], &named)
 		}
 	}
-	return nil
-}
-
-func (f fakeInventory) List(namespace string, selector labels.Selector) []*inventory.Object {
-	var found []*inventory.Object
-	for _, o := range f {
-		if (namespace == "" || o.Namespace == namespace) && selector.Matches(o.Labels) {
-			found = append(found, o)
-		}
+	for name, node := range c.nodeUsage {
+		viewtest.Put(s, name, node, reported[name]...)
+		delete(reported, name)
 	}
-	return found
-}
-
-// fakeUsage is a Usage, by "namespace/name" or name.
-type fakeUsage struct {
-	pods  map[string]*usage.Pod
-	nodes map[string]*usage.Node
-}
-
-func (f fakeUsage) Pods(found []*usage.Pod, keys []usage.PodKey, _ usage.Time) {
-	for i, key := range keys {
-		found[i] = f.pods[key.Namespace+"/"+key.Name]
+	for name, pods := range reported {
+		viewtest.Put(s, name, nil, pods...)
 	}
+	v := &view.View{Pods: viewtest.Index(c.pods...), Nodes: viewtest.Index(c.nodes...), Usage: s}
+	return Config{View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
 }
-func (f fakeUsage) Node(name string, _ usage.Time) *usage.Node { return f.nodes[name] }
 
 func amount(nanocores, memory uint64) usage.Amount {
 	return usage.Amount{CPUNanocores: nanocores, Memory: memory, At: at, Window: 15 * time.Second}
@@ -94,13 +89,11 @@ func pod(containers ...usage.Container) *usage.Pod {
 	return &usage.Pod{Containers: containers, At: at, Window: 15 * time.Second, AsOf: at}
 }
 
-// newConfig returns what most tests serve: five pods with metrics and two without, two nodes with
+// newCluster returns what most tests serve: five pods with metrics and two without, two nodes with
 // metrics and one without.
-func newConfig() Config {
-	return Config{
-		Now:   func() time.Time { return now },
-		Clock: usage.NewClock(now),
-		Pods: fakeInventory{
+func newCluster() *cluster {
+	return &cluster{
+		pods: []*inventory.Object{
 			object("apps", "idle", "app=idle", "tier=back"),
 			running(object("apps", "predecessor"), "main", at.Add(time.Second)),
 			object("apps", "no-metrics"),
@@ -109,29 +102,30 @@ func newConfig() Config {
 			object("data", "db", "app=db"),
 			object("data", "web-1", "app=web"),
 		},
-		Nodes: fakeInventory{
+		nodes: []*inventory.Object{
 			object("", "node-a", "zone=a"),
 			object("", "node-b", "zone=b"),
 			object("", "node-no-metrics", "zone=a"),
 		},
-		Usage: fakeUsage{
-			pods: map[string]*usage.Pod{
-				"apps/idle":        pod(usage.Container{Name: "main", Amount: amount(0, 0)}),
-				"apps/predecessor": pod(usage.Container{Name: "main", Amount: amount(1, 4096)}),
-				"apps/web-1": pod(
-					usage.Container{Name: "log", Amount: amount(1_000_001, 3<<20+4096)},
-					usage.Container{Name: "main", Amount: amount(123_456_789, 100<<20+4096)}),
-				"apps/web-2": pod(usage.Container{Name: "main", Amount: amount(250_000_000, 1<<30)}),
-				"data/db":    pod(usage.Container{Name: "main", Amount: withSwap(amount(2_000_000_000, 8<<30+4096), 12<<20)}),
-				"data/web-1": pod(usage.Container{Name: "main", Amount: withSwap(amount(5, 4096), 0)}),
-			},
-			nodes: map[string]*usage.Node{
-				"node-a": {Name: "node-a", Amount: amount(1_234_567_890, 5<<30+4096), AsOf: at},
-				"node-b": {Name: "node-b", Amount: amount(7, 1<<30), AsOf: at},
-			},
+		podUsage: map[string]*usage.Pod{
+			"apps/idle":        pod(usage.Container{Name: "main", Amount: amount(0, 0)}),
+			"apps/predecessor": pod(usage.Container{Name: "main", Amount: amount(1, 4096)}),
+			"apps/web-1": pod(
+				usage.Container{Name: "log", Amount: amount(1_000_001, 3<<20+4096)},
+				usage.Container{Name: "main", Amount: amount(123_456_789, 100<<20+4096)}),
+			"apps/web-2": pod(usage.Container{Name: "main", Amount: amount(250_000_000, 1<<30)}),
+			"data/db":    pod(usage.Container{Name: "main", Amount: withSwap(amount(2_000_000_000, 8<<30+4096), 12<<20)}),
+			"data/web-1": pod(usage.Container{Name: "main", Amount: withSwap(amount(5, 4096), 0)}),
+		},
+		nodeUsage: map[string]*usage.Node{
+			"node-a": {Name: "node-a", Amount: amount(1_234_567_890, 5<<30+4096), AsOf: at},
+			"node-b": {Name: "node-b", Amount: amount(7, 1<<30), AsOf: at},
 		},
 	}
 }
+
+// newConfig returns a Config that serves newCluster.
+func newConfig() Config { return newCluster().config() }
 
 // serve returns the handler of a generic API server with only this group.
 func serve(t testing.TB, c Config) http.Handler {

@@ -17,14 +17,16 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
+	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
 
 // largeCluster returns 1000 nodes with 30 pods of two containers each, in 50 namespaces of 600
 // pods. Of these, 400 belong to one application.
-func largeCluster(b *testing.B) Config {
+func largeCluster() Config {
 	const nodes, pods, namespaces = 1000, 30_000, 50
-	u := fakeUsage{pods: map[string]*usage.Pod{}, nodes: map[string]*usage.Node{}}
 	var podList, nodeList []any
+	names, reported := make([]string, nodes), make([][]*usage.Pod, nodes)
 	created := metav1.NewTime(now.Add(-time.Hour))
 	for i := range nodes {
 		name := fmt.Sprintf("node-%04d", i)
@@ -32,7 +34,7 @@ func largeCluster(b *testing.B) Config {
 			Name: name, CreationTimestamp: created,
 			Labels: map[string]string{"zone": fmt.Sprint(i % 3), "kubernetes.io/hostname": name},
 		}})
-		u.nodes[name] = &usage.Node{Name: name, Amount: amount(uint64(i)*1_000_003, uint64(i)<<20)}
+		names[i] = name
 	}
 	for i := range pods {
 		namespace, name := fmt.Sprintf("team-%02d", i%namespaces), fmt.Sprintf("app-7d4b9c6f5d-%05d", i)
@@ -45,21 +47,21 @@ func largeCluster(b *testing.B) Config {
 				Namespace: namespace, Name: name, CreationTimestamp: created,
 				Labels: map[string]string{"app": app, "pod-template-hash": "7d4b9c6f5d", "team": namespace},
 			},
+			Spec:   corev1.PodSpec{NodeName: names[i%nodes]},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning},
 		})
-		u.pods[namespace+"/"+name] = pod(
+		p := pod(
 			usage.Container{Name: "main", Amount: amount(uint64(i)*10_007, uint64(i)<<12)},
 			usage.Container{Name: "proxy", Amount: amount(uint64(i)*1_009, uint64(i)<<12+4096)})
+		p.Namespace, p.Name = namespace, name
+		reported[i%nodes] = append(reported[i%nodes], p)
 	}
-	c := Config{Usage: u, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
-	for list, into := range map[*[]any]*Inventory{&podList: &c.Pods, &nodeList: &c.Nodes} {
-		index := inventory.New()
-		if err := index.Replace(*list, "1"); err != nil {
-			b.Fatal(err)
-		}
-		*into = index
+	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 100})
+	for i, name := range names {
+		viewtest.Put(s, name, &usage.Node{Amount: amount(uint64(i)*1_000_003, uint64(i)<<20), AsOf: at}, reported[i]...)
 	}
-	return c
+	v := &view.View{Pods: viewtest.Index(podList...), Nodes: viewtest.Index(nodeList...), Usage: s}
+	return Config{View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
 }
 
 // hugeCluster returns 150,000 pods of two containers each, on 5000 nodes, in a real Store and Index. The
@@ -108,13 +110,8 @@ func hugeCluster(b *testing.B) Config {
 			s.Put(fmt.Sprintf("node-%04d.example.com", n), sc)
 		}
 	}
-	index := inventory.New()
-	if err := index.Replace(objects, "1"); err != nil {
-		b.Fatal(err)
-	}
-	return Config{
-		Usage: s, Pods: index, Nodes: inventory.New(), Now: func() time.Time { return now }, Clock: usage.NewClock(now),
-	}
+	v := &view.View{Pods: viewtest.Index(objects...), Nodes: inventory.New(), Usage: s}
+	return Config{View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
 }
 
 // discardWriter is a http.ResponseWriter that keeps nothing of the body but its size.
@@ -135,8 +132,8 @@ func BenchmarkAllPods(b *testing.B) {
 	h := serve(b, c)
 	runtime.GC()
 	b.Run("lookups", func(b *testing.B) {
-		objects := c.Pods.List("", labels.Everything())
-		all := &collection{resource: pods{usage: c.Usage}}
+		objects := c.View.RunningPods("", labels.Everything())
+		all := pods{view: c.View}
 		measure(b, func() {
 			for i, u := range all.usages(objects, usage.At(now)) {
 				if u == nil {
@@ -180,7 +177,7 @@ func send(b *testing.B, h http.Handler, path, accept, acceptEncoding string) {
 
 // BenchmarkRequest measures requests without the network, TLS, authentication and authorization.
 func BenchmarkRequest(b *testing.B) {
-	h := serve(b, largeCluster(b))
+	h := serve(b, largeCluster())
 	for _, test := range []struct{ name, path, accept, compressed string }{
 		{"pods/json", "/pods", jsonType, ""},
 		{"pods/protobuf", "/pods", protobufType, ""},

@@ -16,12 +16,14 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
+	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
 
 // TestBlocks lists several blocks of objects, of which some are not served, from a real Store and
 // Index. Each list, whole and in pages of several sizes, must have what a GET returns of each object.
 func TestBlocks(t *testing.T) {
-	const nodes, pods = 3*blockSize + 5, 8*blockSize + 7
+	const nodes, pods = 3*store.Lookups + 5, 8*store.Lookups + 7
 	random := rand.New(rand.NewPCG(1, 2))
 	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1000})
 	scrapes := make([]usage.Scrape, nodes)
@@ -70,14 +72,8 @@ func TestBlocks(t *testing.T) {
 			s.Put(fmt.Sprint("node-", i), sc)
 		}
 	}
-	c := Config{Usage: s, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
-	for list, into := range map[*[]any]*Inventory{&podList: &c.Pods, &nodeList: &c.Nodes} {
-		index := inventory.New()
-		if err := index.Replace(*list, "1"); err != nil {
-			t.Fatal(err)
-		}
-		*into = index
-	}
+	v := &view.View{Pods: viewtest.Index(podList...), Nodes: viewtest.Index(nodeList...), Usage: s}
+	c := Config{View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
 
 	type items []map[string]any
 	h := serve(t, c)
@@ -122,10 +118,10 @@ func TestBlocks(t *testing.T) {
 		{"/pods", "app=1", want(podList, app)},
 		{"/namespaces/team-1/pods", "", want(podList, func(o *inventory.Object) bool { return o.Namespace == "team-1" })},
 	} {
-		if len(test.want) < blockSize {
+		if len(test.want) < store.Lookups {
 			t.Fatalf("%s: only %d objects are served", test.path, len(test.want))
 		}
-		for _, limit := range []int{0, 1, blockSize - 1, blockSize, blockSize + 1, 3 * blockSize} {
+		for _, limit := range []int{0, 1, store.Lookups - 1, store.Lookups, store.Lookups + 1, 3 * store.Lookups} {
 			{
 				var got items
 				query := url.Values{"limit": {fmt.Sprint(limit)}, "labelSelector": {test.selector}}

@@ -3,10 +3,12 @@ package api
 import (
 	"context"
 	"hash/maphash"
+	"iter"
 	"time"
 
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -26,8 +28,15 @@ type resource interface {
 	kind() encode.Kind
 	name() string // in paths
 
-	// find sets found to the usage of the objects of a block.
-	find(b *block, now usage.Time)
+	// get returns the object of that name, or nil. The namespace of nodes is "".
+	get(namespace, name string) *inventory.Object
+	// list returns the objects in a namespace (in all if it is "") that match the selector, sorted by
+	// namespace and name. The slice belongs to the caller.
+	list(namespace string, selector labels.Selector) []*inventory.Object
+	// usage returns the usage of an object, or nil if there is none to serve.
+	usage(o *inventory.Object, now usage.Time) encode.Usage
+	// usages yields the index of each object and its usage, or nil if there is none to serve.
+	usages(objects []*inventory.Object, now usage.Time) iter.Seq2[int, encode.Usage]
 	// nodeOf returns the node that reports an object; "": none yet.
 	nodeOf(o *inventory.Object) string
 	// extra returns the usage of further resources of an object whose usage is u.
@@ -40,7 +49,6 @@ type resource interface {
 // collection is the read-only storage of a resource.
 type collection struct {
 	resource
-	inventory Inventory
 	explainer Explainer
 	encoder   *encode.Encoder
 	config    Config
@@ -59,30 +67,21 @@ func (c *collection) Destroy() {}
 // Get implements rest.Getter.
 func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	now := c.config.Now()
-	o, u := c.lookUp(ctx, name, now)
-	if o != nil {
-		c.noteGet(ctx, o)
+	o := c.get(request.NamespaceValue(ctx), name)
+	if o == nil {
+		return nil, c.notFound(ctx, name, false, now)
 	}
+	c.noteGet(ctx, o)
+	at := c.config.Clock.At(now)
+	u := c.usage(o, at)
 	if u == nil {
-		return nil, c.notFound(ctx, name, o != nil, now)
+		return nil, c.notFound(ctx, name, true, now)
 	}
 	if err := reserve(ctx, []*inventory.Object{o}); err != nil {
 		return nil, err
 	}
 	c.observeAge(now, u.SampledAt())
-	return c.encoder.NewItem(c.kind(), now, o, u, c.extra(o, u, c.config.Clock.At(now))), nil
-}
-
-// lookUp returns an object and its usage. Either may be nil.
-func (c *collection) lookUp(ctx context.Context, name string, now time.Time) (*inventory.Object, encode.Usage) {
-	o := c.inventory.Get(request.NamespaceValue(ctx), name)
-	if o == nil {
-		return nil, nil
-	}
-	for _, u := range c.usages([]*inventory.Object{o}, c.config.Clock.At(now)) {
-		return o, u
-	}
-	return o, nil
+	return c.encoder.NewItem(c.kind(), now, o, u, c.extra(o, u, at)), nil
 }
 
 // List implements rest.Lister.
@@ -95,22 +94,22 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 	if err != nil {
 		return nil, err
 	}
-	return c.list(ctx, q, objects), nil
+	return c.page(ctx, q, objects), nil
 }
 
 // objects returns the objects from the requested page on, and reserves the memory for the page.
 func (c *collection) objects(ctx context.Context, q *query) ([]*inventory.Object, error) {
-	objects := q.objects(c.inventory)
+	objects := q.objects(c)
 	return objects, reserve(ctx, objects[:q.pageSize(len(objects))])
 }
 
-// list returns a page of a list of objects.
-func (c *collection) list(ctx context.Context, q *query, objects []*inventory.Object) *encode.List {
+// page returns a page of a list of objects.
+func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Object) *encode.List {
 	now := c.config.Now()
 	list := c.encoder.NewList(c.kind(), now, q.pageSize(len(objects)))
 	if q.after == nil {
 		list.Selected = len(objects)
-		list.Select = func() []*inventory.Object { return q.objects(c.inventory) }
+		list.Select = func() []*inventory.Object { return q.objects(c) }
 	}
 	at := c.config.Clock.At(now)
 	oldest := at

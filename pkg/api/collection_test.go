@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
 
 func TestGet(t *testing.T) {
@@ -165,12 +166,16 @@ func TestPartialObjectMetadata(t *testing.T) {
 }
 
 func TestAgeIsObserved(t *testing.T) {
-	c := newConfig()
+	db := amount(2_000_000_000, 8<<30)
+	db.At = at.Add(time.Hour) // by its node's clock
+	world := newCluster()
+	world.pods[5].Node = "node-c"
+	world.podUsage["data/db"] = &usage.Pod{
+		Containers: []usage.Container{{Name: "main", Amount: db}}, At: db.At, AsOf: at.Add(-20 * time.Second),
+	}
+	c := world.config()
 	var got []string
 	c.ObserveAge = func(resource string, age time.Duration) { got = append(got, resource+" "+age.String()) }
-	pods := c.Usage.(fakeUsage).pods
-	pods["data/db"].At = at.Add(time.Hour) // by its node's clock
-	pods["data/db"].AsOf = at.Add(-20 * time.Second)
 	h := serve(t, c)
 	for _, path := range []string{"/pods", "/namespaces/apps/pods", "/nodes/node-a", "/namespaces/none/pods"} {
 		get[any](t, h, "/apis/metrics.k8s.io/v1"+path, http.StatusOK)
@@ -185,40 +190,30 @@ func TestAgeIsObserved(t *testing.T) {
 func TestLabelsAreNotChanged(t *testing.T) {
 	c := newConfig()
 	h := serve(t, c)
-	want := mustJSON(t, c.Pods)
+	want := mustJSON(t, viewtest.Objects(c.View.Pods))
 	for _, accept := range []string{jsonType, yamlType, protobufType, tableType} {
 		do(h, http.MethodGet, "/apis/metrics.k8s.io/v1/pods", accept)
 	}
-	if got := mustJSON(t, c.Pods); got != want {
+	if got := mustJSON(t, viewtest.Objects(c.View.Pods)); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
-// singleNode is a Usage that has pods on one node only.
-type singleNode struct {
-	node string
-	fakeUsage
-}
-
-func (s singleNode) Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
-	s.fakeUsage.Pods(found, keys, now)
-	for i, key := range keys {
-		if key.Node != s.node {
-			found[i] = nil
-		}
 	}
 }
 
 // TestPodsAreReadFromTheirNode checks that what other nodes report of a pod is not served.
 func TestPodsAreReadFromTheirNode(t *testing.T) {
-	c := newConfig()
-	c.Usage = singleNode{node: "node-a", fakeUsage: c.Usage.(fakeUsage)}
-	for _, o := range c.Pods.(fakeInventory) {
+	reported := newCluster()
+	for _, o := range reported.pods {
+		o.Node = "node-a"
+	}
+	c := reported.config()
+	bound := newCluster().pods
+	for _, o := range bound {
 		o.Node = "node-b"
 		if o.Name == "web-1" {
 			o.Node = "node-a"
 		}
 	}
+	c.View.Pods = viewtest.Index(bound...)
 	h := serve(t, c)
 	want := []string{"apps/web-1", "data/web-1"}
 	if got := get[list](t, h, "/apis/metrics.k8s.io/v1/pods", http.StatusOK).names(); !slices.Equal(got, want) {

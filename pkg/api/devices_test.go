@@ -24,7 +24,7 @@ func TestObjectsWithoutDevices(t *testing.T) {
 		"no values": store.NewExtra(store.New(store.Config{})), "values elsewhere": elsewhere,
 	} {
 		config := newConfig()
-		config.Extra = extra
+		config.View.Extra = extra
 		on := serve(t, config)
 		for _, path := range []string{
 			"/apis/metrics.k8s.io/v1/pods", "/apis/metrics.k8s.io/v1beta1/namespaces/apps/pods/web-1",

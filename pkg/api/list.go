@@ -88,7 +88,7 @@ func newQuery(namespace string, options *metainternalversion.ListOptions) (*quer
 }
 
 // objects returns the objects that match the selectors, from the requested page on.
-func (q *query) objects(all Inventory) []*inventory.Object {
+func (q *query) objects(all resource) []*inventory.Object {
 	objects := q.selected(all)
 	if q.after == nil {
 		return objects
@@ -104,19 +104,19 @@ func (q *query) objects(all Inventory) []*inventory.Object {
 
 // selected returns the objects that match the selectors. If a field selector names the object, it
 // is looked up instead of listed.
-func (q *query) selected(all Inventory) []*inventory.Object {
+func (q *query) selected(all resource) []*inventory.Object {
 	namespace := q.namespace
 	if exact, ok := q.fields.RequiresExactMatch(fieldNamespace); ok && namespace == "" {
 		namespace = exact
 	}
 	if name, ok := q.fields.RequiresExactMatch(fieldName); ok && namespace != "" {
-		o := all.Get(namespace, name)
+		o := all.get(namespace, name)
 		if o == nil || !q.labels.Matches(&o.Labels) || !q.matches(o) {
 			return nil
 		}
 		return []*inventory.Object{o}
 	}
-	objects := all.List(namespace, q.labels)
+	objects := all.list(namespace, q.labels)
 	if q.fields.Empty() {
 		return objects
 	}

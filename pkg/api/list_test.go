@@ -140,19 +140,17 @@ func TestInvalidContinue(t *testing.T) {
 }
 
 func TestOnlyRunningPodsAreServed(t *testing.T) {
-	c := newConfig()
-	metrics, inv := c.Usage.(fakeUsage).pods, c.Pods.(fakeInventory)
+	c := newCluster()
 	for name, phase := range map[string]inventory.Phase{
 		"failed": inventory.PodFailed, "pending": inventory.PodPending, "running": inventory.PodRunning,
 		"succeeded": inventory.PodSucceeded, "unknown": inventory.PhaseUnknown,
 	} {
 		o := object("phases", name)
 		o.Phase = phase
-		inv = append(inv, o)
-		metrics["phases/"+name] = metrics["apps/web-1"]
+		c.pods = append(c.pods, o)
+		c.podUsage["phases/"+name] = c.podUsage["apps/web-1"]
 	}
-	c.Pods = inv
-	h := serve(t, c)
+	h := serve(t, c.config())
 	const path = "/apis/metrics.k8s.io/v1/namespaces/phases/pods"
 	page := get[list](t, h, path+"?limit=1", http.StatusOK)
 	if got := page.names(); !slices.Equal(got, []string{"phases/running"}) || page.Metadata.Continue != "" {

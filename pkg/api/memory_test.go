@@ -26,9 +26,7 @@ import (
 // manyPods returns n pods of one container with metrics in the namespace "apps", and a pod of 100
 // containers in the namespace "large".
 func manyPods(n int) Config {
-	c := newConfig()
-	u := fakeUsage{pods: map[string]*usage.Pod{}}
-	var pods fakeInventory
+	c := &cluster{podUsage: map[string]*usage.Pod{}}
 	add := func(namespace, name string, containers int) {
 		o := object(namespace, name)
 		var amounts []usage.Container
@@ -37,29 +35,28 @@ func manyPods(n int) Config {
 			running(o, container, at.Add(-time.Hour))
 			amounts = append(amounts, usage.Container{Name: container, Amount: amount(1, 4096)})
 		}
-		pods = append(pods, o)
-		u.pods[namespace+"/"+name] = pod(amounts...)
+		c.pods = append(c.pods, o)
+		c.podUsage[namespace+"/"+name] = pod(amounts...)
 	}
 	for i := range n {
 		add("apps", fmt.Sprintf("web-%03d", i), 1)
 	}
 	add("large", "large", 100)
-	c.Pods, c.Usage = pods, u
-	return c
+	return c.config()
 }
 
 // manyLabels returns a pod with metrics and that many short labels: 60,000 take 0.6 MiB.
 func manyLabels(n int) Config {
-	c := manyPods(0)
 	o, labels := object("many", "labels"), map[string]string{}
 	for i := range n {
 		labels[fmt.Sprintf("key-%d", i)] = "v"
 	}
 	o.Labels = inventory.NewLabels(labels)
 	running(o, "c0", at.Add(-time.Hour))
-	c.Pods = fakeInventory{o}
-	c.Usage.(fakeUsage).pods["many/labels"] = pod(usage.Container{Name: "c0", Amount: amount(1, 4096)})
-	return c
+	c := &cluster{pods: []*inventory.Object{o}, podUsage: map[string]*usage.Pod{
+		"many/labels": pod(usage.Container{Name: "c0", Amount: amount(1, 4096)}),
+	}}
+	return c.config()
 }
 
 // slowResponse is a request whose response is written until the test closes written.
@@ -266,7 +263,7 @@ func TestListTooLarge(t *testing.T) {
 // begins, and the highest heap until then. One list has 60,000 containers, the other an object with
 // 60,000 labels of 10 bytes.
 func BenchmarkListMemory(b *testing.B) {
-	b.Run("containers", func(b *testing.B) { benchmarkListMemory(b, largeCluster(b)) })
+	b.Run("containers", func(b *testing.B) { benchmarkListMemory(b, largeCluster()) })
 	b.Run("labels", func(b *testing.B) { benchmarkListMemory(b, manyLabels(60_000)) })
 }
 

@@ -2,19 +2,21 @@ package api
 
 import (
 	"fmt"
+	"iter"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/metrics/pkg/apis/metrics"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api/encode"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
 // nodes is the resource of NodeMetrics.
 type nodes struct {
-	usage      Usage
-	extras     Extra
+	view       *view.View
 	fromEngine bool
 }
 
@@ -25,11 +27,27 @@ func (nodes) GetSingularName() string { return "nodemetrics" }
 func (nodes) kind() encode.Kind       { return encode.NodeMetrics }
 func (nodes) name() string            { return "nodes" }
 
-func (n nodes) find(b *block, now usage.Time) {
-	for i, o := range b.objects {
-		b.found[i] = nil
-		if node := n.usage.Node(o.Name, now); node != nil {
-			b.found[i] = (*encode.Node)(node)
+func (n nodes) get(namespace, name string) *inventory.Object {
+	return n.view.Nodes.Get(namespace, name)
+}
+
+func (n nodes) list(namespace string, selector labels.Selector) []*inventory.Object {
+	return n.view.Nodes.List(namespace, selector)
+}
+
+func (n nodes) usage(o *inventory.Object, now usage.Time) encode.Usage {
+	if node := n.view.Node(o.Name, now); node != nil {
+		return (*encode.Node)(node)
+	}
+	return nil
+}
+
+func (n nodes) usages(objects []*inventory.Object, now usage.Time) iter.Seq2[int, encode.Usage] {
+	return func(yield func(int, encode.Usage) bool) {
+		for i, o := range objects {
+			if !yield(i, n.usage(o, now)) {
+				return
+			}
 		}
 	}
 }
@@ -37,10 +55,7 @@ func (n nodes) find(b *block, now usage.Time) {
 func (nodes) nodeOf(o *inventory.Object) string { return o.Name }
 
 func (n nodes) extra(o *inventory.Object, _ encode.Usage, now usage.Time) encode.Extra {
-	if n.extras == nil {
-		return nil
-	}
-	if resources := n.extras.Node(o.Name, now); resources != nil {
+	if resources := n.view.NodeExtra(o.Name, now); resources != nil {
 		return encode.Extra{resources}
 	}
 	return nil

@@ -28,11 +28,12 @@ func (f *fakeReads) Read(reader uint64, size int, nodes iter.Seq[string]) {
 
 // onNodes returns newConfig, with the pods on nodes.
 func onNodes() (Config, *fakeReads) {
-	c, reads := newConfig(), &fakeReads{}
-	c.Reads = reads
-	for i, o := range c.Pods.(fakeInventory) {
+	onNodes, reads := newCluster(), &fakeReads{}
+	for i, o := range onNodes.pods {
 		o.Node = []string{"node-a", "node-b"}[i/4] // web-1 and web-2 in apps are on different nodes
 	}
+	c := onNodes.config()
+	c.Reads = reads
 	return c, reads
 }
 

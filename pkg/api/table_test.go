@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -109,37 +111,31 @@ node-b 1m 1024Mi 15s 10s`},
 	}
 }
 
-// fakeExtra is an Extra, by the names of pods and nodes.
-type fakeExtra map[string][][]usage.Resource
-
-func (f fakeExtra) Pod(_ string, pod *usage.Pod, _ usage.Time) [][]usage.Resource { return f[pod.Name] }
-
-func (f fakeExtra) Node(name string, _ usage.Time) []usage.Resource {
-	if extra := f[name]; extra != nil {
-		return extra[0]
-	}
-	return nil
-}
-
 // TestTableOfFurtherResources checks that a table has a column for each resource that one of its
 // rows has, sorted by name, with the sum over the containers.
 func TestTableOfFurtherResources(t *testing.T) {
 	c := newConfig()
-	for name, pod := range c.Usage.(fakeUsage).pods {
-		_, pod.Name, _ = strings.Cut(name, "/")
-	}
 	gpu := func(milli uint64) usage.Resource {
 		return usage.Resource{Name: "nvidia.com/gpu", Value: milli, Unit: usage.Milli}
 	}
 	disk := func(bytes uint64) usage.Resource {
 		return usage.Resource{Name: "ephemeral-storage", Value: bytes, Unit: usage.Bytes}
 	}
-	c.Extra = fakeExtra{
-		"web-1":  {{disk(1 << 20), gpu(250)}, {disk(3 << 19), gpu(1250)}},
-		"web-2":  {{gpu(0)}},
-		"db":     {{disk(math.MaxInt64)}, {disk(math.MaxInt64)}},
-		"node-a": {{disk(5 << 30)}},
+	c.View.Extra = store.NewExtra(store.New(store.Config{MaxSampleAge: time.Minute}))
+	report := func(node string, resources []usage.Resource, containers ...store.ContainerResource) {
+		c.View.Extra.Put(node, "test", store.ExtraReport{
+			At: at, Expires: at.Add(time.Minute), Node: resources, Containers: containers,
+		})
 	}
+	of := func(namespace, pod, container string, r usage.Resource) store.ContainerResource {
+		return store.ContainerResource{Namespace: namespace, Pod: pod, Container: container, Resource: r}
+	}
+	report("node-a", []usage.Resource{disk(5 << 30)})
+	report("", nil,
+		of("apps", "web-1", "log", disk(1<<20)), of("apps", "web-1", "log", gpu(250)),
+		of("apps", "web-1", "main", disk(3<<19)), of("apps", "web-1", "main", gpu(1250)),
+		of("apps", "web-2", "main", gpu(0)),
+		of("data", "db", "main", disk(math.MaxInt64)), of("data", "db", "main", disk(math.MaxInt64)))
 	h := serve(t, c)
 	for path, want := range map[string]string{
 		"/namespaces/apps/pods": `Name CPU(cores) Memory(bytes) Window Age(metrics) ephemeral-storage(bytes) nvidia.com/gpu
@@ -163,10 +159,11 @@ node-b 1m 1024Mi 15s 10s <none>`,
 func TestNodeColumn(t *testing.T) {
 	const pods, nodes = "/apis/metrics.k8s.io/v1/namespaces/data/pods", "/apis/metrics.k8s.io/v1/nodes"
 	bind := func(c *Config) {
-		c.Warnings = false
-		for _, o := range c.Pods.(fakeInventory) {
+		bound := newCluster()
+		for _, o := range bound.pods {
 			o.Node = "node-" + o.Name
 		}
+		c.Warnings, c.View = false, bound.config().View
 	}
 	for user, want := range map[string]string{
 		"admin": "Name CPU(cores) Memory(bytes) Window Swap(bytes) Age(metrics) Node\n" +

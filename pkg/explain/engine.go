@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // examineInEngine sets why no object on a known node has metrics, if the engine is the cause.
@@ -22,7 +23,7 @@ func (m *moment) examineInEngine(n *nodeFinding, name, owner string) {
 			seconds(m.startup()))
 	case known && s.Seen:
 		n.found = false
-	case age >= -maxLead && age < m.startup():
+	case age >= -usage.MaxLead && age < m.startup():
 		age = max(0, age)
 		n.finding = newFinding(reason.NodeStarting, "%s was created %s ago; metrics are expected within %s",
 			owner, short(age), seconds(m.startup()-age))

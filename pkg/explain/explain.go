@@ -26,7 +26,7 @@ import (
 
 // Config configures Pods and Nodes. Lookup is optional, and one of Scrapes and Refreshes is set.
 type Config struct {
-	Pods, Nodes Inventory
+	Pods, Nodes *inventory.Index
 	Samples     Samples
 	Scrapes     Scrapes
 	Refreshes   Refreshes
@@ -36,12 +36,6 @@ type Config struct {
 	Resolution   time.Duration // between two scrapes of a node
 	MaxSampleAge time.Duration // above which a sample is not served
 	Clock        usage.Clock
-}
-
-// Inventory has the known objects of one kind. *inventory.Index implements it.
-type Inventory interface {
-	// Get returns the object of that name, or nil. The namespace of nodes is "".
-	Get(namespace, name string) *inventory.Object
 }
 
 // Samples has the samples of nodes and pods. *store.Store implements it.
@@ -69,10 +63,6 @@ type Lookup interface {
 	// NodeExists reports whether a node exists.
 	NodeExists(ctx context.Context, name string) (bool, error)
 }
-
-// maxLead is how far the start of a container may seem to be in the future, because clocks differ.
-// A start that is further ahead is from before the node's clock was set back.
-const maxLead = time.Minute
 
 // finding is why an object has no metrics.
 type finding struct {

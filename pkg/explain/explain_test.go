@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
 
 // now is the time of all requests.
@@ -37,7 +39,7 @@ type world struct {
 
 func (w *world) config() Config {
 	c := Config{
-		Pods: objects(w.pods), Nodes: objects(w.nodes), Samples: samples{w}, Scrapes: statuses(w.statuses),
+		Pods: index(w.pods), Nodes: index(w.nodes), Samples: samples{w}, Scrapes: statuses(w.statuses),
 		SelectsNodes: w.selects, Resolution: 15 * time.Second, MaxSampleAge: time.Minute, Clock: usage.NewClock(now),
 	}
 	if w.lookup != nil {
@@ -46,10 +48,8 @@ func (w *world) config() Config {
 	return c
 }
 
-type objects map[string]*inventory.Object
-
-func (o objects) Get(namespace, name string) *inventory.Object {
-	return o[strings.TrimPrefix(namespace+"/"+name, "/")]
+func index(objects map[string]*inventory.Object) *inventory.Index {
+	return viewtest.Index(slices.Collect(maps.Values(objects))...)
 }
 
 type statuses map[string]scrape.Status

@@ -4,14 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
 // Pods explains why pods have no metrics. It is safe for concurrent use.
@@ -132,7 +132,7 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 	}
 	facts, reported := m.Samples.PodFacts(o.Node, o.Namespace, o.Name)
 	var starting finding
-	for _, c := range m.withoutUsage(o, &facts) {
+	for _, c := range view.ContainersWithoutUsage(o, &facts) {
 		f, young := m.startingContainer(c, n)
 		switch {
 		case young:
@@ -148,7 +148,7 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 		return starting
 	case !reported: // and the pod has no container statuses yet
 		// By the clock of the API server, which may differ from ours.
-		if age := m.at.Sub(o.CreatedAt); age >= -maxLead && age < m.startup() {
+		if age := m.at.Sub(o.CreatedAt); age >= -usage.MaxLead && age < m.startup() {
 			age = max(0, age)
 			return newFinding(reason.PodStarting, "the pod was created %s ago; metrics are expected within %s",
 				short(age), seconds(m.startup()-age))
@@ -165,54 +165,21 @@ func (m *moment) notReported(o *inventory.Object, n *nodeFinding) finding {
 		m.reporter(o.Node), ago(n.status.LastSuccess, m.now))
 }
 
-// container is a container without usage.
-type container struct {
-	name  string
-	state *inventory.ContainerState // nil: not known
-	facts *store.Facts              // nil: the kubelet does not report the container
-}
-
-// withoutUsage returns the containers of a pod that should have usage but do not: those that run
-// according to the API server, and those that the kubelet reports. A node chooses how many these
-// are, so the time must not grow with their product.
-func (m *moment) withoutUsage(o *inventory.Object, facts *store.PodFacts) []container {
-	var found []container
-	hasState := make([]bool, len(facts.Containers))
-	for i := range o.Containers {
-		c := container{name: o.Containers[i].Name, state: &o.Containers[i]}
-		j, reported := slices.BinarySearchFunc(facts.Containers, c.name, func(f store.ContainerFacts, name string) int {
-			return strings.Compare(f.Name, name)
-		})
-		if reported {
-			c.facts, hasState[j] = &facts.Containers[j].Facts, true
-		}
-		if c.facts == nil && c.state.Running || c.facts != nil && !c.facts.HasAmount {
-			found = append(found, c)
-		}
-	}
-	for j := range facts.Containers {
-		if f := &facts.Containers[j]; !f.HasAmount && !hasState[j] {
-			found = append(found, container{name: f.Name, facts: &f.Facts})
-		}
-	}
-	return found
-}
-
 // startingContainer explains a container that started so recently that metrics are still expected.
-func (m *moment) startingContainer(c container, n *nodeFinding) (finding, bool) {
-	age, known := m.ageOf(c.state, n)
+func (m *moment) startingContainer(c view.Container, n *nodeFinding) (finding, bool) {
+	age, known := m.ageOf(c.State, n)
 	if known && age < m.startup() {
 		return newFinding(reason.PodStarting, "%s started %s ago; metrics are expected within %s",
-			named(c.name), short(age), seconds(m.startup()-age)), true
+			named(c.Name), short(age), seconds(m.startup()-age)), true
 	}
-	if c.facts == nil {
+	if c.Facts == nil {
 		return finding{}, false
 	}
 	r := reason.PodStarting
 	if known && age >= 2*m.startup() { // kube-vitals is new to the node, or its clock was set
 		r = reason.NodeStarting
 	}
-	return m.waiting(r, named(c.name), c.facts.Since)
+	return m.waiting(r, named(c.Name), c.Facts.Since)
 }
 
 // ageOf returns the time since a container started, and whether it is known. The API server has the
@@ -225,20 +192,20 @@ func (m *moment) ageOf(c *inventory.ContainerState, n *nodeFinding) (time.Durati
 	if n.status.ClockKnown {
 		age += n.status.ClockOffset
 	}
-	return max(0, age), age >= -maxLead
+	return max(0, age), age >= -usage.MaxLead
 }
 
 // containerWithoutUsage explains a container of a pod that the kubelet reports, if metrics should
 // have arrived by now.
-func (m *moment) containerWithoutUsage(c container, node string) finding {
+func (m *moment) containerWithoutUsage(c view.Container, node string) finding {
 	switch {
-	case c.facts == nil:
-		return newFinding(reason.ContainerMissing, "%s does not report %s", m.reporter(node), named(c.name))
-	case c.facts.SampledAt == 0:
+	case c.Facts == nil:
+		return newFinding(reason.ContainerMissing, "%s does not report %s", m.reporter(node), named(c.Name))
+	case c.Facts.SampledAt == 0:
 		return newFinding(reason.ContainerMissing,
-			"%s does not report both CPU and memory of %s", m.reporter(node), named(c.name))
+			"%s does not report both CPU and memory of %s", m.reporter(node), named(c.Name))
 	}
-	return m.stale(node, named(c.name), c.facts.SampledAt)
+	return m.stale(node, named(c.Name), c.Facts.SampledAt)
 }
 
 // pendingDetail returns ": " and what a pending pod waits for, if that is known.

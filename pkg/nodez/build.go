@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	devices "github.com/kube-vitals/kube-vitals/pkg/device/status"
-	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus/status"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
 // Scrapes is the source of the states of scrapes. *scrape.Scraper implements it.
@@ -29,22 +29,6 @@ type Refreshes interface {
 	NodeStatuses() []status.Node
 }
 
-// Usage is the source of usage. *store.Store implements it.
-type Usage interface {
-	// Pod returns the usage of a pod, as reported by the node to which it is bound, or nil if there
-	// is none to serve at that time.
-	Pod(node, namespace, name string, now usage.Time) *usage.Pod
-	// Node returns the usage of a node, or nil if there is none to serve at that time.
-	Node(name string, now usage.Time) *usage.Node
-}
-
-// Pods is the source of the known pods. *inventory.Index implements it.
-type Pods interface {
-	// List returns the pods in all namespaces if the namespace is "". The slice belongs to the
-	// caller.
-	List(namespace string, selector labels.Selector) []*inventory.Object
-}
-
 // Config configures the page. One of Scrapes and Refreshes is set.
 type Config struct {
 	Version      string // of this program
@@ -53,8 +37,7 @@ type Config struct {
 
 	Scrapes   Scrapes
 	Refreshes Refreshes
-	Usage     Usage
-	Pods      Pods
+	View      *view.View
 
 	// Now returns the current time with its monotonic reading. Clock converts it to the clock by
 	// which ages are measured.
@@ -159,7 +142,7 @@ func (c *Config) fill(n *Node, s *scrape.Status, now time.Time) {
 // metricsAge returns the age of a node's metrics, or nil if there are none.
 func (c *Config) metricsAge(node string, now time.Time) *float64 {
 	at := c.Clock.At(now)
-	u := c.Usage.Node(node, at)
+	u := c.View.Node(node, at)
 	if u == nil {
 		return nil
 	}
@@ -188,21 +171,19 @@ func (c *Config) stateOf(s *scrape.Status, hasMetrics bool, now time.Time) (Stat
 	return Stale, reason.StaleSamples
 }
 
-// countPods counts the running pods, and those of them that can be served now.
+// countPods counts the running pods, and those of them that the API serves now.
 func (c *Config) countPods(r *Report, nodes map[string]*Node, now usage.Time) {
-	for _, o := range c.Pods.List("", labels.Everything()) {
-		if o.Phase != inventory.PodRunning {
-			continue
-		}
-		n := nodes[o.Node]
+	running := c.View.RunningPods("", labels.Everything())
+	for i, pod := range c.View.PodUsages(running, now) {
+		n := nodes[running[i].Node]
 		if n == nil {
 			n = new(Node) // not scraped
 		}
 		r.Totals.Pods++
 		n.RunningPods++
-		if u := c.Usage.Pod(o.Node, o.Namespace, o.Name, now); u != nil {
+		if pod != nil {
 			r.Totals.PodsWithMetrics++
-			r.Totals.Containers += len(u.Containers)
+			r.Totals.Containers += len(pod.Containers)
 			n.Pods++
 		}
 	}

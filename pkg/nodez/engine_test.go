@@ -50,10 +50,9 @@ func newEngineWorld(now time.Time) (Config, *fakeEngine) {
 		},
 	}
 	w := &world{
-		maxAge: time.Minute,
-		nodes:  map[string]*usage.Node{"ready": {Name: "ready", AsOf: at(20 * time.Second)}},
-		pods:   map[string]*usage.Pod{"ready/default/a": {Containers: make([]usage.Container, 2)}},
-		known:  []*inventory.Object{pod("ready", "a", inventory.PodRunning), pod("ready", "b", inventory.PodRunning)},
+		nodes: map[string]usage.Time{"ready": at(20 * time.Second)},
+		pods:  map[string]int{"ready/default/a": 2},
+		known: []*inventory.Object{pod("ready", "a", inventory.PodRunning), pod("ready", "b", inventory.PodRunning)},
 	}
 	c := w.config(now)
 	c.Scrapes, c.Refreshes = nil, e

@@ -67,15 +67,15 @@ func (p *page) write(w io.Writer, r *Report) error {
 			return err
 		}
 	}
-	if err := p.template().Execute(w, newView(r)); err != nil {
+	if err := p.template().Execute(w, newContent(r)); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, "</html>\n")
 	return err
 }
 
-// view is what the template shows.
-type view struct {
+// content is what the template shows.
+type content struct {
 	*Report
 	At, AtExact    string
 	Resolution     string
@@ -131,8 +131,8 @@ type row struct {
 	Cells template.HTML // of the columns from state to skew
 }
 
-func newView(r *Report) *view {
-	v := &view{
+func newContent(r *Report) *content {
+	v := &content{
 		Report:         r,
 		At:             r.Time.Format(time.TimeOnly) + " UTC",
 		AtExact:        exact(&r.Time),

@@ -16,22 +16,22 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
+	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
 
 // world is what the page is made of.
 type world struct {
 	statuses []scrape.Status
-	nodes    map[string]*usage.Node
-	pods     map[string]*usage.Pod // by node/namespace/name
-	known    []*inventory.Object
-	maxAge   time.Duration
+	nodes    map[string]usage.Time // when their metrics were sampled
+	pods     map[string]int        // containers with metrics, by node/namespace/name
+	known    []*inventory.Object   // pods
 	reads    atomic.Int64
 }
 
@@ -40,26 +40,37 @@ func (w *world) Statuses() []scrape.Status {
 	return w.statuses
 }
 
-func (w *world) Node(name string, now usage.Time) *usage.Node {
-	if n := w.nodes[name]; n != nil && now.Sub(n.AsOf) <= w.maxAge {
-		return n
-	}
-	return nil
-}
-
-func (w *world) Pod(node, namespace, name string, _ usage.Time) *usage.Pod {
-	return w.pods[node+"/"+namespace+"/"+name]
-}
-
-func (w *world) List(string, labels.Selector) []*inventory.Object { return w.known }
-
 func (w *world) config(now time.Time) Config {
-	w.maxAge = time.Minute
 	clock := usage.NewClock(now)
 	return Config{
-		Version: "v1.2.3", Resolution: 15 * time.Second, MaxSampleAge: w.maxAge,
-		Scrapes: w, Usage: w, Pods: w, Now: func() time.Time { return now }, Clock: clock,
+		Version: "v1.2.3", Resolution: 15 * time.Second, MaxSampleAge: time.Minute,
+		Scrapes: w, View: w.view(clock.At(now)), Now: func() time.Time { return now }, Clock: clock,
 	}
+}
+
+func (w *world) view(now usage.Time) *view.View {
+	amount := func(asOf usage.Time) usage.Amount { return usage.Amount{At: asOf, Window: 15 * time.Second} }
+	reported, names := map[string][]*usage.Pod{}, map[string]bool{}
+	for name := range w.nodes {
+		names[name] = true
+	}
+	for path, containers := range w.pods {
+		key := strings.Split(path, "/")
+		p := &usage.Pod{Namespace: key[1], Name: key[2]}
+		for i := range containers {
+			p.Containers = append(p.Containers, usage.Container{Name: fmt.Sprint("c", i), Amount: amount(now)})
+		}
+		names[key[0]], reported[key[0]] = true, append(reported[key[0]], p)
+	}
+	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1000})
+	for name := range names {
+		var node *usage.Node
+		if asOf := w.nodes[name]; asOf != 0 {
+			node = &usage.Node{Amount: amount(asOf), AsOf: asOf}
+		}
+		viewtest.Put(s, name, node, reported[name]...)
+	}
+	return &view.View{Pods: viewtest.Index(w.known...), Nodes: inventory.New(), Usage: s}
 }
 
 func pod(node, name string, phase inventory.Phase) *inventory.Object {
@@ -87,16 +98,10 @@ func newWorld(now time.Time) *world {
 			failing, {Node: "new", NextScrape: ago(time.Second)}, ready, ok("recovered", 50*time.Second, 5*time.Second),
 			ok("stale", time.Hour, 5*time.Second),
 		},
-		nodes: map[string]*usage.Node{
-			"ready":   {Name: "ready", AsOf: at(12 * time.Second)},
-			"failing": {Name: "failing", AsOf: at(40 * time.Second)},
-			"stale":   {Name: "stale", AsOf: at(2 * time.Minute)},
+		nodes: map[string]usage.Time{
+			"ready": at(12 * time.Second), "failing": at(40 * time.Second), "stale": at(2 * time.Minute),
 		},
-		pods: map[string]*usage.Pod{
-			"ready/default/a": {Containers: make([]usage.Container, 2)},
-			"ready/default/d": {Containers: make([]usage.Container, 2)},
-			"other/default/b": {Containers: make([]usage.Container, 2)},
-		},
+		pods: map[string]int{"ready/default/a": 2, "ready/default/d": 2, "other/default/b": 2},
 		known: []*inventory.Object{
 			pod("ready", "a", inventory.PodRunning), pod("ready", "b", inventory.PodRunning),
 			pod("ready", "c", inventory.PodPending), pod("ready", "d", inventory.PodSucceeded),
@@ -550,7 +555,7 @@ func largeWorld(now time.Time) *world {
 	ready := w.statuses[2]
 	w.statuses = nil
 	w.known = nil
-	w.nodes, w.pods = map[string]*usage.Node{}, map[string]*usage.Pod{}
+	w.nodes, w.pods = map[string]usage.Time{}, nil
 	for i := range 5000 {
 		s := ready
 		s.Node = fmt.Sprintf("node-%04d", i)
@@ -559,7 +564,7 @@ func largeWorld(now time.Time) *world {
 			s.Err = errors.New("node \"" + s.Node + "\": " + strings.Repeat("the port refuses connections ", 10))
 		}
 		w.statuses = append(w.statuses, s)
-		w.nodes[s.Node] = &usage.Node{Name: s.Node, AsOf: usage.NewClock(now).At(now)}
+		w.nodes[s.Node] = usage.NewClock(now).At(now)
 		for j := range 30 {
 			name := fmt.Sprintf("pod-%d-%d", i, j)
 			w.known = append(w.known, pod(s.Node, name, inventory.PodRunning))

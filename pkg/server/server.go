@@ -36,6 +36,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
 // Config configures a Server. Only Kubeconfig, NodeSelector, RateWindow, Watched,
@@ -174,17 +175,13 @@ func New(c Config) (*Server, error) {
 	if monitor != nil {
 		instruments.registerAPIServices(monitor.States)
 	}
+	served := &view.View{Pods: pods, Nodes: nodes, Usage: metrics, Extra: extra}
 	resources := api.Config{
-		Usage:      metrics,
-		Pods:       pods,
-		Nodes:      nodes,
+		View:       served,
 		Now:        time.Now,
 		Clock:      clock,
 		ObserveAge: instruments.observeAge,
 		FromEngine: c.Prometheus != nil,
-	}
-	if extra != nil {
-		resources.Extra = extra
 	}
 	if s, ok := usageSource.(*scrape.Scraper); ok && c.Watched.Resolution > 0 {
 		resources.Reads = s
@@ -194,8 +191,7 @@ func New(c Config) (*Server, error) {
 		Version:      c.Version,
 		Resolution:   c.Resolution,
 		MaxSampleAge: c.MaxSampleAge,
-		Usage:        metrics,
-		Pods:         pods,
+		View:         served,
 		Memory:       memoryReport,
 		Now:          time.Now,
 		Clock:        clock,
@@ -365,10 +361,7 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 }
 
 var (
-	_ api.Usage         = (*store.Store)(nil)
-	_ api.Extra         = (*store.Extra)(nil)
 	_ device.Sink       = (*store.Extra)(nil)
-	_ api.Inventory     = (*inventory.Index)(nil)
 	_ explain.Samples   = (*store.Store)(nil)
 	_ explain.Scrapes   = (*scrape.Scraper)(nil)
 	_ explain.Refreshes = (*prometheus.Source)(nil)
@@ -382,6 +375,4 @@ var (
 	_ source            = (*prometheus.Source)(nil)
 	_ prometheus.Sink   = (*store.Store)(nil)
 	_ nodez.Scrapes     = (*scrape.Scraper)(nil)
-	_ nodez.Usage       = (*store.Store)(nil)
-	_ nodez.Pods        = (*inventory.Index)(nil)
 )

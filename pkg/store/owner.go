@@ -2,7 +2,6 @@ package store
 
 import (
 	"slices"
-	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -12,10 +11,6 @@ import (
 // same names, or the start time of one with the counter of the other. No container of the new pod
 // started before that pod did, by the status in the API server, or used more than the node has had
 // since. Both times are by the node's clock.
-
-// maxLead is how far the start of a pod may be ahead of the node's clock. A start that is further
-// ahead shows that the clock was set back in between, and proves nothing.
-const maxLead = time.Minute
 
 // ownership is what start times show of the containers of a scrape.
 type ownership struct {
@@ -55,9 +50,9 @@ func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival, co
 }
 
 // usedTooMuch reports whether a counter is above what the node can have used since a container's
-// start in the API server. The margin also covers a clock that was set back by up to maxLead.
+// start in the API server. The margin also covers a clock that was set back by up to usage.MaxLead.
 func (n *node) usedTooMuch(r reading, state ContainerState, a *arrival) bool {
-	seconds := a.at.Add(n.clock.offset()).Sub(state.StartedAt).Seconds()*1.1 + 2*maxLead.Seconds()
+	seconds := a.at.Add(n.clock.offset()).Sub(state.StartedAt).Seconds()*1.1 + 2*usage.MaxLead.Seconds()
 	return a.capacity != 0 && r.cpuSeconds > seconds*float64(a.capacity)/1e9
 }
 
@@ -67,7 +62,7 @@ func (n *node) usedTooMuch(r reading, state ContainerState, a *arrival) bool {
 func (n *node) canCompare(state ContainerState, a *arrival) bool {
 	now := a.at.Add(n.clock.offset())
 	isRepeated := now < n.clock.maxShown && state.PodCreatedAt <= n.clock.jumpedAt
-	return !isRepeated && state.StartedAt.Sub(now) <= maxLead
+	return !isRepeated && state.StartedAt.Sub(now) <= usage.MaxLead
 }
 
 // dropContainers drops containers, which are in the order of n.containers, from their pods.

@@ -135,8 +135,8 @@ func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod
 	return s.valid(snapshots.get(key, hash, snapshots.find(hash)), now)
 }
 
-// lookups is the number of pods that Pods looks up at the same time.
-const lookups = 32
+// Lookups is the number of pods that Pods looks up at the same time.
+const Lookups = 32
 
 // Pods sets each element of found to what Pod returns for the key with the same index.
 //
@@ -145,20 +145,20 @@ const lookups = 32
 // reads do not depend on each other, so the processor does many at the same time. For 150,000 pods,
 // that takes a quarter of the CPU (BenchmarkAllPods in pkg/api).
 func (s *Store) Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
-	for len(keys) > lookups {
-		s.lookUp(found[:lookups], keys[:lookups], now)
-		found, keys = found[lookups:], keys[lookups:]
+	for len(keys) > Lookups {
+		s.lookUp(found[:Lookups], keys[:Lookups], now)
+		found, keys = found[Lookups:], keys[Lookups:]
 	}
 	s.lookUp(found, keys, now)
 }
 
-// lookUp is Pods for at most as many keys as lookups.
+// lookUp is Pods for at most as many keys as Lookups.
 func (s *Store) lookUp(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
 	var (
-		hashes    [lookups]uint32
-		nodes     [lookups]*node
-		snapshots [lookups]*podSnapshots
-		positions [lookups]int
+		hashes    [Lookups]uint32
+		nodes     [Lookups]*node
+		snapshots [Lookups]*podSnapshots
+		positions [Lookups]int
 	)
 	read := 0 // makes the compiler keep reads whose only purpose is to begin them early
 	for i := range keys {

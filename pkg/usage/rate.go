@@ -18,6 +18,10 @@ const (
 	// StartMargin is how far the start times of one container may differ. A runtime creates a
 	// container some seconds before it starts it, and the API server shows whole seconds.
 	StartMargin = 10 * time.Second
+	// MaxLead is how far a start time may be ahead of the clock or the sample that it is compared with.
+	// A start that is further ahead shows that the node's clock was set back in between, and proves
+	// nothing.
+	MaxLead = time.Minute
 )
 
 // A rate may exceed the node's capacity by a tenth, which is more than the fastest slew of a clock

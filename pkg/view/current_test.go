@@ -1,4 +1,4 @@
-package api
+package view
 
 import (
 	"slices"
@@ -8,6 +8,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
+
+// at is when the samples of most tests were taken.
+var at = usage.At(time.Date(2026, 11, 20, 11, 59, 50, 0, time.UTC))
 
 // TestIsCurrent checks which snapshots are not served because they were sampled before the pod's
 // containers had started.

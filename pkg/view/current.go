@@ -1,0 +1,51 @@
+package view
+
+import (
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// startDelay is how long a kubelet may report a pod without a container that has started.
+const startDelay = 30 * time.Second
+
+// isCurrent reports whether the snapshot of a pod is that of the containers that the API server
+// shows: it has at least one of them, and was sampled after all of them had started. Other
+// snapshots are those of its init containers, of only some of its containers, or of a deleted pod
+// of the same name. Both times are by the node's clock. A pod without container statuses counts as
+// current.
+//
+// Restarted containers are ignored: until they have metrics, the last metrics of the whole pod are
+// served. While a clock that was set back shows times that it has shown before, the times of pods
+// that were created before cannot be compared.
+func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
+	isRepeated := pod.At < pod.MaxClockShown && o.CreatedAt <= pod.ClockJumpedAt
+	hasOne := len(o.Containers) == 0
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		needed := c.StartedAt
+		sampledAt, ok := sampleTime(pod, c.Name)
+		if !ok {
+			sampledAt, needed = pod.At, needed.Add(startDelay)
+		}
+		hasOne = hasOne || ok
+		if !c.Running || c.Restarted || c.StartedAt == 0 || isRepeated {
+			continue
+		}
+		if sampledAt < needed && c.StartedAt.Sub(sampledAt) < usage.MaxLead {
+			return false
+		}
+	}
+	return hasOne
+}
+
+// sampleTime returns when a container was sampled, and whether the pod has such a container.
+func sampleTime(pod *usage.Pod, container string) (usage.Time, bool) {
+	for i := range pod.Containers {
+		if pod.Containers[i].Name == container {
+			return pod.Containers[i].At, true
+		}
+	}
+	return 0, false
+}

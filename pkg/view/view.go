@@ -1,0 +1,68 @@
+// Package view joins the known pods and nodes with their usage.
+//
+// What it returns is what the API serves. The page of nodes counts the same pods, and explanations
+// of what is missing use the same containers.
+package view
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// View is the join of an inventory and a store. It keeps no state.
+type View struct {
+	Pods, Nodes *inventory.Index // pods in any phase; only the running ones have usage
+	Usage       *store.Store
+	Extra       *store.Extra // nil: there are no further resources
+}
+
+// Node returns the usage of a node, or nil if there is none to serve at that time.
+func (v *View) Node(name string, now usage.Time) *usage.Node { return v.Usage.Node(name, now) }
+
+// NodeExtra returns the further resources of a node, sorted by name, or nil.
+func (v *View) NodeExtra(name string, now usage.Time) []usage.Resource {
+	if v.Extra == nil {
+		return nil
+	}
+	return v.Extra.Node(name, now)
+}
+
+// RunningPod returns the running pod of that name, or nil.
+func (v *View) RunningPod(namespace, name string) *inventory.Object {
+	if o := v.Pods.Get(namespace, name); o != nil && o.Phase == inventory.PodRunning {
+		return o
+	}
+	return nil
+}
+
+// RunningPods returns the running pods in a namespace (in all if it is "") that match the selector,
+// sorted by namespace and name. The slice belongs to the caller.
+func (v *View) RunningPods(namespace string, selector labels.Selector) []*inventory.Object {
+	return slices.DeleteFunc(v.Pods.List(namespace, selector), func(o *inventory.Object) bool {
+		return o.Phase != inventory.PodRunning
+	})
+}
+
+// Pod returns the usage of a running pod, or nil if there is none to serve at that time. PodUsages
+// is faster for many pods.
+func (v *View) Pod(o *inventory.Object, now usage.Time) *usage.Pod {
+	pod := v.Usage.Pod(o.Node, o.Namespace, o.Name, now)
+	if pod == nil || !isCurrent(o, pod) {
+		return nil
+	}
+	return pod
+}
+
+// PodExtra returns the further resources of a pod, whose usage is given: for each of its containers
+// those of the container, sorted by name. It returns nil if there are none.
+func (v *View) PodExtra(o *inventory.Object, pod *usage.Pod, now usage.Time) [][]usage.Resource {
+	if v.Extra == nil {
+		return nil
+	}
+	return v.Extra.Pod(o.Node, pod, now)
+}
