@@ -30,9 +30,9 @@ import (
 	"k8s.io/component-base/compatibility"
 	"k8s.io/metrics/pkg/apis/metrics"
 
+	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
 const nodesPath = "/apis/metrics.k8s.io/v1/nodes"

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/mux"
 
+	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/api"
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
 )
 
 func TestRejectUntilReady(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 

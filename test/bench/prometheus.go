@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 	"github.com/kube-vitals/kube-vitals/test/internal/process"

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet/kubelettest"
+	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 

@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
 // newClient returns a client that trusts the CA. Its connections are closed when the test ends.
@@ -30,7 +28,7 @@ func newClient(t *testing.T, ca *CA, protocols ...func(*http.Protocols)) *http.C
 		set(transport.Protocols)
 	}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: testenv.Patience}
+	return &http.Client{Transport: transport}
 }
 
 // fetch returns the body of a response with status 200.
