@@ -146,26 +146,12 @@ func TestClockSetBack(t *testing.T) {
 						if i%15 != phase || i < 100 {
 							continue
 						}
-						w.set(func() {
-							for c, points := range stored {
-								labels := fmt.Sprintf(`{container="c%d",namespace="ns",node="n1",pod="web"}`, c)
-								w.series["container_cpu_usage_seconds_total"+labels] = points
-								w.series["container_memory_working_set_bytes"+labels] = points
-							}
-						})
+						w.setContainers(stored)
 						if err := w.refresh(context.Background()).Err; err != nil {
 							t.Fatal(err)
 						}
-						p := w.store.Pod("n1", "ns", "web", w.clock.At(time.Now()))
-						if p == nil {
-							continue
-						}
-						served++
-						for _, c := range p.Containers {
-							if cores := float64(c.CPUNanocores) / 1e9; math.Abs(cores-0.1) > 0.004 {
-								t.Errorf("phase %d, after %d s: got %.3f cores in %v at %v, want 0.1", phase, i, cores, c.Window,
-									c.At.Sub(w.start))
-							}
+						if w.checkLoad(fmt.Sprintf("phase %d, after %d s", phase, i), 0.1) {
+							served++
 						}
 					}
 					if served < 90 {
@@ -175,6 +161,32 @@ func TestClockSetBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// setContainers sets what the engine has of the containers of a pod.
+func (w *world) setContainers(stored [][]point) {
+	w.set(func() {
+		for c, points := range stored {
+			labels := fmt.Sprintf(`{container="c%d",namespace="ns",node="n1",pod="web"}`, c)
+			w.series["container_cpu_usage_seconds_total"+labels] = points
+			w.series["container_memory_working_set_bytes"+labels] = points
+		}
+	})
+}
+
+// checkLoad checks the usage of the containers, and reports whether they have any.
+func (w *world) checkLoad(name string, want float64) bool {
+	w.Helper()
+	p := w.store.Pod("n1", "ns", "web", w.clock.At(time.Now()))
+	if p == nil {
+		return false
+	}
+	for _, c := range p.Containers {
+		if cores := float64(c.CPUNanocores) / 1e9; math.Abs(cores-want) > 0.04*want {
+			w.Errorf("%s: got %.3f cores in %v at %v, want %v", name, cores, c.Window, c.At.Sub(w.start), want)
+		}
+	}
+	return true
 }
 
 // ingest adds a sample as an engine does.
@@ -190,4 +202,52 @@ func ingest(points []point, p point, keepsOld bool) []point {
 		return points
 	}
 	return append(points[:i:i], append([]point{p}, points[i:]...)...)
+}
+
+// TestJitter has kubelets that sample at irregular times, and refreshes that fail and then come at
+// another phase. A delay that is longer by chance looks like a clock that was set back: metrics may be
+// older for one refresh, but none is missing or wrong.
+func TestJitter(t *testing.T) {
+	for _, interval := range []int{15, 30} {
+		for containers := 1; containers < 4; containers++ {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, uint64(containers))
+				w.ahead = 0
+				stored := make([][]point, containers)
+				current := make([]point, containers)
+				phase, down, steps, setBackAt := 1, 0, 0, usage.Time(0)
+				for i := range 4000 {
+					time.Sleep(time.Second)
+					for c := range stored {
+						if now := usage.At(time.Now()); i == 0 || w.IntN(5) == 0 && now.Sub(current[c].at) >= 10*time.Second {
+							current[c] = point{now, float64(i) * 0.1}
+						}
+						if i%interval == 0 {
+							stored[c] = ingest(stored[c], current[c], false)
+						}
+					}
+					if down = max(0, down-1); w.IntN(200) == 0 {
+						phase, down = w.IntN(15), w.IntN(30)
+					}
+					if i%15 != phase || i < 100 || down > 0 {
+						continue
+					}
+					w.setContainers(stored)
+					if err := w.refresh(context.Background()).Err; err != nil {
+						t.Fatal(err)
+					}
+					if at := w.nodes["n1"].clock.setBackAt; at != setBackAt {
+						setBackAt, steps = at, steps+1
+					}
+					name := fmt.Sprintf("%d containers, every %d s, after %d s", containers, interval, i)
+					if !w.checkLoad(name, 0.1) {
+						t.Error(name + ": got no metrics")
+					}
+				}
+				if steps == 0 {
+					t.Error("no delay was longer by chance, so the test shows nothing")
+				}
+			})
+		}
+	}
 }

@@ -8,10 +8,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// conflict is an address of two nodes.
-type conflict struct{ address, owner, other string }
+// conflict is that of two nodes with the same address.
+type conflict struct{ owner, other string }
 
-// maxConflicts limits the conflicts that are logged: a node may set thousands of addresses.
+// maxConflicts limits the conflicts that are logged, each once while both nodes exist: a node may set
+// thousands of addresses, and others all the time.
 const maxConflicts = 16
 
 // reindex updates the index of the nodes by name and by address. A node sets the addresses in its own
@@ -24,7 +25,8 @@ func (s *Source) reindex(ctx context.Context) {
 		return
 	}
 	s.changed = false
-	index, conflicts := map[string]*node{}, map[conflict]bool{}
+	maps.DeleteFunc(s.conflicts, func(c conflict, _ bool) bool { return s.nodes[c.owner] == nil || s.nodes[c.other] == nil })
+	index := map[string]*node{}
 	for _, n := range s.nodes {
 		for _, a := range n.object.Load().Status.Addresses {
 			owner, other := index[a.Address], n
@@ -36,19 +38,15 @@ func (s *Source) reindex(ctx context.Context) {
 				owner, other = n, owner
 			}
 			index[a.Address] = owner
-			if c := (conflict{a.Address, owner.name, other.name}); s.conflicts[c] || len(conflicts) < maxConflicts {
-				conflicts[c] = true
+			if c := (conflict{owner.name, other.name}); !s.conflicts[c] && len(s.conflicts) < maxConflicts {
+				s.conflicts[c] = true
+				klog.FromContext(ctx).Info("Two nodes have the same address; series that only the address identifies count "+
+					"for the node that had it first", "address", a.Address, "node", c.owner, "otherNode", c.other)
 			}
 		}
 	}
-	for c := range conflicts {
-		if !s.conflicts[c] {
-			klog.FromContext(ctx).Info("Two nodes have the same address; series that only the address identifies count for "+
-				"the node that had it first", "address", c.address, "node", c.owner, "otherNode", c.other)
-		}
-	}
 	maps.Copy(index, s.nodes)
-	s.index, s.conflicts = index, conflicts
+	s.index = index
 }
 
 // precedes reports whether an address that a node and another one have is the node's.

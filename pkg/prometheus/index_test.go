@@ -70,6 +70,9 @@ func TestAddressOfAnotherNode(t *testing.T) {
 	wantOwner("again", "n1")
 	f.Set(node("n0", -60, other))
 	wantOwner("it removes the address", "n1")
+	f.Set(node("n0", -60, other, own))
+	wantOwner("it adds it again", "n1")
+	f.Set(node("n0", -60, other))
 	f.Set(node("n1", -1, own, other))
 	f.Set(node("n2", -2, "10.0.0.3", own))
 	wantOwner("both add one", "n1", conflict("n1", "n2"),
@@ -78,4 +81,6 @@ func TestAddressOfAnotherNode(t *testing.T) {
 	wantOwner("the oldest of both", "n2", conflict("n2", "n1"))
 	f.Delete("n2")
 	wantOwner("the owner is deleted", "n1")
+	f.Set(node("n2", 0, "10.0.0.3", own))
+	wantOwner("it is created again", "n1", conflict("n1", "n2"))
 }

@@ -126,9 +126,9 @@ type Source struct {
 	refreshes uint64 // the number of the current refresh
 	failures  int    // in a row
 	logged    reason.Reason
-	warned    bool             // whether a warning was logged since the last response without one
-	index     map[string]*node // by name and by address
-	conflicts map[conflict]bool
+	warned    bool              // whether a warning was logged since the last response without one
+	index     map[string]*node  // by name and by address
+	conflicts map[conflict]bool // that were logged
 	key       []byte
 	scrape    usage.Scrape
 	names     []byte                // of scrape
@@ -149,7 +149,8 @@ func New(c Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{Config: c, client: client, started: time.Now(), nodes: map[string]*node{}, changed: true,
+	s := &Source{Config: c, client: client, started: time.Now(), changed: true,
+		nodes: map[string]*node{}, conflicts: map[conflict]bool{},
 		times: map[[2]usage.Time]int{}, maxDuration: max(c.Interval, c.MaxSampleAge/3)}
 	s.status.engine.Host, s.status.engine.Window = client.url.Host, client.window
 	return s, nil
