@@ -128,11 +128,10 @@ func (c *client) reload() {
 	c.reloaded(c.file, nil)
 }
 
-// query sends one shard of the query of a kind, and calls emit for each series of the response. It
-// returns nil if there is no such query. The series of a response that fails later have been
-// emitted, too.
-func (c *client) query(ctx context.Context, k kind, shard int, emit func(*series)) (*response, error) {
-	text := c.config.query(k, shard, c.window)
+// query sends the query of a kind, and calls emit for each series of the response. It returns nil if
+// there is no such query. The series of a response that fails later have been emitted, too.
+func (c *client) query(ctx context.Context, k kind, emit func(*series)) (*response, error) {
+	text := c.config.query(k, c.window)
 	if text == "" {
 		return nil, nil
 	}

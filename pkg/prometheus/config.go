@@ -22,10 +22,6 @@ type File struct {
 	// /metrics/resource, or "cadvisor", those of /metrics/cadvisor.
 	Preset string `yaml:"preset"`
 
-	// Nodes names the source of the nodes' metrics: "kubelet" (the default), the series of the preset,
-	// or "node-exporter".
-	Nodes string `yaml:"nodes"`
-
 	// Matchers are labels and their values that are added to each query of the preset, for engines
 	// with the series of several clusters.
 	Matchers map[string]string `yaml:"matchers"`
@@ -42,9 +38,6 @@ type File struct {
 
 	// MaxResponseBytes bounds one response after decompression; by default DefaultMaxResponseBytes.
 	MaxResponseBytes int64 `yaml:"maxResponseBytes"`
-
-	// Shards is the number of queries into which each query for containers is divided; by default 1.
-	Shards int `yaml:"shards"`
 
 	// HTTP is how to connect to the engine, in the format of Prometheus' own configuration:
 	// https://prometheus.io/docs/prometheus/latest/configuration/configuration/#http_config.
@@ -106,14 +99,7 @@ func (k kind) isOptional() bool {
 // selector is a query of a preset.
 type selector struct {
 	metric, matchers string
-	minus            string // a metric whose value is subtracted; not of counters
 }
-
-// The values of File.Nodes.
-const (
-	nodesKubelet      = "kubelet"
-	nodesNodeExporter = "node-exporter"
-)
 
 // presets returns the queries of the presets. The kubelets' /metrics/resource has no label id, and
 // /metrics/cadvisor has the same names of metrics with one. In the latter, the series of whole pods
@@ -138,35 +124,6 @@ func presets() map[string][numKinds]selector {
 			nodeMemory:         {metric: "container_memory_working_set_bytes", matchers: root},
 		},
 	}
-}
-
-// nodeExporter returns the queries of node-exporter. Its counters have one series for each mode of
-// each CPU. A CPU that waits for a disk is as free as an idle one.
-func nodeExporter() [numKinds]selector {
-	return [numKinds]selector{
-		nodeCPU:    {metric: "node_cpu_seconds_total", matchers: `mode!="idle",mode!="iowait"`},
-		nodeMemory: {metric: "node_memory_MemTotal_bytes", minus: "node_memory_MemAvailable_bytes"},
-		nodeSwap:   {metric: "node_memory_SwapTotal_bytes", minus: "node_memory_SwapFree_bytes"},
-	}
-}
-
-// selector returns the query of the presets.
-func (f *File) selector(k kind) selector {
-	if k.isOfNode() && f.Nodes == nodesNodeExporter {
-		return nodeExporter()[k]
-	}
-	return presets()[f.Preset][k]
-}
-
-// isSum reports whether the counter of a node is the sum of several series.
-func (f *File) isSum(k kind) bool { return k == nodeCPU && f.Nodes == nodesNodeExporter }
-
-// shards returns the number of queries of a kind. Series of nodes are few.
-func (f *File) shards(k kind) int {
-	if k.isOfNode() {
-		return 1
-	}
-	return f.Shards
 }
 
 // ParseFile parses the configuration file and sets its defaults. Names of files in it are relative
@@ -210,12 +167,6 @@ func (f *File) setDefaults() {
 	if f.Preset == "" {
 		f.Preset = "resource"
 	}
-	if f.Nodes == "" {
-		f.Nodes = nodesKubelet
-	}
-	if f.Shards == 0 {
-		f.Shards = 1
-	}
 	if len(f.Labels.Node) == 0 {
 		f.Labels.Node = []string{"node", "instance"}
 	}
@@ -248,9 +199,6 @@ func (f *File) validate() []error {
 	}
 	names := slices.Sorted(maps.Keys(presets()))
 	check(!slices.Contains(names, f.Preset), "preset is %q, but must be one of %s", f.Preset, strings.Join(names, ", "))
-	check(f.Nodes != nodesKubelet && f.Nodes != nodesNodeExporter, "nodes is %q, but must be %s or %s", f.Nodes,
-		nodesKubelet, nodesNodeExporter)
-	check(f.Shards < 1 || f.Shards > maxShards, "shards is %d, but must be from 1 to %d", f.Shards, maxShards)
 	for _, name := range slices.Sorted(maps.Keys(f.Matchers)) {
 		check(!labelName.MatchString(name), "matchers: %q is not a name of a label", name)
 	}
@@ -294,39 +242,27 @@ func (f *File) validateQueries() []error {
 	return mistakes
 }
 
-// query returns the expression of one shard of a query, or "" if there is none. The CPU counters
-// come with all samples in the range, the other series with the latest. The range ends after the
-// engine's present time: a node's clock may be ahead.
-func (f *File) query(k kind, shard int, window time.Duration) string {
+// query returns the expression of a query, or "" if there is none. The CPU counters come with all
+// samples in the range, the other series with the latest. The range ends after the engine's present
+// time: a node's clock may be ahead.
+func (f *File) query(k kind, window time.Duration) string {
 	text, replaced := f.Queries[k.String()]
 	text = strings.TrimSpace(text)
-	minus := ""
 	if !replaced {
-		s := f.selector(k)
+		s := presets()[f.Preset][k]
 		if s.metric == "" {
 			return ""
 		}
-		matchers := "{" + strings.Join(f.matchers(s), ",") + "}"
-		text = s.metric + matchers
-		if s.minus != "" {
-			minus = s.minus + matchers
-		}
+		text = s.metric + "{" + strings.Join(f.matchers(s), ",") + "}"
 	}
 	if text == noQuery {
 		return ""
-	}
-	if shards := f.shards(k); shards > 1 {
-		text = withMatcher(text, shardMatcher(f.Labels.Pod, shard, shards))
 	}
 	period := fmt.Sprintf("[%ds] offset -%ds", int((window+maxAhead)/time.Second), int(maxAhead/time.Second))
 	if k.isCounter() {
 		return text + period
 	}
-	text = "last_over_time(" + text + period + ")"
-	if minus != "" {
-		text += " - last_over_time(" + minus + period + ")"
-	}
-	return text
+	return "last_over_time(" + text + period + ")"
 }
 
 // matchers returns the matchers of a preset's query and those of the file.

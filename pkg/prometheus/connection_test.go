@@ -147,7 +147,7 @@ func TestEngineRestarts(t *testing.T) {
 
 // TestSlowEngine bounds a refresh whose queries are all slow, but not too slow for their own timeout.
 func TestSlowEngine(t *testing.T) {
-	f := newFixture(t, "shards: 16")
+	f := newFixture(t, "")
 	f.put("app", "", -20, 100, -5, 103)
 	f.mustRefresh() // connects
 	f.wantPod("app 200 15s")
@@ -168,7 +168,7 @@ func TestSlowEngine(t *testing.T) {
 		t.Errorf("got %v, want %v", result.Err, reason.Timeout)
 	}
 	f.set(func() {
-		if n := len(f.requests); n >= 4*maxShards {
+		if n := len(f.requests); n >= int(numKinds) {
 			t.Errorf("sent all %d queries", n)
 		}
 	})

@@ -101,13 +101,7 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		respond(w, r)
 		return
 	}
-	expression, minus, isDifference := strings.Cut(r.Form.Get("query"), " - ")
-	result, err := evaluate(expression, series, byTime)
-	if isDifference && err == nil {
-		var subtrahends []sample
-		subtrahends, err = evaluate(minus, series, byTime)
-		result = subtract(result, subtrahends)
-	}
+	result, err := evaluate(r.Form.Get("query"), series, byTime)
 	if r.URL.Path != "/api/v1/query" || err != nil {
 		http.Error(w, r.URL.Path+" "+fmt.Sprint(err), http.StatusBadRequest)
 		return
@@ -160,23 +154,6 @@ func evaluate(expression string, series map[string][]point, byTime bool) ([]samp
 		}
 	}
 	return result, nil
-}
-
-// subtract returns the differences of the series with the same labels.
-func subtract(from, subtrahends []sample) []sample {
-	result := []sample{}
-	for _, f := range from {
-		delete(f.Metric, "__name__")
-		for _, s := range subtrahends {
-			delete(s.Metric, "__name__")
-			if maps.Equal(f.Metric, s.Metric) {
-				a, _ := strconv.ParseFloat(f.Value[1].(string), 64)
-				b, _ := strconv.ParseFloat(s.Value[1].(string), 64)
-				result = append(result, sample{Metric: f.Metric, Value: &[2]any{f.Value[0], fmt.Sprint(a - b)}})
-			}
-		}
-	}
-	return result
 }
 
 // inRange reports whether a sample is in a range of seconds that ends a number of seconds ahead.

@@ -323,10 +323,6 @@ func TestConfigFile(t *testing.T) {
 		{"queries: {containerCPU: 'cpu{a=~\"x{2}\"}', nodeSwap: '-'}\nlabels: {node: [host], pod: pod_name}", ""},
 		{"http: {basic_auth: {username: u, password_file: p}, tls_config: {insecure_skip_verify: true}, " +
 			"proxy_url: 'http://p:1'}", ""},
-		{"nodes: node-exporter\nshards: 16", ""},
-		{"nodes: x", `nodes is "x", but must be kubelet or node-exporter`},
-		{"shards: 17", "shards is 17, but must be from 1 to 16"},
-		{"shards: -1", "shards is -1"},
 		{"preset: x", `preset is "x", but must be one of cadvisor, resource`},
 		{"prest: x", "field prest not found"},
 		{"http: {basic_auth: {username: u}, authorization: {credentials: c}}", "at most one of"},
@@ -368,7 +364,7 @@ func TestErrorsKeepSecrets(t *testing.T) {
 		c := &client{url: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, interval: interval}
 		err := c.use([]byte(config))
 		if err == nil {
-			_, err = c.query(t.Context(), containerCPU, 0, func(*series) {})
+			_, err = c.query(t.Context(), containerCPU, func(*series) {})
 		}
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: got %v, want an error without the secret", config, err)
@@ -441,6 +437,30 @@ func TestPartialResponse(t *testing.T) {
 	f.ended["app"] = true
 	if result := f.refresh(context.Background()); !result.Partial {
 		t.Errorf("got %+v, want a partial result", result)
+	}
+	f.wantPod("app 200 15s")
+}
+
+// TestFailedQuery has one query fail while the other responses have no series: nothing is removed.
+func TestFailedQuery(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("app", "", -20, 100, -5, 103)
+	f.mustRefresh()
+	f.ended["app"] = true
+	failing := f.client.config.query(containerMemory, f.client.window)
+	f.set(func() {
+		clear(f.series)
+		f.respond = func(w http.ResponseWriter, r *http.Request) {
+			if r.Form.Get("query") == failing {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"status":"success","data":{"result":[]}}`)
+		}
+	})
+	if result := f.refresh(context.Background()); result.Reason != reason.ServerError {
+		t.Errorf("got %v, want %v", result.Err, reason.ServerError)
 	}
 	f.wantPod("app 200 15s")
 }

@@ -30,8 +30,6 @@ type node struct {
 	overLimit  bool                  // whether the current refresh has more containers than the limit
 	isStored   bool                  // whether samples of the node were stored before
 	stamps     stamps
-	sums       []*sum // of the refresh sumsOf
-	sumsOf     uint64
 	clock      clock
 }
 
@@ -93,10 +91,6 @@ func (s *Source) add(k kind, series *series, result *Result) bool {
 	if n == nil {
 		return false
 	}
-	if s.client.config.isSum(k) {
-		s.addToSum(n, series, result)
-		return true
-	}
 	c := &n.counter
 	var start Start
 	if !k.isOfNode() {
@@ -107,7 +101,7 @@ func (s *Source) add(k kind, series *series, result *Result) bool {
 	if len(series.points) == 0 {
 		return true
 	}
-	hash, _ := labelHash(series)
+	hash := labelHash(series)
 	if k.isCounter() {
 		s.offer(n, c, hash, series.points, start)
 		return true
@@ -177,20 +171,17 @@ func (s *Source) startOf(n *node, c *container, namespace, pod, name []byte) (St
 var seed = maphash.MakeSeed()
 
 // labelHash returns a hash of the labels that distinguish series with the same identity, in any
-// order: those that an engine or its replicas have added. member is a hash of the labels that
-// distinguish the series of one sum.
-func labelHash(series *series) (hash, member uint64) {
+// order: those that an engine or its replicas have added.
+func labelHash(series *series) (hash uint64) {
 	for _, l := range series.labels {
 		sum := maphash.Bytes(seed, series.text[l.name.start:l.value.end])
 		switch name := series.name(l); string(name) {
-		case "__name__": // differs between CPU and memory of the same container
-		case "cpu", "mode":
-			member += sum
+		case "__name__", "cpu": // differ between CPU and memory of the same container
 		default:
 			hash += sum ^ uint64(len(name))
 		}
 	}
-	return hash, member
+	return hash
 }
 
 // offer considers the samples of one series, and reports whether it is the best one so far. They are

@@ -314,21 +314,14 @@ func (s *Source) queryAll(ctx context.Context, a *answers) error {
 	if err := s.queryKinds(ctx, a, containerCPU, nodeCPU); err != nil {
 		return err
 	}
-	s.offerSums()
 	return s.queryKinds(ctx, a, containerMemory, containerStartTime, containerSwap, nodeMemory, nodeSwap)
 }
 
 // queryKinds sends the queries of some kinds, and returns the first error.
 func (s *Source) queryKinds(ctx context.Context, a *answers, kinds ...kind) error {
-	type query struct {
-		kind  kind
-		shard int
-	}
-	queries := make(chan query, numKinds*maxShards)
+	queries := make(chan kind, numKinds)
 	for _, k := range kinds {
-		for shard := range s.client.config.shards(k) {
-			queries <- query{k, shard}
-		}
+		queries <- k
 	}
 	close(queries)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -341,8 +334,8 @@ func (s *Source) queryKinds(ctx context.Context, a *answers, kinds ...kind) erro
 					cancel(panicError(p))
 				}
 			}()
-			for q := range queries {
-				if err := s.query(ctx, q.kind, q.shard, a); err != nil {
+			for k := range queries {
+				if err := s.query(ctx, k, a); err != nil {
 					cancel(err)
 					return
 				}
@@ -353,9 +346,9 @@ func (s *Source) queryKinds(ctx context.Context, a *answers, kinds ...kind) erro
 	return context.Cause(ctx)
 }
 
-func (s *Source) query(ctx context.Context, k kind, shard int, a *answers) error {
+func (s *Source) query(ctx context.Context, k kind, a *answers) error {
 	s.tick()
-	response, err := s.client.query(ctx, k, shard, func(series *series) {
+	response, err := s.client.query(ctx, k, func(series *series) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if s.add(k, series, a.result) {

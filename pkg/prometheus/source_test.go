@@ -377,3 +377,12 @@ func TestOldSamplesOfFastClocks(t *testing.T) {
 	f.mustRefresh()
 	f.wantPod("app 200 15s, side 200 15s")
 }
+
+// TestDuplicateSeries has every series twice, as a faulty engine might.
+func TestDuplicateSeries(t *testing.T) {
+	f := newFixture(t, "")
+	f.put("app", "", -20, 100, -5, 103)
+	f.duplicate = true
+	f.mustRefresh()
+	f.wantPod("app 200 15s")
+}

@@ -135,14 +135,13 @@ func newEngineCluster(t *testing.T) *prometheusCluster {
 func (c *prometheusCluster) installWithEngine(t *testing.T) {
 	t.Helper()
 	// In the chart's Secret; the process reads this copy.
-	const config = "labels: {node: [node]}\nshards: 3\n"
+	const config = "labels: {node: [node]}\n"
 	if err := os.WriteFile(c.File("prometheus-config.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var err error
 	c.server, err = c.InstallWith(t.Context(), []string{"source.type=prometheus",
-		fmt.Sprintf("source.prometheus.url=http://127.0.0.1:%d", c.port), "source.prometheus.config.labels.node={node}",
-		"source.prometheus.config.shards=3"})
+		fmt.Sprintf("source.prometheus.url=http://127.0.0.1:%d", c.port), "source.prometheus.config.labels.node={node}"})
 	if err != nil {
 		t.Fatal(err)
 	}
