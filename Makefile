@@ -156,23 +156,19 @@ demo: build ## a cluster with 20 simulated nodes, kubectl top and an HPA; ONCE=1
 
 NODES  ?= $(if $(filter reaction,$(ONLY)),32,1000)
 ROUNDS ?= 3
-SOURCE ?= kubelet
-bench: build $(if $(filter prometheus,$(SOURCE)),$(PROMETHEUS)) ## measure the cost with NODES simulated nodes; ONLY=start, failures, newpods, limit, scale or reaction; SOURCE=prometheus
+bench: build ## measure the cost with NODES simulated nodes; ONLY=start, limit, scale or reaction
 ifeq ($(ONLY),)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 endif
 	cd test && $(GO) run ./bench -server $(or $(SERVER),$(CURDIR)/bin/kube-vitals) -nodes $(NODES) -rounds $(ROUNDS) \
 	  $(if $(ONLY),-only $(ONLY)) $(if $(BESIDE),-beside $(BESIDE)) \
-	  $(if $(filter prometheus,$(SOURCE)),-prometheus $(PROMETHEUS)) $(AGENT:%=-agent %) \
 	  $(if $(filter scale,$(ONLY)),-csv $(SCALING).csv) $(FLAGS)
 
 SCALING := $(CURDIR)/docs/images/scaling
-scaling: $(METRICS_SERVER) $(PROMETHEUS) ## measure all sizes of docs/scaling.md: half an hour, and 16 GiB of memory
+scaling: $(METRICS_SERVER) ## measure all sizes of docs/scaling.md: half an hour, and 16 GiB of memory
 	$(MAKE) bench ONLY=scale ROUNDS=2 NODES=1
-	$(MAKE) bench ONLY=scale ROUNDS=2 NODES=100,1000,5000 BESIDE=$(METRICS_SERVER) \
-	  AGENT='$(PROMETHEUS) $(shell command -v vmagent)'
-	$(MAKE) bench ONLY=scale ROUNDS=2 NODES=19900x5,10000x30 \
-	  FLAGS='-small-objects -metric-resolution 30s -min-free 4'
+	$(MAKE) bench ONLY=scale ROUNDS=2 NODES=100,1000,5000 BESIDE=$(METRICS_SERVER)
+	$(MAKE) bench ONLY=scale ROUNDS=2 NODES=19900x5,10000x30 FLAGS='-small-objects -metric-resolution 30s'
 	$(MAKE) plot
 
 plot: ## draw docs/images/scaling.svg, and update docs/scaling.md, from the rows of ONLY=scale in scaling.csv

@@ -1,111 +1,70 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
-	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
-func TestShape(t *testing.T) {
-	for _, nodes := range []int{1, 7, 100, 1000, 5000} {
-		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
-			s := newShape(nodes, podsPerNode, containersPerPod)
-			names := make(map[string]bool)
-			onNode := make([]int, nodes)
-			inNamespace := make(map[string]int)
-			inApp := make(map[string]int)
-			for i := range s.pods() {
-				p := s.pod(i)
-				names[p.Namespace+"/"+p.Name] = true
-				onNode[p.Node]++
-				inNamespace[p.Namespace]++
-				inApp[p.Namespace+"/"+p.App]++
-			}
-			if len(names) != nodes*podsPerNode {
-				t.Errorf("got %d different pods, want %d", len(names), nodes*podsPerNode)
-			}
-			if slices.Min(onNode) != podsPerNode || slices.Max(onNode) != podsPerNode {
-				t.Errorf("got %d to %d pods per node, want %d", slices.Min(onNode), slices.Max(onNode), podsPerNode)
-			}
-			if n := len(s.namespaces()); n != len(inNamespace) {
-				t.Errorf("got %d namespaces, want %d", n, len(inNamespace))
-			}
-			got := [4]int{
-				inNamespace[hugeNamespace], inApp[hugeNamespace+"/"+rareApp],
-				inNamespace[shopNamespace], inApp[shopNamespace+"/"+webApp],
-			}
-			want := [4]int{s.huge, s.rare, s.shop, s.web}
-			if nodes == 1000 {
-				want = [4]int{10000, 10, 600, 400}
-			}
-			if got != want {
-				t.Errorf("got %v pods in the requested groups, want %v", got, want)
-			}
-		})
-	}
-}
-
-// TestKubeletsServePods checks that kubelets, which are in two processes, and objects describe the
-// same pods.
+// TestKubeletsServePods checks that kubelets, which are in two processes, and objects, as the API
+// server decodes them, describe the same pods, in groups of the sizes that requests expect.
 func TestKubeletsServePods(t *testing.T) {
-	s, o := newShape(3, podsPerNode, 3), kubeletOptions{idle: 0.1}
-	var texts []string
-	for _, k := range slices.Concat(newKubelets(s, 0, 2, o), newKubelets(s, 2, s.nodes, o)) {
-		w := httptest.NewRecorder()
-		k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
-		texts = append(texts, w.Body.String())
-	}
-	for i := range s.pods() {
-		p := s.pod(i)
-		object := p.Object(time.Now())
-		if want := objects.NodeName(p.Node); object.Spec.NodeName != want {
-			t.Errorf("pod %s: got node %s, want %s", object.Name, object.Spec.NodeName, want)
+	for _, small := range []bool{false, true} {
+		s := newShape(3, podsPerNode, 3)
+		var texts []string
+		for _, k := range append(newKubelets(s, 0, 2, 0.1, false), newKubelets(s, 2, s.nodes, 0.1, false)...) {
+			w := httptest.NewRecorder()
+			k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
+			texts = append(texts, w.Body.String())
 		}
-		for _, c := range object.Spec.Containers {
-			labels := fmt.Sprintf("{container=%q,namespace=%q,pod=%q}", c.Name, object.Namespace, object.Name)
-			if n := strings.Count(texts[p.Node], labels); n != 5 {
-				t.Errorf("kubelet %d: got %d samples with %s, want 5", p.Node, n, labels)
+		p := newPopulation(s, 10250, small)
+		keys, apps := map[string]bool{}, map[string]int{}
+		for i := range p.size() {
+			key, object := p.object(i)
+			keys[key] = true
+			text, err := encode(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pod, isPod := decoded.(*corev1.Pod)
+			if !isPod {
+				continue
+			}
+			if pod.Status.Phase != corev1.PodRunning {
+				t.Errorf("%s: got phase %q", key, pod.Status.Phase)
+			}
+			apps[pod.Namespace+"/"+pod.Labels["app.kubernetes.io/name"]]++
+			for _, c := range pod.Spec.Containers {
+				labels := fmt.Sprintf("{container=%q,namespace=%q,pod=%q}", c.Name, pod.Namespace, pod.Name)
+				if n := strings.Count(strings.Join(texts, ""), labels); n != 5 {
+					t.Errorf("got %d samples with %s, want 5", n, labels)
+				}
 			}
 		}
-	}
-}
-
-// TestPopulation decodes all objects as the API server does.
-func TestPopulation(t *testing.T) {
-	p := newPopulation(newShape(2, podsPerNode, 3), 10250, false)
-	keys := make(map[string]bool)
-	for i := range p.size() {
-		key, object := p.object(i)
-		keys[key] = true
-		text, err := encode(object)
-		if err != nil {
-			t.Fatal(err)
+		if want := len(p.namespaces) + p.nodes + p.pods(); len(keys) != want {
+			t.Errorf("got %d keys, want %d", len(keys), want)
 		}
-		decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
-		if err != nil {
-			t.Fatal(err)
+		if apps[shopNamespace+"/"+webApp] != s.web || apps[hugeNamespace+"/"+rareApp] != s.rare {
+			t.Errorf("got pods of apps %v, want %d and %d in the requested groups", apps, s.web, s.rare)
 		}
-		if pod, ok := decoded.(*corev1.Pod); ok && (pod.Status.Phase != corev1.PodRunning || len(pod.ManagedFields) != 2) {
-			t.Errorf("%s: got phase %q and %d managedFields", key, pod.Status.Phase, len(pod.ManagedFields))
-		}
-	}
-	if want := len(p.namespaces) + p.nodes + p.pods(); len(keys) != want {
-		t.Errorf("got %d keys, want %d", len(keys), want)
 	}
 }
 
@@ -126,183 +85,121 @@ func TestCountProtobuf(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
-	table := newTable("The title", "Name", "p50", "≤ 20 s")
-	table.row("a long name", "1", "2")
-	table.row("ä", "1000.0 s", "")
-	var got strings.Builder
-	table.print(&got)
-	want := `
-The title
-
-| Name        |      p50 | ≤ 20 s |
-| ----------- | -------: | -----: |
-| a long name |        1 |      2 |
-| ä           | 1000.0 s |        |
-`
-	if got.String() != want {
-		t.Errorf("got:%s\nwant:%s", &got, want)
-	}
-}
-
-func TestPrintCost(t *testing.T) {
-	c := &cost{
-		bench: &bench{
-			config: config{resolution: 15 * time.Second}, shape: newShape(10, podsPerNode, containersPerPod),
-		},
-		cores:    0.0002,
-		peak:     200,
-		download: download{Spread: 0.2, Gzip: 0.3, Unspread: 0.1}, rss: 70, anon: 30,
-		requests: []requestCost{{request: request{name: "GET one pod, JSON", want: 1}, cpu: 0.1234, latency: 1.5}},
-	}
-	var got strings.Builder
-	c.print(&got)
-	for _, want := range []string{
-		"0.300 ms", "0.200 ms |  1.50 |", "0.123 ms", "1.5 ms", "RssAnon", "30 MiB",
-		"200 MiB |",
-		"Incomplete: GET one pod, JSON returns 0 items, want 1.",
-	} {
-		if !strings.Contains(got.String(), want) {
-			t.Errorf("%q is missing in\n%s", want, &got)
-		}
-	}
-}
-
-// TestPrintCostWithPrometheus checks which costs of Prometheus are shown of which server.
-func TestPrintCostWithPrometheus(t *testing.T) {
-	const perRefresh, perRequest = "| CPU of Prometheus for a refresh ", "34.5 ms |"
-	for _, onRequest := range []bool{false, true} {
-		c := &cost{
-			bench: &bench{
-				config: config{resolution: 15 * time.Second}, shape: newShape(10, podsPerNode, containersPerPod),
-			},
-			engine: &engine{
-				onRequest: onRequest, coresAlone: 0.01, cores: 0.02, refreshes: refreshes{number: 9, failed: 2, seconds: 5.4},
-			},
-			requests: []requestCost{{request: request{name: "GET one pod, JSON", want: 1}, engineCPU: 34.5, items: 1}},
-		}
-		if onRequest {
-			c.requests[0].err = errors.New("no answer")
-		}
-		var text strings.Builder
-		c.print(&text)
-		for part, want := range map[string]bool{
-			"0.0200 cores": true, perRequest: onRequest, perRefresh: !onRequest, " 150 ms ": !onRequest,
-			"9, 2": !onRequest, " 600 ms ": !onRequest, "CPU per refresh and node": !onRequest,
-			"Failed: GET one pod, JSON: no answer.": onRequest, "Incomplete": false,
-		} {
-			if got := strings.Contains(text.String(), part); got != want {
-				t.Errorf("queries on request %t: %q is there: %t, want %t, in\n%s", onRequest, part, got, want, &text)
-			}
-		}
-	}
-}
-
 func TestPercentile(t *testing.T) {
-	hundred := make([]float64, 100)
-	for i := range hundred {
-		hundred[i] = float64(100 - i) // 100, 99, … 1
-	}
 	for _, tt := range []struct {
 		values  []float64
 		p, want float64
 	}{
 		{nil, 95, 0},
 		{[]float64{7}, 0, 7},
-		{[]float64{7}, 95, 7},
-		{hundred, 0, 1},
-		{hundred, 50, 50},
-		{hundred, 95, 95},
-		{hundred, 100, 100},
 		{[]float64{3, 1, 2}, 50, 2},
 		{[]float64{3, 1, 2}, 95, 3},
 	} {
 		if got := percentile(tt.values, tt.p); got != tt.want {
-			t.Errorf("percentile %g of %d values: got %v, want %v", tt.p, len(tt.values), got, tt.want)
+			t.Errorf("percentile %g of %v: got %v, want %v", tt.p, tt.values, got, tt.want)
 		}
 	}
 }
 
-func TestMean(t *testing.T) {
-	if got := mean([]float64{1, 2, 6}); got != 3 {
-		t.Errorf("got %v, want 3", got)
-	}
-	if got := mean(nil); got != 0 {
-		t.Errorf("got %v for no values, want 0", got)
-	}
-}
-
-func TestMedian(t *testing.T) {
-	for _, tt := range []struct {
-		values []float64
-		want   float64
-	}{
-		{nil, 0},
-		{[]float64{3}, 3},
-		{[]float64{9, 1, 2}, 2},
-		{[]float64{4, 1, 2, 9}, 3},
-	} {
-		if got := median(tt.values); got != tt.want {
-			t.Errorf("median of %v: got %v, want %v", tt.values, got, tt.want)
-		}
-	}
-}
-
-// TestProcessUsage compares /proc with getrusage, and RSS with RssAnon.
-func TestProcessUsage(t *testing.T) {
-	pid := os.Getpid()
-	cpu, err := process.CPUTime(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if own := ownCPUTime(); math.Abs((own - cpu).Seconds()) > 1 {
-		t.Errorf("got %s from /proc and %s from getrusage", cpu, own)
-	}
-	rss, err := process.Resident(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	anon, err := process.Anonymous(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if anon < 1<<20 || anon > rss || rss > 1<<40 {
-		t.Errorf("got RSS %d and RssAnon %d bytes", rss, anon)
-	}
-	if _, err := process.CPUTime(-1); err == nil {
-		t.Error("got the CPU time of a process that does not exist")
-	}
-}
-
+// TestFlags checks that -memory-limit is that of the chart, and that wrong flags are reported at once.
 func TestFlags(t *testing.T) {
-	executable := filepath.Join(t.TempDir(), "server")
-	if err := os.WriteFile(executable, nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := parse([]string{"-server", executable, "-nodes", "100, 5000,20000x5", "--", "--v=2"})
+	executable, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	sizes := []size{{100, 30}, {5000, 30}, {20000, 5}}
-	if !slices.Equal(cfg.sizes, sizes) || !slices.Equal(cfg.serverArgs, []string{"--v=2"}) {
-		t.Errorf("got nodes %v and arguments %q", cfg.sizes, cfg.serverArgs)
+	cfg, err := parse([]string{"-server", executable, "-nodes", "100, 20000x5", "--", "--v=2"})
+	if err != nil || fmt.Sprint(cfg.sizes, cfg.serverArgs) != "[{100 30} {20000 5}] [--v=2]" {
+		t.Errorf("got %v, %v and error %v", cfg.sizes, cfg.serverArgs, err)
 	}
-	_, err = parse([]string{
-		"-nodes", "many,0,7x1,8x", "-rounds", "0", "-metric-resolution", "1ms", "-only", "lunch", "-beside", "x",
-		"-duration", "0s", "-failing", "1.5", "-rate", "0", "-idle", "-1",
-		"-pods", "1", "-containers", "0",
-	})
-	if err == nil {
-		t.Fatal("got no error")
+	text, err := os.ReadFile("../../charts/kube-vitals/values.yaml")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, want := range []string{
-		`"many"`, `"0"`, `"7x1"`, `"8x"`,
-		"-server", "-beside", "-rounds", "-metric-resolution", "lunch", "-duration", "-failing", "-rate",
-		"-idle", "-pods",
-		"-containers",
-	} {
-		if !strings.Contains(err.Error(), want) {
+	var values struct {
+		Resources struct {
+			Limits struct{ Memory resource.Quantity }
+		}
+	}
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	if want := uint64(values.Resources.Limits.Memory.Value()); cfg.limit != want {
+		t.Errorf("got a limit of %d bytes, want that of the chart, %d", cfg.limit, want)
+	}
+	_, err = parse([]string{"-only=other", "-nodes=0,1x2", "-rounds=0", "-modes=plain,other"})
+	for _, want := range []string{"-server", "-only", `"0"`, `"1x2"`, "-rounds", "-modes"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not mention %s:\n%v", want, err)
 		}
+	}
+}
+
+// TestCgroup checks the paths and files of both versions, and that the server's script joins the
+// cgroup, sets the limit for Go's heap, and passes the arguments on.
+func TestCgroup(t *testing.T) {
+	for self, want := range map[string]string{
+		"9:cpu:/a\n4:memory:/b/c\n0::/\n":  "/sys/fs/cgroup/memory/b/c memory.oom_control",
+		"0::/user.slice/session-1.scope\n": "/sys/fs/cgroup/user.slice memory.events",
+	} {
+		if dir, files := cgroupParent(self); dir+" "+files.events != want {
+			t.Errorf("%q: got %q, %+v, want %s", self, dir, files, want)
+		}
+	}
+	c := &cgroup{t.TempDir(), cgroupV1}
+	if err := os.WriteFile(c.dir+"/memory.oom_control", []byte("oom_kill_disable 0\noom_kill 2\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.number(c.files.events, "oom_kill "); n != 2 || err != nil {
+		t.Errorf("got %d kills and error %v, want 2", n, err)
+	}
+	executable := filepath.Join(t.TempDir(), "server")
+	if err := os.WriteFile(executable, []byte("#!/bin/sh\necho $GOMEMLIMIT \"$2\" $$\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script, err := launcher(c, executable, t.TempDir(), 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := exec.CommandContext(t.Context(), script, "a", "b  c").CombinedOutput()
+	text, pid, _ := strings.Cut(string(output), "b  c ")
+	if joined, _ := os.ReadFile(c.dir + "/cgroup.procs"); err != nil || text != "921MiB " || string(joined) != pid {
+		t.Errorf("got %q and error %v; %q has joined the cgroup", output, err, joined)
+	}
+}
+
+// TestPlot appends rows to a file, draws them, and replaces the table of the page in docs.
+func TestPlot(t *testing.T) {
+	dir := t.TempDir()
+	csv, svg, page := dir+"/rows.csv", dir+"/plot.svg", dir+"/page.md"
+	text, err := os.ReadFile("../../docs/scaling.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(page, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for i, server := range []string{"metrics-server", ownServer, ownServer} {
+		row := scaleRow{"server": server, "machine": "a, b", "nodes": "1000", "pods": "30000", "resolution_seconds": "30",
+			"cpu_cores": fmt.Sprint(0.1 * float64(i+1)), "rss_mib": "12.6"}
+		if err := appendScaleRow(csv, row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := runPlot([]string{"-csv", csv, "-svg", svg, "-page", page}); err != nil {
+		t.Fatal(err)
+	}
+	if text, err = os.ReadFile(page); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{ // the last row of kube-vitals, whose cores are of an interval of 15 s
+		"| 1,000 | 30,000 | kube-vitals | 0 | 13 | 0.600 |",
+		"| 1,000 | 30,000 | metrics-server | 0 | 13 | 0.200 |",
+	} {
+		if strings.Count(string(text), want) != 1 {
+			t.Errorf("%q is not there once in\n%s", want, text)
+		}
+	}
+	if image, err := os.ReadFile(svg); err != nil || !strings.Contains(string(image), "memory while scraping, MiB") {
+		t.Errorf("the plot has no title: %v", err)
 	}
 }

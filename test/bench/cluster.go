@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -29,7 +27,6 @@ type bench struct {
 	shape
 	cluster  *cluster.Cluster
 	kubelets *kubelets // if they run in this process
-	shared   *engine   // if it runs; of all servers that use it
 
 	kubeletPort uint16 // of all kubelets
 }
@@ -65,9 +62,8 @@ func (b *bench) close() {
 func (b *bench) start(ctx context.Context, inProcess bool) (err error) {
 	logf("starting %d kubelets", b.nodes)
 	if inProcess {
-		if b.kubelets, err = startKubelets(
-			kubelettest.FleetConfig{CA: b.cluster.CA}, b.shape, 0, b.nodes, b.kubeletOptions,
-		); err != nil {
+		list := newKubelets(b.shape, 0, b.nodes, b.idle, false)
+		if b.kubelets, err = startKubelets(kubelettest.FleetConfig{CA: b.cluster.CA}, list, 0); err != nil {
 			return err
 		}
 		b.kubeletPort = b.kubelets.port
@@ -103,70 +99,45 @@ func stopServer(s *cluster.Standalone) {
 	}
 }
 
-// runSelf starts this program again as one of its helper processes and waits for the file that the
-// helper writes.
-func (b *bench) runSelf(
-	ctx context.Context, timeout time.Duration, file, mode string, args ...string,
-) (text []byte, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	args = append([]string{mode, "-dir=" + b.cluster.Dir, "-nodes=" + strconv.Itoa(b.nodes)}, args...)
-	p, err := b.cluster.StartProcess(self, args...)
-	if err != nil {
-		return nil, err
-	}
-	return text, p.Poll(ctx, timeout, "the process "+mode, func(context.Context) error {
-		text, err = os.ReadFile(b.cluster.File(file))
-		return err
-	})
-}
-
-// writeFile writes a file atomically: another process waits for it.
-func writeFile(dir, name string, content []byte) error {
-	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path+".part", content, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".part", path)
-}
-
 // population is all objects of a cluster.
 type population struct {
 	shape
 	namespaces  []string
+	more        []objects.Pod // in addition to those of the shape
 	kubeletPort uint16
 	created     time.Time
 	small       bool // see shrink
 }
 
 func newPopulation(s shape, kubeletPort uint16, small bool) population {
-	return population{s, s.namespaces(), kubeletPort, time.Now().Add(-2 * time.Hour).Truncate(time.Second), small}
+	return population{
+		shape: s, namespaces: s.namespaces(), kubeletPort: kubeletPort,
+		created: time.Now().Add(-2 * time.Hour).Truncate(time.Second), small: small,
+	}
 }
 
-func (p population) size() int { return len(p.namespaces) + p.nodes + p.pods() }
+func (p population) size() int { return len(p.namespaces) + p.nodes + p.pods() + len(p.more) }
 
 // object returns object i and its key in etcd.
 func (p population) object(i int) (key string, object runtime.Object) {
-	if key, object = p.completeObject(i); p.small {
-		shrink(object)
-	}
-	return key, object
-}
-
-func (p population) completeObject(i int) (key string, object runtime.Object) {
 	if i < len(p.namespaces) {
 		return "/registry/namespaces/" + p.namespaces[i], objects.Namespace(p.namespaces[i], p.created)
 	}
 	if i -= len(p.namespaces); i < p.nodes {
-		return "/registry/minions/" + objects.NodeName(i), objects.Node(i, p.kubeletPort, p.created)
+		key, object = "/registry/minions/"+objects.NodeName(i), objects.Node(i, p.kubeletPort, p.created)
+	} else {
+		var pod objects.Pod
+		if i -= p.nodes; i < p.pods() {
+			pod = p.pod(i)
+		} else {
+			pod = p.more[i-p.pods()]
+		}
+		key, object = "/registry/pods/"+pod.Namespace+"/"+pod.Name, pod.Object(p.created)
 	}
-	return p.podObject(p.pod(i - p.nodes))
-}
-
-func (p population) podObject(pod objects.Pod) (key string, object runtime.Object) {
-	return "/registry/pods/" + pod.Namespace + "/" + pod.Name, pod.Object(p.created)
+	if p.small {
+		shrink(object)
+	}
+	return key, object
 }
 
 // Objects are written directly to etcd, which is ten times as fast as through the API server.
@@ -175,13 +146,7 @@ const (
 	etcdWriters     = 4
 )
 
-// registry is all objects that a cluster starts with.
-type registry interface {
-	size() int
-	object(i int) (key string, object runtime.Object)
-}
-
-func writeObjects(ctx context.Context, etcd string, p registry) error {
+func writeObjects(ctx context.Context, etcd string, p population) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var writers sync.WaitGroup
@@ -208,7 +173,7 @@ type put struct {
 	} `json:"request_put"`
 }
 
-func writeTransaction(ctx context.Context, etcd string, p registry, from, to int) error {
+func writeTransaction(ctx context.Context, etcd string, p population, from, to int) error {
 	puts := make([]put, to-from)
 	for i := range puts {
 		key, object := p.object(from + i)

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
-	"strconv"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,17 +46,29 @@ type burst struct {
 	during   func(context.Context) error // what else happens
 }
 
-// outcome is how the requests of a load ended.
+// The ends of the requests of a load, and the titles of their columns.
+const (
+	complete   = "complete"         // read to the end
+	incomplete = "not complete"     // a slow reader has read for some time, or it did not come in time
+	rejected   = "429, tried again" // the clients try again
+	tooLarge   = "406"              // the list needs too much memory in this format
+	failed     = "failed"
+	served     = "autoscaler, served" // lists of an autoscaler meanwhile
+	missed     = "autoscaler, missed"
+)
+
+var ends = []string{complete, incomplete, rejected, tooLarge, failed, served, missed}
+
+// outcome counts how the requests of a load ended.
 type outcome struct {
-	complete atomic.Int64 // responses that were read to the end
-	slow     atomic.Int64 // responses that slow readers have read for some time
-	rejected atomic.Int64 // status 429; the clients try again
-	tooLarge atomic.Int64 // status 406: the list needs too much memory in this format
-	pending  atomic.Int64 // at the end of the load
-	failed   atomic.Int64
-	selected atomic.Int64           // lists of an autoscaler that were served meanwhile
-	missed   atomic.Int64           // those that were not
-	example  atomic.Pointer[string] // a failure
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (o *outcome) add(end string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.counts[end]++
 }
 
 // measureLimit runs the server with the memory limit of the chart under the worst loads, and fails if
@@ -73,9 +84,8 @@ func measureLimit(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	l.table = newTable(fmt.Sprintf("Memory limit of %d MiB: %d nodes, %d pods, %d requests at once",
-		b.limit>>20, b.nodes, b.pods(), b.burst),
-		"", "complete", "not complete", "429, tried again", "406", "failed", "autoscaler, missed", "time", "cgroup, peak",
-		"RssAnon, peak")
+		b.limit>>20, b.nodes, b.pods(), b.burst), slices.Concat([]string{""}, ends,
+		[]string{"time", "cgroup, peak", "RssAnon, peak"})...)
 	defer func() {
 		l.table.print(os.Stdout)
 		if s := l.server.Load(); s != nil {
@@ -86,12 +96,11 @@ func measureLimit(ctx context.Context, b *bench) (err error) {
 }
 
 func (l *limited) run(ctx context.Context) (err error) {
-	if err := l.phase("start", func() (*outcome, error) { return nil, l.start(ctx) }); err != nil {
+	if err := l.phase("start", func(*outcome) error { return l.start(ctx) }); err != nil {
 		return err
 	}
 	for _, b := range l.bursts() {
-		err := l.phase(b.name, func() (*outcome, error) { return l.apply(ctx, b) })
-		if err != nil {
+		if err := l.phase(b.name, func(o *outcome) error { return l.apply(ctx, b, o) }); err != nil {
 			return err
 		}
 	}
@@ -110,20 +119,15 @@ func (l *limited) start(ctx context.Context) error {
 }
 
 func (l *limited) bursts() []burst {
-	list := func(name, accept string) request {
-		return request{name: name, path: allPods, accept: accept, want: l.pods()}
-	}
-	json := list("JSON", cluster.TypeJSON)
-	zipped := list("protobuf, gzip", cluster.TypeProtobuf)
-	zipped.gzip = true
-	table := list("table", cluster.TypeTable)
-	objectTable := list("table with objects", cluster.TypeTable)
+	json, table := l.listPods("JSON", cluster.TypeJSON), l.listPods("table", cluster.TypeTable)
+	zipped := l.listPods("protobuf", cluster.TypeProtobuf).zipped()
+	yaml := l.listPods("YAML", "application/yaml")
+	objectTable := table
 	objectTable.path += "?includeObject=Object"
-	yaml := list("YAML", "application/yaml")
 	all := []request{json, zipped, table, objectTable, yaml}
 	var bursts []burst
 	for _, r := range []request{json, zipped, table, yaml} {
-		bursts = append(bursts, burst{name: "LIST all pods, " + r.name, requests: []request{r}})
+		bursts = append(bursts, burst{name: r.name, requests: []request{r}})
 	}
 	page := table
 	page.path += "?limit=500"
@@ -138,10 +142,9 @@ func (l *limited) bursts() []burst {
 }
 
 // apply starts the requests of a load at once, and waits for their ends.
-func (l *limited) apply(outer context.Context, b burst) (*outcome, error) {
+func (l *limited) apply(outer context.Context, b burst, o *outcome) error {
 	ctx, cancel := context.WithTimeout(outer, burstTimeout)
 	defer cancel()
-	var o outcome
 	var clients sync.WaitGroup
 	for i := range l.burst {
 		r := b.requests[i%len(b.requests)]
@@ -157,17 +160,13 @@ func (l *limited) apply(outer context.Context, b burst) (*outcome, error) {
 	clients.Wait()
 	close(done)
 	autoscaler.Wait()
-	return &o, errors.Join(err, l.server.Load().Process.Running())
+	return errors.Join(err, l.server.Load().Process.Running())
 }
 
 // autoscale sends the list of an autoscaler every second.
 func (o *outcome) autoscale(ctx context.Context, l *limited, done <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	r := request{
-		path:   namespacePods(shopNamespace) + "?labelSelector=" + url.QueryEscape(objects.Selector(webApp)),
-		accept: cluster.TypeProtobuf,
-	}
 	for {
 		select {
 		case <-done:
@@ -175,10 +174,10 @@ func (o *outcome) autoscale(ctx context.Context, l *limited, done <-chan struct{
 		case <-tick.C:
 		}
 		limited, cancel := context.WithTimeout(ctx, autoscalerTimeout)
-		if n, _, err := r.count(limited, l.server.Load()); err != nil || n == 0 {
-			o.missed.Add(1)
+		if n, _, err := l.hpaRequest().count(limited, l.server.Load()); err != nil || n == 0 {
+			o.add(missed)
 		} else {
-			o.selected.Add(1)
+			o.add(served)
 		}
 		cancel()
 	}
@@ -190,25 +189,24 @@ func (o *outcome) send(ctx context.Context, l *limited, r request, b burst) {
 	for {
 		err := o.try(ctx, l.server.Load(), r, b.slow)
 		var status *cluster.StatusError
-		rejected := errors.As(err, &status) && status.Code == http.StatusTooManyRequests
-		if rejected {
-			o.rejected.Add(1)
+		isRejected := errors.As(err, &status) && status.Code == http.StatusTooManyRequests
+		if isRejected {
+			o.add(rejected)
 		}
 		switch {
 		case err == nil:
 			return
 		case status != nil && status.Code == http.StatusNotAcceptable:
-			o.tooLarge.Add(1)
+			o.add(tooLarge)
 			return
 		}
-		if ctx.Err() != nil || (rejected || b.during != nil) && sleep(ctx, time.Second) != nil {
-			o.pending.Add(1)
+		if ctx.Err() != nil || (isRejected || b.during != nil) && sleep(ctx, time.Second) != nil {
+			o.add(incomplete)
 			return
 		}
-		if !rejected && b.during == nil {
-			o.failed.Add(1)
-			text := err.Error()
-			o.example.Store(&text)
+		if !isRejected && b.during == nil {
+			o.add(failed)
+			logf("a failure: %v", err)
 			return
 		}
 	}
@@ -216,9 +214,9 @@ func (o *outcome) send(ctx context.Context, l *limited, r request, b burst) {
 
 func (o *outcome) try(ctx context.Context, s *cluster.Standalone, r request, slow bool) error {
 	if !slow {
-		_, err := r.discard(ctx, s)
+		err := r.discard(ctx, s)
 		if err == nil {
-			o.complete.Add(1)
+			o.add(complete)
 		}
 		return err
 	}
@@ -236,10 +234,10 @@ func (o *outcome) try(ctx context.Context, s *cluster.Standalone, r request, slo
 	for {
 		switch _, err := io.CopyN(io.Discard, response.Body, 4<<10); {
 		case errors.Is(err, io.EOF):
-			o.complete.Add(1)
+			o.add(complete)
 			return nil
 		case ctx.Err() != nil:
-			o.slow.Add(1)
+			o.add(incomplete)
 			return nil
 		case err != nil:
 			return err
@@ -276,7 +274,7 @@ func (l *limited) restart(ctx context.Context) error {
 }
 
 // phase runs f and adds a row with the highest memory during it.
-func (l *limited) phase(name string, f func() (*outcome, error)) error {
+func (l *limited) phase(name string, f func(*outcome) error) error {
 	logf("%s", name)
 	done := make(chan struct{})
 	var usage, anonymous uint64
@@ -295,22 +293,17 @@ func (l *limited) phase(name string, f func() (*outcome, error)) error {
 		}
 	})
 	begin := time.Now()
-	o, err := f()
-	took := time.Since(begin)
+	o := &outcome{counts: map[string]int{}}
+	err := f(o)
+	elapsed := time.Since(begin)
 	close(done)
 	sampler.Wait()
-	row := []string{name, "–", "–", "–", "–", "–", "–", fmt.Sprintf("%.0f s", took.Seconds()),
-		fmt.Sprintf("%d MiB", usage>>20), fmt.Sprintf("%d MiB", anonymous>>20)}
-	if o != nil {
-		row[1] = strconv.FormatInt(o.complete.Load(), 10)
-		row[2] = strconv.FormatInt(o.pending.Load()+o.slow.Load(), 10)
-		row[3], row[4] = strconv.FormatInt(o.rejected.Load(), 10), strconv.FormatInt(o.tooLarge.Load(), 10)
-		row[5] = strconv.FormatInt(o.failed.Load(), 10)
-		row[6] = fmt.Sprintf("%d of %d", o.missed.Load(), o.missed.Load()+o.selected.Load())
-		if example := o.example.Load(); example != nil {
-			logf("a failure: %s", *example)
-		}
+	row := []string{name}
+	for _, end := range ends {
+		row = append(row, fmt.Sprint(o.counts[end]))
 	}
+	row = append(row, fmt.Sprintf("%.0f s", elapsed.Seconds()), fmt.Sprintf("%d MiB", usage>>20),
+		fmt.Sprintf("%d MiB", anonymous>>20))
 	l.table.row(row...)
 	return err
 }
@@ -323,7 +316,7 @@ func (l *limited) memory() (usage, anonymous uint64) {
 		anonymous, _ = process.Anonymous(s.Process.PID())
 	}
 	if l.cgroup != nil {
-		usage, _ = l.cgroup.bytes(l.cgroup.files.usage)
+		usage, _ = l.cgroup.number(l.cgroup.files.usage, "")
 	} else if s != nil {
 		usage, _ = process.Resident(s.Process.PID())
 	}
@@ -347,15 +340,15 @@ func (l *limited) checkCurrent(ctx context.Context) error {
 		if len(nodes.Items) != l.nodes || len(pods.Items) != l.pods() {
 			return fmt.Errorf("got %d nodes and %d pods", len(nodes.Items), len(pods.Items))
 		}
+		var oldest time.Duration
 		for i := range pods.Items {
-			if age := now.Sub(pods.Items[i].Timestamp.Time); age > maxAge {
-				return fmt.Errorf("the metrics of pod %s are %s old", pods.Items[i].Name, age)
-			}
+			oldest = max(oldest, now.Sub(pods.Items[i].Timestamp.Time))
 		}
 		for i := range nodes.Items {
-			if age := now.Sub(nodes.Items[i].Timestamp.Time); age > maxAge {
-				return fmt.Errorf("the metrics of node %s are %s old", nodes.Items[i].Name, age)
-			}
+			oldest = max(oldest, now.Sub(nodes.Items[i].Timestamp.Time))
+		}
+		if oldest > maxAge {
+			return fmt.Errorf("the oldest metrics are %s old", oldest)
 		}
 		logf("all %d nodes and %d pods have current metrics", len(nodes.Items), len(pods.Items))
 		return nil
@@ -368,11 +361,11 @@ func (l *limited) summary() error {
 	if l.cgroup == nil {
 		return nil
 	}
-	peak, err := l.cgroup.bytes(l.cgroup.files.peak)
+	peak, err := l.cgroup.number(l.cgroup.files.peak, "")
 	if err != nil {
 		return err
 	}
-	kills, err := l.cgroup.kills()
+	kills, err := l.cgroup.number(l.cgroup.files.events, "oom_kill ")
 	if err != nil {
 		return err
 	}

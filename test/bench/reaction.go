@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,11 +14,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
@@ -28,7 +25,6 @@ import (
 )
 
 const (
-	reactionOnly      = "reaction"
 	reactionNamespace = "autoscaled"
 	// syncPeriod is the controller's default for the interval between two reads of an autoscaler.
 	syncPeriod = 15 * time.Second
@@ -47,7 +43,10 @@ type reactionOptions struct {
 }
 
 func (cfg *config) addReactionFlags(flags *flag.FlagSet) {
-	flags.StringVar(&cfg.modes, "modes", "", "for -only=reaction: `names` such as plain,watched-5s; default: all")
+	flags.StringVar(&cfg.modes, "modes", "", "for -only=reaction: `names` such as plain,watched-7.5s; default: all")
+	flags.DurationVar(&cfg.duration, "duration", minReactionDuration, "for -only=reaction: how long to measure")
+	flags.BoolVar(&cfg.onDemand, "on-demand", true,
+		"for -only=reaction: kubelets sample containers for each request, not every 10s")
 	flags.IntVar(&cfg.autoscalers, "autoscalers", 24, "for -only=reaction: `number` for each kind of load")
 	flags.Float64Var(&cfg.watched, "watched", 0.25, "for -only=reaction: the `share` of nodes with pods of autoscalers")
 	flags.BoolVar(&cfg.ownPhases, "own-phases", false, "for -only=reaction: each autoscaler reads at a time of its own; "+
@@ -56,73 +55,39 @@ func (cfg *config) addReactionFlags(flags *flag.FlagSet) {
 	flags.StringVar(&cfg.plot, "plot", "", "for -only=reaction: the SVG `file` to write")
 }
 
-func (cfg config) validateReaction() error {
-	_, err := cfg.selectModes()
-	errs := []error{err}
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	check(cfg.autoscalers >= 1 && cfg.autoscalers <= 100,
-		"-autoscalers: %d is not from 1 to 100", cfg.autoscalers)
-	check(cfg.watched > 0 && cfg.watched <= 1, "-watched: %g is not above 0 and up to 1", cfg.watched)
-	check(cfg.parallel >= 1 && cfg.parallel <= 16, "-parallel: %d is not from 1 to 16", cfg.parallel)
-	check(cfg.duration >= minReactionDuration, "-duration: %s is less than %s", cfg.duration, minReactionDuration)
-	return errors.Join(errs...)
-}
-
 // mode is a server with flags, which is measured in a cluster of its own.
 type mode struct {
-	name       string
-	beside     bool // the server is the one that -beside names
-	resolution time.Duration
-	args       []string
+	name   string
+	beside bool // the server is the one that -beside names
+	args   []string
 }
 
-// allModes returns the modes in the order of the table.
-func (cfg config) allModes() []mode {
-	ours := func(name string, resolution time.Duration, args ...string) mode {
-		return mode{name: name, resolution: resolution, args: args}
-	}
-	// Without watched nodes, scrapes are not aligned with reads.
-	const off = "--watched-resolution=0"
-	const dense = 5 * time.Second
-	return []mode{
-		{name: "metrics-server", beside: true, resolution: cfg.resolution},
-		ours("plain", cfg.resolution, off),
-		ours("all-5s", dense, off, "--rate-window=15s"),
-		ours("all-5s-window-5s", dense, off, "--rate-window=5s"),
-		ours("watched-14s", cfg.resolution, "--watched-resolution=14s", "--rate-window=15s"), // aligned, but not dense
-		ours("watched-7.5s", cfg.resolution, "--watched-resolution=7.5s", "--rate-window=15s"),
-		ours("watched-7.5s-window-7.5s", cfg.resolution, "--watched-resolution=7.5s", "--rate-window=7.5s"),
-		ours("watched-5s", cfg.resolution, "--watched-resolution=5s", "--rate-window=15s"),
-		ours("watched-5s-window-10s", cfg.resolution, "--watched-resolution=5s", "--rate-window=10s"),
-		ours("watched-5s-window-5s", cfg.resolution, "--watched-resolution=5s", "--rate-window=5s"),
-		ours("default", cfg.resolution),
-	}
+// allModes are in the order of the table. Without watched nodes, scrapes are not aligned with reads.
+var allModes = []mode{
+	{name: "metrics-server", beside: true},
+	{name: "plain", args: []string{"--watched-resolution=0"}},
+	{name: "all-5s", args: []string{"--watched-resolution=0", "--metric-resolution=5s"}},
+	{name: "all-5s-window-5s", args: []string{"--watched-resolution=0", "--metric-resolution=5s", "--rate-window=5s"}},
+	{name: "watched-7.5s", args: []string{"--watched-resolution=7.5s"}},
+	{name: "watched-5s-window-10s", args: []string{"--watched-resolution=5s", "--rate-window=10s"}},
+	{name: "watched-5s-window-5s", args: []string{"--watched-resolution=5s", "--rate-window=5s"}},
+	{name: "default"},
 }
 
 // selectModes returns the modes that -modes names, by default all that can run.
-func (cfg config) selectModes() ([]mode, error) {
-	all := cfg.allModes()
+func (cfg config) selectModes() (selected []mode, err error) {
 	if cfg.modes == "" {
-		return slices.DeleteFunc(all, func(m mode) bool { return m.beside && cfg.beside == "" }), nil
+		return slices.DeleteFunc(slices.Clone(allModes), func(m mode) bool { return m.beside && cfg.beside == "" }), nil
 	}
-	var selected []mode
 	for name := range strings.SplitSeq(cfg.modes, ",") {
-		i := slices.IndexFunc(all, func(m mode) bool { return m.name == name })
-		if i < 0 {
-			var names []string
-			for _, m := range all {
-				names = append(names, m.name)
-			}
-			return nil, fmt.Errorf("-modes: %q is not one of %q", name, names)
-		}
-		if all[i].beside && cfg.beside == "" {
+		i := slices.IndexFunc(allModes, func(m mode) bool { return m.name == name })
+		switch {
+		case i < 0:
+			return nil, fmt.Errorf("-modes: %q is not one of %v", name, allModes)
+		case allModes[i].beside && cfg.beside == "":
 			return nil, fmt.Errorf("-modes: %s needs -beside", name)
 		}
-		selected = append(selected, all[i])
+		selected = append(selected, allModes[i])
 	}
 	return selected, nil
 }
@@ -168,21 +133,6 @@ func newAutoscalers(cfg config, s shape) []autoscaler {
 	return list
 }
 
-// reactionPopulation adds the pods of the autoscalers to a population.
-type reactionPopulation struct {
-	population
-	more []objects.Pod
-}
-
-func (p reactionPopulation) size() int { return p.population.size() + len(p.more) }
-
-func (p reactionPopulation) object(i int) (key string, object runtime.Object) {
-	if i < p.population.size() {
-		return p.population.object(i)
-	}
-	return p.podObject(p.more[i-p.population.size()])
-}
-
 // reaction is the measurement of one mode.
 type reaction struct {
 	config
@@ -221,10 +171,7 @@ func measureReaction(ctx context.Context, cfg config, s size) error {
 		group.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			if errs[i] = context.Cause(ctx); errs[i] == nil {
-				results[i], errs[i] = measureMode(ctx, cfg, m, s)
-			}
-			if errs[i] != nil {
+			if results[i], errs[i] = measureMode(ctx, cfg, m, s); errs[i] != nil {
 				errs[i] = fmt.Errorf("mode %s: %w", m.name, errs[i])
 				logf("%v", errs[i])
 			}
@@ -233,15 +180,18 @@ func measureReaction(ctx context.Context, cfg config, s size) error {
 	group.Wait()
 	results = slices.DeleteFunc(results, func(r *reactionResult) bool { return r == nil })
 	if len(results) > 0 {
-		printReaction(os.Stdout, cfg, s.nodes, results)
+		printReaction(cfg, s.nodes, results)
 	}
 	if len(results) > 0 && cfg.plot != "" {
-		errs = append(errs, writeReactionPlot(cfg, results))
+		errs = append(errs, plotReaction(cfg.plot, results))
 	}
 	return errors.Join(errs...)
 }
 
 func measureMode(ctx context.Context, cfg config, m mode, s size) (result *reactionResult, err error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
 	r := &reaction{
 		config: cfg, mode: m, shape: newShape(s.nodes, s.pods, cfg.containersPerPod),
 		decisions: map[string]decisions{},
@@ -252,8 +202,8 @@ func measureMode(ctx context.Context, cfg config, m mode, s size) (result *react
 	}
 	defer r.cluster.Stop()
 	logf("%s: starting a cluster in %s", m.name, r.cluster.Dir)
-	fleet := kubelettest.FleetConfig{CA: r.cluster.CA}
-	if r.kubelets, err = startKubelets(fleet, r.shape, 0, r.nodes, cfg.kubeletOptions); err != nil {
+	list := newKubelets(r.shape, 0, r.nodes, cfg.idle, cfg.onDemand)
+	if r.kubelets, err = startKubelets(kubelettest.FleetConfig{CA: r.cluster.CA}, list, 0); err != nil {
 		return nil, err
 	}
 	defer r.kubelets.Close()
@@ -276,7 +226,7 @@ func measureMode(ctx context.Context, cfg config, m mode, s size) (result *react
 
 // startCluster starts everything but the autoscalers. Their pods have been running for an hour.
 func (r *reaction) startCluster(ctx context.Context) error {
-	p := reactionPopulation{population: newPopulation(r.shape, r.kubelets.port, r.smallObjects)}
+	p := newPopulation(r.shape, r.kubelets.port, r.smallObjects)
 	p.namespaces = append(p.namespaces, reactionNamespace)
 	for _, a := range r.autoscalers {
 		for i, pod := range a.pods {
@@ -299,7 +249,7 @@ func (r *reaction) startCluster(ctx context.Context) error {
 		executable, args = r.config.beside, nil
 	}
 	var err error
-	if r.server, err = r.cluster.StartStandalone(executable, r.mode.resolution, args...); err != nil {
+	if r.server, err = r.cluster.StartStandalone(executable, r.resolution, args...); err != nil {
 		return err
 	}
 	if _, err := watchStart(ctx, r.server, r.shape); err != nil {
@@ -347,7 +297,11 @@ func (r *reaction) startAutoscalers(ctx context.Context, cancel context.CancelCa
 		return err
 	}
 	for _, a := range r.autoscalers {
-		_, err := r.cluster.Client.AppsV1().Deployments(reactionNamespace).Create(ctx, a.deployment(), metav1.CreateOptions{})
+		d, err := parseObject[appsv1.Deployment](fmt.Sprintf(deploymentManifest, a.name, podsPerAutoscaler))
+		if err != nil {
+			return err
+		}
+		_, err = r.cluster.Client.AppsV1().Deployments(reactionNamespace).Create(ctx, d, metav1.CreateOptions{})
 		if err != nil {
 			return err
 		}
@@ -374,7 +328,12 @@ func (r *reaction) startAutoscalers(ctx context.Context, cancel context.CancelCa
 		if err := sleep(ctx, a.phase-time.Since(start)); err != nil {
 			return err
 		}
-		if _, err := client.Create(ctx, a.object(), metav1.CreateOptions{}); err != nil {
+		h, err := parseObject[autoscalingv2.HorizontalPodAutoscaler](
+			fmt.Sprintf(autoscalerManifest, a.name, podsPerAutoscaler, maxReplicas, 1000*target))
+		if err != nil {
+			return err
+		}
+		if _, err := client.Create(ctx, h, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}
@@ -404,47 +363,33 @@ func (r *reaction) record(ctx context.Context, events <-chan watch.Event) error 
 	}
 }
 
-// deployment has a fixed number of pods: its controller does not run. So the right decision depends
-// on the load only.
-func (a autoscaler) deployment() *appsv1.Deployment {
-	labels := map[string]string{"app.kubernetes.io/name": a.name}
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: a.name},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: new(int32(podsPerAutoscaler)),
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: objects.ContainerName(0), Image: "simulated"}}},
-			},
-		},
-	}
-}
+// deploymentManifest has a fixed number of pods: its controller does not run. So the right decision
+// depends on the load only. autoscalerManifest has the default behavior, but no stabilization when it
+// scales down, so that it can be wrong again soon.
+const (
+	deploymentManifest = `
+metadata: {name: %[1]s}
+spec:
+  replicas: %[2]d
+  selector: {matchLabels: {app.kubernetes.io/name: %[1]s}}
+  template:
+    metadata: {labels: {app.kubernetes.io/name: %[1]s}}
+    spec: {containers: [{name: app, image: simulated}]}
+`
+	autoscalerManifest = `
+metadata: {name: %[1]s}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: %[1]s}
+  minReplicas: %[2]d
+  maxReplicas: %[3]d
+  metrics: [{type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: %[4]gm}}}]
+  behavior: {scaleDown: {stabilizationWindowSeconds: 0}}
+`
+)
 
-// object is the autoscaler with the default behavior, but without stabilization when it scales down,
-// so that it can be wrong again soon.
-func (a autoscaler) object() *autoscalingv2.HorizontalPodAutoscaler {
-	return &autoscalingv2.HorizontalPodAutoscaler{
-		ObjectMeta: metav1.ObjectMeta{Name: a.name},
-		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: a.name},
-			MinReplicas:    new(int32(podsPerAutoscaler)),
-			MaxReplicas:    maxReplicas,
-			Metrics: []autoscalingv2.MetricSpec{{
-				Type: autoscalingv2.ResourceMetricSourceType,
-				Resource: &autoscalingv2.ResourceMetricSource{
-					Name: corev1.ResourceCPU,
-					Target: autoscalingv2.MetricTarget{
-						Type:         autoscalingv2.AverageValueMetricType,
-						AverageValue: resource.NewMilliQuantity(1000*target, resource.DecimalSI),
-					},
-				},
-			}},
-			Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{
-				ScaleDown: &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: new(int32(0))},
-			},
-		},
-	}
+func parseObject[T any](manifest string) (*T, error) {
+	object := new(T)
+	return object, yaml.UnmarshalStrict([]byte(manifest), object)
 }
 
 // measure plays the loads, and returns the result.

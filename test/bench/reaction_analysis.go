@@ -1,8 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"math"
+	"os"
+	"slices"
+	"strings"
 	"time"
+
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
 )
 
 // decision is a number of replicas that an autoscaler wants from some time on, which counts from the
@@ -113,4 +120,58 @@ func (d decisions) since(t time.Duration) decisions {
 		moved[i] = decision{one.at - t, one.replicas}
 	}
 	return moved
+}
+
+// printReaction prints the table, and how to read it.
+func printReaction(cfg config, nodes int, results []*reactionResult) {
+	t := newTable(fmt.Sprintf("Reaction of %d autoscalers for each load: %d nodes, %g %% with their pods; "+
+		"samples on demand: %t; own phases: %t", cfg.autoscalers, nodes, 100*cfg.watched, cfg.onDemand, cfg.ownPhases),
+		"Mode", "scrapes a node and minute", "of watched nodes", "CPU",
+		"first decision after a step: p50", "p95", "right decision: p50", "p95", "after the step down: p50",
+		"behind a ramp: mean", "changes by spikes", "by noise", "steps", "skipped", "flags")
+	for _, r := range results {
+		t.row(r.name, fmt.Sprintf("%.1f", r.scrapes), fmt.Sprintf("%.1f", r.scrapesWatched),
+			fmt.Sprintf("%.1f m", r.millicores),
+			seconds(percentile(r.first, 50)), seconds(percentile(r.first, 95)),
+			seconds(percentile(r.right, 50)), seconds(percentile(r.right, 95)),
+			seconds(percentile(r.down, 50)), seconds(mean(r.ramp)),
+			fmt.Sprintf("%.1f", r.spikes), fmt.Sprintf("%.1f", r.noise),
+			fmt.Sprint(len(r.first)), fmt.Sprint(r.skipped), strings.Join(r.args, " "))
+	}
+	t.print(os.Stdout)
+	fmt.Printf(`
+Changes of desiredReplicas are per autoscaler and hour; spikes and noise need none. CPU is that of the server.
+Steps: %.0fm to %.0fm per pod, target %.0fm, %d pods, %d replicas are right. A step is skipped if the autoscaler
+had not returned to the minimum. The controller has its defaults, such as a read every %s. Scale-down
+stabilization is 0s in the autoscalers, so that they return soon after a wrong decision.
+`, 1e3*stepLow, 1e3*stepHigh, 1e3*target, podsPerAutoscaler, stepReplicas, syncPeriod)
+}
+
+// seconds formats a delay.
+func seconds(v float64) string {
+	if math.IsInf(v, 1) {
+		return "never"
+	}
+	return fmt.Sprintf("%.1f s", v)
+}
+
+// plotReaction draws the distribution of the time from a step to the right decision.
+func plotReaction(file string, results []*reactionResult) error {
+	const limit = 60
+	p := newPlot("From a step of the load to the right number of replicas",
+		"seconds since the step", "autoscalers that have decided, %")
+	p.X.Max, p.Y.Max = limit, 100
+	p.Legend.Top = false
+	for i, r := range results {
+		points := plotter.XYs{{}}
+		for n, v := range slices.Sorted(slices.Values(r.right)) {
+			if v <= limit {
+				points = append(points, plotter.XY{X: v, Y: 100 * float64(n+1) / float64(len(r.right))})
+			}
+		}
+		if err := addLine(p, i, r.name, points); err != nil {
+			return err
+		}
+	}
+	return p.Save(9*vg.Inch, 5*vg.Inch, file)
 }

@@ -52,38 +52,6 @@ type change struct {
 	cores float64
 }
 
-// before returns the number of changes until t.
-func (l load) before(t time.Duration) int {
-	n, _ := slices.BinarySearchFunc(l, t, func(c change, t time.Duration) int {
-		if c.at <= t {
-			return -1
-		}
-		return 1
-	})
-	return n
-}
-
-// at returns the usage at a time: 0 before the first change.
-func (l load) at(t time.Duration) float64 {
-	if n := l.before(t); n > 0 {
-		return l[n-1].cores
-	}
-	return 0
-}
-
-// until returns the core-seconds that are used until t.
-func (l load) until(t time.Duration) float64 {
-	sum := 0.0
-	for i, c := range l[:l.before(t)] {
-		end := t
-		if i+1 < len(l) {
-			end = min(t, l[i+1].at)
-		}
-		sum += c.cores * (end - c.at).Seconds()
-	}
-	return sum
-}
-
 // kind is a kind of load. generate returns the loads of the pods of one Deployment.
 type kind struct {
 	name     string

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
@@ -24,10 +25,9 @@ const (
 // request is a request to the metrics server.
 type request struct {
 	name, path, accept string
-	want               int     // items in the response
-	gzip               bool    // the client accepts compression, as client-go does
-	proxied            bool    // through the aggregation layer, as most requests are
-	goal               float64 // CPU in milliseconds; 0: none
+	want               int  // items in the response
+	gzip               bool // the client accepts compression, as client-go does
+	proxied            bool // through the aggregation layer, as most requests are
 }
 
 // typicalRequests are those of kubectl, autoscalers and dashboards.
@@ -35,36 +35,39 @@ func (s shape) typicalRequests() []request {
 	pod := s.pod(s.huge)
 	onePod := namespacePods(pod.Namespace) + "/" + pod.Name
 	oneNode := allNodes + "/" + objects.NodeName(0)
-	goal := float64(s.nodes) / 1000 // the goals for lists are those of 1000 nodes
 	return []request{
-		{name: "LIST all pods, JSON", path: allPods, accept: cluster.TypeJSON, want: s.pods(), goal: 50 * goal},
-		{name: "LIST all pods, protobuf", path: allPods, accept: cluster.TypeProtobuf, want: s.pods(), goal: 30 * goal},
-		{name: "LIST all pods, table", path: allPods, accept: cluster.TypeTable, want: s.pods()},
-		{name: "LIST all pods, JSON, gzip", path: allPods, accept: cluster.TypeJSON, want: s.pods(), gzip: true},
-		{name: "LIST all pods, protobuf, gzip", path: allPods, accept: cluster.TypeProtobuf, want: s.pods(), gzip: true},
+		s.listPods("JSON", cluster.TypeJSON),
+		s.listPods("protobuf", cluster.TypeProtobuf),
+		s.listPods("table", cluster.TypeTable),
+		s.listPods("JSON", cluster.TypeJSON).zipped(),
+		s.listPods("protobuf", cluster.TypeProtobuf).zipped(),
 		s.hpaRequest(),
-		selectorRequest(hugeNamespace, rareApp, s.rare, s.huge, 0.3),
-		{name: "GET one pod, JSON", path: onePod, accept: cluster.TypeJSON, want: 1, goal: 0.15},
-		{
-			name: "GET one pod, JSON, aggregation layer's certificate", path: onePod, accept: cluster.TypeJSON, want: 1,
-			proxied: true,
-		},
-		{name: "GET one node, JSON", path: oneNode, accept: cluster.TypeJSON, want: 1, goal: 0.15},
+		selectorRequest(hugeNamespace, rareApp, s.rare, s.huge),
+		{name: "GET one pod, JSON", path: onePod, accept: cluster.TypeJSON, want: 1},
+		{name: "GET one pod, JSON, as the API server sends it", path: onePod, accept: cluster.TypeJSON, want: 1, proxied: true},
+		{name: "GET one node, JSON", path: oneNode, accept: cluster.TypeJSON, want: 1},
 		{name: "LIST nodes, JSON", path: allNodes, accept: cluster.TypeJSON, want: s.nodes},
 		{name: "LIST nodes, protobuf", path: allNodes, accept: cluster.TypeProtobuf, want: s.nodes},
 	}
 }
 
-// hpaRequest is what a HorizontalPodAutoscaler of a large app requests.
-func (s shape) hpaRequest() request {
-	return selectorRequest(shopNamespace, webApp, s.web, s.shop, 0.4)
+func (s shape) listPods(format, accept string) request {
+	return request{name: "LIST all pods, " + format, path: allPods, accept: accept, want: s.pods()}
 }
 
-func selectorRequest(namespace, app string, want, of int, goal float64) request {
+func (r request) zipped() request {
+	r.name, r.gzip = r.name+", gzip", true
+	return r
+}
+
+// hpaRequest is what a HorizontalPodAutoscaler of a large app requests.
+func (s shape) hpaRequest() request { return selectorRequest(shopNamespace, webApp, s.web, s.shop) }
+
+func selectorRequest(namespace, app string, want, of int) request {
 	return request{
 		name: fmt.Sprintf("LIST by selector, %d of %d pods, protobuf (HPA)", want, of),
 		path: namespacePods(namespace) + "?labelSelector=" + url.QueryEscape(objects.Selector(app)),
-		want: want, accept: cluster.TypeProtobuf, goal: goal,
+		want: want, accept: cluster.TypeProtobuf,
 	}
 }
 
@@ -93,14 +96,15 @@ func (r request) send(ctx context.Context, s *cluster.Standalone) (*http.Respons
 	return response, err
 }
 
-// discard sends the request, and returns the size of the response on the wire.
-func (r request) discard(ctx context.Context, s *cluster.Standalone) (size int64, err error) {
+// discard sends the request, and reads the response.
+func (r request) discard(ctx context.Context, s *cluster.Standalone) error {
 	response, err := r.send(ctx, s)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer response.Body.Close()
-	return io.Copy(io.Discard, response.Body)
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
 }
 
 // count sends the request, and returns the number of items in the response and when it started.
@@ -133,11 +137,11 @@ func countProtobuf(body []byte) (items int, err error) {
 		return 0, errors.New("the response is not protobuf")
 	}
 	// Field 2 of runtime.Unknown is the list, and field 2 of a list is an item.
-	err = eachField(unknown, func(number uint64, raw []byte) error {
+	err = eachField(unknown, func(number protowire.Number, raw []byte) error {
 		if number != 2 {
 			return nil
 		}
-		return eachField(raw, func(number uint64, _ []byte) error {
+		return eachField(raw, func(number protowire.Number, _ []byte) error {
 			if number == 2 {
 				items++
 			}
@@ -148,21 +152,20 @@ func countProtobuf(body []byte) (items int, err error) {
 }
 
 // eachField calls f for each field of a message, all of which must be length-delimited.
-func eachField(message []byte, f func(number uint64, content []byte) error) error {
+func eachField(message []byte, f func(number protowire.Number, content []byte) error) error {
 	for len(message) > 0 {
-		tag, n := binary.Uvarint(message)
-		if n <= 0 || tag&7 != 2 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 || kind != protowire.BytesType {
 			return fmt.Errorf("invalid protobuf %d bytes before the end", len(message))
 		}
-		length, m := binary.Uvarint(message[n:])
-		if m <= 0 || length > uint64(len(message)-n-m) {
-			return fmt.Errorf("invalid protobuf %d bytes before the end", len(message))
+		content, m := protowire.ConsumeBytes(message[n:])
+		if m < 0 {
+			return protowire.ParseError(m)
 		}
-		message = message[n+m:]
-		if err := f(tag>>3, message[:length]); err != nil {
+		if err := f(number, content); err != nil {
 			return err
 		}
-		message = message[length:]
+		message = message[n+m:]
 	}
 	return nil
 }

@@ -1,182 +1,190 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"debug/buildinfo"
+	"encoding/csv"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
+	"os/exec"
+	"path"
+	"runtime"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
-const (
-	scaleMeasurement = "scale"
-	scaleLists       = 10   // half of them in JSON
-	maxBeside        = 5000 // nodes up to which other servers are measured
-)
+// scaleColumns are the columns of the CSV file.
+var scaleColumns = []string{
+	"date", "server", "version", "machine", "objects", "nodes", "pods", "containers", "resolution_seconds",
+	"rss_mib", "peak_start_mib", "rss_after_lists_mib", "peak_mib", "cpu_cores", "start_seconds", "start_cpu_seconds",
+	"list_pods_protobuf_cpu_ms", "list_selector_cpu_ms", "received_bytes_per_second", "file_descriptors", "goroutines",
+}
+
+// scaleRow is what a server costs at one size of the cluster: values by column.
+type scaleRow map[string]string
+
+// number returns 0 for what is not a number, and so for what was not measured.
+func (r scaleRow) number(column string) float64 {
+	v, _ := strconv.ParseFloat(r[column], 64)
+	return v
+}
+
+// podsPerNode returns the number of pods on each node.
+func (r scaleRow) podsPerNode() int { return int(r.number("pods") / max(1, r.number("nodes"))) }
 
 // measureScale measures one size of the cluster, and appends a row for each server to the CSV file.
 func measureScale(ctx context.Context, b *bench) error {
-	ctx, stop := b.guardMemory(ctx)
-	defer stop()
-	type subject struct {
-		executable string
-		args       []string
-		measure    func(context.Context, *bench, string, []string, *scaleRow) error
+	const lists = 10
+	requests := []request{b.listPods("protobuf", cluster.TypeProtobuf), b.hpaRequest()}
+	costs, err := b.measureServers(ctx, requests, lists)
+	if err != nil || b.file == "" {
+		return err
 	}
-	subjects := []subject{{b.server, b.serverArgs, measureScaleServer}}
-	if b.nodes <= maxBeside {
-		if b.beside != "" {
-			subjects = append(subjects, subject{b.beside, nil, measureScaleServer})
-		}
-		for _, agent := range b.agents {
-			subjects = append(subjects, subject{agent, nil, measureScaleAgent})
-		}
-	}
-	var rows []scaleRow
-	for _, s := range subjects {
-		row, err := b.newScaleRow(s.executable)
+	for _, c := range costs {
+		row, err := c.scaleRow()
 		if err != nil {
 			return err
 		}
-		if err := s.measure(ctx, b, s.executable, s.args, &row); err != nil {
-			return fmt.Errorf("%s: %w", row.Server, errors.Join(err, context.Cause(ctx)))
+		if err := appendScaleRow(b.file, row); err != nil {
+			return err
 		}
-		if b.file != "" {
-			if err := appendScaleRow(b.file, row); err != nil {
-				return err
-			}
-		}
-		rows = append(rows, row)
 	}
-	printScale(os.Stdout, rows)
 	return nil
 }
 
-func (b *bench) newScaleRow(executable string) (row scaleRow, err error) {
-	row = scaleRow{
-		Date: time.Now().UTC().Format(time.DateOnly), Nodes: b.nodes, Pods: b.pods(), Containers: b.pods() * b.perPod,
-		Resolution: b.resolution.Seconds(), Objects: "full",
+func (c *cost) scaleRow() (row scaleRow, err error) {
+	row = scaleRow{"date": time.Now().UTC().Format(time.DateOnly), "objects": "full"}
+	if c.smallObjects {
+		row["objects"] = "small"
 	}
-	if b.smallObjects {
-		row.Objects = "small"
+	if row["server"], row["version"], err = programVersion(c.executable); err != nil {
+		return nil, err
 	}
-	if row.Server, row.Version, err = programVersion(executable); err != nil {
-		return row, err
+	if row["machine"], err = machine(); err != nil {
+		return nil, err
 	}
-	row.Machine, err = machine()
-	return row, err
-}
-
-// measureScaleServer measures a metrics server.
-func measureScaleServer(ctx context.Context, b *bench, executable string, args []string, row *scaleRow) (err error) {
-	c := &cost{bench: b, name: filepath.Base(executable)}
-	if c.server, c.start, err = c.startServer(ctx, executable, args...); err != nil {
-		return err
-	}
-	defer stopServer(c.server)
-	pid := c.server.Process.PID()
-	cpu, err := process.CPUTime(pid)
-	if err != nil {
-		return err
-	}
-	row.Start, row.StartCPU = c.start.all(), cpu.Seconds()
-	if row.PeakStart, err = c.peakMemory(); err != nil {
-		return err
-	}
-	logf("waiting for a steady state")
-	if err := sleep(ctx, 2*c.resolution); err != nil {
-		return err
-	}
-	row.Received, err = receivedPerSecond(pid, func() error { return c.measureScraping(ctx) })
-	if err != nil {
-		return errors.Join(err, c.server.Process.Running())
-	}
-	row.RSS, row.CPU = c.rss, c.cores
-	if row.Descriptors, err = process.Descriptors(pid); err != nil {
-		return err
-	}
-	goroutines, err := c.readMetric(ctx, "go_goroutines")
-	if err != nil {
-		return err
-	}
-	row.Goroutines = int(goroutines)
-	for _, one := range []struct {
-		request request
-		cpu     *float64
-	}{
-		{b.listPods(cluster.TypeProtobuf), &row.List},
-		{b.hpaRequest(), &row.ListSelector},
+	for column, value := range map[string]float64{
+		"nodes": float64(c.nodes), "pods": float64(c.pods()), "containers": float64(c.pods() * c.perPod),
+		"resolution_seconds": c.resolution.Seconds(),
+		"rss_mib":            c.rss, "peak_start_mib": c.start.peak, "rss_after_lists_mib": c.rssLists, "peak_mib": c.peak,
+		"cpu_cores": c.cores, "start_seconds": c.start.all(), "start_cpu_seconds": c.start.cpu,
+		"received_bytes_per_second": c.received, "file_descriptors": float64(c.descriptors), "goroutines": c.goroutines,
 	} {
-		logf("measuring %s", one.request.name)
-		measured, err := c.measureRequest(ctx, one.request)
-		if err != nil {
-			return errors.Join(err, c.server.Process.Running())
-		}
-		if measured.items != one.request.want { // it has less to do, so its cost does not count
-			logf("warning: %s: got %d items, want %d", one.request.name, measured.items, one.request.want)
-			continue
-		}
-		*one.cpu = measured.cpu
+		row[column] = formatNumber(value)
 	}
-	logf("listing all pods %d times", scaleLists)
-	for i := range scaleLists {
-		if _, err := b.listPods([]string{cluster.TypeJSON, cluster.TypeProtobuf}[i%2]).discard(ctx, c.server); err != nil {
-			return errors.Join(err, c.server.Process.Running())
+	for i, column := range []string{"list_pods_protobuf_cpu_ms", "list_selector_cpu_ms"} {
+		if r := c.requests[i]; r.items == r.want { // else it has less to do, so its cost does not count
+			row[column] = formatNumber(r.cpu)
 		}
 	}
-	if row.RSSLists, _, err = c.memory(); err != nil {
+	return row, nil
+}
+
+// formatNumber returns whole numbers in full, and others with five digits.
+func formatNumber(v float64) string {
+	if v == float64(int(v)) {
+		return strconv.Itoa(int(v))
+	}
+	return strconv.FormatFloat(v, 'g', 5, 64)
+}
+
+// appendScaleRow appends a row to a CSV file, which it creates if necessary.
+func appendScaleRow(file string, row scaleRow) error {
+	_, err := os.Stat(file)
+	isNew := errors.Is(err, fs.ErrNotExist)
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
 		return err
 	}
-	row.Peak, err = c.peakMemory()
-	return err
+	var records [][]string
+	if isNew {
+		records = append(records, scaleColumns)
+	}
+	record := make([]string, len(scaleColumns))
+	for i, column := range scaleColumns {
+		record[i] = row[column]
+	}
+	return errors.Join(csv.NewWriter(f).WriteAll(append(records, record)), f.Close())
 }
 
-func (b *bench) listPods(accept string) request {
-	return request{name: "LIST all pods", path: allPods, accept: accept, want: b.pods()}
-}
-
-// guardMemory returns a context that ends when the machine has too little free memory: the kernel
-// would kill any of its processes.
-func (b *bench) guardMemory(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		ticker := time.NewTicker(time.Second)
-		defer ticker.Stop()
-		for {
-			free, err := memoryInfo("MemAvailable:")
-			if err == nil && free < uint64(b.minFree)<<30 {
-				err = fmt.Errorf("this machine has %d MiB of free memory, less than -min-free=%d", free>>20, b.minFree)
-			}
-			if err != nil {
-				cancel(err)
-				return
-			}
-			select {
-			case <-ticker.C:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return ctx, func() { cancel(nil) }
-}
-
-// receivedPerSecond returns how many bytes a process reads per second while f runs, from sockets and
-// files.
-func receivedPerSecond(pid int, f func() error) (float64, error) {
-	before, err := process.ReadBytes(pid)
+func readScaleRows(file string) (rows []scaleRow, err error) {
+	f, err := os.Open(file)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	start := time.Now()
-	if err := f(); err != nil {
-		return 0, err
+	defer f.Close()
+	records, err := csv.NewReader(f).ReadAll() // records with another number of columns are errors
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
-	elapsed := time.Since(start)
-	after, err := process.ReadBytes(pid)
-	return float64(after-before) / elapsed.Seconds(), err
+	for i, record := range records {
+		row := scaleRow{}
+		for j, value := range record {
+			row[records[0][j]] = value
+		}
+		if i > 0 {
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}
+
+// programVersion returns the name of a Go program and the version of its module, or the version that
+// it prints if it was built in a checkout.
+func programVersion(executable string) (name, version string, err error) {
+	info, err := buildinfo.ReadFile(executable)
+	if err != nil {
+		return "", "", err
+	}
+	name, version = path.Base(info.Path), info.Main.Version
+	for _, module := range info.Deps { // of a program that is not part of the main module
+		if strings.HasPrefix(info.Path, module.Path+"/") {
+			version = module.Version
+		}
+	}
+	if version == "(devel)" {
+		if output, err := exec.Command(executable, "--version").Output(); err == nil { //nolint:noctx // it ends at once
+			version = strings.Trim(strings.Join(strings.Fields(string(output))[1:2], ""), ",")
+		}
+	}
+	return name, version, nil
+}
+
+// machine describes this machine.
+func machine() (string, error) {
+	memory, err := scanFile("/proc/meminfo", "MemTotal:")
+	if err != nil {
+		return "", err
+	}
+	var kib float64
+	if _, err := fmt.Sscanf(memory, "%f kB", &kib); err != nil {
+		return "", err
+	}
+	model, err := scanFile("/proc/cpuinfo", "model name\t:")
+	if err != nil {
+		model = runtime.GOARCH // ARM has no such line
+	}
+	return fmt.Sprintf("%d × %s, %.0f GiB", runtime.NumCPU(), strings.TrimSpace(model), kib/(1<<20)), nil
+}
+
+// scanFile returns the rest of the first line that has the prefix.
+func scanFile(file, prefix string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if rest, ok := strings.CutPrefix(lines.Text(), prefix); ok {
+			return rest, nil
+		}
+	}
+	return "", errors.Join(lines.Err(), fmt.Errorf("%s has no %q", file, prefix))
 }

@@ -7,17 +7,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
-)
-
-// Goals for the start, in seconds.
-const (
-	goalFirst = 1.0 // from the sync of the caches to the first metrics
-	goalAll   = 5   // from the start of the process to all metrics
 )
 
 // startTimes are when a server served what, in seconds since the start of its process.
@@ -26,7 +21,6 @@ type startTimes struct {
 	firstNode, allNodes     float64
 	firstPod, allPods       float64
 	ready                   float64
-	podsAtGoal              float64 // the share of pods that have metrics after goalAll
 	cpu                     float64 // of the process, until all metrics were served
 	peak                    float64 // highest RSS until then, in MiB
 }
@@ -51,38 +45,32 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t sta
 	limit := 2*time.Minute + time.Duration(s.nodes)*100*time.Millisecond
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not all nodes and pods have metrics after %s", limit))
 	defer cancel()
-	w := startWatch{server}
-	shop := request{path: namespacePods(shopNamespace), accept: cluster.TypeProtobuf}
-	nodes := request{path: allNodes, accept: cluster.TypeProtobuf}
-	pods := request{path: allPods, accept: cluster.TypeProtobuf}
-	nodesPause, podsPause := s.scalePause(nodesPause), s.scalePause(podsPause)
+	slower := time.Duration(max(1, s.nodes/1000))
+	probe := func(path string, at *float64) func() error {
+		return func() error { return untilProbe(ctx, server, path, at) }
+	}
+	items := func(path string, pause time.Duration, want int, at *float64) error {
+		r := request{path: path, accept: cluster.TypeProtobuf}
+		return until(ctx, server, slower*pause, at, func() (time.Time, bool) {
+			n, received, err := r.count(ctx, server)
+			return received, err == nil && n >= want // an error: the server is starting
+		})
+	}
+	shop := namespacePods(shopNamespace)
 	var group sync.WaitGroup
-	errs := make([]error, 6)
+	errs := make([]error, 5)
 	for i, f := range []func() error{
-		func() error { return w.untilProbe(ctx, "/readyz/nodes", &t.nodesSynced) },
-		func() error { return w.untilProbe(ctx, "/readyz/pods", &t.podsSynced) },
-		func() error { return w.untilProbe(ctx, "/readyz", &t.ready) },
+		probe("/readyz/nodes", &t.nodesSynced),
+		probe("/readyz/pods", &t.podsSynced),
+		probe("/readyz", &t.ready),
 		func() error {
-			return errors.Join(
-				w.untilItems(ctx, nodesPause, nodes, 1, &t.firstNode),
-				w.untilItems(ctx, nodesPause, nodes, s.nodes, &t.allNodes))
+			return errors.Join(items(allNodes, nodesPause, 1, &t.firstNode), items(allNodes, nodesPause, s.nodes, &t.allNodes))
 		},
 		func() error {
 			// Lists of all pods would slow down the start. They begin when one namespace, whose
 			// pods are on many nodes, is complete.
-			return errors.Join(
-				w.untilItems(ctx, podsPause, shop, 1, &t.firstPod),
-				w.untilItems(ctx, podsPause, shop, s.shop, new(float64)),
-				w.untilItems(ctx, podsPause, pods, s.pods(), &t.allPods))
-		},
-		func() error {
-			if err := sleep(ctx, time.Until(server.Started.Add(goalAll*time.Second))); err != nil {
-				return err
-			}
-			if n, _, err := pods.count(ctx, server); err == nil { // an error: the server is starting
-				t.podsAtGoal = float64(n) / float64(s.pods())
-			}
-			return nil
+			return errors.Join(items(shop, podsPause, 1, &t.firstPod), items(shop, podsPause, s.shop, new(float64)),
+				items(allPods, podsPause, s.pods(), &t.allPods))
 		},
 	} {
 		group.Go(func() { errs[i] = f() })
@@ -95,22 +83,16 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t sta
 	if err != nil {
 		return t, err
 	}
-	peak, err := process.PeakResident(server.Process.PID())
-	t.cpu, t.peak = cpu.Seconds(), float64(peak)/(1<<20)
+	t.cpu = cpu.Seconds()
+	t.peak, err = mebibytes(process.PeakResident(server.Process.PID()))
 	return t, err
 }
 
-func (s shape) scalePause(d time.Duration) time.Duration {
-	return time.Duration(max(1, s.nodes/1000) * int(d))
-}
-
-type startWatch struct{ server *cluster.Standalone }
-
 // untilProbe waits until a probe succeeds or is not found, in which case *at is 0.
-func (w startWatch) untilProbe(ctx context.Context, path string, at *float64) error {
+func untilProbe(ctx context.Context, server *cluster.Standalone, path string, at *float64) error {
 	found := true
-	err := w.until(ctx, probePause, at, func() (time.Time, bool) {
-		_, _, err := w.server.Get(ctx, path, cluster.TypeJSON)
+	err := until(ctx, server, probePause, at, func() (time.Time, bool) {
+		_, _, err := server.Get(ctx, path, cluster.TypeJSON)
 		var status *cluster.StatusError
 		found = !errors.As(err, &status) || status.Code != http.StatusNotFound
 		return time.Now(), err == nil || !found
@@ -121,26 +103,17 @@ func (w startWatch) untilProbe(ctx context.Context, path string, at *float64) er
 	return err
 }
 
-// untilItems waits until a response has at least this many items. Errors mean that the server is
-// starting.
-func (w startWatch) untilItems(ctx context.Context, pause time.Duration, r request, want int, at *float64) error {
-	return w.until(ctx, pause, at, func() (time.Time, bool) {
-		n, received, err := r.count(ctx, w.server)
-		return received, err == nil && n >= want
-	})
-}
-
-func (w startWatch) until(ctx context.Context, pause time.Duration, at *float64, try func() (time.Time, bool)) error {
+// until sets *at to when try has succeeded.
+func until(
+	ctx context.Context, server *cluster.Standalone, pause time.Duration, at *float64, try func() (time.Time, bool),
+) error {
 	for {
 		when, ok := try()
 		if ok {
-			*at = when.Sub(w.server.Started).Seconds()
+			*at = when.Sub(server.Started).Seconds()
 			return nil
 		}
-		if err := w.server.Process.Running(); err != nil {
-			return err
-		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := errors.Join(server.Process.Running(), sleep(ctx, pause)); err != nil {
 			return err
 		}
 	}
@@ -148,7 +121,20 @@ func (w startWatch) until(ctx context.Context, pause time.Duration, at *float64,
 
 // measureStart starts the server several times.
 func measureStart(ctx context.Context, b *bench) error {
-	var rounds []startTimes
+	columns := []struct {
+		name, format string
+		value        func(startTimes) float64
+	}{
+		{"cache of nodes has synced", "%.2f s", func(t startTimes) float64 { return t.nodesSynced }},
+		{"cache of pods has synced", "%.2f s", func(t startTimes) float64 { return t.podsSynced }},
+		{"first node and first pod have metrics, after that", "%.2f s", startTimes.firstAfterSync},
+		{"all nodes have metrics", "%.2f s", func(t startTimes) float64 { return t.allNodes }},
+		{"all pods have metrics", "%.2f s", func(t startTimes) float64 { return t.allPods }},
+		{"ready", "%.2f s", func(t startTimes) float64 { return t.ready }},
+		{"CPU until all metrics", "%.2f s", func(t startTimes) float64 { return t.cpu }},
+		{"peak memory until all metrics: RSS", "%.0f MiB", func(t startTimes) float64 { return t.peak }},
+	}
+	values := make([][]float64, len(columns))
 	for range b.rounds {
 		// Kubelets need two samples to report that a container uses no CPU.
 		if err := sleep(ctx, 2*housekeeping); err != nil {
@@ -159,32 +145,15 @@ func measureStart(ctx context.Context, b *bench) error {
 			return err
 		}
 		stopServer(s)
-		rounds = append(rounds, times)
-	}
-	t := newTable(fmt.Sprintf("Start of %s: %d nodes, %d pods, %d starts",
-		filepath.Base(b.server), b.nodes, b.pods(), len(rounds)), "Since the start of the process", "median", "worst", "goal")
-	row := func(name, format, goal string, worst float64, value func(startTimes) float64) {
-		var values []float64
-		for _, r := range rounds {
-			values = append(values, value(r))
+		for i, c := range columns {
+			values[i] = append(values[i], c.value(times))
 		}
-		t.row(name, fmt.Sprintf(format, median(values)), fmt.Sprintf(format, percentile(values, worst)), goal)
 	}
-	seconds := func(name, goal string, value func(startTimes) float64) { row(name, "%.2f s", goal, 100, value) }
-	seconds("cache of nodes has synced", "", func(t startTimes) float64 { return t.nodesSynced })
-	seconds("cache of pods has synced", "", func(t startTimes) float64 { return t.podsSynced })
-	seconds("first node has metrics", "", func(t startTimes) float64 { return t.firstNode })
-	seconds("first pod has metrics", "", func(t startTimes) float64 { return t.firstPod })
-	seconds("first node and first pod, after the caches have synced",
-		fmt.Sprintf("≤ %g s", goalFirst), startTimes.firstAfterSync)
-	seconds("all nodes have metrics", "", func(t startTimes) float64 { return t.allNodes })
-	seconds("all pods have metrics", "", func(t startTimes) float64 { return t.allPods })
-	seconds("all nodes and pods have metrics", fmt.Sprintf("≤ %d s", goalAll), startTimes.all)
-	row(fmt.Sprintf("pods with metrics after %d s", goalAll), "%.1f %%", "100 %", 0,
-		func(t startTimes) float64 { return 100 * t.podsAtGoal })
-	seconds("ready", "", func(t startTimes) float64 { return t.ready })
-	seconds("CPU until all metrics", "", func(t startTimes) float64 { return t.cpu })
-	row("peak memory until all metrics: RSS", "%.0f MiB", "", 100, func(t startTimes) float64 { return t.peak })
+	t := newTable(fmt.Sprintf("Start of %s: %d nodes, %d pods, %d starts", filepath.Base(b.server), b.nodes, b.pods(),
+		b.rounds), "Since the start of the process", "median", "worst")
+	for i, c := range columns {
+		t.row(c.name, fmt.Sprintf(c.format, median(values[i])), fmt.Sprintf(c.format, slices.Max(values[i])))
+	}
 	t.print(os.Stdout)
 	return nil
 }

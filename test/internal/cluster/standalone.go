@@ -21,13 +21,9 @@ import (
 // SourcePrometheus is the flag of a kube-vitals that does not scrape kubelets.
 const SourcePrometheus = "--source=prometheus"
 
-const (
-	// loopbackFlag is a flag that kube-vitals needs to scrape kubelets at loopback addresses. Other
-	// metrics servers do not have it.
-	loopbackFlag = "--kubelet-allow-loopback"
-	// listerFlag is a flag that only prometheus-adapter has.
-	listerFlag = "--lister-kubeconfig"
-)
+// loopbackFlag is a flag that kube-vitals needs to scrape kubelets at loopback addresses. Other
+// metrics servers do not have it.
+const loopbackFlag = "--kubelet-allow-loopback"
 
 // AdapterRules is prometheus-adapter's configuration for what the simulated kubelets report, which is
 // that of its own manifests.
@@ -80,7 +76,7 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 	if err != nil {
 		return nil, fmt.Errorf("read the aggregation layer's certificate: %w", err)
 	}
-	own, err := c.ownFlags(executable, resolution, slices.Contains(args, SourcePrometheus))
+	own, err := c.ownFlags(executable, resolution)
 	if err != nil {
 		return nil, err
 	}
@@ -106,30 +102,20 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 }
 
 // ownFlags returns the flags that not all metrics servers have.
-func (c *Cluster) ownFlags(executable string, resolution time.Duration, hasSource bool) ([]string, error) {
+func (c *Cluster) ownFlags(executable string, resolution time.Duration) ([]string, error) {
 	help, err := readHelp(executable)
 	if err != nil {
 		return nil, err
 	}
-	if strings.Contains(help, listerFlag) {
-		return []string{listerFlag + "=" + c.Kubeconfig}, nil
+	flags := []string{
+		"--kubeconfig=" + c.Kubeconfig, "--metric-resolution=" + resolution.String(),
+		"--kubelet-certificate-authority=" + c.File(KubeletCAFile), "--kubelet-use-node-status-port",
+		"--kubelet-preferred-address-types=InternalIP",
 	}
-	flags := []string{"--kubeconfig=" + c.Kubeconfig, "--metric-resolution=" + resolution.String()}
-	if hasSource {
-		return flags, nil
-	}
-	flags = append(flags, "--kubelet-certificate-authority="+c.File(KubeletCAFile), "--kubelet-use-node-status-port",
-		"--kubelet-preferred-address-types=InternalIP")
 	if strings.Contains(help, loopbackFlag) {
 		flags = append(flags, loopbackFlag)
 	}
 	return flags, nil
-}
-
-// IsPrometheusAdapter reports whether an executable is prometheus-adapter.
-func IsPrometheusAdapter(executable string) (bool, error) {
-	help, err := readHelp(executable)
-	return strings.Contains(help, listerFlag), err
 }
 
 func readHelp(executable string) (string, error) {
