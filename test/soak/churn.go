@@ -230,7 +230,7 @@ func (c *churn) addPod(ctx context.Context, n *liveNode) error {
 		n.kubelet.SetContainer(p.Namespace, p.Name, name, usage[i])
 	}
 	// Kubelets report start times by the node's clock.
-	startedAt := time.Now().Add(n.record.clock.offset())
+	startedAt := time.Now().Add(n.record.clock.last().offset)
 	if err := c.objects.SetRunning(ctx, p, startedAt); err != nil {
 		return err
 	}
@@ -309,7 +309,7 @@ func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
 		return c.addPod(ctx, c.nodes[c.random.IntN(len(c.nodes))])
 	case chance < 0.55 && len(n.pods) > 0:
 		p := n.pods[c.random.IntN(len(n.pods))]
-		if now.Add(n.record.clock.offset()).Before(p.startedAt) {
+		if now.Add(n.record.clock.last().offset).Before(p.startedAt) {
 			break // the start time would be from before that of the pod, and the statuses here do not show restarts
 		}
 		c.events.restarts++
@@ -344,7 +344,7 @@ func (c *churn) stepClock(n *liveNode, now time.Time) {
 	if n.withoutDate || now.Before(n.nextStep) || !isHealthy && !isUnreachable {
 		return
 	}
-	offset := n.record.clock.offset()
+	offset := n.record.clock.last().offset
 	step := c.clockStep()
 	if offset.Abs() > 24*time.Hour || c.random.IntN(4) == 0 {
 		step = -offset // the clock is right again
@@ -454,7 +454,7 @@ func (c *churn) injectFault(n *liveNode, now time.Time) {
 	}
 	faults := kubelettest.Faults()
 	f := faults[c.random.IntN(len(faults))]
-	if f.Name == responsesWithoutDate && now.Sub(n.record.clock.lastStep()) < c.oracle.settle {
+	if f.Name == responsesWithoutDate && now.Sub(n.record.clock.last().at) < c.oracle.settle {
 		return // without a Date header, the server cannot notice the step
 	}
 	if f.Name == samplesFromYesterday && n.withoutDate {

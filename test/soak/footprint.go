@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,76 +13,52 @@ import (
 
 const mebibyte = 1 << 20
 
-// footprint is what must not grow in the long run.
-type footprint struct {
-	goroutines  float64
-	heap        float64 // MiB after a garbage collection
-	ownSeries   float64 // on /metrics, of kube-vitals: some of them for each node
-	otherSeries float64 // of libraries
-	descriptors float64 // files and connections
-}
+// footprint is what must not grow in the long run, in the order of footprintParts.
+type footprint [5]float64
 
-// measure is a part of a footprint. The slack allows a few more of something small.
-type measure struct {
+// footprintParts have the names of a footprint's values, and how many more are allowed of something small.
+// Each reason of a failure has a series in several metrics from its first occurrence on.
+var footprintParts = [5]struct {
 	name  string
 	slack float64
-	of    func(footprint) float64
-}
+}{{"goroutines", 5}, {"MiB of heap", 2}, {"file descriptors", 5}, {"series of its own", 30}, {"series of libraries", 50}}
 
-var measures = []measure{
-	{"goroutines", 5, func(f footprint) float64 { return f.goroutines }},
-	{"MiB of heap", 2, func(f footprint) float64 { return f.heap }},
-	// Each reason of a failure has a series in several metrics from its first occurrence on.
-	{"series of its own", 30, func(f footprint) float64 { return f.ownSeries }},
-	{"series of libraries", 50, func(f footprint) float64 { return f.otherSeries }},
-	{"file descriptors", 5, func(f footprint) float64 { return f.descriptors }},
-}
-
-// allowed returns the limit after the churn.
-func (m measure) allowed(before footprint, margin float64) float64 {
-	return m.of(before)*margin + m.slack
-}
-
-// checkGrowth returns an error for each measure that grew beyond its limit.
-func checkGrowth(before, after footprint, margin float64) error {
+// checkGrowth prints both footprints, and returns an error for each value that has grown beyond its limit.
+func checkGrowth(before, after footprint) error {
 	var errs []error
-	for _, m := range measures {
-		if limit := m.allowed(before, margin); m.of(after) > limit {
-			errs = append(errs, fmt.Errorf("%s of the server grew from %.1f to %.1f, allowed are %.1f (%g times as many and %g)",
-				m.name, m.of(before), m.of(after), limit, margin, m.slack))
+	for i, part := range footprintParts {
+		limit := before[i]*maxGrowth + part.slack
+		fmt.Printf("%-20s %7.1f before, %7.1f after (%.1f are allowed)\n", part.name+":", before[i], after[i], limit)
+		if after[i] > limit {
+			errs = append(errs, fmt.Errorf("%s of the server grew from %.1f to %.1f, allowed are %.1f",
+				part.name, before[i], after[i], limit))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// measureFootprint returns the smallest of several footprints, each after a garbage collection.
-func measureFootprint(ctx context.Context, s *cluster.Standalone) (f footprint, err error) {
+// measureFootprint returns the smallest values of several footprints, each after a garbage collection.
+func measureFootprint(ctx context.Context, s *cluster.Standalone) (smallest footprint, err error) {
 	for i := range 5 {
 		if err := sleep(ctx, 2*time.Second); err != nil {
-			return f, err
+			return smallest, err
 		}
 		for range 2 { // pools are empty after the second collection
 			if _, _, err := s.Get(ctx, "/debug/pprof/heap?gc=1", "*/*"); err != nil {
-				return f, fmt.Errorf("collect garbage: %w", err)
+				return smallest, fmt.Errorf("collect garbage: %w", err)
 			}
 		}
 		t, err := readTelemetry(ctx, s)
 		if err != nil {
-			return f, err
+			return smallest, err
 		}
-		now := t.footprint()
-		if i == 0 {
-			f = now
-		}
-		f = footprint{
-			goroutines:  min(f.goroutines, now.goroutines),
-			heap:        min(f.heap, now.heap),
-			ownSeries:   min(f.ownSeries, now.ownSeries),
-			otherSeries: min(f.otherSeries, now.otherSeries),
-			descriptors: min(f.descriptors, now.descriptors),
+		for j, v := range t.footprint() {
+			if i == 0 || v < smallest[j] {
+				smallest[j] = v
+			}
 		}
 	}
-	return f, nil
+	return smallest, nil
 }
 
 // telemetry is the content of /metrics: values by name and labels.
@@ -94,14 +69,9 @@ func readTelemetry(ctx context.Context, s *cluster.Standalone) (telemetry, error
 	if err != nil {
 		return nil, err
 	}
-	return parseTelemetry(string(text))
-}
-
-func parseTelemetry(text string) (telemetry, error) {
 	t := telemetry{}
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
 		space := strings.LastIndexByte(line, ' ') // the samples have no timestamps
@@ -114,12 +84,10 @@ func parseTelemetry(text string) (telemetry, error) {
 	return t, nil
 }
 
-// sum returns the sum of all series of a name that have the labels, such as `result="failure"`.
-func (t telemetry) sum(name string, labels ...string) (sum float64) {
+// sum returns the sum of all series of a name.
+func (t telemetry) sum(name string) (sum float64) {
 	for series, value := range t {
-		base, rest, _ := strings.Cut(series, "{")
-		isMissing := func(label string) bool { return !strings.Contains(rest, label) }
-		if base == name && !slices.ContainsFunc(labels, isMissing) {
+		if base, _, _ := strings.Cut(series, "{"); base == name {
 			sum += value
 		}
 	}
@@ -127,17 +95,14 @@ func (t telemetry) sum(name string, labels ...string) (sum float64) {
 }
 
 func (t telemetry) footprint() footprint {
-	f := footprint{
-		goroutines:  t.sum("go_goroutines"),
-		heap:        t.sum("go_memstats_heap_alloc_bytes") / mebibyte,
-		descriptors: t.sum("process_open_fds"),
-	}
+	own := 0.0
 	for series := range t {
 		if strings.HasPrefix(series, "kube_vitals_") {
-			f.ownSeries++
-		} else {
-			f.otherSeries++
+			own++
 		}
 	}
-	return f
+	return footprint{
+		t.sum("go_goroutines"), t.sum("go_memstats_heap_alloc_bytes") / mebibyte, t.sum("process_open_fds"),
+		own, float64(len(t)) - own,
+	}
 }

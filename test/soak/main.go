@@ -37,6 +37,14 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
+const (
+	resolution        = 5 * time.Second // --metric-resolution
+	watchedResolution = 2 * time.Second
+	watchedBudget     = 2.0 // how many times as often all nodes together may be scraped
+	maxGrowth         = 1.05
+	maxMemory         = 300 // MiB
+)
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -60,33 +68,22 @@ func main() {
 type config struct {
 	server     string
 	serverArgs []string
-	minutes    float64
+	duration   time.Duration
 	nodes      int
 	pods       int // per node
 	churn      float64
 	seed       uint64
-	margin     float64
-	memory     uint64 // MiB
-	resolution time.Duration
-	watched    time.Duration // --watched-resolution; 0: off
-	budget     float64       // --watched-budget
 	keep       bool
 }
 
 func parse(args []string) (cfg config, err error) {
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
 	flags.StringVar(&cfg.server, "server", "", "the `executable` of kube-vitals")
-	flags.Float64Var(&cfg.minutes, "minutes", 3, "`minutes` of churn, after a warm-up of one minute")
+	minutes := flags.Float64("minutes", 3, "`minutes` of churn, after a warm-up of one minute")
 	flags.IntVar(&cfg.nodes, "nodes", 100, "number of nodes")
 	flags.IntVar(&cfg.pods, "pods", 10, "number of pods per node, with two containers each")
 	flags.Float64Var(&cfg.churn, "churn", 10, "events per second")
 	flags.Uint64Var(&cfg.seed, "seed", uint64(time.Now().UnixNano()), "the seed of the random events")
-	flags.Float64Var(&cfg.margin, "margin", 1.05, "the `factor` by which the footprint of the server may grow")
-	flags.Uint64Var(&cfg.memory, "memory", 300, "the limit of resident memory in `MiB`")
-	flags.DurationVar(&cfg.resolution, "metric-resolution", 5*time.Second, "the interval between two scrapes of a node")
-	flags.DurationVar(&cfg.watched, "watched-resolution", 2*time.Second,
-		"the interval between two scrapes of a watched node; 0: no node is watched")
-	flags.Float64Var(&cfg.budget, "watched-budget", 2, "how many `times` as often all nodes together may be scraped")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folder with logs and certificates")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), "usage: soak -server=EXECUTABLE [flags] [-- flags of the server]\n\n")
@@ -95,38 +92,11 @@ func parse(args []string) (cfg config, err error) {
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}
-	cfg.serverArgs = flags.Args()
-	return cfg, cfg.validate()
-}
-
-func (cfg config) validate() error {
-	errs := []error{process.CheckExecutable("-server", cfg.server)}
-	for _, f := range []struct {
-		name  string
-		value float64
-	}{
-		{"-minutes", cfg.minutes},
-		{"-nodes", float64(cfg.nodes)},
-		{"-pods", float64(cfg.pods)},
-		{"-churn", cfg.churn},
-		{"-margin", cfg.margin},
-		{"-memory", float64(cfg.memory)},
-	} {
-		if f.value <= 0 {
-			errs = append(errs, fmt.Errorf("%s: %g is not positive", f.name, f.value))
-		}
+	cfg.serverArgs, cfg.duration = flags.Args(), time.Duration(*minutes*float64(time.Minute))
+	if cfg.nodes < 1 || cfg.pods < 1 || cfg.churn <= 0 || cfg.duration <= 0 {
+		err = errors.New("-nodes, -pods, -churn and -minutes must be positive")
 	}
-	if cfg.resolution < 5*time.Second {
-		errs = append(errs, fmt.Errorf("-metric-resolution: %s is less than 5s, the minimum of kube-vitals", cfg.resolution))
-	}
-	if cfg.watched != 0 && (cfg.watched < time.Second || cfg.watched >= cfg.resolution) {
-		errs = append(errs, fmt.Errorf("-watched-resolution: %s is not 0, nor 1s or more and less than -metric-resolution",
-			cfg.watched))
-	}
-	if cfg.budget < 1 {
-		errs = append(errs, fmt.Errorf("-watched-budget: %g is less than 1", cfg.budget))
-	}
-	return errors.Join(errs...)
+	return cfg, errors.Join(err, process.CheckExecutable("-server", cfg.server))
 }
 
 var started = time.Now()

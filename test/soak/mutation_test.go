@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,7 +50,7 @@ func (w *mutationWorld) isSettled() bool {
 	n := w.pod.node
 	last := later(later(w.pod.undisturbed, w.pod.restarted), n.undisturbed)
 	return n.failing.IsZero() && w.now.Sub(last) > w.oracle.settle+minContainerAge &&
-		w.now.Sub(n.clock.lastStep()) > time.Minute
+		w.now.Sub(n.clock.last().at) > time.Minute
 }
 
 // replay replaces metrics by the newest ones that are at least so old.
@@ -154,15 +155,62 @@ var mutations = []mutation{
 	)},
 }
 
+// listMutations make a list of all pods wrong.
+var listMutations = []struct {
+	name   string
+	mutate func(s *simulation, pods []metricsv1beta1.PodMetrics, e exchange) []metricsv1beta1.PodMetrics
+}{
+	{"no metrics of a pod that must have some", func(
+		s *simulation, pods []metricsv1beta1.PodMetrics, e exchange,
+	) []metricsv1beta1.PodMetrics {
+		expected := s.oracle.expectedPods(e.sent)
+		isExpected := func(m metricsv1beta1.PodMetrics) bool { return expected[m.Namespace+"/"+m.Name] != nil }
+		i := slices.IndexFunc(pods, isExpected)
+		if i < 0 {
+			return nil
+		}
+		return slices.Delete(slices.Clone(pods), i, i+1)
+	}},
+	{"metrics of a deleted pod", func(
+		s *simulation, pods []metricsv1beta1.PodMetrics, e exchange,
+	) (list []metricsv1beta1.PodMetrics) {
+		s.oracle.update(func() {
+			for name, p := range s.oracle.pods {
+				if list == nil && !p.deleted.IsZero() && e.sent.Sub(p.deleted) > s.oracle.gone {
+					m := pods[0].DeepCopy()
+					m.Namespace, m.Name, _ = strings.Cut(name, "/")
+					list = append(slices.Clone(pods), *m)
+				}
+			}
+		})
+		return list
+	}},
+	{"a pod twice", func(_ *simulation, pods []metricsv1beta1.PodMetrics, _ exchange) []metricsv1beta1.PodMetrics {
+		return append(slices.Clone(pods), pods[0])
+	}},
+}
+
 // TestMutations makes correct responses wrong, in simulations with all disturbances. The oracle must
 // notice nearly all of that: by chance, other readings may explain a wrong value.
 func TestMutations(t *testing.T) {
 	const minCaught = 0.98
-	applied, caught := make([]int, len(mutations)), make([]int, len(mutations))
+	n := len(mutations) + len(listMutations)
+	applied, caught := make([]int, n), make([]int, n)
 	forEachSeed(t, func(t *testing.T, s *simulation) {
 		before, sent := map[string][]metricsv1beta1.PodMetrics{}, map[string][]time.Time{}
 		turn := 0
 		s.run(t, 2*time.Minute, func(e exchange, pods []metricsv1beta1.PodMetrics, _ []metricsv1beta1.NodeMetrics) {
+			for k, m := range listMutations {
+				if len(pods) == 0 {
+					break
+				}
+				if wrong := m.mutate(s, pods, e); wrong != nil {
+					applied[len(mutations)+k]++
+					if len(s.oracle.checkPods(wrong, e, true)) > 0 {
+						caught[len(mutations)+k]++
+					}
+				}
+			}
 			for i := range pods {
 				name := pods[i].Namespace + "/" + pods[i].Name
 				w := &mutationWorld{
@@ -182,10 +230,16 @@ func TestMutations(t *testing.T) {
 			}
 		})
 	})
-	for k, m := range mutations {
-		t.Logf("%s: %d of %d were caught", m.name, caught[k], applied[k])
+	for k := range n {
+		name := ""
+		if k < len(mutations) {
+			name = mutations[k].name
+		} else {
+			name = listMutations[k-len(mutations)].name
+		}
+		t.Logf("%s: %d of %d were caught", name, caught[k], applied[k])
 		if applied[k] == 0 || float64(caught[k]) < minCaught*float64(applied[k]) {
-			t.Errorf("%s: only %d of %d were caught", m.name, caught[k], applied[k])
+			t.Errorf("%s: only %d of %d were caught", name, caught[k], applied[k])
 		}
 	}
 }

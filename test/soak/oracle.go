@@ -95,6 +95,30 @@ func hasWrongTimes(fault string) bool {
 	return fault == samplesFromYesterday || fault == samplesFromTomorrow || fault == samplesWithoutTime
 }
 
+// clock is the history of the steps of a node's clock, oldest first. Without a step, the clock
+// shows the true time.
+type clock []clockStep
+
+type clockStep struct {
+	at     time.Time
+	offset time.Duration // from the true time, since then
+}
+
+// last returns the last step, or the zero value.
+func (c clock) last() clockStep {
+	if len(c) == 0 {
+		return clockStep{}
+	}
+	return c[len(c)-1]
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 func newOracle(t tolerances) *oracle {
 	return &oracle{tolerances: t, nodes: map[string]*node{}, pods: map[string]*pod{}}
 }
@@ -155,7 +179,7 @@ func (o *oracle) update(change func()) {
 func (o *oracle) restart(p *pod, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	last := later(later(p.undisturbed, p.node.undisturbed), later(p.restarted, p.node.clock.lastStep()))
+	last := later(later(p.undisturbed, p.node.undisturbed), later(p.restarted, p.node.clock.last().at))
 	if now.Sub(last) < o.settleOf(p.node) {
 		p.undisturbed = now
 	}
@@ -195,7 +219,7 @@ func (o *oracle) moveStarts(n *node, now time.Time) {
 func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if now.Sub(later(n.undisturbed, n.clock.lastStep())) < o.settleOf(n) {
+	if now.Sub(later(n.undisturbed, n.clock.last().at)) < o.settleOf(n) {
 		n.undisturbed = now
 	}
 	for _, p := range o.pods {
@@ -209,17 +233,16 @@ func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set fun
 
 // describe returns the history of a node, for messages.
 func (n *node) describe(now time.Time) string {
-	var text string
-	switch {
-	case n.fault == "":
-		text = "its kubelet never failed"
-	case !n.failing.IsZero():
+	text := "its kubelet never failed"
+	if !n.failing.IsZero() {
 		text = fmt.Sprintf("its kubelet has failed for %s: %s", now.Sub(n.failing).Round(time.Second), n.fault)
-	default:
+	} else if n.fault != "" {
 		healthy := now.Sub(n.undisturbed).Round(time.Second)
 		text = fmt.Sprintf("its kubelet has been healthy for %s, after: %s", healthy, n.fault)
 	}
-	text += n.clock.describe(now)
+	for _, step := range n.clock[max(0, len(n.clock)-3):] {
+		text += fmt.Sprintf("; its clock was set to be %s ahead %s ago", step.offset, now.Sub(step.at).Round(time.Millisecond))
+	}
 	if n.startsMove {
 		text += "; its start times move"
 	}
@@ -258,7 +281,7 @@ func (o *oracle) expectedPods(now time.Time) map[string]*pod {
 			continue
 		}
 		undisturbed := later(p.undisturbed, n.undisturbed)
-		if o.mustServe(n, undisturbed, later(p.restarted, n.clock.lastStep()), now) {
+		if o.mustServe(n, undisturbed, later(p.restarted, n.clock.last().at), now) {
 			expected[name] = p
 		}
 	}
@@ -271,7 +294,7 @@ func (o *oracle) expectedNodes(now time.Time) map[string]*node {
 	defer o.mu.Unlock()
 	expected := make(map[string]*node, len(o.nodes))
 	for name, n := range o.nodes {
-		if !n.undisturbed.IsZero() && !n.deleting && o.mustServe(n, n.undisturbed, n.clock.lastStep(), now) {
+		if !n.undisturbed.IsZero() && !n.deleting && o.mustServe(n, n.undisturbed, n.clock.last().at, now) {
 			expected[name] = n
 		}
 	}
@@ -312,15 +335,22 @@ func (o *oracle) checkPods(list []metricsv1beta1.PodMetrics, e exchange, all boo
 			violations = append(violations, violation{"pod " + name, what, detail})
 		}
 	}
-	if !all {
-		return violations
+	if all {
+		violations = append(violations, missing(o, "pod ", o.expectedPods, served, e)...)
 	}
-	// An object is expected if it is expected at both times.
-	still := o.expectedPods(e.received)
-	for name, p := range o.expectedPods(e.sent) {
-		if still[name] != nil && !served[name] {
+	return violations
+}
+
+// missing returns a violation for each object that was not served, but was expected when the request was
+// sent and when the response was received.
+func missing[T interface{ describe(time.Time) string }](
+	o *oracle, kind string, expected func(time.Time) map[string]T, served map[string]bool, e exchange,
+) (violations []violation) {
+	still := expected(e.received)
+	for name, object := range expected(e.sent) {
+		if _, ok := still[name]; ok && !served[name] {
 			o.update(func() {
-				violations = append(violations, violation{"pod " + name, "is not served", p.describe(e.sent)})
+				violations = append(violations, violation{kind + name, "is not served", object.describe(e.sent)})
 			})
 		}
 	}
@@ -368,16 +398,8 @@ func (o *oracle) checkNodes(list []metricsv1beta1.NodeMetrics, e exchange, all b
 			violations = append(violations, violation{"node " + name, what, detail})
 		}
 	}
-	if !all {
-		return violations
-	}
-	still := o.expectedNodes(e.received)
-	for name, n := range o.expectedNodes(e.sent) {
-		if still[name] != nil && !served[name] {
-			o.update(func() {
-				violations = append(violations, violation{"node " + name, "is not served", n.describe(e.sent)})
-			})
-		}
+	if all {
+		violations = append(violations, missing(o, "node ", o.expectedNodes, served, e)...)
 	}
 	return violations
 }
@@ -543,7 +565,7 @@ func (o *oracle) checkFreshness(
 	n *node, of series, served *reading, e exchange, undisturbed time.Time,
 ) (what, detail string) {
 	if !n.failing.IsZero() || e.sent.Sub(undisturbed) < o.settle+minContainerAge ||
-		e.sent.Sub(n.clock.lastStep()) < time.Minute {
+		e.sent.Sub(n.clock.last().at) < time.Minute {
 		return "", ""
 	}
 	newest := of.newestCertain(e.sent.Add(-o.latest))

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -20,14 +21,18 @@ const (
 	readerCount   = 4
 	readPause     = 250 * time.Millisecond // between two requests of a reader
 	maxViolations = 25                     // that are logged
+	autoscalers   = 24                     // readers with constant periods
 )
+
+// autoscalerPeriods are the times between two reads of an autoscaler.
+var autoscalerPeriods = []time.Duration{
+	15 * time.Second, 7 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
+}
 
 // readers send requests as autoscalers and dashboards do, and have the oracle check the responses.
 type readers struct {
 	server *cluster.Standalone
 	oracle *oracle
-	// autoscalers is whether some readers read at constant periods.
-	autoscalers bool
 
 	mu     sync.Mutex
 	logged map[violation]bool // without details
@@ -48,10 +53,8 @@ func (r *readers) counts() readCounts {
 // run sends requests until the context ends.
 func (r *readers) run(ctx context.Context) {
 	var group sync.WaitGroup
-	if r.autoscalers {
-		for i := range autoscalers {
-			group.Go(func() { r.autoscale(ctx, i) })
-		}
+	for i := range autoscalers {
+		group.Go(func() { r.autoscale(ctx, i) })
 	}
 	for i := range readerCount {
 		group.Go(func() {
@@ -87,6 +90,40 @@ func (r *readers) read(ctx context.Context, random *rand.Rand) {
 	}
 }
 
+// autoscale reads at a constant period, so that scrapes can follow, until the context ends. Every
+// third autoscaler reads one pod by name, the others read pods by label selector.
+func (r *readers) autoscale(ctx context.Context, i int) {
+	period := autoscalerPeriods[i%len(autoscalerPeriods)]
+	if sleep(ctx, period*time.Duration(i)/autoscalers) != nil { // their phases differ
+		return
+	}
+	// The random readers use another selector, which makes them other readers to the server.
+	selector := fmt.Sprintf("app.kubernetes.io/name in (%s)", appName(i/len(namespaces)))
+	list := cluster.V1 + "/namespaces/" + namespaces[i%len(namespaces)] + "/pods?labelSelector=" +
+		url.QueryEscape(selector)
+	pod := ""
+	for next := time.Now(); sleep(ctx, time.Until(next)) == nil; next = next.Add(period) {
+		if i%3 > 0 {
+			r.listPods(ctx, list, cluster.TypeProtobuf, false)
+		} else if pod = r.oracle.samePod(pod); pod != "" {
+			r.getPod(ctx, pod, cluster.V1, cluster.TypeProtobuf)
+		}
+	}
+}
+
+// samePod returns the name of a pod that must be served: the same again if possible, or "" if there
+// is none.
+func (o *oracle) samePod(name string) string {
+	expected := o.expectedPods(time.Now())
+	if expected[name] == nil {
+		name = ""
+		for name = range expected { // in random order
+			break
+		}
+	}
+	return name
+}
+
 func (r *readers) listPods(ctx context.Context, path, accept string, all bool) {
 	sent := time.Now()
 	list, err := r.server.Pods(ctx, path, accept)
@@ -114,36 +151,42 @@ func (r *readers) listNodes(ctx context.Context, path, accept string) {
 
 // getPod requests a pod that exists or is deleted, by its NAMESPACE/NAME.
 func (r *readers) getPod(ctx context.Context, name, version, accept string) {
-	sent := time.Now()
-	expected := r.oracle.expectedPods(sent)
 	namespace, podName, _ := strings.Cut(name, "/")
 	path := version + "/namespaces/" + namespace + "/pods/" + podName
-	one, err := r.server.Pod(ctx, path, accept)
-	e := exchange{sent, time.Now()}
-	switch {
-	case err == nil:
-		r.record(r.oracle.checkPods([]metricsv1beta1.PodMetrics{*one}, e, false))
-	case isNotFound(err) && (expected[name] == nil || r.oracle.expectedPods(e.received)[name] == nil):
-		r.record(nil)
-	default:
-		r.recordError(ctx, path, err)
-	}
+	isExpected := func(at time.Time) bool { return r.oracle.expectedPods(at)[name] != nil }
+	r.get(ctx, path, isExpected, func(sent time.Time) ([]violation, error) {
+		one, err := r.server.Pod(ctx, path, accept)
+		if err != nil {
+			return nil, err
+		}
+		return r.oracle.checkPods([]metricsv1beta1.PodMetrics{*one}, exchange{sent, time.Now()}, false), nil
+	})
 }
 
 // getNode requests a node that exists or is deleted.
 func (r *readers) getNode(ctx context.Context, version, accept string) {
-	sent := time.Now()
-	expected := r.oracle.expectedNodes(sent)
 	name := anyKey(r.oracle, r.oracle.nodes)
 	path := version + "/nodes/" + name
-	one, err := r.server.Node(ctx, path, accept)
-	e := exchange{sent, time.Now()}
-	switch {
-	case err == nil:
-		r.record(r.oracle.checkNodes([]metricsv1beta1.NodeMetrics{*one}, e, false))
-	case isNotFound(err) && (expected[name] == nil || r.oracle.expectedNodes(e.received)[name] == nil):
-		r.record(nil)
-	default:
+	isExpected := func(at time.Time) bool { return r.oracle.expectedNodes(at)[name] != nil }
+	r.get(ctx, path, isExpected, func(sent time.Time) ([]violation, error) {
+		one, err := r.server.Node(ctx, path, accept)
+		if err != nil {
+			return nil, err
+		}
+		return r.oracle.checkNodes([]metricsv1beta1.NodeMetrics{*one}, exchange{sent, time.Now()}, false), nil
+	})
+}
+
+// get sends a request for one object. Status 404 is an error if the object is expected before and after.
+func (r *readers) get(
+	ctx context.Context, path string, isExpected func(time.Time) bool, send func(sent time.Time) ([]violation, error),
+) {
+	sent := time.Now()
+	wasExpected := isExpected(sent)
+	found, err := send(sent)
+	if err == nil || isNotFound(err) && !(wasExpected && isExpected(time.Now())) {
+		r.record(found)
+	} else {
 		r.recordError(ctx, path, err)
 	}
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 )
 
+// t0 is the start of the readings.
+var t0 = time.Unix(1_800_000_000, 0)
+
 // A point is a reading some seconds after t0. Its container started at t0, or at restarted.
 type point struct {
 	at, restarted, ahead, coreSeconds float64
@@ -114,71 +117,6 @@ func TestExplanations(t *testing.T) {
 			}
 			for x := range seriesOf(tt.points).explanations(value{tt.cores, 1023}, f, any) {
 				t.Errorf("got %+v with another memory", x)
-			}
-		})
-	}
-}
-
-// TestRecord checks what is kept of the readings in responses.
-func TestRecord(t *testing.T) {
-	r := readings{keep: 20 * time.Second, series: map[seriesKey]series{}}
-	record := func(at, reported float64, isCertain bool) {
-		r.record([]kubelettest.Reading{{At: t0.Add(seconds(at))}}, t0.Add(seconds(reported)), isCertain)
-	}
-	expect := func(want ...string) {
-		t.Helper()
-		var got []string
-		for _, one := range r.series[seriesKey{}] {
-			certain := 0.0
-			if !one.certain.IsZero() {
-				certain = one.certain.Sub(t0).Seconds()
-			}
-			got = append(got, fmt.Sprintf("%g: %g, %g", one.At.Sub(t0).Seconds(), one.reported.Sub(t0).Seconds(), certain))
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("got readings and when they were reported and certain %q, want %q", got, want)
-		}
-	}
-	record(1, 2, false)
-	record(5, 6, true)
-	record(3, 7, true) // a response that was overtaken
-	record(1, 8, true) // a repeated reading
-	record(5, 9, true)
-	expect("1: 2, 8", "3: 7, 7", "5: 6, 6")
-	record(22, 22, true)
-	expect("3: 7, 7", "5: 6, 6", "22: 22, 22")
-	newest := r.series[seriesKey{}].newestCertain(t0.Add(22 * time.Second))
-	if newest == nil || !newest.At.Equal(t0.Add(5*time.Second)) {
-		t.Errorf("got %+v, want the reading at 5 s", newest)
-	}
-}
-
-// TestRecorder checks which responses are recorded, and which of them the server must know.
-func TestRecorder(t *testing.T) {
-	for _, tt := range []struct {
-		name          string
-		path          string
-		fault         kubelettest.Fault
-		want, certain bool
-	}{
-		{"readings", kubelettest.ResourcePath, nil, true, true},
-		{"unreadable", kubelettest.ResourcePath, kubelettest.HTML, true, false},
-		{"not sent", kubelettest.ResourcePath, kubelettest.Refuse, false, false},
-		{"summary", kubelettest.SummaryPath, nil, true, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r := readings{keep: time.Hour, series: map[seriesKey]series{}}
-			k := kubelettest.New("n", kubelettest.Config{Readings: true})
-			k.SetNode(nodeUsage)
-			faults := []kubelettest.Fault{r.recorder(tt.fault == nil)}
-			if tt.fault != nil {
-				faults = slices.Insert(faults, 0, tt.fault)
-			}
-			k.SetFaults(faults...)
-			_, _ = request(t.Context(), k, tt.path) // what is not sent is an error
-			got := r.series[seriesKey{}]
-			if len(got) > 0 != tt.want || len(got) > 0 && got[0].certain.IsZero() == tt.certain {
-				t.Errorf("got %+v, want readings: %v, certain: %v", got, tt.want, tt.certain)
 			}
 		})
 	}

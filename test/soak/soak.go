@@ -25,6 +25,9 @@ const (
 	warmUp = time.Minute
 	// reportPeriod is the time between two lines of progress.
 	reportPeriod = 15 * time.Second
+	// watchedFor is how long a node is watched after its last read at most, with the time until its
+	// next scrape.
+	watchedFor = 3 * time.Minute
 )
 
 // soak is one run.
@@ -48,7 +51,7 @@ func run(ctx context.Context, cfg config) error {
 	}
 	fleet := kubelettest.NewFleet(kubelettest.FleetConfig{CA: c.CA})
 	defer fleet.Close()
-	o := newOracle(newTolerances(cfg.resolution))
+	o := newOracle(newTolerances(resolution))
 	s := &soak{config: cfg, cluster: c, oracle: o, churn: &churn{
 		fleet: fleet, oracle: o, random: rand.New(rand.NewPCG(cfg.seed, 0)),
 	}}
@@ -60,8 +63,8 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
-	logf("churn for %g minutes", cfg.minutes)
-	after, err := s.phase(ctx, time.Duration(cfg.minutes*float64(time.Minute)))
+	logf("churn for %s", cfg.duration)
+	after, err := s.phase(ctx, cfg.duration)
 	if err != nil {
 		return err
 	}
@@ -72,8 +75,8 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
-	s.print(before, after, peak)
-	return s.check(before, after, peak)
+	s.print(peak)
+	return errors.Join(checkGrowth(before, after), s.check(peak))
 }
 
 // start fills the cluster and starts the server.
@@ -92,15 +95,13 @@ func (s *soak) start(ctx context.Context) (err error) {
 	logf("starting %s", s.config.server)
 	args := append([]string{
 		"--profiling", "--max-sample-age=" + s.oracle.maxAge.String(),
-		"--watched-resolution=" + s.watched.String(), fmt.Sprintf("--watched-budget=%g", s.budget),
+		"--watched-resolution=" + watchedResolution.String(), fmt.Sprintf("--watched-budget=%g", watchedBudget),
 	}, s.serverArgs...)
-	if s.server, err = s.cluster.StartStandalone(s.config.server, s.resolution, args...); err != nil {
+	if s.server, err = s.cluster.StartStandalone(s.config.server, resolution, args...); err != nil {
 		return err
 	}
 	s.oracle.setServerStart(time.Now())
-	s.readers = &readers{
-		server: s.server, oracle: s.oracle, autoscalers: s.watched > 0, logged: map[violation]bool{},
-	}
+	s.readers = &readers{server: s.server, oracle: s.oracle, logged: map[violation]bool{}}
 	return s.server.Process.Poll(ctx, time.Minute, "the server to be ready", func(ctx context.Context) error {
 		_, _, err := s.server.Get(ctx, "/readyz", cluster.TypeJSON)
 		return err
@@ -127,8 +128,7 @@ func (s *soak) phase(ctx context.Context, duration time.Duration) (footprint, er
 		err = sleep(busy, s.oracle.settle)
 	}
 	if err == nil {
-		least, most := s.scrapeLimits()
-		err = s.checkBudget(busy, s.oracle.settle, least, most)
+		err = s.checkScrapes(busy, s.oracle.settle, 1.2, watchedBudget)
 	}
 	stop(nil)
 	group.Wait()
@@ -150,21 +150,68 @@ func (s *soak) report(ctx context.Context) {
 			logf("read /metrics: %v", err)
 			continue
 		}
-		r, f := s.readers.counts(), t.footprint()
-		logf("%d of %d pods served, %d of %d kubelets misbehave; %d responses, %d violations; %.0f scrapes, %.0f failed; "+
-			"%.0f watched nodes, scraped every %.1f s; %.0f goroutines, %.0f MiB heap, %.0f MiB RSS",
+		r := s.readers.counts()
+		logf("%d of %d pods served, %d of %d kubelets misbehave; %d responses, %d violations; "+
+			"%.0f scrapes, %.0f watched nodes; %.0f MiB RSS",
 			r.pods, s.nodes*s.pods, s.churn.faulty(), s.nodes, r.responses, r.violations,
-			t.sum("kube_vitals_scrapes_total"), t.sum("kube_vitals_scrapes_total", `result="failure"`),
-			t.sum("kube_vitals_watched_nodes"), t.sum("kube_vitals_watched_resolution_seconds"),
-			f.goroutines, f.heap, t.sum("process_resident_memory_bytes")/mebibyte)
+			t.sum("kube_vitals_scrapes_total"), t.sum("kube_vitals_watched_nodes"),
+			t.sum("process_resident_memory_bytes")/mebibyte)
 	}
 }
 
-// print prints what happened and how the server has grown.
-func (s *soak) print(before, after footprint, peak uint64) {
+// scrapes returns how often the kubelets were scraped, without early scrapes.
+func (s *soak) scrapes(ctx context.Context) (float64, error) {
+	t, err := readTelemetry(ctx, s.server)
+	return float64(s.churn.requests(kubelettest.ResourcePath)) - t.sum("kube_vitals_early_scrapes_total"), err
+}
+
+// checkScrapes checks for some time without churn that all nodes together are scraped at least and at
+// most so many times as often as without watched nodes. The kubelets count.
+func (s *soak) checkScrapes(ctx context.Context, duration time.Duration, least, most float64) error {
+	start := time.Now()
+	before, err := s.scrapes(ctx)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, duration); err != nil {
+		return err
+	}
+	after, err := s.scrapes(ctx)
+	if err != nil {
+		return err
+	}
+	const variation = 0.5 // scrapes of each node, by which their times in an interval vary
+	scrapes, margin := after-before, variation*float64(s.nodes)
+	plain := float64(s.nodes) * time.Since(start).Seconds() / resolution.Seconds()
+	logf("%.0f scrapes that were not early, %.2f times as many as without watched nodes", scrapes, scrapes/plain)
+	if scrapes < least*plain-margin || scrapes > most*plain+margin {
+		return fmt.Errorf("the kubelets counted %.0f scrapes, want %g to %g times %.0f", scrapes, least, most, plain)
+	}
+	return nil
+}
+
+// checkUnwatched waits until no node is watched any more, because there are no readers, and checks
+// that nodes are scraped as without watched nodes then.
+func (s *soak) checkUnwatched(ctx context.Context) error {
+	logf("waiting until no node is watched")
+	err := s.server.Process.Poll(ctx, watchedFor, "no node to be watched", func(ctx context.Context) error {
+		t, err := readTelemetry(ctx, s.server)
+		if watched := t.sum("kube_vitals_watched_nodes"); err == nil && watched > 0 {
+			return fmt.Errorf("%.0f nodes are watched", watched)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.checkScrapes(ctx, 2*resolution, 1, 1)
+}
+
+// print prints what happened.
+func (s *soak) print(peak uint64) {
 	r, e := s.readers.counts(), s.churn.events
-	fmt.Printf("\n%s: %d nodes, %d pods, resolution %s, %g minutes of churn, seed %d\n\n",
-		filepath.Base(s.config.server), s.nodes, s.nodes*s.pods, s.resolution, s.minutes, s.seed)
+	fmt.Printf("\n%s: %d nodes, %d pods, resolution %s, %s of churn, seed %d\n\n",
+		filepath.Base(s.config.server), s.nodes, s.nodes*s.pods, resolution, s.duration, s.seed)
 	fmt.Printf("events:    %d nodes and %d pods replaced, %d container restarts, %d kubelet faults\n",
 		e.nodesReplaced, e.podsReplaced, e.restarts, e.faults)
 	fmt.Printf("           %d clock steps, %d of them back; "+
@@ -173,22 +220,17 @@ func (s *soak) print(before, after footprint, peak uint64) {
 	fmt.Printf("           %d nodes unreachable, with another load on their return\n", e.unreachable)
 	fmt.Printf("responses: %d with %d violations; the oldest sample was %.1f s old (%.1f s are allowed)\n",
 		r.responses, r.violations, s.oracle.oldestServed().Seconds(), (s.oracle.maxAge + dateError).Seconds())
-	fmt.Printf("memory:    at most %d MiB (%d are allowed)\n\n", peak/mebibyte, s.memory)
-	fmt.Printf("| %-19s | %7s | %7s | %7s |\n| %s | ------: | ------: | ------: |\n",
-		"Without requests", "before", "after", "allowed", strings.Repeat("-", 19))
-	for _, m := range measures {
-		fmt.Printf("| %-19s | %7.1f | %7.1f | %7.1f |\n", m.name, m.of(before), m.of(after), m.allowed(before, s.margin))
-	}
+	fmt.Printf("memory:    at most %d MiB (%d are allowed)\n", peak/mebibyte, maxMemory)
 }
 
-// check returns everything that was wrong.
-func (s *soak) check(before, after footprint, peak uint64) error {
-	errs := []error{checkGrowth(before, after, s.margin)}
+// check returns everything that was wrong, apart from growth.
+func (s *soak) check(peak uint64) error {
+	var errs []error
 	if n := s.readers.counts().violations; n > 0 {
 		errs = append(errs, fmt.Errorf("%d violations in responses, the first of which are logged above", n))
 	}
-	if peak > s.memory*mebibyte {
-		errs = append(errs, fmt.Errorf("the server used %d MiB of memory, more than %d", peak/mebibyte, s.memory))
+	if peak > maxMemory*mebibyte {
+		errs = append(errs, fmt.Errorf("the server used %d MiB of memory, more than %d", peak/mebibyte, maxMemory))
 	}
 	errs = append(errs, s.server.Stop())
 	text, err := s.server.Process.Log()
