@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -57,18 +56,19 @@ type fleet interface {
 }
 
 // churn creates, changes and deletes nodes and pods: objects in the API server and kubelets. One
-// goroutine makes all changes, apart from those of fill.
+// goroutine makes all changes.
 type churn struct {
 	objects apiServer
 	fleet   fleet
 	oracle  *oracle
 	random  *rand.Rand
 
-	mu       sync.Mutex
 	nextNode int // an index is never used again, and so no name
 	nextPod  int
-	nodes    []*liveNode
 	events   events
+
+	mu    sync.Mutex // of the list and of liveNode.faultyUntil, which others read
+	nodes []*liveNode
 }
 
 // events counts what has happened.
@@ -108,34 +108,19 @@ func (c *churn) fill(ctx context.Context, nodes, pods int) error {
 			return err
 		}
 	}
-	const workers = 8
-	work := make(chan struct{})
-	errs := make([]error, workers)
-	var group sync.WaitGroup
-	for i := range workers {
-		group.Go(func() {
-			for range work {
-				if errs[i] == nil {
-					errs[i] = c.addNode(ctx, pods)
-				}
-			}
-		})
-	}
 	for range nodes {
-		work <- struct{}{}
+		if err := c.addNode(ctx, pods); err != nil {
+			return err
+		}
 	}
-	close(work)
-	group.Wait()
-	return errors.Join(errs...)
+	return nil
 }
 
 // addNode creates a node with a kubelet and pods. Every other kubelet samples its containers for
 // each request.
 func (c *churn) addNode(ctx context.Context, pods int) error {
-	c.mu.Lock()
 	index := c.nextNode
 	c.nextNode++
-	c.mu.Unlock()
 	name := objects.NodeName(index)
 	offset := initialOffset(index)
 	n := &liveNode{
@@ -166,13 +151,18 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 			return err
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.nodes = append(c.nodes, n)
 	if n.record.startsMove {
 		c.events.startsFollow++
 	}
+	c.update(func() { c.nodes = append(c.nodes, n) })
 	return nil
+}
+
+// update changes what other goroutines read.
+func (c *churn) update(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
 }
 
 // setPermanentFaults sets the faults that some nodes always have. Of ten nodes, one reports start
@@ -213,10 +203,8 @@ func (c *churn) setClock(n *liveNode, offset time.Duration) {
 
 // addPod creates a pod on a node and starts its containers, a tenth of which use no CPU.
 func (c *churn) addPod(ctx context.Context, n *liveNode) error {
-	c.mu.Lock()
 	index := c.nextPod
 	c.nextPod++
-	c.mu.Unlock()
 	p := objects.NewPod(namespaces[index%len(namespaces)], appName(index/len(namespaces)), n.index, index)
 	var usage [len(objects.ContainerNames)]kubelettest.Usage
 	for i := range usage {
@@ -254,10 +242,8 @@ func (c *churn) removePod(ctx context.Context, n *liveNode, i int) error {
 
 // removeNode deletes node i with its pods.
 func (c *churn) removeNode(ctx context.Context, i int) error {
-	c.mu.Lock()
 	n := c.nodes[i]
-	c.nodes = slices.Delete(c.nodes, i, i+1)
-	c.mu.Unlock()
+	c.update(func() { c.nodes = slices.Delete(c.nodes, i, i+1) })
 	c.oracle.update(func() { n.record.deleting = true })
 	c.fleet.Remove(n.kubelet.Name())
 	if err := c.objects.DeleteNode(ctx, n.index); err != nil {
@@ -484,9 +470,7 @@ func (n *liveNode) setFaults(more ...kubelettest.Fault) {
 }
 
 func (c *churn) setFaultyUntil(n *liveNode, until time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n.faultyUntil = until
+	c.update(func() { n.faultyUntil = until })
 }
 
 // clearFaults clears the faults of the selected nodes.
