@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestCadvisorMatchesRealKubelet compares the lines with those of a real kubelet, except names that
@@ -51,45 +50,4 @@ func cadvisorShape(t *testing.T, text []byte) []string {
 		lines = append(lines, generated.ReplaceAllString(string(s.series), "GENERATED")+" time="+strconv.FormatBool(hasTime))
 	}
 	return lines
-}
-
-// TestCadvisorRestart checks the series of a container before and after a restart, and the label of
-// sandboxes.
-func TestCadvisorRestart(t *testing.T) {
-	clock := &clock{start}
-	k := New("n", Config{Now: clock.now, SandboxContainer: "POD"})
-	k.SetContainer("ns", "pod", "c", Usage{CPU: 0.5, Memory: 8 << 20})
-	const prefix = `container_cpu_usage_seconds_total{container="c",cpu="total",id="`
-	counter := func() (id string, value float64) {
-		t.Helper()
-		text := get(t, k, CadvisorPath).Body.String()
-		if !strings.Contains(text, `container_cpu_usage_seconds_total{container="POD",`) {
-			t.Errorf("the sandbox is missing in\n%s", text)
-		}
-		_, text, ok := strings.Cut(text, "\n"+prefix)
-		id, _, ended := strings.Cut(text, `"`)
-		if !ok || !ended {
-			t.Fatalf("the container is missing in\n%s", text)
-		}
-		line, _, _ := strings.Cut(text, "\n")
-		value, err := strconv.ParseFloat(strings.Fields(line)[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return id, value
-	}
-	clock.advance(time.Minute)
-	before, value := counter()
-	if value < 29.9 || value > 30 {
-		t.Errorf("got %v core-seconds after a minute of 500m", value)
-	}
-	k.Restart("ns", "pod", "c")
-	clock.advance(10 * time.Second)
-	after, value := counter()
-	if value < 4.9 || value > 5 {
-		t.Errorf("got %v core-seconds 10 s after a restart", value)
-	}
-	if before == after || before[:strings.LastIndexByte(before, '/')] != after[:strings.LastIndexByte(after, '/')] {
-		t.Errorf("got %q and %q, want two containers of the same pod", before, after)
-	}
 }
