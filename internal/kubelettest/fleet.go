@@ -177,19 +177,13 @@ type TB interface {
 // address. Without a certificate, it serves plain HTTP.
 func (k *Kubelet) Start(tb TB, certificate *tls.Certificate) netip.AddrPort {
 	tb.Helper()
-	return k.StartOn(tb, netip.AddrFrom4([4]byte{127, 0, 0, 1}), certificate)
-}
-
-// StartOn is Start on another address, such as ::1.
-func (k *Kubelet) StartOn(tb TB, address netip.Addr, certificate *tls.Certificate) netip.AddrPort {
-	tb.Helper()
 	var cfg FleetConfig
 	if certificate != nil {
 		cfg.Certificate = func(*Kubelet, netip.Addr) (*tls.Certificate, error) { return certificate, nil }
 	}
 	f := NewFleet(cfg)
 	tb.Cleanup(f.Close)
-	at, err := f.Add(k, address)
+	at, err := f.Add(k, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 	if err != nil {
 		tb.Fatalf("cannot start a fake kubelet: %v", err)
 	}

@@ -73,11 +73,6 @@ type Config struct {
 	// runtime. They report no usageNanoCores of containers unless the runtime does.
 	ContainersOnDemand bool
 
-	// RateSinceLastRequest reports usageNanoCores of containers as the mean since the last request,
-	// possibly milliseconds ago. This is how containerd behaves without its own collector. It
-	// requires ContainersOnDemand.
-	RateSinceLastRequest bool
-
 	// NoSwap leaves swap out of all responses.
 	NoSwap bool
 

@@ -303,36 +303,6 @@ func TestSummaryRates(t *testing.T) {
 	}
 }
 
-// TestRateSinceLastRequest checks that a container's rate covers the time between two requests to
-// any endpoint.
-func TestRateSinceLastRequest(t *testing.T) {
-	clock := &clock{start}
-	k := New("n", Config{Now: clock.now, Housekeeping: 10 * time.Second,
-		ContainersOnDemand: true, RateSinceLastRequest: true})
-	k.SetContainer("ns", "p", "c", Usage{CPU: 0.1})
-	containers := regexp.MustCompile(`(?s)"containers": .*?"usageNanoCores": (\d+)`)
-	check := func(when string, least, most float64) {
-		t.Helper()
-		found := containers.FindSubmatch(get(t, k, SummaryPath).Body.Bytes())
-		if found == nil {
-			t.Fatalf("%s: got no rate", when)
-		}
-		if rate, err := strconv.ParseFloat(string(found[1]), 64); err != nil || rate < least*1e9 || rate > most*1e9 {
-			t.Errorf("%s: got %s nanocores, want %v to %v cores", when, found[1], least, most)
-		}
-	}
-	clock.advance(time.Minute)
-	check("first request", 0, 0)
-	clock.advance(10 * time.Second)
-	getResource(t, k)
-	k.SetContainer("ns", "p", "c", Usage{CPU: 4})
-	clock.advance(100 * time.Millisecond)
-	check("100 ms after a request for the resource metrics", 3, 4) // a sample is up to 15 ms older than the response
-	k.SetContainer("ns", "p", "c", Usage{CPU: 0.1})
-	clock.advance(10 * time.Second)
-	check("10 s later", 0.1, 0.11)
-}
-
 // TestContainerLifecycle runs, restarts and removes containers of a pod.
 func TestContainerLifecycle(t *testing.T) {
 	const series = `container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"}`

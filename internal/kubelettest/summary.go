@@ -53,7 +53,6 @@ func (k *Kubelet) appendPod(j *jsonWriter, p *pod) {
 	j.time("startTime", p.start)
 	j.open("containers", '[')
 	total := p.storage
-	noRate := k.cfg.ContainersOnDemand && !k.cfg.RateSinceLastRequest
 	for _, c := range p.containers {
 		if c.last.at == 0 {
 			continue
@@ -61,7 +60,7 @@ func (k *Kubelet) appendPod(j *jsonWriter, p *pod) {
 		j.open("", '{')
 		j.string("name", c.name)
 		j.time("startTime", c.start)
-		j.usage(&c.series, details{noRate: noRate, available: true, swapAvailable: true})
+		j.usage(&c.series, details{noRate: k.cfg.ContainersOnDemand, available: true, swapAvailable: true})
 		logs := min(c.storage, logBytes)
 		j.filesystem("rootfs", j.now, c.storage-logs)
 		j.filesystem("logs", j.now, logs)

@@ -19,6 +19,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 // bench is a simulated cluster in which servers are measured.
@@ -43,7 +44,7 @@ func newBench(ctx context.Context, cfg config, s size, inProcess bool) (*bench, 
 	}
 	b := &bench{config: cfg, shape: newShape(s.nodes, s.pods, cfg.containersPerPod), cluster: c}
 	if cfg.keep {
-		logf("logs and certificates are kept in %s", c.Dir)
+		program.Logf("logs and certificates are kept in %s", c.Dir)
 	}
 	if err := b.start(ctx, inProcess); err != nil {
 		b.close()
@@ -60,7 +61,7 @@ func (b *bench) close() {
 }
 
 func (b *bench) start(ctx context.Context, inProcess bool) (err error) {
-	logf("starting %d kubelets", b.nodes)
+	program.Logf("starting %d kubelets", b.nodes)
 	if inProcess {
 		list := newKubelets(b.shape, 0, b.nodes, b.idle, false)
 		if b.kubelets, err = startKubelets(kubelettest.FleetConfig{CA: b.cluster.CA}, list, 0); err != nil {
@@ -73,7 +74,7 @@ func (b *bench) start(ctx context.Context, inProcess bool) (err error) {
 	if err := b.cluster.StartEtcd(ctx); err != nil {
 		return err
 	}
-	logf("writing %d pods to etcd", b.pods())
+	program.Logf("writing %d pods to etcd", b.pods())
 	if err := writeObjects(ctx, b.cluster.Etcd, newPopulation(b.shape, b.kubeletPort, b.smallObjects)); err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ func (b *bench) start(ctx context.Context, inProcess bool) (err error) {
 func (b *bench) startServer(
 	ctx context.Context, executable string, args ...string,
 ) (s *cluster.Standalone, times startTimes, err error) {
-	logf("starting %s", executable)
+	program.Logf("starting %s", executable)
 	if s, err = b.cluster.StartStandalone(executable, b.resolution, args...); err != nil {
 		return nil, times, err
 	}
@@ -95,7 +96,7 @@ func (b *bench) startServer(
 
 func stopServer(s *cluster.Standalone) {
 	if err := s.Stop(); err != nil {
-		logf("warning: %v", err)
+		program.Logf("warning: %v", err)
 	}
 }
 

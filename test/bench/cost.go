@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 // A round of one request lasts until both minimums are reached. /proc has CPU times to 10 ms, so
@@ -85,8 +86,8 @@ type requestCost struct {
 }
 
 func (c *cost) measure(ctx context.Context, requests []request, lists int) (err error) {
-	logf("waiting for a steady state")
-	if err := sleep(ctx, 2*c.resolution); err != nil {
+	program.Logf("waiting for a steady state")
+	if err := program.Sleep(ctx, 2*c.resolution); err != nil {
 		return err
 	}
 	for _, step := range []func() error{
@@ -105,7 +106,7 @@ func (c *cost) measure(ctx context.Context, requests []request, lists int) (err 
 
 // measureScraping measures CPU and memory without requests.
 func (c *cost) measureScraping(ctx context.Context) error {
-	logf("measuring %d intervals without requests", c.rounds)
+	program.Logf("measuring %d intervals without requests", c.rounds)
 	pid := c.server.Process.PID()
 	var cores, rss, anon, received []float64
 	for range c.rounds {
@@ -113,7 +114,7 @@ func (c *cost) measureScraping(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		cpu, elapsed, err := cpuTime(c.server.Process, func() error { return sleep(ctx, c.resolution) })
+		cpu, elapsed, err := cpuTime(c.server.Process, func() error { return program.Sleep(ctx, c.resolution) })
 		if err != nil {
 			return err
 		}
@@ -197,7 +198,7 @@ func (c *cost) readMetric(ctx context.Context, name string) (float64, error) {
 
 func (c *cost) measureRequests(ctx context.Context, requests []request) error {
 	for _, r := range requests {
-		logf("measuring %s", r.name)
+		program.Logf("measuring %s", r.name)
 		one, err := c.measureRequest(ctx, r)
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
@@ -237,7 +238,7 @@ func (c *cost) measureRequest(ctx context.Context, r request) (one requestCost, 
 
 // measureLists measures memory after many lists of all pods, half of them in JSON.
 func (c *cost) measureLists(ctx context.Context, lists int) (err error) {
-	logf("listing all pods %d times", lists)
+	program.Logf("listing all pods %d times", lists)
 	for end := time.Now().Add(maxListsTime); c.lists < lists && time.Now().Before(end); c.lists++ {
 		r := request{path: allPods, accept: []string{cluster.TypeJSON, cluster.TypeProtobuf}[c.lists%2]}
 		if err := r.discard(ctx, c.server); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 const (
@@ -76,7 +77,7 @@ func (o *outcome) add(end string) {
 func measureLimit(ctx context.Context, b *bench) (err error) {
 	l := &limited{bench: b}
 	if l.cgroup, err = newCgroup(b.limit); err != nil {
-		logf("warning: the limit is not enforced, only the memory is measured: %v", err)
+		program.Logf("warning: the limit is not enforced, only the memory is measured: %v", err)
 	} else {
 		defer func() { err = errors.Join(err, l.cgroup.remove()) }()
 	}
@@ -108,7 +109,7 @@ func (l *limited) run(ctx context.Context) (err error) {
 }
 
 func (l *limited) start(ctx context.Context) error {
-	logf("starting %s", l.config.server)
+	program.Logf("starting %s", l.config.server)
 	s, err := l.cluster.StartStandalone(l.script, l.resolution, l.serverArgs...)
 	if err != nil {
 		return err
@@ -200,13 +201,13 @@ func (o *outcome) send(ctx context.Context, l *limited, r request, b burst) {
 			o.add(tooLarge)
 			return
 		}
-		if ctx.Err() != nil || (isRejected || b.during != nil) && sleep(ctx, time.Second) != nil {
+		if ctx.Err() != nil || (isRejected || b.during != nil) && program.Sleep(ctx, time.Second) != nil {
 			o.add(incomplete)
 			return
 		}
 		if !isRejected && b.during == nil {
 			o.add(failed)
-			logf("a failure: %v", err)
+			program.Logf("a failure: %v", err)
 			return
 		}
 	}
@@ -242,7 +243,7 @@ func (o *outcome) try(ctx context.Context, s *cluster.Standalone, r request, slo
 		case err != nil:
 			return err
 		}
-		_ = sleep(ctx, time.Second)
+		_ = program.Sleep(ctx, time.Second)
 	}
 }
 
@@ -252,7 +253,7 @@ func (l *limited) churn(ctx context.Context) error {
 	for i := range n {
 		l.kubelets.Remove(objects.NodeName(i))
 	}
-	err := sleep(ctx, 2*l.resolution)
+	err := program.Sleep(ctx, 2*l.resolution)
 	for i := range n {
 		if _, addErr := l.kubelets.Add(l.kubelets.byNode[i], kubelettest.Address(i)); addErr != nil {
 			return addErr
@@ -264,18 +265,18 @@ func (l *limited) churn(ctx context.Context) error {
 // restart stops the server during its requests, and sends as many requests to the next one while it
 // starts.
 func (l *limited) restart(ctx context.Context) error {
-	if err := sleep(ctx, 2*time.Second); err != nil {
+	if err := program.Sleep(ctx, 2*time.Second); err != nil {
 		return err
 	}
 	if err := l.server.Load().Stop(); err != nil {
-		logf("the server was stopped: %v", err)
+		program.Logf("the server was stopped: %v", err)
 	}
 	return l.start(ctx)
 }
 
 // phase runs f and adds a row with the highest memory during it.
 func (l *limited) phase(name string, f func(*outcome) error) error {
-	logf("%s", name)
+	program.Logf("%s", name)
 	done := make(chan struct{})
 	var usage, anonymous uint64
 	var sampler sync.WaitGroup
@@ -350,7 +351,7 @@ func (l *limited) checkCurrent(ctx context.Context) error {
 		if oldest > maxAge {
 			return fmt.Errorf("the oldest metrics are %s old", oldest)
 		}
-		logf("all %d nodes and %d pods have current metrics", len(nodes.Items), len(pods.Items))
+		program.Logf("all %d nodes and %d pods have current metrics", len(nodes.Items), len(pods.Items))
 		return nil
 	})
 }
@@ -369,7 +370,7 @@ func (l *limited) summary() error {
 	if err != nil {
 		return err
 	}
-	logf("the cgroup's highest memory was %d of %d MiB; processes killed: %d", peak>>20, l.limit>>20, kills)
+	program.Logf("the cgroup's highest memory was %d of %d MiB; processes killed: %d", peak>>20, l.limit>>20, kills)
 	if kills > 0 {
 		return fmt.Errorf("the server was killed %d times because memory ran out", kills)
 	}

@@ -24,15 +24,13 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 const (
@@ -53,20 +51,7 @@ var measurements = map[string]struct {
 	reactionOnly: {}, // starts its own clusters
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
-		if ctx.Err() != nil {
-			err = errors.New("interrupted")
-		}
-		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-		}
-		stop()
-		os.Exit(1)
-	}
-}
+func main() { program.Main("bench", run) }
 
 // run runs the process that the arguments name: bench starts itself as its helper processes.
 func run(ctx context.Context, args []string) error {
@@ -204,23 +189,4 @@ func (cfg config) validate() error {
 	}
 	_, err := cfg.selectModes()
 	return errors.Join(append(errs, err)...)
-}
-
-var started = time.Now()
-
-// logf prints a line of progress with the seconds since the start of the program.
-func logf(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(started).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// sleep returns the cause of the context if that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 const (
@@ -173,7 +174,7 @@ func measureReaction(ctx context.Context, cfg config, s size) error {
 			defer func() { <-slots }()
 			if results[i], errs[i] = measureMode(ctx, cfg, m, s); errs[i] != nil {
 				errs[i] = fmt.Errorf("mode %s: %w", m.name, errs[i])
-				logf("%v", errs[i])
+				program.Logf("%v", errs[i])
 			}
 		})
 	}
@@ -201,7 +202,7 @@ func measureMode(ctx context.Context, cfg config, m mode, s size) (result *react
 		return nil, err
 	}
 	defer r.cluster.Stop()
-	logf("%s: starting a cluster in %s", m.name, r.cluster.Dir)
+	program.Logf("%s: starting a cluster in %s", m.name, r.cluster.Dir)
 	list := newKubelets(r.shape, 0, r.nodes, cfg.idle, cfg.onDemand)
 	if r.kubelets, err = startKubelets(kubelettest.FleetConfig{CA: r.cluster.CA}, list, 0); err != nil {
 		return nil, err
@@ -319,13 +320,13 @@ func (r *reaction) startAutoscalers(ctx context.Context, cancel context.CancelCa
 		}
 	})
 	// The controller reads at once, and then 15 s after the last read. It is given a second to start.
-	logf("%s: creating %d autoscalers", r.name, len(r.autoscalers))
-	if err := sleep(ctx, time.Second); err != nil {
+	program.Logf("%s: creating %d autoscalers", r.name, len(r.autoscalers))
+	if err := program.Sleep(ctx, time.Second); err != nil {
 		return err
 	}
 	start := time.Now()
 	for _, a := range r.autoscalers {
-		if err := sleep(ctx, a.phase-time.Since(start)); err != nil {
+		if err := program.Sleep(ctx, a.phase-time.Since(start)); err != nil {
 			return err
 		}
 		h, err := parseObject[autoscalingv2.HorizontalPodAutoscaler](
@@ -394,11 +395,11 @@ func parseObject[T any](manifest string) (*T, error) {
 
 // measure plays the loads, and returns the result.
 func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
-	logf("%s: warming up", r.name)
-	if err := sleep(ctx, syncPeriod+warmUp); err != nil {
+	program.Logf("%s: warming up", r.name)
+	if err := program.Sleep(ctx, syncPeriod+warmUp); err != nil {
 		return nil, err
 	}
-	logf("%s: measuring for %s", r.name, r.duration)
+	program.Logf("%s: measuring for %s", r.name, r.duration)
 	var loads []load
 	var pods []objects.Pod
 	watched := map[int]bool{}

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 // The loads, in cores per pod. Autoscalers aim at target, so a pod with this usage is at 100 %.
@@ -145,12 +147,12 @@ func play(
 			break
 		}
 		if wait := c.at - time.Since(start); wait > 0 {
-			if err := sleep(ctx, wait); err != nil {
+			if err := program.Sleep(ctx, wait); err != nil {
 				return nil, err
 			}
 		}
 		set(c.load, c.cores)
 		played[c.load] = append(played[c.load], change{time.Since(start), c.cores})
 	}
-	return played, sleep(ctx, duration-time.Since(start))
+	return played, program.Sleep(ctx, duration-time.Since(start))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 // startTimes are when a server served what, in seconds since the start of its process.
@@ -113,7 +114,7 @@ func until(
 			*at = when.Sub(server.Started).Seconds()
 			return nil
 		}
-		if err := errors.Join(server.Process.Running(), sleep(ctx, pause)); err != nil {
+		if err := errors.Join(server.Process.Running(), program.Sleep(ctx, pause)); err != nil {
 			return err
 		}
 	}
@@ -137,7 +138,7 @@ func measureStart(ctx context.Context, b *bench) error {
 	values := make([][]float64, len(columns))
 	for range b.rounds {
 		// Kubelets need two samples to report that a container uses no CPU.
-		if err := sleep(ctx, 2*housekeeping); err != nil {
+		if err := program.Sleep(ctx, 2*housekeeping); err != nil {
 			return err
 		}
 		s, times, err := b.startServer(ctx, b.server, b.serverArgs...)

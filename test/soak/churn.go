@@ -12,6 +12,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 // namespaces are those of the pods. Each has pods of four apps.
@@ -261,7 +262,7 @@ func (c *churn) removeNode(ctx context.Context, i int) error {
 // run causes random events for a time, and then clears all faults that are not permanent.
 func (c *churn) run(ctx context.Context, perSecond float64, duration time.Duration) error {
 	for end := time.Now().Add(duration); time.Now().Before(end); {
-		if err := sleep(ctx, time.Duration(c.random.ExpFloat64()/perSecond*float64(time.Second))); err != nil {
+		if err := program.Sleep(ctx, time.Duration(c.random.ExpFloat64()/perSecond*float64(time.Second))); err != nil {
 			return err
 		}
 		now := time.Now()

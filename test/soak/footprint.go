@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 const mebibyte = 1 << 20
@@ -40,7 +41,7 @@ func checkGrowth(before, after footprint) error {
 // measureFootprint returns the smallest values of several footprints, each after a garbage collection.
 func measureFootprint(ctx context.Context, s *cluster.Standalone) (smallest footprint, err error) {
 	for i := range 5 {
-		if err := sleep(ctx, 2*time.Second); err != nil {
+		if err := program.Sleep(ctx, 2*time.Second); err != nil {
 			return smallest, err
 		}
 		for range 2 { // pools are empty after the second collection

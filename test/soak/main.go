@@ -25,16 +25,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 const (
@@ -45,24 +42,7 @@ const (
 	maxMemory         = 300 // MiB
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	cfg, err := parse(os.Args[1:])
-	if err == nil {
-		err = run(ctx, cfg)
-	}
-	if err != nil {
-		if ctx.Err() != nil {
-			err = errors.New("interrupted")
-		}
-		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(os.Stderr, "soak:", err)
-		}
-		stop()
-		os.Exit(1)
-	}
-}
+func main() { program.Main("soak", run) }
 
 // config are the flags.
 type config struct {
@@ -97,23 +77,4 @@ func parse(args []string) (cfg config, err error) {
 		err = errors.New("-nodes, -pods, -churn and -minutes must be positive")
 	}
 	return cfg, errors.Join(err, process.CheckExecutable("-server", cfg.server))
-}
-
-var started = time.Now()
-
-// logf prints a line of progress with the seconds since the start of the program.
-func logf(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(started).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// sleep returns the cause of the context if that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

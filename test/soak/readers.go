@@ -15,6 +15,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 const (
@@ -59,7 +60,7 @@ func (r *readers) run(ctx context.Context) {
 	for i := range readerCount {
 		group.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 3))
-			for sleep(ctx, readPause) == nil {
+			for program.Sleep(ctx, readPause) == nil {
 				r.read(ctx, random)
 			}
 		})
@@ -94,7 +95,7 @@ func (r *readers) read(ctx context.Context, random *rand.Rand) {
 // third autoscaler reads one pod by name, the others read pods by label selector.
 func (r *readers) autoscale(ctx context.Context, i int) {
 	period := autoscalerPeriods[i%len(autoscalerPeriods)]
-	if sleep(ctx, period*time.Duration(i)/autoscalers) != nil { // their phases differ
+	if program.Sleep(ctx, period*time.Duration(i)/autoscalers) != nil { // their phases differ
 		return
 	}
 	// The random readers use another selector, which makes them other readers to the server.
@@ -102,7 +103,7 @@ func (r *readers) autoscale(ctx context.Context, i int) {
 	list := cluster.V1 + "/namespaces/" + namespaces[i%len(namespaces)] + "/pods?labelSelector=" +
 		url.QueryEscape(selector)
 	pod := ""
-	for next := time.Now(); sleep(ctx, time.Until(next)) == nil; next = next.Add(period) {
+	for next := time.Now(); program.Sleep(ctx, time.Until(next)) == nil; next = next.Add(period) {
 		if i%3 > 0 {
 			r.listPods(ctx, list, cluster.TypeProtobuf, false)
 		} else if pod = r.oracle.samePod(pod); pod != "" {
@@ -215,9 +216,9 @@ func (r *readers) record(found []violation) {
 			continue
 		}
 		r.logged[key] = true
-		logf("VIOLATION: %s", v)
+		program.Logf("VIOLATION: %s", v)
 		if len(r.logged) == maxViolations {
-			logf("further violations are not logged")
+			program.Logf("further violations are not logged")
 		}
 	}
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 var (
@@ -304,7 +305,7 @@ func (s *simulation) run(t *testing.T, duration time.Duration, check func(
 	s.oracle.setServerStart(time.Now())
 	group.Go(func() { s.scraper.Run(ctx) })
 	group.Go(func() {
-		for reader := uint64(1); sleep(ctx, 770*time.Millisecond) == nil; reader = reader%5 + 1 {
+		for reader := uint64(1); program.Sleep(ctx, 770*time.Millisecond) == nil; reader = reader%5 + 1 {
 			s.scraper.Read(reader, simulatedNodes, s.someNodes(reader))
 			sent := time.Now()
 			pods, nodes := s.lists()
@@ -314,7 +315,7 @@ func (s *simulation) run(t *testing.T, duration time.Duration, check func(
 	if err := s.churn.run(ctx, 0.8, duration); err != nil {
 		t.Fatal(err)
 	}
-	if err := sleep(ctx, 2*s.oracle.settle); err != nil {
+	if err := program.Sleep(ctx, 2*s.oracle.settle); err != nil {
 		t.Fatal(err)
 	}
 }

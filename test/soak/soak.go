@@ -15,6 +15,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 const (
@@ -40,14 +41,18 @@ type soak struct {
 	readers *readers
 }
 
-func run(ctx context.Context, cfg config) error {
+func run(ctx context.Context, args []string) error {
+	cfg, err := parse(args)
+	if err != nil {
+		return err
+	}
 	c, err := cluster.New(ctx, cluster.Config{Keep: cfg.keep, Progress: os.Stderr})
 	if err != nil {
 		return err
 	}
 	defer c.Stop()
 	if cfg.keep {
-		logf("logs and certificates are kept in %s", c.Dir)
+		program.Logf("logs and certificates are kept in %s", c.Dir)
 	}
 	fleet := kubelettest.NewFleet(kubelettest.FleetConfig{CA: c.CA})
 	defer fleet.Close()
@@ -58,12 +63,12 @@ func run(ctx context.Context, cfg config) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	logf("warm-up")
+	program.Logf("warm-up")
 	before, err := s.phase(ctx, warmUp)
 	if err != nil {
 		return err
 	}
-	logf("churn for %s", cfg.duration)
+	program.Logf("churn for %s", cfg.duration)
 	after, err := s.phase(ctx, cfg.duration)
 	if err != nil {
 		return err
@@ -88,11 +93,11 @@ func (s *soak) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.churn.objects = objects.Client{Interface: s.cluster.Client}
-	logf("creating %d nodes with %d pods each; the seed is %d", s.nodes, s.pods, s.seed)
+	program.Logf("creating %d nodes with %d pods each; the seed is %d", s.nodes, s.pods, s.seed)
 	if err := s.churn.fill(ctx, s.nodes, s.pods); err != nil {
 		return err
 	}
-	logf("starting %s", s.config.server)
+	program.Logf("starting %s", s.config.server)
 	args := append([]string{
 		"--profiling", "--max-sample-age=" + s.oracle.maxAge.String(),
 		"--watched-resolution=" + watchedResolution.String(), fmt.Sprintf("--watched-budget=%g", watchedBudget),
@@ -124,8 +129,8 @@ func (s *soak) phase(ctx context.Context, duration time.Duration) (footprint, er
 	})
 	err := s.churn.run(busy, s.config.churn, duration)
 	if err == nil {
-		logf("calm for %s", 2*s.oracle.settle)
-		err = sleep(busy, s.oracle.settle)
+		program.Logf("calm for %s", 2*s.oracle.settle)
+		err = program.Sleep(busy, s.oracle.settle)
 	}
 	if err == nil {
 		err = s.checkScrapes(busy, s.oracle.settle, 1.2, watchedBudget)
@@ -144,14 +149,14 @@ func (s *soak) phase(ctx context.Context, duration time.Duration) (footprint, er
 
 // report prints lines of progress.
 func (s *soak) report(ctx context.Context) {
-	for sleep(ctx, reportPeriod) == nil {
+	for program.Sleep(ctx, reportPeriod) == nil {
 		t, err := readTelemetry(ctx, s.server)
 		if err != nil {
-			logf("read /metrics: %v", err)
+			program.Logf("read /metrics: %v", err)
 			continue
 		}
 		r := s.readers.counts()
-		logf("%d of %d pods served, %d of %d kubelets misbehave; %d responses, %d violations; "+
+		program.Logf("%d of %d pods served, %d of %d kubelets misbehave; %d responses, %d violations; "+
 			"%.0f scrapes, %.0f watched nodes; %.0f MiB RSS",
 			r.pods, s.nodes*s.pods, s.churn.faulty(), s.nodes, r.responses, r.violations,
 			t.sum("kube_vitals_scrapes_total"), t.sum("kube_vitals_watched_nodes"),
@@ -173,7 +178,7 @@ func (s *soak) checkScrapes(ctx context.Context, duration time.Duration, least, 
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, duration); err != nil {
+	if err := program.Sleep(ctx, duration); err != nil {
 		return err
 	}
 	after, err := s.scrapes(ctx)
@@ -183,7 +188,7 @@ func (s *soak) checkScrapes(ctx context.Context, duration time.Duration, least, 
 	const variation = 0.5 // scrapes of each node, by which their times in an interval vary
 	scrapes, margin := after-before, variation*float64(s.nodes)
 	plain := float64(s.nodes) * time.Since(start).Seconds() / resolution.Seconds()
-	logf("%.0f scrapes that were not early, %.2f times as many as without watched nodes", scrapes, scrapes/plain)
+	program.Logf("%.0f scrapes that were not early, %.2f times as many as without watched nodes", scrapes, scrapes/plain)
 	if scrapes < least*plain-margin || scrapes > most*plain+margin {
 		return fmt.Errorf("the kubelets counted %.0f scrapes, want %g to %g times %.0f", scrapes, least, most, plain)
 	}
@@ -193,7 +198,7 @@ func (s *soak) checkScrapes(ctx context.Context, duration time.Duration, least, 
 // checkUnwatched waits until no node is watched any more, because there are no readers, and checks
 // that nodes are scraped as without watched nodes then.
 func (s *soak) checkUnwatched(ctx context.Context) error {
-	logf("waiting until no node is watched")
+	program.Logf("waiting until no node is watched")
 	err := s.server.Process.Poll(ctx, watchedFor, "no node to be watched", func(ctx context.Context) error {
 		t, err := readTelemetry(ctx, s.server)
 		if watched := t.sum("kube_vitals_watched_nodes"); err == nil && watched > 0 {
