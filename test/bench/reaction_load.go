@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
@@ -155,4 +157,45 @@ func play(
 		played[c.load] = append(played[c.load], change{time.Since(start), c.cores})
 	}
 	return played, program.Sleep(ctx, duration-time.Since(start))
+}
+
+// autoscaler is one Deployment with its autoscaler and the load of its pods.
+type autoscaler struct {
+	kind  string
+	name  string
+	phase time.Duration // when it is created, and so when it reads
+	pods  []objects.Pod
+	loads []load // of the pods
+}
+
+// newAutoscalers returns the same autoscalers for the same configuration, so that all modes are
+// measured with the same loads. The nodes with their pods are the first ones.
+func newAutoscalers(cfg config, s shape) []autoscaler {
+	random := rand.New(rand.NewPCG(1, 2))
+	watched := min(max(1, int(cfg.watched*float64(s.nodes)+0.5)), s.nodes)
+	groups := max(1, watched/podsPerAutoscaler)
+	var list []autoscaler
+	index := s.pods()
+	for _, k := range kinds() {
+		for i := range cfg.autoscalers {
+			group := i % groups
+			a := autoscaler{
+				kind: k.name, name: fmt.Sprintf("%s-%02d", k.name, i),
+				phase: syncPeriod * time.Duration(group) / time.Duration(groups),
+				loads: k.generate(random, cfg.duration),
+			}
+			if cfg.ownPhases {
+				a.phase = syncPeriod * time.Duration(i) / time.Duration(cfg.autoscalers)
+			}
+			for j := range podsPerAutoscaler {
+				pod := objects.NewPod(reactionNamespace, a.name, (podsPerAutoscaler*group+j)%watched, index)
+				pod.Containers = 1
+				a.pods = append(a.pods, pod)
+				index++
+			}
+			list = append(list, a)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b autoscaler) int { return int(a.phase - b.phase) })
+	return list
 }

@@ -6,8 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 )
 
 // table is a Markdown table with aligned columns. The first row has the titles.
@@ -35,24 +35,12 @@ func (t *table) markdown() string {
 }
 
 func (t *table) print(w io.Writer) {
-	widths := make([]int, len(t.rows[0]))
-	for _, row := range t.rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	separator := []string{strings.Repeat("-", widths[0])}
-	for _, width := range widths[1:] {
-		separator = append(separator, strings.Repeat("-", width-1)+":")
-	}
 	fmt.Fprintf(w, "\n%s\n\n", t.title)
-	for _, row := range slices.Insert(slices.Clone(t.rows), 1, separator) {
-		fmt.Fprintf(w, "| %-*s |", widths[0], row[0])
-		for i, cell := range row[1:] {
-			fmt.Fprintf(w, " %*s |", widths[i+1], cell)
-		}
-		fmt.Fprintln(w)
+	aligned := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	for line := range strings.Lines(t.markdown()) {
+		fmt.Fprint(aligned, strings.ReplaceAll(strings.ReplaceAll(line, " |", "\t|"), "|---", "|---\t"))
 	}
+	_ = aligned.Flush() // it prints to a terminal
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
@@ -69,18 +57,7 @@ func ms(v float64) string {
 	}
 }
 
-// median returns 0 for no values.
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	middle := len(sorted) / 2
-	if len(sorted)%2 == 1 {
-		return sorted[middle]
-	}
-	return (sorted[middle-1] + sorted[middle]) / 2
-}
+func median(values []float64) float64 { return percentile(values, 50) }
 
 // mean returns 0 for no values.
 func mean(values []float64) float64 {
