@@ -34,11 +34,14 @@ func (t *table) markdown() string {
 	return b.String()
 }
 
+// cellEnds marks the ends of cells for tabwriter.
+var cellEnds = strings.NewReplacer(" |", "\t|", "-|", "-\t|", ":|", ":\t|")
+
 func (t *table) print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s\n\n", t.title)
 	aligned := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
 	for line := range strings.Lines(t.markdown()) {
-		fmt.Fprint(aligned, strings.ReplaceAll(strings.ReplaceAll(line, " |", "\t|"), "|---", "|---\t"))
+		fmt.Fprint(aligned, cellEnds.Replace(line))
 	}
 	_ = aligned.Flush() // it prints to a terminal
 }
