@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"debug/buildinfo"
 	"encoding/csv"
@@ -15,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
@@ -158,33 +159,10 @@ func programVersion(executable string) (name, version string, err error) {
 
 // machine describes this machine.
 func machine() (string, error) {
-	memory, err := scanFile("/proc/meminfo", "MemTotal:")
-	if err != nil {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
 		return "", err
 	}
-	var kib float64
-	if _, err := fmt.Sscanf(memory, "%f kB", &kib); err != nil {
-		return "", err
-	}
-	model, err := scanFile("/proc/cpuinfo", "model name\t:")
-	if err != nil {
-		model = runtime.GOARCH // ARM has no such line
-	}
-	return fmt.Sprintf("%d × %s, %.0f GiB", runtime.NumCPU(), strings.TrimSpace(model), kib/(1<<20)), nil
-}
-
-// scanFile returns the rest of the first line that has the prefix.
-func scanFile(file, prefix string) (string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if rest, ok := strings.CutPrefix(lines.Text(), prefix); ok {
-			return rest, nil
-		}
-	}
-	return "", errors.Join(lines.Err(), fmt.Errorf("%s has no %q", file, prefix))
+	memory := float64(info.Totalram) * float64(info.Unit) / (1 << 30)
+	return fmt.Sprintf("%d × %s, %.0f GiB", runtime.NumCPU(), runtime.GOARCH, memory), nil
 }
