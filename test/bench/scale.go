@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
@@ -159,10 +157,13 @@ func programVersion(executable string) (name, version string, err error) {
 
 // machine describes this machine.
 func machine() (string, error) {
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
 		return "", err
 	}
-	memory := float64(info.Totalram) * float64(info.Unit) / (1 << 30)
-	return fmt.Sprintf("%d × %s, %.0f GiB", runtime.NumCPU(), runtime.GOARCH, memory), nil
+	var kib float64
+	if _, err := fmt.Sscanf(string(text), "MemTotal: %f kB", &kib); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d × %s, %.0f GiB", runtime.NumCPU(), runtime.GOARCH, kib/(1<<20)), nil
 }

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/internal/objects"
+)
+
+// stepClock sets the clock of a node, if the node is unreachable or has been healthy for so long
+// that the server has noticed the last step.
+func (c *churn) stepClock(n *liveNode, now time.Time) {
+	isHealthy := n.faultyUntil.IsZero() && now.Sub(n.record.undisturbed) >= c.oracle.settle
+	isUnreachable := !n.faultyUntil.IsZero() && n.record.fault == unreachable
+	if n.withoutDate || now.Before(n.nextStep) || !isHealthy && !isUnreachable {
+		return
+	}
+	offset := n.record.clock.last().offset
+	step := c.clockStep()
+	if offset.Abs() > 24*time.Hour || c.random.IntN(4) == 0 {
+		step = -offset // the clock is right again
+	}
+	if step == 0 || step.Abs() > maxUnnoticedStep && step.Abs() < 2*time.Second {
+		return
+	}
+	n.nextStep = now.Add(c.oracle.settle)
+	if step.Abs() <= maxUnnoticedStep {
+		n.nextStep = now.Add(time.Minute) // a step soon after it could undo a part of it, and not be noticed either
+	}
+	c.events.steps++
+	if step < 0 {
+		c.events.stepsBack++
+	}
+	c.setClock(n, offset+step)
+}
+
+// clockStep returns a random step in either direction: in three of ten cases so small that the server
+// may not notice it, in one of ten 25 hours, else 2 seconds to 10 minutes.
+func (c *churn) clockStep() time.Duration {
+	step := time.Duration(2 * math.Pow(300, c.random.Float64()) * float64(time.Second))
+	switch c.random.IntN(10) {
+	case 0, 1, 2:
+		step = time.Duration(c.random.Int64N(int64(maxUnnoticedStep)))
+	case 3:
+		step = 25 * time.Hour
+	}
+	if c.random.IntN(2) == 0 {
+		step = -step
+	}
+	return step.Truncate(time.Millisecond)
+}
+
+// disconnect makes a node unreachable for longer than its metrics are served.
+func (c *churn) disconnect(n *liveNode, now time.Time) {
+	disconnected := 0
+	for _, other := range c.nodes {
+		if !other.loadChange.IsZero() {
+			disconnected++
+		}
+	}
+	if !n.faultyUntil.IsZero() || float64(disconnected) >= maxUnreachableShare*float64(len(c.nodes)) {
+		return
+	}
+	c.events.unreachable++
+	shortest := c.oracle.maxAge + 2*time.Second
+	until := now.Add(shortest + time.Duration(c.random.Int64N(int64(max(1, maxUnreachable-shortest)))))
+	c.setFaultyUntil(n, until)
+	n.loadChange = until.Add(-loadLead)
+	c.oracle.update(func() { n.record.failing, n.record.fault = now, unreachable })
+	n.setFaults(kubelettest.Refuse)
+}
+
+// changeLoads changes the load of unreachable nodes at the planned times.
+func (c *churn) changeLoads(now time.Time) {
+	for _, n := range c.nodes {
+		if n.loadChange.IsZero() || now.Before(n.loadChange) {
+			continue
+		}
+		n.loadChange = time.Time{}
+		n.usage = c.otherLoad(n.usage)
+		n.kubelet.SetNode(n.usage)
+		for i := range n.pods {
+			p := &n.pods[i]
+			for j, name := range objects.ContainerNames {
+				p.usage[j] = c.otherLoad(p.usage[j])
+				n.kubelet.SetContainer(p.Namespace, p.Name, name, p.usage[j])
+			}
+		}
+	}
+}
+
+// otherLoad returns a usage with 1/4 to 4 times the CPU.
+func (c *churn) otherLoad(u kubelettest.Usage) kubelettest.Usage {
+	u.CPU = min(u.CPU*math.Pow(4, c.random.Float64()*2-1), 4)
+	u.Memory += 1 << 20
+	return u
+}
+
+// faulty returns how many kubelets misbehave.
+func (c *churn) faulty() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.nodes {
+		if !m.faultyUntil.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// requests returns the number of requests for a path that the kubelets of all nodes have received.
+func (c *churn) requests(path string) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.nodes {
+		n += m.kubelet.Requests(path)
+	}
+	return n
+}
+
+// injectFault lets a kubelet misbehave for a while, in every response or in half of them.
+func (c *churn) injectFault(n *liveNode, now time.Time) {
+	if !n.faultyUntil.IsZero() || float64(c.faulty()) >= maxFaultyShare*float64(len(c.nodes)) {
+		return
+	}
+	faults := kubelettest.Faults()
+	f := faults[c.random.IntN(len(faults))]
+	if f.Name == responsesWithoutDate && now.Sub(n.record.clock.last().at) < c.oracle.settle {
+		return // without a Date header, the server cannot notice the step
+	}
+	if f.Name == samplesFromYesterday && n.withoutDate {
+		return // to the server, the node's clock is a day behind, and the samples are current
+	}
+	c.events.faults++
+	if f.Name == startsFollowSamples || f.Name == startsMovedOnce {
+		c.oracle.moveStarts(n.record, now)
+	}
+	if c.random.IntN(2) == 0 {
+		f.Fault = kubelettest.Sometimes(0.5, c.random.Uint64(), f.Fault)
+	}
+	c.setFaultyUntil(n, now.Add(time.Duration(c.random.Int64N(int64(maxFault)))))
+	c.oracle.update(func() {
+		n.record.failing, n.record.fault = now, f.Name
+		if hasWrongTimes(f.Name) {
+			n.record.unjudgeable = now.Add(maxFault + c.oracle.settle + c.oracle.wrongStartTime())
+		}
+	})
+	n.setFaults(f.Fault)
+}
+
+// setFaults sets the faults that a kubelet has in addition to its permanent ones.
+func (n *liveNode) setFaults(more ...kubelettest.Fault) {
+	record := n.record.readings.recorder(len(more) == 0)
+	n.kubelet.SetFaults(slices.Concat(n.permanent, more, []kubelettest.Fault{record})...)
+}
+
+func (c *churn) setFaultyUntil(n *liveNode, until time.Time) {
+	c.update(func() { n.faultyUntil = until })
+}
+
+// clearFaults clears the faults of the selected nodes.
+func (c *churn) clearFaults(isSelected func(*liveNode) bool) {
+	for _, n := range c.nodes {
+		if n.faultyUntil.IsZero() || !isSelected(n) {
+			continue
+		}
+		n.setFaults()
+		n.loadChange = time.Time{}
+		c.setFaultyUntil(n, time.Time{})
+		c.oracle.update(func() { n.record.failing, n.record.undisturbed = time.Time{}, time.Now() })
+	}
+}
