@@ -152,17 +152,13 @@ type adapterCluster struct {
 
 func newAdapterCluster(t *testing.T) *adapterCluster {
 	t.Helper()
-	base, err := cluster.Start(t.Context(), cluster.Config{Nodes: simulation.Nodes(prometheusNodes)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(base.Stop)
-	ports, err := cluster.FreePorts(2)
+	base := startBare(t, cluster.Config{Nodes: simulation.Nodes(prometheusNodes)})
+	ports, err := cluster.FreePorts(2) // they differ
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &adapterCluster{
-		prometheusCluster: &prometheusCluster{testCluster: &testCluster{Cluster: base}, port: ports[0]},
+		prometheusCluster: &prometheusCluster{testCluster: base, port: ports[0]},
 		adapterPort:       fmt.Sprint(ports[1]),
 	}
 	fill := strings.NewReplacer("LABELS", adapterLabels, "PORT", c.adapterPort).Replace
@@ -240,12 +236,8 @@ func (c *adapterCluster) startServer(t *testing.T, binary, log string, args []st
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(p.Tail())
-		}
-		p.Kill()
-	})
+	t.Cleanup(p.Kill)
+	logOnFailure(t, p)
 	return p
 }
 
@@ -280,17 +272,13 @@ func (c *adapterCluster) awaitServer(t *testing.T, p *process.Process, address s
 // that is an alias of it. The kinds of Prometheus Operator do not exist here.
 func (c *adapterCluster) writeOverlay(t *testing.T, source string) {
 	t.Helper()
-	ports, err := cluster.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.server = &cluster.Server{Address: fmt.Sprintf("127.0.0.1:%d", ports[0])}
+	c.server = &cluster.Server{Address: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
 	for _, name := range []string{"overlay", "without-apiservices"} {
-		folder := c.File(name)
-		if err := os.Mkdir(folder, 0o700); err != nil {
+		if err := os.Mkdir(c.File(name), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if folder, err = filepath.EvalSymlinks(folder); err != nil {
+		folder, err := filepath.EvalSymlinks(c.File(name))
+		if err != nil {
 			t.Fatal(err)
 		}
 		manifests, err := filepath.Rel(folder, filepath.Join(c.Checkout, "manifests")) // absolute paths are rejected

@@ -205,11 +205,7 @@ func (c *testCluster) startClient(t *testing.T, program, account string, args ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(p.Tail())
-		}
-	})
+	logOnFailure(t, p)
 	return p
 }
 
@@ -268,12 +264,8 @@ spec:
   updatePolicy: {updateMode: "Off"}
 `)
 	})
-	ports, err := cluster.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
 	c.startClient(t, program, "vpa-recommender",
-		"--recommender-interval=1s", fmt.Sprintf("--address=127.0.0.1:%d", ports[0]))
+		"--recommender-interval=1s", fmt.Sprintf("--address=127.0.0.1:%d", freePort(t)))
 	var recommendation []struct {
 		ContainerName string
 		Target        map[corev1.ResourceName]resource.Quantity

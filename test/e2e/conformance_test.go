@@ -56,12 +56,7 @@ func TestConformance(t *testing.T) {
 // newConformanceCluster starts a cluster with nodes with and without swap.
 func newConformanceCluster(t *testing.T) *testCluster {
 	t.Helper()
-	c, err := cluster.Start(t.Context(), cluster.Config{Nodes: simulation.Nodes(prometheusNodes)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Stop)
-	return &testCluster{Cluster: c}
+	return startBare(t, cluster.Config{Nodes: simulation.Nodes(prometheusNodes)})
 }
 
 // mustConform fails the test if a check fails, or is skipped.
@@ -118,11 +113,7 @@ func (c *testCluster) conformance(t *testing.T, table *conformanceTable, server 
 // serves metrics.
 func (c *testCluster) installMetricsServer(t *testing.T, path string) {
 	t.Helper()
-	ports, err := cluster.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := fmt.Sprint(ports[0])
+	port := fmt.Sprint(freePort(t))
 	apiService := strings.NewReplacer("PORT", port, ", METADATA", "").Replace(metricsServerAPIService)
 	if err := c.Apply(t.Context(), metricsServerAccess+"---"+metricsServerReader+"---"+apiService); err != nil {
 		t.Fatal(err)
@@ -144,11 +135,7 @@ func (c *testCluster) installMetricsServer(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(server.Tail())
-		}
-	})
+	logOnFailure(t, server)
 	eventually(t, "kubectl top nodes", func(ctx context.Context) error {
 		_, err := c.Kubectl(ctx, "top", "nodes")
 		return err

@@ -161,16 +161,10 @@ func TestDevices(t *testing.T) {
 // startGPUs starts a cluster whose nodes have GPUs and exporters, and installs kube-vitals.
 func startGPUs(t *testing.T) *gpus {
 	t.Helper()
-	base, err := cluster.Start(t.Context(), cluster.Config{Nodes: simulation.Nodes(gpuNodes)})
-	if err != nil {
-		t.Fatal(err)
+	g := &gpus{
+		c: startBare(t, cluster.Config{Nodes: simulation.Nodes(gpuNodes)}), port: freePort(t),
+		exporters: map[string]*http.Server{},
 	}
-	t.Cleanup(base.Stop)
-	ports, err := cluster.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := &gpus{c: &testCluster{Cluster: base}, port: ports[0], exporters: map[string]*http.Server{}}
 	t.Cleanup(g.close)
 	for node := range gpuNodes {
 		g.c.kubectl(t, "patch", "node", nodeName(node), "--subresource=status", "--type=merge", "--patch", fmt.Sprintf(
@@ -181,16 +175,8 @@ func startGPUs(t *testing.T) *gpus {
 		g.startExporter(t, node, fmt.Sprintf("exporter-%d", node))
 	}
 	exporter := "devices.exporters[0]."
-	g.c.server, err = g.c.InstallWith(t.Context(), []string{exporter + "preset=dcgm",
+	g.c.installWith(t, []string{exporter + "preset=dcgm",
 		exporter + fmt.Sprint("port=", g.port), exporter + "interval=5s", exporter + "timeout=2s"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(g.c.server.Tail())
-		}
-	})
 	return g
 }
 

@@ -530,12 +530,8 @@ func (c *testCluster) restart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(replica.Tail())
-		}
-		replica.Kill()
-	})
+	t.Cleanup(replica.Kill)
+	logOnFailure(t, replica)
 	replica.Address = c.server.Address
 	c.server = replica
 }

@@ -63,7 +63,4 @@ func TestFIPS(t *testing.T) {
 			}
 		})
 	}
-	if t.Failed() {
-		t.Log(c.server.Tail())
-	}
 }

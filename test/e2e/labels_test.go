@@ -26,12 +26,7 @@ func TestHostileLabels(t *testing.T) {
 		changes                      = 10
 		maxMemory                    = 150 << 20 // RssAnon
 	)
-	started, err := cluster.Start(t.Context(), cluster.Config{Nodes: simulation.Nodes(nodes)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(started.Stop)
-	c := &testCluster{Cluster: started}
+	c := startBare(t, cluster.Config{Nodes: simulation.Nodes(nodes)})
 	for _, namespace := range []string{"tenant", "other"} {
 		if err := c.CreateNamespace(t.Context(), namespace); err != nil {
 			t.Fatal(err)

@@ -85,11 +85,10 @@ func startCluster(ctx context.Context, progress io.Writer, nodes int) (*testClus
 	return &testCluster{Cluster: c, server: s}, nil
 }
 
-// newCluster starts a cluster for one test: it has one node, and the test installs kube-vitals. The
-// flags are those of its API server.
-func newCluster(t *testing.T, flags ...string) *testCluster {
+// startBare starts a cluster without kube-vitals for one test.
+func startBare(t *testing.T, cfg cluster.Config) *testCluster {
 	t.Helper()
-	c, err := cluster.Start(t.Context(), cluster.Config{APIServerArgs: flags, Nodes: []simulation.Node{{Name: "node"}}})
+	c, err := cluster.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,13 +96,45 @@ func newCluster(t *testing.T, flags ...string) *testCluster {
 	return &testCluster{Cluster: c}
 }
 
+// logOnFailure logs the last lines of a process if the test fails.
+func logOnFailure(t *testing.T, p interface{ Tail() string }) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(p.Tail())
+		}
+	})
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	ports, err := cluster.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ports[0]
+}
+
+// newCluster starts a cluster for one test: it has one node, and the test installs kube-vitals. The
+// flags are those of its API server.
+func newCluster(t *testing.T, flags ...string) *testCluster {
+	t.Helper()
+	return startBare(t, cluster.Config{APIServerArgs: flags, Nodes: []simulation.Node{{Name: "node"}}})
+}
+
 // install installs kube-vitals with additional flags.
 func (c *testCluster) install(t *testing.T, args ...string) {
 	t.Helper()
+	c.installWith(t, nil, args...)
+}
+
+// installWith installs kube-vitals with values of the chart and additional flags.
+func (c *testCluster) installWith(t *testing.T, values []string, args ...string) {
+	t.Helper()
 	var err error
-	if c.server, err = c.Install(t.Context(), args...); err != nil {
+	if c.server, err = c.InstallWith(t.Context(), values, args...); err != nil {
 		t.Fatal(err)
 	}
+	logOnFailure(t, c.server)
 }
 
 // replica starts another kube-vitals, and waits until it is ready. The args follow the flags of s.
@@ -113,12 +144,8 @@ func (c *testCluster) replica(t *testing.T, s *cluster.Server, args ...string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(replica.Tail())
-		}
-		replica.Kill()
-	})
+	t.Cleanup(replica.Kill)
+	logOnFailure(t, replica)
 	probe := newClient(t, replica)
 	probe.transport.TLSClientConfig.InsecureSkipVerify = true
 	eventually(t, "another kube-vitals to be ready", func(ctx context.Context) error {

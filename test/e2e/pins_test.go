@@ -29,10 +29,7 @@ func TestPinnedKubelets(t *testing.T) {
 	first, second := p.startKubelet(t, "first"), p.startKubelet(t, "second")
 	p.createNode(t, "first", first.at)
 	p.createNode(t, "second", second.at)
-	var err error
-	if p.server, err = p.InstallWith(t.Context(), []string{"kubelet.tls=pin"}); err != nil {
-		t.Fatal(err)
-	}
+	p.installWith(t, []string{"kubelet.tls=pin"})
 	for _, node := range []string{"node", "first", "second"} {
 		p.awaitMetrics(t, node)
 	}

@@ -119,16 +119,8 @@ func newPrometheusCluster(t *testing.T) *prometheusCluster {
 // newEngineCluster starts a cluster for an engine.
 func newEngineCluster(t *testing.T) *prometheusCluster {
 	t.Helper()
-	base, err := cluster.Start(t.Context(), cluster.Config{Nodes: simulation.Nodes(prometheusNodes)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(base.Stop)
-	ports, err := cluster.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &prometheusCluster{testCluster: &testCluster{Cluster: base}, port: ports[0]}
+	base := startBare(t, cluster.Config{Nodes: simulation.Nodes(prometheusNodes)})
+	return &prometheusCluster{testCluster: base, port: freePort(t)}
 }
 
 // installWithEngine installs kube-vitals, which reads the engine.
@@ -139,17 +131,8 @@ func (c *prometheusCluster) installWithEngine(t *testing.T) {
 	if err := os.WriteFile(c.File("prometheus-config.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var err error
-	c.server, err = c.InstallWith(t.Context(), []string{"source.type=prometheus",
+	c.installWith(t, []string{"source.type=prometheus",
 		fmt.Sprintf("source.prometheus.url=http://127.0.0.1:%d", c.port), "source.prometheus.config.labels.node={node}"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(c.server.Tail())
-		}
-	})
 }
 
 // prometheusBinary returns the path in the environment variable PROMETHEUS, which the Makefile sets.

@@ -25,11 +25,8 @@ func TestSourceChange(t *testing.T) {
 	if err := os.WriteFile(c.File("prometheus-config.yaml"), []byte("labels: {node: [node]}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var err error
 	// On a busy machine, the old server may run for long without the permission.
-	if c.server, err = c.InstallWith(t.Context(), []string{"maxSampleAge=10m"}); err != nil {
-		t.Fatal(err)
-	}
+	c.installWith(t, []string{"maxSampleAge=10m"})
 	c.createNamespaces(t, "shop")
 	c.createPods(t, "shop", "node-01", "cart", "web")
 

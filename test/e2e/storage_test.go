@@ -41,16 +41,7 @@ spec:
 func TestEphemeralStorage(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	var err error
-	c.server, err = c.InstallWith(t.Context(), []string{"ephemeralStorage.enabled=true", "ephemeralStorage.interval=10s"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(c.server.Tail())
-		}
-	})
+	c.installWith(t, []string{"ephemeralStorage.enabled=true", "ephemeralStorage.interval=10s"})
 	const ofContainers = "{.items[*].containers[*].usage.ephemeral-storage}"
 	kubelet := c.Simulation.Kubelet("node")
 	kubelet.SetStorage("", "", "", 20<<30)
@@ -62,7 +53,7 @@ func TestEphemeralStorage(t *testing.T) {
 	c.awaitStorage(t, "nodemetrics", "--all-namespaces", "{.items[*].usage.ephemeral-storage}", "20Gi")
 	c.awaitStorage(t, "podmetrics", "--namespace=default-pods", ofContainers, "0 0")
 
-	err = process.Poll(t.Context(), 2*time.Minute, "3 replicas", func(ctx context.Context) error {
+	err := process.Poll(t.Context(), 2*time.Minute, "3 replicas", func(ctx context.Context) error {
 		status, err := c.Kubectl(ctx, "get", "hpa", "hoarder", "--namespace=storage", "--output=jsonpath="+
 			"{.status.currentReplicas} {.status.currentMetrics[0].resource.current.averageValue}")
 		if err == nil && status != "3 120Mi" && status != "3 125829120" {
