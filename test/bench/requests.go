@@ -44,7 +44,10 @@ func (s shape) typicalRequests() []request {
 		s.hpaRequest(),
 		selectorRequest(hugeNamespace, rareApp, s.rare, s.huge),
 		{name: "GET one pod, JSON", path: onePod, accept: cluster.TypeJSON, want: 1},
-		{name: "GET one pod, JSON, as the API server sends it", path: onePod, accept: cluster.TypeJSON, want: 1, proxied: true},
+		{
+			name: "GET one pod, JSON, as the API server sends it", path: onePod, accept: cluster.TypeJSON, want: 1,
+			proxied: true,
+		},
 		{name: "GET one node, JSON", path: oneNode, accept: cluster.TypeJSON, want: 1},
 		{name: "LIST nodes, JSON", path: allNodes, accept: cluster.TypeJSON, want: s.nodes},
 		{name: "LIST nodes, protobuf", path: allNodes, accept: cluster.TypeProtobuf, want: s.nodes},

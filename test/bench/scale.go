@@ -117,7 +117,7 @@ func readScaleRows(file string) (rows []scaleRow, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close()                            //nolint:errcheck // it is only read
 	records, err := csv.NewReader(f).ReadAll() // records with another number of columns are errors
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)

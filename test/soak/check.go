@@ -194,7 +194,9 @@ func (o *oracle) checkMetrics(
 
 // explain returns the oldest reading with which the values of a response end, and its series, or a
 // violation if the readings do not explain all values.
-func (o *oracle) explain(n *node, all []series, r response, e exchange) (oldest *reading, of series, what, detail string) {
+func (o *oracle) explain(
+	n *node, all []series, r response, e exchange,
+) (oldest *reading, of series, what, detail string) {
 	f := facts{o.maxAge, n.startsMove, n.readings.series[seriesKey{}]}
 	newest := make([]time.Time, len(all)) // the end of the newest explanation of each value
 	for i, s := range all {

@@ -22,7 +22,9 @@ type footprint [5]float64
 var footprintParts = [5]struct {
 	name  string
 	slack float64
-}{{"goroutines", 5}, {"MiB of heap", 2}, {"file descriptors", 5}, {"series of its own", 30}, {"series of libraries", 50}}
+}{
+	{"goroutines", 5}, {"MiB of heap", 2}, {"file descriptors", 5}, {"series of its own", 30}, {"series of libraries", 50},
+}
 
 // checkGrowth prints both footprints, and returns an error for each value that has grown beyond its limit.
 func checkGrowth(before, after footprint) error {

@@ -231,7 +231,7 @@ func TestMutations(t *testing.T) {
 		})
 	})
 	for k := range n {
-		name := ""
+		var name string
 		if k < len(mutations) {
 			name = mutations[k].name
 		} else {

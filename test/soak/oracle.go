@@ -238,7 +238,7 @@ func (n *node) describe(now time.Time) string {
 		text = fmt.Sprintf("its kubelet has been healthy for %s, after: %s", healthy, n.fault)
 	}
 	for _, step := range n.clock[max(0, len(n.clock)-3):] {
-		text += fmt.Sprintf("; its clock was set to be %s ahead %s ago", step.offset, now.Sub(step.at).Round(time.Millisecond))
+		text += fmt.Sprintf("; its clock was set to be %s ahead %s ago", step.offset, now.Sub(step.at).Round(time.Second))
 	}
 	if n.startsMove {
 		text += "; its start times move"

@@ -185,7 +185,7 @@ func (r *readers) get(
 	sent := time.Now()
 	wasExpected := isExpected(sent)
 	found, err := send(sent)
-	if err == nil || isNotFound(err) && !(wasExpected && isExpected(time.Now())) {
+	if err == nil || isNotFound(err) && (!wasExpected || !isExpected(time.Now())) {
 		r.record(found)
 	} else {
 		r.recordError(ctx, path, err)
