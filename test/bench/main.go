@@ -34,6 +34,7 @@ import (
 )
 
 const (
+	startOnly    = "start"
 	limitOnly    = "limit"
 	scaleOnly    = "scale"
 	reactionOnly = "reaction"
@@ -45,7 +46,7 @@ var measurements = map[string]struct {
 	inProcess bool
 }{
 	"":           {measureCost, false},
-	"start":      {measureStart, false},
+	startOnly:    {measureStart, false},
 	limitOnly:    {measureLimit, true},
 	scaleOnly:    {measureScale, false},
 	reactionOnly: {}, // starts its own clusters
@@ -165,6 +166,9 @@ func (cfg config) validate() error {
 	errs := []error{process.CheckExecutable("-server", cfg.server)}
 	if cfg.beside != "" {
 		errs = append(errs, process.CheckExecutable("-beside", cfg.beside))
+		if cfg.only == startOnly || cfg.only == limitOnly {
+			errs = append(errs, fmt.Errorf("-beside: cannot be combined with -only=%s", cfg.only))
+		}
 	}
 	if _, known := measurements[cfg.only]; !known {
 		errs = append(errs, fmt.Errorf("-only: %q is not one of %q", cfg.only, slices.Sorted(maps.Keys(measurements))[1:]))
