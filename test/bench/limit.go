@@ -66,10 +66,12 @@ type outcome struct {
 	counts map[string]int
 }
 
-func (o *outcome) add(end string) {
+// add returns how many there are now.
+func (o *outcome) add(end string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.counts[end]++
+	return o.counts[end]
 }
 
 // measureLimit runs the server with the memory limit of the chart under the worst loads, and fails if
@@ -206,8 +208,9 @@ func (o *outcome) send(ctx context.Context, l *limited, r request, b burst) {
 			return
 		}
 		if !isRejected && b.during == nil {
-			o.add(failed)
-			program.Logf("a failure: %v", err)
+			if o.add(failed) == 1 {
+				program.Logf("the first failure: %v", err)
+			}
 			return
 		}
 	}
