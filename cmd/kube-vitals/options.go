@@ -54,7 +54,7 @@ type options struct {
 	kubeconfig   string
 	nodeSelector string
 	resolution   time.Duration
-	watched      scrape.Watched
+	active       scrape.Active
 	maxSampleAge time.Duration
 	rateWindow   time.Duration
 	warnings     bool
@@ -108,7 +108,7 @@ func newOptions() *options {
 	o.features.EnablePriorityAndFairness = false
 
 	o.addFlags(o.sections.FlagSet("kube-vitals"))
-	o.addWatchedFlags(o.sections.FlagSet("kube-vitals"))
+	o.addActiveFlags(o.sections.FlagSet("kube-vitals"))
 	o.addResourceFlags(o.sections.FlagSet("kube-vitals"))
 	o.addKubeletFlags(o.sections.FlagSet(kubeletSection))
 	o.addPrometheusFlags(o.sections.FlagSet("prometheus client"))
@@ -220,7 +220,7 @@ func (o *options) config() (server.Config, error) {
 	}
 	mistakes := append([]error{err}, o.validate()...)
 	mistakes = append(mistakes, o.validateKubelet()...)
-	mistakes = append(mistakes, o.validateWatched()...)
+	mistakes = append(mistakes, o.validateActive()...)
 	mistakes = append(mistakes, o.validateSource()...)
 	mistakes = append(mistakes, o.validateResources()...)
 	mistakes = append(mistakes, o.validateServingCert()...)
@@ -242,7 +242,7 @@ func (o *options) config() (server.Config, error) {
 		MaxSampleAge: o.maxSampleAge,
 		RateWindow:   o.rateWindow,
 		Kubelet:      o.kubelet,
-		Watched:      o.watchedConfig(),
+		Active:       o.activeConfig(),
 
 		MissingMetricsWarnings: o.warnings,
 		KubeletServiceAccount:  o.kubeletAccount,
@@ -274,7 +274,7 @@ func (o *options) complete() {
 	if !o.all.Changed("kubelet-request-timeout") {
 		o.kubelet.Timeout = min(kubelet.DefaultTimeout, o.longestTimeout())
 	}
-	o.completeWatched()
+	o.completeActive()
 	if o.authentication.RemoteKubeConfigFile == "" {
 		o.authentication.RemoteKubeConfigFile = o.kubeconfig
 	}

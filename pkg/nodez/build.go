@@ -120,7 +120,7 @@ func (c *Config) fill(n *Node, s *scrape.Status, now time.Time) {
 		LastSuccess:     wallAt(s.LastSuccess, now),
 		LastScrape:      wallAt(s.LastScrape, now),
 		NextScrape:      wallAt(s.NextScrape, now),
-		Watched:         s.Watched,
+		Active:          s.Active,
 		FailingSince:    wallAt(s.FailingSince, now),
 		Failures:        s.Failures,
 		DurationSeconds: seconds(s.Took),

@@ -213,8 +213,8 @@ func appendScrapes(b []byte, n *Node, now time.Time) []byte {
 	if n.NextScrape != nil {
 		c.value, c.title = number(n.NextScrape.Sub(now).Seconds()), exact(n.NextScrape)
 	}
-	if n.Watched {
-		c.title += ", watched"
+	if n.Active {
+		c.title += ", active"
 	}
 	b = c.append(b)
 	c = cell{}

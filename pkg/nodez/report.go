@@ -102,7 +102,7 @@ type Node struct {
 	LastSuccess  *time.Time `json:"lastSuccess,omitempty"`  // nil: none yet
 	LastScrape   *time.Time `json:"lastScrape,omitempty"`   // nil: none yet
 	NextScrape   *time.Time `json:"nextScrape,omitempty"`   // nil: it is running
-	Watched      bool       `json:"watched,omitempty"`      // scraped more often, because its metrics are read
+	Active       bool       `json:"active,omitempty"`       // scraped more often, because its metrics are read
 	FailingSince *time.Time `json:"failingSince,omitempty"` // nil: the last scrape succeeded
 	Failures     int        `json:"failures"`               // in a row
 

@@ -9,7 +9,7 @@ const (
 	// two metrics of a HorizontalPodAutoscaler, or the pages of a list.
 	sameRead = time.Second
 	// minPeriod and maxPeriod limit the periods that are learned.
-	minPeriod, maxPeriod = 2 * time.Second, watchedFor
+	minPeriod, maxPeriod = 2 * time.Second, activeFor
 	// periodTolerance is the part of its period by which a reader may be early or late.
 	periodTolerance = 0.2
 	// maxSkipped is the number of times in a row that reads may be missing between two reads before a
@@ -108,13 +108,13 @@ func (m readers) makeRoom(now time.Duration) {
 		if n++; n > sample {
 			break
 		}
-		if now-r.last > watchedFor {
+		if now-r.last > activeFor {
 			m.forget(id)
 			continue
 		}
 		age := now - r.last
 		if r.period == 0 {
-			age += watchedFor
+			age += activeFor
 		}
 		if !found || age > oldest {
 			worst, oldest, found = id, age, true

@@ -5,7 +5,7 @@
 // times before its regular scrapes, then scraped once in each interval.
 //
 // A node whose metrics are read by name or by label selector is scraped more often, within a budget,
-// and just before the next read if that can be predicted (watched.go).
+// and just before the next read if that can be predicted (active.go).
 //
 // After each scrape, the Sink reports what has no usage yet, the node or some of its containers,
 // for example because they are new. The Scraper then fetches the kubelet's summary, whose rates are
@@ -94,12 +94,12 @@ type Kind uint8
 
 // The kinds of scrapes.
 const (
-	Regular   Kind = iota // once in each interval, or a retry
-	Early                 // for missing metrics
-	OfWatched             // of a watched node, once in its resolution
+	Regular  Kind = iota // once in each interval, or a retry
+	Early                // for missing metrics
+	OfActive             // of an active node, once in its resolution
 )
 
-// Config configures a Scraper. All fields but Spread and Watched are required.
+// Config configures a Scraper. All fields but Spread and Active are required.
 type Config struct {
 	Fetcher  Fetcher
 	Sink     Sink
@@ -108,8 +108,8 @@ type Config struct {
 	Interval time.Duration             // between two scrapes of a node
 	// Spread is the time over which Run distributes the first scrapes of the nodes that it starts with.
 	// 0: they are scraped at once.
-	Spread  time.Duration
-	Watched Watched
+	Spread time.Duration
+	Active Active
 }
 
 const (
@@ -144,10 +144,10 @@ type Scraper struct {
 	targets map[string]*target // by node name
 	queue   queue              // the targets that are not being scraped
 	readers readers
-	watched int       // number of targets that are watched
-	pulled  time.Time // when the next target can be scraped that becomes watched, see pullForward
+	active  int       // number of targets that are active
+	pulled  time.Time // when the next target can be scraped that becomes active, see pullForward
 
-	refused float64 // see WatchedStats
+	refused float64 // see ActiveStats
 }
 
 // New returns a Scraper without nodes.
@@ -201,7 +201,7 @@ func (s *Scraper) Delete(name string) {
 	if t.heapIndex > 0 {
 		heap.Remove(&s.queue, t.heapIndex-1)
 	}
-	s.unwatch(t)
+	s.deactivate(t)
 	s.mu.Unlock()
 
 	s.markWarm(t)
@@ -410,9 +410,9 @@ func (s *Scraper) reschedule(t *target, p plan, took time.Duration) {
 	s.requeue(t, func(now time.Time) {
 		t.took, t.failing = took, false
 		t.due, t.kind = s.nextRegular(t, now), Regular
-		if t.watch != nil {
-			t.due, t.kind = s.nextWatched(t, now), OfWatched
-			s.refused += float64(s.watchedResolution())/float64(s.Watched.Resolution) - 1
+		if t.activity != nil {
+			t.due, t.kind = s.nextActive(t, now), OfActive
+			s.refused += float64(s.activeResolution())/float64(s.Active.Resolution) - 1
 		}
 		if early := now.Add(p.wait); p.wait > 0 && early.Before(t.due) && t.early.spend(now) {
 			t.due, t.kind = early, Early
@@ -421,7 +421,7 @@ func (s *Scraper) reschedule(t *target, p plan, took time.Duration) {
 }
 
 // retry puts a target back into the queue after a failed scrape. Failing nodes are not scraped more
-// often because they are watched.
+// often because they are active.
 func (s *Scraper) retry(t *target, r Result) {
 	s.markWarm(t)
 	s.requeue(t, func(now time.Time) {

@@ -143,11 +143,11 @@ func node(name string) *corev1.Node {
 // run starts a Scraper in a bubble of fake time, calls f, and stops the Scraper.
 func run(t *testing.T, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper)) {
 	t.Helper()
-	runWith(t, Watched{}, fetch, f)
+	runWith(t, Active{}, fetch, f)
 }
 
-// runWith is run with watched nodes.
-func runWith(t *testing.T, watched Watched, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper)) {
+// runWith is run with active nodes.
+func runWith(t *testing.T, active Active, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{
@@ -155,7 +155,7 @@ func runWith(t *testing.T, watched Watched, fetch fetchFunc, f func(*testing.T, 
 			scrapes: map[string][]time.Duration{}, put: map[string]int{}, clocks: map[string]usage.Report{},
 		}
 		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Reason: reasonOf, Interval: interval,
-			Watched: watched})
+			Active: active})
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		c.lines = func() []string {
 			log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()

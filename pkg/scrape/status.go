@@ -16,7 +16,7 @@ type Status struct {
 	LastSuccess time.Time // end of the last successful scrape; zero: there was none
 	LastScrape  time.Time // end of the last scrape; zero: there was none
 	NextScrape  time.Time // when the next one is due; zero: it is running
-	Watched     bool      // whether its metrics, or those of pods on it, were read recently; see Watched
+	Active      bool      // whether its metrics, or those of pods on it, were read recently; see Active
 
 	// SucceedingSince is the end of the first of the last successful scrapes in a row. It is zero if
 	// the last scrape failed.
@@ -67,27 +67,27 @@ func (s *Scraper) Status(node string) (Status, bool) {
 		s.mu.Unlock()
 		return Status{}, false
 	}
-	next, watched := t.nextScrape(), t.watch != nil
+	next, active := t.nextScrape(), t.activity != nil
 	s.mu.Unlock()
-	return s.statusOf(t, next, watched), true
+	return s.statusOf(t, next, active), true
 }
 
 // Statuses returns the status of every node that is scraped, sorted by name.
 func (s *Scraper) Statuses() []Status {
 	type queued struct {
 		*target
-		next    time.Time
-		watched bool
+		next   time.Time
+		active bool
 	}
 	s.mu.Lock()
 	targets := make([]queued, 0, len(s.targets))
 	for _, t := range s.targets {
-		targets = append(targets, queued{t, t.nextScrape(), t.watch != nil})
+		targets = append(targets, queued{t, t.nextScrape(), t.activity != nil})
 	}
 	s.mu.Unlock()
 	statuses := make([]Status, len(targets))
 	for i, t := range targets {
-		statuses[i] = s.statusOf(t.target, t.next, t.watched)
+		statuses[i] = s.statusOf(t.target, t.next, t.active)
 	}
 	slices.SortFunc(statuses, func(a, b Status) int { return strings.Compare(a.Node, b.Node) })
 	return statuses
@@ -102,11 +102,11 @@ func (t *target) nextScrape() time.Time {
 	return t.due
 }
 
-func (s *Scraper) statusOf(t *target, next time.Time, watched bool) Status {
+func (s *Scraper) statusOf(t *target, next time.Time, active bool) Status {
 	node := t.node.Load()
 	t.mu.Lock()
 	status := t.status
 	t.mu.Unlock()
-	status.Node, status.Address, status.NextScrape, status.Watched = node.Name, s.Fetcher.Address(node), next, watched
+	status.Node, status.Address, status.NextScrape, status.Active = node.Name, s.Fetcher.Address(node), next, active
 	return status
 }

@@ -19,10 +19,10 @@ type target struct {
 	// These fields are guarded by the Scraper's lock.
 	heapIndex int           // in the queue, from 1; 0: not queued
 	started   time.Time     // when the last scrape began; zero: there was none
-	ahead     time.Duration // by how much that was ahead of the pace of watched targets
+	ahead     time.Duration // by how much that was ahead of the pace of active targets
 	took      time.Duration // by the last scrape that has ended
 	failing   bool          // whether that failed
-	watch     *watch        // nil: the node is not watched
+	activity  *activity     // nil: the node is not active
 
 	// These fields belong to the running scrape, or, while the target is queued, to the queue; the
 	// Scraper's lock guards them then.

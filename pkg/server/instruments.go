@@ -30,7 +30,7 @@ type instruments struct {
 
 	scrapes     *prometheus.CounterVec // by result and reason
 	early       prometheus.Counter
-	watched     prometheus.Counter
+	active      prometheus.Counter
 	summaries   *prometheus.CounterVec // by result and reason
 	duration    prometheus.Histogram
 	lateness    prometheus.Histogram
@@ -53,9 +53,9 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 			Namespace: namespace, Name: "early_scrapes_total",
 			Help: "Scrapes ahead of schedule, for the metrics of new nodes and new containers.",
 		}),
-		watched: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: namespace, Name: "watched_scrapes_total",
-			Help: "Scrapes of watched nodes, once in their resolution, instead of regular scrapes.",
+		active: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace, Name: "active_scrapes_total",
+			Help: "Scrapes of active nodes, once in their resolution, instead of regular scrapes.",
 		}),
 		summaries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "summaries_total",
@@ -174,8 +174,8 @@ func (i *instruments) Scraped(r scrape.Result) {
 	switch r.Kind {
 	case scrape.Early:
 		i.early.Inc()
-	case scrape.OfWatched:
-		i.watched.Inc()
+	case scrape.OfActive:
+		i.active.Inc()
 	case scrape.Regular:
 	}
 	if r.Err != nil {

@@ -44,8 +44,8 @@ func newTestInstruments() *instruments {
 			{Node: "ok", LastScrape: now, LastSuccess: now, ClockKnown: true, ClockOffset: 3 * time.Second},
 		}
 	})
-	i.registerWatched(func() scrape.WatchedStats {
-		return scrape.WatchedStats{Nodes: 3, Resolution: 7500 * time.Millisecond, Refused: 1.5}
+	i.registerActive(func() scrape.ActiveStats {
+		return scrape.ActiveStats{Nodes: 3, Resolution: 7500 * time.Millisecond, Refused: 1.5}
 	})
 	i.Scraped(scrape.Result{Node: "a", Late: -time.Second})
 	i.Scraped(scrape.Result{Node: "b", ClockKnown: true, ClockOffset: -75 * time.Second})
@@ -84,19 +84,19 @@ scrapes_total{reason="timeout",result="failure"} 1
 	expect(t, i, "samples_skipped_total{reason=\"bad_value\"} 2\n", `samples_skipped_total{reason="bad_value"}`)
 }
 
-func TestWatchedNodesAreCounted(t *testing.T) {
+func TestActiveNodesAreCounted(t *testing.T) {
 	i := newTestInstruments()
-	for kind, n := range map[scrape.Kind]int{scrape.Early: 1, scrape.OfWatched: 2, scrape.Regular: 3} {
+	for kind, n := range map[scrape.Kind]int{scrape.Early: 1, scrape.OfActive: 2, scrape.Regular: 3} {
 		for range n {
 			i.Scraped(scrape.Result{Node: "a", Kind: kind})
 		}
 	}
-	expect(t, i, `early_scrapes_total 1
-watched_nodes 3
-watched_resolution_seconds 7.5
-watched_scrapes_refused_total 1.5
-watched_scrapes_total 2
-`, "early_", "watched_")
+	expect(t, i, `active_nodes 3
+active_resolution_seconds 7.5
+active_scrapes_refused_total 1.5
+active_scrapes_total 2
+early_scrapes_total 1
+`, "early_", "active_")
 }
 
 func TestNodesOfScrapes(t *testing.T) {

@@ -39,7 +39,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
-// Config configures a Server. Only Kubeconfig, NodeSelector, RateWindow, Watched,
+// Config configures a Server. Only Kubeconfig, NodeSelector, RateWindow, Active,
 // KubeletServiceAccount, KubeletPins, Prometheus, EphemeralStorage, Devices, EventDeployment and
 // ServingCert are optional.
 type Config struct {
@@ -52,7 +52,7 @@ type Config struct {
 	MaxSampleAge time.Duration   // age above which a sample is not served
 	RateWindow   time.Duration   // time that a rate should cover; 0: that between two samples in a row
 	Kubelet      kubelet.Config
-	Watched      scrape.Watched // scrapes of nodes whose metrics are read by name or label selector
+	Active       scrape.Active // scrapes of nodes whose metrics are read by name or label selector
 
 	// MissingMetricsWarnings enables a Warning header in tables if nodes or pods are missing.
 	MissingMetricsWarnings bool
@@ -183,9 +183,9 @@ func New(c Config) (*Server, error) {
 		ObserveAge: instruments.observeAge,
 		FromEngine: c.Prometheus != nil,
 	}
-	if s, ok := usageSource.(*scrape.Scraper); ok && c.Watched.Resolution > 0 {
+	if s, ok := usageSource.(*scrape.Scraper); ok && c.Active.Resolution > 0 {
 		resources.Reads = s
-		instruments.registerWatched(s.WatchedStats)
+		instruments.registerActive(s.ActiveStats)
 	}
 	page := nodez.Config{
 		Version:      c.Version,

@@ -108,7 +108,7 @@ func newScraper(
 		Observer: observer,
 		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
-		Watched:  c.Watched,
+		Active:   c.Active,
 	})
 	instruments.registerNodes(s.Statuses)
 	return s, fetcher, nil

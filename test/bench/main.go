@@ -182,7 +182,7 @@ func (cfg config) validate() error {
 		{"-containers", float64(cfg.containersPerPod), 1, 10},
 		{"-burst", float64(cfg.burst), 1, 10000},
 		{"-autoscalers", float64(cfg.autoscalers), 1, 100},
-		{"-watched", cfg.watched, 0.001, 1},
+		{"-active", cfg.active, 0.001, 1},
 		{"-parallel", float64(cfg.parallel), 1, 16},
 		{"-duration", cfg.duration.Minutes(), minReactionDuration.Minutes(), 60},
 		{"-metric-resolution", cfg.resolution.Seconds(), 1, 3600},

@@ -52,7 +52,7 @@ type reactionResult struct {
 	delays
 	spikes, noise  float64 // changes per autoscaler and hour
 	scrapes        float64 // per node and minute
-	scrapesWatched float64 // of the nodes with pods of autoscalers
+	scrapesActive float64 // of the nodes with pods of autoscalers
 	millicores     float64
 }
 
@@ -299,11 +299,11 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 	program.Logf("%s: measuring for %s", r.name, r.duration)
 	var loads []load
 	var pods []objects.Pod
-	watched := map[int]bool{}
+	active := map[int]bool{}
 	for _, a := range r.autoscalers {
 		loads, pods = append(loads, a.loads...), append(pods, a.pods...)
 		for _, pod := range a.pods {
-			watched[pod.Node] = true
+			active[pod.Node] = true
 		}
 	}
 	result := &reactionResult{mode: r.mode}
@@ -320,15 +320,15 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 		return nil, err
 	}
 	result.millicores = 1e3 * cpu.Seconds() / elapsed.Seconds()
-	all, ofWatched := 0, 0
+	all, ofActive := 0, 0
 	for i, n := range r.countRequests() {
 		all += n - before[i]
-		if watched[i] {
-			ofWatched += n - before[i]
+		if active[i] {
+			ofActive += n - before[i]
 		}
 	}
 	result.scrapes = float64(all) / float64(r.nodes) / elapsed.Minutes()
-	result.scrapesWatched = float64(ofWatched) / float64(len(watched)) / elapsed.Minutes()
+	result.scrapesActive = float64(ofActive) / float64(len(active)) / elapsed.Minutes()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	offset := begin.Sub(r.start)

@@ -125,12 +125,12 @@ func (d decisions) since(t time.Duration) decisions {
 // printReaction prints the table, and how to read it.
 func printReaction(cfg config, nodes int, results []*reactionResult) {
 	t := newTable(fmt.Sprintf("Reaction of %d autoscalers for each load: %d nodes, %g %% with their pods; "+
-		"samples on demand: %t; own phases: %t", cfg.autoscalers, nodes, 100*cfg.watched, cfg.onDemand, cfg.ownPhases),
-		"Mode", "scrapes a node and minute", "of watched nodes", "CPU",
+		"samples on demand: %t; own phases: %t", cfg.autoscalers, nodes, 100*cfg.active, cfg.onDemand, cfg.ownPhases),
+		"Mode", "scrapes a node and minute", "of active nodes", "CPU",
 		"first decision after a step: p50", "p95", "right decision: p50", "p95", "after the step down: p50",
 		"behind a ramp: mean", "changes by spikes", "by noise", "steps", "skipped", "flags")
 	for _, r := range results {
-		t.row(r.name, fmt.Sprintf("%.1f", r.scrapes), fmt.Sprintf("%.1f", r.scrapesWatched),
+		t.row(r.name, fmt.Sprintf("%.1f", r.scrapes), fmt.Sprintf("%.1f", r.scrapesActive),
 			fmt.Sprintf("%.1f m", r.millicores),
 			seconds(percentile(r.first, 50)), seconds(percentile(r.first, 95)),
 			seconds(percentile(r.right, 50)), seconds(percentile(r.right, 95)),

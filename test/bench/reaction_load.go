@@ -172,8 +172,8 @@ type autoscaler struct {
 // measured with the same loads. The nodes with their pods are the first ones.
 func newAutoscalers(cfg config, s shape) []autoscaler {
 	random := rand.New(rand.NewPCG(1, 2))
-	watched := min(max(1, int(cfg.watched*float64(s.nodes)+0.5)), s.nodes)
-	groups := max(1, watched/podsPerAutoscaler)
+	active := min(max(1, int(cfg.active*float64(s.nodes)+0.5)), s.nodes)
+	groups := max(1, active/podsPerAutoscaler)
 	var list []autoscaler
 	index := s.pods()
 	for _, k := range kinds() {
@@ -188,7 +188,7 @@ func newAutoscalers(cfg config, s shape) []autoscaler {
 				a.phase = syncPeriod * time.Duration(i) / time.Duration(cfg.autoscalers)
 			}
 			for j := range podsPerAutoscaler {
-				pod := objects.NewPod(reactionNamespace, a.name, (podsPerAutoscaler*group+j)%watched, index)
+				pod := objects.NewPod(reactionNamespace, a.name, (podsPerAutoscaler*group+j)%active, index)
 				pod.Containers = 1
 				a.pods = append(a.pods, pod)
 				index++

@@ -11,19 +11,19 @@ import (
 type reactionOptions struct {
 	modes       string
 	autoscalers int
-	watched     float64
+	active     float64
 	ownPhases   bool
 	parallel    int
 	plot        string
 }
 
 func (cfg *config) addReactionFlags(flags *flag.FlagSet) {
-	flags.StringVar(&cfg.modes, "modes", "", "for -only=reaction: `names` such as plain,watched-7.5s; default: all")
+	flags.StringVar(&cfg.modes, "modes", "", "for -only=reaction: `names` such as plain,active-7.5s; default: all")
 	flags.DurationVar(&cfg.duration, "duration", minReactionDuration, "for -only=reaction: how long to measure")
 	flags.BoolVar(&cfg.onDemand, "on-demand", true,
 		"for -only=reaction: kubelets sample containers for each request, not every 10s")
 	flags.IntVar(&cfg.autoscalers, "autoscalers", 24, "for -only=reaction: `number` for each kind of load")
-	flags.Float64Var(&cfg.watched, "watched", 0.25, "for -only=reaction: the `share` of nodes with pods of autoscalers")
+	flags.Float64Var(&cfg.active, "active", 0.25, "for -only=reaction: the `share` of nodes with pods of autoscalers")
 	flags.BoolVar(&cfg.ownPhases, "own-phases", false, "for -only=reaction: each autoscaler reads at a time of its own; "+
 		"by default, those of a node read together, as they do after the controller has started")
 	flags.IntVar(&cfg.parallel, "parallel", 3, "for -only=reaction: `number` of modes to measure at the same time")
@@ -37,15 +37,15 @@ type mode struct {
 	args   []string
 }
 
-// allModes are in the order of the table. Without watched nodes, scrapes are not aligned with reads.
+// allModes are in the order of the table. Without active nodes, scrapes are not aligned with reads.
 var allModes = []mode{
 	{name: "metrics-server", beside: true},
-	{name: "plain", args: []string{"--watched-resolution=0"}},
-	{name: "all-5s", args: []string{"--watched-resolution=0", "--metric-resolution=5s"}},
-	{name: "all-5s-window-5s", args: []string{"--watched-resolution=0", "--metric-resolution=5s", "--rate-window=5s"}},
-	{name: "watched-7.5s", args: []string{"--watched-resolution=7.5s"}},
-	{name: "watched-5s-window-10s", args: []string{"--watched-resolution=5s", "--rate-window=10s"}},
-	{name: "watched-5s-window-5s", args: []string{"--watched-resolution=5s", "--rate-window=5s"}},
+	{name: "plain", args: []string{"--active-resolution=0"}},
+	{name: "all-5s", args: []string{"--active-resolution=0", "--metric-resolution=5s"}},
+	{name: "all-5s-window-5s", args: []string{"--active-resolution=0", "--metric-resolution=5s", "--rate-window=5s"}},
+	{name: "active-7.5s", args: []string{"--active-resolution=7.5s"}},
+	{name: "active-5s-window-10s", args: []string{"--active-resolution=5s", "--rate-window=10s"}},
+	{name: "active-5s-window-5s", args: []string{"--active-resolution=5s", "--rate-window=5s"}},
 	{name: "default"},
 }
 

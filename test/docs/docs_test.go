@@ -33,8 +33,8 @@ func inChart() map[string]string {
 		"secure-port":                      "containerPort",
 		"max-sample-age":                   "maxSampleAge",
 		"rate-window":                      "rateWindow",
-		"watched-resolution":               "watchedResolution",
-		"watched-budget":                   "watchedBudget",
+		"active-resolution":                "activeResolution",
+		"active-budget":                    "activeBudget",
 		"resources":                        "ephemeralStorage.enabled",
 		"ephemeral-storage-interval":       "ephemeralStorage.interval",
 		"kubelet-certificate-authority":    "kubelet.certificateAuthority",
@@ -283,7 +283,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	got := names(documentedMetric, "docs/metrics.md")
 	want := names(registeredMetric, "pkg/server/instruments.go", "pkg/server/collect.go", "pkg/server/memory.go",
 		"pkg/server/engine.go", "pkg/server/pins.go", "pkg/server/storage.go", "pkg/server/devices.go",
-		"pkg/server/watched.go")
+		"pkg/server/active.go")
 	if !slices.Equal(got, want) {
 		t.Errorf("docs/metrics.md has\n%s\nwant\n%s", got, want)
 	}

@@ -68,7 +68,7 @@ const (
 	simulatedPods  = 3 // per node
 )
 
-func newSimulation(seed uint64, resolution time.Duration, watched scrape.Watched) *simulation {
+func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) *simulation {
 	time.Sleep(26 * 365 * 24 * time.Hour) // start times before the year 2000 are not valid
 	random := rand.New(rand.NewPCG(seed, 1))
 	s := &simulation{
@@ -86,7 +86,7 @@ func newSimulation(seed uint64, resolution time.Duration, watched scrape.Watched
 		},
 	})
 	s.scraper = scrape.New(scrape.Config{
-		Fetcher: simulatedFetcher{s}, Sink: s.store, Observer: ignoreEvents{}, Interval: resolution, Watched: watched,
+		Fetcher: simulatedFetcher{s}, Sink: s.store, Observer: ignoreEvents{}, Interval: resolution, Active: active,
 		Reason: func(error) reason.Reason { return "" },
 	})
 	return s
@@ -338,19 +338,19 @@ func forEachSeed(t *testing.T, run func(t *testing.T, s *simulation)) {
 	for i := range *seeds {
 		seed := *firstSeed + uint64(i)
 		synctest.Test(t, func(t *testing.T) {
-			resolution, watched := 5*time.Second, scrape.Watched{Resolution: 2 * time.Second, Budget: 2}
+			resolution, active := 5*time.Second, scrape.Active{Resolution: 2 * time.Second, Budget: 2}
 			switch seed % 4 {
 			case 1:
-				watched = scrape.Watched{}
+				active = scrape.Active{}
 			case 2:
-				resolution, watched.Resolution = 15*time.Second, 5*time.Second
+				resolution, active.Resolution = 15*time.Second, 5*time.Second
 			}
 			defer func() {
 				if t.Failed() {
 					t.Logf("the seed is %d", seed)
 				}
 			}()
-			run(t, newSimulation(seed, resolution, watched))
+			run(t, newSimulation(seed, resolution, active))
 		})
 	}
 }

@@ -26,9 +26,9 @@ const (
 	warmUp = time.Minute
 	// reportPeriod is the time between two lines of progress.
 	reportPeriod = 15 * time.Second
-	// watchedFor is how long a node is watched after its last read at most, with the time until its
+	// activeFor is how long a node is active after its last read at most, with the time until its
 	// next scrape.
-	watchedFor = 3 * time.Minute
+	activeFor = 3 * time.Minute
 )
 
 // soak is one run.
@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.checkUnwatched(ctx); err != nil {
+	if err := s.checkInactive(ctx); err != nil {
 		return err
 	}
 	peak, err := process.PeakResident(s.server.Process.PID())
@@ -100,7 +100,7 @@ func (s *soak) start(ctx context.Context) (err error) {
 	program.Logf("starting %s", s.config.server)
 	args := append([]string{
 		"--profiling", "--max-sample-age=" + s.oracle.maxAge.String(),
-		"--watched-resolution=" + watchedResolution.String(), fmt.Sprintf("--watched-budget=%g", watchedBudget),
+		"--active-resolution=" + activeResolution.String(), fmt.Sprintf("--active-budget=%g", activeBudget),
 	}, s.serverArgs...)
 	if s.server, err = s.cluster.StartStandalone(s.config.server, resolution, args...); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (s *soak) phase(ctx context.Context, duration time.Duration) (footprint, er
 		err = program.Sleep(busy, s.oracle.settle)
 	}
 	if err == nil {
-		err = s.checkScrapes(busy, s.oracle.settle, 1.2, watchedBudget)
+		err = s.checkScrapes(busy, s.oracle.settle, 1.2, activeBudget)
 	}
 	stop(nil)
 	group.Wait()
@@ -157,9 +157,9 @@ func (s *soak) report(ctx context.Context) {
 		}
 		r := s.readers.counts()
 		program.Logf("%d of %d pods served, %d of %d kubelets misbehave; %d responses, %d violations; "+
-			"%.0f scrapes, %.0f watched nodes; %.0f MiB RSS",
+			"%.0f scrapes, %.0f active nodes; %.0f MiB RSS",
 			r.pods, s.nodes*s.pods, s.churn.faulty(), s.nodes, r.responses, r.violations,
-			t.sum("kube_vitals_scrapes_total"), t.sum("kube_vitals_watched_nodes"),
+			t.sum("kube_vitals_scrapes_total"), t.sum("kube_vitals_active_nodes"),
 			t.sum("process_resident_memory_bytes")/mebibyte)
 	}
 }
@@ -171,7 +171,7 @@ func (s *soak) scrapes(ctx context.Context) (float64, error) {
 }
 
 // checkScrapes checks for some time without churn that all nodes together are scraped at least and at
-// most so many times as often as without watched nodes. The kubelets count.
+// most so many times as often as without active nodes. The kubelets count.
 func (s *soak) checkScrapes(ctx context.Context, duration time.Duration, least, most float64) error {
 	start := time.Now()
 	before, err := s.scrapes(ctx)
@@ -188,21 +188,21 @@ func (s *soak) checkScrapes(ctx context.Context, duration time.Duration, least, 
 	const variation = 0.5 // scrapes of each node, by which their times in an interval vary
 	scrapes, margin := after-before, variation*float64(s.nodes)
 	plain := float64(s.nodes) * time.Since(start).Seconds() / resolution.Seconds()
-	program.Logf("%.0f scrapes that were not early, %.2f times as many as without watched nodes", scrapes, scrapes/plain)
+	program.Logf("%.0f scrapes that were not early, %.2f times as many as without active nodes", scrapes, scrapes/plain)
 	if scrapes < least*plain-margin || scrapes > most*plain+margin {
 		return fmt.Errorf("the kubelets counted %.0f scrapes, want %g to %g times %.0f", scrapes, least, most, plain)
 	}
 	return nil
 }
 
-// checkUnwatched waits until no node is watched any more, because there are no readers, and checks
-// that nodes are scraped as without watched nodes then.
-func (s *soak) checkUnwatched(ctx context.Context) error {
-	program.Logf("waiting until no node is watched")
-	err := s.server.Process.Poll(ctx, watchedFor, "no node to be watched", func(ctx context.Context) error {
+// checkInactive waits until no node is active any more, because there are no readers, and checks
+// that nodes are scraped as without active nodes then.
+func (s *soak) checkInactive(ctx context.Context) error {
+	program.Logf("waiting until no node is active")
+	err := s.server.Process.Poll(ctx, activeFor, "no node to be active", func(ctx context.Context) error {
 		t, err := readTelemetry(ctx, s.server)
-		if watched := t.sum("kube_vitals_watched_nodes"); err == nil && watched > 0 {
-			return fmt.Errorf("%.0f nodes are watched", watched)
+		if active := t.sum("kube_vitals_active_nodes"); err == nil && active > 0 {
+			return fmt.Errorf("%.0f nodes are active", active)
 		}
 		return err
 	})

@@ -33,8 +33,8 @@ single value are in values.schema.json.
 {{- if $v.rateWindow }}
 {{- fail "rateWindow needs source.type=kubelet: with source.type=prometheus, the pace of the engine decides what a rate covers" }}
 {{- end }}
-{{- if or $v.watchedResolution $v.watchedBudget }}
-{{- fail "watchedResolution and watchedBudget need source.type=kubelet: an engine decides itself how often it scrapes: leave them empty" }}
+{{- if or $v.activeResolution $v.activeBudget }}
+{{- fail "activeResolution and activeBudget need source.type=kubelet: an engine decides itself how often it scrapes: leave them empty" }}
 {{- end }}
 {{- if and $prometheus.config $prometheus.existingSecret }}
 {{- fail "source.prometheus.config and source.prometheus.existingSecret contradict each other: set one of them" }}

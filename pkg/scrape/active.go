@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Watched configures the scrapes of watched nodes: nodes that somebody reads metrics of, or of pods
+// Active configures the scrapes of active nodes: nodes that somebody reads metrics of, or of pods
 // on them, by name or by label selector. See Scraper.Read.
-type Watched struct {
-	// Resolution is the time between two scrapes of a watched node; 0: no node is watched.
+type Active struct {
+	// Resolution is the time between two scrapes of an active node; 0: no node is active.
 	Resolution time.Duration
-	// Budget is how many times as often as without watched nodes all nodes together may be scraped, at
+	// Budget is how many times as often as without active nodes all nodes together may be scraped, at
 	// least 1. The Resolution is lengthened as needed. Early scrapes and retries are not included.
 	Budget float64
 }
 
 const (
-	// watchedFor is how long a node is watched after a read, at least; at most, it is markInterval
+	// activeFor is how long a node is active after a read, at least; at most, it is markInterval
 	// longer. It is longer than the period of every common reader: HorizontalPodAutoscalers read every
 	// 15 seconds, dashboards every minute.
-	watchedFor = 2 * time.Minute
+	activeFor = 2 * time.Minute
 	// markInterval is the time between two reads of a reader that are noted at each of its nodes. That
 	// takes some 0.1 µs for each of them, a tenth of a list.
 	markInterval = 40 * time.Second
@@ -37,8 +37,8 @@ const (
 	maxNodeReaders = 8
 )
 
-// watch is what is known of the reads of a watched node. Times are since Scraper.started.
-type watch struct {
+// activity is what is known of the reads of an active node. Times are since Scraper.started.
+type activity struct {
 	lastRead time.Duration
 	readers  [maxNodeReaders]nodeReader
 }
@@ -50,11 +50,11 @@ type nodeReader struct {
 }
 
 // Read counts as a read of the metrics of nodes, or of pods on them, by name or by label selector.
-// They are watched from now on. A reader is a hash of who reads what; 0: the reader's next reads
+// They are active from now on. A reader is a hash of who reads what; 0: the reader's next reads
 // cannot be predicted. Names of unknown nodes are ignored, and a name may occur more than once. The
 // size is the number of objects that were read: if it does not change, nor do the nodes in general.
 func (s *Scraper) Read(id uint64, size int, nodes iter.Seq[string]) {
-	if s.Watched.Resolution == 0 {
+	if s.Active.Resolution == 0 {
 		return
 	}
 	s.mu.Lock()
@@ -70,33 +70,33 @@ func (s *Scraper) Read(id uint64, size int, nodes iter.Seq[string]) {
 		if t == nil {
 			continue
 		}
-		if s.watch(t) {
+		if s.activate(t) {
 			added = append(added, t)
 		}
-		t.watch.read(r, now)
+		t.activity.read(r, now)
 	}
 	s.pullForward(added)
 }
 
-// watch begins the watch of a target, and reports whether it had none. s.mu is held.
-func (s *Scraper) watch(t *target) bool {
-	if t.watch != nil {
+// activate makes a target active, and reports whether it was not. s.mu is held.
+func (s *Scraper) activate(t *target) bool {
+	if t.activity != nil {
 		return false
 	}
-	t.watch = new(watch)
-	s.watched++
+	t.activity = new(activity)
+	s.active++
 	return true
 }
 
 // read notes a read by a reader, which may be nil.
-func (w *watch) read(r *reader, now time.Duration) {
-	w.lastRead = now
+func (a *activity) read(r *reader, now time.Duration) {
+	a.lastRead = now
 	if r == nil || r.period == 0 {
 		return
 	}
 	replace := -1
-	for i := range w.readers {
-		known := &w.readers[i]
+	for i := range a.readers {
+		known := &a.readers[i]
 		if known.reader == r {
 			if known.marked != r.marked { // else the node has several of the reader's pods
 				known.marked = r.marked
@@ -109,12 +109,12 @@ func (w *watch) read(r *reader, now time.Duration) {
 		}
 	}
 	if replace >= 0 { // readers that still read stay: replacing them in turn would predict nothing
-		w.readers[replace] = nodeReader{r, r.marked}
+		a.readers[replace] = nodeReader{r, r.marked}
 		r.nodes++
 	}
 }
 
-// pullForward reschedules targets that have become watched. Many that could be scraped at once are
+// pullForward reschedules targets that have become active. Many that could be scraped at once are
 // spread, so that neither a single read nor many at the same time cause a burst. s.mu is held.
 func (s *Scraper) pullForward(targets []*target) {
 	if len(targets) == 0 {
@@ -126,7 +126,7 @@ func (s *Scraper) pullForward(targets []*target) {
 		if t.heapIndex == 0 || t.failing || t.kind == Early {
 			continue // it is rescheduled after its scrape
 		}
-		due := s.nextWatched(t, now)
+		due := s.nextActive(t, now)
 		if !now.Before(s.allowed(t)) {
 			if s.pulled.Before(now) {
 				s.pulled = now
@@ -137,7 +137,7 @@ func (s *Scraper) pullForward(targets []*target) {
 			s.pulled = s.pulled.Add(spacing)
 		}
 		if due.Before(t.due) {
-			t.due, t.kind = due, OfWatched
+			t.due, t.kind = due, OfActive
 			heap.Fix(&s.queue, t.heapIndex-1)
 		}
 	}
@@ -157,35 +157,35 @@ func (s *Scraper) firstDue() time.Time {
 // spacing returns the time between two scrapes that one read causes. Those of all nodes take at most
 // half of the resolution. s.mu is held.
 func (s *Scraper) spacing() time.Duration {
-	return min(burstSpacing, s.watchedResolution()/time.Duration(2*max(1, len(s.targets))))
+	return min(burstSpacing, s.activeResolution()/time.Duration(2*max(1, len(s.targets))))
 }
 
-// watchedResolution returns the time between two scrapes of a watched node. With it, all nodes
-// together are scraped at most Budget times as often as without watched nodes, and every watched
+// activeResolution returns the time between two scrapes of an active node. With it, all nodes
+// together are scraped at most Budget times as often as without active nodes, and every active
 // node has an equal share of that. s.mu is held.
-func (s *Scraper) watchedResolution() time.Duration {
-	times := 1 + (s.Watched.Budget-1)*float64(len(s.targets))/float64(max(1, s.watched))
-	return max(s.Watched.Resolution, time.Duration(float64(s.Interval)/times))
+func (s *Scraper) activeResolution() time.Duration {
+	times := 1 + (s.Active.Budget-1)*float64(len(s.targets))/float64(max(1, s.active))
+	return max(s.Active.Resolution, time.Duration(float64(s.Interval)/times))
 }
 
-// expire ends the watch of a target if it was not read for some time. s.mu is held.
+// expire makes a target inactive if it was not read for some time. s.mu is held.
 func (s *Scraper) expire(t *target, now time.Duration) {
-	if t.watch != nil && now-t.watch.lastRead >= watchedFor+markInterval {
-		s.unwatch(t)
+	if t.activity != nil && now-t.activity.lastRead >= activeFor+markInterval {
+		s.deactivate(t)
 	}
 }
 
-// unwatch ends the watch of a target, if it has one. s.mu is held.
-func (s *Scraper) unwatch(t *target) {
-	if t.watch != nil {
-		t.watch = nil
-		s.watched--
+// deactivate makes a target inactive, if it is active. s.mu is held.
+func (s *Scraper) deactivate(t *target) {
+	if t.activity != nil {
+		t.activity = nil
+		s.active--
 	}
 }
 
 // begin notes that a scrape of a target begins. s.mu is held.
 func (s *Scraper) begin(t *target, now time.Time) {
-	resolution := s.watchedResolution()
+	resolution := s.activeResolution()
 	ahead := t.started.Add(resolution + t.ahead).Sub(now)
 	t.ahead = min(max(0, ahead), slack(resolution))
 	t.started = now
@@ -196,20 +196,20 @@ func slack(resolution time.Duration) time.Duration {
 	return time.Duration(paceSlack * float64(resolution))
 }
 
-// allowed returns the first moment at which the pace of a watched target allows its next scrape. A
+// allowed returns the first moment at which the pace of an active target allows its next scrape. A
 // slow node, which may be overloaded, is scraped half of the time, unless its interval requires more.
 // s.mu is held.
 func (s *Scraper) allowed(t *target) time.Time {
-	resolution := s.watchedResolution()
+	resolution := s.activeResolution()
 	pace := max(resolution, min(2*t.took, s.Interval))
 	return t.started.Add(pace + t.ahead - slack(resolution))
 }
 
-// nextWatched returns the time of the next scrape of a watched target. The schedule is counted back
+// nextActive returns the time of the next scrape of an active target. The schedule is counted back
 // from just before the next predicted read that can be met. Without a prediction, scrapes are one
 // resolution apart. s.mu is held.
-func (s *Scraper) nextWatched(t *target, now time.Time) time.Time {
-	resolution := s.watchedResolution()
+func (s *Scraper) nextActive(t *target, now time.Time) time.Time {
+	resolution := s.activeResolution()
 	earliest := s.allowed(t)
 	if earliest.Before(now) {
 		earliest = now
@@ -243,8 +243,8 @@ func (s *Scraper) slot(t time.Time) time.Time {
 func (s *Scraper) nextRead(t *target, earliest time.Time) (start time.Time, predicted bool) {
 	lead := min(minLead+(2*t.took).Truncate(minLead/2), maxLead)
 	share := float64(t.offset) / float64(s.Interval)
-	for i := range t.watch.readers {
-		r := &t.watch.readers[i]
+	for i := range t.activity.readers {
+		r := &t.activity.readers[i]
 		if r.reader == nil || r.period == 0 || r.marked != r.reader.marked { // it no longer reads this node
 			continue
 		}
@@ -257,17 +257,17 @@ func (s *Scraper) nextRead(t *target, earliest time.Time) (start time.Time, pred
 	return start, predicted
 }
 
-// WatchedStats describes the scrapes of watched nodes.
-type WatchedStats struct {
-	Nodes      int           // that are watched
-	Resolution time.Duration // time between two scrapes of a watched node, which the budget may lengthen
+// ActiveStats describes the scrapes of active nodes.
+type ActiveStats struct {
+	Nodes      int           // that are active
+	Resolution time.Duration // time between two scrapes of an active node, which the budget may lengthen
 	// Refused is how many further scrapes there would have been without the budget.
 	Refused float64
 }
 
-// WatchedStats returns the state of the watched nodes.
-func (s *Scraper) WatchedStats() WatchedStats {
+// ActiveStats returns the state of the active nodes.
+func (s *Scraper) ActiveStats() ActiveStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return WatchedStats{Nodes: s.watched, Resolution: s.watchedResolution(), Refused: s.refused}
+	return ActiveStats{Nodes: s.active, Resolution: s.activeResolution(), Refused: s.refused}
 }

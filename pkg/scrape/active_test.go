@@ -12,8 +12,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
-// watchedNodes is what most tests configure: with few watched nodes, the resolution is 5 s.
-var watchedNodes = Watched{Resolution: 5 * time.Second, Budget: 2}
+// activeNodes is what most tests configure: with few active nodes, the resolution is 5 s.
+var activeNodes = Active{Resolution: 5 * time.Second, Budget: 2}
 
 // after returns the times after t.
 func after(times []time.Duration, t time.Duration) []time.Duration {
@@ -64,30 +64,30 @@ func read(s *Scraper, reader uint64, nodes []string) {
 	s.Read(reader, len(nodes), slices.Values(nodes))
 }
 
-func TestWatchedNodeIsScrapedMoreOften(t *testing.T) {
-	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+func TestActiveNodeIsScrapedMoreOften(t *testing.T) {
+	runWith(t, activeNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		names := setNodes(s, 20)
 		pass(2 * interval)
 		read(s, 0, []string{"n7", "unknown", "", "n7"})
 		read := time.Since(c.start)
-		pass(watchedFor)
+		pass(activeFor)
 		scrapes := after(c.times("n7"), read-1)
 		if scrapes[0] > read+5*time.Second {
 			t.Errorf("the first scrape came %v after the read", scrapes[0]-read)
 		}
 		if all := gaps(scrapes); all[0] < 4500*time.Millisecond || all[0] > 5*time.Second ||
 			slices.ContainsFunc(all[1:], func(gap time.Duration) bool { return gap != 5*time.Second }) {
-			t.Errorf("got %v between two scrapes of the watched node, want 5s", all)
+			t.Errorf("got %v between two scrapes of the active node, want 5s", all)
 		}
-		if got := s.WatchedStats(); got.Nodes != 1 || got.Resolution != 5*time.Second || got.Refused != 0 {
+		if got := s.ActiveStats(); got.Nodes != 1 || got.Resolution != 5*time.Second || got.Refused != 0 {
 			t.Errorf("got %+v, want one node each 5 s", got)
 		}
 		status, _ := s.Status("n7")
-		if all := s.Statuses(); !status.Watched || slices.IndexFunc(all, func(s Status) bool { return s.Watched }) < 0 {
-			t.Errorf("got %+v, want a status of a watched node", status)
+		if all := s.Statuses(); !status.Active || slices.IndexFunc(all, func(s Status) bool { return s.Active }) < 0 {
+			t.Errorf("got %+v, want a status of an active node", status)
 		}
-		if other, _ := s.Status("n8"); other.Watched {
-			t.Errorf("got %+v, want a status of a node that is not watched", other)
+		if other, _ := s.Status("n8"); other.Active {
+			t.Errorf("got %+v, want a status of a node that is not active", other)
 		}
 		kinds := map[Kind]int{}
 		c.mu.Lock()
@@ -100,8 +100,8 @@ func TestWatchedNodeIsScrapedMoreOften(t *testing.T) {
 			}
 		}
 		// The first scrape is a regular one if that was due soon anyway.
-		if n := kinds[OfWatched]; n != len(scrapes) && n != len(scrapes)-1 {
-			t.Errorf("got %v, want %d scrapes of watched nodes, or one less", kinds, len(scrapes))
+		if n := kinds[OfActive]; n != len(scrapes) && n != len(scrapes)-1 {
+			t.Errorf("got %v, want %d scrapes of active nodes, or one less", kinds, len(scrapes))
 		}
 
 		pass(markInterval + interval) // nothing was read any more
@@ -112,13 +112,13 @@ func TestWatchedNodeIsScrapedMoreOften(t *testing.T) {
 				t.Errorf("%s: got %d scrapes in 4 intervals after the last read", name, n)
 			}
 		}
-		if got := s.WatchedStats(); got.Nodes != 0 {
-			t.Errorf("got %+v, want no watched nodes", got)
+		if got := s.ActiveStats(); got.Nodes != 0 {
+			t.Errorf("got %+v, want no active nodes", got)
 		}
 	})
 }
 
-func TestNoNodeIsWatchedWithoutAResolution(t *testing.T) {
+func TestNoNodeIsActiveWithoutAResolution(t *testing.T) {
 	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		names := setNodes(s, 3)
 		for range 12 {
@@ -128,19 +128,19 @@ func TestNoNodeIsWatchedWithoutAResolution(t *testing.T) {
 		if n := len(c.times("n1")); n > 7 {
 			t.Errorf("got %d scrapes in 5 intervals", n)
 		}
-		if got := s.WatchedStats(); got.Nodes != 0 {
+		if got := s.ActiveStats(); got.Nodes != 0 {
 			t.Errorf("got %+v", got)
 		}
 	})
 }
 
-// TestWatchedBudget checks that all nodes together are scraped at most Budget times as often as without
-// watched nodes, and that watched nodes have equal shares.
-func TestWatchedBudget(t *testing.T) {
+// TestActiveBudget checks that all nodes together are scraped at most Budget times as often as without
+// active nodes, and that active nodes have equal shares.
+func TestActiveBudget(t *testing.T) {
 	for _, tc := range []struct {
-		budget         float64
-		nodes, watched int
-		want           time.Duration // resolution
+		budget        float64
+		nodes, active int
+		want          time.Duration // resolution
 	}{
 		{1, 10, 10, interval},
 		{1, 10, 1, interval},
@@ -152,34 +152,34 @@ func TestWatchedBudget(t *testing.T) {
 		{10, 20, 20, 5 * time.Second},
 		{2, 1, 1, 7500 * time.Millisecond},
 	} {
-		t.Run(fmt.Sprint(tc.budget, tc.nodes, tc.watched), func(t *testing.T) {
-			runWith(t, Watched{5 * time.Second, tc.budget}, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		t.Run(fmt.Sprint(tc.budget, tc.nodes, tc.active), func(t *testing.T) {
+			runWith(t, Active{5 * time.Second, tc.budget}, nil, func(t *testing.T, c *cluster, s *Scraper) {
 				names := setNodes(s, tc.nodes)
 				for range 10 {
-					read(s, 0, names[:tc.watched])
+					read(s, 0, names[:tc.active])
 					pass(interval)
 				}
-				if got := s.WatchedStats().Resolution; got != tc.want {
+				if got := s.ActiveStats().Resolution; got != tc.want {
 					t.Errorf("got resolution %v, want %v", got, tc.want)
 				}
 				const intervals = 40
-				start, total, refused := time.Since(c.start), 0, s.WatchedStats().Refused
+				start, total, refused := time.Since(c.start), 0, s.ActiveStats().Refused
 				var counts []int
 				for range intervals {
-					read(s, 0, names[:tc.watched])
+					read(s, 0, names[:tc.active])
 					pass(interval)
 				}
 				for i, name := range names {
 					scrapes := after(c.times(name), start)
 					total += len(scrapes)
-					if i < tc.watched {
+					if i < tc.active {
 						counts = append(counts, len(scrapes))
 					}
 					for _, gap := range gaps(scrapes) {
 						if gap > interval {
 							t.Errorf("%s: got %v between two scrapes", name, gap)
 						}
-						if i < tc.watched && gap < tc.want-slack(tc.want) {
+						if i < tc.active && gap < tc.want-slack(tc.want) {
 							t.Errorf("%s: got %v between two scrapes, want at least %v", name, gap, tc.want)
 						}
 					}
@@ -188,16 +188,16 @@ func TestWatchedBudget(t *testing.T) {
 				if total > most {
 					t.Errorf("got %d scrapes, want at most %d", total, most)
 				}
-				often := intervals * float64(tc.watched) * float64(interval) / float64(tc.want)
-				least := intervals*(tc.nodes-tc.watched) + int(0.93*often)
+				often := intervals * float64(tc.active) * float64(interval) / float64(tc.want)
+				least := intervals*(tc.nodes-tc.active) + int(0.93*often)
 				if total < least {
 					t.Errorf("got %d scrapes, want at least %d", total, least)
 				}
 				if low, high := slices.Min(counts), slices.Max(counts); high-low > 1+high/50 {
-					t.Errorf("watched nodes got between %d and %d scrapes", low, high)
+					t.Errorf("active nodes got between %d and %d scrapes", low, high)
 				}
-				want := float64(intervals*tc.watched) * (3 - float64(interval)/float64(tc.want))
-				if got := s.WatchedStats().Refused - refused; got < 0.85*want || got > 1.05*want+1e-9 {
+				want := float64(intervals*tc.active) * (3 - float64(interval)/float64(tc.want))
+				if got := s.ActiveStats().Refused - refused; got < 0.85*want || got > 1.05*want+1e-9 {
 					t.Errorf("got %v refused scrapes, want about %v", got, want)
 				}
 			})
@@ -221,7 +221,7 @@ func TestScrapesPrecedeReads(t *testing.T) {
 		{7 * time.Second, 0, 1},
 	} {
 		t.Run(fmt.Sprint(tc), func(t *testing.T) {
-			runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+			runWith(t, activeNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
 				names := setNodes(s, 40)[:4]
 				pass(interval + 1234*time.Millisecond)
 				random := newRandom(t)
@@ -257,11 +257,11 @@ func TestScrapesPrecedeReads(t *testing.T) {
 	}
 }
 
-// TestFirstReadCausesNoBurst checks that many nodes that become watched at once are not scraped at
+// TestFirstReadCausesNoBurst checks that many nodes that become active at once are not scraped at
 // once, also if one reader reads all of them.
 func TestFirstReadCausesNoBurst(t *testing.T) {
 	const nodes = 2000
-	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+	runWith(t, activeNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		names := setNodes(s, nodes)
 		pass(2 * interval)
 		start := time.Since(c.start)
@@ -295,7 +295,7 @@ func TestFirstReadCausesNoBurst(t *testing.T) {
 }
 
 func TestFailingNodeIsNotScrapedMoreOften(t *testing.T) {
-	runWith(t, watchedNodes, fails, func(t *testing.T, c *cluster, s *Scraper) {
+	runWith(t, activeNodes, fails, func(t *testing.T, c *cluster, s *Scraper) {
 		setNodes(s, 10)
 		for range 120 {
 			read(s, 0, []string{"n1"})
@@ -314,8 +314,8 @@ func TestFailingNodeIsNotScrapedMoreOften(t *testing.T) {
 	})
 }
 
-func TestDeletedNodesAreNotWatched(t *testing.T) {
-	runWith(t, watchedNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+func TestDeletedNodesAreNotActive(t *testing.T) {
+	runWith(t, activeNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		names := setNodes(s, 4)
 		pass(time.Second)
 		read(s, 1, names)
@@ -324,8 +324,8 @@ func TestDeletedNodesAreNotWatched(t *testing.T) {
 		replacement := node("n1")
 		replacement.UID = "another"
 		s.Set(replacement)
-		if got := s.WatchedStats().Nodes; got != 2 {
-			t.Errorf("got %d watched nodes, want 2", got)
+		if got := s.ActiveStats().Nodes; got != 2 {
+			t.Errorf("got %d active nodes, want 2", got)
 		}
 		c.set(func() { c.fetch = func(context.Context, string) error { time.Sleep(time.Second); return nil } })
 		pass(interval / 2) // is being scraped, or will be
@@ -333,16 +333,16 @@ func TestDeletedNodesAreNotWatched(t *testing.T) {
 			s.Delete(name)
 		}
 		pass(interval)
-		if got := s.WatchedStats(); got.Nodes != 0 {
+		if got := s.ActiveStats(); got.Nodes != 0 {
 			t.Errorf("got %+v, want nothing", got)
 		}
 	})
 }
 
 // BenchmarkRead measures what a LIST of 400 pods costs the Scraper. They are on 400 of 5000 nodes, all
-// of which are watched, and have other readers.
+// of which are active, and have other readers.
 func BenchmarkRead(b *testing.B) {
-	s := New(Config{Interval: interval, Watched: watchedNodes})
+	s := New(Config{Interval: interval, Active: activeNodes})
 	names := make([]string, 5000)
 	for i := range names {
 		names[i] = fmt.Sprint("node-", i)
@@ -352,8 +352,8 @@ func BenchmarkRead(b *testing.B) {
 		r := s.readers.read(reader+1, 0)
 		s.readers.read(reader+1, 15*time.Second)
 		for _, t := range s.targets {
-			s.watch(t)
-			t.watch.read(r, 15*time.Second)
+			s.activate(t)
+			t.activity.read(r, 15*time.Second)
 		}
 	}
 	for _, size := range []int{400, 0} {
@@ -370,12 +370,12 @@ func BenchmarkRead(b *testing.B) {
 }
 
 // TestRandomReads checks what must hold whatever readers, nodes and kubelets do: the budget, the pace
-// of each node, that no node is forgotten, and that no watched node is counted wrongly.
+// of each node, that no node is forgotten, and that no active node is counted wrongly.
 func TestRandomReads(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		watched := Watched{time.Duration(1+random.IntN(10)) * time.Second, 1 + random.Float64()*3}
-		t.Run(fmt.Sprint(seed, watched), func(t *testing.T) {
+		active := Active{time.Duration(1+random.IntN(10)) * time.Second, 1 + random.Float64()*3}
+		t.Run(fmt.Sprint(seed, active), func(t *testing.T) {
 			failing := map[string]bool{}
 			var c *cluster
 			fetch := func(_ context.Context, node string) error {
@@ -386,7 +386,7 @@ func TestRandomReads(t *testing.T) {
 				}
 				return nil
 			}
-			runWith(t, watched, fetch, func(t *testing.T, cluster *cluster, s *Scraper) {
+			runWith(t, active, fetch, func(t *testing.T, cluster *cluster, s *Scraper) {
 				c = cluster
 				exists := map[string]time.Duration{}
 				name := func() string { return fmt.Sprint("n", random.IntN(40)) }
@@ -435,7 +435,7 @@ func TestRandomReads(t *testing.T) {
 					pass(100 * time.Millisecond)
 					s.checkInvariants(t)
 				}
-				c.checkGaps(t, watched.Resolution)
+				c.checkGaps(t, active.Resolution)
 				for n, since := range exists {
 					times := append([]time.Duration{since}, c.times(n)...)
 					for _, gap := range gaps(append(times, time.Since(c.start))) {
@@ -453,8 +453,8 @@ func TestRandomReads(t *testing.T) {
 					all += len(c.times(n))
 				}
 				// Each node that fails, recovers or is new has a few scrapes more.
-				if extra := float64(fastRetries * len(exists) * 6); float64(all) > watched.Budget*plain+extra {
-					t.Errorf("got %d scrapes, want at most %v × %v", all, watched.Budget, plain)
+				if extra := float64(fastRetries * len(exists) * 6); float64(all) > active.Budget*plain+extra {
+					t.Errorf("got %d scrapes, want at most %v × %v", all, active.Budget, plain)
 				}
 			})
 		})
@@ -466,24 +466,24 @@ func (s *Scraper) checkInvariants(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	watched := 0
+	active := 0
 	for _, target := range s.targets {
-		if target.watch != nil {
-			watched++
+		if target.activity != nil {
+			active++
 		}
 		if target.heapIndex == 0 || s.queue[target.heapIndex-1] != target {
 			t.Errorf("a target that is not being scraped is not queued: %+v", target)
 		}
 	}
-	if s.watched != watched || len(s.queue) != len(s.targets) {
-		t.Errorf("got %d watched nodes and %d queued nodes, want %d and %d", s.watched, len(s.queue), watched, len(s.targets))
+	if s.active != active || len(s.queue) != len(s.targets) {
+		t.Errorf("got %d active nodes and %d queued nodes, want %d and %d", s.active, len(s.queue), active, len(s.targets))
 	}
-	if r := s.watchedResolution(); r < s.Watched.Resolution || r > s.Interval {
+	if r := s.activeResolution(); r < s.Active.Resolution || r > s.Interval {
 		t.Errorf("got resolution %v", r)
 	}
 }
 
-// checkGaps checks that scrapes of a watched node follow the one before at the pace of the shortest
+// checkGaps checks that scrapes of an active node follow the one before at the pace of the shortest
 // possible resolution.
 func (c *cluster) checkGaps(t *testing.T, resolution time.Duration) {
 	t.Helper()
@@ -493,7 +493,7 @@ func (c *cluster) checkGaps(t *testing.T, resolution time.Duration) {
 		times := c.times(r.Node)
 		i := counts[r.Node]
 		counts[r.Node]++
-		if gap := times[i] - last[r.Node]; i > 0 && r.Kind == OfWatched && gap < resolution*8/10 {
+		if gap := times[i] - last[r.Node]; i > 0 && r.Kind == OfActive && gap < resolution*8/10 {
 			t.Errorf("%s was scraped %v after the scrape before, as kind %v", r.Node, gap, r.Kind)
 		}
 		last[r.Node] = times[i]
@@ -504,15 +504,15 @@ func (c *cluster) checkGaps(t *testing.T, resolution time.Duration) {
 // cause no burst.
 func TestManyReadsAreSpread(t *testing.T) {
 	const nodes = 2000
-	watched := Watched{Resolution: 5 * time.Second, Budget: 10}
-	runWith(t, watched, nil, func(t *testing.T, c *cluster, s *Scraper) {
+	active := Active{Resolution: 5 * time.Second, Budget: 10}
+	runWith(t, active, nil, func(t *testing.T, c *cluster, s *Scraper) {
 		names := setNodes(s, nodes)
 		pass(2*interval + interval/3)
 		start := time.Since(c.start)
 		for _, name := range names {
 			read(s, 0, []string{name})
 		}
-		pass(watched.Resolution)
+		pass(active.Resolution)
 		perSlot := map[time.Duration]int{}
 		for _, name := range names {
 			for _, at := range after(c.times(name), start-1) {
@@ -538,7 +538,7 @@ func TestSlowNodeIsNotScrapedAllTheTime(t *testing.T) {
 			time.Sleep(took)
 			return nil
 		}
-		runWith(t, Watched{Resolution: 5 * time.Second, Budget: 10}, slow, func(t *testing.T, c *cluster, s *Scraper) {
+		runWith(t, Active{Resolution: 5 * time.Second, Budget: 10}, slow, func(t *testing.T, c *cluster, s *Scraper) {
 			names := setNodes(s, 1)
 			for range 20 {
 				read(s, 0, names)

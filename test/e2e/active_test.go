@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// watchedTelemetry is what a server exposes about watched nodes.
-type watchedTelemetry struct{ nodes, scrapes float64 }
+// activeTelemetry is what a server exposes about active nodes.
+type activeTelemetry struct{ nodes, scrapes float64 }
 
-func readWatched(ctx context.Context, admin *client) (w watchedTelemetry, err error) {
+func readActive(ctx context.Context, admin *client) (w activeTelemetry, err error) {
 	body, err := admin.getOK(ctx, "/metrics")
 	if err != nil {
 		return w, err
@@ -21,8 +21,8 @@ func readWatched(ctx context.Context, admin *client) (w watchedTelemetry, err er
 	for line := range strings.Lines(string(body)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		into, ok := map[string]*float64{
-			"kube_vitals_watched_nodes":         &w.nodes,
-			"kube_vitals_watched_scrapes_total": &w.scrapes,
+			"kube_vitals_active_nodes":         &w.nodes,
+			"kube_vitals_active_scrapes_total": &w.scrapes,
 		}[name]
 		if !ok {
 			continue
@@ -36,8 +36,8 @@ func readWatched(ctx context.Context, admin *client) (w watchedTelemetry, err er
 
 // nodeOnPage is what the page of nodes has about one.
 type nodeOnPage struct {
-	Name    string
-	Watched bool
+	Name   string
+	Active bool
 }
 
 func readNodes(ctx context.Context, admin *client) (map[string]nodeOnPage, error) {
@@ -56,39 +56,39 @@ func readNodes(ctx context.Context, admin *client) (map[string]nodeOnPage, error
 	return nodes, nil
 }
 
-// TestWatchedNodes checks that only nodes are scraped more often whose metrics are read by label
+// TestActiveNodes checks that only nodes are scraped more often whose metrics are read by label
 // selector or by name.
-func TestWatchedNodes(t *testing.T) {
+func TestActiveNodes(t *testing.T) {
 	t.Parallel()
-	const namespace, node = "watched-nodes", "node-03"
+	const namespace, node = "active-nodes", "node-03"
 	shared.createNamespaces(t, namespace)
 	shared.createPods(t, namespace, node, "web")
-	s := shared.replica(t, shared.server, "--metric-resolution=30s", "--watched-resolution=2s", "--watched-budget=50",
+	s := shared.replica(t, shared.server, "--metric-resolution=30s", "--active-resolution=2s", "--active-budget=50",
 		"--kubelet-request-timeout=5s", "--max-sample-age=2m")
 	admin := shared.asAdmin(t, s)
 	pods := "/apis/metrics.k8s.io/v1/namespaces/" + namespace + "/pods"
 
-	// Lists of everything make no node watched.
+	// Lists of everything make no node active.
 	for _, path := range []string{"/apis/metrics.k8s.io/v1/pods", pods, nodesPath} {
 		if _, err := admin.getOK(t.Context(), path); err != nil {
 			t.Error(err)
 		}
 	}
-	if w, err := readWatched(t.Context(), admin); err != nil || w != (watchedTelemetry{}) {
-		t.Errorf("got %+v, %v, want no watched nodes", w, err)
+	if w, err := readActive(t.Context(), admin); err != nil || w != (activeTelemetry{}) {
+		t.Errorf("got %+v, %v, want no active nodes", w, err)
 	}
 
 	// An autoscaler reads by label selector. The node is scraped again and again within 30 seconds.
 	selected := pods + "?labelSelector=" + url.QueryEscape("app=web")
-	before, err := readWatched(t.Context(), admin)
+	before, err := readActive(t.Context(), admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "scrapes of a watched node", func(ctx context.Context) error {
+	eventually(t, "scrapes of an active node", func(ctx context.Context) error {
 		if _, err := admin.getOK(ctx, selected); err != nil {
 			return err
 		}
-		w, err := readWatched(ctx, admin)
+		w, err := readActive(ctx, admin)
 		if err == nil && w.scrapes < before.scrapes+5 {
 			err = fmt.Errorf("got %+v, and %+v before", w, before)
 		}
@@ -99,11 +99,11 @@ func TestWatchedNodes(t *testing.T) {
 		t.Fatalf("got %v, %v, want several nodes", nodes, err)
 	}
 	for name, n := range nodes {
-		if n.Watched != (name == node) {
-			t.Errorf("got %+v, want only %s to be watched", n, node)
+		if n.Active != (name == node) {
+			t.Errorf("got %+v, want only %s to be active", n, node)
 		}
 	}
-	if w, err := readWatched(t.Context(), admin); err != nil || w.nodes != 1 {
-		t.Errorf("got %+v, %v, want one watched node", w, err)
+	if w, err := readActive(t.Context(), admin); err != nil || w.nodes != 1 {
+		t.Errorf("got %+v, %v, want one active node", w, err)
 	}
 }

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+)
+
+const (
+	// defaultActiveResolution is the default of --active-resolution, if that is less than
+	// --metric-resolution.
+	defaultActiveResolution = 5 * time.Second
+	defaultActiveBudget     = 2
+	minActiveResolution     = time.Second
+)
+
+func (o *options) addActiveFlags(fs *pflag.FlagSet) {
+	fs.DurationVar(&o.active.Resolution, "active-resolution", 0, fmt.Sprintf(
+		"The time between two scrapes of an active node: one whose metrics, or those of pods on it, were read by name "+
+			"or with a label selector in the last 120 to 160 seconds. At least 1s and less than --metric-resolution; 0: off. "+
+			"See docs/configuration.md. (default %v, or 0 if --metric-resolution is not longer)", defaultActiveResolution))
+	fs.Float64Var(&o.active.Budget, "active-budget", defaultActiveBudget,
+		"How many times as often as with --metric-resolution alone all nodes together may be scraped; at least 1. "+
+			"--active-resolution is lengthened as needed.")
+}
+
+// completeActive sets the default of --active-resolution.
+func (o *options) completeActive() {
+	if !o.all.Changed("active-resolution") && !o.usesPrometheus() && o.interval() > defaultActiveResolution {
+		o.active.Resolution = defaultActiveResolution
+	}
+}
+
+// activeConfig returns the configuration of active nodes.
+func (o *options) activeConfig() scrape.Active {
+	if o.active.Resolution == 0 {
+		return scrape.Active{}
+	}
+	return o.active
+}
+
+func (o *options) validateActive() []error {
+	var mistakes []error
+	if o.usesPrometheus() {
+		for _, name := range []string{"active-resolution", "active-budget"} {
+			if o.all.Changed(name) {
+				mistakes = append(mistakes, fmt.Errorf("--%s has no effect with --source=prometheus, which does not connect to "+
+					"kubelets: remove it", name))
+			}
+		}
+		return mistakes
+	}
+	if r := o.active.Resolution; r != 0 && r < minActiveResolution {
+		mistakes = append(mistakes, fmt.Errorf("--active-resolution must be 0 (off) or at least %v, but is %v",
+			minActiveResolution, r))
+	}
+	if o.active.Resolution >= o.interval() && o.resolutionKnown() {
+		mistakes = append(mistakes, fmt.Errorf("--active-resolution must be less than --metric-resolution, %v, but is %v: "+
+			"active nodes are scraped more often than others", o.interval(), o.active.Resolution))
+	}
+	if b := o.active.Budget; !(b >= 1) || math.IsInf(b, 1) {
+		mistakes = append(mistakes, errors.New("--active-budget must be a number of at least 1, the scrapes without "+
+			"active nodes"))
+	}
+	return mistakes
+}
