@@ -174,15 +174,15 @@ func reasonOf(err error) reason.Reason {
 	return reason.Reason(err.Error())
 }
 
-func (c *cluster) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
+func (c *cluster) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
 	c.mu.Lock()
 	cause := c.causes[node.Name]
 	slow := c.slow[cause]
 	c.scrapes++
 	c.mu.Unlock()
-	dst.At = usage.At(time.Now())
 	if cause == "" {
-		return nil
+		put(&usage.Scrape{At: usage.At(time.Now())})
+		return usage.Timing{}, nil
 	}
 	if slow {
 		select {
@@ -190,14 +190,21 @@ func (c *cluster) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrap
 		case <-ctx.Done():
 		}
 	}
-	return scrapeError(cause)
+	return usage.Timing{}, scrapeError(cause)
 }
 
-func (*cluster) FetchSummary(context.Context, *corev1.Node, *usage.Scrape) error { return nil }
-func (*cluster) Address(*corev1.Node) string                                     { return "" }
-func (*cluster) Forget(string)                                                   {}
-func (*cluster) Put(string, *usage.Scrape) usage.Report                          { return usage.Report{} }
-func (*cluster) PutSummary(string, *usage.Scrape) []usage.Missing                { return nil }
+func (*cluster) FetchSummary(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error) {
+	return usage.Timing{}, nil
+}
+
+func (*cluster) FetchStorage(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error) {
+	return usage.Timing{}, nil
+}
+
+func (*cluster) Address(*corev1.Node) string                      { return "" }
+func (*cluster) Forget(string)                                    {}
+func (*cluster) Put(string, *usage.Scrape) usage.Report           { return usage.Report{} }
+func (*cluster) PutSummary(string, *usage.Scrape) []usage.Missing { return nil }
 
 // run starts a cluster of n nodes, n1 and so on, in a bubble of fake time, calls f, and stops it.
 // synctest fails if a goroutine is left.

@@ -21,9 +21,10 @@ const (
 	maxStatusBytes   = 256       // of the body of an error status that are reported
 )
 
-// workspace is the memory that reading one response needs.
+// workspace is the memory that one response needs, from its first byte until its samples are stored.
 type workspace struct {
 	body     []byte
+	scrape   usage.Scrape // its names alias body
 	resource decode.Text
 	summary  decode.Summary
 	storage  decode.Storage
@@ -132,32 +133,4 @@ func newStatusError(response *http.Response) error {
 		text += fmt.Sprintf(", %q", body)
 	}
 	return newScrapeError(statusReason(response.StatusCode), "%s", text)
-}
-
-// detach moves the names in s from the response's body to memory of their own, so that the body's
-// memory can be reused.
-func detach(s *usage.Scrape) {
-	size := 0
-	for i := range s.Containers {
-		c := &s.Containers[i]
-		size += len(c.Namespace) + len(c.Pod) + len(c.Name)
-	}
-	for i := range s.Storage {
-		c := &s.Storage[i]
-		size += len(c.Namespace) + len(c.Pod) + len(c.UID) + len(c.Container)
-	}
-	names := make([]byte, 0, size)
-	move := func(name []byte) []byte {
-		start := len(names)
-		names = append(names, name...)
-		return names[start:len(names):len(names)]
-	}
-	for i := range s.Containers {
-		c := &s.Containers[i]
-		c.Namespace, c.Pod, c.Name = move(c.Namespace), move(c.Pod), move(c.Name)
-	}
-	for i := range s.Storage {
-		c := &s.Storage[i]
-		c.Namespace, c.Pod, c.UID, c.Container = move(c.Namespace), move(c.Pod), move(c.UID), move(c.Container)
-	}
 }

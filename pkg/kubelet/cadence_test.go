@@ -247,13 +247,13 @@ func TestPermits(t *testing.T) {
 		defer cancel()
 		second, err := pool.acquire(ctx)
 		second.release()
-		if !errors.Is(err, context.DeadlineExceeded) || second.queueTime() != 10*permitTimeout {
-			t.Errorf("computing: got error %v after %v, want a timeout", err, second.queueTime())
+		if !errors.Is(err, context.DeadlineExceeded) || second.queued != 10*permitTimeout {
+			t.Errorf("computing: got error %v after %v, want a timeout", err, second.queued)
 		}
 		first.pause() // its permit has expired
 		second, err = pool.acquire(t.Context())
-		if err != nil || second.queueTime() != 0 {
-			t.Fatalf("waiting after expiry: got error %v after %v, want a permit at once", err, second.queueTime())
+		if err != nil || second.queued != 0 {
+			t.Fatalf("waiting after expiry: got error %v after %v, want a permit at once", err, second.queued)
 		}
 		first.resume()
 		first.release()
@@ -262,8 +262,8 @@ func TestPermits(t *testing.T) {
 		}
 		second.pause()
 		third, err := pool.acquire(t.Context())
-		if err != nil || third.queueTime() != permitTimeout {
-			t.Fatalf("waiting: got error %v after %v, want a permit after %v", err, third.queueTime(), permitTimeout)
+		if err != nil || third.queued != permitTimeout {
+			t.Fatalf("waiting: got error %v after %v, want a permit after %v", err, third.queued, permitTimeout)
 		}
 		second.release()
 		third.release()

@@ -28,8 +28,8 @@ type Client struct {
 	storage     *query     // of FetchStorage
 	buffers     *sync.Pool // of the transports
 	workspaces  sync.Pool  // of *workspace
-	foreground  budget     // of Fetch and FetchSummary
-	background  budget     // of FetchStorage
+	connecting  permits    // of requests that dial and do a TLS handshake
+	reading     permits    // of requests that read and decode a response, each with a workspace
 	dialer      dialer
 
 	mu     sync.Mutex
@@ -53,20 +53,20 @@ func NewClient(config Config) (*Client, error) {
 		buffers:     newBufferPool(),
 		workspaces:  sync.Pool{New: func() any { return newWorkspace(config.Limits) }},
 		nodes:       map[string]*target{},
-		foreground:  newBudget(permitsPerCPU),
-		background:  newBudget(backgroundPermitsPerCPU),
+		connecting:  newPermits(),
+		reading:     newPermits(),
 	}
 	c.dialer = newDialer(&c.config)
 	return c, nil
 }
 
-// Fetch requests the resource metrics of a node's kubelet once, and decodes the response into dst,
-// whose memory it reuses. dst shares no memory with other scrapes. After an error, its content must
-// not be used.
+// Fetch requests the resource metrics of a node's kubelet once, and calls put with the decoded
+// response unless that fails. put must not retain the scrape, nor the names in it: both are in memory
+// that another request reuses once put returns.
 //
 // An error is an *Error; Reason returns its class. The connection is kept for the next request.
-func (c *Client) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
-	return c.fetch(ctx, node, c.resource, c.foreground, dst)
+func (c *Client) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
+	return c.fetch(ctx, node, c.resource, put)
 }
 
 // FetchSummary is Fetch for the kubelet's summary, which contains kubelet-reported rates. Its
@@ -74,56 +74,63 @@ func (c *Client) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape
 // optional.
 //
 // The path of the summary does not depend on annotations.
-func (c *Client) FetchSummary(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
-	return c.fetch(ctx, node, c.summary, c.foreground, dst)
+func (c *Client) FetchSummary(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
+	return c.fetch(ctx, node, c.summary, put)
 }
 
-// FetchStorage is Fetch for the complete summary of the kubelet. It sets dst.Storage only. It may be
-// called during a Fetch for the same node, and does not delay other requests: few of its requests
-// connect or read at the same time.
-func (c *Client) FetchStorage(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
-	return c.fetch(ctx, node, c.storage, c.background, dst)
+// FetchStorage is Fetch for the complete summary of the kubelet. The scrape has only Storage. It may be
+// called during a Fetch for the same node.
+func (c *Client) FetchStorage(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
+	return c.fetch(ctx, node, c.storage, put)
 }
 
-func (c *Client) fetch(ctx context.Context, node *corev1.Node, q *query, b budget, dst *usage.Scrape) error {
+func (c *Client) fetch(
+	ctx context.Context, node *corev1.Node, q *query, put func(*usage.Scrape),
+) (timing usage.Timing, err error) {
+	start := time.Now()
 	t, err := c.target(node)
 	if err != nil {
-		return err
+		return timing, err
 	}
-	if err := c.get(ctx, t, q, b, node.Name, dst); err != nil {
-		return q.explain(node.Name, err)
+	w, err := c.get(ctx, t, q, node.Name, &timing.Queued)
+	timing.Took = time.Since(start) - timing.Queued
+	if err != nil {
+		return timing, q.explain(node.Name, err)
 	}
-	return nil
+	put(&w.scrape)
+	c.release(w)
+	return timing, nil
 }
 
-// get sends one request and decodes the response. The time of the response is when its headers
-// arrive: the kubelet takes its samples right before, and the rest is the time of the transfer.
-func (c *Client) get(
-	ctx context.Context, t *target, q *query, b budget, node string, dst *usage.Scrape,
-) error {
+// get sends one request and decodes the response. The caller must release the workspace with the
+// result. queued is increased by the time in which the request waited for permits.
+//
+// The time of the response is when its headers arrive: the kubelet takes its samples right before, and
+// the rest is the time of the transfer.
+func (c *Client) get(ctx context.Context, t *target, q *query, node string, queued *time.Duration) (*workspace, error) {
 	header, err := c.headers(ctx, q)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	version := c.credentials.version()
 	t.dropStaleConns(version)
 	defer t.done(version)
-	var connecting, reading *permit
-	defer func() { dst.Queued = connecting.queueTime() + reading.queueTime() }()
+	var connecting *permit
 	if !t.transport.hasIdle() { // the timeout starts after this wait, which the kubelet does not cause
-		connecting, err = b.connecting.acquire(ctx)
+		connecting, err = c.connecting.acquire(ctx)
+		*queued += connecting.queued
 		defer connecting.release()
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	start := time.Now()
 	startedAt := c.config.Clock.At(start) // not later: the machine may be suspended during the request
-	response, err := t.transport.roundTrip(q.request(ctx, t.endpoint, header), b.connecting, connecting)
+	response, err := t.transport.roundTrip(q.request(ctx, t.endpoint, header), c.connecting, connecting)
 	if err != nil {
-		return t.asTimeout(err, start)
+		return nil, t.asTimeout(err, start)
 	}
 	arrived := time.Now()
 	defer response.Body.Close()
@@ -133,22 +140,23 @@ func (c *Client) get(
 		Date: dateOf(response.Header),
 	}
 
-	reading, err = b.reading.acquire(ctx)
+	reading, err := c.reading.acquire(ctx)
+	*queued += reading.queued
 	defer reading.release()
 	if err != nil {
-		return t.asTimeout(err, start)
+		return nil, t.asTimeout(err, start)
 	}
 	response.Body = &pausingBody{response.Body, reading}
 	w := c.workspaces.Get().(*workspace)
-	defer c.release(w)
-	if err := c.read(response, q, w); err != nil {
-		return t.asTimeout(err, start)
+	err = c.read(response, q, w)
+	if err == nil {
+		err = q.decode(w, node, times)
 	}
-	if err := q.decode(w, node, dst, times); err != nil {
-		return err
+	if err != nil {
+		c.release(w)
+		return nil, t.asTimeout(err, start)
 	}
-	detach(dst) // the names are in the workspace, which the next request reuses
-	return nil
+	return w, nil
 }
 
 // headers returns the headers of a request. It may have to wait for a new token.

@@ -69,7 +69,6 @@ func TestFetch(t *testing.T) {
 					if err := decode(timesOf(&got)); err != nil {
 						t.Fatal(err)
 					}
-					got.Queued = 0
 					if !reflect.DeepEqual(got, want) {
 						t.Errorf("\n got %+v\nwant %+v", got, want)
 					}
@@ -86,10 +85,10 @@ func TestFetch(t *testing.T) {
 				for _, token := range []string{"abc.def", "new"} {
 					writeFile(t, dir, "token", []byte(token))
 					expire(c.credentials.tokenFile)
-					check((*Client).Fetch, token, path, "text/plain;version=0.0.4", func(times decode.Times) error {
+					check(fetchResource, token, path, "text/plain;version=0.0.4", func(times decode.Times) error {
 						return new(decode.Text).Decode(&want, resource, times)
 					})
-					check((*Client).FetchSummary, token, "/stats/summary?only_cpu_and_memory=true", "application/json",
+					check(fetchSummary, token, "/stats/summary?only_cpu_and_memory=true", "application/json",
 						func(times decode.Times) error { return new(decode.Summary).Decode(&want, summary, "node1", times) })
 				}
 				if n := k.opened.Load(); n != 1 {
@@ -118,7 +117,7 @@ func TestScrapesShareNoMemory(t *testing.T) {
 		scrapes := make([]usage.Scrape, 2*rounds)
 		wg.Go(func() {
 			for i := range scrapes {
-				fetch := []fetchFunc{(*Client).Fetch, (*Client).FetchSummary}[i%2]
+				fetch := []fetchFunc{fetchResource, fetchSummary}[i%2]
 				if err := fetch(c, t.Context(), node, &scrapes[i]); err != nil {
 					t.Error(err)
 				}
@@ -207,9 +206,9 @@ func TestFetchErrors(t *testing.T) {
 			})
 			c := newTestClient(t, Config{Inline: Inline{CertificateAuthority: ca.PEM()}, Gzip: true})
 			var dst usage.Scrape
-			checkError(t, c.Fetch(t.Context(), k.node("n7"), &dst), tt.reason, tt.text)
+			checkError(t, fetchResource(c, t.Context(), k.node("n7"), &dst), tt.reason, tt.text)
 			healthy.Store(true)
-			if err := c.Fetch(t.Context(), k.node("n7"), &dst); err != nil {
+			if err := fetchResource(c, t.Context(), k.node("n7"), &dst); err != nil {
 				t.Errorf("the next response is affected: %v", err)
 			}
 		})
@@ -233,13 +232,13 @@ func TestFetchTimesOut(t *testing.T) {
 			hang(w, r)
 		})
 		c := alwaysConnects(newTestClient(t, Config{PlainHTTP: true, Timeout: short}))
-		err := c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{})
+		err := fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{})
 		checkError(t, err, reason.Timeout, "no complete response from the kubelet at 127.0.0.1:")
 		eventually(t, "the connection to be closed", func() bool { return k.open.Load() == 0 })
 	})
 	t.Run("TLS handshake", func(t *testing.T) {
 		c := alwaysConnects(newTestClient(t, Config{InsecureTLS: true, Timeout: short}))
-		checkError(t, c.Fetch(t.Context(), silent, &usage.Scrape{}), reason.Timeout, "no complete response")
+		checkError(t, fetchResource(c, t.Context(), silent, &usage.Scrape{}), reason.Timeout, "no complete response")
 	})
 	t.Run("dial", func(t *testing.T) {
 		c := newTestClient(t, Config{Timeout: short})
@@ -247,7 +246,7 @@ func TestFetchTimesOut(t *testing.T) {
 			<-ctx.Done()
 			return nil, &net.OpError{Op: "dial", Err: ctx.Err()}
 		}
-		err := c.Fetch(t.Context(), silent, &usage.Scrape{})
+		err := fetchResource(c, t.Context(), silent, &usage.Scrape{})
 		checkError(t, err, reason.ConnectTimeout, "no connection to the kubelet at 127.0.0.1:")
 	})
 	t.Run("canceled", func(t *testing.T) {
@@ -256,7 +255,7 @@ func TestFetchTimesOut(t *testing.T) {
 			cancel()
 			hang(w, r)
 		})
-		err := newTestClient(t, Config{PlainHTTP: true}).Fetch(ctx, k.node("n7"), &usage.Scrape{})
+		err := fetchResource(newTestClient(t, Config{PlainHTTP: true}), ctx, k.node("n7"), &usage.Scrape{})
 		checkError(t, err, reason.Canceled, "the scrape was canceled")
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got error %v, want one that wraps context.Canceled", err)
@@ -271,7 +270,7 @@ func TestFetchCannotConnect(t *testing.T) {
 	}
 	node := nodeAt("n7", listener.Addr().String())
 	_ = listener.Close()
-	err = newTestClient(t, Config{}).Fetch(t.Context(), node, &usage.Scrape{})
+	err = fetchResource(newTestClient(t, Config{}), t.Context(), node, &usage.Scrape{})
 	checkError(t, err, reason.ConnectRefused, "connection refused (check that the kubelet runs")
 
 	for _, tt := range []struct {
@@ -286,7 +285,7 @@ func TestFetchCannotConnect(t *testing.T) {
 		c.dialer = func(context.Context, string, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: tt.err}
 		}
-		checkError(t, c.Fetch(t.Context(), node, &usage.Scrape{}), tt.reason, tt.err.Error())
+		checkError(t, fetchResource(c, t.Context(), node, &usage.Scrape{}), tt.reason, tt.err.Error())
 	}
 }
 
@@ -313,7 +312,7 @@ func TestConnectionsAreClosed(t *testing.T) {
 	c := newTestClient(t, Config{PlainHTTP: true})
 	fetch := func(node *corev1.Node) {
 		t.Helper()
-		if err := c.Fetch(t.Context(), node, &usage.Scrape{}); err != nil {
+		if err := fetchResource(c, t.Context(), node, &usage.Scrape{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -345,7 +344,7 @@ func TestConnectionsAreClosed(t *testing.T) {
 	if n := len(c.nodes); n != 0 {
 		t.Errorf("got %d nodes after Close, want 0", n)
 	}
-	checkError(t, c.Fetch(t.Context(), first.node("n7"), &usage.Scrape{}), reason.Canceled, "closed")
+	checkError(t, fetchResource(c, t.Context(), first.node("n7"), &usage.Scrape{}), reason.Canceled, "closed")
 }
 
 // TestForgetDuringFetch checks that a request that is running leaves no connection.
@@ -384,11 +383,11 @@ func BenchmarkFetch(b *testing.B) {
 	k := newKubelet(b, forServerAuth(ca, "n7"), func(w http.ResponseWriter, _ *http.Request) { respond(w, text) })
 	c := newTestClient(b, Config{Inline: Inline{CertificateAuthority: ca.PEM()}})
 	node := k.node("n7")
-	var dst usage.Scrape
+	ignore := func(*usage.Scrape) {}
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := c.Fetch(b.Context(), node, &dst); err != nil {
+		if _, err := c.Fetch(b.Context(), node, ignore); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -65,7 +65,7 @@ func TestVerification(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			k := newKubelet(t, &tt.certificate, func(w http.ResponseWriter, _ *http.Request) { respond(w, resource) })
 			fetch := func(config Config) error {
-				return newTestClient(t, config).Fetch(t.Context(), k.node("n7"), &usage.Scrape{})
+				return fetchResource(newTestClient(t, config), t.Context(), k.node("n7"), &usage.Scrape{})
 			}
 			switch err := fetch(Config{Inline: Inline{CertificateAuthority: ca.PEM()}}); {
 			case tt.reason != "":
@@ -87,11 +87,11 @@ func TestVerification(t *testing.T) {
 func TestWrongProtocol(t *testing.T) {
 	serve := func(w http.ResponseWriter, _ *http.Request) { respond(w, []byte("node_cpu_usage_seconds_total 1\n")) }
 	c := newTestClient(t, Config{InsecureTLS: true})
-	err := c.Fetch(t.Context(), newKubelet(t, nil, serve).node("n7"), &usage.Scrape{})
+	err := fetchResource(c, t.Context(), newKubelet(t, nil, serve).node("n7"), &usage.Scrape{})
 	checkError(t, err, reason.TLSHandshake, "check --kubelet-port")
 	c = newTestClient(t, Config{PlainHTTP: true})
 	k := newKubelet(t, forServerAuth(kubelettest.NewCA(), "n7"), serve)
-	checkError(t, c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}), reason.BadStatus, "HTTP request to an HTTPS server")
+	checkError(t, fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}), reason.BadStatus, "HTTP request to an HTTPS server")
 }
 
 func TestPlainHTTPSendsNoToken(t *testing.T) {
@@ -102,7 +102,7 @@ func TestPlainHTTPSendsNoToken(t *testing.T) {
 		respond(w, []byte("node_cpu_usage_seconds_total 1\n"))
 	})
 	c := newTestClient(t, Config{PlainHTTP: true, BearerTokenFile: writeFile(t, t.TempDir(), "token", []byte("secret"))})
-	if err := c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}); err != nil {
+	if err := fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -175,12 +175,12 @@ func TestTokenSource(t *testing.T) {
 	c := newTestClient(t, Config{PlainHTTP: true})
 	c.credentials.tokenSource = func(context.Context) (string, error) { return token, failure }
 	for _, token = range []string{"one", "two", "two"} {
-		if err := c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}); err != nil || got != "Bearer "+token {
+		if err := fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}); err != nil || got != "Bearer "+token {
 			t.Errorf("got %q, error %v, want token %q", got, err, token)
 		}
 	}
 	got, failure = "", errors.New("the reason: the cure")
-	err := c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{})
+	err := fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{})
 	checkError(t, err, reason.NoToken, "kube-vitals has no token for the kubelet: the reason: the cure")
 	if got != "" {
 		t.Error("got a request without a token")
@@ -190,7 +190,7 @@ func TestTokenSource(t *testing.T) {
 		return "", ctx.Err()
 	}
 	c.resource.timeout = time.Millisecond
-	checkError(t, c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}), reason.NoToken, "deadline exceeded")
+	checkError(t, fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}), reason.NoToken, "deadline exceeded")
 }
 
 // expire makes the next get of a reloader read the files.
@@ -212,7 +212,7 @@ func TestRotationDuringRequest(t *testing.T) {
 	})
 	dir := t.TempDir()
 	c := newTestClient(t, Config{CertificateAuthority: writeFile(t, dir, "ca", oldCA.PEM())})
-	fetch := func() error { return c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}) }
+	fetch := func() error { return fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}) }
 	done := make(chan error)
 	go func() { done <- fetch() }()
 	<-entered
@@ -258,7 +258,7 @@ func TestRotation(t *testing.T) {
 	})
 	fetch := func(want string, connections int64) {
 		t.Helper()
-		if err := c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}); err != nil {
+		if err := fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}); err != nil {
 			t.Fatal(err)
 		}
 		mu.Lock()
@@ -286,7 +286,7 @@ func TestRotation(t *testing.T) {
 
 	writeFile(t, dir, "ca", oldCA.PEM()) // removes the new CA; an open connection must not be used either
 	expire(c.credentials.authority)
-	checkError(t, c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}), reason.TLSAuthority, "unknown authority")
+	checkError(t, fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}), reason.TLSAuthority, "unknown authority")
 
 	failed := 0
 	for _, err := range reports {
@@ -368,5 +368,5 @@ func TestInline(t *testing.T) {
 	})
 	c := newTestClient(t, Config{Inline: Inline{CertificateAuthority: ca.PEM()},
 		CertificateAuthority: writeFile(t, t.TempDir(), "ca", otherCA.PEM())})
-	checkError(t, c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}), reason.TLSAuthority, "unknown authority")
+	checkError(t, fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}), reason.TLSAuthority, "unknown authority")
 }

@@ -5,7 +5,7 @@
 //
 //	client, err := kubelet.NewClient(kubelet.Config{CertificateAuthority: "/etc/kubelet-ca.crt"})
 //	...
-//	err = client.Fetch(ctx, node, &scrape)
+//	timing, err := client.Fetch(ctx, node, func(s *usage.Scrape) { store.Put(node.Name, s) })
 //
 // FetchSummary does the same for the kubelet's summary, which contains kubelet-reported rates,
 // and FetchStorage for the complete summary, which contains the usage of ephemeral storage.

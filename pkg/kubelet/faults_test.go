@@ -33,7 +33,7 @@ type afterFault struct {
 // used, and the next response must not be affected.
 func TestFaults(t *testing.T) {
 	intact := afterFault{}
-	testFaults(t, (*Client).Fetch, kubelettest.Faults(), map[string]afterFault{
+	testFaults(t, fetchResource, kubelettest.Faults(), map[string]afterFault{
 		"refuse":     {reason: reason.ConnectionLost, text: "the connection to the kubelet was lost"},
 		"hang":       {reason: reason.Timeout, text: "no complete response from the kubelet at 127.0.0.1:"},
 		"late":       intact,
@@ -80,7 +80,7 @@ func TestFaults(t *testing.T) {
 func TestSummaryFaults(t *testing.T) {
 	const without = "without the summary, metrics appear only after the second scrape"
 	intact := afterFault{}
-	testFaults(t, (*Client).FetchSummary, kubelettest.SummaryFaults(), map[string]afterFault{
+	testFaults(t, fetchSummary, kubelettest.SummaryFaults(), map[string]afterFault{
 		"refuse":     {reason: reason.ConnectionLost},
 		"hang":       {reason: reason.Timeout, text: `node "n7": summary: no complete response from the kubelet at `},
 		"late":       intact,
@@ -162,7 +162,7 @@ func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, 
 				return // the short timeout may not suffice on a busy machine
 			}
 			if has == hasAll {
-				if err := c.Fetch(t.Context(), node, &got); err != nil {
+				if err := fetchResource(c, t.Context(), node, &got); err != nil {
 					t.Errorf("the resource metrics are affected: %v", err)
 				}
 			}

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -102,11 +103,42 @@ func newTestClient(t testing.TB, config Config) *Client {
 	return c
 }
 
-// fetchFunc is one of the methods of Client that fetch.
+// fetchFunc is one of the methods of Client that fetch. It copies the scrape to dst.
 type fetchFunc func(c *Client, ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
 
+func fetchResource(c *Client, ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
+	_, err := c.Fetch(ctx, node, func(s *usage.Scrape) { *dst = cloneScrape(s) })
+	return err
+}
+
+func fetchSummary(c *Client, ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
+	_, err := c.FetchSummary(ctx, node, func(s *usage.Scrape) { *dst = cloneScrape(s) })
+	return err
+}
+
+func fetchStorage(c *Client, ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
+	_, err := c.FetchStorage(ctx, node, func(s *usage.Scrape) { *dst = cloneScrape(s) })
+	return err
+}
+
+// cloneScrape returns a copy that shares no memory with s.
+func cloneScrape(s *usage.Scrape) usage.Scrape {
+	clone := *s
+	clone.Containers, clone.Storage = slices.Clone(s.Containers), slices.Clone(s.Storage)
+	for i := range clone.Containers {
+		c := &clone.Containers[i]
+		c.Namespace, c.Pod, c.Name = bytes.Clone(c.Namespace), bytes.Clone(c.Pod), bytes.Clone(c.Name)
+	}
+	for i := range clone.Storage {
+		c := &clone.Storage[i]
+		c.Namespace, c.Pod, c.UID = bytes.Clone(c.Namespace), bytes.Clone(c.Pod), bytes.Clone(c.UID)
+		c.Container = bytes.Clone(c.Container)
+	}
+	return clone
+}
+
 func fetchFuncs() map[string]fetchFunc {
-	return map[string]fetchFunc{"Fetch": (*Client).Fetch, "FetchSummary": (*Client).FetchSummary}
+	return map[string]fetchFunc{"Fetch": fetchResource, "FetchSummary": fetchSummary}
 }
 
 // respond sends the text of /metrics/resource.

@@ -14,8 +14,6 @@ const (
 	// are more permits than processors because a permit is also held through short waits, such as
 	// round trips within a data center.
 	permitsPerCPU = 16
-	// backgroundPermitsPerCPU is the same for requests that must not delay others.
-	backgroundPermitsPerCPU = 1
 	// permitTimeout is how long a permit is held through waits. 1,000 kubelets that hang pass
 	// through the permits of one processor within 1,000 ÷ 16 × 20 ms = 1.3 s.
 	permitTimeout = 20 * time.Millisecond
@@ -28,15 +26,7 @@ const (
 // serve at once, the first ones complete while the others queue, so that they do not all time out.
 type permits chan struct{}
 
-// budget is the permits of some requests.
-type budget struct {
-	connecting permits // of requests that dial and do a TLS handshake
-	reading    permits // of requests that read and decode a response, each with a workspace
-}
-
-func newBudget(perCPU int) budget { return budget{newPermits(perCPU), newPermits(perCPU)} }
-
-func newPermits(perCPU int) permits { return make(permits, perCPU*runtime.GOMAXPROCS(0)) }
+func newPermits() permits { return make(permits, permitsPerCPU*runtime.GOMAXPROCS(0)) }
 
 // permit is what one request holds during one phase. The methods of a nil permit do nothing.
 type permit struct {
@@ -111,14 +101,6 @@ func (p *permit) drop() {
 		p.held = false
 		<-p.permits
 	}
-}
-
-// queueTime returns how long the request waited for the permit.
-func (p *permit) queueTime() time.Duration {
-	if p == nil {
-		return 0
-	}
-	return p.queued
 }
 
 // pausingConn pauses a permit while it waits for the kubelet.

@@ -185,7 +185,7 @@ func TestPinnableCertificates(t *testing.T) {
 			c := newTestClient(t, Config{Inline: Inline{CertificateAuthority: ca.PEM()}, Pins: pins})
 			for range 2 {
 				k.CloseClientConnections()
-				switch err := c.Fetch(t.Context(), k.node("n7"), &usage.Scrape{}); {
+				switch err := fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}); {
 				case tt.reason != "":
 					checkError(t, err, tt.reason, "")
 				case err != nil:
@@ -224,7 +224,7 @@ func TestManInTheMiddle(t *testing.T) {
 				c := newTestClient(t, Config{Inline: Inline{CertificateAuthority: ca.PEM(), BearerToken: "secret"}, Pins: pins})
 				node := nodeAt("n7", i.Addr().String())
 				node.UID = "u"
-				err := c.Fetch(t.Context(), node, &usage.Scrape{})
+				err := fetchResource(c, t.Context(), node, &usage.Scrape{})
 				want := reason.TLSKeyChanged
 				switch {
 				case name == "other CA":
@@ -251,14 +251,14 @@ func TestManInTheMiddleAtFirstSight(t *testing.T) {
 	pins := newPins()
 	i := newImpostor(t, kubelettest.KubeletSigned("n7"))
 	c := newTestClient(t, Config{Inline: Inline{BearerToken: "secret"}, Pins: pins})
-	checkError(t, c.Fetch(t.Context(), nodeAt("n7", i.Addr().String()), &usage.Scrape{}), reason.ServerError, "")
+	checkError(t, fetchResource(c, t.Context(), nodeAt("n7", i.Addr().String()), &usage.Scrape{}), reason.ServerError, "")
 	<-i.received
 	if text, _ := i.text(); !strings.Contains(text, "Bearer secret") {
 		t.Errorf("the impostor got %q", text)
 	}
 	kubelet := kubelettest.KubeletSigned("n7")
 	i.certificate.Store(&kubelet)
-	checkError(t, c.Fetch(t.Context(), nodeAt("n7", i.Addr().String()), &usage.Scrape{}), reason.TLSKeyChanged,
+	checkError(t, fetchResource(c, t.Context(), nodeAt("n7", i.Addr().String()), &usage.Scrape{}), reason.TLSKeyChanged,
 		"the kubelet does not have the pinned key: its key is pinned as sha256:")
 }
 
@@ -289,7 +289,7 @@ func TestNothingIsSentBeforeThePin(t *testing.T) {
 				return tt.failure
 			}
 			c = newTestClient(t, Config{Inline: Inline{BearerToken: "secret"}, Pins: pins})
-			checkError(t, c.Fetch(t.Context(), nodeAt("n7", i.Addr().String()), &usage.Scrape{}), tt.reason, "")
+			checkError(t, fetchResource(c, t.Context(), nodeAt("n7", i.Addr().String()), &usage.Scrape{}), tt.reason, "")
 			<-i.received
 			text, _ := i.text()
 			if sent := strings.Contains(text, "Bearer secret"); sent != (tt.failure == nil) {
@@ -308,7 +308,7 @@ func TestReplicaPinsAnotherKey(t *testing.T) {
 		return nil
 	}
 	c := newTestClient(t, Config{Inline: Inline{BearerToken: "secret"}, Pins: pins})
-	checkError(t, c.Fetch(t.Context(), nodeAt("n7", i.Addr().String()), &usage.Scrape{}), reason.TLSKeyChanged,
+	checkError(t, fetchResource(c, t.Context(), nodeAt("n7", i.Addr().String()), &usage.Scrape{}), reason.TLSKeyChanged,
 		"its key is pinned as sha256:other")
 	<-i.received
 	if text, _ := i.text(); text != "" {
@@ -331,7 +331,7 @@ func TestPinEnds(t *testing.T) {
 	node.UID = "u1"
 	fetch := func(what string, connections int64) {
 		t.Helper()
-		if err := c.Fetch(t.Context(), node, &usage.Scrape{}); err != nil {
+		if err := fetchResource(c, t.Context(), node, &usage.Scrape{}); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 		if got := k.opened.Load(); got != connections {
@@ -346,7 +346,7 @@ func TestPinEnds(t *testing.T) {
 	fetch("pinned again", 2)
 	pins.set("n7", "u1", "sha256:other")
 	before := requests
-	checkError(t, c.Fetch(t.Context(), node, &usage.Scrape{}), reason.TLSKeyChanged, "sha256:other")
+	checkError(t, fetchResource(c, t.Context(), node, &usage.Scrape{}), reason.TLSKeyChanged, "sha256:other")
 	if requests != before {
 		t.Error("a request was sent on a connection whose key is no longer pinned")
 	}
@@ -375,11 +375,11 @@ func TestPinsDoNotDelayOthers(t *testing.T) {
 		return nil
 	}
 	c := newTestClient(t, Config{Inline: Inline{CertificateAuthority: second.PEM()}, Pins: pins})
-	c.foreground.connecting = make(permits, 1)
+	c.connecting = make(permits, 1)
 	done := make(chan error)
-	go func() { done <- c.Fetch(t.Context(), k1.node("n7"), &usage.Scrape{}) }()
+	go func() { done <- fetchResource(c, t.Context(), k1.node("n7"), &usage.Scrape{}) }()
 	<-entered
-	if err := c.Fetch(t.Context(), k2.node("n8"), &usage.Scrape{}); err != nil {
+	if err := fetchResource(c, t.Context(), k2.node("n8"), &usage.Scrape{}); err != nil {
 		t.Error(err)
 	}
 	close(blocked)

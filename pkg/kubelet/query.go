@@ -10,7 +10,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 const (
@@ -28,7 +27,7 @@ type query struct {
 	timeout  time.Duration // from dialing to the last byte
 
 	accepts func(contentType string) bool
-	decode  func(w *workspace, node string, dst *usage.Scrape, times decode.Times) error // decodes w.body
+	decode  func(w *workspace, node string, times decode.Times) error // decodes w.body into w.scrape
 
 	subject string                   // of errors
 	cures   map[reason.Reason]string // replace the usual cures
@@ -40,8 +39,8 @@ func newResourceQuery(c *Config) *query {
 		accept:  "text/plain;version=0.0.4",
 		timeout: c.Timeout,
 		accepts: isText,
-		decode: func(w *workspace, _ string, dst *usage.Scrape, times decode.Times) error {
-			return w.resource.Decode(dst, w.body, times)
+		decode: func(w *workspace, _ string, times decode.Times) error {
+			return w.resource.Decode(&w.scrape, w.body, times)
 		},
 	}
 }
@@ -55,8 +54,8 @@ func newSummaryQuery(c *Config) *query {
 		accept:   "application/json",
 		timeout:  min(c.Timeout, maxSummaryTimeout),
 		accepts:  isJSON,
-		decode: func(w *workspace, node string, dst *usage.Scrape, times decode.Times) error {
-			return w.summary.Decode(dst, w.body, node, times)
+		decode: func(w *workspace, node string, times decode.Times) error {
+			return w.summary.Decode(&w.scrape, w.body, node, times)
 		},
 		subject: "summary",
 		cures: map[reason.Reason]string{
@@ -81,8 +80,8 @@ func newStorageQuery(c *Config) *query {
 		accept:  "application/json",
 		timeout: c.Timeout,
 		accepts: isJSON,
-		decode: func(w *workspace, node string, dst *usage.Scrape, times decode.Times) error {
-			return w.storage.Decode(dst, w.body, node, times)
+		decode: func(w *workspace, node string, times decode.Times) error {
+			return w.storage.Decode(&w.scrape, w.body, node, times)
 		},
 		subject: "complete summary",
 		cures: map[reason.Reason]string{

@@ -51,7 +51,7 @@ func TestFetchStorage(t *testing.T) {
 	k, node := storageKubelet(t)
 	c := newTestClient(t, Config{PlainHTTP: true})
 	var got usage.Scrape
-	if err := c.Fetch(t.Context(), node, &got); err != nil || got.Storage != nil {
+	if err := fetchResource(c, t.Context(), node, &got); err != nil || got.Storage != nil {
 		t.Fatalf("got storage %s of /metrics/resource, error %v", showStorage(&got), err)
 	}
 	quick := alwaysConnects(newTestClient(t, Config{PlainHTTP: true, Timeout: 300 * time.Millisecond}))
@@ -64,7 +64,7 @@ func TestFetchStorage(t *testing.T) {
 		if slices.Contains([]string{"hang", "late", "slow"}, fault.Name) {
 			client, mayFail = quick, true
 		}
-		err := client.FetchStorage(t.Context(), node, &got)
+		err := fetchStorage(client, t.Context(), node, &got)
 		switch affected := !slices.Contains(harmless, fault.Name); {
 		case err == nil && (affected || showStorage(&got) != correctStorage):
 			t.Errorf("%s: got %s without an error", fault.Name, showStorage(&got))
@@ -73,7 +73,7 @@ func TestFetchStorage(t *testing.T) {
 			t.Errorf("%s: got error %v of reason %q", fault.Name, err, Reason(err))
 		}
 		k.SetFaults()
-		if err := c.FetchStorage(t.Context(), node, &got); err != nil || showStorage(&got) != correctStorage {
+		if err := fetchStorage(c, t.Context(), node, &got); err != nil || showStorage(&got) != correctStorage {
 			t.Errorf("after %s: got %s, error %v", fault.Name, showStorage(&got), err)
 		}
 	}
@@ -82,7 +82,7 @@ func TestFetchStorage(t *testing.T) {
 func TestFetchStorageForbidden(t *testing.T) {
 	k, node := storageKubelet(t)
 	k.SetFaults(kubelettest.Status(http.StatusForbidden))
-	err := newTestClient(t, Config{PlainHTTP: true}).FetchStorage(t.Context(), node, &usage.Scrape{})
+	err := fetchStorage(newTestClient(t, Config{PlainHTTP: true}), t.Context(), node, &usage.Scrape{})
 	checkError(t, err, reason.Forbidden, "complete summary: ")
 	checkError(t, err, reason.Forbidden, "grant get on nodes/stats to the user that kube-vitals runs as; "+
 		"without the summary, ephemeral-storage is not served")
@@ -103,16 +103,11 @@ func TestFetchStorageDelaysNothing(t *testing.T) {
 		respond(w, realResource(t))
 	})
 	c := newTestClient(t, Config{PlainHTTP: true})
-	few, many := c.background, c.foreground
-	if cap(few.reading) >= cap(many.reading) || cap(few.connecting) >= cap(many.connecting) {
-		t.Errorf("got %d of %d permits to read, %d of %d to connect", cap(few.reading), cap(many.reading),
-			cap(few.connecting), cap(many.connecting))
-	}
 	fetch := func() {
 		t.Helper()
 		for i := range hanging {
 			var got usage.Scrape
-			if err := c.Fetch(t.Context(), k.node(fmt.Sprintf("node%d", i)), &got); err != nil {
+			if err := fetchResource(c, t.Context(), k.node(fmt.Sprintf("node%d", i)), &got); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -124,7 +119,7 @@ func TestFetchStorageDelaysNothing(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range hanging {
 		group.Go(func() {
-			err := c.FetchStorage(t.Context(), k.node(fmt.Sprintf("node%d", i)), &usage.Scrape{})
+			err := fetchStorage(c, t.Context(), k.node(fmt.Sprintf("node%d", i)), &usage.Scrape{})
 			if Reason(err) != reason.BadFormat {
 				t.Errorf("got error %v, want one about the format", err)
 			}
@@ -134,7 +129,7 @@ func TestFetchStorageDelaysNothing(t *testing.T) {
 	if n := k.opened.Load(); n != hanging {
 		t.Errorf("got %d connections, want %d", n, hanging)
 	}
-	if len(c.foreground.reading) != 0 || len(c.foreground.connecting) != 0 {
+	if len(c.reading) != 0 || len(c.connecting) != 0 {
 		t.Error("the requests hold permits of others")
 	}
 	fetch()
@@ -165,13 +160,13 @@ func BenchmarkFetchStorage(b *testing.B) {
 	})
 	c := newTestClient(b, Config{Inline: Inline{CertificateAuthority: ca.PEM()}})
 	node := k.node("n7")
-	var dst usage.Scrape
+	ignore := func(*usage.Scrape) {}
 	for _, kept := range []bool{true, false} {
 		b.Run(fmt.Sprintf("kept=%v", kept), func(b *testing.B) {
 			b.SetBytes(int64(w.Body.Len()))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := c.FetchStorage(b.Context(), node, &dst); err != nil {
+				if _, err := c.FetchStorage(b.Context(), node, ignore); err != nil {
 					b.Fatal(err)
 				}
 				if !kept {

@@ -149,7 +149,7 @@ func TestTransportMatchesStandard(t *testing.T) {
 			s := newScript(t, responses...)
 			ours := s.transport(t)
 			got := s.roundTrips(t, func(r *http.Request) (*http.Response, error) {
-				return ours.roundTrip(r, newPermits(1), nil)
+				return ours.roundTrip(r, newPermits(), nil)
 			})
 			if got != want {
 				t.Errorf("\n got %s\nwant %s", got, want)
@@ -168,7 +168,7 @@ func TestTransportCanceled(t *testing.T) {
 			ours := s.transport(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(50*time.Millisecond, cancel)
-			response, err := ours.roundTrip(s.request(ctx, t), newPermits(1), nil)
+			response, err := ours.roundTrip(s.request(ctx, t), newPermits(), nil)
 			if err == nil {
 				_, err = io.ReadAll(response.Body)
 				_ = response.Body.Close()
@@ -190,7 +190,7 @@ func TestTransportTimeout(t *testing.T) {
 		ours := s.transport(t)
 		for range 10 {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			_, err := ours.roundTrip(s.request(ctx, t), newPermits(1), nil)
+			_, err := ours.roundTrip(s.request(ctx, t), newPermits(), nil)
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("after %q: got error %v, want %v", text, err, context.DeadlineExceeded)
 			}
@@ -204,7 +204,7 @@ func TestTransportTimeout(t *testing.T) {
 func TestTransportDropsUnreadResponses(t *testing.T) {
 	s := newScript(t, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none")
 	ours := s.transport(t)
-	response, err := ours.roundTrip(s.request(t.Context(), t), newPermits(1), nil)
+	response, err := ours.roundTrip(s.request(t.Context(), t), newPermits(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

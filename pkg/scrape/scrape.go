@@ -18,7 +18,6 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
-	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -35,10 +34,14 @@ import (
 
 // Fetcher fetches the metrics of one node. Its errors name the node.
 type Fetcher interface {
-	// Fetch overwrites dst with the node's samples. It may reuse the memory of dst.
-	Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
-	// FetchSummary overwrites dst, as Fetch does, with the rates that the kubelet computes itself.
-	FetchSummary(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error
+	// Fetch requests the node's samples, and calls put with them unless that fails. The Fetcher owns the
+	// scrape and reuses it, and the names in it, when put returns.
+	Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error)
+	// FetchSummary requests the rates that the kubelet computes itself, as Fetch does.
+	FetchSummary(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error)
+	// FetchStorage requests the ephemeral storage that the node uses, as Fetch does. It may be called
+	// during a Fetch for the same node.
+	FetchStorage(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error)
 	// Forget drops what is kept for a node.
 	Forget(node string)
 	// Address returns the host and port to which the requests for a node go. It is empty if the node
@@ -69,7 +72,7 @@ type Result struct {
 	Node string
 	UID  types.UID // of the node
 	// Late is the time spent waiting for this process: from the due time to the start, and for
-	// permits to connect and to read (usage.Scrape.Queued).
+	// permits to connect and to read (usage.Timing.Queued).
 	Late time.Duration
 	// Took is the time from the start until the response was decoded, or until the error, without
 	// waits for permits.
@@ -99,17 +102,15 @@ const (
 	OfActive             // of an active node, once in its resolution
 )
 
-// Config configures a Scraper. All fields but Spread and Active are required.
+// Config configures a Scraper. All fields but Active and Storage are required.
 type Config struct {
 	Fetcher  Fetcher
 	Sink     Sink
 	Observer Observer
 	Reason   func(error) reason.Reason // returns the reason of a Fetcher's error
 	Interval time.Duration             // between two scrapes of a node
-	// Spread is the time over which Run distributes the first scrapes of the nodes that it starts with.
-	// 0: they are scraped at once.
-	Spread time.Duration
-	Active Active
+	Active   Active
+	Storage  Storage
 }
 
 const (
@@ -133,12 +134,12 @@ type Scraper struct {
 	Config
 	started        time.Time // when the first interval began; has a monotonic reading
 	seed           maphash.Seed
-	buffers        sync.Pool     // of *usage.Scrape
 	wake           chan struct{} // receives an element when the queue has a new first target
 	clocks         *clockLog
 	logSummaryOnce sync.Once
 	lastTick       atomic.Int64 // when the loop last iterated, as time since started
 	warmingUp      atomic.Int64 // number of targets that have not warmed up
+	storing        atomic.Bool  // see storageReady
 
 	mu      sync.Mutex
 	targets map[string]*target // by node name
@@ -156,7 +157,6 @@ func New(config Config) *Scraper {
 		Config:  config,
 		started: time.Now(),
 		seed:    maphash.MakeSeed(),
-		buffers: sync.Pool{New: func() any { return new(usage.Scrape) }},
 		wake:    make(chan struct{}, 1),
 		clocks:  &clockLog{interval: config.Interval},
 		targets: map[string]*target{},
@@ -207,6 +207,9 @@ func (s *Scraper) Delete(name string) {
 	s.markWarm(t)
 	t.delete(func() {
 		s.Sink.Forget(name)
+		if s.Storage.Interval > 0 {
+			s.Storage.Sink.Forget(name)
+		}
 		s.Fetcher.Forget(name)
 		s.Observer.NodeDeleted(name)
 	})
@@ -238,7 +241,6 @@ func (s *Scraper) Run(ctx context.Context) {
 	defer running.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	s.spread(time.Now())
 	for {
 		now := time.Now()
 		s.lastTick.Store(int64(now.Sub(s.started)))
@@ -258,19 +260,6 @@ func (s *Scraper) Run(ctx context.Context) {
 		}
 		running.Go(func() { s.scrape(ctx, t) })
 	}
-}
-
-// spread distributes the scrapes of all nodes over Spread.
-func (s *Scraper) spread(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.Spread == 0 {
-		return
-	}
-	for _, t := range s.queue {
-		t.due = now.Add(time.Duration(float64(t.offset) / float64(s.Interval) * float64(s.Spread)))
-	}
-	heap.Init(&s.queue)
 }
 
 // next removes the first target that is due from the queue and returns it, or returns how long to
@@ -296,38 +285,38 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	if exists := t.unlessDeleted(func() { t.cancel = cancel }); !exists {
 		return
 	}
-	buffer := s.buffers.Get().(*usage.Scrape)
-	defer s.buffers.Put(buffer)
-
 	node, start := t.node.Load(), time.Now()
 	result := Result{Node: node.Name, UID: node.UID, Kind: t.kind}
-	buffer.Queued = 0
-	result.Err = recoverPanic(func() error { return s.Fetcher.Fetch(ctx, node, buffer) })
+	var report usage.Report
+	var arrived usage.Time
+	var timing usage.Timing
+	timing, result.Err = recoverPanic(func() (usage.Timing, error) {
+		return s.Fetcher.Fetch(ctx, node, func(r *usage.Scrape) {
+			t.unlessDeleted(func() {
+				r.Capacity = capacity(node)
+				report, arrived = s.Sink.Put(node.Name, r), r.At
+				result.Skipped, result.Containers = r.Skipped, len(r.Containers)
+			})
+		})
+	})
 	result.Reason = s.Reason(result.Err)
-	result.Late = start.Sub(t.due) + buffer.Queued
-	result.Took = time.Since(start) - buffer.Queued
+	result.Late, result.Took = start.Sub(t.due)+timing.Queued, timing.Took
 	if ctx.Err() != nil { // shutdown, or the node was deleted
 		s.Fetcher.Forget(node.Name) // Fetch may have run after Delete had called Forget
 		return
 	}
-	var report usage.Report
-	var failuresBefore int
 	exists := t.unlessDeleted(func() {
 		if result.Err == nil {
-			result.Skipped, result.Containers = buffer.Skipped, len(buffer.Containers)
-			buffer.Capacity = capacity(node)
-			report = s.Sink.Put(node.Name, buffer)
 			result.ClockOffset, result.ClockKnown = report.ClockOffset, report.ClockKnown
 			s.clocks.observe(klog.FromContext(ctx), node.Name, report, t.status.ClockKnown)
 		}
-		failuresBefore = t.status.Failures
 		t.status.add(&result, time.Now())
 		s.Observer.Scraped(result)
 	})
 	if !exists {
 		return
 	}
-	s.logResult(ctx, t, result, failuresBefore)
+	t.log.add(klog.FromContext(ctx), node.Name, result.Reason, result.Err)
 	if result.Err != nil || report.ClockJumped {
 		t.summaryFetched = false // the rates of an earlier summary do not cover the time from now on
 	}
@@ -335,14 +324,15 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		s.retry(t, result)
 		return
 	}
-	p := newPlan(report.Missing, buffer.At)
+	p := newPlan(report.Missing, arrived)
 	if p.summary && !t.summaryFetched {
 		t.summaryFetched = true
-		p = s.fetchSummary(ctx, t, buffer, p)
+		p = s.fetchSummary(ctx, t, p)
 	} else {
 		t.summaryFetched = p.summary
 	}
 	s.reschedule(t, p, result.Took)
+	s.fetchStorage(ctx, t, result.Kind)
 }
 
 // capacity returns the CPU capacity of a node in nanocores, or 0 if its status does not report it.
@@ -352,20 +342,21 @@ func capacity(node *corev1.Node) uint64 {
 
 // fetchSummary fetches and stores the kubelet-reported rates of a node. It returns the plan for
 // what is still missing then, or p if there is no summary.
-func (s *Scraper) fetchSummary(ctx context.Context, t *target, buffer *usage.Scrape, p plan) plan {
+func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) plan {
 	node := t.node.Load()
-	err := recoverPanic(func() error { return s.Fetcher.FetchSummary(ctx, node, buffer) })
+	_, err := recoverPanic(func() (usage.Timing, error) {
+		return s.Fetcher.FetchSummary(ctx, node, func(r *usage.Scrape) {
+			t.unlessDeleted(func() {
+				r.Capacity = capacity(node)
+				p = newPlan(s.Sink.PutSummary(node.Name, r), r.At)
+			})
+		})
+	})
 	if ctx.Err() != nil {
 		s.Fetcher.Forget(node.Name)
 		return p
 	}
-	t.unlessDeleted(func() {
-		if err == nil {
-			buffer.Capacity = capacity(node)
-			p = newPlan(s.Sink.PutSummary(node.Name, buffer), buffer.At)
-		}
-		s.Observer.Summarized(err)
-	})
+	t.unlessDeleted(func() { s.Observer.Summarized(err) })
 	if err != nil {
 		s.logSummaryOnce.Do(func() {
 			klog.FromContext(ctx).Info("The kubelet's summary is not available; metrics start with the second sample "+
@@ -375,117 +366,13 @@ func (s *Scraper) fetchSummary(ctx context.Context, t *target, buffer *usage.Scr
 	return p
 }
 
-// recoverPanic calls f and returns its error. If a response makes f panic, which is a bug, only
-// that node is affected.
-func recoverPanic(f func() error) (err error) {
+// recoverPanic calls f and returns its results. If a response makes f panic, which is a bug, only that
+// node is affected.
+func recoverPanic(f func() (usage.Timing, error)) (timing usage.Timing, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the kubelet's response made kube-vitals panic; please report this bug: %v\n%s", p, debug.Stack())
 		}
 	}()
 	return f()
-}
-
-// logResult logs when a node starts to fail, when the reason changes, and when the node recovers.
-func (s *Scraper) logResult(ctx context.Context, t *target, r Result, failuresBefore int) {
-	logger := klog.FromContext(ctx)
-	if r.Err == nil {
-		if failuresBefore > 0 {
-			logger.Info("Scraping works again", "node", r.Node, "failures", failuresBefore)
-		}
-		return
-	}
-	if failuresBefore == 0 || r.Reason != t.loggedReason {
-		t.loggedReason = r.Reason
-		logger.Error(r.Err, "Scraping failed; the last metrics are served until they expire",
-			"node", r.Node, "reason", r.Reason)
-	}
-}
-
-// reschedule puts a target back into the queue after a successful scrape, which took so long.
-func (s *Scraper) reschedule(t *target, p plan, took time.Duration) {
-	if !p.summary {
-		s.markWarm(t)
-	}
-	s.requeue(t, func(now time.Time) {
-		t.took, t.failing = took, false
-		t.due, t.kind = s.nextRegular(t, now), Regular
-		if t.activity != nil {
-			t.due, t.kind = s.nextActive(t, now), OfActive
-			s.refused += float64(s.activeResolution())/float64(s.Active.Resolution) - 1
-		}
-		if early := now.Add(p.wait); p.wait > 0 && early.Before(t.due) && t.early.spend(now) {
-			t.due, t.kind = early, Early
-		}
-	})
-}
-
-// retry puts a target back into the queue after a failed scrape. Failing nodes are not scraped more
-// often because they are active.
-func (s *Scraper) retry(t *target, r Result) {
-	s.markWarm(t)
-	s.requeue(t, func(now time.Time) {
-		t.took, t.failing = r.Took, true
-		t.due, t.kind = s.nextRegular(t, now), Regular
-		retry := now.Add(retryDelay(s.Interval, r.Failures))
-		if r.Failures <= fastRetries && retry.Before(t.due) {
-			t.due = retry
-		}
-	})
-}
-
-// nextRegular returns the time of the target's next regular scrape after now.
-func (s *Scraper) nextRegular(t *target, now time.Time) time.Time {
-	elapsed := now.Sub(s.started)
-	due := elapsed.Truncate(s.Interval) + t.offset
-	if due <= elapsed {
-		due += s.Interval
-	}
-	return s.started.Add(due)
-}
-
-// retryDelay returns an eighth of the interval after the first failure and a quarter after each
-// further one, with a jitter of ±25 %.
-func retryDelay(interval time.Duration, failures int) time.Duration {
-	delay := interval / 4
-	if failures == 1 {
-		delay = interval / 8
-	}
-	return delay*3/4 + rand.N(delay/2) //nolint:gosec // spreads retries, which needs no secrecy
-}
-
-// offset returns the offset of a node's regular scrapes in the interval. It differs from process to
-// process, so that replicas do not scrape a kubelet at the same moment.
-func (s *Scraper) offset(node string) time.Duration {
-	return time.Duration(maphash.String(s.seed, node)%slots) * s.Interval / slots
-}
-
-// requeue puts a target into the queue, unless the node was deleted. Before that, it calls schedule
-// with s.mu held, which sets when the target is due.
-func (s *Scraper) requeue(t *target, schedule func(now time.Time)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.targets[t.node.Load().Name] != t {
-		return
-	}
-	now := time.Now()
-	s.expire(t, now.Sub(s.started))
-	schedule(now)
-	s.enqueue(t)
-}
-
-// enqueue puts a target into the queue. s.mu is held.
-func (s *Scraper) enqueue(t *target) {
-	heap.Push(&s.queue, t)
-	if s.queue[0] == t {
-		s.wakeUp()
-	}
-}
-
-// wakeUp wakes the loop because the queue has a new first target.
-func (s *Scraper) wakeUp() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // the loop will wake up anyway
-	}
 }

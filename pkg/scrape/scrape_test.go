@@ -1,7 +1,6 @@
 package scrape
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -47,30 +46,57 @@ type cluster struct {
 	fetchedSummaries      int
 	putSummaries          int
 	summarized            []error
+	fetchStorage          fetchFunc
+	storage               []time.Duration // when storage was requested, since the start
+	storagePut            []string
+	storageReasons        []reason.Reason
 	forgotten             []string // "sink n1", …
 }
 
 type fetchFunc func(ctx context.Context, node string) error // nil: success
 
-func (c *cluster) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
+func (c *cluster) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
 	c.mu.Lock()
 	c.scrapes[node.Name] = append(c.scrapes[node.Name], time.Since(c.start))
 	fetch := c.fetch
-	dst.Queued = c.queued
+	timing := usage.Timing{Queued: c.queued}
 	c.mu.Unlock()
-	dst.At = usage.At(time.Now())
-	if fetch == nil {
-		return nil
+	start := time.Now()
+	if fetch != nil {
+		err := fetch(ctx, node.Name)
+		timing.Took = time.Since(start) - timing.Queued
+		if err != nil {
+			return timing, err
+		}
 	}
-	return fetch(ctx, node.Name)
+	put(&usage.Scrape{At: usage.At(start)})
+	return timing, nil
 }
 
-func (c *cluster) FetchSummary(_ context.Context, _ *corev1.Node, dst *usage.Scrape) error {
+func (c *cluster) FetchSummary(_ context.Context, _ *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	*dst = usage.Scrape{At: usage.At(time.Now())}
 	c.fetchedSummaries++
-	return c.summaryErr
+	err := c.summaryErr
+	c.mu.Unlock()
+	if err == nil {
+		put(&usage.Scrape{At: usage.At(time.Now())})
+	}
+	return usage.Timing{}, err
+}
+
+func (c *cluster) FetchStorage(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
+	c.mu.Lock()
+	c.storage = append(c.storage, time.Since(c.start))
+	fetch := c.fetchStorage
+	c.mu.Unlock()
+	start := time.Now()
+	if fetch != nil {
+		if err := fetch(ctx, node.Name); err != nil {
+			return usage.Timing{Took: time.Since(start)}, err
+		}
+	}
+	put(&usage.Scrape{})
+	return usage.Timing{Took: time.Since(start)}, nil
 }
 
 func (c *cluster) Put(node string, s *usage.Scrape) usage.Report {
@@ -149,13 +175,23 @@ func run(t *testing.T, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper)) 
 // runWith is run with active nodes.
 func runWith(t *testing.T, active Active, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper)) {
 	t.Helper()
+	runConfigured(t, func(*cluster) Config { return Config{Active: active} }, fetch, f)
+}
+
+// runConfigured is run with a configuration of active nodes and storage.
+func runConfigured(
+	t *testing.T, configure func(*cluster) Config, fetch fetchFunc, f func(*testing.T, *cluster, *Scraper),
+) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{
 			start: time.Now(), fetch: fetch,
 			scrapes: map[string][]time.Duration{}, put: map[string]int{}, clocks: map[string]usage.Report{},
 		}
-		s := New(Config{Fetcher: fetcher{c}, Sink: sink{c}, Observer: c, Reason: reasonOf, Interval: interval,
-			Active: active})
+		config := configure(c)
+		config.Fetcher, config.Sink, config.Observer = fetcher{c}, sink{c}, c
+		config.Reason, config.Interval = reasonOf, interval
+		s := New(config)
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		c.lines = func() []string {
 			log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
@@ -575,36 +611,4 @@ func BenchmarkSchedule(b *testing.B) {
 		t, _ := s.next(time.Now().Add(interval))
 		s.reschedule(t, plan{}, 0)
 	}
-}
-
-// TestSpread checks that the first scrapes are spread over the given time, and those of nodes that are
-// added later are not.
-func TestSpread(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := New(Config{Interval: time.Minute, Spread: 10 * time.Second})
-		for i := range 600 {
-			s.Set(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}})
-		}
-		time.Sleep(time.Hour)
-		now := time.Now()
-		s.spread(now)
-		early := 0
-		for range 600 {
-			due := s.queue[0].due.Sub(now)
-			if due < 0 || due >= 10*time.Second {
-				t.Fatalf("a node is due after %v, want less than 10 s", due)
-			}
-			if due < 5*time.Second {
-				early++
-			}
-			heap.Pop(&s.queue)
-		}
-		if early < 150 || early > 450 {
-			t.Errorf("got %d of 600 nodes in the first half", early)
-		}
-		s.Set(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "later"}})
-		if due := s.queue[0].due; !due.Equal(now) {
-			t.Errorf("a node that was added later is due after %v, want at once", due.Sub(now))
-		}
-	})
 }

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // target is a node that the Scraper scrapes.
@@ -27,16 +25,17 @@ type target struct {
 	// These fields belong to the running scrape, or, while the target is queued, to the queue; the
 	// Scraper's lock guards them then.
 	due            time.Time
-	kind           Kind          // of the scrape at due
-	early          budget        // of early scrapes
-	loggedReason   reason.Reason // of the failures
-	summaryFetched bool          // at most once while Amounts are missing
+	kind           Kind   // of the scrape at due
+	early          budget // of early scrapes
+	log            failureLog
+	summaryFetched bool // at most once while Amounts are missing
 
 	warm atomic.Bool // see Scraper.markWarm
 
 	mu      sync.Mutex
 	deleted bool
-	status  Status             // without Node, Address and NextScrape
+	status  Status // without Node, Address and NextScrape
+	storage storageState
 	cancel  context.CancelFunc // cancels the last scrape, which may be running; nil: there was none
 }
 

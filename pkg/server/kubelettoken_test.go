@@ -303,9 +303,10 @@ func TestKubeletsGetOnlyTheirToken(t *testing.T) {
 			}
 			defer c.Close()
 			seen = nil
-			err = c.Fetch(t.Context(), node, &usage.Scrape{})
-			if err := errors.Join(err, c.FetchSummary(t.Context(), node, &usage.Scrape{})); err != nil {
-				t.Fatal(err)
+			ignore := func(*usage.Scrape) {}
+			_, err = c.Fetch(t.Context(), node, ignore)
+			if _, summaryErr := c.FetchSummary(t.Context(), node, ignore); errors.Join(err, summaryErr) != nil {
+				t.Fatal(err, summaryErr)
 			}
 			if want := []string{"[Bearer secret-1] 0", "[Bearer secret-1] 0"}; !slices.Equal(seen, want) {
 				t.Errorf("the kubelet got %q, want %q", seen, want)

@@ -75,20 +75,29 @@ func (r *rig) add(name string, config kubelettest.Config) *kubelettest.Kubelet {
 	return k
 }
 
-func (r *rig) Fetch(_ context.Context, node *corev1.Node, dst *usage.Scrape) error {
+func (r *rig) Fetch(_ context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
 	r.mu.Lock()
 	k, fails := r.kubelets[node.Name], r.fails != nil && r.fails(node.Name)
 	r.mu.Unlock()
 	if fails {
-		return errors.New("connection reset")
+		return usage.Timing{}, errors.New("connection reset")
 	}
 	response := httptest.NewRecorder()
 	k.ServeHTTP(response, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
-	return new(decode.Text).Decode(dst, response.Body.Bytes(), decode.Times{At: usage.At(time.Now())})
+	var s usage.Scrape
+	err := new(decode.Text).Decode(&s, response.Body.Bytes(), decode.Times{At: usage.At(time.Now())})
+	if err == nil {
+		put(&s)
+	}
+	return usage.Timing{}, err
 }
 
-func (r *rig) FetchSummary(context.Context, *corev1.Node, *usage.Scrape) error {
-	return errors.New("status 403")
+func (r *rig) FetchSummary(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error) {
+	return usage.Timing{}, errors.New("status 403")
+}
+
+func (r *rig) FetchStorage(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error) {
+	return usage.Timing{}, errors.New("status 403")
 }
 
 func (r *rig) count() int {

@@ -137,7 +137,7 @@ func New(c Config) (*Server, error) {
 	instruments.registerState(metrics, nodes, pods)
 	instruments.registerMemory()
 	var watches *inventory.Watches
-	usageSource, targets, loops, err := newSource(c, client, clock, metrics, extra, pods, nodes, instruments, func() bool {
+	usageSource, loops, err := newSource(c, client, clock, metrics, extra, pods, nodes, instruments, func() bool {
 		return watches.NodesSynced() == nil && watches.PodsSynced() == nil
 	})
 	if err != nil {
@@ -147,7 +147,7 @@ func New(c Config) (*Server, error) {
 		Client:          client,
 		Nodes:           nodes,
 		Pods:            pods,
-		Targets:         targets,
+		Targets:         usageSource,
 		NodeSelector:    c.NodeSelector,
 		NodeAnnotations: []string{kubelet.PathAnnotation},
 	})
@@ -369,7 +369,6 @@ var (
 	_ api.Reads         = (*scrape.Scraper)(nil)
 	_ scrape.Fetcher    = (*kubelet.Client)(nil)
 	_ scrape.Sink       = (*store.Store)(nil)
-	_ scrape.Sink       = (*store.StorageSink)(nil)
 	_ scrape.Observer   = (*instruments)(nil)
 	_ source            = (*scrape.Scraper)(nil)
 	_ source            = (*prometheus.Source)(nil)

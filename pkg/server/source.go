@@ -28,32 +28,32 @@ type source interface {
 	Alive() error // returns an error if Run is stuck
 }
 
-// newSource returns the configured source, the targets that its nodes are set to, and the loops that
-// run it. synced reports whether the nodes and pods are known. extra is nil if nothing is put there.
+// newSource returns the configured source, and the loops that run it. synced reports whether the nodes
+// and pods are known. extra is nil if nothing is put there.
 func newSource(
 	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, extra *store.Extra,
 	pods, nodes *inventory.Index, instruments *instruments, synced func() bool,
-) (source, inventory.Targets, []func(context.Context), error) {
+) (source, []func(context.Context), error) {
 	events, err := newReporter(c, client, nodes)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	keys, err := newPins(c, client, nodes, synced)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	var s source
-	var kubelets *kubelet.Client
 	if c.Prometheus != nil {
 		s, err = newPrometheusSource(c, client, clock, metrics, pods, instruments, events, synced)
 	} else {
-		s, kubelets, err = newScraper(c, client, clock, metrics, instruments, events, keys)
+		storage := newStorage(c, extra, pods, instruments, synced)
+		s, err = newScraper(c, client, clock, metrics, storage, instruments, events, keys)
 	}
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	loops := []func(context.Context){s.Run}
-	if kubelets != nil {
+	if c.Prometheus == nil {
 		loops = append(loops, func(ctx context.Context) { warnOfFileLimit(ctx, nodes.Len) })
 	}
 	if keys != nil {
@@ -63,22 +63,14 @@ func newSource(
 	if events != nil {
 		loops = append(loops, events.Run)
 	}
-	if c.EphemeralStorage.Interval == 0 {
-		return s, s, loops, nil
-	}
-	storage := newStorageScraper(c.EphemeralStorage, kubelets, extra, pods, instruments)
-	// The storage of pods that are not known would be dropped, and CPU and memory come first.
-	ready := func() bool { return synced() && s.WarmedUp() }
-	loops = append(loops, func(ctx context.Context) { runStorage(ctx, storage, ready) })
-	return s, targets{s, storage}, loops, nil
+	return s, loops, nil
 }
 
-// newScraper returns a scraper of kubelets, and its client. The Reporter of events and the pinned
-// keys may be nil.
+// newScraper returns a scraper of kubelets. The Reporter of events and the pinned keys may be nil.
 func newScraper(
-	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, instruments *instruments,
-	events *event.Reporter, keys *pins.Pins,
-) (*scrape.Scraper, *kubelet.Client, error) {
+	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, storage scrape.Storage,
+	instruments *instruments, events *event.Reporter, keys *pins.Pins,
+) (*scrape.Scraper, error) {
 	c.Kubelet.Clock = clock
 	if keys != nil {
 		c.Kubelet.Pins = keys
@@ -86,17 +78,17 @@ func newScraper(
 	if c.KubeletServiceAccount != "" {
 		namespace, err := podNamespace("--kubelet-service-account", c.Kubeconfig, inClusterNamespaceFile)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		tokens, err := newKubeletTokens(client, namespace, c.KubeletServiceAccount)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		c.Kubelet.Token = tokens.Token
 	}
 	fetcher, err := kubelet.NewClient(kubeletConfig(c.Kubelet, client))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	observer := scrape.Observer(instruments)
 	if events != nil {
@@ -109,9 +101,10 @@ func newScraper(
 		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
 		Active:   c.Active,
+		Storage:  storage,
 	})
 	instruments.registerNodes(s.Statuses)
-	return s, fetcher, nil
+	return s, nil
 }
 
 // explainMissing lets the API and the page of nodes explain by the state of the source why nodes and

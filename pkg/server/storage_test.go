@@ -1,28 +1,21 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 )
 
 // storageCluster has a node with the pods web, static, replaced and elsewhere. Only web and static are
@@ -176,42 +169,6 @@ func TestEphemeralStorageOff(t *testing.T) {
 	if n := k.Requests(kubelettest.CompleteSummary); n != 0 || k.Requests(kubelettest.ResourcePath) == 0 {
 		t.Errorf("got %d requests for complete summaries, want 0", n)
 	}
-}
-
-// TestStorageStartsLate checks that no kubelet is asked for storage before the server is ready for it.
-func TestStorageStartsLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &rig{kubelets: map[string]*kubelettest.Kubelet{}, fails: func(string) bool { return true }}
-		extra := store.NewExtra(store.New(store.Config{}))
-		s := scrape.New(scrape.Config{
-			Fetcher: r, Sink: &store.StorageSink{Extra: extra}, Observer: r, Reason: kubelet.Reason, Interval: time.Minute,
-		})
-		s.Set(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
-		var ready atomic.Bool
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			runStorage(ctx, s, ready.Load)
-		}()
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if n := r.count(); n != 0 {
-			t.Errorf("got %d scrapes before it was ready", n)
-		}
-		ready.Store(true)
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if n := r.count(); n != 1 {
-			t.Errorf("got %d scrapes, want 1", n)
-		}
-		cancel()
-		<-done
-
-		stopped, stop := context.WithCancel(t.Context())
-		stop()
-		runStorage(stopped, s, func() bool { return false }) // returns
-	})
 }
 
 func TestIsBound(t *testing.T) {

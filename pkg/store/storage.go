@@ -13,8 +13,8 @@ const EphemeralStorage = "ephemeral-storage"
 // measures nodes every 10 to 30 seconds, and some part of each pod at every request.
 const maxStorageLag = time.Minute
 
-// StorageSink stores the local ephemeral storage that kubelets report. It is a scrape.Sink. All
-// fields are required.
+// StorageSink stores the local ephemeral storage that kubelets report. All fields are
+// required.
 type StorageSink struct {
 	Extra  *Extra
 	MaxAge time.Duration // after which values expire, from the request on
@@ -22,10 +22,9 @@ type StorageSink struct {
 	IsBound func(node, namespace, pod, uid string) bool
 }
 
-// Put implements scrape.Sink. Pods that are not bound to the node are ignored, and so is what the
-// kubelet measured too long ago. The report is empty, because nothing of this is worth an early
-// scrape.
-func (s *StorageSink) Put(node string, scrape *usage.Scrape) usage.Report {
+// Put stores the storage that a kubelet reports of its node. Pods that are not bound to the node are
+// ignored, and so is what the kubelet measured too long ago. It does not retain scrape.
+func (s *StorageSink) Put(node string, scrape *usage.Scrape) {
 	at := scrape.Sent
 	if at == 0 {
 		at = scrape.At
@@ -54,11 +53,7 @@ func (s *StorageSink) Put(node string, scrape *usage.Scrape) usage.Report {
 		}
 	}
 	s.Extra.Put(node, EphemeralStorage, r)
-	return usage.Report{}
 }
 
-// PutSummary implements scrape.Sink. It is never called, because Put reports nothing as missing.
-func (*StorageSink) PutSummary(string, *usage.Scrape) []usage.Missing { return nil }
-
-// Forget implements scrape.Sink.
+// Forget drops a node.
 func (s *StorageSink) Forget(node string) { s.Extra.Remove(node, EphemeralStorage) }

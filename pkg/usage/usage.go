@@ -107,11 +107,10 @@ type StorageSample struct {
 // Scrape holds the samples of one response. Its owner reuses it for the next response: a function
 // that receives a *Scrape may read it until the function returns, and copies what it keeps.
 type Scrape struct {
-	At       Time          // when the response's headers arrived, by our clock
-	Sent     Time          // when the request was sent, by our clock; 0: not known
-	Date     Time          // the Date header: the node's clock between Sent and At, in whole seconds; 0: not known
-	Capacity uint64        // CPU of the node in nanocores, from the API server; set by the scraper; 0: not known
-	Queued   time.Duration // the wait for permits of this process (pkg/kubelet/permits.go); also set on failure
+	At       Time   // when the response's headers arrived, by our clock
+	Sent     Time   // when the request was sent, by our clock; 0: not known
+	Date     Time   // the Date header: the node's clock between Sent and At, in whole seconds; 0: not known
+	Capacity uint64 // CPU of the node in nanocores, from the API server; set by the scraper; 0: not known
 
 	Node       Sample            // Has is 0 if the response has no sample of the node
 	Containers []ContainerSample // one element for each container, in the order of the response
@@ -124,6 +123,12 @@ type Scrape struct {
 	Partial bool
 
 	Skipped [NumReasons]int // the number of skipped lines, by reason
+}
+
+// Timing is how long a request took, also if it failed.
+type Timing struct {
+	Queued time.Duration // the wait for permits of this process (pkg/kubelet/permits.go)
+	Took   time.Duration // the rest, until the response was decoded or the request failed
 }
 
 // Reason is the reason why a line of a response was skipped.

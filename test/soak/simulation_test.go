@@ -161,20 +161,38 @@ func (f simulatedFetcher) Forget(string) {}
 
 func (f simulatedFetcher) Address(*corev1.Node) string { return "" }
 
-func (f simulatedFetcher) Fetch(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
+func (f simulatedFetcher) Fetch(
+	ctx context.Context, node *corev1.Node, put func(*usage.Scrape),
+) (timing usage.Timing, err error) {
+	start := time.Now()
 	body, times, err := f.get(ctx, node.Name, kubelettest.ResourcePath)
-	if err != nil {
-		return err
+	timing.Took = time.Since(start)
+	var s usage.Scrape
+	if err == nil {
+		err = new(decode.Text).Decode(&s, body, times)
 	}
-	return new(decode.Text).Decode(dst, body, times)
+	if err == nil {
+		put(&s)
+	}
+	return timing, err
 }
 
-func (f simulatedFetcher) FetchSummary(ctx context.Context, node *corev1.Node, dst *usage.Scrape) error {
+func (f simulatedFetcher) FetchSummary(
+	ctx context.Context, node *corev1.Node, put func(*usage.Scrape),
+) (timing usage.Timing, err error) {
 	body, times, err := f.get(ctx, node.Name, kubelettest.SummaryPath+"?only_cpu_and_memory=true")
-	if err != nil {
-		return err
+	var s usage.Scrape
+	if err == nil {
+		err = new(decode.Summary).Decode(&s, body, node.Name, times)
 	}
-	return new(decode.Summary).Decode(dst, body, node.Name, times)
+	if err == nil {
+		put(&s)
+	}
+	return timing, err
+}
+
+func (simulatedFetcher) FetchStorage(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error) {
+	return usage.Timing{}, errors.New("not simulated")
 }
 
 // get requests a path of a kubelet.

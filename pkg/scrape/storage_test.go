@@ -1,0 +1,176 @@
+package scrape
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// storageSink records what is stored of ephemeral storage.
+type storageSink struct{ *cluster }
+
+func (s storageSink) Put(node string, _ *usage.Scrape) {
+	s.set(func() { s.storagePut = append(s.storagePut, node) })
+}
+
+func (s storageSink) Forget(node string) { s.forget("storage " + node) }
+
+// runStorage is run with requests for storage every minute.
+func runStorage(t *testing.T, active Active, ready func() bool, f func(*testing.T, *cluster, *Scraper)) {
+	t.Helper()
+	runConfigured(t, func(c *cluster) Config {
+		return Config{Active: active, Storage: Storage{
+			Interval: time.Minute, Sink: storageSink{c}, Ready: ready,
+			Observe: func(_ time.Duration, r reason.Reason) {
+				c.set(func() { c.storageReasons = append(c.storageReasons, r) })
+			},
+		}}
+	}, nil, f)
+}
+
+func always() bool { return true }
+
+// TestStorageFollowsScrapes checks that storage is requested after the first scrape of a node, and then
+// with every fourth one, and that it causes no scrape.
+func TestStorageFollowsScrapes(t *testing.T) {
+	for name, active := range map[string]Active{"all nodes": {}, "active": activeNodes} {
+		t.Run(name, func(t *testing.T) {
+			runStorage(t, active, always, func(t *testing.T, c *cluster, s *Scraper) {
+				setNodes(s, 1)
+				for range 10 * 4 {
+					read(s, 0, []string{"n0"})
+					pass(interval)
+				}
+				if n := len(c.storage); n < 10 || n > 12 || len(c.storagePut) != n || len(c.storageReasons) != n {
+					t.Errorf("got %d requests in 10 minutes, %d stored, %d observed", n, len(c.storagePut), len(c.storageReasons))
+				}
+				for i, gap := range gaps(c.storage) {
+					if gap < 50*time.Second || gap > time.Minute+interval/2 {
+						t.Errorf("got %v before request %d", gap, i+2)
+					}
+				}
+				for _, at := range c.storage {
+					if !slices.Contains(c.times("n0"), at) {
+						t.Errorf("got a request after %v, which follows no scrape", at)
+					}
+				}
+				if n := len(c.times("n0")); name == "all nodes" && n > 41 {
+					t.Errorf("got %d scrapes", n)
+				}
+			})
+		})
+	}
+}
+
+// TestStorageStartsLate checks that no storage is requested before it can be stored and every node has
+// its first metrics, that a fleet is spread then, and that new nodes stop nothing.
+func TestStorageStartsLate(t *testing.T) {
+	var ready atomic.Bool
+	runStorage(t, Active{}, ready.Load, func(t *testing.T, c *cluster, s *Scraper) {
+		setNodes(s, 200)
+		pass(time.Hour)
+		if len(c.storage) != 0 {
+			t.Errorf("got %d requests before the pods were known", len(c.storage))
+		}
+		ready.Store(true)
+		pass(interval)
+		if len(c.storage) < 200 || len(c.storage) > 210 {
+			t.Errorf("got %d requests in the first interval, want one for each node", len(c.storage))
+		}
+		together := map[time.Duration]int{}
+		for _, at := range c.storage {
+			together[at]++
+			if together[at] > 20 {
+				t.Fatalf("got more than 20 requests at %v", at)
+			}
+		}
+		before := len(c.storage)
+		c.set(func() {
+			c.fetch = func(ctx context.Context, node string) error {
+				if node == "new" {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			}
+		})
+		s.Set(node("new"))
+		pass(time.Minute)
+		if n := len(c.storage) - before; n < 200 {
+			t.Errorf("got %d requests while a new node is scraped, want 200", n)
+		}
+	})
+}
+
+// TestStorageThatFails checks that a failed request is repeated a few times, and logged once.
+func TestStorageThatFails(t *testing.T) {
+	runStorage(t, Active{}, always, func(t *testing.T, c *cluster, s *Scraper) {
+		c.set(func() { c.fetchStorage = func(context.Context, string) error { return errors.New("no") } })
+		setNodes(s, 1)
+		pass(8*interval - 1)
+		if n := len(c.storage); n != 8 && n != 9 {
+			t.Errorf("got %d requests in 2 minutes, want one with each scrape", n)
+		}
+		pass(time.Hour)
+		if n := len(c.storage); n > 60+2*fastRetries {
+			t.Errorf("got %d requests in an hour, want one a minute", n)
+		}
+		if len(c.storagePut) != 0 || c.storageReasons[0] != "no" || len(c.results) < 240 || c.results[200].Err != nil {
+			t.Errorf("got %d stored, reasons %v, %d scrapes", len(c.storagePut), c.storageReasons[0], len(c.results))
+		}
+		c.set(func() { c.fetchStorage = nil })
+		pass(2 * time.Minute)
+		lines := c.lines()
+		if len(lines) != 2 || !strings.Contains(lines[0], `resource="ephemeral-storage"`) ||
+			!strings.Contains(lines[1], "Scraping works again") || len(c.storagePut) == 0 {
+			t.Errorf("got %d stored, log %q", len(c.storagePut), lines)
+		}
+	})
+}
+
+// TestStorageThatHangs checks that a request that hangs delays no scrape, that there is one at a time,
+// and that nothing of a deleted node is stored.
+func TestStorageThatHangs(t *testing.T) {
+	runStorage(t, Active{}, always, func(t *testing.T, c *cluster, s *Scraper) {
+		release := make(chan struct{})
+		c.set(func() {
+			c.fetchStorage = func(context.Context, string) error { <-release; return nil }
+		})
+		setNodes(s, 1)
+		pass(10 * interval)
+		if len(c.storage) != 1 || len(c.times("n0")) < 10 {
+			t.Errorf("got %d requests and %d scrapes, want 1 and at least 10", len(c.storage), len(c.times("n0")))
+		}
+		s.Delete("n0")
+		close(release)
+		pass(time.Second)
+		if len(c.storagePut) != 0 || !slices.Contains(c.forgotten, "storage n0") ||
+			c.forgotten[len(c.forgotten)-1] != "fetcher n0" {
+			t.Errorf("stored %v, forgot %v", c.storagePut, c.forgotten)
+		}
+	})
+}
+
+func TestEarlyScrapesHaveNoStorage(t *testing.T) {
+	runStorage(t, Active{}, always, func(t *testing.T, c *cluster, s *Scraper) {
+		c.set(func() { c.missing = soon })
+		setNodes(s, 1)
+		pass(10 * time.Second)
+		c.set(func() { c.missing = nil })
+		pass(time.Minute)
+		for _, r := range c.results {
+			if at := c.times("n0")[0]; r.Kind == Early && slices.Contains(c.storage[1:], at) {
+				t.Errorf("got a request at %v", at)
+			}
+		}
+		if len(c.storage) != 2 {
+			t.Errorf("got %d requests, want 2", len(c.storage))
+		}
+	})
+}
