@@ -62,7 +62,7 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 func (g *group) get(ctx context.Context, t *target) (*response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)
 	if err != nil {
-		return nil, &scrapeError{reason.BadEndpoint, err}
+		return nil, &reason.Error{Reason: reason.BadEndpoint, Err: err}
 	}
 	request.Header.Set("Accept", "text/plain;version=0.0.4")
 	request.Header.Set("User-Agent", "kube-vitals")
@@ -72,16 +72,16 @@ func (g *group) get(ctx context.Context, t *target) (*response, error) {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return nil, &scrapeError{reason.BadStatus, fmt.Errorf("the exporter returned status %d instead of metrics",
-			answer.StatusCode)}
+		return nil, reason.Errorf(reason.BadStatus, "the exporter returned status %d instead of metrics",
+			answer.StatusCode)
 	}
 	if encoding := answer.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return nil, &scrapeError{reason.BadFormat, fmt.Errorf("the exporter compressed its response as %.64q, which was "+
-			"not requested", encoding)}
+		return nil, reason.Errorf(reason.BadFormat, "the exporter compressed its response as %.64q, which was "+
+			"not requested", encoding)
 	}
 	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind != "" && kind != "text/plain" {
-		return nil, &scrapeError{reason.BadFormat, fmt.Errorf("the exporter returned %.64q instead of text/plain: "+
-			"kube-vitals reads the text format of Prometheus only", kind)}
+		return nil, reason.Errorf(reason.BadFormat, "the exporter returned %.64q instead of text/plain: "+
+			"kube-vitals reads the text format of Prometheus only", kind)
 	}
 	sentAt, err := http.ParseTime(answer.Header.Get("Date"))
 	if err != nil {
@@ -132,22 +132,9 @@ func (r *yieldingReader) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// scrapeError is an error whose reason is known where it occurs.
-type scrapeError struct {
-	reason reason.Reason
-	error
-}
-
-func (e *scrapeError) Unwrap() error { return e.error }
-
 // Reason returns the reason of an error of a scrape. It is empty if there is no error.
 func Reason(err error) reason.Reason {
-	var known *scrapeError
 	switch {
-	case err == nil:
-		return ""
-	case errors.As(err, &known):
-		return known.reason
 	case errors.Is(err, errTooLarge), errors.Is(err, errTooManySeries):
 		return reason.BodyTooLarge
 	case errors.Is(err, errNoSeries):
@@ -157,5 +144,5 @@ func Reason(err error) reason.Reason {
 	case errors.Is(err, errCut):
 		return reason.Truncated
 	}
-	return reason.OfRequest(err)
+	return reason.Of(err)
 }

@@ -250,7 +250,7 @@ func TestReason(t *testing.T) {
 		reason.Unreachable:     &net.OpError{Op: "dial", Err: errors.New("no route to host")},
 		reason.ConnectionLost:  io.EOF,
 		reason.Timeout:         fmt.Errorf("x: %w", context.DeadlineExceeded),
-		reason.InternalFailure: &scrapeError{reason.InternalFailure, errors.New("panic")},
+		reason.InternalFailure: &reason.Error{Reason: reason.InternalFailure, Err: errors.New("panic")},
 		reason.BadHTTP:         errors.New("malformed HTTP response"),
 	} {
 		if got := Reason(err); got != want {

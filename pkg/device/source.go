@@ -290,7 +290,7 @@ func (g *group) scrapePod(ctx context.Context, pod *corev1.Pod, known *target) {
 	t := &target{pod: pod, status: status.Pod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}}
 	t.url, t.err = g.endpoint(pod, g.source.AllowLoopback)
 	if t.err != nil {
-		t.err = &scrapeError{reason.BadEndpoint, t.err}
+		t.err = &reason.Error{Reason: reason.BadEndpoint, Err: t.err}
 	}
 	if known != nil {
 		if known.url == t.url {
@@ -370,7 +370,7 @@ func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 		if p := recover(); p != nil {
 			klog.FromContext(ctx).Error(nil, "Panic in the scrape of a device exporter", "pod", klog.KObj(t.pod), "panic", p,
 				"stack", string(debug.Stack()))
-			r, err = nil, &scrapeError{reason.InternalFailure, fmt.Errorf("panic: %v", p)}
+			r, err = nil, reason.Errorf(reason.InternalFailure, "panic: %v", p)
 		}
 	}()
 	if t.err != nil {
@@ -379,7 +379,7 @@ func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
 	defer cancel()
 	if r, err = g.get(ctx, t); err != nil {
-		err = &scrapeError{Reason(err), fmt.Errorf("%.1000s", err.Error())} // the exporter's text in it may be long
+		err = reason.Errorf(Reason(err), "%.1000s", err.Error()) // the exporter's text in it may be long
 	}
 	return r, err
 }

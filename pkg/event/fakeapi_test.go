@@ -167,13 +167,6 @@ type scrapeError reason.Reason
 
 func (e scrapeError) Error() string { return string(e) }
 
-func reasonOf(err error) reason.Reason {
-	if err == nil {
-		return ""
-	}
-	return reason.Reason(err.Error())
-}
-
 func (c *cluster) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
 	c.mu.Lock()
 	cause := c.causes[node.Name]
@@ -190,7 +183,7 @@ func (c *cluster) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.
 		case <-ctx.Done():
 		}
 	}
-	return usage.Timing{}, scrapeError(cause)
+	return usage.Timing{}, &reason.Error{Reason: cause, Err: scrapeError(cause)}
 }
 
 func (*cluster) FetchSummary(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error) {
@@ -238,7 +231,7 @@ func (c *cluster) start(ctx context.Context) {
 		Events: c.fakeAPI, Deployments: c.fakeAPI, Namespace: "kube-system", Deployment: "kube-vitals",
 		Interval: interval, Nodes: func() int { return c.size },
 	})
-	c.scraper = scrape.New(scrape.Config{Fetcher: c, Sink: c, Observer: c.Reporter, Reason: reasonOf, Interval: interval})
+	c.scraper = scrape.New(scrape.Config{Fetcher: c, Sink: c, Observer: c.Reporter, Interval: interval})
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { c.scraper.Run(klog.NewContext(ctx, klog.Logger{})) })

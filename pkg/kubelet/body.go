@@ -52,7 +52,7 @@ func (c *Client) read(response *http.Response, q *query, w *workspace) error {
 		return newStatusError(response)
 	}
 	if content := response.Header.Get("Content-Type"); !q.accepts(content) {
-		return newScrapeError(reason.BadFormat, "content type %.100q", content)
+		return reason.Errorf(reason.BadFormat, "content type %.100q", content)
 	}
 	limit := c.config.MaxBodyBytes
 	if response.ContentLength > limit {
@@ -72,7 +72,7 @@ func (c *Client) decompress(response *http.Response, w *workspace) (io.ReadClose
 	case encoding == "" || strings.EqualFold(encoding, "identity"):
 		return response.Body, nil
 	case !c.config.Gzip || !strings.EqualFold(encoding, "gzip"):
-		return nil, newScrapeError(reason.BadFormat, "content encoding %.100q", encoding)
+		return nil, reason.Errorf(reason.BadFormat, "content encoding %.100q", encoding)
 	}
 	// The compressed body needs a limit too: it can be endless and decompress to nothing.
 	compressed := http.MaxBytesReader(nil, response.Body, c.config.MaxBodyBytes)
@@ -102,12 +102,12 @@ func readAll(buf []byte, r io.Reader, limit int64) ([]byte, error) {
 }
 
 func tooLarge(limit int64) error {
-	return newScrapeError(reason.BodyTooLarge, "more than the limit of %d bytes", limit)
+	return reason.Errorf(reason.BodyTooLarge, "more than the limit of %d bytes", limit)
 }
 
 // asBodyError returns an error of reading the body with its reason.
 func asBodyError(err error) error {
-	var known *scrapeError
+	var known *reason.Error
 	var tooMany *http.MaxBytesError
 	var corrupt flate.CorruptInputError
 	switch {
@@ -116,9 +116,9 @@ func asBodyError(err error) error {
 	case errors.As(err, &tooMany):
 		return tooLarge(tooMany.Limit)
 	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, &corrupt):
-		return &scrapeError{reason.BadFormat, err}
+		return &reason.Error{Reason: reason.BadFormat, Err: err}
 	}
-	return &scrapeError{reason.Truncated, err}
+	return &reason.Error{Reason: reason.Truncated, Err: err}
 }
 
 // newStatusError returns an error with the start of the body, where kubelets explain the status.
@@ -132,5 +132,5 @@ func newStatusError(response *http.Response) error {
 	if body = bytes.ToValidUTF8(bytes.TrimSpace(body[:n]), nil); len(body) > 0 {
 		text += fmt.Sprintf(", %q", body)
 	}
-	return newScrapeError(statusReason(response.StatusCode), "%s", text)
+	return reason.Errorf(reason.OfStatus(response.StatusCode), "%s", text)
 }

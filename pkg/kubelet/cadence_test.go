@@ -99,7 +99,7 @@ func (load cadence) measure(t *testing.T) (p99, longest float64) {
 		})
 		client.dialer = fleet.dial
 		scraper := scrape.New(scrape.Config{
-			Fetcher: client, Sink: fleet, Observer: fleet, Reason: Reason, Interval: cadenceInterval,
+			Fetcher: client, Sink: fleet, Observer: fleet, Interval: cadenceInterval,
 		})
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{})) // without a log
 		var running sync.WaitGroup

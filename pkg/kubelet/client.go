@@ -64,7 +64,7 @@ func NewClient(config Config) (*Client, error) {
 // response unless that fails. put must not retain the scrape, nor the names in it: both are in memory
 // that another request reuses once put returns.
 //
-// An error is an *Error; Reason returns its class. The connection is kept for the next request.
+// An error is an *Error; reason.Of returns its class. The connection is kept for the next request.
 func (c *Client) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
 	return c.fetch(ctx, node, c.resource, put)
 }
@@ -283,7 +283,7 @@ func (t *target) asTimeout(err error, start time.Time) error {
 	if errors.As(err, &op) && op.Op == "dial" {
 		r, missing = reason.ConnectTimeout, "connection to"
 	}
-	return newScrapeError(r, "no %s the kubelet at %s within %v", missing, t.endpoint.address(),
+	return reason.Errorf(r, "no %s the kubelet at %s within %v", missing, t.endpoint.address(),
 		time.Since(start).Round(time.Millisecond))
 }
 

@@ -295,12 +295,11 @@ func TestReason(t *testing.T) {
 		want reason.Reason
 	}{
 		{nil, ""},
-		{errors.New("something else"), reason.InternalFailure},
 		{explain("n7", context.Canceled), reason.Canceled},
 		{fmt.Errorf("wrapped: %w", explain("n7", decode.ErrNoSamples)), reason.NoSamples},
 	} {
-		if got := Reason(tt.err); got != tt.want {
-			t.Errorf("Reason(%v): got %q, want %q", tt.err, got, tt.want)
+		if got := reason.Of(tt.err); got != tt.want {
+			t.Errorf("%v: got %q, want %q", tt.err, got, tt.want)
 		}
 	}
 }

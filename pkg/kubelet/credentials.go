@@ -73,7 +73,7 @@ func (s *credentials) headers(ctx context.Context, accept string) (http.Header, 
 	if s.tokenSource != nil {
 		var err error
 		if token, err = s.tokenSource(ctx); err != nil {
-			return nil, &scrapeError{reason.NoToken, err}
+			return nil, &reason.Error{Reason: reason.NoToken, Err: err}
 		}
 	}
 	h := http.Header{
@@ -130,7 +130,7 @@ func verify(certificates []*x509.Certificate, roots *x509.CertPool, host, node s
 		options.Intermediates.AddCert(c)
 	}
 	if _, err := leaf.Verify(options); err != nil {
-		return &scrapeError{certificateReason(leaf, err), err}
+		return &reason.Error{Reason: certificateReason(leaf, err), Err: err}
 	}
 	return verifyName(leaf, host, node)
 }

@@ -11,7 +11,7 @@
 // and FetchStorage for the complete summary, which contains the usage of ephemeral storage.
 //
 // A request has bounded time and memory, whatever the kubelet sends. An error names its cause and
-// the cure, and Reason returns its class. Invalid parts of a response are skipped and counted.
+// the cure, and reason.Of returns its class. Invalid parts of a response are skipped and counted.
 //
 // The caller decides when to send requests. The package does not retry, log, or keep metrics.
 package kubelet

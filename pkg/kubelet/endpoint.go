@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -40,8 +41,8 @@ func (e endpoint) address() string { return net.JoinHostPort(e.host, strconv.Ito
 // endpointOf returns the endpoint of a node's kubelet. A node sets its own status and annotations,
 // but it can choose only a host, a port, and a path of metrics.
 func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
-	newError := func(reason reason.Reason, problem, cure string) error {
-		return &Error{Node: node.Name, reason: reason, problem: problem, cure: cure}
+	newError := func(r reason.Reason, problem, cure string) error {
+		return &Error{Node: node.Name, err: &reason.Error{Reason: r, Err: errors.New(problem)}, cure: cure}
 	}
 	host, rejected := c.addressOf(node)
 	if rejected != nil {

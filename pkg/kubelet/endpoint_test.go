@@ -109,7 +109,7 @@ func TestEndpointOf(t *testing.T) {
 			switch target, err := c.target(node); {
 			case err == nil:
 				got = c.resource.request(t.Context(), target.endpoint, nil).URL.String()
-			case tt.want == "bad" && Reason(err) == reason.BadEndpoint && strings.Contains(err.Error(), PathAnnotation):
+			case tt.want == "bad" && reason.Of(err) == reason.BadEndpoint && strings.Contains(err.Error(), PathAnnotation):
 				return
 			default:
 				got = err.Error()

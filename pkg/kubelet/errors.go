@@ -2,14 +2,9 @@ package kubelet
 
 import (
 	"bytes"
-	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"strings"
 	"syscall"
 
@@ -17,15 +12,15 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// Error is the reason why a node's metrics are missing. Its text names the node and what to do.
+// Error is the reason why a node's metrics are missing. Its text names the node and what to do, and
+// reason.Of returns its reason.
 type Error struct {
 	Node string // its name
 
-	reason  reason.Reason
-	subject string // what was requested; empty for the resource metrics
-	problem string // may be empty
-	cure    string // may be empty
-	err     error  // the cause; may be nil
+	subject string        // what was requested; empty for the resource metrics
+	problem string        // may be empty
+	cure    string        // may be empty
+	err     *reason.Error // the cause
 }
 
 // Error implements error.
@@ -36,9 +31,7 @@ func (e *Error) Error() string {
 			text += ": " + part
 		}
 	}
-	if e.err != nil {
-		text += ": " + e.err.Error()
-	}
+	text += ": " + e.err.Error()
 	if e.cure != "" {
 		text += " (" + e.cure + ")"
 	}
@@ -48,24 +41,13 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.err }
 
-// Reason returns the reason of an error of Fetch or FetchSummary. It is empty if there is no error.
-func Reason(err error) reason.Reason {
-	var e *Error
-	switch {
-	case err == nil:
-		return ""
-	case errors.As(err, &e):
-		return e.reason
-	}
-	return reason.InternalFailure
-}
-
 // explain returns err as an Error.
 func explain(node string, err error) *Error {
-	e := &Error{Node: node, reason: classify(err), err: err}
-	description := e.reason.Describe()
+	r := classify(err)
+	e := &Error{Node: node, err: &reason.Error{Reason: r, Err: err}}
+	description := r.Describe()
 	e.problem, e.cure = description.Problem, description.Cure
-	switch e.reason {
+	switch r {
 	case reason.BadEndpoint, reason.ConnectTimeout, reason.Timeout, reason.InternalFailure:
 		e.problem = "" // the error itself names it
 	case reason.NoToken:
@@ -77,33 +59,10 @@ func explain(node string, err error) *Error {
 	return e
 }
 
-// scrapeError is an error whose reason is known where it occurs.
-type scrapeError struct {
-	reason reason.Reason
-	error
-}
-
-func (e *scrapeError) Unwrap() error { return e.error }
-
-func newScrapeError(reason reason.Reason, format string, args ...any) error {
-	return &scrapeError{reason, fmt.Errorf(format, args...)}
-}
-
-// classify returns the reason of an error. The order matters: an error often wraps another one.
+// classify returns the reason of an error.
 func classify(err error) reason.Reason {
-	var (
-		known   *scrapeError
-		badTime *decode.BadTimeError
-		record  tls.RecordHeaderError
-		dns     *net.DNSError
-		op      *net.OpError
-	)
-	isOp := errors.As(err, &op)
+	var badTime *decode.BadTimeError
 	switch {
-	case errors.Is(err, context.Canceled):
-		return reason.Canceled
-	case errors.As(err, &known):
-		return known.reason
 	case errors.Is(err, decode.ErrNotJSON), errors.Is(err, decode.ErrUndecodable):
 		return reason.Undecodable
 	case errors.Is(err, decode.ErrOtherNode):
@@ -114,20 +73,12 @@ func classify(err error) reason.Reason {
 		return reason.NoSamples
 	case errors.Is(err, decode.ErrContainersUnread):
 		return reason.RuntimeNoStats
-	case errors.As(err, &record), isOp && (op.Op == "remote error" || op.Op == "local error"): // TLS alerts
-		return reason.TLSHandshake
-	case isFileLimit(err): // not a fault of the network
-		return reason.InternalFailure
-	case errors.As(err, &dns):
-		return reason.DNS
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return reason.ConnectRefused
-	case isOp && op.Op == "dial":
-		return reason.Unreachable
-	case isOp, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return reason.ConnectionLost
 	}
-	return reason.BadHTTP
+	r := reason.Of(err)
+	if (r == reason.Unreachable || r == reason.DNS) && isFileLimit(err) { // not a fault of the network
+		return reason.InternalFailure
+	}
+	return r
 }
 
 // isFileLimit reports whether this process, or its machine, has too many open files.
@@ -158,19 +109,4 @@ func isSelfSigned(leaf *x509.Certificate) bool {
 	subject, _, _ := strings.Cut(leaf.Subject.CommonName, "@")
 	issuer, _, found := strings.Cut(leaf.Issuer.CommonName, "@")
 	return found && issuer == subject+"-ca" || bytes.Equal(leaf.RawSubject, leaf.RawIssuer)
-}
-
-// statusReason returns the reason of a response with a status other than 200.
-func statusReason(code int) reason.Reason {
-	switch {
-	case code == http.StatusUnauthorized:
-		return reason.Unauthorized
-	case code == http.StatusForbidden:
-		return reason.Forbidden
-	case code == http.StatusNotFound:
-		return reason.NotFound
-	case code >= 500:
-		return reason.ServerError
-	}
-	return reason.BadStatus
 }

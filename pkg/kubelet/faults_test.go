@@ -227,7 +227,7 @@ func TestContentTypes(t *testing.T) {
 			})
 			c := newTestClient(t, Config{PlainHTTP: true})
 			err := fetchFuncs()[fetch](c, t.Context(), k.node("node1"), &usage.Scrape{})
-			if ok != (err == nil) || !ok && Reason(err) != reason.BadFormat {
+			if ok != (err == nil) || !ok && reason.Of(err) != reason.BadFormat {
 				t.Errorf("%s, content type %q: got error %v, want success: %v", fetch, contentType, err, ok)
 			}
 		}
@@ -238,8 +238,8 @@ func TestContentTypes(t *testing.T) {
 func TestFileLimit(t *testing.T) {
 	for _, number := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
 		err := explain("n7", &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", number)})
-		if err.reason != reason.InternalFailure || !strings.Contains(err.Error(), "raise the limit of open files") {
-			t.Errorf("%v: got the reason %q, and the error %q", number, err.reason, err)
+		if err.err.Reason != reason.InternalFailure || !strings.Contains(err.Error(), "raise the limit of open files") {
+			t.Errorf("%v: got the reason %q, and the error %q", number, err.err.Reason, err)
 		}
 	}
 }

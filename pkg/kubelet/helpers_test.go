@@ -163,7 +163,7 @@ func checkError(t *testing.T, err error, want reason.Reason, text string) {
 	if err == nil {
 		t.Fatalf("got no error, want reason %s", want)
 	}
-	if got := Reason(err); got != want || !slices.Contains(reason.Scrapes(), got) {
+	if got := reason.Of(err); got != want || !slices.Contains(reason.Scrapes(), got) {
 		t.Errorf("got reason %s, want %s: %v", got, want, err)
 	}
 	s := err.Error()

@@ -65,7 +65,7 @@ func (p *peer) verifyConnection(state tls.ConnectionState) error {
 // check reports whether the key is pinned. It returns an error if another one is.
 func (p *peer) check(key string) (pinned bool, err error) {
 	if pinned, err = p.pins.Check(p.node, p.uid, key); err != nil {
-		err = &scrapeError{reason.TLSKeyChanged, err}
+		err = &reason.Error{Reason: reason.TLSKeyChanged, Err: err}
 	}
 	return pinned, err
 }
@@ -93,7 +93,7 @@ func (p *peer) admit(ctx context.Context, conn *tls.Conn, permit *permit) (net.C
 		if _, changed := p.check(key); changed != nil {
 			return nil, changed // another replica has pinned another key meanwhile
 		}
-		return nil, &scrapeError{reason.TLSNotPinned, errors.New(err.Error())} // a timeout in it is not the kubelet's
+		return nil, &reason.Error{Reason: reason.TLSNotPinned, Err: errors.New(err.Error())} // a timeout in it is not the kubelet's
 	}
 	return &pinnedConn{conn, key}, nil
 }
@@ -114,7 +114,7 @@ func keyOf(c *x509.Certificate) string {
 // verifyName returns an error if the certificate is neither for the host nor for the node.
 func verifyName(leaf *x509.Certificate, host, node string) error {
 	if err := leaf.VerifyHostname(host); err != nil && leaf.VerifyHostname(node) != nil {
-		return &scrapeError{reason.TLSName, fmt.Errorf("%w, nor for the node's name", err)}
+		return &reason.Error{Reason: reason.TLSName, Err: fmt.Errorf("%w, nor for the node's name", err)}
 	}
 	return nil
 }

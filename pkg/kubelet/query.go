@@ -110,7 +110,7 @@ func (q *query) request(ctx context.Context, e endpoint, header http.Header) *ht
 func (q *query) explain(node string, err error) *Error {
 	e := explain(node, err)
 	e.subject = q.subject
-	if cure, ok := q.cures[e.reason]; ok {
+	if cure, ok := q.cures[e.err.Reason]; ok {
 		e.cure = cure
 	}
 	return e

@@ -69,8 +69,8 @@ func TestFetchStorage(t *testing.T) {
 		case err == nil && (affected || showStorage(&got) != correctStorage):
 			t.Errorf("%s: got %s without an error", fault.Name, showStorage(&got))
 		case err != nil && (!affected && !mayFail || !strings.HasPrefix(err.Error(), `node "n7": complete summary: `) ||
-			!slices.Contains(reason.Scrapes(), Reason(err))):
-			t.Errorf("%s: got error %v of reason %q", fault.Name, err, Reason(err))
+			!slices.Contains(reason.Scrapes(), reason.Of(err))):
+			t.Errorf("%s: got error %v of reason %q", fault.Name, err, reason.Of(err))
 		}
 		k.SetFaults()
 		if err := fetchStorage(c, t.Context(), node, &got); err != nil || showStorage(&got) != correctStorage {
@@ -120,7 +120,7 @@ func TestFetchStorageDelaysNothing(t *testing.T) {
 	for i := range hanging {
 		group.Go(func() {
 			err := fetchStorage(c, t.Context(), k.node(fmt.Sprintf("node%d", i)), &usage.Scrape{})
-			if Reason(err) != reason.BadFormat {
+			if reason.Of(err) != reason.BadFormat {
 				t.Errorf("got error %v, want one about the format", err)
 			}
 		})

@@ -69,7 +69,7 @@ func (t *transport) roundTrip(request *http.Request, permits permits, permit *pe
 		if !reused {
 			var err error
 			if conn, err = t.connect(ctx, permits, permit); err != nil {
-				return nil, err
+				return nil, asLost(err)
 			}
 			permit = nil
 		}
@@ -84,9 +84,18 @@ func (t *transport) roundTrip(request *http.Request, permits permits, permit *pe
 			return nil, ctx.Err()
 		}
 		if !reused || responded || isTimeout(err) {
-			return nil, err
+			return nil, asLost(err)
 		} // else the kubelet had closed the idle connection
 	}
+}
+
+// asLost returns an error that occurred before the end of a response's headers. It has the reason that
+// the connection was lost if it was closed.
+func asLost(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return &reason.Error{Reason: reason.ConnectionLost, Err: err}
+	}
+	return err
 }
 
 // takeIdle returns the idle connection, or nil if there is none that may be used.
@@ -132,9 +141,9 @@ func (t *transport) connect(ctx context.Context, permits permits, permit *permit
 	conn := tls.Client(pausing, t.tls)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = socket.Close() // the handshake's error says more
-		if classify(err) == reason.BadHTTP {
+		if reason.Of(err) == reason.BadHTTP {
 			// such as an invalid signature
-			err = &scrapeError{reason.TLSHandshake, err}
+			err = &reason.Error{Reason: reason.TLSHandshake, Err: err}
 		}
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func (c *client) use(content []byte) error {
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if r.URL.Host != first.Host || first.Scheme == "https" && r.URL.Scheme != first.Scheme || len(via) >= 5 {
-		return newError(reason.BadFormat, "the engine redirects to %s://%s", r.URL.Scheme, r.URL.Host)
+		return reason.Errorf(reason.BadFormat, "the engine redirects to %s://%s", r.URL.Scheme, r.URL.Host)
 	}
 	return nil
 }
@@ -201,14 +201,14 @@ func (c *client) read(r *http.Response, emit func(*series)) (*response, error) {
 		return nil, statusError(r.StatusCode, isJSON, body)
 	}
 	if !isJSON {
-		return nil, newError(reason.BadFormat, "content type %.100q", r.Header.Get("Content-Type"))
+		return nil, reason.Errorf(reason.BadFormat, "content type %.100q", r.Header.Get("Content-Type"))
 	}
 	decoded, err := decodeResponse(body, emit)
 	switch {
 	case err != nil:
 		return nil, readError(err)
 	case decoded.status != "success":
-		return nil, newError(reason.BadFormat, "status %q: %s: %q", decoded.status, decoded.errorType, decoded.message)
+		return nil, reason.Errorf(reason.BadFormat, "status %q: %s: %q", decoded.status, decoded.errorType, decoded.message)
 	}
 	return decoded, nil
 }
@@ -216,7 +216,7 @@ func (c *client) read(r *http.Response, emit func(*series)) (*response, error) {
 // readError returns the error of an incomplete response with its reason.
 func readError(err error) error {
 	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) {
-		return &queryError{reason.BadFormat, err}
+		return &reason.Error{Reason: reason.BadFormat, Err: err}
 	}
 	return err
 }
@@ -237,5 +237,5 @@ func statusError(code int, isJSON bool, body io.Reader) error {
 			text += fmt.Sprintf(": %q", start)
 		}
 	}
-	return newError(statusReason(code), "%s", text)
+	return reason.Errorf(reason.OfStatus(code), "%s", text)
 }

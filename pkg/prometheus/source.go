@@ -307,7 +307,7 @@ type answers struct {
 // queryAll sends all queries. Those of the counters come first: they decide which of several series
 // of a container counts.
 func (s *Source) queryAll(ctx context.Context, a *answers) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.maxDuration, newError(reason.Timeout,
+	ctx, cancel := context.WithTimeoutCause(ctx, s.maxDuration, reason.Errorf(reason.Timeout,
 		"all queries together have taken more than %v (check the load of the engine; see Sizing in docs/prometheus.md)",
 		s.maxDuration))
 	defer cancel()
@@ -367,7 +367,7 @@ func (s *Source) query(ctx context.Context, k kind, a *answers) error {
 
 // panicError returns the error for a panic, which must not end the process.
 func panicError(p any) error {
-	return newError(reason.InternalFailure,
+	return reason.Errorf(reason.InternalFailure,
 		"the engine's response made kube-vitals panic; please report this bug: %v\n%s", p, debug.Stack())
 }
 
@@ -375,11 +375,11 @@ func panicError(p any) error {
 func (s *Source) noSamples(series int) error {
 	f := s.client.config
 	if series == 0 {
-		return newError(reason.NoSamples, "the engine at %s has no series of nodes or containers in the last %v "+
+		return reason.Errorf(reason.NoSamples, "the engine at %s has no series of nodes or containers in the last %v "+
 			"(check preset, matchers and queries in --prometheus-config, and the header of the tenant)",
 			s.client.url.Host, s.client.window)
 	}
-	return newError(reason.NoSamples, "the engine at %s has %d series, but none of this cluster's nodes and pods: "+
+	return reason.Errorf(reason.NoSamples, "the engine at %s has %d series, but none of this cluster's nodes and pods: "+
 		"no label %s has the name or address of a node (set labels.node or matchers in --prometheus-config)",
 		s.client.url.Host, series, strings.Join(f.Labels.Node, ", "))
 }

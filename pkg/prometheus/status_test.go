@@ -132,7 +132,7 @@ func TestErrorsAreDescribed(t *testing.T) {
 		}
 	}
 	for code := 100; code < 600; code++ {
-		if r := statusReason(code); !known[r] {
+		if r := reason.OfStatus(code); !known[r] {
 			t.Errorf("status %d has the reason %q, which reason.Refreshes does not have", code, r)
 		}
 	}

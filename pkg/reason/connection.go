@@ -7,13 +7,20 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"syscall"
 )
 
-// OfRequest returns the reason of an error of an HTTP client: BadHTTP if it is neither of the
-// connection nor of TLS. The order matters: an error often wraps another one.
-func OfRequest(err error) Reason {
+// Of returns the reason of an error of a request: that of the first Error in it, else one of the
+// connection or of TLS, else BadHTTP. It is empty if there is no error. The order matters: an error
+// often wraps another one.
+//
+// A response that ends too early is Truncated. Who knows that there was no response at all, and so
+// that the connection was lost, returns an Error.
+func Of(err error) Reason {
 	var (
+		known     *Error
+		tooMany   *http.MaxBytesError
 		authority x509.UnknownAuthorityError
 		name      x509.HostnameError
 		invalid   x509.CertificateInvalidError
@@ -24,6 +31,16 @@ func OfRequest(err error) Reason {
 	)
 	isOp := errors.As(err, &op)
 	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, context.Canceled):
+		return Canceled
+	case errors.As(err, &known):
+		return known.Reason
+	case errors.As(err, &tooMany):
+		return BodyTooLarge
+	case errors.As(err, &dns):
+		return DNS
 	case isOp && op.Op == "dial" && op.Timeout():
 		return ConnectTimeout
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
@@ -39,8 +56,6 @@ func OfRequest(err error) Reason {
 	case errors.As(err, &invalid), errors.As(err, &record),
 		isOp && (op.Op == "remote error" || op.Op == "local error"): // TLS alerts
 		return TLSHandshake
-	case errors.As(err, &dns):
-		return DNS
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return ConnectRefused
 	case isOp && op.Op == "dial":

@@ -32,7 +32,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Fetcher fetches the metrics of one node. Its errors name the node.
+// Fetcher fetches the metrics of one node. Its errors name the node, and reason.Of returns their reasons.
 type Fetcher interface {
 	// Fetch requests the node's samples, and calls put with them unless that fails. The Fetcher owns the
 	// scrape and reuses it, and the names in it, when put returns.
@@ -107,8 +107,7 @@ type Config struct {
 	Fetcher  Fetcher
 	Sink     Sink
 	Observer Observer
-	Reason   func(error) reason.Reason // returns the reason of a Fetcher's error
-	Interval time.Duration             // between two scrapes of a node
+	Interval time.Duration // between two scrapes of a node
 	Active   Active
 	Storage  Storage
 }
@@ -299,7 +298,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 			})
 		})
 	})
-	result.Reason = s.Reason(result.Err)
+	result.Reason = reason.Of(result.Err)
 	result.Late, result.Took = start.Sub(t.due)+timing.Queued, timing.Took
 	if ctx.Err() != nil { // shutdown, or the node was deleted
 		s.Fetcher.Forget(node.Name) // Fetch may have run after Delete had called Forget
@@ -371,7 +370,8 @@ func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) plan {
 func recoverPanic(f func() (usage.Timing, error)) (timing usage.Timing, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the kubelet's response made kube-vitals panic; please report this bug: %v\n%s", p, debug.Stack())
+			err = reason.Errorf(reason.InternalFailure, "the kubelet's response made kube-vitals panic; "+
+				"please report this bug: %v\n%s", p, debug.Stack())
 		}
 	}()
 	return f()

@@ -66,7 +66,7 @@ func (c *cluster) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.
 		err := fetch(ctx, node.Name)
 		timing.Took = time.Since(start) - timing.Queued
 		if err != nil {
-			return timing, err
+			return timing, withReason(err)
 		}
 	}
 	put(&usage.Scrape{At: usage.At(start)})
@@ -92,7 +92,7 @@ func (c *cluster) FetchStorage(ctx context.Context, node *corev1.Node, put func(
 	start := time.Now()
 	if fetch != nil {
 		if err := fetch(ctx, node.Name); err != nil {
-			return usage.Timing{Took: time.Since(start)}, err
+			return usage.Timing{Took: time.Since(start)}, withReason(err)
 		}
 	}
 	put(&usage.Scrape{})
@@ -155,12 +155,8 @@ var (
 	}
 )
 
-func reasonOf(err error) reason.Reason {
-	if err == nil {
-		return ""
-	}
-	return reason.Reason(err.Error())
-}
+// withReason returns an error with its text as reason.
+func withReason(err error) error { return &reason.Error{Reason: reason.Reason(err.Error()), Err: err} }
 
 func node(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
@@ -190,7 +186,7 @@ func runConfigured(
 		}
 		config := configure(c)
 		config.Fetcher, config.Sink, config.Observer = fetcher{c}, sink{c}, c
-		config.Reason, config.Interval = reasonOf, interval
+		config.Interval = interval
 		s := New(config)
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		c.lines = func() []string {

@@ -72,7 +72,7 @@ func (s *Scraper) fetchStorage(ctx context.Context, t *target, kind Kind) {
 		})
 	})
 	exists := ctx.Err() == nil && t.unlessDeleted(func() {
-		r := s.Reason(err)
+		r := reason.Of(err)
 		s.Storage.Observe(timing.Took, r)
 		t.storage.log.add(klog.FromContext(ctx).WithValues("resource", "ephemeral-storage"), node.Name, r, err)
 		t.storage.running = false

@@ -14,7 +14,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // metrics of requests to the API server
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -193,7 +193,7 @@ func (i *instruments) Scraped(r scrape.Result) {
 // Summarized implements scrape.Observer.
 func (i *instruments) Summarized(err error) {
 	if err != nil {
-		i.summaries.WithLabelValues("failure", string(kubelet.Reason(err))).Inc()
+		i.summaries.WithLabelValues("failure", string(reason.Of(err))).Inc()
 		return
 	}
 	i.summaries.WithLabelValues("success", "").Inc()

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -48,7 +47,7 @@ func startRig(t *testing.T) *rig {
 		kubelets: map[string]*kubelettest.Kubelet{},
 	}
 	r.scraper = scrape.New(scrape.Config{
-		Fetcher: r, Sink: r.store, Observer: r, Reason: kubelet.Reason, Interval: rigResolution,
+		Fetcher: r, Sink: r.store, Observer: r, Interval: rigResolution,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

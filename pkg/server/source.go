@@ -98,7 +98,6 @@ func newScraper(
 		Fetcher:  fetcher,
 		Sink:     metrics,
 		Observer: observer,
-		Reason:   kubelet.Reason,
 		Interval: c.Resolution,
 		Active:   c.Active,
 		Storage:  storage,

@@ -27,7 +27,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
-	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -87,7 +86,6 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 	})
 	s.scraper = scrape.New(scrape.Config{
 		Fetcher: simulatedFetcher{s}, Sink: s.store, Observer: ignoreEvents{}, Interval: resolution, Active: active,
-		Reason: func(error) reason.Reason { return "" },
 	})
 	return s
 }
