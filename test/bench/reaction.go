@@ -50,10 +50,10 @@ type reaction struct {
 type reactionResult struct {
 	mode
 	delays
-	spikes, noise  float64 // changes per autoscaler and hour
-	scrapes        float64 // per node and minute
+	spikes, noise float64 // changes per autoscaler and hour
+	scrapes       float64 // per node and minute
 	scrapesActive float64 // of the nodes with pods of autoscalers
-	millicores     float64
+	millicores    float64
 }
 
 // measureReaction measures all modes, some of them at the same time, and prints a table.

@@ -11,7 +11,7 @@ import (
 type reactionOptions struct {
 	modes       string
 	autoscalers int
-	active     float64
+	active      float64
 	ownPhases   bool
 	parallel    int
 	plot        string

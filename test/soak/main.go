@@ -35,11 +35,11 @@ import (
 )
 
 const (
-	resolution        = 5 * time.Second // --metric-resolution
+	resolution       = 5 * time.Second // --metric-resolution
 	activeResolution = 2 * time.Second
 	activeBudget     = 2.0 // how many times as often all nodes together may be scraped
-	maxGrowth         = 1.05
-	maxMemory         = 300 // MiB
+	maxGrowth        = 1.05
+	maxMemory        = 300 // MiB
 )
 
 func main() { program.Main("soak", run) }
