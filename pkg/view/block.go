@@ -26,11 +26,7 @@ func (v *View) PodUsages(pods []*inventory.Object, now usage.Time) iter.Seq2[int
 		for start := 0; start < len(pods); start += store.Lookups {
 			b.pods = pods[start:min(start+store.Lookups, len(pods))]
 			v.lookUp(b, now)
-			for i, o := range b.pods {
-				pod := b.found[i]
-				if pod != nil && !isCurrent(o, pod) {
-					pod = nil
-				}
+			for i, pod := range b.found[:len(b.pods)] {
 				if !yield(start+i, pod) {
 					return
 				}
@@ -39,13 +35,18 @@ func (v *View) PodUsages(pods []*inventory.Object, now usage.Time) iter.Seq2[int
 	}
 }
 
-// lookUp sets what the store has of the pods of a block.
+// lookUp sets the usage of the pods of a block.
 func (v *View) lookUp(b *block, now usage.Time) {
 	for i, o := range b.pods {
 		b.keys[i] = usage.PodKey{Node: o.Node, Namespace: o.Namespace, Name: o.Name}
 	}
 	v.Usage.Pods(b.found, b.keys[:len(b.pods)], now)
 	b.readContainers()
+	for i, o := range b.pods {
+		if pod := b.found[i]; pod != nil && !isCurrent(o, pod) {
+			b.found[i] = nil
+		}
+	}
 }
 
 // readContainers reads what isCurrent compares, first of all pods: the processor then waits for the
