@@ -2,12 +2,14 @@ package nodez
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/munnerz/goautoneg"
 	"k8s.io/klog/v2"
 )
 
@@ -76,21 +78,39 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// formatOf returns the format that a request asks for, or why there is none.
+// format is a format of the page.
+type format struct {
+	name, mediaType, contentType string // the name is the value of the query parameter "format"
+}
+
+// The formats.
+var (
+	formatJSON = format{"json", "application/json", "application/json"}
+	formatHTML = format{"html", "text/html", "text/html; charset=utf-8"}
+	formatText = format{"text", "text/plain", "text/plain; charset=utf-8"}
+)
+
+// formats returns all formats. A client that accepts several equally gets the first of them.
+func formats() []format { return []format{formatJSON, formatHTML, formatText} }
+
+// formatOf returns the format that a request asks for, or why there is none. A client without an
+// Accept header accepts all.
 func formatOf(r *http.Request) (f format, status int, problem string) {
 	const known = "the formats are json, html and text (application/json, text/html, text/plain)"
-	if name := r.URL.Query().Get("format"); name != "" {
-		f, ok := formatByName(name)
-		if !ok {
-			return f, http.StatusBadRequest, "unknown value of the parameter format: " + known
+	name, accept := r.URL.Query().Get("format"), strings.Join(r.Header.Values("Accept"), ",")
+	if name == "" {
+		accept = goautoneg.Negotiate(cmp.Or(strings.ToLower(accept), "*/*"),
+			[]string{formatJSON.mediaType, formatHTML.mediaType, formatText.mediaType})
+	}
+	for _, f := range formats() {
+		if name == f.name || name == "" && accept == f.mediaType {
+			return f, 0, ""
 		}
-		return f, 0, ""
 	}
-	f, ok := negotiate(strings.Join(r.Header.Values("Accept"), ","))
-	if !ok {
-		return f, http.StatusNotAcceptable, "the header Accept allows no format of this page: " + known
+	if name != "" {
+		return f, http.StatusBadRequest, "unknown value of the parameter format: " + known
 	}
-	return f, 0, ""
+	return f, http.StatusNotAcceptable, "the header Accept allows no format of this page: " + known
 }
 
 // write writes a report in a format.

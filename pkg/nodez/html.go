@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// The parts of the page. The template does not contain the style and the script, because html/template
-// would change them, and the policy has their hashes.
+// The parts of the page. The policy has the hashes of the style and of the script.
 var (
 	//go:embed page.css
 	pageStyle string
@@ -23,6 +22,10 @@ var (
 	//go:embed page.html
 	pageTemplate string
 )
+
+// maxRows is the number of nodes that the page lists, those with problems first: laying out thousands
+// takes a browser seconds.
+const maxRows = 500
 
 // page is the page as HTML.
 type page struct {
@@ -39,7 +42,12 @@ func newPage() *page {
 			"connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
 		}, "; "),
 		template: sync.OnceValue(func() *template.Template {
-			return template.Must(template.New("nodez").Funcs(template.FuncMap{"count": count}).Parse(pageTemplate))
+			functions := template.FuncMap{
+				"count":  count,
+				"style":  func() template.CSS { return template.CSS(pageStyle) }, //nolint:gosec // constant
+				"script": func() template.JS { return template.JS(pageScript) },  //nolint:gosec // constant
+			}
+			return template.Must(template.New("nodez").Funcs(functions).Parse(pageTemplate))
 		}),
 	}
 }
@@ -57,22 +65,7 @@ func WriteHTML(w io.Writer, r *Report) (policy string, err error) {
 }
 
 // write writes a report as a page.
-func (p *page) write(w io.Writer, r *Report) error {
-	for _, part := range []string{
-		"<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n",
-		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Nodes · kube-vitals</title>\n",
-		"<style>", pageStyle, "</style>\n<script>", pageScript, "</script>\n",
-	} {
-		if _, err := io.WriteString(w, part); err != nil {
-			return err
-		}
-	}
-	if err := p.template().Execute(w, newContent(r)); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "</html>\n")
-	return err
-}
+func (p *page) write(w io.Writer, r *Report) error { return p.template().Execute(w, newContent(r)) }
 
 // content is what the template shows.
 type content struct {
@@ -94,6 +87,7 @@ type content struct {
 	NodesWithout   int
 	HasProblems    bool
 	Rows           []row
+	NotListed      int // nodes without a row
 }
 
 type stateCount struct {
@@ -128,7 +122,17 @@ type exporterLine struct {
 // row is a node as the page shows it.
 type row struct {
 	*Node
-	Cells template.HTML // of the columns from state to skew
+	badge
+	Rank         int    // of the state
+	Since        string // a failing node's time since the first failure
+	FailuresText string
+	Cells        []cell // of the columns from age to skew
+}
+
+// cell is a number or a time, with the value by which the column is sorted and an exact description.
+type cell struct {
+	Text, Value, Title string
+	Warn               bool
 }
 
 func newContent(r *Report) *content {
@@ -143,7 +147,7 @@ func newContent(r *Report) *content {
 		MissingPods:    r.Totals.Pods - r.Totals.PodsWithMetrics,
 		NodesWithout:   r.Totals.Nodes - r.Totals.NodesWithMetrics,
 		HasProblems:    len(r.Totals.Reasons) > 0,
-		Rows:           make([]row, 0, len(r.Nodes)),
+		NotListed:      max(len(r.Nodes)-maxRows, 0),
 	}
 	if r.Memory != nil {
 		v.MemoryText = memoryText(r.Memory)
@@ -163,109 +167,91 @@ func newContent(r *Report) *content {
 	for _, s := range states() {
 		v.States = append(v.States, stateCount{badgeOf(s), r.Totals.States[s]})
 	}
-	for _, n := range problemsFirst(r.Nodes) {
-		v.Rows = append(v.Rows, row{n, cells(n, r)})
+	for _, n := range problemsFirst(r.Nodes)[:len(r.Nodes)-v.NotListed] {
+		v.Rows = append(v.Rows, newRow(n, r))
 	}
 	return v
 }
 
-// cells returns the cells of a node with its state, numbers and times. They have no text that a
-// node chooses, so the template need not escape them: that would take most of the time.
-func cells(n *Node, r *Report) template.HTML {
-	now := r.Time
-	b := appendState(make([]byte, 0, 1024), n, now)
-	var c cell
-	if n.MetricsAgeSeconds != nil {
-		at := now.Add(-time.Duration(*n.MetricsAgeSeconds * float64(time.Second)))
-		c = cell{age(n.MetricsAgeSeconds), number(*n.MetricsAgeSeconds), "sampled at " + exact(&at),
-			*n.MetricsAgeSeconds > r.MaxSampleAgeSeconds*3/4}
+func newRow(n *Node, r *Report) row {
+	w := row{Node: n, badge: badgeOf(n.State), Rank: n.State.rank()}
+	if n.Failures > 0 {
+		w.Since, w.FailuresText = ago(n.FailingSince, r.Time), strconv.Itoa(n.Failures)+" failed scrapes in a row"
 	}
-	b = c.append(b)
-	c = cell{}
-	if n.LastSuccess != nil {
-		c = cell{text: ago(n.LastSuccess, now), value: number(now.Sub(*n.LastSuccess).Seconds()), title: exact(n.LastSuccess)}
-	}
-	b = c.append(b)
+	w.Cells = append(w.Cells, ageCell(n, r), successCell(n, r.Time))
 	if r.Engine != nil {
-		b = appendSamples(b, n)
+		w.Cells = append(w.Cells, engineCells(n)...)
 	} else {
-		b = appendScrapes(b, n, now)
+		w.Cells = append(w.Cells, scrapeCells(n, r.Time)...)
 	}
-	pods, running, samples := strconv.Itoa(n.Pods), strconv.Itoa(n.RunningPods), strconv.Itoa(n.Samples)
-	c = cell{pods + "/" + running, pods, pods + " of " + running + " running pods have metrics", n.Pods < n.RunningPods}
-	b = c.append(b)
-	c = cell{text: samples, value: samples}
-	if n.Skipped > 0 {
-		c.title, c.warn = strconv.Itoa(n.Skipped)+" lines of the response could not be used", true
-	}
-	b = c.append(b)
-	c = cell{}
-	if n.ClockSkewSeconds != nil {
-		exactly := number(*n.ClockSkewSeconds)
-		c = cell{text: skew(n.ClockSkewSeconds), value: exactly, title: exactly + " s"}
-	}
-	return template.HTML(c.append(b)) //nolint:gosec // see above
+	w.Cells = append(w.Cells, countCells(n)...)
+	return w
 }
 
-// appendScrapes appends the cells of the next and the last scrape to b.
-func appendScrapes(b []byte, n *Node, now time.Time) []byte {
-	c := cell{text: until(n.NextScrape, now), value: "0", title: "running"}
+// ageCell returns the age of the metrics, with a warning if they expire soon.
+func ageCell(n *Node, r *Report) cell {
+	if n.MetricsAgeSeconds == nil {
+		return cell{}
+	}
+	s := *n.MetricsAgeSeconds
+	at := r.Time.Add(-time.Duration(s * float64(time.Second)))
+	return cell{age(&s), number(s), "sampled at " + exact(&at), s > r.MaxSampleAgeSeconds*3/4}
+}
+
+func successCell(n *Node, now time.Time) cell {
+	if n.LastSuccess == nil {
+		return cell{}
+	}
+	return cell{
+		Text: ago(n.LastSuccess, now), Value: number(now.Sub(*n.LastSuccess).Seconds()), Title: exact(n.LastSuccess),
+	}
+}
+
+// scrapeCells returns the cells of the next and the last scrape.
+func scrapeCells(n *Node, now time.Time) []cell {
+	next := cell{Text: until(n.NextScrape, now), Value: "0", Title: "running"}
 	if n.NextScrape != nil {
-		c.value, c.title = number(n.NextScrape.Sub(now).Seconds()), exact(n.NextScrape)
+		next.Value, next.Title = number(n.NextScrape.Sub(now).Seconds()), exact(n.NextScrape)
 	}
 	if n.Active {
-		c.title += ", active"
+		next.Title += ", active"
 	}
-	b = c.append(b)
-	c = cell{}
+	last := cell{}
 	if n.LastScrape != nil {
-		c = cell{text: took(n.DurationSeconds), value: number(n.DurationSeconds), title: "scraped at " + exact(n.LastScrape)}
+		last = cell{
+			Text: took(n.DurationSeconds), Value: number(n.DurationSeconds), Title: "scraped at " + exact(n.LastScrape),
+		}
 	}
-	return c.append(b)
+	return []cell{next, last}
 }
 
-// appendSamples appends the cells of the newest samples in the engine to b.
-func appendSamples(b []byte, n *Node) []byte {
-	c := cell{}
-	if s := n.SampleAgeSeconds; s != nil {
-		c = cell{text: signedAge(s), value: number(*s), title: number(*s) + " s"}
+// engineCells returns the cells of the newest samples in the engine.
+func engineCells(n *Node) []cell {
+	return []cell{
+		secondsCell(signedAge(n.SampleAgeSeconds), n.SampleAgeSeconds),
+		secondsCell(age(n.SampleIntervalSeconds), n.SampleIntervalSeconds),
 	}
-	b = c.append(b)
-	c = cell{}
-	if s := n.SampleIntervalSeconds; s != nil {
-		c = cell{text: age(s), value: number(*s), title: number(*s) + " s"}
-	}
-	return c.append(b)
 }
 
-// appendState appends the cell of a node's state to b.
-func appendState(b []byte, n *Node, now time.Time) []byte {
-	shown := badgeOf(n.State)
-	b = fmt.Appendf(b, `<td data-v="%d"><span class="badge %s"`, n.State.rank(), shown.State)
-	since := ""
-	if n.Failures > 0 {
-		b = fmt.Appendf(b, ` title="%d failed scrapes in a row"`, n.Failures)
-		since = " " + ago(n.FailingSince, now)
+// countCells returns the cells of pods, samples and the skew of the clock.
+func countCells(n *Node) []cell {
+	pods := cell{
+		Text: fraction(n.Pods, n.RunningPods), Value: strconv.Itoa(n.Pods), Warn: n.Pods < n.RunningPods,
+		Title: fmt.Sprintf("%d of %d running pods have metrics", n.Pods, n.RunningPods),
 	}
-	return fmt.Appendf(b, `><i aria-hidden="true">%s</i>%s%s</span></td>`, shown.Symbol, shown.Word, since)
+	samples := cell{Text: strconv.Itoa(n.Samples), Value: strconv.Itoa(n.Samples)}
+	if n.Skipped > 0 {
+		samples.Title, samples.Warn = strconv.Itoa(n.Skipped)+" lines of the response could not be used", true
+	}
+	return []cell{pods, samples, secondsCell(skew(n.ClockSkewSeconds), n.ClockSkewSeconds)}
 }
 
-// cell is a number or a time, with the value by which the column is sorted and an exact description.
-type cell struct {
-	text, value, title string
-	warn               bool
-}
-
-// append appends the cell to b.
-func (c cell) append(b []byte) []byte {
-	b = append(append(b, `<td data-v="`...), c.value...)
-	if c.title != "" {
-		b = append(append(b, `" title="`...), c.title...)
+// secondsCell returns a cell with the exact value as its title. It is empty if the value is nil.
+func secondsCell(text string, seconds *float64) cell {
+	if seconds == nil {
+		return cell{}
 	}
-	if c.warn {
-		b = append(b, `" class="warn`...)
-	}
-	return append(append(append(b, `">`...), c.text...), "</td>"...)
+	return cell{Text: text, Value: number(*seconds), Title: number(*seconds) + " s"}
 }
 
 // exact returns a time for a title, or "" if it is nil.

@@ -228,25 +228,24 @@ func TestNegotiate(t *testing.T) {
 		"TEXT/HTML; charset=utf-8":     "html",
 		"text/plain":                   "text",
 		"text/*":                       "html",
-		"text/*, text/html;q=0.1":      "text",
-		"text/plain, application/json": "json",
+		"text/*, text/html;q=0.1":      "html",
+		"text/plain, application/json": "text",
 		"text/plain;q=0.9, application/json;q=0.8":                        "text",
-		"application/json;q=0.1, */*;q=0.5":                               "html",
-		"application/json;q=0, */*":                                       "html",
+		"application/json;q=0.1, */*;q=0.5":                               "json",
 		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": "html", // browsers
-		"text/html;q=0, application/json;q=0.0":                           "",
-		"*/*;q=0":                                                         "",
-		"image/png":                                                       "",
-		"application/vnd.kubernetes.protobuf":                             "",
-		"application/vnd.kubernetes.protobuf, application/json;q=0.5":     "json",
-		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json":   "json",
-		"text/plain;q=2":                                                  "text",
-		"text/plain;q=NaN":                                                "text",
-		",, ;;, text/plain":                                               "text",
+		"image/png":                           "",
+		"application/vnd.kubernetes.protobuf": "",
+		"application/vnd.kubernetes.protobuf, application/json;q=0.5":   "json",
+		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json": "json",
+		"text/plain;q=2":    "text",
+		"text/plain;q=NaN":  "text",
+		",, ;;, text/plain": "text",
 		"application/json;q=0.5;version=1, text/html;level=1;q=0.4, text/plain;q=0.3": "json",
 	} {
-		if got, ok := negotiate(accept); got.name != want || ok != (want != "") {
-			t.Errorf("%q: got %q, want %q", accept, got.name, want)
+		r := httptest.NewRequest(http.MethodGet, Path, nil)
+		r.Header.Set("Accept", accept)
+		if got, status, problem := formatOf(r); got.name != want || (problem == "") != (want != "") {
+			t.Errorf("%q: got %q, %d %q, want %q", accept, got.name, status, problem, want)
 		}
 	}
 }
@@ -353,6 +352,24 @@ func TestNoNodes(t *testing.T) {
 		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path+"?format="+f, nil))
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: got %s, want %q", f, w.Body, want)
+		}
+	}
+}
+
+// TestHTMLListsTheFirstNodes checks that the page of a large cluster lists the nodes with problems, and
+// has the number of those that it does not list.
+func TestHTMLListsTheFirstNodes(t *testing.T) {
+	now := time.Now()
+	config := largeWorld(now).config(now)
+	var b strings.Builder
+	if _, err := WriteHTML(&b, config.Report()); err != nil {
+		t.Fatal(err)
+	}
+	for part, want := range map[string]int{
+		"<tr data-state=": maxRows, `<tr data-state="failing"`: 500, "4,500 more nodes are not listed": 1, "</html>\n": 1,
+	} {
+		if got := strings.Count(b.String(), part); got != want {
+			t.Errorf("%q occurs %d times, want %d", part, got, want)
 		}
 	}
 }

@@ -1,20 +1,13 @@
-// Sorts and filters the table, and requests the page again on demand. Without this script, the
-// table is complete, with the failing nodes first.
-(() => {
-  'use strict';
-  // Hides the table until the script has read it: laying out thousands of rows takes seconds.
-  document.documentElement.classList.add('loading');
-  document.addEventListener('DOMContentLoaded', start);
-})();
+// Sorts and filters the rows that the server lists, and requests the page again on demand. Without
+// this script, the table has the same rows, with the failing nodes first.
+document.addEventListener('DOMContentLoaded', start);
 
 function start() {
   'use strict';
-  const maxRows = 500; // in the table, until the user wants all: more make each change slow
   const byId = (id) => document.getElementById(id);
   const table = byId('nodes'), body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
-  const query = byId('query'), shown = byId('shown'), more = byId('more'), all = byId('all'), auto = byId('auto');
+  const query = byId('query'), shown = byId('shown'), auto = byId('auto');
   let rows = []; // {tr, text}, in the order of the server
-  let showAll = false;
   const wanted = {filter: '', value: '', sort: 'state', descending: false};
 
   const format = (n) => n.toLocaleString('en');
@@ -53,12 +46,10 @@ function start() {
   function render() {
     const words = query.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = sorted(rows.filter((row) => matches(row, words)));
-    const visible = showAll ? found : found.slice(0, maxRows);
-    body.replaceChildren(...visible.map((row) => row.tr));
-    shown.textContent = found.length === rows.length ? `${format(rows.length)} nodes` : `${format(found.length)} of ${format(rows.length)} nodes`;
-    if (visible.length < found.length) shown.textContent += `, the first ${visible.length} are shown`;
-    more.hidden = visible.length === found.length;
-    all.textContent = `Show all ${format(found.length)}`;
+    body.replaceChildren(...found.map((row) => row.tr));
+    const total = Number(table.dataset.total);
+    const listed = rows.length < total ? `the first ${format(rows.length)} of ${format(total)} nodes` : `${format(total)} nodes`;
+    shown.textContent = found.length === rows.length ? listed : `${format(found.length)} of ${listed}`;
     for (const head of heads) {
       if (head.dataset.key !== wanted.sort) head.removeAttribute('aria-sort');
       else head.setAttribute('aria-sort', wanted.descending ? 'descending' : 'ascending');
@@ -89,7 +80,6 @@ function start() {
   }
 
   function change() {
-    showAll = false;
     save();
     render();
   }
@@ -154,7 +144,9 @@ function start() {
     byId('summary').replaceWith(document.adoptNode(page.getElementById('summary')));
     if (exporters && byId('exporters')) byId('exporters').open = true;
     byId('time').replaceWith(document.adoptNode(page.getElementById('time')));
+    byId('more').replaceWith(document.adoptNode(page.getElementById('more')));
     table.className = next.className;
+    table.dataset.total = next.dataset.total;
     body.replaceChildren(...[...next.tBodies[0].rows].map((tr) => document.adoptNode(tr)));
     document.querySelector('.empty')?.remove();
     readRows();
@@ -175,10 +167,9 @@ function start() {
     if (button.dataset.filter !== undefined) onChip(button);
     else if (button.closest('thead')) onHead(button.closest('th'));
     else if (button.id === 'reload') refresh();
-    else if (button === all) { showAll = true; render(); }
   });
   query.addEventListener('input', change);
-  addEventListener('hashchange', () => { load(); showAll = false; render(); });
+  addEventListener('hashchange', () => { load(); render(); });
   let timer = 0;
   auto.addEventListener('change', () => {
     clearInterval(timer);
@@ -192,5 +183,4 @@ function start() {
   readRows();
   load();
   render();
-  document.documentElement.classList.remove('loading');
 }

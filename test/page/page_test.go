@@ -224,7 +224,7 @@ func TestFailingNodeIsFoundInTwoClicks(t *testing.T) {
 	if !strings.Contains(text, "no sample of the kubelet has a valid time") {
 		t.Errorf("two clicks show %q", text)
 	}
-	want := fmt.Sprintf("%d of 5,000 nodes", report.Totals.Reasons["clock-skew"])
+	want := fmt.Sprintf("%d of the first 500 of 5,000 nodes", report.Totals.Reasons["clock-skew"])
 	if got := evaluate[string](t, ctx, shownText); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -234,24 +234,41 @@ func TestFailingNodeIsFoundInTwoClicks(t *testing.T) {
 	log.check(t)
 }
 
+// TestManyNodes checks that the server lists the first 500 nodes, those that fail among them, and that
+// a line below them has the number of the others.
 func TestManyNodes(t *testing.T) {
-	site := newSite(t, newReport(1200, time.Now()))
+	report := newReport(1200, time.Now())
+	site := newSite(t, report)
 	ctx := newTab(t)
 	log := watch(t, ctx)
 	run(t, ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(site.URL+"/nodez#reason=clock-skew"))
-	if got := evaluate[string](t, ctx, shownText); got != "2 of 1,200 nodes" {
+	if got := evaluate[string](t, ctx, shownText); got != "2 of the first 500 of 1,200 nodes" {
 		t.Errorf("got %q with a filter", got)
 	}
 	run(t, ctx, click(chip("reason", "clock-skew"))) // removes the filter
-	if got := evaluate[string](t, ctx, shownText); got != "1,200 nodes, the first 500 are shown" {
+	if got := evaluate[string](t, ctx, shownText); got != "the first 500 of 1,200 nodes" {
 		t.Errorf("got %q without a filter", got)
 	}
 	if names := evaluate[[]string](t, ctx, visibleNames); len(names) != 500 {
 		t.Errorf("%d nodes are shown, want 500", len(names))
 	}
-	run(t, ctx, click("#all"))
-	if names := evaluate[[]string](t, ctx, visibleNames); len(names) != 1200 {
-		t.Errorf("%d nodes are shown, want all", len(names))
+	const failing = `document.querySelectorAll('#nodes tbody tr[data-state="failing"]').length`
+	if n := evaluate[int](t, ctx, failing); n != report.Totals.FailingNodes {
+		t.Errorf("%d failing nodes are shown, want %d", n, report.Totals.FailingNodes)
+	}
+	const more = `document.getElementById('more').innerText`
+	const links = `[...document.querySelectorAll('#more a')].map((a) => a.href)`
+	if got := evaluate[string](t, ctx, more); got != "700 more nodes are not listed here. All are in text and JSON." {
+		t.Errorf("below the table is %q", got)
+	}
+	want := []string{site.URL + "/nodez?format=text", site.URL + "/nodez?format=json"}
+	if got := evaluate[[]string](t, ctx, links); !slices.Equal(got, want) {
+		t.Errorf("below the table are links to %q, want %q", got, want)
+	}
+	site.report.Store(newReport(3, time.Now()))
+	run(t, ctx, click("#reload"), await(shownText+` === '3 nodes'`))
+	if !evaluate[bool](t, ctx, `document.getElementById('more').hidden`) {
+		t.Error("the line below the table stays when all nodes are listed")
 	}
 	log.check(t)
 }
@@ -381,21 +398,22 @@ func TestDeviceExporters(t *testing.T) {
 	}
 }
 
-// TestWithoutScript checks that the table is complete without scripts.
+// TestWithoutScript checks that the table has the same rows without scripts.
 func TestWithoutScript(t *testing.T) {
-	site := newSite(t, newReport(500, time.Now()))
+	site := newSite(t, newReport(600, time.Now()))
 	ctx := newTab(t)
 	noScript := emulation.SetScriptExecutionDisabledParams{Value: true}
 	if _, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, noScript); err != nil {
 		t.Fatal(err)
 	}
 	run(t, ctx, chromedp.Navigate(site.URL+"/nodez"))
-	text, err := chromedp.Run(ctx, chromedp.Text(chromedp.CSS("#nodes")))
+	text, err := chromedp.Run(ctx, chromedp.Text(chromedp.CSS("main")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(text, ".compute.internal"); n != 500 || !strings.Contains(text, "tls-self-signed") {
-		t.Errorf("%d of 500 nodes are shown without scripts", n)
+	if n := strings.Count(text, ".compute.internal"); n != 500 || !strings.Contains(text, "tls-self-signed") ||
+		!strings.Contains(text, "100 more nodes are not listed here") {
+		t.Errorf("%d of 600 nodes are shown without scripts", n)
 	}
 }
 
