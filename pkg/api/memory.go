@@ -17,24 +17,41 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
 
-// format is the memory that a response takes until it is written, in bytes. BenchmarkListMemory
-// measures it.
-type format struct {
+// format is a format of responses, by what it needs until it is written.
+type format int
+
+const (
+	// streamed is a response that is written in pieces. It is nearly all usage, which a response that a
+	// slow client reads keeps in memory when a scrape has replaced it. Of the labels, only those of one
+	// object are in memory at a time.
+	streamed format = iota
+	// whole is a response that the library encodes as a whole: a table, metadata, indented JSON.
+	whole
+	// yaml is a response that the library makes from a tree of what JSON contains.
+	yaml
+	// unknown is a format that the library rejects.
+	unknown
+)
+
+// cost is the memory that a response takes until it is written, in bytes. BenchmarkListMemory measures
+// it.
+type cost struct {
 	container int64 // for each container; a node, or a pod with fewer containers, counts as two
 	label     int64 // for each label
 	text      int64 // for each byte of names and labels
 }
 
-var (
-	// streamed is a response that is written in pieces. It is nearly all usage, which a response that a
-	// slow client reads keeps in memory when a scrape has replaced it. Of the labels, only those of one
-	// object are in memory at a time.
-	streamed = format{container: 512, label: 120, text: 4}
-	// whole is a response that the library encodes as a whole: a table, metadata, indented JSON.
-	whole = format{container: 2 << 10, label: 160, text: 5}
-	// yaml is a response that the library makes from a tree of what JSON contains.
-	yaml = format{container: 16 << 10, label: 1152, text: 8}
-)
+func (f format) cost() cost {
+	switch f {
+	case streamed:
+		return cost{container: 512, label: 120, text: 4}
+	case whole:
+		return cost{container: 2 << 10, label: 160, text: 5}
+	case yaml:
+		return cost{container: 16 << 10, label: 1152, text: 8}
+	}
+	return cost{}
+}
 
 const (
 	// minContainers is the number that an object counts at least.
@@ -112,7 +129,7 @@ func formatOf(r *http.Request, serializer runtime.NegotiatedSerializer) format {
 	media, info, err := negotiation.NegotiateOutputMediaType(r, serializer, tableScope)
 	switch {
 	case err != nil:
-		return format{} // the library rejects the request
+		return unknown
 	case info.MediaType == runtime.ContentTypeYAML:
 		return yaml
 	case media.Convert != nil, info.PrettySerializer != nil && info.Serializer == info.PrettySerializer:
@@ -122,24 +139,25 @@ func formatOf(r *http.Request, serializer runtime.NegotiatedSerializer) format {
 }
 
 // size returns the memory for a response with these objects.
-func (f *format) size(objects []*inventory.Object) int64 {
+func (f format) size(objects []*inventory.Object) int64 {
+	c := f.cost()
 	var containers, text, largest int64
 	for _, o := range objects {
 		containers += max(minContainers, int64(len(o.Containers)))
-		if *f == streamed && len(o.Labels) <= maxSmallLabels {
+		if f == streamed && len(o.Labels) <= maxSmallLabels {
 			continue
 		}
-		n := int64(len(o.Namespace)+len(o.Name)) * f.text
+		n := int64(len(o.Namespace)+len(o.Name)) * c.text
 		for key, value := range o.Labels.All() {
-			n += f.label + int64(len(key)+len(value))*f.text
+			n += c.label + int64(len(key)+len(value))*c.text
 		}
 		text += n
 		largest = max(largest, n)
 	}
-	if *f == streamed {
+	if f == streamed {
 		text = largest
 	}
-	return containers*f.container + text
+	return containers*c.container + text
 }
 
 // reserve reserves memory for a response with these objects.
