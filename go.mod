@@ -3,6 +3,7 @@ module github.com/kube-vitals/kube-vitals
 go 1.26.8
 
 require (
+	github.com/go-json-experiment/json v1.27.2
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822
 	github.com/prometheus/client_golang v1.24.0
 	github.com/prometheus/client_model v0.6.2

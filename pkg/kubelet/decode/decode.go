@@ -98,6 +98,7 @@ var (
 	ErrNoSamples        = errors.New("there is no sample of the node or of a container")
 	ErrUndecodable      = errors.New("nothing in it can be decoded")
 	ErrNotJSON          = errors.New("it is not JSON")
+	errMoreJSON         = errors.New("there is more text after the value")
 	ErrOtherNode        = errors.New("the response is from another node")
 )
 

@@ -18,15 +18,15 @@ type document struct {
 }
 
 // begin must be called before anything is read, and release at the end.
-func (d *document) begin(dst *usage.Scrape, text []byte, node string, times Times) error {
+func (d *document) begin(dst *usage.Scrape, text []byte, node string, times Times) {
 	d.state.begin(dst, times)
-	d.json, d.node, d.other = scanner{text: text}, node, nil
-	return validateJSON(text)
+	d.node, d.other = node, nil
+	d.json.begin(text)
 }
 
 func (d *document) release() {
 	d.state.release()
-	d.json = scanner{}
+	d.json.begin(nil)
 }
 
 // checkNode rejects the summary of another node. The server at a node's address may represent many

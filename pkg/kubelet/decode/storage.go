@@ -31,11 +31,12 @@ type Storage struct {
 // that, Decode treats the text as Summary.Decode does, and returns the same errors.
 func (d *Storage) Decode(dst *usage.Scrape, text []byte, node string, times Times) error {
 	defer d.release()
-	if err := d.begin(dst, text, node, times); err != nil {
-		return err
-	}
+	d.begin(dst, text, node, times)
 	d.fs, d.fsAt = number{}, 0
 	d.summary()
+	if err := d.json.finish(); err != nil {
+		return err
+	}
 	if d.other != nil {
 		return d.other
 	}

@@ -30,10 +30,11 @@ type Summary struct {
 // a valid time. dst is not valid after an error.
 func (d *Summary) Decode(dst *usage.Scrape, text []byte, node string, times Times) error {
 	defer d.release()
-	if err := d.begin(dst, text, node, times); err != nil {
+	d.begin(dst, text, node, times)
+	d.summary()
+	if err := d.json.finish(); err != nil {
 		return err
 	}
-	d.summary()
 	if d.other != nil {
 		return d.other
 	}
