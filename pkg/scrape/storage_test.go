@@ -48,15 +48,15 @@ func TestStorageFollowsScrapes(t *testing.T) {
 					read(s, 0, []string{"n0"})
 					pass(interval)
 				}
-				if n := len(c.storage); n < 10 || n > 12 || len(c.storagePut) != n || len(c.storageReasons) != n {
+				if n := len(c.requests()); n < 10 || n > 12 || len(c.storagePut) != n || len(c.storageReasons) != n {
 					t.Errorf("got %d requests in 10 minutes, %d stored, %d observed", n, len(c.storagePut), len(c.storageReasons))
 				}
-				for i, gap := range gaps(c.storage) {
+				for i, gap := range gaps(c.requests()) {
 					if gap < 50*time.Second || gap > time.Minute+interval/2 {
 						t.Errorf("got %v before request %d", gap, i+2)
 					}
 				}
-				for _, at := range c.storage {
+				for _, at := range c.requests() {
 					if !slices.Contains(c.times("n0"), at) {
 						t.Errorf("got a request after %v, which follows no scrape", at)
 					}
@@ -76,22 +76,22 @@ func TestStorageStartsLate(t *testing.T) {
 	runStorage(t, Active{}, ready.Load, func(t *testing.T, c *cluster, s *Scraper) {
 		setNodes(s, 200)
 		pass(time.Hour)
-		if len(c.storage) != 0 {
-			t.Errorf("got %d requests before the pods were known", len(c.storage))
+		if len(c.requests()) != 0 {
+			t.Errorf("got %d requests before the pods were known", len(c.requests()))
 		}
 		ready.Store(true)
 		pass(interval)
-		if len(c.storage) < 200 || len(c.storage) > 210 {
-			t.Errorf("got %d requests in the first interval, want one for each node", len(c.storage))
+		if len(c.requests()) < 200 || len(c.requests()) > 210 {
+			t.Errorf("got %d requests in the first interval, want one for each node", len(c.requests()))
 		}
 		together := map[time.Duration]int{}
-		for _, at := range c.storage {
+		for _, at := range c.requests() {
 			together[at]++
 			if together[at] > 20 {
 				t.Fatalf("got more than 20 requests at %v", at)
 			}
 		}
-		before := len(c.storage)
+		before := len(c.requests())
 		c.set(func() {
 			c.fetch = func(ctx context.Context, node string) error {
 				if node == "new" {
@@ -102,7 +102,7 @@ func TestStorageStartsLate(t *testing.T) {
 		})
 		s.Set(node("new"))
 		pass(time.Minute)
-		if n := len(c.storage) - before; n < 200 {
+		if n := len(c.requests()) - before; n < 200 {
 			t.Errorf("got %d requests while a new node is scraped, want 200", n)
 		}
 	})
@@ -114,11 +114,11 @@ func TestStorageThatFails(t *testing.T) {
 		c.set(func() { c.fetchStorage = func(context.Context, string) error { return errors.New("no") } })
 		setNodes(s, 1)
 		pass(8*interval - 1)
-		if n := len(c.storage); n != 8 && n != 9 {
+		if n := len(c.requests()); n != 8 && n != 9 {
 			t.Errorf("got %d requests in 2 minutes, want one with each scrape", n)
 		}
 		pass(time.Hour)
-		if n := len(c.storage); n > 60+2*fastRetries {
+		if n := len(c.requests()); n > 60+2*fastRetries {
 			t.Errorf("got %d requests in an hour, want one a minute", n)
 		}
 		if len(c.storagePut) != 0 || c.storageReasons[0] != "no" || len(c.results) < 240 || c.results[200].Err != nil {
@@ -144,8 +144,8 @@ func TestStorageThatHangs(t *testing.T) {
 		})
 		setNodes(s, 1)
 		pass(10 * interval)
-		if len(c.storage) != 1 || len(c.times("n0")) < 10 {
-			t.Errorf("got %d requests and %d scrapes, want 1 and at least 10", len(c.storage), len(c.times("n0")))
+		if len(c.requests()) != 1 || len(c.times("n0")) < 10 {
+			t.Errorf("got %d requests and %d scrapes, want 1 and at least 10", len(c.requests()), len(c.times("n0")))
 		}
 		s.Delete("n0")
 		close(release)
@@ -165,12 +165,18 @@ func TestEarlyScrapesHaveNoStorage(t *testing.T) {
 		c.set(func() { c.missing = nil })
 		pass(time.Minute)
 		for _, r := range c.results {
-			if at := c.times("n0")[0]; r.Kind == Early && slices.Contains(c.storage[1:], at) {
+			if at := c.times("n0")[0]; r.Kind == Early && slices.Contains(c.requests()[1:], at) {
 				t.Errorf("got a request at %v", at)
 			}
 		}
-		if len(c.storage) != 2 {
-			t.Errorf("got %d requests, want 2", len(c.storage))
+		if len(c.requests()) != 2 {
+			t.Errorf("got %d requests, want 2", len(c.requests()))
 		}
 	})
+}
+
+// requests returns when storage was requested, since the start.
+func (c *cluster) requests() (times []time.Duration) {
+	c.set(func() { times = slices.Clone(c.storage) })
+	return times
 }
