@@ -128,13 +128,13 @@ func (s *Scraper) pullForward(targets []*target) {
 		}
 		due := s.nextActive(t, now)
 		if !now.Before(s.allowed(t)) {
-			if s.pulled.Before(now) {
-				s.pulled = now
+			if s.nextPull.Before(now) {
+				s.nextPull = now
 			}
-			if slot := s.slot(s.pulled); due.Before(slot) {
+			if slot := s.slot(s.nextPull); due.Before(slot) {
 				due = slot
 			}
-			s.pulled = s.pulled.Add(spacing)
+			s.nextPull = s.nextPull.Add(spacing)
 		}
 		if due.Before(t.due) {
 			t.due, t.kind = due, OfActive

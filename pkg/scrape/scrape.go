@@ -140,12 +140,12 @@ type Scraper struct {
 	warmingUp      atomic.Int64 // number of targets that have not warmed up
 	storing        atomic.Bool  // see storageReady
 
-	mu      sync.Mutex
-	targets map[string]*target // by node name
-	queue   queue              // the targets that are not being scraped
-	readers readers
-	active  int       // number of targets that are active
-	pulled  time.Time // when the next target can be scraped that becomes active, see pullForward
+	mu       sync.Mutex
+	targets  map[string]*target // by node name
+	queue    queue              // the targets that are not being scraped
+	readers  readers
+	active   int       // number of targets that are active
+	nextPull time.Time // earliest start of the next scrape that a read triggers, see pullForward
 
 	refused float64 // see ActiveStats
 }
