@@ -29,7 +29,7 @@ func (c *Config) checkAddress(ip netip.Addr) error {
 	default:
 		return nil
 	}
-	return &reason.Error{Reason: reason.BadEndpoint, Err: fmt.Errorf("kubelet address %s is not allowed: %s", ip, problem)}
+	return reason.Errorf(reason.BadEndpoint, "kubelet address %s is not allowed: %s", ip, problem)
 }
 
 // checkDial returns an error if no request may be sent to a resolved address. A net.Dialer calls it

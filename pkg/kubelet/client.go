@@ -107,7 +107,9 @@ func (c *Client) fetch(
 //
 // The time of the response is when its headers arrive: the kubelet takes its samples right before, and
 // the rest is the time of the transfer.
-func (c *Client) get(ctx context.Context, t *target, q *query, node string, queued *time.Duration) (*workspace, error) {
+func (c *Client) get(
+	ctx context.Context, t *target, q *query, node string, queued *time.Duration,
+) (*workspace, error) {
 	header, err := c.headers(ctx, q)
 	if err != nil {
 		return nil, err

@@ -93,7 +93,8 @@ func (p *peer) admit(ctx context.Context, conn *tls.Conn, permit *permit) (net.C
 		if _, changed := p.check(key); changed != nil {
 			return nil, changed // another replica has pinned another key meanwhile
 		}
-		return nil, &reason.Error{Reason: reason.TLSNotPinned, Err: errors.New(err.Error())} // a timeout in it is not the kubelet's
+		// A timeout in it is not the kubelet's.
+		return nil, &reason.Error{Reason: reason.TLSNotPinned, Err: errors.New(err.Error())}
 	}
 	return &pinnedConn{conn, key}, nil
 }
