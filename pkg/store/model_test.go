@@ -249,26 +249,30 @@ func (m *model) putScrape(n *modelNode, r report) {
 }
 
 // isOfOtherPod reports whether a container started more than 10 s before the pod in the API server
-// did, or used more than the node can have since (4). The clock must not have been set back since,
-// as far as is known.
+// did, or used more than the node can have since (4, 9). The clock must not have been set back
+// since, as far as is known. It is also of another pod if a pod of the name was removed and the next
+// one has not started.
 func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *incoming) bool {
-	start := r.sample.StartedAt
-	if start == 0 || c.proven && start == c.since.StartedAt {
+	if c.proven && r.sample.StartedAt == c.since.StartedAt {
 		return false
 	}
 	inAPI := m.state(n.name, r.key)
 	now := in.at.Add(n.offset())
+	_, removed := n.removed[r.key.podKey]
+	unknown := inAPI.StartedAt == 0 || inAPI.StartedAt > now.Add(time.Minute) ||
+		now < n.shown && inAPI.PodCreatedAt <= n.jumpedAt // these times are shown for the second time
 	isOther := func(s usage.Sample) bool {
 		used, age := s.CPUSeconds*1e9, now.Sub(inAPI.StartedAt).Seconds()
 		switch {
-		case inAPI.StartedAt == 0, inAPI.StartedAt > now.Add(time.Minute):
-		case now < n.shown && inAPI.PodCreatedAt <= n.jumpedAt: // these times are shown for the second time
+		case removed && inAPI.StartedAt == 0 && !inAPI.Running:
+			return true // the next pod has not started
+		case unknown:
+			return false
 		case in.capacity != 0 && used > float64(in.capacity)*(age*1.1+120):
 			return true // more than the node can have used
 		default:
 			return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < inAPI.StartedAt
 		}
-		return false
 	}
 	if c.since.Has != 0 && !c.proven && isOther(c.since) { // everything up to now was of the other pod
 		c.metric = metric{ofPod: true}
@@ -277,7 +281,7 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	if isOther(r.sample) {
 		return true
 	}
-	c.proven = inAPI.StartedAt != 0
+	c.proven = !unknown
 	return false
 }
 

@@ -10,7 +10,8 @@ import (
 // node. Until the kubelet has killed it, each response has the samples of either of them, under the
 // same names, or the start time of one with the counter of the other. No container of the new pod
 // started before that pod did, by the status in the API server, or used more than the node has had
-// since. Both times are by the node's clock.
+// since. Both times are by the node's clock. Until the API server shows a start, all samples are of
+// the removed pod.
 
 // ownership is what start times show of the containers of a scrape.
 type ownership struct {
@@ -22,7 +23,7 @@ type ownership struct {
 // isProvenBy reports whether a sample is of the pod in the API server because the previous one is.
 // That is the steady state.
 func (c *container) isProvenBy(s *usage.Sample) bool {
-	return s.StartedAt == 0 || c.isProven && s.StartedAt == c.prev.startedAt
+	return c.isProven && s.StartedAt == c.prev.startedAt
 }
 
 // prove compares the sample of a container with the start in the API server, and reports whether it
@@ -30,9 +31,12 @@ func (c *container) isProvenBy(s *usage.Sample) bool {
 // did not show a start.
 func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival, config Config) bool {
 	state := config.State(n.name, c.pod.key.namespace, c.pod.key.name, c.name.Value())
+	_, isRemoved := n.removed[c.pod.key]
+	runsOn := isRemoved && !state.Running && state.StartedAt == 0 // the next pod of the name has not started
+	isComparable := state.StartedAt != 0 && n.canCompare(state, a)
 	isForeign := func(r reading) bool {
 		isEarlier := r.startedAt != 0 && r.startedAt < state.StartedAt.Add(-usage.StartMargin)
-		return state.StartedAt != 0 && (isEarlier || n.usedTooMuch(r, state, a)) && n.canCompare(state, a)
+		return runsOn || isComparable && (isEarlier || n.usedTooMuch(r, state, a))
 	}
 	if c.sampled && !c.isProven && isForeign(c.prev) {
 		c.series, c.pod.snapshot, c.pod.changed = series{}, nil, true
@@ -45,7 +49,7 @@ func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival, co
 		}
 		return false
 	}
-	c.isProven = state.StartedAt != 0
+	c.isProven = isComparable
 	return true
 }
 

@@ -248,3 +248,69 @@ func TestMixedSamples(t *testing.T) {
 	}
 	expect(t, s, "p", 320, "at 320 window 15: a=900m")
 }
+
+// TestRemovedPodRunsOn is rule 9: what a kubelet reports of a name after its pod was removed, and
+// before the next pod of the name has started, is of the removed pod. It is not served when the API
+// server shows the next one.
+func TestRemovedPodRunsOn(t *testing.T) {
+	state := ContainerState{Running: true, StartedAt: at(-3600)}
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100,
+		State: func(_, _, _, _ string) ContainerState { return state }})
+	s.Put("n1", scrape(0, twoPods('o', 0, 5000)))
+	s.RemovePod("n1", "n", "p", at(5))
+	state = ContainerState{}
+	for now := 10.0; now <= 25; now += 5 {
+		report := scrape(now, twoPods('o', now, 5000))
+		report.Sent = at(now)
+		if missing := s.Put("n1", report).Missing; len(missing) != 0 {
+			t.Errorf("after %v s: got %d missing rates, want none of the removed pod", now, len(missing))
+		}
+	}
+	expect(t, s, "p", 25, "none")
+	state = ContainerState{Running: true, StartedAt: at(20)}
+	for now := 30.0; now <= 40; now += 5 {
+		s.Put("n1", scrape(now, twoPods('n', now, 0)))
+	}
+	expect(t, s, "p", 40, "at 40 window 5: a=900m")
+}
+
+// TestOtherPodWithoutStartTime is rule 9 for a kubelet that reports no start times: a counter above
+// what the node can have used since the start of the pod is of another one.
+func TestOtherPodWithoutStartTime(t *testing.T) {
+	for _, order := range orders {
+		s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
+			return ContainerState{Running: true, StartedAt: at(20)}
+		}})
+		for i := range order {
+			now := 35 + 15*float64(i)
+			c := twoPods(order[i], now, 5000)
+			c.StartedAt = 0
+			sc := scrape(now, c)
+			sc.Capacity = 8_000_000_000
+			s.Put("n1", sc)
+			if p := s.Pod("n1", "n", "p", at(now)); p != nil && p.Containers[0].CPUNanocores != twoPodsNew*1_000_000 {
+				t.Errorf("%s, after %v s: got %s, want %dm", order, now, show(p), twoPodsNew)
+			}
+		}
+	}
+}
+
+// TestOtherPodAfterAClockStep is rule 9 on a node whose clock was set back by a minute: once it has
+// caught up, the other pod that was reported in the meantime is noticed.
+func TestOtherPodAfterAClockStep(t *testing.T) {
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
+		return ContainerState{Running: true, StartedAt: at(20), PodCreatedAt: at(19)}
+	}})
+	for now := 30.0; now <= 180; now += 15 {
+		ahead := 0.0
+		if now >= 60 {
+			ahead = -60
+		}
+		c := twoPods('o', now, 50)
+		c.At, c.StartedAt = c.At.Add(time.Duration(ahead)*time.Second), at(-3600)
+		sc := scrape(now, c)
+		sc.Sent, sc.Date = at(now), at(now+ahead)
+		s.Put("n1", sc)
+	}
+	expect(t, s, "p", 180, "none")
+}
