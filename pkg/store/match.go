@@ -1,0 +1,125 @@
+package store
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unique"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// matches reports whether a sample is of c.
+func (c *container) matches(s *usage.ContainerSample) bool {
+	return c.name.Value() == string(s.Name) && c.pod.key.name == string(s.Pod) &&
+		c.pod.key.namespace == string(s.Namespace)
+}
+
+// matchContainers sorts n.containers into the order of the scrape: first those that it mentions,
+// one for one, then those that it does not mention but that may still run. It reports whether they
+// matched already, which is the steady state.
+func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged bool) {
+	if n.isInOrder(scrape) {
+		return true
+	}
+	known := make(map[containerKey]*container, len(n.containers))
+	for _, c := range n.containers {
+		known[c.key()] = c
+	}
+	reports := make(map[podKey]*podReport, len(n.reports))
+	for _, r := range n.reports {
+		reports[r.key] = r
+	}
+
+	old := n.containers
+	n.containers = make([]*container, 0, len(scrape.Containers))
+	mentioned := make(map[*container]bool, len(scrape.Containers))
+	mentionedPods := make(map[*podReport]bool, len(n.reports))
+	for i := range scrape.Containers {
+		c := n.getOrCreateContainer(&scrape.Containers[i], known, reports)
+		n.containers = append(n.containers, c)
+		mentioned[c], mentionedPods[c.pod] = true, true
+	}
+	for _, c := range old {
+		switch {
+		case mentioned[c]:
+		case scrape.Partial && len(n.containers) < config.MaxContainers &&
+			n.mayRun(c, mentionedPods[c.pod], scrape.At, config):
+			n.containers = append(n.containers, c)
+		default:
+			n.endContainer(c, config.MaxContainers)
+		}
+	}
+	n.groupByPod()
+	return false
+}
+
+// groupByPod assigns n.containers to their pods, drops pods without containers, and sorts the pods.
+// It sorts each pod's containers once: the time must not grow with the square of their number.
+func (n *node) groupByPod() {
+	for _, r := range n.reports {
+		clear(r.containers)
+		r.containers = r.containers[:0]
+	}
+	for _, c := range n.containers {
+		c.pod.containers = append(c.pod.containers, c)
+	}
+	n.reports = slices.DeleteFunc(n.reports, func(r *podReport) bool { return len(r.containers) == 0 })
+	slices.SortFunc(n.reports, func(a, b *podReport) int { return cmp.Compare(a.hash, b.hash) })
+	for _, r := range n.reports {
+		slices.SortFunc(r.containers, func(a, b *container) int { return strings.Compare(a.name.Value(), b.name.Value()) })
+	}
+}
+
+// mayRun reports whether a container that a partial scrape does not mention may still run. If the
+// scrape mentions others of its pod, the API server decides: if the container runs, its lines are
+// the unreadable ones, and the pod is incomplete without it. If the scrape does not mention the pod
+// at all, all of its containers stay, and expire together.
+func (n *node) mayRun(c *container, podMentioned bool, now usage.Time, config Config) bool {
+	switch {
+	case !podMentioned:
+		return now.Sub(c.pod.lastSeen) <= config.MaxSampleAge
+	case config.State != nil:
+		return config.isRunning(n.name, c.key())
+	}
+	return now.Sub(c.lastSeen) <= config.MaxSampleAge
+}
+
+// isInOrder reports whether the scrape mentions exactly the containers of n, in the same order.
+func (n *node) isInOrder(scrape *usage.Scrape) bool {
+	if len(n.containers) != len(scrape.Containers) {
+		return false
+	}
+	for i, c := range n.containers {
+		if !c.matches(&scrape.Containers[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// getOrCreateContainer returns the container of a sample. It creates the container and its pod if
+// they are unknown; groupByPod then adds the container to the pod.
+func (n *node) getOrCreateContainer(
+	s *usage.ContainerSample, known map[containerKey]*container, reports map[podKey]*podReport,
+) *container {
+	key := keyOf(s)
+	if c := known[key]; c != nil {
+		return c
+	}
+	pod := reports[key.podKey]
+	if pod == nil {
+		pod = &podReport{key: podKey{intern(s.Namespace).Value(), key.name}, hash: key.hash()}
+		reports[pod.key] = pod
+		n.reports = append(n.reports, pod)
+	}
+	c := &container{pod: pod, name: intern(s.Name)}
+	c.isNew = n.lastComplete && !n.wasOverlooked(key, s)
+	delete(n.ended, key)
+	known[key] = c
+	return c
+}
+
+// intern returns the handle of a string that is stored once for all its users. Few different names of
+// namespaces and containers exist, compared to those of pods.
+func intern(name []byte) unique.Handle[string] { return unique.Make(string(name)) }

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"slices"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// podSnapshots are the snapshots of a node's pods. It is immutable. Consecutive ones share the
+// hashes.
+type podSnapshots struct {
+	hashes []uint32     // of the keys of the pods, sorted
+	all    []*usage.Pod // in the same order; nil: the pod was never complete
+}
+
+var noSnapshots = &podSnapshots{}
+
+// published returns the latest snapshots of a node. A nil node has none.
+func (n *node) published() *podSnapshots {
+	if n == nil {
+		return noSnapshots
+	}
+	if s := n.pods.Load(); s != nil {
+		return s
+	}
+	return noSnapshots
+}
+
+// find returns the position of the first hash that is not less. Hashes are evenly distributed, so it
+// is a few steps from where it would be if they had equal distances.
+func (s *podSnapshots) find(hash uint32) int {
+	i := int(uint64(hash) * uint64(len(s.hashes)) >> 32)
+	for i > 0 && s.hashes[i-1] >= hash {
+		i--
+	}
+	for i < len(s.hashes) && s.hashes[i] < hash {
+		i++
+	}
+	return i
+}
+
+// get returns the snapshot of a pod with that hash, or nil. The position is what find returned.
+func (s *podSnapshots) get(key podKey, hash uint32, position int) *usage.Pod {
+	for i := position; i < len(s.hashes) && s.hashes[i] == hash; i++ {
+		if p := s.all[i]; p != nil && p.Name == key.name && p.Namespace == key.namespace {
+			return p
+		}
+	}
+	return nil
+}
+
+func (n *node) publishNode() {
+	n.snapshot.Store(&usage.Node{Name: n.name, Amount: n.series.amount, AsOf: n.series.asOf})
+}
+
+// publishPods publishes new snapshots. reindex is set if pods were added or removed.
+func (n *node) publishPods(reindex bool) {
+	ready := make([]*podReport, 0, len(n.reports))
+	for _, r := range n.reports {
+		if r.isReady() {
+			ready = append(ready, r)
+		}
+	}
+	if len(ready) == 0 && !reindex {
+		return
+	}
+	for batch := range slices.Chunk(ready, batchSize) {
+		snapshotBatch(batch, &n.clock)
+	}
+	next := &podSnapshots{all: make([]*usage.Pod, len(n.reports))}
+	for i, r := range n.reports {
+		next.all[i] = r.snapshot
+	}
+	// After a panic that was recovered, the pods may have changed without a new index.
+	if current := n.pods.Load(); !reindex && current != nil && len(current.hashes) == len(n.reports) {
+		next.hashes = current.hashes
+	} else {
+		next.hashes = make([]uint32, len(n.reports))
+		for i, r := range n.reports {
+			next.hashes[i] = r.hash
+		}
+	}
+	n.pods.Store(next)
+}
+
+// batchSize is the number of snapshots that share one allocation: thousands of small ones would
+// fragment the heap. Most snapshots of a batch are replaced together, by the next scrape. But if a
+// kubelet reports nothing new of one pod for long, its snapshot keeps the whole batch in memory.
+const batchSize = 32
+
+// snapshotBatch creates the snapshots of pods that are ready.
+func snapshotBatch(ready []*podReport, clock *nodeClock) {
+	count := 0
+	for _, r := range ready {
+		count += len(r.containers)
+	}
+	pods, containers := make([]usage.Pod, len(ready)), make([]usage.Container, count)
+	for i, r := range ready {
+		k := len(r.containers)
+		pods[i].Containers, containers = containers[:k:k], containers[k:]
+		pods[i].MaxClockShown, pods[i].ClockJumpedAt = clock.maxShown, clock.jumpedAt
+		r.setSnapshot(&pods[i])
+	}
+}
+
+// isReady reports whether a new snapshot is possible: something has changed, and every container
+// has an Amount.
+func (r *podReport) isReady() bool {
+	return r.changed && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
+}
+
+// setSnapshot fills p, which has room for the containers, and makes it the last complete snapshot.
+func (r *podReport) setSnapshot(p *usage.Pod) {
+	p.Namespace, p.Name = r.key.namespace, r.key.name
+	for i, c := range r.containers {
+		p.Containers[i] = usage.Container{Name: c.name.Value(), Amount: c.amount}
+		if i == 0 || c.asOf < p.AsOf || c.asOf == p.AsOf && c.amount.At < p.At {
+			p.AsOf, p.At, p.Window = c.asOf, c.amount.At, c.amount.Window
+		}
+	}
+	r.snapshot, r.changed = p, false
+}

@@ -1,0 +1,107 @@
+package store
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// rememberFor is how long containers that ended and pods that were removed are remembered, so that
+// they are not considered new if they are reported again.
+const rememberFor = 2 * time.Minute
+
+// maxRemoved is the number of remembered removals at which those older than rememberFor are dropped
+// even without a scrape. The scrapes of a node may fail for days while pods on it come and go.
+const maxRemoved = 1024
+
+type endedContainer struct {
+	cpuSeconds float64
+	at         usage.Time // when a scrape last mentioned it, by our clock
+}
+
+// withoutStale returns the scrape without the containers that no longer exist.
+func (n *node) withoutStale(scrape *usage.Scrape, config Config) *usage.Scrape {
+	isStale := func(s *usage.ContainerSample) bool {
+		return n.hasEnded(s, config) || n.isOfRemovedPod(s, scrape)
+	}
+	first := 0
+	for first < len(scrape.Containers) && !isStale(&scrape.Containers[first]) {
+		first++
+	}
+	if first == len(scrape.Containers) { // the steady state
+		return scrape
+	}
+	filtered := *scrape
+	filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), func(s usage.ContainerSample) bool {
+		return isStale(&s)
+	})
+	return &filtered
+}
+
+// hasEnded reports whether a container has neither CPU nor memory and does not run according to the
+// API server: kubelets may report the start time of a container long after it ended.
+func (n *node) hasEnded(s *usage.ContainerSample, config Config) bool {
+	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && config.State != nil && !config.isRunning(n.name, keyOf(s))
+}
+
+// isOfRemovedPod reports whether a sample belongs to a removed pod, because it was requested or
+// taken before the removal. A later pod with the same name must not inherit it. The margin of
+// dateUnit allows for the error of ourTime.
+func (n *node) isOfRemovedPod(s *usage.ContainerSample, scrape *usage.Scrape) bool {
+	if len(n.removed) == 0 {
+		return false
+	}
+	at, ok := n.removed[keyOf(s).podKey]
+	return ok && (sentAt(scrape) < at || n.clock.ourTime(&s.Sample, scrape.At) < at.Add(dateUnit))
+}
+
+// wasOverlooked reports whether an unknown container may have been running already: its pod was
+// removed, or a scrape no longer mentioned it and its counter has not fallen since. Its start time
+// is then unreliable.
+func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
+	if _, ok := n.removed[key.podKey]; ok {
+		return true
+	}
+	e, ok := n.ended[key]
+	return ok && s.CPUSeconds >= e.cpuSeconds
+}
+
+// endContainer notes that a container is no longer part of its pod. It remembers the readings of at
+// most maxRemembered containers.
+func (n *node) endContainer(c *container, maxRemembered int) {
+	if c.sampled && len(n.ended) < maxRemembered {
+		if n.ended == nil {
+			n.ended = map[containerKey]endedContainer{}
+		}
+		n.ended[c.key()] = endedContainer{c.prev.cpuSeconds, c.lastSeen}
+	}
+	c.pod.changed = true
+}
+
+// removePod drops a pod that the API server deleted, and prevents the samples that its kubelet
+// still reports from bringing it back.
+func (n *node) removePod(key podKey, at usage.Time) {
+	if n.removed == nil {
+		n.removed = map[podKey]usage.Time{}
+	}
+	if len(n.removed) >= maxRemoved {
+		n.forgetRemoved(at)
+		n.lastComplete = false // a forgotten pod that is reported again would seem to be new
+	}
+	n.removed[key] = at
+	maps.DeleteFunc(n.ended, func(k containerKey, _ endedContainer) bool { return k.podKey == key })
+	before := len(n.reports)
+	n.reports = slices.DeleteFunc(n.reports, func(r *podReport) bool { return r.key == key })
+	if len(n.reports) == before {
+		return
+	}
+	n.containers = slices.DeleteFunc(n.containers, func(c *container) bool { return c.pod.key == key })
+	n.publishPods(true)
+}
+
+// forgetRemoved forgets the pods that were removed more than rememberFor ago.
+func (n *node) forgetRemoved(now usage.Time) {
+	maps.DeleteFunc(n.removed, func(_ podKey, at usage.Time) bool { return now.Sub(at) > rememberFor })
+}
