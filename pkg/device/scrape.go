@@ -1,0 +1,140 @@
+package device
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// scrapeRegularly scrapes a pod once in each interval until the context ends. No pod waits for
+// another: a scrape takes little memory.
+func (g *group) scrapeRegularly(ctx context.Context, t *target) {
+	defer t.stop()
+	timer := time.NewTimer(rand.N(startWindow)) //nolint:gosec // to spread load
+	defer timer.Stop()
+	for first := true; ; first = false {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		start := time.Now()
+		g.scrape(ctx, t)
+		if first {
+			timer.Reset(rand.N(g.Interval)) //nolint:gosec // to spread load
+		} else {
+			timer.Reset(g.Interval - time.Since(start))
+		}
+	}
+}
+
+// scrape scrapes a pod once.
+func (g *group) scrape(ctx context.Context, t *target) {
+	at := g.source.Clock.At(time.Now())
+	r, err := g.fetch(ctx, t)
+	if ctx.Err() != nil {
+		return // the pod has been removed, or the server ends
+	}
+	result := Result{Exporter: g.Name, Reason: Reason(err)}
+	if r != nil {
+		result.Skipped = map[string]int{}
+		for s, n := range r.skipped {
+			if n > 0 {
+				result.Skipped[skip(s).String()] = n
+			}
+		}
+	}
+	g.finish(t, at, r, err)
+	g.source.Observer.DeviceScraped(result)
+}
+
+// fetch calls get, and returns a panic as an error: no response may end the server.
+func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			klog.FromContext(ctx).Error(nil, "Panic in the scrape of a device exporter", "pod", klog.KObj(t.pod), "panic", p,
+				"stack", string(debug.Stack()))
+			r, err = nil, reason.Errorf(reason.InternalFailure, "panic: %v", p)
+		}
+	}()
+	if t.err != nil {
+		return nil, t.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
+	defer cancel()
+	if r, err = g.get(ctx, t); err != nil {
+		err = reason.Errorf(Reason(err), "%.1000s", err.Error()) // the exporter's text in it may be long
+	}
+	return r, err
+}
+
+// finish stores the result of a scrape: r, if err is nil.
+func (g *group) finish(t *target, at usage.Time, r *response, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if t.stopped {
+		return
+	}
+	g.logChange(t, Reason(err), err)
+	s := &t.status
+	s.LastScrape, s.Err, s.Reason = time.Now(), err, Reason(err)
+	if err != nil {
+		return
+	}
+	s.LastSuccess, s.Devices = s.LastScrape, slices.Max(r.series)
+	g.logMissing(t, r)
+	node := t.pod.Spec.NodeName
+	if a := g.active[node]; a != nil && !g.replaces(t, a, at) {
+		return
+	}
+	a := &active{target: t, at: at.Add(-r.age), expires: at.Add(g.MaxAge - r.age), containers: map[string]int{}}
+	for i := range r.containers {
+		a.containers[r.containers[i].Name]++
+	}
+	g.active[node] = a
+	g.source.Sink.Put(node, g.sinkName(), store.ExtraReport{At: a.at, Expires: a.expires, Containers: r.containers})
+}
+
+// sinkName returns the name of the source in the Sink, which no source but this group has.
+func (g *group) sinkName() string { return "device/" + g.Name }
+
+// replaces reports whether the values of a target replace those that are served: the oldest pod that
+// can be scraped counts, so that no new pod decides.
+func (g *group) replaces(t *target, a *active, now usage.Time) bool {
+	return t == a.target || a.target.stopped || a.target.status.Reason != "" || now >= a.expires ||
+		byAge(t.pod, a.target.pod) < 0
+}
+
+// logChange logs if a pod begins to fail, fails for another reason, or recovers.
+func (g *group) logChange(t *target, now reason.Reason, err error) {
+	if now == t.status.Reason {
+		return
+	}
+	logger := klog.Background().WithValues("exporter", g.Name, "pod", klog.KObj(t.pod), "node", t.pod.Spec.NodeName)
+	if err != nil {
+		logger.Error(err, "Cannot scrape the device exporter; its last values stand until they expire", "reason", now)
+		return
+	}
+	logger.Info("The device exporter can be scraped again")
+}
+
+// logMissing logs each configured series that a response does not have, once for all pods: some GPUs
+// never have it.
+func (g *group) logMissing(t *target, r *response) {
+	for i, found := range r.found {
+		if series := g.Resources[i].Series; !found && !g.missing[series] {
+			g.missing[series] = true
+			klog.Background().Info("A device exporter does not export a configured series, so the resource is missing "+
+				"on its node; this is logged once", "exporter", g.Name, "pod", klog.KObj(t.pod), "node", t.pod.Spec.NodeName,
+				"series", series, "resource", g.Resources[i].Resource)
+		}
+	}
+}
