@@ -242,19 +242,13 @@ func (p *preflight) checkScheduling(context.Context) []doctor.Check {
 // checkNetwork checks whether the API server can connect to pods, as far as objects show it.
 func (p *preflight) checkNetwork(ctx context.Context) []doctor.Check {
 	c := doctor.Check{ID: "network", Title: "network", Status: doctor.OK}
-	list, err := p.kube.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-		LabelSelector: "k8s-app in (aws-node,calico-node,cilium,kube-proxy)",
-	})
+	plugins, err := p.networkPlugins(ctx)
 	if err != nil {
 		return []doctor.Check{doctor.Denied(c, err)}
 	}
-	namespaces := map[string]string{} // by DaemonSet
-	for _, d := range list.Items {
-		namespaces[d.Labels["k8s-app"]] = d.Namespace
-	}
 	var cilium map[string]string
-	if namespace, exists := namespaces["cilium"]; exists {
-		object, err := p.kube.CoreV1().ConfigMaps(namespace).Get(ctx, "cilium-config", metav1.GetOptions{})
+	if plugins["cilium"] {
+		object, err := p.kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "cilium-config", metav1.GetOptions{})
 		switch {
 		case err == nil:
 			cilium = object.Data
@@ -262,17 +256,14 @@ func (p *preflight) checkNetwork(ctx context.Context) []doctor.Check {
 			return []doctor.Check{doctor.Denied(c, err)}
 		}
 	}
-	_, amazon := namespaces["aws-node"]
-	_, calico := namespaces["calico-node"]
-	_, proxy := namespaces["kube-proxy"]
-	overlay := calico || cilium != nil && cilium["ipam"] != "eni"
+	overlay := plugins["calico-node"] || cilium != nil && cilium["ipam"] != "eni"
 	mode := cilium["kube-proxy-replacement"]
-	replacesProxy := !proxy && (mode == "true" || mode == "strict")
+	replacesProxy := !plugins["kube-proxy"] && (mode == "true" || mode == "strict")
 	if replacesProxy {
 		p.presets = append(p.presets, "cilium")
 	}
 	switch {
-	case p.distribution == eks && !amazon && overlay:
+	case p.distribution == eks && !plugins["aws-node"] && overlay:
 		p.presets = append(p.presets, "host-network")
 		c.Reason = hostNetworkNeeded
 		c.Seen = "EKS without Amazon's CNI plugin: the API server cannot connect to pods, so they use the nodes' network"
@@ -286,4 +277,27 @@ func (p *preflight) checkNetwork(ctx context.Context) []doctor.Check {
 		c.Seen = "nothing is known that keeps the API server from pods; a connection was not tried"
 	}
 	return []doctor.Check{c}
+}
+
+// networkPlugins returns the labels k8s-app of the network's DaemonSets. Those of other namespaces do
+// not count, because a tenant can create them. The namespace calico-system is that of the Tigera
+// operator if its API exists, and only an administrator can create an API.
+func (p *preflight) networkPlugins(ctx context.Context) (map[string]bool, error) {
+	namespaces := []string{metav1.NamespaceSystem}
+	if _, err := doctor.Get(ctx, p.kube, "/apis/operator.tigera.io"); err == nil {
+		namespaces = append(namespaces, "calico-system")
+	}
+	plugins := map[string]bool{}
+	for _, namespace := range namespaces {
+		list, err := p.kube.AppsV1().DaemonSets(namespace).List(ctx, metav1.ListOptions{
+			LabelSelector: "k8s-app in (aws-node,calico-node,cilium,kube-proxy)",
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			plugins[list.Items[i].Labels["k8s-app"]] = true
+		}
+	}
+	return plugins, nil
 }

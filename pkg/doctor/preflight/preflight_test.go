@@ -34,7 +34,7 @@ import (
 const (
 	apiServicePath = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io"
 	csrs           = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-	daemonSets     = "/apis/apps/v1/daemonsets"
+	daemonSets     = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 	configMaps     = "/api/v1/namespaces/kube-system/configmaps/"
 	credentials    = "credentials-of-the-admin"
 )
@@ -175,10 +175,19 @@ func (w *world) metricsServer(namespace, service string, meta metav1.ObjectMeta)
 	w.objects["/apis/apps/v1/namespaces/"+namespace+"/deployments/"+service] = &appsv1.Deployment{ObjectMeta: meta}
 }
 
-func (w *world) daemonSet(app string) {
-	list := w.objects[daemonSets].(*appsv1.DaemonSetList)
-	list.Items = append(list.Items, appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{
-		Name: app, Namespace: "kube-system", Labels: map[string]string{"k8s-app": app}}})
+func (w *world) daemonSet(app string) { w.daemonSetIn("kube-system", app) }
+
+func (w *world) daemonSetIn(namespace, app string) {
+	d := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{
+		Name: app, Namespace: namespace, Labels: map[string]string{"k8s-app": app}}}
+	for _, path := range []string{"/apis/apps/v1/daemonsets", "/apis/apps/v1/namespaces/" + namespace + "/daemonsets"} {
+		list, ok := w.objects[path].(*appsv1.DaemonSetList)
+		if !ok {
+			list = &appsv1.DaemonSetList{}
+			w.objects[path] = list
+		}
+		list.Items = append(list.Items, d)
+	}
 }
 
 // result is a report with its text.
@@ -339,6 +348,24 @@ func TestDistributions(t *testing.T) {
 			presets: []string{"eks", "host-network"}, owner: doctor.OK,
 			flags: " --set containerPort=4443 --set hostNetwork.enabled=true --set updateStrategy.rollingUpdate.maxSurge=0" +
 				" --set updateStrategy.rollingUpdate.maxUnavailable=1",
+		},
+		"EKS with Calico of its operator": {
+			world: func(w *world) {
+				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-eks-0123456"
+				w.objects["/apis/operator.tigera.io"] = metav1.APIGroup{Name: "operator.tigera.io"}
+				w.daemonSetIn("calico-system", "calico-node")
+			},
+			presets: []string{"eks", "host-network"}, owner: doctor.OK,
+			flags: " --set containerPort=4443 --set hostNetwork.enabled=true --set updateStrategy.rollingUpdate.maxSurge=0" +
+				" --set updateStrategy.rollingUpdate.maxUnavailable=1",
+		},
+		"EKS with DaemonSets of tenants": {
+			world: func(w *world) {
+				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-eks-0123456"
+				w.daemonSetIn("tenant", "calico-node")
+				w.daemonSetIn("calico-system", "calico-node") // without the operator's API
+			},
+			presets: []string{"eks"}, owner: doctor.OK,
 		},
 		"EKS with Fargate and other nodes": {
 			world: func(w *world) {
