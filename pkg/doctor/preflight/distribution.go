@@ -155,35 +155,46 @@ func (n *nodes) add(node *corev1.Node) {
 	}
 }
 
-// distributionOf recognizes the distribution of a node. kind, minikube and others use kubeadm, so it
-// comes last.
-func distributionOf(node *corev1.Node) (d distribution, evidence string) {
+// distributions are the presets by what recognizes a node: a part of the kubelet's version, a label,
+// the beginning of the image's name or of the provider ID, or an annotation. The first match counts:
+// kind, minikube and others use kubeadm, so it comes last. Those of Fargate are nodes of EKS, too.
+var distributions = []struct {
+	name                                        distribution
+	version, label, image, provider, annotation string
+}{
+	{name: k3s, version: "+k3s"},
+	{name: rke2, version: "+rke2"},
+	{name: eks, version: "-eks-"},
+	{name: gke, version: "-gke."},
+	{name: aks, label: "kubernetes.azure.com/cluster"},
+	{name: openShift, label: "node.openshift.io/os_id"},
+	{name: talos, image: "Talos"},
+	{name: minikube, label: "minikube.k8s.io/name"},
+	{name: kind, provider: "kind://"},
+	{name: kubeadm, annotation: criSocket},
+}
+
+// distributionOf recognizes the distribution of a node, and returns by what.
+func distributionOf(node *corev1.Node) (name distribution, evidence string) {
 	kubelet, image, provider := node.Status.NodeInfo.KubeletVersion, node.Status.NodeInfo.OSImage, node.Spec.ProviderID
-	byVersion := "the kubelets' version is " + kubelet
-	label := func(name string) bool { _, ok := node.Labels[name]; return ok }
-	switch {
-	case strings.Contains(kubelet, "+k3s"):
-		return k3s, byVersion
-	case strings.Contains(kubelet, "+rke2"):
-		return rke2, byVersion
-	case strings.Contains(kubelet, "-eks-") && node.Labels[computeType] == "fargate":
-		return eksFargate, byVersion + ", with the label " + computeType + "=fargate"
-	case strings.Contains(kubelet, "-eks-"):
-		return eks, byVersion
-	case strings.Contains(kubelet, "-gke."):
-		return gke, byVersion
-	case label("kubernetes.azure.com/cluster"):
-		return aks, "the nodes have the label kubernetes.azure.com/cluster"
-	case label("node.openshift.io/os_id"):
-		return openShift, "the nodes have the label node.openshift.io/os_id"
-	case strings.HasPrefix(image, "Talos"):
-		return talos, "the nodes run " + image
-	case label("minikube.k8s.io/name"):
-		return minikube, "the nodes have the label minikube.k8s.io/name"
-	case strings.HasPrefix(provider, "kind://"):
-		return kind, "the nodes have the provider ID " + provider
-	case node.Annotations[criSocket] != "":
-		return kubeadm, "the nodes have the annotation " + criSocket
+	for _, d := range distributions {
+		_, labeled := node.Labels[d.label]
+		switch {
+		case d.version != "" && strings.Contains(kubelet, d.version):
+			evidence = "the kubelets' version is " + kubelet
+			if d.name == eks && node.Labels[computeType] == "fargate" {
+				return eksFargate, evidence + ", with the label " + computeType + "=fargate"
+			}
+			return d.name, evidence
+		case d.label != "" && labeled:
+			return d.name, "the nodes have the label " + d.label
+		case d.image != "" && strings.HasPrefix(image, d.image):
+			return d.name, "the nodes run " + image
+		case d.provider != "" && strings.HasPrefix(provider, d.provider):
+			return d.name, "the nodes have the provider ID " + provider
+		case d.annotation != "" && node.Annotations[d.annotation] != "":
+			return d.name, "the nodes have the annotation " + d.annotation
+		}
 	}
 	return "", ""
 }

@@ -492,9 +492,9 @@ func TestDistributions(t *testing.T) {
 // TestPresetsExist checks that the chart has a preset for each distribution.
 func TestPresetsExist(t *testing.T) {
 	t.Parallel()
-	known := []string{"cilium", "host-network"}
-	for _, d := range []distribution{kubeadm, kind, minikube, k3s, rke2, eks, eksFargate, gke, aks, openShift, talos} {
-		known = append(known, string(d))
+	known := []string{"cilium", "host-network", string(eksFargate)}
+	for _, d := range distributions {
+		known = append(known, string(d.name))
 	}
 	for _, name := range known {
 		if _, err := charts.Preset(name); err != nil {
