@@ -14,15 +14,16 @@ import (
 // Targets.Delete (see NewNotifying), and nodeStore calls Targets.Set after the Index has changed.
 type nodeStore struct {
 	*Index
-	targets     Targets
+	targets     Targets     // set before the first change
 	annotations []string    // keys of the annotations that targets need
 	synced      atomic.Bool // whether targets have the nodes of the first list
 }
 
 // newNodeStore returns a nodeStore. The Index comes from New, and is still empty.
-func newNodeStore(nodes *Index, targets Targets, annotations []string) *nodeStore {
-	nodes.removed = func(old *Object) { targets.Delete(old.Name) }
-	return &nodeStore{Index: nodes, targets: targets, annotations: annotations}
+func newNodeStore(nodes *Index, annotations []string) *nodeStore {
+	s := &nodeStore{Index: nodes, annotations: annotations}
+	nodes.removed = func(old *Object) { s.targets.Delete(old.Name) }
+	return s
 }
 
 var _ cache.TransformingStore = (*nodeStore)(nil)

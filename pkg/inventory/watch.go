@@ -26,10 +26,9 @@ import (
 type WatchConfig struct {
 	Client       *rest.Config    // of the API server
 	Nodes, Pods  *Index          // kept in sync with the API server; Nodes comes from New
-	Targets      Targets         // set to the nodes
 	NodeSelector labels.Selector // of the nodes to watch; nil: all
 
-	// NodeAnnotations are the annotations that the nodes in Targets have. All others are dropped.
+	// NodeAnnotations are the annotations that the targets have. All others are dropped.
 	NodeAnnotations []string
 }
 
@@ -43,7 +42,10 @@ type Targets interface {
 }
 
 // Watches keep two Indexes in sync with the nodes and pods of the API server.
-type Watches struct{ nodes, pods *watcher }
+type Watches struct {
+	nodeStore   *nodeStore
+	nodes, pods *watcher
+}
 
 // NewWatches returns Watches of the selected nodes and of the pods that are pending or running.
 //
@@ -68,17 +70,20 @@ func NewWatches(c WatchConfig) (*Watches, error) {
 			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
 		).String()
 	}
-	nodes := newNodeStore(c.Nodes, c.Targets, c.NodeAnnotations)
+	nodes := newNodeStore(c.Nodes, c.NodeAnnotations)
 	w := &Watches{
-		nodes: newWatcher("nodes", core.Nodes(), &corev1.Node{}, nodes, selected),
-		pods:  newWatcher("pods", newPodPages(core), &corev1.Pod{}, c.Pods, notEnded),
+		nodeStore: nodes,
+		nodes:     newWatcher("nodes", core.Nodes(), &corev1.Node{}, nodes, selected),
+		pods:      newWatcher("pods", newPodPages(core), &corev1.Pod{}, c.Pods, notEnded),
 	}
 	w.pods.reflector.WatchListPageSize = podsPerPage
 	return w, nil
 }
 
-// Run watches until the context ends.
-func (w *Watches) Run(ctx context.Context) {
+// Run watches until the context ends, and applies each change of the nodes to the targets, too. It
+// must be called once only.
+func (w *Watches) Run(ctx context.Context, targets Targets) {
+	w.nodeStore.targets = targets
 	var running sync.WaitGroup
 	running.Go(func() { w.nodes.reflector.RunWithContext(ctx) })
 	running.Go(func() { w.pods.reflector.RunWithContext(ctx) })

@@ -48,7 +48,8 @@ func node(name, address string) *corev1.Node {
 
 func TestNodeStore(t *testing.T) {
 	var targets recorder
-	s := newNodeStore(New(), &targets, nil)
+	s := newNodeStore(New(), nil)
+	s.targets = &targets
 	targets.onSet = func() {
 		if s.HasSynced() {
 			t.Error("synced before the targets have all nodes")
@@ -140,7 +141,8 @@ func TestTargetsDeleteBeforeReadersSee(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			targets := &ordered{t: t, index: New()}
-			s := newNodeStore(targets.index, targets, nil)
+			s := newNodeStore(targets.index, nil)
+			s.targets = targets
 			must(t, s.Replace([]any{withUID("old")}, "1"))
 			targets.calls = nil
 			must(t, change.do(s))
@@ -212,7 +214,7 @@ func watchPods(t *testing.T, list http.HandlerFunc) (*Watches, *Index) {
 	pods := New()
 	w, err := NewWatches(WatchConfig{
 		Client: &rest.Config{Host: api.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
-		Nodes:  New(), Pods: pods, Targets: &recorder{},
+		Nodes:  New(), Pods: pods,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +222,7 @@ func watchPods(t *testing.T, list http.HandlerFunc) (*Watches, *Index) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		w.Run(t.Context())
+		w.Run(t.Context(), &recorder{})
 	}()
 	t.Cleanup(func() {
 		api.CloseClientConnections()

@@ -17,61 +17,32 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/api/openapi"
-	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/explain"
 	"github.com/kube-vitals/kube-vitals/pkg/memory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
 
-// newAPIServer returns a generic API server with metrics.k8s.io and /nodez, and the checks of
-// /readyz. It opens the port.
-func newAPIServer(
-	c Config, watches *inventory.Watches, usageSource source, servingCert *servingcert.Manager,
-	instruments *instruments, resources api.Config, page nodez.Config,
-) (*genericapiserver.GenericAPIServer, readiness, error) {
+// addAPI adds a generic API server with metrics.k8s.io and /nodez, and the checks of /readyz. It opens
+// the port.
+func (a *assembly) addAPI() error {
 	scheme := api.NewScheme()
 	codecs := serializer.NewCodecFactory(scheme)
 	config := genericapiserver.NewConfig(codecs)
-	if err := c.Generic.ApplyTo(config); err != nil {
-		return nil, nil, fmt.Errorf("cannot apply the generic flags: %w", err)
+	if err := a.configure(config); err != nil {
+		return err
 	}
-	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
-	config.EnableProfiling = c.Features.EnableProfiling
-	config.EnableContentionProfiling = c.Features.EnableContentionProfiling
-	config.DebugSocketPath = c.Features.DebugSocketPath
-	config.EnableMetrics = false                 // instruments serves /metrics
-	config.LoopbackClientConfig = &rest.Config{} // required, but not used
-	// The library has no limits for watches and profiles, not even before they are rejected.
-	config.LongRunningFunc = func(*http.Request, *request.RequestInfo) bool { return false }
-	limitInFlight(config)
-	setOpenAPI(config, openapinamer.NewDefinitionNamer(scheme), c.Version)
-
-	if err := serveTLS(c, servingCert, config); err != nil {
-		return nil, nil, err
-	}
-	writeTime := cmp.Or(c.maxWriteTime, maxWriteTime)
-	config.SecureServing.Listener = deadlineListener{config.SecureServing.Listener, writeTime}
-	instruments.registerCertificate(config.SecureServing.Cert)
-	caPublished, err := authenticate(c, config)
+	setOpenAPI(config, openapinamer.NewDefinitionNamer(scheme), a.Version)
+	required, err := a.secure(config)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if err := authorize(c, config); err != nil {
-		return nil, nil, err
+	a.ready = append(required, requirement{"metrics", newFirstMetrics(required, a.source).check})
+	if a.cert != nil {
+		a.ready = append(a.ready, requirement{"serving-certificate", a.cert.Ready})
 	}
-	resources.Authorizer = config.Authorization.Authorizer
-	required := readiness{
-		{"nodes", watches.NodesSynced},
-		{"pods", watches.PodsSynced},
-		{"authentication", caPublished},
-	}
-	ready := append(required, requirement{"metrics", newFirstMetrics(required, usageSource).check})
-	if servingCert != nil {
-		ready = append(ready, requirement{"serving-certificate", servingCert.Ready})
-	}
-	if err := c.Audit.ApplyTo(config); err != nil {
-		return nil, nil, fmt.Errorf("cannot set up auditing: %w", err)
-	}
+	writeTime := cmp.Or(a.maxWriteTime, maxWriteTime)
+	config.SecureServing.Listener = deadlineListener{config.SecureServing.Listener, writeTime}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = api.WithResponseMemory(handler, codecs, responseMemory(memory.Limit()))
 		handler = api.WithMetadataCheck(handler, codecs)
@@ -79,21 +50,64 @@ func newAPIServer(
 		handler = withWriteDeadline(rejectUntilReady(handler, required, codecs), config.RequestTimeout, writeTime)
 		return drainer(handler, config.ShutdownInitiatedNotify())
 	}
-	config.AddReadyzChecks(ready.probes()...)
-	config.AddLivezChecks(probe("scraping", usageSource.Alive))
+	config.AddReadyzChecks(a.ready.probes()...)
+	config.AddLivezChecks(probe("scraping", a.source.Alive))
 
-	server, err := config.Complete(nil).New("kube-vitals", genericapiserver.NewEmptyDelegate())
+	if a.api, err = config.Complete(nil).New("kube-vitals", genericapiserver.NewEmptyDelegate()); err != nil {
+		return fmt.Errorf("cannot set up the API server: %w", err)
+	}
+	a.api.ShutdownTimeout = connectionTimeout
+	limitDebugFlags(a.Config, a.api)
+	a.api.Handler.NonGoRestfulMux.Handle("/metrics", a.instruments.handler())
+	a.api.Handler.NonGoRestfulMux.Handle(nodez.Path, nodez.Handler(a.page))
+	a.resources.Authorizer = config.Authorization.Authorizer
+	a.resources.ExplainPods = explain.NewPods(a.explanations)
+	a.resources.ExplainNodes = explain.NewNodes(a.explanations)
+	if err := a.api.InstallAPIGroup(api.NewGroup(a.resources, scheme, codecs)); err != nil {
+		return fmt.Errorf("cannot install metrics.k8s.io: %w", err)
+	}
+	return nil
+}
+
+// configure applies the generic flags.
+func (a *assembly) configure(config *genericapiserver.Config) error {
+	if err := a.Generic.ApplyTo(config); err != nil {
+		return fmt.Errorf("cannot apply the generic flags: %w", err)
+	}
+	if err := a.Audit.ApplyTo(config); err != nil {
+		return fmt.Errorf("cannot set up auditing: %w", err)
+	}
+	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	config.EnableProfiling = a.Features.EnableProfiling
+	config.EnableContentionProfiling = a.Features.EnableContentionProfiling
+	config.DebugSocketPath = a.Features.DebugSocketPath
+	config.EnableMetrics = false                 // instruments serves /metrics
+	config.LoopbackClientConfig = &rest.Config{} // required, but not used
+	// The library has no limits for watches and profiles, not even before they are rejected.
+	config.LongRunningFunc = func(*http.Request, *request.RequestInfo) bool { return false }
+	limitInFlight(config)
+	return nil
+}
+
+// secure opens the port, and sets up TLS, authentication and authorization. It returns what requests
+// need before they can be served.
+func (a *assembly) secure(config *genericapiserver.Config) (readiness, error) {
+	if err := serveTLS(a.Config, a.cert, config); err != nil {
+		return nil, err
+	}
+	a.instruments.registerCertificate(config.SecureServing.Cert)
+	caPublished, err := authenticate(a.Config, config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot set up the API server: %w", err)
+		return nil, err
 	}
-	server.ShutdownTimeout = connectionTimeout
-	limitDebugFlags(c, server)
-	server.Handler.NonGoRestfulMux.Handle("/metrics", instruments.handler())
-	server.Handler.NonGoRestfulMux.Handle(nodez.Path, nodez.Handler(page))
-	if err := server.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {
-		return nil, nil, fmt.Errorf("cannot install metrics.k8s.io: %w", err)
+	if err := authorize(a.Config, config); err != nil {
+		return nil, err
 	}
-	return server, ready, nil
+	return readiness{
+		{"nodes", a.watches.NodesSynced},
+		{"pods", a.watches.PodsSynced},
+		{"authentication", caPublished},
+	}, nil
 }
 
 // setOpenAPI sets the OpenAPI documents, which kubectl explain reads.

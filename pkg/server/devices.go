@@ -4,37 +4,36 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/device/status"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// newDevices returns the source of the usage of devices. It needs the nodes of pods, but neither
-// kubelets nor an engine.
-func newDevices(
-	c Config, client *rest.Config, clock usage.Clock, extra *store.Extra, pods *inventory.Index,
-	watches *inventory.Watches, instruments *instruments,
-) (*device.Source, error) {
-	d := *c.Devices
-	d.Client, d.Sink, d.Clock, d.AllowLoopback = client, extra, clock, c.Kubelet.AllowLoopback
-	d.Synced = func() bool { return watches.PodsSynced() == nil }
-	d.IsKnown = func(node, namespace, pod, container string) bool {
-		o := pods.Get(namespace, pod)
-		return o != nil && o.Node == node && slices.ContainsFunc(o.Containers, func(s inventory.ContainerState) bool {
+// addDevices adds the source of the usage of devices, if it is configured. It needs the nodes of pods,
+// but neither kubelets nor an engine.
+func (a *assembly) addDevices() error {
+	if a.Devices == nil {
+		return nil
+	}
+	c := *a.Devices
+	c.Client, c.Sink, c.Clock, c.AllowLoopback = a.client, a.view.Extra, a.clock, a.Kubelet.AllowLoopback
+	c.Synced = func() bool { return a.watches.PodsSynced() == nil }
+	c.IsKnown = func(node, namespace, pod, container string) bool {
+		o := boundPod(a.view.Pods, node, namespace, pod)
+		return o != nil && slices.ContainsFunc(o.Containers, func(s inventory.ContainerState) bool {
 			return s.Name == container
 		})
 	}
-	observer := instruments.registerDevices()
-	d.Observer = observer
-	source, err := device.New(d)
-	if err == nil {
-		instruments.registerExporters(source.Statuses)
+	c.Observer = a.instruments.registerDevices()
+	source, err := device.New(c)
+	if err != nil {
+		return err
 	}
-	return source, err
+	a.instruments.registerExporters(source.Statuses)
+	a.page.Devices = source.Statuses
+	a.loops = append(a.loops, source.Run)
+	return nil
 }
 
 // devices has the instruments of device exporters. Servers without such exporters do not have them.

@@ -4,34 +4,34 @@ import (
 	"fmt"
 
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/event"
-	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
-// newReporter returns the Reporter of events, or nil if they are not configured.
-func newReporter(c Config, client *rest.Config, nodes *inventory.Index) (*event.Reporter, error) {
-	if c.EventDeployment == "" {
-		return nil, nil
+// addEvents adds the Reporter of events, if they are configured.
+func (a *assembly) addEvents() error {
+	if a.EventDeployment == "" {
+		return nil
 	}
-	namespace, err := podNamespace("--deployment", c.Kubeconfig, inClusterNamespaceFile)
+	namespace, err := podNamespace("--deployment", a.Kubeconfig, inClusterNamespaceFile)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	clients, err := kubernetes.NewForConfig(client)
+	clients, err := kubernetes.NewForConfig(a.client)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a client for events: %w", err)
+		return fmt.Errorf("cannot make a client for events: %w", err)
 	}
-	return event.New(event.Config{
+	a.events = event.New(event.Config{
 		Events:      clients.CoreV1(),
 		Deployments: clients.AppsV1(),
 		Namespace:   namespace,
-		Deployment:  c.EventDeployment,
-		Interval:    c.Resolution,
-		Nodes:       nodes.Len,
-	}), nil
+		Deployment:  a.EventDeployment,
+		Interval:    a.Resolution,
+		Nodes:       a.view.Nodes.Len,
+	})
+	a.loops = append(a.loops, a.events.Run)
+	return nil
 }
 
 // observers notifies each of several observers.

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
@@ -21,30 +20,34 @@ import (
 
 var _ kubelet.Pins = (*pins.Pins)(nil)
 
-// newPins returns the pinned keys of kubelets, or nil if they are not configured.
-func newPins(c Config, client *rest.Config, nodes *inventory.Index, synced func() bool) (*pins.Pins, error) {
-	if c.KubeletPins == "" {
-		return nil, nil
+// addPins adds the pinned keys of kubelets, if they are configured.
+func (a *assembly) addPins() error {
+	if a.KubeletPins == "" {
+		return nil
 	}
-	namespace, err := podNamespace("--kubelet-pins", c.Kubeconfig, inClusterNamespaceFile)
+	namespace, err := podNamespace("--kubelet-pins", a.Kubeconfig, inClusterNamespaceFile)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	core, err := corev1client.NewForConfig(client)
+	core, err := corev1client.NewForConfig(a.client)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a client for the pinned keys of kubelets: %w", err)
+		return fmt.Errorf("cannot make a client for the pinned keys of kubelets: %w", err)
 	}
-	return pins.New(pins.Config{
+	keys := pins.New(pins.Config{
 		ConfigMaps: core.ConfigMaps(namespace),
 		Namespace:  namespace,
-		Name:       c.KubeletPins,
-		Synced:     synced,
+		Name:       a.KubeletPins,
+		Synced:     a.synced,
 		IsCurrent: func(node string, uid types.UID) bool {
-			o := nodes.Get("", node)
+			o := a.view.Nodes.Get("", node)
 			return o != nil && o.UID == inventory.UIDOf(uid)
 		},
 		ListNodes: func(ctx context.Context) (map[string]types.UID, error) { return listNodes(ctx, core.Nodes()) },
-	}), nil
+	})
+	a.instruments.registerPins(keys.Stats)
+	a.Kubelet.Pins = keys
+	a.loops = append(a.loops, keys.Run)
+	return nil
 }
 
 // listTimeout bounds listNodes.

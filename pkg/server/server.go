@@ -27,7 +27,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/explain"
-	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
@@ -35,8 +34,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
-	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
 // Config configures a Server. Only Kubeconfig, NodeSelector, RateWindow, Active,
@@ -125,136 +122,18 @@ type Server struct {
 // New returns a Server that listens on its port. Its errors are for the user to correct, such as an
 // unreadable file or a port in use.
 func New(c Config) (*Server, error) {
-	client, err := restConfig(c.Kubeconfig)
+	a, err := newAssembly(c)
 	if err != nil {
 		return nil, err
 	}
-	client.UserAgent = "kube-vitals/" + c.Version
-	clock := usage.NewClock(time.Now())
-	metrics, extra, pods, nodes := newState(c, clock)
-	instruments := newInstruments(c.Version, c.Commit, time.Now, clock)
-	instruments.registerConfig(c.Resolution, c.MaxSampleAge)
-	instruments.registerState(metrics, nodes, pods)
-	instruments.registerMemory()
-	var watches *inventory.Watches
-	usageSource, loops, err := newSource(c, client, clock, metrics, extra, pods, nodes, instruments, func() bool {
-		return watches.NodesSynced() == nil && watches.PodsSynced() == nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	watches, err = inventory.NewWatches(inventory.WatchConfig{
-		Client:          client,
-		Nodes:           nodes,
-		Pods:            pods,
-		Targets:         usageSource,
-		NodeSelector:    c.NodeSelector,
-		NodeAnnotations: []string{kubelet.PathAnnotation},
-	})
-	if err != nil {
-		return nil, err
-	}
-	loops = append(loops, watches.Run)
-	var devices *device.Source
-	if c.Devices != nil {
-		devices, err = newDevices(c, client, clock, extra, pods, watches, instruments)
-		if err != nil {
+	for _, add := range []func() error{
+		a.addWatches, a.addEvents, a.addPins, a.addSource, a.addDevices, a.addServingCert, a.addAPI,
+	} {
+		if err := add(); err != nil {
 			return nil, err
 		}
-		loops = append(loops, devices.Run)
 	}
-	servingCert, monitor, err := newServingCert(c, client)
-	if err != nil {
-		return nil, err
-	}
-	if servingCert != nil {
-		loops = append(loops, servingCert.Run)
-	} else if monitor != nil {
-		loops = append(loops, monitor.Run)
-	}
-	if monitor != nil {
-		instruments.registerAPIServices(monitor.States)
-	}
-	served := &view.View{Pods: pods, Nodes: nodes, Usage: metrics, Extra: extra}
-	resources := api.Config{
-		View:       served,
-		Now:        time.Now,
-		Clock:      clock,
-		ObserveAge: instruments.observeAge,
-		FromEngine: c.Prometheus != nil,
-	}
-	if s, ok := usageSource.(*scrape.Scraper); ok && c.Active.Resolution > 0 {
-		resources.Reads = s
-		instruments.registerActive(s.ActiveStats)
-	}
-	page := nodez.Config{
-		Version:      c.Version,
-		Resolution:   c.Resolution,
-		MaxSampleAge: c.MaxSampleAge,
-		View:         served,
-		Memory:       memoryReport,
-		Now:          time.Now,
-		Clock:        clock,
-	}
-	if devices != nil {
-		page.Devices = devices.Statuses
-	}
-	if err := explainMissing(usageSource, &resources, &page, c, client, metrics, pods, nodes); err != nil {
-		return nil, err
-	}
-	server, ready, err := newAPIServer(c, watches, usageSource, servingCert, instruments, resources, page)
-	if err != nil {
-		return nil, err
-	}
-	return &Server{api: server, flags: c.Flags, ready: ready, loops: loops}, nil
-}
-
-// newServingCert returns the Manager of the serving certificate if a Secret is configured, and the
-// Monitor of the APIServices if the Service is configured. The Manager runs its Monitor.
-func newServingCert(c Config, client *rest.Config) (cert *servingcert.Manager, m *servingcert.Monitor, err error) {
-	c.ServingCert.Client = client
-	switch {
-	case c.ServingCert.Secret != "":
-		if cert, err = servingcert.New(c.ServingCert); err == nil {
-			m = cert.Monitor()
-		}
-	case c.ServingCert.Service != "":
-		m, err = servingcert.NewMonitor(c.ServingCert)
-	}
-	return cert, m, err
-}
-
-// hasExtra reports whether further resources than CPU, memory and swap are served.
-func (c *Config) hasExtra() bool { return c.Devices != nil || c.EphemeralStorage.Interval > 0 }
-
-// newState returns an empty store and empty inventories of pods and of nodes. The store removes a
-// pod before the inventory does: a new pod of the same name must not get the usage of the old one.
-// extra is nil if no further resources are served.
-func newState(c Config, clock usage.Clock) (
-	metrics *store.Store, extra *store.Extra, pods, nodes *inventory.Index,
-) {
-	config := store.Config{MaxSampleAge: c.MaxSampleAge, RateWindow: c.RateWindow, MaxContainers: maxContainers}
-	config.State = func(node, namespace, pod, container string) store.ContainerState {
-		o := pods.Get(namespace, pod)
-		if o == nil || o.Node != node {
-			return store.ContainerState{}
-		}
-		return store.ContainerState{
-			Running: o.Running(container), StartedAt: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
-		}
-	}
-	metrics = store.New(config)
-	if c.hasExtra() {
-		extra = store.NewExtra(metrics)
-	}
-	pods = inventory.NewNotifying(func(old *inventory.Object) {
-		now := clock.At(time.Now())
-		metrics.RemovePod(old.Node, old.Namespace, old.Name, now)
-		if extra != nil {
-			extra.RemovePod(old.Node, old.Namespace, old.Name, now)
-		}
-	})
-	return metrics, extra, pods, inventory.New()
+	return &Server{api: a.api, flags: c.Flags, ready: a.ready, loops: a.loops}, nil
 }
 
 // Run serves until the context ends. Then the server becomes unready, waits a bounded time for the

@@ -177,7 +177,7 @@ func TestNewServingCert(t *testing.T) {
 func TestRateWindow(t *testing.T) {
 	clock := usage.NewClock(time.Now())
 	for rateWindow, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 15 * time.Second: 15 * time.Second} {
-		metrics, _, _, _ := newState(Config{MaxSampleAge: time.Minute, RateWindow: rateWindow}, clock)
+		metrics := newView(Config{MaxSampleAge: time.Minute, RateWindow: rateWindow}, clock).Usage
 		start := clock.At(time.Now())
 		end := start.Add(30 * time.Second)
 		for at := start; at <= end; at = at.Add(5 * time.Second) {
@@ -193,7 +193,8 @@ func TestRateWindow(t *testing.T) {
 // pod of the same name with another UID.
 func TestReplacedPodHasNoOldUsage(t *testing.T) {
 	clock := usage.NewClock(time.Now())
-	metrics, _, pods, _ := newState(Config{MaxSampleAge: time.Minute}, clock)
+	v := newView(Config{MaxSampleAge: time.Minute}, clock)
+	metrics, pods := v.Usage, v.Pods
 	pod := func(uid types.UID) any {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "web-0", UID: uid},
@@ -269,7 +270,8 @@ func TestUntrustedAPIServerGetsNoRequests(t *testing.T) {
 // those of the next pod of the name: the inventory shows the store when that one started.
 func TestForceDeletedPodHasNoUsage(t *testing.T) {
 	clock := usage.NewClock(time.Now())
-	metrics, _, pods, _ := newState(Config{MaxSampleAge: time.Minute}, clock)
+	v := newView(Config{MaxSampleAge: time.Minute}, clock)
+	metrics, pods := v.Usage, v.Pods
 	now := clock.At(time.Now())
 	const lived = time.Hour
 	for bound, want := range map[string]bool{"n1": false, "n2": true} { // n2: nothing is known of the pod on n1

@@ -3,20 +3,12 @@ package server
 import (
 	"context"
 
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/kube-vitals/kube-vitals/pkg/api"
-	"github.com/kube-vitals/kube-vitals/pkg/event"
-	"github.com/kube-vitals/kube-vitals/pkg/explain"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
-	"github.com/kube-vitals/kube-vitals/pkg/nodez"
-	"github.com/kube-vitals/kube-vitals/pkg/pins"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // source reads the usage of the nodes that it is set to, and puts it into the store. It is a
@@ -28,137 +20,60 @@ type source interface {
 	Alive() error // returns an error if Run is stuck
 }
 
-// newSource returns the configured source, and the loops that run it. synced reports whether the nodes
-// and pods are known. extra is nil if nothing is put there.
-func newSource(
-	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, extra *store.Extra,
-	pods, nodes *inventory.Index, instruments *instruments, synced func() bool,
-) (source, []func(context.Context), error) {
-	events, err := newReporter(c, client, nodes)
-	if err != nil {
-		return nil, nil, err
-	}
-	keys, err := newPins(c, client, nodes, synced)
-	if err != nil {
-		return nil, nil, err
-	}
-	var s source
-	if c.Prometheus != nil {
-		s, err = newPrometheusSource(c, client, clock, metrics, pods, instruments, events, synced)
-	} else {
-		storage := newStorage(c, extra, pods, instruments, synced)
-		s, err = newScraper(c, client, clock, metrics, storage, instruments, events, keys)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	loops := []func(context.Context){s.Run}
-	if c.Prometheus == nil {
-		loops = append(loops, func(ctx context.Context) { warnOfFileLimit(ctx, nodes.Len) })
-	}
-	if keys != nil {
-		instruments.registerPins(keys.Stats)
-		loops = append(loops, keys.Run)
-	}
-	if events != nil {
-		loops = append(loops, events.Run)
-	}
-	return s, loops, nil
-}
-
-// newScraper returns a scraper of kubelets. The Reporter of events and the pinned keys may be nil.
-func newScraper(
-	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, storage scrape.Storage,
-	instruments *instruments, events *event.Reporter, keys *pins.Pins,
-) (*scrape.Scraper, error) {
-	c.Kubelet.Clock = clock
-	if keys != nil {
-		c.Kubelet.Pins = keys
-	}
-	if c.KubeletServiceAccount != "" {
-		namespace, err := podNamespace("--kubelet-service-account", c.Kubeconfig, inClusterNamespaceFile)
+// addScraper adds a scraper of kubelets.
+func (a *assembly) addScraper() error {
+	a.Kubelet.Clock = a.clock
+	if a.KubeletServiceAccount != "" {
+		namespace, err := podNamespace("--kubelet-service-account", a.Kubeconfig, inClusterNamespaceFile)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		tokens, err := newKubeletTokens(client, namespace, c.KubeletServiceAccount)
+		tokens, err := newKubeletTokens(a.client, namespace, a.KubeletServiceAccount)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		c.Kubelet.Token = tokens.Token
+		a.Kubelet.Token = tokens.Token
 	}
-	fetcher, err := kubelet.NewClient(kubeletConfig(c.Kubelet, client))
-	if err != nil {
-		return nil, err
-	}
-	observer := scrape.Observer(instruments)
-	if events != nil {
-		observer = observers{instruments, events}
-	}
-	s := scrape.New(scrape.Config{
-		Fetcher:  fetcher,
-		Sink:     metrics,
-		Observer: observer,
-		Interval: c.Resolution,
-		Active:   c.Active,
-		Storage:  storage,
-	})
-	instruments.registerNodes(s.Statuses)
-	return s, nil
-}
-
-// explainMissing lets the API and the page of nodes explain by the state of the source why nodes and
-// pods have no metrics.
-func explainMissing(
-	s source, resources *api.Config, page *nodez.Config, c Config, client *rest.Config, metrics *store.Store,
-	pods, nodes *inventory.Index,
-) error {
-	lookup, err := explain.NewClient(client)
+	fetcher, err := kubelet.NewClient(kubeletConfig(a.Kubelet, a.client))
 	if err != nil {
 		return err
 	}
-	explanations := explain.Config{
-		Pods:         pods,
-		Nodes:        nodes,
-		Samples:      metrics,
-		Lookup:       lookup,
-		SelectsNodes: c.NodeSelector != nil && !c.NodeSelector.Empty(),
-		Resolution:   c.Resolution,
-		MaxSampleAge: c.MaxSampleAge,
-		Clock:        resources.Clock,
+	observer := observers{a.instruments}
+	if a.events != nil {
+		observer = append(observer, a.events)
 	}
-	switch s := s.(type) {
-	case *scrape.Scraper:
-		explanations.Scrapes, page.Scrapes = s, s
-	case *prometheus.Source:
-		explanations.Refreshes, page.Refreshes = s, s
+	s := scrape.New(scrape.Config{
+		Fetcher:  fetcher,
+		Sink:     a.view.Usage,
+		Observer: observer,
+		Interval: a.Resolution,
+		Active:   a.Active,
+		Storage:  a.storage(),
+	})
+	a.instruments.registerNodes(s.Statuses)
+	if a.Active.Resolution > 0 {
+		a.resources.Reads = s
+		a.instruments.registerActive(s.ActiveStats)
 	}
-	resources.ExplainPods, resources.ExplainNodes = explain.NewPods(explanations), explain.NewNodes(explanations)
-	resources.Warnings = c.MissingMetricsWarnings
+	a.source, a.explanations.Scrapes, a.page.Scrapes = s, s, s
+	a.loops = append(a.loops, func(ctx context.Context) { warnOfFileLimit(ctx, a.view.Nodes.Len) })
 	return nil
 }
 
-func newPrometheusSource(
-	c Config, client *rest.Config, clock usage.Clock, metrics *store.Store, pods *inventory.Index,
-	instruments *instruments, events *event.Reporter, synced func() bool,
-) (*prometheus.Source, error) {
-	bound := func(node, namespace, pod string) *inventory.Object {
-		if o := pods.Get(namespace, pod); o != nil && o.Node == node {
-			return o
-		}
-		return nil
+// addEngine adds an engine that has scraped the kubelets.
+func (a *assembly) addEngine() error {
+	c := *a.Prometheus
+	c.Interval, c.MaxSampleAge, c.MaxContainers = a.Resolution, a.MaxSampleAge, maxContainers
+	c.Sink, c.Observer, c.Clock = a.view.Usage, a.instruments.registerEngine(a.events), a.clock
+	c.Synced, c.UserAgent = a.synced, a.client.UserAgent
+	c.Started = func(node, namespace, pod, container string) (prometheus.Start, bool) {
+		return startOf(boundPod(a.view.Pods, node, namespace, pod), container)
 	}
-	p := *c.Prometheus
-	p.Interval, p.MaxSampleAge, p.MaxContainers = c.Resolution, c.MaxSampleAge, maxContainers
-	p.Sink, p.Observer, p.Clock = metrics, instruments.registerEngine(events), clock
-	p.Synced, p.UserAgent = synced, client.UserAgent
-	p.Started = func(node, namespace, pod, container string) (prometheus.Start, bool) {
-		return startOf(bound(node, namespace, pod), container)
-	}
-	p.IsRunning = func(node, namespace, pod, container string) bool {
-		o := bound(node, namespace, pod)
+	c.IsRunning = func(node, namespace, pod, container string) bool {
+		o := boundPod(a.view.Pods, node, namespace, pod)
 		return o != nil && o.Running(container)
 	}
-	p.Reloaded = func(file string, err error) {
+	c.Reloaded = func(file string, err error) {
 		if err != nil {
 			klog.Background().Error(err, "Cannot reload the configuration of the engine; the previous one stays in use",
 				"file", file)
@@ -166,7 +81,13 @@ func newPrometheusSource(
 		}
 		klog.Background().Info("Reloaded the configuration of the engine", "file", file)
 	}
-	return prometheus.New(p)
+	s, err := prometheus.New(c)
+	if err != nil {
+		return err
+	}
+	a.source, a.explanations.Refreshes, a.page.Refreshes = s, s, s
+	a.resources.FromEngine = true
+	return nil
 }
 
 // startOf returns the start of a container for the engine as source. There may be no pod.

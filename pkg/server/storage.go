@@ -21,22 +21,19 @@ type EphemeralStorage struct {
 // storageIntervals is the age in intervals at which the ephemeral storage of nodes and pods expires.
 const storageIntervals = 3
 
-// newStorage returns the configuration of the requests for ephemeral storage, which follow the scrapes
-// of CPU and memory. They start when synced returns true: the storage of pods that are not known would
-// be dropped.
-func newStorage(
-	c Config, extra *store.Extra, pods *inventory.Index, instruments *instruments, synced func() bool,
-) scrape.Storage {
-	interval := c.EphemeralStorage.Interval
+// storage returns the configuration of the requests for ephemeral storage, which follow the scrapes
+// of CPU and memory. They start when the pods are known: the storage of others would be dropped.
+func (a *assembly) storage() scrape.Storage {
+	interval := a.EphemeralStorage.Interval
 	if interval == 0 {
 		return scrape.Storage{}
 	}
-	maxAge := storageIntervals * max(interval, c.Resolution)
+	maxAge := storageIntervals * max(interval, a.Resolution)
 	return scrape.Storage{
 		Interval: interval,
-		Sink:     &store.StorageSink{Extra: extra, MaxAge: maxAge, IsBound: isBound(pods)},
-		Ready:    synced,
-		Observe:  instruments.registerStorage(),
+		Sink:     &store.StorageSink{Extra: a.view.Extra, MaxAge: maxAge, IsBound: isBound(a.view.Pods)},
+		Ready:    a.synced,
+		Observe:  a.instruments.registerStorage(),
 	}
 }
 
@@ -45,9 +42,8 @@ func newStorage(
 // its UID is then a hash without hyphens, and not that of the pod in the API server.
 func isBound(pods *inventory.Index) func(node, namespace, pod, uid string) bool {
 	return func(node, namespace, pod, uid string) bool {
-		o := pods.Get(namespace, pod)
-		return o != nil && o.Node == node &&
-			(!strings.Contains(uid, "-") || o.UID == inventory.UIDOf(types.UID(uid)))
+		o := boundPod(pods, node, namespace, pod)
+		return o != nil && (!strings.Contains(uid, "-") || o.UID == inventory.UIDOf(types.UID(uid)))
 	}
 }
 

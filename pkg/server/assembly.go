@@ -1,0 +1,191 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-vitals/kube-vitals/pkg/api"
+	"github.com/kube-vitals/kube-vitals/pkg/event"
+	"github.com/kube-vitals/kube-vitals/pkg/explain"
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
+	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
+)
+
+// assembly is a Server while New builds it. New calls the methods in order: each adds one part, and
+// uses only the parts before it.
+type assembly struct {
+	Config
+	client      *rest.Config // of the API server
+	clock       usage.Clock
+	view        *view.View
+	instruments *instruments
+	watches     *inventory.Watches
+	events      *event.Reporter // nil: off
+	source      source
+	cert        *servingcert.Manager // nil: the serving certificate is not ours
+
+	resources    api.Config
+	page         nodez.Config
+	explanations explain.Config
+
+	api   *genericapiserver.GenericAPIServer
+	ready readiness
+	loops []func(context.Context) // that run until the last request has ended
+}
+
+// newAssembly returns the state, which is still empty, and what reads it.
+func newAssembly(c Config) (*assembly, error) {
+	client, err := restConfig(c.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	client.UserAgent = "kube-vitals/" + c.Version
+	lookup, err := explain.NewClient(client)
+	if err != nil {
+		return nil, err
+	}
+	clock := usage.NewClock(time.Now())
+	v := newView(c, clock)
+	a := &assembly{
+		Config: c, client: client, clock: clock, view: v,
+		instruments: newInstruments(c.Version, c.Commit, time.Now, clock),
+	}
+	a.instruments.registerConfig(c.Resolution, c.MaxSampleAge)
+	a.instruments.registerState(v.Usage, v.Nodes, v.Pods)
+	a.instruments.registerMemory()
+	a.resources = api.Config{
+		View:       v,
+		Now:        time.Now,
+		Clock:      clock,
+		ObserveAge: a.instruments.observeAge,
+		Warnings:   c.MissingMetricsWarnings,
+	}
+	a.page = nodez.Config{
+		Version:      c.Version,
+		Resolution:   c.Resolution,
+		MaxSampleAge: c.MaxSampleAge,
+		View:         v,
+		Memory:       memoryReport,
+		Now:          time.Now,
+		Clock:        clock,
+	}
+	a.explanations = explain.Config{
+		Pods:         v.Pods,
+		Nodes:        v.Nodes,
+		Samples:      v.Usage,
+		Lookup:       lookup,
+		SelectsNodes: c.NodeSelector != nil && !c.NodeSelector.Empty(),
+		Resolution:   c.Resolution,
+		MaxSampleAge: c.MaxSampleAge,
+		Clock:        clock,
+	}
+	return a, nil
+}
+
+// newView returns an empty store and empty inventories of pods and of nodes. The store removes a pod
+// before the inventory does: a new pod of the same name must not get the usage of the old one.
+func newView(c Config, clock usage.Clock) *view.View {
+	v := &view.View{Nodes: inventory.New()}
+	v.Pods = inventory.NewNotifying(func(old *inventory.Object) {
+		now := clock.At(time.Now())
+		v.Usage.RemovePod(old.Node, old.Namespace, old.Name, now)
+		if v.Extra != nil {
+			v.Extra.RemovePod(old.Node, old.Namespace, old.Name, now)
+		}
+	})
+	v.Usage = store.New(store.Config{
+		MaxSampleAge: c.MaxSampleAge, RateWindow: c.RateWindow, MaxContainers: maxContainers,
+		State: func(node, namespace, pod, container string) store.ContainerState {
+			o := boundPod(v.Pods, node, namespace, pod)
+			if o == nil {
+				return store.ContainerState{}
+			}
+			return store.ContainerState{
+				Running: o.Running(container), StartedAt: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
+			}
+		},
+	})
+	if c.Devices != nil || c.EphemeralStorage.Interval > 0 {
+		v.Extra = store.NewExtra(v.Usage)
+	}
+	return v
+}
+
+// boundPod returns the pod of that name if it is bound to the node, or nil.
+func boundPod(pods *inventory.Index, node, namespace, name string) *inventory.Object {
+	if o := pods.Get(namespace, name); o != nil && o.Node == node {
+		return o
+	}
+	return nil
+}
+
+// addWatches adds the watches of nodes and pods.
+func (a *assembly) addWatches() (err error) {
+	a.watches, err = inventory.NewWatches(inventory.WatchConfig{
+		Client:          a.client,
+		Nodes:           a.view.Nodes,
+		Pods:            a.view.Pods,
+		NodeSelector:    a.NodeSelector,
+		NodeAnnotations: []string{kubelet.PathAnnotation},
+	})
+	return err
+}
+
+// synced reports whether the nodes and pods are known.
+func (a *assembly) synced() bool {
+	return a.watches.NodesSynced() == nil && a.watches.PodsSynced() == nil
+}
+
+// addSource adds the source of the usage. The watches of nodes set its targets.
+func (a *assembly) addSource() error {
+	add := a.addScraper
+	if a.Prometheus != nil {
+		add = a.addEngine
+	}
+	if err := add(); err != nil {
+		return err
+	}
+	a.loops = append(a.loops, a.source.Run, func(ctx context.Context) { a.watches.Run(ctx, a.source) })
+	return nil
+}
+
+// addServingCert adds the Manager of the serving certificate if a Secret is configured, and the
+// Monitor of the APIServices if the Service is configured. The Manager runs its Monitor.
+func (a *assembly) addServingCert() error {
+	cert, monitor, err := newServingCert(a.Config, a.client)
+	switch {
+	case err != nil:
+		return err
+	case cert != nil:
+		a.cert = cert
+		a.loops = append(a.loops, cert.Run)
+	case monitor != nil:
+		a.loops = append(a.loops, monitor.Run)
+	}
+	if monitor != nil {
+		a.instruments.registerAPIServices(monitor.States)
+	}
+	return nil
+}
+
+// newServingCert returns what is configured. The Monitor is that of the Manager if there is one.
+func newServingCert(c Config, client *rest.Config) (cert *servingcert.Manager, m *servingcert.Monitor, err error) {
+	c.ServingCert.Client = client
+	switch {
+	case c.ServingCert.Secret != "":
+		if cert, err = servingcert.New(c.ServingCert); err == nil {
+			m = cert.Monitor()
+		}
+	case c.ServingCert.Service != "":
+		m, err = servingcert.NewMonitor(c.ServingCert)
+	}
+	return cert, m, err
+}
