@@ -91,7 +91,8 @@ func TestWrongProtocol(t *testing.T) {
 	checkError(t, err, reason.TLSHandshake, "check --kubelet-port")
 	c = newTestClient(t, Config{PlainHTTP: true})
 	k := newKubelet(t, forServerAuth(kubelettest.NewCA(), "n7"), serve)
-	checkError(t, fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}), reason.BadStatus, "HTTP request to an HTTPS server")
+	checkError(t, fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}), reason.BadStatus,
+		"HTTP request to an HTTPS server")
 }
 
 func TestPlainHTTPSendsNoToken(t *testing.T) {

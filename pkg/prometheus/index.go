@@ -25,7 +25,9 @@ func (s *Source) reindex(ctx context.Context) {
 		return
 	}
 	s.changed = false
-	maps.DeleteFunc(s.conflicts, func(c conflict, _ bool) bool { return s.nodes[c.owner] == nil || s.nodes[c.other] == nil })
+	maps.DeleteFunc(s.conflicts, func(c conflict, _ bool) bool {
+		return s.nodes[c.owner] == nil || s.nodes[c.other] == nil
+	})
 	index := map[string]*node{}
 	for _, n := range s.nodes {
 		for _, a := range n.object.Load().Status.Addresses {

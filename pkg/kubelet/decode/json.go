@@ -2,6 +2,7 @@ package decode
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"unicode/utf8"
@@ -35,7 +36,7 @@ func (s *scanner) begin(text []byte) {
 // finish returns an error unless the text was one valid JSON value, which has been consumed.
 func (s *scanner) finish() error {
 	if s.err == nil {
-		if _, err := s.decoder.ReadToken(); err != io.EOF {
+		if _, err := s.decoder.ReadToken(); !errors.Is(err, io.EOF) {
 			s.err = err
 			if err == nil {
 				s.err = errMoreJSON
