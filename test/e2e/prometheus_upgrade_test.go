@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -49,6 +52,7 @@ func TestSourceChange(t *testing.T) {
 		}
 	}
 	eventually(t, "all metrics", reads(&address))
+	c.awaitSamples(t, `container_cpu_usage_seconds_total{namespace="shop"}`)
 	requests := startLoad(t, map[string]func(context.Context) error{"pods and nodes": reads(&address)})
 	current := c.server
 	for _, values := range [][]string{
@@ -80,4 +84,28 @@ func TestSourceChange(t *testing.T) {
 	if strings.Contains(left, "kube-vitals-prometheus") || !strings.Contains(left, "kube-vitals-kubelet") {
 		t.Errorf("after the way back, there are\n%s", left)
 	}
+}
+
+// awaitSamples waits until each of the series has three samples in the engine. Kubelets give the rate
+// of a new container earlier than the engine has the two samples since its start that a rate needs.
+func (c *prometheusCluster) awaitSamples(t *testing.T, selector string) {
+	t.Helper()
+	query := fmt.Sprintf("min(count_over_time(%s[1m])) >= 3", selector)
+	eventually(t, "samples of "+selector, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+			fmt.Sprintf("http://127.0.0.1:%d/api/v1/query?query=%s", c.port, url.QueryEscape(query)), nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err == nil && !strings.Contains(string(body), `"value":[`) {
+			err = errors.New(string(body))
+		}
+		return err
+	})
 }
