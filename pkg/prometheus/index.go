@@ -1,23 +1,18 @@
 package prometheus
 
 import (
-	"bytes"
 	"context"
 	"maps"
+	"net"
+	"strings"
 
 	"k8s.io/klog/v2"
 )
 
-// conflict is that of two nodes with the same address.
-type conflict struct{ owner, other string }
-
-// maxConflicts limits the conflicts that are logged, each once while both nodes exist: a node may set
-// thousands of addresses, and others all the time.
-const maxConflicts = 16
-
 // reindex updates the index of the nodes by name and by address. A node sets the addresses in its own
 // status, but must not take those of others: an address of several nodes stays with the one that had
-// it first, or, after a restart, with the oldest node.
+// it first, or, after a restart, with the oldest node. The first conflict of each other node is logged:
+// a node may set thousands of addresses, and others all the time.
 func (s *Source) reindex(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,9 +20,6 @@ func (s *Source) reindex(ctx context.Context) {
 		return
 	}
 	s.changed = false
-	maps.DeleteFunc(s.conflicts, func(c conflict, _ bool) bool {
-		return s.nodes[c.owner] == nil || s.nodes[c.other] == nil
-	})
 	index := map[string]*node{}
 	for _, n := range s.nodes {
 		for _, a := range n.object.Load().Status.Addresses {
@@ -40,10 +32,10 @@ func (s *Source) reindex(ctx context.Context) {
 				owner, other = n, owner
 			}
 			index[a.Address] = owner
-			if c := (conflict{owner.name, other.name}); !s.conflicts[c] && len(s.conflicts) < maxConflicts {
-				s.conflicts[c] = true
+			if !other.conflictLogged {
+				other.conflictLogged = true
 				klog.FromContext(ctx).Info("Two nodes have the same address; series that only the address identifies count "+
-					"for the node that had it first", "address", a.Address, "node", c.owner, "otherNode", c.other)
+					"for the node that had it first", "address", a.Address, "node", owner.name, "otherNode", other.name)
 			}
 		}
 	}
@@ -74,10 +66,11 @@ func (s *Source) nodeOf(series *series) *node {
 		if n := s.index[string(value)]; n != nil {
 			return n
 		}
-		if port := bytes.LastIndexByte(value, ':'); port >= 0 {
-			return s.index[string(bytes.Trim(value[:port], "[]"))]
+		host, _, err := net.SplitHostPort(string(value))
+		if err != nil { // no port, or an IPv6 address, which has colons as well
+			host = strings.Trim(string(value), "[]")
 		}
-		return nil
+		return s.index[host]
 	}
 	return nil
 }

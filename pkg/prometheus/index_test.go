@@ -78,9 +78,35 @@ func TestAddressOfAnotherNode(t *testing.T) {
 	wantOwner("both add one", "n1", conflict("n1", "n2"),
 		`"address"="10.0.0.2" "node"="n0" "otherNode"="n1"`)
 	f.index = nil // as after a restart
-	wantOwner("the oldest of both", "n2", conflict("n2", "n1"))
+	wantOwner("the oldest of both", "n2")
 	f.Delete("n2")
 	wantOwner("the owner is deleted", "n1")
 	f.Set(node("n2", 0, "10.0.0.3", own))
 	wantOwner("it is created again", "n1", conflict("n1", "n2"))
+}
+
+// TestNodeOfLabel has labels with the address of a node in all forms. An IPv6 address whose last group
+// looks like a port is not that of the node whose address is the rest.
+func TestNodeOfLabel(t *testing.T) {
+	f := newFixture(t, "")
+	f.Set(newNode("v6", "fd00::1"))
+	f.Set(newNode("longer", "fd00::1:10250"))
+	f.reindex(t.Context())
+	for value, want := range map[string]string{
+		"10.0.0.1": "n1", "10.0.0.1:10250": "n1", "n1": "n1", "n1:10250": "n1",
+		"fd00::1": "v6", "[fd00::1]": "v6", "[fd00::1]:10250": "v6",
+		"fd00::1:10250": "longer", "[fd00::1:10250]:10250": "longer", "fd00::1:9100": "",
+		"10.0.0.2:10250": "", ":10250": "", "[]": "", "fd00": "",
+	} {
+		name := f.client.config.Labels.Node[0]
+		text := []byte(name + value)
+		n := f.nodeOf(&series{text: text, labels: []label{{span{0, len(name)}, span{len(name), len(text)}}}})
+		got := ""
+		if n != nil {
+			got = n.name
+		}
+		if got != want {
+			t.Errorf("%q: got node %q, want %q", value, got, want)
+		}
+	}
 }

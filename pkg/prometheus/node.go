@@ -31,6 +31,8 @@ type node struct {
 	isStored   bool                  // whether samples of the node were stored before
 	stamps     stamps
 	clock      clock
+
+	conflictLogged bool // that another node has an address of this one
 }
 
 // container is one container of a node.

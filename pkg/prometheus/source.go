@@ -128,7 +128,6 @@ type Source struct {
 	logged    reason.Reason
 	warned    bool              // whether a warning was logged since the last response without one
 	index     map[string]*node  // by name and by address
-	conflicts map[conflict]bool // that were logged
 	key       []byte
 	scrape    usage.Scrape
 	names     []byte                // of scrape
@@ -150,7 +149,7 @@ func New(c Config) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{Config: c, client: client, started: time.Now(), changed: true,
-		nodes: map[string]*node{}, conflicts: map[conflict]bool{},
+		nodes: map[string]*node{},
 		times: map[[2]usage.Time]int{}, maxDuration: max(c.Interval, c.MaxSampleAge/3)}
 	s.status.engine.Host, s.status.engine.Window = client.url.Host, client.window
 	return s, nil
