@@ -7,18 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 	"github.com/kube-vitals/kube-vitals/pkg/view"
 	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
 )
-
-type fakeScrapes []scrape.Status
-
-func (f fakeScrapes) Statuses() []scrape.Status { return f }
 
 // TestNodezCountsWhatIsListed checks that the page of nodes counts the pods that LIST and GET serve,
 // of a node with a correct clock, and of one whose clock was set back by ten minutes.
@@ -80,7 +77,7 @@ func TestNodezCountsWhatIsListed(t *testing.T) {
 		Clock: usage.NewClock(now), Now: func() time.Time { return now },
 	}
 	page := nodez.Config{
-		Scrapes: fakeScrapes{{Node: "set-back"}, {Node: "steady"}}, MaxSampleAge: time.Minute,
+		Source: &healthtest.Source{List: []health.Node{{Name: "set-back"}, {Name: "steady"}}}, MaxSampleAge: time.Minute,
 		View: config.View, Clock: config.Clock, Now: config.Now,
 	}
 

@@ -63,8 +63,8 @@ func BenchmarkScrape(b *testing.B) {
 	for b.Loop() {
 		g.scrape(b.Context(), t)
 	}
-	if t.status.Reason != "" {
-		b.Fatal(t.status.Err)
+	if t.health.Reason != "" {
+		b.Fatal(t.health.Err)
 	}
 }
 
@@ -78,7 +78,7 @@ func BenchmarkMemory(b *testing.B) {
 		for i := range nodes {
 			g.set(ctx, benchmarkPod(i))
 		}
-		for g.status(g.source.Clock.At(time.Now())).Containers["nvidia.com/gpu"] < nodes*8 {
+		for g.exporter(g.source.Clock.At(time.Now())).Containers["nvidia.com/gpu"] < nodes*8 {
 			time.Sleep(10 * time.Millisecond)
 		}
 		b.ReportMetric(float64(memoryInUse()-before)/nodes, "B/node")

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/kube-vitals/kube-vitals/pkg/device/status"
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -41,8 +41,8 @@ type target struct {
 	url     string
 	err     error // why there is no URL
 	stop    func()
-	stopped bool       // guarded by group.mu
-	status  status.Pod // guarded by group.mu
+	stopped bool               // guarded by group.mu
+	health  health.ExporterPod // guarded by group.mu
 }
 
 // active is the pod whose values are served for a node. An update of a DaemonSet may run two pods on
@@ -155,7 +155,7 @@ func (g *group) choose(ctx context.Context, node string) {
 // scrapePod starts to scrape a pod if it is new or its URL has changed. known is its target, or nil.
 // The caller holds mu.
 func (g *group) scrapePod(ctx context.Context, pod *corev1.Pod, known *target) {
-	t := &target{pod: pod, status: status.Pod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}}
+	t := &target{pod: pod, health: health.ExporterPod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}}
 	t.url, t.err = g.endpoint(pod, g.source.AllowLoopback)
 	if t.err != nil {
 		t.err = &reason.Error{Reason: reason.BadEndpoint, Err: t.err}
@@ -190,15 +190,15 @@ func (g *group) removeExpired(now usage.Time) {
 	}
 }
 
-func (g *group) status(now usage.Time) status.Exporter {
+func (g *group) exporter(now usage.Time) health.Exporter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e := status.Exporter{
+	e := health.Exporter{
 		Name: g.Name, Namespace: g.Namespace, PodSelector: g.PodSelector,
-		Pods: make([]status.Pod, 0, len(g.targets)), Containers: map[string]int{},
+		Pods: make([]health.ExporterPod, 0, len(g.targets)), Containers: map[string]int{},
 	}
 	for _, t := range g.targets {
-		e.Pods = append(e.Pods, t.status)
+		e.Pods = append(e.Pods, t.health)
 	}
 	for node, pods := range g.pods {
 		if n := len(pods) - maxPodsPerNode; n > 0 {

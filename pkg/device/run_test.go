@@ -116,7 +116,7 @@ func TestRun(t *testing.T) {
 	event := metav1.WatchEvent{Type: "DELETED"}
 	event.Object.Raw = object
 	api.events <- event
-	for len(source.Statuses()[0].Pods) != 0 {
+	for len(source.Exporters()[0].Pods) != 0 {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()

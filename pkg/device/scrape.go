@@ -84,12 +84,12 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 		return
 	}
 	g.logChange(t, Reason(err), err)
-	s := &t.status
-	s.LastScrape, s.Err, s.Reason = time.Now(), err, Reason(err)
 	if err != nil {
+		t.health.Fail(time.Now(), 0, Reason(err), err)
 		return
 	}
-	s.LastSuccess, s.Devices = s.LastScrape, slices.Max(r.series)
+	t.health.Succeed(time.Now(), 0)
+	t.health.Devices = slices.Max(r.series)
 	g.logMissing(t, r)
 	node := t.pod.Spec.NodeName
 	if a := g.active[node]; a != nil && !g.replaces(t, a, at) {
@@ -109,18 +109,18 @@ func (g *group) sinkName() string { return "device/" + g.Name }
 // replaces reports whether the values of a target replace those that are served: the oldest pod that
 // can be scraped counts, so that no new pod decides.
 func (g *group) replaces(t *target, a *active, now usage.Time) bool {
-	return t == a.target || a.target.stopped || a.target.status.Reason != "" || now >= a.expires ||
+	return t == a.target || a.target.stopped || a.target.health.Reason != "" || now >= a.expires ||
 		byAge(t.pod, a.target.pod) < 0
 }
 
 // logChange logs if a pod begins to fail, fails for another reason, or recovers.
 func (g *group) logChange(t *target, now reason.Reason, err error) {
-	if now == t.status.Reason {
+	if now == t.health.Reason {
 		return
 	}
 	logger := klog.Background().WithValues("exporter", g.Name, "pod", klog.KObj(t.pod), "node", t.pod.Spec.NodeName)
 	if err != nil {
-		logger.Error(err, "Cannot scrape the device exporter; its last values stand until they expire", "reason", now)
+		logger.Error(err, "Cannot scrape the device exporter; its last values are served until they expire", "reason", now)
 		return
 	}
 	logger.Info("The device exporter can be scraped again")

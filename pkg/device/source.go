@@ -15,7 +15,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/kube-vitals/kube-vitals/pkg/device/status"
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -135,12 +135,12 @@ func (s *Source) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Statuses returns the states of the exporters, in the order of the configuration.
-func (s *Source) Statuses() []status.Exporter {
+// Exporters returns what is known of the exporters, in the order of the configuration.
+func (s *Source) Exporters() []health.Exporter {
 	now := s.Clock.At(time.Now())
-	statuses := make([]status.Exporter, 0, len(s.groups))
+	exporters := make([]health.Exporter, 0, len(s.groups))
 	for _, g := range s.groups {
-		statuses = append(statuses, g.status(now))
+		exporters = append(exporters, g.exporter(now))
 	}
-	return statuses
+	return exporters
 }

@@ -207,15 +207,15 @@ func TestSchedule(t *testing.T) {
 		if len(spread) < 10 || slices.Max(slices.Collect(maps.Values(spread))) > pods/4 {
 			t.Errorf("scrapes in each second of the interval: %v", spread)
 		}
-		if status := w.group.source.Statuses()[0]; len(status.Pods) != pods || status.Failing() != pods/2 ||
-			status.Containers["x.org/sum"] != pods/2 || status.Containers["x.org/max"] != 0 ||
-			status.Oldest > w.group.Interval {
-			t.Errorf("got %+v", status)
+		if e := w.group.source.Exporters()[0]; len(e.Pods) != pods || e.Failing() != pods/2 ||
+			e.Containers["x.org/sum"] != pods/2 || e.Containers["x.org/max"] != 0 ||
+			e.Oldest > w.group.Interval {
+			t.Errorf("got %+v", e)
 		}
 	})
 }
 
-// TestExporterFails checks that the last values stand until they expire, and that they return with
+// TestExporterFails checks that the last values are served until they expire, and that they return with
 // the next success.
 func TestExporterFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -243,10 +243,10 @@ func TestExporterFails(t *testing.T) {
 			w.setFunc(host, fault.respond)
 			time.Sleep(w.group.Interval + w.group.Timeout)
 			w.want("after a failure: "+string(fault.want), "n1", "a-n1", 3000)
-			status := w.group.source.Statuses()[0]
-			if p := status.Pods[0]; status.Failing() != 1 || p.Node != "n1" || p.Name != "e" || p.Reason != fault.want ||
-				p.Err == nil || p.LastSuccess.IsZero() || !p.LastScrape.After(p.LastSuccess) || p.Devices != 2 {
-				t.Errorf("%s: got %+v", fault.want, status)
+			e := w.group.source.Exporters()[0]
+			if p := e.Pods[0]; e.Failing() != 1 || p.Node != "n1" || p.Name != "e" || p.Reason != fault.want ||
+				p.Err == nil || p.LastSuccess.IsZero() || !p.Last.After(p.LastSuccess) || p.Devices != 2 {
+				t.Errorf("%s: got %+v", fault.want, e)
 			}
 			time.Sleep(w.group.MaxAge)
 			w.want("after the maximum age: "+string(fault.want), "n1", "a-n1", -1)
@@ -258,9 +258,9 @@ func TestExporterFails(t *testing.T) {
 			w.want("after the recovery", "n1", "a-n1", 3000)
 			w.reasons()
 		}
-		status := w.group.source.Statuses()[0]
-		if p := status.Pods[0]; status.Failing() != 0 || p.Err != nil || p.LastScrape != p.LastSuccess || p.Devices != 2 {
-			t.Errorf("got %+v", status)
+		e := w.group.source.Exporters()[0]
+		if p := e.Pods[0]; e.Failing() != 0 || p.Err != nil || p.Last != p.LastSuccess || p.Devices != 2 {
+			t.Errorf("got %+v", e)
 		}
 	})
 }
@@ -341,7 +341,7 @@ func TestManyPodsOnANode(t *testing.T) {
 			if got := scraped(); got != want {
 				t.Errorf("%s: got requests to %s, want %s", what, got, want)
 			}
-			s := w.group.status(w.clock.At(time.Now()))
+			s := w.group.exporter(w.clock.At(time.Now()))
 			if s.LeftOut != leftOut || s.LeftOutPod != example || len(s.Pods) != len(strings.Fields(want)) {
 				t.Errorf("%s: got %+v, want %d left out, such as %s", what, s, leftOut, example)
 			}

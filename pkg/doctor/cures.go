@@ -83,7 +83,7 @@ func cures() map[string]string {
 			"use the API instead",
 		engineStarting: "see the log of kube-vitals, and run doctor again",
 		enginePartial: "see the log and the status of the engine, for example of its stores; metrics that are missing in a " +
-			"response stand until they expire",
+			"response are served until they expire",
 		engineFile: "see the error in the log of kube-vitals, and correct source.prometheus.config",
 		engineSeries: "check preset and queries in --prometheus-config, and the metric_relabel_configs of the engine: " +
 			"they may drop these series",

@@ -11,10 +11,16 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// refresh notifies the Reporter of refreshes with this result for so long.
+// refresh makes refreshes of an engine end with this result for so long.
 func (c *cluster) refresh(cause reason.Reason, d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); c.pass(interval / 4) {
-		c.Refreshed(cause)
+		c.mu.Lock()
+		if cause == "" {
+			c.overall.Succeed(time.Now(), 0)
+		} else {
+			c.overall.Fail(time.Now(), 0, cause, nil)
+		}
+		c.mu.Unlock()
 	}
 }
 

@@ -1,26 +1,23 @@
 // Package event records Kubernetes events about nodes whose metrics are unavailable, so that
 // kubectl describe node shows why.
 //
-// A Reporter observes the scrapes. Once in each interval it compares the nodes that fail with what
-// it has reported, and records what is new:
+// Once in each interval, a Reporter compares the health of the source with what it has reported, and
+// records what is new:
 //
-//   - MetricsUnavailable (Warning) on a Node whose scrapes keep failing, with the reason and the
+//   - MetricsUnavailable (Warning) on a Node that cannot be read for some time, with the reason and the
 //     cure. It is repeated while the node fails, since the API server deletes events after an hour.
-//   - MetricsRestored (Normal) on such a Node when it can be scraped again.
+//   - MetricsRestored (Normal) on such a Node when it can be read again.
 //   - The same two events on the Deployment of kube-vitals, instead of on the Nodes, if more than a
-//     tenth of them fail for one reason: the cause is then most likely not on the nodes.
-//
-// With an engine instead of kubelets, there are only events on the Deployment: when the engine cannot
-// be read, and when it can be read again.
+//     tenth of them fail for one reason, or if the source fails as a whole: the cause is then most
+//     likely not on the nodes.
 //
 // The message of an event depends only on the reason, so the recorder of client-go counts repeated
-// events in one object. A Reporter never delays a scrape, and keeps state only for nodes that fail
-// or whose recovery is not reported yet.
+// events in one object. A Reporter never delays a scrape, and keeps state only for nodes that it has
+// reported and whose recovery it has not.
 package event
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,8 +29,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
 // The reasons of the events, as the field of this name in the API.
@@ -82,37 +79,27 @@ type Config struct {
 	Namespace   string        // of the Deployment
 	Deployment  string        // of kube-vitals itself
 	Interval    time.Duration // between two scrapes of a node
-	Nodes       func() int    // returns the number of nodes to scrape
+	Source      health.Source
 }
 
-// Reporter records events about nodes that cannot be scraped, or about an engine that cannot be read.
-// It implements scrape.Observer.
+// Reporter records events about nodes that cannot be read, or about the source. Its fields belong to
+// Run.
 type Reporter struct {
 	Config
 	limiter flowcontrol.PassiveRateLimiter
 
-	// These fields belong to Run.
 	widespread         map[reason.Reason]*spread // reasons for which the Deployment is reported
 	deploymentReported bool                      // as Unavailable, and not as Restored since
 	deploymentFailure  failure                   // of the last request for the Deployment
-
-	mu     sync.Mutex
-	nodes  map[string]*node // that fail, or whose recovery is not reported yet
-	engine node             // the state of the engine, without a uid
+	nodes              map[string]reported       // by name; without those that are not reported
+	source             reported
 }
 
-var _ scrape.Observer = (*Reporter)(nil)
-
-// node is the state of a node, or of the engine, that fails or did so when it was reported.
-type node struct {
-	uid      types.UID
-	reason   reason.Reason // of the last scrape; empty: it succeeded
-	failures int           // in a row
-	repeated int           // failures in a row for this reason
-	since    time.Time     // of the first failure in a row
-
-	reported   reason.Reason // as Unavailable, and not as Restored since; empty: not reported
-	reportedAt time.Time
+// reported is what was reported last as Unavailable, and not as Restored since.
+type reported struct {
+	uid    types.UID     // of the node
+	reason reason.Reason // empty: nothing
+	at     time.Time
 }
 
 // spread is the state of a reason for which many nodes fail.
@@ -133,44 +120,8 @@ func New(c Config) *Reporter {
 		Config:     c,
 		limiter:    flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, burst),
 		widespread: map[reason.Reason]*spread{},
-		nodes:      map[string]*node{},
+		nodes:      map[string]reported{},
 	}
-}
-
-// Scraped implements scrape.Observer.
-func (r *Reporter) Scraped(result scrape.Result) {
-	if result.Reason == reason.Canceled {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := r.nodes[result.Node]
-	switch {
-	case result.Err != nil:
-		if n == nil {
-			n = &node{uid: result.UID}
-			r.nodes[result.Node] = n
-		}
-		if n.reason != result.Reason {
-			n.reason, n.repeated = result.Reason, 0
-		}
-		n.repeated++
-		n.failures, n.since = result.Failures, result.FailingSince
-	case n != nil && n.reported != "":
-		n.reason, n.failures, n.repeated = "", 0, 0
-	case n != nil:
-		delete(r.nodes, result.Node)
-	}
-}
-
-// Summarized implements scrape.Observer.
-func (r *Reporter) Summarized(error) {}
-
-// NodeDeleted implements scrape.Observer.
-func (r *Reporter) NodeDeleted(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.nodes, name)
 }
 
 // Run records events until ctx is done.
@@ -193,34 +144,34 @@ func (r *Reporter) report(ctx context.Context, out *sink, now time.Time) {
 	if out.isDown(now) { // the events would only wait in the recorder's queue
 		return
 	}
-	r.reportDeployment(ctx, out, now)
-	r.reportEngine(ctx, out, now)
-	for _, e := range r.nodeEvents(now) {
+	nodes := r.Source.Nodes()
+	all := r.reportDeployment(ctx, out, nodes, now)
+	r.reportSource(ctx, out, now)
+	for _, e := range r.nodeEvents(nodes, all, now) {
 		out.Event(e.object, e.kind, e.reason, e.message)
 	}
 }
 
 // failing returns the number of nodes that fail, by reason: all of them, and only those that have
 // failed for long enough to be reported.
-func (r *Reporter) failing(now time.Time) (all, confirmed map[reason.Reason]int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *Reporter) failing(nodes []health.Node, now time.Time) (all, confirmed map[reason.Reason]int) {
 	all, confirmed = map[reason.Reason]int{}, map[reason.Reason]int{}
-	for _, n := range r.nodes {
-		if n.reason == "" {
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Failures == 0 {
 			continue
 		}
-		all[n.reason]++
-		if r.isConfirmed(n, now) {
-			confirmed[n.reason]++
+		all[n.Reason]++
+		if r.isConfirmed(&n.Attempts, now) {
+			confirmed[n.Reason]++
 		}
 	}
 	return all, confirmed
 }
 
-// isConfirmed reports whether a node fails, and has failed for long enough to be reported.
-func (r *Reporter) isConfirmed(n *node, now time.Time) bool {
-	return n.failures >= minFailures && now.Sub(n.since) >= r.Interval
+// isConfirmed reports whether a node or the source fails, and has failed for long enough to be reported.
+func (r *Reporter) isConfirmed(a *health.Attempts, now time.Time) bool {
+	return a.Failures >= minFailures && now.Sub(a.FailingSince) >= r.Interval && a.Reason != reason.Canceled
 }
 
 // isMany reports whether so many nodes fail for a reason that the Deployment is reported.
@@ -229,19 +180,21 @@ func isMany(failing, nodes int) bool { return failing >= minNodes && failing*sha
 // isStillMany reports whether the Deployment stays reported.
 func isStillMany(failing, nodes int) bool { return isMany(2*failing, nodes) && failing > 1 }
 
-// reportDeployment records the events of the Deployment that are due.
-func (r *Reporter) reportDeployment(ctx context.Context, out *sink, now time.Time) {
-	all, confirmed := r.failing(now)
-	nodes := r.Nodes()
+// reportDeployment records the events of the Deployment about many nodes that are due. It returns the
+// number of nodes that fail, by reason.
+func (r *Reporter) reportDeployment(
+	ctx context.Context, out *sink, nodes []health.Node, now time.Time,
+) map[reason.Reason]int {
+	all, confirmed := r.failing(nodes, now)
 	for cause, w := range r.widespread {
-		if isStillMany(all[cause], nodes) {
+		if isStillMany(all[cause], len(nodes)) {
 			w.calm = 0
 		} else if w.calm++; w.calm >= calmIntervals {
 			delete(r.widespread, cause)
 		}
 	}
 	for cause, n := range confirmed {
-		if r.widespread[cause] == nil && isMany(n, nodes) {
+		if r.widespread[cause] == nil && isMany(n, len(nodes)) {
 			r.widespread[cause] = &spread{}
 		}
 	}
@@ -250,7 +203,7 @@ func (r *Reporter) reportDeployment(ctx context.Context, out *sink, now time.Tim
 	var reported []*spread
 	for cause, w := range r.widespread {
 		if w.calm == 0 && (w.reportedAt.IsZero() || now.Sub(w.reportedAt) >= repeatAfter) {
-			due = append(due, event{nil, corev1.EventTypeWarning, Unavailable, deploymentMessage(cause, all[cause], nodes)})
+			due = append(due, event{nil, corev1.EventTypeWarning, Unavailable, deploymentMessage(cause, all[cause], len(nodes))})
 			reported = append(reported, w)
 		}
 	}
@@ -260,22 +213,46 @@ func (r *Reporter) reportDeployment(ctx context.Context, out *sink, now time.Tim
 		for _, n := range all {
 			failing += n
 		}
-		due = append(due, event{nil, corev1.EventTypeNormal, Restored, deploymentRestored(failing, nodes)})
+		due = append(due, event{nil, corev1.EventTypeNormal, Restored, deploymentRestored(failing, len(nodes))})
 	}
-	if len(due) == 0 || !r.limiter.TryAccept() {
+	if len(due) > 0 && r.recordOnDeployment(ctx, out, due...) {
+		for _, w := range reported {
+			w.reportedAt = now
+		}
+		r.deploymentReported = !isOver
+	}
+	return all
+}
+
+// reportSource records the event about the source as a whole that is due, on the Deployment.
+func (r *Reporter) reportSource(ctx context.Context, out *sink, now time.Time) {
+	o := r.Source.Overall()
+	due := event{nil, corev1.EventTypeWarning, Unavailable, engineMessage(o.Reason)}
+	switch {
+	case o.Failures == 0 && r.source.reason != "":
+		due.kind, due.reason, due.message = corev1.EventTypeNormal, Restored, engineRestored
+	case !r.isDue(&o.Attempts, r.source, now, false):
 		return
+	}
+	if r.recordOnDeployment(ctx, out, due) {
+		r.source = reported{"", o.Reason, now}
+	}
+}
+
+// recordOnDeployment records events on the Deployment. If that is not possible now, it returns false,
+// and is tried again with the next interval.
+func (r *Reporter) recordOnDeployment(ctx context.Context, out *sink, events ...event) bool {
+	if !r.limiter.TryAccept() {
+		return false
 	}
 	deployment := r.deployment(ctx)
 	if deployment == nil {
-		return // it is tried again with the next interval
+		return false
 	}
-	for _, e := range due {
+	for _, e := range events {
 		out.Event(deployment, e.kind, e.reason, e.message)
 	}
-	for _, w := range reported {
-		w.reportedAt = now
-	}
-	r.deploymentReported = !isOver
+	return true
 }
 
 // deployment returns a reference to the Deployment of kube-vitals, or nil if it cannot be read.
@@ -289,7 +266,7 @@ func (r *Reporter) deployment(ctx context.Context) runtime.Object {
 	if err != nil {
 		if r.deploymentFailure != before && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot read the Deployment of kube-vitals, so no event reports that many "+
-				"nodes or the engine fail; check --deployment and the permission to get it",
+				"nodes or the source fail; check --deployment and the permission to get it",
 				"namespace", r.Namespace, "deployment", r.Deployment)
 		}
 		return nil
@@ -300,44 +277,46 @@ func (r *Reporter) deployment(ctx context.Context) runtime.Object {
 }
 
 // nodeEvents returns the events of Nodes that are due, as many as the limiter allows. The others
-// remain due.
-func (r *Reporter) nodeEvents(now time.Time) []event {
-	all, _ := r.failing(now)
-	nodes := r.Nodes()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// remain due. The number of nodes that fail for each reason is given.
+func (r *Reporter) nodeEvents(nodes []health.Node, failing map[reason.Reason]int, now time.Time) []event {
 	var due []event
-	for name, n := range r.nodes {
-		isRestored := n.reason == "" && n.reported != ""
-		if !isRestored && !r.isDue(n, now, isMany(all[n.reason], nodes)) {
-			continue
+	kept := map[string]reported{} // of nodes that still exist
+	for i := range nodes {
+		n := &nodes[i]
+		last := r.nodes[n.Name]
+		if last.uid != n.UID {
+			last = reported{uid: n.UID}
 		}
-		if !r.limiter.TryAccept() {
-			break
+		isRestored := n.Failures == 0 && last.reason != ""
+		if isDue := isRestored || r.isDue(&n.Attempts, last, now, isMany(failing[n.Reason], len(nodes))); isDue &&
+			r.limiter.TryAccept() {
+			e := event{&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID},
+				corev1.EventTypeWarning, Unavailable, nodeMessage(n.Reason)}
+			if isRestored {
+				e.kind, e.reason, e.message = corev1.EventTypeNormal, Restored, nodeRestored
+			}
+			last.reason, last.at = n.Reason, now
+			due = append(due, e)
 		}
-		e := event{&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: n.uid},
-			corev1.EventTypeWarning, Unavailable, nodeMessage(n.reason)}
-		if isRestored {
-			e.kind, e.reason, e.message = corev1.EventTypeNormal, Restored, nodeRestored
-			delete(r.nodes, name)
+		if last.reason != "" {
+			kept[n.Name] = last
 		}
-		n.reported, n.reportedAt = n.reason, now
-		due = append(due, e)
 	}
+	r.nodes = kept
 	return due
 }
 
-// isDue reports whether a failing node is due to be reported as Unavailable. many is whether many
-// nodes fail for its reason at this moment.
-func (r *Reporter) isDue(n *node, now time.Time, many bool) bool {
-	if r.widespread[n.reason] != nil || !r.isConfirmed(n, now) {
+// isDue reports whether a node or the source, of which the last report is given, is due to be reported
+// as Unavailable. many is whether many nodes fail for its reason at this moment.
+func (r *Reporter) isDue(a *health.Attempts, last reported, now time.Time, many bool) bool {
+	if r.widespread[a.Reason] != nil || !r.isConfirmed(a, now) {
 		return false
 	}
-	switch n.reported {
+	switch last.reason {
 	case "":
-		return !many || now.Sub(n.since) >= holdIntervals*r.Interval
-	case n.reason:
-		return now.Sub(n.reportedAt) >= repeatAfter
+		return !many || now.Sub(a.FailingSince) >= holdIntervals*r.Interval
+	case a.Reason:
+		return now.Sub(last.at) >= repeatAfter
 	}
-	return n.repeated >= minFailures && !many
+	return a.Repeated >= minFailures && !many
 }

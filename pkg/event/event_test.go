@@ -18,8 +18,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
 func TestNodeFailsAndRecovers(t *testing.T) {
@@ -421,20 +422,25 @@ func TestHangingAPIServer(t *testing.T) {
 // TestFlood lets 5000 nodes fail for many reasons, in turns, for an hour.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 0) // no scrapes: results are made up
-		c.size = 5000
+		c := newCluster(t, 0)
+		const size = 5000
 		causes := reason.Scrapes()
 		start := time.Now()
 		uptime := func() int { return int(time.Since(start).Seconds()) }
+		made := make([]health.Node, size)
 		for round := range 60 {
 			for minute := range 4 {
-				for i := range c.size {
-					r := scrape.Result{Node: fmt.Sprint("n", i), Reason: causes[i%len(causes)], Failures: 3, FailingSince: time.Now()}
-					if r.Err = scrapeError(r.Reason); minute == 3 && (i+round)%3 == 0 {
-						r.Err, r.Reason, r.Failures = nil, "", 0
+				c.mu.Lock()
+				for i := range made {
+					made[i] = health.Node{Name: fmt.Sprint("n", i), Attempts: health.Attempts{
+						Failures: 3, FailingSince: time.Now().Add(-interval), Reason: causes[i%len(causes)],
+					}}
+					if minute == 3 && (i+round)%3 == 0 {
+						made[i].Attempts = health.Attempts{}
 					}
-					c.Scraped(r)
 				}
+				c.made = made
+				c.mu.Unlock()
 				c.pass(interval)
 			}
 			if limit := burst + perSecond*uptime(); c.sent() > limit {
@@ -444,10 +450,10 @@ func TestFlood(t *testing.T) {
 		if c.sent() < perSecond*uptime()/2 {
 			t.Errorf("got only %d requests", c.sent())
 		}
-		if n := c.tracked(); n > c.size {
+		c.stop()
+		if n := c.tracked(); n > size {
 			t.Errorf("got state of %d nodes", n)
 		}
-		c.stop()
 	})
 }
 
@@ -466,12 +472,10 @@ func TestShutdown(t *testing.T) {
 	}
 	r := New(Config{
 		Events: client.CoreV1(), Deployments: client.AppsV1(), Namespace: "kube-system", Deployment: "kube-vitals",
-		Interval: time.Millisecond, Nodes: func() int { return 1 },
+		Interval: time.Millisecond, Source: &healthtest.Source{List: []health.Node{{Name: "n1", Attempts: health.Attempts{
+			Reason: reason.DNS, Failures: 3, FailingSince: time.Now().Add(-time.Minute),
+		}}}},
 	})
-	failure := scrape.Result{
-		Node: "n1", Err: scrapeError(reason.DNS), Reason: reason.DNS, Failures: 3, FailingSince: time.Now().Add(-time.Minute),
-	}
-	r.Scraped(failure)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { r.Run(ctx); close(ended) }()

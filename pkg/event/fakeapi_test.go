@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -147,7 +148,8 @@ func (f *fakeDeployments) Get(_ context.Context, name string, _ metav1.GetOption
 	}, f.deploymentErr
 }
 
-// cluster runs a Scraper, whose kubelets fail as configured, and a Reporter that observes it.
+// cluster runs a Scraper, whose kubelets fail as configured, and a Reporter that reads its health, with
+// that of an engine.
 type cluster struct {
 	*testing.T
 	*fakeAPI
@@ -160,7 +162,25 @@ type cluster struct {
 	causes  map[string]reason.Reason // of nodes that fail
 	slow    map[reason.Reason]bool   // failures that take until the timeout
 	scrapes int
-	size    int // number of nodes
+	overall health.Overall
+	made    []health.Node // in place of the Scraper's; nil: those
+}
+
+func (c *cluster) Overall() health.Overall {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.overall
+}
+
+func (c *cluster) Node(name string) (health.Node, bool) { return c.scraper.Node(name) }
+
+func (c *cluster) Nodes() []health.Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.made != nil {
+		return slices.Clone(c.made)
+	}
+	return c.scraper.Nodes()
 }
 
 type scrapeError reason.Reason
@@ -194,6 +214,8 @@ func (*cluster) FetchStorage(context.Context, *corev1.Node, func(*usage.Scrape))
 	return usage.Timing{}, nil
 }
 
+func (*cluster) Scraped(scrape.Result)                            {}
+func (*cluster) Summarized(error)                                 {}
 func (*cluster) Address(*corev1.Node) string                      { return "" }
 func (*cluster) Forget(string)                                    {}
 func (*cluster) Put(string, *usage.Scrape) usage.Report           { return usage.Report{} }
@@ -211,7 +233,7 @@ func run(t *testing.T, n int, f func(*cluster)) {
 }
 
 func newCluster(t *testing.T, n int) *cluster {
-	c := &cluster{T: t, fakeAPI: &fakeAPI{}, causes: map[string]reason.Reason{}, slow: map[reason.Reason]bool{}, size: n}
+	c := &cluster{T: t, fakeAPI: &fakeAPI{}, causes: map[string]reason.Reason{}, slow: map[reason.Reason]bool{}}
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	c.log = func() []string {
 		text := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
@@ -227,11 +249,11 @@ func newCluster(t *testing.T, n int) *cluster {
 
 // start starts a Scraper and a Reporter.
 func (c *cluster) start(ctx context.Context) {
+	c.scraper = scrape.New(scrape.Config{Fetcher: c, Sink: c, Observer: c, Interval: interval})
 	c.Reporter = New(Config{
 		Events: c.fakeAPI, Deployments: c.fakeAPI, Namespace: "kube-system", Deployment: "kube-vitals",
-		Interval: interval, Nodes: func() int { return c.size },
+		Interval: interval, Source: c,
 	})
-	c.scraper = scrape.New(scrape.Config{Fetcher: c, Sink: c, Observer: c.Reporter, Interval: interval})
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { c.scraper.Run(klog.NewContext(ctx, klog.Logger{})) })
@@ -318,9 +340,5 @@ func (c *cluster) lastLog() string {
 	return lines[len(lines)-1]
 }
 
-// tracked returns the number of nodes with state.
-func (c *cluster) tracked() int {
-	c.Reporter.mu.Lock()
-	defer c.Reporter.mu.Unlock()
-	return len(c.nodes)
-}
+// tracked returns the number of nodes with state. The Reporter must have stopped.
+func (c *cluster) tracked() int { return len(c.nodes) }

@@ -10,7 +10,7 @@ import (
 // object, and the events of Nodes can be read by everyone who may read events in the namespace
 // default. The API server rejects messages of more than 1024 bytes.
 
-// nodeRestored is the message about a node that can be scraped again.
+// nodeRestored is the message about a node that can be read again.
 const nodeRestored = "kube-vitals can read the metrics of this node again"
 
 // nodeMessage returns the message about a node that fails.

@@ -1,13 +1,14 @@
 // Package explain explains why a node or pod has no metrics.
 //
-// It joins what the process knows at that moment: the inventory, the scrapes of the node or the
-// refreshes from the engine, and its samples. For a pod or node that the inventory does not have, it
+// It joins what the process knows at that moment: the inventory, the health of the source and of the
+// node, and its samples. For a pod or node that the inventory does not have, it
 // may ask the API server (Lookup). It is called for misses only. Explanations have no addresses, no
 // contents of certificates and no texts of errors: of a failing node or engine, they have the
 // description of the reason.
 package explain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -16,20 +17,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus/status"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Config configures Pods and Nodes. Lookup is optional, and one of Scrapes and Refreshes is set.
+// Config configures Pods and Nodes. Lookup is optional.
 type Config struct {
 	Pods, Nodes *inventory.Index
 	Samples     Samples
-	Scrapes     Scrapes
-	Refreshes   Refreshes
+	Source      health.Source
 	Lookup      Lookup
 
 	SelectsNodes bool          // whether only some of the nodes are scraped
@@ -44,18 +43,6 @@ type Samples interface {
 	PodFacts(node, namespace, name string) (store.PodFacts, bool)
 }
 
-// Scrapes has the state of the scrapes. *scrape.Scraper implements it.
-type Scrapes interface {
-	Status(node string) (scrape.Status, bool)
-}
-
-// Refreshes has the state of the engine that is read instead of the kubelets. *prometheus.Source
-// implements it.
-type Refreshes interface {
-	Status() status.Engine
-	NodeStatus(node string) (status.Node, bool)
-}
-
 // Lookup reads objects from the API server. *Client implements it.
 type Lookup interface {
 	// Pod returns a pod, or nil if it does not exist.
@@ -67,7 +54,7 @@ type Lookup interface {
 // finding is why an object has no metrics.
 type finding struct {
 	reason  reason.Reason
-	failing bool          // whether reason is that of the node's scrapes
+	failing bool          // whether the node cannot be read for that reason
 	text    func() string // called only for messages: a summary of many objects has no texts
 }
 
@@ -84,15 +71,7 @@ func (m *moment) message(f finding) string {
 	case reason.EngineFailing: // the text has the cure
 		return text
 	}
-	return text + inParentheses(m.describe(f.reason).Cure)
-}
-
-// describe returns the description of a reason for the configured source.
-func (m *moment) describe(r reason.Reason) reason.Description {
-	if m.engine != nil {
-		return r.DescribeEngine()
-	}
-	return r.Describe()
+	return text + inParentheses(m.source.Describe(f.reason).Cure)
 }
 
 func inParentheses(cure string) string {
@@ -106,8 +85,8 @@ func inParentheses(cure string) string {
 type moment struct {
 	*Config
 	now    time.Time
-	at     usage.Time              // now, by our clock
-	engine *status.Engine          // nil: kubelets are scraped
+	at     usage.Time // now, by our clock
+	source health.Overall
 	nodes  map[string]*nodeFinding // by name; nil: not kept
 }
 
@@ -115,24 +94,11 @@ type moment struct {
 type nodeFinding struct {
 	finding
 	found  bool // whether there is such a reason
-	status scrape.Status
+	health health.Node
 }
 
 func (c *Config) moment(now time.Time) *moment {
-	m := &moment{Config: c, now: now, at: c.Clock.At(now)}
-	if c.Refreshes != nil {
-		engine := c.Refreshes.Status()
-		m.engine = &engine
-	}
-	return m
-}
-
-// reporter refers to what reports the usage of the objects on a node.
-func (m *moment) reporter(node string) string {
-	if m.engine != nil {
-		return "the engine"
-	}
-	return fmt.Sprintf("the kubelet of node %q", node)
+	return &moment{Config: c, now: now, at: c.Clock.At(now), source: c.Source.Overall()}
 }
 
 // node returns why no object on the node has metrics, if there is such a reason. The owner
@@ -154,20 +120,19 @@ func (m *moment) examineNode(name, owner string) *nodeFinding {
 		n.finding = m.unknownNode(owner)
 		return n
 	}
-	if m.engine != nil {
-		m.examineInEngine(n, name, owner)
-		return n
-	}
-	var known bool
-	n.status, known = m.Scrapes.Status(name)
-	switch s := &n.status; {
-	case s.Failures > 0:
-		n.finding = newFinding(s.Reason, "scrapes of %s have failed%s: %s",
-			owner, since(s.FailingSince, m.now), s.Reason.Describe().Problem)
+	n.health, _ = m.Source.Node(name)
+	switch o, h := &m.source, &n.health; {
+	case o.Failures > 0:
+		d := o.Describe(o.Reason)
+		n.finding = newFinding(reason.EngineFailing, "reading the engine has failed%s with the reason %s: %s%s",
+			since(o.FailingSince, m.now), o.Reason, d.Problem, inParentheses(d.Cure))
+	case h.Failures > 0:
+		n.finding = newFinding(h.Reason, "the metrics of %s cannot be read%s: %s",
+			owner, since(h.FailingSince, m.now), o.Describe(h.Reason).Problem)
 		n.failing = true
-	case !known || s.LastSuccess.IsZero():
-		n.finding = newFinding(reason.NodeStarting, "%s has not been scraped yet; metrics are expected within %s",
-			owner, seconds(m.startup()))
+	case h.LastSuccess.IsZero():
+		n.finding = newFinding(reason.NodeStarting, "%s has not been read yet; metrics are expected within %s",
+			owner, seconds(o.Startup))
 	default:
 		n.found = false
 	}
@@ -197,43 +162,31 @@ func (m *moment) lookUpNode(ctx context.Context, name, owner string) finding {
 	return m.unknownNode(owner)
 }
 
-// startup is the age at which the metrics of a container or node are expected: it must be old
-// enough for a rate, the next regular scrape must have seen it, and its kubelet must have a second
-// sample. An engine must have two samples in the range of its queries.
-func (m *moment) startup() time.Duration {
-	if m.engine != nil {
-		return m.engine.Window + m.Resolution
-	}
-	return usage.MinAgeSinceStart + max(m.Resolution, usage.MinAgeSinceStart)
-}
-
 // waiting returns a finding about a series that has one sample and is so young that metrics are
 // still expected.
 func (m *moment) waiting(r reason.Reason, what string, since usage.Time) (finding, bool) {
 	age := m.at.Sub(since)
-	if since == 0 || age >= m.startup() {
+	if since == 0 || age >= m.source.Startup {
 		return finding{}, false
 	}
 	return newFinding(r, "the first sample of %s arrived %s ago; metrics need a second one, and are expected within %s",
-		what, short(age), seconds(m.startup()-age)), true
+		what, short(age), seconds(m.source.Startup-age)), true
 }
 
 // stale returns a finding about samples of which the last was taken at the given time.
 func (m *moment) stale(node, what string, sampledAt usage.Time) finding {
-	if m.engine != nil && m.at.Sub(sampledAt) <= m.MaxSampleAge { // not too old, but too far from the one before
-		return newFinding(reason.StaleSamples, "the engine has one sample of %s, but metrics need two within %s",
-			what, seconds(m.engine.Window))
+	if m.at.Sub(sampledAt) <= m.MaxSampleAge { // not too old, but too far from the one before
+		return newFinding(reason.StaleSamples, "%s has one sample of %s, from %s, but metrics need two within %s",
+			m.source.Reporter(node), what, m.ago(sampledAt), seconds(cmp.Or(m.source.Window, m.MaxSampleAge)))
 	}
 	return newFinding(reason.StaleSamples, "%s responds, but its last sample of %s is from %s",
-		m.reporter(node), what, m.ago(sampledAt))
+		m.source.Reporter(node), what, m.ago(sampledAt))
 }
 
 // soon is for metrics that nothing prevents: they have just arrived, or come with the next scrape.
 func (m *moment) soon(r reason.Reason, node string) finding {
-	if m.engine != nil {
-		return newFinding(r, "metrics are expected when the engine is read again, within %s", seconds(m.Resolution))
-	}
-	return newFinding(r, "metrics are expected with the next scrape of node %q", node)
+	return newFinding(r, "metrics are expected when %s is read again, within %s", m.source.Reporter(node),
+		seconds(m.Resolution))
 }
 
 // ago returns a time by our clock as text, such as "12:03:05 UTC (2m10s ago)".

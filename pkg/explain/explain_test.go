@@ -13,9 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 	"github.com/kube-vitals/kube-vitals/pkg/view/viewtest"
@@ -32,14 +33,14 @@ type world struct {
 	pods, nodes map[string]*inventory.Object
 	podFacts    map[string]store.PodFacts
 	nodeFacts   map[string]store.Facts
-	statuses    map[string]scrape.Status
+	source      healthtest.Source
 	lookup      *fakeLookup
 	selects     bool
 }
 
 func (w *world) config() Config {
 	c := Config{
-		Pods: index(w.pods), Nodes: index(w.nodes), Samples: samples{w}, Scrapes: statuses(w.statuses),
+		Pods: index(w.pods), Nodes: index(w.nodes), Samples: samples{w}, Source: &w.source,
 		SelectsNodes: w.selects, Resolution: 15 * time.Second, MaxSampleAge: time.Minute, Clock: usage.NewClock(now),
 	}
 	if w.lookup != nil {
@@ -50,13 +51,6 @@ func (w *world) config() Config {
 
 func index(objects map[string]*inventory.Object) *inventory.Index {
 	return viewtest.Index(slices.Collect(maps.Values(objects))...)
-}
-
-type statuses map[string]scrape.Status
-
-func (s statuses) Status(node string) (scrape.Status, bool) {
-	status, ok := s[node]
-	return status, ok
 }
 
 type samples struct{ *world }
@@ -129,7 +123,10 @@ func newWorld() *world {
 			},
 		},
 		nodeFacts: map[string]store.Facts{"n7": facts("", time.Hour, 8*time.Second).Facts},
-		statuses:  map[string]scrape.Status{"n7": {Node: "n7", LastSuccess: before(5 * time.Second)}},
+		source: healthtest.Source{
+			All:  health.Overall{Startup: 25 * time.Second},
+			List: []health.Node{{Name: "n7", Attempts: health.Attempts{LastSuccess: before(5 * time.Second)}}},
+		},
 	}
 }
 
@@ -144,10 +141,9 @@ func (w *world) report(containers ...store.ContainerFacts) {
 
 // fail makes the scrapes of the node fail since so long ago.
 func (w *world) fail(r reason.Reason, since time.Time) {
-	w.statuses["n7"] = scrape.Status{
-		Node: "n7", Address: "10.0.0.7:10250", Failures: 9, FailingSince: since, Reason: r,
-		Err: errors.New("x509: certificate for 10.0.0.7"),
-	}
+	w.source.List[0] = health.Node{Name: "n7", Address: "10.0.0.7:10250", Attempts: health.Attempts{
+		Failures: 9, FailingSince: since, Reason: r, Err: errors.New("x509: certificate for 10.0.0.7"),
+	}}
 }
 
 // live sets the pod in the API server.
@@ -180,6 +176,8 @@ const selfSigned = "the kubelet's certificate is self-signed " +
 const runtimeCure = " (see the kubelet's log, and check the container runtime)"
 
 const staleCure = " (see the kubelet's log, or raise --max-sample-age)"
+
+const needTwo = ", but metrics need two within 1m0s"
 
 const podCure = " (see its events with kubectl describe pod)"
 
@@ -253,7 +251,7 @@ func TestPods(t *testing.T) {
 			w.report(facts("app", time.Hour, 8*time.Second), facts("proxy", time.Hour, 7*time.Second),
 				facts("run curl 10.0.0.7", 40*time.Second, 40*time.Second))
 		}, reason.StaleSamples,
-			`the kubelet of node "n7" responds, but its last sample of a container is from 12:04:35 UTC (40s ago)` + staleCure},
+			`the kubelet of node "n7" has one sample of a container, from 12:04:35 UTC (40s ago)` + needTwo + staleCure},
 		{"succeeded", func(w *world) {
 			delete(w.pods, "shop/web")
 			w.live(corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{
@@ -298,13 +296,13 @@ func TestPods(t *testing.T) {
 
 		// The node of the pod.
 		{"failing node", func(w *world) { w.fail(reason.TLSSelfSigned, before(130*time.Second)) },
-			reason.TLSSelfSigned, `scrapes of its node "n7" have failed since 12:03:05 UTC (2m10s): ` + selfSigned},
+			reason.TLSSelfSigned, `the metrics of its node "n7" cannot be read since 12:03:05 UTC (2m10s): ` + selfSigned},
 		{"failing since an unknown time", func(w *world) { w.fail(reason.TLSSelfSigned, time.Time{}) },
-			reason.TLSSelfSigned, `scrapes of its node "n7" have failed: ` + selfSigned},
-		{"node not scraped yet", func(w *world) { w.statuses["n7"] = scrape.Status{} },
-			reason.NodeStarting, `its node "n7" has not been scraped yet; metrics are expected within 25s`},
-		{"node just added", func(w *world) { delete(w.statuses, "n7") },
-			reason.NodeStarting, `its node "n7" has not been scraped yet; metrics are expected within 25s`},
+			reason.TLSSelfSigned, `the metrics of its node "n7" cannot be read: ` + selfSigned},
+		{"node not scraped yet", func(w *world) { w.source.List[0].Attempts = health.Attempts{} },
+			reason.NodeStarting, `its node "n7" has not been read yet; metrics are expected within 25s`},
+		{"node just added", func(w *world) { w.source.List = nil },
+			reason.NodeStarting, `its node "n7" has not been read yet; metrics are expected within 25s`},
 		{"unknown node", func(w *world) { delete(w.nodes, "n7") },
 			reason.NodeNotFound, `its node "n7" does not exist (check its name)`},
 		{"node outside of the selector", func(w *world) {
@@ -335,9 +333,7 @@ func TestPods(t *testing.T) {
 		{"just started, by a clock that is behind", func(w *world) {
 			w.pod().Containers[0] = running("app", 606*time.Second)
 			w.report(facts("proxy", time.Hour, 7*time.Second))
-			s := w.statuses["n7"]
-			s.ClockOffset, s.ClockKnown = -10*time.Minute, true
-			w.statuses["n7"] = s
+			w.source.List[0].ClockOffset, w.source.List[0].ClockKnown = -10*time.Minute, true
 		}, reason.PodStarting, `container "app" started 6s ago; metrics are expected within 19s`},
 		{"just started, by a clock that is a little ahead", func(w *world) {
 			w.pod().Containers[0] = running("app", -2*time.Second)
@@ -393,20 +389,21 @@ func TestPods(t *testing.T) {
 			w.pod().Containers[0] = inventory.ContainerState{Name: "app"}
 			w.report(facts("app", 40*time.Second, 40*time.Second), facts("proxy", time.Hour, 7*time.Second))
 		}, reason.StaleSamples,
-			`the kubelet of node "n7" responds, but its last sample of container "app" ` +
-				`is from 12:04:35 UTC (40s ago)` + staleCure},
+			`the kubelet of node "n7" has one sample of container "app", from 12:04:35 UTC (40s ago), ` +
+				`but metrics need two within 1m0s` + staleCure},
 		{"no second sample", func(w *world) {
 			w.report(facts("app", 40*time.Second, 40*time.Second), facts("proxy", time.Hour, 7*time.Second))
 		}, reason.StaleSamples,
-			`the kubelet of node "n7" responds, but its last sample of container "app" ` +
-				`is from 12:04:35 UTC (40s ago)` + staleCure},
+			`the kubelet of node "n7" has one sample of container "app", from 12:04:35 UTC (40s ago), ` +
+				`but metrics need two within 1m0s` + staleCure},
 		{"all samples too old", func(w *world) {
 			f := w.podFacts["n7/shop/web"]
 			f.AsOf = atAgo(130 * time.Second)
 			w.podFacts["n7/shop/web"] = f
 		}, reason.StaleSamples,
 			`the kubelet of node "n7" responds, but its last sample of the pod is from 12:03:05 UTC (2m10s ago)` + staleCure},
-		{"arrived meanwhile", func(*world) {}, reason.PodStarting, `metrics are expected with the next scrape of node "n7"`},
+		{"arrived meanwhile", func(*world) {}, reason.PodStarting,
+			`metrics are expected when the kubelet of node "n7" is read again, within 15s`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld()
@@ -448,20 +445,21 @@ func TestNodes(t *testing.T) {
 			`the node does not exist or is not selected for scraping (change the node's labels or --node-selector)`},
 		{"failing", func(w *world) { w.fail(reason.ConnectRefused, before(130*time.Second)) },
 			reason.ConnectRefused,
-			`scrapes of the node have failed since 12:03:05 UTC (2m10s): ` + `the kubelet's port refuses connections ` +
+			`the metrics of the node cannot be read since 12:03:05 UTC (2m10s): ` + `the kubelet's port refuses connections ` +
 				`(check that the kubelet runs, and check --kubelet-port and --kubelet-use-node-status-port)`},
-		{"not scraped yet", func(w *world) { w.statuses["n7"] = scrape.Status{} },
-			reason.NodeStarting, `the node has not been scraped yet; metrics are expected within 25s`},
+		{"not scraped yet", func(w *world) { w.source.List[0].Attempts = health.Attempts{} },
+			reason.NodeStarting, `the node has not been read yet; metrics are expected within 25s`},
 		{"scraped once", set(facts("", 4*time.Second, 4*time.Second).Facts), reason.NodeStarting,
 			`the first sample of the node arrived 4s ago; metrics need a second one, and are expected within 21s`},
 		{"without samples of the node", set(never("", time.Hour).Facts), reason.NoSamples,
-			`the kubelet of the node responds, but does not report the CPU and memory of the node itself ` +
+			`the kubelet of node "n7" responds, but does not report the CPU and memory of the node itself ` +
 				`(check --kubelet-port and the node's annotation metrics.k8s.io/resource-metrics-path)`},
 		{"one sample again and again", set(facts("", 40*time.Second, 40*time.Second).Facts), reason.StaleSamples,
-			`the kubelet of node "n7" responds, but its last sample of the node is from 12:04:35 UTC (40s ago)` + staleCure},
+			`the kubelet of node "n7" has one sample of the node, from 12:04:35 UTC (40s ago)` + needTwo + staleCure},
 		{"too old", set(facts("", time.Hour, 130*time.Second).Facts), reason.StaleSamples,
 			`the kubelet of node "n7" responds, but its last sample of the node is from 12:03:05 UTC (2m10s ago)` + staleCure},
-		{"arrived meanwhile", func(*world) {}, reason.NodeStarting, `metrics are expected with the next scrape of node "n7"`},
+		{"arrived meanwhile", func(*world) {}, reason.NodeStarting,
+			`metrics are expected when the kubelet of node "n7" is read again, within 15s`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld()
@@ -480,7 +478,7 @@ func TestEveryScrapeReason(t *testing.T) {
 		w := newWorld()
 		w.fail(r, before(time.Minute))
 		got, text := NewPods(w.config()).Explain(t.Context(), "shop", "web", now)
-		want := fmt.Sprintf(`scrapes of its node "n7" have failed since 12:04:15 UTC (60s): %s`, r.Describe().Problem)
+		want := fmt.Sprintf(`the metrics of its node "n7" cannot be read since 12:04:15 UTC (60s): %s`, r.Describe().Problem)
 		if got != r || !strings.HasPrefix(text, want) || !strings.Contains(text, r.Describe().Cure) {
 			t.Errorf("%s: got %s: %s", r, got, text)
 		}

@@ -53,13 +53,9 @@ func (m *moment) nodeWithoutMetrics(name string) finding {
 	if f, ok := m.waiting(reason.NodeStarting, "the node", facts.Since); ok {
 		return f
 	}
-	switch {
-	case facts.SampledAt != 0:
-	case m.engine != nil:
-		return newFinding(reason.NotInEngine, "the engine has no CPU and memory of the node itself%s", m.partly())
-	default:
-		return newFinding(reason.NoSamples,
-			"the kubelet of the node responds, but does not report the CPU and memory of the node itself")
+	if facts.SampledAt == 0 {
+		return newFinding(reason.NoSamples, "%s responds, but does not report the CPU and memory of the node itself",
+			m.source.Reporter(name))
 	}
 	return m.stale(name, "the node", facts.SampledAt)
 }
@@ -69,10 +65,8 @@ func (m *moment) nodesText(g *group) string {
 	switch {
 	case g.reason == reason.EngineFailing:
 		return fmt.Sprintf("%d %s", g.count, m.failingEngine())
-	case g.reason == reason.NotInEngine:
-		return fmt.Sprintf("%d of which the engine has no series", g.count)
 	case g.failing:
-		return fmt.Sprintf("%d that cannot be scraped%s", g.count, g.onlyNode())
+		return fmt.Sprintf("%d that cannot be read%s", g.count, g.onlyNode())
 	case g.reason == reason.NodeStarting:
 		return fmt.Sprintf("%d without a second sample yet", g.count)
 	case g.reason == reason.StaleSamples:

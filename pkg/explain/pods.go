@@ -84,29 +84,32 @@ func (m *moment) podsText(g *group) string {
 	var text string
 	switch {
 	case g.failing:
-		text = g.onNodes("cannot be scraped", "cannot be scraped") + g.onlyNode()
+		text = g.onNodes("cannot be read", "cannot be read") + g.onlyNode()
 	case g.reason == reason.EngineFailing:
 		text = m.failingEngine()
-	case g.reason == reason.NotInEngine:
-		text = g.onNodes("the engine does not have", "the engine does not have")
 	case g.reason == reason.NodeNotFound, g.reason == reason.NotSelected:
 		text = g.onNodes("is not scraped", "are not scraped")
 	case g.reason == reason.NodeStarting:
 		text = "without a second sample yet"
 	case g.reason == reason.PodStarting:
-		text = "that started less than " + seconds(m.startup()) + " ago"
+		text = "that started less than " + seconds(m.source.Startup) + " ago"
 	case g.reason == reason.NotRunning:
 		text = "without a running container"
 	case g.reason == reason.NoContainers:
-		text = "that the " + m.source() + " does not report"
+		text = "that the " + m.source.Kind() + " does not report"
 	case g.reason == reason.ContainerMissing:
-		text = "with a container whose usage the " + m.source() + " does not report"
+		text = "with a container whose usage the " + m.source.Kind() + " does not report"
 	case g.reason == reason.StaleSamples:
 		text = "with samples that are too old"
 	default:
 		text = "for other reasons"
 	}
 	return fmt.Sprintf("%d %s", g.count, text)
+}
+
+// failingEngine describes a group of objects without metrics because the engine cannot be read.
+func (m *moment) failingEngine() string {
+	return fmt.Sprintf("because the engine cannot be read (%s)", m.source.Reason)
 }
 
 // owner refers to the node of a pod.
@@ -148,10 +151,10 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 		return starting
 	case !reported: // and the pod has no container statuses yet
 		// By the clock of the API server, which may differ from ours.
-		if age := m.at.Sub(o.CreatedAt); age >= -usage.MaxLead && age < m.startup() {
+		if age := m.at.Sub(o.CreatedAt); age >= -usage.MaxLead && age < m.source.Startup {
 			age = max(0, age)
 			return newFinding(reason.PodStarting, "the pod was created %s ago; metrics are expected within %s",
-				short(age), seconds(m.startup()-age))
+				short(age), seconds(m.source.Startup-age))
 		}
 		return m.notReported(o, n)
 	case facts.AsOf != 0 && m.at.Sub(facts.AsOf) > m.MaxSampleAge:
@@ -162,21 +165,21 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 
 func (m *moment) notReported(o *inventory.Object, n *nodeFinding) finding {
 	return newFinding(reason.NoContainers, "%s responded at %s, but does not report the pod",
-		m.reporter(o.Node), ago(n.status.LastSuccess, m.now))
+		m.source.Reporter(o.Node), ago(n.health.LastSuccess, m.now))
 }
 
 // startingContainer explains a container that started so recently that metrics are still expected.
 func (m *moment) startingContainer(c view.Container, n *nodeFinding) (finding, bool) {
 	age, known := m.ageOf(c.State, n)
-	if known && age < m.startup() {
+	if known && age < m.source.Startup {
 		return newFinding(reason.PodStarting, "%s started %s ago; metrics are expected within %s",
-			named(c.Name), short(age), seconds(m.startup()-age)), true
+			named(c.Name), short(age), seconds(m.source.Startup-age)), true
 	}
 	if c.Facts == nil {
 		return finding{}, false
 	}
 	r := reason.PodStarting
-	if known && age >= 2*m.startup() { // kube-vitals is new to the node, or its clock was set
+	if known && age >= 2*m.source.Startup { // kube-vitals is new to the node, or its clock was set
 		r = reason.NodeStarting
 	}
 	return m.waiting(r, named(c.Name), c.Facts.Since)
@@ -189,8 +192,8 @@ func (m *moment) ageOf(c *inventory.ContainerState, n *nodeFinding) (time.Durati
 		return 0, false
 	}
 	age := m.at.Sub(c.StartedAt)
-	if n.status.ClockKnown {
-		age += n.status.ClockOffset
+	if n.health.ClockKnown {
+		age += n.health.ClockOffset
 	}
 	return max(0, age), age >= -usage.MaxLead
 }
@@ -200,10 +203,10 @@ func (m *moment) ageOf(c *inventory.ContainerState, n *nodeFinding) (time.Durati
 func (m *moment) containerWithoutUsage(c view.Container, node string) finding {
 	switch {
 	case c.Facts == nil:
-		return newFinding(reason.ContainerMissing, "%s does not report %s", m.reporter(node), named(c.Name))
+		return newFinding(reason.ContainerMissing, "%s does not report %s", m.source.Reporter(node), named(c.Name))
 	case c.Facts.SampledAt == 0:
 		return newFinding(reason.ContainerMissing,
-			"%s does not report both CPU and memory of %s", m.reporter(node), named(c.Name))
+			"%s does not report both CPU and memory of %s", m.source.Reporter(node), named(c.Name))
 	}
 	return m.stale(node, named(c.Name), c.Facts.SampledAt)
 }

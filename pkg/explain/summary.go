@@ -15,7 +15,7 @@ const maxGroups = 4
 // summary counts objects by what prevents their metrics.
 type summary struct{ groups []*group }
 
-// group is the objects without metrics for one reason. The objects on failing nodes are one group,
+// group is the objects without metrics for one reason. The objects on nodes that cannot be read are one group,
 // whatever the reasons of the failures are.
 type group struct {
 	reason  reason.Reason // of the first object
@@ -59,7 +59,7 @@ func (s *summary) text(describe func(*group) string) string {
 
 // rank sorts groups of the same size: those that someone must repair come first.
 func (g *group) rank() int {
-	if g.failing || g.reason == reason.EngineFailing || g.reason == reason.NotInEngine {
+	if g.failing || g.reason == reason.EngineFailing {
 		return 0
 	}
 	return 1

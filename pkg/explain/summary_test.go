@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 )
 
@@ -25,9 +25,9 @@ func (w *world) addPods(n int, node string, containers ...inventory.ContainerSta
 	return added
 }
 
-func (w *world) addNode(name string, status scrape.Status) {
+func (w *world) addNode(name string, a health.Attempts) {
 	w.nodes[name] = &inventory.Object{Name: name}
-	w.statuses[name] = status
+	w.source.List = append(w.source.List, health.Node{Name: name, Attempts: a})
 }
 
 func TestSummarizePods(t *testing.T) {
@@ -40,14 +40,14 @@ func TestSummarizePods(t *testing.T) {
 		{"one failing node", func(w *world) []*inventory.Object {
 			w.fail(reason.TLSSelfSigned, now)
 			return w.addPods(10, "n7", old)
-		}, "10 on 1 node that cannot be scraped (n7: tls-self-signed)"},
+		}, "10 on 1 node that cannot be read (n7: tls-self-signed)"},
 		{"failing nodes and new pods", func(w *world) []*inventory.Object {
 			w.fail(reason.TLSSelfSigned, now)
-			w.addNode("n8", scrape.Status{Failures: 1, Reason: reason.Timeout})
-			w.addNode("n9", scrape.Status{LastSuccess: now})
+			w.addNode("n8", health.Attempts{Failures: 1, Reason: reason.Timeout})
+			w.addNode("n9", health.Attempts{LastSuccess: now})
 			pods := append(w.addPods(2, "n9", running("app", time.Second)), w.addPods(3, "n7", old)...)
 			return append(pods, w.addPods(4, "n8", old)...)
-		}, "7 on 2 nodes that cannot be scraped, 2 that started less than 25s ago"},
+		}, "7 on 2 nodes that cannot be read, 2 that started less than 25s ago"},
 		{"unknown nodes", func(w *world) []*inventory.Object {
 			w.selects = true
 			return append(w.addPods(2, "a", old), w.addPods(1, "b", old)...)
@@ -65,19 +65,19 @@ func TestSummarizePods(t *testing.T) {
 			return []*inventory.Object{w.pod()}
 		}, "1 without a second sample yet"},
 		{"many kinds", func(w *world) []*inventory.Object {
-			w.addNode("failing", scrape.Status{Failures: 1, Reason: reason.DNS})
+			w.addNode("failing", health.Attempts{Failures: 1, Reason: reason.DNS})
 			w.report(facts("app", 50*time.Second, 50*time.Second), facts("proxy", time.Hour, time.Second))
 			pods := append(w.addPods(5, "failing", old), w.addPods(4, "n7", old)...)
 			pods = append(pods, w.addPods(3, "n7", inventory.ContainerState{Name: "app"})...)
 			pods = append(pods, w.addPods(2, "n7", running("app", time.Second))...)
-			w.addNode("new", scrape.Status{})
+			w.addNode("new", health.Attempts{})
 			return append(append(pods, w.pod()), w.addPods(1, "new", old)...)
-		}, "5 on 1 node that cannot be scraped (failing: dns), 4 that the kubelet does not report, " +
+		}, "5 on 1 node that cannot be read (failing: dns), 4 that the kubelet does not report, " +
 			"3 without a running container, 2 that started less than 25s ago, 2 for other reasons"},
 		{"failing nodes come first", func(w *world) []*inventory.Object {
-			w.addNode("failing", scrape.Status{Failures: 1, Reason: reason.DNS})
+			w.addNode("failing", health.Attempts{Failures: 1, Reason: reason.DNS})
 			return append(w.addPods(1, "n7", old), w.addPods(1, "failing", old)...)
-		}, "1 on 1 node that cannot be scraped (failing: dns), 1 that the kubelet does not report"},
+		}, "1 on 1 node that cannot be read (failing: dns), 1 that the kubelet does not report"},
 		{"too old", func(w *world) []*inventory.Object {
 			w.report(facts("app", 50*time.Second, 50*time.Second), facts("proxy", time.Hour, time.Second))
 			return []*inventory.Object{w.pod()}
@@ -99,17 +99,17 @@ func TestSummarizePods(t *testing.T) {
 
 func TestSummarizeNodes(t *testing.T) {
 	w := newWorld()
-	w.addNode("a", scrape.Status{Failures: 1, Reason: reason.DNS})
-	w.addNode("b", scrape.Status{})
-	w.addNode("c", scrape.Status{LastSuccess: now})
-	w.addNode("d", scrape.Status{LastSuccess: now})
+	w.addNode("a", health.Attempts{Failures: 1, Reason: reason.DNS})
+	w.addNode("b", health.Attempts{})
+	w.addNode("c", health.Attempts{LastSuccess: now})
+	w.addNode("d", health.Attempts{LastSuccess: now})
 	w.nodeFacts["c"] = facts("", time.Hour, time.Hour).Facts
 	w.nodeFacts["d"] = store.Facts{Since: atAgo(time.Hour)}
 	var missing []*inventory.Object
 	for _, name := range []string{"a", "b", "c", "d"} {
 		missing = append(missing, w.nodes[name])
 	}
-	const want = "1 that cannot be scraped (a: dns), 1 without a second sample yet, 1 with samples that are too old, " +
+	const want = "1 that cannot be read (a: dns), 1 without a second sample yet, 1 with samples that are too old, " +
 		"1 for other reasons"
 	if got := NewNodes(w.config()).Summarize(missing, now); got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -122,7 +122,7 @@ func BenchmarkSummarize(b *testing.B) {
 	var missing []*inventory.Object
 	for i := range 1000 {
 		node := fmt.Sprintf("node-%d", i)
-		w.addNode(node, scrape.Status{LastSuccess: now})
+		w.addNode(node, health.Attempts{LastSuccess: now})
 		for _, o := range w.addPods(30, node, running("app", time.Second), running("proxy", time.Second)) {
 			w.podFacts[node+"/shop/"+o.Name] = store.PodFacts{Containers: []store.ContainerFacts{
 				facts("app", time.Second, time.Second), facts("proxy", time.Second, time.Second),

@@ -169,7 +169,6 @@ func (f *fleet) Put(node string, _ *usage.Scrape) usage.Report {
 
 func (f *fleet) PutSummary(string, *usage.Scrape) []usage.Missing { return nil }
 func (f *fleet) Forget(string)                                    {}
-func (f *fleet) NodeDeleted(string)                               {}
 func (f *fleet) Scraped(scrape.Result)                            {}
 func (f *fleet) Summarized(error)                                 {}
 

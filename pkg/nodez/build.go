@@ -8,36 +8,20 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	devices "github.com/kube-vitals/kube-vitals/pkg/device/status"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus/status"
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
-// Scrapes is the source of the states of scrapes. *scrape.Scraper implements it.
-type Scrapes interface {
-	// Statuses returns the status of every node that is scraped, sorted by name.
-	Statuses() []scrape.Status
-}
-
-// Refreshes is the source of what an engine has. *prometheus.Source implements it.
-type Refreshes interface {
-	Status() status.Engine
-	// NodeStatuses returns what the engine has of every known node, sorted by name.
-	NodeStatuses() []status.Node
-}
-
-// Config configures the page. One of Scrapes and Refreshes is set.
+// Config configures the page.
 type Config struct {
 	Version      string // of this program
 	Resolution   time.Duration
 	MaxSampleAge time.Duration
 
-	Scrapes   Scrapes
-	Refreshes Refreshes
-	View      *view.View
+	Source health.Source
+	View   *view.View
 
 	// Now returns the current time with its monotonic reading. Clock converts it to the clock by
 	// which ages are measured.
@@ -47,8 +31,8 @@ type Config struct {
 	// Memory returns the memory of this process. It may be nil, and return nil.
 	Memory func() *Memory
 
-	// Devices returns the states of the exporters of devices. It is nil if there are none.
-	Devices func() []devices.Exporter
+	// Devices returns what is known of the exporters of devices. It is nil if there are none.
+	Devices func() []health.Exporter
 }
 
 // Report returns the report at this moment. It takes time in proportion to the nodes and pods of
@@ -71,31 +55,19 @@ func (c *Config) Report() *Report {
 	if c.Devices != nil {
 		r.DeviceExporters = exportersOf(c.Devices(), now)
 	}
-	var names []string // of the nodes, as the API server has them
-	if c.Refreshes != nil {
-		names = c.fillFromEngine(r, now)
-	} else {
-		names = c.fillFromScrapes(r, now)
+	source, nodes := c.Source.Overall(), c.Source.Nodes()
+	r.Engine = engineOf(&source, now)
+	r.Nodes = make([]Node, len(nodes))
+	byName := make(map[string]*Node, len(nodes)) // as the API server names them
+	for i := range nodes {
+		n := &r.Nodes[i]
+		c.fill(n, &source, &nodes[i], now)
+		r.Totals.add(n)
+		byName[nodes[i].Name] = n
 	}
-	r.Totals.Nodes = len(r.Nodes)
-	byName := make(map[string]*Node, len(r.Nodes))
-	for i := range r.Nodes {
-		byName[names[i]] = &r.Nodes[i]
-		r.Totals.add(&r.Nodes[i])
-	}
+	r.Totals.Nodes = len(nodes)
 	c.countPods(r, byName, c.Clock.At(now))
 	return r
-}
-
-// fillFromScrapes adds the nodes that are scraped, and returns their names.
-func (c *Config) fillFromScrapes(r *Report, now time.Time) (names []string) {
-	statuses := c.Scrapes.Statuses()
-	r.Nodes, names = make([]Node, len(statuses)), make([]string, len(statuses))
-	for i := range statuses {
-		c.fill(&r.Nodes[i], &statuses[i], now)
-		names[i] = statuses[i].Node
-	}
-	return names
 }
 
 // add counts a node.
@@ -113,30 +85,37 @@ func (t *Totals) add(n *Node) {
 }
 
 // fill sets the fields of a node, except for its pods.
-func (c *Config) fill(n *Node, s *scrape.Status, now time.Time) {
+func (c *Config) fill(n *Node, source *health.Overall, h *health.Node, now time.Time) {
 	*n = Node{
-		Name:            printable(s.Node, maxNameBytes),
-		Address:         printable(s.Address, maxNameBytes),
-		LastSuccess:     wallAt(s.LastSuccess, now),
-		LastScrape:      wallAt(s.LastScrape, now),
-		NextScrape:      wallAt(s.NextScrape, now),
-		Active:          s.Active,
-		FailingSince:    wallAt(s.FailingSince, now),
-		Failures:        s.Failures,
-		DurationSeconds: seconds(s.Took),
-		Samples:         s.Containers,
-		Skipped:         s.Skipped,
+		Name:              printable(h.Name, maxNameBytes),
+		Address:           printable(h.Address, maxNameBytes),
+		LastSuccess:       wallAt(h.LastSuccess, now),
+		LastScrape:        wallAt(h.Last, now),
+		Active:            h.Active,
+		FailingSince:      wallAt(h.FailingSince, now),
+		Failures:          h.Failures,
+		DurationSeconds:   seconds(h.Took),
+		MetricsAgeSeconds: c.metricsAge(h.Name, now),
+		Samples:           h.Containers,
+		Skipped:           h.Skipped,
 	}
-	n.MetricsAgeSeconds = c.metricsAge(s.Node, now)
-	if s.ClockKnown {
-		skew := seconds(s.ClockOffset)
-		n.ClockSkewSeconds = &skew
+	if h.Next.After(now) {
+		n.NextScrape = wallAt(h.Next, now)
 	}
-	n.State, n.Reason = c.stateOf(s, n.MetricsAgeSeconds != nil, now)
-	n.describe(n.Reason.Describe())
-	if s.Err != nil {
-		n.Error = printable(s.Err.Error(), maxErrorBytes)
+	if h.ClockKnown {
+		n.ClockSkewSeconds = new(seconds(h.ClockOffset))
 	}
+	if h.SampledAt != 0 {
+		n.SampleAgeSeconds = new(seconds(c.Clock.At(now).Sub(h.SampledAt)))
+	}
+	if h.Interval != 0 {
+		n.SampleIntervalSeconds = new(seconds(h.Interval))
+	}
+	if n.State, n.Reason = c.stateOf(source, h, n.MetricsAgeSeconds != nil, now); n.Reason != "" {
+		d := source.Describe(n.Reason)
+		n.Problem, n.Cure, n.URL = d.Problem, d.Cure, n.Reason.URL()
+	}
+	n.Error = errorText(h.Err)
 }
 
 // metricsAge returns the age of a node's metrics, or nil if there are none.
@@ -149,26 +128,79 @@ func (c *Config) metricsAge(node string, now time.Time) *float64 {
 	return new(seconds(max(at.Sub(u.AsOf), 0)))
 }
 
-// describe sets what explains the reason of a node, if it has one.
-func (n *Node) describe(d reason.Description) {
-	if n.Reason != "" {
-		n.Problem, n.Cure, n.URL = d.Problem, d.Cure, n.Reason.URL()
-	}
-}
-
-// stateOf returns the state of a node and its reason. After a success, a node without metrics gets
-// as much time as metrics are valid: the first rate needs two samples, which a kubelet may take 30
-// seconds apart.
-func (c *Config) stateOf(s *scrape.Status, hasMetrics bool, now time.Time) (State, reason.Reason) {
+// stateOf returns the state of a node and its reason. While the source fails as a whole, the nodes with
+// metrics stay as they are: it is the source that someone must repair. After a success, a node without
+// metrics gets as much time as metrics are valid: the first rate needs two samples, which a kubelet may
+// take 30 seconds apart.
+func (c *Config) stateOf(
+	source *health.Overall, h *health.Node, hasMetrics bool, now time.Time,
+) (State, reason.Reason) {
 	switch {
-	case s.Failures > 0:
-		return Failing, s.Reason
+	case source.Failures > 0 && !hasMetrics:
+		return Failing, reason.EngineFailing
+	case h.Failures > 0:
+		return Failing, h.Reason
 	case hasMetrics:
 		return Ready, ""
-	case s.SucceedingSince.IsZero() || now.Sub(s.SucceedingSince) <= c.MaxSampleAge:
+	case h.SucceedingSince.IsZero() || now.Sub(h.SucceedingSince) <= c.MaxSampleAge:
 		return Starting, ""
 	}
+	if facts, _ := c.View.Usage.NodeFacts(h.Name); facts.SampledAt == 0 {
+		return Stale, reason.NoSamples
+	}
 	return Stale, reason.StaleSamples
+}
+
+// engineOf returns what the page shows of a source that is an engine, or nil.
+func engineOf(o *health.Overall, now time.Time) *Engine {
+	if o.Engine == nil {
+		return nil
+	}
+	e := &Engine{
+		Host:            printable(o.Engine.Host, maxNameBytes),
+		State:           attemptsState(&o.Attempts),
+		Reason:          o.Reason,
+		Error:           errorText(o.Err),
+		LastSuccess:     wallAt(o.LastSuccess, now),
+		LastRefresh:     wallAt(o.Last, now),
+		FailingSince:    wallAt(o.FailingSince, now),
+		Failures:        o.Failures,
+		DurationSeconds: seconds(o.Took),
+		WindowSeconds:   seconds(o.Window),
+		FileRejected:    o.Engine.FileRejected,
+		Series:          o.Engine.Series,
+		UnknownSeries:   o.Engine.UnknownSeries,
+		Skipped:         o.Engine.Skipped,
+		Partial:         o.Engine.Partial,
+		Warning:         printable(o.Engine.Warning, maxErrorBytes),
+	}
+	if o.Next.After(now) {
+		e.NextRefresh = wallAt(o.Next, now)
+	}
+	if e.Reason != "" {
+		d := o.Describe(e.Reason)
+		e.Problem, e.Cure, e.URL = d.Problem, d.Cure, reason.EngineFailing.URL()
+	}
+	return e
+}
+
+// attemptsState returns the state of something that is read as a whole.
+func attemptsState(a *health.Attempts) State {
+	switch {
+	case a.Failures > 0:
+		return Failing
+	case a.LastSuccess.IsZero():
+		return Starting
+	}
+	return Ready
+}
+
+// errorText returns the text of an error as the page shows it, or "".
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return printable(err.Error(), maxErrorBytes)
 }
 
 // countPods counts the running pods, and those of them that the API serves now.

@@ -9,15 +9,15 @@ import (
 	"text/tabwriter"
 	"time"
 
-	devices "github.com/kube-vitals/kube-vitals/pkg/device/status"
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // exportersOf returns the exporters as the page shows them.
-func exportersOf(statuses []devices.Exporter, now time.Time) []DeviceExporter {
-	exporters := make([]DeviceExporter, len(statuses))
-	for i := range statuses {
-		s := &statuses[i]
+func exportersOf(known []health.Exporter, now time.Time) []DeviceExporter {
+	exporters := make([]DeviceExporter, len(known))
+	for i := range known {
+		s := &known[i]
 		e := &exporters[i]
 		*e = DeviceExporter{
 			Name: printable(s.Name, maxNameBytes), Namespace: s.Namespace, PodSelector: s.PodSelector,
@@ -33,20 +33,15 @@ func exportersOf(statuses []devices.Exporter, now time.Time) []DeviceExporter {
 	return exporters
 }
 
-func podOf(s *devices.Pod, now time.Time) DevicePod {
+func podOf(h *health.ExporterPod, now time.Time) DevicePod {
 	p := DevicePod{
-		Node: printable(s.Node, maxNameBytes), Name: printable(s.Name, maxNameBytes), State: Ready, Reason: s.Reason,
-		LastSuccess: wallAt(s.LastSuccess, now), LastScrape: wallAt(s.LastScrape, now), Devices: s.Devices,
+		Node: printable(h.Node, maxNameBytes), Name: printable(h.Name, maxNameBytes), State: attemptsState(&h.Attempts),
+		Reason: h.Reason, Error: errorText(h.Err),
+		LastSuccess: wallAt(h.LastSuccess, now), LastScrape: wallAt(h.Last, now), Devices: h.Devices,
 	}
-	switch {
-	case s.Reason != "":
-		d := s.Reason.DescribeExporter()
-		p.State, p.Problem, p.Cure, p.URL = Failing, d.Problem, d.Cure, reason.ExporterURL
-		if s.Err != nil {
-			p.Error = printable(s.Err.Error(), maxErrorBytes)
-		}
-	case s.LastScrape.IsZero():
-		p.State = Starting
+	if h.Reason != "" {
+		d := h.Reason.DescribeExporter()
+		p.Problem, p.Cure, p.URL = d.Problem, d.Cure, reason.ExporterURL
 	}
 	return p
 }

@@ -11,7 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	devices "github.com/kube-vitals/kube-vitals/pkg/device/status"
+	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -20,18 +21,20 @@ func TestDeviceExporters(t *testing.T) {
 		now := time.Now()
 		ago := func(d time.Duration) time.Time { return now.Add(-d) }
 		config := newWorld(now).config(now)
-		config.Scrapes = &world{}
-		config.Devices = func() []devices.Exporter {
-			return []devices.Exporter{
+		config.Source = &healthtest.Source{}
+		config.Devices = func() []health.Exporter {
+			return []health.Exporter{
 				{
 					Name: "dcgm", Namespace: "gpu", PodSelector: "app=x",
-					Pods: []devices.Pod{
+					Pods: []health.ExporterPod{
 						{Name: "p3", Node: "n3"},
-						{Name: "p2", Node: "n2", LastScrape: ago(5 * time.Second), LastSuccess: ago(5 * time.Second), Devices: 8},
-						{
-							Name: "p1", Node: "n1", LastScrape: ago(time.Second), LastSuccess: ago(3 * time.Minute), Devices: 4,
+						{Name: "p2", Node: "n2", Devices: 8, Attempts: health.Attempts{
+							Last: ago(5 * time.Second), LastSuccess: ago(5 * time.Second),
+						}},
+						{Name: "p1", Node: "n1", Devices: 4, Attempts: health.Attempts{
+							Last: ago(time.Second), LastSuccess: ago(3 * time.Minute), Failures: 1,
 							Err: errors.New("connection refused"), Reason: reason.ConnectRefused,
-						},
+						}},
 					},
 				},
 				{Name: "amd", Namespace: "amd", PodSelector: "app=y"},
@@ -101,9 +104,10 @@ func TestWithoutDevices(t *testing.T) {
 func TestHostileExporter(t *testing.T) {
 	now := time.Now()
 	config := newWorld(now).config(now)
-	config.Devices = func() []devices.Exporter {
-		return []devices.Exporter{{Name: "dcgm", Namespace: "gpu", Pods: []devices.Pod{{
-			Name: "p", Node: hostile, Reason: reason.BadFormat, Err: fmt.Errorf("%s%01000000d", hostile, 0),
+	config.Devices = func() []health.Exporter {
+		return []health.Exporter{{Name: "dcgm", Namespace: "gpu", Pods: []health.ExporterPod{{
+			Name: "p", Node: hostile,
+			Attempts: health.Attempts{Failures: 1, Reason: reason.BadFormat, Err: fmt.Errorf("%s%01000000d", hostile, 0)},
 		}}}}
 	}
 	for _, f := range formats() {

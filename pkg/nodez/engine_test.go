@@ -9,54 +9,50 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus/status"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// fakeEngine is an engine with what it has of nodes.
-type fakeEngine struct {
-	engine status.Engine
-	nodes  []status.Node
-}
-
-func (e *fakeEngine) Status() status.Engine       { return e.engine }
-func (e *fakeEngine) NodeStatuses() []status.Node { return e.nodes }
-
 // newEngineWorld returns a cluster whose engine has a node with metrics, one without, and no series
 // of two others.
-func newEngineWorld(now time.Time) (Config, *fakeEngine) {
+func newEngineWorld(now time.Time) (Config, *healthtest.Source) {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	at := func(d time.Duration) usage.Time { return usage.NewClock(now).At(now).Add(-d) }
-	node := func(name string) status.Node {
-		return status.Node{
-			Name: name, CreatedAt: ago(time.Hour), LastSeen: ago(5 * time.Second), SeenSince: ago(time.Hour), Seen: true,
-			SeenItself: true, Containers: 3, SampledAt: at(20 * time.Second), Interval: 30 * time.Second,
-		}
+	last := health.Attempts{
+		LastSuccess: ago(5 * time.Second), Last: ago(5 * time.Second), Next: now.Add(10 * time.Second),
+		SucceedingSince: ago(time.Hour),
 	}
-	ahead := node("ahead")
-	ahead.SampledAt = at(-7 * time.Second)
-	e := &fakeEngine{
-		engine: status.Engine{
-			Host: "prometheus:9090", Window: 112 * time.Second, LastSuccess: ago(5 * time.Second),
-			LastRefresh: ago(5 * time.Second), NextRefresh: now.Add(10 * time.Second),
-			Took: 12345 * time.Microsecond, UnknownSeries: 1234,
-			Series: map[string]int{"containerCPU": 6, "nodeCPU": 2},
+	node := func(name string, sampledAt usage.Time) health.Node {
+		return health.Node{Name: name, Attempts: last, Containers: 3, SampledAt: sampledAt, Interval: 30 * time.Second}
+	}
+	gone := last
+	gone.LastSuccess, gone.SucceedingSince = ago(time.Minute), time.Time{}
+	gone.Failures, gone.FailingSince, gone.Reason = 4, ago(45*time.Second), reason.NotInEngine
+	all := last
+	all.Took = 12345 * time.Microsecond
+	source := &healthtest.Source{
+		All: health.Overall{
+			Attempts: all, Window: 112 * time.Second,
+			Engine: &health.Engine{
+				Host: "prometheus:9090", UnknownSeries: 1234, Series: map[string]int{"containerCPU": 6, "nodeCPU": 2},
+			},
 		},
-		nodes: []status.Node{
-			ahead, {Name: "gone", CreatedAt: ago(time.Hour), LastSeen: ago(time.Minute), SampledAt: at(70 * time.Second)},
-			{Name: "new", CreatedAt: ago(10 * time.Second)}, node("ready"),
+		List: []health.Node{
+			node("ahead", at(-7*time.Second)), {Name: "gone", Attempts: gone, SampledAt: at(70 * time.Second)},
+			{Name: "new", Attempts: health.Attempts{Next: last.Next}}, node("ready", at(20*time.Second)),
 		},
 	}
 	w := &world{
-		nodes: map[string]usage.Time{"ready": at(20 * time.Second)},
+		nodes: map[string]usage.Time{"ready": at(20 * time.Second), "ahead": at(2 * time.Minute)},
 		pods:  map[string]int{"ready/default/a": 2},
 		known: []*inventory.Object{pod("ready", "a", inventory.PodRunning), pod("ready", "b", inventory.PodRunning)},
 	}
 	c := w.config(now)
-	c.Scrapes, c.Refreshes = nil, e
-	return c, e
+	c.Source = source
+	return c, source
 }
 
 func TestEngineText(t *testing.T) {
@@ -79,11 +75,11 @@ func TestEngineText(t *testing.T) {
 			d := r.DescribeEngine()
 			return d.Problem + " (" + d.Cure + ")"
 		}
-		const table = `NAME   STATE     REASON         AGE  LAST-SEEN  NEWEST  INTERVAL  PODS  SAMPLES
-gone   failing   not-in-engine  -    60s        70s     -         0/0   0
-ahead  stale     stale-samples  -    5s         -7.0s   30s       0/0   3
-new    starting  -              -    -          -       -         0/0   0
-ready  ready     -              20s  5s         20s     30s       1/2   3
+		const table = `NAME   STATE     REASON         FAILURES  AGE  LAST-SUCCESS  PODS  SAMPLES  NEXT  NEWEST  INTERVAL
+gone   failing   not-in-engine  4(45s)    -    60s           0/0   0        10s   70s     -
+ahead  stale     stale-samples  -         -    5s            0/0   3        10s   -7.0s   30s
+new    starting  -              -         -    -             0/0   0        10s   -       -
+ready  ready     -              -         20s  5s            1/2   3        10s   20s     30s
 `
 		check(header + `Nodes: 4; 1 with metrics; 1 failing; 1 stale; 1 starting; 1 ready
 Pods: 2 running; 1 with metrics, with 2 containers
@@ -101,9 +97,9 @@ node "ahead": ` + problem(reason.StaleSamples) + `
   see https://github.com/kube-vitals/kube-vitals/blob/main/docs/troubleshooting.md#stale-samples
 `)
 
-		e.engine.Failures, e.engine.FailingSince, e.engine.Reason = 3, now.Add(-20*time.Second), reason.Timeout
-		e.engine.Err, e.engine.FileRejected = errors.New("query nodeCPU at prometheus:9090: deadline exceeded"), true
-		e.nodes = e.nodes[2:]
+		e.All.Failures, e.All.FailingSince, e.All.Reason = 3, now.Add(-20*time.Second), reason.Timeout
+		e.All.Err, e.All.Engine.FileRejected = errors.New("query nodeCPU at prometheus:9090: deadline exceeded"), true
+		e.List = e.List[2:]
 		check(header + `Nodes: 2; 1 with metrics; 1 failing; 1 ready
 Pods: 2 running; 1 with metrics, with 2 containers
 Engine: prometheus:9090 is failing, last read 5s ago, took 12.3 ms, 3 failures in 20s
@@ -115,55 +111,19 @@ Engine: prometheus:9090 is failing, last read 5s ago, took 12.3 ms, 3 failures i
 Memory: 312 MiB resident, limit 20 GiB
 Reasons: 1 engine-failing
 
-NAME   STATE    REASON          AGE  LAST-SEEN  NEWEST  INTERVAL  PODS  SAMPLES
-new    failing  engine-failing  -    -          -       -         0/0   0
-ready  ready    -               20s  5s         20s     30s       1/2   3
+NAME   STATE    REASON          FAILURES  AGE  LAST-SUCCESS  PODS  SAMPLES  NEXT  NEWEST  INTERVAL
+new    failing  engine-failing  -         -    -             0/0   0        10s   -       -
+ready  ready    -               -         20s  5s            1/2   3        10s   20s     30s
 `)
 	})
-}
-
-func TestEngineStates(t *testing.T) {
-	now := time.Now()
-	config, e := newEngineWorld(now)
-	seen := func(since time.Duration) status.Node {
-		return status.Node{CreatedAt: now.Add(-time.Hour), Seen: true, SeenItself: true, SeenSince: now.Add(-since)}
-	}
-	onlyContainers := seen(time.Hour)
-	onlyContainers.SeenItself = false
-	for _, test := range []struct {
-		name       string
-		node       status.Node
-		hasMetrics bool
-		state      State
-		reason     reason.Reason
-	}{
-		{"ready", seen(time.Hour), true, Ready, ""},
-		{"first sample", seen(50 * time.Second), false, Starting, ""},
-		{"samples without metrics", seen(time.Hour), false, Stale, reason.StaleSamples},
-		{"only containers", onlyContainers, false, Failing, reason.NotInEngine},
-		{"created", status.Node{CreatedAt: now.Add(-50 * time.Second)}, false, Starting, ""},
-		{"without series, not expired", status.Node{CreatedAt: now.Add(-time.Hour)}, true, Failing, reason.NotInEngine},
-	} {
-		state, r := config.stateInEngine(&e.engine, &test.node, test.hasMetrics, now)
-		if state != test.state || r != test.reason {
-			t.Errorf("%s: got %s %s, want %s %s", test.name, state, r, test.state, test.reason)
-		}
-	}
-	e.engine.LastSuccess = time.Time{}
-	if state, r := config.stateInEngine(&e.engine, &status.Node{}, false, now); state != Starting || r != "" {
-		t.Errorf("before the first refresh: got %s %s", state, r)
-	}
-	if got := config.Report().Engine; got.State != Starting || got.LastSuccess != nil {
-		t.Errorf("before the first refresh: got %+v", got)
-	}
 }
 
 // TestHostileEngine checks that text of the engine cannot control the page.
 func TestHostileEngine(t *testing.T) {
 	config, e := newEngineWorld(time.Now())
-	e.engine.Failures, e.engine.Reason, e.engine.Partial = 1, reason.BadFormat, true
-	e.engine.Err, e.engine.Warning = errors.New(hostile+strings.Repeat("x", 1<<20)), hostile+strings.Repeat("x", 1<<20)
-	e.nodes[0].Name = hostile
+	e.All.Failures, e.All.Reason, e.All.Engine.Partial = 1, reason.BadFormat, true
+	e.All.Err, e.All.Engine.Warning = errors.New(hostile+strings.Repeat("x", 1<<20)), hostile+strings.Repeat("x", 1<<20)
+	e.List[0].Name = hostile
 	handler := Handler(config)
 	for _, f := range formats() {
 		w := httptest.NewRecorder()

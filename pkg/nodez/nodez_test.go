@@ -16,10 +16,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 	"github.com/kube-vitals/kube-vitals/pkg/view"
@@ -28,23 +29,23 @@ import (
 
 // world is what the page is made of.
 type world struct {
-	statuses []scrape.Status
-	nodes    map[string]usage.Time // when their metrics were sampled
-	pods     map[string]int        // containers with metrics, by node/namespace/name
-	known    []*inventory.Object   // pods
-	reads    atomic.Int64
+	healthtest.Source
+	nodes map[string]usage.Time // when their metrics were sampled
+	pods  map[string]int        // containers with metrics, by node/namespace/name
+	known []*inventory.Object   // pods
+	reads atomic.Int64
 }
 
-func (w *world) Statuses() []scrape.Status {
+func (w *world) Nodes() []health.Node {
 	w.reads.Add(1)
-	return w.statuses
+	return w.Source.Nodes()
 }
 
 func (w *world) config(now time.Time) Config {
 	clock := usage.NewClock(now)
 	return Config{
 		Version: "v1.2.3", Resolution: 15 * time.Second, MaxSampleAge: time.Minute,
-		Scrapes: w, View: w.view(clock.At(now)), Now: func() time.Time { return now }, Clock: clock,
+		Source: w, View: w.view(clock.At(now)), Now: func() time.Time { return now }, Clock: clock,
 	}
 }
 
@@ -81,23 +82,25 @@ func pod(node, name string, phase inventory.Phase) *inventory.Object {
 func newWorld(now time.Time) *world {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	at := func(d time.Duration) usage.Time { return usage.NewClock(now).At(now).Add(-d) }
-	ok := func(name string, since, last time.Duration) scrape.Status {
-		return scrape.Status{
-			Node: name, Address: name + ":10250", SucceedingSince: ago(since), LastSuccess: ago(last), LastScrape: ago(last),
-			NextScrape: now.Add(15*time.Second - last), Took: 12345 * time.Microsecond, Containers: 3,
+	ok := func(name string, since, last time.Duration) health.Node {
+		return health.Node{
+			Name: name, Address: name + ":10250", Containers: 3, Attempts: health.Attempts{
+				SucceedingSince: ago(since), LastSuccess: ago(last), Last: ago(last),
+				Next: now.Add(15*time.Second - last), Took: 12345 * time.Microsecond,
+			},
 		}
 	}
 	ready := ok("ready", time.Hour, 5*time.Second)
 	ready.ClockKnown, ready.ClockOffset, ready.Skipped = true, -90*time.Second, 2
 	failing := ok("failing", time.Hour, 35*time.Second)
-	failing.SucceedingSince, failing.LastScrape, failing.NextScrape = time.Time{}, ago(time.Second), time.Time{}
+	failing.SucceedingSince, failing.Last, failing.Next = time.Time{}, ago(time.Second), time.Time{}
 	failing.Failures, failing.FailingSince, failing.Reason = 3, ago(20*time.Second), reason.ConnectRefused
 	failing.Err = errors.New("node \"failing\": connection refused")
 	return &world{
-		statuses: []scrape.Status{
-			failing, {Node: "new", NextScrape: ago(time.Second)}, ready, ok("recovered", 50*time.Second, 5*time.Second),
-			ok("stale", time.Hour, 5*time.Second),
-		},
+		Source: healthtest.Source{List: []health.Node{
+			failing, {Name: "new", Attempts: health.Attempts{Next: ago(time.Second)}}, ready,
+			ok("recovered", 50*time.Second, 5*time.Second), ok("stale", time.Hour, 5*time.Second),
+		}},
 		nodes: map[string]usage.Time{
 			"ready": at(12 * time.Second), "failing": at(40 * time.Second), "stale": at(2 * time.Minute),
 		},
@@ -156,7 +159,7 @@ func TestReport(t *testing.T) {
 				States:  map[State]int{Ready: 1, Starting: 2, Failing: 1, Stale: 1},
 			},
 			Nodes: []Node{
-				failing, {Name: "new", State: Starting, NextScrape: utc(-time.Second)}, ready, recovered,
+				failing, {Name: "new", State: Starting}, ready, recovered,
 				described(stale, reason.StaleSamples),
 			},
 		}
@@ -166,24 +169,39 @@ func TestReport(t *testing.T) {
 	})
 }
 
-// TestStates checks the state of a node whose scrapes succeed without metrics.
+// TestStates has nodes of sources that can be read as a whole, or cannot.
 func TestStates(t *testing.T) {
 	now := time.Now()
-	config := (&world{}).config(now)
-	for since, want := range map[time.Duration]State{
-		0: Starting, time.Minute: Starting, time.Minute + time.Millisecond: Stale, time.Hour: Stale,
+	clock := usage.NewClock(now)
+	w := world{nodes: map[string]usage.Time{"sampled": clock.At(now).Add(-2 * time.Minute)}}
+	config := w.config(now)
+	since := func(d time.Duration) health.Attempts { return health.Attempts{SucceedingSince: now.Add(-d)} }
+	failed := health.Attempts{Failures: 1, Reason: reason.DNS}
+	for _, test := range []struct {
+		name       string
+		node       string
+		attempts   health.Attempts
+		hasMetrics bool
+		source     health.Attempts
+		state      State
+		reason     reason.Reason
+	}{
+		{"ready", "sampled", since(time.Hour), true, health.Attempts{}, Ready, ""},
+		{"before the first scrape", "", health.Attempts{}, false, health.Attempts{}, Starting, ""},
+		{"first success", "sampled", since(0), false, health.Attempts{}, Starting, ""},
+		{"success for the maximum age", "sampled", since(time.Minute), false, health.Attempts{}, Starting, ""},
+		{"success for longer", "sampled", since(time.Minute + 1), false, health.Attempts{}, Stale, reason.StaleSamples},
+		{"without samples of the node itself", "", since(time.Hour), false, health.Attempts{}, Stale, reason.NoSamples},
+		{"failing", "sampled", failed, false, health.Attempts{}, Failing, reason.DNS},
+		{"failing, with metrics", "sampled", failed, true, health.Attempts{}, Failing, reason.DNS},
+		{"source fails", "sampled", since(time.Hour), false, failed, Failing, reason.EngineFailing},
+		{"source fails, with metrics", "sampled", since(time.Hour), true, failed, Ready, ""},
 	} {
-		state, why := config.stateOf(&scrape.Status{SucceedingSince: now.Add(-since)}, false, now)
-		if state != want || (why == reason.StaleSamples) != (want == Stale) {
-			t.Errorf("after successes for %v: got %s, %q, want %s", since, state, why, want)
+		state, why := config.stateOf(
+			&health.Overall{Attempts: test.source}, &health.Node{Name: test.node, Attempts: test.attempts}, test.hasMetrics, now)
+		if state != test.state || why != test.reason {
+			t.Errorf("%s: got %s %s, want %s %s", test.name, state, why, test.state, test.reason)
 		}
-	}
-	if state, _ := config.stateOf(&scrape.Status{}, false, now); state != Starting {
-		t.Errorf("before the first scrape: got %s", state)
-	}
-	failed := &scrape.Status{Failures: 1, Reason: reason.DNS}
-	if state, why := config.stateOf(failed, true, now); state != Failing || why != reason.DNS {
-		t.Errorf("after a failure, with metrics: got %s, %q", state, why)
 	}
 }
 
@@ -396,8 +414,8 @@ const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{.}}</
 func TestHostileText(t *testing.T) {
 	now := time.Now()
 	w := newWorld(now)
-	failing := &w.statuses[0]
-	failing.Node, failing.Address = hostile, hostile
+	failing := &w.List[0]
+	failing.Name, failing.Address = hostile, hostile
 	failing.Err = errors.New(hostile + strings.Repeat("x", 1<<20))
 	handler := Handler(w.config(now))
 	for _, f := range formats() {
@@ -440,12 +458,12 @@ Pods: 4 running; 1 with metrics, with 2 containers
 Memory: 312 MiB resident, limit 20 GiB
 Reasons: 1 connect-refused, 1 stale-samples
 
-NAME       STATE     REASON           FAILURES  AGE  LAST-SUCCESS  NEXT  DURATION  PODS  SAMPLES  SKEW  ADDRESS
-failing    failing   connect-refused  3(20s)    40s  35s           now   12.3ms    0/0   3        -     failing:10250
-stale      stale     stale-samples    -         -    5s            10s   12.3ms    0/1   3        -     stale:10250
-new        starting  -                -         -    -             now   -         0/0   0        -     -
-recovered  starting  -                -         -    5s            10s   12.3ms    0/0   3        -     recovered:10250
-ready      ready     -                -         12s  5s            10s   12.3ms    1/2   3        -90s  ready:10250
+NAME       STATE     REASON           FAILURES  AGE  LAST-SUCCESS  PODS  SAMPLES  NEXT  DURATION  SKEW  ADDRESS
+failing    failing   connect-refused  3(20s)    40s  35s           0/0   3        now   12.3ms    -     failing:10250
+stale      stale     stale-samples    -         -    5s            0/1   3        10s   12.3ms    -     stale:10250
+new        starting  -                -         -    -             0/0   0        now   -         -     -
+recovered  starting  -                -         -    5s            0/0   3        10s   12.3ms    -     recovered:10250
+ready      ready     -                -         12s  5s            1/2   3        10s   12.3ms    -90s  ready:10250
 
 node "failing": connection refused
   see https://github.com/kube-vitals/kube-vitals/blob/main/docs/troubleshooting.md#connect-refused
@@ -569,22 +587,22 @@ func TestFormats(t *testing.T) {
 // largeWorld is a cluster with 5000 nodes and 150,000 pods.
 func largeWorld(now time.Time) *world {
 	w := newWorld(now)
-	ready := w.statuses[2]
-	w.statuses = nil
+	ready := w.List[2]
+	w.List = nil
 	w.known = nil
 	w.nodes, w.pods = map[string]usage.Time{}, nil
 	for i := range 5000 {
 		s := ready
-		s.Node = fmt.Sprintf("node-%04d", i)
+		s.Name = fmt.Sprintf("node-%04d", i)
 		if i%10 == 0 {
 			s.Failures, s.Reason = 3, reason.ConnectRefused
-			s.Err = errors.New("node \"" + s.Node + "\": " + strings.Repeat("the port refuses connections ", 10))
+			s.Err = errors.New("node \"" + s.Name + "\": " + strings.Repeat("the port refuses connections ", 10))
 		}
-		w.statuses = append(w.statuses, s)
-		w.nodes[s.Node] = usage.NewClock(now).At(now)
+		w.List = append(w.List, s)
+		w.nodes[s.Name] = usage.NewClock(now).At(now)
 		for j := range 30 {
 			name := fmt.Sprintf("pod-%d-%d", i, j)
-			w.known = append(w.known, pod(s.Node, name, inventory.PodRunning))
+			w.known = append(w.known, pod(s.Name, name, inventory.PodRunning))
 		}
 	}
 	return w

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -18,20 +20,7 @@ func WriteText(w io.Writer, r *Report) error {
 		return err
 	}
 	nodes := problemsFirst(r.Nodes)
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.DiscardEmptyColumns)
-	row := textRow
-	switch {
-	case len(nodes) == 0:
-	case r.Engine != nil:
-		fmt.Fprintln(table, "NAME\tSTATE\tREASON\tAGE\tLAST-SEEN\tNEWEST\tINTERVAL\tPODS\tSAMPLES")
-		row = engineRow
-	default:
-		fmt.Fprintln(table, "NAME\tSTATE\tREASON\tFAILURES\tAGE\tLAST-SUCCESS\tNEXT\tDURATION\tPODS\tSAMPLES\tSKEW\tADDRESS")
-	}
-	for _, n := range nodes {
-		fmt.Fprintln(table, strings.Join(row(n, r.Time), "\t"))
-	}
-	if err := table.Flush(); err != nil {
+	if err := writeNodes(w, nodes, r.Time); err != nil {
 		return err
 	}
 	if err := writeProblems(w, nodes); err != nil || !r.hasDevices() {
@@ -80,41 +69,98 @@ func totalsText(r *Report) string {
 	return b.String()
 }
 
-// textRow returns the cells of a node.
-func textRow(n *Node, now time.Time) []string {
-	or := func(text string) string {
-		if text == "" {
-			return "-"
-		}
-		return strings.ReplaceAll(text, " ", "")
+// alwaysShown is the number of columns that the table of nodes has. The others are left out if no node
+// has a value: what is known of a node depends on the source.
+const alwaysShown = 8
+
+// writeNodes writes the table of the nodes.
+func writeNodes(w io.Writer, nodes []*Node, now time.Time) error {
+	if len(nodes) == 0 {
+		return nil
 	}
-	failures := ""
+	columns := []string{
+		"NAME", "STATE", "REASON", "FAILURES", "AGE", "LAST-SUCCESS", "PODS", "SAMPLES", "NEXT", "DURATION", "SKEW",
+		"NEWEST", "INTERVAL", "ADDRESS",
+	}
+	rows := [][]string{columns}
+	isShown := make([]bool, len(columns))
+	for i := range alwaysShown {
+		isShown[i] = true
+	}
+	for _, n := range nodes {
+		row := cellsOf(n, now)
+		for i, text := range row {
+			isShown[i] = isShown[i] || text != ""
+			row[i] = cmp.Or(strings.ReplaceAll(text, " ", ""), "-")
+		}
+		rows = append(rows, row)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		var shown []string
+		for i, text := range row {
+			if isShown[i] {
+				shown = append(shown, text)
+			}
+		}
+		fmt.Fprintln(table, strings.Join(shown, "\t"))
+	}
+	return table.Flush()
+}
+
+// cellsOf returns the cells of a node. They are empty if nothing is known.
+func cellsOf(n *Node, now time.Time) []string {
+	failures, duration := "", ""
 	if n.Failures > 0 {
 		failures = fmt.Sprintf("%d(%s)", n.Failures, ago(n.FailingSince, now))
 	}
-	duration := ""
-	if n.LastScrape != nil {
+	if n.DurationSeconds > 0 {
 		duration = took(n.DurationSeconds)
 	}
-	cells := []string{
-		n.Name, string(n.State), or(string(n.Reason)), or(failures), or(age(n.MetricsAgeSeconds)),
-		or(ago(n.LastSuccess, now)),
-		until(n.NextScrape, now), or(duration), fraction(n.Pods, n.RunningPods), fmt.Sprint(n.Samples),
-		or(skew(n.ClockSkewSeconds)), or(n.Address),
+	return []string{
+		n.Name, string(n.State), string(n.Reason), failures, age(n.MetricsAgeSeconds), ago(n.LastSuccess, now),
+		fraction(n.Pods, n.RunningPods), fmt.Sprint(n.Samples), until(n.NextScrape, now), duration,
+		skew(n.ClockSkewSeconds), signedAge(n.SampleAgeSeconds), age(n.SampleIntervalSeconds), n.Address,
 	}
-	return cells
 }
 
-// engineRow returns the cells of a node that is read from an engine.
-func engineRow(n *Node, now time.Time) []string {
-	cells := []string{
-		n.Name, string(n.State), string(n.Reason), age(n.MetricsAgeSeconds), ago(n.LastSuccess, now),
-		signedAge(n.SampleAgeSeconds), age(n.SampleIntervalSeconds), fraction(n.Pods, n.RunningPods), fmt.Sprint(n.Samples),
+// text returns the state of the engine in one line.
+func (e *Engine) text(now time.Time) string {
+	text := fmt.Sprintf("%s is %s", e.Host, e.State)
+	if e.LastSuccess != nil {
+		text += fmt.Sprintf(", last read %s ago", ago(e.LastSuccess, now))
 	}
-	for i, text := range cells {
-		cells[i] = cmp.Or(strings.ReplaceAll(text, " ", ""), "-")
+	if e.LastRefresh != nil {
+		text += ", took " + took(e.DurationSeconds)
 	}
-	return cells
+	if e.Failures > 0 {
+		text += fmt.Sprintf(", %d failures in %s", e.Failures, ago(e.FailingSince, now))
+	}
+	return text
+}
+
+// seriesText returns the numbers of series by query, such as "containerCPU 60, nodeCPU 3".
+func (e *Engine) seriesText() string {
+	var parts []string
+	for _, query := range slices.Sorted(maps.Keys(e.Series)) {
+		parts = append(parts, query+" "+count(e.Series[query]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// notes returns what is wrong with the engine apart from its reason.
+func (e *Engine) notes() (notes []string) {
+	if e.Partial {
+		notes = append(notes, "the last response was incomplete: "+e.Warning)
+	}
+	if e.UnknownSeries > 0 {
+		notes = append(notes, count(e.UnknownSeries)+" series are of other nodes")
+	}
+	if e.FileRejected {
+		notes = append(notes, "the content of --prometheus-config cannot be used: its previous content stays in use, "+
+			"and the log has the error")
+	}
+	return notes
 }
 
 // engineText returns the lines about the engine.

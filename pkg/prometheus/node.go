@@ -11,18 +11,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus/status"
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// node is the state of one node. Apart from object, mu, deleted and status, it belongs to the loop.
+// node is the state of one node. Apart from object, mu, deleted and health, it belongs to the loop.
 type node struct {
 	name   string
 	object atomic.Pointer[corev1.Node]
 
 	mu      sync.Mutex // held by calls of the Sink
 	deleted bool
-	status  status.Node // without its name and creation
+	health  health.Node // without Name and UID
 
 	counter    counter
 	containers map[string]*container // by namespace, pod and name

@@ -117,7 +117,7 @@ type Source struct {
 	started  time.Time
 	lastTick atomic.Int64 // when the loop last made progress, as time since started
 	warm     atomic.Bool
-	status   published
+	overall  overall
 	// maxDuration is the longest duration of a refresh. The samples of its first response, which may be
 	// a scrape old already, must not expire before the next refresh has ended.
 	maxDuration time.Duration
@@ -126,8 +126,8 @@ type Source struct {
 	refreshes uint64 // the number of the current refresh
 	failures  int    // in a row
 	logged    reason.Reason
-	warned    bool              // whether a warning was logged since the last response without one
-	index     map[string]*node  // by name and by address
+	warned    bool             // whether a warning was logged since the last response without one
+	index     map[string]*node // by name and by address
 	key       []byte
 	scrape    usage.Scrape
 	names     []byte                // of scrape
@@ -151,7 +151,9 @@ func New(c Config) (*Source, error) {
 	s := &Source{Config: c, client: client, started: time.Now(), changed: true,
 		nodes: map[string]*node{},
 		times: map[[2]usage.Time]int{}, maxDuration: max(c.Interval, c.MaxSampleAge/3)}
-	s.status.engine.Host, s.status.engine.Window = client.url.Host, client.window
+	// Two samples must be in the range of the queries.
+	s.overall.Window, s.overall.Startup = client.window, client.window+c.Interval
+	s.overall.engine.Host = client.url.Host
 	return s, nil
 }
 
@@ -250,7 +252,7 @@ func (s *Source) Run(ctx context.Context) {
 }
 
 // refresh sends the queries and stores the new samples. After a failure it stores nothing, so the
-// last metrics stand until they expire.
+// last metrics are served until they expire.
 func (s *Source) refresh(ctx context.Context) (result Result) {
 	start := time.Now()
 	defer func() {
@@ -397,7 +399,7 @@ func (s *Source) noteWarnings(ctx context.Context, k kind, r *response, result *
 	if !s.warned {
 		s.warned = true
 		klog.FromContext(ctx).Info("The engine has responded with a warning; metrics that are missing in the response "+
-			"stand until they expire", "query", k, "warning", warning)
+			"are served until they expire", "query", k, "warning", warning)
 	}
 }
 

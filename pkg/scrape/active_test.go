@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
 
@@ -82,11 +83,11 @@ func TestActiveNodeIsScrapedMoreOften(t *testing.T) {
 		if got := s.ActiveStats(); got.Nodes != 1 || got.Resolution != 5*time.Second || got.Refused != 0 {
 			t.Errorf("got %+v, want one node each 5 s", got)
 		}
-		status, _ := s.Status("n7")
-		if all := s.Statuses(); !status.Active || slices.IndexFunc(all, func(s Status) bool { return s.Active }) < 0 {
+		status, _ := s.Node("n7")
+		if all := s.Nodes(); !status.Active || slices.IndexFunc(all, func(n health.Node) bool { return n.Active }) < 0 {
 			t.Errorf("got %+v, want a status of an active node", status)
 		}
-		if other, _ := s.Status("n8"); other.Active {
+		if other, _ := s.Node("n8"); other.Active {
 			t.Errorf("got %+v, want a status of a node that is not active", other)
 		}
 		kinds := map[Kind]int{}

@@ -27,13 +27,13 @@ func (s *Scraper) reschedule(t *target, p plan, took time.Duration) {
 
 // retry puts a target back into the queue after a failed scrape. Failing nodes are not scraped more
 // often because they are active.
-func (s *Scraper) retry(t *target, r Result) {
+func (s *Scraper) retry(t *target, took time.Duration, failures int) {
 	s.markWarm(t)
 	s.requeue(t, func(now time.Time) {
-		t.took, t.failing = r.Took, true
+		t.took, t.failing = took, true
 		t.due, t.kind = s.nextRegular(t, now), Regular
-		retry := now.Add(retryDelay(s.Interval, r.Failures))
-		if r.Failures <= fastRetries && retry.Before(t.due) {
+		retry := now.Add(retryDelay(s.Interval, failures))
+		if failures <= fastRetries && retry.Before(t.due) {
 			t.due = retry
 		}
 	})

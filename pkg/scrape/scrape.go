@@ -25,7 +25,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -64,13 +63,11 @@ type Sink interface {
 type Observer interface {
 	Scraped(Result)
 	Summarized(err error) // a summary was fetched; err is not nil if that failed
-	NodeDeleted(node string)
 }
 
 // Result is the outcome of one scrape.
 type Result struct {
 	Node string
-	UID  types.UID // of the node
 	// Late is the time spent waiting for this process: from the due time to the start, and for
 	// permits to connect and to read (usage.Timing.Queued).
 	Late time.Duration
@@ -83,10 +80,6 @@ type Result struct {
 	Reason  reason.Reason         // of Err
 
 	Containers int // in the response
-	// Failures is the number of scrapes in a row that have failed, with this one; 0: it succeeded.
-	Failures int
-	// FailingSince is the time of the first of these failures.
-	FailingSince time.Time
 
 	ClockOffset time.Duration // how far the node's clock is ahead of ours; below 0: behind
 	ClockKnown  bool          // whether the offset is known
@@ -210,7 +203,6 @@ func (s *Scraper) Delete(name string) {
 			s.Storage.Sink.Forget(name)
 		}
 		s.Fetcher.Forget(name)
-		s.Observer.NodeDeleted(name)
 	})
 }
 
@@ -285,7 +277,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		return
 	}
 	node, start := t.node.Load(), time.Now()
-	result := Result{Node: node.Name, UID: node.UID, Kind: t.kind}
+	result := Result{Node: node.Name, Kind: t.kind}
 	var report usage.Report
 	var arrived usage.Time
 	var timing usage.Timing
@@ -304,12 +296,14 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		s.Fetcher.Forget(node.Name) // Fetch may have run after Delete had called Forget
 		return
 	}
+	failures := 0 // in a row
 	exists := t.unlessDeleted(func() {
 		if result.Err == nil {
 			result.ClockOffset, result.ClockKnown = report.ClockOffset, report.ClockKnown
-			s.clocks.observe(klog.FromContext(ctx), node.Name, report, t.status.ClockKnown)
+			s.clocks.observe(klog.FromContext(ctx), node.Name, report, t.health.ClockKnown)
 		}
-		t.status.add(&result, time.Now())
+		add(&t.health, &result, time.Now())
+		failures = t.health.Failures
 		s.Observer.Scraped(result)
 	})
 	if !exists {
@@ -320,7 +314,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		t.summaryFetched = false // the rates of an earlier summary do not cover the time from now on
 	}
 	if result.Err != nil {
-		s.retry(t, result)
+		s.retry(t, result.Took, failures)
 		return
 	}
 	p := newPlan(report.Missing, arrived)

@@ -122,10 +122,9 @@ func (c *cluster) PutSummary(_ string, s *usage.Scrape) []usage.Missing {
 	return c.stillMissing(s.At)
 }
 
-func (c *cluster) Scraped(r Result)        { c.set(func() { c.results = append(c.results, r) }) }
-func (c *cluster) Summarized(err error)    { c.set(func() { c.summarized = append(c.summarized, err) }) }
-func (c *cluster) NodeDeleted(node string) { c.forget("observer " + node) }
-func (c *cluster) forget(who string)       { c.set(func() { c.forgotten = append(c.forgotten, who) }) }
+func (c *cluster) Scraped(r Result)     { c.set(func() { c.results = append(c.results, r) }) }
+func (c *cluster) Summarized(err error) { c.set(func() { c.summarized = append(c.summarized, err) }) }
+func (c *cluster) forget(who string)    { c.set(func() { c.forgotten = append(c.forgotten, who) }) }
 
 // set changes the cluster while scrapes may run.
 func (c *cluster) set(change func()) {
@@ -475,7 +474,7 @@ func TestDelete(t *testing.T) {
 		s.Delete("n1")
 		pass(3 * interval)
 		slices.Sort(c.forgotten) // the canceled scrape forgets at the same time
-		if got := strings.Join(c.forgotten, ", "); got != "fetcher n1, fetcher n1, observer n1, sink n1" {
+		if got := strings.Join(c.forgotten, ", "); got != "fetcher n1, fetcher n1, sink n1" {
 			t.Errorf("forgotten: %s", got)
 		}
 		if c.put["n1"] != put {
@@ -503,7 +502,7 @@ func TestSet(t *testing.T) {
 		replaced.UID = "another"
 		s.Set(replaced)
 		synctest.Wait()
-		if len(c.forgotten) != 3 {
+		if len(c.forgotten) != 2 {
 			t.Errorf("the node was replaced, but forgotten by %v only", c.forgotten)
 		}
 		if times := c.scrapes["n1"]; times[len(times)-1] != time.Since(c.start) {

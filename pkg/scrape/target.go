@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 )
 
 // target is a node that the Scraper scrapes.
@@ -34,7 +36,7 @@ type target struct {
 
 	mu      sync.Mutex
 	deleted bool
-	status  Status // without Node, Address and NextScrape
+	health  health.Node // without Name, UID, Address, Next and Active
 	storage storageState
 	cancel  context.CancelFunc // cancels the last scrape, which may be running; nil: there was none
 }

@@ -153,6 +153,8 @@ func (a *assembly) addSource() error {
 	if err := add(); err != nil {
 		return err
 	}
+	a.explanations.Source, a.page.Source = a.source, a.source
+	a.instruments.registerNodes(a.source)
 	a.loops = append(a.loops, a.source.Run, func(ctx context.Context) { a.watches.Run(ctx, a.source) })
 	return nil
 }

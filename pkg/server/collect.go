@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
@@ -41,13 +42,14 @@ func boolGauge(desc *prometheus.Desc, condition bool, labels ...string) promethe
 	return gauge(desc, 0, labels...)
 }
 
-// registerNodes registers what is known of the scrapes of each node. To keep the number of series low,
+// registerNodes registers what a source knows of each node. To keep the number of series low,
 // only nodes with a clock skew of more than scrape.MaxClockSkew have one for it.
-func (i *instruments) registerNodes(statuses func() []scrape.Status) {
+func (i *instruments) registerNodes(source health.Source) {
 	var (
 		lastSuccess = newDesc("node_last_success_timestamp_seconds",
-			"Time of the last successful scrape of the node, in seconds since 1970; 0: none yet.", "node")
-		failing = newDesc("node_failing", "1 for each node whose last scrape failed, by reason.", "node", "reason")
+			"Time of the last successful scrape of the node, or of the last refresh with its series, in seconds since 1970; "+
+				"0: none yet.", "node")
+		failing = newDesc("node_failing", "1 for each node that cannot be read, by reason.", "node", "reason")
 		skew    = newDesc("node_clock_skew_seconds",
 			"Clock of the node minus clock of this server, for nodes with a skew of more than 5 seconds.", "node")
 		maxSkew = newDesc("max_clock_skew_seconds",
@@ -55,24 +57,24 @@ func (i *instruments) registerNodes(statuses func() []scrape.Status) {
 	)
 	i.registry.MustRegister(collectorFunc(func(out chan<- prometheus.Metric) {
 		var largest time.Duration
-		for _, s := range statuses() {
-			if s.LastScrape.IsZero() {
+		for _, n := range source.Nodes() {
+			if n.Last.IsZero() {
 				continue
 			}
 			success := 0.0
-			if !s.LastSuccess.IsZero() {
-				success = float64(s.LastSuccess.UnixMilli()) / 1000
+			if !n.LastSuccess.IsZero() {
+				success = float64(n.LastSuccess.UnixMilli()) / 1000
 			}
-			out <- gauge(lastSuccess, success, s.Node)
-			if s.Err != nil {
-				out <- gauge(failing, 1, s.Node, string(s.Reason))
+			out <- gauge(lastSuccess, success, n.Name)
+			if n.Failures > 0 {
+				out <- gauge(failing, 1, n.Name, string(n.Reason))
 			}
-			if !s.ClockKnown {
+			if !n.ClockKnown {
 				continue
 			}
-			largest = max(largest, s.ClockOffset.Abs())
-			if s.ClockOffset.Abs() > scrape.MaxClockSkew {
-				out <- gauge(skew, s.ClockOffset.Seconds(), s.Node)
+			largest = max(largest, n.ClockOffset.Abs())
+			if n.ClockOffset.Abs() > scrape.MaxClockSkew {
+				out <- gauge(skew, n.ClockOffset.Seconds(), n.Name)
 			}
 		}
 		out <- gauge(maxSkew, largest.Seconds())

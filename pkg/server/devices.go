@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kube-vitals/kube-vitals/pkg/device"
-	"github.com/kube-vitals/kube-vitals/pkg/device/status"
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
 
@@ -30,8 +30,8 @@ func (a *assembly) addDevices() error {
 	if err != nil {
 		return err
 	}
-	a.instruments.registerExporters(source.Statuses)
-	a.page.Devices = source.Statuses
+	a.instruments.registerExporters(source.Exporters)
+	a.page.Devices = source.Exporters
 	a.loops = append(a.loops, source.Run)
 	return nil
 }
@@ -59,19 +59,19 @@ func (i *instruments) registerDevices() *devices {
 }
 
 // registerExporters registers the states of device exporters.
-func (i *instruments) registerExporters(statuses func() []status.Exporter) {
+func (i *instruments) registerExporters(exporters func() []health.Exporter) {
 	pods := newDesc("device_exporter_pods", "Pods of device exporters that are scraped.", "exporter")
 	failing := newDesc("device_exporter_pods_failing", "Of these pods, those whose last scrape failed.", "exporter")
 	containers := newDesc("device_containers", "Containers with a value of a device, by resource.", "exporter", "resource")
 	oldest := newDesc("device_oldest_age_seconds",
 		"Age of the oldest values of devices that are served; 0: there are none.", "exporter")
 	i.registry.MustRegister(collectorFunc(func(out chan<- prometheus.Metric) {
-		for _, s := range statuses() {
-			out <- gauge(pods, float64(len(s.Pods)), s.Name)
-			out <- gauge(failing, float64(s.Failing()), s.Name)
-			out <- gauge(oldest, s.Oldest.Seconds(), s.Name)
-			for resource, n := range s.Containers {
-				out <- gauge(containers, float64(n), s.Name, resource)
+		for _, e := range exporters() {
+			out <- gauge(pods, float64(len(e.Pods)), e.Name)
+			out <- gauge(failing, float64(e.Failing()), e.Name)
+			out <- gauge(oldest, e.Oldest.Seconds(), e.Name)
+			for resource, n := range e.Containers {
+				out <- gauge(containers, float64(n), e.Name, resource)
 			}
 		}
 	}))

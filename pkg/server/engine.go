@@ -5,14 +5,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kube-vitals/kube-vitals/pkg/event"
 	prom "github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // engine has the instruments of an engine that usage is read from.
 type engine struct {
-	events      *event.Reporter        // nil: off
 	skipped     *prometheus.CounterVec // by reason
 	now         func() time.Time
 	refreshes   *prometheus.CounterVec // by result and reason
@@ -23,11 +21,10 @@ type engine struct {
 	lastSuccess prometheus.Gauge
 }
 
-// registerEngine registers the metrics of an engine, and returns an observer that also notifies the
-// Reporter of events, unless that is nil. Servers that scrape kubelets do not have these metrics.
-func (i *instruments) registerEngine(events *event.Reporter) *engine {
+// registerEngine registers the metrics of an engine, and returns its observer. Servers that scrape kubelets
+// do not have these metrics.
+func (i *instruments) registerEngine() *engine {
 	e := &engine{
-		events:  events,
 		skipped: i.skipped,
 		now:     i.now,
 		refreshes: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -62,9 +59,6 @@ func (i *instruments) registerEngine(events *event.Reporter) *engine {
 
 // Refreshed implements the Observer of pkg/prometheus.
 func (e *engine) Refreshed(r prom.Result) {
-	if e.events != nil {
-		e.events.Refreshed(r.Reason)
-	}
 	e.duration.Observe(r.Took.Seconds())
 	for reason, n := range r.Skipped {
 		if n > 0 {

@@ -179,7 +179,7 @@ func TestEngineWithoutNode(t *testing.T) {
 		!strings.Contains(body, string(reason.NotInEngine)) {
 		t.Errorf("got %s", body)
 	}
-	const want = `[299 - "1 of 2 nodes has no metrics: 1 of which the engine has no series"]`
+	const want = `[299 - "1 of 2 nodes has no metrics: 1 that cannot be read (n2: not-in-engine)"]`
 	if got := fmt.Sprint(getTable(h, nodesPath, "alice").Header()["Warning"]); got != want {
 		t.Errorf("got warning %s, want %s", got, want)
 	}

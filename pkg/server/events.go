@@ -6,7 +6,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-vitals/kube-vitals/pkg/event"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
 // addEvents adds the Reporter of events, if they are configured.
@@ -28,32 +27,8 @@ func (a *assembly) addEvents() error {
 		Namespace:   namespace,
 		Deployment:  a.EventDeployment,
 		Interval:    a.Resolution,
-		Nodes:       a.view.Nodes.Len,
+		Source:      a.source,
 	})
 	a.loops = append(a.loops, a.events.Run)
 	return nil
-}
-
-// observers notifies each of several observers.
-type observers []scrape.Observer
-
-// Scraped implements scrape.Observer.
-func (o observers) Scraped(r scrape.Result) {
-	for _, each := range o {
-		each.Scraped(r)
-	}
-}
-
-// Summarized implements scrape.Observer.
-func (o observers) Summarized(err error) {
-	for _, each := range o {
-		each.Summarized(err)
-	}
-}
-
-// NodeDeleted implements scrape.Observer.
-func (o observers) NodeDeleted(node string) {
-	for _, each := range o {
-		each.NodeDeleted(node)
-	}
 }

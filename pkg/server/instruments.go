@@ -199,9 +199,6 @@ func (i *instruments) Summarized(err error) {
 	i.summaries.WithLabelValues("success", "").Inc()
 }
 
-// NodeDeleted implements scrape.Observer.
-func (*instruments) NodeDeleted(string) {}
-
 // observeAge records the age of the oldest sample in a response.
 func (i *instruments) observeAge(resource string, oldest time.Duration) {
 	i.responseAge.WithLabelValues(resource).Observe(oldest.Seconds())

@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
@@ -34,16 +36,15 @@ func newTestInstruments() *instruments {
 	ok := scrape.Result{Node: "a", Took: time.Millisecond}
 	ok.Skipped[usage.BadValue] = 2
 	i.Scraped(ok)
-	i.registerNodes(func() []scrape.Status {
-		failed := scrape.Status{LastScrape: now, Err: errors.New("timeout"), Reason: reason.Timeout}
-		down, flaky := failed, failed
-		down.Node = "down"
-		flaky.Node, flaky.LastSuccess, flaky.ClockKnown, flaky.ClockOffset = "flaky", now, true, -75*time.Second
-		return []scrape.Status{
-			down, flaky, {Node: "new"},
-			{Node: "ok", LastScrape: now, LastSuccess: now, ClockKnown: true, ClockOffset: 3 * time.Second},
-		}
-	})
+	failed := health.Attempts{Last: now, Failures: 1, Err: errors.New("timeout"), Reason: reason.Timeout}
+	flaky := failed
+	flaky.LastSuccess = now
+	i.registerNodes(&healthtest.Source{List: []health.Node{
+		{Name: "down", Attempts: failed},
+		{Name: "flaky", Attempts: flaky, ClockKnown: true, ClockOffset: -75 * time.Second},
+		{Name: "new"},
+		{Name: "ok", Attempts: health.Attempts{Last: now, LastSuccess: now}, ClockKnown: true, ClockOffset: 3 * time.Second},
+	}})
 	i.registerActive(func() scrape.ActiveStats {
 		return scrape.ActiveStats{Nodes: 3, Resolution: 7500 * time.Millisecond, Refused: 1.5}
 	})

@@ -108,7 +108,6 @@ func (r *rig) count() int {
 func (r *rig) Forget(string) {}
 
 func (r *rig) Address(*corev1.Node) string { return "" }
-func (r *rig) NodeDeleted(string)          {}
 func (r *rig) Summarized(error)            {}
 
 func (r *rig) Scraped(scrape.Result) {

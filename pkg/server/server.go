@@ -29,7 +29,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/explain"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
-	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
@@ -127,7 +126,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	for _, add := range []func() error{
-		a.addWatches, a.addEvents, a.addPins, a.addSource, a.addDevices, a.addServingCert, a.addAPI,
+		a.addWatches, a.addPins, a.addSource, a.addEvents, a.addDevices, a.addServingCert, a.addAPI,
 	} {
 		if err := add(); err != nil {
 			return nil, err
@@ -240,17 +239,13 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 }
 
 var (
-	_ device.Sink       = (*store.Extra)(nil)
-	_ explain.Samples   = (*store.Store)(nil)
-	_ explain.Scrapes   = (*scrape.Scraper)(nil)
-	_ explain.Refreshes = (*prometheus.Source)(nil)
-	_ nodez.Refreshes   = (*prometheus.Source)(nil)
-	_ api.Reads         = (*scrape.Scraper)(nil)
-	_ scrape.Fetcher    = (*kubelet.Client)(nil)
-	_ scrape.Sink       = (*store.Store)(nil)
-	_ scrape.Observer   = (*instruments)(nil)
-	_ source            = (*scrape.Scraper)(nil)
-	_ source            = (*prometheus.Source)(nil)
-	_ prometheus.Sink   = (*store.Store)(nil)
-	_ nodez.Scrapes     = (*scrape.Scraper)(nil)
+	_ device.Sink     = (*store.Extra)(nil)
+	_ explain.Samples = (*store.Store)(nil)
+	_ api.Reads       = (*scrape.Scraper)(nil)
+	_ scrape.Fetcher  = (*kubelet.Client)(nil)
+	_ scrape.Sink     = (*store.Store)(nil)
+	_ scrape.Observer = (*instruments)(nil)
+	_ source          = (*scrape.Scraper)(nil)
+	_ source          = (*prometheus.Source)(nil)
+	_ prometheus.Sink = (*store.Store)(nil)
 )

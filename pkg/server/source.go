@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
@@ -14,6 +15,7 @@ import (
 // source reads the usage of the nodes that it is set to, and puts it into the store. It is a
 // *scrape.Scraper or a *prometheus.Source.
 type source interface {
+	health.Source
 	inventory.Targets
 	warmUp
 	Run(context.Context)
@@ -38,24 +40,19 @@ func (a *assembly) addScraper() error {
 	if err != nil {
 		return err
 	}
-	observer := observers{a.instruments}
-	if a.events != nil {
-		observer = append(observer, a.events)
-	}
 	s := scrape.New(scrape.Config{
 		Fetcher:  fetcher,
 		Sink:     a.view.Usage,
-		Observer: observer,
+		Observer: a.instruments,
 		Interval: a.Resolution,
 		Active:   a.Active,
 		Storage:  a.storage(),
 	})
-	a.instruments.registerNodes(s.Statuses)
 	if a.Active.Resolution > 0 {
 		a.resources.Reads = s
 		a.instruments.registerActive(s.ActiveStats)
 	}
-	a.source, a.explanations.Scrapes, a.page.Scrapes = s, s, s
+	a.source = s
 	a.loops = append(a.loops, func(ctx context.Context) { warnOfFileLimit(ctx, a.view.Nodes.Len) })
 	return nil
 }
@@ -64,7 +61,7 @@ func (a *assembly) addScraper() error {
 func (a *assembly) addEngine() error {
 	c := *a.Prometheus
 	c.Interval, c.MaxSampleAge, c.MaxContainers = a.Resolution, a.MaxSampleAge, maxContainers
-	c.Sink, c.Observer, c.Clock = a.view.Usage, a.instruments.registerEngine(a.events), a.clock
+	c.Sink, c.Observer, c.Clock = a.view.Usage, a.instruments.registerEngine(), a.clock
 	c.Synced, c.UserAgent = a.synced, a.client.UserAgent
 	c.Started = func(node, namespace, pod, container string) (prometheus.Start, bool) {
 		return startOf(boundPod(a.view.Pods, node, namespace, pod), container)
@@ -85,7 +82,7 @@ func (a *assembly) addEngine() error {
 	if err != nil {
 		return err
 	}
-	a.source, a.explanations.Refreshes, a.page.Refreshes = s, s, s
+	a.source = s
 	a.resources.FromEngine = true
 	return nil
 }

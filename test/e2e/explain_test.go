@@ -228,7 +228,7 @@ func (c *testCluster) checkWarnings(t *testing.T) {
 	t.Helper()
 	for resource, want := range map[string]string{
 		"podmetrics":  "Warning: 4 of 5 pods have no metrics: ",
-		"nodemetrics": "Warning: 1 of 2 nodes has no metrics: 1 that cannot be scraped (self-signed: tls-self-signed)\n",
+		"nodemetrics": "Warning: 1 of 2 nodes has no metrics: 1 that cannot be read (self-signed: tls-self-signed)\n",
 	} {
 		out, got, err := c.kubectlWithErrors(t.Context(), "get", resource, "--namespace", explained)
 		t.Logf("$ kubectl get %s --namespace %s\n%s%s", resource, explained, got, out)
@@ -239,7 +239,7 @@ func (c *testCluster) checkWarnings(t *testing.T) {
 			continue
 		}
 		for _, part := range []string{
-			"1 on 1 node that cannot be scraped (self-signed: tls-self-signed)", "1 on 1 node that is not scraped",
+			"1 on 1 node that cannot be read (self-signed: tls-self-signed)", "1 on 1 node that is not scraped",
 			"1 without a running container",
 		} {
 			if !strings.Contains(got, part) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-func TestStatus(t *testing.T) {
+func TestHealth(t *testing.T) {
 	unreachable := errors.New("unreachable")
 	fetch := func(_ context.Context, node string) error {
 		if node == "n2" {
@@ -20,7 +20,7 @@ func TestStatus(t *testing.T) {
 		return nil
 	}
 	run(t, fetch, func(t *testing.T, c *cluster, s *Scraper) {
-		if _, ok := s.Status("n1"); ok {
+		if _, ok := s.Node("n1"); ok {
 			t.Error("got a status of an unknown node")
 		}
 		c.set(func() { c.clocks["n1"] = usage.Report{ClockKnown: true, ClockOffset: time.Minute} })
@@ -30,40 +30,30 @@ func TestStatus(t *testing.T) {
 		pass(interval + time.Second)
 		synctest.Wait()
 
-		n1, _ := s.Status("n1")
-		if n1.Node != "n1" || n1.Address != "n1:10250" || n1.Err != nil || n1.Failures != 0 || !n1.FailingSince.IsZero() ||
-			n1.LastSuccess != n1.LastScrape ||
-			n1.SucceedingSince != start || n1.LastScrape.Before(start) || n1.LastScrape.After(time.Now()) ||
-			!n1.NextScrape.After(time.Now()) || !n1.ClockKnown || n1.ClockOffset != time.Minute {
+		n1, _ := s.Node("n1")
+		if n1.Name != "n1" || n1.Address != "n1:10250" || n1.Err != nil || n1.Failures != 0 || !n1.FailingSince.IsZero() ||
+			n1.LastSuccess != n1.Last ||
+			n1.SucceedingSince != start || n1.Last.Before(start) || n1.Last.After(time.Now()) ||
+			!n1.Next.After(time.Now()) || !n1.ClockKnown || n1.ClockOffset != time.Minute {
 			t.Errorf("got %+v of a node whose scrapes succeed", n1)
 		}
-		n2, ok := s.Status("n2")
+		n2, ok := s.Node("n2")
 		if !ok || n2.Failures < 2 || n2.FailingSince != start || n2.Reason != reason.Reason("unreachable") ||
 			!errors.Is(n2.Err, unreachable) || !n2.LastSuccess.IsZero() ||
-			!n2.SucceedingSince.IsZero() || !n2.LastScrape.After(start) {
+			!n2.SucceedingSince.IsZero() || !n2.Last.After(start) {
 			t.Errorf("got %+v of a node whose scrapes fail", n2)
 		}
-		last := c.results[len(c.results)-1]
-		for _, r := range c.results {
-			if r.Node == "n2" {
-				last = r
-			}
-		}
-		if last.Failures != n2.Failures || last.FailingSince != start || last.Reason != n2.Reason {
-			t.Errorf("got result %+v, want the failures of %+v", last, n2)
-		}
-
 		c.set(func() { c.fetch = nil })
 		pass(interval + time.Second)
-		if n2, _ = s.Status("n2"); n2.Err != nil || n2.Reason != "" || n2.Failures != 0 || n2.LastSuccess.IsZero() ||
+		if n2, _ = s.Node("n2"); n2.Err != nil || n2.Reason != "" || n2.Failures != 0 || n2.LastSuccess.IsZero() ||
 			n2.SucceedingSince.IsZero() || n2.SucceedingSince.After(n2.LastSuccess) {
 			t.Errorf("got %+v of a node that has recovered", n2)
 		}
-		if all := s.Statuses(); len(all) != 2 || all[0].Node != "n1" || all[1].Node != "n2" {
+		if all := s.Nodes(); len(all) != 2 || all[0].Name != "n1" || all[1].Name != "n2" {
 			t.Errorf("got statuses %+v, want those of n1 and n2", all)
 		}
 		s.Delete("n2")
-		if _, ok := s.Status("n2"); ok || len(s.Statuses()) != 1 {
+		if _, ok := s.Node("n2"); ok || len(s.Nodes()) != 1 {
 			t.Error("a deleted node still has a status")
 		}
 	})

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus/status"
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -22,18 +22,18 @@ func (f *fixture) refreshAt(now time.Time) Result {
 	return result
 }
 
-func (f *fixture) nodeStatus(name string) status.Node {
+func (f *fixture) health(name string) health.Node {
 	f.Helper()
-	s, known := f.NodeStatus(name)
+	s, known := f.Node(name)
 	if !known {
 		f.Errorf("%s is not known", name)
 	}
 	return s
 }
 
-func TestStatus(t *testing.T) {
+func TestHealth(t *testing.T) {
 	f := newFixture(t, "")
-	if e := f.Status(); e.Host != f.client.url.Host || e.Window != 112*time.Second || !e.LastRefresh.IsZero() {
+	if e := f.Overall(); e.Engine.Host != f.client.url.Host || e.Window != 112*time.Second || !e.Last.IsZero() {
 		t.Errorf("at the start: got %+v", e)
 	}
 	f.Set(newNode("n2", "10.0.0.2"))
@@ -47,20 +47,21 @@ func TestStatus(t *testing.T) {
 	if r := f.refreshAt(now); r.Missing != 1 || r.Unknown != 1 {
 		t.Errorf("got %d nodes without series and %d unknown series, want 1 and 1", r.Missing, r.Unknown)
 	}
-	e := f.Status()
-	if !e.LastSuccess.Equal(now) || !e.NextRefresh.Equal(now.Add(interval)) || e.Failures != 0 || e.UnknownSeries != 1 ||
-		e.Series["containerCPU"] != 2 || e.Series["nodeCPU"] != 0 || !e.Partial || e.Warning != "store 3 is unavailable" {
+	e := f.Overall()
+	if !e.LastSuccess.Equal(now) || !e.Next.Equal(now.Add(interval)) || e.Failures != 0 || e.Engine.UnknownSeries != 1 ||
+		e.Engine.Series["containerCPU"] != 2 || e.Engine.Series["nodeCPU"] != 0 || !e.Engine.Partial ||
+		e.Engine.Warning != "store 3 is unavailable" {
 		t.Errorf("after a success: got %+v", e)
 	}
-	n := f.nodeStatus("n1")
-	if !n.Seen || n.SeenItself || n.Containers != 2 || n.SampledAt != f.samples(-18, 0)[0].at ||
-		n.Interval != 15*time.Second || n.LastSeen.IsZero() || !n.LastSeen.Equal(n.SeenSince) {
+	n := f.health("n1")
+	if n.Failures != 0 || n.Containers != 2 || n.SampledAt != f.samples(-18, 0)[0].at ||
+		n.Interval != 15*time.Second || n.LastSuccess.IsZero() || !n.LastSuccess.Equal(n.SucceedingSince) {
 		t.Errorf("n1: got %+v", n)
 	}
-	if n := f.nodeStatus("n2"); n.Seen || !n.LastSeen.IsZero() || n.SampledAt != 0 {
+	if n := f.health("n2"); n.Reason != reason.NotInEngine || !n.LastSuccess.IsZero() || n.SampledAt != 0 {
 		t.Errorf("n2, which the engine does not scrape: got %+v", n)
 	}
-	if all := f.NodeStatuses(); len(all) != 2 || all[0].Name != "n1" || all[1].Name != "n2" {
+	if all := f.Nodes(); len(all) != 2 || all[0].Name != "n1" || all[1].Name != "n2" {
 		t.Errorf("got %+v", all)
 	}
 
@@ -70,11 +71,11 @@ func TestStatus(t *testing.T) {
 	failed := now.Add(interval)
 	f.refreshAt(failed)
 	f.refreshAt(failed.Add(interval))
-	if e := f.Status(); e.Failures != 2 || !e.FailingSince.Equal(failed) || e.Reason != reason.ServerError ||
-		e.Err == nil || !e.LastSuccess.Equal(now) || e.Series["containerCPU"] != 2 {
+	if e := f.Overall(); e.Failures != 2 || !e.FailingSince.Equal(failed) || e.Reason != reason.ServerError ||
+		e.Err == nil || !e.LastSuccess.Equal(now) || e.Engine.Series["containerCPU"] != 2 {
 		t.Errorf("after failures: got %+v", e)
 	}
-	if n := f.nodeStatus("n1"); !n.Seen || n.Containers != 2 {
+	if n := f.health("n1"); n.Failures != 0 || n.Containers != 2 {
 		t.Errorf("n1, after failures: got %+v", n)
 	}
 
@@ -85,34 +86,35 @@ func TestStatus(t *testing.T) {
 		f.series[`node_memory_working_set_bytes{node="n2"}`] = f.samples(-40, 1)
 	})
 	f.refreshAt(failed.Add(2 * interval))
-	if e := f.Status(); e.Failures != 0 || e.Err != nil || e.Reason != "" || !e.FailingSince.IsZero() || e.Partial {
+	if e := f.Overall(); e.Failures != 0 || e.Err != nil || e.Reason != "" || !e.FailingSince.IsZero() ||
+		e.Engine.Partial {
 		t.Errorf("after the recovery: got %+v", e)
 	}
-	if n := f.nodeStatus("n1"); n.Seen || n.Containers != 0 || n.LastSeen.IsZero() || n.SampledAt == 0 {
+	if n := f.health("n1"); n.Failures != 1 || n.Containers != 0 || n.LastSuccess.IsZero() || n.SampledAt == 0 {
 		t.Errorf("n1, which is gone: got %+v", n)
 	}
-	if n := f.nodeStatus("n2"); !n.Seen || !n.SeenItself || n.Interval != 0 {
+	if n := f.health("n2"); n.Failures != 0 || n.Interval != 0 {
 		t.Errorf("n2, with one sample: got %+v", n)
 	}
 	f.set(func() { f.series[`node_cpu_usage_seconds_total{node="n2"}`] = f.samples(80, 2) })
 	f.refreshAt(failed.Add(3 * interval))
-	if n := f.nodeStatus("n2"); n.Interval != 2*time.Minute {
+	if n := f.health("n2"); n.Interval != 2*time.Minute {
 		t.Errorf("n2, with samples that are too far apart for one response: got %+v", n)
 	}
 	f.Delete("n2")
-	if s, known := f.NodeStatus("n2"); known {
+	if s, known := f.Node("n2"); known {
 		t.Errorf("a deleted node is known: %+v", s)
 	}
 }
 
-func TestStatusOfRejectedFile(t *testing.T) {
+func TestHealthOfRejectedFile(t *testing.T) {
 	f := newFixture(t, "")
 	for content, want := range map[string]bool{"preset: x": true, "": false, "timeout: x": true, "timeout: 9s": false} {
 		if err := os.WriteFile(f.client.file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		f.refreshAt(time.Now())
-		if got := f.Status().FileRejected; got != want {
+		if got := f.Overall().Engine.FileRejected; got != want {
 			t.Errorf("%q: got rejected %v, want %v", content, got, want)
 		}
 	}
@@ -138,8 +140,8 @@ func TestErrorsAreDescribed(t *testing.T) {
 	}
 }
 
-// TestConcurrentStatus reads the status while the engine is read.
-func TestConcurrentStatus(t *testing.T) {
+// TestConcurrentHealth reads the health while the engine is read.
+func TestConcurrentHealth(t *testing.T) {
 	f := newFixture(t, "")
 	f.put("app", "", -35, 100, -20, 103)
 	done := make(chan struct{})
@@ -150,8 +152,8 @@ func TestConcurrentStatus(t *testing.T) {
 		}
 	}()
 	for {
-		e, all := f.Status(), f.NodeStatuses()
-		if !e.LastSuccess.IsZero() && (len(all) != 1 || e.Series["containerCPU"] != 1 || !all[0].Seen) {
+		e, all := f.Overall(), f.Nodes()
+		if !e.LastSuccess.IsZero() && (len(all) != 1 || e.Engine.Series["containerCPU"] != 1 || all[0].Failures != 0) {
 			t.Fatalf("got %+v, %+v", e, all)
 		}
 		select {
