@@ -20,23 +20,33 @@ const (
 	ignoreSamplesFor = time.Hour
 )
 
+// bounds are limits of the offset of a node's clock.
+type bounds struct{ min, max time.Duration }
+
 // nodeClock estimates the offset of a node's clock: how far it is ahead of ours. Each response sets
 // a lower and an upper bound; the bounds of all responses together are much narrower than the
 // second of a Date header. A response that contradicts the previous ones proves that one of the two
-// clocks was set.
+// clocks was set. For example, a node's clock is 2.3 s ahead; each response arrives 0.1 s after its
+// request:
 //
-// Steps of less than about 1.3 s may go unnoticed.
+//	sent, by our clock   Date   bounds of this response   bounds of all
+//	10.2                 12     1.7 s to 2.8 s            1.7 s to 2.8 s
+//	25.6                 27     1.3 s to 2.4 s            1.7 s to 2.4 s
+//	41.3                 53     11.6 s to 12.7 s          a jump: 11.6 s to 12.7 s
+//
+// The example leaves out the samples, which raise the lower bound, and the drift of clocks, which
+// widens the bounds with time. Steps of less than about 1.3 s may go unnoticed.
 type nodeClock struct {
-	min, max time.Duration // bounds of the offset; meaningful if known
-	at       usage.Time    // when the bounds were valid, by our clock
-	known    bool
-	dateless bool // whether the last response had no Date header
+	bounds            // of all responses since the last jump; meaningful if known
+	at     usage.Time // when the bounds were valid, by our clock
+	known  bool
 
-	lastMin, lastMax time.Duration // the bounds of the last response alone
+	last     bounds // of the last response alone
+	dateless bool   // whether that response had no Date header
 
-	jumpedAt             usage.Time    // when the last jump was noticed, by our clock; 0: never
-	minBefore, maxBefore time.Duration // the bounds before that jump
-	maxShown             usage.Time    // the latest time that the clock may have shown before any jump; 0: there was none
+	jumpedAt   usage.Time // when the last jump was noticed, by our clock; 0: never
+	beforeJump bounds     // of all responses before that jump
+	maxShown   usage.Time // the latest time that the clock may have shown before any jump; 0: there was none
 
 	aheadAt usage.Time // when a sample was last ahead of its response's Date, by our clock; 0: never
 
@@ -48,7 +58,7 @@ type nodeClock struct {
 
 // observe narrows the bounds to those of a scrape, and reports whether the offset jumped.
 func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool) {
-	lo, hi, ok := c.bounds(s, maxAge)
+	next, ok := c.boundsOf(s, maxAge)
 	if !ok {
 		return false
 	}
@@ -56,28 +66,28 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	elapsed := s.At.Sub(c.at)
 	// The offset may have drifted since.
 	c.min, c.max, c.at = c.min-elapsed/slewDivisor, c.max+elapsed/slewDivisor, s.At
-	defer func() { c.lastMin, c.lastMax = lo, hi }()
-	if c.known && lo <= c.max && hi >= c.min {
-		c.min, c.max = max(c.min, lo), min(c.max, hi)
+	defer func() { c.last = next }()
+	if c.known && next.min <= c.max && next.max >= c.min {
+		c.min, c.max = max(c.min, next.min), min(c.max, next.max)
 		return false
 	}
-	if c.known && !c.recordContradiction(lo, hi, elapsed, s.At) {
-		c.jumpedAt, c.minBefore, c.maxBefore, jumped = s.At, c.min, c.max, true
+	if c.known && !c.noteContradiction(next, elapsed, s.At) {
+		c.jumpedAt, c.beforeJump, jumped = s.At, c.bounds, true
 		c.maxShown = max(c.maxShown, s.At.Add(c.max))
 	}
-	c.min, c.max, c.known = lo, hi, true
+	c.bounds, c.known = next, true
 	return jumped
 }
 
-// recordContradiction records that a response contradicts the bounds. It reports whether that
-// follows another contradiction in the same direction, and a slew explains both: chrony corrects by
-// up to 8.3 %. The clock is then slewed fast rather than set repeatedly, and only the first
-// contradiction is a jump.
-func (c *nodeClock) recordContradiction(lo, hi, elapsed time.Duration, now usage.Time) bool {
-	forwards := lo > c.max
+// noteContradiction notes that a response contradicts the bounds. It reports whether that follows
+// another contradiction in the same direction, and a slew explains both: chrony corrects by up to
+// 8.3 %. The clock is then slewed fast rather than set repeatedly, and only the first contradiction
+// is a jump.
+func (c *nodeClock) noteContradiction(next bounds, elapsed time.Duration, now usage.Time) bool {
+	forwards := next.min > c.max
 	repeated := c.slewedAt != 0 && now.Sub(c.slewedAt) <= time.Minute && forwards == c.forwards
 	c.slewedAt, c.forwards = 0, forwards
-	if max(lo-c.lastMax, c.lastMin-hi) > elapsed/fastSlewDivisor {
+	if max(next.min-c.last.max, c.last.min-next.max) > elapsed/fastSlewDivisor {
 		return false
 	}
 	c.slewedAt = now
@@ -97,7 +107,7 @@ func (c *nodeClock) offset() time.Duration {
 // isAfterJump reports whether a sample of the scrape that showed a jump was certainly taken after
 // it. By the clock before the jump, it would be from the future, or older than the previous sample.
 func (c *nodeClock) isAfterJump(at, prev usage.Time) bool {
-	return at.Add(-c.maxBefore) > c.jumpedAt || at < prev
+	return at.Add(-c.beforeJump.max) > c.jumpedAt || at < prev
 }
 
 // ourTime returns when a sample was taken, by our clock, which is not after received.
@@ -119,26 +129,27 @@ func (c *nodeClock) isAhead(s *usage.Sample, received usage.Time) bool {
 	return c.known && !s.Untimed && s.At.Add(-c.max) > received
 }
 
-// bounds returns the bounds of the offset that one scrape sets. The response was written after the
-// request was sent and before it arrived, and its samples were taken before that. Without a Date
-// header, the newest sample replaces it: if it were older than maxAge, nothing could be served.
+// boundsOf returns the bounds that one scrape sets. The response was written after the request was
+// sent and before it arrived, and its samples were taken before that. Without a Date header, the
+// newest sample replaces it: if it were older than maxAge, nothing could be served.
 //
 // A sample ahead of the Date was taken before the clock was set back, or by another clock: virtual
 // kubelets pass on the timestamps of others. Samples are then ignored for a while.
-func (c *nodeClock) bounds(s *usage.Scrape, maxAge time.Duration) (lo, hi time.Duration, ok bool) {
+func (c *nodeClock) boundsOf(s *usage.Scrape, maxAge time.Duration) (b bounds, ok bool) {
 	sent, newest := sentAt(s), newestSample(s)
+	sampled := newest.Sub(s.At)
 	if s.Date == 0 {
-		return newest.Sub(s.At), newest.Add(maxAge).Sub(sent), newest != 0
+		return bounds{sampled, newest.Add(maxAge).Sub(sent)}, newest != 0
 	}
-	lo, hi = s.Date.Sub(s.At), s.Date.Add(dateUnit).Sub(sent)
-	switch sampled := newest.Sub(s.At); {
+	b = bounds{s.Date.Sub(s.At), s.Date.Add(dateUnit).Sub(sent)}
+	switch {
 	case newest == 0:
-	case sampled > hi:
+	case sampled > b.max:
 		c.aheadAt = s.At
 	case c.aheadAt == 0 || s.At.Sub(c.aheadAt) > ignoreSamplesFor:
-		lo = max(lo, sampled)
+		b.min = max(b.min, sampled)
 	}
-	return lo, hi, true
+	return b, true
 }
 
 // sentAt returns when the request was sent, or, if that is not known, when the response arrived.
@@ -151,16 +162,17 @@ func sentAt(s *usage.Scrape) usage.Time {
 
 // newestSample returns the latest time of a CPU sample, by the node's clock; 0: there is none.
 func newestSample(s *usage.Scrape) usage.Time {
-	var newest usage.Time
-	if isTimed(&s.Node) {
-		newest = s.Node.At
-	}
+	newest := timeOf(&s.Node)
 	for i := range s.Containers {
-		if c := &s.Containers[i].Sample; isTimed(c) {
-			newest = max(newest, c.At)
-		}
+		newest = max(newest, timeOf(&s.Containers[i].Sample))
 	}
 	return newest
 }
 
-func isTimed(s *usage.Sample) bool { return s.Has&usage.HasCPU != 0 && !s.Untimed }
+// timeOf returns the time of a CPU sample by the node's clock; 0: it has none.
+func timeOf(s *usage.Sample) usage.Time {
+	if s.Has&usage.HasCPU == 0 || s.Untimed {
+		return 0
+	}
+	return s.At
+}

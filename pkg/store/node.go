@@ -75,9 +75,9 @@ func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Re
 	jumped := n.clock.observe(scrape, config.MaxSampleAge)
 	if jumped {
 		counts.clockJumps.Add(1)
-		n.series.markSuspect()
+		n.series.markJumped()
 		for _, c := range n.containers {
-			c.markSuspect()
+			c.markJumped()
 		}
 	}
 	a := &arrival{

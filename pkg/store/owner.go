@@ -42,7 +42,7 @@ func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival, co
 		c.series, c.pod.snapshot, c.pod.changed = series{}, nil, true
 		o.dropped = true
 	}
-	if isForeign(reading{s.At, s.StartedAt, s.CPUSeconds}) {
+	if isForeign(readingOf(s)) {
 		o.hasForeign = true
 		if !state.Running {
 			o.ended = append(o.ended, c)

@@ -29,13 +29,13 @@ type pause struct {
 
 // jump is a change of the offset between a node's clock and ours.
 type jump struct {
-	at       usage.Time    // when it was noticed, by our clock
-	min, max time.Duration // bounds of the time by which the node's clock is further ahead than before
+	at     usage.Time // when it was noticed, by our clock
+	bounds            // of the time by which the node's clock is further ahead than before
 }
 
 // lastJump returns the jump that observe has just reported.
 func (c *nodeClock) lastJump() jump {
-	return jump{c.jumpedAt, c.min - c.maxBefore, c.max - c.minBefore}
+	return jump{c.jumpedAt, bounds{c.min - c.beforeJump.max, c.max - c.beforeJump.min}}
 }
 
 // observe adds a jump of the clock of one of the nodes.

@@ -140,7 +140,7 @@ func TestPauseTwice(t *testing.T) {
 	for i, jumps := range [][2]time.Duration{{paused, time.Hour}, {paused + 20*time.Second, 5 * time.Second}} {
 		for node := range 3 {
 			end := at(jumps[0] + time.Duration(node)*time.Second)
-			p.observe(fmt.Sprint(node), jump{end, jumps[1] - time.Second, jumps[1] + time.Second}, 3)
+			p.observe(fmt.Sprint(node), jump{end, bounds{jumps[1] - time.Second, jumps[1] + time.Second}}, 3)
 		}
 		now := at(jumps[0] + 5*time.Second)
 		if got := now.Sub(p.correct(at(paused - time.Second))); got < time.Hour-2*time.Second {
@@ -183,7 +183,7 @@ func TestPauseOfExtra(t *testing.T) {
 	}
 	check(true, 20*time.Second)
 	for i := range 2 {
-		s.pauses.observe(fmt.Sprint(i), jump{now, time.Hour, time.Hour + time.Second}, 3)
+		s.pauses.observe(fmt.Sprint(i), jump{now, bounds{time.Hour, time.Hour + time.Second}}, 3)
 	}
 	check(false, time.Hour+20*time.Second)
 	e.Put("n1", "gpus", ExtraReport{At: now, Expires: now + 1, Node: []usage.Resource{{Name: "x", Value: 1}}})

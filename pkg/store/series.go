@@ -10,17 +10,41 @@ import (
 // have been set back, although the offset did not show it.
 const maxOlder = 3
 
+// point is the value of a CPU counter at a time. Rates are computed from two of them.
+type point struct {
+	at         usage.Time
+	cpuSeconds float64
+}
+
+// sample returns the point as usage.Rate needs it.
+func (p point) sample() usage.Sample {
+	return usage.Sample{At: p.at, CPUSeconds: p.cpuSeconds, Has: usage.HasCPU}
+}
+
 // reading is the part of a sample that the next sample is compared with. The store keeps one for
 // each container of the cluster.
 type reading struct {
-	at, startedAt usage.Time
-	cpuSeconds    float64
+	point
+	startedAt usage.Time
 }
 
+func readingOf(s *usage.Sample) reading {
+	return reading{point{s.At, s.CPUSeconds}, s.StartedAt}
+}
+
+// doubt is whether the last reading may be from before a jump of the node's clock: kubelets repeat
+// samples.
+type doubt uint8
+
+const (
+	reliable         doubt = iota
+	maybeBeforeJump        // a sample with another time restarts the series
+	surelyBeforeJump       // any sample restarts the series, also one with the same time
+)
+
 // series is the state of one node or container: the reading that the next sample is compared with,
-// and the Amount derived from the samples so far. "A series" is also a run of samples from which
-// rates can be computed: a counter reset, a gap or a jump of the node's clock ends it, and the same
-// struct then holds the next one (restart).
+// and the Amount derived from the samples so far. A counter reset, a gap or a jump of the node's clock
+// ends the samples from which rates can be computed; the same struct then starts over (restart).
 type series struct {
 	prev   reading      // meaningful if sampled
 	amount usage.Amount // the last one; of an earlier series unless hasAmount is set
@@ -36,11 +60,7 @@ type series struct {
 	startFell  bool  // whether the series started because the start time fell
 	isProven   bool  // whether the start time shows that prev is of the pod in the API server, see ownership.prove
 	olderCount uint8 // consecutive samples that were older than prev
-	// suspect is the number of readings, prev included, that may be from before a jump of the
-	// node's clock, because kubelets repeat samples. At 2, the clock jumped after prev, and any
-	// sample restarts the series. At 1, prev itself may be from before the jump, and a sample with
-	// another time restarts the series. At 0, prev is reliable.
-	suspect uint8
+	doubt      doubt // whether prev may be from before a jump of the node's clock
 }
 
 // arrival is what all samples of one response have in common.
@@ -63,48 +83,45 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 	if s.since == 0 {
 		s.since = a.at
 	}
-	switch {
-	case !cur.Complete():
-		return false
-	case s.suspect > 0:
-		if cur.At != s.prev.at || s.suspect > 1 {
-			suspect := s.suspect - 1
-			if a.jumped && a.clock.isAfterJump(cur.At, s.prev.at) {
-				suspect = 0
-			}
-			s.restart(cur, a, counts)
-			s.suspect = suspect // overrides restart: samples that stay ahead of the node's clock are by another one
-		}
-		return false
-	case s.sampled && cur.NewCounter:
-		s.restart(cur, a, counts)
-		return s.applyMeanSinceStart(cur, a)
-	case s.sampled && s.untimed != cur.Untimed: // by different clocks
-		s.restart(cur, a, counts)
-		return false
-	case !s.sampled:
-		isNew := s.isNew
-		s.restart(cur, a, counts)
-		if !cur.Untimed && a.jumpedRecently() && !a.clock.isAfterJump(cur.At, 0) {
-			s.suspect = 1
-		}
-		return isNew && s.applyMeanSinceStart(cur, a)
-	case cur.At >= s.prev.at && s.isOfOther(cur, a):
-		s.restart(cur, a, counts)
+	if !cur.Complete() || s.doubt == maybeBeforeJump && cur.At == s.prev.at {
 		return false
 	}
+	if startsOver, fromZero := s.startsOver(cur, a); startsOver {
+		s.restart(cur, a, counts)
+		return fromZero && s.applyMeanSinceStart(cur, a)
+	}
+	return s.advance(cur, a, counts)
+}
 
-	amount, verdict := usage.Rate(s.previous(), cur, a.maxAge, a.capacity)
+// startsOver reports whether a sample starts a new series, whatever its counter is, and whether the
+// counter is then known to have been 0 at the start of the container.
+func (s *series) startsOver(cur usage.Sample, a *arrival) (startsOver, fromZero bool) {
+	switch {
+	case !s.sampled:
+		return true, s.isNew
+	case s.doubt != reliable:
+		return true, false
+	case cur.NewCounter:
+		return true, true
+	case s.untimed != cur.Untimed: // by different clocks
+		return true, false
+	}
+	return cur.At >= s.prev.at && s.isOfOther(cur, a), false
+}
+
+// advance compares a sample with the previous one, and reports whether there is a new Amount.
+func (s *series) advance(cur usage.Sample, a *arrival, counts *counts) bool {
+	amount, verdict := usage.Rate(s.prev.sample(), cur, a.maxAge, a.capacity)
 	isDense, isYoung := amount.Window < a.rateWindow*3/5, s.isYoung(cur, a)
 	if verdict == usage.Fresh && isYoung && !isDense {
 		verdict = usage.Unchanged // so that the first rate covers the time since the first sample
 	}
-	if s.fellSinceSkipped(cur) {
+	if s.fellSinceUnserved(cur) {
 		verdict = usage.Reset
 	}
 	switch verdict {
 	case usage.Fresh:
-		s.endSkipping()
+		s.dropUnserved()
 		if isDense || s.history != nil {
 			amount = s.widen(amount, cur, isDense, a)
 		}
@@ -116,7 +133,7 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 		return true
 	case usage.Unchanged:
 		s.olderCount = 0
-		s.skip(cur)
+		s.noteUnserved(cur)
 	case usage.Older:
 		counts.older.Add(1)
 		if s.olderCount++; s.olderCount >= maxOlder {
@@ -135,12 +152,27 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 // restart starts a new series with a sample.
 func (s *series) restart(cur usage.Sample, a *arrival, counts *counts) {
 	counts.baselines.Add(1)
-	s.startFell = s.sampled && s.suspect == 0 && s.startMoved(cur) < 0
+	s.startFell = s.sampled && s.doubt == reliable && s.startMoved(cur) < 0
+	s.doubt = s.doubtOf(cur, a)
 	s.setPrevious(cur)
-	s.hasAmount, s.isNew, s.isProven, s.suspect, s.since, s.history = false, false, false, 0, a.at, nil
-	if a.clock.isAhead(&cur, a.at) {
-		s.suspect = 1
+	s.hasAmount, s.isNew, s.isProven, s.since, s.history = false, false, false, a.at, nil
+}
+
+// doubtOf returns the doubt about a sample that starts a series.
+func (s *series) doubtOf(cur usage.Sample, a *arrival) doubt {
+	switch {
+	case s.doubt == surelyBeforeJump:
+		if a.jumped && a.clock.isAfterJump(cur.At, s.prev.at) {
+			return reliable
+		}
+		return maybeBeforeJump
+	case s.doubt == maybeBeforeJump: // samples that stay ahead of the node's clock are by another one
+		return reliable
+	case a.clock.isAhead(&cur, a.at),
+		!s.sampled && !cur.Untimed && a.jumpedRecently() && !a.clock.isAfterJump(cur.At, 0):
+		return maybeBeforeJump
 	}
+	return reliable
 }
 
 // startMoved returns how far the start time has moved since the previous sample; 0 if by no more
@@ -168,19 +200,13 @@ func (s *series) isOfOther(cur usage.Sample, a *arrival) bool {
 }
 
 func (s *series) setPrevious(cur usage.Sample) {
-	s.prev = reading{cur.At, cur.StartedAt, cur.CPUSeconds}
-	s.sampled, s.untimed, s.olderCount = true, cur.Untimed, 0
+	s.prev, s.sampled, s.untimed, s.olderCount = readingOf(&cur), true, cur.Untimed, 0
 }
 
-// previous returns the sample that the next one is compared with, as far as usage.Rate needs it.
-func (s *series) previous() usage.Sample {
-	return usage.Sample{At: s.prev.at, CPUSeconds: s.prev.cpuSeconds, Has: usage.HasCPU}
-}
-
-// markSuspect notes that the node's clock jumped after prev was taken.
-func (s *series) markSuspect() {
+// markJumped notes that the node's clock jumped after prev was taken.
+func (s *series) markJumped() {
 	if s.sampled {
-		s.suspect = 2
+		s.doubt = surelyBeforeJump
 	}
 }
 
@@ -194,7 +220,7 @@ func (s *series) isYoung(cur usage.Sample, a *arrival) bool {
 // reports whether it did. It needs a start time that is by the same clock as the sample, and not
 // from before a jump of that clock. The window must not exceed the maximum age.
 func (s *series) applyMeanSinceStart(cur usage.Sample, a *arrival) bool {
-	if cur.Untimed || s.suspect > 0 || a.jumpedRecently() || cur.At.Sub(cur.StartedAt) > a.maxAge {
+	if cur.Untimed || s.doubt != reliable || a.jumpedRecently() || cur.At.Sub(cur.StartedAt) > a.maxAge {
 		return false
 	}
 	amount, ok := usage.MeanSinceStart(cur, a.capacity)
@@ -212,7 +238,7 @@ func (s *series) applyMeanSinceStart(cur usage.Sample, a *arrival) bool {
 // request, possibly milliseconds, and the next scrape will give a real one. For zeroIsReal, see
 // usage.FromKubeletRate.
 func (s *series) applyKubeletRate(cur usage.Sample, zeroIsReal bool, a *arrival) bool {
-	if s.hasAmount || s.suspect > 0 || !s.repeats(cur) || a.jumpedRecently() {
+	if s.hasAmount || s.doubt != reliable || !s.repeats(cur) || a.jumpedRecently() {
 		return false
 	}
 	amount, ok := usage.FromKubeletRate(cur, zeroIsReal, a.capacity)
