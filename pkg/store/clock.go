@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -118,11 +119,6 @@ func (c *nodeClock) ourTime(s *usage.Sample, received usage.Time) usage.Time {
 	return min(s.At.Add(-c.offset()), received)
 }
 
-// hasJumpedWithin reports whether the clock jumped within the given time before now.
-func (c *nodeClock) hasJumpedWithin(d time.Duration, now usage.Time) bool {
-	return c.jumpedAt != 0 && now.Sub(c.jumpedAt) <= d
-}
-
 // isAhead reports whether a sample is certainly ahead of its own node's clock, because it was taken
 // before the clock was set back.
 func (c *nodeClock) isAhead(s *usage.Sample, received usage.Time) bool {
@@ -153,12 +149,7 @@ func (c *nodeClock) boundsOf(s *usage.Scrape, maxAge time.Duration) (b bounds, o
 }
 
 // sentAt returns when the request was sent, or, if that is not known, when the response arrived.
-func sentAt(s *usage.Scrape) usage.Time {
-	if s.Sent == 0 {
-		return s.At
-	}
-	return s.Sent
-}
+func sentAt(s *usage.Scrape) usage.Time { return cmp.Or(s.Sent, s.At) }
 
 // newestSample returns the latest time of a CPU sample, by the node's clock; 0: there is none.
 func newestSample(s *usage.Scrape) usage.Time {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -76,16 +77,10 @@ func (e *Extra) Put(nodeName, source string, r ExtraReport) {
 	}
 	slices.SortFunc(r.Node, func(a, b usage.Resource) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.Containers, func(a, b ContainerResource) int {
-		if order := strings.Compare(a.Namespace, b.Namespace); order != 0 {
-			return order
-		}
-		if order := strings.Compare(a.Pod, b.Pod); order != 0 {
-			return order
-		}
-		if order := strings.Compare(a.Name, b.Name); order != 0 {
-			return order
-		}
-		return strings.Compare(a.Container, b.Container)
+		return cmp.Or(
+			strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod),
+			strings.Compare(a.Name, b.Name), strings.Compare(a.Container, b.Container),
+		)
 	})
 	for rest := r.Containers; len(rest) > 0; {
 		key := podKey{rest[0].Namespace, rest[0].Pod}
@@ -189,8 +184,8 @@ func addToContainers(
 	sum [][]usage.Resource, pod *usage.Pod, values []ContainerResource, whole bool,
 ) [][]usage.Resource {
 	found := 0
-	for i := range pod.Containers {
-		if _, ok := findContainer(values, pod.Containers[i].Name); ok {
+	for _, c := range pod.Containers {
+		if _, ok := findContainer(values, c.Name); ok {
 			found++
 		}
 	}
@@ -200,9 +195,8 @@ func addToContainers(
 	if sum == nil {
 		sum = make([][]usage.Resource, len(pod.Containers))
 	}
-	for i := range pod.Containers {
-		total := usage.Resource{Name: values[0].Name, Unit: values[0].Unit}
-		total.Value = valueOf(values, pod.Containers[i].Name)
+	for i, c := range pod.Containers {
+		total := usage.Resource{Name: values[0].Name, Unit: values[0].Unit, Value: valueOf(values, c.Name)}
 		if i == 0 {
 			total.Value = addSaturating(total.Value, valueOf(values, ""))
 		}

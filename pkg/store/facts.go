@@ -1,9 +1,8 @@
 package store
 
 import (
-	"cmp"
 	"math"
-	"slices"
+	"sort"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -35,7 +34,7 @@ func (s *Store) NodeFacts(nodeName string) (Facts, bool) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return s.correct(n.facts(&n.series)), true
+	return s.facts(n, &n.series), true
 }
 
 // PodFacts describes what a node reports of a pod. It reports false if the last complete scrape of
@@ -56,23 +55,15 @@ func (s *Store) PodFacts(nodeName, namespace, name string) (PodFacts, bool) {
 		facts.AsOf = s.pauses.correct(r.snapshot.AsOf)
 	}
 	for i, c := range r.containers {
-		facts.Containers[i] = ContainerFacts{c.name.Value(), s.correct(n.facts(&c.series))}
+		facts.Containers[i] = ContainerFacts{c.name.Value(), s.facts(n, &c.series)}
 	}
 	return facts, true
-}
-
-// correct returns the facts so that ages contain a pause of our clock.
-func (s *Store) correct(f Facts) Facts {
-	f.Since, f.SampledAt = s.pauses.correct(f.Since), s.pauses.correct(f.SampledAt)
-	return f
 }
 
 // report returns the report of a pod, or nil.
 func (n *node) report(key podKey) *podReport {
 	hash := key.hash()
-	i, _ := slices.BinarySearchFunc(n.reports, hash, func(r *podReport, hash uint32) int {
-		return cmp.Compare(r.hash, hash)
-	})
+	i := sort.Search(len(n.reports), func(i int) bool { return n.reports[i].hash >= hash })
 	for ; i < len(n.reports) && n.reports[i].hash == hash; i++ {
 		if n.reports[i].key == key {
 			return n.reports[i]
@@ -81,15 +72,16 @@ func (n *node) report(key podKey) *podReport {
 	return nil
 }
 
-func (n *node) facts(s *series) Facts {
-	facts := Facts{Since: s.since, HasAmount: s.hasAmount}
+// facts describes a series of a node. Ages contain a pause of our clock.
+func (s *Store) facts(n *node, of *series) Facts {
 	const received = math.MaxInt64 // not known any more
+	facts := Facts{Since: s.pauses.correct(of.since), HasAmount: of.hasAmount}
 	switch {
-	case s.hasAmount:
-		facts.SampledAt = s.asOf
-	case s.sampled:
-		last := usage.Sample{At: s.prev.at, Untimed: s.untimed}
-		facts.SampledAt = n.clock.ourTime(&last, received)
+	case of.hasAmount:
+		facts.SampledAt = s.pauses.correct(of.asOf)
+	case of.sampled:
+		last := usage.Sample{At: of.prev.at, Untimed: of.untimed}
+		facts.SampledAt = s.pauses.correct(n.clock.ourTime(&last, received))
 	}
 	return facts
 }

@@ -32,12 +32,12 @@ const maxSparse = 2
 // widen returns the Amount of cur, given that from the previous reading, which is fresh. If the
 // samples are dense, it uses the earlier point with which the window is closest to the rate window.
 // It adds the previous point to the history, and creates or drops the history.
-func (s *series) widen(amount usage.Amount, cur usage.Sample, isDense bool, a *arrival) usage.Amount {
+func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *arrival) usage.Amount {
 	if s.history == nil {
 		s.history = &history{}
 	}
 	h := s.history
-	h.add(s.prev.point, cur.At, a.rateWindow)
+	h.add(s.prev.point, cur.At, a.config.RateWindow)
 	if !isDense {
 		if h.sparse++; h.sparse == maxSparse {
 			s.history = nil
@@ -48,18 +48,21 @@ func (s *series) widen(amount usage.Amount, cur usage.Sample, isDense bool, a *a
 	base, window := s.prev.point, amount.Window
 	for _, p := range slices.Backward(h.points[:h.count]) {
 		w := cur.At.Sub(p.at)
-		if w <= a.maxAge && (w-a.rateWindow).Abs() < (window-a.rateWindow).Abs() {
+		if w <= a.config.MaxSampleAge && (w-a.config.RateWindow).Abs() < (window-a.config.RateWindow).Abs() {
 			base, window = p, w
 		}
 	}
-	if wide, verdict := usage.Rate(base.sample(), cur, a.maxAge, a.capacity); verdict == usage.Fresh {
+	if base == s.prev.point {
+		return amount
+	}
+	if wide, verdict := usage.Rate(base.sample(), cur, a.config.MaxSampleAge, a.capacity); verdict == usage.Fresh {
 		amount = wide
 	}
 	return amount
 }
 
 // noteUnserved notes a sample that has no rate, unless it repeats the previous one.
-func (s *series) noteUnserved(cur usage.Sample) {
+func (s *series) noteUnserved(cur *usage.Sample) {
 	if cur.At == s.prev.at {
 		return
 	}
@@ -67,12 +70,12 @@ func (s *series) noteUnserved(cur usage.Sample) {
 		s.history = &history{}
 	}
 	if cur.At > s.history.unserved.at {
-		s.history.unserved = readingOf(&cur).point
+		s.history.unserved = readingOf(cur).point
 	}
 }
 
 // fellSinceUnserved reports whether the counter fell after the last sample that had no rate.
-func (s *series) fellSinceUnserved(cur usage.Sample) bool {
+func (s *series) fellSinceUnserved(cur *usage.Sample) bool {
 	if s.history == nil {
 		return false
 	}

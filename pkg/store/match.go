@@ -18,14 +18,11 @@ func (c *container) matches(s *usage.ContainerSample) bool {
 // matchContainers sorts n.containers into the order of the scrape: first those that it mentions,
 // one for one, then those that it does not mention but that may still run. It reports whether they
 // matched already, which is the steady state.
-func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged bool) {
+func (n *node) matchContainers(scrape *usage.Scrape) (unchanged bool) {
 	if n.isInOrder(scrape) {
 		return true
 	}
-	known := make(map[containerKey]*container, len(n.containers))
-	for _, c := range n.containers {
-		known[c.key()] = c
-	}
+	known := n.containersByKey()
 	reports := make(map[podKey]*podReport, len(n.reports))
 	for _, r := range n.reports {
 		reports[r.key] = r
@@ -43,11 +40,11 @@ func (n *node) matchContainers(scrape *usage.Scrape, config Config) (unchanged b
 	for _, c := range old {
 		switch {
 		case mentioned[c]:
-		case scrape.Partial && len(n.containers) < config.MaxContainers &&
-			n.mayRun(c, mentionedPods[c.pod], scrape.At, config):
+		case scrape.Partial && len(n.containers) < n.config.MaxContainers &&
+			n.mayRun(c, mentionedPods[c.pod], scrape.At):
 			n.containers = append(n.containers, c)
 		default:
-			n.endContainer(c, config.MaxContainers)
+			n.endContainer(c)
 		}
 	}
 	n.groupByPod()
@@ -75,14 +72,14 @@ func (n *node) groupByPod() {
 // scrape mentions others of its pod, the API server decides: if the container runs, its lines are
 // the unreadable ones, and the pod is incomplete without it. If the scrape does not mention the pod
 // at all, all of its containers stay, and expire together.
-func (n *node) mayRun(c *container, podMentioned bool, now usage.Time, config Config) bool {
+func (n *node) mayRun(c *container, podMentioned bool, now usage.Time) bool {
 	switch {
 	case !podMentioned:
-		return now.Sub(c.pod.lastSeen) <= config.MaxSampleAge
-	case config.State != nil:
-		return config.isRunning(n.name, c.key())
+		return now.Sub(c.pod.lastSeen) <= n.config.MaxSampleAge
+	case n.config.State != nil:
+		return n.isRunning(c.key())
 	}
-	return now.Sub(c.lastSeen) <= config.MaxSampleAge
+	return now.Sub(c.lastSeen) <= n.config.MaxSampleAge
 }
 
 // isInOrder reports whether the scrape mentions exactly the containers of n, in the same order.

@@ -25,6 +25,7 @@ func keyOf(s *usage.ContainerSample) containerKey {
 // node is the state of one node.
 type node struct {
 	name     string
+	config   *Config
 	snapshot atomic.Pointer[usage.Node]
 	pods     atomic.Pointer[podSnapshots]
 
@@ -70,9 +71,22 @@ type container struct {
 
 func (c *container) key() containerKey { return containerKey{c.pod.key, c.name.Value()} }
 
+func (n *node) containersByKey() map[containerKey]*container {
+	known := make(map[containerKey]*container, len(n.containers))
+	for _, c := range n.containers {
+		known[c.key()] = c
+	}
+	return known
+}
+
+// isRunning reports whether a container runs according to the API server. State must not be nil.
+func (n *node) isRunning(k containerKey) bool {
+	return n.config.State(n.name, k.namespace, k.name, k.container).Running
+}
+
 // put stores a scrape.
-func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Report {
-	jumped := n.clock.observe(scrape, config.MaxSampleAge)
+func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
+	jumped := n.clock.observe(scrape, n.config.MaxSampleAge)
 	if jumped {
 		counts.clockJumps.Add(1)
 		n.series.markJumped()
@@ -81,16 +95,15 @@ func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Re
 		}
 	}
 	a := &arrival{
-		at: scrape.At, capacity: scrape.Capacity, maxAge: config.MaxSampleAge, rateWindow: config.RateWindow,
-		clock: &n.clock, proves: config.State != nil, jumped: jumped,
+		at: scrape.At, capacity: scrape.Capacity, jumped: jumped, clock: &n.clock, config: n.config, counts: counts,
 	}
 	reported := len(scrape.Containers)
-	scrape = n.withoutStale(scrape, config)
-	if n.series.observe(scrape.Node, a, counts) {
+	scrape = n.withoutStale(scrape)
+	if n.series.observe(&scrape.Node, a) {
 		n.publishNode()
 	}
-	matched := n.matchContainers(scrape, config)
-	owners := n.observeContainers(scrape, a, config, counts)
+	matched := n.matchContainers(scrape)
+	owners := n.observeContainers(scrape, a)
 	n.publishPods(!matched || owners.dropped || len(owners.ended) > 0)
 	n.lastComplete = !scrape.Partial && len(scrape.Containers) == reported && !owners.hasForeign
 	maps.DeleteFunc(n.ended, func(_ containerKey, e endedContainer) bool { return scrape.At.Sub(e.at) > rememberFor })
@@ -101,41 +114,38 @@ func (n *node) put(scrape *usage.Scrape, config Config, counts *counts) usage.Re
 }
 
 // observeContainers adds the samples of a scrape, after matchContainers.
-func (n *node) observeContainers(scrape *usage.Scrape, a *arrival, config Config, counts *counts) ownership {
+func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) ownership {
 	var o ownership
 	for i := range scrape.Containers {
-		c, s := n.containers[i], scrape.Containers[i].Sample
+		c, s := n.containers[i], &scrape.Containers[i].Sample
 		c.lastSeen, c.pod.lastSeen = a.at, a.at
-		if config.State != nil && !c.isProvenBy(&s) && !o.prove(n, c, &s, a, config) {
-			s, c.isNew = usage.Sample{}, false
+		if n.config.State != nil && !c.isProvenBy(s) && !o.prove(n, c, s, a) {
+			s, c.isNew = &usage.Sample{}, false
 		}
-		if c.observe(s, a, counts) {
+		if c.observe(s, a) {
 			c.pod.changed = true
 		}
 	}
-	n.dropContainers(o.ended, config)
+	n.dropContainers(o.ended)
 	return o
 }
 
 // putSummary applies the kubelet-reported rates of a summary to the node and to the containers that
 // have no Amount. A kubelet that does not know the rates reports 0 for all containers. If one rate
 // is above 0, the others are real, too.
-func (n *node) putSummary(summary *usage.Scrape, config Config) []usage.Missing {
-	a := &arrival{at: summary.At, capacity: summary.Capacity, maxAge: config.MaxSampleAge, clock: &n.clock}
-	if n.series.applyKubeletRate(summary.Node, false, a) {
+func (n *node) putSummary(summary *usage.Scrape) []usage.Missing {
+	a := &arrival{at: summary.At, capacity: summary.Capacity, clock: &n.clock, config: n.config}
+	if n.series.applyKubeletRate(&summary.Node, false, a) {
 		n.publishNode()
 	}
-	known := make(map[containerKey]*container, len(n.containers))
-	for _, c := range n.containers {
-		known[c.key()] = c
-	}
+	known := n.containersByKey()
 	zeroIsReal := slices.ContainsFunc(summary.Containers, func(s usage.ContainerSample) bool {
 		c := known[keyOf(&s)]
-		return c != nil && s.Has&usage.HasRate != 0 && s.Rate > 0 && c.repeats(s.Sample)
+		return c != nil && s.Has&usage.HasRate != 0 && s.Rate > 0 && c.repeats(&s.Sample)
 	})
 	for i := range summary.Containers {
 		s := &summary.Containers[i]
-		if c := known[keyOf(s)]; c != nil && c.applyKubeletRate(s.Sample, zeroIsReal, a) {
+		if c := known[keyOf(s)]; c != nil && c.applyKubeletRate(&s.Sample, zeroIsReal, a) {
 			c.pod.changed = true
 		}
 	}

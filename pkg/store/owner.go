@@ -29,8 +29,8 @@ func (c *container) isProvenBy(s *usage.Sample) bool {
 // prove compares the sample of a container with the start in the API server, and reports whether it
 // may be of the pod in the API server. It drops what was stored of another pod while the API server
 // did not show a start.
-func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival, config Config) bool {
-	state := config.State(n.name, c.pod.key.namespace, c.pod.key.name, c.name.Value())
+func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival) bool {
+	state := n.config.State(n.name, c.pod.key.namespace, c.pod.key.name, c.name.Value())
 	_, isRemoved := n.removed[c.pod.key]
 	runsOn := isRemoved && !state.Running && state.StartedAt == 0 // the next pod of the name has not started
 	isComparable := state.StartedAt != 0 && n.canCompare(state, a)
@@ -70,7 +70,7 @@ func (n *node) canCompare(state ContainerState, a *arrival) bool {
 }
 
 // dropContainers drops containers, which are in the order of n.containers, from their pods.
-func (n *node) dropContainers(ended []*container, config Config) {
+func (n *node) dropContainers(ended []*container) {
 	if len(ended) == 0 {
 		return
 	}
@@ -78,7 +78,7 @@ func (n *node) dropContainers(ended []*container, config Config) {
 		if len(ended) == 0 || c != ended[0] {
 			return false
 		}
-		n.endContainer(c, config.MaxContainers)
+		n.endContainer(c)
 		ended = ended[1:]
 		return true
 	})

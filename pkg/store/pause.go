@@ -45,9 +45,6 @@ func (p *pauses) observe(node string, j jump, nodes int) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.jumps == nil {
-		p.jumps = map[string]jump{}
-	}
 	maps.DeleteFunc(p.jumps, func(_ string, other jump) bool { return j.at.Sub(other.at) > p.within })
 	p.jumps[node] = j
 	similar, first := 0, j.at

@@ -135,7 +135,7 @@ func TestClocksSetForward(t *testing.T) { // rule 3
 
 // TestPauseTwice pauses this process for an hour, and soon after that for a short time.
 func TestPauseTwice(t *testing.T) {
-	p := &pauses{within: maxAge}
+	p := &pauses{within: maxAge, jumps: map[string]jump{}}
 	at := func(d time.Duration) usage.Time { return t0.Add(d) }
 	for i, jumps := range [][2]time.Duration{{paused, time.Hour}, {paused + 20*time.Second, 5 * time.Second}} {
 		for node := range 3 {

@@ -20,10 +20,7 @@ func (n *node) published() *podSnapshots {
 	if n == nil {
 		return noSnapshots
 	}
-	if s := n.pods.Load(); s != nil {
-		return s
-	}
-	return noSnapshots
+	return n.pods.Load()
 }
 
 // find returns the position of the first hash that is not less. Hashes are evenly distributed, so it
@@ -72,7 +69,7 @@ func (n *node) publishPods(reindex bool) {
 		next.all[i] = r.snapshot
 	}
 	// After a panic that was recovered, the pods may have changed without a new index.
-	if current := n.pods.Load(); !reindex && current != nil && len(current.hashes) == len(n.reports) {
+	if current := n.pods.Load(); !reindex && len(current.hashes) == len(n.reports) {
 		next.hashes = current.hashes
 	} else {
 		next.hashes = make([]uint32, len(n.reports))

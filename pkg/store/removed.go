@@ -22,9 +22,9 @@ type endedContainer struct {
 }
 
 // withoutStale returns the scrape without the containers that no longer exist.
-func (n *node) withoutStale(scrape *usage.Scrape, config Config) *usage.Scrape {
+func (n *node) withoutStale(scrape *usage.Scrape) *usage.Scrape {
 	isStale := func(s *usage.ContainerSample) bool {
-		return n.hasEnded(s, config) || n.isOfRemovedPod(s, scrape)
+		return n.hasEnded(s) || n.isOfRemovedPod(s, scrape)
 	}
 	first := 0
 	for first < len(scrape.Containers) && !isStale(&scrape.Containers[first]) {
@@ -42,8 +42,8 @@ func (n *node) withoutStale(scrape *usage.Scrape, config Config) *usage.Scrape {
 
 // hasEnded reports whether a container has neither CPU nor memory and does not run according to the
 // API server: kubelets may report the start time of a container long after it ended.
-func (n *node) hasEnded(s *usage.ContainerSample, config Config) bool {
-	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && config.State != nil && !config.isRunning(n.name, keyOf(s))
+func (n *node) hasEnded(s *usage.ContainerSample) bool {
+	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && n.config.State != nil && !n.isRunning(keyOf(s))
 }
 
 // isOfRemovedPod reports whether a sample belongs to a removed pod, because it was requested or
@@ -69,12 +69,9 @@ func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
 }
 
 // endContainer notes that a container is no longer part of its pod. It remembers the readings of at
-// most maxRemembered containers.
-func (n *node) endContainer(c *container, maxRemembered int) {
-	if c.sampled && len(n.ended) < maxRemembered {
-		if n.ended == nil {
-			n.ended = map[containerKey]endedContainer{}
-		}
+// most MaxContainers containers.
+func (n *node) endContainer(c *container) {
+	if c.sampled && len(n.ended) < n.config.MaxContainers {
 		n.ended[c.key()] = endedContainer{c.prev.cpuSeconds, c.lastSeen}
 	}
 	c.pod.changed = true
@@ -83,20 +80,16 @@ func (n *node) endContainer(c *container, maxRemembered int) {
 // removePod drops a pod that the API server deleted, and prevents the samples that its kubelet
 // still reports from bringing it back.
 func (n *node) removePod(key podKey, at usage.Time) {
-	if n.removed == nil {
-		n.removed = map[podKey]usage.Time{}
-	}
 	if len(n.removed) >= maxRemoved {
 		n.forgetRemoved(at)
 		n.lastComplete = false // a forgotten pod that is reported again would seem to be new
 	}
 	n.removed[key] = at
 	maps.DeleteFunc(n.ended, func(k containerKey, _ endedContainer) bool { return k.podKey == key })
-	before := len(n.reports)
-	n.reports = slices.DeleteFunc(n.reports, func(r *podReport) bool { return r.key == key })
-	if len(n.reports) == before {
+	if n.report(key) == nil {
 		return
 	}
+	n.reports = slices.DeleteFunc(n.reports, func(r *podReport) bool { return r.key == key })
 	n.containers = slices.DeleteFunc(n.containers, func(c *container) bool { return c.pod.key == key })
 	n.publishPods(true)
 }

@@ -17,8 +17,8 @@ type point struct {
 }
 
 // sample returns the point as usage.Rate needs it.
-func (p point) sample() usage.Sample {
-	return usage.Sample{At: p.at, CPUSeconds: p.cpuSeconds, Has: usage.HasCPU}
+func (p point) sample() *usage.Sample {
+	return &usage.Sample{At: p.at, CPUSeconds: p.cpuSeconds, Has: usage.HasCPU}
 }
 
 // reading is the part of a sample that the next sample is compared with. The store keeps one for
@@ -65,21 +65,22 @@ type series struct {
 
 // arrival is what all samples of one response have in common.
 type arrival struct {
-	at         usage.Time // when the response arrived, by our clock
-	capacity   uint64     // of the node, in nanocores; 0: not known
-	maxAge     time.Duration
-	rateWindow time.Duration
-	clock      *nodeClock
-	proves     bool // whether the API server's start times are known, see Config.State
-	jumped     bool // whether this scrape showed a jump of the node's clock
+	at       usage.Time // when the response arrived, by our clock
+	capacity uint64     // of the node, in nanocores; 0: not known
+	jumped   bool       // whether this scrape showed a jump of the node's clock
+	clock    *nodeClock
+	config   *Config
+	counts   *counts
 }
 
 // jumpedRecently reports whether the node's clock jumped so recently that a start time, or the
 // window of a kubelet-reported rate, may be from before the jump.
-func (a *arrival) jumpedRecently() bool { return a.clock.hasJumpedWithin(usage.MaxAgeSinceStart, a.at) }
+func (a *arrival) jumpedRecently() bool {
+	return a.clock.jumpedAt != 0 && a.at.Sub(a.clock.jumpedAt) <= usage.MaxAgeSinceStart
+}
 
 // observe adds the next sample and reports whether there is a new Amount.
-func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
+func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 	if s.since == 0 {
 		s.since = a.at
 	}
@@ -87,15 +88,15 @@ func (s *series) observe(cur usage.Sample, a *arrival, counts *counts) bool {
 		return false
 	}
 	if startsOver, fromZero := s.startsOver(cur, a); startsOver {
-		s.restart(cur, a, counts)
+		s.restart(cur, a)
 		return fromZero && s.applyMeanSinceStart(cur, a)
 	}
-	return s.advance(cur, a, counts)
+	return s.advance(cur, a)
 }
 
 // startsOver reports whether a sample starts a new series, whatever its counter is, and whether the
 // counter is then known to have been 0 at the start of the container.
-func (s *series) startsOver(cur usage.Sample, a *arrival) (startsOver, fromZero bool) {
+func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero bool) {
 	switch {
 	case !s.sampled:
 		return true, s.isNew
@@ -110,9 +111,9 @@ func (s *series) startsOver(cur usage.Sample, a *arrival) (startsOver, fromZero 
 }
 
 // advance compares a sample with the previous one, and reports whether there is a new Amount.
-func (s *series) advance(cur usage.Sample, a *arrival, counts *counts) bool {
-	amount, verdict := usage.Rate(s.prev.sample(), cur, a.maxAge, a.capacity)
-	isDense, isYoung := amount.Window < a.rateWindow*3/5, s.isYoung(cur, a)
+func (s *series) advance(cur *usage.Sample, a *arrival) bool {
+	amount, verdict := usage.Rate(s.prev.sample(), cur, a.config.MaxSampleAge, a.capacity)
+	isDense, isYoung := amount.Window < a.config.RateWindow*3/5, s.isYoung(cur, a)
 	if verdict == usage.Fresh && isYoung && !isDense {
 		verdict = usage.Unchanged // so that the first rate covers the time since the first sample
 	}
@@ -135,23 +136,23 @@ func (s *series) advance(cur usage.Sample, a *arrival, counts *counts) bool {
 		s.olderCount = 0
 		s.noteUnserved(cur)
 	case usage.Older:
-		counts.older.Add(1)
+		a.counts.older.Add(1)
 		if s.olderCount++; s.olderCount >= maxOlder {
-			counts.stepsBack.Add(1)
-			s.restart(cur, a, counts)
+			a.counts.stepsBack.Add(1)
+			s.restart(cur, a)
 		}
 	case usage.Gap:
-		s.restart(cur, a, counts)
+		s.restart(cur, a)
 	case usage.Reset:
-		s.restart(cur, a, counts)
+		s.restart(cur, a)
 		return s.applyMeanSinceStart(cur, a)
 	}
 	return false
 }
 
 // restart starts a new series with a sample.
-func (s *series) restart(cur usage.Sample, a *arrival, counts *counts) {
-	counts.baselines.Add(1)
+func (s *series) restart(cur *usage.Sample, a *arrival) {
+	a.counts.baselines.Add(1)
 	s.startFell = s.sampled && s.doubt == reliable && s.startMoved(cur) < 0
 	s.doubt = s.doubtOf(cur, a)
 	s.setPrevious(cur)
@@ -159,7 +160,7 @@ func (s *series) restart(cur usage.Sample, a *arrival, counts *counts) {
 }
 
 // doubtOf returns the doubt about a sample that starts a series.
-func (s *series) doubtOf(cur usage.Sample, a *arrival) doubt {
+func (s *series) doubtOf(cur *usage.Sample, a *arrival) doubt {
 	switch {
 	case s.doubt == surelyBeforeJump:
 		if a.jumped && a.clock.isAfterJump(cur.At, s.prev.at) {
@@ -168,7 +169,7 @@ func (s *series) doubtOf(cur usage.Sample, a *arrival) doubt {
 		return maybeBeforeJump
 	case s.doubt == maybeBeforeJump: // samples that stay ahead of the node's clock are by another one
 		return reliable
-	case a.clock.isAhead(&cur, a.at),
+	case a.clock.isAhead(cur, a.at),
 		!s.sampled && !cur.Untimed && a.jumpedRecently() && !a.clock.isAfterJump(cur.At, 0):
 		return maybeBeforeJump
 	}
@@ -177,7 +178,7 @@ func (s *series) doubtOf(cur usage.Sample, a *arrival) doubt {
 
 // startMoved returns how far the start time has moved since the previous sample; 0 if by no more
 // than the margin, or if one of the two is not known.
-func (s *series) startMoved(cur usage.Sample) time.Duration {
+func (s *series) startMoved(cur *usage.Sample) time.Duration {
 	moved := cur.StartedAt.Sub(s.prev.startedAt)
 	if s.prev.startedAt == 0 || cur.StartedAt == 0 || moved.Abs() <= usage.StartMargin {
 		return 0
@@ -191,16 +192,16 @@ func (s *series) startMoved(cur usage.Sample) time.Duration {
 // Start times from cAdvisor move forwards while a container runs, but do not fall. A move forwards
 // shows another container if it follows a fall, or if the previous one may be of a deleted pod. If
 // the counter fell as well, it is a restart. usage.Rate notices that.
-func (s *series) isOfOther(cur usage.Sample, a *arrival) bool {
+func (s *series) isOfOther(cur *usage.Sample, a *arrival) bool {
 	moved := s.startMoved(cur)
 	if moved <= 0 {
 		return moved < 0
 	}
-	return (s.startFell || a.proves && !s.isProven) && cur.CPUSeconds >= s.prev.cpuSeconds
+	return (s.startFell || a.config.State != nil && !s.isProven) && cur.CPUSeconds >= s.prev.cpuSeconds
 }
 
-func (s *series) setPrevious(cur usage.Sample) {
-	s.prev, s.sampled, s.untimed, s.olderCount = readingOf(&cur), true, cur.Untimed, 0
+func (s *series) setPrevious(cur *usage.Sample) {
+	s.prev, s.sampled, s.untimed, s.olderCount = readingOf(cur), true, cur.Untimed, 0
 }
 
 // markJumped notes that the node's clock jumped after prev was taken.
@@ -212,15 +213,15 @@ func (s *series) markJumped() {
 
 // isYoung reports whether the container is starting up. A container that has an Amount, or has been
 // reported for MinAgeSinceStart, is not, whatever its start time is.
-func (s *series) isYoung(cur usage.Sample, a *arrival) bool {
+func (s *series) isYoung(cur *usage.Sample, a *arrival) bool {
 	return !s.hasAmount && cur.Young() && a.at.Sub(s.since) < usage.MinAgeSinceStart
 }
 
 // applyMeanSinceStart sets the Amount of a container that is known to have started recently, and
 // reports whether it did. It needs a start time that is by the same clock as the sample, and not
 // from before a jump of that clock. The window must not exceed the maximum age.
-func (s *series) applyMeanSinceStart(cur usage.Sample, a *arrival) bool {
-	if cur.Untimed || s.doubt != reliable || a.jumpedRecently() || cur.At.Sub(cur.StartedAt) > a.maxAge {
+func (s *series) applyMeanSinceStart(cur *usage.Sample, a *arrival) bool {
+	if cur.Untimed || s.doubt != reliable || a.jumpedRecently() || cur.At.Sub(cur.StartedAt) > a.config.MaxSampleAge {
 		return false
 	}
 	amount, ok := usage.MeanSinceStart(cur, a.capacity)
@@ -237,7 +238,7 @@ func (s *series) applyMeanSinceStart(cur usage.Sample, a *arrival) bool {
 // counter has moved, the runtime samples on demand: its rate covers only the time since the last
 // request, possibly milliseconds, and the next scrape will give a real one. For zeroIsReal, see
 // usage.FromKubeletRate.
-func (s *series) applyKubeletRate(cur usage.Sample, zeroIsReal bool, a *arrival) bool {
+func (s *series) applyKubeletRate(cur *usage.Sample, zeroIsReal bool, a *arrival) bool {
 	if s.hasAmount || s.doubt != reliable || !s.repeats(cur) || a.jumpedRecently() {
 		return false
 	}
@@ -249,12 +250,12 @@ func (s *series) applyKubeletRate(cur usage.Sample, zeroIsReal bool, a *arrival)
 }
 
 // repeats reports whether a summary's sample has the reading in prev.
-func (s *series) repeats(cur usage.Sample) bool {
+func (s *series) repeats(cur *usage.Sample) bool {
 	return s.sampled && cur.CPUSeconds == s.prev.cpuSeconds
 }
 
-func (s *series) setAmount(amount usage.Amount, cur usage.Sample, a *arrival) {
-	s.amount, s.asOf, s.hasAmount = amount, a.clock.ourTime(&cur, a.at), true
+func (s *series) setAmount(amount usage.Amount, cur *usage.Sample, a *arrival) {
+	s.amount, s.asOf, s.hasAmount = amount, a.clock.ourTime(cur, a.at), true
 }
 
 // missing describes a series without an Amount.

@@ -25,10 +25,7 @@ type StorageSink struct {
 // Put stores the storage that a kubelet reports of its node. Pods that are not bound to the node are
 // ignored, and so is what the kubelet measured too long ago. It does not retain scrape.
 func (s *StorageSink) Put(node string, scrape *usage.Scrape) {
-	at := scrape.Sent
-	if at == 0 {
-		at = scrape.At
-	}
+	at := sentAt(scrape)
 	r := ExtraReport{At: at, Expires: at.Add(s.MaxAge), Whole: true}
 	r.Containers = make([]ContainerResource, 0, len(scrape.Storage))
 	var pod ContainerResource // of the previous sample

@@ -45,11 +45,6 @@ type ContainerState struct {
 	PodCreatedAt usage.Time // by the API server's clock
 }
 
-// isRunning reports whether a container runs according to the API server. State must not be nil.
-func (c *Config) isRunning(node string, k containerKey) bool {
-	return c.State(node, k.namespace, k.name, k.container).Running
-}
-
 // Store holds the usage of a cluster. It is safe for concurrent use, but calls to Put, PutSummary
 // and Forget for the same node must not overlap.
 type Store struct {
@@ -63,7 +58,10 @@ type Store struct {
 
 // New returns an empty Store.
 func New(config Config) *Store {
-	return &Store{config: config, nodes: map[string]*node{}, pauses: pauses{within: config.MaxSampleAge}}
+	return &Store{
+		config: config, nodes: map[string]*node{},
+		pauses: pauses{within: config.MaxSampleAge, jumps: map[string]jump{}},
+	}
 }
 
 // Put stores a successful scrape of a node. It does not retain the scrape.
@@ -71,7 +69,7 @@ func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Report {
 	n := s.getOrCreateNode(nodeName)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	report := n.put(scrape, s.config, &s.counts)
+	report := n.put(scrape, &s.counts)
 	if report.ClockJumped && scrape.Date != 0 {
 		s.pauses.observe(nodeName, n.clock.lastJump(), s.len())
 	}
@@ -89,7 +87,7 @@ func (s *Store) PutSummary(nodeName string, summary *usage.Scrape) []usage.Missi
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.putSummary(summary, s.config)
+	return n.putSummary(summary)
 }
 
 // Forget drops a node and its pods.
@@ -117,10 +115,11 @@ func (s *Store) Node(name string, now usage.Time) *usage.Node {
 	if n == nil {
 		return nil
 	}
-	if p := n.snapshot.Load(); p != nil && !s.isExpired(p.AsOf, now) {
-		return p
+	p := n.snapshot.Load()
+	if p == nil || s.isExpired(p.AsOf, now) {
+		return nil
 	}
-	return nil
+	return p
 }
 
 // Pod returns the usage of a whole pod as reported by the node to which it is bound, or nil if it
@@ -140,10 +139,9 @@ const Lookups = 32
 
 // Pods sets each element of found to what Pod returns for the key with the same index.
 //
-// Most of the time of a lookup is spent waiting for memory, since the pods of a large cluster do
-// not fit into the caches of the processor. Each loop of lookUp reads one thing for many pods. These
-// reads do not depend on each other, so the processor does many at the same time. For 150,000 pods,
-// that takes a quarter of the CPU (BenchmarkAllPods in pkg/api).
+// The pods of a large cluster do not fit into the caches of the processor, so lookups wait for
+// memory. Each loop of lookUp reads one thing for many pods, and the processor waits for all of them
+// at the same time (BenchmarkAllPods in pkg/api, docs/performance.md).
 func (s *Store) Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
 	for len(keys) > Lookups {
 		s.lookUp(found[:Lookups], keys[:Lookups], now)
@@ -216,8 +214,10 @@ func (s *Store) valid(p *usage.Pod, now usage.Time) *usage.Pod {
 	return p
 }
 
+func (s *Store) age(asOf, now usage.Time) time.Duration { return now.Sub(s.pauses.correct(asOf)) }
+
 func (s *Store) isExpired(asOf, now usage.Time) bool {
-	return now.Sub(s.pauses.correct(asOf)) > s.config.MaxSampleAge
+	return s.age(asOf, now) > s.config.MaxSampleAge
 }
 
 // len returns the number of nodes.
@@ -236,14 +236,14 @@ func (s *Store) node(name string) *node {
 
 // getOrCreateNode returns the state of a node, which it creates if it is unknown.
 func (s *Store) getOrCreateNode(name string) *node {
-	if n := s.node(name); n != nil {
-		return n
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.nodes[name]
-	if n == nil {
-		n = &node{name: name}
+	n := s.node(name)
+	if n == nil { // no other call creates it meanwhile
+		n = &node{
+			name: name, config: &s.config, ended: map[containerKey]endedContainer{}, removed: map[podKey]usage.Time{},
+		}
+		n.pods.Store(noSnapshots)
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.nodes[name] = n
 	}
 	return n
@@ -264,17 +264,13 @@ func (s *Store) Stats(now usage.Time) Stats {
 	for _, n := range s.nodes {
 		if p := n.snapshot.Load(); p != nil && !s.isExpired(p.AsOf, now) {
 			stats.Nodes++
-			stats.OldestNode = max(stats.OldestNode, now.Sub(s.pauses.correct(p.AsOf)))
+			stats.OldestNode = max(stats.OldestNode, s.age(p.AsOf, now))
 		}
-		pods := n.pods.Load()
-		if pods == nil {
-			continue
-		}
-		for _, p := range pods.all {
+		for _, p := range n.pods.Load().all {
 			if p != nil && !s.isExpired(p.AsOf, now) {
 				stats.Pods++
 				stats.Containers += len(p.Containers)
-				stats.OldestPod = max(stats.OldestPod, now.Sub(s.pauses.correct(p.AsOf)))
+				stats.OldestPod = max(stats.OldestPod, s.age(p.AsOf, now))
 			}
 		}
 	}
@@ -293,10 +289,6 @@ type counts struct{ older, stepsBack, clockJumps, baselines atomic.Uint64 }
 
 // Counts returns the numbers of events so far.
 func (s *Store) Counts() Counts {
-	return Counts{
-		OlderSamples:   s.counts.older.Load(),
-		ClockStepsBack: s.counts.stepsBack.Load(),
-		ClockJumps:     s.counts.clockJumps.Load(),
-		Baselines:      s.counts.baselines.Load(),
-	}
+	c := &s.counts
+	return Counts{c.older.Load(), c.stepsBack.Load(), c.clockJumps.Load(), c.baselines.Load()}
 }

@@ -70,7 +70,7 @@ const (
 // maxWindow. It is not above the node's capacity in nanocores (0: not known), with a margin: the
 // samples would be of two containers. Start times are ignored, because those from cAdvisor can
 // change while a container runs (google/cadvisor#2905).
-func Rate(prev, cur Sample, maxWindow time.Duration, capacity uint64) (Amount, Verdict) {
+func Rate(prev, cur *Sample, maxWindow time.Duration, capacity uint64) (Amount, Verdict) {
 	if !cur.Complete() {
 		return Amount{}, Incomplete
 	}
@@ -99,7 +99,7 @@ func Rate(prev, cur Sample, maxWindow time.Duration, capacity uint64) (Amount, V
 // MinAgeSinceStart or older than MaxAgeSinceStart, or if its start time is unknown. It also reports
 // false if the rate exceeds the node's capacity in nanocores (0: not known): the start time must be
 // wrong then.
-func MeanSinceStart(cur Sample, capacity uint64) (Amount, bool) {
+func MeanSinceStart(cur *Sample, capacity uint64) (Amount, bool) {
 	age, ok := cur.Age()
 	if !cur.Complete() || !ok || age < MinAgeSinceStart || age > MaxAgeSinceStart {
 		return Amount{}, false
@@ -132,7 +132,7 @@ func (s Sample) Complete() bool {
 
 // amount returns the Amount of a rate. It reports false if the rate exceeds an int64 of nanocores,
 // which is the limit of the API.
-func amount(coreSeconds float64, window time.Duration, cur Sample) (Amount, bool) {
+func amount(coreSeconds float64, window time.Duration, cur *Sample) (Amount, bool) {
 	nanocores := math.Round(coreSeconds * float64(time.Second) / window.Seconds())
 	if !(nanocores < math.MaxInt64) {
 		return Amount{}, false
@@ -140,7 +140,7 @@ func amount(coreSeconds float64, window time.Duration, cur Sample) (Amount, bool
 	return newAmount(uint64(nanocores), window, cur), true
 }
 
-func newAmount(nanocores uint64, window time.Duration, cur Sample) Amount {
+func newAmount(nanocores uint64, window time.Duration, cur *Sample) Amount {
 	return Amount{
 		CPUNanocores: nanocores,
 		Memory:       cur.Memory,
@@ -161,7 +161,7 @@ const KubeletRateWindow = 15 * time.Second
 //
 // Kubelets report a placeholder of 0 if they do not know the rate. Unless the counter is 0, a rate
 // of 0 is valid only if zeroIsReal is set: the caller knows that the kubelet reports real rates.
-func FromKubeletRate(cur Sample, zeroIsReal bool, capacity uint64) (Amount, bool) {
+func FromKubeletRate(cur *Sample, zeroIsReal bool, capacity uint64) (Amount, bool) {
 	switch {
 	case !cur.Complete(), cur.Has&HasRate == 0, cur.Rate > math.MaxInt64, cur.Young():
 		return Amount{}, false

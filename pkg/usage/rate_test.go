@@ -68,7 +68,7 @@ func TestRate(t *testing.T) {
 			if tc.verdict == Fresh {
 				tc.want.Memory, tc.want.At = tc.cur.Memory, tc.cur.At
 			}
-			if got, verdict := Rate(tc.prev, tc.cur, maxWindow, capacity); verdict != tc.verdict || got != tc.want {
+			if got, verdict := Rate(&tc.prev, &tc.cur, maxWindow, capacity); verdict != tc.verdict || got != tc.want {
 				t.Errorf("\n got %d, %+v\nwant %d, %+v", verdict, got, tc.verdict, tc.want)
 			}
 		})
@@ -84,7 +84,7 @@ func TestRateCopiesMemoryAndSwap(t *testing.T) {
 	}{{0, 0, 0}, {5, 0, HasSwap}, {5, 42, HasSwap}} {
 		cur.Memory, cur.Swap, cur.Has = tc.memory, tc.swap, HasCPU|HasMemory|tc.has
 		want := Amount{Memory: tc.memory, Swap: tc.swap, HasSwap: tc.has != 0, At: cur.At, Window: 15 * time.Second}
-		if got, _ := Rate(prev, cur, time.Minute, 0); got != want {
+		if got, _ := Rate(&prev, &cur, time.Minute, 0); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
@@ -117,7 +117,7 @@ func TestMeanSinceStart(t *testing.T) { // rule 4
 		{"more than the API allows", started(10, 1e12), 0, 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, ok := MeanSinceStart(tc.cur, tc.capacity)
+			got, ok := MeanSinceStart(&tc.cur, tc.capacity)
 			if ok != tc.ok || ok && got.CPUNanocores != tc.nanocores {
 				t.Errorf("got %v, %v, want %d nanocores, %v", got, ok, tc.nanocores, tc.ok)
 			}
