@@ -8,25 +8,126 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// document reads the JSON of /stats/summary.
+// document walks through the JSON of /stats/summary.
 type document struct {
 	state
 
-	json  scanner
-	node  string // the expected name of the node
-	other error  // not nil if the summary is of another node
+	json    scanner
+	limits  *Limits
+	node    string // the expected name of the node
+	other   error  // not nil if the summary is of another node
+	readUID bool   // whether the UIDs of pods are needed
+	partial bool   // a container of the current pod was skipped
 }
 
-// begin must be called before anything is read, and release at the end.
-func (d *document) begin(dst *usage.Scrape, text []byte, node string, times Times) {
-	d.state.begin(dst, times)
+// podRef names a pod.
+type podRef struct{ namespace, name, uid []byte }
+
+// visitor decodes the parts of a summary into samples. The methods that have a key must consume the
+// value of that field.
+type visitor interface {
+	nodeField(key string)
+	beginPod()
+	container() // consumes an object; its pod is not known yet
+	podField(key string)
+	endPod(ref podRef)
+	finish() error
+}
+
+// decode has a visitor decode a summary.
+func (d *document) decode(v visitor, text []byte, node string) error {
 	d.node, d.other = node, nil
 	d.json.begin(text)
+	for key := range d.fields {
+		switch key {
+		case "node":
+			for key := range d.fields {
+				if key == "nodeName" {
+					d.checkNode(d.name())
+				} else {
+					v.nodeField(key)
+				}
+			}
+		case "pods":
+			for range d.elements {
+				d.pod(v)
+			}
+		default:
+			d.json.skip()
+		}
+	}
+	if err := d.json.finish(); err != nil {
+		return err
+	}
+	if d.other != nil {
+		return d.other
+	}
+	return v.finish()
 }
 
+// release drops the references to the text and to the scrape.
 func (d *document) release() {
 	d.state.release()
 	d.json.begin(nil)
+}
+
+// pod decodes a pod. Its containers may come before its name.
+func (d *document) pod(v visitor) {
+	var ref podRef
+	d.partial = false
+	v.beginPod()
+	for key := range d.fields {
+		switch key {
+		case "podRef":
+			d.podRef(&ref)
+		case "containers":
+			d.checkType('[')
+			for range d.elements {
+				if d.checkType('{'); d.json.peek() == '{' {
+					v.container()
+				} else {
+					d.skipValue(usage.Malformed)
+				}
+			}
+		default:
+			v.podField(key)
+		}
+	}
+	v.endPod(ref)
+}
+
+func (d *document) podRef(ref *podRef) {
+	for key := range d.fields {
+		switch {
+		case key == "namespace":
+			ref.namespace = d.name()
+		case key == "name":
+			ref.name = d.name()
+		case key == "uid" && d.readUID:
+			ref.uid = d.name()
+		default:
+			d.json.skip()
+		}
+	}
+}
+
+// checkType marks the pod as partial unless the next value begins with the bracket or is null.
+func (d *document) checkType(bracket byte) {
+	c := d.json.peek()
+	d.partial = d.partial || c != bracket && c != 'n'
+}
+
+// canKeep reports whether a container can be kept besides others. If not, it skips the container.
+func (d *document) canKeep(name []byte, others int) bool {
+	reason, ok := d.limits.check(name)
+	if ok && others >= d.limits.maxContainers() {
+		reason, ok = usage.OverLimit, false
+	}
+	if !ok {
+		d.skipContainer(reason)
+		d.partial = true
+	}
+	return ok
 }
 
 // checkNode rejects the summary of another node. The server at a node's address may represent many

@@ -16,6 +16,12 @@ type Storage struct {
 
 	fs   number     // used bytes of the node
 	fsAt usage.Time // when the kubelet measured them; 0: not known
+
+	// Of the current pod: the position of its first container in dst.Storage, the number of skipped
+	// values before it, and the used bytes and when the kubelet measured them.
+	first, before int
+	total         number
+	totalAt       usage.Time
 }
 
 // Decode parses the summary of a node into dst.Storage, whose memory it reuses. It sets no other
@@ -31,16 +37,9 @@ type Storage struct {
 // that, Decode treats the text as Summary.Decode does, and returns the same errors.
 func (d *Storage) Decode(dst *usage.Scrape, text []byte, node string, times Times) error {
 	defer d.release()
-	d.begin(dst, text, node, times)
-	d.fs, d.fsAt = number{}, 0
-	d.summary()
-	if err := d.json.finish(); err != nil {
-		return err
-	}
-	if d.other != nil {
-		return d.other
-	}
-	return d.finish()
+	d.begin(dst, times)
+	d.limits, d.readUID, d.fs, d.fsAt = &d.Limits, true, number{}, 0
+	return d.decode(d, text, node)
 }
 
 // finish adds the sample of the node, removes those of dropped pods, and returns an error if nothing
@@ -66,84 +65,48 @@ func (d *Storage) finish() error {
 	return ErrNoSamples
 }
 
-func (d *Storage) summary() {
-	for key := range d.fields {
-		switch key {
-		case "node":
-			d.nodeStats()
-		case "pods":
-			for range d.elements {
-				d.pod()
-			}
-		default:
-			d.json.skip()
-		}
+func (d *Storage) nodeField(key string) {
+	if key != "fs" {
+		d.json.skip()
+		return
+	}
+	before := d.skipped()
+	if d.fs = d.usedBytes(&d.fsAt); d.skipped() != before {
+		d.fs.present = false
 	}
 }
 
-func (d *Storage) nodeStats() {
-	for key := range d.fields {
-		switch key {
-		case "nodeName":
-			d.checkNode(d.name())
-		case "fs":
-			before := d.skipped()
-			if d.fs = d.usedBytes(&d.fsAt); d.skipped() != before {
-				d.fs.present = false
-			}
-		default:
-			d.json.skip()
-		}
+func (d *Storage) beginPod() {
+	d.first, d.before, d.total, d.totalAt = len(d.dst.Storage), d.skipped(), number{}, 0
+}
+
+func (d *Storage) podField(key string) {
+	if key == "ephemeral-storage" {
+		d.total = d.usedBytes(&d.totalAt)
+	} else {
+		d.json.skip()
 	}
 }
 
-// pod decodes a pod. Its names may come last.
-func (d *Storage) pod() {
-	var namespace, pod, uid []byte
-	var total number
-	var at usage.Time
-	first, before := len(d.dst.Storage), d.skipped()
-	for key := range d.fields {
-		switch key {
-		case "podRef":
-			for key := range d.fields {
-				switch key {
-				case "namespace":
-					namespace = d.name()
-				case "name":
-					pod = d.name()
-				case "uid":
-					uid = d.name()
-				default:
-					d.json.skip()
-				}
-			}
-		case "containers":
-			for range d.elements {
-				d.container()
-			}
-		case "ephemeral-storage":
-			total = d.usedBytes(&at)
-		default:
-			d.json.skip()
-		}
-	}
-	containers := d.dst.Storage[first:]
-	d.dst.Storage = d.dst.Storage[:first]
+func (d *Storage) endPod(ref podRef) {
+	containers := d.dst.Storage[d.first:]
+	d.dst.Storage = d.dst.Storage[:d.first]
 	if len(containers) == 0 {
 		return
 	}
-	reason, ok := d.Limits.check(namespace, pod)
-	if ok && len(uid) > 0 {
-		reason, ok = d.Limits.check(uid)
+	reason, ok := d.Limits.check(ref.namespace, ref.name)
+	if ok && len(ref.uid) > 0 {
+		reason, ok = d.Limits.check(ref.uid)
 	}
 	switch {
 	case !ok:
 		d.skipContainer(reason)
-	case d.skipped() != before:
-		d.dropPod(namespace, pod)
-	case total.present:
-		d.addPod(containers, usage.StorageSample{Namespace: namespace, Pod: pod, UID: uid, Bytes: total.value, At: at})
+	case d.skipped() != d.before:
+		d.dropPod(ref.namespace, ref.name)
+	case d.total.present:
+		d.addPod(containers, usage.StorageSample{
+			Namespace: ref.namespace, Pod: ref.name, UID: ref.uid, Bytes: d.total.value, At: d.totalAt,
+		})
 	}
 }
 
@@ -172,12 +135,8 @@ func (d *Storage) addID(s usage.StorageSample) bool {
 	return !known
 }
 
-// container appends a container to dst.Storage. Its pod is not known yet.
+// container appends a container to dst.Storage.
 func (d *Storage) container() {
-	if d.json.peek() != '{' {
-		d.skipValue(usage.Malformed)
-		return
-	}
 	var c usage.StorageSample
 	var rootfs, logs number
 	for key := range d.fields {
@@ -192,16 +151,10 @@ func (d *Storage) container() {
 			d.json.skip()
 		}
 	}
-	reason, ok := d.Limits.check(c.Container)
-	if ok && len(d.dst.Storage) >= d.Limits.maxContainers() {
-		reason, ok = usage.OverLimit, false
+	if d.canKeep(c.Container, len(d.dst.Storage)) {
+		c.Bytes = min(rootfs.value+logs.value, math.MaxInt64)
+		d.dst.Storage = append(d.dst.Storage, c)
 	}
-	if !ok {
-		d.skipContainer(reason)
-		return
-	}
-	c.Bytes = min(rootfs.value+logs.value, math.MaxInt64)
-	d.dst.Storage = append(d.dst.Storage, c)
 }
 
 // usedBytes decodes the number of used bytes of a filesystem. It sets at, if it is not nil, to the

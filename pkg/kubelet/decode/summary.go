@@ -14,7 +14,7 @@ type Summary struct {
 	Limits Limits
 	document
 
-	partial bool // a container of the current pod was skipped
+	first int // position in dst.Containers of the first container of the current pod
 }
 
 // Decode parses the summary of a node into dst, whose memory it reuses. The result is that of
@@ -30,97 +30,36 @@ type Summary struct {
 // a valid time. dst is not valid after an error.
 func (d *Summary) Decode(dst *usage.Scrape, text []byte, node string, times Times) error {
 	defer d.release()
-	d.begin(dst, text, node, times)
-	d.summary()
-	if err := d.json.finish(); err != nil {
-		return err
-	}
-	if d.other != nil {
-		return d.other
-	}
-	return d.finish()
+	d.begin(dst, times)
+	d.limits = &d.Limits
+	return d.decode(d, text, node)
 }
 
-func (d *Summary) summary() {
-	for key := range d.fields {
-		switch key {
-		case "node":
-			d.nodeStats()
-		case "pods":
-			for range d.elements {
-				d.pod()
-			}
-		default:
-			d.json.skip()
-		}
-	}
-}
+// nodeField decodes a part of the samples of the node. Its start time is ignored: /metrics/resource
+// does not have it, and a node must not seem to restart because one of two responses does.
+func (d *Summary) nodeField(key string) { d.sample(key, &d.dst.Node) }
 
-// nodeStats decodes the samples of the node. Its start time is ignored: /metrics/resource does not
-// have it, and a node must not seem to restart because one of two responses does.
-func (d *Summary) nodeStats() {
-	for key := range d.fields {
-		if key == "nodeName" {
-			d.checkNode(d.name())
-			continue
-		}
-		d.sample(key, &d.dst.Node)
-	}
-}
+func (d *Summary) podField(string) { d.json.skip() }
 
-// pod decodes a pod. Its containers may come before its name.
-func (d *Summary) pod() {
-	var namespace, pod []byte
-	first := len(d.dst.Containers)
-	d.partial = false
-	for key := range d.fields {
-		switch key {
-		case "podRef":
-			for key := range d.fields {
-				switch key {
-				case "namespace":
-					namespace = d.name()
-				case "name":
-					pod = d.name()
-				default:
-					d.json.skip()
-				}
-			}
-		case "containers":
-			d.checkType('[')
-			for range d.elements {
-				d.container()
-			}
-		default:
-			d.json.skip()
-		}
-	}
-	containers := d.dst.Containers[first:]
-	d.dst.Containers = d.dst.Containers[:first]
-	d.addPod(namespace, pod, containers)
-}
+func (d *Summary) beginPod() { d.first = len(d.dst.Containers) }
 
-// checkType marks the pod as partial unless the next value begins with the bracket or is null.
-func (d *Summary) checkType(bracket byte) {
-	c := d.json.peek()
-	d.partial = d.partial || c != bracket && c != 'n'
-}
-
-// addPod appends the containers of a pod, or drops the pod if it cannot be kept as a whole.
-func (d *Summary) addPod(namespace, pod []byte, containers []usage.ContainerSample) {
-	if reason, ok := d.Limits.check(namespace, pod); !ok {
+// endPod adds the names of a pod to its containers, or drops the pod if it cannot be kept as a whole.
+func (d *Summary) endPod(ref podRef) {
+	containers := d.dst.Containers[d.first:]
+	d.dst.Containers = d.dst.Containers[:d.first]
+	if reason, ok := d.Limits.check(ref.namespace, ref.name); !ok {
 		for range containers {
 			d.skipContainer(reason)
 		}
 		return
 	}
 	if d.partial {
-		d.dropPod(namespace, pod)
+		d.dropPod(ref.namespace, ref.name)
 		return
 	}
 	for _, c := range containers {
-		c.Namespace, c.Pod = namespace, pod
-		id := containerID{alias(namespace), alias(pod), alias(c.Name)}
+		c.Namespace, c.Pod = ref.namespace, ref.name
+		id := containerID{alias(ref.namespace), alias(ref.name), alias(c.Name)}
 		if _, known := d.index[id]; known {
 			d.skip(usage.Duplicate)
 			continue
@@ -130,13 +69,8 @@ func (d *Summary) addPod(namespace, pod []byte, containers []usage.ContainerSamp
 	}
 }
 
-// container appends a container to dst.Containers. Its pod is not known yet.
+// container appends a container to dst.Containers.
 func (d *Summary) container() {
-	d.checkType('{')
-	if d.json.peek() != '{' {
-		d.skipValue(usage.Malformed)
-		return
-	}
 	var c usage.ContainerSample
 	for key := range d.fields {
 		switch key {
@@ -148,16 +82,9 @@ func (d *Summary) container() {
 			d.sample(key, &c.Sample)
 		}
 	}
-	reason, ok := d.Limits.check(c.Name)
-	if ok && len(d.dst.Containers) >= d.Limits.maxContainers() {
-		reason, ok = usage.OverLimit, false
+	if d.canKeep(c.Name, len(d.dst.Containers)) {
+		d.dst.Containers = append(d.dst.Containers, c)
 	}
-	if !ok {
-		d.skipContainer(reason)
-		d.partial = true
-		return
-	}
-	d.dst.Containers = append(d.dst.Containers, c)
 }
 
 // sample decodes a field of a node or container into s, if it is a part of a sample.
