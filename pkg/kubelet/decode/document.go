@@ -117,7 +117,7 @@ func (d *document) checkType(bracket byte) {
 	d.partial = d.partial || c != bracket && c != 'n'
 }
 
-// canKeep reports whether a container can be kept besides others. If not, it skips the container.
+// canKeep reports whether a container can be kept, given the number of others. If not, it skips the container.
 func (d *document) canKeep(name []byte, others int) bool {
 	reason, ok := d.limits.check(name)
 	if ok && others >= d.limits.maxContainers() {
