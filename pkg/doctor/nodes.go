@@ -34,11 +34,7 @@ const (
 // checkNodes examines the nodes: by the page of nodes, or else by the API.
 func (d *doctor) checkNodes(ctx context.Context) []Check {
 	if d.target.kind != KubeVitals {
-		checks := d.checkNodesByAPI(ctx)
-		if d.target.kind == MetricsServer {
-			checks = append(checks, d.checkLogs(ctx)...)
-		}
-		return checks
+		return d.checkNodesByAPI(ctx)
 	}
 	report, skipped := d.nodez(ctx)
 	if report == nil {

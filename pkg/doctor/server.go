@@ -40,7 +40,7 @@ func (w workload) container() *corev1.Container {
 		return nil
 	}
 	for i, c := range w.spec.Containers {
-		if kindByName(c.Name+" "+c.Image) != Other {
+		if KindByName(c.Name+" "+c.Image) != Other {
 			return &w.spec.Containers[i]
 		}
 	}
@@ -185,7 +185,7 @@ func (d *doctor) identify() {
 		return
 	}
 	if d.target.kind == Other {
-		d.target.kind = kindByName(c.Name + " " + c.Image)
+		d.target.kind = KindByName(c.Name + " " + c.Image)
 	}
 	image, _, _ := strings.Cut(c.Image, "@")
 	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {

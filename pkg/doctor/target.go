@@ -41,7 +41,7 @@ func (d *doctor) findServer(ctx context.Context) []Check {
 		if slices.ContainsFunc(labeled, func(s corev1.Service) bool { return to.is(s.Namespace, s.Name) }) {
 			to.kind = KubeVitals
 		} else {
-			to.kind = kindByName(to.name)
+			to.kind = KindByName(to.name)
 		}
 		if d.target.kind == "" || d.target.kind != KubeVitals && to.kind == KubeVitals {
 			d.target = to
@@ -123,7 +123,7 @@ func (d *doctor) services(ctx context.Context) ([]corev1.Service, error) {
 	return list.Items, nil
 }
 
-func kindByName(name string) Kind {
+func KindByName(name string) Kind {
 	for _, kind := range []Kind{KubeVitals, MetricsServer} {
 		if strings.Contains(name, string(kind)) {
 			return kind

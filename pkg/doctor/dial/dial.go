@@ -3,11 +3,12 @@ package dial
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
-	"time"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/httpstream" //nolint:staticcheck // client-go's dialers return its types
@@ -30,96 +31,70 @@ func Host(host string, port int32) Func {
 }
 
 // Pod returns a function that connects to a port of a pod through the API server and the kubelet, as
-// kubectl port-forward does, but without a port on this machine.
+// kubectl port-forward does. While the connection is open, a port of this machine's loopback interface
+// leads to the pod as well.
 func Pod(client *rest.Config, kube kubernetes.Interface, pod *corev1.Pod, port int32) Func {
 	return func(ctx context.Context) (net.Conn, error) {
-		config := rest.CopyConfig(client)
-		config.Timeout = 0 // it would end the connection
-		url := kube.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).
-			SubResource("portforward").URL()
-		transport, upgrader, err := spdy.RoundTripperFor(config)
+		dialer, err := newDialer(client, kube, pod)
 		if err != nil {
 			return nil, err
 		}
-		websocket, err := portforward.NewSPDYOverWebsocketDialer(url, config)
+		stop, ready, failed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)},
+			stop, ready, io.Discard, io.Discard)
 		if err != nil {
 			return nil, err
 		}
-		dialer := portforward.NewFallbackDialer(websocket,
-			spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url),
-			func(err error) bool { return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err) })
-		type result struct {
-			connection httpstream.Connection
-			err        error
-		}
-		done := make(chan result, 1)
-		go func() { // the dialer knows no context
-			connection, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
-			done <- result{connection, err}
-		}()
+		go func() { failed <- forwarder.ForwardPorts() }()
 		select {
-		case r := <-done:
-			if r.err != nil {
-				return nil, r.err
-			}
-			return newPodConn(r.connection, port)
+		case <-ready:
+		case err := <-failed:
+			return nil, err
 		case <-ctx.Done():
-			go func() {
-				if r := <-done; r.err == nil {
-					_ = r.connection.Close()
-				}
-			}()
+			close(stop)
 			return nil, ctx.Err()
 		}
-	}
-}
-
-// podConn is a connection to a port of a pod. Its reads and writes end when it is closed.
-type podConn struct {
-	httpstream.Stream // data
-	connection        httpstream.Connection
-}
-
-func newPodConn(connection httpstream.Connection, port int32) (net.Conn, error) {
-	header := http.Header{}
-	header.Set(corev1.PortHeader, strconv.Itoa(int(port)))
-	header.Set(corev1.PortForwardRequestIDHeader, "0")
-	header.Set(corev1.StreamType, corev1.StreamTypeError)
-	problems, err := connection.CreateStream(header)
-	if err != nil {
-		_ = connection.Close()
-		return nil, err
-	}
-	_ = problems.Close() // for writes
-	header.Set(corev1.StreamType, corev1.StreamTypeData)
-	data, err := connection.CreateStream(header)
-	if err != nil {
-		_ = connection.Close()
-		return nil, err
-	}
-	c := &podConn{Stream: data, connection: connection}
-	go func() {
-		if text, err := io.ReadAll(problems); err != nil || len(text) > 0 {
-			_ = connection.Close() // the kubelet cannot connect to the port
+		ports, err := forwarder.GetPorts()
+		if err != nil {
+			close(stop)
+			return nil, err
 		}
-	}()
-	return c, nil
+		conn, err := Host("127.0.0.1", int32(ports[0].Local))(ctx)
+		if err != nil {
+			close(stop)
+			return nil, err
+		}
+		return &forwardedConn{conn, sync.OnceFunc(func() { close(stop) })}, nil
+	}
+}
+
+// newDialer returns the library's dialer for the port-forward of a pod.
+func newDialer(client *rest.Config, kube kubernetes.Interface, pod *corev1.Pod) (httpstream.Dialer, error) {
+	config := rest.CopyConfig(client)
+	config.Timeout = 0 // it would end the connection
+	url := kube.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).
+		SubResource("portforward").URL()
+	transport, upgrader, err := spdy.RoundTripperFor(config)
+	if err != nil {
+		return nil, err
+	}
+	websocket, err := portforward.NewSPDYOverWebsocketDialer(url, config)
+	if err != nil {
+		return nil, err
+	}
+	return portforward.NewFallbackDialer(websocket,
+		spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url),
+		func(err error) bool { return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err) }), nil
+}
+
+// forwardedConn is a connection that ends the port-forward when it is closed.
+type forwardedConn struct {
+	net.Conn
+	stop func()
 }
 
 // Close implements net.Conn.
-func (c *podConn) Close() error { return c.connection.Close() }
-
-// LocalAddr implements net.Conn.
-func (c *podConn) LocalAddr() net.Addr { return &net.TCPAddr{} }
-
-// RemoteAddr implements net.Conn.
-func (c *podConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
-
-// SetDeadline implements net.Conn without effect: contexts close the connection.
-func (c *podConn) SetDeadline(time.Time) error { return nil }
-
-// SetReadDeadline implements net.Conn without effect.
-func (c *podConn) SetReadDeadline(time.Time) error { return nil }
-
-// SetWriteDeadline implements net.Conn without effect.
-func (c *podConn) SetWriteDeadline(time.Time) error { return nil }
+func (c *forwardedConn) Close() error {
+	defer c.stop()
+	return c.Conn.Close()
+}

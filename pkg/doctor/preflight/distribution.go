@@ -42,10 +42,8 @@ type nodes struct {
 	all           int
 	distributions map[distribution]int
 	evidence      map[distribution]string // of the first node
-	byAddress     map[corev1.NodeAddressType]int
-	withoutAny    []string      // names of nodes without a usable address
-	sample        []corev1.Node // whose certificates are read: one of each kind, then others
-	others        []corev1.Node
+	sample        []string                // names of those whose kubelets are examined: one of each kind, then others
+	others        []string
 	kinds         map[string]bool
 	schedulable   int
 	taints        map[string]int // of Linux nodes on which an ordinary pod cannot run
@@ -58,7 +56,7 @@ func (p *preflight) checkDistribution(ctx context.Context) []doctor.Check {
 	c := doctor.Check{ID: "distribution", Title: "distribution", Status: doctor.OK}
 	n := &p.nodes
 	n.distributions, n.evidence = map[distribution]int{}, map[distribution]string{}
-	n.byAddress, n.kinds, n.taints = map[corev1.NodeAddressType]int{}, map[string]bool{}, map[string]int{}
+	n.kinds, n.taints = map[string]bool{}, map[string]int{}
 	n.err = doctor.Pages(func(o metav1.ListOptions) (string, error) {
 		list, err := p.kube.CoreV1().Nodes().List(ctx, o)
 		if err != nil {
@@ -116,24 +114,14 @@ func (n *nodes) add(node *corev1.Node) {
 			n.evidence[d] = evidence
 		}
 	}
-	types := map[corev1.NodeAddressType]bool{}
-	for _, a := range node.Status.Addresses {
-		types[a.Type] = types[a.Type] || a.Address != ""
-	}
-	for t := range types {
-		n.byAddress[t]++
-	}
-	if _, _, ok := endpointOf(node); !ok {
-		n.withoutAny = append(n.withoutAny, node.Name)
-	}
 	info := node.Status.NodeInfo
 	kind := strings.Join([]string{info.KubeletVersion, info.OSImage, node.Labels[computeType], string(d)}, "\n")
 	switch {
 	case !n.kinds[kind] && len(n.sample) < maxSample:
 		n.kinds[kind] = true
-		n.sample = append(n.sample, *node)
+		n.sample = append(n.sample, node.Name)
 	case len(n.others) < maxSample:
-		n.others = append(n.others, *node)
+		n.others = append(n.others, node.Name)
 	}
 	if _, ok := node.Labels[controlPlane]; ok {
 		n.controlPlanes++
@@ -197,26 +185,6 @@ func distributionOf(node *corev1.Node) (name distribution, evidence string) {
 		}
 	}
 	return "", ""
-}
-
-// checkAddresses checks that nodes have addresses of the types that the chart prefers.
-func (p *preflight) checkAddresses(context.Context) []doctor.Check {
-	c := doctor.Check{ID: "addresses", Title: "kubelet addresses", Status: doctor.OK}
-	n := &p.nodes
-	if n.err != nil || n.all == 0 {
-		return nil // the distribution's check shows why
-	}
-	var seen []string
-	for _, t := range sortedKeys(n.byAddress) {
-		seen = append(seen, fmt.Sprintf("%s (%d)", t, n.byAddress[t]))
-	}
-	c.Seen = fmt.Sprintf("of %s: %s; the chart uses the first one of %s", count(n.all, "node"), strings.Join(seen, ", "),
-		strings.Join(typeNames(), ", "))
-	if len(n.withoutAny) > 0 {
-		c.Status, c.Reason, c.Objects = doctor.Failed, "no-address", n.withoutAny
-		c.Cure = "set --kubelet-preferred-address-types in defaultArgs to types that all nodes have"
-	}
-	return []doctor.Check{c}
 }
 
 // checkScheduling checks that a node accepts the pod.

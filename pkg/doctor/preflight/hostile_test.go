@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kube-vitals/kube-vitals/pkg/doctor"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command/commandtest"
 )
 
@@ -43,7 +42,7 @@ func TestHostileText(t *testing.T) {
 		},
 		"nodes": func(w *world, text string) {
 			n := &w.nodes[0]
-			n.Name, n.Status.Addresses[0].Address, n.Spec.ProviderID = text, text, "kind://"+text
+			n.Name, n.Spec.ProviderID = text, "kind://"+text
 			n.Spec.Taints = []corev1.Taint{{Key: text, Effect: corev1.TaintEffectNoSchedule}}
 		},
 		"Cilium": func(w *world, text string) {
@@ -72,20 +71,33 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestReleaseOfTenant checks that the release is that of the APIService only. Where the APIService
-// leads to a namespace of a tenant, the tenant could otherwise choose the release that the command
-// upgrades with its values.
-func TestReleaseOfTenant(t *testing.T) {
+// TestMarksOfTenant checks that only the APIService shows who installed the server. Where it leads to a
+// namespace of a tenant, the tenant could otherwise choose the release that the command upgrades, or
+// which advice is printed.
+func TestMarksOfTenant(t *testing.T) {
 	for _, service := range []string{"kube-vitals", "metrics-server"} {
 		w := newWorld(t)
 		w.signed("a")
-		w.metricsServer("team-a", service, release("evil"))
-		metadata := w.objects[apiServicePath].(map[string]any)["metadata"].(metav1.ObjectMeta)
-		metadata.Annotations = nil
-		w.objects[apiServicePath].(map[string]any)["metadata"] = metadata
-		r := w.examine()
-		if c := r.check(t, "owner"); strings.Contains(r.text, "evil") || c.Status == doctor.Skipped {
-			t.Errorf("%s: got\n%s", service, r.text)
+		w.metricsServer("team-a", service, metav1.ObjectMeta{})
+		for mark, value := range map[string]string{
+			"meta.helm.sh/release-name": "evil", "meta.helm.sh/release-namespace": "team-a",
+			"addonmanager.kubernetes.io/mode": "Reconcile", "kubernetes.io/minikube-addons": "evil",
+			"objectset.rio.cattle.io/hash": "evil", "app.kubernetes.io/managed-by": "cluster-monitoring-operator",
+		} {
+			meta := metav1.ObjectMeta{
+				Name: service, Namespace: "team-a", Labels: map[string]string{mark: value}, Annotations: map[string]string{mark: value},
+				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "eks"}},
+			}
+			w.objects["/api/v1/namespaces/team-a/services/"+service] = &corev1.Service{ObjectMeta: meta}
+			w.objects["/apis/apps/v1/namespaces/team-a/deployments/"+service] = &appsv1.Deployment{ObjectMeta: meta}
+			c := w.examine().check(t, "owner")
+			want := "kube-vitals"
+			if service == "metrics-server" {
+				want = "metrics-server, not installed by helm or a known addon manager"
+			}
+			if !strings.Contains(c.Seen, ": "+want) || strings.Contains(c.Seen+c.Cure, "evil") {
+				t.Errorf("%s, %s: got %+v", service, mark, c)
+			}
 		}
 	}
 }

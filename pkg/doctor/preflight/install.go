@@ -57,7 +57,7 @@ func (p *preflight) checkInstall(context.Context) []doctor.Check {
 		c.Status, c.Reason = doctor.Warning, incomplete
 		c.Seen = "the nodes could not be examined, so other values than these may be necessary"
 	case !p.kubelets.verified && !p.kubelets.selfSigned:
-		c.Seen += "; no certificate of a kubelet was accepted, see kubelet TLS"
+		c.Seen += "; the certificates of kubelets were not examined, see kubelet TLS"
 	}
 	c.Cure = command
 	if p.distribution == openShift {

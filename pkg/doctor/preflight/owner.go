@@ -1,13 +1,13 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -58,24 +58,13 @@ func (p *preflight) checkOwner(ctx context.Context) []doctor.Check {
 	case err != nil:
 		return []doctor.Check{doctor.Denied(c, err)}
 	}
-	objects := []metav1.ObjectMeta{a.Metadata}
 	service := "the API server itself"
+	p.server.Kind = doctor.Other
 	if s := a.Spec.Service; s != nil {
 		service = "Service " + s.Namespace + "/" + s.Name
-		object, err := p.kube.CoreV1().Services(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
-		if err == nil {
-			objects = append(objects, object.ObjectMeta)
-		}
-		deployment, err := p.kube.AppsV1().Deployments(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
-		if err != nil {
-			deployment = &appsv1.Deployment{}
-		}
-		objects = append(objects, deployment.ObjectMeta)
-		p.server = doctor.Server{Kind: kindOf(s.Name, objects), Namespace: s.Namespace, Service: s.Name}
-	} else {
-		p.server.Kind = doctor.Other
+		p.server = doctor.Server{Kind: doctor.KindByName(s.Name), Namespace: s.Namespace, Service: s.Name}
 	}
-	o := ownerOf(p.server, objects, p.distribution)
+	o := ownerOf(p.server, &a.Metadata, p.distribution)
 	p.owner = o
 	c.Seen = fmt.Sprintf("%s is served by %s: %s", a.Metadata.Name, service, o.name)
 	switch {
@@ -93,56 +82,33 @@ func (p *preflight) checkOwner(ctx context.Context) []doctor.Check {
 	return []doctor.Check{c}
 }
 
-func kindOf(service string, objects []metav1.ObjectMeta) doctor.Kind {
-	has := func(name string) bool {
-		return strings.Contains(service, name) || slices.ContainsFunc(objects, func(o metav1.ObjectMeta) bool {
-			return o.Labels["app.kubernetes.io/name"] == name || o.Labels["k8s-app"] == name
-		})
-	}
-	switch {
-	case has("kube-vitals"):
-		return doctor.KubeVitals
-	case has("metrics-server"):
-		return doctor.MetricsServer
-	}
-	return doctor.Other
-}
-
-// first returns the first value that an object has under one of the keys of its labels or
-// annotations.
-func first(objects []metav1.ObjectMeta, keys ...string) string {
-	for _, o := range objects {
-		for _, key := range keys {
-			if value := o.Annotations[key]; value != "" {
-				return value
-			}
-			if value := o.Labels[key]; value != "" {
-				return value
-			}
+// mark returns the first value that the APIService has under one of the keys of its labels or annotations.
+func mark(o *metav1.ObjectMeta, keys ...string) string {
+	for _, key := range keys {
+		if value := cmp.Or(o.Annotations[key], o.Labels[key]); value != "" {
+			return value
 		}
 	}
 	return ""
 }
 
-// ownerOf recognizes the owner by the labels, annotations and managers of the APIService, its
-// Service and a Deployment of the same name. docs/moving-from-metrics-server.md has the same table.
-func ownerOf(server doctor.Server, objects []metav1.ObjectMeta, d distribution) owner {
+// ownerOf recognizes the owner by the labels, annotations and managers of the APIService. A tenant cannot
+// create one, unlike the Service to which it leads. docs/moving-from-metrics-server.md has the same table.
+func ownerOf(server doctor.Server, apiService *metav1.ObjectMeta, d distribution) owner {
 	const (
 		keep = "keep it: it would be restored. The command below installs kube-vitals beside it, without APIServices"
 		then = "then run the command below"
 	)
-	// They become a part of commands. A tenant can create the Service and the Deployment if the
-	// APIService leads to a namespace of theirs, but not the APIService.
-	apiService := objects[:1]
-	release := command.Name(first(apiService, "meta.helm.sh/release-name"), "")
-	namespace := command.Name(first(apiService, "meta.helm.sh/release-namespace"), "")
+	// They become a part of commands.
+	release := command.Name(mark(apiService, "meta.helm.sh/release-name"), "")
+	namespace := command.Name(mark(apiService, "meta.helm.sh/release-namespace"), "")
 	if release == "" || namespace == "" {
 		release, namespace = "", ""
 	}
-	mode := first(objects, "addonmanager.kubernetes.io/mode")
+	mode := mark(apiService, "addonmanager.kubernetes.io/mode")
 	byAddonManager := fmt.Sprintf("installed by an addon manager (label addonmanager.kubernetes.io/mode: %.100q)", mode)
-	minikubeAddon := d == minikube && mode != "" || first(objects, "kubernetes.io/minikube-addons") != ""
-	cmo := first(objects, "app.kubernetes.io/managed-by") == "cluster-monitoring-operator" ||
+	minikubeAddon := d == minikube && mode != "" || mark(apiService, "kubernetes.io/minikube-addons") != ""
+	cmo := mark(apiService, "app.kubernetes.io/managed-by") == "cluster-monitoring-operator" ||
 		server.Namespace == "openshift-monitoring"
 	switch {
 	case server.Kind == doctor.KubeVitals:
@@ -158,18 +124,17 @@ func ownerOf(server doctor.Server, objects []metav1.ObjectMeta, d distribution) 
 		return owner{name: "OpenShift's, installed by the cluster monitoring operator", managed: true, off: keep}
 	case mode == "Reconcile" || mode == "EnsureExists":
 		return owner{name: byAddonManager, managed: true, off: keep}
-	case first(objects, "objectset.rio.cattle.io/owner-name", "objectset.rio.cattle.io/hash") != "" && release == "":
+	case mark(apiService, "objectset.rio.cattle.io/owner-name", "objectset.rio.cattle.io/hash") != "" && release == "":
 		return owner{name: "k3s' AddOn", page: movePage,
 			off: "start every k3s server with --disable=metrics-server, which deletes it, " + then}
 	case strings.HasPrefix(release, "rke2-"):
 		return owner{name: "RKE2's chart " + release, page: movePage, release: release, namespace: namespace,
 			off: lines("put this into /etc/rancher/rke2/config.yaml of every server, restart them, "+then,
 				"disable: ["+release+"]")}
-	case managedBy(objects, "eks"):
+	case managedBy(apiService, "eks"):
 		return owner{name: "an add-on of EKS", page: movePage,
 			off: lines("delete the add-on, "+then, "aws eks delete-addon --cluster-name NAME --addon-name metrics-server")}
-	case strings.Contains(server.Service, "prometheus-adapter") ||
-		first(objects, "app.kubernetes.io/name") == "prometheus-adapter":
+	case strings.Contains(server.Service, "prometheus-adapter"):
 		return owner{name: "prometheus-adapter", page: adapterPage, release: release, namespace: namespace,
 			off: "follow the page, which moves its resource metrics to kube-vitals"}
 	case release != "" && server.Kind == doctor.MetricsServer:
@@ -186,9 +151,7 @@ func ownerOf(server doctor.Server, objects []metav1.ObjectMeta, d distribution) 
 		off: "remove the APIService from that server, " + then}
 }
 
-// managedBy reports whether a manager has set fields of one of the objects.
-func managedBy(objects []metav1.ObjectMeta, manager string) bool {
-	return slices.ContainsFunc(objects, func(o metav1.ObjectMeta) bool {
-		return slices.ContainsFunc(o.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == manager })
-	})
+// managedBy reports whether a manager has set fields of an object.
+func managedBy(o *metav1.ObjectMeta, manager string) bool {
+	return slices.ContainsFunc(o.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == manager })
 }

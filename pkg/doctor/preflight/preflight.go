@@ -2,8 +2,7 @@
 // who serves metrics.k8s.io, which certificates the kubelets have, and whether a pod can run. From
 // that it chooses a preset and values of the chart, and prints the command that installs it.
 //
-// It only reads. Kubelets are connected to for their certificates only: the TLS handshake ends
-// without a request, and no credentials are sent.
+// It only reads, and only from the API server.
 package preflight
 
 import (
@@ -23,17 +22,17 @@ const minVersion = "1.29"
 
 // The reasons of checks that are not in pkg/reason or pkg/doctor. docs/doctor.md describes each.
 const (
-	versionUnsupported = "version-unsupported"
-	ownerManaged       = "owner-managed"
-	ownerInstalled     = "owner-installed"
-	alreadyInstalled   = "already-installed"
-	requestsPending    = "requests-pending"
-	notReachable       = "kubelets-unreachable"
-	hostNetworkNeeded  = "host-network-needed"
-	routeUnknown       = "route-unknown"
-	noNodeForPod       = "no-node-for-pod"
-	noNodes            = "no-nodes"
-	incomplete         = "incomplete"
+	versionUnsupported  = "version-unsupported"
+	ownerManaged        = "owner-managed"
+	ownerInstalled      = "owner-installed"
+	alreadyInstalled    = "already-installed"
+	requestsPending     = "requests-pending"
+	certificatesUnknown = "certificates-unknown"
+	hostNetworkNeeded   = "host-network-needed"
+	routeUnknown        = "route-unknown"
+	noNodeForPod        = "no-node-for-pod"
+	noNodes             = "no-nodes"
+	incomplete          = "incomplete"
 )
 
 // preflight is the state of an examination. Later steps use what earlier ones have found.
@@ -63,7 +62,6 @@ func Examine(ctx context.Context, c doctor.Config) (*doctor.Report, error) {
 			{Title: "version", Run: p.checkVersion},
 			{Title: "distribution", Run: p.checkDistribution},
 			{Title: "metrics.k8s.io", Run: p.checkOwner},
-			{Title: "kubelet addresses", Run: p.checkAddresses},
 			{Title: "kubelet TLS", Run: p.checkKubelets},
 			{Title: "kubelet CSRs", Run: p.checkRequests},
 			{Title: "network", Run: p.checkNetwork},

@@ -2,21 +2,16 @@ package preflight
 
 import (
 	"bytes"
-	"cmp"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -46,13 +41,10 @@ type world struct {
 	status  map[string]metav1.Status
 	nodes   []corev1.Node
 	ca      *kubelettest.CA
-	fleet   *kubelettest.Fleet
 	client  rest.Config
 	version string // of doctor
-	timeout time.Duration
 
 	mu       sync.Mutex
-	served   map[string]*tls.Certificate // by node
 	requests []string
 }
 
@@ -60,18 +52,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, objects: map[string]any{}, status: map[string]metav1.Status{}, ca: kubelettest.NewCA(),
-		served: map[string]*tls.Certificate{}, version: "v0.2.0"}
-	w.fleet = kubelettest.NewFleet(kubelettest.FleetConfig{
-		Certificate: func(k *kubelettest.Kubelet, _ netip.Addr) (*tls.Certificate, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if c := w.served[k.Name()]; c != nil {
-				return c, nil
-			}
-			return nil, fmt.Errorf("%s has no certificate", k.Name())
-		},
-	})
-	t.Cleanup(w.fleet.Close)
+		version: "v0.2.0"}
 	api := httptest.NewServer(http.HandlerFunc(w.serve))
 	t.Cleanup(api.Close)
 	w.client = rest.Config{Host: api.URL, BearerToken: credentials}
@@ -118,61 +99,36 @@ func (w *world) forbid(paths ...string) {
 	}
 }
 
-// node adds a Linux node, and returns it to be changed. Its kubelet listens, and has the certificate
-// that issue returns; nil: it has none.
-func (w *world) node(name string, issue func(ip net.IP) tls.Certificate) *corev1.Node {
-	w.t.Helper()
-	at, err := w.fleet.Add(kubelettest.New(name, kubelettest.Config{}), kubelettest.Address(len(w.nodes)))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if issue != nil {
-		certificate := issue(at.Addr().AsSlice())
-		w.mu.Lock()
-		w.served[name] = &certificate
-		w.mu.Unlock()
+// node adds a Linux node with this configuration of its kubelet (nil: it cannot be read), and returns it
+// to be changed.
+func (w *world) node(name string, config any) *corev1.Node {
+	if config != nil {
+		w.objects[configz(name)] = map[string]any{"kubeletconfig": config}
 	}
 	w.nodes = append(w.nodes, corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"},
 			Annotations: map[string]string{}},
-		Status: corev1.NodeStatus{
-			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: at.Addr().String()}, {Type: corev1.NodeHostName, Address: name},
-			},
-			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(at.Port())}},
-			NodeInfo:        corev1.NodeSystemInfo{KubeletVersion: "v1.36.3", OSImage: "Ubuntu 24.04 LTS"},
-		},
+		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.36.3", OSImage: "Ubuntu 24.04 LTS"}},
 	})
 	return &w.nodes[len(w.nodes)-1]
 }
 
+func configz(node string) string { return "/api/v1/nodes/" + node + "/proxy/configz" }
+
 // signed adds a node whose certificate the cluster's CA has signed.
 func (w *world) signed(name string) *corev1.Node {
-	return w.node(name, func(ip net.IP) tls.Certificate { return w.ca.Issue([]string{name}, []net.IP{ip}) })
+	return w.node(name, map[string]any{"serverTLSBootstrap": true})
 }
 
-// selfSigned adds a node whose kubelet has created its certificate for a name.
-func (w *world) selfSigned(name, certificateName string) *corev1.Node {
-	return w.node(name, func(net.IP) tls.Certificate { return kubelettest.KubeletSigned(certificateName) })
-}
+// selfSigned adds a node whose kubelet has created its certificate.
+func (w *world) selfSigned(name string) *corev1.Node { return w.node(name, map[string]any{}) }
 
-// unreachable adds a node whose kubelet cannot be connected to.
-func (w *world) unreachable(name string) *corev1.Node {
-	node := w.signed(name)
-	w.fleet.Remove(name)
-	return node
-}
-
-// metricsServer adds the APIService, and its Service and Deployment with the same metadata.
+// metricsServer adds the APIService.
 func (w *world) metricsServer(namespace, service string, meta metav1.ObjectMeta) {
-	metadata := meta
-	metadata.Name = "v1beta1.metrics.k8s.io"
+	meta.Name = "v1beta1.metrics.k8s.io"
 	w.objects[apiServicePath] = map[string]any{
-		"metadata": metadata, "spec": map[string]any{"service": map[string]any{"namespace": namespace, "name": service}},
+		"metadata": meta, "spec": map[string]any{"service": map[string]any{"namespace": namespace, "name": service}},
 	}
-	meta.Name, meta.Namespace = service, namespace
-	w.objects["/api/v1/namespaces/"+namespace+"/services/"+service] = &corev1.Service{ObjectMeta: meta}
-	w.objects["/apis/apps/v1/namespaces/"+namespace+"/deployments/"+service] = &appsv1.Deployment{ObjectMeta: meta}
 }
 
 func (w *world) daemonSet(app string) { w.daemonSetIn("kube-system", app) }
@@ -201,7 +157,7 @@ func (w *world) examine() result {
 	var text bytes.Buffer
 	p := &doctor.Printer{Out: &text}
 	report, err := Examine(w.t.Context(), doctor.Config{Client: &w.client, Version: w.version,
-		Timeout: cmp.Or(w.timeout, testenv.Patience), Start: p.Start, Done: p.Done})
+		Timeout: testenv.Patience, Start: p.Start, Done: p.Done})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -270,13 +226,13 @@ func TestDistributions(t *testing.T) {
 	}{
 		"kubeadm": {
 			world: func(w *world) {
-				w.selfSigned("a", "a").Annotations[criSocket] = "unix:///run/containerd/containerd.sock"
+				w.selfSigned("a").Annotations[criSocket] = "unix:///run/containerd/containerd.sock"
 			},
 			presets: []string{"kubeadm"}, flags: " --set kubelet.tls=pin", owner: doctor.OK,
 		},
 		"kubeadm by its ConfigMap": {
 			world: func(w *world) {
-				w.selfSigned("a", "a")
+				w.selfSigned("a")
 				w.objects[configMaps+"kubeadm-config"] = &corev1.ConfigMap{}
 			},
 			presets: []string{"kubeadm"}, flags: " --set kubelet.tls=pin", owner: doctor.OK,
@@ -297,7 +253,7 @@ func TestDistributions(t *testing.T) {
 		},
 		"kind": {
 			world: func(w *world) {
-				n := w.selfSigned("kind-control-plane", "kind-control-plane")
+				n := w.selfSigned("kind-control-plane")
 				n.Spec.ProviderID = "kind://docker/kind/kind-control-plane"
 				n.Annotations[criSocket] = "x"
 			},
@@ -305,7 +261,7 @@ func TestDistributions(t *testing.T) {
 		},
 		"minikube": {
 			world: func(w *world) {
-				n := w.selfSigned("minikube", "minikube")
+				n := w.selfSigned("minikube")
 				n.Labels["minikube.k8s.io/name"] = "minikube"
 				n.Annotations[criSocket] = "x"
 				w.metricsServer("kube-system", "metrics-server", metav1.ObjectMeta{Labels: map[string]string{
@@ -401,11 +357,7 @@ func TestDistributions(t *testing.T) {
 		},
 		"OpenShift": {
 			world: func(w *world) {
-				own := kubelettest.NewCA()
-				w.node("a", func(ip net.IP) tls.Certificate { return own.Issue([]string{"a"}, []net.IP{ip}) }).
-					Labels["node.openshift.io/os_id"] = "rhel"
-				w.objects["/api/v1/namespaces/openshift-config-managed/configmaps/kubelet-serving-ca"] =
-					&corev1.ConfigMap{Data: map[string]string{"ca-bundle.crt": string(own.PEM())}}
+				w.signed("a").Labels["node.openshift.io/os_id"] = "rhel"
 				w.metricsServer("openshift-monitoring", "metrics-server",
 					label("app.kubernetes.io/managed-by", "cluster-monitoring-operator"))
 			},
@@ -417,7 +369,7 @@ func TestDistributions(t *testing.T) {
 				" --set securityContext.runAsGroup=null --set securityContext.runAsUser=null",
 		},
 		"Talos": {
-			world:   func(w *world) { w.selfSigned("a", "a").Status.NodeInfo.OSImage = "Talos (v1.12.0)" },
+			world:   func(w *world) { w.selfSigned("a").Status.NodeInfo.OSImage = "Talos (v1.12.0)" },
 			presets: []string{"talos"}, flags: " --set kubelet.tls=pin", owner: doctor.OK,
 		},
 		"Cilium without kube-proxy": {
@@ -435,7 +387,7 @@ func TestDistributions(t *testing.T) {
 		},
 		"unknown with self-signed certificates and an addon manager": {
 			world: func(w *world) {
-				w.selfSigned("a", "a")
+				w.selfSigned("a")
 				w.metricsServer("kube-system", "metrics-server", reconcile)
 			},
 			presets: []string{}, flags: beside + " --set kubelet.tls=pin", owner: doctor.Warning, off: "keep it",
@@ -466,7 +418,7 @@ func TestDistributions(t *testing.T) {
 				w.signed("a")
 				w.metricsServer("kube-system", "x", release("$(reboot)"))
 			},
-			presets: []string{}, owner: doctor.Failed, off: "kubectl delete",
+			presets: []string{}, owner: doctor.Failed, off: "remove the APIService from that server",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -510,61 +462,40 @@ func TestPresetsExist(t *testing.T) {
 	}
 }
 
-// TestKubelets examines certificates that are not as they should be.
+// TestKubelets examines where kubelets get their certificates from.
 func TestKubelets(t *testing.T) {
 	t.Parallel()
 	const id = "kubelet-certificates"
-	t.Run("unknown authority", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		other := kubelettest.NewCA()
-		w.node("a", func(ip net.IP) tls.Certificate { return other.Issue([]string{"a"}, []net.IP{ip}) })
-		c := w.examine().want(t, id, doctor.Failed, string(reason.TLSAuthority))
-		if !slices.Equal(c.Objects, []string{"a"}) || c.Cure == "" || !strings.Contains(c.Seen, `"kubelettest CA"`) {
-			t.Errorf("got %+v", c)
-		}
-	})
-	t.Run("other names", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.node("a", func(net.IP) tls.Certificate { return w.ca.Issue([]string{"b"}, nil) })
-		w.examine().want(t, id, doctor.Failed, string(reason.TLSName))
-	})
-	t.Run("only the node's name", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.node("a", func(net.IP) tls.Certificate { return w.ca.Issue([]string{"a"}, nil) })
-		w.examine().want(t, id, doctor.OK, "")
-	})
-	t.Run("expired", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.node("a", func(ip net.IP) tls.Certificate {
-			return w.ca.Issue([]string{"a"}, []net.IP{ip}, kubelettest.Expired)
+	for name, tt := range map[string]struct {
+		config any // nil: not found
+		status doctor.Status
+		why    string
+		pins   bool
+	}{
+		"configuration that cannot be read": {nil, doctor.Skipped, "request-failed", true},
+		"a file":                            {map[string]any{"tlsCertFile": "/etc/kubelet.crt"}, doctor.Skipped, certificatesUnknown, true},
+		"serverTLSBootstrap":                {map[string]any{"serverTLSBootstrap": true}, doctor.OK, "", false},
+		"neither":                           {map[string]any{}, doctor.Warning, string(reason.TLSSelfSigned), true},
+		"invalid":                           {"text", doctor.Skipped, "request-failed", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.node("a", tt.config).Annotations[criSocket] = "x" // the preset pins
+			r := w.examine()
+			r.want(t, id, tt.status, tt.why)
+			if seen := r.check(t, "install").Seen; strings.Contains(seen, "see kubelet TLS") != (tt.status == doctor.Skipped) {
+				t.Errorf("got %q", seen)
+			}
+			if got := strings.HasSuffix(r.Install.Command, " --set kubelet.tls=pin"); got != tt.pins {
+				t.Errorf("got %s, want the value for pins: %t", r.Install.Command, tt.pins)
+			}
 		})
-		w.examine().want(t, id, doctor.Failed, string(reason.TLSExpired))
-	})
-	t.Run("self-signed for another name cannot be pinned", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.selfSigned("a", "localhost").Annotations[criSocket] = "x"
-		r := w.examine()
-		r.want(t, id, doctor.Failed, string(reason.TLSSelfSigned))
-	})
-	t.Run("self-signed and expired", func(t *testing.T) { // kubelets do not renew it
-		t.Parallel()
-		w := newWorld(t)
-		w.node("a", func(net.IP) tls.Certificate { return kubelettest.KubeletSigned("a", kubelettest.Expired) })
-		r := w.examine()
-		r.want(t, id, doctor.Warning, string(reason.TLSSelfSigned))
-		if !strings.HasSuffix(r.Install.Command, " --set kubelet.tls=pin") {
-			t.Errorf("got %s", r.Install.Command)
-		}
-	})
+	}
 	t.Run("request pending", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		w.node("a", nil)
+		w.signed("a")
 		w.objects[csrs] = &certificatesv1.CertificateSigningRequestList{Items: []certificatesv1.CertificateSigningRequest{
 			{ObjectMeta: metav1.ObjectMeta{Name: "csr-2qkdw"}},
 			{ObjectMeta: metav1.ObjectMeta{Name: "csr-9wvgt"}, Status: certificatesv1.CertificateSigningRequestStatus{
@@ -572,62 +503,10 @@ func TestKubelets(t *testing.T) {
 				Certificate: []byte("x"),
 			}},
 		}}
-		r := w.examine()
-		r.want(t, id, doctor.Failed, string(reason.TLSHandshake))
-		c := r.want(t, "certificate-requests", doctor.Failed, requestsPending)
+		c := w.examine().want(t, "certificate-requests", doctor.Failed, requestsPending)
 		if !strings.Contains(c.Cure, "\nkubectl get csr\n") || strings.Contains(c.Cure, "kubectl certificate approve") ||
 			!slices.Equal(c.Objects, []string{"csr-2qkdw"}) {
 			t.Errorf("got %+v", c)
-		}
-	})
-	t.Run("hostile names", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.node("a", func(net.IP) tls.Certificate {
-			names := slices.Repeat([]string{"x\x1b[2J\r\n- rm"}, 200)
-			return kubelettest.NewCA().Issue(names, nil)
-		})
-		r := w.examine()
-		c := r.want(t, id, doctor.Failed, string(reason.TLSAuthority))
-		if len(c.Seen) > 1000 || strings.ContainsAny(r.text, "\x1b\r") || strings.Contains(r.text, "\n- rm") {
-			t.Errorf("got %q", r.text)
-		}
-	})
-	t.Run("no response", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.timeout = 15 * time.Second // a third of it for the kubelet, the rest for a busy machine
-		silent, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = silent.Close() })
-		n := w.unreachable("a")
-		n.Status.Addresses[0].Address = "127.0.0.1"
-		n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(silent.Addr().(*net.TCPAddr).Port)
-		w.examine().want(t, id, doctor.Skipped, notReachable)
-	})
-	t.Run("no TLS", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		plain := httptest.NewServer(http.NotFoundHandler())
-		t.Cleanup(plain.Close)
-		n := w.unreachable("a")
-		n.Status.Addresses[0].Address = "127.0.0.1"
-		n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(plain.Listener.Addr().(*net.TCPAddr).Port)
-		w.examine().want(t, id, doctor.Failed, string(reason.TLSHandshake))
-	})
-	t.Run("groups", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.signed("a")
-		w.selfSigned("b", "b")
-		r := w.examine()
-		if n := strings.Count(r.text, "\n✓ kubelet TLS "); n != 1 {
-			t.Errorf("got %d checks with verified certificates:\n%s", n, r.text)
-		}
-		if !strings.Contains(r.text, "! kubelet TLS ") || !strings.HasSuffix(r.Install.Command, " --set kubelet.tls=pin") {
-			t.Errorf("got\n%s", r.text)
 		}
 	})
 	t.Run("sample", func(t *testing.T) {
@@ -636,56 +515,17 @@ func TestKubelets(t *testing.T) {
 		for i := range 20 {
 			w.signed(fmt.Sprintf("n%02d", i))
 		}
-		w.selfSigned("old", "old").Status.NodeInfo.KubeletVersion = "v1.35.0"
+		w.selfSigned("old").Status.NodeInfo.KubeletVersion = "v1.35.0"
 		r := w.examine()
-		if !strings.Contains(r.text, "4 of 5 kubelets examined: ") ||
-			!strings.Contains(r.text, "1 of 5 kubelets examined: self-signed") {
+		if !strings.Contains(r.text, "4 of 5 kubelets examined: ") || !strings.Contains(r.text, "! kubelet TLS ") ||
+			!strings.Contains(r.text, "1 of 5 kubelets examined: they sign") ||
+			!strings.HasSuffix(r.Install.Command, " --set kubelet.tls=pin") {
 			t.Errorf("got\n%s", r.text)
 		}
 	})
 }
 
-// TestUnreachableKubelets examines kubelets that cannot be connected to.
-func TestUnreachableKubelets(t *testing.T) {
-	t.Parallel()
-	const id, configz = "kubelet-certificates", "/api/v1/nodes/a/proxy/configz"
-	config := func(bootstrap bool, file string) any {
-		return map[string]any{"kubeletconfig": map[string]any{"serverTLSBootstrap": bootstrap, "tlsCertFile": file}}
-	}
-	for name, tt := range map[string]struct {
-		configz any // nil: forbidden
-		status  doctor.Status
-		why     string
-		pins    bool
-	}{
-		"no permission for the configuration": {nil, doctor.Skipped, notReachable, true},
-		"a file":                              {config(false, "/etc/kubelet.crt"), doctor.Skipped, notReachable, true},
-		"serverTLSBootstrap":                  {config(true, ""), doctor.OK, "", false},
-		"neither":                             {config(false, ""), doctor.Warning, string(reason.TLSSelfSigned), true},
-		"invalid":                             {"text", doctor.Skipped, notReachable, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.unreachable("a").Annotations[criSocket] = "x"
-			if tt.configz == nil {
-				w.forbid(configz)
-			} else {
-				w.objects[configz] = tt.configz
-			}
-			r := w.examine()
-			r.want(t, id, tt.status, tt.why)
-			if seen := r.check(t, "install").Seen; strings.Contains(seen, "see kubelet TLS") != (tt.why == notReachable) {
-				t.Errorf("got %q", seen)
-			}
-			if got := strings.HasSuffix(r.Install.Command, " --set kubelet.tls=pin"); got != tt.pins {
-				t.Errorf("got %s, want the value for pins: %t", r.Install.Command, tt.pins)
-			}
-		})
-	}
-}
-
-// TestNodes examines nodes on which the pod cannot run, or that have no usable address.
+// TestNodes examines nodes on which the pod cannot run.
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	t.Run("none", func(t *testing.T) {
@@ -694,17 +534,6 @@ func TestNodes(t *testing.T) {
 		r.want(t, "distribution", doctor.Failed, noNodes)
 		if r.Install == nil {
 			t.Error("there is no command")
-		}
-	})
-	t.Run("no address", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.signed("a").Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalDNS, Address: "a.internal"}}
-		w.signed("b")
-		r := w.examine()
-		c := r.want(t, "addresses", doctor.Failed, "no-address")
-		if !slices.Equal(c.Objects, []string{"a"}) {
-			t.Errorf("got %q", c.Objects)
 		}
 	})
 	t.Run("taints", func(t *testing.T) {
@@ -830,7 +659,7 @@ func TestDocumented(t *testing.T) {
 		}
 	}
 	for _, r := range []string{
-		versionUnsupported, ownerManaged, ownerInstalled, alreadyInstalled, requestsPending, notReachable,
+		versionUnsupported, ownerManaged, ownerInstalled, alreadyInstalled, requestsPending, certificatesUnknown,
 		hostNetworkNeeded, routeUnknown, noNodeForPod, noNodes, incomplete,
 	} {
 		if !strings.Contains(string(page), "\n| `"+r+"` | ") {
