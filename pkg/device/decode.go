@@ -7,11 +7,9 @@ import (
 	"hash/maphash"
 	"io"
 	"time"
+	"unicode/utf8"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
+	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -24,9 +22,6 @@ const (
 	maxLine = 16 << 10
 	// maxSeries is the maximum number of series of one response that are configured.
 	maxSeries = 1 << 13
-	// maxLabelWork is the maximum of the sum of the squares of the numbers of labels of these series:
-	// expfmt compares the labels of a series with each other. 500 series may have 64 labels each.
-	maxLabelWork = 1 << 21
 )
 
 // skip is the reason why a series was skipped.
@@ -59,9 +54,10 @@ type response struct {
 // The errors of responses.
 var (
 	errTooLarge      = errors.New("the response is larger than 16 MiB")
-	errTooManySeries = errors.New("the response has more than 8192 series of the configured names, or too many labels")
+	errTooManySeries = errors.New("the response has more than 8192 series of the configured names")
 	errUnreadable    = errors.New("a line of a series has invalid labels or more than 16 KiB: any pod may own it")
 	errCut           = errors.New("the last line of the response has no end, so the response may be cut")
+	errNoValue       = errors.New("a line of a series has no valid value") // only its pod has no value then
 	errNoSeries      = errors.New("the response has none of the configured series")
 )
 
@@ -73,8 +69,7 @@ type decoder struct {
 	sentAt   time.Time                                   // of the response, by the exporter's clock
 	maxAge   time.Duration                               // of timestamps in the response
 
-	parser expfmt.TextParser
-	line   bytes.Reader
+	labels map[string]string // of the current line
 	seed   maphash.Seed
 	seen   map[uint64]float64 // values of series, by hash
 	index  map[key]int        // of values in response.containers
@@ -92,19 +87,16 @@ type key struct {
 // configured ones are skipped unread. Each of the others is parsed alone, so that memory does not
 // depend on the size of the response. A line that has labels but no valid value affects its pod only.
 func (d *decoder) decode(body io.Reader) (*response, error) {
-	d.parser = expfmt.NewTextParser(model.UTF8Validation)
+	d.labels = map[string]string{}
 	d.seed, d.seen, d.index, d.unread = maphash.MakeSeed(), map[uint64]float64{}, map[key]int{}, map[key]bool{}
 	d.out.found, d.out.series = make([]bool, len(d.exporter.Resources)), make([]int, len(d.exporter.Resources))
 	limited := &io.LimitedReader{R: body, N: maxBody + 1}
 	lines := bufio.NewReaderSize(limited, maxLine)
-	count, labelWork := 0, 0
+	count := 0
 	for {
 		line, err := lines.ReadSlice('\n')
 		if resources := d.series[string(nameOf(line))]; resources != nil {
-			count++
-			labels := bytes.Count(line, []byte{'='}) // or fewer
-			labelWork += labels * labels
-			if count > maxSeries || labelWork > maxLabelWork {
+			if count++; count > maxSeries {
 				return nil, errTooManySeries
 			}
 			if errors.Is(err, bufio.ErrBufferFull) {
@@ -167,23 +159,24 @@ func (d *decoder) add(resources []int, line []byte) error {
 	for _, i := range resources {
 		d.out.found[i] = true
 	}
-	metric := d.parse(line)
-	if metric == nil {
+	id := d.idOf(line)
+	k, value, err := d.parse(line)
+	if err != nil {
 		d.out.skipped[malformed]++
-		if metric = d.parse(withoutValue(line)); metric == nil {
-			return errUnreadable
+		d.markUnread(k, resources)
+		if errors.Is(err, errNoValue) {
+			return nil
 		}
-		d.markUnread(d.keyOf(metric), resources)
-		return nil
+		return err
 	}
-	k, value := d.keyOf(metric), metric.GetUntyped().GetValue()
-	if isKnown, isSame := d.isDuplicate(line, value); isKnown {
+	if before, isKnown := d.seen[id]; isKnown {
 		d.out.skipped[duplicate]++
-		if !isSame {
+		if before != value.Float {
 			d.markUnread(k, resources)
 		}
 		return nil
 	}
+	d.seen[id] = value.Float
 	for _, i := range resources {
 		d.out.series[i]++
 	}
@@ -194,8 +187,8 @@ func (d *decoder) add(resources []int, line []byte) error {
 		d.out.skipped[unknownPod]++
 		return nil
 	}
-	if metric.TimestampMs != nil {
-		age := max(d.sentAt.Sub(time.UnixMilli(metric.GetTimestampMs())), 0)
+	if value.Timed {
+		age := max(d.sentAt.Sub(time.UnixMilli(value.Millis)), 0)
 		if age > d.maxAge {
 			d.out.skipped[stale]++
 			d.markUnread(k, resources)
@@ -205,7 +198,7 @@ func (d *decoder) add(resources []int, line []byte) error {
 	}
 	for i, r := range resources {
 		k.resource = r
-		value, ok := d.exporter.Resources[r].convert(value)
+		value, ok := d.exporter.Resources[r].convert(value.Float)
 		if !ok {
 			d.out.skipped[badValue]++
 			d.markUnread(k, resources[i:i+1])
@@ -216,15 +209,6 @@ func (d *decoder) add(resources []int, line []byte) error {
 	return nil
 }
 
-// keyOf returns the container of a series, as far as its labels name one.
-func (d *decoder) keyOf(metric *dto.Metric) key {
-	return key{
-		namespace: labelOf(metric, d.exporter.Labels.Namespace),
-		pod:       labelOf(metric, d.exporter.Labels.Pod),
-		container: labelOf(metric, d.exporter.Labels.Container),
-	}
-}
-
 // markUnread notes that a pod has a device whose value of the resources is not known.
 func (d *decoder) markUnread(k key, resources []int) {
 	for _, i := range resources {
@@ -232,45 +216,54 @@ func (d *decoder) markUnread(k key, resources []int) {
 	}
 }
 
-// withoutValue returns a line with the labels of another one, and the value 0. It returns nil if the
-// other line has no labels.
-func withoutValue(line []byte) []byte {
-	end := bytes.LastIndexByte(line, '}')
-	if end < 0 {
-		return nil
+// parse parses a line of a series. If its labels are valid, but not its value, it returns the key and
+// errNoValue.
+func (d *decoder) parse(line []byte) (k key, value decode.Value, err error) {
+	clear(d.labels)
+	rest := bytes.TrimLeft(bytes.TrimSuffix(line, []byte{'\n'}), " \t")
+	rest = bytes.TrimLeft(rest[len(nameOf(rest)):], " \t")
+	n, _, ok := decode.ParseLabels(rest, d.addLabel)
+	if !ok {
+		return k, value, errUnreadable
 	}
-	return append(bytes.Clone(line[:end+1]), " 0\n"...)
+	names := &d.exporter.Labels
+	k = key{namespace: d.label(names.Namespace), pod: d.label(names.Pod), container: d.label(names.Container)}
+	if value, ok = decode.ParseValue(rest[n:]); ok {
+		return k, value, nil
+	}
+	if n == 0 {
+		return k, value, errUnreadable
+	}
+	return k, value, errNoValue
 }
 
-// parse parses one line. It returns nil if that is not possible.
-func (d *decoder) parse(line []byte) *dto.Metric {
-	d.line.Reset(line)
-	families, err := d.parser.TextToMetricFamilies(&d.line)
-	if err != nil {
-		d.parser = expfmt.NewTextParser(model.UTF8Validation) // the old one may keep labels of this line
-		return nil
+// addLabel adds a label of the current line. It rejects duplicates.
+func (d *decoder) addLabel(name, value []byte) bool {
+	if _, known := d.labels[string(name)]; known || !utf8.Valid(value) {
+		return false
 	}
-	for _, family := range families {
-		if len(family.Metric) == 1 {
-			return family.Metric[0]
+	d.labels[string(name)] = string(value)
+	return true
+}
+
+// label returns the value of the first of the labels that the current line has with a value.
+func (d *decoder) label(names []string) string {
+	for _, name := range names {
+		if value := d.labels[name]; value != "" {
+			return value
 		}
 	}
-	return nil
+	return ""
 }
 
-// isDuplicate reports whether the response had the series of a valid line before, and whether it had
-// the same value then. Exporters write the labels of a series in the same order each time.
-func (d *decoder) isDuplicate(line []byte, value float64) (isKnown, isSame bool) {
+// idOf returns a hash of the name and the labels in a line. Exporters write the labels of a series in
+// the same order each time.
+func (d *decoder) idOf(line []byte) uint64 {
 	end := bytes.LastIndexByte(line, '}')
 	if end < 0 {
 		end = len(nameOf(line))
 	}
-	hash := maphash.Bytes(d.seed, line[:end])
-	before, isKnown := d.seen[hash]
-	if !isKnown {
-		d.seen[hash] = value
-	}
-	return isKnown, before == value
+	return maphash.Bytes(d.seed, line[:end])
 }
 
 // combine adds the value of one device to that of the container.
@@ -291,16 +284,4 @@ func (d *decoder) combine(k key, value uint64) {
 	} else {
 		c.Value += value
 	}
-}
-
-// labelOf returns the value of the first of the labels that the series has with a value.
-func labelOf(metric *dto.Metric, names []string) string {
-	for _, name := range names {
-		for _, label := range metric.Label {
-			if label.GetName() == name && label.GetValue() != "" {
-				return label.GetValue()
-			}
-		}
-	}
-	return ""
 }

@@ -236,7 +236,7 @@ func TestExporterFails(t *testing.T) {
 			{answer(http.StatusOK, "text/html; charset=utf-8", series("a-n1", 9)), reason.BadFormat},
 			{answer(http.StatusOK, "application/openmetrics-text; version=1.0.0", series("a-n1", 9)), reason.BadFormat},
 			{answer(http.StatusOK, "", ""), reason.NoSamples},
-			{answer(http.StatusOK, "text/plain", "u{"+manyLabels(1500)+"} 1\n"), reason.BodyTooLarge},
+			{answer(http.StatusOK, "text/plain", strings.Repeat("u 1\n", maxSeries+1)), reason.BodyTooLarge},
 			{func(*http.Request) (*http.Response, error) { panic("x") }, reason.InternalFailure},
 			{drip, reason.Timeout},
 		} {

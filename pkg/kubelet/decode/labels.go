@@ -11,23 +11,34 @@ func (l *containerLabels) id() containerID {
 	return containerID{alias(l.namespace), alias(l.pod), alias(l.container)}
 }
 
-// value returns where the value of a label is stored, or nil for any other label.
-func (l *containerLabels) value(name []byte) *[]byte {
+// set stores a label, unless it does not name a container. It rejects a duplicate.
+func (l *containerLabels) set(name, value []byte) bool {
+	var known *[]byte
 	switch string(name) {
 	case "namespace":
-		return &l.namespace
+		known = &l.namespace
 	case "pod":
-		return &l.pod
+		known = &l.pod
 	case "container":
-		return &l.container
+		known = &l.container
+	default:
+		return true
 	}
-	return nil
+	if *known != nil {
+		return false
+	}
+	*known = value
+	return true
 }
 
-// parse reads the label block at the start of b, which begins with a brace, and returns its length.
-// Labels may come in any order, with others between them. Escaped values are unescaped in place;
-// escaped reports whether there were any, so that the block is no longer as it was sent.
-func (l *containerLabels) parse(b []byte) (n int, escaped, ok bool) {
+// ParseLabels parses the label block at the start of b, if there is one, and returns its length. It
+// calls label for each label, in any order, with a part of b, and fails if label returns false.
+// Escaped values are unescaped in place; escaped reports whether there were any, so that the block is
+// no longer as it was sent.
+func ParseLabels(b []byte, label func(name, value []byte) bool) (n int, escaped, ok bool) {
+	if len(b) == 0 || b[0] != '{' {
+		return 0, false, true
+	}
 	for i := skipBlanks(b, 1); i < len(b); i = skipBlanks(b, i) {
 		if b[i] == '}' {
 			return i + 1, escaped, true
@@ -44,16 +55,10 @@ func (l *containerLabels) parse(b []byte) (n int, escaped, ok bool) {
 			return 0, escaped, false
 		}
 		value, length, unescaped, ok := unquote(b[i+1:])
-		if !ok {
+		if !ok || !label(name, value) {
 			return 0, escaped, false
 		}
 		escaped = escaped || unescaped
-		if known := l.value(name); known != nil {
-			if *known != nil {
-				return 0, escaped, false // a duplicate
-			}
-			*known = value
-		}
 		i = skipBlanks(b, i+1+length)
 		if i < len(b) && b[i] == ',' {
 			i++

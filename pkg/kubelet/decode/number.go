@@ -33,6 +33,22 @@ func parseInt(b []byte) (value int64, rest []byte, ok bool) {
 	return value, b[skipBlanks(b, n):], err == nil
 }
 
+// Value is the value in a line of the text exposition format.
+type Value struct {
+	Float  float64
+	Millis int64 // its time, since the epoch; meaningful if Timed
+	Timed  bool
+}
+
+// ParseValue parses what follows the labels of a line: a value and an optional time.
+func ParseValue(b []byte) (v Value, ok bool) {
+	if v.Float, b, ok = parseFloat(b[skipBlanks(b, 0):]); ok && len(b) > 0 {
+		v.Timed = true
+		v.Millis, b, ok = parseInt(b)
+	}
+	return v, ok && len(b) == 0
+}
+
 func isDigit(c byte) bool { return c-'0' < 10 }
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' }

@@ -118,10 +118,7 @@ func (d *Text) scrapeError(b []byte) {
 
 // skipLabels returns what follows the label block at the start of b, if there is one.
 func (d *Text) skipLabels(b []byte) (rest []byte, ok bool) {
-	if len(b) == 0 || b[0] != '{' {
-		return b, true
-	}
-	n, _, ok := new(containerLabels).parse(b)
+	n, _, ok := ParseLabels(b, new(containerLabels).set)
 	if !ok {
 		d.skip(usage.Malformed)
 	}
@@ -142,12 +139,9 @@ func (d *Text) findContainer(b []byte) (i int, rest []byte) {
 		}
 	}
 	var labels containerLabels
-	n, escaped := 0, false
-	if len(b) > 0 && b[0] == '{' {
-		var ok bool
-		if n, escaped, ok = labels.parse(b); !ok {
-			return d.dropContainer(usage.Malformed, &labels), nil
-		}
+	n, escaped, ok := ParseLabels(b, labels.set)
+	if !ok {
+		return d.dropContainer(usage.Malformed, &labels), nil
 	}
 	i, known := d.index[labels.id()]
 	if !known {
