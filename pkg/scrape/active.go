@@ -24,9 +24,6 @@ const (
 	// markInterval is the time between two reads of a reader that are noted at each of its nodes. That
 	// takes some 0.1 µs for each of them, a tenth of a list.
 	markInterval = 40 * time.Second
-	// paceSlack is the part of the resolution by which a scrape may be ahead of its pace, so that it
-	// can follow a reader that is a little early. Later scrapes make up for it.
-	paceSlack = 0.1
 	// minLead and maxLead limit how long before a predicted read a scrape starts. Between them, it
 	// depends on how long a scrape takes.
 	minLead, maxLead = 500 * time.Millisecond, 3 * time.Second
@@ -60,7 +57,7 @@ func (s *Scraper) Read(id uint64, size int, nodes iter.Seq[string]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Since(s.started)
-	r := s.readers.read(id, now)
+	r := s.readers.note(id, now)
 	if r != nil && !r.mark(size, now) {
 		return
 	}
@@ -73,7 +70,7 @@ func (s *Scraper) Read(id uint64, size int, nodes iter.Seq[string]) {
 		if s.activate(t) {
 			added = append(added, t)
 		}
-		t.activity.read(r, now)
+		t.activity.note(r, now)
 	}
 	s.pullForward(added)
 }
@@ -88,8 +85,8 @@ func (s *Scraper) activate(t *target) bool {
 	return true
 }
 
-// read notes a read by a reader, which may be nil.
-func (a *activity) read(r *reader, now time.Duration) {
+// note notes a read by a reader, which may be nil.
+func (a *activity) note(r *reader, now time.Duration) {
 	a.lastRead = now
 	if r == nil || r.period == 0 {
 		return
@@ -127,7 +124,7 @@ func (s *Scraper) pullForward(targets []*target) {
 			continue // it is rescheduled after its scrape
 		}
 		due := s.nextActive(t, now)
-		if !now.Before(s.allowed(t)) {
+		if !now.Before(s.earliest(t)) {
 			if s.nextPull.Before(now) {
 				s.nextPull = now
 			}
@@ -183,26 +180,12 @@ func (s *Scraper) deactivate(t *target) {
 	}
 }
 
-// begin notes that a scrape of a target begins. s.mu is held.
-func (s *Scraper) begin(t *target, now time.Time) {
+// earliest returns the first moment at which the next scrape of an active target may start. A slow
+// node, which may be overloaded, is scraped half of the time, unless its interval requires more. s.mu
+// is held.
+func (s *Scraper) earliest(t *target) time.Time {
 	resolution := s.activeResolution()
-	ahead := t.started.Add(resolution + t.ahead).Sub(now)
-	t.ahead = min(max(0, ahead), slack(resolution))
-	t.started = now
-}
-
-// slack returns by how much a scrape may be ahead of its pace.
-func slack(resolution time.Duration) time.Duration {
-	return time.Duration(paceSlack * float64(resolution))
-}
-
-// allowed returns the first moment at which the pace of an active target allows its next scrape. A
-// slow node, which may be overloaded, is scraped half of the time, unless its interval requires more.
-// s.mu is held.
-func (s *Scraper) allowed(t *target) time.Time {
-	resolution := s.activeResolution()
-	pace := max(resolution, min(2*t.took, s.Interval))
-	return t.started.Add(pace + t.ahead - slack(resolution))
+	return t.pace.earliest(max(resolution, min(2*t.took, s.Interval)), resolution)
 }
 
 // nextActive returns the time of the next scrape of an active target. The schedule is counted back
@@ -210,11 +193,11 @@ func (s *Scraper) allowed(t *target) time.Time {
 // resolution apart. s.mu is held.
 func (s *Scraper) nextActive(t *target, now time.Time) time.Time {
 	resolution := s.activeResolution()
-	earliest := s.allowed(t)
+	earliest := s.earliest(t)
 	if earliest.Before(now) {
 		earliest = now
 	}
-	latest := t.started.Add(s.Interval)
+	latest := t.pace.started.Add(s.Interval)
 	if latest.Before(earliest) {
 		return earliest
 	}

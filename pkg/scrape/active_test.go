@@ -350,11 +350,11 @@ func BenchmarkRead(b *testing.B) {
 		s.Set(node(names[i]))
 	}
 	for reader := range uint64(6) {
-		r := s.readers.read(reader+1, 0)
-		s.readers.read(reader+1, 15*time.Second)
+		r := s.readers.note(reader+1, 0)
+		s.readers.note(reader+1, 15*time.Second)
 		for _, t := range s.targets {
 			s.activate(t)
-			t.activity.read(r, 15*time.Second)
+			t.activity.note(r, 15*time.Second)
 		}
 	}
 	for _, size := range []int{400, 0} {

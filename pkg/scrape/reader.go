@@ -29,9 +29,9 @@ type reader struct {
 	nodes     int           // that follow it
 }
 
-// read notes a read. Another replica may have got some of the reads before it, so that the time since
+// note notes a read. Another replica may have got some of the reads before it, so that the time since
 // the last read may be a multiple of the period.
-func (r *reader) read(now time.Duration) {
+func (r *reader) note(now time.Duration) {
 	gap := now - r.last
 	if gap < sameRead {
 		return
@@ -80,8 +80,8 @@ func (r *reader) isOverdue(now time.Duration) bool { return r.period == 0 || now
 // readers are the known readers by their hashes.
 type readers map[uint64]*reader
 
-// read notes a read and returns the reader, or nil for the hash 0.
-func (m readers) read(id uint64, now time.Duration) *reader {
+// note notes a read and returns the reader, or nil for the hash 0.
+func (m readers) note(id uint64, now time.Duration) *reader {
 	if id == 0 {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (m readers) read(id uint64, now time.Duration) *reader {
 		m[id] = r
 		return r
 	}
-	r.read(now)
+	r.note(now)
 	return r
 }
 

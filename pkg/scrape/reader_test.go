@@ -37,7 +37,7 @@ func TestPeriods(t *testing.T) {
 	} {
 		r := &reader{last: tc.reads[0]}
 		for _, at := range tc.reads[1:] {
-			r.read(at)
+			r.note(at)
 		}
 		if r.period != tc.want {
 			t.Errorf("%s: got period %v, want %v", tc.name, r.period, tc.want)
@@ -63,10 +63,10 @@ func TestReadersAreLimited(t *testing.T) {
 	const tenants, steps = 100, 30
 	for i := range steps {
 		for id := range uint64(tenants) {
-			m.read(id+1, now)
+			m.note(id+1, now)
 		}
 		for range 2000 { // within one period, for 7.5 minutes
-			m.read(random.Uint64()|1<<63, now)
+			m.note(random.Uint64()|1<<63, now)
 		}
 		now += 15 * time.Second
 		if len(m) > maxReaders {
@@ -88,7 +88,7 @@ func TestReadersAreLimited(t *testing.T) {
 	if len(m) > 0 {
 		t.Errorf("%d readers are kept that have stopped", len(m))
 	}
-	if r := m.read(0, now); r != nil || len(m) > 0 {
+	if r := m.note(0, now); r != nil || len(m) > 0 {
 		t.Error("the hash 0 has a reader")
 	}
 }

@@ -265,7 +265,7 @@ func (s *Scraper) next(now time.Time) (*target, time.Duration) {
 		return nil, min(sleep, maxSleep)
 	}
 	t := heap.Pop(&s.queue).(*target)
-	s.begin(t, now)
+	t.pace.start(now, s.activeResolution())
 	return t, 0
 }
 

@@ -17,9 +17,8 @@ type target struct {
 	offset time.Duration // of its regular scrapes within the interval
 
 	// These fields are guarded by the Scraper's lock.
-	heapIndex int           // in the queue, from 1; 0: not queued
-	started   time.Time     // when the last scrape began; zero: there was none
-	ahead     time.Duration // by how much that was ahead of the pace of active targets
+	heapIndex int // in the queue, from 1; 0: not queued
+	pace      pacer
 	took      time.Duration // by the last scrape that has ended
 	failing   bool          // whether that failed
 	activity  *activity     // nil: the node is not active
