@@ -137,14 +137,10 @@ func Parse(content []byte, dir string) (*File, error) {
 	if err := yaml.UnmarshalStrict(content, f); err != nil {
 		return nil, fmt.Errorf("the file is not a valid configuration: %w", withoutGoTypes(err))
 	}
-	var mistakes []error
-	if len(f.Exporters) == 0 {
-		mistakes = append(mistakes, errors.New("exporters is empty: describe at least one exporter, such as {preset: dcgm}"))
-	}
-	if len(f.Exporters) > maxExporters {
-		mistakes = append(mistakes, fmt.Errorf("exporters has %d elements, but at most %d are possible", len(f.Exporters),
-			maxExporters))
-	}
+	var all errs
+	all.check(len(f.Exporters) == 0, "exporters is empty: describe at least one exporter, such as {preset: dcgm}")
+	all.check(len(f.Exporters) > maxExporters, "exporters has %d elements, but at most %d are possible",
+		len(f.Exporters), maxExporters)
 	names, resources := map[string]bool{}, map[string]string{}
 	for i := range f.Exporters {
 		e := &f.Exporters[i]
@@ -154,22 +150,30 @@ func Parse(content []byte, dir string) (*File, error) {
 			where = fmt.Sprintf("exporter %q", e.Name)
 		}
 		for _, err := range e.validate() {
-			mistakes = append(mistakes, fmt.Errorf("%s: %w", where, err))
+			all.check(true, "%s: %w", where, err)
 		}
-		if names[e.Name] && e.Name != "" {
-			mistakes = append(mistakes, fmt.Errorf("%s: another exporter has the same name: set name", where))
-		}
+		all.check(names[e.Name] && e.Name != "", "%s: another exporter has the same name: set name", where)
 		names[e.Name] = true
 		for _, r := range e.Resources {
-			if other, ok := resources[r.Resource]; ok && r.Resource != "" {
-				mistakes = append(mistakes, fmt.Errorf("%s: resource %q: %s has it already: devices would count twice", where,
-					r.Resource, other))
-			} else {
+			other, isKnown := resources[r.Resource]
+			all.check(isKnown && r.Resource != "", "%s: resource %q: %s has it already: devices would count twice", where,
+				r.Resource, other)
+			if !isKnown {
 				resources[r.Resource] = where
 			}
 		}
 	}
-	return f, errors.Join(mistakes...)
+	return f, errors.Join(all...)
+}
+
+// errs are the mistakes of a file.
+type errs []error
+
+// check adds an error if something is wrong.
+func (e *errs) check(wrong bool, format string, args ...any) {
+	if wrong {
+		*e = append(*e, fmt.Errorf(format, args...))
+	}
 }
 
 // goType is the type of a field in an error of the YAML package.
@@ -253,81 +257,71 @@ var (
 )
 
 // validate returns all mistakes.
-func (e *Exporter) validate() []error {
-	var mistakes []error
-	check := func(wrong bool, format string, args ...any) {
-		if wrong {
-			mistakes = append(mistakes, fmt.Errorf(format, args...))
-		}
-	}
+func (e *Exporter) validate() errs {
+	var all errs
 	if _, known := presets()[e.Preset]; !known && e.Preset != "" {
-		check(true, "preset is %q, but must be dcgm", e.Preset)
+		all.check(true, "preset is %q, but must be dcgm", e.Preset)
 		assumed := *e // with its defaults, so that fields without a value are no further mistakes
 		assumed.Preset, assumed.Resources = "dcgm", slices.Clone(e.Resources)
 		assumed.setDefaults("")
 		e = &assumed
 	}
-	check(validation.IsDNS1123Label(e.Name) != nil, "name is %q, but must consist of at most 63 lower-case letters, "+
+	all.check(validation.IsDNS1123Label(e.Name) != nil, "name is %q, but must consist of at most 63 lower-case letters, "+
 		"digits and hyphens", e.Name)
-	check(validation.IsDNS1123Label(e.Namespace) != nil, "namespace is %q, but must be the name of a namespace",
+	all.check(validation.IsDNS1123Label(e.Namespace) != nil, "namespace is %q, but must be the name of a namespace",
 		e.Namespace)
 	selector, err := labels.Parse(e.PodSelector)
-	check(err != nil, "podSelector: %w", err)
-	check(err == nil && selector.Empty(), "podSelector is empty, but must select the exporter's pods: any pod of the "+
+	all.check(err != nil, "podSelector: %w", err)
+	all.check(err == nil && selector.Empty(), "podSelector is empty, but must select the exporter's pods: any pod of the "+
 		"namespace could report values otherwise")
-	check(!isPort(e.Port), "port is %q, but must be a number from 1 to 65535", e.Port)
-	check(!strings.HasPrefix(e.Path, "/") || strings.ContainsAny(e.Path, "#? \t\r\n"),
+	all.check(!isPort(e.Port), "port is %q, but must be a number from 1 to 65535", e.Port)
+	all.check(!strings.HasPrefix(e.Path, "/") || strings.ContainsAny(e.Path, "#? \t\r\n"),
 		"path is %q, but must start with / and have no query", e.Path)
-	check(e.Scheme != schemeHTTP && e.Scheme != schemeHTTPS, "scheme is %q, but must be http or https", e.Scheme)
-	check(e.Scheme == schemeHTTP && e.TLS != (TLS{}), "tls has no effect without scheme: https")
-	check(e.Interval < minInterval || e.Interval > maxInterval, "interval is %v, but must be from %v to %v", e.Interval,
+	all.check(e.Scheme != schemeHTTP && e.Scheme != schemeHTTPS, "scheme is %q, but must be http or https", e.Scheme)
+	all.check(e.Scheme == schemeHTTP && e.TLS != (TLS{}), "tls has no effect without scheme: https")
+	all.check(e.Interval < minInterval || e.Interval > maxInterval, "interval is %v, but must be from %v to %v", e.Interval,
 		minInterval, maxInterval)
 	interval := e.validInterval()
-	check(e.Timeout <= 0 || e.Timeout > interval, "timeout is %v, but must be above 0 and at most the interval, %v",
+	all.check(e.Timeout <= 0 || e.Timeout > interval, "timeout is %v, but must be above 0 and at most the interval, %v",
 		e.Timeout, interval)
-	check(e.MaxAge < 2*interval || e.MaxAge > maxMaxAge, "maxAge is %v, but must be at least twice the interval, "+
+	all.check(e.MaxAge < 2*interval || e.MaxAge > maxMaxAge, "maxAge is %v, but must be at least twice the interval, "+
 		"so %v, and at most %v", e.MaxAge, 2*interval, maxMaxAge)
 	for _, l := range []struct {
 		field string
 		names []string
 	}{{"namespace", e.Labels.Namespace}, {"pod", e.Labels.Pod}, {"container", e.Labels.Container}} {
 		for _, name := range l.names {
-			check(!labelName.MatchString(name), "labels.%s: %q is not a name of a label", l.field, name)
+			all.check(!labelName.MatchString(name), "labels.%s: %q is not a name of a label", l.field, name)
 		}
 	}
 	if _, err := newTransport(e); err != nil && e.Scheme == schemeHTTPS {
-		mistakes = append(mistakes, err)
+		all = append(all, err)
 	}
-	check(len(e.Resources) == 0, "resources is empty: name the series of at least one resource")
+	all.check(len(e.Resources) == 0, "resources is empty: name the series of at least one resource")
 	for i := range e.Resources {
 		for _, err := range e.Resources[i].validate() {
-			mistakes = append(mistakes, fmt.Errorf("resource %q: %w", e.Resources[i].Resource, err))
+			all.check(true, "resource %q: %w", e.Resources[i].Resource, err)
 		}
 	}
-	return mistakes
+	return all
 }
 
-func (r *Resource) validate() []error {
-	var mistakes []error
-	check := func(wrong bool, format string, args ...any) {
-		if wrong {
-			mistakes = append(mistakes, fmt.Errorf(format, args...))
-		}
-	}
+func (r *Resource) validate() errs {
+	var all errs
 	// As of extended resources: the API server accepts no other names in requests of containers.
 	domain, _, hasDomain := strings.Cut(r.Resource, "/")
 	problems := validation.IsQualifiedName(r.Resource)
-	check(!hasDomain || problems != nil, "it is not a name of a device, such as nvidia.com/gpu: it must have a domain, a "+
+	all.check(!hasDomain || problems != nil, "it is not a name of a device, such as nvidia.com/gpu: it must have a domain, a "+
 		"slash, and a name")
-	check(domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"),
+	all.check(domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"),
 		"the domain kubernetes.io is reserved: use another one")
-	check(!seriesName.MatchString(r.Series), "series is %q, but must be the name of a series", r.Series)
-	check(!isPositive(r.Scale), "scale is %v, but must be above 0", r.Scale)
-	check(r.Max != 0 && !isPositive(r.Max), "max is %v, but must be above 0", r.Max)
-	check(r.Unit != unitNumber && r.Unit != unitBytes, "unit is %q, but must be %s or %s", r.Unit, unitNumber, unitBytes)
-	check(r.Combine != combineSum && r.Combine != combineMax, "combine is %q, but must be %s or %s", r.Combine, combineSum,
+	all.check(!seriesName.MatchString(r.Series), "series is %q, but must be the name of a series", r.Series)
+	all.check(!isPositive(r.Scale), "scale is %v, but must be above 0", r.Scale)
+	all.check(r.Max != 0 && !isPositive(r.Max), "max is %v, but must be above 0", r.Max)
+	all.check(r.Unit != unitNumber && r.Unit != unitBytes, "unit is %q, but must be %s or %s", r.Unit, unitNumber, unitBytes)
+	all.check(r.Combine != combineSum && r.Combine != combineMax, "combine is %q, but must be %s or %s", r.Combine, combineSum,
 		combineMax)
-	return mistakes
+	return all
 }
 
 func isPort(port string) bool {
