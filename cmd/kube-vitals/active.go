@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
 const (
@@ -20,11 +18,11 @@ const (
 )
 
 func (o *options) addActiveFlags(fs *pflag.FlagSet) {
-	fs.DurationVar(&o.active.Resolution, "active-resolution", 0, fmt.Sprintf(
+	fs.DurationVar(&o.Active.Resolution, "active-resolution", 0, fmt.Sprintf(
 		"The time between two scrapes of an active node: one whose metrics, or those of pods on it, were read by name "+
 			"or with a label selector in the last 120 to 160 seconds. At least 1s and less than --metric-resolution; 0: off. "+
 			"See docs/configuration.md. (default %v, or 0 if --metric-resolution is not longer)", defaultActiveResolution))
-	fs.Float64Var(&o.active.Budget, "active-budget", defaultActiveBudget,
+	fs.Float64Var(&o.Active.Budget, "active-budget", defaultActiveBudget,
 		"How many times as often as with --metric-resolution alone all nodes together may be scraped; at least 1. "+
 			"--active-resolution is lengthened as needed.")
 }
@@ -32,16 +30,8 @@ func (o *options) addActiveFlags(fs *pflag.FlagSet) {
 // completeActive sets the default of --active-resolution.
 func (o *options) completeActive() {
 	if !o.all.Changed("active-resolution") && !o.usesPrometheus() && o.interval() > defaultActiveResolution {
-		o.active.Resolution = defaultActiveResolution
+		o.Active.Resolution = defaultActiveResolution
 	}
-}
-
-// activeConfig returns the configuration of active nodes.
-func (o *options) activeConfig() scrape.Active {
-	if o.active.Resolution == 0 {
-		return scrape.Active{}
-	}
-	return o.active
 }
 
 func (o *options) validateActive() []error {
@@ -55,15 +45,15 @@ func (o *options) validateActive() []error {
 		}
 		return mistakes
 	}
-	if r := o.active.Resolution; r != 0 && r < minActiveResolution {
+	if r := o.Active.Resolution; r != 0 && r < minActiveResolution {
 		mistakes = append(mistakes, fmt.Errorf("--active-resolution must be 0 (off) or at least %v, but is %v",
 			minActiveResolution, r))
 	}
-	if o.active.Resolution >= o.interval() && o.resolutionKnown() {
+	if o.Active.Resolution >= o.interval() && o.resolutionKnown() {
 		mistakes = append(mistakes, fmt.Errorf("--active-resolution must be less than --metric-resolution, %v, but is %v: "+
-			"active nodes are scraped more often than others", o.interval(), o.active.Resolution))
+			"active nodes are scraped more often than others", o.interval(), o.Active.Resolution))
 	}
-	if b := o.active.Budget; !(b >= 1) || math.IsInf(b, 1) {
+	if b := o.Active.Budget; !(b >= 1) || math.IsInf(b, 1) {
 		mistakes = append(mistakes, errors.New("--active-budget must be a number of at least 1, the scrapes without "+
 			"active nodes"))
 	}

@@ -16,7 +16,7 @@ func (o *options) addEventFlags(fs *pflag.FlagSet) {
 			"restored. kube-vitals needs create and patch on events in the namespace default and in "+
 			"that of this pod. With --source=prometheus, events are recorded on --deployment only: if "+
 			"the engine cannot be read.")
-	fs.StringVar(&o.deployment, "deployment", "",
+	fs.StringVar(&o.EventDeployment, "deployment", "",
 		"The Deployment of this pod, in the same namespace. If more than a tenth of the nodes fail "+
 			"for one reason, the event of --node-events is recorded on it instead of on the nodes. "+
 			"kube-vitals needs get on it.")
@@ -24,24 +24,16 @@ func (o *options) addEventFlags(fs *pflag.FlagSet) {
 
 func (o *options) validateEvents() []error {
 	switch {
-	case o.nodeEvents && o.deployment == "":
+	case o.nodeEvents && o.EventDeployment == "":
 		return []error{errors.New("--node-events needs --deployment: if many nodes fail, the event is recorded on the " +
 			"Deployment of kube-vitals")}
-	case o.deployment == "":
+	case o.EventDeployment == "":
 		return nil
 	case !o.nodeEvents && !o.all.Changed("node-events"): // --node-events=false disables it
 		return []error{errors.New("--deployment needs --node-events")}
 	}
-	if problems := validation.IsDNS1123Subdomain(o.deployment); problems != nil {
-		return []error{fmt.Errorf("--deployment: %q is not a valid name: %s", o.deployment, strings.Join(problems, "; "))}
+	if problems := validation.IsDNS1123Subdomain(o.EventDeployment); problems != nil {
+		return []error{fmt.Errorf("--deployment: %q is not a valid name: %s", o.EventDeployment, strings.Join(problems, "; "))}
 	}
 	return nil
-}
-
-// eventDeployment returns the Deployment of this program if events are enabled.
-func (o *options) eventDeployment() string {
-	if !o.nodeEvents {
-		return ""
-	}
-	return o.deployment
 }

@@ -36,10 +36,10 @@ func (o *options) checkFiles() []error {
 
 	var kubeconfigs []string // already checked
 	for _, f := range []struct{ flag, file string }{
-		{"--kubeconfig", o.kubeconfig},
-		{"--authentication-kubeconfig", o.authentication.RemoteKubeConfigFile},
-		{"--authorization-kubeconfig", o.authorization.RemoteKubeConfigFile},
-		{"--audit-webhook-config-file", o.audit.WebhookOptions.ConfigFile},
+		{"--kubeconfig", o.Kubeconfig},
+		{"--authentication-kubeconfig", o.Authentication.RemoteKubeConfigFile},
+		{"--authorization-kubeconfig", o.Authorization.RemoteKubeConfigFile},
+		{"--audit-webhook-config-file", o.Audit.WebhookOptions.ConfigFile},
 	} {
 		if !slices.Contains(kubeconfigs, f.file) {
 			kubeconfigs = append(kubeconfigs, f.file)
@@ -47,19 +47,19 @@ func (o *options) checkFiles() []error {
 		}
 	}
 
-	check("--kubelet-certificate-authority", o.kubelet.CertificateAuthority, checkAuthorities)
-	check("--client-ca-file", o.authentication.ClientCert.ClientCA, checkCertificates)
-	check("--requestheader-client-ca-file", o.authentication.RequestHeader.ClientCAFile, checkCertificates)
-	check("--prometheus-config", o.prometheus.File, checkPrometheusFile)
-	check("--device-config", o.deviceFile, o.checkDeviceFile)
-	check("--audit-policy-file", o.audit.PolicyFile, checkAuditPolicy)
+	check("--kubelet-certificate-authority", o.Kubelet.CertificateAuthority, checkAuthorities)
+	check("--client-ca-file", o.Authentication.ClientCert.ClientCA, checkCertificates)
+	check("--requestheader-client-ca-file", o.Authentication.RequestHeader.ClientCAFile, checkCertificates)
+	check("--prometheus-config", o.Prometheus.File, checkPrometheusFile)
+	check("--device-config", o.Devices.File, o.checkDeviceFile)
+	check("--audit-policy-file", o.Audit.PolicyFile, checkAuditPolicy)
 
-	serving := o.serving.ServerCert.CertKey
+	serving := o.Serving.ServerCert.CertKey
 	pairs := []pair{
 		{"--tls-cert-file", serving.CertFile, "--tls-private-key-file", serving.KeyFile},
-		{"--kubelet-client-certificate", o.kubelet.ClientCertificate, "--kubelet-client-key", o.kubelet.ClientKey},
+		{"--kubelet-client-certificate", o.Kubelet.ClientCertificate, "--kubelet-client-key", o.Kubelet.ClientKey},
 	}
-	for _, sni := range o.serving.SNICertKeys {
+	for _, sni := range o.Serving.SNICertKeys {
 		pairs = append(pairs, pair{"--tls-sni-cert-key", sni.CertFile, "--tls-sni-cert-key", sni.KeyFile})
 	}
 	for _, p := range pairs {
@@ -109,7 +109,7 @@ func (p pair) check() []error {
 // checkCluster returns an error if there are neither --kubeconfig nor the credentials of a pod's
 // ServiceAccount.
 func (o *options) checkCluster() error {
-	if o.kubeconfig != "" {
+	if o.Kubeconfig != "" {
 		return nil
 	}
 	_, err := rest.InClusterConfig()

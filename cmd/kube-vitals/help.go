@@ -22,7 +22,7 @@ func (o *options) printHelp(out io.Writer, width int) {
 	var text bytes.Buffer
 	fmt.Fprint(&text, "kube-vitals serves the current CPU and memory usage of nodes and\n"+
 		"pods as the Kubernetes API metrics.k8s.io.\n\nUsage:\n  kube-vitals [flags]\n")
-	cliflag.PrintSections(&text, o.sections, width)
+	cliflag.PrintSections(&text, o.Flags, width)
 	for line := range strings.Lines(text.String()) {
 		fmt.Fprintln(out, strings.TrimRight(line, " \n"))
 	}

@@ -30,7 +30,7 @@ func TestKubeletMistakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, err := range kubeletMistakes(o.kubelet) {
+		for _, err := range kubeletMistakes(o.Kubelet) {
 			got = append(got, err.Error())
 		}
 		if !slices.Equal(got, want) {

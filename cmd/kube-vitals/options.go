@@ -18,11 +18,12 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // for --logging-format=json
 
+	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
-	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -41,89 +42,69 @@ const (
 	defaultRateWindow = 15 * time.Second
 )
 
-// options are the flags. Flags that metrics-server has, too, have the same names, meanings and
-// defaults.
+// options are the flags, most of which are fields of the server's configuration. Flags that
+// metrics-server has, too, have the same names, meanings and defaults.
 type options struct {
-	sections cliflag.NamedFlagSets
+	server.Config
 	all      *pflag.FlagSet // of all sections
 	unparsed []string       // names of flags with a value that could not be parsed
 	help     bool
 	version  bool
 	logging  *logs.Options
 
-	kubeconfig   string
 	nodeSelector string
-	resolution   time.Duration
-	active       scrape.Active
-	maxSampleAge time.Duration
-	rateWindow   time.Duration
-	warnings     bool
-
-	source     string
-	prometheus prometheus.Config
-
-	resources       []string
-	storageInterval time.Duration // of ephemeral-storage
-
-	deviceFile string // of exporters of devices
-
-	kubelet        kubelet.Config
-	kubeletAccount string
-	kubeletPins    string
-	addressTypes   []string
-	servingCert    servingcert.Config
-	nodeEvents     bool
-	deployment     string
-
-	generic        *genericoptions.ServerRunOptions
-	serving        *genericoptions.SecureServingOptions
-	authentication *genericoptions.DelegatingAuthenticationOptions
-	authorization  *genericoptions.DelegatingAuthorizationOptions
-	audit          *genericoptions.AuditOptions
-	features       *genericoptions.FeatureOptions
+	source       string
+	resources    []string
+	addressTypes []string
+	nodeEvents   bool
 }
 
 func newOptions() *options {
 	o := &options{
+		Config: server.Config{
+			Version: version, Commit: commit,
+			Resolution:  15 * time.Second,
+			Kubelet:     kubelet.Config{Port: kubelet.DefaultPort},
+			Prometheus:  &prometheus.Config{},
+			Devices:     &device.Config{},
+			ServingCert: newServingCertConfig(),
+			Generic: genericoptions.NewServerRunOptionsForComponent("kube-vitals",
+				compatibility.NewComponentGlobalsRegistry()),
+			Serving:        genericoptions.NewSecureServingOptions(),
+			Authentication: genericoptions.NewDelegatingAuthenticationOptions(),
+			Authorization:  genericoptions.NewDelegatingAuthorizationOptions(),
+			Audit:          genericoptions.NewAuditOptions(),
+			Features:       genericoptions.NewFeatureOptions(),
+		},
 		all:          pflag.NewFlagSet("kube-vitals", pflag.ContinueOnError),
 		logging:      logs.NewOptions(),
-		resolution:   15 * time.Second,
 		source:       sourceKubelet,
 		resources:    defaultResources(),
-		kubelet:      kubelet.Config{Port: kubelet.DefaultPort},
 		addressTypes: defaultAddressTypes(),
-		servingCert:  newServingCertConfig(),
-		generic: genericoptions.NewServerRunOptionsForComponent("kube-vitals",
-			compatibility.NewComponentGlobalsRegistry()),
-		serving:        genericoptions.NewSecureServingOptions(),
-		authentication: genericoptions.NewDelegatingAuthenticationOptions(),
-		authorization:  genericoptions.NewDelegatingAuthorizationOptions(),
-		audit:          genericoptions.NewAuditOptions(),
-		features:       genericoptions.NewFeatureOptions(),
 	}
-	o.generic.ShutdownDelayDuration = defaultShutdownDelay
-	o.authorization.AllowCacheTTL = defaultAllowedTTL
-	o.serving.Required = true
-	o.serving.ServerCert.CertDirectory = ""
-	o.features.EnablePriorityAndFairness = false
+	o.Generic.ShutdownDelayDuration = defaultShutdownDelay
+	o.Authorization.AllowCacheTTL = defaultAllowedTTL
+	o.Serving.Required = true
+	o.Serving.ServerCert.CertDirectory = ""
+	o.Features.EnablePriorityAndFairness = false
 
-	o.addFlags(o.sections.FlagSet("kube-vitals"))
-	o.addActiveFlags(o.sections.FlagSet("kube-vitals"))
-	o.addResourceFlags(o.sections.FlagSet("kube-vitals"))
-	o.addKubeletFlags(o.sections.FlagSet(kubeletSection))
-	o.addPrometheusFlags(o.sections.FlagSet("prometheus client"))
-	o.addDeviceFlags(o.sections.FlagSet("devices"))
-	o.addEventFlags(o.sections.FlagSet("events"))
-	o.addServingCertFlags(o.sections.FlagSet("serving certificate that renews itself"))
-	o.generic.AddUniversalFlags(o.sections.FlagSet("generic"))
-	o.serving.AddFlags(o.sections.FlagSet("apiserver secure serving"))
-	o.authentication.AddFlags(o.sections.FlagSet("apiserver authentication"))
-	o.authorization.AddFlags(o.sections.FlagSet("apiserver authorization"))
-	o.audit.AddFlags(o.sections.FlagSet("apiserver audit log"))
-	o.features.AddFlags(o.sections.FlagSet("features"))
-	logsapi.AddFlags(o.logging, o.sections.FlagSet("logging"))
-	for _, name := range o.sections.Order {
-		o.all.AddFlagSet(o.sections.FlagSets[name])
+	o.addFlags(o.Flags.FlagSet("kube-vitals"))
+	o.addActiveFlags(o.Flags.FlagSet("kube-vitals"))
+	o.addResourceFlags(o.Flags.FlagSet("kube-vitals"))
+	o.addKubeletFlags(o.Flags.FlagSet(kubeletSection))
+	o.addPrometheusFlags(o.Flags.FlagSet("prometheus client"))
+	o.addDeviceFlags(o.Flags.FlagSet("devices"))
+	o.addEventFlags(o.Flags.FlagSet("events"))
+	o.addServingCertFlags(o.Flags.FlagSet("serving certificate that renews itself"))
+	o.Generic.AddUniversalFlags(o.Flags.FlagSet("generic"))
+	o.Serving.AddFlags(o.Flags.FlagSet("apiserver secure serving"))
+	o.Authentication.AddFlags(o.Flags.FlagSet("apiserver authentication"))
+	o.Authorization.AddFlags(o.Flags.FlagSet("apiserver authorization"))
+	o.Audit.AddFlags(o.Flags.FlagSet("apiserver audit log"))
+	o.Features.AddFlags(o.Flags.FlagSet("features"))
+	logsapi.AddFlags(o.logging, o.Flags.FlagSet("logging"))
+	for _, name := range o.Flags.Order {
+		o.all.AddFlagSet(o.Flags.FlagSets[name])
 	}
 	o.all.Lookup("v").Usage += fmt.Sprintf("; limited to %d, above which the log would contain tokens and keys",
 		server.MaxVerbosity)
@@ -132,16 +113,16 @@ func newOptions() *options {
 }
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", "",
 		"The kubeconfig file for the Kubernetes API server; required outside of a cluster. It is "+
 			"also the default of --authentication-kubeconfig and --authorization-kubeconfig.")
-	fs.DurationVar(&o.resolution, "metric-resolution", o.resolution,
+	fs.DurationVar(&o.Resolution, "metric-resolution", o.Resolution,
 		"The time between two scrapes of a kubelet; at least 5s.")
-	fs.DurationVar(&o.maxSampleAge, "max-sample-age", 0,
+	fs.DurationVar(&o.MaxSampleAge, "max-sample-age", 0,
 		"The age at which metrics expire if there are no newer ones; at least 2 × "+
 			"--metric-resolution. (default 4 × --metric-resolution, or 10 × with "+
 			"--source=prometheus)")
-	fs.BoolVar(&o.warnings, "missing-metrics-warnings", true,
+	fs.BoolVar(&o.MissingMetricsWarnings, "missing-metrics-warnings", true,
 		"Add a warning to tables, such as those of 'kubectl get podmetrics', if nodes or pods are "+
 			"missing: how many, and why. Only users who may get these nodes or pods see it.")
 
@@ -150,11 +131,11 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 }
 
 func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
-	k := &o.kubelet
+	k := &o.Kubelet
 	fs.StringVarP(&o.nodeSelector, "node-selector", "l", "",
 		"The label selector of the nodes to scrape and serve, such as 'key=value,other!=value'. "+
 			"(default: all nodes)")
-	fs.DurationVar(&o.rateWindow, "rate-window", 0,
+	fs.DurationVar(&o.RateWindow, "rate-window", 0,
 		"The time that a CPU rate should cover; at least 1s and at most --max-sample-age. If samples are denser "+
 			"than 60 % of it, the rate is computed from an earlier sample than the previous one. See "+
 			"docs/numbers.md. (default 15s, or --max-sample-age if that is less)")
@@ -173,12 +154,12 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 		"The file with the client certificate for kubelets. If it is set, no token is sent to "+
 			"them.")
 	fs.StringVar(&k.ClientKey, "kubelet-client-key", "", "The file with the key of --kubelet-client-certificate.")
-	fs.StringVar(&o.kubeletAccount, "kubelet-service-account", "",
+	fs.StringVar(&o.KubeletServiceAccount, "kubelet-service-account", "",
 		"The ServiceAccount, in the namespace of this pod, whose short-lived tokens are sent to "+
 			"kubelets. It should have no permissions except get on nodes/metrics and nodes/stats; "+
 			"kube-vitals needs create on its serviceaccounts/token. (default: kubelets receive "+
 			"kube-vitals' own credentials)")
-	fs.StringVar(&o.kubeletPins, "kubelet-pins", "",
+	fs.StringVar(&o.KubeletPins, "kubelet-pins", "",
 		"The ConfigMap, in the namespace of this pod, in which the keys of kubelets with self-signed "+
 			"certificates are pinned at first sight. Tokens are sent to pinned keys and to kubelets that "+
 			"a CA verifies. kube-vitals needs list, watch and update on it. See "+
@@ -218,74 +199,58 @@ func (o *options) config() (server.Config, error) {
 	if err != nil {
 		err = fmt.Errorf("--node-selector: %w", err)
 	}
-	mistakes := append([]error{err}, o.validate()...)
-	mistakes = append(mistakes, o.validateKubelet()...)
-	mistakes = append(mistakes, o.validateActive()...)
-	mistakes = append(mistakes, o.validateSource()...)
-	mistakes = append(mistakes, o.validateResources()...)
-	mistakes = append(mistakes, o.validateServingCert()...)
-	mistakes = append(mistakes, o.validateEvents()...)
-	mistakes = append(mistakes, o.validateLibrary()...)
+	mistakes := slices.Concat([]error{err}, o.validate(), o.validateKubelet(), o.validateActive(), o.validateSource(),
+		o.validateResources(), o.validateServingCert(), o.validateEvents(), o.validateLibrary())
 	if err := errors.Join(mistakes...); err != nil {
 		return server.Config{}, err
 	}
+	c := o.Config
+	c.NodeSelector = selector
 	for _, t := range o.addressTypes {
-		o.kubelet.AddressTypes = append(o.kubelet.AddressTypes, corev1.NodeAddressType(t))
+		c.Kubelet.AddressTypes = append(c.Kubelet.AddressTypes, corev1.NodeAddressType(t))
 	}
-	return server.Config{
-		Version:      version,
-		Commit:       commit,
-		Flags:        o.sections,
-		Kubeconfig:   o.kubeconfig,
-		NodeSelector: selector,
-		Resolution:   o.resolution,
-		MaxSampleAge: o.maxSampleAge,
-		RateWindow:   o.rateWindow,
-		Kubelet:      o.kubelet,
-		Active:       o.activeConfig(),
-
-		MissingMetricsWarnings: o.warnings,
-		KubeletServiceAccount:  o.kubeletAccount,
-		KubeletPins:            o.kubeletPins,
-		Prometheus:             o.prometheusConfig(),
-		EphemeralStorage:       o.ephemeralStorage(),
-		Devices:                o.deviceConfig(),
-		EventDeployment:        o.eventDeployment(),
-
-		ServingCert:    o.servingCert,
-		Generic:        o.generic,
-		Serving:        o.serving,
-		Authentication: o.authentication,
-		Authorization:  o.authorization,
-		Audit:          o.audit,
-		Features:       o.features,
-	}, nil
+	if c.Active.Resolution == 0 {
+		c.Active = scrape.Active{}
+	}
+	if !o.usesPrometheus() {
+		c.Prometheus = nil
+	}
+	if c.Devices.File == "" {
+		c.Devices = nil
+	}
+	if !slices.Contains(o.resources, store.EphemeralStorage) {
+		c.EphemeralStorage.Interval = 0
+	}
+	if !o.nodeEvents {
+		c.EventDeployment = ""
+	}
+	return c, nil
 }
 
 // complete sets the defaults that depend on other flags.
 func (o *options) complete() {
 	server.LimitVerbosity(o.logging)
 	if !o.all.Changed("max-sample-age") {
-		o.maxSampleAge = o.defaultMaxSampleAge()
+		o.MaxSampleAge = o.defaultMaxSampleAge()
 	}
 	if !o.all.Changed("rate-window") && !o.usesPrometheus() {
-		o.rateWindow = min(defaultRateWindow, o.maxSampleAge)
+		o.RateWindow = min(defaultRateWindow, o.MaxSampleAge)
 	}
 	if !o.all.Changed("kubelet-request-timeout") {
-		o.kubelet.Timeout = min(kubelet.DefaultTimeout, o.longestTimeout())
+		o.Kubelet.Timeout = min(kubelet.DefaultTimeout, o.longestTimeout())
 	}
 	o.completeActive()
-	if o.authentication.RemoteKubeConfigFile == "" {
-		o.authentication.RemoteKubeConfigFile = o.kubeconfig
+	if o.Authentication.RemoteKubeConfigFile == "" {
+		o.Authentication.RemoteKubeConfigFile = o.Kubeconfig
 	}
-	if o.authorization.RemoteKubeConfigFile == "" {
-		o.authorization.RemoteKubeConfigFile = o.kubeconfig
+	if o.Authorization.RemoteKubeConfigFile == "" {
+		o.Authorization.RemoteKubeConfigFile = o.Kubeconfig
 	}
 }
 
 // interval returns the resolution, or the shortest valid one if the flag is wrong, so that other
 // flags cause no further errors.
-func (o *options) interval() time.Duration { return max(o.resolution, minResolution) }
+func (o *options) interval() time.Duration { return max(o.Resolution, minResolution) }
 
 // resolutionKnown reports whether other flags can be compared with --metric-resolution.
 func (o *options) resolutionKnown() bool { return !slices.Contains(o.unparsed, "metric-resolution") }
@@ -296,27 +261,27 @@ func (o *options) longestTimeout() time.Duration { return o.interval() * 9 / 10 
 
 func (o *options) validate() []error {
 	var mistakes []error
-	if o.resolution < minResolution {
+	if o.Resolution < minResolution {
 		mistakes = append(mistakes,
-			fmt.Errorf("--metric-resolution must be at least %v, but is %v", minResolution, o.resolution))
+			fmt.Errorf("--metric-resolution must be at least %v, but is %v", minResolution, o.Resolution))
 	}
-	if least := 2 * o.interval(); o.maxSampleAge < least && o.resolutionKnown() {
+	if least := 2 * o.interval(); o.MaxSampleAge < least && o.resolutionKnown() {
 		mistakes = append(mistakes, fmt.Errorf("--max-sample-age must be at least 2 × --metric-resolution, so %v, "+
-			"but is %v: the metrics of a node would expire before the next ones arrive", least, o.maxSampleAge))
+			"but is %v: the metrics of a node would expire before the next ones arrive", least, o.MaxSampleAge))
 	}
 	return mistakes
 }
 
 func (o *options) validateKubelet() []error {
-	mistakes := slices.Concat(kubeletMistakes(o.kubelet), o.validateRateWindow(), o.validateKubeletAccount(),
+	mistakes := slices.Concat(kubeletMistakes(o.Kubelet), o.validateRateWindow(), o.validateKubeletAccount(),
 		o.validateKubeletPins())
-	if o.kubelet.Timeout > o.longestTimeout() && o.resolutionKnown() {
+	if o.Kubelet.Timeout > o.longestTimeout() && o.resolutionKnown() {
 		mistakes = append(mistakes, fmt.Errorf("--kubelet-request-timeout must be at most 9/10 of --metric-resolution, "+
-			"so %v, but is %v", o.longestTimeout(), o.kubelet.Timeout))
+			"so %v, but is %v", o.longestTimeout(), o.Kubelet.Timeout))
 	}
-	if o.kubelet.MaxBodyBytes < minResponseBytes {
+	if o.Kubelet.MaxBodyBytes < minResponseBytes {
 		mistakes = append(mistakes, fmt.Errorf("--kubelet-max-response-bytes must be at least %d, but is %d: "+
-			"responses of ordinary nodes would be rejected", minResponseBytes, o.kubelet.MaxBodyBytes))
+			"responses of ordinary nodes would be rejected", minResponseBytes, o.Kubelet.MaxBodyBytes))
 	}
 	if len(o.addressTypes) == 0 {
 		mistakes = append(mistakes, errors.New("--kubelet-preferred-address-types must name at least one type"))
@@ -336,30 +301,30 @@ func (o *options) validateRateWindow() []error {
 	switch {
 	case !o.all.Changed("rate-window"):
 		return nil
-	case o.rateWindow < usage.MinWindow:
-		return []error{fmt.Errorf("--rate-window must be at least %v, but is %v", usage.MinWindow, o.rateWindow)}
-	case o.rateWindow > o.maxSampleAge && maxSampleAgeKnown:
+	case o.RateWindow < usage.MinWindow:
+		return []error{fmt.Errorf("--rate-window must be at least %v, but is %v", usage.MinWindow, o.RateWindow)}
+	case o.RateWindow > o.MaxSampleAge && maxSampleAgeKnown:
 		return []error{fmt.Errorf("--rate-window must be at most --max-sample-age, so %v, but is %v: no rate covers more "+
-			"than that", o.maxSampleAge, o.rateWindow)}
+			"than that", o.MaxSampleAge, o.RateWindow)}
 	}
 	return nil
 }
 
 func (o *options) validateKubeletAccount() []error {
-	if o.kubeletAccount == "" {
+	if o.KubeletServiceAccount == "" {
 		return nil
 	}
 	var mistakes []error
-	if problems := validation.IsDNS1123Subdomain(o.kubeletAccount); problems != nil {
+	if problems := validation.IsDNS1123Subdomain(o.KubeletServiceAccount); problems != nil {
 		mistakes = append(mistakes, fmt.Errorf("--kubelet-service-account: %q is not a valid name: %s",
-			o.kubeletAccount, strings.Join(problems, "; ")))
+			o.KubeletServiceAccount, strings.Join(problems, "; ")))
 	}
 	for _, other := range []struct {
 		flag string
 		set  bool
 	}{
-		{"--kubelet-client-certificate", o.kubelet.ClientCertificate != ""},
-		{"--deprecated-kubelet-completely-insecure", o.kubelet.PlainHTTP},
+		{"--kubelet-client-certificate", o.Kubelet.ClientCertificate != ""},
+		{"--deprecated-kubelet-completely-insecure", o.Kubelet.PlainHTTP},
 	} {
 		if other.set {
 			mistakes = append(mistakes, fmt.Errorf("--kubelet-service-account has no effect with %s, with which kubelets "+
@@ -370,20 +335,20 @@ func (o *options) validateKubeletAccount() []error {
 }
 
 func (o *options) validateKubeletPins() []error {
-	if o.kubeletPins == "" {
+	if o.KubeletPins == "" {
 		return nil
 	}
 	var mistakes []error
-	if problems := validation.IsDNS1123Subdomain(o.kubeletPins); problems != nil {
+	if problems := validation.IsDNS1123Subdomain(o.KubeletPins); problems != nil {
 		mistakes = append(mistakes, fmt.Errorf("--kubelet-pins: %q is not a valid name: %s",
-			o.kubeletPins, strings.Join(problems, "; ")))
+			o.KubeletPins, strings.Join(problems, "; ")))
 	}
 	for _, other := range []struct {
 		flag string
 		set  bool
 	}{
-		{"--kubelet-insecure-tls", o.kubelet.InsecureTLS},
-		{"--deprecated-kubelet-completely-insecure", o.kubelet.PlainHTTP},
+		{"--kubelet-insecure-tls", o.Kubelet.InsecureTLS},
+		{"--deprecated-kubelet-completely-insecure", o.Kubelet.PlainHTTP},
 	} {
 		if other.set {
 			mistakes = append(mistakes, fmt.Errorf("--kubelet-pins has no effect with %s, with which no certificate is "+
@@ -403,18 +368,18 @@ func defaultAddressTypes() []string {
 
 // validateLibrary checks the flags of the API server library.
 func (o *options) validateLibrary() []error {
-	mistakes := slices.Concat(o.generic.Validate(), o.serving.Validate(), o.authentication.Validate(),
-		o.authorization.Validate(), o.audit.Validate(), o.features.Validate())
-	if err := o.generic.ComponentGlobalsRegistry.Set(); err != nil {
+	mistakes := slices.Concat(o.Generic.Validate(), o.Serving.Validate(), o.Authentication.Validate(),
+		o.Authorization.Validate(), o.Audit.Validate(), o.Features.Validate())
+	if err := o.Generic.ComponentGlobalsRegistry.Set(); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("--feature-gates, --emulated-version: %w", err))
 	}
-	if pair := o.serving.ServerCert.CertKey; (pair.CertFile != "") != (pair.KeyFile != "") {
+	if pair := o.Serving.ServerCert.CertKey; (pair.CertFile != "") != (pair.KeyFile != "") {
 		mistakes = append(mistakes, errors.New("--tls-cert-file and --tls-private-key-file must be set together"))
 	}
-	if _, err := cliflag.TLSVersion(o.serving.MinTLSVersion); err != nil {
+	if _, err := cliflag.TLSVersion(o.Serving.MinTLSVersion); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("--tls-min-version: %w", err))
 	}
-	if _, err := cliflag.TLSCipherSuites(o.serving.CipherSuites); err != nil {
+	if _, err := cliflag.TLSCipherSuites(o.Serving.CipherSuites); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("--tls-cipher-suites: %w", err))
 	}
 	if err := logsapi.Validate(o.logging, nil, nil).ToAggregate(); err != nil {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/kube-vitals/kube-vitals/pkg/server"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 )
 
@@ -29,15 +28,8 @@ func (o *options) addResourceFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.resources, "resources", o.resources,
 		"The resources to serve: cpu, memory and swap, and optionally ephemeral-storage, for which the kubelets' complete "+
 			"/stats/summary is read at a slower pace. See docs/numbers.md.")
-	fs.DurationVar(&o.storageInterval, "ephemeral-storage-interval", defaultStorageInterval,
+	fs.DurationVar(&o.EphemeralStorage.Interval, "ephemeral-storage-interval", defaultStorageInterval,
 		"The time between two requests to a kubelet for ephemeral-storage; at least 10s. It expires after 3 intervals.")
-}
-
-func (o *options) ephemeralStorage() server.EphemeralStorage {
-	if !slices.Contains(o.resources, store.EphemeralStorage) {
-		return server.EphemeralStorage{}
-	}
-	return server.EphemeralStorage{Interval: o.storageInterval}
 }
 
 func (o *options) validateResources() []error {
@@ -62,9 +54,9 @@ func (o *options) validateResources() []error {
 	case !serves && o.all.Changed("ephemeral-storage-interval"):
 		mistakes = append(mistakes, errors.New("--ephemeral-storage-interval has no effect without ephemeral-storage in "+
 			"--resources: add it, or remove --ephemeral-storage-interval"))
-	case o.storageInterval < minStorageInterval:
+	case o.EphemeralStorage.Interval < minStorageInterval:
 		mistakes = append(mistakes, fmt.Errorf("--ephemeral-storage-interval must be at least %v, but is %v",
-			minStorageInterval, o.storageInterval))
+			minStorageInterval, o.EphemeralStorage.Interval))
 	}
 	return mistakes
 }

@@ -11,7 +11,7 @@ import (
 
 // addServingCertFlags adds the flags of the serving certificate that kube-vitals manages.
 func (o *options) addServingCertFlags(fs *pflag.FlagSet) {
-	c := &o.servingCert
+	c := &o.ServingCert
 	fs.StringVar(&c.Secret, "tls-secret", "",
 		"The Secret that stores the serving certificate, in the namespace of the first of "+
 			"--tls-names. The server creates and renews the certificate, and publishes its CA to the "+
@@ -50,7 +50,7 @@ func newServingCertConfig() servingcert.Config {
 
 func (o *options) validateServingCert() []error {
 	var mistakes []error
-	c := &o.servingCert
+	c := &o.ServingCert
 	switch {
 	case c.Secret == "" && len(c.Names) > 0 && !o.all.Changed("tls-secret"): // --tls-secret= disables it
 		mistakes = append(mistakes, errors.New("--tls-names needs --tls-secret"))
@@ -69,7 +69,7 @@ func (o *options) validateServingCert() []error {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", flags, err))
 		}
 	}
-	if pair := o.serving.ServerCert.CertKey; c.Secret != "" && (pair.CertFile != "" || pair.KeyFile != "") {
+	if pair := o.Serving.ServerCert.CertKey; c.Secret != "" && (pair.CertFile != "" || pair.KeyFile != "") {
 		mistakes = append(mistakes, errors.New("--tls-secret and --tls-cert-file exclude each other: "+
 			"there is one serving certificate"))
 	}

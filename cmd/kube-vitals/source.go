@@ -26,9 +26,9 @@ func (o *options) addPrometheusFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.source, "source", o.source,
 		"Where usage is read from: 'kubelet' (all kubelets) or 'prometheus' (an engine with Prometheus' HTTP API that "+
 			"scrapes the kubelets, such as Prometheus, Thanos or Mimir). See docs/prometheus.md.")
-	fs.StringVar(&o.prometheus.URL, "prometheus-url", "",
+	fs.StringVar(&o.Prometheus.URL, "prometheus-url", "",
 		"The URL of the engine, without /api/v1; for --source=prometheus. Example: http://prometheus.monitoring.svc:9090")
-	fs.StringVar(&o.prometheus.File, "prometheus-config", "",
+	fs.StringVar(&o.Prometheus.File, "prometheus-config", "",
 		"The YAML file with the credentials for the engine, the names of its series and their labels. It is read again "+
 			"when it changes. (default: no credentials, the series of the kubelets' /metrics/resource)")
 }
@@ -43,14 +43,6 @@ func (o *options) defaultMaxSampleAge() time.Duration {
 		return 10 * o.interval()
 	}
 	return 4 * o.interval()
-}
-
-// prometheusConfig returns the configuration of the engine, or nil without one.
-func (o *options) prometheusConfig() *prometheus.Config {
-	if !o.usesPrometheus() {
-		return nil
-	}
-	return &o.prometheus
 }
 
 // validateSource checks that the flags of one source are set, and only those.
@@ -69,16 +61,16 @@ func (o *options) validateSource() []error {
 	default:
 		return []error{fmt.Errorf("--source is %q, but must be %s or %s", o.source, sourceKubelet, sourcePrometheus)}
 	}
-	if o.maxSampleAge < minEngineSampleAge && o.resolutionKnown() {
+	if o.MaxSampleAge < minEngineSampleAge && o.resolutionKnown() {
 		mistakes = append(mistakes, fmt.Errorf("--max-sample-age must be at least %v with --source=prometheus, but is %v: "+
-			"engines scrape kubelets every 15 to 60 seconds", minEngineSampleAge, o.maxSampleAge))
+			"engines scrape kubelets every 15 to 60 seconds", minEngineSampleAge, o.MaxSampleAge))
 	}
-	if o.prometheus.URL == "" {
+	if o.Prometheus.URL == "" {
 		mistakes = append(mistakes, errors.New("--prometheus-url is required with --source=prometheus"))
-	} else if _, err := prometheus.ParseURL(o.prometheus.URL); err != nil {
+	} else if _, err := prometheus.ParseURL(o.Prometheus.URL); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("--prometheus-url: %w", err))
 	}
-	o.sections.FlagSets[kubeletSection].VisitAll(func(flag *pflag.Flag) {
+	o.Flags.FlagSets[kubeletSection].VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "node-selector" && o.all.Changed(flag.Name) {
 			mistakes = append(mistakes, fmt.Errorf("--%s has no effect with --source=prometheus, which does not connect to "+
 				"kubelets: remove it", flag.Name))

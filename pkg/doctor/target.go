@@ -123,6 +123,7 @@ func (d *doctor) services(ctx context.Context) ([]corev1.Service, error) {
 	return list.Items, nil
 }
 
+// KindByName recognizes a server by the name of its Service or image.
 func KindByName(name string) Kind {
 	for _, kind := range []Kind{KubeVitals, MetricsServer} {
 		if strings.Contains(name, string(kind)) {

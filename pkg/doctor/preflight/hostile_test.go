@@ -85,7 +85,8 @@ func TestMarksOfTenant(t *testing.T) {
 			"objectset.rio.cattle.io/hash": "evil", "app.kubernetes.io/managed-by": "cluster-monitoring-operator",
 		} {
 			meta := metav1.ObjectMeta{
-				Name: service, Namespace: "team-a", Labels: map[string]string{mark: value}, Annotations: map[string]string{mark: value},
+				Name: service, Namespace: "team-a",
+				Labels: map[string]string{mark: value}, Annotations: map[string]string{mark: value},
 				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "eks"}},
 			}
 			w.objects["/api/v1/namespaces/team-a/services/"+service] = &corev1.Service{ObjectMeta: meta}
