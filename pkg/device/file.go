@@ -279,8 +279,8 @@ func (e *Exporter) validate() errs {
 		"path is %q, but must start with / and have no query", e.Path)
 	all.check(e.Scheme != schemeHTTP && e.Scheme != schemeHTTPS, "scheme is %q, but must be http or https", e.Scheme)
 	all.check(e.Scheme == schemeHTTP && e.TLS != (TLS{}), "tls has no effect without scheme: https")
-	all.check(e.Interval < minInterval || e.Interval > maxInterval, "interval is %v, but must be from %v to %v", e.Interval,
-		minInterval, maxInterval)
+	all.check(e.Interval < minInterval || e.Interval > maxInterval, "interval is %v, but must be from %v to %v",
+		e.Interval, minInterval, maxInterval)
 	interval := e.validInterval()
 	all.check(e.Timeout <= 0 || e.Timeout > interval, "timeout is %v, but must be above 0 and at most the interval, %v",
 		e.Timeout, interval)
@@ -311,16 +311,17 @@ func (r *Resource) validate() errs {
 	// As of extended resources: the API server accepts no other names in requests of containers.
 	domain, _, hasDomain := strings.Cut(r.Resource, "/")
 	problems := validation.IsQualifiedName(r.Resource)
-	all.check(!hasDomain || problems != nil, "it is not a name of a device, such as nvidia.com/gpu: it must have a domain, a "+
-		"slash, and a name")
+	all.check(!hasDomain || problems != nil, "it is not a name of a device, such as nvidia.com/gpu: it must have a "+
+		"domain, a slash, and a name")
 	all.check(domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"),
 		"the domain kubernetes.io is reserved: use another one")
 	all.check(!seriesName.MatchString(r.Series), "series is %q, but must be the name of a series", r.Series)
 	all.check(!isPositive(r.Scale), "scale is %v, but must be above 0", r.Scale)
 	all.check(r.Max != 0 && !isPositive(r.Max), "max is %v, but must be above 0", r.Max)
-	all.check(r.Unit != unitNumber && r.Unit != unitBytes, "unit is %q, but must be %s or %s", r.Unit, unitNumber, unitBytes)
-	all.check(r.Combine != combineSum && r.Combine != combineMax, "combine is %q, but must be %s or %s", r.Combine, combineSum,
-		combineMax)
+	all.check(r.Unit != unitNumber && r.Unit != unitBytes, "unit is %q, but must be %s or %s", r.Unit, unitNumber,
+		unitBytes)
+	all.check(r.Combine != combineSum && r.Combine != combineMax, "combine is %q, but must be %s or %s", r.Combine,
+		combineSum, combineMax)
 	return all
 }
 

@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"net"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -193,43 +192,25 @@ func checkApp(t *testing.T, got *usage.Scrape, has usage.Has, skipped []usage.Re
 }
 
 func TestContentTypes(t *testing.T) {
-	resource, summary := realResource(t), realSummary(t)
-	for fetch, types := range map[string]map[string]bool{
-		"Fetch": {
-			textType:                             true,
-			"text/plain":                         true,
-			"text/plain; charset=utf-8":          true,
-			"text/plain;version=0.0.4":           true,
-			"text/plain; version=0.0.4; charset": true, // not a valid parameter
-			"":                                   true,
-			"text/plain; version=1.0.0":          false,
-			"text/html; charset=utf-8":           false,
-			"application/json":                   false,
-			"application/openmetrics-text; version=1.0.0": false,
-			";": false,
-		},
-		"FetchSummary": {
-			"application/json":                    true,
-			"application/json; charset=utf-8":     true,
-			"Application/JSON":                    true,
-			"":                                    false,
-			"text/plain; charset=utf-8":           false,
-			"text/plain; version=0.0.4":           false,
-			"application/vnd.kubernetes.protobuf": false,
-			"application/jsonp":                   false,
-			";":                                   false,
-		},
+	for contentType, want := range map[string]struct{ text, json bool }{
+		textType:                             {text: true},
+		"text/plain":                         {text: true},
+		"text/plain; charset=utf-8":          {text: true},
+		"text/plain;version=0.0.4":           {text: true},
+		"text/plain; version=0.0.4; charset": {text: true}, // not a valid parameter
+		"":                                   {text: true},
+		"application/json":                   {json: true},
+		"application/json; charset=utf-8":    {json: true},
+		"Application/JSON":                   {json: true},
+		"text/plain; version=1.0.0":          {},
+		"text/html; charset=utf-8":           {},
+		"application/openmetrics-text; version=1.0.0": {},
+		"application/vnd.kubernetes.protobuf":         {},
+		"application/jsonp":                           {},
+		";":                                           {},
 	} {
-		for contentType, ok := range types {
-			k := newKubelet(t, nil, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header()["Content-Type"] = []string{contentType}
-				_, _ = w.Write(map[string][]byte{"Fetch": resource, "FetchSummary": summary}[fetch])
-			})
-			c := newTestClient(t, Config{PlainHTTP: true})
-			err := fetchFuncs()[fetch](c, t.Context(), k.node("node1"), &usage.Scrape{})
-			if ok != (err == nil) || !ok && reason.Of(err) != reason.BadFormat {
-				t.Errorf("%s, content type %q: got error %v, want success: %v", fetch, contentType, err, ok)
-			}
+		if text, json := isText(contentType), isJSON(contentType); text != want.text || json != want.json {
+			t.Errorf("%q: got text %v, JSON %v, want %+v", contentType, text, json, want)
 		}
 	}
 }

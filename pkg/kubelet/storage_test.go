@@ -3,7 +3,6 @@ package kubelet
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -139,40 +138,4 @@ func TestFetchStorageDelaysNothing(t *testing.T) {
 	close(release)
 	group.Wait()
 	eventually(t, "one connection to each node", func() bool { return k.open.Load() == hanging })
-}
-
-// BenchmarkFetchStorage fetches the storage of 64 containers over TLS, with a connection that is kept or
-// with a new one for each request.
-func BenchmarkFetchStorage(b *testing.B) {
-	fake := kubelettest.New("n7", kubelettest.Config{})
-	for p := range 32 {
-		for c := range 2 {
-			fake.SetContainer("default", fmt.Sprintf("deployment-546ccb4d55-%05d", p), fmt.Sprintf("app-%d", c),
-				kubelettest.Usage{CPU: 0.125, Memory: 1 << 20})
-		}
-	}
-	w := httptest.NewRecorder()
-	fake.ServeHTTP(w, httptest.NewRequest(http.MethodGet, kubelettest.SummaryPath, nil))
-	ca := kubelettest.NewCA()
-	k := newKubelet(b, forServerAuth(ca, "n7"), func(out http.ResponseWriter, _ *http.Request) {
-		out.Header().Set("Content-Type", "application/json")
-		_, _ = out.Write(w.Body.Bytes())
-	})
-	c := newTestClient(b, Config{Inline: Inline{CertificateAuthority: ca.PEM()}})
-	node := k.node("n7")
-	ignore := func(*usage.Scrape) {}
-	for _, kept := range []bool{true, false} {
-		b.Run(fmt.Sprintf("kept=%v", kept), func(b *testing.B) {
-			b.SetBytes(int64(w.Body.Len()))
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := c.FetchStorage(b.Context(), node, ignore); err != nil {
-					b.Fatal(err)
-				}
-				if !kept {
-					c.Forget(node.Name)
-				}
-			}
-		})
-	}
 }

@@ -594,16 +594,3 @@ func TestNextRegular(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkSchedule measures what the schedule costs for each scrape, without the scrape itself.
-func BenchmarkSchedule(b *testing.B) {
-	s := New(Config{Interval: interval})
-	for i := range 5000 {
-		s.Set(node(fmt.Sprint("n", i)))
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		t, _ := s.next(time.Now().Add(interval))
-		s.reschedule(t, plan{}, 0)
-	}
-}

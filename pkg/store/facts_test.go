@@ -101,19 +101,3 @@ func TestNodeFacts(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkPodFacts(b *testing.B) {
-	s := newStore()
-	var sc usage.Scrape
-	for now := 0.0; now <= 15; now += 15 {
-		fill(&sc, "n1", now)
-		s.Put("n1", &sc)
-	}
-	last := sc.Containers[len(sc.Containers)-1]
-	namespace, pod := string(last.Namespace), string(last.Pod)
-	for b.Loop() {
-		if _, ok := s.PodFacts("n1", namespace, pod); !ok {
-			b.Fatal("not reported")
-		}
-	}
-}

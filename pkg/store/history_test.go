@@ -94,34 +94,36 @@ func TestRateWindow(t *testing.T) { // rule 1
 			[]float64{0, 7, 14, 21, 28, 35, 42, 49, 56, 42, 49}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newWideStore(tc.window)
-			newest := 0.0
-			for i, sampled := range tc.samples {
-				newest = max(newest, sampled)
-				s.Put("n1", scrape(newest, of("p/a", growing(sampled))))
-				p := s.Pod("n1", "n", "p", at(newest))
-				got := usage.Amount{}
-				if p != nil {
-					got = p.Containers[0].Amount
-				}
-				if got.Window != seconds(tc.want[i]) {
-					t.Errorf("%d. sample, at %v s: got a window of %v, want %v s", i, sampled, got.Window, tc.want[i])
-				}
-				if p == nil {
-					continue
-				}
-				end := got.At.Sub(t0).Seconds()
-				begin := end - got.Window.Seconds()
-				want := 1e9 * (growing(end).CPUSeconds - growing(begin).CPUSeconds) / got.Window.Seconds()
-				if diff := float64(got.CPUNanocores) - want; diff < -1 || diff > 1 {
-					t.Errorf("%d. sample, at %v s: got %d nanocores over %v, want %v", i, sampled, got.CPUNanocores,
-						got.Window, want)
-				}
-				if p.At != got.At || p.Window != got.Window {
-					t.Errorf("%d. sample: got the pod's time %v and window %v, want those of %+v", i, p.At, p.Window, got)
-				}
-			}
+			checkWindows(t, newWideStore(tc.window), tc.samples, tc.want, growing)
 		})
+	}
+}
+
+// checkWindows puts a sample of a container for each time, and checks over which time the rate is
+// computed that is served after that; 0: there is none.
+func checkWindows(t *testing.T, s *Store, times, want []float64, sampleAt func(seconds float64) usage.Sample) {
+	t.Helper()
+	newest := 0.0
+	for i, sampled := range times {
+		newest = max(newest, sampled)
+		s.Put("n1", scrape(newest, of("p/a", sampleAt(sampled))))
+		p := s.Pod("n1", "n", "p", at(newest))
+		if p == nil {
+			p = &usage.Pod{Containers: make([]usage.Container, 1)}
+		}
+		got := p.Containers[0].Amount
+		if got.Window != seconds(want[i]) || p.At != got.At || p.Window != got.Window {
+			t.Errorf("%d. sample, at %v s: got %s with a window of %v, want %v s", i, sampled, show(p), got.Window, want[i])
+		}
+		if got.Window == 0 {
+			continue
+		}
+		end := got.At.Sub(t0).Seconds()
+		used := sampleAt(end).CPUSeconds - sampleAt(end-got.Window.Seconds()).CPUSeconds
+		rate := 1e9 * used / got.Window.Seconds()
+		if diff := float64(got.CPUNanocores) - rate; diff < -1 || diff > 1 {
+			t.Errorf("%d. sample, at %v s: got %d nanocores, want %v", i, sampled, got.CPUNanocores, rate)
+		}
 	}
 }
 
@@ -158,24 +160,7 @@ func TestRateWindowOfNewContainers(t *testing.T) { // rules 1, 4
 					before.Containers = append(before.Containers, of("p/a", sample(-2, 1000)))
 				}
 				s.Put("n1", before)
-				newest := 0.0
-				for i, sampled := range tc.samples {
-					newest = max(newest, sampled)
-					s.Put("n1", scrape(newest, of("p/a", started(0, growing(sampled)))))
-					got := usage.Amount{}
-					if p := s.Pod("n1", "n", "p", at(newest)); p != nil {
-						got = p.Containers[0].Amount
-					}
-					if got.Window != seconds(tc.want[i]) {
-						t.Errorf("%d. sample, at %v s: got a window of %v, want %v s", i, sampled, got.Window, tc.want[i])
-					}
-					end := sampled
-					begin := end - got.Window.Seconds()
-					want := 1e9 * (growing(end).CPUSeconds - growing(begin).CPUSeconds) / got.Window.Seconds()
-					if diff := float64(got.CPUNanocores) - want; got.Window != 0 && got.At == at(sampled) && (diff < -1 || diff > 1) {
-						t.Errorf("%d. sample, at %v s: got %d nanocores, want %v", i, sampled, got.CPUNanocores, want)
-					}
-				}
+				checkWindows(t, s, tc.samples, tc.want, func(age float64) usage.Sample { return started(0, growing(age)) })
 			})
 		}
 	}
