@@ -53,7 +53,6 @@ type response struct {
 
 // The errors of responses.
 var (
-	errTooLarge      = errors.New("the response is larger than 16 MiB")
 	errTooManySeries = errors.New("the response has more than 8192 series of the configured names")
 	errUnreadable    = errors.New("a line of a series has invalid labels or more than 16 KiB: any pod may own it")
 	errCut           = errors.New("the last line of the response has no end, so the response may be cut")
@@ -90,8 +89,7 @@ func (d *decoder) decode(body io.Reader) (*response, error) {
 	d.labels = map[string]string{}
 	d.seed, d.seen, d.index, d.unread = maphash.MakeSeed(), map[uint64]float64{}, map[key]int{}, map[key]bool{}
 	d.out.found, d.out.series = make([]bool, len(d.exporter.Resources)), make([]int, len(d.exporter.Resources))
-	limited := &io.LimitedReader{R: body, N: maxBody + 1}
-	lines := bufio.NewReaderSize(limited, maxLine)
+	lines := bufio.NewReaderSize(body, maxLine)
 	count := 0
 	for {
 		line, err := lines.ReadSlice('\n')
@@ -108,9 +106,6 @@ func (d *decoder) decode(body io.Reader) (*response, error) {
 		}
 		for errors.Is(err, bufio.ErrBufferFull) {
 			line, err = lines.ReadSlice('\n')
-		}
-		if limited.N == 0 {
-			return nil, errTooLarge
 		}
 		if errors.Is(err, io.EOF) {
 			if len(line) > 0 {

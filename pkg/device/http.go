@@ -13,6 +13,7 @@ import (
 
 	promconfig "github.com/prometheus/common/config"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/httpbody"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -75,10 +76,6 @@ func (g *group) get(ctx context.Context, t *target) (*response, error) {
 		return nil, reason.Errorf(reason.BadStatus, "the exporter returned status %d instead of metrics",
 			answer.StatusCode)
 	}
-	if encoding := answer.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return nil, reason.Errorf(reason.BadFormat, "the exporter compressed its response as %.64q, which was "+
-			"not requested", encoding)
-	}
 	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind != "" && kind != "text/plain" {
 		return nil, reason.Errorf(reason.BadFormat, "the exporter returned %.64q instead of text/plain: "+
 			"kube-vitals reads the text format of Prometheus only", kind)
@@ -97,11 +94,15 @@ func (g *group) get(ctx context.Context, t *target) (*response, error) {
 			return g.source.IsKnown(node, namespace, pod, container)
 		},
 	}
+	body, err := httpbody.Open(answer, maxBody, nil)
+	if err != nil {
+		return nil, err
+	}
 	if err := g.source.permits.acquire(ctx); err != nil {
 		return nil, err
 	}
 	defer g.source.permits.release()
-	return d.decode(&yieldingReader{answer.Body, g.source.permits})
+	return d.decode(&yieldingReader{body, g.source.permits})
 }
 
 // permits limits the number of responses that are decoded at the same moment: even if all exporters
@@ -135,7 +136,7 @@ func (r *yieldingReader) Read(b []byte) (int, error) {
 // Reason returns the reason of an error of a scrape. It is empty if there is no error.
 func Reason(err error) reason.Reason {
 	switch {
-	case errors.Is(err, errTooLarge), errors.Is(err, errTooManySeries):
+	case errors.Is(err, errTooManySeries):
 		return reason.BodyTooLarge
 	case errors.Is(err, errNoSeries):
 		return reason.NoSamples

@@ -2,14 +2,13 @@ package kubelet
 
 import (
 	"bytes"
-	"compress/flate"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/httpbody"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -28,7 +27,7 @@ type workspace struct {
 	resource decode.Text
 	summary  decode.Summary
 	storage  decode.Storage
-	gzip     *gzip.Reader // nil until it is needed
+	gzip     gzip.Reader
 }
 
 func newWorkspace(limits decode.Limits) *workspace {
@@ -54,32 +53,19 @@ func (c *Client) read(response *http.Response, q *query, w *workspace) error {
 	if content := response.Header.Get("Content-Type"); !q.accepts(content) {
 		return reason.Errorf(reason.BadFormat, "content type %.100q", content)
 	}
-	limit := c.config.MaxBodyBytes
-	if response.ContentLength > limit {
-		return tooLarge(limit)
+	var unzip *gzip.Reader
+	if c.config.Gzip {
+		unzip = &w.gzip
 	}
-	body, err := c.decompress(response, w)
+	body, err := httpbody.Open(response, c.config.MaxBodyBytes, unzip)
 	if err == nil {
-		w.body, err = readAll(w.body[:0], http.MaxBytesReader(nil, body, limit), limit)
+		w.body, err = readAll(w.body[:0], body, c.config.MaxBodyBytes)
 	}
-	return asBodyError(err)
-}
-
-// decompress returns the uncompressed body. It rejects encodings that were not requested.
-func (c *Client) decompress(response *http.Response, w *workspace) (io.ReadCloser, error) {
-	encoding := response.Header.Get("Content-Encoding")
-	switch {
-	case encoding == "" || strings.EqualFold(encoding, "identity"):
-		return response.Body, nil
-	case !c.config.Gzip || !strings.EqualFold(encoding, "gzip"):
-		return nil, reason.Errorf(reason.BadFormat, "content encoding %.100q", encoding)
+	var known *reason.Error
+	if err != nil && !errors.As(err, &known) {
+		return &reason.Error{Reason: reason.Truncated, Err: err}
 	}
-	// The compressed body needs a limit too: it can be endless and decompress to nothing.
-	compressed := http.MaxBytesReader(nil, response.Body, c.config.MaxBodyBytes)
-	if w.gzip == nil {
-		w.gzip = new(gzip.Reader)
-	}
-	return w.gzip, w.gzip.Reset(compressed)
+	return err
 }
 
 // readAll appends at most limit bytes of r to buf. A bytes.Buffer would grow to twice the limit.
@@ -99,26 +85,6 @@ func readAll(buf []byte, r io.Reader, limit int64) ([]byte, error) {
 			return buf, err
 		}
 	}
-}
-
-func tooLarge(limit int64) error {
-	return reason.Errorf(reason.BodyTooLarge, "more than the limit of %d bytes", limit)
-}
-
-// asBodyError returns an error of reading the body with its reason.
-func asBodyError(err error) error {
-	var known *reason.Error
-	var tooMany *http.MaxBytesError
-	var corrupt flate.CorruptInputError
-	switch {
-	case err == nil, errors.As(err, &known):
-		return err
-	case errors.As(err, &tooMany):
-		return tooLarge(tooMany.Limit)
-	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, &corrupt):
-		return &reason.Error{Reason: reason.BadFormat, Err: err}
-	}
-	return &reason.Error{Reason: reason.Truncated, Err: err}
 }
 
 // newStatusError returns an error with the start of the body, where kubelets explain the status.

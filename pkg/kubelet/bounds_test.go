@@ -14,6 +14,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/httpbody"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -224,8 +225,12 @@ func sizeOf(s *usage.Scrape) int {
 // TestReadAll checks that the buffer does not grow beyond the limit.
 func TestReadAll(t *testing.T) {
 	for length, ok := range map[int]bool{0: true, 99: true, 100: true, 101: false, 1000: false} {
-		body := io.NopCloser(strings.NewReader(strings.Repeat("x", length)))
-		got, err := readAll(make([]byte, 0, 10), http.MaxBytesReader(nil, body, 100), 100)
+		response := &http.Response{Body: io.NopCloser(strings.NewReader(strings.Repeat("x", length)))}
+		body, err := httpbody.Open(response, 100, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readAll(make([]byte, 0, 10), body, 100)
 		if (err == nil) != ok || ok && len(got) != length || cap(got) > 101 {
 			t.Errorf("%d bytes: got %d in a buffer of %d, error %v", length, len(got), cap(got), err)
 		}

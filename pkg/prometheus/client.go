@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -18,6 +17,7 @@ import (
 
 	promconfig "github.com/prometheus/common/config"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/httpbody"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -186,19 +186,16 @@ func (c *client) send(ctx context.Context, form url.Values, get bool) (*http.Res
 
 // read decodes a response.
 func (c *client) read(r *http.Response, emit func(*series)) (*response, error) {
-	limit := c.config.MaxResponseBytes
-	var body io.Reader = http.MaxBytesReader(nil, r.Body, limit)
-	if strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip") {
-		unzipped, err := gzip.NewReader(body)
-		if err != nil {
-			return nil, readError(truncated(err))
-		}
-		body = http.MaxBytesReader(nil, unzipped, limit)
-	}
+	body, err := httpbody.Open(r, c.config.MaxResponseBytes, new(gzip.Reader))
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	isJSON := media == "application/json" || media == "application/stream+json" // VictoriaMetrics, of raw samples
-	if r.StatusCode != http.StatusOK {
+	switch {
+	case r.StatusCode != http.StatusOK && err != nil:
+		return nil, statusError(r.StatusCode, false, http.NoBody)
+	case r.StatusCode != http.StatusOK:
 		return nil, statusError(r.StatusCode, isJSON, body)
+	case err != nil:
+		return nil, err
 	}
 	if !isJSON {
 		return nil, reason.Errorf(reason.BadFormat, "content type %.100q", r.Header.Get("Content-Type"))
@@ -206,19 +203,11 @@ func (c *client) read(r *http.Response, emit func(*series)) (*response, error) {
 	decoded, err := decodeResponse(body, emit)
 	switch {
 	case err != nil:
-		return nil, readError(err)
+		return nil, err
 	case decoded.status != "success":
 		return nil, reason.Errorf(reason.BadFormat, "status %q: %s: %q", decoded.status, decoded.errorType, decoded.message)
 	}
 	return decoded, nil
-}
-
-// readError returns the error of an incomplete response with its reason.
-func readError(err error) error {
-	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) {
-		return &reason.Error{Reason: reason.BadFormat, Err: err}
-	}
-	return err
 }
 
 // statusError returns the error of a response with a status other than 200. Engines explain it in
