@@ -122,24 +122,22 @@ func TestBlocks(t *testing.T) {
 			t.Fatalf("%s: only %d objects are served", test.path, len(test.want))
 		}
 		for _, limit := range []int{0, 1, store.Lookups - 1, store.Lookups, store.Lookups + 1, 3 * store.Lookups} {
-			{
-				var got items
-				query := url.Values{"limit": {fmt.Sprint(limit)}, "labelSelector": {test.selector}}
-				for pages := 0; pages == 0 || query.Get("continue") != ""; pages++ {
-					page := get[struct {
-						Metadata struct{ Continue string }
-						Items    items
-					}](t, h, "/apis/metrics.k8s.io/v1"+test.path+"?"+query.Encode(), http.StatusOK)
-					query.Set("continue", page.Metadata.Continue)
-					if limit > 0 && page.Metadata.Continue != "" && len(page.Items) != limit {
-						t.Errorf("%s: got a page of %d, want %d", test.path, len(page.Items), limit)
-					}
-					got = append(got, page.Items...)
+			var got items
+			query := url.Values{"limit": {fmt.Sprint(limit)}, "labelSelector": {test.selector}}
+			for pages := 0; pages == 0 || query.Get("continue") != ""; pages++ {
+				page := get[struct {
+					Metadata struct{ Continue string }
+					Items    items
+				}](t, h, "/apis/metrics.k8s.io/v1"+test.path+"?"+query.Encode(), http.StatusOK)
+				query.Set("continue", page.Metadata.Continue)
+				if limit > 0 && page.Metadata.Continue != "" && len(page.Items) != limit {
+					t.Errorf("%s: got a page of %d, want %d", test.path, len(page.Items), limit)
 				}
-				if !reflect.DeepEqual(got, test.want) {
-					t.Errorf("%s %s, limit %d: got %d items, want %d as in GETs",
-						test.path, test.selector, limit, len(got), len(test.want))
-				}
+				got = append(got, page.Items...)
+			}
+			if !reflect.DeepEqual(got, test.want) {
+				t.Errorf("%s %s, limit %d: got %d items, want %d as in GETs",
+					test.path, test.selector, limit, len(got), len(test.want))
 			}
 		}
 	}

@@ -162,8 +162,7 @@ func series(pod string, values ...int) string {
 }
 
 // TestSchedule checks that each exporter is scraped soon after it is found, then once in each
-// interval, also beside others that
-// hang before their response, or in it.
+// interval, also beside others that hang before their response, or in it.
 func TestSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -453,7 +452,7 @@ func TestExpiredValuesAreFreed(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		w.group.removeExpired(w.clock.At(time.Now()))
-		w.want("values that stand", "n1", "a-n1", 1000)
+		w.want("before they expire", "n1", "a-n1", 1000)
 		w.group.remove(w.ctx, e)
 		time.Sleep(w.group.MaxAge)
 		w.group.removeExpired(w.clock.At(time.Now()))
@@ -475,18 +474,20 @@ func (r *removals) Remove(node, source string) {
 	r.Sink.Remove(node, source)
 }
 
+// measured responds with a value that was measured some time ago.
+func measured(ago time.Duration) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
+		line := strings.TrimSuffix(series("a-n1", 1), "\n") + fmt.Sprintf(" %d\n", time.Now().Add(-ago).UnixMilli())
+		return answer(http.StatusOK, "", line)(r)
+	}
+}
+
 // TestOldTimestamps checks that values with timestamps expire by them, but not before the next
 // scrape.
 func TestOldTimestamps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		withAge := func(age time.Duration) func(*http.Request) (*http.Response, error) {
-			return func(r *http.Request) (*http.Response, error) {
-				line := strings.TrimSuffix(series("a-n1", 1), "\n") + fmt.Sprintf(" %d\n", time.Now().Add(-age).UnixMilli())
-				return answer(http.StatusOK, "", line)(r)
-			}
-		}
-		w.setFunc("10.0.0.1:1", withAge(14990*time.Millisecond)) // the limit is 30 s − 10 s − 5 s
+		w.setFunc("10.0.0.1:1", measured(14990*time.Millisecond)) // the limit is 30 s − 10 s − 5 s
 		w.start("e", "n1", "10.0.0.1", 0)
 		time.Sleep(startWindow)
 		for range 600 {
@@ -501,11 +502,7 @@ func TestOldTimestamps(t *testing.T) {
 func TestTimestampsOfRemovedPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.setFunc("10.0.0.1:1", func(r *http.Request) (*http.Response, error) {
-			measured := time.Now().Add(-9900 * time.Millisecond) // the interval is 10 s
-			line := strings.TrimSuffix(series("a-n1", 1), "\n") + fmt.Sprintf(" %d\n", measured.UnixMilli())
-			return answer(http.StatusOK, "", line)(r)
-		})
+		w.setFunc("10.0.0.1:1", measured(9900*time.Millisecond)) // the interval is 10 s
 		w.start("e", "n1", "10.0.0.1", 0)
 		time.Sleep(30 * time.Second)
 		w.want("before the removal", "n1", "a-n1", 1000)

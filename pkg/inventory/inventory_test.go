@@ -287,30 +287,9 @@ func TestLenOf(t *testing.T) {
 	check(0, 0)
 }
 
-func TestReplaceWithDuplicates(t *testing.T) {
-	x := New()
-	must(t, x.Replace([]any{
-		pod("n", "b", "app", "old"), pod("n", "a", "app", "old"), pod("m", "a", "app", "old"),
-		pod("n", "b", "app", "web"), pod("n", "b", "app", "new"),
-	}, "1"))
-	if got := names(x.List("", labels.Everything())); got != "m/a n/a n/b" || x.Len() != 3 {
-		t.Errorf("got %q, Len() = %d", got, x.Len())
-	}
-	for s, want := range map[string]string{"app=old": "m/a n/a", "app=web": "", "app=new": "n/b", "app": "m/a n/a n/b"} {
-		if got := names(x.List("", selector(t, s))); got != want {
-			t.Errorf("List(%q) = %q, want %q", s, got, want)
-		}
-	}
-	for _, namespace := range []string{"m", "n"} {
-		for _, name := range []string{"a", "b"} {
-			must(t, x.Delete(pod(namespace, name)))
-		}
-	}
-	empty(t, x)
-}
-
 // TestListEqualsScan compares List with a scan by the library's selectors, during random changes
-// and for random selectors. Some objects are indexed, others have too many labels.
+// and for random selectors. Some objects are indexed, others have too many labels. Lists that replace
+// all objects have some of them twice: the last one is used.
 func TestListEqualsScan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	pick := func(from ...string) string { return from[rng.IntN(len(from))] }
@@ -353,7 +332,7 @@ func TestListEqualsScan(t *testing.T) {
 		case 0:
 			var all []any
 			for _, o := range model {
-				all = append(all, o)
+				all = append(all, pod(o.Namespace, o.Name, "a", "old", "b", "0"), o)
 			}
 			must(t, x.Replace(all, ""))
 		case 1, 2, 3, 4, 5:
@@ -385,7 +364,14 @@ func TestListEqualsScan(t *testing.T) {
 				t.Fatalf("round %d: List(%q, %q) returns an old object %s/%s", round, namespace, s, o.Namespace, o.Name)
 			}
 		}
+		if x.Len() != len(model) {
+			t.Fatalf("round %d: got %d objects, want %d", round, x.Len(), len(model))
+		}
 	}
+	for _, o := range model {
+		must(t, x.Delete(o))
+	}
+	empty(t, x)
 }
 
 // BenchmarkSelect shows that the cost depends on the number of matches, not on the namespace.

@@ -86,45 +86,6 @@ func TestOtherResponses(t *testing.T) {
 	}
 }
 
-// TestPagesOfOneList lists several pages. The objects of each must not change when the next one is read
-// into the same memory.
-func TestPagesOfOneList(t *testing.T) {
-	const perPage, numPages = 50, 4
-	requests := 0
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		page := podList()
-		for i := range perPage {
-			page.Items = append(page.Items, *wholePod(requests*perPage + i))
-		}
-		if requests++; requests == numPages {
-			page.Continue = ""
-		}
-		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
-		w.Write(encode(t, page, protobuf.SerializerOptions{}))
-	}))
-	defer api.Close()
-	pages := pagesOf(t, &rest.Config{Host: api.URL})
-	var items []runtime.RawExtension
-	for range numPages {
-		list, err := pages.List(t.Context(), metav1.ListOptions{Limit: perPage})
-		must(t, err)
-		items = append(items, list.Items...)
-	}
-	if pages.page != nil {
-		t.Error("the memory is kept after the last page")
-	}
-	for i := range items {
-		want, err := NewObject(wholePod(i))
-		must(t, err)
-		if !reflect.DeepEqual(items[i].Object, runtime.Object(want)) {
-			t.Errorf("pod %d: got %+v, want %+v", i, items[i].Object, want)
-		}
-	}
-	if len(items) != perPage*numPages {
-		t.Errorf("got %d pods", len(items))
-	}
-}
-
 // TestLostConnections closes the connection before a response. The page is requested again.
 func TestLostConnections(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
@@ -154,7 +115,7 @@ func TestLostConnections(t *testing.T) {
 }
 
 // TestLargePages lists large pods. A page that is too large is requested again with fewer pods, down
-// to one.
+// to one. The objects of a page must not change when the next one is read into the same memory.
 func TestLargePages(t *testing.T) {
 	for _, test := range []struct {
 		pods, bytes int
@@ -162,6 +123,7 @@ func TestLargePages(t *testing.T) {
 	}{
 		{20, 600 << 10, []int{500, 125, 31, 7, 7, 7}},
 		{2, maxPageBytes + 1, []int{500, 125, 31, 7, 1, 1}},
+		{2*podsPerPage + 1, 0, []int{500, 500, 500}},
 	} {
 		pods := test.pods
 		var limits []int
@@ -186,22 +148,24 @@ func TestLargePages(t *testing.T) {
 			w.Write(encode(t, page, protobuf.SerializerOptions{}))
 		}))
 		defer api.Close()
-		pages, found := pagesOf(t, &rest.Config{Host: api.URL}), 0
-		for next := ""; found == 0 || next != ""; {
+		pages := pagesOf(t, &rest.Config{Host: api.URL})
+		var found []runtime.RawExtension
+		for next := ""; len(found) == 0 || next != ""; {
 			list, err := pages.List(t.Context(), metav1.ListOptions{Limit: podsPerPage, Continue: next})
 			must(t, err)
 			next = list.Continue
-			for _, item := range list.Items {
-				want, err := NewObject(wholePod(found))
-				must(t, err)
-				if !reflect.DeepEqual(item.Object, runtime.Object(want)) {
-					t.Errorf("pod %d: got %+v, want %+v", found, item.Object, want)
-				}
-				found++
+			found = append(found, list.Items...)
+		}
+		for i := range found {
+			want, err := NewObject(wholePod(i))
+			must(t, err)
+			if !reflect.DeepEqual(found[i].Object, runtime.Object(want)) {
+				t.Errorf("pod %d: got %+v, want %+v", i, found[i].Object, want)
 			}
 		}
-		if found != pods || !slices.Equal(limits, test.want) {
-			t.Errorf("pods of %d bytes: got %d pods, limits %v; want %d, %v", test.bytes, found, limits, pods, test.want)
+		if len(found) != pods || !slices.Equal(limits, test.want) || pages.page != nil {
+			t.Errorf("pods of %d bytes: got %d pods, limits %v, memory %p; want %d, %v, none", test.bytes, len(found), limits,
+				pages.page, pods, test.want)
 		}
 	}
 }
