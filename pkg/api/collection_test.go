@@ -43,32 +43,6 @@ func TestGet(t *testing.T) {
 	}
 }
 
-func TestNotFound(t *testing.T) {
-	h := serve(t, newConfig())
-	for path, want := range map[string]string{
-		"namespaces/apps/pods/none": `podmetrics.metrics.k8s.io "none" not found: ` +
-			`pod "none" is not running in namespace "apps"`,
-		"namespaces/none/pods/web-1": `podmetrics.metrics.k8s.io "web-1" not found: ` +
-			`pod "web-1" is not running in namespace "none"`,
-		"namespaces/apps/pods/no-metrics": `podmetrics.metrics.k8s.io "no-metrics" not found: ` +
-			`pod "no-metrics" is running in namespace "apps", but there are no current metrics`,
-		"namespaces/apps/pods/predecessor": `podmetrics.metrics.k8s.io "predecessor" not found: ` +
-			`pod "predecessor" is running in namespace "apps", but there are no current metrics`,
-		"nodes/none": `nodemetrics.metrics.k8s.io "none" not found: node "none" does not exist`,
-		"nodes/node-no-metrics": `nodemetrics.metrics.k8s.io "node-no-metrics" not found: ` +
-			`there are no current metrics from the kubelet of node "node-no-metrics"`,
-	} {
-		for _, version := range versions {
-			got := get[struct{ Kind, Status, Reason, Message string }](
-				t, h, "/apis/metrics.k8s.io/"+version+"/"+path, http.StatusNotFound)
-			if got.Kind != "Status" || got.Status != "Failure" || got.Reason != "NotFound" ||
-				!strings.HasPrefix(got.Message, want) {
-				t.Errorf("%s: got %+v, want message %s", path, got, want)
-			}
-		}
-	}
-}
-
 func TestOnlyGetAndListAreAllowed(t *testing.T) {
 	h := serve(t, newConfig())
 	for _, path := range []string{

@@ -142,6 +142,11 @@ func TestNotFoundIsNotExplained(t *testing.T) {
 			"namespaces/apps/pods/no-metrics": `podmetrics.metrics.k8s.io "no-metrics" not found: ` +
 				`pod "no-metrics" is running in ` +
 				`namespace "apps", but there are no current metrics of it from its node's kubelet`,
+			"namespaces/none/pods/web-1": `podmetrics.metrics.k8s.io "web-1" not found: ` +
+				`pod "web-1" is not running in namespace "none"`,
+			"namespaces/apps/pods/predecessor": `podmetrics.metrics.k8s.io "predecessor" not found: ` +
+				`pod "predecessor" is running in ` +
+				`namespace "apps", but there are no current metrics of it from its node's kubelet`,
 			"nodes/none": `nodemetrics.metrics.k8s.io "none" not found: ` +
 				`node "none" does not exist or is not selected for scraping`,
 			"nodes/node-no-metrics": `nodemetrics.metrics.k8s.io "node-no-metrics" not found: ` +
@@ -150,7 +155,8 @@ func TestNotFoundIsNotExplained(t *testing.T) {
 		} {
 			e := serveExplained(t, test.user, test.change)
 			got := get[metav1.Status](t, e, "/apis/metrics.k8s.io/v1/"+path, http.StatusNotFound)
-			if got.Message != want || len(got.Details.Causes) > 0 || len(e.explainer.calls) > 0 {
+			if got.Kind != "Status" || got.Status != metav1.StatusFailure || got.Reason != metav1.StatusReasonNotFound ||
+				got.Message != want || len(got.Details.Causes) > 0 || len(e.explainer.calls) > 0 {
 				t.Errorf("%s, %s: got %+v after %q, want message %s", test.name, path, got, e.explainer.calls, want)
 			}
 			if len(e.authorizer.requests) != test.requests {

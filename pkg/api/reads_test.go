@@ -65,18 +65,16 @@ func TestReadsAreReported(t *testing.T) {
 		{pods + "/no-metrics", jsonType, "node-a", 1},
 		{pods + "/unknown", jsonType, "", 0},
 	} {
-		{
-			c, reads := onNodes()
-			do(serve(t, c), http.MethodGet, tc.path, tc.accept)
-			got := strings.Join(reads.nodes, ",")
-			if tc.nodes == "node-a,node-b" && got == "node-b,node-a" {
-				got = tc.nodes
-			}
-			if tc.nodes == "" && len(reads.readers) > 0 || got != tc.nodes {
-				t.Errorf("%s: %d reads of %q, want %q", tc.path, len(reads.readers), got, tc.nodes)
-			} else if tc.nodes != "" && (len(reads.readers) != 1 || reads.sizes[0] != tc.size || reads.readers[0] == 0) {
-				t.Errorf("%s: got readers %v with sizes %v, want one with size %d", tc.path, reads.readers, reads.sizes, tc.size)
-			}
+		c, reads := onNodes()
+		do(serve(t, c), http.MethodGet, tc.path, tc.accept)
+		got := strings.Join(reads.nodes, ",")
+		if tc.nodes == "node-a,node-b" && got == "node-b,node-a" {
+			got = tc.nodes
+		}
+		if tc.nodes == "" && len(reads.readers) > 0 || got != tc.nodes {
+			t.Errorf("%s: %d reads of %q, want %q", tc.path, len(reads.readers), got, tc.nodes)
+		} else if tc.nodes != "" && (len(reads.readers) != 1 || reads.sizes[0] != tc.size || reads.readers[0] == 0) {
+			t.Errorf("%s: got readers %v with sizes %v, want one with size %d", tc.path, reads.readers, reads.sizes, tc.size)
 		}
 	}
 }
