@@ -46,18 +46,31 @@ func newResourceQuery(c *Config) *query {
 }
 
 func newSummaryQuery(c *Config) *query {
-	const without = "without the summary, metrics appear only after the second scrape"
+	q := summaryQueryOf(c, "summary", "without the summary, metrics appear only after the second scrape")
+	q.rawQuery, q.timeout = summaryQuery, min(c.Timeout, maxSummaryTimeout)
+	q.decode = func(w *workspace, node string, times decode.Times) error {
+		return w.summary.Decode(&w.scrape, w.body, node, times)
+	}
+	return q
+}
+
+func newStorageQuery(c *Config) *query {
+	q := summaryQueryOf(c, "complete summary", "without the summary, ephemeral-storage is not served")
+	q.decode = func(w *workspace, node string, times decode.Times) error {
+		return w.storage.Decode(&w.scrape, w.body, node, times)
+	}
+	return q
+}
+
+// summaryQueryOf returns a query of the summary. without is what is missing without it.
+func summaryQueryOf(c *Config, subject, without string) *query {
 	return &query{
-		scheme:   c.scheme(),
-		path:     summaryPath,
-		rawQuery: summaryQuery,
-		accept:   "application/json",
-		timeout:  min(c.Timeout, maxSummaryTimeout),
-		accepts:  isJSON,
-		decode: func(w *workspace, node string, times decode.Times) error {
-			return w.summary.Decode(&w.scrape, w.body, node, times)
-		},
-		subject: "summary",
+		scheme:  c.scheme(),
+		path:    summaryPath,
+		accept:  "application/json",
+		timeout: c.Timeout,
+		accepts: isJSON,
+		subject: subject,
 		cures: map[reason.Reason]string{
 			reason.Forbidden:   "grant get on nodes/stats to the user that kube-vitals runs as; " + without,
 			reason.NotFound:    without,
@@ -68,30 +81,6 @@ func newSummaryQuery(c *Config) *query {
 			reason.Undecodable: without,
 			reason.NoSamples:   without,
 			reason.ClockSkew:   "set the node's clock, for example by NTP; " + without,
-		},
-	}
-}
-
-func newStorageQuery(c *Config) *query {
-	const without = "without the summary, ephemeral-storage is not served"
-	return &query{
-		scheme:  c.scheme(),
-		path:    summaryPath,
-		accept:  "application/json",
-		timeout: c.Timeout,
-		accepts: isJSON,
-		decode: func(w *workspace, node string, times decode.Times) error {
-			return w.storage.Decode(&w.scrape, w.body, node, times)
-		},
-		subject: "complete summary",
-		cures: map[reason.Reason]string{
-			reason.Forbidden:   "grant get on nodes/stats to the user that kube-vitals runs as; " + without,
-			reason.NotFound:    without,
-			reason.ServerError: "see the kubelet's log; " + without,
-			reason.BadStatus:   without,
-			reason.BadFormat:   without,
-			reason.Undecodable: without,
-			reason.NoSamples:   without,
 		},
 	}
 }
