@@ -33,7 +33,8 @@ func (o *options) validateEvents() []error {
 		return []error{errors.New("--deployment needs --node-events")}
 	}
 	if problems := validation.IsDNS1123Subdomain(o.EventDeployment); problems != nil {
-		return []error{fmt.Errorf("--deployment: %q is not a valid name: %s", o.EventDeployment, strings.Join(problems, "; "))}
+		return []error{fmt.Errorf("--deployment: %q is not a valid name: %s", o.EventDeployment,
+			strings.Join(problems, "; "))}
 	}
 	return nil
 }

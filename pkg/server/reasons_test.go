@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -304,13 +305,16 @@ func speaking(t *testing.T, certificate *tls.Certificate, text string) netip.Add
 	if certificate != nil {
 		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{*certificate}})
 	}
-	t.Cleanup(func() { listener.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() { cancel(); listener.Close() })
 	go func() {
 		for {
 			connection, err := listener.Accept()
 			if err != nil {
 				return
 			}
+			// A client may connect for a request that it has canceled meanwhile.
+			context.AfterFunc(ctx, func() { connection.Close() })
 			go func() {
 				defer connection.Close()
 				if n, _ := connection.Read(make([]byte, 4096)); n > 0 {

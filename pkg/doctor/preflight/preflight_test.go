@@ -473,10 +473,12 @@ func TestKubelets(t *testing.T) {
 		pins   bool
 	}{
 		"configuration that cannot be read": {nil, doctor.Skipped, "request-failed", true},
-		"a file":                            {map[string]any{"tlsCertFile": "/etc/kubelet.crt"}, doctor.Skipped, certificatesUnknown, true},
-		"serverTLSBootstrap":                {map[string]any{"serverTLSBootstrap": true}, doctor.OK, "", false},
-		"neither":                           {map[string]any{}, doctor.Warning, string(reason.TLSSelfSigned), true},
-		"invalid":                           {"text", doctor.Skipped, "request-failed", true},
+		"a file": {
+			map[string]any{"tlsCertFile": "/etc/kubelet.crt"}, doctor.Skipped, certificatesUnknown, true,
+		},
+		"serverTLSBootstrap": {map[string]any{"serverTLSBootstrap": true}, doctor.OK, "", false},
+		"neither":            {map[string]any{}, doctor.Warning, string(reason.TLSSelfSigned), true},
+		"invalid":            {"text", doctor.Skipped, "request-failed", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
