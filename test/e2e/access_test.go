@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -67,39 +66,6 @@ func TestUnauthorizedUser(t *testing.T) {
 		user.wantStatus(t, path, http.StatusForbidden)
 	}
 	admin.wantStatus(t, "/metrics", http.StatusOK)
-}
-
-// TestAuthorizedNamespace sends requests through the API server: the chart lets users with the role
-// view read the metrics of a namespace.
-func TestAuthorizedNamespace(t *testing.T) {
-	kubeconfig := shared.File("user.kubeconfig")
-	if err := shared.WriteUserKubeconfig(kubeconfig, "user", ""); err != nil {
-		t.Fatal(err)
-	}
-	as := func(args ...string) (string, error) {
-		return shared.Kubectl(t.Context(), append(args, "--kubeconfig", kubeconfig)...)
-	}
-	eventually(t, "the refusal of a user without permissions", func(context.Context) error {
-		out, err := as("top", "nodes")
-		if err != nil && strings.Contains(err.Error(), "orbidden") {
-			return nil
-		}
-		return fmt.Errorf("kubectl top nodes: %s, %w", out, err)
-	})
-	const namespace = "access"
-	shared.createNamespaces(t, namespace)
-	shared.createPods(t, namespace, "node-01", "pod")
-	shared.kubectl(t, "create", "rolebinding", "user", "--clusterrole=view", "--user=user", "--namespace", namespace)
-	eventually(t, "the role to take effect", func(context.Context) error {
-		_, err := as("top", "pods", "--namespace", namespace)
-		return err
-	})
-	if out, err := as("top", "pods", "--all-namespaces"); err == nil {
-		t.Errorf("a user with permissions in one namespace reads all:\n%s", out)
-	}
-	if out, err := as("get", "--raw", "/metrics"); err == nil {
-		t.Errorf("a user without permissions reads /metrics:\n%s", out)
-	}
 }
 
 func TestHealthChecksAreNamed(t *testing.T) {
