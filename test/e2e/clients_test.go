@@ -75,7 +75,8 @@ func TestClients(t *testing.T) {
 			t.Errorf("top: got %d pods, want %d", len(out.Top), len(out.Pods))
 		}
 		// The library's own sums leave out sidecars.
-		for name, want := range map[string]consumption{"alpha": {300, 192}, "beta": {400, 256}, "gamma": {100, 512}} {
+		type usage struct{ cpu, memory float64 } // in millicores and MiB
+		for name, want := range map[string]usage{"alpha": {300, 192}, "beta": {400, 256}, "gamma": {100, 512}} {
 			top := out.Top[name]
 			if cpu, memory := top.CPU*1000, top.Memory/(1<<20); math.Abs(cpu-want.cpu) > want.cpu/100 || memory != want.memory {
 				t.Errorf("top: pod %s: got %gm and %g MiB, want %g and %g", name, cpu, memory, want.cpu, want.memory)
