@@ -36,7 +36,6 @@ var certificateFlags = []string{"--tls-lifetime=" + certificateLifetime.String()
 func TestServingCertificate(t *testing.T) {
 	t.Parallel()
 	c := startServing(t)
-	t.Run("permissions", c.testPermissions)
 	t.Run("renewal", c.testRenewal)
 	t.Run("empty Secret", c.testEmptySecret)
 	t.Run("deleted Secret", c.testDeletedSecret)
@@ -181,66 +180,6 @@ func awaitLog(t *testing.T, s *cluster.Server, text string) {
 		}
 		return err
 	})
-}
-
-// testPermissions checks what both ServiceAccounts may do.
-func (c *servingCluster) testPermissions(t *testing.T) {
-	const (
-		allowed = "yes"
-		denied  = "no"
-	)
-	for account, permissions := range map[string]map[string]string{
-		account: {
-			"get secrets/" + servingSecret:                                   allowed,
-			"update secrets/" + servingSecret:                                allowed,
-			"create secrets":                                                 denied,
-			"create secrets/" + servingSecret:                                denied,
-			"delete secrets/" + servingSecret:                                denied,
-			"get secrets":                                                    denied,
-			"list secrets":                                                   denied,
-			"get secrets/other":                                              denied,
-			"get configmaps/" + servingConfigMap:                             allowed,
-			"update configmaps/" + servingConfigMap:                          allowed,
-			"delete configmaps/" + servingConfigMap:                          denied,
-			"create configmaps":                                              denied,
-			"list configmaps":                                                denied,
-			"update configmaps/other":                                        denied,
-			"patch apiservices/v1.metrics.k8s.io":                            allowed,
-			"patch apiservices/v1.apps":                                      denied,
-			"delete apiservices/v1.metrics.k8s.io":                           denied,
-			"update apiservices/v1.metrics.k8s.io":                           denied,
-			"list apiservices":                                               denied,
-			"create serviceaccounts/kube-vitals-kubelet --subresource=token": allowed,
-			"create serviceaccounts/kube-vitals --subresource=token":         denied,
-			"create serviceaccounts --subresource=token":                     denied,
-			"get nodes --subresource=metrics":                                denied,
-			"get nodes --subresource=stats":                                  denied,
-		},
-		kubeletAccount: {
-			"get nodes --subresource=metrics":     allowed,
-			"get nodes --subresource=stats":       allowed,
-			"get nodes --subresource=proxy":       denied,
-			"get nodes":                           denied,
-			"list nodes":                          denied,
-			"list pods":                           denied,
-			"get secrets/" + servingSecret:        denied,
-			"patch apiservices/v1.metrics.k8s.io": denied,
-			"create serviceaccounts/kube-vitals-kubelet --subresource=token": denied,
-			"create subjectaccessreviews.authorization.k8s.io":               denied,
-			"create tokenreviews.authentication.k8s.io":                      denied,
-		},
-	} {
-		for permission, want := range permissions {
-			args := []string{"auth", "can-i", "--quiet", "--as=" + account, inNamespace}
-			got := allowed
-			if _, err := c.Kubectl(t.Context(), append(args, strings.Fields(permission)...)...); err != nil {
-				got = denied
-			}
-			if got != want {
-				t.Errorf("kubectl auth can-i %s as %s: got %s, want %s", permission, account, got, want)
-			}
-		}
-	}
 }
 
 // testRenewal awaits two renewals while clients connect and send requests.
