@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
@@ -151,7 +149,8 @@ func (c *cost) measureState(ctx context.Context) error {
 	if c.descriptors, err = process.Descriptors(c.server.Process.PID()); err != nil {
 		return err
 	}
-	c.goroutines, err = c.readMetric(ctx, "go_goroutines")
+	telemetry, err := c.server.Telemetry(ctx)
+	c.goroutines = telemetry["go_goroutines"]
 	return err
 }
 
@@ -179,21 +178,6 @@ func (c *cost) memory() (rss, anon float64, err error) {
 	}
 	anon, err = mebibytes(process.Anonymous(c.server.Process.PID()))
 	return rss, anon, err
-}
-
-// readMetric returns the value of a metric of the server, and 0 if it has none. The name includes
-// the labels.
-func (c *cost) readMetric(ctx context.Context, name string) (float64, error) {
-	text, _, err := c.server.Get(ctx, "/metrics", "text/plain")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
-		}
-	}
-	return 0, nil
 }
 
 func (c *cost) measureRequests(ctx context.Context, requests []request) error {

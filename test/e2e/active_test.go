@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"strconv"
-	"strings"
 	"testing"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
 // activeTelemetry is what a server exposes about active nodes.
@@ -18,20 +18,8 @@ func readActive(ctx context.Context, admin *client) (w activeTelemetry, err erro
 	if err != nil {
 		return w, err
 	}
-	for line := range strings.Lines(string(body)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		into, ok := map[string]*float64{
-			"kube_vitals_active_nodes":         &w.nodes,
-			"kube_vitals_active_scrapes_total": &w.scrapes,
-		}[name]
-		if !ok {
-			continue
-		}
-		if *into, err = strconv.ParseFloat(value, 64); err != nil {
-			return w, err
-		}
-	}
-	return w, nil
+	t, err := cluster.ParseTelemetry(body)
+	return activeTelemetry{t["kube_vitals_active_nodes"], t["kube_vitals_active_scrapes_total"]}, err
 }
 
 // nodeOnPage is what the page of nodes has about one.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -151,20 +149,17 @@ func (d *disruption) afterOutage(t *testing.T, namespace string) {
 	}
 }
 
-var goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
-
 func (d *disruption) goroutines(t *testing.T, s *cluster.Server) int {
 	t.Helper()
 	body, err := d.asAdmin(t, s).getOK(t.Context(), "/metrics")
-	match := goroutinesLine.FindSubmatch(body)
-	if err != nil || match == nil {
-		t.Fatalf("/metrics has no go_goroutines: %v", err)
-	}
-	n, err := strconv.Atoi(string(match[1]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n
+	telemetry, err := cluster.ParseTelemetry(body)
+	if err != nil || telemetry["go_goroutines"] == 0 {
+		t.Fatalf("/metrics has no go_goroutines: %v", err)
+	}
+	return int(telemetry["go_goroutines"])
 }
 
 // logLines returns the number of lines logged, without those of reviews.

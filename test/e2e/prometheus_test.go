@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -203,19 +202,8 @@ func (c *prometheusCluster) startEngine(t *testing.T, config process.Config, rea
 	t.Cleanup(c.prometheus.Kill)
 	url := fmt.Sprintf("http://127.0.0.1:%d%s", c.port, readyPath)
 	err = c.prometheus.Poll(t.Context(), timeout, "the engine to be ready", func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return errors.New(response.Status)
-		}
-		return nil
+		_, err := fetch(ctx, url)
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)

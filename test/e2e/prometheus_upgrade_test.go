@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -92,17 +90,7 @@ func (c *prometheusCluster) awaitSamples(t *testing.T, selector string) {
 	t.Helper()
 	query := fmt.Sprintf("min(count_over_time(%s[1m])) >= 3", selector)
 	eventually(t, "samples of "+selector, func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet,
-			fmt.Sprintf("http://127.0.0.1:%d/api/v1/query?query=%s", c.port, url.QueryEscape(query)), nil)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
+		body, err := fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/api/v1/query?query=%s", c.port, url.QueryEscape(query)))
 		if err == nil && !strings.Contains(string(body), `"value":[`) {
 			err = errors.New(string(body))
 		}

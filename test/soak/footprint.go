@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -51,11 +50,11 @@ func measureFootprint(ctx context.Context, s *cluster.Standalone) (smallest foot
 				return smallest, fmt.Errorf("collect garbage: %w", err)
 			}
 		}
-		t, err := readTelemetry(ctx, s)
+		t, err := s.Telemetry(ctx)
 		if err != nil {
 			return smallest, err
 		}
-		for j, v := range t.footprint() {
+		for j, v := range footprintOf(t) {
 			if i == 0 || v < smallest[j] {
 				smallest[j] = v
 			}
@@ -64,40 +63,8 @@ func measureFootprint(ctx context.Context, s *cluster.Standalone) (smallest foot
 	return smallest, nil
 }
 
-// telemetry is the content of /metrics: values by name and labels.
-type telemetry map[string]float64
-
-func readTelemetry(ctx context.Context, s *cluster.Standalone) (telemetry, error) {
-	text, _, err := s.Get(ctx, "/metrics", "text/plain")
-	if err != nil {
-		return nil, err
-	}
-	t := telemetry{}
-	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
-			continue
-		}
-		space := strings.LastIndexByte(line, ' ') // the samples have no timestamps
-		value, err := strconv.ParseFloat(line[space+1:], 64)
-		if space < 0 || err != nil {
-			return nil, fmt.Errorf("parse /metrics: invalid line %q", line)
-		}
-		t[line[:space]] = value
-	}
-	return t, nil
-}
-
-// sum returns the sum of all series of a name.
-func (t telemetry) sum(name string) (sum float64) {
-	for series, value := range t {
-		if base, _, _ := strings.Cut(series, "{"); base == name {
-			sum += value
-		}
-	}
-	return sum
-}
-
-func (t telemetry) footprint() footprint {
+// footprintOf returns the footprint of a server by its /metrics.
+func footprintOf(t cluster.Telemetry) footprint {
 	own := 0.0
 	for series := range t {
 		if strings.HasPrefix(series, "kube_vitals_") {
@@ -105,7 +72,7 @@ func (t telemetry) footprint() footprint {
 		}
 	}
 	return footprint{
-		t.sum("go_goroutines"), t.sum("go_memstats_heap_alloc_bytes") / mebibyte, t.sum("process_open_fds"),
+		t.Sum("go_goroutines"), t.Sum("go_memstats_heap_alloc_bytes") / mebibyte, t.Sum("process_open_fds"),
 		own, float64(len(t)) - own,
 	}
 }

@@ -150,7 +150,7 @@ func (s *soak) phase(ctx context.Context, duration time.Duration) (footprint, er
 // report prints lines of progress.
 func (s *soak) report(ctx context.Context) {
 	for program.Sleep(ctx, reportPeriod) == nil {
-		t, err := readTelemetry(ctx, s.server)
+		t, err := s.server.Telemetry(ctx)
 		if err != nil {
 			program.Logf("read /metrics: %v", err)
 			continue
@@ -159,15 +159,15 @@ func (s *soak) report(ctx context.Context) {
 		program.Logf("%d of %d pods served, %d of %d kubelets misbehave; %d responses, %d violations; "+
 			"%.0f scrapes, %.0f active nodes; %.0f MiB RSS",
 			r.pods, s.nodes*s.pods, s.churn.faulty(), s.nodes, r.responses, r.violations,
-			t.sum("kube_vitals_scrapes_total"), t.sum("kube_vitals_active_nodes"),
-			t.sum("process_resident_memory_bytes")/mebibyte)
+			t.Sum("kube_vitals_scrapes_total"), t.Sum("kube_vitals_active_nodes"),
+			t.Sum("process_resident_memory_bytes")/mebibyte)
 	}
 }
 
 // scrapes returns how often the kubelets were scraped, without early scrapes.
 func (s *soak) scrapes(ctx context.Context) (float64, error) {
-	t, err := readTelemetry(ctx, s.server)
-	return float64(s.churn.requests(kubelettest.ResourcePath)) - t.sum("kube_vitals_early_scrapes_total"), err
+	t, err := s.server.Telemetry(ctx)
+	return float64(s.churn.requests(kubelettest.ResourcePath)) - t.Sum("kube_vitals_early_scrapes_total"), err
 }
 
 // checkScrapes checks for some time without churn that all nodes together are scraped at least and at
@@ -200,8 +200,8 @@ func (s *soak) checkScrapes(ctx context.Context, duration time.Duration, least, 
 func (s *soak) checkInactive(ctx context.Context) error {
 	program.Logf("waiting until no node is active")
 	err := s.server.Process.Poll(ctx, activeFor, "no node to be active", func(ctx context.Context) error {
-		t, err := readTelemetry(ctx, s.server)
-		if active := t.sum("kube_vitals_active_nodes"); err == nil && active > 0 {
+		t, err := s.server.Telemetry(ctx)
+		if active := t.Sum("kube_vitals_active_nodes"); err == nil && active > 0 {
 			return fmt.Errorf("%.0f nodes are active", active)
 		}
 		return err
