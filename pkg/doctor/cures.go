@@ -65,7 +65,7 @@ const (
 // cures returns what to do, by reason; checks set other cures themselves. helm upgrade restores
 // objects that are missing, but no field of an APIService that was changed in the cluster.
 // A line that begins with a command can be pasted.
-func cures() map[string]string {
+func cures() map[string]string { //nolint:funlen // a table
 	const (
 		upgrade = "restore it, for example with helm upgrade"
 		bundle  = "write the CA of the served certificate into spec.caBundle; with --tls-secret, kube-vitals does it " +

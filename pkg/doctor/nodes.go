@@ -111,18 +111,7 @@ func nodezChecks(report *nodez.Report) []Check {
 		describe = reason.Reason.DescribeEngine
 	}
 	working := 0
-	var skewed []string
-	largest := 0.0
 	for _, n := range report.Nodes {
-		if age := n.SampleAgeSeconds; age != nil && *age < 0 {
-			n.ClockSkewSeconds = new(-*age) // at least
-		}
-		if s := n.ClockSkewSeconds; s != nil {
-			largest = max(largest, math.Abs(*s))
-			if math.Abs(*s) > maxClockSkew.Seconds() {
-				skewed = append(skewed, fmt.Sprintf("%s %+.1fs", n.Name, *s))
-			}
-		}
 		if n.State != nodez.Failing && n.State != nodez.Stale {
 			working++
 			continue
@@ -157,22 +146,40 @@ func nodezChecks(report *nodez.Report) []Check {
 			group.Seen)
 		checks = append(checks, *group)
 	}
-	skew := Check{ID: "clocks", Title: "clocks", Status: OK,
-		Seen: fmt.Sprintf("the largest difference from a node's clock is %.1fs", largest)}
-	if report.Engine != nil {
-		skew.Seen = "no sample is from the future; an engine does not tell whether a clock is behind"
-	}
-	if len(skewed) > 0 {
-		skew.Status, skew.Reason, skew.Objects = Warning, clockSkew, skewed
-		skew.Seen = fmt.Sprintf("clocks of %s differ from that of kube-vitals by more than %v:", count(len(skewed),
-			"node"), maxClockSkew)
-	}
-	checks = append(checks, skew)
+	checks = append(checks, clockCheck(report))
 	checks = append(checks, deviceChecks(report)...)
 	if m := report.Memory; m != nil {
 		checks = append(checks, memoryCheck(m))
 	}
 	return checks
+}
+
+// clockCheck compares the clocks of the nodes with that of kube-vitals.
+func clockCheck(report *nodez.Report) Check {
+	var skewed []string
+	largest := 0.0
+	for _, n := range report.Nodes {
+		if age := n.SampleAgeSeconds; age != nil && *age < 0 {
+			n.ClockSkewSeconds = new(-*age) // at least
+		}
+		if s := n.ClockSkewSeconds; s != nil {
+			largest = max(largest, math.Abs(*s))
+			if math.Abs(*s) > maxClockSkew.Seconds() {
+				skewed = append(skewed, fmt.Sprintf("%s %+.1fs", n.Name, *s))
+			}
+		}
+	}
+	c := Check{ID: "clocks", Title: "clocks", Status: OK,
+		Seen: fmt.Sprintf("the largest difference from a node's clock is %.1fs", largest)}
+	if report.Engine != nil {
+		c.Seen = "no sample is from the future; an engine does not tell whether a clock is behind"
+	}
+	if len(skewed) > 0 {
+		c.Status, c.Reason, c.Objects = Warning, clockSkew, skewed
+		c.Seen = fmt.Sprintf("clocks of %s differ from that of kube-vitals by more than %v:", count(len(skewed), "node"),
+			maxClockSkew)
+	}
+	return c
 }
 
 // detailOf returns what the error of a node adds to its problem and cure.

@@ -1,17 +1,13 @@
 package prometheus
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -248,175 +244,6 @@ func (s *Source) Run(ctx context.Context) {
 		}
 		s.publish(&result, now, due)
 		timer.Reset(due.Sub(now))
-	}
-}
-
-// refresh sends the queries and stores the new samples. After a failure it stores nothing, so the
-// last metrics are served until they expire.
-func (s *Source) refresh(ctx context.Context) (result Result) {
-	start := time.Now()
-	defer func() {
-		result.Took = time.Since(start)
-		if p := recover(); p != nil {
-			result.Err, result.Reason = panicError(p), reason.InternalFailure
-		}
-		if result.Err == nil {
-			s.failures = 0
-			s.warm.Store(true)
-			return
-		}
-		s.failures++
-		result.Failures = s.failures
-	}()
-	s.refreshes++
-	sent := s.Clock.At(start)
-	s.reindex(ctx)
-	a := answers{result: &result}
-	if err := s.queryAll(ctx, &a); err != nil {
-		result.Err, result.Reason = err, Reason(err)
-		return result
-	}
-	if a.matched[containerCPU]+a.matched[nodeCPU] == 0 && len(s.index) > 0 {
-		result.Err, result.Reason = s.noSamples(a.series), reason.NoSamples
-		return result
-	}
-	result.Series, result.Unknown = map[string]int{}, a.series
-	for k, n := range a.matched {
-		result.Series[kind(k).String()] = n
-		result.Unknown -= n
-	}
-	arrived := s.Clock.At(time.Now())
-	for _, n := range s.snapshot() {
-		if s.put(n, sent, arrived, result.Partial) {
-			result.Nodes++
-		}
-		if !s.describe(n, time.Now()) {
-			result.Missing++
-		}
-	}
-	return result
-}
-
-// answers are the responses of a refresh.
-type answers struct {
-	mu      sync.Mutex
-	result  *Result
-	matched [numKinds]int // series of known nodes
-	series  int
-}
-
-// queryAll sends all queries. Those of the counters come first: they decide which of several series
-// of a container counts.
-func (s *Source) queryAll(ctx context.Context, a *answers) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.maxDuration, reason.Errorf(reason.Timeout,
-		"all queries together have taken more than %v (check the load of the engine; see Sizing in docs/prometheus.md)",
-		s.maxDuration))
-	defer cancel()
-	if err := s.queryKinds(ctx, a, containerCPU, nodeCPU); err != nil {
-		return err
-	}
-	return s.queryKinds(ctx, a, containerMemory, containerStartTime, containerSwap, nodeMemory, nodeSwap)
-}
-
-// queryKinds sends the queries of some kinds, and returns the first error.
-func (s *Source) queryKinds(ctx context.Context, a *answers, kinds ...kind) error {
-	queries := make(chan kind, numKinds)
-	for _, k := range kinds {
-		queries <- k
-	}
-	close(queries)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var workers sync.WaitGroup
-	for range parallelQueries {
-		workers.Go(func() {
-			defer func() {
-				if p := recover(); p != nil {
-					cancel(panicError(p))
-				}
-			}()
-			for k := range queries {
-				if err := s.query(ctx, k, a); err != nil {
-					cancel(err)
-					return
-				}
-			}
-		})
-	}
-	workers.Wait()
-	return context.Cause(ctx)
-}
-
-func (s *Source) query(ctx context.Context, k kind, a *answers) error {
-	s.tick()
-	response, err := s.client.query(ctx, k, func(series *series) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if s.add(k, series, a.result) {
-			a.matched[k]++
-		}
-	})
-	if response != nil {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.series += response.series
-		a.result.Skipped[usage.OverLimit] += response.overLimit
-		s.noteWarnings(ctx, k, response, a.result)
-	}
-	return err
-}
-
-// panicError returns the error for a panic, which must not end the process.
-func panicError(p any) error {
-	return reason.Errorf(reason.InternalFailure,
-		"the engine's response made kube-vitals panic; please report this bug: %v\n%s", p, debug.Stack())
-}
-
-// noSamples returns the error for responses without samples of the cluster's nodes.
-func (s *Source) noSamples(series int) error {
-	f := s.client.config
-	if series == 0 {
-		return reason.Errorf(reason.NoSamples, "the engine at %s has no series of nodes or containers in the last %v "+
-			"(check preset, matchers and queries in --prometheus-config, and the header of the tenant)",
-			s.client.url.Host, s.client.window)
-	}
-	return reason.Errorf(reason.NoSamples, "the engine at %s has %d series, but none of this cluster's nodes and pods: "+
-		"no label %s has the name or address of a node (set labels.node or matchers in --prometheus-config)",
-		s.client.url.Host, series, strings.Join(f.Labels.Node, ", "))
-}
-
-// noteWarnings marks the result as partial if the response has a warning: an engine warns when it
-// does not have all series. It logs the first warning only: the next ones may differ each time.
-func (s *Source) noteWarnings(ctx context.Context, k kind, r *response, result *Result) {
-	warning := strings.Join(r.warnings[:min(1, len(r.warnings))], "")
-	if r.partial {
-		warning = "the response is partial"
-	}
-	if warning == "" {
-		return
-	}
-	result.Partial, result.Warning = true, cmp.Or(result.Warning, warning)
-	if !s.warned {
-		s.warned = true
-		klog.FromContext(ctx).Info("The engine has responded with a warning; metrics that are missing in the response "+
-			"are served until they expire", "query", k, "warning", warning)
-	}
-}
-
-// log logs when refreshes start to fail, when the reason changes, and when they work again.
-func (s *Source) log(ctx context.Context, r Result) {
-	logger := klog.FromContext(ctx)
-	switch {
-	case r.Err == nil && s.logged != "":
-		s.logged = ""
-		logger.Info("The engine can be read again")
-	case r.Err != nil && r.Reason != s.logged:
-		s.logged = r.Reason
-		logger.Error(r.Err, "Reading the engine failed; the last metrics are served until they expire", "reason", r.Reason)
-	}
-	if r.Err == nil && s.warned && !r.Partial {
-		s.warned = false
-		logger.Info("The engine responds without a warning again")
 	}
 }
 

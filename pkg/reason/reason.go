@@ -98,7 +98,7 @@ func Objects() []Reason {
 	}
 }
 
-func descriptions() map[Reason]Description {
+func descriptions() map[Reason]Description { //nolint:funlen // a table
 	const (
 		checkPort   = "check --kubelet-port and --kubelet-use-node-status-port"
 		checkRoute  = "check the routes, firewalls and NetworkPolicies between kube-vitals and the node"

@@ -43,7 +43,7 @@ func limitInFlight(config *genericapiserver.Config) {
 
 // Handle implements flowcontrol.Interface. The probes of kubelets are always served: they cannot be told
 // from other requests without credentials. The same is true for administrators, as in the library.
-func (f *inFlight) Handle(
+func (f *inFlight) Handle( //nolint:revive // the parameters are those of the interface
 	_ context.Context, r flowcontrol.RequestDigest,
 	note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
 	_ func() flowcontrolrequest.WorkEstimate, _ fairqueuing.QueueNoteFn, serve func(),
