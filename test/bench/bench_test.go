@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
 )
 
@@ -36,7 +37,7 @@ func TestKubeletsServePods(t *testing.T) {
 		for i := range p.size() {
 			key, object := p.object(i)
 			keys[key] = true
-			text, err := encode(object)
+			text, err := cluster.Encode(object)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +72,7 @@ func TestKubeletsServePods(t *testing.T) {
 func TestCountProtobuf(t *testing.T) {
 	list := &corev1.NodeList{Items: []corev1.Node{*objects.Node(0, 1, time.Now()), *objects.Node(1, 1, time.Now())}}
 	list.APIVersion, list.Kind = "v1", "NodeList"
-	body, err := encode(list)
+	body, err := cluster.Encode(list)
 	if err != nil {
 		t.Fatal(err)
 	}

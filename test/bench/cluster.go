@@ -1,20 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
@@ -75,7 +67,8 @@ func (b *bench) start(ctx context.Context, inProcess bool) (err error) {
 		return err
 	}
 	program.Logf("writing %d pods to etcd", b.pods())
-	if err := writeObjects(ctx, b.cluster.Etcd, newPopulation(b.shape, b.kubeletPort, b.smallObjects)); err != nil {
+	p := newPopulation(b.shape, b.kubeletPort, b.smallObjects)
+	if err := b.cluster.WriteObjects(ctx, p.size(), p.object); err != nil {
 		return err
 	}
 	return b.cluster.StartAPIServer(ctx, "/api/v1/nodes?resourceVersion=0&limit=1",
@@ -141,72 +134,6 @@ func (p population) object(i int) (key string, object runtime.Object) {
 	return key, object
 }
 
-// Objects are written directly to etcd, which is ten times as fast as through the API server.
-const (
-	transactionSize = 100 // objects; etcd allows 128
-	etcdWriters     = 4
-)
-
-func writeObjects(ctx context.Context, etcd string, p population) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var writers sync.WaitGroup
-	for w := range etcdWriters {
-		writers.Go(func() {
-			for i := w * transactionSize; i < p.size(); i += etcdWriters * transactionSize {
-				if err := writeTransaction(ctx, etcd, p, i, min(i+transactionSize, p.size())); err != nil {
-					cancel(fmt.Errorf("write objects to etcd: %w", err))
-					return
-				}
-			}
-		})
-	}
-	writers.Wait()
-	return context.Cause(ctx)
-}
-
-// put is a write in the format of etcd's JSON gateway, which encodes bytes in base64 as
-// encoding/json does.
-type put struct {
-	Request struct {
-		Key   []byte `json:"key"`
-		Value []byte `json:"value"`
-	} `json:"request_put"`
-}
-
-func writeTransaction(ctx context.Context, etcd string, p population, from, to int) error {
-	puts := make([]put, to-from)
-	for i := range puts {
-		key, object := p.object(from + i)
-		value, err := encode(object)
-		if err != nil {
-			return err
-		}
-		puts[i].Request.Key, puts[i].Request.Value = []byte(key), value
-	}
-	body, err := json.Marshal(map[string]any{"success": puts})
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, etcd+"/v3/kv/txn", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	if err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", response.Status, text)
-	}
-	return nil
-}
-
 // shrink removes most of what no metrics server reads. The API server then needs a fraction of the
 // memory.
 func shrink(object runtime.Object) {
@@ -224,11 +151,4 @@ func shrink(object runtime.Object) {
 			s.Image, s.ImageID, s.ContainerID = "app", "", ""
 		}
 	}
-}
-
-// encode returns an object in the format in which the API server stores it.
-func encode(object runtime.Object) ([]byte, error) {
-	var b bytes.Buffer
-	err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(object, &b)
-	return b.Bytes(), err
 }

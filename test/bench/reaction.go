@@ -136,7 +136,7 @@ func (r *reaction) startCluster(ctx context.Context) error {
 	if err := r.cluster.StartEtcd(ctx); err != nil {
 		return err
 	}
-	if err := writeObjects(ctx, r.cluster.Etcd, p); err != nil {
+	if err := r.cluster.WriteObjects(ctx, p.size(), p.object); err != nil {
 		return err
 	}
 	if err := r.cluster.StartAPIServer(ctx); err != nil {

@@ -10,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
@@ -22,7 +24,7 @@ import (
 // selectors find these pods.
 func TestHostileLabels(t *testing.T) {
 	const (
-		nodes, running, pods, labels = 20, 10, 40, 60_000
+		nodes, running, pods, labels = 20, 10, 40, 100_000
 		changes                      = 10
 		maxMemory                    = 150 << 20 // RssAnon
 	)
@@ -32,35 +34,24 @@ func TestHostileLabels(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	pod := func(namespace, name string, labels map[string]string, node int) *corev1.Pod {
-		p := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "simulated"}}},
-		}
-		if node >= 0 {
-			p.Spec.NodeName = simulation.Nodes(nodes)[node].Name
-		} else {
-			p.Spec.NodeSelector = map[string]string{"no": "node"}
-		}
-		return p
-	}
-	create := func(p *corev1.Pod) {
-		t.Helper()
-		if _, err := c.Client.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	create(pod("other", "web", map[string]string{"app": "web"}, 0))
 	many := make(map[string]string, labels)
 	for i := range labels {
 		many[strconv.FormatInt(int64(i), 36)] = ""
 	}
-	for i := range pods { // the first ones run, the others stay Pending
-		node := i
-		if i >= running {
-			node = -1
+	// The API server would take seconds to create each of these pods: the time in which it computes
+	// managedFields grows with the square of the number of labels.
+	err := c.WriteObjects(t.Context(), pods+1, func(i int) (key string, o runtime.Object) {
+		if i == pods {
+			return hostilePod("other", "web", 0, map[string]string{"app": "web"})
 		}
-		create(pod("tenant", fmt.Sprintf("pod-%d", i), many, node))
+		node := -1 // the first ones run, the others stay Pending
+		if i < running {
+			node = i
+		}
+		return hostilePod("tenant", fmt.Sprintf("pod-%d", i), node, many)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 
 	c.install(t)
@@ -108,4 +99,22 @@ func TestHostileLabels(t *testing.T) {
 	if peak > maxMemory {
 		t.Errorf("RssAnon: %d MiB, want at most %d", peak>>20, maxMemory>>20)
 	}
+}
+
+// hostilePod returns a pod and its key in etcd. Without a node, no scheduler considers it.
+func hostilePod(namespace, name string, node int, labels map[string]string) (key string, pod *corev1.Pod) {
+	pod = &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, Labels: labels, UID: uuid.NewUUID(), CreationTimestamp: metav1.Now(),
+		},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "app", Image: "simulated"}}, SchedulerName: "none",
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
+	}
+	if node >= 0 {
+		pod.Spec.NodeName = nodeName(node)
+	}
+	return "/registry/pods/" + namespace + "/" + name, pod
 }
