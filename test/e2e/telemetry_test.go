@@ -79,7 +79,7 @@ func (c *testCluster) checkQueries(t *testing.T, prefix string) {
 	if len(queries) == 0 {
 		t.Errorf("there are no queries with %s", prefix)
 	}
-	references, err := observability.Parse(t.Context(), c.Checkout, queries)
+	references, err := observability.Parse(queries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestDashboardAndAlertQueries(t *testing.T) {
 	queries = slices.DeleteFunc(queries, func(q observability.Query) bool {
 		return strings.Contains(q.Expr, engineSeries) || strings.Contains(q.Expr, deviceSeries)
 	})
-	references, err := observability.Parse(t.Context(), shared.Checkout, queries)
+	references, err := observability.Parse(queries)
 	if err != nil {
 		t.Fatal(err)
 	}

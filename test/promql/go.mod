@@ -1,3 +1,5 @@
+// This module has no code: it pins the versions of Prometheus' programs for tests, whose dependencies
+// affect no other module.
 module github.com/kube-vitals/kube-vitals/test/promql
 
 go 1.26.8
@@ -5,11 +7,6 @@ go 1.26.8
 tool (
 	github.com/prometheus/prometheus/cmd/prometheus
 	github.com/prometheus/prometheus/cmd/promtool
-)
-
-require (
-	github.com/prometheus/common v0.71.0
-	github.com/prometheus/prometheus v0.315.0
 )
 
 require (
@@ -181,10 +178,12 @@ require (
 	github.com/prometheus/client_golang v1.24.1 // indirect
 	github.com/prometheus/client_golang/exp v0.0.0-20260907100614-57bb367da472 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
+	github.com/prometheus/common v0.71.0 // indirect
 	github.com/prometheus/common/assets v0.2.0 // indirect
 	github.com/prometheus/exporter-toolkit v0.19.0 // indirect
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect
+	github.com/prometheus/prometheus v0.315.0 // indirect
 	github.com/prometheus/sigv4 v0.5.0 // indirect
 	github.com/puzpuzpuz/xsync/v4 v4.5.0 // indirect
 	github.com/scaleway/scaleway-sdk-go v1.0.0-beta.37 // indirect

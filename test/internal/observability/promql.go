@@ -1,50 +1,67 @@
 package observability
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/VictoriaMetrics/metricsql"
 )
 
-// Reference has the series and labels in a query, as the program in test/promql returns them.
+// Reference has the series and labels in a query.
 type Reference struct {
-	Error     string     `json:"error"` // of the parser
-	Selectors []Selector `json:"selectors"`
-	Labels    []string   `json:"labels"` // in grouping and matching
+	Selectors []Selector
+	Labels    []string // in grouping and matching
 }
 
 // Selector is a series selector.
 type Selector struct {
-	Metric string            `json:"metric"`
-	Labels []string          `json:"labels"` // in its matchers
-	Equals map[string]string `json:"equals"` // label → the value that it must have
+	Metric string
+	Labels []string          // in its matchers
+	Equals map[string]string // label → the value that it must have
 }
 
-// Parse parses queries with Prometheus' parser, which it builds the first time, and returns their
-// references.
-func Parse(ctx context.Context, checkout string, queries []Query) ([]Reference, error) {
-	var expressions []string
-	for _, q := range queries {
-		expressions = append(expressions, q.Expr)
-	}
-	input, err := json.Marshal(expressions)
-	if err != nil {
-		return nil, err
-	}
-	output, err := run(ctx, checkout, input, "run", ".")
-	if err != nil {
-		return nil, fmt.Errorf("parse queries: %w", err)
-	}
-	var references []Reference
-	if err := json.Unmarshal(output, &references); err != nil {
-		return nil, fmt.Errorf("decode the output of test/promql: %w", err)
+// Parse returns what the queries refer to. The parser accepts more than Prometheus does: TestQueries
+// has promtool check the syntax.
+func Parse(queries []Query) ([]Reference, error) {
+	references := make([]Reference, len(queries))
+	for i, q := range queries {
+		root, err := metricsql.Parse(q.Expr)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", q.Place, err)
+		}
+		r := &references[i]
+		metricsql.VisitAll(root, func(e metricsql.Expr) {
+			switch e := e.(type) {
+			case *metricsql.MetricExpr:
+				r.Selectors = append(r.Selectors, selectorOf(e))
+			case *metricsql.AggrFuncExpr:
+				r.Labels = append(r.Labels, e.Modifier.Args...)
+			case *metricsql.BinaryOpExpr:
+				r.Labels = append(append(r.Labels, e.GroupModifier.Args...), e.JoinModifier.Args...)
+			}
+		})
 	}
 	return references, nil
+}
+
+func selectorOf(e *metricsql.MetricExpr) Selector {
+	s := Selector{Equals: map[string]string{}}
+	for _, filters := range e.LabelFilterss {
+		for _, f := range filters {
+			if f.Label == "__name__" {
+				s.Metric = f.Value
+				continue
+			}
+			s.Labels = append(s.Labels, f.Label)
+			if !f.IsNegative && !f.IsRegexp {
+				s.Equals[f.Label] = f.Value
+			}
+		}
+	}
+	return s
 }
 
 // Promtool runs promtool and returns its output, even if it fails. The environment variable
@@ -55,21 +72,10 @@ func Promtool(ctx context.Context, checkout string, args ...string) (string, err
 		output, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 		return string(output), err
 	}
-	output, err := run(ctx, checkout, nil, append([]string{"tool", "promtool"}, args...)...)
-	return string(output), err
-}
-
-// run runs go in the module test/promql, without Prometheus' service discovery, which would take
-// most of the time.
-func run(ctx context.Context, checkout string, input []byte, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"tool", "promtool"}, args...)...)
 	cmd.Dir = filepath.Join(checkout, "test", "promql")
+	// Without Prometheus' service discovery, which would take most of the time.
 	cmd.Env = append(os.Environ(), "GOFLAGS=-tags=remove_all_sd -trimpath", "GOWORK=off", "CGO_ENABLED=0")
-	cmd.Stdin = bytes.NewReader(input)
-	output, err := cmd.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		err = fmt.Errorf("%s: %w: %s", cmd, err, exit.Stderr)
-	}
-	return output, err
+	output, err := cmd.CombinedOutput()
+	return string(output), err
 }
