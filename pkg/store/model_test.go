@@ -263,13 +263,16 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 		now < n.shown && inAPI.PodCreatedAt <= n.jumpedAt // these times are shown for the second time
 	isOther := func(s usage.Sample) bool {
 		used, age := s.CPUSeconds*1e9, now.Sub(inAPI.StartedAt).Seconds()
+		if inAPI.PodCreatedAt != 0 {
+			age = max(age, in.at.Sub(inAPI.PodCreatedAt).Seconds())
+		}
 		switch {
 		case removed && inAPI.StartedAt == 0 && !inAPI.Running:
 			return true // the next pod has not started
 		case unknown:
 			return false
-		case in.capacity != 0 && used > float64(in.capacity)*(age*1.1+120):
-			return true // more than the node can have used
+		case in.capacity != 0 && age <= 3600 && used > float64(in.capacity)*(age*1.1+120):
+			return true // more than the node can have used, unless it had another capacity long ago
 		default:
 			return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < inAPI.StartedAt
 		}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"slices"
+	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -12,6 +13,10 @@ import (
 // started before that pod did, by the status in the API server, or used more than the node has had
 // since. Both times are by the node's clock. Until the API server shows a start, all samples are of
 // the removed pod.
+
+// runsOnFor is longer than a deleted pod runs beside the next one of its name. The counter of an older
+// container proves nothing: the node may have had more CPUs before.
+const runsOnFor = time.Hour
 
 // ownership is what start times show of the containers of a scrape.
 type ownership struct {
@@ -54,10 +59,16 @@ func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival) bo
 }
 
 // usedTooMuch reports whether a counter is above what the node can have used since a container's
-// start in the API server. The margin also covers a clock that was set back by up to usage.MaxLead.
+// start in the API server, or since its pod was created there, if that is longer ago: a node's clock
+// may have been ahead when the container started. The margin also covers a clock that was set back by
+// up to usage.MaxLead.
 func (n *node) usedTooMuch(r reading, state ContainerState, a *arrival) bool {
-	seconds := a.at.Add(n.clock.offset()).Sub(state.StartedAt).Seconds()*1.1 + 2*usage.MaxLead.Seconds()
-	return a.capacity != 0 && r.cpuSeconds > seconds*float64(a.capacity)/1e9
+	age := a.at.Add(n.clock.offset()).Sub(state.StartedAt)
+	if state.PodCreatedAt != 0 {
+		age = max(age, a.at.Sub(state.PodCreatedAt))
+	}
+	limit := (age.Seconds()*1.1 + 2*usage.MaxLead.Seconds()) * float64(a.capacity) / 1e9
+	return a.capacity != 0 && age <= runsOnFor && r.cpuSeconds > limit
 }
 
 // canCompare reports whether the start in the API server and times of samples are by the same

@@ -314,3 +314,29 @@ func TestOtherPodAfterAClockStep(t *testing.T) {
 	}
 	expect(t, s, "p", 180, "none")
 }
+
+// TestCounterOfAWholeLife checks that a counter is not too high for the start in the API server
+// where that start, or the capacity, does not bound it: the container is the pod's.
+func TestCounterOfAWholeLife(t *testing.T) {
+	const hour = 3600.0
+	for _, tc := range []struct {
+		name           string
+		cpus           uint64
+		age, clockBack float64 // of the pod; by how much the clock was set back after its start
+	}{
+		{"the node had more CPUs before", 2, 10 * hour, 0},
+		{"the clock was ahead when the container started", 8, 10*hour + 90, 10 * hour},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			state := ContainerState{Running: true, StartedAt: at(-tc.age + tc.clockBack), PodCreatedAt: at(-tc.age)}
+			s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100,
+				State: func(_, _, _, _ string) ContainerState { return state }})
+			for now := 0.0; now <= 30; now += 15 {
+				sc := scrape(now, of("p/a", started(-tc.age+tc.clockBack, sample(now, 5*tc.age+now/10))))
+				sc.Sent, sc.Capacity = at(now), tc.cpus*1_000_000_000
+				s.Put("n1", sc)
+			}
+			expect(t, s, "p", 30, "at 30 window 15: a=100m")
+		})
+	}
+}
