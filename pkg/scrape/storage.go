@@ -37,6 +37,7 @@ type storageState struct {
 	running bool
 	started time.Time // when the last request began; zero: there was none
 	log     failureLog
+	cancel  context.CancelFunc // cancels the last request, which may be running; nil: there was none
 }
 
 // fetchStorage fetches and stores the ephemeral storage of a node after one of its scrapes, if that is
@@ -50,6 +51,8 @@ func (s *Scraper) fetchStorage(ctx context.Context, t *target, kind Kind) {
 	if s.Storage.Interval == 0 || kind == Early || !s.storageReady() {
 		return
 	}
+	ctx, cancel := context.WithCancel(ctx) // the target's cancel is that of the next scrape soon
+	defer cancel()
 	start := time.Now()
 	begins := false
 	t.unlessDeleted(func() {
@@ -59,7 +62,7 @@ func (s *Scraper) fetchStorage(ctx context.Context, t *target, kind Kind) {
 		}
 		retries := state.log.failures > 0 && state.log.failures <= fastRetries
 		if begins = retries || start.Sub(state.started) >= s.Storage.Interval-s.Interval/2; begins {
-			state.running, state.started = true, start
+			state.running, state.started, state.cancel = true, start, cancel
 		}
 	})
 	if !begins {

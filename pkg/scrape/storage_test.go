@@ -157,6 +157,30 @@ func TestStorageThatHangs(t *testing.T) {
 	})
 }
 
+// TestStorageOfADeletedNode checks that a request ends with its node, also if scrapes have followed.
+func TestStorageOfADeletedNode(t *testing.T) {
+	runStorage(t, Active{}, always, func(t *testing.T, c *cluster, s *Scraper) {
+		var ended atomic.Bool
+		c.set(func() {
+			c.fetchStorage = func(ctx context.Context, _ string) error {
+				select {
+				case <-ctx.Done():
+					ended.Store(true)
+				case <-time.After(time.Hour):
+				}
+				return ctx.Err()
+			}
+		})
+		setNodes(s, 1)
+		pass(3 * interval)
+		s.Delete("n0")
+		pass(time.Second)
+		if !ended.Load() {
+			t.Error("the request goes on after its node was deleted")
+		}
+	})
+}
+
 func TestEarlyScrapesHaveNoStorage(t *testing.T) {
 	runStorage(t, Active{}, always, func(t *testing.T, c *cluster, s *Scraper) {
 		c.set(func() { c.missing = soon })

@@ -52,14 +52,15 @@ func (t *target) unlessDeleted(f func()) bool {
 	return true
 }
 
-// delete cancels the running scrape, if any, and calls f once no result of it can be stored any
-// more.
+// delete cancels what is running, and calls f once no result of it can be stored any more.
 func (t *target) delete(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.deleted = true
-	if t.cancel != nil {
-		t.cancel()
+	for _, cancel := range []context.CancelFunc{t.cancel, t.storage.cancel} {
+		if cancel != nil {
+			cancel()
+		}
 	}
 	f()
 }
