@@ -273,6 +273,8 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 			return false
 		case in.capacity != 0 && age <= 3600 && used > float64(in.capacity)*(age*1.1+120):
 			return true // more than the node can have used, unless it had another capacity long ago
+		case now < n.shown && s.StartedAt > now.Add(10*time.Second):
+			return true // from before the clock was set back, and the pod is not
 		default:
 			return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < inAPI.StartedAt
 		}

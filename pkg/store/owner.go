@@ -41,7 +41,7 @@ func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival) bo
 	isComparable := state.StartedAt != 0 && n.canCompare(state, a)
 	isForeign := func(r reading) bool {
 		isEarlier := r.startedAt != 0 && r.startedAt < state.StartedAt.Add(-usage.StartMargin)
-		return runsOn || isComparable && (isEarlier || n.usedTooMuch(r, state, a))
+		return runsOn || isComparable && (isEarlier || n.startedBeforeJump(r, a) || n.usedTooMuch(r, state, a))
 	}
 	if c.sampled && !c.isProven && isForeign(c.prev) {
 		c.series, c.pod.snapshot, c.pod.changed = series{}, nil, true
@@ -56,6 +56,13 @@ func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival) bo
 	}
 	c.isProven = isComparable
 	return true
+}
+
+// startedBeforeJump reports whether a container started before the node's clock was set back, as that
+// clock has not shown its start since. The pod in the API server was created after that, see canCompare.
+func (n *node) startedBeforeJump(r reading, a *arrival) bool {
+	now := a.at.Add(n.clock.offset())
+	return now < n.clock.maxShown && r.startedAt > now.Add(usage.StartMargin)
 }
 
 // usedTooMuch reports whether a counter is above what the node can have used since a container's

@@ -156,12 +156,18 @@ func TestStartsInTheAPIServer(t *testing.T) {
 // of pods that were created before prove nothing, those of later ones do.
 func TestStartsAfterAClockStep(t *testing.T) {
 	const hour = 3600.0
-	for created, want := range map[float64]string{
-		-hour: "at -6870 window 15: a=100m",
-		100:   "none",
+	for _, tc := range []struct {
+		created float64
+		start   float64 // in the samples
+		want    string
+	}{
+		{-hour, -7100, "at -6870 window 15: a=100m"},
+		{100, -7100, "none"},
+		{100, -60, "none"}, // of a pod from before the step: that clock has not shown this time since
+		{100, -6952, "at -6870 window 15: a=100m"},
 	} {
 		s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
-			return ContainerState{Running: true, StartedAt: at(-6950), PodCreatedAt: at(created)}
+			return ContainerState{Running: true, StartedAt: at(-6950), PodCreatedAt: at(tc.created)}
 		}})
 		put := func(now, ahead float64, containers ...usage.ContainerSample) {
 			sc := scrape(now, containers...)
@@ -171,9 +177,9 @@ func TestStartsAfterAClockStep(t *testing.T) {
 		put(0, 0)
 		put(15, -2*hour)
 		for now := 300.0; now <= 330; now += 15 {
-			put(now, -2*hour, of("p/a", started(-7100, sample(now-2*hour, 100+now/10))))
+			put(now, -2*hour, of("p/a", started(tc.start, sample(now-2*hour, 100+now/10))))
 		}
-		expect(t, s, "p", 330, want)
+		expect(t, s, "p", 330, tc.want)
 	}
 }
 
