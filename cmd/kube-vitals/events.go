@@ -14,8 +14,7 @@ func (o *options) addEventFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.nodeEvents, "node-events", false,
 		"Record an event on a node whose metrics are unavailable, and another one when they are "+
 			"restored. kube-vitals needs create and patch on events in the namespace default and in "+
-			"that of this pod. With --source=prometheus, events are recorded on --deployment only: if "+
-			"the engine cannot be read.")
+			"that of this pod.")
 	fs.StringVar(&o.EventDeployment, "deployment", "",
 		"The Deployment of this pod, in the same namespace. If more than a tenth of the nodes fail "+
 			"for one reason, the event of --node-events is recorded on it instead of on the nodes. "+
