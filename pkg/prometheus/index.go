@@ -1,10 +1,9 @@
 package prometheus
 
 import (
+	"bytes"
 	"context"
 	"maps"
-	"net"
-	"strings"
 
 	"k8s.io/klog/v2"
 )
@@ -66,11 +65,13 @@ func (s *Source) nodeOf(series *series) *node {
 		if n := s.index[string(value)]; n != nil {
 			return n
 		}
-		host, _, err := net.SplitHostPort(string(value))
-		if err != nil { // no port, or an IPv6 address, which has colons as well
-			host = strings.Trim(string(value), "[]")
+		// An IPv6 address has colons as well, and brackets if a port follows. Most series may be of other
+		// nodes, so this makes no garbage, as net.SplitHostPort does.
+		port := bytes.LastIndexByte(value, ':')
+		if port >= 0 && (bytes.IndexByte(value, ':') == port || bytes.HasSuffix(value[:port], []byte("]"))) {
+			value = value[:port]
 		}
-		return s.index[host]
+		return s.index[string(bytes.Trim(value, "[]"))]
 	}
 	return nil
 }
