@@ -24,7 +24,7 @@ import (
 // selectors find these pods.
 func TestHostileLabels(t *testing.T) {
 	const (
-		nodes, running, pods, labels = 20, 10, 40, 100_000
+		nodes, running, pods, labels = 20, 10, 40, 60_000
 		changes                      = 10
 		maxMemory                    = 150 << 20 // RssAnon
 	)
