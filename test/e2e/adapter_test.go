@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,6 +76,26 @@ spec:
 
 const adapterLabels = `{app.kubernetes.io/component: metrics-adapter, app.kubernetes.io/name: prometheus-adapter, ` +
 	`app.kubernetes.io/part-of: kube-prometheus, app.kubernetes.io/version: 0.12.0}`
+
+// adapterRules is prometheus-adapter's configuration for what the simulated kubelets report, which is
+// that of its own manifests.
+const adapterRules = `
+resourceRules:
+  cpu:
+    containerLabel: container
+    containerQuery: |
+      sum by (<<.GroupBy>>) (
+        irate(container_cpu_usage_seconds_total{<<.LabelMatchers>>,container!="",pod!=""}[4m])
+      )
+    nodeQuery: sum by (<<.GroupBy>>) (irate(node_cpu_usage_seconds_total{<<.LabelMatchers>>}[4m]))
+    resources: {overrides: {namespace: {resource: namespace}, node: {resource: node}, pod: {resource: pod}}}
+  memory:
+    containerLabel: container
+    containerQuery: sum by (<<.GroupBy>>) (container_memory_working_set_bytes{<<.LabelMatchers>>,container!="",pod!=""})
+    nodeQuery: sum by (<<.GroupBy>>) (node_memory_working_set_bytes{<<.LabelMatchers>>})
+    resources: {overrides: {namespace: {resource: namespace}, node: {resource: node}, pod: {resource: pod}}}
+  window: 5m
+`
 
 // TestMoveFromPrometheusAdapter follows docs/moving-from-prometheus-adapter.md with the manifests
 // for kube-prometheus, and the way back, while clients send requests. The environment variable
@@ -193,14 +212,7 @@ func (c *adapterCluster) deleteFile(t *testing.T, manifest string) {
 // flags for it.
 func (c *adapterCluster) credentials(t *testing.T, account string) (kubeconfig string, flags []string) {
 	t.Helper()
-	token, kubeconfig := c.File(account+".token"), c.File(account+".kubeconfig")
-	text := c.kubectl(t, "create", "token", account, "--namespace="+monitoring, "--duration=24h")
-	if err := errors.Join(
-		os.WriteFile(token, []byte(strings.TrimSpace(text)), 0o600),
-		c.WriteTokenKubeconfig(kubeconfig, token, monitoring),
-	); err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig = c.accountKubeconfig(t, monitoring, account)
 	return kubeconfig, []string{
 		"--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1",
 	}
@@ -215,7 +227,7 @@ func (c *adapterCluster) startAdapter(t *testing.T) {
 	binary := os.Getenv("PROMETHEUS_ADAPTER")
 	if binary != "" {
 		rules := c.File("adapter.yaml")
-		if err := os.WriteFile(rules, []byte(cluster.AdapterRules), 0o600); err != nil {
+		if err := os.WriteFile(rules, []byte(adapterRules), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		args = append(args, "--config="+rules, "--lister-kubeconfig="+kubeconfig, "--cert-dir="+c.File("adapter"))

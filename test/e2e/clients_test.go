@@ -195,13 +195,7 @@ func (c *testCluster) applyFiles(t *testing.T, client, module string, files ...s
 // startClient starts a program with a token of a ServiceAccount in the namespace of kube-vitals.
 func (c *testCluster) startClient(t *testing.T, program, account string, args ...string) *process.Process {
 	t.Helper()
-	token, kubeconfig := c.File(account+".token"), c.File(account+".kubeconfig")
-	if err := errors.Join(
-		c.WriteToken(t.Context(), account, token),
-		c.WriteTokenKubeconfig(kubeconfig, token, cluster.Namespace),
-	); err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := c.accountKubeconfig(t, cluster.Namespace, account)
 	p, err := c.StartProcess(program, append(args, "--kubeconfig="+kubeconfig)...)
 	if err != nil {
 		t.Fatal(err)

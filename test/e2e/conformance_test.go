@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -118,13 +117,7 @@ func (c *testCluster) installMetricsServer(t *testing.T, path string) {
 	if err := c.Apply(t.Context(), metricsServerAccess+"---"+metricsServerReader+"---"+apiService); err != nil {
 		t.Fatal(err)
 	}
-	token, kubeconfig := c.File("metrics-server.token"), c.File("metrics-server.kubeconfig")
-	if err := errors.Join(
-		c.WriteToken(t.Context(), "metrics-server", token),
-		c.WriteTokenKubeconfig(kubeconfig, token, cluster.Namespace),
-	); err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := c.accountKubeconfig(t, cluster.Namespace, "metrics-server")
 	server, err := c.StartProcess(path,
 		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
 		"--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+c.Dir,

@@ -167,6 +167,16 @@ func (c *testCluster) kubectl(t *testing.T, args ...string) string {
 	return out
 }
 
+// accountKubeconfig writes a kubeconfig with a token of a ServiceAccount, and returns its name.
+func (c *testCluster) accountKubeconfig(t *testing.T, namespace, account string) string {
+	t.Helper()
+	file, err := c.WriteAccountKubeconfig(t.Context(), namespace, account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // get requests a path of the API server, without retries.
 func (c *testCluster) get(ctx context.Context, path string) ([]byte, error) {
 	return c.Client.Discovery().RESTClient().Get().RequestURI(path).MaxRetries(0).DoRaw(ctx)

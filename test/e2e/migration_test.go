@@ -70,13 +70,7 @@ func (c *servingCluster) startMetricsServer(t *testing.T, metadata string) (port
 	if err := c.Apply(t.Context(), metricsServerAccess); err != nil {
 		t.Fatal(err)
 	}
-	token, kubeconfig := c.File("metrics-server.token"), c.File("metrics-server.kubeconfig")
-	if err := errors.Join(
-		c.WriteToken(t.Context(), "metrics-server", token),
-		c.WriteTokenKubeconfig(kubeconfig, token, cluster.Namespace),
-	); err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := c.accountKubeconfig(t, cluster.Namespace, "metrics-server")
 	s := c.replica(t, c.server, "--tls-secret=", "--kubelet-service-account=", "--kubeconfig="+kubeconfig,
 		"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig)
 	return s.Port(), strings.NewReplacer("PORT", s.Port(), "METADATA", metadata).Replace(metricsServerAPIService)

@@ -49,7 +49,6 @@ var stages []byte
 
 // Config configures a cluster.
 type Config struct {
-	Binaries      string            // a folder as binaries.Build returns it; empty: build it
 	Progress      io.Writer         // for messages about what is being started; nil: none
 	Keep          bool              // keep the folder with logs and certificates after Stop
 	APIServerArgs []string          // additional flags of kube-apiserver
@@ -70,6 +69,7 @@ type Cluster struct {
 	Simulation *simulation.Simulation // the nodes; set by Start
 
 	cfg       Config
+	programs  string             // a folder, see binaries.Build
 	token     string             // the administrator's
 	processes []*process.Process // in the order in which they were started
 	apiServer *process.Process   // one of processes
@@ -86,10 +86,9 @@ func New(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Binaries == "" {
-		if cfg.Binaries, err = binaries.Build(ctx, cfg.Progress); err != nil {
-			return nil, err
-		}
+	programs, err := binaries.Build(ctx, cfg.Progress)
+	if err != nil {
+		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "kube-vitals-")
 	if err != nil {
@@ -101,6 +100,7 @@ func New(ctx context.Context, cfg Config) (*Cluster, error) {
 		Chart:    filepath.Join(checkout, "charts", "kube-vitals"),
 		CA:       kubelettest.NewCA(),
 		cfg:      cfg,
+		programs: programs,
 		// Without controllers, no ServiceAccounts are created and no taints removed.
 		admission: "ServiceAccount,TaintNodesByCondition",
 	}
@@ -321,7 +321,7 @@ func (c *Cluster) Binary(program string) string {
 	if strings.Contains(program, "/") {
 		return program
 	}
-	return filepath.Join(c.cfg.Binaries, program)
+	return filepath.Join(c.programs, program)
 }
 
 // File returns the path of a file in the cluster's folder.

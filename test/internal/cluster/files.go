@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -65,9 +67,19 @@ func (c *Cluster) WriteUserKubeconfig(file, user, group string) error {
 		&clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
 }
 
-// WriteTokenKubeconfig writes a kubeconfig with the token in a file and a default namespace.
-func (c *Cluster) WriteTokenKubeconfig(file, tokenFile, namespace string) error {
-	return c.writeKubeconfig(file, c.REST.Host, namespace, &clientcmdapi.AuthInfo{TokenFile: tokenFile})
+// WriteAccountKubeconfig writes a kubeconfig with a token of a ServiceAccount, whose namespace is the
+// default, and returns its name.
+func (c *Cluster) WriteAccountKubeconfig(ctx context.Context, namespace, account string) (string, error) {
+	token, err := c.Kubectl(ctx, "create", "token", account, "--namespace", namespace, "--duration=720h")
+	if err != nil {
+		return "", err
+	}
+	if err := c.write(account+".token", []byte(strings.TrimSpace(token))); err != nil {
+		return "", err
+	}
+	file := c.File(account + ".kubeconfig")
+	user := &clientcmdapi.AuthInfo{TokenFile: c.File(account + ".token")}
+	return file, c.writeKubeconfig(file, c.REST.Host, namespace, user)
 }
 
 func (c *Cluster) writeKubeconfig(file, server, namespace string, user *clientcmdapi.AuthInfo) error {

@@ -237,11 +237,8 @@ func (c *Cluster) chartArgs(ctx context.Context, namespace, release string, port
 		return nil, err
 	}
 	pod := deployment.Spec.Template.Spec
-	token, kubeconfig := c.File(release+".token"), c.File(release+".kubeconfig")
-	if err := c.writeToken(ctx, namespace, pod.ServiceAccountName, token); err != nil {
-		return nil, err
-	}
-	if err := c.WriteTokenKubeconfig(kubeconfig, token, namespace); err != nil {
+	kubeconfig, err := c.WriteAccountKubeconfig(ctx, namespace, pod.ServiceAccountName)
+	if err != nil {
 		return nil, err
 	}
 	paths, err := c.mount(ctx, namespace, release, &pod)
@@ -255,7 +252,7 @@ func (c *Cluster) chartArgs(ctx context.Context, namespace, release string, port
 	for _, arg := range pod.Containers[0].Args {
 		args = append(args, mounted.Replace(arg))
 	}
-	if !slices.Contains(args, SourcePrometheus) {
+	if !slices.Contains(args, "--source=prometheus") {
 		args = append(args, "--kubelet-allow-loopback")
 	}
 	return append(args,
@@ -294,17 +291,4 @@ func (c *Cluster) mount(ctx context.Context, namespace, release string, pod *cor
 		}
 	}
 	return paths, nil
-}
-
-// WriteToken writes a token of a ServiceAccount in Namespace into a file.
-func (c *Cluster) WriteToken(ctx context.Context, account, file string) error {
-	return c.writeToken(ctx, Namespace, account, file)
-}
-
-func (c *Cluster) writeToken(ctx context.Context, namespace, account, file string) error {
-	token, err := c.Kubectl(ctx, "create", "token", account, "--namespace", namespace, "--duration=720h")
-	if err == nil {
-		err = os.WriteFile(file, []byte(strings.TrimSpace(token)), 0o600)
-	}
-	return err
 }

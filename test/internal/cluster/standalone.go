@@ -18,32 +18,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
-// SourcePrometheus is the flag of a kube-vitals that does not scrape kubelets.
-const SourcePrometheus = "--source=prometheus"
-
 // loopbackFlag is a flag that kube-vitals needs to scrape kubelets at loopback addresses. Other
 // metrics servers do not have it.
 const loopbackFlag = "--kubelet-allow-loopback"
-
-// AdapterRules is prometheus-adapter's configuration for what the simulated kubelets report, which is
-// that of its own manifests.
-const AdapterRules = `
-resourceRules:
-  cpu:
-    containerLabel: container
-    containerQuery: |
-      sum by (<<.GroupBy>>) (
-        irate(container_cpu_usage_seconds_total{<<.LabelMatchers>>,container!="",pod!=""}[4m])
-      )
-    nodeQuery: sum by (<<.GroupBy>>) (irate(node_cpu_usage_seconds_total{<<.LabelMatchers>>}[4m]))
-    resources: {overrides: {namespace: {resource: namespace}, node: {resource: node}, pod: {resource: pod}}}
-  memory:
-    containerLabel: container
-    containerQuery: sum by (<<.GroupBy>>) (container_memory_working_set_bytes{<<.LabelMatchers>>,container!="",pod!=""})
-    nodeQuery: sum by (<<.GroupBy>>) (node_memory_working_set_bytes{<<.LabelMatchers>>})
-    resources: {overrides: {namespace: {resource: namespace}, node: {resource: node}, pod: {resource: pod}}}
-  window: 5m
-`
 
 // stopTimeout bounds the shutdown of a Standalone.
 const stopTimeout = 15 * time.Second
