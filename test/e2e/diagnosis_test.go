@@ -89,7 +89,7 @@ func TestDiagnosis(t *testing.T) {
 			t.Run(n.reason, func(t *testing.T) {
 				t.Parallel()
 				d.awaitExplanation(t, "node "+n.name(), n.reason,
-					`scrapes of the node have failed since .*: `+regexp.QuoteMeta(n.problem+" ("+n.cure))
+					`the metrics of the node cannot be read since .*: `+regexp.QuoteMeta(n.problem+" ("+n.cure))
 				repairs[n.reason](t)
 				d.awaitMetrics(t, "node", n.name())
 			})

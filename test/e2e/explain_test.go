@@ -64,14 +64,14 @@ func TestExplanations(t *testing.T) {
 			`the pod failed at ` + clock + ` ago\): Evicted \(see its status with kubectl describe pod\)`},
 		{"pod crashing", "containers-not-running",
 			`no container of the pod is running: container "main" waits: CrashLoopBackOff \(`},
-		{"pod unreachable", "tls-self-signed", `scrapes of its node "self-signed" have failed since ` + clock +
+		{"pod unreachable", "tls-self-signed", `the metrics of its node "self-signed" cannot be read since ` + clock +
 			`\): the kubelet's certificate is self-signed \(set serverTLSBootstrap in the kubelet's configuration`},
 		{"pod outside", "not-selected",
 			`its node "excluded" is not selected for scraping \(change the node's labels or --node-selector\)`},
 		{"node none", "node-not-found",
 			`nodemetrics.metrics.k8s.io "none" not found: the node does not exist \(check its name\)`},
 		{"node " + selfSigned, "tls-self-signed",
-			`scrapes of the node have failed since ` + clock + `\): the kubelet's certificate is self-signed`},
+			`the metrics of the node cannot be read since ` + clock + `\): the kubelet's certificate is self-signed`},
 		{"node " + excluded, "not-selected", `the node is not selected for scraping`},
 	} {
 		c.awaitExplanation(t, test.object, test.reason, test.text)
