@@ -253,36 +253,19 @@ func failingNodes(t *testing.T) map[reason.Reason]corev1.Node {
 	return nodes
 }
 
-// closedPort returns an address at which nothing listens.
+// closedPort returns an address at which nothing listens, and nothing can until the test ends.
 func closedPort(t *testing.T) netip.AddrPort {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return netip.MustParseAddrPort(listener.Addr().String())
+	_, address := boundSocket(t)
+	return address
 }
 
 // fullBacklog returns the address of a listener that accepts no connection, because its queue is
 // full: the kernel drops further requests to connect.
 func fullBacklog(t *testing.T) netip.AddrPort {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(fd) })
-	loopback := [4]byte{127, 0, 0, 1}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: loopback}); err != nil {
-		t.Fatal(err)
-	}
+	fd, address := boundSocket(t)
 	if err := unix.Listen(fd, 0); err != nil {
 		t.Fatal(err)
 	}
-	name, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := netip.AddrPortFrom(netip.AddrFrom4(loopback), uint16(name.(*unix.SockaddrInet4).Port))
 	for range 8 { // until one times out
 		connection, err := net.DialTimeout("tcp", address.String(), 200*time.Millisecond)
 		if err != nil {
@@ -292,6 +275,24 @@ func fullBacklog(t *testing.T) netip.AddrPort {
 	}
 	t.Fatal("the backlog of the listener is never full")
 	return address
+}
+
+// boundSocket returns a socket that has a port until the test ends, but does not listen.
+func boundSocket(t *testing.T) (fd int, address netip.AddrPort) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	loopback := [4]byte{127, 0, 0, 1}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: loopback}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd, netip.AddrPortFrom(netip.AddrFrom4(loopback), uint16(name.(*unix.SockaddrInet4).Port))
 }
 
 // speaking returns the address of a server that sends a text when it gets a request, and closes the
