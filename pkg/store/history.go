@@ -1,15 +1,25 @@
 package store
 
 import (
+	"math"
 	"slices"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// historySize is the largest number of points in a history: one that is at least the rate window
-// older than the newest sample, and four that are less old and a quarter of the rate window apart.
+// historySize is the largest number of points in a history. They are at least a quarter of the rate
+// window apart, so the first is at least the rate window older than the newest sample.
 const historySize = 5
+
+// A change of the load is more than usualNoise times its noise and more than a share of
+// leastChange. The noise is a mean of about the last noiseSpan changes. See docs/numbers.md, which
+// has the measurements.
+const (
+	usualNoise  = 3.5
+	leastChange = 0.03
+	noiseSpan   = 8
+)
 
 // history holds points of a series before the newest sample. A series has one only while its
 // samples are dense: closer to each other than 60 % of the rate window. A rate from the previous
@@ -18,6 +28,11 @@ const historySize = 5
 type history struct {
 	count  uint8 // of points; 0: the history has only unserved
 	sparse uint8 // consecutive samples that were not dense
+	noisy  uint8 // changes of which noise is the mean, at most noiseSpan; 0: noise is not known
+	// noise is by how much the rate between two points usually differs from what the two rates before
+	// lead to expect, in cores. So a ramp has none. The newest points do not count: what they change
+	// is compared with the noise before.
+	noise float64
 	// unserved is the last sample since the previous reading that had no rate, because it followed too
 	// closely or the container was starting up. If the next counter is lower, the container was
 	// restarted, even if the counter is higher than at the previous reading. at is 0: there is none.
@@ -30,14 +45,15 @@ type history struct {
 const maxSparse = 2
 
 // widen returns the Amount of cur, given that from the previous reading, which is fresh. If the
-// samples are dense, it uses the earlier point with which the window is closest to the rate window.
-// It adds the previous point to the history, and creates or drops the history.
+// samples are dense, its window is the one closest to the rate window, or the longest at the end of
+// that in which the load did not change. It adds the previous point to the history, and creates or
+// drops the history.
 func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *arrival) usage.Amount {
 	if s.history == nil {
 		s.history = &history{}
 	}
 	h := s.history
-	h.add(s.prev.point, cur.At, a.config.RateWindow)
+	h.add(s.prev.point, a.config.RateWindow)
 	if !isDense {
 		if h.sparse++; h.sparse == maxSparse {
 			s.history = nil
@@ -52,6 +68,7 @@ func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *
 			base, window = p, w
 		}
 	}
+	base = h.steadySince(base, readingOf(cur).point, a.config.RateWindow)
 	if base == s.prev.point {
 		return amount
 	}
@@ -59,6 +76,31 @@ func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *
 		amount = wide
 	}
 	return amount
+}
+
+// steadySince returns the oldest point since which the load has not changed, not before oldest and at
+// least a quarter of the rate window before cur.
+func (h *history) steadySince(oldest, cur point, rateWindow time.Duration) point {
+	if h.noisy == 0 {
+		return oldest
+	}
+	base := cur
+	for _, p := range slices.Backward(h.points[:h.count]) {
+		if p.at < oldest.at {
+			break
+		}
+		if cur.at.Sub(p.at) < rateWindow/4 {
+			continue
+		}
+		if base != cur {
+			rate, before := base.rateTo(cur), p.rateTo(base)
+			if math.Abs(before-rate) > usualNoise*h.noise+leastChange*max(before, rate) {
+				return base
+			}
+		}
+		base = p
+	}
+	return oldest
 }
 
 // noteUnserved notes a sample that has no rate, unless it repeats the previous one.
@@ -93,17 +135,21 @@ func (s *series) dropUnserved() {
 	}
 }
 
-// add adds the point that precedes a sample taken at now, unless it is too close to the last one.
-// It drops the points that no rate needs any more: those before another one that is at least the
-// rate window old.
-func (h *history) add(prev point, now usage.Time, rateWindow time.Duration) {
-	kept := h.points[:h.count]
-	for len(kept) > 1 && now.Sub(kept[1].at) >= rateWindow {
-		kept = kept[1:]
+// add adds the point that precedes a sample, unless it is too close to the last one. If there is no
+// room, it drops the oldest point.
+func (h *history) add(prev point, rateWindow time.Duration) {
+	if h.count > 0 && prev.at.Sub(h.points[h.count-1].at) < rateWindow/4 {
+		return
 	}
-	h.count = uint8(copy(h.points[:], kept))
-	if h.count == 0 || prev.at.Sub(h.points[h.count-1].at) >= rateWindow/4 {
-		h.points[h.count] = prev
-		h.count++
+	if h.count == historySize {
+		h.count = uint8(copy(h.points[:], h.points[1:]))
 	}
+	h.points[h.count] = prev
+	if h.count++; h.count < historySize {
+		return
+	}
+	p := &h.points
+	change := math.Abs(p[0].rateTo(p[1]) - 2*p[1].rateTo(p[2]) + p[2].rateTo(p[3]))
+	h.noisy = min(h.noisy+1, noiseSpan)
+	h.noise += (change - h.noise) / float64(h.noisy)
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -11,9 +12,11 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// growing returns a sample of a container that uses more and more CPU, so that every window has
-// another rate.
-func growing(seconds float64) usage.Sample { return sample(seconds, seconds*seconds/1000) }
+// restless returns a sample of a container whose usage changes all the time, so that every window has
+// another rate, but never by more than usual.
+func restless(seconds float64) usage.Sample {
+	return sample(seconds, seconds+0.2*math.Sin(2.4*seconds)+0.08*math.Sin(5.1*seconds))
+}
 
 // TestRateWindow checks over which times rates are computed.
 func TestRateWindow(t *testing.T) { // rule 1
@@ -94,7 +97,53 @@ func TestRateWindow(t *testing.T) { // rule 1
 			[]float64{0, 7, 14, 21, 28, 35, 42, 49, 56, 42, 49}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			checkWindows(t, newWideStore(tc.window), tc.samples, tc.want, growing)
+			checkWindows(t, newWideStore(tc.window), tc.samples, tc.want, restless)
+		})
+	}
+}
+
+// TestWindowBeginsWhereLoadChanged checks the windows of loads that change, with a sample every 5 s. The
+// usage is that of the 5 s before each sample.
+func TestWindowBeginsWhereLoadChanged(t *testing.T) { // rule 1
+	const calm, restless = 0.1, 0.2
+	for _, tc := range []struct {
+		name  string
+		noise float64   // the intervals before have a core, more or less by this
+		cores []float64 // of each interval
+		want  []float64 // the window after each
+	}{
+		{"nothing changes", calm, []float64{1, 1.1, 0.9, 1}, []float64{15, 15, 15, 15}},
+		{"a step up", calm, []float64{3, 3, 3, 3}, []float64{5, 10, 15, 15}},
+		{"a step down", calm, []float64{0.2, 0.2, 0.2, 0.2}, []float64{5, 10, 15, 15}},
+		{"a step within an interval", calm, []float64{2, 3, 3, 3, 3}, []float64{5, 5, 15, 15, 15}},
+		{"a small step", calm, []float64{1.5, 1.5, 1.5, 1.5}, []float64{15, 15, 15, 15}},
+		{"a small step of a load without noise", 0, []float64{1.1, 1.1, 1.1, 1.1}, []float64{5, 10, 15, 15}},
+		{"less than a share of 3 %", 0, []float64{1.02, 1, 1.02, 1}, []float64{15, 15, 15, 15}},
+		{"a step of a load with more noise", restless, []float64{1.6, 1.6, 1.6}, []float64{15, 15, 15}},
+		{"a spike", calm, []float64{5, 1, 1, 1, 1}, []float64{5, 5, 10, 15, 15}},
+		{"it starts", calm, []float64{0, 4, 4, 4}, []float64{5, 5, 10, 15}},
+		{"a ramp", 0, []float64{1.2, 1.4, 1.6, 1.8, 2}, []float64{5, 5, 5, 5, 5}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, used, now := newWideStore(rateWindow), 0.0, 0.0
+			put := func(cores float64) usage.Amount {
+				used, now = used+5*cores, now+5
+				s.Put("n1", scrape(now, of("p/a", sample(now, used))))
+				return s.Pod("n1", "n", "p", at(now)).Containers[0].Amount
+			}
+			s.Put("n1", scrape(0, of("p/a", sample(0, 0))))
+			for i := range 10 {
+				put(1 + tc.noise*float64(i%2*2-1)/2) // 0.95, 1.05, …: what the next one is expected to be differs by 0.2
+			}
+			for i, cores := range tc.cores {
+				got := put(cores)
+				if got.Window != seconds(tc.want[i]) {
+					t.Errorf("%d. interval: got a window of %v, want %v s", i+1, got.Window, tc.want[i])
+				}
+				if got.Window == 5*time.Second && got.CPUNanocores != uint64(math.Round(1e9*cores)) {
+					t.Errorf("%d. interval: got %d nanocores, want %v cores", i+1, got.CPUNanocores, cores)
+				}
+			}
 		})
 	}
 }
@@ -160,7 +209,7 @@ func TestRateWindowOfNewContainers(t *testing.T) { // rules 1, 4
 					before.Containers = append(before.Containers, of("p/a", sample(-2, 1000)))
 				}
 				s.Put("n1", before)
-				checkWindows(t, s, tc.samples, tc.want, func(age float64) usage.Sample { return started(0, growing(age)) })
+				checkWindows(t, s, tc.samples, tc.want, func(age float64) usage.Sample { return started(0, restless(age)) })
 			})
 		}
 	}

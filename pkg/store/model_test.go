@@ -544,7 +544,7 @@ func (v *metric) isDense(s usage.Sample, in *incoming) bool {
 // two are closer than 60 % of the rate window, the one with which the rate covers a time closest to
 // the rate window. Of samples closer than a quarter of the rate window, only the first is
 // considered. Only samples since the first that was followed so closely are, until two in a row are
-// not.
+// not. If the load has changed since then, the rate is from after the change.
 func (v *metric) base(s usage.Sample, in *incoming) usage.Sample {
 	window, isDense := in.model.rateWindow, v.isDense(s, in)
 	if v.sparse++; isDense {
@@ -565,12 +565,37 @@ func (v *metric) base(s usage.Sample, in *incoming) usage.Sample {
 			candidates = append(candidates, c)
 		}
 	}
+	known := slices.Clone(candidates)
 	candidates = append(candidates, v.since)
 	candidates = slices.DeleteFunc(candidates, func(c usage.Sample) bool { return s.At.Sub(c.At) > in.model.maxAge })
 	slices.Reverse(candidates) // the first of several that are equally close is the newest
-	return slices.MinFunc(candidates, func(a, b usage.Sample) int {
+	widest := slices.MinFunc(candidates, func(a, b usage.Sample) int {
 		return cmp.Compare((s.At.Sub(a.At) - window).Abs(), (s.At.Sub(b.At) - window).Abs())
 	})
+	return lastChange(known, widest, s, window)
+}
+
+// lastChange returns the first of the known samples after which the load was as at s, or widest if it
+// did not change since (1).
+func lastChange(known []usage.Sample, widest, s usage.Sample, window time.Duration) usage.Sample {
+	if len(known) < 5 {
+		return widest
+	}
+	cores := func(a, b usage.Sample) float64 { return (b.CPUSeconds - a.CPUSeconds) / b.At.Sub(a.At).Seconds() }
+	noise := 0.0
+	for i := 4; i < len(known); i++ {
+		a, b, c, d := known[i-4], known[i-3], known[i-2], known[i-1]
+		weight := float64(min(8, i-3))
+		noise += (math.Abs(cores(a, b)-2*cores(b, c)+cores(c, d)) - noise) / weight
+	}
+	far := slices.DeleteFunc(known, func(c usage.Sample) bool { return 4*s.At.Sub(c.At) < window || c.At < widest.At })
+	for i := len(far) - 1; i > 0; i-- {
+		since, before := cores(far[i], s), cores(far[i-1], far[i])
+		if math.Abs(before-since) > 3.5*noise+0.03*max(before, since) {
+			return far[i]
+		}
+	}
+	return widest
 }
 
 // restart starts a new series.

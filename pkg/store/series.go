@@ -16,6 +16,11 @@ type point struct {
 	cpuSeconds float64
 }
 
+// rateTo returns the usage from one point to a later one, in cores.
+func (p point) rateTo(later point) float64 {
+	return (later.cpuSeconds - p.cpuSeconds) / later.at.Sub(p.at).Seconds()
+}
+
 // sample returns the point as usage.Rate needs it.
 func (p point) sample() *usage.Sample {
 	return &usage.Sample{At: p.at, CPUSeconds: p.cpuSeconds, Has: usage.HasCPU}
