@@ -156,7 +156,7 @@ demo: build ## a cluster with 20 simulated nodes, kubectl top and an HPA; ONCE=1
 
 NODES  ?= $(if $(filter reaction,$(ONLY)),32,1000)
 ROUNDS ?= 3
-bench: build ## measure the cost with NODES simulated nodes; ONLY=start, limit, scale or reaction
+bench: build ## measure the cost with NODES simulated nodes; ONLY=start, limit, scale, reaction or rules
 ifeq ($(ONLY),)
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 endif

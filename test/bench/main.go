@@ -12,8 +12,9 @@
 //
 // With -only, bench measures something else: "start" (which metrics are served when), "limit"
 // (whether the server holds the chart's memory limit under the worst loads), "scale" (one row of a
-// CSV file for each size of the cluster and each server, which the command "bench plot" draws) or
-// "reaction" (how soon HorizontalPodAutoscalers react to a load, and how often they do without need).
+// CSV file for each size of the cluster and each server, which the command "bench plot" draws),
+// "reaction" (how soon HorizontalPodAutoscalers react to a load, and how often they do without need) or
+// "rules" (the same in virtual time, for different ways to choose the window of a rate).
 //
 // Everything listens on loopback addresses, uses a temporary folder, and ends with this program.
 package main
@@ -38,6 +39,7 @@ const (
 	limitOnly    = "limit"
 	scaleOnly    = "scale"
 	reactionOnly = "reaction"
+	rulesOnly    = "rules"
 )
 
 // measurements are the values of -only. Those that change what kubelets do run them in this process.
@@ -50,6 +52,7 @@ var measurements = map[string]struct {
 	limitOnly:    {measureLimit, true},
 	scaleOnly:    {measureScale, false},
 	reactionOnly: {}, // starts its own clusters
+	rulesOnly:    {}, // needs none
 }
 
 func main() { program.Main("bench", run) }
@@ -67,6 +70,10 @@ func run(ctx context.Context, args []string) error {
 	cfg, err := parse(args)
 	if err != nil {
 		return err
+	}
+	if cfg.only == rulesOnly {
+		simulateRules()
+		return nil
 	}
 	for _, s := range cfg.sizes {
 		if err := measure(ctx, cfg, s); err != nil {
@@ -136,7 +143,7 @@ func parse(args []string) (cfg config, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals or metrics-server")
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
-	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, limit, scale or reaction")
+	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, limit, scale, reaction or rules")
 	nodes := flags.String("nodes", "1000", "`numbers` of nodes, such as 100,1000,5000; 20000x5: with 5 pods on each")
 	flags.IntVar(&cfg.containersPerPod, "containers", containersPerPod, "`number` of containers in each pod")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")

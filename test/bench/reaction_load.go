@@ -113,18 +113,24 @@ func spikes(random *rand.Rand, duration time.Duration) []load {
 	return same(l)
 }
 
-// noise differs between the pods.
 func noise(random *rand.Rand, duration time.Duration) []load {
-	sigma := math.Sqrt(math.Log(1 + noiseVariation*noiseVariation))
-	loads := make([]load, podsPerAutoscaler)
-	for i := range loads {
-		offset := between(random, 0, noisePeriod)
-		loads[i] = load{{0, noiseMean}}
-		for t := offset; t < duration; t += noisePeriod {
-			loads[i] = append(loads[i], change{t, noiseMean * math.Exp(sigma*random.NormFloat64()-sigma*sigma/2)})
+	return noiseOf(noiseVariation, noisePeriod)(random, duration)
+}
+
+// noiseOf returns loads that differ between the pods, and change once a period.
+func noiseOf(variation float64, period time.Duration) func(*rand.Rand, time.Duration) []load {
+	return func(random *rand.Rand, duration time.Duration) []load {
+		sigma := math.Sqrt(math.Log(1 + variation*variation))
+		loads := make([]load, podsPerAutoscaler)
+		for i := range loads {
+			offset := between(random, 0, period)
+			loads[i] = load{{0, noiseMean}}
+			for t := offset; t < duration; t += period {
+				loads[i] = append(loads[i], change{t, noiseMean * math.Exp(sigma*random.NormFloat64()-sigma*sigma/2)})
+			}
 		}
+		return loads
 	}
-	return loads
 }
 
 // play calls set for each change of each load when it is due, until the duration has passed. It
