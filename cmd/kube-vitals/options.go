@@ -136,8 +136,8 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 		"The label selector of the nodes to scrape and serve, such as 'key=value,other!=value'. "+
 			"(default: all nodes)")
 	fs.DurationVar(&o.RateWindow, "rate-window", 0,
-		"The time that a CPU rate should cover; at least 1s and at most --max-sample-age. If samples are denser "+
-			"than 60 % of it, the rate is computed from an earlier sample than the previous one. See "+
+		"The longest time that a CPU rate should cover; at least 1s and at most --max-sample-age. If samples are "+
+			"denser than 60 % of it, the rate is the mean over that time, or since the load changed. See "+
 			"docs/numbers.md. (default 15s, or --max-sample-age if that is less)")
 	fs.IntVar(&k.Port, "kubelet-port", k.Port, "The port of the kubelets.")
 	fs.BoolVar(&k.UseNodeStatusPort, "kubelet-use-node-status-port", false,
