@@ -19,11 +19,11 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // for --logging-format=json
 
 	"github.com/kube-vitals/kube-vitals/pkg/device"
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -218,7 +218,7 @@ func (o *options) config() (server.Config, error) {
 	if c.Devices.File == "" {
 		c.Devices = nil
 	}
-	if !slices.Contains(o.resources, store.EphemeralStorage) {
+	if !slices.Contains(o.resources, extra.EphemeralStorage) {
 		c.EphemeralStorage.Interval = 0
 	}
 	if !o.nodeEvents {

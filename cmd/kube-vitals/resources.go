@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 )
 
 const (
@@ -35,9 +35,9 @@ func (o *options) addResourceFlags(fs *pflag.FlagSet) {
 func (o *options) validateResources() []error {
 	var mistakes []error
 	for _, name := range o.resources {
-		if name != store.EphemeralStorage && !slices.Contains(defaultResources(), name) {
+		if name != extra.EphemeralStorage && !slices.Contains(defaultResources(), name) {
 			mistakes = append(mistakes, fmt.Errorf("--resources: %q is not a resource that can be served; these are %s "+
-				"and %s", name, strings.Join(defaultResources(), ", "), store.EphemeralStorage))
+				"and %s", name, strings.Join(defaultResources(), ", "), extra.EphemeralStorage))
 		}
 	}
 	for _, name := range defaultResources() {
@@ -45,7 +45,7 @@ func (o *options) validateResources() []error {
 			mistakes = append(mistakes, fmt.Errorf("--resources must contain %s, which is always served: add it", name))
 		}
 	}
-	serves := slices.Contains(o.resources, store.EphemeralStorage)
+	serves := slices.Contains(o.resources, extra.EphemeralStorage)
 	if serves && o.usesPrometheus() {
 		mistakes = append(mistakes, errors.New("--resources: ephemeral-storage is read from kubelets, so it cannot be "+
 			"served with --source=prometheus: remove one of them"))

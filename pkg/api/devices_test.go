@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -12,16 +13,16 @@ import (
 // TestObjectsWithoutDevices checks that responses are the same to the byte whether devices are off,
 // on without values, or on with values of other pods.
 func TestObjectsWithoutDevices(t *testing.T) {
-	elsewhere := store.NewExtra(store.New(store.Config{}))
-	elsewhere.Put("node-a", "dcgm", store.ExtraReport{
+	elsewhere := extra.New(store.New(store.Config{}).Corrected)
+	elsewhere.Put("node-a", "dcgm", extra.Report{
 		At: usage.At(now), Expires: usage.At(now) + 1e9,
-		Containers: []store.ContainerResource{{
+		Containers: []extra.ContainerResource{{
 			Namespace: "other", Pod: "web-1", Container: "main", Resource: usage.Resource{Name: "nvidia.com/gpu", Value: 1},
 		}},
 	})
 	off := serve(t, newConfig())
-	for name, extra := range map[string]*store.Extra{
-		"no values": store.NewExtra(store.New(store.Config{})), "values elsewhere": elsewhere,
+	for name, extra := range map[string]*extra.Store{
+		"no values": extra.New(store.New(store.Config{}).Corrected), "values elsewhere": elsewhere,
 	} {
 		config := newConfig()
 		config.View.Extra = extra

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -121,14 +122,14 @@ func TestTableOfFurtherResources(t *testing.T) {
 	disk := func(bytes uint64) usage.Resource {
 		return usage.Resource{Name: "ephemeral-storage", Value: bytes, Unit: usage.Bytes}
 	}
-	c.View.Extra = store.NewExtra(store.New(store.Config{MaxSampleAge: time.Minute}))
-	report := func(node string, resources []usage.Resource, containers ...store.ContainerResource) {
-		c.View.Extra.Put(node, "test", store.ExtraReport{
+	c.View.Extra = extra.New(store.New(store.Config{}).Corrected)
+	report := func(node string, resources []usage.Resource, containers ...extra.ContainerResource) {
+		c.View.Extra.Put(node, "test", extra.Report{
 			At: at, Expires: at.Add(time.Minute), Node: resources, Containers: containers,
 		})
 	}
-	of := func(namespace, pod, container string, r usage.Resource) store.ContainerResource {
-		return store.ContainerResource{Namespace: namespace, Pod: pod, Container: container, Resource: r}
+	of := func(namespace, pod, container string, r usage.Resource) extra.ContainerResource {
+		return extra.ContainerResource{Namespace: namespace, Pod: pod, Container: container, Resource: r}
 	}
 	report("node-a", []usage.Resource{disk(5 << 30)})
 	report("", nil,

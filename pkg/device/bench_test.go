@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -34,7 +35,7 @@ func newBenchmarkGroup(b *testing.B, observer Observer) *group {
 		b.Fatal(err)
 	}
 	source := newSource(Config{
-		Sink: store.NewExtra(store.New(store.Config{})), Observer: observer, Clock: usage.NewClock(time.Now()),
+		Sink: extra.New(store.New(store.Config{}).Corrected), Observer: observer, Clock: usage.NewClock(time.Now()),
 		IsKnown: func(_, _, _, _ string) bool { return true },
 	})
 	return source.newGroup(&f.Exporters[0], transport(benchmarkBody(8)))

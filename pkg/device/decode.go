@@ -9,8 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -44,7 +44,7 @@ func (s skip) String() string {
 
 // response is what a response has.
 type response struct {
-	containers []store.ContainerResource
+	containers []extra.ContainerResource
 	found      []bool // for each resource, whether the response has its series
 	series     []int  // of each resource, the number of valid lines with different labels
 	age        time.Duration
@@ -130,7 +130,7 @@ func (d *decoder) dropUnread() {
 	if len(d.unread) == 0 {
 		return
 	}
-	kept := make([]store.ContainerResource, 0, len(d.out.containers))
+	kept := make([]extra.ContainerResource, 0, len(d.out.containers))
 	for k, i := range d.index {
 		k.container = ""
 		if !d.unread[k] {
@@ -267,7 +267,7 @@ func (d *decoder) combine(k key, value uint64) {
 	at, found := d.index[k]
 	if !found {
 		d.index[k] = len(d.out.containers)
-		d.out.containers = append(d.out.containers, store.ContainerResource{
+		d.out.containers = append(d.out.containers, extra.ContainerResource{
 			Namespace: k.namespace, Pod: k.pod, Container: k.container,
 			Resource: usage.Resource{Name: r.Resource, Value: value, Unit: r.unit()},
 		})

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -85,7 +86,7 @@ func TestRun(t *testing.T) {
 	}
 	var synced atomic.Bool
 	clock := usage.NewClock(time.Now())
-	extra := store.NewExtra(store.New(store.Config{}))
+	extra := extra.New(store.New(store.Config{}).Corrected)
 	scraped := make(chan Result, 100)
 	source, err := New(Config{
 		File: file, Client: &rest.Config{Host: server.URL}, Sink: extra, Observer: observer(scraped), Clock: clock,

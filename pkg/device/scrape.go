@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -100,7 +100,7 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 		a.containers[r.containers[i].Name]++
 	}
 	g.active[node] = a
-	g.source.Sink.Put(node, g.sinkName(), store.ExtraReport{At: a.at, Expires: a.expires, Containers: r.containers})
+	g.source.Sink.Put(node, g.sinkName(), extra.Report{At: a.at, Expires: a.expires, Containers: r.containers})
 }
 
 // sinkName returns the name of the source in the Sink, which no source but this group has.

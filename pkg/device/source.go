@@ -15,9 +15,9 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -37,9 +37,9 @@ type Config struct {
 	AllowLoopback bool // whether exporters may have addresses of this machine; for tests
 }
 
-// Sink keeps the values. *store.Extra implements it.
+// Sink keeps the values. *extra.Store implements it.
 type Sink interface {
-	Put(node, source string, r store.ExtraReport)
+	Put(node, source string, r extra.Report)
 	Remove(node, source string)
 }
 

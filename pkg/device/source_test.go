@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -28,7 +29,7 @@ import (
 type world struct {
 	t     *testing.T
 	group *group
-	extra *store.Extra
+	extra *extra.Store
 	clock usage.Clock
 	ctx   context.Context
 
@@ -49,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	e := &f.Exporters[0]
 	e.Interval, e.Timeout, e.MaxAge = 10*time.Second, 5*time.Second, 30*time.Second
 	w := &world{
-		t: t, extra: store.NewExtra(store.New(store.Config{})), clock: usage.NewClock(time.Now()), ctx: t.Context(),
+		t: t, extra: extra.New(store.New(store.Config{}).Corrected), clock: usage.NewClock(time.Now()), ctx: t.Context(),
 		respond: map[string]func(*http.Request) (*http.Response, error){}, requests: map[string][]time.Time{},
 	}
 	source := newSource(Config{
@@ -520,9 +521,9 @@ func TestTimestampsOfRemovedPods(t *testing.T) {
 func TestNameOfAnotherSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.group.Name = store.EphemeralStorage
-		w.extra.Put("n1", store.EphemeralStorage, store.ExtraReport{
-			Expires: w.clock.At(time.Now()).Add(time.Hour), Node: []usage.Resource{{Name: store.EphemeralStorage, Value: 5}},
+		w.group.Name = extra.EphemeralStorage
+		w.extra.Put("n1", extra.EphemeralStorage, extra.Report{
+			Expires: w.clock.At(time.Now()).Add(time.Hour), Node: []usage.Resource{{Name: extra.EphemeralStorage, Value: 5}},
 		})
 		w.set("10.0.0.1:1", series("a-n1", 1))
 		w.start("e", "n1", "10.0.0.1", 0)

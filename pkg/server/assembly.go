@@ -10,6 +10,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/event"
 	"github.com/kube-vitals/kube-vitals/pkg/explain"
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
@@ -114,7 +115,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 		},
 	})
 	if c.Devices != nil || c.EphemeralStorage.Interval > 0 {
-		v.Extra = store.NewExtra(v.Usage)
+		v.Extra = extra.New(v.Usage.Corrected)
 	}
 	return v
 }

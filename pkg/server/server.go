@@ -27,6 +27,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/explain"
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
@@ -239,7 +240,7 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 }
 
 var (
-	_ device.Sink     = (*store.Extra)(nil)
+	_ device.Sink     = (*extra.Store)(nil)
 	_ explain.Samples = (*store.Store)(nil)
 	_ api.Reads       = (*scrape.Scraper)(nil)
 	_ scrape.Fetcher  = (*kubelet.Client)(nil)

@@ -7,10 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 )
 
 // EphemeralStorage configures the resource ephemeral-storage. It needs a server that scrapes kubelets.
@@ -31,7 +31,7 @@ func (a *assembly) storage() scrape.Storage {
 	maxAge := storageIntervals * max(interval, a.Resolution)
 	return scrape.Storage{
 		Interval: interval,
-		Sink:     &store.StorageSink{Extra: a.view.Extra, MaxAge: maxAge, IsBound: isBound(a.view.Pods)},
+		Sink:     &extra.StorageSink{Store: a.view.Extra, MaxAge: maxAge, IsBound: isBound(a.view.Pods)},
 		Ready:    a.synced,
 		Observe:  a.instruments.registerStorage(),
 	}

@@ -21,6 +21,10 @@ type pauses struct {
 	jumps map[string]jump // the last jump of each node's clock, unless it is longer ago than within
 }
 
+// Corrected returns t, by our clock, so that its difference to a later time contains the time for which
+// our clock stood still in between.
+func (s *Store) Corrected(t usage.Time) usage.Time { return s.pauses.correct(t) }
+
 // pause is a time for which our clock stood still.
 type pause struct {
 	end    usage.Time // by our clock

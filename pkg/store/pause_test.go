@@ -152,24 +152,14 @@ func TestPauseTwice(t *testing.T) {
 	}
 }
 
-// TestPauseOfExtra checks that further resources and the facts of samples have their age with a pause.
-func TestPauseOfExtra(t *testing.T) {
+// TestAgesWithPause checks that the facts of samples, and what others ask for, have their age with a
+// pause.
+func TestAgesWithPause(t *testing.T) {
 	s := newStore()
-	e, pod := NewExtra(s), extraPod("web", "a")
 	s.Put("n1", scrape(0, of("web/a", (&simNode{ahead: constantly(0)}).sample(0))))
-	e.Put("n1", "gpus", ExtraReport{
-		At: t0, Expires: t0.Add(maxAge), Node: []usage.Resource{{Name: "x", Value: 1}},
-		Containers: reportOf(gpu("web", "a", 5)).Containers,
-	})
 	now := t0.Add(20 * time.Second)
-	check := func(isServed bool, age time.Duration) {
+	check := func(age time.Duration) {
 		t.Helper()
-		if got := e.Pod("n1", pod, now); (got != nil) != isServed {
-			t.Errorf("pod: got %s", showExtra(got))
-		}
-		if got := e.Node("n1", now); (got != nil) != isServed {
-			t.Errorf("node: got %v", got)
-		}
 		facts, ok := s.PodFacts("n1", "n", "web")
 		if !ok {
 			t.Fatal("there are no facts of the pod")
@@ -180,14 +170,16 @@ func TestPauseOfExtra(t *testing.T) {
 		if got := now.Sub(facts.Containers[0].Since); got != age {
 			t.Errorf("got a series since %v ago, want %v", got, age)
 		}
+		if got := now.Sub(s.Corrected(t0)); got != age {
+			t.Errorf("got an age of %v, want %v", got, age)
+		}
 	}
-	check(true, 20*time.Second)
+	check(20 * time.Second)
 	for i := range 2 {
 		s.pauses.observe(fmt.Sprint(i), jump{now, bounds{time.Hour, time.Hour + time.Second}}, 3)
 	}
-	check(false, time.Hour+20*time.Second)
-	e.Put("n1", "gpus", ExtraReport{At: now, Expires: now + 1, Node: []usage.Resource{{Name: "x", Value: 1}}})
-	if e.Node("n1", now) == nil || e.Node("n1", now+1) != nil {
-		t.Error("a report of after the pause is not served until it expires")
+	check(time.Hour + 20*time.Second)
+	if got := s.Corrected(now); got != now {
+		t.Errorf("got a correction of %v for what is from after the pause", now.Sub(got))
 	}
 }

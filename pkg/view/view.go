@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -18,7 +19,7 @@ import (
 type View struct {
 	Pods, Nodes *inventory.Index // pods in any phase; only the running ones have usage
 	Usage       *store.Store
-	Extra       *store.Extra // nil: there are no further resources
+	Extra       *extra.Store // nil: there are no further resources
 }
 
 // Node returns the usage of a node, or nil if there is none to serve at that time.

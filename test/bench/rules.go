@@ -29,7 +29,8 @@ type rule func(point) float64
 
 // stored is the rule of the product: its store.
 func stored() rule {
-	s, start := store.New(store.Config{RateWindow: ruleWindow, MaxSampleAge: time.Minute, MaxContainers: 1}), usage.Time(1e18)
+	s := store.New(store.Config{RateWindow: ruleWindow, MaxSampleAge: time.Minute, MaxContainers: 1})
+	start := usage.Time(1e18)
 	last := 0.0
 	return func(p point) float64 {
 		at := start.Add(time.Duration(p.at * 1e9))
@@ -157,7 +158,11 @@ type schedule struct {
 
 var (
 	sparse    = schedule{name: "every node every 15 s", interval: 15 * time.Second}
-	predicted = schedule{name: "active nodes every 5 s, before predicted reads", interval: 5 * time.Second, lead: 700 * time.Millisecond}
+	predicted = schedule{
+		name:     "active nodes every 5 s, before predicted reads",
+		interval: 5 * time.Second,
+		lead:     700 * time.Millisecond,
+	}
 )
 
 // decisionsOf returns what an autoscaler decides for the loads of its pods, which it reads every
@@ -291,7 +296,12 @@ func simulateRules() {
 		{name: "… and at each read", interval: 5 * time.Second, atRead: true},
 		{name: "every 7.5 s, before predicted reads", interval: 7500 * time.Millisecond, lead: predicted.lead},
 		predicted,
-		{name: "… of kubelets that sample every 10 s", interval: 5 * time.Second, lead: predicted.lead, housekeeping: 10 * time.Second},
+		{
+			name:         "… of kubelets that sample every 10 s",
+			interval:     5 * time.Second,
+			lead:         predicted.lead,
+			housekeeping: 10 * time.Second,
+		},
 	} {
 		row(schedules, s.name, stored, s)
 	}

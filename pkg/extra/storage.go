@@ -1,6 +1,7 @@
-package store
+package extra
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -16,7 +17,7 @@ const maxStorageLag = time.Minute
 // StorageSink stores the local ephemeral storage that kubelets report. All fields are
 // required.
 type StorageSink struct {
-	Extra  *Extra
+	Store  *Store
 	MaxAge time.Duration // after which values expire, from the request on
 	// IsBound reports whether a pod is bound to a node. uid is the pod's UID as the kubelet reports it.
 	IsBound func(node, namespace, pod, uid string) bool
@@ -25,8 +26,8 @@ type StorageSink struct {
 // Put stores the storage that a kubelet reports of its node. Pods that are not bound to the node are
 // ignored, and so is what the kubelet measured too long ago. It does not retain scrape.
 func (s *StorageSink) Put(node string, scrape *usage.Scrape) {
-	at := sentAt(scrape)
-	r := ExtraReport{At: at, Expires: at.Add(s.MaxAge), Whole: true}
+	at := cmp.Or(scrape.Sent, scrape.At)
+	r := Report{At: at, Expires: at.Add(s.MaxAge), Whole: true}
 	r.Containers = make([]ContainerResource, 0, len(scrape.Storage))
 	var pod ContainerResource // of the previous sample
 	isBound := false
@@ -49,8 +50,8 @@ func (s *StorageSink) Put(node string, scrape *usage.Scrape) {
 			r.Containers = append(r.Containers, pod)
 		}
 	}
-	s.Extra.Put(node, EphemeralStorage, r)
+	s.Store.Put(node, EphemeralStorage, r)
 }
 
 // Forget drops a node.
-func (s *StorageSink) Forget(node string) { s.Extra.Remove(node, EphemeralStorage) }
+func (s *StorageSink) Forget(node string) { s.Store.Remove(node, EphemeralStorage) }

@@ -1,4 +1,7 @@
-package store
+// Package extra keeps the usage of further resources of nodes and containers, such as devices and
+// ephemeral storage, apart from CPU and memory: nothing here changes when or with what CPU and memory
+// a pod is served.
+package extra
 
 import (
 	"cmp"
@@ -11,14 +14,15 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Extra keeps the usage of further resources of nodes and containers, such as devices and ephemeral
-// storage, apart from the Store: nothing here changes when or with what CPU and memory a pod is
-// served. It is safe for concurrent use.
-type Extra struct {
-	pauses *pauses // of the Store
+// rememberFor is how long pods that were removed are remembered: no report takes longer to arrive.
+const rememberFor = 2 * time.Minute
+
+// Store keeps the reports of all sources. It is safe for concurrent use.
+type Store struct {
+	corrected func(usage.Time) usage.Time
 
 	mu    sync.RWMutex
-	nodes map[string]map[string]*extraReport // by node and source
+	nodes map[string]map[string]*report // by node and source
 
 	// When the API server deleted pods, for reports that were requested before and arrive after that.
 	// The older map is dropped at most every rememberFor.
@@ -26,14 +30,16 @@ type Extra struct {
 	removedSince           usage.Time
 }
 
+type podKey struct{ namespace, name string }
+
 // removedPod identifies a pod that the API server deleted.
 type removedPod struct {
 	node string
 	podKey
 }
 
-// ExtraReport is what one source reports of one node.
-type ExtraReport struct {
+// Report is what one source reports of one node.
+type Report struct {
 	At      usage.Time // when it was requested, or measured if that is known to be earlier, by our clock
 	Expires usage.Time // from when on it is not served, by our clock
 
@@ -44,7 +50,7 @@ type ExtraReport struct {
 	Whole bool
 }
 
-// ContainerResource is the usage of a resource by a container. If an ExtraReport has several of one
+// ContainerResource is the usage of a resource by a container. If an Report has several of one
 // container and resource, they are added. If Container is empty, it is what the pod uses outside of
 // its containers, which is served with the first container: only containers have usage in the API.
 type ContainerResource struct {
@@ -52,8 +58,8 @@ type ContainerResource struct {
 	usage.Resource
 }
 
-// extraReport is an ExtraReport, indexed by pod.
-type extraReport struct {
+// report is a Report, indexed by pod.
+type report struct {
 	at     usage.Time
 	maxAge time.Duration
 	node   []usage.Resource
@@ -61,18 +67,18 @@ type extraReport struct {
 	whole  bool
 }
 
-// NewExtra returns an empty Extra. If the Store notices that our clock stood still, the values expire
-// earlier, like the metrics of the Store.
-func NewExtra(s *Store) *Extra {
-	return &Extra{
-		pauses: &s.pauses, nodes: map[string]map[string]*extraReport{}, removed: map[removedPod]usage.Time{},
+// New returns an empty Store. corrected returns a time by our clock as if that had not stood still
+// since, so that values expire together with CPU and memory, see the Corrected of store.Store.
+func New(corrected func(usage.Time) usage.Time) *Store {
+	return &Store{
+		corrected: corrected, nodes: map[string]map[string]*report{}, removed: map[removedPod]usage.Time{},
 	}
 }
 
 // Put replaces what a source has reported of a node. It keeps the slices of the report, and sorts
 // them. Pods that were removed after the request are ignored.
-func (e *Extra) Put(nodeName, source string, r ExtraReport) {
-	next := &extraReport{
+func (s *Store) Put(nodeName, source string, r Report) {
+	next := &report{
 		at: r.At, maxAge: r.Expires.Sub(r.At), node: r.Node, whole: r.Whole, pods: map[podKey][]ContainerResource{},
 	}
 	slices.SortFunc(r.Node, func(a, b usage.Resource) int { return strings.Compare(a.Name, b.Name) })
@@ -91,60 +97,60 @@ func (e *Extra) Put(nodeName, source string, r ExtraReport) {
 		next.pods[key], rest = rest[:n:n], rest[n:]
 	}
 
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for key := range next.pods {
 		id := removedPod{nodeName, key}
-		if r.At <= max(e.removed[id], e.removedBefore[id]) {
+		if r.At <= max(s.removed[id], s.removedBefore[id]) {
 			delete(next.pods, key)
 		}
 	}
-	if e.nodes[nodeName] == nil {
-		e.nodes[nodeName] = map[string]*extraReport{}
+	if s.nodes[nodeName] == nil {
+		s.nodes[nodeName] = map[string]*report{}
 	}
-	e.nodes[nodeName][source] = next
+	s.nodes[nodeName][source] = next
 }
 
 // Remove drops what a source has reported of a node.
-func (e *Extra) Remove(nodeName, source string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.nodes[nodeName], source)
-	if len(e.nodes[nodeName]) == 0 {
-		delete(e.nodes, nodeName)
+func (s *Store) Remove(nodeName, source string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.nodes[nodeName], source)
+	if len(s.nodes[nodeName]) == 0 {
+		delete(s.nodes, nodeName)
 	}
 }
 
 // RemovePod drops the values of a pod that the API server deleted, at the time now. Reports that
 // were requested before are ignored for a later pod of the same name.
-func (e *Extra) RemovePod(nodeName, namespace, name string, now usage.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (s *Store) RemovePod(nodeName, namespace, name string, now usage.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if nodeName == "" {
 		return // no node reports it
 	}
-	if now.Sub(e.removedSince) > rememberFor {
-		e.removedBefore, e.removed, e.removedSince = e.removed, map[removedPod]usage.Time{}, now
+	if now.Sub(s.removedSince) > rememberFor {
+		s.removedBefore, s.removed, s.removedSince = s.removed, map[removedPod]usage.Time{}, now
 	}
 	key := podKey{namespace, name}
-	e.removed[removedPod{nodeName, key}] = now
-	for _, r := range e.nodes[nodeName] {
+	s.removed[removedPod{nodeName, key}] = now
+	for _, r := range s.nodes[nodeName] {
 		delete(r.pods, key)
 	}
 }
 
-func (e *Extra) isExpired(r *extraReport, now usage.Time) bool {
-	return now.Sub(e.pauses.correct(r.at)) >= r.maxAge
+func (s *Store) isExpired(r *report, now usage.Time) bool {
+	return now.Sub(s.corrected(r.at)) >= r.maxAge
 }
 
 // Node returns the further resources of a node, sorted by name, or nil. The caller must not change
 // them.
-func (e *Extra) Node(nodeName string, now usage.Time) []usage.Resource {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
+func (s *Store) Node(nodeName string, now usage.Time) []usage.Resource {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	var sum []usage.Resource
-	for _, r := range e.nodes[nodeName] {
-		if !e.isExpired(r, now) {
+	for _, r := range s.nodes[nodeName] {
+		if !s.isExpired(r, now) {
 			for _, v := range r.node {
 				sum = addResource(sum, v)
 			}
@@ -157,13 +163,13 @@ func (e *Extra) Node(nodeName string, now usage.Time) []usage.Resource {
 // pod, in their order, its resources sorted by name. It returns nil if the pod has none. Each
 // container has the same resources, because the HPA takes a container without one for a pod without
 // metrics.
-func (e *Extra) Pod(nodeName string, pod *usage.Pod, now usage.Time) [][]usage.Resource {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
+func (s *Store) Pod(nodeName string, pod *usage.Pod, now usage.Time) [][]usage.Resource {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	var sum [][]usage.Resource
 	key := podKey{pod.Namespace, pod.Name}
-	for _, r := range e.nodes[nodeName] {
-		if e.isExpired(r, now) {
+	for _, r := range s.nodes[nodeName] {
+		if s.isExpired(r, now) {
 			continue
 		}
 		for rest := r.pods[key]; len(rest) > 0; {

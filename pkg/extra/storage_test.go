@@ -1,4 +1,4 @@
-package store
+package extra
 
 import (
 	"fmt"
@@ -10,16 +10,16 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// storageSample returns a sample that was measured at extraAt, by a clock that is right.
+// storageSample returns a sample that was measured at requested, by a clock that is right.
 func storageSample(pod, uid, container string, bytes uint64) usage.StorageSample {
 	return usage.StorageSample{
 		Namespace: []byte("default"), Pod: []byte(pod), UID: []byte(uid), Container: []byte(container), Bytes: bytes,
-		At: extraAt,
+		At: requested,
 	}
 }
 
 func TestStorageSink(t *testing.T) {
-	node := usage.StorageSample{Bytes: 500, At: extraAt}
+	node := usage.StorageSample{Bytes: 500, At: requested}
 	old := func(s usage.StorageSample) usage.StorageSample { s.At -= usage.Time(maxStorageLag + 1); return s }
 	untimed := func(s usage.StorageSample) usage.StorageSample { s.At = 0; return s }
 	web := []usage.StorageSample{
@@ -30,27 +30,27 @@ func TestStorageSink(t *testing.T) {
 		scrape usage.Scrape
 		want   string // of the pod web with the containers a and b, then of the node
 	}{
-		{"everything", usage.Scrape{Date: extraAt, Storage: append(web, node)}, "[80 20] [500]"},
-		{"no node", usage.Scrape{Date: extraAt, Storage: web}, "[80 20] []"},
-		{"not whole", usage.Scrape{Date: extraAt, Storage: web[1:]}, "[] []"},
-		{"another UID", usage.Scrape{Date: extraAt, Storage: []usage.StorageSample{
+		{"everything", usage.Scrape{Date: requested, Storage: append(web, node)}, "[80 20] [500]"},
+		{"no node", usage.Scrape{Date: requested, Storage: web}, "[80 20] []"},
+		{"not whole", usage.Scrape{Date: requested, Storage: web[1:]}, "[] []"},
+		{"another UID", usage.Scrape{Date: requested, Storage: []usage.StorageSample{
 			storageSample("web", "u0", "a", 1), storageSample("web", "u0", "b", 1), storageSample("web", "u0", "", 1), node,
 		}}, "[] [500]"},
-		{"measured long ago", usage.Scrape{Date: extraAt, Storage: []usage.StorageSample{
+		{"measured long ago", usage.Scrape{Date: requested, Storage: []usage.StorageSample{
 			old(web[0]), old(web[1]), old(web[2]), node}}, "[] [500]"},
-		{"node measured long ago", usage.Scrape{Date: extraAt, Storage: append(web, old(node))}, "[80 20] []"},
-		{"no times", usage.Scrape{Date: extraAt, Storage: []usage.StorageSample{
+		{"node measured long ago", usage.Scrape{Date: requested, Storage: append(web, old(node))}, "[80 20] []"},
+		{"no times", usage.Scrape{Date: requested, Storage: []usage.StorageSample{
 			untimed(web[0]), untimed(web[1]), untimed(web[2]), untimed(node)}}, "[80 20] [500]"},
-		{"the node's clock is behind", usage.Scrape{Date: extraAt.Add(-time.Hour), Storage: web}, "[80 20] []"},
+		{"the node's clock is behind", usage.Scrape{Date: requested.Add(-time.Hour), Storage: web}, "[80 20] []"},
 		{"the node's clock is not known", usage.Scrape{Storage: []usage.StorageSample{old(web[0]), old(web[1]), old(web[2])}},
 			"[80 20] []"},
 		{"empty", usage.Scrape{}, "[] []"},
 	} {
-		sink := &StorageSink{Extra: NewExtra(newStore()), MaxAge: time.Minute}
+		sink := &StorageSink{Store: New(identity), MaxAge: time.Minute}
 		sink.IsBound = func(node, namespace, pod, uid string) bool {
 			return node == "node1" && namespace == "default" && (pod == "web" || pod == "db") && uid == "u1"
 		}
-		now := extraAt.Add(time.Hour) // by our clock
+		now := requested.Add(time.Hour) // by our clock
 		show := func() string {
 			values := func(list []usage.Resource) (all []string) {
 				for _, r := range list {
@@ -62,17 +62,17 @@ func TestStorageSink(t *testing.T) {
 				return all
 			}
 			var pods []string
-			for _, c := range sink.Extra.Pod("node1", extraPod("web", "a", "b"), now) {
+			for _, c := range sink.Store.Pod("node1", podOf("web", "a", "b"), now) {
 				pods = append(pods, values(c)...)
 			}
-			return fmt.Sprint(pods, values(sink.Extra.Node("node1", now)))
+			return fmt.Sprint(pods, values(sink.Store.Node("node1", now)))
 		}
 		tt.scrape.Sent = now
 		tt.scrape.At = now.Add(time.Second)
 		for _, n := range []string{"node1", "node2"} { // a pod that another node reports does not count
 			sink.Put(n, &tt.scrape)
 		}
-		if got := sink.Extra.Pod("node2", extraPod("web", "a", "b"), now); got != nil {
+		if got := sink.Store.Pod("node2", podOf("web", "a", "b"), now); got != nil {
 			t.Errorf("%s: got %v of a pod on another node", tt.name, got)
 		}
 		now = now.Add(time.Minute - 1)
@@ -93,21 +93,21 @@ func TestStorageSink(t *testing.T) {
 // TestStorageOfRecreatedPod deletes a pod while its node is scraped. The pod that is created under its
 // name has no values until its node is scraped again.
 func TestStorageOfRecreatedPod(t *testing.T) {
-	sink := &StorageSink{Extra: NewExtra(newStore()), MaxAge: time.Minute}
+	sink := &StorageSink{Store: New(identity), MaxAge: time.Minute}
 	sink.IsBound = func(_, _, _, _ string) bool { return true }
 	put := func(sent usage.Time) {
 		sink.Put("node1", &usage.Scrape{Sent: sent, At: sent.Add(2 * time.Second), Storage: []usage.StorageSample{
 			storageSample("web", "", "a", 1), storageSample("web", "", "", 1),
 		}})
 	}
-	has := func() bool { return sink.Extra.Pod("node1", extraPod("web", "a"), extraAt.Add(10*time.Second)) != nil }
-	put(extraAt)
+	has := func() bool { return sink.Store.Pod("node1", podOf("web", "a"), requested.Add(10*time.Second)) != nil }
+	put(requested)
 	before := has()
-	sink.Extra.RemovePod("node1", "default", "web", extraAt.Add(time.Second))
+	sink.Store.RemovePod("node1", "default", "web", requested.Add(time.Second))
 	deleted := has()
-	put(extraAt) // the response arrives after the deletion
+	put(requested) // the response arrives after the deletion
 	late := has()
-	put(extraAt.Add(3 * time.Second))
+	put(requested.Add(3 * time.Second))
 	if after := has(); !before || deleted || late || !after {
 		t.Errorf("before %v, deleted %v, late %v, after %v; want true, false, false, true", before, deleted, late, after)
 	}
@@ -115,7 +115,7 @@ func TestStorageOfRecreatedPod(t *testing.T) {
 
 // nodeStorage returns the samples of a node with 64 containers.
 func nodeStorage() *usage.Scrape {
-	s := &usage.Scrape{Sent: extraAt, Date: extraAt, Storage: []usage.StorageSample{{Bytes: 5e10, At: extraAt}}}
+	s := &usage.Scrape{Sent: requested, Date: requested, Storage: []usage.StorageSample{{Bytes: 5e10, At: requested}}}
 	for p := range 32 {
 		name, uid := fmt.Sprintf("deployment-546ccb4d55-%05d", p), strings.Repeat("0", 36)
 		for c := range 2 {
@@ -129,7 +129,7 @@ func nodeStorage() *usage.Scrape {
 // BenchmarkStorageSink stores the samples of a node with 64 containers, and reports the memory that is
 // kept for a container.
 func BenchmarkStorageSink(b *testing.B) {
-	sink := &StorageSink{Extra: NewExtra(newStore()), MaxAge: time.Minute}
+	sink := &StorageSink{Store: New(identity), MaxAge: time.Minute}
 	sink.IsBound = func(_, _, _, _ string) bool { return true }
 	s := nodeStorage()
 	const nodes = 500

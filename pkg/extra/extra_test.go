@@ -1,0 +1,228 @@
+package extra
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// requested is when the reports of these tests are requested. They expire a minute later.
+const requested = usage.Time(1000 * time.Second)
+
+// identity is the correction of a clock that never stood still.
+func identity(t usage.Time) usage.Time { return t }
+
+func gpu(pod, container string, value uint64) ContainerResource {
+	resource := usage.Resource{Name: "example.com/gpu", Value: value, Unit: usage.Milli}
+	return ContainerResource{"default", pod, container, resource}
+}
+
+func disk(pod, container string, value uint64) ContainerResource {
+	return ContainerResource{"default", pod, container, usage.Resource{Name: "ephemeral-storage", Value: value}}
+}
+
+func reportOf(containers ...ContainerResource) Report {
+	return Report{At: requested, Expires: requested.Add(time.Minute), Containers: containers}
+}
+
+func podOf(name string, containers ...string) *usage.Pod {
+	pod := &usage.Pod{Namespace: "default", Name: name}
+	for _, c := range containers {
+		pod.Containers = append(pod.Containers, usage.Container{Name: c})
+	}
+	return pod
+}
+
+// show returns the values of each container: "name=value ...".
+func show(extra [][]usage.Resource) []string {
+	var lines []string
+	for _, resources := range extra {
+		line := ""
+		for _, r := range resources {
+			line += fmt.Sprintf("%s=%d ", r.Name, r.Value)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func TestResourcesOfPod(t *testing.T) {
+	whole := func(r Report) Report { r.Whole = true; return r }
+	for _, tc := range []struct {
+		name    string
+		reports []Report
+		pod     *usage.Pod
+		want    []string
+	}{
+		{"no report", nil, podOf("web", "a"), nil},
+		{"another pod", []Report{reportOf(gpu("db", "a", 5))}, podOf("web", "a"), nil},
+		{"a container that the pod does not have", []Report{reportOf(gpu("web", "old", 5))}, podOf("web", "a"), nil},
+		{"what the pod uses itself",
+			[]Report{whole(reportOf(disk("web", "", 7), disk("web", "b", 5), disk("web", "a", 1)))},
+			podOf("web", "a", "b"), []string{"ephemeral-storage=8 ", "ephemeral-storage=5 "}},
+		{"what the pod uses itself alone", []Report{reportOf(disk("web", "", 7))}, podOf("web", "a"), nil},
+		{"a container without a value has 0", []Report{reportOf(gpu("web", "b", 5))}, podOf("web", "a", "b", "c"),
+			[]string{"example.com/gpu=0 ", "example.com/gpu=5 ", "example.com/gpu=0 "}},
+		{"several values of a container are added",
+			[]Report{reportOf(gpu("web", "a", 5), gpu("db", "a", 1), gpu("web", "a", 7))},
+			podOf("web", "a"), []string{"example.com/gpu=12 "}},
+		{"several sources are added", []Report{reportOf(gpu("web", "a", 5)), reportOf(gpu("web", "b", 7))},
+			podOf("web", "a", "b"), []string{"example.com/gpu=5 ", "example.com/gpu=7 "}},
+		{"resources are sorted", []Report{reportOf(gpu("web", "a", 5)), reportOf(disk("web", "a", 9))},
+			podOf("web", "a"), []string{"ephemeral-storage=9 example.com/gpu=5 "}},
+		{"a whole pod", []Report{whole(reportOf(disk("web", "a", 5), disk("web", "b", 6)))}, podOf("web", "a", "b"),
+			[]string{"ephemeral-storage=5 ", "ephemeral-storage=6 "}},
+		{"part of a whole pod", []Report{whole(reportOf(disk("web", "a", 5), disk("web", "b", 6)))},
+			podOf("web", "a", "b", "c"), nil},
+		{"no overflow", []Report{reportOf(gpu("web", "a", math.MaxUint64), gpu("web", "a", math.MaxUint64))},
+			podOf("web", "a"), []string{fmt.Sprintf("example.com/gpu=%d ", uint64(math.MaxInt64))}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := New(identity)
+			for i, r := range tc.reports {
+				e.Put("n1", fmt.Sprint("source", i), r)
+			}
+			if got := show(e.Pod("n1", tc.pod, requested)); !reflect.DeepEqual(got, tc.want) {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			if got := e.Pod("n2", tc.pod, requested); got != nil {
+				t.Errorf("another node has %q", show(got))
+			}
+		})
+	}
+}
+
+func TestReportExpires(t *testing.T) {
+	e := New(identity)
+	e.Put("n1", "a", Report{At: requested, Expires: requested.Add(time.Minute),
+		Node:       []usage.Resource{{Name: "z", Value: 1}, {Name: "b", Value: 2}},
+		Containers: []ContainerResource{gpu("web", "a", 5)}})
+	e.Put("n1", "b", Report{At: requested, Expires: requested.Add(2 * time.Minute),
+		Node: []usage.Resource{{Name: "z", Value: 3}}})
+	pod := podOf("web", "a")
+	for _, tc := range []struct {
+		after     time.Duration
+		pod, node []string
+	}{
+		{time.Minute - 1, []string{"example.com/gpu=5 "}, []string{"b=2 z=4 "}},
+		{time.Minute, nil, []string{"z=3 "}},
+		{2 * time.Minute, nil, []string{""}},
+	} {
+		now := requested.Add(tc.after)
+		if got := show(e.Pod("n1", pod, now)); !reflect.DeepEqual(got, tc.pod) {
+			t.Errorf("after %v: got %q, want %q", tc.after, got, tc.pod)
+		}
+		if got := show([][]usage.Resource{e.Node("n1", now)}); !reflect.DeepEqual(got, tc.node) {
+			t.Errorf("after %v: got %q of the node, want %q", tc.after, got, tc.node)
+		}
+	}
+	e.Remove("n1", "a")
+	e.Remove("n1", "b")
+	if len(e.nodes) != 0 {
+		t.Errorf("got %d nodes after all were removed", len(e.nodes))
+	}
+}
+
+// TestPause checks that values are an hour older after our clock stood still for an hour.
+func TestPause(t *testing.T) {
+	paused := false
+	e, pod := New(func(at usage.Time) usage.Time {
+		if paused && at == requested {
+			at = at.Add(-time.Hour)
+		}
+		return at
+	}), podOf("web", "a")
+	report := reportOf(gpu("web", "a", 5))
+	report.Node = []usage.Resource{{Name: "x", Value: 1}}
+	e.Put("n1", "gpus", report)
+	now := requested.Add(20 * time.Second)
+	for _, paused = range []bool{false, true} {
+		if got := e.Pod("n1", pod, now); (got == nil) != paused {
+			t.Errorf("paused %v: got %s of the pod", paused, show(got))
+		}
+		if got := e.Node("n1", now); (got == nil) != paused {
+			t.Errorf("paused %v: got %v of the node", paused, got)
+		}
+	}
+	e.Put("n1", "gpus", Report{At: now, Expires: now + 1, Node: report.Node})
+	if e.Node("n1", now) == nil || e.Node("n1", now+1) != nil {
+		t.Error("a report of after the pause is not served until it expires")
+	}
+}
+
+// TestRemovedPod checks that a pod does not inherit the values of an earlier pod of the name.
+func TestRemovedPod(t *testing.T) {
+	e, pod := New(identity), podOf("web", "a")
+	get := func() []string { return show(e.Pod("n1", pod, requested.Add(10*time.Second))) }
+	report := func(after time.Duration) Report {
+		r := reportOf(gpu("web", "a", 5), gpu("db", "a", 6))
+		r.At = requested.Add(after)
+		return r
+	}
+	e.Put("n1", "gpus", report(0))
+	e.RemovePod("n1", "default", "web", requested.Add(time.Second))
+	if got := get(); got != nil {
+		t.Errorf("got %q after the removal", got)
+	}
+	if got := e.Pod("n1", podOf("db", "a"), requested); got == nil {
+		t.Error("another pod was removed")
+	}
+	e.Put("n1", "gpus", report(time.Second))
+	if got := get(); got != nil {
+		t.Errorf("got %q of a report that was requested before the removal", got)
+	}
+	e.Put("n1", "gpus", report(2*time.Second))
+	if got := get(); got == nil {
+		t.Error("got nothing of a report after the removal")
+	}
+}
+
+// TestRemovedPodOfLateReports stores reports that were requested before a pod was removed: the
+// first one of its node, and ones that are served for longer than removed pods are remembered.
+func TestRemovedPodOfLateReports(t *testing.T) {
+	e, pod := New(identity), podOf("web", "a")
+	report := reportOf(gpu("web", "a", 5), gpu("db", "a", 6))
+	report.Expires = requested.Add(time.Hour)
+	e.RemovePod("n1", "default", "web", requested)
+	e.Put("n1", "gpus", report)
+	e.Put("n2", "gpus", reportOf(gpu("web", "a", 5)))
+	check := func(when string, now usage.Time) {
+		t.Helper()
+		if got := e.Pod("n1", pod, now); got != nil {
+			t.Errorf("%s: got %q", when, show(got))
+		}
+	}
+	check("the first report", requested)
+	if e.Pod("n1", podOf("db", "a"), requested) == nil || e.Pod("n2", pod, requested) == nil {
+		t.Error("got nothing of another pod or node")
+	}
+	later := requested.Add(2*rememberFor + 2)
+	e.Put("n1", "disks", Report{At: later, Expires: later.Add(time.Hour)})
+	e.RemovePod("n1", "default", "x", requested.Add(rememberFor+1))
+	e.RemovePod("n1", "default", "x", later)
+	check("after the pod was forgotten", later)
+
+	e.Remove("n1", "gpus")
+	e.Remove("n1", "disks")
+	e.RemovePod("n1", "default", "web", later)
+	report.At = later
+	e.Put("n1", "gpus", report)
+	check("the first report after all were dropped", later)
+}
+
+// TestForgetsRemovedPods checks that the memory of removed pods is freed.
+func TestForgetsRemovedPods(t *testing.T) {
+	e := New(identity)
+	const perInterval = 100
+	for i := range 10 * perInterval {
+		e.RemovePod(fmt.Sprint("n", i), "default", "web", requested.Add(time.Duration(i)*rememberFor/perInterval))
+		e.RemovePod("", "default", fmt.Sprint("unbound", i), requested)
+		if n := len(e.removed) + len(e.removedBefore); n < min(i, perInterval) || n > 2*perInterval+2 {
+			t.Fatalf("got %d remembered pods after %d, want those of 2 to 4 minutes", n, i+1)
+		}
+	}
+}
