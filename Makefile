@@ -103,9 +103,9 @@ clients: client-tools build ## read metrics with other languages, old clients, t
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals CLIENTS=$(CURDIR)/$(CLIENTS) \
 	  $(GO) test -count=1 -timeout 20m -run '^(TestClients|TestVerticalPodAutoscaler|TestDescheduler)$$' -v ./e2e
 
-conformance: build $(PROMETHEUS) $(METRICS_SERVER) ## judge kube-vitals and metrics-server, and write docs/conformance.md
+conformance: build $(PROMETHEUS) $(METRICS_SERVER) ## judge kube-vitals and metrics-server, and write its README
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) METRICS_SERVER=$(METRICS_SERVER) \
-	  $(GO) test -count=1 -timeout 30m -run '^TestConformance$$' ./e2e -args -conformance=$(CURDIR)/docs/conformance.md
+	  $(GO) test -count=1 -timeout 30m -run '^TestConformance$$' ./e2e -args -conformance=$(CURDIR)/test/conformance/README.md
 
 lint: $(LINT) $(ACTIONLINT) ## check the code, the workflows, the wording, and that `make generate` changes nothing
 	test/prose.sh

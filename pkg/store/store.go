@@ -141,7 +141,7 @@ const Lookups = 32
 //
 // The pods of a large cluster do not fit into the caches of the processor, so lookups wait for
 // memory. Each loop of lookUp reads one thing for many pods, and the processor waits for all of them
-// at the same time (BenchmarkAllPods in pkg/api, docs/performance.md).
+// at the same time (BenchmarkAllPods in pkg/api, docs/dev/measurements.md).
 func (s *Store) Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
 	for len(keys) > Lookups {
 		s.lookUp(found[:Lookups], keys[:Lookups], now)

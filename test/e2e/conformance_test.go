@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,7 +169,7 @@ func (table *conformanceTable) write(page string) error {
 		if err := table.reports[i].WriteJSON(&text); err != nil {
 			return err
 		}
-		name := filepath.Join(strings.TrimSuffix(page, ".md"), server+".json")
+		name := filepath.Join(filepath.Dir(page), "results", server+".json")
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			return err
 		}
@@ -188,11 +189,16 @@ func (table *conformanceTable) write(page string) error {
 	return os.WriteFile(page, []byte(before+conformanceBegin+"\n"+table.markdown()+"\n"+conformanceEnd+after), 0o644)
 }
 
+// markdown returns the checks that not every server passed, and the sums. The reports have all checks.
 func (table *conformanceTable) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| Check | Profile | Demand and source | %s |\n", strings.Join(table.servers, " | "))
 	fmt.Fprintf(&b, "|---|---|---%s|\n", strings.Repeat("|---", len(table.servers)))
 	for i := range table.reports[0].Results {
+		hasPassed := func(r *conformance.Report) bool { return r.Results[i].Status == conformance.Passed }
+		if !slices.ContainsFunc(table.reports, func(r *conformance.Report) bool { return !hasPassed(r) }) {
+			continue
+		}
 		check := table.reports[0].Results[i].Check
 		fmt.Fprintf(&b, "| `%s` | %s | %s ([%s](%s)) |", check.ID, check.Profile, check.Title, check.Source.Text,
 			check.Source.URL)
