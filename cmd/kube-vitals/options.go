@@ -163,7 +163,7 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 		"The ConfigMap, in the namespace of this pod, in which the keys of kubelets with self-signed "+
 			"certificates are pinned at first sight. Tokens are sent to pinned keys and to kubelets that "+
 			"a CA verifies. kube-vitals needs list, watch and update on it. See "+
-			"docs/tls.md. (default: self-signed certificates are rejected)")
+			"docs/security.md. (default: self-signed certificates are rejected)")
 	fs.BoolVar(&k.AllowLoopback, "kubelet-allow-loopback", false,
 		"Allow 127.0.0.0/8 and ::1 as addresses of kubelets. For tests and development only.")
 	fs.Int64Var(&k.MaxBodyBytes, "kubelet-max-response-bytes", kubelet.DefaultMaxBodyBytes,
