@@ -113,16 +113,41 @@ func (e *entry) splitDefault() {
 	}
 }
 
-// tables returns the sections as Markdown.
-func tables(sections []section) string {
+// firstOfLibrary is the first section of flags of the API server library. --help describes those.
+const firstOfLibrary = "Generic"
+
+// markdown returns tables of kube-vitals' own flags, and lists of those of the API server library.
+func markdown(sections []section) string {
 	var b strings.Builder
+	ofLibrary := false
 	for _, s := range sections {
+		if s.title == firstOfLibrary {
+			ofLibrary = true
+			b.WriteString("\n### API server library\n")
+		}
+		if ofLibrary {
+			fmt.Fprintf(&b, "\n%s: %s.\n", s.title, s.list())
+			continue
+		}
 		fmt.Fprintf(&b, "\n### %s\n\n| Flag | Default | In the chart | Meaning |\n|---|---|---|---|\n", s.title)
 		for _, e := range s.flags {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", e.flag(), code(e.initial), code(e.value()), cell(e.usage))
 		}
 	}
 	return b.String()
+}
+
+// list returns the names of the flags, with the chart values that set them.
+func (s section) list() string {
+	var names []string
+	for _, e := range s.flags {
+		name := code("--" + e.name)
+		if value := e.value(); value != "args" {
+			name += " (" + code(value) + ")"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
 }
 
 func (e *entry) flag() string {
@@ -174,7 +199,7 @@ func TestConfigurationListsTheFlags(t *testing.T) {
 			t.Errorf("--help has no flag --%s, which inChart names", name)
 		}
 	}
-	want := before + begin + tables(sections) + end + after
+	want := before + begin + markdown(sections) + end + after
 	switch {
 	case string(page) == want:
 	case *update:
