@@ -171,7 +171,7 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 			"default is enough for 2000 pods with 3 containers.")
 	fs.BoolVar(&k.Gzip, "kubelet-gzip", false,
 		"Request compressed responses from kubelets: a tenth of the bytes, but more CPU on both "+
-			"sides. See docs/dev/measurements.md.")
+			"sides. See docs/scaling.md.")
 	fs.BoolVar(&k.InsecureTLS, "kubelet-insecure-tls", false,
 		"Do not verify the kubelets' serving certificates. For tests only: an attacker on the "+
 			"network can read the credentials and forge metrics.")

@@ -119,7 +119,7 @@ func cures() map[string]string { //nolint:funlen // a table
 		noReplicaReady:       "see pods",
 		noPods:               "see the events of the Deployment and of its ReplicaSet with kubectl describe",
 		podNotReady:          describe,
-		oomKilled:            "raise the memory limit (resources.limits.memory); docs/dev/measurements.md has sizes",
+		oomKilled:            "raise the memory limit (resources.limits.memory); docs/install.md has sizes",
 		crashLoop:            describe + " --previous",
 		imagePull:            "check image and imagePullSecrets, and whether the node can reach the registry",
 		containerWaiting:     describe,
