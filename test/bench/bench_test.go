@@ -204,3 +204,41 @@ func TestPlot(t *testing.T) {
 		t.Errorf("the plot has no title: %v", err)
 	}
 }
+
+// TestScalingPage checks that the table of docs/scaling.md and the numbers of the comparison in the
+// README are those of the last rows of scaling.csv: run make plot, and edit comparison.svg.
+func TestScalingPage(t *testing.T) {
+	const docs = "../../docs/"
+	want, err := os.ReadFile(docs + "scaling.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(page, want, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := runPlot([]string{"-csv", docs + "images/scaling.csv", "-svg", page + ".svg", "-page", page}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(page); err != nil || string(got) != string(want) {
+		t.Errorf("the table is not that of scaling.csv (error %v):\n%s", err, got)
+	}
+	image, err := os.ReadFile(docs + "images/comparison.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(string(want)) {
+		if cells := strings.Split(line, " | "); strings.HasPrefix(line, "| 1,000 |") {
+			rows++
+			for i, unit := range map[int]string{4: " MiB", 5: " cores", 6: " s", 7: " ms CPU"} {
+				if !strings.Contains(string(image), ">"+cells[i]+unit+"<") {
+					t.Errorf("comparison.svg does not have %s%s of %s", cells[i], unit, cells[2])
+				}
+			}
+		}
+	}
+	if rows != 2 {
+		t.Errorf("there are %d rows with 1000 nodes, want 2", rows)
+	}
+}

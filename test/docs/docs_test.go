@@ -1,6 +1,6 @@
 // Package docs tests that the documents match what they describe: docs/configuration.md lists the
 // flags of the program, docs/metrics.md its metrics, links between documents and from the source to
-// documents resolve, and the tests that documents name exist.
+// documents resolve, and what documents name exists: tests, flags, files and others.
 //
 //	go test ./docs -update    # writes the flags
 package docs
@@ -380,18 +380,7 @@ func TestLinksInSourceResolve(t *testing.T) {
 
 // TestNamedTestsExist checks that each test that a document names exists.
 func TestNamedTestsExist(t *testing.T) {
-	var sources strings.Builder
-	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		sources.Write(text)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tests := sources(t)
 	for _, file := range documents(t) {
 		page, err := os.ReadFile(file)
 		if err != nil {
@@ -399,12 +388,30 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 		for _, name := range proof.FindAllString(string(page), -1) {
 			test, part, _ := strings.Cut(name, "/")
-			isMissing := func(text string) bool { return !strings.Contains(sources.String(), text) }
+			isMissing := func(text string) bool { return !strings.Contains(tests, text) }
 			if isMissing("func "+test+"(") || part != "" && isMissing(`t.Run("`+part+`"`) {
 				t.Errorf("%s names %s, which does not exist", file, name)
 			}
 		}
 	}
+}
+
+// sources returns the text of all test files.
+func sources(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
 }
 
 func documents(t *testing.T) []string {
