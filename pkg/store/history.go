@@ -13,8 +13,8 @@ import (
 const historySize = 5
 
 // A change of the load is more than usualNoise times its noise and more than a share of
-// leastChange. The noise is a mean of about the last noiseSpan changes. See docs/numbers.md, which
-// has the measurements.
+// leastChange. The noise is a mean of about the last noiseSpan changes. See docs/dev/measurements.md,
+// which compares other rules.
 const (
 	usualNoise  = 3.5
 	leastChange = 0.03
