@@ -25,8 +25,9 @@ const otherValues = " tls.crt tls.key tls.caFile tls.serverName rbac.pspEnabled 
 // TestNamesExist checks that the flags, values, metrics, reasons, files, make targets and benchmarks
 // that documents name exist. A name of another program belongs into the lists above.
 func TestNamesExist(t *testing.T) {
+	suite := helpOf(t, filepath.Join(root, "test", "conformance"), "./metrics-conformance", "-help")
 	flags := help(t) + helpOf(t, root, "./cmd/kubectl-vitals", "doctor", "--help") +
-		strings.ReplaceAll(helpOf(t, filepath.Join(root, "test/conformance"), "./metrics-conformance", "-help"), "  -", "  --")
+		strings.ReplaceAll(suite, "  -", "  --")
 	makefile, chart := read(t, "Makefile"), read(t, "charts/kube-vitals/README.md")
 	metrics, reasons := read(t, "docs/metrics.md"), read(t, "pkg/reason/reason.go")
 	benchmarks := sources(t)
