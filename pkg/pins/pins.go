@@ -233,24 +233,15 @@ func (p *Pins) set(object *corev1.ConfigMap) (pinned []string) {
 		}
 		delete(p.wanted, node)
 	}
-	for node, old := range p.deleted {
-		if stored[node] != old {
-			delete(p.deleted, node)
-		}
-	}
+	maps.DeleteFunc(p.deleted, func(node string, old pin) bool { return stored[node] != old })
 	p.created += int64(len(pinned))
 	p.object, p.pins, p.read = object, stored, true
 	if len(p.wanted) > 0 {
 		p.wakeUp()
 	}
-	p.broadcast()
-	return pinned
-}
-
-// broadcast ends the waits for a change. p.mu must be held.
-func (p *Pins) broadcast() {
 	close(p.changed)
 	p.changed = make(chan struct{})
+	return pinned
 }
 
 // record sets the error of the last request that reads or writes, and logs it once.
@@ -350,12 +341,9 @@ func (p *Pins) markDeleted(ctx context.Context, before map[string]pin) (now map[
 	if !p.Synced() {
 		return nil
 	}
-	now, again := p.unknown(), map[string]pin{}
-	for node, known := range now {
-		if before[node] == known {
-			again[node] = known
-		}
-	}
+	now = p.unknown()
+	again := maps.Clone(now)
+	maps.DeleteFunc(again, func(node string, known pin) bool { return before[node] != known })
 	if len(again) == 0 {
 		return now
 	}
@@ -365,16 +353,11 @@ func (p *Pins) markDeleted(ctx context.Context, before map[string]pin) (now map[
 			"configMap", klog.KRef(p.Namespace, p.Name), "count", len(again))
 		return now
 	}
+	maps.DeleteFunc(again, func(node string, known pin) bool { return current[node] == known.uid })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for node, known := range again {
-		if current[node] != known.uid {
-			p.deleted[node] = known
-		}
-	}
-	if len(p.deleted) > 0 {
-		p.wakeUp()
-	}
+	maps.Copy(p.deleted, again)
+	p.wakeUp()
 	return now
 }
 
@@ -382,11 +365,9 @@ func (p *Pins) markDeleted(ctx context.Context, before map[string]pin) (now map[
 func (p *Pins) unknown() map[string]pin {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	unknown := map[string]pin{}
-	for node, known := range p.pins {
-		if known.uid != "" && !p.IsCurrent(node, known.uid) {
-			unknown[node] = known
-		}
-	}
+	unknown := maps.Clone(p.pins)
+	maps.DeleteFunc(unknown, func(node string, known pin) bool {
+		return known.uid == "" || p.IsCurrent(node, known.uid)
+	})
 	return unknown
 }

@@ -37,6 +37,10 @@ const (
 	writesPerSecond = 0.2
 	// pruneInterval is the time between two searches for entries of deleted nodes.
 	pruneInterval = 10 * time.Minute
+	// maxWriteBackoff and maxReadBackoff are the longest times between a failed write or read and
+	// the next one.
+	maxWriteBackoff = 30 * time.Second
+	maxReadBackoff  = 8 * time.Second
 )
 
 // Run keeps the pins in sync with the ConfigMap until the context ends. It must be called once.
@@ -47,7 +51,7 @@ func (p *Pins) Run(ctx context.Context) {
 	prune := time.NewTicker(pruneInterval)
 	defer prune.Stop()
 	var deleted map[string]pin
-	backoff := newBackoff()
+	backoff := newBackoff(maxWriteBackoff)
 	for {
 		select {
 		case <-ctx.Done():
@@ -66,7 +70,7 @@ func (p *Pins) Run(ctx context.Context) {
 		case err != nil:
 			sleep(ctx, backoff.Step(), changed)
 		default:
-			backoff = newBackoff()
+			backoff = newBackoff(maxWriteBackoff)
 			sleep(ctx, watchDelay, changed)
 		}
 		p.wakeUp() // something may be left
@@ -74,18 +78,17 @@ func (p *Pins) Run(ctx context.Context) {
 	}
 }
 
-func newBackoff() *wait.Backoff {
-	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 30 * time.Second}
+// newBackoff returns the waits between attempts that fail: from a second up to the longest.
+func newBackoff(longest time.Duration) *wait.Backoff {
+	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 20, Cap: longest}
 }
 
 // sleep returns after the time, after a change, or at the end of the context.
 func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-changed:
-	case <-timer.C:
+	case <-time.After(d):
 	}
 }
 
@@ -149,56 +152,25 @@ func (p *Pins) reflector(ctx context.Context) *cache.Reflector {
 			return events, err
 		},
 	}
+	changed := func(objects []any) {
+		if len(objects) == 0 {
+			p.setAndLog(ctx, nil)
+		} else if object, ok := objects[0].(*corev1.ConfigMap); ok { // the only one, by the field selector
+			p.setAndLog(ctx, object)
+		}
+	}
 	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, p.ConfigMaps),
-		&corev1.ConfigMap{}, &store{p, ctx}, cache.ReflectorOptions{Name: "pins", Backoff: &wait.Backoff{
-			Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second,
-		}})
+		&corev1.ConfigMap{}, cache.NewUndeltaStore(changed, cache.MetaNamespaceKeyFunc),
+		cache.ReflectorOptions{Name: "pins", Backoff: newBackoff(maxReadBackoff)})
 }
 
-// store receives the ConfigMap from the watch.
-type store struct {
-	pins *Pins
-	ctx  context.Context // for the log
-}
-
-// Add implements cache.ReflectorStore.
-func (s *store) Add(object any) error {
-	configMap, ok := object.(*corev1.ConfigMap)
-	if !ok {
-		return fmt.Errorf("the watch of a ConfigMap returned a %T", object)
-	}
-	s.set(configMap)
-	return nil
-}
-
-// Update implements cache.ReflectorStore.
-func (s *store) Update(object any) error { return s.Add(object) }
-
-// Delete implements cache.ReflectorStore.
-func (s *store) Delete(any) error {
-	s.set(nil)
-	return nil
-}
-
-// Replace implements cache.ReflectorStore.
-func (s *store) Replace(list []any, _ string) error {
-	if len(list) == 0 {
-		s.set(nil)
-		return nil
-	}
-	return s.Add(list[0]) // the field selector allows one name
-}
-
-// Resync implements cache.ReflectorStore.
-func (s *store) Resync() error { return nil }
-
-// set applies the content of the ConfigMap and logs which keys were pinned.
-func (s *store) set(object *corev1.ConfigMap) {
-	pinned := s.pins.set(object)
+// setAndLog applies the content of the ConfigMap and logs which keys were pinned.
+func (p *Pins) setAndLog(ctx context.Context, object *corev1.ConfigMap) {
+	pinned := p.set(object)
 	if len(pinned) == 0 {
 		return
 	}
 	slices.Sort(pinned)
-	klog.FromContext(s.ctx).Info("Pinned the keys of kubelets at first sight", "count", len(pinned),
+	klog.FromContext(ctx).Info("Pinned the keys of kubelets at first sight", "count", len(pinned),
 		"nodes", pinned[:min(len(pinned), 10)])
 }
