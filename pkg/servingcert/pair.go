@@ -11,17 +11,15 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // backdate is how long before its creation a certificate becomes valid, for clocks that are behind.
 const backdate = time.Hour
-
-// pemKey is the PEM type of a key in PKCS #8.
-const pemKey = "PRIVATE KEY"
 
 // pair is a serving certificate with its key and its CA. It is immutable.
 type pair struct {
@@ -59,7 +57,7 @@ func issue(names []string, now time.Time, lifetime time.Duration) (*pair, error)
 	if err != nil {
 		return nil, err
 	}
-	key, err := x509.MarshalPKCS8PrivateKey(leafKey)
+	key, err := keyutil.MarshalPrivateKeyToPEM(leafKey)
 	if err != nil {
 		return nil, fmt.Errorf("cannot encode a key: %w", err)
 	}
@@ -68,7 +66,7 @@ func issue(names []string, now time.Time, lifetime time.Duration) (*pair, error)
 		ca:          ca,
 		certificate: encodePEM(leaf),
 		chain:       encodePEM(leaf, ca),
-		key:         pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: key}),
+		key:         key,
 	}, nil
 }
 
@@ -77,9 +75,6 @@ func sign(template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Ce
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot create a key: %w", err)
-	}
-	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
-		return nil, nil, fmt.Errorf("cannot create a serial number: %w", err)
 	}
 	if parent == nil {
 		parent, parentKey = template, key
@@ -98,14 +93,11 @@ func sign(template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Ce
 // readPair parses a pair created by issue. It checks that the key belongs to the certificate, that
 // the CA signed it and that it covers the name. It does not check the dates.
 func readPair(chain, key []byte, name string) (*pair, error) {
-	if _, err := tls.X509KeyPair(chain, key); err != nil {
-		return nil, err
-	}
 	p, err := readChain(chain, name)
 	if err != nil {
 		return nil, err
 	}
-	// The check above reads certificates with PEM headers, which readChain skips.
+	// readChain skips certificates with PEM headers, so the key is compared with what is served.
 	if _, err := tls.X509KeyPair(p.certificate, key); err != nil {
 		return nil, err
 	}
@@ -148,12 +140,7 @@ func (p *pair) validAt(now time.Time) bool {
 
 // covers reports whether the certificate is valid for all names.
 func (p *pair) covers(names []string) bool {
-	for _, name := range names {
-		if p.leaf.VerifyHostname(name) != nil {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(names, func(name string) bool { return p.leaf.VerifyHostname(name) != nil })
 }
 
 // encodePEM encodes certificates. Equal certificates have equal bytes.

@@ -3,6 +3,7 @@ package servingcert
 import (
 	"bytes"
 	"crypto"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"maps"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/util/keyutil"
 )
 
 var (
@@ -46,13 +49,13 @@ func mustIssueBy(t testing.TB, at time.Time, lifetime time.Duration, leaf, ca fu
 	}
 	authority, authorityKey := resign(p.ca, ca, nil, nil)
 	certificate, key := resign(p.leaf, leaf, authority, authorityKey)
-	der, err := x509.MarshalPKCS8PrivateKey(key)
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &pair{
 		leaf: certificate, ca: authority, certificate: encodePEM(certificate),
-		chain: encodePEM(certificate, authority), key: pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der}),
+		chain: encodePEM(certificate, authority), key: keyPEM,
 	}
 }
 
@@ -381,7 +384,7 @@ func TestCAKeyIsNotStored(t *testing.T) {
 	}
 	for _, ca := range s.cas() {
 		for _, key := range []string{keyServingKey, keyNextKey} {
-			_, err := readPair(encodePEM(ca, ca), data[key], rules.names[0])
+			_, err := tls.X509KeyPair(encodePEM(ca), data[key])
 			if err == nil || !strings.Contains(err.Error(), "private key") {
 				t.Errorf("%s may be the key of a CA: got error %v", key, err)
 			}
