@@ -62,19 +62,18 @@ type watchFunc func(context.Context, metav1.ListOptions) (watch.Interface, error
 // watchObject sends to changed whenever the object of this name changes, and when a watch begins.
 func watchObject(ctx context.Context, object, name string, start watchFunc, changed chan<- struct{}) {
 	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
-	logged := ""
-	for delay := time.Second; ctx.Err() == nil; sleep(ctx, jitter(delay), nil) {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("object", object))
+	failures := failureLog{
+		failing:   "Cannot watch an object of the serving certificate; reading it every minute instead",
+		recovered: "Watching an object of the serving certificate works again",
+	}
+	for ctx.Err() == nil {
 		events, err := start(ctx, options)
 		if err != nil {
-			delay = min(2*delay, maxBackoff)
-			if text := err.Error(); ctx.Err() == nil && text != logged {
-				logged = text
-				klog.FromContext(ctx).Error(err,
-					"Cannot watch an object of the serving certificate; reading it every minute instead", "object", object)
-			}
+			sleep(ctx, failures.add(ctx, err), nil)
 			continue
 		}
-		delay, logged = time.Second, ""
+		failures.reset(ctx)
 		for range events.ResultChan() {
 			select {
 			case changed <- struct{}{}:
@@ -82,6 +81,7 @@ func watchObject(ctx context.Context, object, name string, start watchFunc, chan
 			}
 		}
 		events.Stop()
+		sleep(ctx, jitter(time.Second), nil)
 	}
 }
 
@@ -116,15 +116,10 @@ func (f *failureLog) reset(ctx context.Context) {
 
 // sleep returns after the time, a wake-up or the end of the context.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-wake:
-	case <-timer.C:
+	case <-time.After(d):
 	}
 }
 
