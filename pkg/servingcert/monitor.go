@@ -79,12 +79,15 @@ func (m *Monitor) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		delay := resyncPeriod
 		for _, name := range m.names {
+			requestCtx, cancel := context.WithTimeout(ctx, reconcileTimeout)
+			_, err := m.read(requestCtx, name)
+			cancel()
 			text := ""
-			if err := m.check(ctx, name); err != nil {
+			if err != nil && !apierrors.IsNotFound(err) {
 				text = err.Error()
-				if apierrors.IsForbidden(err) {
-					delay = forbiddenPeriod
-				}
+			}
+			if apierrors.IsForbidden(err) {
+				delay = forbiddenPeriod
 			}
 			if text != "" && text != logged[name] && ctx.Err() == nil {
 				klog.FromContext(ctx).V(2).Info("Cannot check the APIService; give the ServiceAccount permission to get it",
@@ -94,15 +97,6 @@ func (m *Monitor) Run(ctx context.Context) {
 		}
 		sleep(ctx, jitter(delay), nil)
 	}
-}
-
-func (m *Monitor) check(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
-	defer cancel()
-	if _, err := m.read(ctx, name); !apierrors.IsNotFound(err) {
-		return err
-	}
-	return nil
 }
 
 // apiServiceObject is the part of an APIService that is used. Its package is not part of client-go.

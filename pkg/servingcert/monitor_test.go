@@ -187,7 +187,7 @@ func TestPorts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := m.check(t.Context(), stable); err != nil {
+				if _, err := m.read(t.Context(), stable); err != nil {
 					t.Fatal(err)
 				}
 				if got := m.States()[stable].Misdirected; got != c.misdirected {
