@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,8 +34,7 @@ func (m *Manager) readAPIServices(ctx context.Context) ([]apiService, error) {
 		switch {
 		case apierrors.IsNotFound(err): // logged by the monitor
 		case err != nil:
-			errs = append(errs, fmt.Errorf("cannot read APIService %s: the ServiceAccount needs permission to "+
-				"get, watch and patch it: %w", name, err))
+			errs = append(errs, withCure(err, "read APIService "+name, "get, watch and patch"))
 		case m.monitor.service.isBackendOf(object) && !object.Spec.InsecureSkipTLSVerify:
 			services = append(services, apiService{name, object.Metadata.ResourceVersion, object.Spec.CABundle})
 		}
@@ -58,16 +56,9 @@ func (m *Manager) writeBundle(ctx context.Context, a apiService, s state) error 
 		return err
 	}
 	options := metav1.PatchOptions{FieldManager: fieldManager}
-	_, err = m.monitor.client.Patch(ctx, a.name, types.MergePatchType, patch, options)
-	switch {
-	case err == nil:
-		klog.FromContext(ctx).Info("Wrote the caBundle of the APIService",
-			"apiService", a.name, "trustedCAs", len(s.cas()))
-		return nil
-	case apierrors.IsConflict(err):
-		return err
-	default:
-		return fmt.Errorf("cannot write the caBundle of APIService %s: the ServiceAccount needs permission to "+
-			"patch it: %w", a.name, err)
+	if _, err = m.monitor.client.Patch(ctx, a.name, types.MergePatchType, patch, options); err != nil {
+		return withCure(err, "write the caBundle of APIService "+a.name, "patch")
 	}
+	klog.FromContext(ctx).Info("Wrote the caBundle of the APIService", "apiService", a.name, "trustedCAs", len(s.cas()))
+	return nil
 }

@@ -8,78 +8,56 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 )
 
-// publisher writes the bundle of CAs into a ConfigMap, so that clients that verify this server need
-// no access to the Secret with the key. Failures are logged and retried; they affect neither
-// readiness nor renewals. It is used by Run only.
-type publisher struct {
-	client          corev1client.ConfigMapInterface
-	namespace, name string // name "": there is no ConfigMap
-	failures        failureLog
-}
+// The bundle of CAs is published in a ConfigMap, so that clients that verify this server need no
+// access to the Secret with the key. Failures are logged and retried; they affect neither readiness
+// nor renewals.
 
-func newPublisher(client corev1client.ConfigMapInterface, namespace, name string) publisher {
-	return publisher{client: client, namespace: namespace, name: name, failures: failureLog{
-		failing:   "Cannot publish the CAs of the serving certificate; retrying",
-		recovered: "Publishing the CAs of the serving certificate succeeds again",
-	}}
-}
-
-// read returns the ConfigMap, or nil if there is none. It must be called before the Secret is read:
-// see reconcile.
-func (p *publisher) read(ctx context.Context) (*corev1.ConfigMap, error) {
-	if p.name == "" {
+// readConfigMap returns the ConfigMap, or nil if none is configured. It must be called before the
+// Secret is read: see reconcile.
+func (m *Manager) readConfigMap(ctx context.Context) (*corev1.ConfigMap, error) {
+	if m.configMap == "" {
 		return nil, nil
 	}
-	object, err := p.client.Get(ctx, p.name, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		return object, nil
-	case apierrors.IsNotFound(err):
+	object, err := m.configMaps.Get(ctx, m.configMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("ConfigMap %s/%s does not exist: create an empty one with "+
-			"kubectl create configmap %s --namespace %s: %w", p.namespace, p.name, p.name, p.namespace, err)
-	default:
-		return nil, p.failed("read", err)
+			"kubectl create configmap %[2]s --namespace %[1]s: %[3]w", m.namespace, m.configMap, err)
 	}
+	return object, m.configMapError("read", err)
 }
 
-// publish writes the bundle into the ConfigMap that read returned, if it has a different one. It
-// returns the time until the next attempt. Writes need no limit: the ConfigMap is not watched, so
-// there is at most one write in each resyncPeriod, however often it changes.
-func (p *publisher) publish(ctx context.Context, object *corev1.ConfigMap, err error, s state) time.Duration {
-	if object != nil && object.Data[keyBundle] != string(s.bundle) {
-		err = p.write(ctx, object, s)
+// publish writes the bundle into the ConfigMap that readConfigMap returned, if it has a different
+// one. It returns the time until the next attempt. Writes need no limit: the ConfigMap is not
+// watched, so there is at most one write in each resyncPeriod, however often it changes.
+func (m *Manager) publish(ctx context.Context, object *corev1.ConfigMap, err error, s state) time.Duration {
+	if err == nil && object != nil && object.Data[keyBundle] != string(s.bundle) {
+		err = m.writeConfigMap(ctx, object, s)
 	}
 	if err != nil {
-		return p.failures.add(ctx, err)
+		return m.memory.publishing.add(ctx, err)
 	}
-	p.failures.reset(ctx)
+	m.memory.publishing.reset(ctx)
 	return resyncPeriod
 }
 
-// write writes the bundle, on condition that the ConfigMap has not changed since it was read.
-func (p *publisher) write(ctx context.Context, object *corev1.ConfigMap, s state) error {
+// writeConfigMap writes the bundle, on condition that the ConfigMap has not changed since it was
+// read.
+func (m *Manager) writeConfigMap(ctx context.Context, object *corev1.ConfigMap, s state) error {
 	if object.Data == nil {
 		object.Data = map[string]string{}
 	}
 	object.Data[keyBundle] = string(s.bundle)
-	_, err := p.client.Update(ctx, object, metav1.UpdateOptions{FieldManager: fieldManager})
-	switch {
-	case err == nil:
-		klog.FromContext(ctx).Info("Published the CAs of the serving certificate",
-			"configMap", klog.KRef(p.namespace, p.name), "trustedCAs", len(s.cas()))
-		return nil
-	case apierrors.IsConflict(err):
-		return err // another replica was faster
-	default:
-		return p.failed("write", err)
+	if _, err := m.configMaps.Update(ctx, object, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+		return m.configMapError("write", err)
 	}
+	klog.FromContext(ctx).Info("Published the CAs of the serving certificate",
+		"configMap", klog.KRef(m.namespace, m.configMap), "trustedCAs", len(s.cas()))
+	return nil
 }
 
-func (p *publisher) failed(verb string, err error) error {
-	return fmt.Errorf("cannot %s ConfigMap %s/%s of the CAs: the ServiceAccount needs permission to get and "+
-		"update it: %w", verb, p.namespace, p.name, err)
+func (m *Manager) configMapError(verb string, err error) error {
+	return withCure(err, fmt.Sprintf("%s ConfigMap %s/%s of the CAs", verb, m.namespace, m.configMap), "get and update")
 }

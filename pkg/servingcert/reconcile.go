@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // reconcile reads the Secret, the APIServices and the ConfigMap, writes what must change, and
@@ -24,7 +22,7 @@ func (m *Manager) reconcile(ctx context.Context) (delay time.Duration, err error
 	defer cancel()
 	defer func() { m.setReady(err) }()
 	services, readErr := m.readAPIServices(ctx)
-	configMap, configMapErr := m.publisher.read(ctx)
+	configMap, configMapErr := m.readConfigMap(ctx)
 	secret, err := m.readSecret(ctx)
 	if err != nil {
 		return 0, errors.Join(readErr, err)
@@ -44,7 +42,7 @@ func (m *Manager) reconcile(ctx context.Context) (delay time.Duration, err error
 			return 0, errors.Join(readErr, err)
 		}
 	}
-	m.memory.remember(secret, state)
+	m.memory.state, m.memory.labels, m.memory.annotations = state, secret.Labels, secret.Annotations
 	m.serve(state.serving)
 
 	errs := []error{readErr}
@@ -57,13 +55,8 @@ func (m *Manager) reconcile(ctx context.Context) (delay time.Duration, err error
 	if delay == 0 {
 		delay = min(state.wait(m.clock.now(), m.policy), m.memory.settling.remaining(m.policy.settle))
 	}
-	retry := m.publisher.publish(ctx, configMap, configMapErr, state)
+	retry := m.publish(ctx, configMap, configMapErr, state)
 	return min(delay, retry), errors.Join(errs...)
-}
-
-// remember keeps the contents of the Secret, to restore them if they are lost.
-func (m *memory) remember(secret *corev1.Secret, s state) {
-	m.state, m.labels, m.annotations = s, secret.Labels, secret.Annotations
 }
 
 // waitForPeers reports whether to wait for other replicas to restore the Secret. It does if the

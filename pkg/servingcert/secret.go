@@ -14,14 +14,10 @@ import (
 // readSecret returns the Secret. It creates an empty one if there is none.
 func (m *Manager) readSecret(ctx context.Context) (*corev1.Secret, error) {
 	secret, err := m.secrets.Get(ctx, m.secret, metav1.GetOptions{})
-	if err == nil {
-		return secret, nil
+	if apierrors.IsNotFound(err) {
+		return m.createSecret(ctx)
 	}
-	if !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("cannot read %s of the serving certificate: the ServiceAccount needs permission to "+
-			"get, watch and update it: %w", m.secretName(), err)
-	}
-	return m.createSecret(ctx)
+	return secret, withCure(err, "read "+m.secretName()+" of the serving certificate", "get, watch and update")
 }
 
 // createSecret creates an empty Secret with the labels and annotations of the lost one. It applies
@@ -58,12 +54,8 @@ func (m *Manager) writeSecret(
 		return err
 	}
 	written, err := m.secrets.Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager})
-	if apierrors.IsConflict(err) {
-		return err // another replica was faster
-	}
 	if err != nil {
-		return fmt.Errorf("cannot write %s of the serving certificate: the ServiceAccount needs permission to "+
-			"update it: %w", m.secretName(), err)
+		return withCure(err, "write "+m.secretName()+" of the serving certificate", "update")
 	}
 	*secret = *written
 	if unusableErr != nil {
@@ -72,6 +64,15 @@ func (m *Manager) writeSecret(
 	klog.FromContext(ctx).Info("Wrote the Secret of the serving certificate", "secret", klog.KObj(secret),
 		"reason", reason, "validUntil", s.serving.leaf.NotAfter, "trustedCAs", len(s.cas()))
 	return nil
+}
+
+// withCure adds to the error of a request what failed and which permission it needs. It returns
+// conflicts as they are: another replica was faster.
+func withCure(err error, action, verbs string) error {
+	if err == nil || apierrors.IsConflict(err) {
+		return err
+	}
+	return fmt.Errorf("cannot %s: the ServiceAccount needs permission to %s it: %w", action, verbs, err)
 }
 
 // allowWrite returns an error if there were so many writes that something else must be undoing

@@ -1,6 +1,7 @@
 package servingcert
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -52,11 +53,12 @@ type Config struct {
 // called concurrently.
 type Manager struct {
 	namespace, secret string
+	configMap         string   // its name; "": there is none
 	apiServices       []string // names
 	policy            policy
 	clock             *clock
 	secrets           corev1client.SecretInterface
-	publisher         publisher
+	configMaps        corev1client.ConfigMapInterface
 	monitor           *Monitor // of the APIServices
 	writes            flowcontrol.RateLimiter
 
@@ -73,7 +75,8 @@ type memory struct {
 	state               state             // the last usable state of the Secret
 	labels, annotations map[string]string // of the Secret
 	settling            settling
-	emptySince          time.Time // start of the wait for peers to restore the Secret; zero: no wait
+	emptySince          time.Time  // start of the wait for peers to restore the Secret; zero: no wait
+	publishing          failureLog // of the ConfigMap
 }
 
 var _ dynamiccertificates.CertKeyContentProvider = (*Manager)(nil)
@@ -92,10 +95,15 @@ func New(c Config) (*Manager, error) {
 	m := &Manager{
 		namespace:   service.namespace,
 		secret:      c.Secret,
+		configMap:   c.ConfigMap,
 		apiServices: c.APIServices,
 		policy:      policy{names: c.Names, lifetime: c.Lifetime, settle: c.Settle},
 		clock:       &clock{},
 		writes:      flowcontrol.NewTokenBucketRateLimiter(float32(writeBurst/c.Settle.Seconds()), writeBurst),
+		memory: memory{publishing: failureLog{
+			failing:   "Cannot publish the CAs of the serving certificate; retrying",
+			recovered: "Publishing the CAs of the serving certificate succeeds again",
+		}},
 	}
 	if err := m.connect(c, service); err != nil {
 		return nil, err
@@ -160,12 +168,8 @@ func isServiceName(name string) bool {
 }
 
 func (c *Config) setDefaults() {
-	if c.Lifetime == 0 {
-		c.Lifetime = DefaultLifetime
-	}
-	if c.Settle == 0 {
-		c.Settle = DefaultSettle
-	}
+	c.Lifetime = cmp.Or(c.Lifetime, DefaultLifetime)
+	c.Settle = cmp.Or(c.Settle, DefaultSettle)
 }
 
 func (m *Manager) connect(c Config, service service) error {
@@ -176,7 +180,7 @@ func (m *Manager) connect(c Config, service service) error {
 		return fmt.Errorf("cannot create a client for Secrets and ConfigMaps: %w", err)
 	}
 	m.secrets = core.Secrets(m.namespace)
-	m.publisher = newPublisher(core.ConfigMaps(m.namespace), m.namespace, c.ConfigMap)
+	m.configMaps = core.ConfigMaps(m.namespace)
 	m.monitor, err = newMonitor(config, m.apiServices, service)
 	return err
 }
