@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -94,30 +95,18 @@ func readState(data map[string][]byte, p policy) (state, error) {
 
 // write writes the state into a Secret's data, and reports whether that changed.
 func (s state) write(data map[string][]byte) (changed bool) {
-	orEmpty := func(p *pair) *pair {
-		if p == nil {
-			return &pair{}
-		}
-		return p
+	before := maps.Clone(data)
+	for _, key := range []string{keyNext, keyNextKey, keyPrevious} {
+		delete(data, key)
 	}
-	next, previous := orEmpty(s.next), orEmpty(s.previous)
-	for key, value := range map[string][]byte{
-		keyServing: s.serving.chain, keyServingKey: s.serving.key,
-		keyNext: next.chain, keyNextKey: next.key,
-		keyPrevious: previous.chain,
-		keyBundle:   s.bundle,
-	} {
-		if bytes.Equal(data[key], value) {
-			continue
-		}
-		changed = true
-		if len(value) == 0 {
-			delete(data, key)
-		} else {
-			data[key] = value
-		}
+	data[keyServing], data[keyServingKey], data[keyBundle] = s.serving.chain, s.serving.key, s.bundle
+	if s.next != nil {
+		data[keyNext], data[keyNextKey] = s.next.chain, s.next.key
 	}
-	return changed
+	if s.previous != nil {
+		data[keyPrevious] = s.previous.chain
+	}
+	return !maps.EqualFunc(before, data, bytes.Equal)
 }
 
 // cas returns the CAs of the bundle, in an order that stays the same when the next pair is
