@@ -47,40 +47,38 @@ func TestInstall(t *testing.T) {
 
 func first[A, B any](a A, _ B) A { return a }
 
+// TestRotation also lets half of all writes fail with a conflict, and replicas act on outdated
+// objects.
 func TestRotation(t *testing.T) {
-	simulate(t, 3, func(t *testing.T, w *world) {
-		if n := w.advance(3 * lifetime); n < 4 {
-			t.Errorf("got %d certificates in 3 lifetimes, want 4 or 5", n)
-		}
-		w.checkTrusted(1, 3)
-	})
-}
-
-// TestRotationWithConflicts lets half of all writes fail with a conflict.
-func TestRotationWithConflicts(t *testing.T) {
-	simulate(t, 0, func(_ *testing.T, w *world) {
-		w.api.refuseBy(func(verb, _ string) *refusal {
-			if (verb == "put" || verb == "patch") && rand.N(2) == 0 {
-				return &refusal{409, "Conflict", "modified by another client"}
-			}
-			return nil
+	t.Parallel()
+	for name, c := range map[string]struct {
+		replicas  int
+		conflicts bool
+		latency   time.Duration
+	}{
+		"normal":        {3, false, 10 * time.Millisecond},
+		"conflicts":     {3, true, 10 * time.Millisecond},
+		"slow requests": {5, false, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, 0, func(t *testing.T, w *world) {
+				w.api.latency = c.latency
+				w.api.refuseBy(func(verb, _ string) *refusal {
+					if c.conflicts && (verb == "put" || verb == "patch") && rand.N(2) == 0 {
+						return &refusal{409, "Conflict", "modified by another client"}
+					}
+					return nil
+				})
+				for range c.replicas {
+					w.start()
+				}
+				if n := w.advance(3 * lifetime); n < 4 {
+					t.Errorf("got %d certificates in 3 lifetimes, want 4 or 5", n)
+				}
+				w.checkTrusted(1, 3)
+			})
 		})
-		for range 3 {
-			w.start()
-		}
-		w.advance(2 * lifetime)
-	})
-}
-
-// TestRotationWithSlowRequests lets replicas act on outdated objects.
-func TestRotationWithSlowRequests(t *testing.T) {
-	simulate(t, 0, func(_ *testing.T, w *world) {
-		w.api.latency = 3 * time.Second
-		for range 5 {
-			w.start()
-		}
-		w.advance(2 * lifetime)
-	})
+	}
 }
 
 // TestIsolatedReplica checks that a replica that does not see a renewal, because it cannot reach
@@ -176,9 +174,11 @@ func TestForeignCertificatesInBundle(t *testing.T) {
 		noSigner := mustIssueBy(t, time.Now(), day100, nil, mayNotSign)
 		for name, certificate := range map[string]*x509.Certificate{
 			"CA": foreign.ca, "server certificate": foreign.leaf, "CA that must not sign": noSigner.ca,
-			"expired CA": mustIssue(t, []string{host}, time.Now().Add(-day100), lifetime).ca,
+			"expired CA":         mustIssue(t, []string{host}, time.Now().Add(-day100), lifetime).ca,
+			"served certificate": w.replicas[0].served.Load().leaf,
 		} {
-			w.setData(map[string][]byte{"ca.crt": append(encodePEM(certificate), want...)})
+			bundle := slices.Concat(encodePEM(certificate), []byte(want), []byte("# note\n"), encodePEM(certificate))
+			w.setData(map[string][]byte{"ca.crt": bundle})
 			w.advance(2 * time.Second)
 			for object, got := range map[string][]byte{
 				"Secret": w.data()["ca.crt"], "v1": w.caBundle(stable), "v1beta1": w.caBundle(beta),
@@ -420,6 +420,9 @@ func TestMissingPermissions(t *testing.T) {
 				w.api.refuseBy(nil)
 				w.sleep(2 * time.Minute)
 				w.waitReady()
+				if c.verb == "watch" {
+					w.checkLog(1, "Watching an object of the serving certificate works again")
+				}
 			})
 		})
 	}

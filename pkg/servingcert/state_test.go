@@ -224,31 +224,6 @@ func TestPlanOtherNames(t *testing.T) {
 	}
 }
 
-// TestBundleHoldsOnlyCAsInUse adds other certificates to the bundle.
-func TestBundleHoldsOnlyCAsInUse(t *testing.T) {
-	t.Parallel()
-	s := issued(t, 0, 1, 2)
-	expired := mustIssue(t, rules.names, epoch.Add(-100*day), rules.lifetime)
-	foreign := mustIssue(t, rules.names, epoch, rules.lifetime)
-	for name, certificate := range map[string]*x509.Certificate{
-		"foreign CA": foreign.ca, "foreign server certificate": foreign.leaf,
-		"served certificate": s.serving.leaf, "expired CA": expired.ca,
-	} {
-		data := map[string][]byte{}
-		s.write(data)
-		data[keyBundle] = slices.Concat(encodePEM(certificate), data[keyBundle], []byte("# note\n"), encodePEM(certificate))
-		read, err := readState(data, rules)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, reason, err := read.plan(epoch.Add(3*day), rules, state{}, false)
-		if err != nil || !strings.Contains(reason, "bundle") || !bytes.Equal(got.bundle, s.bundle) {
-			t.Errorf("%s: got bundle of %d, reason %q, error %v, want it removed", name, len(readPEM(got.bundle)), reason, err)
-		}
-		checkState(t, got, epoch.Add(3*day))
-	}
-}
-
 // TestInvalidPreviousPair has a previous pair in the Secret that no replica can have served.
 func TestInvalidPreviousPair(t *testing.T) {
 	t.Parallel()
