@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -130,6 +131,10 @@ func (p *Pins) stores(object *corev1.ConfigMap) bool {
 func (p *Pins) reflector(ctx context.Context) *cache.Reflector {
 	only := fields.OneTermEqualSelector(metav1.ObjectNameField, p.Name).String()
 	record := func(err error) {
+		// The URL has a random timeout, so with it an outage would be logged again and again.
+		if failed, ok := errors.AsType[*url.Error](err); ok {
+			err = failed.Err
+		}
 		if err != nil {
 			err = fmt.Errorf("cannot read it: %w", err)
 		}
