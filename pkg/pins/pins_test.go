@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command/commandtest"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/fakeapi"
 )
 
 func TestMain(m *testing.M) {
@@ -82,7 +83,7 @@ type world struct {
 
 func test(t *testing.T, f func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, api: newAPI(), nodes: nodes{known: map[string]types.UID{}}}
+		w := &world{T: t, api: newAPI(t), nodes: nodes{known: map[string]types.UID{}}}
 		for i := range 9 {
 			w.nodes.set(fmt.Sprintf("n%d", i+1), types.UID(fmt.Sprintf("u%d", i+1)))
 		}
@@ -91,7 +92,7 @@ func test(t *testing.T, f func(w *world)) {
 }
 
 func (w *world) config() Config {
-	return Config{ConfigMaps: w.api, Namespace: "kube-system", Name: "pins", IsCurrent: w.nodes.isCurrent,
+	return Config{ConfigMaps: w.api.client, Namespace: "kube-system", Name: "pins", IsCurrent: w.nodes.isCurrent,
 		Synced: func() bool { return true }, ListNodes: w.nodes.list}
 }
 
@@ -230,7 +231,7 @@ func TestRestart(t *testing.T) {
 		if s := p.Stats(); s != (Stats{Keys: 1, Authorities: 1}) {
 			t.Errorf("got %+v", s)
 		}
-		if n := w.api.written(); n > 2 {
+		if n := w.api.Written(); n > 2 {
 			t.Errorf("%d writes", n)
 		}
 	})
@@ -260,11 +261,11 @@ func TestKnownPin(t *testing.T) {
 	test(t, func(w *world) {
 		p, _ := w.replica()
 		w.pin(p, "n1", "u1", keyN(1))
-		before := w.api.written()
+		before := w.api.Written()
 		p.want("n1", pin{"u1", keyN(1)}) // as if it was pinned between Check and want
 		p.want("n1", pin{"u1", keyN(2)})
 		settle()
-		if n := w.api.written() - before; n != 0 || p.hasWork() {
+		if n := w.api.Written() - before; n != 0 || p.hasWork() {
 			t.Errorf("%d writes, something left: %v", n, p.hasWork())
 		}
 	})
@@ -288,7 +289,7 @@ func TestManyNodes(t *testing.T) {
 		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("took %v", took)
 		}
-		if n := w.api.written(); n > 10 {
+		if n := w.api.Written(); n > 10 {
 			t.Errorf("%d writes", n)
 		}
 		if s := p.Stats(); s.Keys != 1000 || s.Created != 1000 {
@@ -331,10 +332,10 @@ func TestVerifiedNode(t *testing.T) {
 		w.wantData(map[string]string{"n1": "ca u1", "n2": "ca u2"})
 		w.refused(p, "n1", "u1", keyN(1), "a CA has verified an earlier certificate of this node; to accept")
 		w.refused(p, "n2", "u2", keyN(1), "a CA has verified")
-		before := w.api.written()
+		before := w.api.Written()
 		p.Verified("n1", "u1")
 		settle()
-		if n := w.api.written() - before; n != 0 {
+		if n := w.api.Written() - before; n != 0 {
 			t.Errorf("%d writes of what is known", n)
 		}
 		w.api.patch("n2", keyN(5)+" u2") // the administrator goes back to self-signed certificates
@@ -359,7 +360,7 @@ func TestRenewedNode(t *testing.T) {
 		w.pin(p, "n1", "new", keyN(3))
 		w.refused(p, "n1", "new", keyN(2), "pinned")
 
-		w.api.patch("n1", "") // the only entry: it is not written back
+		w.api.patch("n1", nil) // the only entry: it is not written back
 		settle()
 		w.wantData(map[string]string{})
 		w.unknown(p, "n1", "new")
@@ -398,7 +399,7 @@ func TestUnavailable(t *testing.T) {
 	test(t, func(w *world) {
 		p, _ := w.replica()
 		w.pin(p, "n1", "u1", keyN(1))
-		w.api.fail(errUnavailable)
+		w.api.fail(&fakeapi.Refusal{})
 		start := time.Now()
 		err := p.Pin(w.Context(), "n2", "u2", keyN(2))
 		if err == nil || !strings.Contains(err.Error(), "has not been written yet") ||
@@ -416,11 +417,12 @@ func TestUnavailable(t *testing.T) {
 	})
 }
 
-// TestStartDuringOutage checks that nothing is accepted before the ConfigMap has been read.
+// TestStartDuringOutage checks that nothing is accepted before the ConfigMap has been read. The error
+// has no URL, whose random timeout would make each attempt a new error in the log.
 func TestStartDuringOutage(t *testing.T) {
 	test(t, func(w *world) {
 		w.api.patch("n1", keyN(1)+" u1")
-		w.api.fail(errUnavailable)
+		w.api.fail(&fakeapi.Refusal{})
 		p, _ := w.replica()
 		err := p.Pin(w.Context(), "n1", "u1", keyN(2))
 		if err == nil || !strings.Contains(err.Error(), "has not been read yet: cannot read it: dial tcp") {
@@ -467,7 +469,7 @@ func TestStaleNodes(t *testing.T) {
 		w.nodes.set("new", "u")
 		w.api.patch("new", keyN(3)+" u") // by another replica
 		w.api.patch("old", keyN(4)+" u") // of a deleted node
-		w.nodes.fail(errUnavailable)
+		w.nodes.fail(errors.New("connection refused"))
 		time.Sleep(2*pruneInterval + time.Minute)
 		w.wantData(map[string]string{"n1": keyN(1) + " u1", "new": keyN(3) + " u", "old": keyN(4) + " u"})
 		w.nodes.fail(nil)
@@ -487,11 +489,7 @@ func TestInvalidEntry(t *testing.T) {
 		test(t, func(w *world) {
 			p, _ := w.replica()
 			w.pin(p, "n1", "u1", keyN(1))
-			w.api.mu.Lock()
-			object := w.api.object.DeepCopy()
-			object.Data["n1"] = value
-			w.api.store(object)
-			w.api.mu.Unlock()
+			w.api.patch("n1", value)
 			settle()
 			w.refused(p, "n1", "u1", keyN(1), `the entry n1 of ConfigMap kube-system/pins is not "sha256:KEY UID"`)
 			w.wantData(map[string]string{"n1": value})
@@ -522,18 +520,18 @@ func TestFull(t *testing.T) {
 		p, _ := w.replica()
 		settle()
 		w.pin(p, name(0), uid(0), keyN(0))
-		before := w.api.written()
+		before := w.api.Written()
 		err := p.Pin(w.Context(), name(n-1), uid(n-1), keyN(1))
 		if err == nil || !strings.Contains(err.Error(), "it is full with ") ||
 			!strings.Contains(err.Error(), "serverTLSBootstrap") {
 			t.Errorf("got error %v", err)
 		}
 		settle()
-		if n := w.api.written() - before; n != 0 {
+		if n := w.api.Written() - before; n != 0 {
 			t.Errorf("%d writes of a full ConfigMap", n)
 		}
 		w.nodes.set(name(1), "")
-		w.api.patch(name(1), "")
+		w.api.patch(name(1), nil)
 		settle()
 		w.pin(p, name(n-1), uid(n-1), keyN(1))
 	})
@@ -549,7 +547,7 @@ func TestWritesAreLimited(t *testing.T) {
 			p.want("n1", pin{"u1", keyN(1)}) // by the next scrape
 			time.Sleep(time.Second)
 		}
-		if n := w.api.written(); n > writeBurst+600*writesPerSecond+10 {
+		if n := w.api.Written(); n > writeBurst+600*writesPerSecond+10 {
 			t.Errorf("%d writes in 10 minutes", n)
 		}
 	})
@@ -560,9 +558,9 @@ func TestForbidden(t *testing.T) {
 	test(t, func(w *world) {
 		p, _ := w.replica()
 		settle()
-		w.api.mu.Lock()
-		w.api.failure = errors.New("configmaps is forbidden")
-		w.api.mu.Unlock()
+		w.api.RefuseBy(func(string, string) *fakeapi.Refusal {
+			return fakeapi.Refuse(403, "Forbidden", "configmaps is forbidden")
+		})
 		err := p.Pin(w.Context(), "n1", "u1", keyN(1))
 		if err == nil || !strings.Contains(err.Error(), "ConfigMap kube-system/pins has not been written yet: cannot write "+
 			"it: the ServiceAccount needs permission to list, watch and update it: configmaps is forbidden") {

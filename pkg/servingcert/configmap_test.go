@@ -3,6 +3,8 @@ package servingcert
 import (
 	"testing"
 	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/fakeapi"
 )
 
 const configMapPath = "/api/v1/namespaces/kube-system/configmaps/ca"
@@ -11,7 +13,7 @@ const configMapPath = "/api/v1/namespaces/kube-system/configmaps/ca"
 func (w *world) publish(replicas int) {
 	w.t.Helper()
 	w.configMap = "ca"
-	w.api.put(configMapPath, newConfigMap())
+	w.api.Put(configMapPath, newConfigMap())
 	for range replicas {
 		w.start()
 	}
@@ -27,7 +29,7 @@ func newConfigMap() map[string]any {
 
 // published returns a value of the ConfigMap.
 func (w *world) published(key string) string {
-	data, _ := w.api.get(configMapPath)["data"].(map[string]any)
+	data, _ := w.api.Get(configMapPath)["data"].(map[string]any)
 	text, _ := data[key].(string)
 	return text
 }
@@ -45,12 +47,12 @@ func TestPublish(t *testing.T) {
 	simulate(t, 0, func(t *testing.T, w *world) {
 		w.publish(3)
 		w.checkPublished()
-		if w.published("mine") != "kept" || meta(w.api.get(configMapPath))["labels"] == nil {
+		if w.published("mine") != "kept" || fakeapi.Meta(w.api.Get(configMapPath))["labels"] == nil {
 			t.Error("other fields of the ConfigMap were changed")
 		}
-		before := w.api.written()
+		before := w.api.Written()
 		w.advance(lifetime / 2)
-		if n := w.api.written() - before; n != 0 {
+		if n := w.api.Written() - before; n != 0 {
 			t.Errorf("got %d writes without a change, want 0", n)
 		}
 	})
@@ -102,7 +104,7 @@ func TestConfigMapIsRestored(t *testing.T) {
 		for name, data := range map[string]any{
 			"no data": nil, "empty": map[string]any{"ca.crt": ""}, "foreign CA": map[string]any{"ca.crt": want + foreign},
 		} {
-			w.api.change(configMapPath, func(o map[string]any) { o["data"] = data })
+			w.api.Change(configMapPath, func(o map[string]any) { o["data"] = data })
 			w.advance(resyncPeriod + step)
 			if got := w.published("ca.crt"); got != want {
 				t.Errorf("%s: got %d CAs in the ConfigMap after a minute, want 1", name, len(readPEM([]byte(got))))
@@ -127,14 +129,14 @@ func TestCannotPublish(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, 0, func(t *testing.T, w *world) {
-				w.api.refuseBy(func(verb, path string) *refusal {
+				w.api.RefuseBy(func(verb, path string) *fakeapi.Refusal {
 					if path == configMapPath && verb == c.verb {
-						return &refusal{403, "Forbidden", "not allowed by RBAC"}
+						return fakeapi.Refuse(403, "Forbidden", "not allowed by RBAC")
 					}
 					return nil
 				})
 				if w.publish(0); c.missing {
-					w.api.put(configMapPath, nil)
+					w.api.Put(configMapPath, nil)
 				}
 				w.start()
 				w.start()
@@ -146,9 +148,9 @@ func TestCannotPublish(t *testing.T) {
 					w.checkLog(len(w.replicas), cure)
 				}
 				w.checkLog(0, "Cannot reconcile")
-				w.api.refuseBy(nil)
+				w.api.RefuseBy(nil)
 				if c.missing {
-					w.api.put(configMapPath, newConfigMap())
+					w.api.Put(configMapPath, newConfigMap())
 				}
 				w.advance(resyncPeriod + 2*step)
 				w.checkPublished()

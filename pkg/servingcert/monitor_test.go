@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/fakeapi"
 )
 
 // wrongAPIServices do not lead to this server, or do not verify it.
@@ -23,7 +25,7 @@ var wrongAPIServices = map[string]struct {
 		apiServiceWith(map[string]any{"service": map[string]any{"namespace": "other"}}), APIServiceState{Misdirected: true},
 		[]string{"leads elsewhere", "Service other/kube-vitals"}},
 	"leads elsewhere and skips verification": {
-		merge(apiServiceTo("metrics-server"), map[string]any{"spec": map[string]any{"insecureSkipTLSVerify": true}}),
+		fakeapi.Merge(apiServiceTo("metrics-server"), map[string]any{"spec": map[string]any{"insecureSkipTLSVerify": true}}),
 		APIServiceState{Misdirected: true, InsecureSkipTLSVerify: true},
 		[]string{"leads elsewhere", "Service kube-system/metrics-server"}},
 	"skips verification": {
@@ -36,13 +38,13 @@ var wrongAPIServices = map[string]struct {
 
 // apiServiceWith returns an APIService that leads to this server, with a patch of its spec.
 func apiServiceWith(spec map[string]any) map[string]any {
-	return merge(apiServiceTo("kube-vitals"), map[string]any{"spec": spec})
+	return fakeapi.Merge(apiServiceTo("kube-vitals"), map[string]any{"spec": spec})
 }
 
 // monitor starts a Monitor without a Manager, as without --tls-secret.
 func (w *world) monitor(t *testing.T, verbosity int) *Monitor {
 	t.Helper()
-	m, err := NewMonitor(Config{Client: w.api.config(), Service: host + ":443", APIServices: []string{stable, beta}})
+	m, err := NewMonitor(Config{Client: w.api.Config(), Service: host + ":443", APIServices: []string{stable, beta}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +68,7 @@ func TestWrongAPIServices(t *testing.T) {
 					t.Errorf("got a log although the APIServices are right:\n%s", text)
 				}
 				for n := 1; n <= 2; n++ {
-					w.api.put(apiServicePath+beta, clone(c.object))
+					w.api.Put(apiServicePath+beta, fakeapi.Clone(c.object))
 					w.sleep(5 * time.Minute)
 					if got := m.States()[beta]; got != c.state {
 						t.Errorf("got state %+v, want %+v", got, c.state)
@@ -77,7 +79,7 @@ func TestWrongAPIServices(t *testing.T) {
 					if got := strings.Count("\n"+w.logged(), "\nE"); got != n {
 						t.Errorf("got %d errors in the log, want %d:\n%s", got, n, w.logged())
 					}
-					w.api.put(apiServicePath+beta, apiServiceTo("kube-vitals"))
+					w.api.Put(apiServicePath+beta, apiServiceTo("kube-vitals"))
 					w.sleep(time.Minute)
 					if got := m.States()[beta]; got != (APIServiceState{}) {
 						t.Errorf("got state %+v at last, want zero", got)
@@ -109,7 +111,7 @@ func TestWrongAPIServicesAreNotChanged(t *testing.T) {
 	for name, c := range others {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, 0, func(t *testing.T, w *world) {
-				w.api.put(apiServicePath+beta, clone(c.object))
+				w.api.Put(apiServicePath+beta, fakeapi.Clone(c.object))
 				r := w.start()
 				w.sleep(2 * lifetime)
 				if err := r.Ready(); err != nil {
@@ -122,7 +124,7 @@ func TestWrongAPIServicesAreNotChanged(t *testing.T) {
 				if got, ok := r.Monitor().States()[beta]; ok != (c.state != nil) || ok && got != *c.state {
 					t.Errorf("got state %+v, %t, want %+v", got, ok, c.state)
 				}
-				w.api.put(apiServicePath+beta, apiServiceTo("kube-vitals"))
+				w.api.Put(apiServicePath+beta, apiServiceTo("kube-vitals"))
 				w.sleep(time.Second)
 				if string(w.caBundle(beta)) != string(w.caBundle(stable)) {
 					t.Error("the caBundle was not written after the APIService was corrected")
@@ -142,19 +144,21 @@ func TestMonitorWithoutPermission(t *testing.T) {
 	for verbosity, lines := range []int{0, 0, 2} { // one for each APIService
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			w.api.refuseBy(func(string, string) *refusal { return &refusal{403, "Forbidden", "not allowed by RBAC"} })
+			w.api.RefuseBy(func(string, string) *fakeapi.Refusal {
+				return fakeapi.Refuse(403, "Forbidden", "not allowed by RBAC")
+			})
 			m := w.monitor(t, verbosity)
 			w.sleep(time.Hour)
 			if got := m.States(); len(got) != 0 {
 				t.Errorf("got states %+v, want none", got)
 			}
 			w.checkLog(lines, "not allowed by RBAC")
-			w.api.refuseBy(nil)
+			w.api.RefuseBy(nil)
 			w.sleep(forbiddenPeriod)
 			if got := m.States(); len(got) != 2 {
 				t.Errorf("got states %+v with permission, want both", got)
 			}
-			w.api.refuseBy(func(string, string) *refusal { return &refusal{} })
+			w.api.RefuseBy(func(string, string) *fakeapi.Refusal { return &fakeapi.Refusal{} })
 			w.sleep(2 * resyncPeriod)
 			if got := m.States(); len(got) != 2 {
 				t.Errorf("got states %+v in an outage, want both", got)
@@ -181,9 +185,9 @@ func TestPorts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				a := newAPI()
-				a.put(apiServicePath+stable, c.object)
-				m, err := NewMonitor(Config{Client: a.config(), Service: c.service, APIServices: []string{stable}})
+				a := fakeapi.New()
+				a.Put(apiServicePath+stable, c.object)
+				m, err := NewMonitor(Config{Client: a.Config(), Service: c.service, APIServices: []string{stable}})
 				if err != nil {
 					t.Fatal(err)
 				}

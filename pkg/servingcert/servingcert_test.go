@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/fakeapi"
 )
 
 func TestInstall(t *testing.T) {
@@ -34,12 +36,12 @@ func TestInstall(t *testing.T) {
 			}
 		}
 		w.checkTrusted(1, 1)
-		if labels := meta(w.api.get(secretPath))["labels"]; fmt.Sprint(labels) != "map[owner:helm]" {
+		if labels := fakeapi.Meta(w.api.Get(secretPath))["labels"]; fmt.Sprint(labels) != "map[owner:helm]" {
 			t.Errorf("got labels %v of the Secret, want owner=helm", labels)
 		}
-		before := w.api.written()
+		before := w.api.Written()
 		w.advance(lifetime / 2)
-		if n := w.api.written() - before; n != 0 {
+		if n := w.api.Written() - before; n != 0 {
 			t.Errorf("got %d writes without a change, want 0", n)
 		}
 	})
@@ -62,10 +64,10 @@ func TestRotation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, 0, func(t *testing.T, w *world) {
-				w.api.latency = c.latency
-				w.api.refuseBy(func(verb, _ string) *refusal {
+				w.api.Latency = c.latency
+				w.api.RefuseBy(func(verb, _ string) *fakeapi.Refusal {
 					if c.conflicts && (verb == "put" || verb == "patch") && rand.N(2) == 0 {
-						return &refusal{409, "Conflict", "modified by another client"}
+						return fakeapi.Refuse(409, "Conflict", "modified by another client")
 					}
 					return nil
 				})
@@ -131,8 +133,8 @@ func TestRecovery(t *testing.T) {
 		damage func(*world)
 		renews bool
 	}{
-		"Secret deleted":           {func(w *world) { w.api.put(secretPath, nil) }, true},
-		"Secret emptied":           {func(w *world) { w.api.put(secretPath, emptySecret()) }, true},
+		"Secret deleted":           {func(w *world) { w.api.Put(secretPath, nil) }, true},
+		"Secret emptied":           {func(w *world) { w.api.Put(secretPath, emptySecret()) }, true},
 		"certificate deleted":      {set(keyServing, nil), true},
 		"key deleted":              {set(keyServingKey, nil), true},
 		"certificate invalid":      {set(keyServing, []byte("---")), true},
@@ -156,7 +158,7 @@ func TestRecovery(t *testing.T) {
 				if got != string(w.caBundle(stable)) || got != string(w.caBundle(beta)) || got == "" {
 					t.Error("got different bundles in the Secret and the APIServices, want the same")
 				}
-				if labels := meta(w.api.get(secretPath))["labels"]; fmt.Sprint(labels) != "map[owner:helm]" {
+				if labels := fakeapi.Meta(w.api.Get(secretPath))["labels"]; fmt.Sprint(labels) != "map[owner:helm]" {
 					t.Errorf("got labels %v of the Secret, want owner=helm", labels)
 				}
 				w.advance(lifetime)
@@ -239,7 +241,7 @@ func TestLowerLifetime(t *testing.T) {
 		w.advance(time.Minute)
 		old := readPEM(w.caBundle(stable))[0]
 
-		before := w.api.written()
+		before := w.api.Written()
 		w.startWith(lifetime)
 		w.replicas[0].stop()
 		w.advance(settle + 10*time.Second)
@@ -249,7 +251,7 @@ func TestLowerLifetime(t *testing.T) {
 			}
 		}
 		w.advance(lifetime)
-		if n := w.api.written() - before; n > 20 {
+		if n := w.api.Written() - before; n > 20 {
 			t.Errorf("got %d writes in two renewals, want at most 20: replicas undo each other's writes", n)
 		}
 		w.checkLog(0, "keeps being changed")
@@ -299,13 +301,13 @@ func TestInvalidSecretAtStart(t *testing.T) {
 // TestSecretCannotBeCreated deletes the Secret, and forbids the replicas to create it.
 func TestSecretCannotBeCreated(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, w *world) {
-		w.api.refuseBy(func(verb, path string) *refusal {
+		w.api.RefuseBy(func(verb, path string) *fakeapi.Refusal {
 			if verb == "patch" && path == secretPath {
-				return &refusal{403, "Forbidden", "may not create secrets"}
+				return fakeapi.Refuse(403, "Forbidden", "may not create secrets")
 			}
 			return nil
 		})
-		w.api.put(secretPath, nil)
+		w.api.Put(secretPath, nil)
 		w.advance(lifetime / 4) // the replicas serve what they remember
 		newcomer := w.start()
 		w.advance(step)
@@ -314,7 +316,7 @@ func TestSecretCannotBeCreated(t *testing.T) {
 			t.Errorf("Ready() = %v, want %q", err, cure)
 		}
 		w.checkLog(3, "may not create secrets") // one of each replica
-		w.api.put(secretPath, emptySecret())
+		w.api.Put(secretPath, emptySecret())
 		w.advance(2 * time.Minute)
 		w.waitReady()
 		w.checkLog(3, "succeeds again")
@@ -326,7 +328,7 @@ func TestSecretCannotBeCreated(t *testing.T) {
 func TestNewReplicaWaitsForPeers(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, w *world) {
 		w.replicas[0].stop()
-		w.api.put(secretPath, emptySecret())
+		w.api.Put(secretPath, emptySecret())
 		r := w.start()
 		w.sleep(peerGrace / 2)
 		if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "to restore it") {
@@ -356,9 +358,9 @@ func TestCABundleIsRestored(t *testing.T) {
 // every APIService has its CA.
 func TestUnreadableAPIService(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, w *world) {
-		w.api.refuseBy(func(verb, path string) *refusal {
+		w.api.RefuseBy(func(verb, path string) *fakeapi.Refusal {
 			if verb == "get" && path == apiServicePath+beta {
-				return &refusal{500, "InternalError", "a timeout"}
+				return fakeapi.Refuse(500, "InternalError", "a timeout")
 			}
 			return nil
 		})
@@ -366,7 +368,7 @@ func TestUnreadableAPIService(t *testing.T) {
 		if n := w.advance(lifetime * 8 / 10); n != 1 {
 			t.Errorf("got %d certificates, want 1", n)
 		}
-		w.api.refuseBy(nil)
+		w.api.RefuseBy(nil)
 		if n := w.advance(lifetime * 7 / 20); n != 2 {
 			t.Errorf("got %d certificates, want 2", n)
 		}
@@ -395,9 +397,9 @@ func TestMissingPermissions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, 0, func(t *testing.T, w *world) {
-				w.api.refuseBy(func(verb, path string) *refusal {
+				w.api.RefuseBy(func(verb, path string) *fakeapi.Refusal {
 					if c.verb == "" || verb == c.verb && path == c.path {
-						return &refusal{403, "Forbidden", "not allowed by RBAC"}
+						return fakeapi.Refuse(403, "Forbidden", "not allowed by RBAC")
 					}
 					return nil
 				})
@@ -417,7 +419,7 @@ func TestMissingPermissions(t *testing.T) {
 				if n := strings.Count(w.logged(), "not allowed by RBAC"); n < 1 || c.verb != "" && n > 2 {
 					t.Errorf("got the error %d times in the log, want once or twice:\n%s", n, w.logged())
 				}
-				w.api.refuseBy(nil)
+				w.api.RefuseBy(nil)
 				w.sleep(2 * time.Minute)
 				w.waitReady()
 				if c.verb == "watch" {
@@ -432,22 +434,22 @@ func TestMissingPermissions(t *testing.T) {
 // API server.
 func TestAPIServerUnavailable(t *testing.T) {
 	simulate(t, 0, func(t *testing.T, w *world) {
-		refuse := func(string, string) *refusal { return &refusal{} }
-		w.api.refuseBy(refuse)
+		refuse := func(string, string) *fakeapi.Refusal { return &fakeapi.Refusal{} }
+		w.api.RefuseBy(refuse)
 		early := w.start()
 		w.sleep(time.Minute)
 		if err := early.Ready(); err == nil || !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("Ready() = %v, want connection refused", err)
 		}
-		w.api.refuseBy(nil)
+		w.api.RefuseBy(nil)
 		w.sleep(time.Minute)
 		w.waitReady()
 		w.start()
 		w.waitReady()
 		w.advance(lifetime / 2)
-		w.api.refuseBy(refuse)
+		w.api.RefuseBy(refuse)
 		w.advance(lifetime / 3) // into the last third
-		w.api.refuseBy(nil)
+		w.api.RefuseBy(nil)
 		w.advance(2 * lifetime)
 		if n := strings.Count(w.logged(), "connection refused"); n > 20 {
 			t.Errorf("got %d lines in the log, want at most 20:\n%s", n, w.logged())
@@ -462,7 +464,7 @@ func TestAPIServerClock(t *testing.T) {
 	for _, ahead := range []time.Duration{-day100, time.Minute, day100} {
 		t.Run(ahead.String(), func(t *testing.T) {
 			simulate(t, 0, func(t *testing.T, w *world) {
-				w.api.ahead = ahead
+				w.api.Ahead = ahead
 				w.start()
 				w.start()
 				w.waitReady()
@@ -477,12 +479,12 @@ func TestAPIServerClock(t *testing.T) {
 // TestWritesAreLimited has another client that overwrites the caBundle again and again.
 func TestWritesAreLimited(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, w *world) {
-		before := w.api.written()
+		before := w.api.Written()
 		const duration = 2 * time.Minute
 		for end := time.Now().Add(duration); time.Now().Before(end); w.sleep(step) {
 			w.setCABundle(beta, "AAAA")
 		}
-		if n, limit := w.api.written()-before, writeBurst+writeBurst*int(duration/settle)+10; n > limit {
+		if n, limit := w.api.Written()-before, writeBurst+writeBurst*int(duration/settle)+10; n > limit {
 			t.Errorf("got %d writes, want at most %d", n, limit)
 		}
 		if text := w.logged(); !strings.Contains(text, "keeps being changed by something else") {
@@ -540,7 +542,7 @@ func TestConfig(t *testing.T) {
 			t.Errorf("Service %q: got %v, want %q", service, err, want)
 		}
 	}
-	m, err := New(Config{Client: newAPI().config(), Secret: "serving", Names: []string{host}})
+	m, err := New(Config{Client: fakeapi.New().Config(), Secret: "serving", Names: []string{host}})
 	if err != nil {
 		t.Fatal(err)
 	}

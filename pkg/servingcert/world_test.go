@@ -17,9 +17,14 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/fakeapi"
 )
 
 const (
+	secretPath     = "/api/v1/namespaces/kube-system/secrets/serving"
+	apiServicePath = "/apis/apiregistration.k8s.io/v1/apiservices/"
+
 	host     = "kube-vitals.kube-system.svc"
 	stable   = "v1.metrics.k8s.io"
 	beta     = "v1beta1.metrics.k8s.io"
@@ -34,7 +39,7 @@ const (
 // world is an API server with replicas. It knows by which CAs an API server verifies them.
 type world struct {
 	t        *testing.T
-	api      *fakeAPI
+	api      *fakeapi.API
 	replicas []*replica
 	trusted  map[string][]byte            // by APIService: the caBundle that the API server uses
 	pending  map[string][]pendingBundle   // by APIService: the caBundles that it will use
@@ -81,12 +86,12 @@ func simulate(t *testing.T, replicas int, f func(*testing.T, *world)) {
 // APIServices without a caBundle.
 func newWorld(t *testing.T) *world {
 	w := &world{
-		t: t, api: newAPI(), trusted: map[string][]byte{}, pending: map[string][]pendingBundle{},
+		t: t, api: fakeapi.New(), trusted: map[string][]byte{}, pending: map[string][]pendingBundle{},
 		verified: map[string]*x509.Certificate{},
 	}
-	w.api.put(secretPath, emptySecret())
+	w.api.Put(secretPath, emptySecret())
 	for _, name := range []string{stable, beta} {
-		w.api.put(apiServicePath+name, apiServiceTo("kube-vitals"))
+		w.api.Put(apiServicePath+name, apiServiceTo("kube-vitals"))
 	}
 	t.Cleanup(func() {
 		for _, r := range slices.Clone(w.replicas) {
@@ -126,7 +131,7 @@ func (w *world) start() *replica {
 func (w *world) startWith(lifetime time.Duration) *replica {
 	w.t.Helper()
 	m, err := New(Config{
-		Client: w.api.config(), Secret: "serving", ConfigMap: w.configMap,
+		Client: w.api.Config(), Secret: "serving", ConfigMap: w.configMap,
 		Names: []string{host, "kube-vitals"}, APIServices: []string{stable, beta}, Lifetime: lifetime, Settle: settle,
 	})
 	if err != nil {
@@ -203,7 +208,7 @@ func (w *world) advance(d time.Duration) (certificates int) {
 // sleep lets time pass, in which API servers see changed APIServices.
 func (w *world) sleep(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(min(step, time.Until(end))) {
-		now, version := time.Now(), w.api.versionNow()
+		now, version := time.Now(), w.api.Version()
 		for _, name := range []string{stable, beta} {
 			if version != w.version {
 				w.pending[name] = append(w.pending[name], pendingBundle{now.Add(lag), w.caBundle(name)})
@@ -241,7 +246,7 @@ func (w *world) waitReady() {
 // connect verifies a replica as the API server does for each APIService.
 func (w *world) connect(r *replica) error {
 	certificate, key := r.CurrentCertKeyContent()
-	now := time.Now().Add(w.api.ahead)
+	now := time.Now().Add(w.api.Ahead)
 	for _, name := range []string{stable, beta} {
 		bundle := w.trusted[name]
 		id := string(certificate) + string(bundle)
@@ -286,7 +291,7 @@ func readPEM(text []byte) []*x509.Certificate {
 
 // caBundle returns the caBundle of an APIService.
 func (w *world) caBundle(name string) []byte {
-	spec, _ := w.api.get(apiServicePath + name)["spec"].(map[string]any)
+	spec, _ := w.api.Get(apiServicePath + name)["spec"].(map[string]any)
 	text, _ := spec["caBundle"].(string)
 	bundle, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
@@ -310,7 +315,7 @@ func (w *world) trusts(ca *x509.Certificate) bool {
 
 // data returns the Secret's data.
 func (w *world) data() map[string][]byte {
-	text, err := json.Marshal(w.api.get(secretPath))
+	text, err := json.Marshal(w.api.Get(secretPath))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -323,7 +328,7 @@ func (w *world) data() map[string][]byte {
 
 // setData changes keys of the Secret as another client would. It deletes those with a nil value.
 func (w *world) setData(values map[string][]byte) {
-	w.api.change(secretPath, func(o map[string]any) {
+	w.api.Change(secretPath, func(o map[string]any) {
 		data, _ := o["data"].(map[string]any)
 		if data == nil {
 			data = map[string]any{}
@@ -340,5 +345,5 @@ func (w *world) setData(values map[string][]byte) {
 
 // setCABundle sets the caBundle of an APIService as another client would.
 func (w *world) setCABundle(name string, value any) {
-	w.api.change(apiServicePath+name, func(o map[string]any) { o["spec"].(map[string]any)["caBundle"] = value })
+	w.api.Change(apiServicePath+name, func(o map[string]any) { o["spec"].(map[string]any)["caBundle"] = value })
 }
