@@ -136,7 +136,7 @@ func (a *API) store(at string, object map[string]any) {
 
 func (a *API) roundTrip(r *http.Request) (*http.Response, error) {
 	verb, at := verbAndPath(r)
-	time.Sleep(rand.N(a.Latency))
+	time.Sleep(rand.N(a.Latency)) //nolint:gosec // it is no secret
 	a.mu.Lock()
 	var refused *Refusal
 	if a.refuse != nil {
@@ -156,7 +156,7 @@ func (a *API) roundTrip(r *http.Request) (*http.Response, error) {
 		response = a.serve(verb, at, r.Header.Get("Content-Type"), body)
 	}
 	a.mu.Unlock()
-	time.Sleep(rand.N(a.Latency))
+	time.Sleep(rand.N(a.Latency)) //nolint:gosec // it is no secret
 	return response, nil
 }
 
