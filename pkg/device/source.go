@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
@@ -119,14 +120,9 @@ func (s *Source) newGroup(e *Exporter, transport http.RoundTripper) *group {
 
 // Run scrapes until the context ends.
 func (s *Source) Run(ctx context.Context) {
-	tick := time.NewTicker(syncInterval)
-	defer tick.Stop()
-	for !s.Synced() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	synced := func(context.Context) (bool, error) { return s.Synced(), nil }
+	if wait.PollUntilContextCancel(ctx, syncInterval, true, synced) != nil {
+		return // the context ended
 	}
 	var running sync.WaitGroup
 	for _, g := range s.groups {
