@@ -25,9 +25,9 @@ import (
 // server decodes them, describe the same pods, in groups of the sizes that requests expect.
 func TestKubeletsServePods(t *testing.T) {
 	for _, small := range []bool{false, true} {
-		s := newShape(3, podsPerNode, 3)
+		s := newShape(3, podsPerNode)
 		var texts []string
-		for _, k := range append(newKubelets(s, 0, 2, 0.1, false), newKubelets(s, 2, s.nodes, 0.1, false)...) {
+		for _, k := range append(newKubelets(s, 0, 2, false), newKubelets(s, 2, s.nodes, false)...) {
 			w := httptest.NewRecorder()
 			k.ServeHTTP(w, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
 			texts = append(texts, w.Body.String())

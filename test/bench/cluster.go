@@ -24,8 +24,9 @@ type bench struct {
 	kubeletPort uint16 // of all kubelets
 }
 
-// newBench starts kubelets, etcd and kube-apiserver with all nodes and pods.
-func newBench(ctx context.Context, cfg config, s size, inProcess bool) (*bench, error) {
+// newBench starts kubelets, etcd and kube-apiserver with all nodes and pods, also those of autoscalers, which
+// need kubelets in this process.
+func newBench(ctx context.Context, cfg config, s size, inProcess bool, list ...autoscaler) (*bench, error) {
 	control := cluster.Config{Keep: cfg.keep, Progress: os.Stderr}
 	if cfg.smallObjects {
 		control.StorageEnv = []string{"GOGC=25"}
@@ -34,11 +35,11 @@ func newBench(ctx context.Context, cfg config, s size, inProcess bool) (*bench, 
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{config: cfg, shape: newShape(s.nodes, s.pods, cfg.containersPerPod), cluster: c}
+	b := &bench{config: cfg, shape: newShape(s.nodes, s.pods), cluster: c}
 	if cfg.keep {
 		program.Logf("logs and certificates are kept in %s", c.Dir)
 	}
-	if err := b.start(ctx, inProcess); err != nil {
+	if err := b.start(ctx, inProcess, list); err != nil {
 		b.close()
 		return nil, err
 	}
@@ -52,10 +53,10 @@ func (b *bench) close() {
 	}
 }
 
-func (b *bench) start(ctx context.Context, inProcess bool) (err error) {
+func (b *bench) start(ctx context.Context, inProcess bool, autoscalers []autoscaler) (err error) {
 	program.Logf("starting %d kubelets", b.nodes)
 	if inProcess {
-		list := newKubelets(b.shape, 0, b.nodes, b.idle, false)
+		list := newKubelets(b.shape, 0, b.nodes, b.onDemand)
 		if b.kubelets, err = startKubelets(kubelettest.FleetConfig{CA: b.cluster.CA}, list, 0); err != nil {
 			return err
 		}
@@ -66,13 +67,28 @@ func (b *bench) start(ctx context.Context, inProcess bool) (err error) {
 	if err := b.cluster.StartEtcd(ctx); err != nil {
 		return err
 	}
-	program.Logf("writing %d pods to etcd", b.pods())
 	p := newPopulation(b.shape, b.kubeletPort, b.smallObjects)
+	b.addAutoscalers(&p, autoscalers)
+	program.Logf("writing %d pods to etcd", b.pods()+len(p.more))
 	if err := b.cluster.WriteObjects(ctx, p.size(), p.object); err != nil {
 		return err
 	}
 	return b.cluster.StartAPIServer(ctx, "/api/v1/nodes?resourceVersion=0&limit=1",
 		"/api/v1/namespaces/"+shopNamespace+"/pods?resourceVersion=0")
+}
+
+// addAutoscalers adds the pods of autoscalers, which have been running for an hour.
+func (b *bench) addAutoscalers(p *population, list []autoscaler) {
+	if len(list) > 0 {
+		p.namespaces = append(p.namespaces, reactionNamespace)
+	}
+	for _, a := range list {
+		for i, pod := range a.pods {
+			p.more = append(p.more, pod)
+			usage := kubelettest.Usage{CPU: a.loads[i][0].cores, Memory: 64 << 20}
+			b.kubelets.byNode[pod.Node].Run(pod.Namespace, pod.Name, objects.ContainerName(0), usage, p.created)
+		}
+	}
 }
 
 // startServer starts a server and waits until it serves all metrics.

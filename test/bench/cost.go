@@ -281,7 +281,7 @@ func printCosts(w io.Writer, costs []*cost) {
 		columns = append(columns, "ratio")
 	}
 	t := newTable(fmt.Sprintf("%d nodes, %d pods, %d containers, resolution %s, medians of %d rounds, %d LISTs",
-		first.nodes, first.pods(), first.pods()*first.perPod, first.resolution, first.rounds, first.lists), columns...)
+		first.nodes, first.pods(), first.pods()*containersPerPod, first.resolution, first.rounds, first.lists), columns...)
 	for i, f := range first.rows() {
 		row := []string{f.name}
 		for _, c := range costs {

@@ -21,15 +21,16 @@ const (
 	maxKubelets = 4000
 	// housekeeping is the interval between two samples of a kubelet.
 	housekeeping = 10 * time.Second
+	// idlePercent is the share of containers that use no CPU.
+	idlePercent = 10
 )
 
 // kubeletsConfig is the argument of the helper process, as JSON.
 type kubeletsConfig struct {
-	First, End              int // the nodes from First to the one before End
-	Nodes, Pods, Containers int // of the cluster, of each node, of each pod
-	Idle                    float64
-	Port                    uint16 // of all kubelets; 0: a free one
-	File                    string // for the result
+	First, End  int    // the nodes from First to the one before End
+	Nodes, Pods int    // of the cluster, of each node
+	Port        uint16 // of all kubelets; 0: a free one
+	File        string // for the result
 }
 
 // servedKubelets is the result: the port of all kubelets and the CA of those of this process.
@@ -47,8 +48,8 @@ func (b *bench) startKubeletsProcesses(ctx context.Context) (port uint16, err er
 	var cas []byte
 	for first := 0; first < b.nodes; first += maxKubelets {
 		argument, err := json.Marshal(kubeletsConfig{
-			First: first, End: min(first+maxKubelets, b.nodes), Nodes: b.nodes, Pods: b.perNode, Containers: b.perPod,
-			Idle: b.idle, Port: port, File: b.cluster.File(fmt.Sprintf("kubelets-%d", first)),
+			First: first, End: min(first+maxKubelets, b.nodes), Nodes: b.nodes, Pods: b.perNode,
+			Port: port, File: b.cluster.File(fmt.Sprintf("kubelets-%d", first)),
 		})
 		if err != nil {
 			return 0, err
@@ -81,7 +82,7 @@ func runKubelets(ctx context.Context, argument string) error {
 	}
 	// Subjects that differ make it fast to find the right CA.
 	ca := kubelettest.NewCA(kubelettest.Subject(pkix.Name{CommonName: fmt.Sprintf("CA from %d", c.First)}))
-	list := newKubelets(newShape(c.Nodes, c.Pods, c.Containers), c.First, c.End, c.Idle, false)
+	list := newKubelets(newShape(c.Nodes, c.Pods), c.First, c.End, false)
 	k, err := startKubelets(kubelettest.FleetConfig{CA: ca, Port: c.Port}, list, c.First)
 	if err != nil {
 		return err
@@ -122,7 +123,7 @@ func startKubelets(cfg kubelettest.FleetConfig, list []*kubelettest.Kubelet, fir
 // newKubelets returns the kubelets of the nodes from the first one to the one before end. Their
 // containers have run for an hour, and a share of them is idle. Each kubelet takes its samples at an
 // offset of its own.
-func newKubelets(s shape, first, end int, idle float64, onDemand bool) []*kubelettest.Kubelet {
+func newKubelets(s shape, first, end int, onDemand bool) []*kubelettest.Kubelet {
 	now := time.Now()
 	list := make([]*kubelettest.Kubelet, end-first)
 	for j := range list {
@@ -145,7 +146,7 @@ func newKubelets(s shape, first, end int, idle float64, onDemand bool) []*kubele
 			k.Run(p.Namespace, p.Name, name, usage, now.Add(-time.Hour-time.Duration(n*7919%10000)*time.Millisecond))
 			// A hash selects the idle containers: a remainder of n would select all containers of a
 			// node, as the pods of an app are a multiple of the number of nodes apart.
-			if float64(uint32(n)*2654435761>>16%1000) < 1000*idle {
+			if uint32(n)*2654435761>>16%100 < idlePercent {
 				usage.CPU = 0
 				k.SetContainer(p.Namespace, p.Name, name, usage)
 			}

@@ -20,6 +20,8 @@ import (
 )
 
 const (
+	// burstSize is how many requests are sent at once.
+	burstSize = 390
 	// burstTimeout bounds a load. The server ends requests after the same time.
 	burstTimeout = time.Minute
 	// slowFor is how long slow readers read, at 4 KiB a second.
@@ -87,7 +89,7 @@ func measureLimit(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	l.table = newTable(fmt.Sprintf("Memory limit of %d MiB: %d nodes, %d pods, %d requests at once",
-		b.limit>>20, b.nodes, b.pods(), b.burst), slices.Concat([]string{""}, ends,
+		b.limit>>20, b.nodes, b.pods(), burstSize), slices.Concat([]string{""}, ends,
 		[]string{"time", "cgroup, peak", "RssAnon, peak"})...)
 	defer func() {
 		l.table.print(os.Stdout)
@@ -149,7 +151,7 @@ func (l *limited) apply(outer context.Context, b burst, o *outcome) error {
 	ctx, cancel := context.WithTimeout(outer, burstTimeout)
 	defer cancel()
 	var clients sync.WaitGroup
-	for i := range l.burst {
+	for i := range burstSize {
 		r := b.requests[i%len(b.requests)]
 		clients.Go(func() { o.send(ctx, l, r, b) })
 	}

@@ -99,22 +99,19 @@ func measure(ctx context.Context, cfg config, s size) error {
 // config are the flags.
 type config struct {
 	reactionOptions
-	server           string
-	beside           string
-	serverArgs       []string
-	only             string
-	sizes            []size
-	containersPerPod int
-	rounds           int
-	duration         time.Duration
-	idle             float64 // share of containers that use no CPU
-	onDemand         bool    // kubelets sample containers for each request
-	resolution       time.Duration
-	limit            uint64 // bytes
-	burst            int
-	keep             bool
-	file             string
-	smallObjects     bool
+	server       string
+	beside       string
+	serverArgs   []string
+	only         string
+	sizes        []size
+	rounds       int
+	duration     time.Duration
+	onDemand     bool // kubelets sample containers for each request
+	resolution   time.Duration
+	limit        uint64 // bytes
+	keep         bool
+	file         string
+	smallObjects bool
 }
 
 // size is how many nodes a cluster has, and how many pods each of them has.
@@ -145,12 +142,9 @@ func parse(args []string) (cfg config, err error) {
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
 	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, limit, scale, reaction or rules")
 	nodes := flags.String("nodes", "1000", "`numbers` of nodes, such as 100,1000,5000; 20000x5: with 5 pods on each")
-	flags.IntVar(&cfg.containersPerPod, "containers", containersPerPod, "`number` of containers in each pod")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")
-	flags.Float64Var(&cfg.idle, "idle", 0.1, "the `share` of containers that use no CPU, 0 to 1")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
 	limit := flags.Uint64("memory-limit", 1024, "for -only=limit: the memory limit in `MiB`, by default that of the chart")
-	flags.IntVar(&cfg.burst, "burst", 390, "for -only=limit: how many `requests` are sent at once")
 	flags.StringVar(&cfg.file, "csv", "", "for -only=scale: the `file` to which rows are appended")
 	flags.BoolVar(&cfg.smallObjects, "small-objects", false,
 		"write nodes and pods without what no metrics server reads, so that larger clusters fit on this machine")
@@ -185,9 +179,6 @@ func (cfg config) validate() error {
 		value, low, high float64
 	}{
 		{"-rounds", float64(cfg.rounds), 1, 100},
-		{"-idle", cfg.idle, 0, 1},
-		{"-containers", float64(cfg.containersPerPod), 1, 10},
-		{"-burst", float64(cfg.burst), 1, 10000},
 		{"-autoscalers", float64(cfg.autoscalers), 1, 100},
 		{"-active", cfg.active, 0.001, 1},
 		{"-parallel", float64(cfg.parallel), 1, 16},

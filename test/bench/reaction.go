@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -33,11 +32,8 @@ const (
 
 // reaction is the measurement of one mode.
 type reaction struct {
-	config
+	*bench
 	mode
-	shape
-	cluster     *cluster.Cluster
-	kubelets    *kubelets
 	server      *cluster.Standalone
 	autoscalers []autoscaler
 
@@ -90,22 +86,22 @@ func measureMode(ctx context.Context, cfg config, m mode, s size) (result *react
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
+	program.Logf("%s: starting a cluster", m.name)
 	r := &reaction{
-		config: cfg, mode: m, shape: newShape(s.nodes, s.pods, cfg.containersPerPod),
-		decisions: map[string]decisions{},
+		mode: m, autoscalers: newAutoscalers(cfg, newShape(s.nodes, s.pods)), decisions: map[string]decisions{},
 	}
-	r.autoscalers = newAutoscalers(cfg, r.shape)
-	if r.cluster, err = cluster.New(ctx, cluster.Config{Keep: cfg.keep, Progress: io.Discard}); err != nil {
+	if r.bench, err = newBench(ctx, cfg, s, true, r.autoscalers...); err != nil {
 		return nil, err
 	}
-	defer r.cluster.Stop()
-	program.Logf("%s: starting a cluster in %s", m.name, r.cluster.Dir)
-	list := newKubelets(r.shape, 0, r.nodes, cfg.idle, cfg.onDemand)
-	if r.kubelets, err = startKubelets(kubelettest.FleetConfig{CA: r.cluster.CA}, list, 0); err != nil {
+	defer r.close()
+	executable, args := cfg.server, slices.Concat(m.args, cfg.serverArgs)
+	if m.beside {
+		executable, args = cfg.beside, nil
+	}
+	if r.server, _, err = r.startServer(ctx, executable, args...); err != nil {
 		return nil, err
 	}
-	defer r.kubelets.Close()
-	if err := r.startCluster(ctx); err != nil {
+	if err := r.register(ctx); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -120,40 +116,6 @@ func measureMode(ctx context.Context, cfg config, m mode, s size) (result *react
 	}
 	cancel(nil)
 	return result, nil
-}
-
-// startCluster starts everything but the autoscalers. Their pods have been running for an hour.
-func (r *reaction) startCluster(ctx context.Context) error {
-	p := newPopulation(r.shape, r.kubelets.port, r.smallObjects)
-	p.namespaces = append(p.namespaces, reactionNamespace)
-	for _, a := range r.autoscalers {
-		for i, pod := range a.pods {
-			p.more = append(p.more, pod)
-			usage := kubelettest.Usage{CPU: a.loads[i][0].cores, Memory: 64 << 20}
-			r.kubelets.byNode[pod.Node].Run(pod.Namespace, pod.Name, objects.ContainerName(0), usage, p.created)
-		}
-	}
-	if err := r.cluster.StartEtcd(ctx); err != nil {
-		return err
-	}
-	if err := r.cluster.WriteObjects(ctx, p.size(), p.object); err != nil {
-		return err
-	}
-	if err := r.cluster.StartAPIServer(ctx); err != nil {
-		return err
-	}
-	executable, args := r.config.server, slices.Concat(r.args, r.serverArgs)
-	if r.mode.beside {
-		executable, args = r.config.beside, nil
-	}
-	var err error
-	if r.server, err = r.cluster.StartStandalone(executable, r.resolution, args...); err != nil {
-		return err
-	}
-	if _, err := watchStart(ctx, r.server, r.shape); err != nil {
-		return err
-	}
-	return r.register(ctx)
 }
 
 // register makes the API server forward requests to the metrics server, and waits until it does.

@@ -69,7 +69,7 @@ func (c *cost) scaleRow() (row scaleRow, err error) {
 		return nil, err
 	}
 	for column, value := range map[string]float64{
-		"nodes": float64(c.nodes), "pods": float64(c.pods()), "containers": float64(c.pods() * c.perPod),
+		"nodes": float64(c.nodes), "pods": float64(c.pods()), "containers": float64(c.pods() * containersPerPod),
 		"resolution_seconds": c.resolution.Seconds(),
 		"rss_mib":            c.rss, "peak_start_mib": c.start.peak, "rss_after_lists_mib": c.rssLists, "peak_mib": c.peak,
 		"cpu_cores": c.cores, "start_seconds": c.start.all(), "start_cpu_seconds": c.start.cpu,

@@ -25,16 +25,15 @@ const (
 type shape struct {
 	nodes   int
 	perNode int // pods
-	perPod  int // containers
 	huge    int // pods in hugeNamespace
 	rare    int // pods of rareApp
 	shop    int // pods in shopNamespace
 	web     int // pods of webApp
 }
 
-func newShape(nodes, pods, containers int) shape {
+func newShape(nodes, pods int) shape {
 	total := nodes * pods
-	s := shape{nodes: nodes, perNode: pods, perPod: containers, huge: min(10000, total/2), shop: min(600, total/4)}
+	s := shape{nodes: nodes, perNode: pods, huge: min(10000, total/2), shop: min(600, total/4)}
 	s.rare = min(10, s.huge)
 	s.web = s.shop * 2 / 3
 	return s
@@ -44,13 +43,6 @@ func (s shape) pods() int { return s.nodes * s.perNode }
 
 // pod returns pod i. The pods of a namespace are spread over all nodes.
 func (s shape) pod(i int) objects.Pod {
-	p := s.app(i)
-	p.Containers = s.perPod
-	return p
-}
-
-// app returns pod i as a pod of its app, with the usual number of containers.
-func (s shape) app(i int) objects.Pod {
 	node := i % s.nodes
 	switch {
 	case i < s.rare:
