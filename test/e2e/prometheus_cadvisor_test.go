@@ -14,15 +14,13 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
-// TestPrometheusCadvisor reads the series of the kubelets' /metrics/cadvisor from Prometheus: they
-// must lead to the same metrics as /metrics/resource, also after a container has restarted.
-func TestPrometheusCadvisor(t *testing.T) {
-	t.Parallel()
-	c := newPrometheusCluster(t)
+// testCadvisor reads the series of the kubelets' /metrics/cadvisor from Prometheus: they must lead to
+// the same metrics as /metrics/resource, also after a container has restarted. One pod is on node-02,
+// whose kubelet reports sandboxes differently.
+func (c *prometheusCluster) testCadvisor(t *testing.T) {
 	c.scrapeCadvisor(t)
-	c.createNamespaces(t, "shop", "depot")
-	c.createPods(t, "shop", "node-01", "cart", "web")
-	c.createPods(t, "depot", "node-02", "search") // its kubelet reports sandboxes differently
+	c.createNamespaces(t, "attic")
+	c.createPods(t, "attic", "node-01", "box")
 	// The file is replaced while the server runs. Metrics without swap are those of the new preset.
 	const config = "{preset: cadvisor, labels: {node: [node]}}"
 	if err := os.WriteFile(c.File("prometheus-config.yaml"), []byte(config), 0o600); err != nil {

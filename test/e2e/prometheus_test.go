@@ -27,11 +27,12 @@ const prometheusNodes = 3
 
 // TestPrometheus reads the metrics of a cluster through a real Prometheus that scrapes the simulated
 // kubelets: kubectl top, agreement with a server that scrapes the same kubelets, pods that come and
-// go, and an outage of Prometheus.
+// go, an outage of Prometheus, and the series of /metrics/cadvisor.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	c := newPrometheusCluster(t)
 	c.checkEngine(t, func() { c.startPrometheus(t) })
+	t.Run("cadvisor", c.testCadvisor)
 }
 
 // checkEngine tests a cluster whose metrics come from an engine. restart starts the engine again
