@@ -24,8 +24,8 @@ type bench struct {
 	kubeletPort uint16 // of all kubelets
 }
 
-// newBench starts kubelets, etcd and kube-apiserver with all nodes and pods, also those of autoscalers, which
-// need kubelets in this process.
+// newBench starts kubelets, etcd and kube-apiserver with all nodes and pods. Those of autoscalers need
+// kubelets in this process.
 func newBench(ctx context.Context, cfg config, s size, inProcess bool, list ...autoscaler) (*bench, error) {
 	control := cluster.Config{Keep: cfg.keep, Progress: os.Stderr}
 	if cfg.smallObjects {
