@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"testing"
@@ -20,28 +19,6 @@ func readActive(ctx context.Context, admin *client) (w activeTelemetry, err erro
 	}
 	t, err := cluster.ParseTelemetry(body)
 	return activeTelemetry{t["kube_vitals_active_nodes"], t["kube_vitals_active_scrapes_total"]}, err
-}
-
-// nodeOnPage is what the page of nodes has about one.
-type nodeOnPage struct {
-	Name   string
-	Active bool
-}
-
-func readNodes(ctx context.Context, admin *client) (map[string]nodeOnPage, error) {
-	body, err := admin.getOK(ctx, nodezPath)
-	if err != nil {
-		return nil, err
-	}
-	var page struct{ Nodes []nodeOnPage }
-	if err := json.Unmarshal(body, &page); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, body)
-	}
-	nodes := map[string]nodeOnPage{}
-	for _, n := range page.Nodes {
-		nodes[n.Name] = n
-	}
-	return nodes, nil
 }
 
 // TestActiveNodes checks that only nodes are scraped more often whose metrics are read by label
@@ -82,12 +59,16 @@ func TestActiveNodes(t *testing.T) {
 		}
 		return err
 	})
-	nodes, err := readNodes(t.Context(), admin)
-	if err != nil || len(nodes) < 2 {
-		t.Fatalf("got %v, %v, want several nodes", nodes, err)
+	body, err := admin.getOK(t.Context(), nodezPath)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, n := range nodes {
-		if n.Active != (name == node) {
+	nodes := decodeNodez(t, body).Nodes
+	if len(nodes) < 2 {
+		t.Fatalf("got %v, want several nodes", nodes)
+	}
+	for _, n := range nodes {
+		if n.Active != (n.Name == node) {
 			t.Errorf("got %+v, want only %s to be active", n, node)
 		}
 	}

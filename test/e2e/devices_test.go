@@ -150,7 +150,7 @@ func TestDevices(t *testing.T) {
 		})
 	}
 	g.checkReplicas(t, 4)
-	c.checkQueries(t, deviceSeries)
+	c.awaitQueries(t, isDeviceQuery)
 	g.hang.Store(false)
 	g.each(t, func(t *testing.T, a gpuAutoscaling) {
 		g.awaitUsage(t, a.namespace, "nvidia.com/gpu", 4, "450m")

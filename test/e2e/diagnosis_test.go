@@ -36,9 +36,9 @@ import (
 //	runtime without stats              TestDiagnosis/runtime-without-stats
 //	node clock set back                TestDiagnosis/clock: metrics stay, the skew is reported
 //	pod pending                        TestDiagnosis/pod-pending
-//	pod just started                   TestDiagnosis/pod-starting
+//	pod just started                   TestExplanations
 //	node outside the node selector     TestDiagnosis/not-selected
-//	RBAC rule removed                  TestDiagnosis: testNoKubeletAccess, testNoPodList; TestDoctor for a binding
+//	RBAC rule removed                  TestDiagnosis: testNoKubeletAccess, testNoPodList
 //	zero replicas                      TestDiagnosis: testZeroReplicas
 //	APIService to another Service      TestDoctor
 //	foreign caBundle                   TestDoctor
@@ -96,7 +96,6 @@ func TestDiagnosis(t *testing.T) {
 		}
 		t.Run("clock", d.testClock)
 		t.Run("pod-pending", d.testPodPending)
-		t.Run("pod-starting", d.testPodStarting)
 		t.Run("not-selected", d.testNotSelected)
 	})
 	d.awaitHealthy(t)
@@ -317,10 +316,10 @@ func (d *diagnosis) checkDoctor(t *testing.T, nodes []brokenNode) {
 }
 
 // awaitMetrics waits until kubectl top succeeds for a node, or for a pod.
-func (d *diagnosis) awaitMetrics(t *testing.T, kind, name string) {
+func (c *testCluster) awaitMetrics(t *testing.T, kind, name string) {
 	t.Helper()
 	eventually(t, "metrics of "+name, func(ctx context.Context) error {
-		_, err := d.Kubectl(ctx, "top", kind, name, "--namespace="+explained)
+		_, err := c.Kubectl(ctx, "top", kind, name, "--namespace="+explained)
 		return err
 	})
 }
@@ -342,19 +341,15 @@ func (d *diagnosis) testClock(t *testing.T) {
 		t.Helper()
 		began := time.Now().Add(offset)
 		eventually(t, fmt.Sprintf("a skew of %s", skew), func(ctx context.Context) error {
-			text, err := nodeTimestampOf(ctx, d.testCluster, node)
+			sampled, err := d.nodeTimestamp(ctx, node)
 			if err != nil && ctx.Err() == nil {
 				t.Fatalf("the node has lost its metrics: %v", err)
 			}
 			if err != nil {
 				return err
 			}
-			sampled, err := time.Parse(time.RFC3339, text)
-			if err != nil {
-				return err
-			}
 			if sampled.Before(began) || sampled.After(time.Now().Add(offset)) {
-				return fmt.Errorf("the metrics are of %s", text)
+				return fmt.Errorf("the metrics are of %s", sampled)
 			}
 			page, err := admin.getOK(ctx, nodezPath)
 			if err != nil {
@@ -412,18 +407,6 @@ func (d *diagnosis) testPodPending(t *testing.T) {
 	d.awaitEvent(t, []string{"describe", "pod", pod, "--namespace=" + explained},
 		"FailedScheduling", "didn't match Pod's node affinity/selector")
 	d.kubectl(t, "label", "node", oneNode, label+"=fast")
-	d.awaitMetrics(t, "pod", pod)
-}
-
-// testPodStarting creates a pod whose first samples come late. The cure is to wait.
-func (d *diagnosis) testPodStarting(t *testing.T) {
-	t.Parallel()
-	const pod = "young"
-	d.Simulation.Kubelet(oneNode).SetFaults(hidePod(pod))
-	d.addPod(t, pod, "nodeName: "+oneNode)
-	d.awaitExplanation(t, "pod "+pod, "pod-starting",
-		`container "main" started \d+s ago; metrics are expected within \d+s`)
-	d.Simulation.Kubelet(oneNode).SetFaults()
 	d.awaitMetrics(t, "pod", pod)
 }
 
@@ -509,6 +492,7 @@ func (d *diagnosis) testZeroReplicas(t *testing.T) {
 	d.kubectl(t, "patch", "service", cluster.Release, inNamespace, "--patch",
 		`{"spec": {"type": "ClusterIP", "externalName": null}}`)
 	d.awaitError(t)
+	d.awaitFailure(t, "endpoints", "no-endpoints")
 	check := d.awaitFailure(t, "deployment", "zero-replicas")
 	_, command, found := strings.Cut(check.Cure, "\nkubectl ")
 	if !found || !strings.Contains(command, " scale deployment "+cluster.Release+" --replicas=1") {

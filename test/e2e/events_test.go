@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,9 @@ const (
 	// oneNode is the node of newCluster.
 	oneNode = "node"
 )
+
+// describeDeployment are arguments of kubectl.
+var describeDeployment = []string{"describe", "deployment", cluster.Release, inNamespace}
 
 // manyNodes are added: if they fail, the event is on the Deployment.
 var manyNodes = []string{"many-1", "many-2", "many-3"}
@@ -43,7 +47,6 @@ func (c *testCluster) testEvents(t *testing.T) {
 		return err
 	})
 	describeNode := []string{"describe", "node", oneNode}
-	describeDeployment := []string{"describe", "deployment", cluster.Release, inNamespace}
 
 	c.failNodes(kubelettest.Status(http.StatusUnauthorized), kubelettest.Status(http.StatusForbidden))
 	c.awaitEvent(t, describeNode, "Warning", unavailable, "(unauthorized): enable webhook authentication")
@@ -100,18 +103,9 @@ func (c *testCluster) testEventsDisabled(t *testing.T) {
 		return nil
 	})
 	c.failNodes(kubelettest.Status(http.StatusNotFound), nil)
+	last := c.awaitNewer(t, manyNodes[0], time.Time{})
 	for range 3 { // the other reason is due, too
-		last, err := nodeTimestampOf(t.Context(), c, manyNodes[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "newer metrics", func(ctx context.Context) error {
-			at, err := nodeTimestampOf(ctx, c, manyNodes[0])
-			if err == nil && at == last {
-				err = errors.New("the timestamp is still " + at)
-			}
-			return err
-		})
+		last = c.awaitNewer(t, manyNodes[0], last)
 	}
 	if n := c.countLog(t, line); n != 1 {
 		t.Errorf("it is logged %d times", n)
@@ -168,11 +162,6 @@ func ownEvents(events []corev1.Event) (own []corev1.Event) {
 		}
 	}
 	return own
-}
-
-// nodeTimestampOf returns the timestamp of the metrics of a node.
-func nodeTimestampOf(ctx context.Context, c *testCluster, node string) (string, error) {
-	return c.Kubectl(ctx, "get", "nodemetrics", node, "--output=jsonpath={.timestamp}")
 }
 
 // countLog returns how often the server's log has a text.

@@ -87,6 +87,9 @@ func TestExplanations(t *testing.T) {
 	c.checkCauses(t)
 	c.checkWarnings(t)
 	c.checkTenant(t)
+
+	c.Simulation.Kubelet("node").SetFaults() // the cure is to wait
+	c.awaitMetrics(t, "pod", "new")
 }
 
 // addSelfSignedNode adds a node whose kubelet has a certificate that it signed itself, which is

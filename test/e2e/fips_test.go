@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"net/http"
@@ -27,13 +26,7 @@ func TestFIPS(t *testing.T) {
 	}
 	t.Setenv("KUBE_VITALS", wrapper)
 	c.install(t)
-	eventually(t, "metrics of the node", func(ctx context.Context) error {
-		out, err := c.Kubectl(ctx, "top", "nodes")
-		if err == nil && !strings.Contains(out, "node") {
-			err = fmt.Errorf("got %q", out)
-		}
-		return err
-	})
+	c.awaitTop(t)
 	token, err := c.Kubectl(t.Context(), "create", "token", "default", "--namespace=default")
 	if err != nil {
 		t.Fatal(err)

@@ -28,8 +28,8 @@ func addNode(t *testing.T, name string) {
 }
 
 // nodeTimestamp returns the timestamp of a node's metrics.
-func nodeTimestamp(ctx context.Context, node string) (time.Time, error) {
-	text, err := shared.Kubectl(ctx, "get", "nodemetrics", node, "--output=jsonpath={.timestamp}")
+func (c *testCluster) nodeTimestamp(ctx context.Context, node string) (time.Time, error) {
+	text, err := c.Kubectl(ctx, "get", "nodemetrics", node, "--output=jsonpath={.timestamp}")
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -38,10 +38,10 @@ func nodeTimestamp(ctx context.Context, node string) (time.Time, error) {
 
 // awaitNewer waits until a node has metrics that are newer than the time, and returns their
 // timestamp.
-func awaitNewer(t *testing.T, node string, than time.Time) (at time.Time) {
+func (c *testCluster) awaitNewer(t *testing.T, node string, than time.Time) (at time.Time) {
 	t.Helper()
 	eventually(t, "newer metrics of "+node, func(ctx context.Context) (err error) {
-		if at, err = nodeTimestamp(ctx, node); err == nil && !at.After(than) {
+		if at, err = c.nodeTimestamp(ctx, node); err == nil && !at.After(than) {
 			err = fmt.Errorf("the timestamp is still %v", at)
 		}
 		return err
@@ -52,7 +52,7 @@ func awaitNewer(t *testing.T, node string, than time.Time) (at time.Time) {
 func TestAddAndRemoveNode(t *testing.T) {
 	const name = "temporary"
 	addNode(t, name)
-	awaitNewer(t, name, time.Time{})
+	shared.awaitNewer(t, name, time.Time{})
 	series := fmt.Sprintf("node=%q", name)
 	if !strings.Contains(readTelemetry(t), series) {
 		t.Errorf("/metrics has no series with %s", series)
@@ -61,7 +61,7 @@ func TestAddAndRemoveNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the node's metrics to disappear", func(ctx context.Context) error {
-		if _, err := nodeTimestamp(ctx, name); err == nil {
+		if _, err := shared.nodeTimestamp(ctx, name); err == nil {
 			return errors.New("the node has metrics")
 		}
 		return nil
@@ -76,17 +76,17 @@ func TestAddAndRemoveNode(t *testing.T) {
 func TestKubeletFaults(t *testing.T) {
 	const faulty, healthy = "faulty", "node-01"
 	addNode(t, faulty)
-	before := awaitNewer(t, faulty, time.Time{})
-	last := awaitNewer(t, healthy, time.Time{})
+	before := shared.awaitNewer(t, faulty, time.Time{})
+	last := shared.awaitNewer(t, healthy, time.Time{})
 	for _, fault := range []kubelettest.Fault{
 		kubelettest.Hang, kubelettest.Refuse, kubelettest.Status(http.StatusInternalServerError), kubelettest.HTML,
 		kubelettest.EndlessBody, kubelettest.GzipBomb, kubelettest.HalfBody, kubelettest.ScrapeError,
 	} {
 		shared.Simulation.Kubelet(faulty).SetFaults(fault)
-		last = awaitNewer(t, healthy, last)
+		last = shared.awaitNewer(t, healthy, last)
 	}
 	shared.Simulation.Kubelet(faulty).SetFaults()
-	awaitNewer(t, faulty, before)
+	shared.awaitNewer(t, faulty, before)
 	if err := shared.Running(); err != nil {
 		t.Error(err)
 	}

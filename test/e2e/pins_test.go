@@ -31,7 +31,7 @@ func TestPinnedKubelets(t *testing.T) {
 	p.createNode(t, "second", second.at)
 	p.installWith(t, []string{"kubelet.tls=pin"})
 	for _, node := range []string{"node", "first", "second"} {
-		p.awaitMetrics(t, node)
+		p.awaitMetrics(t, "node", node)
 	}
 	pins := p.pins(t)
 	if len(pins) != 3 || !strings.HasPrefix(pins["node"], "ca ") || !strings.HasPrefix(pins["first"], "sha256:") {
@@ -115,14 +115,6 @@ func (p *pinned) wantPins(t *testing.T, want map[string]string) {
 	}
 }
 
-func (p *pinned) awaitMetrics(t *testing.T, node string) {
-	t.Helper()
-	eventually(t, "metrics of "+node, func(ctx context.Context) error {
-		_, err := p.Kubectl(ctx, "top", "node", node)
-		return err
-	})
-}
-
 // awaitRefusal waits until the metrics of the node have expired, and the reason is named.
 func (p *pinned) awaitRefusal(t *testing.T, node string) {
 	t.Helper()
@@ -170,7 +162,7 @@ func (p *pinned) testManInTheMiddle(t *testing.T, kubelet *selfSignedKubelet) {
 	}
 	p.wantPins(t, before)
 	p.redirect(t, "first", kubelet.at)
-	p.awaitMetrics(t, "first")
+	p.awaitMetrics(t, "node", "first")
 }
 
 var acceptCommand = regexp.MustCompile(`to accept the new key: kubectl (.*?) -p '(data: \{second: .*?\})'`)
@@ -207,7 +199,7 @@ func (p *pinned) testNewNode(t *testing.T) {
 	before := p.pins(t)["first"]
 	p.kubectl(t, "delete", "node", "first")
 	p.createNode(t, "first", p.startKubelet(t, "first").at)
-	p.awaitMetrics(t, "first")
+	p.awaitMetrics(t, "node", "first")
 	if got := p.pins(t)["first"]; got == before || !strings.HasPrefix(got, "sha256:") {
 		t.Errorf("the entry is %q, and was %q", got, before)
 	}
@@ -224,7 +216,7 @@ func (p *pinned) testMissingConfigMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.kubectl(t, "delete", "configmap", pinsConfigMap, inNamespace)
-	p.awaitMetrics(t, "second")
+	p.awaitMetrics(t, "node", "second")
 	object.ResourceVersion, object.UID, object.Data = "", "", nil
 	if _, err := config.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -236,7 +228,7 @@ func (p *pinned) testMissingConfigMap(t *testing.T) {
 		}
 		return err
 	})
-	p.awaitMetrics(t, "second")
+	p.awaitMetrics(t, "node", "second")
 }
 
 // testPermissions checks that the server has used each permission on ConfigMaps of its own, and no

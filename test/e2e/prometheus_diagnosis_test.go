@@ -10,8 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
 // engineNodez is the page of nodes of a server that reads an engine.
@@ -45,25 +43,6 @@ func (c *prometheusCluster) awaitNodez(t *testing.T, state, reason string) (page
 		return nil
 	})
 	return page
-}
-
-// awaitDeploymentEvent waits until the Deployment has an event with the reason and the text.
-func (c *prometheusCluster) awaitDeploymentEvent(t *testing.T, reason, text string) {
-	t.Helper()
-	eventually(t, "the event "+reason, func(ctx context.Context) error {
-		events, err := c.Client.CoreV1().Events(cluster.Namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for i := range events.Items {
-			if e := &events.Items[i]; e.Reason == reason && e.InvolvedObject.Kind == "Deployment" &&
-				strings.Contains(e.Message, text) {
-				t.Logf("event: %s: %s", e.Reason, e.Message)
-				return nil
-			}
-		}
-		return fmt.Errorf("got %d other events", len(events.Items))
-	})
 }
 
 // TestPrometheusDiagnosis checks what a server that reads Prometheus says about missing metrics: of a
@@ -116,7 +95,7 @@ func TestPrometheusDiagnosis(t *testing.T) {
 			t.Errorf("got %+v", check)
 		}
 		t.Logf("doctor: %s; %s", check.Seen, check.Cure)
-		c.awaitDeploymentEvent(t, "MetricsUnavailable",
+		c.awaitEvent(t, describeDeployment, "Warning", unavailable,
 			"cannot read the engine, so metrics expire: the engine's port refuses connections (connect-refused)")
 		eventually(t, "the metrics to expire", func(ctx context.Context) error {
 			if out, err := c.Kubectl(ctx, "get", "--raw", cart); err == nil {
@@ -142,7 +121,7 @@ func TestPrometheusDiagnosis(t *testing.T) {
 		c.startPrometheus(t)
 		c.awaitNodez(t, "ready", "")
 		c.awaitHealthy(t)
-		c.awaitDeploymentEvent(t, "MetricsRestored", "can read the engine again")
+		c.awaitEvent(t, describeDeployment, "Normal", restored, "can read the engine again")
 		eventually(t, "metrics", func(ctx context.Context) error {
 			_, err := c.Kubectl(ctx, "top", "pod", "cart", "--namespace=shop")
 			return err
@@ -155,6 +134,6 @@ func TestPrometheusDiagnosis(t *testing.T) {
 	})
 
 	t.Run("queries of the dashboard and the alerts", func(t *testing.T) {
-		c.checkQueries(t, engineSeries)
+		c.awaitQueries(t, isEngineQuery)
 	})
 }

@@ -61,64 +61,27 @@ func TestGarbageCollection(t *testing.T) {
 	})
 }
 
-// Prefixes of series that only some servers have. TestPrometheusDiagnosis and TestDevices check the
-// queries with them.
-const (
-	engineSeries = "kube_vitals_engine_"
-	deviceSeries = "kube_vitals_device_"
-)
-
-// checkQueries checks that all series and labels exist that the chart's queries with this prefix name.
-func (c *testCluster) checkQueries(t *testing.T, prefix string) {
+// awaitQueries waits until all series and labels exist that the selected queries of the chart name.
+func (c *testCluster) awaitQueries(t *testing.T, isSelected func(expr string) bool) {
 	t.Helper()
 	queries, err := observability.Queries(c.Chart)
 	if err != nil {
 		t.Fatal(err)
 	}
-	queries = slices.DeleteFunc(queries, func(q observability.Query) bool { return !strings.Contains(q.Expr, prefix) })
+	queries = slices.DeleteFunc(queries, func(q observability.Query) bool { return !isSelected(q.Expr) })
 	if len(queries) == 0 {
-		t.Errorf("there are no queries with %s", prefix)
+		t.Error("there are no such queries")
 	}
 	references, err := observability.Parse(queries)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := c.asAdmin(t, c.server).getOK(t.Context(), "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	series := observability.ParseSeries(string(text))
-	for i, q := range queries {
-		if missing := series.Missing(q, references[i]); len(missing) > 0 {
-			t.Errorf("%s: %s:\n%s", q.Place, strings.Join(missing, "; "), q.Expr)
+	eventually(t, "the series of every query", func(ctx context.Context) error {
+		text, err := c.asAdmin(t, c.server).getOK(ctx, "/metrics")
+		if err != nil {
+			return err
 		}
-	}
-}
-
-// TestDashboardAndAlertQueries checks that all series and labels in the queries of the chart's
-// dashboard and alerts exist, after failed scrapes and requests.
-func TestDashboardAndAlertQueries(t *testing.T) {
-	queries, err := observability.Queries(shared.Chart)
-	if err != nil {
-		t.Fatal(err)
-	}
-	queries = slices.DeleteFunc(queries, func(q observability.Query) bool {
-		return strings.Contains(q.Expr, engineSeries) || strings.Contains(q.Expr, deviceSeries)
-	})
-	references, err := observability.Parse(queries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const failing = "failing"
-	addNode(t, failing)
-	shared.Simulation.Kubelet(failing).SetFaults(kubelettest.Refuse)
-	for _, path := range []string{nodesPath, "/apis/metrics.k8s.io/v1beta1/pods"} {
-		if _, err := shared.get(t.Context(), path); err != nil {
-			t.Error(err)
-		}
-	}
-	eventually(t, "the series of every query", func(context.Context) error {
-		series := observability.ParseSeries(readTelemetry(t))
+		series := observability.ParseSeries(string(text))
 		var errs []error
 		for i, q := range queries {
 			if missing := series.Missing(q, references[i]); len(missing) > 0 {
@@ -127,4 +90,25 @@ func TestDashboardAndAlertQueries(t *testing.T) {
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// isEngineQuery reports whether a query names series that a server has only with an engine.
+func isEngineQuery(expr string) bool { return strings.Contains(expr, "kube_vitals_engine_") }
+
+// isDeviceQuery reports whether a query names series that a server has only with devices.
+func isDeviceQuery(expr string) bool { return strings.Contains(expr, "kube_vitals_device_") }
+
+// TestDashboardAndAlertQueries checks that all series and labels in the queries of the chart's
+// dashboard and alerts exist, after failed scrapes and requests. TestPrometheusDiagnosis and
+// TestDevices check the queries that need an engine or devices.
+func TestDashboardAndAlertQueries(t *testing.T) {
+	const failing = "failing"
+	addNode(t, failing)
+	shared.Simulation.Kubelet(failing).SetFaults(kubelettest.Refuse)
+	for _, path := range []string{nodesPath, "/apis/metrics.k8s.io/v1beta1/pods"} {
+		if _, err := shared.get(t.Context(), path); err != nil {
+			t.Error(err)
+		}
+	}
+	shared.awaitQueries(t, func(expr string) bool { return !isEngineQuery(expr) && !isDeviceQuery(expr) })
 }
