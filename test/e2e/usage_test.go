@@ -8,60 +8,29 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metricsv1 "k8s.io/metrics/pkg/apis/metrics/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 )
 
-// TestUsage compares both versions of the API, read with the HorizontalPodAutoscaler's client, with
-// the usage that the simulated kubelets report.
+// TestUsage compares the API, read with the HorizontalPodAutoscaler's client, with the usage that the
+// simulated kubelets report. TestConformance compares the versions of the API with each other.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	useFixture(t)
-	client := metricsClient(t)
-	t.Run("v1beta1 pods", func(t *testing.T) {
-		list, err := client.MetricsV1beta1().PodMetricses(fixture).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		checkPods(t, list.Items)
-	})
-	t.Run("v1 pods", func(t *testing.T) {
-		list, err := client.MetricsV1().PodMetricses(fixture).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var items []metricsv1beta1.PodMetrics
-		for i := range list.Items {
-			items = append(items, podFromV1(&list.Items[i]))
-		}
-		checkPods(t, items)
-	})
+	client := metricsClient(t).MetricsV1beta1()
+	pods, err := client.PodMetricses(fixture).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPods(t, pods.Items)
 	for _, name := range []string{swapNode, noSwapNode} {
-		t.Run("v1beta1 "+name, func(t *testing.T) {
-			node, err := client.MetricsV1beta1().NodeMetricses().Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkNode(t, name, node.Usage, node.Timestamp.Time, node.Window.Duration)
-		})
-		t.Run("v1 "+name, func(t *testing.T) {
-			node, err := client.MetricsV1().NodeMetricses().Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkNode(t, name, node.Usage, node.Timestamp.Time, node.Window.Duration)
-		})
+		node, err := client.NodeMetricses().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkNode(t, name, node.Usage, node.Timestamp.Time, node.Window.Duration)
 	}
-}
-
-func podFromV1(pod *metricsv1.PodMetrics) metricsv1beta1.PodMetrics {
-	converted := metricsv1beta1.PodMetrics{ObjectMeta: pod.ObjectMeta, Timestamp: pod.Timestamp, Window: pod.Window}
-	for _, c := range pod.Containers {
-		converted.Containers = append(converted.Containers, metricsv1beta1.ContainerMetrics(c))
-	}
-	return converted
 }
 
 // checkPods compares PodMetrics with the usage of the fixture's pods.
@@ -93,10 +62,10 @@ func checkPods(t *testing.T, pods []metricsv1beta1.PodMetrics) {
 func checkNode(t *testing.T, name string, usage corev1.ResourceList, at time.Time, window time.Duration) {
 	t.Helper()
 	if err := checkTime(at, window); err != nil {
-		t.Error(err)
+		t.Errorf("node %s: %v", name, err)
 	}
 	if err := checkUsage(usage, shared.Simulation.Nodes()[name], name == swapNode); err != nil {
-		t.Error(err)
+		t.Errorf("node %s: %v", name, err)
 	}
 }
 
