@@ -165,9 +165,23 @@ var (
 	}
 )
 
-// decisionsOf returns what an autoscaler decides for the loads of its pods, which it reads every
-// syncPeriod from a random time on, as its controller does.
+// decisionsOf returns what an autoscaler decides for the loads of its pods.
 func decisionsOf(random *rand.Rand, loads []load, newRule func() rule, s schedule) (list decisions) {
+	replicas := podsPerAutoscaler
+	list.add(-syncPeriod, replicas)
+	s.read(random, loads, newRule, func(at float64, served []float64) {
+		if ratio := mean(served) / target; math.Abs(ratio-1) > 0.1 {
+			wanted := min(max(int(math.Ceil(ratio*podsPerAutoscaler-1e-9)), podsPerAutoscaler), maxReplicas)
+			replicas = min(wanted, max(2*replicas, replicas+4))
+		}
+		list.add(time.Duration(at*1e9), replicas)
+	})
+	return list
+}
+
+// read calls each with what is served for the loads of pods, every syncPeriod from a random time on, as
+// the controller reads.
+func (s schedule) read(random *rand.Rand, loads []load, newRule func() rule, each func(at float64, served []float64)) {
 	counters, rules, served := make([]counter, len(loads)), make([]rule, len(loads)), make([]float64, len(loads))
 	last := make([]float64, len(loads))
 	for i := range loads {
@@ -183,8 +197,7 @@ func decisionsOf(random *rand.Rand, loads []load, newRule func() rule, s schedul
 			}
 		}
 	}
-	replicas, next := podsPerAutoscaler, random.Float64()*s.interval.Seconds()
-	list.add(-syncPeriod, replicas)
+	next := random.Float64() * s.interval.Seconds()
 	for read := random.Float64() * syncPeriod.Seconds(); read < ruleDuration.Seconds(); read += syncPeriod.Seconds() {
 		if s.lead > 0 {
 			for t := syncPeriod - s.interval; t >= 0; t -= s.interval {
@@ -197,13 +210,63 @@ func decisionsOf(random *rand.Rand, loads []load, newRule func() rule, s schedul
 		if s.atRead {
 			sample(read)
 		}
-		if ratio := mean(served) / target; math.Abs(ratio-1) > 0.1 {
-			wanted := min(max(int(math.Ceil(ratio*podsPerAutoscaler-1e-9)), podsPerAutoscaler), maxReplicas)
-			replicas = min(wanted, max(2*replicas, replicas+4))
-		}
-		list.add(time.Duration(read*1e9), replicas)
+		each(read, served)
 	}
-	return list
+}
+
+// stepOf is steps of one pod to a multiple of its load, some of them with noise of each second.
+type stepOf struct {
+	factor, noise float64
+}
+
+func (k stepOf) String() string {
+	name := fmt.Sprintf("× %.2g", k.factor)
+	if k.noise > 0 {
+		name += fmt.Sprintf(", noise of %.0f %%", 100*k.noise)
+	}
+	return name
+}
+
+// generate returns the load, and the times of the steps: each lasts for stepDuration.
+func (k stepOf) generate(random *rand.Rand) (l load, at []float64) {
+	sigma := math.Sqrt(math.Log(1 + k.noise*k.noise))
+	for start := time.Duration(0); start+stepPeriod <= ruleDuration; start += stepPeriod {
+		step := start + between(random, stepPeriod-stepDuration-15*time.Second, stepPeriod-stepDuration)
+		at = append(at, step.Seconds())
+		level := func(t time.Duration, cores float64) {
+			l = append(l, change{t, cores * math.Exp(sigma*random.NormFloat64()-sigma*sigma/2)})
+		}
+		for t := start; t < step; t += noisePeriod {
+			level(t, stepLow)
+		}
+		for t := step; t < step+stepDuration; t += noisePeriod {
+			level(t, stepLow*k.factor)
+		}
+		for t := step + stepDuration; t < start+stepPeriod; t += noisePeriod {
+			level(t, stepLow)
+		}
+	}
+	return l, at
+}
+
+// delayOf returns the median time from a step until 90 % of it are served to one who reads every
+// syncPeriod, in seconds.
+func (k stepOf) delayOf(newRule func() rule, s schedule) float64 {
+	random, delays := rand.New(rand.NewPCG(5, 6)), []float64{}
+	for range ruleRuns {
+		l, steps := k.generate(random)
+		s.read(random, []load{l}, newRule, func(at float64, served []float64) {
+			if len(steps) == 0 || at < steps[0] {
+				return
+			}
+			if at > steps[0]+stepDuration.Seconds() {
+				delays, steps = append(delays, math.Inf(1)), steps[1:]
+			} else if (served[0]-stepLow)/(stepLow*k.factor-stepLow) >= 0.9 {
+				delays, steps = append(delays, at-steps[0]), steps[1:]
+			}
+		})
+	}
+	return percentile(delays, 50)
 }
 
 // counter is the CPU counter of a load.
@@ -250,6 +313,46 @@ func wave(period time.Duration) func(*rand.Rand, time.Duration) []load {
 	}
 }
 
+type namedRule struct {
+	name string
+	make func() rule
+}
+
+func namedRules() []namedRule {
+	return []namedRule{
+		{"window of 15 s", fixedWindow},
+		{"window of 5 s", shortWindow},
+		{"agreeing intervals", agreeing},
+		{"Page-Hinkley", pageHinkley},
+		{"straight line", straightLine},
+		{"kube-vitals", stored},
+	}
+}
+
+// simulateSteps compares rules by steps of one pod.
+func simulateSteps() {
+	kinds := []stepOf{
+		{1.3, 0}, {1.5, 0}, {2, 0}, {6, 0}, {0.5, 0}, {0.2, 0}, {1.3, 0.2}, {2, 0.2}, {2, 0.5}, {6, 0.5},
+	}
+	columns := []string{""}
+	for _, k := range kinds {
+		columns = append(columns, k.String())
+	}
+	t := newTable("Until 90 % of a step of one pod are served: p50", columns...)
+	row := func(name string, newRule func() rule, s schedule) {
+		cells := []string{name}
+		for _, k := range kinds {
+			cells = append(cells, seconds(k.delayOf(newRule, s)))
+		}
+		t.row(cells...)
+	}
+	row("window of 15 s, "+sparse.name, fixedWindow, sparse)
+	for _, r := range namedRules() {
+		row(r.name, r.make, predicted)
+	}
+	t.print(os.Stdout)
+}
+
 // simulateRules compares rules for the window of a rate, and schedules with that of the product.
 func simulateRules() {
 	calm := calmKinds()
@@ -279,13 +382,11 @@ func simulateRules() {
 		}
 		t.row(cells...)
 	}
-	row(rules, "window of 15 s", fixedWindow, predicted)
-	row(rules, "window of 5 s", shortWindow, predicted)
-	row(rules, "agreeing intervals", agreeing, predicted)
-	row(rules, "Page-Hinkley", pageHinkley, predicted)
-	row(rules, "straight line", straightLine, predicted)
-	row(rules, "kube-vitals", stored, predicted)
+	for _, r := range namedRules() {
+		row(rules, r.name, r.make, predicted)
+	}
 	rules.print(os.Stdout)
+	simulateSteps()
 
 	schedules := newTable("Schedules, with the rule of kube-vitals", columns...)
 	for _, s := range []schedule{
