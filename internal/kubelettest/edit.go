@@ -112,10 +112,15 @@ func ShiftTime(by time.Duration) Fault {
 	})
 }
 
-// MoveStarts moves the start times of all containers, while their counters go on. cAdvisor takes
-// start times from files that are touched while the container runs.
+// MoveStarts moves the start times of all containers that are at least that old, while their counters
+// go on. cAdvisor takes start times from files that are touched while the container runs.
 func MoveStarts(by time.Duration) Fault {
-	return editStarts(func(start, _ time.Time) time.Time { return start.Add(by) })
+	return editStarts(func(start, sample time.Time) time.Time {
+		if moved := start.Add(by); !moved.After(sample) {
+			return moved
+		}
+		return start
+	})
 }
 
 // StartsBefore sets the start times of all containers to a fixed time before their last sample, so

@@ -48,6 +48,7 @@ type nodeClock struct {
 	jumpedAt   usage.Time // when the last jump was noticed, by our clock; 0: never
 	beforeJump bounds     // of all responses before that jump
 	maxShown   usage.Time // the latest time that the clock may have shown before any jump; 0: there was none
+	setBackTo  usage.Time // the earliest time that it may have been set back to; 0: it never was
 
 	aheadAt usage.Time // when a sample was last ahead of its response's Date, by our clock; 0: never
 
@@ -75,6 +76,9 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	if c.known && !c.noteContradiction(next, elapsed, s.At) {
 		c.jumpedAt, c.beforeJump, jumped = s.At, c.bounds, true
 		c.maxShown = max(c.maxShown, s.At.Add(c.max))
+		if to := s.At.Add(next.min - elapsed); next.max < c.min && (c.setBackTo == 0 || to < c.setBackTo) {
+			c.setBackTo = to
+		}
 	}
 	c.bounds, c.known = next, true
 	return jumped
@@ -109,6 +113,11 @@ func (c *nodeClock) offset() time.Duration {
 // it. By the clock before the jump, it would be from the future, or older than the previous sample.
 func (c *nodeClock) isAfterJump(at, prev usage.Time) bool {
 	return at.Add(-c.beforeJump.max) > c.jumpedAt || at < prev
+}
+
+// showedTwice reports whether the clock may have shown a time twice, because it was set back.
+func (c *nodeClock) showedTwice(t usage.Time) bool {
+	return c.setBackTo != 0 && c.setBackTo <= t && t < c.maxShown
 }
 
 // ourTime returns when a sample was taken, by our clock, which is not after received.

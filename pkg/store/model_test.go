@@ -32,6 +32,7 @@ type modelNode struct {
 	jumpedAt      usage.Time    // by our clock; 0: never
 	highestBefore time.Duration // the upper bound of the offset before the jump
 	shown         usage.Time    // the latest time that the clock may have shown before any jump
+	setBackTo     usage.Time    // the earliest time that it may have been set back to
 	broken        usage.Time    // when evidence last contradicted the bounds; 0: never, or it was a step
 	brokenAbove   bool
 	ahead         usage.Time // when a sample was last ahead of its response's Date; 0: never
@@ -174,6 +175,9 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 		if jumped = !again || isStep; jumped {
 			n.jumps++
 			n.jumpedAt, n.highestBefore, n.shown = r.at, highest, max(n.shown, r.at.Add(highest))
+			if to := last.at.Add(e.min); !above && (n.setBackTo == 0 || to < n.setBackTo) {
+				n.setBackTo = to
+			}
 			m.counts.ClockJumps++
 		}
 		n.evidence = nil
@@ -261,6 +265,9 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	_, removed := n.removed[r.key.podKey]
 	unknown := inAPI.StartedAt == 0 || inAPI.StartedAt > now.Add(time.Minute) ||
 		now < n.shown && inAPI.PodCreatedAt <= n.jumpedAt // these times are shown for the second time
+	isEarlier := func(s usage.Sample) bool {
+		return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < inAPI.StartedAt
+	}
 	isOther := func(s usage.Sample) bool {
 		used, age := s.CPUSeconds*1e9, now.Sub(inAPI.StartedAt).Seconds()
 		if inAPI.PodCreatedAt != 0 {
@@ -275,8 +282,10 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 			return true // more than the node can have used, unless it had another capacity long ago
 		case now < n.shown && s.StartedAt > now.Add(10*time.Second):
 			return true // from before the clock was set back, and the pod is not
+		case n.setBackTo != 0 && inAPI.PodCreatedAt <= n.jumpedAt && n.setBackTo <= s.StartedAt && s.StartedAt < n.shown:
+			return false // the start may have moved after the clock was set back
 		default:
-			return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < inAPI.StartedAt
+			return isEarlier(s)
 		}
 	}
 	if c.since.Has != 0 && !c.proven && isOther(c.since) { // everything up to now was of the other pod
@@ -286,7 +295,7 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	if isOther(r.sample) {
 		return true
 	}
-	c.proven = !unknown
+	c.proven = !unknown && !isEarlier(r.sample)
 	return false
 }
 
@@ -496,6 +505,7 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 				v.since, v.skipped = s, usage.Sample{}
 			} else {
 				v.skip(s)
+				v.since.StartedAt = s.StartedAt
 			}
 		default:
 			base := v.base(s, in)

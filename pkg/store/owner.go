@@ -39,9 +39,16 @@ func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival) bo
 	_, isRemoved := n.removed[c.pod.key]
 	runsOn := isRemoved && !state.Running && state.StartedAt == 0 // the next pod of the name has not started
 	isComparable := state.StartedAt != 0 && n.canCompare(state, a)
+	// The time of a start that moved after the clock was set back may be before the start.
+	mayHaveMoved := func(r reading) bool {
+		return state.PodCreatedAt <= n.clock.jumpedAt && n.clock.showedTwice(r.startedAt)
+	}
+	isEarlier := func(r reading) bool {
+		return r.startedAt != 0 && r.startedAt < state.StartedAt.Add(-usage.StartMargin)
+	}
 	isForeign := func(r reading) bool {
-		isEarlier := r.startedAt != 0 && r.startedAt < state.StartedAt.Add(-usage.StartMargin)
-		return runsOn || isComparable && (isEarlier || n.startedBeforeJump(r, a) || n.usedTooMuch(r, state, a))
+		return runsOn || isComparable &&
+			(isEarlier(r) && !mayHaveMoved(r) || n.startedBeforeJump(r, a) || n.usedTooMuch(r, state, a))
 	}
 	if c.sampled && !c.isProven && isForeign(c.prev) {
 		c.series, c.pod.snapshot, c.pod.changed = series{}, nil, true
@@ -54,7 +61,7 @@ func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival) bo
 		}
 		return false
 	}
-	c.isProven = isComparable
+	c.isProven = isComparable && !isEarlier(readingOf(s))
 	return true
 }
 

@@ -165,6 +165,7 @@ func TestStartsAfterAClockStep(t *testing.T) {
 		{100, -7100, "none"},
 		{100, -60, "none"}, // of a pod from before the step: that clock has not shown this time since
 		{100, -6952, "at -6870 window 15: a=100m"},
+		{-hour, -7190, "at -6870 window 15: a=100m"}, // moved since the step
 	} {
 		s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
 			return ContainerState{Running: true, StartedAt: at(-6950), PodCreatedAt: at(tc.created)}
@@ -344,5 +345,29 @@ func TestCounterOfAWholeLife(t *testing.T) {
 			}
 			expect(t, s, "p", 30, "at 30 window 15: a=100m")
 		})
+	}
+}
+
+// TestStartMovedBeforeClockCaughtUp is rule 9 for a start time that cAdvisor took from a file that was
+// touched after the node's clock was set back by 100 s: the pod is served before and after the clock
+// shows the time of the pod's start again.
+func TestStartMovedBeforeClockCaughtUp(t *testing.T) {
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
+		return ContainerState{Running: true, StartedAt: at(0), PodCreatedAt: at(-1)}
+	}})
+	for now := 0.0; now <= 300; now += 15 {
+		ahead, start := 0.0, 0.0
+		if now >= 60 {
+			ahead = -100
+		}
+		if now >= 90 {
+			start = -10.5 // by the node's clock, which is set back
+		}
+		sc := scrape(now, of("p/a", started(start, sample(now+ahead, now/10))))
+		sc.Sent, sc.Date = at(now), at(now+ahead)
+		s.Put("n1", sc)
+		if now > 120 && s.Pod("n1", "n", "p", at(now)) == nil {
+			t.Errorf("after %v s: the pod is not served", now)
+		}
 	}
 }

@@ -119,7 +119,8 @@ func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero
 func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 	amount, verdict := usage.Rate(s.prev.sample(), cur, a.config.MaxSampleAge, a.capacity)
 	isDense, isYoung := amount.Window < a.config.RateWindow*3/5, s.isYoung(cur, a)
-	if verdict == usage.Fresh && isYoung && !isDense {
+	isTooEarly := verdict == usage.Fresh && isYoung && !isDense
+	if isTooEarly {
 		verdict = usage.Unchanged // so that the first rate covers the time since the first sample
 	}
 	if s.fellSinceUnserved(cur) {
@@ -140,6 +141,9 @@ func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 	case usage.Unchanged:
 		s.olderCount = 0
 		s.noteUnserved(cur)
+		if isTooEarly { // a start that moves with each sample would be far from the first one
+			s.prev.startedAt = cur.StartedAt
+		}
 	case usage.Older:
 		a.counts.older.Add(1)
 		if s.olderCount++; s.olderCount >= maxOlder {

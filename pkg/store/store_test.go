@@ -407,3 +407,17 @@ func heap() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
+
+// TestStartMovesInStartUp is rule 4: a start time that is just before each sample does not keep a
+// container in its start-up.
+func TestStartMovesInStartUp(t *testing.T) {
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
+		return ContainerState{Running: true, StartedAt: at(1000)} // not known yet by this clock
+	}})
+	for now := 0.0; now <= 60; now += 8 {
+		s.Put("n1", scrape(now, of("p/a", started(now-3, sample(now, now/10)))))
+		if now > 24 && s.Pod("n1", "n", "p", at(now)) == nil {
+			t.Errorf("after %v s: the pod is not served", now)
+		}
+	}
+}
