@@ -2,7 +2,7 @@ package doctor
 
 import "strings"
 
-// The reasons of checks that are not in pkg/reason. docs/doctor.md describes each.
+// The reasons of checks that are not in pkg/reason. docs/why-no-metrics.md describes each.
 const (
 	apiServerUnreachable   = "api-server-unreachable"
 	unauthorizedUser       = "user-unauthorized"

@@ -524,10 +524,10 @@ func TestPrinter(t *testing.T) {
 	}
 }
 
-// TestDocumented checks that docs/doctor.md has a section for each check and each reason, and that
+// TestDocumented checks that docs/why-no-metrics.md has a section for each check and each reason, and that
 // each reason has a cure unless there is nothing to do.
 func TestDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/doctor.md")
+	text, err := os.ReadFile("../../docs/why-no-metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -541,7 +541,7 @@ func TestDocumented(t *testing.T) {
 	}
 	for _, m := range constants {
 		if !strings.Contains(string(text), "| `"+m[1]+"` |") {
-			t.Errorf("docs/doctor.md does not describe %s", m[1])
+			t.Errorf("docs/why-no-metrics.md does not describe %s", m[1])
 		}
 		if cures()[m[1]] == "" && !slices.Contains([]string{noServer, noConnection, zeroReplicas, apiServiceElsewhere},
 			m[1]) {
@@ -553,7 +553,7 @@ func TestDocumented(t *testing.T) {
 		"certificate", "metrics-api", "permissions", "nodez", "nodes", "devices", "pod-metrics", "clocks", "memory",
 		"autoscalers"} {
 		if !strings.Contains(string(text), "\n### "+id+"\n") {
-			t.Errorf("docs/doctor.md has no section %s", id)
+			t.Errorf("docs/why-no-metrics.md has no section %s", id)
 		}
 	}
 }

@@ -11,7 +11,7 @@ var ErrUnreachable = errors.New("the API server cannot be used")
 // SchemaVersion is the version of the JSON. Fields are added without a new version.
 const SchemaVersion = "v1"
 
-// Report is the result of an examination, also as JSON: docs/doctor.md.
+// Report is the result of an examination, also as JSON: docs/why-no-metrics.md.
 type Report struct {
 	SchemaVersion string    `json:"version"`
 	Program       string    `json:"program"` // version of the program
@@ -81,7 +81,7 @@ type Check struct {
 	last bool // further checks make no sense
 }
 
-const docs = "https://github.com/kube-vitals/kube-vitals/blob/main/docs/doctor.md#"
+const docs = "https://github.com/kube-vitals/kube-vitals/blob/main/docs/why-no-metrics.md#"
 
 // complete sets the default of the cure and the URL.
 func (c *Check) complete() {

@@ -126,7 +126,7 @@ func TestZPages(t *testing.T) {
 	}
 }
 
-// TestNodezWithKubectl runs the commands of docs/nodez.md, with the address of the server instead of
+// TestNodezWithKubectl runs the commands of docs/why-no-metrics.md, with the address of the server instead of
 // that of a port-forward, which needs a real kubelet.
 func TestNodezWithKubectl(t *testing.T) {
 	ca := shared.File("nodez-ca.crt")

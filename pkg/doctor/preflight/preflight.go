@@ -20,7 +20,7 @@ import (
 // minVersion is the oldest version of Kubernetes that the chart allows.
 const minVersion = "1.29"
 
-// The reasons of checks that are not in pkg/reason or pkg/doctor. docs/doctor.md describes each.
+// The reasons of checks that are not in pkg/reason or pkg/doctor. docs/why-no-metrics.md describes each.
 const (
 	versionUnsupported  = "version-unsupported"
 	ownerManaged        = "owner-managed"

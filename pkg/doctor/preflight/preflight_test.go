@@ -645,11 +645,11 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestDocumented checks that docs/doctor.md has a section for each check and a row for each reason,
+// TestDocumented checks that docs/why-no-metrics.md has a section for each check and a row for each reason,
 // and docs/distributions.md a section for each distribution.
 func TestDocumented(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/doctor.md")
+	page, err := os.ReadFile("../../../docs/why-no-metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -657,7 +657,7 @@ func TestDocumented(t *testing.T) {
 	w.signed("a")
 	for _, c := range w.examine().Checks {
 		if !strings.Contains(string(page), "\n### "+c.ID+"\n") {
-			t.Errorf("docs/doctor.md has no section %s", c.ID)
+			t.Errorf("docs/why-no-metrics.md has no section %s", c.ID)
 		}
 	}
 	for _, r := range []string{
@@ -665,7 +665,7 @@ func TestDocumented(t *testing.T) {
 		hostNetworkNeeded, routeUnknown, noNodeForPod, noNodes, incomplete,
 	} {
 		if !strings.Contains(string(page), "\n| `"+r+"` | ") {
-			t.Errorf("docs/doctor.md does not describe %s", r)
+			t.Errorf("docs/why-no-metrics.md does not describe %s", r)
 		}
 	}
 }
