@@ -434,6 +434,7 @@ type metric struct {
 	doubt   int          // how many further samples must not be compared with since
 	older   int          // consecutive samples that were older than since
 	fell    bool         // whether since started the series because its start time is lower than the one before
+	rose    bool         // whether since started the series because its start time is higher, and its counter not lower
 	ofPod   bool         // whether this is a container, not a node
 	proven  bool         // whether since is of the pod in the API server
 
@@ -536,7 +537,7 @@ func (v *metric) isOther(s usage.Sample) bool {
 	case by == 0, s.CPUSeconds < v.since.CPUSeconds:
 		return false
 	}
-	return v.fell || v.ofPod && !v.proven
+	return v.fell || v.ofPod && !v.proven && !v.rose
 }
 
 // skip keeps a sample that has no rate, so that a counter that falls after it is noticed.
@@ -611,10 +612,11 @@ func lastChange(known []usage.Sample, widest, s usage.Sample, window time.Durati
 // restart starts a new series.
 func (v *metric) restart(s usage.Sample, in *incoming) {
 	in.model.counts.Baselines++
-	fell := v.since.Has != 0 && v.doubt == 0 && v.moved(s) < 0
+	known := v.since.Has != 0 && v.doubt == 0
+	fell, rose := known && v.moved(s) < 0, known && v.moved(s) > 0 && s.CPUSeconds >= v.since.CPUSeconds
 	*v = metric{
 		since: s, waits: in.at, jumps: in.node.jumps, Amount: v.Amount, asOf: v.asOf,
-		fell: fell, ofPod: v.ofPod,
+		fell: fell, rose: rose, ofPod: v.ofPod,
 	}
 	if len(in.node.evidence) > 0 && !s.Untimed {
 		if _, highest := in.node.bounds(in.at); s.At.Add(-highest) > in.at {

@@ -371,3 +371,23 @@ func TestStartMovedBeforeClockCaughtUp(t *testing.T) {
 		}
 	}
 }
+
+// TestStartFollowsSamplesAfterAClockStep is rule 4 for a start time that moves with every sample, while
+// it cannot be compared with the start of the pod: the node's clock was set back by 10 minutes.
+func TestStartFollowsSamplesAfterAClockStep(t *testing.T) {
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
+		return ContainerState{Running: true, StartedAt: at(0), PodCreatedAt: at(-1)}
+	}})
+	for now := 0.0; now <= 300; now += 15 {
+		ahead := 0.0
+		if now >= 60 {
+			ahead = -600
+		}
+		sc := scrape(now, of("p/a", started(now+ahead-12, sample(now+ahead, now/10))))
+		sc.Sent, sc.Date = at(now), at(now+ahead)
+		s.Put("n1", sc)
+		if now >= 30 && s.Pod("n1", "n", "p", at(now)) == nil {
+			t.Errorf("after %v s: the pod is not served", now)
+		}
+	}
+}

@@ -47,6 +47,16 @@ const (
 	surelyBeforeJump       // any sample restarts the series, also one with the same time
 )
 
+// move is how the start time moved from one sample to the next. With a counter that fell, a move
+// forwards is a restart, and does not count.
+type move uint8
+
+const (
+	still move = iota // or not known
+	fell
+	rose
+)
+
 // series is the state of one node or container: the reading that the next sample is compared with,
 // and the Amount derived from the samples so far. A counter reset, a gap or a jump of the node's clock
 // ends the samples from which rates can be computed; the same struct then starts over (restart).
@@ -62,7 +72,7 @@ type series struct {
 	untimed    bool  // whether prev.at is by our clock
 	hasAmount  bool  // whether amount belongs to this series
 	isNew      bool  // whether the scrape before was complete and did not mention the container; false once sampled
-	startFell  bool  // whether the series started because the start time fell
+	start      move  // how the start time moved when the series started
 	isProven   bool  // whether the start time shows that prev is of the pod in the API server, see ownership.prove
 	olderCount uint8 // consecutive samples that were older than prev
 	doubt      doubt // whether prev may be from before a jump of the node's clock
@@ -162,10 +172,24 @@ func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 // restart starts a new series with a sample.
 func (s *series) restart(cur *usage.Sample, a *arrival) {
 	a.counts.baselines.Add(1)
-	s.startFell = s.sampled && s.doubt == reliable && s.startMoved(cur) < 0
+	s.start = s.moveOf(cur)
 	s.doubt = s.doubtOf(cur, a)
 	s.setPrevious(cur)
 	s.hasAmount, s.isNew, s.isProven, s.since, s.history = false, false, false, a.at, nil
+}
+
+// moveOf returns how the start time moved to that of a sample that starts a series.
+func (s *series) moveOf(cur *usage.Sample) move {
+	moved := s.startMoved(cur)
+	switch {
+	case !s.sampled || s.doubt != reliable:
+		return still
+	case moved < 0:
+		return fell
+	case moved > 0 && cur.CPUSeconds >= s.prev.cpuSeconds:
+		return rose
+	}
+	return still
 }
 
 // doubtOf returns the doubt about a sample that starts a series.
@@ -199,14 +223,16 @@ func (s *series) startMoved(cur *usage.Sample) time.Duration {
 // previous one. A kubelet that runs two pods of one name reports either of them.
 //
 // Start times from cAdvisor move forwards while a container runs, but do not fall. A move forwards
-// shows another container if it follows a fall, or if the previous one may be of a deleted pod. If
-// the counter fell as well, it is a restart. usage.Rate notices that.
+// shows another container if it follows a fall, or if the previous one may be of a deleted pod. The
+// latter happens once: a start that moves forwards again and again is of one container. If the
+// counter fell as well, it is a restart. usage.Rate notices that.
 func (s *series) isOfOther(cur *usage.Sample, a *arrival) bool {
 	moved := s.startMoved(cur)
 	if moved <= 0 {
 		return moved < 0
 	}
-	return (s.startFell || a.config.State != nil && !s.isProven) && cur.CPUSeconds >= s.prev.cpuSeconds
+	mayBeOfDeleted := a.config.State != nil && !s.isProven && s.start != rose
+	return (s.start == fell || mayBeOfDeleted) && cur.CPUSeconds >= s.prev.cpuSeconds
 }
 
 func (s *series) setPrevious(cur *usage.Sample) {
