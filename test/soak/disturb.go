@@ -22,7 +22,11 @@ func (c *churn) stepClock(n *liveNode, now time.Time) {
 	if offset.Abs() > 24*time.Hour || c.random.IntN(4) == 0 {
 		step = -offset // the clock is right again
 	}
-	if step == 0 || step.Abs() > maxUnnoticedStep && step.Abs() < 2*time.Second {
+	leastNoticed := 2 * time.Second
+	if isUnreachable { // for up to a minute, in which a clock may drift by more than a second
+		leastNoticed = 4 * time.Second
+	}
+	if step == 0 || step.Abs() > maxUnnoticedStep && step.Abs() < leastNoticed {
 		return
 	}
 	n.nextStep = now.Add(c.oracle.settle)
