@@ -1,6 +1,8 @@
 package prometheus
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,31 +12,39 @@ import (
 const (
 	// delays is the number of delays that are remembered of each node.
 	delays = 16
-	// minDelays is the number of delays that must be known before a longer one shows that a clock was
-	// set back.
+	// minDelays is the number of delays that show between which limits the next ones are.
 	minDelays = 4
-	// delayTolerance is how much longer than all remembered delays such a delay is.
+	// firstSpread is how far the delays of a node may be apart before so many are known.
+	firstSpread = maxCounterAge + 15*time.Second
+	// minSpread is the same after a clock was set, or a delay was longer or shorter by chance.
+	minSpread = 10 * time.Second
+	// delayTolerance is how much longer than the limit a delay is if a clock was set back.
 	delayTolerance = 2 * time.Second
+	// forwardTolerance is how much shorter than the limit a delay is if a clock was set forward. It is
+	// longer, because such a step makes one rate too low, and delays that are shorter by chance are as
+	// frequent as longer ones.
+	forwardTolerance = 5 * time.Second
 )
 
-// clock notices that the clock of a node was set back. Engines reject samples that are older than
-// those they have, so the samples of the time that passes twice are missing, and those after it seem
-// to follow those before it closely: a rate between them would be too high.
+// clock notices that the clock of a node was set, because a rate across the step would be wrong. The
+// samples do not show that a clock was set back: engines reject those that are older than the ones
+// they have, and the next one seems to follow closely.
 //
 // The delay of a sample is the time of the refresh that first had it, by our clock, minus the time of
 // the sample. It depends on the offset of the node's clock, on when kubelets read, engines scrape and
-// refreshes come, and on how often. These repeat, so a delay longer than all recent ones shows that
-// the node's clock was set back, or that a scrape was late. In both cases, no rate is computed across
-// it. Unlike an engine's series up, this needs no query and no labels.
+// refreshes come, and on how often. These repeat, so a delay that is longer or shorter than all recent
+// ones shows that the node's clock was set, or that a scrape or a refresh came at another time. In all
+// cases, no rate is computed across it. Unlike an engine's series up, this needs no query and no labels.
 type clock struct {
 	reference usage.Time // of the last refresh with new samples
 	newest    usage.Time // of the samples of that refresh
 	sent      usage.Time // of that refresh, by our clock
-	// setBackAt is the time that the clock had shown when it was set back: samples up to it may be from
-	// before.
-	setBackAt usage.Time
-	delays    [delays]time.Duration
-	count     int // of delays, since the clock was set back
+	// setAt is the time that the clock had shown when it was set, or of the last sample of another node
+	// of the name: samples up to it may be from before.
+	setAt  usage.Time
+	delays [delays]time.Duration
+	count  int           // of delays, since the clock was set
+	spread time.Duration // how far delays were apart before the clock was set; 0: not known
 }
 
 // isTooFar reports whether a time is further ahead of the reference that is expected at a time by our
@@ -44,31 +54,74 @@ func (c *clock) isTooFar(at, sent usage.Time, apart time.Duration) bool {
 }
 
 // observe adds the times of a refresh, which was sent at a time by our clock. It reports whether the
-// clock was set back since the one before.
-func (c *clock) observe(reference, newest, sent usage.Time) (wasSetBack bool) {
+// clock was set since the one before.
+func (c *clock) observe(reference, newest, sent usage.Time) (wasSet bool) {
 	if c.reference.Sub(reference) > maxAhead+maxWindow { // no query can have returned both
 		*c = clock{}
 	}
 	if reference <= c.reference {
+		c.newest = max(c.newest, newest)
 		return false
 	}
 	if c.reference != 0 { // else it may be older than a refresh
 		delay := sent.Sub(reference)
-		known := c.delays[:min(c.count, delays)]
-		if wasSetBack = c.count >= minDelays && delay > slices.Max(known)+delayTolerance; wasSetBack {
-			c.setBackAt, c.count = c.newest, 0
+		low, high := c.limits()
+		isForwards, isBackwards := delay < low-forwardTolerance, delay > high+delayTolerance
+		if wasSet = c.count > 0 && (isForwards || isBackwards); wasSet {
+			if c.count >= minDelays {
+				c.spread = max(high-low, minSpread)
+			}
+			c.setAt, c.count = c.newest, 0
+		}
+		if wasSet && delay < low-maxCounterAge { // some samples may still be from before
+			c.setAt = c.setAt.Add(sent.Sub(c.sent))
+		}
+		if c.count == minDelays { // the first one may have been longer or shorter by chance
+			c.delays[0] = delay
 		}
 		c.delays[c.count%delays] = delay
 		c.count++
 	}
 	c.reference, c.newest, c.sent = reference, newest, sent
-	return wasSetBack
+	return wasSet
+}
+
+// limits returns the limits of the next delay if the clock is not set. Until enough delays are known,
+// they are as far apart as before the clock was set.
+func (c *clock) limits() (low, high time.Duration) {
+	if c.count == 0 {
+		return 0, 0
+	}
+	known := c.delays[:min(c.count, delays)]
+	low, high = slices.Min(known), slices.Max(known)
+	if c.count < minDelays {
+		spread := cmp.Or(c.spread, firstSpread)
+		low, high = min(low, high-spread), max(high, low+spread)
+	}
+	return low, high
+}
+
+// isLate reports whether a sample is older than those of one node are, by more than the time since the
+// one before it. The clock may have been set back although most counters have no samples since.
+func (c *clock) isLate(newest choice, sent usage.Time) bool {
+	if c.count == 0 || newest.second == 0 {
+		return false
+	}
+	_, high := c.limits()
+	interval := newest.cur.at.Sub(newest.second)
+	return sent.Sub(newest.cur.at) > high+maxCounterAge+delayTolerance+interval
+}
+
+// isBeforeStep reports whether a start is from before the clock was set, and so near to a sample that
+// the mean since then would be served.
+func (c *clock) isBeforeStep(start, at usage.Time) bool {
+	return start <= c.setAt && at.Sub(start) <= usage.MaxAgeSinceStart
 }
 
 // since returns the time from which samples with times of the kubelet are of a container, and by
 // the clock as it is now. The start in the API server and the samples are by the same clock.
 func (c *clock) since(start Start, points []point) usage.Time {
-	since := c.setBackAt + 1
+	since := c.setAt + 1
 	if c.isPlausible(start.At, points) {
 		since = max(since, start.At.Add(startUnit))
 	}
@@ -93,7 +146,7 @@ func (c *clock) sinceScrape(start Start, points []point) usage.Time {
 	if c.isPlausible(start.At, points) {
 		started = max(started, start.At)
 	}
-	return max(c.setBackAt+1, started.Add(startUnit+maxCounterAge))
+	return max(c.setAt+1, started.Add(startUnit+maxCounterAge))
 }
 
 // from returns the points that are not older than a time.
@@ -151,4 +204,42 @@ func (s *Source) reference(n *node, sent usage.Time) usage.Time {
 		return later
 	}
 	return all[(len(all)-1)/2]
+}
+
+// apart returns how far a sample may be ahead of the reference of its node. One that is further ahead
+// is by another clock.
+func (s *Source) apart(n *node, reference usage.Time) time.Duration {
+	interval := time.Duration(0)
+	s.eachCounter(n, func(c *counter) {
+		if c.refresh == s.refreshes && c.choice.second != 0 && c.choice.cur.at <= reference {
+			interval = max(interval, c.choice.cur.at.Sub(c.choice.second))
+		}
+	})
+	if interval == 0 {
+		return s.client.window
+	}
+	return min(interval+maxCounterAge, s.client.window)
+}
+
+// foreign identifies a sample that is by another clock than those of its node.
+type foreign struct {
+	counter *counter
+	at      usage.Time
+}
+
+// ignore makes usable drop a sample, as long as the engine may return it.
+func (n *node) ignore(c *counter, at usage.Time) {
+	if n.foreign == nil {
+		n.foreign = map[foreign]bool{}
+	}
+	maps.DeleteFunc(n.foreign, func(f foreign, _ bool) bool { return n.clock.reference.Sub(f.at) > maxAhead+maxWindow })
+	n.foreign[foreign{c, at}] = true
+}
+
+// usable returns the points of a counter without those that are by another clock.
+func (n *node) usable(c *counter, points []point) []point {
+	if len(n.foreign) == 0 {
+		return points
+	}
+	return slices.DeleteFunc(points, func(p point) bool { return n.foreign[foreign{c, p.at}] })
 }

@@ -215,7 +215,7 @@ func TestJitter(t *testing.T) {
 				w.ahead = 0
 				stored := make([][]point, containers)
 				current := make([]point, containers)
-				phase, down, steps, setBackAt := 1, 0, 0, usage.Time(0)
+				phase, down, steps, setAt := 1, 0, 0, usage.Time(0)
 				for i := range 4000 {
 					time.Sleep(time.Second)
 					for c := range stored {
@@ -236,8 +236,8 @@ func TestJitter(t *testing.T) {
 					if err := w.refresh(context.Background()).Err; err != nil {
 						t.Fatal(err)
 					}
-					if at := w.nodes["n1"].clock.setBackAt; at != setBackAt {
-						setBackAt, steps = at, steps+1
+					if at := w.nodes["n1"].clock.setAt; at != setAt {
+						setAt, steps = at, steps+1
 					}
 					name := fmt.Sprintf("%d containers, every %d s, after %d s", containers, interval, i)
 					if !w.checkLoad(name, 0.1) {

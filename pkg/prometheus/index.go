@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // reindex updates the index of the nodes by name and by address. A node sets the addresses in its own
@@ -19,6 +22,7 @@ func (s *Source) reindex(ctx context.Context) {
 		return
 	}
 	s.changed = false
+	s.notePrevious(s.Clock.At(time.Now()))
 	index := map[string]*node{}
 	for _, n := range s.nodes {
 		for _, a := range n.object.Load().Status.Addresses {
@@ -40,6 +44,22 @@ func (s *Source) reindex(ctx context.Context) {
 	}
 	maps.Copy(index, s.nodes)
 	s.index = index
+}
+
+// notePrevious makes new nodes ignore the samples of previous nodes of their names, whose clocks may
+// have been ahead.
+func (s *Source) notePrevious(now usage.Time) {
+	for name, old := range s.index {
+		if s.nodes[name] != old && old.name == name {
+			s.previous[name] = max(old.clock.setAt, old.clock.newest.Add(now.Sub(old.clock.sent)))
+		}
+	}
+	for name, n := range s.nodes {
+		if s.index[name] != n {
+			n.clock.setAt = max(s.previous[name], min(usage.At(n.object.Load().CreationTimestamp.Time), now))
+		}
+	}
+	maps.DeleteFunc(s.previous, func(_ string, at usage.Time) bool { return now.Sub(at) > maxWindow })
 }
 
 // precedes reports whether an address that a node and another one have is the node's.

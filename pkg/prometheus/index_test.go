@@ -51,9 +51,9 @@ func TestAddressOfAnotherNode(t *testing.T) {
 			}
 		}
 	}
-	node := func(name string, minutes int, addresses ...string) *corev1.Node {
+	node := func(name string, hours int, addresses ...string) *corev1.Node {
 		n := newNode(name, addresses[0])
-		n.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Duration(minutes) * time.Minute))
+		n.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Duration(hours) * time.Hour))
 		for _, a := range addresses[1:] {
 			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Address: a})
 		}

@@ -29,6 +29,7 @@ type node struct {
 	isStored   bool                  // whether samples of the node were stored before
 	stamps     stamps
 	clock      clock
+	foreign    map[foreign]bool // samples that are ignored
 
 	conflictLogged bool // that another node has an address of this one
 }
@@ -103,13 +104,17 @@ func (s *Source) add(k kind, series *series, result *Result) bool {
 	}
 	hash := labelHash(series)
 	if k.isCounter() {
-		s.offer(n, c, hash, series.points, start)
+		if points := n.usable(c, series.points); len(points) > 0 {
+			s.offer(n, c, hash, points, start)
+		}
 		return true
 	}
 	value := series.points[len(series.points)-1].value
-	isBeforeStep := k == containerStartTime && value <= float64(n.clock.setBackAt)/float64(time.Second)
-	if c.refresh == s.refreshes && !isBeforeStep {
+	if c.refresh == s.refreshes {
 		c.setValue(k, hash, value)
+		if n.clock.isBeforeStep(c.startedAt, c.choice.cur.at) {
+			c.startedAt = 0
+		}
 	}
 	return true
 }

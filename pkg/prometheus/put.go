@@ -45,14 +45,18 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 // new samples, and whether some of them need earlier ones.
 func (s *Source) decide(n *node, sent usage.Time) (hasNew, needsBase bool) {
 	reference := s.reference(n, sent)
+	apart := s.apart(n, reference)
 	newest := usage.Time(0)
 	note := func(c *counter) {
 		if c.refresh != s.refreshes {
 			return
 		}
-		// An older sample is in the response only because of the range for clocks that are ahead. A newer
-		// one is by another clock.
-		if reference.Sub(c.choice.cur.at).Abs() > s.client.window {
+		// An older sample is in the response only because of the range for clocks that are ahead.
+		ahead := c.choice.cur.at.Sub(reference)
+		if ahead > apart {
+			n.ignore(c, c.choice.cur.at)
+		}
+		if ahead > apart || -ahead > s.client.window {
 			c.refresh = 0
 			return
 		}
@@ -64,6 +68,9 @@ func (s *Source) decide(n *node, sent usage.Time) (hasNew, needsBase bool) {
 	}
 	s.eachCounter(n, func(c *counter) {
 		if c.isFresh(s.refreshes) {
+			if n.clock.isLate(c.choice, sent) {
+				c.restart()
+			}
 			hasNew, needsBase = true, needsBase || c.choice.isBase
 		}
 	})

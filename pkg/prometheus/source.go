@@ -122,8 +122,9 @@ type Source struct {
 	refreshes uint64 // the number of the current refresh
 	failures  int    // in a row
 	logged    reason.Reason
-	warned    bool             // whether a warning was logged since the last response without one
-	index     map[string]*node // by name and by address
+	warned    bool                  // whether a warning was logged since the last response without one
+	index     map[string]*node      // by name and by address
+	previous  map[string]usage.Time // the time that the clock of a node that was removed has shown, by name
 	key       []byte
 	scrape    usage.Scrape
 	names     []byte                // of scrape
@@ -145,7 +146,7 @@ func New(c Config) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{Config: c, client: client, started: time.Now(), changed: true,
-		nodes: map[string]*node{},
+		nodes: map[string]*node{}, previous: map[string]usage.Time{},
 		times: map[[2]usage.Time]int{}, maxDuration: max(c.Interval, c.MaxSampleAge/3)}
 	// Two samples must be in the range of the queries.
 	s.overall.Window, s.overall.Startup = client.window, client.window+c.Interval

@@ -1,0 +1,563 @@
+package prometheus
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
+	"github.com/kube-vitals/kube-vitals/pkg/store"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+	"github.com/kube-vitals/kube-vitals/pkg/view"
+)
+
+// cluster is a node with pods, its kubelet, an engine and an API server, to which everything happens
+// that happens to real ones. It remembers each sample with its true time and process: rates between two
+// true samples of one process are the only ones that may be served.
+type cluster struct {
+	*testing.T
+	*rand.Rand
+	engine *engine
+	source *Source
+	view   view.View
+	clock  usage.Clock
+	start  usage.Time
+
+	ahead    time.Duration // of the node's clock
+	slots    []*slot       // the first one is the node
+	pods     map[string]*inventory.Object
+	tasks    []task
+	node     int // number of the node
+	lastID   int
+	interval int // of scrapes, in seconds
+	cached   bool
+	keepsOld bool // the engine stores samples that are older than others
+	partial  bool // the engine does not return all series
+	gap      int  // seconds in which the engine scrapes nothing
+	down     int  // seconds in which the engine does not respond
+	late     int  // seconds by which refreshes are late
+	future   int  // second of the last sample of the future
+	stepped  int  // second of the last step
+	settled  int  // second since which the limits of delays are being learned
+	served   int  // rates
+	replaced int  // second in which the node was replaced
+	events   []string
+}
+
+type task struct {
+	second int
+	run    func()
+}
+
+// slot is the name of a container, or the node.
+type slot struct {
+	pod, name              string
+	live                   []*process // the kubelet reports any of them
+	reading                truth
+	next                   int // second of the next reading
+	stored, memory, starts []point
+	all                    []truth
+	hadFuture              bool
+}
+
+// process is one run of a container.
+type process struct {
+	id            int // also its memory
+	uid           inventory.UID
+	startedAt     usage.Time // by the node's clock
+	start         usage.Time // true
+	counter, rate float64
+}
+
+// truth is a sample and its true time.
+type truth struct {
+	point   // by the node's clock
+	when    usage.Time
+	process *process
+}
+
+const namespace = "ns"
+
+// randomOffset returns how far the clock of a node is ahead.
+func randomOffset(r *rand.Rand) time.Duration {
+	return []time.Duration{0, 0, 4 * time.Minute, 20 * time.Second, -20 * time.Second, -40 * time.Second}[r.IntN(6)]
+}
+
+func newCluster(t *testing.T, seed uint64) *cluster {
+	now := time.Now()
+	w := &cluster{T: t, Rand: rand.New(rand.NewPCG(seed, 7)), clock: usage.NewClock(now), start: usage.At(now),
+		engine: &engine{series: map[string][]point{}, byTime: true}, pods: map[string]*inventory.Object{}}
+	w.interval = []int{15, 15, 30, 20}[w.IntN(4)]
+	w.cached, w.keepsOld = w.IntN(2) == 0, w.IntN(3) == 0
+	w.ahead = randomOffset(w.Rand)
+	w.engine.duplicate = w.IntN(8) == 0
+	w.slots = []*slot{{}}
+	for pod := range 2 + w.IntN(6) {
+		for container := range 1 + w.IntN(2) {
+			w.slots = append(w.slots, &slot{pod: fmt.Sprint("pod-", pod), name: fmt.Sprint("c", container)})
+		}
+	}
+	w.startServer()
+	w.startNode()
+	return w
+}
+
+// startServer starts kube-vitals, possibly again.
+func (w *cluster) startServer() {
+	w.view.Usage = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100, RateWindow: 15 * time.Second,
+		State: func(_, _, pod, container string) store.ContainerState {
+			o := w.pods[pod]
+			if o == nil {
+				return store.ContainerState{}
+			}
+			return store.ContainerState{Running: o.Running(container), StartedAt: o.EarliestStart(container),
+				PodCreatedAt: o.CreatedAt}
+		}})
+	source, err := New(Config{
+		URL: "http://engine", Interval: interval, MaxSampleAge: maxAge, MaxContainers: 100,
+		Sink: w.view.Usage, Clock: w.clock,
+		Synced: func() bool { return true },
+		Started: func(_, _, pod, container string) (start Start, ok bool) {
+			o := w.pods[pod]
+			if o == nil || o.StartedAt == 0 && o.Phase == inventory.PodPending {
+				return start, false
+			}
+			start = Start{At: o.StartedAt, PodCreatedAt: o.CreatedAt, IsRunning: o.Running(container)}
+			for i := range o.Containers {
+				if c := &o.Containers[i]; c.Name == container && c.StartedAt != 0 {
+					start.At = c.StartedAt
+				}
+			}
+			return start, true
+		},
+		IsRunning: func(_, _, pod, container string) bool {
+			return w.pods[pod] != nil && w.pods[pod].Running(container)
+		},
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	source.client.http.CloseIdleConnections()
+	source.client.http = &http.Client{Transport: handlerTransport(w.engine.serve)}
+	w.source, w.settled = source, w.second()
+	w.setNode()
+}
+
+func (w *cluster) setNode() {
+	n := newNode("n1", "10.0.0.1")
+	n.UID = types.UID(fmt.Sprint(w.node))
+	n.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("16")}
+	w.source.Set(n)
+}
+
+// startNode starts a node and all pods on it.
+func (w *cluster) startNode() {
+	w.node++
+	w.setNode()
+	w.slots[0].live = nil
+	w.run(w.slots[0], inventory.UID{})
+	done := map[string]bool{}
+	for _, s := range w.slots[1:] {
+		if !done[s.pod] {
+			done[s.pod] = true
+			w.replacePod(s.pod, 0)
+		}
+	}
+}
+
+func (w *cluster) now() usage.Time     { return usage.At(time.Now()) }
+func (w *cluster) nodeNow() usage.Time { return w.now().Add(w.ahead) }
+
+func (w *cluster) second() int { return int(w.now().Sub(w.start) / time.Second) }
+
+func (w *cluster) after(seconds int, f func()) {
+	w.tasks = append(w.tasks, task{w.second() + seconds, f})
+}
+
+// run starts a process of a slot.
+func (w *cluster) run(s *slot, uid inventory.UID) *process {
+	w.lastID++
+	p := &process{id: w.lastID, uid: uid, startedAt: w.nodeNow(), start: w.now(), rate: w.Float64() * 2}
+	if s.pod == "" {
+		p.counter = w.Float64() * 1e5
+		p.start = 0
+	}
+	s.live = append(s.live, p)
+	return p
+}
+
+// update replaces the object of a pod, if it is still the pod with the UID.
+func (w *cluster) update(pod string, uid inventory.UID, f func(o *inventory.Object)) {
+	if o := w.pods[pod]; o != nil && o.UID == uid {
+		next := *o
+		next.Containers = slices.Clone(o.Containers)
+		f(&next)
+		w.pods[pod] = &next
+	}
+}
+
+func wholeSecond(t usage.Time) usage.Time { return usage.At(t.Time().Truncate(time.Second)) }
+
+// replacePod deletes a pod and creates another one of the name. The old one runs on for some seconds.
+func (w *cluster) replacePod(pod string, runsOn int) {
+	w.view.Usage.RemovePod("n1", namespace, pod, w.clock.At(time.Now()))
+	w.pods[pod] = nil
+	for _, s := range w.slots {
+		if s.pod != pod {
+			continue
+		}
+		for _, old := range s.live {
+			w.after(runsOn, func() {
+				s.live = slices.DeleteFunc(s.live, func(p *process) bool { return p == old })
+			})
+		}
+	}
+	w.lastID++
+	uid := inventory.UIDOf(newNode(fmt.Sprint(w.lastID), "").UID)
+	w.after(w.IntN(3), func() {
+		w.pods[pod] = &inventory.Object{Namespace: namespace, Name: pod, Node: "n1", UID: uid, Phase: inventory.PodPending,
+			CreatedAt: wholeSecond(w.now())}
+		w.after(1+w.IntN(4), func() {
+			at := wholeSecond(w.nodeNow())
+			w.after(w.IntN(3), func() {
+				w.update(pod, uid, func(o *inventory.Object) { o.StartedAt = at })
+			})
+			for _, s := range w.slots {
+				if s.pod == pod {
+					w.after(w.IntN(6), func() { w.startContainer(s, uid, false) })
+				}
+			}
+		})
+	})
+}
+
+func (w *cluster) startContainer(s *slot, uid inventory.UID, restarted bool) {
+	if w.pods[s.pod] == nil || w.pods[s.pod].UID != uid {
+		return
+	}
+	p := w.run(s, uid)
+	w.after(w.IntN(6), func() {
+		w.update(s.pod, uid, func(o *inventory.Object) {
+			if o.StartedAt == 0 {
+				o.StartedAt = wholeSecond(p.startedAt)
+			}
+			o.Phase = inventory.PodRunning
+			o.Containers = slices.DeleteFunc(o.Containers, func(c inventory.ContainerState) bool { return c.Name == s.name })
+			o.Containers = append(o.Containers, inventory.ContainerState{
+				Name: s.name, Running: true, StartedAt: wholeSecond(p.startedAt), Restarted: restarted})
+		})
+	})
+}
+
+// tick advances the cluster by a second.
+func (w *cluster) tick() {
+	time.Sleep(time.Second)
+	second := w.second()
+	for i := 0; i < len(w.tasks); i++ {
+		if w.tasks[i].second <= second {
+			w.tasks[i].run()
+			w.tasks = slices.Delete(w.tasks, i, i+1)
+			i--
+		}
+	}
+	w.gap, w.down = max(0, w.gap-1), max(0, w.down-1)
+	for i, s := range w.slots {
+		for _, p := range s.live {
+			p.counter += p.rate
+			if w.IntN(30) == 0 {
+				p.rate = w.Float64() * 2
+			}
+		}
+		if w.cached && second >= s.next || !w.cached && second%w.interval == 0 {
+			s.next = second + 10 + w.IntN(6)
+			s.reading = truth{}
+			if len(s.live) > 0 {
+				p := s.live[w.IntN(len(s.live))]
+				at := w.nodeNow().Add(time.Duration(i) * 7 * time.Millisecond)
+				s.reading = truth{point{at, p.counter}, w.now(), p}
+			}
+		}
+		if len(s.live) == 0 || s.reading.process != nil && !slices.Contains(s.live, s.reading.process) {
+			s.reading = truth{}
+		}
+		if second%w.interval == 0 && w.gap == 0 && s.reading.process != nil {
+			w.ingest(s)
+		}
+	}
+}
+
+// ingest stores the reading of a slot in the engine.
+func (w *cluster) ingest(s *slot) {
+	r := s.reading
+	if r.at.Sub(w.now()) > 10*time.Minute {
+		return
+	}
+	s.all = append(s.all, r)
+	s.stored = ingest(s.stored, r.point, w.keepsOld)
+	s.memory = ingest(s.memory, point{r.at, float64(r.process.id)}, w.keepsOld)
+	s.starts = ingest(s.starts, point{w.now(), float64(r.process.startedAt) / 1e9}, false)
+	const keep = 80
+	for _, points := range []*[]point{&s.stored, &s.memory, &s.starts} {
+		if len(*points) > keep {
+			*points = (*points)[len(*points)-keep:]
+		}
+	}
+}
+
+func (w *cluster) event(format string, args ...any) {
+	w.events = append(w.events, fmt.Sprintf("%d: ", w.second())+fmt.Sprintf(format, args...))
+}
+
+// happen makes something happen, rarely.
+func (w *cluster) happen() {
+	const kinds = "rrPFsSSgdRNpfl"
+	kind := kinds[w.IntN(len(kinds))]
+	s := w.slots[1+w.IntN(len(w.slots)-1)]
+	// A pod that runs on while responses are missing, and a sample of the future that no refresh saw while
+	// it was one, cannot be noticed.
+	isForced := kind == 'F' && (w.down > 0 || w.gap > 0)
+	isOutage := slices.Contains([]byte("gdp"), kind) && (len(w.tasks) > 0 || w.second()-w.future < 480)
+	if isForced || isOutage {
+		return
+	}
+	switch kind {
+	case 'r':
+		o := w.pods[s.pod]
+		if o == nil || len(s.live) != 1 || o.UID != s.live[0].uid {
+			return
+		}
+		w.event("restart of %s/%s", s.pod, s.name)
+		s.live = nil
+		w.after(w.IntN(3), func() { w.startContainer(s, o.UID, true) })
+	case 'P':
+		w.event("replacement of %s", s.pod)
+		w.replacePod(s.pod, 0)
+	case 'F':
+		runsOn := w.IntN(60)
+		w.event("forced replacement of %s, runs on for %d s", s.pod, runsOn)
+		w.replacePod(s.pod, runsOn)
+	case 's', 'S':
+		steps := []int{4, 5, 10, 25, 60, 120, 300, 400, 420, 440, 600}
+		switch { // shorter steps are hidden
+		case w.cached:
+			steps = steps[4:]
+		case w.interval == 20:
+			steps = steps[3:]
+		case kind == 's':
+			steps = steps[2:]
+		}
+		by := steps[w.IntN(len(steps))]
+		isSmall := max(by, -by) < 25
+		if w.second()-w.settled < 5*w.interval+60 || isSmall && w.second()-max(w.settled, w.stepped) < 20*w.interval {
+			return
+		}
+		if kind == 'S' {
+			by = -by
+		}
+		if next := w.ahead + time.Duration(by)*time.Second; next < maxAhead && next > -maxAhead {
+			w.event("step by %d s", by)
+			w.ahead, w.stepped = next, w.second()
+		}
+	case 'g':
+		w.gap = w.IntN(120)
+		w.settled = w.second() + w.gap
+		w.event("no scrapes for %d s", w.gap)
+	case 'd':
+		w.down = w.IntN(200)
+		w.settled = w.second() + w.down
+		w.event("engine down for %d s", w.down)
+	case 'R':
+		// A server that has just started does not know that samples in the engine are by another clock.
+		if w.second()-max(w.replaced, w.stepped, w.future) < 480 {
+			return
+		}
+		w.event("restart of the server")
+		w.startServer()
+	case 'N':
+		if w.second()-w.replaced < 120 || w.second()-w.future < 480 {
+			return
+		}
+		w.replaced, w.settled = w.second(), w.second()
+		w.event("node replaced")
+		w.ahead = randomOffset(w.Rand)
+		w.startNode()
+	case 'p':
+		w.partial, w.settled = true, w.second()
+		w.event("partial response")
+	case 'f':
+		ahead := time.Duration(75+w.IntN(210)) * time.Second
+		if len(s.live) > 0 && w.ahead+ahead < maxAhead && w.second()-w.settled > 120 {
+			w.event("future sample of %s/%s", s.pod, s.name)
+			p, at := s.live[0], w.nodeNow().Add(ahead)
+			w.future = w.second()
+			s.hadFuture = true // queries for memory return the latest sample, whatever its time is
+			s.reading = truth{point{at, p.counter}, w.now(), p}
+			w.ingest(s)
+		}
+	case 'l':
+		if w.second()-w.stepped < 120 {
+			return
+		}
+		w.late, w.settled = w.IntN(15), w.second()
+		w.event("refreshes come at another phase: %d", w.late)
+	}
+}
+
+// refresh refreshes and checks what is served.
+func (w *cluster) refresh() {
+	w.engine.set(func() {
+		w.engine.respond = nil
+		if w.down > 0 {
+			w.engine.respond = func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusServiceUnavailable) }
+		}
+		clear(w.engine.series)
+		for _, s := range w.slots {
+			if w.partial && w.IntN(2) == 0 || len(s.stored) == 0 {
+				continue
+			}
+			labels, kind := `{node="n1"}`, "node"
+			if s.pod != "" {
+				kind = "container"
+				labels = fmt.Sprintf(`{container="%s",namespace="%s",node="n1",pod="%s"}`, s.name, namespace, s.pod)
+			}
+			w.engine.series[kind+"_cpu_usage_seconds_total"+labels] = s.stored
+			w.engine.series[kind+"_memory_working_set_bytes"+labels] = s.memory
+			if s.pod != "" {
+				w.engine.series["container_start_time_seconds"+labels] = s.starts
+			}
+		}
+		w.partial = false
+	})
+	w.source.refresh(context.Background())
+	w.check()
+}
+
+func (w *cluster) check() {
+	now := w.clock.At(time.Now())
+	for _, s := range w.slots {
+		if s.pod == "" {
+			if n := w.view.Usage.Node("n1", now); n != nil {
+				w.verify(s, &n.Amount, inventory.UID{})
+			}
+			continue
+		}
+		o := w.pods[s.pod]
+		if o == nil || o.Phase != inventory.PodRunning {
+			continue
+		}
+		p := w.view.Pod(o, now)
+		if p == nil {
+			continue
+		}
+		for i := range p.Containers {
+			if c := &p.Containers[i]; c.Name == s.name {
+				w.verify(s, &c.Amount, o.UID)
+			}
+		}
+	}
+}
+
+// verify checks that a rate is that between two samples of one process.
+func (w *cluster) verify(s *slot, a *usage.Amount, uid inventory.UID) {
+	w.served++
+	served := float64(a.CPUNanocores) / 1e9
+	isAt := func(t, other usage.Time, margin time.Duration) bool { return t.Sub(other).Abs() <= margin }
+	best, problem := math.Inf(1), "no sample at its end"
+	better := func(score float64, format string, args ...any) {
+		if score < best {
+			best, problem = score, fmt.Sprintf(format, args...)
+		}
+	}
+	for _, t := range s.all {
+		if !isAt(t.at, a.At, time.Millisecond) {
+			continue
+		}
+		if t.process.uid != uid {
+			better(1e9, "its end is of another pod")
+			continue
+		}
+		if age := w.now().Sub(t.when); age > maxAge+45*time.Second+max(0, t.at.Sub(t.when)-maxAhead) {
+			better(1e8, "age %v", age)
+			continue
+		}
+		if a.Memory != uint64(t.process.id) && !s.hadFuture {
+			better(1e7, "memory of %d, want %d", a.Memory, t.process.id)
+			continue
+		}
+		begin := a.At.Add(-a.Window)
+		compare := func(from string, value float64, when usage.Time) {
+			window := t.when.Sub(when).Seconds()
+			rate := (t.value - value) / window
+			low, high := rate*window/(window+2.1), rate*window/max(0.01, window-2.1)
+			if served >= low-1e-3 && served <= high+1e-3 {
+				better(0, "")
+				return
+			}
+			better(math.Abs(window-a.Window.Seconds()), "from %s: true rate %.3f in %v", from, rate, t.when.Sub(when))
+		}
+		for _, f := range s.all {
+			if f.process == t.process && isAt(f.at, begin, time.Millisecond) && f.when < t.when {
+				compare("sample", f.value, f.when)
+			}
+		}
+		if t.process.start != 0 && isAt(t.process.startedAt, begin, 1100*time.Millisecond) {
+			compare("start", 0, t.process.start)
+		}
+		better(1e6, "no sample at its beginning")
+	}
+	if best > 0 {
+		w.Fatalf("after %d s: %s/%s: %.3f cores in %v before %v (%v before now): %s\n"+
+			"cached %v, interval %d, ahead %v, keeps old %v, slots %d\n%v",
+			w.second(), s.pod, s.name, served, a.Window, a.At.Sub(w.start), w.now().Sub(a.At), problem,
+			w.cached, w.interval, w.ahead, w.keepsOld, len(w.slots), w.events[max(0, len(w.events)-8):])
+	}
+}
+
+func number(name string, preset int) int {
+	n, _ := strconv.Atoi(os.Getenv(name))
+	return cmp.Or(n, preset)
+}
+
+// TestCluster runs random clusters for half an hour each. ENGINE_SEEDS is the number of clusters, and
+// ENGINE_FIRST the first of them.
+func TestCluster(t *testing.T) {
+	first, count, served := number("ENGINE_FIRST", 0), number("ENGINE_SEEDS", 20), 0
+	for seed := first; seed < first+count; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newCluster(t, uint64(seed))
+				defer func() { served += w.served }()
+				phase := w.IntN(15)
+				for i := range 1800 {
+					w.tick()
+					if i > 30 && w.IntN(100) == 0 {
+						w.happen()
+					}
+					if w.late > 0 {
+						w.late--
+						phase = (phase + 1) % 15
+					}
+					if i%15 == phase {
+						w.refresh()
+					}
+				}
+			})
+		})
+	}
+	if want := count * 1800 / 15 * 3; served < want {
+		t.Errorf("got %d rates, want at least %d", served, want)
+	}
+}
