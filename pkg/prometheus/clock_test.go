@@ -251,3 +251,46 @@ func TestJitter(t *testing.T) {
 		}
 	}
 }
+
+// TestDifferentIntervals has containers and a node that are scraped at different intervals. The samples
+// of one are always older than those of the other.
+func TestDifferentIntervals(t *testing.T) {
+	for _, intervals := range [][2]int{{15, 60}, {60, 15}, {30, 50}} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 1)
+			w.ahead = 0
+			stored := make([][]point, 3)
+			var node []point
+			for i := range 1500 {
+				time.Sleep(time.Second)
+				p := point{usage.At(time.Now()), float64(i) * 0.1}
+				if i%intervals[0] == 0 {
+					for c := range stored {
+						stored[c] = append(stored[c], p)
+						stored[c][len(stored[c])-1].at += usage.Time(c) * usage.Time(time.Second)
+					}
+				}
+				if i%intervals[1] == 0 {
+					node = append(node, p)
+				}
+				if i%15 != 7 || i < 150 {
+					continue
+				}
+				w.setContainers(stored)
+				w.set(func() {
+					w.series[`node_cpu_usage_seconds_total{node="n1"}`] = node
+					w.series[`node_memory_working_set_bytes{node="n1"}`] = node
+				})
+				if err := w.refresh(context.Background()).Err; err != nil {
+					t.Fatal(err)
+				}
+				if !w.checkLoad(fmt.Sprint(intervals), 0.1) {
+					t.Errorf("%v, after %d s: the pod has no metrics", intervals, i)
+				}
+				if w.store.Node("n1", w.clock.At(time.Now())) == nil {
+					t.Errorf("%v, after %d s: the node has no metrics", intervals, i)
+				}
+			}
+		})
+	}
+}

@@ -398,7 +398,7 @@ func (w *cluster) happen() {
 		w.partial, w.settled = true, w.second()
 		w.event("partial response")
 	case 'f':
-		ahead := time.Duration(75+w.IntN(210)) * time.Second
+		ahead := time.Duration(110+w.IntN(175)) * time.Second
 		if len(s.live) > 0 && w.ahead+ahead < maxAhead && w.second()-w.settled > 120 {
 			w.event("future sample of %s/%s", s.pod, s.name)
 			p, at := s.live[0], w.nodeNow().Add(ahead)
