@@ -27,8 +27,7 @@ func readFile(t *testing.T, name string) string {
 }
 
 // TestEveryReasonHasASection checks that docs/troubleshooting.md has a section with the anchor of
-// each reason, in order, and of no other, and that the table on top describes each reason as the
-// server does.
+// each reason, in order, and of no other, and that it begins with the description of the server.
 func TestEveryReasonHasASection(t *testing.T) {
 	page := readFile(t, troubleshooting)
 	want := slices.Concat(Scrapes(), Objects())
@@ -38,19 +37,17 @@ func TestEveryReasonHasASection(t *testing.T) {
 		if !regexp.MustCompile(`^[a-z-]+$`).MatchString(title) {
 			continue // not the name of a reason
 		}
-		got = append(got, Reason(title))
-		if !strings.Contains(body, "\n```sh\n") {
-			t.Errorf("the section %s has no command that confirms it", title)
+		r := Reason(title)
+		got = append(got, r)
+		d := r.Describe()
+		intro := strings.TrimSuffix(d.Problem+": "+d.Cure, ": ") + "."
+		intro = strings.ToUpper(intro[:1]) + intro[1:]
+		if text := strings.Join(strings.Fields(body), " "); !strings.HasPrefix(text, intro) {
+			t.Errorf("the section %s does not begin with %q", title, intro)
 		}
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%s has sections of\n%s\nwant\n%s", troubleshooting, got, want)
-	}
-	for _, r := range want {
-		row := "\n| [`" + string(r) + "`](#" + string(r) + ") | " + r.Describe().Problem + " |\n"
-		if !strings.Contains(page, row) {
-			t.Errorf("%s does not have the row%s", troubleshooting, row)
-		}
 	}
 	// GitHub appends a number to an anchor that occurs before.
 	for _, title := range regexp.MustCompile(`(?m)^#+ ([\w -]+)$`).FindAllStringSubmatch(page, -1) {
@@ -61,27 +58,14 @@ func TestEveryReasonHasASection(t *testing.T) {
 	}
 }
 
-// TestEngineReasonsAreDocumented checks that the section engine-failing has a row for each reason why
-// an engine cannot be read, as the server describes it, and that each has its own description.
-func TestEngineReasonsAreDocumented(t *testing.T) {
-	_, section, _ := strings.Cut(readFile(t, troubleshooting), "\n### "+string(EngineFailing)+"\n")
-	section, _, _ = strings.Cut(section, "\n### ")
-	var want []string
+// TestEngineReasonsAreDescribed checks that each reason why an engine cannot be read has a
+// description of its own.
+func TestEngineReasonsAreDescribed(t *testing.T) {
 	for _, r := range Refreshes() {
 		d := r.DescribeEngine()
 		if strings.Contains(d.Problem+d.Cure, "kubelet") || d.Problem == "" || d.Cure == "" && r != Canceled {
 			t.Errorf("%s is described as %+v", r, d)
 		}
-		cure := d.Cure
-		if cure == "" {
-			cure = "nothing has to be done"
-		}
-		want = append(want, "| `"+string(r)+"` | "+d.Problem+" | "+cure+" |")
-	}
-	got := regexp.MustCompile("(?m)^\\| `.*$").FindAllString(section, -1)
-	if !slices.Equal(got, want) {
-		t.Errorf("%s has in the section %s\n%s\nwant\n%s", troubleshooting, EngineFailing,
-			strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
