@@ -14,7 +14,6 @@ import (
 const (
 	root            = "../.."
 	troubleshooting = root + "/docs/troubleshooting.md"
-	failingNodes    = root + "/docs/runbooks/KubeVitalsNodesFailing.md"
 )
 
 func readFile(t *testing.T, name string) string {
@@ -66,23 +65,6 @@ func TestEngineReasonsAreDescribed(t *testing.T) {
 		if strings.Contains(d.Problem+d.Cure, "kubelet") || d.Problem == "" || d.Cure == "" && r != Canceled {
 			t.Errorf("%s is described as %+v", r, d)
 		}
-	}
-}
-
-// TestRunbookHasEveryReason checks that the table of the runbook about failing nodes has each
-// reason of a scrape, and no other.
-func TestRunbookHasEveryReason(t *testing.T) {
-	var got []Reason
-	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]*)`).FindAllStringSubmatch(readFile(t, failingNodes), -1) {
-		for _, name := range regexp.MustCompile("\\[`([^`]+)`\\]").FindAllStringSubmatch(row[1], -1) {
-			got = append(got, Reason(name[1]))
-		}
-	}
-	want := Scrapes()
-	slices.Sort(got)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("%s has\n%s\nwant\n%s", failingNodes, got, want)
 	}
 }
 

@@ -172,7 +172,7 @@ func TestRunbooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		headings := regexp.MustCompile(`(?m)^##? .*$`).FindAllString(string(text), -1)
-		want := []string{"# " + name, "## Meaning", "## Impact", "## Diagnosis", "## What to do"}
+		want := []string{"# " + name, "## Meaning", "## Diagnosis", "## What to do"}
 		if !slices.Equal(headings, want) {
 			t.Errorf("%s: got headings %q, want %q", file, headings, want)
 		}
