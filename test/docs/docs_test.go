@@ -27,36 +27,32 @@ var update = flag.Bool("update", false, "write docs/configuration.md")
 // other flags are set by `args`.
 func inChart() map[string]string {
 	return map[string]string{
-		"help":                             "",
-		"version":                          "",
-		"kubeconfig":                       "",
-		"secure-port":                      "containerPort",
-		"max-sample-age":                   "maxSampleAge",
-		"rate-window":                      "rateWindow",
-		"active-resolution":                "activeResolution",
-		"active-budget":                    "activeBudget",
-		"resources":                        "ephemeralStorage.enabled",
-		"ephemeral-storage-interval":       "ephemeralStorage.interval",
-		"kubelet-certificate-authority":    "kubelet.certificateAuthority",
-		"kubelet-insecure-tls":             "kubelet.insecureTLS",
-		"kubelet-service-account":          "kubelet.serviceAccount.create",
-		"kubelet-pins":                     "kubelet.tls",
-		"node-events":                      "events.enabled",
-		"deployment":                       "events.enabled",
-		"authorization-always-allow-paths": "metrics.enabled",
-		"tls-secret":                       "tls.type",
-		"tls-names":                        "tls.type",
-		"tls-ca-configmap":                 "tls.type",
-		"service":                          "service.port",
-		"tls-cert-file":                    "tls.type",
-		"tls-private-key-file":             "tls.type",
-		"metric-resolution":                "defaultArgs",
-		"kubelet-preferred-address-types":  "defaultArgs",
-		"kubelet-use-node-status-port":     "defaultArgs",
-		"source":                           "source.type",
-		"prometheus-url":                   "source.prometheus.url",
-		"prometheus-config":                "source.prometheus.config",
-		"device-config":                    "devices.exporters",
+		"help":                            "",
+		"version":                         "",
+		"kubeconfig":                      "",
+		"max-sample-age":                  "maxSampleAge",
+		"rate-window":                     "rateWindow",
+		"active-resolution":               "activeResolution",
+		"active-budget":                   "activeBudget",
+		"resources":                       "ephemeralStorage.enabled",
+		"ephemeral-storage-interval":      "ephemeralStorage.interval",
+		"kubelet-certificate-authority":   "kubelet.certificateAuthority",
+		"kubelet-insecure-tls":            "kubelet.insecureTLS",
+		"kubelet-service-account":         "kubelet.serviceAccount.create",
+		"kubelet-pins":                    "kubelet.tls",
+		"node-events":                     "events.enabled",
+		"deployment":                      "events.enabled",
+		"tls-secret":                      "tls.type",
+		"tls-names":                       "tls.type",
+		"tls-ca-configmap":                "tls.type",
+		"service":                         "service.port",
+		"metric-resolution":               "defaultArgs",
+		"kubelet-preferred-address-types": "defaultArgs",
+		"kubelet-use-node-status-port":    "defaultArgs",
+		"source":                          "source.type",
+		"prometheus-url":                  "source.prometheus.url",
+		"prometheus-config":               "source.prometheus.config",
+		"device-config":                   "devices.exporters",
 	}
 }
 
@@ -113,21 +109,15 @@ func (e *entry) splitDefault() {
 	}
 }
 
-// firstOfLibrary is the first section of flags of the API server library. --help describes those.
+// firstOfLibrary is the first section of flags of the API server library, which only --help lists.
 const firstOfLibrary = "Generic"
 
-// markdown returns tables of kube-vitals' own flags, and lists of those of the API server library.
+// markdown returns tables of kube-vitals' own flags.
 func markdown(sections []section) string {
 	var b strings.Builder
-	ofLibrary := false
 	for _, s := range sections {
 		if s.title == firstOfLibrary {
-			ofLibrary = true
-			b.WriteString("\n### API server library\n")
-		}
-		if ofLibrary {
-			fmt.Fprintf(&b, "\n%s: %s.\n", s.title, s.list())
-			continue
+			break
 		}
 		fmt.Fprintf(&b, "\n### %s\n\n| Flag | Default | In the chart | Meaning |\n|---|---|---|---|\n", s.title)
 		for _, e := range s.flags {
@@ -135,19 +125,6 @@ func markdown(sections []section) string {
 		}
 	}
 	return b.String()
-}
-
-// list returns the names of the flags, with the chart values that set them.
-func (s section) list() string {
-	var names []string
-	for _, e := range s.flags {
-		name := code("--" + e.name)
-		if value := e.value(); value != "args" {
-			name += " (" + code(value) + ")"
-		}
-		names = append(names, name)
-	}
-	return strings.Join(names, ", ")
 }
 
 func (e *entry) flag() string {
