@@ -57,9 +57,6 @@ browser:
 
 SCHEMAS := $(CACHE)/schemas-v1.29.15-v1.33.13-v1.36.3
 verify: $(HELM) $(KUBECONFORM) $(KUSTOMIZE) $(SCHEMAS) ## test the chart, and that manifests/ describes the same objects
-	for values in charts/kube-vitals/ci/*.yaml charts/kube-vitals/presets/*.yaml; do \
-	  $(HELM) lint --strict --quiet --kube-version 1.36.0 charts/kube-vitals --values $$values; \
-	done
 	cd test && HELM=$(HELM) KUBECONFORM=$(KUBECONFORM) KUSTOMIZE=$(KUSTOMIZE) SCHEMAS=$(SCHEMAS) $(GO) test -count=1 ./chart
 
 # TestVictoriaMetrics runs the binary of Debian's package. The package is not installed: it would start a service.
@@ -123,10 +120,11 @@ fmt: $(LINT) ## format the code
 
 GENERATED := charts/kube-vitals/README.md charts/kube-vitals/values.schema.json manifests
 
+APP_VERSION = $(shell sed -n 's/^appVersion: //p' charts/kube-vitals/Chart.yaml)
 generate: $(HELM) $(HELM_DOCS) ## update manifests/ and, from values.yaml, the chart's README and schema
 	cd test && $(GO) run ./chart ../charts/kube-vitals
 	$(HELM_DOCS) --chart-search-root charts --log-level warning
-	$(call manifest,charts/kube-vitals,) >manifests/base/kube-vitals.yaml
+	$(call manifest,charts/kube-vitals,$(APP_VERSION)) >manifests/base/kube-vitals.yaml
 	$(call component,cert-manager,certificate)
 	$(call component,high-availability,poddisruptionbudget)
 	$(call component,pinned-kubelets,kubeletpins)
@@ -135,17 +133,18 @@ generate: $(HELM) $(HELM_DOCS) ## update manifests/ and, from values.yaml, the c
 	$(call overlay,kube-prometheus-kubelet)
 	$(call overlay,kube-prometheus-prometheus)
 
-# manifest = chart, arguments of helm template. It removes the labels that only releases of Helm have.
+# manifest = chart, its version, arguments of helm template. It removes the labels that only releases of Helm have.
 manifest = @{ echo '\# Generated from charts/kube-vitals by `make generate`: do not edit.'; \
-	$(HELM) template kube-vitals $(1) --namespace kube-system --kube-version 1.36.0 --no-hooks $(2) | \
+	$(HELM) template kube-vitals $(1) --namespace kube-system --kube-version 1.36.0 --no-hooks \
+	  --set image.tag=v$(2) $(3) | \
 	sed -e '/^\# Source: /d' -e '/ helm\.sh\/chart: /d' -e '/ app\.kubernetes\.io\/managed-by: Helm$$/d'; }
 
 # component = name, templates of its resources
-component = $(call manifest,charts/kube-vitals,--values manifests/components/$(1)/values.yaml \
+component = $(call manifest,charts/kube-vitals,$(APP_VERSION),--values manifests/components/$(1)/values.yaml \
 	$(2:%=--show-only templates/%.yaml)) >manifests/components/$(1)/resources.yaml
 
 # overlay = name
-overlay = $(call manifest,charts/kube-vitals,--values manifests/overlays/$(1)/values.yaml) \
+overlay = $(call manifest,charts/kube-vitals,$(APP_VERSION),--values manifests/overlays/$(1)/values.yaml) \
 	>manifests/overlays/$(1)/kube-vitals.yaml
 
 # Ctrl-C ends the demo without an error: go run would report one, and so would make, unless the demo has its own process
@@ -229,12 +228,15 @@ package: $(HELM) ## package the chart and render it as one manifest in build/; D
 	tar -C build/chart/packaged --create --sort=name --mtime=@$$(git log -1 --format=%ct) \
 	  --owner=0 --group=0 --numeric-owner kube-vitals | gzip --no-name >build/kube-vitals-$(CHART_VERSION).tgz
 	rm -r build/chart
-	$(call manifest,build/kube-vitals-$(CHART_VERSION).tgz,) >build/kube-vitals.yaml
-	$(HELM) template kube-vitals build/kube-vitals-$(CHART_VERSION).tgz --kube-version 1.36.0 | \
+	$(call manifest,build/kube-vitals-$(CHART_VERSION).tgz,$(CHART_VERSION)) >build/kube-vitals.yaml
+	$(HELM) template kube-vitals build/kube-vitals-$(CHART_VERSION).tgz --kube-version 1.36.0 \
+	  --set image.tag=v$(CHART_VERSION) | \
 	  sed -n 's/^ *image: *"\{0,1\}\([^"]*\)"\{0,1\}$$/\1/p' | sort -u >build/images.txt
 	cp security/openvex.json build/kube-vitals.openvex.json
 
 release: package $(GORELEASER) $(SYFT) ## build all files of a release in dist/; PUBLISH=1 uploads them
+	$(if $(PUBLISH),[ "$(APP_VERSION)" = "$(CHART_VERSION)" ] || \
+	  { echo "set the versions in Chart.yaml to $(CHART_VERSION), and run make generate" >&2; exit 1; })
 	PATH=$(dir $(SYFT)):$$PATH VERSION=$(VERSION) LDFLAGS='$(LDFLAGS)' SYFT_CHECK_FOR_APP_UPDATE=false \
 	  $(GORELEASER) release --clean $(if $(PUBLISH),,--snapshot)
 	cp build/* dist/

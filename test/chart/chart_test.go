@@ -63,9 +63,7 @@ func TestValues(t *testing.T) {
 		path   string // in the object
 		want   any
 	}{
-		{"default image has a registry", "",
-			deployment, container + "image", "ghcr.io/kube-vitals/kube-vitals:v0.1.0"},
-		{"image by tag", "image.tag=v9",
+		{"image by tag, with a registry", "image.tag=v9",
 			deployment, container + "image", "ghcr.io/kube-vitals/kube-vitals:v9"},
 		{"image by digest", "image.tag=v9,image.digest=" + digest,
 			deployment, container + "image", "ghcr.io/kube-vitals/kube-vitals@" + digest},
@@ -666,16 +664,50 @@ func TestMonitorsVerify(t *testing.T) {
 	}
 }
 
-// TestExamples lints and renders the chart with every ci/*-values.yaml.
-func TestExamples(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(chart, "ci", "*-values.yaml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("got %d files and error %v", len(files), err)
-	}
-	for _, file := range files {
+// TestLint lints the chart with every preset and every file in ci.
+func TestLint(t *testing.T) {
+	for _, file := range valuesFiles(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			if text, err := helm(t, "lint", chart, "--strict", "--kube-version", "1.36.0", "--values", file); err != nil {
+			text, err := helm(t, "lint", chart, "--strict", "--kube-version", "1.36.0", "--set", "image.tag=dev",
+				"--values", file)
+			if err != nil {
 				t.Errorf("%v\n%s", err, text)
+			}
+		})
+	}
+}
+
+// TestImage checks that only releases and their candidates have a default image, since no other
+// version is published.
+func TestImage(t *testing.T) {
+	const missing = "there is no published image of version"
+	for version, want := range map[string]string{
+		"1.2.3":            "ghcr.io/kube-vitals/kube-vitals:v1.2.3",
+		"1.2.3-rc.1":       "ghcr.io/kube-vitals/kube-vitals:v1.2.3-rc.1",
+		"1.2.3-dev":        missing,
+		"1.2.3-4-gabcdef0": missing,
+		"0.0.0-gabcdef0":   missing,
+	} {
+		t.Run(version, func(t *testing.T) {
+			folder := t.TempDir()
+			if _, err := helm(t, "package", chart, "--destination", folder, "--version", version,
+				"--app-version", version); err != nil {
+				t.Fatal(err)
+			}
+			text, err := helm(t, "template", "kube-vitals", filepath.Join(folder, "kube-vitals-"+version+".tgz"),
+				"--namespace", "kube-system", "--kube-version", "1.36.0")
+			if want == missing {
+				if err == nil || !strings.Contains(err.Error(), missing+" "+version) ||
+					!strings.Contains(err.Error(), "set image.repository and image.tag") {
+					t.Errorf("got error %v, want %s", err, missing)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := parse(t, text).value(t, deployment, container+"image"); got != want {
+				t.Errorf("got image %v, want %s", got, want)
 			}
 		})
 	}

@@ -19,15 +19,10 @@ func TestSchemas(t *testing.T) {
 	if err != nil || len(versions) != 3 {
 		t.Fatalf("got %q in SCHEMAS, error %v; want 3 versions", versions, err)
 	}
-	values, err := filepath.Glob(filepath.Join(chart, "ci", "*.yaml"))
-	if err != nil || len(values) == 0 {
-		t.Fatalf("got %d files of values, error %v", len(values), err)
-	}
-	values = append(values, presetFiles(t)...)
 	for _, schemas := range versions {
 		t.Run(filepath.Base(schemas), func(t *testing.T) {
 			t.Run("rejects", func(t *testing.T) { rejectsInvalidObjects(t, schemas) })
-			for _, file := range values {
+			for _, file := range valuesFiles(t) {
 				t.Run(filepath.Base(file), func(t *testing.T) {
 					args := slices.DeleteFunc(slices.Clone(helmTemplate), func(arg string) bool { return arg == "--no-hooks" })
 					args = append(args, "--kube-version", filepath.Base(schemas), "--values", file)

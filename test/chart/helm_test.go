@@ -18,10 +18,11 @@ const (
 	manifests = "../../manifests"
 )
 
-// helmTemplate are the arguments with which `make generate` renders manifests/. Without a cluster,
-// helm assumes a Kubernetes that is too old for the chart.
+// helmTemplate are the arguments that render the chart. Without a cluster, helm assumes a Kubernetes
+// that is too old for the chart.
 var helmTemplate = []string{
 	"template", "kube-vitals", chart, "--namespace", "kube-system", "--kube-version", "1.36.0", "--no-hooks",
+	"--set", "image.tag=dev",
 }
 
 // objects are rendered objects by kind and name, such as "Deployment kube-system/kube-vitals".

@@ -25,15 +25,11 @@ func TestManifests(t *testing.T) {
 		{"cert-manager", "high-availability", "insecure-kubelets"},
 	} {
 		t.Run(strings.Join(components, "+"), func(t *testing.T) {
-			args := slices.Clone(helmTemplate)
+			var folders []string
 			for _, c := range components {
-				args = append(args, "--values", filepath.Join(manifests, "components", c, "values.yaml"))
+				folders = append(folders, "components/"+c)
 			}
-			rendered, err := helm(t, args...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, got := parse(t, rendered), parse(t, kustomize(t, "base", components))
+			want, got := renderManifests(t, folders...), parse(t, kustomize(t, "base", components))
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("chart (-) and manifests (+) differ:\n%s", diff)
 			}
@@ -54,17 +50,27 @@ func overlays(t *testing.T) []string {
 	return folders
 }
 
+// renderManifests renders the chart with the values of folders of manifests/, and with the image of
+// `make generate`.
+func renderManifests(t *testing.T, folders ...string) objects {
+	t.Helper()
+	args := append(slices.Clone(helmTemplate), "--set", "image.tag=v"+readMetadata(t).AppVersion)
+	for _, folder := range folders {
+		args = append(args, "--values", filepath.Join(manifests, folder, "values.yaml"))
+	}
+	text, err := helm(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, text)
+}
+
 // TestOverlays builds manifests/overlays and expects the objects that the chart renders with their
 // values. A move starts with all of them except the APIServices.
 func TestOverlays(t *testing.T) {
 	for _, name := range overlays(t) {
 		t.Run(name, func(t *testing.T) {
-			args := append(slices.Clone(helmTemplate), "--values", filepath.Join(manifests, "overlays", name, "values.yaml"))
-			rendered, err := helm(t, args...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, got := parse(t, rendered), parse(t, kustomize(t, "overlays/"+name, nil))
+			want, got := renderManifests(t, "overlays/"+name), parse(t, kustomize(t, "overlays/"+name, nil))
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("chart (-) and manifests (+) differ:\n%s", diff)
 			}

@@ -10,19 +10,27 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestMetadata checks what Artifact Hub reads of Chart.yaml: lists in annotations are YAML, the image
-// is the one that is rendered, and the icon and the linked pages are files of this repository.
+// metadata is a part of Chart.yaml.
+type metadata struct {
+	Icon, Version, AppVersion string
+	Annotations               map[string]string
+}
+
+func readMetadata(t *testing.T) (m metadata) {
+	t.Helper()
+	if err := yaml.Unmarshal(mustRead(t, filepath.Join(chart, "Chart.yaml")), &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestMetadata checks that the chart has the version of the server, and what Artifact Hub reads of
+// Chart.yaml: lists in annotations are YAML, the image is the default of this version, and the icon
+// and the linked pages are files of this repository.
 func TestMetadata(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(chart, "Chart.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var metadata struct {
-		Icon, AppVersion string
-		Annotations      map[string]string
-	}
-	if err := yaml.Unmarshal(text, &metadata); err != nil {
-		t.Fatal(err)
+	metadata := readMetadata(t)
+	if metadata.Version != metadata.AppVersion {
+		t.Errorf("the chart has version %s, the server %s", metadata.Version, metadata.AppVersion)
 	}
 	lists := map[string][]map[string]any{}
 	for _, name := range []string{"images", "links", "changes"} {
@@ -33,9 +41,9 @@ func TestMetadata(t *testing.T) {
 		}
 		lists[name] = list
 	}
-	rendered := render(t).value(t, "Deployment kube-system/kube-vitals", "spec.template.spec.containers.0.image")
-	if image := lists["images"][0]["image"]; image != rendered {
-		t.Errorf("got image %v, want %v, which is rendered", image, rendered)
+	want := render(t, "image.tag=v"+metadata.AppVersion).value(t, deployment, container+"image")
+	if image := lists["images"][0]["image"]; image != want {
+		t.Errorf("got image %v, want %v", image, want)
 	}
 	for _, change := range lists["changes"] {
 		kinds := []any{"added", "changed", "deprecated", "removed", "fixed", "security"}

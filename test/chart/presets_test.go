@@ -18,6 +18,16 @@ func presetFiles(t *testing.T) []string {
 	return files
 }
 
+// valuesFiles returns the presets and the files of values in ci.
+func valuesFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(chart, "ci", "*-values.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("got %d files of values, error %v", len(files), err)
+	}
+	return append(files, presetFiles(t)...)
+}
+
 // TestPresets checks what the presets change. End-to-end tests install them.
 func TestPresets(t *testing.T) {
 	const ca = "/etc/kube-vitals/kubelet-ca/ca-bundle.crt"

@@ -110,7 +110,7 @@ func createDryRun(t *testing.T, namespace string, spec corev1.PodSpec) error {
 func podsOfChart(t *testing.T, values string) map[string]corev1.PodSpec {
 	t.Helper()
 	manifest, err := shared.Run(t.Context(), binaries.Helm, "template", "kube-vitals", shared.Chart,
-		"--values", values, "--set", "hostNetwork.enabled=false")
+		"--values", values, "--set", "image.tag=dev,hostNetwork.enabled=false")
 	if err != nil {
 		t.Fatal(err)
 	}

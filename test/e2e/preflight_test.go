@@ -112,7 +112,7 @@ func TestPreflight(t *testing.T) {
 	})
 	t.Run("the command", func(t *testing.T) {
 		_, report := c.preflight(t)
-		script := fmt.Sprintf("cd %s && PATH=%s:$PATH && %s --set replicas=0", c.Checkout,
+		script := fmt.Sprintf("cd %s && PATH=%s:$PATH && %s --set replicas=0,image.tag=dev", c.Checkout,
 			filepath.Dir(c.Binary(binaries.Helm)), report.Install.Command)
 		if _, err := c.Run(t.Context(), "/bin/sh", "-c", script); err != nil {
 			t.Fatal(err)

@@ -151,7 +151,7 @@ func (s *Server) StartRevision(ctx context.Context) (*Server, error) {
 // Helm runs helm install or upgrade for the chart with values such as replicas=0. An upgrade keeps
 // the values that were set before.
 func (c *Cluster) Helm(ctx context.Context, command string, values ...string) error {
-	args := []string{command, Release, c.Chart, "--namespace", Namespace}
+	args := []string{command, Release, c.Chart, "--namespace", Namespace, "--set", "image.tag=dev"}
 	if command == "upgrade" {
 		args = append(args, "--reuse-values")
 	}
@@ -204,7 +204,7 @@ func (c *Cluster) InstallPreset(ctx context.Context, preset string, args ...stri
 		return nil, err
 	}
 	_, err = c.Run(ctx, binaries.Helm, "install", release, c.Chart, "--namespace", preset,
-		"--values", filepath.Join(c.Chart, "presets", preset+".yaml"), "--set", "replicas=0,apiService.create=false")
+		"--values", filepath.Join(c.Chart, "presets", preset+".yaml"), "--set", "image.tag=dev,replicas=0,apiService.create=false")
 	if err != nil {
 		return nil, err
 	}
