@@ -286,6 +286,9 @@ func TestRefusals(t *testing.T) {
 		{"prometheusRule.runbookURL=runbooks", "at '/prometheusRule/runbookURL': 'runbooks' does not match pattern"},
 		{"dashboard.lables.a=b", "at '/dashboard': additional properties 'lables' not allowed"},
 		// The templates.
+		{"image.repository=mirror.example/metrics-server/metrics-server", "set image.repository to that of kube-vitals"},
+		{"addonResizer.enabled=true", "addonResizer.enabled=true: this chart has no addon-resizer: set resources"},
+		{"tls.type=metrics-server," + caBundle, "tls.type=self-signed creates the certificate"},
 		{caBundle, "the server writes the caBundle"},
 		{"tls.type=helm," + caBundle, "tls.type=helm creates the certificate: leave apiService.caBundle empty"},
 		{"tls.type=self-signed," + caBundle, "tls.type=self-signed creates the certificate: leave apiService.caBundle empty"},
@@ -661,6 +664,37 @@ func TestMonitorsVerify(t *testing.T) {
 				t.Errorf("Prometheus sends its token: %t, want %t", token, tt.token)
 			}
 		})
+	}
+}
+
+// TestMetricsServerValues renders the chart with all values of metrics-server's chart, which keep
+// their meaning. Only its image must be replaced.
+func TestMetricsServerValues(t *testing.T) {
+	args := append(slices.Clone(helmTemplate), "--values", filepath.Join("testdata", "metrics-server-3.13.1.yaml"))
+	if _, err := helm(t, args...); err == nil || !strings.Contains(err.Error(), "is the image of metrics-server") {
+		t.Errorf("got error %v, want one for the image", err)
+	}
+	text, err := helm(t, append(args, "--set", "image.repository=registry.example/kube-vitals")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objs := parse(t, text)
+	for path, want := range map[string]any{
+		container + "image":                              "registry.example/kube-vitals:dev",
+		container + "args.1":                             "--cert-dir=/tmp",
+		container + "securityContext.runAsUser":          1000.0,
+		container + "readinessProbe.initialDelaySeconds": 20.0,
+		pod + "volumes":                                  []any{map[string]any{"name": "tmp", "emptyDir": map[string]any{}}},
+	} {
+		if diff := cmp.Diff(want, objs.value(t, deployment, path)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", path, diff)
+		}
+	}
+	if got := objs.value(t, apiService, "spec.insecureSkipTLSVerify"); got != true {
+		t.Errorf("insecureSkipTLSVerify: got %v", got)
+	}
+	if objs[servingSecret] != nil {
+		t.Errorf("%s is rendered, which tls.type=metrics-server does not need", servingSecret)
 	}
 }
 

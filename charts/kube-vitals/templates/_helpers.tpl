@@ -134,11 +134,16 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
+{{/* tls.type, with the name that metrics-server's chart has for self-signed. */}}
+{{- define "kube-vitals.tlsType" -}}
+{{- eq .Values.tls.type "metrics-server" | ternary "self-signed" .Values.tls.type }}
+{{- end }}
+
 {{/* The Secret that holds the serving certificate. tls.type=self-signed has none. */}}
 {{- define "kube-vitals.tlsSecretName" -}}
-{{- if eq .Values.tls.type "existingSecret" }}
+{{- if eq (include "kube-vitals.tlsType" .) "existingSecret" }}
 {{- required "tls.type=existingSecret: set tls.existingSecret.name to the Secret that holds tls.crt and tls.key" .Values.tls.existingSecret.name }}
-{{- else if eq .Values.tls.type "kube-vitals" }}
+{{- else if eq (include "kube-vitals.tlsType" .) "kube-vitals" }}
 {{- printf "%s-serving" (include "kube-vitals.fullname" .) }}
 {{- else }}
 {{- printf "%s-tls" (include "kube-vitals.fullname" .) }}
@@ -155,7 +160,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* "true" if the API server does not verify the serving certificate. */}}
 {{- define "kube-vitals.unverified" -}}
-{{- if or .Values.apiService.insecureSkipTLSVerify (eq .Values.tls.type "self-signed") }}true{{ end }}
+{{- if or .Values.apiService.insecureSkipTLSVerify (eq (include "kube-vitals.tlsType" .) "self-signed") }}true{{ end }}
 {{- end }}
 
 {{/*
@@ -165,7 +170,7 @@ from the existing Secret. Empty with tls.type=kube-vitals, where the server writ
 {{- define "kube-vitals.knownCA" -}}
 {{- if .Values.apiService.caBundle }}
 {{- .Values.apiService.caBundle | b64enc }}
-{{- else if and (eq .Values.tls.type "existingSecret") .Values.tls.existingSecret.lookup }}
+{{- else if and (eq (include "kube-vitals.tlsType" .) "existingSecret") .Values.tls.existingSecret.lookup }}
 {{- $data := (lookup "v1" "Secret" (include "kube-vitals.namespace" .) .Values.tls.existingSecret.name).data | default dict }}
 {{- coalesce (index $data "ca.crt") (index $data "tls.crt") | default "" }}
 {{- end }}
@@ -231,16 +236,16 @@ cert-manager, only the Secret has the CA. Without a CA it uses the system's root
 path: /metrics
 scheme: https
 tlsConfig:
-  {{- if eq .root.Values.tls.type "self-signed" }}
+  {{- if eq (include "kube-vitals.tlsType" .root) "self-signed" }}
   insecureSkipVerify: true
   {{- else }}
   serverName: {{ include "kube-vitals.dnsNames" .root | fromYamlArray | first }}
-  {{- if or (has .root.Values.tls.type (list "kube-vitals" "helm")) (include "kube-vitals.knownCA" .root) }}
+  {{- if or (has (include "kube-vitals.tlsType" .root) (list "kube-vitals" "helm")) (include "kube-vitals.knownCA" .root) }}
   ca:
     configMap:
       name: {{ include "kube-vitals.caConfigMapName" .root }}
       key: ca.crt
-  {{- else if ne .root.Values.tls.type "existingSecret" }}
+  {{- else if ne (include "kube-vitals.tlsType" .root) "existingSecret" }}
   ca:
     secret:
       name: {{ include "kube-vitals.tlsSecretName" .root }}

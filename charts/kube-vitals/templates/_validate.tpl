@@ -4,19 +4,26 @@ single value are in values.schema.json.
 */}}
 {{- define "kube-vitals.validate" -}}
 {{- $v := .Values }}
+{{- $tlsType := include "kube-vitals.tlsType" . }}
+{{- if regexMatch "(^|/)metrics-server$" $v.image.repository }}
+{{- fail (printf "image.repository=%s is the image of metrics-server: set image.repository to that of kube-vitals" $v.image.repository) }}
+{{- end }}
+{{- if ($v.addonResizer).enabled }}
+{{- fail "addonResizer.enabled=true: this chart has no addon-resizer: set resources for the size of the cluster (docs/install.md), and remove addonResizer" }}
+{{- end }}
 {{- if $v.apiService.caBundle }}
-{{- if eq $v.tls.type "kube-vitals" }}
+{{- if eq $tlsType "kube-vitals" }}
 {{- fail "tls.type=kube-vitals: leave apiService.caBundle empty: the server writes the caBundle" }}
-{{- else if has $v.tls.type (list "helm" "self-signed") }}
-{{- fail (printf "tls.type=%s creates the certificate: leave apiService.caBundle empty" $v.tls.type) }}
+{{- else if has $tlsType (list "helm" "self-signed") }}
+{{- fail (printf "tls.type=%s creates the certificate: leave apiService.caBundle empty" $tlsType) }}
 {{- end }}
 {{- end }}
-{{- if and (eq $v.tls.type "cert-manager") $v.tls.certManager.existingIssuer.enabled (not $v.tls.certManager.existingIssuer.name) }}
+{{- if and (eq $tlsType "cert-manager") $v.tls.certManager.existingIssuer.enabled (not $v.tls.certManager.existingIssuer.name) }}
 {{- fail "tls.certManager.existingIssuer.enabled=true: set tls.certManager.existingIssuer.name to the issuer that signs the certificate" }}
 {{- end }}
 {{- if dig "admissionPolicy" "enabled" false $v.tls }}
-{{- if ne $v.tls.type "kube-vitals" }}
-{{- fail (printf "tls.admissionPolicy.enabled=true restricts a permission that the server only has with tls.type=kube-vitals, not with tls.type=%s" $v.tls.type) }}
+{{- if ne $tlsType "kube-vitals" }}
+{{- fail (printf "tls.admissionPolicy.enabled=true restricts a permission that the server only has with tls.type=kube-vitals, not with tls.type=%s" $tlsType) }}
 {{- end }}
 {{- if semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version }}
 {{- fail (printf "tls.admissionPolicy.enabled=true needs Kubernetes 1.30 or newer; this is %s" .Capabilities.KubeVersion.Version) }}
@@ -65,7 +72,7 @@ single value are in values.schema.json.
 {{- if include "kube-vitals.hasFlag" (dict "root" . "names" "tls-secret|tls-names|tls-ca-configmap") }}
 {{- fail "args and defaultArgs cannot set --tls-secret, --tls-names and --tls-ca-configmap, since the roles and the Service use fixed names: tls.type=kube-vitals sets all of them" }}
 {{- end }}
-{{- if and (eq $v.tls.type "kube-vitals") (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
+{{- if and (eq $tlsType "kube-vitals") (include "kube-vitals.hasFlag" (dict "root" . "names" "tls-cert-file|tls-private-key-file")) }}
 {{- fail "tls.type=kube-vitals creates the serving certificate, and args name another one by --tls-cert-file: remove the flag, or set tls.type=existingSecret and tls.existingSecret.name" }}
 {{- end }}
 {{- $open := "" }}
@@ -76,7 +83,7 @@ single value are in values.schema.json.
 {{- fail "--authorization-always-allow-paths replaces its default, so the probes would depend on the API server: add /healthz,/readyz,/livez to it, or remove the flag and set metrics.enabled=true" }}
 {{- end }}
 {{- $certDir := include "kube-vitals.hasFlag" (dict "root" . "names" "cert-dir") }}
-{{- if and $certDir (eq $v.tls.type "self-signed") (not (or $v.tmpVolume $v.extraVolumeMounts)) }}
+{{- if and $certDir (eq $tlsType "self-signed") (not (or $v.tmpVolume $v.extraVolumeMounts)) }}
 {{- fail "--cert-dir needs a writable folder: remove the flag, so that the certificate stays in memory, or set tmpVolume" }}
 {{- end }}
 {{- with $v.updateStrategy }}
@@ -92,7 +99,7 @@ single value are in values.schema.json.
 {{- if eq (include "kube-vitals.kubeletServiceAccountName" .) (include "kube-vitals.serviceAccountName" .) }}
 {{- fail "kubelet.serviceAccount.name is the ServiceAccount of the pods: name another one, or set kubelet.serviceAccount.create=false and an empty name, so that kubelets get the token of the pods" }}
 {{- end }}
-{{- if eq $v.tls.type "self-signed" }}
+{{- if eq $tlsType "self-signed" }}
 {{- if and $v.serviceMonitor.enabled (not $v.metrics.enabled) }}
 {{- fail "serviceMonitor.enabled=true would send Prometheus' token to a server that it cannot verify (tls.type=self-signed): set another tls.type, or metrics.enabled=true, with which no token is sent" }}
 {{- end }}
