@@ -125,6 +125,7 @@ generate: $(HELM) $(HELM_DOCS) ## update manifests/ and, from values.yaml, the c
 	cd test && $(GO) run ./chart ../charts/kube-vitals
 	$(HELM_DOCS) --chart-search-root charts --log-level warning
 	$(call manifest,charts/kube-vitals,$(APP_VERSION)) >manifests/base/kube-vitals.yaml
+	$(call component,admission-policy,admissionpolicy)
 	$(call component,cert-manager,certificate)
 	$(call component,high-availability,poddisruptionbudget)
 	$(call component,pinned-kubelets,kubeletpins)
@@ -136,7 +137,7 @@ generate: $(HELM) $(HELM_DOCS) ## update manifests/ and, from values.yaml, the c
 # manifest = chart, its version, arguments of helm template. It removes the labels that only releases of Helm have.
 manifest = @{ echo '\# Generated from charts/kube-vitals by `make generate`: do not edit.'; \
 	$(HELM) template kube-vitals $(1) --namespace kube-system --kube-version 1.36.0 --no-hooks \
-	  --set image.tag=v$(2) $(3) | \
+	  --set image.tag=v$(2) --values manifests/base/values.yaml $(3) | \
 	sed -e '/^\# Source: /d' -e '/ helm\.sh\/chart: /d' -e '/ app\.kubernetes\.io\/managed-by: Helm$$/d'; }
 
 # component = name, templates of its resources

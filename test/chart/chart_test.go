@@ -93,6 +93,8 @@ func TestValues(t *testing.T) {
 			deployment, container + "volumeMounts.0.mountPath", "/etc/kube-vitals/devices"},
 		{"no liveness probe", "livenessProbe=null", deployment, container + "livenessProbe", nil},
 		{"one replica is not spread", "", deployment, pod + "topologySpreadConstraints", nil},
+		{"DNS policy", "dnsPolicy=Default", deployment, pod + "dnsPolicy", "Default"},
+		{"no DNS policy", "", deployment, pod + "dnsPolicy", nil},
 		{"two replicas are spread", "replicas=2",
 			deployment, pod + "topologySpreadConstraints.0.topologyKey", "kubernetes.io/hostname"},
 		{"false is a value", "hostUsers=false", deployment, pod + "hostUsers", false},
@@ -279,6 +281,7 @@ func TestRefusals(t *testing.T) {
 		{"terminationGracePeriodSeconds=no", "at '/terminationGracePeriodSeconds': got string, want null or integer"},
 		{"env[0].value=1", "at '/env/0': missing property 'name'"},
 		{"service.ipFamilyPolicy=Dual", "at '/service/ipFamilyPolicy': value must be one of '', 'SingleStack'"},
+		{"dnsPolicy=cluster", "at '/dnsPolicy': value must be one of '', 'ClusterFirst'"},
 		{"tests.image.digest=1", "at '/tests/image/digest': got number, want string"},
 		{"tls.helm.lookup=yes,", "at '/tls/helm/lookup': got string, want boolean"},
 		{"imagePullSecrets={secret}", "at '/imagePullSecrets/0': got string, want object"},
@@ -667,6 +670,40 @@ func TestMonitorsVerify(t *testing.T) {
 	}
 }
 
+// TestAdmissionPolicy checks that the policy is on by default where the cluster has its API and the
+// server may change the APIServices.
+func TestAdmissionPolicy(t *testing.T) {
+	const old = "needs Kubernetes 1.30 or newer; this is v1.29.0"
+	for _, tt := range []struct {
+		version, values string
+		want            bool
+		err             string
+	}{
+		{"1.36.0", "", true, ""},
+		{"1.30.0-gke.1", "", true, ""},
+		{"1.29.0", "", false, ""},
+		{"1.36.0", "tls.admissionPolicy.enabled=false", false, ""},
+		{"1.36.0", "tls.type=self-signed", false, ""},
+		{"1.29.0", "tls.admissionPolicy.enabled=true", false, old},
+	} {
+		t.Run(tt.version+" "+tt.values, func(t *testing.T) {
+			text, err := helm(t, append(setValues(tt.values), "--kube-version", tt.version)...)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("got error %v, want %s", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := parse(t, text)[policy] != nil; got != tt.want {
+				t.Errorf("the policy exists: %t, want %t", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestMetricsServerValues renders the chart with all values of metrics-server's chart, which keep
 // their meaning. Only its image must be replaced.
 func TestMetricsServerValues(t *testing.T) {
@@ -695,6 +732,66 @@ func TestMetricsServerValues(t *testing.T) {
 	}
 	if objs[servingSecret] != nil {
 		t.Errorf("%s is rendered, which tls.type=metrics-server does not need", servingSecret)
+	}
+}
+
+// TestHelmTest checks what the pod of helm test reads, how it verifies it, and that it has the
+// security context and the labels that clusters demand.
+func TestHelmTest(t *testing.T) {
+	const (
+		testPod = "Pod kube-system/kube-vitals-test"
+		config  = "ConfigMap kube-system/kube-vitals-test"
+		command = "spec.containers.0.command"
+		ca      = "spec.volumes.1"
+		direct  = "apiService.create=false"
+	)
+	hooks := func(values string) objects {
+		args := slices.DeleteFunc(setValues(values), func(arg string) bool { return arg == "--no-hooks" })
+		text, err := helm(t, append(args, "--show-only", "templates/tests/top.yaml")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parse(t, text)
+	}
+	top := []any{"kubectl", "top", "nodes"}
+	for _, tt := range []struct {
+		values, object, path string
+		want                 any
+	}{
+		{"", testPod, command, top},
+		{"", testPod, "spec.volumes", nil},
+		{"", testPod, "spec.containers.0.securityContext.runAsUser", 65532.0},
+		{"", testPod, "spec.containers.0.resources.limits.memory", "128Mi"},
+		{"", testPod, `metadata.labels.sidecar\.istio\.io/inject`, "false"},
+		{"", testPod, `metadata.annotations.linkerd\.io/inject`, "disabled"},
+		{"securityContext.runAsUser=null", testPod, "spec.containers.0.securityContext.runAsUser", nil},
+		{"podSecurityContext.fsGroup=1", testPod, "spec.securityContext.fsGroup", 1.0},
+		{direct, testPod, command,
+			[]any{"kubectl", "--kubeconfig=/etc/kube-vitals/kubectl/config", "top", "pods", "--all-namespaces"}},
+		{direct, testPod, ca + ".configMap.name", "kube-vitals-ca"},
+		{direct + ",tls.type=cert-manager", testPod, ca + ".secret.secretName", "kube-vitals-tls"},
+		{direct + ",tls.type=self-signed", testPod, ca, nil},
+		{direct + "," + existing, testPod, ca, nil},
+		{direct + "," + existing + "," + caBundle, testPod, ca + ".configMap.name", "kube-vitals-ca"},
+	} {
+		if diff := cmp.Diff(tt.want, hooks(tt.values).value(t, tt.object, tt.path)); diff != "" {
+			t.Errorf("%s: %s (-want +got):\n%s", tt.values, tt.path, diff)
+		}
+	}
+	for values, want := range map[string]string{
+		direct:                           "certificate-authority: /etc/kube-vitals/ca/ca.crt",
+		direct + ",tls.type=self-signed": "insecure-skip-tls-verify: true",
+		direct + ",service.port=8443":    "server: https://kube-vitals.kube-system.svc:8443\n",
+	} {
+		if text, _ := hooks(values).value(t, config, "data.config").(string); !strings.Contains(text, want) {
+			t.Errorf("%s: got the kubeconfig %s, want %s", values, text, want)
+		}
+	}
+	for id, object := range hooks(direct) {
+		annotations := object["metadata"].(map[string]any)["annotations"].(map[string]any)
+		if got := annotations["helm.sh/hook-delete-policy"]; got != "before-hook-creation,hook-succeeded,hook-failed" {
+			t.Errorf("%s is deleted %v", id, got)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -25,11 +24,7 @@ func TestSchemas(t *testing.T) {
 			for _, file := range valuesFiles(t) {
 				t.Run(filepath.Base(file), func(t *testing.T) {
 					args := slices.DeleteFunc(slices.Clone(helmTemplate), func(arg string) bool { return arg == "--no-hooks" })
-					args = append(args, "--kube-version", filepath.Base(schemas), "--values", file)
-					text, err := helm(t, args...)
-					if err != nil && strings.Contains(err.Error(), "needs Kubernetes 1.30 or newer; this is v1.29") {
-						text, err = helm(t, append(args, "--set", "tls.admissionPolicy.enabled=false")...)
-					}
+					text, err := helm(t, append(args, "--kube-version", filepath.Base(schemas), "--values", file)...)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -16,6 +16,7 @@ import (
 func TestManifests(t *testing.T) {
 	for _, components := range [][]string{
 		{},
+		{"admission-policy"},
 		{"cert-manager"},
 		{"high-availability"},
 		{"insecure-kubelets"},
@@ -55,7 +56,7 @@ func overlays(t *testing.T) []string {
 func renderManifests(t *testing.T, folders ...string) objects {
 	t.Helper()
 	args := append(slices.Clone(helmTemplate), "--set", "image.tag=v"+readMetadata(t).AppVersion)
-	for _, folder := range folders {
+	for _, folder := range append([]string{"base"}, folders...) {
 		args = append(args, "--values", filepath.Join(manifests, folder, "values.yaml"))
 	}
 	text, err := helm(t, args...)

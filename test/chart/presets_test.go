@@ -34,7 +34,8 @@ func TestPresets(t *testing.T) {
 	for preset, wants := range map[string]map[string]any{
 		"eks-fargate": {container + "args.0": "--secure-port=10251", container + "ports.0.containerPort": 10251.0},
 		"host-network": {
-			pod + "hostNetwork": true, container + "args.0": "--secure-port=4443", container + "ports.0.containerPort": 4443.0,
+			pod + "hostNetwork": true, pod + "dnsPolicy": "ClusterFirstWithHostNet",
+			container + "args.0": "--secure-port=4443", container + "ports.0.containerPort": 4443.0,
 			"spec.strategy.rollingUpdate": map[string]any{"maxSurge": 0.0, "maxUnavailable": 1.0},
 		},
 		"openshift": {

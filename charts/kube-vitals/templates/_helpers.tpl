@@ -104,6 +104,18 @@ defaults of new sections.
 {{- if dig "enabled" true (.Values.events | default dict) }}true{{ end }}
 {{- end }}
 
+{{/*
+"true" if the chart creates the admission policy: by default where the server can change the APIServices and the API exists.
+The version of Kubernetes decides: helm template does not know the kinds of an API unless --api-versions names them.
+*/}}
+{{- define "kube-vitals.admissionPolicy" -}}
+{{- $enabled := dig "admissionPolicy" "enabled" nil .Values.tls }}
+{{- if kindIs "invalid" $enabled }}
+{{- $enabled = and (eq (include "kube-vitals.tlsType" .) "kube-vitals") (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}
+{{- end }}
+{{- if $enabled }}true{{ end }}
+{{- end }}
+
 {{/* Labels that select the pods. They may never change over a release's life: a Deployment's selector is immutable. */}}
 {{- define "kube-vitals.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "kube-vitals.name" . }}

@@ -21,7 +21,7 @@ single value are in values.schema.json.
 {{- if and (eq $tlsType "cert-manager") $v.tls.certManager.existingIssuer.enabled (not $v.tls.certManager.existingIssuer.name) }}
 {{- fail "tls.certManager.existingIssuer.enabled=true: set tls.certManager.existingIssuer.name to the issuer that signs the certificate" }}
 {{- end }}
-{{- if dig "admissionPolicy" "enabled" false $v.tls }}
+{{- if include "kube-vitals.admissionPolicy" . }}
 {{- if ne $tlsType "kube-vitals" }}
 {{- fail (printf "tls.admissionPolicy.enabled=true restricts a permission that the server only has with tls.type=kube-vitals, not with tls.type=%s" $tlsType) }}
 {{- end }}
