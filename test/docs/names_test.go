@@ -19,8 +19,9 @@ const otherFlags = " collect-interval disable enable-aggregator-routing event-tt
 	" reuse-values set sort-by take-ownership token values "
 
 // otherValues look like values of the chart but are not: keys of Secrets, fields of the configuration
-// of devices, and a value of metrics-server's chart.
-const otherValues = " tls.crt tls.key tls.caFile tls.serverName rbac.pspEnabled "
+// of devices, and values of the charts of metrics-server.
+const otherValues = " tls.crt tls.key tls.caFile tls.serverName rbac.pspEnabled image.registry image.pullSecrets" +
+	" service.ports.https "
 
 // TestNamesExist checks that the flags, values, metrics, reasons, files, make targets and benchmarks
 // that documents name exist. A name of another program belongs into the lists above.
