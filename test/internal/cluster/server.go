@@ -204,7 +204,8 @@ func (c *Cluster) InstallPreset(ctx context.Context, preset string, args ...stri
 		return nil, err
 	}
 	_, err = c.Run(ctx, binaries.Helm, "install", release, c.Chart, "--namespace", preset,
-		"--values", filepath.Join(c.Chart, "presets", preset+".yaml"), "--set", "image.tag=dev,replicas=0,apiService.create=false")
+		"--values", filepath.Join(c.Chart, "presets", preset+".yaml"),
+		"--set", "image.tag=dev,replicas=0,apiService.create=false")
 	if err != nil {
 		return nil, err
 	}
