@@ -250,7 +250,8 @@ func (d *doctor) checkAPIService(c Check, a *apiService) Check {
 
 // redirect returns how to lead an APIService to the server that is examined.
 func (d *doctor) redirect(a *apiService) string {
-	cure := "uninstall the other server, or take the APIService from its release"
+	cure := "switch the other server off, or take the APIService from its release: kubectl vitals preflight names who " +
+		"installed it, and whether it comes back"
 	if d.target.kind != KubeVitals {
 		return cure
 	}

@@ -12,7 +12,8 @@ import (
 
 // otherFlags are flags of other programs that documents name: kubectl, helm, kubelets, exporters,
 // metrics-server and prometheus-adapter.
-const otherFlags = " collect-interval disable enable-aggregator-routing event-ttl force-conflicts kubernetes" +
+const otherFlags = " collect-interval disable disable-components disable-metrics dry-run enable-aggregator-routing event-ttl" +
+	" extra-config force force-conflicts kubernetes server-side" +
 	" kubernetes-enable-dra kubernetes-virtual-gpus node-ip preserve prometheus-auth-config" +
 	" prometheus-auth-incluster prometheus-ca-file prometheus-client-tls-cert-file prometheus-client-tls-key-file" +
 	" prometheus-header prometheus-token-file prometheus-verb query.max-samples reset-then-reuse-values" +

@@ -59,6 +59,8 @@ func distributions(other *kubelettest.CA) map[string]distribution {
 		"kind":         {"kind-control-plane", types{internal, hostname}, ownCertificate},
 		"minikube":     {"minikube", types{internal, hostname}, ownCertificate},
 		"talos":        {"talos-cp-0", types{hostname, internal}, ownCertificate},
+		"microk8s":     {"microk8s-0", types{internal, hostname}, requested},
+		"linode":       {"lke27049-39949-60a531334464", types{hostname, external, internal}, ownCertificate},
 		"k3s":          {"k3s-server-0", types{internal, hostname}, servingKubelet},
 		"rke2":         {"rke2-server-0", types{internal, hostname}, servingKubelet},
 		"eks":          {"ip-10-0-1-7.ec2.local", types{internal, external, internalDNS, externalDNS, hostname}, requested},

@@ -3,6 +3,7 @@ package preflight
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,21 +13,27 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
 )
 
-// distribution is the name of a preset, or empty if the distribution is not recognized.
+// distribution is the name of a preset, unless the default values fit. It is empty if the distribution is
+// not recognized.
 type distribution string
 
 const (
-	kubeadm    distribution = "kubeadm"
-	kind       distribution = "kind"
-	minikube   distribution = "minikube"
-	k3s        distribution = "k3s"
-	rke2       distribution = "rke2"
-	eks        distribution = "eks"
-	eksFargate distribution = "eks-fargate"
-	gke        distribution = "gke"
-	aks        distribution = "aks"
-	openShift  distribution = "openshift"
-	talos      distribution = "talos"
+	kubeadm      distribution = "kubeadm"
+	kind         distribution = "kind"
+	minikube     distribution = "minikube"
+	k3s          distribution = "k3s"
+	rke2         distribution = "rke2"
+	eks          distribution = "eks"
+	eksFargate   distribution = "eks-fargate"
+	gke          distribution = "gke"
+	aks          distribution = "aks"
+	openShift    distribution = "openshift"
+	talos        distribution = "talos"
+	microk8s     distribution = "microk8s"
+	linode       distribution = "linode"
+	k0s          distribution = "k0s"
+	kops         distribution = "kops"
+	digitalOcean distribution = "digitalocean"
 )
 
 const (
@@ -95,7 +102,9 @@ func (p *preflight) checkDistribution(ctx context.Context) []doctor.Check {
 			count(n.all, "node"))
 		return []doctor.Check{c}
 	}
-	p.presets = []string{string(p.distribution)}
+	if !slices.Contains(defaultsFit, p.distribution) {
+		p.presets = []string{string(p.distribution)}
+	}
 	c.Seen = fmt.Sprintf("%s, %s: %s", p.distribution, count(n.all, "node"), n.evidence[p.distribution])
 	return []doctor.Check{c}
 }
@@ -146,6 +155,7 @@ func (n *nodes) add(node *corev1.Node) {
 // distributions are the presets by what recognizes a node: a part of the kubelet's version, a label,
 // the beginning of the image's name or of the provider ID, or an annotation. The first match counts:
 // kind, minikube and others use kubeadm, so it comes last. Those of Fargate are nodes of EKS, too.
+// docs/distributions.md has the sources.
 var distributions = []struct {
 	name                                        distribution
 	version, label, image, provider, annotation string
@@ -157,10 +167,18 @@ var distributions = []struct {
 	{name: aks, label: "kubernetes.azure.com/cluster"},
 	{name: openShift, label: "node.openshift.io/os_id"},
 	{name: talos, image: "Talos"},
+	{name: k0s, version: "+k0s"},
+	{name: microk8s, label: "microk8s.io/cluster"},
+	{name: kops, label: "kops.k8s.io/instancegroup"},
+	{name: linode, label: "lke.linode.com/pool-id"},
+	{name: digitalOcean, label: "doks.digitalocean.com/node-id"},
 	{name: minikube, label: "minikube.k8s.io/name"},
 	{name: kind, provider: "kind://"},
 	{name: kubeadm, annotation: criSocket},
 }
+
+// defaultsFit are the distributions without a preset: the default values fit.
+var defaultsFit = []distribution{k0s, kops, digitalOcean}
 
 // distributionOf recognizes the distribution of a node, and returns by what.
 func distributionOf(node *corev1.Node) (name distribution, evidence string) {

@@ -92,48 +92,119 @@ func mark(o *metav1.ObjectMeta, keys ...string) string {
 	return ""
 }
 
+// A manager installs metrics-server by other means than helm or kubectl. Most of them restore it, so
+// removing its objects is no cure.
+type manager struct {
+	name         string
+	distribution distribution // of the nodes; empty: any
+	key, value   string       // a label or annotation of the APIService; an empty value stands for any
+	fieldManager string       // of the APIService, in place of key
+	unreleased   bool         // not if helm has installed it
+	off          string       // how to switch it off; empty: impossible
+}
+
+// The ends of sentences that say how to switch metrics-server off.
+const (
+	keep = "keep it: it would be restored. The command below installs kube-vitals beside it, without APIServices"
+	then = "then run the command below"
+)
+
+const (
+	releaseName  = "meta.helm.sh/release-name"
+	addonManager = "addonmanager.kubernetes.io/mode"
+	kopsAddon    = "addon.kops.k8s.io/name"
+	k0sStack     = "k0s.k0sproject.io/stack"
+)
+
+// managers are all that are known. The first match counts.
+// docs/moving-from-metrics-server.md has the same table.
+var managers = []manager{
+	// https://github.com/kubernetes/minikube/blob/master/deploy/addons/metrics-server/metrics-apiservice.yaml
+	{name: "an addon of minikube", key: "kubernetes.io/minikube-addons", off: minikubeOff},
+	{name: "an addon of minikube", distribution: minikube, key: addonManager, off: minikubeOff},
+	{name: "GKE's, installed by an addon manager", distribution: gke, key: addonManager},
+	// https://github.com/Azure/AKS/issues/3631
+	{name: "AKS's, installed by an addon manager", distribution: aks, key: addonManager},
+	// https://github.com/openshift/cluster-monitoring-operator/tree/main/assets/metrics-server
+	{name: "OpenShift's, installed by the cluster monitoring operator", key: "app.kubernetes.io/managed-by",
+		value: "cluster-monitoring-operator"},
+	// The gardener-resource-manager adds the label and undoes changes: ManagedBy in
+	// https://github.com/gardener/gardener/blob/master/pkg/apis/resources/v1alpha1/types.go
+	{name: "Gardener's, installed by its resource manager", key: "resources.gardener.cloud/managed-by"},
+	{name: "installed by an addon manager", key: addonManager, value: "Reconcile"},
+	{name: "installed by an addon manager", key: addonManager, value: "EnsureExists"},
+	// The label: https://github.com/kubernetes/kops/blob/master/pkg/model/components/addonmanifests/remap.go
+	// The setting: https://kops.sigs.k8s.io/addons/#metrics-server
+	{name: "an addon of kOps", key: kopsAddon,
+		off: lines("set spec.metricsServer.enabled to false with kops edit cluster, and apply that, or kOps installs it "+
+			"again; delete what is left of it, "+then, "kops update cluster --name NAME --yes",
+			"kubectl delete deployment,service,serviceaccount,rolebinding,poddisruptionbudget --namespace kube-system "+
+				"--selector "+kopsAddon+"=metrics-server.addons.k8s.io",
+			"kubectl delete apiservice,clusterrole,clusterrolebinding --selector "+kopsAddon+"=metrics-server.addons.k8s.io")},
+	// The label: NameLabel in https://github.com/k0sproject/k0s/blob/main/pkg/applier/meta.go
+	// The flag: https://docs.k0sproject.io/stable/configuration/#disabling-controller-components
+	{name: "a component of k0s", key: k0sStack,
+		off: lines("start every k0s controller with --disable-components=metrics-server, or k0s installs it again; delete "+
+			"what is left of it, "+then,
+			"kubectl delete deployment,service,serviceaccount,rolebinding --namespace kube-system --selector "+
+				k0sStack+"=metricserver",
+			"kubectl delete apiservice,clusterrole,clusterrolebinding --selector "+k0sStack+"=metricserver")},
+	// https://docs.rke2.io/install/packaged_components
+	{name: "RKE2's chart", key: releaseName, value: "rke2-metrics-server",
+		off: lines("put this into /etc/rancher/rke2/config.yaml of every server, restart them, "+then,
+			"disable: [rke2-metrics-server]")},
+	// https://docs.k3s.io/installation/packaged-components
+	{name: "k3s' AddOn", key: "objectset.rio.cattle.io/owner-name", unreleased: true, off: k3sOff},
+	{name: "k3s' AddOn", key: "objectset.rio.cattle.io/hash", unreleased: true, off: k3sOff},
+	// The field manager: https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-field-management.html
+	// eksctl and the console add it to new clusters only: https://github.com/eksctl-io/eksctl/issues/8652
+	{name: "an add-on of EKS", fieldManager: "eks",
+		off: lines("delete the add-on, "+then, "aws eks delete-addon --cluster-name NAME --addon-name metrics-server")},
+	// The addon has no other mark. Disabling it deletes what its manifest has, no matter who has applied that:
+	// https://github.com/canonical/microk8s-core-addons/tree/main/addons/metrics-server
+	{name: "an addon of MicroK8s", distribution: microk8s, key: "k8s-app", value: "metrics-server",
+		off: lines("switch it off, "+then, "microk8s disable metrics-server")},
+}
+
+var (
+	minikubeOff = lines("switch it off, "+then, "minikube addons disable metrics-server")
+	k3sOff      = "start every k3s server with --disable=metrics-server, which deletes it, " + then
+)
+
+// matches reports whether the manager has installed the APIService, and by which mark.
+func (m *manager) matches(apiService *metav1.ObjectMeta, d distribution, released bool) (evidence string, ok bool) {
+	if m.distribution != "" && m.distribution != d || m.unreleased && released {
+		return "", false
+	}
+	if m.fieldManager != "" {
+		return fmt.Sprintf("field manager %q", m.fieldManager), managedBy(apiService, m.fieldManager)
+	}
+	value := mark(apiService, m.key)
+	return fmt.Sprintf("%s: %.100q", m.key, value), value != "" && (m.value == "" || m.value == value)
+}
+
 // ownerOf recognizes the owner by the labels, annotations and managers of the APIService. A tenant cannot
-// create one, unlike the Service to which it leads. docs/moving-from-metrics-server.md has the same table.
+// create one, unlike the Service to which it leads.
 func ownerOf(server doctor.Server, apiService *metav1.ObjectMeta, d distribution) owner {
-	const (
-		keep = "keep it: it would be restored. The command below installs kube-vitals beside it, without APIServices"
-		then = "then run the command below"
-	)
 	// They become a part of commands.
-	release := command.Name(mark(apiService, "meta.helm.sh/release-name"), "")
+	release := command.Name(mark(apiService, releaseName), "")
 	namespace := command.Name(mark(apiService, "meta.helm.sh/release-namespace"), "")
 	if release == "" || namespace == "" {
 		release, namespace = "", ""
 	}
-	mode := mark(apiService, "addonmanager.kubernetes.io/mode")
-	byAddonManager := fmt.Sprintf("installed by an addon manager (label addonmanager.kubernetes.io/mode: %.100q)", mode)
-	minikubeAddon := d == minikube && mode != "" || mark(apiService, "kubernetes.io/minikube-addons") != ""
-	cmo := mark(apiService, "app.kubernetes.io/managed-by") == "cluster-monitoring-operator" ||
-		server.Namespace == "openshift-monitoring"
-	switch {
-	case server.Kind == doctor.KubeVitals:
+	if server.Kind == doctor.KubeVitals {
 		return owner{name: "kube-vitals", installed: true, release: release, namespace: namespace}
-	case minikubeAddon:
-		return owner{name: "an addon of minikube", page: movePage,
-			off: lines("switch it off, "+then, "minikube addons disable metrics-server")}
-	case d == gke && mode != "":
-		return owner{name: "GKE's, " + byAddonManager, managed: true, off: keep}
-	case d == aks && mode != "":
-		return owner{name: "AKS's, " + byAddonManager, managed: true, off: keep}
-	case cmo:
-		return owner{name: "OpenShift's, installed by the cluster monitoring operator", managed: true, off: keep}
-	case mode == "Reconcile" || mode == "EnsureExists":
-		return owner{name: byAddonManager, managed: true, off: keep}
-	case mark(apiService, "objectset.rio.cattle.io/owner-name", "objectset.rio.cattle.io/hash") != "" && release == "":
-		return owner{name: "k3s' AddOn", page: movePage,
-			off: "start every k3s server with --disable=metrics-server, which deletes it, " + then}
-	case strings.HasPrefix(release, "rke2-"):
-		return owner{name: "RKE2's chart " + release, page: movePage, release: release, namespace: namespace,
-			off: lines("put this into /etc/rancher/rke2/config.yaml of every server, restart them, "+then,
-				"disable: ["+release+"]")}
-	case managedBy(apiService, "eks"):
-		return owner{name: "an add-on of EKS", page: movePage,
-			off: lines("delete the add-on, "+then, "aws eks delete-addon --cluster-name NAME --addon-name metrics-server")}
+	}
+	for i := range managers {
+		m := &managers[i]
+		if evidence, ok := m.matches(apiService, d, release != ""); ok {
+			return owner{name: m.name + " (" + evidence + ")", managed: m.off == "", page: movePage,
+				off: cmp.Or(m.off, keep)}
+		}
+	}
+	switch {
+	case server.Namespace == "openshift-monitoring": // no tenant may create it
+		return owner{name: "OpenShift's", managed: true, off: keep}
 	case strings.Contains(server.Service, "prometheus-adapter"):
 		return owner{name: "prometheus-adapter", page: adapterPage, release: release, namespace: namespace,
 			off: "follow the page, which moves its resource metrics to kube-vitals"}

@@ -368,6 +368,55 @@ func TestDistributions(t *testing.T) {
 				" --set kubelet.certificateAuthority=/etc/kube-vitals/kubelet-ca/ca-bundle.crt" +
 				" --set securityContext.runAsGroup=null --set securityContext.runAsUser=null",
 		},
+		"MicroK8s": {
+			world: func(w *world) {
+				w.selfSigned("a").Labels["microk8s.io/cluster"] = "true"
+				w.metricsServer("kube-system", "metrics-server", label("k8s-app", "metrics-server"))
+			},
+			presets: []string{"microk8s"}, flags: " --set kubelet.tls=pin",
+			owner: doctor.Failed, off: "microk8s disable metrics-server",
+		},
+		"MicroK8s with metrics-server of helm": {
+			world: func(w *world) {
+				w.selfSigned("a").Labels["microk8s.io/cluster"] = "true"
+				w.metricsServer("kube-system", "metrics-server", release("ms"))
+			},
+			presets: []string{"microk8s"}, flags: " --set kubelet.tls=pin",
+			owner: doctor.Failed, off: "helm uninstall ms --namespace kube-system",
+		},
+		"k0s": {
+			world: func(w *world) {
+				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3+k0s"
+				w.metricsServer("kube-system", "metrics-server", metav1.ObjectMeta{Labels: map[string]string{
+					"k8s-app": "metrics-server", "k0s.k0sproject.io/stack": "metricserver"}})
+			},
+			presets: []string{}, owner: doctor.Failed, off: "--disable-components=metrics-server",
+		},
+		"kOps": {
+			world: func(w *world) {
+				w.node("a", map[string]any{"tlsCertFile": "/srv/kubernetes/kubelet-server.crt"}).
+					Labels["kops.k8s.io/instancegroup"] = "nodes"
+				w.metricsServer("kube-system", "metrics-server", metav1.ObjectMeta{Labels: map[string]string{
+					"addon.kops.k8s.io/name": "metrics-server.addons.k8s.io", "app.kubernetes.io/managed-by": "kops",
+					"k8s-app": "metrics-server"}})
+			},
+			presets: []string{}, owner: doctor.Failed, off: "kops update cluster",
+		},
+		"Gardener": {
+			world: func(w *world) {
+				w.signed("a")
+				w.metricsServer("kube-system", "metrics-server", label("resources.gardener.cloud/managed-by", "gardener"))
+			},
+			presets: []string{}, flags: beside, owner: doctor.Warning, off: "keep it",
+		},
+		"Linode": {
+			world:   func(w *world) { w.selfSigned("a").Labels["lke.linode.com/pool-id"] = "39949" },
+			presets: []string{"linode"}, flags: " --set kubelet.tls=pin", owner: doctor.OK,
+		},
+		"DigitalOcean": {
+			world:   func(w *world) { w.signed("a").Labels["doks.digitalocean.com/node-id"] = "x" },
+			presets: []string{}, owner: doctor.OK,
+		},
 		"Talos": {
 			world:   func(w *world) { w.selfSigned("a").Status.NodeInfo.OSImage = "Talos (v1.12.0)" },
 			presets: []string{"talos"}, flags: " --set kubelet.tls=pin", owner: doctor.OK,
@@ -441,12 +490,24 @@ func TestDistributions(t *testing.T) {
 	}
 }
 
-// TestPresetsExist checks that the chart has a preset for each distribution.
+// TestPresetsExist checks that the chart has a preset for each distribution, unless the defaults fit, and
+// that docs/distributions.md describes all.
 func TestPresetsExist(t *testing.T) {
 	t.Parallel()
 	known := []string{"cilium", "host-network", string(eksFargate)}
 	for _, d := range distributions {
-		known = append(known, string(d.name))
+		if !slices.Contains(defaultsFit, d.name) {
+			known = append(known, string(d.name))
+		}
+	}
+	page, err := os.ReadFile("../../../docs/distributions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range defaultsFit {
+		if !strings.Contains(string(page), "\n## "+string(d)+"\n") {
+			t.Errorf("docs/distributions.md has no section %s", d)
+		}
 	}
 	for _, name := range known {
 		if _, err := charts.Preset(name); err != nil {
