@@ -82,17 +82,10 @@ func (p *preflight) checkOwner(ctx context.Context) []doctor.Check {
 	return []doctor.Check{c}
 }
 
-// mark returns the first value that the APIService has under one of the keys of its labels or annotations.
-func mark(o *metav1.ObjectMeta, keys ...string) string {
-	for _, key := range keys {
-		if value := cmp.Or(o.Annotations[key], o.Labels[key]); value != "" {
-			return value
-		}
-	}
-	return ""
-}
+// mark returns the value of an annotation or label of the APIService.
+func mark(o *metav1.ObjectMeta, key string) string { return cmp.Or(o.Annotations[key], o.Labels[key]) }
 
-// A manager installs metrics-server by other means than helm or kubectl. Most of them restore it, so
+// manager is what installs metrics-server by other means than helm or kubectl. Most managers restore it, so
 // removing its objects is no cure.
 type manager struct {
 	name         string
@@ -113,7 +106,9 @@ const (
 	releaseName  = "meta.helm.sh/release-name"
 	addonManager = "addonmanager.kubernetes.io/mode"
 	kopsAddon    = "addon.kops.k8s.io/name"
+	kopsName     = "metrics-server.addons.k8s.io"
 	k0sStack     = "k0s.k0sproject.io/stack"
+	k0sName      = "metricserver"
 )
 
 // managers are all that are known. The first match counts.
@@ -135,20 +130,20 @@ var managers = []manager{
 	{name: "installed by an addon manager", key: addonManager, value: "EnsureExists"},
 	// The label: https://github.com/kubernetes/kops/blob/master/pkg/model/components/addonmanifests/remap.go
 	// The setting: https://kops.sigs.k8s.io/addons/#metrics-server
-	{name: "an addon of kOps", key: kopsAddon,
+	{name: "an addon of kOps", key: kopsAddon, value: kopsName,
 		off: lines("set spec.metricsServer.enabled to false with kops edit cluster, and apply that, or kOps installs it "+
 			"again; delete what is left of it, "+then, "kops update cluster --name NAME --yes",
 			"kubectl delete deployment,service,serviceaccount,rolebinding,poddisruptionbudget --namespace kube-system "+
-				"--selector "+kopsAddon+"=metrics-server.addons.k8s.io",
-			"kubectl delete apiservice,clusterrole,clusterrolebinding --selector "+kopsAddon+"=metrics-server.addons.k8s.io")},
+				"--selector "+kopsAddon+"="+kopsName,
+			"kubectl delete apiservice,clusterrole,clusterrolebinding --selector "+kopsAddon+"="+kopsName)},
 	// The label: NameLabel in https://github.com/k0sproject/k0s/blob/main/pkg/applier/meta.go
 	// The flag: https://docs.k0sproject.io/stable/configuration/#disabling-controller-components
-	{name: "a component of k0s", key: k0sStack,
+	{name: "a component of k0s", key: k0sStack, value: k0sName,
 		off: lines("start every k0s controller with --disable-components=metrics-server, or k0s installs it again; delete "+
 			"what is left of it, "+then,
 			"kubectl delete deployment,service,serviceaccount,rolebinding --namespace kube-system --selector "+
-				k0sStack+"=metricserver",
-			"kubectl delete apiservice,clusterrole,clusterrolebinding --selector "+k0sStack+"=metricserver")},
+				k0sStack+"="+k0sName,
+			"kubectl delete apiservice,clusterrole,clusterrolebinding --selector "+k0sStack+"="+k0sName)},
 	// https://docs.rke2.io/install/packaged_components
 	{name: "RKE2's chart", key: releaseName, value: "rke2-metrics-server",
 		off: lines("put this into /etc/rancher/rke2/config.yaml of every server, restart them, "+then,
