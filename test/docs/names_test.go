@@ -12,12 +12,12 @@ import (
 
 // otherFlags are flags of other programs that documents name: kubectl, helm, kubelets, exporters,
 // metrics-server and prometheus-adapter.
-const otherFlags = " collect-interval disable disable-components disable-metrics dry-run enable-aggregator-routing event-ttl" +
-	" extra-config force force-conflicts kubernetes server-side" +
+const otherFlags = " collect-interval disable disable-components disable-metrics dry-run" +
+	" enable-aggregator-routing event-ttl extra-config force force-conflicts kubernetes" +
 	" kubernetes-enable-dra kubernetes-virtual-gpus node-ip preserve prometheus-auth-config" +
 	" prometheus-auth-incluster prometheus-ca-file prometheus-client-tls-cert-file prometheus-client-tls-key-file" +
 	" prometheus-header prometheus-token-file prometheus-verb query.max-samples reset-then-reuse-values" +
-	" reuse-values set sort-by take-ownership token values "
+	" reuse-values server-side set sort-by take-ownership token values "
 
 // otherValues look like values of the chart but are not: keys of Secrets, fields of the configuration
 // of devices, and values of the charts of metrics-server.

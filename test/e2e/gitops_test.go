@@ -1,0 +1,234 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+)
+
+// mendTime bounds the time after which content that a tool has cleared is back, with a margin for a
+// busy machine: pins come back with the next scrape of each node. docs/gitops.md names less.
+const mendTime = 30 * time.Second
+
+// The objects that the server writes: the caBundle, or the whole content.
+var (
+	writtenBundles = []string{"apiservice/v1.metrics.k8s.io", "apiservice/v1beta1.metrics.k8s.io"}
+	writtenData    = []string{"secret/" + servingSecret, "configmap/" + servingConfigMap, "configmap/" + pinsConfigMap}
+)
+
+// TestGitOps applies the manifest of the chart again in each way that GitOps tools do, and looks at
+// what the server has written: the caBundles, the serving certificate and the pins. Applying neither
+// changes it nor shows it as a difference. Replacing clears it, and the server writes it again.
+func TestGitOps(t *testing.T) {
+	t.Parallel()
+	g := &gitOps{pinned: pinned{testCluster: newCluster(t)}, manifest: filepath.Join(t.TempDir(), "manifest.yaml")}
+	g.createNode(t, "first", g.startKubelet(t, "first").at)
+	g.installWith(t, []string{"kubelet.tls=pin"})
+	g.awaitMetrics(t, "node", "first")
+	g.awaitMetrics(t, "node", "node")
+	g.writeManifest(t)
+	eventually(t, "all content to be written", func(ctx context.Context) error {
+		_, err := g.state(ctx)
+		return err
+	})
+
+	g.testFieldManager(t)
+	serverSide := []string{"--server-side", "--force-conflicts", "--field-manager=argocd-controller"}
+	t.Run("kubectl apply", func(t *testing.T) {
+		g.testUnchanged(t, true, func() error { return g.run(t, binaries.Kubectl, "apply", "--filename", g.manifest) })
+		g.testNoDifference(t)
+	})
+	t.Run("server-side apply by another manager", func(t *testing.T) {
+		g.testUnchanged(t, true, func() error {
+			return g.run(t, binaries.Kubectl, append([]string{"apply", "--filename", g.manifest}, serverSide...)...)
+		})
+		g.testNoDifference(t, serverSide...)
+	})
+	t.Run("helm upgrade", func(t *testing.T) {
+		g.testUnchanged(t, false, func() error {
+			return g.Helm(t.Context(), "upgrade", "apiService.annotations.touched=yes")
+		})
+	})
+	t.Run("helm upgrade --force", func(t *testing.T) {
+		g.testMended(t, func() error {
+			return g.run(t, binaries.Helm, "upgrade", cluster.Release, g.Chart, inNamespace, "--reuse-values", "--force")
+		})
+	})
+	t.Run("kubectl replace", func(t *testing.T) {
+		g.testMended(t, func() error { return g.run(t, binaries.Kubectl, "replace", "--filename", g.manifest) })
+	})
+}
+
+// gitOps is a cluster in which the manifest of the release is applied again.
+type gitOps struct {
+	pinned
+	manifest string // a file
+}
+
+// writeManifest writes the objects of the release as the chart renders them, without its Service: that
+// is an alias of this machine here.
+func (g *gitOps) writeManifest(t *testing.T) {
+	t.Helper()
+	rendered, err := g.Run(t.Context(), binaries.Helm, "get", "manifest", cluster.Release, inNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	for object := range strings.SplitSeq(rendered, "\n---\n") {
+		if !strings.Contains(object, "\nkind: Service\n") {
+			kept = append(kept, object)
+		}
+	}
+	if err := os.WriteFile(g.manifest, []byte(strings.Join(kept, "\n---\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs a program of the cluster.
+func (g *gitOps) run(t *testing.T, program string, args ...string) error {
+	_, err := g.Run(t.Context(), program, args...)
+	return err
+}
+
+// state returns what the server has written, by object. It is an error if something is missing.
+func (g *gitOps) state(ctx context.Context) (map[string]string, error) {
+	state := map[string]string{}
+	for _, name := range writtenBundles {
+		bundle, err := g.Kubectl(ctx, "get", name, "--output=jsonpath={.spec.caBundle}")
+		if err == nil && bundle == "" {
+			err = errors.New("the caBundle is empty")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		state[name] = bundle
+	}
+	for _, name := range writtenData {
+		data, err := g.Kubectl(ctx, "get", name, inNamespace, "--output=jsonpath={.data}")
+		if err == nil && data == "" {
+			err = errors.New("it is empty")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		state[name] = data
+	}
+	var pins map[string]string
+	if err := json.Unmarshal([]byte(state["configmap/"+pinsConfigMap]), &pins); err != nil {
+		return nil, err
+	}
+	// The entry of the other node, whose certificate a CA verifies, returns with the next connection.
+	if state["configmap/"+pinsConfigMap] = pins["first"]; !strings.HasPrefix(pins["first"], "sha256:") {
+		return nil, fmt.Errorf("got pins %v, want a key of the first node", pins)
+	}
+	return state, nil
+}
+
+// mustState returns what the server has written.
+func (g *gitOps) mustState(t *testing.T) map[string]string {
+	t.Helper()
+	state, err := g.state(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// testFieldManager checks that tools can recognize what the server has written by its field manager.
+func (g *gitOps) testFieldManager(t *testing.T) {
+	t.Helper()
+	for _, name := range slices.Concat(writtenBundles, writtenData) {
+		managers := g.kubectl(t, "get", name, inNamespace, "--show-managed-fields",
+			"--output=jsonpath={.metadata.managedFields[*].manager}")
+		if !slices.Contains(strings.Fields(managers), "kube-vitals") {
+			t.Errorf("%s has the field managers %s", name, managers)
+		}
+	}
+}
+
+// list lists the nodes through the API server.
+func (g *gitOps) list(ctx context.Context) error {
+	body, err := g.get(ctx, "/apis/metrics.k8s.io/v1beta1/nodes")
+	text := string(body)
+	if err == nil && (!strings.Contains(text, `"name":"first"`) || !strings.Contains(text, `"name":"node"`)) {
+		err = fmt.Errorf("a node is missing: %s", body)
+	}
+	return err
+}
+
+// testUnchanged runs a tool, which changes nothing that the server has written. If the tool leaves the
+// Service alone, no request fails meanwhile.
+func (g *gitOps) testUnchanged(t *testing.T, served bool, tool func() error) {
+	t.Helper()
+	before := g.mustState(t)
+	calls := map[string]func(context.Context) error{}
+	if served {
+		calls["list of nodes"] = g.list
+	}
+	load := startLoad(t, calls)
+	if err := tool(); err != nil {
+		t.Fatal(err)
+	}
+	if after := g.mustState(t); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("the tool has changed what the server wrote: got %v, want %v", after, before)
+	}
+	load.stop()
+	g.restoreRoute(t)
+}
+
+// testNoDifference compares the manifest with the cluster, as tools do before they apply it.
+func (g *gitOps) testNoDifference(t *testing.T, flags ...string) {
+	t.Helper()
+	out, err := g.Kubectl(t.Context(), append([]string{"diff", "--filename", g.manifest}, flags...)...)
+	if err != nil || out != "" { // kubectl exits with 1 if there is a difference
+		t.Errorf("error %v, differences:\n%s", err, out)
+	}
+}
+
+// testMended runs a tool that replaces objects, and waits until the server has written their content
+// again.
+func (g *gitOps) testMended(t *testing.T, tool func() error) {
+	t.Helper()
+	before := g.mustState(t)
+	if err := tool(); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	g.restoreRoute(t)
+	eventually(t, "requests to be served", g.list)
+	served := time.Since(start)
+	var after map[string]string
+	eventually(t, "the content to be written again", func(ctx context.Context) (err error) {
+		after, err = g.state(ctx)
+		return err
+	})
+	mended := time.Since(start)
+	t.Logf("requests were served after %s, and all content was back after %s", served, mended)
+	if mended > mendTime {
+		t.Errorf("the content was back after %s, want at most %s", mended, mendTime)
+	}
+	if secret := "secret/" + servingSecret; after[secret] == before[secret] {
+		t.Error("the Secret has the same content as before: the tool has not cleared it, so this proves nothing")
+	}
+	if pins := "configmap/" + pinsConfigMap; after[pins] != before[pins] {
+		t.Errorf("got pins %s, want %s", after[pins], before[pins])
+	}
+}
+
+// restoreRoute makes the Service an alias of this machine again, which helm undoes.
+func (g *gitOps) restoreRoute(t *testing.T) {
+	t.Helper()
+	if err := g.RouteService(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
