@@ -227,13 +227,17 @@ type foreign struct {
 	at      usage.Time
 }
 
-// ignore makes usable drop a sample, as long as the engine may return it.
+// ignore makes usable drop a sample.
 func (n *node) ignore(c *counter, at usage.Time) {
 	if n.foreign == nil {
 		n.foreign = map[foreign]bool{}
 	}
-	maps.DeleteFunc(n.foreign, func(f foreign, _ bool) bool { return n.clock.reference.Sub(f.at) > maxAhead+maxWindow })
 	n.foreign[foreign{c, at}] = true
+}
+
+// forgetForeign forgets the samples that the engine does not return any more.
+func (n *node) forgetForeign() {
+	maps.DeleteFunc(n.foreign, func(f foreign, _ bool) bool { return n.clock.reference.Sub(f.at) > maxAhead+maxWindow })
 }
 
 // usable returns the points of a counter without those that are by another clock.

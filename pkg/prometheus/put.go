@@ -46,6 +46,7 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 func (s *Source) decide(n *node, sent usage.Time) (hasNew, needsBase bool) {
 	reference := s.reference(n, sent)
 	apart := s.apart(n, reference)
+	n.forgetForeign()
 	newest := usage.Time(0)
 	note := func(c *counter) {
 		if c.refresh != s.refreshes {
