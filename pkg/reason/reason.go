@@ -135,7 +135,7 @@ func descriptions() map[Reason]Description { //nolint:funlen // a table
 			"find out whether its certificate was renewed; if so, accept the new key with the command in the log of " +
 				"kube-vitals, else something intercepts the connection"},
 		TLSNotPinned: {"the key of the kubelet cannot be pinned",
-			"check the ConfigMap of --kubelet-pins and the permission to list, watch, update, patch and create it"},
+			"check the ConfigMap of --kubelet-pins and the permission to list, watch and update it"},
 		NoToken: {"kube-vitals has no token for the kubelet",
 			"check the permission to create tokens of --kubelet-service-account"},
 		Unauthorized: {"the kubelet rejects the credentials",

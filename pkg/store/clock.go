@@ -36,7 +36,8 @@ type bounds struct{ min, max time.Duration }
 //	41.3                 53     11.6 s to 12.7 s          a jump: 11.6 s to 12.7 s
 //
 // The example leaves out the samples, which raise the lower bound, and the drift of clocks, which
-// widens the bounds with time. Steps of less than about 1.3 s may go unnoticed.
+// widens the bounds with time. Steps of less than about 1.3 s may go unnoticed, and longer ones if
+// no response came for a while.
 type nodeClock struct {
 	bounds            // of all responses since the last jump; meaningful if known
 	at     usage.Time // when the bounds were valid, by our clock
