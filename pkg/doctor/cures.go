@@ -95,13 +95,11 @@ func cures() map[string]string { //nolint:funlen // a table
 			"--proxy-client-key-file, then restart kube-vitals",
 		requestHeaderCAInvalid: "renew the CA in --requestheader-client-ca-file of kube-apiserver",
 		clientCAMissing:        "start kube-apiserver with --client-ca-file, unless no client uses certificates",
-		notInstalled: "install kube-vitals: kubectl vitals preflight prints the command that fits the cluster; with the " +
-			"default values, in a checkout of its repository:\n" +
-			"helm install kube-vitals charts/kube-vitals --namespace kube-system",
-		serverUnconfirmed:     "if you have installed one of them, run doctor with its --namespace",
-		serverAmbiguous:       "uninstall those that should not be there, or run doctor with a --namespace that has one",
-		apiServiceMissing:     upgrade + "; metrics.k8s.io is not served without it",
-		apiServiceUnavailable: "see the other checks; the condition changes some seconds after its cause",
+		notInstalled:           "install kube-vitals: this prints the command that fits the cluster\nkubectl vitals preflight",
+		serverUnconfirmed:      "if you have installed one of them, run doctor with its --namespace",
+		serverAmbiguous:        "uninstall those that should not be there, or run doctor with a --namespace that has one",
+		apiServiceMissing:      upgrade + "; metrics.k8s.io is not served without it",
+		apiServiceUnavailable:  "see the other checks; the condition changes some seconds after its cause",
 		apiServerRejected: "kube-vitals cannot authenticate the API server: check the request-header CA (aggregation), and " +
 			"restart kube-vitals if it was changed",
 		serverUnreachable: "let the API server connect to the pods: check firewalls and NetworkPolicies for the port of " +

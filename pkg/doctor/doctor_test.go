@@ -463,7 +463,7 @@ func TestNotInstalled(t *testing.T) {
 	}
 	report, text := w.examine(t)
 	last := report.Checks[len(report.Checks)-1]
-	if last.ID != "installation" || last.Status != Failed || !strings.Contains(text, "helm install kube-vitals") {
+	if last.ID != "installation" || last.Status != Failed || !strings.Contains(text, "kubectl vitals preflight") {
 		t.Errorf("got\n%s", text)
 	}
 }

@@ -109,7 +109,7 @@ func TestDoctor(t *testing.T) {
 	c := newCluster(t)
 
 	notInstalled := c.awaitFailure(t, "installation", "not-installed")
-	if !strings.Contains(notInstalled.Cure, "helm install kube-vitals") {
+	if !strings.Contains(notInstalled.Cure, "kubectl vitals preflight") {
 		t.Errorf("got %+v", notInstalled)
 	}
 

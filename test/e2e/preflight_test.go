@@ -65,7 +65,8 @@ func TestPreflight(t *testing.T) {
 	c := newCluster(t)
 
 	code, report := c.preflight(t)
-	const install = "helm install kube-vitals charts/kube-vitals --namespace kube-system"
+	const install = "helm install kube-vitals charts/kube-vitals --namespace kube-system " +
+		"--set image.repository=REGISTRY/kube-vitals,image.tag=TAG"
 	if code != 0 || report.Install.Command != install || report.Server.Kind != "none" {
 		t.Errorf("default: got exit code %d, %+v", code, report)
 	}
@@ -112,7 +113,7 @@ func TestPreflight(t *testing.T) {
 	})
 	t.Run("the command", func(t *testing.T) {
 		_, report := c.preflight(t)
-		script := fmt.Sprintf("cd %s && PATH=%s:$PATH && %s --set replicas=0,image.tag=dev", c.Checkout,
+		script := fmt.Sprintf("cd %s && PATH=%s:$PATH && %s --set replicas=0", c.Checkout,
 			filepath.Dir(c.Binary(binaries.Helm)), report.Install.Command)
 		if _, err := c.Run(t.Context(), "/bin/sh", "-c", script); err != nil {
 			t.Fatal(err)

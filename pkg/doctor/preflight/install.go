@@ -16,6 +16,8 @@ import (
 const (
 	publishedChart = "oci://ghcr.io/kube-vitals/charts/kube-vitals"
 	localChart     = "charts/kube-vitals" // of a checkout
+	// ownImage has placeholders: no image is published for a version that is not released.
+	ownImage = " --set image.repository=REGISTRY/kube-vitals,image.tag=TAG"
 )
 
 // The value that decides which certificates of kubelets are accepted.
@@ -110,15 +112,15 @@ func (o owner) kubeVitalsNamespace() string {
 
 // command returns the command of helm.
 func (p *preflight) command(values map[string]any) string {
-	chart := localChart
+	chart, image := localChart, ownImage
 	if released.MatchString(p.Version) {
-		chart = publishedChart + " --version " + strings.TrimPrefix(p.Version, "v")
+		chart, image = publishedChart+" --version "+strings.TrimPrefix(p.Version, "v"), ""
 	}
 	command := "helm install kube-vitals " + chart
 	if p.owner.installed {
 		command = "helm upgrade " + quote(cmp.Or(p.owner.release, "kube-vitals")) + " " + chart + " --reset-then-reuse-values"
 	}
-	command += " --namespace " + quote(p.namespace())
+	command += " --namespace " + quote(p.namespace()) + image
 	for _, flag := range flags("", values) {
 		command += " --set " + flag
 	}

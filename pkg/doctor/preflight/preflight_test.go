@@ -652,7 +652,8 @@ func TestDevelopmentVersion(t *testing.T) {
 	w := newWorld(t)
 	w.signed("a")
 	for _, w.version = range []string{"v0.0.0-gabc1234", "v0.2.0-1-gabc1234-dirty", "v0.0.0-dev", ""} {
-		const want = "helm install kube-vitals charts/kube-vitals --namespace kube-system"
+		const want = "helm install kube-vitals charts/kube-vitals --namespace kube-system " +
+			"--set image.repository=REGISTRY/kube-vitals,image.tag=TAG"
 		if got := w.examine().Install.Command; got != want {
 			t.Errorf("%q: got %s, want %s", w.version, got, want)
 		}
