@@ -61,7 +61,14 @@ func TestGitOps(t *testing.T) {
 		})
 	})
 	t.Run("kubectl replace", func(t *testing.T) {
-		g.testMended(t, func() error { return g.run(t, binaries.Kubectl, "replace", "--filename", g.manifest) })
+		g.testMended(t, func() error {
+			err := g.run(t, binaries.Kubectl, "replace", "--filename", g.manifest)
+			for err != nil && strings.Contains(err.Error(), "(Conflict)") {
+				// The server has written one object because another one was replaced. Tools try again.
+				err = g.run(t, binaries.Kubectl, "replace", "--filename", g.manifest)
+			}
+			return err
+		})
 	})
 }
 
