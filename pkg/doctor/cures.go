@@ -95,7 +95,7 @@ func cures() map[string]string { //nolint:funlen // a table
 			"--proxy-client-key-file, then restart kube-vitals",
 		requestHeaderCAInvalid: "renew the CA in --requestheader-client-ca-file of kube-apiserver",
 		clientCAMissing:        "start kube-apiserver with --client-ca-file, unless no client uses certificates",
-		notInstalled:           "install kube-vitals: this prints the command that fits the cluster\nkubectl vitals preflight",
+		notInstalled:           "install it: this prints the command that fits the cluster\nkubectl vitals preflight",
 		serverUnconfirmed:      "if you have installed one of them, run doctor with its --namespace",
 		serverAmbiguous:        "uninstall those that should not be there, or run doctor with a --namespace that has one",
 		apiServiceMissing:      upgrade + "; metrics.k8s.io is not served without it",
