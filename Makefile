@@ -26,18 +26,25 @@ SYFT       := $(CACHE)/syft-v1.46.0/syft
 VULN       := $(CACHE)/govulncheck-v1.8.0/govulncheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build plugin test unit browser victoria-metrics e2e clients client-tools conformance verify lint fmt generate demo bench scaling plot soak fuzz vuln image package release push-chart
+.PHONY: help build plugin programs test unit browser victoria-metrics e2e clients client-tools conformance verify lint fmt generate demo bench scaling plot soak fuzz vuln image package release push-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The version of Go's cryptographic module that is certified for FIPS 140-3: lib/fips140/certified.txt of Go.
 GOFIPS140 := $(if $(FIPS),v1.0.0,off)
+# Also the flags of test/internal/binaries: go compiles what several programs need once only if their flags are equal.
+# -s leaves out DWARF, so that the compiler need not write it.
+GO_BUILD := CGO_ENABLED=0 $(GO) build -trimpath -gcflags=all=-dwarf=false
 build: ## build bin/kube-vitals, one static binary; FIPS=1: with the FIPS 140-3 module
-	CGO_ENABLED=0 GOFIPS140=$(GOFIPS140) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kube-vitals ./cmd/kube-vitals
+	GOFIPS140=$(GOFIPS140) $(GO_BUILD) -ldflags '$(LDFLAGS)' -o bin/kube-vitals ./cmd/kube-vitals
 
 plugin: ## build bin/kubectl-vitals, the plugin of kubectl
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-vitals ./cmd/kubectl-vitals
+	$(GO_BUILD) -ldflags '$(LDFLAGS)' -o bin/kubectl-vitals ./cmd/kubectl-vitals
+
+# Before everything else, because it shows its progress.
+programs:
+	@cd test && $(GO_BUILD) -ldflags='-s -w' -o $(CURDIR)/bin/programs ./cmd/programs && $(CURDIR)/bin/programs
 
 test: unit verify e2e ## run all tests: unit, verify and e2e
 
@@ -68,7 +75,7 @@ victoria-metrics:
 	  cp package/usr/bin/victoria-metrics . && rm -r package victoria-metrics_*.deb; \
 	} || echo "VictoriaMetrics is missing, so its test is skipped: apt-get install victoria-metrics" >&2
 
-e2e: build plugin $(PROMETHEUS) victoria-metrics ## the built binary behind a real API server; the first run builds the control plane (minutes)
+e2e: programs build plugin $(PROMETHEUS) victoria-metrics ## the built binary behind a real API server; the first run builds the control plane (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) \
 	  VICTORIA_METRICS=$$(command -v $(VICTORIA_METRICS) victoria-metrics | head -n 1) \
 	  $(GO) test -count=1 -timeout 1h -parallel 3 ./e2e/...
@@ -150,8 +157,8 @@ overlay = $(call manifest,charts/kube-vitals,$(APP_VERSION),--values manifests/o
 
 # Ctrl-C ends the demo without an error: go run would report one, and so would make, unless the demo has its own process
 # group (set -m).
-demo: build ## a cluster with 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends after the last step
-	cd test && $(GO) build -o $(CURDIR)/bin/demo ./cmd/demo
+demo: programs build ## a cluster with 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends after the last step
+	cd test && $(GO_BUILD) -ldflags='-s -w' -o $(CURDIR)/bin/demo ./cmd/demo
 	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(CURDIR)/bin/demo || exit
 
 NODES  ?= $(if $(filter reaction,$(ONLY)),32,1000)

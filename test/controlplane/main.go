@@ -3,9 +3,11 @@
 // it is, the name it is called by decides (a symbolic link, or argv[0]); so one link and one file
 // serve for five.
 //
-// It is a module of its own because k8s.io/kubernetes needs every staging module replaced by the
-// one of its release, which would fight with the newer libraries that kube-vitals and its tests
-// use.
+// The module's tools are the other programs of a test cluster: one go build makes all.
+//
+// It is a module of its own because k8s.io/kubernetes requires its staging modules as v0.0.0, which
+// do not exist. Its libraries have the versions of the server, so that go compiles them once for
+// both: importing a package of the server makes those versions the lowest that go selects.
 package main
 
 import (
@@ -24,6 +26,8 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+
+	_ "github.com/kube-vitals/kube-vitals/pkg/usage" // for the versions of libraries, see above
 )
 
 func main() {

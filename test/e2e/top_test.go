@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,9 +11,6 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
 )
-
-// kubectls are the tested versions: the control plane's reads v1beta1, the newer one v1.
-var kubectls = []string{binaries.Kubectl, binaries.NewKubectl}
 
 // TestTop compares the tables of kubectl top with the usage that the simulated kubelets report.
 func TestTop(t *testing.T) {
@@ -77,8 +76,14 @@ func TestTop(t *testing.T) {
 			"node-n 500m 6% 768Mi 2% <unknown> <unknown>",
 		}},
 	}
-	for _, program := range kubectls {
-		t.Run(program, func(t *testing.T) {
+	old, err := binaries.Build(t.Context(), binaries.OldKubectl(), os.Stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, program := range map[string]string{
+		"v1": binaries.Kubectl, "v1beta1": filepath.Join(old, binaries.Kubectl),
+	} {
+		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			for _, test := range tests {
 				t.Run(test.name, func(t *testing.T) {

@@ -1,6 +1,5 @@
-// Command kubectl is the real kubectl of the newest release, built from its library. The newest one
-// is needed beside the control plane's: it is the first that reads metrics.k8s.io/v1 and shows
-// swap.
+// Command kubectl is the real kubectl 1.36, built from its library: the last that reads
+// metrics.k8s.io/v1beta1.
 package main
 
 import (

@@ -172,7 +172,7 @@ func (d *demo) wait(ctx context.Context, address string) error {
 	d.step("The cluster stays up until you press Ctrl-C. Try it in another terminal:")
 	fmt.Fprintf(d.out, `
   export KUBECONFIG=%s
-  export PATH=%s:$PATH      # kubectl, kubectl-1.37 and helm
+  export PATH=%s:$PATH      # kubectl and helm
 
   kubectl top pods --all-namespaces --containers
   kubectl get --raw /apis/metrics.k8s.io/v1/nodes

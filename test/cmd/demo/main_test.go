@@ -35,14 +35,17 @@ func TestFailed(t *testing.T) {
 	}
 }
 
-// goCommand replaces the go command of the Makefile. It builds a program that exits with 0 after
-// Ctrl-C, as the demo does. Its subcommand run exits with 1 after Ctrl-C, as go run does.
+// goCommand replaces the go command of the Makefile. It builds a demo that exits with 0 after Ctrl-C,
+// and other programs that do nothing. Its subcommand run exits with 1 after Ctrl-C, as go run does.
 const goCommand = `#!/bin/sh
 if [ "$1" = run ]; then trap 'exit 1' INT; echo READY; while :; do sleep 0.01; done; fi
 while [ $# -gt 0 ]; do
   if [ "$1" = -o ]; then
     mkdir -p "$(dirname "$2")"
-    printf '#!/bin/sh\ntrap "echo stopped; exit 0" INT\necho READY\nwhile :; do sleep 0.01; done\n' >"$2"
+    echo '#!/bin/sh' >"$2"
+    case $2 in
+      */demo) printf 'trap "echo stopped; exit 0" INT\necho READY\nwhile :; do sleep 0.01; done\n' >>"$2" ;;
+    esac
     chmod +x "$2"
   fi
   shift

@@ -1,6 +1,8 @@
 // Package binaries builds the programs of a test cluster from Go modules at fixed versions, and
-// caches them: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl in one
-// executable, a newer kubectl, kwok and helm. It needs only Go. The first build takes minutes.
+// caches them. It needs only Go. The first build takes minutes.
+//
+// The build has the flags of `make build`, and the control plane the library versions of the server:
+// go compiles what both need once.
 package binaries
 
 import (
@@ -14,76 +16,76 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 )
 
-// The names of the programs in the folder that Build returns.
+// The names of the programs of ControlPlane.
 const (
 	Etcd              = "etcd"
 	APIServer         = "kube-apiserver"
 	ControllerManager = "kube-controller-manager"
 	Scheduler         = "kube-scheduler"
-	Kubectl           = "kubectl"      // the control plane's version
-	NewKubectl        = "kubectl-1.37" // the first that reads metrics.k8s.io/v1
+	Kubectl           = "kubectl" // reads metrics.k8s.io/v1
 	Kwok              = "kwok"
 	Helm              = "helm"
 )
 
 const componentVersion = "k8s.io/component-base/version."
 
-// program is one executable.
-type program struct {
-	name    string
-	source  string   // a folder in the test module that is a module, or package@version
+// Module is a Go module in a folder of the test module. Its programs are its main package and its
+// tools.
+type Module struct {
+	folder  string
 	ldflags string   // sets versions that a module build leaves empty
-	links   []string // additional names
+	links   []string // additional names of the main package's program
 }
 
-var programs = []program{
-	{
-		name: "controlplane", source: "controlplane",
+// ControlPlane builds etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl in
+// one executable, helm and kwok.
+func ControlPlane() Module {
+	return Module{
+		folder: "controlplane",
+		ldflags: "-X " + componentVersion + "gitVersion=v1.37.2" +
+			" -X " + componentVersion + "gitMajor=1 -X " + componentVersion + "gitMinor=37" +
+			// helm template assumes the Kubernetes version that helm was built for.
+			" -X helm.sh/helm/v3/internal/version.version=v3.22.0" +
+			" -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=37",
+		links: []string{Etcd, APIServer, ControllerManager, Scheduler, Kubectl},
+	}
+}
+
+// OldKubectl builds kubectl 1.36, the last that reads metrics.k8s.io/v1beta1.
+func OldKubectl() Module {
+	return Module{
+		folder: "kubectl",
 		ldflags: "-X " + componentVersion + "gitVersion=v1.36.3" +
 			" -X " + componentVersion + "gitMajor=1 -X " + componentVersion + "gitMinor=36",
-		links: []string{Etcd, APIServer, ControllerManager, Scheduler, Kubectl},
-	},
-	{
-		name: NewKubectl, source: "kubectl",
-		ldflags: "-X " + componentVersion + "gitVersion=v1.37.2" +
-			" -X " + componentVersion + "gitMajor=1 -X " + componentVersion + "gitMinor=37",
-	},
-	{name: Kwok, source: "sigs.k8s.io/kwok/cmd/kwok@v0.8.0"},
-	{
-		name: Helm, source: "helm.sh/helm/v3/cmd/helm@v3.22.0",
-		// helm template assumes the Kubernetes version that helm was built for.
-		ldflags: "-X helm.sh/helm/v3/internal/version.version=v3.22.0" +
-			" -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
-	},
+	}
 }
 
-// Build returns a folder with all programs. It builds them unless the cache has them, and reports
-// to progress. Callers must not change the folder, which others use.
-func Build(ctx context.Context, progress io.Writer) (dir string, err error) {
+// Build returns a folder with the programs of a module. It builds them unless the cache has them,
+// and reports to progress. Callers must not change the folder, which others use.
+func Build(ctx context.Context, m Module, progress io.Writer) (dir string, err error) {
 	checkout, err := Checkout(ctx)
 	if err != nil {
 		return "", err
 	}
-	module := filepath.Join(checkout, "test")
-	key, err := fingerprint(module)
+	source := filepath.Join(checkout, "test", m.folder)
+	key, err := m.fingerprint(source)
 	if err != nil {
-		return "", fmt.Errorf("compute the cache key of the cluster's programs: %w", err)
+		return "", fmt.Errorf("compute the cache key of %s: %w", m.folder, err)
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find a cache folder for the cluster's programs; set XDG_CACHE_HOME: %w", err)
+		return "", fmt.Errorf("find a cache folder for %s; set XDG_CACHE_HOME: %w", m.folder, err)
 	}
-	dir = filepath.Join(cache, "kube-vitals", key)
+	dir = filepath.Join(cache, "kube-vitals", m.folder+"-"+key)
 	if exists(dir) {
 		return dir, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return "", fmt.Errorf("create the cache of the cluster's programs: %w", err)
+		return "", fmt.Errorf("create the cache of %s: %w", m.folder, err)
 	}
 	unlock, err := lock(filepath.Join(filepath.Dir(dir), "lock"))
 	if err != nil {
@@ -93,101 +95,103 @@ func Build(ctx context.Context, progress io.Writer) (dir string, err error) {
 	if exists(dir) { // another process has built them meanwhile
 		return dir, nil
 	}
-	return dir, buildAll(ctx, module, dir, progress)
+	return dir, m.build(ctx, source, dir, progress)
 }
 
-// buildAll builds in a temporary folder and renames it, so that a folder in the cache is complete.
-func buildAll(ctx context.Context, module, dir string, progress io.Writer) error {
+// build builds in a temporary folder and renames it, so that a folder in the cache is complete.
+func (m Module) build(ctx context.Context, source, dir string, progress io.Writer) error {
 	partial := dir + ".partial"
 	if err := os.RemoveAll(partial); err != nil {
 		return fmt.Errorf("remove an unfinished build: %w", err)
 	}
 	if err := os.Mkdir(partial, 0o755); err != nil {
-		return fmt.Errorf("create the cache of the cluster's programs: %w", err)
+		return fmt.Errorf("create the cache of %s: %w", m.folder, err)
 	}
-	fmt.Fprintf(progress, "building the cluster's programs into %s: this takes minutes, once\n", dir)
-	for _, p := range programs {
-		if err := p.build(ctx, module, partial, progress); err != nil {
-			return err
+	started := time.Now()
+	fmt.Fprintf(progress, "building %s into %s, once\n", m.folder, dir)
+	log := &buildLog{name: m.folder, progress: progress}
+	stale, err := m.run(ctx, source, log, "list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}")
+	if err != nil {
+		return err
+	}
+	log.start(bytes.Count(stale, []byte("\n")))
+	if _, err := m.run(ctx, source, log, "build", "-v", "-o", partial+"/"); err != nil {
+		return err
+	}
+	for _, link := range m.links {
+		if err := os.Symlink(m.folder, filepath.Join(partial, link)); err != nil {
+			return fmt.Errorf("link %s as %s: %w", m.folder, link, err)
 		}
 	}
+	fmt.Fprintf(progress, "  %s: done in %s\n", m.folder, time.Since(started).Round(time.Second))
 	return os.Rename(partial, dir)
 }
 
-func (p program) build(ctx context.Context, module, dir string, progress io.Writer) error {
-	started := time.Now()
-	cmd := exec.CommandContext(ctx, "go", p.command(dir)...)
-	cmd.Dir = dir // not in a module
-	if !p.installed() {
-		cmd.Dir = filepath.Join(module, p.source)
-	}
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOBIN="+dir, "GOWORK=off")
+// run runs a go command for the programs of the module.
+func (m Module) run(ctx context.Context, source string, log *buildLog, command ...string) ([]byte, error) {
+	args := append(command,
+		"-buildvcs=false", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=-s -w "+m.ldflags, ".", "tool")
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	// SIGTERM lets go remove unfinished files.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	log := &buildLog{name: p.name, progress: progress}
 	cmd.Stderr = log
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("build %s from %s: %w:\n%s", p.name, p.source, err, log.tail)
+	output, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go %s in %s: %w:\n%s", command[0], source, err, log.tail)
 	}
-	for _, link := range p.links {
-		if err := os.Symlink(p.name, filepath.Join(dir, link)); err != nil {
-			return fmt.Errorf("link %s as %s: %w", p.name, link, err)
-		}
-	}
-	fmt.Fprintf(progress, "  %s: done in %s\n", p.name, time.Since(started).Round(time.Second))
-	return nil
+	return output, nil
 }
 
-// installed reports whether the program is installed from its own module, which fixes all versions.
-func (p program) installed() bool { return strings.Contains(p.source, "@") }
-
-// command returns the arguments of go.
-func (p program) command(dir string) []string {
-	flags := []string{"-v", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w " + p.ldflags}
-	if p.installed() {
-		return append(append([]string{"install"}, flags...), p.source)
-	}
-	return append(append([]string{"build", "-o", filepath.Join(dir, p.name)}, flags...), ".")
-}
-
-// buildLog reports the number of packages that a verbose build has compiled, and keeps the end of its
-// output.
+// buildLog reports how much of a verbose build is done, and keeps the end of its output.
 type buildLog struct {
 	name     string
 	progress io.Writer
-	packages int
+	started  time.Time
+	total    int // packages that the build compiles; 0: the build has not started
+	packages int // compiled
+	reported time.Time
 	tail     []byte
 }
 
+// start makes the log report how many of the packages are compiled.
+func (l *buildLog) start(packages int) {
+	l.started, l.total, l.packages = time.Now(), packages, 0
+	l.reported = l.started
+}
+
 func (l *buildLog) Write(text []byte) (int, error) {
-	const every, keep = 250, 4096 // packages, bytes
-	before := l.packages
-	l.packages += bytes.Count(text, []byte("\n"))
-	if l.packages/every > before/every {
-		fmt.Fprintf(l.progress, "  %s: %d packages so far\n", l.name, l.packages)
-	}
+	const every, keep = 15 * time.Second, 4096 // bytes
 	l.tail = append(l.tail, text...)
 	l.tail = l.tail[max(0, len(l.tail)-keep):]
+	l.packages += bytes.Count(text, []byte("\n"))
+	if time.Since(l.reported) < every {
+		return len(text), nil
+	}
+	l.reported = time.Now()
+	if l.total == 0 {
+		fmt.Fprintf(l.progress, "  %s: downloading modules\n", l.name)
+		return len(text), nil
+	}
+	// The packages at the end, which import all others, take a little longer than those at the start.
+	left := time.Since(l.started) * time.Duration(max(0, l.total-l.packages)) / time.Duration(max(1, l.packages))
+	fmt.Fprintf(l.progress, "  %s: %3d%%, about %s left\n",
+		l.name, min(99, 100*l.packages/l.total), left.Round(15*time.Second))
 	return len(text), nil
 }
 
-// fingerprint returns the cache key: it depends on the compiler, the platform, the sources in the
-// test module, and the versions.
-func fingerprint(module string) (string, error) {
+// fingerprint returns the cache key: it depends on the compiler, the platform, the flags, and the
+// module.
+func (m Module) fingerprint(source string) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	for _, p := range programs {
-		fmt.Fprintln(h, p.name, p.command(""), p.links)
-		if p.installed() {
-			continue
+	fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH, m)
+	for _, file := range []string{"go.mod", "go.sum", "main.go"} {
+		content, err := os.ReadFile(filepath.Join(source, file))
+		if err != nil {
+			return "", err
 		}
-		for _, file := range []string{"go.mod", "go.sum", "main.go"} {
-			content, err := os.ReadFile(filepath.Join(module, p.source, file))
-			if err != nil {
-				return "", err
-			}
-			fmt.Fprintf(h, "%s %x\n", file, sha256.Sum256(content))
-		}
+		fmt.Fprintf(h, "%s %x\n", file, sha256.Sum256(content))
 	}
 	return fmt.Sprintf("%x", h.Sum(nil)[:8]), nil
 }

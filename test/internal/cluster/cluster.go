@@ -86,7 +86,7 @@ func New(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	programs, err := binaries.Build(ctx, cfg.Progress)
+	programs, err := binaries.Build(ctx, binaries.ControlPlane(), cfg.Progress)
 	if err != nil {
 		return nil, err
 	}
