@@ -10,6 +10,12 @@ VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS ?= -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
+# All go commands have the same flags, also those that tests run: Go compiles what several programs need once only if
+# flags, cgo and versions are equal. No program is linked with DWARF, so the compiler need not write it. `make lint`
+# runs vet. Only the race detector needs cgo.
+export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath -gcflags=all=-dwarf=false -vet=off)
+export CGO_ENABLED := 0
+
 CACHE      ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kube-vitals/tools
 ACTIONLINT := $(CACHE)/actionlint-v1.7.12/actionlint
 GORELEASER := $(CACHE)/goreleaser-v2.16.0/goreleaser
@@ -33,21 +39,19 @@ help: ## list the targets
 
 # The version of Go's cryptographic module that is certified for FIPS 140-3: lib/fips140/certified.txt of Go.
 GOFIPS140 := $(if $(FIPS),v1.0.0,off)
-# Also the flags of test/internal/binaries: go compiles what several programs need once only if their flags are equal.
-# -s leaves out DWARF, so that the compiler need not write it.
-GO_BUILD := CGO_ENABLED=0 $(GO) build -trimpath -gcflags=all=-dwarf=false
 build: ## build bin/kube-vitals, one static binary; FIPS=1: with the FIPS 140-3 module
-	GOFIPS140=$(GOFIPS140) $(GO_BUILD) -ldflags '$(LDFLAGS)' -o bin/kube-vitals ./cmd/kube-vitals
+	GOFIPS140=$(GOFIPS140) $(GO) build -ldflags '$(LDFLAGS)' -o bin/kube-vitals ./cmd/kube-vitals
 
 plugin: ## build bin/kubectl-vitals, the plugin of kubectl
-	$(GO_BUILD) -ldflags '$(LDFLAGS)' -o bin/kubectl-vitals ./cmd/kubectl-vitals
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/kubectl-vitals ./cmd/kubectl-vitals
 
 # Before everything else, because it shows its progress.
 programs:
-	@cd test && $(GO_BUILD) -ldflags='-s -w' -o $(CURDIR)/bin/programs ./cmd/programs && $(CURDIR)/bin/programs
+	@cd test && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/programs ./cmd/programs && $(CURDIR)/bin/programs
 
 test: unit verify e2e ## run all tests: unit, verify and e2e
 
+unit: export CGO_ENABLED := 1
 unit: $(PROMTOOL) browser ## run the unit tests with -race
 	$(GO) test -race -timeout 1h ./...
 	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race -timeout 1h $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
@@ -95,7 +99,7 @@ client-tools:
 CLIENTS := bin/clients
 RECOMMENDER := k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender
 DESCHEDULER := sigs.k8s.io/descheduler/cmd/descheduler
-build-client = cd test/clients/$(1) && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/$(CLIENTS)/$(2)
+build-client = cd test/clients/$(1) && $(GO) build -o $(CURDIR)/$(CLIENTS)/$(2)
 clients: client-tools build ## read metrics with other languages, old clients, the VPA and the descheduler; 15 minutes at first
 	$(call build-client,kubectl,kubectl) .
 	$(call build-client,clientset,clientset-0.24) -modfile=v0.24.mod .
@@ -158,7 +162,7 @@ overlay = $(call manifest,charts/kube-vitals,$(APP_VERSION),--values manifests/o
 # Ctrl-C ends the demo without an error: go run would report one, and so would make, unless the demo has its own process
 # group (set -m).
 demo: programs build ## a cluster with 20 simulated nodes, kubectl top and an HPA; ONCE=1 ends after the last step
-	cd test && $(GO_BUILD) -ldflags='-s -w' -o $(CURDIR)/bin/demo ./cmd/demo
+	cd test && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/demo ./cmd/demo
 	@$(if $(ONCE),,set -m;) cd test && ONCE=$(ONCE) KUBE_VITALS=$(CURDIR)/bin/kube-vitals $(CURDIR)/bin/demo || exit
 
 NODES  ?= $(if $(filter reaction,$(ONLY)),32,1000)
@@ -259,22 +263,26 @@ push-chart: $(HELM) ## push the chart of `make package` to CHARTS, as an OCI art
 # The version of test/promql/go.mod, without Prometheus' service discoveries and without its pages.
 $(PROMETHEUS) $(PROMTOOL):
 	@mkdir -p $(dir $@)
-	cd test/promql && GOFLAGS='-trimpath -tags=remove_all_sd' CGO_ENABLED=0 \
-	  $(GO) build -o $@ github.com/prometheus/prometheus/cmd/$(notdir $@)
+	cd test/promql && CGO_ENABLED=0 $(GO) build -tags remove_all_sd -o $@ \
+	  github.com/prometheus/prometheus/cmd/$(notdir $@)
 
 # The versions of test/chart/schemas. The modules that it reads are 1 GB while they are unpacked.
 $(SCHEMAS):
 	@mkdir -p $(dir $@)
 	cd test && $(GO) run ./chart/schemas $@
 
+# helm is a tool of the control plane's module, which has the libraries of the server.
+$(HELM):
+	@mkdir -p $(dir $@)
+	cd test/controlplane && $(GO) build -ldflags '-s -w' -o $@ helm.sh/helm/v3/cmd/helm
+
 # install = package@version
 define install
 	@mkdir -p $(dir $@)
-	cd $(dir $@) && GOFLAGS=-buildvcs=false GOBIN=$(dir $@) CGO_ENABLED=0 $(GO) install -ldflags '-s -w' $(1)
+	cd $(dir $@) && GOBIN=$(dir $@) CGO_ENABLED=0 $(GO) install -buildvcs=false -ldflags '-s -w' $(1)
 endef
 $(ACTIONLINT): ; $(call install,github.com/rhysd/actionlint/cmd/actionlint@v1.7.12)
 $(GORELEASER): ; $(call install,github.com/goreleaser/goreleaser/v2@v2.16.0)
-$(HELM):       ; $(call install,helm.sh/helm/v3/cmd/helm@v3.22.0)
 $(HELM_DOCS):  ; $(call install,github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2)
 $(KUBECONFORM): ; $(call install,github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0)
 $(KUSTOMIZE):  ; $(call install,sigs.k8s.io/kustomize/kustomize/v5@v5.8.1)

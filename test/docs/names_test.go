@@ -112,7 +112,7 @@ func read(t *testing.T, file string) string {
 func helpOf(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	run := exec.CommandContext(t.Context(), "go", append([]string{"run", "-buildvcs=false", program}, args...)...)
-	run.Dir = dir
+	run.Dir, run.Env = dir, append(os.Environ(), "CGO_ENABLED=0") // as make bench
 	text, err := run.CombinedOutput()
 	if !strings.Contains(string(text), "kubeconfig") {
 		t.Fatalf("%s: %v:\n%s", program, err, text)
