@@ -109,7 +109,7 @@ func TestMoveFromPrometheusAdapter(t *testing.T) {
 			c.createNamespaces(t, "shop")
 			c.createPods(t, "shop", "node-01", "cart", "web")
 			c.pods = 2
-			requests := startLoad(t, c.reads())
+			requests := startLoad(t, c.reads(oldKubectl(t)))
 			c.logTop(t, "prometheus-adapter")
 
 			// Kube-vitals runs beside prometheus-adapter.
@@ -353,8 +353,10 @@ func (c *adapterCluster) startOverlay(t *testing.T, source string) {
 	c.awaitServer(t, c.server.Process, c.server.Address)
 }
 
-// reads returns functions that read metrics through the API server, as autoscalers and kubectl do.
-func (c *adapterCluster) reads() map[string]func(context.Context) error {
+// reads returns functions that read v1beta1 through the API server, as autoscalers and this kubectl
+// do. A newer kubectl reads v1 as soon as its APIService exists. The API server answers 503 until it
+// has checked the APIService, and sometimes when it is deleted.
+func (c *adapterCluster) reads(kubectl string) map[string]func(context.Context) error {
 	const path = "/apis/metrics.k8s.io/v1beta1/"
 	list := func(path string, n int) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -369,16 +371,14 @@ func (c *adapterCluster) reads() map[string]func(context.Context) error {
 		"nodes":            list(path+"nodes", prometheusNodes),
 		"pods":             list(path+"namespaces/shop/pods", c.pods),
 		"pods by label":    list(path+"namespaces/shop/pods?labelSelector=app%3Dcart", 1),
-		"kubectl top pods": c.hasPods,
+		"kubectl top pods": func(ctx context.Context) error {
+			out, err := c.Run(ctx, kubectl, "top", "pods", "--namespace=shop", "--no-headers")
+			if err == nil && strings.Count(out, "\n") != c.pods {
+				err = fmt.Errorf("got\n%s", out)
+			}
+			return err
+		},
 	}
-}
-
-func (c *adapterCluster) hasPods(ctx context.Context) error {
-	out, err := c.Kubectl(ctx, "top", "pods", "--namespace=shop", "--no-headers")
-	if err == nil && strings.Count(out, "\n") != c.pods {
-		err = fmt.Errorf("got\n%s", out)
-	}
-	return err
 }
 
 func (c *adapterCluster) hasNodes(ctx context.Context) error {

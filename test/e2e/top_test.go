@@ -76,13 +76,7 @@ func TestTop(t *testing.T) {
 			"node-n 500m 6% 768Mi 2% <unknown> <unknown>",
 		}},
 	}
-	old, err := binaries.Build(t.Context(), binaries.OldKubectl(), os.Stdout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for version, program := range map[string]string{
-		"v1": binaries.Kubectl, "v1beta1": filepath.Join(old, binaries.Kubectl),
-	} {
+	for version, program := range map[string]string{"v1": binaries.Kubectl, "v1beta1": oldKubectl(t)} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			for _, test := range tests {
@@ -98,6 +92,16 @@ func TestTop(t *testing.T) {
 			}
 		})
 	}
+}
+
+// oldKubectl returns the path of a kubectl that reads metrics.k8s.io/v1beta1.
+func oldKubectl(t *testing.T) string {
+	t.Helper()
+	folder, err := binaries.Build(t.Context(), binaries.OldKubectl(), os.Stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(folder, binaries.Kubectl)
 }
 
 // equalTables reports whether a table has these rows.
