@@ -157,11 +157,15 @@ func (s *Scraper) spacing() time.Duration {
 	return min(burstSpacing, s.activeResolution()/time.Duration(2*max(1, len(s.targets))))
 }
 
+// smallCluster is the number of nodes below which a cluster has the further scrapes of so many nodes:
+// they cost too little to let autoscalers wait.
+const smallCluster = 10
+
 // activeResolution returns the time between two scrapes of an active node. With it, all nodes
 // together are scraped at most Budget times as often as without active nodes, and every active
 // node has an equal share of that. s.mu is held.
 func (s *Scraper) activeResolution() time.Duration {
-	times := 1 + (s.Active.Budget-1)*float64(len(s.targets))/float64(max(1, s.active))
+	times := 1 + (s.Active.Budget-1)*float64(max(smallCluster, len(s.targets)))/float64(max(1, s.active))
 	return max(s.Active.Resolution, time.Duration(float64(s.Interval)/times))
 }
 

@@ -136,7 +136,7 @@ func TestNoNodeIsActiveWithoutAResolution(t *testing.T) {
 }
 
 // TestActiveBudget checks that all nodes together are scraped at most Budget times as often as without
-// active nodes, and that active nodes have equal shares.
+// active nodes, in small clusters a little more often, and that active nodes have equal shares.
 func TestActiveBudget(t *testing.T) {
 	for _, tc := range []struct {
 		budget        float64
@@ -151,7 +151,10 @@ func TestActiveBudget(t *testing.T) {
 		{2, 30, 25, interval * 25 / 55},
 		{3, 20, 20, 5 * time.Second},
 		{10, 20, 20, 5 * time.Second},
-		{2, 1, 1, 7500 * time.Millisecond},
+		{2, 10, 10, 7500 * time.Millisecond},
+		{2, 7, 7, interval * 7 / 17}, // as many further scrapes as with 10 nodes
+		{2, 1, 1, 5 * time.Second},
+		{1, 1, 1, interval},
 	} {
 		t.Run(fmt.Sprint(tc.budget, tc.nodes, tc.active), func(t *testing.T) {
 			runWith(t, Active{5 * time.Second, tc.budget}, nil, func(t *testing.T, c *cluster, s *Scraper) {
@@ -185,7 +188,8 @@ func TestActiveBudget(t *testing.T) {
 						}
 					}
 				}
-				most := int(tc.budget*intervals*float64(tc.nodes)) + tc.nodes // each interval has an edge
+				further := (tc.budget - 1) * float64(max(smallCluster, tc.nodes))
+				most := int(intervals*(float64(tc.nodes)+further)) + tc.nodes // each interval has an edge
 				if total > most {
 					t.Errorf("got %d scrapes, want at most %d", total, most)
 				}
