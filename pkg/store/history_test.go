@@ -148,6 +148,56 @@ func TestWindowBeginsWhereLoadChanged(t *testing.T) { // rule 1
 	}
 }
 
+// TestTenantChangesOnlyItsOwnUsage checks that a tenant whose load is made to confuse the rule for the
+// window changes nothing of another pod or the node, and that what is served for it is the mean over
+// the window that it names, of a usual length.
+func TestTenantChangesOnlyItsOwnUsage(t *testing.T) { // rule 1
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		with, without := newWideStore(rateWindow), newWideStore(rateWindow)
+		level, used, now := 0.0, 0.0, 0.0
+		reported := map[usage.Time]float64{} // core seconds of the tenant
+		for range 300 {
+			interval := []float64{1, 2, 4.5, 5, 5.5, 7.5, 15}[random.IntN(7)]
+			switch random.IntN(4) {
+			case 0: // a step, up to a million times as high
+				level = math.Pow(10, 6*random.Float64()-5)
+			case 1: // a ramp, or a wave whose noise grows
+				level *= 0.5 + random.Float64()
+			case 2: // a spike
+				used += 10 * random.Float64()
+			}
+			now, used = now+interval, used+interval*level
+			reported[at(now)] = used
+			others := scrape(now, of("p/a", restless(now)))
+			others.Node = sample(now, 2*now)
+			all := scrape(now, of("evil/a", sample(now, used)), others.Containers[0])
+			all.Node = others.Node
+			with.Put("n1", all)
+			without.Put("n1", others)
+			if got, want := show(with.Pod("n1", "n", "p", at(now))), show(without.Pod("n1", "n", "p", at(now))); got != want {
+				t.Fatalf("seed %d, %v s: another pod: got %s, want %s", seed, now, got, want)
+			}
+			if got, want := with.Node("n1", at(now)), without.Node("n1", at(now)); !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d, %v s: node: got %v, want %v", seed, now, got, want)
+			}
+			evil := with.Pod("n1", "n", "evil", at(now))
+			if evil == nil {
+				continue
+			}
+			a := evil.Containers[0].Amount
+			first, known := reported[a.At.Add(-a.Window)]
+			mean := 1e9 * (reported[a.At] - first) / a.Window.Seconds()
+			if !known || math.Abs(float64(a.CPUNanocores)-mean) > 1+1e-9*mean {
+				t.Fatalf("seed %d, %v s: got %s, want %v nanocores", seed, now, show(evil), mean)
+			}
+			if a.Window > maxAge {
+				t.Fatalf("seed %d, %v s: got a window of %v", seed, now, a.Window)
+			}
+		}
+	}
+}
+
 // checkWindows puts a sample of a container for each time, and checks over which time the rate is
 // computed that is served after that; 0: there is none.
 func checkWindows(t *testing.T, s *Store, times, want []float64, sampleAt func(seconds float64) usage.Sample) {
