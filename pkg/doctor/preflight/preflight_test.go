@@ -707,8 +707,8 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestDocumented checks that docs/why-no-metrics.md has a section for each check and a row for each reason,
-// and docs/distributions.md a section for each distribution.
+// TestDocumented checks that docs/why-no-metrics.md has a section for each check and the name of each
+// reason, and docs/distributions.md a section for each distribution.
 func TestDocumented(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/why-no-metrics.md")
@@ -726,8 +726,8 @@ func TestDocumented(t *testing.T) {
 		versionUnsupported, ownerManaged, ownerInstalled, alreadyInstalled, requestsPending, certificatesUnknown,
 		hostNetworkNeeded, routeUnknown, noNodeForPod, noNodes, incomplete,
 	} {
-		if !strings.Contains(string(page), "\n| `"+r+"` | ") {
-			t.Errorf("docs/why-no-metrics.md does not describe %s", r)
+		if !strings.Contains(string(page), "`"+r+"`") {
+			t.Errorf("docs/why-no-metrics.md does not have %s", r)
 		}
 	}
 }
