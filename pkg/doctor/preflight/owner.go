@@ -112,7 +112,7 @@ const (
 )
 
 // managers are all that are known. The first match counts.
-// docs/moving-from-metrics-server.md has the same table.
+// docs/distributions.md has the same marks.
 var managers = []manager{
 	// https://github.com/kubernetes/minikube/blob/master/deploy/addons/metrics-server/metrics-apiservice.yaml
 	{name: "an addon of minikube", key: "kubernetes.io/minikube-addons", off: minikubeOff},
