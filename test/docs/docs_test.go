@@ -418,3 +418,25 @@ func anchors(t *testing.T, file string) []string {
 	}
 	return names
 }
+
+// TestWords holds the pages short: who adds a sentence removes another.
+func TestWords(t *testing.T) {
+	const most = 30_000
+	words := 0
+	for _, pattern := range []string{"docs/*.md", "docs/dev/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: got %d files, error %v", pattern, len(files), err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			words += len(bytes.Fields(text))
+		}
+	}
+	if words > most {
+		t.Errorf("docs has %d words, want at most %d", words, most)
+	}
+}

@@ -368,9 +368,9 @@ func (c *adapterCluster) reads(kubectl string) map[string]func(context.Context) 
 		}
 	}
 	return map[string]func(context.Context) error{
-		"nodes":            list(path+"nodes", prometheusNodes),
-		"pods":             list(path+"namespaces/shop/pods", c.pods),
-		"pods by label":    list(path+"namespaces/shop/pods?labelSelector=app%3Dcart", 1),
+		"nodes":         list(path+"nodes", prometheusNodes),
+		"pods":          list(path+"namespaces/shop/pods", c.pods),
+		"pods by label": list(path+"namespaces/shop/pods?labelSelector=app%3Dcart", 1),
 		"kubectl top pods": func(ctx context.Context) error {
 			out, err := c.Run(ctx, kubectl, "top", "pods", "--namespace=shop", "--no-headers")
 			if err == nil && strings.Count(out, "\n") != c.pods {
