@@ -260,7 +260,8 @@ push-chart: $(HELM) ## push the chart of `make package` to CHARTS, as an OCI art
 	sed -n 's/^Digest: //p' build/push.log >build/chart.digest
 	grep --quiet '^sha256:' build/chart.digest
 
-# The version of test/promql/go.mod, without Prometheus' service discoveries and without its pages.
+# The version of test/promql/go.mod, without Prometheus' service discoveries and without its pages. CGO_ENABLED because
+# unit, which sets it for the race detector, needs promtool.
 $(PROMETHEUS) $(PROMTOOL):
 	@mkdir -p $(dir $@)
 	cd test/promql && CGO_ENABLED=0 $(GO) build -tags remove_all_sd -o $@ \

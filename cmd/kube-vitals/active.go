@@ -24,7 +24,7 @@ func (o *options) addActiveFlags(fs *pflag.FlagSet) {
 			"See docs/configuration.md. (default %v, or 0 if --metric-resolution is not longer)", defaultActiveResolution))
 	fs.Float64Var(&o.Active.Budget, "active-budget", defaultActiveBudget,
 		"How many times as often as with --metric-resolution alone all nodes together may be scraped; at least 1. "+
-			"--active-resolution is lengthened as needed.")
+			"Fewer than 10 nodes count as 10. --active-resolution is lengthened as needed.")
 }
 
 // completeActive sets the default of --active-resolution.

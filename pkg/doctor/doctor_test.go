@@ -524,8 +524,8 @@ func TestPrinter(t *testing.T) {
 	}
 }
 
-// TestDocumented checks that docs/why-no-metrics.md has a section for each check and each reason, and that
-// each reason has a cure unless there is nothing to do.
+// TestDocumented checks that docs/why-no-metrics.md has a section for each check and the name of each
+// reason, and that each reason has a cure unless there is nothing to do.
 func TestDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/why-no-metrics.md")
 	if err != nil {

@@ -12,7 +12,8 @@ type Active struct {
 	// Resolution is the time between two scrapes of an active node; 0: no node is active.
 	Resolution time.Duration
 	// Budget is how many times as often as without active nodes all nodes together may be scraped, at
-	// least 1. The Resolution is lengthened as needed. Early scrapes and retries are not included.
+	// least 1. The Resolution is lengthened as needed. Early scrapes and retries are not included. A
+	// cluster counts as at least smallCluster nodes.
 	Budget float64
 }
 
@@ -157,13 +158,13 @@ func (s *Scraper) spacing() time.Duration {
 	return min(burstSpacing, s.activeResolution()/time.Duration(2*max(1, len(s.targets))))
 }
 
-// smallCluster is the number of nodes below which a cluster has the further scrapes of so many nodes:
-// they cost too little to let autoscalers wait.
+// smallCluster is the least number of nodes from which the budget is computed: the further scrapes of
+// ten nodes cost too little to let autoscalers wait.
 const smallCluster = 10
 
 // activeResolution returns the time between two scrapes of an active node. With it, all nodes
-// together are scraped at most Budget times as often as without active nodes, and every active
-// node has an equal share of that. s.mu is held.
+// together, counted as at least smallCluster, are scraped at most Budget times as often as without
+// active nodes, and every active node has an equal share of that. s.mu is held.
 func (s *Scraper) activeResolution() time.Duration {
 	times := 1 + (s.Active.Budget-1)*float64(max(smallCluster, len(s.targets)))/float64(max(1, s.active))
 	return max(s.Active.Resolution, time.Duration(float64(s.Interval)/times))

@@ -150,7 +150,7 @@ func TestWindowBeginsWhereLoadChanged(t *testing.T) { // rule 1
 
 // TestTenantChangesOnlyItsOwnUsage checks that a tenant whose load is made to confuse the rule for the
 // window changes nothing of another pod or the node, and that what is served for it is the mean over
-// the window that it names, of a usual length.
+// the window that it names, which is at most the maximum sample age.
 func TestTenantChangesOnlyItsOwnUsage(t *testing.T) { // rule 1
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 3))
