@@ -314,8 +314,8 @@ func TestBroken(t *testing.T) {
 		{"no exporter", exporter(), "devices", Warning, exporterNoPods,
 			`no running pod matches "app=x" in namespace "gpu"`, ""},
 		{"failing exporter", exporter(nodez.DevicePod{Node: "n1", State: nodez.Ready}, nodez.DevicePod{
-			Node: "n2", State: nodez.Failing, Reason: reason.Timeout, Error: "deadline exceeded",
-			Cure: reason.Timeout.DescribeExporter().Cure, URL: reason.ExporterURL,
+			Node: "n2", State: nodez.Failing, Diagnosis: nodez.Diagnosis{Reason: reason.Timeout, Error: "deadline exceeded",
+				Cure: reason.Timeout.DescribeExporter().Cure, URL: reason.ExporterURL},
 		}), "devices", Failed, "timeout", "1 of 2 pods of exporter dcgm cannot be read: timeout: deadline exceeded", "n2"},
 		{"engine, memory", engine(nil), "memory", OK, "", "uses 60 MiB; its limit is 1024 MiB", ""},
 		{"engine, clocks", engine(nil), "clocks", OK, "", "no sample is from the future", ""},

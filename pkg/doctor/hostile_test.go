@@ -65,10 +65,12 @@ func hostileWorlds() map[string]func(w *world, text string) {
 			n.Name, n.State, n.Reason, n.Problem, n.Cure, n.URL, n.Error = text, nodez.Failing, reason.Reason(text), text,
 				text, text, text
 			w.page.DeviceExporters = []nodez.DeviceExporter{{Name: text, Namespace: text, PodSelector: text,
-				Pods: []nodez.DevicePod{{Node: text, State: nodez.Failing, Reason: reason.Timeout, Error: text}}}}
+				Pods: []nodez.DevicePod{{Node: text, State: nodez.Failing,
+					Diagnosis: nodez.Diagnosis{Reason: reason.Timeout, Error: text}}}}}
 		},
 		"engine": func(w *world, text string) {
-			w.page.Engine = &nodez.Engine{Host: text, State: nodez.Failing, Reason: reason.Reason(text), Error: text, Cure: text}
+			w.page.Engine = &nodez.Engine{Host: text, State: nodez.Failing,
+				Diagnosis: nodez.Diagnosis{Reason: reason.Reason(text), Error: text, Cure: text}}
 		},
 		"nodes without the page": func(w *world, text string) {
 			w.page = nil

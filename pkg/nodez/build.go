@@ -111,11 +111,21 @@ func (c *Config) fill(n *Node, source *health.Overall, h *health.Node, now time.
 	if h.Interval != 0 {
 		n.SampleIntervalSeconds = new(seconds(h.Interval))
 	}
-	if n.State, n.Reason = c.stateOf(source, h, n.MetricsAgeSeconds != nil, now); n.Reason != "" {
-		d := source.Describe(n.Reason)
-		n.Problem, n.Cure, n.URL = d.Problem, d.Cure, n.Reason.URL()
+	var r reason.Reason
+	n.State, r = c.stateOf(source, h, n.MetricsAgeSeconds != nil, now)
+	n.Diagnosis = diagnosisOf(r, source.Describe(r), r.URL(), h.Err)
+}
+
+// diagnosisOf returns a Diagnosis. The reason may be empty, the error nil.
+func diagnosisOf(r reason.Reason, d reason.Description, url string, err error) Diagnosis {
+	diagnosis := Diagnosis{Reason: r, Problem: d.Problem, Cure: d.Cure}
+	if r != "" {
+		diagnosis.URL = url
 	}
-	n.Error = errorText(h.Err)
+	if err != nil {
+		diagnosis.Error = printable(err.Error(), maxErrorBytes)
+	}
+	return diagnosis
 }
 
 // metricsAge returns the age of a node's metrics, or nil if there are none.
@@ -159,8 +169,7 @@ func engineOf(o *health.Overall, now time.Time) *Engine {
 	e := &Engine{
 		Host:            printable(o.Engine.Host, maxNameBytes),
 		State:           attemptsState(&o.Attempts),
-		Reason:          o.Reason,
-		Error:           errorText(o.Err),
+		Diagnosis:       diagnosisOf(o.Reason, o.Describe(o.Reason), reason.EngineFailing.URL(), o.Err),
 		LastSuccess:     wallAt(o.LastSuccess, now),
 		LastRefresh:     wallAt(o.Last, now),
 		FailingSince:    wallAt(o.FailingSince, now),
@@ -177,10 +186,6 @@ func engineOf(o *health.Overall, now time.Time) *Engine {
 	if o.Next.After(now) {
 		e.NextRefresh = wallAt(o.Next, now)
 	}
-	if e.Reason != "" {
-		d := o.Describe(e.Reason)
-		e.Problem, e.Cure, e.URL = d.Problem, d.Cure, reason.EngineFailing.URL()
-	}
 	return e
 }
 
@@ -193,14 +198,6 @@ func attemptsState(a *health.Attempts) State {
 		return Starting
 	}
 	return Ready
-}
-
-// errorText returns the text of an error as the page shows it, or "".
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return printable(err.Error(), maxErrorBytes)
 }
 
 // countPods counts the running pods, and those of them that the API serves now.

@@ -34,16 +34,11 @@ func exportersOf(known []health.Exporter, now time.Time) []DeviceExporter {
 }
 
 func podOf(h *health.ExporterPod, now time.Time) DevicePod {
-	p := DevicePod{
+	return DevicePod{
 		Node: printable(h.Node, maxNameBytes), Name: printable(h.Name, maxNameBytes), State: attemptsState(&h.Attempts),
-		Reason: h.Reason, Error: errorText(h.Err),
+		Diagnosis:   diagnosisOf(h.Reason, h.Reason.DescribeExporter(), reason.ExporterURL, h.Err),
 		LastSuccess: wallAt(h.LastSuccess, now), LastScrape: wallAt(h.Last, now), Devices: h.Devices,
 	}
-	if h.Reason != "" {
-		d := h.Reason.DescribeExporter()
-		p.Problem, p.Cure, p.URL = d.Problem, d.Cure, reason.ExporterURL
-	}
-	return p
 }
 
 // count returns the number of pods in a state.

@@ -43,9 +43,10 @@ func newPage() *page {
 		}, "; "),
 		template: sync.OnceValue(func() *template.Template {
 			functions := template.FuncMap{
-				"count":  count,
 				"style":  func() template.CSS { return template.CSS(pageStyle) }, //nolint:gosec // constant
 				"script": func() template.JS { return template.JS(pageScript) },  //nolint:gosec // constant
+				"count":  count, "exact": exact, "flag": flag, "badge": badgeOf, "memory": memoryText, "states": states,
+				"engine": (*Engine).text, "notes": (*Engine).notes, "series": (*Engine).seriesText,
 			}
 			return template.Must(template.New("nodez").Funcs(functions).Parse(pageTemplate))
 		}),
@@ -70,29 +71,13 @@ func (p *page) write(w io.Writer, r *Report) error { return p.template().Execute
 // content is what the template shows.
 type content struct {
 	*Report
-	At, AtExact    string
-	Resolution     string
-	MaxAge         string
 	RefreshSeconds int
-	States         []stateCount
 	Reasons        []reasonCount
-	MemoryText     string
-	EngineText     string
-	EngineBadge    badge
-	EngineNotes    []string
-	SeriesText     string
-	Exporters      []exporterLine
 	ExportersText  string // the table of exporters' pods
 	MissingPods    int
 	NodesWithout   int
-	HasProblems    bool
 	Rows           []row
 	NotListed      int // nodes without a row
-}
-
-type stateCount struct {
-	badge
-	Nodes int
 }
 
 // badge is a state as the page shows it: by a symbol and a word, not only by a color.
@@ -111,12 +96,6 @@ func badgeOf(s State) badge {
 		return badge{s, "◔", "Starting"}
 	}
 	return badge{Ready, "✓", "Ready"}
-}
-
-// exporterLine is an exporter of devices as the page shows it.
-type exporterLine struct {
-	badge
-	Name, Summary string
 }
 
 // row is a node as the page shows it.
@@ -138,34 +117,16 @@ type cell struct {
 func newContent(r *Report) *content {
 	v := &content{
 		Report:         r,
-		At:             r.Time.Format(time.TimeOnly) + " UTC",
-		AtExact:        exact(&r.Time),
-		Resolution:     flag(r.MetricResolutionSeconds),
-		MaxAge:         flag(r.MaxSampleAgeSeconds),
 		RefreshSeconds: max(int(r.MetricResolutionSeconds), 5),
 		Reasons:        r.Totals.sortedReasons(),
 		MissingPods:    r.Totals.Pods - r.Totals.PodsWithMetrics,
 		NodesWithout:   r.Totals.Nodes - r.Totals.NodesWithMetrics,
-		HasProblems:    len(r.Totals.Reasons) > 0,
 		NotListed:      max(len(r.Nodes)-maxRows, 0),
-	}
-	if r.Memory != nil {
-		v.MemoryText = memoryText(r.Memory)
-	}
-	if e := r.Engine; e != nil {
-		v.EngineText, v.EngineBadge, v.EngineNotes, v.SeriesText = e.text(r.Time), badgeOf(e.State), e.notes(), e.seriesText()
-	}
-	for i := range r.DeviceExporters {
-		e := &r.DeviceExporters[i]
-		v.Exporters = append(v.Exporters, exporterLine{badgeOf(e.State()), e.Name, e.Summary()})
 	}
 	if r.hasDevices() {
 		var text strings.Builder
 		_ = writeExporters(&text, r) // a Builder returns no error
 		v.ExportersText = text.String()
-	}
-	for _, s := range states() {
-		v.States = append(v.States, stateCount{badgeOf(s), r.Totals.States[s]})
 	}
 	for _, n := range problemsFirst(r.Nodes)[:len(r.Nodes)-v.NotListed] {
 		v.Rows = append(v.Rows, newRow(n, r))

@@ -146,10 +146,11 @@ func TestReport(t *testing.T) {
 		recovered.Name, recovered.Address, recovered.State = "recovered", "recovered:10250", Starting
 		stale.Name, stale.Address, stale.State, stale.RunningPods = "stale", "stale:10250", Stale, 1
 		failing := described(Node{
-			Name: "failing", Address: "failing:10250", State: Failing, Error: "node \"failing\": connection refused",
+			Name: "failing", Address: "failing:10250", State: Failing,
 			LastSuccess: utc(-35 * time.Second), LastScrape: utc(-time.Second), FailingSince: utc(-20 * time.Second),
 			Failures: 3, DurationSeconds: 0.012345, MetricsAgeSeconds: new(40.0), Samples: 3,
 		}, reason.ConnectRefused)
+		failing.Error = "node \"failing\": connection refused"
 		want := &Report{
 			Time: now.UTC(), Version: "v1.2.3", MetricResolutionSeconds: 15, MaxSampleAgeSeconds: 60,
 			Memory: &Memory{ResidentBytes: 7},

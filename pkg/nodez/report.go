@@ -44,14 +44,7 @@ type Memory struct {
 type Engine struct {
 	Host  string `json:"host"`  // host and port of --prometheus-url
 	State State  `json:"state"` // Ready, Starting or Failing
-
-	// Reason, Problem, Cure and URL explain the state Failing. Error is the text of the last error, as
-	// in Node.
-	Reason  reason.Reason `json:"reason,omitempty"`
-	Problem string        `json:"problem,omitempty"`
-	Cure    string        `json:"cure,omitempty"`
-	URL     string        `json:"url,omitempty"`
-	Error   string        `json:"error,omitempty"`
+	Diagnosis
 
 	LastSuccess  *time.Time `json:"lastSuccess,omitempty"`  // nil: none yet
 	LastRefresh  *time.Time `json:"lastRefresh,omitempty"`  // nil: none yet
@@ -71,7 +64,16 @@ type Engine struct {
 	Warning       string         `json:"warning,omitempty"`
 }
 
-// State summarizes a node or an engine.
+// Diagnosis explains the states Failing and Stale. It is empty in other states.
+type Diagnosis struct {
+	Reason  reason.Reason `json:"reason,omitempty"`
+	Problem string        `json:"problem,omitempty"`
+	Cure    string        `json:"cure,omitempty"`
+	URL     string        `json:"url,omitempty"`   // of the documentation
+	Error   string        `json:"error,omitempty"` // text of the last error, without control characters
+}
+
+// State summarizes a node, an engine or a pod of an exporter.
 type State string
 
 // The states of a node. If an engine is read, a node is Failing if the engine has no series of it,
@@ -90,14 +92,7 @@ type Node struct {
 	Name    string `json:"name"`
 	Address string `json:"address,omitempty"` // host and port of the kubelet; empty if it is not valid
 	State   State  `json:"state"`
-
-	// Reason, Problem, Cure and URL explain the states Failing and Stale. Error is the text of the
-	// last scrape's error, at most a kilobyte of it, without control characters.
-	Reason  reason.Reason `json:"reason,omitempty"`
-	Problem string        `json:"problem,omitempty"`
-	Cure    string        `json:"cure,omitempty"`
-	URL     string        `json:"url,omitempty"`
-	Error   string        `json:"error,omitempty"`
+	Diagnosis
 
 	LastSuccess  *time.Time `json:"lastSuccess,omitempty"`  // nil: none yet
 	LastScrape   *time.Time `json:"lastScrape,omitempty"`   // nil: none yet
@@ -139,13 +134,7 @@ type DevicePod struct {
 	Node  string `json:"node"`
 	Name  string `json:"name"`
 	State State  `json:"state"` // Ready, Starting or Failing
-
-	// Reason, Problem, Cure, URL and Error explain the state Failing, as in Node.
-	Reason  reason.Reason `json:"reason,omitempty"`
-	Problem string        `json:"problem,omitempty"`
-	Cure    string        `json:"cure,omitempty"`
-	URL     string        `json:"url,omitempty"`
-	Error   string        `json:"error,omitempty"`
+	Diagnosis
 
 	LastSuccess *time.Time `json:"lastSuccess,omitempty"` // nil: none yet
 	LastScrape  *time.Time `json:"lastScrape,omitempty"`  // nil: none yet

@@ -374,8 +374,9 @@ func TestDeviceExporters(t *testing.T) {
 	report := newReport(3, time.Now())
 	report.DeviceExporters = []nodez.DeviceExporter{{Name: "dcgm", Namespace: "gpu-operator", Pods: []nodez.DevicePod{
 		{Node: report.Nodes[0].Name, Name: "dcgm-a", State: nodez.Ready, LastSuccess: &report.Time, Devices: 8},
-		{Node: report.Nodes[1].Name, Name: "dcgm-b", State: nodez.Failing, Reason: reason.Timeout, Error: "deadline exceeded",
-			Cure: reason.Timeout.DescribeExporter().Cure, URL: reason.ExporterURL},
+		{Node: report.Nodes[1].Name, Name: "dcgm-b", State: nodez.Failing,
+			Diagnosis: nodez.Diagnosis{Reason: reason.Timeout, Error: "deadline exceeded",
+				Cure: reason.Timeout.DescribeExporter().Cure, URL: reason.ExporterURL}},
 	}}}
 	site := newSite(t, report)
 	ctx := newTab(t)
