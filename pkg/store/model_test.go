@@ -202,7 +202,7 @@ func (m *model) putScrape(n *modelNode, r report) {
 	for _, reported := range r.containers {
 		c := n.containers[reported.key]
 		if c == nil {
-			c = &modelContainer{metric: metric{ofPod: true}}
+			c = &modelContainer{}
 			c.absent = n.lastComplete && !n.overlooked(reported)
 		}
 		c.lastSeen = r.at
@@ -289,7 +289,7 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 		}
 	}
 	if c.since.Has != 0 && !c.proven && isOther(c.since) { // everything up to now was of the other pod
-		c.metric = metric{ofPod: true}
+		c.metric = metric{}
 		delete(n.pods, r.key.podKey)
 	}
 	if isOther(r.sample) {
@@ -434,8 +434,6 @@ type metric struct {
 	doubt   int          // how many further samples must not be compared with since
 	older   int          // consecutive samples that were older than since
 	fell    bool         // whether since started the series because its start time is lower than the one before
-	rose    bool         // whether since started the series because its start time is higher, and its counter not lower
-	ofPod   bool         // whether this is a container, not a node
 	proven  bool         // whether since is of the pod in the API server
 
 	dense  []usage.Sample // all samples before since from which rates may be computed, oldest first
@@ -537,7 +535,7 @@ func (v *metric) isOther(s usage.Sample) bool {
 	case by == 0, s.CPUSeconds < v.since.CPUSeconds:
 		return false
 	}
-	return v.fell || v.ofPod && !v.proven && !v.rose
+	return v.fell
 }
 
 // skip keeps a sample that has no rate, so that a counter that falls after it is noticed.
@@ -612,11 +610,10 @@ func lastChange(known []usage.Sample, widest, s usage.Sample, window time.Durati
 // restart starts a new series.
 func (v *metric) restart(s usage.Sample, in *incoming) {
 	in.model.counts.Baselines++
-	known := v.since.Has != 0 && v.doubt == 0
-	fell, rose := known && v.moved(s) < 0, known && v.moved(s) > 0 && s.CPUSeconds >= v.since.CPUSeconds
+	fell := v.since.Has != 0 && v.doubt == 0 && v.moved(s) < 0
 	*v = metric{
 		since: s, waits: in.at, jumps: in.node.jumps, Amount: v.Amount, asOf: v.asOf,
-		fell: fell, rose: rose, ofPod: v.ofPod,
+		fell: fell,
 	}
 	if len(in.node.evidence) > 0 && !s.Untimed {
 		if _, highest := in.node.bounds(in.at); s.At.Add(-highest) > in.at {

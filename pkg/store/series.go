@@ -47,16 +47,6 @@ const (
 	surelyBeforeJump       // any sample restarts the series, also one with the same time
 )
 
-// move is how the start time moved from one sample to the next. With a counter that fell, a move
-// forwards is a restart, and does not count.
-type move uint8
-
-const (
-	still move = iota // or not known
-	fell
-	rose
-)
-
 // series is the state of one node or container: the reading that the next sample is compared with,
 // and the Amount derived from the samples so far. A counter reset, a gap or a jump of the node's clock
 // ends the samples from which rates can be computed; the same struct then starts over (restart).
@@ -72,7 +62,7 @@ type series struct {
 	untimed    bool  // whether prev.at is by our clock
 	hasAmount  bool  // whether amount belongs to this series
 	isNew      bool  // whether the scrape before was complete and did not mention the container; false once sampled
-	start      move  // how the start time moved when the series started
+	startFell  bool  // whether the series started because the start time fell
 	isProven   bool  // whether the start time shows that prev is of the pod in the API server, see ownership.prove
 	olderCount uint8 // consecutive samples that were older than prev
 	doubt      doubt // whether prev may be from before a jump of the node's clock
@@ -102,7 +92,7 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 	if !cur.Complete() || s.doubt == maybeBeforeJump && cur.At == s.prev.at {
 		return false
 	}
-	if startsOver, fromZero := s.startsOver(cur, a); startsOver {
+	if startsOver, fromZero := s.startsOver(cur); startsOver {
 		s.restart(cur, a)
 		return fromZero && s.applyMeanSinceStart(cur, a)
 	}
@@ -111,7 +101,7 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 
 // startsOver reports whether a sample starts a new series, whatever its counter is, and whether the
 // counter is then known to have been 0 at the start of the container.
-func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero bool) {
+func (s *series) startsOver(cur *usage.Sample) (startsOver, fromZero bool) {
 	switch {
 	case !s.sampled:
 		return true, s.isNew
@@ -122,7 +112,7 @@ func (s *series) startsOver(cur *usage.Sample, a *arrival) (startsOver, fromZero
 	case s.untimed != cur.Untimed: // by different clocks
 		return true, false
 	}
-	return cur.At >= s.prev.at && s.isOfOther(cur, a), false
+	return cur.At >= s.prev.at && s.isOfOther(cur), false
 }
 
 // advance compares a sample with the previous one, and reports whether there is a new Amount.
@@ -172,24 +162,10 @@ func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 // restart starts a new series with a sample.
 func (s *series) restart(cur *usage.Sample, a *arrival) {
 	a.counts.baselines.Add(1)
-	s.start = s.moveOf(cur)
+	s.startFell = s.sampled && s.doubt == reliable && s.startMoved(cur) < 0
 	s.doubt = s.doubtOf(cur, a)
 	s.setPrevious(cur)
 	s.hasAmount, s.isNew, s.isProven, s.since, s.history = false, false, false, a.at, nil
-}
-
-// moveOf returns how the start time moved to that of a sample that starts a series.
-func (s *series) moveOf(cur *usage.Sample) move {
-	moved := s.startMoved(cur)
-	switch {
-	case !s.sampled || s.doubt != reliable:
-		return still
-	case moved < 0:
-		return fell
-	case moved > 0 && cur.CPUSeconds >= s.prev.cpuSeconds:
-		return rose
-	}
-	return still
 }
 
 // doubtOf returns the doubt about a sample that starts a series.
@@ -222,17 +198,12 @@ func (s *series) startMoved(cur *usage.Sample) time.Duration {
 // isOfOther reports whether the start time shows that a sample is of another container than the
 // previous one. A kubelet that runs two pods of one name reports either of them.
 //
-// Start times from cAdvisor move forwards while a container runs, but do not fall. A move forwards
-// shows another container if it follows a fall, or if the previous one may be of a deleted pod. The
-// latter happens once: a start that moves forwards again and again is of one container. If the
-// counter fell as well, it is a restart. usage.Rate notices that.
-func (s *series) isOfOther(cur *usage.Sample, a *arrival) bool {
+// Start times from cAdvisor move forwards while a container runs, but do not fall. So a move forwards
+// shows another container only if it follows a fall. If the counter fell as well, it is a restart.
+// usage.Rate notices that.
+func (s *series) isOfOther(cur *usage.Sample) bool {
 	moved := s.startMoved(cur)
-	if moved <= 0 {
-		return moved < 0
-	}
-	mayBeOfDeleted := a.config.State != nil && !s.isProven && s.start != rose
-	return (s.start == fell || mayBeOfDeleted) && cur.CPUSeconds >= s.prev.cpuSeconds
+	return moved < 0 || moved > 0 && s.startFell && cur.CPUSeconds >= s.prev.cpuSeconds
 }
 
 func (s *series) setPrevious(cur *usage.Sample) {

@@ -385,3 +385,44 @@ func TestSimulation(t *testing.T) {
 	})
 	t.Logf("%d responses, %d clock steps", responses, steps)
 }
+
+// TestStartsMoveWhileAClockIsAhead checks pods whose start times moved behind times that their node's
+// clock shows twice: it was 69 s ahead, and was set back while the node was unreachable.
+func TestStartsMoveWhileAClockIsAhead(t *testing.T) {
+	for by := 100 * time.Second; by <= 195*time.Second; by += 5 * time.Second {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSimulation(1, 5*time.Second, scrape.Active{})
+			ctx, stop := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+			var group sync.WaitGroup
+			defer group.Wait()
+			defer stop()
+			if err := s.churn.fill(ctx, 1, 2); err != nil {
+				t.Fatal(err)
+			}
+			s.oracle.setServerStart(time.Now())
+			group.Go(func() { s.scraper.Run(ctx) })
+			n := s.churn.nodes[0]
+			check := func(d time.Duration) {
+				for range d / time.Second {
+					time.Sleep(time.Second)
+					now := time.Now()
+					pods, _ := s.lists()
+					for _, v := range s.oracle.checkPods(pods, exchange{now, now}, true) {
+						t.Errorf("start times moved by %s: %s", by, v)
+					}
+				}
+			}
+			s.churn.moveStarts(n, kubelettest.MoveStarts(by))
+			n.setFaults()
+			check(100 * time.Second)
+			s.churn.setClock(n, 69*time.Second)
+			check(9 * time.Second)
+			s.churn.disconnect(n, time.Now())
+			check(20 * time.Second)
+			s.churn.setClock(n, 0)
+			check(12 * time.Second)
+			s.churn.clearFaults(func(*liveNode) bool { return true })
+			check(2 * time.Minute)
+		})
+	}
+}
