@@ -253,9 +253,9 @@ func (m *model) putScrape(n *modelNode, r report) {
 }
 
 // isOfOtherPod reports whether a container started more than 10 s before the pod in the API server
-// did, or used more than the node can have since (4, 9). The clock must not have been set back
-// since, as far as is known. It is also of another pod if a pod of the name was removed and the next
-// one has not started.
+// did, or used more than the node can have since (4, 9). A time that the clock may have shown twice
+// proves nothing. It is also of another pod if a pod of the name was removed and the next one has not
+// started.
 func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *incoming) bool {
 	if c.proven && r.sample.StartedAt == c.since.StartedAt {
 		return false
@@ -263,8 +263,8 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	inAPI := m.state(n.name, r.key)
 	now := in.at.Add(n.offset())
 	_, removed := n.removed[r.key.podKey]
-	unknown := inAPI.StartedAt == 0 || inAPI.StartedAt > now.Add(time.Minute) ||
-		now < n.shown && inAPI.PodCreatedAt <= n.jumpedAt // these times are shown for the second time
+	unknown := inAPI.StartedAt == 0 || inAPI.StartedAt > now.Add(time.Minute) && inAPI.StartedAt >= n.shown
+	isYounger := inAPI.PodCreatedAt > n.jumpedAt // than the last jump
 	isEarlier := func(s usage.Sample) bool {
 		return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < inAPI.StartedAt
 	}
@@ -280,9 +280,10 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 			return false
 		case in.capacity != 0 && age <= 3600 && used > float64(in.capacity)*(age*1.1+120):
 			return true // more than the node can have used, unless it had another capacity long ago
-		case now < n.shown && s.StartedAt > now.Add(10*time.Second):
+		case isYounger && now < n.shown && s.StartedAt > now.Add(10*time.Second):
 			return true // from before the clock was set back, and the pod is not
-		case n.setBackTo != 0 && inAPI.PodCreatedAt <= n.jumpedAt && n.setBackTo <= s.StartedAt && s.StartedAt < n.shown:
+		case !isYounger && n.setBackTo != 0 && n.setBackTo.Add(-time.Minute) <= s.StartedAt &&
+			s.StartedAt < min(n.shown, now.Add(10*time.Second)):
 			return false // the start may have moved after the clock was set back
 		default:
 			return isEarlier(s)

@@ -38,17 +38,14 @@ func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival) bo
 	state := n.config.State(n.name, c.pod.key.namespace, c.pod.key.name, c.name.Value())
 	_, isRemoved := n.removed[c.pod.key]
 	runsOn := isRemoved && !state.Running && state.StartedAt == 0 // the next pod of the name has not started
-	isComparable := state.StartedAt != 0 && n.canCompare(state, a)
-	// The time of a start that moved after the clock was set back may be before the start.
-	mayHaveMoved := func(r reading) bool {
-		return state.PodCreatedAt <= n.clock.jumpedAt && n.clock.showedTwice(r.startedAt)
-	}
+	now := a.at.Add(n.clock.offset())
+	isComparable := n.canCompare(state, now)
 	isEarlier := func(r reading) bool {
 		return r.startedAt != 0 && r.startedAt < state.StartedAt.Add(-usage.StartMargin)
 	}
 	isForeign := func(r reading) bool {
-		return runsOn || isComparable &&
-			(isEarlier(r) && !mayHaveMoved(r) || n.startedBeforeJump(r, a) || n.usedTooMuch(r, state, a))
+		return runsOn || isComparable && (isEarlier(r) && !n.mayHaveMoved(r, state, now) ||
+			n.startedBeforeJump(r, state, now) || n.usedTooMuch(r, state, a))
 	}
 	if c.sampled && !c.isProven && isForeign(c.prev) {
 		c.series, c.pod.snapshot, c.pod.changed = series{}, nil, true
@@ -65,11 +62,22 @@ func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival) bo
 	return true
 }
 
+// canCompare reports whether the start in the API server is known, and is not by a clock that was set
+// back before this process has seen it.
+func (n *node) canCompare(state ContainerState, now usage.Time) bool {
+	return state.StartedAt != 0 && (state.StartedAt.Sub(now) <= usage.MaxLead || state.StartedAt < n.clock.maxShown)
+}
+
+// mayHaveMoved reports whether the start time of a container may have moved to an earlier time, because
+// the node's clock was set back after the container had started.
+func (n *node) mayHaveMoved(r reading, state ContainerState, now usage.Time) bool {
+	return state.PodCreatedAt <= n.clock.jumpedAt && n.clock.showedTwice(r.startedAt, now)
+}
+
 // startedBeforeJump reports whether a container started before the node's clock was set back, as that
-// clock has not shown its start since. The pod in the API server was created after that, see canCompare.
-func (n *node) startedBeforeJump(r reading, a *arrival) bool {
-	now := a.at.Add(n.clock.offset())
-	return now < n.clock.maxShown && r.startedAt > now.Add(usage.StartMargin)
+// clock has not shown its start since, but the pod in the API server was created after that.
+func (n *node) startedBeforeJump(r reading, state ContainerState, now usage.Time) bool {
+	return state.PodCreatedAt > n.clock.jumpedAt && now.Add(usage.StartMargin) < r.startedAt && now < n.clock.maxShown
 }
 
 // usedTooMuch reports whether a counter is above what the node can have used since a container's
@@ -83,15 +91,6 @@ func (n *node) usedTooMuch(r reading, state ContainerState, a *arrival) bool {
 	}
 	limit := (age.Seconds()*1.1 + 2*usage.MaxLead.Seconds()) * float64(a.capacity) / 1e9
 	return a.capacity != 0 && age <= runsOnFor && r.cpuSeconds > limit
-}
-
-// canCompare reports whether the start in the API server and times of samples are by the same
-// clock. They are not while a clock that was set back shows times that it has shown before, unless
-// the pod was created after that.
-func (n *node) canCompare(state ContainerState, a *arrival) bool {
-	now := a.at.Add(n.clock.offset())
-	isRepeated := now < n.clock.maxShown && state.PodCreatedAt <= n.clock.jumpedAt
-	return !isRepeated && state.StartedAt.Sub(now) <= usage.MaxLead
 }
 
 // dropContainers drops containers, which are in the order of n.containers, from their pods.

@@ -152,35 +152,43 @@ func TestStartsInTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestStartsAfterAClockStep is rule 9 on a node whose clock was set back by two hours: the starts
-// of pods that were created before prove nothing, those of later ones do.
+// TestStartsAfterAClockStep is rule 9 on a node whose clock was set back by two hours, to -7185: a
+// start time proves something unless the clock may have shown it twice since the pod was created.
 func TestStartsAfterAClockStep(t *testing.T) {
-	const hour = 3600.0
+	const hour, own, other = 3600.0, "at -6870 window 15: a=100m", "none"
 	for _, tc := range []struct {
+		name    string
 		created float64
+		shown   float64 // in the API server
 		start   float64 // in the samples
 		want    string
 	}{
-		{-hour, -7100, "at -6870 window 15: a=100m"},
-		{100, -7100, "none"},
-		{100, -60, "none"}, // of a pod from before the step: that clock has not shown this time since
-		{100, -6952, "at -6870 window 15: a=100m"},
-		{-hour, -7190, "at -6870 window 15: a=100m"}, // moved since the step
+		{"own", -hour, -hour, -hour, own},
+		{"own, moved since the step", -hour, -hour, -6900, own},
+		{"own, moved since the step to a time that the clock had shown before the start", -hour, -6950, -7100, own},
+		{"own, follows the samples since the step", -hour, -6950, -7190, own},
+		{"own, started after the step", 100, -6950, -6952, own},
+		{"of an older pod from before the time that the clock was set back to", -hour, -6950, -8000, other},
+		{"of an older pod, at a time that the clock has not shown since", -hour, -30, -60, other},
+		{"of an older pod, while the pod is from after the step", 100, -6950, -7100, other},
+		{"of an older pod from before the step, which the pod is not", 100, -6950, -60, other},
 	} {
-		s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
-			return ContainerState{Running: true, StartedAt: at(-6950), PodCreatedAt: at(tc.created)}
-		}})
-		put := func(now, ahead float64, containers ...usage.ContainerSample) {
-			sc := scrape(now, containers...)
-			sc.Sent, sc.Date = at(now), at(now+ahead)
-			s.Put("n1", sc)
-		}
-		put(0, 0)
-		put(15, -2*hour)
-		for now := 300.0; now <= 330; now += 15 {
-			put(now, -2*hour, of("p/a", started(tc.start, sample(now-2*hour, 100+now/10))))
-		}
-		expect(t, s, "p", 330, tc.want)
+		t.Run(tc.name, func(t *testing.T) {
+			s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
+				return ContainerState{Running: true, StartedAt: at(tc.shown), PodCreatedAt: at(tc.created)}
+			}})
+			put := func(now, ahead float64, containers ...usage.ContainerSample) {
+				sc := scrape(now, containers...)
+				sc.Sent, sc.Date = at(now), at(now+ahead)
+				s.Put("n1", sc)
+			}
+			put(0, 0)
+			put(15, -2*hour)
+			for now := 300.0; now <= 330; now += 15 {
+				put(now, -2*hour, of("p/a", started(tc.start, sample(now-2*hour, 100+now/10))))
+			}
+			expect(t, s, "p", 330, tc.want)
+		})
 	}
 }
 
@@ -388,6 +396,29 @@ func TestStartFollowsSamplesAfterAClockStep(t *testing.T) {
 		s.Put("n1", sc)
 		if now >= 30 && s.Pod("n1", "n", "p", at(now)) == nil {
 			t.Errorf("after %v s: the pod is not served", now)
+		}
+	}
+}
+
+// TestStartRisesAfterAClockStep is rule 4 for a start time that moves forwards after the node's clock was
+// ahead by 69 s for a while: each sample gives a rate.
+func TestStartRisesAfterAClockStep(t *testing.T) {
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
+		return ContainerState{Running: true, StartedAt: at(0), PodCreatedAt: at(-1)}
+	}})
+	for now := 0.0; now <= 300; now += 5 {
+		ahead, start := 0.0, 0.0
+		if now >= 60 && now < 100 {
+			ahead = 69
+		}
+		if now >= 130 {
+			start = 90
+		}
+		sc := scrape(now, of("p/a", started(start, sample(now+ahead, now/10))))
+		sc.Sent, sc.Date = at(now), at(now+ahead)
+		s.Put("n1", sc)
+		if now >= 120 {
+			expect(t, s, "p", now, fmt.Sprintf("at %v window 5: a=100m", now))
 		}
 	}
 }
