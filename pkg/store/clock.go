@@ -48,8 +48,11 @@ type nodeClock struct {
 
 	jumpedAt   usage.Time // when the last jump was noticed, by our clock; 0: never
 	beforeJump bounds     // of all responses before that jump
-	maxShown   usage.Time // the latest time that the clock may have shown before any jump; 0: there was none
-	setBackTo  usage.Time // the earliest time that it may have been set back to; 0: it never was
+
+	// When it was noticed for the last time that the clock was set back, by our clock, the earliest time
+	// to which it may ever have been set back, and the latest one that it may have shown before that.
+	// 0: it never was.
+	setBackAt, setBackTo, maxShown usage.Time
 
 	aheadAt usage.Time // when a sample was last ahead of its response's Date, by our clock; 0: never
 
@@ -76,9 +79,10 @@ func (c *nodeClock) observe(s *usage.Scrape, maxAge time.Duration) (jumped bool)
 	}
 	if c.known && !c.noteContradiction(next, elapsed, s.At) {
 		c.jumpedAt, c.beforeJump, jumped = s.At, c.bounds, true
-		c.maxShown = max(c.maxShown, s.At.Add(c.max))
-		if to := s.At.Add(next.min - elapsed); next.max < c.min && (c.setBackTo == 0 || to < c.setBackTo) {
-			c.setBackTo = to
+		if next.max < c.min {
+			to := s.At.Add(next.min - elapsed)
+			c.setBackAt, c.setBackTo = s.At, min(to, cmp.Or(c.setBackTo, to))
+			c.maxShown = max(c.maxShown, s.At.Add(c.max))
 		}
 	}
 	c.bounds, c.known = next, true

@@ -31,7 +31,8 @@ type modelNode struct {
 	jumps         int
 	jumpedAt      usage.Time    // by our clock; 0: never
 	highestBefore time.Duration // the upper bound of the offset before the jump
-	shown         usage.Time    // the latest time that the clock may have shown before any jump
+	setBackAt     usage.Time    // when that was last noticed
+	shown         usage.Time    // the latest time that the clock may have shown before it was set back
 	setBackTo     usage.Time    // the earliest time that it may have been set back to
 	broken        usage.Time    // when evidence last contradicted the bounds; 0: never, or it was a step
 	brokenAbove   bool
@@ -174,9 +175,9 @@ func (m *model) watchClock(n *modelNode, r report) (jumped bool) {
 		}
 		if jumped = !again || isStep; jumped {
 			n.jumps++
-			n.jumpedAt, n.highestBefore, n.shown = r.at, highest, max(n.shown, r.at.Add(highest))
-			if to := last.at.Add(e.min); !above && (n.setBackTo == 0 || to < n.setBackTo) {
-				n.setBackTo = to
+			n.jumpedAt, n.highestBefore = r.at, highest
+			if to := last.at.Add(e.min); !above {
+				n.setBackAt, n.setBackTo, n.shown = r.at, min(to, cmp.Or(n.setBackTo, to)), max(n.shown, r.at.Add(highest))
 			}
 			m.counts.ClockJumps++
 		}
@@ -264,7 +265,7 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	now := in.at.Add(n.offset())
 	_, removed := n.removed[r.key.podKey]
 	unknown := inAPI.StartedAt == 0 || inAPI.StartedAt > now.Add(time.Minute) && inAPI.StartedAt >= n.shown
-	isYounger := inAPI.PodCreatedAt > n.jumpedAt // than the last jump
+	isYounger := inAPI.PodCreatedAt > n.setBackAt // than the last step back
 	isEarlier := func(s usage.Sample) bool {
 		return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < inAPI.StartedAt
 	}

@@ -71,13 +71,13 @@ func (n *node) canCompare(state ContainerState, now usage.Time) bool {
 // mayHaveMoved reports whether the start time of a container may have moved to an earlier time, because
 // the node's clock was set back after the container had started.
 func (n *node) mayHaveMoved(r reading, state ContainerState, now usage.Time) bool {
-	return state.PodCreatedAt <= n.clock.jumpedAt && n.clock.showedTwice(r.startedAt, now)
+	return state.PodCreatedAt <= n.clock.setBackAt && n.clock.showedTwice(r.startedAt, now)
 }
 
 // startedBeforeJump reports whether a container started before the node's clock was set back, as that
 // clock has not shown its start since, but the pod in the API server was created after that.
 func (n *node) startedBeforeJump(r reading, state ContainerState, now usage.Time) bool {
-	return state.PodCreatedAt > n.clock.jumpedAt && now.Add(usage.StartMargin) < r.startedAt && now < n.clock.maxShown
+	return state.PodCreatedAt > n.clock.setBackAt && now.Add(usage.StartMargin) < r.startedAt && now < n.clock.maxShown
 }
 
 // usedTooMuch reports whether a counter is above what the node can have used since a container's

@@ -95,7 +95,7 @@ func snapshotBatch(ready []*podReport, clock *nodeClock) {
 	for i, r := range ready {
 		k := len(r.containers)
 		pods[i].Containers, containers = containers[:k:k], containers[k:]
-		pods[i].MaxClockShown, pods[i].ClockJumpedAt = clock.maxShown, clock.jumpedAt
+		pods[i].MaxClockShown, pods[i].ClockSetBackAt = clock.maxShown, clock.setBackAt
 		r.setSnapshot(&pods[i])
 	}
 }

@@ -942,7 +942,7 @@ func withoutClockShown(p *usage.Pod) *usage.Pod {
 		return nil
 	}
 	metrics := *p
-	metrics.MaxClockShown, metrics.ClockJumpedAt = 0, 0
+	metrics.MaxClockShown, metrics.ClockSetBackAt = 0, 0
 	return &metrics
 }
 

@@ -222,10 +222,10 @@ type Pod struct {
 	Window time.Duration // of its rate
 	AsOf   Time          // by our clock
 
-	// MaxClockShown is the latest time that the node's clock may have shown before it jumped; 0: it
-	// has not jumped. If the clock jumped back, it shows times up to this one for a second time.
-	MaxClockShown Time
-	ClockJumpedAt Time // when the last jump was noticed, by our clock; 0: never
+	// MaxClockShown is the latest time that the node's clock may have shown before it was set back; 0:
+	// it never was. It shows times up to this one for a second time.
+	MaxClockShown  Time
+	ClockSetBackAt Time // when that was last noticed, by our clock; 0: never
 }
 
 // PodKey identifies a pod on the node to which it is bound.

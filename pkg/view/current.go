@@ -20,7 +20,7 @@ const startDelay = 30 * time.Second
 // served. While a clock that was set back shows times that it has shown before, the times of pods
 // that were created before cannot be compared.
 func isCurrent(o *inventory.Object, pod *usage.Pod) bool {
-	isRepeated := pod.At < pod.MaxClockShown && o.CreatedAt <= pod.ClockJumpedAt
+	isRepeated := pod.At < pod.MaxClockShown && o.CreatedAt <= pod.ClockSetBackAt
 	hasOne := len(o.Containers) == 0
 	for i := range o.Containers {
 		c := &o.Containers[i]

@@ -55,12 +55,12 @@ func TestIsCurrent(t *testing.T) {
 			[]string{setup, sidecar}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := &usage.Pod{At: at, MaxClockShown: at, ClockJumpedAt: at.Add(-time.Hour)}
+			p := &usage.Pod{At: at, MaxClockShown: at, ClockSetBackAt: at.Add(-time.Hour)}
 			for _, name := range test.sampled {
 				p.Containers = append(p.Containers, usage.Container{Name: name, Amount: usage.Amount{At: at}})
 			}
-			created := func(sinceJump time.Duration) *inventory.Object {
-				return &inventory.Object{Containers: test.states, CreatedAt: p.ClockJumpedAt.Add(sinceJump)}
+			created := func(since time.Duration) *inventory.Object {
+				return &inventory.Object{Containers: test.states, CreatedAt: p.ClockSetBackAt.Add(since)}
 			}
 			if got := isCurrent(created(0), p); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
