@@ -155,13 +155,13 @@ func TestStartsInTheAPIServer(t *testing.T) {
 // TestStartsAfterAClockStep is rule 9 on a node whose clock was set back by two hours, to -7185: a
 // start time proves something unless the clock may have shown it twice since the pod was created.
 func TestStartsAfterAClockStep(t *testing.T) {
-	const hour, own, other = 3600.0, "at -6870 window 15: a=100m", "none"
+	const hour, own, other = 3600.0, true, false
 	for _, tc := range []struct {
 		name    string
 		created float64
 		shown   float64 // in the API server
 		start   float64 // in the samples
-		want    string
+		isOwn   bool
 	}{
 		{"own", -hour, -hour, -hour, own},
 		{"own, moved since the step", -hour, -hour, -6900, own},
@@ -173,7 +173,7 @@ func TestStartsAfterAClockStep(t *testing.T) {
 		{"of an older pod, while the pod is from after the step", 100, -6950, -7100, other},
 		{"of an older pod from before the step, which the pod is not", 100, -6950, -60, other},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		test := func(t *testing.T, ahead float64, want string) {
 			s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
 				return ContainerState{Running: true, StartedAt: at(tc.shown), PodCreatedAt: at(tc.created)}
 			}})
@@ -185,9 +185,16 @@ func TestStartsAfterAClockStep(t *testing.T) {
 			put(0, 0)
 			put(15, -2*hour)
 			for now := 300.0; now <= 330; now += 15 {
-				put(now, -2*hour, of("p/a", started(tc.start, sample(now-2*hour, 100+now/10))))
+				put(now, ahead, of("p/a", started(tc.start, sample(now+ahead, 100+now/10))))
 			}
-			expect(t, s, "p", 330, tc.want)
+			if !tc.isOwn {
+				want = "none"
+			}
+			expect(t, s, "p", 330, want)
+		}
+		t.Run(tc.name, func(t *testing.T) { test(t, -2*hour, "at -6870 window 15: a=100m") })
+		t.Run(tc.name+", and the clock is set forwards later", func(t *testing.T) {
+			test(t, 20-2*hour, "at -6850 window 15: a=100m")
 		})
 	}
 }
