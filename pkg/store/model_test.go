@@ -290,8 +290,12 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 			return isEarlier(s)
 		}
 	}
-	if c.since.Has != 0 && !c.proven && isOther(c.since) { // everything up to now was of the other pod
+	if c.since.Has != 0 && !c.proven && (isOther(c.since) || inAPI.StartedAt == 0 && c.moved(r.sample) != 0) {
+		// everything up to now was of the other pod, or may have been
 		c.metric = metric{}
+		delete(n.pods, r.key.podKey)
+	}
+	if c.since.Has != 0 && !c.proven && !c.known && !unknown { // what is served is from before
 		delete(n.pods, r.key.podKey)
 	}
 	if isOther(r.sample) {
@@ -493,11 +497,13 @@ func (v *metric) next(s usage.Sample, in *incoming) {
 		v.older = 0 // 1: too short
 		v.skip(s)
 	case elapsed > in.model.maxAge: // 5
+		v.proven = false // the counter may be that of another container
 		v.restart(s, in)
 	default:
 		nanocores := math.Round((s.CPUSeconds - v.since.CPUSeconds) * 1e9 / elapsed.Seconds())
 		switch {
 		case in.isTooMuch(nanocores, elapsed):
+			v.proven = false
 			v.restart(s, in)
 		case !v.known && young && in.at.Sub(v.waits) < 10*time.Second: // 4: in its start-up
 			v.older = 0
@@ -615,7 +621,7 @@ func (v *metric) restart(s usage.Sample, in *incoming) {
 	fell := v.since.Has != 0 && v.doubt == 0 && v.moved(s) < 0
 	*v = metric{
 		since: s, waits: in.at, jumps: in.node.jumps, Amount: v.Amount, asOf: v.asOf,
-		fell: fell,
+		fell: fell, proven: v.proven,
 	}
 	if len(in.node.evidence) > 0 && !s.Untimed {
 		if _, highest := in.node.bounds(in.at); s.At.Add(-highest) > in.at {

@@ -47,9 +47,14 @@ func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival) bo
 		return runsOn || isComparable && (isEarlier(r) && !n.mayHaveMoved(r, state, now) ||
 			n.startedBeforeJump(r, state, now) || n.usedTooMuch(r, state, a))
 	}
-	if c.sampled && !c.isProven && isForeign(c.prev) {
-		c.series, c.pod.snapshot, c.pod.changed = series{}, nil, true
-		o.dropped = true
+	if c.sampled && !c.isProven {
+		switch {
+		case isForeign(c.prev), state.StartedAt == 0 && c.startMoved(s) != 0:
+			c.series = series{}
+			o.drop(c.pod)
+		case isComparable && !c.hasAmount: // the snapshot is from before prev
+			o.drop(c.pod)
+		}
 	}
 	if isForeign(readingOf(s)) {
 		o.hasForeign = true
@@ -60,6 +65,12 @@ func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival) bo
 	}
 	c.isProven = isComparable && !isEarlier(readingOf(s))
 	return true
+}
+
+// drop drops the snapshot of a pod.
+func (o *ownership) drop(pod *podReport) {
+	pod.snapshot, pod.changed = nil, true
+	o.dropped = true
 }
 
 // canCompare reports whether the start in the API server is known, and is not by a clock that was set

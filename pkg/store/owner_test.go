@@ -82,6 +82,32 @@ func readTwoPods(t *testing.T, order string, oldCounter float64, shownAfter int)
 	}
 }
 
+// TestTwoPodsAtStartUp is rule 9 if kube-vitals starts after the pod was deleted by force, and before the
+// API server shows the start of the next one: what was stored until then may be of either of them.
+func TestTwoPodsAtStartUp(t *testing.T) {
+	for _, order := range orders {
+		for _, oldCounter := range []float64{0, 20, 5000} {
+			for shownAfter := range 5 {
+				var state ContainerState
+				s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100,
+					State: func(_, _, _, _ string) ContainerState { return state }})
+				for i := range order {
+					now := 25 + 5*float64(i)
+					if i == shownAfter {
+						state = ContainerState{Running: true, StartedAt: at(20), PodCreatedAt: at(19)}
+					}
+					s.Put("n1", scrape(now, twoPods(order[i], now, oldCounter)))
+					p := s.Pod("n1", "n", "p", at(now))
+					if i >= shownAfter && p != nil && p.Containers[0].CPUNanocores != twoPodsNew*1_000_000 {
+						t.Errorf("%s, counter %v, shown after %d, after %v s: got %s, want %dm",
+							order, oldCounter, shownAfter, now, show(p), twoPodsNew)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestTwoPodsOfOneName is rule 4: without the start in the API server, no rate is computed between
 // samples of two containers once the start time has fallen.
 func TestTwoPodsOfOneName(t *testing.T) {

@@ -151,6 +151,7 @@ func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 			s.restart(cur, a)
 		}
 	case usage.Gap:
+		s.isProven = false // the counter may be that of another container
 		s.restart(cur, a)
 	case usage.Reset:
 		s.restart(cur, a)
@@ -165,7 +166,7 @@ func (s *series) restart(cur *usage.Sample, a *arrival) {
 	s.startFell = s.sampled && s.doubt == reliable && s.startMoved(cur) < 0
 	s.doubt = s.doubtOf(cur, a)
 	s.setPrevious(cur)
-	s.hasAmount, s.isNew, s.isProven, s.since, s.history = false, false, false, a.at, nil
+	s.hasAmount, s.isNew, s.since, s.history = false, false, a.at, nil
 }
 
 // doubtOf returns the doubt about a sample that starts a series.
