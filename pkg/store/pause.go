@@ -12,7 +12,8 @@ import (
 // pauses detects that our clock stood still, for example because the virtual machine of this process
 // was paused. The clocks of the other nodes are then further ahead of ours, all by the same time.
 //
-// A jump of one node's clock proves nothing about ours. So most nodes must agree, and at least two.
+// A jump of one node's clock proves nothing about ours. So most nodes with metrics must agree, and at
+// least two.
 type pauses struct {
 	within time.Duration         // the longest time between the first and the last of the jumps that a pause causes
 	last   atomic.Pointer[pause] // nil: there was none
@@ -42,7 +43,7 @@ func (c *nodeClock) lastJump() jump {
 	return jump{c.jumpedAt, bounds{c.min - c.beforeJump.max, c.max - c.beforeJump.min}}
 }
 
-// observe adds a jump of the clock of one of the nodes.
+// observe adds a jump of the clock of one of the nodes that have metrics.
 func (p *pauses) observe(node string, j jump, nodes int) {
 	if j.min <= 0 {
 		return // backwards, while a pause is forwards

@@ -83,6 +83,21 @@ func TestPause(t *testing.T) { // rules 3, 8
 	}
 }
 
+// TestPauseWhileNodesAreDown pauses this process while most nodes have been down for so long that their
+// metrics have expired: they do not count.
+func TestPauseWhileNodesAreDown(t *testing.T) {
+	nodes := setForward(0, time.Hour, time.Hour, time.Hour, 0, 0, 0, 0, 0, 0)
+	isUp := func(i int, real time.Duration) bool { return i < 4 || real < 20*time.Second }
+	simCluster(nodes, 3*time.Minute, isUp, func(s *Store, real time.Duration) {
+		for i := range 4 {
+			p := s.Pod(fmt.Sprint(i), "n", "p", t0.Add(real))
+			if p != nil && real >= paused+15*time.Second && p.AsOf < t0.Add(paused) {
+				t.Errorf("after %v: node %d: got metrics from before the pause", real, i)
+			}
+		}
+	})
+}
+
 // TestShortPause pauses this process for less than the maximum age: metrics are served for the rest
 // of it.
 func TestShortPause(t *testing.T) {

@@ -71,7 +71,7 @@ func (s *Store) Put(nodeName string, scrape *usage.Scrape) usage.Report {
 	defer n.mu.Unlock()
 	report := n.put(scrape, &s.counts)
 	if report.ClockJumped && scrape.Date != 0 {
-		s.pauses.observe(nodeName, n.clock.lastJump(), s.len())
+		s.pauses.observe(nodeName, n.clock.lastJump(), s.fresh(scrape.At))
 	}
 	return report
 }
@@ -220,11 +220,17 @@ func (s *Store) isExpired(asOf, now usage.Time) bool {
 	return s.age(asOf, now) > s.config.MaxSampleAge
 }
 
-// len returns the number of nodes.
-func (s *Store) len() int {
+// fresh returns the number of nodes whose metrics have not expired at the time now, unless our clock
+// stood still.
+func (s *Store) fresh(now usage.Time) (count int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return len(s.nodes)
+	for _, n := range s.nodes {
+		if p := n.snapshot.Load(); p != nil && now.Sub(p.AsOf) <= s.config.MaxSampleAge {
+			count++
+		}
+	}
+	return count
 }
 
 // node returns the state of a node, or nil if it is unknown.
