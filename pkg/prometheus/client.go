@@ -214,7 +214,7 @@ func (c *client) read(r *http.Response, emit func(*series)) (*response, error) {
 // JSON.
 func statusError(code int, isJSON bool, body io.Reader) error {
 	text := fmt.Sprintf("status %d %s", code, http.StatusText(code))
-	body = io.LimitReader(body, maxTextBytes)
+	body = io.LimitReader(body, maxErrorBytes)
 	if isJSON {
 		if decoded, err := decodeResponse(body, func(*series) {}); err == nil && decoded.message != "" {
 			text += fmt.Sprintf(": %s: %q", decoded.errorType, decoded.message)

@@ -129,7 +129,7 @@ func TestErrorsAreDescribed(t *testing.T) {
 	for _, err := range []error{
 		context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, errors.New("another"),
 	} {
-		if r := Reason(fmt.Errorf("wrapped: %w", err)); !known[r] {
+		if r := reason.Of(fmt.Errorf("wrapped: %w", err)); !known[r] {
 			t.Errorf("%v has the reason %q, which reason.Refreshes does not have", err, r)
 		}
 	}

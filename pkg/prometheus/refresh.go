@@ -36,7 +36,7 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 	s.reindex(ctx)
 	a := answers{result: &result}
 	if err := s.queryAll(ctx, &a); err != nil {
-		result.Err, result.Reason = err, Reason(err)
+		result.Err, result.Reason = err, reason.Of(err)
 		return result
 	}
 	if a.matched[containerCPU]+a.matched[nodeCPU] == 0 && len(s.index) > 0 {

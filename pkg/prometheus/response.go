@@ -1,7 +1,7 @@
 package prometheus
 
 import (
-	"bufio"
+	"bytes"
 	"io"
 	"math"
 	"strconv"
@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/jsonscan"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -36,8 +37,8 @@ type point struct {
 const (
 	maxLabels      = 512
 	maxLabelBytes  = 64 << 10
+	maxErrorBytes  = 64 << 10      // of a response with an error that are read
 	maxPoints      = 16 << 10      // of one series; more than one in each second of the longest range
-	readBuffer     = 64 << 10      // bytes
 	maxWarning     = 256           // bytes of a warning or error of an engine that are reported
 	maxWarnings    = 16            // that are kept of one response
 	maxUnixSeconds = 9_000_000_000 // in the year 2255; a usage.Time ends in 2262
@@ -69,10 +70,9 @@ func (s *series) reset() {
 }
 
 // add adds the text of a label, unless the series then has more text than the limit.
-func (s *series) add(text []byte) span {
+func (s *series) add(text []byte, isCut bool) span {
 	start := len(s.text)
-	if start+len(text) > maxLabelBytes {
-		s.overLimit = true
+	if s.overLimit = s.overLimit || isCut || start+len(text) > maxLabelBytes; s.overLimit {
 		return span{start, start}
 	}
 	s.text = append(s.text, text...)
@@ -94,47 +94,43 @@ type response struct {
 //
 // See https://prometheus.io/docs/prometheus/latest/querying/api/.
 func decodeResponse(r io.Reader, emit func(*series)) (*response, error) {
-	d := &decoder{scanner: scanner{r: bufio.NewReaderSize(r, readBuffer)}, emit: emit}
-	err := d.object(func(name []byte) error {
+	d := &decoder{Scanner: jsonscan.New(r), emit: emit}
+	d.Open('{')
+	for name, ok := d.Field(); ok; name, ok = d.Field() {
 		switch string(name) {
 		case "status":
-			return d.short(&d.response.status)
+			d.response.status = d.short()
 		case "errorType":
-			return d.short(&d.response.errorType)
+			d.response.errorType = d.short()
 		case "error":
-			return d.short(&d.response.message)
+			d.response.message = d.short()
 		case "warnings":
-			return d.warnings()
+			d.warnings()
 		case "isPartial":
-			err := d.readScalar()
-			d.response.partial = string(d.text) == "true"
-			return err
+			d.response.partial = string(d.Value()) == "true"
 		case "data":
-			return d.data()
+			d.data()
+		default:
+			d.Skip()
 		}
-		return d.skip()
-	})
-	if err == nil {
-		err = d.end() // compressed responses end with a checksum
 	}
-	if err != nil {
+	if err := d.Finish(); err != nil { // it reads until the end: compressed responses end with a checksum
 		return nil, err
 	}
 	return &d.response, nil
 }
 
 type decoder struct {
-	scanner
+	*jsonscan.Scanner
 	emit     func(*series)
 	series   series
 	response response
 }
 
 // short reads a string of which only the start is kept. It may be logged.
-func (d *decoder) short(into *string) error {
-	err := d.readScalar()
-	*into = printable(d.text[:min(len(d.text), maxWarning)])
-	return err
+func (d *decoder) short() string {
+	text, _ := d.String()
+	return printable(text[:min(len(text), maxWarning)])
 }
 
 // printable returns text in one line without control characters: a line break would forge a line
@@ -151,116 +147,94 @@ func printable(text []byte) string {
 	}, string(text))
 }
 
-func (d *decoder) warnings() error {
-	return d.orNull(func() error {
-		return d.array(func() error {
-			var warning string
-			err := d.short(&warning)
-			if len(d.response.warnings) < maxWarnings {
-				d.response.warnings = append(d.response.warnings, warning)
-			}
-			return err
-		})
-	})
-}
-
-// orNull calls read, unless the value is null.
-func (d *decoder) orNull(read func() error) error {
-	if c, err := d.next(); err != nil || c == 'n' {
-		if err == nil {
-			err = d.skip()
-		}
-		return err
+func (d *decoder) warnings() {
+	if !d.OpenUnlessNull('[') {
+		return
 	}
-	return read()
+	for d.Element() {
+		if warning := d.short(); len(d.response.warnings) < maxWarnings {
+			d.response.warnings = append(d.response.warnings, warning)
+		}
+	}
 }
 
-func (d *decoder) data() error {
-	return d.orNull(func() error {
-		return d.object(func(name []byte) error {
-			if string(name) != "result" {
-				return d.skip()
+func (d *decoder) data() {
+	if !d.OpenUnlessNull('{') {
+		return
+	}
+	for name, ok := d.Field(); ok; name, ok = d.Field() {
+		if string(name) != "result" {
+			d.Skip()
+		} else if d.OpenUnlessNull('[') {
+			for d.Element() {
+				d.readSeries()
 			}
-			return d.orNull(func() error { return d.array(d.readSeries) })
-		})
-	})
+		}
+	}
 }
 
-func (d *decoder) readSeries() error {
-	d.series.reset()
-	err := d.object(func(name []byte) error {
+func (d *decoder) readSeries() {
+	s := &d.series
+	s.reset()
+	d.Open('{')
+	for name, ok := d.Field(); ok; name, ok = d.Field() {
 		switch string(name) {
 		case "metric":
-			return d.object(d.readLabel)
+			d.readLabels()
 		case "values":
-			return d.array(d.readPoint)
+			d.Open('[')
+			for d.Element() {
+				d.readPoint()
+			}
 		case "value":
-			return d.readPoint()
+			d.readPoint()
+		default:
+			d.Skip()
 		}
-		return d.skip()
-	})
-	if err != nil {
-		return err
+	}
+	switch {
+	case d.Failed():
+		return
+	case s.overLimit:
+		d.response.overLimit++
+	default:
+		d.emit(s)
 	}
 	d.response.series++
-	if d.series.overLimit {
-		d.response.overLimit++
-		return nil
-	}
-	d.emit(&d.series)
-	return nil
 }
 
-// readLabel reads the value of a label. Nothing more is kept of a series that exceeds a limit.
-func (d *decoder) readLabel(name []byte) error {
+// readLabels reads labels. Nothing more is kept of a series that exceeds a limit.
+func (d *decoder) readLabels() {
 	s := &d.series
-	s.overLimit = s.overLimit || d.isCut || len(s.labels) >= maxLabels
-	if s.overLimit {
-		return d.readString()
+	d.Open('{')
+	for d.Element() {
+		s.overLimit = s.overLimit || len(s.labels) >= maxLabels
+		l := label{name: s.add(d.String())}
+		l.value = s.add(d.String())
+		if !s.overLimit {
+			s.labels = append(s.labels, l)
+		}
 	}
-	l := label{name: s.add(name)}
-	if err := d.readString(); err != nil {
-		return err
-	}
-	l.value = s.add(d.text)
-	s.labels, s.overLimit = append(s.labels, l), s.overLimit || d.isCut
-	return nil
 }
 
 // readPoint reads [TIME, "VALUE"]. It skips a point that has no valid value, such as NaN.
-func (d *decoder) readPoint() error {
-	var p point
-	var valid [2]bool
-	n := 0
-	err := d.array(func() error {
-		if err := d.readScalar(); err != nil {
-			return err
-		}
-		f, err := strconv.ParseFloat(string(d.text), 64)
-		switch n {
-		case 0:
-			if valid[0] = err == nil && f > 0 && f <= maxUnixSeconds; valid[0] {
-				p.at = timeOf(f)
-			}
-		case 1:
-			p.value = f
-			valid[1] = err == nil && f >= 0 && !math.IsInf(f, 1)
-		}
-		n++
-		return nil
-	})
-	switch {
-	case err != nil:
-		return err
-	case n != 2 || !valid[0]:
-		return &invalidJSON{"a sample is not a time and a value"}
-	case math.IsNaN(p.value): // VictoriaMetrics: the marker of a series that has ended
-	case !valid[1], len(d.series.points) > 0 && p.at <= d.series.points[len(d.series.points)-1].at:
-		d.series.bad++
-	case len(d.series.points) >= maxPoints:
-		d.series.overLimit = true
-	default:
-		d.series.points = append(d.series.points, p)
+func (d *decoder) readPoint() {
+	s := &d.series
+	seconds, quoted, isPair := bytes.Cut(bytes.Trim(d.Value(), "[] \t\r\n"), []byte{','})
+	at, err := strconv.ParseFloat(string(bytes.TrimSpace(seconds)), 64)
+	if !isPair || err != nil || !(at > 0 && at <= maxUnixSeconds) {
+		d.Fail("a sample is not a time and a value")
+		return
 	}
-	return nil
+	value, err := strconv.ParseFloat(string(bytes.Trim(quoted, "\" \t\r\n")), 64)
+	p := point{timeOf(at), value}
+	switch {
+	case math.IsNaN(p.value): // VictoriaMetrics: the marker of a series that has ended
+	case err != nil, value < 0, math.IsInf(value, 1), len(s.points) > 0 && p.at <= s.points[len(s.points)-1].at:
+		s.bad++
+	case len(s.points) >= maxPoints:
+		s.overLimit = true
+	default:
+		s.points = append(s.points, p)
+	}
 }

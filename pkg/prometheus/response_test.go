@@ -13,6 +13,8 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/jsonscan"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -110,14 +112,14 @@ func TestDecodeRejects(t *testing.T) {
 		"escape":             `{"status":"\x"}`,
 		"half a sample":      `{"data":{"result":[{"metric":{},"value":[1]}]}}`,
 		"no time":            `{"data":{"result":[{"metric":{},"value":["x","1"]}]}}`,
-		"deep":               `{"x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`,
+		"deep":               `{"x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`,
 		"a bad literal":      `{"x":nil}`,
-		"a long number":      `{"x":` + strings.Repeat("1", maxTextBytes+1) + `}`,
+		"a long number":      `{"x":` + strings.Repeat("1", 2*jsonscan.MaxToken) + `}`,
 		"a label that is no": `{"data":{"result":[{"metric":{"a":1}}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := decodeAll(strings.NewReader(body))
-			if Reason(err) != "undecodable" {
+			if reason.Of(err) != "undecodable" {
 				t.Errorf("got %v, want an error about the JSON", err)
 			}
 		})
@@ -130,7 +132,7 @@ func TestSeriesOverLimits(t *testing.T) {
 	long, longer := strings.Repeat("x", 60<<10), strings.Repeat("x", 1<<20)
 	for name, series := range map[string]string{
 		"a long value":      `"metric":{"a":"` + longer + `","b":"c"}`,
-		"long escapes":      `"metric":{"a":"` + strings.Repeat(`\n\u00e9`, maxTextBytes) + `"}`,
+		"long escapes":      `"metric":{"a":"` + strings.Repeat(`\n\u00e9`, jsonscan.MaxToken) + `"}`,
 		"a long name":       `"metric":{"` + longer + `":"a"}`,
 		"a long last name":  `"metric":{"a":"b","` + longer + `":"a"},"values":[]`,
 		"many labels":       `"metric":{` + strings.Repeat(`"a":"b",`, maxLabels) + `"c":"d"}`,
@@ -174,7 +176,7 @@ func FuzzDecode(f *testing.F) {
 			err == nil && !reflect.DeepEqual(r, splitResponse) {
 			t.Fatalf("depends on the size of reads:\n%v %+v\n%v %+v", err, got, splitErr, split)
 		}
-		if len(body) > maxTextBytes || err != nil {
+		if len(body) > jsonscan.MaxToken || err != nil {
 			return
 		}
 		var reference struct {

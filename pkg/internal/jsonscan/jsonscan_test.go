@@ -1,0 +1,67 @@
+package jsonscan
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+)
+
+// TestLongTokens has long strings, of which each part of an escape sequence is the last that is kept,
+// and white space, between two values. The decoder must not keep them.
+func TestLongTokens(t *testing.T) {
+	for _, pattern := range []string{"x", `\\\"`, `\\\u0022`} {
+		for shift := range len(pattern) {
+			long := `"` + strings.Repeat("y", shift) + strings.Repeat(pattern, 1<<18/len(pattern)) + `"`
+			text := `["a"` + strings.Repeat(" ", 1<<18) + `,` + long + `,{` + long + `:` + long + `,"b":1}, ` + long + `, "c"]`
+			for _, r := range []io.Reader{strings.NewReader(text), iotest.HalfReader(strings.NewReader(text))} {
+				s := New(r)
+				s.Open('[')
+				got := ""
+				for s.Element() {
+					if s.decoder.PeekKind() == '{' {
+						s.Skip()
+						continue
+					}
+					text, isCut := s.String()
+					if isCut {
+						text = []byte("cut")
+					}
+					got += string(text) + " "
+				}
+				if err := s.Finish(); err != nil || got != "a cut cut c " {
+					t.Errorf("%s, %d: got %s, %v", pattern, shift, got, err)
+				}
+				if kept := len(s.text) + cap(s.decoder.UnreadBuffer()); kept > 5*MaxToken {
+					t.Errorf("%s, %d: keeps %d bytes", pattern, shift, kept)
+				}
+			}
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for text, want := range map[string]reason.Reason{
+		``: reason.Truncated, `[`: reason.Truncated, `["` + strings.Repeat("x", 1<<18): reason.Truncated,
+		`]`: reason.Undecodable, `{}`: reason.Undecodable, `[] x`: reason.Undecodable, `[],`: reason.Undecodable,
+		`[1]`: reason.Undecodable, `[` + strings.Repeat("1", 1<<18): reason.Undecodable, `["a" "b"]`: reason.Undecodable,
+	} {
+		s := New(strings.NewReader(text))
+		s.Open('[')
+		for s.Element() {
+			_, _ = s.String()
+		}
+		if err := s.Finish(); reason.Of(err) != want {
+			t.Errorf("%.20s: got %v, want %s", text, err, want)
+		}
+	}
+	broken := errors.New("broken")
+	s := New(io.MultiReader(strings.NewReader(`["a"`), iotest.ErrReader(broken)))
+	s.Skip()
+	if err := s.Finish(); !errors.Is(err, broken) {
+		t.Errorf("got %v, want the error of the reader", err)
+	}
+}
