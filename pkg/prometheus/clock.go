@@ -103,7 +103,7 @@ func (c *clock) limits() (low, high time.Duration) {
 
 // isLate reports whether a sample is older than those of one node are, by more than the time since the
 // one before it. The clock may have been set back although most counters have no samples since.
-func (c *clock) isLate(newest choice, sent usage.Time) bool {
+func (c *clock) isLate(newest *selection, sent usage.Time) bool {
 	if c.count == 0 || newest.second == 0 {
 		return false
 	}
@@ -159,16 +159,8 @@ func from(points []point, since usage.Time) []point {
 
 // restart makes the newest sample start a new series.
 func (c *counter) restart() {
-	c.choice.newCounter, c.choice.isBase, c.choice.base = true, false, point{}
+	c.base = c.cur
 	c.startedAt = 0 // it may be by the clock before
-}
-
-// eachCounter calls f for the counters of a node.
-func (s *Source) eachCounter(n *node, f func(*counter)) {
-	f(&n.counter)
-	for _, c := range n.order {
-		f(&c.counter)
-	}
 }
 
 // reference returns the median of the times of the node's newest samples: what the others are
@@ -178,14 +170,14 @@ func (s *Source) eachCounter(n *node, f func(*counter)) {
 func (s *Source) reference(n *node, sent usage.Time) usage.Time {
 	s.newest = s.newest[:0]
 	if n.counter.refresh == s.refreshes {
-		s.newest = append(s.newest, n.counter.choice.cur.at)
+		s.newest = append(s.newest, n.counter.cur.at)
 	}
 	ended := 0
 	for _, c := range n.order {
 		if c.refresh != s.refreshes {
 			continue
 		}
-		s.newest = append(s.newest, c.choice.cur.at)
+		s.newest = append(s.newest, c.cur.at)
 		if !c.isRunning {
 			last := len(s.newest) - 1
 			s.newest[ended], s.newest[last] = s.newest[last], s.newest[ended]
@@ -210,11 +202,11 @@ func (s *Source) reference(n *node, sent usage.Time) usage.Time {
 // is by another clock.
 func (s *Source) apart(n *node, reference usage.Time) time.Duration {
 	interval := time.Duration(0)
-	s.eachCounter(n, func(c *counter) {
-		if c.refresh == s.refreshes && c.choice.second != 0 && c.choice.cur.at <= reference {
-			interval = max(interval, c.choice.cur.at.Sub(c.choice.second))
+	for c := range s.current(n) {
+		if c.second != 0 && c.cur.at <= reference {
+			interval = max(interval, c.cur.at.Sub(c.second))
 		}
-	})
+	}
 	if interval == 0 {
 		return s.client.window
 	}

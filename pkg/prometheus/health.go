@@ -83,28 +83,21 @@ func (s *Source) publish(r *Result, now, next time.Time) {
 // may take.
 func (s *Source) describe(n *node, now time.Time) bool {
 	var sampledAt usage.Time
-	containers := 0
+	count, containers := 0, 0
 	newest := &n.counter // the series that tells the interval
-	note := func(c *counter) {
-		sampledAt = max(sampledAt, c.choice.cur.at)
-		if newest.refresh != s.refreshes {
+	for c := range s.current(n) {
+		if count++; count == 1 {
 			newest = c
 		}
-	}
-	hasSeries := n.counter.refresh == s.refreshes
-	if hasSeries {
-		note(&n.counter)
-	}
-	for _, c := range n.order {
-		if c.refresh == s.refreshes {
+		sampledAt = max(sampledAt, c.cur.at)
+		if c != &n.counter {
 			containers++
-			note(&c.counter)
 		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h := &n.health
-	if !hasSeries && containers == 0 {
+	if count == 0 {
 		h.Containers = 0
 		age := now.Sub(n.object.Load().CreationTimestamp.Time) // below 0: the clock of the API server was set
 		if h.Last.IsZero() && age >= -usage.MaxLead && age < s.overall.Startup {
@@ -115,8 +108,8 @@ func (s *Source) describe(n *node, now time.Time) bool {
 	}
 	h.Succeed(now, 0)
 	switch {
-	case newest.choice.second != 0:
-		h.Interval = newest.choice.cur.at.Sub(newest.choice.second)
+	case newest.second != 0:
+		h.Interval = newest.cur.at.Sub(newest.second)
 	case h.SampledAt != 0 && sampledAt > h.SampledAt: // more than the range of the query apart
 		h.Interval = sampledAt.Sub(h.SampledAt)
 	}

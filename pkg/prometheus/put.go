@@ -9,12 +9,10 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// put stores the new samples of a node, and reports whether there were any. If rates need samples
-// that were not stored before, it stores these first.
+// put stores the new samples of a node, and reports whether there were any.
 func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 	s.observeStamps(n)
-	hasNew, needsBase := s.decide(n, sent)
-	if !hasNew {
+	if !s.prepare(n, sent) {
 		return false
 	}
 	s.scrape = usage.Scrape{
@@ -27,72 +25,53 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 	if n.deleted {
 		return false
 	}
-	if needsBase {
-		isPartial := s.scrape.Partial
-		s.scrape.Partial = isPartial || !n.isStored // a container that only the newest samples have need not be new
-		s.fill(n, true)
-		s.Sink.Put(n.name, &s.scrape)
-		s.scrape.Partial = isPartial
-	}
-	s.fill(n, false)
+	s.fill(n)
 	s.Sink.Put(n.name, &s.scrape)
-	n.commit(s.refreshes)
-	n.isStored = true
+	s.commit(n)
 	return true
 }
 
-// decide sets how the containers of a node occur in what is stored. It reports whether there are
-// new samples, and whether some of them need earlier ones.
-func (s *Source) decide(n *node, sent usage.Time) (hasNew, needsBase bool) {
+// prepare sets how the containers of a node occur in what is stored. It reports whether there are new
+// samples.
+func (s *Source) prepare(n *node, sent usage.Time) (hasNew bool) {
 	reference := s.reference(n, sent)
 	apart := s.apart(n, reference)
 	n.forgetForeign()
 	newest := usage.Time(0)
-	note := func(c *counter) {
-		if c.refresh != s.refreshes {
-			return
+	for c := range s.current(n) {
+		ahead := c.cur.at.Sub(reference)
+		if ahead > apart {
+			n.ignore(c, c.cur.at)
 		}
 		// An older sample is in the response only because of the range for clocks that are ahead.
-		ahead := c.choice.cur.at.Sub(reference)
-		if ahead > apart {
-			n.ignore(c, c.choice.cur.at)
-		}
 		if ahead > apart || -ahead > s.client.window {
 			c.refresh = 0
-			return
+			continue
 		}
-		newest = max(newest, c.choice.cur.at)
+		newest = max(newest, c.cur.at)
 	}
-	s.eachCounter(n, note)
-	if reference != 0 && n.clock.observe(reference, newest, sent) {
-		s.eachCounter(n, (*counter).restart)
-	}
-	s.eachCounter(n, func(c *counter) {
-		if c.isFresh(s.refreshes) {
-			if n.clock.isLate(c.choice, sent) {
-				c.restart()
-			}
-			hasNew, needsBase = true, needsBase || c.choice.isBase
+	wasSet := reference != 0 && n.clock.observe(reference, newest, sent)
+	for c := range s.current(n) {
+		if wasSet || s.isFresh(c) && n.clock.isLate(&c.selection, sent) {
+			c.restart()
 		}
-	})
-	if !hasNew {
-		return false, false
+		hasNew = hasNew || s.isFresh(c)
 	}
 	for _, c := range n.order {
 		c.mention = s.mentionOf(n, c, reference)
 	}
-	return hasNew, needsBase
+	return hasNew
 }
 
 // mentionOf returns how a container occurs in what is stored. The engine may not have the latest
 // samples of all containers, and has samples of containers that have ended. The API server reports
 // later than the kubelet that a container has started.
 func (s *Source) mentionOf(n *node, c *container, reference usage.Time) mention {
-	isReported := c.refresh == s.refreshes && reference.Sub(c.choice.cur.at) <= endedAfter
+	isReported := c.refresh == s.refreshes && reference.Sub(c.cur.at) <= endedAfter
 	switch {
 	case !isReported && !s.IsRunning(n.name, c.namespace, c.pod, c.name):
 		return ended
-	case c.isFresh(s.refreshes):
+	case s.isFresh(&c.counter):
 		return fresh
 	case c.refresh == s.refreshes && c.last.at != 0:
 		return repeated
@@ -100,23 +79,20 @@ func (s *Source) mentionOf(n *node, c *container, reference usage.Time) mention 
 	return silent
 }
 
-// fill sets the samples of s.scrape: the newest ones, or the earlier ones that their rates need.
-func (s *Source) fill(n *node, earlier bool) {
+// fill sets the samples of s.scrape.
+func (s *Source) fill(n *node) {
 	s.scrape.Containers, s.names = s.scrape.Containers[:0], s.names[:0]
-	s.scrape.Node = n.sampleOf(s.refreshes, earlier)
+	if s.isFresh(&n.counter) {
+		s.scrape.Node = n.counter.newSample()
+	}
 	for _, c := range n.order {
 		var sample usage.Sample
-		switch {
-		case c.mention == ended:
+		switch c.mention {
+		case ended:
 			continue
-		case c.mention == fresh && earlier:
-			var ok bool
-			if sample, ok = c.earlier(); !ok {
-				continue
-			}
-		case c.mention == fresh:
-			sample = c.current()
-		case c.mention == repeated:
+		case fresh:
+			sample = c.newSample()
+		case repeated:
 			sample = c.sample(c.last)
 		}
 		s.scrape.Containers = append(s.scrape.Containers, usage.ContainerSample{
@@ -125,16 +101,19 @@ func (s *Source) fill(n *node, earlier bool) {
 	}
 }
 
-// sampleOf returns the sample of the node itself. It has no values if there is nothing new.
-func (n *node) sampleOf(refresh uint64, earlier bool) usage.Sample {
-	if !n.counter.isFresh(refresh) {
-		return usage.Sample{}
+// sample returns the counter's other values with the CPU counter of p.
+func (c *counter) sample(p point) usage.Sample {
+	return usage.Sample{
+		At: p.at, MemoryAt: p.at, StartedAt: c.startedAt, CPUSeconds: p.value, Memory: c.memory, Swap: c.swap,
+		Has: usage.HasCPU | c.has&(usage.HasMemory|usage.HasSwap),
 	}
-	if earlier {
-		sample, _ := n.counter.earlier()
-		return sample
-	}
-	return n.counter.current()
+}
+
+// newSample returns the newest sample.
+func (c *counter) newSample() usage.Sample {
+	s := c.sample(c.cur)
+	s.Base = usage.Reading{At: c.base.at, CPUSeconds: c.base.value}
+	return s
 }
 
 // copyName returns a copy that is valid until the next call of fill.
@@ -145,20 +124,18 @@ func (s *Source) copyName(name string) []byte {
 }
 
 // commit notes what was stored, and drops the containers that have ended.
-func (n *node) commit(refresh uint64) {
-	stored := func(c *counter) {
-		if c.isFresh(refresh) {
-			c.last, c.hash = c.choice.cur, c.choice.hash
+func (s *Source) commit(n *node) {
+	for c := range s.current(n) {
+		if s.isFresh(c) {
+			c.last, c.lastHash = c.cur, c.hash
 		}
 	}
-	stored(&n.counter)
-	for _, c := range n.order {
-		stored(&c.counter)
+	n.order = slices.DeleteFunc(n.order, func(c *container) bool {
 		if c.mention == ended {
 			delete(n.containers, c.namespace+"\x00"+c.pod+"\x00"+c.name)
 		}
-	}
-	n.order = slices.DeleteFunc(n.order, func(c *container) bool { return c.mention == ended })
+		return c.mention == ended
+	})
 }
 
 // capacity returns the CPU capacity of a node in nanocores, or 0 if its status does not report it.

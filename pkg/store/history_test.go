@@ -310,7 +310,9 @@ func TestHistoryEnds(t *testing.T) { // rules 1, 3, 4, 5, 9
 		{"the counter falls", later(func(s *usage.Sample) { s.CPUSeconds -= 40 }), 45},
 		{"another counter", func(sc *usage.Scrape, now float64) {
 			sc.Containers[0].CPUSeconds += 1000
-			sc.Containers[0].NewCounter = now == 45
+			if s := &sc.Containers[0].Sample; now == 45 {
+				s.Base = usage.Reading{At: s.At, CPUSeconds: s.CPUSeconds}
+			}
 		}, 45},
 		{"no more times of samples", later(func(s *usage.Sample) { s.Untimed = true }), 45},
 		{"the clock is set forward", clock(10 * time.Minute), 45},

@@ -104,23 +104,29 @@ func TestRatesNeverSpanAnOutage(t *testing.T) {
 	}
 }
 
-// TestNewCounters puts samples of which the source knows that their counter is another one.
-func TestNewCounters(t *testing.T) { // rule 4
-	newCounter := func(s usage.Sample) usage.Sample { s.NewCounter = true; return s }
+// TestBase puts samples of which the source knows from which reading their rates must be computed.
+func TestBase(t *testing.T) { // rule 4
+	from := func(second, coreSeconds float64, s usage.Sample) usage.Sample {
+		s.Base = usage.Reading{At: at(second), CPUSeconds: coreSeconds}
+		return s
+	}
 	s := newStore()
 	s.Put("n1", scrape(0, of("p/a", sample(0, 100))))
 	s.Put("n1", scrape(15, of("p/a", sample(15, 101.5))))
 	expect(t, s, "p", 15, "at 15 window 15: a=100m")
-	s.Put("n1", scrape(45, of("p/a", newCounter(sample(30, 200))))) // not 6.6 cores
+	s.Put("n1", scrape(45, of("p/a", from(30, 200, sample(30, 200))))) // another counter: not 6.6 cores
 	expect(t, s, "p", 45, "at 15 window 15: a=100m")
 	s.Put("n1", scrape(45, of("p/a", sample(45, 203))))
 	expect(t, s, "p", 45, "at 45 window 15: a=200m")
-	s.Put("n1", scrape(60, of("p/a", newCounter(sample(40, 7))))) // the other replica of a scraper, which is older
-	s.Put("n1", scrape(60, of("p/a", sample(55, 13))))
+	s.Put("n1", scrape(60, of("p/a", from(40, 7, sample(55, 13))))) // the other replica of a scraper
 	expect(t, s, "p", 60, "at 55 window 15: a=400m")
-	s.Put("n2", scrape(0, of("q/a", newCounter(sample(0, 1))))) // the first of a container
-	s.Put("n2", scrape(15, of("q/a", sample(15, 4))))
-	expect(t, s, "p", 60, "at 55 window 15: a=400m")
+	s.Put("n1", scrape(70, of("p/a", from(10, 4, sample(70, 22))))) // times of scrapes
+	expect(t, s, "p", 70, "at 70 window 60: a=300m")
+	s.Put("n2", scrape(0, of("p/a", from(0, 1, sample(0, 1))))) // the first of a container
+	s.Put("n2", scrape(15, of("p/a", sample(15, 4)), of("p/b", from(0, 0.5, sample(15, 2)))))
+	if got, want := show(s.Pod("n2", "n", "p", at(15))), "at 15 window 15: a=200m b=100m"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }
 
 // TestReplacedPods deletes a pod and creates one of the same name on the same node, whose clock is

@@ -84,10 +84,16 @@ type Sample struct {
 	// Untimed is set if the kubelet sent no time for the CPU counter. At is then the time of the
 	// scrape by our clock, and must not be corrected by the offset of the node's clock.
 	Untimed bool
-	// NewCounter is set if the CPU counter is another one than that of the previous sample, for
-	// example because the container was restarted, even if the counter has not fallen. Responses of
-	// kubelets do not show it.
-	NewCounter bool
+	// Base is the reading from which the rate of this sample is computed, if it is not the previous
+	// sample. It is this sample's own reading if there is none: the CPU counter is another one than
+	// before, for example because the container was restarted. Responses of kubelets do not show that.
+	Base Reading
+}
+
+// Reading is the value of a CPU counter at a time; At is 0 if there is none.
+type Reading struct {
+	At         Time
+	CPUSeconds float64
 }
 
 // ContainerSample is a sample of one container.

@@ -1,0 +1,115 @@
+package prometheus
+
+import (
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
+
+// offer considers the samples of one series of a counter, at least one, in the order of their times.
+// Those from before the start of the container do not count.
+func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start Start) {
+	since, sinceScrape := n.clock.since(start, points), n.clock.sinceScrape(start, points)
+	if n.stamps.areOfScrapes {
+		since = sinceScrape
+	}
+	usable := from(points, since)
+	if len(usable) == 0 || c.refresh == s.refreshes && !c.prefers(hash, usable) {
+		return
+	}
+	if c.refresh != s.refreshes {
+		c.refresh, c.has, c.exact, c.startedAt = s.refreshes, 0, 0, 0
+	}
+	isAnother := hash != c.lastHash || c.last.at < since
+	c.selection = s.pick(c.last, isAnother, usable, n.stamps.areOfScrapes)
+	c.hash = hash
+	if !n.stamps.areKnown {
+		later := from(usable, sinceScrape)
+		if len(later) == 0 { // the newest has no rate
+			later = usable[len(usable)-1:]
+		}
+		ifStamped := s.pick(c.last, isAnother || c.last.at < sinceScrape, later, true)
+		ifStamped.hash = hash
+		c.ifStamped = &ifStamped
+	}
+}
+
+// prefers reports whether a series is better than the one that was selected so far in this refresh.
+// Several scrapers may store the same container, for example two replicas of Prometheus; their
+// samples must not be mixed, because their timestamps may be by different clocks. So the series that
+// was used before stays in use, until another has two samples that are newer.
+func (c *counter) prefers(hash uint64, points []point) bool {
+	newest, second := newestTwo(points)
+	switch {
+	case c.last.at != 0 && c.hash == c.lastHash:
+		return second > c.cur.at
+	case c.last.at != 0 && hash == c.lastHash:
+		return c.second <= newest.at
+	case newest.at != c.cur.at:
+		return newest.at > c.cur.at
+	}
+	return hash < c.hash
+}
+
+// newestTwo returns the newest point, and the time of the one before, or 0.
+func newestTwo(points []point) (newest point, second usage.Time) {
+	if len(points) > 1 {
+		second = points[len(points)-2].at
+	}
+	return points[len(points)-1], second
+}
+
+// pick selects the samples of a series that are stored, given the one that was stored last. isAnother
+// is set if that was of another counter.
+//
+// The rate of the newest sample is computed from the newest one that is at least as much older as
+// spacing, among those since the last one or since the counter was reset: from the one that was stored
+// last, if it is not too close, or else from base. If the times are those of scrapes, base is usually
+// older than the sample that was stored last.
+func (s *Source) pick(last point, isAnother bool, points []point, areOfScrapes bool) selection {
+	var p selection
+	p.cur, p.second = newestTwo(points)
+	isImpossible := last.at.Sub(p.cur.at) > maxAhead+maxWindow // no query can have returned both
+	if p.isFresh = isImpossible || p.cur.at > last.at; !p.isFresh {
+		return p
+	}
+	isStored := last.at != 0
+	if isAnother || isImpossible {
+		isAnother, last = isStored, point{}
+	}
+	first := 0 // the first new sample
+	for points[first].at <= last.at {
+		first++
+	}
+	isReset := points[first].value < last.value
+	for i := first + 1; i < len(points); i++ {
+		isReset = isReset || points[i].value < points[i-1].value
+	}
+	isContinued := last.at != 0 && !isReset
+	spacing, minWindow, longest := s.Interval*2/3, usage.MinWindow, s.MaxSampleAge
+	switch {
+	case areOfScrapes:
+		spacing, minWindow, longest = stampedSpacing, min(minStampedWindow, s.client.window/3), s.client.window
+		first = 0
+	case isContinued:
+		minWindow = spacing // else the last one is closer to it
+	}
+	for i := len(points) - 2; i >= first && points[i].value <= points[i+1].value; i-- {
+		window := p.cur.at.Sub(points[i].at)
+		if window > longest { // only the range for clocks that are ahead has it
+			break
+		}
+		if window >= minWindow {
+			p.base = points[i]
+		}
+		if window >= spacing {
+			break
+		}
+	}
+	switch {
+	case p.base.at != 0:
+	case isAnother || isReset && isStored:
+		p.base = p.cur
+	case areOfScrapes && isContinued:
+		p.isFresh = p.cur.at.Sub(last.at) >= minWindow
+	}
+	return p
+}
