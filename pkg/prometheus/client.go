@@ -2,17 +2,18 @@ package prometheus
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	promconfig "github.com/prometheus/common/config"
@@ -27,19 +28,14 @@ import (
 // response into memory without a limit and then decodes it into a second copy. For how to connect,
 // it uses the package of Prometheus itself.
 type client struct {
-	url       *url.URL
-	file      string // of the configuration; "": none
-	userAgent string
-	window    time.Duration // of range selectors
-	interval  time.Duration
-	reloaded  func(file string, err error)
+	Config
+	url    *url.URL
+	window time.Duration // of range selectors
 
 	content []byte // of the file, as it is used
-	failed  []byte // content that cannot be used
-	problem string // why the file could not be read
+	problem string // why the file cannot be used; its previous content stays in use
 	config  *File
 	http    *http.Client
-	get     atomic.Bool // the engine, or a proxy in front of it, rejects POST
 }
 
 // newClient reads the configuration file for the first time. It must be valid.
@@ -48,15 +44,14 @@ func newClient(c Config, window time.Duration) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the URL of the engine: %w", err)
 	}
-	client := &client{
-		url: u, file: c.File, userAgent: c.UserAgent, window: window, interval: c.Interval, reloaded: c.Reloaded,
-	}
+	client := &client{Config: c, url: u, window: window}
+	var content []byte
 	if c.File != "" {
-		if client.content, err = os.ReadFile(c.File); err != nil {
+		if content, err = os.ReadFile(c.File); err != nil {
 			return nil, err
 		}
 	}
-	if err := client.use(client.content); err != nil {
+	if err := client.use(content); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
 	return client, nil
@@ -64,12 +59,12 @@ func newClient(c Config, window time.Duration) (*client, error) {
 
 // use replaces the configuration.
 func (c *client) use(content []byte) error {
-	config, err := parseFileAt(c.file, content)
+	config, err := ParseFile(content, filepath.Dir(c.File))
 	if err != nil {
 		return err
 	}
 	// The files that the configuration names are read again for each request.
-	h, err := promconfig.NewClientFromConfig(config.HTTP, "kube-vitals", promconfig.WithUserAgent(c.userAgent))
+	h, err := promconfig.NewClientFromConfig(config.HTTP, "kube-vitals", promconfig.WithUserAgent(c.UserAgent))
 	if err != nil {
 		return err
 	}
@@ -79,11 +74,8 @@ func (c *client) use(content []byte) error {
 	if c.http != nil {
 		c.http.CloseIdleConnections()
 	}
-	if config.Timeout == 0 {
-		config.Timeout = min(DefaultTimeout, c.interval)
-	}
+	config.Timeout = cmp.Or(config.Timeout, min(DefaultTimeout, c.Interval))
 	c.config, c.http, c.content = config, h, content
-	c.get.Store(false)
 	return nil
 }
 
@@ -100,32 +92,25 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 // reload reads the configuration file again if it has changed. If it cannot be used, its previous
 // content stays in use. Each change is reported once.
 func (c *client) reload() {
-	if c.file == "" {
+	if c.File == "" {
 		return
 	}
-	content, err := os.ReadFile(c.file)
+	content, err := os.ReadFile(c.File)
+	if err == nil && bytes.Equal(content, c.content) {
+		c.problem = ""
+		return
+	}
+	if err == nil {
+		err = c.use(content)
+	}
+	problem := ""
 	if err != nil {
-		if c.problem != err.Error() {
-			c.problem = err.Error()
-			c.reloaded(c.file, err)
-		}
-		return
+		problem = err.Error()
 	}
-	c.problem = ""
-	if bytes.Equal(content, c.content) {
-		c.failed = nil
-		return
+	if err == nil || problem != c.problem {
+		c.problem = problem
+		c.Reloaded(c.File, err)
 	}
-	if c.failed != nil && bytes.Equal(content, c.failed) {
-		return
-	}
-	c.failed = nil
-	if err := c.use(content); err != nil {
-		c.failed = content
-		c.reloaded(c.file, err)
-		return
-	}
-	c.reloaded(c.file, nil)
 }
 
 // query sends the query of a kind, and calls emit for each series of the response. It returns nil if
@@ -138,50 +123,29 @@ func (c *client) query(ctx context.Context, k kind, emit func(*series)) (*respon
 	timeout := c.config.Timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	form := url.Values{
+	u := *c.url
+	u.Path += "/api/v1/query"
+	u.RawQuery = url.Values{
 		"query":   {text},
 		"timeout": {strconv.FormatInt(timeout.Milliseconds(), 10) + "ms"},
 		"nocache": {"1"}, // VictoriaMetrics: without it, the end of the range is 30 s earlier
+	}.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	if err != nil {
+		return nil, err
 	}
-	get := c.get.Load()
-	r, err := c.send(ctx, form, get)
-	if err == nil && !get && (r.StatusCode == http.StatusMethodNotAllowed || r.StatusCode == http.StatusNotImplemented) {
-		_ = r.Body.Close()
-		c.get.Store(true)
-		r, err = c.send(ctx, form, true)
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("Accept-Encoding", "gzip") // explicitly, so that the limits apply to both sizes
+	r, err := c.http.Do(request)
+	if err != nil {
+		return nil, explain(err, k, c.url.Host)
 	}
-	var decoded *response
-	if err == nil {
-		decoded, err = c.read(r, emit)
-		_ = r.Body.Close()
-	}
+	defer r.Body.Close()
+	decoded, err := c.read(r, emit)
 	if err != nil {
 		return nil, explain(err, k, c.url.Host)
 	}
 	return decoded, nil
-}
-
-// send sends a query by GET, or else by POST, because a proxy may limit the length of URLs.
-func (c *client) send(ctx context.Context, form url.Values, get bool) (*http.Response, error) {
-	u := *c.url
-	u.Path += "/api/v1/query"
-	method, body := http.MethodPost, form.Encode()
-	if get {
-		method, u.RawQuery, body = http.MethodGet, body, ""
-	}
-	request, err := http.NewRequestWithContext(ctx, method, u.String(), strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	if !get {
-		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	// A query may be sent again: this allows net/http to do that if the engine has closed the
-	// connection. The header is not sent.
-	request.Header["Idempotency-Key"] = nil
-	request.Header.Set("Accept", "application/json")
-	request.Header.Set("Accept-Encoding", "gzip") // explicitly, so that the limits apply to both sizes
-	return c.http.Do(request)
 }
 
 // read decodes a response.
@@ -227,4 +191,18 @@ func statusError(code int, isJSON bool, body io.Reader) error {
 		}
 	}
 	return reason.Errorf(reason.OfStatus(code), "%s", text)
+}
+
+// explain adds to an error which query failed and what to do. It removes the URLs that libraries
+// put in front of the cause: those of the configuration may have passwords.
+func explain(err error, k kind, engine string) error {
+	for request := (*url.Error)(nil); errors.As(err, &request); {
+		err = request.Err
+	}
+	r := reason.Of(err)
+	text := ""
+	if c := r.DescribeEngine().Cure; c != "" {
+		text = " (" + c + ")"
+	}
+	return reason.Errorf(r, "query %v at %s: %w%s", k, engine, err, text)
 }

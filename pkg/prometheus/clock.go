@@ -2,7 +2,6 @@ package prometheus
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -217,19 +216,6 @@ func (s *Source) apart(n *node, reference usage.Time) time.Duration {
 type foreign struct {
 	counter *counter
 	at      usage.Time
-}
-
-// ignore makes usable drop a sample.
-func (n *node) ignore(c *counter, at usage.Time) {
-	if n.foreign == nil {
-		n.foreign = map[foreign]bool{}
-	}
-	n.foreign[foreign{c, at}] = true
-}
-
-// forgetForeign forgets the samples that the engine does not return any more.
-func (n *node) forgetForeign() {
-	maps.DeleteFunc(n.foreign, func(f foreign, _ bool) bool { return n.clock.reference.Sub(f.at) > maxAhead+maxWindow })
 }
 
 // usable returns the points of a counter without those that are by another clock.

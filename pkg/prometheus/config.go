@@ -1,11 +1,11 @@
 package prometheus
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -80,11 +80,14 @@ const (
 	numKinds = iota
 )
 
-// String returns the name of the query in File.Queries.
-func (k kind) String() string {
+// kindNames returns the names of the queries in File.Queries.
+func kindNames() [numKinds]string {
 	return [numKinds]string{"containerCPU", "containerMemory", "containerStartTime", "containerSwap", "nodeCPU",
-		"nodeMemory", "nodeSwap"}[k]
+		"nodeMemory", "nodeSwap"}
 }
+
+// String implements fmt.Stringer.
+func (k kind) String() string { return kindNames()[k] }
 
 // isCounter reports whether all samples of the range count, not only the latest.
 func (k kind) isCounter() bool { return k == containerCPU || k == nodeCPU }
@@ -96,32 +99,29 @@ func (k kind) isOptional() bool {
 	return k == containerStartTime || k == containerSwap || k == nodeSwap
 }
 
-// selector is a query of a preset.
-type selector struct {
-	metric, matchers string
-}
-
 // presets returns the queries of the presets. The kubelets' /metrics/resource has no label id, and
 // /metrics/cadvisor has the same names of metrics with one. In the latter, the series of whole pods
 // and slices have no image.
-func presets() map[string][numKinds]selector {
-	const container, root = `container!="",container!="POD",image!=""`, `id="/"`
-	return map[string][numKinds]selector{
+func presets() map[string][numKinds]string {
+	const container = `{container!="",container!="POD",image!=""}`
+	return map[string][numKinds]string{
 		"resource": {
-			containerCPU:       {metric: "container_cpu_usage_seconds_total", matchers: `container!="",id=""`},
-			containerMemory:    {metric: "container_memory_working_set_bytes", matchers: `container!="",id=""`},
-			containerStartTime: {metric: "container_start_time_seconds", matchers: `container!="",id=""`},
-			containerSwap:      {metric: "container_swap_usage_bytes", matchers: `container!=""`},
-			nodeCPU:            {metric: "node_cpu_usage_seconds_total"},
-			nodeMemory:         {metric: "node_memory_working_set_bytes"},
-			nodeSwap:           {metric: "node_swap_usage_bytes"},
+			containerCPU:       `container_cpu_usage_seconds_total{container!="",id=""}`,
+			containerMemory:    `container_memory_working_set_bytes{container!="",id=""}`,
+			containerStartTime: `container_start_time_seconds{container!="",id=""}`,
+			containerSwap:      `container_swap_usage_bytes{container!=""}`,
+			nodeCPU:            `node_cpu_usage_seconds_total{}`,
+			nodeMemory:         `node_memory_working_set_bytes{}`,
+			nodeSwap:           `node_swap_usage_bytes{}`,
 		},
 		"cadvisor": {
-			containerCPU:       {metric: "container_cpu_usage_seconds_total", matchers: container},
-			containerMemory:    {metric: "container_memory_working_set_bytes", matchers: container},
-			containerStartTime: {metric: "container_start_time_seconds", matchers: container},
-			nodeCPU:            {metric: "container_cpu_usage_seconds_total", matchers: root},
-			nodeMemory:         {metric: "container_memory_working_set_bytes", matchers: root},
+			containerCPU:       "container_cpu_usage_seconds_total" + container,
+			containerMemory:    "container_memory_working_set_bytes" + container,
+			containerStartTime: "container_start_time_seconds" + container,
+			containerSwap:      noQuery,
+			nodeCPU:            `container_cpu_usage_seconds_total{id="/"}`,
+			nodeMemory:         `container_memory_working_set_bytes{id="/"}`,
+			nodeSwap:           noQuery,
 		},
 	}
 }
@@ -158,28 +158,15 @@ func withoutValues(err error) error {
 	return err
 }
 
-// parseFileAt parses the content of the file with the name.
-func parseFileAt(name string, content []byte) (*File, error) {
-	return ParseFile(content, filepath.Dir(name))
-}
-
 func (f *File) setDefaults() {
-	if f.Preset == "" {
-		f.Preset = "resource"
-	}
+	f.Preset = cmp.Or(f.Preset, "resource")
 	if len(f.Labels.Node) == 0 {
 		f.Labels.Node = []string{"node", "instance"}
 	}
-	for label, name := range map[*string]string{
-		&f.Labels.Namespace: "namespace", &f.Labels.Pod: "pod", &f.Labels.Container: "container",
-	} {
-		if *label == "" {
-			*label = name
-		}
-	}
-	if f.MaxResponseBytes == 0 {
-		f.MaxResponseBytes = DefaultMaxResponseBytes
-	}
+	f.Labels.Namespace = cmp.Or(f.Labels.Namespace, "namespace")
+	f.Labels.Pod = cmp.Or(f.Labels.Pod, "pod")
+	f.Labels.Container = cmp.Or(f.Labels.Container, "container")
+	f.MaxResponseBytes = cmp.Or(f.MaxResponseBytes, DefaultMaxResponseBytes)
 }
 
 var (
@@ -199,44 +186,32 @@ func (f *File) validate() []error {
 	}
 	names := slices.Sorted(maps.Keys(presets()))
 	check(!slices.Contains(names, f.Preset), "preset is %q, but must be one of %s", f.Preset, strings.Join(names, ", "))
-	for _, name := range slices.Sorted(maps.Keys(f.Matchers)) {
-		check(!labelName.MatchString(name), "matchers: %q is not a name of a label", name)
+	checkLabels := func(field string, names ...string) {
+		for _, name := range names {
+			check(!labelName.MatchString(name), "%s: %q is not a name of a label", field, name)
+		}
 	}
-	for _, name := range f.Labels.Node {
-		check(!labelName.MatchString(name), "labels.node: %q is not a name of a label", name)
-	}
-	for _, l := range []struct{ field, name string }{
-		{"namespace", f.Labels.Namespace}, {"pod", f.Labels.Pod}, {"container", f.Labels.Container},
-	} {
-		check(!labelName.MatchString(l.name), "labels.%s: %q is not a name of a label", l.field, l.name)
-	}
+	checkLabels("matchers", slices.Sorted(maps.Keys(f.Matchers))...)
+	checkLabels("labels.node", f.Labels.Node...)
+	checkLabels("labels.namespace", f.Labels.Namespace)
+	checkLabels("labels.pod", f.Labels.Pod)
+	checkLabels("labels.container", f.Labels.Container)
 	check(f.Timeout < 0 || f.Timeout > maxTimeout, "timeout is %v, but must be above 0 and at most %v",
 		f.Timeout, maxTimeout)
 	check(f.MaxResponseBytes < minResponseBytes, "maxResponseBytes is %d, but must be at least %d",
 		f.MaxResponseBytes, minResponseBytes)
-	return append(mistakes, f.validateQueries()...)
-}
-
-func (f *File) validateQueries() []error {
-	var mistakes []error
-	known := make([]string, numKinds)
-	for k := range kind(numKinds) {
-		known[k] = k.String()
-	}
+	known := kindNames()
 	for _, name := range slices.Sorted(maps.Keys(f.Queries)) {
-		k := kind(slices.Index(known, name))
-		query := strings.TrimSpace(f.Queries[name])
+		k, query := slices.Index(known[:], name), strings.TrimSpace(f.Queries[name])
 		switch {
 		case k < 0:
-			mistakes = append(mistakes, fmt.Errorf("queries: %q is not a query; the queries are %s",
-				name, strings.Join(known, ", ")))
-		case query == noQuery && !k.isOptional():
-			mistakes = append(mistakes, fmt.Errorf("queries.%s is required", name))
+			check(true, "queries: %q is not a query; the queries are %s", name, strings.Join(known[:], ", "))
 		case query == noQuery:
-		case query == "" || !selectorForm.MatchString(query):
-			mistakes = append(mistakes, fmt.Errorf("queries.%s: %q is not a selector of series, such as "+
+			check(!kind(k).isOptional(), "queries.%s is required", name)
+		default:
+			check(query == "" || !selectorForm.MatchString(query), "queries.%s: %q is not a selector of series, such as "+
 				"container_cpu_usage_seconds_total{job=\"kubelet\"}: rates are computed from raw samples, so functions, "+
-				"aggregations and ranges are not possible", name, query))
+				"aggregations and ranges are not possible", name, query)
 		}
 	}
 	return mistakes
@@ -246,14 +221,9 @@ func (f *File) validateQueries() []error {
 // samples in the range, the other series with the latest. The range ends after the engine's present
 // time: a node's clock may be ahead.
 func (f *File) query(k kind, window time.Duration) string {
-	text, replaced := f.Queries[k.String()]
-	text = strings.TrimSpace(text)
-	if !replaced {
-		s := presets()[f.Preset][k]
-		if s.metric == "" {
-			return ""
-		}
-		text = s.metric + "{" + strings.Join(f.matchers(s), ",") + "}"
+	text := strings.TrimSpace(f.Queries[k.String()])
+	if text == "" {
+		text = f.withMatchers(presets()[f.Preset][k])
 	}
 	if text == noQuery {
 		return ""
@@ -265,16 +235,19 @@ func (f *File) query(k kind, window time.Duration) string {
 	return "last_over_time(" + text + period + ")"
 }
 
-// matchers returns the matchers of a preset's query and those of the file.
-func (f *File) matchers(s selector) []string {
-	var matchers []string
-	if s.matchers != "" {
-		matchers = append(matchers, s.matchers)
+// withMatchers adds the matchers of the file to a query of a preset.
+func (f *File) withMatchers(query string) string {
+	query, hasMatchers := strings.CutSuffix(query, "}")
+	if !hasMatchers {
+		return query
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Matchers)) {
-		matchers = append(matchers, name+"="+strconv.Quote(f.Matchers[name]))
+		if !strings.HasSuffix(query, "{") {
+			query += ","
+		}
+		query += name + "=" + strconv.Quote(f.Matchers[name])
 	}
-	return matchers
+	return query + "}"
 }
 
 // ParseURL parses the address of the engine: everything before /api/v1.

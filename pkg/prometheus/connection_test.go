@@ -41,7 +41,7 @@ func TestRedirects(t *testing.T) {
 	handler := f.Server.Config.Handler
 	f.Server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/query" {
-			http.Redirect(w, r, "/moved/api/v1/query", http.StatusPermanentRedirect)
+			http.Redirect(w, r, "/moved/api/v1/query?"+r.URL.RawQuery, http.StatusPermanentRedirect)
 			return
 		}
 		r.URL.Path = strings.TrimPrefix(r.URL.Path, "/moved")

@@ -272,7 +272,7 @@ func TestRequests(t *testing.T) {
 	r := f.requests[slices.IndexFunc(f.requests, func(r *http.Request) bool {
 		return strings.Contains(r.Form.Get("query"), `,image!=""`)
 	})]
-	if r.Method != http.MethodPost || r.Header.Get("X-Scope-OrgID") != "tenant" ||
+	if r.Method != http.MethodGet || r.Header.Get("X-Scope-OrgID") != "tenant" ||
 		r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("User-Agent") != "test" {
 		t.Errorf("got %s, headers %v", r.Method, r.Header)
 	}
@@ -297,21 +297,6 @@ func TestContentTypeOfVictoriaMetrics(t *testing.T) {
 	f := newFixture(t, "")
 	f.put("app", "", -20, 100, -5, 103)
 	f.contentType = "application/stream+json; charset=utf-8"
-	f.mustRefresh()
-	f.wantPod("app 200 15s")
-}
-
-func TestGet(t *testing.T) { // for proxies that reject POST
-	f := newFixture(t, "")
-	f.put("app", "", -20, 100, -5, 103)
-	handler := f.Server.Config.Handler
-	f.Server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			w.WriteHeader(http.StatusMethodNotAllowed)
-			return
-		}
-		handler.ServeHTTP(w, r)
-	})
 	f.mustRefresh()
 	f.wantPod("app 200 15s")
 }
@@ -361,7 +346,7 @@ func TestErrorsKeepSecrets(t *testing.T) {
 		"http: {authorization: {credentials: \"hunter2\\nb\"}}",
 		"hunter2",
 	} {
-		c := &client{url: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, interval: interval}
+		c := &client{Config: Config{Interval: interval}, url: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}
 		err := c.use([]byte(config))
 		if err == nil {
 			_, err = c.query(t.Context(), containerCPU, func(*series) {})
@@ -387,10 +372,10 @@ func TestParseURL(t *testing.T) {
 func TestReload(t *testing.T) {
 	f := newFixture(t, "http: {authorization: {credentials: one}}")
 	var reports []error
-	f.client.reloaded = func(_ string, err error) { reports = append(reports, err) }
+	f.client.Reloaded = func(_ string, err error) { reports = append(reports, err) }
 	write := func(content string) {
 		t.Helper()
-		if err := os.WriteFile(f.client.file, []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(f.client.File, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -414,7 +399,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("%s: got %q and %d reports, want %q and %d", step.content, got, len(reports), step.want, step.reports)
 		}
 	}
-	if err := os.Remove(f.client.file); err != nil {
+	if err := os.Remove(f.client.File); err != nil {
 		t.Fatal(err)
 	}
 	if got := token(); got != "Bearer three" || len(reports) != 4 {

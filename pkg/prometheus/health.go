@@ -62,7 +62,7 @@ func (n *node) current(next time.Time) health.Node {
 
 // publish adds a result to what is known of the engine.
 func (s *Source) publish(r *Result, now, next time.Time) {
-	rejected := s.client.failed != nil || s.client.problem != ""
+	rejected := s.client.problem != ""
 	s.overall.mu.Lock()
 	defer s.overall.mu.Unlock()
 	s.overall.Next, s.overall.engine.FileRejected = next, rejected

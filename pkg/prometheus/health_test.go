@@ -110,7 +110,7 @@ func TestHealth(t *testing.T) {
 func TestHealthOfRejectedFile(t *testing.T) {
 	f := newFixture(t, "")
 	for content, want := range map[string]bool{"preset: x": true, "": false, "timeout: x": true, "timeout: 9s": false} {
-		if err := os.WriteFile(f.client.file, []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(f.client.File, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		f.refreshAt(time.Now())

@@ -99,8 +99,7 @@ func TestNodeOfLabel(t *testing.T) {
 		"10.0.0.2:10250": "", ":10250": "", "[]": "", "fd00": "",
 	} {
 		name := f.client.config.Labels.Node[0]
-		text := []byte(name + value)
-		n := f.nodeOf(&series{text: text, labels: []label{{span{0, len(name)}, span{len(name), len(text)}}}})
+		n := f.nodeOf(&series{labels: []label{{[]byte(name + value), len(name)}}})
 		got := ""
 		if n != nil {
 			got = n.name

@@ -38,18 +38,7 @@ type container struct {
 	counter
 	namespace, pod, name string
 	isRunning            bool // according to the API server, in the refresh that last had its CPU counter
-	mention              mention
 }
-
-// mention is how a container occurs in what is put into the store.
-type mention uint8
-
-const (
-	ended    mention = iota // not at all
-	fresh                   // with a new sample
-	repeated                // with the sample that was stored last
-	silent                  // without a sample: it runs, but the engine has no recent sample
-)
 
 // counter is the CPU counter of a node or container, with its other values.
 type counter struct {
@@ -193,11 +182,10 @@ var seed = maphash.MakeSeed()
 // order: those that an engine or its replicas have added.
 func labelHash(series *series) (hash uint64) {
 	for _, l := range series.labels {
-		sum := maphash.Bytes(seed, series.text[l.name.start:l.value.end])
-		switch name := series.name(l); string(name) {
+		switch string(l.name()) {
 		case "__name__", "cpu": // differ between CPU and memory of the same container
 		default:
-			hash += sum ^ uint64(len(name))
+			hash += maphash.Bytes(seed, l.text) ^ uint64(l.nameLength)
 		}
 	}
 	return hash

@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +13,8 @@ import (
 // put stores the new samples of a node, and reports whether there were any.
 func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 	s.observeStamps(n)
-	if !s.prepare(n, sent) {
+	reference, hasNew := s.prepare(n, sent)
+	if !hasNew {
 		return false
 	}
 	s.scrape = usage.Scrape{
@@ -25,23 +27,24 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 	if n.deleted {
 		return false
 	}
-	s.fill(n)
+	s.fill(n, reference)
 	s.Sink.Put(n.name, &s.scrape)
-	s.commit(n)
 	return true
 }
 
-// prepare sets how the containers of a node occur in what is stored. It reports whether there are new
-// samples.
-func (s *Source) prepare(n *node, sent usage.Time) (hasNew bool) {
-	reference := s.reference(n, sent)
+// prepare drops the samples that are by another clock than those of their node. It returns the time that
+// the others are compared with, and whether there are new samples.
+func (s *Source) prepare(n *node, sent usage.Time) (reference usage.Time, hasNew bool) {
+	reference = s.reference(n, sent)
 	apart := s.apart(n, reference)
-	n.forgetForeign()
+	maps.DeleteFunc(n.foreign, func(f foreign, _ bool) bool { // the engine does not return it any more
+		return n.clock.reference.Sub(f.at) > maxAhead+maxWindow
+	})
 	newest := usage.Time(0)
 	for c := range s.current(n) {
 		ahead := c.cur.at.Sub(reference)
 		if ahead > apart {
-			n.ignore(c, c.cur.at)
+			n.foreign[foreign{c, c.cur.at}] = true
 		}
 		// An older sample is in the response only because of the range for clocks that are ahead.
 		if ahead > apart || -ahead > s.client.window {
@@ -57,48 +60,50 @@ func (s *Source) prepare(n *node, sent usage.Time) (hasNew bool) {
 		}
 		hasNew = hasNew || s.isFresh(c)
 	}
-	for _, c := range n.order {
-		c.mention = s.mentionOf(n, c, reference)
-	}
-	return hasNew
+	return reference, hasNew
 }
 
-// mentionOf returns how a container occurs in what is stored. The engine may not have the latest
-// samples of all containers, and has samples of containers that have ended. The API server reports
-// later than the kubelet that a container has started.
-func (s *Source) mentionOf(n *node, c *container, reference usage.Time) mention {
-	isReported := c.refresh == s.refreshes && reference.Sub(c.cur.at) <= endedAfter
-	switch {
-	case !isReported && !s.IsRunning(n.name, c.namespace, c.pod, c.name):
-		return ended
-	case s.isFresh(&c.counter):
-		return fresh
-	case c.refresh == s.refreshes && c.last.at != 0:
-		return repeated
-	}
-	return silent
-}
-
-// fill sets the samples of s.scrape.
-func (s *Source) fill(n *node) {
+// fill sets the samples of s.scrape, and drops the containers that have ended.
+func (s *Source) fill(n *node, reference usage.Time) {
 	s.scrape.Containers, s.names = s.scrape.Containers[:0], s.names[:0]
 	if s.isFresh(&n.counter) {
-		s.scrape.Node = n.counter.newSample()
+		s.scrape.Node = n.counter.next()
 	}
-	for _, c := range n.order {
-		var sample usage.Sample
-		switch c.mention {
-		case ended:
-			continue
-		case fresh:
-			sample = c.newSample()
-		case repeated:
-			sample = c.sample(c.last)
+	n.order = slices.DeleteFunc(n.order, func(c *container) bool {
+		sample, exists := s.sampleOf(n, c, reference)
+		if !exists {
+			delete(n.containers, c.namespace+"\x00"+c.pod+"\x00"+c.name)
+			return true
 		}
 		s.scrape.Containers = append(s.scrape.Containers, usage.ContainerSample{
 			Namespace: s.copyName(c.namespace), Pod: s.copyName(c.pod), Name: s.copyName(c.name), Sample: sample,
 		})
+		return false
+	})
+}
+
+// sampleOf returns what is stored of a container, and whether it exists. The engine may not have the
+// latest samples of all containers, and has samples of containers that have ended. The API server
+// reports later than the kubelet that a container has started.
+func (s *Source) sampleOf(n *node, c *container, reference usage.Time) (sample usage.Sample, exists bool) {
+	isReported := c.refresh == s.refreshes && reference.Sub(c.cur.at) <= endedAfter
+	switch {
+	case !isReported && !s.IsRunning(n.name, c.namespace, c.pod, c.name):
+		return sample, false
+	case s.isFresh(&c.counter):
+		return c.next(), true
+	case c.refresh == s.refreshes && c.last.at != 0: // the last one again
+		return c.sample(c.last), true
 	}
+	return sample, true // it runs, but the engine has no recent sample
+}
+
+// next returns the newest sample, and notes that it is stored.
+func (c *counter) next() usage.Sample {
+	c.last, c.lastHash = c.cur, c.hash
+	s := c.sample(c.cur)
+	s.Base = usage.Reading{At: c.base.at, CPUSeconds: c.base.value}
+	return s
 }
 
 // sample returns the counter's other values with the CPU counter of p.
@@ -109,33 +114,11 @@ func (c *counter) sample(p point) usage.Sample {
 	}
 }
 
-// newSample returns the newest sample.
-func (c *counter) newSample() usage.Sample {
-	s := c.sample(c.cur)
-	s.Base = usage.Reading{At: c.base.at, CPUSeconds: c.base.value}
-	return s
-}
-
 // copyName returns a copy that is valid until the next call of fill.
 func (s *Source) copyName(name string) []byte {
 	start := len(s.names)
 	s.names = append(s.names, name...)
 	return s.names[start:len(s.names):len(s.names)]
-}
-
-// commit notes what was stored, and drops the containers that have ended.
-func (s *Source) commit(n *node) {
-	for c := range s.current(n) {
-		if s.isFresh(c) {
-			c.last, c.lastHash = c.cur, c.hash
-		}
-	}
-	n.order = slices.DeleteFunc(n.order, func(c *container) bool {
-		if c.mention == ended {
-			delete(n.containers, c.namespace+"\x00"+c.pod+"\x00"+c.name)
-		}
-		return c.mention == ended
-	})
 }
 
 // capacity returns the CPU capacity of a node in nanocores, or 0 if its status does not report it.

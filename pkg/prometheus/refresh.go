@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -75,39 +76,31 @@ func (s *Source) queryAll(ctx context.Context, a *answers) error {
 		"all queries together have taken more than %v (check the load of the engine; see Sizing in docs/prometheus.md)",
 		s.maxDuration))
 	defer cancel()
-	if err := s.queryKinds(ctx, a, containerCPU, nodeCPU); err != nil {
-		return err
+	err := s.queryKinds(ctx, a, containerCPU, nodeCPU)
+	if err == nil {
+		err = s.queryKinds(ctx, a, containerMemory, containerStartTime, containerSwap, nodeMemory, nodeSwap)
 	}
-	return s.queryKinds(ctx, a, containerMemory, containerStartTime, containerSwap, nodeMemory, nodeSwap)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // queryKinds sends the queries of some kinds, and returns the first error.
 func (s *Source) queryKinds(ctx context.Context, a *answers, kinds ...kind) error {
-	queries := make(chan kind, numKinds)
+	queries, ctx := errgroup.WithContext(ctx)
+	queries.SetLimit(parallelQueries)
 	for _, k := range kinds {
-		queries <- k
-	}
-	close(queries)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var workers sync.WaitGroup
-	for range parallelQueries {
-		workers.Go(func() {
+		queries.Go(func() (err error) {
 			defer func() {
 				if p := recover(); p != nil {
-					cancel(panicError(p))
+					err = panicError(p)
 				}
 			}()
-			for k := range queries {
-				if err := s.query(ctx, k, a); err != nil {
-					cancel(err)
-					return
-				}
-			}
+			return s.query(ctx, k, a)
 		})
 	}
-	workers.Wait()
-	return context.Cause(ctx)
+	return queries.Wait()
 }
 
 func (s *Source) query(ctx context.Context, k kind, a *answers) error {

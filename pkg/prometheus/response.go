@@ -19,14 +19,18 @@ type series struct {
 	points []point // in the order of their times
 	bad    int     // points that were skipped: the value is infinite or below 0, or the time not after the last one
 
-	text      []byte // of labels
+	text      []byte // of the labels
 	overLimit bool   // whether it has more labels or points than the limits allow
 }
 
-// label is a name and a value in series.text.
-type label struct{ name, value span }
+// label is a name and a value, one after the other.
+type label struct {
+	text       []byte
+	nameLength int
+}
 
-type span struct{ start, end int }
+func (l label) name() []byte  { return l.text[:l.nameLength] }
+func (l label) value() []byte { return l.text[l.nameLength:] }
 
 // point is one sample.
 type point struct {
@@ -49,17 +53,11 @@ func timeOf(seconds float64) usage.Time {
 	return usage.Time(math.Round(seconds*1000)) * usage.Time(time.Millisecond)
 }
 
-func (s *series) name(l label) []byte  { return s.text[l.name.start:l.name.end] }
-func (s *series) value(l label) []byte { return s.text[l.value.start:l.value.end] }
-
 // get returns the value of a label, or nil. An empty label is equal to none.
 func (s *series) get(name string) []byte {
 	for _, l := range s.labels {
-		if string(s.name(l)) == name {
-			if value := s.value(l); len(value) > 0 {
-				return value
-			}
-			return nil
+		if value := l.value(); len(value) > 0 && string(l.name()) == name {
+			return value
 		}
 	}
 	return nil
@@ -69,14 +67,11 @@ func (s *series) reset() {
 	s.labels, s.points, s.text, s.bad, s.overLimit = s.labels[:0], s.points[:0], s.text[:0], 0, false
 }
 
-// add adds the text of a label, unless the series then has more text than the limit.
-func (s *series) add(text []byte, isCut bool) span {
-	start := len(s.text)
-	if s.overLimit = s.overLimit || isCut || start+len(text) > maxLabelBytes; s.overLimit {
-		return span{start, start}
+// add adds text of a label, unless the series then has more than the limit.
+func (s *series) add(text []byte, isCut bool) {
+	if s.overLimit = s.overLimit || isCut || len(s.text)+len(text) > maxLabelBytes; !s.overLimit {
+		s.text = append(s.text, text...)
 	}
-	s.text = append(s.text, text...)
-	return span{start, len(s.text)}
 }
 
 // response is what a response has apart from its series.
@@ -208,12 +203,16 @@ func (d *decoder) readLabels() {
 	s := &d.series
 	d.Open('{')
 	for d.Element() {
-		s.overLimit = s.overLimit || len(s.labels) >= maxLabels
-		l := label{name: s.add(d.String())}
-		l.value = s.add(d.String())
-		if !s.overLimit {
-			s.labels = append(s.labels, l)
+		if s.overLimit = s.overLimit || len(s.labels) >= maxLabels; s.overLimit {
+			d.Field()
+			d.Skip()
+			continue
 		}
+		start := len(s.text)
+		s.add(d.String())
+		nameLength := len(s.text) - start
+		s.add(d.String())
+		s.labels = append(s.labels, label{s.text[start:], nameLength})
 	}
 }
 

@@ -30,7 +30,7 @@ func decodeAll(r io.Reader) ([]decoded, *response, error) {
 	response, err := decodeResponse(r, func(s *series) {
 		d := decoded{Labels: map[string]string{}, Points: append([]point(nil), s.points...), Bad: s.bad}
 		for _, l := range s.labels {
-			d.Labels[string(s.name(l))] = string(s.value(l))
+			d.Labels[string(l.name())] = string(l.value())
 		}
 		all = append(all, d)
 	})

@@ -175,7 +175,7 @@ func (s *Source) Set(object *corev1.Node) {
 	if known != nil { // another node with the same name
 		s.Delete(object.Name)
 	}
-	n := &node{name: object.Name, containers: map[string]*container{}}
+	n := &node{name: object.Name, containers: map[string]*container{}, foreign: map[foreign]bool{}}
 	n.object.Store(object)
 	s.mu.Lock()
 	defer s.mu.Unlock()
