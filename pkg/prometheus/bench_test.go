@@ -37,8 +37,7 @@ func benchmarkRefresh(b *testing.B, nodes int) {
 	source, err := New(Config{
 		URL: url, Interval: interval, MaxSampleAge: 10 * time.Minute, MaxContainers: 1000, Sink: samples,
 		Clock: usage.NewClock(time.Now()), Synced: func() bool { return true },
-		Started:   func(_, _, _, _ string) (Start, bool) { return Start{At: 1, PodCreatedAt: 1, IsRunning: true}, true },
-		IsRunning: func(_, _, _, _ string) bool { return true },
+		Started: func(_, _, _, _ string) (Start, bool) { return Start{At: 1, PodCreatedAt: 1, IsRunning: true}, true },
 	})
 	if err != nil {
 		b.Fatal(err)

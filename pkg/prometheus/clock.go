@@ -167,27 +167,18 @@ func (c *counter) restart() {
 // too old. Containers that have ended do not count, unless there are no others. Of two in the middle,
 // the later one counts, unless it is from the future compared to the reference before.
 func (s *Source) reference(n *node, sent usage.Time) usage.Time {
-	s.newest = s.newest[:0]
-	if n.counter.refresh == s.refreshes {
-		s.newest = append(s.newest, n.counter.cur.at)
-	}
-	ended := 0
-	for _, c := range n.order {
-		if c.refresh != s.refreshes {
-			continue
+	all := s.newest[:0]
+	for c := range s.current(n) {
+		if c.isRunning {
+			all = append(all, c.cur.at)
 		}
-		s.newest = append(s.newest, c.cur.at)
-		if !c.isRunning {
-			last := len(s.newest) - 1
-			s.newest[ended], s.newest[last] = s.newest[last], s.newest[ended]
-			ended++
-		}
-	}
-	all := s.newest
-	if ended < len(all) {
-		all = all[ended:]
 	}
 	if len(all) == 0 {
+		for c := range s.current(n) {
+			all = append(all, c.cur.at)
+		}
+	}
+	if s.newest = all; len(all) == 0 {
 		return 0
 	}
 	slices.Sort(all)

@@ -143,9 +143,6 @@ func (w *cluster) startServer() {
 			}
 			return start, true
 		},
-		IsRunning: func(_, _, pod, container string) bool {
-			return w.pods[pod] != nil && w.pods[pod].Running(container)
-		},
 	})
 	if err != nil {
 		w.Fatal(err)

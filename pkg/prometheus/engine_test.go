@@ -206,9 +206,6 @@ func newFixture(t *testing.T, config string) *fixture {
 			start.IsRunning = !f.ended[container]
 			return start, node == "n1" && !f.unbound[pod]
 		},
-		IsRunning: func(node, _, pod, container string) bool {
-			return node == "n1" && !f.unbound[pod] && !f.ended[container]
-		},
 	})
 	if err != nil {
 		t.Fatal(err)

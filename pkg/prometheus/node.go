@@ -37,11 +37,11 @@ type node struct {
 type container struct {
 	counter
 	namespace, pod, name string
-	isRunning            bool // according to the API server, in the refresh that last had its CPU counter
 }
 
 // counter is the CPU counter of a node or container, with its other values.
 type counter struct {
+	isRunning bool // of containers: according to the API server, in the refresh that last had this counter
 	// The sample that was stored last, and the series that it is from. last.at is 0 if there is none.
 	last     point
 	lastHash uint64
@@ -158,10 +158,10 @@ func (s *Source) containerOf(n *node, k kind, series *series, result *Result) (*
 	}
 	key := string(s.key)
 	c = &container{
+		counter:   counter{isRunning: start.IsRunning},
 		namespace: key[:len(namespace)],
 		pod:       key[len(namespace)+1 : len(namespace)+1+len(pod)],
 		name:      key[len(namespace)+len(pod)+2:],
-		isRunning: start.IsRunning,
 	}
 	n.containers[key] = c
 	n.order = append(n.order, c)

@@ -86,10 +86,12 @@ func (s *Source) fill(n *node, reference usage.Time) {
 // latest samples of all containers, and has samples of containers that have ended. The API server
 // reports later than the kubelet that a container has started.
 func (s *Source) sampleOf(n *node, c *container, reference usage.Time) (sample usage.Sample, exists bool) {
-	isReported := c.refresh == s.refreshes && reference.Sub(c.cur.at) <= endedAfter
+	if c.refresh != s.refreshes || reference.Sub(c.cur.at) > endedAfter {
+		if start, ok := s.Started(n.name, c.namespace, c.pod, c.name); !ok || !start.IsRunning {
+			return sample, false
+		}
+	}
 	switch {
-	case !isReported && !s.IsRunning(n.name, c.namespace, c.pod, c.name):
-		return sample, false
 	case s.isFresh(&c.counter):
 		return c.next(), true
 	case c.refresh == s.refreshes && c.last.at != 0: // the last one again

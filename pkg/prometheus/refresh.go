@@ -117,7 +117,7 @@ func (s *Source) query(ctx context.Context, k kind, a *answers) error {
 		defer a.mu.Unlock()
 		a.series += response.series
 		a.result.Skipped[usage.OverLimit] += response.overLimit
-		s.noteWarnings(ctx, k, response, a.result)
+		s.noteWarning(ctx, k, response.warning, a.result)
 	}
 	return err
 }
@@ -141,13 +141,9 @@ func (s *Source) noSamples(series int) error {
 		s.client.url.Host, series, strings.Join(f.Labels.Node, ", "))
 }
 
-// noteWarnings marks the result as partial if the response has a warning: an engine warns when it
+// noteWarning marks the result as partial if the response has a warning: an engine warns when it
 // does not have all series. It logs the first warning only: the next ones may differ each time.
-func (s *Source) noteWarnings(ctx context.Context, k kind, r *response, result *Result) {
-	warning := strings.Join(r.warnings[:min(1, len(r.warnings))], "")
-	if r.partial {
-		warning = "the response is partial"
-	}
+func (s *Source) noteWarning(ctx context.Context, k kind, warning string, result *Result) {
 	if warning == "" {
 		return
 	}

@@ -2,6 +2,7 @@ package prometheus
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"math"
 	"strconv"
@@ -44,7 +45,6 @@ const (
 	maxErrorBytes  = 64 << 10      // of a response with an error that are read
 	maxPoints      = 16 << 10      // of one series; more than one in each second of the longest range
 	maxWarning     = 256           // bytes of a warning or error of an engine that are reported
-	maxWarnings    = 16            // that are kept of one response
 	maxUnixSeconds = 9_000_000_000 // in the year 2255; a usage.Time ends in 2262
 )
 
@@ -77,8 +77,7 @@ func (s *series) add(text []byte, isCut bool) {
 // response is what a response has apart from its series.
 type response struct {
 	status, errorType, message string
-	warnings                   []string
-	partial                    bool // VictoriaMetrics: not all storage nodes have responded
+	warning                    string // the first one: the engine does not have all series
 	series                     int
 	overLimit                  int // of series
 }
@@ -101,8 +100,10 @@ func decodeResponse(r io.Reader, emit func(*series)) (*response, error) {
 			d.response.message = d.short()
 		case "warnings":
 			d.warnings()
-		case "isPartial":
-			d.response.partial = string(d.Value()) == "true"
+		case "isPartial": // VictoriaMetrics: whether some storage nodes have not responded
+			if string(d.Value()) == "true" {
+				d.response.warning = "the response is partial"
+			}
 		case "data":
 			d.data()
 		default:
@@ -147,9 +148,7 @@ func (d *decoder) warnings() {
 		return
 	}
 	for d.Element() {
-		if warning := d.short(); len(d.response.warnings) < maxWarnings {
-			d.response.warnings = append(d.response.warnings, warning)
-		}
+		d.response.warning = cmp.Or(d.response.warning, d.short())
 	}
 }
 

@@ -71,10 +71,10 @@ func TestDecodeResponse(t *testing.T) {
 			{"metric":{"a":"\ud83d\ude00 \ud83d \ude00\u0041"}}]}}`,
 			[]decoded{{Labels: map[string]string{"a": "😀 � �A"}}}, response{status: "success", series: 1}},
 		{"warnings", `{"status":"success","warnings":["no store\u0041"],"infos":["x"],"data":{"result":[]}}`, nil,
-			response{status: "success", warnings: []string{"no storeA"}}},
+			response{status: "success", warning: "no storeA"}},
 		{"VictoriaMetrics", `{"status":"success","isPartial":true,"data":{"resultType":"vector","result":[]},
 			"stats":{"seriesFetched":"0"}}`,
-			nil, response{status: "success", partial: true}},
+			nil, response{status: "success", warning: "the response is partial"}},
 		{"histograms", `{"status":"success","data":{"result":[
 			{"metric":{},"histograms":[[1,{"count":"1","buckets":[[0,"1","2","3"]]}]]}]}}`,
 			[]decoded{{Labels: map[string]string{}}}, response{status: "success", series: 1}},

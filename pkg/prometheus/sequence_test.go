@@ -63,14 +63,10 @@ func newWorld(t *testing.T, seed uint64) *world {
 	now := time.Now()
 	f := &fixture{T: t, engine: e, clock: usage.NewClock(now)}
 	f.store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100})
-	always := func(node, _, _ string) bool { return node == "n1" }
 	source, err := New(Config{
 		URL: "http://engine", Interval: interval, MaxSampleAge: maxAge, MaxContainers: 100, Sink: f.store, Clock: f.clock,
-		Synced: func() bool { return true },
-		Started: func(node, namespace, pod, _ string) (Start, bool) {
-			return Start{IsRunning: true}, always(node, namespace, pod)
-		},
-		IsRunning: func(node, namespace, pod, _ string) bool { return always(node, namespace, pod) },
+		Synced:  func() bool { return true },
+		Started: func(node, _, _, _ string) (Start, bool) { return Start{IsRunning: true}, node == "n1" },
 	})
 	if err != nil {
 		t.Fatal(err)

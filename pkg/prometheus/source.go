@@ -63,9 +63,6 @@ type Config struct {
 	// pod is not bound to the node, or its kubelet has not accepted it yet: the samples are then of
 	// another pod of that name, and are ignored.
 	Started func(node, namespace, pod, container string) (Start, bool)
-	// IsRunning reports whether a container of a pod that is bound to the node runs according to the
-	// API server.
-	IsRunning func(node, namespace, pod, container string) bool
 
 	UserAgent string
 	// Reloaded is called once for each change of the file: with nil when the new content is in use,
@@ -176,6 +173,7 @@ func (s *Source) Set(object *corev1.Node) {
 		s.Delete(object.Name)
 	}
 	n := &node{name: object.Name, containers: map[string]*container{}, foreign: map[foreign]bool{}}
+	n.counter.isRunning = true
 	n.object.Store(object)
 	s.mu.Lock()
 	defer s.mu.Unlock()

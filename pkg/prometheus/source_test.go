@@ -117,7 +117,6 @@ func TestPodMoves(t *testing.T) {
 	f.mustRefresh()
 	bound := "n2"
 	f.Started = func(node, _, _, _ string) (Start, bool) { return Start{IsRunning: true}, node == bound }
-	f.IsRunning = func(node, _, _, _ string) bool { return node == bound }
 	f.set(func() {
 		const labels = `{container="app",namespace="ns",node="n2",pod="web"}`
 		f.series["container_cpu_usage_seconds_total"+labels] = f.samples(-18, 1, -3, 7)

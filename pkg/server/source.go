@@ -66,10 +66,6 @@ func (a *assembly) addEngine() error {
 	c.Started = func(node, namespace, pod, container string) (prometheus.Start, bool) {
 		return startOf(boundPod(a.view.Pods, node, namespace, pod), container)
 	}
-	c.IsRunning = func(node, namespace, pod, container string) bool {
-		o := boundPod(a.view.Pods, node, namespace, pod)
-		return o != nil && o.Running(container)
-	}
 	c.Reloaded = func(file string, err error) {
 		if err != nil {
 			klog.Background().Error(err, "Cannot reload the configuration of the engine; the previous one stays in use",
