@@ -19,7 +19,13 @@ import (
 	promconfig "github.com/prometheus/common/config"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/httpbody"
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+)
+
+const (
+	maxErrorBytes = 64 << 10 // of a response with an error that are read
+	maxErrorText  = 256      // bytes of its text that are reported, unless it is JSON
 )
 
 // client sends queries to an engine. Calls of query may overlap, but not with reload.
@@ -115,7 +121,7 @@ func (c *client) reload() {
 
 // query sends the query of a kind, and calls emit for each series of the response. It returns nil if
 // there is no such query. The series of a response that fails later have been emitted, too.
-func (c *client) query(ctx context.Context, k kind, emit func(*series)) (*response, error) {
+func (c *client) query(ctx context.Context, k kind, emit func(*decode.Series)) (*decode.Response, error) {
 	text := c.config.query(k, c.window)
 	if text == "" {
 		return nil, nil
@@ -149,7 +155,7 @@ func (c *client) query(ctx context.Context, k kind, emit func(*series)) (*respon
 }
 
 // read decodes a response.
-func (c *client) read(r *http.Response, emit func(*series)) (*response, error) {
+func (c *client) read(r *http.Response, emit func(*decode.Series)) (*decode.Response, error) {
 	body, err := httpbody.Open(r, c.config.MaxResponseBytes, new(gzip.Reader))
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	isJSON := media == "application/json" || media == "application/stream+json" // VictoriaMetrics, of raw samples
@@ -164,12 +170,12 @@ func (c *client) read(r *http.Response, emit func(*series)) (*response, error) {
 	if !isJSON {
 		return nil, reason.Errorf(reason.BadFormat, "content type %.100q", r.Header.Get("Content-Type"))
 	}
-	decoded, err := decodeResponse(body, emit)
+	decoded, err := decode.Decode(body, emit)
 	switch {
 	case err != nil:
 		return nil, err
-	case decoded.status != "success":
-		return nil, reason.Errorf(reason.BadFormat, "status %q: %s: %q", decoded.status, decoded.errorType, decoded.message)
+	case decoded.Status != "success":
+		return nil, reason.Errorf(reason.BadFormat, "status %q: %s: %q", decoded.Status, decoded.ErrorType, decoded.Message)
 	}
 	return decoded, nil
 }
@@ -180,11 +186,11 @@ func statusError(code int, isJSON bool, body io.Reader) error {
 	text := fmt.Sprintf("status %d %s", code, http.StatusText(code))
 	body = io.LimitReader(body, maxErrorBytes)
 	if isJSON {
-		if decoded, err := decodeResponse(body, func(*series) {}); err == nil && decoded.message != "" {
-			text += fmt.Sprintf(": %s: %q", decoded.errorType, decoded.message)
+		if decoded, err := decode.Decode(body, func(*decode.Series) {}); err == nil && decoded.Message != "" {
+			text += fmt.Sprintf(": %s: %q", decoded.ErrorType, decoded.Message)
 		}
 	} else {
-		start := make([]byte, maxWarning)
+		start := make([]byte, maxErrorText)
 		n, _ := io.ReadFull(body, start) // helpful, but not required
 		if start = bytes.ToValidUTF8(bytes.TrimSpace(start[:n]), nil); len(start) > 0 {
 			text += fmt.Sprintf(": %q", start)

@@ -107,8 +107,8 @@ func (c *clock) isLate(newest *selection, sent usage.Time) bool {
 		return false
 	}
 	_, high := c.limits()
-	interval := newest.cur.at.Sub(newest.second)
-	return sent.Sub(newest.cur.at) > high+maxCounterAge+delayTolerance+interval
+	interval := newest.cur.At.Sub(newest.second)
+	return sent.Sub(newest.cur.At) > high+maxCounterAge+delayTolerance+interval
 }
 
 // isBeforeStep reports whether a start is from before the clock was set, and so near to a sample that
@@ -130,7 +130,7 @@ func (c *clock) since(start Start, points []point) usage.Time {
 // isPlausible reports whether a start in the API server shows something. A start that is further ahead
 // of the samples than they can be late is from before the node's clock was set back.
 func (c *clock) isPlausible(start usage.Time, points []point) bool {
-	return start != 0 && start.Sub(max(c.newest, points[len(points)-1].at)) <= maxWindow
+	return start != 0 && start.Sub(max(c.newest, points[len(points)-1].At)) <= maxWindow
 }
 
 // startUnit is the resolution of starts in the API server, which truncates them to it.
@@ -150,7 +150,7 @@ func (c *clock) sinceScrape(start Start, points []point) usage.Time {
 
 // from returns the points that are not older than a time.
 func from(points []point, since usage.Time) []point {
-	for len(points) > 0 && points[0].at < since {
+	for len(points) > 0 && points[0].At < since {
 		points = points[1:]
 	}
 	return points
@@ -170,12 +170,12 @@ func (s *Source) reference(n *node, sent usage.Time) usage.Time {
 	all := s.newest[:0]
 	for c := range s.current(n) {
 		if c.isRunning {
-			all = append(all, c.cur.at)
+			all = append(all, c.cur.At)
 		}
 	}
 	if len(all) == 0 {
 		for c := range s.current(n) {
-			all = append(all, c.cur.at)
+			all = append(all, c.cur.At)
 		}
 	}
 	if s.newest = all; len(all) == 0 {
@@ -193,8 +193,8 @@ func (s *Source) reference(n *node, sent usage.Time) usage.Time {
 func (s *Source) apart(n *node, reference usage.Time) time.Duration {
 	interval := time.Duration(0)
 	for c := range s.current(n) {
-		if c.second != 0 && c.cur.at <= reference {
-			interval = max(interval, c.cur.at.Sub(c.second))
+		if c.second != 0 && c.cur.At <= reference {
+			interval = max(interval, c.cur.At.Sub(c.second))
 		}
 	}
 	if interval == 0 {
@@ -214,5 +214,5 @@ func (n *node) usable(c *counter, points []point) []point {
 	if len(n.foreign) == 0 {
 		return points
 	}
-	return slices.DeleteFunc(points, func(p point) bool { return n.foreign[foreign{c, p.at}] })
+	return slices.DeleteFunc(points, func(p point) bool { return n.foreign[foreign{c, p.At}] })
 }

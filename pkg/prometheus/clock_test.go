@@ -95,7 +95,7 @@ func TestSampleOfTheFuture(t *testing.T) {
 				})
 				f.mustRefresh()
 				f.wantPod("app 200 15s")
-				if p := f.store.Pod("n1", "ns", "web", f.clock.At(time.Now())); p == nil || p.At != f.samples(second, 0)[0].at {
+				if p := f.store.Pod("n1", "ns", "web", f.clock.At(time.Now())); p == nil || p.At != f.samples(second, 0)[0].At {
 					t.Errorf("got %+v, want the sample at %v s", p, second)
 				}
 			}
@@ -137,7 +137,7 @@ func TestClockSetBack(t *testing.T) {
 						}
 						for c := range stored {
 							if !tc.isCached || (i+c*7)%13 == 0 {
-								reading[c] = point{usage.At(time.Now()).Add(w.ahead), float64(i) * 0.1}
+								reading[c] = point{At: usage.At(time.Now()).Add(w.ahead), Value: float64(i) * 0.1}
 							}
 							if i%tc.interval == 0 && i > 20 {
 								stored[c] = ingest(stored[c], reading[c], tc.keepsOld)
@@ -192,13 +192,13 @@ func (w *world) checkLoad(name string, want float64) bool {
 // ingest adds a sample as an engine does.
 func ingest(points []point, p point, keepsOld bool) []point {
 	i := len(points)
-	for i > 0 && points[i-1].at >= p.at {
+	for i > 0 && points[i-1].At >= p.At {
 		i--
 	}
 	if i == len(points) {
 		return append(points, p)
 	}
-	if !keepsOld || points[i].at == p.at {
+	if !keepsOld || points[i].At == p.At {
 		return points
 	}
 	return append(points[:i:i], append([]point{p}, points[i:]...)...)
@@ -219,8 +219,8 @@ func TestJitter(t *testing.T) {
 				for i := range 4000 {
 					time.Sleep(time.Second)
 					for c := range stored {
-						if now := usage.At(time.Now()); i == 0 || w.IntN(5) == 0 && now.Sub(current[c].at) >= 10*time.Second {
-							current[c] = point{now, float64(i) * 0.1}
+						if now := usage.At(time.Now()); i == 0 || w.IntN(5) == 0 && now.Sub(current[c].At) >= 10*time.Second {
+							current[c] = point{At: now, Value: float64(i) * 0.1}
 						}
 						if i%interval == 0 {
 							stored[c] = ingest(stored[c], current[c], false)
@@ -263,11 +263,11 @@ func TestDifferentIntervals(t *testing.T) {
 			var node []point
 			for i := range 1500 {
 				time.Sleep(time.Second)
-				p := point{usage.At(time.Now()), float64(i) * 0.1}
+				p := point{At: usage.At(time.Now()), Value: float64(i) * 0.1}
 				if i%intervals[0] == 0 {
 					for c := range stored {
 						stored[c] = append(stored[c], p)
-						stored[c][len(stored[c])-1].at += usage.Time(c) * usage.Time(time.Second)
+						stored[c][len(stored[c])-1].At += usage.Time(c) * usage.Time(time.Second)
 					}
 				}
 				if i%intervals[1] == 0 {

@@ -284,7 +284,7 @@ func (w *cluster) tick() {
 			if len(s.live) > 0 {
 				p := s.live[w.IntN(len(s.live))]
 				at := w.nodeNow().Add(time.Duration(i) * 7 * time.Millisecond)
-				s.reading = truth{point{at, p.counter}, w.now(), p}
+				s.reading = truth{point{At: at, Value: p.counter}, w.now(), p}
 			}
 		}
 		if len(s.live) == 0 || s.reading.process != nil && !slices.Contains(s.live, s.reading.process) {
@@ -299,13 +299,13 @@ func (w *cluster) tick() {
 // ingest stores the reading of a slot in the engine.
 func (w *cluster) ingest(s *slot) {
 	r := s.reading
-	if r.at.Sub(w.now()) > 10*time.Minute {
+	if r.At.Sub(w.now()) > 10*time.Minute {
 		return
 	}
 	s.all = append(s.all, r)
 	s.stored = ingest(s.stored, r.point, w.keepsOld)
-	s.memory = ingest(s.memory, point{r.at, float64(r.process.id)}, w.keepsOld)
-	s.starts = ingest(s.starts, point{w.now(), float64(r.process.startedAt) / 1e9}, false)
+	s.memory = ingest(s.memory, point{At: r.At, Value: float64(r.process.id)}, w.keepsOld)
+	s.starts = ingest(s.starts, point{At: w.now(), Value: float64(r.process.startedAt) / 1e9}, false)
 	const keep = 80
 	for _, points := range []*[]point{&s.stored, &s.memory, &s.starts} {
 		if len(*points) > keep {
@@ -401,7 +401,7 @@ func (w *cluster) happen() {
 			p, at := s.live[0], w.nodeNow().Add(ahead)
 			w.future = w.second()
 			s.hadFuture = true // queries for memory return the latest sample, whatever its time is
-			s.reading = truth{point{at, p.counter}, w.now(), p}
+			s.reading = truth{point{At: at, Value: p.counter}, w.now(), p}
 			w.ingest(s)
 		}
 	case 'l':
@@ -479,14 +479,14 @@ func (w *cluster) verify(s *slot, a *usage.Amount, uid inventory.UID) {
 		}
 	}
 	for _, t := range s.all {
-		if !isAt(t.at, a.At, time.Millisecond) {
+		if !isAt(t.At, a.At, time.Millisecond) {
 			continue
 		}
 		if t.process.uid != uid {
 			better(1e9, "its end is of another pod")
 			continue
 		}
-		if age := w.now().Sub(t.when); age > maxAge+45*time.Second+max(0, t.at.Sub(t.when)-maxAhead) {
+		if age := w.now().Sub(t.when); age > maxAge+45*time.Second+max(0, t.At.Sub(t.when)-maxAhead) {
 			better(1e8, "age %v", age)
 			continue
 		}
@@ -497,7 +497,7 @@ func (w *cluster) verify(s *slot, a *usage.Amount, uid inventory.UID) {
 		begin := a.At.Add(-a.Window)
 		compare := func(from string, value float64, when usage.Time) {
 			window := t.when.Sub(when).Seconds()
-			rate := (t.value - value) / window
+			rate := (t.Value - value) / window
 			low, high := rate*window/(window+2.1), rate*window/max(0.01, window-2.1)
 			if served >= low-1e-3 && served <= high+1e-3 {
 				better(0, "")
@@ -506,8 +506,8 @@ func (w *cluster) verify(s *slot, a *usage.Amount, uid inventory.UID) {
 			better(math.Abs(window-a.Window.Seconds()), "from %s: true rate %.3f in %v", from, rate, t.when.Sub(when))
 		}
 		for _, f := range s.all {
-			if f.process == t.process && isAt(f.at, begin, time.Millisecond) && f.when < t.when {
-				compare("sample", f.value, f.when)
+			if f.process == t.process && isAt(f.At, begin, time.Millisecond) && f.when < t.when {
+				compare("sample", f.Value, f.when)
 			}
 		}
 		if t.process.start != 0 && isAt(t.process.startedAt, begin, 1100*time.Millisecond) {

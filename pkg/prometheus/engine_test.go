@@ -145,7 +145,7 @@ func evaluate(expression string, series map[string][]point, byTime bool) ([]samp
 			if byTime && !inRange(p, query[4], query[5]) {
 				continue
 			}
-			values = append(values, [2]any{float64(p.at) / 1e9, fmt.Sprint(p.value)})
+			values = append(values, [2]any{float64(p.At) / 1e9, fmt.Sprint(p.Value)})
 		}
 		if query[1] == "" {
 			result = append(result, sample{Metric: metric, Values: values})
@@ -161,7 +161,7 @@ func inRange(p point, length, ahead string) bool {
 	l, _ := strconv.Atoi(length) // digits
 	a, _ := strconv.Atoi(ahead)
 	end := usage.At(time.Now()).Add(time.Duration(a) * time.Second)
-	return p.at <= end && p.at > end.Add(-time.Duration(l)*time.Second)
+	return p.At <= end && p.At > end.Add(-time.Duration(l)*time.Second)
 }
 
 func (e *engine) set(f func()) {
@@ -228,7 +228,7 @@ func newNode(name, address string) *corev1.Node {
 func (f *fixture) samples(pairs ...float64) []point {
 	var points []point
 	for i := 0; i < len(pairs); i += 2 {
-		points = append(points, point{f.start.Add(time.Duration(pairs[i] * float64(time.Second))), pairs[i+1]})
+		points = append(points, point{At: f.start.Add(time.Duration(pairs[i] * float64(time.Second))), Value: pairs[i+1]})
 	}
 	return points
 }
@@ -240,7 +240,7 @@ func (f *fixture) put(container, labels string, pairs ...float64) {
 		selector := `{container="` + container + `",namespace="ns",node="n1",pod="web"` + labels + `}`
 		points := f.samples(pairs...)
 		f.series["container_cpu_usage_seconds_total"+selector] = points
-		f.series["container_memory_working_set_bytes"+selector] = []point{{points[len(points)-1].at, 5}}
+		f.series["container_memory_working_set_bytes"+selector] = []point{{At: points[len(points)-1].At, Value: 5}}
 	})
 }
 

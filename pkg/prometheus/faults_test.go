@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -232,9 +233,11 @@ func TestWarningsRemoveNothing(t *testing.T) {
 // TestLargeAnswer decodes 100 MB of series of other clusters. Memory must not grow with them.
 func TestLargeAnswer(t *testing.T) {
 	f := newFixture(t, "")
-	response := body(1000)
-	series := strings.TrimSuffix(strings.SplitN(string(response), "[", 2)[1], "]}}")
-	const repeat = 280
+	series := strings.TrimSuffix(strings.Repeat(`{"metric":{"__name__":"container_cpu_usage_seconds_total",`+
+		`"container":"app","endpoint":"https-metrics","instance":"10.0.0.7:10250","job":"kubelet","namespace":"shop-1",`+
+		`"node":"node-7","pod":"web-1-7d4b9c6f5-abcde","service":"kubelet"},"values":[[1795205737.486,"1.5"],`+
+		`[1795205752.486,"1.6"],[1795205767.486,"1.7"],[1795205782.486,"1.8"]]},`, 1000), ",")
+	const repeat = 320
 	f.set(func() {
 		f.respond = func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -349,7 +352,7 @@ func TestErrorsKeepSecrets(t *testing.T) {
 		c := &client{Config: Config{Interval: interval}, url: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}
 		err := c.use([]byte(config))
 		if err == nil {
-			_, err = c.query(t.Context(), containerCPU, func(*series) {})
+			_, err = c.query(t.Context(), containerCPU, func(*decode.Series) {})
 		}
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: got %v, want an error without the secret", config, err)

@@ -89,7 +89,7 @@ func (s *Source) describe(n *node, now time.Time) bool {
 		if count++; count == 1 {
 			newest = c
 		}
-		sampledAt = max(sampledAt, c.cur.at)
+		sampledAt = max(sampledAt, c.cur.At)
 		if c != &n.counter {
 			containers++
 		}
@@ -109,7 +109,7 @@ func (s *Source) describe(n *node, now time.Time) bool {
 	h.Succeed(now, 0)
 	switch {
 	case newest.second != 0:
-		h.Interval = newest.cur.at.Sub(newest.second)
+		h.Interval = newest.cur.At.Sub(newest.second)
 	case h.SampledAt != 0 && sampledAt > h.SampledAt: // more than the range of the query apart
 		h.Interval = sampledAt.Sub(h.SampledAt)
 	}

@@ -54,7 +54,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("after a success: got %+v", e)
 	}
 	n := f.health("n1")
-	if n.Failures != 0 || n.Containers != 2 || n.SampledAt != f.samples(-18, 0)[0].at ||
+	if n.Failures != 0 || n.Containers != 2 || n.SampledAt != f.samples(-18, 0)[0].At ||
 		n.Interval != 15*time.Second || n.LastSuccess.IsZero() || !n.LastSuccess.Equal(n.SucceedingSince) {
 		t.Errorf("n1: got %+v", n)
 	}

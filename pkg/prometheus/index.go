@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -76,9 +77,9 @@ func (s *Source) precedes(n, other *node, address string) bool {
 
 // nodeOf returns the node of a series, or nil if it is not of this cluster. A label may have the
 // name or an address of the node, with or without a port.
-func (s *Source) nodeOf(series *series) *node {
+func (s *Source) nodeOf(series *decode.Series) *node {
 	for _, label := range s.client.config.Labels.Node {
-		value := series.get(label)
+		value := series.Get(label)
 		if value == nil {
 			continue
 		}

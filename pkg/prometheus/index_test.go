@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
 )
 
 // TestAddressOfAnotherNode has nodes that add the address of n1 to their status. Series with only the
@@ -36,7 +38,7 @@ func TestAddressOfAnotherNode(t *testing.T) {
 		f.mustRefresh()
 		for _, n := range []string{"n0", "n1", "n2"} {
 			usage := f.store.Node(n, f.clock.At(time.Now()))
-			if has := usage != nil && usage.At == f.samples(-35+round, 0)[0].at; has != (n == want) {
+			if has := usage != nil && usage.At == f.samples(-35+round, 0)[0].At; has != (n == want) {
 				t.Errorf("%s: %s has metrics: %v, want %s to have them", name, n, has, want)
 			}
 		}
@@ -99,7 +101,7 @@ func TestNodeOfLabel(t *testing.T) {
 		"10.0.0.2:10250": "", ":10250": "", "[]": "", "fd00": "",
 	} {
 		name := f.client.config.Labels.Node[0]
-		n := f.nodeOf(&series{labels: []label{{[]byte(name + value), len(name)}}})
+		n := f.nodeOf(&decode.Series{Labels: []decode.Label{{Text: []byte(name + value), NameLength: len(name)}}})
 		got := ""
 		if n != nil {
 			got = n.name

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -38,6 +39,8 @@ type container struct {
 	counter
 	namespace, pod, name string
 }
+
+type point = decode.Point
 
 // counter is the CPU counter of a node or container, with its other values.
 type counter struct {
@@ -89,8 +92,8 @@ func (s *Source) isFresh(c *counter) bool {
 }
 
 // add adds a series to the samples of its node. It reports whether the series is of a known node.
-func (s *Source) add(k kind, series *series, result *Result) bool {
-	result.Skipped[usage.BadValue] += series.bad
+func (s *Source) add(k kind, series *decode.Series, result *Result) bool {
+	result.Skipped[usage.BadValue] += series.Bad
 	n := s.nodeOf(series)
 	if n == nil {
 		return false
@@ -102,20 +105,20 @@ func (s *Source) add(k kind, series *series, result *Result) bool {
 			return true
 		}
 	}
-	if len(series.points) == 0 {
+	if len(series.Points) == 0 {
 		return true
 	}
 	hash := labelHash(series)
 	if k.isCounter() {
-		if points := n.usable(c, series.points); len(points) > 0 {
+		if points := n.usable(c, series.Points); len(points) > 0 {
 			s.offer(n, c, hash, points, start)
 		}
 		return true
 	}
-	value := series.points[len(series.points)-1].value
+	value := series.Points[len(series.Points)-1].Value
 	if c.refresh == s.refreshes {
 		c.setValue(k, hash, value)
-		if n.clock.isBeforeStep(c.startedAt, c.cur.at) {
+		if n.clock.isBeforeStep(c.startedAt, c.cur.At) {
 			c.startedAt = 0
 		}
 	}
@@ -129,9 +132,9 @@ const maxNameBytes = 253
 // containerOf returns the container of a series, with its start if the series is a counter. It
 // returns nil if the container does not exist or must not be added: the API server decides which
 // pods exist.
-func (s *Source) containerOf(n *node, k kind, series *series, result *Result) (*counter, Start) {
+func (s *Source) containerOf(n *node, k kind, series *decode.Series, result *Result) (*counter, Start) {
 	labels := &s.client.config.Labels
-	namespace, pod, name := series.get(labels.Namespace), series.get(labels.Pod), series.get(labels.Container)
+	namespace, pod, name := series.Get(labels.Namespace), series.Get(labels.Pod), series.Get(labels.Container)
 	if namespace == nil || pod == nil || name == nil {
 		result.Skipped[usage.NoIdentity]++
 		return nil, Start{}
@@ -180,12 +183,12 @@ var seed = maphash.MakeSeed()
 
 // labelHash returns a hash of the labels that distinguish series with the same identity, in any
 // order: those that an engine or its replicas have added.
-func labelHash(series *series) (hash uint64) {
-	for _, l := range series.labels {
-		switch string(l.name()) {
+func labelHash(series *decode.Series) (hash uint64) {
+	for _, l := range series.Labels {
+		switch string(l.Name()) {
 		case "__name__", "cpu": // differ between CPU and memory of the same container
 		default:
-			hash += maphash.Bytes(seed, l.text) ^ uint64(l.nameLength)
+			hash += maphash.Bytes(seed, l.Text) ^ uint64(l.NameLength)
 		}
 	}
 	return hash
@@ -221,8 +224,8 @@ func (c *counter) setValue(k kind, hash uint64, value float64) {
 	case usage.HasSwap:
 		c.swap = uint64(value)
 	default:
-		if value < maxUnixSeconds {
-			c.startedAt = timeOf(value)
+		if value < decode.MaxUnixSeconds {
+			c.startedAt = decode.Time(value)
 		}
 	}
 }

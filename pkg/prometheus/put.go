@@ -42,16 +42,16 @@ func (s *Source) prepare(n *node, sent usage.Time) (reference usage.Time, hasNew
 	})
 	newest := usage.Time(0)
 	for c := range s.current(n) {
-		ahead := c.cur.at.Sub(reference)
+		ahead := c.cur.At.Sub(reference)
 		if ahead > apart {
-			n.foreign[foreign{c, c.cur.at}] = true
+			n.foreign[foreign{c, c.cur.At}] = true
 		}
 		// An older sample is in the response only because of the range for clocks that are ahead.
 		if ahead > apart || -ahead > s.client.window {
 			c.refresh = 0
 			continue
 		}
-		newest = max(newest, c.cur.at)
+		newest = max(newest, c.cur.At)
 	}
 	wasSet := reference != 0 && n.clock.observe(reference, newest, sent)
 	for c := range s.current(n) {
@@ -86,7 +86,7 @@ func (s *Source) fill(n *node, reference usage.Time) {
 // latest samples of all containers, and has samples of containers that have ended. The API server
 // reports later than the kubelet that a container has started.
 func (s *Source) sampleOf(n *node, c *container, reference usage.Time) (sample usage.Sample, exists bool) {
-	if c.refresh != s.refreshes || reference.Sub(c.cur.at) > endedAfter {
+	if c.refresh != s.refreshes || reference.Sub(c.cur.At) > endedAfter {
 		if start, ok := s.Started(n.name, c.namespace, c.pod, c.name); !ok || !start.IsRunning {
 			return sample, false
 		}
@@ -94,7 +94,7 @@ func (s *Source) sampleOf(n *node, c *container, reference usage.Time) (sample u
 	switch {
 	case s.isFresh(&c.counter):
 		return c.next(), true
-	case c.refresh == s.refreshes && c.last.at != 0: // the last one again
+	case c.refresh == s.refreshes && c.last.At != 0: // the last one again
 		return c.sample(c.last), true
 	}
 	return sample, true // it runs, but the engine has no recent sample
@@ -104,14 +104,14 @@ func (s *Source) sampleOf(n *node, c *container, reference usage.Time) (sample u
 func (c *counter) next() usage.Sample {
 	c.last, c.lastHash = c.cur, c.hash
 	s := c.sample(c.cur)
-	s.Base = usage.Reading{At: c.base.at, CPUSeconds: c.base.value}
+	s.Base = usage.Reading{At: c.base.At, CPUSeconds: c.base.Value}
 	return s
 }
 
 // sample returns the counter's other values with the CPU counter of p.
 func (c *counter) sample(p point) usage.Sample {
 	return usage.Sample{
-		At: p.at, MemoryAt: p.at, StartedAt: c.startedAt, CPUSeconds: p.value, Memory: c.memory, Swap: c.swap,
+		At: p.At, MemoryAt: p.At, StartedAt: c.startedAt, CPUSeconds: p.Value, Memory: c.memory, Swap: c.swap,
 		Has: usage.HasCPU | c.has&(usage.HasMemory|usage.HasSwap),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -105,7 +106,7 @@ func (s *Source) queryKinds(ctx context.Context, a *answers, kinds ...kind) erro
 
 func (s *Source) query(ctx context.Context, k kind, a *answers) error {
 	s.tick()
-	response, err := s.client.query(ctx, k, func(series *series) {
+	response, err := s.client.query(ctx, k, func(series *decode.Series) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if s.add(k, series, a.result) {
@@ -115,9 +116,9 @@ func (s *Source) query(ctx context.Context, k kind, a *answers) error {
 	if response != nil {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.series += response.series
-		a.result.Skipped[usage.OverLimit] += response.overLimit
-		s.noteWarning(ctx, k, response.warning, a.result)
+		a.series += response.Series
+		a.result.Skipped[usage.OverLimit] += response.OverLimit
+		s.noteWarning(ctx, k, response.Warning, a.result)
 	}
 	return err
 }

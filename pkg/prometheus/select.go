@@ -18,7 +18,7 @@ func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start S
 	if c.refresh != s.refreshes {
 		c.refresh, c.has, c.exact, c.startedAt = s.refreshes, 0, 0, 0
 	}
-	isAnother := hash != c.lastHash || c.last.at < since
+	isAnother := hash != c.lastHash || c.last.At < since
 	c.selection = s.pick(c.last, isAnother, usable, n.stamps.areOfScrapes)
 	c.hash = hash
 	if !n.stamps.areKnown {
@@ -26,7 +26,7 @@ func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start S
 		if len(later) == 0 { // the newest has no rate
 			later = usable[len(usable)-1:]
 		}
-		ifStamped := s.pick(c.last, isAnother || c.last.at < sinceScrape, later, true)
+		ifStamped := s.pick(c.last, isAnother || c.last.At < sinceScrape, later, true)
 		ifStamped.hash = hash
 		c.ifStamped = &ifStamped
 	}
@@ -39,12 +39,12 @@ func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start S
 func (c *counter) prefers(hash uint64, points []point) bool {
 	newest, second := newestTwo(points)
 	switch {
-	case c.last.at != 0 && c.hash == c.lastHash:
-		return second > c.cur.at
-	case c.last.at != 0 && hash == c.lastHash:
-		return c.second <= newest.at
-	case newest.at != c.cur.at:
-		return newest.at > c.cur.at
+	case c.last.At != 0 && c.hash == c.lastHash:
+		return second > c.cur.At
+	case c.last.At != 0 && hash == c.lastHash:
+		return c.second <= newest.At
+	case newest.At != c.cur.At:
+		return newest.At > c.cur.At
 	}
 	return hash < c.hash
 }
@@ -52,7 +52,7 @@ func (c *counter) prefers(hash uint64, points []point) bool {
 // newestTwo returns the newest point, and the time of the one before, or 0.
 func newestTwo(points []point) (newest point, second usage.Time) {
 	if len(points) > 1 {
-		second = points[len(points)-2].at
+		second = points[len(points)-2].At
 	}
 	return points[len(points)-1], second
 }
@@ -67,23 +67,23 @@ func newestTwo(points []point) (newest point, second usage.Time) {
 func (s *Source) pick(last point, isAnother bool, points []point, areOfScrapes bool) selection {
 	var p selection
 	p.cur, p.second = newestTwo(points)
-	isImpossible := last.at.Sub(p.cur.at) > maxAhead+maxWindow // no query can have returned both
-	if p.isFresh = isImpossible || p.cur.at > last.at; !p.isFresh {
+	isImpossible := last.At.Sub(p.cur.At) > maxAhead+maxWindow // no query can have returned both
+	if p.isFresh = isImpossible || p.cur.At > last.At; !p.isFresh {
 		return p
 	}
-	isStored := last.at != 0
+	isStored := last.At != 0
 	if isAnother || isImpossible {
 		isAnother, last = isStored, point{}
 	}
 	first := 0 // the first new sample
-	for points[first].at <= last.at {
+	for points[first].At <= last.At {
 		first++
 	}
-	isReset := points[first].value < last.value
+	isReset := points[first].Value < last.Value
 	for i := first + 1; i < len(points); i++ {
-		isReset = isReset || points[i].value < points[i-1].value
+		isReset = isReset || points[i].Value < points[i-1].Value
 	}
-	isContinued := last.at != 0 && !isReset
+	isContinued := last.At != 0 && !isReset
 	spacing, minWindow, longest := s.Interval*2/3, usage.MinWindow, s.MaxSampleAge
 	switch {
 	case areOfScrapes:
@@ -92,8 +92,8 @@ func (s *Source) pick(last point, isAnother bool, points []point, areOfScrapes b
 	case isContinued:
 		minWindow = spacing // else the last one is closer to it
 	}
-	for i := len(points) - 2; i >= first && points[i].value <= points[i+1].value; i-- {
-		window := p.cur.at.Sub(points[i].at)
+	for i := len(points) - 2; i >= first && points[i].Value <= points[i+1].Value; i-- {
+		window := p.cur.At.Sub(points[i].At)
 		if window > longest { // only the range for clocks that are ahead has it
 			break
 		}
@@ -105,11 +105,11 @@ func (s *Source) pick(last point, isAnother bool, points []point, areOfScrapes b
 		}
 	}
 	switch {
-	case p.base.at != 0:
+	case p.base.At != 0:
 	case isAnother || isReset && isStored:
 		p.base = p.cur
 	case areOfScrapes && isContinued:
-		p.isFresh = p.cur.at.Sub(last.at) >= minWindow
+		p.isFresh = p.cur.At.Sub(last.At) >= minWindow
 	}
 	return p
 }

@@ -96,7 +96,7 @@ func (w *world) second(i int) {
 	}
 	now := usage.At(time.Now()).Add(w.ahead)
 	if i%10 == 3 { // cAdvisor samples in intervals of its own
-		w.current.point = point{now, w.counter}
+		w.current.point = point{At: now, Value: w.counter}
 		for replica := range w.stored {
 			if !w.byScrape {
 				w.all = append(w.all, reading{w.storedBy(replica), w.current.incarnation, replica})
@@ -104,13 +104,13 @@ func (w *world) second(i int) {
 		}
 	}
 	for replica := range w.stored {
-		if i%15 == 4+7*replica && w.gap == 0 && w.IntN(20) > 0 && w.current.at != 0 {
+		if i%15 == 4+7*replica && w.gap == 0 && w.IntN(20) > 0 && w.current.At != 0 {
 			p := w.storedBy(replica)
 			if w.byScrape {
-				p.at = now
+				p.At = now
 				w.all = append(w.all, reading{p, w.current.incarnation, replica})
 			}
-			if last(w.stored[replica]).at < p.at { // an engine rejects others
+			if last(w.stored[replica]).At < p.At { // an engine rejects others
 				w.stored[replica] = append(w.stored[replica], p)
 			}
 		}
@@ -141,7 +141,7 @@ func (w *world) second(i int) {
 func (w *world) storedBy(replica int) point {
 	p := w.current.point
 	if w.labeled {
-		p.at = p.at.Add(time.Duration(replica) * 4 * time.Second)
+		p.At = p.At.Add(time.Duration(replica) * 4 * time.Second)
 	}
 	return p
 }
@@ -149,7 +149,7 @@ func (w *world) storedBy(replica int) point {
 func (w *world) restart() {
 	w.counter, w.quiet = 0, 0
 	w.current.incarnation++
-	w.current.at = 0
+	w.current.At = 0
 }
 
 // refreshAndCheck refreshes and compares what is served with the model.
@@ -171,7 +171,7 @@ func (w *world) refreshAndCheck() error {
 			w.series["container_cpu_usage_seconds_total"+labels] = points
 			memory := make([]point, len(points))
 			for i, p := range points {
-				memory[i] = point{p.at, 7}
+				memory[i] = point{At: p.At, Value: 7}
 			}
 			w.series["container_memory_working_set_bytes"+labels] = memory
 			for other := range 3 {
@@ -197,7 +197,7 @@ func (w *world) refreshAndCheck() error {
 	if w.recognized > int(maxAge/interval) && c.Window < minStampedWindow {
 		return fmt.Errorf("the window between times of scrapes is %v", c.Window)
 	}
-	newest := max(last(w.stored[0]).at, last(w.stored[1]).at)
+	newest := max(last(w.stored[0]).At, last(w.stored[1]).At)
 	if late := newest.Sub(c.At); w.quiet > 150*time.Second && late > 50*time.Second {
 		return fmt.Errorf("the metrics are %v older than the newest sample of the engine", late)
 	}
@@ -217,10 +217,10 @@ func last(points []point) point {
 func (w *world) checkRate(at usage.Time, window time.Duration, cores float64) error {
 	var from, to []reading
 	for _, r := range w.all {
-		if absolute(r.at.Sub(at)) < time.Millisecond {
+		if absolute(r.At.Sub(at)) < time.Millisecond {
 			to = append(to, r)
 		}
-		if absolute(r.at.Sub(at.Add(-window))) < time.Millisecond {
+		if absolute(r.At.Sub(at.Add(-window))) < time.Millisecond {
 			from = append(from, r)
 		}
 	}
@@ -228,7 +228,7 @@ func (w *world) checkRate(at usage.Time, window time.Duration, cores float64) er
 		for _, t := range to {
 			// The times of scrapes are by the clock of the engine, also with several replicas.
 			isComparable := f.replica == t.replica || w.byScrape && !w.labeled
-			rate := (t.value - f.value) / t.at.Sub(f.at).Seconds()
+			rate := (t.Value - f.Value) / t.At.Sub(f.At).Seconds()
 			if isComparable && math.Abs(rate-cores) < 1e-3 && (rate <= maxCores || w.byScrape) {
 				return nil
 			}

@@ -287,7 +287,7 @@ func TestNewContainers(t *testing.T) { // rule 4
 			f.put("new", "", -5, 3)
 			f.set(func() {
 				f.series[`container_start_time_seconds{container="new",namespace="ns",node="n1",pod="web"}`] =
-					[]point{{f.start, float64(f.start.Add(-25*time.Second)) / 1e9}}
+					[]point{{At: f.start, Value: float64(f.start.Add(-25*time.Second)) / 1e9}}
 			})
 			f.mustRefresh()
 			f.wantPod(tc.want)
@@ -328,7 +328,7 @@ func TestClockAhead(t *testing.T) {
 	f.put("app", "", 240, 13, 255, 16)
 	f.mustRefresh()
 	f.wantPod("app 200 15s")
-	if p := f.store.Pod("n1", "ns", "web", f.clock.At(time.Now())); p == nil || p.At != f.samples(255, 0)[0].at {
+	if p := f.store.Pod("n1", "ns", "web", f.clock.At(time.Now())); p == nil || p.At != f.samples(255, 0)[0].At {
 		t.Errorf("got %+v, want the sample that is 255 s ahead", p)
 	}
 }

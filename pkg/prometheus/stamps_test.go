@@ -47,7 +47,7 @@ func runLoads(t *testing.T, seed uint64, interval int, honor bool, check func(w 
 				l := all[name]
 				l.counter += l.cores(second)
 				if second >= l.next {
-					l.reading = point{now.Add(time.Duration(w.IntN(500)) * time.Millisecond), l.counter}
+					l.reading = point{At: now.Add(time.Duration(w.IntN(500)) * time.Millisecond), Value: l.counter}
 					l.next = second + 10 + w.IntN(11)
 				}
 				if second%interval != 0 {
@@ -55,9 +55,9 @@ func runLoads(t *testing.T, seed uint64, interval int, honor bool, check func(w 
 				}
 				p := l.reading
 				if !honor {
-					p.at = now
+					p.At = now
 				}
-				if p.at != last(l.stored).at {
+				if p.At != last(l.stored).At {
 					l.stored = append(l.stored, p)
 				}
 			}
@@ -68,7 +68,7 @@ func runLoads(t *testing.T, seed uint64, interval int, honor bool, check func(w 
 				for name, l := range all {
 					labels := fmt.Sprintf(`{container="%s",namespace="ns",node="n1",pod="web"}`, name)
 					w.series["container_cpu_usage_seconds_total"+labels] = l.stored
-					w.series["container_memory_working_set_bytes"+labels] = []point{{last(l.stored).at, 7}}
+					w.series["container_memory_working_set_bytes"+labels] = []point{{At: last(l.stored).At, Value: 7}}
 				}
 			})
 			if err := w.refresh(context.Background()).Err; err != nil {
@@ -206,7 +206,7 @@ func TestNewContainerOfScrapes(t *testing.T) {
 	f.mustRefresh()
 	f.set(func() {
 		f.series[`container_start_time_seconds{container="new",namespace="ns",node="n1",pod="web"}`] =
-			[]point{{f.start, float64(f.start.Add(-25*time.Second)) / 1e9}}
+			[]point{{At: f.start, Value: float64(f.start.Add(-25*time.Second)) / 1e9}}
 	})
 	f.putTogether(3, -20, 1, -5, 1)
 	for i, want := range []string{"new 150 20s", "new 150 20s", "new 100 30s"} {

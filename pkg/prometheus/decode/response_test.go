@@ -1,4 +1,4 @@
-package prometheus
+package decode
 
 import (
 	"bufio"
@@ -21,16 +21,16 @@ import (
 // decoded is a copy of a series.
 type decoded struct {
 	Labels map[string]string
-	Points []point
+	Points []Point
 	Bad    int
 }
 
-func decodeAll(r io.Reader) ([]decoded, *response, error) {
+func decodeAll(r io.Reader) ([]decoded, *Response, error) {
 	var all []decoded
-	response, err := decodeResponse(r, func(s *series) {
-		d := decoded{Labels: map[string]string{}, Points: append([]point(nil), s.points...), Bad: s.bad}
-		for _, l := range s.labels {
-			d.Labels[string(l.name())] = string(l.value())
+	response, err := Decode(r, func(s *Series) {
+		d := decoded{Labels: map[string]string{}, Points: append([]Point(nil), s.Points...), Bad: s.Bad}
+		for _, l := range s.Labels {
+			d.Labels[string(l.Name())] = string(l.Value())
 		}
 		all = append(all, d)
 	})
@@ -43,44 +43,44 @@ func TestDecodeResponse(t *testing.T) {
 	for _, tc := range []struct {
 		name, body string
 		want       []decoded
-		response   response
+		response   Response
 	}{
 		{"matrix", `{"status":"success","data":{"resultType":"matrix","result":[
 			{"metric":{"__name__":"up","node":"n\u0031\"\\"},"values":[[1795205767.486,"25.5"],[1795205770,"1.65888e+06"]]},
 			{"metric":{},"values":[]}]}}`,
 			[]decoded{
 				{Labels: map[string]string{"__name__": "up", "node": `n1"\`},
-					Points: []point{{at(1795205767.486), 25.5}, {at(1795205770), 1658880}}},
+					Points: []Point{{at(1795205767.486), 25.5}, {at(1795205770), 1658880}}},
 				{Labels: map[string]string{}},
-			}, response{status: "success", series: 2}},
+			}, Response{Status: "success", Series: 2}},
 		{"vector", `{"data":{"result":[{"value":[1795205767.486,"0"],"metric":{"a":"b"}}],"resultType":"vector"},
 			"status":"success"}`,
-			[]decoded{{Labels: map[string]string{"a": "b"}, Points: []point{{at(1795205767.486), 0}}}},
-			response{status: "success", series: 1}},
+			[]decoded{{Labels: map[string]string{"a": "b"}, Points: []Point{{at(1795205767.486), 0}}}},
+			Response{Status: "success", Series: 1}},
 		{"histograms", `{"status":"success","data":{"result":[{"metric":{"a":"b"},"histograms":[[1,{"count":"5","sum":"2.5",
 			"buckets":[[0,"1","2","3"]]}]]},{"metric":{},"histogram":[1,{"count":"5"}]}]}}`,
 			[]decoded{{Labels: map[string]string{"a": "b"}}, {Labels: map[string]string{}}},
-			response{status: "success", series: 2}},
+			Response{Status: "success", Series: 2}},
 		{"infos are no warnings", `{"status":"success","data":{"result":[]},"infos":["metric might not be a counter"]}`, nil,
-			response{status: "success"}},
+			Response{Status: "success"}},
 		{"values that are no usage", `{"status":"success","data":{"result":[{"metric":{},"values":[
 			[1,"NaN"],[2,"+Inf"],[3,"-1"],[4,"x"],[5,"7"],[5,"8"],[4,"9"],[6,"10"]]}]}}`,
-			[]decoded{{Labels: map[string]string{}, Points: []point{{at(5), 7}, {at(6), 10}}, Bad: 5}},
-			response{status: "success", series: 1}},
+			[]decoded{{Labels: map[string]string{}, Points: []Point{{at(5), 7}, {at(6), 10}}, Bad: 5}},
+			Response{Status: "success", Series: 1}},
 		{"a surrogate pair and halves of it", `{"status":"success","data":{"result":[
 			{"metric":{"a":"\ud83d\ude00 \ud83d \ude00\u0041"}}]}}`,
-			[]decoded{{Labels: map[string]string{"a": "😀 � �A"}}}, response{status: "success", series: 1}},
+			[]decoded{{Labels: map[string]string{"a": "😀 � �A"}}}, Response{Status: "success", Series: 1}},
 		{"warnings", `{"status":"success","warnings":["no store\u0041"],"infos":["x"],"data":{"result":[]}}`, nil,
-			response{status: "success", warning: "no storeA"}},
+			Response{Status: "success", Warning: "no storeA"}},
 		{"VictoriaMetrics", `{"status":"success","isPartial":true,"data":{"resultType":"vector","result":[]},
 			"stats":{"seriesFetched":"0"}}`,
-			nil, response{status: "success", warning: "the response is partial"}},
+			nil, Response{Status: "success", Warning: "the response is partial"}},
 		{"histograms", `{"status":"success","data":{"result":[
 			{"metric":{},"histograms":[[1,{"count":"1","buckets":[[0,"1","2","3"]]}]]}]}}`,
-			[]decoded{{Labels: map[string]string{}}}, response{status: "success", series: 1}},
-		{"null", `{"status":"success","data":null,"warnings":null}`, nil, response{status: "success"}},
+			[]decoded{{Labels: map[string]string{}}}, Response{Status: "success", Series: 1}},
+		{"null", `{"status":"success","data":null,"warnings":null}`, nil, Response{Status: "success"}},
 		{"error", `{"status":"error","errorType":"bad_data","error":"invalid parameter"}`, nil,
-			response{status: "error", errorType: "bad_data", message: "invalid parameter"}},
+			Response{Status: "error", ErrorType: "bad_data", Message: "invalid parameter"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, r := range []io.Reader{strings.NewReader(tc.body), iotest.OneByteReader(strings.NewReader(tc.body))} {
@@ -147,7 +147,7 @@ func TestSeriesOverLimits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(got) != 2 || r.series != 3 || r.overLimit != 1 || !reflect.DeepEqual(got[0], got[1]) {
+			if len(got) != 2 || r.Series != 3 || r.OverLimit != 1 || !reflect.DeepEqual(got[0], got[1]) {
 				t.Errorf("got %d series and %+v, want 2 of 3, and one over the limits", len(got), r)
 			}
 		})
@@ -230,7 +230,7 @@ func BenchmarkDecode(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		n := 0
-		if _, err := decodeResponse(bytes.NewReader(response), func(*series) { n++ }); err != nil || n != 10_000 {
+		if _, err := Decode(bytes.NewReader(response), func(*Series) { n++ }); err != nil || n != 10_000 {
 			b.Fatal(n, err)
 		}
 	}

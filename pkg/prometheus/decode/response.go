@@ -1,4 +1,6 @@
-package prometheus
+// Package decode reads the responses of an engine with Prometheus' HTTP API while they arrive.
+// Memory is limited, whatever an engine, or who writes series into it, sends.
+package decode
 
 import (
 	"bytes"
@@ -14,95 +16,97 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// series is one series of a response. The next one overwrites its memory.
-type series struct {
-	labels []label
-	points []point // in the order of their times
-	bad    int     // points that were skipped: the value is infinite or below 0, or the time not after the last one
+// Series is one series of a response. The next one overwrites its memory.
+type Series struct {
+	Labels []Label
+	Points []Point // in the order of their times
+	Bad    int     // points that were skipped: the value is infinite or below 0, or the time not after the last one
 
 	text      []byte // of the labels
 	overLimit bool   // whether it has more labels or points than the limits allow
 }
 
-// label is a name and a value, one after the other.
-type label struct {
-	text       []byte
-	nameLength int
+// Label is a name and a value, one after the other.
+type Label struct {
+	Text       []byte
+	NameLength int
 }
 
-func (l label) name() []byte  { return l.text[:l.nameLength] }
-func (l label) value() []byte { return l.text[l.nameLength:] }
+// Name returns the name.
+func (l Label) Name() []byte { return l.Text[:l.NameLength] }
 
-// point is one sample.
-type point struct {
-	at    usage.Time
-	value float64
+// Value returns the value.
+func (l Label) Value() []byte { return l.Text[l.NameLength:] }
+
+// Point is one sample.
+type Point struct {
+	At    usage.Time
+	Value float64
 }
 
 const (
 	maxLabels      = 512
 	maxLabelBytes  = 64 << 10
-	maxErrorBytes  = 64 << 10      // of a response with an error that are read
 	maxPoints      = 16 << 10      // of one series; more than one in each second of the longest range
 	maxWarning     = 256           // bytes of a warning or error of an engine that are reported
-	maxUnixSeconds = 9_000_000_000 // in the year 2255; a usage.Time ends in 2262
+	MaxUnixSeconds = 9_000_000_000 // in the year 2255; a usage.Time ends in 2262
 )
 
-// timeOf converts seconds since 1970. Engines store milliseconds; a float64 is not exact.
-func timeOf(seconds float64) usage.Time {
+// Time converts seconds since 1970. Engines store milliseconds; a float64 is not exact.
+func Time(seconds float64) usage.Time {
 	return usage.Time(math.Round(seconds*1000)) * usage.Time(time.Millisecond)
 }
 
-// get returns the value of a label, or nil. An empty label is equal to none.
-func (s *series) get(name string) []byte {
-	for _, l := range s.labels {
-		if value := l.value(); len(value) > 0 && string(l.name()) == name {
+// Get returns the value of a label, or nil. An empty label is equal to none.
+func (s *Series) Get(name string) []byte {
+	for _, l := range s.Labels {
+		if value := l.Value(); len(value) > 0 && string(l.Name()) == name {
 			return value
 		}
 	}
 	return nil
 }
 
-func (s *series) reset() {
-	s.labels, s.points, s.text, s.bad, s.overLimit = s.labels[:0], s.points[:0], s.text[:0], 0, false
+func (s *Series) reset() {
+	s.Labels, s.Points, s.text, s.Bad, s.overLimit = s.Labels[:0], s.Points[:0], s.text[:0], 0, false
 }
 
 // add adds text of a label, unless the series then has more than the limit.
-func (s *series) add(text []byte, isCut bool) {
+func (s *Series) add(text []byte, isCut bool) {
 	if s.overLimit = s.overLimit || isCut || len(s.text)+len(text) > maxLabelBytes; !s.overLimit {
 		s.text = append(s.text, text...)
 	}
 }
 
-// response is what a response has apart from its series.
-type response struct {
-	status, errorType, message string
-	warning                    string // the first one: the engine does not have all series
-	series                     int
-	overLimit                  int // of series
+// Response is what a response has apart from its series.
+type Response struct {
+	Status, ErrorType, Message string
+	Warning                    string // the first one: the engine does not have all series
+	Series                     int
+	OverLimit                  int // of series
 }
 
-// decodeResponse reads the response to an instant query, and calls emit for each series of it. A
+// Decode reads the response to an instant query, and calls emit for each series of it. A
 // series is valid until emit returns. Series that exceed a limit are skipped. The series of an
 // incomplete response are emitted before the error is known.
 //
 // See https://prometheus.io/docs/prometheus/latest/querying/api/.
-func decodeResponse(r io.Reader, emit func(*series)) (*response, error) {
+func Decode(r io.Reader, emit func(*Series)) (*Response, error) {
 	d := &decoder{Scanner: jsonscan.New(r), emit: emit}
 	d.Open('{')
 	for name, ok := d.Field(); ok; name, ok = d.Field() {
 		switch string(name) {
 		case "status":
-			d.response.status = d.short()
+			d.response.Status = d.short()
 		case "errorType":
-			d.response.errorType = d.short()
+			d.response.ErrorType = d.short()
 		case "error":
-			d.response.message = d.short()
+			d.response.Message = d.short()
 		case "warnings":
 			d.warnings()
 		case "isPartial": // VictoriaMetrics: whether some storage nodes have not responded
 			if string(d.Value()) == "true" {
-				d.response.warning = "the response is partial"
+				d.response.Warning = "the response is partial"
 			}
 		case "data":
 			d.data()
@@ -118,9 +122,9 @@ func decodeResponse(r io.Reader, emit func(*series)) (*response, error) {
 
 type decoder struct {
 	*jsonscan.Scanner
-	emit     func(*series)
-	series   series
-	response response
+	emit     func(*Series)
+	series   Series
+	response Response
 }
 
 // short reads a string of which only the start is kept. It may be logged.
@@ -148,7 +152,7 @@ func (d *decoder) warnings() {
 		return
 	}
 	for d.Element() {
-		d.response.warning = cmp.Or(d.response.warning, d.short())
+		d.response.Warning = cmp.Or(d.response.Warning, d.short())
 	}
 }
 
@@ -190,11 +194,11 @@ func (d *decoder) readSeries() {
 	case d.Failed():
 		return
 	case s.overLimit:
-		d.response.overLimit++
+		d.response.OverLimit++
 	default:
 		d.emit(s)
 	}
-	d.response.series++
+	d.response.Series++
 }
 
 // readLabels reads labels. Nothing more is kept of a series that exceeds a limit.
@@ -202,7 +206,7 @@ func (d *decoder) readLabels() {
 	s := &d.series
 	d.Open('{')
 	for d.Element() {
-		if s.overLimit = s.overLimit || len(s.labels) >= maxLabels; s.overLimit {
+		if s.overLimit = s.overLimit || len(s.Labels) >= maxLabels; s.overLimit {
 			d.Field()
 			d.Skip()
 			continue
@@ -211,7 +215,7 @@ func (d *decoder) readLabels() {
 		s.add(d.String())
 		nameLength := len(s.text) - start
 		s.add(d.String())
-		s.labels = append(s.labels, label{s.text[start:], nameLength})
+		s.Labels = append(s.Labels, Label{s.text[start:], nameLength})
 	}
 }
 
@@ -220,19 +224,19 @@ func (d *decoder) readPoint() {
 	s := &d.series
 	seconds, quoted, isPair := bytes.Cut(bytes.Trim(d.Value(), "[] \t\r\n"), []byte{','})
 	at, err := strconv.ParseFloat(string(bytes.TrimSpace(seconds)), 64)
-	if !isPair || err != nil || !(at > 0 && at <= maxUnixSeconds) {
+	if !isPair || err != nil || !(at > 0 && at <= MaxUnixSeconds) {
 		d.Fail("a sample is not a time and a value")
 		return
 	}
 	value, err := strconv.ParseFloat(string(bytes.Trim(quoted, "\" \t\r\n")), 64)
-	p := point{timeOf(at), value}
+	p := Point{Time(at), value}
 	switch {
-	case math.IsNaN(p.value): // VictoriaMetrics: the marker of a series that has ended
-	case err != nil, value < 0, math.IsInf(value, 1), len(s.points) > 0 && p.at <= s.points[len(s.points)-1].at:
-		s.bad++
-	case len(s.points) >= maxPoints:
+	case math.IsNaN(p.Value): // VictoriaMetrics: the marker of a series that has ended
+	case err != nil, value < 0, math.IsInf(value, 1), len(s.Points) > 0 && p.At <= s.Points[len(s.Points)-1].At:
+		s.Bad++
+	case len(s.Points) >= maxPoints:
 		s.overLimit = true
 	default:
-		s.points = append(s.points, p)
+		s.Points = append(s.Points, p)
 	}
 }
