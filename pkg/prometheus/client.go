@@ -142,20 +142,20 @@ func (c *client) query(ctx context.Context, k kind, emit func(*decode.Series)) (
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("Accept-Encoding", "gzip") // explicitly, so that the limits apply to both sizes
-	r, err := c.http.Do(request)
-	if err != nil {
-		return nil, explain(err, k, c.url.Host)
-	}
-	defer r.Body.Close()
-	decoded, err := c.read(r, emit)
+	decoded, err := c.read(request, emit)
 	if err != nil {
 		return nil, explain(err, k, c.url.Host)
 	}
 	return decoded, nil
 }
 
-// read decodes a response.
-func (c *client) read(r *http.Response, emit func(*decode.Series)) (*decode.Response, error) {
+// read sends a request and decodes the response.
+func (c *client) read(request *http.Request, emit func(*decode.Series)) (*decode.Response, error) {
+	r, err := c.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Body.Close()
 	body, err := httpbody.Open(r, c.config.MaxResponseBytes, new(gzip.Reader))
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	isJSON := media == "application/json" || media == "application/stream+json" // VictoriaMetrics, of raw samples

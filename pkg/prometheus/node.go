@@ -141,16 +141,23 @@ func (s *Source) containerOf(n *node, k kind, series *decode.Series, result *Res
 	}
 	s.key = append(append(append(append(append(s.key[:0], namespace...), 0), pod...), 0), name...)
 	c := n.containers[string(s.key)]
-	if c != nil && !k.isCounter() {
+	isKnown := c != nil
+	if isKnown && !k.isCounter() {
 		return &c.counter, Start{}
 	}
-	start, ok := s.startOf(n, c, namespace, pod, name)
+	if !isKnown {
+		key := string(s.key)
+		c = &container{
+			namespace: key[:len(namespace)],
+			pod:       key[len(namespace)+1 : len(namespace)+1+len(pod)],
+			name:      key[len(namespace)+len(pod)+2:],
+		}
+	}
+	start, ok := s.Started(n.name, c.namespace, c.pod, c.name)
 	switch {
 	case !ok:
 		return nil, Start{}
-	case c != nil:
-		c.isRunning = start.IsRunning
-		return &c.counter, start
+	case isKnown:
 	case len(name) > maxNameBytes:
 		result.Skipped[usage.OverLimit]++
 		return nil, Start{}
@@ -158,25 +165,12 @@ func (s *Source) containerOf(n *node, k kind, series *decode.Series, result *Res
 		n.overLimit = true
 		result.Skipped[usage.OverLimit]++
 		return nil, Start{}
+	default:
+		n.containers[string(s.key)] = c
+		n.order = append(n.order, c)
 	}
-	key := string(s.key)
-	c = &container{
-		counter:   counter{isRunning: start.IsRunning},
-		namespace: key[:len(namespace)],
-		pod:       key[len(namespace)+1 : len(namespace)+1+len(pod)],
-		name:      key[len(namespace)+len(pod)+2:],
-	}
-	n.containers[key] = c
-	n.order = append(n.order, c)
+	c.isRunning = start.IsRunning
 	return &c.counter, start
-}
-
-// startOf calls Started, with the names of the known container if there is one: they need no copies.
-func (s *Source) startOf(n *node, c *container, namespace, pod, name []byte) (Start, bool) {
-	if c != nil {
-		return s.Started(n.name, c.namespace, c.pod, c.name)
-	}
-	return s.Started(n.name, string(namespace), string(pod), string(name))
 }
 
 var seed = maphash.MakeSeed()

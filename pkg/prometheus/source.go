@@ -3,6 +3,8 @@ package prometheus
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -250,9 +252,5 @@ func (s *Source) Run(ctx context.Context) {
 func (s *Source) snapshot() []*node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	nodes := make([]*node, 0, len(s.nodes))
-	for _, n := range s.nodes {
-		nodes = append(nodes, n)
-	}
-	return nodes
+	return slices.Collect(maps.Values(s.nodes))
 }
