@@ -89,11 +89,12 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 	if s.since == 0 {
 		s.since = a.at
 	}
+	if base := cur.Base; base.At != 0 && base.At != cur.At && s.doubt == reliable {
+		s.prev, s.sampled = reading{point{base.At, base.CPUSeconds}, cur.StartedAt}, true
+		s.untimed, s.history = cur.Untimed, nil
+	}
 	if !cur.Complete() || s.doubt == maybeBeforeJump && cur.At == s.prev.at {
 		return false
-	}
-	if base := cur.Base; base.At != 0 && base.At != cur.At && s.doubt == reliable {
-		s.prev, s.sampled, s.untimed = reading{point{base.At, base.CPUSeconds}, cur.StartedAt}, true, cur.Untimed
 	}
 	if startsOver, fromZero := s.startsOver(cur); startsOver {
 		s.restart(cur, a)
@@ -110,7 +111,7 @@ func (s *series) startsOver(cur *usage.Sample) (startsOver, fromZero bool) {
 		return true, s.isNew
 	case s.doubt != reliable:
 		return true, false
-	case cur.Base.At == cur.At: // the counter is another one
+	case cur.Base.At == cur.At && cur.At != 0: // the counter is another one
 		return true, true
 	case s.untimed != cur.Untimed: // by different clocks
 		return true, false
