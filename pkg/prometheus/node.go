@@ -141,12 +141,12 @@ func (s *Source) containerOf(n *node, k kind, series *decode.Series, result *Res
 	}
 	s.key = append(append(append(append(append(s.key[:0], namespace...), 0), pod...), 0), name...)
 	c := n.containers[string(s.key)]
-	isKnown := c != nil
+	isKnown, key := c != nil, ""
 	if isKnown && !k.isCounter() {
 		return &c.counter, Start{}
 	}
 	if !isKnown {
-		key := string(s.key)
+		key = string(s.key)
 		c = &container{
 			namespace: key[:len(namespace)],
 			pod:       key[len(namespace)+1 : len(namespace)+1+len(pod)],
@@ -166,7 +166,7 @@ func (s *Source) containerOf(n *node, k kind, series *decode.Series, result *Res
 		result.Skipped[usage.OverLimit]++
 		return nil, Start{}
 	default:
-		n.containers[string(s.key)] = c
+		n.containers[key] = c // it shares the memory of the names
 		n.order = append(n.order, c)
 	}
 	c.isRunning = start.IsRunning
