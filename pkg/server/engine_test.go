@@ -154,7 +154,7 @@ func TestEngineWithoutNode(t *testing.T) {
 	now := float64(time.Now().UnixMilli()) / 1000
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		result := ""
-		switch query := r.PostFormValue("query"); {
+		switch query := r.FormValue("query"); {
 		case strings.HasPrefix(query, "node_cpu"):
 			result = fmt.Sprintf(`{"metric":{"node":"n1"},"values":[[%f,"1"],[%f,"2"]]}`, now-30, now-15)
 		case strings.Contains(query, "node_memory"):
