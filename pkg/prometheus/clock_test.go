@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -248,6 +249,51 @@ func TestJitter(t *testing.T) {
 					t.Error("no delay was longer by chance, so the test shows nothing")
 				}
 			})
+		}
+	}
+}
+
+// TestEngineClockIsSet sets the engine's clock, which decides which samples are in the range of a query,
+// and, without the times of kubelets, the times of samples. No rate is wrong.
+func TestEngineClockIsSet(t *testing.T) {
+	const containers, second = 4, 900 // of the step
+	for _, by := range []int{-10, -60, -400, 60} {
+		for _, honor := range []bool{true, false} {
+			for _, keepsOld := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t, 1)
+					w.ahead = 0
+					stored, served := make([][]point, containers), 0
+					for i := range 1500 {
+						time.Sleep(time.Second)
+						if i == second {
+							w.behind = -time.Duration(by) * time.Second
+						}
+						for c := range stored {
+							p := point{At: usage.At(time.Now()).Add(-time.Duration(c) * time.Second), Value: float64(i-c) * 0.1}
+							if !honor {
+								p.At = usage.At(time.Now()).Add(-w.behind)
+							}
+							if i%15 == 0 {
+								stored[c] = ingest(stored[c], p, keepsOld)
+							}
+						}
+						if i%15 != 8 || i < 100 {
+							continue
+						}
+						w.setContainers(stored)
+						if r := w.refresh(context.Background()); r.Err != nil && r.Reason != reason.NoSamples {
+							t.Fatal(r.Err)
+						}
+						if w.checkLoad(fmt.Sprintf("%d s, honored %v, keeps old %v, after %d s", by, honor, keepsOld, i), 0.1) {
+							served++
+						}
+					}
+					if served < 70 {
+						t.Errorf("%d s, honored %v, keeps old %v: got metrics %d times", by, honor, keepsOld, served)
+					}
+				})
+			}
 		}
 	}
 }

@@ -44,6 +44,7 @@ type engine struct {
 	series      map[string][]point // by selector, such as up{a="b"}, with labels in the order of their names
 	respond     http.HandlerFunc   // instead of the series, if it is not nil
 	byTime      bool               // respond only with samples in the range of the query, as engines do
+	behind      time.Duration      // how far the engine's clock is behind, for byTime
 	warnings    []string
 	duplicate   bool            // repeat each series
 	contentType string          // "": application/json
@@ -101,7 +102,12 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		respond(w, r)
 		return
 	}
-	result, err := evaluate(r.Form.Get("query"), series, byTime)
+	if byTime {
+		for selector, points := range series {
+			series[selector] = e.inRange(points, r.Form.Get("query"))
+		}
+	}
+	result, err := evaluate(r.Form.Get("query"), series)
 	if r.URL.Path != "/api/v1/query" || err != nil {
 		http.Error(w, r.URL.Path+" "+fmt.Sprint(err), http.StatusBadRequest)
 		return
@@ -122,7 +128,7 @@ type sample struct {
 	Value  *[2]any           `json:"value,omitempty"`
 }
 
-func evaluate(expression string, series map[string][]point, byTime bool) ([]sample, error) {
+func evaluate(expression string, series map[string][]point) ([]sample, error) {
 	query := queryForm.FindStringSubmatch(expression)
 	if query == nil {
 		return nil, fmt.Errorf("unknown query %s", expression)
@@ -142,9 +148,6 @@ func evaluate(expression string, series map[string][]point, byTime bool) ([]samp
 		}
 		values := [][2]any{}
 		for _, p := range series[selector] {
-			if byTime && !inRange(p, query[4], query[5]) {
-				continue
-			}
 			values = append(values, [2]any{float64(p.At) / 1e9, fmt.Sprint(p.Value)})
 		}
 		if query[1] == "" {
@@ -156,12 +159,18 @@ func evaluate(expression string, series map[string][]point, byTime bool) ([]samp
 	return result, nil
 }
 
-// inRange reports whether a sample is in a range of seconds that ends a number of seconds ahead.
-func inRange(p point, length, ahead string) bool {
-	l, _ := strconv.Atoi(length) // digits
-	a, _ := strconv.Atoi(ahead)
-	end := usage.At(time.Now()).Add(time.Duration(a) * time.Second)
-	return p.At <= end && p.At > end.Add(-time.Duration(l)*time.Second)
+// inRange returns the samples in the range of a query, by the engine's clock.
+func (e *engine) inRange(points []point, expression string) (within []point) {
+	query := queryForm.FindStringSubmatch(expression)
+	length, _ := strconv.Atoi(query[4]) // digits
+	ahead, _ := strconv.Atoi(query[5])
+	end := usage.At(time.Now()).Add(time.Duration(ahead)*time.Second - e.behind)
+	for _, p := range points {
+		if p.At <= end && p.At > end.Add(-time.Duration(length)*time.Second) {
+			within = append(within, p)
+		}
+	}
+	return within
 }
 
 func (e *engine) set(f func()) {
