@@ -88,7 +88,7 @@ func (s *Source) current(n *node) iter.Seq[*counter] {
 
 // isFresh reports whether the current refresh has a new sample with CPU and memory.
 func (s *Source) isFresh(c *counter) bool {
-	return c.refresh == s.refreshes && c.selection.isFresh && c.has&usage.HasMemory != 0
+	return c.refresh == s.refreshes && c.isFresh && c.has&usage.HasMemory != 0
 }
 
 // add adds a series to the samples of its node. It reports whether the series is of a known node.

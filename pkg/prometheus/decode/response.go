@@ -44,12 +44,14 @@ type Point struct {
 	Value float64
 }
 
+// MaxUnixSeconds is the latest time of a sample, in the year 2255; a usage.Time ends in 2262.
+const MaxUnixSeconds = 9_000_000_000
+
 const (
-	maxLabels      = 512
-	maxLabelBytes  = 64 << 10
-	maxPoints      = 16 << 10      // of one series; more than one in each second of the longest range
-	maxWarning     = 256           // bytes of a warning or error of an engine that are reported
-	MaxUnixSeconds = 9_000_000_000 // in the year 2255; a usage.Time ends in 2262
+	maxLabels     = 512
+	maxLabelBytes = 64 << 10
+	maxPoints     = 16 << 10 // of one series; more than one in each second of the longest range
+	maxWarning    = 256      // bytes of a warning or error of an engine that are reported
 )
 
 // Time converts seconds since 1970. Engines store milliseconds; a float64 is not exact.
