@@ -43,6 +43,15 @@ type Attempts struct {
 	Reason       reason.Reason // of the failure
 }
 
+// Add adds an attempt, which succeeded if err is nil.
+func (a *Attempts) Add(now time.Time, took time.Duration, r reason.Reason, err error) {
+	if err == nil {
+		a.Succeed(now, took)
+	} else {
+		a.Fail(now, took, r, err)
+	}
+}
+
 // Succeed adds an attempt that succeeded.
 func (a *Attempts) Succeed(now time.Time, took time.Duration) {
 	since := a.SucceedingSince

@@ -28,7 +28,7 @@ const (
 	// minLead and maxLead limit how long before a predicted read a scrape starts. Between them, it
 	// depends on how long a scrape takes.
 	minLead, maxLead = 500 * time.Millisecond, 3 * time.Second
-	// burstSpacing is the time by which two scrapes should differ that one read causes. A scrape takes
+	// burstSpacing is the time by which two scrapes should differ that precede one read. A scrape takes
 	// less than a quarter of it.
 	burstSpacing = 2 * time.Millisecond
 	// maxNodeReaders is the number of readers whose next reads the scrapes of a node follow.
@@ -92,70 +92,48 @@ func (a *activity) note(r *reader, now time.Duration) {
 	if r == nil || r.period == 0 {
 		return
 	}
-	replace := -1
+	place := -1 // readers that still read stay: replacing them in turn would predict nothing
 	for i := range a.readers {
 		known := &a.readers[i]
 		if known.reader == r {
-			if known.marked != r.marked { // else the node has several of the reader's pods
-				known.marked = r.marked
-				r.nodes++
-			}
-			return
+			place = i
+			break
 		}
-		if replace < 0 && (known.reader == nil || known.isOverdue(now)) {
-			replace = i
+		if place < 0 && (known.reader == nil || known.isOverdue(now)) {
+			place = i
 		}
 	}
-	if replace >= 0 { // readers that still read stay: replacing them in turn would predict nothing
-		a.readers[replace] = nodeReader{r, r.marked}
-		r.nodes++
+	if place >= 0 {
+		a.readers[place] = nodeReader{r, r.marked}
 	}
 }
 
-// pullForward reschedules targets that have become active. Many that could be scraped at once are
-// spread, so that neither a single read nor many at the same time cause a burst. s.mu is held.
+// pullForward reschedules targets that have become active. They are spread, so that neither a read of
+// many nodes nor many reads at the same time cause a burst. s.mu is held.
 func (s *Scraper) pullForward(targets []*target) {
-	if len(targets) == 0 {
-		return
-	}
 	now := time.Now()
-	first, spacing := s.firstDue(), s.spacing()
 	for _, t := range targets {
 		if t.heapIndex == 0 || t.failing || t.kind == Early {
 			continue // it is rescheduled after its scrape
 		}
-		due := s.nextActive(t, now)
-		if !now.Before(s.earliest(t)) {
-			if s.nextPull.Before(now) {
-				s.nextPull = now
-			}
-			if slot := s.slot(s.nextPull); due.Before(slot) {
-				due = slot
-			}
-			s.nextPull = s.nextPull.Add(spacing)
+		due := s.slot(now.Add(s.spread(t, s.activeResolution()/2)))
+		if next := s.nextActive(t, now); due.Before(next) {
+			due = next
 		}
 		if due.Before(t.due) {
 			t.due, t.kind = due, OfActive
 			heap.Fix(&s.queue, t.heapIndex-1)
+			if s.queue[0] == t {
+				s.wakeUp()
+			}
 		}
 	}
-	if s.firstDue().Before(first) {
-		s.wakeUp()
-	}
 }
 
-// firstDue returns when the first target in the queue is due. s.mu is held.
-func (s *Scraper) firstDue() time.Time {
-	if len(s.queue) == 0 {
-		return time.Time{}
-	}
-	return s.queue[0].due
-}
-
-// spacing returns the time between two scrapes that one read causes. Those of all nodes take at most
-// half of the resolution. s.mu is held.
-func (s *Scraper) spacing() time.Duration {
-	return min(burstSpacing, s.activeResolution()/time.Duration(2*max(1, len(s.targets))))
+// spread returns the part of a time after which a target is scraped, if many are scraped within that
+// time. It is that of its regular scrapes within the interval.
+func (s *Scraper) spread(t *target, within time.Duration) time.Duration {
+	return time.Duration(float64(t.offset) / float64(s.Interval) * float64(within))
 }
 
 // smallCluster is the least number of nodes from which the budget is computed: the further scrapes of
@@ -230,13 +208,12 @@ func (s *Scraper) slot(t time.Time) time.Time {
 // it can start at the earliest moment or later, and whether a read is predicted. s.mu is held.
 func (s *Scraper) nextRead(t *target, earliest time.Time) (start time.Time, predicted bool) {
 	lead := min(minLead+(2*t.took).Truncate(minLead/2), maxLead)
-	share := float64(t.offset) / float64(s.Interval)
 	for i := range t.activity.readers {
 		r := &t.activity.readers[i]
 		if r.reader == nil || r.period == 0 || r.marked != r.reader.marked { // it no longer reads this node
 			continue
 		}
-		lead := lead + time.Duration(share*float64(r.nodes)*float64(s.spacing()))
+		lead := lead + s.spread(t, min(time.Duration(r.size)*burstSpacing, s.activeResolution()/2))
 		first := s.started.Add(r.after(earliest.Sub(s.started)+lead) - lead)
 		if !predicted || first.Before(start) {
 			start, predicted = first, true

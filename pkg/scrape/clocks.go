@@ -33,13 +33,10 @@ type clockLog struct {
 // observe logs what a successful scrape of a node revealed about its clock. known is set if an earlier
 // scrape has shown the offset.
 func (l *clockLog) observe(logger klog.Logger, node string, r usage.Report, known bool) {
-	var message string
-	switch {
-	case r.ClockJumped:
+	message := "The clock of the node differs from ours; its metrics stay right"
+	if r.ClockJumped {
 		message = "The clock of the node jumped against ours; the rates of its containers start again"
-	case r.ClockKnown && !known && r.ClockOffset.Abs() > MaxClockSkew:
-		message = "The clock of the node differs from ours; its metrics stay right"
-	default:
+	} else if known || !r.ClockKnown || r.ClockOffset.Abs() <= MaxClockSkew {
 		return
 	}
 	l.mu.Lock()
@@ -47,12 +44,11 @@ func (l *clockLog) observe(logger klog.Logger, node string, r usage.Report, know
 	if now := time.Now(); now.Sub(l.since) >= l.interval {
 		l.since, l.lines = now, 0
 	}
-	l.lines++
-	skew := r.ClockOffset.Round(100 * time.Millisecond) // above 0: the node's clock is ahead of ours
-	switch {
-	case l.lines <= maxClockLogs:
-		logger.Info(message+" ("+clockCure+")", "node", node, "skew", skew)
-	case l.lines == maxClockLogs+1:
-		logger.Info("The clocks of more nodes differ from ours or jumped ("+clockCure+")", "node", node, "skew", skew)
+	if l.lines++; l.lines > maxClockLogs+1 {
+		return
+	} else if l.lines > maxClockLogs {
+		message = "The clocks of more nodes differ from ours or jumped"
 	}
+	logger.Info(message+" ("+clockCure+")", "node", node,
+		"skew", r.ClockOffset.Round(100*time.Millisecond)) // above 0: the node's clock is ahead of ours
 }

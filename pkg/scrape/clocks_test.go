@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -91,15 +90,4 @@ func TestLogsWrongClocks(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestObserverReceivesTheClockOffset(t *testing.T) {
-	run(t, nil, func(t *testing.T, c *cluster, s *Scraper) {
-		c.set(func() { c.clocks["n1"] = usage.Report{ClockKnown: true, ClockOffset: -time.Minute} })
-		s.Set(node("n1"))
-		synctest.Wait()
-		if r := c.results[0]; !r.ClockKnown || r.ClockOffset != -time.Minute {
-			t.Errorf("got offset %v, known %v, want -1m", r.ClockOffset, r.ClockKnown)
-		}
-	})
 }

@@ -3,6 +3,8 @@ package scrape
 import (
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -66,25 +68,7 @@ func waitFor(m *usage.Missing, now usage.Time) time.Duration {
 // often as others.
 const maxEarly = 10
 
-// budget limits the early scrapes of a node. It is a token bucket: it holds maxEarly tokens, and
-// one spent token is returned in each interval.
-type budget struct {
-	interval time.Duration
-	spent    int       // tokens, of maxEarly
-	since    time.Time // one interval later, the next token is returned
-}
-
-// spend spends a token, and reports whether there was one.
-func (b *budget) spend(now time.Time) bool {
-	returned := min(b.spent, int(now.Sub(b.since)/b.interval))
-	b.spent -= returned
-	b.since = b.since.Add(time.Duration(returned) * b.interval)
-	if b.spent == 0 { // nothing is returned to a full budget
-		b.since = now
-	}
-	if b.spent == maxEarly {
-		return false
-	}
-	b.spent++
-	return true
+// newBudget returns the budget of the early scrapes of a node.
+func newBudget(interval time.Duration) *rate.Limiter {
+	return rate.NewLimiter(rate.Every(interval), maxEarly)
 }

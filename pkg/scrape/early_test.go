@@ -50,11 +50,11 @@ func TestPlan(t *testing.T) {
 
 func TestBudget(t *testing.T) {
 	now := time.Now()
-	b := budget{interval: interval}
+	b := newBudget(interval)
 	spend := func(want int) {
 		t.Helper()
 		n := 0
-		for b.spend(now) {
+		for b.AllowN(now, 1) {
 			n++
 		}
 		if n != want {

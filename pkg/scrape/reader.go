@@ -26,7 +26,6 @@ type reader struct {
 	marked    time.Duration // when a read was last noted at each node
 	size      int           // of that read, in objects
 	following bool          // whether the nodes follow the reader since then
-	nodes     int           // that follow it
 }
 
 // note notes a read. Another replica may have got some of the reads before it, so that the time since
@@ -62,10 +61,7 @@ func (r *reader) mark(size int, now time.Duration) bool {
 	if size == r.size && r.following == (r.period > 0) && now-r.marked < markInterval {
 		return false
 	}
-	r.size, r.following = size, r.period > 0
-	if r.marked != r.last { // else it is another page of the same read
-		r.marked, r.nodes = r.last, 0
-	}
+	r.size, r.following, r.marked = size, r.period > 0, r.last
 	return true
 }
 
@@ -100,27 +96,26 @@ func (m readers) note(id uint64, now time.Duration) *reader {
 // many readers, it deletes at least one, of which the period is not known if possible.
 func (m readers) makeRoom(now time.Duration) {
 	const sample = 8
-	n := 0
+	looked := 0
 	var worst uint64
-	var oldest time.Duration
-	found := false
+	worstAge := time.Duration(-1)
 	for id, r := range m {
-		if n++; n > sample {
+		if looked++; looked > sample {
 			break
 		}
-		if now-r.last > activeFor {
+		age := now - r.last
+		if age > activeFor {
 			m.forget(id)
 			continue
 		}
-		age := now - r.last
 		if r.period == 0 {
 			age += activeFor
 		}
-		if !found || age > oldest {
-			worst, oldest, found = id, age, true
+		if age > worstAge {
+			worst, worstAge = id, age
 		}
 	}
-	if found && len(m) >= maxReaders {
+	if worstAge >= 0 && len(m) >= maxReaders {
 		m.forget(worst)
 	}
 }

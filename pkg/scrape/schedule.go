@@ -7,36 +7,39 @@ import (
 	"time"
 )
 
-// reschedule puts a target back into the queue after a successful scrape, which took so long.
-func (s *Scraper) reschedule(t *target, p plan, took time.Duration) {
-	if !p.summary {
+// reschedule puts a target back into the queue after a scrape, which took so long, unless the node was
+// deleted. failures is the number of failed scrapes in a row; the plan counts after a success only.
+//
+// Failing nodes are not scraped more often because they are active.
+func (s *Scraper) reschedule(t *target, took time.Duration, failures int, p plan) {
+	if failures > 0 || !p.summary {
 		s.markWarm(t)
 	}
-	s.requeue(t, func(now time.Time) {
-		t.took, t.failing = took, false
-		t.due, t.kind = s.nextRegular(t, now), Regular
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.targets[t.node.Load().Name] != t {
+		return
+	}
+	now := time.Now()
+	s.expire(t, now.Sub(s.started))
+	t.took, t.failing = took, failures > 0
+	t.due, t.kind = s.nextRegular(t, now), Regular
+	switch {
+	case failures > fastRetries:
+	case failures > 0:
+		if retry := now.Add(retryDelay(s.Interval, failures)); retry.Before(t.due) {
+			t.due = retry
+		}
+	default:
 		if t.activity != nil {
 			t.due, t.kind = s.nextActive(t, now), OfActive
 			s.refused += float64(s.activeResolution())/float64(s.Active.Resolution) - 1
 		}
-		if early := now.Add(p.wait); p.wait > 0 && early.Before(t.due) && t.early.spend(now) {
+		if early := now.Add(p.wait); p.wait > 0 && early.Before(t.due) && t.early.AllowN(now, 1) {
 			t.due, t.kind = early, Early
 		}
-	})
-}
-
-// retry puts a target back into the queue after a failed scrape. Failing nodes are not scraped more
-// often because they are active.
-func (s *Scraper) retry(t *target, took time.Duration, failures int) {
-	s.markWarm(t)
-	s.requeue(t, func(now time.Time) {
-		t.took, t.failing = took, true
-		t.due, t.kind = s.nextRegular(t, now), Regular
-		retry := now.Add(retryDelay(s.Interval, failures))
-		if failures <= fastRetries && retry.Before(t.due) {
-			t.due = retry
-		}
-	})
+	}
+	s.enqueue(t)
 }
 
 // nextRegular returns the time of the target's next regular scrape after now.
@@ -63,20 +66,6 @@ func retryDelay(interval time.Duration, failures int) time.Duration {
 // process, so that replicas do not scrape a kubelet at the same moment.
 func (s *Scraper) offset(node string) time.Duration {
 	return time.Duration(maphash.String(s.seed, node)%slots) * s.Interval / slots
-}
-
-// requeue puts a target into the queue, unless the node was deleted. Before that, it calls schedule
-// with s.mu held, which sets when the target is due.
-func (s *Scraper) requeue(t *target, schedule func(now time.Time)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.targets[t.node.Load().Name] != t {
-		return
-	}
-	now := time.Now()
-	s.expire(t, now.Sub(s.started))
-	schedule(now)
-	s.enqueue(t)
 }
 
 // enqueue puts a target into the queue. s.mu is held.

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -80,9 +81,6 @@ type Result struct {
 	Reason  reason.Reason         // of Err
 
 	Containers int // in the response
-
-	ClockOffset time.Duration // how far the node's clock is ahead of ours; below 0: behind
-	ClockKnown  bool          // whether the offset is known
 }
 
 // Kind is why a node was scraped at that time.
@@ -133,13 +131,11 @@ type Scraper struct {
 	warmingUp      atomic.Int64 // number of targets that have not warmed up
 	storing        atomic.Bool  // see storageReady
 
-	mu       sync.Mutex
-	targets  map[string]*target // by node name
-	queue    queue              // the targets that are not being scraped
-	readers  readers
-	active   int       // number of targets that are active
-	nextPull time.Time // earliest start of the next scrape that a read triggers, see pullForward
-
+	mu      sync.Mutex
+	targets map[string]*target // by node name
+	queue   queue              // the targets that are not being scraped
+	readers readers
+	active  int     // number of targets that are active
 	refused float64 // see ActiveStats
 }
 
@@ -171,7 +167,7 @@ func (s *Scraper) Set(node *corev1.Node) {
 		s.Delete(node.Name)
 	}
 
-	t := &target{due: time.Now(), offset: s.offset(node.Name), early: budget{interval: s.Interval}}
+	t := &target{due: time.Now(), offset: s.offset(node.Name), early: newBudget(s.Interval)}
 	t.node.Store(node)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,56 +272,50 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	if exists := t.unlessDeleted(func() { t.cancel = cancel }); !exists {
 		return
 	}
-	node, start := t.node.Load(), time.Now()
-	result := Result{Node: node.Name, Kind: t.kind}
+	name, start := t.node.Load().Name, time.Now()
+	result := Result{Node: name, Kind: t.kind}
 	var report usage.Report
 	var arrived usage.Time
-	var timing usage.Timing
-	timing, result.Err = recoverPanic(func() (usage.Timing, error) {
-		return s.Fetcher.Fetch(ctx, node, func(r *usage.Scrape) {
-			t.unlessDeleted(func() {
-				r.Capacity = capacity(node)
-				report, arrived = s.Sink.Put(node.Name, r), r.At
-				result.Skipped, result.Containers = r.Skipped, len(r.Containers)
-			})
-		})
+	timing, err := s.fetch(ctx, t, s.Fetcher.Fetch, func(r *usage.Scrape) {
+		report, arrived = s.Sink.Put(name, r), r.At
+		result.Skipped, result.Containers = r.Skipped, len(r.Containers)
 	})
-	result.Reason = reason.Of(result.Err)
-	result.Late, result.Took = start.Sub(t.due)+timing.Queued, timing.Took
-	if ctx.Err() != nil { // shutdown, or the node was deleted
-		s.Fetcher.Forget(node.Name) // Fetch may have run after Delete had called Forget
+	if ctx.Err() != nil {
 		return
 	}
-	failures := 0 // in a row
+	result.Err, result.Reason = err, reason.Of(err)
+	result.Late, result.Took = start.Sub(t.due)+timing.Queued, timing.Took
+	var before, now health.Attempts
 	exists := t.unlessDeleted(func() {
-		if result.Err == nil {
-			result.ClockOffset, result.ClockKnown = report.ClockOffset, report.ClockKnown
-			s.clocks.observe(klog.FromContext(ctx), node.Name, report, t.health.ClockKnown)
+		if err == nil {
+			s.clocks.observe(klog.FromContext(ctx), name, report, t.health.ClockKnown)
 		}
-		add(&t.health, &result, time.Now())
-		failures = t.health.Failures
+		before = t.health.Attempts
+		add(&t.health, &result, &report)
+		now = t.health.Attempts
 		s.Observer.Scraped(result)
 	})
 	if !exists {
 		return
 	}
-	t.log.add(klog.FromContext(ctx), node.Name, result.Reason, result.Err)
-	if result.Err != nil || report.ClockJumped {
+	logChange(klog.FromContext(ctx), name, &before, &now)
+	if err != nil || report.ClockJumped {
 		t.summaryFetched = false // the rates of an earlier summary do not cover the time from now on
 	}
-	if result.Err != nil {
-		s.retry(t, result.Took, failures)
-		return
+	var p plan
+	if err == nil {
+		p = newPlan(report.Missing, arrived)
+		if p.summary && !t.summaryFetched {
+			t.summaryFetched = true
+			p = s.fetchSummary(ctx, t, p)
+		} else {
+			t.summaryFetched = p.summary
+		}
 	}
-	p := newPlan(report.Missing, arrived)
-	if p.summary && !t.summaryFetched {
-		t.summaryFetched = true
-		p = s.fetchSummary(ctx, t, p)
-	} else {
-		t.summaryFetched = p.summary
+	s.reschedule(t, result.Took, now.Failures, p)
+	if err == nil {
+		s.fetchStorage(ctx, t, result.Kind)
 	}
-	s.reschedule(t, p, result.Took)
-	s.fetchStorage(ctx, t, result.Kind)
 }
 
 // capacity returns the CPU capacity of a node in nanocores, or 0 if its status does not report it.
@@ -336,37 +326,43 @@ func capacity(node *corev1.Node) uint64 {
 // fetchSummary fetches and stores the kubelet-reported rates of a node. It returns the plan for
 // what is still missing then, or p if there is no summary.
 func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) plan {
-	node := t.node.Load()
-	_, err := recoverPanic(func() (usage.Timing, error) {
-		return s.Fetcher.FetchSummary(ctx, node, func(r *usage.Scrape) {
-			t.unlessDeleted(func() {
-				r.Capacity = capacity(node)
-				p = newPlan(s.Sink.PutSummary(node.Name, r), r.At)
-			})
-		})
+	name := t.node.Load().Name
+	_, err := s.fetch(ctx, t, s.Fetcher.FetchSummary, func(r *usage.Scrape) {
+		p = newPlan(s.Sink.PutSummary(name, r), r.At)
 	})
 	if ctx.Err() != nil {
-		s.Fetcher.Forget(node.Name)
 		return p
 	}
 	t.unlessDeleted(func() { s.Observer.Summarized(err) })
 	if err != nil {
 		s.logSummaryOnce.Do(func() {
 			klog.FromContext(ctx).Info("The kubelet's summary is not available; metrics start with the second sample "+
-				"(logged once, for the first such node)", "node", node.Name, "err", err)
+				"(logged once, for the first such node)", "node", name, "err", err)
 		})
 	}
 	return p
 }
 
-// recoverPanic calls f and returns its results. If a response makes f panic, which is a bug, only that
-// node is affected.
-func recoverPanic(f func() (usage.Timing, error)) (timing usage.Timing, err error) {
+// fetch calls a method of the Fetcher, and put with the response unless the target was deleted. If the
+// response makes them panic, which is a bug, only that node is affected.
+func (s *Scraper) fetch(
+	ctx context.Context, t *target,
+	method func(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error), put func(*usage.Scrape),
+) (timing usage.Timing, err error) {
+	node := t.node.Load()
 	defer func() {
 		if p := recover(); p != nil {
 			err = reason.Errorf(reason.InternalFailure, "the kubelet's response made kube-vitals panic; "+
 				"please report this bug: %v\n%s", p, debug.Stack())
 		}
+		if ctx.Err() != nil { // shutdown, or the node was deleted
+			s.Fetcher.Forget(node.Name) // the method may have run after Delete had called Forget
+		}
 	}()
-	return f()
+	return method(ctx, node, func(r *usage.Scrape) {
+		t.unlessDeleted(func() {
+			r.Capacity = capacity(node)
+			put(r)
+		})
+	})
 }

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -34,10 +35,10 @@ type StorageSink interface {
 // storageState is what is known of a node's requests for ephemeral storage. The target's lock guards
 // it.
 type storageState struct {
-	running bool
-	started time.Time // when the last request began; zero: there was none
-	log     failureLog
-	cancel  context.CancelFunc // cancels the last request, which may be running; nil: there was none
+	running  bool
+	started  time.Time // when the last request began; zero: there was none
+	attempts health.Attempts
+	cancel   context.CancelFunc // cancels the last request, which may be running; nil: there was none
 }
 
 // fetchStorage fetches and stores the ephemeral storage of a node after one of its scrapes, if that is
@@ -60,7 +61,7 @@ func (s *Scraper) fetchStorage(ctx context.Context, t *target, kind Kind) {
 		if state.running {
 			return
 		}
-		retries := state.log.failures > 0 && state.log.failures <= fastRetries
+		retries := state.attempts.Failures > 0 && state.attempts.Failures <= fastRetries
 		if begins = retries || start.Sub(state.started) >= s.Storage.Interval-s.Interval/2; begins {
 			state.running, state.started, state.cancel = true, start, cancel
 		}
@@ -68,21 +69,20 @@ func (s *Scraper) fetchStorage(ctx context.Context, t *target, kind Kind) {
 	if !begins {
 		return
 	}
-	node := t.node.Load()
-	timing, err := recoverPanic(func() (usage.Timing, error) {
-		return s.Fetcher.FetchStorage(ctx, node, func(r *usage.Scrape) {
-			t.unlessDeleted(func() { s.Storage.Sink.Put(node.Name, r) })
-		})
-	})
-	exists := ctx.Err() == nil && t.unlessDeleted(func() {
-		r := reason.Of(err)
-		s.Storage.Observe(timing.Took, r)
-		t.storage.log.add(klog.FromContext(ctx).WithValues("resource", "ephemeral-storage"), node.Name, r, err)
-		t.storage.running = false
-	})
-	if !exists {
-		s.Fetcher.Forget(node.Name) // FetchStorage may have run after Delete had called Forget
+	name := t.node.Load().Name
+	timing, err := s.fetch(ctx, t, s.Fetcher.FetchStorage, func(r *usage.Scrape) { s.Storage.Sink.Put(name, r) })
+	if ctx.Err() != nil {
+		return
 	}
+	t.unlessDeleted(func() {
+		state := &t.storage
+		before := state.attempts
+		state.running = false
+		state.attempts.Add(time.Now(), timing.Took, reason.Of(err), err)
+		s.Storage.Observe(timing.Took, state.attempts.Reason)
+		logger := klog.FromContext(ctx).WithValues("resource", "ephemeral-storage")
+		logChange(logger, name, &before, &state.attempts)
+	})
 }
 
 // storageReady reports whether requests for ephemeral storage may be sent. Nodes that are added later

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
@@ -26,10 +27,9 @@ type target struct {
 	// These fields belong to the running scrape, or, while the target is queued, to the queue; the
 	// Scraper's lock guards them then.
 	due            time.Time
-	kind           Kind   // of the scrape at due
-	early          budget // of early scrapes
-	log            failureLog
-	summaryFetched bool // at most once while Amounts are missing
+	kind           Kind          // of the scrape at due
+	early          *rate.Limiter // of early scrapes
+	summaryFetched bool          // at most once while Amounts are missing
 
 	warm atomic.Bool // see Scraper.markWarm
 

@@ -49,7 +49,7 @@ func newTestInstruments() *instruments {
 		return scrape.ActiveStats{Nodes: 3, Resolution: 7500 * time.Millisecond, Refused: 1.5}
 	})
 	i.Scraped(scrape.Result{Node: "a", Late: -time.Second})
-	i.Scraped(scrape.Result{Node: "b", ClockKnown: true, ClockOffset: -75 * time.Second})
+	i.Scraped(scrape.Result{Node: "b"})
 	i.Scraped(scrape.Result{Node: "b", Err: errors.New("timeout"), Reason: reason.Timeout})
 	i.observeAge("pods", 7*time.Second)
 	i.registerAPIServices(func() map[string]servingcert.APIServiceState {
