@@ -4,18 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
-	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -64,7 +60,7 @@ func NewClient(config Config) (*Client, error) {
 // response unless that fails. put must not retain the scrape, nor the names in it: both are in memory
 // that another request reuses once put returns.
 //
-// An error is an *Error; reason.Of returns its class. The connection is kept for the next request.
+// An error names the node and what to do, and reason.Of returns its class. The connection is kept for the next request.
 func (c *Client) Fetch(ctx context.Context, node *corev1.Node, put func(*usage.Scrape)) (usage.Timing, error) {
 	return c.fetch(ctx, node, c.resource, put)
 }
@@ -95,7 +91,7 @@ func (c *Client) fetch(
 	w, err := c.get(ctx, t, q, node.Name, &timing.Queued)
 	timing.Took = time.Since(start) - timing.Queued
 	if err != nil {
-		return timing, q.explain(node.Name, err)
+		return timing, explain(node.Name, q.subject, q.cures, err)
 	}
 	put(&w.scrape)
 	c.release(w)
@@ -114,11 +110,9 @@ func (c *Client) get(
 	if err != nil {
 		return nil, err
 	}
-	version := c.credentials.version()
-	t.dropStaleConns(version)
-	defer t.done(version)
+	idle := t.takeIdle()
 	var connecting *permit
-	if !t.transport.hasIdle() { // the timeout starts after this wait, which the kubelet does not cause
+	if idle == nil { // the timeout starts after this wait, which the kubelet does not cause
 		connecting, err = c.connecting.acquire(ctx)
 		*queued += connecting.queued
 		defer connecting.release()
@@ -130,14 +124,15 @@ func (c *Client) get(
 	defer cancel()
 	start := time.Now()
 	startedAt := c.config.Clock.At(start) // not later: the machine may be suspended during the request
-	response, err := t.transport.roundTrip(q.request(ctx, t.endpoint, header), c.connecting, connecting)
+	response, err := t.roundTrip(q.request(ctx, t.endpoint, header), idle, c.connecting, connecting)
 	if err != nil {
 		return nil, t.asTimeout(err, start)
 	}
 	arrived := time.Now()
 	defer response.Body.Close()
+	x := response.Body.(*exchange)
 	times := decode.Times{
-		Sent: startedAt.Add(response.Body.(*exchange).sent.Sub(start)),
+		Sent: startedAt.Add(x.sent.Sub(start)),
 		At:   c.config.Clock.At(arrived),
 		Date: dateOf(response.Header),
 	}
@@ -148,7 +143,7 @@ func (c *Client) get(
 	if err != nil {
 		return nil, t.asTimeout(err, start)
 	}
-	response.Body = &pausingBody{response.Body, reading}
+	x.conn.socket.permit = reading
 	w := c.workspaces.Get().(*workspace)
 	err = c.read(response, q, w)
 	if err == nil {
@@ -224,90 +219,10 @@ func (c *Client) target(node *corev1.Node) (*target, error) {
 	}
 	c.mu.Unlock()
 	if closed {
-		return nil, explain(node.Name, fmt.Errorf("the client is closed: %w", context.Canceled))
+		return nil, explain(node.Name, "", nil, fmt.Errorf("the client is closed: %w", context.Canceled))
 	}
 	if t != old {
 		old.retire()
 	}
 	return t, nil
-}
-
-// target is a node's kubelet. It has a transport of its own, so that its connection can be closed
-// alone and its certificate can be verified for the node's name.
-type target struct {
-	endpoint  endpoint
-	uid       types.UID // of the node
-	transport *transport
-
-	version atomic.Int64 // version of the credentials of existing connections
-	retired atomic.Bool  // connections must not be kept
-}
-
-func (c *Client) newTarget(node string, uid types.UID, e endpoint) *target {
-	t := &target{endpoint: e, uid: uid, transport: &transport{
-		address: e.address(), // proxies in the environment are ignored
-		dial:    c.dialer,
-		buffers: c.buffers,
-	}}
-	if !c.config.PlainHTTP {
-		p := &peer{credentials: c.credentials, node: strings.Clone(node), uid: uid, host: e.host}
-		t.transport.tls = c.credentials.tlsConfig(p)
-		if c.config.Pins != nil {
-			t.transport.pinned = p
-		}
-	}
-	return t
-}
-
-// dialer opens connections. It is net.Dialer.DialContext except in tests.
-type dialer func(ctx context.Context, network, address string) (net.Conn, error)
-
-// newDialer returns a dialer whose connections detect a dead peer within a scrape or two, so that
-// requests do not time out on them.
-func newDialer(c *Config) dialer {
-	d := &net.Dialer{
-		Timeout:         c.Timeout,
-		ControlContext:  c.checkDial,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
-	}
-	return d.DialContext
-}
-
-// asTimeout replaces a timeout by an error that reports what took how long. It returns other errors
-// unchanged.
-func (t *target) asTimeout(err error, start time.Time) error {
-	var dns *net.DNSError
-	var op *net.OpError
-	if !isTimeout(err) || errors.As(err, &dns) {
-		return err
-	}
-	r, missing := reason.Timeout, "complete response from"
-	if errors.As(err, &op) && op.Op == "dial" {
-		r, missing = reason.ConnectTimeout, "connection to"
-	}
-	return reason.Errorf(r, "no %s the kubelet at %s within %v", missing, t.endpoint.address(),
-		time.Since(start).Round(time.Millisecond))
-}
-
-// dropStaleConns closes an idle connection that was opened with other credentials.
-func (t *target) dropStaleConns(version int) {
-	if t.version.Swap(int64(version)) != int64(version) {
-		t.transport.closeIdle()
-	}
-}
-
-// retire closes the connection, now or at the end of the request that uses it.
-func (t *target) retire() {
-	if t != nil {
-		t.retired.Store(true)
-		t.transport.closeIdle()
-	}
-}
-
-// done must be called at the end of a request, when its connection is idle or closed. The connection
-// is not kept if another request has seen other credentials meanwhile.
-func (t *target) done(version int) {
-	if t.retired.Load() || t.version.Load() != int64(version) {
-		t.transport.closeIdle()
-	}
 }

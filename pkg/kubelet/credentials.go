@@ -99,40 +99,57 @@ func (s *credentials) version() int {
 //
 // crypto/tls verifies a certificate for one name. A kubelet's certificate may be for its address or
 // for the name of its node, so it is verified here.
-func (s *credentials) tlsConfig(p *peer) *tls.Config {
+func (t *target) tlsConfig() *tls.Config {
 	c := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies instead
 	}
-	if !s.insecure {
-		c.VerifyConnection = p.verifyConnection
+	if !t.insecure {
+		c.VerifyConnection = t.verifyConnection
 	}
-	if s.certificate != nil {
+	if t.certificate != nil {
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			certificate, _ := s.certificate.get()
+			certificate, _ := t.certificate.get()
 			return certificate, nil
 		}
 	}
 	return c
 }
 
-// verify verifies a server's certificates like crypto/tls: the first one must be a valid server
-// certificate, must lead to one of the roots (nil means the system's) through the others, and must
-// be for the given name. Here, either of two names suffices.
-func verify(certificates []*x509.Certificate, roots *x509.CertPool, host, node string) error {
+// verify verifies the certificates that a kubelet shows like crypto/tls: the first one must be a valid
+// server certificate, must lead to one of the roots through the others, and must be for the right name.
+// Here, that of the host or that of the node suffices. It returns the key of a self-signed certificate,
+// which must be pinned, or "" if a CA verified the certificate.
+//
+// Only certificates that kubelets sign themselves can be pinned, and then their validity does not
+// matter: a kubelet does not renew such a certificate. A CA renews its certificates with new keys,
+// so pins of those would break one day.
+func (t *target) verify(certificates []*x509.Certificate) (key string, err error) {
 	leaf := certificates[0] // crypto/tls requires one
+	roots, _ := t.authority.get()
 	options := x509.VerifyOptions{
-		Roots:         roots,
+		Roots:         roots, // nil for those of the system
 		Intermediates: x509.NewCertPool(),
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	for _, c := range certificates[1:] {
 		options.Intermediates.AddCert(c)
 	}
-	if _, err := leaf.Verify(options); err != nil {
-		return &reason.Error{Reason: certificateReason(leaf, err), Err: err}
+	if _, err = leaf.Verify(options); err != nil {
+		selfSigned := isSelfSigned(leaf)
+		switch {
+		case t.pins != nil && selfSigned:
+			key = keyOf(leaf)
+		case selfSigned && reason.Of(err) == reason.TLSAuthority:
+			return "", &reason.Error{Reason: reason.TLSSelfSigned, Err: err}
+		default:
+			return "", err
+		}
 	}
-	return verifyName(leaf, host, node)
+	if err = leaf.VerifyHostname(t.endpoint.host); err != nil && leaf.VerifyHostname(t.node) != nil {
+		return "", &reason.Error{Reason: reason.TLSName, Err: fmt.Errorf("%w, nor for the node's name", err)}
+	}
+	return key, nil
 }
 
 func parseAuthority(contents [][]byte) (*x509.CertPool, error) {

@@ -41,15 +41,15 @@ func (e endpoint) address() string { return net.JoinHostPort(e.host, strconv.Ito
 // endpointOf returns the endpoint of a node's kubelet. A node sets its own status and annotations,
 // but it can choose only a host, a port, and a path of metrics.
 func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
-	newError := func(r reason.Reason, problem, cure string) error {
-		return &Error{Node: node.Name, err: &reason.Error{Reason: r, Err: errors.New(problem)}, cure: cure}
+	fail := func(r reason.Reason, problem, cure string) (endpoint, error) {
+		return endpoint{}, newError(node.Name, nil, &reason.Error{Reason: r, Err: errors.New(problem)}, cure)
 	}
 	host, rejected := c.addressOf(node)
 	if rejected != nil {
-		return endpoint{}, explain(node.Name, rejected)
+		return endpoint{}, explain(node.Name, "", nil, rejected)
 	}
 	if host == "" {
-		return endpoint{}, newError(reason.NoAddress, "no address of type "+enumerate(c.AddressTypes),
+		return fail(reason.NoAddress, fmt.Sprintf("no address of the types %v", c.AddressTypes),
 			"set --kubelet-preferred-address-types")
 	}
 	port := c.Port
@@ -57,7 +57,7 @@ func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 		port = status
 	}
 	if port < 1 || port > maxPort {
-		return endpoint{}, newError(reason.BadEndpoint, fmt.Sprintf("invalid kubelet port %d in the node's status", port),
+		return fail(reason.BadEndpoint, fmt.Sprintf("invalid kubelet port %d in the node's status", port),
 			"unset --kubelet-use-node-status-port")
 	}
 	metrics := DefaultPath
@@ -65,7 +65,7 @@ func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 		metrics = annotated
 	}
 	if !isMetricsPath(metrics) {
-		return endpoint{}, newError(reason.BadEndpoint,
+		return fail(reason.BadEndpoint,
 			fmt.Sprintf("invalid path %.100q in the annotation %s", metrics, PathAnnotation),
 			"use a path below /metrics of letters, digits, -, . and _, without empty segments, . or ..")
 	}
@@ -111,20 +111,4 @@ func isHost(s string) bool {
 func isMetricsPath(s string) bool {
 	return len(s) <= maxPathBytes && s == path.Clean(s) && (s == "/metrics" || strings.HasPrefix(s, "/metrics/")) &&
 		strings.Trim(s, nameBytes+"/") == ""
-}
-
-// enumerate returns "A, B or C".
-func enumerate[T ~string](items []T) string {
-	var b strings.Builder
-	for i, item := range items {
-		switch {
-		case i == 0:
-		case i == len(items)-1:
-			b.WriteString(" or ")
-		default:
-			b.WriteString(", ")
-		}
-		b.WriteString(string(item))
-	}
-	return b.String()
 }

@@ -50,9 +50,9 @@ func TestEndpointOf(t *testing.T) {
 			{Type: corev1.NodeInternalIP, Address: "127.1.2.3"},
 		}, 0, "", "https://127.1.2.3:10250/metrics/resource"},
 		{"no address", Config{AddressTypes: preferred}, nil, 0, "",
-			`node "n7": no address of type InternalIP, ExternalIP or Hostname (set --kubelet-preferred-address-types)`},
+			`node "n7": no address of the types [InternalIP ExternalIP Hostname] (set --kubelet-preferred-address-types)`},
 		{"no address of the only type", Config{AddressTypes: preferred[:1]}, all[:2], 0, "",
-			`node "n7": no address of type InternalIP (set --kubelet-preferred-address-types)`},
+			`node "n7": no address of the types [InternalIP] (set --kubelet-preferred-address-types)`},
 		{"invalid addresses are skipped", Config{AddressTypes: preferred}, addresses{
 			{Type: corev1.NodeInternalIP, Address: ""}, {Type: corev1.NodeInternalIP, Address: "evil.example/?x="},
 			{Type: corev1.NodeInternalIP, Address: "a@evil.example"}, {Type: corev1.NodeInternalIP, Address: "evil.example:80"},

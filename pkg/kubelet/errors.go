@@ -12,51 +12,39 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// Error is the reason why a node's metrics are missing. Its text names the node and what to do, and
-// reason.Of returns its reason.
-type Error struct {
-	Node string // its name
-
-	subject string        // what was requested; empty for the resource metrics
-	problem string        // may be empty
-	cure    string        // may be empty
-	err     *reason.Error // the cause
-}
-
-// Error implements error.
-func (e *Error) Error() string {
-	text := fmt.Sprintf("node %q", e.Node)
-	for _, part := range []string{e.subject, e.problem} {
-		if part != "" {
-			text += ": " + part
+// newError returns an error about a node. Its text has the problems and the cure that are not empty.
+func newError(node string, problems []string, cause *reason.Error, cure string) error {
+	text := fmt.Sprintf("node %q: ", node)
+	for _, problem := range problems {
+		if problem != "" {
+			text += problem + ": "
 		}
 	}
-	text += ": " + e.err.Error()
-	if e.cure != "" {
-		text += " (" + e.cure + ")"
+	if cure != "" {
+		cure = " (" + cure + ")"
 	}
-	return text
+	return fmt.Errorf("%s%w%s", text, cause, cure)
 }
 
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.err }
-
-// explain returns err as an Error.
-func explain(node string, err error) *Error {
+// explain returns an error of a request with the node, the problem and what to do. The subject is what
+// was requested; it is empty for the resource metrics. cures replace the usual ones.
+func explain(node, subject string, cures map[reason.Reason]string, err error) error {
 	r := classify(err)
-	e := &Error{Node: node, err: &reason.Error{Reason: r, Err: err}}
 	description := r.Describe()
-	e.problem, e.cure = description.Problem, description.Cure
+	problem, cure := description.Problem, description.Cure
 	switch r {
 	case reason.BadEndpoint, reason.ConnectTimeout, reason.Timeout, reason.InternalFailure:
-		e.problem = "" // the error itself names it
+		problem = "" // the error itself names it
 	case reason.NoToken:
-		e.cure = "" // the error itself names it
+		cure = "" // the error itself names it
 	}
 	if isFileLimit(err) {
-		e.cure = "raise the limit of open files of kube-vitals (LimitNOFILE of the container runtime, or ulimit -n)"
+		cure = "raise the limit of open files of kube-vitals (LimitNOFILE of the container runtime, or ulimit -n)"
 	}
-	return e
+	if other, ok := cures[r]; ok {
+		cure = other
+	}
+	return newError(node, []string{subject, problem}, &reason.Error{Reason: r, Err: err}, cure)
 }
 
 // classify returns the reason of an error.
@@ -84,21 +72,6 @@ func classify(err error) reason.Reason {
 // isFileLimit reports whether this process, or its machine, has too many open files.
 func isFileLimit(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
-}
-
-// certificateReason returns the reason of an error of x509.Certificate.Verify.
-func certificateReason(leaf *x509.Certificate, err error) reason.Reason {
-	var authority x509.UnknownAuthorityError
-	var invalid x509.CertificateInvalidError
-	switch {
-	case errors.As(err, &authority) && isSelfSigned(leaf):
-		return reason.TLSSelfSigned
-	case errors.As(err, &authority):
-		return reason.TLSAuthority
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return reason.TLSExpired
-	}
-	return reason.TLSHandshake
 }
 
 // isSelfSigned reports whether a kubelet created the certificate itself. It then signs it with a CA

@@ -218,9 +218,9 @@ func TestContentTypes(t *testing.T) {
 // TestFileLimit checks that too many open files are not reported as a fault of the network.
 func TestFileLimit(t *testing.T) {
 	for _, number := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
-		err := explain("n7", &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", number)})
-		if err.err.Reason != reason.InternalFailure || !strings.Contains(err.Error(), "raise the limit of open files") {
-			t.Errorf("%v: got the reason %q, and the error %q", number, err.err.Reason, err)
+		err := explain("n7", "", nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", number)})
+		if reason.Of(err) != reason.InternalFailure || !strings.Contains(err.Error(), "raise the limit of open files") {
+			t.Errorf("%v: got the reason %q, and the error %q", number, reason.Of(err), err)
 		}
 	}
 }

@@ -2,10 +2,8 @@ package kubelet
 
 import (
 	"context"
-	"io"
-	"net"
 	"runtime"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,101 +28,51 @@ func newPermits() permits { return make(permits, permitsPerCPU*runtime.GOMAXPROC
 
 // permit is what one request holds during one phase. The methods of a nil permit do nothing.
 type permit struct {
-	permits permits
-	queued  time.Duration // how long the request waited for the permit
-	timer   *time.Timer
-
-	mu      sync.Mutex
-	held    bool
-	waiting bool // the request waits for its kubelet
-	expired bool // permitTimeout has passed
+	permits  permits
+	queued   time.Duration // how long the request waited for the permit
+	deadline time.Time     // from which on it is not held through waits
+	timer    *time.Timer   // of a wait
+	held     atomic.Bool
 }
 
 // acquire waits for a permit. It fails only if the context ends first. Even then it returns a
 // permit, which is not held but has the time in the queue.
-func (a permits) acquire(ctx context.Context) (*permit, error) {
-	p := &permit{permits: a}
+func (a permits) acquire(ctx context.Context) (p *permit, err error) {
+	p = &permit{permits: a}
 	start := time.Now()
 	select {
 	case a <- struct{}{}:
-		p.queued = time.Since(start)
-		p.held = true
-		p.timer = time.AfterFunc(permitTimeout, p.expire)
-		return p, nil
+		p.held.Store(true)
 	case <-ctx.Done():
-		p.queued = time.Since(start)
-		return p, ctx.Err()
+		err = ctx.Err()
 	}
+	now := time.Now()
+	p.queued, p.deadline = now.Sub(start), now.Add(permitTimeout)
+	return p, err
 }
 
 // pause must be called before a wait for the kubelet, and resume after it. If the permit is
 // returned meanwhile, resume does not acquire another one: the request would queue behind those
 // that have not started yet.
-func (p *permit) pause()  { p.setWaiting(true) }
-func (p *permit) resume() { p.setWaiting(false) }
-
-func (p *permit) setWaiting(waiting bool) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.waiting = waiting
-	if p.waiting && p.expired {
-		p.drop()
+func (p *permit) pause() {
+	switch {
+	case p == nil:
+	case p.timer == nil:
+		p.timer = time.AfterFunc(time.Until(p.deadline), p.release)
+	default:
+		p.timer.Reset(time.Until(p.deadline))
 	}
 }
 
-func (p *permit) expire() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.expired = true
-	if p.waiting {
-		p.drop()
+func (p *permit) resume() {
+	if p != nil {
+		p.timer.Stop()
 	}
 }
 
 // release returns the permit. Further calls do nothing.
 func (p *permit) release() {
-	if p == nil || p.timer == nil {
-		return
-	}
-	p.timer.Stop()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.drop()
-}
-
-// drop returns the permit if it is held. p.mu must be held.
-func (p *permit) drop() {
-	if p.held {
-		p.held = false
+	if p != nil && p.held.Swap(false) {
 		<-p.permits
 	}
-}
-
-// pausingConn pauses a permit while it waits for the kubelet.
-type pausingConn struct {
-	net.Conn
-	permit *permit
-}
-
-// Read implements io.Reader.
-func (c *pausingConn) Read(p []byte) (int, error) {
-	c.permit.pause()
-	defer c.permit.resume()
-	return c.Conn.Read(p)
-}
-
-// pausingBody pauses a permit while it waits for the kubelet.
-type pausingBody struct {
-	io.ReadCloser
-	permit *permit
-}
-
-// Read implements io.Reader.
-func (b *pausingBody) Read(p []byte) (int, error) {
-	b.permit.pause()
-	defer b.permit.resume()
-	return b.ReadCloser.Read(p)
 }

@@ -95,16 +95,6 @@ func (q *query) request(ctx context.Context, e endpoint, header http.Header) *ht
 	return r.WithContext(ctx)
 }
 
-// explain returns err as an Error.
-func (q *query) explain(node string, err error) *Error {
-	e := explain(node, err)
-	e.subject = q.subject
-	if cure, ok := q.cures[e.err.Reason]; ok {
-		e.cure = cure
-	}
-	return e
-}
-
 // isText reports whether a content type is the text exposition format. Some servers send no type,
 // no version, or invalid parameters after the version.
 func isText(contentType string) bool {

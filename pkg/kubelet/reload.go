@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,13 +25,12 @@ type reloader[T any] struct {
 	parse  func(contents [][]byte) (T, error)
 	report func(files string, err error)
 
-	mu       sync.Mutex
-	readAt   time.Time
-	contents [][]byte // of the last successful read
-	problem  string   // why later reads failed
-	inUse    [][]byte // the contents that value was parsed from
-	value    T
-	version  int // number of changes of value
+	mu      sync.Mutex
+	readAt  time.Time
+	seen    string // contents of the last read, or why it failed
+	inUse   string // contents that value was parsed from
+	value   T
+	version int // number of changes of value
 }
 
 // newReloader reads the files for the first time. They must exist and be valid.
@@ -47,8 +45,8 @@ func newReloader[T any](
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(files, ", "), err)
 	}
-	r.files, r.parse, r.report, r.readAt = files, parse, report, time.Now()
-	r.contents, r.inUse = contents, contents
+	r.files, r.parse, r.report, r.readAt, r.inUse = files, parse, report, time.Now(), join(contents)
+	r.seen = r.inUse
 	return r, nil
 }
 
@@ -78,24 +76,25 @@ func (r *reloader[T]) get() (value T, version int) {
 // reload reads the files again. Contents that cannot be used change nothing, and are reported once.
 func (r *reloader[T]) reload() {
 	contents, err := readFiles(r.files)
+	seen := join(contents)
 	if err != nil {
-		if r.problem != err.Error() {
-			r.problem = err.Error()
-			r.report(strings.Join(r.files, ", "), err)
+		seen = err.Error()
+	}
+	if seen == r.seen {
+		return
+	}
+	r.seen = seen
+	if err == nil && seen != r.inUse {
+		var value T
+		if value, err = r.parse(contents); err == nil {
+			r.inUse, r.value = seen, value
+			r.version++
 		}
-		return
-	}
-	if r.problem == "" && slices.EqualFunc(contents, r.contents, bytes.Equal) {
-		return
-	}
-	r.contents, r.problem = contents, ""
-	value, err := r.parse(contents)
-	if err == nil && !slices.EqualFunc(contents, r.inUse, bytes.Equal) {
-		r.inUse, r.value = contents, value
-		r.version++
 	}
 	r.report(strings.Join(r.files, ", "), err)
 }
+
+func join(contents [][]byte) string { return string(bytes.Join(contents, []byte{0})) }
 
 func readFiles(files []string) (contents [][]byte, err error) {
 	for _, file := range files {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -27,21 +25,6 @@ const (
 )
 
 var errHeaders = fmt.Errorf("more than %d bytes of headers", maxHeaderBytes)
-
-// transport sends requests to one kubelet over HTTP/1.1, and keeps one idle connection.
-//
-// http.Transport has two goroutines and three buffers for each connection, even an idle one: about
-// 20 KB. Here, the memory of a request exists only during the request. net/http still writes the
-// requests and parses the responses.
-type transport struct {
-	address string
-	dial    dialer
-	tls     *tls.Config // nil for plain HTTP
-	pinned  *peer       // whose keys may be pinned; nil: only a CA can verify certificates
-	buffers *sync.Pool  // of *buffers; shared by all transports
-
-	idle atomic.Pointer[net.Conn] // nil if there is none
-}
 
 // buffers is the memory of a request until its response has been read.
 type buffers struct {
@@ -58,22 +41,27 @@ func newBufferPool() *sync.Pool {
 	}}
 }
 
-// roundTrip sends a request without a body, and returns its response. If a connection must be
-// opened, it uses and releases the permit, or acquires one of the permits if it is nil. The response's
-// body must be closed; if it was read to its end, the connection is kept.
-func (t *transport) roundTrip(request *http.Request, permits permits, permit *permit) (*http.Response, error) {
+// roundTrip sends a request without a body on a connection, and returns its response. If the connection
+// is nil, or if the kubelet has closed it, it opens another one: it uses and releases the permit, or
+// acquires one of the permits if it is nil. The response's body must be closed; if it was read to its
+// end, the connection is kept.
+func (t *target) roundTrip(request *http.Request, idle *conn, permits permits, permit *permit) (*http.Response, error) {
 	ctx := request.Context()
-	for {
-		conn := t.takeIdle()
-		reused := conn != nil
-		if !reused {
+	for c := idle; ; c = nil {
+		if c == nil {
 			var err error
-			if conn, err = t.connect(ctx, permits, permit); err != nil {
+			if permit == nil {
+				permit, err = permits.acquire(ctx)
+			}
+			if err == nil {
+				c, err = t.connect(ctx, permit)
+			}
+			permit.release()
+			if err != nil {
 				return nil, asLost(err)
 			}
-			permit = nil
 		}
-		x := t.newExchange(ctx, conn)
+		x := t.newExchange(ctx, c)
 		response, err := x.run(request)
 		if err == nil {
 			return response, nil
@@ -83,7 +71,7 @@ func (t *transport) roundTrip(request *http.Request, permits permits, permit *pe
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if !reused || responded || isTimeout(err) {
+		if c != idle || responded || isTimeout(err) {
 			return nil, asLost(err)
 		} // else the kubelet had closed the idle connection
 	}
@@ -98,72 +86,11 @@ func asLost(err error) error {
 	return err
 }
 
-// takeIdle returns the idle connection, or nil if there is none that may be used.
-func (t *transport) takeIdle() net.Conn {
-	conn := t.idle.Swap(nil)
-	if conn == nil {
-		return nil
-	}
-	if c, ok := (*conn).(*pinnedConn); ok {
-		if pinned, _ := t.pinned.check(c.key); !pinned { // the pin has changed
-			_ = c.Close() // no request uses it
-			return nil
-		}
-	}
-	return *conn
-}
-
-// closeIdle closes the idle connection, if there is one.
-func (t *transport) closeIdle() {
-	if conn := t.takeIdle(); conn != nil {
-		_ = conn.Close() // no request uses it
-	}
-}
-
-func (t *transport) hasIdle() bool { return t.idle.Load() != nil }
-
-// connect opens a connection. It releases the permit, or acquires one of the permits if it is nil.
-func (t *transport) connect(ctx context.Context, permits permits, permit *permit) (net.Conn, error) {
-	var err error
-	if permit == nil {
-		if permit, err = permits.acquire(ctx); err != nil {
-			return nil, err
-		}
-	}
-	defer permit.release()
-	permit.pause()
-	socket, err := t.dial(ctx, "tcp", t.address)
-	permit.resume()
-	if err != nil || t.tls == nil {
-		return socket, err
-	}
-	pausing := &pausingConn{socket, permit}
-	conn := tls.Client(pausing, t.tls)
-	if err := conn.HandshakeContext(ctx); err != nil {
-		_ = socket.Close() // the handshake's error says more
-		if reason.Of(err) == reason.BadHTTP {
-			// such as an invalid signature
-			err = &reason.Error{Reason: reason.TLSHandshake, Err: err}
-		}
-		return nil, err
-	}
-	pausing.permit = nil
-	if t.pinned == nil {
-		return conn, nil
-	}
-	admitted, err := t.pinned.admit(ctx, conn, permit)
-	if err != nil {
-		_ = socket.Close() // nothing was sent
-		return nil, err
-	}
-	return admitted, nil
-}
-
 // exchange is one request and its response. It is also the response's body.
 type exchange struct {
-	transport *transport
+	target    *target
 	ctx       context.Context
-	conn      net.Conn
+	conn      *conn
 	buffers   *buffers
 	stopWatch func() bool // stops watching the context, and reports whether it had not ended yet
 
@@ -173,8 +100,8 @@ type exchange struct {
 	reusable bool // the connection may be kept after the response
 }
 
-func (t *transport) newExchange(ctx context.Context, conn net.Conn) *exchange {
-	x := &exchange{transport: t, ctx: ctx, conn: conn, buffers: t.buffers.Get().(*buffers)}
+func (t *target) newExchange(ctx context.Context, conn *conn) *exchange {
+	x := &exchange{target: t, ctx: ctx, conn: conn, buffers: t.buffers.Get().(*buffers)}
 	x.buffers.source = io.LimitedReader{R: conn, N: maxHeaderBytes}
 	x.buffers.in.Reset(&x.buffers.source)
 	x.buffers.out.Reset()
@@ -234,13 +161,13 @@ func (x *exchange) Close() error {
 // end returns the buffers to their pool, and keeps or closes the connection.
 func (x *exchange) end(keep bool) {
 	x.buffers.source.R = nil // the pool must not keep the connection alive
-	x.transport.buffers.Put(x.buffers)
-	x.buffers = nil
-	conn := x.conn
-	if x.stopWatch() && keep && x.transport.idle.CompareAndSwap(nil, &conn) {
-		return
+	x.target.buffers.Put(x.buffers)
+	x.buffers, x.conn.socket.permit = nil, nil
+	if x.stopWatch() && keep {
+		x.target.keep(x.conn)
+	} else {
+		_ = x.conn.Close() // nothing more is read or written
 	}
-	_ = conn.Close() // nothing more is read or written
 }
 
 func isTimeout(err error) bool {

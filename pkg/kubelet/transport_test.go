@@ -98,14 +98,18 @@ func (s *script) request(ctx context.Context, t *testing.T) *http.Request {
 	return request
 }
 
-// transport returns a transport to the server. Its idle connection is closed when the test ends.
-func (s *script) transport(t *testing.T) *transport {
-	tr := &transport{address: s.listener.Addr().String(), dial: dialWithoutTimeout, buffers: newBufferPool()}
-	t.Cleanup(tr.closeIdle)
-	return tr
+// target returns a target that is the server. Its idle connection is closed when the test ends.
+func (s *script) target(t *testing.T) *target {
+	address := s.listener.Addr().(*net.TCPAddr)
+	ours := &target{
+		credentials: new(credentials), endpoint: endpoint{host: address.IP.String(), port: address.Port},
+		dial: dialWithoutTimeout, buffers: newBufferPool(),
+	}
+	t.Cleanup(ours.closeIdle)
+	return ours
 }
 
-// TestTransportMatchesStandard compares the transport with http.Transport for responses of every
+// TestTransportMatchesStandard compares target with http.Transport for responses of every
 // form.
 func TestTransportMatchesStandard(t *testing.T) {
 	const status = "HTTP/1.1 200 OK\r\n"
@@ -147,9 +151,9 @@ func TestTransportMatchesStandard(t *testing.T) {
 			want := newScript(t, responses...).roundTrips(t, standard.RoundTrip)
 
 			s := newScript(t, responses...)
-			ours := s.transport(t)
+			ours := s.target(t)
 			got := s.roundTrips(t, func(r *http.Request) (*http.Response, error) {
-				return ours.roundTrip(r, newPermits(), nil)
+				return ours.roundTrip(r, ours.takeIdle(), newPermits(), nil)
 			})
 			if got != want {
 				t.Errorf("\n got %s\nwant %s", got, want)
@@ -165,10 +169,10 @@ func TestTransportCanceled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, text)
-			ours := s.transport(t)
+			ours := s.target(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(50*time.Millisecond, cancel)
-			response, err := ours.roundTrip(s.request(ctx, t), newPermits(), nil)
+			response, err := ours.roundTrip(s.request(ctx, t), ours.takeIdle(), newPermits(), nil)
 			if err == nil {
 				_, err = io.ReadAll(response.Body)
 				_ = response.Body.Close()
@@ -176,7 +180,7 @@ func TestTransportCanceled(t *testing.T) {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("got error %v, want %v", err, context.Canceled)
 			}
-			if ours.hasIdle() {
+			if ours.idle.Load() != nil {
 				t.Error("the connection is kept")
 			}
 		})
@@ -187,10 +191,10 @@ func TestTransportCanceled(t *testing.T) {
 func TestTransportTimeout(t *testing.T) {
 	for _, text := range []string{"", "HTTP/1.1 20", "HTTP/1.1 200 OK\r\nConte"} {
 		s := newScript(t, text)
-		ours := s.transport(t)
+		ours := s.target(t)
 		for range 10 {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			_, err := ours.roundTrip(s.request(ctx, t), newPermits(), nil)
+			_, err := ours.roundTrip(s.request(ctx, t), ours.takeIdle(), newPermits(), nil)
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("after %q: got error %v, want %v", text, err, context.DeadlineExceeded)
 			}
@@ -203,13 +207,13 @@ func TestTransportTimeout(t *testing.T) {
 // of the next one.
 func TestTransportDropsUnreadResponses(t *testing.T) {
 	s := newScript(t, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none")
-	ours := s.transport(t)
-	response, err := ours.roundTrip(s.request(t.Context(), t), newPermits(), nil)
+	ours := s.target(t)
+	response, err := ours.roundTrip(s.request(t.Context(), t), ours.takeIdle(), newPermits(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close()
-	if ours.hasIdle() {
+	if ours.idle.Load() != nil {
 		t.Error("the connection is kept")
 	}
 }

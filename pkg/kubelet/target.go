@@ -1,0 +1,168 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+)
+
+// target is the kubelet of a node. It sends requests over HTTP/1.1, and keeps one idle connection.
+//
+// http.Transport has two goroutines and three buffers for each connection, even an idle one: about
+// 20 KB. Here, the memory of a request exists only during the request. net/http still writes the
+// requests and parses the responses. Proxies in the environment are ignored.
+type target struct {
+	*credentials
+	node     string
+	uid      types.UID // of the node
+	endpoint endpoint
+	dial     dialer
+	tls      *tls.Config // nil for plain HTTP
+	buffers  *sync.Pool  // of *buffers; shared by all targets
+
+	idle    atomic.Pointer[conn] // nil if there is none
+	retired atomic.Bool          // connections must not be kept
+}
+
+func (c *Client) newTarget(node string, uid types.UID, e endpoint) *target {
+	t := &target{
+		credentials: c.credentials, node: strings.Clone(node), uid: uid, endpoint: e, dial: c.dialer, buffers: c.buffers,
+	}
+	if !c.config.PlainHTTP {
+		t.tls = t.tlsConfig()
+	}
+	return t
+}
+
+// conn is a connection to a kubelet.
+type conn struct {
+	net.Conn // of TLS, or the socket
+	socket   *socket
+	version  int    // of the credentials that verified it
+	key      string // because of which it was admitted; "": a CA verified the certificate
+}
+
+// socket pauses a permit while it waits for the kubelet.
+type socket struct {
+	net.Conn
+	permit *permit
+}
+
+// Read implements io.Reader.
+func (s *socket) Read(b []byte) (int, error) {
+	s.permit.pause()
+	defer s.permit.resume()
+	return s.Conn.Read(b)
+}
+
+// dialer opens connections. It is net.Dialer.DialContext except in tests.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// newDialer returns a dialer whose connections detect a dead peer within a scrape or two, so that
+// requests do not time out on them.
+func newDialer(c *Config) dialer {
+	d := &net.Dialer{
+		Timeout:         c.Timeout,
+		ControlContext:  c.checkDial,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}
+	return d.DialContext
+}
+
+// takeIdle returns the idle connection, or nil if there is none that may be used: if it was opened with
+// other credentials, or if its key is not pinned any more, it is closed.
+func (t *target) takeIdle() *conn {
+	c := t.idle.Swap(nil)
+	if c == nil {
+		return nil
+	}
+	admitted := c.version == t.version()
+	if admitted && c.key != "" {
+		admitted, _ = t.check(c.key)
+	}
+	if !admitted {
+		_ = c.Close() // no request uses it
+		return nil
+	}
+	return c
+}
+
+// keep keeps a connection for the next request, or closes it.
+func (t *target) keep(c *conn) {
+	if !t.idle.CompareAndSwap(nil, c) {
+		_ = c.Close() // no request uses it
+	}
+	if t.retired.Load() {
+		t.closeIdle()
+	}
+}
+
+// retire closes the connection, now or at the end of the request that uses it.
+func (t *target) retire() {
+	if t != nil {
+		t.retired.Store(true)
+		t.closeIdle()
+	}
+}
+
+func (t *target) closeIdle() {
+	if c := t.idle.Swap(nil); c != nil {
+		_ = c.Close() // no request uses it
+	}
+}
+
+// connect opens a connection. It pauses the permit while it waits.
+func (t *target) connect(ctx context.Context, permit *permit) (*conn, error) {
+	version := t.version()
+	permit.pause()
+	dialed, err := t.dial(ctx, "tcp", t.endpoint.address())
+	permit.resume()
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{dialed, permit}
+	defer func() { s.permit = nil }()
+	c := &conn{Conn: s, socket: s, version: version}
+	if t.tls == nil {
+		return c, nil
+	}
+	secured := tls.Client(s, t.tls)
+	err = secured.HandshakeContext(ctx)
+	if err == nil && t.pins != nil {
+		c.key, err = t.admit(ctx, secured, permit)
+	}
+	if reason.Of(err) == reason.BadHTTP { // such as an invalid signature
+		err = &reason.Error{Reason: reason.TLSHandshake, Err: err}
+	}
+	if err != nil {
+		_ = dialed.Close() // nothing was sent
+		return nil, err
+	}
+	c.Conn = secured
+	return c, nil
+}
+
+// asTimeout replaces a timeout by an error that reports what took how long. It returns other errors
+// unchanged.
+func (t *target) asTimeout(err error, start time.Time) error {
+	var dns *net.DNSError
+	var op *net.OpError
+	if !isTimeout(err) || errors.As(err, &dns) {
+		return err
+	}
+	r, missing := reason.Timeout, "complete response from"
+	if errors.As(err, &op) && op.Op == "dial" {
+		r, missing = reason.ConnectTimeout, "connection to"
+	}
+	return reason.Errorf(r, "no %s the kubelet at %s within %v", missing, t.endpoint.address(),
+		time.Since(start).Round(time.Millisecond))
+}
