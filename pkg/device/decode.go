@@ -223,7 +223,7 @@ func (d *decoder) parse(line []byte) (k key, value decode.Value, err error) {
 	}
 	names := &d.exporter.Labels
 	k = key{namespace: d.label(names.Namespace), pod: d.label(names.Pod), container: d.label(names.Container)}
-	if value, ok = decode.ParseValue(rest[n:]); ok {
+	if value, _, ok = decode.ParseValue(rest[n:]); ok {
 		return k, value, nil
 	}
 	if n == 0 {

@@ -26,16 +26,11 @@ type workspace struct {
 	scrape   usage.Scrape // its names alias body
 	resource decode.Text
 	summary  decode.Summary
-	storage  decode.Storage
 	gzip     gzip.Reader
 }
 
 func newWorkspace(limits decode.Limits) *workspace {
-	return &workspace{
-		resource: decode.Text{Limits: limits},
-		summary:  decode.Summary{Limits: limits},
-		storage:  decode.Storage{Limits: limits},
-	}
+	return &workspace{resource: decode.Text{Limits: limits}, summary: decode.Summary{Limits: limits}}
 }
 
 // release makes w available for another request, unless a large response has made it large.

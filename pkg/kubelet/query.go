@@ -57,7 +57,7 @@ func newSummaryQuery(c *Config) *query {
 func newStorageQuery(c *Config) *query {
 	q := summaryQueryOf(c, "complete summary", "without the summary, ephemeral-storage is not served")
 	q.decode = func(w *workspace, node string, times decode.Times) error {
-		return w.storage.Decode(&w.scrape, w.body, node, times)
+		return w.summary.DecodeStorage(&w.scrape, w.body, node, times)
 	}
 	return q
 }

@@ -16,8 +16,8 @@ import (
 // encoding/json cannot replace it. Unmarshal into structs allocates 400 MiB for the 4 MiB that a
 // hostile kubelet can send, and reports only the first value of a wrong type.
 //
-// An object or array is read by open, then by a loop over field or element. Each value in it must be
-// consumed: by open and a loop of its own, or by str, scalar or skip.
+// An object or array is read by token, then by a loop over field or element. Each value in it must be
+// consumed: by token and a loop of its own, or by str, scalar or skip.
 type scanner struct {
 	decoder jsontext.Decoder
 	source  bytes.Buffer
@@ -57,10 +57,7 @@ func (s *scanner) peek() byte {
 	return byte(s.decoder.PeekKind())
 }
 
-// open consumes the bracket at which an object or array begins.
-func (s *scanner) open() { s.token() }
-
-// token consumes a token.
+// token consumes a token, such as the bracket at which an object or array begins.
 func (s *scanner) token() {
 	if s.err == nil {
 		_, s.err = s.decoder.ReadToken()

@@ -3,50 +3,47 @@ package decode
 import (
 	"errors"
 	"strconv"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
-
-// parseFloat returns the value of the number at the start of b, which ends at a blank, and what
-// follows the blanks. A number that is too large is infinite. strconv also accepts hexadecimal
-// numbers and underscores, which the text exposition format does not have.
-func parseFloat(b []byte) (value float64, rest []byte, ok bool) {
-	n, ok := 0, true
-	for ; n < len(b) && !isBlank(b[n]); n++ {
-		if c := b[n]; c == 'x' || c == 'X' || c == '_' {
-			ok = false
-		}
-	}
-	if !ok {
-		return 0, nil, false
-	}
-	value, err := strconv.ParseFloat(alias(b[:n]), 64)
-	return value, b[skipBlanks(b, n):], err == nil || errors.Is(err, strconv.ErrRange)
-}
-
-// parseInt returns the value of the integer at the start of b, which ends at a blank, and what
-// follows the blanks. It fails if the integer does not fit into an int64.
-func parseInt(b []byte) (value int64, rest []byte, ok bool) {
-	n := 0
-	for n < len(b) && !isBlank(b[n]) {
-		n++
-	}
-	value, err := strconv.ParseInt(alias(b[:n]), 10, 64)
-	return value, b[skipBlanks(b, n):], err == nil
-}
 
 // Value is the value in a line of the text exposition format.
 type Value struct {
-	Float  float64
-	Millis int64 // its time, since the epoch; meaningful if Timed
+	Float  float64 // infinite if it is too large
+	Millis int64   // its time, since the epoch; meaningful if Timed
 	Timed  bool
 }
 
-// ParseValue parses what follows the labels of a line: a value and an optional time.
-func ParseValue(b []byte) (v Value, ok bool) {
-	if v.Float, b, ok = parseFloat(b[skipBlanks(b, 0):]); ok && len(b) > 0 {
-		v.Timed = true
-		v.Millis, b, ok = parseInt(b)
+// ParseValue parses what follows the labels of a line: a value and an optional time. It returns the
+// reason if it fails.
+func ParseValue(b []byte) (v Value, r usage.Reason, ok bool) {
+	number, b, isDecimal := cutNumber(b[skipBlanks(b, 0):])
+	var err error
+	v.Float, err = strconv.ParseFloat(alias(number), 64)
+	if !isDecimal || err != nil && !errors.Is(err, strconv.ErrRange) {
+		return Value{}, usage.Malformed, false
 	}
-	return v, ok && len(b) == 0
+	if len(b) > 0 {
+		number, b, _ = cutNumber(b)
+		v.Timed = true
+		if v.Millis, err = strconv.ParseInt(alias(number), 10, 64); err != nil {
+			return v, usage.BadTime, false
+		}
+	}
+	return v, usage.Malformed, len(b) == 0
+}
+
+// cutNumber returns the number at the start of b, which ends at a blank, and what follows the blanks.
+// A decimal number has no underscores: strconv accepts them and hexadecimal numbers, which the text
+// exposition format does not have.
+func cutNumber(b []byte) (number, rest []byte, isDecimal bool) {
+	n, isDecimal := 0, true
+	for ; n < len(b) && !isBlank(b[n]); n++ {
+		if c := b[n]; c == 'x' || c == 'X' || c == '_' {
+			isDecimal = false
+		}
+	}
+	return b[:n], b[skipBlanks(b, n):], isDecimal
 }
 
 func isDigit(c byte) bool { return c-'0' < 10 }

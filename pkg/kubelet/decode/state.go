@@ -57,21 +57,31 @@ func (s *state) release() {
 func (s *state) finish() error {
 	if len(s.dropped) > 0 {
 		s.dst.Containers = slices.DeleteFunc(s.dst.Containers, func(c usage.ContainerSample) bool {
-			_, dropped := s.dropped[podID{alias(c.Namespace), alias(c.Pod)}]
-			return dropped
+			return s.isDropped(c.Namespace, c.Pod)
 		})
 	}
 	badTimes := s.dst.Skipped[usage.BadTime] > 0
-	hasSample := func(c usage.ContainerSample) bool { return c.Has != 0 || !badTimes }
+	return s.result(s.dst.Node.Has != 0 || slices.ContainsFunc(s.dst.Containers, func(c usage.ContainerSample) bool {
+		return c.Has != 0 || !badTimes
+	}))
+}
+
+// result returns an error unless there are samples.
+func (s *state) result(hasSamples bool) error {
 	switch {
-	case s.dst.Node.Has != 0, slices.ContainsFunc(s.dst.Containers, hasSample):
+	case hasSamples:
 		return nil
-	case badTimes:
+	case s.dst.Skipped[usage.BadTime] > 0:
 		return &BadTimeError{s.future, s.dst.Date}
 	case s.dst.Skipped[usage.Malformed] > 0:
 		return ErrUndecodable
 	}
 	return ErrNoSamples
+}
+
+func (s *state) isDropped(namespace, pod []byte) bool {
+	_, dropped := s.dropped[podID{alias(namespace), alias(pod)}]
+	return dropped
 }
 
 // dropPod marks a pod to be removed from the result.

@@ -21,8 +21,10 @@ import (
 const storageSummary = "kubelet-1.36-summary-storage.json"
 
 func storageDecoder(limits Limits) decodeFunc {
-	d := &Storage{Limits: limits}
-	return func(dst *usage.Scrape, text []byte) error { return d.Decode(dst, text, "node1", Times{At: scrapedAt}) }
+	d := &Summary{Limits: limits}
+	return func(dst *usage.Scrape, text []byte) error {
+		return d.DecodeStorage(dst, text, "node1", Times{At: scrapedAt})
+	}
 }
 
 // storageOf returns samples as "namespace/pod/container=bytes", with the UID and the time of pods.
@@ -41,7 +43,7 @@ func TestStorageOfRealKubelet(t *testing.T) {
 	text := readFile(t, storageSummary)
 	var dst usage.Scrape
 	const now = usage.Time(1795350645 * 1e9)
-	if err := new(Storage).Decode(&dst, text, "node1", Times{At: now, Date: now}); err != nil {
+	if err := new(Summary).DecodeStorage(&dst, text, "node1", Times{At: now, Date: now}); err != nil {
 		t.Fatal(err)
 	}
 	if len(dst.Containers) != 0 || dst.Partial || dst.Skipped != [usage.NumReasons]int{} {
@@ -191,9 +193,9 @@ func TestStorageLimits(t *testing.T) {
 			t.Errorf("limit %d: got %d samples, want %d", limit, len(dst.Storage), want)
 		}
 	}
-	d := new(Storage)
+	d := new(Summary)
 	text = largeSummaryWithStorage(maxReusedIndex, 1)
-	if err := d.Decode(new(usage.Scrape), text, "node1", Times{At: scrapedAt}); err != nil {
+	if err := d.DecodeStorage(new(usage.Scrape), text, "node1", Times{At: scrapedAt}); err != nil {
 		t.Fatal(err)
 	}
 	if d.index != nil || d.dropped != nil || d.dst != nil || d.json.text != nil {

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -12,10 +13,24 @@ import (
 // once.
 type Summary struct {
 	Limits Limits
-	document
+	state
 
-	first int // position in dst.Containers of the first container of the current pod
+	json    scanner
+	node    string // the expected name of the node
+	other   error  // not nil if the summary is of another node
+	storage bool   // whether the usage of storage is decoded, instead of that of CPU and memory
+
+	// Of the current pod:
+	names   podNames
+	partial bool // a container was skipped
+	first   int  // position of its first container in dst
+	disk    disk
+	before  int // number of values that were skipped before it
+
+	nodeDisk disk
 }
+
+type podNames struct{ namespace, pod, uid []byte }
 
 // Decode parses the summary of a node into dst, whose memory it reuses. The result is that of
 // Text.Decode with two differences: times are in whole seconds, because kubelets truncate them, and
@@ -29,37 +44,157 @@ type Summary struct {
 // there is none, but a value of another type than in summaries; and a BadTimeError if no sample has
 // a valid time. dst is not valid after an error.
 func (d *Summary) Decode(dst *usage.Scrape, text []byte, node string, times Times) error {
-	defer d.release()
-	d.begin(dst, times)
-	d.limits = &d.Limits
-	return d.decode(d, text, node)
+	return d.decode(dst, text, node, times, false)
 }
 
-// nodeField decodes a part of the samples of the node. Its start time is ignored: /metrics/resource
-// does not have it, and a node must not seem to restart because one of two responses does.
-func (d *Summary) nodeField(key string) { d.sample(key, &d.dst.Node) }
+func (d *Summary) decode(dst *usage.Scrape, text []byte, node string, times Times, storage bool) error {
+	defer d.release()
+	d.begin(dst, times)
+	d.node, d.other, d.storage, d.nodeDisk = node, nil, storage, disk{}
+	d.json.begin(text)
+	for key := range d.fields {
+		switch key {
+		case "node":
+			for key := range d.fields {
+				d.nodeField(key)
+			}
+		case "pods":
+			for range d.elements {
+				d.pod()
+			}
+		default:
+			d.json.skip()
+		}
+	}
+	switch err := d.json.finish(); {
+	case err != nil:
+		return err
+	case d.other != nil:
+		return d.other
+	case storage:
+		return d.finishStorage()
+	}
+	return d.finish()
+}
 
-func (d *Summary) podField(string) { d.json.skip() }
+// release drops the references to the text and to the scrape.
+func (d *Summary) release() {
+	d.state.release()
+	d.json.begin(nil)
+	d.names = podNames{}
+}
 
-func (d *Summary) beginPod() { d.first = len(d.dst.Containers) }
+// nodeField decodes a field of the node. Its start time is ignored: /metrics/resource does not have it,
+// and a node must not seem to restart because one of two responses does.
+func (d *Summary) nodeField(key string) {
+	switch {
+	case key == "nodeName":
+		d.checkNode(d.name())
+	case d.storage:
+		d.diskField(key, "fs", &d.nodeDisk)
+	default:
+		d.sample(key, &d.dst.Node)
+	}
+}
 
-// endPod adds the names of a pod to its containers, or drops the pod if it cannot be kept as a whole.
-func (d *Summary) endPod(ref podRef) {
+// checkNode rejects the summary of another node. The server at a node's address may represent many
+// kubelets, or be the kubelet of another node that has the address now.
+func (d *Summary) checkNode(name []byte) {
+	if len(name) > 0 && string(name) != d.node {
+		d.other = fmt.Errorf("%w: its summary is that of %.100q", ErrOtherNode, name)
+	}
+}
+
+// pod decodes a pod. Its containers may come before its name.
+func (d *Summary) pod() {
+	d.names, d.partial, d.disk, d.before = podNames{}, false, disk{}, d.skipped()
+	d.first = len(d.dst.Containers) + len(d.dst.Storage) // one of them is empty
+	for key := range d.fields {
+		switch {
+		case key == "podRef":
+			d.podRef()
+		case key == "containers":
+			d.checkType('[')
+			for range d.elements {
+				d.element()
+			}
+		case d.storage:
+			d.diskField(key, "ephemeral-storage", &d.disk)
+		default:
+			d.json.skip()
+		}
+	}
+	if d.storage {
+		d.endStorage()
+	} else {
+		d.end()
+	}
+}
+
+func (d *Summary) podRef() {
+	for key := range d.fields {
+		switch {
+		case key == "namespace":
+			d.names.namespace = d.name()
+		case key == "name":
+			d.names.pod = d.name()
+		case key == "uid" && d.storage:
+			d.names.uid = d.name()
+		default:
+			d.json.skip()
+		}
+	}
+}
+
+// element decodes an element of the containers of a pod.
+func (d *Summary) element() {
+	d.checkType('{')
+	switch {
+	case d.json.peek() != '{':
+		d.skipValue(usage.Malformed)
+	case d.storage:
+		d.containerStorage()
+	default:
+		d.container()
+	}
+}
+
+// checkType marks the pod as partial unless the next value begins with the bracket or is null.
+func (d *Summary) checkType(bracket byte) {
+	c := d.json.peek()
+	d.partial = d.partial || c != bracket && c != 'n'
+}
+
+// canKeep reports whether a container can be kept, given the number of others. If not, it skips the container.
+func (d *Summary) canKeep(name []byte, others int) bool {
+	reason, ok := d.Limits.check(name)
+	if ok && others >= d.Limits.maxContainers() {
+		reason, ok = usage.OverLimit, false
+	}
+	if !ok {
+		d.skipContainer(reason)
+		d.partial = true
+	}
+	return ok
+}
+
+// end adds the names of a pod to its containers, or drops the pod if it cannot be kept as a whole.
+func (d *Summary) end() {
 	containers := d.dst.Containers[d.first:]
 	d.dst.Containers = d.dst.Containers[:d.first]
-	if reason, ok := d.Limits.check(ref.namespace, ref.name); !ok {
+	if reason, ok := d.Limits.check(d.names.namespace, d.names.pod); !ok {
 		for range containers {
 			d.skipContainer(reason)
 		}
 		return
 	}
 	if d.partial {
-		d.dropPod(ref.namespace, ref.name)
+		d.dropPod(d.names.namespace, d.names.pod)
 		return
 	}
 	for _, c := range containers {
-		c.Namespace, c.Pod = ref.namespace, ref.name
-		id := containerID{alias(ref.namespace), alias(ref.name), alias(c.Name)}
+		c.Namespace, c.Pod = d.names.namespace, d.names.pod
+		id := containerID{alias(c.Namespace), alias(c.Pod), alias(c.Name)}
 		if _, known := d.index[id]; known {
 			d.skip(usage.Duplicate)
 			continue
@@ -93,12 +228,12 @@ func (d *Summary) sample(key string, s *usage.Sample) {
 	case "cpu":
 		d.cpu(s)
 	case "memory":
-		if used, at := d.bytes("workingSetBytes"); used.present && at != 0 {
+		if used, at, _ := d.bytes("workingSetBytes"); used.present && at != 0 {
 			s.Memory, s.MemoryAt = used.value, at
 			s.Has |= usage.HasMemory
 		}
 	case "swap":
-		if used, at := d.bytes("swapUsageBytes"); used.present && at != 0 {
+		if used, at, _ := d.bytes("swapUsageBytes"); used.present && at != 0 {
 			s.Swap = used.value
 			s.Has |= usage.HasSwap
 		}
@@ -136,22 +271,6 @@ func (d *Summary) cpu(s *usage.Sample) {
 		s.Rate = rate.value
 		s.Has |= usage.HasRate
 	}
-}
-
-// bytes decodes an object that has a time and, under the given key, a number of bytes.
-func (d *Summary) bytes(name string) (used number, at usage.Time) {
-	at = d.dst.At
-	for key := range d.fields {
-		switch key {
-		case "time":
-			at, _ = d.time()
-		case name:
-			used = d.number(math.MaxInt64)
-		default:
-			d.json.skip()
-		}
-	}
-	return used, at
 }
 
 // startTime decodes when a container started; 0 if that is not known.

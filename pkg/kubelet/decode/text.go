@@ -209,35 +209,27 @@ type point struct {
 }
 
 // point parses what follows the labels of a line: a value and an optional time in milliseconds
-// since the epoch.
+// since the epoch. If only the time is not valid, or the value not possible, it returns the value.
 func (d *Text) point(b []byte) (p point, ok bool) {
-	value, b, ok := parseFloat(b[skipBlanks(b, 0):])
-	if !ok {
-		d.skip(usage.Malformed)
-		return p, false
-	}
-	p = point{value, d.dst.At, true}
-	if len(b) > 0 {
-		var millis int64
-		millis, b, ok = parseInt(b)
-		if !ok || millis <= 0 || millis > int64(d.latest)/int64(time.Millisecond) {
-			d.skip(usage.BadTime)
-			if 0 < millis && millis <= math.MaxInt64/int64(time.Millisecond) {
-				d.future = usage.Time(millis * int64(time.Millisecond))
-			}
-			return p, false
+	v, reason, ok := ParseValue(b)
+	switch {
+	case !ok:
+	case v.Timed && (v.Millis <= 0 || v.Millis > int64(d.latest)/int64(time.Millisecond)):
+		reason, ok = usage.BadTime, false
+		if 0 < v.Millis && v.Millis <= math.MaxInt64/int64(time.Millisecond) {
+			d.future = usage.Time(v.Millis * int64(time.Millisecond))
 		}
-		p.at, p.untimed = usage.Time(millis*int64(time.Millisecond)), false
+	case !(v.Float >= 0 && v.Float <= math.MaxFloat64):
+		reason, ok = usage.BadValue, false
 	}
-	if len(b) > 0 {
-		d.skip(usage.Malformed)
-		return p, false
+	if !ok {
+		d.skip(reason)
+		return point{value: v.Float}, false
 	}
-	if !(value >= 0 && value <= math.MaxFloat64) {
-		d.skip(usage.BadValue)
-		return p, false
+	if v.Timed {
+		return point{v.Float, usage.Time(v.Millis * int64(time.Millisecond)), false}, true
 	}
-	return p, true
+	return point{v.Float, d.dst.At, true}, true
 }
 
 // setField stores a point in s. Bytes are limited to an int64, in which the API carries them.
