@@ -11,6 +11,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -53,11 +54,13 @@ type response struct {
 
 // The errors of responses.
 var (
-	errTooManySeries = errors.New("the response has more than 8192 series of the configured names")
-	errUnreadable    = errors.New("a line of a series has invalid labels or more than 16 KiB: any pod may own it")
-	errCut           = errors.New("the last line of the response has no end, so the response may be cut")
-	errNoValue       = errors.New("a line of a series has no valid value") // only its pod has no value then
-	errNoSeries      = errors.New("the response has none of the configured series")
+	errTooManySeries = reason.Errorf(reason.BodyTooLarge, "the response has more than 8192 series of the configured names")
+	errUnreadable    = reason.Errorf(reason.Undecodable,
+		"a line of a series has invalid labels or more than 16 KiB: any pod may own it")
+	errCut = reason.Errorf(reason.Truncated,
+		"the last line of the response has no end, so the response may be cut")
+	errNoSeries = reason.Errorf(reason.NoSamples, "the response has none of the configured series")
+	errNoValue  = errors.New("a line of a series has no valid value") // only its pod has no value then
 )
 
 // decoder decodes one response.

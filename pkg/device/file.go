@@ -135,7 +135,7 @@ func presets() map[string]Exporter {
 func Parse(content []byte, dir string) (*File, error) {
 	f := &File{}
 	if err := yaml.UnmarshalStrict(content, f); err != nil {
-		return nil, fmt.Errorf("the file is not a valid configuration: %w", withoutGoTypes(err))
+		return nil, fmt.Errorf("the file is not a valid configuration: %s", withoutGoTypes(err.Error()))
 	}
 	var all errs
 	all.check(len(f.Exporters) == 0, "exporters is empty: describe at least one exporter, such as {preset: dcgm}")
@@ -176,27 +176,17 @@ func (e *errs) check(wrong bool, format string, args ...any) {
 	}
 }
 
-// goType is the type of a field in an error of the YAML package.
-var goType = regexp.MustCompile(`in type device\.(\w+)|into (\S*\.)?(\w+)$`)
+var (
+	inType   = regexp.MustCompile(`in type device\.`)
+	intoType = regexp.MustCompile(`(?m)into (\S*\.)?\w+$`)
+)
 
 // withoutGoTypes returns an error of the YAML package without the names of packages of Go.
-func withoutGoTypes(err error) error {
-	types := (*yaml.TypeError)(nil)
-	if !errors.As(err, &types) {
-		return err
-	}
-	shown := &yaml.TypeError{}
-	for _, text := range types.Errors {
-		text = goType.ReplaceAllStringFunc(text, func(s string) string {
-			name := s[strings.LastIndexAny(s, ". ")+1:]
-			if strings.HasPrefix(s, "in type") {
-				return "in an element of type " + name
-			}
-			return "into a " + strings.ToLower(name)
-		})
-		shown.Errors = append(shown.Errors, text)
-	}
-	return shown
+func withoutGoTypes(text string) string {
+	text = inType.ReplaceAllString(text, "in an element of type ")
+	return intoType.ReplaceAllStringFunc(text, func(s string) string {
+		return "into a " + strings.ToLower(s[strings.LastIndexAny(s, ". ")+1:])
+	})
 }
 
 // setDefaults sets the fields of the preset and the other defaults.

@@ -10,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -54,8 +56,8 @@ type active struct {
 }
 
 // run watches the pods and scrapes them until the context ends.
-func (g *group) run(ctx context.Context, client corev1client.PodsGetter) {
-	informer := newInformer(client, g.Exporter, cache.ResourceEventHandlerFuncs{
+func (g *group) run(ctx context.Context, client kubernetes.Interface) {
+	informer, err := newInformer(client, g.Exporter, cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { g.set(ctx, obj.(*corev1.Pod)) },
 		UpdateFunc: func(old, obj any) { g.update(ctx, old.(*corev1.Pod), obj.(*corev1.Pod)) },
 		DeleteFunc: func(obj any) {
@@ -67,18 +69,10 @@ func (g *group) run(ctx context.Context, client corev1client.PodsGetter) {
 			}
 		},
 	})
+	utilruntime.Must(err) // the informer has not been started
 	var watching sync.WaitGroup
 	watching.Go(func() { informer.RunWithContext(ctx) })
-	sweep := time.NewTicker(g.MaxAge)
-	defer sweep.Stop()
-	for done := false; !done; {
-		select {
-		case <-ctx.Done():
-			done = true
-		case <-sweep.C:
-			g.removeExpired(g.source.Clock.At(time.Now()))
-		}
-	}
+	wait.UntilWithContext(ctx, func(context.Context) { g.removeExpired(g.source.Clock.At(time.Now())) }, g.MaxAge)
 	watching.Wait()
 	g.work.Wait()
 	g.client.CloseIdleConnections()

@@ -3,7 +3,6 @@ package device
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -131,19 +130,4 @@ func (r *yieldingReader) Read(b []byte) (int, error) {
 	r.permits.release()
 	defer func() { r.permits <- struct{}{} }()
 	return r.Reader.Read(b)
-}
-
-// Reason returns the reason of an error of a scrape. It is empty if there is no error.
-func Reason(err error) reason.Reason {
-	switch {
-	case errors.Is(err, errTooManySeries):
-		return reason.BodyTooLarge
-	case errors.Is(err, errNoSeries):
-		return reason.NoSamples
-	case errors.Is(err, errUnreadable):
-		return reason.Undecodable
-	case errors.Is(err, errCut):
-		return reason.Truncated
-	}
-	return reason.Of(err)
 }

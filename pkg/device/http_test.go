@@ -4,8 +4,6 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/pem"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -145,7 +143,7 @@ func TestHostileExporters(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			_, err := fetchFrom(t, server.URL, c.set)
 			runtime.ReadMemStats(&after)
-			if got := Reason(err); got != c.want {
+			if got := reason.Of(err); got != c.want {
 				t.Errorf("got the reason %q of %v, want %q", got, err, c.want)
 			}
 			if err != nil && len(err.Error()) > 1500 {
@@ -164,8 +162,8 @@ func TestHostileExporters(t *testing.T) {
 func TestUnreachableExporter(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close()
-	if _, err := fetchFrom(t, server.URL, nil); Reason(err) != reason.ConnectRefused {
-		t.Errorf("got the reason %q of %v", Reason(err), err)
+	if _, err := fetchFrom(t, server.URL, nil); reason.Of(err) != reason.ConnectRefused {
+		t.Errorf("got the reason %q of %v", reason.Of(err), err)
 	}
 }
 
@@ -191,14 +189,14 @@ func TestVerification(t *testing.T) {
 		"insecure":     {TLS{InsecureSkipVerify: true}, ""},
 	} {
 		_, err := fetchFrom(t, server.URL, func(e *Exporter) { e.Scheme, e.TLS = schemeHTTPS, c.tls })
-		if got := Reason(err); got != c.want {
+		if got := reason.Of(err); got != c.want {
 			t.Errorf("%s: got the reason %q of %v, want %q", name, got, err, c.want)
 		}
 	}
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
 	url := strings.Replace(plain.URL, "http:", "https:", 1)
-	if _, err := fetchFrom(t, url, func(e *Exporter) { e.Scheme = schemeHTTPS }); Reason(err) == "" {
+	if _, err := fetchFrom(t, url, func(e *Exporter) { e.Scheme = schemeHTTPS }); reason.Of(err) == "" {
 		t.Error("plain HTTP was accepted as HTTPS")
 	}
 }
@@ -239,22 +237,6 @@ func TestEndpoint(t *testing.T) {
 		}
 		if (err == nil) != strings.Contains(c.want, "://") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: got %s, want %s", c.ip, got, c.want)
-		}
-	}
-}
-
-func TestReason(t *testing.T) {
-	for want, err := range map[reason.Reason]error{
-		"":                     nil,
-		reason.ConnectTimeout:  &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded},
-		reason.Unreachable:     &net.OpError{Op: "dial", Err: errors.New("no route to host")},
-		reason.ConnectionLost:  io.EOF,
-		reason.Timeout:         fmt.Errorf("x: %w", context.DeadlineExceeded),
-		reason.InternalFailure: &reason.Error{Reason: reason.InternalFailure, Err: errors.New("panic")},
-		reason.BadHTTP:         errors.New("malformed HTTP response"),
-	} {
-		if got := Reason(err); got != want {
-			t.Errorf("%v: got %q, want %q", err, got, want)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 package device
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,18 +10,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kube-vitals/kube-vitals/pkg/internal/address"
 )
 
 // newClient returns a client of the API server for pods.
-func newClient(c *rest.Config) (corev1client.PodsGetter, error) {
+func newClient(c *rest.Config) (kubernetes.Interface, error) {
 	config := rest.CopyConfig(c)
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	client, err := corev1client.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client for the pods of device exporters: %w", err)
 	}
@@ -29,26 +31,14 @@ func newClient(c *rest.Config) (corev1client.PodsGetter, error) {
 }
 
 // newInformer returns a watch of the pods of an exporter, which calls the handler.
-func newInformer(client corev1client.PodsGetter, e *Exporter, handler cache.ResourceEventHandler) cache.Controller {
-	pods := client.Pods(e.Namespace)
-	selected := func(o *metav1.ListOptions) { o.LabelSelector = e.PodSelector }
-	source := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			selected(&o)
-			return pods.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			selected(&o)
-			return pods.Watch(ctx, o)
-		},
-	}
-	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(source, client),
-		ObjectType:    &corev1.Pod{},
-		Handler:       handler,
-		Transform:     reduce,
+func newInformer(
+	client kubernetes.Interface, e *Exporter, handler cache.ResourceEventHandler,
+) (cache.SharedIndexInformer, error) {
+	informer := coreinformers.NewFilteredPodInformer(client, e.Namespace, 0, nil, func(o *metav1.ListOptions) {
+		o.LabelSelector = e.PodSelector
 	})
-	return informer
+	_, err := informer.AddEventHandler(handler)
+	return informer, errors.Join(err, informer.SetTransform(reduce))
 }
 
 // reduce returns a pod with only the fields that isScrapeable and endpoint need.
@@ -74,27 +64,16 @@ func isScrapeable(pod *corev1.Pod) bool {
 }
 
 // endpoint returns the URL of an exporter. The request goes to the address of the pod and to the
-// configured port. Nothing that the pod's spec contains decides.
+// configured port. The kubelet of the pod's node sets the address. Nothing that the pod's spec contains
+// decides.
 func (e *Exporter) endpoint(pod *corev1.Pod, allowLoopback bool) (string, error) {
 	ip, err := netip.ParseAddr(pod.Status.PodIP)
 	if err != nil {
 		return "", fmt.Errorf("the pod has an invalid address: %w", err)
 	}
-	if err := checkAddress(ip, allowLoopback); err != nil {
-		return "", err
+	if err := address.Check(ip, allowLoopback); err != nil {
+		return "", fmt.Errorf("the pod's %w", err)
 	}
 	u := url.URL{Scheme: e.Scheme, Host: net.JoinHostPort(ip.String(), e.Port), Path: e.Path}
 	return u.String(), nil
-}
-
-// checkAddress returns an error if no request may be sent to an address. The kubelet of the pod's
-// node sets it. Addresses outside of the network lead to this machine, or to services that every
-// machine can reach, such as a cloud's metadata service.
-func checkAddress(ip netip.Addr, allowLoopback bool) error {
-	bare := ip.Unmap()
-	if ip.Zone() != "" || bare.IsLoopback() && !allowLoopback || bare.IsUnspecified() || bare.IsMulticast() ||
-		bare.IsLinkLocalUnicast() {
-		return fmt.Errorf("the pod's address %s is not allowed: it is not that of another machine of the network", ip)
-	}
-	return nil
 }

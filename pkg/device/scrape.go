@@ -43,7 +43,7 @@ func (g *group) scrape(ctx context.Context, t *target) {
 	if ctx.Err() != nil {
 		return // the pod has been removed, or the server ends
 	}
-	result := Result{Exporter: g.Name, Reason: Reason(err)}
+	result := Result{Exporter: g.Name, Reason: reason.Of(err)}
 	if r != nil {
 		result.Skipped = map[string]int{}
 		for s, n := range r.skipped {
@@ -71,7 +71,7 @@ func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
 	defer cancel()
 	if r, err = g.get(ctx, t); err != nil {
-		err = reason.Errorf(Reason(err), "%.1000s", err.Error()) // the exporter's text in it may be long
+		err = reason.Errorf(reason.Of(err), "%.1000s", err.Error()) // the exporter's text in it may be long
 	}
 	return r, err
 }
@@ -83,12 +83,12 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 	if t.stopped {
 		return
 	}
-	g.logChange(t, Reason(err), err)
+	before := t.health.Reason
+	t.health.Add(time.Now(), 0, reason.Of(err), err)
+	g.logChange(t, before)
 	if err != nil {
-		t.health.Fail(time.Now(), 0, Reason(err), err)
 		return
 	}
-	t.health.Succeed(time.Now(), 0)
 	t.health.Devices = slices.Max(r.series)
 	g.logMissing(t, r)
 	node := t.pod.Spec.NodeName
@@ -113,17 +113,17 @@ func (g *group) replaces(t *target, a *active, now usage.Time) bool {
 		byAge(t.pod, a.target.pod) < 0
 }
 
-// logChange logs if a pod begins to fail, fails for another reason, or recovers.
-func (g *group) logChange(t *target, now reason.Reason, err error) {
-	if now == t.health.Reason {
-		return
-	}
+// logChange logs if a pod begins to fail, fails for another reason than before, or recovers.
+func (g *group) logChange(t *target, before reason.Reason) {
 	logger := klog.Background().WithValues("exporter", g.Name, "pod", klog.KObj(t.pod), "node", t.pod.Spec.NodeName)
-	if err != nil {
-		logger.Error(err, "Cannot scrape the device exporter; its last values are served until they expire", "reason", now)
-		return
+	switch t.health.Reason {
+	case before:
+	case "":
+		logger.Info("The device exporter can be scraped again")
+	default:
+		logger.Error(t.health.Err, "Cannot scrape the device exporter; its last values are served until they expire",
+			"reason", t.health.Reason)
 	}
-	logger.Info("The device exporter can be scraped again")
 }
 
 // logMissing logs each configured series that a response does not have, once for all pods: some GPUs

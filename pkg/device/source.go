@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
@@ -70,7 +70,7 @@ const (
 // Source scrapes the exporters of all nodes.
 type Source struct {
 	Config
-	client  corev1client.PodsGetter
+	client  kubernetes.Interface
 	groups  []*group
 	permits permits
 }

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -8,9 +9,11 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kube-vitals/kube-vitals/pkg/internal/address"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
@@ -111,4 +114,22 @@ func isHost(s string) bool {
 func isMetricsPath(s string) bool {
 	return len(s) <= maxPathBytes && s == path.Clean(s) && (s == "/metrics" || strings.HasPrefix(s, "/metrics/")) &&
 		strings.Trim(s, nameBytes+"/") == ""
+}
+
+// checkAddress returns an error if no request may be sent to an address. A node sets its own addresses.
+func (c *Config) checkAddress(ip netip.Addr) error {
+	if err := address.Check(ip, c.AllowLoopback); err != nil {
+		return reason.Errorf(reason.BadEndpoint, "kubelet %w", err)
+	}
+	return nil
+}
+
+// checkDial returns an error if no request may be sent to a resolved address. A net.Dialer calls it
+// for each address of a host name.
+func (c *Config) checkDial(_ context.Context, _, dialed string, _ syscall.RawConn) error {
+	resolved, err := netip.ParseAddrPort(dialed)
+	if err != nil {
+		return fmt.Errorf("cannot check the address to connect to: %w", err)
+	}
+	return c.checkAddress(resolved.Addr())
 }
