@@ -60,11 +60,8 @@ type ContainerResource struct {
 
 // report is a Report, indexed by pod.
 type report struct {
-	at     usage.Time
-	maxAge time.Duration
-	node   []usage.Resource
-	pods   map[podKey][]ContainerResource // of a pod sorted by resource, then by container
-	whole  bool
+	Report
+	pods map[podKey][]ContainerResource // of a pod sorted by resource, then by container
 }
 
 // New returns an empty Store. corrected returns a time by our clock as if that had not stood still
@@ -78,9 +75,7 @@ func New(corrected func(usage.Time) usage.Time) *Store {
 // Put replaces what a source has reported of a node. It keeps the slices of the report, and sorts
 // them. Pods that were removed after the request are ignored.
 func (s *Store) Put(nodeName, source string, r Report) {
-	next := &report{
-		at: r.At, maxAge: r.Expires.Sub(r.At), node: r.Node, whole: r.Whole, pods: map[podKey][]ContainerResource{},
-	}
+	next := &report{r, map[podKey][]ContainerResource{}}
 	slices.SortFunc(r.Node, func(a, b usage.Resource) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.Containers, func(a, b ContainerResource) int {
 		return cmp.Or(
@@ -88,6 +83,7 @@ func (s *Store) Put(nodeName, source string, r Report) {
 			strings.Compare(a.Name, b.Name), strings.Compare(a.Container, b.Container),
 		)
 	})
+	next.Containers = nil
 	for rest := r.Containers; len(rest) > 0; {
 		key := podKey{rest[0].Namespace, rest[0].Pod}
 		n := 1
@@ -140,7 +136,7 @@ func (s *Store) RemovePod(nodeName, namespace, name string, now usage.Time) {
 }
 
 func (s *Store) isExpired(r *report, now usage.Time) bool {
-	return now.Sub(s.corrected(r.at)) >= r.maxAge
+	return now.Sub(s.corrected(r.At)) >= r.Expires.Sub(r.At)
 }
 
 // Node returns the further resources of a node, sorted by name, or nil. The caller must not change
@@ -151,7 +147,7 @@ func (s *Store) Node(nodeName string, now usage.Time) []usage.Resource {
 	var sum []usage.Resource
 	for _, r := range s.nodes[nodeName] {
 		if !s.isExpired(r, now) {
-			for _, v := range r.node {
+			for _, v := range r.Node {
 				sum = addResource(sum, v)
 			}
 		}
@@ -177,7 +173,7 @@ func (s *Store) Pod(nodeName string, pod *usage.Pod, now usage.Time) [][]usage.R
 			for k < len(rest) && rest[k].Name == rest[0].Name {
 				k++
 			}
-			sum = addToContainers(sum, pod, rest[:k], r.whole)
+			sum = addToContainers(sum, pod, rest[:k], r.Whole)
 			rest = rest[k:]
 		}
 	}
@@ -191,7 +187,7 @@ func addToContainers(
 ) [][]usage.Resource {
 	found := 0
 	for _, c := range pod.Containers {
-		if _, ok := findContainer(values, c.Name); ok {
+		if _, ok := valueOf(values, c.Name); ok {
 			found++
 		}
 	}
@@ -202,28 +198,26 @@ func addToContainers(
 		sum = make([][]usage.Resource, len(pod.Containers))
 	}
 	for i, c := range pod.Containers {
-		total := usage.Resource{Name: values[0].Name, Unit: values[0].Unit, Value: valueOf(values, c.Name)}
+		total := usage.Resource{Name: values[0].Name, Unit: values[0].Unit}
+		total.Value, _ = valueOf(values, c.Name)
 		if i == 0 {
-			total.Value = addSaturating(total.Value, valueOf(values, ""))
+			rest, _ := valueOf(values, "")
+			total.Value = add(total.Value, rest)
 		}
 		sum[i] = addResource(sum[i], total)
 	}
 	return sum
 }
 
-// valueOf returns the sum of the values of a container.
-func valueOf(values []ContainerResource, container string) (sum uint64) {
-	at, _ := findContainer(values, container)
-	for ; at < len(values) && values[at].Container == container; at++ {
-		sum = addSaturating(sum, values[at].Value)
-	}
-	return sum
-}
-
-func findContainer(values []ContainerResource, container string) (int, bool) {
-	return slices.BinarySearchFunc(values, container, func(v ContainerResource, name string) int {
+// valueOf returns the sum of the values of a container, and whether it has any.
+func valueOf(values []ContainerResource, container string) (sum uint64, found bool) {
+	at, found := slices.BinarySearchFunc(values, container, func(v ContainerResource, name string) int {
 		return strings.Compare(v.Container, name)
 	})
+	for ; at < len(values) && values[at].Container == container; at++ {
+		sum = add(sum, values[at].Value)
+	}
+	return sum, found
 }
 
 // addResource adds a value to a list of resources that is sorted by name.
@@ -234,13 +228,12 @@ func addResource(list []usage.Resource, v usage.Resource) []usage.Resource {
 	if !found {
 		return slices.Insert(list, i, v)
 	}
-	list[i].Value = addSaturating(list[i].Value, v.Value)
+	list[i].Value = add(list[i].Value, v.Value)
 	return list
 }
 
-func addSaturating(a, b uint64) uint64 {
-	if a > math.MaxInt64-min(b, math.MaxInt64) {
-		return math.MaxInt64
-	}
-	return a + b
+// add returns the sum, or the largest value that the API can have.
+func add(a, b uint64) uint64 {
+	const largest = math.MaxInt64
+	return min(min(a, largest)+min(b, largest), largest)
 }
