@@ -1,7 +1,6 @@
 package scrape
 
 import (
-	"container/heap"
 	"iter"
 	"time"
 )
@@ -113,7 +112,7 @@ func (a *activity) note(r *reader, now time.Duration) {
 func (s *Scraper) pullForward(targets []*target) {
 	now := time.Now()
 	for _, t := range targets {
-		if t.heapIndex == 0 || t.failing || t.kind == Early {
+		if !t.waiting || t.failing || t.kind == Early {
 			continue // it is rescheduled after its scrape
 		}
 		due := s.slot(now.Add(s.spread(t, s.activeResolution()/2)))
@@ -122,10 +121,7 @@ func (s *Scraper) pullForward(targets []*target) {
 		}
 		if due.Before(t.due) {
 			t.due, t.kind = due, OfActive
-			heap.Fix(&s.queue, t.heapIndex-1)
-			if s.queue[0] == t {
-				s.wakeUp()
-			}
+			s.schedule(t)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func (s *Scraper) Node(name string) (health.Node, bool) {
 		return health.Node{}, false
 	}
 	var next time.Time // zero if it is being scraped
-	if t.heapIndex > 0 {
+	if t.waiting {
 		next = t.due
 	}
 	active := t.activity != nil

@@ -1,13 +1,12 @@
 package scrape
 
 import (
-	"container/heap"
 	"hash/maphash"
 	"math/rand/v2"
 	"time"
 )
 
-// reschedule puts a target back into the queue after a scrape, which took so long, unless the node was
+// reschedule determines when a target is due after a scrape, which took so long, unless the node was
 // deleted. failures is the number of failed scrapes in a row; the plan counts after a success only.
 //
 // Failing nodes are not scraped more often because they are active.
@@ -39,7 +38,7 @@ func (s *Scraper) reschedule(t *target, took time.Duration, failures int, p plan
 			t.due, t.kind = early, Early
 		}
 	}
-	s.enqueue(t)
+	s.schedule(t)
 }
 
 // nextRegular returns the time of the target's next regular scrape after now.
@@ -68,18 +67,30 @@ func (s *Scraper) offset(node string) time.Duration {
 	return time.Duration(maphash.String(s.seed, node)%slots) * s.Interval / slots
 }
 
-// enqueue puts a target into the queue. s.mu is held.
-func (s *Scraper) enqueue(t *target) {
-	heap.Push(&s.queue, t)
-	if s.queue[0] == t {
-		s.wakeUp()
+// schedule makes a target wait for its due time. s.mu is held.
+func (s *Scraper) schedule(t *target) {
+	t.waiting = true
+	switch wait := time.Until(t.due); {
+	case s.ctx == nil: // Run does it
+	case t.timer == nil:
+		t.timer = time.AfterFunc(wait, func() { s.start(t) })
+	default:
+		t.timer.Reset(wait)
 	}
 }
 
-// wakeUp wakes the loop because the queue has a new first target.
-func (s *Scraper) wakeUp() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // the loop will wake up anyway
+// start scrapes a target that is due.
+func (s *Scraper) start(t *target) {
+	s.mu.Lock()
+	now, ctx := time.Now(), s.ctx
+	if !t.waiting || t.due.After(now) || s.targets[t.node.Load().Name] != t || ctx == nil {
+		s.mu.Unlock()
+		return // it was rescheduled or deleted when the timer ended
 	}
+	t.waiting = false
+	t.pace.start(now, s.activeResolution())
+	s.running.Add(1)
+	s.mu.Unlock()
+	defer s.running.Done()
+	s.scrape(ctx, t)
 }

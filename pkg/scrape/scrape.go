@@ -14,7 +14,6 @@
 package scrape
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -112,10 +111,7 @@ const (
 	// a moment, the processor wakes up once for all of them, with warm caches: that halves the cost
 	// of a scrape.
 	slots = 60
-	// maxSleep is the longest time that the loop sleeps if nothing is due, so that Alive can
-	// distinguish an idle loop from a stuck one.
-	maxSleep = 5 * time.Second
-	// stuckAfter is the time without an iteration after which the loop is reported as stuck.
+	// stuckAfter is how long a scrape may be due until it is reported as stuck.
 	stuckAfter = time.Minute
 )
 
@@ -124,16 +120,16 @@ type Scraper struct {
 	Config
 	started        time.Time // when the first interval began; has a monotonic reading
 	seed           maphash.Seed
-	wake           chan struct{} // receives an element when the queue has a new first target
 	clocks         *clockLog
 	logSummaryOnce sync.Once
-	lastTick       atomic.Int64 // when the loop last iterated, as time since started
 	warmingUp      atomic.Int64 // number of targets that have not warmed up
 	storing        atomic.Bool  // see storageReady
 
+	running sync.WaitGroup // of scrapes
+
 	mu      sync.Mutex
+	ctx     context.Context    //nolint:containedctx // of Run; nil while it does not run
 	targets map[string]*target // by node name
-	queue   queue              // the targets that are not being scraped
 	readers readers
 	active  int     // number of targets that are active
 	refused float64 // see ActiveStats
@@ -145,7 +141,6 @@ func New(config Config) *Scraper {
 		Config:  config,
 		started: time.Now(),
 		seed:    maphash.MakeSeed(),
-		wake:    make(chan struct{}, 1),
 		clocks:  &clockLog{interval: config.Interval},
 		targets: map[string]*target{},
 		readers: readers{},
@@ -173,7 +168,7 @@ func (s *Scraper) Set(node *corev1.Node) {
 	defer s.mu.Unlock()
 	s.targets[node.Name] = t
 	s.warmingUp.Add(1)
-	s.enqueue(t)
+	s.schedule(t)
 }
 
 // Delete removes a node. When it returns, everything kept for the node is dropped, and no scrape of
@@ -186,8 +181,8 @@ func (s *Scraper) Delete(name string) {
 		return
 	}
 	delete(s.targets, name)
-	if t.heapIndex > 0 {
-		heap.Remove(&s.queue, t.heapIndex-1)
+	if t.timer != nil {
+		t.timer.Stop()
 	}
 	s.deactivate(t)
 	s.mu.Unlock()
@@ -202,10 +197,14 @@ func (s *Scraper) Delete(name string) {
 	})
 }
 
-// Alive returns an error if the loop is stuck.
+// Alive returns an error if a scrape does not start although it is due.
 func (s *Scraper) Alive() error {
-	if idle := time.Since(s.started) - time.Duration(s.lastTick.Load()); idle > stuckAfter {
-		return fmt.Errorf("the scrape loop has been stuck for %v", idle.Round(time.Second))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, t := range s.targets {
+		if late := time.Since(t.due); t.waiting && late > stuckAfter {
+			return fmt.Errorf("the scrape of node %q has been due for %v", name, late.Round(time.Second))
+		}
 	}
 	return nil
 }
@@ -224,48 +223,25 @@ func (s *Scraper) markWarm(t *target) {
 
 // Run scrapes until ctx is done, and returns after the last scrape.
 func (s *Scraper) Run(ctx context.Context) {
-	var running sync.WaitGroup
-	defer running.Wait()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		now := time.Now()
-		s.lastTick.Store(int64(now.Sub(s.started)))
-		t, sleep := s.next(now)
-		if t == nil {
-			timer.Reset(sleep)
-			select {
-			case <-ctx.Done():
-				return
-			case <-s.wake:
-			case <-timer.C:
-			}
-			continue
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		running.Go(func() { s.scrape(ctx, t) })
-	}
-}
-
-// next removes the first target that is due from the queue and returns it, or returns how long to
-// sleep.
-func (s *Scraper) next(now time.Time) (*target, time.Duration) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.queue) == 0 {
-		return nil, maxSleep
+	s.ctx = ctx
+	for _, t := range s.targets {
+		s.schedule(t)
 	}
-	if sleep := s.queue[0].due.Sub(now); sleep > 0 {
-		return nil, min(sleep, maxSleep)
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	s.ctx = nil
+	for _, t := range s.targets {
+		if t.timer != nil {
+			t.timer.Stop()
+		}
 	}
-	t := heap.Pop(&s.queue).(*target)
-	t.pace.start(now, s.activeResolution())
-	return t, 0
+	s.mu.Unlock()
+	s.running.Wait()
 }
 
-// scrape scrapes one node, stores the result, and puts the target back into the queue.
+// scrape scrapes one node, stores the result, and determines when the target is due next.
 func (s *Scraper) scrape(ctx context.Context, t *target) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

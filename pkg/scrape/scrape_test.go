@@ -567,17 +567,23 @@ func TestRetryDelayAfterManyFailures(t *testing.T) {
 }
 
 func TestAlive(t *testing.T) {
-	hang := func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
+	hang := func(ctx context.Context, node string) error {
+		if node == "hangs" {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}
 	run(t, hang, func(t *testing.T, c *cluster, s *Scraper) {
 		s.Set(node("hangs"))
+		s.Set(node("n1"))
 		time.Sleep(10 * time.Minute)
 		if err := s.Alive(); err != nil {
-			t.Errorf("an idle loop with a slow kubelet: got %v, want nil", err)
+			t.Errorf("with a slow kubelet: got %v, want nil", err)
 		}
-		c.stop() // as in a deadlock, the loop does not iterate any more
-		time.Sleep(stuckAfter + time.Second)
+		c.stop() // as in a deadlock, no scrape starts any more
+		time.Sleep(interval + stuckAfter + time.Second)
 		if err := s.Alive(); err == nil {
-			t.Error("a stuck loop: got nil, want an error")
+			t.Error("stuck scrapes: got nil, want an error")
 		}
 	})
 }

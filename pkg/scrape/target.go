@@ -18,14 +18,15 @@ type target struct {
 	offset time.Duration // of its regular scrapes within the interval
 
 	// These fields are guarded by the Scraper's lock.
-	heapIndex int // in the queue, from 1; 0: not queued
-	pace      pacer
-	took      time.Duration // by the last scrape that has ended
-	failing   bool          // whether that failed
-	activity  *activity     // nil: the node is not active
+	waiting  bool        // for due, after which the timer starts a scrape; false: it is being scraped
+	timer    *time.Timer // nil until Run
+	pace     pacer
+	took     time.Duration // by the last scrape that has ended
+	failing  bool          // whether that failed
+	activity *activity     // nil: the node is not active
 
-	// These fields belong to the running scrape, or, while the target is queued, to the queue; the
-	// Scraper's lock guards them then.
+	// These fields belong to the running scrape, or, while the target waits, to the Scraper, whose lock
+	// guards them then.
 	due            time.Time
 	kind           Kind          // of the scrape at due
 	early          *rate.Limiter // of early scrapes
@@ -63,31 +64,4 @@ func (t *target) delete(f func()) {
 		}
 	}
 	f()
-}
-
-// queue is a heap of targets by their due times. It implements heap.Interface.
-type queue []*target
-
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
-func (q queue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].heapIndex, q[j].heapIndex = i+1, j+1
-}
-
-// Push is for package heap.
-func (q *queue) Push(x any) {
-	t := x.(*target)
-	*q = append(*q, t)
-	t.heapIndex = len(*q)
-}
-
-// Pop is for package heap.
-func (q *queue) Pop() any {
-	last := len(*q) - 1
-	t := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	t.heapIndex = 0
-	return t
 }
