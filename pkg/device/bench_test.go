@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -38,7 +39,9 @@ func newBenchmarkGroup(b *testing.B, observer Observer) *group {
 		Sink: extra.New(store.New(store.Config{}).Corrected), Observer: observer, Clock: usage.NewClock(time.Now()),
 		IsKnown: func(_, _, _, _ string) bool { return true },
 	})
-	return source.newGroup(&f.Exporters[0], transport(benchmarkBody(8)))
+	g := source.newGroup(&f.Exporters[0], transport(benchmarkBody(8)))
+	g.pods = cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers())
+	return g
 }
 
 func benchmarkPod(i int) *corev1.Pod {

@@ -30,14 +30,35 @@ func newClient(c *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// newInformer returns a watch of the pods of an exporter, which calls the handler.
+// indexOfNodes is the index of the informer by the node of a pod.
+const indexOfNodes = "node"
+
+// indexers returns that index.
+func indexers() cache.Indexers {
+	return cache.Indexers{indexOfNodes: func(obj any) ([]string, error) {
+		return []string{obj.(*corev1.Pod).Spec.NodeName}, nil
+	}}
+}
+
+// newInformer returns a watch of the pods of an exporter. It calls changed for a node whose pods have
+// changed.
 func newInformer(
-	client kubernetes.Interface, e *Exporter, handler cache.ResourceEventHandler,
+	client kubernetes.Interface, e *Exporter, changed func(node string),
 ) (cache.SharedIndexInformer, error) {
-	informer := coreinformers.NewFilteredPodInformer(client, e.Namespace, 0, nil, func(o *metav1.ListOptions) {
+	informer := coreinformers.NewFilteredPodInformer(client, e.Namespace, 0, indexers(), func(o *metav1.ListOptions) {
 		o.LabelSelector = e.PodSelector
 	})
-	_, err := informer.AddEventHandler(handler)
+	notify := func(obj any) {
+		if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = last.Obj
+		}
+		if pod, ok := obj.(*corev1.Pod); ok {
+			changed(pod.Spec.NodeName)
+		}
+	}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: notify, UpdateFunc: func(old, obj any) { notify(old); notify(obj) }, DeleteFunc: notify,
+	})
 	return informer, errors.Join(err, informer.SetTransform(reduce))
 }
 

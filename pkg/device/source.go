@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -109,8 +108,8 @@ func newSource(c Config) *Source {
 func (s *Source) newGroup(e *Exporter, transport http.RoundTripper) *group {
 	g := &group{
 		Exporter: e, source: s, client: newHTTPClient(transport), series: map[string][]int{},
-		pods: map[string][]*corev1.Pod{}, targets: map[types.UID]*target{}, active: map[string]*active{},
-		missing: map[string]bool{}, crowded: map[string]bool{},
+		targets: map[string][]*target{}, leftOut: map[string][]*corev1.Pod{}, active: map[string]*active{},
+		missing: map[string]bool{},
 	}
 	for i := range e.Resources {
 		g.series[e.Resources[i].Series] = append(g.series[e.Resources[i].Series], i)

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -58,6 +59,7 @@ func newWorld(t *testing.T) *world {
 		IsKnown: func(node, _, pod, _ string) bool { return strings.HasSuffix(pod, node) },
 	})
 	w.group = source.newGroup(e, w)
+	w.group.pods = cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers())
 	source.groups = []*group{w.group}
 	t.Cleanup(func() { w.group.work.Wait() })
 	return w
@@ -116,6 +118,21 @@ func (w *world) start(name, node, ip string, age time.Duration) *corev1.Pod {
 	}
 	w.group.set(w.ctx, pod)
 	return pod
+}
+
+// set adds or updates a pod, as the informer does.
+func (g *group) set(ctx context.Context, pod *corev1.Pod) {
+	old, exists, _ := g.pods.Get(pod)
+	_ = g.pods.Update(pod)
+	if exists {
+		g.sync(ctx, old.(*corev1.Pod).Spec.NodeName)
+	}
+	g.sync(ctx, pod.Spec.NodeName)
+}
+
+func (g *group) remove(ctx context.Context, pod *corev1.Pod) {
+	_ = g.pods.Delete(pod)
+	g.sync(ctx, pod.Spec.NodeName)
 }
 
 // value returns the value of x.org/sum of the container c of a pod, or -1.
@@ -401,7 +418,7 @@ func TestPodChanges(t *testing.T) {
 		change := func(f func(*corev1.Pod)) {
 			next := pod.DeepCopy()
 			f(next)
-			w.group.update(w.ctx, pod, next)
+			w.group.set(w.ctx, next)
 			pod = next
 		}
 		change(func(p *corev1.Pod) { p.Labels = map[string]string{"x": "y"} })
@@ -458,7 +475,7 @@ func TestExpiredValuesAreFreed(t *testing.T) {
 		time.Sleep(w.group.MaxAge)
 		w.group.removeExpired(w.clock.At(time.Now()))
 		if !slices.Equal(removed.nodes, []string{"n1"}) || len(w.group.active) != 0 || len(w.group.targets) != 0 ||
-			len(w.group.pods) != 0 {
+			len(w.group.leftOut) != 0 {
 			t.Errorf("got %q, %d nodes and %d pods", removed.nodes, len(w.group.active), len(w.group.targets))
 		}
 	})
