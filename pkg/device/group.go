@@ -74,11 +74,9 @@ func (g *group) sync(ctx context.Context, node string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	objects, _ := g.pods.ByIndex(indexOfNodes, node) // it has this index
-	var pods []*corev1.Pod
+	pods := make([]*corev1.Pod, 0, len(objects))
 	for _, obj := range objects {
-		if pod := obj.(*corev1.Pod); isScrapeable(pod) {
-			pods = append(pods, pod)
-		}
+		pods = append(pods, obj.(*corev1.Pod))
 	}
 	slices.SortFunc(pods, byAge)
 	n := min(len(pods), maxPodsPerNode)

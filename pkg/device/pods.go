@@ -30,13 +30,16 @@ func newClient(c *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// indexOfNodes is the index of the informer by the node of a pod.
+// indexOfNodes is the index of the informer by node, of pods that can be scraped.
 const indexOfNodes = "node"
 
 // indexers returns that index.
 func indexers() cache.Indexers {
 	return cache.Indexers{indexOfNodes: func(obj any) ([]string, error) {
-		return []string{obj.(*corev1.Pod).Spec.NodeName}, nil
+		if pod := obj.(*corev1.Pod); isScrapeable(pod) {
+			return []string{pod.Spec.NodeName}, nil
+		}
+		return nil, nil
 	}}
 }
 
