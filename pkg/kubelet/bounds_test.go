@@ -191,7 +191,8 @@ func TestLargeResponsesUseBoundedMemory(t *testing.T) {
 				k := newKubelet(t, nil, func(w http.ResponseWriter, r *http.Request) {
 					respondTo(w, r, []byte(resource.String()), []byte(summary.String()))
 				})
-				c := newTestClient(t, Config{PlainHTTP: true, Limits: limits})
+				c := newTestClient(t, Config{PlainHTTP: true})
+				c.workspaces.New = func() any { return newWorkspace(limits) }
 				var dst usage.Scrape
 				if err := fetch(c, t.Context(), k.node("n7"), &dst); err != nil {
 					t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -40,6 +41,8 @@ func NewClient(config Config) (*Client, error) {
 	if err := errors.Join(config.Validate().ToAggregate(), err); err != nil {
 		return nil, err
 	}
+	// As many containers as a response may have.
+	limits := decode.Limits{MaxContainers: int(max(1, min(config.MaxBodyBytes/decode.MinContainerBytes, math.MaxInt32)))}
 	c := &Client{
 		config:      config,
 		credentials: credentials,
@@ -47,7 +50,7 @@ func NewClient(config Config) (*Client, error) {
 		summary:     newSummaryQuery(&config),
 		storage:     newStorageQuery(&config),
 		buffers:     newBufferPool(),
-		workspaces:  sync.Pool{New: func() any { return newWorkspace(config.Limits) }},
+		workspaces:  sync.Pool{New: func() any { return newWorkspace(limits) }},
 		nodes:       map[string]*target{},
 		connecting:  newPermits(),
 		reading:     newPermits(),

@@ -3,13 +3,11 @@ package kubelet
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -71,9 +69,6 @@ type Config struct {
 	// MaxBodyBytes bounds a response after decompression; by default DefaultMaxBodyBytes.
 	MaxBodyBytes int64
 
-	// Limits bound what is kept of a response. By default, MaxContainers follows from MaxBodyBytes.
-	Limits decode.Limits
-
 	// Gzip requests compressed responses, which saves bytes and costs CPU at both ends.
 	Gzip bool
 
@@ -122,9 +117,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxBodyBytes == 0 {
 		c.MaxBodyBytes = DefaultMaxBodyBytes
-	}
-	if c.Limits.MaxContainers == 0 {
-		c.Limits.MaxContainers = int(max(1, min(c.MaxBodyBytes/decode.MinContainerBytes, math.MaxInt32)))
 	}
 	if c.Clock == (usage.Clock{}) {
 		c.Clock = usage.NewClock(time.Now())
