@@ -66,20 +66,20 @@ func (g *group) get(ctx context.Context, t *target) (*response, error) {
 	}
 	request.Header.Set("Accept", "text/plain;version=0.0.4")
 	request.Header.Set("User-Agent", "kube-vitals")
-	answer, err := g.client.Do(request)
+	resp, err := g.client.Do(request)
 	if err != nil {
 		return nil, err
 	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
 		return nil, reason.Errorf(reason.BadStatus, "the exporter returned status %d instead of metrics",
-			answer.StatusCode)
+			resp.StatusCode)
 	}
-	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind != "" && kind != "text/plain" {
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "" && kind != "text/plain" {
 		return nil, reason.Errorf(reason.BadFormat, "the exporter returned %.64q instead of text/plain: "+
 			"kube-vitals reads the text format of Prometheus only", kind)
 	}
-	sentAt, err := http.ParseTime(answer.Header.Get("Date"))
+	sentAt, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
 		sentAt = time.Now()
 	}
@@ -93,7 +93,7 @@ func (g *group) get(ctx context.Context, t *target) (*response, error) {
 			return g.source.IsKnown(node, namespace, pod, container)
 		},
 	}
-	body, err := httpbody.Open(answer, maxBody, nil)
+	body, err := httpbody.Open(resp, maxBody, nil)
 	if err != nil {
 		return nil, err
 	}
