@@ -42,8 +42,8 @@ type Exporter struct {
 
 	TLS TLS `yaml:"tls"` // with the scheme https
 
-	Interval time.Duration `yaml:"interval"` // between two scrapes of a pod; by default DefaultInterval
-	Timeout  time.Duration `yaml:"timeout"`  // of a scrape; by default DefaultTimeout, at most Interval
+	Interval time.Duration `yaml:"interval"` // between two scrapes of a pod; by default defaultInterval
+	Timeout  time.Duration `yaml:"timeout"`  // of a scrape; by default defaultTimeout, at most Interval
 	MaxAge   time.Duration `yaml:"maxAge"`   // at which values expire; by default 3 × Interval
 
 	// Labels names the labels of a series that identify the container.
@@ -90,8 +90,8 @@ type Resource struct {
 
 // The defaults of an Exporter.
 const (
-	DefaultInterval = 15 * time.Second
-	DefaultTimeout  = 10 * time.Second
+	defaultInterval = 15 * time.Second
+	defaultTimeout  = 10 * time.Second
 	defaultAges     = 3 // intervals
 )
 
@@ -198,8 +198,8 @@ func (e *Exporter) setDefaults(dir string) {
 	setDefault(&e.Port, p.Port)
 	setDefault(&e.Path, "/metrics")
 	setDefault(&e.Scheme, schemeHTTP)
-	setDefault(&e.Interval, DefaultInterval)
-	setDefault(&e.Timeout, min(DefaultTimeout, e.validInterval()))
+	setDefault(&e.Interval, defaultInterval)
+	setDefault(&e.Timeout, min(defaultTimeout, e.validInterval()))
 	setDefault(&e.MaxAge, defaultAges*e.validInterval())
 	for _, l := range []struct {
 		names *[]string

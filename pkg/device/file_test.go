@@ -73,7 +73,7 @@ func TestOverrides(t *testing.T) {
   - {resource: example.org/power, series: DCGM_FI_DEV_POWER_USAGE}
 `).Exporters[0]
 	if e.Namespace != "monitoring" || e.Port != "9401" || e.TLS.ServerName != "dcgm-exporter.monitoring.svc" ||
-		e.Timeout != DefaultTimeout || e.MaxAge != 2*time.Minute || !reflect.DeepEqual(e.Labels.Pod, []string{"pod_name"}) ||
+		e.Timeout != defaultTimeout || e.MaxAge != 2*time.Minute || !reflect.DeepEqual(e.Labels.Pod, []string{"pod_name"}) ||
 		!reflect.DeepEqual(e.Labels.Container, []string{"exported_container", "container"}) {
 		t.Errorf("got %+v", e)
 	}

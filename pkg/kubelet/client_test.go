@@ -36,7 +36,7 @@ func TestFetch(t *testing.T) {
 		_ = z.Close()
 		return b.Bytes()
 	}
-	for _, path := range []string{DefaultPath, "/metrics/elsewhere"} {
+	for _, path := range []string{defaultPath, "/metrics/elsewhere"} {
 		for encoding, encode := range map[string]func([]byte) []byte{"identity": bytes.Clone, "gzip": compress} {
 			t.Run(encoding+path, func(t *testing.T) {
 				dir := t.TempDir()
@@ -53,7 +53,7 @@ func TestFetch(t *testing.T) {
 					Gzip:                 encoding == "gzip",
 				})
 				node := k.node("node1")
-				if path != DefaultPath {
+				if path != defaultPath {
 					node.Annotations = map[string]string{PathAnnotation: path}
 				}
 				var got, want usage.Scrape

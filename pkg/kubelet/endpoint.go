@@ -17,10 +17,10 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// PathAnnotation is the annotation of a node that replaces DefaultPath.
+// PathAnnotation is the annotation of a node with the path of its resource metrics, if it is another one.
 const (
 	PathAnnotation = "metrics.k8s.io/resource-metrics-path"
-	DefaultPath    = "/metrics/resource"
+	defaultPath    = "/metrics/resource"
 )
 
 const (
@@ -63,7 +63,7 @@ func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
 		return fail(reason.BadEndpoint, fmt.Sprintf("invalid kubelet port %d in the node's status", port),
 			"unset --kubelet-use-node-status-port")
 	}
-	metrics := DefaultPath
+	metrics := defaultPath
 	if annotated := node.Annotations[PathAnnotation]; annotated != "" {
 		metrics = annotated
 	}

@@ -22,17 +22,17 @@ import (
 
 // Limits bound what is kept of one response. A field that is 0 stands for its default.
 type Limits struct {
-	// MaxContainers is the maximum number of containers of a node; by default DefaultMaxContainers.
+	// MaxContainers is the maximum number of containers of a node; by default defaultMaxContainers.
 	MaxContainers int
 	// MaxLabelBytes is the maximum length of the name of a namespace, pod or container; by default
-	// DefaultMaxLabelBytes.
+	// defaultMaxLabelBytes.
 	MaxLabelBytes int
 }
 
 // The defaults of Limits.
 const (
-	DefaultMaxContainers = 4 << 20 / MinContainerBytes
-	DefaultMaxLabelBytes = 253 // the longest name that Kubernetes allows
+	defaultMaxContainers = 4 << 20 / MinContainerBytes
+	defaultMaxLabelBytes = 253 // the longest name that Kubernetes allows
 )
 
 // MinContainerBytes is less than a container takes in any response: in the text, it has a line for
@@ -40,7 +40,7 @@ const (
 // of a response divided by MinContainerBytes, no valid response exceeds it.
 const MinContainerBytes = 128
 
-func (l *Limits) maxContainers() int { return cmp.Or(l.MaxContainers, DefaultMaxContainers) }
+func (l *Limits) maxContainers() int { return cmp.Or(l.MaxContainers, defaultMaxContainers) }
 
 // check reports whether all names can be kept, and the reason if one cannot.
 func (l *Limits) check(names ...[]byte) (reason usage.Reason, ok bool) {
@@ -48,7 +48,7 @@ func (l *Limits) check(names ...[]byte) (reason usage.Reason, ok bool) {
 		switch {
 		case len(name) == 0:
 			return usage.NoIdentity, false
-		case len(name) > cmp.Or(l.MaxLabelBytes, DefaultMaxLabelBytes):
+		case len(name) > cmp.Or(l.MaxLabelBytes, defaultMaxLabelBytes):
 			return usage.OverLimit, false
 		case !utf8.Valid(name):
 			return usage.Malformed, false

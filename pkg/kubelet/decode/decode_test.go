@@ -375,7 +375,7 @@ func badName(names ...string) (_ usage.Reason, bad bool) {
 		if name == "" {
 			return usage.NoIdentity, true
 		}
-		if len(name) > DefaultMaxLabelBytes {
+		if len(name) > defaultMaxLabelBytes {
 			return usage.OverLimit, true
 		}
 	}
@@ -422,7 +422,7 @@ func checkDecoder(t *testing.T, reused, fresh decodeFunc, text []byte, values in
 	for _, n := range got.Skipped {
 		skipped += n
 	}
-	if skipped > values || len(got.Containers) > min(values, DefaultMaxContainers) {
+	if skipped > values || len(got.Containers) > min(values, defaultMaxContainers) {
 		t.Fatalf("got %d containers, %d skipped of %d", len(got.Containers), skipped, values)
 	}
 	checkSample(t, got.Node)
