@@ -37,7 +37,7 @@ func (a *assembly) addAPI() error {
 	if err != nil {
 		return err
 	}
-	a.ready = append(required, requirement{"metrics", newFirstMetrics(required, a.source).check})
+	a.ready = append(required, requirement{"metrics", (&firstMetrics{required: required, warmedUp: a.source.WarmedUp}).check})
 	if a.cert != nil {
 		a.ready = append(a.ready, requirement{"serving-certificate", a.cert.Ready})
 	}

@@ -160,35 +160,27 @@ func (a *assembly) addSource() error {
 	return nil
 }
 
-// addServingCert adds the Manager of the serving certificate if a Secret is configured, and the
-// Monitor of the APIServices if the Service is configured. The Manager runs its Monitor.
-func (a *assembly) addServingCert() error {
-	cert, monitor, err := newServingCert(a.Config, a.client)
+// addServingCert adds the Manager of the serving certificate if a Secret is configured, or else only the
+// Monitor of the APIServices if the Service is configured. A Manager runs its own Monitor.
+func (a *assembly) addServingCert() (err error) {
+	c := a.ServingCert
+	c.Client = a.client
+	var monitor *servingcert.Monitor
 	switch {
-	case err != nil:
-		return err
-	case cert != nil:
-		a.cert = cert
-		a.loops = append(a.loops, cert.Run)
-	case monitor != nil:
-		a.loops = append(a.loops, monitor.Run)
-	}
-	if monitor != nil {
-		a.instruments.registerAPIServices(monitor.States)
-	}
-	return nil
-}
-
-// newServingCert returns what is configured. The Monitor is that of the Manager if there is one.
-func newServingCert(c Config, client *rest.Config) (cert *servingcert.Manager, m *servingcert.Monitor, err error) {
-	c.ServingCert.Client = client
-	switch {
-	case c.ServingCert.Secret != "":
-		if cert, err = servingcert.New(c.ServingCert); err == nil {
-			m = cert.Monitor()
+	case c.Secret != "":
+		if a.cert, err = servingcert.New(c); err != nil {
+			return err
 		}
-	case c.ServingCert.Service != "":
-		m, err = servingcert.NewMonitor(c.ServingCert)
+		monitor = a.cert.Monitor()
+		a.loops = append(a.loops, a.cert.Run)
+	case c.Service != "":
+		if monitor, err = servingcert.NewMonitor(c); err != nil {
+			return err
+		}
+		a.loops = append(a.loops, monitor.Run)
+	default:
+		return nil
 	}
-	return cert, m, err
+	a.instruments.registerAPIServices(monitor.States)
+	return nil
 }
