@@ -22,10 +22,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
@@ -86,7 +86,9 @@ type Config struct {
 // Run.
 type Reporter struct {
 	Config
-	limiter flowcontrol.PassiveRateLimiter
+	limiter    flowcontrol.PassiveRateLimiter
+	correlator *record.EventCorrelator
+	failures   map[string]failure // of the last request to write an event, by namespace
 
 	widespread         map[reason.Reason]*spread // reasons for which the Deployment is reported
 	deploymentReported bool                      // as Unavailable, and not as Restored since
@@ -108,17 +110,13 @@ type spread struct {
 	calm       int       // number of intervals in a row in which few nodes have failed
 }
 
-// event is an event to record.
-type event struct {
-	object                *corev1.ObjectReference
-	kind, reason, message string
-}
-
 // New returns a Reporter that records nothing until Run is called.
 func New(c Config) *Reporter {
 	return &Reporter{
 		Config:     c,
 		limiter:    flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, burst),
+		correlator: newCorrelator(),
+		failures:   map[string]failure{},
 		widespread: map[reason.Reason]*spread{},
 		nodes:      map[string]reported{},
 	}
@@ -126,7 +124,6 @@ func New(c Config) *Reporter {
 
 // Run records events until ctx is done.
 func (r *Reporter) Run(ctx context.Context) {
-	out := newSink(ctx, r.Events)
 	tick := time.NewTicker(r.Interval)
 	defer tick.Stop()
 	for {
@@ -134,21 +131,18 @@ func (r *Reporter) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			r.report(ctx, out, time.Now())
+			r.report(ctx, time.Now())
 		}
 	}
 }
 
 // report records the events that are due.
-func (r *Reporter) report(ctx context.Context, out *sink, now time.Time) {
-	if out.isDown(now) { // the events would only wait in the recorder's queue
-		return
-	}
+func (r *Reporter) report(ctx context.Context, now time.Time) {
 	nodes := r.Source.Nodes()
-	all := r.reportDeployment(ctx, out, nodes, now)
-	r.reportSource(ctx, out, now)
+	all := r.reportDeployment(ctx, nodes, now)
+	r.reportSource(ctx, now)
 	for _, e := range r.nodeEvents(nodes, all, now) {
-		out.Event(e.object, e.kind, e.reason, e.message)
+		r.record(ctx, e)
 	}
 }
 
@@ -182,9 +176,7 @@ func isStillMany(failing, nodes int) bool { return isMany(2*failing, nodes) && f
 
 // reportDeployment records the events of the Deployment about many nodes that are due. It returns the
 // number of nodes that fail, by reason.
-func (r *Reporter) reportDeployment(
-	ctx context.Context, out *sink, nodes []health.Node, now time.Time,
-) map[reason.Reason]int {
+func (r *Reporter) reportDeployment(ctx context.Context, nodes []health.Node, now time.Time) map[reason.Reason]int {
 	all, confirmed := r.failing(nodes, now)
 	for cause, w := range r.widespread {
 		if isStillMany(all[cause], len(nodes)) {
@@ -215,7 +207,7 @@ func (r *Reporter) reportDeployment(
 		}
 		due = append(due, event{nil, corev1.EventTypeNormal, Restored, deploymentRestored(failing, len(nodes))})
 	}
-	if len(due) > 0 && r.recordOnDeployment(ctx, out, due...) {
+	if len(due) > 0 && r.recordOnDeployment(ctx, due...) {
 		for _, w := range reported {
 			w.reportedAt = now
 		}
@@ -225,7 +217,7 @@ func (r *Reporter) reportDeployment(
 }
 
 // reportSource records the event about the source as a whole that is due, on the Deployment.
-func (r *Reporter) reportSource(ctx context.Context, out *sink, now time.Time) {
+func (r *Reporter) reportSource(ctx context.Context, now time.Time) {
 	o := r.Source.Overall()
 	due := event{nil, corev1.EventTypeWarning, Unavailable, engineMessage(o.Reason)}
 	switch {
@@ -234,14 +226,14 @@ func (r *Reporter) reportSource(ctx context.Context, out *sink, now time.Time) {
 	case !r.isDue(&o.Attempts, r.source, now, false):
 		return
 	}
-	if r.recordOnDeployment(ctx, out, due) {
+	if r.recordOnDeployment(ctx, due) {
 		r.source = reported{"", o.Reason, now}
 	}
 }
 
 // recordOnDeployment records events on the Deployment. If that is not possible now, it returns false,
 // and is tried again with the next interval.
-func (r *Reporter) recordOnDeployment(ctx context.Context, out *sink, events ...event) bool {
+func (r *Reporter) recordOnDeployment(ctx context.Context, events ...event) bool {
 	if !r.limiter.TryAccept() {
 		return false
 	}
@@ -250,14 +242,15 @@ func (r *Reporter) recordOnDeployment(ctx context.Context, out *sink, events ...
 		return false
 	}
 	for _, e := range events {
-		out.Event(deployment, e.kind, e.reason, e.message)
+		e.object = deployment
+		r.record(ctx, e)
 	}
 	return true
 }
 
 // deployment returns a reference to the Deployment of kube-vitals, or nil if it cannot be read.
 // kubectl describe finds events by the UID.
-func (r *Reporter) deployment(ctx context.Context) runtime.Object {
+func (r *Reporter) deployment(ctx context.Context) *corev1.ObjectReference {
 	requestCtx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	d, err := r.Deployments.Deployments(r.Namespace).Get(requestCtx, r.Deployment, metav1.GetOptions{})
