@@ -18,6 +18,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/api/openapi"
 	"github.com/kube-vitals/kube-vitals/pkg/explain"
+	"github.com/kube-vitals/kube-vitals/pkg/filter"
 	"github.com/kube-vitals/kube-vitals/pkg/memory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
@@ -41,14 +42,14 @@ func (a *assembly) addAPI() error {
 	if a.cert != nil {
 		a.ready = append(a.ready, requirement{"serving-certificate", a.cert.Ready})
 	}
-	writeTime := cmp.Or(a.maxWriteTime, maxWriteTime)
-	config.SecureServing.Listener = deadlineListener{config.SecureServing.Listener, writeTime}
+	writeTime := cmp.Or(a.maxWriteTime, filter.MaxWriteTime)
+	config.SecureServing.Listener = filter.Listener{Listener: config.SecureServing.Listener, MaxWriteTime: writeTime}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = api.WithResponseMemory(handler, codecs, responseMemory(memory.Limit()))
 		handler = api.WithMetadataCheck(handler, codecs)
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
-		handler = withWriteDeadline(rejectUntilReady(handler, required, codecs), config.RequestTimeout, writeTime)
-		return drainer(handler, config.ShutdownInitiatedNotify())
+		handler = filter.WithDeadline(rejectUntilReady(handler, required, codecs), config.RequestTimeout, writeTime)
+		return filter.WithDrain(handler, config.ShutdownInitiatedNotify())
 	}
 	config.AddReadyzChecks(a.ready.probes()...)
 	config.AddLivezChecks(probe("scraping", a.source.Alive))
@@ -85,7 +86,7 @@ func (a *assembly) configure(config *genericapiserver.Config) error {
 	config.LoopbackClientConfig = &rest.Config{} // required, but not used
 	// The library has no limits for watches and profiles, not even before they are rejected.
 	config.LongRunningFunc = func(*http.Request, *request.RequestInfo) bool { return false }
-	limitInFlight(config)
+	filter.LimitInFlight(config)
 	return nil
 }
 
@@ -96,11 +97,16 @@ func (a *assembly) secure(config *genericapiserver.Config) (readiness, error) {
 		return nil, err
 	}
 	a.instruments.registerCertificate(config.SecureServing.Cert)
-	caPublished, err := authenticate(a.Config, config)
+	client, err := restConfig(a.Authentication.RemoteKubeConfigFile)
 	if err != nil {
 		return nil, err
 	}
-	if err := authorize(a.Config, config); err != nil {
+	options := filter.Options{Authentication: a.Authentication, Authorization: a.Authorization, Client: client}
+	caPublished, err := options.Authenticate(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := options.Authorize(config); err != nil {
 		return nil, err
 	}
 	return readiness{

@@ -100,6 +100,10 @@ const (
 	// that between two log lines about why it is not.
 	readyInterval    = 100 * time.Millisecond
 	notReadyInterval = 15 * time.Second
+	// connectionTimeout is the maximum time to wait for open connections once the port is closed. It
+	// ends connections without a complete request; the library waits for requests in flight, for up to
+	// --request-timeout each.
+	connectionTimeout = 15 * time.Second
 	// gcPercent replaces Go's default GOGC of 100. Most of the heap is long-lived and a scrape
 	// leaves little garbage, so a smaller heap costs little CPU. With 50, memory after many LISTs
 	// would be 7 % larger.
