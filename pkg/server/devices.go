@@ -31,7 +31,7 @@ func (a *assembly) addDevices() error {
 		return err
 	}
 	a.instruments.registerExporters(source.Exporters)
-	a.page.Devices = source.Exporters
+	a.exporters = source.Exporters
 	a.loops = append(a.loops, source.Run)
 	return nil
 }

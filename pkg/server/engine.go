@@ -29,7 +29,6 @@ func (a *assembly) addEngine() error {
 	}
 	a.instruments.registerEngineState(s.Overall)
 	a.source = s
-	a.resources.FromEngine = true
 	return nil
 }
 

@@ -50,7 +50,7 @@ func (a *assembly) addScraper() error {
 		Storage:  a.storage(),
 	})
 	if a.Active.Resolution > 0 {
-		a.resources.Reads = s
+		a.reads = s
 		a.instruments.registerActive(s.ActiveStats)
 	}
 	a.source = s
