@@ -191,27 +191,18 @@ func (r *Reporter) reportDeployment(ctx context.Context, nodes []health.Node, no
 		}
 	}
 
-	var due []event
-	var reported []*spread
 	for cause, w := range r.widespread {
-		if w.calm == 0 && (w.reportedAt.IsZero() || now.Sub(w.reportedAt) >= repeatAfter) {
-			due = append(due, event{nil, corev1.EventTypeWarning, Unavailable, deploymentMessage(cause, all[cause], len(nodes))})
-			reported = append(reported, w)
+		isDue := w.calm == 0 && (w.reportedAt.IsZero() || now.Sub(w.reportedAt) >= repeatAfter)
+		if isDue && r.recordOnDeployment(ctx, Unavailable, deploymentMessage(cause, all[cause], len(nodes))) {
+			w.reportedAt, r.deploymentReported = now, true
 		}
 	}
-	isOver := len(r.widespread) == 0 && r.deploymentReported
-	if isOver {
+	if len(r.widespread) == 0 && r.deploymentReported {
 		failing := 0
 		for _, n := range all {
 			failing += n
 		}
-		due = append(due, event{nil, corev1.EventTypeNormal, Restored, deploymentRestored(failing, len(nodes))})
-	}
-	if len(due) > 0 && r.recordOnDeployment(ctx, due...) {
-		for _, w := range reported {
-			w.reportedAt = now
-		}
-		r.deploymentReported = !isOver
+		r.deploymentReported = !r.recordOnDeployment(ctx, Restored, deploymentRestored(failing, len(nodes)))
 	}
 	return all
 }
@@ -219,33 +210,29 @@ func (r *Reporter) reportDeployment(ctx context.Context, nodes []health.Node, no
 // reportSource records the event about the source as a whole that is due, on the Deployment.
 func (r *Reporter) reportSource(ctx context.Context, now time.Time) {
 	o := r.Source.Overall()
-	due := event{nil, corev1.EventTypeWarning, Unavailable, engineMessage(o.Reason)}
+	kind, message := Unavailable, engineMessage(o.Reason)
 	switch {
 	case o.Failures == 0 && r.source.reason != "":
-		due.kind, due.reason, due.message = corev1.EventTypeNormal, Restored, engineRestored
+		kind, message = Restored, engineRestored
 	case !r.isDue(&o.Attempts, r.source, now, false):
 		return
 	}
-	if r.recordOnDeployment(ctx, due) {
+	if r.recordOnDeployment(ctx, kind, message) {
 		r.source = reported{"", o.Reason, now}
 	}
 }
 
-// recordOnDeployment records events on the Deployment. If that is not possible now, it returns false,
+// recordOnDeployment records an event on the Deployment. If that is not possible now, it returns false,
 // and is tried again with the next interval.
-func (r *Reporter) recordOnDeployment(ctx context.Context, events ...event) bool {
+func (r *Reporter) recordOnDeployment(ctx context.Context, reason, message string) bool {
 	if !r.limiter.TryAccept() {
 		return false
 	}
 	deployment := r.deployment(ctx)
-	if deployment == nil {
-		return false
+	if deployment != nil {
+		r.record(ctx, event{deployment, reason, message})
 	}
-	for _, e := range events {
-		e.object = deployment
-		r.record(ctx, e)
-	}
-	return true
+	return deployment != nil
 }
 
 // deployment returns a reference to the Deployment of kube-vitals, or nil if it cannot be read.
@@ -284,9 +271,9 @@ func (r *Reporter) nodeEvents(nodes []health.Node, failing map[reason.Reason]int
 		if isDue := isRestored || r.isDue(&n.Attempts, last, now, isMany(failing[n.Reason], len(nodes))); isDue &&
 			r.limiter.TryAccept() {
 			e := event{&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID},
-				corev1.EventTypeWarning, Unavailable, nodeMessage(n.Reason)}
+				Unavailable, nodeMessage(n.Reason)}
 			if isRestored {
-				e.kind, e.reason, e.message = corev1.EventTypeNormal, Restored, nodeRestored
+				e.reason, e.message = Restored, nodeRestored
 			}
 			last.reason, last.at = n.Reason, now
 			due = append(due, e)

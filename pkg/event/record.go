@@ -1,6 +1,7 @@
 package event
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -35,23 +36,24 @@ func newCorrelator() *record.EventCorrelator {
 
 // event is an event to record.
 type event struct {
-	object                *corev1.ObjectReference
-	kind, reason, message string
+	object          *corev1.ObjectReference
+	reason, message string
 }
 
 // record writes an event, and tries it again while the API server is unavailable. The recorder of
 // client-go would try it for 2 minutes only, and not if the API server responds with an error.
 func (r *Reporter) record(ctx context.Context, e event) {
 	now := metav1.Now()
-	source := corev1.EventSource{Component: component}
-	namespace := e.object.Namespace
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
+	namespace := cmp.Or(e.object.Namespace, metav1.NamespaceDefault)
+	kind := corev1.EventTypeWarning
+	if e.reason == Restored {
+		kind = corev1.EventTypeNormal
 	}
 	counted, err := r.correlator.EventCorrelate(&corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: util.GenerateEventName(e.object.Name, now.UnixNano())},
-		InvolvedObject: *e.object, Type: e.kind, Reason: e.reason, Message: e.message,
-		FirstTimestamp: now, LastTimestamp: now, Count: 1, Source: source, ReportingController: component,
+		InvolvedObject: *e.object, Type: kind, Reason: e.reason, Message: e.message,
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		Source: corev1.EventSource{Component: component}, ReportingController: component,
 	})
 	if err != nil || counted.Skip {
 		return
