@@ -284,8 +284,8 @@ func (p *Pins) next() (object *corev1.ConfigMap, err error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.object == nil {
-		return nil, errors.New("it does not exist: create it with \"helm upgrade\" or from the manifests; all keys are then " +
-			"pinned again at first sight")
+		return nil, errors.New("it does not exist: create it with \"helm upgrade\" or from the manifests; all keys are " +
+			"then pinned again at first sight")
 	}
 	object = p.object.DeepCopy()
 	if object.Data == nil {

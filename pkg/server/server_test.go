@@ -167,7 +167,8 @@ func TestNewServingCert(t *testing.T) {
 		"other certificate, unknown Service": {servingcert.Config{}, false, false},
 	} {
 		a := assembly{
-			Config: Config{ServingCert: test.config}, client: &rest.Config{Host: "http://api"}, instruments: newTestInstruments(),
+			Config: Config{ServingCert: test.config}, client: &rest.Config{Host: "http://api"},
+			instruments: newTestInstruments(),
 		}
 		err := a.addServingCert()
 		if err != nil || (a.cert != nil) != test.cert || len(a.loops) > 0 != test.monitor {
