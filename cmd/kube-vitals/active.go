@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -34,28 +33,20 @@ func (o *options) completeActive() {
 	}
 }
 
-func (o *options) validateActive() []error {
-	var mistakes []error
+func (o *options) validateActive() {
 	if o.usesPrometheus() {
-		for _, name := range []string{"active-resolution", "active-budget"} {
-			if o.all.Changed(name) {
-				mistakes = append(mistakes, fmt.Errorf("--%s has no effect with --source=prometheus, which does not connect to "+
-					"kubelets: remove it", name))
-			}
-		}
-		return mistakes
+		o.needsKubelets("active-resolution")
+		o.needsKubelets("active-budget")
+		return
 	}
 	if r := o.Active.Resolution; r != 0 && r < minActiveResolution {
-		mistakes = append(mistakes, fmt.Errorf("--active-resolution must be 0 (off) or at least %v, but is %v",
-			minActiveResolution, r))
+		o.errorf("--active-resolution must be 0 (off) or at least %v, but is %v", minActiveResolution, r)
 	}
 	if o.Active.Resolution >= o.interval() && o.resolutionKnown() {
-		mistakes = append(mistakes, fmt.Errorf("--active-resolution must be less than --metric-resolution, %v, but is %v: "+
-			"active nodes are scraped more often than others", o.interval(), o.Active.Resolution))
+		o.errorf("--active-resolution must be less than --metric-resolution, %v, but is %v: "+
+			"active nodes are scraped more often than others", o.interval(), o.Active.Resolution)
 	}
 	if b := o.Active.Budget; !(b >= 1) || math.IsInf(b, 1) {
-		mistakes = append(mistakes, errors.New("--active-budget must be a number of at least 1, the scrapes without "+
-			"active nodes"))
+		o.errorf("--active-budget must be a number of at least 1, the scrapes without active nodes")
 	}
-	return mistakes
 }

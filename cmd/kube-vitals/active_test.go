@@ -29,7 +29,7 @@ func TestActiveNodes(t *testing.T) {
 	}
 }
 
-func TestActiveNodesMistakes(t *testing.T) {
+func TestActiveNodesErrors(t *testing.T) {
 	for args, want := range map[string][]string{
 		"--active-resolution=-5s":                        {"must be 0 (off) or at least 1s, but is -5s"},
 		"--active-resolution=999ms":                      {"must be 0 (off) or at least 1s, but is 999ms"},

@@ -19,11 +19,9 @@ func TestDeviceFile(t *testing.T) {
 	if c, err := parse("--device-config=" + file); err != nil || c.Devices == nil || c.Devices.File != file {
 		t.Errorf("got %+v, %v", c.Devices, err)
 	}
-	o := newOptions()
-	if err := o.parse([]string{"--device-config=" + file}); err != nil {
-		t.Fatal(err)
-	}
-	text := fmt.Sprint(o.checkFiles())
+	o := parsed(t, "--device-config="+file)
+	o.checkFiles()
+	text := fmt.Sprint(o.errs)
 	for _, want := range []string{"--device-config: " + file, `preset is "x"`, "interval is 1s"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("got %s, want %q", text, want)

@@ -1,13 +1,6 @@
 package main
 
-import (
-	"errors"
-	"fmt"
-	"strings"
-
-	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/validation"
-)
+import "github.com/spf13/pflag"
 
 // addEventFlags adds the flags of events about nodes that cannot be scraped.
 func (o *options) addEventFlags(fs *pflag.FlagSet) {
@@ -21,19 +14,15 @@ func (o *options) addEventFlags(fs *pflag.FlagSet) {
 			"kube-vitals needs get on it.")
 }
 
-func (o *options) validateEvents() []error {
+func (o *options) validateEvents() {
 	switch {
 	case o.nodeEvents && o.EventDeployment == "":
-		return []error{errors.New("--node-events needs --deployment: if many nodes fail, the event is recorded on the " +
-			"Deployment of kube-vitals")}
+		o.errorf("--node-events needs --deployment: if many nodes fail, the event is recorded on the Deployment of " +
+			"kube-vitals")
 	case o.EventDeployment == "":
-		return nil
 	case !o.nodeEvents && !o.all.Changed("node-events"): // --node-events=false disables it
-		return []error{errors.New("--deployment needs --node-events")}
+		o.errorf("--deployment needs --node-events")
+	default:
+		o.checkName("deployment", o.EventDeployment)
 	}
-	if problems := validation.IsDNS1123Subdomain(o.EventDeployment); problems != nil {
-		return []error{fmt.Errorf("--deployment: %q is not a valid name: %s", o.EventDeployment,
-			strings.Join(problems, "; "))}
-	}
-	return nil
 }

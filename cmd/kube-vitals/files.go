@@ -18,22 +18,9 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// checkFiles returns an error for each file in the flags that is missing or invalid. The server
-// reads the files again; checkFiles reports all errors at once, with their flags.
-func (o *options) checkFiles() []error {
-	var mistakes []error
-	check := func(flag, file string, use func(content []byte) error) {
-		content, err := readFile(flag, file)
-		if content != nil {
-			if err = use(content); err != nil {
-				err = fmt.Errorf("%s: %s: %w", flag, file, err)
-			}
-		}
-		if err != nil {
-			mistakes = append(mistakes, err)
-		}
-	}
-
+// checkFiles adds an error for each file in the flags that is missing or invalid. The server reads the
+// files again; checkFiles reports all errors at once, with their flags.
+func (o *options) checkFiles() {
 	var kubeconfigs []string // already checked
 	for _, f := range []struct{ flag, file string }{
 		{"--kubeconfig", o.Kubeconfig},
@@ -43,85 +30,91 @@ func (o *options) checkFiles() []error {
 	} {
 		if !slices.Contains(kubeconfigs, f.file) {
 			kubeconfigs = append(kubeconfigs, f.file)
-			check(f.flag, f.file, func(content []byte) error { return checkKubeconfig(f.file, content) })
+			o.checkFile(f.flag, f.file, func(content []byte) error { return checkKubeconfig(f.file, content) })
 		}
 	}
 
-	check("--kubelet-certificate-authority", o.Kubelet.CertificateAuthority, checkAuthorities)
-	check("--client-ca-file", o.Authentication.ClientCert.ClientCA, checkCertificates)
-	check("--requestheader-client-ca-file", o.Authentication.RequestHeader.ClientCAFile, checkCertificates)
-	check("--prometheus-config", o.Prometheus.File, checkPrometheusFile)
-	check("--device-config", o.Devices.File, o.checkDeviceFile)
-	check("--audit-policy-file", o.Audit.PolicyFile, checkAuditPolicy)
+	o.checkFile("--kubelet-certificate-authority", o.Kubelet.CertificateAuthority, checkAuthorities)
+	o.checkFile("--client-ca-file", o.Authentication.ClientCert.ClientCA, checkCertificates)
+	o.checkFile("--requestheader-client-ca-file", o.Authentication.RequestHeader.ClientCAFile, checkCertificates)
+	o.checkFile("--prometheus-config", o.Prometheus.File, checkPrometheusFile)
+	o.checkFile("--device-config", o.Devices.File, o.checkDeviceFile)
+	o.checkFile("--audit-policy-file", o.Audit.PolicyFile, checkAuditPolicy)
 
 	serving := o.Serving.ServerCert.CertKey
-	pairs := []pair{
-		{"--tls-cert-file", serving.CertFile, "--tls-private-key-file", serving.KeyFile},
-		{"--kubelet-client-certificate", o.Kubelet.ClientCertificate, "--kubelet-client-key", o.Kubelet.ClientKey},
-	}
+	o.checkPair(pair{"--tls-cert-file", serving.CertFile, "--tls-private-key-file", serving.KeyFile})
+	o.checkPair(pair{
+		"--kubelet-client-certificate", o.Kubelet.ClientCertificate, "--kubelet-client-key", o.Kubelet.ClientKey,
+	})
 	for _, sni := range o.Serving.SNICertKeys {
-		pairs = append(pairs, pair{"--tls-sni-cert-key", sni.CertFile, "--tls-sni-cert-key", sni.KeyFile})
+		o.checkPair(pair{"--tls-sni-cert-key", sni.CertFile, "--tls-sni-cert-key", sni.KeyFile})
 	}
-	for _, p := range pairs {
-		mistakes = append(mistakes, p.check()...)
-	}
-	return mistakes
 }
 
-// readFile returns the content of the file, which is never nil, or nil if no file is set.
-func readFile(flag, file string) ([]byte, error) {
+// checkFile adds an error if the file of a flag cannot be read or used.
+func (o *options) checkFile(flag, file string, use func(content []byte) error) {
+	if content := o.readFile(flag, file); content != nil {
+		if err := use(content); err != nil {
+			o.errorf("%s: %s: %w", flag, file, err)
+		}
+	}
+}
+
+// readFile returns the content of the file. It returns nil if no file is set, or adds an error if the
+// file cannot be read.
+func (o *options) readFile(flag, file string) []byte {
 	if file == "" {
-		return nil, nil
+		return nil
 	}
 	content, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
+		o.errorf("%s: %w", flag, err)
+		return nil
 	}
-	return content, nil
+	return content
 }
 
 // A pair is a certificate and its private key, with the flags that name the files.
 type pair struct{ certificateFlag, certificateFile, keyFlag, keyFile string }
 
-func (p pair) check() []error {
-	certificate, certificateErr := readFile(p.certificateFlag, p.certificateFile)
-	key, keyErr := readFile(p.keyFlag, p.keyFile)
+// checkPair adds an error if the files cannot be read, or if they are no pair.
+func (o *options) checkPair(p pair) {
+	certificate, key := o.readFile(p.certificateFlag, p.certificateFile), o.readFile(p.keyFlag, p.keyFile)
 	if certificate == nil || key == nil {
-		return []error{certificateErr, keyErr}
+		return
 	}
 	_, err := tls.X509KeyPair(certificate, key)
 	if err == nil {
-		return nil
+		return
 	}
-	if err := checkCertificates(certificate); err != nil {
-		certificateErr = fmt.Errorf("%s: %s: %w", p.certificateFlag, p.certificateFile, err)
+	certificateErr := checkCertificates(certificate)
+	if certificateErr != nil {
+		o.errorf("%s: %s: %w", p.certificateFlag, p.certificateFile, certificateErr)
 	}
-	if _, err := keyutil.ParsePrivateKeyPEM(key); err != nil {
-		keyErr = fmt.Errorf("%s: %s: cannot find a private key in PEM format: %w", p.keyFlag, p.keyFile, err)
+	_, keyErr := keyutil.ParsePrivateKeyPEM(key)
+	if keyErr != nil {
+		o.errorf("%s: %s: cannot find a private key in PEM format: %w", p.keyFlag, p.keyFile, keyErr)
 	}
-	if certificateErr != nil || keyErr != nil {
-		return []error{certificateErr, keyErr}
+	if certificateErr == nil && keyErr == nil {
+		o.errorf("%s %s does not match %s %s: %w", p.certificateFlag, p.certificateFile, p.keyFlag, p.keyFile, err)
 	}
-	return []error{fmt.Errorf("%s %s does not match %s %s: %w",
-		p.certificateFlag, p.certificateFile, p.keyFlag, p.keyFile, err)}
 }
 
-// checkCluster returns an error if there are neither --kubeconfig nor the credentials of a pod's
+// checkCluster adds an error if there are neither --kubeconfig nor the credentials of a pod's
 // ServiceAccount.
-func (o *options) checkCluster() error {
+func (o *options) checkCluster() {
 	if o.Kubeconfig != "" {
-		return nil
+		return
 	}
 	_, err := rest.InClusterConfig()
 	switch {
 	case errors.Is(err, rest.ErrNotInCluster):
-		return errors.New("--kubeconfig is required outside of a cluster " +
+		o.errorf("--kubeconfig is required outside of a cluster " +
 			"(KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set)")
 	case err != nil:
-		return fmt.Errorf("this pod has no ServiceAccount token for the API server: "+
+		o.errorf("this pod has no ServiceAccount token for the API server: "+
 			"set automountServiceAccountToken or --kubeconfig: %w", err)
 	}
-	return nil
 }
 
 // checkAuthorities accepts what pkg/kubelet does: at least one certificate that can be parsed.

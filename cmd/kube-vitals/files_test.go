@@ -57,8 +57,8 @@ func writeFiles(t *testing.T) string {
 	return dir
 }
 
-// TestFileMistakes checks that there is one error for each invalid file, with its flag.
-func TestFileMistakes(t *testing.T) {
+// TestFileErrors checks that there is one error for each invalid file, with its flag.
+func TestFileErrors(t *testing.T) {
 	dir := writeFiles(t)
 	for args, want := range map[string][]string{
 		"":                        nil,
@@ -121,9 +121,10 @@ func TestFileMistakes(t *testing.T) {
 	} {
 		o := newOptions()
 		var lines []string
-		unparsed := o.parse(inDir(dir, args))
-		_, err := o.config()
-		if err := errors.Join(append([]error{unparsed, err}, o.checkFiles()...)...); err != nil {
+		o.parse(inDir(dir, args))
+		o.config()
+		o.checkFiles()
+		if err := errors.Join(o.errs...); err != nil {
 			lines = strings.Split(err.Error(), "\n")
 		}
 		text := strings.ReplaceAll(strings.Join(lines, "\n"), dir, "DIR")

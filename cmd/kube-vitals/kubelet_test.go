@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestKubeletMistakes checks that the mistakes in kubelet.Config are reported by their flags.
-func TestKubeletMistakes(t *testing.T) {
+// TestKubeletErrors checks that the errors in kubelet.Config are reported by their flags.
+func TestKubeletErrors(t *testing.T) {
 	const plainHTTP = "--deprecated-kubelet-completely-insecure"
 	const meaningless = " has no meaning with " + plainHTTP + ": leave one of them out"
 	for args, want := range map[string][]string{
@@ -25,12 +25,9 @@ func TestKubeletMistakes(t *testing.T) {
 		plainHTTP + " --kubelet-port=-1 --kubelet-certificate-authority=f": {
 			"--kubelet-port is -1, but must be from 1 to 65535", "--kubelet-certificate-authority" + meaningless},
 	} {
-		o := newOptions()
-		if err := o.parse(strings.Fields(args)); err != nil {
-			t.Fatal(err)
-		}
+		o := parsed(t, strings.Fields(args)...)
 		var got []string
-		for _, err := range kubeletMistakes(o.Kubelet) {
+		for _, err := range kubeletErrors(o.Kubelet) {
 			got = append(got, err.Error())
 		}
 		if !slices.Equal(got, want) {

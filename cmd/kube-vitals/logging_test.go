@@ -40,12 +40,9 @@ func TestVerboseLogsKeepSecrets(t *testing.T) {
 		{"-v=10", "--logging-format=json"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
-			o := newOptions()
-			if err := o.parse(args); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := o.config(); err != nil {
-				t.Fatal(err)
+			o := parsed(t, args...)
+			if o.config(); o.errs != nil {
+				t.Fatal(o.errs)
 			}
 			var log bytes.Buffer
 			output := &logsapi.LoggingOptions{ErrorStream: &log, InfoStream: &log}

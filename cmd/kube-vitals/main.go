@@ -40,21 +40,22 @@ func main() {
 // run runs the program until ctx is done.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	o := newOptions()
-	unparsed := o.parse(args)
+	o.parse(args)
+	isParsed := o.errs == nil
 	switch {
-	case unparsed != nil: // report the errors of the other flags, too
+	case !isParsed: // report the errors of the other flags, too
 	case o.help:
 		o.printHelp(out, helpWidth(out))
 		return nil
 	case o.version:
 		return printVersion(out)
 	}
-	config, err := o.config()
-	mistakes := append([]error{unparsed, err}, o.checkFiles()...)
-	if unparsed == nil { // otherwise, --kubeconfig may be misspelled
-		mistakes = append(mistakes, o.checkCluster())
+	config := o.config()
+	o.checkFiles()
+	if isParsed { // otherwise, --kubeconfig may be misspelled
+		o.checkCluster()
 	}
-	if err := errors.Join(mistakes...); err != nil {
+	if err := errors.Join(o.errs...); err != nil {
 		return err
 	}
 	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,7 +23,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 const (
@@ -32,7 +30,6 @@ const (
 	// defaultShutdownDelay is the time for the cluster to stop sending requests before the port is
 	// closed.
 	defaultShutdownDelay = 5 * time.Second
-	minResponseBytes     = 64 << 10
 	// defaultAllowedTTL is how long an allowed request is cached. HorizontalPodAutoscalers read
 	// every 15 seconds: with the library's default of 10 seconds, each of their LISTs would cause
 	// an access review, although the API server has already authorized the request.
@@ -47,6 +44,7 @@ const (
 type options struct {
 	server.Config
 	all      *pflag.FlagSet // of all sections
+	errs     []error        // what is wrong with the flags
 	unparsed []string       // names of flags with a value that could not be parsed
 	help     bool
 	version  bool
@@ -130,55 +128,6 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVarP(&o.help, "help", "h", false, "Print this help and exit.")
 }
 
-func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
-	k := &o.Kubelet
-	fs.StringVarP(&o.nodeSelector, "node-selector", "l", "",
-		"The label selector of the nodes to scrape and serve, such as 'key=value,other!=value'. "+
-			"(default: all nodes)")
-	fs.DurationVar(&o.RateWindow, "rate-window", 0,
-		"The longest time that a CPU rate should cover; at least 1s and at most --max-sample-age. If samples are "+
-			"denser than 60 % of it, the rate is the mean over that time, or since the load changed. See "+
-			"docs/numbers.md. (default 15s, or --max-sample-age if that is less)")
-	fs.IntVar(&k.Port, "kubelet-port", k.Port, "The port of the kubelets.")
-	fs.BoolVar(&k.UseNodeStatusPort, "kubelet-use-node-status-port", false,
-		"Use the port in a node's status, if it has one, instead of --kubelet-port.")
-	fs.StringSliceVar(&o.addressTypes, "kubelet-preferred-address-types", o.addressTypes,
-		"The types of node addresses to use, in order of preference.")
-	fs.DurationVar(&k.Timeout, "kubelet-request-timeout", 0,
-		"The timeout of a request to a kubelet; at most 9/10 of --metric-resolution. (default "+
-			"10s, or 9/10 of --metric-resolution if that is less)")
-	fs.StringVar(&k.CertificateAuthority, "kubelet-certificate-authority", "",
-		"The file with the CA certificates that verify the kubelets' serving certificates. "+
-			"(default: the cluster's CA)")
-	fs.StringVar(&k.ClientCertificate, "kubelet-client-certificate", "",
-		"The file with the client certificate for kubelets. If it is set, no token is sent to "+
-			"them.")
-	fs.StringVar(&k.ClientKey, "kubelet-client-key", "", "The file with the key of --kubelet-client-certificate.")
-	fs.StringVar(&o.KubeletServiceAccount, "kubelet-service-account", "",
-		"The ServiceAccount, in the namespace of this pod, whose short-lived tokens are sent to "+
-			"kubelets. It should have no permissions except get on nodes/metrics and nodes/stats; "+
-			"kube-vitals needs create on its serviceaccounts/token. (default: kubelets receive "+
-			"kube-vitals' own credentials)")
-	fs.StringVar(&o.KubeletPins, "kubelet-pins", "",
-		"The ConfigMap, in the namespace of this pod, in which the keys of kubelets with self-signed "+
-			"certificates are pinned at first sight. Tokens are sent to pinned keys and to kubelets that "+
-			"a CA verifies. kube-vitals needs list, watch and update on it. See "+
-			"docs/security.md. (default: self-signed certificates are rejected)")
-	fs.BoolVar(&k.AllowLoopback, "kubelet-allow-loopback", false,
-		"Allow 127.0.0.0/8 and ::1 as addresses of kubelets. For tests and development only.")
-	fs.Int64Var(&k.MaxBodyBytes, "kubelet-max-response-bytes", kubelet.DefaultMaxBodyBytes,
-		"Maximum uncompressed size of a kubelet's response; larger ones are rejected. The "+
-			"default is enough for 2000 pods with 3 containers.")
-	fs.BoolVar(&k.Gzip, "kubelet-gzip", false,
-		"Request compressed responses from kubelets: a tenth of the bytes, but more CPU on both "+
-			"sides. See docs/scaling.md.")
-	fs.BoolVar(&k.InsecureTLS, "kubelet-insecure-tls", false,
-		"Do not verify the kubelets' serving certificates. For tests only: an attacker on the "+
-			"network can read the credentials and forge metrics.")
-	fs.BoolVar(&k.PlainHTTP, "deprecated-kubelet-completely-insecure", false,
-		"DEPRECATED: Connect to kubelets without encryption and without credentials.")
-}
-
 // hideIdleFlags hides flags from --help that have no effect here, or that only developers of the
 // API server library need. They are accepted because command lines for metrics-server may have
 // them.
@@ -192,17 +141,18 @@ func (o *options) hideIdleFlags() {
 	}
 }
 
-// config returns the configuration that the flags set, or all errors in them.
-func (o *options) config() (server.Config, error) {
+// config returns the configuration that the flags set, and adds all errors in them.
+func (o *options) config() server.Config {
 	o.complete()
 	selector, err := labels.Parse(o.nodeSelector)
 	if err != nil {
-		err = fmt.Errorf("--node-selector: %w", err)
+		o.errorf("--node-selector: %w", err)
 	}
-	mistakes := slices.Concat([]error{err}, o.validate(), o.validateKubelet(), o.validateActive(), o.validateSource(),
-		o.validateResources(), o.validateServingCert(), o.validateEvents(), o.validateLibrary())
-	if err := errors.Join(mistakes...); err != nil {
-		return server.Config{}, err
+	for _, validate := range []func(){
+		o.validate, o.validateKubelet, o.validateActive, o.validateSource, o.validateResources, o.validateServingCert,
+		o.validateEvents, o.validateLibrary,
+	} {
+		validate()
 	}
 	c := o.Config
 	c.NodeSelector = selector
@@ -224,7 +174,7 @@ func (o *options) config() (server.Config, error) {
 	if !o.nodeEvents {
 		c.EventDeployment = ""
 	}
-	return c, nil
+	return c
 }
 
 // complete sets the defaults that depend on other flags.
@@ -255,135 +205,45 @@ func (o *options) interval() time.Duration { return max(o.Resolution, minResolut
 // resolutionKnown reports whether other flags can be compared with --metric-resolution.
 func (o *options) resolutionKnown() bool { return !slices.Contains(o.unparsed, "metric-resolution") }
 
-// longestTimeout returns the largest valid timeout: a response needs the rest of the interval to be
-// decoded and stored.
-func (o *options) longestTimeout() time.Duration { return o.interval() * 9 / 10 }
-
-func (o *options) validate() []error {
-	var mistakes []error
+func (o *options) validate() {
 	if o.Resolution < minResolution {
-		mistakes = append(mistakes,
-			fmt.Errorf("--metric-resolution must be at least %v, but is %v", minResolution, o.Resolution))
+		o.errorf("--metric-resolution must be at least %v, but is %v", minResolution, o.Resolution)
 	}
 	if least := 2 * o.interval(); o.MaxSampleAge < least && o.resolutionKnown() {
-		mistakes = append(mistakes, fmt.Errorf("--max-sample-age must be at least 2 × --metric-resolution, so %v, "+
-			"but is %v: the metrics of a node would expire before the next ones arrive", least, o.MaxSampleAge))
+		o.errorf("--max-sample-age must be at least 2 × --metric-resolution, so %v, but is %v: the metrics of a node would "+
+			"expire before the next ones arrive", least, o.MaxSampleAge)
 	}
-	return mistakes
-}
-
-func (o *options) validateKubelet() []error {
-	mistakes := slices.Concat(kubeletMistakes(o.Kubelet), o.validateRateWindow(), o.validateKubeletAccount(),
-		o.validateKubeletPins())
-	if o.Kubelet.Timeout > o.longestTimeout() && o.resolutionKnown() {
-		mistakes = append(mistakes, fmt.Errorf("--kubelet-request-timeout must be at most 9/10 of --metric-resolution, "+
-			"so %v, but is %v", o.longestTimeout(), o.Kubelet.Timeout))
-	}
-	if o.Kubelet.MaxBodyBytes < minResponseBytes {
-		mistakes = append(mistakes, fmt.Errorf("--kubelet-max-response-bytes must be at least %d, but is %d: "+
-			"responses of ordinary nodes would be rejected", minResponseBytes, o.Kubelet.MaxBodyBytes))
-	}
-	if len(o.addressTypes) == 0 {
-		mistakes = append(mistakes, errors.New("--kubelet-preferred-address-types must name at least one type"))
-	}
-	known := defaultAddressTypes()
-	for _, t := range o.addressTypes {
-		if !slices.Contains(known, t) {
-			mistakes = append(mistakes, fmt.Errorf("--kubelet-preferred-address-types: %q is not a type of node addresses; "+
-				"the types are %s", t, strings.Join(known, ", ")))
-		}
-	}
-	return mistakes
-}
-
-func (o *options) validateRateWindow() []error {
-	maxSampleAgeKnown := o.resolutionKnown() && !slices.Contains(o.unparsed, "max-sample-age")
-	switch {
-	case !o.all.Changed("rate-window"):
-		return nil
-	case o.RateWindow < usage.MinWindow:
-		return []error{fmt.Errorf("--rate-window must be at least %v, but is %v", usage.MinWindow, o.RateWindow)}
-	case o.RateWindow > o.MaxSampleAge && maxSampleAgeKnown:
-		return []error{fmt.Errorf("--rate-window must be at most --max-sample-age, so %v, but is %v: no rate covers more "+
-			"than that", o.MaxSampleAge, o.RateWindow)}
-	}
-	return nil
-}
-
-func (o *options) validateKubeletAccount() []error {
-	if o.KubeletServiceAccount == "" {
-		return nil
-	}
-	var mistakes []error
-	if problems := validation.IsDNS1123Subdomain(o.KubeletServiceAccount); problems != nil {
-		mistakes = append(mistakes, fmt.Errorf("--kubelet-service-account: %q is not a valid name: %s",
-			o.KubeletServiceAccount, strings.Join(problems, "; ")))
-	}
-	for _, other := range []struct {
-		flag string
-		set  bool
-	}{
-		{"--kubelet-client-certificate", o.Kubelet.ClientCertificate != ""},
-		{"--deprecated-kubelet-completely-insecure", o.Kubelet.PlainHTTP},
-	} {
-		if other.set {
-			mistakes = append(mistakes, fmt.Errorf("--kubelet-service-account has no effect with %s, with which kubelets "+
-				"receive no token: remove one of them", other.flag))
-		}
-	}
-	return mistakes
-}
-
-func (o *options) validateKubeletPins() []error {
-	if o.KubeletPins == "" {
-		return nil
-	}
-	var mistakes []error
-	if problems := validation.IsDNS1123Subdomain(o.KubeletPins); problems != nil {
-		mistakes = append(mistakes, fmt.Errorf("--kubelet-pins: %q is not a valid name: %s",
-			o.KubeletPins, strings.Join(problems, "; ")))
-	}
-	for _, other := range []struct {
-		flag string
-		set  bool
-	}{
-		{"--kubelet-insecure-tls", o.Kubelet.InsecureTLS},
-		{"--deprecated-kubelet-completely-insecure", o.Kubelet.PlainHTTP},
-	} {
-		if other.set {
-			mistakes = append(mistakes, fmt.Errorf("--kubelet-pins has no effect with %s, with which no certificate is "+
-				"verified: remove one of them", other.flag))
-		}
-	}
-	return mistakes
-}
-
-func defaultAddressTypes() []string {
-	var types []string
-	for _, t := range kubelet.DefaultAddressTypes() {
-		types = append(types, string(t))
-	}
-	return types
 }
 
 // validateLibrary checks the flags of the API server library.
-func (o *options) validateLibrary() []error {
-	mistakes := slices.Concat(o.Generic.Validate(), o.Serving.Validate(), o.Authentication.Validate(),
+func (o *options) validateLibrary() {
+	o.errs = slices.Concat(o.errs, o.Generic.Validate(), o.Serving.Validate(), o.Authentication.Validate(),
 		o.Authorization.Validate(), o.Audit.Validate(), o.Features.Validate())
 	if err := o.Generic.ComponentGlobalsRegistry.Set(); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("--feature-gates, --emulated-version: %w", err))
+		o.errorf("--feature-gates, --emulated-version: %w", err)
 	}
 	if pair := o.Serving.ServerCert.CertKey; (pair.CertFile != "") != (pair.KeyFile != "") {
-		mistakes = append(mistakes, errors.New("--tls-cert-file and --tls-private-key-file must be set together"))
+		o.errorf("--tls-cert-file and --tls-private-key-file must be set together")
 	}
 	if _, err := cliflag.TLSVersion(o.Serving.MinTLSVersion); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("--tls-min-version: %w", err))
+		o.errorf("--tls-min-version: %w", err)
 	}
 	if _, err := cliflag.TLSCipherSuites(o.Serving.CipherSuites); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("--tls-cipher-suites: %w", err))
+		o.errorf("--tls-cipher-suites: %w", err)
 	}
 	if err := logsapi.Validate(o.logging, nil, nil).ToAggregate(); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("the logging flags: %w", err))
+		o.errorf("the logging flags: %w", err)
 	}
-	return mistakes
+}
+
+// errorf adds an error. All of them are reported at once.
+func (o *options) errorf(format string, args ...any) {
+	o.errs = append(o.errs, fmt.Errorf(format, args...))
+}
+
+// checkName adds an error if a flag has no valid name of an object.
+func (o *options) checkName(flag, name string) {
+	if problems := validation.IsDNS1123Subdomain(name); problems != nil {
+		o.errorf("--%s: %q is not a valid name: %s", flag, name, strings.Join(problems, "; "))
+	}
 }

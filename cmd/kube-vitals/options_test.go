@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -19,10 +20,21 @@ import (
 // parse returns the configuration of a command line, or its errors.
 func parse(args ...string) (server.Config, error) {
 	o := newOptions()
-	if err := o.parse(args); err != nil {
-		return server.Config{}, err
+	if o.parse(args); o.errs != nil {
+		return server.Config{}, errors.Join(o.errs...)
 	}
-	return o.config()
+	c := o.config()
+	return c, errors.Join(o.errs...)
+}
+
+// parsed returns the options of a valid command line.
+func parsed(t *testing.T, args ...string) *options {
+	t.Helper()
+	o := newOptions()
+	if o.parse(args); o.errs != nil {
+		t.Fatal(o.errs)
+	}
+	return o
 }
 
 func TestDefaults(t *testing.T) {
@@ -157,7 +169,7 @@ func TestFlagsOfMetricsServer(t *testing.T) {
 	}
 }
 
-func TestMistakes(t *testing.T) {
+func TestErrors(t *testing.T) {
 	for args, want := range map[string][]string{
 		"--tls-names=a.b.svc":          {"--tls-names needs --tls-secret"},
 		"--tls-secret=s":               {"--tls-secret needs --tls-names"},
@@ -278,8 +290,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestAllMistakesAtOnce checks that flags that cannot be parsed do not hide the errors of others.
-func TestAllMistakesAtOnce(t *testing.T) {
+// TestAllErrorsAtOnce checks that flags that cannot be parsed do not hide the errors of others.
+func TestAllErrorsAtOnce(t *testing.T) {
 	err := run(t.Context(), []string{"--metric-resolution=1s", "--kubelet-port=-1", "stray", "--bar"}, io.Discard)
 	if err == nil {
 		t.Fatal("got no error")

@@ -2,54 +2,52 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 )
 
-// parse parses the command line and returns all errors in it. A flag with an invalid value keeps
-// its previous one, so that validation reports no second error.
-func (o *options) parse(args []string) error {
-	mistakes := o.unknownFlags(args)
+// parse parses the command line and adds all errors in it. A flag with an invalid value keeps its
+// previous one, so that validation reports no second error.
+func (o *options) parse(args []string) {
+	o.addUnknownFlags(args)
 	set := func(flag *pflag.Flag, value string) error {
 		before := flag.Value.String()
 		if err := o.all.Set(flag.Name, value); err != nil {
-			mistakes = append(mistakes, err)
+			o.errs = append(o.errs, err)
 			o.unparsed = append(o.unparsed, flag.Name)
 			if _, list := flag.Value.(pflag.SliceValue); !list { // lists are unchanged, and Set would append
 				_ = flag.Value.Set(before)
 			}
 		}
-		return nil // continue, to find the other mistakes too
+		return nil // continue, to find the other errors too
 	}
-	o.all.ParseErrorsAllowlist.UnknownFlags = true // unknownFlags has reported them
+	o.all.ParseErrorsAllowlist.UnknownFlags = true // addUnknownFlags has reported them
 	if err := o.all.ParseAll(args, set); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("%w; see --help", err))
+		o.errorf("%w; see --help", err)
 	}
 	for _, arg := range o.all.Args() {
-		mistakes = append(mistakes, fmt.Errorf("unexpected argument %q; see --help", arg))
+		o.errorf("unexpected argument %q; see --help", arg)
 	}
-	return errors.Join(mistakes...)
 }
 
-// unknownFlags returns an error for each unknown flag in args. pflag stops at the first one, so
-// unknownFlags removes it and parses the rest again, until only known flags remain.
-func (o *options) unknownFlags(args []string) []error {
-	var mistakes []error
+// addUnknownFlags adds an error for each unknown flag in args. pflag stops at the first one, so
+// addUnknownFlags removes it and parses the rest again, until only known flags remain.
+func (o *options) addUnknownFlags(args []string) {
 	args = slices.Clone(args)
 	ignore := func(*pflag.Flag, string) error { return nil }
 	for {
 		var unknown *pflag.NotExistError
 		if err := o.all.ParseAll(args, ignore); !errors.As(err, &unknown) {
-			return mistakes
+			return
 		}
 		i := slices.IndexFunc(args, func(arg string) bool { return contains(arg, unknown) })
 		if i < 0 {
-			return append(mistakes, unknown)
+			o.errs = append(o.errs, unknown)
+			return
 		}
-		mistakes = append(mistakes, fmt.Errorf("%w; see --help", unknown))
+		o.errorf("%w; see --help", unknown)
 		args = slices.Delete(args, i, i+1)
 	}
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -32,31 +30,29 @@ func (o *options) addResourceFlags(fs *pflag.FlagSet) {
 		"The time between two requests to a kubelet for ephemeral-storage; at least 10s. It expires after 3 intervals.")
 }
 
-func (o *options) validateResources() []error {
-	var mistakes []error
+func (o *options) validateResources() {
 	for _, name := range o.resources {
 		if name != extra.EphemeralStorage && !slices.Contains(defaultResources(), name) {
-			mistakes = append(mistakes, fmt.Errorf("--resources: %q is not a resource that can be served; these are %s "+
-				"and %s", name, strings.Join(defaultResources(), ", "), extra.EphemeralStorage))
+			o.errorf("--resources: %q is not a resource that can be served; these are %s and %s", name,
+				strings.Join(defaultResources(), ", "), extra.EphemeralStorage)
 		}
 	}
 	for _, name := range defaultResources() {
 		if !slices.Contains(o.resources, name) {
-			mistakes = append(mistakes, fmt.Errorf("--resources must contain %s, which is always served: add it", name))
+			o.errorf("--resources must contain %s, which is always served: add it", name)
 		}
 	}
 	serves := slices.Contains(o.resources, extra.EphemeralStorage)
 	if serves && o.usesPrometheus() {
-		mistakes = append(mistakes, errors.New("--resources: ephemeral-storage is read from kubelets, so it cannot be "+
-			"served with --source=prometheus: remove one of them"))
+		o.errorf("--resources: ephemeral-storage is read from kubelets, so it cannot be served with --source=prometheus: " +
+			"remove one of them")
 	}
 	switch {
 	case !serves && o.all.Changed("ephemeral-storage-interval"):
-		mistakes = append(mistakes, errors.New("--ephemeral-storage-interval has no effect without ephemeral-storage in "+
-			"--resources: add it, or remove --ephemeral-storage-interval"))
+		o.errorf("--ephemeral-storage-interval has no effect without ephemeral-storage in --resources: add it, or remove " +
+			"--ephemeral-storage-interval")
 	case o.EphemeralStorage.Interval < minStorageInterval:
-		mistakes = append(mistakes, fmt.Errorf("--ephemeral-storage-interval must be at least %v, but is %v",
-			minStorageInterval, o.EphemeralStorage.Interval))
+		o.errorf("--ephemeral-storage-interval must be at least %v, but is %v", minStorageInterval,
+			o.EphemeralStorage.Interval)
 	}
-	return mistakes
 }

@@ -23,7 +23,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-func TestResourceMistakes(t *testing.T) {
+func TestResourceErrors(t *testing.T) {
 	for args, want := range map[string][]string{
 		"--resources=cpu,disk": {
 			`--resources: "disk" is not a resource that can be served; these are cpu, memory, swap and ephemeral-storage`,

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/spf13/pflag"
 
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
@@ -48,30 +45,26 @@ func newServingCertConfig() servingcert.Config {
 	}
 }
 
-func (o *options) validateServingCert() []error {
-	var mistakes []error
+func (o *options) validateServingCert() {
 	c := &o.ServingCert
 	switch {
 	case c.Secret == "" && len(c.Names) > 0 && !o.all.Changed("tls-secret"): // --tls-secret= disables it
-		mistakes = append(mistakes, errors.New("--tls-names needs --tls-secret"))
+		o.errorf("--tls-names needs --tls-secret")
 	case c.Secret == "" && c.ConfigMap != "" && !o.all.Changed("tls-secret"):
-		mistakes = append(mistakes, errors.New("--tls-ca-configmap needs --tls-secret"))
+		o.errorf("--tls-ca-configmap needs --tls-secret")
 	case c.Secret == "" && c.Service != "":
 		if err := c.ValidateService(); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("--service: %w", err))
+			o.errorf("--service: %w", err)
 		}
 	case c.Secret == "":
 	case len(c.Names) == 0:
-		mistakes = append(mistakes, errors.New("--tls-secret needs --tls-names"))
+		o.errorf("--tls-secret needs --tls-names")
 	default:
 		if err := c.Validate(); err != nil {
-			const flags = "--tls-secret, --tls-names, --service, --tls-lifetime, --tls-settle"
-			mistakes = append(mistakes, fmt.Errorf("%s: %w", flags, err))
+			o.errorf("--tls-secret, --tls-names, --service, --tls-lifetime, --tls-settle: %w", err)
 		}
 	}
 	if pair := o.Serving.ServerCert.CertKey; c.Secret != "" && (pair.CertFile != "" || pair.KeyFile != "") {
-		mistakes = append(mistakes, errors.New("--tls-secret and --tls-cert-file exclude each other: "+
-			"there is one serving certificate"))
+		o.errorf("--tls-secret and --tls-cert-file exclude each other: there is one serving certificate")
 	}
-	return mistakes
 }

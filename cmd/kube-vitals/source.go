@@ -1,12 +1,12 @@
 package main
 
 import (
-	"errors"
-	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 )
 
@@ -45,42 +45,58 @@ func (o *options) defaultMaxSampleAge() time.Duration {
 	return 4 * o.interval()
 }
 
+// needsKubelets adds an error if a flag is set that has no effect with an engine.
+func (o *options) needsKubelets(flag string) {
+	if o.all.Changed(flag) {
+		o.errorf("--%s has no effect with --source=prometheus, which does not connect to kubelets: remove it", flag)
+	}
+}
+
 // validateSource checks that the flags of one source are set, and only those.
-func (o *options) validateSource() []error {
-	var mistakes []error
+func (o *options) validateSource() {
 	switch o.source {
 	case sourceKubelet:
 		for _, name := range []string{"prometheus-url", "prometheus-config"} {
 			if o.all.Changed(name) {
-				mistakes = append(mistakes, fmt.Errorf("--%s has no effect without --source=prometheus: set that, or remove "+
-					"--%[1]s", name))
+				o.errorf("--%s has no effect without --source=prometheus: set that, or remove --%[1]s", name)
 			}
 		}
-		return mistakes
+		return
 	case sourcePrometheus:
 	default:
-		return []error{fmt.Errorf("--source is %q, but must be %s or %s", o.source, sourceKubelet, sourcePrometheus)}
+		o.errorf("--source is %q, but must be %s or %s", o.source, sourceKubelet, sourcePrometheus)
+		return
 	}
 	if o.MaxSampleAge < minEngineSampleAge && o.resolutionKnown() {
-		mistakes = append(mistakes, fmt.Errorf("--max-sample-age must be at least %v with --source=prometheus, but is %v: "+
-			"engines scrape kubelets every 15 to 60 seconds", minEngineSampleAge, o.MaxSampleAge))
+		o.errorf("--max-sample-age must be at least %v with --source=prometheus, but is %v: engines scrape kubelets every "+
+			"15 to 60 seconds", minEngineSampleAge, o.MaxSampleAge)
 	}
 	if o.Prometheus.URL == "" {
-		mistakes = append(mistakes, errors.New("--prometheus-url is required with --source=prometheus"))
+		o.errorf("--prometheus-url is required with --source=prometheus")
 	} else if _, err := prometheus.ParseURL(o.Prometheus.URL); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("--prometheus-url: %w", err))
+		o.errorf("--prometheus-url: %w", err)
 	}
 	o.Flags.FlagSets[kubeletSection].VisitAll(func(flag *pflag.Flag) {
-		if flag.Name != "node-selector" && o.all.Changed(flag.Name) {
-			mistakes = append(mistakes, fmt.Errorf("--%s has no effect with --source=prometheus, which does not connect to "+
-				"kubelets: remove it", flag.Name))
+		if flag.Name != "node-selector" {
+			o.needsKubelets(flag.Name)
 		}
 	})
-	return mistakes
 }
 
 // checkPrometheusFile checks the content of --prometheus-config.
 func checkPrometheusFile(content []byte) error {
 	_, err := prometheus.ParseFile(content, "")
+	return err
+}
+
+func (o *options) addDeviceFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Devices.File, "device-config", "",
+		"The YAML file with the exporters from which the usage of devices such as GPUs is read, and the names of their "+
+			"series. See docs/devices.md. (default: no devices)")
+}
+
+// checkDeviceFile checks the content of --device-config.
+func (o *options) checkDeviceFile(content []byte) error {
+	_, err := device.Parse(content, filepath.Dir(o.Devices.File))
 	return err
 }

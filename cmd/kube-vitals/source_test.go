@@ -22,7 +22,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-func TestSourceMistakes(t *testing.T) {
+func TestSourceErrors(t *testing.T) {
 	for args, want := range map[string][]string{
 		"--source=x":                {`--source is "x", but must be kubelet or prometheus`},
 		"--source=prometheus":       {"--prometheus-url is required"},
@@ -49,12 +49,9 @@ func TestPrometheusFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("preset: x\ntimeout: 2h\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := newOptions()
-	err := o.parse([]string{"--source=prometheus", "--prometheus-url=http://p", "--prometheus-config=" + file})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := fmt.Sprint(o.checkFiles())
+	o := parsed(t, "--source=prometheus", "--prometheus-url=http://p", "--prometheus-config="+file)
+	o.checkFiles()
+	text := fmt.Sprint(o.errs)
 	for _, want := range []string{"--prometheus-config: " + file, `preset is "x"`, "timeout is 2h"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("got %s, want %q", text, want)

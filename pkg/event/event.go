@@ -22,10 +22,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
@@ -86,7 +86,9 @@ type Config struct {
 // Run.
 type Reporter struct {
 	Config
-	limiter flowcontrol.PassiveRateLimiter
+	limiter    flowcontrol.PassiveRateLimiter
+	correlator *record.EventCorrelator
+	failures   map[string]failure // of the last request to write an event, by namespace
 
 	widespread         map[reason.Reason]*spread // reasons for which the Deployment is reported
 	deploymentReported bool                      // as Unavailable, and not as Restored since
@@ -108,17 +110,13 @@ type spread struct {
 	calm       int       // number of intervals in a row in which few nodes have failed
 }
 
-// event is an event to record.
-type event struct {
-	object                *corev1.ObjectReference
-	kind, reason, message string
-}
-
 // New returns a Reporter that records nothing until Run is called.
 func New(c Config) *Reporter {
 	return &Reporter{
 		Config:     c,
 		limiter:    flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, burst),
+		correlator: newCorrelator(),
+		failures:   map[string]failure{},
 		widespread: map[reason.Reason]*spread{},
 		nodes:      map[string]reported{},
 	}
@@ -126,7 +124,6 @@ func New(c Config) *Reporter {
 
 // Run records events until ctx is done.
 func (r *Reporter) Run(ctx context.Context) {
-	out := newSink(ctx, r.Events)
 	tick := time.NewTicker(r.Interval)
 	defer tick.Stop()
 	for {
@@ -134,21 +131,18 @@ func (r *Reporter) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			r.report(ctx, out, time.Now())
+			r.report(ctx, time.Now())
 		}
 	}
 }
 
 // report records the events that are due.
-func (r *Reporter) report(ctx context.Context, out *sink, now time.Time) {
-	if out.isDown(now) { // the events would only wait in the recorder's queue
-		return
-	}
+func (r *Reporter) report(ctx context.Context, now time.Time) {
 	nodes := r.Source.Nodes()
-	all := r.reportDeployment(ctx, out, nodes, now)
-	r.reportSource(ctx, out, now)
+	all := r.reportDeployment(ctx, nodes, now)
+	r.reportSource(ctx, now)
 	for _, e := range r.nodeEvents(nodes, all, now) {
-		out.Event(e.object, e.kind, e.reason, e.message)
+		r.record(ctx, e)
 	}
 }
 
@@ -182,9 +176,7 @@ func isStillMany(failing, nodes int) bool { return isMany(2*failing, nodes) && f
 
 // reportDeployment records the events of the Deployment about many nodes that are due. It returns the
 // number of nodes that fail, by reason.
-func (r *Reporter) reportDeployment(
-	ctx context.Context, out *sink, nodes []health.Node, now time.Time,
-) map[reason.Reason]int {
+func (r *Reporter) reportDeployment(ctx context.Context, nodes []health.Node, now time.Time) map[reason.Reason]int {
 	all, confirmed := r.failing(nodes, now)
 	for cause, w := range r.widespread {
 		if isStillMany(all[cause], len(nodes)) {
@@ -199,65 +191,53 @@ func (r *Reporter) reportDeployment(
 		}
 	}
 
-	var due []event
-	var reported []*spread
 	for cause, w := range r.widespread {
-		if w.calm == 0 && (w.reportedAt.IsZero() || now.Sub(w.reportedAt) >= repeatAfter) {
-			due = append(due, event{nil, corev1.EventTypeWarning, Unavailable, deploymentMessage(cause, all[cause], len(nodes))})
-			reported = append(reported, w)
+		isDue := w.calm == 0 && (w.reportedAt.IsZero() || now.Sub(w.reportedAt) >= repeatAfter)
+		if isDue && r.recordOnDeployment(ctx, Unavailable, deploymentMessage(cause, all[cause], len(nodes))) {
+			w.reportedAt, r.deploymentReported = now, true
 		}
 	}
-	isOver := len(r.widespread) == 0 && r.deploymentReported
-	if isOver {
+	if len(r.widespread) == 0 && r.deploymentReported {
 		failing := 0
 		for _, n := range all {
 			failing += n
 		}
-		due = append(due, event{nil, corev1.EventTypeNormal, Restored, deploymentRestored(failing, len(nodes))})
-	}
-	if len(due) > 0 && r.recordOnDeployment(ctx, out, due...) {
-		for _, w := range reported {
-			w.reportedAt = now
-		}
-		r.deploymentReported = !isOver
+		r.deploymentReported = !r.recordOnDeployment(ctx, Restored, deploymentRestored(failing, len(nodes)))
 	}
 	return all
 }
 
 // reportSource records the event about the source as a whole that is due, on the Deployment.
-func (r *Reporter) reportSource(ctx context.Context, out *sink, now time.Time) {
+func (r *Reporter) reportSource(ctx context.Context, now time.Time) {
 	o := r.Source.Overall()
-	due := event{nil, corev1.EventTypeWarning, Unavailable, engineMessage(o.Reason)}
+	kind, message := Unavailable, engineMessage(o.Reason)
 	switch {
 	case o.Failures == 0 && r.source.reason != "":
-		due.kind, due.reason, due.message = corev1.EventTypeNormal, Restored, engineRestored
+		kind, message = Restored, engineRestored
 	case !r.isDue(&o.Attempts, r.source, now, false):
 		return
 	}
-	if r.recordOnDeployment(ctx, out, due) {
+	if r.recordOnDeployment(ctx, kind, message) {
 		r.source = reported{"", o.Reason, now}
 	}
 }
 
-// recordOnDeployment records events on the Deployment. If that is not possible now, it returns false,
+// recordOnDeployment records an event on the Deployment. If that is not possible now, it returns false,
 // and is tried again with the next interval.
-func (r *Reporter) recordOnDeployment(ctx context.Context, out *sink, events ...event) bool {
+func (r *Reporter) recordOnDeployment(ctx context.Context, reason, message string) bool {
 	if !r.limiter.TryAccept() {
 		return false
 	}
 	deployment := r.deployment(ctx)
-	if deployment == nil {
-		return false
+	if deployment != nil {
+		r.record(ctx, event{deployment, reason, message})
 	}
-	for _, e := range events {
-		out.Event(deployment, e.kind, e.reason, e.message)
-	}
-	return true
+	return deployment != nil
 }
 
 // deployment returns a reference to the Deployment of kube-vitals, or nil if it cannot be read.
 // kubectl describe finds events by the UID.
-func (r *Reporter) deployment(ctx context.Context) runtime.Object {
+func (r *Reporter) deployment(ctx context.Context) *corev1.ObjectReference {
 	requestCtx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	d, err := r.Deployments.Deployments(r.Namespace).Get(requestCtx, r.Deployment, metav1.GetOptions{})
@@ -291,9 +271,9 @@ func (r *Reporter) nodeEvents(nodes []health.Node, failing map[reason.Reason]int
 		if isDue := isRestored || r.isDue(&n.Attempts, last, now, isMany(failing[n.Reason], len(nodes))); isDue &&
 			r.limiter.TryAccept() {
 			e := event{&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID},
-				corev1.EventTypeWarning, Unavailable, nodeMessage(n.Reason)}
+				Unavailable, nodeMessage(n.Reason)}
 			if isRestored {
-				e.kind, e.reason, e.message = corev1.EventTypeNormal, Restored, nodeRestored
+				e.reason, e.message = Restored, nodeRestored
 			}
 			last.reason, last.at = n.Reason, now
 			due = append(due, e)

@@ -1,7 +1,16 @@
 // Package memory reads the memory that this process uses and what it may use.
 package memory
 
-import "github.com/prometheus/procfs"
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/procfs"
+)
 
 // Resident returns the resident memory (RSS) of this process in bytes, and 0 if it cannot be read.
 func Resident() uint64 {
@@ -14,4 +23,76 @@ func Resident() uint64 {
 		return 0
 	}
 	return uint64(stat.ResidentMemory())
+}
+
+// Limit returns the memory limit of the container in bytes: the lowest limit of the cgroup of this
+// process and of the cgroups around it that are visible here. It returns 0 if there is none or if it
+// cannot be read. It reads the files of the kernel each time, since a Pod can be resized.
+func Limit() uint64 {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0
+	}
+	return limit(fs, "/")
+}
+
+// unlimited is the lowest value that stands for no limit. Version 1 of cgroups has the highest
+// number of whole pages in an int64.
+const unlimited = math.MaxInt64 >> 1
+
+// limit is Limit with a directory in place of /.
+func limit(fs procfs.FS, root string) uint64 {
+	self, err := fs.Self()
+	if err != nil {
+		return 0
+	}
+	groups, err := self.Cgroups()
+	if err != nil {
+		return 0
+	}
+	mounts, err := self.MountInfo()
+	if err != nil {
+		return 0
+	}
+	lowest := uint64(unlimited)
+	for _, g := range groups {
+		isV2 := g.HierarchyID == 0
+		if !isV2 && !slices.Contains(g.Controllers, "memory") {
+			continue
+		}
+		for _, m := range mounts {
+			switch _, hasMemory := m.SuperOptions["memory"]; {
+			case isV2 && m.FSType == "cgroup2":
+				lowest = min(lowest, limitOf(root, m, g.Path, "memory.max"))
+			case !isV2 && m.FSType == "cgroup" && hasMemory:
+				lowest = min(lowest, limitOf(root, m, g.Path, "memory.limit_in_bytes"))
+			}
+		}
+	}
+	if lowest >= unlimited {
+		return 0
+	}
+	return lowest
+}
+
+// limitOf returns the lowest limit of a cgroup and of its parents, as far as the mount shows them.
+// A file that is missing or that has no number, such as "max", stands for no limit.
+func limitOf(root string, mount *procfs.MountInfo, group, file string) uint64 {
+	path, err := filepath.Rel(mount.Root, group)
+	if err != nil || path == ".." || strings.HasPrefix(path, "../") {
+		path = "." // a container with the cgroup namespace of its node sees only its own cgroup
+	}
+	lowest := uint64(unlimited)
+	for {
+		text, err := os.ReadFile(filepath.Join(root, mount.MountPoint, path, file))
+		if err == nil {
+			if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil {
+				lowest = min(lowest, n)
+			}
+		}
+		if path == "." {
+			return lowest
+		}
+		path = filepath.Dir(path)
+	}
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -208,9 +210,10 @@ func (p *Pins) notStored() error {
 	return err
 }
 
-// set applies the content of the ConfigMap, and returns the nodes whose keys have been pinned since the
+// set applies the content of the ConfigMap, and logs the nodes whose keys have been pinned since the
 // last call. If the ConfigMap does not exist (nil), the pins stay in use until it exists again.
-func (p *Pins) set(object *corev1.ConfigMap) (pinned []string) {
+func (p *Pins) set(ctx context.Context, object *corev1.ConfigMap) {
+	var pinned []string
 	stored := map[string]pin{}
 	if object != nil {
 		for node, value := range object.Data {
@@ -241,7 +244,11 @@ func (p *Pins) set(object *corev1.ConfigMap) (pinned []string) {
 	}
 	close(p.changed)
 	p.changed = make(chan struct{})
-	return pinned
+	if len(pinned) > 0 {
+		slices.Sort(pinned)
+		klog.FromContext(ctx).Info("Pinned the keys of kubelets at first sight", "count", len(pinned),
+			"nodes", pinned[:min(len(pinned), 10)])
+	}
 }
 
 // record sets the error of the last request that reads or writes, and logs it once.
@@ -271,13 +278,14 @@ func (p *Pins) hasWork() bool {
 	return p.read && len(p.wanted)+len(p.deleted) > 0
 }
 
-// next returns the ConfigMap with what must be stored, nil if it does not exist, and an error if not
-// all of it fits.
-func (p *Pins) next() (object *corev1.ConfigMap, full error) {
+// next returns the ConfigMap with what must be stored, or nil if it cannot be stored, and an error unless
+// all of it can.
+func (p *Pins) next() (object *corev1.ConfigMap, err error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.object == nil {
-		return nil, nil
+		return nil, errors.New("it does not exist: create it with \"helm upgrade\" or from the manifests; all keys are " +
+			"then pinned again at first sight")
 	}
 	object = p.object.DeepCopy()
 	if object.Data == nil {
@@ -298,14 +306,17 @@ func (p *Pins) next() (object *corev1.ConfigMap, full error) {
 			more -= sizeOf(node, before)
 		}
 		if total+more > maxBytes || values+len(value)-len(before) > maxValueBytes {
-			full = fmt.Errorf("it is full with %d entries: set serverTLSBootstrap in the configuration of the kubelets, then "+
+			err = fmt.Errorf("it is full with %d entries: set serverTLSBootstrap in the configuration of the kubelets, then "+
 				"check and approve their certificate requests, because no more nodes can be pinned", len(object.Data))
 			continue
 		}
 		total, values = total+more, values+len(value)-len(before)
 		object.Data[node] = value
 	}
-	return object, full
+	if maps.Equal(p.object.Data, object.Data) {
+		object = nil
+	}
+	return object, err
 }
 
 // sizeOf returns about the number of bytes of an entry: its name is stored in the managed fields, too.
@@ -341,7 +352,10 @@ func (p *Pins) markDeleted(ctx context.Context, before map[string]pin) (now map[
 	if !p.Synced() {
 		return nil
 	}
-	now = p.unknown()
+	p.mu.RLock()
+	now = maps.Clone(p.pins)
+	p.mu.RUnlock()
+	maps.DeleteFunc(now, func(node string, known pin) bool { return known.uid == "" || p.IsCurrent(node, known.uid) })
 	again := maps.Clone(now)
 	maps.DeleteFunc(again, func(node string, known pin) bool { return before[node] != known })
 	if len(again) == 0 {
@@ -359,15 +373,4 @@ func (p *Pins) markDeleted(ctx context.Context, before map[string]pin) (now map[
 	maps.Copy(p.deleted, again)
 	p.wakeUp()
 	return now
-}
-
-// unknown returns the pins of nodes that are not known.
-func (p *Pins) unknown() map[string]pin {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	unknown := maps.Clone(p.pins)
-	maps.DeleteFunc(unknown, func(node string, known pin) bool {
-		return known.uid == "" || p.IsCurrent(node, known.uid)
-	})
-	return unknown
 }

@@ -1,13 +1,10 @@
 package pins
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 )
 
 const (
@@ -98,33 +94,22 @@ func (p *Pins) write(ctx context.Context) (tried bool, err error) {
 	if !p.hasWork() || p.writes.Wait(ctx) != nil { // the context ended
 		return false, nil
 	}
-	object, full := p.next()
-	requestCtx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	switch {
-	case object == nil:
-		err = errors.New("it does not exist: create it with \"helm upgrade\" or from the manifests; all keys are then " +
-			"pinned again at first sight")
-	case full != nil && p.stores(object):
-	default:
+	object, incomplete := p.next()
+	if object != nil {
+		requestCtx, cancel := context.WithTimeout(ctx, writeTimeout)
+		defer cancel()
 		_, err = p.ConfigMaps.Update(requestCtx, object, metav1.UpdateOptions{FieldManager: fieldManager})
-		if err != nil && !apierrors.IsConflict(err) {
-			err = fmt.Errorf("cannot write it: the ServiceAccount needs permission to list, watch and update it: %w", err)
-		}
 	}
-	if apierrors.IsConflict(err) {
+	switch {
+	case apierrors.IsConflict(err):
 		return true, nil // another replica was faster: the watch reports what it has stored
+	case err != nil:
+		err = fmt.Errorf("cannot write it: the ServiceAccount needs permission to list, watch and update it: %w", err)
+	default:
+		err = incomplete
 	}
-	err = cmp.Or(err, full)
 	p.record(ctx, &p.writeErr, err)
 	return true, err
-}
-
-// stores reports whether the ConfigMap has this data already.
-func (p *Pins) stores(object *corev1.ConfigMap) bool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return p.object != nil && maps.Equal(p.object.Data, object.Data)
 }
 
 // reflector returns a watch of the ConfigMap.
@@ -159,23 +144,12 @@ func (p *Pins) reflector(ctx context.Context) *cache.Reflector {
 	}
 	changed := func(objects []any) {
 		if len(objects) == 0 {
-			p.setAndLog(ctx, nil)
+			p.set(ctx, nil)
 		} else if object, ok := objects[0].(*corev1.ConfigMap); ok { // the only one, by the field selector
-			p.setAndLog(ctx, object)
+			p.set(ctx, object)
 		}
 	}
 	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, p.ConfigMaps),
 		&corev1.ConfigMap{}, cache.NewUndeltaStore(changed, cache.MetaNamespaceKeyFunc),
 		cache.ReflectorOptions{Name: "pins", Backoff: newBackoff(maxReadBackoff)})
-}
-
-// setAndLog applies the content of the ConfigMap and logs which keys were pinned.
-func (p *Pins) setAndLog(ctx context.Context, object *corev1.ConfigMap) {
-	pinned := p.set(object)
-	if len(pinned) == 0 {
-		return
-	}
-	slices.Sort(pinned)
-	klog.FromContext(ctx).Info("Pinned the keys of kubelets at first sight", "count", len(pinned),
-		"nodes", pinned[:min(len(pinned), 10)])
 }

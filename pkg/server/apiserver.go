@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -18,6 +20,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/api/openapi"
 	"github.com/kube-vitals/kube-vitals/pkg/explain"
+	"github.com/kube-vitals/kube-vitals/pkg/filter"
 	"github.com/kube-vitals/kube-vitals/pkg/memory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
@@ -37,36 +40,95 @@ func (a *assembly) addAPI() error {
 	if err != nil {
 		return err
 	}
-	a.ready = append(required, requirement{"metrics", newFirstMetrics(required, a.source).check})
-	if a.cert != nil {
-		a.ready = append(a.ready, requirement{"serving-certificate", a.cert.Ready})
-	}
-	writeTime := cmp.Or(a.maxWriteTime, maxWriteTime)
-	config.SecureServing.Listener = deadlineListener{config.SecureServing.Listener, writeTime}
-	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		handler = api.WithResponseMemory(handler, codecs, responseMemory(memory.Limit()))
-		handler = api.WithMetadataCheck(handler, codecs)
-		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
-		handler = withWriteDeadline(rejectUntilReady(handler, required, codecs), config.RequestTimeout, writeTime)
-		return drainer(handler, config.ShutdownInitiatedNotify())
-	}
-	config.AddReadyzChecks(a.ready.probes()...)
-	config.AddLivezChecks(probe("scraping", a.source.Alive))
-
+	a.addChecks(config, required)
+	a.addFilters(config, required, codecs)
 	if a.api, err = config.Complete(nil).New("kube-vitals", genericapiserver.NewEmptyDelegate()); err != nil {
 		return fmt.Errorf("cannot set up the API server: %w", err)
 	}
 	a.api.ShutdownTimeout = connectionTimeout
 	limitDebugFlags(a.Config, a.api)
 	a.api.Handler.NonGoRestfulMux.Handle("/metrics", a.instruments.handler())
-	a.api.Handler.NonGoRestfulMux.Handle(nodez.Path, nodez.Handler(a.page))
-	a.resources.Authorizer = config.Authorization.Authorizer
-	a.resources.ExplainPods = explain.NewPods(a.explanations)
-	a.resources.ExplainNodes = explain.NewNodes(a.explanations)
-	if err := a.api.InstallAPIGroup(api.NewGroup(a.resources, scheme, codecs)); err != nil {
+	a.api.Handler.NonGoRestfulMux.Handle(nodez.Path, nodez.Handler(a.page()))
+	resources, err := a.resources(config.Authorization.Authorizer)
+	if err != nil {
+		return err
+	}
+	if err := a.api.InstallAPIGroup(api.NewGroup(resources, scheme, codecs)); err != nil {
 		return fmt.Errorf("cannot install metrics.k8s.io: %w", err)
 	}
 	return nil
+}
+
+// addChecks adds the checks of /readyz, of which the first are required to serve requests, and of /livez.
+func (a *assembly) addChecks(config *genericapiserver.Config, required readiness) {
+	metrics := &firstMetrics{required: required, warmedUp: a.source.WarmedUp}
+	a.ready = append(required, requirement{"metrics", metrics.check})
+	if a.cert != nil {
+		a.ready = append(a.ready, requirement{"serving-certificate", a.cert.Ready})
+	}
+	config.AddReadyzChecks(a.ready.probes()...)
+	config.AddLivezChecks(probe("scraping", a.source.Alive))
+}
+
+// addFilters adds what requests pass before and after the filters of the library.
+func (a *assembly) addFilters(config *genericapiserver.Config, required readiness, codecs serializer.CodecFactory) {
+	writeTime := cmp.Or(a.maxWriteTime, filter.MaxWriteTime)
+	config.SecureServing.Listener = filter.Listener{Listener: config.SecureServing.Listener, MaxWriteTime: writeTime}
+	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
+		handler = api.WithResponseMemory(handler, codecs, responseMemory(memory.Limit()))
+		handler = api.WithMetadataCheck(handler, codecs)
+		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
+		handler = rejectUntilReady(handler, required, codecs)
+		handler = filter.WithDeadline(handler, config.RequestTimeout, writeTime)
+		return filter.WithDrain(handler, config.ShutdownInitiatedNotify())
+	}
+}
+
+// page returns what /nodez serves.
+func (a *assembly) page() nodez.Config {
+	return nodez.Config{
+		Version:      a.Version,
+		Resolution:   a.Resolution,
+		MaxSampleAge: a.MaxSampleAge,
+		View:         a.view,
+		Source:       a.source,
+		Devices:      a.exporters,
+		Memory:       memoryReport,
+		Now:          time.Now,
+		Clock:        a.clock,
+	}
+}
+
+// resources returns what metrics.k8s.io serves. The authorizer decides who may know why metrics are
+// missing.
+func (a *assembly) resources(authorizer authorizer.Authorizer) (api.Config, error) {
+	lookup, err := explain.NewClient(a.client)
+	if err != nil {
+		return api.Config{}, err
+	}
+	explanations := explain.Config{
+		Pods:         a.view.Pods,
+		Nodes:        a.view.Nodes,
+		Samples:      a.view.Usage,
+		Source:       a.source,
+		Lookup:       lookup,
+		SelectsNodes: a.NodeSelector != nil && !a.NodeSelector.Empty(),
+		Resolution:   a.Resolution,
+		MaxSampleAge: a.MaxSampleAge,
+		Clock:        a.clock,
+	}
+	return api.Config{
+		View:         a.view,
+		Reads:        a.reads,
+		ExplainPods:  explain.NewPods(explanations),
+		ExplainNodes: explain.NewNodes(explanations),
+		Authorizer:   authorizer,
+		FromEngine:   a.Prometheus != nil,
+		Warnings:     a.MissingMetricsWarnings,
+		Now:          time.Now,
+		Clock:        a.clock,
+		ObserveAge:   a.instruments.observeAge,
+	}, nil
 }
 
 // configure applies the generic flags.
@@ -85,7 +147,7 @@ func (a *assembly) configure(config *genericapiserver.Config) error {
 	config.LoopbackClientConfig = &rest.Config{} // required, but not used
 	// The library has no limits for watches and profiles, not even before they are rejected.
 	config.LongRunningFunc = func(*http.Request, *request.RequestInfo) bool { return false }
-	limitInFlight(config)
+	filter.LimitInFlight(config)
 	return nil
 }
 
@@ -96,11 +158,16 @@ func (a *assembly) secure(config *genericapiserver.Config) (readiness, error) {
 		return nil, err
 	}
 	a.instruments.registerCertificate(config.SecureServing.Cert)
-	caPublished, err := authenticate(a.Config, config)
+	client, err := restConfig(a.Authentication.RemoteKubeConfigFile)
 	if err != nil {
 		return nil, err
 	}
-	if err := authorize(a.Config, config); err != nil {
+	options := filter.Options{Authentication: a.Authentication, Authorization: a.Authorization, Client: client}
+	caPublished, err := options.Authenticate(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := options.Authorize(config); err != nil {
 		return nil, err
 	}
 	return readiness{

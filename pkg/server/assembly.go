@@ -8,12 +8,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
-	"github.com/kube-vitals/kube-vitals/pkg/event"
-	"github.com/kube-vitals/kube-vitals/pkg/explain"
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
-	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -29,13 +27,10 @@ type assembly struct {
 	view        *view.View
 	instruments *instruments
 	watches     *inventory.Watches
-	events      *event.Reporter // nil: off
 	source      source
-	cert        *servingcert.Manager // nil: the serving certificate is not ours
-
-	resources    api.Config
-	page         nodez.Config
-	explanations explain.Config
+	reads       api.Reads                // is told which nodes are read; nil: nothing is
+	exporters   func() []health.Exporter // of devices; nil: there are none
+	cert        *servingcert.Manager     // nil: the serving certificate is not ours
 
 	api   *genericapiserver.GenericAPIServer
 	ready readiness
@@ -49,46 +44,13 @@ func newAssembly(c Config) (*assembly, error) {
 		return nil, err
 	}
 	client.UserAgent = "kube-vitals/" + c.Version
-	lookup, err := explain.NewClient(client)
-	if err != nil {
-		return nil, err
-	}
 	clock := usage.NewClock(time.Now())
 	v := newView(c, clock)
-	a := &assembly{
-		Config: c, client: client, clock: clock, view: v,
-		instruments: newInstruments(c.Version, c.Commit, time.Now, clock),
-	}
-	a.instruments.registerConfig(c.Resolution, c.MaxSampleAge)
-	a.instruments.registerState(v.Usage, v.Nodes, v.Pods)
-	a.instruments.registerMemory()
-	a.resources = api.Config{
-		View:       v,
-		Now:        time.Now,
-		Clock:      clock,
-		ObserveAge: a.instruments.observeAge,
-		Warnings:   c.MissingMetricsWarnings,
-	}
-	a.page = nodez.Config{
-		Version:      c.Version,
-		Resolution:   c.Resolution,
-		MaxSampleAge: c.MaxSampleAge,
-		View:         v,
-		Memory:       memoryReport,
-		Now:          time.Now,
-		Clock:        clock,
-	}
-	a.explanations = explain.Config{
-		Pods:         v.Pods,
-		Nodes:        v.Nodes,
-		Samples:      v.Usage,
-		Lookup:       lookup,
-		SelectsNodes: c.NodeSelector != nil && !c.NodeSelector.Empty(),
-		Resolution:   c.Resolution,
-		MaxSampleAge: c.MaxSampleAge,
-		Clock:        clock,
-	}
-	return a, nil
+	i := newInstruments(c.Version, c.Commit, time.Now, clock)
+	i.registerConfig(c.Resolution, c.MaxSampleAge)
+	i.registerState(v.Usage, v.Nodes, v.Pods)
+	i.registerMemory()
+	return &assembly{Config: c, client: client, clock: clock, view: v, instruments: i}, nil
 }
 
 // newView returns an empty store and empty inventories of pods and of nodes. The store removes a pod
@@ -154,41 +116,32 @@ func (a *assembly) addSource() error {
 	if err := add(); err != nil {
 		return err
 	}
-	a.explanations.Source, a.page.Source = a.source, a.source
 	a.instruments.registerNodes(a.source)
 	a.loops = append(a.loops, a.source.Run, func(ctx context.Context) { a.watches.Run(ctx, a.source) })
 	return nil
 }
 
-// addServingCert adds the Manager of the serving certificate if a Secret is configured, and the
-// Monitor of the APIServices if the Service is configured. The Manager runs its Monitor.
-func (a *assembly) addServingCert() error {
-	cert, monitor, err := newServingCert(a.Config, a.client)
+// addServingCert adds the Manager of the serving certificate if a Secret is configured, or else only the
+// Monitor of the APIServices if the Service is configured. A Manager runs its own Monitor.
+func (a *assembly) addServingCert() (err error) {
+	c := a.ServingCert
+	c.Client = a.client
+	var monitor *servingcert.Monitor
 	switch {
-	case err != nil:
-		return err
-	case cert != nil:
-		a.cert = cert
-		a.loops = append(a.loops, cert.Run)
-	case monitor != nil:
-		a.loops = append(a.loops, monitor.Run)
-	}
-	if monitor != nil {
-		a.instruments.registerAPIServices(monitor.States)
-	}
-	return nil
-}
-
-// newServingCert returns what is configured. The Monitor is that of the Manager if there is one.
-func newServingCert(c Config, client *rest.Config) (cert *servingcert.Manager, m *servingcert.Monitor, err error) {
-	c.ServingCert.Client = client
-	switch {
-	case c.ServingCert.Secret != "":
-		if cert, err = servingcert.New(c.ServingCert); err == nil {
-			m = cert.Monitor()
+	case c.Secret != "":
+		if a.cert, err = servingcert.New(c); err != nil {
+			return err
 		}
-	case c.ServingCert.Service != "":
-		m, err = servingcert.NewMonitor(c.ServingCert)
+		monitor = a.cert.Monitor()
+		a.loops = append(a.loops, a.cert.Run)
+	case c.Service != "":
+		if monitor, err = servingcert.NewMonitor(c); err != nil {
+			return err
+		}
+		a.loops = append(a.loops, monitor.Run)
+	default:
+		return nil
 	}
-	return cert, m, err
+	a.instruments.registerAPIServices(monitor.States)
+	return nil
 }

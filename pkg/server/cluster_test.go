@@ -209,7 +209,7 @@ func (c *cluster) setCAs(clients, proxies *kubelettest.CA) {
 	c.cas = corev1.ConfigMap{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: authenticationNamespace, Name: authenticationName, ResourceVersion: "2",
+			Namespace: metav1.NamespaceSystem, Name: "extension-apiserver-authentication", ResourceVersion: "2",
 		},
 		Data: map[string]string{
 			"client-ca-file":                     string(clients.PEM()),

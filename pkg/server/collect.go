@@ -4,10 +4,53 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/kube-vitals/kube-vitals/pkg/health"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
+
+// namespace is the first part of the names of the metrics.
+const namespace = "kube_vitals"
+
+// newCounters registers a counter for each combination of the values of labels.
+func (i *instruments) newCounters(name, help string, labels ...string) *prometheus.CounterVec {
+	return promauto.With(i.registry).NewCounterVec(
+		prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+// newCounter registers a counter.
+func (i *instruments) newCounter(name, help string) prometheus.Counter {
+	return i.newCounters(name, help).WithLabelValues()
+}
+
+// newHistogram registers a histogram with the upper bounds of its buckets.
+func (i *instruments) newHistogram(name, help string, buckets ...float64) prometheus.Histogram {
+	return promauto.With(i.registry).NewHistogram(
+		prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets})
+}
+
+// registerGauge registers a gauge whose value is read when /metrics is scraped.
+func (i *instruments) registerGauge(name, help string, value func() float64) {
+	promauto.With(i.registry).NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, value)
+}
+
+// results counts attempts by result and, of failures, by reason.
+type results struct{ *prometheus.CounterVec }
+
+// newResults registers the counters of attempts, of which what is the plural. They may have further labels.
+func (i *instruments) newResults(name, what string, labels ...string) results {
+	help := what + ", by result (success or failure) and, of failures, by reason."
+	return results{i.newCounters(name, help, append(labels, "result", "reason")...)}
+}
+
+// add counts an attempt. The reason is empty if it succeeded.
+func (c results) add(r reason.Reason, labels ...string) {
+	result := "success"
+	if r != "" {
+		result = "failure"
+	}
+	c.WithLabelValues(append(labels, result, string(r))...).Inc()
+}
 
 // collectorFunc is a prometheus.Collector that reads its values when /metrics is scraped. It describes
 // no metrics in advance: some of its values may not exist when it is registered.
@@ -18,6 +61,11 @@ func (collectorFunc) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (f collectorFunc) Collect(out chan<- prometheus.Metric) { f(out) }
+
+// collect registers metrics whose values are read when /metrics is scraped.
+func (i *instruments) collect(read func(out chan<- prometheus.Metric)) {
+	i.registry.MustRegister(collectorFunc(read))
+}
 
 // newDesc describes a metric of this server with the names of its labels.
 func newDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -42,41 +90,10 @@ func boolGauge(desc *prometheus.Desc, condition bool, labels ...string) promethe
 	return gauge(desc, 0, labels...)
 }
 
-// registerNodes registers what a source knows of each node. To keep the number of series low,
-// only nodes with a clock skew of more than scrape.MaxClockSkew have one for it.
-func (i *instruments) registerNodes(source health.Source) {
-	var (
-		lastSuccess = newDesc("node_last_success_timestamp_seconds",
-			"Time of the last successful scrape of the node, or of the last refresh with its series, in seconds since 1970; "+
-				"0: none yet.", "node")
-		failing = newDesc("node_failing", "1 for each node that cannot be read, by reason.", "node", "reason")
-		skew    = newDesc("node_clock_skew_seconds",
-			"Clock of the node minus clock of this server, for nodes with a skew of more than 5 seconds.", "node")
-		maxSkew = newDesc("max_clock_skew_seconds",
-			"Largest absolute difference between the clock of a node and the clock of this server.")
-	)
-	i.registry.MustRegister(collectorFunc(func(out chan<- prometheus.Metric) {
-		var largest time.Duration
-		for _, n := range source.Nodes() {
-			if n.Last.IsZero() {
-				continue
-			}
-			success := 0.0
-			if !n.LastSuccess.IsZero() {
-				success = float64(n.LastSuccess.UnixMilli()) / 1000
-			}
-			out <- gauge(lastSuccess, success, n.Name)
-			if n.Failures > 0 {
-				out <- gauge(failing, 1, n.Name, string(n.Reason))
-			}
-			if !n.ClockKnown {
-				continue
-			}
-			largest = max(largest, n.ClockOffset.Abs())
-			if n.ClockOffset.Abs() > scrape.MaxClockSkew {
-				out <- gauge(skew, n.ClockOffset.Seconds(), n.Name)
-			}
-		}
-		out <- gauge(maxSkew, largest.Seconds())
-	}))
+// timestamp returns a time in seconds since 1970; 0: there is none.
+func timestamp(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
 }

@@ -31,31 +31,24 @@ func (a *assembly) addDevices() error {
 		return err
 	}
 	a.instruments.registerExporters(source.Exporters)
-	a.page.Devices = source.Exporters
+	a.exporters = source.Exporters
 	a.loops = append(a.loops, source.Run)
 	return nil
 }
 
 // devices has the instruments of device exporters. Servers without such exporters do not have them.
 type devices struct {
-	scrapes *prometheus.CounterVec // by exporter, result and reason
+	scrapes results                // by exporter, too
 	skipped *prometheus.CounterVec // by exporter and reason
 }
 
 // registerDevices registers the metrics of the scrapes of device exporters.
 func (i *instruments) registerDevices() *devices {
-	d := &devices{
-		scrapes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "device_scrapes_total",
-			Help: "Scrapes of device exporters, by result (success or failure) and, of failures, by reason.",
-		}, []string{"exporter", "result", "reason"}),
-		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "device_series_skipped_total",
-			Help: "Configured series in responses of device exporters that were skipped, by reason.",
-		}, []string{"exporter", "reason"}),
+	return &devices{
+		scrapes: i.newResults("device_scrapes_total", "Scrapes of device exporters", "exporter"),
+		skipped: i.newCounters("device_series_skipped_total",
+			"Configured series in responses of device exporters that were skipped, by reason.", "exporter", "reason"),
 	}
-	i.registry.MustRegister(d.scrapes, d.skipped)
-	return d
 }
 
 // registerExporters registers the states of device exporters.
@@ -65,7 +58,7 @@ func (i *instruments) registerExporters(exporters func() []health.Exporter) {
 	containers := newDesc("device_containers", "Containers with a value of a device, by resource.", "exporter", "resource")
 	oldest := newDesc("device_oldest_age_seconds",
 		"Age of the oldest values of devices that are served; 0: there are none.", "exporter")
-	i.registry.MustRegister(collectorFunc(func(out chan<- prometheus.Metric) {
+	i.collect(func(out chan<- prometheus.Metric) {
 		for _, e := range exporters() {
 			out <- gauge(pods, float64(len(e.Pods)), e.Name)
 			out <- gauge(failing, float64(e.Failing()), e.Name)
@@ -74,19 +67,13 @@ func (i *instruments) registerExporters(exporters func() []health.Exporter) {
 				out <- gauge(containers, float64(n), e.Name, resource)
 			}
 		}
-	}))
+	})
 }
 
 // DeviceScraped implements device.Observer.
 func (d *devices) DeviceScraped(r device.Result) {
-	result := "success"
-	if r.Reason != "" {
-		result = "failure"
-	}
-	d.scrapes.WithLabelValues(r.Exporter, result, string(r.Reason)).Inc()
+	d.scrapes.add(r.Reason, r.Exporter)
 	for reason, n := range r.Skipped {
 		d.skipped.WithLabelValues(r.Exporter, reason).Add(float64(n))
 	}
 }
-
-var _ device.Observer = (*devices)(nil)

@@ -1,81 +1,98 @@
 package server
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
+	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	prom "github.com/kube-vitals/kube-vitals/pkg/prometheus"
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// engine has the instruments of an engine that usage is read from.
-type engine struct {
-	skipped     *prometheus.CounterVec // by reason
-	now         func() time.Time
-	refreshes   *prometheus.CounterVec // by result and reason
-	partial     prometheus.Counter
-	duration    prometheus.Histogram
-	series      *prometheus.GaugeVec // by query
-	missing     prometheus.Gauge
-	lastSuccess prometheus.Gauge
+// addEngine adds an engine that has scraped the kubelets.
+func (a *assembly) addEngine() error {
+	c := *a.Prometheus
+	c.Interval, c.MaxSampleAge, c.MaxContainers = a.Resolution, a.MaxSampleAge, maxContainers
+	c.Sink, c.Observer, c.Clock = a.view.Usage, a.instruments.registerEngine(), a.clock
+	c.Synced, c.UserAgent = a.synced, a.client.UserAgent
+	c.Started = func(node, namespace, pod, container string) (prom.Start, bool) {
+		return startOf(boundPod(a.view.Pods, node, namespace, pod), container)
+	}
+	c.Reloaded = logReloads("configuration of the engine")
+	s, err := prom.New(c)
+	if err != nil {
+		return err
+	}
+	a.instruments.registerEngineState(s.Overall)
+	a.source = s
+	return nil
 }
 
-// registerEngine registers the metrics of an engine, and returns its observer. Servers that scrape kubelets
-// do not have these metrics.
+// startOf returns the start of a container for the engine as source. There may be no pod.
+func startOf(pod *inventory.Object, container string) (start prom.Start, ok bool) {
+	if pod == nil || pod.StartedAt == 0 && pod.Phase == inventory.PodPending { // its kubelet has not accepted it yet
+		return start, false
+	}
+	start = prom.Start{At: pod.StartedAt, PodCreatedAt: pod.CreatedAt, IsRunning: pod.Running(container)}
+	for i := range pod.Containers {
+		if c := &pod.Containers[i]; c.Name == container && c.StartedAt != 0 {
+			start.At = c.StartedAt
+		}
+	}
+	return start, true
+}
+
+// engine has the instruments of the refreshes from an engine.
+type engine struct {
+	*instruments
+	refreshes results
+	partial   prometheus.Counter
+	took      prometheus.Histogram
+	missing   prometheus.Gauge
+}
+
+// registerEngine registers the metrics of refreshes, and returns their observer. Servers that scrape
+// kubelets do not have these metrics.
 func (i *instruments) registerEngine() *engine {
-	e := &engine{
-		skipped: i.skipped,
-		now:     i.now,
-		refreshes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "engine_refreshes_total",
-			Help: "Refreshes from the Prometheus-compatible engine, by result (success or failure) and, of failures, by reason.",
-		}, []string{"result", "reason"}),
-		partial: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: namespace, Name: "engine_partial_refreshes_total",
-			Help: "Successful refreshes for which the engine warned that it does not have all series.",
-		}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "engine_refresh_duration_seconds",
-			Help:    "Time from the first query of a refresh until its samples are stored, or until the failure.",
-			Buckets: []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60},
-		}),
-		series: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace, Name: "engine_series",
-			Help: "Series of known nodes in the last successful refresh, by query.",
-		}, []string{"query"}),
-		missing: prometheus.NewGauge(prometheus.GaugeOpts{
+	return &engine{
+		instruments: i,
+		refreshes:   i.newResults("engine_refreshes_total", "Refreshes from the Prometheus-compatible engine"),
+		partial: i.newCounter("engine_partial_refreshes_total",
+			"Successful refreshes for which the engine warned that it does not have all series."),
+		took: i.newHistogram("engine_refresh_duration_seconds",
+			"Time from the first query of a refresh until its samples are stored, or until the failure.",
+			0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60),
+		missing: promauto.With(i.registry).NewGauge(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "engine_nodes_without_series",
 			Help: "Known nodes of which the engine had no series in the last successful refresh.",
 		}),
-		lastSuccess: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: namespace, Name: "engine_last_success_timestamp_seconds",
-			Help: "Time of the last successful refresh, in seconds since 1970; 0: none yet.",
-		}),
 	}
-	i.registry.MustRegister(e.refreshes, e.partial, e.duration, e.series, e.missing, e.lastSuccess)
-	return e
+}
+
+// registerEngineState registers what is known of the engine.
+func (i *instruments) registerEngineState(overall func() health.Overall) {
+	series := newDesc("engine_series", "Series of known nodes in the last successful refresh, by query.", "query")
+	lastSuccess := newDesc("engine_last_success_timestamp_seconds",
+		"Time of the last successful refresh, in seconds since 1970; 0: none yet.")
+	i.collect(func(out chan<- prometheus.Metric) {
+		o := overall()
+		out <- gauge(lastSuccess, timestamp(o.LastSuccess))
+		for query, n := range o.Engine.Series {
+			out <- gauge(series, float64(n), query)
+		}
+	})
 }
 
 // Refreshed implements the Observer of pkg/prometheus.
 func (e *engine) Refreshed(r prom.Result) {
-	e.duration.Observe(r.Took.Seconds())
-	for reason, n := range r.Skipped {
-		if n > 0 {
-			e.skipped.WithLabelValues(usage.Reason(reason).String()).Add(float64(n))
-		}
-	}
+	e.took.Observe(r.Took.Seconds())
+	e.countSkipped(r.Skipped)
+	e.refreshes.add(r.Reason)
 	if r.Err != nil {
-		e.refreshes.WithLabelValues("failure", string(r.Reason)).Inc()
 		return
 	}
-	e.refreshes.WithLabelValues("success", "").Inc()
 	if r.Partial {
 		e.partial.Inc()
 	}
-	for query, n := range r.Series {
-		e.series.WithLabelValues(query).Set(float64(n))
-	}
 	e.missing.Set(float64(r.Missing))
-	e.lastSuccess.Set(float64(e.now().UnixMilli()) / 1000)
 }

@@ -21,7 +21,7 @@ func (a *assembly) addEvents() error {
 	if err != nil {
 		return fmt.Errorf("cannot make a client for events: %w", err)
 	}
-	a.events = event.New(event.Config{
+	reporter := event.New(event.Config{
 		Events:      clients.CoreV1(),
 		Deployments: clients.AppsV1(),
 		Namespace:   namespace,
@@ -29,6 +29,6 @@ func (a *assembly) addEvents() error {
 		Interval:    a.Resolution,
 		Source:      a.source,
 	})
-	a.loops = append(a.loops, a.events.Run)
+	a.loops = append(a.loops, reporter.Run)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 )
 
@@ -31,20 +32,14 @@ func fileLimit() uint64 {
 // warnOfFileLimit logs once that the limit of open files is too low for the number of nodes. It
 // returns then, or when the context ends. Each node has a connection that is kept.
 func warnOfFileLimit(ctx context.Context, nodes func() int) {
-	tick := time.NewTicker(fileLimitInterval)
-	defer tick.Stop()
-	for {
+	_ = wait.PollUntilContextCancel(ctx, fileLimitInterval, true, func(ctx context.Context) (bool, error) {
 		n := nodes()
-		if limit, needed := fileLimit(), uint64(n)+otherFiles; limit < needed {
+		limit, needed := fileLimit(), uint64(n)+otherFiles
+		if limit < needed {
 			klog.FromContext(ctx).Error(nil, "The limit of open files is too low for the number of nodes, so scrapes of some "+
 				"nodes will fail; raise it where containers are started (LimitNOFILE of the container runtime, or ulimit -n)",
 				"limit", limit, "needed", needed, "nodes", n)
-			return
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+		return limit < needed, nil
+	})
 }

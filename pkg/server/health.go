@@ -61,25 +61,17 @@ func probe(name string, check func() error) healthz.HealthChecker {
 // known. Kubelets take samples every 10 to 20 seconds, so later scrapes would not add metrics.
 const firstMetricsTimeout = 30 * time.Second
 
-// warmUp reports whether the nodes have the first metrics that their kubelets can provide.
-// *scrape.Scraper implements it.
-type warmUp interface{ WarmedUp() bool }
-
 // firstMetrics is the requirement that a server has its first metrics, or has waited long enough.
 // It keeps a Service from sending requests to a new replica while an old one has more metrics. It
 // affects /readyz only; requests that arrive earlier get what there is. Once met, it stays met: an
 // unready server would make kubelet failures an outage of the API.
 type firstMetrics struct {
-	required readiness // before the first scrape
-	scraper  warmUp
+	required readiness   // before the first scrape
+	warmedUp func() bool // reports whether the nodes have the first metrics that can be had
 
 	mu    sync.Mutex
 	since time.Time // when required was met; zero if it is not met yet
 	met   bool
-}
-
-func newFirstMetrics(required readiness, scraper warmUp) *firstMetrics {
-	return &firstMetrics{required: required, scraper: scraper}
 }
 
 func (f *firstMetrics) check() error {
@@ -94,7 +86,7 @@ func (f *firstMetrics) check() error {
 	if f.since.IsZero() {
 		f.since = time.Now()
 	}
-	if f.met = f.scraper.WarmedUp() || time.Since(f.since) >= firstMetricsTimeout; !f.met {
+	if f.met = f.warmedUp() || time.Since(f.since) >= firstMetricsTimeout; !f.met {
 		return errors.New("some nodes have not been scraped yet")
 	}
 	return nil
@@ -110,17 +102,14 @@ func rejectUntilReady(
 			handler.ServeHTTP(w, r)
 			return
 		}
-		if names, _ := required.missing(); names != nil { // the reasons may have internal addresses
-			responsewriters.ErrorNegotiated(startingError(names), serializer, schema.GroupVersion{}, w, r)
+		names, _ := required.missing() // the reasons may have internal addresses
+		if names == nil {
+			handler.ServeHTTP(w, r)
 			return
 		}
-		handler.ServeHTTP(w, r)
+		err := apierrors.NewServiceUnavailable(
+			"kube-vitals is starting and waits for the cluster's API server; missing: " + strings.Join(names, ", "))
+		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+		responsewriters.ErrorNegotiated(err, serializer, schema.GroupVersion{}, w, r)
 	})
-}
-
-func startingError(missing []string) error {
-	err := apierrors.NewServiceUnavailable(
-		"kube-vitals is starting and waits for the cluster's API server; missing: " + strings.Join(missing, ", "))
-	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
-	return err
 }

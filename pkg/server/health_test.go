@@ -57,11 +57,6 @@ func TestRejectUntilReady(t *testing.T) {
 	}
 }
 
-// settled is a warmUp.
-type settled bool
-
-func (s *settled) WarmedUp() bool { return bool(*s) }
-
 func TestReadyWaitsForFirstMetrics(t *testing.T) {
 	for name, test := range map[string]struct {
 		synced, settled time.Duration // since the start
@@ -76,10 +71,12 @@ func TestReadyWaitsForFirstMetrics(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				var missing error
-				var scraper settled
-				f := newFirstMetrics(readiness{{"nodes", func() error { return missing }}}, &scraper)
+				settled := false
+				f := firstMetrics{
+					required: readiness{{"nodes", func() error { return missing }}}, warmedUp: func() bool { return settled },
+				}
 				for now := time.Duration(0); now <= test.ready+time.Second; now = time.Since(start) {
-					missing, scraper = nil, settled(now >= test.settled)
+					missing, settled = nil, now >= test.settled
 					if now < test.synced {
 						missing = errors.New("not synced")
 					}
@@ -88,7 +85,7 @@ func TestReadyWaitsForFirstMetrics(t *testing.T) {
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
-				missing, scraper = errors.New("not synced"), false
+				missing, settled = errors.New("not synced"), false
 				if err := f.check(); err != nil {
 					t.Errorf("unready after it was ready: %v", err)
 				}

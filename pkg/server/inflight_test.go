@@ -1,76 +1,14 @@
 package server
 
 import (
-	"bytes"
 	"crypto/tls"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 )
-
-// stalledClient is a connection with HTTP/2 whose client accepts headers, but no byte of a body.
-type stalledClient struct {
-	t      *testing.T
-	framer *http2.Framer
-	stream uint32 // the next one
-}
-
-func newStalledClient(t *testing.T, conn net.Conn) *stalledClient {
-	t.Helper()
-	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
-	c := &stalledClient{t: t, framer: http2.NewFramer(conn, conn), stream: 1}
-	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	if err := c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// send sends a GET, and returns the number of its stream.
-func (c *stalledClient) send(path, user string) uint32 {
-	c.t.Helper()
-	var block bytes.Buffer
-	encoder := hpack.NewEncoder(&block)
-	for _, field := range [][2]string{
-		{":method", http.MethodGet}, {":scheme", "https"}, {":authority", "localhost"}, {":path", path},
-		{"authorization", "Bearer " + user},
-	} {
-		if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-	stream := c.stream
-	c.stream += 2
-	headers := http2.HeadersFrameParam{
-		StreamID: stream, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true,
-	}
-	if err := c.framer.WriteHeaders(headers); err != nil {
-		c.t.Fatal(err)
-	}
-	return stream
-}
-
-// get sends a GET, and returns the status of the response once its headers have arrived.
-func (c *stalledClient) get(path, user string) string {
-	c.t.Helper()
-	for stream := c.send(path, user); ; {
-		frame, err := c.framer.ReadFrame()
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		if headers, ok := frame.(*http2.MetaHeadersFrame); ok && headers.StreamID == stream {
-			return headers.PseudoValue("status")
-		}
-	}
-}
 
 // TestOneUserLeavesRequestsForOthers checks that users whose connections accept no byte of a response
 // cannot have all requests in flight: one gets half of them, the next one half of the rest.
@@ -91,7 +29,7 @@ func TestOneUserLeavesRequestsForOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	stalled := newStalledClient(t, conn)
+	stalled := testenv.NewStalledClient(t, conn)
 	for _, test := range []struct {
 		user   string
 		served int
@@ -101,7 +39,7 @@ func TestOneUserLeavesRequestsForOthers(t *testing.T) {
 			if n >= test.served {
 				want = "429"
 			}
-			if got := stalled.get("/openapi/v2", test.user); got != want {
+			if got := stalled.Get("/openapi/v2", test.user); got != want {
 				t.Fatalf("request %d of %s: got status %s, want %s", n, test.user, got, want)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	apimetrics "k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // metrics of requests to the API server
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
@@ -28,70 +30,40 @@ type instruments struct {
 	now      func() time.Time
 	clock    usage.Clock
 
-	scrapes     *prometheus.CounterVec // by result and reason
+	scrapes     results
 	early       prometheus.Counter
-	active      prometheus.Counter
-	summaries   *prometheus.CounterVec // by result and reason
+	active      prometheus.Counter // nil unless there are active nodes
+	summaries   results
 	duration    prometheus.Histogram
 	lateness    prometheus.Histogram
 	skipped     *prometheus.CounterVec   // by reason
 	responseAge *prometheus.HistogramVec // by resource
 }
 
-const namespace = "kube_vitals"
-
 func newInstruments(version, commit string, now func() time.Time, clock usage.Clock) *instruments {
-	i := &instruments{
-		registry: prometheus.NewRegistry(),
-		now:      now,
-		clock:    clock,
-		scrapes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "scrapes_total",
-			Help: "Scrapes of kubelets, by result (success or failure) and, of failures, by reason.",
-		}, []string{"result", "reason"}),
-		early: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: namespace, Name: "early_scrapes_total",
-			Help: "Scrapes ahead of schedule, for the metrics of new nodes and new containers.",
-		}),
-		active: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: namespace, Name: "active_scrapes_total",
-			Help: "Scrapes of active nodes, once in their resolution, instead of regular scrapes.",
-		}),
-		summaries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "summaries_total",
-			Help: "Requests to kubelets for kubelet-reported rates, by result (success or failure) and, of failures, by reason.",
-		}, []string{"result", "reason"}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "scrape_duration_seconds",
-			Help:    "Time from the start of a scrape to the last byte decoded, or to the failure.",
-			Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
-		}),
-		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "scrape_lateness_seconds",
-			Help:    "Delay of a scrape by this server: its late start, and its wait for permits to connect and to read.",
-			Buckets: []float64{0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 15},
-		}),
-		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "samples_skipped_total",
-			Help: "Lines in responses of kubelets that were skipped, by reason.",
-		}, []string{"reason"}),
-		responseAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "answer_age_seconds",
-			Help:    "Age of the oldest sample in each response, by resource.",
-			Buckets: []float64{2, 5, 10, 15, 20, 25, 30, 45, 60, 90, 120, 180, 300},
-		}, []string{"resource"}),
-	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "build_info",
-		Help:        "1, with the version of this program as labels.",
-		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go_version": runtime.Version()},
-	})
-	build.Set(1)
-	i.registry.MustRegister(i.scrapes, i.early, i.summaries, i.duration, i.lateness, i.skipped,
-		i.responseAge, build)
+	i := &instruments{registry: prometheus.NewRegistry(), now: now, clock: clock}
+	i.scrapes = i.newResults("scrapes_total", "Scrapes of kubelets")
+	i.early = i.newCounter("early_scrapes_total",
+		"Scrapes ahead of schedule, for the metrics of new nodes and new containers.")
+	i.summaries = i.newResults("summaries_total", "Requests to kubelets for kubelet-reported rates")
+	i.duration = i.newHistogram("scrape_duration_seconds",
+		"Time from the start of a scrape to the last byte decoded, or to the failure.",
+		0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+	i.lateness = i.newHistogram("scrape_lateness_seconds",
+		"Delay of a scrape by this server: its late start, and its wait for permits to connect and to read.",
+		0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 15)
+	i.skipped = i.newCounters("samples_skipped_total", "Lines in responses of kubelets that were skipped, by reason.",
+		"reason")
 	for r := range usage.Reason(usage.NumReasons) {
 		i.skipped.WithLabelValues(r.String())
 	}
+	i.responseAge = promauto.With(i.registry).NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: namespace, Name: "answer_age_seconds",
+		Help:    "Age of the oldest sample in each response, by resource.",
+		Buckets: []float64{2, 5, 10, 15, 20, 25, 30, 45, 60, 90, 120, 180, 300},
+	}, []string{"resource"})
+	build := newDesc("build_info", "1, with the version of this program as labels.", "version", "commit", "go_version")
+	i.collect(func(out chan<- prometheus.Metric) { out <- gauge(build, 1, version, commit, runtime.Version()) })
 	return i
 }
 
@@ -107,7 +79,7 @@ func (i *instruments) registerState(metrics *store.Store, nodes, pods *inventory
 		jumps     = newDesc("clock_jumps_total", "Jumps of the offset between a node's clock and the clock of this server.")
 		baselines = newDesc("baselines_total", "First samples of a series or after a restart, which give no rate yet.")
 	)
-	i.registry.MustRegister(collectorFunc(func(out chan<- prometheus.Metric) {
+	i.collect(func(out chan<- prometheus.Metric) {
 		out <- gauge(known, float64(nodes.Len()), "node")
 		out <- gauge(known, float64(pods.LenOf(inventory.PodRunning)), "pod")
 		stats := metrics.Stats(i.clock.At(i.now()))
@@ -121,36 +93,62 @@ func (i *instruments) registerState(metrics *store.Store, nodes, pods *inventory
 		out <- counter(stepsBack, float64(counts.ClockStepsBack))
 		out <- counter(jumps, float64(counts.ClockJumps))
 		out <- counter(baselines, float64(counts.Baselines))
-	}))
+	})
 }
 
 // registerConfig registers the values of flags that alerts derive thresholds from.
 func (i *instruments) registerConfig(resolution, maxSampleAge time.Duration) {
-	for name, value := range map[string]time.Duration{
-		"metric_resolution_seconds": resolution,
-		"max_sample_age_seconds":    maxSampleAge,
-	} {
-		gauge := prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: namespace, Name: name, Help: "Value of the flag of this name.",
-		})
-		gauge.Set(value.Seconds())
-		i.registry.MustRegister(gauge)
-	}
+	const help = "Value of the flag of this name."
+	i.registerGauge("metric_resolution_seconds", help, resolution.Seconds)
+	i.registerGauge("max_sample_age_seconds", help, maxSampleAge.Seconds)
 }
 
 // registerCertificate registers the expiry of the serving certificate.
 func (i *instruments) registerCertificate(serving dynamiccertificates.CertKeyContentProvider) {
-	i.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "serving_certificate_expiry_timestamp_seconds",
-		Help: "Expiry of the serving certificate, in seconds since 1970; 0: it cannot be parsed.",
-	}, func() float64 {
-		pem, _ := serving.CurrentCertKeyContent()
-		certificates, err := certutil.ParseCertsPEM(pem)
-		if err != nil {
-			return 0
+	i.registerGauge("serving_certificate_expiry_timestamp_seconds",
+		"Expiry of the serving certificate, in seconds since 1970; 0: it cannot be parsed.", func() float64 {
+			pem, _ := serving.CurrentCertKeyContent()
+			certificates, err := certutil.ParseCertsPEM(pem)
+			if err != nil {
+				return 0
+			}
+			return float64(certificates[0].NotAfter.Unix())
+		})
+}
+
+// registerNodes registers what a source knows of each node. To keep the number of series low,
+// only nodes with a clock skew of more than scrape.MaxClockSkew have one for it.
+func (i *instruments) registerNodes(source health.Source) {
+	var (
+		lastSuccess = newDesc("node_last_success_timestamp_seconds",
+			"Time of the last successful scrape of the node, or of the last refresh with its series, in seconds since 1970; "+
+				"0: none yet.", "node")
+		failing = newDesc("node_failing", "1 for each node that cannot be read, by reason.", "node", "reason")
+		skew    = newDesc("node_clock_skew_seconds",
+			"Clock of the node minus clock of this server, for nodes with a skew of more than 5 seconds.", "node")
+		maxSkew = newDesc("max_clock_skew_seconds",
+			"Largest absolute difference between the clock of a node and the clock of this server.")
+	)
+	i.collect(func(out chan<- prometheus.Metric) {
+		var largest time.Duration
+		for _, n := range source.Nodes() {
+			if n.Last.IsZero() {
+				continue
+			}
+			out <- gauge(lastSuccess, timestamp(n.LastSuccess), n.Name)
+			if n.Failures > 0 {
+				out <- gauge(failing, 1, n.Name, string(n.Reason))
+			}
+			if !n.ClockKnown {
+				continue
+			}
+			largest = max(largest, n.ClockOffset.Abs())
+			if n.ClockOffset.Abs() > scrape.MaxClockSkew {
+				out <- gauge(skew, n.ClockOffset.Seconds(), n.Name)
+			}
 		}
-		return float64(certificates[0].NotAfter.Unix())
-	}))
+		out <- gauge(maxSkew, largest.Seconds())
+	})
 }
 
 // registerAPIServices registers the states of the APIServices.
@@ -159,12 +157,12 @@ func (i *instruments) registerAPIServices(states func() map[string]servingcert.A
 		"1 if the APIService refers to another Service than this server's, else 0.", "apiservice")
 	unverified := newDesc("apiservice_insecure_skip_tls_verify",
 		"1 if the API server does not verify the certificate of this server, else 0.", "apiservice")
-	i.registry.MustRegister(collectorFunc(func(out chan<- prometheus.Metric) {
+	i.collect(func(out chan<- prometheus.Metric) {
 		for name, state := range states() {
 			out <- boolGauge(misdirected, state.Misdirected, name)
 			out <- boolGauge(unverified, state.InsecureSkipTLSVerify, name)
 		}
-	}))
+	})
 }
 
 // Scraped implements scrape.Observer.
@@ -178,26 +176,23 @@ func (i *instruments) Scraped(r scrape.Result) {
 		i.active.Inc()
 	case scrape.Regular:
 	}
-	if r.Err != nil {
-		i.scrapes.WithLabelValues("failure", string(r.Reason)).Inc()
-		return
+	i.scrapes.add(r.Reason)
+	if r.Err == nil {
+		i.countSkipped(r.Skipped)
 	}
-	i.scrapes.WithLabelValues("success", "").Inc()
-	for reason, n := range r.Skipped {
+}
+
+// countSkipped counts what a response had that was skipped.
+func (i *instruments) countSkipped(skipped [usage.NumReasons]int) {
+	for r, n := range skipped {
 		if n > 0 {
-			i.skipped.WithLabelValues(usage.Reason(reason).String()).Add(float64(n))
+			i.skipped.WithLabelValues(usage.Reason(r).String()).Add(float64(n))
 		}
 	}
 }
 
 // Summarized implements scrape.Observer.
-func (i *instruments) Summarized(err error) {
-	if err != nil {
-		i.summaries.WithLabelValues("failure", string(reason.Of(err))).Inc()
-		return
-	}
-	i.summaries.WithLabelValues("success", "").Inc()
-}
+func (i *instruments) Summarized(err error) { i.summaries.add(reason.Of(err)) }
 
 // observeAge records the age of the oldest sample in a response.
 func (i *instruments) observeAge(resource string, oldest time.Duration) {

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/memory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
@@ -25,8 +23,6 @@ func memoryReport() *nodez.Memory {
 // registerMemory registers the memory limit. The library's process_resident_memory_bytes is what the
 // server uses.
 func (i *instruments) registerMemory() {
-	i.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "memory_limit_bytes",
-		Help: "Memory limit of the container; 0: there is none, or it cannot be read.",
-	}, func() float64 { return float64(memory.Limit()) }))
+	i.registerGauge("memory_limit_bytes", "Memory limit of the container; 0: there is none, or it cannot be read.",
+		func() float64 { return float64(memory.Limit()) })
 }

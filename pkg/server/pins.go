@@ -14,11 +14,8 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/pins"
 )
-
-var _ kubelet.Pins = (*pins.Pins)(nil)
 
 // addPins adds the pinned keys of kubelets, if they are configured.
 func (a *assembly) addPins() error {
@@ -79,10 +76,10 @@ func (i *instruments) registerPins(stats func() pins.Stats) {
 	nodes := newDesc("kubelet_pins",
 		"Nodes by what --kubelet-pins has stored: key (pinned) or ca (a CA has verified the certificate).", "kind")
 	created := newDesc("kubelet_keys_pinned_total", "Keys of kubelets that this server has pinned at first sight.")
-	i.registry.MustRegister(collectorFunc(func(out chan<- prometheus.Metric) {
+	i.collect(func(out chan<- prometheus.Metric) {
 		s := stats()
 		out <- gauge(nodes, float64(s.Keys), "key")
 		out <- gauge(nodes, float64(s.Authorities), "ca")
 		out <- counter(created, float64(s.Created))
-	}))
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
@@ -24,16 +25,12 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/klog/v2"
 
-	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/device"
-	"github.com/kube-vitals/kube-vitals/pkg/explain"
-	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
-	"github.com/kube-vitals/kube-vitals/pkg/store"
 )
 
 // Config configures a Server. Only Kubeconfig, NodeSelector, RateWindow, Active,
@@ -99,8 +96,14 @@ const (
 	// response of the default maximum size. Responses that can be read only in part do not remove
 	// containers.
 	maxContainers = kubelet.DefaultMaxBodyBytes / decode.MinContainerBytes
-	// notReadyInterval is the interval between two log lines about why the server is not ready.
+	// readyInterval is the time between two checks whether the server is ready, and notReadyInterval
+	// that between two log lines about why it is not.
+	readyInterval    = 100 * time.Millisecond
 	notReadyInterval = 15 * time.Second
+	// connectionTimeout is the maximum time to wait for open connections once the port is closed. It
+	// ends connections without a complete request; the library waits for requests in flight, for up to
+	// --request-timeout each.
+	connectionTimeout = 15 * time.Second
 	// gcPercent replaces Go's default GOGC of 100. Most of the heap is long-lived and a scrape
 	// leaves little garbage, so a smaller heap costs little CPU. With 50, memory after many LISTs
 	// would be 7 % larger.
@@ -168,27 +171,20 @@ func setGCPercent(percent int) {
 // logReadiness waits until the server is ready or the context ends, and reports whether the server
 // is ready. In the meantime it logs why not.
 func (s *Server) logReadiness(ctx context.Context) bool {
-	logger := klog.FromContext(ctx)
 	start := time.Now()
 	lastLog := start
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	err := wait.PollUntilContextCancel(ctx, readyInterval, true, func(ctx context.Context) (bool, error) {
 		_, reasons := s.ready.missing()
-		if reasons == nil {
-			logger.Info("Ready", "after", time.Since(start).Round(time.Millisecond))
-			return true
-		}
-		if time.Since(lastLog) >= notReadyInterval {
+		if reasons != nil && time.Since(lastLog) >= notReadyInterval {
 			lastLog = time.Now()
-			logger.Info("Not ready yet", "reason", strings.Join(reasons, "; "))
+			klog.FromContext(ctx).Info("Not ready yet", "reason", strings.Join(reasons, "; "))
 		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-tick.C:
-		}
+		return reasons == nil, nil
+	})
+	if err == nil {
+		klog.FromContext(ctx).Info("Ready", "after", time.Since(start).Round(time.Millisecond))
 	}
+	return err == nil
 }
 
 // restConfig returns the configuration for clients of the API server. It sets no rate limit: there
@@ -209,44 +205,3 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	config.QPS = -1
 	return config, nil
 }
-
-// kubeletConfig completes the configuration for kubelets. By default, kubelets are verified by the
-// CA of the API server and get the credentials that the API server gets.
-func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
-	c.UserAgent = client.UserAgent
-	c.Reloaded = func(files string, err error) {
-		if err != nil {
-			klog.Background().Error(err, "Cannot reload the files for kubelets; their previous content stays in use",
-				"files", files)
-			return
-		}
-		klog.Background().Info("Reloaded the files for kubelets", "files", files)
-	}
-	if c.PlainHTTP {
-		return c
-	}
-	if c.CertificateAuthority == "" && !c.InsecureTLS {
-		c.CertificateAuthority, c.Inline.CertificateAuthority = client.CAFile, client.CAData
-	}
-	if c.Token != nil {
-		return c // kubelets must not get the credentials of this process, which have more permissions
-	}
-	if c.ClientCertificate == "" {
-		c.ClientCertificate, c.ClientKey = client.CertFile, client.KeyFile
-		c.Inline.ClientCertificate, c.Inline.ClientKey = client.CertData, client.KeyData
-	}
-	c.BearerTokenFile, c.Inline.BearerToken = client.BearerTokenFile, client.BearerToken
-	return c
-}
-
-var (
-	_ device.Sink     = (*extra.Store)(nil)
-	_ explain.Samples = (*store.Store)(nil)
-	_ api.Reads       = (*scrape.Scraper)(nil)
-	_ scrape.Fetcher  = (*kubelet.Client)(nil)
-	_ scrape.Sink     = (*store.Store)(nil)
-	_ scrape.Observer = (*instruments)(nil)
-	_ source          = (*scrape.Scraper)(nil)
-	_ source          = (*prometheus.Source)(nil)
-	_ prometheus.Sink = (*store.Store)(nil)
-)

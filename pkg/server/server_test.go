@@ -166,9 +166,13 @@ func TestNewServingCert(t *testing.T) {
 		"other certificate":                  {servingcert.Config{Service: service}, false, true},
 		"other certificate, unknown Service": {servingcert.Config{}, false, false},
 	} {
-		cert, monitor, err := newServingCert(Config{ServingCert: test.config}, &rest.Config{Host: "http://api"})
-		if err != nil || (cert != nil) != test.cert || (monitor != nil) != test.monitor {
-			t.Errorf("%s: got %v, %v, %v", name, cert, monitor, err)
+		a := assembly{
+			Config: Config{ServingCert: test.config}, client: &rest.Config{Host: "http://api"},
+			instruments: newTestInstruments(),
+		}
+		err := a.addServingCert()
+		if err != nil || (a.cert != nil) != test.cert || len(a.loops) > 0 != test.monitor {
+			t.Errorf("%s: got %v, %d loops, %v", name, a.cert, len(a.loops), err)
 		}
 	}
 }

@@ -3,12 +3,13 @@ package server
 import (
 	"context"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
-	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
@@ -17,9 +18,9 @@ import (
 type source interface {
 	health.Source
 	inventory.Targets
-	warmUp
 	Run(context.Context)
-	Alive() error // returns an error if Run is stuck
+	Alive() error   // returns an error if Run is stuck
+	WarmedUp() bool // reports whether the nodes have the first metrics that their kubelets can provide
 }
 
 // addScraper adds a scraper of kubelets.
@@ -49,7 +50,7 @@ func (a *assembly) addScraper() error {
 		Storage:  a.storage(),
 	})
 	if a.Active.Resolution > 0 {
-		a.resources.Reads = s
+		a.reads = s
 		a.instruments.registerActive(s.ActiveStats)
 	}
 	a.source = s
@@ -57,42 +58,53 @@ func (a *assembly) addScraper() error {
 	return nil
 }
 
-// addEngine adds an engine that has scraped the kubelets.
-func (a *assembly) addEngine() error {
-	c := *a.Prometheus
-	c.Interval, c.MaxSampleAge, c.MaxContainers = a.Resolution, a.MaxSampleAge, maxContainers
-	c.Sink, c.Observer, c.Clock = a.view.Usage, a.instruments.registerEngine(), a.clock
-	c.Synced, c.UserAgent = a.synced, a.client.UserAgent
-	c.Started = func(node, namespace, pod, container string) (prometheus.Start, bool) {
-		return startOf(boundPod(a.view.Pods, node, namespace, pod), container)
-	}
-	c.Reloaded = func(file string, err error) {
-		if err != nil {
-			klog.Background().Error(err, "Cannot reload the configuration of the engine; the previous one stays in use",
-				"file", file)
-			return
-		}
-		klog.Background().Info("Reloaded the configuration of the engine", "file", file)
-	}
-	s, err := prometheus.New(c)
-	if err != nil {
-		return err
-	}
-	a.source = s
-	a.resources.FromEngine = true
-	return nil
+// registerActive registers the metrics of active nodes.
+func (i *instruments) registerActive(stats func() scrape.ActiveStats) {
+	nodes := newDesc("active_nodes",
+		"Nodes whose metrics were read by name or by label selector in the last 120 to 160 seconds.")
+	resolution := newDesc("active_resolution_seconds",
+		"Time between two scrapes of an active node: --active-resolution, or longer if the budget requires it.")
+	refused := newDesc("active_scrapes_refused_total",
+		"Further scrapes of active nodes that --active-resolution requires and --active-budget does not allow.")
+	i.active = i.newCounter("active_scrapes_total",
+		"Scrapes of active nodes, once in their resolution, instead of regular scrapes.")
+	i.collect(func(out chan<- prometheus.Metric) {
+		s := stats()
+		out <- gauge(nodes, float64(s.Nodes))
+		out <- gauge(resolution, s.Resolution.Seconds())
+		out <- counter(refused, s.Refused)
+	})
 }
 
-// startOf returns the start of a container for the engine as source. There may be no pod.
-func startOf(pod *inventory.Object, container string) (start prometheus.Start, ok bool) {
-	if pod == nil || pod.StartedAt == 0 && pod.Phase == inventory.PodPending { // its kubelet has not accepted it yet
-		return start, false
+// kubeletConfig completes the configuration for kubelets. By default, kubelets are verified by the
+// CA of the API server and get the credentials that the API server gets.
+func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
+	c.UserAgent = client.UserAgent
+	c.Reloaded = logReloads("files for kubelets")
+	if c.PlainHTTP {
+		return c
 	}
-	start = prometheus.Start{At: pod.StartedAt, PodCreatedAt: pod.CreatedAt, IsRunning: pod.Running(container)}
-	for i := range pod.Containers {
-		if c := &pod.Containers[i]; c.Name == container && c.StartedAt != 0 {
-			start.At = c.StartedAt
+	if c.CertificateAuthority == "" && !c.InsecureTLS {
+		c.CertificateAuthority, c.Inline.CertificateAuthority = client.CAFile, client.CAData
+	}
+	if c.Token != nil {
+		return c // kubelets must not get the credentials of this process, which have more permissions
+	}
+	if c.ClientCertificate == "" {
+		c.ClientCertificate, c.ClientKey = client.CertFile, client.KeyFile
+		c.Inline.ClientCertificate, c.Inline.ClientKey = client.CertData, client.KeyData
+	}
+	c.BearerTokenFile, c.Inline.BearerToken = client.BearerTokenFile, client.BearerToken
+	return c
+}
+
+// logReloads returns a function that logs that files were reloaded, or why not.
+func logReloads(what string) func(files string, err error) {
+	return func(files string, err error) {
+		if err != nil {
+			klog.Background().Error(err, "Cannot reload the "+what+"; the previous content stays in use", "files", files)
+			return
 		}
+		klog.Background().Info("Reloaded the "+what, "files", files)
 	}
-	return start, true
 }

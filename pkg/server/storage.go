@@ -4,7 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
@@ -50,22 +49,12 @@ func isBound(pods *inventory.Index) func(node, namespace, pod, uid string) bool 
 // registerStorage registers the metrics of requests for ephemeral storage, and returns a function that
 // counts one. The reason is empty if it succeeded.
 func (i *instruments) registerStorage() func(took time.Duration, r reason.Reason) {
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: namespace, Name: "ephemeral_storage_scrapes_total",
-		Help: "Scrapes of kubelets for ephemeral-storage, by result (success or failure) and, of failures, by reason.",
-	}, []string{"result", "reason"})
-	duration := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Namespace: namespace, Name: "ephemeral_storage_scrape_duration_seconds",
-		Help:    "Time from the start of a scrape for ephemeral-storage to the last byte decoded, or to the failure.",
-		Buckets: []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
-	})
-	i.registry.MustRegister(requests, duration)
+	requests := i.newResults("ephemeral_storage_scrapes_total", "Scrapes of kubelets for ephemeral-storage")
+	duration := i.newHistogram("ephemeral_storage_scrape_duration_seconds",
+		"Time from the start of a scrape for ephemeral-storage to the last byte decoded, or to the failure.",
+		0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 	return func(took time.Duration, r reason.Reason) {
 		duration.Observe(took.Seconds())
-		result := "success"
-		if r != "" {
-			result = "failure"
-		}
-		requests.WithLabelValues(result, string(r)).Inc()
+		requests.add(r)
 	}
 }

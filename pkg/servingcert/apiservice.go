@@ -29,7 +29,7 @@ func (a apiService) trusts(ca *x509.Certificate) bool {
 func (m *Manager) readAPIServices(ctx context.Context) ([]apiService, error) {
 	var services []apiService
 	var errs []error
-	for _, name := range m.apiServices {
+	for _, name := range m.APIServices {
 		object, err := m.monitor.read(ctx, name)
 		switch {
 		case apierrors.IsNotFound(err): // logged by the monitor

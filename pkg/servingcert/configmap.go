@@ -18,13 +18,13 @@ import (
 // readConfigMap returns the ConfigMap, or nil if none is configured. It must be called before the
 // Secret is read: see reconcile.
 func (m *Manager) readConfigMap(ctx context.Context) (*corev1.ConfigMap, error) {
-	if m.configMap == "" {
+	if m.ConfigMap == "" {
 		return nil, nil
 	}
-	object, err := m.configMaps.Get(ctx, m.configMap, metav1.GetOptions{})
+	object, err := m.configMaps.Get(ctx, m.ConfigMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("ConfigMap %s/%s does not exist: create an empty one with "+
-			"kubectl create configmap %[2]s --namespace %[1]s: %[3]w", m.namespace, m.configMap, err)
+			"kubectl create configmap %[2]s --namespace %[1]s: %[3]w", m.namespace, m.ConfigMap, err)
 	}
 	return object, m.configMapError("read", err)
 }
@@ -54,10 +54,10 @@ func (m *Manager) writeConfigMap(ctx context.Context, object *corev1.ConfigMap, 
 		return m.configMapError("write", err)
 	}
 	klog.FromContext(ctx).Info("Published the CAs of the serving certificate",
-		"configMap", klog.KRef(m.namespace, m.configMap), "trustedCAs", len(s.cas()))
+		"configMap", klog.KRef(m.namespace, m.ConfigMap), "trustedCAs", len(s.cas()))
 	return nil
 }
 
 func (m *Manager) configMapError(verb string, err error) error {
-	return withCure(err, fmt.Sprintf("%s ConfigMap %s/%s of the CAs", verb, m.namespace, m.configMap), "get and update")
+	return withCure(err, fmt.Sprintf("%s ConfigMap %s/%s of the CAs", verb, m.namespace, m.ConfigMap), "get and update")
 }

@@ -2,16 +2,6 @@
 // certificate, stores it in a Secret, writes its CA into the caBundle of the APIServices, and
 // renews it before it expires.
 //
-//	manager, err := servingcert.New(servingcert.Config{
-//		Client:      config,
-//		Secret:      "kube-vitals-serving",
-//		Names:       []string{"kube-vitals.kube-system.svc"},
-//		APIServices: []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"},
-//	})
-//	...
-//	serving.Cert = manager
-//	go manager.Run(ctx)
-//
 // # The life of a certificate
 //
 // With the defaults, a certificate is valid for 90 days (Lifetime), and a new CA is published 10

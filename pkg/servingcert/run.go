@@ -36,8 +36,8 @@ func (m *Manager) Run(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	var watches sync.WaitGroup
 	defer watches.Wait()
-	watches.Go(func() { watchObject(ctx, m.secretName(), m.secret, m.secrets.Watch, changed) })
-	for _, name := range m.apiServices {
+	watches.Go(func() { watchObject(ctx, m.secretName(), m.Secret, m.secrets.Watch, changed) })
+	for _, name := range m.APIServices {
 		watches.Go(func() { watchObject(ctx, "APIService "+name, name, m.monitor.client.Watch, changed) })
 	}
 

@@ -13,7 +13,7 @@ import (
 
 // readSecret returns the Secret. It creates an empty one if there is none.
 func (m *Manager) readSecret(ctx context.Context) (*corev1.Secret, error) {
-	secret, err := m.secrets.Get(ctx, m.secret, metav1.GetOptions{})
+	secret, err := m.secrets.Get(ctx, m.Secret, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return m.createSecret(ctx)
 	}
@@ -27,16 +27,16 @@ func (m *Manager) createSecret(ctx context.Context) (*corev1.Secret, error) {
 	if err := m.allowWrite(m.secretName()); err != nil {
 		return nil, err
 	}
-	empty := applycorev1.Secret(m.secret, m.namespace).WithType(corev1.SecretTypeOpaque).
+	empty := applycorev1.Secret(m.Secret, m.namespace).WithType(corev1.SecretTypeOpaque).
 		WithLabels(m.memory.labels).WithAnnotations(m.memory.annotations)
 	secret, err := m.secrets.Apply(ctx, empty, metav1.ApplyOptions{FieldManager: fieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("%s of the serving certificate does not exist and cannot be created: "+
 			"create an empty one with kubectl create secret generic %s --namespace %s: %w",
-			m.secretName(), m.secret, m.namespace, err)
+			m.secretName(), m.Secret, m.namespace, err)
 	}
 	klog.FromContext(ctx).Info("Created the missing Secret of the serving certificate",
-		"secret", klog.KRef(m.namespace, m.secret))
+		"secret", klog.KRef(m.namespace, m.Secret))
 	return secret, nil
 }
 

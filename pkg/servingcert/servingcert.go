@@ -52,15 +52,14 @@ type Config struct {
 // Manager provides a serving certificate and renews it. Run does the work. All methods can be
 // called concurrently.
 type Manager struct {
-	namespace, secret string
-	configMap         string   // its name; "": there is none
-	apiServices       []string // names
-	policy            policy
-	clock             *clock
-	secrets           corev1client.SecretInterface
-	configMaps        corev1client.ConfigMapInterface
-	monitor           *Monitor // of the APIServices
-	writes            flowcontrol.RateLimiter
+	Config
+	namespace  string // of the Secret and the ConfigMap
+	policy     policy
+	clock      clock
+	secrets    corev1client.SecretInterface
+	configMaps corev1client.ConfigMapInterface
+	monitor    *Monitor // of the APIServices
+	writes     flowcontrol.RateLimiter
 
 	served      atomic.Pointer[pair]
 	notReadyErr atomic.Pointer[error] // points to nil once the Manager is ready
@@ -93,19 +92,23 @@ func New(c Config) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		namespace:   service.namespace,
-		secret:      c.Secret,
-		configMap:   c.ConfigMap,
-		apiServices: c.APIServices,
-		policy:      policy{names: c.Names, lifetime: c.Lifetime, settle: c.Settle},
-		clock:       &clock{},
-		writes:      flowcontrol.NewTokenBucketRateLimiter(float32(writeBurst/c.Settle.Seconds()), writeBurst),
+		Config:    c,
+		namespace: service.namespace,
+		policy:    policy{names: c.Names, lifetime: c.Lifetime, settle: c.Settle},
+		writes:    flowcontrol.NewTokenBucketRateLimiter(float32(writeBurst/c.Settle.Seconds()), writeBurst),
 		memory: memory{publishing: failureLog{
 			failing:   "Cannot publish the CAs of the serving certificate; retrying",
 			recovered: "Publishing the CAs of the serving certificate succeeds again",
 		}},
 	}
-	if err := m.connect(c, service); err != nil {
+	config := rest.CopyConfig(c.Client)
+	config.Wrap(m.clock.wrap)
+	core, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("cannot create a client for Secrets and ConfigMaps: %w", err)
+	}
+	m.secrets, m.configMaps = core.Secrets(m.namespace), core.ConfigMaps(m.namespace)
+	if m.monitor, err = newMonitor(config, c.APIServices, service); err != nil {
 		return nil, err
 	}
 	temporary, err := issue(c.Names, time.Now(), c.Lifetime)
@@ -172,27 +175,14 @@ func (c *Config) setDefaults() {
 	c.Settle = cmp.Or(c.Settle, DefaultSettle)
 }
 
-func (m *Manager) connect(c Config, service service) error {
-	config := rest.CopyConfig(c.Client)
-	config.Wrap(m.clock.wrap)
-	core, err := corev1client.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("cannot create a client for Secrets and ConfigMaps: %w", err)
-	}
-	m.secrets = core.Secrets(m.namespace)
-	m.configMaps = core.ConfigMaps(m.namespace)
-	m.monitor, err = newMonitor(config, m.apiServices, service)
-	return err
-}
-
 // Monitor returns the Monitor of the APIServices. Run keeps it up to date.
 func (m *Manager) Monitor() *Monitor { return m.monitor }
 
 // secretName returns the Secret's name for messages.
-func (m *Manager) secretName() string { return "Secret " + m.namespace + "/" + m.secret }
+func (m *Manager) secretName() string { return "Secret " + m.namespace + "/" + m.Secret }
 
 // Name implements dynamiccertificates.CertKeyContentProvider.
-func (m *Manager) Name() string { return "serving-cert::" + m.namespace + "/" + m.secret }
+func (m *Manager) Name() string { return "serving-cert::" + m.namespace + "/" + m.Secret }
 
 // CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider. The slices must not
 // be changed.

@@ -285,7 +285,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	got := names(documentedMetric, "docs/metrics.md")
 	want := names(registeredMetric, "pkg/server/instruments.go", "pkg/server/collect.go", "pkg/server/memory.go",
 		"pkg/server/engine.go", "pkg/server/pins.go", "pkg/server/storage.go", "pkg/server/devices.go",
-		"pkg/server/active.go")
+		"pkg/server/source.go")
 	if !slices.Equal(got, want) {
 		t.Errorf("docs/metrics.md has\n%s\nwant\n%s", got, want)
 	}

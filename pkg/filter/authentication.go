@@ -1,4 +1,7 @@
-package server
+// Package filter protects an API server from its clients: it decides who they are, what they may do,
+// and how many requests and how much time they get. Mechanisms come from k8s.io/apiserver; this package
+// sets them up where the defaults of the library would harm users.
+package filter
 
 import (
 	"context"
@@ -17,7 +20,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/path"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // The ConfigMap in which the API server publishes the client CA and the request-header CA.
@@ -38,37 +43,46 @@ var errNoRequestHeaderCA = errors.New("the request-header CA has not been read f
 	authenticationNamespace + "/" + authenticationName + " yet: enable the aggregation layer of the API server, " +
 	"and bind the role extension-apiserver-authentication-reader")
 
-// authenticate sets the library's delegating authenticator, which tries front-proxy headers, client
+// Options are those of the library whose own ApplyTo does not fit.
+type Options struct {
+	Authentication *genericoptions.DelegatingAuthenticationOptions
+	Authorization  *genericoptions.DelegatingAuthorizationOptions
+	Client         *rest.Config // of the API server, for authentication
+}
+
+// Authenticate sets the library's delegating authenticator, which tries front-proxy headers, client
 // certificates and TokenReviews. caPublished returns nil once the request-header CA is known.
 //
 // The library's options, which do the same, do not fit. They fail if the ConfigMap cannot be read
 // at start-up, when the API server may be unavailable. And they accept every request without
 // credentials as anonymous, so that each needs a SubjectAccessReview.
-func authenticate(c Config, config *genericapiserver.Config) (caPublished func() error, err error) {
-	client, err := tokenReviewClient(c.Authentication.RemoteKubeConfigFile)
+func (o Options) Authenticate(config *genericapiserver.Config) (caPublished func() error, err error) {
+	limited := rest.CopyConfig(o.Client)
+	limited.QPS, limited.Burst = tokenReviewQPS, tokenReviewBurst
+	client, err := kubernetes.NewForConfig(limited)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client for token reviews: %w", err)
+	}
+	clientCA, err := o.clientCA(client)
 	if err != nil {
 		return nil, err
 	}
-	clientCA, err := clientCA(c, client)
-	if err != nil {
-		return nil, err
-	}
-	headers, caPublished, err := requestHeaders(c, client)
+	headers, caPublished, err := o.requestHeaders(client)
 	if err != nil {
 		return nil, err
 	}
 	delegating, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient:            client.AuthenticationV1(),
-		TokenAccessReviewTimeout:           c.Authentication.TokenRequestTimeout,
-		WebhookRetryBackoff:                c.Authentication.WebhookRetryBackoff,
-		CacheTTL:                           c.Authentication.CacheTTL,
+		TokenAccessReviewTimeout:           o.Authentication.TokenRequestTimeout,
+		WebhookRetryBackoff:                o.Authentication.WebhookRetryBackoff,
+		CacheTTL:                           o.Authentication.CacheTTL,
 		ClientCertificateCAContentProvider: clientCA,
 		RequestHeaderConfig:                headers,
 	}.New()
 	if err != nil {
 		return nil, fmt.Errorf("cannot set up authentication: %w", err)
 	}
-	anonymous, err := anonymousAt(publicPaths(c))
+	anonymous, err := anonymousAt(o.publicPaths())
 	if err != nil {
 		return nil, err
 	}
@@ -87,9 +101,9 @@ func authenticate(c Config, config *genericapiserver.Config) (caPublished func()
 // publicPaths returns the paths that need no credentials: the probes and those of
 // --authorization-always-allow-paths, which may end in "*". The probes do not depend on the flag,
 // because the chart of metrics-server can set it to /metrics alone.
-func publicPaths(c Config) []string {
+func (o Options) publicPaths() []string {
 	probes := []string{"/livez", "/livez/*", "/readyz", "/readyz/*", "/healthz", "/healthz/*"}
-	return append(probes, c.Authorization.AlwaysAllowPaths...)
+	return append(probes, o.Authorization.AlwaysAllowPaths...)
 }
 
 // anonymousAt returns an authenticator that accepts requests to the paths as system:anonymous. The
@@ -109,27 +123,14 @@ func anonymousAt(paths []string) (authenticator.Request, error) {
 	}), nil
 }
 
-func tokenReviewClient(kubeconfig string) (kubernetes.Interface, error) {
-	config, err := restConfig(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	config.QPS, config.Burst = tokenReviewQPS, tokenReviewBurst
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a client for token reviews: %w", err)
-	}
-	return client, nil
-}
-
 // clientCA returns the CA of client certificates, from --client-ca-file or else from the ConfigMap.
 // It returns nil if both are disabled.
-func clientCA(c Config, client kubernetes.Interface) (dynamiccertificates.CAContentProvider, error) {
-	provider, err := c.Authentication.ClientCert.GetClientCAContentProvider()
+func (o Options) clientCA(client kubernetes.Interface) (dynamiccertificates.CAContentProvider, error) {
+	provider, err := o.Authentication.ClientCert.GetClientCAContentProvider()
 	if err != nil {
 		return nil, fmt.Errorf("cannot read --client-ca-file: %w", err)
 	}
-	if provider != nil || c.Authentication.SkipInClusterLookup {
+	if provider != nil || o.Authentication.SkipInClusterLookup {
 		return provider, nil
 	}
 	return dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca", authenticationNamespace,
@@ -138,22 +139,22 @@ func clientCA(c Config, client kubernetes.Interface) (dynamiccertificates.CACont
 
 // requestHeaders returns the configuration of the front proxy, from the flags or else from the
 // ConfigMap. It returns nil if both are disabled.
-func requestHeaders(c Config, client kubernetes.Interface) (
+func (o Options) requestHeaders(client kubernetes.Interface) (
 	headers *authenticatorfactory.RequestHeaderConfig, caPublished func() error, err error,
 ) {
 	caPublished = func() error { return nil }
-	headers, err = c.Authentication.RequestHeader.ToAuthenticationRequestHeaderConfig()
+	headers, err = o.Authentication.RequestHeader.ToAuthenticationRequestHeaderConfig()
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot read --requestheader-client-ca-file: %w", err)
 	}
-	if headers != nil || c.Authentication.SkipInClusterLookup {
+	if headers != nil || o.Authentication.SkipInClusterLookup {
 		return headers, caPublished, nil
 	}
 	published, err := newPublishedHeaders(client)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !c.Authentication.TolerateInClusterLookupFailure {
+	if !o.Authentication.TolerateInClusterLookupFailure {
 		caPublished = published.check
 	}
 	return &authenticatorfactory.RequestHeaderConfig{

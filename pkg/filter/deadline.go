@@ -1,4 +1,4 @@
-package server
+package filter
 
 import (
 	"net"
@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// maxWriteTime is the time in which a client must accept pieceSize bytes of a response, and in which
+	// MaxWriteTime is the time in which a client must accept pieceSize bytes of a response, and in which
 	// a connection must accept a frame or a TLS record. It is also the time by which a response may
 	// exceed the timeout of requests, which does not end a write that blocks.
-	maxWriteTime = 10 * time.Second
+	MaxWriteTime = 10 * time.Second
 	pieceSize    = 64 << 10
 )
 
-// withWriteDeadline ends responses that clients do not read, as --request-timeout ends the others.
+// WithDeadline ends responses that clients do not read, as --request-timeout ends the others.
 // Without it, a stream of HTTP/2 whose client grants no window would block its handler for ever.
-func withWriteDeadline(next http.Handler, requestTimeout, maxWriteTime time.Duration) http.Handler {
+func WithDeadline(next http.Handler, requestTimeout, maxWriteTime time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(&deadlineWriter{
 			ResponseWriter: w, controller: http.NewResponseController(w),
@@ -57,20 +57,20 @@ func (w *deadlineWriter) Write(p []byte) (written int, err error) {
 	}
 }
 
-// deadlineListener returns connections that break if the client does not read from them. A deadline
-// of a stream does not help then, because HTTP/2 resets a stream by a frame that the client must read.
-type deadlineListener struct {
+// Listener returns connections that break if the client does not read from them. A deadline of a stream
+// does not help then, because HTTP/2 resets a stream by a frame that the client must read.
+type Listener struct {
 	net.Listener
-	maxWriteTime time.Duration
+	MaxWriteTime time.Duration
 }
 
 // Accept implements net.Listener.
-func (l deadlineListener) Accept() (net.Conn, error) {
+func (l Listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return &deadlineConn{Conn: c, maxWriteTime: l.maxWriteTime}, nil
+	return &deadlineConn{Conn: c, maxWriteTime: l.MaxWriteTime}, nil
 }
 
 // deadlineConn is a connection with a deadline for each write.

@@ -1,4 +1,4 @@
-package server
+package filter
 
 import (
 	"bufio"
@@ -61,12 +61,12 @@ func TestWriteDeadlines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				body := strings.Repeat("x", test.bytes)
-				h := withWriteDeadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				h := WithDeadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					time.Sleep(test.starts)
 					if n, err := io.WriteString(w, body); n != len(body) || err != nil {
 						t.Errorf("got %d, %v", n, err)
 					}
-				}), time.Minute, maxWriteTime)
+				}), time.Minute, MaxWriteTime)
 				w := &slowWriter{ResponseRecorder: httptest.NewRecorder(), start: time.Now(), each: test.each}
 				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.path, nil))
 				if !slices.Equal(w.deadlines, test.want) || w.Body.String() != body {
@@ -83,7 +83,7 @@ func TestStalledResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		ended := make(chan time.Duration, 1)
-		h := withWriteDeadline(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := WithDeadline(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/short" {
 				fmt.Fprint(w, "short")
 				return
@@ -91,10 +91,10 @@ func TestStalledResponses(t *testing.T) {
 			for err := error(nil); err == nil; _, err = io.WriteString(w, strings.Repeat("x", 2*pieceSize)) {
 			}
 			ended <- time.Since(start)
-		}), time.Minute, maxWriteTime)
+		}), time.Minute, MaxWriteTime)
 		listener := make(testenv.Listener)
 		server := &http.Server{Handler: h}
-		go server.Serve(deadlineListener{listener, maxWriteTime})
+		go server.Serve(Listener{listener, MaxWriteTime})
 		defer server.Close()
 		client := listener.Dial()
 		defer client.Close()
@@ -142,7 +142,7 @@ func serveHTTP2(conn net.Conn, h http.Handler) {
 func TestStalledStreams(t *testing.T) {
 	const streams = 10
 	ended := make(chan error, streams)
-	h := withWriteDeadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := WithDeadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var err error
 		for err == nil {
 			_, err = w.Write(make([]byte, pieceSize))
@@ -152,10 +152,10 @@ func TestStalledStreams(t *testing.T) {
 	conn, server := net.Pipe()
 	defer conn.Close()
 	go serveHTTP2(server, h)
-	client := newStalledClient(t, conn)
+	client := testenv.NewStalledClient(t, conn)
 	go io.Copy(io.Discard, conn)
 	for range streams {
-		client.send("/", "alice")
+		client.Send("/", "alice")
 	}
 	for range streams {
 		if err := <-ended; err == nil {
@@ -183,7 +183,7 @@ func TestStalledConnections(*testing.T) {
 // on the same connection: the API server sends the requests of all users over few connections.
 func TestStalledStreamsLeaveTheirConnection(t *testing.T) {
 	ended := make(chan error, 1)
-	endless := withWriteDeadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	endless := WithDeadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var err error
 		for err == nil {
 			_, err = w.Write(make([]byte, pieceSize))

@@ -1,4 +1,4 @@
-package server
+package filter
 
 import (
 	"context"
@@ -16,10 +16,10 @@ import (
 // of up to 10 kB each, which encoding can make six times as long.
 const maxReviewBytes = 1 << 10
 
-// authorize sets the library's delegating authorizer, with the public paths always allowed.
-func authorize(c Config, config *genericapiserver.Config) error {
-	options := *c.Authorization
-	options.AlwaysAllowPaths = publicPaths(c)
+// Authorize sets the library's delegating authorizer, with the public paths always allowed.
+func (o Options) Authorize(config *genericapiserver.Config) error {
+	options := *o.Authorization
+	options.AlwaysAllowPaths = o.publicPaths()
 	if err := options.ApplyTo(&config.Authorization); err != nil {
 		return fmt.Errorf("cannot set up authorization: %w", err)
 	}

@@ -1,4 +1,4 @@
-package server
+package filter
 
 import (
 	"context"
@@ -30,8 +30,8 @@ type inFlight struct {
 	seed     maphash.Seed
 }
 
-// limitInFlight sets the limit of --max-requests-inflight. Like the library, it takes 0 for no limit.
-func limitInFlight(config *genericapiserver.Config) {
+// LimitInFlight sets the limit of --max-requests-inflight. Like the library, it takes 0 for no limit.
+func LimitInFlight(config *genericapiserver.Config) {
 	if config.MaxRequestsInFlight == 0 {
 		return
 	}
