@@ -143,7 +143,7 @@ func (o *options) examine(ctx context.Context, examine examiner) (int, error) {
 		return exitUnexamined, nil
 	case err != nil:
 		return exitUnexamined, fmt.Errorf("the examination was interrupted: %w", err)
-	case report.Summary.Failed > 0:
+	case report.Summary[doctor.Failed] > 0:
 		return exitBroken, nil
 	}
 	return exitHealthy, nil

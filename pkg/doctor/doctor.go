@@ -9,13 +9,10 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"github.com/kube-vitals/kube-vitals/pkg/doctor/dial"
 )
 
 // DefaultTimeout bounds each request.
@@ -45,17 +42,17 @@ type doctor struct {
 	Config
 	kube kubernetes.Interface
 
-	apiServices map[string]*apiService // by version; without those that do not exist or were not read
+	apiServices map[string]*APIService // by version; without those that do not exist or were not read
 	target      target
 	workload    workload
-	api         apiUsage
-	dial        dial.Func // to the server; nil: it cannot be reached
+	nodes, pods map[string]bool // that have metrics; nil: the metrics API could not be read
+	address     string          // of the server, as this machine reaches it; empty: it cannot
 }
 
-// A Step is one link of the chain. It may return several checks.
+// A Step is one link of the chain. Run returns the results of its check, and may add others.
 type Step struct {
-	Title string
-	Run   func(context.Context) []Check
+	ID, Title string
+	Run       func(context.Context, Check) []Check
 }
 
 // Examine runs all checks. It returns an error if the configuration is invalid, and ErrUnreachable
@@ -75,37 +72,40 @@ func Examine(ctx context.Context, c Config) (*Report, error) {
 	c.Client = client
 	ctx, cancel := context.WithTimeout(ctx, maxExamination)
 	defer cancel()
-	d := &doctor{Config: c, kube: kube, apiServices: map[string]*apiService{}}
-	report := &Report{SchemaVersion: SchemaVersion, Program: c.Version, Time: time.Now().UTC().Truncate(time.Second)}
-	if !d.run(ctx, report, Step{"API server", d.checkAPIServer}) {
-		report.finish(d.target)
+	d := &doctor{Config: c, kube: kube, apiServices: map[string]*APIService{}, target: target{kind: None}}
+	report := &Report{SchemaVersion: SchemaVersion, Program: c.Version, Time: time.Now().UTC().Truncate(time.Second),
+		Summary: map[Status]int{OK: 0, Warning: 0, Failed: 0, Skipped: 0}}
+	defer func() {
+		t := d.target
+		report.Server = Server{Kind: t.kind, Namespace: t.namespace, Service: t.name, Version: t.version}
+	}()
+	if !d.run(ctx, report, Step{"api-server", "API server", d.checkAPIServer}) {
 		return report, ErrUnreachable
 	}
-	d.run(ctx, report, Step{"aggregation", d.checkAggregation})
+	d.run(ctx, report, Step{"aggregation", "aggregation", d.checkAggregation})
 	var steps []Step
 	if c.Steps != nil {
 		steps = c.Steps(kube)
-	} else if d.run(ctx, report, Step{"APIServices", d.checkAPIServices}) {
+	} else if d.run(ctx, report, Step{"apiservice", "APIServices", d.checkAPIServices}) {
 		steps = d.chain()
 	}
 	for _, s := range steps {
 		d.run(ctx, report, s)
 	}
-	report.finish(d.target)
 	return report, ctx.Err()
 }
 
 // chain returns the steps that follow the APIServices.
 func (d *doctor) chain() []Step {
 	return []Step{
-		{"Service", d.checkService},
-		{"Deployment", d.checkDeployment},
-		{"pods", d.checkPods},
-		{"certificate", d.checkCertificate},
-		{"metrics API", d.checkMetricsAPI},
-		{"permissions", d.checkPermissions},
-		{"nodes", d.checkNodes},
-		{"autoscalers", d.checkAutoscalers},
+		{"service", "Service", d.checkService},
+		{"deployment", "Deployment", d.checkDeployment},
+		{"pods", "pods", d.checkPods},
+		{"certificate", "certificate", d.checkCertificate},
+		{"metrics-api", "metrics API", d.checkMetricsAPI},
+		{"permissions", "permissions", d.checkPermissions},
+		{"nodes", "nodes", d.checkNodes},
+		{"autoscalers", "autoscalers", d.checkAutoscalers},
 	}
 }
 
@@ -115,27 +115,13 @@ func (d *doctor) run(ctx context.Context, report *Report, s Step) bool {
 		d.Start(s.Title)
 	}
 	proceed := true
-	for _, c := range s.Run(ctx) {
-		c.complete()
+	for _, c := range s.Run(ctx, Check{ID: s.ID, Title: s.Title}) {
 		report.Checks = append(report.Checks, c)
+		report.Summary[c.Status]++
 		if d.Done != nil {
 			d.Done(c)
 		}
 		proceed = proceed && !c.last
 	}
 	return proceed
-}
-
-// concurrently calls f for each of the n indexes, a few at a time.
-func concurrently(n int, f func(i int)) {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, 8)
-	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			f(i)
-		})
-	}
-	wg.Wait()
 }

@@ -243,7 +243,7 @@ func metricsList(names ...string) map[string]any {
 
 // forbidden is the response to a request that the user may not send.
 func forbidden(what string) metav1.Status {
-	return metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+	return metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
 		Message: fmt.Sprintf("x is forbidden: User \"u\" cannot %s", what)}
 }
 
@@ -266,7 +266,7 @@ func (w *world) serveAPI(out http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(path, "/serviceaccounts/kube-vitals/token"):
 		object = &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: token}}
 	case !found:
-		status = metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		status = metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
 			Message: path + " not found"}
 		failed = true
 	}
@@ -276,7 +276,7 @@ func (w *world) serveAPI(out http.ResponseWriter, r *http.Request) {
 	}
 	out.Header().Set("Content-Type", "application/json")
 	if failed {
-		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+		status.TypeMeta, status.Status = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, metav1.StatusFailure
 		out.WriteHeader(int(status.Code))
 		object = status
 	}
@@ -290,10 +290,11 @@ func (w *world) serveVitals(out http.ResponseWriter, r *http.Request) {
 	w.requests = append(w.requests, r.URL.Path+" "+r.Header.Get("Authorization"))
 	w.mu.Unlock()
 	if w.page == nil {
+		out.Header().Set("Content-Type", "application/json")
 		out.WriteHeader(http.StatusForbidden)
 		// A server may repeat the request in its error.
-		fmt.Fprintf(out, `{"kind":"Status","message":"forbidden: cannot get path \"/nodez\" with %s"}`,
-			r.Header.Get("Authorization"))
+		fmt.Fprintf(out, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden",`+
+			`"message":"forbidden: cannot get path \"/nodez\" with %s"}`, r.Header.Get("Authorization"))
 		return
 	}
 	if err := json.NewEncoder(out).Encode(w.page); err != nil {
