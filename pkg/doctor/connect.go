@@ -21,13 +21,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
-	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 )
-
-// tokenSeconds is the shortest lifetime of a token that the API server allows.
-const tokenSeconds = 600
 
 // forward leads a port of this machine's loopback interface to the server's pod, through the API
 // server and the kubelet as kubectl port-forward does, until the context ends. It returns its address.
@@ -127,26 +123,14 @@ func (d *doctor) checkCertificate(ctx context.Context, c Check) []Check {
 			return c.Fail(certificateHandshake, "the TLS handshake with the server fails: %v", err)
 		}
 		served := fmt.Sprintf("the server presents a certificate of issuer %q for %s, valid until %s",
-			leaf.Issuer.CommonName, append(leaf.DNSNames, nameOf(leaf))[0], leaf.NotAfter.UTC().Format("2006-01-02 15:04Z"))
+			leaf.Issuer.CommonName, append(leaf.DNSNames, leaf.Subject.String())[0], leaf.NotAfter.UTC().Format("2006-01-02 15:04Z"))
 		if err != nil {
-			return c.Fail(serverSymptoms.of(err.Error(), caBundleForeign), "%s. The caBundle of %s.metrics.k8s.io, of %s, "+
-				"does not verify it: %v", served, version, issuers(a.Spec.CABundle), err)
+			return c.Fail(serverSymptoms.of(err.Error(), caBundleForeign), "%s. The caBundle of %s.metrics.k8s.io "+
+				"does not verify it: %v", served, version, err)
 		}
 		result = c.OK("%s", served)
 	}
 	return result
-}
-
-func issuers(bundle []byte) string {
-	cas, err := certutil.ParseCertsPEM(bundle)
-	if err != nil {
-		return "no certificate"
-	}
-	var names []string
-	for _, ca := range cas {
-		names = append(names, strconv.Quote(nameOf(ca)))
-	}
-	return strings.Join(names, ", ")
 }
 
 // nodez reads the page of nodes with a short-lived token of the server's own ServiceAccount, so
@@ -168,7 +152,7 @@ func (d *doctor) nodez(ctx context.Context) (*nodez.Report, []Check) {
 		return nil, c.Skip(noServer, "the ServiceAccount of kube-vitals is not known")
 	}
 	request := &authenticationv1.TokenRequest{}
-	request.Spec.ExpirationSeconds = new(int64(tokenSeconds))
+	request.Spec.ExpirationSeconds = new(int64(600)) // the shortest that the API server allows
 	request, err := d.kube.CoreV1().ServiceAccounts(d.target.namespace).CreateToken(ctx, d.workload.account(), request,
 		metav1.CreateOptions{})
 	if err != nil {

@@ -15,17 +15,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// DefaultTimeout bounds each request.
-const DefaultTimeout = 10 * time.Second
-
-// maxExamination bounds an examination. Only LISTs in large clusters need many requests.
-const maxExamination = 5 * time.Minute
-
 // Config configures an examination.
 type Config struct {
 	Client    *rest.Config
 	Namespace string        // of kube-vitals; empty: found by the APIServices
-	Timeout   time.Duration // of one request; 0: DefaultTimeout
+	Timeout   time.Duration // of one request
 	Version   string        // of this program
 
 	// Steps returns the steps that follow those of the API server. By default, they follow the chain of
@@ -45,7 +39,7 @@ type doctor struct {
 	apiServices map[string]*APIService // by version; without those that do not exist or were not read
 	target      target
 	workload    workload
-	nodes, pods map[string]bool // that have metrics; nil: the metrics API could not be read
+	measured    map[string]bool // nodes that have metrics; nil: the metrics API could not be read
 	address     string          // of the server, as this machine reaches it; empty: it cannot
 }
 
@@ -58,9 +52,6 @@ type Step struct {
 // Examine runs all checks. It returns an error if the configuration is invalid, and ErrUnreachable
 // with the report if the API server cannot be used.
 func Examine(ctx context.Context, c Config) (*Report, error) {
-	if c.Timeout <= 0 {
-		c.Timeout = DefaultTimeout
-	}
 	client := rest.CopyConfig(c.Client)
 	client.Timeout, client.QPS, client.Burst = c.Timeout, 50, 100
 	client.UserAgent = "kube-vitals-doctor/" + c.Version
@@ -70,10 +61,10 @@ func Examine(ctx context.Context, c Config) (*Report, error) {
 		return nil, fmt.Errorf("cannot create a client: %w", err)
 	}
 	c.Client = client
-	ctx, cancel := context.WithTimeout(ctx, maxExamination)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute) // only LISTs in large clusters need many requests
 	defer cancel()
 	d := &doctor{Config: c, kube: kube, apiServices: map[string]*APIService{}, target: target{kind: None}}
-	report := &Report{SchemaVersion: SchemaVersion, Program: c.Version, Time: time.Now().UTC().Truncate(time.Second),
+	report := &Report{SchemaVersion: "v1", Program: c.Version, Time: time.Now().UTC().Truncate(time.Second),
 		Summary: map[Status]int{OK: 0, Warning: 0, Failed: 0, Skipped: 0}}
 	defer func() {
 		t := d.target
@@ -87,26 +78,21 @@ func Examine(ctx context.Context, c Config) (*Report, error) {
 	if c.Steps != nil {
 		steps = c.Steps(kube)
 	} else if d.run(ctx, report, Step{"apiservice", "APIServices", d.checkAPIServices}) {
-		steps = d.chain()
+		steps = []Step{
+			{"service", "Service", d.checkService},
+			{"deployment", "Deployment", d.checkDeployment},
+			{"pods", "pods", d.checkPods},
+			{"certificate", "certificate", d.checkCertificate},
+			{"metrics-api", "metrics API", d.checkMetricsAPI},
+			{"permissions", "permissions", d.checkPermissions},
+			{"nodes", "nodes", d.checkNodes},
+			{"autoscalers", "autoscalers", d.checkAutoscalers},
+		}
 	}
 	for _, s := range steps {
 		d.run(ctx, report, s)
 	}
 	return report, ctx.Err()
-}
-
-// chain returns the steps that follow the APIServices.
-func (d *doctor) chain() []Step {
-	return []Step{
-		{"service", "Service", d.checkService},
-		{"deployment", "Deployment", d.checkDeployment},
-		{"pods", "pods", d.checkPods},
-		{"certificate", "certificate", d.checkCertificate},
-		{"metrics-api", "metrics API", d.checkMetricsAPI},
-		{"permissions", "permissions", d.checkPermissions},
-		{"nodes", "nodes", d.checkNodes},
-		{"autoscalers", "autoscalers", d.checkAutoscalers},
-	}
 }
 
 // run runs a step and reports whether the next ones make sense.

@@ -3,10 +3,17 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -56,14 +63,12 @@ func checkPage(c Check, report *nodez.Report) []Check {
 		checks = append(checks, c.OK("%d of %d %s; pods with metrics: %d of %d", working, t.Nodes, work, t.PodsWithMetrics,
 			t.Pods)...)
 	}
-	for _, one := range failing.Checks() {
-		verb := "fail"
-		if len(one.Objects) == 1 {
-			verb = "fails"
+	checks = append(checks, failing.Checks(func(n int) string {
+		if n == 1 {
+			return fmt.Sprintf("1 of %s fails: ", Count(t.Nodes, "node"))
 		}
-		one.Seen = fmt.Sprintf("%d of %s %s: %s", len(one.Objects), Count(t.Nodes, "node"), verb, one.Seen)
-		checks = append(checks, one)
-	}
+		return fmt.Sprintf("%d of %s fail: ", n, Count(t.Nodes, "node"))
+	})...)
 	checks = append(checks, checkClocks(report)...)
 	checks = append(checks, checkDevices(report)...)
 	return append(checks, checkMemory(report.Memory)...)
@@ -134,11 +139,9 @@ func checkDevices(report *nodez.Report) []Check {
 		case len(failing) == 0:
 			checks = append(checks, c.OK("%s", seen)...)
 		}
-		for _, one := range failing.Checks() {
-			one.Seen = fmt.Sprintf("%d of %d pods of exporter %s cannot be read: %s", len(one.Objects), len(e.Pods), e.Name,
-				one.Seen)
-			checks = append(checks, one)
-		}
+		checks = append(checks, failing.Checks(func(n int) string {
+			return fmt.Sprintf("%d of %d pods of exporter %s cannot be read: ", n, len(e.Pods), e.Name)
+		})...)
 	}
 	return checks
 }
@@ -195,25 +198,10 @@ func checkEngine(report *nodez.Report) []Check {
 		warn(engineOtherNodes, "%d series are of nodes that this cluster does not have, and %d of others", e.UnknownSeries,
 			series)
 	}
-	if newest := newestSample(report); newest > report.MaxSampleAgeSeconds/2 {
-		warn(engineStale, "the newest sample of all nodes is %.0fs old; metrics expire after %.0fs", newest,
-			report.MaxSampleAgeSeconds)
-	}
 	if len(checks) == 0 {
 		checks = c.OK("%s was read in %.1fs: %d series", e.Host, e.DurationSeconds, series)
 	}
 	return append(checks, checkIntervals(report)...)
-}
-
-// newestSample returns the age of the newest sample of all nodes in seconds, or 0 if there is none.
-func newestSample(report *nodez.Report) (newest float64) {
-	known := false
-	for _, n := range report.Nodes {
-		if age := n.SampleAgeSeconds; age != nil && (!known || *age < newest) {
-			newest, known = *age, true
-		}
-	}
-	return newest
 }
 
 // checkIntervals finds nodes that the engine scrapes too seldom: the range of the queries must always
@@ -231,4 +219,114 @@ func checkIntervals(report *nodez.Report) []Check {
 			Count(n, "node"), longest)
 	}
 	return c.OK("the samples of each node are at most %.0fs apart", longest)
+}
+
+// metricsAPI is the version of metrics.k8s.io that kubectl and autoscalers read.
+const metricsAPI = "/apis/metrics.k8s.io/v1beta1/"
+
+func (d *doctor) checkMetricsAPI(ctx context.Context, c Check) []Check {
+	var seen []string
+	for _, kind := range []string{"node", "pod"} {
+		var list struct {
+			Items []struct{ Metadata metav1.ObjectMeta }
+		}
+		start := time.Now()
+		err := Get(ctx, d.kube, metricsAPI+kind+"s", &list)
+		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
+			return c.Denied(err)
+		}
+		if err != nil {
+			return c.Fail(serverSymptoms.of(err.Error(), apiServiceUnavailable), "GET %ss: %v", kind, err)
+		}
+		seen = append(seen, fmt.Sprintf("%s in %v", Count(len(list.Items), kind), time.Since(start).Round(time.Millisecond)))
+		if kind == "node" {
+			d.measured = map[string]bool{}
+			for _, item := range list.Items {
+				d.measured[item.Metadata.Name] = true
+			}
+		}
+	}
+	if len(d.measured) == 0 {
+		return c.Fail(Problem{noMetrics.Reason, "see nodes"}, "v1beta1 responds, but has no metrics of any node")
+	}
+	return c.OK("v1beta1 serves %s", strings.Join(seen, " and "))
+}
+
+// checkNodesByAPI finds nodes without metrics by the API.
+func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
+	if d.measured == nil {
+		return c.Skip(noConnection, "the metrics API does not respond")
+	}
+	all := 0
+	err := Each(ctx, d.kube.CoreV1().Nodes().List,
+		metav1.ListOptions{LabelSelector: d.workload.flag("--node-selector", "-l")}, func(n *corev1.Node) {
+			if all++; !d.measured[n.Name] {
+				c.Objects = append(c.Objects, n.Name)
+			}
+		})
+	if err != nil {
+		return c.Denied(err)
+	}
+	if len(c.Objects) == 0 {
+		return c.OK("%d of %d have metrics", all, all)
+	}
+	result := c.Fail(noMetrics, "%d of %d have no metrics", len(c.Objects), all)
+	d.explain(ctx, &result[0], "nodes/"+c.Objects[0])
+	return result
+}
+
+// explain adds why the first object of a check has no metrics: kube-vitals says so in its 404.
+func (d *doctor) explain(ctx context.Context, c *Check, path string) {
+	if d.target.kind != KubeVitals {
+		return
+	}
+	err := Get(ctx, d.kube, metricsAPI+path, &struct{}{})
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return
+	}
+	if message := status.Status().Message; message != "" {
+		c.Seen += "; of the first one: " + message
+	}
+	if status.Status().Details == nil {
+		return
+	}
+	for _, cause := range status.Status().Details.Causes {
+		r := reason.Reason(cause.Type)
+		description := r.Describe()
+		if d.workload.usesEngine() {
+			description = r.DescribeEngine()
+		}
+		if description.Problem != "" {
+			c.Reason, c.Cure, c.URL = string(r), description.Cure, r.URL()
+		}
+	}
+}
+
+// checkAutoscalers finds HorizontalPodAutoscalers that get no usage of CPU or memory, and why.
+func (d *doctor) checkAutoscalers(ctx context.Context, c Check) []Check {
+	all, failing := 0, Groups{}
+	err := Each(ctx, d.kube.AutoscalingV2().HorizontalPodAutoscalers(metav1.NamespaceAll).List, metav1.ListOptions{},
+		func(h *autoscalingv2.HorizontalPodAutoscaler) {
+			all++
+			i := slices.IndexFunc(h.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
+				return c.Type == autoscalingv2.ScalingActive && c.Status == corev1.ConditionFalse &&
+					(c.Reason == "FailedGetResourceMetric" || c.Reason == "FailedGetContainerResourceMetric")
+			})
+			if i < 0 {
+				return
+			}
+			message := h.Status.Conditions[i].Message
+			problem := autoscalerSymptoms.of(message, hpaOther)
+			failing.Add(problem.Reason, h.Namespace+"/"+h.Name, func() []Check { return c.Fail(problem, "%s", message) })
+		})
+	switch {
+	case err != nil:
+		return c.Denied(err)
+	case len(failing) > 0:
+		return failing.Checks(nil)
+	case all == 0:
+		return c.OK("there is no HorizontalPodAutoscaler")
+	}
+	return c.OK("%s without an error of CPU or memory metrics", Count(all, "HorizontalPodAutoscaler"))
 }

@@ -99,7 +99,7 @@ func (d *doctor) checkPermissions(ctx context.Context, c Check) []Check {
 		}
 	}
 	if len(failing) > 0 {
-		return failing.Checks()
+		return failing.Checks(nil)
 	}
 	if len(accounts) == 1 {
 		return c.OK("ServiceAccount %s has all %d", d.workload.account(), n)

@@ -38,7 +38,6 @@ var (
 	engineOtherNodes = Problem{"engine-other-nodes",
 		"set matchers in --prometheus-config to the labels of this cluster; nodes and pods with the same names in two " +
 			"clusters are mixed"}
-	engineStale    = Problem{"engine-stale", "check the targets of the engine, and the clocks"}
 	scrapeInterval = Problem{"scrape-interval-long",
 		"let the engine scrape these kubelets every 15 to 30 seconds, or raise --max-sample-age"}
 	requestHeaderCAMissing = Problem{"request-header-ca-missing",
@@ -93,10 +92,9 @@ var (
 	containerWaiting = Problem{"container-waiting", describe}
 	unschedulable    = Problem{"unschedulable",
 		"make room on the nodes, or change the pod's nodeSelector, tolerations or requests"}
-	noMetrics         = Problem{"no-metrics", "see the log of the server"}
+	noMetrics         = Problem{"no-metrics", "see the log of the server, and the conditions of the nodes"}
 	permissionMissing = Problem{"permission-missing",
 		"restore the roles and bindings, for example with helm upgrade (rbac.create)"}
-	nodeNotReady   = Problem{"node-not-ready", "repair the node: kubectl describe node shows its conditions"}
 	exporterNoPods = Problem{"exporter-no-pods",
 		"if there are nodes with devices, correct namespace and podSelector in the configuration of the exporter, which is " +
 			"devices.exporters in the chart"}
@@ -107,8 +105,9 @@ var (
 	memoryLimit  = Problem{"memory-limit", "raise resources.limits.memory; docs/install.md has sizes"}
 	hpaNoRequest = Problem{"hpa-no-request",
 		"set resources.requests of that resource for every container of the pods, or use an averageValue target"}
-	hpaNoMetrics = Problem{"hpa-no-metrics", "see the pods: they may have just started, or not be ready"}
-	hpaNoPods    = Problem{"hpa-no-pods", "scale the target up, or correct its selector"}
+	hpaNoMetrics = Problem{"hpa-no-metrics",
+		"see the pods of its target: there may be none, or they may have just started, or not be ready; kubectl top pod " +
+			"names the reason for each"}
 	hpaNoAPI     = Problem{"hpa-no-api", "see APIService and metrics API; the autoscaler tries again every 15 seconds"}
 	hpaForbidden = Problem{"hpa-forbidden",
 		"let the HorizontalPodAutoscaler controller read metrics.k8s.io; every cluster has a role for it"}

@@ -14,12 +14,9 @@ import (
 // ErrUnreachable is returned if nothing could be examined.
 var ErrUnreachable = errors.New("the API server cannot be used")
 
-// SchemaVersion is the version of the JSON. Fields are added without a new version.
-const SchemaVersion = "v1"
-
 // Report is the result of an examination, also as JSON: docs/why-no-metrics.md.
 type Report struct {
-	SchemaVersion string         `json:"version"`
+	SchemaVersion string         `json:"version"` // v1; fields are added without a new version
 	Program       string         `json:"program"` // version of the program
 	Time          time.Time      `json:"time"`
 	Server        Server         `json:"server"`
@@ -133,11 +130,17 @@ func (g Groups) Add(problem, object string, describe func() []Check) {
 	g[problem].Objects = append(g[problem].Objects, object)
 }
 
-// Checks returns the checks, sorted by problem.
-func (g Groups) Checks() []Check {
-	var all []Check
+// Checks returns the checks, sorted by problem. What was seen begins with how many objects have it.
+func (g Groups) Checks(number func(n int) string) (all []Check) {
 	for _, problem := range slices.Sorted(maps.Keys(g)) {
-		all = append(all, *g[problem])
+		c := *g[problem]
+		if number != nil {
+			c.Seen = number(len(c.Objects)) + c.Seen
+		}
+		if c.Status == OK {
+			c.Objects = nil // they are not affected
+		}
+		all = append(all, c)
 	}
 	return all
 }

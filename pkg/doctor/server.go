@@ -229,7 +229,7 @@ func (d *doctor) checkPods(ctx context.Context, c Check) []Check {
 		}
 	}
 	if len(failing) > 0 {
-		return failing.Checks()
+		return failing.Checks(nil)
 	}
 	return c.OK("%d of %d ready, %s", ready, len(pods), Count(restarts, "restart"))
 }
@@ -244,9 +244,10 @@ func podProblem(pod *corev1.Pod) (p Problem, seen string) {
 			return oomKilled, fmt.Sprintf("%s; it was killed because it used more memory than its limit, last at %s", seen,
 				last.FinishedAt.UTC().Format("2006-01-02 15:04:05Z"))
 		case waiting == nil || waiting.Reason == "ContainerCreating" || waiting.Reason == "PodInitializing":
-		case waiting.Reason == "CrashLoopBackOff" && last != nil:
-			return crashLoop, fmt.Sprintf("%s; it exits with %d", seen, last.ExitCode)
 		case waiting.Reason == "CrashLoopBackOff":
+			if last != nil {
+				seen += fmt.Sprintf("; it exits with %d", last.ExitCode)
+			}
 			return crashLoop, seen
 		case strings.Contains(waiting.Reason, "Image"):
 			return imagePull, fmt.Sprintf("image %s: %s: %s", s.Image, waiting.Reason, waiting.Message)

@@ -11,16 +11,13 @@ import (
 	"unicode/utf8"
 )
 
-// Names of objects in the text, unless all are wanted.
-const maxObjects = 10
-
-// Bounds of one name and of one text. A node or tenant can choose long ones.
 const (
+	maxObjects = 10 // names of objects in the text, unless all are wanted
+
+	// Bounds of one name and of one text. A node or tenant can choose long ones.
 	maxName = 253 + 63 + len("/")
 	maxText = 1000
-)
 
-const (
 	titleWidth = 18
 	textWidth  = 100 - titleWidth - 3
 )

@@ -110,9 +110,7 @@ type nodes struct {
 	kinds         map[string]bool
 	sample        []string // names of those whose kubelets are examined: the first ones, and one of each other kind
 	schedulable   int
-	linux         int
 	taints        map[string]int // of Linux nodes on which an ordinary pod cannot run
-	controlPlanes int
 }
 
 func (n *nodes) add(node *corev1.Node) {
@@ -134,13 +132,9 @@ func (n *nodes) add(node *corev1.Node) {
 		n.sample = append(n.sample, node.Name)
 	}
 	n.kinds[kind] = true
-	if hasMark(&node.ObjectMeta, controlPlane) {
-		n.controlPlanes++
-	}
 	if node.Labels[corev1.LabelOSStable] != "linux" {
 		return
 	}
-	n.linux++
 	blocked := node.Spec.Unschedulable
 	for _, taint := range node.Spec.Taints {
 		// Those of node.kubernetes.io go away by themselves.
@@ -208,40 +202,29 @@ func (p *preflight) checkScheduling(_ context.Context, c doctor.Check) []doctor.
 		return c.With(doctor.OK, doctor.Problem{Reason: noNodeForPod.Reason},
 			"only control-plane nodes can run the pod, and it needs a toleration, which the command below has")
 	}
-	return c.Warn(noNodeForPod, "none of %d Linux nodes accepts the pod without a toleration; taints: %s", n.linux,
+	return c.Warn(noNodeForPod, "no Linux node accepts the pod without a toleration; taints: %s",
 		strings.Join(slices.Sorted(maps.Keys(n.taints)), ", "))
 }
 
-// checkNetwork checks whether the API server can connect to pods, as far as objects show it.
+// checkNetwork checks whether the API server can connect to pods. The only network that is known to prevent
+// it is that of EKS with another CNI plugin than Amazon's, unless Cilium uses Amazon's network (ipam: eni).
 func (p *preflight) checkNetwork(ctx context.Context, c doctor.Check) []doctor.Check {
 	plugins, err := p.networkPlugins(ctx)
 	if err != nil {
 		return c.Denied(err)
 	}
-	config := map[string]string{}
+	overlay := plugins["calico-node"]
 	if plugins["cilium"] {
-		object, err := p.kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "cilium-config", metav1.GetOptions{})
-		if err == nil {
-			config = object.Data
-		} else if !apierrors.IsNotFound(err) {
+		config, err := p.kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "cilium-config", metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
 			return c.Denied(err)
 		}
+		overlay = overlay || err == nil && config.Data["ipam"] != "eni"
 	}
-	mode := config["kube-proxy-replacement"]
-	replacesProxy := !plugins["kube-proxy"] && (mode == "true" || mode == "strict")
-	if replacesProxy {
-		p.presets = append(p.presets, "cilium")
-	}
-	overlay := plugins["calico-node"] || len(config) > 0 && config["ipam"] != "eni"
-	switch {
-	case p.distribution == eks && !plugins["aws-node"] && overlay:
+	if p.distribution == eks && overlay && !plugins["aws-node"] {
 		p.presets, p.values = append(p.presets, "host-network"), append(p.values, hostNetwork...)
 		return c.With(doctor.OK, hostNetworkNeeded,
 			"EKS without Amazon's CNI plugin: the API server cannot connect to pods, so they use the nodes' network")
-	case replacesProxy && p.nodes.controlPlanes == 0:
-		return c.Warn(routeUnknown, "Cilium replaces kube-proxy, and the API server may run outside of it")
-	case replacesProxy:
-		return c.OK("Cilium replaces kube-proxy, also for the API server if that runs on the cluster's nodes")
 	}
 	return c.OK("nothing is known that keeps the API server from pods; a connection was not tried")
 }
@@ -257,7 +240,7 @@ func (p *preflight) networkPlugins(ctx context.Context) (map[string]bool, error)
 	plugins := map[string]bool{}
 	for _, namespace := range namespaces {
 		list, err := p.kube.AppsV1().DaemonSets(namespace).List(ctx, metav1.ListOptions{
-			LabelSelector: "k8s-app in (aws-node,calico-node,cilium,kube-proxy)",
+			LabelSelector: "k8s-app in (aws-node,calico-node,cilium)",
 		})
 		if err != nil {
 			return nil, err

@@ -88,15 +88,12 @@ const (
 		"--selector "
 )
 
-// owners are all that are known. The first match counts. docs/distributions.md has the same marks.
+// owners are all that are known. The first match counts. docs/distributions.md has further sources.
 var owners = []owner{
-	// https://github.com/kubernetes/minikube/blob/master/deploy/addons/metrics-server/metrics-apiservice.yaml
 	{name: "an addon of minikube", mark: "kubernetes.io/minikube-addons", off: minikubeOff},
 	{name: "an addon of minikube", mark: addonManager, distribution: "minikube", off: minikubeOff},
 	{name: "GKE's, installed by an addon manager", mark: addonManager, distribution: "gke"},
-	// https://github.com/Azure/AKS/issues/3631
 	{name: "AKS's, installed by an addon manager", mark: addonManager, distribution: "aks"},
-	// https://github.com/openshift/cluster-monitoring-operator/tree/main/assets/metrics-server
 	{name: "OpenShift's, installed by the cluster monitoring operator",
 		mark: "app.kubernetes.io/managed-by=cluster-monitoring-operator"},
 	// The gardener-resource-manager adds the label and undoes changes: ManagedBy in
@@ -105,22 +102,17 @@ var owners = []owner{
 	{name: "installed by an addon manager", mark: addonManager + "=Reconcile"},
 	{name: "installed by an addon manager", mark: addonManager + "=EnsureExists"},
 	// The label: https://github.com/kubernetes/kops/blob/master/pkg/model/components/addonmanifests/remap.go
-	// The setting: https://kops.sigs.k8s.io/addons/#metrics-server
 	{name: "an addon of kOps", mark: kopsAddon, off: "set spec.metricsServer.enabled to false with kops edit cluster, and " +
 		"apply that, or kOps installs it again; delete what is left of it, " + then + "\nkops update cluster --name NAME --yes" +
 		deleteIn + kopsAddon + "\n" + deleteLeft + kopsAddon},
 	// The label: NameLabel in https://github.com/k0sproject/k0s/blob/main/pkg/applier/meta.go
-	// The flag: https://docs.k0sproject.io/stable/configuration/#disabling-controller-components
 	{name: "a component of k0s", mark: k0sStack, off: "start every k0s controller with --disable-components=metrics-server, " +
 		"or k0s installs it again; delete what is left of it, " + then + deleteIn + k0sStack + "\n" + deleteLeft + k0sStack},
-	// https://docs.rke2.io/install/packaged_components
 	{name: "RKE2's chart", mark: releaseName + "=rke2-metrics-server", off: "put this into /etc/rancher/rke2/config.yaml of " +
 		"every server, restart them, " + then + "\ndisable: [rke2-metrics-server]"},
-	// https://docs.k3s.io/installation/packaged-components
 	{name: "k3s' AddOn", mark: "objectset.rio.cattle.io/owner-name", unreleased: true, off: k3sOff},
 	{name: "k3s' AddOn", mark: "objectset.rio.cattle.io/hash", unreleased: true, off: k3sOff},
 	// The field manager: https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-field-management.html
-	// eksctl and the console add it to new clusters only: https://github.com/eksctl-io/eksctl/issues/8652
 	{name: "an add-on of EKS", mark: "field manager eks",
 		off: "delete the add-on, " + then + "\naws eks delete-addon --cluster-name NAME --addon-name metrics-server"},
 	// The addon has no other mark. Disabling it deletes what its manifest has, no matter who has applied that:

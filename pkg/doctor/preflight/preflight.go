@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 )
 
 // The problems whose reasons are not in pkg/reason or pkg/doctor.
@@ -26,10 +27,8 @@ var (
 			"kubectl get csr\nkubectl describe csr"}
 	certificatesUnknown = doctor.Problem{Reason: "certificates-unknown", Cure: usualValues}
 	hostNetworkNeeded   = doctor.Problem{Reason: "host-network-needed"}
-	routeUnknown        = doctor.Problem{Reason: "route-unknown",
-		Cure: "if the APIServices stay unavailable (FailedDiscoveryCheck), add the preset host-network"}
-	noNodeForPod = doctor.Problem{Reason: "no-node-for-pod", Cure: "add a node, or set tolerations in the chart"}
-	noNodes      = doctor.Problem{Reason: "no-nodes", Cure: "add a node"}
+	noNodeForPod        = doctor.Problem{Reason: "no-node-for-pod", Cure: "add a node, or set tolerations in the chart"}
+	noNodes             = doctor.Problem{Reason: "no-nodes", Cure: "add a node"}
 )
 
 const (
@@ -87,30 +86,23 @@ func (p *preflight) checkInstall(_ context.Context, c doctor.Check) []doctor.Che
 		values = slices.DeleteFunc(values, func(value string) bool { return value == pin })
 	}
 	slices.Sort(values)
-	command := p.command(slices.Compact(values))
-	p.install = &doctor.Install{Distribution: p.distribution, Presets: p.presets, Command: command}
+	cure := p.command(slices.Compact(values))
+	p.install = &doctor.Install{Distribution: p.distribution, Presets: p.presets, Command: cure}
 	if p.distribution == openShift {
-		command = "copy OpenShift's CA of kubelets first, as docs/distributions.md#openshift shows\n" + command
+		cure = "copy OpenShift's CA of kubelets first, as docs/distributions.md#openshift shows\n" + cure
 	}
 	if p.nodes.all == 0 {
-		return c.Warn(doctor.Problem{Reason: incomplete, Cure: command},
+		return c.Warn(doctor.Problem{Reason: incomplete, Cure: cure},
 			"the nodes could not be examined, so other values than these may be necessary")
 	}
 	seen := "preset " + strings.Join(p.presets, " and ")
-	switch {
-	case len(p.presets) == 0 && len(values) == 0:
-		seen = "the default values fit"
-	case len(p.presets) == 0:
-		seen = "no preset fits; these values follow from the checks"
-	case len(values) == 0:
-		seen += ", which is the default values"
-	default:
-		seen += ", adapted to the checks"
+	if len(p.presets) == 0 {
+		seen = "no preset; the values follow from the checks"
 	}
 	if !p.kubelets.selfSigned && !p.kubelets.verified {
 		seen += "; the certificates of kubelets were not examined, see kubelet TLS"
 	}
-	return c.With(doctor.OK, doctor.Problem{Cure: command}, "%s", seen)
+	return c.With(doctor.OK, doctor.Problem{Cure: cure}, "%s", seen)
 }
 
 // released matches the versions whose chart and image are published.
@@ -123,23 +115,17 @@ func (p *preflight) command(values []string) string {
 		chart = "oci://ghcr.io/kube-vitals/charts/kube-vitals --version " + strings.TrimPrefix(p.Version, "v")
 		image = ""
 	}
-	command, namespace := "helm install kube-vitals "+chart, p.Namespace
+	run, namespace := "helm install kube-vitals "+chart, p.Namespace
 	if r := p.release; r != nil {
-		command = "helm upgrade " + cmp.Or(r.name, "kube-vitals") + " " + chart + " --reset-then-reuse-values"
+		run = "helm upgrade " + cmp.Or(r.name, "kube-vitals") + " " + chart + " --reset-then-reuse-values"
 		namespace = cmp.Or(r.namespace, namespace)
 	}
-	command += " --namespace " + quote(cmp.Or(namespace, "kube-system")) + image
+	run += " --namespace " + command.Name(cmp.Or(namespace, "kube-system"), "NAMESPACE") + image
 	for _, value := range values {
-		command += " --set " + quote(value)
+		if strings.Contains(value, "[") { // shells would expand it
+			value = "'" + value + "'"
+		}
+		run += " --set " + value
 	}
-	return command
-}
-
-// quote quotes a word for a shell if necessary.
-func quote(word string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:,@"
-	if strings.Trim(word, plain) == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	return run
 }

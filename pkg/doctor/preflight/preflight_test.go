@@ -45,6 +45,8 @@ type world struct {
 	client  rest.Config
 	version string // of doctor
 
+	namespace string // --namespace
+
 	mu       sync.Mutex
 	requests []string
 }
@@ -147,6 +149,13 @@ func (w *world) daemonSetIn(namespace, app string) {
 	}
 }
 
+// cilium adds Cilium in place of kube-proxy.
+func (w *world) cilium(ipam string) {
+	w.daemonSet("cilium")
+	w.objects[configMaps+"cilium-config"] = &corev1.ConfigMap{Data: map[string]string{
+		"kube-proxy-replacement": "true", "ipam": ipam}}
+}
+
 // result is a report with its text.
 type result struct {
 	*doctor.Report
@@ -157,7 +166,7 @@ func (w *world) examine() result {
 	w.t.Helper()
 	var text bytes.Buffer
 	p := &doctor.Printer{Out: &text}
-	report, err := Examine(w.t.Context(), doctor.Config{Client: &w.client, Version: w.version,
+	report, err := Examine(w.t.Context(), doctor.Config{Client: &w.client, Version: w.version, Namespace: w.namespace,
 		Timeout: testenv.Patience, Start: p.Start, Done: p.Done})
 	if err != nil {
 		w.t.Fatal(err)
@@ -424,13 +433,26 @@ func TestDistributions(t *testing.T) {
 		},
 		"Cilium without kube-proxy": {
 			world: func(w *world) {
-				n := w.signed("a")
-				n.Annotations[criSocket], n.Labels[controlPlane] = "x", ""
-				w.daemonSet("cilium")
-				w.objects[configMaps+"cilium-config"] = &corev1.ConfigMap{Data: map[string]string{
-					"kube-proxy-replacement": "true", "ipam": "cluster-pool"}}
+				w.signed("a").Annotations[criSocket] = "x"
+				w.cilium("cluster-pool")
 			},
-			presets: []string{"kubeadm", "cilium"}, owner: doctor.OK,
+			presets: []string{"kubeadm"}, owner: doctor.OK,
+		},
+		"EKS with Cilium": {
+			world: func(w *world) {
+				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-eks-0123456"
+				w.cilium("cluster-pool")
+			},
+			presets: []string{"eks", "host-network"}, owner: doctor.OK,
+			flags: " --set containerPort=4443 --set hostNetwork.enabled=true --set updateStrategy.rollingUpdate.maxSurge=0" +
+				" --set updateStrategy.rollingUpdate.maxUnavailable=1",
+		},
+		"EKS with Cilium in Amazon's network": {
+			world: func(w *world) {
+				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-eks-0123456"
+				w.cilium("eni")
+			},
+			presets: []string{"eks"}, owner: doctor.OK,
 		},
 		"unknown": {
 			world: func(w *world) { w.signed("a") }, presets: []string{}, owner: doctor.OK,
@@ -627,7 +649,7 @@ func TestNodes(t *testing.T) {
 		w.signed("a").Spec.Taints = []corev1.Taint{{Key: "team", Effect: corev1.TaintEffectNoExecute}}
 		w.signed("b").Labels[corev1.LabelOSStable] = "windows"
 		c := w.examine().want(t, "scheduling", doctor.Warning, noNodeForPod.Reason)
-		if !strings.Contains(c.Seen, "none of 1 Linux nodes") || !strings.Contains(c.Seen, "team") {
+		if !strings.Contains(c.Seen, "no Linux node accepts") || !strings.Contains(c.Seen, "team") {
 			t.Errorf("got %+v", c)
 		}
 	})
@@ -639,14 +661,6 @@ func TestNodes(t *testing.T) {
 			{Key: "team", Effect: corev1.TaintEffectPreferNoSchedule},
 		}
 		w.examine().want(t, "scheduling", doctor.OK, "")
-	})
-	t.Run("Cilium outside of the API server", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.signed("a")
-		w.daemonSet("cilium")
-		w.objects[configMaps+"cilium-config"] = &corev1.ConfigMap{Data: map[string]string{"kube-proxy-replacement": "true"}}
-		w.examine().want(t, "network", doctor.Warning, routeUnknown.Reason)
 	})
 }
 
@@ -702,14 +716,15 @@ func TestNoPermissions(t *testing.T) {
 	}
 }
 
-// TestQuote checks that a shell reads a word as it is.
-func TestQuote(t *testing.T) {
+// TestNamespace checks that the command has the user's namespace only if that is a DNS name.
+func TestNamespace(t *testing.T) {
 	t.Parallel()
-	for word, want := range map[string]string{
-		"a.d=true": "a.d=true", "e[0]=1": "'e[0]=1'", "e=it's": `'e=it'\''s'`, "$(a)": "'$(a)'", "a b": "'a b'",
-	} {
-		if got := quote(word); got != want {
-			t.Errorf("got %s, want %s", got, want)
+	for namespace, want := range map[string]string{"": "kube-system", "team-a": "team-a", "$(a)": "NAMESPACE"} {
+		w := newWorld(t)
+		w.signed("a")
+		w.namespace = namespace
+		if got := w.examine().Install.Command; !strings.Contains(got, " --namespace "+want) {
+			t.Errorf("%q: got %s", namespace, got)
 		}
 	}
 }
@@ -731,7 +746,7 @@ func TestDocumented(t *testing.T) {
 	}
 	for _, r := range []string{
 		ownerManaged, ownerInstalled, alreadyInstalled.Reason, requestsPending.Reason, certificatesUnknown.Reason,
-		hostNetworkNeeded.Reason, routeUnknown.Reason, noNodeForPod.Reason, noNodes.Reason, incomplete,
+		hostNetworkNeeded.Reason, noNodeForPod.Reason, noNodes.Reason, incomplete,
 	} {
 		if !strings.Contains(string(page), "`"+r+"`") {
 			t.Errorf("docs/why-no-metrics.md does not have %s", r)
