@@ -28,8 +28,9 @@ func Get(ctx context.Context, kube kubernetes.Interface, path string, into any) 
 	var code int
 	result := kube.Discovery().RESTClient().Get().AbsPath(path).MaxRetries(0).
 		SetHeader("Accept", "application/json").Do(ctx).StatusCode(&code)
-	err, body := result.Error(), []byte(nil)
-	if body, _ = result.Raw(); err == nil {
+	body, _ := result.Raw() // the error below has the Status of the response
+	err := result.Error()
+	if err == nil {
 		if err = json.Unmarshal(body, into); err != nil {
 			err = fmt.Errorf("the response to GET %s is not the expected JSON: %w", path, err)
 		}
@@ -84,9 +85,12 @@ func (d *doctor) checkAggregation(ctx context.Context, c Check) []Check {
 	}
 	now := time.Now()
 	valid := func(ca *x509.Certificate) bool { return now.After(ca.NotBefore) && now.Before(ca.NotAfter) }
-	if cas, _ := certutil.ParseCertsPEM([]byte(front)); !slices.ContainsFunc(cas, valid) {
-		return c.Fail(requestHeaderCAInvalid, "requestheader-client-ca-file: none of %s is valid now",
-			Count(len(cas), "certificate"))
+	cas, err := certutil.ParseCertsPEM([]byte(front))
+	if err == nil && !slices.ContainsFunc(cas, valid) {
+		err = fmt.Errorf("none of %s is valid now", Count(len(cas), "certificate"))
+	}
+	if err != nil {
+		return c.Fail(requestHeaderCAInvalid, "requestheader-client-ca-file: %v", err)
 	}
 	if object.Data["client-ca-file"] == "" {
 		return c.Warn(clientCAMissing, "the request-header CA is published, but no client-ca-file")

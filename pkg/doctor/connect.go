@@ -16,11 +16,11 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream" //nolint:staticcheck // client-go's dialers return its types
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 )
@@ -87,7 +87,7 @@ func (d *doctor) handshake(ctx context.Context, bundle []byte) (*x509.Certificat
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0], nil
 }
 
@@ -123,7 +123,8 @@ func (d *doctor) checkCertificate(ctx context.Context, c Check) []Check {
 			return c.Fail(certificateHandshake, "the TLS handshake with the server fails: %v", err)
 		}
 		served := fmt.Sprintf("the server presents a certificate of issuer %q for %s, valid until %s",
-			leaf.Issuer.CommonName, append(leaf.DNSNames, leaf.Subject.String())[0], leaf.NotAfter.UTC().Format("2006-01-02 15:04Z"))
+			leaf.Issuer.CommonName, append(leaf.DNSNames, leaf.Subject.String())[0],
+			leaf.NotAfter.UTC().Format("2006-01-02 15:04Z"))
 		if err != nil {
 			return c.Fail(serverSymptoms.of(err.Error(), caBundleForeign), "%s. The caBundle of %s.metrics.k8s.io "+
 				"does not verify it: %v", served, version, err)

@@ -186,7 +186,8 @@ func TestBroken(t *testing.T) {
 			"aggregation", Skipped, noPermission.Reason, `you cannot get resource "configmaps"`, ""},
 
 		{"v1beta1 elsewhere", func(w *world) { w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server" },
-			"apiservice", Failed, apiServiceElsewhere.Reason, "kube-system/metrics-server instead of kube-system/kube-vitals", ""},
+			"apiservice", Failed, apiServiceElsewhere.Reason,
+			"kube-system/metrics-server instead of kube-system/kube-vitals", ""},
 		{"both elsewhere", func(w *world) {
 			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
 			w.spec("v1")["service"].(map[string]any)["name"] = "metrics-server"
@@ -214,7 +215,8 @@ func TestBroken(t *testing.T) {
 			"app.kubernetes.io/name=kube-vitals", ""},
 		{"no ready endpoint", func(w *world) { w.inCluster(1, serverPod(false, waiting("", ""))) },
 			"endpoints", Failed, noEndpoints.Reason, "none of 1", ""},
-		{"zero replicas", func(w *world) { w.inCluster(0) }, "deployment", Failed, zeroReplicas.Reason, "0 of 0 replicas", ""},
+		{"zero replicas", func(w *world) { w.inCluster(0) }, "deployment", Failed, zeroReplicas.Reason,
+			"0 of 0 replicas", ""},
 		{"no Deployment", func(w *world) { w.objects[deployments] = &appsv1.DeploymentList{} },
 			"deployment", Warning, deploymentMissing.Reason, "no Deployment", ""},
 		{"no pods", func(w *world) { w.inCluster(1) }, "pods", Failed, noPods.Reason, "none", ""},
@@ -222,7 +224,8 @@ func TestBroken(t *testing.T) {
 			"pods", Failed, imagePull.Reason, "ImagePullBackOff: not found", "kube-system/kube-vitals-x"},
 		{"crash", func(w *world) { w.inCluster(1, serverPod(false, waiting("CrashLoopBackOff", ""))) },
 			"pods", Failed, crashLoop.Reason, "restarted 3 times", "kube-system/kube-vitals-x"},
-		{"memory", func(w *world) { w.inCluster(1, serverPod(false, oom)) }, "pods", Failed, oomKilled.Reason, "more memory", ""},
+		{"memory", func(w *world) { w.inCluster(1, serverPod(false, oom)) }, "pods", Failed,
+			oomKilled.Reason, "more memory", ""},
 		{"memory, ready again", func(w *world) { w.inCluster(1, serverPod(true, oom)) }, "pods", Warning, oomKilled.Reason,
 			"last at", ""},
 		{"waiting", func(w *world) { w.inCluster(1, serverPod(false, waiting("CreateContainerConfigError", "no secret"))) },

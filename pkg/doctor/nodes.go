@@ -104,7 +104,8 @@ func checkClocks(report *nodez.Report) []Check {
 		}
 	}
 	if n := len(c.Objects); n > 0 {
-		return c.Warn(clockSkew, "clocks of %s differ from that of kube-vitals by more than %v:", Count(n, "node"), maxClockSkew)
+		return c.Warn(clockSkew, "clocks of %s differ from that of kube-vitals by more than %v:", Count(n, "node"),
+			maxClockSkew)
 	}
 	if report.Engine != nil {
 		return c.OK("no sample is from the future; an engine does not tell whether a clock is behind")
@@ -228,7 +229,7 @@ func (d *doctor) checkMetricsAPI(ctx context.Context, c Check) []Check {
 	var seen []string
 	for _, kind := range []string{"node", "pod"} {
 		var list struct {
-			Items []struct{ Metadata metav1.ObjectMeta }
+			Items []struct{ Metadata struct{ Name string } }
 		}
 		start := time.Now()
 		err := Get(ctx, d.kube, metricsAPI+kind+"s", &list)
@@ -270,37 +271,23 @@ func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
 	if len(c.Objects) == 0 {
 		return c.OK("%d of %d have metrics", all, all)
 	}
-	result := c.Fail(noMetrics, "%d of %d have no metrics", len(c.Objects), all)
-	d.explain(ctx, &result[0], "nodes/"+c.Objects[0])
-	return result
-}
-
-// explain adds why the first object of a check has no metrics: kube-vitals says so in its 404.
-func (d *doctor) explain(ctx context.Context, c *Check, path string) {
-	if d.target.kind != KubeVitals {
-		return
-	}
-	err := Get(ctx, d.kube, metricsAPI+path, &struct{}{})
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return
-	}
-	if message := status.Status().Message; message != "" {
-		c.Seen += "; of the first one: " + message
-	}
-	if status.Status().Details == nil {
-		return
-	}
-	for _, cause := range status.Status().Details.Causes {
-		r := reason.Reason(cause.Type)
-		description := r.Describe()
-		if d.workload.usesEngine() {
-			description = r.DescribeEngine()
-		}
-		if description.Problem != "" {
-			c.Reason, c.Cure, c.URL = string(r), description.Cure, r.URL()
+	seen, problem := fmt.Sprintf("%d of %d have no metrics", len(c.Objects), all), noMetrics
+	var status apierrors.APIStatus // kube-vitals explains in its 404 why a node has none
+	err = Get(ctx, d.kube, metricsAPI+"nodes/"+c.Objects[0], &struct{}{})
+	if d.target.kind == KubeVitals && errors.As(err, &status) && status.Status().Details != nil {
+		seen += "; of the first one: " + status.Status().Message
+		for _, cause := range status.Status().Details.Causes {
+			r := reason.Reason(cause.Type)
+			description := r.Describe()
+			if d.workload.usesEngine() {
+				description = r.DescribeEngine()
+			}
+			if description.Problem != "" {
+				problem, c.URL = Problem{string(r), description.Cure}, r.URL()
+			}
 		}
 	}
+	return c.Fail(problem, "%s", seen)
 }
 
 // checkAutoscalers finds HorizontalPodAutoscalers that get no usage of CPU or memory, and why.

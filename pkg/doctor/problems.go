@@ -73,7 +73,7 @@ var (
 			"has the permissions; find out what changed it:\n" +
 			"kubectl get apiservice v1beta1.metrics.k8s.io --output=yaml --show-managed-fields"}
 	certificateName      = Problem{"certificate-name", "issue a certificate for SERVICE.NAMESPACE.svc"}
-	certificateExpired   = Problem{"certificate-expired", "renew the certificate; kube-vitals does it itself with --tls-secret"}
+	certificateExpired   = Problem{"certificate-expired", "renew it; kube-vitals does so itself with --tls-secret"}
 	certificateHandshake = Problem{"certificate-handshake", "check the target port of the Service, and the log of the pod"}
 	serviceMissing       = Problem{"service-missing", upgrade}
 	servicePortMissing   = Problem{"service-port-missing",
@@ -88,7 +88,7 @@ var (
 	podNotReady      = Problem{"pod-not-ready", describe}
 	oomKilled        = Problem{"oom-killed", "raise the memory limit (resources.limits.memory); docs/install.md has sizes"}
 	crashLoop        = Problem{"crash-loop", describe + " --previous"}
-	imagePull        = Problem{"image-pull", "check image and imagePullSecrets, and whether the node can reach the registry"}
+	imagePull        = Problem{"image-pull", "check image and imagePullSecrets, and that the node can reach the registry"}
 	containerWaiting = Problem{"container-waiting", describe}
 	unschedulable    = Problem{"unschedulable",
 		"make room on the nodes, or change the pod's nodeSelector, tolerations or requests"}
@@ -129,7 +129,8 @@ var serverSymptoms = symptoms{
 	{regexp.MustCompile(`certificate is (not )?valid for|legacy Common Name`), certificateName},
 	{regexp.MustCompile(`certificate has expired`), certificateExpired},
 	{regexp.MustCompile(`: 401|: 403|Unauthorized`), apiServerRejected},
-	{regexp.MustCompile(`connection refused|no route to host|[tT]imeout|deadline exceeded|no such host`), serverUnreachable},
+	{regexp.MustCompile(`connection refused|no route to host|(?i:timeout)|deadline exceeded|no such host`),
+		serverUnreachable},
 }
 
 // autoscalerSymptoms are those of HorizontalPodAutoscalers.

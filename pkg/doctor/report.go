@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -108,6 +109,7 @@ func (c Check) Skip(p Problem, format string, args ...any) []Check {
 // Denied returns that the check was not possible because of an error of the API server, which names
 // a missing permission.
 func (c Check) Denied(err error) []Check {
+	c.Objects = nil // of the pages before the error
 	var status apierrors.APIStatus
 	if apierrors.IsForbidden(err) && errors.As(err, &status) {
 		message := status.Status().Message
@@ -115,6 +117,9 @@ func (c Check) Denied(err error) []Check {
 			message = permission
 		}
 		return c.Skip(noPermission, "you cannot %s", strings.TrimSpace(message))
+	}
+	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		return c.Warn(requestFailed, "the API server does not respond in time")
 	}
 	return c.Warn(requestFailed, "%v", err)
 }

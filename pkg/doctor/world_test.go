@@ -56,6 +56,7 @@ type world struct {
 	client  rest.Config
 
 	namespace string // --namespace
+	forwards  bool   // port-forwards lead to kube-vitals
 
 	ca     *kubelettest.CA
 	served tls.Certificate
@@ -249,6 +250,10 @@ func forbidden(what string) metav1.Status {
 
 func (w *world) serveAPI(out http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
+	if w.forwards && strings.HasSuffix(path, "/pods/kube-vitals-x/portforward") && r.Header.Get("Upgrade") == "SPDY/3.1" {
+		w.forward(out, r)
+		return
+	}
 	status, failed := w.status[path]
 	object, found := w.objects[path]
 	if selector := r.URL.Query().Get("labelSelector"); !found {

@@ -194,8 +194,8 @@ func (p *preflight) checkScheduling(_ context.Context, c doctor.Check) []doctor.
 	case n.schedulable > 0:
 		return c.OK("nodes that accept the pod: %d of %d", n.schedulable, n.all)
 	case p.distribution == eksFargate:
-		problem := doctor.Problem{Reason: noNodeForPod.Reason, Cure: "let a Fargate profile select the namespace of kube-vitals"}
-		return c.Warn(problem,
+		return c.Warn(doctor.Problem{Reason: noNodeForPod.Reason,
+			Cure: "let a Fargate profile select the namespace of kube-vitals"},
 			"all nodes are of Fargate, which creates a node for each pod of a namespace that a profile selects")
 	case n.taints[controlPlane] > 0:
 		p.values = append(p.values, "tolerations[0].key="+controlPlane, "tolerations[0].operator=Exists")

@@ -15,12 +15,6 @@ import (
 // maxSample bounds the kubelets whose configuration is read.
 const maxSample = 8
 
-// kubelets is what is known of the certificates of the sampled kubelets.
-type kubelets struct {
-	verified   bool // all of them are signed by the cluster's CA
-	selfSigned bool // some are
-}
-
 // checkKubelets finds out where some kubelets get their certificates from. It reads their configuration
 // through the API server: this machine often cannot connect to nodes.
 func (p *preflight) checkKubelets(ctx context.Context, c doctor.Check) []doctor.Check {
@@ -38,8 +32,8 @@ func (p *preflight) checkKubelets(ctx context.Context, c doctor.Check) []doctor.
 	for i, result := range results {
 		groups.Add(result[0].Reason, sample[i], func() []doctor.Check { return result })
 	}
-	p.kubelets.verified = groups[""] != nil && len(groups) == 1
-	p.kubelets.selfSigned = groups[string(reason.TLSSelfSigned)] != nil
+	p.verified = groups[""] != nil && len(groups) == 1
+	p.selfSigned = groups[string(reason.TLSSelfSigned)] != nil
 	return groups.Checks(func(n int) string {
 		return fmt.Sprintf("%d of %s examined: ", n, doctor.Count(len(sample), "kubelet"))
 	})

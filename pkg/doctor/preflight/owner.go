@@ -84,8 +84,8 @@ const (
 	minikubeOff  = "switch it off, " + then + "\nminikube addons disable metrics-server"
 	k3sOff       = "start every k3s server with --disable=metrics-server, which deletes it, " + then
 	deleteLeft   = "kubectl delete apiservice,clusterrole,clusterrolebinding --selector "
-	deleteIn     = "\nkubectl delete deployment,service,serviceaccount,rolebinding,poddisruptionbudget --namespace kube-system " +
-		"--selector "
+	deleteIn     = "\nkubectl delete deployment,service,serviceaccount,rolebinding,poddisruptionbudget " +
+		"--namespace kube-system --selector "
 )
 
 // owners are all that are known. The first match counts. docs/distributions.md has further sources.
@@ -102,14 +102,15 @@ var owners = []owner{
 	{name: "installed by an addon manager", mark: addonManager + "=Reconcile"},
 	{name: "installed by an addon manager", mark: addonManager + "=EnsureExists"},
 	// The label: https://github.com/kubernetes/kops/blob/master/pkg/model/components/addonmanifests/remap.go
-	{name: "an addon of kOps", mark: kopsAddon, off: "set spec.metricsServer.enabled to false with kops edit cluster, and " +
-		"apply that, or kOps installs it again; delete what is left of it, " + then + "\nkops update cluster --name NAME --yes" +
-		deleteIn + kopsAddon + "\n" + deleteLeft + kopsAddon},
+	{name: "an addon of kOps", mark: kopsAddon, off: "set spec.metricsServer.enabled to false with kops edit cluster, " +
+		"and apply that, or kOps installs it again; delete what is left of it, " + then +
+		"\nkops update cluster --name NAME --yes" + deleteIn + kopsAddon + "\n" + deleteLeft + kopsAddon},
 	// The label: NameLabel in https://github.com/k0sproject/k0s/blob/main/pkg/applier/meta.go
-	{name: "a component of k0s", mark: k0sStack, off: "start every k0s controller with --disable-components=metrics-server, " +
-		"or k0s installs it again; delete what is left of it, " + then + deleteIn + k0sStack + "\n" + deleteLeft + k0sStack},
-	{name: "RKE2's chart", mark: releaseName + "=rke2-metrics-server", off: "put this into /etc/rancher/rke2/config.yaml of " +
-		"every server, restart them, " + then + "\ndisable: [rke2-metrics-server]"},
+	{name: "a component of k0s", mark: k0sStack, off: "start every k0s controller with " +
+		"--disable-components=metrics-server, or k0s installs it again; delete what is left of it, " + then +
+		deleteIn + k0sStack + "\n" + deleteLeft + k0sStack},
+	{name: "RKE2's chart", mark: releaseName + "=rke2-metrics-server", off: "put this into " +
+		"/etc/rancher/rke2/config.yaml of every server, restart them, " + then + "\ndisable: [rke2-metrics-server]"},
 	{name: "k3s' AddOn", mark: "objectset.rio.cattle.io/owner-name", unreleased: true, off: k3sOff},
 	{name: "k3s' AddOn", mark: "objectset.rio.cattle.io/hash", unreleased: true, off: k3sOff},
 	// The field manager: https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-field-management.html
@@ -130,7 +131,7 @@ func (p *preflight) ownerOf(o *metav1.ObjectMeta) owner {
 			return "field manager "+f.Manager == known.mark
 		})
 		if matches && (known.distribution == "" || known.distribution == p.distribution) &&
-			!(known.unreleased && r.name != "") {
+			(!known.unreleased || r.name == "") {
 			known.name += " (" + known.mark + ")"
 			return known
 		}
@@ -144,8 +145,8 @@ func (p *preflight) ownerOf(o *metav1.ObjectMeta) owner {
 	case p.server.Kind != doctor.MetricsServer:
 		return owner{name: "an unknown server", off: "remove the APIService from that server, " + then}
 	case r.name != "":
-		return owner{name: "the helm release " + r.namespace + "/" + r.name, off: "move without a failed request, as the page " +
-			"describes; or remove it, " + then + "\nhelm uninstall " + r.name + " --namespace " + r.namespace}
+		return owner{name: "the helm release " + r.namespace + "/" + r.name, off: "move without a failed request, as the " +
+			"page describes; or remove it, " + then + "\nhelm uninstall " + r.name + " --namespace " + r.namespace}
 	}
 	return owner{name: "metrics-server, not installed by helm or a known addon manager", off: "move without a failed " +
 		"request, as the page describes; or remove what its manifest has, " + then + "\nkubectl delete --filename " +

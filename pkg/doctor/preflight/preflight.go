@@ -35,8 +35,8 @@ const (
 	ownerManaged   = "owner-managed"
 	ownerInstalled = "owner-installed"
 	incomplete     = "incomplete"
-	usualValues    = "the command below has the values that are usual for the distribution; if scrapes fail for a reason " +
-		"that begins with tls-, docs/troubleshooting.md has the cure"
+	usualValues    = "the command below has the values that are usual for the distribution; if scrapes fail for a " +
+		"reason that begins with tls-, docs/troubleshooting.md has the cure"
 )
 
 // preflight is the state of an examination. Later steps use what earlier ones have found.
@@ -48,7 +48,8 @@ type preflight struct {
 	distribution string
 	presets      []string
 	values       []string // of the chart, as helm --set reads them
-	kubelets     kubelets
+	verified     bool     // the cluster's CA has signed the certificates of all examined kubelets
+	selfSigned   bool     // some of them have signed their own
 	server       doctor.Server
 	release      *helmRelease // of kube-vitals; nil: it is not installed
 	install      *doctor.Install
@@ -80,9 +81,9 @@ func Examine(ctx context.Context, c doctor.Config) (*doctor.Report, error) {
 func (p *preflight) checkInstall(_ context.Context, c doctor.Check) []doctor.Check {
 	values := slices.Clone(p.values)
 	switch { // what was seen counts more than what is usual for the distribution
-	case p.kubelets.selfSigned:
+	case p.selfSigned:
 		values = append(values, pin)
-	case p.kubelets.verified:
+	case p.verified:
 		values = slices.DeleteFunc(values, func(value string) bool { return value == pin })
 	}
 	slices.Sort(values)
@@ -99,7 +100,7 @@ func (p *preflight) checkInstall(_ context.Context, c doctor.Check) []doctor.Che
 	if len(p.presets) == 0 {
 		seen = "no preset; the values follow from the checks"
 	}
-	if !p.kubelets.selfSigned && !p.kubelets.verified {
+	if !p.selfSigned && !p.verified {
 		seen += "; the certificates of kubelets were not examined, see kubelet TLS"
 	}
 	return c.With(doctor.OK, doctor.Problem{Cure: cure}, "%s", seen)

@@ -705,7 +705,8 @@ func TestNoPermissions(t *testing.T) {
 	w.forbid("/version", "/api/v1/nodes", apiServicePath, csrs, daemonSets,
 		configMaps+"extension-apiserver-authentication", configMaps+"kube-root-ca.crt")
 	r := w.examine()
-	if r.Summary[doctor.Failed] > 0 || r.Summary[doctor.Skipped] < 5 || r.Install == nil || r.Install.Command != helmInstall {
+	if r.Summary[doctor.Failed] > 0 || r.Summary[doctor.Skipped] < 5 || r.Install == nil ||
+		r.Install.Command != helmInstall {
 		t.Errorf("got %+v, %+v:\n%s", r.Summary, r.Install, r.text)
 	}
 	r.want(t, "install", doctor.Warning, incomplete)
