@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -139,7 +138,6 @@ func (w *world) install() {
 	w.objects[metricsV1b1+"nodes"] = metricsList("/n1", "/n2")
 	w.objects[metricsV1b1+"pods"] = metricsList("default/a", "default/b", "kube-system/c")
 	w.objects["/api/v1/nodes"] = &corev1.NodeList{Items: []corev1.Node{node("n1", true), node("n2", true)}}
-	w.objects["/api/v1/pods"] = &corev1.PodList{Items: []corev1.Pod{runningPod("a"), runningPod("b")}}
 	w.objects[hpas] = &autoscalingv2.HorizontalPodAutoscalerList{}
 	w.page = &nodez.Report{
 		Totals: nodez.Totals{Nodes: 2, Pods: 3, PodsWithMetrics: 3},
@@ -225,12 +223,6 @@ func node(name string, ready bool) corev1.Node {
 	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: conditionStatus(ready)}}
 	return n
-}
-
-func runningPod(name string) corev1.Pod {
-	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
-	pod.Status.StartTime = &metav1.Time{Time: time.Now().Add(-time.Hour)}
-	return pod
 }
 
 func metricsList(names ...string) map[string]any {

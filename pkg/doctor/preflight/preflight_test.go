@@ -64,7 +64,6 @@ func newWorld(t *testing.T) *world {
 	w.objects[configMaps+"extension-apiserver-authentication"] = &corev1.ConfigMap{Data: map[string]string{
 		"requestheader-client-ca-file": string(w.ca.PEM()), "client-ca-file": string(w.ca.PEM()),
 	}}
-	w.objects[configMaps+"kube-root-ca.crt"] = &corev1.ConfigMap{Data: map[string]string{"ca.crt": string(w.ca.PEM())}}
 	w.objects[daemonSets] = &appsv1.DaemonSetList{}
 	w.objects[csrs] = &certificatesv1.CertificateSigningRequestList{}
 	return w
@@ -703,7 +702,7 @@ func TestNoPermissions(t *testing.T) {
 	w := newWorld(t)
 	w.signed("a")
 	w.forbid("/version", "/api/v1/nodes", apiServicePath, csrs, daemonSets,
-		configMaps+"extension-apiserver-authentication", configMaps+"kube-root-ca.crt")
+		configMaps+"extension-apiserver-authentication")
 	r := w.examine()
 	if r.Summary[doctor.Failed] > 0 || r.Summary[doctor.Skipped] < 5 || r.Install == nil ||
 		r.Install.Command != helmInstall {
