@@ -2,11 +2,14 @@ package doctor
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,6 +22,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
@@ -480,6 +484,27 @@ func TestForbidden(t *testing.T) {
 	report, text := w.examine(t)
 	if report.Summary[Failed] > 0 || report.Summary[Warning] > 0 || report.Summary[Skipped] < 5 {
 		t.Errorf("got\n%s", text)
+	}
+}
+
+// TestDenied checks what is seen of an error of the API server.
+func TestDenied(t *testing.T) {
+	denied := &apierrors.StatusError{ErrStatus: forbidden("list nodes")}
+	for _, tt := range []struct {
+		err    error
+		status Status
+		p      Problem
+		seen   string
+	}{
+		{fmt.Errorf("page 2: %w", denied), Skipped, noPermission, "you cannot list nodes"},
+		{&url.Error{Op: "Get", Err: context.DeadlineExceeded}, Warning, requestFailed,
+			"the API server does not respond in time"},
+		{io.ErrUnexpectedEOF, Warning, requestFailed, "unexpected EOF"},
+	} {
+		c := Check{ID: "nodes", Objects: []string{"of page 1"}}.Denied(tt.err)[0]
+		if c.Status != tt.status || c.Reason != tt.p.Reason || c.Seen != tt.seen || c.Objects != nil {
+			t.Errorf("%v: got %+v", tt.err, c)
+		}
 	}
 }
 
