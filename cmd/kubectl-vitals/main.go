@@ -10,11 +10,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	_ "k8s.io/client-go/plugin/pkg/client/auth/oidc" // kubeconfigs for kubectl may use it
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
@@ -58,9 +58,6 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return o.code
 }
 
-// examiner examines a cluster. It returns a report as far as it came.
-type examiner func(context.Context, doctor.Config) (*doctor.Report, error)
-
 // options are the flags of the plugin.
 type options struct {
 	kubeconfig, context string
@@ -87,70 +84,62 @@ func (o *options) command() *cobra.Command {
 	flags.StringVar(&o.context, "context", "", "the context of the kubeconfig (default: its current context)")
 	flags.StringVarP(&o.config.Namespace, "namespace", "n", "",
 		"the namespace of kube-vitals (default: found by the APIServices; of preflight: kube-system)")
-	flags.DurationVar(&o.config.Timeout, "timeout", doctor.DefaultTimeout, "the timeout of each request")
+	flags.DurationVar(&o.config.Timeout, "timeout", 10*time.Second, "the timeout of each request")
 	flags.StringVarP(&o.output, "output", "o", "text", "the format of the output: text or json")
 	flags.BoolVarP(&o.all, "all", "v", false, "print the names of all affected objects, not only the first 10")
-	root.AddCommand(
-		o.subcommand("doctor", "Find out why a cluster has no metrics, or not all",
-			"doctor examines the chain from the API server to the kubelets. For each link it prints what it sees\n"+
-				"and what to do.", doctor.Examine),
-		o.subcommand("preflight", "Examine a cluster before an installation",
-			"preflight examines a cluster before kube-vitals is installed, and prints the command of helm that\n"+
-				"fits it.", preflight.Examine))
+	add := func(name, short, long string, examine examiner) {
+		root.AddCommand(&cobra.Command{Use: name, Short: short, Long: long + exitCodes, Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), examine) }})
+	}
+	add("doctor", "Find out why a cluster has no metrics, or not all",
+		"doctor examines the chain from the API server to the kubelets. For each link it prints what it sees\n"+
+			"and what to do.", doctor.Examine)
+	add("preflight", "Examine a cluster before an installation",
+		"preflight examines a cluster before kube-vitals is installed, and prints the command of helm that\n"+
+			"fits it.", preflight.Examine)
 	return root
 }
 
-func (o *options) subcommand(name, short, long string, examine examiner) *cobra.Command {
-	return &cobra.Command{
-		Use: name, Short: short, Long: long + exitCodes,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("unexpected argument %q; see --help", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			o.code, err = o.examine(cmd.Context(), examine)
-			return err
-		},
-	}
-}
+// examiner examines a cluster. It returns a report as far as it came.
+type examiner func(context.Context, doctor.Config) (*doctor.Report, error)
 
-// examine prints the report of an examination, and returns the exit code.
-func (o *options) examine(ctx context.Context, examine examiner) (int, error) {
-	config, err := o.client()
-	if err != nil {
-		return exitUnexamined, err
+// run prints the report of an examination, and sets the exit code.
+func (o *options) run(ctx context.Context, examine examiner) error {
+	if err := o.complete(); err != nil {
+		return err
 	}
 	klog.LogToStderr(false) // the library logs failures that the checks report
 	klog.SetOutput(io.Discard)
-	o.config.Client, o.config.Version = config, version
-	printer := newPrinter(o.out, o.all)
+	file, ok := o.out.(*os.File) // control characters are for terminals only
+	terminal := ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
+	printer := &doctor.Printer{Out: o.out, Terminal: terminal, Color: terminal && os.Getenv("NO_COLOR") == "", All: o.all}
 	if o.output == "text" {
 		o.config.Start, o.config.Done = printer.Start, printer.Done
 	}
 	report, err := examine(ctx, o.config)
+	o.code = exitUnexamined
 	if report == nil {
-		return exitUnexamined, err
+		return err
 	}
 	if o.output == "text" {
 		printer.Finish(report)
 	} else if err := doctor.PrintJSON(o.out, report); err != nil {
-		return exitUnexamined, err
+		return err
 	}
 	switch {
 	case errors.Is(err, doctor.ErrUnreachable): // a check says so
-		return exitUnexamined, nil
 	case err != nil:
-		return exitUnexamined, fmt.Errorf("the examination was interrupted: %w", err)
-	case report.Summary.Failed > 0:
-		return exitBroken, nil
+		return fmt.Errorf("the examination was interrupted: %w", err)
+	case report.Summary[doctor.Failed] > 0:
+		o.code = exitBroken
+	default:
+		o.code = exitHealthy
 	}
-	return exitHealthy, nil
+	return nil
 }
 
-// client returns how to reach the cluster. It reports all wrong flags at once.
-func (o *options) client() (*rest.Config, error) {
+// complete sets how to reach the cluster. It reports all wrong flags at once.
+func (o *options) complete() (err error) {
 	var errs []error
 	if o.output != "text" && o.output != "json" {
 		errs = append(errs, fmt.Errorf("--output must be text or json, but is %q", o.output))
@@ -158,19 +147,13 @@ func (o *options) client() (*rest.Config, error) {
 	if o.config.Timeout <= 0 {
 		errs = append(errs, fmt.Errorf("--timeout must be above 0, but is %v", o.config.Timeout))
 	}
+	o.config.Version = version
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.context}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	o.config.Client, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
 	if err != nil {
 		errs = append(errs, fmt.Errorf("cannot use the kubeconfig: set --kubeconfig or --context: %w", err))
 	}
-	return config, errors.Join(errs...)
-}
-
-// newPrinter returns a printer that uses control characters only on a terminal.
-func newPrinter(out io.Writer, all bool) *doctor.Printer {
-	file, ok := out.(*os.File)
-	terminal := ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
-	return &doctor.Printer{Out: out, Terminal: terminal, Color: terminal && os.Getenv("NO_COLOR") == "", All: all}
+	return errors.Join(errs...)
 }

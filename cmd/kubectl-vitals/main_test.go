@@ -27,7 +27,7 @@ func TestFlags(t *testing.T) {
 		{[]string{"--version"}, exitHealthy, "version v0.0.0-dev, commit unknown", ""},
 		{[]string{"doktor"}, exitUnexamined, "", `unknown command "doktor"`},
 		{[]string{"doctor", "--unknown"}, exitUnexamined, "", "--help"},
-		{[]string{"doctor", "cluster"}, exitUnexamined, "", `unexpected argument "cluster"`},
+		{[]string{"doctor", "cluster"}, exitUnexamined, "", `unknown command "cluster"`},
 		{[]string{"doctor", "-o", "yaml"}, exitUnexamined, "", "--output must be text or json"},
 		{[]string{"doctor", "--timeout=0s"}, exitUnexamined, "", "--timeout must be above 0"},
 		{[]string{"doctor", "--kubeconfig=missing", "-o", "yaml"}, exitUnexamined, "", "set --kubeconfig or --context"},

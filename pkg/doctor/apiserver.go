@@ -4,346 +4,314 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 )
 
-// Get sends a GET request to the API server and returns the body. Errors are those of the API: the
-// client decodes no bodies of raw requests.
-func Get(ctx context.Context, kube kubernetes.Interface, path string) ([]byte, error) {
-	body, err := kube.Discovery().RESTClient().Get().AbsPath(path).MaxRetries(0).
-		SetHeader("Accept", "application/json").Do(ctx).Raw()
+// Get sends a GET request to the API server, and decodes the JSON of the response. An error has the
+// text of a response that is no Status: the API server describes in it why it cannot reach a server.
+func Get(ctx context.Context, kube kubernetes.Interface, path string, into any) error {
+	var code int
+	result := kube.Discovery().RESTClient().Get().AbsPath(path).MaxRetries(0).
+		SetHeader("Accept", "application/json").Do(ctx).StatusCode(&code)
+	body, _ := result.Raw() // the error below has the Status of the response
+	err := result.Error()
 	if err == nil {
-		return body, nil
+		if err = json.Unmarshal(body, into); err != nil {
+			err = fmt.Errorf("the response to GET %s is not the expected JSON: %w", path, err)
+		}
+		return err
 	}
-	var status metav1.Status
-	if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
-		return nil, &apierrors.StatusError{ErrStatus: status}
+	text := strings.TrimSpace(string(body[:min(len(body), 500)]))
+	if text == "" || !apierrors.IsUnexpectedServerError(err) || strings.Contains(err.Error(), text) {
+		return err
 	}
-	return nil, withBody(err, body)
+	return fmt.Errorf("status %d %s: %s", code, http.StatusText(code), text)
 }
 
-func (d *doctor) raw(ctx context.Context, path string) ([]byte, error) { return Get(ctx, d.kube, path) }
+// Each calls f for each object of a LIST, which is read in pages.
+func Each[List runtime.Object, Item any](ctx context.Context,
+	list func(context.Context, metav1.ListOptions) (List, error), o metav1.ListOptions, f func(Item)) error {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) })
+	return pages.EachListItem(ctx, o, func(item runtime.Object) error {
+		f(any(item).(Item))
+		return nil
+	})
+}
 
-func (d *doctor) checkAPIServer(ctx context.Context) []Check {
-	c := Check{ID: "api-server", Title: "API server", Status: Failed, last: true}
-	var version struct {
-		GitVersion string `json:"gitVersion"`
-	}
-	body, err := d.raw(ctx, "/version")
-	if err == nil {
-		err = json.Unmarshal(body, &version)
-	}
+func (d *doctor) checkAPIServer(ctx context.Context, c Check) []Check {
+	var version struct{ GitVersion string }
+	err := Get(ctx, d.kube, "/version", &version)
 	switch {
 	case err == nil:
-		c.Status, c.last = OK, false
-		c.Seen = fmt.Sprintf("Kubernetes %s at %s", version.GitVersion, d.Client.Host)
-	case apierrors.IsUnauthorized(err):
-		c.Reason, c.Seen = unauthorizedUser, d.Client.Host+" rejects the credentials of the kubeconfig"
+		return c.OK("Kubernetes %s at %s", version.GitVersion, d.Client.Host)
 	case apierrors.IsForbidden(err): // authenticated, and that is enough
-		c.Status, c.last, c.Seen = OK, false, "responds at "+d.Client.Host
-	default:
-		c.Reason, c.Seen = apiServerUnreachable, fmt.Sprintf("%s cannot be used: %v", d.Client.Host, err)
+		return c.OK("responds at %s", d.Client.Host)
 	}
-	return []Check{c}
-}
-
-// Denied returns a check that was not possible. The error of the API server names the permission.
-func Denied(c Check, err error) Check {
-	var status apierrors.APIStatus
-	switch {
-	case apierrors.IsForbidden(err) && errors.As(err, &status):
-		_, permission, found := strings.Cut(status.Status().Message, " cannot ")
-		if !found {
-			permission = status.Status().Message
-		}
-		c.Status, c.Reason = Skipped, noPermission
-		c.Seen = "you cannot " + strings.TrimSpace(permission)
-	case isTimeout(err):
-		c.Status, c.Reason, c.Seen = Warning, requestFailed, "the API server does not respond in time"
-	default:
-		c.Status, c.Reason, c.Seen = Warning, requestFailed, err.Error()
+	c.last = true
+	if apierrors.IsUnauthorized(err) {
+		return c.Fail(unauthorizedUser, "%s rejects the credentials of the kubeconfig", d.Client.Host)
 	}
-	return c
+	return c.Fail(apiServerUnreachable, "%s cannot be used: %v", d.Client.Host, err)
 }
 
-func isTimeout(err error) bool {
-	var timeout interface{ Timeout() bool }
-	return errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded)
-}
-
-func (d *doctor) checkAggregation(ctx context.Context) []Check {
+func (d *doctor) checkAggregation(ctx context.Context, c Check) []Check {
 	const name = "extension-apiserver-authentication"
-	c := Check{ID: "aggregation", Title: "aggregation", Status: Failed}
 	object, err := d.kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		c.Reason, c.Seen = requestHeaderCAMissing, "ConfigMap kube-system/"+name+" does not exist"
-		return []Check{c}
-	case err != nil:
-		return []Check{Denied(c, err)}
+	if apierrors.IsNotFound(err) {
+		return c.Fail(requestHeaderCAMissing, "ConfigMap kube-system/%s does not exist", name)
 	}
-	front, client := object.Data["requestheader-client-ca-file"], object.Data["client-ca-file"]
-	expired := expiredCA(front)
-	switch {
-	case front == "":
-		c.Reason = requestHeaderCAMissing
-		c.Seen = "ConfigMap kube-system/" + name + " has no requestheader-client-ca-file: servers behind the API " +
-			"server cannot authenticate it"
-	case expired != "":
-		c.Reason, c.Seen = requestHeaderCAInvalid, "requestheader-client-ca-file: "+expired
-	case client == "":
-		c.Status, c.Reason = Warning, clientCAMissing
-		c.Seen = "the request-header CA is published, but no client-ca-file"
-	default:
-		c.Status, c.Seen = OK, "the request-header CA and the client CA are published"
-	}
-	return []Check{c}
-}
-
-// expiredCA returns what is wrong with all CAs of a bundle, or "" if one is valid.
-func expiredCA(bundle string) string {
-	if bundle == "" {
-		return ""
-	}
-	cas, err := certutil.ParseCertsPEM([]byte(bundle))
 	if err != nil {
-		return err.Error()
+		return c.Denied(err)
+	}
+	front := object.Data["requestheader-client-ca-file"]
+	if front == "" {
+		return c.Fail(requestHeaderCAMissing, "ConfigMap kube-system/%s has no requestheader-client-ca-file: servers "+
+			"behind the API server cannot authenticate it", name)
 	}
 	now := time.Now()
-	for _, ca := range cas {
-		if now.Before(ca.NotAfter) && now.After(ca.NotBefore) {
-			return ""
+	valid := func(ca *x509.Certificate) bool { return now.After(ca.NotBefore) && now.Before(ca.NotAfter) }
+	cas, err := certutil.ParseCertsPEM([]byte(front))
+	if err == nil && !slices.ContainsFunc(cas, valid) {
+		err = fmt.Errorf("none of %s is valid now", Count(len(cas), "certificate"))
+	}
+	if err != nil {
+		return c.Fail(requestHeaderCAInvalid, "requestheader-client-ca-file: %v", err)
+	}
+	if object.Data["client-ca-file"] == "" {
+		return c.Warn(clientCAMissing, "the request-header CA is published, but no client-ca-file")
+	}
+	return c.OK("the request-header CA and the client CA are published")
+}
+
+func objectName(namespace, name string) string { return strings.TrimPrefix(namespace+"/"+name, "/") }
+
+// Count returns a number with a noun.
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// APIService is the part of an APIService that is examined. Its package is not part of client-go.
+type APIService struct {
+	Metadata metav1.ObjectMeta
+	Spec     struct {
+		Service *struct { // nil: the API server itself serves it
+			Namespace, Name string
+			Port            *int32 // nil: 443
 		}
+		InsecureSkipTLSVerify bool
+		CABundle              []byte
 	}
-	return fmt.Sprintf("the CA %s is valid from %s to %s", commonName(cas[0]),
-		cas[0].NotBefore.Format(time.RFC3339), cas[0].NotAfter.Format(time.RFC3339))
-}
-
-func commonName(certificate *x509.Certificate) string {
-	if name := certificate.Subject.CommonName; name != "" {
-		return fmt.Sprintf("%q", name)
-	}
-	return fmt.Sprintf("%q", certificate.Subject.String())
-}
-
-// apiService is the part of an APIService that is examined. Its package is not part of client-go.
-type apiService struct {
-	Metadata struct {
-		Name string `json:"name"`
-	} `json:"metadata"`
-	Spec struct {
-		Service *struct {
-			Namespace string `json:"namespace"`
-			Name      string `json:"name"`
-			Port      *int32 `json:"port"` // nil: 443
-		} `json:"service"` // nil: the API server itself serves it
-		InsecureSkipTLSVerify bool   `json:"insecureSkipTLSVerify"`
-		CABundle              []byte `json:"caBundle"`
-	} `json:"spec"`
 	Status struct {
-		Conditions []struct {
-			Type, Status, Reason, Message string
-		} `json:"conditions"`
-	} `json:"status"`
-}
-
-func (a *apiService) port() int32 {
-	if a.Spec.Service.Port != nil {
-		return *a.Spec.Service.Port
+		Conditions []struct{ Type, Status, Reason, Message string }
 	}
-	return defaultServicePort
 }
 
-const defaultServicePort = 443
+// GetAPIService reads the APIService of a version of metrics.k8s.io.
+func GetAPIService(ctx context.Context, kube kubernetes.Interface, version string) (*APIService, error) {
+	a := &APIService{}
+	return a, Get(ctx, kube, "/apis/apiregistration.k8s.io/v1/apiservices/"+version+".metrics.k8s.io", a)
+}
 
 // versions of metrics.k8s.io; the first one that exists decides which server is examined. kubectl
 // and autoscalers read v1beta1.
 func versions() []string { return []string{"v1beta1", "v1"} }
 
-func (d *doctor) checkAPIServices(ctx context.Context) []Check {
+// target is the server that is examined: kube-vitals if it is installed, or else the one that the
+// APIServices lead to.
+type target struct {
+	kind            Kind
+	namespace, name string // of the Service
+	port            int32  // of the Service
+	version         string // the tag of the image
+}
+
+// serves reports whether an APIService leads to the server.
+func (t target) serves(a *APIService) bool {
+	return a != nil && a.Spec.Service != nil && t.is(a.Spec.Service.Namespace, a.Spec.Service.Name)
+}
+
+func (t target) is(namespace, name string) bool { return t.namespace == namespace && t.name == name }
+
+func (t target) String() string { return t.namespace + "/" + t.name }
+
+// KindByName recognizes a server by the name of its Service or image.
+func KindByName(name string) Kind {
+	for _, kind := range []Kind{KubeVitals, MetricsServer} {
+		if strings.Contains(name, string(kind)) {
+			return kind
+		}
+	}
+	return Other
+}
+
+const (
+	vitalsLabel        = "app.kubernetes.io/name=kube-vitals" // of the chart's objects
+	defaultServicePort = 443
+)
+
+func (d *doctor) checkAPIServices(ctx context.Context, c Check) []Check {
 	failed := map[string]error{}
 	for _, version := range versions() {
-		body, err := d.raw(ctx, "/apis/apiregistration.k8s.io/v1/apiservices/"+version+".metrics.k8s.io")
-		a := &apiService{}
-		if err == nil {
-			err = json.Unmarshal(body, a)
-		}
-		if err == nil {
+		a, err := GetAPIService(ctx, d.kube, version)
+		if failed[version] = err; err == nil {
 			d.apiServices[version] = a
-		} else {
-			failed[version] = err
 		}
 	}
 	checks := d.findServer(ctx)
 	for _, version := range versions() {
-		c := Check{ID: "apiservice", Title: "APIService " + version}
+		c.Title = "APIService " + version
 		switch err := failed[version]; {
 		case apierrors.IsNotFound(err):
-			if c = d.missingAPIService(c, version); c.Status == "" {
-				continue
-			}
+			checks = append(checks, d.missingAPIService(c, version)...)
 		case err != nil:
-			c = Denied(c, err)
+			checks = append(checks, c.Denied(err)...)
 		default:
-			c = d.checkAPIService(c, d.apiServices[version])
+			checks = append(checks, d.checkAPIService(c, d.apiServices[version])...)
 		}
-		checks = append(checks, c)
 	}
 	return checks
 }
 
-// missingAPIService returns a check without a status if the APIService need not exist.
-func (d *doctor) missingAPIService(c Check, version string) Check {
-	c.Reason, c.Seen = apiServiceMissing, version+".metrics.k8s.io does not exist"
-	switch first := version == versions()[0]; {
-	case d.target.kind == None && first && !d.target.hidden:
-		return Check{ID: "installation", Title: "installation", Status: Failed, Reason: notInstalled, last: true,
-			Seen: "no metrics server is installed: there is no APIService v1beta1.metrics.k8s.io"}
+// missingAPIService returns no check if the APIService need not exist: metrics-server does not serve v1.
+func (d *doctor) missingAPIService(c Check, version string) []Check {
+	first := version == versions()[0]
+	switch {
+	case first && d.target.kind == None:
+		return Check{ID: "installation", Title: "installation", last: true}.Fail(notInstalled,
+			"no metrics server is installed: there is no APIService v1beta1.metrics.k8s.io")
 	case first:
-		c.Status = Failed
+		return c.Fail(apiServiceMissing, "%s.metrics.k8s.io does not exist", version)
 	case d.target.kind == KubeVitals:
-		c.Status = Warning
+		return c.Warn(apiServiceMissing, "%s.metrics.k8s.io does not exist", version)
 	}
-	return c // metrics-server does not serve v1
+	return nil
 }
 
-func (d *doctor) checkAPIService(c Check, a *apiService) Check {
-	c.Status = Failed
+func (d *doctor) checkAPIService(c Check, a *APIService) []Check {
 	to := a.Spec.Service
 	if to == nil {
-		c.Cure = d.redirect(a)
-		c.Reason, c.Seen = apiServiceElsewhere, "spec.service is missing: the API server itself is expected to serve it"
-		return c
+		return c.Fail(d.redirect(a), "spec.service is missing: the API server itself is expected to serve it")
 	}
 	leads := "leads to Service " + to.Namespace + "/" + to.Name
-	if !d.target.is(to.Namespace, to.Name) {
-		c.Reason, c.Cure = apiServiceElsewhere, d.redirect(a)
-		c.Seen = fmt.Sprintf("%s instead of %s, which is %s", leads, d.target, d.target.kind)
-		return c
+	if !d.target.serves(a) {
+		return c.Fail(d.redirect(a), "%s instead of %s, which is %s", leads, d.target, d.target.kind)
 	}
 	for _, condition := range a.Status.Conditions {
 		if condition.Type == "Available" && condition.Status != string(metav1.ConditionTrue) {
-			c.Reason = availableReason(condition.Reason, condition.Message)
-			c.Seen = fmt.Sprintf("%s, and is not available: %s: %s", leads, condition.Reason, condition.Message)
-			return c
+			why := condition.Reason + ": " + condition.Message
+			return c.Fail(serverSymptoms.of(why, apiServiceUnavailable), "%s, and is not available: %s", leads, why)
 		}
 	}
 	if a.Spec.InsecureSkipTLSVerify {
-		c.Status, c.Reason = Warning, tlsNotVerified
-		c.Seen = leads + ", and is available; its certificate is not verified (insecureSkipTLSVerify)"
-		return c
+		return c.Warn(tlsNotVerified, "%s, and is available; its certificate is not verified (insecureSkipTLSVerify)", leads)
 	}
-	c.Status, c.Seen = OK, leads+", and is available"
-	return c
+	return c.OK("%s, and is available", leads)
 }
 
 // redirect returns how to lead an APIService to the server that is examined.
-func (d *doctor) redirect(a *apiService) string {
-	cure := "switch the other server off, or take the APIService from its release: kubectl vitals preflight names who " +
-		"installed it, and whether it comes back"
-	if d.target.kind != KubeVitals {
-		return cure
+func (d *doctor) redirect(a *APIService) Problem {
+	p := apiServiceElsewhere
+	if d.target.kind == KubeVitals {
+		p.Cure += fmt.Sprintf("; then run\nkubectl patch apiservice %s --type=merge "+
+			"--patch='{\"spec\":{\"service\":{\"namespace\":%q,\"name\":%q,\"port\":%d}}}'",
+			command.Name(a.Metadata.Name, "NAME"), command.Name(d.target.namespace, "NAMESPACE"),
+			command.Name(d.target.name, "SERVICE"), d.target.port)
 	}
-	return fmt.Sprintf("%s; then run\nkubectl patch apiservice %s --type=merge "+
-		"--patch='{\"spec\":{\"service\":{\"namespace\":%q,\"name\":%q,\"port\":%d}}}'", cure,
-		command.Name(a.Metadata.Name, "NAME"), command.Name(d.target.namespace, "NAMESPACE"),
-		command.Name(d.target.name, "SERVICE"), d.target.port)
+	return p
 }
 
-// apiUsage is what the metrics API has served.
-type apiUsage struct {
-	nodes, pods map[string]bool // with metrics; nil: could not be read
-}
-
-func (d *doctor) checkMetricsAPI(ctx context.Context) []Check {
-	c := Check{ID: "metrics-api", Title: "metrics API", Status: Failed}
-	version := d.version()
-	var durations [2]time.Duration
-	for i, resource := range []string{"nodes", "pods"} {
-		start := time.Now()
-		names, err := d.metrics(ctx, "/apis/metrics.k8s.io/"+version+"/"+resource)
-		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
-			return []Check{Denied(c, err)}
+// findServer sets the target. It returns a check if there are Services with the label of kube-vitals,
+// but none can be chosen.
+func (d *doctor) findServer(ctx context.Context) []Check {
+	var labeled []corev1.Service // none if the user may not list them
+	list, err := d.kube.CoreV1().Services(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: vitalsLabel})
+	if err == nil {
+		labeled = list.Items
+	}
+	for _, version := range versions() {
+		a := d.apiServices[version]
+		if a == nil || a.Spec.Service == nil {
+			continue
 		}
-		if err != nil {
-			c.Reason, c.Seen = metricsReason(err.Error()), fmt.Sprintf("GET %s: %v", resource, err)
-			return []Check{c}
+		to := target{namespace: a.Spec.Service.Namespace, name: a.Spec.Service.Name, port: defaultServicePort}
+		if a.Spec.Service.Port != nil {
+			to.port = *a.Spec.Service.Port
 		}
-		durations[i] = time.Since(start).Round(time.Millisecond)
-		if i == 0 {
-			d.api.nodes = names
-		} else {
-			d.api.pods = names
+		to.kind = KindByName(to.name)
+		if slices.ContainsFunc(labeled, func(s corev1.Service) bool { return to.is(s.Namespace, s.Name) }) {
+			to.kind = KubeVitals
+		}
+		if d.target.kind == None || d.target.kind != KubeVitals && to.kind == KubeVitals {
+			d.target = to
 		}
 	}
-	c.Status = OK
-	c.Seen = fmt.Sprintf("%s serves %s in %v and %s in %v", version, count(len(d.api.nodes), "node"), durations[0],
-		count(len(d.api.pods), "pod"), durations[1])
-	if len(d.api.nodes) == 0 {
-		c.Status, c.Reason, c.Cure = Failed, noMetrics, "see nodes"
-		c.Seen = version + " responds, but has no metrics of any node"
+	if d.target.kind == KubeVitals || len(labeled) == 0 {
+		return nil
 	}
-	return []Check{c}
+	return d.chooseServer(ctx, labeled)
 }
 
-// metrics returns the names of the objects in a LIST, as NAMESPACE/NAME or NAME.
-func (d *doctor) metrics(ctx context.Context, path string) (map[string]bool, error) {
-	body, err := d.raw(ctx, path)
-	if err != nil {
-		return nil, err
+// chooseServer sets the target to the Service of kube-vitals to which no APIService leads. The cure
+// leads the metrics API to it, so it must not be one that a tenant has created: outside of the
+// configured namespace, its release must have a ClusterRoleBinding.
+func (d *doctor) chooseServer(ctx context.Context, labeled []corev1.Service) []Check {
+	c := Check{ID: "installation", Title: "installation"}
+	installed, bindings := labeled, &rbacv1.ClusterRoleBindingList{}
+	var err error
+	if d.Namespace == "" {
+		bindings, err = d.kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{LabelSelector: vitalsLabel})
+		installed = slices.DeleteFunc(slices.Clone(labeled), func(s corev1.Service) bool { return !bound(bindings, s) })
 	}
-	var list struct {
-		Items []struct {
-			Metadata struct{ Name, Namespace string } `json:"metadata"`
-		} `json:"items"`
+	names := func(services []corev1.Service) (all []string) {
+		for _, s := range services {
+			all = append(all, objectName(s.Namespace, s.Name))
+		}
+		return all
 	}
-	if err := json.Unmarshal(body, &list); err != nil {
-		return nil, fmt.Errorf("the response is not JSON of a LIST: %w", err)
+	switch c.Objects = names(labeled); {
+	case err != nil:
+		denied := c.Denied(err)[0]
+		return c.With(denied.Status, Problem{denied.Reason, serverUnconfirmed.Cure}, "not examined: Services with the label "+
+			"%s, because it is not known whether a release has installed them: %s", vitalsLabel, denied.Seen)
+	case len(installed) == 0:
+		return c.Skip(serverUnconfirmed, "not examined: Services with the label %s, because no ClusterRoleBinding "+
+			"system:SERVICE with this label has a ServiceAccount of their namespace", vitalsLabel)
+	case len(installed) > 1:
+		c.Objects = names(installed)
+		return c.Warn(serverAmbiguous,
+			"not examined: several Services of kube-vitals, because no APIService leads to one of them")
 	}
-	names := map[string]bool{}
-	for _, item := range list.Items {
-		names[objectName(item.Metadata.Namespace, item.Metadata.Name)] = true
+	s := installed[0]
+	d.target = target{kind: KubeVitals, namespace: s.Namespace, name: s.Name, port: defaultServicePort}
+	if len(s.Spec.Ports) > 0 {
+		d.target.port = s.Spec.Ports[0].Port
 	}
-	return names, nil
+	return nil
 }
 
-// withBody adds the text of a response that is no Status: the API server describes in it why it
-// cannot reach a server.
-func withBody(err error, body []byte) error {
-	text := strings.TrimSpace(string(body[:min(len(body), 500)]))
-	if text == "" || strings.Contains(err.Error(), text) {
-		return err
-	}
-	var status apierrors.APIStatus
-	if errors.As(err, &status) && status.Status().Code != 0 {
-		code := int(status.Status().Code)
-		return fmt.Errorf("status %d %s: %s", code, http.StatusText(code), text)
-	}
-	return fmt.Errorf("%w: %s", err, text)
-}
-
-func objectName(namespace, name string) string {
-	if namespace == "" {
-		return name
-	}
-	return namespace + "/" + name
-}
-
-// count returns a number with a noun.
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+// bound reports whether the release of a Service has a ClusterRoleBinding, which no tenant can create.
+func bound(list *rbacv1.ClusterRoleBindingList, s corev1.Service) bool {
+	return slices.ContainsFunc(list.Items, func(b rbacv1.ClusterRoleBinding) bool {
+		return b.Name == "system:"+s.Name && slices.ContainsFunc(b.Subjects, func(subject rbacv1.Subject) bool {
+			return subject.Kind == rbacv1.ServiceAccountKind && subject.Namespace == s.Namespace
+		})
+	})
 }

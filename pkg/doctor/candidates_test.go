@@ -32,23 +32,24 @@ func TestCandidates(t *testing.T) {
 		"of the release": {candidates: []string{installed}, bindings: []rbacv1.ClusterRoleBinding{release}, patched: ns},
 		"of a tenant, and of the release": {candidates: []string{tenants, installed, "z/kube-vitals"},
 			bindings: []rbacv1.ClusterRoleBinding{release}, patched: ns},
-		"of a tenant": {candidates: []string{tenants}, reason: serverUnconfirmed, status: Skipped, objects: tenants},
+		"of a tenant": {candidates: []string{tenants}, reason: serverUnconfirmed.Reason, status: Skipped, objects: tenants},
 		"of a tenant with a binding of another name": {candidates: []string{tenants},
 			bindings: []rbacv1.ClusterRoleBinding{release, binding("kube-vitals-readers", "team-a")},
-			reason:   serverUnconfirmed, status: Skipped, objects: tenants},
+			reason:   serverUnconfirmed.Reason, status: Skipped, objects: tenants},
 		"of a tenant with the name of a user": {candidates: []string{tenants},
-			bindings: []rbacv1.ClusterRoleBinding{withUser}, reason: serverUnconfirmed, status: Skipped, objects: tenants},
+			bindings: []rbacv1.ClusterRoleBinding{withUser}, reason: serverUnconfirmed.Reason, status: Skipped,
+			objects: tenants},
 		"beside that of the release": {candidates: []string{ns + "/other"}, bindings: []rbacv1.ClusterRoleBinding{release},
-			reason: serverUnconfirmed, status: Skipped, objects: ns + "/other"},
+			reason: serverUnconfirmed.Reason, status: Skipped, objects: ns + "/other"},
 		"of two releases": {candidates: []string{installed, "z/vitals"},
 			bindings: []rbacv1.ClusterRoleBinding{release, binding("system:vitals", "z")},
-			reason:   serverAmbiguous, status: Warning, objects: installed + " z/vitals"},
+			reason:   serverAmbiguous.Reason, status: Warning, objects: installed + " z/vitals"},
 		"bindings cannot be read": {candidates: []string{tenants, installed}, prepare: forbiddenBindings,
-			reason: noPermission, status: Skipped, objects: tenants + " " + installed},
+			reason: noPermission.Reason, status: Skipped, objects: tenants + " " + installed},
 		"--namespace": {candidates: []string{tenants}, patched: "team-a",
 			prepare: func(w *world) { forbiddenBindings(w); w.namespace = "team-a" }},
 		"--namespace with two": {candidates: []string{tenants, "team-a/other"},
-			prepare: func(w *world) { w.namespace = "team-a" }, reason: serverAmbiguous, status: Warning,
+			prepare: func(w *world) { w.namespace = "team-a" }, reason: serverAmbiguous.Reason, status: Warning,
 			objects: tenants + " team-a/other"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +102,7 @@ func TestCandidateWithoutAPIServices(t *testing.T) {
 	}
 	report, text := w.examine(t)
 	last := report.Checks[len(report.Checks)-1]
-	if report.Server.Kind != None || last.Reason != notInstalled || !strings.Contains(text, "team-a/kube-vitals") {
+	if report.Server.Kind != None || last.Reason != notInstalled.Reason || !strings.Contains(text, "team-a/kube-vitals") {
 		t.Errorf("got %+v\n%s", report.Server, text)
 	}
 }

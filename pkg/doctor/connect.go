@@ -1,185 +1,185 @@
 package doctor
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 )
 
-// serverName is the name that the API server verifies.
-func (d *doctor) serverName() string {
-	return d.target.name + "." + d.target.namespace + ".svc"
+// forward leads a port of this machine's loopback interface to the server's pod, through the API
+// server and the kubelet as kubectl port-forward does, until the context ends. It returns its address.
+func (d *doctor) forward(ctx context.Context) (address string, err error) {
+	pod := d.workload.pod
+	config := rest.CopyConfig(d.Client)
+	config.Timeout = 0 // it would end the connection
+	to := d.kube.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).
+		SubResource("portforward").URL()
+	transport, upgrader, err := spdy.RoundTripperFor(config)
+	if err != nil {
+		return "", err
+	}
+	websocket, err := portforward.NewSPDYOverWebsocketDialer(to, config)
+	if err != nil {
+		return "", err
+	}
+	dialer := portforward.NewFallbackDialer(websocket,
+		spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, to),
+		func(err error) bool { return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err) })
+	ready, failed := make(chan struct{}), make(chan error, 1)
+	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"},
+		[]string{fmt.Sprintf("0:%d", cmp.Or(d.workload.port, d.target.port))}, ctx.Done(), ready,
+		io.Discard, io.Discard)
+	if err != nil {
+		return "", err
+	}
+	go func() { failed <- forwarder.ForwardPorts() }()
+	waiting, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
+	select {
+	case <-ready:
+	case err := <-failed:
+		return "", err
+	case <-waiting.Done():
+		return "", waiting.Err()
+	}
+	ports, err := forwarder.GetPorts()
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))), nil
 }
 
-// servedChain returns the certificates that the server presents. It sends no credentials.
-func (d *doctor) servedChain(ctx context.Context) ([]*x509.Certificate, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
-	defer cancel()
-	conn, err := d.dial(ctx)
-	if err != nil {
-		return nil, &connectError{err}
+// serverName is the name that the API server verifies.
+func (d *doctor) serverName() string { return d.target.name + "." + d.target.namespace + ".svc" }
+
+// handshake connects to the server, and verifies its certificate as the API server does with the
+// bundle. It returns the certificate also if that fails. It sends nothing.
+func (d *doctor) handshake(ctx context.Context, bundle []byte) (*x509.Certificate, error) {
+	config := &tls.Config{ServerName: d.serverName(), MinVersion: tls.VersionTLS12}
+	if len(bundle) > 0 { // otherwise the roots of the system
+		config.RootCAs = x509.NewCertPool()
+		config.RootCAs.AppendCertsFromPEM(bundle)
 	}
-	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	client := tls.Client(conn, &tls.Config{
-		ServerName:         d.serverName(),
-		InsecureSkipVerify: true, //nolint:gosec // the chain is examined, and nothing is sent
-	})
-	if err := client.HandshakeContext(ctx); err != nil {
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: d.Timeout}, Config: config}
+	conn, err := dialer.DialContext(ctx, "tcp", d.address)
+	if unverified := (*tls.CertificateVerificationError)(nil); errors.As(err, &unverified) {
+		return unverified.UnverifiedCertificates[0], unverified.Err
+	}
+	if err != nil {
 		return nil, err
 	}
-	return client.ConnectionState().PeerCertificates, nil
+	defer func() { _ = conn.Close() }()
+	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0], nil
 }
 
-// connectError is a failure to connect, from which nothing follows about the server's certificate.
-type connectError struct{ error }
-
-func (e *connectError) Unwrap() error { return e.error }
-
-func (d *doctor) checkCertificate(ctx context.Context) []Check {
-	c := Check{ID: "certificate", Title: "certificate", Status: Skipped, Reason: noConnection}
-	if d.dial == nil {
-		c.Seen = "there is no running pod whose certificate can be read"
-		return []Check{c}
-	}
-	chain, err := d.servedChain(ctx)
-	var connect *connectError
-	switch {
-	case errors.As(err, &connect):
-		c.Seen = "the pod cannot be connected to by port-forward: " + err.Error()
-		if strings.Contains(err.Error(), "forbidden") {
-			c.Reason = noPermission
+func (d *doctor) checkCertificate(ctx context.Context, c Check) []Check {
+	if d.workload.pod != nil {
+		var err error
+		if d.address, err = d.forward(ctx); err != nil {
+			problem := noConnection
+			if strings.Contains(err.Error(), "forbidden") {
+				problem = noPermission
+			}
+			return c.Skip(problem, "the pod cannot be connected to by port-forward: %v", err)
 		}
-		return []Check{c}
-	case err != nil:
-		c.Status, c.Reason, c.Seen = Failed, certificateHandshake, "the TLS handshake with the server fails: "+err.Error()
-		return []Check{c}
 	}
-	leaf := chain[0]
-	served := fmt.Sprintf("the server presents a certificate of issuer %q for %s, valid until %s", leaf.Issuer.CommonName,
-		namesOf(leaf), leaf.NotAfter.UTC().Format("2006-01-02 15:04Z"))
-	c.Seen = served + "; there is no caBundle to compare it with"
+	if d.address == "" {
+		return c.Skip(noConnection, "there is no running pod whose certificate can be read")
+	}
+	result := c.Skip(noConnection, "there is no caBundle to compare the certificate with")
 	for _, version := range versions() {
 		a := d.apiServices[version]
-		if a == nil || a.Spec.Service == nil || !d.target.is(a.Spec.Service.Namespace, a.Spec.Service.Name) {
+		if !d.target.serves(a) {
 			continue
 		}
 		if a.Spec.InsecureSkipTLSVerify {
-			c.Status, c.Reason = Skipped, tlsNotVerified
-			c.Seen = served + "; the API server does not verify it"
+			result = c.Skip(tlsNotVerified, "the API server does not verify the certificate (insecureSkipTLSVerify)")
 			continue
 		}
-		if err := verify(a.Spec.CABundle, chain, d.serverName()); err != nil {
-			c.Status, c.Reason = Failed, certificateReason(err)
-			c.Seen = fmt.Sprintf("%s. The caBundle of %s.metrics.k8s.io, of %s, does not verify it: %v",
-				served, version, issuers(a.Spec.CABundle), err)
-			return []Check{c}
+		leaf, err := d.handshake(ctx, a.Spec.CABundle)
+		if failed := (*net.OpError)(nil); errors.As(err, &failed) && failed.Op == "dial" {
+			return c.Skip(noConnection, "the server cannot be connected to: %v", err)
 		}
-		c.Status, c.Reason, c.Seen = OK, "", served
+		if leaf == nil {
+			return c.Fail(certificateHandshake, "the TLS handshake with the server fails: %v", err)
+		}
+		served := fmt.Sprintf("the server presents a certificate of issuer %q for %s, valid until %s",
+			leaf.Issuer.CommonName, append(leaf.DNSNames, leaf.Subject.String())[0],
+			leaf.NotAfter.UTC().Format("2006-01-02 15:04Z"))
+		if err != nil {
+			return c.Fail(serverSymptoms.of(err.Error(), caBundleForeign), "%s. The caBundle of %s.metrics.k8s.io "+
+				"does not verify it: %v", served, version, err)
+		}
+		result = c.OK("%s", served)
 	}
-	return []Check{c}
+	return result
 }
 
-// verify verifies a chain as the API server does.
-func verify(bundle []byte, chain []*x509.Certificate, name string) error {
-	options := x509.VerifyOptions{DNSName: name, Intermediates: x509.NewCertPool()}
-	if len(bundle) > 0 { // otherwise the roots of the system
-		options.Roots = x509.NewCertPool()
-		options.Roots.AppendCertsFromPEM(bundle)
+// nodez reads the page of nodes with a short-lived token of the server's own ServiceAccount, so
+// that the credentials of the user are not sent to a pod. It returns why it cannot.
+func (d *doctor) nodez(ctx context.Context) (*nodez.Report, []Check) {
+	c := Check{ID: "nodez", Title: "page of nodes"}
+	var bundle []byte
+	for _, version := range versions() {
+		if a := d.apiServices[version]; len(bundle) == 0 && d.target.serves(a) {
+			bundle = a.Spec.CABundle
+		}
 	}
-	for _, certificate := range chain[1:] {
-		options.Intermediates.AddCert(certificate)
-	}
-	_, err := chain[0].Verify(options)
-	return err
-}
-
-func certificateReason(err error) string {
-	var name x509.HostnameError
-	var invalid x509.CertificateInvalidError
 	switch {
-	case errors.As(err, &name):
-		return certificateName
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return certificateExpired
-	default:
-		return caBundleForeign
+	case d.address == "":
+		return nil, c.Skip(noConnection, "there is no connection to a running pod of kube-vitals")
+	case len(bundle) == 0:
+		return nil, c.Skip(noConnection, "no APIService has a caBundle that verifies kube-vitals, so no token is sent to it")
+	case d.workload.spec == nil:
+		return nil, c.Skip(noServer, "the ServiceAccount of kube-vitals is not known")
 	}
-}
-
-func namesOf(certificate *x509.Certificate) string {
-	if len(certificate.DNSNames) == 0 {
-		return commonName(certificate)
-	}
-	return certificate.DNSNames[0]
-}
-
-func issuers(bundle []byte) string {
-	cas, err := certutil.ParseCertsPEM(bundle)
+	request := &authenticationv1.TokenRequest{}
+	request.Spec.ExpirationSeconds = new(int64(600)) // the shortest that the API server allows
+	request, err := d.kube.CoreV1().ServiceAccounts(d.target.namespace).CreateToken(ctx, d.workload.account(), request,
+		metav1.CreateOptions{})
 	if err != nil {
-		return "no certificate"
+		denied := c.Denied(err)
+		denied[0].Status = Skipped
+		return nil, denied
 	}
-	var names []string
-	for _, ca := range cas {
-		names = append(names, commonName(ca))
+	// The library verifies the certificate by the bundle before it sends anything.
+	vitals, err := kubernetes.NewForConfig(&rest.Config{
+		Host: "https://" + d.address, BearerToken: request.Status.Token, Timeout: d.Timeout,
+		TLSClientConfig: rest.TLSClientConfig{CAData: bundle, ServerName: d.serverName()},
+	})
+	report := &nodez.Report{}
+	if err == nil {
+		err = Get(ctx, vitals, "/nodez", report)
 	}
-	return strings.Join(names, ", ")
-}
-
-// maxPage is larger than the page of nodes of any cluster.
-const maxPage = 64 << 20
-
-// getVerified sends a GET request with a token to the server, whose certificate is verified by the
-// caBundle before anything is sent. The body is nil if there was no response.
-func (d *doctor) getVerified(ctx context.Context, path, token string, bundle []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
-	defer cancel()
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(bundle)
-	transport := &http.Transport{
-		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return d.dial(ctx) },
-		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: d.serverName(), MinVersion: tls.VersionTLS12},
+	if unverified := (*tls.CertificateVerificationError)(nil); errors.As(err, &unverified) {
+		return nil, c.Skip(noConnection, "the caBundle does not verify kube-vitals, so no token is sent to it: %v", err)
 	}
-	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+d.serverName()+path, nil)
 	if err != nil {
-		return nil, err
+		problem := nodezUnavailable
+		if failed := (*url.Error)(nil); errors.As(err, &failed) {
+			problem = noConnection
+		}
+		return nil, c.Skip(problem, "/nodez of kube-vitals cannot be read: %s",
+			strings.ReplaceAll(err.Error(), request.Status.Token, "<token>"))
 	}
-	request.Header.Set("Authorization", "Bearer "+token)
-	request.Header.Set("Accept", "application/json")
-	response, err := transport.RoundTrip(request) // without redirects
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxPage))
-	body = bytes.ReplaceAll(body, []byte(token), []byte("<token>")) // errors are printed
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("status %s%s", response.Status, messageOf(body))
-	}
-	return body, err
-}
-
-// messageOf returns the message of a Status, or the beginning of another text.
-func messageOf(body []byte) string {
-	var status metav1.Status
-	text := string(bytes.TrimSpace(body[:min(len(body), 200)]))
-	if json.Unmarshal(body, &status) == nil && status.Message != "" {
-		text = status.Message
-	}
-	if text == "" {
-		return ""
-	}
-	return ": " + text
+	return report, nil
 }

@@ -9,26 +9,17 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"github.com/kube-vitals/kube-vitals/pkg/doctor/dial"
 )
-
-// DefaultTimeout bounds each request.
-const DefaultTimeout = 10 * time.Second
-
-// maxExamination bounds an examination. Only LISTs in large clusters need many requests.
-const maxExamination = 5 * time.Minute
 
 // Config configures an examination.
 type Config struct {
 	Client    *rest.Config
 	Namespace string        // of kube-vitals; empty: found by the APIServices
-	Timeout   time.Duration // of one request; 0: DefaultTimeout
+	Timeout   time.Duration // of one request
 	Version   string        // of this program
 
 	// Steps returns the steps that follow those of the API server. By default, they follow the chain of
@@ -45,25 +36,22 @@ type doctor struct {
 	Config
 	kube kubernetes.Interface
 
-	apiServices map[string]*apiService // by version; without those that do not exist or were not read
+	apiServices map[string]*APIService // by version; without those that do not exist or were not read
 	target      target
 	workload    workload
-	api         apiUsage
-	dial        dial.Func // to the server; nil: it cannot be reached
+	measured    map[string]bool // nodes that have metrics; nil: the metrics API could not be read
+	address     string          // of the server, as this machine reaches it; empty: it cannot
 }
 
-// A Step is one link of the chain. It may return several checks.
+// A Step is one link of the chain. Run returns the results of its check, and may add others.
 type Step struct {
-	Title string
-	Run   func(context.Context) []Check
+	ID, Title string
+	Run       func(context.Context, Check) []Check
 }
 
 // Examine runs all checks. It returns an error if the configuration is invalid, and ErrUnreachable
 // with the report if the API server cannot be used.
 func Examine(ctx context.Context, c Config) (*Report, error) {
-	if c.Timeout <= 0 {
-		c.Timeout = DefaultTimeout
-	}
 	client := rest.CopyConfig(c.Client)
 	client.Timeout, client.QPS, client.Burst = c.Timeout, 50, 100
 	client.UserAgent = "kube-vitals-doctor/" + c.Version
@@ -73,40 +61,38 @@ func Examine(ctx context.Context, c Config) (*Report, error) {
 		return nil, fmt.Errorf("cannot create a client: %w", err)
 	}
 	c.Client = client
-	ctx, cancel := context.WithTimeout(ctx, maxExamination)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute) // only LISTs in large clusters need many requests
 	defer cancel()
-	d := &doctor{Config: c, kube: kube, apiServices: map[string]*apiService{}}
-	report := &Report{SchemaVersion: SchemaVersion, Program: c.Version, Time: time.Now().UTC().Truncate(time.Second)}
-	if !d.run(ctx, report, Step{"API server", d.checkAPIServer}) {
-		report.finish(d.target)
+	d := &doctor{Config: c, kube: kube, apiServices: map[string]*APIService{}, target: target{kind: None}}
+	report := &Report{SchemaVersion: "v1", Program: c.Version, Time: time.Now().UTC().Truncate(time.Second),
+		Summary: map[Status]int{OK: 0, Warning: 0, Failed: 0, Skipped: 0}}
+	defer func() {
+		t := d.target
+		report.Server = Server{Kind: t.kind, Namespace: t.namespace, Service: t.name, Version: t.version}
+	}()
+	if !d.run(ctx, report, Step{"api-server", "API server", d.checkAPIServer}) {
 		return report, ErrUnreachable
 	}
-	d.run(ctx, report, Step{"aggregation", d.checkAggregation})
+	d.run(ctx, report, Step{"aggregation", "aggregation", d.checkAggregation})
 	var steps []Step
 	if c.Steps != nil {
 		steps = c.Steps(kube)
-	} else if d.run(ctx, report, Step{"APIServices", d.checkAPIServices}) {
-		steps = d.chain()
+	} else if d.run(ctx, report, Step{"apiservice", "APIServices", d.checkAPIServices}) {
+		steps = []Step{
+			{"service", "Service", d.checkService},
+			{"deployment", "Deployment", d.checkDeployment},
+			{"pods", "pods", d.checkPods},
+			{"certificate", "certificate", d.checkCertificate},
+			{"metrics-api", "metrics API", d.checkMetricsAPI},
+			{"permissions", "permissions", d.checkPermissions},
+			{"nodes", "nodes", d.checkNodes},
+			{"autoscalers", "autoscalers", d.checkAutoscalers},
+		}
 	}
 	for _, s := range steps {
 		d.run(ctx, report, s)
 	}
-	report.finish(d.target)
 	return report, ctx.Err()
-}
-
-// chain returns the steps that follow the APIServices.
-func (d *doctor) chain() []Step {
-	return []Step{
-		{"Service", d.checkService},
-		{"Deployment", d.checkDeployment},
-		{"pods", d.checkPods},
-		{"certificate", d.checkCertificate},
-		{"metrics API", d.checkMetricsAPI},
-		{"permissions", d.checkPermissions},
-		{"nodes", d.checkNodes},
-		{"autoscalers", d.checkAutoscalers},
-	}
 }
 
 // run runs a step and reports whether the next ones make sense.
@@ -115,27 +101,13 @@ func (d *doctor) run(ctx context.Context, report *Report, s Step) bool {
 		d.Start(s.Title)
 	}
 	proceed := true
-	for _, c := range s.Run(ctx) {
-		c.complete()
+	for _, c := range s.Run(ctx, Check{ID: s.ID, Title: s.Title}) {
 		report.Checks = append(report.Checks, c)
+		report.Summary[c.Status]++
 		if d.Done != nil {
 			d.Done(c)
 		}
 		proceed = proceed && !c.last
 	}
 	return proceed
-}
-
-// concurrently calls f for each of the n indexes, a few at a time.
-func concurrently(n int, f func(i int)) {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, 8)
-	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			f(i)
-		})
-	}
-	wg.Wait()
 }

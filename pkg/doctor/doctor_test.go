@@ -2,10 +2,14 @@ package doctor
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,6 +22,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
@@ -172,113 +177,116 @@ func TestBroken(t *testing.T) {
 		seen    string // part of it
 		object  string // one of them
 	}{
-		{"request-header CA missing", noHeader, "aggregation", Failed, requestHeaderCAMissing,
+		{"request-header CA missing", noHeader, "aggregation", Failed, requestHeaderCAMissing.Reason,
 			"has no requestheader-client-ca-file", ""},
 		{"no authentication ConfigMap", func(w *world) { delete(w.objects, aggregation) },
-			"aggregation", Failed, requestHeaderCAMissing, "does not exist", ""},
+			"aggregation", Failed, requestHeaderCAMissing.Reason, "does not exist", ""},
 		{"request-header CA invalid", func(w *world) {
 			w.objects[aggregation].(*corev1.ConfigMap).Data["requestheader-client-ca-file"] = "x"
-		}, "aggregation", Failed, requestHeaderCAInvalid, "requestheader-client-ca-file: ", ""},
+		}, "aggregation", Failed, requestHeaderCAInvalid.Reason, "requestheader-client-ca-file: ", ""},
 		{"client CA missing", func(w *world) { delete(w.objects[aggregation].(*corev1.ConfigMap).Data, "client-ca-file") },
-			"aggregation", Warning, clientCAMissing, "no client-ca-file", ""},
+			"aggregation", Warning, clientCAMissing.Reason, "no client-ca-file", ""},
 		{"ConfigMap forbidden", func(w *world) { w.status[aggregation] = forbidden(`get resource "configmaps"`) },
-			"aggregation", Skipped, noPermission, `you cannot get resource "configmaps"`, ""},
+			"aggregation", Skipped, noPermission.Reason, `you cannot get resource "configmaps"`, ""},
 
 		{"v1beta1 elsewhere", func(w *world) { w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server" },
-			"apiservice", Failed, apiServiceElsewhere, "kube-system/metrics-server instead of kube-system/kube-vitals", ""},
+			"apiservice", Failed, apiServiceElsewhere.Reason,
+			"kube-system/metrics-server instead of kube-system/kube-vitals", ""},
 		{"both elsewhere", func(w *world) {
 			w.spec("v1beta1")["service"].(map[string]any)["name"] = "metrics-server"
 			w.spec("v1")["service"].(map[string]any)["name"] = "metrics-server"
-		}, "apiservice", Failed, apiServiceElsewhere, "instead of kube-system/kube-vitals, which is kube-vitals", ""},
+		}, "apiservice", Failed, apiServiceElsewhere.Reason, "instead of kube-system/kube-vitals, which is kube-vitals", ""},
 		{"v1beta1 missing", func(w *world) { delete(w.objects, apiservices+"v1beta1.metrics.k8s.io") },
-			"apiservice", Failed, apiServiceMissing, "v1beta1.metrics.k8s.io does not exist", ""},
+			"apiservice", Failed, apiServiceMissing.Reason, "v1beta1.metrics.k8s.io does not exist", ""},
 		{"v1 missing", func(w *world) { delete(w.objects, apiservices+"v1.metrics.k8s.io") },
-			"apiservice", Warning, apiServiceMissing, "v1.metrics.k8s.io does not exist", ""},
+			"apiservice", Warning, apiServiceMissing.Reason, "v1.metrics.k8s.io does not exist", ""},
 		{"unverified", func(w *world) { w.spec("v1")["insecureSkipTLSVerify"] = true },
-			"apiservice", Warning, tlsNotVerified, "insecureSkipTLSVerify", ""},
+			"apiservice", Warning, tlsNotVerified.Reason, "insecureSkipTLSVerify", ""},
 		{"unavailable", unavailable("FailedDiscoveryCheck", "x509: certificate signed by unknown authority"),
-			"apiservice", Failed, caBundleForeign, "FailedDiscoveryCheck: x509", ""},
+			"apiservice", Failed, caBundleForeign.Reason, "FailedDiscoveryCheck: x509", ""},
 		{"no route", unavailable("FailedDiscoveryCheck", "context deadline exceeded"), "apiservice", Failed,
-			serverUnreachable, "deadline", ""},
+			serverUnreachable.Reason, "deadline", ""},
 		{"rejected", unavailable("FailedDiscoveryCheck", "bad status from https://x: 401 Unauthorized"),
-			"apiservice", Failed, apiServerRejected, "401", ""},
-		{"available without endpoints", unavailable("MissingEndpoints", "none"), "apiservice", Failed, noEndpoints,
+			"apiservice", Failed, apiServerRejected.Reason, "401", ""},
+		{"available without endpoints", unavailable("MissingEndpoints", "none"), "apiservice", Failed, noEndpoints.Reason,
 			"none", ""},
 
 		{"no Service", func(w *world) { delete(w.objects, kubeSystem+"services/kube-vitals") },
-			"service", Failed, serviceMissing, "kube-system/kube-vitals does not exist", ""},
+			"service", Failed, serviceMissing.Reason, "kube-system/kube-vitals does not exist", ""},
 		{"other port", func(w *world) { w.inCluster(1); w.service().Spec.Ports[0].Port = 1 },
-			"service", Failed, servicePortMissing, "has no port", ""},
-		{"no endpoints", func(w *world) { w.inCluster(1) }, "endpoints", Failed, noEndpoints,
+			"service", Failed, servicePortMissing.Reason, "has no port", ""},
+		{"no endpoints", func(w *world) { w.inCluster(1) }, "endpoints", Failed, noEndpoints.Reason,
 			"app.kubernetes.io/name=kube-vitals", ""},
 		{"no ready endpoint", func(w *world) { w.inCluster(1, serverPod(false, waiting("", ""))) },
-			"endpoints", Failed, noEndpoints, "none of 1", ""},
-		{"zero replicas", func(w *world) { w.inCluster(0) }, "deployment", Failed, zeroReplicas, "0 of 0 replicas", ""},
+			"endpoints", Failed, noEndpoints.Reason, "none of 1", ""},
+		{"zero replicas", func(w *world) { w.inCluster(0) }, "deployment", Failed, zeroReplicas.Reason,
+			"0 of 0 replicas", ""},
 		{"no Deployment", func(w *world) { w.objects[deployments] = &appsv1.DeploymentList{} },
-			"deployment", Warning, deploymentMissing, "no Deployment", ""},
-		{"no pods", func(w *world) { w.inCluster(1) }, "pods", Failed, noPods, "none", ""},
+			"deployment", Warning, deploymentMissing.Reason, "no Deployment", ""},
+		{"no pods", func(w *world) { w.inCluster(1) }, "pods", Failed, noPods.Reason, "none", ""},
 		{"image", func(w *world) { w.inCluster(1, serverPod(false, waiting("ImagePullBackOff", "not found"))) },
-			"pods", Failed, imagePull, "ImagePullBackOff: not found", "kube-system/kube-vitals-x"},
+			"pods", Failed, imagePull.Reason, "ImagePullBackOff: not found", "kube-system/kube-vitals-x"},
 		{"crash", func(w *world) { w.inCluster(1, serverPod(false, waiting("CrashLoopBackOff", ""))) },
-			"pods", Failed, crashLoop, "restarted 3 times", "kube-system/kube-vitals-x"},
-		{"memory", func(w *world) { w.inCluster(1, serverPod(false, oom)) }, "pods", Failed, oomKilled, "more memory", ""},
-		{"memory, ready again", func(w *world) { w.inCluster(1, serverPod(true, oom)) }, "pods", Warning, oomKilled,
+			"pods", Failed, crashLoop.Reason, "restarted 3 times", "kube-system/kube-vitals-x"},
+		{"memory", func(w *world) { w.inCluster(1, serverPod(false, oom)) }, "pods", Failed,
+			oomKilled.Reason, "more memory", ""},
+		{"memory, ready again", func(w *world) { w.inCluster(1, serverPod(true, oom)) }, "pods", Warning, oomKilled.Reason,
 			"last at", ""},
 		{"waiting", func(w *world) { w.inCluster(1, serverPod(false, waiting("CreateContainerConfigError", "no secret"))) },
-			"pods", Failed, containerWaiting, "no secret", ""},
+			"pods", Failed, containerWaiting.Reason, "no secret", ""},
 		{"pod not ready", func(w *world) { w.inCluster(1, serverPod(false, corev1.ContainerStatus{})) },
-			"pods", Failed, podNotReady, "runs but is not ready", ""},
+			"pods", Failed, podNotReady.Reason, "runs but is not ready", ""},
 		{"pods forbidden", func(w *world) { w.inCluster(1); w.status[kubeSystem+"pods"] = forbidden(`list resource "pods"`) },
-			"pods", Skipped, noPermission, `you cannot list resource "pods"`, ""},
+			"pods", Skipped, noPermission.Reason, `you cannot list resource "pods"`, ""},
 
 		{"foreign caBundle", func(w *world) { w.spec("v1beta1")["caBundle"] = kubelettest.NewCA().PEM() },
-			"certificate", Failed, caBundleForeign, "The caBundle of v1beta1.metrics.k8s.io", ""},
+			"certificate", Failed, caBundleForeign.Reason, "The caBundle of v1beta1.metrics.k8s.io", ""},
 		{"certificate of another name", func(w *world) { w.served = w.ca.Issue([]string{"other.svc"}, nil) },
-			"certificate", Failed, certificateName, "other.svc", ""},
+			"certificate", Failed, certificateName.Reason, "other.svc", ""},
 		{"expired certificate", func(w *world) {
 			w.served = w.ca.Issue([]string{"kube-vitals.kube-system.svc"}, nil, kubelettest.Expired)
-		}, "certificate", Failed, certificateExpired, "expired", ""},
+		}, "certificate", Failed, certificateExpired.Reason, "expired", ""},
 		{"no running container", func(w *world) { w.inCluster(1, serverPod(false, waiting("CrashLoopBackOff", ""))) },
-			"certificate", Skipped, noConnection, "no running pod", ""},
+			"certificate", Skipped, noConnection.Reason, "no running pod", ""},
 		{"no port-forward", func(w *world) { w.inCluster(1, serverPod(true, running())) },
-			"certificate", Skipped, noConnection, "port-forward", ""},
+			"certificate", Skipped, noConnection.Reason, "port-forward", ""},
 
 		{"metrics API unavailable", func(w *world) {
 			w.status[metricsV1b1+"nodes"] = metav1.Status{Code: http.StatusServiceUnavailable,
 				Reason:  metav1.StatusReasonServiceUnavailable,
 				Message: "error trying to reach service: x509: certificate signed by unknown authority"}
-		}, "metrics-api", Failed, caBundleForeign, "GET nodes", ""},
+		}, "metrics-api", Failed, caBundleForeign.Reason, "GET nodes", ""},
 		{"no metrics", func(w *world) { w.objects[metricsV1b1+"nodes"] = metricsList() }, "metrics-api", Failed,
-			noMetrics, "no metrics of any node", ""},
+			noMetrics.Reason, "no metrics of any node", ""},
 		{"metrics forbidden", func(w *world) {
 			w.status[metricsV1b1+"pods"] = forbidden(`list resource "pods" in API group "metrics.k8s.io"`)
 		},
-			"metrics-api", Skipped, noPermission, "metrics.k8s.io", ""},
+			"metrics-api", Skipped, noPermission.Reason, "metrics.k8s.io", ""},
 
 		{"RBAC of kubelets", func(w *world) {
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool {
 				return s.User == "system:serviceaccount:kube-system:kube-vitals-kubelet"
 			}
-		}, "permissions", Failed, permissionMissing, "kube-system/kube-vitals-kubelet cannot", "get nodes/metrics"},
+		}, "permissions", Failed, permissionMissing.Reason, "kube-system/kube-vitals-kubelet cannot", "get nodes/metrics"},
 		{"RBAC of stats", func(w *world) {
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool {
 				return s.ResourceAttributes.Subresource == "stats"
 			}
-		}, "permissions", Warning, permissionMissing, "cannot", "get nodes/stats"},
+		}, "permissions", Warning, permissionMissing.Reason, "cannot", "get nodes/stats"},
 		{"RBAC of events", func(w *world) {
 			c := &w.objects[deployments].(*appsv1.DeploymentList).Items[0].Spec.Template.Spec.Containers[0]
 			c.Args = append(c.Args, "--node-events")
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Resource == "events" }
-		}, "permissions", Warning, permissionMissing, "cannot", "create+patch events in default"},
+		}, "permissions", Warning, permissionMissing.Reason, "cannot", "create+patch events in default"},
 		{"RBAC of pins", func(w *world) {
 			c := &w.objects[deployments].(*appsv1.DeploymentList).Items[0].Spec.Template.Spec.Containers[0]
 			c.Args = append(c.Args, "--kubelet-pins=keys")
 			w.denied = func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Name == "keys" }
-		}, "permissions", Failed, permissionMissing, "cannot",
+		}, "permissions", Failed, permissionMissing.Reason, "cannot",
 			"list+watch+update configmaps keys in kube-system"},
 		{"reviews forbidden", func(w *world) {
 			w.status["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = forbidden(`create resource "subjectaccessreviews"`)
-		}, "permissions", Skipped, noPermission, "subjectaccessreviews", ""},
+		}, "permissions", Skipped, noPermission.Reason, "subjectaccessreviews", ""},
 
 		{"failing node", node2(func(n *nodez.Node) {
 			n.State, n.Reason, n.Problem, n.Cure, n.URL = nodez.Failing, reason.TLSExpired, "expired", "renew it",
@@ -287,13 +295,13 @@ func TestBroken(t *testing.T) {
 		}), "nodes", Failed, "tls-expired", "1 of 2 nodes fails: tls-expired: expired: x509: since 2020", "n2"},
 		{"stale node", node2(func(n *nodez.Node) { n.State, n.Reason = nodez.Stale, reason.StaleSamples }),
 			"nodes", Failed, "stale-samples", "stale-samples", "n2"},
-		{"clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = new(-3600.0) }), "clocks", Warning, clockSkew,
+		{"clock", node2(func(n *nodez.Node) { n.ClockSkewSeconds = new(-3600.0) }), "clocks", Warning, clockSkew.Reason,
 			"1 node", "n2 -3600.0s"},
-		{"memory limit", func(w *world) { w.page.Memory.LimitBytes = 64 << 20 }, "memory", Warning, memoryLimit,
+		{"memory limit", func(w *world) { w.page.Memory.LimitBytes = 64 << 20 }, "memory", Warning, memoryLimit.Reason,
 			"limit of 64 MiB", ""},
-		{"no nodes", func(w *world) { w.page.Totals.Nodes = 0 }, "nodes", Failed, noMetrics, "--node-selector", ""},
-		{"page forbidden", func(w *world) { w.page = nil }, "nodez", Skipped, nodezUnavailable,
-			"403 Forbidden: forbidden: cannot get path", ""},
+		{"no nodes", func(w *world) { w.page.Totals.Nodes = 0 }, "nodes", Failed, noMetrics.Reason, "--node-selector", ""},
+		{"page forbidden", func(w *world) { w.page = nil }, "nodez", Skipped, nodezUnavailable.Reason,
+			"/nodez of kube-vitals cannot be read: forbidden: cannot get path", ""},
 		{"engine", engine(nil), "engine", OK, "", "p:9090 was read in 0.2s: 14 series", ""},
 		{"engine, nodes", engine(nil), "nodes", OK, "", "2 of 2 read from the engine; pods with metrics: 3 of 3", ""},
 		{"engine, permissions", engine(nil), "permissions", OK, "", "has all", ""},
@@ -310,8 +318,8 @@ func TestBroken(t *testing.T) {
 		{"many exporters", func(w *world) {
 			exporter(nodez.DevicePod{Node: "n1", State: nodez.Ready, Devices: 8})(w)
 			w.page.DeviceExporters[0].LeftOut, w.page.DeviceExporters[0].LeftOutPod = 3, "n1 e3"
-		}, "devices", Warning, exporterManyPods, "3 other pods are not scraped, such as (node, pod) n1 e3", ""},
-		{"no exporter", exporter(), "devices", Warning, exporterNoPods,
+		}, "devices", Warning, exporterManyPods.Reason, "3 other pods are not scraped, such as (node, pod) n1 e3", ""},
+		{"no exporter", exporter(), "devices", Warning, exporterNoPods.Reason,
 			`no running pod matches "app=x" in namespace "gpu"`, ""},
 		{"failing exporter", exporter(nodez.DevicePod{Node: "n1", State: nodez.Ready}, nodez.DevicePod{
 			Node: "n2", State: nodez.Failing, Diagnosis: nodez.Diagnosis{Reason: reason.Timeout, Error: "deadline exceeded",
@@ -335,24 +343,19 @@ func TestBroken(t *testing.T) {
 			r.Engine.Cure = reason.NoSamples.DescribeEngine().Cure
 		}), "engine", Failed, "no-samples", "no-samples", ""},
 		{"engine not read yet", engine(func(r *nodez.Report) { r.Engine.State = nodez.Starting }), "engine", Warning,
-			engineStarting, "has not read p:9090 yet", ""},
+			engineStarting.Reason, "has not read p:9090 yet", ""},
 		{"partial engine", engine(func(r *nodez.Report) { r.Engine.Partial, r.Engine.Warning = true, "store 3 is down" }),
-			"engine", Warning, enginePartial, "incomplete: store 3 is down", ""},
+			"engine", Warning, enginePartial.Reason, "incomplete: store 3 is down", ""},
 		{"engine with an invalid file", engine(func(r *nodez.Report) { r.Engine.FileRejected = true }), "engine", Warning,
-			engineFile, "cannot be used", ""},
+			engineFile.Reason, "cannot be used", ""},
 		{"engine without series of nodes", engine(func(r *nodez.Report) { r.Engine.Series["nodeCPU"] = 0 }), "engine",
-			Warning, engineSeries, "no series of nodeCPU", ""},
+			Warning, engineSeries.Reason, "no series of nodeCPU", ""},
 		{"engine of several clusters", engine(func(r *nodez.Report) { r.Engine.UnknownSeries = 100 }), "engine", Warning,
-			engineOtherNodes, "100 series are of nodes", ""},
-		{"stale engine", engine(func(r *nodez.Report) {
-			for i := range r.Nodes {
-				r.Nodes[i].SampleAgeSeconds = new(100.0)
-			}
-		}), "engine", Warning, engineStale, "100s old", ""},
+			engineOtherNodes.Reason, "100 series are of nodes", ""},
 		{"engine with rare samples", engine(func(r *nodez.Report) { r.Nodes[1].SampleIntervalSeconds = new(60.0) }),
-			"scrape-interval", Warning, scrapeInterval, "1 node", "n2 60s"},
+			"scrape-interval", Warning, scrapeInterval.Reason, "1 node", "n2 60s"},
 		{"engine with samples from the future", engine(func(r *nodez.Report) { r.Nodes[1].SampleAgeSeconds = new(-7.0) }),
-			"clocks", Warning, clockSkew, "1 node", "n2 +7.0s"},
+			"clocks", Warning, clockSkew.Reason, "1 node", "n2 +7.0s"},
 		{"engine without a node", engine(func(r *nodez.Report) {
 			n, d := &r.Nodes[1], reason.NotInEngine.Describe()
 			n.State, n.Reason, n.Problem, n.Cure, n.URL = nodez.Failing, reason.NotInEngine, d.Problem, d.Cure,
@@ -368,30 +371,14 @@ func TestBroken(t *testing.T) {
 		{"page forbidden, node not ready", func(w *world) {
 			w.page = nil
 			w.objects["/api/v1/nodes"] = &corev1.NodeList{Items: []corev1.Node{node("n1", true), node("n3", false)}}
-		}, "nodes", Warning, nodeNotReady, "1 of 2 have no metrics and are not Ready", "n3"},
-		{"page forbidden, pod without metrics", func(w *world) {
-			w.page = nil
-			w.objects["/api/v1/pods"] = &corev1.PodList{Items: []corev1.Pod{runningPod("a"), runningPod("z")}}
-		}, "pod-metrics", Warning, noMetrics, "1 of 2 running pods", "default/z"},
+		}, "nodes", Failed, noMetrics.Reason, "1 of 2 have no metrics", "n3"},
 
 		{"no requests", hpa("failed to get cpu utilization: missing request for cpu in container app of Pod web-1"),
-			"autoscalers", Failed, hpaNoRequest, "container app", "default/web"},
+			"autoscalers", Failed, hpaNoRequest.Reason, "container app", "default/web"},
 		{"no API", hpa("unable to fetch metrics from resource metrics API: the server could not find the requested resource"),
-			"autoscalers", Failed, hpaNoAPI, "could not find", "default/web"},
-		{"no pods of the target", func(w *world) {
-			w.objects[hpas] = autoscaler("no metrics returned from resource metrics API")
-			w.objects["/apis/apps/v1/namespaces/default/deployments/web/scale"] =
-				map[string]any{"status": map[string]any{"selector": "app=web"}}
-			w.objects["/api/v1/namespaces/default/pods"] = &corev1.PodList{}
-		}, "autoscalers", Failed, hpaNoPods, "no pods (app=web)", "default/web"},
-		{"pods of the target without metrics", func(w *world) {
-			w.objects[hpas] = autoscaler("no metrics returned from resource metrics API")
-			w.objects["/apis/apps/v1/namespaces/default/deployments/web/scale"] =
-				map[string]any{"status": map[string]any{"selector": "app=web"}}
-			w.objects["/api/v1/namespaces/default/pods"] = &corev1.PodList{Items: []corev1.Pod{runningPod("web-1")}}
-			w.status[metricsV1b1+"namespaces/default/pods/web-1"] = metav1.Status{Code: 404,
-				Reason: metav1.StatusReasonNotFound, Message: "just started"}
-		}, "autoscalers", Failed, hpaNoMetrics, "just started", "default/web"},
+			"autoscalers", Failed, hpaNoAPI.Reason, "could not find", "default/web"},
+		{"no pods of the target", hpa("no metrics returned from resource metrics API"),
+			"autoscalers", Failed, hpaNoMetrics.Reason, "no metrics returned", "default/web"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -471,8 +458,8 @@ func TestNotInstalled(t *testing.T) {
 // TestUnreachable checks that a failure of the API server or of the credentials ends the examination.
 func TestUnreachable(t *testing.T) {
 	for reason, prepare := range map[string]func(*world){
-		apiServerUnreachable: func(w *world) { w.client.Host = "https://127.0.0.1:1" },
-		unauthorizedUser: func(w *world) {
+		apiServerUnreachable.Reason: func(w *world) { w.client.Host = "https://127.0.0.1:1" },
+		unauthorizedUser.Reason: func(w *world) {
 			w.status["/version"] = metav1.Status{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized}
 		},
 	} {
@@ -495,8 +482,29 @@ func TestForbidden(t *testing.T) {
 		}
 	}
 	report, text := w.examine(t)
-	if report.Summary.Failed > 0 || report.Summary.Warning > 0 || report.Summary.Skipped < 5 {
+	if report.Summary[Failed] > 0 || report.Summary[Warning] > 0 || report.Summary[Skipped] < 5 {
 		t.Errorf("got\n%s", text)
+	}
+}
+
+// TestDenied checks what is seen of an error of the API server.
+func TestDenied(t *testing.T) {
+	denied := &apierrors.StatusError{ErrStatus: forbidden("list nodes")}
+	for _, tt := range []struct {
+		err    error
+		status Status
+		p      Problem
+		seen   string
+	}{
+		{fmt.Errorf("page 2: %w", denied), Skipped, noPermission, "you cannot list nodes"},
+		{&url.Error{Op: "Get", Err: context.DeadlineExceeded}, Warning, requestFailed,
+			"the API server does not respond in time"},
+		{io.ErrUnexpectedEOF, Warning, requestFailed, "unexpected EOF"},
+	} {
+		c := Check{ID: "nodes", Objects: []string{"of page 1"}}.Denied(tt.err)[0]
+		if c.Status != tt.status || c.Reason != tt.p.Reason || c.Seen != tt.seen || c.Objects != nil {
+			t.Errorf("%v: got %+v", tt.err, c)
+		}
 	}
 }
 
@@ -531,26 +539,25 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := os.ReadFile("cures.go")
+	source, err := os.ReadFile("problems.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	constants := regexp.MustCompile(`(?m)^\t\w+ += "([a-z-]+)"$`).FindAllStringSubmatch(string(source), -1)
-	if len(constants) < 40 {
-		t.Fatalf("got %d reasons", len(constants))
+	problems := regexp.MustCompile(`(?m)^\t\w+ += Problem\{"([a-z-]+)",(?: "")?`).FindAllStringSubmatch(string(source), -1)
+	if len(problems) < 50 {
+		t.Fatalf("got %d problems", len(problems))
 	}
-	for _, m := range constants {
+	for _, m := range problems {
 		if !strings.Contains(string(text), "`"+m[1]+"`") {
 			t.Errorf("docs/why-no-metrics.md does not have %s", m[1])
 		}
-		if cures()[m[1]] == "" && !slices.Contains([]string{noServer, noConnection, zeroReplicas, apiServiceElsewhere},
-			m[1]) {
+		if strings.HasSuffix(m[0], `""`) && m[1] != noServer.Reason && m[1] != noConnection.Reason {
 			t.Errorf("%s has no cure", m[1])
 		}
 	}
 	for _, id := range []string{"installation", "api-server", "aggregation", "apiservice", "service", "endpoints",
 		"deployment", "pods",
-		"certificate", "metrics-api", "permissions", "nodez", "nodes", "devices", "pod-metrics", "clocks", "memory",
+		"certificate", "metrics-api", "permissions", "nodez", "nodes", "devices", "clocks", "memory",
 		"autoscalers"} {
 		if !strings.Contains(string(text), "\n### "+id+"\n") {
 			t.Errorf("docs/why-no-metrics.md has no section %s", id)
@@ -570,7 +577,7 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), read); err != nil {
 		t.Fatal(err)
 	}
-	if read.SchemaVersion != "v1" || read.Summary != report.Summary || len(read.Checks) != len(report.Checks) ||
+	if read.SchemaVersion != "v1" || !maps.Equal(read.Summary, report.Summary) || len(read.Checks) != len(report.Checks) ||
 		read.Server != (Server{Kind: KubeVitals, Namespace: "kube-system", Service: "kube-vitals", Version: "v0.1.0"}) {
 		t.Errorf("got %+v", read)
 	}

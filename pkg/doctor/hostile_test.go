@@ -74,10 +74,7 @@ func hostileWorlds() map[string]func(w *world, text string) {
 		},
 		"nodes without the page": func(w *world, text string) {
 			w.page = nil
-			pod := runningPod(text)
-			pod.Namespace = text
 			w.objects["/api/v1/nodes"] = &corev1.NodeList{Items: []corev1.Node{node(text, true), node(text, false)}}
-			w.objects["/api/v1/pods"] = &corev1.PodList{Items: []corev1.Pod{pod}}
 		},
 		"autoscaler": func(w *world, text string) {
 			list := autoscaler(text)

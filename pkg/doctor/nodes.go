@@ -3,8 +3,6 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -12,174 +10,68 @@ import (
 	"strings"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-const (
-	// maxClockSkew is the skew that kube-vitals reports, too.
-	maxClockSkew = 5 * time.Second
-	// podStart is the time in which a new pod gets metrics.
-	podStart = time.Minute
-	pageSize = 500
-	// tokenSeconds is the shortest lifetime that the API server allows.
-	tokenSeconds = 600
-)
+// maxClockSkew is the skew that kube-vitals reports, too.
+const maxClockSkew = 5 * time.Second
 
 // checkNodes examines the nodes: by the page of nodes, or else by the API.
-func (d *doctor) checkNodes(ctx context.Context) []Check {
+func (d *doctor) checkNodes(ctx context.Context, c Check) []Check {
 	if d.target.kind != KubeVitals {
-		return d.checkNodesByAPI(ctx)
+		return d.checkNodesByAPI(ctx, c)
 	}
 	report, skipped := d.nodez(ctx)
 	if report == nil {
-		return append([]Check{skipped}, d.checkNodesByAPI(ctx)...)
+		return append(skipped, d.checkNodesByAPI(ctx, c)...)
 	}
-	return nodezChecks(report)
+	return checkPage(c, report)
 }
 
-// nodez reads the page of nodes with a short-lived token of the server's own ServiceAccount, so
-// that the credentials of the user are not sent to a pod. It returns why it cannot.
-func (d *doctor) nodez(ctx context.Context) (*nodez.Report, Check) {
-	c := Check{ID: "nodez", Title: "page of nodes", Status: Skipped, Reason: noConnection}
-	var bundle []byte
-	for _, version := range versions() {
-		a := d.apiServices[version]
-		if a != nil && a.Spec.Service != nil && d.target.is(a.Spec.Service.Namespace, a.Spec.Service.Name) &&
-			len(a.Spec.CABundle) > 0 {
-			bundle = a.Spec.CABundle
-			break
-		}
-	}
-	switch {
-	case d.dial == nil:
-		c.Seen = "there is no running pod of kube-vitals"
-		return nil, c
-	case len(d.apiServices) == 0:
-		c.Seen = "there is no APIService whose caBundle verifies kube-vitals, so no token is sent to it"
-		return nil, c
-	case bundle == nil:
-		c.Reason = tlsNotVerified
-		c.Seen = "no APIService has a caBundle that verifies kube-vitals, so no token is sent to it"
-		return nil, c
-	case d.workload.spec == nil:
-		c.Reason, c.Seen = noServer, "the ServiceAccount of kube-vitals is not known"
-		return nil, c
-	}
-	account := cmp.Or(d.workload.spec.ServiceAccountName, "default")
-	request := &authenticationv1.TokenRequest{}
-	request.Spec.ExpirationSeconds = new(int64(tokenSeconds))
-	token, err := d.kube.CoreV1().ServiceAccounts(d.target.namespace).CreateToken(ctx, account, request,
-		metav1.CreateOptions{})
-	if err != nil {
-		c = Denied(c, err)
-		c.Status = Skipped
-		return nil, c
-	}
-	report := &nodez.Report{}
-	body, err := d.getVerified(ctx, "/nodez", token.Status.Token, bundle)
-	if err == nil {
-		err = json.Unmarshal(body, report)
-	}
-	var unverified *tls.CertificateVerificationError
-	if errors.As(err, &unverified) {
-		c.Seen = "the caBundle does not verify kube-vitals, so no token is sent to it: " + err.Error()
-		return nil, c
-	}
-	if err != nil {
-		c.Seen = "/nodez of kube-vitals cannot be read: " + err.Error()
-		if body != nil {
-			c.Reason = nodezUnavailable
-		}
-		return nil, c
-	}
-	return report, c
-}
-
-// nodezChecks returns the checks of a page of nodes.
-func nodezChecks(report *nodez.Report) []Check {
+// checkPage examines a page of nodes. Cures are our own: people run the commands in them.
+func checkPage(c Check, report *nodez.Report) []Check {
 	t := report.Totals
-	c := Check{ID: "nodes", Title: "nodes", Status: OK}
-	groups := map[reason.Reason]*Check{}
-	describe := reason.Reason.Describe // cures are our own: people run the commands in them
-	if report.Engine != nil {
-		describe = reason.Reason.DescribeEngine
+	if t.Nodes == 0 {
+		return c.Fail(noMetrics, "kube-vitals scrapes no node: its --node-selector may match none")
 	}
-	working := 0
+	work, describe := "scraped without an error", reason.Reason.Describe
+	var checks []Check
+	if report.Engine != nil {
+		work, describe = "read from the engine", reason.Reason.DescribeEngine
+		checks = checkEngine(report)
+	}
+	working, failing := 0, Groups{}
 	for _, n := range report.Nodes {
 		if n.State != nodez.Failing && n.State != nodez.Stale {
 			working++
 			continue
 		}
-		group := groups[n.Reason]
-		if group == nil {
-			group = &Check{ID: "nodes", Title: "nodes", Status: Failed, Reason: string(n.Reason), Seen: n.Problem,
-				Cure: describe(n.Reason).Cure, URL: n.URL}
-			if detail := detailOf(n); detail != "" {
-				group.Seen += ": " + detail
-			}
-			groups[n.Reason] = group
+		failing.Add(string(n.Reason), n.Name, func() []Check {
+			one := c
+			one.URL = n.URL
+			return one.Fail(Problem{string(n.Reason), describe(n.Reason).Cure}, "%s", strings.TrimSuffix(
+				fmt.Sprintf("%s: %s: %s", cmp.Or(n.Reason, "no reason"), n.Problem, detailOf(n)), ": "))
+		})
+	}
+	if len(failing) == 0 {
+		checks = append(checks, c.OK("%d of %d %s; pods with metrics: %d of %d", working, t.Nodes, work, t.PodsWithMetrics,
+			t.Pods)...)
+	}
+	checks = append(checks, failing.Checks(func(n int) string {
+		if n == 1 {
+			return fmt.Sprintf("1 of %s fails: ", Count(t.Nodes, "node"))
 		}
-		group.Objects = append(group.Objects, n.Name)
-	}
-	if t.Nodes == 0 {
-		c.Status, c.Reason, c.Seen = Failed, noMetrics, "kube-vitals scrapes no node: its --node-selector may match none"
-		return []Check{c}
-	}
-	work := "scraped without an error"
-	var checks []Check
-	if report.Engine != nil {
-		work, checks = "read from the engine", engineChecks(report)
-	}
-	c.Seen = fmt.Sprintf("%d of %d %s; pods with metrics: %d of %d", working, t.Nodes, work, t.PodsWithMetrics, t.Pods)
-	if len(groups) == 0 {
-		checks = append(checks, c)
-	}
-	for _, r := range slices.Sorted(keys(groups)) {
-		group := groups[r]
-		group.Seen = fmt.Sprintf("%s: %s: %s", failing(len(group.Objects), t.Nodes), cmp.Or(string(r), "no reason"),
-			group.Seen)
-		checks = append(checks, *group)
-	}
-	checks = append(checks, clockCheck(report))
-	checks = append(checks, deviceChecks(report)...)
-	if m := report.Memory; m != nil {
-		checks = append(checks, memoryCheck(m))
-	}
-	return checks
-}
-
-// clockCheck compares the clocks of the nodes with that of kube-vitals.
-func clockCheck(report *nodez.Report) Check {
-	var skewed []string
-	largest := 0.0
-	for _, n := range report.Nodes {
-		if age := n.SampleAgeSeconds; age != nil && *age < 0 {
-			n.ClockSkewSeconds = new(-*age) // at least
-		}
-		if s := n.ClockSkewSeconds; s != nil {
-			largest = max(largest, math.Abs(*s))
-			if math.Abs(*s) > maxClockSkew.Seconds() {
-				skewed = append(skewed, fmt.Sprintf("%s %+.1fs", n.Name, *s))
-			}
-		}
-	}
-	c := Check{ID: "clocks", Title: "clocks", Status: OK,
-		Seen: fmt.Sprintf("the largest difference from a node's clock is %.1fs", largest)}
-	if report.Engine != nil {
-		c.Seen = "no sample is from the future; an engine does not tell whether a clock is behind"
-	}
-	if len(skewed) > 0 {
-		c.Status, c.Reason, c.Objects = Warning, clockSkew, skewed
-		c.Seen = fmt.Sprintf("clocks of %s differ from that of kube-vitals by more than %v:", count(len(skewed), "node"),
-			maxClockSkew)
-	}
-	return c
+		return fmt.Sprintf("%d of %s fail: ", n, Count(t.Nodes, "node"))
+	})...)
+	checks = append(checks, checkClocks(report)...)
+	checks = append(checks, checkDevices(report)...)
+	return append(checks, checkMemory(report.Memory)...)
 }
 
 // detailOf returns what the error of a node adds to its problem and cure.
@@ -194,189 +86,234 @@ func detailOf(n nodez.Node) string {
 	return text
 }
 
-func keys[K comparable, V any](m map[K]V) func(func(K) bool) {
-	return func(yield func(K) bool) {
-		for key := range m {
-			if !yield(key) {
-				return
-			}
+// checkClocks compares the clocks of the nodes with that of kube-vitals.
+func checkClocks(report *nodez.Report) []Check {
+	c := Check{ID: "clocks", Title: "clocks"}
+	largest := 0.0
+	for _, n := range report.Nodes {
+		skew := n.ClockSkewSeconds
+		if age := n.SampleAgeSeconds; age != nil && *age < 0 {
+			skew = new(-*age) // at least
+		}
+		if skew == nil {
+			continue
+		}
+		largest = max(largest, math.Abs(*skew))
+		if math.Abs(*skew) > maxClockSkew.Seconds() {
+			c.Objects = append(c.Objects, fmt.Sprintf("%s %+.1fs", n.Name, *skew))
 		}
 	}
-}
-
-func failing(n, all int) string {
-	if n == 1 {
-		return fmt.Sprintf("1 of %s fails", count(all, "node"))
+	if n := len(c.Objects); n > 0 {
+		return c.Warn(clockSkew, "clocks of %s differ from that of kube-vitals by more than %v:", Count(n, "node"),
+			maxClockSkew)
 	}
-	return fmt.Sprintf("%d of %s fail", n, count(all, "node"))
+	if report.Engine != nil {
+		return c.OK("no sample is from the future; an engine does not tell whether a clock is behind")
+	}
+	return c.OK("the largest difference from a node's clock is %.1fs", largest)
 }
 
-func memoryCheck(m *nodez.Memory) Check {
-	c := Check{ID: "memory", Title: "memory", Status: OK}
-	c.Seen = "uses " + mebibytes(m.ResidentBytes)
+// checkDevices examines the exporters of devices, as kube-vitals sees them.
+func checkDevices(report *nodez.Report) []Check {
+	c := Check{ID: "devices", Title: "devices"}
+	var checks []Check
+	for i := range report.DeviceExporters {
+		e := &report.DeviceExporters[i]
+		failing := Groups{}
+		for _, p := range e.Pods {
+			if p.Reason == "" {
+				continue
+			}
+			failing.Add(string(p.Reason), p.Node, func() []Check {
+				one := c
+				one.URL = p.URL
+				return one.Fail(Problem{string(p.Reason), p.Reason.DescribeExporter().Cure}, "%s: %s", p.Reason,
+					cmp.Or(p.Error, p.Problem))
+			})
+		}
+		seen := fmt.Sprintf("exporter %s: %s", e.Name, e.Summary())
+		switch {
+		case len(e.Pods) == 0:
+			checks = append(checks, c.Warn(exporterNoPods, "%s", seen)...)
+		case len(failing) == 0 && e.LeftOut > 0:
+			checks = append(checks, c.Warn(exporterManyPods, "%s", seen)...)
+		case len(failing) == 0:
+			checks = append(checks, c.OK("%s", seen)...)
+		}
+		checks = append(checks, failing.Checks(func(n int) string {
+			return fmt.Sprintf("%d of %d pods of exporter %s cannot be read: ", n, len(e.Pods), e.Name)
+		})...)
+	}
+	return checks
+}
+
+func checkMemory(m *nodez.Memory) []Check {
+	c := Check{ID: "memory", Title: "memory"}
+	if m == nil {
+		return nil
+	}
+	mebibytes := func(n uint64) string { return fmt.Sprintf("%d MiB", (n+1<<19)>>20) }
+	uses, limit := "uses "+mebibytes(m.ResidentBytes), mebibytes(m.LimitBytes)
 	switch {
 	case m.LimitBytes == 0:
-		c.Seen += "; there is no limit"
+		return c.OK("%s; there is no limit", uses)
 	case m.ResidentBytes > m.LimitBytes/10*9:
-		c.Status, c.Reason = Warning, memoryLimit
-		c.Seen += fmt.Sprintf(", more than nine tenths of its limit of %s", mebibytes(m.LimitBytes))
-	default:
-		c.Seen += fmt.Sprintf("; its limit is %s", mebibytes(m.LimitBytes))
+		return c.Warn(memoryLimit, "%s, more than nine tenths of its limit of %s", uses, limit)
 	}
-	return c
+	return c.OK("%s; its limit is %s", uses, limit)
 }
 
-func mebibytes(n uint64) string { return fmt.Sprintf("%d MiB", (n+1<<19)>>20) }
-
-// checkNodesByAPI compares the nodes and pods with those that have metrics.
-func (d *doctor) checkNodesByAPI(ctx context.Context) []Check {
-	c := Check{ID: "nodes", Title: "nodes"}
-	if d.api.nodes == nil || d.api.pods == nil {
-		c.Status, c.Reason, c.Seen = Skipped, noConnection, "the metrics API does not respond"
-		return []Check{c}
-	}
-	selector := labels.Everything()
-	if text, set := d.workload.flag("--node-selector", "-l"); set {
-		if s, err := labels.Parse(text); err == nil {
-			selector = s
-		}
-	}
-	var missing, notReady []string
-	all := 0
-	err := Pages(func(o metav1.ListOptions) (string, error) {
-		o.LabelSelector = selector.String()
-		list, err := d.kube.CoreV1().Nodes().List(ctx, o)
-		if err != nil {
-			return "", err
-		}
-		for _, n := range list.Items {
-			all++
-			switch {
-			case d.api.nodes[n.Name]:
-			case nodeReady(&n):
-				missing = append(missing, n.Name)
-			default:
-				notReady = append(notReady, n.Name)
-			}
-		}
-		return list.Continue, nil
-	})
-	if err != nil {
-		return []Check{Denied(c, err)}
-	}
+// checkEngine examines the engine that kube-vitals reads, as kube-vitals sees it, and how often it
+// scrapes the nodes.
+func checkEngine(report *nodez.Report) []Check {
+	c, e := Check{ID: "engine", Title: "engine"}, report.Engine
 	var checks []Check
-	if len(missing)+len(notReady) == 0 {
-		c.Status, c.Seen = OK, fmt.Sprintf("%d of %d have metrics", all, all)
-		checks = append(checks, c)
+	warn := func(p Problem, format string, args ...any) { checks = append(checks, c.Warn(p, format, args...)...) }
+	if e.FileRejected {
+		warn(engineFile, "the content of --prometheus-config cannot be used: its previous content stays in use")
 	}
-	if len(missing) > 0 {
-		c.Status, c.Objects = Failed, missing
-		c.Seen = fmt.Sprintf("%d of %d have no metrics", len(missing), all)
-		checks = append(checks, d.explain(ctx, c, "nodes/"+missing[0]))
+	switch e.State {
+	case nodez.Failing:
+		seen := fmt.Sprintf("%s: %s", e.Reason, cmp.Or(strings.TrimSuffix(e.Error, " ("+e.Cure+")"), e.Problem))
+		if e.LastSuccess != nil {
+			seen += fmt.Sprintf("; it was last read %s ago", report.Time.Sub(*e.LastSuccess).Round(time.Second))
+		}
+		c.URL = e.URL
+		return append(c.Fail(Problem{string(e.Reason), e.Reason.DescribeEngine().Cure}, "%s", seen), checks...)
+	case nodez.Starting:
+		return append(c.Warn(engineStarting, "kube-vitals has not read %s yet", e.Host), checks...)
 	}
-	if len(notReady) > 0 {
-		c.Status, c.Reason, c.Objects = Warning, nodeNotReady, notReady
-		c.Seen = fmt.Sprintf("%d of %d have no metrics and are not Ready", len(notReady), all)
-		checks = append(checks, c)
+	series := 0
+	for _, n := range e.Series {
+		series += n
 	}
-	return append(checks, d.checkPodsByAPI(ctx)...)
+	if e.Partial {
+		warn(enginePartial, "the last response was incomplete: %s", e.Warning)
+	}
+	for _, query := range []string{"containerCPU", "containerMemory", "nodeCPU", "nodeMemory"} {
+		if n, known := e.Series[query]; known && n == 0 {
+			warn(engineSeries, "%s has no series of %s", e.Host, query)
+		}
+	}
+	if e.UnknownSeries > series {
+		warn(engineOtherNodes, "%d series are of nodes that this cluster does not have, and %d of others", e.UnknownSeries,
+			series)
+	}
+	if len(checks) == 0 {
+		checks = c.OK("%s was read in %.1fs: %d series", e.Host, e.DurationSeconds, series)
+	}
+	return append(checks, checkIntervals(report)...)
 }
 
-// checkPodsByAPI finds pods without metrics.
-func (d *doctor) checkPodsByAPI(ctx context.Context) []Check {
-	c := Check{ID: "pod-metrics", Title: "pod metrics", Status: OK}
-	var missing []string
-	all := 0
-	err := Pages(func(o metav1.ListOptions) (string, error) {
-		o.FieldSelector = "status.phase=" + string(corev1.PodRunning)
-		list, err := d.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
+// checkIntervals finds nodes that the engine scrapes too seldom: the range of the queries must always
+// have two samples.
+func checkIntervals(report *nodez.Report) []Check {
+	c := Check{ID: "scrape-interval", Title: "scrape interval"}
+	longest := report.Engine.WindowSeconds / 2
+	for _, n := range report.Nodes {
+		if s := n.SampleIntervalSeconds; s != nil && *s > longest {
+			c.Objects = append(c.Objects, fmt.Sprintf("%s %.0fs", n.Name, *s))
+		}
+	}
+	if n := len(c.Objects); n > 0 {
+		return c.Warn(scrapeInterval, "samples of %s are more than %.0fs apart, so metrics come late or expire:",
+			Count(n, "node"), longest)
+	}
+	return c.OK("the samples of each node are at most %.0fs apart", longest)
+}
+
+// metricsAPI is the version of metrics.k8s.io that kubectl and autoscalers read.
+const metricsAPI = "/apis/metrics.k8s.io/v1beta1/"
+
+func (d *doctor) checkMetricsAPI(ctx context.Context, c Check) []Check {
+	var seen []string
+	for _, kind := range []string{"node", "pod"} {
+		var list struct {
+			Items []struct{ Metadata struct{ Name string } }
+		}
+		start := time.Now()
+		err := Get(ctx, d.kube, metricsAPI+kind+"s", &list)
+		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
+			return c.Denied(err)
+		}
 		if err != nil {
-			return "", err
+			return c.Fail(serverSymptoms.of(err.Error(), apiServiceUnavailable), "GET %ss: %v", kind, err)
 		}
-		for _, p := range list.Items {
-			all++
-			started := p.Status.StartTime
-			if !d.api.pods[p.Namespace+"/"+p.Name] && started != nil && time.Since(started.Time) > podStart {
-				missing = append(missing, p.Namespace+"/"+p.Name)
+		seen = append(seen, fmt.Sprintf("%s in %v", Count(len(list.Items), kind), time.Since(start).Round(time.Millisecond)))
+		if kind == "node" {
+			d.measured = map[string]bool{}
+			for _, item := range list.Items {
+				d.measured[item.Metadata.Name] = true
 			}
 		}
-		return list.Continue, nil
-	})
+	}
+	if len(d.measured) == 0 {
+		return c.Fail(Problem{noMetrics.Reason, "see nodes"}, "v1beta1 responds, but has no metrics of any node")
+	}
+	return c.OK("v1beta1 serves %s", strings.Join(seen, " and "))
+}
+
+// checkNodesByAPI finds nodes without metrics by the API.
+func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
+	if d.measured == nil {
+		return c.Skip(noConnection, "the metrics API does not respond")
+	}
+	all := 0
+	err := Each(ctx, d.kube.CoreV1().Nodes().List,
+		metav1.ListOptions{LabelSelector: d.workload.flag("--node-selector", "-l")}, func(n *corev1.Node) {
+			if all++; !d.measured[n.Name] {
+				c.Objects = append(c.Objects, n.Name)
+			}
+		})
 	if err != nil {
-		return []Check{Denied(c, err)}
+		return c.Denied(err)
 	}
-	if len(missing) == 0 {
-		c.Seen = fmt.Sprintf("all running pods have metrics or have just started: %d", all)
-		return []Check{c}
+	if len(c.Objects) == 0 {
+		return c.OK("%d of %d have metrics", all, all)
 	}
-	c.Status, c.Objects = Warning, missing
-	c.Seen = fmt.Sprintf("%d of %d running pods have no metrics", len(missing), all)
-	namespace, name, _ := strings.Cut(missing[0], "/")
-	return []Check{d.explain(ctx, c, "namespaces/"+namespace+"/pods/"+name)}
-}
-
-// explain adds why the first object of a check has no metrics: kube-vitals says so in its 404.
-func (d *doctor) explain(ctx context.Context, c Check, path string) Check {
-	c.Reason = noMetrics
-	if d.target.kind != KubeVitals {
-		return c
-	}
-	message, r := d.notFound(ctx, path)
-	if message != "" {
-		c.Seen += "; of the first one: " + message
-	}
-	description := r.Describe()
-	if d.workload.usesEngine() {
-		description = r.DescribeEngine()
-	}
-	if description.Problem != "" {
-		c.Reason, c.Cure, c.URL = string(r), description.Cure, r.URL()
-	}
-	return c
-}
-
-// notFound returns the message of the API about an object without metrics, and the reason in it.
-func (d *doctor) notFound(ctx context.Context, path string) (message string, r reason.Reason) {
-	_, err := d.raw(ctx, "/apis/metrics.k8s.io/"+d.version()+"/"+path)
-	var status interface{ Status() metav1.Status }
-	if !errors.As(err, &status) {
-		return "", ""
-	}
-	s := status.Status()
-	if s.Details != nil {
-		for _, cause := range s.Details.Causes {
-			if known := reason.Reason(cause.Type); known.Describe().Problem != "" {
-				r = known
+	seen, problem := fmt.Sprintf("%d of %d have no metrics", len(c.Objects), all), noMetrics
+	var status apierrors.APIStatus // kube-vitals explains in its 404 why a node has none
+	err = Get(ctx, d.kube, metricsAPI+"nodes/"+c.Objects[0], &struct{}{})
+	if d.target.kind == KubeVitals && errors.As(err, &status) && status.Status().Details != nil {
+		seen += "; of the first one: " + status.Status().Message
+		for _, cause := range status.Status().Details.Causes {
+			r := reason.Reason(cause.Type)
+			description := r.Describe()
+			if d.workload.usesEngine() {
+				description = r.DescribeEngine()
+			}
+			if description.Problem != "" {
+				problem, c.URL = Problem{string(r), description.Cure}, r.URL()
 			}
 		}
 	}
-	return s.Message, r
+	return c.Fail(problem, "%s", seen)
 }
 
-// version returns the version of metrics.k8s.io to read.
-func (d *doctor) version() string {
-	for _, version := range versions() {
-		if d.apiServices[version] != nil {
-			return version
-		}
+// checkAutoscalers finds HorizontalPodAutoscalers that get no usage of CPU or memory, and why.
+func (d *doctor) checkAutoscalers(ctx context.Context, c Check) []Check {
+	all, failing := 0, Groups{}
+	err := Each(ctx, d.kube.AutoscalingV2().HorizontalPodAutoscalers(metav1.NamespaceAll).List, metav1.ListOptions{},
+		func(h *autoscalingv2.HorizontalPodAutoscaler) {
+			all++
+			i := slices.IndexFunc(h.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
+				return c.Type == autoscalingv2.ScalingActive && c.Status == corev1.ConditionFalse &&
+					(c.Reason == "FailedGetResourceMetric" || c.Reason == "FailedGetContainerResourceMetric")
+			})
+			if i < 0 {
+				return
+			}
+			message := h.Status.Conditions[i].Message
+			problem := autoscalerSymptoms.of(message, hpaOther)
+			failing.Add(problem.Reason, h.Namespace+"/"+h.Name, func() []Check { return c.Fail(problem, "%s", message) })
+		})
+	switch {
+	case err != nil:
+		return c.Denied(err)
+	case len(failing) > 0:
+		return failing.Checks(nil)
+	case all == 0:
+		return c.OK("there is no HorizontalPodAutoscaler")
 	}
-	return versions()[0]
-}
-
-func nodeReady(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-// Pages calls list for each page of a LIST. It returns the token of the next one.
-func Pages(list func(metav1.ListOptions) (string, error)) error {
-	o := metav1.ListOptions{Limit: pageSize}
-	for {
-		next, err := list(o)
-		if err != nil || next == "" {
-			return err
-		}
-		o.Continue = next
-	}
+	return c.OK("%s without an error of CPU or memory metrics", Count(all, "HorizontalPodAutoscaler"))
 }

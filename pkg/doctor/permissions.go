@@ -3,172 +3,141 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// permission is one that a ServiceAccount of the server needs.
+// permission is what a ServiceAccount of the server needs.
 type permission struct {
-	account  string
-	optional bool // metrics come without it, but later or with less
-	needs    authorizationv1.ResourceAttributes
-}
-
-// resource returns what the permission is for, without the verb.
-func (p permission) resource() string {
-	a := p.needs
-	resource := a.Resource
-	if a.Subresource != "" {
-		resource += "/" + a.Subresource
-	}
-	if a.Group != "" {
-		resource += "." + a.Group
-	}
-	if a.Name != "" {
-		resource += " " + a.Name
-	}
-	if a.Namespace != "" {
-		resource += " in " + a.Namespace
-	}
-	return resource
+	account   string
+	verbs     string // separated by +
+	resource  string // such as nodes/metrics or deployments.apps
+	namespace string // empty: all
+	name      string // empty: all
+	optional  bool   // metrics come without it, but later or with less
 }
 
 // permissions returns those that the server needs with its flags.
-func (d *doctor) permissions() (list []permission) {
-	w := d.workload
-	account := w.spec.ServiceAccountName
-	if account == "" {
-		account = "default"
+func (d *doctor) permissions() []permission {
+	w, account, ns := &d.workload, d.workload.account(), d.target.namespace
+	list := []permission{
+		{account, "list+watch", "pods", "", "", false},
+		{account, "list+watch", "nodes", "", "", false},
+		{account, "create", "tokenreviews.authentication.k8s.io", "", "", false},
+		{account, "create", "subjectaccessreviews.authorization.k8s.io", "", "", false},
+		{account, "get+list+watch", "configmaps", metav1.NamespaceSystem, "extension-apiserver-authentication", false},
 	}
-	need := func(account string, optional bool, a authorizationv1.ResourceAttributes, verbs ...string) {
-		for _, a.Verb = range verbs {
-			list = append(list, permission{account: account, optional: optional, needs: a})
-		}
-	}
-	type attributes = authorizationv1.ResourceAttributes
-	need(account, false, attributes{Resource: "pods"}, "list", "watch")
-	need(account, false, attributes{Resource: "nodes"}, "list", "watch")
-	need(account, false, attributes{Group: "authentication.k8s.io", Resource: "tokenreviews"}, "create")
-	need(account, false, attributes{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"}, "create")
-	need(account, false, attributes{Resource: "configmaps", Name: "extension-apiserver-authentication",
-		Namespace: metav1.NamespaceSystem}, "get", "list", "watch")
 	kubelet := account
-	if name, set := w.flag("--kubelet-service-account"); set && name != "" {
+	if name := w.flag("--kubelet-service-account"); name != "" {
 		kubelet = name
-		need(account, false, attributes{Resource: "serviceaccounts", Subresource: "token", Name: name,
-			Namespace: d.target.namespace}, "create")
+		list = append(list, permission{account, "create", "serviceaccounts/token", ns, name, false})
 	}
-	if _, set := w.flag("--kubelet-client-certificate"); !set && !w.usesEngine() {
-		need(kubelet, false, attributes{Resource: "nodes", Subresource: "metrics"}, "get")
+	if w.flag("--kubelet-client-certificate") == "" && !w.usesEngine() {
+		list = append(list, permission{kubelet, "get", "nodes/metrics", "", "", false})
 		if d.target.kind == KubeVitals {
-			need(kubelet, true, attributes{Resource: "nodes", Subresource: "stats"}, "get")
+			list = append(list, permission{kubelet, "get", "nodes/stats", "", "", true})
 		}
 	}
-	if name, set := w.flag("--kubelet-pins"); set && name != "" && !w.usesEngine() {
-		need(account, false, attributes{Resource: "configmaps", Name: name, Namespace: d.target.namespace},
-			"list", "watch", "update")
+	if name := w.flag("--kubelet-pins"); name != "" && !w.usesEngine() {
+		list = append(list, permission{account, "list+watch+update", "configmaps", ns, name, false})
 	}
-	if secret, set := w.flag("--tls-secret"); set {
-		need(account, false, attributes{Resource: "secrets", Name: secret, Namespace: d.target.namespace}, "get",
-			"watch", "update")
+	if name := w.flag("--tls-secret"); name != "" {
+		list = append(list, permission{account, "get+watch+update", "secrets", ns, name, false})
 		for _, version := range versions() {
-			need(account, false, attributes{Group: "apiregistration.k8s.io", Resource: "apiservices",
-				Name: version + ".metrics.k8s.io"}, "get", "watch", "patch")
+			list = append(list, permission{account, "get+watch+patch", "apiservices.apiregistration.k8s.io", "",
+				version + ".metrics.k8s.io", false})
 		}
 	}
-	if value, set := w.flag("--node-events"); set && value != "false" {
-		namespaces := slices.Compact([]string{metav1.NamespaceDefault, d.target.namespace})
-		if w.usesEngine() { // there are no events of nodes
-			namespaces = []string{d.target.namespace}
+	if events := w.flag("--node-events"); events != "" && events != "false" {
+		list = append(list, permission{account, "create+patch", "events", ns, "", true})
+		if ns != metav1.NamespaceDefault && !w.usesEngine() { // an engine has no events of nodes
+			list = append(list, permission{account, "create+patch", "events", metav1.NamespaceDefault, "", true})
 		}
-		for _, namespace := range namespaces {
-			need(account, true, attributes{Resource: "events", Namespace: namespace}, "create", "patch")
-		}
-		if name, _ := w.flag("--deployment"); name != "" {
-			need(account, true, attributes{Group: "apps", Resource: "deployments", Name: name,
-				Namespace: d.target.namespace}, "get")
+		if name := w.flag("--deployment"); name != "" {
+			list = append(list, permission{account, "get", "deployments.apps", ns, name, true})
 		}
 	}
 	return list
 }
 
 // checkPermissions asks the API server what the server's ServiceAccounts may do.
-func (d *doctor) checkPermissions(ctx context.Context) []Check {
-	c := Check{ID: "permissions", Title: "permissions"}
+func (d *doctor) checkPermissions(ctx context.Context, c Check) []Check {
 	if d.workload.spec == nil {
-		c.Status, c.Reason, c.Seen = Skipped, noServer, "the ServiceAccount of the server is not known"
-		return []Check{c}
+		return c.Skip(noServer, "the ServiceAccount of the server is not known")
 	}
 	if d.target.kind == Other {
-		c.Status, c.Reason, c.Seen = Skipped, noServer, "the permissions that this server needs are not known"
-		return []Check{c}
+		return c.Skip(noServer, "the permissions that this server needs are not known")
 	}
 	all := d.permissions()
-	allowed, errs := make([]bool, len(all)), make([]error, len(all))
-	concurrently(len(all), func(i int) { allowed[i], errs[i] = d.review(ctx, all[i]) })
-	accounts := map[string]bool{}
-	missing := map[string]map[string][]string{} // account → resource → verbs
-	failed := map[string]bool{}                 // accounts without a permission that is not optional
+	missing, errs := make([]string, len(all)), make([]error, len(all))
+	var reviews sync.WaitGroup
+	for i, p := range all {
+		reviews.Go(func() { missing[i], errs[i] = d.missing(ctx, p) })
+	}
+	reviews.Wait()
+	n, accounts, failing := 0, map[string]bool{}, Groups{}
 	for i, p := range all {
 		if errs[i] != nil {
-			return []Check{Denied(c, errs[i])}
+			return c.Denied(errs[i])
 		}
+		n += 1 + strings.Count(p.verbs, "+")
 		accounts[p.account] = true
-		if !allowed[i] {
-			if missing[p.account] == nil {
-				missing[p.account] = map[string][]string{}
-			}
-			missing[p.account][p.resource()] = append(missing[p.account][p.resource()], p.needs.Verb)
-			failed[p.account] = failed[p.account] || !p.optional
+		if missing[i] == "" {
+			continue
+		}
+		failing.Add(p.account, missing[i], func() []Check {
+			return c.Warn(permissionMissing, "ServiceAccount %s/%s cannot:", d.target.namespace, p.account)
+		})
+		if !p.optional {
+			failing[p.account].Status = Failed
 		}
 	}
-	if len(missing) == 0 {
-		c.Status = OK
-		c.Seen = fmt.Sprintf("ServiceAccounts %s have all %d", strings.Join(sortedKeys(accounts), ", "), len(all))
-		if len(accounts) == 1 {
-			c.Seen = fmt.Sprintf("ServiceAccount %s has all %d", all[0].account, len(all))
-		}
-		return []Check{c}
+	if len(failing) > 0 {
+		return failing.Checks(nil)
 	}
-	var checks []Check
-	for _, account := range sortedKeys(missing) {
-		one := c
-		one.Status, one.Reason = Warning, permissionMissing
-		if failed[account] {
-			one.Status = Failed
-		}
-		one.Seen = fmt.Sprintf("ServiceAccount %s/%s cannot:", d.target.namespace, account)
-		for _, resource := range sortedKeys(missing[account]) {
-			one.Objects = append(one.Objects, strings.Join(missing[account][resource], "+")+" "+resource)
-		}
-		checks = append(checks, one)
+	if len(accounts) == 1 {
+		return c.OK("ServiceAccount %s has all %d", d.workload.account(), n)
 	}
-	return checks
+	return c.OK("ServiceAccounts %s have all %d", strings.Join(slices.Sorted(maps.Keys(accounts)), ", "), n)
 }
 
-// review reports whether the ServiceAccount has the permission.
-func (d *doctor) review(ctx context.Context, p permission) (bool, error) {
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: fmt.Sprintf("system:serviceaccount:%s:%s", d.target.namespace, p.account),
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + d.target.namespace,
-			"system:authenticated"},
-		ResourceAttributes: &p.needs,
-	}}
-	review, err := d.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return false, err
+// missing returns the part of a permission that its ServiceAccount does not have.
+func (d *doctor) missing(ctx context.Context, p permission) (string, error) {
+	resource := schema.ParseGroupResource(p.resource)
+	attributes := authorizationv1.ResourceAttributes{Namespace: p.namespace, Name: p.name, Group: resource.Group}
+	attributes.Resource, attributes.Subresource, _ = strings.Cut(resource.Resource, "/")
+	var verbs []string
+	for verb := range strings.SplitSeq(p.verbs, "+") {
+		attributes.Verb = verb
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: fmt.Sprintf("system:serviceaccount:%s:%s", d.target.namespace, p.account),
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + d.target.namespace,
+				"system:authenticated"},
+			ResourceAttributes: &attributes,
+		}}
+		review, err := d.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return "", err
+		}
+		if !review.Status.Allowed {
+			verbs = append(verbs, verb)
+		}
 	}
-	return review.Status.Allowed, nil
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
+	if len(verbs) == 0 {
+		return "", nil
 	}
-	slices.Sort(keys)
-	return keys
+	text := strings.Join(verbs, "+") + " " + p.resource
+	if p.name != "" {
+		text += " " + p.name
+	}
+	if p.namespace != "" {
+		text += " in " + p.namespace
+	}
+	return text, nil
 }

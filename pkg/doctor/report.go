@@ -2,24 +2,28 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // ErrUnreachable is returned if nothing could be examined.
 var ErrUnreachable = errors.New("the API server cannot be used")
 
-// SchemaVersion is the version of the JSON. Fields are added without a new version.
-const SchemaVersion = "v1"
-
 // Report is the result of an examination, also as JSON: docs/why-no-metrics.md.
 type Report struct {
-	SchemaVersion string    `json:"version"`
-	Program       string    `json:"program"` // version of the program
-	Time          time.Time `json:"time"`
-	Server        Server    `json:"server"`
-	Checks        []Check   `json:"checks"`
-	Summary       Summary   `json:"summary"`
-	Install       *Install  `json:"install,omitempty"` // of an examination before an installation
+	SchemaVersion string         `json:"version"` // v1; fields are added without a new version
+	Program       string         `json:"program"` // version of the program
+	Time          time.Time      `json:"time"`
+	Server        Server         `json:"server"`
+	Checks        []Check        `json:"checks"`
+	Summary       map[Status]int `json:"summary"`           // number of checks
+	Install       *Install       `json:"install,omitempty"` // of an examination before an installation
 }
 
 // Install is how to install kube-vitals in the examined cluster.
@@ -48,14 +52,6 @@ const (
 	None          Kind = "none"
 )
 
-// Summary counts the checks by status.
-type Summary struct {
-	OK      int `json:"ok"`
-	Warning int `json:"warning"`
-	Failed  int `json:"failed"`
-	Skipped int `json:"skipped"`
-}
-
 // Status is the result of a check.
 type Status string
 
@@ -72,7 +68,7 @@ type Check struct {
 	ID      string   `json:"id"`
 	Title   string   `json:"title"`
 	Status  Status   `json:"status"`
-	Reason  string   `json:"reason,omitempty"` // for programs; a name in the table of cures or of pkg/reason
+	Reason  string   `json:"reason,omitempty"` // for programs; of a Problem, or of pkg/reason
 	Seen    string   `json:"seen"`
 	Cure    string   `json:"cure,omitempty"`
 	URL     string   `json:"url,omitempty"`
@@ -83,34 +79,73 @@ type Check struct {
 
 const docs = "https://github.com/kube-vitals/kube-vitals/blob/main/docs/why-no-metrics.md#"
 
-// complete sets the default of the cure and the URL.
-func (c *Check) complete() {
-	if c.Status == OK {
-		return
-	}
-	if c.Cure == "" {
-		c.Cure = cures()[c.Reason]
-	}
-	if c.URL == "" && c.Status != Skipped {
+// With returns a result of the check. Its URL is that of the check, unless it has one.
+func (c Check) With(status Status, p Problem, format string, args ...any) []Check {
+	c.Status, c.Reason, c.Cure, c.Seen = status, p.Reason, p.Cure, fmt.Sprintf(format, args...)
+	if c.URL == "" && (status == Failed || status == Warning) {
 		c.URL = docs + c.ID
 	}
+	return []Check{c}
 }
 
-func (r *Report) finish(t target) {
-	r.Server = Server{Kind: t.kind, Namespace: t.namespace, Service: t.name, Version: t.version}
-	if t.kind == "" {
-		r.Server.Kind = None
-	}
-	for _, c := range r.Checks {
-		switch c.Status {
-		case OK:
-			r.Summary.OK++
-		case Warning:
-			r.Summary.Warning++
-		case Failed:
-			r.Summary.Failed++
-		case Skipped:
-			r.Summary.Skipped++
+// OK returns a result without a problem.
+func (c Check) OK(format string, args ...any) []Check { return c.With(OK, Problem{}, format, args...) }
+
+// Fail returns that something is broken.
+func (c Check) Fail(p Problem, format string, args ...any) []Check {
+	return c.With(Failed, p, format, args...)
+}
+
+// Warn returns that something may be wrong.
+func (c Check) Warn(p Problem, format string, args ...any) []Check {
+	return c.With(Warning, p, format, args...)
+}
+
+// Skip returns why the check was not possible.
+func (c Check) Skip(p Problem, format string, args ...any) []Check {
+	return c.With(Skipped, p, format, args...)
+}
+
+// Denied returns that the check was not possible because of an error of the API server, which names
+// a missing permission.
+func (c Check) Denied(err error) []Check {
+	c.Objects = nil // of the pages before the error
+	var status apierrors.APIStatus
+	if apierrors.IsForbidden(err) && errors.As(err, &status) {
+		message := status.Status().Message
+		if _, permission, found := strings.Cut(message, " cannot "); found {
+			message = permission
 		}
+		return c.Skip(noPermission, "you cannot %s", strings.TrimSpace(message))
 	}
+	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		return c.Warn(requestFailed, "the API server does not respond in time")
+	}
+	return c.Warn(requestFailed, "%v", err)
+}
+
+// Groups are checks of several objects, one for each problem.
+type Groups map[string]*Check
+
+// Add adds an object to the check of its problem. The first object of a problem describes it.
+func (g Groups) Add(problem, object string, describe func() []Check) {
+	if g[problem] == nil {
+		g[problem] = &describe()[0]
+	}
+	g[problem].Objects = append(g[problem].Objects, object)
+}
+
+// Checks returns the checks, sorted by problem. What was seen begins with how many objects have it.
+func (g Groups) Checks(number func(n int) string) (all []Check) {
+	for _, problem := range slices.Sorted(maps.Keys(g)) {
+		c := *g[problem]
+		if number != nil {
+			c.Seen = number(len(c.Objects)) + c.Seen
+		}
+		if c.Status == OK {
+			c.Objects = nil // they are not affected
+		}
+		all = append(all, c)
+	}
+	return all
 }

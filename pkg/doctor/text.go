@@ -11,18 +11,15 @@ import (
 	"unicode/utf8"
 )
 
-// Names of objects in the text, unless all are wanted.
-const maxObjects = 10
-
-// Bounds of one name and of one text. A node or tenant can choose long ones.
 const (
+	maxObjects = 10 // names of objects in the text, unless all are wanted
+
+	// Bounds of one name and of one text. A node or tenant can choose long ones.
 	maxName = 253 + 63 + len("/")
 	maxText = 1000
-)
 
-const (
 	titleWidth = 18
-	textWidth  = 100
+	textWidth  = 100 - titleWidth - 3
 )
 
 // Printer prints checks as text as they are done. On a terminal it also shows what runs.
@@ -45,65 +42,63 @@ func (p *Printer) Done(c Check) {
 	if p.Terminal {
 		fmt.Fprint(p.Out, "\r\x1b[K")
 	}
-	symbol, color := "✓", "32"
-	switch c.Status {
-	case Warning:
-		symbol, color = "!", "33"
-	case Failed:
-		symbol, color = "✗", "31"
-	case Skipped:
-		symbol, color = "-", "2"
-	case OK:
-	}
+	symbol := map[Status]string{OK: "✓", Warning: "!", Failed: "✗", Skipped: "-"}[c.Status]
 	if p.Color {
+		color := map[Status]string{OK: "32", Warning: "33", Failed: "31", Skipped: "2"}[c.Status]
 		symbol = "\x1b[" + color + "m" + symbol + "\x1b[0m"
 	}
-	fmt.Fprintf(p.Out, "%s %-*s ", symbol, titleWidth, c.Title)
-	p.wrap("", shorten(c.Seen))
+	fmt.Fprintf(p.Out, "%s %-*s %s\n", symbol, titleWidth, c.Title,
+		strings.Join(p.lines(c), "\n"+strings.Repeat(" ", titleWidth+3)))
+}
+
+// lines returns the lines of a check that are beside its title.
+func (p *Printer) lines(c Check) []string {
+	seen := c.Seen
+	if len(seen) > maxText {
+		seen = strings.ToValidUTF8(seen[:maxText], "") + "…"
+	}
+	all := wrap("", seen)
 	if n := len(c.Objects); n > 0 {
-		shown := make([]string, n)
-		for i, name := range c.Objects {
-			shown[i] = quoteName(name)
-		}
+		shown, more := c.Objects, ""
 		if !p.All && n > maxObjects {
-			shown = append(shown[:maxObjects], fmt.Sprintf("and %d more (-v shows all)", n-maxObjects))
+			shown, more = shown[:maxObjects], fmt.Sprintf(", and %d more (-v shows all)", n-maxObjects)
 		}
-		p.indent()
-		p.wrap("  ", strings.Join(shown, ", "))
+		var names []string
+		for _, name := range shown {
+			names = append(names, quoteName(name))
+		}
+		all = append(all, wrap("  ", strings.Join(names, ", ")+more)...)
 	}
 	arrow := "→ "
 	for line := range strings.Lines(c.Cure) {
-		p.indent()
-		line = strings.TrimRight(line, "\n")
 		if strings.HasPrefix(line, "kubectl ") || strings.HasPrefix(line, "helm ") {
-			fmt.Fprintf(p.Out, "%s%s\n", arrow, printable(line))
+			all = append(all, arrow+printable(strings.TrimSuffix(line, "\n"))) // can be pasted
 		} else {
-			p.wrap(arrow, line)
+			all = append(all, wrap(arrow, line)...)
 		}
 		arrow = "  "
 	}
 	if c.Status != OK && c.URL != "" {
-		p.indent()
-		fmt.Fprintf(p.Out, "  %s\n", printable(c.URL))
+		all = append(all, "  "+printable(c.URL))
 	}
+	return all
 }
 
 // Finish prints the summary.
 func (p *Printer) Finish(r *Report) {
 	s := r.Summary
-	fmt.Fprintf(p.Out, "\n%d ok, %d failed, %d with a warning, %d skipped\n", s.OK, s.Failed, s.Warning, s.Skipped)
+	fmt.Fprintf(p.Out, "\n%d ok, %d failed, %d with a warning, %d skipped\n", s[OK], s[Failed], s[Warning], s[Skipped])
 }
 
 // PrintJSON prints the report as JSON. Characters that could control a terminal are escaped.
 func PrintJSON(out io.Writer, r *Report) error {
-	var text bytes.Buffer
+	var text, escaped bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	if err := e.Encode(r); err != nil {
 		return err
 	}
-	var escaped bytes.Buffer
 	for _, char := range text.String() {
 		if char == '\n' || unicode.IsPrint(char) {
 			escaped.WriteRune(char)
@@ -113,35 +108,29 @@ func PrintJSON(out io.Writer, r *Report) error {
 			fmt.Fprintf(&escaped, `\u%04x`, unit)
 		}
 	}
-	_, err := out.Write(escaped.Bytes())
+	_, err := escaped.WriteTo(out)
 	return err
 }
 
-func (p *Printer) indent() { fmt.Fprint(p.Out, strings.Repeat(" ", titleWidth+3)) }
-
-// wrap prints text with the lines after the first one indented.
-func (p *Printer) wrap(prefix, text string) {
-	text = printable(text)
-	fmt.Fprint(p.Out, prefix)
-	room := textWidth - titleWidth - 3 - utf8.RuneCountInString(prefix)
-	column := 0
-	for i, word := range strings.Fields(text) {
+// wrap splits text into lines. The first one begins with the prefix, and the others are indented like it.
+func wrap(prefix, text string) (lines []string) {
+	line, width := prefix, utf8.RuneCountInString(prefix)
+	column := width
+	for _, word := range strings.Fields(printable(text)) {
 		n := utf8.RuneCountInString(word)
 		switch {
-		case i == 0:
-		case column+1+n > room:
-			fmt.Fprintln(p.Out)
-			p.indent()
-			fmt.Fprint(p.Out, strings.Repeat(" ", utf8.RuneCountInString(prefix)))
-			column = 0
+		case column == width:
+		case column+1+n > textWidth:
+			lines = append(lines, line)
+			line, column = strings.Repeat(" ", width), width
 		default:
-			fmt.Fprint(p.Out, " ")
+			line += " "
 			column++
 		}
-		fmt.Fprint(p.Out, word)
+		line += word
 		column += n
 	}
-	fmt.Fprintln(p.Out)
+	return append(lines, line)
 }
 
 // printable replaces control characters: messages of the cluster may contain any.
@@ -152,14 +141,6 @@ func printable(text string) string {
 		}
 		return ' '
 	}, text)
-}
-
-// shorten cuts a text that would hide the rest of the output.
-func shorten(text string) string {
-	if len(text) > maxText {
-		return strings.ToValidUTF8(text[:maxText], "") + "…"
-	}
-	return text
 }
 
 // quoteName quotes a name that is not as most names of objects are, and shortens it.

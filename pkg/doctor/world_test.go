@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -56,6 +55,7 @@ type world struct {
 	client  rest.Config
 
 	namespace string // --namespace
+	forwards  bool   // port-forwards lead to kube-vitals
 
 	ca     *kubelettest.CA
 	served tls.Certificate
@@ -138,7 +138,6 @@ func (w *world) install() {
 	w.objects[metricsV1b1+"nodes"] = metricsList("/n1", "/n2")
 	w.objects[metricsV1b1+"pods"] = metricsList("default/a", "default/b", "kube-system/c")
 	w.objects["/api/v1/nodes"] = &corev1.NodeList{Items: []corev1.Node{node("n1", true), node("n2", true)}}
-	w.objects["/api/v1/pods"] = &corev1.PodList{Items: []corev1.Pod{runningPod("a"), runningPod("b")}}
 	w.objects[hpas] = &autoscalingv2.HorizontalPodAutoscalerList{}
 	w.page = &nodez.Report{
 		Totals: nodez.Totals{Nodes: 2, Pods: 3, PodsWithMetrics: 3},
@@ -226,12 +225,6 @@ func node(name string, ready bool) corev1.Node {
 	return n
 }
 
-func runningPod(name string) corev1.Pod {
-	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
-	pod.Status.StartTime = &metav1.Time{Time: time.Now().Add(-time.Hour)}
-	return pod
-}
-
 func metricsList(names ...string) map[string]any {
 	items := []any{}
 	for _, name := range names {
@@ -243,12 +236,16 @@ func metricsList(names ...string) map[string]any {
 
 // forbidden is the response to a request that the user may not send.
 func forbidden(what string) metav1.Status {
-	return metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+	return metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
 		Message: fmt.Sprintf("x is forbidden: User \"u\" cannot %s", what)}
 }
 
 func (w *world) serveAPI(out http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
+	if w.forwards && strings.HasSuffix(path, "/pods/kube-vitals-x/portforward") && r.Header.Get("Upgrade") == "SPDY/3.1" {
+		w.forward(out, r)
+		return
+	}
 	status, failed := w.status[path]
 	object, found := w.objects[path]
 	if selector := r.URL.Query().Get("labelSelector"); !found {
@@ -266,7 +263,7 @@ func (w *world) serveAPI(out http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(path, "/serviceaccounts/kube-vitals/token"):
 		object = &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: token}}
 	case !found:
-		status = metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		status = metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
 			Message: path + " not found"}
 		failed = true
 	}
@@ -276,7 +273,7 @@ func (w *world) serveAPI(out http.ResponseWriter, r *http.Request) {
 	}
 	out.Header().Set("Content-Type", "application/json")
 	if failed {
-		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+		status.TypeMeta, status.Status = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, metav1.StatusFailure
 		out.WriteHeader(int(status.Code))
 		object = status
 	}
@@ -290,10 +287,11 @@ func (w *world) serveVitals(out http.ResponseWriter, r *http.Request) {
 	w.requests = append(w.requests, r.URL.Path+" "+r.Header.Get("Authorization"))
 	w.mu.Unlock()
 	if w.page == nil {
+		out.Header().Set("Content-Type", "application/json")
 		out.WriteHeader(http.StatusForbidden)
 		// A server may repeat the request in its error.
-		fmt.Fprintf(out, `{"kind":"Status","message":"forbidden: cannot get path \"/nodez\" with %s"}`,
-			r.Header.Get("Authorization"))
+		fmt.Fprintf(out, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden",`+
+			`"message":"forbidden: cannot get path \"/nodez\" with %s"}`, r.Header.Get("Authorization"))
 		return
 	}
 	if err := json.NewEncoder(out).Encode(w.page); err != nil {

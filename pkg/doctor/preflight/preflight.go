@@ -6,33 +6,37 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
+	"github.com/kube-vitals/kube-vitals/pkg/internal/command"
 )
 
-// minVersion is the oldest version of Kubernetes that the chart allows.
-const minVersion = "1.29"
+// The problems whose reasons are not in pkg/reason or pkg/doctor.
+var (
+	alreadyInstalled = doctor.Problem{Reason: "already-installed"}
+	requestsPending  = doctor.Problem{Reason: "requests-pending",
+		Cure: "check each of them before you approve it: the user must be system:node:NODE of a node, and the names and " +
+			"addresses those of that node; an approver such as kubelet-csr-approver does so for each renewal\n" +
+			"kubectl get csr\nkubectl describe csr"}
+	certificatesUnknown = doctor.Problem{Reason: "certificates-unknown", Cure: usualValues}
+	hostNetworkNeeded   = doctor.Problem{Reason: "host-network-needed"}
+	noNodeForPod        = doctor.Problem{Reason: "no-node-for-pod", Cure: "add a node, or set tolerations in the chart"}
+	noNodes             = doctor.Problem{Reason: "no-nodes", Cure: "add a node"}
+)
 
-// The reasons of checks that are not in pkg/reason or pkg/doctor. docs/why-no-metrics.md describes each.
 const (
-	versionUnsupported  = "version-unsupported"
-	ownerManaged        = "owner-managed"
-	ownerInstalled      = "owner-installed"
-	alreadyInstalled    = "already-installed"
-	requestsPending     = "requests-pending"
-	certificatesUnknown = "certificates-unknown"
-	hostNetworkNeeded   = "host-network-needed"
-	routeUnknown        = "route-unknown"
-	noNodeForPod        = "no-node-for-pod"
-	noNodes             = "no-nodes"
-	incomplete          = "incomplete"
+	ownerManaged   = "owner-managed"
+	ownerInstalled = "owner-installed"
+	incomplete     = "incomplete"
+	usualValues    = "the command below has the values that are usual for the distribution; if scrapes fail for a " +
+		"reason that begins with tls-, docs/troubleshooting.md has the cure"
 )
 
 // preflight is the state of an examination. Later steps use what earlier ones have found.
@@ -41,32 +45,29 @@ type preflight struct {
 	kube kubernetes.Interface
 
 	nodes        nodes
-	distribution distribution
-	owner        owner
-	kubelets     kubelets
-	values       map[string]any // in addition to those of the presets
+	distribution string
 	presets      []string
+	values       []string // of the chart, as helm --set reads them
+	verified     bool     // the cluster's CA has signed the certificates of all examined kubelets
+	selfSigned   bool     // some of them have signed their own
 	server       doctor.Server
+	release      *helmRelease // of kube-vitals; nil: it is not installed
 	install      *doctor.Install
 }
 
 // Examine runs all checks before an installation. Its errors are those of doctor.Examine.
 func Examine(ctx context.Context, c doctor.Config) (*doctor.Report, error) {
-	p := &preflight{Config: c, values: map[string]any{}, server: doctor.Server{Kind: doctor.None}}
-	if p.Timeout <= 0 {
-		p.Timeout = doctor.DefaultTimeout
-	}
+	p := &preflight{Config: c, server: doctor.Server{Kind: doctor.None}}
 	c.Steps = func(kube kubernetes.Interface) []doctor.Step {
 		p.kube = kube
 		return []doctor.Step{
-			{Title: "version", Run: p.checkVersion},
-			{Title: "distribution", Run: p.checkDistribution},
-			{Title: "metrics.k8s.io", Run: p.checkOwner},
-			{Title: "kubelet TLS", Run: p.checkKubelets},
-			{Title: "kubelet CSRs", Run: p.checkRequests},
-			{Title: "network", Run: p.checkNetwork},
-			{Title: "scheduling", Run: p.checkScheduling},
-			{Title: "installation", Run: p.checkInstall},
+			{ID: "distribution", Title: "distribution", Run: p.checkDistribution},
+			{ID: "owner", Title: "metrics.k8s.io", Run: p.checkOwner},
+			{ID: "kubelet-certificates", Title: "kubelet TLS", Run: p.checkKubelets},
+			{ID: "certificate-requests", Title: "kubelet CSRs", Run: p.checkRequests},
+			{ID: "network", Title: "network", Run: p.checkNetwork},
+			{ID: "scheduling", Title: "scheduling", Run: p.checkScheduling},
+			{ID: "install", Title: "installation", Run: p.checkInstall},
 		}
 	}
 	report, err := doctor.Examine(ctx, c)
@@ -76,36 +77,56 @@ func Examine(ctx context.Context, c doctor.Config) (*doctor.Report, error) {
 	return report, err
 }
 
-func (p *preflight) checkVersion(ctx context.Context) []doctor.Check {
-	c := doctor.Check{ID: "version", Title: "version", Status: doctor.OK}
-	body, err := doctor.Get(ctx, p.kube, "/version")
-	if err != nil {
-		return []doctor.Check{doctor.Denied(c, err)}
+// checkInstall chooses the values, and returns the command.
+func (p *preflight) checkInstall(_ context.Context, c doctor.Check) []doctor.Check {
+	values := slices.Clone(p.values)
+	switch { // what was seen counts more than what is usual for the distribution
+	case p.selfSigned:
+		values = append(values, pin)
+	case p.verified:
+		values = slices.DeleteFunc(values, func(value string) bool { return value == pin })
 	}
-	var info struct {
-		GitVersion string `json:"gitVersion"`
+	slices.Sort(values)
+	cure := p.command(slices.Compact(values))
+	p.install = &doctor.Install{Distribution: p.distribution, Presets: p.presets, Command: cure}
+	if p.distribution == openShift {
+		cure = "copy OpenShift's CA of kubelets first, as docs/distributions.md#openshift shows\n" + cure
 	}
-	var server *version.Version
-	if err = json.Unmarshal(body, &info); err == nil {
-		server, err = version.ParseGeneric(info.GitVersion)
+	if p.nodes.all == 0 {
+		return c.Warn(doctor.Problem{Reason: incomplete, Cure: cure},
+			"the nodes could not be examined, so other values than these may be necessary")
 	}
-	if err != nil {
-		return []doctor.Check{doctor.Denied(c, fmt.Errorf("the API server has no valid version: %w", err))}
+	seen := "preset " + strings.Join(p.presets, " and ")
+	if len(p.presets) == 0 {
+		seen = "no preset; the values follow from the checks"
 	}
-	c.Seen = fmt.Sprintf("Kubernetes %d.%d; kube-vitals needs %s or newer", server.Major(), server.Minor(), minVersion)
-	if server.LessThan(version.MustParseGeneric(minVersion)) {
-		c.Status, c.Reason, c.Cure = doctor.Failed, versionUnsupported, "upgrade Kubernetes"
+	if !p.selfSigned && !p.verified {
+		seen += "; the certificates of kubelets were not examined, see kubelet TLS"
 	}
-	return []doctor.Check{c}
+	return c.With(doctor.OK, doctor.Problem{Cure: cure}, "%s", seen)
 }
 
-// count returns a number with a noun.
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
+// released matches the versions whose chart and image are published.
+var released = regexp.MustCompile(`^v\d+\.\d+\.\d+$`)
 
-// lines joins sentences and commands to a cure: each on its own line.
-func lines(all ...string) string { return strings.Join(all, "\n") }
+// command returns the command of helm. Without a release, it is that of a checkout.
+func (p *preflight) command(values []string) string {
+	chart, image := "charts/kube-vitals", " --set image.repository=REGISTRY/kube-vitals,image.tag=TAG"
+	if released.MatchString(p.Version) {
+		chart = "oci://ghcr.io/kube-vitals/charts/kube-vitals --version " + strings.TrimPrefix(p.Version, "v")
+		image = ""
+	}
+	run, namespace := "helm install kube-vitals "+chart, p.Namespace
+	if r := p.release; r != nil {
+		run = "helm upgrade " + cmp.Or(r.name, "kube-vitals") + " " + chart + " --reset-then-reuse-values"
+		namespace = cmp.Or(r.namespace, namespace)
+	}
+	run += " --namespace " + command.Name(cmp.Or(namespace, "kube-system"), "NAMESPACE") + image
+	for _, value := range values {
+		if strings.Contains(value, "[") { // shells would expand it
+			value = "'" + value + "'"
+		}
+		run += " --set " + value
+	}
+	return run
+}

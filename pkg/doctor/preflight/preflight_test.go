@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,8 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
-	"github.com/kube-vitals/kube-vitals/charts"
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/doctor"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
@@ -44,6 +45,8 @@ type world struct {
 	client  rest.Config
 	version string // of doctor
 
+	namespace string // --namespace
+
 	mu       sync.Mutex
 	requests []string
 }
@@ -61,7 +64,6 @@ func newWorld(t *testing.T) *world {
 	w.objects[configMaps+"extension-apiserver-authentication"] = &corev1.ConfigMap{Data: map[string]string{
 		"requestheader-client-ca-file": string(w.ca.PEM()), "client-ca-file": string(w.ca.PEM()),
 	}}
-	w.objects[configMaps+"kube-root-ca.crt"] = &corev1.ConfigMap{Data: map[string]string{"ca.crt": string(w.ca.PEM())}}
 	w.objects[daemonSets] = &appsv1.DaemonSetList{}
 	w.objects[csrs] = &certificatesv1.CertificateSigningRequestList{}
 	return w
@@ -146,6 +148,13 @@ func (w *world) daemonSetIn(namespace, app string) {
 	}
 }
 
+// cilium adds Cilium in place of kube-proxy.
+func (w *world) cilium(ipam string) {
+	w.daemonSet("cilium")
+	w.objects[configMaps+"cilium-config"] = &corev1.ConfigMap{Data: map[string]string{
+		"kube-proxy-replacement": "true", "ipam": ipam}}
+}
+
 // result is a report with its text.
 type result struct {
 	*doctor.Report
@@ -156,7 +165,7 @@ func (w *world) examine() result {
 	w.t.Helper()
 	var text bytes.Buffer
 	p := &doctor.Printer{Out: &text}
-	report, err := Examine(w.t.Context(), doctor.Config{Client: &w.client, Version: w.version,
+	report, err := Examine(w.t.Context(), doctor.Config{Client: &w.client, Version: w.version, Namespace: w.namespace,
 		Timeout: testenv.Patience, Start: p.Start, Done: p.Done})
 	if err != nil {
 		w.t.Fatal(err)
@@ -423,13 +432,26 @@ func TestDistributions(t *testing.T) {
 		},
 		"Cilium without kube-proxy": {
 			world: func(w *world) {
-				n := w.signed("a")
-				n.Annotations[criSocket], n.Labels[controlPlane] = "x", ""
-				w.daemonSet("cilium")
-				w.objects[configMaps+"cilium-config"] = &corev1.ConfigMap{Data: map[string]string{
-					"kube-proxy-replacement": "true", "ipam": "cluster-pool"}}
+				w.signed("a").Annotations[criSocket] = "x"
+				w.cilium("cluster-pool")
 			},
-			presets: []string{"kubeadm", "cilium"}, owner: doctor.OK,
+			presets: []string{"kubeadm"}, owner: doctor.OK,
+		},
+		"EKS with Cilium": {
+			world: func(w *world) {
+				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-eks-0123456"
+				w.cilium("cluster-pool")
+			},
+			presets: []string{"eks", "host-network"}, owner: doctor.OK,
+			flags: " --set containerPort=4443 --set hostNetwork.enabled=true --set updateStrategy.rollingUpdate.maxSurge=0" +
+				" --set updateStrategy.rollingUpdate.maxUnavailable=1",
+		},
+		"EKS with Cilium in Amazon's network": {
+			world: func(w *world) {
+				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-eks-0123456"
+				w.cilium("eni")
+			},
+			presets: []string{"eks"}, owner: doctor.OK,
 		},
 		"unknown": {
 			world: func(w *world) { w.signed("a") }, presets: []string{}, owner: doctor.OK,
@@ -490,37 +512,58 @@ func TestDistributions(t *testing.T) {
 	}
 }
 
-// TestPresetsExist checks that the chart has a preset for each distribution, unless the defaults fit, and
-// that docs/distributions.md describes all.
+// TestPresetsExist checks that the values in the tables are those of the chart's presets, that the chart
+// has no others, and that docs/distributions.md describes the distributions without one.
 func TestPresetsExist(t *testing.T) {
 	t.Parallel()
-	known := []string{"cilium", "host-network", string(eksFargate)}
-	for _, d := range distributions {
-		if !slices.Contains(defaultsFit, d.name) {
-			known = append(known, string(d.name))
-		}
-	}
 	page, err := os.ReadFile("../../../docs/distributions.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range defaultsFit {
-		if !strings.Contains(string(page), "\n## "+string(d)+"\n") {
-			t.Errorf("docs/distributions.md has no section %s", d)
-		}
-	}
-	for _, name := range known {
-		if _, err := charts.Preset(name); err != nil {
-			t.Error(err)
+	want := map[string][]string{"cilium": nil, "host-network": hostNetwork}
+	for _, d := range distributions {
+		if d.preset {
+			want[d.name] = d.values
+		} else if !strings.Contains(string(page), "\n## "+d.name+"\n") {
+			t.Errorf("docs/distributions.md has no section %s", d.name)
 		}
 	}
 	files, err := filepath.Glob("../../../charts/kube-vitals/presets/*.yaml")
-	if err != nil || len(files) != len(known) {
-		t.Errorf("the chart has %d presets, error %v, want %d", len(files), err, len(known))
+	if err != nil || len(files) != len(want) {
+		t.Errorf("the chart has %d presets, error %v, want %d", len(files), err, len(want))
 	}
-	if _, err := charts.Preset("unknown"); err == nil {
-		t.Error("got no error for an unknown preset")
+	for name, values := range want {
+		content, err := os.ReadFile("../../../charts/kube-vitals/presets/" + name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var preset map[string]any
+		if err := yaml.Unmarshal(content, &preset); err != nil {
+			t.Fatal(err)
+		}
+		if got := flags("", preset); !slices.Equal(got, values) {
+			t.Errorf("%s: the preset has %q, the table %q", name, got, values)
+		}
 	}
+}
+
+// flags returns values as helm --set reads them, sorted.
+func flags(path string, value any) (all []string) {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			all = append(all, flags(strings.TrimPrefix(path+"."+key, "."), v[key])...)
+		}
+	case []any:
+		for i := range v {
+			all = append(all, flags(fmt.Sprintf("%s[%d]", path, i), v[i])...)
+		}
+	case nil:
+		return []string{path + "=null"}
+	default:
+		return []string{fmt.Sprintf("%s=%v", path, v)}
+	}
+	return all
 }
 
 // TestKubelets examines where kubelets get their certificates from.
@@ -535,7 +578,7 @@ func TestKubelets(t *testing.T) {
 	}{
 		"configuration that cannot be read": {nil, doctor.Skipped, "request-failed", true},
 		"a file": {
-			map[string]any{"tlsCertFile": "/etc/kubelet.crt"}, doctor.Skipped, certificatesUnknown, true,
+			map[string]any{"tlsCertFile": "/etc/kubelet.crt"}, doctor.Skipped, certificatesUnknown.Reason, true,
 		},
 		"serverTLSBootstrap": {map[string]any{"serverTLSBootstrap": true}, doctor.OK, "", false},
 		"neither":            {map[string]any{}, doctor.Warning, string(reason.TLSSelfSigned), true},
@@ -566,7 +609,7 @@ func TestKubelets(t *testing.T) {
 				Certificate: []byte("x"),
 			}},
 		}}
-		c := w.examine().want(t, "certificate-requests", doctor.Failed, requestsPending)
+		c := w.examine().want(t, "certificate-requests", doctor.Failed, requestsPending.Reason)
 		if !strings.Contains(c.Cure, "\nkubectl get csr\n") || strings.Contains(c.Cure, "kubectl certificate approve") ||
 			!slices.Equal(c.Objects, []string{"csr-2qkdw"}) {
 			t.Errorf("got %+v", c)
@@ -594,7 +637,7 @@ func TestNodes(t *testing.T) {
 	t.Run("none", func(t *testing.T) {
 		t.Parallel()
 		r := newWorld(t).examine()
-		r.want(t, "distribution", doctor.Failed, noNodes)
+		r.want(t, "distribution", doctor.Failed, noNodes.Reason)
 		if r.Install == nil {
 			t.Error("there is no command")
 		}
@@ -604,8 +647,8 @@ func TestNodes(t *testing.T) {
 		w := newWorld(t)
 		w.signed("a").Spec.Taints = []corev1.Taint{{Key: "team", Effect: corev1.TaintEffectNoExecute}}
 		w.signed("b").Labels[corev1.LabelOSStable] = "windows"
-		c := w.examine().want(t, "scheduling", doctor.Warning, noNodeForPod)
-		if !strings.Contains(c.Seen, "none of 1 Linux nodes") || !strings.Contains(c.Seen, "team") {
+		c := w.examine().want(t, "scheduling", doctor.Warning, noNodeForPod.Reason)
+		if !strings.Contains(c.Seen, "no Linux node accepts") || !strings.Contains(c.Seen, "team") {
 			t.Errorf("got %+v", c)
 		}
 	})
@@ -617,14 +660,6 @@ func TestNodes(t *testing.T) {
 			{Key: "team", Effect: corev1.TaintEffectPreferNoSchedule},
 		}
 		w.examine().want(t, "scheduling", doctor.OK, "")
-	})
-	t.Run("Cilium outside of the API server", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.signed("a")
-		w.daemonSet("cilium")
-		w.objects[configMaps+"cilium-config"] = &corev1.ConfigMap{Data: map[string]string{"kube-proxy-replacement": "true"}}
-		w.examine().want(t, "network", doctor.Warning, routeUnknown)
 	})
 }
 
@@ -638,7 +673,7 @@ func TestInstalled(t *testing.T) {
 	meta.Annotations["meta.helm.sh/release-namespace"] = "monitoring"
 	w.metricsServer("monitoring", "vitals-kube-vitals", meta)
 	r := w.examine()
-	r.want(t, "owner", doctor.OK, alreadyInstalled)
+	r.want(t, "owner", doctor.OK, alreadyInstalled.Reason)
 	const want = "helm upgrade vitals oci://ghcr.io/kube-vitals/charts/kube-vitals --version 0.2.0 " +
 		"--reset-then-reuse-values --namespace monitoring"
 	if r.Install.Command != want || r.Server.Kind != doctor.KubeVitals || r.Server.Namespace != "monitoring" {
@@ -667,9 +702,10 @@ func TestNoPermissions(t *testing.T) {
 	w := newWorld(t)
 	w.signed("a")
 	w.forbid("/version", "/api/v1/nodes", apiServicePath, csrs, daemonSets,
-		configMaps+"extension-apiserver-authentication", configMaps+"kube-root-ca.crt")
+		configMaps+"extension-apiserver-authentication")
 	r := w.examine()
-	if r.Summary.Failed > 0 || r.Summary.Skipped < 6 || r.Install == nil || r.Install.Command != helmInstall {
+	if r.Summary[doctor.Failed] > 0 || r.Summary[doctor.Skipped] < 5 || r.Install == nil ||
+		r.Install.Command != helmInstall {
 		t.Errorf("got %+v, %+v:\n%s", r.Summary, r.Install, r.text)
 	}
 	r.want(t, "install", doctor.Warning, incomplete)
@@ -680,30 +716,16 @@ func TestNoPermissions(t *testing.T) {
 	}
 }
 
-// TestOldVersion checks the version of Kubernetes.
-func TestOldVersion(t *testing.T) {
+// TestNamespace checks that the command has the user's namespace only if that is a DNS name.
+func TestNamespace(t *testing.T) {
 	t.Parallel()
-	for version, want := range map[string]doctor.Status{
-		"v1.28.15": doctor.Failed, "v1.29.0": doctor.OK, "v1.36.3+k3s1": doctor.OK, "v1.36.3-gke.1000": doctor.OK,
-		"v2.0.0": doctor.OK, "unknown": doctor.Warning,
-	} {
+	for namespace, want := range map[string]string{"": "kube-system", "team-a": "team-a", "$(a)": "NAMESPACE"} {
 		w := newWorld(t)
 		w.signed("a")
-		w.objects["/version"] = map[string]string{"gitVersion": version}
-		if c := w.examine().check(t, "version"); c.Status != want {
-			t.Errorf("%s: got %+v, want %s", version, c, want)
+		w.namespace = namespace
+		if got := w.examine().Install.Command; !strings.Contains(got, " --namespace "+want) {
+			t.Errorf("%q: got %s", namespace, got)
 		}
-	}
-}
-
-// TestFlags checks the format of helm --set.
-func TestFlags(t *testing.T) {
-	t.Parallel()
-	got := strings.Join(flags("", map[string]any{
-		"a": map[string]any{"b.c": "x,y", "d": true}, "e": []any{1.0, "it's"}, "f": nil,
-	}), " ")
-	if want := `'a.b\.c=x\,y' a.d=true 'e[0]=1' 'e[1]=it'\''s' f=null`; got != want {
-		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
@@ -723,8 +745,8 @@ func TestDocumented(t *testing.T) {
 		}
 	}
 	for _, r := range []string{
-		versionUnsupported, ownerManaged, ownerInstalled, alreadyInstalled, requestsPending, certificatesUnknown,
-		hostNetworkNeeded, routeUnknown, noNodeForPod, noNodes, incomplete,
+		ownerManaged, ownerInstalled, alreadyInstalled.Reason, requestsPending.Reason, certificatesUnknown.Reason,
+		hostNetworkNeeded.Reason, noNodeForPod.Reason, noNodes.Reason, incomplete,
 	} {
 		if !strings.Contains(string(page), "`"+r+"`") {
 			t.Errorf("docs/why-no-metrics.md does not have %s", r)
