@@ -272,10 +272,14 @@ $(SCHEMAS):
 	@mkdir -p $(dir $@)
 	cd test && $(GO) run ./chart/schemas $@
 
-# helm is a tool of the control plane's module, which has the libraries of the server.
+# helm and kustomize are tools of the modules of the control plane and of kubectl 1.36, which have the libraries of the
+# server.
 $(HELM):
 	@mkdir -p $(dir $@)
 	cd test/controlplane && $(GO) build -ldflags '-s -w' -o $@ helm.sh/helm/v3/cmd/helm
+$(KUSTOMIZE):
+	@mkdir -p $(dir $@)
+	cd test/kubectl && $(GO) build -ldflags '-s -w' -o $@ sigs.k8s.io/kustomize/kustomize/v5
 
 # install = package@version
 define install
@@ -286,7 +290,6 @@ $(ACTIONLINT): ; $(call install,github.com/rhysd/actionlint/cmd/actionlint@v1.7.
 $(GORELEASER): ; $(call install,github.com/goreleaser/goreleaser/v2@v2.16.0)
 $(HELM_DOCS):  ; $(call install,github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2)
 $(KUBECONFORM): ; $(call install,github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0)
-$(KUSTOMIZE):  ; $(call install,sigs.k8s.io/kustomize/kustomize/v5@v5.8.1)
 $(LINT):       ; $(call install,github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0)
 $(METRICS_SERVER): ; $(call install,sigs.k8s.io/metrics-server/cmd/metrics-server@v0.9.0)
 $(SYFT):       ; $(call install,github.com/anchore/syft/cmd/syft@v1.46.0)
