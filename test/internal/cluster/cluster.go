@@ -167,7 +167,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		return err
 	}
 	return p.Poll(ctx, startTimeout, "etcd to be healthy", func(ctx context.Context) error {
-		_, _, err := get(ctx, http.DefaultClient, c.Etcd+"/health", TypeJSON)
+		_, _, err := Get(ctx, http.DefaultClient, c.Etcd+"/health", TypeJSON)
 		return err
 	})
 }
