@@ -51,7 +51,9 @@ func TestEphemeralStorage(t *testing.T) {
 	c.awaitStorage(t, "podmetrics", "--namespace=default-pods", ofContainers, "0 0")
 
 	c.awaitAutoscaler(t, "storage", "{.status.currentMetrics[0].resource.current.averageValue}",
-		func(current, _ int, usage string) bool { return current == 3 && (usage == "120Mi" || usage == "125829120") })
+		func(current, _ int, usage string) bool {
+			return current == 3 && (usage == "120Mi" || usage == "125829120")
+		})
 	c.awaitStorage(t, "podmetrics", "--namespace=storage", ofContainers,
 		"100Mi 20Mi 100Mi 20Mi 100Mi 20Mi")
 

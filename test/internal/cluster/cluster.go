@@ -54,6 +54,7 @@ type Config struct {
 	APIServerArgs []string          // additional flags of kube-apiserver
 	StorageEnv    []string          // additional variables of etcd and kube-apiserver
 	Nodes         []simulation.Node // for Start
+	KubeVitals    string            // the server; empty: see Cluster.KubeVitals
 }
 
 // Cluster is a control plane. Stop ends it.
