@@ -49,13 +49,19 @@ plugin: ## build bin/kubectl-vitals, the plugin of kubectl
 programs:
 	@cd test && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/programs ./cmd/programs && $(CURDIR)/bin/programs
 
-test: unit verify e2e ## run all tests: unit, verify and e2e
+# The unit tests, at a low priority, use the CPU that the others leave: e2e waits for much. browser comes first, because
+# apt-get does not run twice at once.
+test: browser ## run all tests: unit, verify and e2e
+	@$(MAKE) unit & unit=$$! status=0; $(MAKE) programs verify e2e || status=$$?; wait $$unit && exit $$status
 
+# promtool is built between the tests: `make test` builds what it shares with other programs beside the first ones.
 unit: export CGO_ENABLED := 1
-unit: $(PROMTOOL) browser ## run the unit tests with -race
-	$(GO) test -race -timeout 1h ./...
-	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race -timeout 1h $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
-	cd test/conformance && $(GO) test -race -timeout 1h ./...
+unit: browser ## run the unit tests with -race
+	nice $(GO) test -race -timeout 1h ./...
+	@$(MAKE) $(PROMTOOL)
+	cd test && PROMTOOL=$(PROMTOOL) nice $(GO) test -race -timeout 1h \
+	  $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
+	cd test/conformance && nice $(GO) test -race -timeout 1h ./...
 
 # The tests of the page of nodes run in Chromium.
 browser:
@@ -260,11 +266,10 @@ push-chart: $(HELM) ## push the chart of `make package` to CHARTS, as an OCI art
 	sed -n 's/^Digest: //p' build/push.log >build/chart.digest
 	grep --quiet '^sha256:' build/chart.digest
 
-# The version of test/promql/go.mod, without Prometheus' service discoveries and without its pages. CGO_ENABLED because
-# unit, which sets it for the race detector, needs promtool.
+# The version of test/promql/go.mod, without Prometheus' service discoveries and without its pages.
 $(PROMETHEUS) $(PROMTOOL):
 	@mkdir -p $(dir $@)
-	cd test/promql && CGO_ENABLED=0 $(GO) build -tags remove_all_sd -o $@ \
+	cd test/promql && $(GO) build -tags remove_all_sd -o $@ \
 	  github.com/prometheus/prometheus/cmd/$(notdir $@)
 
 # The versions of test/chart/schemas. The modules that it reads are 1 GB while they are unpacked.
