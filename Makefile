@@ -49,13 +49,19 @@ plugin: ## build bin/kubectl-vitals, the plugin of kubectl
 programs:
 	@cd test && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/programs ./cmd/programs && $(CURDIR)/bin/programs
 
-test: unit verify e2e ## run all tests: unit, verify and e2e
+# The unit tests, at a low priority, use the CPU that the others leave: e2e waits for much. browser comes first, because
+# apt-get does not run twice at once.
+test: browser ## run all tests: unit, verify and e2e
+	@$(MAKE) unit & unit=$$! status=0; $(MAKE) programs verify e2e || status=$$?; wait $$unit && exit $$status
 
+# promtool is built between the tests: `make test` builds what it shares with other programs beside the first ones.
 unit: export CGO_ENABLED := 1
-unit: $(PROMTOOL) browser ## run the unit tests with -race
-	$(GO) test -race -timeout 1h ./...
-	cd test && PROMTOOL=$(PROMTOOL) $(GO) test -race -timeout 1h $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
-	cd test/conformance && $(GO) test -race -timeout 1h ./...
+unit: browser ## run the unit tests with -race
+	nice $(GO) test -race -timeout 1h ./...
+	@$(MAKE) $(PROMTOOL)
+	cd test && PROMTOOL=$(PROMTOOL) nice $(GO) test -race -timeout 1h \
+	  $$($(GO) list ./... | grep -v -e /e2e -e /test/chart)
+	cd test/conformance && nice $(GO) test -race -timeout 1h ./...
 
 # The tests of the page of nodes run in Chromium.
 browser:
@@ -82,7 +88,7 @@ victoria-metrics:
 e2e: programs build plugin $(PROMETHEUS) victoria-metrics ## the built binary behind a real API server; the first run builds the control plane (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) \
 	  VICTORIA_METRICS=$$(command -v $(VICTORIA_METRICS) victoria-metrics | head -n 1) \
-	  $(GO) test -count=1 -timeout 1h -parallel 3 ./e2e/...
+	  $(GO) test -count=1 -timeout 1h -parallel 4 ./e2e/...
 
 # What cannot be built from Go modules. Python's client is Debian's package, for Debian's interpreter.
 client-tools:
@@ -260,11 +266,10 @@ push-chart: $(HELM) ## push the chart of `make package` to CHARTS, as an OCI art
 	sed -n 's/^Digest: //p' build/push.log >build/chart.digest
 	grep --quiet '^sha256:' build/chart.digest
 
-# The version of test/promql/go.mod, without Prometheus' service discoveries and without its pages. CGO_ENABLED because
-# unit, which sets it for the race detector, needs promtool.
+# The version of test/promql/go.mod, without Prometheus' service discoveries and without its pages.
 $(PROMETHEUS) $(PROMTOOL):
 	@mkdir -p $(dir $@)
-	cd test/promql && CGO_ENABLED=0 $(GO) build -tags remove_all_sd -o $@ \
+	cd test/promql && $(GO) build -tags remove_all_sd -o $@ \
 	  github.com/prometheus/prometheus/cmd/$(notdir $@)
 
 # The versions of test/chart/schemas. The modules that it reads are 1 GB while they are unpacked.
@@ -272,10 +277,14 @@ $(SCHEMAS):
 	@mkdir -p $(dir $@)
 	cd test && $(GO) run ./chart/schemas $@
 
-# helm is a tool of the control plane's module, which has the libraries of the server.
+# helm and kustomize are tools of the modules of the control plane and of kubectl 1.36, which have the libraries of the
+# server.
 $(HELM):
 	@mkdir -p $(dir $@)
 	cd test/controlplane && $(GO) build -ldflags '-s -w' -o $@ helm.sh/helm/v3/cmd/helm
+$(KUSTOMIZE):
+	@mkdir -p $(dir $@)
+	cd test/kubectl && $(GO) build -ldflags '-s -w' -o $@ sigs.k8s.io/kustomize/kustomize/v5
 
 # install = package@version
 define install
@@ -286,7 +295,6 @@ $(ACTIONLINT): ; $(call install,github.com/rhysd/actionlint/cmd/actionlint@v1.7.
 $(GORELEASER): ; $(call install,github.com/goreleaser/goreleaser/v2@v2.16.0)
 $(HELM_DOCS):  ; $(call install,github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2)
 $(KUBECONFORM): ; $(call install,github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0)
-$(KUSTOMIZE):  ; $(call install,sigs.k8s.io/kustomize/kustomize/v5@v5.8.1)
 $(LINT):       ; $(call install,github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0)
 $(METRICS_SERVER): ; $(call install,sigs.k8s.io/metrics-server/cmd/metrics-server@v0.9.0)
 $(SYFT):       ; $(call install,github.com/anchore/syft/cmd/syft@v1.46.0)

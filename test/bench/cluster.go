@@ -56,7 +56,7 @@ func (b *bench) close() {
 func (b *bench) start(ctx context.Context, inProcess bool, autoscalers []autoscaler) (err error) {
 	program.Logf("starting %d kubelets", b.nodes)
 	if inProcess {
-		list := newKubelets(b.shape, 0, b.nodes, b.onDemand)
+		list := newKubelets(b.shape, 0, b.nodes, b.only == reactionOnly)
 		if b.kubelets, err = startKubelets(kubelettest.FleetConfig{CA: b.cluster.CA}, list, 0); err != nil {
 			return err
 		}

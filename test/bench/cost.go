@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
@@ -56,24 +55,23 @@ func (b *bench) measureServers(ctx context.Context, requests []request, lists in
 	return costs, nil
 }
 
-// cost is what one server costs. CPU and latency are in milliseconds, memory in MiB, ages in
-// seconds, and all are medians unless they say otherwise.
+// cost is what one server costs. CPU and latency are in milliseconds, memory in MiB, and all are
+// medians unless they say otherwise.
 type cost struct {
 	*bench
 	executable string
 	server     *cluster.Standalone
 
-	start                startTimes
-	cores                float64 // while the server only scrapes
-	rss, anon            float64
-	received             float64 // bytes per second, from sockets and files
-	rssLists, anonLists  float64 // after the lists
-	lists                int
-	peak                 float64 // highest RSS
-	ageMedian, ageOldest float64 // of node metrics
-	descriptors          int     // open files
-	goroutines           float64
-	requests             []requestCost
+	start       startTimes
+	cores       float64 // while the server only scrapes
+	rss         float64
+	received    float64 // bytes per second, from sockets and files
+	rssLists    float64 // after the lists
+	lists       int
+	peak        float64 // highest RSS
+	descriptors int     // open files
+	goroutines  float64
+	requests    []requestCost
 }
 
 // requestCost is what one request costs.
@@ -106,7 +104,7 @@ func (c *cost) measure(ctx context.Context, requests []request, lists int) (err 
 func (c *cost) measureScraping(ctx context.Context) error {
 	program.Logf("measuring %d intervals without requests", c.rounds)
 	pid := c.server.Process.PID()
-	var cores, rss, anon, received []float64
+	var cores, rss, received []float64
 	for range c.rounds {
 		before, err := process.ReadBytes(pid)
 		if err != nil {
@@ -120,32 +118,22 @@ func (c *cost) measureScraping(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r, a, err := c.memory()
+		resident, err := mebibytes(process.Resident(pid))
 		if err != nil {
 			return err
 		}
-		cores = append(cores, cpu.Seconds()/elapsed.Seconds())
+		cores, rss = append(cores, cpu.Seconds()/elapsed.Seconds()), append(rss, resident)
 		received = append(received, float64(after-before)/elapsed.Seconds())
-		rss, anon = append(rss, r), append(anon, a)
 	}
-	c.cores, c.rss, c.anon, c.received = median(cores), median(rss), median(anon), median(received)
+	c.cores, c.rss, c.received = median(cores), median(rss), median(received)
 	return nil
 }
 
 // scrapeCPU is the CPU of a scrape: all CPU of an interval, per node.
 func (c *cost) scrapeCPU() float64 { return c.cores * milliseconds(c.resolution) / float64(c.nodes) }
 
-// measureState measures how old the metrics are, and what the server has open.
-func (c *cost) measureState(ctx context.Context) error {
-	list, err := c.server.Nodes(ctx, allNodes, cluster.TypeProtobuf)
-	if err != nil {
-		return err
-	}
-	var ages []float64
-	for _, node := range list.Items {
-		ages = append(ages, time.Since(node.Timestamp.Time).Seconds())
-	}
-	c.ageMedian, c.ageOldest = median(ages), slices.Max(append(ages, 0))
+// measureState measures what the server has open.
+func (c *cost) measureState(ctx context.Context) (err error) {
 	if c.descriptors, err = process.Descriptors(c.server.Process.PID()); err != nil {
 		return err
 	}
@@ -170,15 +158,6 @@ func cpuTime(p *process.Process, f func() error) (cpu, elapsed time.Duration, er
 }
 
 func mebibytes(bytes uint64, err error) (float64, error) { return float64(bytes) / (1 << 20), err }
-
-// memory returns the resident memory of the server, in total and without what files back.
-func (c *cost) memory() (rss, anon float64, err error) {
-	if rss, err = mebibytes(process.Resident(c.server.Process.PID())); err != nil {
-		return 0, 0, err
-	}
-	anon, err = mebibytes(process.Anonymous(c.server.Process.PID()))
-	return rss, anon, err
-}
 
 func (c *cost) measureRequests(ctx context.Context, requests []request) error {
 	for _, r := range requests {
@@ -229,7 +208,7 @@ func (c *cost) measureLists(ctx context.Context, lists int) (err error) {
 			return err
 		}
 	}
-	c.rssLists, c.anonLists, err = c.memory()
+	c.rssLists, err = mebibytes(process.Resident(c.server.Process.PID()))
 	return err
 }
 
@@ -237,35 +216,34 @@ func (c *cost) measureLists(ctx context.Context, lists int) (err error) {
 type measured struct {
 	name   string
 	value  float64
-	format func(float64) string
+	format string // empty: of milliseconds
 }
 
-func unit(format string) func(float64) string {
-	return func(v float64) string { return fmt.Sprintf(format, v) }
+// cell formats the value for the table.
+func (m measured) cell() string {
+	if m.format == "" {
+		return ms(m.value)
+	}
+	return fmt.Sprintf(m.format, m.value)
 }
 
 // rows returns the same rows for all servers of a run.
 func (c *cost) rows() []measured {
-	mib := unit("%.0f MiB")
 	list := []measured{
-		{"CPU per scrape of a node", c.scrapeCPU(), ms},
-		{"CPU without requests", c.cores, unit("%.4f cores")},
-		{"memory without requests: RSS", c.rss, mib},
-		{"memory without requests: RssAnon", c.anon, mib},
-		{"memory after LISTs of all pods: RSS", c.rssLists, mib},
-		{"memory after LISTs of all pods: RssAnon", c.anonLists, mib},
-		{"peak memory until all metrics: RSS", c.start.peak, mib},
-		{"peak memory: RSS", c.peak, mib},
-		{"first metrics of nodes and pods, after the caches have synced", c.start.firstAfterSync(), unit("%.2f s")},
-		{"all metrics, after the start of the process", c.start.all(), unit("%.2f s")},
-		{"age of node metrics, median", c.ageMedian, unit("%.0f s")},
-		{"age of node metrics, maximum", c.ageOldest, unit("%.0f s")},
-		{"from kubelets", c.received / 1e6, unit("%.2f MB/s")},
-		{"open files", float64(c.descriptors), unit("%.0f")},
-		{"goroutines", c.goroutines, unit("%.0f")},
+		{"CPU per scrape of a node", c.scrapeCPU(), ""},
+		{"CPU without requests", c.cores, "%.4f cores"},
+		{"memory without requests: RSS", c.rss, "%.0f MiB"},
+		{"memory after LISTs of all pods: RSS", c.rssLists, "%.0f MiB"},
+		{"peak memory until all metrics: RSS", c.start.peak, "%.0f MiB"},
+		{"peak memory: RSS", c.peak, "%.0f MiB"},
+		{"first metrics of nodes and pods, after the caches have synced", c.start.firstAfterSync(), "%.2f s"},
+		{"all metrics, after the start of the process", c.start.all(), "%.2f s"},
+		{"from kubelets", c.received / 1e6, "%.2f MB/s"},
+		{"open files", float64(c.descriptors), "%.0f"},
+		{"goroutines", c.goroutines, "%.0f"},
 	}
 	for _, r := range c.requests {
-		list = append(list, measured{r.name + ": CPU", r.cpu, ms}, measured{r.name + ": latency", r.latency, ms})
+		list = append(list, measured{r.name + ": CPU", r.cpu, ""}, measured{r.name + ": latency", r.latency, ""})
 	}
 	return list
 }
@@ -285,7 +263,7 @@ func printCosts(w io.Writer, costs []*cost) {
 	for i, f := range first.rows() {
 		row := []string{f.name}
 		for _, c := range costs {
-			row = append(row, f.format(c.rows()[i].value))
+			row = append(row, c.rows()[i].cell())
 		}
 		if len(costs) == 2 {
 			row = append(row, fmt.Sprintf("%.2f ×", costs[1].rows()[i].value/f.value))

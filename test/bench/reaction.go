@@ -26,9 +26,31 @@ const (
 	reactionNamespace = "autoscaled"
 	// syncPeriod is the controller's default for the interval between two reads of an autoscaler.
 	syncPeriod = 15 * time.Second
+	// reactionDuration has room for a ramp and two steps.
+	reactionDuration = 3 * time.Minute
+	// perKind is the number of autoscalers for each kind of load.
+	perKind = 24
+	// activeShare is the share of nodes with pods of autoscalers.
+	activeShare = 0.25
 	// warmUp is how long autoscalers read before the measurement, after their first read.
 	warmUp = 4 * syncPeriod
 )
+
+// mode is a server with flags, which is measured in a cluster of its own.
+type mode struct {
+	name   string
+	beside bool // the server is the one that -beside names
+	args   []string
+}
+
+// modes are in the order of the table. Without active nodes, scrapes are not aligned with reads.
+var modes = []mode{
+	{name: "metrics-server", beside: true},
+	{name: "plain", args: []string{"--active-resolution=0"}},
+	{name: "active-7.5s", args: []string{"--active-resolution=7.5s"}},
+	{name: "default"},
+	{name: "window-5s", args: []string{"--rate-window=5s"}},
+}
 
 // reaction is the measurement of one mode.
 type reaction struct {
@@ -52,16 +74,15 @@ type reactionResult struct {
 	millicores    float64
 }
 
-// measureReaction measures all modes, some of them at the same time, and prints a table.
+// measureReaction measures all modes, three at the same time, and prints a table.
 func measureReaction(ctx context.Context, cfg config, s size) error {
-	modes, err := cfg.selectModes()
-	if err != nil {
-		return err
-	}
 	results, errs := make([]*reactionResult, len(modes)), make([]error, len(modes))
-	slots := make(chan struct{}, cfg.parallel)
+	slots := make(chan struct{}, 3)
 	var group sync.WaitGroup
 	for i, m := range modes {
+		if m.beside && cfg.beside == "" {
+			continue
+		}
 		group.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
@@ -74,10 +95,10 @@ func measureReaction(ctx context.Context, cfg config, s size) error {
 	group.Wait()
 	results = slices.DeleteFunc(results, func(r *reactionResult) bool { return r == nil })
 	if len(results) > 0 {
-		printReaction(cfg, s.nodes, results)
-	}
-	if len(results) > 0 && cfg.plot != "" {
-		errs = append(errs, plotReaction(cfg.plot, results))
+		printReaction(s.nodes, results)
+		if cfg.plot != "" {
+			errs = append(errs, plotReaction(cfg.plot, results))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -88,7 +109,7 @@ func measureMode(ctx context.Context, cfg config, m mode, s size) (result *react
 	}
 	program.Logf("%s: starting a cluster", m.name)
 	r := &reaction{
-		mode: m, autoscalers: newAutoscalers(cfg, newShape(s.nodes, s.pods)), decisions: map[string]decisions{},
+		mode: m, autoscalers: newAutoscalers(newShape(s.nodes, s.pods)), decisions: map[string]decisions{},
 	}
 	if r.bench, err = newBench(ctx, cfg, s, true, r.autoscalers...); err != nil {
 		return nil, err
@@ -258,7 +279,7 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 	if err := program.Sleep(ctx, syncPeriod+warmUp); err != nil {
 		return nil, err
 	}
-	program.Logf("%s: measuring for %s", r.name, r.duration)
+	program.Logf("%s: measuring for %s", r.name, reactionDuration)
 	var loads []load
 	var pods []objects.Pod
 	active := map[int]bool{}
@@ -272,7 +293,7 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 	var played []load
 	begin, before := time.Now(), r.countRequests()
 	cpu, elapsed, err := cpuTime(r.server.Process, func() (err error) {
-		played, err = play(ctx, loads, r.duration, func(i int, cores float64) {
+		played, err = play(ctx, loads, reactionDuration, func(i int, cores float64) {
 			usage := kubelettest.Usage{CPU: cores, Memory: 64 << 20}
 			r.kubelets.byNode[pods[i].Node].SetContainer(pods[i].Namespace, pods[i].Name, objects.ContainerName(0), usage)
 		})
@@ -295,10 +316,10 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 	defer r.mu.Unlock()
 	offset := begin.Sub(r.start)
 	for i, a := range r.autoscalers {
-		result.add(a.kind, played[podsPerAutoscaler*i], r.decisions[a.name].since(offset), r.duration)
+		result.add(a.kind, played[podsPerAutoscaler*i], r.decisions[a.name].since(offset), reactionDuration)
 	}
 	for _, per := range []*float64{&result.spikes, &result.noise} {
-		*per /= float64(r.config.autoscalers) * r.duration.Hours()
+		*per /= perKind * reactionDuration.Hours()
 	}
 	return result, nil
 }

@@ -122,21 +122,25 @@ func (d decisions) since(t time.Duration) decisions {
 	return moved
 }
 
+var reactionColumns = []string{"first decision after a step: p50", "p95", "right decision: p50", "p95",
+	"after the step down: p50", "behind a ramp: mean"}
+
+// cells are those of reactionColumns.
+func (s *delays) cells() []string {
+	return []string{seconds(percentile(s.first, 50)), seconds(percentile(s.first, 95)), seconds(percentile(s.right, 50)),
+		seconds(percentile(s.right, 95)), seconds(percentile(s.down, 50)), seconds(mean(s.ramp))}
+}
+
 // printReaction prints the table, and how to read it.
-func printReaction(cfg config, nodes int, results []*reactionResult) {
-	t := newTable(fmt.Sprintf("Reaction of %d autoscalers for each load: %d nodes, %g %% with their pods; "+
-		"samples on demand: %t; own phases: %t", cfg.autoscalers, nodes, 100*cfg.active, cfg.onDemand, cfg.ownPhases),
-		"Mode", "scrapes a node and minute", "of active nodes", "CPU",
-		"first decision after a step: p50", "p95", "right decision: p50", "p95", "after the step down: p50",
-		"behind a ramp: mean", "changes by spikes", "by noise", "steps", "skipped", "flags")
+func printReaction(nodes int, results []*reactionResult) {
+	t := newTable(fmt.Sprintf("Reaction of %d autoscalers for each load: %d nodes, %g %% with their pods",
+		perKind, nodes, 100*activeShare),
+		slices.Concat([]string{"Mode", "scrapes a node and minute", "of active nodes", "CPU"}, reactionColumns,
+			[]string{"changes by spikes", "by noise", "steps", "skipped", "flags"})...)
 	for _, r := range results {
-		t.row(r.name, fmt.Sprintf("%.1f", r.scrapes), fmt.Sprintf("%.1f", r.scrapesActive),
-			fmt.Sprintf("%.1f m", r.millicores),
-			seconds(percentile(r.first, 50)), seconds(percentile(r.first, 95)),
-			seconds(percentile(r.right, 50)), seconds(percentile(r.right, 95)),
-			seconds(percentile(r.down, 50)), seconds(mean(r.ramp)),
-			fmt.Sprintf("%.1f", r.spikes), fmt.Sprintf("%.1f", r.noise),
-			fmt.Sprint(len(r.first)), fmt.Sprint(r.skipped), strings.Join(r.args, " "))
+		t.row(slices.Concat([]string{r.name, fmt.Sprintf("%.1f", r.scrapes), fmt.Sprintf("%.1f", r.scrapesActive),
+			fmt.Sprintf("%.1f m", r.millicores)}, r.cells(), []string{fmt.Sprintf("%.1f", r.spikes),
+			fmt.Sprintf("%.1f", r.noise), fmt.Sprint(len(r.first)), fmt.Sprint(r.skipped), strings.Join(r.args, " ")})...)
 	}
 	t.print(os.Stdout)
 	fmt.Printf(`

@@ -30,9 +30,6 @@ const (
 	rampRise          = 2 * time.Minute
 	rampDuration      = rampRise + 40*time.Second
 
-	// minReactionDuration has room for a ramp and two steps.
-	minReactionDuration = 3 * time.Minute
-
 	// Spikes are as high as their distance to the target is between a fifth and four times that. Both
 	// pods have them at the same time, one a minute.
 	spikeLow              = 0.060
@@ -174,24 +171,22 @@ type autoscaler struct {
 	loads []load // of the pods
 }
 
-// newAutoscalers returns the same autoscalers for the same configuration, so that all modes are
-// measured with the same loads. The nodes with their pods are the first ones.
-func newAutoscalers(cfg config, s shape) []autoscaler {
+// newAutoscalers returns the same autoscalers for the same shape, so that all modes are measured with
+// the same loads. The nodes with their pods are the first ones. The autoscalers of a node read
+// together, as they do after the controller has started.
+func newAutoscalers(s shape) []autoscaler {
 	random := rand.New(rand.NewPCG(1, 2))
-	active := min(max(1, int(cfg.active*float64(s.nodes)+0.5)), s.nodes)
+	active := max(1, int(activeShare*float64(s.nodes)+0.5))
 	groups := max(1, active/podsPerAutoscaler)
 	var list []autoscaler
 	index := s.pods()
 	for _, k := range kinds() {
-		for i := range cfg.autoscalers {
+		for i := range perKind {
 			group := i % groups
 			a := autoscaler{
 				kind: k.name, name: fmt.Sprintf("%s-%02d", k.name, i),
 				phase: syncPeriod * time.Duration(group) / time.Duration(groups),
-				loads: k.generate(random, cfg.duration),
-			}
-			if cfg.ownPhases {
-				a.phase = syncPeriod * time.Duration(i) / time.Duration(cfg.autoscalers)
+				loads: k.generate(random, reactionDuration),
 			}
 			for j := range podsPerAutoscaler {
 				pod := objects.NewPod(reactionNamespace, a.name, (podsPerAutoscaler*group+j)%active, index)

@@ -34,13 +34,10 @@ type request struct {
 func (s shape) typicalRequests() []request {
 	pod := s.pod(s.huge)
 	onePod := namespacePods(pod.Namespace) + "/" + pod.Name
-	oneNode := allNodes + "/" + objects.NodeName(0)
 	return []request{
 		s.listPods("JSON", cluster.TypeJSON),
 		s.listPods("protobuf", cluster.TypeProtobuf),
 		s.listPods("table", cluster.TypeTable),
-		s.listPods("JSON", cluster.TypeJSON).zipped(),
-		s.listPods("protobuf", cluster.TypeProtobuf).zipped(),
 		s.hpaRequest(),
 		selectorRequest(hugeNamespace, rareApp, s.rare, s.huge),
 		{name: "GET one pod, JSON", path: onePod, accept: cluster.TypeJSON, want: 1},
@@ -48,9 +45,7 @@ func (s shape) typicalRequests() []request {
 			name: "GET one pod, JSON, as the API server sends it", path: onePod, accept: cluster.TypeJSON, want: 1,
 			proxied: true,
 		},
-		{name: "GET one node, JSON", path: oneNode, accept: cluster.TypeJSON, want: 1},
 		{name: "LIST nodes, JSON", path: allNodes, accept: cluster.TypeJSON, want: s.nodes},
-		{name: "LIST nodes, protobuf", path: allNodes, accept: cluster.TypeProtobuf, want: s.nodes},
 	}
 }
 

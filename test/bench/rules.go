@@ -150,26 +150,21 @@ func agreeing() rule {
 // schedule is when samples are taken: every interval from a random time on or, with a lead, so that one
 // of them is that long before each read.
 type schedule struct {
-	name           string
 	interval, lead time.Duration
 	atRead         bool          // each read waits for one more sample
 	housekeeping   time.Duration // samples are those that the kubelet takes so often; 0: taken on demand
 }
 
 var (
-	sparse    = schedule{name: "every node every 15 s", interval: 15 * time.Second}
-	predicted = schedule{
-		name:     "active nodes every 5 s, before predicted reads",
-		interval: 5 * time.Second,
-		lead:     700 * time.Millisecond,
-	}
+	sparse    = schedule{interval: 15 * time.Second}
+	predicted = schedule{interval: 5 * time.Second, lead: 700 * time.Millisecond}
 )
 
-// decisionsOf returns what an autoscaler decides for the loads of its pods.
-func decisionsOf(random *rand.Rand, loads []load, newRule func() rule, s schedule) (list decisions) {
+// decide returns what an autoscaler decides for the loads of its pods.
+func (r ruleRow) decide(random *rand.Rand, loads []load) (list decisions) {
 	replicas := podsPerAutoscaler
 	list.add(-syncPeriod, replicas)
-	s.read(random, loads, newRule, func(at float64, served []float64) {
+	r.schedule.read(random, loads, r.newRule, func(at float64, served []float64) {
 		if ratio := mean(served) / target; math.Abs(ratio-1) > 0.1 {
 			wanted := min(max(int(math.Ceil(ratio*podsPerAutoscaler-1e-9)), podsPerAutoscaler), maxReplicas)
 			replicas = min(wanted, max(2*replicas, replicas+4))
@@ -251,11 +246,11 @@ func (k stepOf) generate(random *rand.Rand) (l load, at []float64) {
 
 // delayOf returns the median time from a step until 90 % of it are served to one who reads every
 // syncPeriod, in seconds.
-func (k stepOf) delayOf(newRule func() rule, s schedule) float64 {
+func (k stepOf) delayOf(r ruleRow) float64 {
 	random, delays := rand.New(rand.NewPCG(5, 6)), []float64{}
 	for range ruleRuns {
 		l, steps := k.generate(random)
-		s.read(random, []load{l}, newRule, func(at float64, served []float64) {
+		r.schedule.read(random, []load{l}, r.newRule, func(at float64, served []float64) {
 			if len(steps) == 0 || at < steps[0] {
 				return
 			}
@@ -288,18 +283,13 @@ func (c counter) at(t float64) float64 {
 	return c.used[i] + c.load[i].cores*(t-c.load[i].at.Seconds())
 }
 
-// calmKinds are loads that need no change, in addition to spikes and noise. Waves are the worst for a
-// rule that looks for changes: they have one all the time.
-func calmKinds() []kind {
-	return []kind{
-		{spikeKind, spikes},
-		{noiseKind, noise},
-		{"noise of 3 s", noiseOf(0.5, 3*time.Second)},
-		{"noise of 10 s", noiseOf(0.3, 10*time.Second)},
-		{"wave of 7 s", wave(7 * time.Second)},
-		{"20 s", wave(20 * time.Second)},
-		{"40 s", wave(40 * time.Second)},
-	}
+// calm are loads that need no change. Waves are the worst for a rule that looks for changes: they have
+// one all the time.
+var calm = []kind{
+	{spikeKind, spikes},
+	{noiseKind, noise},
+	{"noise of 10 s", noiseOf(0.3, 10*time.Second)},
+	{"wave of 20 s", wave(20 * time.Second)},
 }
 
 // wave returns a load around 80 % of the target with an amplitude of 80 % of that.
@@ -313,100 +303,74 @@ func wave(period time.Duration) func(*rand.Rand, time.Duration) []load {
 	}
 }
 
-type namedRule struct {
-	name string
-	make func() rule
+// ruleRow is a rule with a schedule, and their row in the tables.
+type ruleRow struct {
+	name     string
+	newRule  func() rule
+	schedule schedule
 }
 
-func namedRules() []namedRule {
-	return []namedRule{
-		{"window of 15 s", fixedWindow},
-		{"window of 5 s", shortWindow},
-		{"agreeing intervals", agreeing},
-		{"Page-Hinkley", pageHinkley},
-		{"straight line", straightLine},
-		{"kube-vitals", stored},
-	}
-}
-
-// simulateSteps compares rules by steps of one pod.
-func simulateSteps() {
-	kinds := []stepOf{
-		{1.3, 0}, {1.5, 0}, {2, 0}, {6, 0}, {0.5, 0}, {0.2, 0}, {1.3, 0.2}, {2, 0.2}, {2, 0.5}, {6, 0.5},
-	}
-	columns := []string{""}
-	for _, k := range kinds {
-		columns = append(columns, k.String())
-	}
-	t := newTable("Until 90 % of a step of one pod are served: p50", columns...)
-	row := func(name string, newRule func() rule, s schedule) {
-		cells := []string{name}
-		for _, k := range kinds {
-			cells = append(cells, seconds(k.delayOf(newRule, s)))
+// reactions returns the cells of the first table: how soon autoscalers react, and how often they do
+// without need.
+func (r ruleRow) reactions() []string {
+	random, result := rand.New(rand.NewPCG(1, 2)), &reactionResult{}
+	for range ruleRuns {
+		for _, k := range []kind{{stepKind, steps}, {rampKind, ramp}} {
+			loads := k.generate(random, ruleDuration)
+			result.add(k.name, loads[0], r.decide(random, loads), ruleDuration)
 		}
-		t.row(cells...)
 	}
-	row("window of 15 s, "+sparse.name, fixedWindow, sparse)
-	for _, r := range namedRules() {
-		row(r.name, r.make, predicted)
+	cells := append([]string{r.name}, result.cells()...)
+	for _, k := range calm {
+		random, changes := rand.New(rand.NewPCG(3, 4)), 0
+		for range ruleRuns {
+			changes += r.decide(random, k.generate(random, ruleDuration)).changes(ruleDuration)
+		}
+		cells = append(cells, fmt.Sprintf("%.1f", float64(changes)/ruleRuns/ruleDuration.Hours()))
 	}
-	t.print(os.Stdout)
+	return cells
 }
 
 // simulateRules compares rules for the window of a rate, and schedules with that of the product.
 func simulateRules() {
-	calm := calmKinds()
-	columns := []string{"", "first decision: p50", "right decision: p50", "p95", "after a step down: p50", "ramp"}
+	const every = 5 * time.Second
+	columns := append([]string{""}, reactionColumns...)
 	for _, k := range calm {
 		columns = append(columns, k.name)
 	}
-	rules := newTable(fmt.Sprintf("Rules for the window, %s", predicted.name), columns...)
-	row := func(t *table, name string, newRule func() rule, s schedule) {
-		random, r := rand.New(rand.NewPCG(1, 2)), &reactionResult{}
-		for range ruleRuns {
-			for _, k := range []kind{{stepKind, steps}, {rampKind, ramp}} {
-				loads := k.generate(random, ruleDuration)
-				r.add(k.name, loads[0], decisionsOf(random, loads, newRule, s), ruleDuration)
-			}
-		}
-		cells := []string{
-			name, seconds(percentile(r.first, 50)), seconds(percentile(r.right, 50)), seconds(percentile(r.right, 95)),
-			seconds(percentile(r.down, 50)), seconds(mean(r.ramp)),
-		}
-		for _, k := range calm {
-			random, changes := rand.New(rand.NewPCG(3, 4)), 0
-			for range ruleRuns {
-				changes += decisionsOf(random, k.generate(random, ruleDuration), newRule, s).changes(ruleDuration)
-			}
-			cells = append(cells, fmt.Sprintf("%.1f", float64(changes)/ruleRuns/ruleDuration.Hours()))
-		}
-		t.row(cells...)
+	reactions := newTable("Samples every 5 s, before predicted reads, or as the row says", columns...)
+	levels := []stepOf{{1.3, 0}, {2, 0}, {6, 0}, {0.2, 0}, {2, 0.2}, {2, 0.5}}
+	columns = []string{""}
+	for _, k := range levels {
+		columns = append(columns, k.String())
 	}
-	for _, r := range namedRules() {
-		row(rules, r.name, r.make, predicted)
-	}
-	rules.print(os.Stdout)
-	simulateSteps()
-
-	schedules := newTable("Schedules, with the rule of kube-vitals", columns...)
-	for _, s := range []schedule{
-		sparse,
-		{name: "… and at each read", interval: 15 * time.Second, atRead: true},
-		{name: "every node every 7.5 s", interval: 7500 * time.Millisecond},
-		{name: "every 5 s, whenever reads are", interval: 5 * time.Second},
-		{name: "… and at each read", interval: 5 * time.Second, atRead: true},
-		{name: "every 7.5 s, before predicted reads", interval: 7500 * time.Millisecond, lead: predicted.lead},
-		predicted,
-		{
-			name:         "… of kubelets that sample every 10 s",
-			interval:     5 * time.Second,
-			lead:         predicted.lead,
-			housekeeping: 10 * time.Second,
-		},
+	delays := newTable("Until 90 % of a step of one pod are served: p50", columns...)
+	for i, r := range []ruleRow{
+		{"15 s, a sample every 15 s", fixedWindow, sparse},
+		{"15 s", fixedWindow, predicted},
+		{"5 s", shortWindow, predicted},
+		{"agreeing intervals", agreeing, predicted},
+		{"Page-Hinkley", pageHinkley, predicted},
+		{"straight line", straightLine, predicted},
+		{"kube-vitals", stored, predicted},
+		{"… with a sample every 15 s", stored, sparse},
+		{"… whenever reads are", stored, schedule{interval: every}},
+		{"… and at each read", stored, schedule{interval: every, atRead: true}},
+		{"… of kubelets that sample every 10 s", stored,
+			schedule{interval: every, lead: predicted.lead, housekeeping: 10 * time.Second}},
 	} {
-		row(schedules, s.name, stored, s)
+		reactions.row(r.reactions()...)
+		if i >= 7 { // the schedules
+			continue
+		}
+		cells := []string{r.name}
+		for _, k := range levels {
+			cells = append(cells, seconds(k.delayOf(r)))
+		}
+		delays.row(cells...)
 	}
-	schedules.print(os.Stdout)
+	reactions.print(os.Stdout)
+	delays.print(os.Stdout)
 	fmt.Printf("\n%d autoscalers of %s for each load; changes of desiredReplicas are per autoscaler and hour.\n",
 		ruleRuns, ruleDuration)
 }

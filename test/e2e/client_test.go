@@ -106,24 +106,6 @@ func (c *client) wantStatus(t *testing.T, path string, want int) {
 	}
 }
 
-// fetch requests a URL of another program, and returns the body, or an error if the status is not 200.
-func fetch(ctx context.Context, url string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", url, response.Status, body)
-	}
-	return body, err
-}
-
 // load is a number of clients that send requests until stop is called.
 type load struct {
 	requests atomic.Int64

@@ -18,7 +18,6 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
-	"github.com/kube-vitals/kube-vitals/test/internal/process"
 	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
@@ -344,18 +343,9 @@ func checkCPU(pod *metricsv1beta1.PodMetrics) error {
 // awaitReplicas waits until the autoscaler has settled on a number of replicas.
 func (g *gpus) awaitReplicas(t *testing.T, namespace string, replicas int) {
 	t.Helper()
-	what := fmt.Sprintf("%d replicas in %s", replicas, namespace)
-	err := process.Poll(t.Context(), 3*time.Minute, what, func(ctx context.Context) error {
-		status, err := g.c.Kubectl(ctx, "get", "hpa", "web", "--namespace", namespace, "--output=jsonpath="+
-			"{.status.currentReplicas} {.status.desiredReplicas} {.status.currentMetrics} {.status.conditions}")
-		if err == nil && !strings.HasPrefix(status, fmt.Sprintf("%d %[1]d ", replicas)) {
-			err = errors.New(status)
-		}
-		return err
+	g.c.awaitAutoscaler(t, namespace, "{.status.currentMetrics}", func(current, desired int, _ string) bool {
+		return current == replicas && desired == replicas
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // checkReplicas checks the number of replicas of all Deployments.

@@ -8,14 +8,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
+	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
 // TestFIPS runs kube-vitals with GODEBUG=fips140=only, under which every algorithm that FIPS 140-3
 // does not approve fails. It covers the serving certificate that the server creates, connections
 // from the API server and to it, scrapes of kubelets, tokens for them and of clients, and kubectl top.
 func TestFIPS(t *testing.T) {
-	c := newCluster(t)
-	path, err := c.KubeVitals()
+	t.Parallel()
+	path, err := shared.KubeVitals()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +27,7 @@ func TestFIPS(t *testing.T) {
 	if err := os.WriteFile(wrapper, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("KUBE_VITALS", wrapper)
+	c := startBare(t, cluster.Config{KubeVitals: wrapper, Nodes: []simulation.Node{{Name: "node"}}})
 	c.install(t)
 	c.awaitTop(t)
 	token, err := c.Kubectl(t.Context(), "create", "token", "default", "--namespace=default")

@@ -3,11 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 // autoscaled is a Deployment with two containers, which request 200m each, and its autoscaler.
@@ -108,24 +106,33 @@ func (a autoscaling) setLoad(t *testing.T, c *testCluster, load string) {
 func (a autoscaling) awaitReplicas(t *testing.T, c *testCluster, load string, replicas int) {
 	t.Helper()
 	a.setLoad(t, c, load)
-	what := fmt.Sprintf("%d replicas in %s", replicas, a.namespace)
-	err := process.Poll(t.Context(), 3*time.Minute, what, func(ctx context.Context) error {
-		status, err := c.Kubectl(ctx, "get", "hpa", "web", "--namespace", a.namespace, "--output=jsonpath="+
-			"{.status.currentReplicas} {.status.desiredReplicas} "+
-			"{.status.currentMetrics[0]."+a.usage+".current.averageUtilization} {.status.conditions}")
+	c.awaitAutoscaler(t, a.namespace, "{.status.currentMetrics[0]."+a.usage+".current.averageUtilization}",
+		func(current, desired int, usage string) bool {
+			percent, err := strconv.Atoi(usage)
+			isSettled := percent <= 55 && (replicas == 1 || percent >= 45)
+			return err == nil && current == replicas && desired == replicas && isSettled
+		})
+}
+
+// awaitAutoscaler waits until the status of the autoscaler web is right: its replicas, and the value of
+// a JSONPath, which has no spaces.
+func (c *testCluster) awaitAutoscaler(
+	t *testing.T, namespace, path string, isRight func(current, desired int, value string) bool,
+) {
+	t.Helper()
+	eventually(t, "the autoscaler in "+namespace, func(ctx context.Context) error {
+		status, err := c.Kubectl(ctx, "get", "hpa", "web", "--namespace", namespace, "--output=jsonpath="+
+			"{.status.currentReplicas} {.status.desiredReplicas} "+path+" {.status.conditions}")
 		if err != nil {
 			return err
 		}
-		var current, desired, percent int
-		if _, err := fmt.Sscan(status, &current, &desired, &percent); err != nil ||
-			current != replicas || desired != replicas || percent > 55 || (replicas > 1 && percent < 45) {
-			return fmt.Errorf("current replicas, desired replicas, CPU in percent, conditions: %s", status)
+		var current, desired int
+		var value string
+		if _, err := fmt.Sscan(status, &current, &desired, &value); err != nil || !isRight(current, desired, value) {
+			return fmt.Errorf("current replicas, desired replicas, %s, conditions: %s", path, status)
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // checkRescales checks that the autoscaler has scaled up and down, and the reasons in its events.

@@ -2,15 +2,11 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 // TestPrometheusHPA scales Deployments with the real HorizontalPodAutoscaler and metrics that come
@@ -78,24 +74,12 @@ func (a autoscaling) awaitEqualUsage(t *testing.T, c *testCluster, replicas int)
 // not change.
 func (a autoscaling) awaitInactive(t *testing.T, c *testCluster, replicas int) {
 	t.Helper()
-	err := process.Poll(t.Context(), 3*time.Minute, "an autoscaler without metrics", func(ctx context.Context) error {
-		status, err := c.Kubectl(ctx, "get", "hpa", "web", "--namespace", a.namespace, "--output=jsonpath="+
-			"{.status.currentReplicas} {.status.desiredReplicas} "+
-			`{range .status.conditions[?(@.type=="ScalingActive")]}{.status} {.reason}{end}`)
-		if err != nil {
-			return err
-		}
-		if want := fmt.Sprintf("%d %[1]d ", replicas); !strings.HasPrefix(status, want) {
-			t.Errorf("current replicas, desired replicas, ScalingActive: got %s, want %s", status, want)
-			return nil
-		}
-		if !strings.Contains(status, "False FailedGet") {
-			return errors.New(status)
-		}
-		t.Logf("current replicas, desired replicas, ScalingActive: %s", status)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.awaitAutoscaler(t, a.namespace, `{range .status.conditions[?(@.type=="ScalingActive")]}{.status}{.reason}{end}`,
+		func(current, desired int, active string) bool {
+			if current != replicas || desired != replicas {
+				t.Errorf("got %d replicas, and %d are desired, want %d", current, desired, replicas)
+				return true
+			}
+			return strings.HasPrefix(active, "FalseFailedGet")
+		})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -203,7 +204,7 @@ func (c *prometheusCluster) startEngine(t *testing.T, config process.Config, rea
 	t.Cleanup(c.prometheus.Kill)
 	url := fmt.Sprintf("http://127.0.0.1:%d%s", c.port, readyPath)
 	err = c.prometheus.Poll(t.Context(), timeout, "the engine to be ready", func(ctx context.Context) error {
-		_, err := fetch(ctx, url)
+		_, _, err := cluster.Get(ctx, http.DefaultClient, url, "*/*")
 		return err
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -90,7 +91,8 @@ func (c *prometheusCluster) awaitSamples(t *testing.T, selector string) {
 	t.Helper()
 	query := fmt.Sprintf("min(count_over_time(%s[1m])) >= 3", selector)
 	eventually(t, "samples of "+selector, func(ctx context.Context) error {
-		body, err := fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/api/v1/query?query=%s", c.port, url.QueryEscape(query)))
+		body, _, err := cluster.Get(ctx, http.DefaultClient,
+			fmt.Sprintf("http://127.0.0.1:%d/api/v1/query?query=%s", c.port, url.QueryEscape(query)), cluster.TypeJSON)
 		if err == nil && !strings.Contains(string(body), `"value":[`) {
 			err = errors.New(string(body))
 		}

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
-
-	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
 
 // hoarders is a Deployment whose pods use 120 MiB of ephemeral storage each, of which a volume has 90,
@@ -28,7 +25,7 @@ spec:
 ---
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
-metadata: {name: hoarder, namespace: storage}
+metadata: {name: web, namespace: storage}
 spec:
   scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: hoarder}
   minReplicas: 1
@@ -53,17 +50,10 @@ func TestEphemeralStorage(t *testing.T) {
 	c.awaitStorage(t, "nodemetrics", "--all-namespaces", "{.items[*].usage.ephemeral-storage}", "20Gi")
 	c.awaitStorage(t, "podmetrics", "--namespace=default-pods", ofContainers, "0 0")
 
-	err := process.Poll(t.Context(), 2*time.Minute, "3 replicas", func(ctx context.Context) error {
-		status, err := c.Kubectl(ctx, "get", "hpa", "hoarder", "--namespace=storage", "--output=jsonpath="+
-			"{.status.currentReplicas} {.status.currentMetrics[0].resource.current.averageValue}")
-		if err == nil && status != "3 120Mi" && status != "3 125829120" {
-			err = fmt.Errorf("replicas and usage are %q, want 3 and 120Mi", status)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.awaitAutoscaler(t, "storage", "{.status.currentMetrics[0].resource.current.averageValue}",
+		func(current, _ int, usage string) bool {
+			return current == 3 && (usage == "120Mi" || usage == "125829120")
+		})
 	c.awaitStorage(t, "podmetrics", "--namespace=storage", ofContainers,
 		"100Mi 20Mi 100Mi 20Mi 100Mi 20Mi")
 

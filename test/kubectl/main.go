@@ -1,5 +1,6 @@
 // Command kubectl is the real kubectl 1.36, built from its library: the last that reads
-// metrics.k8s.io/v1beta1.
+// metrics.k8s.io/v1beta1. All other libraries have the versions of the control plane, so that go
+// compiles them once for both.
 package main
 
 import (

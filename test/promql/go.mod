@@ -1,5 +1,5 @@
 // This module has no code: it pins the versions of Prometheus' programs for tests, whose dependencies
-// affect no other module.
+// affect no other module. k8s.io has the versions of the server, so that go compiles it once for both.
 module github.com/kube-vitals/kube-vitals/test/promql
 
 go 1.26.8
@@ -245,9 +245,9 @@ require (
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/ini.v1 v1.67.2 // indirect
 	gopkg.in/yaml.v2 v2.4.0 // indirect
-	k8s.io/api v0.37.0 // indirect
-	k8s.io/apimachinery v0.37.0 // indirect
-	k8s.io/client-go v0.37.0 // indirect
+	k8s.io/api v0.37.2 // indirect
+	k8s.io/apimachinery v0.37.2 // indirect
+	k8s.io/client-go v0.37.2 // indirect
 	k8s.io/klog v1.0.0 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect

@@ -38,9 +38,8 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("%s: status %d %s: %s", e.URL, e.Code, http.StatusText(e.Code), e.Body)
 }
 
-// get sends a GET request and reads the response. It returns a StatusError if the status is not
-// 200.
-func get(ctx context.Context, client *http.Client, url, accept string) (body []byte, contentType string, err error) {
+// Get sends a GET request and reads the response. It returns a StatusError if the status is not 200.
+func Get(ctx context.Context, client *http.Client, url, accept string) (body []byte, contentType string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, "", err

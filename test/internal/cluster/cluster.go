@@ -54,6 +54,7 @@ type Config struct {
 	APIServerArgs []string          // additional flags of kube-apiserver
 	StorageEnv    []string          // additional variables of etcd and kube-apiserver
 	Nodes         []simulation.Node // for Start
+	KubeVitals    string            // the server; empty: see Cluster.KubeVitals
 }
 
 // Cluster is a control plane. Stop ends it.
@@ -167,7 +168,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		return err
 	}
 	return p.Poll(ctx, startTimeout, "etcd to be healthy", func(ctx context.Context) error {
-		_, _, err := get(ctx, http.DefaultClient, c.Etcd+"/health", TypeJSON)
+		_, _, err := Get(ctx, http.DefaultClient, c.Etcd+"/health", TypeJSON)
 		return err
 	})
 }

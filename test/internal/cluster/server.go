@@ -45,9 +45,12 @@ func (s *Server) Port() string {
 	return port
 }
 
-// KubeVitals returns the path of the built server: the value of the environment variable
-// KUBE_VITALS, or else bin/kube-vitals of the source tree.
+// KubeVitals returns the path of the server: that of the configuration, the value of the environment
+// variable KUBE_VITALS, or else bin/kube-vitals of the source tree.
 func (c *Cluster) KubeVitals() (string, error) {
+	if c.cfg.KubeVitals != "" {
+		return c.cfg.KubeVitals, nil
+	}
 	return c.program("KUBE_VITALS", "kube-vitals", "build")
 }
 

@@ -118,7 +118,7 @@ func (s *Standalone) Stop() error { return s.Process.Stop(stopTimeout) }
 
 // Get requests a path.
 func (s *Standalone) Get(ctx context.Context, path, accept string) (body []byte, contentType string, err error) {
-	return get(ctx, s.Direct, s.URL+path, accept)
+	return Get(ctx, s.Direct, s.URL+path, accept)
 }
 
 // Pods requests a list of PodMetrics. Both API versions decode into the same type.

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// interval is the time between two calls of a function that is polled.
-const interval = 100 * time.Millisecond
+// The pause between two calls of a function that is polled is twice the time of the last call, within
+// these bounds: a program such as kubectl takes CPU that the system under test needs.
+const minPause, maxPause = 100 * time.Millisecond, time.Second
 
 // Poll calls try until it returns nil. It returns an error when the context ends or the timeout
 // expires: what was awaited, and why the last call failed.
 func Poll(ctx context.Context, timeout time.Duration, what string, try func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
 	var last error
 	for {
+		began := time.Now()
 		err := try(limited)
 		if err == nil {
 			return nil
@@ -27,7 +27,7 @@ func Poll(ctx context.Context, timeout time.Duration, what string, try func(cont
 			last = err
 		}
 		select {
-		case <-ticker.C:
+		case <-time.After(min(max(minPause, 2*time.Since(began)), maxPause)):
 		case <-limited.Done():
 			if ctx.Err() != nil {
 				return fmt.Errorf("interrupted while waiting for %s: %w", what, last)

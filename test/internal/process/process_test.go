@@ -107,12 +107,15 @@ func TestPoll(t *testing.T) {
 		name     string
 		deadline time.Duration // of the context
 		tries    int           // until the function succeeds
+		takes    time.Duration // each of them
 		want     string        // error
 		waited   time.Duration
 	}{
-		{"success", time.Hour, 3, "", 2 * interval},
-		{"timeout", time.Hour, 1e6, "waited 1m0s for the moon: not yet", time.Minute},
-		{"interruption", time.Second, 1e6, "interrupted while waiting for the moon: not yet", time.Second},
+		{"success", time.Hour, 3, 0, "", 2 * minPause},
+		{"slow function", time.Hour, 3, 300 * time.Millisecond, "", 2100 * time.Millisecond},
+		{"slower function", time.Hour, 3, 5 * time.Second, "", 3*5*time.Second + 2*maxPause},
+		{"timeout", time.Hour, 1e6, 0, "waited 1m0s for the moon: not yet", time.Minute},
+		{"interruption", time.Second, 1e6, 0, "interrupted while waiting for the moon: not yet", time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -120,6 +123,7 @@ func TestPoll(t *testing.T) {
 				defer cancel()
 				started, tries, got := time.Now(), 0, ""
 				if err := Poll(ctx, time.Minute, "the moon", func(ctx context.Context) error {
+					time.Sleep(test.takes)
 					if tries++; tries >= test.tries {
 						return nil
 					}
