@@ -89,6 +89,7 @@ type memoryRequest struct {
 	user   string
 	max    int64
 	format format
+	table  string // the API version of the table that is requested; "": something else
 
 	release func() // nil: nothing is reserved
 }
@@ -111,7 +112,8 @@ func WithResponseMemory(
 			next.ServeHTTP(w, r)
 			return
 		}
-		m := &memoryRequest{pools: pools, max: limit.Max, format: formatOf(r, serializer)}
+		m := &memoryRequest{pools: pools, max: limit.Max}
+		m.format, m.table = formatOf(r, serializer)
 		if user, ok := request.UserFrom(r.Context()); ok {
 			m.user = fair.UserOf(user)
 		}
@@ -124,18 +126,21 @@ func WithResponseMemory(
 	})
 }
 
-// formatOf returns the format that the request accepts.
-func formatOf(r *http.Request, serializer runtime.NegotiatedSerializer) format {
+// formatOf returns the format that the request accepts, and the API version if that is a table.
+func formatOf(r *http.Request, serializer runtime.NegotiatedSerializer) (f format, table string) {
 	media, info, err := negotiation.NegotiateOutputMediaType(r, serializer, tableScope)
+	if err == nil && media.Convert != nil && media.Convert.Kind == "Table" {
+		table = media.Convert.GroupVersion().String()
+	}
 	switch {
 	case err != nil:
-		return unknown
+		return unknown, ""
 	case info.MediaType == runtime.ContentTypeYAML:
-		return yaml
+		return yaml, table
 	case media.Convert != nil, info.PrettySerializer != nil && info.Serializer == info.PrettySerializer:
-		return whole
+		return whole, table
 	}
-	return streamed
+	return streamed, ""
 }
 
 // size returns the memory for a response with these objects.

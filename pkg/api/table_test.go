@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -106,8 +108,12 @@ node-b 1m 1024Mi 15s 10s`},
 		protobufType + ";as=Table;v=v1;g=meta.k8s.io," + jsonType:          "metrics.k8s.io/v1beta1",
 		"application/json;as=Table;v=v1;g=meta.k8s.io;pretty=1," + kubectl: "meta.k8s.io/v1",
 	} {
-		if got := getAs[struct{ APIVersion string }](t, h, nodes, accept, http.StatusOK); got.APIVersion != want {
-			t.Errorf("%s: got a %s, want %s", accept, got.APIVersion, want)
+		got := getAs[struct {
+			APIVersion string
+			Rows       []struct{ Object metav1.TypeMeta }
+		}](t, h, nodes, accept, http.StatusOK)
+		if got.APIVersion != want || len(got.Rows) > 0 && got.Rows[0].Object.APIVersion != want {
+			t.Errorf("%s: got %+v, want %s", accept, got, want)
 		}
 	}
 }

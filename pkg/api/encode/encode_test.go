@@ -2,6 +2,7 @@ package encode
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -73,6 +75,22 @@ func check(t *testing.T, object cacheable) {
 		}
 		if !bytes.Equal(got.Bytes(), want.Bytes()) {
 			t.Fatalf("%s: got\n%q\nwant\n%q", encoder.Identifier(), got.Bytes(), want.Bytes())
+		}
+	}
+	if list, ok := object.(*List); ok {
+		checkMetadata(t, list)
+	}
+}
+
+// checkMetadata compares the metadata of Items with what the library makes of them for a table.
+func checkMetadata(t *testing.T, list *List) {
+	t.Helper()
+	for i, got := range list.MetadataJSON("meta.k8s.io/v1") {
+		object := meta.AsPartialObjectMetadata(list.Items[i].GetObjectMeta())
+		object.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata"))
+		want, err := json.Marshal(object)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("got metadata\n%q\nwant\n%q, error: %v", got, want, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package encode
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 	"time"
@@ -39,6 +40,21 @@ func (l *List) writeJSON(w *writer, apiVersion string) error {
 		}
 	}
 	return w.finish(append(b, "]}\n"...))
+}
+
+// MetadataJSON returns each Item as a PartialObjectMetadata.
+func (l *List) MetadataJSON(apiVersion string) [][]byte {
+	w := l.response.encoder.writer(nil, l.response.now)
+	defer l.response.encoder.release(w)
+	all := make([][]byte, len(l.Items))
+	for i := range l.Items {
+		w.prefetch(l.Items, i)
+		b := appendTypeJSON(w.buffer[:0], "PartialObjectMetadata", apiVersion)
+		b = append(b, `,"metadata":`...)
+		w.buffer = append(w.appendMetaJSON(b, &l.Items[i]), '}')
+		all[i] = bytes.Clone(w.buffer)
+	}
+	return all
 }
 
 func appendTypeJSON(b []byte, kind, apiVersion string) []byte {
