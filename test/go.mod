@@ -7,6 +7,7 @@ require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/google/go-cmp v0.7.0
+	github.com/google/pprof v0.0.0-20261105003125-4bf881d7fb0b
 	github.com/kube-vitals/kube-vitals v0.0.0-00010101000000-000000000000
 	github.com/kube-vitals/kube-vitals/test/conformance v0.0.0-00010101000000-000000000000
 	go.uber.org/goleak v1.3.0

@@ -13,6 +13,7 @@
 // With -only, bench measures something else: "start" (which metrics are served when), "limit"
 // (whether the server holds the chart's memory limit under the worst loads), "scale" (one row of a
 // CSV file for each size of the cluster and each server, which the command "bench plot" draws),
+// "profile" (what owns the memory and CPU of a server that only scrapes),
 // "reaction" (how soon HorizontalPodAutoscalers react to a load, and how often they do without need) or
 // "rules" (the same in virtual time, for different ways to choose the window of a rate).
 //
@@ -40,6 +41,7 @@ const (
 	scaleOnly    = "scale"
 	reactionOnly = "reaction"
 	rulesOnly    = "rules"
+	profileOnly  = "profile"
 )
 
 // measurements are the values of -only. Those that change what kubelets do run them in this process.
@@ -51,6 +53,7 @@ var measurements = map[string]struct {
 	startOnly:    {measureStart, false},
 	limitOnly:    {measureLimit, true},
 	scaleOnly:    {measureScale, false},
+	profileOnly:  {measureProfile, false},
 	reactionOnly: {}, // starts its own clusters
 	rulesOnly:    {}, // needs none
 }
@@ -137,7 +140,7 @@ func parse(args []string) (cfg config, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&cfg.server, "server", "", "the `executable` to measure: kube-vitals or metrics-server")
 	flags.StringVar(&cfg.beside, "beside", "", "another `executable` to measure in the same cluster")
-	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, limit, scale, reaction or rules")
+	flags.StringVar(&cfg.only, "only", "", "another `measurement`: start, limit, scale, profile, reaction or rules")
 	nodes := flags.String("nodes", "1000", "`numbers` of nodes, such as 100,1000,5000; 20000x5: with 5 pods on each")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
@@ -163,7 +166,7 @@ func (cfg config) validate() error {
 	errs := []error{process.CheckExecutable("-server", cfg.server)}
 	if cfg.beside != "" {
 		errs = append(errs, process.CheckExecutable("-beside", cfg.beside))
-		if cfg.only == startOnly || cfg.only == limitOnly {
+		if cfg.only == startOnly || cfg.only == limitOnly || cfg.only == profileOnly {
 			errs = append(errs, fmt.Errorf("-beside: cannot be combined with -only=%s", cfg.only))
 		}
 	}
