@@ -66,7 +66,7 @@ func (c *cost) profile(ctx context.Context, query, title string, unit float64) (
 		return 0, err
 	}
 	name, _, _ := strings.Cut(query, "?")
-	if err := os.WriteFile("bench-"+name+".pprof", content, 0o600); err != nil {
+	if err := os.WriteFile("bench-"+name+".prof", content, 0o600); err != nil {
 		return 0, err
 	}
 	p, err := profile.ParseData(content)
