@@ -18,8 +18,9 @@ import (
 // measureProfile prints what owns the memory and the CPU of a server that only scrapes. It leaves the
 // profiles in the current directory, for "go tool pprof".
 func measureProfile(ctx context.Context, b *bench) error {
-	s, _, err := b.startServer(ctx, b.server, b.serverArgs...)
-	if err != nil {
+	err := os.Setenv("GODEBUG", "memprofilerate=16384") // for the server
+	s, _, startErr := b.startServer(ctx, b.server, b.serverArgs...)
+	if err := errors.Join(err, startErr); err != nil {
 		return err
 	}
 	defer stopServer(s)
@@ -108,12 +109,12 @@ func ownerOf(sample *profile.Sample) string {
 			}
 			slash := strings.LastIndexByte(function, '/') + 1
 			base, _, _ := strings.Cut(function[slash:], ".")
-			path := function[:slash] + base
+			path := strings.TrimPrefix(function[:slash]+base, "github.com/kube-vitals/kube-vitals/")
 			if innermost == "" && path != "runtime" && !strings.HasPrefix(path, "internal/runtime/") {
 				innermost = path
 			}
-			if ours, ok := strings.CutPrefix(path, "github.com/kube-vitals/kube-vitals/"); ok {
-				return ours + ": " + innermost
+			if strings.HasPrefix(path, "pkg/") {
+				return strings.TrimSuffix(path+": "+innermost, ": "+path)
 			}
 		}
 	}
