@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
@@ -50,6 +51,7 @@ func (s *Scanner) Finish() error {
 		s.Fail("it goes on after its end")
 	}
 	var known *reason.Error
+	var invalid *jsontext.SyntacticError
 	switch {
 	case s.readErr != nil:
 		return s.readErr
@@ -57,6 +59,8 @@ func (s *Scanner) Finish() error {
 		return io.ErrUnexpectedEOF
 	case errors.As(s.err, &known):
 		return s.err
+	case errors.As(s.err, &invalid): // without the names of fields around it, which may be long
+		s.err = fmt.Errorf("%w at offset %d", invalid.Err, invalid.ByteOffset)
 	}
 	return reason.Errorf(reason.Undecodable, "the response is not valid JSON: %w", s.err)
 }
