@@ -95,19 +95,14 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	_ = r.ParseForm()
 	e.mu.Lock()
 	e.requests = append(e.requests, r)
-	respond, warnings, byTime := e.respond, e.warnings, e.byTime
+	respond, warnings, byTime, behind := e.respond, e.warnings, e.byTime, e.behind
 	series, duplicate := maps.Clone(e.series), e.duplicate
 	e.mu.Unlock()
 	if respond != nil {
 		respond(w, r)
 		return
 	}
-	if byTime {
-		for selector, points := range series {
-			series[selector] = e.inRange(points, r.Form.Get("query"))
-		}
-	}
-	result, err := evaluate(r.Form.Get("query"), series)
+	result, err := evaluate(r.Form.Get("query"), series, byTime, behind)
 	if r.URL.Path != "/api/v1/query" || err != nil {
 		http.Error(w, r.URL.Path+" "+fmt.Sprint(err), http.StatusBadRequest)
 		return
@@ -128,7 +123,7 @@ type sample struct {
 	Value  *[2]any           `json:"value,omitempty"`
 }
 
-func evaluate(expression string, series map[string][]point) ([]sample, error) {
+func evaluate(expression string, series map[string][]point, byTime bool, behind time.Duration) ([]sample, error) {
 	query := queryForm.FindStringSubmatch(expression)
 	if query == nil {
 		return nil, fmt.Errorf("unknown query %s", expression)
@@ -148,6 +143,9 @@ func evaluate(expression string, series map[string][]point) ([]sample, error) {
 		}
 		values := [][2]any{}
 		for _, p := range series[selector] {
+			if byTime && !inRange(p, query[4], query[5], behind) {
+				continue
+			}
 			values = append(values, [2]any{float64(p.At) / 1e9, fmt.Sprint(p.Value)})
 		}
 		if query[1] == "" {
@@ -159,18 +157,12 @@ func evaluate(expression string, series map[string][]point) ([]sample, error) {
 	return result, nil
 }
 
-// inRange returns the samples in the range of a query, by the engine's clock.
-func (e *engine) inRange(points []point, expression string) (within []point) {
-	query := queryForm.FindStringSubmatch(expression)
-	length, _ := strconv.Atoi(query[4]) // digits
-	ahead, _ := strconv.Atoi(query[5])
-	end := usage.At(time.Now()).Add(time.Duration(ahead)*time.Second - e.behind)
-	for _, p := range points {
-		if p.At <= end && p.At > end.Add(-time.Duration(length)*time.Second) {
-			within = append(within, p)
-		}
-	}
-	return within
+// inRange reports whether a sample is in a range of seconds that ends a number of seconds ahead.
+func inRange(p point, length, ahead string, behind time.Duration) bool {
+	l, _ := strconv.Atoi(length) // digits
+	a, _ := strconv.Atoi(ahead)
+	end := usage.At(time.Now()).Add(time.Duration(a)*time.Second - behind)
+	return p.At <= end && p.At > end.Add(-time.Duration(l)*time.Second)
 }
 
 func (e *engine) set(f func()) {
