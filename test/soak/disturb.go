@@ -13,7 +13,9 @@ import (
 // that the server has noticed the last step.
 func (c *churn) stepClock(n *liveNode, now time.Time) {
 	isHealthy := n.faultyUntil.IsZero() && now.Sub(n.record.undisturbed) >= c.oracle.settle
-	isUnreachable := !n.faultyUntil.IsZero() && n.record.fault == unreachable
+	// The server sees two steps in an outage as one, and cannot know that a sample is from between them.
+	isUnreachable := !n.faultyUntil.IsZero() && n.record.fault == unreachable &&
+		n.record.clock.last().at.Before(n.record.failing)
 	if n.withoutDate || now.Before(n.nextStep) || !isHealthy && !isUnreachable {
 		return
 	}
