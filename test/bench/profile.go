@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/kube-vitals/kube-vitals/test/internal/process"
 	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
@@ -28,9 +29,10 @@ func measureProfile(ctx context.Context, b *bench) error {
 	if err := program.Sleep(ctx, 2*b.resolution); err != nil {
 		return err
 	}
-	rss, anon, memoryErr := c.memory()
+	rss, rssErr := mebibytes(process.Resident(s.Process.PID()))
+	anon, anonErr := mebibytes(process.Anonymous(s.Process.PID()))
 	telemetry, err := s.Telemetry(ctx)
-	if err := errors.Join(memoryErr, err); err != nil {
+	if err := errors.Join(rssErr, anonErr, err); err != nil {
 		return err
 	}
 	seconds := min(3*b.resolution.Seconds(), 45) // the server ends requests after 60 s
