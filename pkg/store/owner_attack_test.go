@@ -14,7 +14,7 @@ import (
 // beside the next ones. Scrapes fail, kube-vitals restarts, and the node's clock is set. A pod has its
 // own usage or none, and has it soon when it is alone. docs/numbers.md has the exceptions.
 func TestRandomOrdersOfTwoPods(t *testing.T) {
-	const seeds = 1000
+	const seeds = 300
 	served := 0
 	for seed := range uint64(seeds) {
 		w := newTwoPodsWorld(rand.New(rand.NewPCG(seed, 0)))
