@@ -48,15 +48,15 @@ func measureProfile(ctx context.Context, b *bench) error {
 	mib := func(name string) float64 { return telemetry["go_memstats_"+name+"_bytes"] / (1 << 20) }
 	t := newTable(fmt.Sprintf("Memory, with %.0f goroutines", telemetry["go_goroutines"]), "Part", "MiB")
 	for _, part := range []measured{
-		{"resident pages of the program's file", rss - anon, nil},
-		{"anonymous", anon, nil},
-		{"… live heap", live, nil},
-		{"… garbage, and rounding of sizes", mib("heap_inuse") - live, nil},
-		{"… free, not returned yet", mib("heap_idle") - mib("heap_released"), nil},
-		{"… stacks of goroutines", mib("stack_inuse"), nil},
-		{"… runtime", mib("mspan_inuse") + mib("gc_sys") + mib("buck_hash_sys") + mib("other_sys"), nil},
+		{"resident pages of the program's file", rss - anon, "%.1f"},
+		{"anonymous", anon, "%.1f"},
+		{"… live heap", live, "%.1f"},
+		{"… garbage, and rounding of sizes", mib("heap_inuse") - live, "%.1f"},
+		{"… free, not returned yet", mib("heap_idle") - mib("heap_released"), "%.1f"},
+		{"… stacks of goroutines", mib("stack_inuse"), "%.1f"},
+		{"… runtime", mib("mspan_inuse") + mib("gc_sys") + mib("buck_hash_sys") + mib("other_sys"), "%.1f"},
 	} {
-		t.row(part.name, fmt.Sprintf("%.1f", part.value))
+		t.row(part.name, part.cell())
 	}
 	t.print(os.Stdout)
 	return nil
