@@ -53,7 +53,7 @@ func (c *cluster) config() Config {
 	for name, pods := range reported {
 		viewtest.Put(s, name, nil, pods...)
 	}
-	v := &view.View{Pods: viewtest.Index(c.pods...), Nodes: viewtest.Index(c.nodes...), Usage: s}
+	v := &view.View{Pods: viewtest.Index(c.pods...), Nodes: viewtest.Index(c.nodes...), Store: s}
 	return Config{View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
 }
 

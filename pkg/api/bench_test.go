@@ -60,7 +60,7 @@ func largeCluster() Config {
 	for i, name := range names {
 		viewtest.Put(s, name, &usage.Node{Amount: amount(uint64(i)*1_000_003, uint64(i)<<20), AsOf: at}, reported[i]...)
 	}
-	v := &view.View{Pods: viewtest.Index(podList...), Nodes: viewtest.Index(nodeList...), Usage: s}
+	v := &view.View{Pods: viewtest.Index(podList...), Nodes: viewtest.Index(nodeList...), Store: s}
 	return Config{View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
 }
 
@@ -110,7 +110,7 @@ func hugeCluster(b *testing.B) Config {
 			s.Put(fmt.Sprintf("node-%04d.example.com", n), sc)
 		}
 	}
-	v := &view.View{Pods: viewtest.Index(objects...), Nodes: inventory.New(), Usage: s}
+	v := &view.View{Pods: viewtest.Index(objects...), Nodes: inventory.New(), Store: s}
 	return Config{View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
 }
 

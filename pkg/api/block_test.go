@@ -72,7 +72,7 @@ func TestBlocks(t *testing.T) {
 			s.Put(fmt.Sprint("node-", i), sc)
 		}
 	}
-	v := &view.View{Pods: viewtest.Index(podList...), Nodes: viewtest.Index(nodeList...), Usage: s}
+	v := &view.View{Pods: viewtest.Index(podList...), Nodes: viewtest.Index(nodeList...), Store: s}
 	c := Config{View: v, Now: func() time.Time { return now }, Clock: usage.NewClock(now)}
 
 	type items []map[string]any

@@ -90,15 +90,16 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 	if err != nil {
 		return nil, err
 	}
-	objects, err := c.objects(ctx, q)
+	objects, err := c.selectAndReserve(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	return c.page(ctx, q, objects), nil
 }
 
-// objects returns the objects from the requested page on, and reserves the memory for the page.
-func (c *collection) objects(ctx context.Context, q *query) ([]*inventory.Object, error) {
+// selectAndReserve returns the objects from the requested page on, and reserves memory for as many as a
+// page has. Those without metrics are skipped later, so the page may have others.
+func (c *collection) selectAndReserve(ctx context.Context, q *query) ([]*inventory.Object, error) {
 	objects := q.objects(c)
 	return objects, reserve(ctx, objects[:q.pageSize(len(objects))])
 }

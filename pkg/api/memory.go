@@ -83,7 +83,8 @@ type memoryPool struct {
 	largest int64
 }
 
-// memoryRequest is a request for an object or a list of objects.
+// memoryRequest is what WithResponseMemory knows of a request. reserve reserves memory for it, and
+// ConvertToTable reads table from it.
 type memoryRequest struct {
 	pools  []memoryPool
 	user   string
@@ -97,7 +98,8 @@ type memoryRequest struct {
 type memoryRequestKey struct{}
 
 // WithResponseMemory limits the memory of responses. A request for which there is not enough is rejected
-// with status 429. The filter needs the request info that the API server's default filters set.
+// with status 429. The filter needs the request info and the user, which the API server's
+// default filters set.
 func WithResponseMemory(
 	next http.Handler, serializer runtime.NegotiatedSerializer, limit ResponseMemory,
 ) http.Handler {

@@ -73,7 +73,7 @@ func TestNodezCountsWhatIsListed(t *testing.T) {
 		}
 	}
 	config := Config{
-		View:  &view.View{Pods: viewtest.Index(pods...), Nodes: inventory.New(), Usage: s},
+		View:  &view.View{Pods: viewtest.Index(pods...), Nodes: inventory.New(), Store: s},
 		Clock: usage.NewClock(now), Now: func() time.Time { return now },
 	}
 	page := nodez.Config{

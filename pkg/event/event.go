@@ -136,7 +136,8 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// report records the events that are due.
+// report records the events that are due. reportDeployment must be first: it decides for which reasons the
+// Deployment is reported instead of the nodes.
 func (r *Reporter) report(ctx context.Context, now time.Time) {
 	nodes := r.Source.Nodes()
 	all := r.reportDeployment(ctx, nodes, now)

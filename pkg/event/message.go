@@ -37,7 +37,8 @@ func engineMessage(cause reason.Reason) string {
 		describe(cause, cause.DescribeEngine(), reason.EngineFailing.URL())
 }
 
-// explain returns the problem, the name, the cure and the URL of a reason.
+// explain returns the problem, the name, the cure and the URL of a reason. It is that of kubelets:
+// with an engine, nodes fail with NotInEngine only, which has one description.
 func explain(cause reason.Reason) string { return describe(cause, cause.Describe(), cause.URL()) }
 
 func describe(cause reason.Reason, description reason.Description, url string) string {

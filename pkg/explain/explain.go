@@ -1,8 +1,8 @@
 // Package explain explains why a node or pod has no metrics.
 //
 // It joins what the process knows at that moment: the inventory, the health of the source and of the
-// node, and its samples. For a pod or node that the inventory does not have, it
-// may ask the API server (Lookup). It is called for misses only. Explanations have no addresses, no
+// node, and its samples. For an object that the inventory does not have, and for a pod
+// that does not run, it may read the API server (Lookup). It is called for misses only. Explanations have no addresses, no
 // contents of certificates and no texts of errors: of a failing node or engine, they have the
 // description of the reason.
 package explain
@@ -71,7 +71,7 @@ func (m *moment) message(f finding) string {
 	case reason.EngineFailing: // the text has the cure
 		return text
 	}
-	return text + inParentheses(m.source.Describe(f.reason).Cure)
+	return text + inParentheses(m.overall.Describe(f.reason).Cure)
 }
 
 func inParentheses(cure string) string {
@@ -84,10 +84,10 @@ func inParentheses(cure string) string {
 // moment is the state of the cluster at one time.
 type moment struct {
 	*Config
-	now    time.Time
-	at     usage.Time // now, by our clock
-	source health.Overall
-	nodes  map[string]*nodeFinding // by name; nil: not kept
+	now      time.Time
+	at       usage.Time // now, by our clock
+	overall  health.Overall
+	examined map[string]*nodeFinding // by name; nil: not kept
 }
 
 // nodeFinding is why no object on a node has metrics.
@@ -98,41 +98,41 @@ type nodeFinding struct {
 }
 
 func (c *Config) moment(now time.Time) *moment {
-	return &moment{Config: c, now: now, at: c.Clock.At(now), source: c.Source.Overall()}
+	return &moment{Config: c, now: now, at: c.Clock.At(now), overall: c.Source.Overall()}
 }
 
-// node returns why no object on the node has metrics, if there is such a reason. The owner
+// node returns why no object on the node has metrics, if there is such a reason. refer
 // returns how texts refer to the node.
-func (m *moment) node(name string, owner func(string) string) *nodeFinding {
-	if n := m.nodes[name]; n != nil {
+func (m *moment) node(name string, refer func(string) string) *nodeFinding {
+	if n := m.examined[name]; n != nil {
 		return n
 	}
-	n := m.examineNode(name, owner(name))
-	if m.nodes != nil {
-		m.nodes[name] = n
+	n := m.examineNode(name, refer(name))
+	if m.examined != nil {
+		m.examined[name] = n
 	}
 	return n
 }
 
-func (m *moment) examineNode(name, owner string) *nodeFinding {
+func (m *moment) examineNode(name, subject string) *nodeFinding {
 	n := &nodeFinding{found: true}
 	if m.Nodes.Get("", name) == nil {
-		n.finding = m.unknownNode(owner)
+		n.finding = m.unknownNode(subject)
 		return n
 	}
 	n.health, _ = m.Source.Node(name)
-	switch o, h := &m.source, &n.health; {
+	switch o, h := &m.overall, &n.health; {
 	case o.Failures > 0:
 		d := o.Describe(o.Reason)
 		n.finding = newFinding(reason.EngineFailing, "reading the engine has failed%s with the reason %s: %s%s",
 			since(o.FailingSince, m.now), o.Reason, d.Problem, inParentheses(d.Cure))
 	case h.Failures > 0:
 		n.finding = newFinding(h.Reason, "the metrics of %s cannot be read%s: %s",
-			owner, since(h.FailingSince, m.now), o.Describe(h.Reason).Problem)
+			subject, since(h.FailingSince, m.now), o.Describe(h.Reason).Problem)
 		n.failing = true
 	case h.LastSuccess.IsZero():
 		n.finding = newFinding(reason.NodeStarting, "%s has not been read yet; metrics are expected within %s",
-			owner, seconds(o.Startup))
+			subject, seconds(o.Startup))
 	default:
 		n.found = false
 	}
@@ -141,51 +141,51 @@ func (m *moment) examineNode(name, owner string) *nodeFinding {
 
 // unknownNode explains a node that is not in the inventory, as far as that is known without a
 // lookup.
-func (m *moment) unknownNode(owner string) finding {
+func (m *moment) unknownNode(subject string) finding {
 	if m.SelectsNodes {
-		return newFinding(reason.NotSelected, "%s does not exist or is not selected for scraping", owner)
+		return newFinding(reason.NotSelected, "%s does not exist or is not selected for scraping", subject)
 	}
-	return newFinding(reason.NodeNotFound, "%s does not exist", owner)
+	return newFinding(reason.NodeNotFound, "%s does not exist", subject)
 }
 
 // lookUpNode explains a node that is not in the inventory.
-func (m *moment) lookUpNode(ctx context.Context, name, owner string) finding {
+func (m *moment) lookUpNode(ctx context.Context, name, subject string) finding {
 	if m.SelectsNodes && m.Lookup != nil {
 		switch exists, err := m.Lookup.NodeExists(ctx, name); {
 		case err != nil:
 		case exists:
-			return newFinding(reason.NotSelected, "%s is not selected for scraping", owner)
+			return newFinding(reason.NotSelected, "%s is not selected for scraping", subject)
 		default:
-			return newFinding(reason.NodeNotFound, "%s does not exist", owner)
+			return newFinding(reason.NodeNotFound, "%s does not exist", subject)
 		}
 	}
-	return m.unknownNode(owner)
+	return m.unknownNode(subject)
 }
 
 // waiting returns a finding about a series that has one sample and is so young that metrics are
 // still expected.
 func (m *moment) waiting(r reason.Reason, what string, since usage.Time) (finding, bool) {
 	age := m.at.Sub(since)
-	if since == 0 || age >= m.source.Startup {
+	if since == 0 || age >= m.overall.Startup {
 		return finding{}, false
 	}
 	return newFinding(r, "the first sample of %s arrived %s ago; metrics need a second one, and are expected within %s",
-		what, short(age), seconds(m.source.Startup-age)), true
+		what, short(age), seconds(m.overall.Startup-age)), true
 }
 
 // stale returns a finding about samples of which the last was taken at the given time.
 func (m *moment) stale(node, what string, sampledAt usage.Time) finding {
 	if m.at.Sub(sampledAt) <= m.MaxSampleAge { // not too old, but too far from the one before
 		return newFinding(reason.StaleSamples, "%s has one sample of %s, from %s, but metrics need two within %s",
-			m.source.Reporter(node), what, m.ago(sampledAt), seconds(cmp.Or(m.source.Window, m.MaxSampleAge)))
+			m.overall.Reporter(node), what, m.ago(sampledAt), seconds(cmp.Or(m.overall.Window, m.MaxSampleAge)))
 	}
 	return newFinding(reason.StaleSamples, "%s responds, but its last sample of %s is from %s",
-		m.source.Reporter(node), what, m.ago(sampledAt))
+		m.overall.Reporter(node), what, m.ago(sampledAt))
 }
 
 // soon is for metrics that nothing prevents: they have just arrived, or come with the next scrape.
 func (m *moment) soon(r reason.Reason, node string) finding {
-	return newFinding(r, "metrics are expected when %s is read again, within %s", m.source.Reporter(node),
+	return newFinding(r, "metrics are expected when %s is read again, within %s", m.overall.Reporter(node),
 		seconds(m.Resolution))
 }
 

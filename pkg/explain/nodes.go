@@ -55,7 +55,7 @@ func (m *moment) nodeWithoutMetrics(name string) finding {
 	}
 	if facts.SampledAt == 0 {
 		return newFinding(reason.NoSamples, "%s responds, but does not report the CPU and memory of the node itself",
-			m.source.Reporter(name))
+			m.overall.Reporter(name))
 	}
 	return m.stale(name, "the node", facts.SampledAt)
 }

@@ -52,7 +52,7 @@ func (m *moment) pod(ctx context.Context, o *inventory.Object, pod *corev1.Pod, 
 		f := m.runningPod(o)
 		switch f.reason {
 		case reason.NotSelected:
-			return m.lookUpNode(ctx, o.Node, owner(o.Node))
+			return m.lookUpNode(ctx, o.Node, itsNode(o.Node))
 		case reason.NotRunning:
 			return newFinding(f.reason, "%s%s", f.text(), waitingContainer(pod))
 		}
@@ -71,7 +71,7 @@ func (m *moment) pod(ctx context.Context, o *inventory.Object, pod *corev1.Pod, 
 // Summarize returns how many of the pods, which are running, have no metrics for which reason.
 func (p *Pods) Summarize(missing []*inventory.Object, now time.Time) string {
 	m := p.config.moment(now)
-	m.nodes = map[string]*nodeFinding{}
+	m.examined = map[string]*nodeFinding{}
 	var s summary
 	for _, o := range missing {
 		s.add(m.runningPod(o), o.Node)
@@ -92,13 +92,13 @@ func (m *moment) podsText(g *group) string {
 	case g.reason == reason.NodeStarting:
 		text = "without a second sample yet"
 	case g.reason == reason.PodStarting:
-		text = "that started less than " + seconds(m.source.Startup) + " ago"
+		text = "that started less than " + seconds(m.overall.Startup) + " ago"
 	case g.reason == reason.NotRunning:
 		text = "without a running container"
 	case g.reason == reason.NoContainers:
-		text = "that the " + m.source.Kind() + " does not report"
+		text = "that the " + m.overall.Kind() + " does not report"
 	case g.reason == reason.ContainerMissing:
-		text = "with a container whose usage the " + m.source.Kind() + " does not report"
+		text = "with a container whose usage the " + m.overall.Kind() + " does not report"
 	case g.reason == reason.StaleSamples:
 		text = "with samples that are too old"
 	default:
@@ -109,11 +109,11 @@ func (m *moment) podsText(g *group) string {
 
 // failingEngine describes a group of objects without metrics because the engine cannot be read.
 func (m *moment) failingEngine() string {
-	return fmt.Sprintf("because the engine cannot be read (%s)", m.source.Reason)
+	return fmt.Sprintf("because the engine cannot be read (%s)", m.overall.Reason)
 }
 
-// owner refers to the node of a pod.
-func owner(node string) string { return fmt.Sprintf("its node %q", node) }
+// itsNode refers to the node of a pod.
+func itsNode(node string) string { return fmt.Sprintf("its node %q", node) }
 
 // noneRuns reports whether a pod has container statuses, but no running container.
 func noneRuns(o *inventory.Object) bool {
@@ -126,7 +126,7 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 	if o.Node == "" {
 		return newFinding(reason.PodUnknown, "the pod is not bound to a node")
 	}
-	n := m.node(o.Node, owner)
+	n := m.node(o.Node, itsNode)
 	switch {
 	case n.found:
 		return n.finding
@@ -151,10 +151,10 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 		return starting
 	case !reported: // and the pod has no container statuses yet
 		// By the clock of the API server, which may differ from ours.
-		if age := m.at.Sub(o.CreatedAt); age >= -usage.MaxLead && age < m.source.Startup {
+		if age := m.at.Sub(o.CreatedAt); age >= -usage.MaxLead && age < m.overall.Startup {
 			age = max(0, age)
 			return newFinding(reason.PodStarting, "the pod was created %s ago; metrics are expected within %s",
-				short(age), seconds(m.source.Startup-age))
+				short(age), seconds(m.overall.Startup-age))
 		}
 		return m.notReported(o, n)
 	case facts.AsOf != 0 && m.at.Sub(facts.AsOf) > m.MaxSampleAge:
@@ -165,21 +165,21 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 
 func (m *moment) notReported(o *inventory.Object, n *nodeFinding) finding {
 	return newFinding(reason.NoContainers, "%s responded at %s, but does not report the pod",
-		m.source.Reporter(o.Node), ago(n.health.LastSuccess, m.now))
+		m.overall.Reporter(o.Node), ago(n.health.LastSuccess, m.now))
 }
 
 // startingContainer explains a container that started so recently that metrics are still expected.
 func (m *moment) startingContainer(c view.Container, n *nodeFinding) (finding, bool) {
 	age, known := m.ageOf(c.State, n)
-	if known && age < m.source.Startup {
+	if known && age < m.overall.Startup {
 		return newFinding(reason.PodStarting, "%s started %s ago; metrics are expected within %s",
-			named(c.Name), short(age), seconds(m.source.Startup-age)), true
+			named(c.Name), short(age), seconds(m.overall.Startup-age)), true
 	}
 	if c.Facts == nil {
 		return finding{}, false
 	}
 	r := reason.PodStarting
-	if known && age >= 2*m.source.Startup { // kube-vitals is new to the node, or its clock was set
+	if known && age >= 2*m.overall.Startup { // kube-vitals is new to the node, or its clock was set
 		r = reason.NodeStarting
 	}
 	return m.waiting(r, named(c.Name), c.Facts.Since)
@@ -203,10 +203,10 @@ func (m *moment) ageOf(c *inventory.ContainerState, n *nodeFinding) (time.Durati
 func (m *moment) containerWithoutUsage(c view.Container, node string) finding {
 	switch {
 	case c.Facts == nil:
-		return newFinding(reason.ContainerMissing, "%s does not report %s", m.source.Reporter(node), named(c.Name))
+		return newFinding(reason.ContainerMissing, "%s does not report %s", m.overall.Reporter(node), named(c.Name))
 	case c.Facts.SampledAt == 0:
 		return newFinding(reason.ContainerMissing,
-			"%s does not report both CPU and memory of %s", m.source.Reporter(node), named(c.Name))
+			"%s does not report both CPU and memory of %s", m.overall.Reporter(node), named(c.Name))
 	}
 	return m.stale(node, named(c.Name), c.Facts.SampledAt)
 }

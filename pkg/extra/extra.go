@@ -50,7 +50,7 @@ type Report struct {
 	Whole bool
 }
 
-// ContainerResource is the usage of a resource by a container. If an Report has several of one
+// ContainerResource is the usage of a resource by a container. If a Report has several of one
 // container and resource, they are added. If Container is empty, it is what the pod uses outside of
 // its containers, which is served with the first container: only containers have usage in the API.
 type ContainerResource struct {

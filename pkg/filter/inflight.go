@@ -41,7 +41,8 @@ func LimitInFlight(config *genericapiserver.Config) {
 	}
 }
 
-// Handle implements flowcontrol.Interface. The probes of kubelets are always served: they cannot be told
+// Handle implements flowcontrol.Interface. If it returns without calling serve, the library sends
+// status 429. The probes of kubelets are always served: they cannot be told
 // from other requests without credentials. The same is true for administrators, as in the library.
 func (f *inFlight) Handle( //nolint:revive // the parameters are those of the interface
 	_ context.Context, r flowcontrol.RequestDigest,

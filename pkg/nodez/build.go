@@ -155,7 +155,7 @@ func (c *Config) stateOf(
 	case h.SucceedingSince.IsZero() || now.Sub(h.SucceedingSince) <= c.MaxSampleAge:
 		return Starting, ""
 	}
-	if facts, _ := c.View.Usage.NodeFacts(h.Name); facts.SampledAt == 0 {
+	if facts, _ := c.View.Store.NodeFacts(h.Name); facts.SampledAt == 0 {
 		return Stale, reason.NoSamples
 	}
 	return Stale, reason.StaleSamples

@@ -71,7 +71,7 @@ func (w *world) view(now usage.Time) *view.View {
 		}
 		viewtest.Put(s, name, node, reported[name]...)
 	}
-	return &view.View{Pods: viewtest.Index(w.known...), Nodes: inventory.New(), Usage: s}
+	return &view.View{Pods: viewtest.Index(w.known...), Nodes: inventory.New(), Store: s}
 }
 
 func pod(node, name string, phase inventory.Phase) *inventory.Object {

@@ -117,7 +117,7 @@ func newCluster(t *testing.T, seed uint64) *cluster {
 
 // startServer starts kube-vitals, possibly again.
 func (w *cluster) startServer() {
-	w.view.Usage = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100, RateWindow: 15 * time.Second,
+	w.view.Store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100, RateWindow: 15 * time.Second,
 		State: func(_, _, pod, container string) store.ContainerState {
 			o := w.pods[pod]
 			if o == nil {
@@ -128,7 +128,7 @@ func (w *cluster) startServer() {
 		}})
 	source, err := New(Config{
 		URL: "http://engine", Interval: interval, MaxSampleAge: maxAge, MaxContainers: 100,
-		Sink: w.view.Usage, Clock: w.clock,
+		Sink: w.view.Store, Clock: w.clock,
 		Synced: func() bool { return true },
 		Started: func(_, _, pod, container string) (start Start, ok bool) {
 			o := w.pods[pod]
@@ -210,7 +210,7 @@ func wholeSecond(t usage.Time) usage.Time { return usage.At(t.Time().Truncate(ti
 
 // replacePod deletes a pod and creates another one of the name. The old one runs on for some seconds.
 func (w *cluster) replacePod(pod string, runsOn int) {
-	w.view.Usage.RemovePod("n1", namespace, pod, w.clock.At(time.Now()))
+	w.view.Store.RemovePod("n1", namespace, pod, w.clock.At(time.Now()))
 	w.pods[pod] = nil
 	for _, s := range w.slots {
 		if s.pod != pod {
@@ -446,7 +446,7 @@ func (w *cluster) check() {
 	now := w.clock.At(time.Now())
 	for _, s := range w.slots {
 		if s.pod == "" {
-			if n := w.view.Usage.Node("n1", now); n != nil {
+			if n := w.view.Store.Node("n1", now); n != nil {
 				w.verify(s, &n.Amount, inventory.UID{})
 			}
 			continue

@@ -68,7 +68,7 @@ const (
 // kind is what the series of a query are.
 type kind int
 
-// The kinds of queries, in the order in which they are sent.
+// The kinds of queries: those of containers, then those of nodes (isOfNode). queryAll sets the order of sending.
 const (
 	containerCPU kind = iota
 	containerMemory

@@ -4,7 +4,7 @@
 //
 // The queries return raw samples of the CPU counters with the timestamps that the engine stored
 // (range selectors in instant queries), so that the store applies the same rules to them as to
-// samples that kube-vitals has scraped itself. Client sends queries and decodes the responses while
+// samples that kube-vitals has scraped itself. The client sends queries and decodes the responses while
 // they arrive. Source groups the samples by node, selects one of several series of the same
 // container, and puts new samples into the store in the order of their times.
 //

@@ -17,14 +17,14 @@ var _ health.Source = (*Source)(nil)
 type overall struct {
 	mu sync.Mutex
 	health.Overall
-	engine health.Engine
+	details health.Engine // Overall copies it into Engine
 }
 
 // Overall implements health.Source.
 func (s *Source) Overall() health.Overall {
 	s.overall.mu.Lock()
 	defer s.overall.mu.Unlock()
-	current, engine := s.overall.Overall, s.overall.engine
+	current, engine := s.overall.Overall, s.overall.details
 	current.Engine = &engine
 	return current
 }
@@ -60,28 +60,28 @@ func (n *node) current(next time.Time) health.Node {
 	return current
 }
 
-// publish adds a result to what is known of the engine.
-func (s *Source) publish(r *Result, now, next time.Time) {
+// recordRefresh adds a result to what is known of the engine.
+func (s *Source) recordRefresh(r *Result, now, next time.Time) {
 	rejected := s.client.problem != ""
 	s.overall.mu.Lock()
 	defer s.overall.mu.Unlock()
-	s.overall.Next, s.overall.engine.FileRejected = next, rejected
+	s.overall.Next, s.overall.details.FileRejected = next, rejected
 	if r.Err != nil {
 		s.overall.Fail(now, r.Took, r.Reason, r.Err)
 		return
 	}
 	s.overall.Succeed(now, r.Took)
-	e := &s.overall.engine
+	e := &s.overall.details
 	e.Series, e.UnknownSeries, e.Partial, e.Warning, e.Skipped = r.Series, r.Unknown, r.Partial, r.Warning, 0
 	for _, n := range r.Skipped {
 		e.Skipped += n
 	}
 }
 
-// describe adds a refresh to what is known of a node, after its samples have been stored. It reports
+// recordNode adds a refresh to what is known of a node, after its samples have been stored. It reports
 // whether the engine has series of the node. A new node may have none for as long as its first metrics
 // may take.
-func (s *Source) describe(n *node, now time.Time) bool {
+func (s *Source) recordNode(n *node, now time.Time) bool {
 	var sampledAt usage.Time
 	count, containers := 0, 0
 	newest := &n.counter // the series that tells the interval

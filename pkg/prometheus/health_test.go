@@ -18,7 +18,7 @@ import (
 func (f *fixture) refreshAt(now time.Time) Result {
 	f.client.reload()
 	result := f.refresh(context.Background())
-	f.publish(&result, now, now.Add(interval))
+	f.recordRefresh(&result, now, now.Add(interval))
 	return result
 }
 

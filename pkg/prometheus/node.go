@@ -62,10 +62,10 @@ type counter struct {
 // selection is the series that was selected of those with the same identity, and the samples of it
 // that matter.
 type selection struct {
-	hash    uint64     // of the labels
-	second  usage.Time // the time of the second newest sample; 0: there is none
-	cur     point      // the newest sample
-	isFresh bool       // whether cur must be stored
+	hash   uint64     // of the labels
+	second usage.Time // the time of the second newest sample; 0: there is none
+	cur    point      // the newest sample
+	isNew  bool       // whether cur is newer than what was stored
 	// base is the sample from which the rate of cur is computed. base.at is 0 if that is the sample that
 	// was stored last, if any. It is cur if the counter is another one than that of the last sample, or
 	// was reset since, and there are no earlier ones.
@@ -88,7 +88,7 @@ func (s *Source) current(n *node) iter.Seq[*counter] {
 
 // isFresh reports whether the current refresh has a new sample with CPU and memory.
 func (s *Source) isFresh(c *counter) bool {
-	return c.refresh == s.refreshes && c.isFresh && c.has&usage.HasMemory != 0
+	return c.refresh == s.refreshes && c.isNew && c.has&usage.HasMemory != 0
 }
 
 // add adds a series to the samples of its node. It reports whether the series is of a known node.

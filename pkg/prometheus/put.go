@@ -10,7 +10,9 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// put stores the new samples of a node, and reports whether there were any.
+// put stores the new samples of a node, and reports whether there were any. observeStamps must be first:
+// it decides which selection of each counter the rest uses. The report of the Sink is not needed: another
+// query would not return newer samples.
 func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 	s.observeStamps(n)
 	reference, hasNew := s.prepare(n, sent)
@@ -32,8 +34,8 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 	return true
 }
 
-// prepare drops the samples that are by another clock than those of their node. It returns the time that
-// the others are compared with, and whether there are new samples.
+// prepare drops the samples that are by another clock than those of their node, and restarts series if
+// the node's clock was set. It returns the time that the others are compared with, and whether there are new samples.
 func (s *Source) prepare(n *node, sent usage.Time) (reference usage.Time, hasNew bool) {
 	reference = s.reference(n, sent)
 	apart := s.apart(n, reference)
@@ -65,7 +67,7 @@ func (s *Source) prepare(n *node, sent usage.Time) (reference usage.Time, hasNew
 
 // fill sets the samples of s.scrape, and drops the containers that have ended.
 func (s *Source) fill(n *node, reference usage.Time) {
-	s.scrape.Containers, s.names = s.scrape.Containers[:0], s.names[:0]
+	s.names = s.names[:0]
 	if s.isFresh(&n.counter) {
 		s.scrape.Node = n.counter.next()
 	}

@@ -36,7 +36,7 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 	s.refreshes++
 	sent := s.Clock.At(start)
 	s.reindex(ctx)
-	a := answers{result: &result}
+	a := responses{result: &result}
 	if err := s.queryAll(ctx, &a); err != nil {
 		result.Err, result.Reason = err, reason.Of(err)
 		return result
@@ -55,15 +55,15 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 		if s.put(n, sent, arrived, result.Partial) {
 			result.Nodes++
 		}
-		if !s.describe(n, time.Now()) {
+		if !s.recordNode(n, time.Now()) {
 			result.Missing++
 		}
 	}
 	return result
 }
 
-// answers are the responses of a refresh.
-type answers struct {
+// responses are the responses of a refresh.
+type responses struct {
 	mu      sync.Mutex
 	result  *Result
 	matched [numKinds]int // series of known nodes
@@ -72,7 +72,7 @@ type answers struct {
 
 // queryAll sends all queries. Those of the counters come first: they decide which of several series
 // of a container counts.
-func (s *Source) queryAll(ctx context.Context, a *answers) error {
+func (s *Source) queryAll(ctx context.Context, a *responses) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.maxDuration, reason.Errorf(reason.Timeout,
 		"all queries together have taken more than %v (check the load of the engine; see Sizing in docs/prometheus.md)",
 		s.maxDuration))
@@ -88,7 +88,7 @@ func (s *Source) queryAll(ctx context.Context, a *answers) error {
 }
 
 // queryKinds sends the queries of some kinds, and returns the first error.
-func (s *Source) queryKinds(ctx context.Context, a *answers, kinds ...kind) error {
+func (s *Source) queryKinds(ctx context.Context, a *responses, kinds ...kind) error {
 	queries, ctx := errgroup.WithContext(ctx)
 	queries.SetLimit(parallelQueries)
 	for _, k := range kinds {
@@ -104,7 +104,7 @@ func (s *Source) queryKinds(ctx context.Context, a *answers, kinds ...kind) erro
 	return queries.Wait()
 }
 
-func (s *Source) query(ctx context.Context, k kind, a *answers) error {
+func (s *Source) query(ctx context.Context, k kind, a *responses) error {
 	s.tick()
 	response, err := s.client.query(ctx, k, func(series *decode.Series) {
 		a.mu.Lock()

@@ -68,12 +68,13 @@ func (s *Source) pick(last point, isAnother bool, points []point, areOfScrapes b
 	var p selection
 	p.cur, p.second = newestTwo(points)
 	isImpossible := last.At.Sub(p.cur.At) > maxAhead+maxWindow // no query can have returned both
-	if p.isFresh = isImpossible || p.cur.At > last.At; !p.isFresh {
+	if p.isNew = isImpossible || p.cur.At > last.At; !p.isNew {
 		return p
 	}
-	isStored := last.At != 0
+	wasStored := last.At != 0
+	isReplaced := wasStored && (isAnother || isImpossible) // the stored counter, by another one
 	if isAnother || isImpossible {
-		isAnother, last = isStored, point{}
+		last = point{}
 	}
 	first := 0 // the first new sample
 	for points[first].At <= last.At {
@@ -106,10 +107,10 @@ func (s *Source) pick(last point, isAnother bool, points []point, areOfScrapes b
 	}
 	switch {
 	case p.base.At != 0:
-	case isAnother || isReset && isStored:
+	case isReplaced || isReset && wasStored:
 		p.base = p.cur
 	case areOfScrapes && isContinued:
-		p.isFresh = p.cur.At.Sub(last.At) >= minWindow
+		p.isNew = p.cur.At.Sub(last.At) >= minWindow
 	}
 	return p
 }

@@ -149,7 +149,7 @@ func New(c Config) (*Source, error) {
 		times: map[[2]usage.Time]int{}, maxDuration: max(c.Interval, c.MaxSampleAge/3)}
 	// Two samples must be in the range of the queries.
 	s.overall.Window, s.overall.Startup = client.window, client.window+c.Interval
-	s.overall.engine.Host = client.url.Host
+	s.overall.details.Host = client.url.Host
 	return s, nil
 }
 
@@ -243,7 +243,7 @@ func (s *Source) Run(ctx context.Context) {
 		if early := now.Add(s.Interval / 4); result.Err != nil && result.Failures <= retries && early.Before(due) {
 			due = early
 		}
-		s.publish(&result, now, due)
+		s.recordRefresh(&result, now, due)
 		timer.Reset(due.Sub(now))
 	}
 }

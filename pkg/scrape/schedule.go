@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// reschedule determines when a target is due after a scrape, which took so long, unless the node was
+// reschedule determines when a target is due after a scrape, given how long it took, unless the node was
 // deleted. failures is the number of failed scrapes in a row; the plan counts after a success only.
 //
 // Failing nodes are not scraped more often because they are active.

@@ -70,7 +70,8 @@ func (a *assembly) addChecks(config *genericapiserver.Config, required readiness
 	config.AddLivezChecks(probe("scraping", a.source.Alive))
 }
 
-// addFilters adds what requests pass before and after the filters of the library.
+// addFilters adds filters around and inside those of the library. A request passes the last one here
+// first. Those of pkg/api come after authorization: they need the request info and the user.
 func (a *assembly) addFilters(config *genericapiserver.Config, required readiness, codecs serializer.CodecFactory) {
 	writeTime := cmp.Or(a.maxWriteTime, filter.MaxWriteTime)
 	config.SecureServing.Listener = filter.Listener{Listener: config.SecureServing.Listener, MaxWriteTime: writeTime}
@@ -78,7 +79,7 @@ func (a *assembly) addFilters(config *genericapiserver.Config, required readines
 		handler = api.WithResponseMemory(handler, codecs, responseMemory(memory.Limit()))
 		handler = api.WithMetadataCheck(handler, codecs)
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
-		handler = rejectUntilReady(handler, required, codecs)
+		handler = rejectUntilServing(handler, required, codecs)
 		handler = filter.WithDeadline(handler, config.RequestTimeout, writeTime)
 		return filter.WithDrain(handler, config.ShutdownInitiatedNotify())
 	}
@@ -109,7 +110,7 @@ func (a *assembly) resources(authorizer authorizer.Authorizer) (api.Config, erro
 	explanations := explain.Config{
 		Pods:         a.view.Pods,
 		Nodes:        a.view.Nodes,
-		Samples:      a.view.Usage,
+		Samples:      a.view.Store,
 		Source:       a.source,
 		Lookup:       lookup,
 		SelectsNodes: a.NodeSelector != nil && !a.NodeSelector.Empty(),

@@ -28,7 +28,7 @@ type assembly struct {
 	instruments *instruments
 	watches     *inventory.Watches
 	source      source
-	reads       api.Reads                // is told which nodes are read; nil: nothing is
+	reads       api.Reads                // notified of reads; nil: --active-resolution is off
 	exporters   func() []health.Exporter // of devices; nil: there are none
 	cert        *servingcert.Manager     // nil: the serving certificate is not ours
 
@@ -37,7 +37,7 @@ type assembly struct {
 	loops []func(context.Context) // that run until the last request has ended
 }
 
-// newAssembly returns the state, which is still empty, and what reads it.
+// newAssembly returns an assembly with an empty store and empty inventories, and with their instruments.
 func newAssembly(c Config) (*assembly, error) {
 	client, err := restConfig(c.Kubeconfig)
 	if err != nil {
@@ -48,23 +48,23 @@ func newAssembly(c Config) (*assembly, error) {
 	v := newView(c, clock)
 	i := newInstruments(c.Version, c.Commit, time.Now, clock)
 	i.registerConfig(c.Resolution, c.MaxSampleAge)
-	i.registerState(v.Usage, v.Nodes, v.Pods)
+	i.registerState(v.Store, v.Nodes, v.Pods)
 	i.registerMemory()
 	return &assembly{Config: c, client: client, clock: clock, view: v, instruments: i}, nil
 }
 
-// newView returns an empty store and empty inventories of pods and of nodes. The store removes a pod
+// newView returns a View with a new, empty store and inventories, and connects them. The store removes a pod
 // before the inventory does: a new pod of the same name must not get the usage of the old one.
 func newView(c Config, clock usage.Clock) *view.View {
 	v := &view.View{Nodes: inventory.New()}
 	v.Pods = inventory.NewNotifying(func(old *inventory.Object) {
 		now := clock.At(time.Now())
-		v.Usage.RemovePod(old.Node, old.Namespace, old.Name, now)
+		v.Store.RemovePod(old.Node, old.Namespace, old.Name, now)
 		if v.Extra != nil {
 			v.Extra.RemovePod(old.Node, old.Namespace, old.Name, now)
 		}
 	})
-	v.Usage = store.New(store.Config{
+	v.Store = store.New(store.Config{
 		MaxSampleAge: c.MaxSampleAge, RateWindow: c.RateWindow, MaxContainers: maxContainers,
 		State: func(node, namespace, pod, container string) store.ContainerState {
 			o := boundPod(v.Pods, node, namespace, pod)
@@ -77,7 +77,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 		},
 	})
 	if c.Devices != nil || c.EphemeralStorage.Interval > 0 {
-		v.Extra = extra.New(v.Usage.Corrected)
+		v.Extra = extra.New(v.Store.Corrected)
 	}
 	return v
 }
@@ -90,7 +90,7 @@ func boundPod(pods *inventory.Index, node, namespace, name string) *inventory.Ob
 	return nil
 }
 
-// addWatches adds the watches of nodes and pods.
+// addWatches adds the watches of nodes and pods. addSource adds their loop, since it needs the source.
 func (a *assembly) addWatches() (err error) {
 	a.watches, err = inventory.NewWatches(inventory.WatchConfig{
 		Client:          a.client,

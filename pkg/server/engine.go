@@ -13,7 +13,7 @@ import (
 func (a *assembly) addEngine() error {
 	c := *a.Prometheus
 	c.Interval, c.MaxSampleAge, c.MaxContainers = a.Resolution, a.MaxSampleAge, maxContainers
-	c.Sink, c.Observer, c.Clock = a.view.Usage, a.instruments.registerEngine(), a.clock
+	c.Sink, c.Observer, c.Clock = a.view.Store, a.instruments.registerEngine(), a.clock
 	c.Synced, c.UserAgent = a.synced, a.client.UserAgent
 	c.Started = func(node, namespace, pod, container string) (prom.Start, bool) {
 		return startOf(boundPod(a.view.Pods, node, namespace, pod), container)
@@ -28,7 +28,8 @@ func (a *assembly) addEngine() error {
 	return nil
 }
 
-// startOf returns the start of a container for the engine as source. There may be no pod.
+// startOf returns the start of a container for the engine as source: the latest one known, unlike
+// EarliestStart, because samples from before it are of an earlier container. There may be no pod.
 func startOf(pod *inventory.Object, container string) (start prom.Start, ok bool) {
 	if pod == nil || pod.StartedAt == 0 && pod.Phase == inventory.PodPending { // its kubelet has not accepted it yet
 		return start, false
@@ -42,8 +43,8 @@ func startOf(pod *inventory.Object, container string) (start prom.Start, ok bool
 	return start, true
 }
 
-// engine has the instruments of the refreshes from an engine.
-type engine struct {
+// engineInstruments has the instruments of the refreshes from an engine.
+type engineInstruments struct {
 	*instruments
 	refreshes results
 	partial   prometheus.Counter
@@ -53,8 +54,8 @@ type engine struct {
 
 // registerEngine registers the metrics of refreshes, and returns their observer. Servers that scrape
 // kubelets do not have these metrics.
-func (i *instruments) registerEngine() *engine {
-	return &engine{
+func (i *instruments) registerEngine() *engineInstruments {
+	return &engineInstruments{
 		instruments: i,
 		refreshes:   i.newResults("engine_refreshes_total", "Refreshes from the Prometheus-compatible engine"),
 		partial: i.newCounter("engine_partial_refreshes_total",
@@ -84,7 +85,7 @@ func (i *instruments) registerEngineState(overall func() health.Overall) {
 }
 
 // Refreshed implements the Observer of pkg/prometheus.
-func (e *engine) Refreshed(r prom.Result) {
+func (e *engineInstruments) Refreshed(r prom.Result) {
 	e.took.Observe(r.Took.Seconds())
 	e.countSkipped(r.Skipped)
 	e.refreshes.add(r.Reason)

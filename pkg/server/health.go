@@ -66,7 +66,7 @@ const firstMetricsTimeout = 30 * time.Second
 // affects /readyz only; requests that arrive earlier get what there is. Once met, it stays met: an
 // unready server would make kubelet failures an outage of the API.
 type firstMetrics struct {
-	required readiness   // before the first scrape
+	required readiness   // for requests to be served
 	warmedUp func() bool // reports whether the nodes have the first metrics that can be had
 
 	mu    sync.Mutex
@@ -81,7 +81,7 @@ func (f *firstMetrics) check() error {
 		return nil
 	}
 	if names, _ := f.required.missing(); names != nil {
-		return errors.New("nodes cannot be scraped yet; missing: " + strings.Join(names, ", "))
+		return errors.New("the API cannot be served yet; missing: " + strings.Join(names, ", "))
 	}
 	if f.since.IsZero() {
 		f.since = time.Now()
@@ -92,9 +92,10 @@ func (f *firstMetrics) check() error {
 	return nil
 }
 
-// rejectUntilReady rejects API requests with status 503 until all requirements are met. Clients
+// rejectUntilServing rejects API requests with status 503 until the required ones of readiness are met: nodes, pods and authentication.
+// Clients
 // would believe an empty list, and client certificates cannot be verified yet.
-func rejectUntilReady(
+func rejectUntilServing(
 	handler http.Handler, required readiness, serializer runtime.NegotiatedSerializer,
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -25,7 +25,7 @@ func TestRejectUntilReady(t *testing.T) {
 		{"pods", func() error { return nil }},
 	}
 	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	h := rejectUntilReady(served, ready, serializer.NewCodecFactory(api.NewScheme()))
+	h := rejectUntilServing(served, ready, serializer.NewCodecFactory(api.NewScheme()))
 	get := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

@@ -32,7 +32,7 @@ type instruments struct {
 
 	scrapes     results
 	early       prometheus.Counter
-	active      prometheus.Counter // nil unless there are active nodes
+	active      prometheus.Counter // nil without --active-resolution
 	summaries   results
 	duration    prometheus.Histogram
 	lateness    prometheus.Histogram

@@ -1,4 +1,4 @@
-// Package server wires the other packages together: it watches nodes and pods, scrapes kubelets and
+// Package server wires the other packages together: it watches nodes and pods, scrapes kubelets or reads an engine, and
 // serves their usage as the aggregated API metrics.k8s.io.
 //
 // New builds a Server and opens its port. Run serves until its context ends, then drains. Neither
@@ -45,8 +45,8 @@ type Config struct {
 	Resolution   time.Duration   // interval between two scrapes of a node
 	MaxSampleAge time.Duration   // age above which a sample is not served
 	RateWindow   time.Duration   // time that a rate should cover; 0: that between two samples in a row
-	Kubelet      kubelet.Config
-	Active       scrape.Active // scrapes of nodes whose metrics are read by name or label selector
+	Kubelet      kubelet.Config  // New sets Pins, Clock, Token, UserAgent and Reloaded, and credentials by default
+	Active       scrape.Active   // scrapes of nodes whose metrics are read by name or label selector
 
 	// MissingMetricsWarnings enables a Warning header in tables if nodes or pods are missing.
 	MissingMetricsWarnings bool

@@ -181,7 +181,7 @@ func TestNewServingCert(t *testing.T) {
 func TestRateWindow(t *testing.T) {
 	clock := usage.NewClock(time.Now())
 	for rateWindow, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 15 * time.Second: 15 * time.Second} {
-		metrics := newView(Config{MaxSampleAge: time.Minute, RateWindow: rateWindow}, clock).Usage
+		metrics := newView(Config{MaxSampleAge: time.Minute, RateWindow: rateWindow}, clock).Store
 		start := clock.At(time.Now())
 		end := start.Add(30 * time.Second)
 		for at := start; at <= end; at = at.Add(5 * time.Second) {
@@ -198,7 +198,7 @@ func TestRateWindow(t *testing.T) {
 func TestReplacedPodHasNoOldUsage(t *testing.T) {
 	clock := usage.NewClock(time.Now())
 	v := newView(Config{MaxSampleAge: time.Minute}, clock)
-	metrics, pods := v.Usage, v.Pods
+	metrics, pods := v.Store, v.Pods
 	pod := func(uid types.UID) any {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "web-0", UID: uid},
@@ -275,7 +275,7 @@ func TestUntrustedAPIServerGetsNoRequests(t *testing.T) {
 func TestForceDeletedPodHasNoUsage(t *testing.T) {
 	clock := usage.NewClock(time.Now())
 	v := newView(Config{MaxSampleAge: time.Minute}, clock)
-	metrics, pods := v.Usage, v.Pods
+	metrics, pods := v.Store, v.Pods
 	now := clock.At(time.Now())
 	const lived = time.Hour
 	for bound, want := range map[string]bool{"n1": false, "n2": true} { // n2: nothing is known of the pod on n1

@@ -20,7 +20,7 @@ type source interface {
 	inventory.Targets
 	Run(context.Context)
 	Alive() error   // returns an error if Run is stuck
-	WarmedUp() bool // reports whether the nodes have the first metrics that their kubelets can provide
+	WarmedUp() bool // reports whether the nodes have the first metrics that can be had
 }
 
 // addScraper adds a scraper of kubelets.
@@ -43,7 +43,7 @@ func (a *assembly) addScraper() error {
 	}
 	s := scrape.New(scrape.Config{
 		Fetcher:  fetcher,
-		Sink:     a.view.Usage,
+		Sink:     a.view.Store,
 		Observer: a.instruments,
 		Interval: a.Resolution,
 		Active:   a.Active,

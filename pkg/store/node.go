@@ -84,7 +84,8 @@ func (n *node) isRunning(k containerKey) bool {
 	return n.config.State(n.name, k.namespace, k.name, k.container).Running
 }
 
-// put stores a scrape.
+// put stores a scrape. The order matters: the clock first, since everything else uses its offset; stale
+// samples before matching; lastComplete last, since matching reads that of the scrape before.
 func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 	jumped := n.clock.observe(scrape, n.config.MaxSampleAge)
 	if jumped {
@@ -119,7 +120,7 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) ownership {
 	for i := range scrape.Containers {
 		c, s := n.containers[i], &scrape.Containers[i].Sample
 		c.lastSeen, c.pod.lastSeen = a.at, a.at
-		if n.config.State != nil && !c.isProvenBy(s) && !o.prove(n, c, s, a) {
+		if n.config.State != nil && !c.isProvenBy(s) && !o.accept(n, c, s, a) {
 			s, c.isNew = &usage.Sample{}, false
 		}
 		if c.observe(s, a) {

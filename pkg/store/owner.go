@@ -18,7 +18,7 @@ import (
 // container proves nothing: the node may have had more CPUs before.
 const runsOnFor = time.Hour
 
-// ownership is what start times show of the containers of a scrape.
+// ownership collects, over one scrape, which samples were rejected and what was dropped because of it.
 type ownership struct {
 	hasForeign bool         // whether there are samples of another pod of the name
 	dropped    bool         // whether a snapshot was dropped
@@ -31,10 +31,10 @@ func (c *container) isProvenBy(s *usage.Sample) bool {
 	return c.isProven && s.StartedAt == c.prev.startedAt
 }
 
-// prove compares the sample of a container with the start in the API server, and reports whether it
+// accept compares the sample of a container with the start in the API server, and reports whether it
 // may be of the pod in the API server. It drops what was stored of another pod while the API server
 // did not show a start.
-func (o *ownership) prove(n *node, c *container, s *usage.Sample, a *arrival) bool {
+func (o *ownership) accept(n *node, c *container, s *usage.Sample, a *arrival) bool {
 	state := n.config.State(n.name, c.pod.key.namespace, c.pod.key.name, c.name.Value())
 	_, isRemoved := n.removed[c.pod.key]
 	runsOn := isRemoved && !state.Running && state.StartedAt == 0 // the next pod of the name has not started

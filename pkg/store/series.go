@@ -10,7 +10,7 @@ import (
 // have been set back, although the offset did not show it.
 const maxOlder = 3
 
-// point is the value of a CPU counter at a time. Rates are computed from two of them.
+// point is a usage.Reading that exists. Rates are computed from two of them.
 type point struct {
 	at         usage.Time
 	cpuSeconds float64
@@ -56,14 +56,14 @@ type series struct {
 	asOf   usage.Time   // when amount was sampled, by our clock
 	since  usage.Time   // when the series started, by our clock
 
-	history *history // nil: the samples are not dense
+	history *history // nil: the samples are not dense, and none is unserved
 
 	sampled    bool  // whether prev is set
 	untimed    bool  // whether prev.at is by our clock
 	hasAmount  bool  // whether amount belongs to this series
 	isNew      bool  // whether the scrape before was complete and did not mention the container; false once sampled
 	startFell  bool  // whether the series started because the start time fell
-	isProven   bool  // whether the start time shows that prev is of the pod in the API server, see ownership.prove
+	isProven   bool  // whether the start time shows that prev is of the pod in the API server, see ownership.accept
 	olderCount uint8 // consecutive samples that were older than prev
 	doubt      doubt // whether prev may be from before a jump of the node's clock
 }
@@ -75,7 +75,7 @@ type arrival struct {
 	jumped   bool       // whether this scrape showed a jump of the node's clock
 	clock    *nodeClock
 	config   *Config
-	counts   *counts
+	counts   *counts // nil for a summary
 }
 
 // jumpedRecently reports whether the node's clock jumped so recently that a start time, or the

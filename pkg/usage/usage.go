@@ -1,7 +1,7 @@
 // Package usage defines the types that all packages share: what is scraped (Sample, Scrape), what
 // is served (Amount, Node, Pod, Container), and the formula that derives one from the other (Rate).
 //
-// It does no I/O, reads no clock and imports only the standard library. docs/numbers.md explains
+// It does no I/O, reads no clock except for suspensions of the machine, and imports only the standard library. docs/numbers.md explains
 // the rules of the numbers to users.
 package usage
 
@@ -86,7 +86,7 @@ type Sample struct {
 	Untimed bool
 	// Base is the reading from which the rate of this sample is computed, if it is not the previous
 	// sample. It is this sample's own reading if there is none: the CPU counter is another one than
-	// before, for example because the container was restarted. Responses of kubelets do not show that.
+	// before, for example because the container was restarted. Only pkg/prometheus sets it; it is zero in samples of kubelets.
 	Base Reading
 }
 
@@ -110,18 +110,18 @@ type StorageSample struct {
 	At                             Time // when the kubelet measured the pod or node, by the node's clock; 0: not known
 }
 
-// Scrape holds the samples of one response. Its owner reuses it for the next response: a function
+// Scrape holds the samples of one node: of one response of its kubelet, or of one refresh from an engine. Its owner reuses it for the next response: a function
 // that receives a *Scrape may read it until the function returns, and copies what it keeps.
 type Scrape struct {
 	At       Time   // when the response's headers arrived, by our clock
 	Sent     Time   // when the request was sent, by our clock; 0: not known
 	Date     Time   // the Date header: the node's clock between Sent and At, in whole seconds; 0: not known
-	Capacity uint64 // CPU of the node in nanocores, from the API server; set by the scraper; 0: not known
+	Capacity uint64 // CPU of the node in nanocores, from the API server; set by the source; 0: not known
 
 	Node       Sample            // Has is 0 if the response has no sample of the node
 	Containers []ContainerSample // one element for each container, in the order of the response
 
-	// Storage is the usage of local ephemeral storage. Only complete summaries have it, and nothing else.
+	// Storage is the usage of local ephemeral storage. Only complete summaries have it; they have no samples.
 	Storage []StorageSample
 
 	// Partial is set if the response had lines whose container could not be read, or more

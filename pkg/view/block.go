@@ -40,7 +40,7 @@ func (v *View) lookUp(b *block, now usage.Time) {
 	for i, o := range b.pods {
 		b.keys[i] = usage.PodKey{Node: o.Node, Namespace: o.Namespace, Name: o.Name}
 	}
-	v.Usage.Pods(b.found, b.keys[:len(b.pods)], now)
+	v.Store.Pods(b.found, b.keys[:len(b.pods)], now)
 	b.readContainers()
 	for i, o := range b.pods {
 		if pod := b.found[i]; pod != nil && !isCurrent(o, pod) {

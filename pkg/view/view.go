@@ -18,12 +18,12 @@ import (
 // View is the join of an inventory and a store. It keeps no state.
 type View struct {
 	Pods, Nodes *inventory.Index // pods in any phase; only the running ones have usage
-	Usage       *store.Store
+	Store       *store.Store
 	Extra       *extra.Store // nil: there are no further resources
 }
 
 // Node returns the usage of a node, or nil if there is none to serve at that time.
-func (v *View) Node(name string, now usage.Time) *usage.Node { return v.Usage.Node(name, now) }
+func (v *View) Node(name string, now usage.Time) *usage.Node { return v.Store.Node(name, now) }
 
 // NodeExtra returns the further resources of a node, sorted by name, or nil.
 func (v *View) NodeExtra(name string, now usage.Time) []usage.Resource {
@@ -52,7 +52,7 @@ func (v *View) RunningPods(namespace string, selector labels.Selector) []*invent
 // Pod returns the usage of a running pod, or nil if there is none to serve at that time. PodUsages
 // is faster for many pods.
 func (v *View) Pod(o *inventory.Object, now usage.Time) *usage.Pod {
-	pod := v.Usage.Pod(o.Node, o.Namespace, o.Name, now)
+	pod := v.Store.Pod(o.Node, o.Namespace, o.Name, now)
 	if pod == nil || !isCurrent(o, pod) {
 		return nil
 	}

@@ -42,7 +42,7 @@ func (d *Summary) finishStorage() error {
 	return d.result(len(d.dst.Storage) > 0)
 }
 
-// diskField decodes a field into usage if it has the given name. A value that was skipped in it leaves
+// diskField decodes a field into to if it has the given name. A value that was skipped in it leaves
 // nothing.
 func (d *Summary) diskField(key, name string, to *disk) {
 	if key != name {
