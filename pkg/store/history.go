@@ -21,7 +21,7 @@ const (
 	noiseSpan   = 8
 )
 
-// history holds what a series needs besides its previous reading: points for a wider window while
+// history holds what a series needs in addition to its previous reading: points for a wider window while
 // samples are dense (closer to each other than 60 % of the rate window), and the unserved sample. One
 // struct keeps a container in 128 bytes. A rate from the previous
 // sample would then cover too little time. The history starts with the first sample of the series, even
