@@ -21,11 +21,10 @@ const (
 	noiseSpan   = 8
 )
 
-// history holds what a series needs in addition to its previous reading: points for a wider window while
-// samples are dense (closer to each other than 60 % of the rate window), and the unserved sample. One
-// struct keeps a container in 128 bytes. A rate from the previous
-// sample would then cover too little time. The history starts with the first sample of the series, even
-// if the container is too young for a rate.
+// history holds what a series needs in addition to its previous reading: the unserved sample, and, while
+// samples are dense (closer to each other than 60 % of the rate window), points for a wider window,
+// because a rate from the previous sample would cover too little time. It starts with the first sample of
+// the series, even if the container is too young for a rate. One struct keeps a container in 128 bytes.
 type history struct {
 	count  uint8 // of points; 0: the history has only unserved
 	sparse uint8 // consecutive samples that were not dense
