@@ -1,10 +1,10 @@
 // Package api serves the usage of nodes and pods as metrics.k8s.io, v1beta1 and v1, with the API
 // server library.
 //
-// Each request reads the known objects and their usage from a view.View. An Explainer explains why an
-// object has no usage. The package keeps no state except the memory that responses have reserved. The library provides content types, discovery and
-// OpenAPI; this package adds the two resources with their selectors, pages and columns. Package encode
-// writes the responses.
+// Each request reads the known objects and their usage from a view.View. An Explainer explains why
+// an object has no usage. The package keeps no state except the memory that responses have
+// reserved. The library provides content types, discovery and OpenAPI; this package adds the two
+// resources with their selectors, pages and columns. Package encode writes the responses.
 package api
 
 import (

@@ -1,10 +1,10 @@
 // Package explain explains why a node or pod has no metrics.
 //
-// It joins what the process knows at that moment: the inventory, the health of the source and of the
-// node, and its samples. For an object that the inventory does not have, and for a pod
-// that does not run, it may read the API server (Lookup). It is called for misses only. Explanations have no addresses, no
-// contents of certificates and no texts of errors: of a failing node or engine, they have the
-// description of the reason.
+// It joins what the process knows at that moment: the inventory, the health of the source and of
+// the node, and its samples. For an object that the inventory does not have, and for a pod that
+// does not run, it may read the API server (Lookup). It is called for misses only. Explanations
+// have no addresses, no contents of certificates and no texts of errors: of a failing node or
+// engine, they have the description of the reason.
 package explain
 
 import (

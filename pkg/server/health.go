@@ -92,9 +92,9 @@ func (f *firstMetrics) check() error {
 	return nil
 }
 
-// rejectUntilServing rejects API requests with status 503 until the required ones of readiness are met: nodes, pods and authentication.
-// Clients
-// would believe an empty list, and client certificates cannot be verified yet.
+// rejectUntilServing rejects API requests with status 503 until the required ones of readiness are
+// met: nodes, pods and authentication. Clients would believe an empty list, and client certificates
+// cannot be verified yet.
 func rejectUntilServing(
 	handler http.Handler, required readiness, serializer runtime.NegotiatedSerializer,
 ) http.Handler {

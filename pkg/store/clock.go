@@ -27,8 +27,8 @@ type bounds struct{ min, max time.Duration }
 // nodeClock estimates the offset of a node's clock: how far it is ahead of ours. Each response sets
 // a lower and an upper bound; the bounds of all responses together are much narrower than the
 // second of a Date header. A response that contradicts the previous ones shows that one of the two
-// clocks was set, or is slewed fast (noteContradiction). For example, a node's clock is 2.3 s ahead; each response arrives 0.1 s after its
-// request:
+// clocks was set, or is slewed fast (noteContradiction). For example, a node's clock is 2.3 s
+// ahead; each response arrives 0.1 s after its request:
 //
 //	sent, by our clock   Date   bounds of this response   bounds of all
 //	10.2                 12     1.7 s to 2.8 s            1.7 s to 2.8 s

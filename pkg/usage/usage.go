@@ -1,8 +1,8 @@
 // Package usage defines the types that all packages share: what is scraped (Sample, Scrape), what
 // is served (Amount, Node, Pod, Container), and the formula that derives one from the other (Rate).
 //
-// It does no I/O, reads no clock except for suspensions of the machine, and imports only the standard library. docs/numbers.md explains
-// the rules of the numbers to users.
+// It does no I/O, reads no clock except for suspensions of the machine, and imports only the
+// standard library. docs/numbers.md explains the rules of the numbers to users.
 package usage
 
 import "time"
@@ -86,7 +86,8 @@ type Sample struct {
 	Untimed bool
 	// Base is the reading from which the rate of this sample is computed, if it is not the previous
 	// sample. It is this sample's own reading if there is none: the CPU counter is another one than
-	// before, for example because the container was restarted. Only pkg/prometheus sets it; it is zero in samples of kubelets.
+	// before, for example because the container was restarted. Only pkg/prometheus sets it; it is
+	// zero in samples of kubelets.
 	Base Reading
 }
 
@@ -110,8 +111,9 @@ type StorageSample struct {
 	At                             Time // when the kubelet measured the pod or node, by the node's clock; 0: not known
 }
 
-// Scrape holds the samples of one node: of one response of its kubelet, or of one refresh from an engine. Its owner reuses it for the next response: a function
-// that receives a *Scrape may read it until the function returns, and copies what it keeps.
+// Scrape holds the samples of one node: of one response of its kubelet, or of one refresh from an
+// engine. Its owner reuses it for the next response: a function that receives a *Scrape may read it
+// until the function returns, and copies what it keeps.
 type Scrape struct {
 	At       Time   // when the response's headers arrived, by our clock
 	Sent     Time   // when the request was sent, by our clock; 0: not known
