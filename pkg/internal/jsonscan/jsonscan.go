@@ -18,7 +18,12 @@ import (
 // MaxToken is the length of a string from which on it may be cut. Longer numbers are errors.
 const MaxToken = 64 << 10
 
-const maxRead = 4 << 10 // the size of the decoder's buffer if there are no long tokens
+const (
+	maxRead = 4 << 10 // the size of the decoder's buffer if there are no long tokens
+	// maxLevels is the number of open arrays and objects above which no more is read: the decoder keeps
+	// the names of the fields around a value, each up to MaxToken.
+	maxLevels = 64
+)
 
 // Scanner reads a JSON text. After an error, which Finish returns, objects and arrays have no further
 // elements.
@@ -169,6 +174,9 @@ func (b *bounded) Read(p []byte) (n int, err error) {
 		} else {
 			err = b.skipRest(token)
 		}
+	}
+	if b.decoder.StackDepth() > maxLevels {
+		err = reason.Errorf(reason.Undecodable, "the response is not valid JSON: more than %d levels", maxLevels)
 	}
 	if err == nil {
 		n, err = b.source.Read(p[:size])

@@ -3,6 +3,7 @@ package jsonscan
 import (
 	"errors"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -68,5 +69,25 @@ func TestErrors(t *testing.T) {
 	s.Skip()
 	if err := s.Finish(); !errors.Is(err, broken) {
 		t.Errorf("got %v, want the error of the reader", err)
+	}
+}
+
+// TestLevels skips objects within each other. The decoder keeps the names of all of them.
+func TestLevels(t *testing.T) {
+	name := `{"` + strings.Repeat("x", MaxToken/2) + `":`
+	for levels, want := range map[int]reason.Reason{
+		maxLevels - 1: "", maxLevels: "", 2 * maxLevels: reason.Undecodable, 10 * maxLevels: reason.Undecodable,
+	} {
+		text := strings.NewReader(strings.Repeat(name, levels) + "1" + strings.Repeat("}", levels))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		s := New(text)
+		s.Skip()
+		err := s.Finish()
+		runtime.ReadMemStats(&after)
+		const most = 10 * maxLevels * MaxToken / 2
+		if got := after.TotalAlloc - before.TotalAlloc; got > most || reason.Of(err) != want {
+			t.Errorf("%d levels: allocates %d bytes, at most %d are allowed; got %v, want %q", levels, got, most, err, want)
+		}
 	}
 }
