@@ -142,11 +142,11 @@ func (s *Scanner) Value() []byte {
 	return value
 }
 
-// String consumes a string and returns what it stands for. isCut is set if it is longer than MaxToken:
-// then there may be only its start.
+// String consumes a string and returns what it stands for, or nothing for null. isCut is set if it is
+// longer than MaxToken: then there may be only its start.
 func (s *Scanner) String() (text []byte, isCut bool) {
 	quoted := s.Value()
-	if s.err != nil {
+	if s.err != nil || quoted[0] == 'n' {
 		return nil, false
 	}
 	if quoted[0] != '"' {

@@ -79,6 +79,9 @@ func TestDecodeResponse(t *testing.T) {
 			{"metric":{},"histograms":[[1,{"count":"1","buckets":[[0,"1","2","3"]]}]]}]}}`,
 			[]decoded{{Labels: map[string]string{}}}, Response{Status: "success", Series: 1}},
 		{"null", `{"status":"success","data":null,"warnings":null}`, nil, Response{Status: "success"}},
+		{"null strings", `{"status":"success","errorType":null,"error":null,"warnings":[null,"x"],"data":{"result":[
+			{"metric":{"a":null}}]}}`,
+			[]decoded{{Labels: map[string]string{"a": ""}}}, Response{Status: "success", Warning: "x", Series: 1}},
 		{"error", `{"status":"error","errorType":"bad_data","error":"invalid parameter"}`, nil,
 			Response{Status: "error", ErrorType: "bad_data", Message: "invalid parameter"}},
 	} {
