@@ -143,7 +143,7 @@ func (r *Reporter) report(ctx context.Context, now time.Time) {
 	all := r.reportDeployment(ctx, nodes, now)
 	r.reportSource(ctx, now)
 	for _, e := range r.nodeEvents(nodes, all, now) {
-		r.record(ctx, e)
+		r.record(ctx, e, now)
 	}
 }
 
@@ -194,7 +194,7 @@ func (r *Reporter) reportDeployment(ctx context.Context, nodes []health.Node, no
 
 	for cause, w := range r.widespread {
 		isDue := w.calm == 0 && (w.reportedAt.IsZero() || now.Sub(w.reportedAt) >= repeatAfter)
-		if isDue && r.recordOnDeployment(ctx, Unavailable, deploymentMessage(cause, all[cause], len(nodes))) {
+		if isDue && r.recordOnDeployment(ctx, Unavailable, deploymentMessage(cause, all[cause], len(nodes)), now) {
 			w.reportedAt, r.deploymentReported = now, true
 		}
 	}
@@ -203,7 +203,7 @@ func (r *Reporter) reportDeployment(ctx context.Context, nodes []health.Node, no
 		for _, n := range all {
 			failing += n
 		}
-		r.deploymentReported = !r.recordOnDeployment(ctx, Restored, deploymentRestored(failing, len(nodes)))
+		r.deploymentReported = !r.recordOnDeployment(ctx, Restored, deploymentRestored(failing, len(nodes)), now)
 	}
 	return all
 }
@@ -218,20 +218,20 @@ func (r *Reporter) reportSource(ctx context.Context, now time.Time) {
 	case !r.isDue(&o.Attempts, r.source, now, false):
 		return
 	}
-	if r.recordOnDeployment(ctx, kind, message) {
+	if r.recordOnDeployment(ctx, kind, message, now) {
 		r.source = reported{"", o.Reason, now}
 	}
 }
 
 // recordOnDeployment records an event on the Deployment. If that is not possible now, it returns false,
 // and is tried again with the next interval.
-func (r *Reporter) recordOnDeployment(ctx context.Context, reason, message string) bool {
+func (r *Reporter) recordOnDeployment(ctx context.Context, reason, message string, now time.Time) bool {
 	if !r.limiter.TryAccept() {
 		return false
 	}
 	deployment := r.deployment(ctx)
 	if deployment != nil {
-		r.record(ctx, event{deployment, reason, message})
+		r.record(ctx, event{deployment, reason, message}, now)
 	}
 	return deployment != nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -175,6 +176,28 @@ func TestRecoveryDuringOutage(t *testing.T) {
 		c.set(func() { c.err = nil })
 		c.pass(time.Minute)
 		c.want("n1 MetricsUnavailable connect-refused x1", "n1 MetricsRestored x1")
+	})
+}
+
+// TestTimesOfOutage has events that are written after an outage. Their times are from before it: the nodes
+// may have recovered since.
+func TestTimesOfOutage(t *testing.T) {
+	run(t, 100, func(c *cluster) {
+		c.set(func() { c.err = errors.New("dial tcp: connection refused") })
+		c.fail(reason.ConnectRefused, 1, 3)
+		c.pass(5 * interval)
+		began := time.Now()
+		c.fail("", 1, 3)
+		c.pass(20 * time.Minute)
+		c.set(func() { c.err = nil })
+		c.pass(time.Minute)
+		times := map[string]int{}
+		for _, e := range c.recorded() {
+			times[fmt.Sprint(e.Reason, " ", e.FirstTimestamp.Time.Before(began), " ", e.LastTimestamp.Time.Before(began))]++
+		}
+		if want := map[string]int{Unavailable + " true true": 3, Restored + " false false": 3}; !maps.Equal(times, want) {
+			t.Errorf("got %v, want %v", times, want)
+		}
 	})
 }
 

@@ -41,18 +41,20 @@ type event struct {
 }
 
 // record writes an event, and tries it again while the API server is unavailable. The recorder of
-// client-go would try it for 2 minutes only, and not if the API server responds with an error.
-func (r *Reporter) record(ctx context.Context, e event) {
-	now := metav1.Now()
+// client-go would try it for 2 minutes only, and not if the API server responds with an error. An event
+// that has waited for others has the time at which it was due.
+func (r *Reporter) record(ctx context.Context, e event, due time.Time) {
+	at := metav1.NewTime(due)
+	name := util.GenerateEventName(e.object.Name, time.Now().UnixNano()) // two may be due at once
 	namespace := cmp.Or(e.object.Namespace, metav1.NamespaceDefault)
 	kind := corev1.EventTypeWarning
 	if e.reason == Restored {
 		kind = corev1.EventTypeNormal
 	}
 	counted, err := r.correlator.EventCorrelate(&corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: util.GenerateEventName(e.object.Name, now.UnixNano())},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: name},
 		InvolvedObject: *e.object, Type: kind, Reason: e.reason, Message: e.message,
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		FirstTimestamp: at, LastTimestamp: at, Count: 1,
 		Source: corev1.EventSource{Component: component}, ReportingController: component,
 	})
 	if err != nil || counted.Skip {
