@@ -20,8 +20,8 @@ const MaxToken = 64 << 10
 
 const (
 	maxRead = 4 << 10 // the size of the decoder's buffer if there are no long tokens
-	// maxLevels is the number of open arrays and objects above which no more is read: the decoder keeps
-	// the names of the fields around a value, each up to MaxToken.
+	// maxLevels limits the arrays and objects around a value that is skipped: the decoder keeps the names
+	// of the fields around a value, each up to MaxToken.
 	maxLevels = 64
 )
 
@@ -127,8 +127,14 @@ func (s *Scanner) Field() (key []byte, ok bool) {
 
 // Skip consumes any value.
 func (s *Scanner) Skip() {
-	if s.err == nil {
-		s.err = s.decoder.SkipValue()
+	for level := s.decoder.StackDepth(); s.err == nil; {
+		_, s.err = s.decoder.ReadToken()
+		switch now := s.decoder.StackDepth(); {
+		case now <= level:
+			return
+		case now > maxLevels:
+			s.Fail(fmt.Sprintf("more than %d levels", maxLevels))
+		}
 	}
 }
 
@@ -174,9 +180,6 @@ func (b *bounded) Read(p []byte) (n int, err error) {
 		} else {
 			err = b.skipRest(token)
 		}
-	}
-	if b.decoder.StackDepth() > maxLevels {
-		err = reason.Errorf(reason.Undecodable, "the response is not valid JSON: more than %d levels", maxLevels)
 	}
 	if err == nil {
 		n, err = b.source.Read(p[:size])

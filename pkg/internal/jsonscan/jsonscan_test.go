@@ -76,7 +76,7 @@ func TestErrors(t *testing.T) {
 func TestLevels(t *testing.T) {
 	name := `{"` + strings.Repeat("x", MaxToken/2) + `":`
 	for levels, want := range map[int]reason.Reason{
-		maxLevels - 1: "", maxLevels: "", 2 * maxLevels: reason.Undecodable, 10 * maxLevels: reason.Undecodable,
+		maxLevels - 1: "", maxLevels: "", maxLevels + 1: reason.Undecodable, 10 * maxLevels: reason.Undecodable,
 	} {
 		text := strings.NewReader(strings.Repeat(name, levels) + "1" + strings.Repeat("}", levels))
 		var before, after runtime.MemStats

@@ -115,7 +115,7 @@ func TestDecodeRejects(t *testing.T) {
 		"escape":             `{"status":"\x"}`,
 		"half a sample":      `{"data":{"result":[{"metric":{},"value":[1]}]}}`,
 		"no time":            `{"data":{"result":[{"metric":{},"value":["x","1"]}]}}`,
-		"deep":               `{"x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`,
+		"deep":               `{"x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`,
 		"a bad literal":      `{"x":nil}`,
 		"a long number":      `{"x":` + strings.Repeat("1", 2*jsonscan.MaxToken) + `}`,
 		"a label that is no": `{"data":{"result":[{"metric":{"a":1}}]}}`,
