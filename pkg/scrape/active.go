@@ -209,7 +209,8 @@ func (s *Scraper) nextRead(t *target, earliest time.Time) (start time.Time, pred
 		if r.reader == nil || r.period == 0 || r.marked != r.reader.marked { // it no longer reads this node
 			continue
 		}
-		lead := lead + s.spread(t, min(time.Duration(r.size)*burstSpacing, s.activeResolution()/2))
+		nodes := min(r.size, len(s.targets)) // at most; of pods, several are on one node
+		lead := lead + s.spread(t, min(time.Duration(nodes)*burstSpacing, s.activeResolution()/2))
 		first := s.started.Add(r.after(earliest.Sub(s.started)+lead) - lead)
 		if !predicted || first.Before(start) {
 			start, predicted = first, true

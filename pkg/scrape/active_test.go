@@ -262,6 +262,22 @@ func TestScrapesPrecedeReads(t *testing.T) {
 	}
 }
 
+// TestReadOfManyPods reads many pods on few nodes. Their scrapes need not be spread over much time.
+func TestReadOfManyPods(t *testing.T) {
+	runWith(t, activeNodes, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		names := setNodes(s, 40)
+		for i := range 20 {
+			s.Read(1, 4000, slices.Values(names[:4]))
+			for _, name := range names[:4] {
+				if age := ageAt(c.times(name), time.Since(c.start)); i > 12 && age > minLead+time.Second/2 {
+					t.Errorf("%s: got metrics that were %v old", name, age)
+				}
+			}
+			pass(interval)
+		}
+	})
+}
+
 // TestFirstReadCausesNoBurst checks that many nodes that become active at once are not scraped at
 // once, also if one reader reads all of them.
 func TestFirstReadCausesNoBurst(t *testing.T) {
