@@ -11,8 +11,7 @@ import (
 )
 
 // put stores the new samples of a node, and reports whether there were any. observeStamps must be first:
-// it decides which selection of each counter the rest uses. The report of the Sink is not needed: another
-// query would not return newer samples.
+// it decides which selection of each counter the rest uses.
 func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 	s.observeStamps(n)
 	reference, hasNew := s.prepare(n, sent)

@@ -1,8 +1,6 @@
 package prometheus
 
-import (
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
-)
+import "github.com/kube-vitals/kube-vitals/pkg/usage"
 
 // offer considers the samples of one series of a counter, at least one, in the order of their times.
 // Those from before the start of the container do not count.
