@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -152,6 +153,9 @@ func (o *options) complete() (err error) {
 	rules.ExplicitPath = o.kubeconfig
 	o.config.Client, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) { // the library names no file
+		err = fmt.Errorf("no cluster in %s", strings.Join(rules.GetLoadingPrecedence(), ", "))
+	}
 	if err != nil {
 		errs = append(errs, fmt.Errorf("cannot use the kubeconfig: set --kubeconfig or --context: %w", err))
 	}

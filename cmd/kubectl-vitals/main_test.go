@@ -16,6 +16,7 @@ func TestFlags(t *testing.T) {
 	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("KUBECONFIG", "/missing")
 	tests := []struct {
 		args     []string
 		code     int
@@ -30,6 +31,7 @@ func TestFlags(t *testing.T) {
 		{[]string{"doctor", "cluster"}, exitUnexamined, "", `unknown command "cluster"`},
 		{[]string{"doctor", "-o", "yaml"}, exitUnexamined, "", "--output must be text or json"},
 		{[]string{"doctor", "--timeout=0s"}, exitUnexamined, "", "--timeout must be above 0"},
+		{[]string{"doctor"}, exitUnexamined, "", "no cluster in /missing"},
 		{[]string{"doctor", "--kubeconfig=missing", "-o", "yaml"}, exitUnexamined, "", "set --kubeconfig or --context"},
 		{[]string{"doctor", "--kubeconfig", file, "--context=missing"}, exitUnexamined, "", `"missing"`},
 		{[]string{"doctor", "--kubeconfig", file}, exitUnexamined, "✗ API server", ""},
