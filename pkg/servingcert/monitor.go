@@ -166,8 +166,8 @@ func (m *Monitor) record(ctx context.Context, name string, state *APIServiceStat
 		logger.Info("The APIService does not exist, so clients cannot reach this server by it", "reason", problem)
 	case state.Misdirected:
 		logger.Error(nil, "The APIService leads elsewhere, so clients do not get this server's metrics; "+
-			"find out what changed it (kubectl get apiservice --show-managed-fields), and restore its spec.service, "+
-			"for example with helm upgrade", "reason", problem)
+			"find out what changed it (kubectl get apiservice --show-managed-fields), and restore its spec.service: "+
+			"kubectl vitals doctor prints the command", "reason", problem)
 	default:
 		logger.Error(nil, "The APIService skips verification, so the API server accepts metrics from any server "+
 			"that responds in place of this one; unset spec.insecureSkipTLSVerify and set a caBundle, "+

@@ -18,7 +18,7 @@ var wrongAPIServices = map[string]struct {
 	"leads elsewhere": {
 		apiServiceTo("metrics-server"), APIServiceState{Misdirected: true},
 		[]string{
-			"leads elsewhere", "helm upgrade",
+			"leads elsewhere", "kubectl vitals doctor",
 			"Service kube-system/metrics-server, port 443, instead of kube-system/kube-vitals, port 443",
 		}},
 	"leads to another namespace": {

@@ -90,6 +90,8 @@ const (
 
 // owners are all that are known. The first match counts. docs/distributions.md has further sources.
 var owners = []owner{
+	{name: "kube-vitals' own APIService, which was changed", mark: "app.kubernetes.io/name=kube-vitals",
+		off: "this prints how to restore it, if kube-vitals is installed\nkubectl vitals doctor"},
 	{name: "an addon of minikube", mark: "kubernetes.io/minikube-addons", off: minikubeOff},
 	{name: "an addon of minikube", mark: addonManager, distribution: "minikube", off: minikubeOff},
 	{name: "GKE's, installed by an addon manager", mark: addonManager, distribution: "gke"},

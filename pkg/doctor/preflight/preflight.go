@@ -101,7 +101,7 @@ func (p *preflight) checkInstall(_ context.Context, c doctor.Check) []doctor.Che
 		seen = "no preset; the values follow from the checks"
 	}
 	if !p.selfSigned && !p.verified {
-		seen += "; the certificates of kubelets were not examined, see kubelet TLS"
+		seen += "; who signs the kubelets' certificates is not known, see kubelet TLS"
 	}
 	return c.With(doctor.OK, doctor.Problem{Cure: cure}, "%s", seen)
 }

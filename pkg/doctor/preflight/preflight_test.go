@@ -470,6 +470,15 @@ func TestDistributions(t *testing.T) {
 			},
 			presets: []string{}, owner: doctor.Failed, off: "helm uninstall ms --namespace kube-system",
 		},
+		"kube-vitals, with an APIService that leads elsewhere": {
+			world: func(w *world) {
+				w.signed("a")
+				meta := release("kube-vitals")
+				meta.Labels = map[string]string{"app.kubernetes.io/name": "kube-vitals"}
+				w.metricsServer("kube-system", "metrics-server", meta)
+			},
+			presets: []string{}, owner: doctor.Failed, off: "kubectl vitals doctor",
+		},
 		"metrics-server of its manifest": {
 			world: func(w *world) {
 				w.signed("a")
