@@ -236,6 +236,13 @@ func TestBroken(t *testing.T) {
 			"pods", Failed, containerWaiting.Reason, "no secret", ""},
 		{"pod not ready", func(w *world) { w.inCluster(1, serverPod(false, corev1.ContainerStatus{})) },
 			"pods", Failed, podNotReady.Reason, "runs but is not ready", ""},
+		{"node of the pod not ready", func(w *world) {
+			pod := serverPod(false, corev1.ContainerStatus{})
+			pod.Spec.NodeName = "node1"
+			pod.Status.Conditions = append(pod.Status.Conditions,
+				corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionTrue})
+			w.inCluster(1, pod)
+		}, "pods", Failed, podNotReady.Reason, "its node node1 or", ""},
 		{"pods forbidden", func(w *world) { w.inCluster(1); w.status[kubeSystem+"pods"] = forbidden(`list resource "pods"`) },
 			"pods", Skipped, noPermission.Reason, `you cannot list resource "pods"`, ""},
 

@@ -263,6 +263,9 @@ func podProblem(pod *corev1.Pod) (p Problem, seen string) {
 	switch {
 	case isReady(pod):
 		return Problem{}, ""
+	case pod.Status.Phase == corev1.PodRunning && hasCondition(pod, corev1.ContainersReady):
+		return podNotReady, fmt.Sprintf("its containers are ready, but its node %s or a readiness gate is not",
+			pod.Spec.NodeName) // the node controller changes only the condition Ready
 	case pod.Status.Phase == corev1.PodRunning:
 		return podNotReady, "it runs but is not ready"
 	}
@@ -270,8 +273,10 @@ func podProblem(pod *corev1.Pod) (p Problem, seen string) {
 		", and it is not ready"
 }
 
-func isReady(pod *corev1.Pod) bool {
+func isReady(pod *corev1.Pod) bool { return hasCondition(pod, corev1.PodReady) }
+
+func hasCondition(pod *corev1.Pod, condition corev1.PodConditionType) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		return c.Type == condition && c.Status == corev1.ConditionTrue
 	})
 }
