@@ -53,7 +53,7 @@ var (
 		"if you have installed one of them, run doctor with its --namespace"}
 	serverAmbiguous = Problem{"server-ambiguous",
 		"uninstall those that should not be there, or run doctor with a --namespace that has one"}
-	apiServiceMissing   = Problem{"apiservice-missing", upgrade + "; metrics.k8s.io is not served without it"}
+	apiServiceMissing   = Problem{"apiservice-missing", upgrade + "; its version is not served without it"}
 	apiServiceElsewhere = Problem{"apiservice-elsewhere",
 		"switch the other server off, or take the APIService from its release: kubectl vitals preflight names who " +
 			"installed it, and whether it comes back"}

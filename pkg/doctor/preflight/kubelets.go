@@ -3,6 +3,7 @@ package preflight
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -43,8 +44,8 @@ func (p *preflight) checkKubelets(ctx context.Context, c doctor.Check) []doctor.
 func (p *preflight) checkKubelet(ctx context.Context, c doctor.Check, node string) []doctor.Check {
 	var config struct {
 		Kubelet *struct {
-			ServerTLSBootstrap bool
-			TLSCertFile        string
+			ServerTLSBootstrap             bool
+			TLSCertFile, TLSPrivateKeyFile string
 		} `json:"kubeletconfig"`
 	}
 	err := doctor.Get(ctx, p.kube, "/api/v1/nodes/"+node+"/proxy/configz", &config)
@@ -58,14 +59,18 @@ func (p *preflight) checkKubelet(ctx context.Context, c doctor.Check, node strin
 			denied.Seen)
 	case config.Kubelet.ServerTLSBootstrap:
 		return c.OK("the cluster's CA signs their certificates (serverTLSBootstrap)")
-	case config.Kubelet.TLSCertFile != "":
+	// A kubelet without any of these settings reports the files that it creates in --cert-dir: InitializeTLS in
+	// https://github.com/kubernetes/kubernetes/blob/master/cmd/kubelet/app/server.go
+	case config.Kubelet.TLSCertFile != "" &&
+		strings.TrimSuffix(config.Kubelet.TLSCertFile, "kubelet.crt")+"kubelet.key" != config.Kubelet.TLSPrivateKeyFile:
 		return c.Skip(certificatesUnknown,
 			"they have certificates of their own (tlsCertFile), and the API does not show who signed them")
 	}
 	c.URL = reason.TLSSelfSigned.URL()
 	return c.Warn(doctor.Problem{Reason: string(reason.TLSSelfSigned),
 		Cure: "better: set serverTLSBootstrap in the kubelets' configuration, then check and approve their requests"},
-		"they sign their own certificates, because serverTLSBootstrap is not set; the command below pins them")
+		"they sign their own certificates, because serverTLSBootstrap is not set, unless kubelet.crt was replaced; "+
+			"the command below pins those that no CA has signed")
 }
 
 // checkRequests looks for requests for certificates that wait for approval.

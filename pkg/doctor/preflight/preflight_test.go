@@ -123,7 +123,10 @@ func (w *world) signed(name string) *corev1.Node {
 }
 
 // selfSigned adds a node whose kubelet has created its certificate.
-func (w *world) selfSigned(name string) *corev1.Node { return w.node(name, map[string]any{}) }
+func (w *world) selfSigned(name string) *corev1.Node {
+	return w.node(name, map[string]any{"tlsCertFile": "/var/lib/kubelet/pki/kubelet.crt",
+		"tlsPrivateKeyFile": "/var/lib/kubelet/pki/kubelet.key"})
+}
 
 // metricsServer adds the APIService.
 func (w *world) metricsServer(namespace, service string, meta metav1.ObjectMeta) {
@@ -588,6 +591,11 @@ func TestKubelets(t *testing.T) {
 		"configuration that cannot be read": {nil, doctor.Skipped, "request-failed", true},
 		"a file": {
 			map[string]any{"tlsCertFile": "/etc/kubelet.crt"}, doctor.Skipped, certificatesUnknown.Reason, true,
+		},
+		"a file that the kubelet has created": {
+			map[string]any{"tlsCertFile": "/var/lib/kubelet/pki/kubelet.crt",
+				"tlsPrivateKeyFile": "/var/lib/kubelet/pki/kubelet.key"},
+			doctor.Warning, string(reason.TLSSelfSigned), true,
 		},
 		"serverTLSBootstrap": {map[string]any{"serverTLSBootstrap": true}, doctor.OK, "", false},
 		"neither":            {map[string]any{}, doctor.Warning, string(reason.TLSSelfSigned), true},
