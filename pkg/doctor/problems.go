@@ -76,8 +76,7 @@ var (
 	certificateExpired   = Problem{"certificate-expired", "renew it; kube-vitals does so itself with --tls-secret"}
 	certificateHandshake = Problem{"certificate-handshake", "check the target port of the Service, and the log of the pod"}
 	serviceMissing       = Problem{"service-missing", upgrade}
-	servicePortMissing   = Problem{"service-port-missing",
-		"give the Service and the APIServices the same port, for example with helm upgrade"}
+	servicePortMissing   = Problem{"service-port-missing", "give the Service and the APIServices the same port"}
 	noEndpoints = Problem{"no-endpoints",
 		"see Deployment and pods; compare the selector of the Service with the labels of the pods"}
 	deploymentMissing = Problem{"deployment-missing", "compare the selector of the Service with the labels of the pods"}
