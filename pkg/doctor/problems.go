@@ -77,7 +77,7 @@ var (
 	certificateHandshake = Problem{"certificate-handshake", "check the target port of the Service, and the log of the pod"}
 	serviceMissing       = Problem{"service-missing", upgrade}
 	servicePortMissing   = Problem{"service-port-missing", "give the Service and the APIServices the same port"}
-	noEndpoints = Problem{"no-endpoints",
+	noEndpoints          = Problem{"no-endpoints",
 		"see Deployment and pods; compare the selector of the Service with the labels of the pods"}
 	deploymentMissing = Problem{"deployment-missing", "compare the selector of the Service with the labels of the pods"}
 	zeroReplicas      = Problem{"zero-replicas", "start it, and find out who stopped it:\n" +
