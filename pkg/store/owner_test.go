@@ -434,7 +434,7 @@ func TestStartFollowsSamplesAfterAClockStep(t *testing.T) {
 }
 
 // TestStartRisesAfterAClockStep is rule 4 for a start time that moves forwards after the node's clock was
-// ahead by 69 s for a while: each sample gives a rate.
+// ahead by 69 s for a while: a rate follows from each sample.
 func TestStartRisesAfterAClockStep(t *testing.T) {
 	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
 		return ContainerState{Running: true, StartedAt: at(0), PodCreatedAt: at(-1)}
