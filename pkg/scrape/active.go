@@ -27,8 +27,8 @@ const (
 	// minLead and maxLead limit how long before a predicted read a scrape starts. Between them, it
 	// depends on how long a scrape takes.
 	minLead, maxLead = 500 * time.Millisecond, 3 * time.Second
-	// burstSpacing is the time by which two scrapes should differ that precede one read. A scrape takes
-	// less than a quarter of it.
+	// burstSpacing is the time by which two scrapes should differ that one read causes, or that precede
+	// one. A scrape takes less than a quarter of it.
 	burstSpacing = 2 * time.Millisecond
 	// maxNodeReaders is the number of readers whose next reads the scrapes of a node follow.
 	maxNodeReaders = 8
@@ -107,15 +107,15 @@ func (a *activity) note(r *reader, now time.Duration) {
 	}
 }
 
-// pullForward reschedules targets that have become active. They are spread, so that neither a read of
-// many nodes nor many reads at the same time cause a burst. s.mu is held.
+// pullForward reschedules targets that have become active. They are spread as if all nodes had, so
+// that neither a read of many nodes nor many reads at the same time cause a burst. s.mu is held.
 func (s *Scraper) pullForward(targets []*target) {
 	now := time.Now()
 	for _, t := range targets {
 		if !t.waiting || t.failing || t.kind == Early {
 			continue // it is rescheduled after its scrape
 		}
-		due := s.slot(now.Add(s.spread(t, s.activeResolution()/2)))
+		due := s.slot(now.Add(s.spread(t, len(s.targets))))
 		if next := s.nextActive(t, now); due.Before(next) {
 			due = next
 		}
@@ -126,9 +126,10 @@ func (s *Scraper) pullForward(targets []*target) {
 	}
 }
 
-// spread returns the part of a time after which a target is scraped, if many are scraped within that
-// time. It is that of its regular scrapes within the interval.
-func (s *Scraper) spread(t *target, within time.Duration) time.Duration {
+// spread returns how long after the first of at most so many nodes a target is scraped. Its place among
+// them is that of its regular scrapes within the interval. s.mu is held.
+func (s *Scraper) spread(t *target, nodes int) time.Duration {
+	within := min(time.Duration(nodes)*burstSpacing, s.activeResolution()/2)
 	return time.Duration(float64(t.offset) / float64(s.Interval) * float64(within))
 }
 
@@ -210,7 +211,7 @@ func (s *Scraper) nextRead(t *target, earliest time.Time) (start time.Time, pred
 			continue
 		}
 		nodes := min(r.size, len(s.targets)) // at most; of pods, several are on one node
-		lead := lead + s.spread(t, min(time.Duration(nodes)*burstSpacing, s.activeResolution()/2))
+		lead := lead + s.spread(t, nodes)
 		first := s.started.Add(r.after(earliest.Sub(s.started)+lead) - lead)
 		if !predicted || first.Before(start) {
 			start, predicted = first, true

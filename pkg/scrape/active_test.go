@@ -521,6 +521,27 @@ func (c *cluster) checkGaps(t *testing.T, resolution time.Duration) {
 	}
 }
 
+// TestFirstReadInSmallCluster checks that nodes that become active wait for no more than their
+// resolution: the fewer nodes there are, the less need be spread.
+func TestFirstReadInSmallCluster(t *testing.T) {
+	active := Active{Resolution: 5 * time.Second, Budget: 10}
+	runWith(t, active, nil, func(t *testing.T, c *cluster, s *Scraper) {
+		names := setNodes(s, 32)
+		pass(2*interval + interval/3)
+		start := time.Since(c.start)
+		read(s, 0, names)
+		pass(interval)
+		for _, name := range names {
+			times := c.times(name)
+			before := times[len(times)-1-len(after(times, start))]
+			limit := max(start, before+active.Resolution) + 32*burstSpacing + interval/slots
+			if next := after(times, start)[0]; next > limit {
+				t.Errorf("%s was scraped after %v and read at %v: next after %v, want at most %v", name, before, start, next, limit)
+			}
+		}
+	})
+}
+
 // TestManyReadsAreSpread checks that many reads of a node each, such as the first events of a watch,
 // cause no burst.
 func TestManyReadsAreSpread(t *testing.T) {
