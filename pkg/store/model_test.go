@@ -648,7 +648,7 @@ func (v *metric) meanSinceStart(s usage.Sample, in *incoming) {
 func (v *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
 	dated := s.StartedAt != 0 && !s.Untimed && age >= 0 // 1: else the start and the sample are by two clocks
-	window := usage.KubeletRateWindow
+	window := kubeletRateWindow
 	if dated {
 		window = min(age, window)
 	}
@@ -675,5 +675,8 @@ func (v *metric) serve(s usage.Sample, nanocores uint64, window time.Duration, i
 	}
 	v.asOf = in.ours(s)
 }
+
+// kubeletRateWindow is the window of a kubelet-reported rate of an old container.
+const kubeletRateWindow = 15 * time.Second
 
 func has(s usage.Sample, what usage.Has) bool { return s.Has&what == what }

@@ -101,7 +101,7 @@ func (n *node) usedTooMuch(r reading, state ContainerState, a *arrival) bool {
 		age = max(age, a.at.Sub(state.PodCreatedAt))
 	}
 	limit := (age.Seconds()*1.1 + 2*usage.MaxLead.Seconds()) * float64(a.capacity) / 1e9
-	return a.capacity != 0 && age <= runsOnFor && r.cpuSeconds > limit
+	return a.capacity != 0 && age <= runsOnFor && r.CPUSeconds > limit
 }
 
 // dropContainers drops containers, which are in the order of n.containers, from their pods.

@@ -833,7 +833,7 @@ func (p *player) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
 			return
 		}
 		isLoad := slices.Contains([]float64{0, 0.001, 0.1, 0.25, 1, 2.5, 96}, float64(a.CPUNanocores)/1e9)
-		if isLoad && a.Window <= usage.KubeletRateWindow {
+		if isLoad && a.Window <= kubeletRateWindow {
 			return // a kubelet-reported rate, which is right by definition
 		}
 	}
@@ -900,7 +900,7 @@ func checkDerived(a usage.Amount, samples []received) error {
 			continue
 		}
 		rate := func(coreSeconds float64) uint64 { return uint64(math.Round(coreSeconds * 1e9 / a.Window.Seconds())) }
-		if end.summary && end.Rate == a.CPUNanocores && a.Window <= usage.KubeletRateWindow {
+		if end.summary && end.Rate == a.CPUNanocores && a.Window <= kubeletRateWindow {
 			return nil
 		}
 		if sinceStart := end.StartedAt.Add(a.Window) == end.At; sinceStart && rate(end.CPUSeconds) == a.CPUNanocores &&
