@@ -60,9 +60,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 	v.Pods = inventory.NewNotifying(func(old *inventory.Object) {
 		now := clock.At(time.Now())
 		v.Store.RemovePod(old.Node, old.Namespace, old.Name, now)
-		if v.Extra != nil {
-			v.Extra.RemovePod(old.Node, old.Namespace, old.Name, now)
-		}
+		v.Extra.RemovePod(old.Node, old.Namespace, old.Name, now)
 	})
 	v.Store = store.New(store.Config{
 		MaxSampleAge: c.MaxSampleAge, RateWindow: c.RateWindow, MaxContainers: maxContainers,

@@ -6,8 +6,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// podSnapshots are the snapshots of a node's pods. It is immutable. Consecutive ones share the
-// hashes.
+// podSnapshots are the snapshots of a node's pods. It is immutable.
 type podSnapshots struct {
 	hashes []uint32     // of the keys of the pods, sorted
 	all    []*usage.Pod // in the same order; nil: the pod was never complete
@@ -50,32 +49,23 @@ func (n *node) publishNode() {
 	n.snapshot.Store(&usage.Node{Name: n.name, Amount: n.series.amount, AsOf: n.series.asOf})
 }
 
-// publishPods publishes new snapshots. reindex is set if pods were added or removed.
-func (n *node) publishPods(reindex bool) {
+// publishPods publishes new snapshots. changed is set if pods were added or removed.
+func (n *node) publishPods(changed bool) {
 	ready := make([]*podReport, 0, len(n.reports))
 	for _, r := range n.reports {
 		if r.isReady() {
 			ready = append(ready, r)
 		}
 	}
-	if len(ready) == 0 && !reindex {
+	if len(ready) == 0 && !changed {
 		return
 	}
 	for batch := range slices.Chunk(ready, batchSize) {
 		snapshotBatch(batch, &n.clock)
 	}
-	next := &podSnapshots{all: make([]*usage.Pod, len(n.reports))}
+	next := &podSnapshots{make([]uint32, len(n.reports)), make([]*usage.Pod, len(n.reports))}
 	for i, r := range n.reports {
-		next.all[i] = r.snapshot
-	}
-	// After a panic that was recovered, the pods may have changed without a new index.
-	if current := n.pods.Load(); !reindex && len(current.hashes) == len(n.reports) {
-		next.hashes = current.hashes
-	} else {
-		next.hashes = make([]uint32, len(n.reports))
-		for i, r := range n.reports {
-			next.hashes[i] = r.hash
-		}
+		next.hashes[i], next.all[i] = r.hash, r.snapshot
 	}
 	n.pods.Store(next)
 }
