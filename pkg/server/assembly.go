@@ -70,7 +70,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 				return store.ContainerState{}
 			}
 			return store.ContainerState{
-				Running: o.Running(container), StartedAt: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
+				Running: o.Running(container), EarliestStart: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
 			}
 		},
 	})

@@ -238,9 +238,9 @@ var steps = []struct {
 	{"the API server shows another start, or none", func(p *player, arg int) {
 		k, key := p.kubelet(&arg), pick(&arg, podKeys)
 		ago := pick(&arg, []time.Duration{0, 15 * time.Second, time.Hour, -30 * time.Second, -2 * time.Hour})
-		state := ContainerState{StartedAt: cut(k.clock(p.now).Add(-ago)), PodCreatedAt: p.now.Add(-ago)}
+		state := ContainerState{EarliestStart: cut(k.clock(p.now).Add(-ago)), PodCreatedAt: p.now.Add(-ago)}
 		if arg%2 == 1 {
-			state.StartedAt = 0
+			state.EarliestStart = 0
 		}
 		p.shown[boundPod{k.name, key}] = state
 		k.hideStarts()
@@ -587,7 +587,7 @@ func (p *player) run(k *kubelet, key containerKey, dated bool) {
 		c.startedAt = k.clock(p.now)
 	}
 	if !slices.ContainsFunc(k.containers, func(other *counter) bool { return other.key.podKey == key.podKey }) {
-		p.shown[boundPod{k.name, key.podKey}] = ContainerState{StartedAt: cut(k.clock(p.now)), PodCreatedAt: p.now}
+		p.shown[boundPod{k.name, key.podKey}] = ContainerState{EarliestStart: cut(k.clock(p.now)), PodCreatedAt: p.now}
 	}
 	c.advance(p.now)
 	k.containers = append(k.containers, c)

@@ -40,9 +40,9 @@ type Config struct {
 
 // ContainerState is what the API server shows of a container.
 type ContainerState struct {
-	Running      bool
-	StartedAt    usage.Time // when the container, or at the earliest its pod, started, by the node's clock; 0: not known
-	PodCreatedAt usage.Time // by the API server's clock
+	Running       bool
+	EarliestStart usage.Time // before which it cannot have started, by the node's clock; 0: not known
+	PodCreatedAt  usage.Time // by the API server's clock
 }
 
 // Store holds the usage of a cluster. It is safe for concurrent use, but calls to Put, PutSummary
