@@ -15,7 +15,7 @@ func TestLimit(t *testing.T) {
 		name   string
 		cgroup string
 		files  map[string]string // below /sys/fs/cgroup
-		want           uint64
+		want   uint64
 	}{
 		{
 			name: "v2, container", cgroup: "0::/\n",
@@ -34,7 +34,7 @@ func TestLimit(t *testing.T) {
 		},
 		{
 			name: "v2, container with the cgroup namespace of its node", cgroup: "0::/kubepods/pod1/c1\n",
-			files:  map[string]string{"memory.max": "2000000\n"}, want: 2_000_000,
+			files: map[string]string{"memory.max": "2000000\n"}, want: 2_000_000,
 		},
 		{
 			name: "v2, cgroup outside of the cgroup namespace", cgroup: "0::/../../pod2/c2\n",
@@ -42,7 +42,7 @@ func TestLimit(t *testing.T) {
 		},
 		{
 			name: "v1, container", cgroup: "9:cpu,cpuacct:/kubepods/pod1/c1\n8:memory:/kubepods/pod1/c1\n0::/\n",
-			files:  map[string]string{"memory/memory.limit_in_bytes": "2000000\n"}, want: 2_000_000,
+			files: map[string]string{"memory/memory.limit_in_bytes": "2000000\n"}, want: 2_000_000,
 		},
 		{
 			name: "v1, no limit", cgroup: "8:memory:/x\n",
@@ -58,8 +58,8 @@ func TestLimit(t *testing.T) {
 		},
 		{
 			name: "memory in v1 beside an empty v2", cgroup: "8:memory:/x\n0::/\n",
-			files:  map[string]string{"memory/x/memory.limit_in_bytes": "2000000\n", "unified/cgroup.procs": "1\n"},
-			want:   2_000_000,
+			files: map[string]string{"memory/x/memory.limit_in_bytes": "2000000\n", "unified/cgroup.procs": "1\n"},
+			want:  2_000_000,
 		},
 		{name: "files are missing", cgroup: "0::/a\n8:memory:/b\n"},
 		{name: "no number", cgroup: "0::/\n", files: map[string]string{"memory.max": "much\n"}},

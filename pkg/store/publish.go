@@ -51,12 +51,7 @@ func (n *node) publishNode() {
 
 // publishPods publishes new snapshots. changed is set if pods were added or removed.
 func (n *node) publishPods(changed bool) {
-	ready := make([]*podReport, 0, len(n.reports))
-	for _, r := range n.reports {
-		if r.isReady() {
-			ready = append(ready, r)
-		}
-	}
+	ready := slices.DeleteFunc(slices.Clone(n.reports), func(r *podReport) bool { return !r.isReady() })
 	if len(ready) == 0 && !changed {
 		return
 	}
@@ -75,7 +70,7 @@ func (n *node) publishPods(changed bool) {
 // kubelet reports nothing new of one pod for long, its snapshot keeps the whole batch in memory.
 const batchSize = 32
 
-// snapshotBatch creates the snapshots of pods that are ready.
+// snapshotBatch makes snapshots of pods that are ready.
 func snapshotBatch(ready []*podReport, clock *nodeClock) {
 	count := 0
 	for _, r := range ready {
@@ -83,10 +78,17 @@ func snapshotBatch(ready []*podReport, clock *nodeClock) {
 	}
 	pods, containers := make([]usage.Pod, len(ready)), make([]usage.Container, count)
 	for i, r := range ready {
-		k := len(r.containers)
-		pods[i].Containers, containers = containers[:k:k], containers[k:]
-		pods[i].MaxClockShown, pods[i].ClockSetBackAt = clock.maxShown, clock.setBackAt
-		r.setSnapshot(&pods[i])
+		p, k := &pods[i], len(r.containers)
+		p.Namespace, p.Name = r.key.namespace, r.key.name
+		p.MaxClockShown, p.ClockSetBackAt = clock.maxShown, clock.setBackAt
+		p.Containers, containers = containers[:k:k], containers[k:]
+		for j, c := range r.containers {
+			p.Containers[j] = usage.Container{Name: c.name.Value(), Amount: c.amount}
+			if j == 0 || c.asOf < p.AsOf || c.asOf == p.AsOf && c.amount.At < p.At {
+				p.AsOf, p.At, p.Window = c.asOf, c.amount.At, c.amount.Window
+			}
+		}
+		r.snapshot, r.changed = p, false
 	}
 }
 
@@ -94,16 +96,4 @@ func snapshotBatch(ready []*podReport, clock *nodeClock) {
 // has an Amount.
 func (r *podReport) isReady() bool {
 	return r.changed && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
-}
-
-// setSnapshot fills p, which has room for the containers, and makes it the last complete snapshot.
-func (r *podReport) setSnapshot(p *usage.Pod) {
-	p.Namespace, p.Name = r.key.namespace, r.key.name
-	for i, c := range r.containers {
-		p.Containers[i] = usage.Container{Name: c.name.Value(), Amount: c.amount}
-		if i == 0 || c.asOf < p.AsOf || c.asOf == p.AsOf && c.amount.At < p.At {
-			p.AsOf, p.At, p.Window = c.asOf, c.amount.At, c.amount.Window
-		}
-	}
-	r.snapshot, r.changed = p, false
 }
