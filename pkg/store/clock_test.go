@@ -26,7 +26,7 @@ func (n *simNode) sample(real time.Duration) usage.Sample {
 	}
 	at := n.clock(real).Add(n.lead)
 	s := usage.Sample{
-		At: at, MemoryAt: at, StartedAt: t0.Add(-time.Hour),
+		At: at, StartedAt: t0.Add(-time.Hour),
 		CPUSeconds: 1000 + real.Seconds(), Memory: 1 << 20, Has: usage.HasCPU | usage.HasMemory,
 	}
 	if n.startsAgo != 0 {
@@ -357,7 +357,7 @@ func (n *simNode) newSample(real, start time.Duration) usage.Sample {
 	}
 	at := n.clock(real)
 	return usage.Sample{
-		At: at, MemoryAt: at, StartedAt: n.clock(start),
+		At: at, StartedAt: n.clock(start),
 		CPUSeconds: (real - start).Seconds(), Memory: 1 << 20, Has: usage.HasCPU | usage.HasMemory,
 	}
 }

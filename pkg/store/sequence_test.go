@@ -358,7 +358,7 @@ func (c *counter) sample(k *kubelet, now usage.Time) usage.Sample {
 		s.StartedAt = s.At.Add(-k.startsAgo)
 	}
 	if has(s, usage.HasMemory) {
-		s.MemoryAt, s.Memory = clock, c.memory
+		s.Memory = c.memory
 	}
 	if has(s, usage.HasSwap) {
 		s.Swap = c.swap
@@ -652,7 +652,7 @@ func (p *player) summary(k *kubelet, arg int) {
 	without := pick(&arg, []usage.Has{0, 0, usage.HasMemory, usage.HasRate})
 	summarize := func(c *counter) usage.Sample {
 		s := c.sample(k, p.now)
-		s.At, s.MemoryAt, s.StartedAt = cut(s.At), cut(s.MemoryAt), cut(s.StartedAt)
+		s.At, s.StartedAt = cut(s.At), cut(s.StartedAt)
 		if !placeholders {
 			s.Rate = uint64(c.cores * 1e9)
 		}

@@ -25,7 +25,7 @@ func at(seconds float64) usage.Time { return t0.Add(time.Duration(seconds * floa
 // sample returns a sample of a container that started long ago, taken a number of seconds after t0.
 func sample(seconds, coreSeconds float64) usage.Sample {
 	return usage.Sample{
-		At: at(seconds), MemoryAt: at(seconds), StartedAt: at(-3600),
+		At: at(seconds), StartedAt: at(-3600),
 		CPUSeconds: coreSeconds, Memory: 1 << 20, Has: usage.HasCPU | usage.HasMemory,
 	}
 }

@@ -13,7 +13,7 @@ const t0 = Time(1_795_205_767 * int64(time.Second))
 func cpu(seconds, coreSeconds float64, startedAt Time) Sample {
 	at := t0.Add(time.Duration(seconds * float64(time.Second)))
 	return Sample{
-		At: at, MemoryAt: at, StartedAt: startedAt,
+		At: at, StartedAt: startedAt,
 		CPUSeconds: coreSeconds, Memory: 7 << 20, Has: HasCPU | HasMemory,
 	}
 }
@@ -74,7 +74,6 @@ func TestRate(t *testing.T) {
 
 func TestRateCopiesMemoryAndSwap(t *testing.T) {
 	prev, cur := cpu(0, 1, 0), cpu(15, 1, 0)
-	cur.MemoryAt = prev.At // the Amount has the time of the CPU sample
 	for _, tc := range []struct {
 		memory, swap uint64
 		has          Has

@@ -50,7 +50,6 @@ const (
 // Sample is one sample of a node or container, as its kubelet took it.
 type Sample struct {
 	At         Time    // when the CPU counter was read, by the node's clock
-	MemoryAt   Time    // when the memory was read, by the node's clock
 	StartedAt  Time    // when the container started, by the node's clock; 0: not known
 	CPUSeconds float64 // core-seconds used since the start; a counter
 	Memory     uint64  // working set in bytes
