@@ -103,7 +103,7 @@ func hugeCluster(b *testing.B) Config {
 			sc.At = usage.At(now).Add(time.Duration(round-3)*15*time.Second + time.Duration(n)*time.Millisecond)
 			for i := range sc.Containers {
 				sc.Containers[i].Sample = usage.Sample{
-					At: sc.At, MemoryAt: sc.At, StartedAt: started, CPUSeconds: float64(round) * random.Float64(),
+					At: sc.At, StartedAt: started, CPUSeconds: float64(round) * random.Float64(),
 					Memory: random.Uint64N(1<<18) << 12, Has: usage.HasCPU | usage.HasMemory,
 				}
 			}

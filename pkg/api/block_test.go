@@ -29,7 +29,7 @@ func TestBlocks(t *testing.T) {
 	scrapes := make([]usage.Scrape, nodes)
 	sampleAt := func(at usage.Time, i int) usage.Sample {
 		return usage.Sample{
-			At: at, MemoryAt: at, StartedAt: at.Add(-time.Hour), Memory: uint64(i+1) << 20,
+			At: at, StartedAt: at.Add(-time.Hour), Memory: uint64(i+1) << 20,
 			CPUSeconds: float64(i+1) * (at.Sub(usage.At(now)) + time.Hour).Seconds(), Has: usage.HasCPU | usage.HasMemory,
 		}
 	}

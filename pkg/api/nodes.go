@@ -36,7 +36,7 @@ func (n nodes) list(namespace string, selector labels.Selector) []*inventory.Obj
 }
 
 func (n nodes) usage(o *inventory.Object, now usage.Time) encode.Usage {
-	if node := n.view.Node(o.Name, now); node != nil {
+	if node := n.view.Store.Node(o.Name, now); node != nil {
 		return (*encode.Node)(node)
 	}
 	return nil
@@ -55,7 +55,7 @@ func (n nodes) usages(objects []*inventory.Object, now usage.Time) iter.Seq2[int
 func (nodes) nodeOf(o *inventory.Object) string { return o.Name }
 
 func (n nodes) extra(o *inventory.Object, _ encode.Usage, now usage.Time) encode.Extra {
-	if resources := n.view.NodeExtra(o.Name, now); resources != nil {
+	if resources := n.view.Extra.Node(o.Name, now); resources != nil {
 		return encode.Extra{resources}
 	}
 	return nil

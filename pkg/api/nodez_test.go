@@ -66,7 +66,7 @@ func TestNodezCountsWhatIsListed(t *testing.T) {
 			}
 			for i := range containers {
 				containers[i].Sample = usage.Sample{
-					At: at, MemoryAt: at, CPUSeconds: float64(round), Memory: 1, Has: usage.HasCPU | usage.HasMemory,
+					At: at, CPUSeconds: float64(round), Memory: 1, Has: usage.HasCPU | usage.HasMemory,
 				}
 			}
 			s.Put(node, &usage.Scrape{At: received, Date: at, Containers: containers})

@@ -59,7 +59,7 @@ func (p pods) usages(objects []*inventory.Object, now usage.Time) iter.Seq2[int,
 func (pods) nodeOf(o *inventory.Object) string { return o.Node }
 
 func (p pods) extra(o *inventory.Object, u encode.Usage, now usage.Time) encode.Extra {
-	return p.view.PodExtra(o, (*usage.Pod)(u.(*encode.Pod)), now)
+	return p.view.Extra.Pod(o.Node, (*usage.Pod)(u.(*encode.Pod)), now)
 }
 
 func (p pods) missing(namespace, name string, known bool) string {

@@ -5,6 +5,7 @@ package extra
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ import (
 // rememberFor is how long pods that were removed are remembered: no report takes longer to arrive.
 const rememberFor = 2 * time.Minute
 
-// Store keeps the reports of all sources. It is safe for concurrent use.
+// Store keeps the reports of all sources. It is safe for concurrent use. There is nothing in a nil Store.
 type Store struct {
 	corrected func(usage.Time) usage.Time
 
@@ -26,16 +27,8 @@ type Store struct {
 
 	// When the API server deleted pods, for reports that were requested before and arrive after that.
 	// The older map is dropped at most every rememberFor.
-	removed, removedBefore map[removedPod]usage.Time
+	removed, removedBefore map[usage.PodKey]usage.Time
 	removedSince           usage.Time
-}
-
-type podKey struct{ namespace, name string }
-
-// removedPod identifies a pod that the API server deleted.
-type removedPod struct {
-	node string
-	podKey
 }
 
 // Report is what one source reports of one node.
@@ -61,21 +54,21 @@ type ContainerResource struct {
 // report is a Report, indexed by pod.
 type report struct {
 	Report
-	pods map[podKey][]ContainerResource // of a pod sorted by resource, then by container
+	pods map[usage.PodKey][]ContainerResource // of a pod sorted by resource, then by container
 }
 
 // New returns an empty Store. corrected returns a time by our clock as if that had not stood still
 // since, so that values expire together with CPU and memory, see the Corrected of store.Store.
 func New(corrected func(usage.Time) usage.Time) *Store {
 	return &Store{
-		corrected: corrected, nodes: map[string]map[string]*report{}, removed: map[removedPod]usage.Time{},
+		corrected: corrected, nodes: map[string]map[string]*report{}, removed: map[usage.PodKey]usage.Time{},
 	}
 }
 
 // Put replaces what a source has reported of a node. It keeps the slices of the report, and sorts
 // them. Pods that were removed after the request are ignored.
 func (s *Store) Put(nodeName, source string, r Report) {
-	next := &report{r, map[podKey][]ContainerResource{}}
+	next := &report{r, map[usage.PodKey][]ContainerResource{}}
 	slices.SortFunc(r.Node, func(a, b usage.Resource) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.Containers, func(a, b ContainerResource) int {
 		return cmp.Or(
@@ -85,9 +78,9 @@ func (s *Store) Put(nodeName, source string, r Report) {
 	})
 	next.Containers = nil
 	for rest := r.Containers; len(rest) > 0; {
-		key := podKey{rest[0].Namespace, rest[0].Pod}
+		key := usage.PodKey{Node: nodeName, Namespace: rest[0].Namespace, Name: rest[0].Pod}
 		n := 1
-		for n < len(rest) && rest[n].Namespace == key.namespace && rest[n].Pod == key.name {
+		for n < len(rest) && rest[n].Namespace == key.Namespace && rest[n].Pod == key.Name {
 			n++
 		}
 		next.pods[key], rest = rest[:n:n], rest[n:]
@@ -95,12 +88,9 @@ func (s *Store) Put(nodeName, source string, r Report) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key := range next.pods {
-		id := removedPod{nodeName, key}
-		if r.At <= max(s.removed[id], s.removedBefore[id]) {
-			delete(next.pods, key)
-		}
-	}
+	maps.DeleteFunc(next.pods, func(key usage.PodKey, _ []ContainerResource) bool {
+		return r.At <= max(s.removed[key], s.removedBefore[key])
+	})
 	if s.nodes[nodeName] == nil {
 		s.nodes[nodeName] = map[string]*report{}
 	}
@@ -120,16 +110,16 @@ func (s *Store) Remove(nodeName, source string) {
 // RemovePod drops the values of a pod that the API server deleted, at the time now. Reports that
 // were requested before are ignored for a later pod of the same name.
 func (s *Store) RemovePod(nodeName, namespace, name string, now usage.Time) {
+	if s == nil || nodeName == "" { // no node reports it
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if nodeName == "" {
-		return // no node reports it
-	}
 	if now.Sub(s.removedSince) > rememberFor {
-		s.removedBefore, s.removed, s.removedSince = s.removed, map[removedPod]usage.Time{}, now
+		s.removedBefore, s.removed, s.removedSince = s.removed, map[usage.PodKey]usage.Time{}, now
 	}
-	key := podKey{namespace, name}
-	s.removed[removedPod{nodeName, key}] = now
+	key := usage.PodKey{Node: nodeName, Namespace: namespace, Name: name}
+	s.removed[key] = now
 	for _, r := range s.nodes[nodeName] {
 		delete(r.pods, key)
 	}
@@ -142,6 +132,9 @@ func (s *Store) isExpired(r *report, now usage.Time) bool {
 // Node returns the further resources of a node, sorted by name, or nil. The caller must not change
 // them.
 func (s *Store) Node(nodeName string, now usage.Time) []usage.Resource {
+	if s == nil {
+		return nil
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var sum []usage.Resource
@@ -160,10 +153,13 @@ func (s *Store) Node(nodeName string, now usage.Time) []usage.Resource {
 // container has the same resources, because the HPA takes a container without one for a pod without
 // metrics.
 func (s *Store) Pod(nodeName string, pod *usage.Pod, now usage.Time) [][]usage.Resource {
+	if s == nil {
+		return nil
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var sum [][]usage.Resource
-	key := podKey{pod.Namespace, pod.Name}
+	key := usage.PodKey{Node: nodeName, Namespace: pod.Namespace, Name: pod.Name}
 	for _, r := range s.nodes[nodeName] {
 		if s.isExpired(r, now) {
 			continue

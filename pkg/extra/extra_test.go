@@ -154,64 +154,48 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestRemovedPod checks that a pod does not inherit the values of an earlier pod of the name.
+// TestRemovedPod checks that a pod does not inherit the values of an earlier pod of the name, also from
+// reports that were requested before the removal and are served for longer than it is remembered.
 func TestRemovedPod(t *testing.T) {
-	e, pod := New(identity), podOf("web", "a")
-	get := func() []string { return show(e.Pod("n1", pod, requested.Add(10*time.Second))) }
-	report := func(after time.Duration) Report {
+	e := New(identity)
+	put := func(node string, after time.Duration) {
 		r := reportOf(gpu("web", "a", 5), gpu("db", "a", 6))
-		r.At = requested.Add(after)
-		return r
+		r.At, r.Expires = requested.Add(after), requested.Add(time.Hour)
+		e.Put(node, "gpus", r)
 	}
-	e.Put("n1", "gpus", report(0))
-	e.RemovePod("n1", "default", "web", requested.Add(time.Second))
-	if got := get(); got != nil {
-		t.Errorf("got %q after the removal", got)
-	}
-	if got := e.Pod("n1", podOf("db", "a"), requested); got == nil {
-		t.Error("another pod was removed")
-	}
-	e.Put("n1", "gpus", report(time.Second))
-	if got := get(); got != nil {
-		t.Errorf("got %q of a report that was requested before the removal", got)
-	}
-	e.Put("n1", "gpus", report(2*time.Second))
-	if got := get(); got == nil {
-		t.Error("got nothing of a report after the removal")
-	}
-}
-
-// TestRemovedPodOfLateReports stores reports that were requested before a pod was removed: the
-// first one of its node, and ones that are served for longer than removed pods are remembered.
-func TestRemovedPodOfLateReports(t *testing.T) {
-	e, pod := New(identity), podOf("web", "a")
-	report := reportOf(gpu("web", "a", 5), gpu("db", "a", 6))
-	report.Expires = requested.Add(time.Hour)
-	e.RemovePod("n1", "default", "web", requested)
-	e.Put("n1", "gpus", report)
-	e.Put("n2", "gpus", reportOf(gpu("web", "a", 5)))
-	check := func(when string, now usage.Time) {
+	check := func(when, node, pod string, want bool) {
 		t.Helper()
-		if got := e.Pod("n1", pod, now); got != nil {
-			t.Errorf("%s: got %q", when, show(got))
+		if got := e.Pod(node, podOf(pod, "a"), requested.Add(10*time.Second)); (got != nil) != want {
+			t.Errorf("%s: got %q of %s on %s", when, show(got), pod, node)
 		}
 	}
-	check("the first report", requested)
-	if e.Pod("n1", podOf("db", "a"), requested) == nil || e.Pod("n2", pod, requested) == nil {
-		t.Error("got nothing of another pod or node")
-	}
-	later := requested.Add(2*rememberFor + 2)
-	e.Put("n1", "disks", Report{At: later, Expires: later.Add(time.Hour)})
-	e.RemovePod("n1", "default", "x", requested.Add(rememberFor+1))
-	e.RemovePod("n1", "default", "x", later)
-	check("after the pod was forgotten", later)
+	remove := func(pod string, after time.Duration) { e.RemovePod("n1", "default", pod, requested.Add(after)) }
 
+	remove("web", time.Second)
+	put("n1", time.Second)
+	put("n2", 0)
+	check("the first report", "n1", "web", false)
+	check("the first report", "n1", "db", true)
+	check("the first report", "n2", "web", true)
+	put("n1", 2*time.Second)
+	check("a report after the removal", "n1", "web", true)
+	remove("web", 3*time.Second)
+	check("after the removal", "n1", "web", false)
+	check("after the removal", "n1", "db", true)
+	check("after the removal", "n2", "web", true)
+	put("n1", 3*time.Second)
+	check("a report that was requested before the removal", "n1", "web", false)
+
+	const later = 3*time.Second + 2*rememberFor + 2
+	e.Put("n1", "disks", Report{At: requested.Add(later), Expires: requested.Add(time.Hour)})
+	remove("x", 3*time.Second+rememberFor+1)
+	remove("x", later)
+	check("after the pod was forgotten", "n1", "web", false)
 	e.Remove("n1", "gpus")
 	e.Remove("n1", "disks")
-	e.RemovePod("n1", "default", "web", later)
-	report.At = later
-	e.Put("n1", "gpus", report)
-	check("the first report after all were dropped", later)
+	remove("web", later)
+	put("n1", later)
+	check("the first report after all were dropped", "n1", "web", false)
 }
 
 // TestForgetsRemovedPods checks that the memory of removed pods is freed.

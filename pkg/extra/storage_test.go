@@ -90,26 +90,20 @@ func TestStorageSink(t *testing.T) {
 	}
 }
 
-// TestStorageOfRecreatedPod deletes a pod while its node is scraped. The pod that is created under its
-// name has no values until its node is scraped again.
+// TestStorageOfRecreatedPod stores a response that arrives after a pod was deleted, but was requested
+// before: the pod that is created under its name has no values until its node is scraped again.
 func TestStorageOfRecreatedPod(t *testing.T) {
 	sink := &StorageSink{Store: New(identity), MaxAge: time.Minute}
 	sink.IsBound = func(_, _, _, _ string) bool { return true }
-	put := func(sent usage.Time) {
+	sink.Store.RemovePod("node1", "default", "web", requested.Add(time.Second))
+	for sent, want := range map[usage.Time]bool{requested: false, requested.Add(3 * time.Second): true} {
 		sink.Put("node1", &usage.Scrape{Sent: sent, At: sent.Add(2 * time.Second), Storage: []usage.StorageSample{
 			storageSample("web", "", "a", 1), storageSample("web", "", "", 1),
 		}})
-	}
-	has := func() bool { return sink.Store.Pod("node1", podOf("web", "a"), requested.Add(10*time.Second)) != nil }
-	put(requested)
-	before := has()
-	sink.Store.RemovePod("node1", "default", "web", requested.Add(time.Second))
-	deleted := has()
-	put(requested) // the response arrives after the deletion
-	late := has()
-	put(requested.Add(3 * time.Second))
-	if after := has(); !before || deleted || late || !after {
-		t.Errorf("before %v, deleted %v, late %v, after %v; want true, false, false, true", before, deleted, late, after)
+		got := sink.Store.Pod("node1", podOf("web", "a"), requested.Add(10*time.Second))
+		if (got != nil) != want {
+			t.Errorf("requested %v after: got %q", sent.Sub(requested), show(got))
+		}
 	}
 }
 

@@ -50,23 +50,13 @@ func limit(fs procfs.FS, root string) uint64 {
 	if err != nil {
 		return 0
 	}
-	mounts, err := self.MountInfo()
-	if err != nil {
-		return 0
-	}
-	lowest := uint64(unlimited)
+	lowest, mounted := uint64(unlimited), filepath.Join(root, "sys/fs/cgroup")
 	for _, g := range groups {
-		isV2 := g.HierarchyID == 0
-		if !isV2 && !slices.Contains(g.Controllers, "memory") {
-			continue
-		}
-		for _, m := range mounts {
-			switch _, hasMemory := m.SuperOptions["memory"]; {
-			case isV2 && m.FSType == "cgroup2":
-				lowest = min(lowest, limitOf(root, m, g.Path, "memory.max"))
-			case !isV2 && m.FSType == "cgroup" && hasMemory:
-				lowest = min(lowest, limitOf(root, m, g.Path, "memory.limit_in_bytes"))
-			}
+		switch {
+		case g.HierarchyID == 0: // version 2
+			lowest = min(lowest, limitOf(mounted, g.Path, "memory.max"))
+		case slices.Contains(g.Controllers, "memory"):
+			lowest = min(lowest, limitOf(filepath.Join(mounted, "memory"), g.Path, "memory.limit_in_bytes"))
 		}
 	}
 	if lowest >= unlimited {
@@ -75,24 +65,19 @@ func limit(fs procfs.FS, root string) uint64 {
 	return lowest
 }
 
-// limitOf returns the lowest limit of a cgroup and of its parents, as far as the mount shows them.
-// A file that is missing or that has no number, such as "max", stands for no limit.
-func limitOf(root string, mount *procfs.MountInfo, group, file string) uint64 {
-	path, err := filepath.Rel(mount.Root, group)
-	if err != nil || path == ".." || strings.HasPrefix(path, "../") {
-		path = "." // a container with the cgroup namespace of its node sees only its own cgroup
-	}
+// limitOf returns the lowest limit of a cgroup and of its parents, as far as the directory shows them:
+// a container sees its own cgroup in place of the root. A file that is missing or that has no number,
+// such as "max", stands for no limit.
+func limitOf(dir, group, file string) uint64 {
 	lowest := uint64(unlimited)
-	for {
-		text, err := os.ReadFile(filepath.Join(root, mount.MountPoint, path, file))
-		if err == nil {
+	for path := filepath.Join("/", group); ; path = filepath.Dir(path) {
+		if text, err := os.ReadFile(filepath.Join(dir, path, file)); err == nil {
 			if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil {
 				lowest = min(lowest, n)
 			}
 		}
-		if path == "." {
+		if path == "/" {
 			return lowest
 		}
-		path = filepath.Dir(path)
 	}
 }

@@ -131,7 +131,7 @@ func diagnosisOf(r reason.Reason, d reason.Description, url string, err error) D
 // metricsAge returns the age of a node's metrics, or nil if there are none.
 func (c *Config) metricsAge(node string, now time.Time) *float64 {
 	at := c.Clock.At(now)
-	u := c.View.Node(node, at)
+	u := c.View.Store.Node(node, at)
 	if u == nil {
 		return nil
 	}

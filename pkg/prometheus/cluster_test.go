@@ -123,7 +123,7 @@ func (w *cluster) startServer() {
 			if o == nil {
 				return store.ContainerState{}
 			}
-			return store.ContainerState{Running: o.Running(container), StartedAt: o.EarliestStart(container),
+			return store.ContainerState{Running: o.Running(container), EarliestStart: o.EarliestStart(container),
 				PodCreatedAt: o.CreatedAt}
 		}})
 	source, err := New(Config{

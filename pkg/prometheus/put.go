@@ -112,7 +112,7 @@ func (c *counter) next() usage.Sample {
 // sample returns the counter's other values with the CPU counter of p.
 func (c *counter) sample(p point) usage.Sample {
 	return usage.Sample{
-		At: p.At, MemoryAt: p.At, StartedAt: c.startedAt, CPUSeconds: p.Value, Memory: c.memory, Swap: c.swap,
+		At: p.At, StartedAt: c.startedAt, CPUSeconds: p.Value, Memory: c.memory, Swap: c.swap,
 		Has: usage.HasCPU | c.has&(usage.HasMemory|usage.HasSwap),
 	}
 }

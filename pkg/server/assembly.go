@@ -60,9 +60,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 	v.Pods = inventory.NewNotifying(func(old *inventory.Object) {
 		now := clock.At(time.Now())
 		v.Store.RemovePod(old.Node, old.Namespace, old.Name, now)
-		if v.Extra != nil {
-			v.Extra.RemovePod(old.Node, old.Namespace, old.Name, now)
-		}
+		v.Extra.RemovePod(old.Node, old.Namespace, old.Name, now)
 	})
 	v.Store = store.New(store.Config{
 		MaxSampleAge: c.MaxSampleAge, RateWindow: c.RateWindow, MaxContainers: maxContainers,
@@ -72,7 +70,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 				return store.ContainerState{}
 			}
 			return store.ContainerState{
-				Running: o.Running(container), StartedAt: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
+				Running: o.Running(container), EarliestStart: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
 			}
 		},
 	})

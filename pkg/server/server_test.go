@@ -207,7 +207,7 @@ func TestReplacedPodHasNoOldUsage(t *testing.T) {
 	}
 	scrape := func(ago time.Duration, core float64) {
 		at := clock.At(time.Now()).Add(-ago)
-		s := usage.Sample{At: at, MemoryAt: at, CPUSeconds: core, Memory: 1, Has: usage.HasCPU | usage.HasMemory}
+		s := usage.Sample{At: at, CPUSeconds: core, Memory: 1, Has: usage.HasCPU | usage.HasMemory}
 		metrics.Put("n1", &usage.Scrape{At: at, Sent: at, Containers: []usage.ContainerSample{
 			{Namespace: []byte("n"), Pod: []byte("web-0"), Name: []byte("a"), Sample: s},
 		}})
@@ -290,7 +290,7 @@ func TestForceDeletedPodHasNoUsage(t *testing.T) {
 		metrics.Forget("n1")
 		for i := range 2 {
 			at := now.Add(time.Duration(15*i) * time.Second)
-			s := usage.Sample{At: at, MemoryAt: at, StartedAt: now.Add(-lived), CPUSeconds: 100 + float64(i), Memory: 1}
+			s := usage.Sample{At: at, StartedAt: now.Add(-lived), CPUSeconds: 100 + float64(i), Memory: 1}
 			s.Has = usage.HasCPU | usage.HasMemory
 			metrics.Put("n1", &usage.Scrape{At: at, Sent: at, Containers: []usage.ContainerSample{
 				{Namespace: []byte("n"), Pod: []byte("web-0"), Name: []byte("a"), Sample: s},

@@ -26,7 +26,7 @@ func (n *simNode) sample(real time.Duration) usage.Sample {
 	}
 	at := n.clock(real).Add(n.lead)
 	s := usage.Sample{
-		At: at, MemoryAt: at, StartedAt: t0.Add(-time.Hour),
+		At: at, StartedAt: t0.Add(-time.Hour),
 		CPUSeconds: 1000 + real.Seconds(), Memory: 1 << 20, Has: usage.HasCPU | usage.HasMemory,
 	}
 	if n.startsAgo != 0 {
@@ -88,34 +88,27 @@ func TestClockSteps(t *testing.T) { // rule 3
 	}
 }
 
-// TestWrongClocks has clocks that are always wrong: by much, by a drift, or because they are
-// slewed.
-func TestWrongClocks(t *testing.T) { // rule 3
-	for name, ahead := range map[string]func(time.Duration) time.Duration{
-		"75s behind":    constantly(-75 * time.Second),
-		"61s ahead":     constantly(61 * time.Second),
-		"a day ahead":   constantly(24 * time.Hour),
-		"years behind":  constantly(-1000 * 24 * time.Hour),
-		"drift 100ppm":  func(real time.Duration) time.Duration { return real / 10_000 },
-		"slewed by 1%":  func(real time.Duration) time.Duration { return real / 100 },
-		"slewed by -8%": func(real time.Duration) time.Duration { return -real / 12 },
-		"slewed by 8%":  func(real time.Duration) time.Duration { return real / 12 },
-	} {
+// TestWrongClocks has clocks that are always wrong: by much, by a drift, or because they are slewed. It
+// also has start times that move on running containers (google/cadvisor#2905).
+func TestWrongClocks(t *testing.T) { // rules 3, 4
+	nodes := map[string]simNode{
+		"75s behind":    {ahead: constantly(-75 * time.Second)},
+		"61s ahead":     {ahead: constantly(61 * time.Second)},
+		"a day ahead":   {ahead: constantly(24 * time.Hour)},
+		"years behind":  {ahead: constantly(-1000 * 24 * time.Hour)},
+		"drift 100ppm":  {ahead: func(real time.Duration) time.Duration { return real / 10_000 }},
+		"slewed by 1%":  {ahead: func(real time.Duration) time.Duration { return real / 100 }},
+		"slewed by -8%": {ahead: func(real time.Duration) time.Duration { return -real / 12 }},
+		"slewed by 8%":  {ahead: func(real time.Duration) time.Duration { return real / 12 }},
+	}
+	for _, ago := range []float64{1, 5, 9, 12, 30, 59} {
+		nodes[fmt.Sprintf("starts %vs ago", ago)] = simNode{startsAgo: seconds(ago), ahead: constantly(0)}
+	}
+	for name, n := range nodes {
 		for runtime, every := range runtimes {
 			t.Run(name+"/"+runtime, func(t *testing.T) {
-				readAsOneCore(t, &simNode{every: every, ahead: ahead}, 65*time.Second, 10*time.Minute)
-			})
-		}
-	}
-}
-
-// TestMovingStartTimes is google/cadvisor#2905: start times move on running containers.
-func TestMovingStartTimes(t *testing.T) { // rule 4
-	for _, ago := range []float64{1, 5, 9, 12, 30, 59} {
-		for runtime, every := range runtimes {
-			t.Run(fmt.Sprint(ago, "/", runtime), func(t *testing.T) {
-				n := &simNode{every: every, startsAgo: seconds(ago), ahead: constantly(0)}
-				readAsOneCore(t, n, 65*time.Second, 5*time.Minute)
+				n.every = every
+				readAsOneCore(t, &n, 65*time.Second, 10*time.Minute)
 			})
 		}
 	}
@@ -364,7 +357,7 @@ func (n *simNode) newSample(real, start time.Duration) usage.Sample {
 	}
 	at := n.clock(real)
 	return usage.Sample{
-		At: at, MemoryAt: at, StartedAt: n.clock(start),
+		At: at, StartedAt: n.clock(start),
 		CPUSeconds: (real - start).Seconds(), Memory: 1 << 20, Has: usage.HasCPU | usage.HasMemory,
 	}
 }

@@ -80,7 +80,7 @@ func (s *Store) facts(n *node, of *series) Facts {
 	case of.hasAmount:
 		facts.SampledAt = s.pauses.correct(of.asOf)
 	case of.sampled:
-		last := usage.Sample{At: of.prev.at, Untimed: of.untimed}
+		last := usage.Sample{At: of.prev.At, Untimed: of.untimed}
 		facts.SampledAt = s.pauses.correct(n.clock.ourTime(&last, received))
 	}
 	return facts

@@ -35,9 +35,9 @@ type history struct {
 	noise float64
 	// unserved is the last sample since the previous reading that had no rate, because it followed too
 	// closely or the container was starting up. If the next counter is lower, the container was
-	// restarted, even if the counter is higher than at the previous reading. at is 0: there is none.
-	unserved point
-	points   [historySize]point // oldest first
+	// restarted, even if the counter is higher than at the previous reading.
+	unserved usage.Reading
+	points   [historySize]usage.Reading // oldest first
 }
 
 // maxSparse is the number of consecutive samples that are not dense after which a history is
@@ -53,7 +53,7 @@ func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *
 		s.history = &history{}
 	}
 	h := s.history
-	h.add(s.prev.point, a.config.RateWindow)
+	h.add(s.prev.Reading, a.config.RateWindow)
 	if !isDense {
 		if h.sparse++; h.sparse == maxSparse {
 			s.history = nil
@@ -61,18 +61,18 @@ func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *
 		return amount
 	}
 	h.sparse = 0
-	base, window := s.prev.point, amount.Window
+	base, window := s.prev.Reading, amount.Window
 	for _, p := range slices.Backward(h.points[:h.count]) {
-		w := cur.At.Sub(p.at)
+		w := cur.At.Sub(p.At)
 		if w <= a.config.MaxSampleAge && (w-a.config.RateWindow).Abs() < (window-a.config.RateWindow).Abs() {
 			base, window = p, w
 		}
 	}
-	base = h.steadySince(base, readingOf(cur).point, a.config.RateWindow)
-	if base == s.prev.point {
+	base = h.steadySince(base, cur.Reading(), a.config.RateWindow)
+	if base == s.prev.Reading {
 		return amount
 	}
-	if wide, verdict := usage.Rate(base.sample(), cur, a.config.MaxSampleAge, a.capacity); verdict == usage.Fresh {
+	if wide, verdict := usage.Rate(base, cur, a.config.MaxSampleAge, a.capacity); verdict == usage.Fresh {
 		amount = wide
 	}
 	return amount
@@ -80,20 +80,20 @@ func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *
 
 // steadySince returns the oldest point since which the load has not changed, not before oldest and at
 // least a quarter of the rate window before cur.
-func (h *history) steadySince(oldest, cur point, rateWindow time.Duration) point {
+func (h *history) steadySince(oldest, cur usage.Reading, rateWindow time.Duration) usage.Reading {
 	if h.noisy == 0 {
 		return oldest
 	}
 	base := cur
 	for _, p := range slices.Backward(h.points[:h.count]) {
-		if p.at < oldest.at {
+		if p.At < oldest.At {
 			break
 		}
-		if cur.at.Sub(p.at) < rateWindow/4 {
+		if cur.At.Sub(p.At) < rateWindow/4 {
 			continue
 		}
 		if base != cur {
-			rate, before := base.rateTo(cur), p.rateTo(base)
+			rate, before := cores(base, cur), cores(p, base)
 			if math.Abs(before-rate) > usualNoise*h.noise+leastChange*max(before, rate) {
 				return base
 			}
@@ -105,14 +105,14 @@ func (h *history) steadySince(oldest, cur point, rateWindow time.Duration) point
 
 // noteUnserved notes a sample that has no rate, unless it repeats the previous one.
 func (s *series) noteUnserved(cur *usage.Sample) {
-	if cur.At == s.prev.at {
+	if cur.At == s.prev.At {
 		return
 	}
 	if s.history == nil {
 		s.history = &history{}
 	}
-	if cur.At > s.history.unserved.at {
-		s.history.unserved = readingOf(cur).point
+	if cur.At > s.history.unserved.At {
+		s.history.unserved = cur.Reading()
 	}
 }
 
@@ -122,7 +122,7 @@ func (s *series) fellSinceUnserved(cur *usage.Sample) bool {
 		return false
 	}
 	last := s.history.unserved
-	return last.at != 0 && cur.At > last.at && cur.CPUSeconds < last.cpuSeconds
+	return last.At != 0 && cur.At > last.At && cur.CPUSeconds < last.CPUSeconds
 }
 
 // dropUnserved drops the unserved sample, and a history that has nothing else.
@@ -130,15 +130,20 @@ func (s *series) dropUnserved() {
 	if s.history == nil {
 		return
 	}
-	if s.history.unserved = (point{}); s.history.count == 0 {
+	if s.history.unserved = (usage.Reading{}); s.history.count == 0 {
 		s.history = nil
 	}
 }
 
+// cores returns the mean usage between two readings, in cores.
+func cores(from, to usage.Reading) float64 {
+	return (to.CPUSeconds - from.CPUSeconds) / to.At.Sub(from.At).Seconds()
+}
+
 // add adds the point that precedes a sample, unless it is too close to the last one. If there is no
 // room, it drops the oldest point.
-func (h *history) add(prev point, rateWindow time.Duration) {
-	if h.count > 0 && prev.at.Sub(h.points[h.count-1].at) < rateWindow/4 {
+func (h *history) add(prev usage.Reading, rateWindow time.Duration) {
+	if h.count > 0 && prev.At.Sub(h.points[h.count-1].At) < rateWindow/4 {
 		return
 	}
 	if h.count == historySize {
@@ -149,7 +154,7 @@ func (h *history) add(prev point, rateWindow time.Duration) {
 		return
 	}
 	p := &h.points
-	change := math.Abs(p[0].rateTo(p[1]) - 2*p[1].rateTo(p[2]) + p[2].rateTo(p[3]))
+	change := math.Abs(cores(p[0], p[1]) - 2*cores(p[1], p[2]) + cores(p[2], p[3]))
 	h.noisy = min(h.noisy+1, noiseSpan)
 	h.noise += (change - h.noise) / float64(h.noisy)
 }

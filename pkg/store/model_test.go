@@ -264,18 +264,18 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 	inAPI := m.state(n.name, r.key)
 	now := in.at.Add(n.offset())
 	_, removed := n.removed[r.key.podKey]
-	unknown := inAPI.StartedAt == 0 || inAPI.StartedAt > now.Add(time.Minute) && inAPI.StartedAt >= n.shown
+	unknown := inAPI.EarliestStart == 0 || inAPI.EarliestStart > now.Add(time.Minute) && inAPI.EarliestStart >= n.shown
 	isYounger := inAPI.PodCreatedAt > n.setBackAt // than the last step back
 	isEarlier := func(s usage.Sample) bool {
-		return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < inAPI.StartedAt
+		return s.StartedAt != 0 && s.StartedAt.Add(10*time.Second) < inAPI.EarliestStart
 	}
 	isOther := func(s usage.Sample) bool {
-		used, age := s.CPUSeconds*1e9, now.Sub(inAPI.StartedAt).Seconds()
+		used, age := s.CPUSeconds*1e9, now.Sub(inAPI.EarliestStart).Seconds()
 		if inAPI.PodCreatedAt != 0 {
 			age = max(age, in.at.Sub(inAPI.PodCreatedAt).Seconds())
 		}
 		switch {
-		case removed && inAPI.StartedAt == 0 && !inAPI.Running:
+		case removed && inAPI.EarliestStart == 0 && !inAPI.Running:
 			return true // the next pod has not started
 		case unknown:
 			return false
@@ -290,7 +290,7 @@ func (m *model) isOfOtherPod(n *modelNode, c *modelContainer, r reported, in *in
 			return isEarlier(s)
 		}
 	}
-	if c.since.Has != 0 && !c.proven && (isOther(c.since) || inAPI.StartedAt == 0 && c.moved(r.sample) != 0) {
+	if c.since.Has != 0 && !c.proven && (isOther(c.since) || inAPI.EarliestStart == 0 && c.moved(r.sample) != 0) {
 		// everything up to now was of the other pod, or may have been
 		c.metric = metric{}
 		delete(n.pods, r.key.podKey)
@@ -648,7 +648,7 @@ func (v *metric) meanSinceStart(s usage.Sample, in *incoming) {
 func (v *metric) kubeletRate(s usage.Sample, zeroIsReal bool, in *incoming) {
 	age := s.At.Sub(s.StartedAt)
 	dated := s.StartedAt != 0 && !s.Untimed && age >= 0 // 1: else the start and the sample are by two clocks
-	window := usage.KubeletRateWindow
+	window := kubeletRateWindow
 	if dated {
 		window = min(age, window)
 	}
@@ -675,5 +675,8 @@ func (v *metric) serve(s usage.Sample, nanocores uint64, window time.Duration, i
 	}
 	v.asOf = in.ours(s)
 }
+
+// kubeletRateWindow is the window of a kubelet-reported rate of an old container.
+const kubeletRateWindow = 15 * time.Second
 
 func has(s usage.Sample, what usage.Has) bool { return s.Has&what == what }

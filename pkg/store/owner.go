@@ -37,11 +37,11 @@ func (c *container) isProvenBy(s *usage.Sample) bool {
 func (o *ownership) accept(n *node, c *container, s *usage.Sample, a *arrival) bool {
 	state := n.config.State(n.name, c.pod.key.namespace, c.pod.key.name, c.name.Value())
 	_, isRemoved := n.removed[c.pod.key]
-	runsOn := isRemoved && !state.Running && state.StartedAt == 0 // the next pod of the name has not started
+	runsOn := isRemoved && !state.Running && state.EarliestStart == 0 // the next pod of the name has not started
 	now := a.at.Add(n.clock.offset())
 	isComparable := n.canCompare(state, now)
 	isEarlier := func(r reading) bool {
-		return r.startedAt != 0 && r.startedAt < state.StartedAt.Add(-usage.StartMargin)
+		return r.startedAt != 0 && r.startedAt < state.EarliestStart.Add(-usage.StartMargin)
 	}
 	isForeign := func(r reading) bool {
 		return runsOn || isComparable && (isEarlier(r) && !n.mayHaveMoved(r, state, now) ||
@@ -49,7 +49,7 @@ func (o *ownership) accept(n *node, c *container, s *usage.Sample, a *arrival) b
 	}
 	if c.sampled && !c.isProven {
 		switch {
-		case isForeign(c.prev), state.StartedAt == 0 && c.startMoved(s) != 0:
+		case isForeign(c.prev), state.EarliestStart == 0 && c.startMoved(s) != 0:
 			c.series = series{}
 			o.drop(c.pod)
 		case isComparable && !c.hasAmount: // the snapshot is from before prev
@@ -76,7 +76,8 @@ func (o *ownership) drop(pod *podReport) {
 // canCompare reports whether the start in the API server is known, and is not by a clock that was set
 // back before this process has seen it.
 func (n *node) canCompare(state ContainerState, now usage.Time) bool {
-	return state.StartedAt != 0 && (state.StartedAt.Sub(now) <= usage.MaxLead || state.StartedAt < n.clock.maxShown)
+	start := state.EarliestStart
+	return start != 0 && (start.Sub(now) <= usage.MaxLead || start < n.clock.maxShown)
 }
 
 // mayHaveMoved reports whether the start time of a container may have moved to an earlier time, because
@@ -96,12 +97,12 @@ func (n *node) startedBeforeJump(r reading, state ContainerState, now usage.Time
 // may have been ahead when the container started. The margin also covers a clock that was set back by
 // up to usage.MaxLead.
 func (n *node) usedTooMuch(r reading, state ContainerState, a *arrival) bool {
-	age := a.at.Add(n.clock.offset()).Sub(state.StartedAt)
+	age := a.at.Add(n.clock.offset()).Sub(state.EarliestStart)
 	if state.PodCreatedAt != 0 {
 		age = max(age, a.at.Sub(state.PodCreatedAt))
 	}
 	limit := (age.Seconds()*1.1 + 2*usage.MaxLead.Seconds()) * float64(a.capacity) / 1e9
-	return a.capacity != 0 && age <= runsOnFor && r.cpuSeconds > limit
+	return a.capacity != 0 && age <= runsOnFor && r.CPUSeconds > limit
 }
 
 // dropContainers drops containers, which are in the order of n.containers, from their pods.

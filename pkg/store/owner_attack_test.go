@@ -116,7 +116,7 @@ func (w *twoPodsWorld) restart() {
 			}
 			state := ContainerState{PodCreatedAt: cut(at(w.shown.created))}
 			if w.shown.isShown {
-				state.Running, state.StartedAt = true, cut(at(w.shown.start))
+				state.Running, state.EarliestStart = true, cut(at(w.shown.start))
 			}
 			return state
 		}})

@@ -44,14 +44,13 @@ func TestForceDeletedPodRunsOn(t *testing.T) {
 
 func readTwoPods(t *testing.T, order string, oldCounter float64, shownAfter int) {
 	var state ContainerState
-	s := New(Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100,
-		State: func(_, _, _, _ string) ContainerState { return state }})
+	s := newStoreWith(&state)
 	put := func(which byte, now float64) {
 		sc := scrape(now, twoPods(which, now, oldCounter))
 		sc.Sent, sc.Capacity = at(now), 8_000_000_000
 		s.Put("n1", sc)
 	}
-	state.StartedAt = at(-3600)
+	state.EarliestStart = at(-3600)
 	put('o', -10)
 	put('o', 5)
 	expect(t, s, "p", 5, "at 5 window 15: a=100m")
@@ -61,7 +60,7 @@ func readTwoPods(t *testing.T, order string, oldCounter float64, shownAfter int)
 	for i := range order {
 		now := 35 + 15*float64(i)
 		if i == shownAfter {
-			state = ContainerState{Running: true, StartedAt: at(20), PodCreatedAt: at(19)}
+			state = ContainerState{Running: true, EarliestStart: at(20), PodCreatedAt: at(19)}
 		}
 		put(order[i], now)
 		if order[i] == 'n' && i >= shownAfter {
@@ -89,12 +88,11 @@ func TestTwoPodsAtStartUp(t *testing.T) {
 		for _, oldCounter := range []float64{0, 20, 5000} {
 			for shownAfter := range 5 {
 				var state ContainerState
-				s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100,
-					State: func(_, _, _, _ string) ContainerState { return state }})
+				s := newStoreWith(&state)
 				for i := range order {
 					now := 25 + 5*float64(i)
 					if i == shownAfter {
-						state = ContainerState{Running: true, StartedAt: at(20), PodCreatedAt: at(19)}
+						state = ContainerState{Running: true, EarliestStart: at(20), PodCreatedAt: at(19)}
 					}
 					s.Put("n1", scrape(now, twoPods(order[i], now, oldCounter)))
 					p := s.Pod("n1", "n", "p", at(now))
@@ -168,7 +166,7 @@ func TestStartsInTheAPIServer(t *testing.T) {
 				if node != "n1" {
 					t.Errorf("got node %q", node)
 				}
-				return ContainerState{Running: true, StartedAt: at(tc.shown)}
+				return ContainerState{Running: true, EarliestStart: at(tc.shown)}
 			}})
 			for now := 0.0; now <= 30; now += 15 {
 				s.Put("n1", scrape(now, of("p/a", started(tc.start, sample(now, 100+now/10)))))
@@ -200,9 +198,7 @@ func TestStartsAfterAClockStep(t *testing.T) {
 		{"of an older pod from before the step, which the pod is not", 100, -6950, -60, other},
 	} {
 		test := func(t *testing.T, ahead float64, want string) {
-			s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
-				return ContainerState{Running: true, StartedAt: at(tc.shown), PodCreatedAt: at(tc.created)}
-			}})
+			s := newStoreWith(&ContainerState{Running: true, EarliestStart: at(tc.shown), PodCreatedAt: at(tc.created)})
 			put := func(now, ahead float64, containers ...usage.ContainerSample) {
 				sc := scrape(now, containers...)
 				sc.Sent, sc.Date = at(now), at(now+ahead)
@@ -229,7 +225,7 @@ func TestStartsAfterAClockStep(t *testing.T) {
 // of the pod.
 func TestContainerOfTheOtherPodOnly(t *testing.T) {
 	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, container string) ContainerState {
-		return ContainerState{Running: container == "a", StartedAt: at(-100)}
+		return ContainerState{Running: container == "a", EarliestStart: at(-100)}
 	}})
 	for now := 0.0; now <= 45; now += 15 {
 		s.Put("n1", scrape(now, of("p/a", started(-98, sample(now, now/10))), of("p/old", sample(now, now))))
@@ -276,9 +272,7 @@ func TestCapacity(t *testing.T) {
 // no CPU yet, and the counter of the old one. More than the node can have used since is of another
 // pod.
 func TestMixedSamples(t *testing.T) {
-	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
-		return ContainerState{Running: true, StartedAt: at(20)}
-	}})
+	s := newStoreWith(&ContainerState{Running: true, EarliestStart: at(20)})
 	put := func(now, coreSeconds float64) {
 		sc := scrape(now, of("p/a", started(21, sample(now, coreSeconds))))
 		sc.Capacity = 8_000_000_000
@@ -301,9 +295,8 @@ func TestMixedSamples(t *testing.T) {
 // before the next pod of the name has started, is of the removed pod. It is not served when the API
 // server shows the next one.
 func TestRemovedPodRunsOn(t *testing.T) {
-	state := ContainerState{Running: true, StartedAt: at(-3600)}
-	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100,
-		State: func(_, _, _, _ string) ContainerState { return state }})
+	state := ContainerState{Running: true, EarliestStart: at(-3600)}
+	s := newStoreWith(&state)
 	s.Put("n1", scrape(0, twoPods('o', 0, 5000)))
 	s.RemovePod("n1", "n", "p", at(5))
 	state = ContainerState{}
@@ -315,7 +308,7 @@ func TestRemovedPodRunsOn(t *testing.T) {
 		}
 	}
 	expect(t, s, "p", 25, "none")
-	state = ContainerState{Running: true, StartedAt: at(20)}
+	state = ContainerState{Running: true, EarliestStart: at(20)}
 	for now := 30.0; now <= 40; now += 5 {
 		s.Put("n1", scrape(now, twoPods('n', now, 0)))
 	}
@@ -326,9 +319,7 @@ func TestRemovedPodRunsOn(t *testing.T) {
 // what the node can have used since the start of the pod is of another one.
 func TestOtherPodWithoutStartTime(t *testing.T) {
 	for _, order := range orders {
-		s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
-			return ContainerState{Running: true, StartedAt: at(20)}
-		}})
+		s := newStoreWith(&ContainerState{Running: true, EarliestStart: at(20)})
 		for i := range order {
 			now := 35 + 15*float64(i)
 			c := twoPods(order[i], now, 5000)
@@ -341,26 +332,6 @@ func TestOtherPodWithoutStartTime(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestOtherPodAfterAClockStep is rule 9 on a node whose clock was set back by a minute: once it has
-// caught up, the other pod that was reported in the meantime is noticed.
-func TestOtherPodAfterAClockStep(t *testing.T) {
-	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
-		return ContainerState{Running: true, StartedAt: at(20), PodCreatedAt: at(19)}
-	}})
-	for now := 30.0; now <= 180; now += 15 {
-		ahead := 0.0
-		if now >= 60 {
-			ahead = -60
-		}
-		c := twoPods('o', now, 50)
-		c.At, c.StartedAt = c.At.Add(time.Duration(ahead)*time.Second), at(-3600)
-		sc := scrape(now, c)
-		sc.Sent, sc.Date = at(now), at(now+ahead)
-		s.Put("n1", sc)
-	}
-	expect(t, s, "p", 180, "none")
 }
 
 // TestCounterOfAWholeLife checks that a counter is not too high for the start in the API server
@@ -376,9 +347,8 @@ func TestCounterOfAWholeLife(t *testing.T) {
 		{"the clock was ahead when the container started", 8, 10*hour + 90, 10 * hour},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			state := ContainerState{Running: true, StartedAt: at(-tc.age + tc.clockBack), PodCreatedAt: at(-tc.age)}
-			s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100,
-				State: func(_, _, _, _ string) ContainerState { return state }})
+			state := ContainerState{Running: true, EarliestStart: at(-tc.age + tc.clockBack), PodCreatedAt: at(-tc.age)}
+			s := newStoreWith(&state)
 			for now := 0.0; now <= 30; now += 15 {
 				sc := scrape(now, of("p/a", started(-tc.age+tc.clockBack, sample(now, 5*tc.age+now/10))))
 				sc.Sent, sc.Capacity = at(now), tc.cpus*1_000_000_000
@@ -389,69 +359,49 @@ func TestCounterOfAWholeLife(t *testing.T) {
 	}
 }
 
-// TestStartMovedBeforeClockCaughtUp is rule 9 for a start time that cAdvisor took from a file that was
-// touched after the node's clock was set back by 100 s: the pod is served before and after the clock
-// shows the time of the pod's start again.
-func TestStartMovedBeforeClockCaughtUp(t *testing.T) {
-	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
-		return ContainerState{Running: true, StartedAt: at(0), PodCreatedAt: at(-1)}
-	}})
-	for now := 0.0; now <= 300; now += 15 {
-		ahead, start := 0.0, 0.0
-		if now >= 60 {
-			ahead = -100
-		}
-		if now >= 90 {
-			start = -10.5 // by the node's clock, which is set back
-		}
-		sc := scrape(now, of("p/a", started(start, sample(now+ahead, now/10))))
-		sc.Sent, sc.Date = at(now), at(now+ahead)
-		s.Put("n1", sc)
-		if now > 120 && s.Pod("n1", "n", "p", at(now)) == nil {
-			t.Errorf("after %v s: the pod is not served", now)
+// TestSamplesAfterAClockStep is rules 4 and 9 for a container that started at 0 s, by the API server, and
+// whose node's clock is set while kube-vitals runs.
+func TestSamplesAfterAClockStep(t *testing.T) {
+	during := func(from, until, value float64) func(now float64) float64 {
+		return func(now float64) float64 {
+			if now < from || now >= until {
+				return 0
+			}
+			return value
 		}
 	}
-}
-
-// TestStartFollowsSamplesAfterAClockStep is rule 4 for a start time that moves with every sample, while
-// it cannot be compared with the start of the pod: the node's clock was set back by 10 minutes.
-func TestStartFollowsSamplesAfterAClockStep(t *testing.T) {
-	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
-		return ContainerState{Running: true, StartedAt: at(0), PodCreatedAt: at(-1)}
-	}})
-	for now := 0.0; now <= 300; now += 15 {
-		ahead := 0.0
-		if now >= 60 {
-			ahead = -600
-		}
-		sc := scrape(now, of("p/a", started(now+ahead-12, sample(now+ahead, now/10))))
-		sc.Sent, sc.Date = at(now), at(now+ahead)
-		s.Put("n1", sc)
-		if now >= 30 && s.Pod("n1", "n", "p", at(now)) == nil {
-			t.Errorf("after %v s: the pod is not served", now)
-		}
-	}
-}
-
-// TestStartRisesAfterAClockStep is rule 4 for a start time that moves forwards after the node's clock was
-// ahead by 69 s for a while: a rate follows from each sample.
-func TestStartRisesAfterAClockStep(t *testing.T) {
-	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
-		return ContainerState{Running: true, StartedAt: at(0), PodCreatedAt: at(-1)}
-	}})
-	for now := 0.0; now <= 300; now += 5 {
-		ahead, start := 0.0, 0.0
-		if now >= 60 && now < 100 {
-			ahead = 69
-		}
-		if now >= 130 {
-			start = 90
-		}
-		sc := scrape(now, of("p/a", started(start, sample(now+ahead, now/10))))
-		sc.Sent, sc.Date = at(now), at(now+ahead)
-		s.Put("n1", sc)
-		if now >= 120 {
-			expect(t, s, "p", now, fmt.Sprintf("at %v window 5: a=100m", now))
-		}
+	const end = 300
+	setBack := during(60, end+1, -100)
+	for _, tc := range []struct {
+		name  string
+		ahead func(now float64) float64 // of the clock
+		start func(now float64) float64 // in the samples, by that clock
+		// From when on the pod is served, and a rate follows from each sample.
+		served, fresh float64
+	}{
+		{"cAdvisor takes a start from a file that was touched before the clock has caught up",
+			setBack, during(90, end+1, -10.5), 135, 135},
+		{"the start moves with every sample",
+			during(60, end+1, -600), func(now float64) float64 { return now + during(60, end+1, -600)(now) - 12 }, 30, 75},
+		{"the start moves forwards after the clock was ahead for a while",
+			during(60, 100, 69), during(130, end+1, 90), 120, 120},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for _, pace := range []float64{5, 15} {
+				s := newStoreWith(&ContainerState{Running: true, PodCreatedAt: at(-1), EarliestStart: at(0)})
+				for now := 0.0; now <= end; now += pace {
+					ahead := tc.ahead(now)
+					sc := scrape(now, of("p/a", started(tc.start(now), sample(now+ahead, now/10))))
+					sc.Sent, sc.Date = at(now), at(now+ahead)
+					s.Put("n1", sc)
+					if now >= tc.served && s.Pod("n1", "n", "p", at(now)) == nil {
+						t.Errorf("after %v s: the pod is not served", now)
+					}
+					if now >= tc.fresh {
+						expect(t, s, "p", now, fmt.Sprintf("at %v window %v: a=100m", now+ahead, pace))
+					}
+				}
+			}
+		})
 	}
 }

@@ -6,8 +6,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// podSnapshots are the snapshots of a node's pods. It is immutable. Consecutive ones share the
-// hashes.
+// podSnapshots are the snapshots of a node's pods. It is immutable.
 type podSnapshots struct {
 	hashes []uint32     // of the keys of the pods, sorted
 	all    []*usage.Pod // in the same order; nil: the pod was never complete
@@ -50,32 +49,18 @@ func (n *node) publishNode() {
 	n.snapshot.Store(&usage.Node{Name: n.name, Amount: n.series.amount, AsOf: n.series.asOf})
 }
 
-// publishPods publishes new snapshots. reindex is set if pods were added or removed.
-func (n *node) publishPods(reindex bool) {
-	ready := make([]*podReport, 0, len(n.reports))
-	for _, r := range n.reports {
-		if r.isReady() {
-			ready = append(ready, r)
-		}
-	}
-	if len(ready) == 0 && !reindex {
+// publishPods publishes new snapshots. changed is set if pods were added or removed.
+func (n *node) publishPods(changed bool) {
+	ready := slices.DeleteFunc(slices.Clone(n.reports), func(r *podReport) bool { return !r.isReady() })
+	if len(ready) == 0 && !changed {
 		return
 	}
 	for batch := range slices.Chunk(ready, batchSize) {
 		snapshotBatch(batch, &n.clock)
 	}
-	next := &podSnapshots{all: make([]*usage.Pod, len(n.reports))}
+	next := &podSnapshots{make([]uint32, len(n.reports)), make([]*usage.Pod, len(n.reports))}
 	for i, r := range n.reports {
-		next.all[i] = r.snapshot
-	}
-	// After a panic that was recovered, the pods may have changed without a new index.
-	if current := n.pods.Load(); !reindex && len(current.hashes) == len(n.reports) {
-		next.hashes = current.hashes
-	} else {
-		next.hashes = make([]uint32, len(n.reports))
-		for i, r := range n.reports {
-			next.hashes[i] = r.hash
-		}
+		next.hashes[i], next.all[i] = r.hash, r.snapshot
 	}
 	n.pods.Store(next)
 }
@@ -85,7 +70,7 @@ func (n *node) publishPods(reindex bool) {
 // kubelet reports nothing new of one pod for long, its snapshot keeps the whole batch in memory.
 const batchSize = 32
 
-// snapshotBatch creates the snapshots of pods that are ready.
+// snapshotBatch makes snapshots of pods that are ready.
 func snapshotBatch(ready []*podReport, clock *nodeClock) {
 	count := 0
 	for _, r := range ready {
@@ -93,10 +78,17 @@ func snapshotBatch(ready []*podReport, clock *nodeClock) {
 	}
 	pods, containers := make([]usage.Pod, len(ready)), make([]usage.Container, count)
 	for i, r := range ready {
-		k := len(r.containers)
-		pods[i].Containers, containers = containers[:k:k], containers[k:]
-		pods[i].MaxClockShown, pods[i].ClockSetBackAt = clock.maxShown, clock.setBackAt
-		r.setSnapshot(&pods[i])
+		p, k := &pods[i], len(r.containers)
+		p.Namespace, p.Name = r.key.namespace, r.key.name
+		p.MaxClockShown, p.ClockSetBackAt = clock.maxShown, clock.setBackAt
+		p.Containers, containers = containers[:k:k], containers[k:]
+		for j, c := range r.containers {
+			p.Containers[j] = usage.Container{Name: c.name.Value(), Amount: c.amount}
+			if j == 0 || c.asOf < p.AsOf || c.asOf == p.AsOf && c.amount.At < p.At {
+				p.AsOf, p.At, p.Window = c.asOf, c.amount.At, c.amount.Window
+			}
+		}
+		r.snapshot, r.changed = p, false
 	}
 }
 
@@ -104,16 +96,4 @@ func snapshotBatch(ready []*podReport, clock *nodeClock) {
 // has an Amount.
 func (r *podReport) isReady() bool {
 	return r.changed && !slices.ContainsFunc(r.containers, func(c *container) bool { return !c.hasAmount })
-}
-
-// setSnapshot fills p, which has room for the containers, and makes it the last complete snapshot.
-func (r *podReport) setSnapshot(p *usage.Pod) {
-	p.Namespace, p.Name = r.key.namespace, r.key.name
-	for i, c := range r.containers {
-		p.Containers[i] = usage.Container{Name: c.name.Value(), Amount: c.amount}
-		if i == 0 || c.asOf < p.AsOf || c.asOf == p.AsOf && c.amount.At < p.At {
-			p.AsOf, p.At, p.Window = c.asOf, c.amount.At, c.amount.Window
-		}
-	}
-	r.snapshot, r.changed = p, false
 }

@@ -72,7 +72,7 @@ func (n *node) wasOverlooked(key containerKey, s *usage.ContainerSample) bool {
 // most MaxContainers containers.
 func (n *node) endContainer(c *container) {
 	if c.sampled && len(n.ended) < n.config.MaxContainers {
-		n.ended[c.key()] = endedContainer{c.prev.cpuSeconds, c.lastSeen}
+		n.ended[c.key()] = endedContainer{c.prev.CPUSeconds, c.lastSeen}
 	}
 	c.pod.changed = true
 }

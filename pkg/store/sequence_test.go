@@ -238,9 +238,9 @@ var steps = []struct {
 	{"the API server shows another start, or none", func(p *player, arg int) {
 		k, key := p.kubelet(&arg), pick(&arg, podKeys)
 		ago := pick(&arg, []time.Duration{0, 15 * time.Second, time.Hour, -30 * time.Second, -2 * time.Hour})
-		state := ContainerState{StartedAt: cut(k.clock(p.now).Add(-ago)), PodCreatedAt: p.now.Add(-ago)}
+		state := ContainerState{EarliestStart: cut(k.clock(p.now).Add(-ago)), PodCreatedAt: p.now.Add(-ago)}
 		if arg%2 == 1 {
-			state.StartedAt = 0
+			state.EarliestStart = 0
 		}
 		p.shown[boundPod{k.name, key}] = state
 		k.hideStarts()
@@ -358,7 +358,7 @@ func (c *counter) sample(k *kubelet, now usage.Time) usage.Sample {
 		s.StartedAt = s.At.Add(-k.startsAgo)
 	}
 	if has(s, usage.HasMemory) {
-		s.MemoryAt, s.Memory = clock, c.memory
+		s.Memory = c.memory
 	}
 	if has(s, usage.HasSwap) {
 		s.Swap = c.swap
@@ -587,7 +587,7 @@ func (p *player) run(k *kubelet, key containerKey, dated bool) {
 		c.startedAt = k.clock(p.now)
 	}
 	if !slices.ContainsFunc(k.containers, func(other *counter) bool { return other.key.podKey == key.podKey }) {
-		p.shown[boundPod{k.name, key.podKey}] = ContainerState{StartedAt: cut(k.clock(p.now)), PodCreatedAt: p.now}
+		p.shown[boundPod{k.name, key.podKey}] = ContainerState{EarliestStart: cut(k.clock(p.now)), PodCreatedAt: p.now}
 	}
 	c.advance(p.now)
 	k.containers = append(k.containers, c)
@@ -652,7 +652,7 @@ func (p *player) summary(k *kubelet, arg int) {
 	without := pick(&arg, []usage.Has{0, 0, usage.HasMemory, usage.HasRate})
 	summarize := func(c *counter) usage.Sample {
 		s := c.sample(k, p.now)
-		s.At, s.MemoryAt, s.StartedAt = cut(s.At), cut(s.MemoryAt), cut(s.StartedAt)
+		s.At, s.StartedAt = cut(s.At), cut(s.StartedAt)
 		if !placeholders {
 			s.Rate = uint64(c.cores * 1e9)
 		}
@@ -833,7 +833,7 @@ func (p *player) compareWithTruth(k *kubelet, c *counter, a usage.Amount) {
 			return
 		}
 		isLoad := slices.Contains([]float64{0, 0.001, 0.1, 0.25, 1, 2.5, 96}, float64(a.CPUNanocores)/1e9)
-		if isLoad && a.Window <= usage.KubeletRateWindow {
+		if isLoad && a.Window <= kubeletRateWindow {
 			return // a kubelet-reported rate, which is right by definition
 		}
 	}
@@ -900,7 +900,7 @@ func checkDerived(a usage.Amount, samples []received) error {
 			continue
 		}
 		rate := func(coreSeconds float64) uint64 { return uint64(math.Round(coreSeconds * 1e9 / a.Window.Seconds())) }
-		if end.summary && end.Rate == a.CPUNanocores && a.Window <= usage.KubeletRateWindow {
+		if end.summary && end.Rate == a.CPUNanocores && a.Window <= kubeletRateWindow {
 			return nil
 		}
 		if sinceStart := end.StartedAt.Add(a.Window) == end.At; sinceStart && rate(end.CPUSeconds) == a.CPUNanocores &&

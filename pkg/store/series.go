@@ -10,32 +10,14 @@ import (
 // have been set back, although the offset did not show it.
 const maxOlder = 3
 
-// point is a usage.Reading that exists. Rates are computed from two of them.
-type point struct {
-	at         usage.Time
-	cpuSeconds float64
-}
-
-// rateTo returns the usage from one point to a later one, in cores.
-func (p point) rateTo(later point) float64 {
-	return (later.cpuSeconds - p.cpuSeconds) / later.at.Sub(p.at).Seconds()
-}
-
-// sample returns the point as usage.Rate needs it.
-func (p point) sample() *usage.Sample {
-	return &usage.Sample{At: p.at, CPUSeconds: p.cpuSeconds, Has: usage.HasCPU}
-}
-
 // reading is the part of a sample that the next sample is compared with. The store keeps one for
 // each container of the cluster.
 type reading struct {
-	point
+	usage.Reading
 	startedAt usage.Time
 }
 
-func readingOf(s *usage.Sample) reading {
-	return reading{point{s.At, s.CPUSeconds}, s.StartedAt}
-}
+func readingOf(s *usage.Sample) reading { return reading{s.Reading(), s.StartedAt} }
 
 // doubt is whether the last reading may be from before a jump of the node's clock: kubelets repeat
 // samples.
@@ -90,10 +72,10 @@ func (s *series) observe(cur *usage.Sample, a *arrival) bool {
 		s.since = a.at
 	}
 	if base := cur.Base; base.At != 0 && base.At != cur.At && s.doubt == reliable {
-		s.prev, s.sampled = reading{point{base.At, base.CPUSeconds}, cur.StartedAt}, true
+		s.prev, s.sampled = reading{base, cur.StartedAt}, true
 		s.untimed, s.history = cur.Untimed, nil
 	}
-	if !cur.Complete() || s.doubt == maybeBeforeJump && cur.At == s.prev.at {
+	if !cur.Complete() || s.doubt == maybeBeforeJump && cur.At == s.prev.At {
 		return false
 	}
 	if startsOver, fromZero := s.startsOver(cur); startsOver {
@@ -116,12 +98,12 @@ func (s *series) startsOver(cur *usage.Sample) (startsOver, fromZero bool) {
 	case s.untimed != cur.Untimed: // by different clocks
 		return true, false
 	}
-	return cur.At >= s.prev.at && s.isOfOther(cur), false
+	return cur.At >= s.prev.At && s.isOfOther(cur), false
 }
 
 // advance compares a sample with the previous one, and reports whether there is a new Amount.
 func (s *series) advance(cur *usage.Sample, a *arrival) bool {
-	amount, verdict := usage.Rate(s.prev.sample(), cur, a.config.MaxSampleAge, a.capacity)
+	amount, verdict := usage.Rate(s.prev.Reading, cur, a.config.MaxSampleAge, a.capacity)
 	isDense, isYoung := amount.Window < a.config.RateWindow*3/5, s.isYoung(cur, a)
 	isTooEarly := verdict == usage.Fresh && isYoung && !isDense
 	if isTooEarly {
@@ -177,7 +159,7 @@ func (s *series) restart(cur *usage.Sample, a *arrival) {
 func (s *series) doubtOf(cur *usage.Sample, a *arrival) doubt {
 	switch {
 	case s.doubt == surelyBeforeJump:
-		if a.jumped && a.clock.isAfterJump(cur.At, s.prev.at) {
+		if a.jumped && a.clock.isAfterJump(cur.At, s.prev.At) {
 			return reliable
 		}
 		return maybeBeforeJump
@@ -208,7 +190,7 @@ func (s *series) startMoved(cur *usage.Sample) time.Duration {
 // usage.Rate notices that.
 func (s *series) isOfOther(cur *usage.Sample) bool {
 	moved := s.startMoved(cur)
-	return moved < 0 || moved > 0 && s.startFell && cur.CPUSeconds >= s.prev.cpuSeconds
+	return moved < 0 || moved > 0 && s.startFell && cur.CPUSeconds >= s.prev.CPUSeconds
 }
 
 func (s *series) setPrevious(cur *usage.Sample) {
@@ -262,7 +244,7 @@ func (s *series) applyKubeletRate(cur *usage.Sample, zeroIsReal bool, a *arrival
 
 // repeats reports whether a summary's sample has the reading in prev.
 func (s *series) repeats(cur *usage.Sample) bool {
-	return s.sampled && cur.CPUSeconds == s.prev.cpuSeconds
+	return s.sampled && cur.CPUSeconds == s.prev.CPUSeconds
 }
 
 func (s *series) setAmount(amount usage.Amount, cur *usage.Sample, a *arrival) {
@@ -275,7 +257,7 @@ func (s *series) missing(a *arrival) usage.Missing {
 	if !s.sampled {
 		return missing
 	}
-	prev := usage.Sample{At: s.prev.at, StartedAt: s.prev.startedAt, Untimed: s.untimed}
+	prev := usage.Sample{At: s.prev.At, StartedAt: s.prev.startedAt, Untimed: s.untimed}
 	missing.SampledAt = a.clock.ourTime(&prev, a.at)
 	if age, ok := prev.Age(); ok {
 		missing.StartedAt = missing.SampledAt.Add(-age)

@@ -40,9 +40,9 @@ type Config struct {
 
 // ContainerState is what the API server shows of a container.
 type ContainerState struct {
-	Running      bool
-	StartedAt    usage.Time // when the container, or at the earliest its pod, started, by the node's clock; 0: not known
-	PodCreatedAt usage.Time // by the API server's clock
+	Running       bool
+	EarliestStart usage.Time // before which it cannot have started, by the node's clock; 0: not known
+	PodCreatedAt  usage.Time // by the API server's clock
 }
 
 // Store holds the usage of a cluster. It is safe for concurrent use, but calls to Put, PutSummary
@@ -115,11 +115,10 @@ func (s *Store) Node(name string, now usage.Time) *usage.Node {
 	if n == nil {
 		return nil
 	}
-	p := n.snapshot.Load()
-	if p == nil || s.isExpired(p.AsOf, now) {
-		return nil
+	if p := n.snapshot.Load(); p != nil && !s.isExpired(p.AsOf, now) {
+		return p
 	}
-	return p
+	return nil
 }
 
 // Pod returns the usage of a whole pod as reported by the node to which it is bound, or nil if it
@@ -134,24 +133,15 @@ func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod
 	return s.valid(snapshots.get(key, hash, snapshots.find(hash)), now)
 }
 
-// Lookups is the number of pods that Pods looks up at the same time.
+// Lookups is the largest number of pods that Pods looks up.
 const Lookups = 32
 
 // Pods sets each element of found to what Pod returns for the key with the same index.
 //
 // The pods of a large cluster do not fit into the caches of the processor, so lookups wait for
-// memory. Each loop of lookUp reads one thing for many pods, and the processor waits for all of them
-// at the same time (BenchmarkAllPods in pkg/api, docs/dev/measurements.md).
+// memory. Each loop reads one thing for many pods, and the processor waits for all of them at the
+// same time (BenchmarkAllPods in pkg/api, docs/dev/measurements.md).
 func (s *Store) Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
-	for len(keys) > Lookups {
-		s.lookUp(found[:Lookups], keys[:Lookups], now)
-		found, keys = found[Lookups:], keys[Lookups:]
-	}
-	s.lookUp(found, keys, now)
-}
-
-// lookUp is Pods for at most as many keys as Lookups.
-func (s *Store) lookUp(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
 	var (
 		hashes    [Lookups]uint32
 		nodes     [Lookups]*node

@@ -25,7 +25,7 @@ func at(seconds float64) usage.Time { return t0.Add(time.Duration(seconds * floa
 // sample returns a sample of a container that started long ago, taken a number of seconds after t0.
 func sample(seconds, coreSeconds float64) usage.Sample {
 	return usage.Sample{
-		At: at(seconds), MemoryAt: at(seconds), StartedAt: at(-3600),
+		At: at(seconds), StartedAt: at(-3600),
 		CPUSeconds: coreSeconds, Memory: 1 << 20, Has: usage.HasCPU | usage.HasMemory,
 	}
 }
@@ -58,6 +58,12 @@ func running(isRunning func(namespace, pod, container string) bool) func(_, _, _
 	return func(_, namespace, pod, container string) ContainerState {
 		return ContainerState{Running: isRunning(namespace, pod, container)}
 	}
+}
+
+// newStoreWith returns a store without a rate window. The API server shows this state of every container.
+func newStoreWith(state *ContainerState) *Store {
+	return New(Config{MaxSampleAge: maxAge, MaxContainers: 100,
+		State: func(_, _, _, _ string) ContainerState { return *state }})
 }
 
 func newStore() *Store { return newWideStore(rateWindow) }
@@ -334,7 +340,7 @@ func BenchmarkPut(b *testing.B) {
 		b.Run(fmt.Sprintf("every %v s", pace), func(b *testing.B) {
 			sc, s, now := &usage.Scrape{}, newStore(), 0.0
 			s.config.State = func(_, _, _, _ string) ContainerState {
-				return ContainerState{Running: true, StartedAt: at(-3600)}
+				return ContainerState{Running: true, EarliestStart: at(-3600)}
 			}
 			fill(sc, "0", now)
 			b.ReportAllocs()
@@ -411,9 +417,7 @@ func heap() uint64 {
 // TestStartMovesInStartUp is rule 4: a start time that is just before each sample does not keep a
 // container in its start-up.
 func TestStartMovesInStartUp(t *testing.T) {
-	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, _, _ string) ContainerState {
-		return ContainerState{Running: true, StartedAt: at(1000)} // not known yet by this clock
-	}})
+	s := newStoreWith(&ContainerState{Running: true, EarliestStart: at(1000)}) // not known yet by this clock
 	for now := 0.0; now <= 60; now += 8 {
 		s.Put("n1", scrape(now, of("p/a", started(now-3, sample(now, now/10)))))
 		if now > 24 && s.Pod("n1", "n", "p", at(now)) == nil {

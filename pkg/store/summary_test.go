@@ -20,7 +20,7 @@ func TestKubeletRatesServeUntilThereAreTwoSamples(t *testing.T) {
 	expect(t, s, "p", 1, "at 0 window 15: a=100m b=7m")
 	expect(t, s, "q", 1, "none") // a summary starts no series
 	n := s.Node("n1", at(1))
-	if n == nil || n.CPUNanocores != 300_000_000 || n.At != at(-4) || n.Window != usage.KubeletRateWindow {
+	if n == nil || n.CPUNanocores != 300_000_000 || n.At != at(-4) || n.Window != kubeletRateWindow {
 		t.Errorf("got node %+v, want 300m at -4 s", n)
 	}
 

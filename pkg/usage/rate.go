@@ -59,21 +59,16 @@ const (
 	// Gap: the previous sample is older than the longest window, or the rate is above the node's
 	// capacity. The sample starts a new series.
 	Gap
-	// Incomplete: CPU or memory is missing. The previous sample and its Amount are kept.
-	Incomplete
 )
 
-// Rate derives an Amount from two consecutive samples of the same node or container. prev must have
-// a CPU value. The Amount is meaningful only with the verdict Fresh.
+// Rate derives an Amount from a complete sample of a node or container and an earlier reading of it.
+// The Amount is meaningful only with the verdict Fresh.
 //
 // The rate is (core-seconds now − then) ÷ (time now − then), by the node's clock, over at most
 // maxWindow. It is not above the node's capacity in nanocores (0: not known), with a margin: the
 // samples would be of two containers. Start times are ignored, because those from cAdvisor can
 // change while a container runs (google/cadvisor#2905).
-func Rate(prev, cur *Sample, maxWindow time.Duration, capacity uint64) (Amount, Verdict) {
-	if !cur.Complete() {
-		return Amount{}, Incomplete
-	}
+func Rate(prev Reading, cur *Sample, maxWindow time.Duration, capacity uint64) (Amount, Verdict) {
 	switch window := cur.At.Sub(prev.At); {
 	case window == 0:
 		return Amount{}, Unchanged
@@ -151,9 +146,9 @@ func newAmount(nanocores uint64, window time.Duration, cur *Sample) Amount {
 	}
 }
 
-// KubeletRateWindow is the assumed window of kubelet-reported rates. Kubelets do not report it: the
+// kubeletRateWindow is the assumed window of kubelet-reported rates. Kubelets do not report it: the
 // rates are means between the last two samples of the counter, which are 10 to 15 seconds apart.
-const KubeletRateWindow = 15 * time.Second
+const kubeletRateWindow = 15 * time.Second
 
 // FromKubeletRate returns the Amount of a kubelet-reported rate. It reports false if there is no
 // such rate, if the container is young, or if the rate is above the node's capacity in nanocores
@@ -168,7 +163,7 @@ func FromKubeletRate(cur *Sample, zeroIsReal bool, capacity uint64) (Amount, boo
 	case cur.Rate == 0 && cur.CPUSeconds != 0 && !zeroIsReal:
 		return Amount{}, false
 	}
-	window := KubeletRateWindow
+	window := kubeletRateWindow
 	if age, ok := cur.Age(); ok {
 		window = min(window, age)
 	}

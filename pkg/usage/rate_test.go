@@ -13,7 +13,7 @@ const t0 = Time(1_795_205_767 * int64(time.Second))
 func cpu(seconds, coreSeconds float64, startedAt Time) Sample {
 	at := t0.Add(time.Duration(seconds * float64(time.Second)))
 	return Sample{
-		At: at, MemoryAt: at, StartedAt: startedAt,
+		At: at, StartedAt: startedAt,
 		CPUSeconds: coreSeconds, Memory: 7 << 20, Has: HasCPU | HasMemory,
 	}
 }
@@ -24,7 +24,6 @@ func TestRate(t *testing.T) {
 		capacity  = 8_000_000_000
 	)
 	old := t0.Add(-time.Hour)
-	without := func(has Has, s Sample) Sample { s.Has &^= has; return s }
 	fresh := func(nanocores uint64, window time.Duration) Amount {
 		return Amount{CPUNanocores: nanocores, Window: window}
 	}
@@ -53,8 +52,6 @@ func TestRate(t *testing.T) {
 		{"rule 5: the longest window", cpu(0, 100, old), cpu(60, 106, old), Fresh, fresh(100_000_000, time.Minute)},
 		{"rule 5: a longer one", cpu(0, 100, old), cpu(60.1, 106, old), Gap, Amount{}},
 		{"rule 6: zero is data", cpu(0, 0, old), cpu(15, 0, old), Fresh, fresh(0, 15*time.Second)},
-		{"no CPU", cpu(0, 1, old), without(HasCPU, cpu(15, 2, old)), Incomplete, Amount{}},
-		{"no memory", cpu(0, 1, old), without(HasMemory, cpu(15, 2, old)), Incomplete, Amount{}},
 		{"more than the API allows", cpu(0, 1, old), cpu(1, 1e12, old), Gap, Amount{}},
 		{"an infinite counter", cpu(0, 1, old), cpu(1, math.Inf(1), old), Gap, Amount{}},
 		{"all CPUs of the node, and the slack", cpu(0, 100, old), cpu(15, 247.9, old), Fresh,
@@ -68,7 +65,7 @@ func TestRate(t *testing.T) {
 			if tc.verdict == Fresh {
 				tc.want.Memory, tc.want.At = tc.cur.Memory, tc.cur.At
 			}
-			if got, verdict := Rate(&tc.prev, &tc.cur, maxWindow, capacity); verdict != tc.verdict || got != tc.want {
+			if got, verdict := Rate(tc.prev.Reading(), &tc.cur, maxWindow, capacity); verdict != tc.verdict || got != tc.want {
 				t.Errorf("\n got %d, %+v\nwant %d, %+v", verdict, got, tc.verdict, tc.want)
 			}
 		})
@@ -77,14 +74,13 @@ func TestRate(t *testing.T) {
 
 func TestRateCopiesMemoryAndSwap(t *testing.T) {
 	prev, cur := cpu(0, 1, 0), cpu(15, 1, 0)
-	cur.MemoryAt = prev.At // the Amount has the time of the CPU sample
 	for _, tc := range []struct {
 		memory, swap uint64
 		has          Has
 	}{{0, 0, 0}, {5, 0, HasSwap}, {5, 42, HasSwap}} {
 		cur.Memory, cur.Swap, cur.Has = tc.memory, tc.swap, HasCPU|HasMemory|tc.has
 		want := Amount{Memory: tc.memory, Swap: tc.swap, HasSwap: tc.has != 0, At: cur.At, Window: 15 * time.Second}
-		if got, _ := Rate(&prev, &cur, time.Minute, 0); got != want {
+		if got, _ := Rate(prev.Reading(), &cur, time.Minute, 0); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}

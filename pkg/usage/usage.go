@@ -35,29 +35,6 @@ func (t Time) Time() time.Time {
 	return time.Unix(0, int64(t)).UTC()
 }
 
-// Clock converts the monotonic time of this process to Times that advance steadily, even if someone
-// sets the wall clock of this machine. They also advance while the machine is suspended, unlike
-// Go's monotonic time. One Clock serves the whole process; comments call it "our clock". Ages are
-// differences between its Times. The zero Clock is not valid; use NewClock.
-type Clock struct {
-	start     time.Time
-	suspended *suspensions
-}
-
-// NewClock returns a Clock that agrees with the wall clock at start, which must come from time.Now.
-func NewClock(start time.Time) Clock { return newClock(start, timeSuspended) }
-
-func newClock(start time.Time, timeSuspended func() time.Duration) Clock {
-	return Clock{start, newSuspensions(timeSuspended)}
-}
-
-// At converts t, which must come from time.Now: its monotonic reading counts. It must be called
-// soon after that: the result contains every suspension so far, also one after t.
-func (c Clock) At(t time.Time) Time {
-	elapsed := t.Sub(c.start)
-	return At(c.start).Add(elapsed + c.suspended.sinceStart(elapsed))
-}
-
 // Has is the set of values that a Sample has. Zero is data: a container that used no CPU has a CPU
 // value of 0, which differs from having none.
 type Has uint8
@@ -73,7 +50,6 @@ const (
 // Sample is one sample of a node or container, as its kubelet took it.
 type Sample struct {
 	At         Time    // when the CPU counter was read, by the node's clock
-	MemoryAt   Time    // when the memory was read, by the node's clock
 	StartedAt  Time    // when the container started, by the node's clock; 0: not known
 	CPUSeconds float64 // core-seconds used since the start; a counter
 	Memory     uint64  // working set in bytes
@@ -91,11 +67,14 @@ type Sample struct {
 	Base Reading
 }
 
-// Reading is the value of a CPU counter at a time; At is 0 if there is none.
+// Reading is the value of a CPU counter at a time; At is 0 if there is none. A rate is computed from two.
 type Reading struct {
 	At         Time
 	CPUSeconds float64
 }
+
+// Reading returns the CPU value of the sample.
+func (s *Sample) Reading() Reading { return Reading{s.At, s.CPUSeconds} }
 
 // ContainerSample is a sample of one container.
 type ContainerSample struct {

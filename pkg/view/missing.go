@@ -1,9 +1,6 @@
 package view
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
 )
@@ -20,21 +17,20 @@ type Container struct {
 // these are, so the time must not grow with their product.
 func ContainersWithoutUsage(o *inventory.Object, facts *store.PodFacts) []Container {
 	var found []Container
-	hasState := make([]bool, len(facts.Containers))
+	reported := make(map[string]*store.Facts, len(facts.Containers)) // that the API server does not show
+	for i := range facts.Containers {
+		reported[facts.Containers[i].Name] = &facts.Containers[i].Facts
+	}
 	for i := range o.Containers {
-		c := Container{Name: o.Containers[i].Name, State: &o.Containers[i]}
-		j, reported := slices.BinarySearchFunc(facts.Containers, c.Name, func(f store.ContainerFacts, name string) int {
-			return strings.Compare(f.Name, name)
-		})
-		if reported {
-			c.Facts, hasState[j] = &facts.Containers[j].Facts, true
-		}
-		if c.Facts == nil && c.State.Running || c.Facts != nil && !c.Facts.HasAmount {
+		state := &o.Containers[i]
+		c := Container{state.Name, state, reported[state.Name]}
+		delete(reported, state.Name)
+		if c.Facts == nil && state.Running || c.Facts != nil && !c.Facts.HasAmount {
 			found = append(found, c)
 		}
 	}
-	for j := range facts.Containers {
-		if f := &facts.Containers[j]; !f.HasAmount && !hasState[j] {
+	for i := range facts.Containers {
+		if f := &facts.Containers[i]; !f.HasAmount && reported[f.Name] != nil {
 			found = append(found, Container{Name: f.Name, Facts: &f.Facts})
 		}
 	}

@@ -22,17 +22,6 @@ type View struct {
 	Extra       *extra.Store // nil: there are no further resources
 }
 
-// Node returns the usage of a node, or nil if there is none to serve at that time.
-func (v *View) Node(name string, now usage.Time) *usage.Node { return v.Store.Node(name, now) }
-
-// NodeExtra returns the further resources of a node, sorted by name, or nil.
-func (v *View) NodeExtra(name string, now usage.Time) []usage.Resource {
-	if v.Extra == nil {
-		return nil
-	}
-	return v.Extra.Node(name, now)
-}
-
 // RunningPod returns the running pod of that name, or nil.
 func (v *View) RunningPod(namespace, name string) *inventory.Object {
 	if o := v.Pods.Get(namespace, name); o != nil && o.Phase == inventory.PodRunning {
@@ -53,17 +42,8 @@ func (v *View) RunningPods(namespace string, selector labels.Selector) []*invent
 // is faster for many pods.
 func (v *View) Pod(o *inventory.Object, now usage.Time) *usage.Pod {
 	pod := v.Store.Pod(o.Node, o.Namespace, o.Name, now)
-	if pod == nil || !isCurrent(o, pod) {
-		return nil
+	if pod != nil && isCurrent(o, pod) {
+		return pod
 	}
-	return pod
-}
-
-// PodExtra returns the further resources of a pod, whose usage is given: for each of its containers
-// those of the container, sorted by name. It returns nil if there are none.
-func (v *View) PodExtra(o *inventory.Object, pod *usage.Pod, now usage.Time) [][]usage.Resource {
-	if v.Extra == nil {
-		return nil
-	}
-	return v.Extra.Pod(o.Node, pod, now)
+	return nil
 }

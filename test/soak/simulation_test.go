@@ -81,7 +81,7 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			p := s.pods[namespace+"/"+pod]
-			return store.ContainerState{Running: p.isRunning, StartedAt: p.startedAt, PodCreatedAt: p.createdAt}
+			return store.ContainerState{Running: p.isRunning, EarliestStart: p.startedAt, PodCreatedAt: p.createdAt}
 		},
 	})
 	s.scraper = scrape.New(scrape.Config{

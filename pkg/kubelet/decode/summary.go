@@ -229,7 +229,7 @@ func (d *Summary) sample(key string, s *usage.Sample) {
 		d.cpu(s)
 	case "memory":
 		if used, at, _ := d.bytes("workingSetBytes"); used.present && at != 0 {
-			s.Memory, s.MemoryAt = used.value, at
+			s.Memory = used.value
 			s.Has |= usage.HasMemory
 		}
 	case "swap":

@@ -226,7 +226,7 @@ func (r *summaryReference) sample(s *usage.Sample, f jsonField) {
 		case "usageNanoCores":
 			s.Rate, s.At, s.Untimed, s.Has = value, at, untimed, s.Has|usage.HasRate
 		case "workingSetBytes":
-			s.Memory, s.MemoryAt, s.Has = value, at, s.Has|usage.HasMemory
+			s.Memory, s.Has = value, s.Has|usage.HasMemory
 		case "swapUsageBytes":
 			s.Swap, s.Has = value, s.Has|usage.HasSwap
 		}

@@ -29,7 +29,7 @@ func TestSummaryContainer(t *testing.T) {
 		{`"cpu":{"time":"` + second + `","usageCoreNanoSeconds":25080507606}`, one(cpuSample(25.080507606, secondAt))},
 		{`"cpu":{"time":"` + second + `"}`, one(usage.Sample{})},
 		{`"memory":{"time":"` + second + `","usageBytes":7,"workingSetBytes":4096,"rssBytes":1}`,
-			one(usage.Sample{Memory: 4096, MemoryAt: secondAt, Has: usage.HasMemory})},
+			one(usage.Sample{Memory: 4096, Has: usage.HasMemory})},
 		{`"swap":{"time":"` + second + `","swapAvailableBytes":7,"swapUsageBytes":0}`, one(usage.Sample{Has: usage.HasSwap})},
 		{`"startTime":"` + second + `"`, one(usage.Sample{StartedAt: secondAt})},
 		{`"startTime":null`, one(usage.Sample{})},
@@ -68,7 +68,7 @@ func TestSummaryContainer(t *testing.T) {
 			one(usage.Sample{Rate: math.MaxInt64, At: scrapedAt, Untimed: true, Has: usage.HasRate})},
 		{`"cpu":{"usageNanoCores":9223372036854775808}`, bad(usage.BadValue)},
 		{`"memory":{"workingSetBytes":9223372036854775807}`,
-			one(usage.Sample{Memory: math.MaxInt64, MemoryAt: scrapedAt, Has: usage.HasMemory})},
+			one(usage.Sample{Memory: math.MaxInt64, Has: usage.HasMemory})},
 		{`"memory":{"workingSetBytes":9223372036854775808}`, bad(usage.BadValue)},
 		{`"swap":{"swapUsageBytes":9223372036854775808}`, bad(usage.BadValue)},
 		{`"cpu":{"usageNanoCores":-5,"usageCoreNanoSeconds":1000000000}`,
@@ -135,7 +135,7 @@ func TestSummaryResponse(t *testing.T) {
 	partial := func(n int, r usage.Reason) decoded { // only podA is left
 		return named("n/p/a").asPartial().skipping(slices.Repeat([]usage.Reason{r}, n)...)
 	}
-	node := decoded{node: usage.Sample{At: secondAt, MemoryAt: scrapedAt, CPUSeconds: 1, Rate: 2, Memory: 3, Swap: 4,
+	node := decoded{node: usage.Sample{At: secondAt, CPUSeconds: 1, Rate: 2, Memory: 3, Swap: 4,
 		Has: usage.HasCPU | usage.HasRate | usage.HasMemory | usage.HasSwap}}
 	const nodeFields = `"cpu":{"time":"` + second + `","usageCoreNanoSeconds":1000000000,"usageNanoCores":2},
 		"memory":{"workingSetBytes":3},"swap":{"swapUsageBytes":4}`
@@ -254,11 +254,11 @@ func TestSummaryOfKubelet(t *testing.T) {
 	}
 	const all = usage.HasCPU | usage.HasMemory | usage.HasSwap | usage.HasRate
 	container := func(name string, seconds float64, bytes uint64, started string) sample {
-		return sample{name, usage.Sample{At: secondAt, MemoryAt: secondAt, StartedAt: at(started), CPUSeconds: seconds,
+		return sample{name, usage.Sample{At: secondAt, StartedAt: at(started), CPUSeconds: seconds,
 			Memory: bytes, Has: all}}
 	}
 	want := decoded{
-		node: usage.Sample{At: at("20:16:05"), MemoryAt: at("20:16:05"), CPUSeconds: 2586.123634182, Rate: 324418260,
+		node: usage.Sample{At: at("20:16:05"), CPUSeconds: 2586.123634182, Rate: 324418260,
 			Memory: 1349017600, Has: all},
 		containers: []sample{
 			container("kube-system/ms-metrics-server-6bc4c489c5-l8rsp/metrics-server", 1.095683029, 20992000, "20:13:21"),

@@ -244,7 +244,7 @@ func (d *Text) setField(s *usage.Sample, p point) {
 		s.CPUSeconds, s.At, s.Untimed = p.value, p.at, p.untimed
 		s.Has |= usage.HasCPU
 	case fieldMemory:
-		s.Memory, s.MemoryAt = uint64(p.value), p.at
+		s.Memory = uint64(p.value)
 		s.Has |= usage.HasMemory
 	case fieldSwap:
 		s.Swap = uint64(p.value)

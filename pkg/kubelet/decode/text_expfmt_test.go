@@ -115,7 +115,7 @@ func (r *textReference) set(s *usage.Sample, field fields, line *dto.Metric, val
 	case fieldCPU:
 		s.CPUSeconds, s.At, s.Untimed, s.Has = value, at, untimed, s.Has|usage.HasCPU
 	case fieldMemory:
-		s.Memory, s.MemoryAt, s.Has = uint64(value), at, s.Has|usage.HasMemory
+		s.Memory, s.Has = uint64(value), s.Has|usage.HasMemory
 	case fieldSwap:
 		s.Swap, s.Has = uint64(value), s.Has|usage.HasSwap
 	case fieldStart:

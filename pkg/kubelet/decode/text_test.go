@@ -34,8 +34,8 @@ func TestTextLine(t *testing.T) {
 		{cpu + c + ` 25.080507606 1795205767486`, one(cpuSample(25.080507606, sampledAt))},
 		{cpu + c + ` 0`, one(cpuSample(0, scrapedAt))},
 		{mem + c + ` 1.65888e+06 1795205767486`,
-			one(usage.Sample{Memory: 1658880, MemoryAt: sampledAt, Has: usage.HasMemory})},
-		{mem + c + ` 0`, one(usage.Sample{MemoryAt: scrapedAt, Has: usage.HasMemory})},
+			one(usage.Sample{Memory: 1658880, Has: usage.HasMemory})},
+		{mem + c + ` 0`, one(usage.Sample{Has: usage.HasMemory})},
 		{swap + c + ` 4096 1795205767486`, one(usage.Sample{Swap: 4096, Has: usage.HasSwap})},
 		{swap + c + ` 0 1795205767486`, one(usage.Sample{Has: usage.HasSwap})},
 		{start + c + ` 1.79520550515e+09`, one(usage.Sample{StartedAt: 1795205505150 * 1e6})},
@@ -49,7 +49,7 @@ func TestTextLine(t *testing.T) {
 		{`node_cpu_usage_seconds_total{} 1`, node(cpuSample(1, scrapedAt))},
 		{`node_cpu_usage_seconds_total{x="y"} 1`, node(cpuSample(1, scrapedAt))},
 		{`node_cpu_usage_seconds_total{x="y} 1`, decoded{}.skipping(usage.Malformed)},
-		{`node_memory_working_set_bytes 5`, node(usage.Sample{Memory: 5, MemoryAt: scrapedAt, Has: usage.HasMemory})},
+		{`node_memory_working_set_bytes 5`, node(usage.Sample{Memory: 5, Has: usage.HasMemory})},
 		{`node_swap_usage_bytes 0`, node(usage.Sample{Has: usage.HasSwap})},
 
 		// Ignored.
@@ -132,7 +132,7 @@ func TestTextLine(t *testing.T) {
 		{cpu + c + ` 1e+`, bad(usage.Malformed)},
 		{cpu + c + ` .`, bad(usage.Malformed)},
 		{mem + c + ` 9223372036854774784`,
-			one(usage.Sample{Memory: 9223372036854774784, MemoryAt: scrapedAt, Has: usage.HasMemory})},
+			one(usage.Sample{Memory: 9223372036854774784, Has: usage.HasMemory})},
 		{mem + c + ` 9223372036854775807`, bad(usage.BadValue)}, // as a float: 2⁶³
 		{mem + c + ` 1e30`, bad(usage.BadValue)},
 		{mem + c + ` -1`, bad(usage.BadValue)},
@@ -183,20 +183,20 @@ func TestTextResponse(t *testing.T) {
 	cpu := func(pod, value string) string { return line("container_cpu_usage_seconds_total", pod, value) }
 	mem := func(pod, value string) string { return line("container_memory_working_set_bytes", pod, value) }
 	both := func(pod string, seconds float64, bytes uint64) sample {
-		return sample{"n/" + pod + "/c", usage.Sample{At: scrapedAt, MemoryAt: scrapedAt, CPUSeconds: seconds,
+		return sample{"n/" + pod + "/c", usage.Sample{At: scrapedAt, CPUSeconds: seconds,
 			Memory: bytes, Has: usage.HasCPU | usage.HasMemory, Untimed: true}}
 	}
 	cpuOnly := func(pod string, seconds float64) sample {
 		return sample{"n/" + pod + "/c", cpuSample(seconds, scrapedAt)}
 	}
 	memOnly := func(pod string, bytes uint64) sample {
-		return sample{"n/" + pod + "/c", usage.Sample{MemoryAt: scrapedAt, Memory: bytes, Has: usage.HasMemory}}
+		return sample{"n/" + pod + "/c", usage.Sample{Memory: bytes, Has: usage.HasMemory}}
 	}
 	containers := func(samples ...sample) decoded { return decoded{containers: samples} }
 	partial := func(samples ...sample) decoded {
 		return decoded{containers: samples, partial: true}.skipping(usage.Malformed)
 	}
-	own := sample{"n/a/c", usage.Sample{At: sampledAt, MemoryAt: 1795205767000 * 1e6, CPUSeconds: 1, Memory: 2,
+	own := sample{"n/a/c", usage.Sample{At: sampledAt, CPUSeconds: 1, Memory: 2,
 		Has: usage.HasCPU | usage.HasMemory}}
 	duplicates := containers(both("a", 1, 3)).skipping(usage.Duplicate, usage.Duplicate, usage.Duplicate)
 	duplicates.node = usage.Sample{Swap: 1, Has: usage.HasSwap}
@@ -332,7 +332,7 @@ func TestTextOfKubelet(t *testing.T) {
 	}
 	ms := func(ms int64) usage.Time { return usage.Time(ms * int64(time.Millisecond)) }
 	const all = usage.HasCPU | usage.HasMemory | usage.HasSwap
-	want := decoded{node: usage.Sample{At: ms(1795205765826), MemoryAt: ms(1795205765826), CPUSeconds: 2586.123634182,
+	want := decoded{node: usage.Sample{At: ms(1795205765826), CPUSeconds: 2586.123634182,
 		Memory: 1349017600, Has: all}}
 	for i, c := range []struct {
 		name           string
@@ -354,7 +354,7 @@ func TestTextOfKubelet(t *testing.T) {
 		if off.Abs() > time.Microsecond {
 			t.Errorf("%s: got start time %v, want %v s", c.name, started.Time(), c.startedSeconds)
 		}
-		want.containers = append(want.containers, sample{c.name, usage.Sample{At: ms(c.at), MemoryAt: ms(c.at),
+		want.containers = append(want.containers, sample{c.name, usage.Sample{At: ms(c.at),
 			StartedAt: started, CPUSeconds: c.seconds, Memory: c.bytes, Has: all}})
 	}
 	if !reflect.DeepEqual(got, want) {

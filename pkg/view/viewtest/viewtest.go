@@ -69,6 +69,5 @@ func sampleOf(a usage.Amount, isLast bool) usage.Sample {
 	if a.HasSwap {
 		sample.Has |= usage.HasSwap
 	}
-	sample.MemoryAt = sample.At
 	return sample
 }
