@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
@@ -22,24 +23,24 @@ import (
 
 // Index holds the objects of one kind. It is safe for concurrent use.
 type Index struct {
-	removed func(old *Object) // see NewNotifying; may be nil
+	removed func(old *Object)   // see NewNotifying
+	stored  func(obj any) error // called after Add, Update or Replace has stored an API object
+	synced  atomic.Bool
 
-	// writing serializes changes, including the calls of removed. Its holder may read the fields
-	// guarded by mu without mu.
+	// writing serializes changes, including the calls of removed and stored. Its holder may read the
+	// fields guarded by mu without mu.
 	writing sync.Mutex
 
 	mu         sync.RWMutex
-	synced     bool
-	namespaces map[string]*namespace // by name
-	names      []string              // the keys of namespaces, sorted
-	phases     [numPhases]int        // number of objects, by phase
+	namespaces map[string]namespace // by name
+	names      []string             // the keys of namespaces, sorted
 	sharing    sharing
 }
 
-var _ cache.TransformingStore = (*Index)(nil)
+var _ cache.ReflectorStore = (*Index)(nil)
 
 // New returns an empty Index.
-func New() *Index { return NewNotifying(nil) }
+func New() *Index { return NewNotifying(func(*Object) {}) }
 
 // NewNotifying returns an empty Index that calls removed for each object that is deleted, is absent
 // from a new list, or is replaced by an object of the same name with another UID.
@@ -48,7 +49,10 @@ func New() *Index { return NewNotifying(nil) }
 // delete the data of old before a reader sees the replacement. removed may read the Index but must
 // not change it.
 func NewNotifying(removed func(old *Object)) *Index {
-	return &Index{removed: removed, namespaces: map[string]*namespace{}, sharing: sharing{}}
+	return &Index{
+		removed: removed, stored: func(any) error { return nil },
+		namespaces: map[string]namespace{}, sharing: sharing{},
+	}
 }
 
 // Get returns the object with the name, or nil. The namespace of nodes is "".
@@ -60,10 +64,9 @@ func (x *Index) Get(namespace, name string) *Object {
 
 // get is Get. The caller holds mu or writing.
 func (x *Index) get(namespace, name string) *Object {
-	if n := x.namespaces[namespace]; n != nil {
-		if i, found := find(n.objects, name); found {
-			return n.objects[i]
-		}
+	objects := x.namespaces[namespace][allObjects]
+	if i, found := find(objects, name); found {
+		return objects[i]
 	}
 	return nil
 }
@@ -77,29 +80,21 @@ func (x *Index) List(namespace string, selector labels.Selector) []*Object {
 	if !selectable {
 		return nil
 	}
-	demands, exact := demandsOf(requirements)
-	c := x.candidates(namespace, demands)
-	if !exact || !c.meetOne && len(demands) > 0 {
-		c.objects = slices.DeleteFunc(c.objects, func(o *Object) bool {
-			return !selector.Matches(&o.Labels)
-		})
+	demands := demandsOf(requirements)
+	objects, sorted, exact := x.candidates(namespace, demands)
+	if !exact || len(demands) < len(requirements) {
+		objects = slices.DeleteFunc(objects, func(o *Object) bool { return !selector.Matches(&o.Labels) })
 	}
-	if !c.sorted {
-		slices.SortFunc(c.objects, byKey)
+	if !sorted {
+		slices.SortFunc(objects, byKey)
 	}
-	return c.objects
+	return objects
 }
 
-// candidates are objects that a selector may match.
-type candidates struct {
-	objects []*Object
-	sorted  bool // by namespace and name
-	meetOne bool // whether each object meets at least one of the demands
-}
-
-// candidates returns all objects in the namespace that meet the demands, and possibly others. The
-// namespace "" stands for all.
-func (x *Index) candidates(namespace string, demands []demand) candidates {
+// candidates returns all objects in the namespace that meet the demands, and possibly others if exact
+// is not set. Sorted reports whether they are sorted by namespace and name. The namespace "" stands
+// for all.
+func (x *Index) candidates(namespace string, demands []demand) (objects []*Object, sorted, exact bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	names := x.names
@@ -107,46 +102,38 @@ func (x *Index) candidates(namespace string, demands []demand) candidates {
 		names = []string{namespace}
 	}
 	lists := make([][]*Object, 0, len(names))
-	c := candidates{sorted: true, meetOne: true}
+	sorted, exact = true, true
 	for _, name := range names {
-		n := x.namespaces[name]
-		if n == nil {
-			continue
-		}
 		before := len(lists)
-		var meetOne bool
-		lists, meetOne = n.candidates(lists, demands)
-		c.sorted = c.sorted && len(lists) <= before+1
-		c.meetOne = c.meetOne && meetOne
+		var ok bool
+		lists, ok = x.namespaces[name].candidates(lists, demands)
+		sorted, exact = sorted && len(lists) <= before+1, exact && ok
 	}
-	c.objects = slices.Concat(lists...)
-	return c
+	return slices.Concat(lists...), sorted, exact
 }
 
 // Len returns the number of objects.
-func (x *Index) Len() int {
+func (x *Index) Len() (sum int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	sum := 0
-	for _, n := range x.phases {
-		sum += n
+	for _, n := range x.namespaces {
+		sum += len(n[allObjects])
 	}
 	return sum
 }
 
 // LenOf returns the number of objects in a phase.
-func (x *Index) LenOf(phase Phase) int {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.phases[phase]
+func (x *Index) LenOf(phase Phase) (sum int) {
+	for _, o := range x.List("", labels.Everything()) {
+		if o.Phase == phase {
+			sum++
+		}
+	}
+	return sum
 }
 
-// HasSynced reports whether Replace has been called.
-func (x *Index) HasSynced() bool {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.synced
-}
+// HasSynced reports whether Replace has stored a list.
+func (x *Index) HasSynced() bool { return x.synced.Load() }
 
 // Add adds or replaces an object. It implements cache.ReflectorStore.
 func (x *Index) Add(obj any) error {
@@ -157,22 +144,33 @@ func (x *Index) Add(obj any) error {
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	if old := x.get(o.Namespace, o.Name); old != nil && old.UID != o.UID {
-		x.notify(old)
+		x.removed(old)
 	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.adopt(o)
+	x.put(o)
+	x.mu.Unlock()
+	return x.stored(obj)
+}
+
+// put adds or replaces an object. The caller holds writing and mu.
+func (x *Index) put(o *Object) {
+	old := x.get(o.Namespace, o.Name)
+	x.sharing.adopt(o)
 	n := x.namespaces[o.Namespace]
 	if n == nil {
-		n = &namespace{byLabel: postings{}}
+		n = namespace{}
 		x.namespaces[o.Namespace] = n
 		i, _ := slices.BinarySearch(x.names, o.Namespace)
 		x.names = slices.Insert(x.names, i, o.Namespace)
 	}
-	if old := n.put(o); old != nil {
-		x.release(old)
+	n.put(o)
+	if old == nil {
+		return
 	}
-	return nil
+	if old.indexed != o.indexed || old.Labels != o.Labels {
+		n.remove(old)
+	}
+	x.sharing.release(old)
 }
 
 // Update is Add. It implements cache.ReflectorStore.
@@ -191,13 +189,13 @@ func (x *Index) Delete(obj any) error {
 	if old == nil {
 		return nil
 	}
-	x.notify(old)
+	x.removed(old)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	n := x.namespaces[old.Namespace]
 	n.remove(old)
-	x.release(old)
-	if len(n.objects) == 0 {
+	x.sharing.release(old)
+	if len(n) == 0 {
 		delete(x.namespaces, old.Namespace)
 		i, _ := slices.BinarySearch(x.names, old.Namespace)
 		x.names = slices.Delete(x.names, i, i+1)
@@ -216,85 +214,35 @@ func (x *Index) Replace(list []any, _ string) error {
 		}
 		objects = append(objects, o)
 	}
-	next := build(objects)
+	slices.SortStableFunc(objects, byKey) // put then only appends
+	next := New()
+	for _, o := range objects {
+		next.put(o)
+	}
 
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	if x.removed != nil {
-		for _, name := range x.names {
-			for _, old := range x.namespaces[name].objects {
-				if o := next.get(name, old.Name); o == nil || o.UID != old.UID {
-					x.removed(old)
-				}
+	for _, name := range x.names {
+		for _, old := range x.namespaces[name][allObjects] {
+			if o := next.get(name, old.Name); o == nil || o.UID != old.UID {
+				x.removed(old)
 			}
 		}
 	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	x.namespaces, x.names, x.sharing = next.namespaces, next.names, next.sharing
-	x.phases = next.phases
-	x.synced = true
+	x.mu.Unlock()
+	for _, item := range list {
+		if err := x.stored(item); err != nil {
+			return err
+		}
+	}
+	x.synced.Store(true)
 	return nil
-}
-
-// build returns an Index of the objects. It sorts the slice.
-func build(objects []*Object) *Index {
-	slices.SortStableFunc(objects, byKey)
-	x := New()
-	for len(objects) > 0 {
-		name := objects[0].Namespace
-		end := slices.IndexFunc(objects, func(o *Object) bool { return o.Namespace != name })
-		if end < 0 {
-			end = len(objects)
-		}
-		n := &namespace{objects: make([]*Object, 0, end), byLabel: postings{}}
-		for i, o := range objects[:end] {
-			if i+1 < end && objects[i+1].Name == o.Name {
-				continue // the last one is used
-			}
-			x.adopt(o)
-			n.append(o)
-		}
-		name = n.objects[0].Namespace // the shared copy
-		x.namespaces[name] = n
-		x.names = append(x.names, name)
-		objects = objects[end:]
-	}
-	return x
-}
-
-// notify calls removed. The caller holds writing, but not mu.
-func (x *Index) notify(old *Object) {
-	if x.removed != nil {
-		x.removed(old)
-	}
-}
-
-// adopt counts an object and makes it share equal values with others.
-func (x *Index) adopt(o *Object) {
-	x.phases[o.Phase]++
-	x.sharing.adopt(o)
-}
-
-// release undoes adopt.
-func (x *Index) release(o *Object) {
-	x.phases[o.Phase]--
-	x.sharing.release(o)
 }
 
 // Resync does nothing. It implements cache.ReflectorStore.
 func (x *Index) Resync() error { return nil }
-
-// Transformer returns a function that reduces API objects to Objects. It implements
-// cache.TransformingStore.
-func (x *Index) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) {
-		if _, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			return obj, nil // for Delete
-		}
-		return reduce(obj)
-	}
-}
 
 // byKey compares objects by namespace, then by name.
 func byKey(a, b *Object) int {

@@ -247,26 +247,6 @@ func TestNewObject(t *testing.T) {
 	}
 }
 
-func TestTransformer(t *testing.T) {
-	transform := New().Transformer()
-	in := running("n", "p", "app", "web")
-	out, err := transform(in)
-	if o, ok := out.(*Object); err != nil || !ok || o.Name != "p" || o.Node != "node-1" {
-		t.Errorf("pod: got %+v, %v", out, err)
-	}
-	again, err := transform(out)
-	if err != nil || again != out {
-		t.Errorf("Object: got %+v, %v", again, err)
-	}
-	tombstone := cache.DeletedFinalStateUnknown{Key: "n/p", Obj: in}
-	if out, err := transform(tombstone); err != nil || out != any(tombstone) {
-		t.Errorf("tombstone: got %v, %v", out, err)
-	}
-	if _, err := transform("not an object"); err == nil {
-		t.Error("no error for a string")
-	}
-}
-
 func TestLenOf(t *testing.T) {
 	x := New()
 	check := func(pending, running int) {

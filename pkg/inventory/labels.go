@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,22 +30,12 @@ func NewLabels(set map[string]string) Labels {
 	if len(set) == 0 {
 		return ""
 	}
-	var few [32]string
-	keys, size := few[:0], 0
-	for key, value := range set {
-		keys = append(keys, key)
-		size += len(key) + len(keyEnd) + len(value) + len(labelEnd)
+	text := make([]byte, 0, 512)
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		text = append(append(text, key...), keyEnd...)
+		text = append(append(text, set[key]...), labelEnd...)
 	}
-	slices.Sort(keys)
-	var text strings.Builder
-	text.Grow(size)
-	for _, key := range keys {
-		text.WriteString(key)
-		text.WriteString(keyEnd)
-		text.WriteString(set[key])
-		text.WriteString(labelEnd)
-	}
-	l := text.String()
+	l := string(text)
 	if strings.Count(l, keyEnd) != len(set) || strings.Count(l, labelEnd) != len(set) {
 		return ""
 	}

@@ -9,179 +9,125 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// namespace holds the objects of one namespace.
-type namespace struct {
-	objects   []*Object // sorted by name
-	byLabel   postings  // the indexed ones
-	unindexed []*Object // those with labels that are not indexed, sorted by name
-}
+// namespace maps keys to lists of objects of one namespace, each sorted by name and not empty. The
+// key of the objects that have a label is the text of the label, see Labels.
+type namespace map[string][]*Object
 
-// postings maps the text of a label, see Labels, to the objects that have it, sorted by name.
-type postings map[string][]*Object
+// The keys of other lists. No label has such a text.
+const (
+	allObjects = ""
+	unindexed  = labelEnd // objects with labels that are not indexed
+)
 
-// put adds o and returns the object that it replaces, or nil.
-func (n *namespace) put(o *Object) *Object {
-	i, found := find(n.objects, o.Name)
-	if !found {
-		n.objects = slices.Insert(n.objects, i, o)
-		n.index(o)
-		return nil
-	}
-	old := n.objects[i]
-	n.objects[i] = o
-	if old.indexed && o.indexed && old.Labels == o.Labels {
-		n.byLabel.replace(o)
-		return old
-	}
-	n.unindex(old)
-	n.index(o)
-	return old
-}
-
-// append adds an object whose name sorts after all others.
-func (n *namespace) append(o *Object) {
-	n.objects = append(n.objects, o)
-	n.index(o)
-}
-
-// remove removes an object, which must be in n.
-func (n *namespace) remove(o *Object) {
-	i, _ := find(n.objects, o.Name)
-	n.objects = slices.Delete(n.objects, i, i+1)
-	n.unindex(o)
-}
-
-// index makes selectors find an object.
-func (n *namespace) index(o *Object) {
-	switch {
-	case o.indexed:
-		n.byLabel.insert(o)
-	case o.Labels != "":
-		n.unindexed = insert(n.unindexed, o)
+// keys iterates over the keys of the lists that contain an object.
+func (o *Object) keys() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		switch {
+		case !yield(allObjects):
+		case o.indexed:
+			o.Labels.texts()(yield)
+		case o.Labels != "":
+			yield(unindexed)
+		}
 	}
 }
 
-// unindex undoes index.
-func (n *namespace) unindex(o *Object) {
-	switch {
-	case o.indexed:
-		n.byLabel.remove(o)
-	case o.Labels != "":
-		i, _ := find(n.unindexed, o.Name)
-		n.unindexed = slices.Delete(n.unindexed, i, i+1)
+// put adds an object to its lists. It replaces an object of the same name there.
+func (n namespace) put(o *Object) {
+	for key := range o.keys() {
+		objects := n[key]
+		if last := len(objects) - 1; last < 0 || objects[last].Name < o.Name { // as in a list
+			n.set(key, append(objects, o))
+		} else if i, found := find(objects, o.Name); found {
+			objects[i] = o
+		} else {
+			n.set(key, slices.Insert(objects, i, o))
+		}
 	}
 }
 
-// demand is the part of a label requirement that an index can answer: a label with one of the values.
+// set sets a list. It copies the key, also if the map has an equal one: the map would use the new
+// one, and keep all labels of an object in memory of which the key is a part.
+func (n namespace) set(key string, objects []*Object) { n[strings.Clone(key)] = objects }
+
+// remove removes an object from its lists, except from those in which put has replaced it.
+func (n namespace) remove(o *Object) {
+	for key := range o.keys() {
+		objects := n[key]
+		i, _ := find(objects, o.Name)
+		if objects[i] != o {
+			continue
+		}
+		if objects = slices.Delete(objects, i, i+1); len(objects) > 0 {
+			n.set(key, objects)
+		} else {
+			delete(n, key)
+		}
+	}
+}
+
+// demand is a requirement that an index can answer: a label with one of the values.
 type demand struct {
 	key    string
 	values []string
 }
 
-// demandsOf returns the demands of the requirements, and whether an object that meets the demands
-// always matches the selector. Other requirements, such as !=, have no demand. Most objects meet
-// them, or have such a key, so an index would not help much.
-func demandsOf(requirements labels.Requirements) (demands []demand, exact bool) {
-	exact = len(requirements) <= 1
+// demandsOf returns the demands of the requirements. Others, such as !=, have none: most objects
+// meet them, or have such a key, so an index would not help much.
+func demandsOf(requirements labels.Requirements) (demands []demand) {
 	for i := range requirements {
 		switch r := &requirements[i]; r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
 			values := r.ValuesUnsorted()
 			slices.Sort(values)
 			demands = append(demands, demand{key: r.Key(), values: slices.Compact(values)})
-		default:
-			exact = false
 		}
 	}
-	return demands, exact
+	return demands
 }
 
 // candidates appends lists of objects to dst, each sorted by name. Together they contain every
-// object that meets all demands: they are the objects that meet the rarest demand, or, if meetOne
-// is false, also others. Because the caller holds a lock, the search for the rarest demand is
-// limited to as many steps as there are objects.
-func (n *namespace) candidates(dst [][]*Object, demands []demand) (lists [][]*Object, meetOne bool) {
-	rarest, size, steps := -1, len(n.objects), 0
+// object that meets all demands; if exact is set, they contain no other. They are the objects that
+// meet the rarest demand, and those that are not indexed. Because the caller holds a lock, the search
+// for the rarest demand is limited to as many steps as there are objects.
+func (n namespace) candidates(dst [][]*Object, demands []demand) (lists [][]*Object, exact bool) {
+	rarest, size, steps := -1, len(n[allObjects]), 0
 	for i := range demands {
-		if steps += max(1, len(demands[i].values)); steps > len(n.objects) {
+		if steps += max(1, len(demands[i].values)); steps > len(n[allObjects]) {
 			break
 		}
-		if count := n.byLabel.count(&demands[i]); count <= size {
+		count := 0
+		for objects := range n.meeting(&demands[i]) {
+			count += len(objects)
+		}
+		if count <= size {
 			rarest, size = i, count
 		}
 	}
 	if rarest < 0 {
-		return append(dst, n.objects), false
+		return append(dst, n[allObjects]), len(demands) == 0
 	}
-	if len(n.unindexed) > 0 {
-		dst = append(dst, n.unindexed)
+	others := n[unindexed]
+	if len(others) > 0 {
+		dst = append(dst, others)
 	}
-	for objects := range n.byLabel.lists(&demands[rarest]) {
+	for objects := range n.meeting(&demands[rarest]) {
 		dst = append(dst, objects)
 	}
-	return dst, len(n.unindexed) == 0
+	return dst, len(demands) == 1 && len(others) == 0
 }
 
-// lists iterates over lists of objects that meet a demand. No object is in two of them.
-func (p postings) lists(d *demand) iter.Seq[[]*Object] {
+// meeting iterates over lists of objects that meet a demand. No object is in two of them.
+func (n namespace) meeting(d *demand) iter.Seq[[]*Object] {
 	return func(yield func([]*Object) bool) {
 		text := append(make([]byte, 0, maxLabelBytes), d.key...)
 		text = append(text, keyEnd...)
 		for _, value := range d.values {
-			if objects := p[string(append(text, value...))]; len(objects) > 0 && !yield(objects) {
+			if objects := n[string(append(text, value...))]; len(objects) > 0 && !yield(objects) {
 				return
 			}
 		}
 	}
-}
-
-// count returns the number of objects that meet a demand.
-func (p postings) count(d *demand) int {
-	sum := 0
-	for objects := range p.lists(d) {
-		sum += len(objects)
-	}
-	return sum
-}
-
-func (p postings) insert(o *Object) {
-	for text := range o.Labels.texts() {
-		objects, ok := p[text]
-		if !ok {
-			text = strings.Clone(text) // does not keep all labels of o in memory
-		}
-		p[text] = insert(objects, o)
-	}
-}
-
-// replace replaces an object of the same name and with the same labels as o.
-func (p postings) replace(o *Object) {
-	for text := range o.Labels.texts() {
-		objects := p[text]
-		i, _ := find(objects, o.Name)
-		objects[i] = o
-	}
-}
-
-func (p postings) remove(o *Object) {
-	for text := range o.Labels.texts() {
-		objects := p[text]
-		i, _ := find(objects, o.Name)
-		if objects = slices.Delete(objects, i, i+1); len(objects) > 0 {
-			p[text] = objects
-		} else {
-			delete(p, text)
-		}
-	}
-}
-
-// insert returns objects, which are sorted by name, with o.
-func insert(objects []*Object, o *Object) []*Object {
-	if n := len(objects); n == 0 || objects[n-1].Name < o.Name { // as in a list
-		return append(objects, o)
-	}
-	i, _ := find(objects, o.Name)
-	return slices.Insert(objects, i, o)
 }
 
 // find returns the position of name in objects, which are sorted by name, and whether it was found.

@@ -3,60 +3,31 @@ package inventory
 import (
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
-// nodeStore applies each change of the nodes to an Index and to Targets. The Index calls
-// Targets.Delete (see NewNotifying), and nodeStore calls Targets.Set after the Index has changed.
+// nodeStore is an Index of nodes that applies each change to Targets, too.
 type nodeStore struct {
 	*Index
-	targets     Targets     // set before the first change
-	annotations []string    // keys of the annotations that targets need
-	synced      atomic.Bool // whether targets have the nodes of the first list
+	targets     Targets  // set before the first change
+	annotations []string // keys of the annotations that targets need
 }
 
 // newNodeStore returns a nodeStore. The Index comes from New, and is still empty.
 func newNodeStore(nodes *Index, annotations []string) *nodeStore {
 	s := &nodeStore{Index: nodes, annotations: annotations}
 	nodes.removed = func(old *Object) { s.targets.Delete(old.Name) }
+	nodes.stored = s.set
 	return s
 }
 
 var _ cache.TransformingStore = (*nodeStore)(nil)
 
-// Add implements cache.ReflectorStore.
-func (s *nodeStore) Add(object any) error {
-	if err := s.Index.Add(object); err != nil {
-		return err
-	}
-	return s.set(object)
-}
-
-// Update implements cache.ReflectorStore.
-func (s *nodeStore) Update(object any) error { return s.Add(object) }
-
-// Replace implements cache.ReflectorStore.
-func (s *nodeStore) Replace(list []any, version string) error {
-	if err := s.Index.Replace(list, version); err != nil {
-		return err
-	}
-	for _, object := range list {
-		if err := s.set(object); err != nil {
-			return err
-		}
-	}
-	s.synced.Store(true)
-	return nil
-}
-
-// HasSynced reports whether both the Index and Targets have the nodes of a complete list.
-func (s *nodeStore) HasSynced() bool { return s.synced.Load() }
-
-// Transformer implements cache.TransformingStore. Unlike the Index's, it keeps what Targets need.
+// Transformer implements cache.TransformingStore. While a Reflector streams a list, it keeps nodes
+// without what is not needed.
 func (s *nodeStore) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
 		if node, ok := object.(*corev1.Node); ok {

@@ -72,7 +72,6 @@ const (
 	PodRunning
 	PodSucceeded
 	PodFailed
-	numPhases = iota
 )
 
 var _ runtime.Object = (*Object)(nil)
@@ -121,17 +120,11 @@ func isIndexed(obj any, l Labels) bool {
 }
 
 func phaseOf(phase corev1.PodPhase) Phase {
-	switch phase {
-	case corev1.PodPending:
-		return PodPending
-	case corev1.PodRunning:
-		return PodRunning
-	case corev1.PodSucceeded:
-		return PodSucceeded
-	case corev1.PodFailed:
-		return PodFailed
+	known := []corev1.PodPhase{
+		PodPending: corev1.PodPending, PodRunning: corev1.PodRunning,
+		PodSucceeded: corev1.PodSucceeded, PodFailed: corev1.PodFailed,
 	}
-	return PhaseUnknown
+	return Phase(max(0, slices.Index(known, phase)))
 }
 
 // containersOf returns the states of the pod's regular containers, then of its sidecars. The node

@@ -13,8 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/util/retry"
 )
 
 // podsPerPage is the maximum number of pods in one response. Listing keeps only one page of whole
@@ -66,10 +68,8 @@ func (p *podPages) List(ctx context.Context, options metav1.ListOptions) (*metav
 		p.page = &podPage{limit: options.Limit}
 	}
 	options.Limit = p.page.limit
-	err := p.request(ctx, options)
-	for tries := 1; tries < maxTries && isConnectionLost(err) && sleep(ctx, retryDelay); tries++ {
-		err = p.request(ctx, options)
-	}
+	err := retry.OnError(wait.Backoff{Steps: maxTries, Duration: retryDelay, Factor: 1}, isConnectionLost,
+		func() error { return p.request(ctx, options) })
 	if errors.Is(err, errLargePage) {
 		p.page = &podPage{limit: max(1, options.Limit/4)} // without the memory of the large one
 		return p.List(ctx, options)
@@ -101,18 +101,6 @@ func (p *podPages) List(ctx context.Context, options metav1.ListOptions) (*metav
 // isConnectionLost reports whether a request failed because its connection was lost.
 func isConnectionLost(err error) bool {
 	return utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err)
-}
-
-// sleep reports whether the time has passed before the context ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // request reads one response into p.page.

@@ -1,5 +1,7 @@
 package inventory
 
+import "iter"
+
 // maxSharedContainers is the number of containers up to which a pod shares their names with others.
 // It bounds the time for which the Index is locked.
 const maxSharedContainers = 64
@@ -16,50 +18,41 @@ type sharedText struct {
 	refs int // number of times it was shared
 }
 
-// share returns the shared copy of a text. Each call must be paired with a
-// releaseText.
-func (s sharing) share(text string) string {
-	v := s[text]
-	if v == nil {
-		v = &sharedText{text: text}
-		s[text] = v
-	}
-	v.refs++
-	return v.text
-}
-
-func (s sharing) releaseText(text string) {
-	if v := s[text]; v.refs > 1 {
-		v.refs--
-	} else {
-		delete(s, text)
-	}
-}
-
 // adopt replaces the texts of an object by shared ones.
 func (s sharing) adopt(o *Object) {
-	if o.indexed {
-		o.Labels = Labels(s.share(string(o.Labels)))
-	}
-	o.Namespace = s.share(o.Namespace)
-	o.Node = s.share(o.Node)
-	if len(o.Containers) <= maxSharedContainers {
-		for i := range o.Containers {
-			o.Containers[i].Name = s.share(o.Containers[i].Name)
+	for text := range o.shared() {
+		v := s[*text]
+		if v == nil {
+			v = &sharedText{text: *text}
+			s[*text] = v
 		}
+		v.refs++
+		*text = v.text
 	}
 }
 
 // release undoes adopt. It does not change the object, which readers may hold.
 func (s sharing) release(o *Object) {
-	if o.indexed {
-		s.releaseText(string(o.Labels))
+	for text := range o.shared() {
+		if v := s[*text]; v.refs > 1 {
+			v.refs--
+		} else {
+			delete(s, *text)
+		}
 	}
-	s.releaseText(o.Namespace)
-	s.releaseText(o.Node)
-	if len(o.Containers) <= maxSharedContainers {
+}
+
+// shared iterates over the texts of an object that it shares with others.
+func (o *Object) shared() iter.Seq[*string] {
+	return func(yield func(*string) bool) {
+		if !yield(&o.Namespace) || !yield(&o.Node) || o.indexed && !yield((*string)(&o.Labels)) ||
+			len(o.Containers) > maxSharedContainers {
+			return
+		}
 		for i := range o.Containers {
-			s.releaseText(o.Containers[i].Name)
+			if !yield(&o.Containers[i].Name) {
+				return
+			}
 		}
 	}
 }
