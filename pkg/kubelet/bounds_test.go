@@ -15,7 +15,6 @@ import (
 	"unsafe"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/httpbody"
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -147,9 +146,8 @@ func allocated(f func()) uint64 {
 // TestLargeResponsesUseBoundedMemory sends responses that are within the limit on bytes and have
 // more containers or longer names than any node. The scrape is proportional to the limits on these.
 func TestLargeResponsesUseBoundedMemory(t *testing.T) {
-	limits := decode.Limits{MaxContainers: 500, MaxLabelBytes: 63}
 	const n = 10000
-	const bound = 2 * 500 * (int(unsafe.Sizeof(usage.ContainerSample{})) + 3*63)
+	const bound = 2 * 500 * (int(unsafe.Sizeof(usage.ContainerSample{})) + 3*253)
 	long := strings.Repeat("x", 1000)
 	type container struct{ pod, name string }
 	var pods, containers, names []container
@@ -192,7 +190,7 @@ func TestLargeResponsesUseBoundedMemory(t *testing.T) {
 					respondTo(w, r, []byte(resource.String()), []byte(summary.String()))
 				})
 				c := newTestClient(t, Config{PlainHTTP: true})
-				c.workspaces.New = func() any { return newWorkspace(limits) }
+				c.workspaces.New = func() any { return newWorkspace(500) }
 				var dst usage.Scrape
 				if err := fetch(c, t.Context(), k.node("n7"), &dst); err != nil {
 					t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,9 +28,8 @@ type Client struct {
 	reading     permits    // of requests that read and decode a response, each with a workspace
 	dialer      dialer
 
-	mu     sync.Mutex
-	nodes  map[string]*target // by the node's name
-	closed bool
+	mu    sync.Mutex
+	nodes map[string]*transport // by the node's name; nil: the client is closed
 }
 
 // NewClient returns a client. It reads the files in config, and reports all mistakes at once.
@@ -42,7 +40,7 @@ func NewClient(config Config) (*Client, error) {
 		return nil, err
 	}
 	// As many containers as a response may have.
-	limits := decode.Limits{MaxContainers: int(max(1, min(config.MaxBodyBytes/decode.MinContainerBytes, math.MaxInt32)))}
+	maxContainers := int(max(1, min(config.MaxBodyBytes/decode.MinContainerBytes, math.MaxInt32)))
 	c := &Client{
 		config:      config,
 		credentials: credentials,
@@ -50,8 +48,8 @@ func NewClient(config Config) (*Client, error) {
 		summary:     newSummaryQuery(&config),
 		storage:     newStorageQuery(&config),
 		buffers:     newBufferPool(),
-		workspaces:  sync.Pool{New: func() any { return newWorkspace(limits) }},
-		nodes:       map[string]*target{},
+		workspaces:  sync.Pool{New: func() any { return newWorkspace(maxContainers) }},
+		nodes:       map[string]*transport{},
 		connecting:  newPermits(),
 		reading:     newPermits(),
 	}
@@ -87,7 +85,7 @@ func (c *Client) fetch(
 	ctx context.Context, node *corev1.Node, q *query, put func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
 	start := time.Now()
-	t, err := c.target(node)
+	t, err := c.transportOf(node)
 	if err != nil {
 		return timing, err
 	}
@@ -107,9 +105,11 @@ func (c *Client) fetch(
 // The time of the response is when its headers arrive: the kubelet takes its samples right before, and
 // the rest is the time of the transfer.
 func (c *Client) get(
-	ctx context.Context, t *target, q *query, node string, queued *time.Duration,
+	ctx context.Context, t *transport, q *query, node string, queued *time.Duration,
 ) (*workspace, error) {
-	header, err := c.headers(ctx, q)
+	waiting, cancel := context.WithTimeout(ctx, q.timeout) // for a new token
+	header, err := c.credentials.headers(waiting, q.accept)
+	cancel()
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (c *Client) get(
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	ctx, cancel = context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	start := time.Now()
 	startedAt := c.config.Clock.At(start) // not later: the machine may be suspended during the request
@@ -159,13 +159,6 @@ func (c *Client) get(
 	return w, nil
 }
 
-// headers returns the headers of a request. It may have to wait for a new token.
-func (c *Client) headers(ctx context.Context, q *query) (http.Header, error) {
-	ctx, cancel := context.WithTimeout(ctx, q.timeout)
-	defer cancel()
-	return c.credentials.headers(ctx, q.accept)
-}
-
 // dateOf returns the time of the Date header, or 0 if it is missing or invalid.
 func dateOf(header http.Header) usage.Time {
 	date, err := http.ParseTime(header.Get("Date"))
@@ -199,33 +192,30 @@ func (c *Client) Address(node *corev1.Node) string {
 func (c *Client) Close() {
 	c.mu.Lock()
 	nodes := c.nodes
-	c.nodes, c.closed = nil, true
+	c.nodes = nil
 	c.mu.Unlock()
 	for _, t := range nodes {
 		t.retire()
 	}
 }
 
-// target returns the target of a node, and replaces it if its endpoint has changed or if the node
+// transportOf returns the transport of a node, and replaces it if its endpoint has changed or if the node
 // was created again.
-func (c *Client) target(node *corev1.Node) (*target, error) {
+func (c *Client) transportOf(node *corev1.Node) (*transport, error) {
 	endpoint, err := c.config.endpointOf(node)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
-	old, closed := c.nodes[node.Name], c.closed
-	t := old
-	if !closed && (old == nil || old.endpoint != endpoint || old.uid != node.UID) {
-		t = c.newTarget(node.Name, node.UID, endpoint)
-		c.nodes[strings.Clone(node.Name)] = t
-	}
-	c.mu.Unlock()
-	if closed {
+	defer c.mu.Unlock()
+	if c.nodes == nil {
 		return nil, explain(node.Name, "", nil, fmt.Errorf("the client is closed: %w", context.Canceled))
 	}
-	if t != old {
-		old.retire()
+	t := c.nodes[node.Name]
+	if t == nil || t.endpoint != endpoint || t.uid != node.UID {
+		t.retire()
+		t = c.newTransport(node.Name, node.UID, endpoint)
+		c.nodes[t.node] = t
 	}
 	return t, nil
 }

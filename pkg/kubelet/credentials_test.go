@@ -312,13 +312,14 @@ func TestReloader(t *testing.T) {
 		}
 		reports := 0
 		var last error
-		r, err := newReloader(parse, func(files string, err error) {
+		config := &Config{Reloaded: func(files string, err error) {
 			reports++
 			last = err
 			if files != path {
 				t.Errorf("got a report of %s, want %s", files, path)
 			}
-		}, path)
+		}}
+		r, err := newReloader(config, "value", parse, []string{path})
 		if err != nil {
 			t.Fatal(err)
 		}

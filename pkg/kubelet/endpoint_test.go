@@ -106,9 +106,9 @@ func TestEndpointOf(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got string
-			switch target, err := c.target(node); {
+			switch transport, err := c.transportOf(node); {
 			case err == nil:
-				got = c.resource.request(t.Context(), target.endpoint, nil).URL.String()
+				got = c.resource.request(t.Context(), transport.endpoint, nil).URL.String()
 			case tt.want == "bad" && reason.Of(err) == reason.BadEndpoint && strings.Contains(err.Error(), PathAnnotation):
 				return
 			default:

@@ -98,10 +98,10 @@ func (s *script) request(ctx context.Context, t *testing.T) *http.Request {
 	return request
 }
 
-// target returns a target that is the server. Its idle connection is closed when the test ends.
-func (s *script) target(t *testing.T) *target {
+// transport returns a transport to the server. Its idle connection is closed when the test ends.
+func (s *script) transport(t *testing.T) *transport {
 	address := s.listener.Addr().(*net.TCPAddr)
-	ours := &target{
+	ours := &transport{
 		credentials: new(credentials), endpoint: endpoint{host: address.IP.String(), port: address.Port},
 		dial: dialWithoutTimeout, buffers: newBufferPool(),
 	}
@@ -109,7 +109,7 @@ func (s *script) target(t *testing.T) *target {
 	return ours
 }
 
-// TestTransportMatchesStandard compares target with http.Transport for responses of every
+// TestTransportMatchesStandard compares transport with http.Transport for responses of every
 // form.
 func TestTransportMatchesStandard(t *testing.T) {
 	const status = "HTTP/1.1 200 OK\r\n"
@@ -151,7 +151,7 @@ func TestTransportMatchesStandard(t *testing.T) {
 			want := newScript(t, responses...).roundTrips(t, standard.RoundTrip)
 
 			s := newScript(t, responses...)
-			ours := s.target(t)
+			ours := s.transport(t)
 			got := s.roundTrips(t, func(r *http.Request) (*http.Response, error) {
 				return ours.roundTrip(r, ours.takeIdle(), newPermits(), nil)
 			})
@@ -169,7 +169,7 @@ func TestTransportCanceled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, text)
-			ours := s.target(t)
+			ours := s.transport(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(50*time.Millisecond, cancel)
 			response, err := ours.roundTrip(s.request(ctx, t), ours.takeIdle(), newPermits(), nil)
@@ -191,7 +191,7 @@ func TestTransportCanceled(t *testing.T) {
 func TestTransportTimeout(t *testing.T) {
 	for _, text := range []string{"", "HTTP/1.1 20", "HTTP/1.1 200 OK\r\nConte"} {
 		s := newScript(t, text)
-		ours := s.target(t)
+		ours := s.transport(t)
 		for range 10 {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			_, err := ours.roundTrip(s.request(ctx, t), ours.takeIdle(), newPermits(), nil)
@@ -207,7 +207,7 @@ func TestTransportTimeout(t *testing.T) {
 // of the next one.
 func TestTransportDropsUnreadResponses(t *testing.T) {
 	s := newScript(t, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none")
-	ours := s.target(t)
+	ours := s.transport(t)
 	response, err := ours.roundTrip(s.request(t.Context(), t), ours.takeIdle(), newPermits(), nil)
 	if err != nil {
 		t.Fatal(err)
