@@ -3,7 +3,6 @@ package kubelet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"sync"
@@ -29,7 +28,7 @@ type Client struct {
 	dialer      dialer
 
 	mu    sync.Mutex
-	nodes map[string]*transport // by the node's name; nil: the client is closed
+	nodes map[string]*transport // by the node's name
 }
 
 // NewClient returns a client. It reads the files in config, and reports all mistakes at once.
@@ -41,7 +40,7 @@ func NewClient(config Config) (*Client, error) {
 	}
 	// As many containers as a response may have.
 	maxContainers := int(max(1, min(config.MaxBodyBytes/decode.MinContainerBytes, math.MaxInt32)))
-	c := &Client{
+	return &Client{
 		config:      config,
 		credentials: credentials,
 		resource:    newResourceQuery(&config),
@@ -52,9 +51,8 @@ func NewClient(config Config) (*Client, error) {
 		nodes:       map[string]*transport{},
 		connecting:  newPermits(),
 		reading:     newPermits(),
-	}
-	c.dialer = newDialer(&c.config)
-	return c, nil
+		dialer:      newDialer(&config),
+	}, nil
 }
 
 // Fetch requests the resource metrics of a node's kubelet once, and calls put with the decoded
@@ -188,17 +186,6 @@ func (c *Client) Address(node *corev1.Node) string {
 	return e.address()
 }
 
-// Close closes all idle connections. Running requests complete; new ones fail.
-func (c *Client) Close() {
-	c.mu.Lock()
-	nodes := c.nodes
-	c.nodes = nil
-	c.mu.Unlock()
-	for _, t := range nodes {
-		t.retire()
-	}
-}
-
 // transportOf returns the transport of a node, and replaces it if its endpoint has changed or if the node
 // was created again.
 func (c *Client) transportOf(node *corev1.Node) (*transport, error) {
@@ -208,9 +195,6 @@ func (c *Client) transportOf(node *corev1.Node) (*transport, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.nodes == nil {
-		return nil, explain(node.Name, "", nil, fmt.Errorf("the client is closed: %w", context.Canceled))
-	}
 	t := c.nodes[node.Name]
 	if t == nil || t.endpoint != endpoint || t.uid != node.UID {
 		t.retire()

@@ -99,8 +99,15 @@ func newTestClient(t testing.TB, config Config) *Client {
 	if !isShort {
 		c.summary.timeout = config.Timeout
 	}
-	t.Cleanup(c.Close)
+	t.Cleanup(func() { forgetAll(c) })
 	return c
+}
+
+// forgetAll closes all idle connections.
+func forgetAll(c *Client) {
+	for _, t := range c.nodes {
+		c.Forget(t.node)
+	}
 }
 
 // fetchFunc is one of the methods of Client that fetch. It copies the scrape to dst.

@@ -150,11 +150,9 @@ func (x *exchange) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the exchange.
+// Close ends the exchange. It must be called once.
 func (x *exchange) Close() error {
-	if x.buffers != nil {
-		x.end(x.complete && x.reusable && x.buffers.in.Buffered() == 0)
-	}
+	x.end(x.complete && x.reusable && x.buffers.in.Buffered() == 0)
 	return nil
 }
 
@@ -162,7 +160,7 @@ func (x *exchange) Close() error {
 func (x *exchange) end(keep bool) {
 	x.buffers.source.R = nil // the pool must not keep the connection alive
 	x.transport.buffers.Put(x.buffers)
-	x.buffers, x.conn.socket.permit = nil, nil
+	x.conn.socket.permit = nil
 	if x.stopWatch() && keep {
 		x.transport.keep(x.conn)
 	} else {
