@@ -87,7 +87,7 @@ func (c *Client) fetch(
 	if err != nil {
 		return timing, err
 	}
-	w, err := c.get(ctx, t, q, node.Name, &timing.Queued)
+	w, err := c.get(ctx, t, q, &timing.Queued)
 	timing.Took = time.Since(start) - timing.Queued
 	if err != nil {
 		return timing, explain(node.Name, q.subject, q.cures, err)
@@ -102,9 +102,7 @@ func (c *Client) fetch(
 //
 // The time of the response is when its headers arrive: the kubelet takes its samples right before, and
 // the rest is the time of the transfer.
-func (c *Client) get(
-	ctx context.Context, t *transport, q *query, node string, queued *time.Duration,
-) (*workspace, error) {
+func (c *Client) get(ctx context.Context, t *transport, q *query, queued *time.Duration) (*workspace, error) {
 	waiting, cancel := context.WithTimeout(ctx, q.timeout) // for a new token
 	header, err := c.credentials.headers(waiting, q.accept)
 	cancel()
@@ -148,7 +146,7 @@ func (c *Client) get(
 	w := c.workspaces.Get().(*workspace)
 	err = c.read(response, q, w)
 	if err == nil {
-		err = q.decode(w, node, times)
+		err = q.decode(w, t.node, times)
 	}
 	if err != nil {
 		c.release(w)

@@ -29,13 +29,6 @@ import (
 func TestFetch(t *testing.T) {
 	resource, summary := realResource(t), realSummary(t)
 	ca := kubelettest.NewCA()
-	compress := func(text []byte) []byte {
-		var b bytes.Buffer
-		z := gzip.NewWriter(&b)
-		_, _ = z.Write(text)
-		_ = z.Close()
-		return b.Bytes()
-	}
 	for _, path := range []string{defaultPath, "/metrics/elsewhere"} {
 		for encoding, encode := range map[string]func([]byte) []byte{"identity": bytes.Clone, "gzip": compress} {
 			t.Run(encoding+path, func(t *testing.T) {

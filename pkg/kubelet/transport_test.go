@@ -19,8 +19,9 @@ import (
 // script is a server that responds to each request with the next of its texts, in turn. After a
 // text that ends with hangUp, it closes the connection.
 type script struct {
-	listener    net.Listener
+	address     *net.TCPAddr
 	connections atomic.Int32
+	requests    atomic.Int32
 	responses   []string
 }
 
@@ -28,44 +29,22 @@ const hangUp = "\x00"
 
 func newScript(t *testing.T, responses ...string) *script {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &script{listener: listener, responses: responses}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.serve()
-	}()
-	t.Cleanup(func() {
-		_ = listener.Close()
-		<-done
-	})
+	s := &script{responses: responses}
+	s.address = listen(t, s.serve)
 	return s
 }
 
-// serve serves one connection after the other.
-func (s *script) serve() {
-	next := 0
-	for {
-		conn, err := s.listener.Accept()
-		if err != nil {
+func (s *script) serve(conn net.Conn) {
+	s.connections.Add(1)
+	for in := bufio.NewReader(conn); ; {
+		if _, err := http.ReadRequest(in); err != nil {
 			return
 		}
-		s.connections.Add(1)
-		in := bufio.NewReader(conn)
-		for {
-			if _, err := http.ReadRequest(in); err != nil {
-				break
-			}
-			text, last := strings.CutSuffix(s.responses[next%len(s.responses)], hangUp)
-			next++
-			if _, err := io.WriteString(conn, text); err != nil || last {
-				break
-			}
+		n := int(s.requests.Add(1) - 1)
+		text, last := strings.CutSuffix(s.responses[n%len(s.responses)], hangUp)
+		if _, err := io.WriteString(conn, text); err != nil || last {
+			return
 		}
-		_ = conn.Close()
 	}
 }
 
@@ -90,7 +69,7 @@ func (s *script) roundTrips(t *testing.T, roundTrip func(*http.Request) (*http.R
 
 func (s *script) request(ctx context.Context, t *testing.T) *http.Request {
 	t.Helper()
-	url := "http://" + s.listener.Addr().String() + "/metrics/resource?a=b"
+	url := "http://" + s.address.String() + "/metrics/resource?a=b"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -100,9 +79,8 @@ func (s *script) request(ctx context.Context, t *testing.T) *http.Request {
 
 // transport returns a transport to the server. Its idle connection is closed when the test ends.
 func (s *script) transport(t *testing.T) *transport {
-	address := s.listener.Addr().(*net.TCPAddr)
 	ours := &transport{
-		credentials: new(credentials), endpoint: endpoint{host: address.IP.String(), port: address.Port},
+		credentials: new(credentials), endpoint: endpoint{host: s.address.IP.String(), port: s.address.Port},
 		dial: dialWithoutTimeout, buffers: newBufferPool(),
 	}
 	t.Cleanup(ours.closeIdle)
