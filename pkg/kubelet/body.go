@@ -29,8 +29,10 @@ type workspace struct {
 	gzip     gzip.Reader
 }
 
-func newWorkspace(limits decode.Limits) *workspace {
-	return &workspace{resource: decode.Text{Limits: limits}, summary: decode.Summary{Limits: limits}}
+func newWorkspace(maxContainers int) *workspace {
+	return &workspace{
+		resource: decode.Text{MaxContainers: maxContainers}, summary: decode.Summary{MaxContainers: maxContainers},
+	}
 }
 
 // release makes w available for another request, unless a large response has made it large.

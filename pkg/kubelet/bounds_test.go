@@ -2,64 +2,34 @@ package kubelet
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"unsafe"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/httpbody"
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// hostile is a kubelet that responds to each request with head, and then repeats a text until the
-// client closes the connection. It allocates nothing meanwhile.
-type hostile struct {
-	net.Listener
-	head, repeat []byte
-}
-
-func newHostile(t *testing.T, head, repeat string) *hostile {
+// newHostile returns the address of a kubelet that responds to each request with head, and then repeats a
+// text until the client closes the connection. It allocates nothing meanwhile.
+func newHostile(t *testing.T, head, repeat string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &hostile{listener, []byte(head), []byte(repeat)}
-	var work sync.WaitGroup
-	work.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			work.Go(func() { h.serve(conn) })
+	first, rest := []byte(head), []byte(repeat)
+	return listen(t, func(conn net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+			return
 		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		work.Wait()
-	})
-	return h
-}
-
-func (h *hostile) serve(conn net.Conn) {
-	defer conn.Close()
-	if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
-		return
-	}
-	_, err := conn.Write(h.head)
-	for err == nil {
-		_, err = conn.Write(h.repeat)
-	}
+		_, err := conn.Write(first)
+		for err == nil {
+			_, err = conn.Write(rest)
+		}
+	}).String()
 }
 
 // TestHostileResponsesUseBoundedMemory has kubelets send without end, wherever that is possible.
@@ -68,13 +38,6 @@ func TestHostileResponsesUseBoundedMemory(t *testing.T) {
 	const limit = 256 << 10
 	const bound = 4*limit + 256<<10 // a buffer that has grown to its full size, and the cost of any request
 	resource, summary := largeResponses(30, 2)
-	compressed := func(text []byte) string {
-		var b bytes.Buffer
-		z := gzip.NewWriter(&b)
-		_, _ = z.Write(text)
-		_ = z.Close()
-		return b.String()
-	}
 	chunk := func(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
 	long := strings.Repeat("a", 16<<10)
 
@@ -93,8 +56,8 @@ func TestHostileResponsesUseBoundedMemory(t *testing.T) {
 		{"line", plain, long, reason.BodyTooLarge},
 		{"blanks", plain, strings.Repeat(" ", 16<<10), reason.BodyTooLarge},
 		{"nesting", plain, strings.Repeat("[", 16<<10), reason.BodyTooLarge},
-		{"gzip bomb", gzipped, compressed(make([]byte, 1<<20)), reason.BodyTooLarge},
-		{"gzip of nothing", gzipped, strings.Repeat(compressed(nil), 100), reason.BodyTooLarge},
+		{"gzip bomb", gzipped, string(compress(make([]byte, 1<<20))), reason.BodyTooLarge},
+		{"gzip of nothing", gzipped, strings.Repeat(string(compress(nil)), 100), reason.BodyTooLarge},
 		{"gzip header", gzipped + "\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\xff", long, reason.BadFormat}, // a name follows
 		{"chunks of a byte", chunked, strings.Repeat("1;"+long[:1000]+"\r\na\r\n", 16), reason.Truncated},
 		{"size of a chunk", chunked, strings.Repeat("0", 16<<10), reason.Truncated},
@@ -115,10 +78,9 @@ func TestHostileResponsesUseBoundedMemory(t *testing.T) {
 		for _, tt := range tests {
 			t.Run(name+"/"+tt.name, func(t *testing.T) {
 				fill := strings.NewReplacer("TYPE", contentType, chunk("TEXT"), chunk(text), "TEXT", text)
-				h := newHostile(t, fill.Replace(tt.head), fill.Replace(tt.repeat))
 				c := newTestClient(t, Config{PlainHTTP: true, MaxBodyBytes: limit, Gzip: true})
 				var dst usage.Scrape
-				node := nodeAt("n7", h.Addr().String())
+				node := nodeAt("n7", newHostile(t, fill.Replace(tt.head), fill.Replace(tt.repeat)))
 				err := error(nil)
 				if got := allocated(func() { err = fetch(c, t.Context(), node, &dst) }); got > bound {
 					t.Errorf("got %d bytes allocated, want at most %d", got, bound)
@@ -147,9 +109,8 @@ func allocated(f func()) uint64 {
 // TestLargeResponsesUseBoundedMemory sends responses that are within the limit on bytes and have
 // more containers or longer names than any node. The scrape is proportional to the limits on these.
 func TestLargeResponsesUseBoundedMemory(t *testing.T) {
-	limits := decode.Limits{MaxContainers: 500, MaxLabelBytes: 63}
 	const n = 10000
-	const bound = 2 * 500 * (int(unsafe.Sizeof(usage.ContainerSample{})) + 3*63)
+	const bound = 2 * 500 * (int(unsafe.Sizeof(usage.ContainerSample{})) + 3*253)
 	long := strings.Repeat("x", 1000)
 	type container struct{ pod, name string }
 	var pods, containers, names []container
@@ -192,7 +153,7 @@ func TestLargeResponsesUseBoundedMemory(t *testing.T) {
 					respondTo(w, r, []byte(resource.String()), []byte(summary.String()))
 				})
 				c := newTestClient(t, Config{PlainHTTP: true})
-				c.workspaces.New = func() any { return newWorkspace(limits) }
+				c.workspaces.New = func() any { return newWorkspace(500) }
 				var dst usage.Scrape
 				if err := fetch(c, t.Context(), k.node("n7"), &dst); err != nil {
 					t.Fatal(err)

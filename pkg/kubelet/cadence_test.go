@@ -119,7 +119,7 @@ func (load cadence) measure(t *testing.T) (p99, longest float64) {
 		p99, longest = fleet.gaps(t)
 		cancel()
 		running.Wait()
-		client.Close()
+		forgetAll(client)
 		fleet.kubelets.Wait()
 	})
 	return p99, longest

@@ -3,10 +3,8 @@ package kubelet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,9 +27,8 @@ type Client struct {
 	reading     permits    // of requests that read and decode a response, each with a workspace
 	dialer      dialer
 
-	mu     sync.Mutex
-	nodes  map[string]*target // by the node's name
-	closed bool
+	mu    sync.Mutex
+	nodes map[string]*transport // by the node's name
 }
 
 // NewClient returns a client. It reads the files in config, and reports all mistakes at once.
@@ -42,21 +39,20 @@ func NewClient(config Config) (*Client, error) {
 		return nil, err
 	}
 	// As many containers as a response may have.
-	limits := decode.Limits{MaxContainers: int(max(1, min(config.MaxBodyBytes/decode.MinContainerBytes, math.MaxInt32)))}
-	c := &Client{
+	maxContainers := int(max(1, min(config.MaxBodyBytes/decode.MinContainerBytes, math.MaxInt32)))
+	return &Client{
 		config:      config,
 		credentials: credentials,
 		resource:    newResourceQuery(&config),
 		summary:     newSummaryQuery(&config),
 		storage:     newStorageQuery(&config),
 		buffers:     newBufferPool(),
-		workspaces:  sync.Pool{New: func() any { return newWorkspace(limits) }},
-		nodes:       map[string]*target{},
+		workspaces:  sync.Pool{New: func() any { return newWorkspace(maxContainers) }},
+		nodes:       map[string]*transport{},
 		connecting:  newPermits(),
 		reading:     newPermits(),
-	}
-	c.dialer = newDialer(&c.config)
-	return c, nil
+		dialer:      newDialer(&config),
+	}, nil
 }
 
 // Fetch requests the resource metrics of a node's kubelet once, and calls put with the decoded
@@ -87,11 +83,11 @@ func (c *Client) fetch(
 	ctx context.Context, node *corev1.Node, q *query, put func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
 	start := time.Now()
-	t, err := c.target(node)
+	t, err := c.transportOf(node)
 	if err != nil {
 		return timing, err
 	}
-	w, err := c.get(ctx, t, q, node.Name, &timing.Queued)
+	w, err := c.get(ctx, t, q, &timing.Queued)
 	timing.Took = time.Since(start) - timing.Queued
 	if err != nil {
 		return timing, explain(node.Name, q.subject, q.cures, err)
@@ -106,10 +102,10 @@ func (c *Client) fetch(
 //
 // The time of the response is when its headers arrive: the kubelet takes its samples right before, and
 // the rest is the time of the transfer.
-func (c *Client) get(
-	ctx context.Context, t *target, q *query, node string, queued *time.Duration,
-) (*workspace, error) {
-	header, err := c.headers(ctx, q)
+func (c *Client) get(ctx context.Context, t *transport, q *query, queued *time.Duration) (*workspace, error) {
+	waiting, cancel := context.WithTimeout(ctx, q.timeout) // for a new token
+	header, err := c.credentials.headers(waiting, q.accept)
+	cancel()
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +119,7 @@ func (c *Client) get(
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	ctx, cancel = context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	start := time.Now()
 	startedAt := c.config.Clock.At(start) // not later: the machine may be suspended during the request
@@ -150,20 +146,13 @@ func (c *Client) get(
 	w := c.workspaces.Get().(*workspace)
 	err = c.read(response, q, w)
 	if err == nil {
-		err = q.decode(w, node, times)
+		err = q.decode(w, t.node, times)
 	}
 	if err != nil {
 		c.release(w)
 		return nil, t.asTimeout(err, start)
 	}
 	return w, nil
-}
-
-// headers returns the headers of a request. It may have to wait for a new token.
-func (c *Client) headers(ctx context.Context, q *query) (http.Header, error) {
-	ctx, cancel := context.WithTimeout(ctx, q.timeout)
-	defer cancel()
-	return c.credentials.headers(ctx, q.accept)
 }
 
 // dateOf returns the time of the Date header, or 0 if it is missing or invalid.
@@ -195,37 +184,20 @@ func (c *Client) Address(node *corev1.Node) string {
 	return e.address()
 }
 
-// Close closes all idle connections. Running requests complete; new ones fail.
-func (c *Client) Close() {
-	c.mu.Lock()
-	nodes := c.nodes
-	c.nodes, c.closed = nil, true
-	c.mu.Unlock()
-	for _, t := range nodes {
-		t.retire()
-	}
-}
-
-// target returns the target of a node, and replaces it if its endpoint has changed or if the node
+// transportOf returns the transport of a node, and replaces it if its endpoint has changed or if the node
 // was created again.
-func (c *Client) target(node *corev1.Node) (*target, error) {
+func (c *Client) transportOf(node *corev1.Node) (*transport, error) {
 	endpoint, err := c.config.endpointOf(node)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
-	old, closed := c.nodes[node.Name], c.closed
-	t := old
-	if !closed && (old == nil || old.endpoint != endpoint || old.uid != node.UID) {
-		t = c.newTarget(node.Name, node.UID, endpoint)
-		c.nodes[strings.Clone(node.Name)] = t
-	}
-	c.mu.Unlock()
-	if closed {
-		return nil, explain(node.Name, "", nil, fmt.Errorf("the client is closed: %w", context.Canceled))
-	}
-	if t != old {
-		old.retire()
+	defer c.mu.Unlock()
+	t := c.nodes[node.Name]
+	if t == nil || t.endpoint != endpoint || t.uid != node.UID {
+		t.retire()
+		t = c.newTransport(node.Name, node.UID, endpoint)
+		c.nodes[t.node] = t
 	}
 	return t, nil
 }

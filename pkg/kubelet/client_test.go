@@ -29,13 +29,6 @@ import (
 func TestFetch(t *testing.T) {
 	resource, summary := realResource(t), realSummary(t)
 	ca := kubelettest.NewCA()
-	compress := func(text []byte) []byte {
-		var b bytes.Buffer
-		z := gzip.NewWriter(&b)
-		_, _ = z.Write(text)
-		_ = z.Close()
-		return b.Bytes()
-	}
 	for _, path := range []string{defaultPath, "/metrics/elsewhere"} {
 		for encoding, encode := range map[string]func([]byte) []byte{"identity": bytes.Clone, "gzip": compress} {
 			t.Run(encoding+path, func(t *testing.T) {
@@ -300,41 +293,35 @@ func TestConnectionsAreClosed(t *testing.T) {
 	fetch(moved)
 	open(first, 1)
 
-	c.Close()
+	c.Forget("n8")
 	open(first, 0)
 	if n := len(c.nodes); n != 0 {
-		t.Errorf("got %d nodes after Close, want 0", n)
+		t.Errorf("got %d nodes, want 0", n)
 	}
-	checkError(t, fetchResource(c, t.Context(), first.node("n7"), &usage.Scrape{}), reason.Canceled, "closed")
 }
 
 // TestForgetDuringFetch checks that a request that is running leaves no connection.
 func TestForgetDuringFetch(t *testing.T) {
 	resource, summary := realResource(t), realSummary(t)
 	for name, fetch := range fetchFuncs() {
-		for what, drop := range map[string]func(*Client){
-			"Forget": func(c *Client) { c.Forget("node1") },
-			"Close":  (*Client).Close,
-		} {
-			t.Run(name+"/"+what, func(t *testing.T) {
-				requested, dropped := make(chan struct{}), make(chan struct{})
-				k := newKubelet(t, nil, func(w http.ResponseWriter, r *http.Request) {
-					close(requested)
-					<-dropped
-					respondTo(w, r, resource, summary)
-				})
-				c := newTestClient(t, Config{PlainHTTP: true})
-				result := make(chan error)
-				go func() { result <- fetch(c, t.Context(), k.node("node1"), &usage.Scrape{}) }()
-				<-requested
-				drop(c)
-				close(dropped)
-				if err := <-result; err != nil {
-					t.Error(err)
-				}
-				eventually(t, "the connection to be closed", func() bool { return k.open.Load() == 0 })
+		t.Run(name, func(t *testing.T) {
+			requested, dropped := make(chan struct{}), make(chan struct{})
+			k := newKubelet(t, nil, func(w http.ResponseWriter, r *http.Request) {
+				close(requested)
+				<-dropped
+				respondTo(w, r, resource, summary)
 			})
-		}
+			c := newTestClient(t, Config{PlainHTTP: true})
+			result := make(chan error)
+			go func() { result <- fetch(c, t.Context(), k.node("node1"), &usage.Scrape{}) }()
+			<-requested
+			c.Forget("node1")
+			close(dropped)
+			if err := <-result; err != nil {
+				t.Error(err)
+			}
+			eventually(t, "the connection to be closed", func() bool { return k.open.Load() == 0 })
+		})
 	}
 }
 

@@ -127,13 +127,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c *Config) scheme() string {
-	if c.PlainHTTP {
-		return "http"
-	}
-	return "https"
-}
-
 // Validate returns all mistakes in c. Their paths are names of fields.
 func (c Config) Validate() field.ErrorList {
 	var mistakes field.ErrorList

@@ -32,39 +32,19 @@ func newCredentials(c *Config) (*credentials, error) {
 		s.encoding = "gzip"
 	}
 	var authorityErr, certificateErr, tokenErr error
-	s.authority, authorityErr = newCredential(c, "CA", parseAuthority,
+	s.authority, authorityErr = newReloader(c, "CA", parseAuthority,
 		[]string{c.CertificateAuthority}, c.Inline.CertificateAuthority)
-	s.certificate, certificateErr = newCredential(c, "client certificate", parseKeyPair,
+	s.certificate, certificateErr = newReloader(c, "client certificate", parseKeyPair,
 		[]string{c.ClientCertificate, c.ClientKey}, c.Inline.ClientCertificate, c.Inline.ClientKey)
 	switch {
 	case c.PlainHTTP, s.certificate != nil: // no token
 	case c.Token != nil:
 		s.tokenSource = c.Token
 	default:
-		s.tokenFile, tokenErr = newCredential(c, "bearer token", parseToken,
+		s.tokenFile, tokenErr = newReloader(c, "bearer token", parseToken,
 			[]string{c.BearerTokenFile}, []byte(c.Inline.BearerToken))
 	}
 	return s, errors.Join(authorityErr, certificateErr, tokenErr)
-}
-
-// newCredential returns the content of the files, or the inline content if a file is not set, or
-// nil without either.
-func newCredential[T any](
-	c *Config, kind string, parse func([][]byte) (T, error), files []string, inline ...[]byte,
-) (*reloader[T], error) {
-	var credential *reloader[T]
-	var err error
-	switch {
-	case !slices.Contains(files, ""):
-		credential, err = newReloader(parse, c.Reloaded, files...)
-	case len(inline[0]) > 0:
-		kind += " in the kubeconfig"
-		credential, err = newConstant(parse, inline...)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot use the %s for kubelets: %w", kind, err)
-	}
-	return credential, nil
 }
 
 // headers returns the headers of a request that accepts the given content type.
@@ -99,7 +79,7 @@ func (s *credentials) version() int {
 //
 // crypto/tls verifies a certificate for one name. A kubelet's certificate may be for its address or
 // for the name of its node, so it is verified here.
-func (t *target) tlsConfig() *tls.Config {
+func (t *transport) tlsConfig() *tls.Config {
 	c := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies instead
@@ -124,7 +104,7 @@ func (t *target) tlsConfig() *tls.Config {
 // Only certificates that kubelets sign themselves can be pinned, and then their validity does not
 // matter: a kubelet does not renew such a certificate. A CA renews its certificates with new keys,
 // so pins of those would break one day.
-func (t *target) verify(certificates []*x509.Certificate) (key string, err error) {
+func (t *transport) verify(certificates []*x509.Certificate) (key string, err error) {
 	leaf := certificates[0] // crypto/tls requires one
 	roots, _ := t.authority.get()
 	options := x509.VerifyOptions{

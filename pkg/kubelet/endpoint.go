@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -44,40 +43,37 @@ func (e endpoint) address() string { return net.JoinHostPort(e.host, strconv.Ito
 // endpointOf returns the endpoint of a node's kubelet. A node sets its own status and annotations,
 // but it can choose only a host, a port, and a path of metrics.
 func (c *Config) endpointOf(node *corev1.Node) (endpoint, error) {
-	fail := func(r reason.Reason, problem, cure string) (endpoint, error) {
-		return endpoint{}, newError(node.Name, nil, &reason.Error{Reason: r, Err: errors.New(problem)}, cure)
+	fail := func(err error, cures map[reason.Reason]string) (endpoint, error) {
+		return endpoint{}, explain(node.Name, "", cures, err)
 	}
-	host, rejected := c.addressOf(node)
-	if rejected != nil {
-		return endpoint{}, explain(node.Name, "", nil, rejected)
-	}
-	if host == "" {
-		return fail(reason.NoAddress, fmt.Sprintf("no address of the types %v", c.AddressTypes),
-			"set --kubelet-preferred-address-types")
+	host, err := c.addressOf(node)
+	if err != nil {
+		return fail(err, nil)
 	}
 	port := c.Port
 	if status := int(node.Status.DaemonEndpoints.KubeletEndpoint.Port); c.UseNodeStatusPort && status != 0 {
 		port = status
 	}
 	if port < 1 || port > maxPort {
-		return fail(reason.BadEndpoint, fmt.Sprintf("invalid kubelet port %d in the node's status", port),
-			"unset --kubelet-use-node-status-port")
+		return fail(reason.Errorf(reason.BadEndpoint, "invalid kubelet port %d in the node's status", port),
+			map[reason.Reason]string{reason.BadEndpoint: "unset --kubelet-use-node-status-port"})
 	}
 	metrics := defaultPath
 	if annotated := node.Annotations[PathAnnotation]; annotated != "" {
 		metrics = annotated
 	}
 	if !isMetricsPath(metrics) {
-		return fail(reason.BadEndpoint,
-			fmt.Sprintf("invalid path %.100q in the annotation %s", metrics, PathAnnotation),
-			"use a path below /metrics of letters, digits, -, . and _, without empty segments, . or ..")
+		const cure = "use a path below /metrics of letters, digits, -, . and _, without empty segments, . or .."
+		return fail(reason.Errorf(reason.BadEndpoint, "invalid path %.100q in the annotation %s", metrics, PathAnnotation),
+			map[reason.Reason]string{reason.BadEndpoint: cure})
 	}
 	return endpoint{host, port, metrics}, nil
 }
 
 // addressOf returns the first usable address in the order of preference. If all addresses are
 // rejected, it returns the error of the first one.
-func (c *Config) addressOf(node *corev1.Node) (host string, rejected error) {
+func (c *Config) addressOf(node *corev1.Node) (string, error) {
+	var rejected error
 	for _, t := range c.AddressTypes {
 		for _, a := range node.Status.Addresses {
 			if a.Type != t || !isHost(a.Address) {
@@ -94,6 +90,9 @@ func (c *Config) addressOf(node *corev1.Node) (host string, rejected error) {
 				rejected = err
 			}
 		}
+	}
+	if rejected == nil {
+		rejected = reason.Errorf(reason.NoAddress, "no address of the types %v", c.AddressTypes)
 	}
 	return "", rejected
 }

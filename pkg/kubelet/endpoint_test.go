@@ -31,24 +31,24 @@ func TestEndpointOf(t *testing.T) {
 		addresses  addresses
 		statusPort int32
 		path       string
-		want       string // the URL, the error, or "bad" for an invalid path
+		want       string // the address and path, the error, or "bad" for an invalid path
 	}{
-		{"default types", Config{}, all, 0, "", "https://n7:10250/metrics/resource"},
-		{"preferred type", Config{AddressTypes: preferred}, all, 0, "", "https://10.0.0.7:10250/metrics/resource"},
-		{"second type", Config{AddressTypes: preferred}, all[:2], 0, "", "https://192.0.2.7:10250/metrics/resource"},
-		{"last type", Config{AddressTypes: preferred}, all[:1], 0, "", "https://n7:10250/metrics/resource"},
-		{"IPv6", Config{AddressTypes: preferred}, all[3:], 0, "", "https://[fd00::7]:10250/metrics/resource"},
+		{"default types", Config{}, all, 0, "", "//n7:10250/metrics/resource"},
+		{"preferred type", Config{AddressTypes: preferred}, all, 0, "", "//10.0.0.7:10250/metrics/resource"},
+		{"second type", Config{AddressTypes: preferred}, all[:2], 0, "", "//192.0.2.7:10250/metrics/resource"},
+		{"last type", Config{AddressTypes: preferred}, all[:1], 0, "", "//n7:10250/metrics/resource"},
+		{"IPv6", Config{AddressTypes: preferred}, all[3:], 0, "", "//[fd00::7]:10250/metrics/resource"},
 		{"first addresses not allowed", Config{AddressTypes: preferred}, addresses{
 			{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}, {Type: corev1.NodeInternalIP, Address: "fe80::7%eth0"},
 			{Type: corev1.NodeExternalIP, Address: "192.0.2.7"},
-		}, 0, "", "https://192.0.2.7:10250/metrics/resource"},
+		}, 0, "", "//192.0.2.7:10250/metrics/resource"},
 		{"no address allowed", Config{}, addresses{
 			{Type: corev1.NodeInternalIP, Address: "169.254.169.254"}, {Type: corev1.NodeExternalIP, Address: "127.0.0.1"},
 		}, 0, "", `node "n7": kubelet address 169.254.169.254 is not allowed: it is a link-local address ` +
 			`(check the node's addresses and --kubelet-preferred-address-types)`},
 		{"loopback address", Config{AllowLoopback: true}, addresses{
 			{Type: corev1.NodeInternalIP, Address: "127.1.2.3"},
-		}, 0, "", "https://127.1.2.3:10250/metrics/resource"},
+		}, 0, "", "//127.1.2.3:10250/metrics/resource"},
 		{"no address", Config{AddressTypes: preferred}, nil, 0, "",
 			`node "n7": no address of the types [InternalIP ExternalIP Hostname] (set --kubelet-preferred-address-types)`},
 		{"no address of the only type", Config{AddressTypes: preferred[:1]}, all[:2], 0, "",
@@ -58,19 +58,18 @@ func TestEndpointOf(t *testing.T) {
 			{Type: corev1.NodeInternalIP, Address: "a@evil.example"}, {Type: corev1.NodeInternalIP, Address: "evil.example:80"},
 			{Type: corev1.NodeInternalIP, Address: strings.Repeat("a", 254)},
 			{Type: corev1.NodeExternalIP, Address: "192.0.2.7"},
-		}, 0, "", "https://192.0.2.7:10250/metrics/resource"},
+		}, 0, "", "//192.0.2.7:10250/metrics/resource"},
 
-		{"port", Config{Port: 4194}, internal, 10255, "", "https://10.0.0.7:4194/metrics/resource"},
+		{"port", Config{Port: 4194}, internal, 10255, "", "//10.0.0.7:4194/metrics/resource"},
 		{"port of the status", Config{Port: 4194, UseNodeStatusPort: true}, internal, 10255, "",
-			"https://10.0.0.7:10255/metrics/resource"},
+			"//10.0.0.7:10255/metrics/resource"},
 		{"no port in the status", Config{Port: 4194, UseNodeStatusPort: true}, internal, 0, "",
-			"https://10.0.0.7:4194/metrics/resource"},
+			"//10.0.0.7:4194/metrics/resource"},
 		{"invalid port in the status", Config{UseNodeStatusPort: true}, internal, -1, "",
 			`node "n7": invalid kubelet port -1 in the node's status (unset --kubelet-use-node-status-port)`},
 
-		{"path", Config{}, internal, 0, "/metrics/nodes/n7/metrics", "https://10.0.0.7:10250/metrics/nodes/n7/metrics"},
-		{"plain HTTP", Config{PlainHTTP: true}, internal, 0, "/metrics/x", "http://10.0.0.7:10250/metrics/x"},
-		{"shortest path", Config{}, internal, 0, "/metrics", "https://10.0.0.7:10250/metrics"},
+		{"path", Config{}, internal, 0, "/metrics/nodes/n7/metrics", "//10.0.0.7:10250/metrics/nodes/n7/metrics"},
+		{"shortest path", Config{}, internal, 0, "/metrics", "//10.0.0.7:10250/metrics"},
 		{"URL as path", Config{}, internal, 0, "https://evil.example/metrics", "bad"},
 		{"host as path", Config{}, internal, 0, "//evil.example/metrics", "bad"},
 		{"relative path", Config{}, internal, 0, "metrics", "bad"},
@@ -106,9 +105,9 @@ func TestEndpointOf(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got string
-			switch target, err := c.target(node); {
+			switch transport, err := c.transportOf(node); {
 			case err == nil:
-				got = c.resource.request(t.Context(), target.endpoint, nil).URL.String()
+				got = c.resource.request(t.Context(), transport.endpoint, nil).URL.String()
 			case tt.want == "bad" && reason.Of(err) == reason.BadEndpoint && strings.Contains(err.Error(), PathAnnotation):
 				return
 			default:

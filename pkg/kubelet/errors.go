@@ -8,32 +8,20 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
-
-// newError returns an error about a node. Its text has the problems and the cure that are not empty.
-func newError(node string, problems []string, cause *reason.Error, cure string) error {
-	text := fmt.Sprintf("node %q: ", node)
-	for _, problem := range problems {
-		if problem != "" {
-			text += problem + ": "
-		}
-	}
-	if cure != "" {
-		cure = " (" + cure + ")"
-	}
-	return fmt.Errorf("%s%w%s", text, cause, cure)
-}
 
 // explain returns an error of a request with the node, the problem and what to do. The subject is what
 // was requested; it is empty for the resource metrics. cures replace the usual ones.
 func explain(node, subject string, cures map[reason.Reason]string, err error) error {
-	r := classify(err)
+	r := reason.Of(err)
+	if r != reason.Canceled && isFileLimit(err) { // not a fault of the network
+		r = reason.InternalFailure
+	}
 	description := r.Describe()
 	problem, cure := description.Problem, description.Cure
 	switch r {
-	case reason.BadEndpoint, reason.ConnectTimeout, reason.Timeout, reason.InternalFailure:
+	case reason.NoAddress, reason.BadEndpoint, reason.ConnectTimeout, reason.Timeout, reason.InternalFailure:
 		problem = "" // the error itself names it
 	case reason.NoToken:
 		cure = "" // the error itself names it
@@ -44,29 +32,16 @@ func explain(node, subject string, cures map[reason.Reason]string, err error) er
 	if other, ok := cures[r]; ok {
 		cure = other
 	}
-	return newError(node, []string{subject, problem}, &reason.Error{Reason: r, Err: err}, cure)
-}
-
-// classify returns the reason of an error.
-func classify(err error) reason.Reason {
-	var badTime *decode.BadTimeError
-	switch {
-	case errors.Is(err, decode.ErrNotJSON), errors.Is(err, decode.ErrUndecodable):
-		return reason.Undecodable
-	case errors.Is(err, decode.ErrOtherNode):
-		return reason.BadEndpoint
-	case errors.As(err, &badTime):
-		return reason.ClockSkew
-	case errors.Is(err, decode.ErrNoSamples):
-		return reason.NoSamples
-	case errors.Is(err, decode.ErrContainersUnread):
-		return reason.RuntimeNoStats
+	text := fmt.Sprintf("node %q: ", node)
+	for _, part := range []string{subject, problem} {
+		if part != "" {
+			text += part + ": "
+		}
 	}
-	r := reason.Of(err)
-	if (r == reason.Unreachable || r == reason.DNS) && isFileLimit(err) { // not a fault of the network
-		return reason.InternalFailure
+	if cure != "" {
+		cure = " (" + cure + ")"
 	}
-	return r
+	return fmt.Errorf("%s%w%s", text, &reason.Error{Reason: r, Err: err}, cure)
 }
 
 // isFileLimit reports whether this process, or its machine, has too many open files.

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
@@ -99,8 +102,15 @@ func newTestClient(t testing.TB, config Config) *Client {
 	if !isShort {
 		c.summary.timeout = config.Timeout
 	}
-	t.Cleanup(c.Close)
+	t.Cleanup(func() { forgetAll(c) })
 	return c
+}
+
+// forgetAll closes all idle connections.
+func forgetAll(c *Client) {
+	for _, t := range c.nodes {
+		c.Forget(t.node)
+	}
 }
 
 // fetchFunc is one of the methods of Client that fetch. It copies the scrape to dst.
@@ -181,6 +191,56 @@ func alwaysConnects(c *Client) *Client {
 
 func dialWithoutTimeout(ctx context.Context, network, address string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(context.WithoutCancel(ctx), network, address)
+}
+
+// listen serves each connection to a port of this machine until the test ends.
+func listen(t testing.TB, serve func(net.Conn)) *net.TCPAddr {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	t.Cleanup(func() {
+		_ = listener.Close()
+		serving.Wait()
+	})
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer conn.Close()
+				serve(conn)
+			})
+		}
+	})
+	return listener.Addr().(*net.TCPAddr)
+}
+
+// compress returns a text as gzip.
+func compress(text []byte) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(text)
+	_ = z.Close()
+	return b.Bytes()
+}
+
+// generated returns a certificate as a kubelet generates it for the node n7.
+func generated(t *testing.T, addresses ...net.IP) tls.Certificate {
+	t.Helper()
+	certificate, key, err := certutil.GenerateSelfSignedCertKey("n7", addresses, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
 }
 
 // eventually waits until a condition holds.

@@ -26,7 +26,7 @@ type Pins interface {
 
 // verifyConnection implements tls.Config.VerifyConnection. It is called before the kubelet proves
 // that it has the private key, so it pins nothing.
-func (t *target) verifyConnection(state tls.ConnectionState) error {
+func (t *transport) verifyConnection(state tls.ConnectionState) error {
 	key, err := t.verify(state.PeerCertificates)
 	if err == nil && key != "" {
 		_, err = t.check(key)
@@ -35,7 +35,7 @@ func (t *target) verifyConnection(state tls.ConnectionState) error {
 }
 
 // check reports whether the key is pinned. It returns an error if another one is.
-func (t *target) check(key string) (pinned bool, err error) {
+func (t *transport) check(key string) (pinned bool, err error) {
 	if pinned, err = t.pins.Check(t.node, t.uid, key); err != nil {
 		err = &reason.Error{Reason: reason.TLSKeyChanged, Err: err}
 	}
@@ -44,7 +44,7 @@ func (t *target) check(key string) (pinned bool, err error) {
 
 // admit returns once the key of a connection is pinned, or if a CA verified its certificate. It returns
 // the key, or "" if it need not be pinned.
-func (t *target) admit(ctx context.Context, c *tls.Conn, permit *permit) (key string, err error) {
+func (t *transport) admit(ctx context.Context, c *tls.Conn, permit *permit) (key string, err error) {
 	key, err = t.verify(c.ConnectionState().PeerCertificates)
 	if err != nil {
 		return "", err

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"mime"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 const (
@@ -20,7 +22,6 @@ const (
 
 // query is a request that kubelets support, and how its response is read.
 type query struct {
-	scheme   string
 	path     string // empty for the path of the endpoint
 	rawQuery string
 	accept   string
@@ -35,7 +36,6 @@ type query struct {
 
 func newResourceQuery(c *Config) *query {
 	return &query{
-		scheme:  c.scheme(),
 		accept:  "text/plain;version=0.0.4",
 		timeout: c.Timeout,
 		accepts: isText,
@@ -46,30 +46,29 @@ func newResourceQuery(c *Config) *query {
 }
 
 func newSummaryQuery(c *Config) *query {
-	q := summaryQueryOf(c, "summary", "without the summary, metrics appear only after the second scrape")
+	q := summaryQueryOf(c, "summary", "metrics appear only after the second scrape", (*decode.Summary).Decode)
 	q.rawQuery, q.timeout = summaryQuery, min(c.Timeout, maxSummaryTimeout)
-	q.decode = func(w *workspace, node string, times decode.Times) error {
-		return w.summary.Decode(&w.scrape, w.body, node, times)
-	}
 	return q
 }
 
 func newStorageQuery(c *Config) *query {
-	q := summaryQueryOf(c, "complete summary", "without the summary, ephemeral-storage is not served")
-	q.decode = func(w *workspace, node string, times decode.Times) error {
-		return w.summary.DecodeStorage(&w.scrape, w.body, node, times)
-	}
-	return q
+	return summaryQueryOf(c, "complete summary", "ephemeral-storage is not served", (*decode.Summary).DecodeStorage)
 }
 
-// summaryQueryOf returns a query of the summary. without is what is missing without it.
-func summaryQueryOf(c *Config, subject, without string) *query {
+// decodeSummary is a method of decode.Summary.
+type decodeSummary func(d *decode.Summary, dst *usage.Scrape, text []byte, node string, times decode.Times) error
+
+// summaryQueryOf returns a query of the summary. loss is what happens without it.
+func summaryQueryOf(c *Config, subject, loss string, decodeSummary decodeSummary) *query {
+	without := "without the summary, " + loss
 	return &query{
-		scheme:  c.scheme(),
 		path:    summaryPath,
 		accept:  "application/json",
 		timeout: c.Timeout,
 		accepts: isJSON,
+		decode: func(w *workspace, node string, times decode.Times) error {
+			return decodeSummary(&w.summary, &w.scrape, w.body, node, times)
+		},
 		subject: subject,
 		cures: map[reason.Reason]string{
 			reason.Forbidden:   "grant get on nodes/stats to the user that kube-vitals runs as; " + without,
@@ -87,10 +86,7 @@ func summaryQueryOf(c *Config, subject, without string) *query {
 
 // request returns a request to a kubelet.
 func (q *query) request(ctx context.Context, e endpoint, header http.Header) *http.Request {
-	u := &url.URL{Scheme: q.scheme, Host: e.address(), Path: q.path, RawQuery: q.rawQuery}
-	if u.Path == "" {
-		u.Path = e.path
-	}
+	u := &url.URL{Host: e.address(), Path: cmp.Or(q.path, e.path), RawQuery: q.rawQuery}
 	r := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: header}
 	return r.WithContext(ctx)
 }

@@ -52,7 +52,7 @@ func TestTimeouts(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					defer c.Close()
+					defer forgetAll(c)
 					closed := make(chan struct{})
 					c.dialer = func(context.Context, string, string) (net.Conn, error) {
 						near, far := net.Pipe()

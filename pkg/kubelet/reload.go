@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +22,7 @@ const reloadInterval = 5 * time.Second
 // and no control of how certificates are verified. The API server's dynamic certificates need a
 // controller for each file.
 type reloader[T any] struct {
-	files  []string // none for a constant
+	files  []string // none: the value is inline, and never changes
 	parse  func(contents [][]byte) (T, error)
 	report func(files string, err error)
 
@@ -33,30 +34,34 @@ type reloader[T any] struct {
 	version int // number of changes of value
 }
 
-// newReloader reads the files for the first time. They must exist and be valid.
+// newReloader returns the content of the files, or the inline content if a file is not set, or nil
+// without either. The content must be valid. kind is what it is, for the error.
 func newReloader[T any](
-	parse func([][]byte) (T, error), report func(string, error), files ...string,
+	c *Config, kind string, parse func([][]byte) (T, error), files []string, inline ...[]byte,
 ) (*reloader[T], error) {
-	contents, err := readFiles(files)
-	if err != nil {
-		return nil, err
+	r := &reloader[T]{parse: parse, report: c.Reloaded, readAt: time.Now()}
+	contents := inline
+	var err error
+	switch {
+	case !slices.Contains(files, ""):
+		r.files = files
+		contents, err = readFiles(files)
+	case len(inline[0]) > 0:
+		kind += " in the kubeconfig"
+	default:
+		return nil, nil //nolint:nilnil // documented
 	}
-	r, err := newConstant(parse, contents...)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", strings.Join(files, ", "), err)
+	if err == nil {
+		if r.value, err = parse(contents); err != nil && len(r.files) > 0 {
+			err = fmt.Errorf("%s: %w", strings.Join(files, ", "), err)
+		}
 	}
-	r.files, r.parse, r.report, r.readAt, r.inUse = files, parse, report, time.Now(), join(contents)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the %s for kubelets: %w", kind, err)
+	}
+	r.inUse = join(contents)
 	r.seen = r.inUse
 	return r, nil
-}
-
-// newConstant returns a reloader whose value never changes.
-func newConstant[T any](parse func([][]byte) (T, error), contents ...[]byte) (*reloader[T], error) {
-	value, err := parse(contents)
-	if err != nil {
-		return nil, err
-	}
-	return &reloader[T]{value: value}, nil
 }
 
 // get returns the value, and a number that changes with it. A nil reloader returns zeros.

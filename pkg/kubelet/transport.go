@@ -45,7 +45,7 @@ func newBufferPool() *sync.Pool {
 // is nil, or if the kubelet has closed it, it opens another one: it uses and releases the permit, or
 // acquires one of the permits if it is nil. The response's body must be closed; if it was read to its
 // end, the connection is kept.
-func (t *target) roundTrip(request *http.Request, idle *conn, permits permits, permit *permit) (*http.Response, error) {
+func (t *transport) roundTrip(request *http.Request, idle *conn, permits permits, permit *permit) (*http.Response, error) {
 	ctx := request.Context()
 	for c := idle; ; c = nil {
 		if c == nil {
@@ -88,7 +88,7 @@ func asLost(err error) error {
 
 // exchange is one request and its response. It is also the response's body.
 type exchange struct {
-	target    *target
+	transport *transport
 	ctx       context.Context
 	conn      *conn
 	buffers   *buffers
@@ -100,8 +100,8 @@ type exchange struct {
 	reusable bool // the connection may be kept after the response
 }
 
-func (t *target) newExchange(ctx context.Context, conn *conn) *exchange {
-	x := &exchange{target: t, ctx: ctx, conn: conn, buffers: t.buffers.Get().(*buffers)}
+func (t *transport) newExchange(ctx context.Context, conn *conn) *exchange {
+	x := &exchange{transport: t, ctx: ctx, conn: conn, buffers: t.buffers.Get().(*buffers)}
 	x.buffers.source = io.LimitedReader{R: conn, N: maxHeaderBytes}
 	x.buffers.in.Reset(&x.buffers.source)
 	x.buffers.out.Reset()
@@ -150,21 +150,19 @@ func (x *exchange) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the exchange.
+// Close ends the exchange. It must be called once.
 func (x *exchange) Close() error {
-	if x.buffers != nil {
-		x.end(x.complete && x.reusable && x.buffers.in.Buffered() == 0)
-	}
+	x.end(x.complete && x.reusable && x.buffers.in.Buffered() == 0)
 	return nil
 }
 
 // end returns the buffers to their pool, and keeps or closes the connection.
 func (x *exchange) end(keep bool) {
 	x.buffers.source.R = nil // the pool must not keep the connection alive
-	x.target.buffers.Put(x.buffers)
-	x.buffers, x.conn.socket.permit = nil, nil
+	x.transport.buffers.Put(x.buffers)
+	x.conn.socket.permit = nil
 	if x.stopWatch() && keep {
-		x.target.keep(x.conn)
+		x.transport.keep(x.conn)
 	} else {
 		_ = x.conn.Close() // nothing more is read or written
 	}

@@ -19,8 +19,9 @@ import (
 // script is a server that responds to each request with the next of its texts, in turn. After a
 // text that ends with hangUp, it closes the connection.
 type script struct {
-	listener    net.Listener
+	address     *net.TCPAddr
 	connections atomic.Int32
+	requests    atomic.Int32
 	responses   []string
 }
 
@@ -28,44 +29,22 @@ const hangUp = "\x00"
 
 func newScript(t *testing.T, responses ...string) *script {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &script{listener: listener, responses: responses}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.serve()
-	}()
-	t.Cleanup(func() {
-		_ = listener.Close()
-		<-done
-	})
+	s := &script{responses: responses}
+	s.address = listen(t, s.serve)
 	return s
 }
 
-// serve serves one connection after the other.
-func (s *script) serve() {
-	next := 0
-	for {
-		conn, err := s.listener.Accept()
-		if err != nil {
+func (s *script) serve(conn net.Conn) {
+	s.connections.Add(1)
+	for in := bufio.NewReader(conn); ; {
+		if _, err := http.ReadRequest(in); err != nil {
 			return
 		}
-		s.connections.Add(1)
-		in := bufio.NewReader(conn)
-		for {
-			if _, err := http.ReadRequest(in); err != nil {
-				break
-			}
-			text, last := strings.CutSuffix(s.responses[next%len(s.responses)], hangUp)
-			next++
-			if _, err := io.WriteString(conn, text); err != nil || last {
-				break
-			}
+		n := int(s.requests.Add(1) - 1)
+		text, last := strings.CutSuffix(s.responses[n%len(s.responses)], hangUp)
+		if _, err := io.WriteString(conn, text); err != nil || last {
+			return
 		}
-		_ = conn.Close()
 	}
 }
 
@@ -90,7 +69,7 @@ func (s *script) roundTrips(t *testing.T, roundTrip func(*http.Request) (*http.R
 
 func (s *script) request(ctx context.Context, t *testing.T) *http.Request {
 	t.Helper()
-	url := "http://" + s.listener.Addr().String() + "/metrics/resource?a=b"
+	url := "http://" + s.address.String() + "/metrics/resource?a=b"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -98,18 +77,17 @@ func (s *script) request(ctx context.Context, t *testing.T) *http.Request {
 	return request
 }
 
-// target returns a target that is the server. Its idle connection is closed when the test ends.
-func (s *script) target(t *testing.T) *target {
-	address := s.listener.Addr().(*net.TCPAddr)
-	ours := &target{
-		credentials: new(credentials), endpoint: endpoint{host: address.IP.String(), port: address.Port},
+// transport returns a transport to the server. Its idle connection is closed when the test ends.
+func (s *script) transport(t *testing.T) *transport {
+	ours := &transport{
+		credentials: new(credentials), endpoint: endpoint{host: s.address.IP.String(), port: s.address.Port},
 		dial: dialWithoutTimeout, buffers: newBufferPool(),
 	}
 	t.Cleanup(ours.closeIdle)
 	return ours
 }
 
-// TestTransportMatchesStandard compares target with http.Transport for responses of every
+// TestTransportMatchesStandard compares transport with http.Transport for responses of every
 // form.
 func TestTransportMatchesStandard(t *testing.T) {
 	const status = "HTTP/1.1 200 OK\r\n"
@@ -151,7 +129,7 @@ func TestTransportMatchesStandard(t *testing.T) {
 			want := newScript(t, responses...).roundTrips(t, standard.RoundTrip)
 
 			s := newScript(t, responses...)
-			ours := s.target(t)
+			ours := s.transport(t)
 			got := s.roundTrips(t, func(r *http.Request) (*http.Response, error) {
 				return ours.roundTrip(r, ours.takeIdle(), newPermits(), nil)
 			})
@@ -169,7 +147,7 @@ func TestTransportCanceled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, text)
-			ours := s.target(t)
+			ours := s.transport(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(50*time.Millisecond, cancel)
 			response, err := ours.roundTrip(s.request(ctx, t), ours.takeIdle(), newPermits(), nil)
@@ -191,7 +169,7 @@ func TestTransportCanceled(t *testing.T) {
 func TestTransportTimeout(t *testing.T) {
 	for _, text := range []string{"", "HTTP/1.1 20", "HTTP/1.1 200 OK\r\nConte"} {
 		s := newScript(t, text)
-		ours := s.target(t)
+		ours := s.transport(t)
 		for range 10 {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			_, err := ours.roundTrip(s.request(ctx, t), ours.takeIdle(), newPermits(), nil)
@@ -207,7 +185,7 @@ func TestTransportTimeout(t *testing.T) {
 // of the next one.
 func TestTransportDropsUnreadResponses(t *testing.T) {
 	s := newScript(t, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none")
-	ours := s.target(t)
+	ours := s.transport(t)
 	response, err := ours.roundTrip(s.request(t.Context(), t), ours.takeIdle(), newPermits(), nil)
 	if err != nil {
 		t.Fatal(err)

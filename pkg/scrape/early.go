@@ -3,8 +3,6 @@ package scrape
 import (
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -67,8 +65,3 @@ func waitFor(m *usage.Missing, now usage.Time) time.Duration {
 // interval, so a node on which containers start all the time is scraped at most about twice as
 // often as others.
 const maxEarly = 10
-
-// newBudget returns the budget of the early scrapes of a node.
-func newBudget(interval time.Duration) *rate.Limiter {
-	return rate.NewLimiter(rate.Every(interval), maxEarly)
-}

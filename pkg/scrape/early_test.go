@@ -47,29 +47,3 @@ func TestPlan(t *testing.T) {
 		})
 	}
 }
-
-func TestBudget(t *testing.T) {
-	now := time.Now()
-	b := newBudget(interval)
-	spend := func(want int) {
-		t.Helper()
-		n := 0
-		for b.AllowN(now, 1) {
-			n++
-		}
-		if n != want {
-			t.Errorf("%d early scrapes, want %d", n, want)
-		}
-	}
-	spend(maxEarly)
-	now = now.Add(interval - time.Millisecond)
-	spend(0)
-	now = now.Add(time.Millisecond)
-	spend(1)
-	now = now.Add(3*interval + interval/2)
-	spend(3)
-	now = now.Add(interval / 2)
-	spend(1)
-	now = now.Add(1000 * interval)
-	spend(maxEarly)
-}

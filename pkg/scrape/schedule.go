@@ -1,6 +1,7 @@
 package scrape
 
 import (
+	"context"
 	"hash/maphash"
 	"math/rand/v2"
 	"time"
@@ -11,14 +12,12 @@ import (
 //
 // Failing nodes are not scraped more often because they are active.
 func (s *Scraper) reschedule(t *target, took time.Duration, failures int, p plan) {
-	if failures > 0 || !p.summary {
-		s.markWarm(t)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.targets[t.node.Load().Name] != t {
 		return
 	}
+	t.warm = t.warm || failures > 0 || !p.summary
 	now := time.Now()
 	s.expire(t, now.Sub(s.started))
 	t.took, t.failing = took, failures > 0
@@ -73,19 +72,21 @@ func (s *Scraper) schedule(t *target) {
 	switch wait := time.Until(t.due); {
 	case s.ctx == nil: // Run does it
 	case t.timer == nil:
-		t.timer = time.AfterFunc(wait, func() { s.start(t) })
+		ctx, cancel := context.WithCancel(s.ctx)
+		t.cancel = cancel
+		t.timer = time.AfterFunc(wait, func() { s.start(ctx, t) })
 	default:
 		t.timer.Reset(wait)
 	}
 }
 
 // start scrapes a target that is due.
-func (s *Scraper) start(t *target) {
+func (s *Scraper) start(ctx context.Context, t *target) {
 	s.mu.Lock()
-	now, ctx := time.Now(), s.ctx
-	if !t.waiting || t.due.After(now) || s.targets[t.node.Load().Name] != t || ctx == nil {
+	now := time.Now()
+	if !t.waiting || t.due.After(now) || ctx.Err() != nil || s.ctx == nil {
 		s.mu.Unlock()
-		return // it was rescheduled or deleted when the timer ended
+		return // it was rescheduled or deleted when the timer ended, or Run has ended
 	}
 	t.waiting = false
 	t.pace.start(now, s.activeResolution())

@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
@@ -120,10 +121,9 @@ type Scraper struct {
 	Config
 	started        time.Time // when the first interval began; has a monotonic reading
 	seed           maphash.Seed
-	clocks         *clockLog
+	clockLines     *rate.Limiter // see logClock
 	logSummaryOnce sync.Once
-	warmingUp      atomic.Int64 // number of targets that have not warmed up
-	storing        atomic.Bool  // see storageReady
+	storing        atomic.Bool // see storageReady
 
 	running sync.WaitGroup // of scrapes
 
@@ -138,12 +138,12 @@ type Scraper struct {
 // New returns a Scraper without nodes.
 func New(config Config) *Scraper {
 	return &Scraper{
-		Config:  config,
-		started: time.Now(),
-		seed:    maphash.MakeSeed(),
-		clocks:  &clockLog{interval: config.Interval},
-		targets: map[string]*target{},
-		readers: readers{},
+		Config:     config,
+		started:    time.Now(),
+		seed:       maphash.MakeSeed(),
+		clockLines: rate.NewLimiter(rate.Every(config.Interval), maxClockLines),
+		targets:    map[string]*target{},
+		readers:    readers{},
 	}
 }
 
@@ -152,22 +152,20 @@ func New(config Config) *Scraper {
 func (s *Scraper) Set(node *corev1.Node) {
 	s.mu.Lock()
 	known := s.targets[node.Name]
+	s.mu.Unlock()
 	if known != nil && known.node.Load().UID == node.UID {
 		known.node.Store(node)
-		s.mu.Unlock()
 		return
 	}
-	s.mu.Unlock()
-	if known != nil { // another node with the same name
-		s.Delete(node.Name)
-	}
+	s.Delete(node.Name) // another node with the same name
 
-	t := &target{due: time.Now(), offset: s.offset(node.Name), early: newBudget(s.Interval)}
+	t := &target{
+		due: time.Now(), offset: s.offset(node.Name), early: rate.NewLimiter(rate.Every(s.Interval), maxEarly),
+	}
 	t.node.Store(node)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.targets[node.Name] = t
-	s.warmingUp.Add(1)
 	s.schedule(t)
 }
 
@@ -183,18 +181,19 @@ func (s *Scraper) Delete(name string) {
 	delete(s.targets, name)
 	if t.timer != nil {
 		t.timer.Stop()
+		t.cancel()
 	}
 	s.deactivate(t)
 	s.mu.Unlock()
 
-	s.markWarm(t)
-	t.delete(func() {
-		s.Sink.Forget(name)
-		if s.Storage.Interval > 0 {
-			s.Storage.Sink.Forget(name)
-		}
-		s.Fetcher.Forget(name)
-	})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.deleted = true
+	s.Sink.Forget(name)
+	if s.Storage.Interval > 0 {
+		s.Storage.Sink.Forget(name)
+	}
+	s.Fetcher.Forget(name)
 }
 
 // Alive returns an error if a scrape does not start although it is due.
@@ -211,14 +210,15 @@ func (s *Scraper) Alive() error {
 
 // WarmedUp reports whether every node has been scraped, and has the first metrics that its kubelet
 // can provide.
-func (s *Scraper) WarmedUp() bool { return s.warmingUp.Load() == 0 }
-
-// markWarm counts a target as warmed up: it has the first metrics that its kubelet can provide, its
-// scrape failed, or its node was deleted.
-func (s *Scraper) markWarm(t *target) {
-	if !t.warm.Swap(true) {
-		s.warmingUp.Add(-1)
+func (s *Scraper) WarmedUp() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.targets {
+		if !t.warm {
+			return false
+		}
 	}
+	return true
 }
 
 // Run scrapes until ctx is done, and returns after the last scrape.
@@ -243,11 +243,6 @@ func (s *Scraper) Run(ctx context.Context) {
 
 // scrape scrapes one node, stores the result, and determines when the target is due next.
 func (s *Scraper) scrape(ctx context.Context, t *target) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if exists := t.unlessDeleted(func() { t.cancel = cancel }); !exists {
-		return
-	}
 	name, start := t.node.Load().Name, time.Now()
 	result := Result{Node: name, Kind: t.kind}
 	var report usage.Report
@@ -264,7 +259,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 	var before, now health.Attempts
 	exists := t.unlessDeleted(func() {
 		if err == nil {
-			s.clocks.observe(klog.FromContext(ctx), name, report, t.health.ClockKnown)
+			s.logClock(klog.FromContext(ctx), name, &report, t.health.ClockKnown)
 		}
 		before = t.health.Attempts
 		add(&t.health, &result, &report)

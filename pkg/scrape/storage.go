@@ -38,7 +38,6 @@ type storageState struct {
 	running  bool
 	started  time.Time // when the last request began; zero: there was none
 	attempts health.Attempts
-	cancel   context.CancelFunc // cancels the last request, which may be running; nil: there was none
 }
 
 // fetchStorage fetches and stores the ephemeral storage of a node after one of its scrapes, if that is
@@ -52,18 +51,14 @@ func (s *Scraper) fetchStorage(ctx context.Context, t *target, kind Kind) {
 	if s.Storage.Interval == 0 || kind == Early || !s.storageReady() {
 		return
 	}
-	ctx, cancel := context.WithCancel(ctx) // the target's cancel is that of the next scrape soon
-	defer cancel()
 	start := time.Now()
 	begins := false
 	t.unlessDeleted(func() {
 		state := &t.storage
-		if state.running {
-			return
-		}
 		retries := state.attempts.Failures > 0 && state.attempts.Failures <= fastRetries
-		if begins = retries || start.Sub(state.started) >= s.Storage.Interval-s.Interval/2; begins {
-			state.running, state.started, state.cancel = true, start, cancel
+		due := retries || start.Sub(state.started) >= s.Storage.Interval-s.Interval/2
+		if begins = due && !state.running; begins {
+			state.running, state.started = true, start
 		}
 	})
 	if !begins {
@@ -88,7 +83,7 @@ func (s *Scraper) fetchStorage(ctx context.Context, t *target, kind Kind) {
 // storageReady reports whether requests for ephemeral storage may be sent. Nodes that are added later
 // do not stop them.
 func (s *Scraper) storageReady() bool {
-	if !s.storing.Load() && s.WarmedUp() && s.Storage.Ready() {
+	if !s.storing.Load() && s.Storage.Ready() && s.WarmedUp() {
 		s.storing.Store(true)
 	}
 	return s.storing.Load()

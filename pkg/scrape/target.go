@@ -18,8 +18,10 @@ type target struct {
 	offset time.Duration // of its regular scrapes within the interval
 
 	// These fields are guarded by the Scraper's lock.
-	waiting  bool        // for due, after which the timer starts a scrape; false: it is being scraped
-	timer    *time.Timer // nil until Run
+	waiting  bool               // for due, after which the timer starts a scrape; false: it is being scraped
+	timer    *time.Timer        // nil until Run
+	cancel   context.CancelFunc // cancels what is running; nil until Run
+	warm     bool               // it has the first metrics that its kubelet can provide, or its scrape failed
 	pace     pacer
 	took     time.Duration // by the last scrape that has ended
 	failing  bool          // whether that failed
@@ -32,13 +34,10 @@ type target struct {
 	early          *rate.Limiter // of early scrapes
 	summaryFetched bool          // at most once while Amounts are missing
 
-	warm atomic.Bool // see Scraper.markWarm
-
 	mu      sync.Mutex
 	deleted bool
 	health  health.Node // without Name, UID, Address, Next and Active
 	storage storageState
-	cancel  context.CancelFunc // cancels the last scrape, which may be running; nil: there was none
 }
 
 // unlessDeleted calls f, unless the target is deleted, and reports whether it did. The target
@@ -51,17 +50,4 @@ func (t *target) unlessDeleted(f func()) bool {
 	}
 	f()
 	return true
-}
-
-// delete cancels what is running, and calls f once no result of it can be stored any more.
-func (t *target) delete(f func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.deleted = true
-	for _, cancel := range []context.CancelFunc{t.cancel, t.storage.cancel} {
-		if cancel != nil {
-			cancel()
-		}
-	}
-	f()
 }

@@ -301,7 +301,6 @@ func TestKubeletsGetOnlyTheirToken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer c.Close()
 			seen = nil
 			ignore := func(*usage.Scrape) {}
 			_, err = c.Fetch(t.Context(), node, ignore)

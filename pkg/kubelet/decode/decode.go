@@ -3,36 +3,27 @@
 //
 // A decoder skips and counts what it cannot read, and returns an error only if nothing in the
 // response can be used. A pod is decoded as a whole or not at all: if one of its containers is
-// skipped, the others are dropped and usage.Scrape.Partial is set. Limits bound what is kept of a
-// response, whatever it contains.
+// skipped, the others are dropped and usage.Scrape.Partial is set. MaxContainers bounds what is kept
+// of a response, whatever it contains.
 //
 // The names in a usage.Scrape alias the decoded text, which must not be reused while the Scrape is
 // read. Decoders write to the text: they unescape names in place.
 package decode
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"time"
 	"unicode/utf8"
 
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Limits bound what is kept of one response. A field that is 0 stands for its default.
-type Limits struct {
-	// MaxContainers is the maximum number of containers of a node; by default defaultMaxContainers.
-	MaxContainers int
-	// MaxLabelBytes is the maximum length of the name of a namespace, pod or container; by default
-	// defaultMaxLabelBytes.
-	MaxLabelBytes int
-}
-
-// The defaults of Limits.
 const (
+	// defaultMaxContainers is the default of MaxContainers.
 	defaultMaxContainers = 4 << 20 / MinContainerBytes
-	defaultMaxLabelBytes = 253 // the longest name that Kubernetes allows
+	// maxNameBytes is the maximum length of a name: the longest that Kubernetes allows.
+	maxNameBytes = 253
 )
 
 // MinContainerBytes is less than a container takes in any response: in the text, it has a line for
@@ -40,15 +31,13 @@ const (
 // of a response divided by MinContainerBytes, no valid response exceeds it.
 const MinContainerBytes = 128
 
-func (l *Limits) maxContainers() int { return cmp.Or(l.MaxContainers, defaultMaxContainers) }
-
-// check reports whether all names can be kept, and the reason if one cannot.
-func (l *Limits) check(names ...[]byte) (reason usage.Reason, ok bool) {
+// checkNames reports whether all names can be kept, and the reason if one cannot.
+func checkNames(names ...[]byte) (r usage.Reason, ok bool) {
 	for _, name := range names {
 		switch {
 		case len(name) == 0:
 			return usage.NoIdentity, false
-		case len(name) > cmp.Or(l.MaxLabelBytes, defaultMaxLabelBytes):
+		case len(name) > maxNameBytes:
 			return usage.OverLimit, false
 		case !utf8.Valid(name):
 			return usage.Malformed, false
@@ -92,30 +81,26 @@ func ValidTime(t time.Time) bool {
 	return t.Unix() > 0 && t.Unix() < year2200
 }
 
-// The errors of Decode, apart from BadTimeError.
+// The errors of Decode, each with its reason, apart from that of badTimes.
 var (
-	ErrContainersUnread = errors.New("resource_scrape_error is not 0")
-	ErrNoSamples        = errors.New("there is no sample of the node or of a container")
-	ErrUndecodable      = errors.New("nothing in it can be decoded")
-	ErrNotJSON          = errors.New("it is not JSON")
+	errContainersUnread = reason.Errorf(reason.RuntimeNoStats, "resource_scrape_error is not 0")
+	errNoSamples        = reason.Errorf(reason.NoSamples, "there is no sample of the node or of a container")
+	errUndecodable      = reason.Errorf(reason.Undecodable, "nothing in it can be decoded")
+	errNotJSON          = errors.New("it is not JSON")
 	errMoreJSON         = errors.New("there is more text after the value")
-	ErrOtherNode        = errors.New("the response is from another node")
 )
 
-// BadTimeError reports that all samples of a response were rejected for their times.
-type BadTimeError struct {
-	sample usage.Time // a time that is too late; 0: no time is valid
-	date   usage.Time // the Date header of the response; 0: not known
-}
-
-func (e *BadTimeError) Error() string {
+// badTimes returns the error of a response all samples of which were rejected for their times. future is
+// one that is too late; 0: no time is valid. date is the response's Date header; 0: not known.
+func badTimes(future, date usage.Time) error {
+	sample := future.Time().Format(time.RFC3339)
 	switch {
-	case e.sample == 0:
-		return "its timestamps are not valid"
-	case e.date == 0:
-		return fmt.Sprintf("a sample is from %s, which is in the future, and the response has no Date header",
-			e.sample.Time().Format(time.RFC3339))
+	case future == 0:
+		return reason.Errorf(reason.ClockSkew, "its timestamps are not valid")
+	case date == 0:
+		return reason.Errorf(reason.ClockSkew,
+			"a sample is from %s, which is in the future, and the response has no Date header", sample)
 	}
-	return fmt.Sprintf("a sample is from %s, and the node's clock shows %s", e.sample.Time().Format(time.RFC3339),
-		e.date.Time().Format(time.RFC3339))
+	return reason.Errorf(reason.ClockSkew, "a sample is from %s, and the node's clock shows %s", sample,
+		date.Time().Format(time.RFC3339))
 }

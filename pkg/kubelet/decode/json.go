@@ -3,112 +3,107 @@ package decode
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
+	"math"
+	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// scanner reads a JSON text once, from its start to its end, without allocating. After an error,
-// which is returned by finish, objects and arrays have no further elements.
+// document reads a JSON text once, from its start to its end, without allocating. After an error,
+// which end returns, there are no further values.
 //
 // encoding/json cannot replace it. Unmarshal into structs allocates 400 MiB for the 4 MiB that a
 // hostile kubelet can send, and reports only the first value of a wrong type.
 //
-// An object or array is read by token, then by a loop over field or element. Each value in it must be
-// consumed: by token and a loop of its own, or by str, scalar or skip.
-type scanner struct {
+// An object or array is read by a loop over Summary.keys or Summary.elements. The body of the loop
+// must consume each value, and must not end the loop.
+type document struct {
 	decoder jsontext.Decoder
 	source  bytes.Buffer
 	text    []byte
 	err     error
 }
 
-// begin starts to read a text.
-func (s *scanner) begin(text []byte) {
-	s.source = *bytes.NewBuffer(text)
-	s.text, s.err = text, nil
+// read starts to read a text.
+func (d *document) read(text []byte) {
+	d.source = *bytes.NewBuffer(text)
+	d.text, d.err = text, nil
 	// As encoding/json, which kubelets use.
-	s.decoder.Reset(&s.source, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d.decoder.Reset(&d.source, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
-// finish returns an error unless the text was one valid JSON value, which has been consumed.
-func (s *scanner) finish() error {
-	if s.err == nil {
-		if _, err := s.decoder.ReadToken(); !errors.Is(err, io.EOF) {
-			s.err = err
+// end returns an error unless the text was one valid JSON value, which has been consumed.
+func (d *document) end() error {
+	if d.err == nil {
+		if _, err := d.decoder.ReadToken(); !errors.Is(err, io.EOF) {
+			d.err = err
 			if err == nil {
-				s.err = errMoreJSON
+				d.err = errMoreJSON
 			}
 		}
 	}
-	if s.err != nil {
-		return fmt.Errorf("%w: %w", ErrNotJSON, s.err)
+	if d.err != nil {
+		return reason.Errorf(reason.Undecodable, "%w: %w", errNotJSON, d.err)
 	}
 	return nil
 }
 
 // peek returns the first byte of the next token, with the digit 0 for a number, or 0 at the end.
-func (s *scanner) peek() byte {
-	if s.err != nil {
+func (d *document) peek() byte {
+	if d.err != nil {
 		return 0
 	}
-	return byte(s.decoder.PeekKind())
+	return byte(d.decoder.PeekKind())
 }
 
-// token consumes a token, such as the bracket at which an object or array begins.
-func (s *scanner) token() {
-	if s.err == nil {
-		_, s.err = s.decoder.ReadToken()
+// bracket consumes the bracket at which an object or array begins or ends.
+func (d *document) bracket() {
+	if d.err == nil {
+		_, d.err = d.decoder.ReadToken()
 	}
 }
 
-// element reports whether the open object or array has another element. If it has not, it consumes
-// the closing bracket.
-func (s *scanner) element() bool {
-	switch s.peek() {
+// more reports whether the open object or array has another element. If it has not, it consumes the
+// closing bracket.
+func (d *document) more() bool {
+	switch d.peek() {
 	case '}', ']', 0:
-		s.token()
+		d.bracket()
 		return false
 	}
-	return s.err == nil
+	return true
 }
 
-// field consumes the key of the next field of the open object and returns it. If there is none, it
-// consumes the closing bracket and returns false.
-func (s *scanner) field() (key []byte, ok bool) {
-	if !s.element() {
-		return nil, false
-	}
-	key = s.str()
-	return key, s.err == nil
-}
-
-// skip consumes any value.
-func (s *scanner) skip() {
-	if s.err == nil {
-		s.err = s.decoder.SkipValue()
+// ignore consumes any value.
+func (d *document) ignore() {
+	if d.err == nil {
+		d.err = d.decoder.SkipValue()
 	}
 }
 
 // scalar consumes and returns a string, number, true, false or null, which aliases the text.
-func (s *scanner) scalar() []byte {
-	if s.err != nil {
+func (d *document) scalar() []byte {
+	if d.err != nil {
 		return nil
 	}
-	value, err := s.decoder.ReadValue()
-	if s.err = err; err != nil {
+	value, err := d.decoder.ReadValue()
+	if d.err = err; err != nil {
 		return nil
 	}
-	end := s.decoder.InputOffset()
-	return s.text[end-int64(len(value)) : end : end]
+	end := d.decoder.InputOffset()
+	return d.text[end-int64(len(value)) : end : end]
 }
 
 // str consumes a string and returns its value, which aliases the text unless it was escaped, and may
 // be invalid UTF-8.
-func (s *scanner) str() []byte {
-	quoted := s.scalar()
+func (d *document) str() []byte {
+	quoted := d.scalar()
 	if len(quoted) < 2 {
 		return nil
 	}
@@ -117,4 +112,111 @@ func (s *scanner) str() []byte {
 	}
 	value, _ := jsontext.AppendUnquote(nil, quoted) // it is valid
 	return value
+}
+
+// keys consumes an object and yields the key of each field. It skips anything else.
+func (d *Summary) keys(yield func(key string) bool) {
+	if d.open('{') {
+		for d.more() && yield(alias(d.str())) { //nolint:revive // the body of the caller's loop consumes the values
+		}
+	}
+}
+
+// elements consumes an array and yields once for each element. It skips anything else.
+func (d *Summary) elements(yield func() bool) {
+	if d.open('[') {
+		for d.more() && yield() { //nolint:revive // as above
+		}
+	}
+}
+
+// open begins an object or array. It skips anything else and returns false.
+func (d *Summary) open(bracket byte) bool {
+	if d.peek() != bracket {
+		d.wrongType(usage.Malformed)
+		return false
+	}
+	d.bracket()
+	return true
+}
+
+// wrongType consumes a value of the wrong type. It counts the value, which may have named a container,
+// unless it is null.
+func (d *Summary) wrongType(r usage.Reason) (isNull bool) {
+	if isNull = d.peek() == 'n'; !isNull {
+		d.skipContainer(r)
+	}
+	d.ignore()
+	return isNull
+}
+
+// name decodes a string; nil if there is none.
+func (d *Summary) name() []byte {
+	if d.peek() != '"' {
+		d.wrongType(usage.Malformed)
+		return nil
+	}
+	return d.str()
+}
+
+// integer is a value that may be missing.
+type integer struct {
+	value   uint64
+	present bool
+}
+
+// integer decodes an integer from 0 to limit.
+func (d *Summary) integer(limit uint64) integer {
+	if c := d.peek(); c != '-' && !isDigit(c) {
+		d.wrongType(usage.Malformed)
+		return integer{}
+	}
+	value, err := strconv.ParseUint(alias(d.scalar()), 10, 64)
+	if err != nil || value > limit {
+		d.skip(usage.BadValue)
+		return integer{}
+	}
+	return integer{value, true}
+}
+
+// time decodes the time of a sample: that of the scrape if it is null, 0 if it is not valid.
+func (d *Summary) time() (t usage.Time, isNull bool) {
+	if t, isNull = d.date(); isNull {
+		return d.dst.At, true
+	}
+	return t, false
+}
+
+// date decodes a time; 0 if it is not valid.
+func (d *Summary) date() (t usage.Time, isNull bool) {
+	if d.peek() != '"' {
+		return 0, d.wrongType(usage.BadTime)
+	}
+	var date time.Time
+	err := date.UnmarshalText(d.str())
+	if err != nil || date.Unix() <= 0 || date.After(d.latest.Time()) {
+		d.skip(usage.BadTime)
+		if err == nil && ValidTime(date) {
+			d.future = usage.At(date)
+		}
+		return 0, false
+	}
+	return usage.At(date), false
+}
+
+// bytes decodes an object that has a number of bytes under the given key, and the time of it: that of
+// the scrape if it has none, 0 if it is not valid.
+func (d *Summary) bytes(name string) (used integer, at usage.Time, untimed bool) {
+	at, untimed = d.dst.At, true
+	for key := range d.keys {
+		switch key {
+		case "time":
+			at, untimed = d.time()
+		case name:
+			used = d.integer(math.MaxInt64)
+		default:
+			d.ignore()
+		}
+	}
+	return used, at, untimed
 }

@@ -11,11 +11,11 @@ const (
 	subjectContainer
 )
 
-// fields is a set of bits, one for each value that a metric can set.
-type fields uint8
+// fieldSet is a set of bits, one for each value that a metric can set.
+type fieldSet uint8
 
 const (
-	fieldCPU fields = 1 << iota
+	fieldCPU fieldSet = 1 << iota
 	fieldMemory
 	fieldSwap
 	fieldStart
@@ -26,7 +26,7 @@ const (
 // metric is what the name of a metric says about its samples.
 type metric struct {
 	subject subject
-	field   fields
+	field   fieldSet
 }
 
 func metricByName(name []byte) metric {

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"cmp"
 	"slices"
 	"unsafe"
 
@@ -14,6 +15,7 @@ const maxReusedIndex = 2048
 // state is the part of the state of decoding that all decoders share.
 type state struct {
 	dst     *usage.Scrape
+	max     int                 // number of containers that are kept
 	latest  usage.Time          // the latest valid time
 	future  usage.Time          // the last time that was later; 0: none
 	index   map[containerID]int // positions in dst.Containers
@@ -34,11 +36,11 @@ func alias(b []byte) string {
 	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // safe for the reasons above
 }
 
-func (s *state) begin(dst *usage.Scrape, times Times) {
+func (s *state) begin(dst *usage.Scrape, times Times, maxContainers int) {
 	*dst = usage.Scrape{
 		At: times.At, Sent: times.Sent, Date: times.Date, Containers: dst.Containers[:0], Storage: dst.Storage[:0],
 	}
-	s.dst, s.latest, s.future = dst, times.latest(), 0
+	s.dst, s.max, s.latest, s.future = dst, cmp.Or(maxContainers, defaultMaxContainers), times.latest(), 0
 	if s.index == nil {
 		s.index = map[containerID]int{}
 	}
@@ -72,11 +74,11 @@ func (s *state) result(hasSamples bool) error {
 	case hasSamples:
 		return nil
 	case s.dst.Skipped[usage.BadTime] > 0:
-		return &BadTimeError{s.future, s.dst.Date}
+		return badTimes(s.future, s.dst.Date)
 	case s.dst.Skipped[usage.Malformed] > 0:
-		return ErrUndecodable
+		return errUndecodable
 	}
-	return ErrNoSamples
+	return errNoSamples
 }
 
 func (s *state) isDropped(namespace, pod []byte) bool {

@@ -9,7 +9,7 @@ import (
 
 // disk is what a node or pod uses of the disk of its node.
 type disk struct {
-	used number
+	used integer
 	at   usage.Time // when the kubelet measured it; 0: not known
 }
 
@@ -46,7 +46,7 @@ func (d *Summary) finishStorage() error {
 // nothing.
 func (d *Summary) diskField(key, name string, to *disk) {
 	if key != name {
-		d.json.skip()
+		d.ignore()
 		return
 	}
 	before := d.skipped()
@@ -65,13 +65,13 @@ func (d *Summary) endStorage() {
 	if len(containers) == 0 {
 		return
 	}
-	reason, ok := d.Limits.check(d.names.namespace, d.names.pod)
+	r, ok := checkNames(d.names.namespace, d.names.pod)
 	if ok && len(d.names.uid) > 0 {
-		reason, ok = d.Limits.check(d.names.uid)
+		r, ok = checkNames(d.names.uid)
 	}
 	switch {
 	case !ok:
-		d.skipContainer(reason)
+		d.skipContainer(r)
 	case d.skipped() != d.before:
 		d.dropPod(d.names.namespace, d.names.pod)
 	case d.disk.used.present:
@@ -110,8 +110,8 @@ func (d *Summary) addID(s usage.StorageSample) bool {
 // reports the year 1970 until it has measured them.
 func (d *Summary) containerStorage() {
 	var c usage.StorageSample
-	var rootfs, logs number
-	for key := range d.fields {
+	var rootfs, logs integer
+	for key := range d.keys {
 		switch key {
 		case "name":
 			c.Container = d.name()
@@ -120,7 +120,7 @@ func (d *Summary) containerStorage() {
 		case "logs":
 			logs = d.usedBytes()
 		default:
-			d.json.skip()
+			d.ignore()
 		}
 	}
 	if d.canKeep(c.Container, len(d.dst.Storage)) {
@@ -130,12 +130,12 @@ func (d *Summary) containerStorage() {
 }
 
 // usedBytes decodes the number of used bytes of a filesystem.
-func (d *Summary) usedBytes() (used number) {
-	for key := range d.fields {
+func (d *Summary) usedBytes() (used integer) {
+	for key := range d.keys {
 		if key == "usedBytes" {
-			used = d.number(math.MaxInt64)
+			used = d.integer(math.MaxInt64)
 		} else {
-			d.json.skip()
+			d.ignore()
 		}
 	}
 	return used

@@ -1,21 +1,20 @@
 package decode
 
 import (
-	"fmt"
 	"math"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Summary decodes responses to /stats/summary, in JSON. The zero value is ready for use. A Summary
-// that is reused decodes without allocating. It must not be copied, nor used by two goroutines at
-// once.
+// Summary decodes responses to /stats/summary, in JSON. A Summary that is reused decodes without
+// allocating. It must not be copied, nor used by two goroutines at once.
 type Summary struct {
-	Limits Limits
+	MaxContainers int // that are kept of a response; 0: defaultMaxContainers
 	state
+	document
 
-	json    scanner
 	node    string // the expected name of the node
 	other   error  // not nil if the summary is of another node
 	storage bool   // whether the usage of storage is decoded, instead of that of CPU and memory
@@ -39,23 +38,23 @@ type podNames struct{ namespace, pod, uid []byte }
 // Decode ignores other fields and counts the values that it skips in dst.Skipped, by reason. A
 // field that is null is missing; of duplicates, the last one counts.
 //
-// Decode returns ErrNotJSON if the text is not valid JSON; ErrOtherNode if it is the summary of
-// another node; ErrNoSamples if there is no sample of the node or of a container; ErrUndecodable if
-// there is none, but a value of another type than in summaries; and a BadTimeError if no sample has
-// a valid time. dst is not valid after an error.
+// Errors have a reason: Undecodable if the text is not valid JSON; BadEndpoint if it is the summary of
+// another node; NoSamples if there is no sample of the node or of a container; Undecodable if there is
+// none, but a value of another type than in summaries; and ClockSkew if no sample has a valid time. dst
+// is not valid after an error.
 func (d *Summary) Decode(dst *usage.Scrape, text []byte, node string, times Times) error {
 	return d.decode(dst, text, node, times, false)
 }
 
 func (d *Summary) decode(dst *usage.Scrape, text []byte, node string, times Times, storage bool) error {
 	defer d.release()
-	d.begin(dst, times)
+	d.begin(dst, times, d.MaxContainers)
 	d.node, d.other, d.storage, d.nodeDisk = node, nil, storage, disk{}
-	d.json.begin(text)
-	for key := range d.fields {
+	d.read(text)
+	for key := range d.keys {
 		switch key {
 		case "node":
-			for key := range d.fields {
+			for key := range d.keys {
 				d.nodeField(key)
 			}
 		case "pods":
@@ -63,10 +62,10 @@ func (d *Summary) decode(dst *usage.Scrape, text []byte, node string, times Time
 				d.pod()
 			}
 		default:
-			d.json.skip()
+			d.ignore()
 		}
 	}
-	switch err := d.json.finish(); {
+	switch err := d.end(); {
 	case err != nil:
 		return err
 	case d.other != nil:
@@ -80,7 +79,7 @@ func (d *Summary) decode(dst *usage.Scrape, text []byte, node string, times Time
 // release drops the references to the text and to the scrape.
 func (d *Summary) release() {
 	d.state.release()
-	d.json.begin(nil)
+	d.read(nil)
 	d.names = podNames{}
 }
 
@@ -101,7 +100,8 @@ func (d *Summary) nodeField(key string) {
 // kubelets, or be the kubelet of another node that has the address now.
 func (d *Summary) checkNode(name []byte) {
 	if len(name) > 0 && string(name) != d.node {
-		d.other = fmt.Errorf("%w: its summary is that of %.100q", ErrOtherNode, name)
+		d.other = reason.Errorf(reason.BadEndpoint,
+			"the response is from another node: its summary is that of %.100q", name)
 	}
 }
 
@@ -109,30 +109,30 @@ func (d *Summary) checkNode(name []byte) {
 func (d *Summary) pod() {
 	d.names, d.partial, d.disk, d.before = podNames{}, false, disk{}, d.skipped()
 	d.first = len(d.dst.Containers) + len(d.dst.Storage) // one of them is empty
-	for key := range d.fields {
+	for key := range d.keys {
 		switch {
 		case key == "podRef":
 			d.podRef()
 		case key == "containers":
 			d.checkType('[')
 			for range d.elements {
-				d.element()
+				d.podContainer()
 			}
 		case d.storage:
 			d.diskField(key, "ephemeral-storage", &d.disk)
 		default:
-			d.json.skip()
+			d.ignore()
 		}
 	}
 	if d.storage {
 		d.endStorage()
 	} else {
-		d.end()
+		d.endContainers()
 	}
 }
 
 func (d *Summary) podRef() {
-	for key := range d.fields {
+	for key := range d.keys {
 		switch {
 		case key == "namespace":
 			d.names.namespace = d.name()
@@ -141,17 +141,17 @@ func (d *Summary) podRef() {
 		case key == "uid" && d.storage:
 			d.names.uid = d.name()
 		default:
-			d.json.skip()
+			d.ignore()
 		}
 	}
 }
 
-// element decodes an element of the containers of a pod.
-func (d *Summary) element() {
+// podContainer decodes an element of the containers of a pod.
+func (d *Summary) podContainer() {
 	d.checkType('{')
 	switch {
-	case d.json.peek() != '{':
-		d.skipValue(usage.Malformed)
+	case d.peek() != '{':
+		d.wrongType(usage.Malformed)
 	case d.storage:
 		d.containerStorage()
 	default:
@@ -161,30 +161,30 @@ func (d *Summary) element() {
 
 // checkType marks the pod as partial unless the next value begins with the bracket or is null.
 func (d *Summary) checkType(bracket byte) {
-	c := d.json.peek()
+	c := d.peek()
 	d.partial = d.partial || c != bracket && c != 'n'
 }
 
 // canKeep reports whether a container can be kept, given the number of others. If not, it skips the container.
 func (d *Summary) canKeep(name []byte, others int) bool {
-	reason, ok := d.Limits.check(name)
-	if ok && others >= d.Limits.maxContainers() {
-		reason, ok = usage.OverLimit, false
+	r, ok := checkNames(name)
+	if ok && others >= d.max {
+		r, ok = usage.OverLimit, false
 	}
 	if !ok {
-		d.skipContainer(reason)
+		d.skipContainer(r)
 		d.partial = true
 	}
 	return ok
 }
 
-// end adds the names of a pod to its containers, or drops the pod if it cannot be kept as a whole.
-func (d *Summary) end() {
+// endContainers adds the names of a pod to its containers, or drops the pod if it cannot be kept as a whole.
+func (d *Summary) endContainers() {
 	containers := d.dst.Containers[d.first:]
 	d.dst.Containers = d.dst.Containers[:d.first]
-	if reason, ok := d.Limits.check(d.names.namespace, d.names.pod); !ok {
+	if r, ok := checkNames(d.names.namespace, d.names.pod); !ok {
 		for range containers {
-			d.skipContainer(reason)
+			d.skipContainer(r)
 		}
 		return
 	}
@@ -207,7 +207,7 @@ func (d *Summary) end() {
 // container appends a container to dst.Containers.
 func (d *Summary) container() {
 	var c usage.ContainerSample
-	for key := range d.fields {
+	for key := range d.keys {
 		switch key {
 		case "name":
 			c.Name = d.name()
@@ -238,25 +238,25 @@ func (d *Summary) sample(key string, s *usage.Sample) {
 			s.Has |= usage.HasSwap
 		}
 	default:
-		d.json.skip()
+		d.ignore()
 	}
 }
 
 // cpu decodes the counter and the kubelet-reported rate. A rate of 0 may mean that the kubelet does
 // not know it; see usage.FromKubeletRate.
 func (d *Summary) cpu(s *usage.Sample) {
-	var used, rate number
+	var used, rate integer
 	at, untimed := d.dst.At, true
-	for key := range d.fields {
+	for key := range d.keys {
 		switch key {
 		case "time":
 			at, untimed = d.time()
 		case "usageCoreNanoSeconds":
-			used = d.number(math.MaxUint64)
+			used = d.integer(math.MaxUint64)
 		case "usageNanoCores":
-			rate = d.number(math.MaxInt64)
+			rate = d.integer(math.MaxInt64)
 		default:
-			d.json.skip()
+			d.ignore()
 		}
 	}
 	if at == 0 || !used.present && !rate.present {

@@ -8,36 +8,35 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// Text decodes responses to /metrics/resource, in the text exposition format. The zero value is
-// ready for use. A Text that is reused decodes without allocating. It must not be copied, nor used
-// by two goroutines at once.
+// Text decodes responses to /metrics/resource, in the text exposition format. A Text that is reused
+// decodes without allocating. It must not be copied, nor used by two goroutines at once.
 type Text struct {
-	Limits Limits
+	MaxContainers int // that are kept of a response; 0: defaultMaxContainers
 	state
 
 	name   []byte // the metric name of the last line; aliases the text
 	metric metric // what it stands for
 	cursor int    // position of the container that the next line of this metric is expected to name
 	series []series
-	seen   fields // what has been seen of the node and of the scrape error
-	failed bool   // the kubelet reports a scrape error
+	seen   fieldSet // what has been seen of the node and of the scrape error
+	failed bool     // the kubelet reports a scrape error
 }
 
 // series is the state of decoding a container. Text.series is parallel to dst.Containers.
 type series struct {
 	labels []byte // the label block of its first line; empty if it was unescaped
-	seen   fields
+	seen   fieldSet
 }
 
 // Decode parses a kubelet's response into dst, whose memory it reuses. It ignores other metrics and
 // counts the lines that it skips in dst.Skipped, by reason.
 //
-// Decode returns ErrContainersUnread if the kubelet reports that it could not read its containers,
-// in which case it lists none of them; ErrNoSamples if there is no sample of the node or of a
-// container; ErrUndecodable if there is none, but a line that cannot be parsed; and a BadTimeError
-// if no sample has a valid time. dst is not valid after an error.
+// Errors have a reason: RuntimeNoStats if the kubelet reports that it could not read its containers, in
+// which case it lists none of them; NoSamples if there is no sample of the node or of a container;
+// Undecodable if there is none, but a line that cannot be parsed; and ClockSkew if no sample has a valid
+// time. dst is not valid after an error.
 func (d *Text) Decode(dst *usage.Scrape, text []byte, times Times) error {
-	d.begin(dst, times)
+	d.begin(dst, times, d.MaxContainers)
 	d.name, d.metric, d.cursor, d.series, d.seen, d.failed = nil, metric{}, 0, d.series[:0], 0, false
 	defer d.release()
 	for len(text) > 0 {
@@ -52,7 +51,7 @@ func (d *Text) Decode(dst *usage.Scrape, text []byte, times Times) error {
 		text = text[n+1:]
 	}
 	if d.failed {
-		return ErrContainersUnread
+		return errContainersUnread
 	}
 	return d.finish()
 }
@@ -108,12 +107,12 @@ func (d *Text) scrapeError(b []byte) {
 	if ok && !d.markSeen(&d.seen) {
 		return
 	}
-	var p point
+	var v Value
 	if ok {
-		p, ok = d.point(b)
+		v, ok = d.value(b)
 	}
 	d.dst.Partial = d.dst.Partial || !ok
-	d.failed = d.failed || p.value != 0
+	d.failed = d.failed || v.Float != 0
 }
 
 // skipLabels returns what follows the label block at the start of b, if there is one.
@@ -155,11 +154,11 @@ func (d *Text) findContainer(b []byte) (i int, rest []byte) {
 
 // addContainer appends a new container and returns its position, or -1 if it cannot be kept.
 func (d *Text) addContainer(l *containerLabels) int {
-	if reason, ok := d.Limits.check(l.namespace, l.pod, l.container); !ok {
-		return d.dropContainer(reason, l)
+	if r, ok := checkNames(l.namespace, l.pod, l.container); !ok {
+		return d.dropContainer(r, l)
 	}
 	i := len(d.dst.Containers)
-	if i >= d.Limits.maxContainers() {
+	if i >= d.max {
 		return d.dropContainer(usage.OverLimit, l)
 	}
 	c := usage.ContainerSample{Namespace: l.namespace, Pod: l.pod, Name: l.container}
@@ -180,19 +179,41 @@ func (d *Text) dropContainer(r usage.Reason, l *containerLabels) int {
 }
 
 // sample decodes what follows the labels of a line into s, unless an earlier line has the same
-// labels.
-func (d *Text) sample(s *usage.Sample, seen *fields, b []byte) {
+// labels. Bytes are limited to an int64, in which the API carries them.
+func (d *Text) sample(s *usage.Sample, seen *fieldSet, b []byte) {
 	if !d.markSeen(seen) {
 		return
 	}
-	if p, ok := d.point(b); ok {
-		d.setField(s, p)
+	v, ok := d.value(b)
+	if !ok {
+		return
+	}
+	field := d.metric.field
+	if field&(fieldMemory|fieldSwap) != 0 && v.Float >= math.MaxInt64 {
+		d.skip(usage.BadValue)
+		return
+	}
+	switch field {
+	case fieldCPU:
+		s.CPUSeconds, s.At, s.Untimed = v.Float, d.dst.At, !v.Timed
+		if v.Timed {
+			s.At = usage.Time(v.Millis * int64(time.Millisecond))
+		}
+		s.Has |= usage.HasCPU
+	case fieldMemory:
+		s.Memory = uint64(v.Float)
+		s.Has |= usage.HasMemory
+	case fieldSwap:
+		s.Swap = uint64(v.Float)
+		s.Has |= usage.HasSwap
+	case fieldStart:
+		s.StartedAt = d.startTime(v.Float)
 	}
 }
 
 // markSeen adds the metric of the line to seen. It skips the line and returns false if the metric
 // is a duplicate.
-func (d *Text) markSeen(seen *fields) bool {
+func (d *Text) markSeen(seen *fieldSet) bool {
 	if *seen&d.metric.field != 0 {
 		d.skip(usage.Duplicate)
 		return false
@@ -201,57 +222,24 @@ func (d *Text) markSeen(seen *fields) bool {
 	return true
 }
 
-// point is a value and its time.
-type point struct {
-	value   float64
-	at      usage.Time
-	untimed bool // the line has no time: at is that of the scrape
-}
-
-// point parses what follows the labels of a line: a value and an optional time in milliseconds
-// since the epoch. If only the time is not valid, or the value not possible, it returns the value.
-func (d *Text) point(b []byte) (p point, ok bool) {
-	v, reason, ok := ParseValue(b)
+// value parses what follows the labels of a line. If only the time is not valid, or the value not
+// possible, it returns the value nevertheless.
+func (d *Text) value(b []byte) (v Value, ok bool) {
+	v, r, ok := ParseValue(b)
 	switch {
 	case !ok:
 	case v.Timed && (v.Millis <= 0 || v.Millis > int64(d.latest)/int64(time.Millisecond)):
-		reason, ok = usage.BadTime, false
+		r, ok = usage.BadTime, false
 		if 0 < v.Millis && v.Millis <= math.MaxInt64/int64(time.Millisecond) {
 			d.future = usage.Time(v.Millis * int64(time.Millisecond))
 		}
 	case !(v.Float >= 0 && v.Float <= math.MaxFloat64):
-		reason, ok = usage.BadValue, false
+		r, ok = usage.BadValue, false
 	}
 	if !ok {
-		d.skip(reason)
-		return point{value: v.Float}, false
+		d.skip(r)
 	}
-	if v.Timed {
-		return point{v.Float, usage.Time(v.Millis * int64(time.Millisecond)), false}, true
-	}
-	return point{v.Float, d.dst.At, true}, true
-}
-
-// setField stores a point in s. Bytes are limited to an int64, in which the API carries them.
-func (d *Text) setField(s *usage.Sample, p point) {
-	field := d.metric.field
-	if field&(fieldMemory|fieldSwap) != 0 && p.value >= math.MaxInt64 {
-		d.skip(usage.BadValue)
-		return
-	}
-	switch field {
-	case fieldCPU:
-		s.CPUSeconds, s.At, s.Untimed = p.value, p.at, p.untimed
-		s.Has |= usage.HasCPU
-	case fieldMemory:
-		s.Memory = uint64(p.value)
-		s.Has |= usage.HasMemory
-	case fieldSwap:
-		s.Swap = uint64(p.value)
-		s.Has |= usage.HasSwap
-	case fieldStart:
-		s.StartedAt = d.startTime(p.value)
-	}
+	return v, ok
 }
 
 // startTime converts seconds since the epoch. A float64 of them is exact to the microsecond only.

@@ -99,7 +99,7 @@ func (r *textReference) line(kind metric, line *dto.Metric, value float64) {
 }
 
 // set sets a field of s, or returns why the line is skipped.
-func (r *textReference) set(s *usage.Sample, field fields, line *dto.Metric, value float64) (_ usage.Reason, ok bool) {
+func (r *textReference) set(s *usage.Sample, field fieldSet, line *dto.Metric, value float64) (_ usage.Reason, ok bool) {
 	at, untimed := scrapedAt, line.TimestampMs == nil
 	if !untimed {
 		if ms := line.GetTimestampMs(); ms <= 0 || ms > int64(scrapedAt.Add(maxAhead))/1e6 {
@@ -152,7 +152,7 @@ func compareWithExpfmt(t *testing.T, decode decodeFunc, text []byte) bool {
 func TestTextLikeExpfmt(t *testing.T) {
 	originals := [][]byte{readFile(t, resourceFile), largeText(12, 2)}
 	r := rand.New(rand.NewPCG(3, 4))
-	decode := textDecoder(Limits{})
+	decode := textDecoder(0)
 	const rounds = 200
 	compared := 0
 	for i := range rounds {
@@ -243,15 +243,15 @@ func FuzzText(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
-	reused := textDecoder(Limits{})
+	reused := textDecoder(0)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		checkDecoder(t, reused, textDecoder(Limits{}), text, bytes.Count(text, []byte("\n"))+1)
+		checkDecoder(t, reused, textDecoder(0), text, bytes.Count(text, []byte("\n"))+1)
 		compareWithExpfmt(t, reused, text)
 	})
 }
 
 func BenchmarkText(b *testing.B) {
-	benchmark(b, largeText(30, 2), textDecoder(Limits{}), "expfmt", func(text []byte) error {
+	benchmark(b, largeText(30, 2), textDecoder(0), "expfmt", func(text []byte) error {
 		parser := expfmt.NewTextParser(model.LegacyValidation)
 		_, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 		return err

@@ -15,26 +15,26 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// target is the kubelet of a node. It sends requests over HTTP/1.1, and keeps one idle connection.
+// transport sends requests to the kubelet of a node over HTTP/1.1, and keeps one idle connection.
 //
 // http.Transport has two goroutines and three buffers for each connection, even an idle one: about
 // 20 KB. Here, the memory of a request exists only during the request. net/http still writes the
 // requests and parses the responses. Proxies in the environment are ignored.
-type target struct {
+type transport struct {
 	*credentials
 	node     string
 	uid      types.UID // of the node
 	endpoint endpoint
 	dial     dialer
 	tls      *tls.Config // nil for plain HTTP
-	buffers  *sync.Pool  // of *buffers; shared by all targets
+	buffers  *sync.Pool  // of *buffers; shared by all transports
 
 	idle    atomic.Pointer[conn] // nil if there is none
 	retired atomic.Bool          // connections must not be kept
 }
 
-func (c *Client) newTarget(node string, uid types.UID, e endpoint) *target {
-	t := &target{
+func (c *Client) newTransport(node string, uid types.UID, e endpoint) *transport {
+	t := &transport{
 		credentials: c.credentials, node: strings.Clone(node), uid: uid, endpoint: e, dial: c.dialer, buffers: c.buffers,
 	}
 	if !c.config.PlainHTTP {
@@ -80,7 +80,7 @@ func newDialer(c *Config) dialer {
 
 // takeIdle returns the idle connection, or nil if there is none that may be used: if it was opened with
 // other credentials, or if its key is not pinned any more, it is closed.
-func (t *target) takeIdle() *conn {
+func (t *transport) takeIdle() *conn {
 	c := t.idle.Swap(nil)
 	if c == nil {
 		return nil
@@ -97,7 +97,7 @@ func (t *target) takeIdle() *conn {
 }
 
 // keep keeps a connection for the next request, or closes it.
-func (t *target) keep(c *conn) {
+func (t *transport) keep(c *conn) {
 	if !t.idle.CompareAndSwap(nil, c) {
 		_ = c.Close() // no request uses it
 	}
@@ -107,21 +107,21 @@ func (t *target) keep(c *conn) {
 }
 
 // retire closes the connection, now or at the end of the request that uses it.
-func (t *target) retire() {
+func (t *transport) retire() {
 	if t != nil {
 		t.retired.Store(true)
 		t.closeIdle()
 	}
 }
 
-func (t *target) closeIdle() {
+func (t *transport) closeIdle() {
 	if c := t.idle.Swap(nil); c != nil {
 		_ = c.Close() // no request uses it
 	}
 }
 
 // connect opens a connection. It pauses the permit while it waits.
-func (t *target) connect(ctx context.Context, permit *permit) (*conn, error) {
+func (t *transport) connect(ctx context.Context, permit *permit) (*conn, error) {
 	version := t.version()
 	permit.pause()
 	dialed, err := t.dial(ctx, "tcp", t.endpoint.address())
@@ -153,7 +153,7 @@ func (t *target) connect(ctx context.Context, permit *permit) (*conn, error) {
 
 // asTimeout replaces a timeout by an error that reports what took how long. It returns other errors
 // unchanged.
-func (t *target) asTimeout(err error, start time.Time) error {
+func (t *transport) asTimeout(err error, start time.Time) error {
 	var dns *net.DNSError
 	var op *net.OpError
 	if !isTimeout(err) || errors.As(err, &dns) {
