@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"io"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -46,8 +47,7 @@ func (s skip) String() string {
 // response is what a response has.
 type response struct {
 	containers []extra.ContainerResource
-	found      []bool // for each resource, whether the response has its series
-	series     []int  // of each resource, the number of valid lines with different labels
+	series     []int // of each resource, the number of valid lines with different labels
 	age        time.Duration
 	skipped    [numSkips]int
 }
@@ -80,10 +80,7 @@ type decoder struct {
 }
 
 // key identifies a value of a response.
-type key struct {
-	namespace, pod, container string
-	resource                  int
-}
+type key struct{ namespace, pod, container, resource string }
 
 // decode decodes a response in the text exposition format. Lines of other series than the
 // configured ones are skipped unread. Each of the others is parsed alone, so that memory does not
@@ -91,7 +88,7 @@ type key struct {
 func (d *decoder) decode(body io.Reader) (*response, error) {
 	d.labels = map[string]string{}
 	d.seed, d.seen, d.index, d.unread = maphash.MakeSeed(), map[uint64]float64{}, map[key]int{}, map[key]bool{}
-	d.out.found, d.out.series = make([]bool, len(d.exporter.Resources)), make([]int, len(d.exporter.Resources))
+	d.out.series = make([]int, len(d.exporter.Resources))
 	lines := bufio.NewReaderSize(body, maxLine)
 	count := 0
 	for {
@@ -123,24 +120,11 @@ func (d *decoder) decode(body io.Reader) (*response, error) {
 	if count == 0 {
 		return nil, errNoSeries
 	}
-	d.dropUnread()
+	// Without a device whose value is not valid, the usage of a pod would be too low.
+	d.out.containers = slices.DeleteFunc(d.out.containers, func(c extra.ContainerResource) bool {
+		return d.unread[key{c.Namespace, c.Pod, "", c.Name}]
+	})
 	return &d.out, nil
-}
-
-// dropUnread drops the values of pods with a device whose value is not valid: without it, the usage
-// would be too low.
-func (d *decoder) dropUnread() {
-	if len(d.unread) == 0 {
-		return
-	}
-	kept := make([]extra.ContainerResource, 0, len(d.out.containers))
-	for k, i := range d.index {
-		k.container = ""
-		if !d.unread[k] {
-			kept = append(kept, d.out.containers[i])
-		}
-	}
-	d.out.containers = kept
 }
 
 // nameOf returns the name of the series in a line, or nothing in a comment.
@@ -154,9 +138,6 @@ func nameOf(line []byte) []byte {
 
 // add adds the values of a line. It returns an error if the line may be of any pod.
 func (d *decoder) add(resources []int, line []byte) error {
-	for _, i := range resources {
-		d.out.found[i] = true
-	}
 	id := d.idOf(line)
 	k, value, err := d.parse(line)
 	if err != nil {
@@ -195,14 +176,15 @@ func (d *decoder) add(resources []int, line []byte) error {
 		d.out.age = max(d.out.age, age)
 	}
 	for i, r := range resources {
-		k.resource = r
-		value, ok := d.exporter.Resources[r].convert(value.Float)
+		resource := &d.exporter.Resources[r]
+		value, ok := resource.convert(value.Float)
 		if !ok {
 			d.out.skipped[badValue]++
 			d.markUnread(k, resources[i:i+1])
 			continue
 		}
-		d.combine(k, value)
+		k.resource = resource.Resource
+		d.combine(k, resource, value)
 	}
 	return nil
 }
@@ -210,7 +192,7 @@ func (d *decoder) add(resources []int, line []byte) error {
 // markUnread notes that a pod has a device whose value of the resources is not known.
 func (d *decoder) markUnread(k key, resources []int) {
 	for _, i := range resources {
-		d.unread[key{k.namespace, k.pod, "", i}] = true
+		d.unread[key{k.namespace, k.pod, "", d.exporter.Resources[i].Resource}] = true
 	}
 }
 
@@ -265,8 +247,7 @@ func (d *decoder) idOf(line []byte) uint64 {
 }
 
 // combine adds the value of one device to that of the container.
-func (d *decoder) combine(k key, value uint64) {
-	r := &d.exporter.Resources[k.resource]
+func (d *decoder) combine(k key, r *Resource, value uint64) {
 	at, found := d.index[k]
 	if !found {
 		d.index[k] = len(d.out.containers)

@@ -99,8 +99,8 @@ func TestResponses(t *testing.T) {
 		if got := show(r); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 		}
-		if r.skipped != [numSkips]int{} || slices.Contains(r.found, false) {
-			t.Errorf("%s: skipped %v, found %v", name, r.skipped, r.found)
+		if r.skipped != [numSkips]int{} || slices.Contains(r.series, 0) {
+			t.Errorf("%s: skipped %v, found %v", name, r.skipped, r.series)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func TestDecode(t *testing.T) {
 
 func TestFound(t *testing.T) {
 	r, err := newDecoder(t, testConfig).decode(strings.NewReader("v 1\n"))
-	if err != nil || !reflect.DeepEqual(r.found, []bool{false, true, false}) {
+	if err != nil || !slices.Equal(r.series, []int{0, 1, 0}) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }
@@ -316,10 +316,9 @@ func FuzzDecode(f *testing.F) {
 		}
 		seen := map[key]bool{}
 		for _, c := range r.containers {
-			k := key{c.Namespace, c.Pod, c.Container, slices.IndexFunc(d.exporter.Resources, func(r Resource) bool {
-				return r.Resource == c.Name
-			})}
-			if seen[k] || c.Namespace == "" || c.Pod == "" || c.Pod == "elsewhere" || c.Container == "" || k.resource < 0 ||
+			k := key{c.Namespace, c.Pod, c.Container, c.Name}
+			isConfigured := slices.ContainsFunc(d.exporter.Resources, func(r Resource) bool { return r.Resource == c.Name })
+			if seen[k] || c.Namespace == "" || c.Pod == "" || c.Pod == "elsewhere" || c.Container == "" || !isConfigured ||
 				c.Value > maxSeries*maxValue {
 				t.Errorf("got %+v", c)
 			}

@@ -69,6 +69,11 @@ type Labels struct {
 	Container []string `yaml:"container"` // by default exported_container, container
 }
 
+// byName yields the lists and their names.
+func (l *Labels) byName(yield func(name string, labels *[]string) bool) {
+	_ = yield("namespace", &l.Namespace) && yield("pod", &l.Pod) && yield("container", &l.Container)
+}
+
 // Resource describes how a resource is computed from series.
 type Resource struct {
 	Resource string `yaml:"resource"` // its name, such as nvidia.com/gpu
@@ -135,7 +140,7 @@ func presets() map[string]Exporter {
 func Parse(content []byte, dir string) (*File, error) {
 	f := &File{}
 	if err := yaml.UnmarshalStrict(content, f); err != nil {
-		return nil, fmt.Errorf("the file is not a valid configuration: %s", withoutGoTypes(err.Error()))
+		return nil, fmt.Errorf("the file is not a valid configuration: %w", err)
 	}
 	var all errs
 	all.check(len(f.Exporters) == 0, "exporters is empty: describe at least one exporter, such as {preset: dcgm}")
@@ -176,19 +181,6 @@ func (e *errs) check(wrong bool, format string, args ...any) {
 	}
 }
 
-var (
-	inType   = regexp.MustCompile(`in type device\.`)
-	intoType = regexp.MustCompile(`(?m)into (\S*\.)?\w+$`)
-)
-
-// withoutGoTypes returns an error of the YAML package without the names of packages of Go.
-func withoutGoTypes(text string) string {
-	text = inType.ReplaceAllString(text, "in an element of type ")
-	return intoType.ReplaceAllStringFunc(text, func(s string) string {
-		return "into a " + strings.ToLower(s[strings.LastIndexAny(s, ". ")+1:])
-	})
-}
-
 // setDefaults sets the fields of the preset and the other defaults.
 func (e *Exporter) setDefaults(dir string) {
 	p := presets()[e.Preset]
@@ -201,26 +193,22 @@ func (e *Exporter) setDefaults(dir string) {
 	setDefault(&e.Interval, defaultInterval)
 	setDefault(&e.Timeout, min(defaultTimeout, e.validInterval()))
 	setDefault(&e.MaxAge, defaultAges*e.validInterval())
-	for _, l := range []struct {
-		names *[]string
-		name  string
-	}{{&e.Labels.Namespace, "namespace"}, {&e.Labels.Pod, "pod"}, {&e.Labels.Container, "container"}} {
-		if len(*l.names) == 0 {
-			*l.names = []string{"exported_" + l.name, l.name}
+	for name, labels := range e.Labels.byName {
+		if len(*labels) == 0 {
+			*labels = []string{"exported_" + name, name}
 		}
 	}
 	e.TLS.CAFile = promconfig.JoinDir(dir, e.TLS.CAFile)
 
 	for _, r := range p.Resources {
-		if !slices.ContainsFunc(e.Resources, func(other Resource) bool { return other.Resource == r.Resource }) {
+		i := slices.IndexFunc(e.Resources, func(own Resource) bool { return own.Resource == r.Resource })
+		switch {
+		case i < 0:
 			e.Resources = append(e.Resources, r)
+		case e.Resources[i].Series == noSeries:
+			e.Resources = slices.Delete(e.Resources, i, i+1)
 		}
 	}
-	e.Resources = slices.DeleteFunc(e.Resources, func(r Resource) bool {
-		return r.Series == noSeries && slices.ContainsFunc(p.Resources, func(other Resource) bool {
-			return other.Resource == r.Resource
-		})
-	})
 	for i := range e.Resources {
 		r := &e.Resources[i]
 		setDefault(&r.Scale, 1)
@@ -248,14 +236,10 @@ var (
 
 // validate returns all mistakes.
 func (e *Exporter) validate() errs {
-	var all errs
 	if _, known := presets()[e.Preset]; !known && e.Preset != "" {
-		all.check(true, "preset is %q, but must be dcgm", e.Preset)
-		assumed := *e // with its defaults, so that fields without a value are no further mistakes
-		assumed.Preset, assumed.Resources = "dcgm", slices.Clone(e.Resources)
-		assumed.setDefaults("")
-		e = &assumed
+		return errs{fmt.Errorf("preset is %q, but must be dcgm", e.Preset)}
 	}
+	var all errs
 	all.check(validation.IsDNS1123Label(e.Name) != nil, "name is %q, but must consist of at most 63 lower-case letters, "+
 		"digits and hyphens", e.Name)
 	all.check(validation.IsDNS1123Label(e.Namespace) != nil, "namespace is %q, but must be the name of a namespace",
@@ -276,12 +260,9 @@ func (e *Exporter) validate() errs {
 		e.Timeout, interval)
 	all.check(e.MaxAge < 2*interval || e.MaxAge > maxMaxAge, "maxAge is %v, but must be at least twice the interval, "+
 		"so %v, and at most %v", e.MaxAge, 2*interval, maxMaxAge)
-	for _, l := range []struct {
-		field string
-		names []string
-	}{{"namespace", e.Labels.Namespace}, {"pod", e.Labels.Pod}, {"container", e.Labels.Container}} {
-		for _, name := range l.names {
-			all.check(!labelName.MatchString(name), "labels.%s: %q is not a name of a label", l.field, name)
+	for field, labels := range e.Labels.byName {
+		for _, name := range *labels {
+			all.check(!labelName.MatchString(name), "labels.%s: %q is not a name of a label", field, name)
 		}
 	}
 	if _, err := newTransport(e); err != nil && e.Scheme == schemeHTTPS {

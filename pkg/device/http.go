@@ -50,14 +50,6 @@ func newTransport(e *Exporter) (http.RoundTripper, error) {
 	return promconfig.NewTLSRoundTripper(config, settings, newRoundTripper) // reads the file again when it changes
 }
 
-// newHTTPClient returns a client that does not follow redirects.
-func newHTTPClient(transport http.RoundTripper) *http.Client {
-	return &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-}
-
 // get scrapes a pod. The request has no credentials.
 func (g *group) get(ctx context.Context, t *target) (*response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)

@@ -65,20 +65,14 @@ func newInformer(
 	return informer, errors.Join(err, informer.SetTransform(reduce))
 }
 
-// reduce returns a pod with only the fields that isScrapeable and endpoint need.
+// reduce removes what isScrapeable and endpoint do not need from a pod.
 func reduce(obj any) (any, error) {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return obj, nil
+	if pod, ok := obj.(*corev1.Pod); ok {
+		pod.Labels, pod.Annotations, pod.ManagedFields = nil, nil, nil
+		pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
+		pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP}
 	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-		},
-		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
-		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP},
-	}, nil
+	return obj, nil
 }
 
 // isScrapeable reports whether a pod runs on a node and has an address.

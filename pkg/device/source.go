@@ -107,7 +107,11 @@ func newSource(c Config) *Source {
 
 func (s *Source) newGroup(e *Exporter, transport http.RoundTripper) *group {
 	g := &group{
-		Exporter: e, source: s, client: newHTTPClient(transport), series: map[string][]int{},
+		Exporter: e, source: s, series: map[string][]int{},
+		client: &http.Client{
+			Transport:     transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // not followed
+		},
 		targets: map[string][]*target{}, leftOut: map[string][]*corev1.Pod{}, active: map[string]*active{},
 		missing: map[string]bool{},
 	}

@@ -42,7 +42,7 @@ func benchmarkRefresh(b *testing.B, nodes int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	source.client.config.Timeout, source.maxDuration = time.Hour, time.Hour
+	source.client.file.Timeout, source.maxDuration = time.Hour, time.Hour
 	counting := &countingTransport{RoundTripper: source.client.http.Transport}
 	source.client.http.Transport = counting
 	defer source.client.http.CloseIdleConnections()
@@ -57,8 +57,8 @@ func benchmarkRefresh(b *testing.B, nodes int) {
 		start := testenv.CPUTime(b)
 		result := source.refresh(context.Background())
 		cpu += testenv.CPUTime(b) - start
-		if result.Err != nil || result.Nodes != nodes {
-			b.Fatal(result.Nodes, result.Err)
+		if result.Err != nil || result.Missing != 0 {
+			b.Fatal(result.Missing, result.Err)
 		}
 	}
 	stop()

@@ -38,9 +38,9 @@ type client struct {
 	url    *url.URL
 	window time.Duration // of range selectors
 
-	content []byte // of the file, as it is used
-	problem string // why the file cannot be used; its previous content stays in use
-	config  *File
+	content []byte // of the configuration file, as it is used
+	problem error  // why the file cannot be used; its previous content stays in use
+	file    *File
 	http    *http.Client
 }
 
@@ -51,38 +51,51 @@ func newClient(c Config, window time.Duration) (*client, error) {
 		return nil, fmt.Errorf("the URL of the engine: %w", err)
 	}
 	client := &client{Config: c, url: u, window: window}
-	var content []byte
-	if c.File != "" {
-		if content, err = os.ReadFile(c.File); err != nil {
-			return nil, err
-		}
-	}
-	if err := client.use(content); err != nil {
+	if _, err := client.load(); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
 	return client, nil
 }
 
-// use replaces the configuration.
-func (c *client) use(content []byte) error {
-	config, err := ParseFile(content, filepath.Dir(c.File))
+// load reads the configuration file, if there is one, and uses it if it has changed.
+func (c *client) load() (changed bool, err error) {
+	var content []byte
+	if c.File != "" {
+		if content, err = os.ReadFile(c.File); err != nil {
+			return false, err
+		}
+	}
+	if c.file != nil && bytes.Equal(content, c.content) {
+		return false, nil
+	}
+	file, err := ParseFile(content, filepath.Dir(c.File))
 	if err != nil {
-		return err
+		return false, err
 	}
 	// The files that the configuration names are read again for each request.
-	h, err := promconfig.NewClientFromConfig(config.HTTP, "kube-vitals", promconfig.WithUserAgent(c.UserAgent))
+	h, err := promconfig.NewClientFromConfig(file.HTTP, "kube-vitals", promconfig.WithUserAgent(c.UserAgent))
 	if err != nil {
-		return err
+		return false, err
 	}
-	if config.HTTP.FollowRedirects {
+	if file.HTTP.FollowRedirects {
 		h.CheckRedirect = checkRedirect
 	}
 	if c.http != nil {
 		c.http.CloseIdleConnections()
 	}
-	config.Timeout = cmp.Or(config.Timeout, min(DefaultTimeout, c.Interval))
-	c.config, c.http, c.content = config, h, content
-	return nil
+	file.Timeout = cmp.Or(file.Timeout, min(DefaultTimeout, c.Interval))
+	c.file, c.http, c.content = file, h, content
+	return true, nil
+}
+
+// reload reads the configuration file again. If it cannot be used, its previous content stays in use.
+// Each change is reported once.
+func (c *client) reload() {
+	changed, err := c.load()
+	if changed || err != nil && fmt.Sprint(err) != fmt.Sprint(c.problem) {
+		c.Reloaded(c.File, err)
+	}
+	c.problem = err
 }
 
 // checkRedirect allows redirects to the same host and port only: credentials are for the engine, and
@@ -95,38 +108,14 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// reload reads the configuration file again if it has changed. If it cannot be used, its previous
-// content stays in use. Each change is reported once.
-func (c *client) reload() {
-	if c.File == "" {
-		return
-	}
-	content, err := os.ReadFile(c.File)
-	if err == nil && bytes.Equal(content, c.content) {
-		c.problem = ""
-		return
-	}
-	if err == nil {
-		err = c.use(content)
-	}
-	problem := ""
-	if err != nil {
-		problem = err.Error()
-	}
-	if err == nil || problem != c.problem {
-		c.problem = problem
-		c.Reloaded(c.File, err)
-	}
-}
-
 // query sends the query of a kind, and calls emit for each series of the response. It returns nil if
 // there is no such query. The series of a response that fails later have been emitted, too.
 func (c *client) query(ctx context.Context, k kind, emit func(*decode.Series)) (*decode.Response, error) {
-	text := c.config.query(k, c.window)
+	text := c.file.query(k, c.window)
 	if text == "" {
 		return nil, nil
 	}
-	timeout := c.config.Timeout
+	timeout := c.file.Timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	u := *c.url
@@ -156,7 +145,7 @@ func (c *client) read(request *http.Request, emit func(*decode.Series)) (*decode
 		return nil, err
 	}
 	defer r.Body.Close()
-	body, err := httpbody.Open(r, c.config.MaxResponseBytes, new(gzip.Reader))
+	body, err := httpbody.Open(r, c.file.MaxResponseBytes, new(gzip.Reader))
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	isJSON := media == "application/json" || media == "application/stream+json" // VictoriaMetrics, of raw samples
 	switch {

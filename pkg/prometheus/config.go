@@ -36,7 +36,7 @@ type File struct {
 	// Timeout bounds one query. By default, it is DefaultTimeout, or the interval if that is less.
 	Timeout time.Duration `yaml:"timeout"`
 
-	// MaxResponseBytes bounds one response after decompression; by default DefaultMaxResponseBytes.
+	// MaxResponseBytes bounds one response after decompression; by default defaultMaxResponseBytes.
 	MaxResponseBytes int64 `yaml:"maxResponseBytes"`
 
 	// HTTP is how to connect to the engine, in the format of Prometheus' own configuration:
@@ -59,7 +59,7 @@ type Labels struct {
 // The defaults of File.
 const (
 	DefaultTimeout          = 10 * time.Second
-	DefaultMaxResponseBytes = 512 << 20 // streamed: 300,000 containers take 200 MB, but little memory
+	defaultMaxResponseBytes = 512 << 20 // streamed: 300,000 containers take 200 MB, but little memory
 
 	minResponseBytes = 64 << 10
 	noQuery          = "-" // removes an optional query
@@ -166,7 +166,7 @@ func (f *File) setDefaults() {
 	f.Labels.Namespace = cmp.Or(f.Labels.Namespace, "namespace")
 	f.Labels.Pod = cmp.Or(f.Labels.Pod, "pod")
 	f.Labels.Container = cmp.Or(f.Labels.Container, "container")
-	f.MaxResponseBytes = cmp.Or(f.MaxResponseBytes, DefaultMaxResponseBytes)
+	f.MaxResponseBytes = cmp.Or(f.MaxResponseBytes, defaultMaxResponseBytes)
 }
 
 var (
@@ -237,17 +237,11 @@ func (f *File) query(k kind, window time.Duration) string {
 
 // withMatchers adds the matchers of the file to a query of a preset.
 func (f *File) withMatchers(query string) string {
-	query, hasMatchers := strings.CutSuffix(query, "}")
-	if !hasMatchers {
-		return query
-	}
+	matchers := "{"
 	for _, name := range slices.Sorted(maps.Keys(f.Matchers)) {
-		if !strings.HasSuffix(query, "{") {
-			query += ","
-		}
-		query += name + "=" + strconv.Quote(f.Matchers[name])
+		matchers += name + "=" + strconv.Quote(f.Matchers[name]) + "," // may be the last: engines accept that
 	}
-	return query + "}"
+	return strings.Replace(query, "{", matchers, 1)
 }
 
 // ParseURL parses the address of the engine: everything before /api/v1.

@@ -31,7 +31,7 @@ func TestRedirects(t *testing.T) {
 			f.respond = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, target, status) }
 		})
 		target = strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/api/v1/query"
-		if result := f.refresh(context.Background()); result.Reason != reason.BadFormat || len(other.requests) > 0 {
+		if result := f.refresh(context.Background()); reason.Of(result.Err) != reason.BadFormat || len(other.requests) > 0 {
 			t.Errorf("%d to another host: got %v, which got %d requests, want %v and none", status, result.Err,
 				len(other.requests), reason.BadFormat)
 		}
@@ -88,7 +88,7 @@ func TestRotatedFiles(t *testing.T) {
 	}
 	defer client.http.CloseIdleConnections()
 	f.client = client
-	if result := f.refresh(context.Background()); result.Reason != reason.TLSAuthority {
+	if result := f.refresh(context.Background()); reason.Of(result.Err) != reason.TLSAuthority {
 		t.Errorf("with another CA: got %v, want %v", result.Err, reason.TLSAuthority)
 	}
 	for _, token := range []string{"one", "two"} {
@@ -128,7 +128,7 @@ func TestEngineRestarts(t *testing.T) {
 		f.CloseClientConnections()
 	}
 	f.Close()
-	if result := f.refresh(context.Background()); result.Reason != reason.ConnectRefused {
+	if result := f.refresh(context.Background()); reason.Of(result.Err) != reason.ConnectRefused {
 		t.Errorf("while it is down: got %v, want %v", result.Err, reason.ConnectRefused)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", f.Listener.Addr().String())
@@ -164,7 +164,7 @@ func TestSlowEngine(t *testing.T) {
 		}
 	})
 	result := f.refresh(context.Background())
-	if result.Reason != reason.Timeout || !strings.Contains(result.Err.Error(), "all queries together") {
+	if reason.Of(result.Err) != reason.Timeout || !strings.Contains(result.Err.Error(), "all queries together") {
 		t.Errorf("got %v, want %v", result.Err, reason.Timeout)
 	}
 	f.set(func() {

@@ -212,7 +212,7 @@ func newFixture(t *testing.T, config string) *fixture {
 		t.Fatal(err)
 	}
 	f.Source = source
-	f.client.config.Timeout, f.maxDuration = testenv.Patience, testenv.Patience
+	f.client.file.Timeout, f.maxDuration = testenv.Patience, testenv.Patience
 	t.Cleanup(func() { source.client.http.CloseIdleConnections() })
 	source.Set(newNode("n1", "10.0.0.1"))
 	return f

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -137,16 +137,17 @@ func TestFaults(t *testing.T) {
 			f.mustRefresh()
 			f.set(func() { f.respond = tc.respond })
 			if tc.want == reason.Timeout {
-				f.client.config.Timeout = 50 * time.Millisecond
+				f.client.file.Timeout = 50 * time.Millisecond
 			}
 			for failures := range 2 {
-				result := f.refresh(context.Background())
-				if result.Reason != tc.want || !strings.Contains(fmt.Sprint(result.Err), tc.text) || result.Failures != failures+1 {
-					t.Errorf("got %v, %v, %d failures, want %v with %q", result.Reason, result.Err, result.Failures, tc.want, tc.text)
+				f.refreshAt(time.Now())
+				o := f.Overall()
+				if o.Reason != tc.want || !strings.Contains(fmt.Sprint(o.Err), tc.text) || o.Failures != failures+1 {
+					t.Errorf("got %v, %v, %d failures, want %v with %q", o.Reason, o.Err, o.Failures, tc.want, tc.text)
 				}
 			}
 			f.wantPod("app 200 15s")
-			f.client.config.Timeout = testenv.Patience
+			f.client.file.Timeout = testenv.Patience
 			f.set(func() { f.respond = nil })
 			f.put("app", "", -35, 100, -20, 103, -5, 109)
 			f.mustRefresh()
@@ -170,8 +171,8 @@ func endless(status int, contentType, start, chunk string) http.HandlerFunc {
 func TestEngineDown(t *testing.T) {
 	f := newFixture(t, "")
 	f.Close()
-	result := f.refresh(context.Background())
-	if result.Reason != reason.ConnectRefused || f.WarmedUp() {
+	result := f.refreshAt(time.Now())
+	if reason.Of(result.Err) != reason.ConnectRefused || f.WarmedUp() {
 		t.Errorf("got %v, warm: %v, want %v", result.Err, f.WarmedUp(), reason.ConnectRefused)
 	}
 }
@@ -197,7 +198,8 @@ func TestWarningsAreLoggedOnce(t *testing.T) {
 	refresh := func(warnings ...string) {
 		f.set(func() { f.warnings = warnings })
 		f.put("app", "", -20, 100, -5, 103)
-		f.log(ctx, f.refresh(ctx))
+		result := f.refresh(ctx)
+		f.record(ctx, &result, time.Now())
 	}
 	for i := range 3 {
 		refresh(fmt.Sprintf("store %d\nE0101 \x1b[31m", i))
@@ -224,7 +226,7 @@ func TestWarningsRemoveNothing(t *testing.T) {
 	})
 	f.put("app", "", -20, 103, -5, 109)
 	f.ended["side"] = true // the API server may not know yet that it runs
-	if result := f.mustRefresh(); !result.Partial {
+	if result := f.mustRefresh(); !result.Engine.Partial {
 		t.Error("not reported as partial")
 	}
 	f.wantPod("app 400 15s, side 200 15s")
@@ -258,7 +260,7 @@ func TestLargeAnswer(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if result := f.refresh(context.Background()); result.Reason != reason.NoSamples {
+	if result := f.refresh(context.Background()); reason.Of(result.Err) != reason.NoSamples {
 		t.Fatalf("got %v, want %v", result.Err, reason.NoSamples)
 	}
 	runtime.ReadMemStats(&after)
@@ -279,7 +281,7 @@ func TestRequests(t *testing.T) {
 		r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("User-Agent") != "test" {
 		t.Errorf("got %s, headers %v", r.Method, r.Header)
 	}
-	want := `container_cpu_usage_seconds_total{container!="",container!="POD",image!="",cluster="a\"b"}[412s] offset -300s`
+	want := `container_cpu_usage_seconds_total{cluster="a\"b",container!="",container!="POD",image!=""}[412s] offset -300s`
 	if got := r.Form.Get("query"); got != want || r.Form.Get("timeout") != "600000ms" {
 		t.Errorf("got %s, timeout %s, want %s", got, r.Form.Get("timeout"), want)
 	}
@@ -291,8 +293,8 @@ func TestTimeouts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.client.config.Timeout != DefaultTimeout || s.maxDuration != maxAge/3 {
-		t.Errorf("got %v for a query, %v for all", s.client.config.Timeout, s.maxDuration)
+	if s.client.file.Timeout != DefaultTimeout || s.maxDuration != maxAge/3 {
+		t.Errorf("got %v for a query, %v for all", s.client.file.Timeout, s.maxDuration)
 	}
 }
 
@@ -349,8 +351,11 @@ func TestErrorsKeepSecrets(t *testing.T) {
 		"http: {authorization: {credentials: \"hunter2\\nb\"}}",
 		"hunter2",
 	} {
-		c := &client{Config: Config{Interval: interval}, url: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}
-		err := c.use([]byte(config))
+		file := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := newClient(Config{URL: "http://127.0.0.1:1", File: file, Interval: interval}, time.Minute)
 		if err == nil {
 			_, err = c.query(t.Context(), containerCPU, func(*decode.Series) {})
 		}
@@ -423,7 +428,7 @@ func TestPartialResponse(t *testing.T) {
 		}
 	})
 	f.ended["app"] = true
-	if result := f.refresh(context.Background()); !result.Partial {
+	if result := f.refresh(context.Background()); !result.Engine.Partial {
 		t.Errorf("got %+v, want a partial result", result)
 	}
 	f.wantPod("app 200 15s")
@@ -435,7 +440,7 @@ func TestFailedQuery(t *testing.T) {
 	f.put("app", "", -20, 100, -5, 103)
 	f.mustRefresh()
 	f.ended["app"] = true
-	failing := f.client.config.query(containerMemory, f.client.window)
+	failing := f.client.file.query(containerMemory, f.client.window)
 	f.set(func() {
 		clear(f.series)
 		f.respond = func(w http.ResponseWriter, r *http.Request) {
@@ -447,7 +452,7 @@ func TestFailedQuery(t *testing.T) {
 			fmt.Fprint(w, `{"status":"success","data":{"result":[]}}`)
 		}
 	})
-	if result := f.refresh(context.Background()); result.Reason != reason.ServerError {
+	if result := f.refresh(context.Background()); reason.Of(result.Err) != reason.ServerError {
 		t.Errorf("got %v, want %v", result.Err, reason.ServerError)
 	}
 	f.wantPod("app 200 15s")

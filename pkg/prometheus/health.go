@@ -2,9 +2,11 @@ package prometheus
 
 import (
 	"cmp"
+	"context"
 	"slices"
-	"sync"
 	"time"
+
+	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -13,21 +15,8 @@ import (
 
 var _ health.Source = (*Source)(nil)
 
-// overall is what is known of the engine.
-type overall struct {
-	mu sync.Mutex
-	health.Overall
-	details health.Engine // Overall copies it into Engine
-}
-
 // Overall implements health.Source.
-func (s *Source) Overall() health.Overall {
-	s.overall.mu.Lock()
-	defer s.overall.mu.Unlock()
-	current, engine := s.overall.Overall, s.overall.details
-	current.Engine = &engine
-	return current
-}
+func (s *Source) Overall() health.Overall { return *s.overall.Load() }
 
 // Node implements health.Source.
 func (s *Source) Node(name string) (health.Node, bool) {
@@ -37,12 +26,12 @@ func (s *Source) Node(name string) (health.Node, bool) {
 	if n == nil {
 		return health.Node{}, false
 	}
-	return n.current(s.Overall().Next), true
+	return n.current(s.overall.Load().Next), true
 }
 
 // Nodes implements health.Source.
 func (s *Source) Nodes() []health.Node {
-	known, next := s.snapshot(), s.Overall().Next
+	known, next := s.snapshot(), s.overall.Load().Next
 	nodes := make([]health.Node, len(known))
 	for i, n := range known {
 		nodes[i] = n.current(next)
@@ -60,21 +49,39 @@ func (n *node) current(next time.Time) health.Node {
 	return current
 }
 
-// recordRefresh adds a result to what is known of the engine.
-func (s *Source) recordRefresh(r *Result, now, next time.Time) {
-	rejected := s.client.problem != ""
-	s.overall.mu.Lock()
-	defer s.overall.mu.Unlock()
-	s.overall.Next, s.overall.details.FileRejected = next, rejected
-	if r.Err != nil {
-		s.overall.Fail(now, r.Took, r.Reason, r.Err)
-		return
+// setNext sets when the next refresh is due.
+func (s *Source) setNext(due time.Time) {
+	o := s.Overall()
+	o.Next = due
+	s.overall.Store(&o)
+}
+
+// record adds a result to what is known of the engine. It logs when refreshes start to fail, when the
+// reason changes, and when they work again, and the same of warnings. It logs the first warning only:
+// the next ones may differ each time.
+func (s *Source) record(ctx context.Context, r *Result, now time.Time) {
+	before, engine, logger := s.overall.Load(), r.Engine, klog.FromContext(ctx)
+	o := *before
+	if o.Add(now, r.Took, reason.Of(r.Err), r.Err); r.Err != nil {
+		engine = *before.Engine
 	}
-	s.overall.Succeed(now, r.Took)
-	e := &s.overall.details
-	e.Series, e.UnknownSeries, e.Partial, e.Warning, e.Skipped = r.Series, r.Unknown, r.Partial, r.Warning, 0
-	for _, n := range r.Skipped {
-		e.Skipped += n
+	engine.Host, engine.FileRejected = before.Engine.Host, s.client.problem != nil
+	o.Engine = &engine
+	s.overall.Store(&o)
+	switch {
+	case o.Reason == before.Reason:
+	case r.Err == nil:
+		logger.Info("The engine can be read again")
+	default:
+		logger.Error(r.Err, "Reading the engine failed; the last metrics are served until they expire", "reason", o.Reason)
+	}
+	switch {
+	case engine.Partial == before.Engine.Partial:
+	case engine.Partial:
+		logger.Info("The engine has responded with a warning; metrics that are missing in the response are served until "+
+			"they expire", "warning", engine.Warning)
+	default:
+		logger.Info("The engine responds without a warning again")
 	}
 }
 
@@ -100,7 +107,7 @@ func (s *Source) recordNode(n *node, now time.Time) bool {
 	if count == 0 {
 		h.Containers = 0
 		age := now.Sub(n.object.Load().CreationTimestamp.Time) // below 0: the clock of the API server was set
-		if h.Last.IsZero() && age >= -usage.MaxLead && age < s.overall.Startup {
+		if h.Last.IsZero() && age >= -usage.MaxLead && age < s.overall.Load().Startup {
 			return false
 		}
 		h.Fail(now, 0, reason.NotInEngine, nil)

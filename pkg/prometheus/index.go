@@ -2,8 +2,10 @@ package prometheus
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -25,14 +27,14 @@ func (s *Source) reindex(ctx context.Context) {
 	s.changed = false
 	s.notePrevious(s.Clock.At(time.Now()))
 	index := map[string]*node{}
-	for _, n := range s.nodes {
+	for _, n := range slices.SortedFunc(maps.Values(s.nodes), byAge) {
 		for _, a := range n.object.Load().Status.Addresses {
-			owner, other := index[a.Address], n
+			owner, other, before := index[a.Address], n, s.index[a.Address]
 			if owner == nil || owner == n {
 				index[a.Address] = n
 				continue
 			}
-			if s.precedes(n, owner, a.Address) {
+			if before != nil && before.name == n.name {
 				owner, other = n, owner
 			}
 			index[a.Address] = owner
@@ -63,22 +65,16 @@ func (s *Source) notePrevious(now usage.Time) {
 	maps.DeleteFunc(s.previous, func(_ string, at usage.Time) bool { return now.Sub(at) > maxWindow })
 }
 
-// precedes reports whether an address that a node and another one have is the node's.
-func (s *Source) precedes(n, other *node, address string) bool {
-	if owner := s.index[address]; owner != nil && (owner.name == n.name || owner.name == other.name) {
-		return owner.name == n.name
-	}
-	created, otherCreated := n.object.Load().CreationTimestamp, other.object.Load().CreationTimestamp
-	if !created.Equal(&otherCreated) {
-		return created.Before(&otherCreated)
-	}
-	return n.name < other.name
+// byAge sorts nodes by age, the oldest one first.
+func byAge(a, b *node) int {
+	created := a.object.Load().CreationTimestamp.Time
+	return cmp.Or(created.Compare(b.object.Load().CreationTimestamp.Time), cmp.Compare(a.name, b.name))
 }
 
 // nodeOf returns the node of a series, or nil if it is not of this cluster. A label may have the
 // name or an address of the node, with or without a port.
 func (s *Source) nodeOf(series *decode.Series) *node {
-	for _, label := range s.client.config.Labels.Node {
+	for _, label := range s.client.file.Labels.Node {
 		value := series.Get(label)
 		if value == nil {
 			continue

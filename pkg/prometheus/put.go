@@ -10,13 +10,13 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// put stores the new samples of a node, and reports whether there were any. observeStamps must be first:
-// it decides which selection of each counter the rest uses.
-func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
+// put stores the new samples of a node. observeStamps must be first: it decides which selection of each
+// counter the rest uses.
+func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) {
 	s.observeStamps(n)
 	reference, hasNew := s.prepare(n, sent)
 	if !hasNew {
-		return false
+		return
 	}
 	s.scrape = usage.Scrape{
 		At: arrived, Sent: sent, Capacity: capacity(n.object.Load()), Partial: partial || n.overLimit,
@@ -26,11 +26,10 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.deleted {
-		return false
+		return
 	}
 	s.fill(n, reference)
 	s.Sink.Put(n.name, &s.scrape)
-	return true
 }
 
 // prepare drops the samples that are by another clock than those of their node, and restarts series if

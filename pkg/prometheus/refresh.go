@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -23,38 +22,32 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 	defer func() {
 		result.Took = time.Since(start)
 		if p := recover(); p != nil {
-			result.Err, result.Reason = panicError(p), reason.InternalFailure
+			result.Err = panicError(p)
 		}
-		if result.Err == nil {
-			s.failures = 0
-			s.warm.Store(true)
-			return
-		}
-		s.failures++
-		result.Failures = s.failures
 	}()
 	s.refreshes++
 	sent := s.Clock.At(start)
 	s.reindex(ctx)
 	a := responses{result: &result}
-	if err := s.queryAll(ctx, &a); err != nil {
-		result.Err, result.Reason = err, reason.Of(err)
+	if result.Err = s.queryAll(ctx, &a); result.Err != nil {
 		return result
 	}
 	if a.matched[containerCPU]+a.matched[nodeCPU] == 0 && len(s.index) > 0 {
-		result.Err, result.Reason = s.noSamples(a.series), reason.NoSamples
+		result.Err = s.noSamples(a.series)
 		return result
 	}
-	result.Series, result.Unknown = map[string]int{}, a.series
+	engine := &result.Engine
+	engine.Series, engine.UnknownSeries = map[string]int{}, a.series
 	for k, n := range a.matched {
-		result.Series[kind(k).String()] = n
-		result.Unknown -= n
+		engine.Series[kind(k).String()] = n
+		engine.UnknownSeries -= n
+	}
+	for _, n := range result.Skipped {
+		engine.Skipped += n
 	}
 	arrived := s.Clock.At(time.Now())
 	for _, n := range s.snapshot() {
-		if s.put(n, sent, arrived, result.Partial) {
-			result.Nodes++
-		}
+		s.put(n, sent, arrived, engine.Partial)
 		if !s.recordNode(n, time.Now()) {
 			result.Missing++
 		}
@@ -105,7 +98,6 @@ func (s *Source) queryKinds(ctx context.Context, a *responses, kinds ...kind) er
 }
 
 func (s *Source) query(ctx context.Context, k kind, a *responses) error {
-	s.tick()
 	response, err := s.client.query(ctx, k, func(series *decode.Series) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -118,7 +110,9 @@ func (s *Source) query(ctx context.Context, k kind, a *responses) error {
 		defer a.mu.Unlock()
 		a.series += response.Series
 		a.result.Skipped[usage.OverLimit] += response.OverLimit
-		s.noteWarning(ctx, k, response.Warning, a.result)
+		engine := &a.result.Engine // it warns when it does not have all series
+		engine.Warning = cmp.Or(engine.Warning, response.Warning)
+		engine.Partial = engine.Warning != ""
 	}
 	return err
 }
@@ -131,7 +125,7 @@ func panicError(p any) error {
 
 // noSamples returns the error for responses without samples of the cluster's nodes.
 func (s *Source) noSamples(series int) error {
-	f := s.client.config
+	f := s.client.file
 	if series == 0 {
 		return reason.Errorf(reason.NoSamples, "the engine at %s has no series of nodes or containers in the last %v "+
 			"(check preset, matchers and queries in --prometheus-config, and the header of the tenant)",
@@ -140,35 +134,4 @@ func (s *Source) noSamples(series int) error {
 	return reason.Errorf(reason.NoSamples, "the engine at %s has %d series, but none of this cluster's nodes and pods: "+
 		"no label %s has the name or address of a node (set labels.node or matchers in --prometheus-config)",
 		s.client.url.Host, series, strings.Join(f.Labels.Node, ", "))
-}
-
-// noteWarning marks the result as partial if the response has a warning: an engine warns when it
-// does not have all series. It logs the first warning only: the next ones may differ each time.
-func (s *Source) noteWarning(ctx context.Context, k kind, warning string, result *Result) {
-	if warning == "" {
-		return
-	}
-	result.Partial, result.Warning = true, cmp.Or(result.Warning, warning)
-	if !s.warned {
-		s.warned = true
-		klog.FromContext(ctx).Info("The engine has responded with a warning; metrics that are missing in the response "+
-			"are served until they expire", "query", k, "warning", warning)
-	}
-}
-
-// log logs when refreshes start to fail, when the reason changes, and when they work again.
-func (s *Source) log(ctx context.Context, r Result) {
-	logger := klog.FromContext(ctx)
-	switch {
-	case r.Err == nil && s.logged != "":
-		s.logged = ""
-		logger.Info("The engine can be read again")
-	case r.Err != nil && r.Reason != s.logged:
-		s.logged = r.Reason
-		logger.Error(r.Err, "Reading the engine failed; the last metrics are served until they expire", "reason", r.Reason)
-	}
-	if r.Err == nil && s.warned && !r.Partial {
-		s.warned = false
-		logger.Info("The engine responds without a warning again")
-	}
 }

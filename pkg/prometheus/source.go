@@ -10,8 +10,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/kube-vitals/kube-vitals/pkg/reason"
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -31,17 +32,10 @@ type Observer interface {
 // Result is the outcome of a refresh: one response to each query.
 type Result struct {
 	Took    time.Duration
-	Series  map[string]int        // of known nodes, by query; nil if Err is set
-	Nodes   int                   // with new samples
+	Err     error                 // with a reason; nil: success
+	Engine  health.Engine         // what the engine had, if the refresh succeeded
 	Skipped [usage.NumReasons]int // samples and series that were skipped, by reason
-	Unknown int                   // series of nodes that are not known
 	Missing int                   // known nodes without series
-	Partial bool                  // whether the engine said that it does not have all series
-	Warning string                // of the engine; empty: none
-	Err     error                 // nil: success
-	Reason  reason.Reason         // of Err
-	// Failures is the number of refreshes in a row that have failed, with this one; 0: it succeeded.
-	Failures int
 }
 
 // Config configures a Source. File, UserAgent and Reloaded are optional.
@@ -91,7 +85,7 @@ const (
 	maxAhead = 5 * time.Minute
 	// maxTimeout is the longest timeout of a query.
 	maxTimeout = time.Minute
-	// stuckAfter is the time without progress after which the loop is reported as stuck.
+	// stuckAfter is how late a refresh must be for the loop to be reported as stuck.
 	stuckAfter = 2 * maxTimeout
 	// endedAfter is how much older than the reference of its node the newest sample of a container must
 	// be, for the container to have ended if the API server does not report it as running. The samples
@@ -108,20 +102,14 @@ const (
 // Source keeps a Sink up to date with the samples that an engine has of a set of nodes.
 type Source struct {
 	Config
-	client   *client
-	started  time.Time
-	lastTick atomic.Int64 // when the loop last made progress, as time since started
-	warm     atomic.Bool
-	overall  overall
+	client  *client
+	overall atomic.Pointer[health.Overall] // the loop replaces it
 	// maxDuration is the longest duration of a refresh. The samples of its first response, which may be
 	// a scrape old already, must not expire before the next refresh has ended.
 	maxDuration time.Duration
 
 	// These fields belong to the loop.
-	refreshes uint64 // the number of the current refresh
-	failures  int    // in a row
-	logged    reason.Reason
-	warned    bool                  // whether a warning was logged since the last response without one
+	refreshes uint64                // the number of the current refresh
 	index     map[string]*node      // by name and by address
 	previous  map[string]usage.Time // the time that the clock of a node that was removed has shown, by name
 	key       []byte
@@ -144,12 +132,12 @@ func New(c Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{Config: c, client: client, started: time.Now(), changed: true,
-		nodes: map[string]*node{}, previous: map[string]usage.Time{},
-		times: map[[2]usage.Time]int{}, maxDuration: max(c.Interval, c.MaxSampleAge/3)}
+	s := &Source{Config: c, client: client, changed: true, nodes: map[string]*node{},
+		previous: map[string]usage.Time{}, times: map[[2]usage.Time]int{},
+		maxDuration: max(c.Interval, c.MaxSampleAge/3)}
 	// Two samples must be in the range of the queries.
-	s.overall.Window, s.overall.Startup = client.window, client.window+c.Interval
-	s.overall.details.Host = client.url.Host
+	s.overall.Store(&health.Overall{Window: client.window, Startup: client.window + c.Interval,
+		Engine: &health.Engine{Host: client.url.Host}})
 	return s, nil
 }
 
@@ -171,9 +159,7 @@ func (s *Source) Set(object *corev1.Node) {
 		return
 	}
 	s.mu.Unlock()
-	if known != nil { // another node with the same name
-		s.Delete(object.Name)
-	}
+	s.Delete(object.Name) // another node with the same name
 	n := &node{name: object.Name, containers: map[string]*container{}, foreign: map[foreign]bool{}}
 	n.counter.isRunning = true
 	n.object.Store(object)
@@ -201,50 +187,45 @@ func (s *Source) Delete(name string) {
 
 // Alive returns an error if the loop is stuck.
 func (s *Source) Alive() error {
-	if idle := time.Since(s.started) - time.Duration(s.lastTick.Load()); idle > s.Interval+stuckAfter {
-		return fmt.Errorf("the loop that queries the engine has been stuck for %v", idle.Round(time.Second))
+	next := s.overall.Load().Next
+	if late := time.Since(next); !next.IsZero() && late > s.maxDuration+stuckAfter {
+		return fmt.Errorf("the loop that queries the engine has been stuck for %v", late.Round(time.Second))
 	}
 	return nil
 }
 
-func (s *Source) tick() { s.lastTick.Store(int64(time.Since(s.started))) }
-
 // WarmedUp reports whether the samples of a refresh have been stored.
-func (s *Source) WarmedUp() bool { return s.warm.Load() }
+func (s *Source) WarmedUp() bool { return !s.overall.Load().LastSuccess.IsZero() }
 
 // Run refreshes until ctx is done.
 func (s *Source) Run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	synced := func(context.Context) (bool, error) { return s.Synced(), nil }
+	if wait.PollUntilContextCancel(ctx, syncInterval, true, synced) != nil {
+		return // the context ended
+	}
 	due := time.Now()
 	for {
-		s.tick()
+		s.setNext(due)
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
-		}
-		if !s.Synced() {
-			timer.Reset(syncInterval)
-			due = time.Now()
-			continue
+		case <-time.After(time.Until(due)):
 		}
 		s.client.reload()
 		result := s.refresh(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		s.log(ctx, result)
-		s.Observer.Refreshed(result)
 		now := time.Now()
+		s.record(ctx, &result, now)
+		s.Observer.Refreshed(result)
 		if due = due.Add(s.Interval); due.Before(now) {
 			due = now
 		}
-		if early := now.Add(s.Interval / 4); result.Err != nil && result.Failures <= retries && early.Before(due) {
+		early := now.Add(s.Interval / 4)
+		if failures := s.overall.Load().Failures; 0 < failures && failures <= retries && early.Before(due) {
 			due = early
 		}
-		s.recordRefresh(&result, now, due)
-		timer.Reset(due.Sub(now))
 	}
 }
 

@@ -248,7 +248,7 @@ func TestNodes(t *testing.T) {
 			if node == nil || node.CPUNanocores != 2e9 || node.Memory != 7 || node.At != f.start.Add(-5*time.Second) {
 				t.Errorf("got %+v", node)
 			}
-			if result.Nodes != 1 || result.Series["nodeCPU"] != 1 {
+			if result.Missing != 0 || result.Engine.Series["nodeCPU"] != 1 {
 				t.Errorf("got %+v", result)
 			}
 		})

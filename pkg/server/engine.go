@@ -7,6 +7,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	prom "github.com/kube-vitals/kube-vitals/pkg/prometheus"
+	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
 // addEngine adds an engine that has scraped the kubelets.
@@ -88,11 +89,11 @@ func (i *instruments) registerEngineState(overall func() health.Overall) {
 func (e *engineInstruments) Refreshed(r prom.Result) {
 	e.took.Observe(r.Took.Seconds())
 	e.countSkipped(r.Skipped)
-	e.refreshes.add(r.Reason)
+	e.refreshes.add(reason.Of(r.Err))
 	if r.Err != nil {
 		return
 	}
-	if r.Partial {
+	if r.Engine.Partial {
 		e.partial.Inc()
 	}
 	e.missing.Set(float64(r.Missing))

@@ -12,7 +12,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/kube-vitals/kube-vitals/pkg/internal/jsonscan"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -94,9 +93,8 @@ type Response struct {
 //
 // See https://prometheus.io/docs/prometheus/latest/querying/api/.
 func Decode(r io.Reader, emit func(*Series)) (*Response, error) {
-	d := &decoder{Scanner: jsonscan.New(r), emit: emit}
-	d.Open('{')
-	for name, ok := d.Field(); ok; name, ok = d.Field() {
+	d := &decoder{scanner: newScanner(r), emit: emit}
+	for name := range d.fields {
 		switch string(name) {
 		case "status":
 			d.response.Status = d.short()
@@ -107,23 +105,23 @@ func Decode(r io.Reader, emit func(*Series)) (*Response, error) {
 		case "warnings":
 			d.warnings()
 		case "isPartial": // VictoriaMetrics: whether some storage nodes have not responded
-			if string(d.Value()) == "true" {
+			if string(d.value()) == "true" {
 				d.response.Warning = "the response is partial"
 			}
 		case "data":
 			d.data()
 		default:
-			d.Skip()
+			d.skip()
 		}
 	}
-	if err := d.Finish(); err != nil { // it reads until the end: compressed responses end with a checksum
+	if err := d.finish(); err != nil { // it reads until the end: compressed responses end with a checksum
 		return nil, err
 	}
 	return &d.response, nil
 }
 
 type decoder struct {
-	*jsonscan.Scanner
+	*scanner
 	emit     func(*Series)
 	series   Series
 	response Response
@@ -131,7 +129,7 @@ type decoder struct {
 
 // short reads a string of which only the start is kept. It may be logged.
 func (d *decoder) short() string {
-	text, _ := d.String()
+	text, _ := d.str()
 	return printable(text[:min(len(text), maxWarning)])
 }
 
@@ -150,23 +148,20 @@ func printable(text []byte) string {
 }
 
 func (d *decoder) warnings() {
-	if !d.OpenUnlessNull('[') {
+	if !d.openUnlessNull('[') {
 		return
 	}
-	for d.Element() {
+	for d.element() {
 		d.response.Warning = cmp.Or(d.response.Warning, d.short())
 	}
 }
 
 func (d *decoder) data() {
-	if !d.OpenUnlessNull('{') {
-		return
-	}
-	for name, ok := d.Field(); ok; name, ok = d.Field() {
+	for name := range d.fields {
 		if string(name) != "result" {
-			d.Skip()
-		} else if d.OpenUnlessNull('[') {
-			for d.Element() {
+			d.skip()
+		} else if d.openUnlessNull('[') {
+			for d.element() {
 				d.readSeries()
 			}
 		}
@@ -176,24 +171,22 @@ func (d *decoder) data() {
 func (d *decoder) readSeries() {
 	s := &d.series
 	s.reset()
-	d.Open('{')
-	for name, ok := d.Field(); ok; name, ok = d.Field() {
+	for name := range d.fields {
 		switch string(name) {
 		case "metric":
 			d.readLabels()
 		case "values":
-			d.Open('[')
-			for d.Element() {
+			for d.open('['); d.element(); {
 				d.readPoint()
 			}
 		case "value":
 			d.readPoint()
 		default:
-			d.Skip()
+			d.skip()
 		}
 	}
 	switch {
-	case d.Failed():
+	case d.err != nil:
 		return
 	case s.overLimit:
 		d.response.OverLimit++
@@ -206,17 +199,16 @@ func (d *decoder) readSeries() {
 // readLabels reads labels. Nothing more is kept of a series that exceeds a limit.
 func (d *decoder) readLabels() {
 	s := &d.series
-	d.Open('{')
-	for d.Element() {
+	for d.open('{'); d.element(); {
 		if s.overLimit = s.overLimit || len(s.Labels) >= maxLabels; s.overLimit {
-			d.Field()
-			d.Skip()
+			d.skip()
+			d.skip()
 			continue
 		}
 		start := len(s.text)
-		s.add(d.String())
+		s.add(d.str())
 		nameLength := len(s.text) - start
-		s.add(d.String())
+		s.add(d.str())
 		s.Labels = append(s.Labels, Label{s.text[start:], nameLength})
 	}
 }
@@ -224,10 +216,10 @@ func (d *decoder) readLabels() {
 // readPoint reads [TIME, "VALUE"]. It skips a point that has no valid value, such as NaN.
 func (d *decoder) readPoint() {
 	s := &d.series
-	seconds, quoted, isPair := bytes.Cut(bytes.Trim(d.Value(), "[] \t\r\n"), []byte{','})
+	seconds, quoted, isPair := bytes.Cut(bytes.Trim(d.value(), "[] \t\r\n"), []byte{','})
 	at, err := strconv.ParseFloat(string(bytes.TrimSpace(seconds)), 64)
 	if !isPair || err != nil || !(at > 0 && at <= MaxUnixSeconds) {
-		d.Fail("a sample is not a time and a value")
+		d.fail("a sample is not a time and a value")
 		return
 	}
 	value, err := strconv.ParseFloat(string(bytes.Trim(quoted, "\" \t\r\n")), 64)

@@ -13,7 +13,6 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/pkg/internal/jsonscan"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -117,7 +116,7 @@ func TestDecodeRejects(t *testing.T) {
 		"no time":            `{"data":{"result":[{"metric":{},"value":["x","1"]}]}}`,
 		"deep":               `{"x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`,
 		"a bad literal":      `{"x":nil}`,
-		"a long number":      `{"x":` + strings.Repeat("1", 2*jsonscan.MaxToken) + `}`,
+		"a long number":      `{"x":` + strings.Repeat("1", 2*maxToken) + `}`,
 		"a label that is no": `{"data":{"result":[{"metric":{"a":1}}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +134,7 @@ func TestSeriesOverLimits(t *testing.T) {
 	long, longer := strings.Repeat("x", 60<<10), strings.Repeat("x", 1<<20)
 	for name, series := range map[string]string{
 		"a long value":      `"metric":{"a":"` + longer + `","b":"c"}`,
-		"long escapes":      `"metric":{"a":"` + strings.Repeat(`\n\u00e9`, jsonscan.MaxToken) + `"}`,
+		"long escapes":      `"metric":{"a":"` + strings.Repeat(`\n\u00e9`, maxToken) + `"}`,
 		"a long name":       `"metric":{"` + longer + `":"a"}`,
 		"a long last name":  `"metric":{"a":"b","` + longer + `":"a"},"values":[]`,
 		"many labels":       `"metric":{` + strings.Repeat(`"a":"b",`, maxLabels) + `"c":"d"}`,
@@ -180,7 +179,7 @@ func FuzzDecode(f *testing.F) {
 			err == nil && !reflect.DeepEqual(r, splitResponse) {
 			t.Fatalf("depends on the size of reads:\n%v %+v\n%v %+v", err, got, splitErr, split)
 		}
-		if len(body) > jsonscan.MaxToken || err != nil {
+		if len(body) > maxToken || err != nil {
 			return
 		}
 		var reference struct {

@@ -1,4 +1,4 @@
-package jsonscan
+package decode
 
 import (
 	"errors"
@@ -19,24 +19,24 @@ func TestLongTokens(t *testing.T) {
 			long := `"` + strings.Repeat("y", shift) + strings.Repeat(pattern, 1<<18/len(pattern)) + `"`
 			text := `["a"` + strings.Repeat(" ", 1<<18) + `,` + long + `,{` + long + `:` + long + `,"b":1}, ` + long + `, "c"]`
 			for _, r := range []io.Reader{strings.NewReader(text), iotest.HalfReader(strings.NewReader(text))} {
-				s := New(r)
-				s.Open('[')
+				s := newScanner(r)
+				s.open('[')
 				got := ""
-				for s.Element() {
+				for s.element() {
 					if s.decoder.PeekKind() == '{' {
-						s.Skip()
+						s.skip()
 						continue
 					}
-					text, isCut := s.String()
+					text, isCut := s.str()
 					if isCut {
 						text = []byte("cut")
 					}
 					got += string(text) + " "
 				}
-				if err := s.Finish(); err != nil || got != "a cut cut c " {
+				if err := s.finish(); err != nil || got != "a cut cut c " {
 					t.Errorf("%s, %d: got %s, %v", pattern, shift, got, err)
 				}
-				if kept := len(s.text) + cap(s.decoder.UnreadBuffer()); kept > 5*MaxToken {
+				if kept := len(s.text) + cap(s.decoder.UnreadBuffer()); kept > 5*maxToken {
 					t.Errorf("%s, %d: keeps %d bytes", pattern, shift, kept)
 				}
 			}
@@ -44,48 +44,48 @@ func TestLongTokens(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestErrorsOfJSON(t *testing.T) {
 	for text, want := range map[string]reason.Reason{
 		``: reason.Truncated, `[`: reason.Truncated, `["` + strings.Repeat("x", 1<<18): reason.Truncated,
 		`]`: reason.Undecodable, `{}`: reason.Undecodable, `[] x`: reason.Undecodable, `[],`: reason.Undecodable,
 		`[1]`: reason.Undecodable, `[` + strings.Repeat("1", 1<<18): reason.Undecodable, `["a" "b"]`: reason.Undecodable,
 		`[{"` + strings.Repeat("x", 1000) + `":nil}]`: reason.Undecodable,
 	} {
-		s := New(strings.NewReader(text))
-		s.Open('[')
-		for s.Element() {
+		s := newScanner(strings.NewReader(text))
+		s.open('[')
+		for s.element() {
 			if s.decoder.PeekKind() == '{' {
-				s.Skip()
+				s.skip()
 				continue
 			}
-			_, _ = s.String()
+			_, _ = s.str()
 		}
-		if err := s.Finish(); reason.Of(err) != want || len(err.Error()) > 200 {
+		if err := s.finish(); reason.Of(err) != want || len(err.Error()) > 200 {
 			t.Errorf("%.20s: got %v, want %s", text, err, want)
 		}
 	}
 	broken := errors.New("broken")
-	s := New(io.MultiReader(strings.NewReader(`["a"`), iotest.ErrReader(broken)))
-	s.Skip()
-	if err := s.Finish(); !errors.Is(err, broken) {
+	s := newScanner(io.MultiReader(strings.NewReader(`["a"`), iotest.ErrReader(broken)))
+	s.skip()
+	if err := s.finish(); !errors.Is(err, broken) {
 		t.Errorf("got %v, want the error of the reader", err)
 	}
 }
 
 // TestLevels skips objects within each other. The decoder keeps the names of all of them.
 func TestLevels(t *testing.T) {
-	name := `{"` + strings.Repeat("x", MaxToken/2) + `":`
+	name := `{"` + strings.Repeat("x", maxToken/2) + `":`
 	for levels, want := range map[int]reason.Reason{
 		maxLevels - 1: "", maxLevels: "", maxLevels + 1: reason.Undecodable, 10 * maxLevels: reason.Undecodable,
 	} {
 		text := strings.NewReader(strings.Repeat(name, levels) + "1" + strings.Repeat("}", levels))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		s := New(text)
-		s.Skip()
-		err := s.Finish()
+		s := newScanner(text)
+		s.skip()
+		err := s.finish()
 		runtime.ReadMemStats(&after)
-		const most = 10 * maxLevels * MaxToken / 2
+		const most = 10 * maxLevels * maxToken / 2
 		if got := after.TotalAlloc - before.TotalAlloc; got > most || reason.Of(err) != want {
 			t.Errorf("%d levels: allocates %d bytes, at most %d are allowed; got %v, want %q", levels, got, most, err, want)
 		}
