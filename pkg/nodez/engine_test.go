@@ -63,7 +63,7 @@ func TestEngineText(t *testing.T) {
 		check := func(want string) {
 			t.Helper()
 			var b strings.Builder
-			if err := WriteText(&b, config.Report()); err != nil {
+			if err := newPage().writeText(&b, config.Report()); err != nil {
 				t.Fatal(err)
 			}
 			if b.String() != want {

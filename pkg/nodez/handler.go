@@ -121,9 +121,9 @@ func (h *handler) write(w io.Writer, f format, report *Report) error {
 	case formatJSON:
 		err = json.NewEncoder(buffered).Encode(report)
 	case formatHTML:
-		err = h.page.write(buffered, report)
+		err = h.page.writeHTML(buffered, report)
 	case formatText:
-		err = WriteText(buffered, report)
+		err = h.page.writeText(buffered, report)
 	}
 	if err != nil {
 		return err

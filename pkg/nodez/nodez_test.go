@@ -450,7 +450,7 @@ func TestText(t *testing.T) {
 		config := newWorld(now).config(now)
 		config.Memory = func() *Memory { return &Memory{312 << 20, 20 << 30} }
 		var b strings.Builder
-		if err := WriteText(&b, config.Report()); err != nil {
+		if err := newPage().writeText(&b, config.Report()); err != nil {
 			t.Fatal(err)
 		}
 		const want = `kube-vitals v1.2.3 at 2000-01-01T00:00:00Z: metric resolution 15s, metrics expire after 1m
