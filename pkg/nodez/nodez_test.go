@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/filter"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
@@ -521,13 +522,13 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// TestDeadConnections checks that errors of writing end the response.
 // TestStalledClients checks that clients that keep their connections, but do not read, do not make
-// the page unavailable.
+// the page unavailable behind the filter of the server.
 func TestStalledClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		listener := make(testenv.Listener)
-		server := &http.Server{Handler: Handler(largeWorld(time.Now()).config(time.Now()))}
+		page := Handler(largeWorld(time.Now()).config(time.Now()))
+		server := &http.Server{Handler: filter.WithDeadline(page, time.Minute, filter.MaxWriteTime)}
 		go server.Serve(listener)
 		defer server.Close()
 		request := func() net.Conn {
@@ -538,10 +539,10 @@ func TestStalledClients(t *testing.T) {
 		for range maxConcurrent {
 			defer request().Close()
 		}
-		time.Sleep(writeTimeout / 2)
+		time.Sleep(filter.MaxWriteTime / 2)
 		client := request()
 		defer client.Close()
-		client.SetDeadline(time.Now().Add(2 * writeTimeout))
+		client.SetDeadline(time.Now().Add(2 * filter.MaxWriteTime))
 		response, err := http.ReadResponse(bufio.NewReader(client), nil)
 		if err != nil {
 			t.Fatalf("stalled clients hold the page: %v", err)
@@ -553,6 +554,7 @@ func TestStalledClients(t *testing.T) {
 	})
 }
 
+// TestDeadConnections checks that errors of writing end the response.
 func TestDeadConnections(t *testing.T) {
 	now := time.Now()
 	config := newWorld(now).config(now)
