@@ -2,7 +2,6 @@ package explain
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
@@ -32,7 +31,12 @@ func (n *Nodes) Summarize(missing []*inventory.Object, now time.Time) string {
 	for _, o := range missing {
 		s.add(m.nodeWithoutMetrics(o.Name), o.Name)
 	}
-	return s.text(m.nodesText)
+	return s.text(func(g *group) string {
+		if g.failing {
+			return "that cannot be read" + g.onlyNode()
+		}
+		return m.describe(g)
+	})
 }
 
 // theNode refers to a node that the user named.
@@ -40,7 +44,7 @@ func theNode(string) string { return "the node" }
 
 // nodeWithoutMetrics explains a node without a lookup.
 func (m *moment) nodeWithoutMetrics(name string) finding {
-	if n := m.node(name, theNode); n.found {
+	if n := m.node(name, theNode); n.text != nil {
 		return n.finding
 	}
 	facts, _ := m.Samples.NodeFacts(name)
@@ -58,19 +62,4 @@ func (m *moment) nodeWithoutMetrics(name string) finding {
 			m.overall.Reporter(name))
 	}
 	return m.stale(name, "the node", facts.SampledAt)
-}
-
-// nodesText describes a group of nodes.
-func (m *moment) nodesText(g *group) string {
-	switch {
-	case g.reason == reason.EngineFailing:
-		return fmt.Sprintf("%d %s", g.count, m.failingEngine())
-	case g.failing:
-		return fmt.Sprintf("%d that cannot be read%s", g.count, g.onlyNode())
-	case g.reason == reason.NodeStarting:
-		return fmt.Sprintf("%d without a second sample yet", g.count)
-	case g.reason == reason.StaleSamples:
-		return fmt.Sprintf("%d with samples that are too old", g.count)
-	}
-	return fmt.Sprintf("%d for other reasons", g.count)
 }
