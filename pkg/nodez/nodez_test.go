@@ -413,33 +413,56 @@ func TestIdleHandler(t *testing.T) {
 const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{.}}</pre></details></style>` +
 	"\x1b]0;title\a\r\n\u202e"
 
+// TestHostileText checks that text of nodes, of an engine and of an exporter cannot control the page.
 func TestHostileText(t *testing.T) {
 	now := time.Now()
-	w := newWorld(now)
-	failing := &w.List[0]
-	failing.Name, failing.Address = hostile, hostile
-	failing.Err = errors.New(hostile + strings.Repeat("x", 1<<20))
-	handler := Handler(w.config(now))
-	for _, f := range formats() {
-		response := httptest.NewRecorder()
-		handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, Path+"?format="+f.name, nil))
-		text := response.Body.String()
-		if len(text) > 64<<10 {
-			t.Errorf("%s: got %d bytes", f.name, len(text))
-		}
-		switch f {
-		case formatJSON:
-			if strings.Contains(text, "<script>") {
-				t.Errorf("JSON with an unescaped tag: %s", text)
+	long := errors.New(hostile + strings.Repeat("x", 1<<20))
+	kubelets := newWorld(now)
+	failing := &kubelets.List[0]
+	failing.Name, failing.Address, failing.Err = hostile, hostile, long
+	engine, source := newEngineWorld(now)
+	source.All.Failures, source.All.Reason, source.All.Engine.Partial = 1, reason.BadFormat, true
+	source.All.Err, source.All.Engine.Warning, source.List[0].Name = long, long.Error(), hostile
+	devices := newWorld(now).config(now)
+	devices.Devices = func() []health.Exporter {
+		return []health.Exporter{{Name: "dcgm", Namespace: "gpu", LeftOut: 1, LeftOutPod: hostile, Pods: []health.ExporterPod{{
+			Name: "p", Node: hostile, Attempts: health.Attempts{Failures: 1, Reason: reason.BadFormat, Err: long},
+		}}}}
+	}
+	for name, test := range map[string]struct {
+		config Config
+		want   []string
+	}{
+		"node":     {kubelets.config(now), []string{"connect-refused"}},
+		"engine":   {engine, []string{"unexpected-format", "prometheus:9090"}},
+		"exporter": {devices, []string{"unexpected-format"}},
+	} {
+		for _, f := range formats() {
+			response := httptest.NewRecorder()
+			Handler(test.config).ServeHTTP(response, httptest.NewRequest(http.MethodGet, Path+"?format="+f.name, nil))
+			text := response.Body.String()
+			if len(text) > 64<<10 {
+				t.Errorf("%s: got %d bytes of %s", name, len(text), f.name)
 			}
-		case formatHTML:
-			if strings.Contains(text, "<script>alert") || strings.Contains(text, "<img") ||
-				strings.Count(text, "<script") != 1 || strings.Count(text, "</style>") != 1 {
-				t.Errorf("HTML with an unescaped tag: %s", text)
+			for _, want := range test.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s: %s does not have %q: %s", name, f.name, want, text)
+				}
 			}
-		case formatText:
-			if strings.ContainsAny(text, "\x1b\a\r\u202e") {
-				t.Errorf("text with control characters: %q", text)
+			switch f {
+			case formatJSON:
+				if err := json.Unmarshal(response.Body.Bytes(), &Report{}); err != nil || strings.Contains(text, "<script>") {
+					t.Errorf("%s: error %v, or JSON with an unescaped tag: %s", name, err, text)
+				}
+			case formatHTML:
+				if strings.Contains(text, "<script>alert") || strings.Contains(text, "<img") ||
+					strings.Count(text, "<script") != 1 || strings.Count(text, "</style>") != 1 {
+					t.Errorf("%s: HTML with an unescaped tag: %s", name, text)
+				}
+			case formatText:
+				if strings.ContainsAny(text, "\x1b\a\r\u202e") {
+					t.Errorf("%s: text with control characters: %q", name, text)
+				}
 			}
 		}
 	}
