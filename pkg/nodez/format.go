@@ -55,20 +55,12 @@ func until(t *time.Time, now time.Time) string {
 	return duration.HumanDuration(t.Sub(now).Round(time.Second))
 }
 
-// age returns seconds as in kubectl's tables, or "" if they are nil.
-func age(seconds *float64) string {
-	if seconds == nil {
-		return ""
-	}
-	return duration.HumanDuration(time.Duration(*seconds * float64(time.Second)))
-}
-
-// signedAge returns the age of a sample. Samples from the future have a negative age.
-func signedAge(seconds *float64) string {
-	if seconds != nil && *seconds < 0 {
+// age returns seconds as in kubectl's tables. Samples from the future have a negative age.
+func age(seconds float64) string {
+	if seconds < 0 {
 		return skew(seconds)
 	}
-	return age(seconds)
+	return duration.HumanDuration(time.Duration(seconds * float64(time.Second)))
 }
 
 // took returns a duration of up to seconds with 3 digits, such as "12.3 ms".
@@ -84,21 +76,19 @@ func took(seconds float64) string {
 	return fmt.Sprintf("%.2f s", seconds)
 }
 
-// skew returns the skew of a clock with its sign, or "" if it is nil.
-func skew(seconds *float64) string {
-	switch {
-	case seconds == nil:
-		return ""
-	case math.Abs(*seconds) < 0.05:
+// skew returns the skew of a clock with its sign.
+func skew(seconds float64) string {
+	switch size := math.Abs(seconds); {
+	case size < 0.05:
 		return "0 s"
-	case math.Abs(*seconds) < 10:
-		return fmt.Sprintf("%+.1f s", *seconds)
-	case math.Abs(*seconds) < 120:
-		return fmt.Sprintf("%+.0f s", *seconds)
-	case *seconds < 0:
-		return "-" + duration.HumanDuration(time.Duration(-*seconds*float64(time.Second)))
+	case size < 10:
+		return fmt.Sprintf("%+.1f s", seconds)
+	case size < 120:
+		return fmt.Sprintf("%+.0f s", seconds)
+	case seconds < 0:
+		return "-" + age(-seconds)
 	}
-	return "+" + duration.HumanDuration(time.Duration(*seconds*float64(time.Second)))
+	return "+" + age(seconds)
 }
 
 // bytesOf returns a number of bytes with a binary prefix, such as "312 MiB".

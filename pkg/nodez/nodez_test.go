@@ -598,8 +598,8 @@ func (failingWriter) Write([]byte) (int, error) { return 0, errWrite }
 func TestFormats(t *testing.T) {
 	for got, want := range map[string]string{
 		took(0.00123): "1.23 ms", took(0.0456): "45.6 ms", took(0.789): "789 ms", took(12): "12.00 s",
-		skew(nil): "", skew(new(0.02)): "0 s", skew(new(-1.23)): "-1.2 s", skew(new(61.0)): "+61 s",
-		skew(new(-7200.0)): "-120m", skew(new(7200.0)): "+120m",
+		skew(0.02): "0 s", skew(-1.23): "-1.2 s", skew(61.0): "+61 s",
+		skew(-7200.0): "-120m", skew(7200.0): "+120m",
 		flag(15): "15s", flag(60): "1m", flag(90): "1m30s", flag(3600): "1h", flag(0.5): "500ms",
 		count(0): "0", count(999): "999", count(1000): "1,000", count(1234567): "1,234,567",
 		bytesOf(5 << 20): "5 MiB", bytesOf(9000 << 20): "9000 MiB", bytesOf(100 << 30): "100 GiB",

@@ -65,8 +65,8 @@ func functions() template.FuncMap {
 	return template.FuncMap{
 		"age": age, "ago": ago, "badge": badgeOf, "cell": cell, "count": count, "engine": (*Engine).text, "exact": exact,
 		"flag": flag, "hasDevices": (*Report).hasDevices, "memory": memoryText, "notes": (*Engine).notes,
-		"pods": (*DeviceExporter).problemsFirst, "rank": State.rank, "series": (*Engine).seriesText,
-		"signedAge": signedAge, "skew": skew, "states": states, "took": took, "until": until,
+		"pods": (*DeviceExporter).problemsFirst, "rank": State.rank, "series": (*Engine).seriesText, "skew": skew,
+		"states": states, "took": took, "until": until,
 	}
 }
 
