@@ -132,10 +132,10 @@ func TestSummariesOfEngine(t *testing.T) {
 			w := newEngineWorld()
 			test.change(w)
 			c := w.config()
-			if got := NewPods(c).Summarize([]*inventory.Object{w.pod()}, now); got != test.pods {
+			if got := (&Pods{c}).Summarize([]*inventory.Object{w.pod()}, now); got != test.pods {
 				t.Errorf("got pods %q, want %q", got, test.pods)
 			}
-			if got := NewNodes(c).Summarize([]*inventory.Object{w.nodes["n7"]}, now); got != test.nodes {
+			if got := (&Nodes{c}).Summarize([]*inventory.Object{w.nodes["n7"]}, now); got != test.nodes {
 				t.Errorf("got nodes %q, want %q", got, test.nodes)
 			}
 		})

@@ -193,13 +193,13 @@ type explanation struct {
 
 func explainPods(t *testing.T, make func() *world, tests []explanation) {
 	explainEach(t, make, tests, func(w *world) (reason.Reason, string) {
-		return NewPods(w.config()).Explain(t.Context(), "shop", "web", now)
+		return (&Pods{w.config()}).Explain(t.Context(), "shop", "web", now)
 	})
 }
 
 func explainNodes(t *testing.T, make func() *world, tests []explanation) {
 	explainEach(t, make, tests, func(w *world) (reason.Reason, string) {
-		return NewNodes(w.config()).Explain(t.Context(), "", "n7", now)
+		return (&Nodes{w.config()}).Explain(t.Context(), "", "n7", now)
 	})
 }
 
@@ -485,7 +485,7 @@ func TestEveryScrapeReason(t *testing.T) {
 	for _, r := range reason.Scrapes() {
 		w := newWorld()
 		w.fail(r, before(time.Minute))
-		got, text := NewPods(w.config()).Explain(t.Context(), "shop", "web", now)
+		got, text := (&Pods{w.config()}).Explain(t.Context(), "shop", "web", now)
 		want := fmt.Sprintf(`the metrics of its node "n7" cannot be read since 12:04:15 UTC (60s): %s`, r.Describe().Problem)
 		if got != r || !strings.HasPrefix(text, want) || !strings.Contains(text, r.Describe().Cure) {
 			t.Errorf("%s: got %s: %s", r, got, text)
@@ -509,7 +509,7 @@ func TestLookups(t *testing.T) {
 		w := newWorld()
 		w.lookup = &fakeLookup{}
 		test.change(w)
-		NewPods(w.config()).Explain(t.Context(), "shop", "web", now)
+		(&Pods{w.config()}).Explain(t.Context(), "shop", "web", now)
 		if w.lookup.calls != test.want {
 			t.Errorf("%s: got %d lookups, want %d", name, w.lookup.calls, test.want)
 		}

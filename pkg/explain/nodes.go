@@ -9,14 +9,11 @@ import (
 )
 
 // Nodes explains why nodes have no metrics. It is safe for concurrent use.
-type Nodes struct{ config Config }
-
-// NewNodes returns Nodes.
-func NewNodes(c Config) *Nodes { return &Nodes{c} }
+type Nodes struct{ Config }
 
 // Explain returns why a node has no metrics. The namespace is ignored.
 func (n *Nodes) Explain(ctx context.Context, _, name string, now time.Time) (reason.Reason, string) {
-	m := n.config.moment(now)
+	m := n.moment(now)
 	f := m.nodeWithoutMetrics(name)
 	if f.reason == reason.NotSelected {
 		f = m.lookUpNode(ctx, name, theNode(name))
@@ -26,7 +23,7 @@ func (n *Nodes) Explain(ctx context.Context, _, name string, now time.Time) (rea
 
 // Summarize returns how many of the nodes have no metrics for which reason.
 func (n *Nodes) Summarize(missing []*inventory.Object, now time.Time) string {
-	m := n.config.moment(now)
+	m := n.moment(now)
 	var s summary
 	for _, o := range missing {
 		s.add(m.nodeWithoutMetrics(o.Name), o.Name)

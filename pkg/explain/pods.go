@@ -15,14 +15,11 @@ import (
 )
 
 // Pods explains why pods have no metrics. It is safe for concurrent use.
-type Pods struct{ config Config }
-
-// NewPods returns Pods.
-func NewPods(c Config) *Pods { return &Pods{c} }
+type Pods struct{ Config }
 
 // Explain returns why a pod has no metrics.
 func (p *Pods) Explain(ctx context.Context, namespace, name string, now time.Time) (reason.Reason, string) {
-	m := p.config.moment(now)
+	m := p.moment(now)
 	o := m.Pods.Get(namespace, name)
 	var pod *corev1.Pod // as the API server has it; nil: not known
 	if m.Lookup != nil && (o == nil || o.Phase != inventory.PodRunning || noneRuns(o)) {
@@ -70,7 +67,7 @@ func (m *moment) pod(ctx context.Context, o *inventory.Object, pod *corev1.Pod, 
 
 // Summarize returns how many of the pods, which are running, have no metrics for which reason.
 func (p *Pods) Summarize(missing []*inventory.Object, now time.Time) string {
-	m := p.config.moment(now)
+	m := p.moment(now)
 	var s summary
 	for _, o := range missing {
 		s.add(m.runningPod(o), o.Node)
