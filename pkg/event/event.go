@@ -35,8 +35,8 @@ import (
 
 // The reasons of the events, as the field of this name in the API.
 const (
-	Unavailable = "MetricsUnavailable"
-	Restored    = "MetricsRestored"
+	metricsUnavailable = "MetricsUnavailable"
+	metricsRestored    = "MetricsRestored"
 )
 
 const (
@@ -88,16 +88,17 @@ type Reporter struct {
 	Config
 	limiter    flowcontrol.PassiveRateLimiter
 	correlator *record.EventCorrelator
-	failures   map[string]failure // of the last request to write an event, by namespace
+	queue      []*record.EventCorrelateResult // events to write
+	failures   map[string]failure             // of the last request to write an event, by namespace
 
 	widespread         map[reason.Reason]*spread // reasons for which the Deployment is reported
-	deploymentReported bool                      // as Unavailable, and not as Restored since
+	deploymentReported bool                      // as unavailable, and not as restored since
 	deploymentFailure  failure                   // of the last request for the Deployment
 	nodes              map[string]reported       // by name; without those that are not reported
 	source             reported
 }
 
-// reported is what was reported last as Unavailable, and not as Restored since.
+// reported is what was reported last as unavailable, and not as restored since.
 type reported struct {
 	uid    types.UID     // of the node
 	reason reason.Reason // empty: nothing
@@ -136,15 +137,16 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// report records the events that are due. reportDeployment must be first: it decides for which reasons the
-// Deployment is reported instead of the nodes.
+// report records the events that are due, and writes them. reportDeployment must be first: it decides for
+// which reasons the Deployment is reported instead of the nodes.
 func (r *Reporter) report(ctx context.Context, now time.Time) {
-	nodes := r.Source.Nodes()
-	all := r.reportDeployment(ctx, nodes, now)
-	r.reportSource(ctx, now)
-	for _, e := range r.nodeEvents(nodes, all, now) {
-		r.record(ctx, e, now)
+	if len(r.queue) == 0 {
+		nodes := r.Source.Nodes()
+		all := r.reportDeployment(ctx, nodes, now)
+		r.reportSource(ctx, now)
+		r.reportNodes(nodes, all, now)
 	}
+	r.write(ctx)
 }
 
 // failing returns the number of nodes that fail, by reason: all of them, and only those that have
@@ -194,7 +196,7 @@ func (r *Reporter) reportDeployment(ctx context.Context, nodes []health.Node, no
 
 	for cause, w := range r.widespread {
 		isDue := w.calm == 0 && (w.reportedAt.IsZero() || now.Sub(w.reportedAt) >= repeatAfter)
-		if isDue && r.recordOnDeployment(ctx, Unavailable, deploymentMessage(cause, all[cause], len(nodes)), now) {
+		if isDue && r.recordOnDeployment(ctx, metricsUnavailable, deploymentMessage(cause, all[cause], len(nodes)), now) {
 			w.reportedAt, r.deploymentReported = now, true
 		}
 	}
@@ -203,7 +205,7 @@ func (r *Reporter) reportDeployment(ctx context.Context, nodes []health.Node, no
 		for _, n := range all {
 			failing += n
 		}
-		r.deploymentReported = !r.recordOnDeployment(ctx, Restored, deploymentRestored(failing, len(nodes)), now)
+		r.deploymentReported = !r.recordOnDeployment(ctx, metricsRestored, deploymentRestored(failing, len(nodes)), now)
 	}
 	return all
 }
@@ -211,10 +213,10 @@ func (r *Reporter) reportDeployment(ctx context.Context, nodes []health.Node, no
 // reportSource records the event about the source as a whole that is due, on the Deployment.
 func (r *Reporter) reportSource(ctx context.Context, now time.Time) {
 	o := r.Source.Overall()
-	kind, message := Unavailable, engineMessage(o.Reason)
+	kind, message := metricsUnavailable, engineMessage(o.Reason)
 	switch {
 	case o.Failures == 0 && r.source.reason != "":
-		kind, message = Restored, engineRestored
+		kind, message = metricsRestored, engineRestored
 	case !r.isDue(&o.Attempts, r.source, now, false):
 		return
 	}
@@ -231,7 +233,7 @@ func (r *Reporter) recordOnDeployment(ctx context.Context, reason, message strin
 	}
 	deployment := r.deployment(ctx)
 	if deployment != nil {
-		r.record(ctx, event{deployment, reason, message}, now)
+		r.record(deployment, reason, message, now)
 	}
 	return deployment != nil
 }
@@ -257,10 +259,9 @@ func (r *Reporter) deployment(ctx context.Context) *corev1.ObjectReference {
 	}
 }
 
-// nodeEvents returns the events of Nodes that are due, as many as the limiter allows. The others
+// reportNodes records the events of Nodes that are due, as many as the limiter allows. The others
 // remain due. The number of nodes that fail for each reason is given.
-func (r *Reporter) nodeEvents(nodes []health.Node, failing map[reason.Reason]int, now time.Time) []event {
-	var due []event
+func (r *Reporter) reportNodes(nodes []health.Node, failing map[reason.Reason]int, now time.Time) {
 	kept := map[string]reported{} // of nodes that still exist
 	for i := range nodes {
 		n := &nodes[i]
@@ -269,26 +270,24 @@ func (r *Reporter) nodeEvents(nodes []health.Node, failing map[reason.Reason]int
 			last = reported{uid: n.UID}
 		}
 		isRestored := n.Failures == 0 && last.reason != ""
-		if isDue := isRestored || r.isDue(&n.Attempts, last, now, isMany(failing[n.Reason], len(nodes))); isDue &&
-			r.limiter.TryAccept() {
-			e := event{&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID},
-				Unavailable, nodeMessage(n.Reason)}
-			if isRestored {
-				e.reason, e.message = Restored, nodeRestored
+		isDue := isRestored || r.isDue(&n.Attempts, last, now, isMany(failing[n.Reason], len(nodes)))
+		if isDue && r.limiter.TryAccept() {
+			kind, message := metricsRestored, nodeRestored
+			if !isRestored {
+				kind, message = metricsUnavailable, nodeMessage(n.Reason)
 			}
+			r.record(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}, kind, message, now)
 			last.reason, last.at = n.Reason, now
-			due = append(due, e)
 		}
 		if last.reason != "" {
 			kept[n.Name] = last
 		}
 	}
 	r.nodes = kept
-	return due
 }
 
 // isDue reports whether a node or the source, of which the last report is given, is due to be reported
-// as Unavailable. many is whether many nodes fail for its reason at this moment.
+// as unavailable. many is whether many nodes fail for its reason at this moment.
 func (r *Reporter) isDue(a *health.Attempts, last reported, now time.Time, many bool) bool {
 	if r.widespread[a.Reason] != nil || !r.isConfirmed(a, now) {
 		return false

@@ -157,7 +157,7 @@ func TestRecoveryAfterFlapping(t *testing.T) {
 			c.pass(time.Duration(3+i%7) * interval)
 			c.fail("", 1, 1)
 			c.pass(time.Duration(2+i%5) * interval)
-			if last := c.latest(); last.Reason != Restored {
+			if last := c.latest(); last.Reason != metricsRestored {
 				t.Fatalf("after %d recoveries, the latest event is %s at %v", i+1, last.Reason, last.LastTimestamp)
 			}
 		}
@@ -195,8 +195,29 @@ func TestTimesOfOutage(t *testing.T) {
 		for _, e := range c.recorded() {
 			times[fmt.Sprint(e.Reason, " ", e.FirstTimestamp.Time.Before(began), " ", e.LastTimestamp.Time.Before(began))]++
 		}
-		if want := map[string]int{Unavailable + " true true": 3, Restored + " false false": 3}; !maps.Equal(times, want) {
+		want := map[string]int{metricsUnavailable + " true true": 3, metricsRestored + " false false": 3}
+		if !maps.Equal(times, want) {
 			t.Errorf("got %v, want %v", times, want)
+		}
+	})
+}
+
+// TestLongOutage checks that events of an outage for hours do not wait one after the other: each would be
+// written long after the nodes have recovered.
+func TestLongOutage(t *testing.T) {
+	run(t, 100, func(c *cluster) {
+		c.set(func() { c.err = apierrors.NewInternalError(errors.New("failed calling webhook")) })
+		c.fail(reason.ConnectRefused, 1, 10)
+		c.pass(5 * interval)
+		c.fail("", 1, 10)
+		c.pass(2 * time.Hour)
+		c.set(func() { c.err = nil })
+		c.pass(time.Minute)
+		c.want()
+		c.fail(reason.ConnectRefused, 1, 1)
+		c.pass(5 * interval)
+		if got := c.lines(); len(got) != 1 || !strings.HasPrefix(got[0], "n1 MetricsUnavailable") {
+			t.Errorf("got %q", got)
 		}
 	})
 }

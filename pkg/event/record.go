@@ -16,14 +16,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-const (
-	// retryAfter is the time after which a request is tried again if the API server was unavailable. No
-	// other event is written meanwhile, so that an event that a node has recovered is not lost.
-	retryAfter = 10 * time.Second
-	// retryFor is how long a request is tried. It exceeds the outages of most upgrades. Many events
-	// from before a longer one have expired when it ends.
-	retryFor = 30 * time.Minute
-)
+// retryFor is how long after an event was due its request is tried again in each interval, if the API
+// server was unavailable. It exceeds the outages of most upgrades. Many events from before a longer one
+// have expired when it ends.
+const retryFor = 30 * time.Minute
 
 // newCorrelator returns what counts repeated events in one object. By default, it drops events of one
 // object above 25, and then allows one in 5 minutes: if a node flaps, the event that it has recovered
@@ -34,54 +30,48 @@ func newCorrelator() *record.EventCorrelator {
 	})
 }
 
-// event is an event to record.
-type event struct {
-	object          *corev1.ObjectReference
-	reason, message string
-}
-
-// record writes an event, and tries it again while the API server is unavailable. The recorder of
-// client-go would try it for 2 minutes only, and not if the API server responds with an error. An event
-// that has waited for others has the time at which it was due.
-func (r *Reporter) record(ctx context.Context, e event, due time.Time) {
+// record adds an event to those to write. An event that waits for the API server keeps the time at which
+// it was due.
+func (r *Reporter) record(object *corev1.ObjectReference, reason, message string, due time.Time) {
 	at := metav1.NewTime(due)
-	name := util.GenerateEventName(e.object.Name, time.Now().UnixNano()) // two may be due at once
-	namespace := cmp.Or(e.object.Namespace, metav1.NamespaceDefault)
+	name := util.GenerateEventName(object.Name, time.Now().UnixNano()) // two may be due at once
 	kind := corev1.EventTypeWarning
-	if e.reason == Restored {
+	if reason == metricsRestored {
 		kind = corev1.EventTypeNormal
 	}
 	counted, err := r.correlator.EventCorrelate(&corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: name},
-		InvolvedObject: *e.object, Type: kind, Reason: e.reason, Message: e.message,
+		ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(object.Namespace, metav1.NamespaceDefault), Name: name},
+		InvolvedObject: *object, Type: kind, Reason: reason, Message: message,
 		FirstTimestamp: at, LastTimestamp: at, Count: 1,
 		Source: corev1.EventSource{Component: component}, ReportingController: component,
 	})
-	if err != nil || counted.Skip {
-		return
+	if err == nil && !counted.Skip {
+		r.queue = append(r.queue, counted)
 	}
-	for start := time.Now(); ; {
-		stored, err := r.write(ctx, counted)
+}
+
+// write writes the events until the API server is unavailable. The rest waits for the next interval, and
+// nothing else is recorded meanwhile, so that an event that a node has recovered is not lost. The recorder
+// of client-go would try for 2 minutes only, and not if the API server responds with an error.
+func (r *Reporter) write(ctx context.Context) {
+	for ; len(r.queue) > 0; r.queue = r.queue[1:] {
+		e := r.queue[0].Event
+		stored, err := r.store(ctx, r.queue[0])
 		if ctx.Err() != nil {
 			return
 		}
-		r.observe(ctx, namespace, err)
-		if err == nil {
+		r.observe(ctx, e.Namespace, err)
+		switch {
+		case err == nil:
 			r.correlator.UpdateState(stored)
-		}
-		if failureOf(err) != unavailable || time.Since(start) >= retryFor {
+		case failureOf(err) == unavailable && time.Since(e.LastTimestamp.Time) < retryFor:
 			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(retryAfter):
 		}
 	}
 }
 
-// write changes the count of an event, or creates the event if there is none or if it has expired.
-func (r *Reporter) write(ctx context.Context, counted *record.EventCorrelateResult) (*corev1.Event, error) {
+// store changes the count of an event, or creates the event if there is none or if it has expired.
+func (r *Reporter) store(ctx context.Context, counted *record.EventCorrelateResult) (*corev1.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	e := counted.Event

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
@@ -66,9 +67,7 @@ func newFinding(r reason.Reason, format string, args ...any) finding {
 func (m *moment) message(f finding) string {
 	text := f.text()
 	switch f.reason {
-	case reason.PodStarting, reason.NodeStarting: // the text has the time to wait
-		return text
-	case reason.EngineFailing: // the text has the cure
+	case reason.PodStarting, reason.NodeStarting, reason.EngineFailing: // the text has the time to wait, or the cure
 		return text
 	}
 	return text + inParentheses(m.overall.Describe(f.reason).Cure)
@@ -87,18 +86,19 @@ type moment struct {
 	now      time.Time
 	at       usage.Time // now, by our clock
 	overall  health.Overall
-	examined map[string]*nodeFinding // by name; nil: not kept
+	examined map[string]*nodeFinding // by name
 }
 
-// nodeFinding is why no object on a node has metrics.
+// nodeFinding is why no object on a node has metrics. Without such a reason, it has no text.
 type nodeFinding struct {
 	finding
-	found  bool // whether there is such a reason
 	health health.Node
 }
 
 func (c *Config) moment(now time.Time) *moment {
-	return &moment{Config: c, now: now, at: c.Clock.At(now), overall: c.Source.Overall()}
+	return &moment{
+		Config: c, now: now, at: c.Clock.At(now), overall: c.Source.Overall(), examined: map[string]*nodeFinding{},
+	}
 }
 
 // node returns why no object on the node has metrics, if there is such a reason. refer
@@ -107,15 +107,12 @@ func (m *moment) node(name string, refer func(string) string) *nodeFinding {
 	if n := m.examined[name]; n != nil {
 		return n
 	}
-	n := m.examineNode(name, refer(name))
-	if m.examined != nil {
-		m.examined[name] = n
-	}
-	return n
+	m.examined[name] = m.examineNode(name, refer(name))
+	return m.examined[name]
 }
 
 func (m *moment) examineNode(name, subject string) *nodeFinding {
-	n := &nodeFinding{found: true}
+	n := &nodeFinding{}
 	if m.Nodes.Get("", name) == nil {
 		n.finding = m.unknownNode(subject)
 		return n
@@ -133,8 +130,6 @@ func (m *moment) examineNode(name, subject string) *nodeFinding {
 	case h.LastSuccess.IsZero():
 		n.finding = newFinding(reason.NodeStarting, "%s has not been read yet; metrics are expected within %s",
 			subject, seconds(o.Startup))
-	default:
-		n.found = false
 	}
 	return n
 }
@@ -226,8 +221,7 @@ func seconds(d time.Duration) string {
 // the API server. A name that is not valid, which the node may have chosen for its readers, is not
 // shown.
 func named(container string) string {
-	const maxName, letters = 63, "abcdefghijklmnopqrstuvwxyz0123456789-"
-	if container == "" || len(container) > maxName || strings.Trim(container, letters) != "" {
+	if len(validation.IsDNS1123Label(container)) > 0 {
 		return "a container"
 	}
 	return `container "` + container + `"`

@@ -36,12 +36,13 @@ type world struct {
 	source      healthtest.Source
 	lookup      *fakeLookup
 	selects     bool
+	maxAge      time.Duration // of a sample
 }
 
 func (w *world) config() Config {
 	c := Config{
 		Pods: index(w.pods), Nodes: index(w.nodes), Samples: samples{w}, Source: &w.source,
-		SelectsNodes: w.selects, Resolution: 15 * time.Second, MaxSampleAge: time.Minute, Clock: usage.NewClock(now),
+		SelectsNodes: w.selects, Resolution: 15 * time.Second, MaxSampleAge: w.maxAge, Clock: usage.NewClock(now),
 	}
 	if w.lookup != nil {
 		c.Lookup = w.lookup
@@ -108,6 +109,7 @@ func running(name string, started time.Duration) inventory.ContainerState {
 
 func newWorld() *world {
 	return &world{
+		maxAge: time.Minute,
 		pods: map[string]*inventory.Object{
 			"shop/web": {
 				Namespace: "shop", Name: "web", Phase: inventory.PodRunning, Node: "n7", CreatedAt: atAgo(time.Hour),
@@ -181,13 +183,48 @@ const needTwo = ", but metrics need two within 1m0s"
 
 const podCure = " (see its events with kubectl describe pod)"
 
+// explanation is that of the pod shop/web or of the node n7 after a change of their world.
+type explanation struct {
+	name   string
+	change func(*world)
+	reason reason.Reason
+	text   string
+}
+
+func explainPods(t *testing.T, make func() *world, tests []explanation) {
+	explainEach(t, make, tests, func(w *world) (reason.Reason, string) {
+		return (&Pods{w.config()}).Explain(t.Context(), "shop", "web", now)
+	})
+}
+
+func explainNodes(t *testing.T, make func() *world, tests []explanation) {
+	explainEach(t, make, tests, func(w *world) (reason.Reason, string) {
+		return (&Nodes{w.config()}).Explain(t.Context(), "", "n7", now)
+	})
+}
+
+func explainEach(t *testing.T, make func() *world, tests []explanation, explain func(*world) (reason.Reason, string)) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w := make()
+			test.change(w)
+			got, text := explain(w)
+			if got != test.reason || text != test.text {
+				t.Errorf("got  %s: %s\nwant %s: %s", got, text, test.reason, test.text)
+			}
+			if got.Describe().Problem == "" {
+				t.Errorf("reason %q is not one of package reason", got)
+			}
+			if strings.Contains(text, "10.0.0") || strings.Contains(text, "x509") || strings.Contains(text, "secret") ||
+				w.source.All.Engine != nil && strings.Contains(text, "kubelet of") {
+				t.Errorf("the text has an address, an error, or blames a kubelet: %s", text)
+			}
+		})
+	}
+}
+
 func TestPods(t *testing.T) {
-	for _, test := range []struct {
-		name   string
-		change func(*world)
-		reason reason.Reason
-		text   string
-	}{
+	explainPods(t, newWorld, []explanation{
 		// The API server's view of the pod.
 		{"no such pod", func(w *world) { delete(w.pods, "shop/web"); w.lookup = &fakeLookup{} },
 			reason.PodNotFound, `the pod does not exist in namespace "shop" (check its name and namespace)`},
@@ -404,32 +441,12 @@ func TestPods(t *testing.T) {
 			`the kubelet of node "n7" responds, but its last sample of the pod is from 12:03:05 UTC (2m10s ago)` + staleCure},
 		{"arrived meanwhile", func(*world) {}, reason.PodStarting,
 			`metrics are expected when the kubelet of node "n7" is read again, within 15s`},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			w := newWorld()
-			test.change(w)
-			got, text := NewPods(w.config()).Explain(t.Context(), "shop", "web", now)
-			if got != test.reason || text != test.text {
-				t.Errorf("got  %s: %s\nwant %s: %s", got, text, test.reason, test.text)
-			}
-			if got.Describe().Problem == "" {
-				t.Errorf("reason %q is not one of package reason", got)
-			}
-			if strings.Contains(text, "10.0.0") || strings.Contains(text, "x509") {
-				t.Errorf("the text leaks an address or error: %s", text)
-			}
-		})
-	}
+	})
 }
 
 func TestNodes(t *testing.T) {
 	set := func(f store.Facts) func(*world) { return func(w *world) { w.nodeFacts["n7"] = f } }
-	for _, test := range []struct {
-		name   string
-		change func(*world)
-		reason reason.Reason
-		text   string
-	}{
+	explainNodes(t, newWorld, []explanation{
 		{"no such node", func(w *world) { delete(w.nodes, "n7"); w.lookup = &fakeLookup{} },
 			reason.NodeNotFound, `the node does not exist (check its name)`},
 		{"not selected", func(w *world) {
@@ -460,16 +477,7 @@ func TestNodes(t *testing.T) {
 			`the kubelet of node "n7" responds, but its last sample of the node is from 12:03:05 UTC (2m10s ago)` + staleCure},
 		{"arrived meanwhile", func(*world) {}, reason.NodeStarting,
 			`metrics are expected when the kubelet of node "n7" is read again, within 15s`},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			w := newWorld()
-			test.change(w)
-			got, text := NewNodes(w.config()).Explain(t.Context(), "", "n7", now)
-			if got != test.reason || text != test.text {
-				t.Errorf("got  %s: %s\nwant %s: %s", got, text, test.reason, test.text)
-			}
-		})
-	}
+	})
 }
 
 // TestEveryScrapeReason checks that each reason of failing scrapes makes a text of its description.
@@ -477,7 +485,7 @@ func TestEveryScrapeReason(t *testing.T) {
 	for _, r := range reason.Scrapes() {
 		w := newWorld()
 		w.fail(r, before(time.Minute))
-		got, text := NewPods(w.config()).Explain(t.Context(), "shop", "web", now)
+		got, text := (&Pods{w.config()}).Explain(t.Context(), "shop", "web", now)
 		want := fmt.Sprintf(`the metrics of its node "n7" cannot be read since 12:04:15 UTC (60s): %s`, r.Describe().Problem)
 		if got != r || !strings.HasPrefix(text, want) || !strings.Contains(text, r.Describe().Cure) {
 			t.Errorf("%s: got %s: %s", r, got, text)
@@ -501,7 +509,7 @@ func TestLookups(t *testing.T) {
 		w := newWorld()
 		w.lookup = &fakeLookup{}
 		test.change(w)
-		NewPods(w.config()).Explain(t.Context(), "shop", "web", now)
+		(&Pods{w.config()}).Explain(t.Context(), "shop", "web", now)
 		if w.lookup.calls != test.want {
 			t.Errorf("%s: got %d lookups, want %d", name, w.lookup.calls, test.want)
 		}

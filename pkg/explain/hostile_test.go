@@ -27,7 +27,7 @@ func TestManyContainers(t *testing.T) {
 	}
 	w.pod().Containers[0] = running("app", time.Hour)
 	prepared := testenv.CPUTime(t)
-	got, text := NewPods(w.config()).Explain(t.Context(), "shop", "web", now)
+	got, text := (&Pods{w.config()}).Explain(t.Context(), "shop", "web", now)
 	if took, preparation := testenv.CPUTime(t)-prepared, prepared-started; took > 20*preparation {
 		t.Errorf("it took %v, and the preparation %v", took, preparation)
 	}
@@ -51,7 +51,7 @@ func TestClockOfAPIServer(t *testing.T) {
 		w := newWorld()
 		w.pod().CreatedAt, w.pod().Containers = atAgo(-test.ahead), nil
 		delete(w.podFacts, "n7/shop/web")
-		got, text := NewPods(w.config()).Explain(t.Context(), "shop", "web", now)
+		got, text := (&Pods{w.config()}).Explain(t.Context(), "shop", "web", now)
 		if got != test.reason || text != test.text {
 			t.Errorf("%v ahead: got %s: %s\nwant %s: %s", test.ahead, got, text, test.reason, test.text)
 		}

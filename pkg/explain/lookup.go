@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
@@ -30,7 +32,7 @@ var errThrottled = errors.New("too many lookups")
 // needs no permission except list: a request is a LIST of one name, which the API server serves
 // from its watch cache.
 type Client struct {
-	core    corev1client.CoreV1Interface
+	core    rest.Interface
 	limiter flowcontrol.RateLimiter
 	timeout time.Duration
 }
@@ -44,69 +46,55 @@ func NewClient(c *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client for lookups: %w", err)
 	}
-	return &Client{core, flowcontrol.NewTokenBucketRateLimiter(lookupsPerSecond, lookupBurst), lookupTimeout}, nil
+	limiter := flowcontrol.NewTokenBucketRateLimiter(lookupsPerSecond, lookupBurst)
+	return &Client{core.RESTClient(), limiter, lookupTimeout}, nil
 }
 
 // Pod implements Lookup.
 func (c *Client) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	var found *corev1.Pod
-	err := c.do(ctx, "pod", namespace+"/"+name, func(ctx context.Context) error {
-		list, err := c.core.Pods(namespace).List(ctx, only(name))
-		if err != nil {
-			return err
-		}
-		if list.ResourceVersion == "" {
-			return errNotList
-		}
-		for i := range list.Items {
-			if p := &list.Items[i]; p.Name == name && p.Namespace == namespace {
-				found = p
-			}
-		}
-		return nil
-	})
-	return found, err
+	var list corev1.PodList
+	err := c.find(ctx, "pods", namespace, name, &list)
+	i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool { return p.Namespace == namespace && p.Name == name })
+	if err != nil || i < 0 {
+		return nil, err
+	}
+	return &list.Items[i], nil
 }
 
 // NodeExists implements Lookup.
-func (c *Client) NodeExists(ctx context.Context, name string) (exists bool, err error) {
-	err = c.do(ctx, "node", name, func(ctx context.Context) error {
-		list, err := c.core.Nodes().List(ctx, only(name))
-		if err != nil {
-			return err
-		}
-		if list.ResourceVersion == "" {
-			return errNotList
-		}
-		for i := range list.Items {
-			exists = exists || list.Items[i].Name == name
-		}
-		return nil
-	})
-	return exists, err
+func (c *Client) NodeExists(ctx context.Context, name string) (bool, error) {
+	var list corev1.NodeList
+	err := c.find(ctx, "nodes", "", name, &list)
+	return slices.ContainsFunc(list.Items, func(n corev1.Node) bool { return n.Name == name }), err
 }
 
 // errNotList is the error of a response that is not a list: client-go ignores any other object.
 var errNotList = errors.New("the response is not a list")
 
-// only selects the object with the name. The version "0" is any that the API server has in memory.
-func only(name string) metav1.ListOptions {
-	return metav1.ListOptions{
-		FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
-		ResourceVersion: "0",
-		Limit:           1,
-	}
+// list is a list of objects.
+type list interface {
+	runtime.Object
+	metav1.ListInterface
 }
 
-func (c *Client) do(ctx context.Context, kind, name string, request func(context.Context) error) error {
+// find lists the object with the name. The version "0" is any that the API server has in memory.
+func (c *Client) find(ctx context.Context, resource, namespace, name string, found list) error {
 	if !c.limiter.TryAccept() {
 		return errThrottled
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	err := request(ctx)
+	err := c.core.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).
+		VersionedParams(&metav1.ListOptions{
+			FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
+			ResourceVersion: "0",
+			Limit:           1,
+		}, scheme.ParameterCodec).Do(ctx).Into(found)
+	if err == nil && found.GetResourceVersion() == "" {
+		err = errNotList
+	}
 	if err != nil {
-		klog.FromContext(ctx).V(2).Info("Lookup for an explanation failed", "kind", kind, "name", name, "err", err)
+		klog.FromContext(ctx).V(2).Info("Lookup for an explanation failed", "resource", resource, "name", name, "err", err)
 	}
 	return err
 }

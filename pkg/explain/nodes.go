@@ -2,7 +2,6 @@ package explain
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
@@ -10,14 +9,11 @@ import (
 )
 
 // Nodes explains why nodes have no metrics. It is safe for concurrent use.
-type Nodes struct{ config Config }
-
-// NewNodes returns Nodes.
-func NewNodes(c Config) *Nodes { return &Nodes{c} }
+type Nodes struct{ Config }
 
 // Explain returns why a node has no metrics. The namespace is ignored.
 func (n *Nodes) Explain(ctx context.Context, _, name string, now time.Time) (reason.Reason, string) {
-	m := n.config.moment(now)
+	m := n.moment(now)
 	f := m.nodeWithoutMetrics(name)
 	if f.reason == reason.NotSelected {
 		f = m.lookUpNode(ctx, name, theNode(name))
@@ -27,12 +23,17 @@ func (n *Nodes) Explain(ctx context.Context, _, name string, now time.Time) (rea
 
 // Summarize returns how many of the nodes have no metrics for which reason.
 func (n *Nodes) Summarize(missing []*inventory.Object, now time.Time) string {
-	m := n.config.moment(now)
+	m := n.moment(now)
 	var s summary
 	for _, o := range missing {
 		s.add(m.nodeWithoutMetrics(o.Name), o.Name)
 	}
-	return s.text(m.nodesText)
+	return s.text(func(g *group) string {
+		if g.failing {
+			return "that cannot be read" + g.onlyNode()
+		}
+		return m.describe(g)
+	})
 }
 
 // theNode refers to a node that the user named.
@@ -40,7 +41,7 @@ func theNode(string) string { return "the node" }
 
 // nodeWithoutMetrics explains a node without a lookup.
 func (m *moment) nodeWithoutMetrics(name string) finding {
-	if n := m.node(name, theNode); n.found {
+	if n := m.node(name, theNode); n.text != nil {
 		return n.finding
 	}
 	facts, _ := m.Samples.NodeFacts(name)
@@ -58,19 +59,4 @@ func (m *moment) nodeWithoutMetrics(name string) finding {
 			m.overall.Reporter(name))
 	}
 	return m.stale(name, "the node", facts.SampledAt)
-}
-
-// nodesText describes a group of nodes.
-func (m *moment) nodesText(g *group) string {
-	switch {
-	case g.reason == reason.EngineFailing:
-		return fmt.Sprintf("%d %s", g.count, m.failingEngine())
-	case g.failing:
-		return fmt.Sprintf("%d that cannot be read%s", g.count, g.onlyNode())
-	case g.reason == reason.NodeStarting:
-		return fmt.Sprintf("%d without a second sample yet", g.count)
-	case g.reason == reason.StaleSamples:
-		return fmt.Sprintf("%d with samples that are too old", g.count)
-	}
-	return fmt.Sprintf("%d for other reasons", g.count)
 }

@@ -15,14 +15,11 @@ import (
 )
 
 // Pods explains why pods have no metrics. It is safe for concurrent use.
-type Pods struct{ config Config }
-
-// NewPods returns Pods.
-func NewPods(c Config) *Pods { return &Pods{c} }
+type Pods struct{ Config }
 
 // Explain returns why a pod has no metrics.
 func (p *Pods) Explain(ctx context.Context, namespace, name string, now time.Time) (reason.Reason, string) {
-	m := p.config.moment(now)
+	m := p.moment(now)
 	o := m.Pods.Get(namespace, name)
 	var pod *corev1.Pod // as the API server has it; nil: not known
 	if m.Lookup != nil && (o == nil || o.Phase != inventory.PodRunning || noneRuns(o)) {
@@ -70,46 +67,37 @@ func (m *moment) pod(ctx context.Context, o *inventory.Object, pod *corev1.Pod, 
 
 // Summarize returns how many of the pods, which are running, have no metrics for which reason.
 func (p *Pods) Summarize(missing []*inventory.Object, now time.Time) string {
-	m := p.config.moment(now)
-	m.examined = map[string]*nodeFinding{}
+	m := p.moment(now)
 	var s summary
 	for _, o := range missing {
 		s.add(m.runningPod(o), o.Node)
 	}
-	return s.text(m.podsText)
+	return s.text(m.describe)
 }
 
-// podsText describes a group of pods.
-func (m *moment) podsText(g *group) string {
-	var text string
+// describe describes a group of pods, or of nodes that can be read.
+func (m *moment) describe(g *group) string {
 	switch {
 	case g.failing:
-		text = g.onNodes("cannot be read", "cannot be read") + g.onlyNode()
+		return g.onNodes("cannot be read", "cannot be read") + g.onlyNode()
 	case g.reason == reason.EngineFailing:
-		text = m.failingEngine()
+		return fmt.Sprintf("because the engine cannot be read (%s)", m.overall.Reason)
 	case g.reason == reason.NodeNotFound, g.reason == reason.NotSelected:
-		text = g.onNodes("is not scraped", "are not scraped")
+		return g.onNodes("is not scraped", "are not scraped")
 	case g.reason == reason.NodeStarting:
-		text = "without a second sample yet"
+		return "without a second sample yet"
 	case g.reason == reason.PodStarting:
-		text = "that started less than " + seconds(m.overall.Startup) + " ago"
+		return "that started less than " + seconds(m.overall.Startup) + " ago"
 	case g.reason == reason.NotRunning:
-		text = "without a running container"
+		return "without a running container"
 	case g.reason == reason.NoContainers:
-		text = "that the " + m.overall.Kind() + " does not report"
+		return "that the " + m.overall.Kind() + " does not report"
 	case g.reason == reason.ContainerMissing:
-		text = "with a container whose usage the " + m.overall.Kind() + " does not report"
+		return "with a container whose usage the " + m.overall.Kind() + " does not report"
 	case g.reason == reason.StaleSamples:
-		text = "with samples that are too old"
-	default:
-		text = "for other reasons"
+		return "with samples that are too old"
 	}
-	return fmt.Sprintf("%d %s", g.count, text)
-}
-
-// failingEngine describes a group of objects without metrics because the engine cannot be read.
-func (m *moment) failingEngine() string {
-	return fmt.Sprintf("because the engine cannot be read (%s)", m.overall.Reason)
+	return "for other reasons"
 }
 
 // itsNode refers to the node of a pod.
@@ -128,7 +116,7 @@ func (m *moment) runningPod(o *inventory.Object) finding {
 	}
 	n := m.node(o.Node, itsNode)
 	switch {
-	case n.found:
+	case n.text != nil:
 		return n.finding
 	case noneRuns(o):
 		return newFinding(reason.NotRunning, "no container of the pod is running")

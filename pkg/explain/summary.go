@@ -46,7 +46,7 @@ func (s *summary) text(describe func(*group) string) string {
 	others := 0
 	for i, g := range s.groups {
 		if i < maxGroups {
-			parts = append(parts, describe(g))
+			parts = append(parts, fmt.Sprintf("%d %s", g.count, describe(g)))
 		} else {
 			others += g.count
 		}

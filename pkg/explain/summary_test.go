@@ -87,7 +87,7 @@ func TestSummarizePods(t *testing.T) {
 			w := newWorld()
 			w.lookup = &fakeLookup{}
 			missing := test.make(w)
-			if got := NewPods(w.config()).Summarize(missing, now); got != test.want {
+			if got := (&Pods{w.config()}).Summarize(missing, now); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 			if w.lookup.calls != 0 {
@@ -111,7 +111,7 @@ func TestSummarizeNodes(t *testing.T) {
 	}
 	const want = "1 that cannot be read (a: dns), 1 without a second sample yet, 1 with samples that are too old, " +
 		"1 for other reasons"
-	if got := NewNodes(w.config()).Summarize(missing, now); got != want {
+	if got := (&Nodes{w.config()}).Summarize(missing, now); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -130,7 +130,7 @@ func BenchmarkSummarize(b *testing.B) {
 			missing = append(missing, o)
 		}
 	}
-	pods := NewPods(w.config())
+	pods := &Pods{w.config()}
 	b.ReportAllocs()
 	for b.Loop() {
 		if got := pods.Summarize(missing, now); got != "30000 that started less than 25s ago" {

@@ -87,26 +87,27 @@ func (t *Totals) add(n *Node) {
 // fill sets the fields of a node, except for its pods.
 func (c *Config) fill(n *Node, source *health.Overall, h *health.Node, now time.Time) {
 	*n = Node{
-		Name:              printable(h.Name, maxNameBytes),
-		Address:           printable(h.Address, maxNameBytes),
-		LastSuccess:       wallAt(h.LastSuccess, now),
-		LastScrape:        wallAt(h.Last, now),
-		Active:            h.Active,
-		FailingSince:      wallAt(h.FailingSince, now),
-		Failures:          h.Failures,
-		DurationSeconds:   seconds(h.Took),
-		MetricsAgeSeconds: c.metricsAge(h.Name, now),
-		Samples:           h.Containers,
-		Skipped:           h.Skipped,
+		Name:            printable(h.Name, maxNameBytes),
+		Address:         printable(h.Address, maxNameBytes),
+		LastSuccess:     wallAt(h.LastSuccess, now),
+		LastScrape:      wallAt(h.Last, now),
+		NextScrape:      nextAt(&h.Attempts, now),
+		Active:          h.Active,
+		FailingSince:    wallAt(h.FailingSince, now),
+		Failures:        h.Failures,
+		DurationSeconds: seconds(h.Took),
+		Samples:         h.Containers,
+		Skipped:         h.Skipped,
 	}
-	if h.Next.After(now) {
-		n.NextScrape = wallAt(h.Next, now)
+	at := c.Clock.At(now)
+	if u := c.View.Store.Node(h.Name, at); u != nil {
+		n.MetricsAgeSeconds = new(seconds(max(at.Sub(u.AsOf), 0)))
 	}
 	if h.ClockKnown {
 		n.ClockSkewSeconds = new(seconds(h.ClockOffset))
 	}
 	if h.SampledAt != 0 {
-		n.SampleAgeSeconds = new(seconds(c.Clock.At(now).Sub(h.SampledAt)))
+		n.SampleAgeSeconds = new(seconds(at.Sub(h.SampledAt)))
 	}
 	if h.Interval != 0 {
 		n.SampleIntervalSeconds = new(seconds(h.Interval))
@@ -126,16 +127,6 @@ func diagnosisOf(r reason.Reason, d reason.Description, url string, err error) D
 		diagnosis.Error = printable(err.Error(), maxErrorBytes)
 	}
 	return diagnosis
-}
-
-// metricsAge returns the age of a node's metrics, or nil if there are none.
-func (c *Config) metricsAge(node string, now time.Time) *float64 {
-	at := c.Clock.At(now)
-	u := c.View.Store.Node(node, at)
-	if u == nil {
-		return nil
-	}
-	return new(seconds(max(at.Sub(u.AsOf), 0)))
 }
 
 // stateOf returns the state of a node and its reason. While the source fails as a whole, the nodes with
@@ -166,12 +157,13 @@ func engineOf(o *health.Overall, now time.Time) *Engine {
 	if o.Engine == nil {
 		return nil
 	}
-	e := &Engine{
+	return &Engine{
 		Host:            printable(o.Engine.Host, maxNameBytes),
 		State:           attemptsState(&o.Attempts),
 		Diagnosis:       diagnosisOf(o.Reason, o.Describe(o.Reason), reason.EngineFailing.URL(), o.Err),
 		LastSuccess:     wallAt(o.LastSuccess, now),
 		LastRefresh:     wallAt(o.Last, now),
+		NextRefresh:     nextAt(&o.Attempts, now),
 		FailingSince:    wallAt(o.FailingSince, now),
 		Failures:        o.Failures,
 		DurationSeconds: seconds(o.Took),
@@ -183,10 +175,6 @@ func engineOf(o *health.Overall, now time.Time) *Engine {
 		Partial:         o.Engine.Partial,
 		Warning:         printable(o.Engine.Warning, maxErrorBytes),
 	}
-	if o.Next.After(now) {
-		e.NextRefresh = wallAt(o.Next, now)
-	}
-	return e
 }
 
 // attemptsState returns the state of something that is read as a whole.
@@ -229,6 +217,14 @@ func wallAt(t, now time.Time) *time.Time {
 	}
 	at := wall(now.Add(t.Sub(now)))
 	return &at
+}
+
+// nextAt returns when the next attempt is due, or nil if it is running.
+func nextAt(a *health.Attempts, now time.Time) *time.Time {
+	if !a.Next.After(now) {
+		return nil
+	}
+	return wallAt(a.Next, now)
 }
 
 // seconds returns d in seconds, rounded to microseconds.

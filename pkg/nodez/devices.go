@@ -3,10 +3,7 @@ package nodez
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
@@ -84,32 +81,12 @@ func (e *DeviceExporter) Summary() string {
 	return summary
 }
 
+// problemsFirst returns the pods, sorted by state, then by node.
+func (e *DeviceExporter) problemsFirst() []*DevicePod {
+	return problemsFirst(e.Pods, func(p *DevicePod) State { return p.State })
+}
+
 // hasDevices reports whether there is a pod of an exporter.
 func (r *Report) hasDevices() bool {
 	return slices.ContainsFunc(r.DeviceExporters, func(e DeviceExporter) bool { return len(e.Pods) > 0 })
-}
-
-// writeExporters writes a table of the exporters' pods with the failing ones first, and their errors.
-func writeExporters(w io.Writer, r *Report) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "EXPORTER\tNODE\tSTATE\tREASON\tDEVICES\tLAST-SUCCESS\tPOD")
-	var problems strings.Builder
-	for i := range r.DeviceExporters {
-		e := &r.DeviceExporters[i]
-		pods := slices.Clone(e.Pods)
-		slices.SortStableFunc(pods, func(a, b DevicePod) int { return cmp.Compare(a.State.rank(), b.State.rank()) })
-		for _, p := range pods {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s/%s\n", e.Name, p.Node, p.State, cmp.Or(string(p.Reason), "-"),
-				p.Devices, cmp.Or(ago(p.LastSuccess, r.Time), "-"), e.Namespace, p.Name)
-			if p.Reason != "" {
-				fmt.Fprintf(&problems, "\ndevice exporter %q on node %q: %s (%s)\n  see %s\n", e.Name, p.Node,
-					cmp.Or(p.Error, p.Problem), p.Cure, p.URL)
-			}
-		}
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, problems.String())
-	return err
 }

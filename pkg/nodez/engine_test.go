@@ -2,8 +2,6 @@ package nodez
 
 import (
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -63,7 +61,7 @@ func TestEngineText(t *testing.T) {
 		check := func(want string) {
 			t.Helper()
 			var b strings.Builder
-			if err := WriteText(&b, config.Report()); err != nil {
+			if err := newPage().writeText(&b, config.Report()); err != nil {
 				t.Fatal(err)
 			}
 			if b.String() != want {
@@ -116,30 +114,4 @@ new    failing  engine-failing  -         -    -             0/0   0        10s 
 ready  ready    -               -         20s  5s            1/2   3        10s   20s     30s
 `)
 	})
-}
-
-// TestHostileEngine checks that text of the engine cannot control the page.
-func TestHostileEngine(t *testing.T) {
-	config, e := newEngineWorld(time.Now())
-	e.All.Failures, e.All.Reason, e.All.Engine.Partial = 1, reason.BadFormat, true
-	e.All.Err, e.All.Engine.Warning = errors.New(hostile+strings.Repeat("x", 1<<20)), hostile+strings.Repeat("x", 1<<20)
-	e.List[0].Name = hostile
-	handler := Handler(config)
-	for _, f := range formats() {
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path+"?format="+f.name, nil))
-		text := w.Body.String()
-		if len(text) > 64<<10 {
-			t.Errorf("%s: got %d bytes", f.name, len(text))
-		}
-		if f == formatText && strings.ContainsAny(text, "\x1b\a\r\u202e") {
-			t.Errorf("text with control characters: %q", text)
-		}
-		if f != formatText && (strings.Contains(text, "<script>alert") || strings.Contains(text, "<img")) {
-			t.Errorf("%s with an unescaped tag: %s", f.name, text)
-		}
-		if !strings.Contains(text, "unexpected-format") || !strings.Contains(text, "prometheus:9090") {
-			t.Errorf("%s does not have the engine: %s", f.name, text)
-		}
-	}
 }

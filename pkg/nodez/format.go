@@ -10,18 +10,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// problemsFirst returns the nodes, sorted by state, then by name.
-func problemsFirst(nodes []Node) []*Node {
-	sorted := make([]*Node, len(nodes))
-	for i := range nodes {
-		sorted[i] = &nodes[i]
+// problemsFirst returns the elements of the list, sorted by state, then as in the list.
+func problemsFirst[T any](list []T, state func(*T) State) []*T {
+	sorted := make([]*T, len(list))
+	for i := range list {
+		sorted[i] = &list[i]
 	}
-	slices.SortStableFunc(sorted, func(a, b *Node) int { return cmp.Compare(a.State.rank(), b.State.rank()) })
+	slices.SortStableFunc(sorted, func(a, b *T) int { return cmp.Compare(state(a).rank(), state(b).rank()) })
 	return sorted
 }
 
@@ -31,20 +32,11 @@ func states() []State { return []State{Failing, Stale, Starting, Ready} }
 // rank returns the position of the state in states.
 func (s State) rank() int { return slices.Index(states(), s) }
 
-// reasonCount is the number of nodes with a reason.
-type reasonCount struct {
-	Reason reason.Reason
-	Nodes  int
-}
-
 // sortedReasons returns the reasons with the most frequent one first.
-func (t *Totals) sortedReasons() []reasonCount {
-	var counts []reasonCount
-	for _, r := range slices.Sorted(maps.Keys(t.Reasons)) {
-		counts = append(counts, reasonCount{r, t.Reasons[r]})
-	}
-	slices.SortStableFunc(counts, func(a, b reasonCount) int { return cmp.Compare(b.Nodes, a.Nodes) })
-	return counts
+func (t *Totals) sortedReasons() []reason.Reason {
+	return slices.SortedFunc(maps.Keys(t.Reasons), func(a, b reason.Reason) int {
+		return cmp.Or(cmp.Compare(t.Reasons[b], t.Reasons[a]), cmp.Compare(a, b))
+	})
 }
 
 // ago returns the time from t to now as in kubectl's tables, such as "2m10s", or "" if t is nil.
@@ -63,20 +55,12 @@ func until(t *time.Time, now time.Time) string {
 	return duration.HumanDuration(t.Sub(now).Round(time.Second))
 }
 
-// age returns seconds as in kubectl's tables, or "" if they are nil.
-func age(seconds *float64) string {
-	if seconds == nil {
-		return ""
-	}
-	return duration.HumanDuration(time.Duration(*seconds * float64(time.Second)))
-}
-
-// signedAge returns the age of a sample. Samples from the future have a negative age.
-func signedAge(seconds *float64) string {
-	if seconds != nil && *seconds < 0 {
+// age returns seconds as in kubectl's tables. Samples from the future have a negative age.
+func age(seconds float64) string {
+	if seconds < 0 {
 		return skew(seconds)
 	}
-	return age(seconds)
+	return duration.HumanDuration(time.Duration(seconds * float64(time.Second)))
 }
 
 // took returns a duration of up to seconds with 3 digits, such as "12.3 ms".
@@ -92,21 +76,19 @@ func took(seconds float64) string {
 	return fmt.Sprintf("%.2f s", seconds)
 }
 
-// skew returns the skew of a clock with its sign, or "" if it is nil.
-func skew(seconds *float64) string {
-	switch {
-	case seconds == nil:
-		return ""
-	case math.Abs(*seconds) < 0.05:
+// skew returns the skew of a clock with its sign.
+func skew(seconds float64) string {
+	switch size := math.Abs(seconds); {
+	case size < 0.05:
 		return "0 s"
-	case math.Abs(*seconds) < 10:
-		return fmt.Sprintf("%+.1f s", *seconds)
-	case math.Abs(*seconds) < 120:
-		return fmt.Sprintf("%+.0f s", *seconds)
-	case *seconds < 0:
-		return "-" + duration.HumanDuration(time.Duration(-*seconds*float64(time.Second)))
+	case size < 10:
+		return fmt.Sprintf("%+.1f s", seconds)
+	case size < 120:
+		return fmt.Sprintf("%+.0f s", seconds)
+	case seconds < 0:
+		return "-" + age(-seconds)
 	}
-	return "+" + duration.HumanDuration(time.Duration(*seconds*float64(time.Second)))
+	return "+" + age(seconds)
 }
 
 // bytesOf returns a number of bytes with a binary prefix, such as "312 MiB".
@@ -128,17 +110,8 @@ func memoryText(m *Memory) string {
 	return text + ", no limit"
 }
 
-// flag returns seconds as the value of a flag, such as "15s".
-func flag(seconds float64) string {
-	text := time.Duration(seconds * float64(time.Second)).String()
-	if s, ok := strings.CutSuffix(text, "m0s"); ok {
-		text = s + "m"
-	}
-	if s, ok := strings.CutSuffix(text, "h0m"); ok {
-		text = s + "h"
-	}
-	return text
-}
+// flag returns the value of a flag in seconds as a duration, such as "15s" or "1m30s".
+func flag(seconds float64) string { return model.Duration(seconds * float64(time.Second)).String() }
 
 // count returns a number with commas between thousands.
 func count(n int) string {
@@ -149,4 +122,47 @@ func count(n int) string {
 	return text
 }
 
-func fraction(n, of int) string { return fmt.Sprintf("%d/%d", n, of) }
+// cell returns a value without spaces for a table of text, or "-" if it is empty.
+func cell(value any) string { return cmp.Or(strings.ReplaceAll(fmt.Sprint(value), " ", ""), "-") }
+
+// exact returns a time for a title.
+func exact(t *time.Time) string { return t.Format("2006-01-02 15:04:05.000 UTC") }
+
+// text returns the state of the engine in one line.
+func (e *Engine) text(now time.Time) string {
+	text := fmt.Sprintf("%s is %s", e.Host, e.State)
+	if e.LastSuccess != nil {
+		text += fmt.Sprintf(", last read %s ago", ago(e.LastSuccess, now))
+	}
+	if e.LastRefresh != nil {
+		text += ", took " + took(e.DurationSeconds)
+	}
+	if e.Failures > 0 {
+		text += fmt.Sprintf(", %d failures in %s", e.Failures, ago(e.FailingSince, now))
+	}
+	return text
+}
+
+// seriesText returns the numbers of series by query, such as "containerCPU 60, nodeCPU 3".
+func (e *Engine) seriesText() string {
+	var parts []string
+	for _, query := range slices.Sorted(maps.Keys(e.Series)) {
+		parts = append(parts, query+" "+count(e.Series[query]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// notes returns what is wrong with the engine apart from its reason.
+func (e *Engine) notes() (notes []string) {
+	if e.Partial {
+		notes = append(notes, "the last response was incomplete: "+e.Warning)
+	}
+	if e.UnknownSeries > 0 {
+		notes = append(notes, count(e.UnknownSeries)+" series are of other nodes")
+	}
+	if e.FileRejected {
+		notes = append(notes, "the content of --prometheus-config cannot be used: its previous content stays in use, "+
+			"and the log has the error")
+	}
+	return notes
+}

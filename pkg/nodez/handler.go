@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/munnerz/goautoneg"
 	"k8s.io/klog/v2"
@@ -17,13 +16,8 @@ import (
 const Path = "/nodez"
 
 // maxConcurrent is the number of reports that are made at the same time. A report of 5000 nodes
-// takes some megabytes until the client has read it.
+// takes some megabytes until the client has read it, or the filters of the server give it up.
 const maxConcurrent = 4
-
-// writeTimeout is the time after which a response that the client does not read is given up, so that
-// clients that stall do not make the page unavailable. It exceeds the timeout of requests, which does
-// not end a write that blocks.
-const writeTimeout = 75 * time.Second
 
 // handler serves the page.
 type handler struct {
@@ -60,11 +54,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method == http.MethodHead {
 		return
-	}
-	// This must be done before the timeout of the request, since w is not valid after it.
-	control := http.NewResponseController(w)
-	if err := control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		klog.FromContext(r.Context()).V(2).Info("Cannot limit the time to send the page of nodes", "err", err)
 	}
 	select {
 	case h.permits <- struct{}{}:
@@ -121,9 +110,9 @@ func (h *handler) write(w io.Writer, f format, report *Report) error {
 	case formatJSON:
 		err = json.NewEncoder(buffered).Encode(report)
 	case formatHTML:
-		err = h.page.write(buffered, report)
+		err = h.page.writeHTML(buffered, report)
 	case formatText:
-		err = WriteText(buffered, report)
+		err = h.page.writeText(buffered, report)
 	}
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kube-vitals/kube-vitals/pkg/filter"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
 	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
@@ -412,33 +413,56 @@ func TestIdleHandler(t *testing.T) {
 const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{.}}</pre></details></style>` +
 	"\x1b]0;title\a\r\n\u202e"
 
+// TestHostileText checks that text of nodes, of an engine and of an exporter cannot control the page.
 func TestHostileText(t *testing.T) {
 	now := time.Now()
-	w := newWorld(now)
-	failing := &w.List[0]
-	failing.Name, failing.Address = hostile, hostile
-	failing.Err = errors.New(hostile + strings.Repeat("x", 1<<20))
-	handler := Handler(w.config(now))
-	for _, f := range formats() {
-		response := httptest.NewRecorder()
-		handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, Path+"?format="+f.name, nil))
-		text := response.Body.String()
-		if len(text) > 64<<10 {
-			t.Errorf("%s: got %d bytes", f.name, len(text))
-		}
-		switch f {
-		case formatJSON:
-			if strings.Contains(text, "<script>") {
-				t.Errorf("JSON with an unescaped tag: %s", text)
+	long := errors.New(hostile + strings.Repeat("x", 1<<20))
+	kubelets := newWorld(now)
+	failing := &kubelets.List[0]
+	failing.Name, failing.Address, failing.Err = hostile, hostile, long
+	engine, source := newEngineWorld(now)
+	source.All.Failures, source.All.Reason, source.All.Engine.Partial = 1, reason.BadFormat, true
+	source.All.Err, source.All.Engine.Warning, source.List[0].Name = long, long.Error(), hostile
+	devices := newWorld(now).config(now)
+	devices.Devices = func() []health.Exporter {
+		return []health.Exporter{{Name: "dcgm", Namespace: "gpu", LeftOut: 1, LeftOutPod: hostile, Pods: []health.ExporterPod{{
+			Name: "p", Node: hostile, Attempts: health.Attempts{Failures: 1, Reason: reason.BadFormat, Err: long},
+		}}}}
+	}
+	for name, test := range map[string]struct {
+		config Config
+		want   []string
+	}{
+		"node":     {kubelets.config(now), []string{"connect-refused"}},
+		"engine":   {engine, []string{"unexpected-format", "prometheus:9090"}},
+		"exporter": {devices, []string{"unexpected-format"}},
+	} {
+		for _, f := range formats() {
+			response := httptest.NewRecorder()
+			Handler(test.config).ServeHTTP(response, httptest.NewRequest(http.MethodGet, Path+"?format="+f.name, nil))
+			text := response.Body.String()
+			if len(text) > 64<<10 {
+				t.Errorf("%s: got %d bytes of %s", name, len(text), f.name)
 			}
-		case formatHTML:
-			if strings.Contains(text, "<script>alert") || strings.Contains(text, "<img") ||
-				strings.Count(text, "<script") != 1 || strings.Count(text, "</style>") != 1 {
-				t.Errorf("HTML with an unescaped tag: %s", text)
+			for _, want := range test.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s: %s does not have %q: %s", name, f.name, want, text)
+				}
 			}
-		case formatText:
-			if strings.ContainsAny(text, "\x1b\a\r\u202e") {
-				t.Errorf("text with control characters: %q", text)
+			switch f {
+			case formatJSON:
+				if err := json.Unmarshal(response.Body.Bytes(), &Report{}); err != nil || strings.Contains(text, "<script>") {
+					t.Errorf("%s: error %v, or JSON with an unescaped tag: %s", name, err, text)
+				}
+			case formatHTML:
+				if strings.Contains(text, "<script>alert") || strings.Contains(text, "<img") ||
+					strings.Count(text, "<script") != 1 || strings.Count(text, "</style>") != 1 {
+					t.Errorf("%s: HTML with an unescaped tag: %s", name, text)
+				}
+			case formatText:
+				if strings.ContainsAny(text, "\x1b\a\r\u202e") {
+					t.Errorf("%s: text with control characters: %q", name, text)
+				}
 			}
 		}
 	}
@@ -450,7 +474,7 @@ func TestText(t *testing.T) {
 		config := newWorld(now).config(now)
 		config.Memory = func() *Memory { return &Memory{312 << 20, 20 << 30} }
 		var b strings.Builder
-		if err := WriteText(&b, config.Report()); err != nil {
+		if err := newPage().writeText(&b, config.Report()); err != nil {
 			t.Fatal(err)
 		}
 		const want = `kube-vitals v1.2.3 at 2000-01-01T00:00:00Z: metric resolution 15s, metrics expire after 1m
@@ -521,13 +545,13 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// TestDeadConnections checks that errors of writing end the response.
 // TestStalledClients checks that clients that keep their connections, but do not read, do not make
-// the page unavailable.
+// the page unavailable behind the filter of the server.
 func TestStalledClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		listener := make(testenv.Listener)
-		server := &http.Server{Handler: Handler(largeWorld(time.Now()).config(time.Now()))}
+		page := Handler(largeWorld(time.Now()).config(time.Now()))
+		server := &http.Server{Handler: filter.WithDeadline(page, time.Minute, filter.MaxWriteTime)}
 		go server.Serve(listener)
 		defer server.Close()
 		request := func() net.Conn {
@@ -538,10 +562,10 @@ func TestStalledClients(t *testing.T) {
 		for range maxConcurrent {
 			defer request().Close()
 		}
-		time.Sleep(writeTimeout / 2)
+		time.Sleep(filter.MaxWriteTime / 2)
 		client := request()
 		defer client.Close()
-		client.SetDeadline(time.Now().Add(2 * writeTimeout))
+		client.SetDeadline(time.Now().Add(2 * filter.MaxWriteTime))
 		response, err := http.ReadResponse(bufio.NewReader(client), nil)
 		if err != nil {
 			t.Fatalf("stalled clients hold the page: %v", err)
@@ -553,6 +577,7 @@ func TestStalledClients(t *testing.T) {
 	})
 }
 
+// TestDeadConnections checks that errors of writing end the response.
 func TestDeadConnections(t *testing.T) {
 	now := time.Now()
 	config := newWorld(now).config(now)
@@ -573,8 +598,8 @@ func (failingWriter) Write([]byte) (int, error) { return 0, errWrite }
 func TestFormats(t *testing.T) {
 	for got, want := range map[string]string{
 		took(0.00123): "1.23 ms", took(0.0456): "45.6 ms", took(0.789): "789 ms", took(12): "12.00 s",
-		skew(nil): "", skew(new(0.02)): "0 s", skew(new(-1.23)): "-1.2 s", skew(new(61.0)): "+61 s",
-		skew(new(-7200.0)): "-120m", skew(new(7200.0)): "+120m",
+		skew(0.02): "0 s", skew(-1.23): "-1.2 s", skew(61.0): "+61 s",
+		skew(-7200.0): "-120m", skew(7200.0): "+120m",
 		flag(15): "15s", flag(60): "1m", flag(90): "1m30s", flag(3600): "1h", flag(0.5): "500ms",
 		count(0): "0", count(999): "999", count(1000): "1,000", count(1234567): "1,234,567",
 		bytesOf(5 << 20): "5 MiB", bytesOf(9000 << 20): "9000 MiB", bytesOf(100 << 30): "100 GiB",

@@ -29,7 +29,7 @@ func readFile(t *testing.T, name string) string {
 // each reason, in order, and of no other, and that it begins with the description of the server.
 func TestEveryReasonHasASection(t *testing.T) {
 	page := readFile(t, troubleshooting)
-	want := slices.Concat(Scrapes(), Objects())
+	want := slices.Concat(Scrapes(), objects())
 	var got []Reason
 	for _, section := range regexp.MustCompile(`(?m)^#+ `).Split(page, -1) {
 		title, body, _ := strings.Cut(section, "\n")

@@ -89,15 +89,6 @@ func Scrapes() []Reason {
 	}
 }
 
-// Objects returns the other reasons why nodes and pods have no metrics, in the order of their
-// documentation.
-func Objects() []Reason {
-	return []Reason{
-		NodeNotFound, NotSelected, NodeStarting, StaleSamples, EngineFailing, NotInEngine, PodNotFound, PodPending,
-		PodStarting, PodSucceeded, PodFailed, PodUnknown, NotRunning, NoContainers, ContainerMissing,
-	}
-}
-
 func descriptions() map[Reason]Description { //nolint:funlen // a table
 	const (
 		checkPort   = "check --kubelet-port and --kubelet-use-node-status-port"

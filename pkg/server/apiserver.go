@@ -121,8 +121,8 @@ func (a *assembly) resources(authorizer authorizer.Authorizer) (api.Config, erro
 	return api.Config{
 		View:         a.view,
 		Reads:        a.reads,
-		ExplainPods:  explain.NewPods(explanations),
-		ExplainNodes: explain.NewNodes(explanations),
+		ExplainPods:  &explain.Pods{Config: explanations},
+		ExplainNodes: &explain.Nodes{Config: explanations},
 		Authorizer:   authorizer,
 		FromEngine:   a.Prometheus != nil,
 		Warnings:     a.MissingMetricsWarnings,
