@@ -159,11 +159,7 @@ func (a *assembly) secure(config *genericapiserver.Config) (readiness, error) {
 		return nil, err
 	}
 	a.instruments.registerCertificate(config.SecureServing.Cert)
-	client, err := restConfig(a.Authentication.RemoteKubeConfigFile)
-	if err != nil {
-		return nil, err
-	}
-	options := filter.Options{Authentication: a.Authentication, Authorization: a.Authorization, Client: client}
+	options := filter.Options{Authentication: a.Authentication, Authorization: a.Authorization}
 	caPublished, err := options.Authenticate(config)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,9 @@ func TestRequestHeaders(t *testing.T) {
 		user string
 		want int
 	}{
+		"front proxy, anonymous user":            {proxies, "front-proxy", http.StatusForbidden},
+		"other CA, anonymous user":               {other, "front-proxy", http.StatusUnauthorized},
+		"no certificate, anonymous user":         {nil, "", http.StatusUnauthorized},
 		"front proxy":                            {proxies, "front-proxy", http.StatusOK},
 		"no certificate":                         {nil, "", http.StatusUnauthorized},
 		"client certificate":                     {clients, "mallory", http.StatusForbidden},
@@ -41,6 +44,9 @@ func TestRequestHeaders(t *testing.T) {
 	} {
 		client := newClient(t, url)
 		client.header = http.Header{"X-Remote-User": {"alice"}, "X-Remote-Group": {"system:masters"}}
+		if strings.HasSuffix(name, "anonymous user") {
+			client.header = http.Header{"X-Remote-User": {"system:anonymous"}, "X-Remote-Group": {"system:unauthenticated"}}
+		}
 		if test.ca != nil {
 			client.withCertificate(test.ca, test.user)
 		}
