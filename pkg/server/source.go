@@ -54,7 +54,6 @@ func (a *assembly) addScraper() error {
 		a.instruments.registerActive(s.ActiveStats)
 	}
 	a.source = s
-	a.loops = append(a.loops, func(ctx context.Context) { warnOfFileLimit(ctx, a.view.Nodes.Len) })
 	return nil
 }
 
