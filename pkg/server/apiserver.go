@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -188,9 +186,9 @@ func serveTLS(c Config, servingCert *servingcert.Manager, config *genericapiserv
 	if servingCert != nil {
 		c.Serving.ServerCert.GeneratedCert = servingCert
 	} else {
-		namespace := "kube-system"
-		if text, err := os.ReadFile(inClusterNamespaceFile); err == nil {
-			namespace = strings.TrimSpace(string(text))
+		namespace, err := podNamespace(c.Kubeconfig)
+		if err != nil {
+			return err
 		}
 		service := "kube-vitals." + namespace
 		names := []string{"kube-vitals", service, service + ".svc", service + ".svc.cluster.local"}

@@ -196,12 +196,15 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 		if config, err = rest.InClusterConfig(); err != nil {
 			return nil, fmt.Errorf("cannot find the API server: %w; outside a cluster, set --kubeconfig", err)
 		}
-	} else {
-		file := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
-		if config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(file, nil).ClientConfig(); err != nil {
-			return nil, fmt.Errorf("cannot use the kubeconfig file %q: %w", kubeconfig, err)
-		}
+	} else if config, err = clientConfig(kubeconfig).ClientConfig(); err != nil {
+		return nil, fmt.Errorf("cannot use the kubeconfig file %q: %w", kubeconfig, err)
 	}
 	config.QPS = -1
 	return config, nil
+}
+
+// clientConfig returns the configuration in a kubeconfig file, or if it is "", that of this pod.
+func clientConfig(kubeconfig string) clientcmd.ClientConfig {
+	file := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(file, nil)
 }
