@@ -23,7 +23,7 @@ const (
 func defaultResources() []string { return []string{"cpu", "memory", "swap"} }
 
 func (o *options) addResourceFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&o.resources, "resources", o.resources,
+	fs.StringSliceVar(&o.resources, "resources", defaultResources(),
 		"The resources to serve: cpu, memory and swap, and optionally ephemeral-storage, for which the kubelets' complete "+
 			"/stats/summary is read at a slower pace. See docs/numbers.md.")
 	fs.DurationVar(&o.EphemeralStorage.Interval, "ephemeral-storage-interval", defaultStorageInterval,
