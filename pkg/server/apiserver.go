@@ -64,8 +64,10 @@ func (a *assembly) addChecks(config *genericapiserver.Config, required readiness
 	if a.cert != nil {
 		a.ready = append(a.ready, requirement{"serving-certificate", a.cert.Ready})
 	}
-	config.AddReadyzChecks(a.ready.probes()...)
-	config.AddLivezChecks(probe("scraping", a.source.Alive))
+	for _, r := range a.ready {
+		config.AddReadyzChecks(r.probe())
+	}
+	config.AddLivezChecks(requirement{"scraping", a.source.Alive}.probe())
 }
 
 // addFilters adds filters around and inside those of the library. A request passes the last one here

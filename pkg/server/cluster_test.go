@@ -322,9 +322,9 @@ func startHandler(t testing.TB, c Config) http.Handler {
 	}
 	run(t, s)
 	for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(10 * time.Millisecond) {
-		names, reasons := s.ready.missing()
+		names, reasons := s.assembly.ready.missing()
 		if names == nil {
-			return s.api.Handler
+			return s.assembly.api.Handler
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("not ready: %q", reasons)
