@@ -16,7 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/path"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/client-go/transport"
 )
 
 // authenticationName is the ConfigMap in the namespace kube-system in which the API server publishes the
@@ -29,29 +28,35 @@ var errNoRequestHeaderCA = errors.New("the request-header CA has not been read f
 	"kube-system/" + authenticationName + " yet: enable the aggregation layer of the API server, " +
 	"and bind the role extension-apiserver-authentication-reader")
 
-// Options are those of the library that set who may do what.
-type Options struct {
-	Authentication *genericoptions.DelegatingAuthenticationOptions
-	Authorization  *genericoptions.DelegatingAuthorizationOptions
-}
-
-// Authenticate sets the library's delegating authenticator, which tries front-proxy headers, client
-// certificates and TokenReviews. caPublished returns nil once the request-header CA is known.
-func (o Options) Authenticate(config *genericapiserver.Config) (caPublished func() error, err error) {
-	options := *o.Authentication
-	options.CustomRoundTripperFn = transport.Wrappers(options.CustomRoundTripperFn, skipFirstRead)
-	if err := options.ApplyTo(&config.Authentication, config.SecureServing, nil); err != nil {
-		return nil, fmt.Errorf("cannot set up authentication: %w", err)
-	}
-	public, err := path.NewAuthorizer(o.publicPaths())
+// Secure sets the library's delegating authenticator, which tries front-proxy headers, client
+// certificates and TokenReviews, and its delegating authorizer. caPublished returns nil once the
+// request-header CA is known.
+func Secure(
+	config *genericapiserver.Config, authentication genericoptions.DelegatingAuthenticationOptions,
+	authorization genericoptions.DelegatingAuthorizationOptions,
+) (caPublished func() error, err error) {
+	// These paths need no credentials. The probes do not depend on the flag, because the chart of
+	// metrics-server can set it to /metrics alone.
+	authorization.AlwaysAllowPaths = append(
+		[]string{"/livez", "/livez/*", "/readyz", "/readyz/*", "/healthz", "/healthz/*"}, authorization.AlwaysAllowPaths...)
+	public, err := path.NewAuthorizer(authorization.AlwaysAllowPaths)
 	if err != nil {
 		return nil, fmt.Errorf("--authorization-always-allow-paths: %w", err)
+	}
+	if err := authorization.ApplyTo(&config.Authorization); err != nil {
+		return nil, fmt.Errorf("cannot set up authorization: %w", err)
+	}
+	config.Authorization.Authorizer = boundedAuthorizer(config.Authorization.Authorizer)
+
+	authentication.CustomRoundTripperFn = skipFirstRead
+	if err := authentication.ApplyTo(&config.Authentication, config.SecureServing, nil); err != nil {
+		return nil, fmt.Errorf("cannot set up authentication: %w", err)
 	}
 	headers := config.Authentication.RequestHeaderConfig // nil: disabled by flags
 	config.Authentication.Authenticator = requireCredentials(config.Authentication.Authenticator, public, headers)
 	return func() error {
 		isPublished := hasCA(headers) && len(headers.UsernameHeaders.Value()) > 0
-		if headers == nil || options.TolerateInClusterLookupFailure || isPublished {
+		if headers == nil || authentication.TolerateInClusterLookupFailure || isPublished {
 			return nil
 		}
 		return errNoRequestHeaderCA
@@ -80,14 +85,6 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// publicPaths returns the paths that need no credentials: the probes and those of
-// --authorization-always-allow-paths, which may end in "*". The probes do not depend on the flag,
-// because the chart of metrics-server can set it to /metrics alone.
-func (o Options) publicPaths() []string {
-	probes := []string{"/livez", "/livez/*", "/readyz", "/readyz/*", "/healthz", "/healthz/*"}
-	return append(probes, o.Authorization.AlwaysAllowPaths...)
-}
 
 // requireCredentials returns an authenticator that rejects requests without credentials, except for public
 // paths. The library accepts each as system:anonymous, so each would need a SubjectAccessReview. The front

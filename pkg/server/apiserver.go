@@ -159,12 +159,8 @@ func (a *assembly) secure(config *genericapiserver.Config) (readiness, error) {
 		return nil, err
 	}
 	a.instruments.registerCertificate(config.SecureServing.Cert)
-	options := filter.Options{Authentication: a.Authentication, Authorization: a.Authorization}
-	caPublished, err := options.Authenticate(config)
+	caPublished, err := filter.Secure(config, *a.Authentication, *a.Authorization)
 	if err != nil {
-		return nil, err
-	}
-	if err := options.Authorize(config); err != nil {
 		return nil, err
 	}
 	return readiness{
