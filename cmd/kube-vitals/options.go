@@ -163,7 +163,7 @@ func (o *options) config() server.Config {
 		c.Devices = nil
 	}
 	if !slices.Contains(o.resources, extra.EphemeralStorage) {
-		c.EphemeralStorage.Interval = 0
+		c.StorageInterval = 0
 	}
 	if !o.nodeEvents {
 		c.EventDeployment = ""

@@ -16,8 +16,8 @@ func TestResources(t *testing.T) {
 		"--source=prometheus --prometheus-url=http://p --resources=cpu,memory,swap ":     0,
 	} {
 		c, err := parse(strings.Fields(args)...)
-		if err != nil || c.EphemeralStorage.Interval != want {
-			t.Errorf("%s: got interval %v, error %v; want %v", args, c.EphemeralStorage.Interval, err, want)
+		if err != nil || c.StorageInterval != want {
+			t.Errorf("%s: got interval %v, error %v; want %v", args, c.StorageInterval, err, want)
 		}
 	}
 }

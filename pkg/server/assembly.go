@@ -76,7 +76,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 			}
 		},
 	})
-	if c.Devices != nil || c.EphemeralStorage.Interval > 0 {
+	if c.Devices != nil || c.StorageInterval > 0 {
 		v.Extra = extra.New(v.Store.Corrected)
 	}
 	return v

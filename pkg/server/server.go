@@ -33,7 +33,7 @@ import (
 )
 
 // Config configures a Server. Only Kubeconfig, NodeSelector, RateWindow, Active,
-// KubeletServiceAccount, KubeletPins, Prometheus, EphemeralStorage, Devices, EventDeployment and
+// KubeletServiceAccount, KubeletPins, Prometheus, StorageInterval, Devices, EventDeployment and
 // ServingCert are optional.
 type Config struct {
 	Version, Commit string                // of this program, for telemetry
@@ -63,8 +63,9 @@ type Config struct {
 	// names.
 	Prometheus *prometheus.Config
 
-	// EphemeralStorage configures the resource ephemeral-storage, which is optional.
-	EphemeralStorage EphemeralStorage
+	// StorageInterval is the time between two scrapes of a kubelet for ephemeral-storage. If it is 0, the
+	// resource is not served.
+	StorageInterval time.Duration
 
 	// Devices, if it is not nil, configures the exporters from which the usage of devices is read. Only
 	// File is set.
