@@ -34,9 +34,7 @@ func (o *options) completeActive() {
 }
 
 func (o *options) validateActive() {
-	if o.usesPrometheus() {
-		o.needsKubelets("active-resolution")
-		o.needsKubelets("active-budget")
+	if o.usesPrometheus() { // see validateSource
 		return
 	}
 	if r := o.Active.Resolution; r != 0 && r < minActiveResolution {

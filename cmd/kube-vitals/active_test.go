@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +29,7 @@ func TestActiveNodes(t *testing.T) {
 }
 
 func TestActiveNodesErrors(t *testing.T) {
-	for args, want := range map[string][]string{
+	checkErrors(t, map[string][]string{
 		"--active-resolution=-5s":                        {"must be 0 (off) or at least 1s, but is -5s"},
 		"--active-resolution=999ms":                      {"must be 0 (off) or at least 1s, but is 999ms"},
 		"--active-resolution=15s":                        {"must be less than --metric-resolution, 15s, but is 15s"},
@@ -41,16 +40,5 @@ func TestActiveNodesErrors(t *testing.T) {
 		"--active-budget=+Inf --active-resolution=500ms": {"--active-budget must be", "--active-resolution must be 0"},
 		"--source=prometheus --prometheus-url=http://p --active-resolution=5s --active-budget=3": {
 			"--active-resolution has no effect with --source=prometheus", "--active-budget has no effect"},
-	} {
-		_, err := parse(strings.Fields(args)...)
-		text := fmt.Sprint(err)
-		if n := strings.Count(text, "\n") + 1; err == nil || n != len(want) {
-			t.Errorf("%s: got %d errors, want %q:\n%s", args, n, want, text)
-		}
-		for _, w := range want {
-			if !strings.Contains(text, w) {
-				t.Errorf("%s: got %s, want %q", args, text, w)
-			}
-		}
-	}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -16,6 +17,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/kube-vitals/kube-vitals/pkg/device"
+	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 )
 
 // checkFiles adds an error for each file in the flags that is missing or invalid. The server reads the
@@ -37,8 +41,14 @@ func (o *options) checkFiles() {
 	o.checkFile("--kubelet-certificate-authority", o.Kubelet.CertificateAuthority, checkAuthorities)
 	o.checkFile("--client-ca-file", o.Authentication.ClientCert.ClientCA, checkCertificates)
 	o.checkFile("--requestheader-client-ca-file", o.Authentication.RequestHeader.ClientCAFile, checkCertificates)
-	o.checkFile("--prometheus-config", o.Prometheus.File, checkPrometheusFile)
-	o.checkFile("--device-config", o.Devices.File, o.checkDeviceFile)
+	o.checkFile("--prometheus-config", o.Prometheus.File, func(content []byte) error {
+		_, err := prometheus.ParseFile(content, "")
+		return err
+	})
+	o.checkFile("--device-config", o.Devices.File, func(content []byte) error {
+		_, err := device.Parse(content, filepath.Dir(o.Devices.File))
+		return err
+	})
 	o.checkFile("--audit-policy-file", o.Audit.PolicyFile, checkAuditPolicy)
 
 	serving := o.Serving.ServerCert.CertKey
@@ -51,24 +61,19 @@ func (o *options) checkFiles() {
 	}
 }
 
-// checkFile adds an error if the file of a flag cannot be read or used.
-func (o *options) checkFile(flag, file string, use func(content []byte) error) {
-	if content := o.readFile(flag, file); content != nil {
-		if err := use(content); err != nil {
-			o.errorf("%s: %s: %w", flag, file, err)
-		}
-	}
-}
-
-// readFile returns the content of the file. It returns nil if no file is set, or adds an error if the
-// file cannot be read.
-func (o *options) readFile(flag, file string) []byte {
+// checkFile adds an error if the file of a flag cannot be read, or if check returns one. It returns the
+// content of a valid file.
+func (o *options) checkFile(flag, file string, check func(content []byte) error) []byte {
 	if file == "" {
 		return nil
 	}
 	content, err := os.ReadFile(file)
 	if err != nil {
 		o.errorf("%s: %w", flag, err)
+		return nil
+	}
+	if err := check(content); err != nil {
+		o.errorf("%s: %s: %w", flag, file, err)
 		return nil
 	}
 	return content
@@ -79,23 +84,12 @@ type pair struct{ certificateFlag, certificateFile, keyFlag, keyFile string }
 
 // checkPair adds an error if the files cannot be read, or if they are no pair.
 func (o *options) checkPair(p pair) {
-	certificate, key := o.readFile(p.certificateFlag, p.certificateFile), o.readFile(p.keyFlag, p.keyFile)
+	certificate := o.checkFile(p.certificateFlag, p.certificateFile, checkAuthorities)
+	key := o.checkFile(p.keyFlag, p.keyFile, checkKey)
 	if certificate == nil || key == nil {
 		return
 	}
-	_, err := tls.X509KeyPair(certificate, key)
-	if err == nil {
-		return
-	}
-	certificateErr := checkCertificates(certificate)
-	if certificateErr != nil {
-		o.errorf("%s: %s: %w", p.certificateFlag, p.certificateFile, certificateErr)
-	}
-	_, keyErr := keyutil.ParsePrivateKeyPEM(key)
-	if keyErr != nil {
-		o.errorf("%s: %s: cannot find a private key in PEM format: %w", p.keyFlag, p.keyFile, keyErr)
-	}
-	if certificateErr == nil && keyErr == nil {
+	if _, err := tls.X509KeyPair(certificate, key); err != nil {
 		o.errorf("%s %s does not match %s %s: %w", p.certificateFlag, p.certificateFile, p.keyFlag, p.keyFile, err)
 	}
 }
@@ -117,7 +111,7 @@ func (o *options) checkCluster() {
 	}
 }
 
-// checkAuthorities accepts what pkg/kubelet does: at least one certificate that can be parsed.
+// checkAuthorities accepts what pkg/kubelet and tls do: at least one certificate that can be parsed.
 func checkAuthorities(content []byte) error {
 	if !x509.NewCertPool().AppendCertsFromPEM(content) {
 		return errors.New("cannot find a certificate in PEM format")
@@ -128,6 +122,13 @@ func checkAuthorities(content []byte) error {
 func checkCertificates(content []byte) error {
 	if _, err := certutil.ParseCertsPEM(content); err != nil {
 		return fmt.Errorf("cannot find a certificate in PEM format: %w", err)
+	}
+	return nil
+}
+
+func checkKey(content []byte) error {
+	if _, err := keyutil.ParsePrivateKeyPEM(content); err != nil {
+		return fmt.Errorf("cannot find a private key in PEM format: %w", err)
 	}
 	return nil
 }

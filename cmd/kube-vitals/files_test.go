@@ -103,7 +103,9 @@ func TestFileErrors(t *testing.T) {
 		"--tls-cert-file=crt":       {"--tls-cert-file and --tls-private-key-file must be set together"},
 		"--tls-cert-file=no --kubelet-port=x": {
 			"--kubelet-port", "--tls-cert-file and --tls-private-key-file", "--tls-cert-file: open DIR/no"},
-		"--tls-private-key-file=text": {"--tls-cert-file and --tls-private-key-file must be set together"},
+		"--tls-private-key-file=text": {
+			"--tls-cert-file and --tls-private-key-file must be set together",
+			"--tls-private-key-file: DIR/text: cannot find a private key in PEM format"},
 		"--kubeconfig=no --kubelet-client-key=k": {
 			"--kubelet-client-certificate", "--kubeconfig: open DIR/no", "--kubelet-client-key: open DIR/k"},
 		"--tls-cert-file=text --tls-private-key-file=empty": {

@@ -25,10 +25,10 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 		"The longest time that a CPU rate should cover; at least 1s and at most --max-sample-age. If samples are "+
 			"denser than 60 % of it, the rate is the mean over that time, or since the load changed. See "+
 			"docs/numbers.md. (default 15s, or --max-sample-age if that is less)")
-	fs.IntVar(&k.Port, "kubelet-port", k.Port, "The port of the kubelets.")
+	fs.IntVar(&k.Port, "kubelet-port", kubelet.DefaultPort, "The port of the kubelets.")
 	fs.BoolVar(&k.UseNodeStatusPort, "kubelet-use-node-status-port", false,
 		"Use the port in a node's status, if it has one, instead of --kubelet-port.")
-	fs.StringSliceVar(&o.addressTypes, "kubelet-preferred-address-types", o.addressTypes,
+	fs.StringSliceVar(&o.addressTypes, "kubelet-preferred-address-types", defaultAddressTypes(),
 		"The types of node addresses to use, in order of preference.")
 	fs.DurationVar(&k.Timeout, "kubelet-request-timeout", 0,
 		"The timeout of a request to a kubelet; at most 9/10 of --metric-resolution. (default "+

@@ -20,8 +20,16 @@ import (
 // at any level.
 func TestVerboseLogsKeepSecrets(t *testing.T) {
 	const own, clients, key = "OWNTOKEN", "CLIENTSTOKEN", "PRIVATEKEY"
+	const kubelets = "KUBELETSTOKEN"
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/token") {
+			json.NewEncoder(w).Encode(authenticationv1.TokenRequest{
+				TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"},
+				Status:   authenticationv1.TokenRequestStatus{Token: kubelets},
+			})
+			return
+		}
 		if strings.Contains(r.URL.Path, "secrets") {
 			json.NewEncoder(w).Encode(corev1.Secret{
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, StringData: map[string]string{"tls.key": key},
@@ -66,8 +74,13 @@ func TestVerboseLogsKeepSecrets(t *testing.T) {
 			if _, err := client.CoreV1().Secrets("a").Get(t.Context(), "serving", metav1.GetOptions{}); err != nil {
 				t.Fatal(err)
 			}
+			_, err = client.CoreV1().ServiceAccounts("a").CreateToken(t.Context(), "b", &authenticationv1.TokenRequest{},
+				metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
 			text := log.String()
-			for _, secret := range []string{own, clients, key, "Body"} {
+			for _, secret := range []string{own, clients, key, kubelets, "Body"} {
 				if strings.Contains(text, secret) {
 					t.Errorf("got %s in the log:\n%s", secret, text)
 				}

@@ -63,7 +63,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	logs.InitLogs()
 	defer logs.FlushLogs()
-	klog.FromContext(ctx).Info("Starting kube-vitals", settings(config)...)
+	klog.FromContext(ctx).Info("Starting kube-vitals", "version", version, "commit", commit, "go", runtime.Version(),
+		"maxProcs", runtime.GOMAXPROCS(0), "flags", args)
 	s, err := server.New(config)
 	if err != nil {
 		return withCure(err)
@@ -87,54 +88,6 @@ func ignoreUnsyncedCaches() {
 			}
 		}
 	}
-}
-
-// settings returns the version and the main settings, for the log.
-func settings(c server.Config) []any {
-	nodes := "all"
-	if !c.NodeSelector.Empty() {
-		nodes = c.NodeSelector.String()
-	}
-	settings := []any{
-		"version", c.Version, "commit", c.Commit, "go", runtime.Version(), "maxProcs", runtime.GOMAXPROCS(0),
-		"port", c.Serving.BindPort, "servingCertificate", servingCertificate(c),
-		"metricResolution", c.Resolution, "maxSampleAge", c.MaxSampleAge, "nodes", nodes,
-	}
-	if c.Prometheus != nil {
-		return append(settings, "source", sourcePrometheus, "prometheusURL", c.Prometheus.URL)
-	}
-	return append(settings, "rateWindow", c.RateWindow, "kubeletRequestTimeout", c.Kubelet.Timeout,
-		"kubeletVerification", kubeletVerification(c))
-}
-
-func servingCertificate(c server.Config) string {
-	pair := c.Serving.ServerCert
-	switch {
-	case c.ServingCert.Secret != "":
-		return "Secret " + c.ServingCert.Secret
-	case pair.CertKey.CertFile != "":
-		return pair.CertKey.CertFile
-	case pair.CertDirectory != "":
-		return "in " + pair.CertDirectory
-	}
-	return "self-signed"
-}
-
-func kubeletVerification(c server.Config) string {
-	switch {
-	case c.Kubelet.PlainHTTP:
-		return "none, without TLS"
-	case c.Kubelet.InsecureTLS:
-		return "none"
-	}
-	verification := "by the cluster's CA"
-	if c.Kubelet.CertificateAuthority != "" {
-		verification = "by " + c.Kubelet.CertificateAuthority
-	}
-	if c.KubeletPins != "" {
-		verification += ", and by the keys in ConfigMap " + c.KubeletPins
-	}
-	return verification
 }
 
 // withCure adds to an error about the port which flag to change. The library does not wrap the

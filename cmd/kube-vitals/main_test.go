@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,7 +36,7 @@ func program(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestStopBeforeSync checks that the log starts with the version and the settings, and that a stop
+// TestStopBeforeSync checks that the log starts with the version and the flags, and that a stop
 // before any response of the API server logs no error and exits with 0.
 func TestStopBeforeSync(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
@@ -98,7 +97,7 @@ func TestStopBeforeSync(t *testing.T) {
 					t.Errorf("a normal stop logged %s", line)
 				}
 			}
-			for _, want := range []string{"Starting kube-vitals", "version", version, "metricResolution", "20s"} {
+			for _, want := range []string{"Starting kube-vitals", "version", version, "--metric-resolution=20s"} {
 				if len(lines) == 0 || !strings.Contains(lines[0], want) {
 					t.Errorf("got no %q in the first line of\n%s", want, log)
 				}
@@ -156,39 +155,6 @@ func TestWithCure(t *testing.T) {
 		cure, found := strings.CutPrefix(got.Error(), test.err.Error())
 		if !errors.Is(got, test.err) || !found || !strings.Contains(cure, test.want) || (cure == "") != (test.want == "") {
 			t.Errorf("%v: got %v, want a cure with %q", test.err, got, test.want)
-		}
-	}
-}
-
-// TestSettings checks the settings in the start-up line.
-func TestSettings(t *testing.T) {
-	for args, want := range map[string]map[string]string{
-		"": {"version": version, "commit": commit, "port": "443", "servingCertificate": "self-signed",
-			"metricResolution": "15s", "maxSampleAge": "1m0s", "kubeletRequestTimeout": "10s",
-			"nodes": "all", "kubeletVerification": "by the cluster's CA"},
-		"--kubelet-insecure-tls --cert-dir=/tmp --secure-port=10250": {
-			"kubeletVerification": "none", "servingCertificate": "in /tmp", "port": "10250"},
-		"--deprecated-kubelet-completely-insecure": {"kubeletVerification": "none, without TLS"},
-		"--kubelet-certificate-authority=f":        {"kubeletVerification": "by f"},
-		"--kubelet-pins=p": {
-			"kubeletVerification": "by the cluster's CA, and by the keys in ConfigMap p"},
-		"--tls-cert-file=c --tls-private-key-file=k": {"servingCertificate": "c"},
-		"--tls-secret=s --tls-names=a.b.svc":         {"servingCertificate": "Secret s"},
-		"-l a=b --metric-resolution=1m":              {"nodes": "a=b", "metricResolution": "1m0s", "maxSampleAge": "4m0s"},
-	} {
-		config, err := parse(strings.Fields(args)...)
-		if err != nil {
-			t.Errorf("%s: %v", args, err)
-			continue
-		}
-		got := map[string]string{}
-		for pair := range slices.Chunk(settings(config), 2) {
-			got[pair[0].(string)] = fmt.Sprint(pair[1])
-		}
-		for key, value := range want {
-			if got[key] != value {
-				t.Errorf("%s: %s: got %q, want %q", args, key, got[key], value)
-			}
 		}
 	}
 }

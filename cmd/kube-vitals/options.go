@@ -61,11 +61,8 @@ func newOptions() *options {
 	o := &options{
 		Config: server.Config{
 			Version: version, Commit: commit,
-			Resolution:  15 * time.Second,
-			Kubelet:     kubelet.Config{Port: kubelet.DefaultPort},
-			Prometheus:  &prometheus.Config{},
-			Devices:     &device.Config{},
-			ServingCert: newServingCertConfig(),
+			Prometheus: &prometheus.Config{},
+			Devices:    &device.Config{},
 			Generic: genericoptions.NewServerRunOptionsForComponent("kube-vitals",
 				compatibility.NewComponentGlobalsRegistry()),
 			Serving:        genericoptions.NewSecureServingOptions(),
@@ -74,11 +71,8 @@ func newOptions() *options {
 			Audit:          genericoptions.NewAuditOptions(),
 			Features:       genericoptions.NewFeatureOptions(),
 		},
-		all:          pflag.NewFlagSet("kube-vitals", pflag.ContinueOnError),
-		logging:      logs.NewOptions(),
-		source:       sourceKubelet,
-		resources:    defaultResources(),
-		addressTypes: defaultAddressTypes(),
+		all:     pflag.NewFlagSet("kube-vitals", pflag.ContinueOnError),
+		logging: logs.NewOptions(),
 	}
 	o.Generic.ShutdownDelayDuration = defaultShutdownDelay
 	o.Authorization.AllowCacheTTL = defaultAllowedTTL
@@ -114,7 +108,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", "",
 		"The kubeconfig file for the Kubernetes API server; required outside of a cluster. It is "+
 			"also the default of --authentication-kubeconfig and --authorization-kubeconfig.")
-	fs.DurationVar(&o.Resolution, "metric-resolution", o.Resolution,
+	fs.DurationVar(&o.Resolution, "metric-resolution", 15*time.Second,
 		"The time between two scrapes of a kubelet; at least 5s.")
 	fs.DurationVar(&o.MaxSampleAge, "max-sample-age", 0,
 		"The age at which metrics expire if there are no newer ones; at least 2 × "+
@@ -169,7 +163,7 @@ func (o *options) config() server.Config {
 		c.Devices = nil
 	}
 	if !slices.Contains(o.resources, extra.EphemeralStorage) {
-		c.EphemeralStorage.Interval = 0
+		c.StorageInterval = 0
 	}
 	if !o.nodeEvents {
 		c.EventDeployment = ""

@@ -23,10 +23,10 @@ const (
 func defaultResources() []string { return []string{"cpu", "memory", "swap"} }
 
 func (o *options) addResourceFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&o.resources, "resources", o.resources,
+	fs.StringSliceVar(&o.resources, "resources", defaultResources(),
 		"The resources to serve: cpu, memory and swap, and optionally ephemeral-storage, for which the kubelets' complete "+
 			"/stats/summary is read at a slower pace. See docs/numbers.md.")
-	fs.DurationVar(&o.EphemeralStorage.Interval, "ephemeral-storage-interval", defaultStorageInterval,
+	fs.DurationVar(&o.StorageInterval, "ephemeral-storage-interval", defaultStorageInterval,
 		"The time between two requests to a kubelet for ephemeral-storage; at least 10s. It expires after 3 intervals.")
 }
 
@@ -51,8 +51,8 @@ func (o *options) validateResources() {
 	case !serves && o.all.Changed("ephemeral-storage-interval"):
 		o.errorf("--ephemeral-storage-interval has no effect without ephemeral-storage in --resources: add it, or remove " +
 			"--ephemeral-storage-interval")
-	case o.EphemeralStorage.Interval < minStorageInterval:
+	case o.StorageInterval < minStorageInterval:
 		o.errorf("--ephemeral-storage-interval must be at least %v, but is %v", minStorageInterval,
-			o.EphemeralStorage.Interval)
+			o.StorageInterval)
 	}
 }

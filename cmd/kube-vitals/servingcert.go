@@ -20,7 +20,7 @@ func (o *options) addServingCertFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Names, "tls-names", nil,
 		"The DNS names of the certificate of --tls-secret. The first is that of the Service: "+
 			"SERVICE.NAMESPACE.svc.")
-	fs.StringSliceVar(&c.APIServices, "tls-apiservices", c.APIServices,
+	fs.StringSliceVar(&c.APIServices, "tls-apiservices", []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"},
 		"The APIServices of this server. The server writes the CA of the certificate of "+
 			"--tls-secret into their caBundle, if they refer to its Service and do not skip "+
 			"verification.")
@@ -28,21 +28,12 @@ func (o *options) addServingCertFlags(fs *pflag.FlagSet) {
 		"The Service of this server, SERVICE.NAMESPACE.svc or SERVICE.NAMESPACE.svc:PORT. If an "+
 			"APIService of --tls-apiservices refers to another one or skips verification, the server "+
 			"logs it and exposes a metric. Defaults to the first of --tls-names, with any port.")
-	fs.DurationVar(&c.Lifetime, "tls-lifetime", c.Lifetime,
+	fs.DurationVar(&c.Lifetime, "tls-lifetime", servingcert.DefaultLifetime,
 		"How long a certificate of --tls-secret is valid. It is renewed in the last third of its "+
 			"lifetime, or at once if it is still valid for longer than this.")
-	fs.DurationVar(&c.Settle, "tls-settle", c.Settle,
+	fs.DurationVar(&c.Settle, "tls-settle", servingcert.DefaultSettle,
 		"How long to wait, after publishing the CA of a renewed certificate, before serving the "+
 			"certificate; at most a sixth of --tls-lifetime.")
-}
-
-// newServingCertConfig returns the defaults of the flags.
-func newServingCertConfig() servingcert.Config {
-	return servingcert.Config{
-		APIServices: []string{"v1.metrics.k8s.io", "v1beta1.metrics.k8s.io"},
-		Lifetime:    servingcert.DefaultLifetime,
-		Settle:      servingcert.DefaultSettle,
-	}
 }
 
 func (o *options) validateServingCert() {

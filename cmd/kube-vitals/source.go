@@ -1,12 +1,10 @@
 package main
 
 import (
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
 
-	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 )
 
@@ -23,7 +21,7 @@ const minEngineSampleAge = 40 * time.Second
 const kubeletSection = "kubelet client"
 
 func (o *options) addPrometheusFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.source, "source", o.source,
+	fs.StringVar(&o.source, "source", sourceKubelet,
 		"Where usage is read from: 'kubelet' (all kubelets) or 'prometheus' (an engine with Prometheus' HTTP API that "+
 			"scrapes the kubelets, such as Prometheus, Thanos or Mimir). See docs/prometheus.md.")
 	fs.StringVar(&o.Prometheus.URL, "prometheus-url", "",
@@ -76,6 +74,8 @@ func (o *options) validateSource() {
 	} else if _, err := prometheus.ParseURL(o.Prometheus.URL); err != nil {
 		o.errorf("--prometheus-url: %w", err)
 	}
+	o.needsKubelets("active-resolution")
+	o.needsKubelets("active-budget")
 	o.Flags.FlagSets[kubeletSection].VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "node-selector" {
 			o.needsKubelets(flag.Name)
@@ -83,20 +83,8 @@ func (o *options) validateSource() {
 	})
 }
 
-// checkPrometheusFile checks the content of --prometheus-config.
-func checkPrometheusFile(content []byte) error {
-	_, err := prometheus.ParseFile(content, "")
-	return err
-}
-
 func (o *options) addDeviceFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Devices.File, "device-config", "",
 		"The YAML file with the exporters from which the usage of devices such as GPUs is read, and the names of their "+
 			"series. See docs/devices.md. (default: no devices)")
-}
-
-// checkDeviceFile checks the content of --device-config.
-func (o *options) checkDeviceFile(content []byte) error {
-	_, err := device.Parse(content, filepath.Dir(o.Devices.File))
-	return err
 }

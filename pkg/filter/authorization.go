@@ -2,12 +2,10 @@ package filter
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
 // maxReviewBytes is the maximum size of the parts of a SubjectAccessReview that the client chooses.
@@ -15,17 +13,6 @@ import (
 // other parts in it, which count again, have fewer than that. The library caches up to 8192 reviews
 // of up to 10 kB each, which encoding can make six times as long.
 const maxReviewBytes = 1 << 10
-
-// Authorize sets the library's delegating authorizer, with the public paths always allowed.
-func (o Options) Authorize(config *genericapiserver.Config) error {
-	options := *o.Authorization
-	options.AlwaysAllowPaths = o.publicPaths()
-	if err := options.ApplyTo(&config.Authorization); err != nil {
-		return fmt.Errorf("cannot set up authorization: %w", err)
-	}
-	config.Authorization.Authorizer = boundedAuthorizer(config.Authorization.Authorizer)
-	return nil
-}
 
 // boundedAuthorizer returns an authorizer that denies long requests and passes the others to next
 // without their selectors. A selector can only narrow a request. With selectors, each

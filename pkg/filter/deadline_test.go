@@ -137,18 +137,23 @@ func serveHTTP2(conn net.Conn, h http.Handler) {
 	(&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{Handler: h}) //nolint:staticcheck // the library uses it
 }
 
-// TestStalledStreams checks that responses are given up if the client grants no window of HTTP/2. The
-// time for a write is short, but no check depends on it: the responses would be endless.
-func TestStalledStreams(t *testing.T) {
-	const streams = 10
-	ended := make(chan error, streams)
-	h := WithDeadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+// endless returns a handler of endless responses, which sends the error that ends one.
+func endless(ended chan<- error) http.Handler {
+	return WithDeadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var err error
 		for err == nil {
 			_, err = w.Write(make([]byte, pieceSize))
 		}
 		ended <- err
 	}), time.Minute, time.Millisecond)
+}
+
+// TestStalledStreams checks that responses are given up if the client grants no window of HTTP/2. The
+// time for a write is short, but no check depends on it: the responses would be endless.
+func TestStalledStreams(t *testing.T) {
+	const streams = 10
+	ended := make(chan error, streams)
+	h := endless(ended)
 	conn, server := net.Pipe()
 	defer conn.Close()
 	go serveHTTP2(server, h)
@@ -183,13 +188,7 @@ func TestStalledConnections(*testing.T) {
 // on the same connection: the API server sends the requests of all users over few connections.
 func TestStalledStreamsLeaveTheirConnection(t *testing.T) {
 	ended := make(chan error, 1)
-	endless := WithDeadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		var err error
-		for err == nil {
-			_, err = w.Write(make([]byte, pieceSize))
-		}
-		ended <- err
-	}), time.Minute, time.Millisecond)
+	endless := endless(ended)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/short" {
 			fmt.Fprint(w, "short")

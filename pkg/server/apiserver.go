@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -66,8 +64,10 @@ func (a *assembly) addChecks(config *genericapiserver.Config, required readiness
 	if a.cert != nil {
 		a.ready = append(a.ready, requirement{"serving-certificate", a.cert.Ready})
 	}
-	config.AddReadyzChecks(a.ready.probes()...)
-	config.AddLivezChecks(probe("scraping", a.source.Alive))
+	for _, r := range a.ready {
+		config.AddReadyzChecks(r.probe())
+	}
+	config.AddLivezChecks(requirement{"scraping", a.source.Alive}.probe())
 }
 
 // addFilters adds filters around and inside those of the library. A request passes the last one here
@@ -159,16 +159,8 @@ func (a *assembly) secure(config *genericapiserver.Config) (readiness, error) {
 		return nil, err
 	}
 	a.instruments.registerCertificate(config.SecureServing.Cert)
-	client, err := restConfig(a.Authentication.RemoteKubeConfigFile)
+	caPublished, err := filter.Secure(config, *a.Authentication, *a.Authorization)
 	if err != nil {
-		return nil, err
-	}
-	options := filter.Options{Authentication: a.Authentication, Authorization: a.Authorization, Client: client}
-	caPublished, err := options.Authenticate(config)
-	if err != nil {
-		return nil, err
-	}
-	if err := options.Authorize(config); err != nil {
 		return nil, err
 	}
 	return readiness{
@@ -192,9 +184,9 @@ func serveTLS(c Config, servingCert *servingcert.Manager, config *genericapiserv
 	if servingCert != nil {
 		c.Serving.ServerCert.GeneratedCert = servingCert
 	} else {
-		namespace := "kube-system"
-		if text, err := os.ReadFile(inClusterNamespaceFile); err == nil {
-			namespace = strings.TrimSpace(string(text))
+		namespace, err := podNamespace(c.Kubeconfig)
+		if err != nil {
+			return err
 		}
 		service := "kube-vitals." + namespace
 		names := []string{"kube-vitals", service, service + ".svc", service + ".svc.cluster.local"}

@@ -18,8 +18,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/view"
 )
 
-// assembly is a Server while New builds it. New calls the methods in order: each adds one part, and
-// uses only the parts before it.
+// assembly is what a Server is built of. New calls its methods in order: each adds one part, and uses
+// only the parts before it.
 type assembly struct {
 	Config
 	client      *rest.Config // of the API server
@@ -74,7 +74,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 			}
 		},
 	})
-	if c.Devices != nil || c.EphemeralStorage.Interval > 0 {
+	if c.Devices != nil || c.StorageInterval > 0 {
 		v.Extra = extra.New(v.Store.Corrected)
 	}
 	return v

@@ -321,27 +321,40 @@ func startHandler(t testing.TB, c Config) http.Handler {
 		t.Fatal(err)
 	}
 	run(t, s)
-	for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(10 * time.Millisecond) {
-		names, reasons := s.ready.missing()
-		if names == nil {
-			return s.api.Handler
+	eventually(t, func() string {
+		_, reasons := s.assembly.ready.missing()
+		return strings.Join(reasons, "; ")
+	})
+	return s.assembly.api.Handler
+}
+
+// eventually repeats a check until it returns no problem.
+func eventually(t testing.TB, check func() (problem string)) {
+	t.Helper()
+	for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(20 * time.Millisecond) {
+		problem := check()
+		if problem == "" {
+			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not ready: %q", reasons)
+			t.Fatal(problem)
 		}
 	}
 }
 
-// serve sends a GET to a handler, without credentials if user is "", and returns the status.
-func serve(h http.Handler, path, user string) int {
+// get sends a GET to a handler, without credentials if user is "".
+func get(h http.Handler, path, user string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	if user != "" {
 		r.Header.Set("Authorization", "Bearer "+user)
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	return w.Code
+	return w
 }
+
+// serve returns the status of a GET.
+func serve(h http.Handler, path, user string) int { return get(h, path, user).Code }
 
 // client sends requests to a Server over the network. It does not verify the serving certificate.
 type client struct {
@@ -392,15 +405,34 @@ func (c *client) get(path, user string) (*http.Response, string) {
 // await repeats a request until the response has the status, and returns the body.
 func (c *client) await(status int, path, user string) string {
 	c.t.Helper()
-	var response *http.Response
 	var body string
-	for deadline := time.Now().Add(testenv.Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	eventually(c.t, func() string {
+		var response *http.Response
 		if response, body = c.get(path, user); response.StatusCode == status {
-			return body
+			return ""
 		}
+		return fmt.Sprintf("GET %s as %q: got status %d, want %d: %s", path, user, response.StatusCode, status, body)
+	})
+	return body
+}
+
+// read awaits a response to "alice" with the status, and decodes it.
+func (c *client) read(into any, status int, path string) {
+	c.t.Helper()
+	if err := json.Unmarshal([]byte(c.await(status, path, "alice")), into); err != nil {
+		c.t.Fatal(err)
 	}
-	c.t.Fatalf("GET %s as %q: got status %d, want %d: %s", path, user, response.StatusCode, status, body)
-	return ""
+}
+
+// awaitSeries waits until /metrics has a series.
+func (c *client) awaitSeries(series string) {
+	c.t.Helper()
+	eventually(c.t, func() string {
+		if body := c.await(http.StatusOK, "/metrics", "alice"); !strings.Contains(body, "\n"+series) {
+			return "/metrics has no series " + series
+		}
+		return ""
+	})
 }
 
 // nodeAt returns a node whose kubelet listens at the address.

@@ -82,14 +82,6 @@ func counter(desc *prometheus.Desc, value float64) prometheus.Metric {
 	return prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value)
 }
 
-// boolGauge returns a gauge that is 1 if the condition is true.
-func boolGauge(desc *prometheus.Desc, condition bool, labels ...string) prometheus.Metric {
-	if condition {
-		return gauge(desc, 1, labels...)
-	}
-	return gauge(desc, 0, labels...)
-}
-
 // timestamp returns a time in seconds since 1970; 0: there is none.
 func timestamp(t time.Time) float64 {
 	if t.IsZero() {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -99,17 +98,15 @@ func TestDevices(t *testing.T) {
 	start(t, c)
 	on := newClient(t, url)
 	const want = `"x.org/gpu":"1500m"}},{"name":"proxy","usage":{`
-	for {
+	eventually(t, func() string {
 		body := on.await(http.StatusOK, path, "alice")
 		if strings.Contains(body, want) && strings.HasSuffix(strings.TrimSpace(body), `"x.org/gpu":"0"}}]}`) {
-			break
+			return ""
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return body
+	})
 	var page nodez.Report
-	if err := json.Unmarshal([]byte(on.await(http.StatusOK, nodez.Path+"?format=json", "alice")), &page); err != nil {
-		t.Fatal(err)
-	}
+	on.read(&page, http.StatusOK, nodez.Path+"?format=json")
 	e := page.DeviceExporters
 	if len(e) != 1 || e[0].Name != "test" || len(e[0].Pods) != 1 {
 		t.Fatalf("got device exporters %+v", e)
@@ -142,13 +139,7 @@ func TestDevicesWithEngine(t *testing.T) {
 	c.Devices = &device.Config{File: file}
 	start(t, c)
 	client := newClient(t, url)
-	for {
-		body := client.await(http.StatusOK, "/metrics", "alice")
-		if strings.Contains(body, `kube_vitals_device_containers{exporter="test",resource="x.org/gpu"} 1`) {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	client.awaitSeries(`kube_vitals_device_containers{exporter="test",resource="x.org/gpu"} 1`)
 }
 
 // TestInvalidDevices checks that New reports an invalid file.

@@ -16,7 +16,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -59,13 +58,7 @@ func TestReasonsOfFailingEngine(t *testing.T) {
 			c.Resolution, c.MaxSampleAge = time.Second, time.Hour // a refresh takes a third of that at most
 			start(t, c)
 			client := newClient(t, address)
-			var wrong []string
-			for deadline := time.Now().Add(testenv.Patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-				if wrong = wrongEngineReasons(t, client, r); wrong == nil {
-					return
-				}
-			}
-			t.Error(strings.Join(wrong, "\n"))
+			eventually(t, func() string { return strings.Join(wrongEngineReasons(t, client, r), "\n") })
 		})
 	}
 }
@@ -80,9 +73,7 @@ func wrongEngineReasons(t *testing.T, client *client, r reason.Reason) (wrong []
 		wrong = append(wrong, fmt.Sprintf("/metrics does not have %s but %s", series, found))
 	}
 	var page nodez.Report
-	if err := json.Unmarshal([]byte(client.await(http.StatusOK, "/nodez?format=json", "alice")), &page); err != nil {
-		t.Fatal(err)
-	}
+	client.read(&page, http.StatusOK, "/nodez?format=json")
 	if e := page.Engine; e == nil || e.State != nodez.Failing || e.Reason != r || e.Problem != d.Problem ||
 		e.Cure != d.Cure || e.URL != reason.EngineFailing.URL() || e.Error == "" || e.Failures == 0 {
 		wrong = append(wrong, fmt.Sprintf("/nodez has %+v", e))
@@ -92,9 +83,7 @@ func wrongEngineReasons(t *testing.T, client *client, r reason.Reason) (wrong []
 		wrong = append(wrong, fmt.Sprintf("/nodez has the nodes %+v", page.Nodes))
 	}
 	var status metav1.Status
-	if err := json.Unmarshal([]byte(client.await(http.StatusNotFound, nodesPath+"/n1", "alice")), &status); err != nil {
-		t.Fatal(err)
-	}
+	client.read(&status, http.StatusNotFound, nodesPath+"/n1")
 	want := "with the reason " + string(r) + ": " + d.Problem + " (" + d.Cure + "); see " + reason.EngineFailing.URL()
 	if status.Details == nil || len(status.Details.Causes) != 1 ||
 		status.Details.Causes[0].Type != metav1.CauseType(reason.EngineFailing) || !strings.HasSuffix(status.Message, want) {

@@ -13,7 +13,7 @@ func (a *assembly) addEvents() error {
 	if a.EventDeployment == "" {
 		return nil
 	}
-	namespace, err := podNamespace("--deployment", a.Kubeconfig, inClusterNamespaceFile)
+	namespace, err := podNamespace(a.Kubeconfig)
 	if err != nil {
 		return err
 	}

@@ -22,14 +22,17 @@ func getTable(h http.Handler, path, user string) *httptest.ResponseRecorder {
 	return w
 }
 
+// orphan is a pod whose node does not exist.
+var orphan = corev1.Pod{
+	ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+	Spec:       corev1.PodSpec{NodeName: "gone"},
+	Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+}
+
 // TestExplanations checks who learns why metrics are missing, and what it costs the API server.
 func TestExplanations(t *testing.T) {
 	cluster := newCluster(t)
-	cluster.pods = []corev1.Pod{{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
-		Spec:       corev1.PodSpec{NodeName: "gone"},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
-	}}
+	cluster.pods = []corev1.Pod{orphan}
 	c, _ := cluster.config(t)
 	c.MissingMetricsWarnings = true
 	h := startHandler(t, c)

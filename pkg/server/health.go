@@ -18,7 +18,7 @@ import (
 // readiness is the list of requirements of a ready server.
 type readiness []requirement
 
-// requirement is a named check of /readyz.
+// requirement is a named check of /readyz or /livez.
 type requirement struct {
 	name  string
 	check func() error // returns why the requirement is not met
@@ -35,22 +35,13 @@ func (r readiness) missing() (names, reasons []string) {
 	return names, reasons
 }
 
-// probes returns the requirements as checks of /readyz.
-func (r readiness) probes() []healthz.HealthChecker {
-	var probes []healthz.HealthChecker
-	for _, requirement := range r {
-		probes = append(probes, probe(requirement.name, requirement.check))
-	}
-	return probes
-}
-
-// probe returns a check of that name. Its own path, such as /readyz/nodes, would show the reason of a
-// failure, which may have internal addresses, to clients without credentials. Other paths only name the
-// check, and the library logs the reason.
-func probe(name string, check func() error) healthz.HealthChecker {
-	return healthz.NamedCheck(name, func(r *http.Request) error {
-		err := check()
-		if err != nil && strings.HasSuffix(r.URL.Path, "/"+name) {
+// probe returns the requirement as a health check. Its own path, such as /readyz/nodes, would show the
+// reason of a failure, which may have internal addresses, to clients without credentials. Other paths
+// only name the check, and the library logs the reason.
+func (r requirement) probe() healthz.HealthChecker {
+	return healthz.NamedCheck(r.name, func(request *http.Request) error {
+		err := r.check()
+		if err != nil && strings.HasSuffix(request.URL.Path, "/"+r.name) {
 			return errors.New("reason withheld")
 		}
 		return err
@@ -99,12 +90,9 @@ func rejectUntilServing(
 	handler http.Handler, required readiness, serializer runtime.NegotiatedSerializer,
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, "/apis") && !strings.HasPrefix(r.URL.Path, "/openapi") {
-			handler.ServeHTTP(w, r)
-			return
-		}
+		isAPI := strings.HasPrefix(r.URL.Path, "/apis") || strings.HasPrefix(r.URL.Path, "/openapi")
 		names, _ := required.missing() // the reasons may have internal addresses
-		if names == nil {
+		if !isAPI || names == nil {
 			handler.ServeHTTP(w, r)
 			return
 		}

@@ -150,9 +150,9 @@ func TestHealthTellsNoReasons(t *testing.T) {
 	const secret = "10.1.2.3"
 	h := mux.NewPathRecorderMux("test")
 	failing := readiness{{"nodes", func() error { return errors.New("cannot reach " + secret) }}}
-	healthz.InstallHandler(h, failing.probes()...)
-	healthz.InstallLivezHandler(h, failing.probes()...)
-	healthz.InstallReadyzHandler(h, failing.probes()...)
+	healthz.InstallHandler(h, failing[0].probe())
+	healthz.InstallLivezHandler(h, failing[0].probe())
+	healthz.InstallReadyzHandler(h, failing[0].probe())
 	for _, root := range []string{"/healthz", "/livez", "/readyz"} {
 		for _, path := range []string{"", "?verbose", "?exclude=other", "/nodes", "/nodes?verbose", "/nodes/"} {
 			w := httptest.NewRecorder()

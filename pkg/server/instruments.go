@@ -157,10 +157,11 @@ func (i *instruments) registerAPIServices(states func() map[string]servingcert.A
 		"1 if the APIService refers to another Service than this server's, else 0.", "apiservice")
 	unverified := newDesc("apiservice_insecure_skip_tls_verify",
 		"1 if the API server does not verify the certificate of this server, else 0.", "apiservice")
+	value := map[bool]float64{true: 1}
 	i.collect(func(out chan<- prometheus.Metric) {
 		for name, state := range states() {
-			out <- boolGauge(misdirected, state.Misdirected, name)
-			out <- boolGauge(unverified, state.InsecureSkipTLSVerify, name)
+			out <- gauge(misdirected, value[state.Misdirected], name)
+			out <- gauge(unverified, value[state.InsecureSkipTLSVerify], name)
 		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -24,7 +23,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
@@ -95,14 +93,16 @@ func (s *tokenServer) count() int {
 	return s.requests
 }
 
-func newTestTokens(t *testing.T) (*kubeletTokens, *tokenServer) {
+// newTestTokens returns tokens from the server, which are renewed until the test ends.
+func newTestTokens(t *testing.T, s *tokenServer) *kubeletTokens {
 	t.Helper()
-	s := &tokenServer{t: t}
+	s.t = t
 	k, err := newKubeletTokens(&rest.Config{Host: "https://192.0.2.1", Transport: s, QPS: -1}, "ns", "reader")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return k, s
+	go k.run(t.Context())
+	return k
 }
 
 // wantToken checks that Token returns the token, or an error with the text.
@@ -118,8 +118,8 @@ func wantToken(t *testing.T, k *kubeletTokens, token, text string) {
 // background long before it expires.
 func TestKubeletTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, s := newTestTokens(t)
-		s.hang = make(chan struct{})
+		s := &tokenServer{hang: make(chan struct{})}
+		k := newTestTokens(t, s)
 		var scrapes sync.WaitGroup
 		for range 5000 {
 			scrapes.Go(func() { wantToken(t, k, "secret-1", "") })
@@ -139,7 +139,6 @@ func TestKubeletTokens(t *testing.T) {
 			t.Errorf("got %d requests before the renewal, want 1", n)
 		}
 		time.Sleep(time.Second)
-		wantToken(t, k, "secret-1", "") // starts a request in the background
 		synctest.Wait()
 		wantToken(t, k, "secret-2", "")
 		if n := s.count(); n != 2 {
@@ -152,13 +151,11 @@ func TestKubeletTokens(t *testing.T) {
 // renewed after half of it.
 func TestKubeletTokenWithShortLifetime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, s := newTestTokens(t)
-		s.granted = 600
+		k := newTestTokens(t, &tokenServer{granted: 600})
 		wantToken(t, k, "secret-1", "")
 		time.Sleep(299 * time.Second)
 		wantToken(t, k, "secret-1", "")
 		time.Sleep(time.Second)
-		wantToken(t, k, "secret-1", "")
 		synctest.Wait()
 		wantToken(t, k, "secret-2", "")
 	})
@@ -168,7 +165,8 @@ func TestKubeletTokenWithShortLifetime(t *testing.T) {
 // server gets a bounded rate of requests.
 func TestKubeletTokensDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, s := newTestTokens(t)
+		s := &tokenServer{}
+		k := newTestTokens(t, s)
 		start := time.Now()
 		wantToken(t, k, "secret-1", "")
 		s.set(func() { s.status = http.StatusServiceUnavailable })
@@ -207,8 +205,8 @@ func TestKubeletTokenErrors(t *testing.T) {
 		http.StatusNotFound: "create that ServiceAccount, or do not set --kubelet-service-account",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			k, s := newTestTokens(t)
-			s.status = status
+			s := &tokenServer{status: status}
+			k := newTestTokens(t, s)
 			for range 100 {
 				wantToken(t, k, "", cure)
 			}
@@ -225,8 +223,8 @@ func TestKubeletTokenErrors(t *testing.T) {
 // TestKubeletTokenTimeout checks that Token waits for the first token until its context ends.
 func TestKubeletTokenTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, s := newTestTokens(t)
-		s.hang = make(chan struct{})
+		s := &tokenServer{hang: make(chan struct{})}
+		k := newTestTokens(t, s)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		start := time.Now()
@@ -238,32 +236,6 @@ func TestKubeletTokenTimeout(t *testing.T) {
 			t.Errorf("got %d requests, want 1", n)
 		}
 	})
-}
-
-// TestKubeletTokensAreNotLogged checks that tokens are not in the log at -v=10, where client-go
-// logs responses.
-func TestKubeletTokensAreNotLogged(t *testing.T) {
-	defer klog.CaptureState().Restore()
-	flags := flag.NewFlagSet("", flag.ContinueOnError)
-	klog.InitFlags(flags)
-	for name, value := range map[string]string{"v": "10", "logtostderr": "false", "stderrthreshold": "FATAL"} {
-		if err := flags.Set(name, value); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var log bytes.Buffer
-	klog.SetOutput(&log)
-	k, _ := newTestTokens(t)
-	wantToken(t, k, "secret-1", "")
-	klog.Flush()
-	if strings.Contains(log.String(), "secret-") {
-		t.Errorf("the log has the token:\n%s", log.String())
-	}
-	klog.Background().V(10).Info("end of test")
-	klog.Flush()
-	if !strings.Contains(log.String(), "end of test") {
-		t.Error("the log was not captured")
-	}
 }
 
 // TestKubeletsGetOnlyTheirToken checks that kubelets do not get the credentials of this process if
@@ -287,7 +259,7 @@ func TestKubeletsGetOnlyTheirToken(t *testing.T) {
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.Addr().String()}}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(address.Port())
 	clientCertificate, clientKey := kubelettest.PEM(ca.Issue(nil, nil))
-	tokens, _ := newTestTokens(t)
+	tokens := newTestTokens(t, &tokenServer{})
 	for name, own := range map[string]*rest.Config{
 		"in the cluster":       {BearerToken: "own", BearerTokenFile: tokenFile},
 		"outside, token":       {BearerToken: "own"},
@@ -315,33 +287,19 @@ func TestKubeletsGetOnlyTheirToken(t *testing.T) {
 }
 
 func TestPodNamespace(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	const kubeconfig = `{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"clusters": [{"name": "c", "cluster": {"server": "https://192.0.2.1"}}],
+		"contexts": [{"name": "c", "context": {"cluster": "c"%s}}]}`
+	for context, want := range map[string]string{`, "namespace": "ns"`: "ns", "": "default"} {
+		file := filepath.Join(t.TempDir(), "kubeconfig")
+		if err := os.WriteFile(file, fmt.Appendf(nil, kubeconfig, context), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return path
-	}
-	const kubeconfig = `{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-		"contexts": [{"name": "c", "context": %s}]}`
-	withNamespace := write("kubeconfig", fmt.Sprintf(kubeconfig, `{"namespace": "ns"}`))
-	withoutNamespace := write("other", fmt.Sprintf(kubeconfig, `{}`))
-	for name, test := range map[string]struct {
-		kubeconfig, file string
-		want, text       string
-	}{
-		"in a cluster":                 {"", write("namespace", "ns\n"), "ns", ""},
-		"in a cluster, no file":        {"", filepath.Join(dir, "none"), "", "cannot read the namespace of this pod"},
-		"in a cluster, empty file":     {"", write("empty", "\n"), "", "is empty"},
-		"kubeconfig":                   {withNamespace, "", "ns", ""},
-		"kubeconfig without namespace": {withoutNamespace, "", "", "set the namespace of the current context"},
-		"no kubeconfig":                {filepath.Join(dir, "none"), "", "", "cannot use the kubeconfig file"},
-	} {
-		got, err := podNamespace("--deployment", test.kubeconfig, test.file)
-		ok := err == nil && test.text == "" || err != nil && test.text != "" && strings.Contains(err.Error(), test.text)
-		if got != test.want || !ok {
-			t.Errorf("%s: got %q, error %v; want %q, error %q", name, got, err, test.want, test.text)
+		if got, err := podNamespace(file); err != nil || got != want {
+			t.Errorf("context {%s}: got %q, error %v; want %q", context, got, err, want)
 		}
+	}
+	if got, err := podNamespace(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Errorf("no kubeconfig: got %q, want an error", got)
 	}
 }

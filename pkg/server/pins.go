@@ -22,7 +22,7 @@ func (a *assembly) addPins() error {
 	if a.KubeletPins == "" {
 		return nil
 	}
-	namespace, err := podNamespace("--kubelet-pins", a.Kubeconfig, inClusterNamespaceFile)
+	namespace, err := podNamespace(a.Kubeconfig)
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,9 @@
 package server
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
@@ -136,13 +134,7 @@ func withEvents(t *testing.T, c Config) Config {
 // checkReasons waits until the reason of each node is named wherever users may look for it.
 func checkReasons(t *testing.T, client *client, cluster *cluster, nodes map[reason.Reason]corev1.Node) {
 	t.Helper()
-	var wrong []string
-	for deadline := time.Now().Add(testenv.Patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if wrong = wrongReasons(t, client, cluster, nodes); wrong == nil {
-			return
-		}
-	}
-	t.Error(strings.Join(wrong, "\n"))
+	eventually(t, func() string { return strings.Join(wrongReasons(t, client, cluster, nodes), "\n") })
 }
 
 // wrongReasons returns what does not name the reason of a node. It deletes the nodes with everything
@@ -153,9 +145,7 @@ func wrongReasons(
 	t.Helper()
 	metrics := client.await(http.StatusOK, "/metrics", "alice")
 	var page nodez.Report
-	if err := json.Unmarshal([]byte(client.await(http.StatusOK, "/nodez?format=json", "alice")), &page); err != nil {
-		t.Fatal(err)
-	}
+	client.read(&page, http.StatusOK, "/nodez?format=json")
 	for r, node := range nodes {
 		name, d, before := node.Name, r.Describe(), len(wrong)
 		series := fmt.Sprintf(`kube_vitals_node_failing{node=%q,reason=%q} 1`, name, r)
@@ -169,10 +159,7 @@ func wrongReasons(
 			wrong = append(wrong, fmt.Sprintf("%s: /nodez has %+v", r, page.Nodes))
 		}
 		var status metav1.Status
-		body := client.await(http.StatusNotFound, nodesPath+"/"+name, "alice")
-		if err := json.Unmarshal([]byte(body), &status); err != nil {
-			t.Fatal(err)
-		}
+		client.read(&status, http.StatusNotFound, nodesPath+"/"+name)
 		if status.Details == nil || len(status.Details.Causes) != 1 || status.Details.Causes[0].Type != metav1.CauseType(r) ||
 			!strings.Contains(status.Message, d.Problem) || !strings.Contains(status.Message, d.Cure) ||
 			!strings.Contains(status.Message, r.URL()) {
@@ -190,10 +177,9 @@ func wrongReasons(
 
 // grep returns the lines of a text that contain a part.
 func grep(text, part string) (lines []string) {
-	scanner := bufio.NewScanner(strings.NewReader(text))
-	for scanner.Scan() {
-		if strings.Contains(scanner.Text(), part) {
-			lines = append(lines, scanner.Text())
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, part) {
+			lines = append(lines, line)
 		}
 	}
 	return lines

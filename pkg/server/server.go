@@ -18,7 +18,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -34,7 +33,7 @@ import (
 )
 
 // Config configures a Server. Only Kubeconfig, NodeSelector, RateWindow, Active,
-// KubeletServiceAccount, KubeletPins, Prometheus, EphemeralStorage, Devices, EventDeployment and
+// KubeletServiceAccount, KubeletPins, Prometheus, StorageInterval, Devices, EventDeployment and
 // ServingCert are optional.
 type Config struct {
 	Version, Commit string                // of this program, for telemetry
@@ -64,8 +63,9 @@ type Config struct {
 	// names.
 	Prometheus *prometheus.Config
 
-	// EphemeralStorage configures the resource ephemeral-storage, which is optional.
-	EphemeralStorage EphemeralStorage
+	// StorageInterval is the time between two scrapes of a kubelet for ephemeral-storage. If it is 0, the
+	// resource is not served.
+	StorageInterval time.Duration
 
 	// Devices, if it is not nil, configures the exporters from which the usage of devices is read. Only
 	// File is set.
@@ -115,12 +115,7 @@ const (
 )
 
 // Server serves metrics.k8s.io.
-type Server struct {
-	api   *genericapiserver.GenericAPIServer
-	flags cliflag.NamedFlagSets // for /flagz
-	ready readiness
-	loops []func(context.Context) // that run until the last request has ended
-}
+type Server struct{ assembly *assembly }
 
 // New returns a Server that listens on its port. Its errors are for the user to correct, such as an
 // unreadable file or a port in use.
@@ -136,28 +131,29 @@ func New(c Config) (*Server, error) {
 			return nil, err
 		}
 	}
-	return &Server{api: a.api, flags: c.Flags, ready: a.ready, loops: a.loops}, nil
+	return &Server{a}, nil
 }
 
 // Run serves until the context ends. Then the server becomes unready, waits a bounded time for the
 // requests in flight, and returns nil. Watches and scrapes go on until the last request has ended.
 func (s *Server) Run(ctx context.Context) error {
+	a := s.assembly
 	setGCPercent(startGCPercent)
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	for _, loop := range s.loops {
+	for _, loop := range a.loops {
 		running.Go(func() { loop(background) })
 	}
 	running.Go(func() {
-		if s.logReadiness(background) {
+		if a.logReadiness(background) {
 			setGCPercent(gcPercent)
 			debug.FreeOSMemory() // that only the lists and the first TLS handshakes needed
 		}
 	})
-	prepared := s.api.PrepareRun()
-	s.nameZPages()
+	prepared := a.api.PrepareRun()
+	a.nameZPages()
 	return prepared.RunWithContext(ctx)
 }
 
@@ -170,11 +166,11 @@ func setGCPercent(percent int) {
 
 // logReadiness waits until the server is ready or the context ends, and reports whether the server
 // is ready. In the meantime it logs why not.
-func (s *Server) logReadiness(ctx context.Context) bool {
+func (a *assembly) logReadiness(ctx context.Context) bool {
 	start := time.Now()
 	lastLog := start
 	err := wait.PollUntilContextCancel(ctx, readyInterval, true, func(ctx context.Context) (bool, error) {
-		_, reasons := s.ready.missing()
+		_, reasons := a.ready.missing()
 		if reasons != nil && time.Since(lastLog) >= notReadyInterval {
 			lastLog = time.Now()
 			klog.FromContext(ctx).Info("Not ready yet", "reason", strings.Join(reasons, "; "))
@@ -196,12 +192,15 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 		if config, err = rest.InClusterConfig(); err != nil {
 			return nil, fmt.Errorf("cannot find the API server: %w; outside a cluster, set --kubeconfig", err)
 		}
-	} else {
-		file := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
-		if config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(file, nil).ClientConfig(); err != nil {
-			return nil, fmt.Errorf("cannot use the kubeconfig file %q: %w", kubeconfig, err)
-		}
+	} else if config, err = clientConfig(kubeconfig).ClientConfig(); err != nil {
+		return nil, fmt.Errorf("cannot use the kubeconfig file %q: %w", kubeconfig, err)
 	}
 	config.QPS = -1
 	return config, nil
+}
+
+// clientConfig returns the configuration in a kubeconfig file, or if it is "", that of this pod.
+func clientConfig(kubeconfig string) clientcmd.ClientConfig {
+	file := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(file, nil)
 }

@@ -112,11 +112,7 @@ func TestNewErrors(t *testing.T) {
 		"serving certificate": {func(c *Config) {
 			c.Serving.ServerCert.CertKey.CertFile, c.Serving.ServerCert.CertKey.KeyFile = missing, missing
 		}, missing},
-		"client CA": {func(c *Config) { c.Authentication.ClientCert.ClientCA = missing }, "--client-ca-file"},
-		"unknown namespace of the ServiceAccount": {func(c *Config) { c.KubeletServiceAccount = "reader" },
-			"--kubelet-service-account: the namespace of kube-vitals is unknown"},
-		"unknown namespace of the Deployment": {func(c *Config) { c.EventDeployment = "kube-vitals" },
-			"--deployment: the namespace of kube-vitals is unknown"},
+		"client CA": {func(c *Config) { c.Authentication.ClientCert.ClientCA = missing }, missing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := newCluster(t).config(t)

@@ -83,10 +83,10 @@ func TestShutdownWithHangingConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.api.ShutdownTimeout != connectionTimeout {
-		t.Errorf("got a ShutdownTimeout of %v, want %v", s.api.ShutdownTimeout, connectionTimeout)
+	if s.assembly.api.ShutdownTimeout != connectionTimeout {
+		t.Errorf("got a ShutdownTimeout of %v, want %v", s.assembly.api.ShutdownTimeout, connectionTimeout)
 	}
-	s.api.ShutdownTimeout = 100 * time.Millisecond
+	s.assembly.api.ShutdownTimeout = 100 * time.Millisecond
 	stop := run(t, s)
 	client := newClient(t, url)
 	client.await(http.StatusOK, "/readyz", "")

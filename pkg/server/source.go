@@ -27,7 +27,7 @@ type source interface {
 func (a *assembly) addScraper() error {
 	a.Kubelet.Clock = a.clock
 	if a.KubeletServiceAccount != "" {
-		namespace, err := podNamespace("--kubelet-service-account", a.Kubeconfig, inClusterNamespaceFile)
+		namespace, err := podNamespace(a.Kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -36,6 +36,7 @@ func (a *assembly) addScraper() error {
 			return err
 		}
 		a.Kubelet.Token = tokens.Token
+		a.loops = append(a.loops, tokens.run)
 	}
 	fetcher, err := kubelet.NewClient(kubeletConfig(a.Kubelet, a.client))
 	if err != nil {
@@ -54,7 +55,6 @@ func (a *assembly) addScraper() error {
 		a.instruments.registerActive(s.ActiveStats)
 	}
 	a.source = s
-	a.loops = append(a.loops, func(ctx context.Context) { warnOfFileLimit(ctx, a.view.Nodes.Len) })
 	return nil
 }
 

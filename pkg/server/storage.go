@@ -12,24 +12,18 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 )
 
-// EphemeralStorage configures the resource ephemeral-storage. It needs a server that scrapes kubelets.
-type EphemeralStorage struct {
-	Interval time.Duration // between two scrapes of a node; 0: the resource is not served
-}
-
 // storageIntervals is the age in intervals at which the ephemeral storage of nodes and pods expires.
 const storageIntervals = 3
 
 // storage returns the configuration of the requests for ephemeral storage, which follow the scrapes
 // of CPU and memory. They start when the pods are known: the storage of others would be dropped.
 func (a *assembly) storage() scrape.Storage {
-	interval := a.EphemeralStorage.Interval
-	if interval == 0 {
+	if a.StorageInterval == 0 {
 		return scrape.Storage{}
 	}
-	maxAge := storageIntervals * max(interval, a.Resolution)
+	maxAge := storageIntervals * max(a.StorageInterval, a.Resolution)
 	return scrape.Storage{
-		Interval: interval,
+		Interval: a.StorageInterval,
 		Sink:     &extra.StorageSink{Store: a.view.Extra, MaxAge: maxAge, IsBound: isBound(a.view.Pods)},
 		Ready:    a.synced,
 		Observe:  a.instruments.registerStorage(),

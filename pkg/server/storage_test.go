@@ -14,7 +14,6 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
-	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
 
@@ -91,13 +90,12 @@ func (c *client) storageOf() (storage string, newest time.Time) {
 
 func (c *client) awaitStorage(what, want string) {
 	c.t.Helper()
-	var got string
-	for deadline := time.Now().Add(testenv.Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if got, _ = c.storageOf(); got == want {
-			return
+	eventually(c.t, func() string {
+		if got, _ := c.storageOf(); got != want {
+			return fmt.Sprintf("%s: got %s, want %s", what, got, want)
 		}
-	}
-	c.t.Fatalf("%s: got %s, want %s", what, got, want)
+		return ""
+	})
 }
 
 const (
@@ -111,7 +109,7 @@ func TestEphemeralStorage(t *testing.T) {
 	cluster, k := storageCluster(t)
 	c, url := cluster.config(t)
 	c.Resolution, c.MaxSampleAge = time.Second, time.Minute
-	c.EphemeralStorage.Interval = time.Second
+	c.StorageInterval = time.Second
 	c.Kubelet.Timeout = 5 * time.Second // of requests that hang
 	start(t, c)
 	client := newClient(t, url)
@@ -120,24 +118,16 @@ func TestEphemeralStorage(t *testing.T) {
 	k.SetFaults(onlyComplete(kubelettest.Hang))
 	client.awaitStorage("the kubelet hangs", noStorage)
 	_, before := client.storageOf()
-	for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(20 * time.Millisecond) {
-		if _, now := client.storageOf(); now.After(before) {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatal("CPU and memory are not scraped while requests for storage hang")
+	eventually(t, func() string {
+		if _, now := client.storageOf(); !now.After(before) {
+			return "CPU and memory are not scraped while requests for storage hang"
 		}
-	}
+		return ""
+	})
 	k.SetFaults(onlyComplete(kubelettest.Status(http.StatusForbidden)))
 	metrics := func(series string) {
 		t.Helper()
-		for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(20 * time.Millisecond) {
-			_, body := client.get("/metrics", "alice")
-			if strings.Contains(body, "\n"+series) {
-				break
-			} else if time.Now().After(deadline) {
-				t.Fatalf("/metrics has no series %s", series)
-			}
-		}
+		client.awaitSeries(series)
 		if _, body := client.get("/metrics", "alice"); strings.Contains(body, "kube_vitals_node_failing{") ||
 			strings.Contains(body, `kube_vitals_scrapes_total{reason="forbidden"`) {
 			t.Error("the failure counts as one of a scrape of CPU and memory")

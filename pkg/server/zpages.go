@@ -10,11 +10,10 @@ const componentName = "kube-vitals"
 
 // nameZPages replaces the library's /statusz, which PrepareRun installs for the component
 // "apiserver", and adds /flagz. Both need the permission for their path.
-func (s *Server) nameZPages() {
-	mux := s.api.Handler.NonGoRestfulMux
+func (a *assembly) nameZPages() {
+	mux := a.api.Handler.NonGoRestfulMux
 	mux.Unregister(statusz.DefaultStatuszPath)
-	mux.Unregister(flagz.DefaultFlagzPath)
-	flagz.Install(mux, componentName, flagz.NamedFlagSetsReader{FlagSets: s.flags})
-	paths := statusz.WithListedPaths(s.api.ListedPaths())
-	statusz.Install(mux, componentName, statusz.NewRegistry(s.api.EffectiveVersion, paths))
+	flagz.Install(mux, componentName, flagz.NamedFlagSetsReader{FlagSets: a.Flags})
+	paths := statusz.WithListedPaths(a.api.ListedPaths())
+	statusz.Install(mux, componentName, statusz.NewRegistry(a.api.EffectiveVersion, paths))
 }

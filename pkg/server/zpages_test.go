@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -22,10 +21,7 @@ func TestZPages(t *testing.T) {
 		"/statusz": {"kube-vitals statusz", "/nodez", "/metrics"},
 		"/flagz":   {"kube-vitals flagz", "resolution"},
 	} {
-		r := httptest.NewRequest(http.MethodGet, path, nil)
-		r.Header.Set("Authorization", "Bearer alice")
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		w := get(h, path, "alice")
 		if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "hidden") {
 			t.Errorf("%s: got status %d: %s", path, w.Code, w.Body)
 		}

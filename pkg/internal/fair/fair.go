@@ -2,7 +2,6 @@
 package fair
 
 import (
-	"strings"
 	"sync"
 
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -53,11 +52,8 @@ func (p *Pool) Return(user string, n int64) {
 // UserOf returns the name of a user for a Pool. The ServiceAccounts of a namespace are one user, since
 // a user who may create one can create any number.
 func UserOf(u user.Info) string {
-	name := u.GetName()
-	if namespaced, ok := strings.CutPrefix(name, serviceaccount.ServiceAccountUsernamePrefix); ok {
-		if _, account, ok := strings.Cut(namespaced, serviceaccount.ServiceAccountUsernameSeparator); ok {
-			return strings.TrimSuffix(name, account)
-		}
+	if namespace, _, err := serviceaccount.SplitUsername(u.GetName()); err == nil {
+		return serviceaccount.MakeUsername(namespace, "")
 	}
-	return name
+	return u.GetName()
 }
