@@ -224,7 +224,8 @@ func (d *doctor) checkPods(ctx context.Context, c Check) []Check {
 				if problem == oomKilled && isReady(pod) {
 					status = Warning
 				}
-				return c.With(status, problem.named("POD", pod.Namespace, pod.Name), "%s", seen)
+				problem = problem.named("POD", pod.Namespace, pod.Name).named("NODE", "", pod.Spec.NodeName)
+				return c.With(status, problem, "%s", seen)
 			})
 		}
 	}
@@ -264,7 +265,7 @@ func podProblem(pod *corev1.Pod) (p Problem, seen string) {
 	case isReady(pod):
 		return Problem{}, ""
 	case pod.Status.Phase == corev1.PodRunning && hasCondition(pod, corev1.ContainersReady):
-		return podNotReady, fmt.Sprintf("its containers are ready, but its node %s or a readiness gate is not",
+		return nodeOrGate, fmt.Sprintf("its containers are ready, but its node %s or a readiness gate is not",
 			pod.Spec.NodeName) // the node controller changes only the condition Ready
 	case pod.Status.Phase == corev1.PodRunning:
 		return podNotReady, "it runs but is not ready"
