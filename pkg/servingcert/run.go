@@ -46,14 +46,10 @@ func (m *Manager) Run(ctx context.Context) {
 		recovered: "Reconciling the serving certificate succeeds again",
 	}
 	for ctx.Err() == nil {
-		delay, err := m.reconcile(ctx)
-		if err != nil {
-			delay = failures.add(ctx, err)
-		} else {
-			failures.reset(ctx)
-		}
+		delay := failures.add(ctx, m.reconcile(ctx))
 		sleep(ctx, minDelay, nil)
-		sleep(ctx, min(delay, jitter(resyncPeriod)), changed)
+		// A renewal has two steps and Settle between them, and is due at least 2 * Settle before the expiry.
+		sleep(ctx, min(delay, m.Settle/4), changed)
 	}
 }
 
@@ -69,11 +65,11 @@ func watchObject(ctx context.Context, object, name string, start watchFunc, chan
 	}
 	for ctx.Err() == nil {
 		events, err := start(ctx, options)
+		delay := failures.add(ctx, err)
 		if err != nil {
-			sleep(ctx, failures.add(ctx, err), nil)
+			sleep(ctx, delay, nil)
 			continue
 		}
-		failures.reset(ctx)
 		for range events.ResultChan() {
 			select {
 			case changed <- struct{}{}:
@@ -95,8 +91,15 @@ type failureLog struct {
 // maxConflicts is how many conflicts in a row are normal between replicas.
 const maxConflicts = 5
 
-// add counts a failure and returns the time until the next attempt.
+// add adds a result, and returns the time until the next attempt.
 func (f *failureLog) add(ctx context.Context, err error) time.Duration {
+	if err == nil {
+		if f.logged != "" {
+			klog.FromContext(ctx).Info(f.recovered)
+		}
+		f.failures, f.logged = 0, ""
+		return jitter(resyncPeriod)
+	}
 	f.failures++
 	text := err.Error()
 	if ctx.Err() == nil && text != f.logged && (!apierrors.IsConflict(err) || f.failures > maxConflicts) {
@@ -104,14 +107,6 @@ func (f *failureLog) add(ctx context.Context, err error) time.Duration {
 		klog.FromContext(ctx).Error(err, f.failing)
 	}
 	return jitter(min(minDelay<<min(f.failures, 16), maxBackoff))
-}
-
-// reset ends the failures after a success.
-func (f *failureLog) reset(ctx context.Context) {
-	if f.logged != "" {
-		klog.FromContext(ctx).Info(f.recovered)
-	}
-	f.failures, f.logged = 0, ""
 }
 
 // sleep returns after the time, a wake-up or the end of the context.

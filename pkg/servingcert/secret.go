@@ -41,9 +41,7 @@ func (m *Manager) createSecret(ctx context.Context) (*corev1.Secret, error) {
 }
 
 // writeSecret writes the state into the Secret and sets secret to the API server's response.
-func (m *Manager) writeSecret(
-	ctx context.Context, secret *corev1.Secret, s state, reason string, unusableErr error,
-) error {
+func (m *Manager) writeSecret(ctx context.Context, secret *corev1.Secret, s state, reason string) error {
 	if secret.Data == nil {
 		secret.Data = map[string][]byte{}
 	}
@@ -58,9 +56,6 @@ func (m *Manager) writeSecret(
 		return withCure(err, "write "+m.secretName()+" of the serving certificate", "update")
 	}
 	*secret = *written
-	if unusableErr != nil {
-		reason += " (" + unusableErr.Error() + ")"
-	}
 	klog.FromContext(ctx).Info("Wrote the Secret of the serving certificate", "secret", klog.KObj(secret),
 		"reason", reason, "validUntil", s.serving.leaf.NotAfter, "trustedCAs", len(s.cas()))
 	return nil

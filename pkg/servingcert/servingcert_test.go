@@ -199,7 +199,7 @@ func TestForeignPreviousPair(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, w *world) {
 		foreign := mustIssue(t, []string{host}, time.Now(), day100)
 		bundle := append(encodePEM(foreign.ca), w.data()["ca.crt"]...)
-		w.setData(map[string][]byte{"previous.crt": foreign.chain, "ca.crt": bundle})
+		w.setData(map[string][]byte{"previous.crt": foreign.chain(), "ca.crt": bundle})
 		if n := w.advance(lifetime); n != 2 {
 			t.Errorf("got %d certificates, want 2", n)
 		}
@@ -214,7 +214,7 @@ func TestForeignPreviousPair(t *testing.T) {
 func TestPairOutlivesPolicy(t *testing.T) {
 	simulate(t, 0, func(t *testing.T, w *world) {
 		foreign := mustIssue(t, []string{host, "kube-vitals"}, time.Now(), 365*day100)
-		w.setData(map[string][]byte{"tls.crt": foreign.chain, "tls.key": foreign.key, "ca.crt": encodePEM(foreign.ca)})
+		w.setData(map[string][]byte{"tls.crt": foreign.chain(), "tls.key": foreign.key, "ca.crt": encodePEM(foreign.ca)})
 		w.start()
 		w.start()
 		w.waitReady()
@@ -271,7 +271,7 @@ func TestPairReplacedByOthers(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, w *world) {
 		old := readPEM(w.caBundle(stable))[0]
 		other := mustIssue(t, []string{host, "kube-vitals"}, time.Now().Add(time.Second), lifetime)
-		w.setData(map[string][]byte{"tls.crt": other.chain, "tls.key": other.key, "ca.crt": encodePEM(other.ca)})
+		w.setData(map[string][]byte{"tls.crt": other.chain(), "tls.key": other.key, "ca.crt": encodePEM(other.ca)})
 		w.sleep(2 * lag) // the API server does not trust the other pair yet
 		if got := w.caBundle(stable); string(got) != string(encodePEM(old, other.ca)) {
 			t.Errorf("got %d trusted CAs, want those of the replaced pair and of the other", len(readPEM(got)))
@@ -546,8 +546,8 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Name() != "serving-cert::kube-system/serving" || m.policy.lifetime != DefaultLifetime ||
-		m.policy.settle != DefaultSettle {
+	if m.Name() != "serving-cert::kube-system/serving" || m.Lifetime != DefaultLifetime ||
+		m.Settle != DefaultSettle {
 		t.Errorf("got %+v, want the defaults", m)
 	}
 }
