@@ -25,7 +25,7 @@ const maxClockSkew = 5 * time.Second
 
 // checkNodes examines the nodes: by the page of nodes, or else by the API.
 func (d *doctor) checkNodes(ctx context.Context, c Check) []Check {
-	if d.target.kind != KubeVitals {
+	if d.target.Kind != KubeVitals {
 		return d.checkNodesByAPI(ctx, c)
 	}
 	report, skipped := d.nodez(ctx)
@@ -283,7 +283,7 @@ func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
 	seen, problem := fmt.Sprintf("%d of %d have no metrics", len(c.Objects), all), noMetrics
 	var status apierrors.APIStatus // kube-vitals explains in its 404 why a node has none
 	err = Get(ctx, d.kube, metricsAPI+"nodes/"+c.Objects[0], &struct{}{})
-	if d.target.kind == KubeVitals && errors.As(err, &status) && status.Status().Details != nil {
+	if d.target.Kind == KubeVitals && errors.As(err, &status) && status.Status().Details != nil {
 		seen += "; of the first one: " + status.Status().Message
 		for _, cause := range status.Status().Details.Causes {
 			r := reason.Reason(cause.Type)
