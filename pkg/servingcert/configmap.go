@@ -34,7 +34,7 @@ func (m *Manager) publish(ctx context.Context, object *corev1.ConfigMap, err err
 	if err == nil && object != nil && object.Data[keyBundle] != string(s.bundle) {
 		err = m.writeConfigMap(ctx, object, s)
 	}
-	m.memory.publishing.add(ctx, err)
+	m.publishing.add(ctx, err)
 }
 
 // writeConfigMap writes the bundle, on condition that the ConfigMap has not changed since it was

@@ -27,12 +27,14 @@ func (m *Manager) reconcile(ctx context.Context) (err error) {
 		return errors.Join(readErr, err)
 	}
 	stored, unusableErr := readState(secret.Data, m.Names[0])
-	if m.memory.waitForPeers(stored, services) {
+	hasBundle := func(a *apiService) bool { return len(a.Spec.CABundle) > 0 }
+	isLost := stored.serving == nil && stored.next == nil && m.state.serving == nil
+	if isLost && time.Since(m.started) < peerGrace && slices.ContainsFunc(services, hasBundle) {
 		return errors.Join(readErr, fmt.Errorf("%s has no usable certificate, though an APIService has a caBundle: "+
 			"waiting %v for a replica that still serves the certificate to restore it", m.secretName(), peerGrace))
 	}
-	settled := m.memory.settling.done(stored.next, services, m.Settle) && readErr == nil
-	state, reason, err := stored.plan(m.clock.now(), m.Config, m.memory.state, settled)
+	settled := m.settling.done(stored.next, services, m.Settle) && readErr == nil
+	state, reason, err := stored.plan(m.clock.now(), m.Config, m.state, settled)
 	if err != nil {
 		return err
 	}
@@ -44,7 +46,7 @@ func (m *Manager) reconcile(ctx context.Context) (err error) {
 			return errors.Join(readErr, err)
 		}
 	}
-	m.memory.state, m.memory.labels, m.memory.annotations = state, secret.Labels, secret.Annotations
+	m.state, m.labels, m.annotations = state, secret.Labels, secret.Annotations
 	m.serve(state.serving)
 
 	errs := []error{readErr}
@@ -55,21 +57,6 @@ func (m *Manager) reconcile(ctx context.Context) (err error) {
 	}
 	m.publish(ctx, configMap, configMapErr, state)
 	return errors.Join(errs...)
-}
-
-// waitForPeers reports whether to wait for other replicas to restore the Secret. It does if the
-// Secret has no usable pair and this replica remembers none, but an APIService has a caBundle:
-// another replica may remember the certificate that belongs to it.
-func (m *memory) waitForPeers(stored state, services []*apiService) bool {
-	hasBundle := func(a *apiService) bool { return len(a.Spec.CABundle) > 0 }
-	if stored.serving != nil || stored.next != nil || m.state.serving != nil || !slices.ContainsFunc(services, hasBundle) {
-		m.emptySince = time.Time{}
-		return false
-	}
-	if m.emptySince.IsZero() {
-		m.emptySince = time.Now()
-	}
-	return time.Since(m.emptySince) < peerGrace
 }
 
 // settling measures how long the CA of the next pair has been in every caBundle. It counts only

@@ -28,7 +28,7 @@ func (m *Manager) createSecret(ctx context.Context) (*corev1.Secret, error) {
 		return nil, err
 	}
 	empty := applycorev1.Secret(m.Secret, m.namespace).WithType(corev1.SecretTypeOpaque).
-		WithLabels(m.memory.labels).WithAnnotations(m.memory.annotations)
+		WithLabels(m.labels).WithAnnotations(m.annotations)
 	secret, err := m.secrets.Apply(ctx, empty, metav1.ApplyOptions{FieldManager: fieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("%s of the serving certificate does not exist and cannot be created: "+

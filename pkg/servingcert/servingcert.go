@@ -43,9 +43,7 @@ type Config struct {
 	Service     string
 	APIServices []string      // the names of those that lead to the Service
 	Lifetime    time.Duration // of a certificate; 0: DefaultLifetime
-	// Settle is how long a new CA is in every caBundle before its certificate is served, so that
-	// every API server trusts it by then; 0: DefaultSettle.
-	Settle time.Duration
+	Settle      time.Duration // of a CA in every caBundle before its certificate is served; 0: DefaultSettle
 }
 
 // Manager provides a serving certificate and renews it. Run does the work. All methods can be
@@ -64,15 +62,11 @@ type Manager struct {
 	mu          sync.Mutex
 	listeners   []dynamiccertificates.Listener // under mu
 
-	memory memory // used by Run only
-}
-
-// memory is what Run remembers from one reconciliation to the next.
-type memory struct {
+	// What Run remembers from one reconciliation to the next.
+	started             time.Time
 	state               state             // the last usable state of the Secret
 	labels, annotations map[string]string // of the Secret
 	settling            settling
-	emptySince          time.Time  // start of the wait for peers to restore the Secret; zero: no wait
 	publishing          failureLog // of the ConfigMap
 }
 
@@ -88,10 +82,10 @@ func New(c Config) (*Manager, error) {
 	m := &Manager{
 		Config: c,
 		writes: flowcontrol.NewTokenBucketRateLimiter(float32(writeBurst/c.Settle.Seconds()), writeBurst),
-		memory: memory{publishing: failureLog{
+		publishing: failureLog{
 			failing:   "Cannot publish the CAs of the serving certificate; retrying",
 			recovered: "Publishing the CAs of the serving certificate succeeds again",
-		}},
+		},
 	}
 	m.Client = rest.CopyConfig(c.Client)
 	m.Client.Wrap(m.clock.wrap)
