@@ -83,6 +83,25 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestShortestLifetime has the shortest lifetime for its settle time, and no permission to watch: each step
+// of a renewal is in time although nothing reports it.
+func TestShortestLifetime(t *testing.T) {
+	simulate(t, 0, func(t *testing.T, w *world) {
+		w.api.RefuseBy(func(verb, _ string) *fakeapi.Refusal {
+			if verb == "watch" {
+				return fakeapi.Refuse(403, "Forbidden", "not allowed by RBAC")
+			}
+			return nil
+		})
+		w.startWith(6 * settle)
+		w.startWith(6 * settle)
+		w.waitReady()
+		if n := w.advance(5 * 6 * settle); n < 6 {
+			t.Errorf("got %d certificates in 5 lifetimes, want at least 6", n)
+		}
+	})
+}
+
 // TestIsolatedReplica checks that a replica that does not see a renewal, because it cannot reach
 // the API server, is trusted until its certificate expires, even if the others have been restarted
 // since the renewal.
