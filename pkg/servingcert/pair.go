@@ -11,7 +11,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/client-go/util/cert"
@@ -129,11 +128,6 @@ func readChain(chain []byte, name string) (*pair, error) {
 func (p *pair) validAt(now time.Time) bool {
 	valid := func(c *x509.Certificate) bool { return !now.Before(c.NotBefore) && !now.After(c.NotAfter) }
 	return valid(p.leaf) && valid(p.ca)
-}
-
-// covers reports whether the certificate is valid for all names.
-func (p *pair) covers(names []string) bool {
-	return !slices.ContainsFunc(names, func(name string) bool { return p.leaf.VerifyHostname(name) != nil })
 }
 
 // encodePEM encodes certificates. Equal certificates have equal bytes.

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// resyncPeriod is the time after which everything is read again without a change.
+	// resyncPeriod is the time after which everything is read again without a change, and the longest time
+	// between a failure and the next attempt.
 	resyncPeriod = time.Minute
 	// forbiddenPeriod is the time after which a Monitor retries a request that was forbidden.
 	forbiddenPeriod = 10 * time.Minute
@@ -24,8 +25,6 @@ const (
 	// peerGrace is how long after its start a new replica waits for other replicas to restore the Secret, if
 	// an APIService has a caBundle: they may still serve its certificate. Their watches report the loss at once.
 	peerGrace = 10 * time.Second
-	// maxBackoff is the longest time between a failure and the next attempt.
-	maxBackoff = time.Minute
 	// reconcileTimeout limits the requests of one reconciliation together.
 	reconcileTimeout = 30 * time.Second
 )
@@ -107,7 +106,7 @@ func (f *failureLog) add(ctx context.Context, err error) time.Duration {
 		f.logged = text
 		klog.FromContext(ctx).Error(err, f.failing)
 	}
-	return jitter(min(minDelay<<min(f.failures, 16), maxBackoff))
+	return jitter(min(minDelay<<min(f.failures, 16), resyncPeriod))
 }
 
 // sleep returns after the time, a wake-up or the end of the context.

@@ -40,7 +40,7 @@ func (m *Manager) createSecret(ctx context.Context) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// writeSecret writes the state into the Secret and sets secret to the API server's response.
+// writeSecret writes the state into the Secret.
 func (m *Manager) writeSecret(ctx context.Context, secret *corev1.Secret, s state, reason string) error {
 	if secret.Data == nil {
 		secret.Data = map[string][]byte{}
@@ -51,11 +51,9 @@ func (m *Manager) writeSecret(ctx context.Context, secret *corev1.Secret, s stat
 	if err := m.allowWrite(m.secretName()); err != nil {
 		return err
 	}
-	written, err := m.secrets.Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager})
-	if err != nil {
+	if _, err := m.secrets.Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
 		return withCure(err, "write "+m.secretName()+" of the serving certificate", "update")
 	}
-	*secret = *written
 	klog.FromContext(ctx).Info("Wrote the Secret of the serving certificate", "secret", klog.KObj(secret),
 		"reason", reason, "validUntil", s.serving.leaf.NotAfter, "trustedCAs", len(s.cas()))
 	return nil

@@ -58,7 +58,9 @@ func (c Config) outlives(pair *pair, now time.Time) bool {
 
 // stale reports whether a valid pair that is served must be renewed.
 func (c Config) stale(pair *pair, now time.Time) bool {
-	return pair.leaf.NotAfter.Sub(now) <= c.renewBefore(pair.leaf) || c.outlives(pair, now) || !pair.covers(c.Names)
+	isMissing := func(name string) bool { return pair.leaf.VerifyHostname(name) != nil }
+	return pair.leaf.NotAfter.Sub(now) <= c.renewBefore(pair.leaf) || c.outlives(pair, now) ||
+		slices.ContainsFunc(c.Names, isMissing)
 }
 
 // fresh reports whether the pair can be served next. It does not compare the names: replicas with
