@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -130,7 +129,9 @@ func (d *doctor) checkCertificate(ctx context.Context, c Check) []Check {
 			return c.Fail(serverSymptoms.of(err.Error(), caBundleForeign), "%s. The caBundle of %s.metrics.k8s.io "+
 				"does not verify it: %v", served, version, err)
 		}
-		result, d.bundle = c.OK("%s", served), slices.Concat(d.bundle, a.Spec.CABundle)
+		if result = c.OK("%s", served); len(d.bundle) == 0 {
+			d.bundle = a.Spec.CABundle
+		}
 	}
 	return result
 }

@@ -40,7 +40,7 @@ type doctor struct {
 	target      *Server                // of the report
 	workload    workload
 	measured    map[string]bool // nodes that have metrics; nil: the metrics API could not be read
-	bundle      []byte          // PEM; of the APIServices, that verifies the server; empty: none does
+	bundle      []byte          // PEM; the first caBundle that has verified the server; empty: none
 	address     string          // of the server, as this machine reaches it; empty: it cannot
 }
 

@@ -598,7 +598,9 @@ func TestCommands(t *testing.T) {
 		return func(w *world) {
 			n := &w.page.Nodes[1]
 			n.State, n.Reason, n.Problem = nodez.Failing, reason.TLSKeyChanged, "the kubelet does not have the pinned key"
-			n.Error = `node "n2": ` + n.Problem + ": it has the key sha256:1; to accept the new key: " + command
+			n.Cure = reason.TLSKeyChanged.Describe().Cure
+			n.Error = fmt.Sprintf("node %q: %s: it has the key sha256:1; to accept the new key: %s (%s)", n.Name, n.Problem,
+				command, n.Cure)
 		}
 	}
 	notReady := func(condition corev1.PodConditionType) func(*world) {
