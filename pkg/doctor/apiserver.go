@@ -98,8 +98,6 @@ func (d *doctor) checkAggregation(ctx context.Context, c Check) []Check {
 	return c.OK("the request-header CA and the client CA are published")
 }
 
-func objectName(namespace, name string) string { return strings.TrimPrefix(namespace+"/"+name, "/") }
-
 // Count returns a number with a noun.
 func Count(n int, noun string) string {
 	if n == 1 {
@@ -134,23 +132,14 @@ func GetAPIService(ctx context.Context, kube kubernetes.Interface, version strin
 // and autoscalers read v1beta1.
 func versions() []string { return []string{"v1beta1", "v1"} }
 
-// target is the server that is examined: kube-vitals if it is installed, or else the one that the
-// APIServices lead to.
-type target struct {
-	kind            Kind
-	namespace, name string // of the Service
-	port            int32  // of the Service
-	version         string // the tag of the image
-}
-
 // serves reports whether an APIService leads to the server.
-func (t target) serves(a *APIService) bool {
-	return a != nil && a.Spec.Service != nil && t.is(a.Spec.Service.Namespace, a.Spec.Service.Name)
+func (s Server) serves(a *APIService) bool {
+	return a != nil && a.Spec.Service != nil && s.is(a.Spec.Service.Namespace, a.Spec.Service.Name)
 }
 
-func (t target) is(namespace, name string) bool { return t.namespace == namespace && t.name == name }
+func (s Server) is(namespace, name string) bool { return s.Namespace == namespace && s.Service == name }
 
-func (t target) String() string { return t.namespace + "/" + t.name }
+func (s Server) String() string { return s.Namespace + "/" + s.Service }
 
 // KindByName recognizes a server by the name of its Service or image.
 func KindByName(name string) Kind {
@@ -194,12 +183,12 @@ func (d *doctor) checkAPIServices(ctx context.Context, c Check) []Check {
 func (d *doctor) missingAPIService(c Check, version string) []Check {
 	first := version == versions()[0]
 	switch {
-	case first && d.target.kind == None:
+	case first && d.target.Kind == None:
 		return Check{ID: "installation", Title: "installation", last: true}.Fail(notInstalled,
 			"no metrics server is installed: there is no APIService v1beta1.metrics.k8s.io")
 	case first:
 		return c.Fail(apiServiceMissing, "%s.metrics.k8s.io does not exist", version)
-	case d.target.kind == KubeVitals:
+	case d.target.Kind == KubeVitals:
 		return c.Warn(apiServiceMissing, "%s.metrics.k8s.io does not exist", version)
 	}
 	return nil
@@ -212,7 +201,7 @@ func (d *doctor) checkAPIService(c Check, a *APIService) []Check {
 	}
 	leads := "leads to Service " + to.Namespace + "/" + to.Name
 	if !d.target.serves(a) {
-		return c.Fail(d.redirect(a), "%s instead of %s, which is %s", leads, d.target, d.target.kind)
+		return c.Fail(d.redirect(a), "%s instead of %s, which is %s", leads, d.target, d.target.Kind)
 	}
 	for _, condition := range a.Status.Conditions {
 		if condition.Type == "Available" && condition.Status != string(metav1.ConditionTrue) {
@@ -229,11 +218,11 @@ func (d *doctor) checkAPIService(c Check, a *APIService) []Check {
 // redirect returns how to lead an APIService to the server that is examined.
 func (d *doctor) redirect(a *APIService) Problem {
 	p := apiServiceElsewhere
-	if d.target.kind == KubeVitals {
+	if d.target.Kind == KubeVitals {
 		p.Cure += fmt.Sprintf("; then run\nkubectl patch apiservice %s --type=merge "+
 			"--patch='{\"spec\":{\"service\":{\"namespace\":%q,\"name\":%q,\"port\":%d}}}'",
-			command.Name(a.Metadata.Name, "NAME"), command.Name(d.target.namespace, "NAMESPACE"),
-			command.Name(d.target.name, "SERVICE"), d.target.port)
+			command.Name(a.Metadata.Name, "NAME"), command.Name(d.target.Namespace, "NAMESPACE"),
+			command.Name(d.target.Service, "SERVICE"), d.target.port)
 	}
 	return p
 }
@@ -251,19 +240,19 @@ func (d *doctor) findServer(ctx context.Context) []Check {
 		if a == nil || a.Spec.Service == nil {
 			continue
 		}
-		to := target{namespace: a.Spec.Service.Namespace, name: a.Spec.Service.Name, port: defaultServicePort}
+		to := Server{Namespace: a.Spec.Service.Namespace, Service: a.Spec.Service.Name, port: defaultServicePort}
 		if a.Spec.Service.Port != nil {
 			to.port = *a.Spec.Service.Port
 		}
-		to.kind = KindByName(to.name)
+		to.Kind = KindByName(to.Service)
 		if slices.ContainsFunc(labeled, func(s corev1.Service) bool { return to.is(s.Namespace, s.Name) }) {
-			to.kind = KubeVitals
+			to.Kind = KubeVitals
 		}
-		if d.target.kind == None || d.target.kind != KubeVitals && to.kind == KubeVitals {
-			d.target = to
+		if d.target.Kind == None || d.target.Kind != KubeVitals && to.Kind == KubeVitals {
+			*d.target = to
 		}
 	}
-	if d.target.kind == KubeVitals || len(labeled) == 0 {
+	if d.target.Kind == KubeVitals || len(labeled) == 0 {
 		return nil
 	}
 	return d.chooseServer(ctx, labeled)
@@ -282,7 +271,7 @@ func (d *doctor) chooseServer(ctx context.Context, labeled []corev1.Service) []C
 	}
 	names := func(services []corev1.Service) (all []string) {
 		for _, s := range services {
-			all = append(all, objectName(s.Namespace, s.Name))
+			all = append(all, s.Namespace+"/"+s.Name)
 		}
 		return all
 	}
@@ -300,7 +289,7 @@ func (d *doctor) chooseServer(ctx context.Context, labeled []corev1.Service) []C
 			"not examined: several Services of kube-vitals, because no APIService leads to one of them")
 	}
 	s := installed[0]
-	d.target = target{kind: KubeVitals, namespace: s.Namespace, name: s.Name, port: defaultServicePort}
+	*d.target = Server{Kind: KubeVitals, Namespace: s.Namespace, Service: s.Name, port: defaultServicePort}
 	if len(s.Spec.Ports) > 0 {
 		d.target.port = s.Spec.Ports[0].Port
 	}

@@ -69,7 +69,7 @@ func (d *doctor) forward(ctx context.Context) (address string, err error) {
 }
 
 // serverName is the name that the API server verifies.
-func (d *doctor) serverName() string { return d.target.name + "." + d.target.namespace + ".svc" }
+func (d *doctor) serverName() string { return d.target.Service + "." + d.target.Namespace + ".svc" }
 
 // handshake connects to the server, and verifies its certificate as the API server does with the
 // bundle. It returns the certificate also if that fails. It sends nothing.
@@ -129,7 +129,9 @@ func (d *doctor) checkCertificate(ctx context.Context, c Check) []Check {
 			return c.Fail(serverSymptoms.of(err.Error(), caBundleForeign), "%s. The caBundle of %s.metrics.k8s.io "+
 				"does not verify it: %v", served, version, err)
 		}
-		result = c.OK("%s", served)
+		if result = c.OK("%s", served); len(d.bundle) == 0 {
+			d.bundle = a.Spec.CABundle
+		}
 	}
 	return result
 }
@@ -138,23 +140,17 @@ func (d *doctor) checkCertificate(ctx context.Context, c Check) []Check {
 // that the credentials of the user are not sent to a pod. It returns why it cannot.
 func (d *doctor) nodez(ctx context.Context) (*nodez.Report, []Check) {
 	c := Check{ID: "nodez", Title: "page of nodes"}
-	var bundle []byte
-	for _, version := range versions() {
-		if a := d.apiServices[version]; len(bundle) == 0 && d.target.serves(a) {
-			bundle = a.Spec.CABundle
-		}
-	}
 	switch {
 	case d.address == "":
 		return nil, c.Skip(noConnection, "there is no connection to a running pod of kube-vitals")
-	case len(bundle) == 0:
-		return nil, c.Skip(noConnection, "no APIService has a caBundle that verifies kube-vitals, so no token is sent to it")
+	case len(d.bundle) == 0:
+		return nil, c.Skip(noConnection, "no caBundle of an APIService verifies kube-vitals, so no token is sent to it")
 	case d.workload.spec == nil:
 		return nil, c.Skip(noServer, "the ServiceAccount of kube-vitals is not known")
 	}
 	request := &authenticationv1.TokenRequest{}
 	request.Spec.ExpirationSeconds = new(int64(600)) // the shortest that the API server allows
-	request, err := d.kube.CoreV1().ServiceAccounts(d.target.namespace).CreateToken(ctx, d.workload.account(), request,
+	request, err := d.kube.CoreV1().ServiceAccounts(d.target.Namespace).CreateToken(ctx, d.workload.account(), request,
 		metav1.CreateOptions{})
 	if err != nil {
 		denied := c.Denied(err)
@@ -164,14 +160,11 @@ func (d *doctor) nodez(ctx context.Context) (*nodez.Report, []Check) {
 	// The library verifies the certificate by the bundle before it sends anything.
 	vitals, err := kubernetes.NewForConfig(&rest.Config{
 		Host: "https://" + d.address, BearerToken: request.Status.Token, Timeout: d.Timeout,
-		TLSClientConfig: rest.TLSClientConfig{CAData: bundle, ServerName: d.serverName()},
+		TLSClientConfig: rest.TLSClientConfig{CAData: d.bundle, ServerName: d.serverName()},
 	})
 	report := &nodez.Report{}
 	if err == nil {
 		err = Get(ctx, vitals, "/nodez", report)
-	}
-	if unverified := (*tls.CertificateVerificationError)(nil); errors.As(err, &unverified) {
-		return nil, c.Skip(noConnection, "the caBundle does not verify kube-vitals, so no token is sent to it: %v", err)
 	}
 	if err != nil {
 		problem := nodezUnavailable

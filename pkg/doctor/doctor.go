@@ -37,9 +37,10 @@ type doctor struct {
 	kube kubernetes.Interface
 
 	apiServices map[string]*APIService // by version; without those that do not exist or were not read
-	target      target
+	target      *Server                // of the report
 	workload    workload
 	measured    map[string]bool // nodes that have metrics; nil: the metrics API could not be read
+	bundle      []byte          // PEM; the first caBundle that has verified the server; empty: none
 	address     string          // of the server, as this machine reaches it; empty: it cannot
 }
 
@@ -63,13 +64,9 @@ func Examine(ctx context.Context, c Config) (*Report, error) {
 	c.Client = client
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute) // only LISTs in large clusters need many requests
 	defer cancel()
-	d := &doctor{Config: c, kube: kube, apiServices: map[string]*APIService{}, target: target{kind: None}}
 	report := &Report{SchemaVersion: "v1", Program: c.Version, Time: time.Now().UTC().Truncate(time.Second),
-		Summary: map[Status]int{OK: 0, Warning: 0, Failed: 0, Skipped: 0}}
-	defer func() {
-		t := d.target
-		report.Server = Server{Kind: t.kind, Namespace: t.namespace, Service: t.name, Version: t.version}
-	}()
+		Server: Server{Kind: None}, Summary: map[Status]int{OK: 0, Warning: 0, Failed: 0, Skipped: 0}}
+	d := &doctor{Config: c, kube: kube, apiServices: map[string]*APIService{}, target: &report.Server}
 	if !d.run(ctx, report, Step{"api-server", "API server", d.checkAPIServer}) {
 		return report, ErrUnreachable
 	}

@@ -589,3 +589,59 @@ func TestJSON(t *testing.T) {
 		t.Errorf("got %+v", read)
 	}
 }
+
+// TestCommands checks that commands can be pasted, and that those of a pod fit its state.
+func TestCommands(t *testing.T) {
+	const accept = "kubectl -n kube-system patch configmap kube-vitals-kubelet-pins --type=merge -p " +
+		"'data: {!!str 010: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef 93d81b5e-0000}'"
+	changedKey := func(command string) func(*world) {
+		return func(w *world) {
+			n := &w.page.Nodes[1]
+			n.State, n.Reason, n.Problem = nodez.Failing, reason.TLSKeyChanged, "the kubelet does not have the pinned key"
+			n.Cure = reason.TLSKeyChanged.Describe().Cure
+			n.Error = fmt.Sprintf("node %q: %s: it has the key sha256:1; to accept the new key: %s (%s)", n.Name, n.Problem,
+				command, n.Cure)
+		}
+	}
+	notReady := func(condition corev1.PodConditionType) func(*world) {
+		return func(w *world) {
+			pod := serverPod(false, corev1.ContainerStatus{})
+			pod.Spec.NodeName = "node1"
+			pod.Status.Conditions = append(pod.Status.Conditions,
+				corev1.PodCondition{Type: condition, Status: corev1.ConditionTrue})
+			w.inCluster(1, pod)
+		}
+	}
+	for name, tt := range map[string]struct {
+		prepare  func(*world)
+		id       string
+		commands []string
+	}{
+		"changed key":                  {changedKey(accept), "nodes", []string{accept}},
+		"changed key, not our command": {changedKey(accept + ";id"), "nodes", nil},
+		"containers not ready": {notReady(corev1.PodInitialized), "pods", []string{
+			"kubectl --namespace kube-system describe pod kube-vitals-x",
+			"kubectl --namespace kube-system logs kube-vitals-x --tail=20"}},
+		"node not ready": {notReady(corev1.ContainersReady), "pods", []string{ // it returns no logs
+			"kubectl describe node node1", "kubectl --namespace kube-system describe pod kube-vitals-x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			tt.prepare(w)
+			report, text := w.examine(t)
+			var got []string
+			for line := range strings.Lines(find(report, tt.id).Cure) {
+				if line = strings.TrimSuffix(line, "\n"); !strings.HasPrefix(line, "kubectl ") {
+					continue
+				}
+				if got = append(got, line); !strings.Contains(text, " "+line+"\n") {
+					t.Errorf("%s is not on one line of\n%s", line, text)
+				}
+			}
+			if !slices.Equal(got, tt.commands) {
+				t.Errorf("got commands %q, want %q", got, tt.commands)
+			}
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ const maxClockSkew = 5 * time.Second
 
 // checkNodes examines the nodes: by the page of nodes, or else by the API.
 func (d *doctor) checkNodes(ctx context.Context, c Check) []Check {
-	if d.target.kind != KubeVitals {
+	if d.target.Kind != KubeVitals {
 		return d.checkNodesByAPI(ctx, c)
 	}
 	report, skipped := d.nodez(ctx)
@@ -55,8 +56,12 @@ func checkPage(c Check, report *nodez.Report) []Check {
 		failing.Add(string(n.Reason), n.Name, func() []Check {
 			one := c
 			one.URL = n.URL
-			return one.Fail(Problem{string(n.Reason), describe(n.Reason).Cure}, "%s", strings.TrimSuffix(
-				fmt.Sprintf("%s: %s: %s", cmp.Or(n.Reason, "no reason"), n.Problem, detailOf(n)), ": "))
+			p, detail := Problem{string(n.Reason), describe(n.Reason).Cure}, detailOf(n)
+			if m := acceptKey.FindStringSubmatch(detail); m != nil && n.Reason == reason.TLSKeyChanged {
+				detail, p.Cure = m[1], p.Cure+"; the command for the first node:\n"+m[2]
+			}
+			return one.Fail(p, "%s", strings.TrimSuffix(
+				fmt.Sprintf("%s: %s: %s", cmp.Or(n.Reason, "no reason"), n.Problem, detail), ": "))
 		})
 	}
 	if len(failing) == 0 {
@@ -73,6 +78,10 @@ func checkPage(c Check, report *nodez.Report) []Check {
 	checks = append(checks, checkDevices(report)...)
 	return append(checks, checkMemory(report.Memory)...)
 }
+
+// acceptKey matches the error of a node whose kubelet does not have the pinned key, and the command in it.
+var acceptKey = regexp.MustCompile(`^(.*); to accept the new key: (kubectl -n [a-z0-9.-]+ patch configmap ` +
+	`[a-z0-9.-]+ --type=merge -p 'data: \{(?:!!str )?(?:NODE|[a-z0-9.-]+): sha256:[0-9a-f]{64} (?:UID|[a-z0-9.-]+)\}')$`)
 
 // detailOf returns what the error of a node adds to its problem and cure.
 func detailOf(n nodez.Node) string {
@@ -274,7 +283,7 @@ func (d *doctor) checkNodesByAPI(ctx context.Context, c Check) []Check {
 	seen, problem := fmt.Sprintf("%d of %d have no metrics", len(c.Objects), all), noMetrics
 	var status apierrors.APIStatus // kube-vitals explains in its 404 why a node has none
 	err = Get(ctx, d.kube, metricsAPI+"nodes/"+c.Objects[0], &struct{}{})
-	if d.target.kind == KubeVitals && errors.As(err, &status) && status.Status().Details != nil {
+	if d.target.Kind == KubeVitals && errors.As(err, &status) && status.Status().Details != nil {
 		seen += "; of the first one: " + status.Status().Message
 		for _, cause := range status.Status().Details.Causes {
 			r := reason.Reason(cause.Type)

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +24,7 @@ type permission struct {
 
 // permissions returns those that the server needs with its flags.
 func (d *doctor) permissions() []permission {
-	w, account, ns := &d.workload, d.workload.account(), d.target.namespace
+	w, account, ns := &d.workload, d.workload.account(), d.target.Namespace
 	list := []permission{
 		{account, "list+watch", "pods", "", "", false},
 		{account, "list+watch", "nodes", "", "", false},
@@ -40,7 +39,7 @@ func (d *doctor) permissions() []permission {
 	}
 	if w.flag("--kubelet-client-certificate") == "" && !w.usesEngine() {
 		list = append(list, permission{kubelet, "get", "nodes/metrics", "", "", false})
-		if d.target.kind == KubeVitals {
+		if d.target.Kind == KubeVitals {
 			list = append(list, permission{kubelet, "get", "nodes/stats", "", "", true})
 		}
 	}
@@ -71,28 +70,22 @@ func (d *doctor) checkPermissions(ctx context.Context, c Check) []Check {
 	if d.workload.spec == nil {
 		return c.Skip(noServer, "the ServiceAccount of the server is not known")
 	}
-	if d.target.kind == Other {
+	if d.target.Kind == Other {
 		return c.Skip(noServer, "the permissions that this server needs are not known")
 	}
-	all := d.permissions()
-	missing, errs := make([]string, len(all)), make([]error, len(all))
-	var reviews sync.WaitGroup
-	for i, p := range all {
-		reviews.Go(func() { missing[i], errs[i] = d.missing(ctx, p) })
-	}
-	reviews.Wait()
 	n, accounts, failing := 0, map[string]bool{}, Groups{}
-	for i, p := range all {
-		if errs[i] != nil {
-			return c.Denied(errs[i])
+	for _, p := range d.permissions() {
+		missing, err := d.missing(ctx, p)
+		if err != nil {
+			return c.Denied(err)
 		}
 		n += 1 + strings.Count(p.verbs, "+")
 		accounts[p.account] = true
-		if missing[i] == "" {
+		if missing == "" {
 			continue
 		}
-		failing.Add(p.account, missing[i], func() []Check {
-			return c.Warn(permissionMissing, "ServiceAccount %s/%s cannot:", d.target.namespace, p.account)
+		failing.Add(p.account, missing, func() []Check {
+			return c.Warn(permissionMissing, "ServiceAccount %s/%s cannot:", d.target.Namespace, p.account)
 		})
 		if !p.optional {
 			failing[p.account].Status = Failed
@@ -116,8 +109,8 @@ func (d *doctor) missing(ctx context.Context, p permission) (string, error) {
 	for verb := range strings.SplitSeq(p.verbs, "+") {
 		attributes.Verb = verb
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: fmt.Sprintf("system:serviceaccount:%s:%s", d.target.namespace, p.account),
-			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + d.target.namespace,
+			User: fmt.Sprintf("system:serviceaccount:%s:%s", d.target.Namespace, p.account),
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + d.target.Namespace,
 				"system:authenticated"},
 			ResourceAttributes: &attributes,
 		}}

@@ -82,9 +82,11 @@ var (
 	deploymentMissing = Problem{"deployment-missing", "compare the selector of the Service with the labels of the pods"}
 	zeroReplicas      = Problem{"zero-replicas", "start it, and find out who stopped it:\n" +
 		"kubectl --namespace NAMESPACE scale deployment NAME --replicas=1"}
-	noReplicaReady   = Problem{"replicas-not-ready", "see pods"}
-	noPods           = Problem{"no-pods", "see the events of the Deployment and of its ReplicaSet with kubectl describe"}
-	podNotReady      = Problem{"pod-not-ready", describe}
+	noReplicaReady = Problem{"replicas-not-ready", "see pods"}
+	noPods         = Problem{"no-pods", "see the events of the Deployment and of its ReplicaSet with kubectl describe"}
+	podNotReady    = Problem{"pod-not-ready", describe}
+	nodeOrGate     = Problem{"pod-not-ready", // a node that is not ready returns no logs
+		"see the conditions of both:\nkubectl describe node NODE\nkubectl --namespace NAMESPACE describe pod POD"}
 	oomKilled        = Problem{"oom-killed", "raise the memory limit (resources.limits.memory); docs/install.md has sizes"}
 	crashLoop        = Problem{"crash-loop", describe + " --previous"}
 	imagePull        = Problem{"image-pull", "check image and imagePullSecrets, and that the node can reach the registry"}

@@ -33,12 +33,14 @@ type Install struct {
 	Command      string   `json:"command"`
 }
 
-// Server is what the APIServices lead to.
+// Server is what is examined: kube-vitals if it is installed, or else what the APIServices lead to.
 type Server struct {
 	Kind      Kind   `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Service   string `json:"service,omitempty"`
 	Version   string `json:"version,omitempty"` // the tag of its image
+
+	port int32 // of the Service
 }
 
 // Kind is the program that serves metrics.k8s.io.

@@ -81,10 +81,10 @@ func (p Problem) named(kind, namespace, name string) Problem {
 
 func (d *doctor) checkService(ctx context.Context, c Check) []Check {
 	t := d.target
-	if t.kind == None {
+	if t.Kind == None {
 		return c.Skip(noServer, "no server was found: set --namespace")
 	}
-	service, err := d.kube.CoreV1().Services(t.namespace).Get(ctx, t.name, metav1.GetOptions{})
+	service, err := d.kube.CoreV1().Services(t.Namespace).Get(ctx, t.Service, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return c.Fail(serviceMissing, "%s does not exist", t)
 	}
@@ -104,8 +104,8 @@ func (d *doctor) checkService(ctx context.Context, c Check) []Check {
 
 func (d *doctor) checkEndpoints(ctx context.Context, port string) []Check {
 	c := Check{ID: "endpoints", Title: "endpoints"}
-	list, err := d.kube.DiscoveryV1().EndpointSlices(d.target.namespace).List(ctx,
-		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + d.target.name})
+	list, err := d.kube.DiscoveryV1().EndpointSlices(d.target.Namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + d.target.Service})
 	if err != nil {
 		return c.Denied(err)
 	}
@@ -138,7 +138,7 @@ func (d *doctor) checkDeployment(ctx context.Context, c Check) []Check {
 	if !w.selects() {
 		return c.Skip(noServer, "there is no Service that selects pods")
 	}
-	list, err := d.kube.AppsV1().Deployments(d.target.namespace).List(ctx, metav1.ListOptions{})
+	list, err := d.kube.AppsV1().Deployments(d.target.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return c.Denied(err)
 	}
@@ -147,7 +147,7 @@ func (d *doctor) checkDeployment(ctx context.Context, c Check) []Check {
 		return selector.Matches(labels.Set(o.Spec.Template.Labels))
 	})
 	if i < 0 {
-		return c.Warn(deploymentMissing, "no Deployment in %s has pods that Service %s selects (%s)", d.target.namespace,
+		return c.Warn(deploymentMissing, "no Deployment in %s has pods that Service %s selects (%s)", d.target.Namespace,
 			d.target, selector)
 	}
 	o := &list.Items[i]
@@ -173,12 +173,12 @@ func (d *doctor) checkDeployment(ctx context.Context, c Check) []Check {
 // identify sets the version of the server, and its kind if the names of the Service do not show it.
 func (d *doctor) identify() {
 	c := d.workload.container()
-	if d.target.kind == Other {
-		d.target.kind = KindByName(c.Name + " " + c.Image)
+	if d.target.Kind == Other {
+		d.target.Kind = KindByName(c.Name + " " + c.Image)
 	}
 	image, _, _ := strings.Cut(c.Image, "@")
 	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {
-		d.target.version = image[i+1:]
+		d.target.Version = image[i+1:]
 	}
 }
 
@@ -191,7 +191,7 @@ func (d *doctor) checkPods(ctx context.Context, c Check) []Check {
 	if !w.selects() {
 		return c.Skip(noServer, "there is no Service that selects pods")
 	}
-	list, err := d.kube.CoreV1().Pods(d.target.namespace).List(ctx,
+	list, err := d.kube.CoreV1().Pods(d.target.Namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(w.service.Spec.Selector).String()})
 	if err != nil {
 		return c.Denied(err)
@@ -219,12 +219,13 @@ func (d *doctor) checkPods(ctx context.Context, c Check) []Check {
 			w.pod = pod
 		}
 		if problem, seen := podProblem(pod); problem.Reason != "" {
-			failing.Add(problem.Reason, objectName(pod.Namespace, pod.Name), func() []Check {
+			failing.Add(problem.Reason, pod.Namespace+"/"+pod.Name, func() []Check {
 				status := Failed
 				if problem == oomKilled && isReady(pod) {
 					status = Warning
 				}
-				return c.With(status, problem.named("POD", pod.Namespace, pod.Name), "%s", seen)
+				problem = problem.named("POD", pod.Namespace, pod.Name).named("NODE", "", pod.Spec.NodeName)
+				return c.With(status, problem, "%s", seen)
 			})
 		}
 	}
@@ -264,7 +265,7 @@ func podProblem(pod *corev1.Pod) (p Problem, seen string) {
 	case isReady(pod):
 		return Problem{}, ""
 	case pod.Status.Phase == corev1.PodRunning && hasCondition(pod, corev1.ContainersReady):
-		return podNotReady, fmt.Sprintf("its containers are ready, but its node %s or a readiness gate is not",
+		return nodeOrGate, fmt.Sprintf("its containers are ready, but its node %s or a readiness gate is not",
 			pod.Spec.NodeName) // the node controller changes only the condition Ready
 	case pod.Status.Phase == corev1.PodRunning:
 		return podNotReady, "it runs but is not ready"

@@ -17,8 +17,7 @@
 //   - The Node is created again, with another UID: the next key is pinned.
 //   - An administrator writes the new key into the entry, or removes the entry. Then the next key is
 //     pinned.
-//   - The Node has been deleted: its entry is removed 10 to 20 minutes later, if the API server does not
-//     list the Node.
+//   - The Node has been deleted: its entry is removed within 10 minutes.
 //
 // # Replicas
 //

@@ -3,11 +3,10 @@ package pins
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -24,15 +23,13 @@ import (
 )
 
 const (
-	// Authority is stored instead of a key if a CA has verified the kubelet's certificate.
-	Authority = "ca"
+	// authority is stored instead of a key if a CA has verified the kubelet's certificate.
+	authority = "ca"
 	// storeTimeout is how long Pin waits. It is less than the timeout of a scrape, so that the error
 	// names what is missing.
 	storeTimeout = 3 * time.Second
-	// maxBytes bounds the ConfigMap as sizeOf measures it, and maxValueBytes its values alone. etcd
-	// accepts requests of 1.5 MiB, and the API server values of 1 MiB.
-	maxBytes      = 1280 << 10
-	maxValueBytes = 1 << 20
+	// maxBytes bounds the ConfigMap as sizeOf measures it. etcd accepts requests of 1.5 MiB.
+	maxBytes = 1280 << 10
 )
 
 // Config configures Pins. All fields are required.
@@ -42,7 +39,7 @@ type Config struct {
 
 	// IsCurrent reports whether the node is known to exist with this UID. Synced reports whether all
 	// nodes are known, perhaps not the newest. ListNodes reads the UIDs of all nodes from the API
-	// server. Entries of nodes that neither knows are removed.
+	// server, not from a cache. Entries of nodes that neither knows are removed.
 	IsCurrent func(node string, uid types.UID) bool
 	Synced    func() bool
 	ListNodes func(ctx context.Context) (map[string]types.UID, error)
@@ -70,23 +67,21 @@ type Pins struct {
 // pin is the key of a node's kubelet.
 type pin struct {
 	uid types.UID // of the Node; "" if the entry cannot be parsed
-	key string    // or Authority
+	key string    // or authority
 }
 
 func (p pin) String() string { return p.key + " " + string(p.uid) }
 
-// parse parses an entry of the ConfigMap.
+// entry matches a value of the ConfigMap.
+var entry = regexp.MustCompile(`^\s*(ca|sha256:[0-9a-fA-F]{64})\s+(\S+)\s*$`)
+
+// parse parses a value of the ConfigMap.
 func parse(value string) pin {
-	fields := strings.Fields(value)
-	if len(fields) != 2 {
+	parts := entry.FindStringSubmatch(value)
+	if parts == nil {
 		return pin{}
 	}
-	key := fields[0]
-	hash, isKey := strings.CutPrefix(key, "sha256:")
-	if raw, err := hex.DecodeString(hash); key != Authority && (!isKey || err != nil || len(raw) != sha256.Size) {
-		return pin{}
-	}
-	return pin{types.UID(fields[1]), strings.ToLower(key)}
+	return pin{types.UID(parts[2]), strings.ToLower(parts[1])}
 }
 
 // New returns Pins that wait for Run.
@@ -119,7 +114,7 @@ func (p *Pins) Check(node string, uid types.UID, key string) (pinned bool, err e
 		return true, nil
 	}
 	found := "its key is pinned as " + known.key
-	if known.key == Authority {
+	if known.key == authority {
 		found = "a CA has verified an earlier certificate of this node"
 	}
 	accepted := pin{types.UID(command.Name(string(uid), "UID")), key}
@@ -163,8 +158,8 @@ func (p *Pins) Pin(ctx context.Context, node string, uid types.UID, key string) 
 // Verified notes that a CA has verified the certificate of a node's kubelet. It does not wait until
 // that is stored.
 func (p *Pins) Verified(node string, uid types.UID) {
-	if known, _ := p.Check(node, uid, Authority); !known {
-		p.want(node, pin{uid, Authority})
+	if known, _ := p.Check(node, uid, authority); !known {
+		p.want(node, pin{uid, authority})
 	}
 }
 
@@ -180,7 +175,7 @@ func (p *Pins) want(node string, new pin) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, pins := range []map[string]pin{p.pins, p.wanted} {
-		if known, ok := pins[node]; ok && known.uid == new.uid && (known.key == Authority || new.key != Authority) {
+		if known, ok := pins[node]; ok && known.uid == new.uid && (known.key == authority || new.key != authority) {
 			return
 		}
 	}
@@ -221,17 +216,16 @@ func (p *Pins) set(ctx context.Context, object *corev1.ConfigMap) {
 		}
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if object == nil {
 		stored = p.pins
 	}
 	for node, wanted := range p.wanted {
 		found, ok := stored[node]
-		if !ok || found.uid != wanted.uid && found.uid != "" || wanted.key == Authority && found.key != Authority {
+		if !ok || found.uid != wanted.uid && found.uid != "" || wanted.key == authority && found.key != authority {
 			continue
 		}
 		// What the first read returns was pinned before: nothing is written until then.
-		if p.read && found == wanted && found.key != Authority && p.pins[node] != found {
+		if p.read && found == wanted && found.key != authority && p.pins[node] != found {
 			pinned = append(pinned, node)
 		}
 		delete(p.wanted, node)
@@ -244,6 +238,7 @@ func (p *Pins) set(ctx context.Context, object *corev1.ConfigMap) {
 	}
 	close(p.changed)
 	p.changed = make(chan struct{})
+	p.mu.Unlock()
 	if len(pinned) > 0 {
 		slices.Sort(pinned)
 		klog.FromContext(ctx).Info("Pinned the keys of kubelets at first sight", "count", len(pinned),
@@ -273,7 +268,6 @@ func (p *Pins) hasWork() bool {
 	defer p.mu.Unlock()
 	if p.Synced() {
 		maps.DeleteFunc(p.wanted, func(node string, wanted pin) bool { return !p.IsCurrent(node, wanted.uid) })
-		maps.DeleteFunc(p.deleted, func(node string, old pin) bool { return p.IsCurrent(node, old.uid) })
 	}
 	return p.read && len(p.wanted)+len(p.deleted) > 0
 }
@@ -294,24 +288,22 @@ func (p *Pins) next() (object *corev1.ConfigMap, err error) {
 	for node := range p.deleted {
 		delete(object.Data, node)
 	}
-	total, values := 0, 0
+	size := 0
 	for node, value := range object.Data {
-		total, values = total+sizeOf(node, value), values+len(value)
+		size += sizeOf(node, value)
 	}
 	for node, wanted := range p.wanted {
-		before, exists := object.Data[node]
 		value := wanted.String()
-		more := sizeOf(node, value)
-		if exists {
-			more -= sizeOf(node, before)
+		grown := size + sizeOf(node, value)
+		if before, exists := object.Data[node]; exists {
+			grown -= sizeOf(node, before)
 		}
-		if total+more > maxBytes || values+len(value)-len(before) > maxValueBytes {
+		if grown > maxBytes {
 			err = fmt.Errorf("it is full with %d entries: set serverTLSBootstrap in the configuration of the kubelets, then "+
 				"check and approve their certificate requests, because no more nodes can be pinned", len(object.Data))
 			continue
 		}
-		total, values = total+more, values+len(value)-len(before)
-		object.Data[node] = value
+		size, object.Data[node] = grown, value
 	}
 	if maps.Equal(p.object.Data, object.Data) {
 		object = nil
@@ -335,7 +327,7 @@ func (p *Pins) Stats() Stats {
 	s := Stats{Created: p.created}
 	for _, known := range p.pins {
 		switch {
-		case known.key == Authority:
+		case known.key == authority:
 			s.Authorities++
 		case known.uid != "":
 			s.Keys++
@@ -344,33 +336,26 @@ func (p *Pins) Stats() Stats {
 	return s
 }
 
-// markDeleted asks Run to remove the entries of deleted nodes, and returns the candidates for the next
-// call. An entry must be a candidate at two calls in a row, and the API server must not have its node
-// either: this replica may have missed a new node that another replica has pinned, also for long if
-// its watch of nodes hangs.
-func (p *Pins) markDeleted(ctx context.Context, before map[string]pin) (now map[string]pin) {
-	if !p.Synced() {
-		return nil
-	}
+// markDeleted asks Run to remove the entries of deleted nodes: those that the API server does not list. The
+// list is newer than the entries, so it has each new node that another replica has pinned, however
+// late this replica's watch of nodes is.
+func (p *Pins) markDeleted(ctx context.Context) {
 	p.mu.RLock()
-	now = maps.Clone(p.pins)
+	deleted := maps.Clone(p.pins)
 	p.mu.RUnlock()
-	maps.DeleteFunc(now, func(node string, known pin) bool { return known.uid == "" || p.IsCurrent(node, known.uid) })
-	again := maps.Clone(now)
-	maps.DeleteFunc(again, func(node string, known pin) bool { return before[node] != known })
-	if len(again) == 0 {
-		return now
+	maps.DeleteFunc(deleted, func(node string, known pin) bool { return known.uid == "" || p.IsCurrent(node, known.uid) })
+	if len(deleted) == 0 {
+		return
 	}
 	current, err := p.ListNodes(ctx)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot list the nodes: pinned keys of deleted nodes are kept for now",
-			"configMap", klog.KRef(p.Namespace, p.Name), "count", len(again))
-		return now
+			"configMap", klog.KRef(p.Namespace, p.Name), "count", len(deleted))
+		return
 	}
-	maps.DeleteFunc(again, func(node string, known pin) bool { return current[node] == known.uid })
+	maps.DeleteFunc(deleted, func(node string, known pin) bool { return current[node] == known.uid })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.Copy(p.deleted, again)
+	maps.Copy(p.deleted, deleted)
 	p.wakeUp()
-	return now
 }

@@ -47,14 +47,13 @@ func (p *Pins) Run(ctx context.Context) {
 	watching.Go(func() { p.reflector(ctx).RunWithContext(ctx) })
 	prune := time.NewTicker(pruneInterval)
 	defer prune.Stop()
-	var deleted map[string]pin
 	backoff := newBackoff(maxWriteBackoff)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-prune.C:
-			deleted = p.markDeleted(ctx, deleted)
+			p.markDeleted(ctx)
 			continue
 		case <-p.wake:
 		}

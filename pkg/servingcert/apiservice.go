@@ -13,30 +13,24 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// apiService is an APIService that leads to this server and verifies it.
-type apiService struct {
-	name, resourceVersion string
-	caBundle              []byte // PEM
-}
-
 // trusts reports whether the caBundle has the CA, as encoded by encodePEM.
-func (a apiService) trusts(ca *x509.Certificate) bool {
-	return bytes.Contains(a.caBundle, encodePEM(ca))
+func (a *apiService) trusts(ca *x509.Certificate) bool {
+	return bytes.Contains(a.Spec.CABundle, encodePEM(ca))
 }
 
 // readAPIServices returns the APIServices whose caBundle this server manages, and an error for
 // those that it could not read.
-func (m *Manager) readAPIServices(ctx context.Context) ([]apiService, error) {
-	var services []apiService
+func (m *Manager) readAPIServices(ctx context.Context) ([]*apiService, error) {
+	var services []*apiService
 	var errs []error
 	for _, name := range m.APIServices {
-		object, err := m.monitor.read(ctx, name)
+		a, err := m.monitor.read(ctx, name)
 		switch {
 		case apierrors.IsNotFound(err): // logged by the monitor
 		case err != nil:
 			errs = append(errs, withCure(err, "read APIService "+name, "get, watch and patch"))
-		case m.monitor.service.isBackendOf(object) && !object.Spec.InsecureSkipTLSVerify:
-			services = append(services, apiService{name, object.Metadata.ResourceVersion, object.Spec.CABundle})
+		case m.monitor.service.isBackendOf(a) && !a.Spec.InsecureSkipTLSVerify:
+			services = append(services, a)
 		}
 	}
 	return services, errors.Join(errs...)
@@ -44,21 +38,22 @@ func (m *Manager) readAPIServices(ctx context.Context) ([]apiService, error) {
 
 // writeBundle writes the bundle into an APIService. The patch has only the caBundle, so that all
 // other fields keep their owners.
-func (m *Manager) writeBundle(ctx context.Context, a apiService, s state) error {
-	if err := m.allowWrite("caBundle of APIService " + a.name); err != nil {
+func (m *Manager) writeBundle(ctx context.Context, a *apiService, s state) error {
+	if err := m.allowWrite("caBundle of APIService " + a.Metadata.Name); err != nil {
 		return err
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": a.resourceVersion},
+		"metadata": map[string]any{"resourceVersion": a.Metadata.ResourceVersion},
 		"spec":     map[string]any{"caBundle": s.bundle},
 	})
 	if err != nil {
 		return err
 	}
 	options := metav1.PatchOptions{FieldManager: fieldManager}
-	if _, err = m.monitor.client.Patch(ctx, a.name, types.MergePatchType, patch, options); err != nil {
-		return withCure(err, "write the caBundle of APIService "+a.name, "patch")
+	if _, err = m.monitor.client.Patch(ctx, a.Metadata.Name, types.MergePatchType, patch, options); err != nil {
+		return withCure(err, "write the caBundle of APIService "+a.Metadata.Name, "patch")
 	}
-	klog.FromContext(ctx).Info("Wrote the caBundle of the APIService", "apiService", a.name, "trustedCAs", len(s.cas()))
+	klog.FromContext(ctx).Info("Wrote the caBundle of the APIService", "apiService", a.Metadata.Name,
+		"trustedCAs", len(s.cas()))
 	return nil
 }

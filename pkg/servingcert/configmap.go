@@ -3,7 +3,6 @@ package servingcert
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,17 +29,12 @@ func (m *Manager) readConfigMap(ctx context.Context) (*corev1.ConfigMap, error) 
 }
 
 // publish writes the bundle into the ConfigMap that readConfigMap returned, if it has a different
-// one. It returns the time until the next attempt. Writes need no limit: the ConfigMap is not
-// watched, so there is at most one write in each resyncPeriod, however often it changes.
-func (m *Manager) publish(ctx context.Context, object *corev1.ConfigMap, err error, s state) time.Duration {
+// one. Writes need no limit: the ConfigMap is not watched, so there are few, however often it changes.
+func (m *Manager) publish(ctx context.Context, object *corev1.ConfigMap, err error, s state) {
 	if err == nil && object != nil && object.Data[keyBundle] != string(s.bundle) {
 		err = m.writeConfigMap(ctx, object, s)
 	}
-	if err != nil {
-		return m.memory.publishing.add(ctx, err)
-	}
-	m.memory.publishing.reset(ctx)
-	return resyncPeriod
+	m.publishing.add(ctx, err)
 }
 
 // writeConfigMap writes the bundle, on condition that the ConfigMap has not changed since it was

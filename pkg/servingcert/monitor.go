@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 )
 
@@ -46,17 +46,13 @@ func NewMonitor(c Config) (*Monitor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newMonitor(c.Client, c.APIServices, service)
-}
-
-func newMonitor(config *rest.Config, names []string, service service) (*Monitor, error) {
-	client, err := dynamic.NewForConfig(config)
+	client, err := dynamic.NewForConfig(c.Client)
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a client for APIServices: %w", err)
 	}
 	return &Monitor{
 		client:   client.Resource(apiServiceResource),
-		names:    names,
+		names:    c.APIServices,
 		service:  service,
 		states:   map[string]APIServiceState{},
 		problems: map[string]string{},
@@ -99,9 +95,10 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// apiServiceObject is the part of an APIService that is used. Its package is not part of client-go.
-type apiServiceObject struct {
+// apiService is the part of an APIService that is used. Its package is not part of client-go.
+type apiService struct {
 	Metadata struct {
+		Name            string `json:"name"`
 		ResourceVersion string `json:"resourceVersion"`
 	} `json:"metadata"`
 	Spec struct {
@@ -117,7 +114,7 @@ type apiServiceObject struct {
 
 // read reads an APIService and records its state. If the API server cannot be reached, the last
 // state stays.
-func (m *Monitor) read(ctx context.Context, name string) (*apiServiceObject, error) {
+func (m *Monitor) read(ctx context.Context, name string) (*apiService, error) {
 	object, err := m.client.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -129,10 +126,11 @@ func (m *Monitor) read(ctx context.Context, name string) (*apiServiceObject, err
 	case err != nil:
 		return nil, err
 	}
-	a := &apiServiceObject{}
+	a := &apiService{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, a); err != nil {
 		return nil, fmt.Errorf("cannot decode APIService %s: %w", name, err)
 	}
+	a.Metadata.Name = name
 	state, problem := m.service.check(a)
 	m.record(ctx, name, &state, problem)
 	return a, nil
@@ -184,22 +182,27 @@ type service struct {
 // defaultPort is the port of an APIService that names none.
 const defaultPort = 443
 
-// parseService parses NAME.NAMESPACE.svc[:PORT].
-func parseService(text string) (service, bool) {
+// serviceName matches NAME.NAMESPACE.svc.
+var serviceName = regexp.MustCompile(`^([^.:]+)\.([^.:]+)\.svc$`)
+
+// service returns the Service of this server.
+func (c Config) service() (service, error) {
+	text := c.Service
+	if text == "" && len(c.Names) > 0 {
+		text = c.Names[0]
+	}
 	host, port, hasPort := strings.Cut(text, ":")
-	parts := strings.Split(host, ".")
-	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] != "svc" {
-		return service{}, false
+	number, err := strconv.ParseUint(port, 10, 16)
+	parts := serviceName.FindStringSubmatch(host)
+	if parts == nil || hasPort && (err != nil || number == 0) {
+		return service{}, fmt.Errorf("the Service must be named NAME.NAMESPACE.svc or NAME.NAMESPACE.svc:PORT, "+
+			"but it is %q", text)
 	}
-	s := service{name: parts[0], namespace: parts[1]}
-	if hasPort {
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil || n == 0 {
-			return service{}, false
-		}
-		s.port = int32(n)
+	if len(c.Names) > 0 && c.Names[0] != host {
+		return service{}, fmt.Errorf("the Service is %q, but the first name of the serving certificate is %q",
+			host, c.Names[0])
 	}
-	return s, true
+	return service{parts[1], parts[2], int32(number)}, nil
 }
 
 // String returns the Service for messages.
@@ -212,12 +215,12 @@ func (s service) String() string {
 
 // isBackendOf reports whether the APIService leads to the Service, at any port. No other server has
 // that name, so this server manages the caBundle.
-func (s service) isBackendOf(a *apiServiceObject) bool {
+func (s service) isBackendOf(a *apiService) bool {
 	return a.Spec.Service != nil && a.Spec.Service.Namespace == s.namespace && a.Spec.Service.Name == s.name
 }
 
 // check returns the state of an APIService and the problem with it, "" if there is none.
-func (s service) check(a *apiServiceObject) (state APIServiceState, problem string) {
+func (s service) check(a *apiService) (state APIServiceState, problem string) {
 	state.InsecureSkipTLSVerify = a.Spec.InsecureSkipTLSVerify
 	to := a.Spec.Service
 	if to == nil {

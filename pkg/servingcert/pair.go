@@ -11,7 +11,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/client-go/util/cert"
@@ -23,11 +22,15 @@ const backdate = time.Hour
 
 // pair is a serving certificate with its key and its CA. It is immutable.
 type pair struct {
-	leaf, ca    *x509.Certificate
-	certificate []byte // PEM of the leaf
-	chain       []byte // PEM of the leaf and the CA
-	key         []byte // PEM; nil if the pair is no longer served
+	leaf, ca *x509.Certificate
+	key      []byte // PEM; nil if it was not stored
 }
+
+// certificate returns the PEM of the leaf, which is served.
+func (p *pair) certificate() []byte { return encodePEM(p.leaf) }
+
+// chain returns the PEM of the leaf and the CA, which is stored.
+func (p *pair) chain() []byte { return encodePEM(p.leaf, p.ca) }
 
 // issue creates a serving certificate for the names, and a CA for it alone. Both expire after
 // lifetime. The key of the CA is discarded.
@@ -61,13 +64,7 @@ func issue(names []string, now time.Time, lifetime time.Duration) (*pair, error)
 	if err != nil {
 		return nil, fmt.Errorf("cannot encode a key: %w", err)
 	}
-	return &pair{
-		leaf:        leaf,
-		ca:          ca,
-		certificate: encodePEM(leaf),
-		chain:       encodePEM(leaf, ca),
-		key:         key,
-	}, nil
+	return &pair{leaf, ca, key}, nil
 }
 
 // sign creates a key and a certificate for it. Without a parent, the certificate is self-signed.
@@ -98,7 +95,7 @@ func readPair(chain, key []byte, name string) (*pair, error) {
 		return nil, err
 	}
 	// readChain skips certificates with PEM headers, so the key is compared with what is served.
-	if _, err := tls.X509KeyPair(p.certificate, key); err != nil {
+	if _, err := tls.X509KeyPair(p.certificate(), key); err != nil {
 		return nil, err
 	}
 	p.key = key
@@ -114,7 +111,7 @@ func readChain(chain []byte, name string) (*pair, error) {
 	if len(certificates) != 2 {
 		return nil, fmt.Errorf("want two certificates, that of the Service and its CA, got %d", len(certificates))
 	}
-	p := &pair{leaf: certificates[0], ca: certificates[1], certificate: encodePEM(certificates[0]), chain: chain}
+	p := &pair{leaf: certificates[0], ca: certificates[1]}
 	if !p.ca.BasicConstraintsValid || !p.ca.IsCA || p.ca.KeyUsage&x509.KeyUsageCertSign == 0 {
 		return nil, errors.New("the second certificate is not a CA")
 	}
@@ -127,20 +124,10 @@ func readChain(chain []byte, name string) (*pair, error) {
 	return p, nil
 }
 
-// withoutKey returns the pair without its key, as it is stored once it is no longer served.
-func (p *pair) withoutKey() *pair {
-	return &pair{leaf: p.leaf, ca: p.ca, certificate: p.certificate, chain: p.chain}
-}
-
 // validAt reports whether the certificate and its CA are valid at that time.
 func (p *pair) validAt(now time.Time) bool {
 	valid := func(c *x509.Certificate) bool { return !now.Before(c.NotBefore) && !now.After(c.NotAfter) }
 	return valid(p.leaf) && valid(p.ca)
-}
-
-// covers reports whether the certificate is valid for all names.
-func (p *pair) covers(names []string) bool {
-	return !slices.ContainsFunc(names, func(name string) bool { return p.leaf.VerifyHostname(name) != nil })
 }
 
 // encodePEM encodes certificates. Equal certificates have equal bytes.

@@ -10,14 +10,13 @@ import (
 	"time"
 )
 
-// reconcile reads the Secret, the APIServices and the ConfigMap, writes what must change, and
-// returns the time until the next change is due.
+// reconcile reads the Secret, the APIServices and the ConfigMap, and writes what must change.
 //
 // The order makes it safe without a leader. The APIServices and the ConfigMap are read before the
 // Secret, and written on condition that they have not changed since. A replica with an outdated
 // bundle has read the Secret before the newer bundle was in it. So it has read the APIService and
 // the ConfigMap before the newer bundle was written there, and the condition fails.
-func (m *Manager) reconcile(ctx context.Context) (delay time.Duration, err error) {
+func (m *Manager) reconcile(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
 	defer func() { m.setReady(err) }()
@@ -25,53 +24,39 @@ func (m *Manager) reconcile(ctx context.Context) (delay time.Duration, err error
 	configMap, configMapErr := m.readConfigMap(ctx)
 	secret, err := m.readSecret(ctx)
 	if err != nil {
-		return 0, errors.Join(readErr, err)
+		return errors.Join(readErr, err)
 	}
-	stored, unusableErr := readState(secret.Data, m.policy)
-	if m.memory.waitForPeers(stored, services) {
-		return 0, errors.Join(readErr, fmt.Errorf("%s has no usable certificate, though an APIService has a caBundle: "+
+	stored, unusableErr := readState(secret.Data, m.Names[0])
+	hasBundle := func(a *apiService) bool { return len(a.Spec.CABundle) > 0 }
+	isLost := stored.serving == nil && stored.next == nil && m.state.serving == nil
+	if isLost && time.Since(m.started) < peerGrace && slices.ContainsFunc(services, hasBundle) {
+		return errors.Join(readErr, fmt.Errorf("%s has no usable certificate, though an APIService has a caBundle: "+
 			"waiting %v for a replica that still serves the certificate to restore it", m.secretName(), peerGrace))
 	}
-	settled := m.memory.settling.done(stored.next, services, m.policy.settle) && readErr == nil
-	state, reason, err := stored.plan(m.clock.now(), m.policy, m.memory.state, settled)
+	settled := m.settling.done(stored.next, services, m.Settle) && readErr == nil
+	state, reason, err := stored.plan(m.clock.now(), m.Config, m.state, settled)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if reason != "" {
-		if err := m.writeSecret(ctx, secret, state, reason, unusableErr); err != nil {
-			return 0, errors.Join(readErr, err)
+		if unusableErr != nil {
+			reason += " (" + unusableErr.Error() + ")"
+		}
+		if err := m.writeSecret(ctx, secret, state, reason); err != nil {
+			return errors.Join(readErr, err)
 		}
 	}
-	m.memory.state, m.memory.labels, m.memory.annotations = state, secret.Labels, secret.Annotations
+	m.state, m.labels, m.annotations = state, secret.Labels, secret.Annotations
 	m.serve(state.serving)
 
 	errs := []error{readErr}
 	for _, service := range services {
-		if !bytes.Equal(service.caBundle, state.bundle) {
+		if !bytes.Equal(service.Spec.CABundle, state.bundle) {
 			errs = append(errs, m.writeBundle(ctx, service, state))
-			delay = minDelay // to read it back
 		}
 	}
-	if delay == 0 {
-		delay = min(state.wait(m.clock.now(), m.policy), m.memory.settling.remaining(m.policy.settle))
-	}
-	retry := m.publish(ctx, configMap, configMapErr, state)
-	return min(delay, retry), errors.Join(errs...)
-}
-
-// waitForPeers reports whether to wait for other replicas to restore the Secret. It does if the
-// Secret has no usable pair and this replica remembers none, but an APIService has a caBundle:
-// another replica may remember the certificate that belongs to it.
-func (m *memory) waitForPeers(stored state, services []apiService) bool {
-	hasBundle := func(a apiService) bool { return len(a.caBundle) > 0 }
-	if stored.serving != nil || stored.next != nil || m.state.serving != nil || !slices.ContainsFunc(services, hasBundle) {
-		m.emptySince = time.Time{}
-		return false
-	}
-	if m.emptySince.IsZero() {
-		m.emptySince = time.Now()
-	}
-	return time.Since(m.emptySince) < peerGrace
+	m.publish(ctx, configMap, configMapErr, state)
+	return errors.Join(errs...)
 }
 
 // settling measures how long the CA of the next pair has been in every caBundle. It counts only
@@ -83,8 +68,8 @@ type settling struct {
 }
 
 // done reports whether the CA of the next pair has been in every caBundle for the settle time.
-func (s *settling) done(next *pair, services []apiService, settle time.Duration) bool {
-	if next == nil || slices.ContainsFunc(services, func(a apiService) bool { return !a.trusts(next.ca) }) {
+func (s *settling) done(next *pair, services []*apiService, settle time.Duration) bool {
+	if next == nil || slices.ContainsFunc(services, func(a *apiService) bool { return !a.trusts(next.ca) }) {
 		*s = settling{}
 		return false
 	}
@@ -92,12 +77,4 @@ func (s *settling) done(next *pair, services []apiService, settle time.Duration)
 		*s = settling{ca: next.ca, since: time.Now()}
 	}
 	return time.Since(s.since) >= settle
-}
-
-// remaining returns the time until it is done.
-func (s *settling) remaining(settle time.Duration) time.Duration {
-	if s.ca == nil {
-		return settle
-	}
-	return max(settle-time.Since(s.since), 0)
 }

@@ -14,18 +14,17 @@ import (
 )
 
 const (
-	// resyncPeriod is the time after which everything is read again without a change.
+	// resyncPeriod is the time after which everything is read again without a change, and the longest time
+	// between a failure and the next attempt.
 	resyncPeriod = time.Minute
 	// forbiddenPeriod is the time after which a Monitor retries a request that was forbidden.
 	forbiddenPeriod = 10 * time.Minute
 	// minDelay is the least time between two reconciliations, so that many changes at once cause
 	// few requests.
 	minDelay = 100 * time.Millisecond
-	// peerGrace is how long a new replica waits for other replicas to restore the Secret. Their
-	// watches report the loss at once.
+	// peerGrace is how long after its start a new replica waits for other replicas to restore the Secret, if
+	// an APIService has a caBundle: they may still serve its certificate. Their watches report the loss at once.
 	peerGrace = 10 * time.Second
-	// maxBackoff is the longest time between a failure and the next attempt.
-	maxBackoff = time.Minute
 	// reconcileTimeout limits the requests of one reconciliation together.
 	reconcileTimeout = 30 * time.Second
 )
@@ -33,6 +32,7 @@ const (
 // Run reconciles the Secret, the APIServices and the ConfigMap until the context ends. It must be
 // called once.
 func (m *Manager) Run(ctx context.Context) {
+	m.started = time.Now()
 	changed := make(chan struct{}, 1)
 	var watches sync.WaitGroup
 	defer watches.Wait()
@@ -46,14 +46,10 @@ func (m *Manager) Run(ctx context.Context) {
 		recovered: "Reconciling the serving certificate succeeds again",
 	}
 	for ctx.Err() == nil {
-		delay, err := m.reconcile(ctx)
-		if err != nil {
-			delay = failures.add(ctx, err)
-		} else {
-			failures.reset(ctx)
-		}
+		delay := failures.add(ctx, m.reconcile(ctx))
 		sleep(ctx, minDelay, nil)
-		sleep(ctx, min(delay, jitter(resyncPeriod)), changed)
+		// A renewal has two steps and Settle between them, and is due at least 2 * Settle before the expiry.
+		sleep(ctx, min(delay, m.Settle/4), changed)
 	}
 }
 
@@ -69,11 +65,11 @@ func watchObject(ctx context.Context, object, name string, start watchFunc, chan
 	}
 	for ctx.Err() == nil {
 		events, err := start(ctx, options)
+		delay := failures.add(ctx, err)
 		if err != nil {
-			sleep(ctx, failures.add(ctx, err), nil)
+			sleep(ctx, delay, nil)
 			continue
 		}
-		failures.reset(ctx)
 		for range events.ResultChan() {
 			select {
 			case changed <- struct{}{}:
@@ -95,23 +91,22 @@ type failureLog struct {
 // maxConflicts is how many conflicts in a row are normal between replicas.
 const maxConflicts = 5
 
-// add counts a failure and returns the time until the next attempt.
+// add adds a result, and returns the time until the next attempt.
 func (f *failureLog) add(ctx context.Context, err error) time.Duration {
+	if err == nil {
+		if f.logged != "" {
+			klog.FromContext(ctx).Info(f.recovered)
+		}
+		f.failures, f.logged = 0, ""
+		return jitter(resyncPeriod)
+	}
 	f.failures++
 	text := err.Error()
 	if ctx.Err() == nil && text != f.logged && (!apierrors.IsConflict(err) || f.failures > maxConflicts) {
 		f.logged = text
 		klog.FromContext(ctx).Error(err, f.failing)
 	}
-	return jitter(min(minDelay<<min(f.failures, 16), maxBackoff))
-}
-
-// reset ends the failures after a success.
-func (f *failureLog) reset(ctx context.Context) {
-	if f.logged != "" {
-		klog.FromContext(ctx).Info(f.recovered)
-	}
-	f.failures, f.logged = 0, ""
+	return jitter(min(minDelay<<min(f.failures, 16), resyncPeriod))
 }
 
 // sleep returns after the time, a wake-up or the end of the context.

@@ -28,7 +28,7 @@ func (m *Manager) createSecret(ctx context.Context) (*corev1.Secret, error) {
 		return nil, err
 	}
 	empty := applycorev1.Secret(m.Secret, m.namespace).WithType(corev1.SecretTypeOpaque).
-		WithLabels(m.memory.labels).WithAnnotations(m.memory.annotations)
+		WithLabels(m.labels).WithAnnotations(m.annotations)
 	secret, err := m.secrets.Apply(ctx, empty, metav1.ApplyOptions{FieldManager: fieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("%s of the serving certificate does not exist and cannot be created: "+
@@ -40,10 +40,8 @@ func (m *Manager) createSecret(ctx context.Context) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// writeSecret writes the state into the Secret and sets secret to the API server's response.
-func (m *Manager) writeSecret(
-	ctx context.Context, secret *corev1.Secret, s state, reason string, unusableErr error,
-) error {
+// writeSecret writes the state into the Secret.
+func (m *Manager) writeSecret(ctx context.Context, secret *corev1.Secret, s state, reason string) error {
 	if secret.Data == nil {
 		secret.Data = map[string][]byte{}
 	}
@@ -53,13 +51,8 @@ func (m *Manager) writeSecret(
 	if err := m.allowWrite(m.secretName()); err != nil {
 		return err
 	}
-	written, err := m.secrets.Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager})
-	if err != nil {
+	if _, err := m.secrets.Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
 		return withCure(err, "write "+m.secretName()+" of the serving certificate", "update")
-	}
-	*secret = *written
-	if unusableErr != nil {
-		reason += " (" + unusableErr.Error() + ")"
 	}
 	klog.FromContext(ctx).Info("Wrote the Secret of the serving certificate", "secret", klog.KObj(secret),
 		"reason", reason, "validUntil", s.serving.leaf.NotAfter, "trustedCAs", len(s.cas()))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,9 +43,7 @@ type Config struct {
 	Service     string
 	APIServices []string      // the names of those that lead to the Service
 	Lifetime    time.Duration // of a certificate; 0: DefaultLifetime
-	// Settle is how long a new CA is in every caBundle before its certificate is served, so that
-	// every API server trusts it by then; 0: DefaultSettle.
-	Settle time.Duration
+	Settle      time.Duration // of a CA in every caBundle before its certificate is served; 0: DefaultSettle
 }
 
 // Manager provides a serving certificate and renews it. Run does the work. All methods can be
@@ -54,7 +51,6 @@ type Config struct {
 type Manager struct {
 	Config
 	namespace  string // of the Secret and the ConfigMap
-	policy     policy
 	clock      clock
 	secrets    corev1client.SecretInterface
 	configMaps corev1client.ConfigMapInterface
@@ -66,15 +62,11 @@ type Manager struct {
 	mu          sync.Mutex
 	listeners   []dynamiccertificates.Listener // under mu
 
-	memory memory // used by Run only
-}
-
-// memory is what Run remembers from one reconciliation to the next.
-type memory struct {
+	// What Run remembers from one reconciliation to the next.
+	started             time.Time
 	state               state             // the last usable state of the Secret
 	labels, annotations map[string]string // of the Secret
 	settling            settling
-	emptySince          time.Time  // start of the wait for peers to restore the Secret; zero: no wait
 	publishing          failureLog // of the ConfigMap
 }
 
@@ -87,30 +79,25 @@ func New(c Config) (*Manager, error) {
 		return nil, err
 	}
 	c.setDefaults()
-	service, err := c.service()
-	if err != nil {
-		return nil, err
-	}
 	m := &Manager{
-		Config:    c,
-		namespace: service.namespace,
-		policy:    policy{names: c.Names, lifetime: c.Lifetime, settle: c.Settle},
-		writes:    flowcontrol.NewTokenBucketRateLimiter(float32(writeBurst/c.Settle.Seconds()), writeBurst),
-		memory: memory{publishing: failureLog{
+		Config: c,
+		writes: flowcontrol.NewTokenBucketRateLimiter(float32(writeBurst/c.Settle.Seconds()), writeBurst),
+		publishing: failureLog{
 			failing:   "Cannot publish the CAs of the serving certificate; retrying",
 			recovered: "Publishing the CAs of the serving certificate succeeds again",
-		}},
+		},
 	}
-	config := rest.CopyConfig(c.Client)
-	config.Wrap(m.clock.wrap)
-	core, err := corev1client.NewForConfig(config)
+	m.Client = rest.CopyConfig(c.Client)
+	m.Client.Wrap(m.clock.wrap)
+	core, err := corev1client.NewForConfig(m.Client)
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a client for Secrets and ConfigMaps: %w", err)
 	}
-	m.secrets, m.configMaps = core.Secrets(m.namespace), core.ConfigMaps(m.namespace)
-	if m.monitor, err = newMonitor(config, c.APIServices, service); err != nil {
+	if m.monitor, err = NewMonitor(m.Config); err != nil {
 		return nil, err
 	}
+	m.namespace = m.monitor.service.namespace
+	m.secrets, m.configMaps = core.Secrets(m.namespace), core.ConfigMaps(m.namespace)
 	temporary, err := issue(c.Names, time.Now(), c.Lifetime)
 	if err != nil {
 		return nil, err
@@ -127,7 +114,7 @@ func (c Config) Validate() error {
 	if c.Secret == "" {
 		mistakes = append(mistakes, errors.New("the name of the Secret for the serving certificate is missing"))
 	}
-	if len(c.Names) == 0 || !isServiceName(c.Names[0]) {
+	if len(c.Names) == 0 || !serviceName.MatchString(c.Names[0]) {
 		mistakes = append(mistakes, fmt.Errorf("the first name of the serving certificate must be its Service's, as in "+
 			"kube-vitals.kube-system.svc, but the names are %q", c.Names))
 	} else if err := c.ValidateService(); err != nil {
@@ -144,30 +131,6 @@ func (c Config) Validate() error {
 func (c Config) ValidateService() error {
 	_, err := c.service()
 	return err
-}
-
-// service returns the Service of this server.
-func (c Config) service() (service, error) {
-	text := c.Service
-	if text == "" && len(c.Names) > 0 {
-		text = c.Names[0]
-	}
-	s, ok := parseService(text)
-	if !ok {
-		return service{}, fmt.Errorf("the Service must be named NAME.NAMESPACE.svc or NAME.NAMESPACE.svc:PORT, "+
-			"but it is %q", text)
-	}
-	if host, _, _ := strings.Cut(text, ":"); len(c.Names) > 0 && c.Names[0] != host {
-		return service{}, fmt.Errorf("the Service is %q, but the first name of the serving certificate is %q",
-			host, c.Names[0])
-	}
-	return s, nil
-}
-
-// isServiceName reports whether the name is NAME.NAMESPACE.svc.
-func isServiceName(name string) bool {
-	s, ok := parseService(name)
-	return ok && s.port == 0
 }
 
 func (c *Config) setDefaults() {
@@ -188,7 +151,7 @@ func (m *Manager) Name() string { return "serving-cert::" + m.namespace + "/" + 
 // be changed.
 func (m *Manager) CurrentCertKeyContent() (certificate, key []byte) {
 	p := m.served.Load()
-	return p.certificate, p.key
+	return p.certificate(), p.key
 }
 
 // AddListener implements dynamiccertificates.CertKeyContentProvider.

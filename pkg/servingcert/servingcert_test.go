@@ -83,6 +83,25 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestShortestLifetime has the shortest lifetime for its settle time, and no permission to watch: each step
+// of a renewal is in time although nothing reports it.
+func TestShortestLifetime(t *testing.T) {
+	simulate(t, 0, func(t *testing.T, w *world) {
+		w.api.RefuseBy(func(verb, _ string) *fakeapi.Refusal {
+			if verb == "watch" {
+				return fakeapi.Refuse(403, "Forbidden", "not allowed by RBAC")
+			}
+			return nil
+		})
+		w.startWith(6 * settle)
+		w.startWith(6 * settle)
+		w.waitReady()
+		if n := w.advance(5 * 6 * settle); n < 6 {
+			t.Errorf("got %d certificates in 5 lifetimes, want at least 6", n)
+		}
+	})
+}
+
 // TestIsolatedReplica checks that a replica that does not see a renewal, because it cannot reach
 // the API server, is trusted until its certificate expires, even if the others have been restarted
 // since the renewal.
@@ -199,7 +218,7 @@ func TestForeignPreviousPair(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, w *world) {
 		foreign := mustIssue(t, []string{host}, time.Now(), day100)
 		bundle := append(encodePEM(foreign.ca), w.data()["ca.crt"]...)
-		w.setData(map[string][]byte{"previous.crt": foreign.chain, "ca.crt": bundle})
+		w.setData(map[string][]byte{"previous.crt": foreign.chain(), "ca.crt": bundle})
 		if n := w.advance(lifetime); n != 2 {
 			t.Errorf("got %d certificates, want 2", n)
 		}
@@ -214,7 +233,7 @@ func TestForeignPreviousPair(t *testing.T) {
 func TestPairOutlivesPolicy(t *testing.T) {
 	simulate(t, 0, func(t *testing.T, w *world) {
 		foreign := mustIssue(t, []string{host, "kube-vitals"}, time.Now(), 365*day100)
-		w.setData(map[string][]byte{"tls.crt": foreign.chain, "tls.key": foreign.key, "ca.crt": encodePEM(foreign.ca)})
+		w.setData(map[string][]byte{"tls.crt": foreign.chain(), "tls.key": foreign.key, "ca.crt": encodePEM(foreign.ca)})
 		w.start()
 		w.start()
 		w.waitReady()
@@ -271,7 +290,7 @@ func TestPairReplacedByOthers(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, w *world) {
 		old := readPEM(w.caBundle(stable))[0]
 		other := mustIssue(t, []string{host, "kube-vitals"}, time.Now().Add(time.Second), lifetime)
-		w.setData(map[string][]byte{"tls.crt": other.chain, "tls.key": other.key, "ca.crt": encodePEM(other.ca)})
+		w.setData(map[string][]byte{"tls.crt": other.chain(), "tls.key": other.key, "ca.crt": encodePEM(other.ca)})
 		w.sleep(2 * lag) // the API server does not trust the other pair yet
 		if got := w.caBundle(stable); string(got) != string(encodePEM(old, other.ca)) {
 			t.Errorf("got %d trusted CAs, want those of the replaced pair and of the other", len(readPEM(got)))
@@ -546,8 +565,8 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Name() != "serving-cert::kube-system/serving" || m.policy.lifetime != DefaultLifetime ||
-		m.policy.settle != DefaultSettle {
+	if m.Name() != "serving-cert::kube-system/serving" || m.Lifetime != DefaultLifetime ||
+		m.Settle != DefaultSettle {
 		t.Errorf("got %+v, want the defaults", m)
 	}
 }

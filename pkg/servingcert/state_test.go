@@ -17,7 +17,7 @@ import (
 
 var (
 	epoch = time.Date(2026, time.October, 1, 12, 0, 0, 0, time.UTC)
-	rules = policy{names: []string{host, "kube-vitals.kube-system"}, lifetime: 90 * day}
+	rules = Config{Names: []string{host, "kube-vitals.kube-system"}, Lifetime: 90 * day}
 )
 
 func mustIssue(t testing.TB, names []string, at time.Time, lifetime time.Duration) *pair {
@@ -32,7 +32,7 @@ func mustIssue(t testing.TB, names []string, at time.Time, lifetime time.Duratio
 // mustIssueBy issues a pair whose certificates are changed before they are signed; nil: unchanged.
 func mustIssueBy(t testing.TB, at time.Time, lifetime time.Duration, leaf, ca func(*x509.Certificate)) *pair {
 	t.Helper()
-	p := mustIssue(t, rules.names, at, lifetime)
+	p := mustIssue(t, rules.Names, at, lifetime)
 	resign := func(
 		original *x509.Certificate, change func(*x509.Certificate), parent *x509.Certificate, parentKey crypto.Signer,
 	) (*x509.Certificate, crypto.Signer) {
@@ -53,10 +53,7 @@ func mustIssueBy(t testing.TB, at time.Time, lifetime time.Duration, leaf, ca fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &pair{
-		leaf: certificate, ca: authority, certificate: encodePEM(certificate),
-		chain: encodePEM(certificate, authority), key: keyPEM,
-	}
+	return &pair{certificate, authority, keyPEM}
 }
 
 func mayNotSign(ca *x509.Certificate) { ca.KeyUsage = x509.KeyUsageDigitalSignature }
@@ -67,11 +64,8 @@ func issued(t testing.TB, previous, serving, next int) state {
 	var s state
 	for pair, at := range map[**pair]int{&s.previous: previous, &s.serving: serving, &s.next: next} {
 		if at >= 0 {
-			*pair = mustIssue(t, rules.names, epoch.Add(time.Duration(at)*day), rules.lifetime)
+			*pair = mustIssue(t, rules.Names, epoch.Add(time.Duration(at)*day), rules.Lifetime)
 		}
-	}
-	if s.previous != nil {
-		s.previous = s.previous.withoutKey()
 	}
 	return s.withBundle()
 }
@@ -93,10 +87,10 @@ func TestPlan(t *testing.T) {
 	)
 	empty := state{}
 	fresh, renewing, other := issued(t, -1, 0, -1), issued(t, -1, 0, 61), issued(t, -1, 0, -1)
-	forCentury := state{serving: mustIssue(t, rules.names, epoch, 365*day100)}.withBundle()
-	caForCentury := state{serving: mustIssueBy(t, epoch, rules.lifetime, nil,
+	forCentury := state{serving: mustIssue(t, rules.Names, epoch, 365*day100)}.withBundle()
+	caForCentury := state{serving: mustIssueBy(t, epoch, rules.Lifetime, nil,
 		func(ca *x509.Certificate) { ca.NotAfter = epoch.Add(365 * day100) })}.withBundle()
-	shortLived := state{serving: mustIssue(t, rules.names, epoch, day)}.withBundle()
+	shortLived := state{serving: mustIssue(t, rules.Names, epoch, day)}.withBundle()
 	for _, c := range []struct {
 		name        string
 		state       state
@@ -199,7 +193,7 @@ func checkState(t *testing.T, s state, now time.Time) {
 		}
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(s.bundle)
-		for _, name := range rules.names {
+		for _, name := range rules.Names {
 			if _, err := p.leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: now}); err != nil {
 				t.Errorf("cannot verify the pair for %s: %v", name, err)
 			}
@@ -210,14 +204,11 @@ func checkState(t *testing.T, s state, now time.Time) {
 			t.Error("the bundle has a certificate that is not a valid CA")
 		}
 	}
-	if wait := s.wait(now, rules); wait < 0 || wait > rules.lifetime && !rules.outlives(s.serving, now) {
-		t.Errorf("got wait %v, want 0 to %v", wait, rules.lifetime)
-	}
 }
 
 func TestPlanOtherNames(t *testing.T) {
 	t.Parallel()
-	s := state{serving: mustIssue(t, rules.names[:1], epoch, rules.lifetime)}
+	s := state{serving: mustIssue(t, rules.Names[:1], epoch, rules.Lifetime)}
 	got, reason, err := s.plan(epoch.Add(day), rules, state{}, false)
 	if err != nil || got.next == nil || got.serving != s.serving || reason == "" {
 		t.Errorf("got next %v, reason %q, error %v, want a renewal: a name is missing", got.next, reason, err)
@@ -234,16 +225,16 @@ func TestInvalidPreviousPair(t *testing.T) {
 		"CA alone":              encodePEM(other.ca),
 		"CA twice":              encodePEM(other.ca, other.ca),
 		"another CA":            encodePEM(good.previous.leaf, other.ca),
-		"CA that must not sign": mustIssueBy(t, epoch, rules.lifetime, nil, mayNotSign).chain,
-		"another Service":       mustIssue(t, []string{"other.kube-system.svc"}, epoch, rules.lifetime).chain,
-		"client certificate":    mustIssueBy(t, epoch, rules.lifetime, forClients, nil).chain,
-		"expired":               mustIssue(t, rules.names, epoch.Add(-100*day), rules.lifetime).chain,
+		"CA that must not sign": mustIssueBy(t, epoch, rules.Lifetime, nil, mayNotSign).chain(),
+		"another Service":       mustIssue(t, []string{"other.kube-system.svc"}, epoch, rules.Lifetime).chain(),
+		"client certificate":    mustIssueBy(t, epoch, rules.Lifetime, forClients, nil).chain(),
+		"expired":               mustIssue(t, rules.Names, epoch.Add(-100*day), rules.Lifetime).chain(),
 		"three certificates":    encodePEM(good.previous.leaf, good.previous.ca, other.ca),
 	} {
 		data := map[string][]byte{}
 		good.write(data)
 		data[keyPrevious] = chain
-		read, err := readState(data, rules)
+		read, err := readState(data, host)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +254,7 @@ func TestReadWrite(t *testing.T) {
 		if first, second := s.write(data), s.write(data); !first || second {
 			t.Errorf("%s: got changes %t, %t, want one by the first write", name, first, second)
 		}
-		got, err := readState(data, rules)
+		got, err := readState(data, host)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -304,7 +295,7 @@ func TestReadInvalid(t *testing.T) {
 			"unknown authority"},
 		"another key": {keyServingKey, foreign.serving.key, false, true, "private key"},
 		"another certificate after one with a PEM header": {keyServing,
-			slices.Concat(withHeader(good.serving.leaf), foreign.serving.chain), false, true, "private key"},
+			slices.Concat(withHeader(good.serving.leaf), foreign.serving.chain()), false, true, "private key"},
 		"not PEM":             {keyServing, []byte("\x00\xff"), false, true, keyServing},
 		"another next key":    {keyNextKey, foreign.next.key, true, false, ""},
 		"no next key":         {keyNextKey, nil, true, false, ""},
@@ -316,7 +307,7 @@ func TestReadInvalid(t *testing.T) {
 			t.Parallel()
 			data := maps.Clone(whole)
 			data[c.key] = c.value
-			got, err := readState(data, rules)
+			got, err := readState(data, host)
 			if (got.serving != nil) != c.serving || (got.next != nil) != c.next {
 				t.Errorf("got usable serving, next: %t, %t, want %t, %t",
 					got.serving != nil, got.next != nil, c.serving, c.next)
@@ -340,9 +331,9 @@ func TestReadInvalid(t *testing.T) {
 
 func TestCertificateOfAnotherServiceIsNotServed(t *testing.T) {
 	t.Parallel()
-	p := mustIssue(t, []string{"other.kube-system.svc"}, epoch, rules.lifetime)
-	data := map[string][]byte{keyServing: p.chain, keyServingKey: p.key}
-	s, err := readState(data, rules)
+	p := mustIssue(t, []string{"other.kube-system.svc"}, epoch, rules.Lifetime)
+	data := map[string][]byte{keyServing: p.chain(), keyServingKey: p.key}
+	s, err := readState(data, host)
 	if s.serving != nil || err == nil || !strings.Contains(err.Error(), "other.kube-system.svc") {
 		t.Errorf("got %v, %v, want an error with the name", s.serving, err)
 	}

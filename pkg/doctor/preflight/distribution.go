@@ -33,16 +33,18 @@ const (
 	pin          = "kubelet.tls=pin"
 )
 
+type distribution struct {
+	name, mark string
+	preset     bool // otherwise, the default values fit
+	values     []string
+}
+
 // distributions are what recognizes a node: a label or annotation, a part of the kubelet's version, or
 // the beginning of the OS image or of the provider ID. The first match counts: kind, minikube and
 // others use kubeadm, so it comes last. docs/distributions.md has the sources.
 //
 // The values are those of the files in charts/kube-vitals/presets, as a test checks.
-var distributions = []struct {
-	name, mark string
-	preset     bool // otherwise, the default values fit
-	values     []string
-}{
+var distributions = []distribution{
 	{"k3s", "+k3s", true, nil},
 	{"rke2", "+rke2", true, nil},
 	{eksFargate, computeType + "=fargate", true, []string{"containerPort=10251"}},
@@ -86,27 +88,17 @@ func hasMark(o *metav1.ObjectMeta, mark string) bool {
 	return false
 }
 
-// evidence returns how a mark recognizes a node, or "".
-func evidence(node *corev1.Node, mark string) string {
-	info, provider := node.Status.NodeInfo, node.Spec.ProviderID
-	switch {
-	case hasMark(&node.ObjectMeta, mark):
-		return "the nodes have the mark " + mark
-	case strings.Contains(info.KubeletVersion, mark):
-		return "the kubelets' version is " + info.KubeletVersion
-	case strings.HasPrefix(info.OSImage, mark):
-		return "the nodes run " + info.OSImage
-	case strings.HasPrefix(provider, mark):
-		return "the nodes have the provider ID " + provider
-	}
-	return ""
+// isMarked reports whether a mark of the distributions recognizes a node.
+func isMarked(node *corev1.Node, mark string) bool {
+	info := node.Status.NodeInfo
+	return hasMark(&node.ObjectMeta, mark) || strings.Contains(info.KubeletVersion, mark) ||
+		strings.HasPrefix(info.OSImage, mark) || strings.HasPrefix(node.Spec.ProviderID, mark)
 }
 
 // nodes is what is kept of the nodes: a cluster can have thousands.
 type nodes struct {
-	all           int               // 0: they could not be read
-	distributions map[string]int    // number of nodes
-	evidence      map[string]string // of the first node
+	all           int            // 0: they could not be read
+	distributions map[string]int // number of nodes
 	kinds         map[string]bool
 	sample        []string // names of those whose kubelets are examined: the first ones, and one of each other kind
 	schedulable   int
@@ -115,16 +107,10 @@ type nodes struct {
 
 func (n *nodes) add(node *corev1.Node) {
 	n.all++
-	var name, why string
-	for _, d := range distributions {
-		if why = evidence(node, d.mark); why != "" {
-			name = d.name
-			n.distributions[name]++
-			break
-		}
-	}
-	if n.evidence[name] == "" {
-		n.evidence[name] = why
+	var name string
+	if i := slices.IndexFunc(distributions, func(d distribution) bool { return isMarked(node, d.mark) }); i >= 0 {
+		name = distributions[i].name
+		n.distributions[name]++
 	}
 	info := node.Status.NodeInfo
 	kind := strings.Join([]string{info.KubeletVersion, info.OSImage, name}, "\n")
@@ -150,8 +136,7 @@ func (n *nodes) add(node *corev1.Node) {
 
 // checkDistribution lists the nodes and recognizes the distribution by them.
 func (p *preflight) checkDistribution(ctx context.Context, c doctor.Check) []doctor.Check {
-	n := nodes{distributions: map[string]int{}, evidence: map[string]string{}, kinds: map[string]bool{},
-		taints: map[string]int{}}
+	n := nodes{distributions: map[string]int{}, kinds: map[string]bool{}, taints: map[string]int{}}
 	if err := doctor.Each(ctx, p.kube.CoreV1().Nodes().List, metav1.ListOptions{}, n.add); err != nil {
 		return c.Denied(err)
 	}
@@ -175,14 +160,16 @@ func (p *preflight) checkDistribution(ctx context.Context, c doctor.Check) []doc
 			return c.OK("%s; the distribution is not recognized, so the values follow from the other checks",
 				doctor.Count(n.all, "node"))
 		}
-		p.distribution, n.evidence[kubeadm] = kubeadm, "there is a ConfigMap kube-system/kubeadm-config"
+		p.distribution = kubeadm
 	}
-	for _, d := range distributions {
-		if d.name == p.distribution && d.preset {
-			p.presets, p.values = append(p.presets, d.name), append(p.values, d.values...)
-		}
+	known := distributions[slices.IndexFunc(distributions, func(d distribution) bool { return d.name == p.distribution })]
+	if known.preset {
+		p.presets, p.values = append(p.presets, known.name), append(p.values, known.values...)
 	}
-	return c.OK("%s, %s: %s", p.distribution, doctor.Count(n.all, "node"), n.evidence[p.distribution])
+	if n.distributions[known.name] == 0 {
+		known.mark = "ConfigMap kube-system/kubeadm-config"
+	}
+	return c.OK("%s, %s; recognized by %q", known.name, doctor.Count(n.all, "node"), known.mark)
 }
 
 // checkScheduling checks that a node accepts the pod.
