@@ -39,10 +39,10 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t sta
 	limit := 2*time.Minute + time.Duration(s.nodes)*100*time.Millisecond
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not all nodes and pods have metrics after %s", limit))
 	defer cancel()
-	slower := time.Duration(max(1, s.nodes/1000))
+	slower := max(1, s.nodes/1000)
 	items := func(path string, pause time.Duration, want int, at *float64) error {
 		r := request{path: path, accept: cluster.TypeProtobuf}
-		return until(ctx, server, slower*pause, at, func() (time.Time, bool) {
+		return until(ctx, server, time.Duration(slower*int(pause)), at, func() (time.Time, bool) {
 			n, received, err := r.count(ctx, server)
 			return received, err == nil && n >= want // an error: the server is starting
 		})

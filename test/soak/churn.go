@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
@@ -66,9 +65,7 @@ type churn struct {
 	nextNode int // an index is never used again, and so no name
 	nextPod  int
 	events   events
-
-	mu    sync.Mutex // of the list and of liveNode.faultyUntil, which others read
-	nodes []*liveNode
+	nodes    []*liveNode // changed in oracle.update, as is liveNode.faultyUntil: others read them
 }
 
 // events counts what has happened.
@@ -96,7 +93,7 @@ type liveNode struct {
 // livePod is a pod that exists.
 type livePod struct {
 	objects.Pod
-	record    *pod
+	record    *object
 	startedAt time.Time // by the node's clock, as the API server shows it
 	usage     [len(objects.ContainerNames)]kubelettest.Usage
 }
@@ -154,15 +151,8 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 	if n.record.startsMove {
 		c.events.startsFollow++
 	}
-	c.update(func() { c.nodes = append(c.nodes, n) })
+	c.oracle.update(func() { c.nodes = append(c.nodes, n) })
 	return nil
-}
-
-// update changes what other goroutines read.
-func (c *churn) update(change func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	change()
 }
 
 // setPermanentFaults sets the faults that some nodes always have. Of ten nodes, one reports start
@@ -243,8 +233,7 @@ func (c *churn) removePod(ctx context.Context, n *liveNode, i int) error {
 // removeNode deletes node i with its pods.
 func (c *churn) removeNode(ctx context.Context, i int) error {
 	n := c.nodes[i]
-	c.update(func() { c.nodes = slices.Delete(c.nodes, i, i+1) })
-	c.oracle.update(func() { n.record.deleting = true })
+	c.oracle.update(func() { c.nodes, n.record.deleting = slices.Delete(c.nodes, i, i+1), true })
 	c.fleet.Remove(n.kubelet.Name())
 	if err := c.objects.DeleteNode(ctx, n.index); err != nil {
 		return err

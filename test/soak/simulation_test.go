@@ -20,10 +20,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
-	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
@@ -48,6 +45,7 @@ type simulation struct {
 	clock   usage.Clock
 	store   *store.Store
 	scraper *scrape.Scraper
+	work    sync.WaitGroup
 
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -163,50 +161,40 @@ func (f simulatedFetcher) Fetch(
 	ctx context.Context, node *corev1.Node, put func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
 	start := time.Now()
-	body, times, err := f.get(ctx, node.Name, kubelettest.ResourcePath)
-	timing.Took = time.Since(start)
-	var s usage.Scrape
-	if err == nil {
-		err = new(decode.Text).Decode(&s, body, times)
-	}
-	if err == nil {
-		put(&s)
-	}
-	return timing, err
+	defer func() { timing.Took = time.Since(start) }()
+	return timing, f.get(ctx, node.Name, kubelettest.ResourcePath, put, new(decode.Text).Decode)
 }
 
 func (f simulatedFetcher) FetchSummary(
 	ctx context.Context, node *corev1.Node, put func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
-	body, times, err := f.get(ctx, node.Name, kubelettest.SummaryPath+"?only_cpu_and_memory=true")
-	var s usage.Scrape
-	if err == nil {
-		err = new(decode.Summary).Decode(&s, body, node.Name, times)
-	}
-	if err == nil {
-		put(&s)
-	}
-	return timing, err
+	const path = kubelettest.SummaryPath + "?only_cpu_and_memory=true"
+	return timing, f.get(ctx, node.Name, path, put, func(s *usage.Scrape, body []byte, times decode.Times) error {
+		return new(decode.Summary).Decode(s, body, node.Name, times)
+	})
 }
 
 func (simulatedFetcher) FetchStorage(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error) {
 	return usage.Timing{}, errors.New("not simulated")
 }
 
-// get requests a path of a kubelet.
-func (f simulatedFetcher) get(ctx context.Context, node, path string) (body []byte, times decode.Times, err error) {
+// get requests a path of a kubelet, and decodes the response.
+func (f simulatedFetcher) get(
+	ctx context.Context, node, path string, put func(*usage.Scrape),
+	decodeBody func(*usage.Scrape, []byte, decode.Times) error,
+) error {
 	var k *kubelettest.Kubelet
 	f.update(func() { k = f.kubelets[node] })
 	if k == nil {
-		return nil, times, errors.New("refused")
+		return errors.New("refused")
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	times.Sent = f.clock.At(time.Now())
+	times := decode.Times{Sent: f.clock.At(time.Now())}
 	f.delay()
 	w, err := request(ctx, k, path)
 	if err != nil {
-		return nil, times, err
+		return err
 	}
 	f.delay()
 	times.At = f.clock.At(w.arrived)
@@ -215,9 +203,14 @@ func (f simulatedFetcher) get(ctx context.Context, node, path string) (body []by
 	}
 	if w.status != http.StatusOK || w.header.Get("Content-Encoding") != "" ||
 		strings.HasPrefix(w.header.Get("Content-Type"), "text/html") {
-		return nil, times, fmt.Errorf("status %d, %v", w.status, w.header)
+		return fmt.Errorf("status %d, %v", w.status, w.header)
 	}
-	return w.body.Bytes(), times, nil
+	var s usage.Scrape
+	if err := decodeBody(&s, w.body.Bytes(), times); err != nil {
+		return err
+	}
+	put(&s)
+	return nil
 }
 
 // responseWriter keeps a response of limited size.
@@ -272,55 +265,39 @@ func (ignoreEvents) Summarized(error)      {}
 func (ignoreEvents) NodeDeleted(string)    {}
 
 // lists returns the metrics of all pods and nodes, as the server would.
-func (s *simulation) lists() (pods []metricsv1beta1.PodMetrics, nodes []metricsv1beta1.NodeMetrics) {
+func (s *simulation) lists() (pods, nodes []served) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.At(time.Now())
-	timestamp := func(at usage.Time) metav1.Time { return metav1.NewTime(at.Time().Truncate(timestampUnit)) }
-	list := func(a usage.Amount) corev1.ResourceList {
-		return corev1.ResourceList{
-			corev1.ResourceCPU:    *resource.NewScaledQuantity(int64(a.CPUNanocores), resource.Nano),
-			corev1.ResourceMemory: *resource.NewQuantity(int64(a.Memory)>>10<<10, resource.BinarySI),
-		}
-	}
+	timestamp := func(at usage.Time) time.Time { return at.Time().Truncate(timestampUnit) }
+	valueOf := func(a usage.Amount) value { return value{float64(a.CPUNanocores) / 1e9, int64(a.Memory >> 10)} }
 	for _, key := range slices.Sorted(maps.Keys(s.pods)) {
 		p := s.pods[key]
 		u := s.store.Pod(objects.NodeName(p.Node), p.Namespace, p.Name, now)
 		if !p.isRunning || u == nil {
 			continue
 		}
-		m := metricsv1beta1.PodMetrics{Timestamp: timestamp(u.At), Window: metav1.Duration{Duration: u.Window}}
-		m.Namespace, m.Name = u.Namespace, u.Name
+		one := served{name: podName(u.Namespace, u.Name), timestamp: timestamp(u.At), window: u.Window}
 		for _, c := range u.Containers {
-			m.Containers = append(m.Containers, metricsv1beta1.ContainerMetrics{Name: c.Name, Usage: list(c.Amount)})
+			one.series = append(one.series, seriesKey{u.Namespace, u.Name, c.Name})
+			one.values = append(one.values, valueOf(c.Amount))
 		}
-		pods = append(pods, m)
+		pods = append(pods, one)
 	}
 	for name := range s.nodes {
 		if u := s.store.Node(name, now); u != nil {
-			m := metricsv1beta1.NodeMetrics{
-				Timestamp: timestamp(u.At), Window: metav1.Duration{Duration: u.Window}, Usage: list(u.Amount),
-			}
-			m.Name = name
-			nodes = append(nodes, m)
+			nodes = append(nodes, served{
+				nodeName(name), timestamp(u.At), u.Window, []seriesKey{{}}, []value{valueOf(u.Amount)},
+			})
 		}
 	}
 	return pods, nodes
 }
 
 // run runs churn for a time while readers call check with the lists, and then calm.
-func (s *simulation) run(t *testing.T, duration time.Duration, check func(
-	e exchange, pods []metricsv1beta1.PodMetrics, nodes []metricsv1beta1.NodeMetrics)) {
-	ctx, stop := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
-	var group sync.WaitGroup
-	defer group.Wait()
-	defer stop()
-	if err := s.churn.fill(ctx, simulatedNodes, simulatedPods); err != nil {
-		t.Fatal(err)
-	}
-	s.oracle.setServerStart(time.Now())
-	group.Go(func() { s.scraper.Run(ctx) })
-	group.Go(func() {
+func (s *simulation) run(t *testing.T, duration time.Duration, check func(e exchange, pods, nodes []served)) {
+	ctx := s.start(t, simulatedNodes, simulatedPods)
+	s.work.Go(func() {
 		for reader := uint64(1); program.Sleep(ctx, 770*time.Millisecond) == nil; reader = reader%5 + 1 {
 			s.scraper.Read(reader, simulatedNodes, s.someNodes(reader))
 			sent := time.Now()
@@ -334,6 +311,18 @@ func (s *simulation) run(t *testing.T, duration time.Duration, check func(
 	if err := program.Sleep(ctx, 2*s.oracle.settle); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// start fills the cluster and runs the scraper until the test ends.
+func (s *simulation) start(t *testing.T, nodes, pods int) context.Context {
+	ctx, stop := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+	t.Cleanup(func() { stop(); s.work.Wait() })
+	if err := s.churn.fill(ctx, nodes, pods); err != nil {
+		t.Fatal(err)
+	}
+	s.oracle.setServerStart(time.Now())
+	s.work.Go(func() { s.scraper.Run(ctx) })
+	return ctx
 }
 
 // someNodes returns the nodes of which a reader reads.
@@ -375,9 +364,9 @@ func forEachSeed(t *testing.T, run func(t *testing.T, s *simulation)) {
 func TestSimulation(t *testing.T) {
 	responses, steps := 0, 0
 	forEachSeed(t, func(t *testing.T, s *simulation) {
-		s.run(t, 4*time.Minute, func(e exchange, pods []metricsv1beta1.PodMetrics, nodes []metricsv1beta1.NodeMetrics) {
+		s.run(t, 4*time.Minute, func(e exchange, pods, nodes []served) {
 			responses++
-			for _, v := range append(s.oracle.checkPods(pods, e, true), s.oracle.checkNodes(nodes, e, true)...) {
+			for _, v := range append(s.oracle.check(pods, e, podKind), s.oracle.check(nodes, e, nodeKind)...) {
 				t.Error(v)
 			}
 		})
@@ -392,22 +381,14 @@ func TestStartsMoveWhileAClockIsAhead(t *testing.T) {
 	for by := 100 * time.Second; by <= 195*time.Second; by += 5 * time.Second {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSimulation(1, 5*time.Second, scrape.Active{})
-			ctx, stop := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
-			var group sync.WaitGroup
-			defer group.Wait()
-			defer stop()
-			if err := s.churn.fill(ctx, 1, 2); err != nil {
-				t.Fatal(err)
-			}
-			s.oracle.setServerStart(time.Now())
-			group.Go(func() { s.scraper.Run(ctx) })
+			s.start(t, 1, 2)
 			n := s.churn.nodes[0]
 			check := func(d time.Duration) {
 				for range d / time.Second {
 					time.Sleep(time.Second)
 					now := time.Now()
 					pods, _ := s.lists()
-					for _, v := range s.oracle.checkPods(pods, exchange{now, now}, true) {
+					for _, v := range s.oracle.check(pods, exchange{now, now}, podKind) {
 						t.Errorf("start times moved by %s: %s", by, v)
 					}
 				}
