@@ -33,7 +33,7 @@ type served struct {
 	values    []value // of each series
 }
 
-func servedPods(list []metricsv1beta1.PodMetrics) (all []served) {
+func servedPods(list ...metricsv1beta1.PodMetrics) (all []served) {
 	for i := range list {
 		m := &list[i]
 		s := served{name: podName(m.Namespace, m.Name), timestamp: m.Timestamp.Time, window: m.Window.Duration}
@@ -46,7 +46,7 @@ func servedPods(list []metricsv1beta1.PodMetrics) (all []served) {
 	return all
 }
 
-func servedNodes(list []metricsv1beta1.NodeMetrics) (all []served) {
+func servedNodes(list ...metricsv1beta1.NodeMetrics) (all []served) {
 	for i := range list {
 		m := &list[i]
 		all = append(all, served{

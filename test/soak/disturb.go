@@ -115,16 +115,6 @@ func (c *churn) faulty() (n int) {
 	return n
 }
 
-// requests returns the number of requests for a path that the kubelets of all nodes have received.
-func (c *churn) requests(path string) (n int) {
-	c.oracle.update(func() {
-		for _, m := range c.nodes {
-			n += m.kubelet.Requests(path)
-		}
-	})
-	return n
-}
-
 // injectFault lets a kubelet misbehave for a while, in every response or in half of them.
 func (c *churn) injectFault(n *liveNode, now time.Time) {
 	if !n.faultyUntil.IsZero() || float64(c.faulty()) >= maxFaultyShare*float64(len(c.nodes)) {

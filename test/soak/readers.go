@@ -128,19 +128,11 @@ func (o *oracle) samePod(name string) string {
 // list requests pods or nodes. If a kind is given, the response must have all of that kind.
 func (r *readers) list(ctx context.Context, path, accept, kind string) {
 	sent := time.Now()
-	var all []served
-	var err error
+	load := loadPods
 	if kind == nodeKind {
-		var list *metricsv1beta1.NodeMetricsList
-		if list, err = cluster.GetObject[metricsv1beta1.NodeMetricsList](ctx, r.server, path, accept); err == nil {
-			all = servedNodes(list.Items)
-		}
-	} else {
-		var list *metricsv1beta1.PodMetricsList
-		if list, err = cluster.GetObject[metricsv1beta1.PodMetricsList](ctx, r.server, path, accept); err == nil {
-			all = servedPods(list.Items)
-		}
+		load = loadNodes
 	}
+	all, err := load(ctx, r.server, path, accept)
 	if err != nil {
 		r.recordError(ctx, path, err)
 		return
@@ -159,26 +151,37 @@ func (r *readers) get(ctx context.Context, name, version, accept string) {
 	sent := time.Now()
 	isExpected := func(at time.Time) bool { return r.oracle.expected(name, at)[name] != nil }
 	wasExpected := isExpected(sent)
-	var one []served
-	var err error
-	path := version + "/nodes/" + strings.TrimPrefix(name, nodeKind)
+	load, path := loadNode, version+"/nodes/"+strings.TrimPrefix(name, nodeKind)
 	if pod, isPod := strings.CutPrefix(name, podKind); isPod {
-		namespace, podName, _ := strings.Cut(pod, "/")
-		path = version + "/namespaces/" + namespace + "/pods/" + podName
-		var m *metricsv1beta1.PodMetrics
-		if m, err = cluster.GetObject[metricsv1beta1.PodMetrics](ctx, r.server, path, accept); err == nil {
-			one = servedPods([]metricsv1beta1.PodMetrics{*m})
-		}
-	} else {
-		var m *metricsv1beta1.NodeMetrics
-		if m, err = cluster.GetObject[metricsv1beta1.NodeMetrics](ctx, r.server, path, accept); err == nil {
-			one = servedNodes([]metricsv1beta1.NodeMetrics{*m})
-		}
+		namespace, name, _ := strings.Cut(pod, "/")
+		load, path = loadPod, version+"/namespaces/"+namespace+"/pods/"+name
 	}
+	one, err := load(ctx, r.server, path, accept)
 	if err == nil || isNotFound(err) && (!wasExpected || !isExpected(time.Now())) {
 		r.record(r.oracle.check(one, exchange{sent, time.Now()}, ""))
 	} else {
 		r.recordError(ctx, path, err)
+	}
+}
+
+// The functions that request objects, and return what is served of them.
+var (
+	loadPods = loader(func(l *metricsv1beta1.PodMetricsList) []served { return servedPods(l.Items...) })
+	loadPod  = loader(func(m *metricsv1beta1.PodMetrics) []served { return servedPods(*m) })
+
+	loadNodes = loader(func(l *metricsv1beta1.NodeMetricsList) []served { return servedNodes(l.Items...) })
+	loadNode  = loader(func(m *metricsv1beta1.NodeMetrics) []served { return servedNodes(*m) })
+)
+
+func loader[T any, P cluster.Object[T]](
+	convert func(*T) []served,
+) func(ctx context.Context, s *cluster.Standalone, path, accept string) ([]served, error) {
+	return func(ctx context.Context, s *cluster.Standalone, path, accept string) ([]served, error) {
+		object, err := cluster.GetObject[T, P](ctx, s, path, accept)
+		if err != nil {
+			return nil, err
+		}
+		return convert(object), nil
 	}
 }
 

@@ -26,9 +26,6 @@ const (
 	warmUp = time.Minute
 	// reportPeriod is the time between two lines of progress.
 	reportPeriod = 15 * time.Second
-	// activeFor is how long a node is active after its last read at most, with the time until its
-	// next scrape.
-	activeFor = 3 * time.Minute
 )
 
 // soak is one run.
@@ -73,9 +70,6 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.checkInactive(ctx); err != nil {
-		return err
-	}
 	peak, err := process.PeakResident(s.server.Process.PID())
 	if err != nil {
 		return err
@@ -100,7 +94,7 @@ func (s *soak) start(ctx context.Context) (err error) {
 	program.Logf("starting %s", s.config.server)
 	args := append([]string{
 		"--profiling", "--max-sample-age=" + s.oracle.maxAge.String(),
-		"--active-resolution=" + activeResolution.String(), fmt.Sprintf("--active-budget=%g", activeBudget),
+		"--active-resolution=" + activeResolution.String(), "--active-budget=2",
 	}, s.serverArgs...)
 	if s.server, err = s.cluster.StartStandalone(s.config.server, resolution, args...); err != nil {
 		return err
@@ -130,10 +124,7 @@ func (s *soak) phase(ctx context.Context, duration time.Duration) (footprint, er
 	err := s.churn.run(busy, s.config.churn, duration)
 	if err == nil {
 		program.Logf("calm for %s", 2*s.oracle.settle)
-		err = program.Sleep(busy, s.oracle.settle)
-	}
-	if err == nil {
-		err = s.checkScrapes(busy, s.oracle.settle, 1.2, activeBudget)
+		err = program.Sleep(busy, 2*s.oracle.settle)
 	}
 	stop(nil)
 	group.Wait()
@@ -162,54 +153,6 @@ func (s *soak) report(ctx context.Context) {
 			t.Sum("kube_vitals_scrapes_total"), t.Sum("kube_vitals_active_nodes"),
 			t.Sum("process_resident_memory_bytes")/mebibyte)
 	}
-}
-
-// scrapes returns how often the kubelets were scraped, without early scrapes.
-func (s *soak) scrapes(ctx context.Context) (float64, error) {
-	t, err := s.server.Telemetry(ctx)
-	return float64(s.churn.requests(kubelettest.ResourcePath)) - t.Sum("kube_vitals_early_scrapes_total"), err
-}
-
-// checkScrapes checks for some time without churn that all nodes together are scraped at least and at
-// most so many times as often as without active nodes. The kubelets count.
-func (s *soak) checkScrapes(ctx context.Context, duration time.Duration, least, most float64) error {
-	start := time.Now()
-	before, err := s.scrapes(ctx)
-	if err != nil {
-		return err
-	}
-	if err := program.Sleep(ctx, duration); err != nil {
-		return err
-	}
-	after, err := s.scrapes(ctx)
-	if err != nil {
-		return err
-	}
-	const variation = 0.5 // scrapes of each node, by which their times in an interval vary
-	scrapes, margin := after-before, variation*float64(s.nodes)
-	plain := float64(s.nodes) * time.Since(start).Seconds() / resolution.Seconds()
-	program.Logf("%.0f scrapes that were not early, %.2f times as many as without active nodes", scrapes, scrapes/plain)
-	if scrapes < least*plain-margin || scrapes > most*plain+margin {
-		return fmt.Errorf("the kubelets counted %.0f scrapes, want %g to %g times %.0f", scrapes, least, most, plain)
-	}
-	return nil
-}
-
-// checkInactive waits until no node is active any more, because there are no readers, and checks
-// that nodes are scraped as without active nodes then.
-func (s *soak) checkInactive(ctx context.Context) error {
-	program.Logf("waiting until no node is active")
-	err := s.server.Process.Poll(ctx, activeFor, "no node to be active", func(ctx context.Context) error {
-		t, err := s.server.Telemetry(ctx)
-		if active := t.Sum("kube_vitals_active_nodes"); err == nil && active > 0 {
-			return fmt.Errorf("%.0f nodes are active", active)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return s.checkScrapes(ctx, 2*resolution, 1, 1)
 }
 
 // print prints what happened.

@@ -113,12 +113,15 @@ func (s *Standalone) Get(ctx context.Context, path, accept string) (body []byte,
 	return Get(ctx, s.Direct, s.URL+path, accept)
 }
 
-// GetObject requests an object and decodes it as the response's content type says. P is the pointer
-// to T, which decodes protobuf. Both versions of metrics.k8s.io decode into the same types.
-func GetObject[T any, P interface {
+// Object is a pointer to a type that can be decoded from protobuf.
+type Object[T any] interface {
 	*T
 	Unmarshal([]byte) error
-}](ctx context.Context, s *Standalone, path, accept string) (*T, error) {
+}
+
+// GetObject requests an object and decodes it as the response's content type says. Both versions of
+// metrics.k8s.io decode into the same types.
+func GetObject[T any, P Object[T]](ctx context.Context, s *Standalone, path, accept string) (*T, error) {
 	body, contentType, err := s.Get(ctx, path, accept)
 	if err != nil {
 		return nil, err
