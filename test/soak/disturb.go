@@ -35,9 +35,9 @@ func (c *churn) stepClock(n *liveNode, now time.Time) {
 	if step.Abs() <= maxUnnoticedStep {
 		n.nextStep = now.Add(time.Minute) // a step soon after it could undo a part of it, and not be noticed either
 	}
-	c.events.steps++
+	c.events["clock steps"]++
 	if step < 0 {
-		c.events.stepsBack++
+		c.events["clock steps back"]++
 	}
 	c.setClock(n, offset+step)
 }
@@ -69,7 +69,7 @@ func (c *churn) disconnect(n *liveNode, now time.Time) {
 	if !n.faultyUntil.IsZero() || float64(disconnected) >= maxUnreachableShare*float64(len(c.nodes)) {
 		return
 	}
-	c.events.unreachable++
+	c.events["nodes unreachable, with another load on their return"]++
 	shortest := c.oracle.maxAge + 2*time.Second
 	until := now.Add(shortest + time.Duration(c.random.Int64N(int64(max(1, maxUnreachable-shortest)))))
 	n.loadChange = until.Add(-loadLead)
@@ -128,7 +128,7 @@ func (c *churn) injectFault(n *liveNode, now time.Time) {
 	if f.Name == samplesFromYesterday && n.withoutDate {
 		return // to the server, the node's clock is a day behind, and the samples are current
 	}
-	c.events.faults++
+	c.events["kubelet faults"]++
 	if f.Name == startsFollowSamples || f.Name == startsMovedOnce {
 		c.oracle.moveStarts(n.record, now)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -11,6 +10,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -72,7 +72,9 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 		oracle: newOracle(newTolerances(resolution)), clock: usage.NewClock(time.Now()), random: random,
 		kubelets: map[string]*kubelettest.Kubelet{}, pods: map[string]simulatedPod{}, nodes: map[string]bool{},
 	}
-	s.churn = &churn{objects: s, fleet: s, oracle: s.oracle, random: rand.New(rand.NewPCG(seed, 0))}
+	s.churn = &churn{
+		objects: s, fleet: s, oracle: s.oracle, random: rand.New(rand.NewPCG(seed, 0)), events: map[string]int{},
+	}
 	s.store = store.New(store.Config{
 		MaxSampleAge: s.oracle.maxAge, RateWindow: 15 * time.Second, MaxContainers: 1000,
 		State: func(_, namespace, pod, _ string) store.ContainerState {
@@ -198,15 +200,15 @@ func (f simulatedFetcher) get(
 	}
 	f.delay()
 	times.At = f.clock.At(w.arrived)
-	if date, err := http.ParseTime(w.header.Get("Date")); err == nil {
+	if date, err := http.ParseTime(w.Header().Get("Date")); err == nil {
 		times.Date = usage.At(date)
 	}
-	if w.status != http.StatusOK || w.header.Get("Content-Encoding") != "" ||
-		strings.HasPrefix(w.header.Get("Content-Type"), "text/html") {
-		return fmt.Errorf("status %d, %v", w.status, w.header)
+	if w.Code != http.StatusOK || w.Header().Get("Content-Encoding") != "" ||
+		strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+		return fmt.Errorf("status %d, %v", w.Code, w.Header())
 	}
 	var s usage.Scrape
-	if err := decodeBody(&s, w.body.Bytes(), times); err != nil {
+	if err := decodeBody(&s, w.Body.Bytes(), times); err != nil {
 		return err
 	}
 	put(&s)
@@ -215,19 +217,15 @@ func (f simulatedFetcher) get(
 
 // responseWriter keeps a response of limited size.
 type responseWriter struct {
-	header  http.Header
+	*httptest.ResponseRecorder
 	arrived time.Time
-	status  int
-	body    bytes.Buffer
 }
+
+const maxSimulatedResponse = 1 << 18
 
 // request requests a path of a kubelet without a network.
 func request(ctx context.Context, k *kubelettest.Kubelet, path string) (w *responseWriter, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://kubelet"+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	w = &responseWriter{header: http.Header{}}
+	w = &responseWriter{ResponseRecorder: httptest.NewRecorder()}
 	defer func() {
 		if p := recover(); p == http.ErrAbortHandler { //nolint:errorlint // a panic with this very value
 			err = io.ErrUnexpectedEOF
@@ -235,28 +233,24 @@ func request(ctx context.Context, k *kubelettest.Kubelet, path string) (w *respo
 			panic(p)
 		}
 	}()
-	k.ServeHTTP(w, r)
-	if w.body.Len() > maxSimulatedResponse {
+	k.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
+	if w.Body.Len() > maxSimulatedResponse {
 		return nil, errors.New("the response is too large")
 	}
 	return w, ctx.Err()
 }
 
-const maxSimulatedResponse = 1 << 18
-
-func (w *responseWriter) Header() http.Header { return w.header }
-
-func (w *responseWriter) WriteHeader(status int) { w.status, w.arrived = status, time.Now() }
-
-func (w *responseWriter) Write(b []byte) (int, error) {
-	if w.body.Len() > maxSimulatedResponse {
-		return 0, errors.New("the client is gone")
-	}
-	return w.body.Write(b)
+func (w *responseWriter) WriteHeader(status int) {
+	w.arrived = time.Now()
+	w.ResponseRecorder.WriteHeader(status)
 }
 
-// Flush is for faults that send a part of the body.
-func (w *responseWriter) Flush() {}
+func (w *responseWriter) Write(b []byte) (int, error) {
+	if w.Body.Len() > maxSimulatedResponse {
+		return 0, errors.New("the client is gone")
+	}
+	return w.ResponseRecorder.Write(b)
+}
 
 type ignoreEvents struct{}
 
@@ -370,7 +364,7 @@ func TestSimulation(t *testing.T) {
 				t.Error(v)
 			}
 		})
-		steps += s.churn.events.steps
+		steps += s.churn.events["clock steps"]
 	})
 	t.Logf("%d responses, %d clock steps", responses, steps)
 }

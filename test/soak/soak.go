@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,7 +57,7 @@ func run(ctx context.Context, args []string) error {
 	defer fleet.Close()
 	o := newOracle(newTolerances(resolution))
 	s := &soak{config: cfg, cluster: c, oracle: o, churn: &churn{
-		fleet: fleet, oracle: o, random: rand.New(rand.NewPCG(cfg.seed, 0)),
+		fleet: fleet, oracle: o, random: rand.New(rand.NewPCG(cfg.seed, 0)), events: map[string]int{},
 	}}
 	if err := s.start(ctx); err != nil {
 		return err
@@ -157,15 +159,12 @@ func (s *soak) report(ctx context.Context) {
 
 // print prints what happened.
 func (s *soak) print(peak uint64) {
-	r, e := s.readers.counts(), s.churn.events
 	fmt.Printf("\n%s: %d nodes, %d pods, resolution %s, %s of churn, seed %d\n\n",
 		filepath.Base(s.config.server), s.nodes, s.nodes*s.pods, resolution, s.duration, s.seed)
-	fmt.Printf("events:    %d nodes and %d pods replaced, %d container restarts, %d kubelet faults\n",
-		e.nodesReplaced, e.podsReplaced, e.restarts, e.faults)
-	fmt.Printf("           %d clock steps, %d of them back; "+
-		"%d nodes whose start times moved, %d of them with every sample\n",
-		e.steps, e.stepsBack, e.startsMoved+e.startsFollow, e.startsFollow)
-	fmt.Printf("           %d nodes unreachable, with another load on their return\n", e.unreachable)
+	for _, event := range slices.Sorted(maps.Keys(s.churn.events)) {
+		fmt.Printf("events:    %d %s\n", s.churn.events[event], event)
+	}
+	r := s.readers.counts()
 	fmt.Printf("responses: %d with %d violations; the oldest sample was %.1f s old (%.1f s are allowed)\n",
 		r.responses, r.violations, s.oracle.oldestServed().Seconds(), (s.oracle.maxAge + dateError).Seconds())
 	fmt.Printf("memory:    at most %d MiB (%d are allowed)\n", peak/mebibyte, maxMemory)
