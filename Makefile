@@ -185,7 +185,7 @@ SCALING := $(CURDIR)/docs/images/scaling
 scaling: $(METRICS_SERVER) ## measure all sizes of docs/scaling.md: half an hour, and 16 GiB of memory
 	$(MAKE) bench ONLY=scale ROUNDS=2 NODES=1
 	$(MAKE) bench ONLY=scale ROUNDS=2 NODES=100,1000,5000 BESIDE=$(METRICS_SERVER)
-	$(MAKE) bench ONLY=scale ROUNDS=2 NODES=19900x5,10000x30 FLAGS='-small-objects -metric-resolution 30s'
+	$(MAKE) bench ONLY=scale ROUNDS=2 NODES=19900x5,10000x30 FLAGS='-metric-resolution 30s'
 	$(MAKE) plot
 
 plot: ## draw docs/images/scaling.svg, and update docs/scaling.md, from the rows of ONLY=scale in scaling.csv

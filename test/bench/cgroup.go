@@ -77,21 +77,15 @@ func (c *cgroup) remove() error { return os.Remove(c.dir) }
 
 // launcher writes a script that runs an executable in the cgroup with the limit for Go's heap that the
 // chart sets. The executable is a copy that was made in the cgroup, so that its pages in memory count
-// against the limit, as they do after a restart of a node. Without a cgroup, only the limit for the
-// heap is set.
-func launcher(c *cgroup, executable, dir string, limit uint64) (script string, err error) {
-	join := ""
-	if c != nil {
-		join = fmt.Sprintf("echo $$ > '%s/cgroup.procs'\n", c.dir)
-		duplicate := filepath.Join(dir, "limited-"+filepath.Base(executable))
-		//nolint:noctx // it ends at once
-		output, err := exec.Command("/bin/sh", "-c", join+`exec cp "$0" "$1"`, executable, duplicate).CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("copy the server in its cgroup: %w: %s", err, output)
-		}
-		executable = duplicate
+// against the limit, as they do after a restart of a node.
+func (c *cgroup) launcher(executable, dir string, limit uint64) (script string, err error) {
+	join := fmt.Sprintf("echo $$ > '%s/cgroup.procs'\n", c.dir)
+	limited := filepath.Join(dir, "limited-"+filepath.Base(executable))
+	//nolint:noctx // it ends at once
+	output, err := exec.Command("/bin/sh", "-c", join+`exec cp "$0" "$1"`, executable, limited).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("copy the server in its cgroup: %w: %s", err, output)
 	}
-	script = filepath.Join(dir, filepath.Base(executable)+".sh")
-	text := fmt.Sprintf("#!/bin/sh\n%sGOMEMLIMIT=%dMiB exec '%s' \"$@\"\n", join, limit*9/10>>20, executable)
-	return script, os.WriteFile(script, []byte(text), 0o755)
+	text := fmt.Sprintf("#!/bin/sh\n%sGOMEMLIMIT=%dMiB exec '%s' \"$@\"\n", join, limit*9/10>>20, limited)
+	return limited + ".sh", os.WriteFile(limited+".sh", []byte(text), 0o755)
 }

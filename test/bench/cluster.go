@@ -14,32 +14,29 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
+// maxFull is the largest number of nodes whose objects have full size, see shrink.
+const maxFull = 5000
+
 // bench is a simulated cluster in which servers are measured.
 type bench struct {
 	config
 	shape
 	cluster  *cluster.Cluster
-	kubelets *kubelets // if they run in this process
-
-	kubeletPort uint16 // of all kubelets
+	kubelets *kubelets
 }
 
-// newBench starts kubelets, etcd and kube-apiserver with all nodes and pods. Those of autoscalers need
-// kubelets in this process.
-func newBench(ctx context.Context, cfg config, s size, inProcess bool, list ...autoscaler) (*bench, error) {
-	control := cluster.Config{Keep: cfg.keep, Progress: os.Stderr}
-	if cfg.smallObjects {
+// newBench starts kubelets, etcd and kube-apiserver with all nodes and pods, also those of autoscalers.
+func newBench(ctx context.Context, cfg config, s shape, autoscalers ...autoscaler) (*bench, error) {
+	control := cluster.Config{Progress: os.Stderr}
+	if s.nodes > maxFull {
 		control.StorageEnv = []string{"GOGC=25"}
 	}
 	c, err := cluster.New(ctx, control)
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{config: cfg, shape: newShape(s.nodes, s.pods), cluster: c}
-	if cfg.keep {
-		program.Logf("logs and certificates are kept in %s", c.Dir)
-	}
-	if err := b.start(ctx, inProcess, list); err != nil {
+	b := &bench{config: cfg, shape: s, cluster: c}
+	if err := b.start(ctx, autoscalers); err != nil {
 		b.close()
 		return nil, err
 	}
@@ -53,21 +50,15 @@ func (b *bench) close() {
 	}
 }
 
-func (b *bench) start(ctx context.Context, inProcess bool, autoscalers []autoscaler) (err error) {
+func (b *bench) start(ctx context.Context, autoscalers []autoscaler) (err error) {
 	program.Logf("starting %d kubelets", b.nodes)
-	if inProcess {
-		list := newKubelets(b.shape, 0, b.nodes, b.only == reactionOnly)
-		if b.kubelets, err = startKubelets(kubelettest.FleetConfig{CA: b.cluster.CA}, list, 0); err != nil {
-			return err
-		}
-		b.kubeletPort = b.kubelets.port
-	} else if b.kubeletPort, err = b.startKubeletsProcesses(ctx); err != nil {
+	if b.kubelets, err = startKubelets(b.cluster.CA, newKubelets(b.shape, len(autoscalers) > 0)); err != nil {
 		return err
 	}
 	if err := b.cluster.StartEtcd(ctx); err != nil {
 		return err
 	}
-	p := newPopulation(b.shape, b.kubeletPort, b.smallObjects)
+	p := newPopulation(b.shape, b.kubelets.port)
 	b.addAutoscalers(&p, autoscalers)
 	program.Logf("writing %d pods to etcd", b.pods()+len(p.more))
 	if err := b.cluster.WriteObjects(ctx, p.size(), p.object); err != nil {
@@ -119,10 +110,10 @@ type population struct {
 	small       bool // see shrink
 }
 
-func newPopulation(s shape, kubeletPort uint16, small bool) population {
+func newPopulation(s shape, kubeletPort uint16) population {
 	return population{
 		shape: s, namespaces: s.namespaces(), kubeletPort: kubeletPort,
-		created: time.Now().Add(-2 * time.Hour).Truncate(time.Second), small: small,
+		created: time.Now().Add(-2 * time.Hour).Truncate(time.Second), small: s.nodes > maxFull,
 	}
 }
 

@@ -40,10 +40,12 @@ func (b *bench) measureServers(ctx context.Context, requests []request, lists in
 		if len(costs) > 0 {
 			args = nil
 		}
-		c := &cost{bench: b, executable: executable}
-		if c.server, c.start, err = c.startServer(ctx, executable, args...); err != nil {
+		c := &cost{bench: b, row: newRow(filepath.Base(executable), b)}
+		var start startTimes
+		if c.server, start, err = c.startServer(ctx, executable, args...); err != nil {
 			return nil, err
 		}
+		c.values["peak_start_mib"], c.values["start_seconds"] = start.peak, start.all()
 		err = c.measure(ctx, requests, lists)
 		stopServer(c.server)
 		if err != nil {
@@ -55,33 +57,23 @@ func (b *bench) measureServers(ctx context.Context, requests []request, lists in
 	return costs, nil
 }
 
-// cost is what one server costs. CPU and latency are in milliseconds, memory in MiB, and all are
-// medians unless they say otherwise.
+// cost is what one server costs. All values are medians unless they say otherwise.
 type cost struct {
 	*bench
-	executable string
-	server     *cluster.Standalone
-
-	start       startTimes
-	cores       float64 // while the server only scrapes
-	rss         float64
-	received    float64 // bytes per second, from sockets and files
-	rssLists    float64 // after the lists
-	lists       int
-	peak        float64 // highest RSS
-	descriptors int     // open files
-	goroutines  float64
-	requests    []requestCost
+	row
+	server   *cluster.Standalone
+	lists    int
+	requests []requestCost
 }
 
-// requestCost is what one request costs.
+// requestCost is what one request costs, in milliseconds.
 type requestCost struct {
 	request
 	cpu, latency float64
 	items        int
 }
 
-func (c *cost) measure(ctx context.Context, requests []request, lists int) (err error) {
+func (c *cost) measure(ctx context.Context, requests []request, lists int) error {
 	program.Logf("waiting for a steady state")
 	if err := program.Sleep(ctx, 2*c.resolution); err != nil {
 		return err
@@ -96,8 +88,7 @@ func (c *cost) measure(ctx context.Context, requests []request, lists int) (err 
 			return errors.Join(err, c.server.Process.Running())
 		}
 	}
-	c.peak, err = mebibytes(process.PeakResident(c.server.Process.PID()))
-	return err
+	return nil
 }
 
 // measureScraping measures CPU and memory without requests.
@@ -123,22 +114,21 @@ func (c *cost) measureScraping(ctx context.Context) error {
 			return err
 		}
 		cores, rss = append(cores, cpu.Seconds()/elapsed.Seconds()), append(rss, resident)
-		received = append(received, float64(after-before)/elapsed.Seconds())
+		received = append(received, float64(after-before)/1e6/elapsed.Seconds())
 	}
-	c.cores, c.rss, c.received = median(cores), median(rss), median(received)
+	c.values[cpuCores], c.values["rss_mib"] = median(cores), median(rss)
+	c.values["received_mb_per_second"] = median(received)
 	return nil
 }
 
-// scrapeCPU is the CPU of a scrape: all CPU of an interval, per node.
-func (c *cost) scrapeCPU() float64 { return c.cores * milliseconds(c.resolution) / float64(c.nodes) }
-
 // measureState measures what the server has open.
-func (c *cost) measureState(ctx context.Context) (err error) {
-	if c.descriptors, err = process.Descriptors(c.server.Process.PID()); err != nil {
+func (c *cost) measureState(ctx context.Context) error {
+	descriptors, err := process.Descriptors(c.server.Process.PID())
+	if err != nil {
 		return err
 	}
 	telemetry, err := c.server.Telemetry(ctx)
-	c.goroutines = telemetry["go_goroutines"]
+	c.values["file_descriptors"], c.values["goroutines"] = float64(descriptors), telemetry["go_goroutines"]
 	return err
 }
 
@@ -171,6 +161,7 @@ func (c *cost) measureRequests(ctx context.Context, requests []request) error {
 	return nil
 }
 
+// measureRequest measures CPU beyond that of scraping, and latency.
 func (c *cost) measureRequest(ctx context.Context, r request) (one requestCost, err error) {
 	one.request = r
 	if one.items, _, err = r.count(ctx, c.server); err != nil {
@@ -185,7 +176,7 @@ func (c *cost) measureRequest(ctx context.Context, r request) (one requestCost, 
 				if err := r.discard(ctx, c.server); err != nil {
 					return err
 				}
-				latencies = append(latencies, milliseconds(time.Since(sent)))
+				latencies = append(latencies, 1e3*time.Since(sent).Seconds())
 			}
 			return nil
 		}
@@ -193,13 +184,13 @@ func (c *cost) measureRequest(ctx context.Context, r request) (one requestCost, 
 		if err != nil {
 			return one, err
 		}
-		cpus = append(cpus, max(0, cpu.Seconds()-c.cores*elapsed.Seconds())*1e3/float64(n))
+		cpus = append(cpus, max(0, cpu.Seconds()-c.values[cpuCores]*elapsed.Seconds())*1e3/float64(n))
 	}
 	one.cpu, one.latency = median(cpus), median(latencies)
 	return one, nil
 }
 
-// measureLists measures memory after many lists of all pods, half of them in JSON.
+// measureLists measures memory after many lists of all pods, half of them in JSON, and its peak.
 func (c *cost) measureLists(ctx context.Context, lists int) (err error) {
 	program.Logf("listing all pods %d times", lists)
 	for end := time.Now().Add(maxListsTime); c.lists < lists && time.Now().Before(end); c.lists++ {
@@ -208,7 +199,11 @@ func (c *cost) measureLists(ctx context.Context, lists int) (err error) {
 			return err
 		}
 	}
-	c.rssLists, err = mebibytes(process.Resident(c.server.Process.PID()))
+	pid := c.server.Process.PID()
+	if c.values["rss_after_lists_mib"], err = mebibytes(process.Resident(pid)); err != nil {
+		return err
+	}
+	c.values["peak_mib"], err = mebibytes(process.PeakResident(pid))
 	return err
 }
 
@@ -216,34 +211,21 @@ func (c *cost) measureLists(ctx context.Context, lists int) (err error) {
 type measured struct {
 	name   string
 	value  float64
-	format string // empty: of milliseconds
-}
-
-// cell formats the value for the table.
-func (m measured) cell() string {
-	if m.format == "" {
-		return ms(m.value)
-	}
-	return fmt.Sprintf(m.format, m.value)
+	format string
 }
 
 // rows returns the same rows for all servers of a run.
 func (c *cost) rows() []measured {
-	list := []measured{
-		{"CPU per scrape of a node", c.scrapeCPU(), ""},
-		{"CPU without requests", c.cores, "%.4f cores"},
-		{"memory without requests: RSS", c.rss, "%.0f MiB"},
-		{"memory after LISTs of all pods: RSS", c.rssLists, "%.0f MiB"},
-		{"peak memory until all metrics: RSS", c.start.peak, "%.0f MiB"},
-		{"peak memory: RSS", c.peak, "%.0f MiB"},
-		{"first metrics of nodes and pods, after the caches have synced", c.start.firstAfterSync(), "%.2f s"},
-		{"all metrics, after the start of the process", c.start.all(), "%.2f s"},
-		{"from kubelets", c.received / 1e6, "%.2f MB/s"},
-		{"open files", float64(c.descriptors), "%.0f"},
-		{"goroutines", c.goroutines, "%.0f"},
+	const ms = "%.3f ms"
+	perScrape := 1e3 * c.values[cpuCores] * c.resolution.Seconds() / float64(c.nodes)
+	list := []measured{{"CPU per scrape of a node", perScrape, ms}}
+	for _, q := range quantities {
+		if v, ok := c.values[q.column]; ok {
+			list = append(list, measured{q.title, v, q.format})
+		}
 	}
 	for _, r := range c.requests {
-		list = append(list, measured{r.name + ": CPU", r.cpu, ""}, measured{r.name + ": latency", r.latency, ""})
+		list = append(list, measured{r.name + ": CPU", r.cpu, ms}, measured{r.name + ": latency", r.latency, ms})
 	}
 	return list
 }
@@ -253,20 +235,20 @@ func printCosts(w io.Writer, costs []*cost) {
 	first := costs[0]
 	columns := []string{"Measure"}
 	for _, c := range costs {
-		columns = append(columns, filepath.Base(c.executable))
+		columns = append(columns, c.row.server)
 	}
 	if len(costs) == 2 {
 		columns = append(columns, "ratio")
 	}
 	t := newTable(fmt.Sprintf("%d nodes, %d pods, %d containers, resolution %s, medians of %d rounds, %d LISTs",
 		first.nodes, first.pods(), first.pods()*containersPerPod, first.resolution, first.rounds, first.lists), columns...)
-	for i, f := range first.rows() {
-		row := []string{f.name}
+	for i, m := range first.rows() {
+		row := []string{m.name}
 		for _, c := range costs {
-			row = append(row, c.rows()[i].cell())
+			row = append(row, fmt.Sprintf(m.format, c.rows()[i].value))
 		}
 		if len(costs) == 2 {
-			row = append(row, fmt.Sprintf("%.2f ×", costs[1].rows()[i].value/f.value))
+			row = append(row, fmt.Sprintf("%.2f ×", costs[1].rows()[i].value/m.value))
 		}
 		t.row(row...)
 	}
@@ -274,7 +256,7 @@ func printCosts(w io.Writer, costs []*cost) {
 	for _, c := range costs {
 		for _, r := range c.requests { // a server that leaves out items has less to do
 			if r.items != r.want {
-				fmt.Fprintf(w, "\n%s is incomplete: %s returns %d items, want %d.\n", c.executable, r.name, r.items, r.want)
+				fmt.Fprintf(w, "\n%s is incomplete: %s returns %d items, want %d.\n", c.row.server, r.name, r.items, r.want)
 			}
 		}
 	}

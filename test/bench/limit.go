@@ -15,11 +15,12 @@ import (
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
-	"github.com/kube-vitals/kube-vitals/test/internal/process"
 	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 const (
+	// memoryLimit is that of the chart.
+	memoryLimit = 1024 << 20
 	// burstSize is how many requests are sent at once.
 	burstSize = 390
 	// burstTimeout bounds a load. The server ends requests after the same time.
@@ -35,7 +36,7 @@ const (
 // limited is a server with a memory limit.
 type limited struct {
 	*bench
-	cgroup *cgroup // nil: the limit is not enforced
+	cgroup *cgroup
 	script string
 	server atomic.Pointer[cluster.Standalone]
 	table  *table
@@ -77,20 +78,19 @@ func (o *outcome) add(end string) int {
 }
 
 // measureLimit runs the server with the memory limit of the chart under the worst loads, and fails if
-// it is killed or does not serve current metrics of all pods at the end.
+// it is killed or does not serve metrics of all pods at the end.
 func measureLimit(ctx context.Context, b *bench) (err error) {
 	l := &limited{bench: b}
-	if l.cgroup, err = newCgroup(b.limit); err != nil {
-		program.Logf("warning: the limit is not enforced, only the memory is measured: %v", err)
-	} else {
-		defer func() { err = errors.Join(err, l.cgroup.remove()) }()
+	if l.cgroup, err = newCgroup(memoryLimit); err != nil {
+		return fmt.Errorf("create a memory cgroup, which needs root and a writable cgroup filesystem: %w", err)
 	}
-	if l.script, err = launcher(l.cgroup, b.server, b.cluster.Dir, b.limit); err != nil {
+	defer func() { err = errors.Join(err, l.cgroup.remove()) }()
+	if l.script, err = l.cgroup.launcher(b.server, b.cluster.Dir, memoryLimit); err != nil {
 		return err
 	}
 	l.table = newTable(fmt.Sprintf("Memory limit of %d MiB: %d nodes, %d pods, %d requests at once",
-		b.limit>>20, b.nodes, b.pods(), burstSize), slices.Concat([]string{""}, ends,
-		[]string{"time", "cgroup, peak", "RssAnon, peak"})...)
+		memoryLimit>>20, b.nodes, b.pods(), burstSize), slices.Concat([]string{""}, ends,
+		[]string{"time", "cgroup, peak"})...)
 	defer func() {
 		l.table.print(os.Stdout)
 		if s := l.server.Load(); s != nil {
@@ -100,7 +100,7 @@ func measureLimit(ctx context.Context, b *bench) (err error) {
 	return errors.Join(l.run(ctx), l.summary())
 }
 
-func (l *limited) run(ctx context.Context) (err error) {
+func (l *limited) run(ctx context.Context) error {
 	if err := l.phase("start", func(*outcome) error { return l.start(ctx) }); err != nil {
 		return err
 	}
@@ -109,11 +109,11 @@ func (l *limited) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return l.checkCurrent(ctx)
+	_, err := watchStart(ctx, l.server.Load(), l.shape)
+	return err
 }
 
 func (l *limited) start(ctx context.Context) error {
-	program.Logf("starting %s", l.config.server)
 	s, err := l.cluster.StartStandalone(l.script, l.resolution, l.serverArgs...)
 	if err != nil {
 		return err
@@ -283,14 +283,14 @@ func (l *limited) restart(ctx context.Context) error {
 func (l *limited) phase(name string, f func(*outcome) error) error {
 	program.Logf("%s", name)
 	done := make(chan struct{})
-	var usage, anonymous uint64
+	var peak uint64
 	var sampler sync.WaitGroup
 	sampler.Go(func() {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			u, a := l.memory()
-			usage, anonymous = max(usage, u), max(anonymous, a)
+			usage, _ := l.cgroup.number(l.cgroup.files.usage, "")
+			peak = max(peak, usage)
 			select {
 			case <-tick.C:
 			case <-done:
@@ -308,65 +308,13 @@ func (l *limited) phase(name string, f func(*outcome) error) error {
 	for _, end := range ends {
 		row = append(row, fmt.Sprint(o.counts[end]))
 	}
-	row = append(row, fmt.Sprintf("%.0f s", elapsed.Seconds()), fmt.Sprintf("%d MiB", usage>>20),
-		fmt.Sprintf("%d MiB", anonymous>>20))
-	l.table.row(row...)
+	l.table.row(append(row, fmt.Sprintf("%.0f s", elapsed.Seconds()), fmt.Sprintf("%d MiB", peak>>20))...)
 	return err
-}
-
-// memory returns the memory of the cgroup, or else of the server, and what of the server's memory no
-// file backs.
-func (l *limited) memory() (usage, anonymous uint64) {
-	s := l.server.Load()
-	if s != nil { // an error: it has ended
-		anonymous, _ = process.Anonymous(s.Process.PID())
-	}
-	if l.cgroup != nil {
-		usage, _ = l.cgroup.number(l.cgroup.files.usage, "")
-	} else if s != nil {
-		usage, _ = process.Resident(s.Process.PID())
-	}
-	return usage, anonymous
-}
-
-// checkCurrent waits until metrics of all nodes and pods are served that no scrape has missed.
-func (l *limited) checkCurrent(ctx context.Context) error {
-	maxAge := 2*l.resolution + housekeeping
-	s := l.server.Load()
-	return s.Process.Poll(ctx, 2*maxAge, "current metrics of all nodes and pods", func(ctx context.Context) error {
-		now := time.Now()
-		nodes, err := s.Nodes(ctx, allNodes, cluster.TypeProtobuf)
-		if err != nil {
-			return err
-		}
-		pods, err := s.Pods(ctx, allPods, cluster.TypeProtobuf)
-		if err != nil {
-			return err
-		}
-		if len(nodes.Items) != l.nodes || len(pods.Items) != l.pods() {
-			return fmt.Errorf("got %d nodes and %d pods", len(nodes.Items), len(pods.Items))
-		}
-		var oldest time.Duration
-		for i := range pods.Items {
-			oldest = max(oldest, now.Sub(pods.Items[i].Timestamp.Time))
-		}
-		for i := range nodes.Items {
-			oldest = max(oldest, now.Sub(nodes.Items[i].Timestamp.Time))
-		}
-		if oldest > maxAge {
-			return fmt.Errorf("the oldest metrics are %s old", oldest)
-		}
-		program.Logf("all %d nodes and %d pods have current metrics", len(nodes.Items), len(pods.Items))
-		return nil
-	})
 }
 
 // summary prints the peak that the kernel has recorded, and returns an error if it has killed the
 // server.
 func (l *limited) summary() error {
-	if l.cgroup == nil {
-		return nil
-	}
 	peak, err := l.cgroup.number(l.cgroup.files.peak, "")
 	if err != nil {
 		return err
@@ -375,7 +323,7 @@ func (l *limited) summary() error {
 	if err != nil {
 		return err
 	}
-	program.Logf("the cgroup's highest memory was %d of %d MiB; processes killed: %d", peak>>20, l.limit>>20, kills)
+	program.Logf("the cgroup's highest memory was %d of %d MiB; processes killed: %d", peak>>20, memoryLimit>>20, kills)
 	if kills > 0 {
 		return fmt.Errorf("the server was killed %d times because memory ran out", kills)
 	}

@@ -35,83 +35,57 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
-const (
-	startOnly    = "start"
-	limitOnly    = "limit"
-	scaleOnly    = "scale"
-	reactionOnly = "reaction"
-	rulesOnly    = "rules"
-	profileOnly  = "profile"
-)
+// measurements are the values of -only.
+var measurements = map[string]func(context.Context, config, size) error{
+	"":         inCluster(measureCost),
+	"start":    inCluster(measureStart),
+	"limit":    inCluster(measureLimit),
+	"scale":    inCluster(measureScale),
+	"profile":  inCluster(measureProfile),
+	"reaction": measureReaction,
+	"rules":    func(context.Context, config, size) error { simulateRules(); return nil },
+}
 
-// measurements are the values of -only. Those that change what kubelets do run them in this process.
-var measurements = map[string]struct {
-	measure   func(context.Context, *bench) error
-	inProcess bool
-}{
-	"":           {measureCost, false},
-	startOnly:    {measureStart, false},
-	limitOnly:    {measureLimit, true},
-	scaleOnly:    {measureScale, false},
-	profileOnly:  {measureProfile, false},
-	reactionOnly: {}, // starts its own clusters
-	rulesOnly:    {}, // needs none
+// inCluster returns a function that starts a cluster, measures something in it, and stops it.
+func inCluster(measure func(context.Context, *bench) error) func(context.Context, config, size) error {
+	return func(ctx context.Context, cfg config, s size) error {
+		b, err := newBench(ctx, cfg, newShape(s.nodes, s.pods))
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		return measure(ctx, b)
+	}
 }
 
 func main() { program.Main("bench", run) }
 
-// run runs the process that the arguments name: bench starts itself as its helper processes.
 func run(ctx context.Context, args []string) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case kubeletsProcess:
-			return runKubelets(ctx, args[1])
-		case plotCommand:
-			return runPlot(args[1:])
-		}
+	if len(args) > 0 && args[0] == plotCommand {
+		return runPlot(args[1:])
 	}
 	cfg, err := parse(args)
 	if err != nil {
 		return err
 	}
-	if cfg.only == rulesOnly {
-		simulateRules()
-		return nil
-	}
 	for _, s := range cfg.sizes {
-		if err := measure(ctx, cfg, s); err != nil {
+		if err := measurements[cfg.only](ctx, cfg, s); err != nil {
 			return fmt.Errorf("with %d nodes: %w", s.nodes, err)
 		}
 	}
 	return nil
 }
 
-func measure(ctx context.Context, cfg config, s size) error {
-	if cfg.only == reactionOnly {
-		return measureReaction(ctx, cfg, s)
-	}
-	m := measurements[cfg.only]
-	b, err := newBench(ctx, cfg, s, m.inProcess)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	return m.measure(ctx, b)
-}
-
 // config are the flags.
 type config struct {
-	server       string
-	beside       string
-	serverArgs   []string
-	only         string
-	sizes        []size
-	rounds       int
-	resolution   time.Duration
-	limit        uint64 // bytes
-	keep         bool
-	file, plot   string // CSV, SVG
-	smallObjects bool
+	server     string
+	beside     string
+	serverArgs []string
+	only       string
+	sizes      []size
+	rounds     int
+	resolution time.Duration
+	csv, plot  string // files
 }
 
 // size is how many nodes a cluster has, and how many pods each of them has.
@@ -144,12 +118,8 @@ func parse(args []string) (cfg config, err error) {
 	nodes := flags.String("nodes", "1000", "`numbers` of nodes, such as 100,1000,5000; 20000x5: with 5 pods on each")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often to measure; tables show the medians")
 	flags.DurationVar(&cfg.resolution, "metric-resolution", 15*time.Second, "the interval between two scrapes of a node")
-	limit := flags.Uint64("memory-limit", 1024, "for -only=limit: the memory limit in `MiB`, by default that of the chart")
-	flags.StringVar(&cfg.file, "csv", "", "for -only=scale: the `file` to which rows are appended")
-	flags.BoolVar(&cfg.smallObjects, "small-objects", false,
-		"write nodes and pods without what no metrics server reads, so that larger clusters fit on this machine")
+	flags.StringVar(&cfg.csv, "csv", "", "for -only=scale: the `file` to which rows are appended")
 	flags.StringVar(&cfg.plot, "plot", "", "for -only=reaction: the SVG `file` to write")
-	flags.BoolVar(&cfg.keep, "keep", false, "keep the temporary folder with logs and certificates")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), "usage: bench -server=EXECUTABLE [flags] [-- flags of the server]\n\n")
 		flags.PrintDefaults()
@@ -157,7 +127,7 @@ func parse(args []string) (cfg config, err error) {
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}
-	cfg.serverArgs, cfg.limit = flags.Args(), *limit<<20
+	cfg.serverArgs = flags.Args()
 	cfg.sizes, err = parseSizes(*nodes)
 	return cfg, errors.Join(err, cfg.validate())
 }
@@ -166,11 +136,11 @@ func (cfg config) validate() error {
 	errs := []error{process.CheckExecutable("-server", cfg.server)}
 	if cfg.beside != "" {
 		errs = append(errs, process.CheckExecutable("-beside", cfg.beside))
-		if cfg.only == startOnly || cfg.only == limitOnly || cfg.only == profileOnly {
+		if !slices.Contains([]string{"", "scale", "reaction"}, cfg.only) {
 			errs = append(errs, fmt.Errorf("-beside: cannot be combined with -only=%s", cfg.only))
 		}
 	}
-	if _, known := measurements[cfg.only]; !known {
+	if measurements[cfg.only] == nil {
 		errs = append(errs, fmt.Errorf("-only: %q is not one of %q", cfg.only, slices.Sorted(maps.Keys(measurements))[1:]))
 	}
 	if cfg.rounds < 1 || cfg.resolution < time.Second {

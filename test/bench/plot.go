@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"slices"
@@ -23,41 +22,6 @@ import (
 // plotCommand is a command of this program, which draws the rows of -only=scale.
 const plotCommand = "plot"
 
-const (
-	plotResolution = 15 // seconds; of CPU and bytes in the plot, whatever they were measured with
-	ownServer      = "kube-vitals"
-)
-
-// quantity is a panel of the plot and a column of the table.
-type quantity struct {
-	title, format string
-	value         func(scaleRow) float64
-}
-
-func column(name string) func(scaleRow) float64 {
-	return func(r scaleRow) float64 { return r.number(name) }
-}
-
-// perInterval returns what a column would be with a scrape every 15 s.
-func perInterval(name string, factor float64) func(scaleRow) float64 {
-	return func(r scaleRow) float64 {
-		return factor * r.number(name) * r.number("resolution_seconds") / plotResolution
-	}
-}
-
-// The first six quantities are drawn.
-var quantities = []quantity{
-	{"peak memory, MiB", "%.0f", column("peak_mib")},
-	{"memory while scraping, MiB", "%.0f", column("rss_mib")},
-	{"CPU while scraping, cores", "%.3f", perInterval("cpu_cores", 1)},
-	{"start to all metrics, s", "%.1f", column("start_seconds")},
-	{"LIST of all pods, ms of CPU", "%.0f", column("list_pods_protobuf_cpu_ms")},
-	{"from kubelets, MB/s", "%.2f", perInterval("received_bytes_per_second", 1e-6)},
-	{"LIST of an HPA, ms of CPU", "%.1f", column("list_selector_cpu_ms")},
-	{"open files", "%.0f", column("file_descriptors")},
-	{"goroutines", "%.0f", column("goroutines")},
-}
-
 // runPlot draws the rows of a CSV file, and replaces the table of a page.
 func runPlot(args []string) error {
 	flags := flag.NewFlagSet(plotCommand, flag.ContinueOnError)
@@ -67,11 +31,10 @@ func runPlot(args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	rows, err := readScaleRows(*from)
+	rows, err := readRows(*from)
 	if err != nil {
 		return err
 	}
-	rows = latest(rows)
 	if err := drawScale(rows, *to); err != nil {
 		return err
 	}
@@ -86,37 +49,20 @@ func runPlot(args []string) error {
 	return os.WriteFile(*page, []byte(replaced), 0o644)
 }
 
-// latest returns the last row of each server and size, in the order of servers and sizes.
-func latest(rows []scaleRow) (last []scaleRow) {
-	seen := map[string]bool{}
-	for _, r := range slices.Backward(rows) {
-		key := fmt.Sprint(r["server"], r["nodes"], r["pods"])
-		if !seen[key] {
-			seen[key] = true
-			last = append(last, r)
-		}
-	}
-	slices.SortFunc(last, func(a, b scaleRow) int {
-		return cmp.Or(cmp.Compare(a["server"], b["server"]), cmp.Compare(b.podsPerNode(), a.podsPerNode()),
-			cmp.Compare(a.number("nodes"), b.number("nodes")))
-	})
-	return last
-}
-
 // scaleTable returns all rows, in the order of sizes and servers.
-func scaleTable(rows []scaleRow) *table {
+func scaleTable(rows []row) *table {
 	t := newTable("", "Nodes", "pods", "server")
-	for _, q := range quantities {
+	for _, q := range quantities[:inDocs] {
 		t.rows[0] = append(t.rows[0], q.title)
 	}
 	bySize := slices.Clone(rows)
-	slices.SortStableFunc(bySize, func(a, b scaleRow) int { return cmp.Compare(a.number("nodes"), b.number("nodes")) })
+	slices.SortStableFunc(bySize, func(a, b row) int { return cmp.Compare(a.values["nodes"], b.values["nodes"]) })
 	for _, r := range bySize {
-		row := []string{thousands(r.number("nodes")), thousands(r.number("pods")), r["server"]}
-		for _, q := range quantities {
-			row = append(row, fmt.Sprintf(q.format, q.value(r)))
+		cells := []string{thousands(r.values["nodes"]), thousands(r.values["pods"]), r.server}
+		for i, q := range quantities[:inDocs] {
+			cells = append(cells, fmt.Sprintf(q.format, r.published(i)))
 		}
-		t.row(row...)
+		t.row(cells...)
 	}
 	return t
 }
@@ -140,49 +86,62 @@ func replaceTable(text string, t *table) (string, error) {
 	return before + begin + "\n" + t.markdown() + "\n" + end + after, nil
 }
 
-// drawScale draws the first six quantities by the number of nodes, on logarithmic axes.
-func drawScale(rows []scaleRow, file string) error {
-	const panels, columns = 6, 3
-	grid := make([][]*plot.Plot, panels/columns)
-	for i, q := range quantities[:panels] {
-		p := newPlot(q.title, "nodes", "")
-		p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-		p.X.Tick.Marker, p.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
-		p.Legend.Left = true
-		p.X.Min, p.X.Max = 1, 1
-		lines := map[string]plotter.XYs{}
-		var names []string
-		for _, r := range rows {
-			name := fmt.Sprintf("%s, %d pods per node", r["server"], r.podsPerNode())
-			if v := q.value(r); v > 0 {
-				if lines[name] == nil {
-					names = append(names, name)
-				}
-				lines[name] = append(lines[name], plotter.XY{X: r.number("nodes"), Y: v})
-			}
+// drawScale draws the first quantities by the number of nodes, on logarithmic axes.
+func drawScale(rows []row, file string) error {
+	const columns = 3
+	grid := make([][]*plot.Plot, drawn/columns)
+	for i := range drawn {
+		p, err := drawQuantity(rows, i)
+		if err != nil {
+			return err
 		}
-		for j, name := range names {
-			if err := addLine(p, j, name, lines[name]); err != nil {
-				return err
-			}
-		}
-		if len(names) == 0 {
-			p.Y.Min, p.Y.Max = 1, 1
-		}
-		p.X.Max, p.Y.Min, p.Y.Max = 1.5*p.X.Max, p.Y.Min/1.5, 1.5*p.Y.Max
 		if i > 0 {
 			p.Legend = plot.NewLegend()
 		}
 		grid[i/columns] = append(grid[i/columns], p)
 	}
 	canvas := vgsvg.New(12*vg.Inch, 7*vg.Inch)
-	tiles := draw.Tiles{Rows: panels / columns, Cols: columns, PadX: 20, PadY: 20, PadTop: 10, PadLeft: 10, PadRight: 10}
+	tiles := draw.Tiles{Rows: len(grid), Cols: columns, PadX: 20, PadY: 20, PadTop: 10, PadLeft: 10, PadRight: 10}
 	for i, row := range plot.Align(grid, tiles, draw.New(canvas)) {
 		for j, c := range row {
 			grid[i][j].Draw(c)
 		}
 	}
-	return writeTo(file, canvas)
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = canvas.WriteTo(f)
+	return errors.Join(err, f.Close())
+}
+
+// drawQuantity draws one quantity, with a line for each server and number of pods on a node.
+func drawQuantity(rows []row, i int) (*plot.Plot, error) {
+	p := newPlot(quantities[i].title, "nodes", "")
+	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
+	p.X.Tick.Marker, p.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
+	p.Legend.Left = true
+	p.X.Min, p.X.Max = 1, 1
+	lines := map[string]plotter.XYs{}
+	var names []string
+	for _, r := range rows {
+		v := r.published(i)
+		if v == 0 {
+			continue // it was not measured, and has no logarithm
+		}
+		name := fmt.Sprintf("%s, %d pods per node", r.server, r.podsPerNode())
+		if lines[name] == nil {
+			names = append(names, name)
+		}
+		lines[name] = append(lines[name], plotter.XY{X: r.values["nodes"], Y: v})
+	}
+	for j, name := range names {
+		if err := addLine(p, j, name, lines[name]); err != nil {
+			return nil, err
+		}
+	}
+	p.X.Max, p.Y.Min, p.Y.Max = 1.5*p.X.Max, p.Y.Min/1.5, 1.5*p.Y.Max
+	return p, nil
 }
 
 func newPlot(title, x, y string) *plot.Plot {
@@ -203,13 +162,4 @@ func addLine(p *plot.Plot, i int, name string, points plotter.XYs) error {
 	p.Add(line, marks)
 	p.Legend.Add(name, line, marks)
 	return nil
-}
-
-func writeTo(file string, w io.WriterTo) error {
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	_, err = w.WriteTo(f)
-	return errors.Join(err, f.Close())
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
@@ -25,7 +26,6 @@ func measureProfile(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer stopServer(s)
-	c := &cost{bench: b, server: s}
 	if err := program.Sleep(ctx, 2*b.resolution); err != nil {
 		return err
 	}
@@ -38,33 +38,39 @@ func measureProfile(ctx context.Context, b *bench) error {
 	seconds := min(3*b.resolution.Seconds(), 45) // the server ends requests after 60 s
 	perScrape := 1e3 * seconds / b.resolution.Seconds() * float64(b.nodes)
 	query := fmt.Sprintf("profile?seconds=%.0f", seconds)
-	if _, err := c.profile(ctx, query, "CPU of a scrape, in µs", perScrape); err != nil {
+	if _, err := printProfile(ctx, s, query, "CPU of a scrape, in µs", perScrape); err != nil {
 		return err
 	}
-	live, err := c.profile(ctx, "heap?gc=1", "Live heap, in MiB", 1<<20)
+	live, err := printProfile(ctx, s, "heap?gc=1", "Live heap, in MiB", 1<<20)
 	if err != nil {
 		return err
 	}
 	mib := func(name string) float64 { return telemetry["go_memstats_"+name+"_bytes"] / (1 << 20) }
 	t := newTable(fmt.Sprintf("Memory, with %.0f goroutines", telemetry["go_goroutines"]), "Part", "MiB")
-	for _, part := range []measured{
-		{"resident pages of the program's file", rss - anon, "%.1f"},
-		{"anonymous", anon, "%.1f"},
-		{"… live heap", live, "%.1f"},
-		{"… garbage, and rounding of sizes", mib("heap_inuse") - live, "%.1f"},
-		{"… free, not returned yet", mib("heap_idle") - mib("heap_released"), "%.1f"},
-		{"… stacks of goroutines", mib("stack_inuse"), "%.1f"},
-		{"… runtime", mib("mspan_inuse") + mib("gc_sys") + mib("buck_hash_sys") + mib("other_sys"), "%.1f"},
+	for _, part := range []struct {
+		name string
+		mib  float64
+	}{
+		{"resident pages of the program's file", rss - anon},
+		{"anonymous", anon},
+		{"… live heap", live},
+		{"… garbage, and rounding of sizes", mib("heap_inuse") - live},
+		{"… free, not returned yet", mib("heap_idle") - mib("heap_released")},
+		{"… stacks of goroutines", mib("stack_inuse")},
+		{"… runtime", mib("mspan_inuse") + mib("gc_sys") + mib("buck_hash_sys") + mib("other_sys")},
 	} {
-		t.row(part.name, part.cell())
+		t.row(part.name, fmt.Sprintf("%.1f", part.mib))
 	}
 	t.print(os.Stdout)
 	return nil
 }
 
-// profile fetches a profile, writes it to a file, and prints its values by owner. It returns their sum.
-func (c *cost) profile(ctx context.Context, query, title string, unit float64) (total float64, err error) {
-	content, _, err := c.server.Get(ctx, "/debug/pprof/"+query, "*/*")
+// printProfile fetches a profile, writes it to a file, and prints its values by owner. It returns their
+// sum.
+func printProfile(
+	ctx context.Context, s *cluster.Standalone, query, title string, unit float64,
+) (total float64, err error) {
+	content, _, err := s.Get(ctx, "/debug/pprof/"+query, "*/*")
 	if err != nil {
 		return 0, err
 	}

@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
@@ -70,8 +69,6 @@ type reactionResult struct {
 	delays
 	spikes, noise float64 // changes per autoscaler and hour
 	scrapes       float64 // per node and minute
-	scrapesActive float64 // of the nodes with pods of autoscalers
-	millicores    float64
 }
 
 // measureReaction measures all modes, three at the same time, and prints a table.
@@ -108,10 +105,9 @@ func measureMode(ctx context.Context, cfg config, m mode, s size) (result *react
 		return nil, err
 	}
 	program.Logf("%s: starting a cluster", m.name)
-	r := &reaction{
-		mode: m, autoscalers: newAutoscalers(newShape(s.nodes, s.pods)), decisions: map[string]decisions{},
-	}
-	if r.bench, err = newBench(ctx, cfg, s, true, r.autoscalers...); err != nil {
+	shape := newShape(s.nodes, s.pods)
+	r := &reaction{mode: m, autoscalers: newAutoscalers(shape), decisions: map[string]decisions{}}
+	if r.bench, err = newBench(ctx, cfg, shape, r.autoscalers...); err != nil {
 		return nil, err
 	}
 	defer r.close()
@@ -127,15 +123,12 @@ func measureMode(ctx context.Context, cfg config, m mode, s size) (result *react
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var group sync.WaitGroup
-	defer group.Wait()
-	if err := r.startAutoscalers(ctx, cancel, &group); err != nil {
+	if err := r.startAutoscalers(ctx, cancel); err != nil {
 		return nil, err
 	}
 	if result, err = r.measure(ctx); err != nil {
 		return nil, errors.Join(err, r.cluster.Running())
 	}
-	cancel(nil)
 	return result, nil
 }
 
@@ -170,51 +163,41 @@ spec:
 
 // startAutoscalers starts the controller, creates the autoscalers at their phases and records their
 // decisions until the context ends. The controller has its defaults, but it writes as fast as it can.
-func (r *reaction) startAutoscalers(ctx context.Context, cancel context.CancelCauseFunc, group *sync.WaitGroup) error {
+func (r *reaction) startAutoscalers(ctx context.Context, cancel context.CancelCauseFunc) error {
 	_, err := r.cluster.StartProcess(binaries.ControllerManager,
 		"--kubeconfig="+r.cluster.Kubeconfig, "--leader-elect=false", "--secure-port=0",
 		"--controllers=horizontal-pod-autoscaler-controller", "--kube-api-qps=500", "--kube-api-burst=1000")
 	if err != nil {
 		return err
 	}
+	deployments, autoscalers := "", map[time.Duration]string{} // by phase
 	for _, a := range r.autoscalers {
-		d, err := parseObject[appsv1.Deployment](fmt.Sprintf(deploymentManifest, a.name, podsPerAutoscaler))
-		if err != nil {
-			return err
-		}
-		_, err = r.cluster.Client.AppsV1().Deployments(reactionNamespace).Create(ctx, d, metav1.CreateOptions{})
-		if err != nil {
-			return err
-		}
+		deployments += fmt.Sprintf(deploymentManifest, a.name, podsPerAutoscaler)
+		autoscalers[a.phase] += fmt.Sprintf(autoscalerManifest, a.name, podsPerAutoscaler, maxReplicas, 1000*target)
 	}
-	client := r.cluster.Client.AutoscalingV2().HorizontalPodAutoscalers(reactionNamespace)
-	events, err := client.Watch(ctx, metav1.ListOptions{})
+	if err := r.cluster.Apply(ctx, deployments); err != nil {
+		return err
+	}
+	events, err := r.cluster.Client.AutoscalingV2().HorizontalPodAutoscalers(reactionNamespace).
+		Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	r.start = time.Now()
-	group.Go(func() {
+	go func() {
 		defer events.Stop()
 		if err := r.record(ctx, events.ResultChan()); err != nil {
 			cancel(err)
 		}
-	})
+	}()
 	// The controller reads at once, and then 15 s after the last read. It is given a second to start.
 	program.Logf("%s: creating %d autoscalers", r.name, len(r.autoscalers))
-	if err := program.Sleep(ctx, time.Second); err != nil {
-		return err
-	}
-	start := time.Now()
-	for _, a := range r.autoscalers {
-		if err := program.Sleep(ctx, a.phase-time.Since(start)); err != nil {
+	start := time.Now().Add(time.Second)
+	for _, phase := range slices.Sorted(maps.Keys(autoscalers)) {
+		if err := program.Sleep(ctx, time.Until(start.Add(phase))); err != nil {
 			return err
 		}
-		h, err := parseObject[autoscalingv2.HorizontalPodAutoscaler](
-			fmt.Sprintf(autoscalerManifest, a.name, podsPerAutoscaler, maxReplicas, 1000*target))
-		if err != nil {
-			return err
-		}
-		if _, err := client.Create(ctx, h, metav1.CreateOptions{}); err != nil {
+		if err := r.cluster.Apply(ctx, autoscalers[phase]); err != nil {
 			return err
 		}
 	}
@@ -249,29 +232,28 @@ func (r *reaction) record(ctx context.Context, events <-chan watch.Event) error 
 // scales down, so that it can be wrong again soon.
 const (
 	deploymentManifest = `
-metadata: {name: %[1]s}
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s, namespace: ` + reactionNamespace + `}
 spec:
   replicas: %[2]d
   selector: {matchLabels: {app.kubernetes.io/name: %[1]s}}
   template:
     metadata: {labels: {app.kubernetes.io/name: %[1]s}}
     spec: {containers: [{name: app, image: simulated}]}
-`
+---`
 	autoscalerManifest = `
-metadata: {name: %[1]s}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: %[1]s, namespace: ` + reactionNamespace + `}
 spec:
   scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: %[1]s}
   minReplicas: %[2]d
   maxReplicas: %[3]d
   metrics: [{type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: %[4]gm}}}]
   behavior: {scaleDown: {stabilizationWindowSeconds: 0}}
-`
+---`
 )
-
-func parseObject[T any](manifest string) (*T, error) {
-	object := new(T)
-	return object, yaml.UnmarshalStrict([]byte(manifest), object)
-}
 
 // measure plays the loads, and returns the result.
 func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
@@ -282,36 +264,19 @@ func (r *reaction) measure(ctx context.Context) (*reactionResult, error) {
 	program.Logf("%s: measuring for %s", r.name, reactionDuration)
 	var loads []load
 	var pods []objects.Pod
-	active := map[int]bool{}
 	for _, a := range r.autoscalers {
 		loads, pods = append(loads, a.loads...), append(pods, a.pods...)
-		for _, pod := range a.pods {
-			active[pod.Node] = true
-		}
 	}
-	result := &reactionResult{mode: r.mode}
-	var played []load
 	begin, before := time.Now(), r.countRequests()
-	cpu, elapsed, err := cpuTime(r.server.Process, func() (err error) {
-		played, err = play(ctx, loads, reactionDuration, func(i int, cores float64) {
-			usage := kubelettest.Usage{CPU: cores, Memory: 64 << 20}
-			r.kubelets.byNode[pods[i].Node].SetContainer(pods[i].Namespace, pods[i].Name, objects.ContainerName(0), usage)
-		})
-		return err
+	played, err := play(ctx, loads, reactionDuration, func(i int, cores float64) {
+		usage := kubelettest.Usage{CPU: cores, Memory: 64 << 20}
+		r.kubelets.byNode[pods[i].Node].SetContainer(pods[i].Namespace, pods[i].Name, objects.ContainerName(0), usage)
 	})
 	if err != nil {
 		return nil, err
 	}
-	result.millicores = 1e3 * cpu.Seconds() / elapsed.Seconds()
-	all, ofActive := 0, 0
-	for i, n := range r.countRequests() {
-		all += n - before[i]
-		if active[i] {
-			ofActive += n - before[i]
-		}
-	}
-	result.scrapes = float64(all) / float64(r.nodes) / elapsed.Minutes()
-	result.scrapesActive = float64(ofActive) / float64(len(active)) / elapsed.Minutes()
+	result := &reactionResult{mode: r.mode}
+	result.scrapes = float64(r.countRequests()-before) / float64(r.nodes) / time.Since(begin).Minutes()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	offset := begin.Sub(r.start)
@@ -338,11 +303,10 @@ func (r *reactionResult) add(kind string, l load, d decisions, duration time.Dur
 	}
 }
 
-// countRequests returns the number of requests for metrics to each kubelet.
-func (r *reaction) countRequests() []int {
-	list := make([]int, r.nodes)
-	for i, k := range r.kubelets.byNode {
-		list[i] = k.Requests(kubelettest.ResourcePath) + k.Requests(kubelettest.SummaryPath)
+// countRequests returns the number of requests for metrics to all kubelets.
+func (r *reaction) countRequests() (n int) {
+	for _, k := range r.kubelets.byNode {
+		n += k.Requests(kubelettest.ResourcePath) + k.Requests(kubelettest.SummaryPath)
 	}
-	return list
+	return n
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"gonum.org/v1/plot/plotter"
@@ -70,7 +69,6 @@ type delays struct {
 	first, right []float64 // from a step up until more replicas, and until stepReplicas, are wanted
 	down         []float64 // from a step down until the minimum is wanted
 	ramp         []float64 // from when a ramp needs a replica more until that is wanted
-	skipped      int       // steps before which the minimum was not wanted
 }
 
 // addSteps adds the delays of all steps of a load.
@@ -83,7 +81,6 @@ func (s *delays) addSteps(l load, d decisions, end time.Duration) {
 		switch c.cores {
 		case stepHigh:
 			if d.at(c.at) != podsPerAutoscaler {
-				s.skipped++
 				continue
 			}
 			s.first = append(s.first, d.delay(c.at, next, func(n int) bool { return n > podsPerAutoscaler }))
@@ -135,19 +132,18 @@ func (s *delays) cells() []string {
 func printReaction(nodes int, results []*reactionResult) {
 	t := newTable(fmt.Sprintf("Reaction of %d autoscalers for each load: %d nodes, %g %% with their pods",
 		perKind, nodes, 100*activeShare),
-		slices.Concat([]string{"Mode", "scrapes a node and minute", "of active nodes", "CPU"}, reactionColumns,
-			[]string{"changes by spikes", "by noise", "steps", "skipped", "flags"})...)
+		slices.Concat([]string{"Mode", "scrapes a node and minute"}, reactionColumns,
+			[]string{"changes by spikes", "by noise"})...)
 	for _, r := range results {
-		t.row(slices.Concat([]string{r.name, fmt.Sprintf("%.1f", r.scrapes), fmt.Sprintf("%.1f", r.scrapesActive),
-			fmt.Sprintf("%.1f m", r.millicores)}, r.cells(), []string{fmt.Sprintf("%.1f", r.spikes),
-			fmt.Sprintf("%.1f", r.noise), fmt.Sprint(len(r.first)), fmt.Sprint(r.skipped), strings.Join(r.args, " ")})...)
+		t.row(slices.Concat([]string{r.name, fmt.Sprintf("%.1f", r.scrapes)}, r.cells(),
+			[]string{fmt.Sprintf("%.1f", r.spikes), fmt.Sprintf("%.1f", r.noise)})...)
 	}
 	t.print(os.Stdout)
 	fmt.Printf(`
-Changes of desiredReplicas are per autoscaler and hour; spikes and noise need none. CPU is that of the server.
-Steps: %.0fm to %.0fm per pod, target %.0fm, %d pods, %d replicas are right. A step is skipped if the autoscaler
-had not returned to the minimum. The controller has its defaults, such as a read every %s. Scale-down
-stabilization is 0s in the autoscalers, so that they return soon after a wrong decision.
+Changes of desiredReplicas are per autoscaler and hour; spikes and noise need none.
+Steps: %.0fm to %.0fm per pod, target %.0fm, %d pods, %d replicas are right. A step does not count if the
+autoscaler had not returned to the minimum. The controller has its defaults, such as a read every %s.
+Scale-down stabilization is 0s in the autoscalers, so that they return soon after a wrong decision.
 `, 1e3*stepLow, 1e3*stepHigh, 1e3*target, podsPerAutoscaler, stepReplicas, syncPeriod)
 }
 

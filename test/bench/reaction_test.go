@@ -6,58 +6,31 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// TestKinds checks the properties of the loads on which the measurement relies.
-func TestKinds(t *testing.T) {
-	const duration = 5 * time.Minute
-	for _, k := range kinds() {
-		t.Run(k.name, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(3, 4))
-			mean, highest := 0.0, 0.0
-			for range 20 {
-				loads := k.generate(random, duration)
-				if len(loads) != podsPerAutoscaler {
-					t.Fatalf("got loads of %d pods, want %d", len(loads), podsPerAutoscaler)
-				}
-				for _, l := range loads {
-					sorted := slices.IsSortedFunc(l, func(a, b change) int { return int(a.at - b.at) })
-					if !sorted || l[0].at != 0 || l[len(l)-1].at >= duration {
-						t.Fatalf("not in order, from 0 and within %s: %v", duration, l)
-					}
-					for i, c := range l {
-						end := duration
-						if i+1 < len(l) {
-							end = l[i+1].at
-						}
-						mean += c.cores * (end - c.at).Seconds() / duration.Seconds() / float64(20*len(loads))
-						highest = max(highest, c.cores)
-					}
-				}
-			}
-			switch k.name {
-			case stepKind:
-				want := stepLow + (stepHigh-stepLow)*3*stepDuration.Seconds()/duration.Seconds()
-				if math.Abs(mean-want) > 1e-9 || highest != stepHigh || replicasFor(stepHigh) != stepReplicas {
-					t.Errorf("got mean %g and maximum %g, want %g and %g", mean, highest, want, stepHigh)
-				}
-			case rampKind:
-				if math.Abs(highest-rampHigh) > 1e-9 || replicasFor(highest) >= maxReplicas {
-					t.Errorf("got maximum %g, want %g, for which there are enough replicas", highest, rampHigh)
-				}
-			case spikeKind:
-				// Over a minute, spikes need no more replicas than the minimum.
-				if mean > target/1.1 || highest > spikeMax || highest < 2*target {
-					t.Errorf("got mean %g and maximum %g", mean, highest)
-				}
-			case noiseKind:
-				if math.Abs(mean-noiseMean) > 0.05*noiseMean || highest < 2*target {
-					t.Errorf("got mean %g and maximum %g, want a mean of %g", mean, highest, noiseMean)
+// TestRules compares the rows of rules that are not the product's with docs/dev/measurements.md: they
+// depend on the loads, on the decisions of autoscalers, and on how these are analyzed.
+func TestRules(t *testing.T) {
+	text, err := os.ReadFile("../../docs/dev/measurements.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []ruleRow{
+		{"15 s, a sample every 15 s (metrics-server)", fixedWindow, sparse}, {"5 s", shortWindow, predicted},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			c := r.reactions() // the page does not have the p95 of the first decision and noise of 10 s
+			reactions := slices.Concat(c[:2], c[3:9], c[10:])
+			for _, cells := range [][]string{reactions, r.delays()} {
+				if want := "| " + strings.Join(cells, " | ") + " |\n"; !strings.Contains(string(text), want) {
+					t.Errorf("the page does not have this row:\n%s", want)
 				}
 			}
 		})
@@ -94,27 +67,6 @@ func decide(pairs ...int) (d decisions) {
 	return d
 }
 
-func TestDecisions(t *testing.T) {
-	d := decide(-20, 2, -10, 4, 5, 4, 10, 2, 20, 2, 30, 3)
-	if want := decide(-20, 2, -10, 4, 10, 2, 30, 3); !slices.Equal(d, want) {
-		t.Errorf("got %v, want %v without repetitions", d, want)
-	}
-	for second, want := range map[int]int{-30: 2, -20: 2, -10: 4, 0: 4, 9: 4, 10: 2, 29: 2, 30: 3, 99: 3} {
-		if got := d.at(time.Duration(second) * time.Second); got != want {
-			t.Errorf("after %d s: got %d replicas, want %d", second, got, want)
-		}
-	}
-	if got := d.changes(29 * time.Second); got != 1 {
-		t.Errorf("got %d changes in 29 s, want 1: those before the start do not count", got)
-	}
-	if got := d.changes(30 * time.Second); got != 2 {
-		t.Errorf("got %d changes in 30 s, want 2", got)
-	}
-	if got := d.since(10 * time.Second); got[2].at != 0 || got[3].at != 20*time.Second || d[2].at == 0 {
-		t.Errorf("got %v of %v", got, d)
-	}
-}
-
 func TestDelaysOfSteps(t *testing.T) {
 	l := load{
 		{0, stepLow},
@@ -127,7 +79,7 @@ func TestDelaysOfSteps(t *testing.T) {
 	// autoscaler still wants more than the minimum.
 	s.addSteps(l, decide(-60, 2, 30, 4, 45, 6, 100, 2, 150, 5, 230, 6, 290, 2), 300*time.Second)
 	inf := math.Inf(1)
-	want := delays{first: []float64{10, 30}, right: []float64{25, inf}, down: []float64{20, inf}, skipped: 1}
+	want := delays{first: []float64{10, 30}, right: []float64{25, inf}, down: []float64{20, inf}}
 	if got := fmt.Sprintf("%+v", s); got != fmt.Sprintf("%+v", want) {
 		t.Errorf("got\n%s, want\n%+v", got, want)
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 )
 
 // table is a Markdown table with aligned columns. The first row has the titles.
@@ -44,20 +43,6 @@ func (t *table) print(w io.Writer) {
 		fmt.Fprint(aligned, cellEnds.Replace(line))
 	}
 	_ = aligned.Flush() // it prints to a terminal
-}
-
-func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
-
-// ms formats milliseconds with three significant digits.
-func ms(v float64) string {
-	switch {
-	case v < 1:
-		return fmt.Sprintf("%.3f ms", v)
-	case v < 100:
-		return fmt.Sprintf("%.1f ms", v)
-	default:
-		return fmt.Sprintf("%.0f ms", v)
-	}
 }
 
 func median(values []float64) float64 { return percentile(values, 50) }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 	"github.com/kube-vitals/kube-vitals/test/internal/objects"
@@ -27,7 +28,6 @@ type request struct {
 	name, path, accept string
 	want               int  // items in the response
 	gzip               bool // the client accepts compression, as client-go does
-	proxied            bool // through the aggregation layer, as most requests are
 }
 
 // typicalRequests are those of kubectl, autoscalers and dashboards.
@@ -41,10 +41,6 @@ func (s shape) typicalRequests() []request {
 		s.hpaRequest(),
 		selectorRequest(hugeNamespace, rareApp, s.rare, s.huge),
 		{name: "GET one pod, JSON", path: onePod, accept: cluster.TypeJSON, want: 1},
-		{
-			name: "GET one pod, JSON, as the API server sends it", path: onePod, accept: cluster.TypeJSON, want: 1,
-			proxied: true,
-		},
 		{name: "LIST nodes, JSON", path: allNodes, accept: cluster.TypeJSON, want: s.nodes},
 	}
 }
@@ -82,11 +78,7 @@ func (r request) send(ctx context.Context, s *cluster.Standalone) (*http.Respons
 	if r.gzip { // set here, the transport does not decompress, which would count as latency
 		request.Header.Set("Accept-Encoding", "gzip")
 	}
-	client := s.Direct
-	if r.proxied {
-		client = s.Proxied
-	}
-	response, err := client.Do(request)
+	response, err := s.Direct.Do(request)
 	if err == nil && response.StatusCode != http.StatusOK {
 		response.Body.Close()
 		return nil, &cluster.StatusError{URL: s.URL + r.path, Code: response.StatusCode}
@@ -107,7 +99,7 @@ func (r request) discard(ctx context.Context, s *cluster.Standalone) error {
 
 // count sends the request, and returns the number of items in the response and when it started.
 func (r request) count(ctx context.Context, s *cluster.Standalone) (items int, at time.Time, err error) {
-	r.gzip, r.proxied = false, false
+	r.gzip = false
 	response, err := r.send(ctx, s)
 	if err != nil {
 		return 0, at, err
@@ -130,40 +122,22 @@ func (r request) count(ctx context.Context, s *cluster.Standalone) (items int, a
 // countProtobuf counts the items of a list in Kubernetes' protobuf encoding. Decoding them would
 // cost as much CPU as the measured server.
 func countProtobuf(body []byte) (items int, err error) {
-	unknown, ok := bytes.CutPrefix(body, []byte("k8s\x00"))
-	if !ok {
+	var envelope runtime.Unknown
+	if err := envelope.Unmarshal(bytes.TrimPrefix(body, []byte("k8s\x00"))); err != nil {
+		return 0, err
+	}
+	if len(envelope.Raw) == 0 {
 		return 0, errors.New("the response is not protobuf")
 	}
-	// Field 2 of runtime.Unknown is the list, and field 2 of a list is an item.
-	err = eachField(unknown, func(number protowire.Number, raw []byte) error {
-		if number != 2 {
-			return nil
+	for list := envelope.Raw; len(list) > 0; {
+		number, _, n := protowire.ConsumeField(list)
+		if n < 0 {
+			return 0, protowire.ParseError(n)
 		}
-		return eachField(raw, func(number protowire.Number, _ []byte) error {
-			if number == 2 {
-				items++
-			}
-			return nil
-		})
-	})
-	return items, err
-}
-
-// eachField calls f for each field of a message, all of which must be length-delimited.
-func eachField(message []byte, f func(number protowire.Number, content []byte) error) error {
-	for len(message) > 0 {
-		number, kind, n := protowire.ConsumeTag(message)
-		if n < 0 || kind != protowire.BytesType {
-			return fmt.Errorf("invalid protobuf %d bytes before the end", len(message))
+		if number == 2 { // an item
+			items++
 		}
-		content, m := protowire.ConsumeBytes(message[n:])
-		if m < 0 {
-			return protowire.ParseError(m)
-		}
-		if err := f(number, content); err != nil {
-			return err
-		}
-		message = message[n+m:]
+		list = list[n:]
 	}
-	return nil
+	return items, nil
 }

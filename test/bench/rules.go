@@ -331,6 +331,18 @@ func (r ruleRow) reactions() []string {
 	return cells
 }
 
+// levels are the steps of the second table.
+var levels = []stepOf{{1.3, 0}, {2, 0}, {6, 0}, {0.2, 0}, {2, 0.2}, {2, 0.5}}
+
+// delays returns the cells of the second table.
+func (r ruleRow) delays() []string {
+	cells := []string{r.name}
+	for _, k := range levels {
+		cells = append(cells, seconds(k.delayOf(r)))
+	}
+	return cells
+}
+
 // simulateRules compares rules for the window of a rate, and schedules with that of the product.
 func simulateRules() {
 	const every = 5 * time.Second
@@ -339,7 +351,6 @@ func simulateRules() {
 		columns = append(columns, k.name)
 	}
 	reactions := newTable("Samples every 5 s, before predicted reads, or as the row says", columns...)
-	levels := []stepOf{{1.3, 0}, {2, 0}, {6, 0}, {0.2, 0}, {2, 0.2}, {2, 0.5}}
 	columns = []string{""}
 	for _, k := range levels {
 		columns = append(columns, k.String())
@@ -360,14 +371,9 @@ func simulateRules() {
 			schedule{interval: every, lead: predicted.lead, housekeeping: 10 * time.Second}},
 	} {
 		reactions.row(r.reactions()...)
-		if i >= 7 { // the schedules
-			continue
+		if i < 7 { // the others are schedules
+			delays.row(r.delays()...)
 		}
-		cells := []string{r.name}
-		for _, k := range levels {
-			cells = append(cells, seconds(k.delayOf(r)))
-		}
-		delays.row(cells...)
 	}
 	reactions.print(os.Stdout)
 	delays.print(os.Stdout)

@@ -1,118 +1,127 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"debug/buildinfo"
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"os"
-	"os/exec"
-	"path"
-	"runtime"
+	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/cluster"
 )
 
-// scaleColumns are the columns of the CSV file.
-var scaleColumns = []string{
-	"date", "server", "version", "machine", "objects", "nodes", "pods", "containers", "resolution_seconds",
-	"rss_mib", "peak_start_mib", "rss_after_lists_mib", "peak_mib", "cpu_cores", "start_seconds", "start_cpu_seconds",
-	"list_pods_protobuf_cpu_ms", "list_selector_cpu_ms", "received_bytes_per_second", "file_descriptors", "goroutines",
+// row is what a server costs at one size of the cluster: values by column of the CSV file. A value that
+// was not measured is missing, or 0.
+type row struct {
+	server string
+	values map[string]float64
 }
 
-// scaleRow is what a server costs at one size of the cluster: values by column.
-type scaleRow map[string]string
+func newRow(server string, b *bench) row {
+	return row{server, map[string]float64{
+		"nodes": float64(b.nodes), "pods": float64(b.pods()), "resolution_seconds": b.resolution.Seconds(),
+	}}
+}
 
-// number returns 0 for what is not a number, and so for what was not measured.
-func (r scaleRow) number(column string) float64 {
-	v, _ := strconv.ParseFloat(r[column], 64)
+const cpuCores = "cpu_cores"
+
+// quantities are what is measured of each server. The first six are drawn, the first nine are in
+// docs/scaling.md. Those per interval are there what they would be with a scrape every 15 s.
+var quantities = []struct {
+	column, title, format string
+	perInterval           bool
+}{
+	{"peak_mib", "peak memory, MiB", "%.0f", false},
+	{"rss_mib", "memory while scraping, MiB", "%.0f", false},
+	{cpuCores, "CPU while scraping, cores", "%.3f", true},
+	{"start_seconds", "start to all metrics, s", "%.1f", false},
+	{"list_pods_protobuf_cpu_ms", "LIST of all pods, ms of CPU", "%.0f", false},
+	{"received_mb_per_second", "from kubelets, MB/s", "%.2f", true},
+	{"list_selector_cpu_ms", "LIST of an HPA, ms of CPU", "%.1f", false},
+	{"file_descriptors", "open files", "%.0f", false},
+	{"goroutines", "goroutines", "%.0f", false},
+	{"rss_after_lists_mib", "memory after LISTs of all pods, MiB", "%.0f", false},
+	{"peak_start_mib", "peak memory until all metrics, MiB", "%.0f", false},
+}
+
+const drawn, inDocs, plotResolution = 6, 9, 15
+
+// published returns a quantity as it is drawn and in docs/scaling.md.
+func (r row) published(i int) float64 {
+	v := r.values[quantities[i].column]
+	if quantities[i].perInterval {
+		v *= r.values["resolution_seconds"] / plotResolution
+	}
 	return v
 }
 
 // podsPerNode returns the number of pods on each node.
-func (r scaleRow) podsPerNode() int { return int(r.number("pods") / max(1, r.number("nodes"))) }
+func (r row) podsPerNode() int { return int(r.values["pods"] / max(1, r.values["nodes"])) }
 
 // measureScale measures one size of the cluster, and appends a row for each server to the CSV file.
 func measureScale(ctx context.Context, b *bench) error {
 	const lists = 10
 	requests := []request{b.listPods("protobuf", cluster.TypeProtobuf), b.hpaRequest()}
 	costs, err := b.measureServers(ctx, requests, lists)
-	if err != nil || b.file == "" {
+	if err != nil || b.csv == "" {
+		return err
+	}
+	rows, err := readRows(b.csv)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	for _, c := range costs {
-		row, err := c.scaleRow()
-		if err != nil {
-			return err
+		for i, column := range []string{"list_pods_protobuf_cpu_ms", "list_selector_cpu_ms"} {
+			if r := c.requests[i]; r.items == r.want { // else it has less to do, so its cost does not count
+				c.values[column] = r.cpu
+			}
 		}
-		if err := appendScaleRow(b.file, row); err != nil {
-			return err
-		}
+		rows = append(rows, c.row)
 	}
-	return nil
+	return writeRows(b.csv, latest(rows))
 }
 
-func (c *cost) scaleRow() (row scaleRow, err error) {
-	row = scaleRow{"date": time.Now().UTC().Format(time.DateOnly), "objects": "full"}
-	if c.smallObjects {
-		row["objects"] = "small"
+// latest returns the last row of each server and size, in the order of servers and sizes.
+func latest(rows []row) []row {
+	last := map[string]row{}
+	for _, r := range rows {
+		last[fmt.Sprint(r.server, r.values["nodes"], r.values["pods"])] = r
 	}
-	if row["server"], row["version"], err = programVersion(c.executable); err != nil {
-		return nil, err
+	return slices.SortedFunc(maps.Values(last), func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.server, b.server), cmp.Compare(b.podsPerNode(), a.podsPerNode()),
+			cmp.Compare(a.values["nodes"], b.values["nodes"]))
+	})
+}
+
+func writeRows(file string, rows []row) error {
+	columns := []string{"nodes", "pods", "resolution_seconds"}
+	for _, q := range quantities {
+		columns = append(columns, q.column)
 	}
-	if row["machine"], err = machine(); err != nil {
-		return nil, err
-	}
-	for column, value := range map[string]float64{
-		"nodes": float64(c.nodes), "pods": float64(c.pods()), "containers": float64(c.pods() * containersPerPod),
-		"resolution_seconds": c.resolution.Seconds(),
-		"rss_mib":            c.rss, "peak_start_mib": c.start.peak, "rss_after_lists_mib": c.rssLists, "peak_mib": c.peak,
-		"cpu_cores": c.cores, "start_seconds": c.start.all(), "start_cpu_seconds": c.start.cpu,
-		"received_bytes_per_second": c.received, "file_descriptors": float64(c.descriptors), "goroutines": c.goroutines,
-	} {
-		row[column] = formatNumber(value)
-	}
-	for i, column := range []string{"list_pods_protobuf_cpu_ms", "list_selector_cpu_ms"} {
-		if r := c.requests[i]; r.items == r.want { // else it has less to do, so its cost does not count
-			row[column] = formatNumber(r.cpu)
+	records := [][]string{append([]string{"server"}, columns...)}
+	for _, r := range rows {
+		record := []string{r.server}
+		for _, column := range columns {
+			precision := 5
+			if v := r.values[column]; v == float64(int(v)) {
+				precision = -1 // a whole number
+			}
+			record = append(record, strconv.FormatFloat(r.values[column], 'g', precision, 64))
 		}
+		records = append(records, record)
 	}
-	return row, nil
-}
-
-// formatNumber returns whole numbers in full, and others with five digits.
-func formatNumber(v float64) string {
-	if v == float64(int(v)) {
-		return strconv.Itoa(int(v))
-	}
-	return strconv.FormatFloat(v, 'g', 5, 64)
-}
-
-// appendScaleRow appends a row to a CSV file, which it creates if necessary.
-func appendScaleRow(file string, row scaleRow) error {
-	_, err := os.Stat(file)
-	isNew := errors.Is(err, fs.ErrNotExist)
-	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	f, err := os.Create(file)
 	if err != nil {
 		return err
 	}
-	var records [][]string
-	if isNew {
-		records = append(records, scaleColumns)
-	}
-	record := make([]string, len(scaleColumns))
-	for i, column := range scaleColumns {
-		record[i] = row[column]
-	}
-	return errors.Join(csv.NewWriter(f).WriteAll(append(records, record)), f.Close())
+	return errors.Join(csv.NewWriter(f).WriteAll(records), f.Close())
 }
 
-func readScaleRows(file string) (rows []scaleRow, err error) {
+func readRows(file string) (rows []row, err error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -122,48 +131,14 @@ func readScaleRows(file string) (rows []scaleRow, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
-	for i, record := range records {
-		row := scaleRow{}
-		for j, value := range record {
-			row[records[0][j]] = value
+	for _, record := range records[min(1, len(records)):] {
+		r := row{record[0], map[string]float64{}}
+		for j, value := range record[1:] {
+			if r.values[records[0][j+1]], err = strconv.ParseFloat(value, 64); err != nil {
+				return nil, fmt.Errorf("read %s: %w", file, err)
+			}
 		}
-		if i > 0 {
-			rows = append(rows, row)
-		}
+		rows = append(rows, r)
 	}
 	return rows, nil
-}
-
-// programVersion returns the name of a Go program and the version of its module, or the version that
-// it prints if it was built in a checkout.
-func programVersion(executable string) (name, version string, err error) {
-	info, err := buildinfo.ReadFile(executable)
-	if err != nil {
-		return "", "", err
-	}
-	name, version = path.Base(info.Path), info.Main.Version
-	for _, module := range info.Deps { // of a program that is not part of the main module
-		if strings.HasPrefix(info.Path, module.Path+"/") {
-			version = module.Version
-		}
-	}
-	if version == "(devel)" {
-		if output, err := exec.Command(executable, "--version").Output(); err == nil { //nolint:noctx // it ends at once
-			version = strings.Trim(strings.Join(strings.Fields(string(output))[1:2], ""), ",")
-		}
-	}
-	return name, version, nil
-}
-
-// machine describes this machine.
-func machine() (string, error) {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return "", err
-	}
-	var kib float64
-	if _, err := fmt.Sscanf(string(text), "MemTotal: %f kB", &kib); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%d × %s, %.0f GiB", runtime.NumCPU(), runtime.GOARCH, kib/(1<<20)), nil
 }

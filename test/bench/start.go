@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,16 +17,11 @@ import (
 
 // startTimes are when a server served what, in seconds since the start of its process.
 type startTimes struct {
-	nodesSynced, podsSynced float64 // the caches of objects; 0: the server has no such probe
-	firstNode, allNodes     float64
-	firstPod, allPods       float64
-	ready                   float64
-	cpu                     float64 // of the process, until all metrics were served
-	peak                    float64 // highest RSS until then, in MiB
-}
-
-func (t startTimes) firstAfterSync() float64 {
-	return max(t.firstNode, t.firstPod) - max(t.nodesSynced, t.podsSynced)
+	firstNode, allNodes float64
+	firstPod, allPods   float64
+	ready               float64
+	cpu                 float64 // of the process, until all metrics were served
+	peak                float64 // highest RSS until then, in MiB
 }
 
 func (t startTimes) all() float64 { return max(t.allNodes, t.allPods) }
@@ -35,7 +29,6 @@ func (t startTimes) all() float64 { return max(t.allNodes, t.allPods) }
 // Pauses between two requests, up to 1000 nodes; in larger clusters, they are longer by the same
 // factor. All requests together cost the server a few percent of a core.
 const (
-	probePause = 20 * time.Millisecond
 	nodesPause = 50 * time.Millisecond
 	podsPause  = 100 * time.Millisecond
 )
@@ -47,9 +40,6 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t sta
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not all nodes and pods have metrics after %s", limit))
 	defer cancel()
 	slower := max(1, s.nodes/1000)
-	probe := func(path string, at *float64) func() error {
-		return func() error { return untilProbe(ctx, server, path, at) }
-	}
 	items := func(path string, pause time.Duration, want int, at *float64) error {
 		r := request{path: path, accept: cluster.TypeProtobuf}
 		return until(ctx, server, time.Duration(slower*int(pause)), at, func() (time.Time, bool) {
@@ -59,11 +49,14 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t sta
 	}
 	shop := namespacePods(shopNamespace)
 	var group sync.WaitGroup
-	errs := make([]error, 5)
+	errs := make([]error, 3)
 	for i, f := range []func() error{
-		probe("/readyz/nodes", &t.nodesSynced),
-		probe("/readyz/pods", &t.podsSynced),
-		probe("/readyz", &t.ready),
+		func() error {
+			return until(ctx, server, nodesPause, &t.ready, func() (time.Time, bool) {
+				_, _, err := server.Get(ctx, "/readyz", cluster.TypeJSON)
+				return time.Now(), err == nil
+			})
+		},
 		func() error {
 			return errors.Join(items(allNodes, nodesPause, 1, &t.firstNode), items(allNodes, nodesPause, s.nodes, &t.allNodes))
 		},
@@ -89,21 +82,6 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t sta
 	return t, err
 }
 
-// untilProbe waits until a probe succeeds or is not found, in which case *at is 0.
-func untilProbe(ctx context.Context, server *cluster.Standalone, path string, at *float64) error {
-	found := true
-	err := until(ctx, server, probePause, at, func() (time.Time, bool) {
-		_, _, err := server.Get(ctx, path, cluster.TypeJSON)
-		var status *cluster.StatusError
-		found = !errors.As(err, &status) || status.Code != http.StatusNotFound
-		return time.Now(), err == nil || !found
-	})
-	if !found {
-		*at = 0
-	}
-	return err
-}
-
 // until sets *at to when try has succeeded.
 func until(
 	ctx context.Context, server *cluster.Standalone, pause time.Duration, at *float64, try func() (time.Time, bool),
@@ -126,9 +104,8 @@ func measureStart(ctx context.Context, b *bench) error {
 		name, format string
 		value        func(startTimes) float64
 	}{
-		{"cache of nodes has synced", "%.2f s", func(t startTimes) float64 { return t.nodesSynced }},
-		{"cache of pods has synced", "%.2f s", func(t startTimes) float64 { return t.podsSynced }},
-		{"first node and first pod have metrics, after that", "%.2f s", startTimes.firstAfterSync},
+		{"first node has metrics", "%.2f s", func(t startTimes) float64 { return t.firstNode }},
+		{"first pod has metrics", "%.2f s", func(t startTimes) float64 { return t.firstPod }},
 		{"all nodes have metrics", "%.2f s", func(t startTimes) float64 { return t.allNodes }},
 		{"all pods have metrics", "%.2f s", func(t startTimes) float64 { return t.allPods }},
 		{"ready", "%.2f s", func(t startTimes) float64 { return t.ready }},

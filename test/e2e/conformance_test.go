@@ -122,7 +122,7 @@ func (c *testCluster) installMetricsServer(t *testing.T, path string) {
 	server, err := c.StartProcess(path,
 		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
 		"--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+c.Dir,
-		"--kubelet-certificate-authority="+c.File(cluster.KubeletCAFile),
+		"--kubelet-certificate-authority="+c.File("ca.crt"),
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-use-node-status-port",
 		"--metric-resolution=10s", "--kubelet-request-timeout=5s", // the shortest allowed resolution
 	)

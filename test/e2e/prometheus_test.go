@@ -166,7 +166,7 @@ func (c *prometheusCluster) writeScrapeConfig(t *testing.T, others ...map[string
 		"global": map[string]any{"scrape_interval": "3s", "scrape_timeout": "3s"},
 		"scrape_configs": append(others, map[string]any{
 			"job_name": "kubelet", "scheme": "https", "metrics_path": "/metrics/resource", "static_configs": targets,
-			"tls_config":    map[string]any{"ca_file": c.File(cluster.KubeletCAFile)},
+			"tls_config":    map[string]any{"ca_file": c.File("ca.crt")},
 			"authorization": map[string]any{"credentials": c.REST.BearerToken},
 		}),
 	})
@@ -227,11 +227,11 @@ func (c *prometheusCluster) checkAgreement(t *testing.T, hasSwap bool) {
 	t.Cleanup(direct.Process.Kill)
 	const pods, nodes = "/apis/metrics.k8s.io/v1beta1/pods", "/apis/metrics.k8s.io/v1beta1/nodes"
 	eventually(t, "both sources to agree", func(ctx context.Context) error {
-		wantPods, err := direct.Pods(ctx, pods, cluster.TypeJSON)
+		wantPods, err := cluster.GetObject[metricsv1beta1.PodMetricsList](ctx, direct, pods, cluster.TypeJSON)
 		if err != nil {
 			return err
 		}
-		wantNodes, err := direct.Nodes(ctx, nodes, cluster.TypeJSON)
+		wantNodes, err := cluster.GetObject[metricsv1beta1.NodeMetricsList](ctx, direct, nodes, cluster.TypeJSON)
 		if err != nil {
 			return err
 		}

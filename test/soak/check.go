@@ -24,164 +24,132 @@ func (v violation) String() string {
 	return v.object + " " + v.what + ": " + v.detail
 }
 
-// checkPods returns the violations in a response. If all is set, it must have all expected pods.
-func (o *oracle) checkPods(list []metricsv1beta1.PodMetrics, e exchange, all bool) (violations []violation) {
-	served := make(map[string]bool, len(list))
-	for i := range list {
-		name := list[i].Namespace + "/" + list[i].Name
-		if served[name] {
-			violations = append(violations, violation{"pod " + name, "is served twice in one response", ""})
-		}
-		served[name] = true
-		if what, detail := o.checkPod(name, &list[i], e); what != "" {
-			violations = append(violations, violation{"pod " + name, what, detail})
-		}
-	}
-	if all {
-		violations = append(violations, missing(o, "pod ", o.expectedPods, served, e)...)
-	}
-	return violations
-}
-
-// missing returns a violation for each object that was not served, but was expected when the request was
-// sent and when the response was received.
-func missing[T interface{ describe(time.Time) string }](
-	o *oracle, kind string, expected func(time.Time) map[string]T, served map[string]bool, e exchange,
-) (violations []violation) {
-	still := expected(e.received)
-	for name, object := range expected(e.sent) {
-		if _, ok := still[name]; ok && !served[name] {
-			o.update(func() {
-				violations = append(violations, violation{kind + name, "is not served", object.describe(e.sent)})
-			})
-		}
-	}
-	return violations
-}
-
-func (o *oracle) checkPod(name string, m *metricsv1beta1.PodMetrics, e exchange) (what, detail string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	p := o.pods[name]
-	if p == nil {
-		return "is served but never existed", ""
-	}
-	if what, detail := o.checkLife(p.life, e); what != "" {
-		return what, detail
-	}
-	if len(m.Containers) != len(objects.ContainerNames) {
-		return "is served in part", fmt.Sprintf("got %d containers, want %d", len(m.Containers), len(objects.ContainerNames))
-	}
-	for i, want := range objects.ContainerNames {
-		if got := m.Containers[i].Name; got != want {
-			return "is served with another container", fmt.Sprintf("got %q, want %q", got, want)
-		}
-	}
-	r := response{timestamp: m.Timestamp.Time, window: m.Window.Duration}
-	for i, container := range objects.ContainerNames {
-		r.series = append(r.series, seriesKey{m.Namespace, m.Name, container})
-		r.values = append(r.values, valueOf(m.Containers[i].Usage))
-	}
-	isKnown := !e.sent.Before(p.unjudgeable)
-	what, detail = o.checkMetrics(p.node, r, e, isKnown, later(p.undisturbed, p.restarted))
-	if detail != "" {
-		detail += "; " + p.describe(e.sent)
-	}
-	return what, detail
-}
-
-// checkNodes returns the violations in a response. If all is set, it must have all expected nodes.
-func (o *oracle) checkNodes(list []metricsv1beta1.NodeMetrics, e exchange, all bool) (violations []violation) {
-	served := make(map[string]bool, len(list))
-	for i := range list {
-		name := list[i].Name
-		served[name] = true
-		if what, detail := o.checkNode(&list[i], e); what != "" {
-			violations = append(violations, violation{"node " + name, what, detail})
-		}
-	}
-	if all {
-		violations = append(violations, missing(o, "node ", o.expectedNodes, served, e)...)
-	}
-	return violations
-}
-
-func (o *oracle) checkNode(m *metricsv1beta1.NodeMetrics, e exchange) (what, detail string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n := o.nodes[m.Name]
-	if n == nil {
-		return "is served but never existed", ""
-	}
-	if what, detail := o.checkLife(n.life, e); what != "" {
-		return what, detail
-	}
-	r := response{m.Timestamp.Time, m.Window.Duration, []seriesKey{{}}, []value{valueOf(m.Usage)}}
-	what, detail = o.checkMetrics(n, r, e, true, n.undisturbed)
-	if detail != "" {
-		detail += "; " + n.describe(e.sent)
-	}
-	return what, detail
-}
-
-func (o *oracle) checkLife(l life, e exchange) (what, detail string) {
-	if since := e.sent.Sub(l.deleted); !l.deleted.IsZero() && since > o.gone {
-		return "is served but deleted", fmt.Sprintf("it was deleted %s ago", since.Round(time.Millisecond))
-	}
-	return "", ""
-}
-
-// response is what a response contains of one object: the usage of its series.
-type response struct {
+// served is what a response contains of one object: the usage of its series.
+type served struct {
+	name      string // see oracle.objects
 	timestamp time.Time
 	window    time.Duration
 	series    []seriesKey
 	values    []value // of each series
 }
 
+func servedPods(list ...metricsv1beta1.PodMetrics) (all []served) {
+	for i := range list {
+		m := &list[i]
+		s := served{name: podName(m.Namespace, m.Name), timestamp: m.Timestamp.Time, window: m.Window.Duration}
+		for _, c := range m.Containers {
+			s.series = append(s.series, seriesKey{m.Namespace, m.Name, c.Name})
+			s.values = append(s.values, valueOf(c.Usage))
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func servedNodes(list ...metricsv1beta1.NodeMetrics) (all []served) {
+	for i := range list {
+		m := &list[i]
+		all = append(all, served{
+			nodeName(m.Name), m.Timestamp.Time, m.Window.Duration, []seriesKey{{}}, []value{valueOf(m.Usage)},
+		})
+	}
+	return all
+}
+
+// check returns the violations in a response. It must have all expected objects of a kind, unless that is
+// empty.
+func (o *oracle) check(list []served, e exchange, kind string) (violations []violation) {
+	names := make(map[string]bool, len(list))
+	for _, s := range list {
+		if names[s.name] {
+			violations = append(violations, violation{s.name, "is served twice in one response", ""})
+		}
+		names[s.name] = true
+		if what, detail := o.checkObject(s, e); what != "" {
+			violations = append(violations, violation{s.name, what, detail})
+		}
+	}
+	if kind == "" {
+		return violations
+	}
+	still := o.expected(kind, e.received)
+	for name, object := range o.expected(kind, e.sent) {
+		if still[name] != nil && !names[name] {
+			o.update(func() {
+				violations = append(violations, violation{name, "is not served", object.describe(e.sent)})
+			})
+		}
+	}
+	return violations
+}
+
+func (o *oracle) checkObject(s served, e exchange) (what, detail string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	object := o.objects[s.name]
+	if object == nil {
+		return "is served but never existed", ""
+	}
+	if since := e.sent.Sub(object.deleted); !object.deleted.IsZero() && since > o.gone {
+		return "is served but deleted", fmt.Sprintf("it was deleted %s ago", since.Round(time.Millisecond))
+	}
+	if !object.isNode() {
+		var names []string
+		for _, key := range s.series {
+			names = append(names, key.container)
+		}
+		if want := objects.ContainerNames[:]; !slices.Equal(names, want) {
+			return "is served in part or with another container", fmt.Sprintf("got %q, want %q", names, want)
+		}
+	}
+	if what, detail = o.checkMetrics(object, s, e); detail != "" {
+		detail += "; " + object.describe(e.sent)
+	}
+	return what, detail
+}
+
 // maxCores returns the largest CPU usage that may be served: 10 % more than the node has, and what
 // it can use in 2 seconds. The windows of a pod's containers differ, and any of them may be the
 // shortest.
-func (r response) maxCores() float64 {
-	window := r.window
-	if len(r.series) > 1 {
+func (s served) maxCores() float64 {
+	window := s.window
+	if len(s.series) > 1 {
 		window = minWindow
 	}
 	return objects.NodeCores * (1.1 + 2/window.Seconds())
 }
 
-// checkMetrics checks the timestamp, window and usage of a node or one of its pods, which is
-// undisturbed since a time. Unless isKnown is set, or after samples with wrong times, the server
-// cannot know the usage, and only the age is checked.
+// checkMetrics checks the timestamp, window and usage of a node or one of its pods. While an object is
+// unjudgeable, the server cannot know the usage, and only the age is checked.
 //
 // The timestamp and window of a pod are those of the container with the oldest sample.
-func (o *oracle) checkMetrics(
-	n *node, r response, e exchange, isKnown bool, undisturbed time.Time,
-) (what, detail string) {
+func (o *oracle) checkMetrics(object *object, s served, e exchange) (what, detail string) {
+	n := object.node
 	switch {
-	case r.timestamp.Unix() <= 0:
+	case s.timestamp.Unix() <= 0:
 		return "has no timestamp", ""
-	case r.window <= 0:
-		return "has no window", r.window.String()
-	case r.window > o.maxAge:
-		return "has too long a window", r.window.String()
+	case s.window <= 0:
+		return "has no window", s.window.String()
+	case s.window > o.maxAge:
+		return "has too long a window", s.window.String()
 	}
-	for i, v := range r.values {
-		if v.cores > r.maxCores() {
+	for i, v := range s.values {
+		if v.cores > s.maxCores() {
 			return "is served with more than its node has", fmt.Sprintf("%s: %.3f cores over %s",
-				r.series[i].container, v.cores, r.window)
+				s.series[i].container, v.cores, s.window)
 		}
 	}
 	n.readings.mu.Lock()
 	defer n.readings.mu.Unlock()
-	all := make([]series, len(r.series))
-	for i, key := range r.series {
+	all := make([]series, len(s.series))
+	for i, key := range s.series {
 		all[i] = n.readings.series[key]
 	}
-	if what, detail := o.checkTime(n, all, r.timestamp, e); what != "" || !isKnown || e.sent.Before(n.unjudgeable) {
+	what, detail = o.checkTime(n, all, s.timestamp, e)
+	if what != "" || e.sent.Before(object.unjudgeable) || e.sent.Before(n.unjudgeable) {
 		return what, detail
 	}
-	oldest, of, what, detail := o.explain(n, all, r, e)
+	oldest, of, what, detail := o.explain(n, all, s, e)
 	if what != "" {
 		return what, detail
 	}
@@ -189,13 +157,13 @@ func (o *oracle) checkMetrics(
 		return what, detail
 	}
 	o.oldest = max(o.oldest, e.sent.Sub(oldest.At))
-	return o.checkFreshness(n, of, oldest, e, later(undisturbed, n.undisturbed))
+	return o.checkFreshness(object, of, oldest, e)
 }
 
 // explain returns the oldest reading with which the values of a response end, and its series, or a
 // violation if the readings do not explain all values.
 func (o *oracle) explain(
-	n *node, all []series, r response, e exchange,
+	n *node, all []series, r served, e exchange,
 ) (oldest *reading, of series, what, detail string) {
 	f := facts{o.maxAge, n.startsMove, n.readings.series[seriesKey{}]}
 	newest := make([]time.Time, len(all)) // the end of the newest explanation of each value
@@ -273,11 +241,8 @@ func (o *oracle) checkAge(at time.Time, e exchange) (what, detail string) {
 // checkFreshness checks that a sample is the newest one of a series that the server must know. Samples
 // less than minWindow apart give no rate. After a disturbance, the last values are served for a while;
 // a small step of the clock may be noticed some scrapes later.
-func (o *oracle) checkFreshness(
-	n *node, of series, served *reading, e exchange, undisturbed time.Time,
-) (what, detail string) {
-	if !n.failing.IsZero() || e.sent.Sub(undisturbed) < o.settle+minContainerAge ||
-		e.sent.Sub(n.clock.last().at) < time.Minute {
+func (o *oracle) checkFreshness(object *object, of series, served *reading, e exchange) (what, detail string) {
+	if !o.isSettled(object, e.sent) {
 		return "", ""
 	}
 	newest := of.newestCertain(e.sent.Add(-o.latest))

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
@@ -65,17 +64,8 @@ type churn struct {
 
 	nextNode int // an index is never used again, and so no name
 	nextPod  int
-	events   events
-
-	mu    sync.Mutex // of the list and of liveNode.faultyUntil, which others read
-	nodes []*liveNode
-}
-
-// events counts what has happened.
-type events struct {
-	podsReplaced, nodesReplaced, restarts, faults, unreachable int
-	steps, stepsBack                                           int // of clocks
-	startsMoved, startsFollow                                  int // nodes with wrong start times
+	events   map[string]int // how often each kind of event has happened
+	nodes    []*liveNode    // changed in oracle.update, as is liveNode.faultyUntil: others read them
 }
 
 // liveNode is a node that exists.
@@ -96,7 +86,7 @@ type liveNode struct {
 // livePod is a pod that exists.
 type livePod struct {
 	objects.Pod
-	record    *pod
+	record    *object
 	startedAt time.Time // by the node's clock, as the API server shows it
 	usage     [len(objects.ContainerNames)]kubelettest.Usage
 }
@@ -152,17 +142,10 @@ func (c *churn) addNode(ctx context.Context, pods int) error {
 		}
 	}
 	if n.record.startsMove {
-		c.events.startsFollow++
+		c.events["nodes whose start times move with every sample"]++
 	}
-	c.update(func() { c.nodes = append(c.nodes, n) })
+	c.oracle.update(func() { c.nodes = append(c.nodes, n) })
 	return nil
-}
-
-// update changes what other goroutines read.
-func (c *churn) update(change func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	change()
 }
 
 // setPermanentFaults sets the faults that some nodes always have. Of ten nodes, one reports start
@@ -243,8 +226,7 @@ func (c *churn) removePod(ctx context.Context, n *liveNode, i int) error {
 // removeNode deletes node i with its pods.
 func (c *churn) removeNode(ctx context.Context, i int) error {
 	n := c.nodes[i]
-	c.update(func() { c.nodes = slices.Delete(c.nodes, i, i+1) })
-	c.oracle.update(func() { n.record.deleting = true })
+	c.oracle.update(func() { c.nodes, n.record.deleting = slices.Delete(c.nodes, i, i+1), true })
 	c.fleet.Remove(n.kubelet.Name())
 	if err := c.objects.DeleteNode(ctx, n.index); err != nil {
 		return err
@@ -281,14 +263,14 @@ func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
 	n := c.nodes[i]
 	switch chance := c.random.Float64(); {
 	case chance < 0.05:
-		c.events.nodesReplaced++
+		c.events["nodes replaced"]++
 		pods := len(n.pods)
 		if err := c.removeNode(ctx, i); err != nil {
 			return err
 		}
 		return c.addNode(ctx, pods)
 	case chance < 0.30 && len(n.pods) > 0:
-		c.events.podsReplaced++
+		c.events["pods replaced"]++
 		if err := c.removePod(ctx, n, c.random.IntN(len(n.pods))); err != nil {
 			return err
 		}
@@ -298,7 +280,7 @@ func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
 		if now.Add(n.record.clock.last().offset).Before(p.startedAt) {
 			break // the start time would be from before that of the pod, and the statuses here do not show restarts
 		}
-		c.events.restarts++
+		c.events["container restarts"]++
 		c.oracle.restart(p.record, now)
 		n.kubelet.Restart(p.Namespace, p.Name, objects.ContainerNames[c.random.IntN(len(objects.ContainerNames))])
 	case chance < 0.70:
@@ -307,7 +289,7 @@ func (c *churn) causeEvent(ctx context.Context, now time.Time) error {
 		if len(n.permanent) > 0 {
 			break
 		}
-		c.events.startsMoved++
+		c.events["nodes whose start times moved"]++
 		// Start times from cAdvisor move forwards only. Earlier ones would be of another pod.
 		by := time.Duration(c.random.Float64() * float64(time.Hour))
 		c.moveStarts(n, kubelettest.MoveStarts(by))

@@ -35,9 +35,9 @@ func (c *churn) stepClock(n *liveNode, now time.Time) {
 	if step.Abs() <= maxUnnoticedStep {
 		n.nextStep = now.Add(time.Minute) // a step soon after it could undo a part of it, and not be noticed either
 	}
-	c.events.steps++
+	c.events["clock steps"]++
 	if step < 0 {
-		c.events.stepsBack++
+		c.events["clock steps back"]++
 	}
 	c.setClock(n, offset+step)
 }
@@ -69,12 +69,11 @@ func (c *churn) disconnect(n *liveNode, now time.Time) {
 	if !n.faultyUntil.IsZero() || float64(disconnected) >= maxUnreachableShare*float64(len(c.nodes)) {
 		return
 	}
-	c.events.unreachable++
+	c.events["nodes unreachable, with another load on their return"]++
 	shortest := c.oracle.maxAge + 2*time.Second
 	until := now.Add(shortest + time.Duration(c.random.Int64N(int64(max(1, maxUnreachable-shortest)))))
-	c.setFaultyUntil(n, until)
 	n.loadChange = until.Add(-loadLead)
-	c.oracle.update(func() { n.record.failing, n.record.fault = now, unreachable })
+	c.oracle.update(func() { n.faultyUntil, n.record.failing, n.record.fault = until, now, unreachable })
 	n.setFaults(kubelettest.Refuse)
 }
 
@@ -106,23 +105,13 @@ func (c *churn) otherLoad(u kubelettest.Usage) kubelettest.Usage {
 
 // faulty returns how many kubelets misbehave.
 func (c *churn) faulty() (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, m := range c.nodes {
-		if !m.faultyUntil.IsZero() {
-			n++
+	c.oracle.update(func() {
+		for _, m := range c.nodes {
+			if !m.faultyUntil.IsZero() {
+				n++
+			}
 		}
-	}
-	return n
-}
-
-// requests returns the number of requests for a path that the kubelets of all nodes have received.
-func (c *churn) requests(path string) (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, m := range c.nodes {
-		n += m.kubelet.Requests(path)
-	}
+	})
 	return n
 }
 
@@ -139,15 +128,16 @@ func (c *churn) injectFault(n *liveNode, now time.Time) {
 	if f.Name == samplesFromYesterday && n.withoutDate {
 		return // to the server, the node's clock is a day behind, and the samples are current
 	}
-	c.events.faults++
+	c.events["kubelet faults"]++
 	if f.Name == startsFollowSamples || f.Name == startsMovedOnce {
 		c.oracle.moveStarts(n.record, now)
 	}
 	if c.random.IntN(2) == 0 {
 		f.Fault = kubelettest.Sometimes(0.5, c.random.Uint64(), f.Fault)
 	}
-	c.setFaultyUntil(n, now.Add(time.Duration(c.random.Int64N(int64(maxFault)))))
+	until := now.Add(time.Duration(c.random.Int64N(int64(maxFault))))
 	c.oracle.update(func() {
+		n.faultyUntil = until
 		n.record.failing, n.record.fault = now, f.Name
 		if hasWrongTimes(f.Name) {
 			n.record.unjudgeable = now.Add(maxFault + c.oracle.settle + c.oracle.wrongStartTime())
@@ -162,10 +152,6 @@ func (n *liveNode) setFaults(more ...kubelettest.Fault) {
 	n.kubelet.SetFaults(slices.Concat(n.permanent, more, []kubelettest.Fault{record})...)
 }
 
-func (c *churn) setFaultyUntil(n *liveNode, until time.Time) {
-	c.update(func() { n.faultyUntil = until })
-}
-
 // clearFaults clears the faults of the selected nodes.
 func (c *churn) clearFaults(isSelected func(*liveNode) bool) {
 	for _, n := range c.nodes {
@@ -174,7 +160,8 @@ func (c *churn) clearFaults(isSelected func(*liveNode) bool) {
 		}
 		n.setFaults()
 		n.loadChange = time.Time{}
-		c.setFaultyUntil(n, time.Time{})
-		c.oracle.update(func() { n.record.failing, n.record.undisturbed = time.Time{}, time.Now() })
+		c.oracle.update(func() {
+			n.faultyUntil, n.record.failing, n.record.undisturbed = time.Time{}, time.Time{}, time.Now()
+		})
 	}
 }

@@ -10,10 +10,9 @@
 // old metrics, or with a usage or window that no two samples of its kubelet give (readings.go).
 // Deleted objects must not be served, and undisturbed ones must be, whatever the clocks show.
 // Setting a clock once must not cost metrics. Some clients read as autoscalers do, so that nodes are
-// active; the kubelets must not be scraped more often than the budget of active nodes allows, nor
-// more often than without them after the last read. After the churn, the server is compared with
-// itself before the churn: goroutines, heap, series on /metrics and file descriptors must not have
-// grown by more than a margin. Its memory must never have exceeded a limit.
+// active. After the churn, the server is compared with itself before the churn: goroutines, heap,
+// series on /metrics and file descriptors must not have grown by more than a margin. Its memory must
+// never have exceeded a limit.
 //
 // TestSimulation runs the same churn and the same oracle in virtual time, with the scraper and the store
 // of the server but without a network. An hour of six nodes takes seconds:
@@ -37,7 +36,6 @@ import (
 const (
 	resolution       = 5 * time.Second // --metric-resolution
 	activeResolution = 2 * time.Second
-	activeBudget     = 2.0 // how many times as often all nodes together may be scraped
 	maxGrowth        = 1.05
 	maxMemory        = 300 // MiB
 )

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,36 +42,38 @@ func newTolerances(resolution time.Duration) tolerances {
 type oracle struct {
 	tolerances
 
-	mu     sync.Mutex
-	nodes  map[string]*node // by name, including deleted ones
-	pods   map[string]*pod  // by NAMESPACE/NAME, including deleted ones
-	oldest time.Duration    // greatest true age of a sample in any response
+	mu      sync.Mutex
+	objects map[string]*object // by podName or nodeName, including deleted ones
+	oldest  time.Duration      // greatest true age of a sample in any response
 }
 
-// life is the state of an object. Times are zero for what has not happened yet.
-type life struct {
+// The kinds of objects, with which their names begin.
+const podKind, nodeKind = "pod ", "node "
+
+func podName(namespace, name string) string { return podKind + namespace + "/" + name }
+
+func nodeName(name string) string { return nodeKind + name }
+
+// object is a pod or a node. Times are zero for what has not happened yet.
+type object struct {
+	node        *node     // on which it is; of a node, itself
 	undisturbed time.Time // since when it exists and nothing has happened that may cost metrics
+	restarted   time.Time // of a pod: its containers, the last time
+	unjudgeable time.Time // until when its usage is not checked: the server cannot know it
 	deleting    bool      // it may be served or not
 	deleted     time.Time
 }
 
-// node is a node with the faults of its kubelet.
-type node struct {
-	life
-	clock       clock
-	readings    *readings
-	failing     time.Time // since when its kubelet has a fault; zero: it is healthy
-	fault       string    // the name of the current or last fault
-	startsMove  bool      // the start times of its containers may be wrong
-	unjudgeable time.Time // until when its usage is not checked, after samples with wrong times
-}
+func (o *object) isNode() bool { return o == &o.node.object }
 
-// pod is a pod on its node.
-type pod struct {
-	life
-	node        *node
-	restarted   time.Time // of its containers, the last time
-	unjudgeable time.Time // until when its usage is not checked: the server cannot know it
+// node is a node with the faults of its kubelet. It is unjudgeable after samples with wrong times.
+type node struct {
+	object
+	clock      clock
+	readings   *readings
+	failing    time.Time // since when its kubelet has a fault; zero: it is healthy
+	fault      string    // the name of the current or last fault
+	startsMove bool      // the start times of its containers may be wrong
 }
 
 // Faults that the oracle treats specially. All but unreachable are names of kubelettest.Faults.
@@ -116,9 +119,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func newOracle(t tolerances) *oracle {
-	return &oracle{tolerances: t, nodes: map[string]*node{}, pods: map[string]*pod{}}
-}
+func newOracle(t tolerances) *oracle { return &oracle{tolerances: t, objects: map[string]*object{}} }
 
 // addNode records a node that is being created. It need not be served until undisturbed is set.
 func (o *oracle) addNode(name string) *node {
@@ -126,40 +127,40 @@ func (o *oracle) addNode(name string) *node {
 	defer o.mu.Unlock()
 	// The oldest valid sample may end a rate over the maximum age.
 	n := &node{readings: &readings{keep: 2*o.maxAge + 10*time.Second, series: map[seriesKey]series{}}}
-	o.nodes[name] = n
+	n.node = n
+	o.objects[nodeName(name)] = &n.object
 	return n
 }
 
 // addPod records a pod that is being created.
-func (o *oracle) addPod(p objects.Pod, on *node) *pod {
+func (o *oracle) addPod(p objects.Pod, on *node) *object {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	record := &pod{node: on}
+	record := &object{node: on}
 	if on.startsMove {
 		record.unjudgeable = time.Now().Add(o.wrongStartTime())
 	}
-	o.pods[p.Namespace+"/"+p.Name] = record
+	o.objects[podName(p.Namespace, p.Name)] = record
 	return record
 }
 
 // setServerStart records the start of the server: it knows nothing from before.
 func (o *oracle) setServerStart(now time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, n := range o.nodes {
-		n.undisturbed = now
-	}
-	for _, p := range o.pods {
-		p.undisturbed = now
-	}
+	o.update(func() {
+		for _, object := range o.objects {
+			object.undisturbed = now
+		}
+	})
 }
 
-// anyKey returns a random key: Go iterates maps in random order.
-func anyKey[V any](o *oracle, all map[string]V) string {
+// anyName returns the name of a random object: Go iterates maps in random order.
+func (o *oracle) anyName(kind string) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for name := range all {
-		return name
+	for name := range o.objects {
+		if strings.HasPrefix(name, kind) {
+			return name
+		}
 	}
 	return ""
 }
@@ -173,7 +174,7 @@ func (o *oracle) update(change func()) {
 
 // restart records that a container of a pod restarts. One restart costs no metrics. Two within a
 // short time may, and so may one restart soon after a clock step.
-func (o *oracle) restart(p *pod, now time.Time) {
+func (o *oracle) restart(p *object, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	last := later(later(p.undisturbed, p.node.undisturbed), later(p.restarted, p.node.clock.last().at))
@@ -204,8 +205,8 @@ func (o *oracle) moveStarts(n *node, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n.startsMove = true
-	for _, p := range o.pods {
-		if p.node == n && now.Sub(later(p.undisturbed, p.restarted)) < o.wrongStartTime() {
+	for _, p := range o.objects {
+		if p.node == n && !p.isNode() && now.Sub(later(p.undisturbed, p.restarted)) < o.wrongStartTime() {
 			p.unjudgeable = now.Add(o.wrongStartTime())
 		}
 	}
@@ -219,8 +220,8 @@ func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set fun
 	if now.Sub(later(n.undisturbed, n.clock.last().at)) < o.settleOf(n) {
 		n.undisturbed = now
 	}
-	for _, p := range o.pods {
-		if p.node == n && (n.startsMove || now.Sub(later(p.undisturbed, p.restarted)) < o.settle) {
+	for _, p := range o.objects {
+		if p.node == n && !p.isNode() && (n.startsMove || now.Sub(later(p.undisturbed, p.restarted)) < o.settle) {
 			p.undisturbed = now
 		}
 	}
@@ -228,14 +229,17 @@ func (o *oracle) stepClock(n *node, now time.Time, offset time.Duration, set fun
 	n.clock = append(n.clock, clockStep{now, offset})
 }
 
-// describe returns the history of a node, for messages.
-func (n *node) describe(now time.Time) string {
-	text := "its kubelet never failed"
-	if !n.failing.IsZero() {
-		text = fmt.Sprintf("its kubelet has failed for %s: %s", now.Sub(n.failing).Round(time.Second), n.fault)
-	} else if n.fault != "" {
-		healthy := now.Sub(n.undisturbed).Round(time.Second)
-		text = fmt.Sprintf("its kubelet has been healthy for %s, after: %s", healthy, n.fault)
+// describe returns the history of an object, for messages.
+func (o *object) describe(now time.Time) string {
+	n := o.node
+	text := fmt.Sprintf("it has run for %s, and its kubelet ", now.Sub(o.undisturbed).Round(time.Second))
+	switch {
+	case !n.failing.IsZero():
+		text += fmt.Sprintf("has failed for %s: %s", now.Sub(n.failing).Round(time.Second), n.fault)
+	case n.fault != "":
+		text += fmt.Sprintf("has been healthy for %s, after: %s", now.Sub(n.undisturbed).Round(time.Second), n.fault)
+	default:
+		text += "never failed"
 	}
 	for _, step := range n.clock[max(0, len(n.clock)-3):] {
 		text += fmt.Sprintf("; its clock was set to be %s ahead %s ago", step.offset, now.Sub(step.at).Round(time.Second))
@@ -243,56 +247,44 @@ func (n *node) describe(now time.Time) string {
 	if n.startsMove {
 		text += "; its start times move"
 	}
-	return text
-}
-
-// describe returns the history of a pod, for messages.
-func (p *pod) describe(now time.Time) string {
-	text := fmt.Sprintf("it has run for %s, and %s", now.Sub(p.undisturbed).Round(time.Second), p.node.describe(now))
-	if !p.restarted.IsZero() {
-		text += fmt.Sprintf("; a container restarted %s ago", now.Sub(p.restarted).Round(time.Second))
+	if !o.restarted.IsZero() {
+		text += fmt.Sprintf("; a container restarted %s ago", now.Sub(o.restarted).Round(time.Second))
 	}
 	return text
 }
 
-// mustServe reports whether an object must be served that is undisturbed since a time. If the
-// kubelet fails, its metrics must have settled before, also after lastEvent: a restart or a clock
-// step.
-func (o *oracle) mustServe(n *node, undisturbed, lastEvent, now time.Time) bool {
-	settle := o.settleOf(n)
+// mustServe reports whether an object must be served. If the kubelet fails, its metrics must have
+// settled before, also after the last restart or clock step.
+func (o *oracle) mustServe(object *object, now time.Time) bool {
+	n := object.node
+	if object.undisturbed.IsZero() || n.undisturbed.IsZero() || object.deleting || n.deleting {
+		return false
+	}
+	settle, undisturbed := o.settleOf(n), later(object.undisturbed, n.undisturbed)
 	if n.failing.IsZero() {
 		return now.Sub(undisturbed) >= settle
 	}
+	lastEvent := later(object.restarted, n.clock.last().at)
 	return n.fault != samplesFromYesterday &&
 		n.failing.Sub(later(undisturbed, lastEvent)) >= settle && now.Sub(n.failing) < o.hold
 }
 
-// expectedPods returns the pods that must be served at a time.
-func (o *oracle) expectedPods(now time.Time) map[string]*pod {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	expected := make(map[string]*pod, len(o.pods))
-	for name, p := range o.pods {
-		n := p.node
-		if p.undisturbed.IsZero() || n.undisturbed.IsZero() || p.deleting || n.deleting {
-			continue
-		}
-		undisturbed := later(p.undisturbed, n.undisturbed)
-		if o.mustServe(n, undisturbed, later(p.restarted, n.clock.last().at), now) {
-			expected[name] = p
-		}
-	}
-	return expected
+// isSettled reports whether nothing has happened to an object for so long that its newest metrics must
+// be served.
+func (o *oracle) isSettled(object *object, now time.Time) bool {
+	n := object.node
+	last := later(later(object.undisturbed, object.restarted), n.undisturbed)
+	return n.failing.IsZero() && now.Sub(last) >= o.settle+minContainerAge && now.Sub(n.clock.last().at) >= time.Minute
 }
 
-// expectedNodes returns the nodes that must be served at a time.
-func (o *oracle) expectedNodes(now time.Time) map[string]*node {
+// expected returns the objects whose names begin so, and that must be served at a time.
+func (o *oracle) expected(prefix string, now time.Time) map[string]*object {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	expected := make(map[string]*node, len(o.nodes))
-	for name, n := range o.nodes {
-		if !n.undisturbed.IsZero() && !n.deleting && o.mustServe(n, n.undisturbed, n.clock.last().at, now) {
-			expected[name] = n
+	expected := make(map[string]*object, len(o.objects))
+	for name, object := range o.objects {
+		if strings.HasPrefix(name, prefix) && o.mustServe(object, now) {
+			expected[name] = object
 		}
 	}
 	return expected

@@ -76,18 +76,18 @@ func (r *readers) read(ctx context.Context, random *rand.Rand) {
 	inNamespace := version + "/namespaces/" + pick(namespaces...) + "/pods"
 	switch random.IntN(6) {
 	case 0:
-		r.listNodes(ctx, version+"/nodes", accept)
+		r.list(ctx, version+"/nodes", accept, nodeKind)
 	case 1:
 		selector := objects.Selector(appName(random.IntN(appsPerNamespace)))
-		r.listPods(ctx, inNamespace+"?labelSelector="+url.QueryEscape(selector), accept, false)
+		r.list(ctx, inNamespace+"?labelSelector="+url.QueryEscape(selector), accept, "")
 	case 2:
-		r.listPods(ctx, inNamespace, accept, false)
+		r.list(ctx, inNamespace, accept, "")
 	case 3:
-		r.getPod(ctx, anyKey(r.oracle, r.oracle.pods), version, accept)
+		r.get(ctx, r.oracle.anyName(podKind), version, accept)
 	case 4:
-		r.getNode(ctx, version, accept)
+		r.get(ctx, r.oracle.anyName(nodeKind), version, accept)
 	default:
-		r.listPods(ctx, version+"/pods", accept, true)
+		r.list(ctx, version+"/pods", accept, podKind)
 	}
 }
 
@@ -105,9 +105,9 @@ func (r *readers) autoscale(ctx context.Context, i int) {
 	pod := ""
 	for next := time.Now(); program.Sleep(ctx, time.Until(next)) == nil; next = next.Add(period) {
 		if i%3 > 0 {
-			r.listPods(ctx, list, cluster.TypeProtobuf, false)
+			r.list(ctx, list, cluster.TypeProtobuf, "")
 		} else if pod = r.oracle.samePod(pod); pod != "" {
-			r.getPod(ctx, pod, cluster.V1, cluster.TypeProtobuf)
+			r.get(ctx, pod, cluster.V1, cluster.TypeProtobuf)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (r *readers) autoscale(ctx context.Context, i int) {
 // samePod returns the name of a pod that must be served: the same again if possible, or "" if there
 // is none.
 func (o *oracle) samePod(name string) string {
-	expected := o.expectedPods(time.Now())
+	expected := o.expected(podKind, time.Now())
 	if expected[name] == nil {
 		name = ""
 		for name = range expected { // in random order
@@ -125,70 +125,63 @@ func (o *oracle) samePod(name string) string {
 	return name
 }
 
-func (r *readers) listPods(ctx context.Context, path, accept string, all bool) {
+// list requests pods or nodes. If a kind is given, the response must have all of that kind.
+func (r *readers) list(ctx context.Context, path, accept, kind string) {
 	sent := time.Now()
-	list, err := r.server.Pods(ctx, path, accept)
+	load := loadPods
+	if kind == nodeKind {
+		load = loadNodes
+	}
+	all, err := load(ctx, r.server, path, accept)
 	if err != nil {
 		r.recordError(ctx, path, err)
 		return
 	}
-	r.record(r.oracle.checkPods(list.Items, exchange{sent, time.Now()}, all))
-	if all {
+	r.record(r.oracle.check(all, exchange{sent, time.Now()}, kind))
+	if kind == podKind {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.pods = len(list.Items)
+		r.pods = len(all)
 	}
 }
 
-func (r *readers) listNodes(ctx context.Context, path, accept string) {
+// get requests one object that exists or is deleted. Status 404 is an error if it is expected before and
+// after.
+func (r *readers) get(ctx context.Context, name, version, accept string) {
 	sent := time.Now()
-	list, err := r.server.Nodes(ctx, path, accept)
-	if err != nil {
-		r.recordError(ctx, path, err)
-		return
-	}
-	r.record(r.oracle.checkNodes(list.Items, exchange{sent, time.Now()}, true))
-}
-
-// getPod requests a pod that exists or is deleted, by its NAMESPACE/NAME.
-func (r *readers) getPod(ctx context.Context, name, version, accept string) {
-	namespace, podName, _ := strings.Cut(name, "/")
-	path := version + "/namespaces/" + namespace + "/pods/" + podName
-	isExpected := func(at time.Time) bool { return r.oracle.expectedPods(at)[name] != nil }
-	r.get(ctx, path, isExpected, func(sent time.Time) ([]violation, error) {
-		one, err := r.server.Pod(ctx, path, accept)
-		if err != nil {
-			return nil, err
-		}
-		return r.oracle.checkPods([]metricsv1beta1.PodMetrics{*one}, exchange{sent, time.Now()}, false), nil
-	})
-}
-
-// getNode requests a node that exists or is deleted.
-func (r *readers) getNode(ctx context.Context, version, accept string) {
-	name := anyKey(r.oracle, r.oracle.nodes)
-	path := version + "/nodes/" + name
-	isExpected := func(at time.Time) bool { return r.oracle.expectedNodes(at)[name] != nil }
-	r.get(ctx, path, isExpected, func(sent time.Time) ([]violation, error) {
-		one, err := r.server.Node(ctx, path, accept)
-		if err != nil {
-			return nil, err
-		}
-		return r.oracle.checkNodes([]metricsv1beta1.NodeMetrics{*one}, exchange{sent, time.Now()}, false), nil
-	})
-}
-
-// get sends a request for one object. Status 404 is an error if the object is expected before and after.
-func (r *readers) get(
-	ctx context.Context, path string, isExpected func(time.Time) bool, send func(sent time.Time) ([]violation, error),
-) {
-	sent := time.Now()
+	isExpected := func(at time.Time) bool { return r.oracle.expected(name, at)[name] != nil }
 	wasExpected := isExpected(sent)
-	found, err := send(sent)
+	load, path := loadNode, version+"/nodes/"+strings.TrimPrefix(name, nodeKind)
+	if pod, isPod := strings.CutPrefix(name, podKind); isPod {
+		namespace, name, _ := strings.Cut(pod, "/")
+		load, path = loadPod, version+"/namespaces/"+namespace+"/pods/"+name
+	}
+	one, err := load(ctx, r.server, path, accept)
 	if err == nil || isNotFound(err) && (!wasExpected || !isExpected(time.Now())) {
-		r.record(found)
+		r.record(r.oracle.check(one, exchange{sent, time.Now()}, ""))
 	} else {
 		r.recordError(ctx, path, err)
+	}
+}
+
+// The functions that request objects, and return what is served of them.
+var (
+	loadPods = loader(func(l *metricsv1beta1.PodMetricsList) []served { return servedPods(l.Items...) })
+	loadPod  = loader(func(m *metricsv1beta1.PodMetrics) []served { return servedPods(*m) })
+
+	loadNodes = loader(func(l *metricsv1beta1.NodeMetricsList) []served { return servedNodes(l.Items...) })
+	loadNode  = loader(func(m *metricsv1beta1.NodeMetrics) []served { return servedNodes(*m) })
+)
+
+func loader[T any, P cluster.Object[T]](
+	convert func(*T) []served,
+) func(ctx context.Context, s *cluster.Standalone, path, accept string) ([]served, error) {
+	return func(ctx context.Context, s *cluster.Standalone, path, accept string) ([]served, error) {
+		object, err := cluster.GetObject[T, P](ctx, s, path, accept)
+		if err != nil {
+			return nil, err
+		}
+		return convert(object), nil
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -11,6 +10,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,10 +20,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
-	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
@@ -48,6 +45,7 @@ type simulation struct {
 	clock   usage.Clock
 	store   *store.Store
 	scraper *scrape.Scraper
+	work    sync.WaitGroup
 
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -74,7 +72,9 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 		oracle: newOracle(newTolerances(resolution)), clock: usage.NewClock(time.Now()), random: random,
 		kubelets: map[string]*kubelettest.Kubelet{}, pods: map[string]simulatedPod{}, nodes: map[string]bool{},
 	}
-	s.churn = &churn{objects: s, fleet: s, oracle: s.oracle, random: rand.New(rand.NewPCG(seed, 0))}
+	s.churn = &churn{
+		objects: s, fleet: s, oracle: s.oracle, random: rand.New(rand.NewPCG(seed, 0)), events: map[string]int{},
+	}
 	s.store = store.New(store.Config{
 		MaxSampleAge: s.oracle.maxAge, RateWindow: 15 * time.Second, MaxContainers: 1000,
 		State: func(_, namespace, pod, _ string) store.ContainerState {
@@ -163,78 +163,69 @@ func (f simulatedFetcher) Fetch(
 	ctx context.Context, node *corev1.Node, put func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
 	start := time.Now()
-	body, times, err := f.get(ctx, node.Name, kubelettest.ResourcePath)
-	timing.Took = time.Since(start)
-	var s usage.Scrape
-	if err == nil {
-		err = new(decode.Text).Decode(&s, body, times)
-	}
-	if err == nil {
-		put(&s)
-	}
-	return timing, err
+	defer func() { timing.Took = time.Since(start) }()
+	return timing, f.get(ctx, node.Name, kubelettest.ResourcePath, put, new(decode.Text).Decode)
 }
 
 func (f simulatedFetcher) FetchSummary(
 	ctx context.Context, node *corev1.Node, put func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
-	body, times, err := f.get(ctx, node.Name, kubelettest.SummaryPath+"?only_cpu_and_memory=true")
-	var s usage.Scrape
-	if err == nil {
-		err = new(decode.Summary).Decode(&s, body, node.Name, times)
-	}
-	if err == nil {
-		put(&s)
-	}
-	return timing, err
+	const path = kubelettest.SummaryPath + "?only_cpu_and_memory=true"
+	return timing, f.get(ctx, node.Name, path, put, func(s *usage.Scrape, body []byte, times decode.Times) error {
+		return new(decode.Summary).Decode(s, body, node.Name, times)
+	})
 }
 
 func (simulatedFetcher) FetchStorage(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error) {
 	return usage.Timing{}, errors.New("not simulated")
 }
 
-// get requests a path of a kubelet.
-func (f simulatedFetcher) get(ctx context.Context, node, path string) (body []byte, times decode.Times, err error) {
+// get requests a path of a kubelet, and decodes the response.
+func (f simulatedFetcher) get(
+	ctx context.Context, node, path string, put func(*usage.Scrape),
+	decodeBody func(*usage.Scrape, []byte, decode.Times) error,
+) error {
 	var k *kubelettest.Kubelet
 	f.update(func() { k = f.kubelets[node] })
 	if k == nil {
-		return nil, times, errors.New("refused")
+		return errors.New("refused")
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	times.Sent = f.clock.At(time.Now())
+	times := decode.Times{Sent: f.clock.At(time.Now())}
 	f.delay()
 	w, err := request(ctx, k, path)
 	if err != nil {
-		return nil, times, err
+		return err
 	}
 	f.delay()
 	times.At = f.clock.At(w.arrived)
-	if date, err := http.ParseTime(w.header.Get("Date")); err == nil {
+	if date, err := http.ParseTime(w.Header().Get("Date")); err == nil {
 		times.Date = usage.At(date)
 	}
-	if w.status != http.StatusOK || w.header.Get("Content-Encoding") != "" ||
-		strings.HasPrefix(w.header.Get("Content-Type"), "text/html") {
-		return nil, times, fmt.Errorf("status %d, %v", w.status, w.header)
+	if w.Code != http.StatusOK || w.Header().Get("Content-Encoding") != "" ||
+		strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+		return fmt.Errorf("status %d, %v", w.Code, w.Header())
 	}
-	return w.body.Bytes(), times, nil
+	var s usage.Scrape
+	if err := decodeBody(&s, w.Body.Bytes(), times); err != nil {
+		return err
+	}
+	put(&s)
+	return nil
 }
 
 // responseWriter keeps a response of limited size.
 type responseWriter struct {
-	header  http.Header
+	*httptest.ResponseRecorder
 	arrived time.Time
-	status  int
-	body    bytes.Buffer
 }
+
+const maxSimulatedResponse = 1 << 18
 
 // request requests a path of a kubelet without a network.
 func request(ctx context.Context, k *kubelettest.Kubelet, path string) (w *responseWriter, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://kubelet"+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	w = &responseWriter{header: http.Header{}}
+	w = &responseWriter{ResponseRecorder: httptest.NewRecorder()}
 	defer func() {
 		if p := recover(); p == http.ErrAbortHandler { //nolint:errorlint // a panic with this very value
 			err = io.ErrUnexpectedEOF
@@ -242,28 +233,24 @@ func request(ctx context.Context, k *kubelettest.Kubelet, path string) (w *respo
 			panic(p)
 		}
 	}()
-	k.ServeHTTP(w, r)
-	if w.body.Len() > maxSimulatedResponse {
+	k.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
+	if w.Body.Len() > maxSimulatedResponse {
 		return nil, errors.New("the response is too large")
 	}
 	return w, ctx.Err()
 }
 
-const maxSimulatedResponse = 1 << 18
-
-func (w *responseWriter) Header() http.Header { return w.header }
-
-func (w *responseWriter) WriteHeader(status int) { w.status, w.arrived = status, time.Now() }
-
-func (w *responseWriter) Write(b []byte) (int, error) {
-	if w.body.Len() > maxSimulatedResponse {
-		return 0, errors.New("the client is gone")
-	}
-	return w.body.Write(b)
+func (w *responseWriter) WriteHeader(status int) {
+	w.arrived = time.Now()
+	w.ResponseRecorder.WriteHeader(status)
 }
 
-// Flush is for faults that send a part of the body.
-func (w *responseWriter) Flush() {}
+func (w *responseWriter) Write(b []byte) (int, error) {
+	if w.Body.Len() > maxSimulatedResponse {
+		return 0, errors.New("the client is gone")
+	}
+	return w.ResponseRecorder.Write(b)
+}
 
 type ignoreEvents struct{}
 
@@ -272,55 +259,39 @@ func (ignoreEvents) Summarized(error)      {}
 func (ignoreEvents) NodeDeleted(string)    {}
 
 // lists returns the metrics of all pods and nodes, as the server would.
-func (s *simulation) lists() (pods []metricsv1beta1.PodMetrics, nodes []metricsv1beta1.NodeMetrics) {
+func (s *simulation) lists() (pods, nodes []served) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.At(time.Now())
-	timestamp := func(at usage.Time) metav1.Time { return metav1.NewTime(at.Time().Truncate(timestampUnit)) }
-	list := func(a usage.Amount) corev1.ResourceList {
-		return corev1.ResourceList{
-			corev1.ResourceCPU:    *resource.NewScaledQuantity(int64(a.CPUNanocores), resource.Nano),
-			corev1.ResourceMemory: *resource.NewQuantity(int64(a.Memory)>>10<<10, resource.BinarySI),
-		}
-	}
+	timestamp := func(at usage.Time) time.Time { return at.Time().Truncate(timestampUnit) }
+	valueOf := func(a usage.Amount) value { return value{float64(a.CPUNanocores) / 1e9, int64(a.Memory >> 10)} }
 	for _, key := range slices.Sorted(maps.Keys(s.pods)) {
 		p := s.pods[key]
 		u := s.store.Pod(objects.NodeName(p.Node), p.Namespace, p.Name, now)
 		if !p.isRunning || u == nil {
 			continue
 		}
-		m := metricsv1beta1.PodMetrics{Timestamp: timestamp(u.At), Window: metav1.Duration{Duration: u.Window}}
-		m.Namespace, m.Name = u.Namespace, u.Name
+		one := served{name: podName(u.Namespace, u.Name), timestamp: timestamp(u.At), window: u.Window}
 		for _, c := range u.Containers {
-			m.Containers = append(m.Containers, metricsv1beta1.ContainerMetrics{Name: c.Name, Usage: list(c.Amount)})
+			one.series = append(one.series, seriesKey{u.Namespace, u.Name, c.Name})
+			one.values = append(one.values, valueOf(c.Amount))
 		}
-		pods = append(pods, m)
+		pods = append(pods, one)
 	}
 	for name := range s.nodes {
 		if u := s.store.Node(name, now); u != nil {
-			m := metricsv1beta1.NodeMetrics{
-				Timestamp: timestamp(u.At), Window: metav1.Duration{Duration: u.Window}, Usage: list(u.Amount),
-			}
-			m.Name = name
-			nodes = append(nodes, m)
+			nodes = append(nodes, served{
+				nodeName(name), timestamp(u.At), u.Window, []seriesKey{{}}, []value{valueOf(u.Amount)},
+			})
 		}
 	}
 	return pods, nodes
 }
 
 // run runs churn for a time while readers call check with the lists, and then calm.
-func (s *simulation) run(t *testing.T, duration time.Duration, check func(
-	e exchange, pods []metricsv1beta1.PodMetrics, nodes []metricsv1beta1.NodeMetrics)) {
-	ctx, stop := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
-	var group sync.WaitGroup
-	defer group.Wait()
-	defer stop()
-	if err := s.churn.fill(ctx, simulatedNodes, simulatedPods); err != nil {
-		t.Fatal(err)
-	}
-	s.oracle.setServerStart(time.Now())
-	group.Go(func() { s.scraper.Run(ctx) })
-	group.Go(func() {
+func (s *simulation) run(t *testing.T, duration time.Duration, check func(e exchange, pods, nodes []served)) {
+	ctx := s.start(t, simulatedNodes, simulatedPods)
+	s.work.Go(func() {
 		for reader := uint64(1); program.Sleep(ctx, 770*time.Millisecond) == nil; reader = reader%5 + 1 {
 			s.scraper.Read(reader, simulatedNodes, s.someNodes(reader))
 			sent := time.Now()
@@ -334,6 +305,18 @@ func (s *simulation) run(t *testing.T, duration time.Duration, check func(
 	if err := program.Sleep(ctx, 2*s.oracle.settle); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// start fills the cluster and runs the scraper until the test ends.
+func (s *simulation) start(t *testing.T, nodes, pods int) context.Context {
+	ctx, stop := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+	t.Cleanup(func() { stop(); s.work.Wait() })
+	if err := s.churn.fill(ctx, nodes, pods); err != nil {
+		t.Fatal(err)
+	}
+	s.oracle.setServerStart(time.Now())
+	s.work.Go(func() { s.scraper.Run(ctx) })
+	return ctx
 }
 
 // someNodes returns the nodes of which a reader reads.
@@ -375,13 +358,13 @@ func forEachSeed(t *testing.T, run func(t *testing.T, s *simulation)) {
 func TestSimulation(t *testing.T) {
 	responses, steps := 0, 0
 	forEachSeed(t, func(t *testing.T, s *simulation) {
-		s.run(t, 4*time.Minute, func(e exchange, pods []metricsv1beta1.PodMetrics, nodes []metricsv1beta1.NodeMetrics) {
+		s.run(t, 4*time.Minute, func(e exchange, pods, nodes []served) {
 			responses++
-			for _, v := range append(s.oracle.checkPods(pods, e, true), s.oracle.checkNodes(nodes, e, true)...) {
+			for _, v := range append(s.oracle.check(pods, e, podKind), s.oracle.check(nodes, e, nodeKind)...) {
 				t.Error(v)
 			}
 		})
-		steps += s.churn.events.steps
+		steps += s.churn.events["clock steps"]
 	})
 	t.Logf("%d responses, %d clock steps", responses, steps)
 }
@@ -392,22 +375,14 @@ func TestStartsMoveWhileAClockIsAhead(t *testing.T) {
 	for by := 100 * time.Second; by <= 195*time.Second; by += 5 * time.Second {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSimulation(1, 5*time.Second, scrape.Active{})
-			ctx, stop := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
-			var group sync.WaitGroup
-			defer group.Wait()
-			defer stop()
-			if err := s.churn.fill(ctx, 1, 2); err != nil {
-				t.Fatal(err)
-			}
-			s.oracle.setServerStart(time.Now())
-			group.Go(func() { s.scraper.Run(ctx) })
+			s.start(t, 1, 2)
 			n := s.churn.nodes[0]
 			check := func(d time.Duration) {
 				for range d / time.Second {
 					time.Sleep(time.Second)
 					now := time.Now()
 					pods, _ := s.lists()
-					for _, v := range s.oracle.checkPods(pods, exchange{now, now}, true) {
+					for _, v := range s.oracle.check(pods, exchange{now, now}, podKind) {
 						t.Errorf("start times moved by %s: %s", by, v)
 					}
 				}

@@ -8,28 +8,24 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	once := os.Getenv("ONCE") != ""
-	err := run(ctx, os.Stdout, once)
-	if err != nil && ctx.Err() != nil {
-		err = errors.New("interrupted")
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
-	}
-	if failed(err, ctx.Err() != nil, once) {
-		os.Exit(1)
-	}
+	program.Main("demo", func(ctx context.Context, _ []string) error {
+		once := os.Getenv("ONCE") != ""
+		return interruptible(ctx, run(ctx, os.Stdout, once), once)
+	})
 }
 
-// failed reports whether the demo exits with status 1. An interrupt is a failure only with ONCE=1.
-func failed(err error, interrupted, once bool) bool { return err != nil && (once || !interrupted) }
+// interruptible returns how the demo ends. An interrupt is a failure only with ONCE=1.
+func interruptible(ctx context.Context, err error, once bool) error {
+	if err != nil && ctx.Err() != nil && !once {
+		fmt.Fprintln(os.Stderr, "demo: interrupted")
+		return nil
+	}
+	return err
+}

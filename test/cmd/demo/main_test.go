@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,23 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestFailed(t *testing.T) {
+func TestInterruptible(t *testing.T) {
+	interrupted, cancel := context.WithCancel(t.Context())
+	cancel()
 	broken := errors.New("broken")
 	for _, test := range []struct {
-		err               error
-		interrupted, once bool
-		want              bool
+		ctx  context.Context
+		once bool
+		want error
 	}{
-		{nil, false, false, false},
-		{nil, true, false, false},
-		{nil, false, true, false},
-		{broken, false, false, true},
-		{broken, true, false, false},
-		{broken, false, true, true},
-		{broken, true, true, true},
+		{t.Context(), false, broken},
+		{t.Context(), true, broken},
+		{interrupted, false, nil},
+		{interrupted, true, broken},
 	} {
-		if got := failed(test.err, test.interrupted, test.once); got != test.want {
-			t.Errorf("failed(%v, %t, %t) = %t, want %t", test.err, test.interrupted, test.once, got, test.want)
+		if got := interruptible(test.ctx, broken, test.once); got != test.want { //nolint:errorlint // the very value
+			t.Errorf("interrupted %v, once %t: got %v, want %v", test.ctx.Err(), test.once, got, test.want)
+		}
+		if got := interruptible(test.ctx, nil, test.once); got != nil {
+			t.Errorf("interrupted %v, once %t: got %v without an error", test.ctx.Err(), test.once, got)
 		}
 	}
 }

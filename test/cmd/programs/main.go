@@ -5,20 +5,15 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
+	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if _, err := binaries.Build(ctx, binaries.ControlPlane(), os.Stdout); err != nil {
-		stop()
-		fmt.Fprintf(os.Stderr, "programs: %v\n", err)
-		os.Exit(1)
-	}
+	program.Main("programs", func(ctx context.Context, _ []string) error {
+		_, err := binaries.Build(ctx, binaries.ControlPlane(), os.Stdout)
+		return err
+	})
 }

@@ -95,7 +95,7 @@ func New(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the cluster's folder: %w", err)
 	}
-	c := &Cluster{
+	return &Cluster{
 		Dir:      dir,
 		Checkout: checkout,
 		Chart:    filepath.Join(checkout, "charts", "kube-vitals"),
@@ -104,8 +104,7 @@ func New(ctx context.Context, cfg Config) (*Cluster, error) {
 		programs: programs,
 		// Without controllers, no ServiceAccounts are created and no taints removed.
 		admission: "ServiceAccount,TaintNodesByCondition",
-	}
-	return c, c.write(KubeletCAFile, c.CA.PEM())
+	}, nil
 }
 
 // Start starts a cluster with controllers and simulated nodes.

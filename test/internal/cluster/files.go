@@ -23,10 +23,6 @@ import (
 // frontProxyName is the common name in the client certificate of the aggregation layer.
 const frontProxyName = "front-proxy-client"
 
-// KubeletCAFile is the file in the cluster's folder that has the CA of the kubelets: Cluster.CA,
-// unless a caller that runs kubelets in another process overwrites it.
-const KubeletCAFile = "kubelet-ca.crt"
-
 // writeFiles writes the certificates and kubeconfigs of a cluster whose API server has the URL, and
 // makes the administrator's clients. Administrators have a token because servers cache its review,
 // whereas a client certificate is verified at each connection.

@@ -83,30 +83,17 @@ func (c *Cluster) Install(ctx context.Context, args ...string) (*Server, error) 
 
 // InstallWith is Install with values of the chart, such as replicas=0.
 func (c *Cluster) InstallWith(ctx context.Context, values []string, args ...string) (*Server, error) {
-	ports, err := FreePorts(1)
+	fmt.Fprintln(c.cfg.Progress, "installing the chart, and starting kube-vitals with its ServiceAccount and flags")
+	s, err := c.prepare(ctx, Namespace, Release, args, func(port int) error {
+		values := append([]string{"replicas=0", fmt.Sprintf("service.port=%d", port)}, values...)
+		if err := c.Helm(ctx, "install", values...); err != nil {
+			return err
+		}
+		return c.RouteService(ctx)
+	})
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintln(c.cfg.Progress, "installing the chart, and starting kube-vitals with its ServiceAccount and flags")
-	s := &Server{
-		Address: fmt.Sprintf("127.0.0.1:%d", ports[0]),
-		Host:    fmt.Sprintf("%s.%s.svc", Release, Namespace),
-		cluster: c,
-	}
-	if s.binary, err = c.KubeVitals(); err != nil {
-		return nil, err
-	}
-	values = append([]string{"replicas=0", fmt.Sprintf("service.port=%d", ports[0])}, values...)
-	if err := c.Helm(ctx, "install", values...); err != nil {
-		return nil, err
-	}
-	if err := c.RouteService(ctx); err != nil {
-		return nil, err
-	}
-	if s.args, err = c.chartArgs(ctx, Namespace, Release, ports[0]); err != nil {
-		return nil, fmt.Errorf("read the flags of the chart's Deployment: %w", err)
-	}
-	s.args = append(s.args, args...)
 	if s.Process, err = c.StartProcess(s.binary, s.args...); err != nil {
 		return nil, err
 	}
@@ -120,6 +107,31 @@ func (c *Cluster) InstallWith(ctx context.Context, values []string, args ...stri
 	if s.CA, err = base64.StdEncoding.DecodeString(bundle); err != nil {
 		return nil, fmt.Errorf("decode the caBundle: %w", err)
 	}
+	return s, nil
+}
+
+// prepare installs the chart by a function, and returns a server with the flags of its Deployment, which
+// is not started yet.
+func (c *Cluster) prepare(
+	ctx context.Context, namespace, release string, args []string, install func(port int) error,
+) (*Server, error) {
+	ports, err := FreePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		Address: fmt.Sprintf("127.0.0.1:%d", ports[0]), Host: fmt.Sprintf("%s.%s.svc", release, namespace), cluster: c,
+	}
+	if s.binary, err = c.KubeVitals(); err != nil {
+		return nil, err
+	}
+	if err := install(ports[0]); err != nil {
+		return nil, err
+	}
+	if s.args, err = c.chartArgs(ctx, namespace, release, ports[0]); err != nil {
+		return nil, err
+	}
+	s.args = append(s.args, args...)
 	return s, nil
 }
 
@@ -146,7 +158,7 @@ func (s *Server) StartRevision(ctx context.Context) (*Server, error) {
 	revision := *s
 	var err error
 	if revision.args, err = s.cluster.chartArgs(ctx, Namespace, Release, 0); err != nil {
-		return nil, fmt.Errorf("read the flags of the chart's Deployment: %w", err)
+		return nil, err
 	}
 	return revision.StartReplica()
 }
@@ -195,27 +207,16 @@ func (c *Cluster) awaitAvailable(ctx context.Context) error {
 // namespace and with a release of its own, and starts kube-vitals as Install does. Cluster.Stop does
 // not end it.
 func (c *Cluster) InstallPreset(ctx context.Context, preset string, args ...string) (*Server, error) {
-	ports, err := FreePorts(1)
-	if err != nil {
-		return nil, err
-	}
 	release := Release + "-" + preset
-	s := &Server{
-		Address: fmt.Sprintf("127.0.0.1:%d", ports[0]), Host: fmt.Sprintf("%s.%s.svc", release, preset), cluster: c,
-	}
-	if s.binary, err = c.KubeVitals(); err != nil {
-		return nil, err
-	}
-	_, err = c.Run(ctx, binaries.Helm, "install", release, c.Chart, "--namespace", preset,
-		"--values", filepath.Join(c.Chart, "presets", preset+".yaml"),
-		"--set", "image.tag=dev,replicas=0,apiService.create=false")
+	s, err := c.prepare(ctx, preset, release, args, func(int) error {
+		_, err := c.Run(ctx, binaries.Helm, "install", release, c.Chart, "--namespace", preset,
+			"--values", filepath.Join(c.Chart, "presets", preset+".yaml"),
+			"--set", "image.tag=dev,replicas=0,apiService.create=false")
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	if s.args, err = c.chartArgs(ctx, preset, release, ports[0]); err != nil {
-		return nil, fmt.Errorf("read the flags of the chart's Deployment: %w", err)
-	}
-	s.args = append(s.args, args...)
 	s.Process, err = process.Start(process.Config{Path: s.binary, Args: s.args, Log: c.File(release + ".log")})
 	if err != nil {
 		return nil, err
@@ -238,7 +239,7 @@ func (c *Cluster) InstallPreset(ctx context.Context, preset string, args ...stri
 func (c *Cluster) chartArgs(ctx context.Context, namespace, release string, port int) ([]string, error) {
 	deployment, err := c.Client.AppsV1().Deployments(namespace).Get(ctx, release, metav1.GetOptions{})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read the flags of the chart's Deployment: %w", err)
 	}
 	pod := deployment.Spec.Template.Spec
 	kubeconfig, err := c.WriteAccountKubeconfig(ctx, namespace, pod.ServiceAccountName)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/transport"
-	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/kube-vitals/kube-vitals/test/internal/process"
 )
@@ -35,7 +34,6 @@ type Standalone struct {
 	Started time.Time
 	URL     string
 	Direct  *http.Client // sends the administrator's token
-	Proxied *http.Client // sends what the aggregation layer sends for an administrator
 	Slow    *http.Client // as Direct, without a timeout and with a small receive buffer
 }
 
@@ -48,10 +46,6 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 	}
 	if err := c.writePair("server", c.issue("server", "")); err != nil {
 		return nil, err
-	}
-	frontProxy, err := tls.LoadX509KeyPair(c.File("front-proxy.crt"), c.File("front-proxy.key"))
-	if err != nil {
-		return nil, fmt.Errorf("read the aggregation layer's certificate: %w", err)
 	}
 	own, err := c.ownFlags(executable, resolution)
 	if err != nil {
@@ -66,12 +60,10 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 	buffered := c.transport()
 	buffered.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: slowBuffer}
 	slow := transport.NewBearerAuthRoundTripper(c.token, buffered)
-	proxied := transport.NewAuthProxyRoundTripper("admin", "", []string{"system:masters"}, nil, c.transport(frontProxy))
 	s := &Standalone{
 		Started: time.Now(),
 		URL:     fmt.Sprintf("https://127.0.0.1:%d", ports[0]),
 		Direct:  &http.Client{Transport: direct, Timeout: requestTimeout},
-		Proxied: &http.Client{Transport: proxied, Timeout: requestTimeout},
 		Slow:    &http.Client{Transport: slow},
 	}
 	s.Process, err = c.StartProcess(executable, args...)
@@ -86,7 +78,7 @@ func (c *Cluster) ownFlags(executable string, resolution time.Duration) ([]strin
 	}
 	flags := []string{
 		"--kubeconfig=" + c.Kubeconfig, "--metric-resolution=" + resolution.String(),
-		"--kubelet-certificate-authority=" + c.File(KubeletCAFile), "--kubelet-use-node-status-port",
+		"--kubelet-certificate-authority=" + c.File("ca.crt"), "--kubelet-use-node-status-port",
 		"--kubelet-preferred-address-types=InternalIP",
 	}
 	if strings.Contains(help, loopbackFlag) {
@@ -105,9 +97,9 @@ func readHelp(executable string) (string, error) {
 }
 
 // transport returns a transport that trusts the cluster's CA.
-func (c *Cluster) transport(certificates ...tls.Certificate) *http.Transport {
+func (c *Cluster) transport() *http.Transport {
 	return &http.Transport{
-		TLSClientConfig:    &tls.Config{RootCAs: c.CA.Pool(), Certificates: certificates},
+		TLSClientConfig:    &tls.Config{RootCAs: c.CA.Pool()},
 		ForceAttemptHTTP2:  true,
 		DisableCompression: true,
 	}
@@ -121,32 +113,15 @@ func (s *Standalone) Get(ctx context.Context, path, accept string) (body []byte,
 	return Get(ctx, s.Direct, s.URL+path, accept)
 }
 
-// Pods requests a list of PodMetrics. Both API versions decode into the same type.
-func (s *Standalone) Pods(ctx context.Context, path, accept string) (*metricsv1beta1.PodMetricsList, error) {
-	return getObject[metricsv1beta1.PodMetricsList](ctx, s, path, accept)
-}
-
-// Pod requests one PodMetrics.
-func (s *Standalone) Pod(ctx context.Context, path, accept string) (*metricsv1beta1.PodMetrics, error) {
-	return getObject[metricsv1beta1.PodMetrics](ctx, s, path, accept)
-}
-
-// Nodes requests a list of NodeMetrics.
-func (s *Standalone) Nodes(ctx context.Context, path, accept string) (*metricsv1beta1.NodeMetricsList, error) {
-	return getObject[metricsv1beta1.NodeMetricsList](ctx, s, path, accept)
-}
-
-// Node requests one NodeMetrics.
-func (s *Standalone) Node(ctx context.Context, path, accept string) (*metricsv1beta1.NodeMetrics, error) {
-	return getObject[metricsv1beta1.NodeMetrics](ctx, s, path, accept)
-}
-
-// getObject requests an object and decodes it as the response's content type says. P is the pointer
-// to T, which decodes protobuf.
-func getObject[T any, P interface {
+// Object is a pointer to a type that can be decoded from protobuf.
+type Object[T any] interface {
 	*T
 	Unmarshal([]byte) error
-}](ctx context.Context, s *Standalone, path, accept string) (*T, error) {
+}
+
+// GetObject requests an object and decodes it as the response's content type says. Both versions of
+// metrics.k8s.io decode into the same types.
+func GetObject[T any, P Object[T]](ctx context.Context, s *Standalone, path, accept string) (*T, error) {
 	body, contentType, err := s.Get(ctx, path, accept)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-// Package process runs programs for tests: each with its own process group and log, and none
+// Package process runs programs for tests, on Linux: each with its own process group and log, and none
 // outlives the test program. It also polls conditions and reads the CPU time and memory of
 // processes.
 package process
@@ -47,7 +47,7 @@ func Start(cfg Config) (*Process, error) {
 
 	cmd := exec.Command(cfg.Path, cfg.Args...) //nolint:noctx // Stop and Kill end it
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = attributes()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(os.Environ(), cfg.Env...)
 	p := &Process{name: name, log: cfg.Log, cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
@@ -58,8 +58,8 @@ func Start(cfg Config) (*Process, error) {
 	return p, nil
 }
 
-// run starts the program and waits for it on one thread: Linux sends the death signal of attributes
-// when the thread that started the program ends, not when its process does.
+// run starts the program and waits for it on one thread: Linux sends the program's death signal when the
+// thread that started it ends, not when its process does.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

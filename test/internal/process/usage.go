@@ -39,21 +39,26 @@ func Anonymous(pid int) (uint64, error) { return memory(pid, "RssAnon:") }
 // PeakResident returns the highest resident memory that a process has had, in bytes.
 func PeakResident(pid int) (uint64, error) { return memory(pid, "VmHWM:") }
 
-func memory(pid int, field string) (bytes uint64, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+func memory(pid int, name string) (bytes uint64, err error) {
+	kib, err := field(pid, "status", name)
+	return kib << 10, err
+}
+
+// ReadBytes returns how many bytes a process has read from files and sockets.
+func ReadBytes(pid int) (uint64, error) { return field(pid, "io", "rchar:") }
+
+// field returns the number in a line of a file in /proc.
+func field(pid int, file, name string) (uint64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	if err != nil {
-		return 0, fmt.Errorf("read memory of process %d: %w", pid, err)
+		return 0, fmt.Errorf("read %s of process %d: %w", file, pid, err)
 	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, field); ok {
-			kib, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("read memory of process %d: %w", pid, err)
-			}
-			return kib << 10, nil
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			return strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
 		}
 	}
-	return 0, fmt.Errorf("read memory of process %d: it has ended", pid)
+	return 0, fmt.Errorf("read %s of process %d: it has ended", file, pid)
 }
 
 // Descriptors returns the number of open files and sockets of a process.
@@ -63,18 +68,4 @@ func Descriptors(pid int) (int, error) {
 		return 0, fmt.Errorf("count open files of process %d: %w", pid, err)
 	}
 	return len(files), nil
-}
-
-// ReadBytes returns how many bytes a process has read from files and sockets.
-func ReadBytes(pid int) (uint64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
-	if err != nil {
-		return 0, fmt.Errorf("read I/O of process %d: %w", pid, err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "rchar: "); ok {
-			return strconv.ParseUint(strings.TrimSpace(rest), 10, 64)
-		}
-	}
-	return 0, fmt.Errorf("read I/O of process %d: no rchar", pid)
 }
