@@ -183,7 +183,10 @@ func (e *errs) check(wrong bool, format string, args ...any) {
 
 // setDefaults sets the fields of the preset and the other defaults.
 func (e *Exporter) setDefaults(dir string) {
-	p := presets()[e.Preset]
+	p, isKnown := presets()[e.Preset]
+	if !isKnown && e.Preset != "" {
+		p = presets()["dcgm"] // so that fields without a value are no further mistakes
+	}
 	setDefault(&e.Name, e.Preset)
 	setDefault(&e.Namespace, p.Namespace)
 	setDefault(&e.PodSelector, p.PodSelector)
@@ -236,10 +239,9 @@ var (
 
 // validate returns all mistakes.
 func (e *Exporter) validate() errs {
-	if _, known := presets()[e.Preset]; !known && e.Preset != "" {
-		return errs{fmt.Errorf("preset is %q, but must be dcgm", e.Preset)}
-	}
 	var all errs
+	_, isKnown := presets()[e.Preset]
+	all.check(!isKnown && e.Preset != "", "preset is %q, but must be dcgm", e.Preset)
 	all.check(validation.IsDNS1123Label(e.Name) != nil, "name is %q, but must consist of at most 63 lower-case letters, "+
 		"digits and hyphens", e.Name)
 	all.check(validation.IsDNS1123Label(e.Namespace) != nil, "namespace is %q, but must be the name of a namespace",
