@@ -31,15 +31,15 @@ type Observer interface {
 // Result is the outcome of a refresh: one response to each query.
 type Result struct {
 	Took    time.Duration
-	Series  map[string]int        // of known nodes, by query; nil if Err is set
-	Nodes   int                   // with new samples
-	Skipped [usage.NumReasons]int // samples and series that were skipped, by reason
-	Unknown int                   // series of nodes that are not known
-	Missing int                   // known nodes without series
-	Partial bool                  // whether the engine said that it does not have all series
-	Warning string                // of the engine; empty: none
-	Err     error                 // nil: success
-	Reason  reason.Reason         // of Err
+	Series  map[string]int            // of known nodes, by query; nil if Err is set
+	Nodes   int                       // with new samples
+	Skipped [usage.NumSkipReasons]int // samples and series that were skipped, by reason
+	Unknown int                       // series of nodes that are not known
+	Missing int                       // known nodes without series
+	Partial bool                      // whether the engine said that it does not have all series
+	Warning string                    // of the engine; empty: none
+	Err     error                     // nil: success
+	Reason  reason.Reason             // of Err
 	// Failures is the number of refreshes in a row that have failed, with this one; 0: it succeeded.
 	Failures int
 }

@@ -43,7 +43,7 @@ const MinContainerBytes = 128
 func (l *Limits) maxContainers() int { return cmp.Or(l.MaxContainers, defaultMaxContainers) }
 
 // check reports whether all names can be kept, and the reason if one cannot.
-func (l *Limits) check(names ...[]byte) (reason usage.Reason, ok bool) {
+func (l *Limits) check(names ...[]byte) (reason usage.SkipReason, ok bool) {
 	for _, name := range names {
 		switch {
 		case len(name) == 0:

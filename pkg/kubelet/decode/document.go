@@ -44,7 +44,7 @@ func (d *Summary) open(bracket byte) bool {
 
 // skipValue consumes a value of the wrong type. It counts the value, which may have named a
 // container, unless it is null.
-func (d *Summary) skipValue(r usage.Reason) (isNull bool) {
+func (d *Summary) skipValue(r usage.SkipReason) (isNull bool) {
 	if isNull = d.json.peek() == 'n'; !isNull {
 		d.skipContainer(r)
 	}
