@@ -26,9 +26,8 @@ type Store struct {
 	nodes map[string]map[string]*report // by node and source
 
 	// When the API server deleted pods, for reports that were requested before and arrive after that.
-	// The older map is dropped at most every rememberFor.
-	removed, removedBefore map[usage.PodKey]usage.Time
-	removedSince           usage.Time
+	removed     map[usage.PodKey]usage.Time
+	forgottenAt usage.Time // when pods that had been removed long ago were last forgotten
 }
 
 // Report is what one source reports of one node.
@@ -89,7 +88,7 @@ func (s *Store) Put(nodeName, source string, r Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(next.pods, func(key usage.PodKey, _ []ContainerResource) bool {
-		return r.At <= max(s.removed[key], s.removedBefore[key])
+		return r.At <= s.removed[key]
 	})
 	if s.nodes[nodeName] == nil {
 		s.nodes[nodeName] = map[string]*report{}
@@ -115,8 +114,9 @@ func (s *Store) RemovePod(nodeName, namespace, name string, now usage.Time) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Sub(s.removedSince) > rememberFor {
-		s.removedBefore, s.removed, s.removedSince = s.removed, map[usage.PodKey]usage.Time{}, now
+	if now.Sub(s.forgottenAt) > rememberFor {
+		maps.DeleteFunc(s.removed, func(_ usage.PodKey, at usage.Time) bool { return now.Sub(at) > rememberFor })
+		s.forgottenAt = now
 	}
 	key := usage.PodKey{Node: nodeName, Namespace: namespace, Name: name}
 	s.removed[key] = now
