@@ -26,10 +26,11 @@ type Store struct {
 	nodes map[string]map[string]*report // by node and source
 
 	// When the API server deleted pods, for reports that were requested before and arrive after that.
-	// The older map is dropped at most every rememberFor.
-	removed, removedBefore map[usage.PodKey]usage.Time
-	removedSince           usage.Time
+	removed     map[usage.PodKey]usage.Time
+	forgottenAt usage.Time // when pods that had been removed long ago were last forgotten
 }
+
+type podKey struct{ namespace, name string }
 
 // Report is what one source reports of one node.
 type Report struct {
@@ -54,7 +55,7 @@ type ContainerResource struct {
 // report is a Report, indexed by pod.
 type report struct {
 	Report
-	pods map[usage.PodKey][]ContainerResource // of a pod sorted by resource, then by container
+	pods map[podKey][]ContainerResource // of a pod sorted by resource, then by container
 }
 
 // New returns an empty Store. corrected returns a time by our clock as if that had not stood still
@@ -68,7 +69,7 @@ func New(corrected func(usage.Time) usage.Time) *Store {
 // Put replaces what a source has reported of a node. It keeps the slices of the report, and sorts
 // them. Pods that were removed after the request are ignored.
 func (s *Store) Put(nodeName, source string, r Report) {
-	next := &report{r, map[usage.PodKey][]ContainerResource{}}
+	next := &report{r, map[podKey][]ContainerResource{}}
 	slices.SortFunc(r.Node, func(a, b usage.Resource) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.Containers, func(a, b ContainerResource) int {
 		return cmp.Or(
@@ -78,9 +79,9 @@ func (s *Store) Put(nodeName, source string, r Report) {
 	})
 	next.Containers = nil
 	for rest := r.Containers; len(rest) > 0; {
-		key := usage.PodKey{Node: nodeName, Namespace: rest[0].Namespace, Name: rest[0].Pod}
+		key := podKey{rest[0].Namespace, rest[0].Pod}
 		n := 1
-		for n < len(rest) && rest[n].Namespace == key.Namespace && rest[n].Pod == key.Name {
+		for n < len(rest) && rest[n].Namespace == key.namespace && rest[n].Pod == key.name {
 			n++
 		}
 		next.pods[key], rest = rest[:n:n], rest[n:]
@@ -88,8 +89,8 @@ func (s *Store) Put(nodeName, source string, r Report) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(next.pods, func(key usage.PodKey, _ []ContainerResource) bool {
-		return r.At <= max(s.removed[key], s.removedBefore[key])
+	maps.DeleteFunc(next.pods, func(key podKey, _ []ContainerResource) bool {
+		return r.At <= s.removed[usage.PodKey{Node: nodeName, Namespace: key.namespace, Name: key.name}]
 	})
 	if s.nodes[nodeName] == nil {
 		s.nodes[nodeName] = map[string]*report{}
@@ -115,13 +116,13 @@ func (s *Store) RemovePod(nodeName, namespace, name string, now usage.Time) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Sub(s.removedSince) > rememberFor {
-		s.removedBefore, s.removed, s.removedSince = s.removed, map[usage.PodKey]usage.Time{}, now
+	if now.Sub(s.forgottenAt) > rememberFor {
+		maps.DeleteFunc(s.removed, func(_ usage.PodKey, at usage.Time) bool { return now.Sub(at) > rememberFor })
+		s.forgottenAt = now
 	}
-	key := usage.PodKey{Node: nodeName, Namespace: namespace, Name: name}
-	s.removed[key] = now
+	s.removed[usage.PodKey{Node: nodeName, Namespace: namespace, Name: name}] = now
 	for _, r := range s.nodes[nodeName] {
-		delete(r.pods, key)
+		delete(r.pods, podKey{namespace, name})
 	}
 }
 
@@ -159,7 +160,7 @@ func (s *Store) Pod(nodeName string, pod *usage.Pod, now usage.Time) [][]usage.R
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var sum [][]usage.Resource
-	key := usage.PodKey{Node: nodeName, Namespace: pod.Namespace, Name: pod.Name}
+	key := podKey{pod.Namespace, pod.Name}
 	for _, r := range s.nodes[nodeName] {
 		if s.isExpired(r, now) {
 			continue

@@ -21,11 +21,11 @@ const (
 
 // afterFault is what Fetch returns for a response with a fault.
 type afterFault struct {
-	reason  reason.Reason  // of the error; empty if there is none
-	text    string         // a part of the error
-	missing usage.Has      // of the container
-	skipped []usage.Reason // of values that are left out
-	partial bool           // containers may be missing
+	reason  reason.Reason      // of the error; empty if there is none
+	text    string             // a part of the error
+	missing usage.Has          // of the container
+	skipped []usage.SkipReason // of values that are left out
+	partial bool               // containers may be missing
 }
 
 // TestFaults checks every known fault of /metrics/resource. The intact part of the response must be
@@ -53,13 +53,13 @@ func TestFaults(t *testing.T) {
 		"gzip bomb":                           {reason: reason.BadFormat, text: `"gzip"`},
 		"wrong encoding":                      {reason: reason.BadFormat, text: `"gzip"`},
 		"unknown encoding":                    {reason: reason.BadFormat, text: `"zstd"`},
-		"duplicate series":                    {skipped: []usage.Reason{usage.Duplicate}},
-		"contradictory series":                {skipped: []usage.Reason{usage.Duplicate}},
-		"line without labels":                 {skipped: []usage.Reason{usage.NoIdentity}, partial: true},
+		"duplicate series":                    {skipped: []usage.SkipReason{usage.Duplicate}},
+		"contradictory series":                {skipped: []usage.SkipReason{usage.Duplicate}},
+		"line without labels":                 {skipped: []usage.SkipReason{usage.NoIdentity}, partial: true},
 		"odd labels":                          intact,
-		"NaN":                                 {missing: usage.HasCPU, skipped: []usage.Reason{usage.BadValue}},
-		"infinite":                            {missing: usage.HasCPU, skipped: []usage.Reason{usage.BadValue}},
-		"negative":                            {missing: usage.HasMemory, skipped: []usage.Reason{usage.BadValue}},
+		"NaN":                                 {missing: usage.HasCPU, skipped: []usage.SkipReason{usage.BadValue}},
+		"infinite":                            {missing: usage.HasCPU, skipped: []usage.SkipReason{usage.BadValue}},
+		"negative":                            {missing: usage.HasMemory, skipped: []usage.SkipReason{usage.BadValue}},
 		"no start time":                       intact,
 		"no memory":                           {missing: usage.HasMemory},
 		"time of tomorrow":                    {reason: reason.ClockSkew, text: "set the node's clock"},
@@ -69,7 +69,7 @@ func TestFaults(t *testing.T) {
 		"moved start times":                   intact,
 		"start times that follow the samples": intact,
 		"CRLF":                                intact,
-		"no final newline":                    {skipped: []usage.Reason{usage.Malformed}, partial: true},
+		"no final newline":                    {skipped: []usage.SkipReason{usage.Malformed}, partial: true},
 		"scrape error":                        {reason: reason.RuntimeNoStats, text: "check the container runtime"},
 	})
 }
@@ -108,9 +108,9 @@ func TestSummaryFaults(t *testing.T) {
 		"placeholder rates":  intact, // the store decides whether a rate of 0 is real
 		"no rates":           {missing: usage.HasRate},
 		"null rates":         {missing: usage.HasRate},
-		"impossible rates":   {missing: usage.HasRate, skipped: []usage.Reason{usage.BadValue}},
-		"negative counters":  {missing: usage.HasCPU, skipped: []usage.Reason{usage.BadValue}},
-		"memory in words":    {missing: usage.HasMemory, skipped: []usage.Reason{usage.Malformed}, partial: true},
+		"impossible rates":   {missing: usage.HasRate, skipped: []usage.SkipReason{usage.BadValue}},
+		"negative counters":  {missing: usage.HasCPU, skipped: []usage.SkipReason{usage.BadValue}},
+		"memory in words":    {missing: usage.HasMemory, skipped: []usage.SkipReason{usage.Malformed}, partial: true},
 		"no start time":      intact,
 		"times of tomorrow":  {reason: reason.ClockSkew, text: "set the node's clock"},
 		"times of yesterday": intact,
@@ -178,15 +178,15 @@ func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, 
 }
 
 // checkApp checks what a scrape has of the container app.
-func checkApp(t *testing.T, got *usage.Scrape, has usage.Has, skipped []usage.Reason, partial bool) {
+func checkApp(t *testing.T, got *usage.Scrape, has usage.Has, skipped []usage.SkipReason, partial bool) {
 	t.Helper()
 	i := slices.IndexFunc(got.Containers, func(s usage.ContainerSample) bool { return string(s.Name) == "app" })
 	if i < 0 || got.Containers[i].Has != has || got.Node.Has == 0 || got.Partial != partial {
 		t.Errorf("got %+v, want a container with %b, partial %v", got, has, partial)
 	}
 	for reason, n := range got.Skipped {
-		if (n > 0) != slices.Contains(skipped, usage.Reason(reason)) {
-			t.Errorf("got %d values skipped as %v, want %v only", n, usage.Reason(reason), skipped)
+		if (n > 0) != slices.Contains(skipped, usage.SkipReason(reason)) {
+			t.Errorf("got %d values skipped as %v, want %v only", n, usage.SkipReason(reason), skipped)
 		}
 	}
 }

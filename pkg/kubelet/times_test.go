@@ -97,7 +97,7 @@ func TestNodeClocks(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if dst.Skipped != [usage.NumReasons]int{} || dst.Node.Has == 0 || len(dst.Containers) != 1 {
+				if dst.Skipped != [usage.NumSkipReasons]int{} || dst.Node.Has == 0 || len(dst.Containers) != 1 {
 					t.Fatalf("got %+v, want a node and a container", dst)
 				}
 				for _, at := range []usage.Time{dst.Node.At, dst.Containers[0].At} {
@@ -173,7 +173,7 @@ func TestLargeNodeIsComplete(t *testing.T) {
 			if err := fetch(c, t.Context(), k.node("node1"), &dst); err != nil {
 				t.Fatal(err)
 			}
-			if len(dst.Containers) != pods*each || dst.Partial || dst.Skipped != [usage.NumReasons]int{} {
+			if len(dst.Containers) != pods*each || dst.Partial || dst.Skipped != [usage.NumSkipReasons]int{} {
 				t.Errorf("got %d containers, partial %v, skipped %v, want all %d",
 					len(dst.Containers), dst.Partial, dst.Skipped, pods*each)
 			}

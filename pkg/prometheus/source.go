@@ -32,10 +32,10 @@ type Observer interface {
 // Result is the outcome of a refresh: one response to each query.
 type Result struct {
 	Took    time.Duration
-	Err     error                 // with a reason; nil: success
-	Engine  health.Engine         // what the engine had, if the refresh succeeded
-	Skipped [usage.NumReasons]int // samples and series that were skipped, by reason
-	Missing int                   // known nodes without series
+	Err     error                     // with a reason; nil: success
+	Engine  health.Engine             // what the engine had, if the refresh succeeded
+	Skipped [usage.NumSkipReasons]int // samples and series that were skipped, by reason
+	Missing int                       // known nodes without series
 }
 
 // Config configures a Source. File, UserAgent and Reloaded are optional.

@@ -75,7 +75,7 @@ func TestLabelValuesExist(t *testing.T) {
 	for _, r := range Scrapes() {
 		scrapes = append(scrapes, string(r))
 	}
-	for r := range usage.Reason(usage.NumReasons) {
+	for r := range usage.SkipReason(usage.NumSkipReasons) {
 		skipped = append(skipped, r.String())
 	}
 	matcher := regexp.MustCompile(`\breason(?:=|=~|!=|!~)\\?"([^"\\]*)\\?"`)

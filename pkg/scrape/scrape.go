@@ -76,9 +76,9 @@ type Result struct {
 	// waits for permits.
 	Took    time.Duration
 	Kind    Kind
-	Skipped [usage.NumReasons]int // lines that were skipped, by reason
-	Err     error                 // nil: success
-	Reason  reason.Reason         // of Err
+	Skipped [usage.NumSkipReasons]int // lines that were skipped, by reason
+	Err     error                     // nil: success
+	Reason  reason.Reason             // of Err
 
 	Containers int // in the response
 }

@@ -54,7 +54,7 @@ func newInstruments(version, commit string, now func() time.Time, clock usage.Cl
 		0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 15)
 	i.skipped = i.newCounters("samples_skipped_total", "Lines in responses of kubelets that were skipped, by reason.",
 		"reason")
-	for r := range usage.Reason(usage.NumReasons) {
+	for r := range usage.SkipReason(usage.NumSkipReasons) {
 		i.skipped.WithLabelValues(r.String())
 	}
 	i.responseAge = promauto.With(i.registry).NewHistogramVec(prometheus.HistogramOpts{
@@ -184,10 +184,10 @@ func (i *instruments) Scraped(r scrape.Result) {
 }
 
 // countSkipped counts what a response had that was skipped.
-func (i *instruments) countSkipped(skipped [usage.NumReasons]int) {
+func (i *instruments) countSkipped(skipped [usage.NumSkipReasons]int) {
 	for r, n := range skipped {
 		if n > 0 {
-			i.skipped.WithLabelValues(usage.Reason(r).String()).Add(float64(n))
+			i.skipped.WithLabelValues(usage.SkipReason(r).String()).Add(float64(n))
 		}
 	}
 }

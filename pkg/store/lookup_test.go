@@ -100,9 +100,9 @@ func TestPodsAreFound(t *testing.T) {
 	}
 }
 
-// TestPodsDuringChanges is for the race detector. It also checks that a lookup returns the pod that was
-// requested or none.
-func TestPodsDuringChanges(t *testing.T) {
+// TestReadsDuringChanges is for the race detector. It also checks that a lookup returns the pod that was
+// requested or none, and that there is nothing of nodes that were forgotten.
+func TestReadsDuringChanges(t *testing.T) {
 	s := newStore()
 	var writers sync.WaitGroup
 	for n := range 3 {
@@ -118,36 +118,42 @@ func TestPodsDuringChanges(t *testing.T) {
 					}
 				}
 				s.Put(node, sc)
-				switch random.IntN(20) {
-				case 0:
+				if random.IntN(20) == 0 {
 					s.Forget(node)
-				case 1:
-					s.RemovePod(node, "n", fmt.Sprint("pod-", random.IntN(40)), at(now))
 				}
 			}
+			s.Forget(node)
 		})
 	}
-	var keys []usage.PodKey
-	for i := range 120 {
-		keys = append(keys, usage.PodKey{Node: fmt.Sprint("node-", i%3), Namespace: "n", Name: fmt.Sprint("pod-", i/3)})
+	var keys [Lookups]usage.PodKey
+	for i := range keys {
+		keys[i] = usage.PodKey{Node: fmt.Sprint("node-", i%3), Namespace: "n", Name: fmt.Sprint("pod-", i)}
 	}
 	found := make([]*usage.Pod, len(keys))
 	done := make(chan struct{})
 	go func() { writers.Wait(); close(done) }()
-	for reading := true; reading; {
+	for i, reading := 0, true; reading; i++ {
 		select {
 		case <-done:
 			reading = false
 		default:
 		}
-		for i := 0; i < len(keys); i += Lookups {
-			end := min(i+Lookups, len(keys))
-			s.Pods(found[i:end], keys[i:end], at(0))
-		}
+		s.Pods(found, keys[:], at(0))
 		for i, p := range found {
 			if p != nil && (p.Name != keys[i].Name || p.Namespace != keys[i].Namespace) {
 				t.Fatalf("got pod %s/%s, want %s/%s", p.Namespace, p.Name, keys[i].Namespace, keys[i].Name)
 			}
 		}
+		key := keys[i%len(keys)]
+		s.Pod(key.Node, key.Namespace, key.Name, at(15))
+		s.PodFacts(key.Node, key.Namespace, key.Name)
+		s.NodeFacts(key.Node)
+		s.Stats(at(15))
+		if i%8 == 0 {
+			s.RemovePod(key.Node, key.Namespace, key.Name, at(15))
+		}
+	}
+	if got := s.Stats(at(0)); got != (Stats{}) {
+		t.Errorf("got %+v after all nodes were forgotten, want none", got)
 	}
 }

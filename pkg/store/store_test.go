@@ -270,56 +270,6 @@ func TestPodIsReadFromItsNode(t *testing.T) {
 	read("cut off", 50, "none")
 }
 
-func TestStats(t *testing.T) {
-	s := newStore()
-	for _, now := range []float64{0, 15} {
-		sc := scrape(now, of("p/a", sample(now, 0)), of("p/b", sample(now, 0)), of("q/a", sample(now, 0)))
-		sc.Node = sample(now, now)
-		s.Put("n1", sc)
-	}
-	want := Stats{Nodes: 1, Pods: 2, Containers: 3, OldestNode: 5 * time.Second, OldestPod: 5 * time.Second}
-	if got := s.Stats(at(20)); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if got := s.Stats(at(100)); got != (Stats{}) {
-		t.Errorf("got %+v, want no expired metrics", got)
-	}
-}
-
-// TestConcurrentUse is for the race detector.
-func TestConcurrentUse(t *testing.T) {
-	s := newStore()
-	done := make(chan struct{})
-	for n := range 4 {
-		go func() {
-			name := fmt.Sprint("n", n)
-			for i := range 200 {
-				now := float64(i) * 15
-				s.Put(name, scrape(now, of("shared/a", sample(now, now)), of(name+"/a", sample(now, now))))
-			}
-			s.Forget(name)
-			done <- struct{}{}
-		}()
-	}
-	for range 4 {
-		for reading := true; reading; {
-			select {
-			case <-done:
-				reading = false
-			default:
-				s.Pod("n1", "n", "shared", at(15))
-				s.RemovePod("n1", "n", "n1", at(15))
-				s.PodFacts("n1", "n", "shared")
-				s.NodeFacts("n1")
-				s.Stats(at(15))
-			}
-		}
-	}
-	if st := s.Stats(at(0)); st != (Stats{}) {
-		t.Errorf("got %+v after all nodes were forgotten, want none", st)
-	}
-}
-
 // fill makes sc a scrape of a node at some time, with 30 pods of 2 containers.
 func fill(sc *usage.Scrape, node string, now float64) {
 	sc.At, sc.Node, sc.Containers = at(now), sample(now, now), sc.Containers[:0]

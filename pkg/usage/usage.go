@@ -109,7 +109,7 @@ type Scrape struct {
 	// containers than the limit. A container that such a scrape does not mention may still exist.
 	Partial bool
 
-	Skipped [NumReasons]int // the number of skipped lines, by reason
+	Skipped [NumSkipReasons]int // the number of skipped lines, by reason
 }
 
 // Timing is how long a request took, also if it failed.
@@ -118,23 +118,23 @@ type Timing struct {
 	Took   time.Duration // the rest, until the response was decoded or the request failed
 }
 
-// Reason is the reason why a line of a response was skipped.
-type Reason uint8
+// SkipReason is the reason why a line of a response was skipped.
+type SkipReason uint8
 
 // The reasons for skipping a line. The other lines of the response are not affected.
 const (
-	Malformed  Reason = iota // not a line of the text exposition format
-	NoIdentity               // a container's line without the labels namespace, pod and container
-	BadValue                 // NaN, infinite, negative or out of range
-	BadTime                  // an impossible timestamp: before 1970 or far in the future
-	Duplicate                // the response already had the same series
-	OverLimit                // a label or the number of containers exceeds its limit
-	NumReasons = iota        // the number of reasons
+	Malformed      SkipReason = iota // not a line of the text exposition format
+	NoIdentity                       // a container's line without the labels namespace, pod and container
+	BadValue                         // NaN, infinite, negative or out of range
+	BadTime                          // an impossible timestamp: before 1970 or far in the future
+	Duplicate                        // the response already had the same series
+	OverLimit                        // a label or the number of containers exceeds its limit
+	NumSkipReasons = iota            // the number of reasons
 )
 
 // String returns the reason's name in metrics of kube-vitals.
-func (r Reason) String() string {
-	return [NumReasons]string{"malformed", "no_identity", "bad_value", "bad_time", "duplicate", "over_limit"}[r]
+func (r SkipReason) String() string {
+	return [NumSkipReasons]string{"malformed", "no_identity", "bad_value", "bad_time", "duplicate", "over_limit"}[r]
 }
 
 // Report describes a node after one of its scrapes was stored.

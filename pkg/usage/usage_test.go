@@ -63,7 +63,7 @@ func BenchmarkClock(b *testing.B) {
 
 func TestReasonsHaveNames(t *testing.T) {
 	seen := map[string]bool{}
-	for r := range Reason(NumReasons) {
+	for r := range SkipReason(NumSkipReasons) {
 		name := r.String()
 		if name == "" || seen[name] {
 			t.Errorf("reason %d: got %q, want a unique name", r, name)

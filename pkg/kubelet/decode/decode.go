@@ -32,7 +32,7 @@ const (
 const MinContainerBytes = 128
 
 // checkNames reports whether all names can be kept, and the reason if one cannot.
-func checkNames(names ...[]byte) (r usage.Reason, ok bool) {
+func checkNames(names ...[]byte) (r usage.SkipReason, ok bool) {
 	for _, name := range names {
 		switch {
 		case len(name) == 0:

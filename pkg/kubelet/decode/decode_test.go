@@ -120,7 +120,7 @@ type decoded struct {
 	node       usage.Sample
 	containers []sample
 	partial    bool
-	skipped    map[usage.Reason]int
+	skipped    map[usage.SkipReason]int
 }
 
 type sample struct {
@@ -143,15 +143,15 @@ func newDecoded(s *usage.Scrape) decoded {
 	}
 	for reason, n := range s.Skipped {
 		if n > 0 {
-			got.count(usage.Reason(reason), n)
+			got.count(usage.SkipReason(reason), n)
 		}
 	}
 	return got
 }
 
-func (d *decoded) count(r usage.Reason, n int) {
+func (d *decoded) count(r usage.SkipReason, n int) {
 	if d.skipped == nil {
-		d.skipped = map[usage.Reason]int{}
+		d.skipped = map[usage.SkipReason]int{}
 	}
 	d.skipped[r] += n
 }
@@ -167,7 +167,7 @@ func decodeString(t testing.TB, decode decodeFunc, text string) (decoded, error)
 }
 
 // skipping adds skipped lines or values.
-func (d decoded) skipping(reasons ...usage.Reason) decoded {
+func (d decoded) skipping(reasons ...usage.SkipReason) decoded {
 	for _, r := range reasons {
 		d.count(r, 1)
 	}
@@ -369,15 +369,15 @@ func newReference() *reference {
 	return &reference{ids: map[[3]string]int{}, dropped: map[[2]string]bool{}}
 }
 
-func (r *reference) skip(reason usage.Reason) { r.count(reason, 1) }
+func (r *reference) skip(reason usage.SkipReason) { r.count(reason, 1) }
 
-func (r *reference) skipContainer(reason usage.Reason) {
+func (r *reference) skipContainer(reason usage.SkipReason) {
 	r.skip(reason)
 	r.partial = true
 }
 
 // badName returns the first reason for which one of some names cannot be kept.
-func badName(names ...string) (_ usage.Reason, bad bool) {
+func badName(names ...string) (_ usage.SkipReason, bad bool) {
 	for _, name := range names {
 		if name == "" {
 			return usage.NoIdentity, true

@@ -142,7 +142,7 @@ func (d *Summary) open(bracket byte) bool {
 
 // wrongType consumes a value of the wrong type. It counts the value, which may have named a container,
 // unless it is null.
-func (d *Summary) wrongType(r usage.Reason) (isNull bool) {
+func (d *Summary) wrongType(r usage.SkipReason) (isNull bool) {
 	if isNull = d.peek() == 'n'; !isNull {
 		d.skipContainer(r)
 	}

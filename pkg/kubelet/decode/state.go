@@ -95,11 +95,11 @@ func (s *state) dropPod(namespace, pod []byte) {
 }
 
 // skip counts a skipped line or value.
-func (s *state) skip(r usage.Reason) { s.dst.Skipped[r]++ }
+func (s *state) skip(r usage.SkipReason) { s.dst.Skipped[r]++ }
 
 // skipContainer counts a skipped line or value that may have named a container, and marks the
 // scrape as partial.
-func (s *state) skipContainer(r usage.Reason) {
+func (s *state) skipContainer(r usage.SkipReason) {
 	s.skip(r)
 	s.dst.Partial = true
 }

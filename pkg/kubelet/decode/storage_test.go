@@ -45,7 +45,7 @@ func TestStorageOfRealKubelet(t *testing.T) {
 	if err := new(Summary).DecodeStorage(&dst, text, "node1", Times{At: now, Date: now}); err != nil {
 		t.Fatal(err)
 	}
-	if len(dst.Containers) != 0 || dst.Partial || dst.Skipped != [usage.NumReasons]int{} {
+	if len(dst.Containers) != 0 || dst.Partial || dst.Skipped != [usage.NumSkipReasons]int{} {
 		t.Errorf("got %d containers, partial %v, skipped %v; want nothing", len(dst.Containers), dst.Partial, dst.Skipped)
 	}
 	got := map[string]uint64{}
@@ -73,12 +73,12 @@ func TestStorage(t *testing.T) {
 	containers := func(list ...string) string { return `"containers":[` + strings.Join(list, ",") + "]" }
 	a := `{"name":"a","rootfs":{"usedBytes":10},"logs":{"usedBytes":5}}`
 	good := pod(`"podRef":{"name":"good","namespace":"n"}`, containers(`{"name":"x"}`), total)
-	one := func(r usage.Reason) map[usage.Reason]int { return map[usage.Reason]int{r: 1} }
+	one := func(r usage.SkipReason) map[usage.SkipReason]int { return map[usage.SkipReason]int{r: 1} }
 	const kept = "n/good/x=0 n/good/=100 @0"
 	for _, tt := range []struct {
 		name, pods string
 		want       string // of the pods
-		skipped    map[usage.Reason]int
+		skipped    map[usage.SkipReason]int
 	}{
 		{"pod", pod(p, containers(a), total), "n/p/a=15 n/p/=85 u@0", nil},
 		{"names last", pod(total, containers(`{"logs":{"usedBytes":5},"name":"a"}`), p), "n/p/a=5 n/p/=95 u@0", nil},

@@ -75,7 +75,7 @@ type summaryReference struct {
 
 // as converts a value to the type T that it should have. A value of another type is counted unless
 // it is null.
-func as[T any](r *summaryReference, value any, reason usage.Reason) (_ T, ok bool) {
+func as[T any](r *summaryReference, value any, reason usage.SkipReason) (_ T, ok bool) {
 	typed, ok := value.(T)
 	if !ok && value != nil {
 		r.skipContainer(reason)

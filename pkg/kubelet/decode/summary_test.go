@@ -13,7 +13,7 @@ import (
 
 func TestSummaryContainer(t *testing.T) {
 	one := func(s usage.Sample) decoded { return decoded{containers: []sample{{"n/p/c", s}}} }
-	bad := func(r usage.Reason) decoded { return one(usage.Sample{}).skipping(r) } // a container without the value
+	bad := func(r usage.SkipReason) decoded { return one(usage.Sample{}).skipping(r) } // a container without the value
 	notOfType := func() decoded { return one(usage.Sample{}).asPartial().skipping(usage.Malformed) }
 
 	tests := []struct {
@@ -131,8 +131,8 @@ func TestSummaryResponse(t *testing.T) {
 		}
 		return d
 	}
-	partial := func(n int, r usage.Reason) decoded { // only podA is left
-		return named("n/p/a").asPartial().skipping(slices.Repeat([]usage.Reason{r}, n)...)
+	partial := func(n int, r usage.SkipReason) decoded { // only podA is left
+		return named("n/p/a").asPartial().skipping(slices.Repeat([]usage.SkipReason{r}, n)...)
 	}
 	node := decoded{node: usage.Sample{At: secondAt, CPUSeconds: 1, Rate: 2, Memory: 3, Swap: 4,
 		Has: usage.HasCPU | usage.HasRate | usage.HasMemory | usage.HasSwap}}

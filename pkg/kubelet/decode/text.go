@@ -170,7 +170,7 @@ func (d *Text) addContainer(l *containerLabels) int {
 
 // dropContainer skips a line and drops the pod that it names. It returns -1, which is the position
 // of no container.
-func (d *Text) dropContainer(r usage.Reason, l *containerLabels) int {
+func (d *Text) dropContainer(r usage.SkipReason, l *containerLabels) int {
 	if len(l.namespace) > 0 && len(l.pod) > 0 {
 		d.dropPod(l.namespace, l.pod)
 	}

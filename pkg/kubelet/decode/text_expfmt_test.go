@@ -99,13 +99,13 @@ func (r *textReference) line(kind metric, line *dto.Metric, value float64) {
 }
 
 // set sets a field of s, or returns why the line is skipped.
-func (r *textReference) set(s *usage.Sample, field fieldSet, line *dto.Metric, value float64) (_ usage.Reason, ok bool) {
-	at, untimed := scrapedAt, line.TimestampMs == nil
+func (r *textReference) set(s *usage.Sample, field fieldSet, m *dto.Metric, value float64) (_ usage.SkipReason, ok bool) {
+	at, untimed := scrapedAt, m.TimestampMs == nil
 	if !untimed {
-		if ms := line.GetTimestampMs(); ms <= 0 || ms > int64(scrapedAt.Add(maxAhead))/1e6 {
+		if ms := m.GetTimestampMs(); ms <= 0 || ms > int64(scrapedAt.Add(maxAhead))/1e6 {
 			return usage.BadTime, false
 		}
-		at = usage.Time(line.GetTimestampMs() * 1e6)
+		at = usage.Time(m.GetTimestampMs() * 1e6)
 	}
 	isBytes := field == fieldMemory || field == fieldSwap
 	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 || value >= 1<<63 && isBytes {

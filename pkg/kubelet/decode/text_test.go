@@ -21,8 +21,8 @@ func TestTextLine(t *testing.T) {
 	one := func(s usage.Sample) decoded { return named("n/p/c", s) }
 	name := func(name string) decoded { return named(name, cpuSample(1, scrapedAt)) }
 	node := func(s usage.Sample) decoded { return decoded{node: s} }
-	bad := func(r usage.Reason) decoded { return one(usage.Sample{}).skipping(r) } // a container without the value
-	partial := func(r usage.Reason) decoded { return decoded{partial: true}.skipping(r) }
+	bad := func(r usage.SkipReason) decoded { return one(usage.Sample{}).skipping(r) } // a container without the value
+	partial := func(r usage.SkipReason) decoded { return decoded{partial: true}.skipping(r) }
 	nothing := decoded{}
 
 	tests := []struct {

@@ -16,7 +16,7 @@ type Value struct {
 
 // ParseValue parses what follows the labels of a line: a value and an optional time. It returns the
 // reason if it fails.
-func ParseValue(b []byte) (v Value, r usage.Reason, ok bool) {
+func ParseValue(b []byte) (v Value, r usage.SkipReason, ok bool) {
 	number, b, isDecimal := cutNumber(b[skipBlanks(b, 0):])
 	var err error
 	v.Float, err = strconv.ParseFloat(alias(number), 64)
