@@ -37,11 +37,10 @@ type Config struct {
 	ConfigMaps      corev1client.ConfigMapInterface // of the namespace
 	Namespace, Name string                          // of the ConfigMap
 
-	// IsCurrent reports whether the node is known to exist with this UID. Synced reports whether all
-	// nodes are known, perhaps not the newest. ListNodes reads the UIDs of all nodes from the API
-	// server, not from a cache. Entries of nodes that neither knows are removed.
+	// IsCurrent reports whether the node is known to exist with this UID: every node whose kubelet is
+	// scraped is. ListNodes reads the UIDs of all nodes from the API server, not from a cache. Entries of
+	// nodes that neither knows are removed.
 	IsCurrent func(node string, uid types.UID) bool
-	Synced    func() bool
 	ListNodes func(ctx context.Context) (map[string]types.UID, error)
 }
 
@@ -266,9 +265,7 @@ func (p *Pins) record(ctx context.Context, last *error, err error) {
 func (p *Pins) hasWork() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.Synced() {
-		maps.DeleteFunc(p.wanted, func(node string, wanted pin) bool { return !p.IsCurrent(node, wanted.uid) })
-	}
+	maps.DeleteFunc(p.wanted, func(node string, wanted pin) bool { return !p.IsCurrent(node, wanted.uid) })
 	return p.read && len(p.wanted)+len(p.deleted) > 0
 }
 

@@ -93,7 +93,7 @@ func test(t *testing.T, f func(w *world)) {
 
 func (w *world) config() Config {
 	return Config{ConfigMaps: w.api.client, Namespace: "kube-system", Name: "pins", IsCurrent: w.nodes.isCurrent,
-		Synced: func() bool { return true }, ListNodes: w.nodes.list}
+		ListNodes: w.nodes.list}
 }
 
 // replica starts a process. The function ends it.

@@ -34,7 +34,6 @@ func (a *assembly) addPins() error {
 		ConfigMaps: core.ConfigMaps(namespace),
 		Namespace:  namespace,
 		Name:       a.KubeletPins,
-		Synced:     a.synced,
 		IsCurrent: func(node string, uid types.UID) bool {
 			o := a.view.Nodes.Get("", node)
 			return o != nil && o.UID == inventory.UIDOf(uid)

@@ -48,7 +48,7 @@ func (m *Manager) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		delay := failures.add(ctx, m.reconcile(ctx))
 		sleep(ctx, minDelay, nil)
-		// A renewal has two steps and Settle between them, and is due at least 2 * Settle before the expiry.
+		// So both steps of a renewal, with Settle between them, end before the certificate expires.
 		sleep(ctx, min(delay, m.Settle/4), changed)
 	}
 }

@@ -44,8 +44,8 @@ func (c Config) lastThird(leaf *x509.Certificate) time.Duration {
 	return max(min(life, c.Lifetime), 0) / 3
 }
 
-// renewBefore returns how long before its expiry a certificate is renewed. A renewal takes a little
-// more than Settle.
+// renewBefore returns how long before its expiry a certificate is renewed. A renewal takes up to
+// 1.5 times Settle: see Run.
 func (c Config) renewBefore(leaf *x509.Certificate) time.Duration {
 	return max(c.lastThird(leaf), 2*c.Settle)
 }

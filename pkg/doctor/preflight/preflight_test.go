@@ -211,7 +211,9 @@ func (r result) want(t *testing.T, id string, status doctor.Status, why string) 
 const (
 	helmInstall = "helm install kube-vitals oci://ghcr.io/kube-vitals/charts/kube-vitals --version 0.2.0 " +
 		"--namespace kube-system"
-	beside = " --set apiService.create=false"
+	beside        = " --set apiService.create=false"
+	ofHostNetwork = " --set containerPort=4443 --set hostNetwork.enabled=true" +
+		" --set updateStrategy.rollingUpdate.maxSurge=0 --set updateStrategy.rollingUpdate.maxUnavailable=1"
 )
 
 func label(name, value string) metav1.ObjectMeta {
@@ -313,9 +315,7 @@ func TestDistributions(t *testing.T) {
 				w.daemonSet("calico-node")
 				w.daemonSet("kube-proxy")
 			},
-			presets: []string{"eks", "host-network"}, owner: doctor.OK,
-			flags: " --set containerPort=4443 --set hostNetwork.enabled=true --set updateStrategy.rollingUpdate.maxSurge=0" +
-				" --set updateStrategy.rollingUpdate.maxUnavailable=1",
+			presets: []string{"eks", "host-network"}, flags: ofHostNetwork, owner: doctor.OK,
 		},
 		"EKS with Calico of its operator": {
 			world: func(w *world) {
@@ -323,9 +323,7 @@ func TestDistributions(t *testing.T) {
 				w.objects["/apis/operator.tigera.io"] = metav1.APIGroup{Name: "operator.tigera.io"}
 				w.daemonSetIn("calico-system", "calico-node")
 			},
-			presets: []string{"eks", "host-network"}, owner: doctor.OK,
-			flags: " --set containerPort=4443 --set hostNetwork.enabled=true --set updateStrategy.rollingUpdate.maxSurge=0" +
-				" --set updateStrategy.rollingUpdate.maxUnavailable=1",
+			presets: []string{"eks", "host-network"}, flags: ofHostNetwork, owner: doctor.OK,
 		},
 		"EKS with DaemonSets of tenants": {
 			world: func(w *world) {
@@ -445,9 +443,7 @@ func TestDistributions(t *testing.T) {
 				w.signed("a").Status.NodeInfo.KubeletVersion = "v1.36.3-eks-0123456"
 				w.cilium("cluster-pool")
 			},
-			presets: []string{"eks", "host-network"}, owner: doctor.OK,
-			flags: " --set containerPort=4443 --set hostNetwork.enabled=true --set updateStrategy.rollingUpdate.maxSurge=0" +
-				" --set updateStrategy.rollingUpdate.maxUnavailable=1",
+			presets: []string{"eks", "host-network"}, flags: ofHostNetwork, owner: doctor.OK,
 		},
 		"EKS with Cilium in Amazon's network": {
 			world: func(w *world) {
