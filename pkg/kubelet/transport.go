@@ -45,7 +45,9 @@ func newBufferPool() *sync.Pool {
 // is nil, or if the kubelet has closed it, it opens another one: it uses and releases the permit, or
 // acquires one of the permits if it is nil. The response's body must be closed; if it was read to its
 // end, the connection is kept.
-func (t *transport) roundTrip(request *http.Request, idle *conn, permits permits, permit *permit) (*http.Response, error) {
+func (t *transport) roundTrip(
+	request *http.Request, idle *conn, permits permits, permit *permit,
+) (*http.Response, error) {
 	ctx := request.Context()
 	for c := idle; ; c = nil {
 		if c == nil {

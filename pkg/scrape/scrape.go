@@ -315,8 +315,8 @@ func (s *Scraper) fetchSummary(ctx context.Context, t *target, p plan) plan {
 }
 
 // fetch calls a method of the Fetcher. It sets the node's capacity in the response and passes it to put,
-// unless the target was deleted. If the
-// response makes them panic, which is a bug, only that node is affected.
+// unless the target was deleted. If the response makes them panic, which is a bug, only that node is
+// affected.
 func (s *Scraper) fetch(
 	ctx context.Context, t *target,
 	method func(context.Context, *corev1.Node, func(*usage.Scrape)) (usage.Timing, error), put func(*usage.Scrape),

@@ -117,7 +117,7 @@ func (d *document) str() []byte {
 // keys consumes an object and yields the key of each field. It skips anything else.
 func (d *Summary) keys(yield func(key string) bool) {
 	if d.open('{') {
-		for d.more() && yield(alias(d.str())) { //nolint:revive // the body of the caller's loop consumes the values
+		for d.more() && yield(alias(d.str())) {
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (d *Summary) keys(yield func(key string) bool) {
 // elements consumes an array and yields once for each element. It skips anything else.
 func (d *Summary) elements(yield func() bool) {
 	if d.open('[') {
-		for d.more() && yield() { //nolint:revive // as above
+		for d.more() && yield() {
 		}
 	}
 }

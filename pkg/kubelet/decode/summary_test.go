@@ -243,39 +243,25 @@ func TestSummaryErrors(t *testing.T) {
 	}
 }
 
+// TestSummaryOfKubelet compares the two summaries of a kubelet. TestFormatsAgree compares the short one
+// with the text.
 func TestSummaryOfKubelet(t *testing.T) {
-	at := func(clock string) usage.Time {
-		date, err := time.Parse(time.RFC3339, "2026-11-20T"+clock+"Z")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return usage.At(date)
-	}
 	const all = usage.HasCPU | usage.HasMemory | usage.HasSwap | usage.HasRate
-	container := func(name string, seconds float64, bytes uint64, started string) sample {
-		return sample{name, usage.Sample{At: secondAt, StartedAt: at(started), CPUSeconds: seconds,
-			Memory: bytes, Has: all}}
-	}
-	want := decoded{
-		node: usage.Sample{At: at("20:16:05"), CPUSeconds: 2586.123634182, Rate: 324418260,
-			Memory: 1349017600, Has: all},
-		containers: []sample{
-			container("kube-system/ms-metrics-server-6bc4c489c5-l8rsp/metrics-server", 1.095683029, 20992000, "20:13:21"),
-			container("default/burn-546ccb4d55-l8f6l/burn", 25.12927584, 1662976, "20:11:44"),
-			container("default/burn-546ccb4d55-l8f6l/mem", 0.13295599, 35459072, "20:11:45"),
-			container("default/sidecar/side", 5.448537716, 1622016, "20:11:45"),
-			container("default/burn-546ccb4d55-87knc/burn", 25.080507606, 1658880, "20:11:44"),
-			container("default/burn-546ccb4d55-87knc/mem", 0.113232685, 35270656, "20:11:44"),
-		},
-	}
 	decode := summaryDecoder(0)
-	got, err := decodeString(t, decode, string(readFile(t, shortSummary)))
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("error %v\n got %+v\nwant %+v", err, got, want)
+	want, err := decodeString(t, decode, string(readFile(t, shortSummary)))
+	nodeAt := usage.Time(1795205765 * 1e9) // in whole seconds
+	if err != nil || want.skipped != nil || want.partial || want.node.Has != all || want.node.Rate != 324418260 ||
+		want.node.At != nodeAt || len(want.containers) != 6 {
+		t.Fatalf("short summary: got %+v, error %v", want, err)
+	}
+	for _, c := range want.containers {
+		if c.Has != all || c.At != secondAt || c.StartedAt%usage.Time(time.Second) != 0 {
+			t.Errorf("short summary: got %+v", c)
+		}
 	}
 
 	// The full summary was taken a little later, and lists the containers in another order.
-	got, err = decodeString(t, decode, string(readFile(t, fullSummary)))
+	got, err := decodeString(t, decode, string(readFile(t, fullSummary)))
 	if err != nil || got.skipped != nil || got.partial || got.node.Has != all ||
 		len(got.containers) != len(want.containers) {
 		t.Fatalf("full summary: got %+v, error %v", got, err)
