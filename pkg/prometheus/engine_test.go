@@ -46,6 +46,7 @@ type engine struct {
 	byTime      bool               // respond only with samples in the range of the query, as engines do
 	behind      time.Duration      // how far the engine's clock is behind, for byTime
 	warnings    []string
+	isPartial   bool            // VictoriaMetrics
 	duplicate   bool            // repeat each series
 	contentType string          // "": application/json
 	requests    []*http.Request // with parsed forms
@@ -96,7 +97,7 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
 	e.requests = append(e.requests, r)
 	respond, warnings, byTime, behind := e.respond, e.warnings, e.byTime, e.behind
-	series, duplicate := maps.Clone(e.series), e.duplicate
+	series, duplicate, isPartial := maps.Clone(e.series), e.duplicate, e.isPartial
 	e.mu.Unlock()
 	if respond != nil {
 		respond(w, r)
@@ -113,6 +114,7 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", cmp.Or(e.contentType, "application/json"))
 	_ = json.NewEncoder(w).Encode(map[string]any{
 		"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}, "warnings": warnings,
+		"isPartial": isPartial,
 	})
 }
 
