@@ -191,6 +191,18 @@ const (
 	maxAge   = 150 * time.Second
 )
 
+// newSource returns a Source that reads the engine without a network, as a synctest bubble requires.
+func (e *engine) newSource(t *testing.T, c Config) *Source {
+	c.URL, c.Interval, c.MaxSampleAge, c.MaxContainers = "http://engine", interval, maxAge, 100
+	source, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source.client.http.CloseIdleConnections()
+	source.client.http = &http.Client{Transport: handlerTransport(e.serve)}
+	return source
+}
+
 func newFixture(t *testing.T, config string) *fixture {
 	now := time.Now()
 	f := &fixture{T: t, engine: newEngine(t), clock: usage.NewClock(now), start: usage.At(now.Truncate(time.Millisecond)),

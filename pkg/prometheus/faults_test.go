@@ -267,7 +267,7 @@ func TestTimeouts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.client.file.Timeout != DefaultTimeout || s.maxDuration != maxAge/3 {
+	if s.client.file.Timeout != defaultTimeout || s.maxDuration != maxAge/3 {
 		t.Errorf("got %v for a query, %v for all", s.client.file.Timeout, s.maxDuration)
 	}
 }
