@@ -182,7 +182,6 @@ type fixture struct {
 	clock   usage.Clock
 	start   usage.Time
 	ended   map[string]bool // containers
-	unbound map[string]bool // pods
 	started Start           // of all containers
 }
 
@@ -206,7 +205,7 @@ func (e *engine) newSource(t *testing.T, c Config) *Source {
 func newFixture(t *testing.T, config string) *fixture {
 	now := time.Now()
 	f := &fixture{T: t, engine: newEngine(t), clock: usage.NewClock(now), start: usage.At(now.Truncate(time.Millisecond)),
-		ended: map[string]bool{}, unbound: map[string]bool{}}
+		ended: map[string]bool{}}
 	f.store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100})
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -216,10 +215,10 @@ func newFixture(t *testing.T, config string) *fixture {
 		URL: f.Server.URL, File: file, Interval: interval, MaxSampleAge: maxAge, MaxContainers: 100,
 		Sink: f.store, Clock: f.clock, UserAgent: "test",
 		Synced: func() bool { return true },
-		Started: func(node, _, pod, container string) (Start, bool) {
+		Started: func(node, _, _, container string) (Start, bool) {
 			start := f.started
 			start.IsRunning = !f.ended[container]
-			return start, node == "n1" && !f.unbound[pod]
+			return start, node == "n1"
 		},
 	})
 	if err != nil {

@@ -185,17 +185,6 @@ func TestEngineLosesRunningContainer(t *testing.T) {
 	f.wantPod("app 0 17s, side 200 15s") // stands until it expires
 }
 
-func TestPodsThatAreNotBound(t *testing.T) {
-	f := newFixture(t, "")
-	f.unbound["web"] = true
-	f.put("app", "", -20, 1, -5, 4)
-	f.mustRefresh()
-	f.wantPod("")
-	if n := f.nodes["n1"]; len(n.containers) != 0 {
-		t.Errorf("keeps %d containers of a pod that the API server does not have", len(n.containers))
-	}
-}
-
 // TestLongNames limits the memory for names of containers, of which the API server decides nothing.
 func TestLongNames(t *testing.T) {
 	f := newFixture(t, "")
