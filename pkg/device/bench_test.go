@@ -30,13 +30,13 @@ func (t transport) RoundTrip(*http.Request) (*http.Response, error) {
 
 // newBenchmarkGroup returns a group of dcgm-exporters of nodes with 8 GPUs, each of which a
 // container uses.
-func newBenchmarkGroup(b *testing.B, observer Observer) *group {
+func newBenchmarkGroup(b *testing.B) *group {
 	f, err := Parse([]byte("exporters: [{preset: dcgm}]"), "")
 	if err != nil {
 		b.Fatal(err)
 	}
 	source := newSource(Config{
-		Sink: extra.New(store.New(store.Config{}).Corrected), Observer: observer, Clock: usage.NewClock(time.Now()),
+		Sink: extra.New(store.New(store.Config{}).Corrected), Scraped: func(Result) {}, Clock: usage.NewClock(time.Now()),
 		IsKnown: func(_, _, _, _ string) bool { return true },
 	})
 	g := source.newGroup(&f.Exporters[0], transport(benchmarkBody(8)))
@@ -56,7 +56,7 @@ func benchmarkPod(i int) *corev1.Pod {
 // BenchmarkScrape measures a scrape without the network: decoding the response of a node with 8
 // GPUs, and storing the values.
 func BenchmarkScrape(b *testing.B) {
-	g := newBenchmarkGroup(b, observer(nil))
+	g := newBenchmarkGroup(b)
 	pod := benchmarkPod(0)
 	url, err := g.endpoint(pod, false)
 	if err != nil {
@@ -77,7 +77,7 @@ func BenchmarkMemory(b *testing.B) {
 	const nodes = 1000
 	for b.Loop() {
 		before := memoryInUse()
-		g := newBenchmarkGroup(b, observer(nil))
+		g := newBenchmarkGroup(b)
 		ctx, cancel := context.WithCancel(b.Context())
 		for i := range nodes {
 			g.set(ctx, benchmarkPod(i))

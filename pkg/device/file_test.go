@@ -23,37 +23,6 @@ func parse(t *testing.T, text string) *File {
 	return f
 }
 
-func TestPreset(t *testing.T) {
-	got := parse(t, "exporters: [{preset: dcgm}]").Exporters
-	want := []Exporter{{
-		Name:        "dcgm",
-		Preset:      "dcgm",
-		Namespace:   "gpu-operator",
-		PodSelector: "app=nvidia-dcgm-exporter",
-		Port:        "9400",
-		Path:        "/metrics",
-		Scheme:      "http",
-		Interval:    15 * time.Second,
-		Timeout:     10 * time.Second,
-		MaxAge:      45 * time.Second,
-		Labels: Labels{
-			Namespace: []string{"exported_namespace", "namespace"},
-			Pod:       []string{"exported_pod", "pod"},
-			Container: []string{"exported_container", "container"},
-		},
-		Resources: []Resource{
-			{Resource: "nvidia.com/gpu", Series: "DCGM_FI_DEV_GPU_UTIL", Scale: 0.01, Unit: "number", Combine: "sum", Max: 100},
-			{
-				Resource: "nvidia.com/gpu-memory", Series: "DCGM_FI_DEV_FB_USED", Scale: 1048576, Unit: "bytes",
-				Combine: "sum", Max: 16777216,
-			},
-		},
-	}}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got\n%+v\nwant\n%+v", got, want)
-	}
-}
-
 // TestOverrides checks that fields and resources of the file replace those of the preset.
 func TestOverrides(t *testing.T) {
 	e := parse(t, `exporters:
@@ -204,24 +173,27 @@ func TestConvert(t *testing.T) {
 }
 
 // TestDocumentedFiles parses the configurations in docs/devices.md, as files or as values of the
-// chart.
+// chart. One of them has the values of the preset.
 func TestDocumentedFiles(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "devices.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := 0
+	found, isPreset := 0, false
+	preset := parse(t, "exporters: [{preset: dcgm}]")
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		content, isValue := strings.CutPrefix(block[1], "devices:\n")
 		if !isValue && !strings.HasPrefix(content, "exporters:") {
 			continue
 		}
 		found++
-		if _, err := Parse([]byte(content), ""); err != nil {
+		f, err := Parse([]byte(content), "/etc/devices")
+		if err != nil {
 			t.Errorf("%v in\n%s", err, content)
 		}
+		isPreset = isPreset || strings.Contains(content, "maxAge:") && reflect.DeepEqual(f, preset)
 	}
-	if found == 0 {
-		t.Error("docs/devices.md has no configuration")
+	if found < 3 || !isPreset {
+		t.Errorf("docs/devices.md has %d configurations, with %+v: %v", found, preset, isPreset)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -28,12 +27,11 @@ type group struct {
 	series map[string][]int // indexes of resources, by name of the series
 
 	mu      sync.Mutex
-	pods    cache.Indexer            // of the informer
-	targets map[string][]*target     // by node, of its oldest pods
-	leftOut map[string][]*corev1.Pod // by node: its other pods that could be scraped
-	active  map[string]*active       // by node
-	missing map[string]bool          // series whose absence has been logged
-	work    sync.WaitGroup           // the loops of targets
+	pods    cache.Indexer        // of the informer
+	targets map[string][]*target // by node, of its oldest pods
+	active  map[string]*active   // by node
+	missing map[string]bool      // series whose absence has been logged
+	work    sync.WaitGroup       // the loops of targets
 }
 
 // target is a pod that is scraped.
@@ -73,15 +71,9 @@ func (g *group) run(ctx context.Context, client kubernetes.Interface) {
 func (g *group) sync(ctx context.Context, node string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	objects, _ := g.pods.ByIndex(indexOfNodes, node) // it has this index
-	pods := make([]*corev1.Pod, 0, len(objects))
-	for _, obj := range objects {
-		pods = append(pods, obj.(*corev1.Pod))
-	}
-	slices.SortFunc(pods, byAge)
-	n := min(len(pods), maxPodsPerNode)
 	var targets []*target
-	for _, pod := range pods[:n] {
+	oldest, _ := g.podsOf(node)
+	for _, pod := range oldest {
 		t := g.newTarget(pod)
 		known := slices.IndexFunc(g.targets[node], func(k *target) bool { return k.pod.UID == pod.UID && k.url == t.url })
 		if known >= 0 {
@@ -102,19 +94,22 @@ func (g *group) sync(ctx context.Context, node string) {
 			g.work.Go(func() { g.scrapeRegularly(targetCtx, t) })
 		}
 	}
-	replace(g.targets, node, targets)
-	if len(pods) > n && len(g.leftOut[node]) == 0 {
-		klog.Background().Info("More pods of a device exporter run on a node than are scraped; this is logged once until "+
-			"there are fewer", "exporter", g.Name, "node", node, "pod", klog.KObj(pods[n]), "scraped", maxPodsPerNode)
+	if g.targets[node] = targets; len(targets) == 0 {
+		delete(g.targets, node)
 	}
-	replace(g.leftOut, node, pods[n:])
 }
 
-// replace sets or deletes the list of a node.
-func replace[T any](lists map[string][]T, node string, list []T) {
-	if lists[node] = list; len(list) == 0 {
-		delete(lists, node)
+// podsOf returns the pods of a node that can be scraped: the oldest ones, which are scraped, and the
+// others.
+func (g *group) podsOf(node string) (oldest, others []*corev1.Pod) {
+	objects, _ := g.pods.ByIndex(indexOfNodes, node) // it has this index
+	pods := make([]*corev1.Pod, 0, len(objects))
+	for _, obj := range objects {
+		pods = append(pods, obj.(*corev1.Pod))
 	}
+	slices.SortFunc(pods, byAge)
+	n := min(len(pods), maxPodsPerNode)
+	return pods[:n], pods[n:]
 }
 
 // byAge sorts pods by age, the oldest one first. The API server sets both fields, so no new pod can
@@ -152,14 +147,14 @@ func (g *group) exporter(now usage.Time) health.Exporter {
 		Name: g.Name, Namespace: g.Namespace, PodSelector: g.PodSelector,
 		Pods: make([]health.ExporterPod, 0, len(g.targets)), Containers: map[string]int{},
 	}
-	for _, targets := range g.targets {
+	for node, targets := range g.targets {
 		for _, t := range targets {
 			e.Pods = append(e.Pods, t.health)
 		}
-	}
-	for node, pods := range g.leftOut {
-		e.LeftOut += len(pods)
-		e.LeftOutPod = min(cmp.Or(e.LeftOutPod, "~"), node+" "+pods[0].Name)
+		if _, others := g.podsOf(node); len(others) > 0 {
+			e.LeftOut += len(others)
+			e.LeftOutPod = min(cmp.Or(e.LeftOutPod, "~"), node+" "+others[0].Name)
+		}
 	}
 	for i := range g.Resources {
 		e.Containers[g.Resources[i].Resource] = 0

@@ -9,26 +9,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/address"
 )
-
-// newClient returns a client of the API server for pods.
-func newClient(c *rest.Config) (kubernetes.Interface, error) {
-	config := rest.CopyConfig(c)
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a client for the pods of device exporters: %w", err)
-	}
-	return client, nil
-}
 
 // indexOfNodes is the index of the informer by node, of pods that can be scraped.
 const indexOfNodes = "node"

@@ -89,7 +89,13 @@ func TestRun(t *testing.T) {
 	extra := extra.New(store.New(store.Config{}).Corrected)
 	scraped := make(chan Result, 100)
 	source, err := New(Config{
-		File: file, Client: &rest.Config{Host: server.URL}, Sink: extra, Observer: observer(scraped), Clock: clock,
+		File: file, Client: &rest.Config{Host: server.URL}, Sink: extra, Clock: clock,
+		Scraped: func(r Result) {
+			select {
+			case scraped <- r:
+			default:
+			}
+		},
 		IsKnown:       func(_, _, _, _ string) bool { return synced.Load() },
 		Synced:        synced.Load,
 		AllowLoopback: true,
@@ -146,15 +152,5 @@ func TestNewErrors(t *testing.T) {
 		if _, err := New(Config{File: file, Client: &rest.Config{}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
-	}
-}
-
-// observer sends the results of scrapes to a channel.
-type observer chan Result
-
-func (o observer) DeviceScraped(r Result) {
-	select {
-	case o <- r:
-	default:
 	}
 }

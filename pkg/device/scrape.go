@@ -53,7 +53,7 @@ func (g *group) scrape(ctx context.Context, t *target) {
 		}
 	}
 	g.finish(t, at, r, err)
-	g.source.Observer.DeviceScraped(result)
+	g.source.Scraped(result)
 }
 
 // fetch calls get, and returns a panic as an error: no response may end the server.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -23,11 +23,11 @@ import (
 
 // Config configures a Source. All fields are required, except AllowLoopback.
 type Config struct {
-	File     string       // the configuration file
-	Client   *rest.Config // of the API server; exporters get none of its credentials
-	Sink     Sink
-	Observer Observer
-	Clock    usage.Clock
+	File    string       // the configuration file
+	Client  *rest.Config // of the API server; exporters get none of its credentials
+	Sink    Sink
+	Clock   usage.Clock
+	Scraped func(Result) // is called after each scrape; calls may overlap
 
 	// IsKnown reports whether the API server has a container in a pod that is bound to a node.
 	IsKnown func(node, namespace, pod, container string) bool
@@ -41,11 +41,6 @@ type Config struct {
 type Sink interface {
 	Put(node, source string, r extra.Report)
 	Remove(node, source string)
-}
-
-// Observer is notified of each scrape. Calls may overlap.
-type Observer interface {
-	DeviceScraped(Result)
 }
 
 // Result is the outcome of one scrape.
@@ -84,12 +79,13 @@ func New(c Config) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
-	client, err := newClient(c.Client)
-	if err != nil {
-		return nil, err
-	}
 	s := newSource(c)
-	s.client = client
+	config := rest.CopyConfig(c.Client)
+	config.ContentType = apiruntime.ContentTypeProtobuf
+	config.AcceptContentTypes = apiruntime.ContentTypeProtobuf + "," + apiruntime.ContentTypeJSON
+	if s.client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("cannot make a client for the pods of device exporters: %w", err)
+	}
 	for i := range file.Exporters {
 		e := &file.Exporters[i]
 		transport, err := newTransport(e)
@@ -112,8 +108,7 @@ func (s *Source) newGroup(e *Exporter, transport http.RoundTripper) *group {
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // not followed
 		},
-		targets: map[string][]*target{}, leftOut: map[string][]*corev1.Pod{}, active: map[string]*active{},
-		missing: map[string]bool{},
+		targets: map[string][]*target{}, active: map[string]*active{}, missing: map[string]bool{},
 	}
 	for i := range e.Resources {
 		g.series[e.Resources[i].Series] = append(g.series[e.Resources[i].Series], i)

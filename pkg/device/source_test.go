@@ -26,7 +26,7 @@ import (
 )
 
 // world has the exporters of a cluster, their responses, and the store. It implements
-// http.RoundTripper and Observer.
+// http.RoundTripper.
 type world struct {
 	t     *testing.T
 	group *group
@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 		respond: map[string]func(*http.Request) (*http.Response, error){}, requests: map[string][]time.Time{},
 	}
 	source := newSource(Config{
-		Sink: w.extra, Observer: w, Clock: w.clock,
+		Sink: w.extra, Scraped: w.scraped, Clock: w.clock,
 		IsKnown: func(node, _, pod, _ string) bool { return strings.HasSuffix(pod, node) },
 	})
 	w.group = source.newGroup(e, w)
@@ -76,7 +76,7 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 	return respond(r)
 }
 
-func (w *world) DeviceScraped(r Result) {
+func (w *world) scraped(r Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.results = append(w.results, r)
@@ -474,8 +474,7 @@ func TestExpiredValuesAreFreed(t *testing.T) {
 		w.group.remove(w.ctx, e)
 		time.Sleep(w.group.MaxAge)
 		w.group.removeExpired(w.clock.At(time.Now()))
-		if !slices.Equal(removed.nodes, []string{"n1"}) || len(w.group.active) != 0 || len(w.group.targets) != 0 ||
-			len(w.group.leftOut) != 0 {
+		if !slices.Equal(removed.nodes, []string{"n1"}) || len(w.group.active) != 0 || len(w.group.targets) != 0 {
 			t.Errorf("got %q, %d nodes and %d pods", removed.nodes, len(w.group.active), len(w.group.targets))
 		}
 	})

@@ -83,7 +83,7 @@ func (c *client) load() (changed bool, err error) {
 	if c.http != nil {
 		c.http.CloseIdleConnections()
 	}
-	file.Timeout = cmp.Or(file.Timeout, min(DefaultTimeout, c.Interval))
+	file.Timeout = cmp.Or(file.Timeout, min(defaultTimeout, c.Interval))
 	c.file, c.http, c.content = file, h, content
 	return true, nil
 }

@@ -126,10 +126,8 @@ func (w *cluster) startServer() {
 			return store.ContainerState{Running: o.Running(container), EarliestStart: o.EarliestStart(container),
 				PodCreatedAt: o.CreatedAt}
 		}})
-	source, err := New(Config{
-		URL: "http://engine", Interval: interval, MaxSampleAge: maxAge, MaxContainers: 100,
+	w.source = w.engine.newSource(w.T, Config{
 		Sink: w.view.Store, Clock: w.clock,
-		Synced: func() bool { return true },
 		Started: func(_, _, pod, container string) (start Start, ok bool) {
 			o := w.pods[pod]
 			if o == nil || o.StartedAt == 0 && o.Phase == inventory.PodPending {
@@ -144,12 +142,7 @@ func (w *cluster) startServer() {
 			return start, true
 		},
 	})
-	if err != nil {
-		w.Fatal(err)
-	}
-	source.client.http.CloseIdleConnections()
-	source.client.http = &http.Client{Transport: handlerTransport(w.engine.serve)}
-	w.source, w.settled = source, w.second()
+	w.settled = w.second()
 	w.setNode()
 }
 

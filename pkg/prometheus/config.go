@@ -33,7 +33,7 @@ type File struct {
 	// `up{job="kubelet"}`; "-" removes an optional one.
 	Queries map[string]string `yaml:"queries"`
 
-	// Timeout bounds one query. By default, it is DefaultTimeout, or the interval if that is less.
+	// Timeout bounds one query. By default, it is defaultTimeout, or the interval if that is less.
 	Timeout time.Duration `yaml:"timeout"`
 
 	// MaxResponseBytes bounds one response after decompression; by default defaultMaxResponseBytes.
@@ -58,7 +58,7 @@ type Labels struct {
 
 // The defaults of File.
 const (
-	DefaultTimeout          = 10 * time.Second
+	defaultTimeout          = 10 * time.Second
 	defaultMaxResponseBytes = 512 << 20 // streamed: 300,000 containers take 200 MB, but little memory
 
 	minResponseBytes = 64 << 10

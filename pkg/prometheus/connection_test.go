@@ -122,14 +122,18 @@ func otherCA(t *testing.T) []byte {
 // engine to another process.
 func TestEngineRestarts(t *testing.T) {
 	f := newFixture(t, "")
+	if f.WarmedUp() {
+		t.Error("warm before the first refresh")
+	}
 	f.put("app", "", -20, 100, -5, 103)
 	for range 10 {
 		f.mustRefresh()
 		f.CloseClientConnections()
 	}
 	f.Close()
-	if result := f.refresh(context.Background()); reason.Of(result.Err) != reason.ConnectRefused {
-		t.Errorf("while it is down: got %v, want %v", result.Err, reason.ConnectRefused)
+	result := f.refreshAt(time.Now())
+	if reason.Of(result.Err) != reason.ConnectRefused || f.WarmedUp() {
+		t.Errorf("while it is down: got %v, warm: %v, want %v", result.Err, f.WarmedUp(), reason.ConnectRefused)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", f.Listener.Addr().String())
 	if err != nil {

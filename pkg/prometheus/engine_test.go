@@ -46,6 +46,7 @@ type engine struct {
 	byTime      bool               // respond only with samples in the range of the query, as engines do
 	behind      time.Duration      // how far the engine's clock is behind, for byTime
 	warnings    []string
+	isPartial   bool            // VictoriaMetrics
 	duplicate   bool            // repeat each series
 	contentType string          // "": application/json
 	requests    []*http.Request // with parsed forms
@@ -96,7 +97,7 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
 	e.requests = append(e.requests, r)
 	respond, warnings, byTime, behind := e.respond, e.warnings, e.byTime, e.behind
-	series, duplicate := maps.Clone(e.series), e.duplicate
+	series, duplicate, isPartial := maps.Clone(e.series), e.duplicate, e.isPartial
 	e.mu.Unlock()
 	if respond != nil {
 		respond(w, r)
@@ -113,6 +114,7 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", cmp.Or(e.contentType, "application/json"))
 	_ = json.NewEncoder(w).Encode(map[string]any{
 		"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}, "warnings": warnings,
+		"isPartial": isPartial,
 	})
 }
 
@@ -180,7 +182,6 @@ type fixture struct {
 	clock   usage.Clock
 	start   usage.Time
 	ended   map[string]bool // containers
-	unbound map[string]bool // pods
 	started Start           // of all containers
 }
 
@@ -189,10 +190,22 @@ const (
 	maxAge   = 150 * time.Second
 )
 
+// newSource returns a Source that reads the engine without a network, as a synctest bubble requires.
+func (e *engine) newSource(t *testing.T, c Config) *Source {
+	c.URL, c.Interval, c.MaxSampleAge, c.MaxContainers = "http://engine", interval, maxAge, 100
+	source, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source.client.http.CloseIdleConnections()
+	source.client.http = &http.Client{Transport: handlerTransport(e.serve)}
+	return source
+}
+
 func newFixture(t *testing.T, config string) *fixture {
 	now := time.Now()
 	f := &fixture{T: t, engine: newEngine(t), clock: usage.NewClock(now), start: usage.At(now.Truncate(time.Millisecond)),
-		ended: map[string]bool{}, unbound: map[string]bool{}}
+		ended: map[string]bool{}}
 	f.store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100})
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -202,10 +215,10 @@ func newFixture(t *testing.T, config string) *fixture {
 		URL: f.Server.URL, File: file, Interval: interval, MaxSampleAge: maxAge, MaxContainers: 100,
 		Sink: f.store, Clock: f.clock, UserAgent: "test",
 		Synced: func() bool { return true },
-		Started: func(node, _, pod, container string) (Start, bool) {
+		Started: func(node, _, _, container string) (Start, bool) {
 			start := f.started
 			start.IsRunning = !f.ended[container]
-			return start, node == "n1" && !f.unbound[pod]
+			return start, node == "n1"
 		},
 	})
 	if err != nil {

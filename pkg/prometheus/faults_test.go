@@ -168,15 +168,6 @@ func endless(status int, contentType, start, chunk string) http.HandlerFunc {
 	}
 }
 
-func TestEngineDown(t *testing.T) {
-	f := newFixture(t, "")
-	f.Close()
-	result := f.refreshAt(time.Now())
-	if reason.Of(result.Err) != reason.ConnectRefused || f.WarmedUp() {
-		t.Errorf("got %v, warm: %v, want %v", result.Err, f.WarmedUp(), reason.ConnectRefused)
-	}
-}
-
 // TestSeriesOverLimitsAreSkipped has a label that a tenant may write. Others keep their metrics.
 func TestSeriesOverLimitsAreSkipped(t *testing.T) {
 	f := newFixture(t, "")
@@ -213,23 +204,6 @@ func TestWarningsAreLoggedOnce(t *testing.T) {
 	if len(lines) != 3 || !strings.Contains(lines[1], "without a warning") || !strings.Contains(lines[2], "store 4") {
 		t.Errorf("got %q, want one line about the end of the warnings and one about the next", lines)
 	}
-}
-
-func TestWarningsRemoveNothing(t *testing.T) {
-	f := newFixture(t, "")
-	f.put("app", "", -35, 100, -20, 103)
-	f.put("side", "", -35, 100, -20, 103)
-	f.mustRefresh()
-	f.set(func() {
-		clear(f.series)
-		f.warnings = []string{"store 3 is unavailable"}
-	})
-	f.put("app", "", -20, 103, -5, 109)
-	f.ended["side"] = true // the API server may not know yet that it runs
-	if result := f.mustRefresh(); !result.Engine.Partial {
-		t.Error("not reported as partial")
-	}
-	f.wantPod("app 400 15s, side 200 15s")
 }
 
 // TestLargeAnswer decodes 100 MB of series of other clusters. Memory must not grow with them.
@@ -293,17 +267,9 @@ func TestTimeouts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.client.file.Timeout != DefaultTimeout || s.maxDuration != maxAge/3 {
+	if s.client.file.Timeout != defaultTimeout || s.maxDuration != maxAge/3 {
 		t.Errorf("got %v for a query, %v for all", s.client.file.Timeout, s.maxDuration)
 	}
-}
-
-func TestContentTypeOfVictoriaMetrics(t *testing.T) {
-	f := newFixture(t, "")
-	f.put("app", "", -20, 100, -5, 103)
-	f.contentType = "application/stream+json; charset=utf-8"
-	f.mustRefresh()
-	f.wantPod("app 200 15s")
 }
 
 func TestConfigFile(t *testing.T) {
@@ -415,23 +381,30 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestPartialResponse has the flag of VictoriaMetrics instead of a warning.
+// TestPartialResponse has a response without some series, with a warning or the flag of
+// VictoriaMetrics: nothing is removed.
 func TestPartialResponse(t *testing.T) {
-	f := newFixture(t, "")
-	f.put("app", "", -35, 100, -20, 103)
-	f.mustRefresh()
-	f.set(func() {
-		f.respond = func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{"status":"success","isPartial":true,"data":{"resultType":"matrix","result":[`+
-				`{"metric":{"node":"n1"},"values":[]}]}}`)
-		}
-	})
-	f.ended["app"] = true
-	if result := f.refresh(context.Background()); !result.Engine.Partial {
-		t.Errorf("got %+v, want a partial result", result)
+	for name, set := range map[string]func(*engine){
+		"Prometheus":      func(e *engine) { e.warnings = []string{"store 3 is unavailable"} },
+		"VictoriaMetrics": func(e *engine) { e.isPartial, e.contentType = true, "application/stream+json; charset=utf-8" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, "")
+			f.put("app", "", -35, 100, -20, 103)
+			f.put("side", "", -35, 100, -20, 103)
+			f.mustRefresh()
+			f.set(func() {
+				clear(f.series)
+				set(f.engine)
+			})
+			f.put("app", "", -20, 103, -5, 109)
+			f.ended["side"] = true // the API server may not know yet that it runs
+			if result := f.mustRefresh(); !result.Engine.Partial {
+				t.Error("not reported as partial")
+			}
+			f.wantPod("app 400 15s, side 200 15s")
+		})
 	}
-	f.wantPod("app 200 15s")
 }
 
 // TestFailedQuery has one query fail while the other responses have no series: nothing is removed.

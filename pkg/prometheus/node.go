@@ -194,32 +194,25 @@ const hasStartTime usage.Has = 1 << 7
 // setValue sets a value other than the CPU counter. If there are several, the one with the labels of
 // the chosen CPU counter counts, or else the first.
 func (c *counter) setValue(k kind, hash uint64, value float64) {
-	has := usage.HasMemory
+	has, field := usage.HasMemory, &c.memory
 	switch k {
 	case containerSwap, nodeSwap:
-		has = usage.HasSwap
+		has, field = usage.HasSwap, &c.swap
 	case containerStartTime:
 		has = hasStartTime
 	}
 	isExact := hash == c.hash
-	if c.has&has != 0 && (!isExact || c.exact&has != 0) {
-		return
-	}
-	if value >= math.MaxInt64 {
+	if value >= math.MaxInt64 || c.has&has != 0 && (!isExact || c.exact&has != 0) {
 		return
 	}
 	c.has |= has
 	if isExact {
 		c.exact |= has
 	}
-	switch has {
-	case usage.HasMemory:
-		c.memory = uint64(value)
-	case usage.HasSwap:
-		c.swap = uint64(value)
-	default:
-		if value < decode.MaxUnixSeconds {
-			c.startedAt = decode.Time(value)
-		}
+	switch {
+	case has != hasStartTime:
+		*field = uint64(value)
+	case value < decode.MaxUnixSeconds:
+		c.startedAt = decode.Time(value)
 	}
 }

@@ -9,10 +9,6 @@ import (
 	"time"
 )
 
-type observerFunc func(Result)
-
-func (f observerFunc) Refreshed(r Result) { f(r) }
-
 // TestRun runs the loop: no query before the API server's objects are known, then refreshes, with
 // failures in between, while nodes come and go.
 func TestRun(t *testing.T) {
@@ -30,12 +26,12 @@ func TestRun(t *testing.T) {
 		})
 		return syncs.Add(1) >= 3
 	}
-	f.Observer = observerFunc(func(Result) {
+	f.Refreshed = func(Result) {
 		select {
 		case failures <- f.Overall().Failures:
 		case <-ctx.Done():
 		}
-	})
+	}
 	var work sync.WaitGroup
 	work.Go(func() { f.Source.Run(ctx) })
 	stop := make(chan struct{})

@@ -63,18 +63,11 @@ func newWorld(t *testing.T, seed uint64) *world {
 	now := time.Now()
 	f := &fixture{T: t, engine: e, clock: usage.NewClock(now)}
 	f.store = store.New(store.Config{MaxSampleAge: maxAge, MaxContainers: 100})
-	source, err := New(Config{
-		URL: "http://engine", Interval: interval, MaxSampleAge: maxAge, MaxContainers: 100, Sink: f.store, Clock: f.clock,
-		Synced:  func() bool { return true },
+	f.Source = e.newSource(t, Config{
+		Sink: f.store, Clock: f.clock,
 		Started: func(node, _, _, _ string) (Start, bool) { return Start{IsRunning: true}, node == "n1" },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	source.client.http.CloseIdleConnections()
-	source.client.http = &http.Client{Transport: handlerTransport(e.serve)}
-	f.Source = source
-	source.Set(newNode("n1", "10.0.0.1"))
+	f.Set(newNode("n1", "10.0.0.1"))
 	r := rand.New(rand.NewPCG(seed, 1))
 	clocks := []time.Duration{0, 0, 4 * time.Minute, 20 * time.Second, -20 * time.Second, -40 * time.Second}
 	return &world{

@@ -24,11 +24,6 @@ type Sink interface {
 	Forget(node string)
 }
 
-// Observer is notified of events.
-type Observer interface {
-	Refreshed(Result)
-}
-
 // Result is the outcome of a refresh: one response to each query.
 type Result struct {
 	Took    time.Duration
@@ -48,9 +43,9 @@ type Config struct {
 	// MaxContainers limits the containers of one node.
 	MaxContainers int
 
-	Sink     Sink
-	Observer Observer
-	Clock    usage.Clock
+	Sink      Sink
+	Clock     usage.Clock
+	Refreshed func(Result) // is called after each refresh
 
 	// Synced reports whether the nodes and pods of the API server are known. There is no query
 	// before.
@@ -218,7 +213,7 @@ func (s *Source) Run(ctx context.Context) {
 		}
 		now := time.Now()
 		s.record(ctx, &result, now)
-		s.Observer.Refreshed(result)
+		s.Refreshed(result)
 		if due = due.Add(s.Interval); due.Before(now) {
 			due = now
 		}

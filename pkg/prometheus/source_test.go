@@ -9,12 +9,36 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
+// rounds are responses with samples of a container, and the usage that is served after each.
+type rounds struct {
+	name    string
+	samples [][]float64 // seconds and core-seconds
+	want    []string
+}
+
+// run puts the samples of each round, and of a number of other containers at the same times.
+func (r *rounds) run(t *testing.T, others int) {
+	t.Run(r.name, func(t *testing.T) {
+		f := newFixture(t, "")
+		for i, samples := range r.samples {
+			f.put("app", "", samples...)
+			f.putTogether(others, samples...)
+			f.mustRefresh()
+			f.wantPod(r.want[i])
+		}
+		if f.nodes["n1"].stamps.areOfScrapes != (others > 0) {
+			t.Errorf("the times are those of scrapes: %v", others == 0)
+		}
+		if counts := f.store.Counts(); counts.OlderSamples != 0 || others > 0 && counts.ClockJumps != 0 {
+			t.Errorf("got %+v, want no older samples and no jumps", counts)
+		}
+	})
+}
+
 func TestRates(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		rounds [][]float64 // seconds and core-seconds of the samples of each response
-		want   []string
-	}{
+	const year = 365 * 24 * 3600
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, r := range []rounds{
 		{"two samples give a rate at once", [][]float64{{-20, 100, -5, 103}}, []string{"app 200 15s"}},
 		{"one sample gives none", [][]float64{{-5, 100}}, []string{""}},
 		{"the next sample continues the last one", [][]float64{{-35, 100, -20, 103}, {-35, 100, -20, 103, -5, 109}},
@@ -36,58 +60,25 @@ func TestRates(t *testing.T) {
 		{"a hidden restart with the newest sample", [][]float64{{-80, 1, -65, 4}, {-50, 500, -35, 600, -20, 3, -5, 300}},
 			[]string{"app 200 15s", "app 19800 15s"}},
 		{"a restart with the newest sample, above the last one",
-			[][]float64{{-50, 1, -35, 4}, {-50, 1, -35, 4, -20, 500, -5, 300}},
-			[]string{"app 200 15s", "app 200 15s"}},
+			[][]float64{{-50, 1, -35, 4}, {-50, 1, -35, 4, -20, 500, -5, 300}, {-20, 500, -5, 300, -1, 302}},
+			[]string{"app 200 15s", "app 200 15s", "app 500 4s"}},
 		{"zero is data", [][]float64{{-20, 0, -5, 0}}, []string{"app 0 15s"}},
+		// No rate covers more than the maximum age of a sample.
+		{"the engine was away for 2 minutes", [][]float64{{-125, 100}, {-5, 136}, {-5, 136, -1, 140}},
+			[]string{"", "app 300 2m0s", "app 1000 4s"}},
+		{"the engine was away for 3 minutes", [][]float64{{-185, 100}, {-5, 136}, {-5, 136, -1, 140}},
+			[]string{"", "", "app 1000 4s"}},
+		{"NaN, which marks the end of a series", [][]float64{{-35, 100, -20, 103, -5, nan}}, []string{"app 200 15s"}},
+		{"infinite", [][]float64{{-35, 100, -20, inf, -5, 106}}, []string{"app 200 30s"}},
+		{"negative", [][]float64{{-35, 100, -20, -103, -5, 106}}, []string{"app 200 30s"}},
+		{"no valid one", [][]float64{{-20, nan, -5, inf}}, []string{""}},
+		{"out of order", [][]float64{{-35, 100, -5, 106, -20, 103}}, []string{"app 200 30s"}},
+		{"the same time twice", [][]float64{{-20, 100, -5, 103, -5, 900}}, []string{"app 200 15s"}},
+		{"one in the future, then right ones",
+			[][]float64{{-35, 100, -20, 103}, {-35, 100, -20, 103, year, 109}, {-20, 103, -5, 106}, {-5, 106, -1, 107}},
+			[]string{"app 200 15s", "app 200 15s", "app 200 15s", "app 250 4s"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			f := newFixture(t, "")
-			for i, samples := range tc.rounds {
-				f.put("app", "", samples...)
-				f.mustRefresh()
-				f.wantPod(tc.want[i])
-			}
-		})
-	}
-}
-
-func TestRateAfterHiddenRestart(t *testing.T) {
-	f := newFixture(t, "")
-	f.put("app", "", -50, 1, -35, 4)
-	f.mustRefresh()
-	// 500 was reset to 300, so 4 to 300 is no rate.
-	f.put("app", "", -35, 4, -20, 500, -5, 300)
-	f.mustRefresh()
-	f.wantPod("app 200 15s") // of the last complete samples
-	if counts := f.store.Counts(); counts.OlderSamples != 0 {
-		t.Errorf("got %d older samples, want none", counts.OlderSamples)
-	}
-	f.put("app", "", -20, 500, -5, 300, -1, 302)
-	f.mustRefresh()
-	f.wantPod("app 500 4s")
-}
-
-// TestOutages has gaps between the last sample before an outage of the engine and the first one
-// after it. No rate covers more than the maximum age of a sample.
-func TestOutages(t *testing.T) {
-	for name, tc := range map[string]struct {
-		last float64 // seconds of the sample before
-		want string
-	}{
-		"2 minutes": {-125, "app 300 2m0s"},
-		"3 minutes": {-185, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, "")
-			f.put("app", "", tc.last, 100)
-			f.mustRefresh()
-			f.put("app", "", -5, 136)
-			f.mustRefresh()
-			f.wantPod(tc.want)
-			f.put("app", "", -5, 136, -1, 140)
-			f.mustRefresh()
-			f.wantPod("app 1000 4s")
-		})
+		r.run(t, 0)
 	}
 }
 
@@ -192,17 +183,6 @@ func TestEngineLosesRunningContainer(t *testing.T) {
 	f.put("app", "", -35, 4, -18, 4)
 	f.mustRefresh()
 	f.wantPod("app 0 17s, side 200 15s") // stands until it expires
-}
-
-func TestPodsThatAreNotBound(t *testing.T) {
-	f := newFixture(t, "")
-	f.unbound["web"] = true
-	f.put("app", "", -20, 1, -5, 4)
-	f.mustRefresh()
-	f.wantPod("")
-	if n := f.nodes["n1"]; len(n.containers) != 0 {
-		t.Errorf("keeps %d containers of a pod that the API server does not have", len(n.containers))
-	}
 }
 
 // TestLongNames limits the memory for names of containers, of which the API server decides nothing.
@@ -330,36 +310,6 @@ func TestClockAhead(t *testing.T) {
 	f.wantPod("app 200 15s")
 	if p := f.store.Pod("n1", "ns", "web", f.clock.At(time.Now())); p == nil || p.At != f.samples(255, 0)[0].At {
 		t.Errorf("got %+v, want the sample that is 255 s ahead", p)
-	}
-}
-
-// TestStrangeSamples has samples that are no usage, or have impossible times.
-func TestStrangeSamples(t *testing.T) {
-	const year = 365 * 24 * 3600
-	nan, inf := math.NaN(), math.Inf(1)
-	for _, tc := range []struct {
-		name   string
-		rounds [][]float64
-		want   []string
-	}{
-		{"NaN, which marks the end of a series", [][]float64{{-35, 100, -20, 103, -5, nan}}, []string{"app 200 15s"}},
-		{"infinite", [][]float64{{-35, 100, -20, inf, -5, 106}}, []string{"app 200 30s"}},
-		{"negative", [][]float64{{-35, 100, -20, -103, -5, 106}}, []string{"app 200 30s"}},
-		{"no valid one", [][]float64{{-20, nan, -5, inf}}, []string{""}},
-		{"out of order", [][]float64{{-35, 100, -5, 106, -20, 103}}, []string{"app 200 30s"}},
-		{"the same time twice", [][]float64{{-20, 100, -5, 103, -5, 900}}, []string{"app 200 15s"}},
-		{"one in the future, then right ones",
-			[][]float64{{-35, 100, -20, 103}, {-35, 100, -20, 103, year, 109}, {-20, 103, -5, 106}, {-5, 106, -1, 107}},
-			[]string{"app 200 15s", "app 200 15s", "app 200 15s", "app 250 4s"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			f := newFixture(t, "")
-			for i, samples := range tc.rounds {
-				f.put("app", "", samples...)
-				f.mustRefresh()
-				f.wantPod(tc.want[i])
-			}
-		})
 	}
 }
 

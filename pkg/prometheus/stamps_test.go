@@ -144,15 +144,10 @@ func TestHonoredTimes(t *testing.T) {
 	}
 }
 
-// TestRatesOfScrapes has the same rounds as TestRates, with two other containers that are scraped at
-// the same times.
+// TestRatesOfScrapes has other containers that are scraped at the same times.
 func TestRatesOfScrapes(t *testing.T) {
 	const up = "app 200 1m0s"
-	for _, tc := range []struct {
-		name   string
-		rounds [][]float64
-		want   []string
-	}{
+	for _, r := range []rounds{
 		{"a minute", [][]float64{{-80, 0, -65, 3, -50, 6, -35, 9, -20, 12, -5, 15}}, []string{up}},
 		{"two samples may have one reading", [][]float64{{-20, 100, -5, 100}, {-20, 100, -5, 100, 10, 106}},
 			[]string{"", "app 200 30s"}},
@@ -170,21 +165,7 @@ func TestRatesOfScrapes(t *testing.T) {
 			[]string{up, "app 200 45s"}},
 		{"zero is data", [][]float64{{-65, 3, -35, 3, -5, 3}}, []string{"app 0 1m0s"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			f := newFixture(t, "")
-			for i, samples := range tc.rounds {
-				f.put("app", "", samples...)
-				f.putTogether(3, samples...)
-				f.mustRefresh()
-				f.wantPod(tc.want[i])
-			}
-			if !f.nodes["n1"].stamps.areOfScrapes {
-				t.Error("did not recognize the times of scrapes")
-			}
-			if counts := f.store.Counts(); counts.OlderSamples != 0 || counts.ClockJumps != 0 {
-				t.Errorf("got %+v, want no older samples and no jumps", counts)
-			}
-		})
+		r.run(t, 3)
 	}
 }
 

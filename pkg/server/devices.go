@@ -25,7 +25,7 @@ func (a *assembly) addDevices() error {
 			return s.Name == container
 		})
 	}
-	c.Observer = a.instruments.registerDevices()
+	c.Scraped = a.instruments.registerDevices().scraped
 	source, err := device.New(c)
 	if err != nil {
 		return err
@@ -70,8 +70,8 @@ func (i *instruments) registerExporters(exporters func() []health.Exporter) {
 	})
 }
 
-// DeviceScraped implements device.Observer.
-func (d *devices) DeviceScraped(r device.Result) {
+// scraped adds a scrape to the metrics.
+func (d *devices) scraped(r device.Result) {
 	d.scrapes.add(r.Reason, r.Exporter)
 	for reason, n := range r.Skipped {
 		d.skipped.WithLabelValues(r.Exporter, reason).Add(float64(n))

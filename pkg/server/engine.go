@@ -14,7 +14,7 @@ import (
 func (a *assembly) addEngine() error {
 	c := *a.Prometheus
 	c.Interval, c.MaxSampleAge, c.MaxContainers = a.Resolution, a.MaxSampleAge, maxContainers
-	c.Sink, c.Observer, c.Clock = a.view.Store, a.instruments.registerEngine(), a.clock
+	c.Sink, c.Clock, c.Refreshed = a.view.Store, a.clock, a.instruments.registerEngine().refreshed
 	c.Synced, c.UserAgent = a.synced, a.client.UserAgent
 	c.Started = func(node, namespace, pod, container string) (prom.Start, bool) {
 		return startOf(boundPod(a.view.Pods, node, namespace, pod), container)
@@ -53,8 +53,8 @@ type engineInstruments struct {
 	missing   prometheus.Gauge
 }
 
-// registerEngine registers the metrics of refreshes, and returns their observer. Servers that scrape
-// kubelets do not have these metrics.
+// registerEngine registers the metrics of refreshes. Servers that scrape kubelets do not have these
+// metrics.
 func (i *instruments) registerEngine() *engineInstruments {
 	return &engineInstruments{
 		instruments: i,
@@ -85,8 +85,8 @@ func (i *instruments) registerEngineState(overall func() health.Overall) {
 	})
 }
 
-// Refreshed implements the Observer of pkg/prometheus.
-func (e *engineInstruments) Refreshed(r prom.Result) {
+// refreshed adds a refresh to the metrics.
+func (e *engineInstruments) refreshed(r prom.Result) {
 	e.took.Observe(r.Took.Seconds())
 	e.countSkipped(r.Skipped)
 	e.refreshes.add(reason.Of(r.Err))

@@ -27,8 +27,8 @@ const (
 // jsontext for texts that may be hostile. encoding/json allocates each token. After an error, which
 // finish returns, objects and arrays have no further elements.
 //
-// An object or array is read by open, then by a loop over field or element. Each value in it must be
-// consumed: by open and a loop of its own, or by value, str or skip. What these return is valid until
+// An object or array is read by open, then by a loop over element. Each value in it, and each key, must
+// be consumed: by open and a loop of its own, or by value, str or skip. What these return is valid until
 // the next call.
 type scanner struct {
 	decoder  jsontext.Decoder
@@ -108,20 +108,6 @@ func (s *scanner) element() bool {
 		return false
 	}
 	return true
-}
-
-// fields consumes an object, or null, and yields the keys of its fields. The body of the loop must
-// consume the value of each, and must not end the loop.
-func (s *scanner) fields(yield func(key []byte) bool) {
-	if !s.openUnlessNull('{') {
-		return
-	}
-	for s.element() {
-		key, _ := s.str()
-		if s.err != nil || !yield(key) {
-			return
-		}
-	}
 }
 
 // skip consumes any value.

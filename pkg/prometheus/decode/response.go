@@ -94,7 +94,8 @@ type Response struct {
 // See https://prometheus.io/docs/prometheus/latest/querying/api/.
 func Decode(r io.Reader, emit func(*Series)) (*Response, error) {
 	d := &decoder{scanner: newScanner(r), emit: emit}
-	for name := range d.fields {
+	for d.open('{'); d.element(); {
+		name, _ := d.str()
 		switch string(name) {
 		case "status":
 			d.response.Status = d.short()
@@ -157,8 +158,11 @@ func (d *decoder) warnings() {
 }
 
 func (d *decoder) data() {
-	for name := range d.fields {
-		if string(name) != "result" {
+	if !d.openUnlessNull('{') {
+		return
+	}
+	for d.element() {
+		if name, _ := d.str(); string(name) != "result" {
 			d.skip()
 		} else if d.openUnlessNull('[') {
 			for d.element() {
@@ -171,7 +175,8 @@ func (d *decoder) data() {
 func (d *decoder) readSeries() {
 	s := &d.series
 	s.reset()
-	for name := range d.fields {
+	for d.open('{'); d.element(); {
+		name, _ := d.str()
 		switch string(name) {
 		case "metric":
 			d.readLabels()
