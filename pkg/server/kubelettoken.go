@@ -71,11 +71,14 @@ func (k *kubeletTokens) Token(ctx context.Context) (string, error) {
 func (k *kubeletTokens) run(ctx context.Context) {
 	atFirst := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: time.Minute}
 	backoff := atFirst
-	for renewals := 0; ctx.Err() == nil; renewals++ {
+	for first := true; ; first = false {
 		start := time.Now()
 		token, lifetime, err := k.request(ctx)
+		if ctx.Err() != nil {
+			return
+		}
 		k.set(token, start.Add(lifetime-kubeletTokenMargin), err)
-		if renewals == 0 {
+		if first {
 			close(k.tried)
 		}
 		delay := min(kubeletTokenRenewal, lifetime/2)
@@ -87,6 +90,7 @@ func (k *kubeletTokens) run(ctx context.Context) {
 		select {
 		case <-time.After(delay):
 		case <-ctx.Done():
+			return
 		}
 	}
 }
