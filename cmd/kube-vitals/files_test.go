@@ -48,6 +48,8 @@ func writeFiles(t *testing.T) string {
 		"kubeconfig-ca":   strings.ReplaceAll(kubeconfig, "cluster: {", "cluster: {certificate-authority: no-ca, "),
 		"policy":          "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n",
 		"policy-rules":    "apiVersion: audit.k8s.io/v1\nkind: Policy\n",
+		"engine":          "preset: x\ntimeout: 2h\n",
+		"devices":         "exporters: [{preset: x, interval: 1s}]\n",
 		"policy-level":    "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Everything}]\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
@@ -99,6 +101,9 @@ func TestFileErrors(t *testing.T) {
 			"--audit-policy-file: DIR/policy-rules: the file is not an audit policy: "},
 		"--audit-policy-file=policy-level": {
 			"--audit-policy-file: DIR/policy-level: the file is not an audit policy: "},
+		"--source=prometheus --prometheus-url=http://p --prometheus-config=engine": {
+			"--prometheus-config: DIR/engine: ", `preset is "x"`, "timeout is 2h"},
+		"--device-config=devices":   {"--device-config: DIR/devices: ", `preset is "x"`, "interval is 1s"},
 		"--tls-sni-cert-key=no,key": {"--tls-sni-cert-key: open DIR/no"},
 		"--tls-cert-file=crt":       {"--tls-cert-file and --tls-private-key-file must be set together"},
 		"--tls-cert-file=no --kubelet-port=x": {
@@ -151,7 +156,7 @@ func inDir(dir, args string) []string {
 	var all []string
 	for arg := range strings.FieldsSeq(args) {
 		flag, files, _ := strings.Cut(arg, "=")
-		for _, suffix := range []string{"kubeconfig", "-file", "-ca", "-authority", "-certificate", "-key"} {
+		for _, suffix := range []string{"kubeconfig", "-file", "-ca", "-authority", "-certificate", "-key", "-config"} {
 			if strings.HasSuffix(flag, suffix) {
 				list := strings.Split(files, ",")
 				for i, file := range list {

@@ -21,7 +21,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/filter"
 	"github.com/kube-vitals/kube-vitals/pkg/memory"
 	"github.com/kube-vitals/kube-vitals/pkg/nodez"
-	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
 
 // addAPI adds a generic API server with metrics.k8s.io and /nodez, and the checks of /readyz. It opens
@@ -155,7 +154,7 @@ func (a *assembly) configure(config *genericapiserver.Config) error {
 // secure opens the port, and sets up TLS, authentication and authorization. It returns what requests
 // need before they can be served.
 func (a *assembly) secure(config *genericapiserver.Config) (readiness, error) {
-	if err := serveTLS(a.Config, a.cert, config); err != nil {
+	if err := a.serveTLS(config); err != nil {
 		return nil, err
 	}
 	a.instruments.registerCertificate(config.SecureServing.Cert)
@@ -180,23 +179,19 @@ func setOpenAPI(config *genericapiserver.Config, namer *openapinamer.DefinitionN
 
 // serveTLS opens the port. If no certificate is configured, it makes a self-signed one for the
 // names of the default Service.
-func serveTLS(c Config, servingCert *servingcert.Manager, config *genericapiserver.Config) error {
-	if servingCert != nil {
-		c.Serving.ServerCert.GeneratedCert = servingCert
+func (a *assembly) serveTLS(config *genericapiserver.Config) error {
+	if a.cert != nil {
+		a.Serving.ServerCert.GeneratedCert = a.cert
 	} else {
-		namespace, err := podNamespace(c.Kubeconfig)
-		if err != nil {
-			return err
-		}
-		service := "kube-vitals." + namespace
+		service := "kube-vitals." + a.namespace
 		names := []string{"kube-vitals", service, service + ".svc", service + ".svc.cluster.local"}
 		ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
-		if err := c.Serving.MaybeDefaultWithSelfSignedCerts("localhost", names, ips); err != nil {
+		if err := a.Serving.MaybeDefaultWithSelfSignedCerts("localhost", names, ips); err != nil {
 			return fmt.Errorf("cannot make a self-signed serving certificate: %w; "+
 				"set --tls-cert-file and --tls-private-key-file, or set --cert-dir to a writable directory", err)
 		}
 	}
-	if err := c.Serving.ApplyTo(&config.SecureServing); err != nil {
+	if err := a.Serving.ApplyTo(&config.SecureServing); err != nil {
 		return fmt.Errorf("cannot serve HTTPS: %w", err)
 	}
 	return nil

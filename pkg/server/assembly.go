@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
@@ -23,6 +25,8 @@ import (
 type assembly struct {
 	Config
 	client      *rest.Config // of the API server
+	clients     *kubernetes.Clientset
+	namespace   string // of this program and of the objects that flags name
 	clock       usage.Clock
 	view        *view.View
 	instruments *instruments
@@ -44,13 +48,23 @@ func newAssembly(c Config) (*assembly, error) {
 		return nil, err
 	}
 	client.UserAgent = "kube-vitals/" + c.Version
+	clients, err := kubernetes.NewForConfig(client)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make clients of the API server: %w", err)
+	}
+	namespace, _, err := clientConfig(c.Kubeconfig).Namespace() // like kubectl, "default" if it is unknown
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the namespace of this pod: %w", err)
+	}
 	clock := usage.NewClock(time.Now())
 	v := newView(c, clock)
 	i := newInstruments(c.Version, c.Commit, time.Now, clock)
 	i.registerConfig(c.Resolution, c.MaxSampleAge)
 	i.registerState(v.Store, v.Nodes, v.Pods)
 	i.registerMemory()
-	return &assembly{Config: c, client: client, clock: clock, view: v, instruments: i}, nil
+	return &assembly{
+		Config: c, client: client, clients: clients, namespace: namespace, clock: clock, view: v, instruments: i,
+	}, nil
 }
 
 // newView returns a View with a new, empty store and inventories, and connects them. The store removes a pod
@@ -105,7 +119,7 @@ func (a *assembly) synced() bool {
 	return a.watches.NodesSynced() == nil && a.watches.PodsSynced() == nil
 }
 
-// addSource adds the source of the usage. The watches of nodes set its targets.
+// addSource adds the source of the usage, and events about it. The watches of nodes set its targets.
 func (a *assembly) addSource() error {
 	add := a.addScraper
 	if a.Prometheus != nil {
@@ -116,6 +130,7 @@ func (a *assembly) addSource() error {
 	}
 	a.instruments.registerNodes(a.source)
 	a.loops = append(a.loops, a.source.Run, func(ctx context.Context) { a.watches.Run(ctx, a.source) })
+	a.addEvents()
 	return nil
 }
 

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 )
 
@@ -47,12 +46,8 @@ type kubeletTokens struct {
 	err     error     // of the last request
 }
 
-func newKubeletTokens(client *rest.Config, namespace, name string) (*kubeletTokens, error) {
-	core, err := corev1client.NewForConfig(client)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a client for tokens: %w", err)
-	}
-	return &kubeletTokens{client: core, namespace: namespace, name: name, tried: make(chan struct{})}, nil
+func newKubeletTokens(client corev1client.ServiceAccountsGetter, namespace, name string) *kubeletTokens {
+	return &kubeletTokens{client: client, namespace: namespace, name: name, tried: make(chan struct{})}
 }
 
 // Token returns the token, or the error of the last request if the token has expired. Until the first
@@ -76,11 +71,14 @@ func (k *kubeletTokens) Token(ctx context.Context) (string, error) {
 func (k *kubeletTokens) run(ctx context.Context) {
 	atFirst := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: time.Minute}
 	backoff := atFirst
-	for renewals := 0; ctx.Err() == nil; renewals++ {
+	for first := true; ; first = false {
 		start := time.Now()
 		token, lifetime, err := k.request(ctx)
+		if ctx.Err() != nil {
+			return
+		}
 		k.set(token, start.Add(lifetime-kubeletTokenMargin), err)
-		if renewals == 0 {
+		if first {
 			close(k.tried)
 		}
 		delay := min(kubeletTokenRenewal, lifetime/2)
@@ -92,6 +90,7 @@ func (k *kubeletTokens) run(ctx context.Context) {
 		select {
 		case <-time.After(delay):
 		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -146,14 +145,4 @@ func (k *kubeletTokens) explain(err error) error {
 		cure = ": create that ServiceAccount" + or
 	}
 	return fmt.Errorf("cannot get a token of the ServiceAccount %s/%s: %w%s", k.namespace, k.name, err, cure)
-}
-
-// podNamespace returns the namespace of the objects that flags name: that of the kubeconfig's current
-// context, else that of this pod, else "default".
-func podNamespace(kubeconfig string) (string, error) {
-	namespace, _, err := clientConfig(kubeconfig).Namespace()
-	if err != nil {
-		return "", fmt.Errorf("cannot find the namespace of this pod: %w", err)
-	}
-	return namespace, nil
 }

@@ -22,6 +22,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
@@ -97,10 +98,11 @@ func (s *tokenServer) count() int {
 func newTestTokens(t *testing.T, s *tokenServer) *kubeletTokens {
 	t.Helper()
 	s.t = t
-	k, err := newKubeletTokens(&rest.Config{Host: "https://192.0.2.1", Transport: s, QPS: -1}, "ns", "reader")
+	core, err := corev1client.NewForConfig(&rest.Config{Host: "https://192.0.2.1", Transport: s, QPS: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
+	k := newKubeletTokens(core, "ns", "reader")
 	go k.run(t.Context())
 	return k
 }
@@ -286,20 +288,15 @@ func TestKubeletsGetOnlyTheirToken(t *testing.T) {
 	}
 }
 
-func TestPodNamespace(t *testing.T) {
-	const kubeconfig = `{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-		"clusters": [{"name": "c", "cluster": {"server": "https://192.0.2.1"}}],
-		"contexts": [{"name": "c", "context": {"cluster": "c"%s}}]}`
-	for context, want := range map[string]string{`, "namespace": "ns"`: "ns", "": "default"} {
-		file := filepath.Join(t.TempDir(), "kubeconfig")
-		if err := os.WriteFile(file, fmt.Appendf(nil, kubeconfig, context), 0o600); err != nil {
-			t.Fatal(err)
+// TestNamespace checks that objects which flags name are in the namespace of the kubeconfig.
+func TestNamespace(t *testing.T) {
+	c, _ := newCluster(t).config(t)
+	defer c.Serving.Listener.Close()
+	for _, want := range []string{"default", "monitoring"} {
+		a, err := newAssembly(c)
+		if err != nil || a.namespace != want {
+			t.Errorf("got %v, want the namespace %s", err, want)
 		}
-		if got, err := podNamespace(file); err != nil || got != want {
-			t.Errorf("context {%s}: got %q, error %v; want %q", context, got, err, want)
-		}
-	}
-	if got, err := podNamespace(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Errorf("no kubeconfig: got %q, want an error", got)
+		c = withEvents(t, c)
 	}
 }

@@ -18,21 +18,14 @@ import (
 )
 
 // addPins adds the pinned keys of kubelets, if they are configured.
-func (a *assembly) addPins() error {
+func (a *assembly) addPins() {
 	if a.KubeletPins == "" {
-		return nil
+		return
 	}
-	namespace, err := podNamespace(a.Kubeconfig)
-	if err != nil {
-		return err
-	}
-	core, err := corev1client.NewForConfig(a.client)
-	if err != nil {
-		return fmt.Errorf("cannot make a client for the pinned keys of kubelets: %w", err)
-	}
+	core := a.clients.CoreV1()
 	keys := pins.New(pins.Config{
-		ConfigMaps: core.ConfigMaps(namespace),
-		Namespace:  namespace,
+		ConfigMaps: core.ConfigMaps(a.namespace),
+		Namespace:  a.namespace,
 		Name:       a.KubeletPins,
 		IsCurrent: func(node string, uid types.UID) bool {
 			o := a.view.Nodes.Get("", node)
@@ -43,7 +36,6 @@ func (a *assembly) addPins() error {
 	a.instruments.registerPins(keys.Stats)
 	a.Kubelet.Pins = keys
 	a.loops = append(a.loops, keys.Run)
-	return nil
 }
 
 // listTimeout bounds listNodes.

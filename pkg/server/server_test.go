@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
+	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -113,6 +114,8 @@ func TestNewErrors(t *testing.T) {
 			c.Serving.ServerCert.CertKey.CertFile, c.Serving.ServerCert.CertKey.KeyFile = missing, missing
 		}, missing},
 		"client CA": {func(c *Config) { c.Authentication.ClientCert.ClientCA = missing }, missing},
+		"devices": {func(c *Config) { c.Devices = &device.Config{File: missing} },
+			"configuration of device exporters"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := newCluster(t).config(t)

@@ -26,15 +26,9 @@ type source interface {
 // addScraper adds a scraper of kubelets.
 func (a *assembly) addScraper() error {
 	a.Kubelet.Clock = a.clock
+	a.addPins()
 	if a.KubeletServiceAccount != "" {
-		namespace, err := podNamespace(a.Kubeconfig)
-		if err != nil {
-			return err
-		}
-		tokens, err := newKubeletTokens(a.client, namespace, a.KubeletServiceAccount)
-		if err != nil {
-			return err
-		}
+		tokens := newKubeletTokens(a.clients.CoreV1(), a.namespace, a.KubeletServiceAccount)
 		a.Kubelet.Token = tokens.Token
 		a.loops = append(a.loops, tokens.run)
 	}
