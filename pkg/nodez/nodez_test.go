@@ -425,9 +425,11 @@ func TestHostileText(t *testing.T) {
 	source.All.Err, source.All.Engine.Warning, source.List[0].Name = long, long.Error(), hostile
 	devices := newWorld(now).config(now)
 	devices.Devices = func() []health.Exporter {
-		return []health.Exporter{{Name: "dcgm", Namespace: "gpu", LeftOut: 1, LeftOutPod: hostile, Pods: []health.ExporterPod{{
-			Name: "p", Node: hostile, Attempts: health.Attempts{Failures: 1, Reason: reason.BadFormat, Err: long},
-		}}}}
+		failed := health.Attempts{Failures: 1, Reason: reason.BadFormat, Err: long}
+		return []health.Exporter{{
+			Name: "dcgm", LeftOut: 1, LeftOutPod: hostile,
+			Pods: []health.ExporterPod{{Name: "p", Node: hostile, Attempts: failed}},
+		}}
 	}
 	for name, test := range map[string]struct {
 		config Config
