@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -34,10 +33,7 @@ func TestEngineFailsAndRecovers(t *testing.T) {
 		c.refresh(reason.ConnectRefused, 3*interval)
 		c.want("kube-vitals MetricsUnavailable connect-refused x1")
 		e := c.recorded()[0]
-		want := corev1.ObjectReference{
-			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "kube-system", Name: "kube-vitals", UID: "uid-kube-vitals",
-		}
-		if e.InvolvedObject != want || e.Namespace != "kube-system" || e.Type != "Warning" {
+		if e.InvolvedObject != theDeployment || e.Namespace != "kube-system" || e.Type != "Warning" {
 			t.Errorf("got %+v", e)
 		}
 		const message = "kube-vitals cannot read the engine, so metrics expire: the engine's port refuses connections " +

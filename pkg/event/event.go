@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -125,16 +126,7 @@ func New(c Config) *Reporter {
 
 // Run records events until ctx is done.
 func (r *Reporter) Run(ctx context.Context) {
-	tick := time.NewTicker(r.Interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			r.report(ctx, time.Now())
-		}
-	}
+	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) { r.report(ctx, time.Now()) }, r.Interval)
 }
 
 // report records the events that are due, and writes them. reportDeployment must be first: it decides for

@@ -35,6 +35,11 @@ const (
 	timeout  = 10 * time.Second // of a request to a kubelet
 )
 
+// theDeployment is that of kube-vitals.
+var theDeployment = corev1.ObjectReference{
+	APIVersion: "apps/v1", Kind: "Deployment", Namespace: "kube-system", Name: "kube-vitals", UID: "uid-kube-vitals",
+}
+
 // fakeAPI has the events and the Deployment of a cluster.
 type fakeAPI struct {
 	mu            sync.Mutex

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -111,7 +110,10 @@ func memoryText(m *Memory) string {
 }
 
 // flag returns the value of a flag in seconds as a duration, such as "15s" or "1m30s".
-func flag(seconds float64) string { return model.Duration(seconds * float64(time.Second)).String() }
+func flag(seconds float64) string {
+	text := time.Duration(seconds * float64(time.Second)).String()
+	return strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(text)
+}
 
 // count returns a number with commas between thousands.
 func count(n int) string {

@@ -1,12 +1,9 @@
 package nodez
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -16,10 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/pkg/filter"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/health/healthtest"
-	"github.com/kube-vitals/kube-vitals/pkg/internal/testenv"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
@@ -425,9 +420,11 @@ func TestHostileText(t *testing.T) {
 	source.All.Err, source.All.Engine.Warning, source.List[0].Name = long, long.Error(), hostile
 	devices := newWorld(now).config(now)
 	devices.Devices = func() []health.Exporter {
-		return []health.Exporter{{Name: "dcgm", Namespace: "gpu", LeftOut: 1, LeftOutPod: hostile, Pods: []health.ExporterPod{{
-			Name: "p", Node: hostile, Attempts: health.Attempts{Failures: 1, Reason: reason.BadFormat, Err: long},
-		}}}}
+		failed := health.Attempts{Failures: 1, Reason: reason.BadFormat, Err: long}
+		return []health.Exporter{{
+			Name: "dcgm", LeftOut: 1, LeftOutPod: hostile,
+			Pods: []health.ExporterPod{{Name: "p", Node: hostile, Attempts: failed}},
+		}}
 	}
 	for name, test := range map[string]struct {
 		config Config
@@ -543,38 +540,6 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 		<-w.release
 	}
 	return w.ResponseRecorder.Write(p)
-}
-
-// TestStalledClients checks that clients that keep their connections, but do not read, do not make
-// the page unavailable behind the filter of the server.
-func TestStalledClients(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		listener := make(testenv.Listener)
-		page := Handler(largeWorld(time.Now()).config(time.Now()))
-		server := &http.Server{Handler: filter.WithDeadline(page, time.Minute, filter.MaxWriteTime)}
-		go server.Serve(listener)
-		defer server.Close()
-		request := func() net.Conn {
-			client := listener.Dial()
-			fmt.Fprint(client, "GET /nodez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-			return client
-		}
-		for range maxConcurrent {
-			defer request().Close()
-		}
-		time.Sleep(filter.MaxWriteTime / 2)
-		client := request()
-		defer client.Close()
-		client.SetDeadline(time.Now().Add(2 * filter.MaxWriteTime))
-		response, err := http.ReadResponse(bufio.NewReader(client), nil)
-		if err != nil {
-			t.Fatalf("stalled clients hold the page: %v", err)
-		}
-		defer response.Body.Close()
-		if _, err := io.Copy(io.Discard, response.Body); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // TestDeadConnections checks that errors of writing end the response.
