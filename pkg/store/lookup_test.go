@@ -80,7 +80,7 @@ func TestPodsAreFound(t *testing.T) {
 		}
 	}
 	stale := &usage.Pod{}
-	for _, length := range []int{0, 1, 2, Lookups - 1, Lookups, Lookups + 1, 3 * Lookups, len(keys)} {
+	for _, length := range []int{0, 1, 2, LookupBatch - 1, LookupBatch, LookupBatch + 1, 3 * LookupBatch, len(keys)} {
 		random.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 		found := slices.Repeat([]*usage.Pod{stale}, length)
 		s.Pods(found, keys[:length], at(30))

@@ -134,8 +134,8 @@ func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod
 	return s.valid(snapshots.get(key, hash, snapshots.find(hash)), now)
 }
 
-// Lookups is the number of pods that Pods looks up at the same time.
-const Lookups = 32
+// LookupBatch is the number of pods that Pods looks up at the same time.
+const LookupBatch = 32
 
 // Pods sets each element of found to what Pod returns for the key with the same index.
 //
@@ -143,20 +143,20 @@ const Lookups = 32
 // memory. Each loop of lookUp reads one thing for many pods, and the processor waits for all of them
 // at the same time (BenchmarkAllPods in pkg/api, docs/dev/measurements.md).
 func (s *Store) Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
-	for len(keys) > Lookups {
-		s.lookUp(found[:Lookups], keys[:Lookups], now)
-		found, keys = found[Lookups:], keys[Lookups:]
+	for len(keys) > LookupBatch {
+		s.lookUp(found[:LookupBatch], keys[:LookupBatch], now)
+		found, keys = found[LookupBatch:], keys[LookupBatch:]
 	}
 	s.lookUp(found, keys, now)
 }
 
-// lookUp is Pods for at most as many keys as Lookups.
+// lookUp is Pods for at most as many keys as LookupBatch.
 func (s *Store) lookUp(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
 	var (
-		hashes    [Lookups]uint32
-		nodes     [Lookups]*node
-		snapshots [Lookups]*podSnapshots
-		positions [Lookups]int
+		hashes    [LookupBatch]uint32
+		nodes     [LookupBatch]*node
+		snapshots [LookupBatch]*podSnapshots
+		positions [LookupBatch]int
 	)
 	read := 0 // makes the compiler keep reads whose only purpose is to begin them early
 	for i := range keys {

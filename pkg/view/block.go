@@ -12,7 +12,7 @@ import (
 // block is a part of a list of pods, which are looked up at the same time. What a lookup reads of so
 // many fits into the first cache of a processor.
 type block struct {
-	pods  []*inventory.Object // at most store.Lookups
+	pods  []*inventory.Object // at most store.LookupBatch
 	keys  []usage.PodKey
 	found []*usage.Pod // of the pods
 }
@@ -21,10 +21,10 @@ type block struct {
 // serve at that time.
 func (v *View) PodUsages(pods []*inventory.Object, now usage.Time) iter.Seq2[int, *usage.Pod] {
 	return func(yield func(int, *usage.Pod) bool) {
-		size := min(len(pods), store.Lookups)
+		size := min(len(pods), store.LookupBatch)
 		b := &block{keys: make([]usage.PodKey, size), found: make([]*usage.Pod, size)}
-		for start := 0; start < len(pods); start += store.Lookups {
-			b.pods = pods[start:min(start+store.Lookups, len(pods))]
+		for start := 0; start < len(pods); start += store.LookupBatch {
+			b.pods = pods[start:min(start+store.LookupBatch, len(pods))]
 			v.lookUp(b, now)
 			for i, pod := range b.found[:len(b.pods)] {
 				if !yield(start+i, pod) {
