@@ -146,8 +146,7 @@ func serveWithin(t testing.TB, c Config, memory ResponseMemory) http.Handler {
 	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, namer)
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, namer)
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		handler = WithResponseMemory(handler, codecs, memory)
-		return genericapiserver.DefaultBuildHandlerChain(WithMetadataCheck(handler, codecs), config)
+		return genericapiserver.DefaultBuildHandlerChain(WithResponseMemory(handler, codecs, memory), config)
 	}
 	server, err := config.Complete(nil).New("test", genericapiserver.NewEmptyDelegate())
 	if err != nil {

@@ -135,9 +135,9 @@ func BenchmarkAllPods(b *testing.B) {
 		objects := c.View.RunningPods("", labels.Everything())
 		all := pods{view: c.View}
 		measure(b, func() {
-			for i, u := range all.usages(objects, usage.At(now)) {
-				if u == nil {
-					b.Fatalf("no usage of %s", objects[i].Name)
+			for _, item := range all.items(objects, usage.At(now)) {
+				if item.Usage == nil {
+					b.Fatalf("no usage of %s", item.Object.Name)
 				}
 			}
 		})

@@ -23,7 +23,8 @@ import (
 // TestBlocks lists several blocks of objects, of which some are not served, from a real Store and
 // Index. Each list, whole and in pages of several sizes, must have what a GET returns of each object.
 func TestBlocks(t *testing.T) {
-	const nodes, pods = 3*store.Lookups + 5, 8*store.Lookups + 7
+	const batch = store.LookupBatch
+	const nodes, pods = 3*batch + 5, 8*batch + 7
 	random := rand.New(rand.NewPCG(1, 2))
 	s := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 1000})
 	scrapes := make([]usage.Scrape, nodes)
@@ -118,10 +119,10 @@ func TestBlocks(t *testing.T) {
 		{"/pods", "app=1", want(podList, app)},
 		{"/namespaces/team-1/pods", "", want(podList, func(o *inventory.Object) bool { return o.Namespace == "team-1" })},
 	} {
-		if len(test.want) < store.Lookups {
+		if len(test.want) < batch {
 			t.Fatalf("%s: only %d objects are served", test.path, len(test.want))
 		}
-		for _, limit := range []int{0, 1, store.Lookups - 1, store.Lookups, store.Lookups + 1, 3 * store.Lookups} {
+		for _, limit := range []int{0, 1, batch - 1, batch, batch + 1, 3 * batch} {
 			var got items
 			query := url.Values{"limit": {fmt.Sprint(limit)}, "labelSelector": {test.selector}}
 			for pages := 0; pages == 0 || query.Get("continue") != ""; pages++ {

@@ -33,14 +33,9 @@ type resource interface {
 	// list returns the objects in a namespace (in all if it is "") that match the selector, sorted by
 	// namespace and name. The slice belongs to the caller.
 	list(namespace string, selector labels.Selector) []*inventory.Object
-	// usage returns the usage of an object, or nil if there is none to serve.
-	usage(o *inventory.Object, now usage.Time) encode.Usage
-	// usages yields the index of each object and its usage, or nil if there is none to serve.
-	usages(objects []*inventory.Object, now usage.Time) iter.Seq2[int, encode.Usage]
-	// nodeOf returns the node that reports an object; "": none yet.
-	nodeOf(o *inventory.Object) string
-	// extra returns the usage of further resources of an object whose usage is u.
-	extra(o *inventory.Object, u encode.Usage, now usage.Time) encode.Extra
+	// items yields the index of each object and its usage and further resources, or no Usage if there
+	// is none to serve. The Item is valid until the next one.
+	items(objects []*inventory.Object, now usage.Time) iter.Seq2[int, *encode.Item]
 	// missing returns what users are told of an object without metrics if they may not read the
 	// object itself. It is known if the inventory has it.
 	missing(namespace, name string, known bool) string
@@ -71,17 +66,19 @@ func (c *collection) Get(ctx context.Context, name string, _ *metav1.GetOptions)
 	if o == nil {
 		return nil, c.notFound(ctx, name, false, now)
 	}
-	c.noteGet(ctx, o)
-	at := c.config.Clock.At(now)
-	u := c.usage(o, at)
-	if u == nil {
-		return nil, c.notFound(ctx, name, true, now)
+	objects := []*inventory.Object{o}
+	c.noteRead(ctx, objects, o.Namespace, o.Name)
+	for _, item := range c.items(objects, c.config.Clock.At(now)) {
+		if item.Usage == nil {
+			break
+		}
+		if err := reserve(ctx, objects); err != nil {
+			return nil, err
+		}
+		c.observeAge(now, item.Usage.SampledAt())
+		return c.encoder.NewItem(c.kind(), now, item), nil
 	}
-	if err := reserve(ctx, []*inventory.Object{o}); err != nil {
-		return nil, err
-	}
-	c.observeAge(now, u.SampledAt())
-	return c.encoder.NewItem(c.kind(), now, o, u, c.extra(o, u, at)), nil
+	return nil, c.notFound(ctx, name, true, now)
 }
 
 // List implements rest.Lister.
@@ -90,18 +87,12 @@ func (c *collection) List(ctx context.Context, options *metainternalversion.List
 	if err != nil {
 		return nil, err
 	}
-	objects, err := c.selectAndReserve(ctx, q)
-	if err != nil {
+	objects := q.objects(c)
+	// Objects without metrics are skipped later, so the page may have others.
+	if err := reserve(ctx, objects[:q.pageSize(len(objects))]); err != nil {
 		return nil, err
 	}
 	return c.page(ctx, q, objects), nil
-}
-
-// selectAndReserve returns the objects from the requested page on, and reserves memory for as many as a
-// page has. Those without metrics are skipped later, so the page may have others.
-func (c *collection) selectAndReserve(ctx context.Context, q *query) ([]*inventory.Object, error) {
-	objects := q.objects(c)
-	return objects, reserve(ctx, objects[:q.pageSize(len(objects))])
 }
 
 // page returns a page of a list of objects.
@@ -114,8 +105,8 @@ func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Ob
 	}
 	at := c.config.Clock.At(now)
 	oldest := at
-	for i, u := range c.usages(objects, at) {
-		if u == nil {
+	for i, item := range c.items(objects, at) {
+		if item.Usage == nil {
 			continue
 		}
 		if q.limit > 0 && len(list.Items) == q.limit {
@@ -123,13 +114,15 @@ func (c *collection) page(ctx context.Context, q *query, objects []*inventory.Ob
 			objects = objects[:i]
 			break
 		}
-		list.Add(objects[i], u, c.extra(objects[i], u, at))
-		oldest = min(oldest, u.SampledAt())
+		list.Add(item)
+		oldest = min(oldest, item.Usage.SampledAt())
 	}
 	if len(list.Items) > 0 {
 		c.observeAge(now, oldest)
 	}
-	c.noteList(ctx, q, objects)
+	if q.selects() {
+		c.noteRead(ctx, objects, q.namespace, q.labels.String(), q.fields.String())
+	}
 	return list
 }
 

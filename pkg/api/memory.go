@@ -9,48 +9,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/metrics/pkg/apis/metrics"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/fair"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 )
 
-// format is a format of responses, by what it needs until it is written.
-type format int
-
-const (
-	// streamed is a response that is written in pieces. It is nearly all usage, which a response that a
-	// slow client reads keeps in memory when a scrape has replaced it. Of the labels, only those of one
-	// object are in memory at a time.
-	streamed format = iota
-	// whole is a response that the library encodes as a whole: a table, metadata, indented JSON.
-	whole
-	// yaml is a response that the library makes from a tree of what JSON contains.
-	yaml
-	// unknown is a format that the library rejects.
-	unknown
-)
-
-// cost is the memory that a response takes until it is written, in bytes. BenchmarkListMemory measures
-// it.
-type cost struct {
+// format is what a response in a format takes until it is written, in bytes. BenchmarkListMemory
+// measures it.
+type format struct {
 	container int64 // for each container; a node, or a pod with fewer containers, counts as two
 	label     int64 // for each label
 	text      int64 // for each byte of names and labels
-}
-
-func (f format) cost() cost {
-	switch f {
-	case streamed:
-		return cost{container: 512, label: 120, text: 4}
-	case whole:
-		return cost{container: 2 << 10, label: 160, text: 5}
-	case yaml:
-		return cost{container: 16 << 10, label: 1152, text: 8}
-	}
-	return cost{}
+	whole     bool  // whether the library encodes the response as a whole, instead of in pieces
 }
 
 const (
@@ -128,43 +103,49 @@ func WithResponseMemory(
 	})
 }
 
-// formatOf returns the format that the request accepts, and the API version if that is a table.
+// tableScope allows the conversions that the library allows for a resource with tables.
+var tableScope = &handlers.RequestScope{TableConvertor: rest.NewDefaultTableConvertor(metrics.Resource(""))}
+
+// formatOf returns the format that the request accepts, and the API version if that is a table. The
+// library rejects a request for which there is none.
 func formatOf(r *http.Request, serializer runtime.NegotiatedSerializer) (f format, table string) {
 	media, info, err := negotiation.NegotiateOutputMediaType(r, serializer, tableScope)
-	if err == nil && media.Convert != nil && media.Convert.Kind == "Table" {
+	if err != nil {
+		return f, ""
+	}
+	if media.Convert != nil && media.Convert.Kind == "Table" {
 		table = media.Convert.GroupVersion().String()
 	}
 	switch {
-	case err != nil:
-		return unknown, ""
-	case info.MediaType == runtime.ContentTypeYAML:
-		return yaml, table
+	case info.MediaType == runtime.ContentTypeYAML: // the library makes it from a tree of what JSON contains
+		return format{container: 16 << 10, label: 1152, text: 8, whole: true}, table
 	case media.Convert != nil, info.PrettySerializer != nil && info.Serializer == info.PrettySerializer:
-		return whole, table
+		return format{container: 2 << 10, label: 160, text: 5, whole: true}, table
 	}
-	return streamed, ""
+	// Nearly all is usage, which a response that a slow client reads keeps in memory when a scrape has
+	// replaced it. Of the labels, only those of one object are in memory at a time.
+	return format{container: 512, label: 120, text: 4}, table
 }
 
 // size returns the memory for a response with these objects.
 func (f format) size(objects []*inventory.Object) int64 {
-	c := f.cost()
 	var containers, text, largest int64
 	for _, o := range objects {
 		containers += max(minContainers, int64(len(o.Containers)))
-		if f == streamed && len(o.Labels) <= maxSmallLabels {
+		if !f.whole && len(o.Labels) <= maxSmallLabels {
 			continue
 		}
-		n := int64(len(o.Namespace)+len(o.Name)) * c.text
+		n := int64(len(o.Namespace)+len(o.Name)) * f.text
 		for key, value := range o.Labels.All() {
-			n += c.label + int64(len(key)+len(value))*c.text
+			n += f.label + int64(len(key)+len(value))*f.text
 		}
 		text += n
 		largest = max(largest, n)
 	}
-	if f == streamed {
+	if !f.whole {
 		text = largest
 	}
-	return containers*c.container + text
+	return containers*f.container + text
 }
 
 // reserve reserves memory for a response with these objects.
@@ -174,7 +155,7 @@ func reserve(ctx context.Context, objects []*inventory.Object) error {
 		return nil
 	}
 	need := max(tinyBytes, m.format.size(objects))
-	if m.format != streamed && need > m.max {
+	if m.format.whole && need > m.max {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
 			Message: fmt.Sprintf("a response with %d objects in this format needs about %d MiB of memory, more than the "+

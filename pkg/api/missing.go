@@ -63,9 +63,9 @@ func (c *collection) warnOfMissing(ctx context.Context, list *encode.List, mayGe
 	at := c.config.Clock.At(now)
 	selected := list.Select()
 	var missing []*inventory.Object
-	for i, u := range c.usages(selected, at) {
-		if u == nil {
-			missing = append(missing, selected[i])
+	for _, item := range c.items(selected, at) {
+		if item.Usage == nil {
+			missing = append(missing, item.Object)
 		}
 	}
 	if len(missing) == 0 || !mayGetObjects() {

@@ -35,30 +35,22 @@ func (n nodes) list(namespace string, selector labels.Selector) []*inventory.Obj
 	return n.view.Nodes.List(namespace, selector)
 }
 
-func (n nodes) usage(o *inventory.Object, now usage.Time) encode.Usage {
-	if node := n.view.Store.Node(o.Name, now); node != nil {
-		return (*encode.Node)(node)
-	}
-	return nil
-}
-
-func (n nodes) usages(objects []*inventory.Object, now usage.Time) iter.Seq2[int, encode.Usage] {
-	return func(yield func(int, encode.Usage) bool) {
+func (n nodes) items(objects []*inventory.Object, now usage.Time) iter.Seq2[int, *encode.Item] {
+	return func(yield func(int, *encode.Item) bool) {
+		item := &encode.Item{}
 		for i, o := range objects {
-			if !yield(i, n.usage(o, now)) {
+			*item = encode.Item{Object: o}
+			if node := n.view.Store.Node(o.Name, now); node != nil {
+				item.Usage = (*encode.Node)(node)
+				if resources := n.view.Extra.Node(o.Name, now); resources != nil {
+					item.Extra = encode.Extra{resources}
+				}
+			}
+			if !yield(i, item) {
 				return
 			}
 		}
 	}
-}
-
-func (nodes) nodeOf(o *inventory.Object) string { return o.Name }
-
-func (n nodes) extra(o *inventory.Object, _ encode.Usage, now usage.Time) encode.Extra {
-	if resources := n.view.Extra.Node(o.Name, now); resources != nil {
-		return encode.Extra{resources}
-	}
-	return nil
 }
 
 func (n nodes) missing(_, name string, known bool) string {

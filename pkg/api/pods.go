@@ -35,31 +35,19 @@ func (p pods) list(namespace string, selector labels.Selector) []*inventory.Obje
 	return p.view.RunningPods(namespace, selector)
 }
 
-func (p pods) usage(o *inventory.Object, now usage.Time) encode.Usage {
-	if pod := p.view.Pod(o, now); pod != nil {
-		return (*encode.Pod)(pod)
-	}
-	return nil
-}
-
-func (p pods) usages(objects []*inventory.Object, now usage.Time) iter.Seq2[int, encode.Usage] {
-	return func(yield func(int, encode.Usage) bool) {
+func (p pods) items(objects []*inventory.Object, now usage.Time) iter.Seq2[int, *encode.Item] {
+	return func(yield func(int, *encode.Item) bool) {
+		item := &encode.Item{}
 		for i, pod := range p.view.PodUsages(objects, now) {
-			var u encode.Usage
+			*item = encode.Item{Object: objects[i]}
 			if pod != nil {
-				u = (*encode.Pod)(pod)
+				item.Usage, item.Extra = (*encode.Pod)(pod), p.view.Extra.Pod(objects[i].Node, pod, now)
 			}
-			if !yield(i, u) {
+			if !yield(i, item) {
 				return
 			}
 		}
 	}
-}
-
-func (pods) nodeOf(o *inventory.Object) string { return o.Node }
-
-func (p pods) extra(o *inventory.Object, u encode.Usage, now usage.Time) encode.Extra {
-	return p.view.Extra.Pod(o.Node, (*usage.Pod)(u.(*encode.Pod)), now)
 }
 
 func (p pods) missing(namespace, name string, known bool) string {

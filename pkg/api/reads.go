@@ -17,18 +17,10 @@ func (q *query) selects() bool {
 	return named || !q.labels.Empty()
 }
 
-// noteList reports the read of the objects of a list, unless it is one of all objects.
-func (c *collection) noteList(ctx context.Context, q *query, objects []*inventory.Object) {
-	if c.config.Reads != nil && len(objects) > 0 && q.selects() {
-		reader := c.readerOf(ctx, q.namespace, q.labels.String(), q.fields.String())
-		c.config.Reads.Read(reader, len(objects), c.nodesOf(objects))
-	}
-}
-
-// noteGet reports the read of an object.
-func (c *collection) noteGet(ctx context.Context, o *inventory.Object) {
-	if c.config.Reads != nil {
-		c.config.Reads.Read(c.readerOf(ctx, o.Namespace, o.Name), 1, c.nodesOf([]*inventory.Object{o}))
+// noteRead reports the read of objects that a query selects, or that a GET names.
+func (c *collection) noteRead(ctx context.Context, objects []*inventory.Object, selection ...string) {
+	if c.config.Reads != nil && len(objects) > 0 {
+		c.config.Reads.Read(c.readerOf(ctx, selection), len(objects), c.nodesOf(objects))
 	}
 }
 
@@ -37,18 +29,21 @@ func (c *collection) nodesOf(objects []*inventory.Object) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		last := ""
 		for _, o := range objects {
-			if node := c.nodeOf(o); node != last && !yield(node) {
-				return
-			} else {
-				last = node
+			node := o.Node
+			if !c.NamespaceScoped() {
+				node = o.Name
 			}
+			if node != last && !yield(node) {
+				return
+			}
+			last = node
 		}
 	}
 }
 
 // readerOf returns a hash of the user of a request and of what the user reads. It does not contain
 // the page of a list: the pages are one read.
-func (c *collection) readerOf(ctx context.Context, selection ...string) uint64 {
+func (c *collection) readerOf(ctx context.Context, selection []string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	write := func(s string) {

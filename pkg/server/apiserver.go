@@ -70,13 +70,12 @@ func (a *assembly) addChecks(config *genericapiserver.Config, required readiness
 }
 
 // addFilters adds filters around and inside those of the library. A request passes the last one here
-// first. Those of pkg/api come after authorization: they need the request info and the user.
+// first. That of pkg/api comes after authorization: it needs the request info and the user.
 func (a *assembly) addFilters(config *genericapiserver.Config, required readiness, codecs serializer.CodecFactory) {
 	writeTime := cmp.Or(a.maxWriteTime, filter.MaxWriteTime)
 	config.SecureServing.Listener = filter.Listener{Listener: config.SecureServing.Listener, MaxWriteTime: writeTime}
 	config.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		handler = api.WithResponseMemory(handler, codecs, responseMemory(memory.Limit()))
-		handler = api.WithMetadataCheck(handler, codecs)
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, config)
 		handler = rejectUntilServing(handler, required, codecs)
 		handler = filter.WithDeadline(handler, config.RequestTimeout, writeTime)

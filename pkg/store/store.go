@@ -133,8 +133,8 @@ func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod
 	return s.valid(snapshots.get(key, hash, snapshots.find(hash)), now)
 }
 
-// Lookups is the largest number of pods that Pods looks up.
-const Lookups = 32
+// LookupBatch is the largest number of pods that Pods looks up.
+const LookupBatch = 32
 
 // Pods sets each element of found to what Pod returns for the key with the same index.
 //
@@ -143,10 +143,10 @@ const Lookups = 32
 // same time (BenchmarkAllPods in pkg/api, docs/dev/measurements.md).
 func (s *Store) Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
 	var (
-		hashes    [Lookups]uint32
-		nodes     [Lookups]*node
-		snapshots [Lookups]*podSnapshots
-		positions [Lookups]int
+		hashes    [LookupBatch]uint32
+		nodes     [LookupBatch]*node
+		snapshots [LookupBatch]*podSnapshots
+		positions [LookupBatch]int
 	)
 	read := 0 // makes the compiler keep reads whose only purpose is to begin them early
 	for i := range keys {

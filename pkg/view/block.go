@@ -15,8 +15,8 @@ import (
 // into the first cache of a processor.
 func (v *View) PodUsages(pods []*inventory.Object, now usage.Time) iter.Seq2[int, *usage.Pod] {
 	return func(yield func(int, *usage.Pod) bool) {
-		index, found := 0, make([]*usage.Pod, min(len(pods), store.Lookups))
-		for block := range slices.Chunk(pods, store.Lookups) {
+		index, found := 0, make([]*usage.Pod, min(len(pods), store.LookupBatch))
+		for block := range slices.Chunk(pods, store.LookupBatch) {
 			found = found[:len(block)]
 			v.lookUp(found, block, now)
 			for _, pod := range found {
@@ -31,7 +31,7 @@ func (v *View) PodUsages(pods []*inventory.Object, now usage.Time) iter.Seq2[int
 
 // lookUp sets found to the usage of a block of pods.
 func (v *View) lookUp(found []*usage.Pod, block []*inventory.Object, now usage.Time) {
-	var keys [store.Lookups]usage.PodKey
+	var keys [store.LookupBatch]usage.PodKey
 	for i, o := range block {
 		keys[i] = usage.PodKey{Node: o.Node, Namespace: o.Namespace, Name: o.Name}
 	}

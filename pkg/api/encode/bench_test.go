@@ -55,7 +55,7 @@ func BenchmarkList(b *testing.B) {
 	runtime.GC()
 	list := encoder.NewList(PodMetrics, now, pods)
 	for i := range objects {
-		list.Add(objects[i], usages[i], nil)
+		list.Add(&Item{Object: objects[i], Usage: usages[i]})
 	}
 	for id, format := range encoder.formats {
 		if !strings.HasSuffix(format.apiVersion, "/v1") {

@@ -65,7 +65,7 @@ type Item struct {
 	Object   *inventory.Object
 	Usage    Usage
 	Extra    Extra
-	response *response
+	response *response // set by NewItem and Add
 }
 
 // Extra is the usage of further resources, sorted by name: of a node in one element, of a pod in
@@ -130,9 +130,9 @@ func (r *response) labelSet(l inventory.Labels) map[string]string {
 	return r.labelMap
 }
 
-// NewItem returns an Item of a request made at now.
-func (e *Encoder) NewItem(kind Kind, now time.Time, o *inventory.Object, u Usage, extra Extra) *Item {
-	return &Item{o, u, extra, &response{encoder: e, kind: kind, now: usage.At(now)}}
+// NewItem returns a copy of an Item for the response to a request made at now.
+func (e *Encoder) NewItem(kind Kind, now time.Time, i *Item) *Item {
+	return &Item{i.Object, i.Usage, i.Extra, &response{encoder: e, kind: kind, now: usage.At(now)}}
 }
 
 // NewList returns an empty List, with room for size items, of a request made at now.
@@ -140,9 +140,9 @@ func (e *Encoder) NewList(kind Kind, now time.Time, size int) *List {
 	return &List{Items: make([]Item, 0, size), response: &response{encoder: e, kind: kind, now: usage.At(now)}}
 }
 
-// Add appends an Item to the List.
-func (l *List) Add(o *inventory.Object, u Usage, extra Extra) {
-	l.Items = append(l.Items, Item{o, u, extra, l.response})
+// Add appends a copy of an Item to the List.
+func (l *List) Add(i *Item) {
+	l.Items = append(l.Items, Item{i.Object, i.Usage, i.Extra, l.response})
 }
 
 // AsList returns a List of the Item alone.
@@ -207,11 +207,10 @@ func (i *Item) GetObjectMeta() metav1.Object {
 
 // meta returns the metadata of an Item.
 func (i *Item) meta() metav1.ObjectMeta {
-	meta := metav1.ObjectMeta{
+	return metav1.ObjectMeta{
 		Namespace: i.Object.Namespace, Name: i.Object.Name, Labels: i.response.labelSet(i.Object.Labels),
 		CreationTimestamp: metav1.NewTime(i.response.now.Time()),
 	}
-	return meta
 }
 
 // CacheEncode implements runtime.CacheableObject. It caches nothing.

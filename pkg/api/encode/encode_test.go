@@ -250,8 +250,8 @@ func FuzzEncode(f *testing.F) {
 		}
 		for range size {
 			pod := g.pod()
-			pods.Add(g.object(), pod, g.extra(len(pod.Containers)))
-			nodes.Add(g.object(), &Node{Amount: g.amount()}, g.extra(1))
+			pods.Add(&Item{Object: g.object(), Usage: pod, Extra: g.extra(len(pod.Containers))})
+			nodes.Add(&Item{Object: g.object(), Usage: &Node{Amount: g.amount()}, Extra: g.extra(1)})
 		}
 		for _, list := range []*List{pods, nodes} {
 			check(t, list)
@@ -310,7 +310,7 @@ func TestChunks(t *testing.T) {
 	const threshold = 128 << 10
 	list := encoder.NewList(NodeMetrics, now, 0)
 	add := func(size int) {
-		list.Add(&inventory.Object{Name: strings.Repeat("x", size)}, &Node{}, nil)
+		list.Add(&Item{Object: &inventory.Object{Name: strings.Repeat("x", size)}, Usage: &Node{}})
 	}
 	for id := range encoder.formats {
 		encode := func() chunks {
@@ -351,7 +351,7 @@ func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func TestWriteErrorIsReturned(t *testing.T) {
 	list := encoder.NewList(NodeMetrics, now, 0)
 	for range 3000 {
-		list.Add(&inventory.Object{Name: "node"}, &Node{}, nil)
+		list.Add(&Item{Object: &inventory.Object{Name: "node"}, Usage: &Node{}})
 	}
 	for id := range encoder.formats {
 		for _, object := range []cacheable{list, &list.Items[0]} {

@@ -37,9 +37,10 @@ func TestGoldenFixtures(t *testing.T) {
 		Labels: inventory.NewLabels(map[string]string{"labelsKey": "labelsValue"}),
 	}
 	for kind, item := range map[Kind]*Item{
-		NodeMetrics: encoder.NewItem(NodeMetrics, created, object, &Node{Amount: sample}, nil),
-		PodMetrics: encoder.NewItem(PodMetrics, created, object, &Pod{At: sample.At, Window: sample.Window,
-			Containers: []usage.Container{{Name: "nameValue", Amount: sample}}}, nil),
+		NodeMetrics: encoder.NewItem(NodeMetrics, created, &Item{Object: object, Usage: &Node{Amount: sample}}),
+		PodMetrics: encoder.NewItem(PodMetrics, created, &Item{Object: object, Usage: &Pod{
+			At: sample.At, Window: sample.Window, Containers: []usage.Container{{Name: "nameValue", Amount: sample}},
+		}}),
 	} {
 		for _, version := range versions {
 			name := version.Group + "." + version.Version + "." + string(kind)

@@ -44,9 +44,7 @@ func (l *List) writeProtobuf(w *writer, apiVersion string) error {
 	if err != nil {
 		return err
 	}
-	b = append(b, lengthTag(1))
-	b = binary.AppendUvarint(b, uint64(len(meta)))
-	b = append(b, meta...)
+	b = appendStringField(b, lengthTag(1), string(meta))
 	for i := range l.Items {
 		w.prefetch(l.Items, i)
 		b = append(b, lengthTag(2), 0)
@@ -68,9 +66,7 @@ func appendEnvelope(b []byte, kind, apiVersion string, size int) ([]byte, error)
 		return nil, err
 	}
 	b = append(b, "k8s\x00"...)
-	b = append(b, lengthTag(1))
-	b = binary.AppendUvarint(b, uint64(len(encoded)))
-	b = append(b, encoded...)
+	b = appendStringField(b, lengthTag(1), string(encoded))
 	b = append(b, lengthTag(2))
 	return binary.AppendUvarint(b, uint64(size)), nil
 }
