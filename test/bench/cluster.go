@@ -82,16 +82,16 @@ func (b *bench) addAutoscalers(p *population, list []autoscaler) {
 	}
 }
 
-// startServer starts a server and waits until it serves all metrics.
+// startServer starts a server, waits until it serves all metrics, and returns what watchStart does.
 func (b *bench) startServer(
 	ctx context.Context, executable string, args ...string,
-) (s *cluster.Standalone, times startTimes, err error) {
+) (s *cluster.Standalone, start map[string]float64, err error) {
 	program.Logf("starting %s", executable)
 	if s, err = b.cluster.StartStandalone(executable, b.resolution, args...); err != nil {
-		return nil, times, err
+		return nil, nil, err
 	}
-	times, err = watchStart(ctx, s, b.shape)
-	return s, times, err
+	start, err = watchStart(ctx, s, b.shape)
+	return s, start, err
 }
 
 func stopServer(s *cluster.Standalone) {

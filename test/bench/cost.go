@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -41,11 +42,11 @@ func (b *bench) measureServers(ctx context.Context, requests []request, lists in
 			args = nil
 		}
 		c := &cost{bench: b, row: newRow(filepath.Base(executable), b)}
-		var start startTimes
+		var start map[string]float64
 		if c.server, start, err = c.startServer(ctx, executable, args...); err != nil {
 			return nil, err
 		}
-		c.values["peak_start_mib"], c.values["start_seconds"] = start.peak, start.all()
+		maps.Copy(c.values, start)
 		err = c.measure(ctx, requests, lists)
 		stopServer(c.server)
 		if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/test/internal/binaries"
@@ -170,16 +170,15 @@ func (r *reaction) startAutoscalers(ctx context.Context, cancel context.CancelCa
 	if err != nil {
 		return err
 	}
-	deployments, autoscalers := "", map[time.Duration]string{} // by phase
+	var deployments strings.Builder
 	for _, a := range r.autoscalers {
-		deployments += fmt.Sprintf(deploymentManifest, a.name, podsPerAutoscaler)
-		autoscalers[a.phase] += fmt.Sprintf(autoscalerManifest, a.name, podsPerAutoscaler, maxReplicas, 1000*target)
+		fmt.Fprintf(&deployments, deploymentManifest, a.name, podsPerAutoscaler)
 	}
-	if err := r.cluster.Apply(ctx, deployments); err != nil {
+	if err := r.cluster.Apply(ctx, deployments.String()); err != nil {
 		return err
 	}
-	events, err := r.cluster.Client.AutoscalingV2().HorizontalPodAutoscalers(reactionNamespace).
-		Watch(ctx, metav1.ListOptions{})
+	client := r.cluster.Client.AutoscalingV2().HorizontalPodAutoscalers(reactionNamespace)
+	events, err := client.Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -193,11 +192,16 @@ func (r *reaction) startAutoscalers(ctx context.Context, cancel context.CancelCa
 	// The controller reads at once, and then 15 s after the last read. It is given a second to start.
 	program.Logf("%s: creating %d autoscalers", r.name, len(r.autoscalers))
 	start := time.Now().Add(time.Second)
-	for _, phase := range slices.Sorted(maps.Keys(autoscalers)) {
-		if err := program.Sleep(ctx, time.Until(start.Add(phase))); err != nil {
+	for _, a := range r.autoscalers {
+		if err := program.Sleep(ctx, time.Until(start.Add(a.phase))); err != nil {
 			return err
 		}
-		if err := r.cluster.Apply(ctx, autoscalers[phase]); err != nil {
+		h := new(autoscalingv2.HorizontalPodAutoscaler)
+		manifest := fmt.Sprintf(autoscalerManifest, a.name, podsPerAutoscaler, maxReplicas, 1000*target)
+		if err := yaml.UnmarshalStrict([]byte(manifest), h); err != nil {
+			return err
+		}
+		if _, err := client.Create(ctx, h, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}
@@ -243,16 +247,14 @@ spec:
     spec: {containers: [{name: app, image: simulated}]}
 ---`
 	autoscalerManifest = `
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {name: %[1]s, namespace: ` + reactionNamespace + `}
+metadata: {name: %[1]s}
 spec:
   scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: %[1]s}
   minReplicas: %[2]d
   maxReplicas: %[3]d
   metrics: [{type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: %[4]gm}}}]
   behavior: {scaleDown: {stabilizationWindowSeconds: 0}}
----`
+`
 )
 
 // measure plays the loads, and returns the result.

@@ -84,15 +84,3 @@ func TestDelaysOfSteps(t *testing.T) {
 		t.Errorf("got\n%s, want\n%+v", got, want)
 	}
 }
-
-func TestDelaysOfRamp(t *testing.T) {
-	l := load{
-		{0, 0.05}, {10 * time.Second, 0.15}, {20 * time.Second, 0.16}, {30 * time.Second, 0.30}, {60 * time.Second, 0.05},
-	}
-	var s delays
-	s.addRamp(l, decide(-60, 2, 15, 3, 35, 5, 55, 6, 70, 2), 100*time.Second)
-	// Four replicas are needed after 20 s, five and six after 30 s.
-	if want := []float64{15, 5, 25}; !slices.Equal(s.ramp, want) {
-		t.Errorf("got %v, want %v", s.ramp, want)
-	}
-}

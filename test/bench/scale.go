@@ -29,12 +29,15 @@ func newRow(server string, b *bench) row {
 
 const cpuCores = "cpu_cores"
 
-// quantities are what is measured of each server. The first six are drawn, the first nine are in
-// docs/scaling.md. Those per interval are there what they would be with a scrape every 15 s.
-var quantities = []struct {
+// quantity is a value that is measured, by its column.
+type quantity struct {
 	column, title, format string
-	perInterval           bool
-}{
+	perInterval           bool // as it is published, it is what it would be with a scrape every 15 s
+}
+
+// quantities are what is measured of each server. The first six are drawn, the first nine are in
+// docs/scaling.md.
+var quantities = []quantity{
 	{"peak_mib", "peak memory, MiB", "%.0f", false},
 	{"rss_mib", "memory while scraping, MiB", "%.0f", false},
 	{cpuCores, "CPU while scraping, cores", "%.3f", true},

@@ -15,16 +15,16 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/program"
 )
 
-// startTimes are when a server served what, in seconds since the start of its process.
-type startTimes struct {
-	firstNode, allNodes float64
-	firstPod, allPods   float64
-	ready               float64
-	cpu                 float64 // of the process, until all metrics were served
-	peak                float64 // highest RSS until then, in MiB
+// startQuantities are when a server serves what, from the start of its process on, and what that costs.
+var startQuantities = []quantity{
+	{"first_node_seconds", "first node has metrics, s", "%.2f", false},
+	{"first_pod_seconds", "first pod has metrics, s", "%.2f", false},
+	{"all_nodes_seconds", "all nodes have metrics, s", "%.2f", false},
+	{"all_pods_seconds", "all pods have metrics, s", "%.2f", false},
+	{"ready_seconds", "ready, s", "%.2f", false},
+	{"start_cpu_seconds", "CPU until all metrics, s", "%.2f", false},
+	{"peak_start_mib", "peak memory until all metrics: RSS, MiB", "%.0f", false},
 }
-
-func (t startTimes) all() float64 { return max(t.allNodes, t.allPods) }
 
 // Pauses between two requests, up to 1000 nodes; in larger clusters, they are longer by the same
 // factor. All requests together cost the server a few percent of a core.
@@ -33,9 +33,10 @@ const (
 	podsPause  = 100 * time.Millisecond
 )
 
-// watchStart waits until a server serves all metrics. Each kind of object is requested
-// independently, so that a long response does not delay the others.
-func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t startTimes, err error) {
+// watchStart waits until a server serves all metrics, and returns the values of startQuantities and of
+// start_seconds. Each kind of object is requested independently, so that a long response does not delay
+// the others.
+func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (map[string]float64, error) {
 	limit := 2*time.Minute + time.Duration(s.nodes)*100*time.Millisecond
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not all nodes and pods have metrics after %s", limit))
 	defer cancel()
@@ -48,38 +49,36 @@ func watchStart(ctx context.Context, server *cluster.Standalone, s shape) (t sta
 		})
 	}
 	shop := namespacePods(shopNamespace)
+	var firstNode, firstPod, allNodesAt, allPodsAt, ready float64
 	var group sync.WaitGroup
 	errs := make([]error, 3)
 	for i, f := range []func() error{
 		func() error {
-			return until(ctx, server, nodesPause, &t.ready, func() (time.Time, bool) {
+			return until(ctx, server, nodesPause, &ready, func() (time.Time, bool) {
 				_, _, err := server.Get(ctx, "/readyz", cluster.TypeJSON)
 				return time.Now(), err == nil
 			})
 		},
 		func() error {
-			return errors.Join(items(allNodes, nodesPause, 1, &t.firstNode), items(allNodes, nodesPause, s.nodes, &t.allNodes))
+			return errors.Join(items(allNodes, nodesPause, 1, &firstNode), items(allNodes, nodesPause, s.nodes, &allNodesAt))
 		},
 		func() error {
 			// Lists of all pods would slow down the start. They begin when one namespace, whose
 			// pods are on many nodes, is complete.
-			return errors.Join(items(shop, podsPause, 1, &t.firstPod), items(shop, podsPause, s.shop, new(float64)),
-				items(allPods, podsPause, s.pods(), &t.allPods))
+			return errors.Join(items(shop, podsPause, 1, &firstPod), items(shop, podsPause, s.shop, new(float64)),
+				items(allPods, podsPause, s.pods(), &allPodsAt))
 		},
 	} {
 		group.Go(func() { errs[i] = f() })
 	}
 	group.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return t, err
-	}
-	cpu, err := process.CPUTime(server.Process.PID())
-	if err != nil {
-		return t, err
-	}
-	t.cpu = cpu.Seconds()
-	t.peak, err = mebibytes(process.PeakResident(server.Process.PID()))
-	return t, err
+	cpu, cpuErr := process.CPUTime(server.Process.PID())
+	peak, peakErr := mebibytes(process.PeakResident(server.Process.PID()))
+	return map[string]float64{
+		"first_node_seconds": firstNode, "first_pod_seconds": firstPod, "all_nodes_seconds": allNodesAt,
+		"all_pods_seconds": allPodsAt, "ready_seconds": ready, "start_cpu_seconds": cpu.Seconds(),
+		"peak_start_mib": peak, "start_seconds": max(allNodesAt, allPodsAt),
+	}, errors.Join(slices.Concat(errs, []error{cpuErr, peakErr})...)
 }
 
 // until sets *at to when try has succeeded.
@@ -100,37 +99,26 @@ func until(
 
 // measureStart starts the server several times.
 func measureStart(ctx context.Context, b *bench) error {
-	columns := []struct {
-		name, format string
-		value        func(startTimes) float64
-	}{
-		{"first node has metrics", "%.2f s", func(t startTimes) float64 { return t.firstNode }},
-		{"first pod has metrics", "%.2f s", func(t startTimes) float64 { return t.firstPod }},
-		{"all nodes have metrics", "%.2f s", func(t startTimes) float64 { return t.allNodes }},
-		{"all pods have metrics", "%.2f s", func(t startTimes) float64 { return t.allPods }},
-		{"ready", "%.2f s", func(t startTimes) float64 { return t.ready }},
-		{"CPU until all metrics", "%.2f s", func(t startTimes) float64 { return t.cpu }},
-		{"peak memory until all metrics: RSS", "%.0f MiB", func(t startTimes) float64 { return t.peak }},
-	}
-	values := make([][]float64, len(columns))
+	values := map[string][]float64{}
 	for range b.rounds {
 		// Kubelets need two samples to report that a container uses no CPU.
 		if err := program.Sleep(ctx, 2*housekeeping); err != nil {
 			return err
 		}
-		s, times, err := b.startServer(ctx, b.server, b.serverArgs...)
+		s, start, err := b.startServer(ctx, b.server, b.serverArgs...)
 		if err != nil {
 			return err
 		}
 		stopServer(s)
-		for i, c := range columns {
-			values[i] = append(values[i], c.value(times))
+		for column, v := range start {
+			values[column] = append(values[column], v)
 		}
 	}
 	t := newTable(fmt.Sprintf("Start of %s: %d nodes, %d pods, %d starts", filepath.Base(b.server), b.nodes, b.pods(),
 		b.rounds), "Since the start of the process", "median", "worst")
-	for i, c := range columns {
-		t.row(c.name, fmt.Sprintf(c.format, median(values[i])), fmt.Sprintf(c.format, slices.Max(values[i])))
+	for _, q := range startQuantities {
+		v := values[q.column]
+		t.row(q.title, fmt.Sprintf(q.format, median(v)), fmt.Sprintf(q.format, slices.Max(v)))
 	}
 	t.print(os.Stdout)
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os/exec"
@@ -47,15 +46,11 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 	if err := c.writePair("server", c.issue("server", "")); err != nil {
 		return nil, err
 	}
-	own, err := c.ownFlags(executable, resolution)
-	if err != nil {
-		return nil, err
-	}
 	args = slices.Concat([]string{
 		"--authentication-kubeconfig=" + c.Kubeconfig, "--authorization-kubeconfig=" + c.Kubeconfig,
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]),
 		"--tls-cert-file=" + c.File("server.crt"), "--tls-private-key-file=" + c.File("server.key"),
-	}, own, args)
+	}, c.ownFlags(executable, resolution), args)
 	direct := transport.NewBearerAuthRoundTripper(c.token, c.transport())
 	buffered := c.transport()
 	buffered.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: slowBuffer}
@@ -71,29 +66,17 @@ func (c *Cluster) StartStandalone(executable string, resolution time.Duration, a
 }
 
 // ownFlags returns the flags that not all metrics servers have.
-func (c *Cluster) ownFlags(executable string, resolution time.Duration) ([]string, error) {
-	help, err := readHelp(executable)
-	if err != nil {
-		return nil, err
-	}
+func (c *Cluster) ownFlags(executable string, resolution time.Duration) []string {
 	flags := []string{
 		"--kubeconfig=" + c.Kubeconfig, "--metric-resolution=" + resolution.String(),
 		"--kubelet-certificate-authority=" + c.File("ca.crt"), "--kubelet-use-node-status-port",
 		"--kubelet-preferred-address-types=InternalIP",
 	}
-	if strings.Contains(help, loopbackFlag) {
+	//nolint:noctx // it ends at once, for some programs with an error
+	if help, _ := exec.Command(executable, "--help").CombinedOutput(); strings.Contains(string(help), loopbackFlag) {
 		flags = append(flags, loopbackFlag)
 	}
-	return flags, nil
-}
-
-func readHelp(executable string) (string, error) {
-	help, err := exec.Command(executable, "--help").CombinedOutput() //nolint:noctx // it ends at once
-	var status *exec.ExitError
-	if err != nil && !errors.As(err, &status) { // some programs exit with an error after --help
-		return "", fmt.Errorf("%s --help: %w", executable, err)
-	}
-	return string(help), nil
+	return flags
 }
 
 // transport returns a transport that trusts the cluster's CA.
