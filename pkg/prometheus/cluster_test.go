@@ -448,13 +448,14 @@ func (w *cluster) check() {
 		if o == nil || o.Phase != inventory.PodRunning {
 			continue
 		}
-		p := w.view.Pod(o, now)
-		if p == nil {
-			continue
-		}
-		for i := range p.Containers {
-			if c := &p.Containers[i]; c.Name == s.name {
-				w.verify(s, &c.Amount, o.UID)
+		for _, p := range w.view.PodUsages([]*inventory.Object{o}, now) {
+			if p == nil {
+				continue
+			}
+			for i := range p.Containers {
+				if c := &p.Containers[i]; c.Name == s.name {
+					w.verify(s, &c.Amount, o.UID)
+				}
 			}
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/store"
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 // View is the join of an inventory and a store. It keeps no state.
@@ -36,14 +35,4 @@ func (v *View) RunningPods(namespace string, selector labels.Selector) []*invent
 	return slices.DeleteFunc(v.Pods.List(namespace, selector), func(o *inventory.Object) bool {
 		return o.Phase != inventory.PodRunning
 	})
-}
-
-// Pod returns the usage of a running pod, or nil if there is none to serve at that time. PodUsages
-// is faster for many pods.
-func (v *View) Pod(o *inventory.Object, now usage.Time) *usage.Pod {
-	pod := v.Store.Pod(o.Node, o.Namespace, o.Name, now)
-	if pod != nil && isCurrent(o, pod) {
-		return pod
-	}
-	return nil
 }
