@@ -1,14 +1,12 @@
 package main
 
 import (
-	"errors"
-	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -78,19 +76,15 @@ func defaultAddressTypes() []string {
 func (o *options) longestTimeout() time.Duration { return o.interval() * 9 / 10 }
 
 func (o *options) validateKubelet() {
-	o.errs = append(o.errs, kubeletErrors(o.Kubelet)...)
 	o.validateRateWindow()
-	if o.KubeletServiceAccount != "" {
-		o.checkName("kubelet-service-account", o.KubeletServiceAccount)
-		o.checkConflicts("kubelet-service-account", "kubelets receive no token",
-			"kubelet-client-certificate", "deprecated-kubelet-completely-insecure")
+	o.validateCredentials()
+	if port := o.Kubelet.Port; port < 0 || port > math.MaxUint16 {
+		o.errorf("--kubelet-port must be from 1 to %d, but is %d", math.MaxUint16, port)
 	}
-	if o.KubeletPins != "" {
-		o.checkName("kubelet-pins", o.KubeletPins)
-		o.checkConflicts("kubelet-pins", "no certificate is verified",
-			"kubelet-insecure-tls", "deprecated-kubelet-completely-insecure")
-	}
-	if o.Kubelet.Timeout > o.longestTimeout() && o.resolutionKnown() {
+	switch {
+	case o.Kubelet.Timeout < 0:
+		o.errorf("--kubelet-request-timeout must be above 0, but is %v", o.Kubelet.Timeout)
+	case o.Kubelet.Timeout > o.longestTimeout() && o.resolutionKnown():
 		o.errorf("--kubelet-request-timeout must be at most 9/10 of --metric-resolution, so %v, but is %v",
 			o.longestTimeout(), o.Kubelet.Timeout)
 	}
@@ -110,6 +104,31 @@ func (o *options) validateKubelet() {
 	}
 }
 
+// validateCredentials checks that the flags that say how kubelets are verified, and this server to them, fit
+// together.
+func (o *options) validateCredentials() {
+	const (
+		account, pins    = "kubelet-service-account", "kubelet-pins"
+		certificate, key = "kubelet-client-certificate", "kubelet-client-key"
+		insecure         = "kubelet-insecure-tls"
+		plainHTTP        = "deprecated-kubelet-completely-insecure"
+	)
+	if o.isSet(account) {
+		o.checkName(account, o.KubeletServiceAccount)
+	}
+	if o.isSet(pins) {
+		o.checkName(pins, o.KubeletPins)
+	}
+	if o.isSet(certificate) != o.isSet(key) {
+		o.errorf("--%s and --%s must be set together", certificate, key)
+	}
+	o.checkConflicts(account, "kubelets receive no token", certificate, plainHTTP)
+	o.checkConflicts(pins, "no certificate is verified", insecure, plainHTTP)
+	o.checkConflicts("kubelet-certificate-authority", "no certificate is verified", insecure, plainHTTP)
+	o.checkConflicts(insecure, "there is no TLS", plainHTTP)
+	o.checkConflicts(certificate, "there is no TLS", plainHTTP)
+}
+
 func (o *options) validateRateWindow() {
 	maxSampleAgeKnown := o.resolutionKnown() && !slices.Contains(o.unparsed, "max-sample-age")
 	switch {
@@ -122,38 +141,18 @@ func (o *options) validateRateWindow() {
 	}
 }
 
-// checkConflicts adds an error for each of the other flags that is set, for the reason given: with it,
-// the flag has no effect.
+// isSet reports whether a flag has a text, or is true.
+func (o *options) isSet(flag string) bool {
+	value := o.all.Lookup(flag).Value.String()
+	return value != "" && value != "false"
+}
+
+// checkConflicts adds an error for each of the other flags that is set beside this one, for the reason
+// given: with it, the flag has no effect.
 func (o *options) checkConflicts(flag, reason string, others ...string) {
 	for _, other := range others {
-		if value := o.all.Lookup(other).Value.String(); value != "" && value != "false" {
+		if o.isSet(flag) && o.isSet(other) {
 			o.errorf("--%s has no effect with --%s, with which %s: remove one of them", flag, other, reason)
 		}
 	}
-}
-
-// kubeletErrors returns the errors in c, with flags instead of names of fields.
-func kubeletErrors(c kubelet.Config) []error {
-	flags := strings.NewReplacer(
-		"CertificateAuthority", "--kubelet-certificate-authority",
-		"ClientCertificate", "--kubelet-client-certificate",
-		"ClientKey", "--kubelet-client-key",
-		"InsecureTLS", "--kubelet-insecure-tls",
-		"MaxBodyBytes", "--kubelet-max-response-bytes",
-		"PlainHTTP", "--deprecated-kubelet-completely-insecure",
-		"Port", "--kubelet-port",
-		"Timeout", "--kubelet-request-timeout",
-	)
-	var errs []error
-	for _, e := range c.Validate() {
-		text := e.Field + " " + e.Detail
-		switch e.Type {
-		case field.ErrorTypeInvalid:
-			text = fmt.Sprintf("%s is %v, but %s", e.Field, e.BadValue, e.Detail)
-		case field.ErrorTypeRequired:
-			text = fmt.Sprintf("%s is required %s", e.Field, e.Detail)
-		}
-		errs = append(errs, errors.New(flags.Replace(text)))
-	}
-	return errs
 }

@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"errors"
 	"math"
 	"net/http"
 	"sync"
@@ -31,11 +30,11 @@ type Client struct {
 	nodes map[string]*transport // by the node's name
 }
 
-// NewClient returns a client. It reads the files in config, and reports all mistakes at once.
+// NewClient returns a client. It reads the files in config, and reports the mistakes of all at once.
 func NewClient(config Config) (*Client, error) {
 	config = config.withDefaults()
 	credentials, err := newCredentials(&config)
-	if err := errors.Join(config.Validate().ToAggregate(), err); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	// As many containers as a response may have.

@@ -2,11 +2,9 @@ package kubelet
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -125,36 +123,4 @@ func (c Config) withDefaults() Config {
 		c.Reloaded = func(string, error) {}
 	}
 	return c
-}
-
-// Validate returns all mistakes in c. Their paths are names of fields.
-func (c Config) Validate() field.ErrorList {
-	var mistakes field.ErrorList
-	check := func(wrong bool, mistake *field.Error) {
-		if wrong {
-			mistakes = append(mistakes, mistake)
-		}
-	}
-	path := func(name string) *field.Path { return field.NewPath(name) }
-	check(c.Port < 0 || c.Port > maxPort,
-		field.Invalid(path("Port"), c.Port, fmt.Sprintf("must be from 1 to %d", maxPort)))
-	check(c.Timeout < 0, field.Invalid(path("Timeout"), c.Timeout.String(), "must be above 0"))
-	check(c.MaxBodyBytes < 0, field.Invalid(path("MaxBodyBytes"), c.MaxBodyBytes, "must be above 0"))
-
-	certificate, key := c.ClientCertificate != "", c.ClientKey != ""
-	check(key && !certificate, field.Required(path("ClientCertificate"), "with ClientKey"))
-	check(certificate && !key, field.Required(path("ClientKey"), "with ClientCertificate"))
-
-	meaningless := func(name, with string) *field.Error {
-		return field.Forbidden(path(name), "has no meaning with "+with+": leave one of them out")
-	}
-	authority := c.CertificateAuthority != ""
-	check(c.PlainHTTP && c.InsecureTLS, meaningless("InsecureTLS", "PlainHTTP"))
-	check(c.PlainHTTP && authority, meaningless("CertificateAuthority", "PlainHTTP"))
-	check(c.PlainHTTP && certificate, meaningless("ClientCertificate", "PlainHTTP"))
-	check(c.PlainHTTP && key, meaningless("ClientKey", "PlainHTTP"))
-	check(c.PlainHTTP && c.Pins != nil, meaningless("Pins", "PlainHTTP"))
-	check(c.InsecureTLS && c.Pins != nil, meaningless("Pins", "InsecureTLS"))
-	check(c.InsecureTLS && authority, meaningless("CertificateAuthority", "InsecureTLS"))
-	return mistakes
 }
