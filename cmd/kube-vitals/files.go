@@ -5,18 +5,19 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/audit/policy"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	certutil "k8s.io/client-go/util/cert"
-	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
@@ -84,8 +85,8 @@ type pair struct{ certificateFlag, certificateFile, keyFlag, keyFile string }
 
 // checkPair adds an error if the files cannot be read, or if they are no pair.
 func (o *options) checkPair(p pair) {
-	certificate := o.checkFile(p.certificateFlag, p.certificateFile, checkAuthorities)
-	key := o.checkFile(p.keyFlag, p.keyFile, checkKey)
+	certificate := o.checkFile(p.certificateFlag, p.certificateFile, hasPEM("certificate"))
+	key := o.checkFile(p.keyFlag, p.keyFile, hasPEM("private key"))
 	if certificate == nil || key == nil {
 		return
 	}
@@ -111,7 +112,7 @@ func (o *options) checkCluster() {
 	}
 }
 
-// checkAuthorities accepts what pkg/kubelet and tls do: at least one certificate that can be parsed.
+// checkAuthorities accepts what pkg/kubelet does: at least one certificate that can be parsed.
 func checkAuthorities(content []byte) error {
 	if !x509.NewCertPool().AppendCertsFromPEM(content) {
 		return errors.New("cannot find a certificate in PEM format")
@@ -126,11 +127,16 @@ func checkCertificates(content []byte) error {
 	return nil
 }
 
-func checkKey(content []byte) error {
-	if _, err := keyutil.ParsePrivateKeyPEM(content); err != nil {
-		return fmt.Errorf("cannot find a private key in PEM format: %w", err)
+// hasPEM returns a function that accepts what has a certificate or a private key, which tls then parses.
+func hasPEM(kind string) func([]byte) error {
+	return func(content []byte) error {
+		for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
+			if strings.HasSuffix(block.Type, strings.ToUpper(kind)) {
+				return nil
+			}
+		}
+		return fmt.Errorf("cannot find a %s in PEM format", kind)
 	}
-	return nil
 }
 
 func checkKubeconfig(file string, content []byte) error {

@@ -36,6 +36,7 @@ func writeFiles(t *testing.T) string {
 		"crt":             string(certificate),
 		"key":             string(key),
 		"other-key":       string(otherKey),
+		"mislabeled-key":  strings.ReplaceAll(string(key), "RSA PRIVATE KEY", "EC PRIVATE KEY"), // as some tools do
 		"empty":           "",
 		"text":            "hello",
 		"tabs":            "a:\n\t- b",
@@ -69,6 +70,7 @@ func TestFileErrors(t *testing.T) {
 		"--kubelet-certificate-authority=crt --client-ca-file=crt --requestheader-client-ca-file=crt":          nil,
 		"--tls-cert-file=crt --tls-private-key-file=key --tls-sni-cert-key=crt,key":                            nil,
 		"--kubelet-client-certificate=crt --kubelet-client-key=key --audit-policy-file=policy":                 nil,
+		"--kubelet-client-certificate=crt --kubelet-client-key=mislabeled-key":                                 nil,
 		"--audit-webhook-config-file=kubeconfig":                                                               nil,
 
 		"--kubeconfig=no": {"--kubeconfig: open DIR/no: no such file or directory"},

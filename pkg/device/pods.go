@@ -54,7 +54,10 @@ func newInformer(
 // reduce removes what isScrapeable and endpoint do not need from a pod.
 func reduce(obj any) (any, error) {
 	if pod, ok := obj.(*corev1.Pod); ok {
-		pod.Labels, pod.Annotations, pod.ManagedFields = nil, nil, nil
+		pod.ObjectMeta = metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+		}
 		pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
 		pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP}
 	}

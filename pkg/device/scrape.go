@@ -126,11 +126,11 @@ func (g *group) logChange(t *target, before reason.Reason) {
 	}
 }
 
-// logMissing logs each configured series that a response does not have, once for all pods: some GPUs
+// logMissing logs each configured series that a valid response does not have, once for all pods: some GPUs
 // never have it.
 func (g *group) logMissing(t *target, r *response) {
 	for i, n := range r.series {
-		if series := g.Resources[i].Series; n == 0 && !g.missing[series] {
+		if series := g.Resources[i].Series; n == 0 && r.skipped[malformed] == 0 && !g.missing[series] {
 			g.missing[series] = true
 			klog.Background().Info("A device exporter does not export a configured series, so the resource is missing "+
 				"on its node; this is logged once", "exporter", g.Name, "pod", klog.KObj(t.pod), "node", t.pod.Spec.NodeName,

@@ -85,7 +85,7 @@ var (
 	noReplicaReady = Problem{"replicas-not-ready", "see pods"}
 	noPods         = Problem{"no-pods", "see the events of the Deployment and of its ReplicaSet with kubectl describe"}
 	podNotReady    = Problem{"pod-not-ready", describe}
-	nodeOrGate     = Problem{"pod-not-ready", // a node that is not ready returns no logs
+	nodeOrGate     = Problem{"pod-or-node-not-ready", // a node that is not ready returns no logs
 		"see the conditions of both:\nkubectl describe node NODE\nkubectl --namespace NAMESPACE describe pod POD"}
 	oomKilled        = Problem{"oom-killed", "raise the memory limit (resources.limits.memory); docs/install.md has sizes"}
 	crashLoop        = Problem{"crash-loop", describe + " --previous"}

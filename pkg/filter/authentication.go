@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -55,8 +56,9 @@ func Secure(
 	headers := config.Authentication.RequestHeaderConfig // nil: disabled by flags
 	config.Authentication.Authenticator = requireCredentials(config.Authentication.Authenticator, public, headers)
 	return func() error {
+		isFile := authentication.RequestHeader.ClientCAFile != ""
 		isPublished := hasCA(headers) && len(headers.UsernameHeaders.Value()) > 0
-		if headers == nil || authentication.TolerateInClusterLookupFailure || isPublished {
+		if headers == nil || isFile || authentication.TolerateInClusterLookupFailure || isPublished {
 			return nil
 		}
 		return errNoRequestHeaderCA
@@ -93,8 +95,9 @@ func requireCredentials(
 	next authenticator.Request, public authorizer.Authorizer, headers *authenticatorfactory.RequestHeaderConfig,
 ) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
-		response, ok, err := next.AuthenticateRequest(r)
-		isProxied := hasCA(headers) && r.TLS != nil && len(r.TLS.PeerCertificates) > 0
+		isProxied := hasCA(headers) && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 &&
+			slices.ContainsFunc(headers.UsernameHeaders.Value(), func(name string) bool { return r.Header.Get(name) != "" })
+		response, ok, err := next.AuthenticateRequest(r) // removes these headers
 		if !ok || response.User.GetName() != user.Anonymous || isProxied {
 			return response, ok, err
 		}

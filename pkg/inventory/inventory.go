@@ -124,9 +124,13 @@ func (x *Index) Len() (sum int) {
 
 // LenOf returns the number of objects in a phase.
 func (x *Index) LenOf(phase Phase) (sum int) {
-	for _, o := range x.List("", labels.Everything()) {
-		if o.Phase == phase {
-			sum++
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, n := range x.namespaces {
+		for _, o := range n[allObjects] {
+			if o.Phase == phase {
+				sum++
+			}
 		}
 	}
 	return sum

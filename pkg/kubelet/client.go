@@ -191,12 +191,14 @@ func (c *Client) transportOf(node *corev1.Node) (*transport, error) {
 		return nil, err
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := c.nodes[node.Name]
-	if t == nil || t.endpoint != endpoint || t.uid != node.UID {
-		t.retire()
-		t = c.newTransport(node.Name, node.UID, endpoint)
-		c.nodes[t.node] = t
+	old := c.nodes[node.Name]
+	if old != nil && old.endpoint == endpoint && old.uid == node.UID {
+		c.mu.Unlock()
+		return old, nil
 	}
+	t := c.newTransport(node.Name, node.UID, endpoint)
+	c.nodes[t.node] = t
+	c.mu.Unlock()
+	old.retire() // without the lock: a kubelet that does not read delays the end of its connections
 	return t, nil
 }

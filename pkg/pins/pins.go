@@ -353,6 +353,7 @@ func (p *Pins) markDeleted(ctx context.Context) {
 	maps.DeleteFunc(deleted, func(node string, known pin) bool { return current[node] == known.uid })
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	maps.DeleteFunc(deleted, func(node string, known pin) bool { return p.pins[node] != known }) // changed meanwhile
 	maps.Copy(p.deleted, deleted)
 	p.wakeUp()
 }

@@ -206,6 +206,7 @@ func (s *Source) Run(ctx context.Context) {
 			return
 		case <-time.After(time.Until(due)):
 		}
+		s.setNext(time.Now()) // the process may have stood still until now
 		s.client.reload()
 		result := s.refresh(ctx)
 		if ctx.Err() != nil {

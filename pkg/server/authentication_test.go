@@ -32,6 +32,7 @@ func TestRequestHeaders(t *testing.T) {
 		want int
 	}{
 		"front proxy, anonymous user":            {proxies, "front-proxy", http.StatusForbidden},
+		"front proxy, no user":                   {proxies, "front-proxy", http.StatusUnauthorized},
 		"other CA, anonymous user":               {other, "front-proxy", http.StatusUnauthorized},
 		"no certificate, anonymous user":         {nil, "", http.StatusUnauthorized},
 		"front proxy":                            {proxies, "front-proxy", http.StatusOK},
@@ -43,6 +44,9 @@ func TestRequestHeaders(t *testing.T) {
 	} {
 		client := newClient(t, url)
 		client.header = http.Header{"X-Remote-User": {"alice"}, "X-Remote-Group": {"system:masters"}}
+		if strings.HasSuffix(name, "no user") {
+			client.header = nil
+		}
 		if strings.HasSuffix(name, "anonymous user") {
 			client.header = http.Header{"X-Remote-User": {"system:anonymous"}, "X-Remote-Group": {"system:unauthenticated"}}
 		}

@@ -53,6 +53,7 @@ type cluster struct {
 	asleep                      chan struct{} // receives an element for each access review of "sleepy"
 
 	mu        sync.Mutex
+	requests  map[string]int   // by path, also those with status 503
 	events    []corev1.Event   // in the order in which they were created
 	cas       corev1.ConfigMap // extension-apiserver-authentication
 	caChanged chan struct{}    // closed when cas changes
@@ -61,7 +62,7 @@ type cluster struct {
 const invalidToken = "invalid"
 
 func newCluster(t testing.TB) *cluster {
-	c := &cluster{asleep: make(chan struct{}, 1)}
+	c := &cluster{asleep: make(chan struct{}, 1), requests: map[string]int{}}
 	c.setCAs(kubelettest.NewCA(), kubelettest.NewCA())
 	c.Server = httptest.NewServer(http.HandlerFunc(c.serve))
 	t.Cleanup(func() {
@@ -77,7 +78,17 @@ func (c *cluster) goDown() {
 	c.CloseClientConnections()
 }
 
+// requested returns how often a path was requested.
+func (c *cluster) requested(path string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.requests[path]
+}
+
 func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	c.requests[r.URL.Path]++
+	c.mu.Unlock()
 	query := r.URL.Query()
 	list := func(kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: kind + "List"} }
 	version := metav1.ListMeta{ResourceVersion: "1"}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,9 @@ func newKubeletTokens(client corev1client.ServiceAccountsGetter, namespace, name
 	return &kubeletTokens{client: client, namespace: namespace, name: name, tried: make(chan struct{})}
 }
 
+// errTokenExpired is the error until the token is renewed after this process has stood still.
+var errTokenExpired = errors.New("the token for kubelets has expired, and is being renewed")
+
 // Token returns the token, or the error of the last request if the token has expired. Until the first
 // request has ended, it waits, at most until the context ends.
 func (k *kubeletTokens) Token(ctx context.Context) (string, error) {
@@ -61,10 +65,10 @@ func (k *kubeletTokens) Token(ctx context.Context) (string, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.err != nil && !time.Now().Before(k.expires) {
-		return "", k.err
+	if time.Now().Before(k.expires) {
+		return k.token, nil
 	}
-	return k.token, nil
+	return "", cmp.Or(k.err, errTokenExpired)
 }
 
 // run renews the token until the context ends.

@@ -240,6 +240,31 @@ func TestKubeletTokenTimeout(t *testing.T) {
 	})
 }
 
+// TestTokenWaitsForNodes checks that a server that starts in an outage requests its token once the nodes are
+// known, and so at once: the first scrapes would have to wait for a retry.
+func TestTokenWaitsForNodes(t *testing.T) {
+	const nodes, token = "/api/v1/nodes", "/api/v1/namespaces/default/serviceaccounts/reader/token"
+	cluster := newCluster(t)
+	cluster.down.Store(true)
+	c, _ := cluster.config(t)
+	c.KubeletServiceAccount = "reader"
+	start(t, c)
+	await := func(path string, atLeast int) {
+		eventually(t, func() string {
+			if n := cluster.requested(path); n < atLeast {
+				return fmt.Sprintf("got %d requests for %s, want %d", n, path, atLeast)
+			}
+			return ""
+		})
+	}
+	await(nodes, 2)
+	if n := cluster.requested(token); n != 0 {
+		t.Errorf("got %d requests for a token before the nodes are known", n)
+	}
+	cluster.down.Store(false)
+	await(token, 1)
+}
+
 // TestKubeletsGetOnlyTheirToken checks that kubelets do not get the credentials of this process if
 // there are tokens for kubelets.
 func TestKubeletsGetOnlyTheirToken(t *testing.T) {

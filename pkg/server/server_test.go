@@ -148,9 +148,6 @@ func TestKubeletConfig(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
-		if err := c.Validate(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }
 

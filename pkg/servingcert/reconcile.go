@@ -26,10 +26,13 @@ func (m *Manager) reconcile(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(readErr, err)
 	}
+	if m.firstRead.IsZero() {
+		m.firstRead = time.Now()
+	}
 	stored, unusableErr := readState(secret.Data, m.Names[0])
 	hasBundle := func(a *apiService) bool { return len(a.Spec.CABundle) > 0 }
 	isLost := stored.serving == nil && stored.next == nil && m.state.serving == nil
-	if isLost && time.Since(m.started) < peerGrace && slices.ContainsFunc(services, hasBundle) {
+	if isLost && time.Since(m.firstRead) < peerGrace && slices.ContainsFunc(services, hasBundle) {
 		return errors.Join(readErr, fmt.Errorf("%s has no usable certificate, though an APIService has a caBundle: "+
 			"waiting %v for a replica that still serves the certificate to restore it", m.secretName(), peerGrace))
 	}

@@ -22,7 +22,7 @@ const (
 	// minDelay is the least time between two reconciliations, so that many changes at once cause
 	// few requests.
 	minDelay = 100 * time.Millisecond
-	// peerGrace is how long after its start a new replica waits for other replicas to restore the Secret, if
+	// peerGrace is how long after its first read of the Secret a new replica waits for other replicas to restore the Secret, if
 	// an APIService has a caBundle: they may still serve its certificate. Their watches report the loss at once.
 	peerGrace = 10 * time.Second
 	// reconcileTimeout limits the requests of one reconciliation together.
@@ -32,7 +32,6 @@ const (
 // Run reconciles the Secret, the APIServices and the ConfigMap until the context ends. It must be
 // called once.
 func (m *Manager) Run(ctx context.Context) {
-	m.started = time.Now()
 	changed := make(chan struct{}, 1)
 	var watches sync.WaitGroup
 	defer watches.Wait()

@@ -63,7 +63,7 @@ type Manager struct {
 	listeners   []dynamiccertificates.Listener // under mu
 
 	// What Run remembers from one reconciliation to the next.
-	started             time.Time
+	firstRead           time.Time         // of the Secret
 	state               state             // the last usable state of the Secret
 	labels, annotations map[string]string // of the Secret
 	settling            settling

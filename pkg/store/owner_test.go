@@ -334,6 +334,24 @@ func TestOtherPodWithoutStartTime(t *testing.T) {
 	}
 }
 
+// TestOtherPodAfterAClockStep is rule 9 on a node whose clock was set back by a minute: once it has
+// caught up, the other pod that was reported in the meantime is noticed.
+func TestOtherPodAfterAClockStep(t *testing.T) {
+	s := newStoreWith(&ContainerState{Running: true, EarliestStart: at(20), PodCreatedAt: at(19)})
+	for now := 30.0; now <= 180; now += 15 {
+		ahead := 0.0
+		if now >= 60 {
+			ahead = -60
+		}
+		c := twoPods('o', now, 50)
+		c.At, c.StartedAt = c.At.Add(time.Duration(ahead)*time.Second), at(-3600)
+		sc := scrape(now, c)
+		sc.Sent, sc.Date = at(now), at(now+ahead)
+		s.Put("n1", sc)
+	}
+	expect(t, s, "p", 180, "none")
+}
+
 // TestCounterOfAWholeLife checks that a counter is not too high for the start in the API server
 // where that start, or the capacity, does not bound it: the container is the pod's.
 func TestCounterOfAWholeLife(t *testing.T) {
