@@ -22,8 +22,9 @@ const (
 	// minDelay is the least time between two reconciliations, so that many changes at once cause
 	// few requests.
 	minDelay = 100 * time.Millisecond
-	// peerGrace is how long after its first read of the Secret a new replica waits for other replicas to restore the Secret, if
-	// an APIService has a caBundle: they may still serve its certificate. Their watches report the loss at once.
+	// peerGrace is how long after its first read of the Secret a new replica waits for other replicas to
+	// restore it, if an APIService has a caBundle: they may still serve its certificate. Their watches report
+	// the loss at once.
 	peerGrace = 10 * time.Second
 	// reconcileTimeout limits the requests of one reconciliation together.
 	reconcileTimeout = 30 * time.Second

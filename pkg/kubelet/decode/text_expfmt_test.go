@@ -99,7 +99,9 @@ func (r *textReference) line(kind metric, line *dto.Metric, value float64) {
 }
 
 // set sets a field of s, or returns why the line is skipped.
-func (r *textReference) set(s *usage.Sample, field fieldSet, m *dto.Metric, value float64) (_ usage.SkipReason, ok bool) {
+func (r *textReference) set(
+	s *usage.Sample, field fieldSet, m *dto.Metric, value float64,
+) (_ usage.SkipReason, ok bool) {
 	at, untimed := scrapedAt, m.TimestampMs == nil
 	if !untimed {
 		if ms := m.GetTimestampMs(); ms <= 0 || ms > int64(scrapedAt.Add(maxAhead))/1e6 {
