@@ -242,7 +242,7 @@ func TestBroken(t *testing.T) {
 			pod.Status.Conditions = append(pod.Status.Conditions,
 				corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionTrue})
 			w.inCluster(1, pod)
-		}, "pods", Failed, podNotReady.Reason, "its node node1 or", ""},
+		}, "pods", Failed, nodeOrGate.Reason, "its node node1 or", ""},
 		{"pods forbidden", func(w *world) { w.inCluster(1); w.status[kubeSystem+"pods"] = forbidden(`list resource "pods"`) },
 			"pods", Skipped, noPermission.Reason, `you cannot list resource "pods"`, ""},
 
