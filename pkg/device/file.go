@@ -181,10 +181,15 @@ func (e *errs) check(wrong bool, format string, args ...any) {
 	}
 }
 
+func (e *Exporter) hasUnknownPreset() bool {
+	_, isKnown := presets()[e.Preset]
+	return !isKnown && e.Preset != ""
+}
+
 // setDefaults sets the fields of the preset and the other defaults.
 func (e *Exporter) setDefaults(dir string) {
-	p, isKnown := presets()[e.Preset]
-	if !isKnown && e.Preset != "" {
+	p := presets()[e.Preset]
+	if e.hasUnknownPreset() {
 		p = presets()["dcgm"] // so that fields without a value are no further mistakes
 		p.Resources = nil
 	}
@@ -241,9 +246,7 @@ var (
 // validate returns all mistakes.
 func (e *Exporter) validate() errs {
 	var all errs
-	_, isKnown := presets()[e.Preset]
-	isUnknown := !isKnown && e.Preset != ""
-	all.check(isUnknown, "preset is %q, but must be dcgm", e.Preset)
+	all.check(e.hasUnknownPreset(), "preset is %q, but must be dcgm", e.Preset)
 	all.check(validation.IsDNS1123Label(e.Name) != nil, "name is %q, but must consist of at most 63 lower-case letters, "+
 		"digits and hyphens", e.Name)
 	all.check(validation.IsDNS1123Label(e.Namespace) != nil, "namespace is %q, but must be the name of a namespace",
@@ -272,7 +275,8 @@ func (e *Exporter) validate() errs {
 	if _, err := newTransport(e); err != nil && e.Scheme == schemeHTTPS {
 		all = append(all, err)
 	}
-	all.check(len(e.Resources) == 0 && !isUnknown, "resources is empty: name the series of at least one resource")
+	all.check(len(e.Resources) == 0 && !e.hasUnknownPreset(),
+		"resources is empty: name the series of at least one resource")
 	for i := range e.Resources {
 		for _, err := range e.Resources[i].validate() {
 			all.check(true, "resource %q: %w", e.Resources[i].Resource, err)
