@@ -64,7 +64,7 @@ func (x *Index) Get(namespace, name string) *Object {
 
 // get is Get. The caller holds mu or writing.
 func (x *Index) get(namespace, name string) *Object {
-	objects := x.namespaces[namespace][allObjects]
+	objects := x.namespaces[namespace].list(allObjects)
 	if i, found := find(objects, name); found {
 		return objects[i]
 	}
@@ -117,7 +117,7 @@ func (x *Index) Len() (sum int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, n := range x.namespaces {
-		sum += len(n[allObjects])
+		sum += len(n.list(allObjects))
 	}
 	return sum
 }
@@ -127,7 +127,7 @@ func (x *Index) LenOf(phase Phase) (sum int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, n := range x.namespaces {
-		for _, o := range n[allObjects] {
+		for _, o := range n.list(allObjects) {
 			if o.Phase == phase {
 				sum++
 			}
@@ -227,7 +227,7 @@ func (x *Index) Replace(list []any, _ string) error {
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	for _, name := range x.names {
-		for _, old := range x.namespaces[name][allObjects] {
+		for _, old := range x.namespaces[name].list(allObjects) {
 			if o := next.get(name, old.Name); o == nil || o.UID != old.UID {
 				x.removed(old)
 			}

@@ -2,7 +2,6 @@ package inventory
 
 import (
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -30,8 +29,13 @@ func NewLabels(set map[string]string) Labels {
 	if len(set) == 0 {
 		return ""
 	}
+	keys := make([]string, 0, 32)
+	for key := range set {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
 	text := make([]byte, 0, 512)
-	for _, key := range slices.Sorted(maps.Keys(set)) {
+	for _, key := range keys {
 		text = append(append(text, key...), keyEnd...)
 		text = append(append(text, set[key]...), labelEnd...)
 	}

@@ -10,8 +10,10 @@ import (
 )
 
 // namespace maps keys to lists of objects of one namespace, each sorted by name and not empty. The
-// key of the objects that have a label is the text of the label, see Labels.
-type namespace map[string][]*Object
+// key of the objects that have a label is the text of the label, see Labels. The lists are pointers,
+// since a map with a key takes over that of a later assignment: it would keep all labels of an object
+// in memory of which the new key is a part.
+type namespace map[string]*[]*Object
 
 // The keys of other lists. No label has such a text.
 const (
@@ -32,35 +34,39 @@ func (o *Object) keys() iter.Seq[string] {
 	}
 }
 
+// list returns the list of a key. There may be none, nor a map.
+func (n namespace) list(key string) []*Object {
+	if objects := n[key]; objects != nil {
+		return *objects
+	}
+	return nil
+}
+
 // put adds an object to its lists. It replaces an object of the same name there.
 func (n namespace) put(o *Object) {
 	for key := range o.keys() {
 		objects := n[key]
-		if last := len(objects) - 1; last < 0 || objects[last].Name < o.Name { // as in a list
-			n.set(key, append(objects, o))
-		} else if i, found := find(objects, o.Name); found {
-			objects[i] = o
+		if objects == nil {
+			n[strings.Clone(key)] = &[]*Object{o}
+		} else if (*objects)[len(*objects)-1].Name < o.Name { // as in a list
+			*objects = append(*objects, o)
+		} else if i, found := find(*objects, o.Name); found {
+			(*objects)[i] = o
 		} else {
-			n.set(key, slices.Insert(objects, i, o))
+			*objects = slices.Insert(*objects, i, o)
 		}
 	}
 }
-
-// set sets a list. It copies the key, also if the map has an equal one: the map would use the new
-// one, and keep all labels of an object in memory of which the key is a part.
-func (n namespace) set(key string, objects []*Object) { n[strings.Clone(key)] = objects }
 
 // remove removes an object from its lists, except from those in which put has replaced it.
 func (n namespace) remove(o *Object) {
 	for key := range o.keys() {
 		objects := n[key]
-		i, _ := find(objects, o.Name)
-		if objects[i] != o {
+		i, _ := find(*objects, o.Name)
+		if (*objects)[i] != o {
 			continue
 		}
-		if objects = slices.Delete(objects, i, i+1); len(objects) > 0 {
-			n.set(key, objects)
-		} else {
+		if *objects = slices.Delete(*objects, i, i+1); len(*objects) == 0 {
 			delete(n, key)
 		}
 	}
@@ -91,9 +97,10 @@ func demandsOf(requirements labels.Requirements) (demands []demand) {
 // meet the rarest demand, and those that are not indexed. Because the caller holds a lock, the search
 // for the rarest demand is limited to as many steps as there are objects.
 func (n namespace) candidates(dst [][]*Object, demands []demand) (lists [][]*Object, exact bool) {
-	rarest, size, steps := -1, len(n[allObjects]), 0
+	all, others := n.list(allObjects), n.list(unindexed)
+	rarest, size, steps := -1, len(all), 0
 	for i := range demands {
-		if steps += max(1, len(demands[i].values)); steps > len(n[allObjects]) {
+		if steps += max(1, len(demands[i].values)); steps > len(all) {
 			break
 		}
 		count := 0
@@ -105,9 +112,8 @@ func (n namespace) candidates(dst [][]*Object, demands []demand) (lists [][]*Obj
 		}
 	}
 	if rarest < 0 {
-		return append(dst, n[allObjects]), len(demands) == 0
+		return append(dst, all), len(demands) == 0
 	}
-	others := n[unindexed]
 	if len(others) > 0 {
 		dst = append(dst, others)
 	}
@@ -123,7 +129,7 @@ func (n namespace) meeting(d *demand) iter.Seq[[]*Object] {
 		text := append(make([]byte, 0, maxLabelBytes), d.key...)
 		text = append(text, keyEnd...)
 		for _, value := range d.values {
-			if objects := n[string(append(text, value...))]; len(objects) > 0 && !yield(objects) {
+			if objects := n[string(append(text, value...))]; objects != nil && !yield(*objects) {
 				return
 			}
 		}
