@@ -9,6 +9,7 @@ import (
 )
 
 func TestAnonymousAccess(t *testing.T) {
+	t.Parallel()
 	awaitReady(t)
 	for path, want := range map[string]int{
 		"/livez":                            http.StatusOK,
@@ -45,6 +46,7 @@ func awaitReady(t *testing.T) {
 }
 
 func TestInvalidCredentials(t *testing.T) {
+	t.Parallel()
 	const path = "/apis/metrics.k8s.io/v1/nodes"
 	t.Run("token", func(t *testing.T) {
 		newClient(t, shared.server).withToken("made-up").wantStatus(t, path, http.StatusUnauthorized)
@@ -58,6 +60,7 @@ func TestInvalidCredentials(t *testing.T) {
 
 // TestUnauthorizedUser sends requests directly to the server, as a user whom it authenticates.
 func TestUnauthorizedUser(t *testing.T) {
+	t.Parallel()
 	user, admin := shared.as(t, shared.server, "user", ""), shared.asAdmin(t, shared.server)
 	for _, path := range []string{
 		"/metrics", "/debug/pprof/", "/debug/pprof/heap", "/debug/flags/v", "/configz", "/nodez", "/statusz", "/flagz",
@@ -68,6 +71,7 @@ func TestUnauthorizedUser(t *testing.T) {
 }
 
 func TestMinimumTLSVersion(t *testing.T) {
+	t.Parallel()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(shared.server.CA)
 	for version, want := range map[uint16]bool{

@@ -9,6 +9,7 @@ import (
 )
 
 func TestTables(t *testing.T) {
+	t.Parallel()
 	useFixture(t)
 	header, _, _ := strings.Cut(shared.kubectl(t, "get", "podmetrics", "-n", fixture), "\n")
 	if got := strings.Join(strings.Fields(header), " "); !strings.EqualFold(got, "NAME CPU(cores) MEMORY(bytes) WINDOW") {
@@ -49,6 +50,7 @@ func TestTables(t *testing.T) {
 }
 
 func TestRejectedRequests(t *testing.T) {
+	t.Parallel()
 	for args, want := range map[string]string{
 		"get podmetrics nope -n default":                     `podmetrics.metrics.k8s.io "nope" not found`,
 		"get nodemetrics nope":                               `nodemetrics.metrics.k8s.io "nope" not found`,
@@ -78,6 +80,7 @@ func TestRejectedRequests(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	eventually(t, "the descriptions", func(ctx context.Context) error {
 		for _, args := range [][]string{
 			{"explain", "podmetrics.containers.usage"},

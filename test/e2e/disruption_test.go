@@ -15,6 +15,7 @@ import (
 // TestDisruptions has its own cluster for what would disrupt other tests: the serving certificate
 // changes, the API server is unavailable, servers are replaced and stopped.
 func TestDisruptions(t *testing.T) {
+	t.Parallel()
 	c, err := startCluster(t.Context(), t.Output(), disruptionNodes)
 	if err != nil {
 		t.Fatal(err)

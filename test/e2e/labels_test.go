@@ -25,6 +25,7 @@ import (
 // starts, and changes one of them all the time. The memory stays small, others can read, and
 // selectors find these pods.
 func TestHostileLabels(t *testing.T) {
+	t.Parallel()
 	const (
 		nodes, running, pods, labels = 20, 10, 40, 60_000
 		changes                      = 10

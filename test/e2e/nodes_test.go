@@ -13,10 +13,11 @@ import (
 	"github.com/kube-vitals/kube-vitals/test/internal/simulation"
 )
 
-// addNode adds a node, and removes it after the test.
+// addNode adds a node for pods that name it, and removes it after the test.
 func addNode(t *testing.T, name string) {
 	t.Helper()
-	if err := shared.Simulation.AddNode(t.Context(), simulation.Node{Name: name, Swap: true}); err != nil {
+	node := simulation.Node{Name: name, Swap: true, Unschedulable: true}
+	if err := shared.Simulation.AddNode(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
 	cleanUp(t, func(ctx context.Context) error {
@@ -50,6 +51,7 @@ func (c *testCluster) awaitNewer(t *testing.T, node string, than time.Time) (at 
 }
 
 func TestAddAndRemoveNode(t *testing.T) {
+	t.Parallel()
 	const name = "temporary"
 	addNode(t, name)
 	shared.awaitNewer(t, name, time.Time{})
@@ -74,6 +76,7 @@ func TestAddAndRemoveNode(t *testing.T) {
 // TestKubeletFaults checks that the metrics of other nodes stay fresh with each fault of a kubelet,
 // and that its node has metrics again afterwards.
 func TestKubeletFaults(t *testing.T) {
+	t.Parallel()
 	const faulty, healthy = "faulty", "node-01"
 	addNode(t, faulty)
 	before := shared.awaitNewer(t, faulty, time.Time{})

@@ -50,6 +50,7 @@ func decodeNodez(t *testing.T, body []byte) (page nodez) {
 // reason why a node fails. TestAnonymousAccess and TestUnauthorizedUser request it without that
 // permission.
 func TestNodez(t *testing.T) {
+	t.Parallel()
 	const failing, user = "nodez-failing", "nodez-reader"
 	addNode(t, failing)
 	shared.awaitNewer(t, failing, time.Time{})
@@ -110,6 +111,7 @@ func TestNodez(t *testing.T) {
 
 // TestZPages checks that the z-pages name this program.
 func TestZPages(t *testing.T) {
+	t.Parallel()
 	admin := shared.asAdmin(t, shared.server)
 	for path, want := range map[string][]string{
 		"/statusz": {"kube-vitals statusz", nodezPath}, "/flagz": {"kube-vitals flagz", "metric-resolution"},
@@ -129,6 +131,7 @@ func TestZPages(t *testing.T) {
 // TestNodezWithKubectl runs the commands of docs/why-no-metrics.md, with the address of the server instead of
 // that of a port-forward, which needs a real kubelet.
 func TestNodezWithKubectl(t *testing.T) {
+	t.Parallel()
 	ca := shared.File("nodez-ca.crt")
 	if err := os.WriteFile(ca, shared.server.CA, 0o600); err != nil {
 		t.Fatal(err)

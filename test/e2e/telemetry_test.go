@@ -23,6 +23,7 @@ func readTelemetry(t *testing.T) string {
 }
 
 func TestTelemetry(t *testing.T) {
+	t.Parallel()
 	text := readTelemetry(t)
 	declared := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -51,6 +52,7 @@ func TestTelemetry(t *testing.T) {
 // TestGarbageCollection checks that a server that is ready has the lower GOGC. The higher one is for
 // the start only.
 func TestGarbageCollection(t *testing.T) {
+	t.Parallel()
 	admin := shared.asAdmin(t, shared.server)
 	eventually(t, "a GOGC of 35", func(ctx context.Context) error {
 		text, err := admin.getOK(ctx, "/metrics")
@@ -102,6 +104,7 @@ func isDeviceQuery(expr string) bool { return strings.Contains(expr, "kube_vital
 // dashboard and alerts exist, after failed scrapes and requests. TestPrometheusDiagnosis and
 // TestDevices check the queries that need an engine or devices.
 func TestDashboardAndAlertQueries(t *testing.T) {
+	t.Parallel()
 	const failing = "failing"
 	addNode(t, failing)
 	shared.Simulation.Kubelet(failing).SetFaults(kubelettest.Refuse)
