@@ -26,30 +26,21 @@ const (
 	maxSeries = 1 << 13
 )
 
-// skip is the reason why a series was skipped.
-type skip int
-
-// The reasons for skipping a series.
+// The reasons for skipping a series, as in metrics of kube-vitals.
 const (
-	malformed  skip = iota // without a valid value or timestamp
-	badValue               // NaN, infinite, negative, or above the limit of the resource
-	stale                  // with a timestamp that is too old
-	duplicate              // the response already had the same series
-	unknownPod             // of a container that the API server does not have on the exporter's node
-	numSkips   = iota
+	malformed  = "malformed"         // without a valid value or timestamp
+	badValue   = "bad_value"         // NaN, infinite, negative, or above the limit of the resource
+	stale      = "stale"             // with a timestamp that is too old
+	duplicate  = "duplicate"         // the response already had the same series
+	unknownPod = "unknown_container" // of a container that the API server does not have on the exporter's node
 )
-
-// String returns the reason's name in metrics of kube-vitals.
-func (s skip) String() string {
-	return [numSkips]string{"malformed", "bad_value", "stale", "duplicate", "unknown_container"}[s]
-}
 
 // response is what a response has.
 type response struct {
 	containers []extra.ContainerResource
 	series     []int // of each resource, the number of valid lines with different labels
 	age        time.Duration
-	skipped    [numSkips]int
+	skipped    map[string]int // number of series, by reason
 }
 
 // The errors of responses.
@@ -88,7 +79,7 @@ type key struct{ namespace, pod, container, resource string }
 func (d *decoder) decode(body io.Reader) (*response, error) {
 	d.labels = map[string]string{}
 	d.seed, d.seen, d.index, d.unread = maphash.MakeSeed(), map[uint64]float64{}, map[key]int{}, map[key]bool{}
-	d.out.series = make([]int, len(d.exporter.Resources))
+	d.out.series, d.out.skipped = make([]int, len(d.exporter.Resources)), map[string]int{}
 	lines := bufio.NewReaderSize(body, maxLine)
 	count := 0
 	for {

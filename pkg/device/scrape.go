@@ -45,12 +45,7 @@ func (g *group) scrape(ctx context.Context, t *target) {
 	}
 	result := Result{Exporter: g.Name, Reason: reason.Of(err)}
 	if r != nil {
-		result.Skipped = map[string]int{}
-		for s, n := range r.skipped {
-			if n > 0 {
-				result.Skipped[skip(s).String()] = n
-			}
-		}
+		result.Skipped = r.skipped
 	}
 	g.finish(t, at, r, err)
 	g.source.Scraped(result)
