@@ -53,9 +53,13 @@ func newTransport(e *Exporter) (http.RoundTripper, error) {
 
 // get scrapes a pod. The request has no credentials.
 func (g *group) get(ctx context.Context, t *target) (*response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)
+	url, err := g.endpoint(t.pod, g.source.AllowLoopback)
 	if err != nil {
 		return nil, &reason.Error{Reason: reason.BadEndpoint, Err: err}
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
 	}
 	request.Header.Set("Accept", "text/plain;version=0.0.4")
 	request.Header.Set("User-Agent", "kube-vitals")

@@ -18,20 +18,17 @@ import (
 // another: a scrape takes little memory.
 func (g *group) scrapeRegularly(ctx context.Context, t *target) {
 	defer t.stop()
-	timer := time.NewTimer(rand.N(startWindow)) //nolint:gosec // to spread load
-	defer timer.Stop()
+	delay := rand.N(startWindow) //nolint:gosec // to spread load
 	for first := true; ; first = false {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-time.After(delay):
 		}
 		start := time.Now()
 		g.scrape(ctx, t)
-		if first {
-			timer.Reset(rand.N(g.Interval)) //nolint:gosec // to spread load
-		} else {
-			timer.Reset(g.Interval - time.Since(start))
+		if delay = g.Interval - time.Since(start); first {
+			delay = rand.N(g.Interval) //nolint:gosec // to spread load
 		}
 	}
 }
@@ -60,9 +57,6 @@ func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 			r, err = nil, reason.Errorf(reason.InternalFailure, "panic: %v", p)
 		}
 	}()
-	if t.err != nil {
-		return nil, t.err
-	}
 	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
 	defer cancel()
 	if r, err = g.get(ctx, t); err != nil {
@@ -75,7 +69,7 @@ func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if t.stopped {
+	if !g.isScraped(t) {
 		return
 	}
 	before := t.health.Reason
@@ -104,7 +98,7 @@ func (g *group) sinkName() string { return "device/" + g.Name }
 // replaces reports whether the values of a target replace those that are served: the oldest pod that
 // can be scraped counts, so that no new pod decides.
 func (g *group) replaces(t *target, a *active, now usage.Time) bool {
-	return t == a.target || a.target.stopped || a.target.health.Reason != "" || now >= a.expires ||
+	return t == a.target || !g.isScraped(a.target) || a.target.health.Reason != "" || now >= a.expires ||
 		byAge(t.pod, a.target.pod) < 0
 }
 
