@@ -1,16 +1,17 @@
 package device
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	promconfig "github.com/prometheus/common/config"
+	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v2"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -193,15 +194,15 @@ func (e *Exporter) setDefaults(dir string) {
 		p = presets()["dcgm"] // so that fields without a value are no further mistakes
 		p.Resources = nil
 	}
-	setDefault(&e.Name, e.Preset)
-	setDefault(&e.Namespace, p.Namespace)
-	setDefault(&e.PodSelector, p.PodSelector)
-	setDefault(&e.Port, p.Port)
-	setDefault(&e.Path, "/metrics")
-	setDefault(&e.Scheme, schemeHTTP)
-	setDefault(&e.Interval, defaultInterval)
-	setDefault(&e.Timeout, min(defaultTimeout, e.validInterval()))
-	setDefault(&e.MaxAge, defaultAges*e.validInterval())
+	e.Name = cmp.Or(e.Name, e.Preset)
+	e.Namespace = cmp.Or(e.Namespace, p.Namespace)
+	e.PodSelector = cmp.Or(e.PodSelector, p.PodSelector)
+	e.Port = cmp.Or(e.Port, p.Port)
+	e.Path = cmp.Or(e.Path, "/metrics")
+	e.Scheme = cmp.Or(e.Scheme, schemeHTTP)
+	e.Interval = cmp.Or(e.Interval, defaultInterval)
+	e.Timeout = cmp.Or(e.Timeout, min(defaultTimeout, e.validInterval()))
+	e.MaxAge = cmp.Or(e.MaxAge, defaultAges*e.validInterval())
 	for name, labels := range e.Labels.byName {
 		if len(*labels) == 0 {
 			*labels = []string{"exported_" + name, name}
@@ -220,9 +221,9 @@ func (e *Exporter) setDefaults(dir string) {
 	}
 	for i := range e.Resources {
 		r := &e.Resources[i]
-		setDefault(&r.Scale, 1)
-		setDefault(&r.Unit, unitNumber)
-		setDefault(&r.Combine, combineSum)
+		r.Scale = cmp.Or(r.Scale, 1)
+		r.Unit = cmp.Or(r.Unit, unitNumber)
+		r.Combine = cmp.Or(r.Combine, combineSum)
 	}
 }
 
@@ -231,17 +232,6 @@ func (e *Exporter) setDefaults(dir string) {
 func (e *Exporter) validInterval() time.Duration {
 	return min(max(e.Interval, minInterval), maxInterval)
 }
-
-func setDefault[T comparable](field *T, value T) {
-	if *field == *new(T) {
-		*field = value
-	}
-}
-
-var (
-	labelName  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
-	seriesName = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
-)
 
 // validate returns all mistakes.
 func (e *Exporter) validate() errs {
@@ -269,12 +259,11 @@ func (e *Exporter) validate() errs {
 		"so %v, and at most %v", e.MaxAge, 2*interval, maxMaxAge)
 	for field, labels := range e.Labels.byName {
 		for _, name := range *labels {
-			all.check(!labelName.MatchString(name), "labels.%s: %q is not a name of a label", field, name)
+			all.check(!model.LegacyValidation.IsValidLabelName(name), "labels.%s: %q is not a name of a label", field, name)
 		}
 	}
-	if _, err := newTransport(e); err != nil && e.Scheme == schemeHTTPS {
-		all = append(all, err)
-	}
+	_, err = newTransport(e)
+	all.check(err != nil, "%w", err)
 	all.check(len(e.Resources) == 0 && !e.hasUnknownPreset(),
 		"resources is empty: name the series of at least one resource")
 	for i := range e.Resources {
@@ -294,7 +283,8 @@ func (r *Resource) validate() errs {
 		"domain, a slash, and a name")
 	all.check(domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"),
 		"the domain kubernetes.io is reserved: use another one")
-	all.check(!seriesName.MatchString(r.Series), "series is %q, but must be the name of a series", r.Series)
+	all.check(!model.LegacyValidation.IsValidMetricName(r.Series), "series is %q, but must be the name of a series",
+		r.Series)
 	all.check(!isPositive(r.Scale), "scale is %v, but must be above 0", r.Scale)
 	all.check(r.Max != 0 && !isPositive(r.Max), "max is %v, but must be above 0", r.Max)
 	all.check(r.Unit != unitNumber && r.Unit != unitBytes, "unit is %q, but must be %s or %s", r.Unit, unitNumber,
