@@ -6,7 +6,6 @@ import (
 	"errors"
 	"hash/maphash"
 	"io"
-	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -65,20 +64,23 @@ type decoder struct {
 	labels map[string]string // of the current line
 	seed   maphash.Seed
 	seen   map[uint64]float64 // values of series, by hash
-	index  map[key]int        // of values in response.containers
+	values map[key]uint64     // of containers
 	unread map[key]bool       // pods with a device whose value of the resource is not valid; without container
 	out    response
 }
 
 // key identifies a value of a response.
-type key struct{ namespace, pod, container, resource string }
+type key struct {
+	namespace, pod, container string
+	resource                  int // its index
+}
 
 // decode decodes a response in the text exposition format. Lines of other series than the
 // configured ones are skipped unread. Each of the others is parsed alone, so that memory does not
 // depend on the size of the response. A line that has labels but no valid value affects its pod only.
 func (d *decoder) decode(body io.Reader) (*response, error) {
 	d.labels = map[string]string{}
-	d.seed, d.seen, d.index, d.unread = maphash.MakeSeed(), map[uint64]float64{}, map[key]int{}, map[key]bool{}
+	d.seed, d.seen, d.values, d.unread = maphash.MakeSeed(), map[uint64]float64{}, map[key]uint64{}, map[key]bool{}
 	d.out.series, d.out.skipped = make([]int, len(d.exporter.Resources)), map[string]int{}
 	lines := bufio.NewReaderSize(body, maxLine)
 	count := 0
@@ -111,10 +113,15 @@ func (d *decoder) decode(body io.Reader) (*response, error) {
 	if count == 0 {
 		return nil, errNoSeries
 	}
-	// Without a device whose value is not valid, the usage of a pod would be too low.
-	d.out.containers = slices.DeleteFunc(d.out.containers, func(c extra.ContainerResource) bool {
-		return d.unread[key{c.Namespace, c.Pod, "", c.Name}]
-	})
+	for k, value := range d.values {
+		// Without a device whose value is not valid, the usage of a pod would be too low.
+		if r := &d.exporter.Resources[k.resource]; !d.unread[key{k.namespace, k.pod, "", k.resource}] {
+			d.out.containers = append(d.out.containers, extra.ContainerResource{
+				Namespace: k.namespace, Pod: k.pod, Container: k.container,
+				Resource: usage.Resource{Name: r.Resource, Value: value, Unit: r.unit()},
+			})
+		}
+	}
 	return &d.out, nil
 }
 
@@ -174,8 +181,12 @@ func (d *decoder) add(resources []int, line []byte) error {
 			d.markUnread(k, resources[i:i+1])
 			continue
 		}
-		k.resource = resource.Resource
-		d.combine(k, resource, value)
+		k.resource = r
+		if resource.Combine == combineMax {
+			d.values[k] = max(d.values[k], value)
+		} else {
+			d.values[k] += value
+		}
 	}
 	return nil
 }
@@ -183,7 +194,7 @@ func (d *decoder) add(resources []int, line []byte) error {
 // markUnread notes that a pod has a device whose value of the resources is not known.
 func (d *decoder) markUnread(k key, resources []int) {
 	for _, i := range resources {
-		d.unread[key{k.namespace, k.pod, "", d.exporter.Resources[i].Resource}] = true
+		d.unread[key{k.namespace, k.pod, "", i}] = true
 	}
 }
 
@@ -235,23 +246,4 @@ func (d *decoder) idOf(line []byte) uint64 {
 		end = len(nameOf(line))
 	}
 	return maphash.Bytes(d.seed, line[:end])
-}
-
-// combine adds the value of one device to that of the container.
-func (d *decoder) combine(k key, r *Resource, value uint64) {
-	at, found := d.index[k]
-	if !found {
-		d.index[k] = len(d.out.containers)
-		d.out.containers = append(d.out.containers, extra.ContainerResource{
-			Namespace: k.namespace, Pod: k.pod, Container: k.container,
-			Resource: usage.Resource{Name: r.Resource, Value: value, Unit: r.unit()},
-		})
-		return
-	}
-	c := &d.out.containers[at]
-	if r.Combine == combineMax {
-		c.Value = max(c.Value, value)
-	} else {
-		c.Value += value
-	}
 }

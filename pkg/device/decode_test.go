@@ -314,9 +314,9 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		seen := map[key]bool{}
+		seen := map[[4]string]bool{}
 		for _, c := range r.containers {
-			k := key{c.Namespace, c.Pod, c.Container, c.Name}
+			k := [4]string{c.Namespace, c.Pod, c.Container, c.Name}
 			isConfigured := slices.ContainsFunc(d.exporter.Resources, func(r Resource) bool { return r.Resource == c.Name })
 			if seen[k] || c.Namespace == "" || c.Pod == "" || c.Pod == "elsewhere" || c.Container == "" || !isConfigured ||
 				c.Value > maxSeries*maxValue {
