@@ -21,14 +21,10 @@ import (
 func (s *Source) reindex(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.changed {
-		return
-	}
-	s.changed = false
 	s.notePrevious(s.Clock.At(time.Now()))
 	index := map[string]*node{}
 	for _, n := range slices.SortedFunc(maps.Values(s.nodes), byAge) {
-		for _, a := range n.object.Load().Status.Addresses {
+		for _, a := range n.object.Status.Addresses {
 			owner, other, before := index[a.Address], n, s.index[a.Address]
 			if owner == nil || owner == n {
 				index[a.Address] = n
@@ -59,7 +55,7 @@ func (s *Source) notePrevious(now usage.Time) {
 	}
 	for name, n := range s.nodes {
 		if s.index[name] != n {
-			n.clock.setAt = max(s.previous[name], min(usage.At(n.object.Load().CreationTimestamp.Time), now))
+			n.clock.setAt = max(s.previous[name], min(usage.At(n.object.CreationTimestamp.Time), now))
 		}
 	}
 	maps.DeleteFunc(s.previous, func(_ string, at usage.Time) bool { return now.Sub(at) > maxWindow })
@@ -67,8 +63,7 @@ func (s *Source) notePrevious(now usage.Time) {
 
 // byAge sorts nodes by age, the oldest one first.
 func byAge(a, b *node) int {
-	created := a.object.Load().CreationTimestamp.Time
-	return cmp.Or(created.Compare(b.object.Load().CreationTimestamp.Time), cmp.Compare(a.name, b.name))
+	return cmp.Or(a.object.CreationTimestamp.Compare(b.object.CreationTimestamp.Time), cmp.Compare(a.name, b.name))
 }
 
 // nodeOf returns the node of a series, or nil if it is not of this cluster. A label may have the

@@ -4,8 +4,6 @@ import (
 	"hash/maphash"
 	"iter"
 	"math"
-	"sync"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -14,14 +12,11 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// node is the state of one node. Apart from object, mu, deleted and health, it belongs to the loop.
+// node is the state of one node. Apart from object and health, which Source.mu guards, it belongs to the loop.
 type node struct {
 	name   string
-	object atomic.Pointer[corev1.Node]
-
-	mu      sync.Mutex // held by calls of the Sink
-	deleted bool
-	health  health.Node // without Name and UID
+	object *corev1.Node
+	health health.Node // without Next
 
 	counter    counter
 	containers map[string]*container // by namespace, pod and name

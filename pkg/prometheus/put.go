@@ -18,16 +18,16 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) {
 	if !hasNew {
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nodes[n.name] != n { // it was deleted
+		return
+	}
 	s.scrape = usage.Scrape{
-		At: arrived, Sent: sent, Capacity: capacity(n.object.Load()), Partial: partial || n.overLimit,
+		At: arrived, Sent: sent, Capacity: capacity(n.object), Partial: partial || n.overLimit,
 		Containers: s.scrape.Containers[:0],
 	}
 	n.overLimit = false
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.deleted {
-		return
-	}
 	s.fill(n, reference)
 	s.Sink.Put(n.name, &s.scrape)
 }

@@ -121,7 +121,7 @@ func (w *world) second(i int) {
 	case 5: // another node with the same name, with another clock
 		n := newNode("n1", "10.0.0.1")
 		n.UID += "x"
-		if w.nodes["n1"].object.Load().UID == n.UID {
+		if w.nodes["n1"].object.UID == n.UID {
 			n.UID = "n1"
 		}
 		w.Set(n)
