@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -24,8 +23,8 @@ func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) {
 		return
 	}
 	s.scrape = usage.Scrape{
-		At: arrived, Sent: sent, Capacity: capacity(n.object), Partial: partial || n.overLimit,
-		Containers: s.scrape.Containers[:0],
+		At: arrived, Sent: sent, Partial: partial || n.overLimit, Containers: s.scrape.Containers[:0],
+		Capacity: uint64(max(0, n.object.Status.Capacity.Cpu().ScaledValue(resource.Nano))),
 	}
 	n.overLimit = false
 	s.fill(n, reference)
@@ -121,9 +120,4 @@ func (s *Source) copyName(name string) []byte {
 	start := len(s.names)
 	s.names = append(s.names, name...)
 	return s.names[start:len(s.names):len(s.names)]
-}
-
-// capacity returns the CPU capacity of a node in nanocores, or 0 if its status does not report it.
-func capacity(node *corev1.Node) uint64 {
-	return uint64(max(0, node.Status.Capacity.Cpu().ScaledValue(resource.Nano)))
 }

@@ -33,7 +33,7 @@ type Result struct {
 	Missing int                       // known nodes without series
 }
 
-// Config configures a Source. File, UserAgent and Reloaded are optional.
+// Config configures a Source. File and UserAgent are optional.
 type Config struct {
 	URL  string // of the engine; see ParseURL
 	File string // the configuration file; see ParseFile
@@ -119,9 +119,6 @@ type Source struct {
 
 // New returns a Source without nodes. It reads the configuration file.
 func New(c Config) (*Source, error) {
-	if c.Reloaded == nil {
-		c.Reloaded = func(string, error) {}
-	}
 	client, err := newClient(c, window(c.MaxSampleAge))
 	if err != nil {
 		return nil, err
