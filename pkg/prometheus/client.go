@@ -108,12 +108,12 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// query sends the query of a kind, and calls emit for each series of the response. It returns nil if
-// there is no such query. The series of a response that fails later have been emitted, too.
+// query sends the query of a kind, and calls emit for each series of the response. Without such a query,
+// the response is empty. The series of a response that fails later have been emitted, too.
 func (c *client) query(ctx context.Context, k kind, emit func(*decode.Series)) (*decode.Response, error) {
 	text := c.file.query(k, c.window)
 	if text == "" {
-		return nil, nil
+		return &decode.Response{}, nil
 	}
 	timeout := c.file.Timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -113,6 +113,8 @@ type Source struct {
 	times     map[[2]usage.Time]int // of observeStamps: the number of counters with these times
 	newest    []usage.Time          // of reference
 
+	adding sync.Mutex // held while a series is added: queries overlap
+
 	mu    sync.Mutex // held by calls of the Sink
 	nodes map[string]*node
 }
