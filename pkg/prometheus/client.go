@@ -155,18 +155,14 @@ func (c *client) read(request *http.Request, emit func(*decode.Series)) (*decode
 		return nil, statusError(r.StatusCode, isJSON, body)
 	case err != nil:
 		return nil, err
-	}
-	if !isJSON {
+	case !isJSON:
 		return nil, reason.Errorf(reason.BadFormat, "content type %.100q", r.Header.Get("Content-Type"))
 	}
 	decoded, err := decode.Decode(body, emit)
-	switch {
-	case err != nil:
-		return nil, err
-	case decoded.Status != "success":
-		return nil, reason.Errorf(reason.BadFormat, "status %q: %s: %q", decoded.Status, decoded.ErrorType, decoded.Message)
+	if err == nil && decoded.Status != "success" {
+		err = reason.Errorf(reason.BadFormat, "status %q: %s: %q", decoded.Status, decoded.ErrorType, decoded.Message)
 	}
-	return decoded, nil
+	return decoded, err
 }
 
 // statusError returns the error of a response with a status other than 200. Engines explain it in

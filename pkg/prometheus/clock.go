@@ -46,12 +46,6 @@ type clock struct {
 	spread time.Duration // how far delays were apart before the clock was set; 0: not known
 }
 
-// isTooFar reports whether a time is further ahead of the reference that is expected at a time by our
-// clock than samples of one node are apart.
-func (c *clock) isTooFar(at, sent usage.Time, apart time.Duration) bool {
-	return c.reference != 0 && at.Sub(c.reference) > sent.Sub(c.sent)+apart
-}
-
 // observe adds the times of a refresh, which was sent at a time by our clock. It reports whether the
 // clock was set since the one before.
 func (c *clock) observe(reference, newest, sent usage.Time) (wasSet bool) {
@@ -111,41 +105,26 @@ func (c *clock) isLate(newest *selection, sent usage.Time) bool {
 	return sent.Sub(newest.cur.At) > high+maxCounterAge+delayTolerance+interval
 }
 
-// isBeforeStep reports whether a start is from before the clock was set, and so near to a sample that
-// the mean since then would be served.
-func (c *clock) isBeforeStep(start, at usage.Time) bool {
-	return start <= c.setAt && at.Sub(start) <= usage.MaxAgeSinceStart
-}
-
-// since returns the time from which samples with times of the kubelet are of a container, and by
-// the clock as it is now. The start in the API server and the samples are by the same clock.
-func (c *clock) since(start Start, points []point) usage.Time {
-	since := c.setAt + 1
-	if c.isPlausible(start.At, points) {
-		since = max(since, start.At.Add(startUnit))
-	}
-	return since
-}
-
-// isPlausible reports whether a start in the API server shows something. A start that is further ahead
-// of the samples than they can be late is from before the node's clock was set back.
-func (c *clock) isPlausible(start usage.Time, points []point) bool {
-	return start != 0 && start.Sub(max(c.newest, points[len(points)-1].At)) <= maxWindow
-}
-
 // startUnit is the resolution of starts in the API server, which truncates them to it.
 const startUnit = time.Second
 
-// sinceScrape is since for times of scrapes, which are by the engine's clock. The offset of the
-// node's clock is not known then, so the creation of the pod counts as well: the clocks of the
-// API server and the engine are assumed to agree, that of the node may be behind. The kubelet has
-// read the counter earlier.
-func (c *clock) sinceScrape(start Start, points []point) usage.Time {
-	started := start.PodCreatedAt
-	if c.isPlausible(start.At, points) {
+// since returns the time from which samples are of a container, and by the clock as it is now.
+//
+// Times of the kubelet and the start in the API server are by the same clock. Times of scrapes are by the
+// engine's clock. The offset of the node's clock is not known then, so the creation of the pod counts as
+// well: the clocks of the API server and the engine are assumed to agree, that of the node may be behind.
+// The kubelet has read the counter earlier.
+func (c *clock) since(start Start, points []point, areOfScrapes bool) usage.Time {
+	started, margin := usage.Time(0), startUnit
+	if areOfScrapes {
+		started, margin = start.PodCreatedAt, startUnit+maxCounterAge
+	}
+	// A start that is further ahead of the samples than they can be late is from before the node's clock
+	// was set back: it shows nothing.
+	if start.At.Sub(max(c.newest, points[len(points)-1].At)) <= maxWindow {
 		started = max(started, start.At)
 	}
-	return max(c.setAt+1, started.Add(startUnit+maxCounterAge))
+	return max(c.setAt+1, started.Add(margin))
 }
 
 // from returns the points that are not older than a time.
@@ -154,12 +133,6 @@ func from(points []point, since usage.Time) []point {
 		points = points[1:]
 	}
 	return points
-}
-
-// restart makes the newest sample start a new series.
-func (c *counter) restart() {
-	c.base = c.cur
-	c.startedAt = 0 // it may be by the clock before
 }
 
 // reference returns the median of the times of the node's newest samples: what the others are
@@ -182,7 +155,8 @@ func (s *Source) reference(n *node, sent usage.Time) usage.Time {
 		return 0
 	}
 	slices.Sort(all)
-	if later := all[len(all)/2]; !n.clock.isTooFar(later, sent, s.client.window) {
+	c, later := &n.clock, all[len(all)/2]
+	if c.reference == 0 || later.Sub(c.reference) <= sent.Sub(c.sent)+s.client.window {
 		return later
 	}
 	return all[(len(all)-1)/2]

@@ -14,16 +14,17 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// reindex updates the index of the nodes by name and by address. A node sets the addresses in its own
+// reindex updates the index of the nodes by name and by address, and returns the nodes. A node sets the addresses in its own
 // status, but must not take those of others: an address of several nodes stays with the one that had
 // it first, or, after a restart, with the oldest node. The first conflict of each other node is logged:
 // a node may set thousands of addresses, and others all the time.
-func (s *Source) reindex(ctx context.Context) {
+func (s *Source) reindex(ctx context.Context) []*node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.notePrevious(s.Clock.At(time.Now()))
 	index := map[string]*node{}
-	for _, n := range slices.SortedFunc(maps.Values(s.nodes), byAge) {
+	nodes := slices.SortedFunc(maps.Values(s.nodes), byAge)
+	for _, n := range nodes {
 		for _, a := range n.object.Status.Addresses {
 			owner, other, before := index[a.Address], n, s.index[a.Address]
 			if owner == nil || owner == n {
@@ -43,6 +44,7 @@ func (s *Source) reindex(ctx context.Context) {
 	}
 	maps.Copy(index, s.nodes)
 	s.index = index
+	return nodes
 }
 
 // notePrevious makes new nodes ignore the samples of previous nodes of their names, whose clocks may

@@ -113,8 +113,8 @@ func (s *Source) add(k kind, series *decode.Series, result *Result) bool {
 	value := series.Points[len(series.Points)-1].Value
 	if c.refresh == s.refreshes {
 		c.setValue(k, hash, value)
-		if n.clock.isBeforeStep(c.startedAt, c.cur.At) {
-			c.startedAt = 0
+		if c.startedAt <= n.clock.setAt && c.cur.At.Sub(c.startedAt) <= usage.MaxAgeSinceStart {
+			c.startedAt = 0 // from before the clock was set: the mean since then would be served
 		}
 	}
 	return true

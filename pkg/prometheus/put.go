@@ -55,7 +55,7 @@ func (s *Source) prepare(n *node, sent usage.Time) (reference usage.Time, hasNew
 	wasSet := reference != 0 && n.clock.observe(reference, newest, sent)
 	for c := range s.current(n) {
 		if wasSet || s.isFresh(c) && n.clock.isLate(&c.selection, sent) {
-			c.restart()
+			c.base, c.startedAt = c.cur, 0 // a new series; the start may be by the clock before
 		}
 		hasNew = hasNew || s.isFresh(c)
 	}

@@ -23,7 +23,7 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 	defer catchPanic(&result.Err)
 	s.refreshes++
 	sent := s.Clock.At(start)
-	s.reindex(ctx)
+	nodes := s.reindex(ctx)
 	engine := &result.Engine
 	engine.Series = map[string]int{}
 	if result.Err = s.queryAll(ctx, &result); result.Err != nil {
@@ -37,7 +37,7 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 		engine.Skipped += n
 	}
 	arrived := s.Clock.At(time.Now())
-	for _, n := range s.snapshot() {
+	for _, n := range nodes {
 		s.put(n, sent, arrived, engine.Partial)
 		if !s.recordNode(n, time.Now()) {
 			result.Missing++

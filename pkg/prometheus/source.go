@@ -3,8 +3,6 @@ package prometheus
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -211,11 +209,4 @@ func (s *Source) Run(ctx context.Context) {
 			due = early
 		}
 	}
-}
-
-// snapshot returns the nodes.
-func (s *Source) snapshot() []*node {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.nodes))
 }
