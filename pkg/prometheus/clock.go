@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// delays is the number of delays that are remembered of each node.
-	delays = 16
+	// maxDelays is the number of delays that are remembered of each node.
+	maxDelays = 16
 	// minDelays is the number of delays that show between which limits the next ones are.
 	minDelays = 4
 	// firstSpread is how far the delays of a node may be apart before so many are known.
@@ -41,9 +41,8 @@ type clock struct {
 	// setAt is the time that the clock had shown when it was set, or of the last sample of another node
 	// of the name: samples up to it may be from before.
 	setAt  usage.Time
-	delays [delays]time.Duration
-	count  int           // of delays, since the clock was set
-	spread time.Duration // how far delays were apart before the clock was set; 0: not known
+	delays []time.Duration // since the clock was set
+	spread time.Duration   // how far delays were apart before the clock was set; 0: not known
 }
 
 // observe adds the times of a refresh, which was sent at a time by our clock. It reports whether the
@@ -60,20 +59,19 @@ func (c *clock) observe(reference, newest, sent usage.Time) (wasSet bool) {
 		delay := sent.Sub(reference)
 		low, high := c.limits()
 		isForwards, isBackwards := delay < low-forwardTolerance, delay > high+delayTolerance
-		if wasSet = c.count > 0 && (isForwards || isBackwards); wasSet {
-			if c.count >= minDelays {
+		if wasSet = len(c.delays) > 0 && (isForwards || isBackwards); wasSet {
+			if len(c.delays) >= minDelays {
 				c.spread = max(high-low, minSpread)
 			}
-			c.setAt, c.count = c.newest, 0
+			c.setAt, c.delays = c.newest, nil
 		}
 		if wasSet && delay < low-maxCounterAge { // some samples may still be from before
 			c.setAt = c.setAt.Add(sent.Sub(c.sent))
 		}
-		if c.count == minDelays { // the first one may have been longer or shorter by chance
+		if len(c.delays) == minDelays { // the first one may have been longer or shorter by chance
 			c.delays[0] = delay
 		}
-		c.delays[c.count%delays] = delay
-		c.count++
+		c.delays = append(c.delays[max(0, len(c.delays)-maxDelays+1):], delay)
 	}
 	c.reference, c.newest, c.sent = reference, newest, sent
 	return wasSet
@@ -82,12 +80,11 @@ func (c *clock) observe(reference, newest, sent usage.Time) (wasSet bool) {
 // limits returns the limits of the next delay if the clock is not set. Until enough delays are known,
 // they are as far apart as before the clock was set.
 func (c *clock) limits() (low, high time.Duration) {
-	if c.count == 0 {
+	if len(c.delays) == 0 {
 		return 0, 0
 	}
-	known := c.delays[:min(c.count, delays)]
-	low, high = slices.Min(known), slices.Max(known)
-	if c.count < minDelays {
+	low, high = slices.Min(c.delays), slices.Max(c.delays)
+	if len(c.delays) < minDelays {
 		spread := cmp.Or(c.spread, firstSpread)
 		low, high = min(low, high-spread), max(high, low+spread)
 	}
@@ -97,7 +94,7 @@ func (c *clock) limits() (low, high time.Duration) {
 // isLate reports whether a sample is older than those of one node are, by more than the time since the
 // one before it. The clock may have been set back although most counters have no samples since.
 func (c *clock) isLate(newest *selection, sent usage.Time) bool {
-	if c.count == 0 || newest.second == 0 {
+	if len(c.delays) == 0 || newest.second == 0 {
 		return false
 	}
 	_, high := c.limits()

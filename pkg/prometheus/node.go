@@ -22,9 +22,12 @@ type node struct {
 	containers map[string]*container // by namespace, pod and name
 	order      []*container          // in a stable order, so that the store need not sort them
 	overLimit  bool                  // whether the current refresh has more containers than the limit
-	stamps     stamps
 	clock      clock
 	foreign    map[foreign]bool // samples that are ignored
+
+	// stamped is above 0 if the times of samples are those of scrapes: the number of refreshes in a row
+	// with different times after which they are those of the kubelet. Then it is -1; 0: not known yet.
+	stamped int
 
 	conflictLogged bool // that another node has an address of this one
 }

@@ -10,7 +10,7 @@ import (
 // offer considers the samples of one series of a counter, at least one, in the order of their times.
 // Those from before the start of the container do not count.
 func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start Start) {
-	since := n.clock.since(start, points, n.stamps.areOfScrapes)
+	since := n.clock.since(start, points, n.stamped > 0)
 	usable := from(points, since)
 	if len(usable) == 0 || c.refresh == s.refreshes && !c.prefers(hash, usable) {
 		return
@@ -18,8 +18,8 @@ func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start S
 	if c.refresh != s.refreshes {
 		c.refresh, c.has, c.exact, c.startedAt = s.refreshes, 0, 0, 0
 	}
-	c.selection = s.pick(c, hash, usable, since, n.stamps.areOfScrapes)
-	if !n.stamps.areKnown {
+	c.selection = s.pick(c, hash, usable, since, n.stamped > 0)
+	if n.stamped == 0 {
 		since = n.clock.since(start, points, true)
 		later := from(usable, since)
 		if len(later) == 0 { // the newest has no rate

@@ -176,7 +176,7 @@ func (w *world) refreshAndCheck() error {
 		}
 	})
 	w.refresh(context.Background())
-	if w.recognized++; !w.nodes["n1"].stamps.areOfScrapes {
+	if w.recognized++; w.nodes["n1"].stamped <= 0 {
 		w.recognized = 0
 	}
 	p := w.store.Pod("n1", "ns", "web", w.clock.At(time.Now()))

@@ -26,7 +26,7 @@ func (r *rounds) run(t *testing.T, others int) {
 			f.mustRefresh()
 			f.wantPod(r.want[i])
 		}
-		if f.nodes["n1"].stamps.areOfScrapes != (others > 0) {
+		if (f.nodes["n1"].stamped > 0) != (others > 0) {
 			t.Errorf("the times are those of scrapes: %v", others == 0)
 		}
 		if counts := f.store.Counts(); counts.OlderSamples != 0 || others > 0 && counts.ClockJumps != 0 {

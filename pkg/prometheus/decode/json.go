@@ -53,15 +53,12 @@ func (s *scanner) finish() error {
 		}
 		s.fail("it goes on after its end")
 	}
-	var known *reason.Error
 	var invalid *jsontext.SyntacticError
 	switch {
 	case s.readErr != nil:
 		return s.readErr
 	case errors.Is(s.err, io.EOF), errors.Is(s.err, io.ErrUnexpectedEOF):
 		return io.ErrUnexpectedEOF
-	case errors.As(s.err, &known):
-		return s.err
 	case errors.As(s.err, &invalid): // without the names of fields around it, which may be long
 		s.err = fmt.Errorf("%w at offset %d", invalid.Err, invalid.ByteOffset)
 	}
@@ -71,7 +68,7 @@ func (s *scanner) finish() error {
 // fail makes the text invalid, unless it is already.
 func (s *scanner) fail(problem string) {
 	if s.err == nil {
-		s.err = reason.Errorf(reason.Undecodable, "the response is not valid JSON: %s", problem)
+		s.err = errors.New(problem)
 	}
 }
 
