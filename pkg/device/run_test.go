@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,7 +83,6 @@ func TestRun(t *testing.T) {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var synced atomic.Bool
 	clock := usage.NewClock(time.Now())
 	extra := extra.New(store.New(store.Config{}).Corrected)
 	scraped := make(chan Result, 100)
@@ -96,8 +94,7 @@ func TestRun(t *testing.T) {
 			default:
 			}
 		},
-		IsKnown:       func(_, _, _, _ string) bool { return synced.Load() },
-		Synced:        synced.Load,
+		IsKnown:       func(_, _, _, _ string) bool { return true },
 		AllowLoopback: true,
 	})
 	if err != nil {
@@ -106,7 +103,6 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { source.Run(ctx) })
-	synced.Store(true)
 	if r := <-scraped; r.Exporter != "test" || r.Reason != "" {
 		t.Errorf("got %+v", r)
 	}
@@ -129,14 +125,6 @@ func TestRun(t *testing.T) {
 	cancel()
 	running.Wait()
 	server.CloseClientConnections()
-}
-
-// TestRunEnds checks that Run ends while the pods are not known.
-func TestRunEnds(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	source := newSource(Config{Synced: func() bool { return false }})
-	source.Run(ctx)
 }
 
 func TestNewErrors(t *testing.T) {
