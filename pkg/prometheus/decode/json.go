@@ -27,9 +27,8 @@ const (
 // jsontext for texts that may be hostile. encoding/json allocates each token. After an error, which
 // finish returns, objects and arrays have no further elements.
 //
-// An object or array is read by open, then by a loop over element. Each value in it, and each key, must
-// be consumed: by open and a loop of its own, or by value, str or skip. What these return is valid until
-// the next call.
+// An object or array is read by a loop over fields or elements, which must consume each value in it: by a
+// loop of its own, or by value, str or skip. What these return is valid until the next call.
 type scanner struct {
 	decoder  jsontext.Decoder
 	source   *bufio.Reader
@@ -72,39 +71,36 @@ func (s *scanner) fail(problem string) {
 	}
 }
 
-// open consumes the bracket at which an object or array begins.
-func (s *scanner) open(bracket byte) {
+// fields consumes an object and yields the name of each field, as str returns it.
+func (s *scanner) fields(yield func(name []byte, isCut bool) bool) {
+	s.each('{', func() bool { return yield(s.str()) })
+}
+
+// elements consumes an array and yields before each element.
+func (s *scanner) elements(yield func() bool) { s.each('[', yield) }
+
+// each consumes an object or array, and yields before each element of it. There are none in null.
+func (s *scanner) each(bracket byte, yield func() bool) {
 	if s.err != nil {
 		return
 	}
 	token, err := s.decoder.ReadToken()
-	if s.err = err; err == nil && byte(token.Kind()) != bracket {
+	if s.err = err; err != nil || token.Kind() == 'n' {
+		return
+	}
+	if byte(token.Kind()) != bracket {
 		s.fail("there is no " + string(bracket))
 	}
-}
-
-// openUnlessNull consumes null, or else does what open does. It reports whether it did.
-func (s *scanner) openUnlessNull(bracket byte) bool {
-	if s.err == nil && s.decoder.PeekKind() == 'n' {
-		s.skip()
-		return false
+	for s.err == nil {
+		switch s.decoder.PeekKind() {
+		case '}', ']', 0:
+			_, s.err = s.decoder.ReadToken()
+			return
+		}
+		if !yield() {
+			return
+		}
 	}
-	s.open(bracket)
-	return true
-}
-
-// element reports whether the open object or array has another element. If it has not, it consumes the
-// closing bracket.
-func (s *scanner) element() bool {
-	if s.err != nil {
-		return false
-	}
-	switch s.decoder.PeekKind() {
-	case '}', ']', 0:
-		_, s.err = s.decoder.ReadToken()
-		return false
-	}
-	return true
 }
 
 // skip consumes any value.
