@@ -121,6 +121,7 @@ const (
 // than 1 TiB of memory.
 func presets() map[string]Exporter {
 	return map[string]Exporter{
+		"": {},
 		"dcgm": {
 			Namespace:   "gpu-operator",
 			PodSelector: "app=nvidia-dcgm-exporter",
@@ -182,15 +183,10 @@ func (e *errs) check(wrong bool, format string, args ...any) {
 	}
 }
 
-func (e *Exporter) hasUnknownPreset() bool {
-	_, isKnown := presets()[e.Preset]
-	return !isKnown && e.Preset != ""
-}
-
 // setDefaults sets the fields of the preset and the other defaults.
 func (e *Exporter) setDefaults(dir string) {
-	p := presets()[e.Preset]
-	if e.hasUnknownPreset() {
+	p, isKnown := presets()[e.Preset]
+	if !isKnown {
 		p = presets()["dcgm"] // so that fields without a value are no further mistakes
 		p.Resources = nil
 	}
@@ -236,7 +232,8 @@ func (e *Exporter) validInterval() time.Duration {
 // validate returns all mistakes.
 func (e *Exporter) validate() errs {
 	var all errs
-	all.check(e.hasUnknownPreset(), "preset is %q, but must be dcgm", e.Preset)
+	_, isKnown := presets()[e.Preset]
+	all.check(!isKnown, "preset is %q, but must be dcgm", e.Preset)
 	all.check(validation.IsDNS1123Label(e.Name) != nil, "name is %q, but must consist of at most 63 lower-case letters, "+
 		"digits and hyphens", e.Name)
 	all.check(validation.IsDNS1123Label(e.Namespace) != nil, "namespace is %q, but must be the name of a namespace",
@@ -245,7 +242,9 @@ func (e *Exporter) validate() errs {
 	all.check(err != nil, "podSelector: %w", err)
 	all.check(err == nil && selector.Empty(), "podSelector is empty, but must select the exporter's pods: any pod of the "+
 		"namespace could report values otherwise")
-	all.check(!isPort(e.Port), "port is %q, but must be a number from 1 to 65535", e.Port)
+	port, err := strconv.Atoi(e.Port)
+	all.check(err != nil || validation.IsValidPortNum(port) != nil,
+		"port is %q, but must be a number from 1 to 65535", e.Port)
 	all.check(!strings.HasPrefix(e.Path, "/") || strings.ContainsAny(e.Path, "#? \t\r\n"),
 		"path is %q, but must start with / and have no query", e.Path)
 	all.check(e.Scheme != schemeHTTP && e.Scheme != schemeHTTPS, "scheme is %q, but must be http or https", e.Scheme)
@@ -264,8 +263,7 @@ func (e *Exporter) validate() errs {
 	}
 	_, err = newTransport(e)
 	all.check(err != nil, "%w", err)
-	all.check(len(e.Resources) == 0 && !e.hasUnknownPreset(),
-		"resources is empty: name the series of at least one resource")
+	all.check(len(e.Resources) == 0 && isKnown, "resources is empty: name the series of at least one resource")
 	for i := range e.Resources {
 		for _, err := range e.Resources[i].validate() {
 			all.check(true, "resource %q: %w", e.Resources[i].Resource, err)
@@ -292,11 +290,6 @@ func (r *Resource) validate() errs {
 	all.check(r.Combine != combineSum && r.Combine != combineMax, "combine is %q, but must be %s or %s", r.Combine,
 		combineSum, combineMax)
 	return all
-}
-
-func isPort(port string) bool {
-	number, err := strconv.Atoi(port)
-	return err == nil && validation.IsValidPortNum(number) == nil
 }
 
 func isPositive(f float64) bool { return f > 0 && !math.IsInf(f, 0) }

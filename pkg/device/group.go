@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
@@ -43,9 +44,8 @@ type target struct {
 // active is the pod whose values are served for a node. An update of a DaemonSet may run two pods on
 // a node, which report the same devices.
 type active struct {
-	target      *target
-	at, expires usage.Time
-	containers  map[string]int // by resource
+	target *target
+	extra.Report
 }
 
 // run watches the pods and scrapes them until the context ends.
@@ -122,7 +122,7 @@ func (g *group) removeExpired(now usage.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for node, a := range g.active {
-		if now >= a.expires {
+		if now >= a.Expires {
 			g.source.Sink.Remove(node, g.sinkName())
 			delete(g.active, node)
 		}
@@ -149,12 +149,12 @@ func (g *group) exporter(now usage.Time) health.Exporter {
 		e.Containers[g.Resources[i].Resource] = 0
 	}
 	for _, a := range g.active {
-		if now >= a.expires {
+		if now >= a.Expires {
 			continue
 		}
-		e.Oldest = max(e.Oldest, now.Sub(a.at))
-		for name, n := range a.containers {
-			e.Containers[name] += n
+		e.Oldest = max(e.Oldest, now.Sub(a.At))
+		for i := range a.Containers {
+			e.Containers[a.Containers[i].Name]++
 		}
 	}
 	return e

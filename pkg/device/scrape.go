@@ -84,12 +84,9 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 	if a := g.active[node]; a != nil && !g.replaces(t, a, at) {
 		return
 	}
-	a := &active{target: t, at: at.Add(-r.age), expires: at.Add(g.MaxAge - r.age), containers: map[string]int{}}
-	for i := range r.containers {
-		a.containers[r.containers[i].Name]++
-	}
+	a := &active{t, extra.Report{At: at.Add(-r.age), Expires: at.Add(g.MaxAge - r.age), Containers: r.containers}}
 	g.active[node] = a
-	g.source.Sink.Put(node, g.sinkName(), extra.Report{At: a.at, Expires: a.expires, Containers: r.containers})
+	g.source.Sink.Put(node, g.sinkName(), a.Report)
 }
 
 // sinkName returns the name of the source in the Sink, which no source but this group has.
@@ -98,7 +95,7 @@ func (g *group) sinkName() string { return "device/" + g.Name }
 // replaces reports whether the values of a target replace those that are served: the oldest pod that
 // can be scraped counts, so that no new pod decides.
 func (g *group) replaces(t *target, a *active, now usage.Time) bool {
-	return t == a.target || !g.isScraped(a.target) || a.target.health.Reason != "" || now >= a.expires ||
+	return t == a.target || !g.isScraped(a.target) || a.target.health.Reason != "" || now >= a.Expires ||
 		byAge(t.pod, a.target.pod) < 0
 }
 
