@@ -40,7 +40,7 @@ type scanner struct {
 
 func newScanner(r io.Reader) *scanner {
 	s := &scanner{source: bufio.NewReaderSize(r, maxToken)}
-	s.decoder.Reset((*bounded)(s), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	s.decoder.Reset(s, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	return s
 }
 
@@ -144,22 +144,19 @@ func (s *scanner) str() (text []byte, isCut bool) {
 	return s.text, len(quoted) > maxToken
 }
 
-// bounded is the scanner as the reader of its decoder, which keeps whole tokens in memory, with the
-// white space before them.
-type bounded scanner
-
-// Read implements io.Reader.
-func (b *bounded) Read(p []byte) (n int, err error) {
-	if b.received-b.decoder.InputOffset() > maxToken {
-		n, err = b.skipRest(p)
+// Read implements io.Reader for the decoder, which keeps whole tokens in memory, with the white space
+// before them.
+func (s *scanner) Read(p []byte) (n int, err error) {
+	if s.received-s.decoder.InputOffset() > maxToken {
+		n, err = s.skipRest(p)
 	}
 	if err == nil {
 		var more int
-		more, err = b.source.Read(p[n:min(len(p), maxRead)]) // a full buffer would grow
+		more, err = s.source.Read(p[n:min(len(p), maxRead)]) // a full buffer would grow
 		n += more
 	}
-	if b.received += int64(n); err != nil && !errors.Is(err, io.EOF) {
-		b.readErr = err
+	if s.received += int64(n); err != nil && !errors.Is(err, io.EOF) {
+		s.readErr = err
 	}
 	return n, err
 }
@@ -168,18 +165,18 @@ const space = " \t\r\n"
 
 // skipRest consumes the rest of the string that the decoder has received the start of, up to its
 // closing quote, or of white space. Instead of it, the decoder receives the text in p.
-func (b *bounded) skipRest(p []byte) (n int, err error) {
-	token := bytes.TrimLeft(b.decoder.UnreadBuffer(), ",:"+space)
+func (s *scanner) skipRest(p []byte) (n int, err error) {
+	token := bytes.TrimLeft(s.decoder.UnreadBuffer(), ",:"+space)
 	switch {
 	case len(token) == 0:
-		return 0, b.skipTo(func(c byte) bool { return strings.IndexByte(space, c) < 0 })
+		return 0, s.skipTo(func(c byte) bool { return strings.IndexByte(space, c) < 0 })
 	case token[0] != '"':
 		return 0, reason.Errorf(reason.Undecodable, "the response is not valid JSON: a number is too long")
 	case len(token) <= maxToken:
 		return 0, nil
 	}
 	isEscaped := (len(token)-len(bytes.TrimRight(token, `\`)))%2 == 1
-	err = b.skipTo(func(c byte) bool {
+	err = s.skipTo(func(c byte) bool {
 		isEnd := c == '"' && !isEscaped
 		isEscaped = c == '\\' && !isEscaped
 		return isEnd
@@ -191,14 +188,14 @@ func (b *bounded) skipRest(p []byte) (n int, err error) {
 }
 
 // skipTo consumes the bytes before the first one for which isEnd is true.
-func (b *bounded) skipTo(isEnd func(byte) bool) error {
+func (s *scanner) skipTo(isEnd func(byte) bool) error {
 	for {
-		c, err := b.source.ReadByte()
+		c, err := s.source.ReadByte()
 		if err != nil {
 			return err
 		}
 		if isEnd(c) {
-			return b.source.UnreadByte()
+			return s.source.UnreadByte()
 		}
 	}
 }
