@@ -99,8 +99,6 @@ func (s *Source) recordNode(n *node, now time.Time) bool {
 			containers++
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	h := &n.health
 	if count == 0 {
 		h.Containers = 0

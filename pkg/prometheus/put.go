@@ -3,32 +3,33 @@ package prometheus
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// put stores the new samples of a node. observeStamps must be first: it decides which selection of each
-// counter the rest uses.
-func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) {
-	s.observeStamps(n)
-	reference, hasNew := s.prepare(n, sent)
-	if !hasNew {
-		return
-	}
+// put stores the new samples of a node, and adds the refresh to what is known of it. It reports whether the
+// engine has series of the node. observeStamps must be first: it decides which selection of each counter the
+// rest uses.
+func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.nodes[n.name] != n { // it was deleted
-		return
+		return true
 	}
-	s.scrape = usage.Scrape{
-		At: arrived, Sent: sent, Partial: partial || n.overLimit, Containers: s.scrape.Containers[:0],
-		Capacity: uint64(max(0, n.object.Status.Capacity.Cpu().ScaledValue(resource.Nano))),
+	s.observeStamps(n)
+	if reference, hasNew := s.prepare(n, sent); hasNew {
+		s.scrape = usage.Scrape{
+			At: arrived, Sent: sent, Partial: partial || n.overLimit, Containers: s.scrape.Containers[:0],
+			Capacity: uint64(max(0, n.object.Status.Capacity.Cpu().ScaledValue(resource.Nano))),
+		}
+		n.overLimit = false
+		s.fill(n, reference)
+		s.Sink.Put(n.name, &s.scrape)
 	}
-	n.overLimit = false
-	s.fill(n, reference)
-	s.Sink.Put(n.name, &s.scrape)
+	return s.recordNode(n, time.Now())
 }
 
 // prepare drops the samples that are by another clock than those of their node, and restarts series if

@@ -38,8 +38,7 @@ func (s *Source) refresh(ctx context.Context) (result Result) {
 	}
 	arrived := s.Clock.At(time.Now())
 	for _, n := range nodes {
-		s.put(n, sent, arrived, engine.Partial)
-		if !s.recordNode(n, time.Now()) {
+		if !s.put(n, sent, arrived, engine.Partial) {
 			result.Missing++
 		}
 	}
