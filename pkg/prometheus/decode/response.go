@@ -116,10 +116,7 @@ func Decode(r io.Reader, emit func(*Series)) (*Response, error) {
 			d.skip()
 		}
 	}
-	if err := d.finish(); err != nil { // it reads until the end: compressed responses end with a checksum
-		return nil, err
-	}
-	return &d.response, nil
+	return &d.response, d.finish() // it reads until the end: compressed responses end with a checksum
 }
 
 type decoder struct {
