@@ -179,11 +179,3 @@ type foreign struct {
 	counter *counter
 	at      usage.Time
 }
-
-// usable returns the points of a counter without those that are by another clock.
-func (n *node) usable(c *counter, points []point) []point {
-	if len(n.foreign) == 0 {
-		return points
-	}
-	return slices.DeleteFunc(points, func(p point) bool { return n.foreign[foreign{c, p.At}] })
-}

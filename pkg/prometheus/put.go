@@ -69,7 +69,7 @@ func (s *Source) fill(n *node, reference usage.Time) {
 	if s.isFresh(&n.counter) {
 		s.scrape.Node = n.counter.next()
 	}
-	n.order = slices.DeleteFunc(n.order, func(c *container) bool {
+	containers := slices.DeleteFunc(n.all[1:], func(c *counter) bool {
 		sample, exists := s.sampleOf(n, c, reference)
 		if !exists {
 			delete(n.containers, c.namespace+"\x00"+c.pod+"\x00"+c.name)
@@ -80,19 +80,20 @@ func (s *Source) fill(n *node, reference usage.Time) {
 		})
 		return false
 	})
+	n.all = n.all[:1+len(containers)]
 }
 
 // sampleOf returns what is stored of a container, and whether it exists. The engine may not have the
 // latest samples of all containers, and has samples of containers that have ended. The API server
 // reports later than the kubelet that a container has started.
-func (s *Source) sampleOf(n *node, c *container, reference usage.Time) (sample usage.Sample, exists bool) {
+func (s *Source) sampleOf(n *node, c *counter, reference usage.Time) (sample usage.Sample, exists bool) {
 	if c.refresh != s.refreshes || reference.Sub(c.cur.At) > endedAfter {
 		if start, ok := s.Started(n.name, c.namespace, c.pod, c.name); !ok || !start.IsRunning {
 			return sample, false
 		}
 	}
 	switch {
-	case s.isFresh(&c.counter):
+	case s.isFresh(c):
 		return c.next(), true
 	case c.refresh == s.refreshes && c.last.At != 0: // the last one again
 		return c.sample(c.last), true

@@ -141,9 +141,9 @@ func (s *Source) Set(object *corev1.Node) {
 	defer s.mu.Unlock()
 	n := s.nodes[object.Name]
 	if n == nil {
-		n = &node{name: object.Name, containers: map[string]*container{}, foreign: map[foreign]bool{},
+		n = &node{name: object.Name, containers: map[string]*counter{}, foreign: map[foreign]bool{},
 			health: health.Node{Name: object.Name, UID: object.UID}}
-		n.counter.isRunning = true
+		n.counter.isRunning, n.all = true, []*counter{&n.counter}
 		s.nodes[object.Name] = n
 	}
 	n.object = object

@@ -137,7 +137,7 @@ func TestTimesOfScrapes(t *testing.T) {
 func TestHonoredTimes(t *testing.T) {
 	for seed := range uint64(5) {
 		runLoads(t, seed, 15, true, func(w *world, second int, p *usage.Pod) {
-			if n := w.nodes["n1"]; n.stamped > 0 || n.order[0].ifStamped != nil || p.Window > 35*time.Second {
+			if n := w.nodes["n1"]; n.stamped > 0 || n.all[1].ifStamped != nil || p.Window > 35*time.Second {
 				t.Errorf("seed %d, after %d s: got %+v, a window of %v", seed, second, n.stamped, p.Window)
 			}
 		})
