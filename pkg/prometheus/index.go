@@ -14,10 +14,10 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// reindex updates the index of the nodes by name and by address, and returns the nodes. A node sets the addresses in its own
-// status, but must not take those of others: an address of several nodes stays with the one that had
-// it first, or, after a restart, with the oldest node. The first conflict of each other node is logged:
-// a node may set thousands of addresses, and others all the time.
+// reindex updates the index of the nodes by name and by address, and returns the nodes. A node sets
+// the addresses in its own status, but must not take those of others: an address of several nodes stays
+// with the one that had it first, or, after a restart, with the oldest node. The first conflict of each
+// other node is logged: a node may set thousands of addresses, and others all the time.
 func (s *Source) reindex(ctx context.Context) []*node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
