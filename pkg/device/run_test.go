@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,6 +84,7 @@ func TestRun(t *testing.T) {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	var synced atomic.Bool
 	clock := usage.NewClock(time.Now())
 	extra := extra.New(store.New(store.Config{}).Corrected)
 	scraped := make(chan Result, 100)
@@ -94,7 +96,8 @@ func TestRun(t *testing.T) {
 			default:
 			}
 		},
-		IsKnown:       func(_, _, _, _ string) bool { return true },
+		IsKnown:       func(_, _, _, _ string) bool { return synced.Load() },
+		Synced:        synced.Load,
 		AllowLoopback: true,
 	})
 	if err != nil {
@@ -103,6 +106,7 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { source.Run(ctx) })
+	synced.Store(true)
 	if r := <-scraped; r.Exporter != "test" || r.Reason != "" {
 		t.Errorf("got %+v", r)
 	}
@@ -125,6 +129,14 @@ func TestRun(t *testing.T) {
 	cancel()
 	running.Wait()
 	server.CloseClientConnections()
+}
+
+// TestRunEnds checks that Run ends while the pods are not known.
+func TestRunEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	source := newSource(Config{Synced: func() bool { return false }})
+	source.Run(ctx)
 }
 
 func TestNewErrors(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -31,6 +32,8 @@ type Config struct {
 
 	// IsKnown reports whether the API server has a container in a pod that is bound to a node.
 	IsKnown func(node, namespace, pod, container string) bool
+	// Synced reports whether the pods are known. There are no scrapes before that.
+	Synced func() bool
 
 	AllowLoopback bool // whether exporters may have addresses of this machine; for tests
 }
@@ -55,6 +58,8 @@ const (
 	// maxPodsPerNode is the number of pods that are scraped for one node and exporter: an update may run
 	// two. Who may create pods with the exporter's labels could create any number.
 	maxPodsPerNode = 2
+	// syncInterval is the time between two calls of Config.Synced.
+	syncInterval = 100 * time.Millisecond
 )
 
 // Source scrapes the exporters of all nodes.
@@ -115,8 +120,12 @@ func (s *Source) newGroup(e *Exporter, transport http.RoundTripper) *group {
 	return g
 }
 
-// Run scrapes until the context ends. The pods must be known.
+// Run scrapes until the context ends.
 func (s *Source) Run(ctx context.Context) {
+	synced := func(context.Context) (bool, error) { return s.Synced(), nil }
+	if wait.PollUntilContextCancel(ctx, syncInterval, true, synced) != nil {
+		return // the context ended
+	}
 	var running sync.WaitGroup
 	for _, g := range s.groups {
 		running.Go(func() { g.run(ctx, s.client) })

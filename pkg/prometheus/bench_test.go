@@ -36,7 +36,7 @@ func benchmarkRefresh(b *testing.B, nodes int) {
 	before := heap()
 	source, err := New(Config{
 		URL: url, Interval: interval, MaxSampleAge: 10 * time.Minute, MaxContainers: 1000, Sink: samples,
-		Clock:   usage.NewClock(time.Now()),
+		Clock: usage.NewClock(time.Now()), Synced: func() bool { return true },
 		Started: func(_, _, _, _ string) (Start, bool) { return Start{At: 1, PodCreatedAt: 1, IsRunning: true}, true },
 	})
 	if err != nil {

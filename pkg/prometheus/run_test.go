@@ -4,17 +4,28 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// TestRun runs the loop: refreshes, with failures in between, while nodes come and go.
+// TestRun runs the loop: no query before the API server's objects are known, then refreshes, with
+// failures in between, while nodes come and go.
 func TestRun(t *testing.T) {
 	f := newFixture(t, "")
 	f.put("app", "", -20, 100, -5, 103)
 	failures := make(chan int) // in a row
 	ctx, cancel := context.WithCancel(t.Context())
+	var syncs atomic.Int32
 	f.Interval = 20 * time.Millisecond
+	f.Synced = func() bool {
+		f.set(func() {
+			if syncs.Load() < 3 && len(f.requests) > 0 {
+				t.Error("sent a query before the nodes and pods were known")
+			}
+		})
+		return syncs.Add(1) >= 3
+	}
 	f.Refreshed = func(Result) {
 		select {
 		case failures <- f.Overall().Failures:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -44,6 +45,9 @@ type Config struct {
 	Clock     usage.Clock
 	Refreshed func(Result) // is called after each refresh
 
+	// Synced reports whether the nodes and pods of the API server are known. There is no query
+	// before.
+	Synced func() bool
 	// Started returns when a container started according to the API server. It reports false if the
 	// pod is not bound to the node, or its kubelet has not accepted it yet: the samples are then of
 	// another pod of that name, and are ignored.
@@ -84,6 +88,8 @@ const (
 	parallelQueries = 2
 	// retries is the number of failures in a row that are followed by an early refresh.
 	retries = 3
+
+	syncInterval = 100 * time.Millisecond
 )
 
 // Source keeps a Sink up to date with the samples that an engine has of a set of nodes.
@@ -172,8 +178,12 @@ func (s *Source) Alive() error {
 // WarmedUp reports whether the samples of a refresh have been stored.
 func (s *Source) WarmedUp() bool { return !s.overall.Load().LastSuccess.IsZero() }
 
-// Run refreshes until ctx is done. The nodes and pods of the API server must be known.
+// Run refreshes until ctx is done.
 func (s *Source) Run(ctx context.Context) {
+	synced := func(context.Context) (bool, error) { return s.Synced(), nil }
+	if wait.PollUntilContextCancel(ctx, syncInterval, true, synced) != nil {
+		return // the context ended
+	}
 	due := time.Now()
 	for {
 		s.setNext(due)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -120,19 +119,6 @@ func (a *assembly) synced() bool {
 	return a.watches.NodesSynced() == nil && a.watches.PodsSynced() == nil
 }
 
-// knownInterval is the time between two checks of after.
-const knownInterval = 100 * time.Millisecond
-
-// after returns a loop that starts when something is known.
-func after(isKnown func() bool, loop func(context.Context)) func(context.Context) {
-	return func(ctx context.Context) {
-		known := func(context.Context) (bool, error) { return isKnown(), nil }
-		if wait.PollUntilContextCancel(ctx, knownInterval, true, known) == nil {
-			loop(ctx)
-		}
-	}
-}
-
 // addSource adds the source of the usage, and events about it. The watches of nodes set its targets.
 func (a *assembly) addSource() error {
 	add := a.addScraper
@@ -143,11 +129,7 @@ func (a *assembly) addSource() error {
 		return err
 	}
 	a.instruments.registerNodes(a.source)
-	run := a.source.Run
-	if a.Prometheus != nil { // it needs the pods, too, to know of which containers the samples are
-		run = after(a.synced, run)
-	}
-	a.loops = append(a.loops, run, func(ctx context.Context) { a.watches.Run(ctx, a.source) })
+	a.loops = append(a.loops, a.source.Run, func(ctx context.Context) { a.watches.Run(ctx, a.source) })
 	a.addEvents()
 	return nil
 }

@@ -18,6 +18,7 @@ func (a *assembly) addDevices() error {
 	}
 	c := *a.Devices
 	c.Client, c.Sink, c.Clock, c.AllowLoopback = a.client, a.view.Extra, a.clock, a.Kubelet.AllowLoopback
+	c.Synced = func() bool { return a.watches.PodsSynced() == nil }
 	c.IsKnown = func(node, namespace, pod, container string) bool {
 		o := boundPod(a.view.Pods, node, namespace, pod)
 		return o != nil && slices.ContainsFunc(o.Containers, func(s inventory.ContainerState) bool {
@@ -31,7 +32,7 @@ func (a *assembly) addDevices() error {
 	}
 	a.instruments.registerExporters(source.Exporters)
 	a.exporters = source.Exporters
-	a.loops = append(a.loops, after(func() bool { return a.watches.PodsSynced() == nil }, source.Run))
+	a.loops = append(a.loops, source.Run)
 	return nil
 }
 

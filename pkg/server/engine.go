@@ -15,7 +15,7 @@ func (a *assembly) addEngine() error {
 	c := *a.Prometheus
 	c.Interval, c.MaxSampleAge, c.MaxContainers = a.Resolution, a.MaxSampleAge, maxContainers
 	c.Sink, c.Clock, c.Refreshed = a.view.Store, a.clock, a.instruments.registerEngine().refreshed
-	c.UserAgent = a.client.UserAgent
+	c.Synced, c.UserAgent = a.synced, a.client.UserAgent
 	c.Started = func(node, namespace, pod, container string) (prom.Start, bool) {
 		return startOf(boundPod(a.view.Pods, node, namespace, pod), container)
 	}

@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -30,8 +32,13 @@ func (a *assembly) addScraper() error {
 	if a.KubeletServiceAccount != "" {
 		tokens := newKubeletTokens(a.clients.CoreV1(), a.namespace, a.KubeletServiceAccount)
 		a.Kubelet.Token = tokens.Token
-		// Before the nodes are known, failures would only delay the token that the first scrapes need.
-		a.loops = append(a.loops, after(func() bool { return a.watches.NodesSynced() == nil }, tokens.run))
+		a.loops = append(a.loops, func(ctx context.Context) {
+			// Before the nodes are known, failures would only delay the token that the first scrapes need.
+			known := func(context.Context) (bool, error) { return a.watches.NodesSynced() == nil, nil }
+			if wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, known) == nil {
+				tokens.run(ctx)
+			}
+		})
 	}
 	fetcher, err := kubelet.NewClient(kubeletConfig(a.Kubelet, a.client))
 	if err != nil {
