@@ -50,7 +50,7 @@ func TestFetch(t *testing.T) {
 					node.Annotations = map[string]string{PathAnnotation: path}
 				}
 				var got, want usage.Scrape
-				check := func(fetch fetchFunc, token, uri, accept string, decode func(decode.Times) error) {
+				check := func(fetch fetchFunc, token, uri, accept string, decode func(dst *usage.Scrape) error) {
 					t.Helper()
 					before := usage.At(time.Now())
 					if err := fetch(c, t.Context(), node, &got); err != nil {
@@ -59,7 +59,8 @@ func TestFetch(t *testing.T) {
 					if after := usage.At(time.Now()); got.At < before || got.At > after {
 						t.Errorf("got At %v, want from %v to %v", got.At.Time(), before.Time(), after.Time())
 					}
-					if err := decode(timesOf(&got)); err != nil {
+					want.Sent, want.At, want.Date = got.Sent, got.At, got.Date
+					if err := decode(&want); err != nil {
 						t.Fatal(err)
 					}
 					if !reflect.DeepEqual(got, want) {
@@ -78,11 +79,11 @@ func TestFetch(t *testing.T) {
 				for _, token := range []string{"abc.def", "new"} {
 					writeFile(t, dir, "token", []byte(token))
 					expire(c.credentials.tokenFile)
-					check(fetchResource, token, path, "text/plain;version=0.0.4", func(times decode.Times) error {
-						return new(decode.Text).Decode(&want, resource, times)
+					check(fetchResource, token, path, "text/plain;version=0.0.4", func(dst *usage.Scrape) error {
+						return new(decode.Text).Decode(dst, resource)
 					})
 					check(fetchSummary, token, "/stats/summary?only_cpu_and_memory=true", "application/json",
-						func(times decode.Times) error { return new(decode.Summary).Decode(&want, summary, "node1", times) })
+						func(dst *usage.Scrape) error { return new(decode.Summary).Decode(dst, summary, "node1") })
 				}
 				if n := k.opened.Load(); n != 1 {
 					t.Errorf("got %d connections for 4 requests, want 1", n)
@@ -91,8 +92,6 @@ func TestFetch(t *testing.T) {
 		}
 	}
 }
-
-func timesOf(s *usage.Scrape) decode.Times { return decode.Times{Sent: s.Sent, At: s.At, Date: s.Date} }
 
 // TestScrapesShareNoMemory scrapes many kubelets at the same time. Each scrape must have the names
 // of its own node, although buffers are reused.

@@ -106,10 +106,10 @@ func (s *Source) recordNode(n *node, now time.Time) bool {
 		if h.Last.IsZero() && age >= -usage.MaxLead && age < s.overall.Load().Startup {
 			return false
 		}
-		h.Fail(now, 0, reason.NotInEngine, nil)
+		h.Add(now, 0, reason.NotInEngine, nil)
 		return false
 	}
-	h.Succeed(now, 0)
+	h.Add(now, 0, "", nil)
 	switch {
 	case newest.second != 0:
 		h.Interval = newest.cur.At.Sub(newest.second)

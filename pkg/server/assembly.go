@@ -84,7 +84,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 				return store.ContainerState{}
 			}
 			return store.ContainerState{
-				Running: o.Running(container), EarliestStart: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
+				Running: o.Container(container).Running, EarliestStart: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
 			}
 		},
 	})

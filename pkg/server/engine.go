@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -35,13 +37,8 @@ func startOf(pod *inventory.Object, container string) (start prom.Start, ok bool
 	if pod == nil || pod.StartedAt == 0 && pod.Phase == inventory.PodPending { // its kubelet has not accepted it yet
 		return start, false
 	}
-	start = prom.Start{At: pod.StartedAt, PodCreatedAt: pod.CreatedAt, IsRunning: pod.Running(container)}
-	for i := range pod.Containers {
-		if c := &pod.Containers[i]; c.Name == container && c.StartedAt != 0 {
-			start.At = c.StartedAt
-		}
-	}
-	return start, true
+	c := pod.Container(container)
+	return prom.Start{At: cmp.Or(c.StartedAt, pod.StartedAt), PodCreatedAt: pod.CreatedAt, IsRunning: c.Running}, true
 }
 
 // engineInstruments has the instruments of the refreshes from an engine.

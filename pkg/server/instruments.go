@@ -80,7 +80,7 @@ func (i *instruments) registerState(metrics *store.Store, nodes, pods *inventory
 		baselines = newDesc("baselines_total", "First samples of a series or after a restart, which give no rate yet.")
 	)
 	i.collect(func(out chan<- prometheus.Metric) {
-		out <- gauge(known, float64(nodes.Len()), "node")
+		out <- gauge(known, float64(nodes.LenOf(inventory.PhaseUnknown)), "node")
 		out <- gauge(known, float64(pods.LenOf(inventory.PodRunning)), "pod")
 		stats := metrics.Stats(i.clock.At(i.now()))
 		out <- gauge(points, float64(stats.Nodes), "node")

@@ -171,8 +171,8 @@ func (f simulatedFetcher) FetchSummary(
 	ctx context.Context, node *corev1.Node, put func(*usage.Scrape),
 ) (timing usage.Timing, err error) {
 	const path = kubelettest.SummaryPath + "?only_cpu_and_memory=true"
-	return timing, f.get(ctx, node.Name, path, put, func(s *usage.Scrape, body []byte, times decode.Times) error {
-		return new(decode.Summary).Decode(s, body, node.Name, times)
+	return timing, f.get(ctx, node.Name, path, put, func(s *usage.Scrape, body []byte) error {
+		return new(decode.Summary).Decode(s, body, node.Name)
 	})
 }
 
@@ -183,7 +183,7 @@ func (simulatedFetcher) FetchStorage(context.Context, *corev1.Node, func(*usage.
 // get requests a path of a kubelet, and decodes the response.
 func (f simulatedFetcher) get(
 	ctx context.Context, node, path string, put func(*usage.Scrape),
-	decodeBody func(*usage.Scrape, []byte, decode.Times) error,
+	decodeBody func(*usage.Scrape, []byte) error,
 ) error {
 	var k *kubelettest.Kubelet
 	f.update(func() { k = f.kubelets[node] })
@@ -192,23 +192,22 @@ func (f simulatedFetcher) get(
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	times := decode.Times{Sent: f.clock.At(time.Now())}
+	s := usage.Scrape{Sent: f.clock.At(time.Now())}
 	f.delay()
 	w, err := request(ctx, k, path)
 	if err != nil {
 		return err
 	}
 	f.delay()
-	times.At = f.clock.At(w.arrived)
+	s.At = f.clock.At(w.arrived)
 	if date, err := http.ParseTime(w.Header().Get("Date")); err == nil {
-		times.Date = usage.At(date)
+		s.Date = usage.At(date)
 	}
 	if w.Code != http.StatusOK || w.Header().Get("Content-Encoding") != "" ||
 		strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
 		return fmt.Errorf("status %d, %v", w.Code, w.Header())
 	}
-	var s usage.Scrape
-	if err := decodeBody(&s, w.Body.Bytes(), times); err != nil {
+	if err := decodeBody(&s, w.Body.Bytes()); err != nil {
 		return err
 	}
 	put(&s)
