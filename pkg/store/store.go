@@ -121,6 +121,13 @@ func (s *Store) Node(name string, now usage.Time) *usage.Node {
 	return nil
 }
 
+// Pod looks up one pod as Pods does.
+func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod {
+	var found [1]*usage.Pod
+	s.Pods(found[:], []usage.PodKey{{Node: nodeName, Namespace: namespace, Name: name}}, now)
+	return found[0]
+}
+
 // LookupBatch is the largest number of pods that Pods looks up.
 const LookupBatch = 32
 

@@ -73,13 +73,6 @@ func newWideStore(rateWindow time.Duration) *Store {
 	return New(Config{MaxSampleAge: maxAge, RateWindow: rateWindow, MaxContainers: 100})
 }
 
-// Pod looks up one pod.
-func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod {
-	var found [1]*usage.Pod
-	s.Pods(found[:], []usage.PodKey{{Node: nodeName, Namespace: namespace, Name: name}}, now)
-	return found[0]
-}
-
 // show returns a pod's metrics as text: its time and window in seconds, and each container's CPU in
 // millicores.
 func show(p *usage.Pod) string {
