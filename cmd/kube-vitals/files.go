@@ -39,7 +39,7 @@ func (o *options) checkFiles() {
 		}
 	}
 
-	o.checkFile("--kubelet-certificate-authority", o.Kubelet.CertificateAuthority, checkAuthorities)
+	o.checkFile("--kubelet-certificate-authority", o.Kubelet.TLS.CAFile, checkAuthorities)
 	o.checkFile("--client-ca-file", o.Authentication.ClientCert.ClientCA, checkCertificates)
 	o.checkFile("--requestheader-client-ca-file", o.Authentication.RequestHeader.ClientCAFile, checkCertificates)
 	o.checkFile("--prometheus-config", o.Prometheus.File, func(content []byte) error {
@@ -55,7 +55,7 @@ func (o *options) checkFiles() {
 	serving := o.Serving.ServerCert.CertKey
 	o.checkPair(pair{"--tls-cert-file", serving.CertFile, "--tls-private-key-file", serving.KeyFile})
 	o.checkPair(pair{
-		"--kubelet-client-certificate", o.Kubelet.ClientCertificate, "--kubelet-client-key", o.Kubelet.ClientKey,
+		"--kubelet-client-certificate", o.Kubelet.TLS.CertFile, "--kubelet-client-key", o.Kubelet.TLS.KeyFile,
 	})
 	for _, sni := range o.Serving.SNICertKeys {
 		o.checkPair(pair{"--tls-sni-cert-key", sni.CertFile, "--tls-sni-cert-key", sni.KeyFile})

@@ -31,13 +31,13 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&k.Timeout, "kubelet-request-timeout", 0,
 		"The timeout of a request to a kubelet; at most 9/10 of --metric-resolution. (default "+
 			"10s, or 9/10 of --metric-resolution if that is less)")
-	fs.StringVar(&k.CertificateAuthority, "kubelet-certificate-authority", "",
+	fs.StringVar(&k.TLS.CAFile, "kubelet-certificate-authority", "",
 		"The file with the CA certificates that verify the kubelets' serving certificates. "+
 			"(default: the cluster's CA)")
-	fs.StringVar(&k.ClientCertificate, "kubelet-client-certificate", "",
+	fs.StringVar(&k.TLS.CertFile, "kubelet-client-certificate", "",
 		"The file with the client certificate for kubelets. If it is set, no token is sent to "+
 			"them.")
-	fs.StringVar(&k.ClientKey, "kubelet-client-key", "", "The file with the key of --kubelet-client-certificate.")
+	fs.StringVar(&k.TLS.KeyFile, "kubelet-client-key", "", "The file with the key of --kubelet-client-certificate.")
 	fs.StringVar(&o.KubeletServiceAccount, "kubelet-service-account", "",
 		"The ServiceAccount, in the namespace of this pod, whose short-lived tokens are sent to "+
 			"kubelets. It should have no permissions except get on nodes/metrics and nodes/stats; "+
@@ -56,7 +56,7 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&k.Gzip, "kubelet-gzip", false,
 		"Request compressed responses from kubelets: a tenth of the bytes, but more CPU on both "+
 			"sides. See docs/scaling.md.")
-	fs.BoolVar(&k.InsecureTLS, "kubelet-insecure-tls", false,
+	fs.BoolVar(&k.TLS.Insecure, "kubelet-insecure-tls", false,
 		"Do not verify the kubelets' serving certificates. For tests only: an attacker on the "+
 			"network can read the credentials and forge metrics.")
 	fs.BoolVar(&k.PlainHTTP, "deprecated-kubelet-completely-insecure", false,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -180,7 +181,8 @@ func (o *options) complete() {
 	if !o.all.Changed("rate-window") && !o.usesPrometheus() {
 		o.RateWindow = min(defaultRateWindow, o.MaxSampleAge)
 	}
-	if !o.all.Changed("kubelet-request-timeout") {
+	o.Kubelet.Port = cmp.Or(o.Kubelet.Port, kubelet.DefaultPort)
+	if o.Kubelet.Timeout == 0 {
 		o.Kubelet.Timeout = min(kubelet.DefaultTimeout, o.longestTimeout())
 	}
 	o.completeActive()

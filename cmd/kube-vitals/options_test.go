@@ -48,7 +48,7 @@ func TestDefaults(t *testing.T) {
 		"address types": slices.Equal(c.Kubelet.AddressTypes, []corev1.NodeAddressType{
 			"Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"}),
 		"kubelet credentials": c.KubeletServiceAccount == "" && c.KubeletPins == "" && !c.Kubelet.AllowLoopback,
-		"kubelet TLS":         !c.Kubelet.InsecureTLS && !c.Kubelet.PlainHTTP,
+		"kubelet TLS":         !c.Kubelet.TLS.Insecure && !c.Kubelet.PlainHTTP,
 		"all nodes":           c.NodeSelector.Empty(),
 		"warnings":            c.MissingMetricsWarnings,
 		"port":                c.Serving.BindPort == 443,
@@ -91,10 +91,10 @@ func TestFlags(t *testing.T) {
 		"--missing-metrics-warnings=false":  func(c server.Config) bool { return !c.MissingMetricsWarnings },
 		"--kubelet-use-node-status-port":    func(c server.Config) bool { return c.Kubelet.UseNodeStatusPort },
 		"--kubelet-port=1":                  func(c server.Config) bool { return c.Kubelet.Port == 1 },
-		"--kubelet-insecure-tls":            func(c server.Config) bool { return c.Kubelet.InsecureTLS },
-		"--kubelet-certificate-authority=f": func(c server.Config) bool { return c.Kubelet.CertificateAuthority == "f" },
+		"--kubelet-insecure-tls":            func(c server.Config) bool { return c.Kubelet.TLS.Insecure },
+		"--kubelet-certificate-authority=f": func(c server.Config) bool { return c.Kubelet.TLS.CAFile == "f" },
 		"--kubelet-client-certificate=c --kubelet-client-key=k": func(c server.Config) bool {
-			return c.Kubelet.ClientCertificate == "c" && c.Kubelet.ClientKey == "k"
+			return c.Kubelet.TLS.CertFile == "c" && c.Kubelet.TLS.KeyFile == "k"
 		},
 		"--deprecated-kubelet-completely-insecure": func(c server.Config) bool { return c.Kubelet.PlainHTTP },
 		"--kubelet-preferred-address-types=InternalIP,Hostname": func(c server.Config) bool {

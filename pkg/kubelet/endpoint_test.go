@@ -100,7 +100,7 @@ func TestEndpointOf(t *testing.T) {
 			if tt.path != "" {
 				node.Annotations = map[string]string{PathAnnotation: tt.path}
 			}
-			c, err := NewClient(tt.config)
+			c, err := NewClient(withDefaults(tt.config))
 			if err != nil {
 				t.Fatal(err)
 			}
