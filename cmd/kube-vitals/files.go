@@ -1,23 +1,19 @@
 package main
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/audit/policy"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
@@ -39,7 +35,7 @@ func (o *options) checkFiles() {
 		}
 	}
 
-	o.checkFile("--kubelet-certificate-authority", o.Kubelet.TLS.CAFile, checkAuthorities)
+	o.checkFile("--kubelet-certificate-authority", o.Kubelet.TLS.CAFile, checkCertificates)
 	o.checkFile("--client-ca-file", o.Authentication.ClientCert.ClientCA, checkCertificates)
 	o.checkFile("--requestheader-client-ca-file", o.Authentication.RequestHeader.ClientCAFile, checkCertificates)
 	o.checkFile("--prometheus-config", o.Prometheus.File, func(content []byte) error {
@@ -53,45 +49,35 @@ func (o *options) checkFiles() {
 	o.checkFile("--audit-policy-file", o.Audit.PolicyFile, checkAuditPolicy)
 
 	serving := o.Serving.ServerCert.CertKey
-	o.checkPair(pair{"--tls-cert-file", serving.CertFile, "--tls-private-key-file", serving.KeyFile})
-	o.checkPair(pair{
-		"--kubelet-client-certificate", o.Kubelet.TLS.CertFile, "--kubelet-client-key", o.Kubelet.TLS.KeyFile,
-	})
+	o.checkPair("--tls-cert-file, --tls-private-key-file", serving.CertFile, serving.KeyFile)
+	client := o.Kubelet.TLS
+	o.checkPair("--kubelet-client-certificate, --kubelet-client-key", client.CertFile, client.KeyFile)
 	for _, sni := range o.Serving.SNICertKeys {
-		o.checkPair(pair{"--tls-sni-cert-key", sni.CertFile, "--tls-sni-cert-key", sni.KeyFile})
+		o.checkPair("--tls-sni-cert-key", sni.CertFile, sni.KeyFile)
 	}
 }
 
-// checkFile adds an error if the file of a flag cannot be read, or if check returns one. It returns the
-// content of a valid file.
-func (o *options) checkFile(flag, file string, check func(content []byte) error) []byte {
+// checkFile adds an error if the file of a flag cannot be read, or if check returns one.
+func (o *options) checkFile(flag, file string, check func(content []byte) error) {
 	if file == "" {
-		return nil
+		return
 	}
 	content, err := os.ReadFile(file)
 	if err != nil {
 		o.errorf("%s: %w", flag, err)
-		return nil
-	}
-	if err := check(content); err != nil {
+	} else if err := check(content); err != nil {
 		o.errorf("%s: %s: %w", flag, file, err)
-		return nil
 	}
-	return content
 }
 
-// A pair is a certificate and its private key, with the flags that name the files.
-type pair struct{ certificateFlag, certificateFile, keyFlag, keyFile string }
-
-// checkPair adds an error if the files cannot be read, or if they are no pair.
-func (o *options) checkPair(p pair) {
-	certificate := o.checkFile(p.certificateFlag, p.certificateFile, hasPEM("certificate"))
-	key := o.checkFile(p.keyFlag, p.keyFile, hasPEM("private key"))
-	if certificate == nil || key == nil {
+// checkPair adds an error if the files of flags are not a certificate and its private key. If one is not
+// set, there is another error.
+func (o *options) checkPair(flags, certificate, key string) {
+	if certificate == "" || key == "" {
 		return
 	}
-	if _, err := tls.X509KeyPair(certificate, key); err != nil {
-		o.errorf("%s %s does not match %s %s: %w", p.certificateFlag, p.certificateFile, p.keyFlag, p.keyFile, err)
+	if _, err := tls.LoadX509KeyPair(certificate, key); err != nil {
+		o.errorf("%s: %s, %s: %w", flags, certificate, key, err)
 	}
 }
 
@@ -101,42 +87,18 @@ func (o *options) checkCluster() {
 	if o.Kubeconfig != "" {
 		return
 	}
-	_, err := rest.InClusterConfig()
-	switch {
-	case errors.Is(err, rest.ErrNotInCluster):
-		o.errorf("--kubeconfig is required outside of a cluster " +
-			"(KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set)")
-	case err != nil:
-		o.errorf("this pod has no ServiceAccount token for the API server: "+
-			"set automountServiceAccountToken or --kubeconfig: %w", err)
+	if _, err := rest.InClusterConfig(); err != nil {
+		o.errorf("--kubeconfig is required outside of a cluster, or this pod has no ServiceAccount token: set "+
+			"automountServiceAccountToken: %w", err)
 	}
 }
 
-// checkAuthorities accepts what pkg/kubelet does: at least one certificate that can be parsed.
-func checkAuthorities(content []byte) error {
+// checkCertificates accepts what pkg/kubelet does: at least one certificate that can be parsed.
+func checkCertificates(content []byte) error {
 	if !x509.NewCertPool().AppendCertsFromPEM(content) {
 		return errors.New("cannot find a certificate in PEM format")
 	}
 	return nil
-}
-
-func checkCertificates(content []byte) error {
-	if _, err := certutil.ParseCertsPEM(content); err != nil {
-		return fmt.Errorf("cannot find a certificate in PEM format: %w", err)
-	}
-	return nil
-}
-
-// hasPEM returns a function that accepts what has a certificate or a private key, which tls then parses.
-func hasPEM(kind string) func([]byte) error {
-	return func(content []byte) error {
-		for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
-			if strings.HasSuffix(block.Type, strings.ToUpper(kind)) {
-				return nil
-			}
-		}
-		return fmt.Errorf("cannot find a %s in PEM format", kind)
-	}
 }
 
 func checkKubeconfig(file string, content []byte) error {
@@ -147,13 +109,8 @@ func checkKubeconfig(file string, content []byte) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("the file is not a kubeconfig file: %w", withoutGoTypes(err))
-	case len(config.Clusters) == 0:
-		return errors.New("the file is not a kubeconfig file: it has no clusters")
 	case config.CurrentContext == "":
 		return errors.New("the file has no current-context: set one with kubectl config use-context")
-	}
-	if config.Contexts[config.CurrentContext] == nil {
-		return fmt.Errorf("the file has no context %q, which is its current-context", config.CurrentContext)
 	}
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: file} // also reads the files that it refers to
 	_, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
@@ -182,9 +139,6 @@ func withoutGoTypes(err error) error {
 // checkYAML returns an error if content is not a mapping in YAML or JSON, for which the decoders of
 // Kubernetes would print Go types.
 func checkYAML(content []byte, want string) error {
-	if len(bytes.TrimSpace(content)) == 0 {
-		return fmt.Errorf("the file is empty, but must be %s", want)
-	}
 	var object any
 	if err := yaml.Unmarshal(content, &object); err != nil {
 		return fmt.Errorf("the file is neither YAML nor JSON: %w", err)

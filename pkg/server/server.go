@@ -184,14 +184,9 @@ func (a *assembly) logReadiness(ctx context.Context) bool {
 // restConfig returns the configuration for clients of the API server. It sets no rate limit: there
 // are few requests, most of them watches, and API servers protect themselves.
 func restConfig(kubeconfig string) (*rest.Config, error) {
-	var config *rest.Config
-	var err error
-	if kubeconfig == "" {
-		if config, err = rest.InClusterConfig(); err != nil {
-			return nil, fmt.Errorf("cannot find the API server: %w; outside a cluster, set --kubeconfig", err)
-		}
-	} else if config, err = clientConfig(kubeconfig).ClientConfig(); err != nil {
-		return nil, fmt.Errorf("cannot use the kubeconfig file %q: %w", kubeconfig, err)
+	config, err := clientConfig(kubeconfig).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the API server with --kubeconfig=%q: %w", kubeconfig, err)
 	}
 	config.QPS = -1
 	return config, nil

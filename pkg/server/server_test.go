@@ -104,8 +104,8 @@ func TestNewErrors(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"not in a cluster": {func(c *Config) { c.Kubeconfig = "" }, "set --kubeconfig"},
-		"kubeconfig":       {func(c *Config) { c.Kubeconfig = missing }, `cannot use the kubeconfig file "` + missing + `"`},
+		"not in a cluster": {func(c *Config) { c.Kubeconfig = "" }, `--kubeconfig=""`},
+		"kubeconfig":       {func(c *Config) { c.Kubeconfig = missing }, `--kubeconfig="` + missing + `"`},
 		"kubelet CA": {func(c *Config) {
 			c.Kubelet.TLS.Insecure = false
 			c.Kubelet.TLS.CAFile = missing
