@@ -191,7 +191,7 @@ func TestPorts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := m.read(t.Context(), stable); err != nil {
+				if _, err := m.read(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				if got := m.States()[stable].Misdirected; got != c.misdirected {

@@ -407,7 +407,7 @@ func TestMissingPermissions(t *testing.T) {
 		"update the Secret": {"put", secretPath,
 			[]string{"cannot write Secret kube-system/serving", "permission to update"}},
 		"get an APIService": {"get", apiServicePath + beta,
-			[]string{"cannot read APIService " + beta, "permission to get, watch and patch"}},
+			[]string{"cannot read an APIService: ", "permission to get, watch and patch it: APIService " + beta}},
 		"patch an APIService": {"patch", apiServicePath + stable,
 			[]string{"cannot write the caBundle of APIService " + stable, "permission to patch"}},
 		"watch the Secret":      {"watch", secretPath, nil},
