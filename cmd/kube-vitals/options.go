@@ -24,6 +24,7 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
 	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
+	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
 
 const (
@@ -185,6 +186,8 @@ func (o *options) complete() {
 	if o.Kubelet.Timeout == 0 {
 		o.Kubelet.Timeout = min(kubelet.DefaultTimeout, o.longestTimeout())
 	}
+	o.ServingCert.Lifetime = cmp.Or(o.ServingCert.Lifetime, servingcert.DefaultLifetime)
+	o.ServingCert.Settle = cmp.Or(o.ServingCert.Settle, servingcert.DefaultSettle)
 	o.completeActive()
 	if o.Authentication.RemoteKubeConfigFile == "" {
 		o.Authentication.RemoteKubeConfigFile = o.Kubeconfig

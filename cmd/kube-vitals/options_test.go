@@ -177,7 +177,7 @@ func TestErrors(t *testing.T) {
 		"--service=a.b.svc:no":         {"NAME.NAMESPACE.svc:PORT"},
 		"--tls-secret=s --tls-names=a.b.svc --service=c.b.svc": {
 			`"c.b.svc", but the first name of the serving certificate is "a.b.svc"`},
-		"--tls-secret=s --tls-names=a": {`but the names are ["a"]`},
+		"--tls-secret=s --tls-names=a": {`NAME.NAMESPACE.svc:PORT, but it is "a"`},
 		"--tls-secret=s --tls-names=a.b.svc --tls-lifetime=1m": {
 			"since it is renewed in its last third: they are 1m0s and 10m0s"},
 		"--tls-secret=s --tls-names=a.b.svc --tls-cert-file=c --tls-private-key-file=k --tls-settle=0": {

@@ -155,7 +155,10 @@ func TestKubeletConfig(t *testing.T) {
 
 func TestNewServingCert(t *testing.T) {
 	const service = "a.b.svc:443"
-	managed := servingcert.Config{Secret: "serving", Names: []string{"a.b.svc"}, Service: service}
+	managed := servingcert.Config{
+		Secret: "serving", Names: []string{"a.b.svc"}, Service: service,
+		Lifetime: servingcert.DefaultLifetime, Settle: servingcert.DefaultSettle,
+	}
 	for name, test := range map[string]struct {
 		config        servingcert.Config
 		cert, monitor bool
