@@ -22,7 +22,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
@@ -154,9 +153,6 @@ func (o *options) config() server.Config {
 	c.NodeSelector = selector
 	for _, t := range o.addressTypes {
 		c.Kubelet.AddressTypes = append(c.Kubelet.AddressTypes, corev1.NodeAddressType(t))
-	}
-	if c.Active.Resolution == 0 {
-		c.Active = scrape.Active{}
 	}
 	if !o.usesPrometheus() {
 		c.Prometheus = nil
