@@ -8,6 +8,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
@@ -43,22 +44,25 @@ type assembly struct {
 
 // newAssembly returns an assembly with an empty store and empty inventories, and with their instruments.
 func newAssembly(c Config) (*assembly, error) {
-	client, err := restConfig(c.Kubeconfig)
+	file := &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig} // "": none
+	kubeconfig := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(file, nil)
+	client, err := kubeconfig.ClientConfig() // without a file, that of this pod
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot find the API server with --kubeconfig=%q: %w", c.Kubeconfig, err)
 	}
+	client.QPS = -1 // there are few requests, most of them watches, and API servers protect themselves
 	client.UserAgent = "kube-vitals/" + c.Version
 	clients, err := kubernetes.NewForConfig(client)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make clients of the API server: %w", err)
 	}
-	namespace, _, err := clientConfig(c.Kubeconfig).Namespace() // like kubectl, "default" if it is unknown
+	namespace, _, err := kubeconfig.Namespace() // like kubectl, "default" if it is unknown
 	if err != nil {
 		return nil, fmt.Errorf("cannot find the namespace of this pod: %w", err)
 	}
 	clock := usage.NewClock(time.Now())
 	v := newView(c, clock)
-	i := newInstruments(c.Version, c.Commit, time.Now, clock)
+	i := newInstruments(c.Version, c.Commit, clock)
 	i.registerConfig(c.Resolution, c.MaxSampleAge)
 	i.registerState(v.Store, v.Nodes, v.Pods)
 	i.registerMemory()

@@ -9,7 +9,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -19,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/klog/v2"
 
@@ -179,21 +176,4 @@ func (a *assembly) logReadiness(ctx context.Context) bool {
 		klog.FromContext(ctx).Info("Ready", "after", time.Since(start).Round(time.Millisecond))
 	}
 	return err == nil
-}
-
-// restConfig returns the configuration for clients of the API server. It sets no rate limit: there
-// are few requests, most of them watches, and API servers protect themselves.
-func restConfig(kubeconfig string) (*rest.Config, error) {
-	config, err := clientConfig(kubeconfig).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("cannot find the API server with --kubeconfig=%q: %w", kubeconfig, err)
-	}
-	config.QPS = -1
-	return config, nil
-}
-
-// clientConfig returns the configuration in a kubeconfig file, or if it is "", that of this pod.
-func clientConfig(kubeconfig string) clientcmd.ClientConfig {
-	file := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(file, nil)
 }
