@@ -16,7 +16,7 @@ const minResponseBytes = 64 << 10
 
 func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 	k := &o.Kubelet
-	fs.StringVarP(&o.nodeSelector, "node-selector", "l", "",
+	fs.StringVarP(&o.NodeSelector, "node-selector", "l", "",
 		"The label selector of the nodes to scrape and serve, such as 'key=value,other!=value'. "+
 			"(default: all nodes)")
 	fs.DurationVar(&o.RateWindow, "rate-window", 0,
@@ -26,7 +26,7 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&k.Port, "kubelet-port", kubelet.DefaultPort, "The port of the kubelets.")
 	fs.BoolVar(&k.UseNodeStatusPort, "kubelet-use-node-status-port", false,
 		"Use the port in a node's status, if it has one, instead of --kubelet-port.")
-	fs.StringSliceVar(&o.addressTypes, "kubelet-preferred-address-types", defaultAddressTypes(),
+	fs.StringSliceVar(&k.AddressTypes, "kubelet-preferred-address-types", kubelet.DefaultAddressTypes(),
 		"The types of node addresses to use, in order of preference.")
 	fs.DurationVar(&k.Timeout, "kubelet-request-timeout", 0,
 		"The timeout of a request to a kubelet; at most 9/10 of --metric-resolution. (default "+
@@ -63,14 +63,6 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 		"DEPRECATED: Connect to kubelets without encryption and without credentials.")
 }
 
-func defaultAddressTypes() []string {
-	var types []string
-	for _, t := range kubelet.DefaultAddressTypes() {
-		types = append(types, string(t))
-	}
-	return types
-}
-
 // longestTimeout returns the largest valid timeout: a response needs the rest of the interval to be
 // decoded and stored.
 func (o *options) longestTimeout() time.Duration { return o.interval() * 9 / 10 }
@@ -92,11 +84,11 @@ func (o *options) validateKubelet() {
 		o.errorf("--kubelet-max-response-bytes must be at least %d, but is %d: responses of ordinary nodes would be rejected",
 			minResponseBytes, o.Kubelet.MaxBodyBytes)
 	}
-	if len(o.addressTypes) == 0 {
+	if len(o.Kubelet.AddressTypes) == 0 {
 		o.errorf("--kubelet-preferred-address-types must name at least one type")
 	}
-	known := defaultAddressTypes()
-	for _, t := range o.addressTypes {
+	known := kubelet.DefaultAddressTypes()
+	for _, t := range o.Kubelet.AddressTypes {
 		if !slices.Contains(known, t) {
 			o.errorf("--kubelet-preferred-address-types: %q is not a type of node addresses; the types are %s",
 				t, strings.Join(known, ", "))

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -51,11 +50,9 @@ type options struct {
 	version  bool
 	logging  *logs.Options
 
-	nodeSelector string
-	source       string
-	resources    []string
-	addressTypes []string
-	nodeEvents   bool
+	source     string
+	resources  []string
+	nodeEvents bool
 }
 
 func newOptions() *options {
@@ -139,8 +136,7 @@ func (o *options) hideIdleFlags() {
 // config returns the configuration that the flags set, and adds all errors in them.
 func (o *options) config() server.Config {
 	o.complete()
-	selector, err := labels.Parse(o.nodeSelector)
-	if err != nil {
+	if _, err := labels.Parse(o.NodeSelector); err != nil {
 		o.errorf("--node-selector: %w", err)
 	}
 	for _, validate := range []func(){
@@ -150,10 +146,6 @@ func (o *options) config() server.Config {
 		validate()
 	}
 	c := o.Config
-	c.NodeSelector = selector
-	for _, t := range o.addressTypes {
-		c.Kubelet.AddressTypes = append(c.Kubelet.AddressTypes, corev1.NodeAddressType(t))
-	}
 	if !o.usesPrometheus() {
 		c.Prometheus = nil
 	}

@@ -10,9 +10,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 )
 
@@ -45,11 +42,11 @@ func TestDefaults(t *testing.T) {
 		"rate window":     c.RateWindow == 15*time.Second,
 		"kubelet port":    c.Kubelet.Port == 10250 && !c.Kubelet.UseNodeStatusPort,
 		"kubelet timeout": c.Kubelet.Timeout == 10*time.Second,
-		"address types": slices.Equal(c.Kubelet.AddressTypes, []corev1.NodeAddressType{
+		"address types": slices.Equal(c.Kubelet.AddressTypes, []string{
 			"Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"}),
 		"kubelet credentials": c.KubeletServiceAccount == "" && c.KubeletPins == "" && !c.Kubelet.AllowLoopback,
 		"kubelet TLS":         !c.Kubelet.TLS.Insecure && !c.Kubelet.PlainHTTP,
-		"all nodes":           c.NodeSelector.Empty(),
+		"all nodes":           c.NodeSelector == "",
 		"warnings":            c.MissingMetricsWarnings,
 		"port":                c.Serving.BindPort == 443,
 		"profiling":           c.Features.EnableProfiling,
@@ -82,12 +79,8 @@ func TestFlags(t *testing.T) {
 			return c.RateWindow == 10*time.Second
 		},
 		"--kubelet-request-timeout 3s": func(c server.Config) bool { return c.Kubelet.Timeout == 3*time.Second },
-		"-l zone=a": func(c server.Config) bool {
-			return c.NodeSelector.Matches(labels.Set{"zone": "a"})
-		},
-		"--node-selector zone!=a": func(c server.Config) bool {
-			return !c.NodeSelector.Matches(labels.Set{"zone": "a"})
-		},
+		"-l zone=a":                         func(c server.Config) bool { return c.NodeSelector == "zone=a" },
+		"--node-selector zone!=a":           func(c server.Config) bool { return c.NodeSelector == "zone!=a" },
 		"--missing-metrics-warnings=false":  func(c server.Config) bool { return !c.MissingMetricsWarnings },
 		"--kubelet-use-node-status-port":    func(c server.Config) bool { return c.Kubelet.UseNodeStatusPort },
 		"--kubelet-port=1":                  func(c server.Config) bool { return c.Kubelet.Port == 1 },
@@ -98,7 +91,7 @@ func TestFlags(t *testing.T) {
 		},
 		"--deprecated-kubelet-completely-insecure": func(c server.Config) bool { return c.Kubelet.PlainHTTP },
 		"--kubelet-preferred-address-types=InternalIP,Hostname": func(c server.Config) bool {
-			return slices.Equal(c.Kubelet.AddressTypes, []corev1.NodeAddressType{"InternalIP", "Hostname"})
+			return slices.Equal(c.Kubelet.AddressTypes, []string{"InternalIP", "Hostname"})
 		},
 		"--kubeconfig=f": func(c server.Config) bool {
 			return c.Kubeconfig == "f" && c.Authentication.RemoteKubeConfigFile == "f" &&

@@ -95,7 +95,7 @@ func (load cadence) measure(t *testing.T) (p99, longest float64) {
 			fleet.server = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
 		}
 		client := newTestClient(t, Config{
-			AddressTypes: []corev1.NodeAddressType{corev1.NodeInternalIP},
+			AddressTypes: []string{"InternalIP"},
 			TLS:          rest.TLSClientConfig{Insecure: load.usesTLS()}, PlainHTTP: !load.usesTLS(),
 		})
 		client.dialer = fleet.dial

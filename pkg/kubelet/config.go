@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -18,7 +17,7 @@ type Config struct {
 	UseNodeStatusPort bool
 
 	// AddressTypes are the types of node addresses to use, the preferred one first.
-	AddressTypes []corev1.NodeAddressType
+	AddressTypes []string
 
 	// TLS has the CA certificates that verify the kubelets' serving certificates, by default the
 	// system's roots, and the client certificate. That replaces the bearer token: unlike a token, it
@@ -77,8 +76,6 @@ const (
 
 // DefaultAddressTypes returns the types of node addresses that are used by default, the preferred
 // one first.
-func DefaultAddressTypes() []corev1.NodeAddressType {
-	return []corev1.NodeAddressType{
-		corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeInternalIP, corev1.NodeExternalDNS, corev1.NodeExternalIP,
-	}
+func DefaultAddressTypes() []string {
+	return []string{"Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"}
 }

@@ -62,7 +62,7 @@ func testReasons(t *testing.T, nodes map[reason.Reason]corev1.Node, timeout time
 	if err := os.WriteFile(c.Kubelet.TLS.CAFile, authority.PEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.Kubelet.AddressTypes = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeHostName}
+	c.Kubelet.AddressTypes = []string{"InternalIP", "Hostname"}
 	c.Kubelet.Timeout = timeout
 	start(t, withEvents(t, c))
 	client := newClient(t, url)

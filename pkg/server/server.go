@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -36,13 +35,13 @@ type Config struct {
 	Version, Commit string                // of this program, for telemetry
 	Flags           cliflag.NamedFlagSets // for /flagz; their values are not secret
 
-	Kubeconfig   string          // file for access to the API server; "": the pod's ServiceAccount
-	NodeSelector labels.Selector // of the nodes to scrape; nil: all
-	Resolution   time.Duration   // interval between two scrapes of a node
-	MaxSampleAge time.Duration   // age above which a sample is not served
-	RateWindow   time.Duration   // time that a rate should cover; 0: that between two samples in a row
-	Kubelet      kubelet.Config  // New sets Pins, Clock, Token, UserAgent and Reloaded, and credentials by default
-	Active       scrape.Active   // scrapes of nodes whose metrics are read by name or label selector
+	Kubeconfig   string         // file for access to the API server; "": the pod's ServiceAccount
+	NodeSelector string         // label selector of the nodes to scrape; "": all
+	Resolution   time.Duration  // interval between two scrapes of a node
+	MaxSampleAge time.Duration  // age above which a sample is not served
+	RateWindow   time.Duration  // time that a rate should cover; 0: that between two samples in a row
+	Kubelet      kubelet.Config // New sets Pins, Clock, Token, UserAgent and Reloaded, and credentials by default
+	Active       scrape.Active  // scrapes of nodes whose metrics are read by name or label selector
 
 	// MissingMetricsWarnings enables a Warning header in tables if nodes or pods are missing.
 	MissingMetricsWarnings bool
