@@ -138,27 +138,26 @@ func (a *assembly) addSource() error {
 	return nil
 }
 
-// addServingCert adds the Manager of the serving certificate if a Secret is configured, or else only the
-// Monitor of the APIServices if the Service is configured. A Manager runs its own Monitor.
-func (a *assembly) addServingCert() (err error) {
+// addServingCert adds the Monitor of the APIServices if the Service is configured, and the Manager of the
+// serving certificate, which then runs the Monitor, if a Secret is.
+func (a *assembly) addServingCert() error {
 	c := a.ServingCert
 	c.Client = a.client
-	var monitor *servingcert.Monitor
-	switch {
-	case c.Secret != "":
-		if a.cert, err = servingcert.New(c); err != nil {
-			return err
-		}
-		monitor = a.cert.Monitor()
-		a.loops = append(a.loops, a.cert.Run)
-	case c.Service != "":
-		if monitor, err = servingcert.NewMonitor(c); err != nil {
-			return err
-		}
-		a.loops = append(a.loops, monitor.Run)
-	default:
+	if c.Secret == "" && c.Service == "" {
 		return nil
 	}
+	monitor, err := servingcert.NewMonitor(c)
+	if err != nil {
+		return err
+	}
+	run := monitor.Run
+	if c.Secret != "" {
+		if a.cert, err = servingcert.New(c, monitor); err != nil {
+			return err
+		}
+		run = a.cert.Run
+	}
+	a.loops = append(a.loops, run)
 	a.instruments.registerAPIServices(monitor.States)
 	return nil
 }

@@ -71,12 +71,14 @@ type Manager struct {
 
 var _ dynamiccertificates.CertKeyContentProvider = (*Manager)(nil)
 
-// New returns a Manager with a valid Config. It serves a temporary certificate, which no client can
-// verify, until Run has one from the Secret.
-func New(c Config) (*Manager, error) {
+// New returns a Manager with a valid Config and a Monitor of the same. It serves a temporary certificate,
+// which no client can verify, until Run has one from the Secret. Run keeps the Monitor up to date.
+func New(c Config, monitor *Monitor) (*Manager, error) {
 	m := &Manager{
-		Config: c,
-		writes: flowcontrol.NewTokenBucketRateLimiter(float32(writeBurst/c.Settle.Seconds()), writeBurst),
+		Config:    c,
+		namespace: monitor.service.namespace,
+		monitor:   monitor,
+		writes:    flowcontrol.NewTokenBucketRateLimiter(float32(writeBurst/c.Settle.Seconds()), writeBurst),
 		publishing: failureLog{
 			failing:   "Cannot publish the CAs of the serving certificate; retrying",
 			recovered: "Publishing the CAs of the serving certificate succeeds again",
@@ -88,10 +90,6 @@ func New(c Config) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a client for Secrets and ConfigMaps: %w", err)
 	}
-	if m.monitor, err = NewMonitor(m.Config); err != nil {
-		return nil, err
-	}
-	m.namespace = m.monitor.service.namespace
 	m.secrets, m.configMaps = core.Secrets(m.namespace), core.ConfigMaps(m.namespace)
 	temporary, err := issue(c.Names, time.Now(), c.Lifetime)
 	if err != nil {
@@ -112,9 +110,6 @@ func (c Config) Validate() error {
 	}
 	return err
 }
-
-// Monitor returns the Monitor of the APIServices. Run keeps it up to date.
-func (m *Manager) Monitor() *Monitor { return m.monitor }
 
 // secretName returns the Secret's name for messages.
 func (m *Manager) secretName() string { return "Secret " + m.namespace + "/" + m.Secret }

@@ -568,8 +568,7 @@ func TestConfig(t *testing.T) {
 			t.Errorf("Service %q: got %v, want %q", service, err, want)
 		}
 	}
-	m, err := New(valid)
-	if err != nil || m.Name() != "serving-cert::kube-system/serving" {
-		t.Errorf("got %+v and error %v", m, err)
+	if name := newManager(t, valid).Name(); name != "serving-cert::kube-system/serving" {
+		t.Errorf("got name %q", name)
 	}
 }
