@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/audit/policy"
@@ -22,15 +21,13 @@ import (
 // checkFiles adds an error for each file in the flags that is missing or invalid. The server reads the
 // files again; checkFiles reports all errors at once, with their flags.
 func (o *options) checkFiles() {
-	var kubeconfigs []string // already checked
 	for _, f := range []struct{ flag, file string }{
 		{"--kubeconfig", o.Kubeconfig},
 		{"--authentication-kubeconfig", o.Authentication.RemoteKubeConfigFile},
 		{"--authorization-kubeconfig", o.Authorization.RemoteKubeConfigFile},
 		{"--audit-webhook-config-file", o.Audit.WebhookOptions.ConfigFile},
 	} {
-		if !slices.Contains(kubeconfigs, f.file) {
-			kubeconfigs = append(kubeconfigs, f.file)
+		if f.flag == "--kubeconfig" || f.file != o.Kubeconfig { // else a default
 			o.checkFile(f.flag, f.file, func(content []byte) error { return checkKubeconfig(f.file, content) })
 		}
 	}
@@ -46,7 +43,12 @@ func (o *options) checkFiles() {
 		_, err := device.Parse(content, filepath.Dir(o.Devices.File))
 		return err
 	})
-	o.checkFile("--audit-policy-file", o.Audit.PolicyFile, checkAuditPolicy)
+	o.checkFile("--audit-policy-file", o.Audit.PolicyFile, func(content []byte) error {
+		return checkObject(content, "an audit policy", func() error {
+			_, err := policy.LoadPolicyFromBytes(content)
+			return err
+		})
+	})
 
 	serving := o.Serving.ServerCert.CertKey
 	o.checkPair("--tls-cert-file, --tls-private-key-file", serving.CertFile, serving.KeyFile)
@@ -101,50 +103,40 @@ func checkCertificates(content []byte) error {
 	return nil
 }
 
+// checkKubeconfig also reads the files that a kubeconfig file refers to.
 func checkKubeconfig(file string, content []byte) error {
-	if err := checkYAML(content, "a kubeconfig file"); err != nil {
+	err := checkObject(content, "a kubeconfig file", func() error {
+		_, err := clientcmd.Load(content)
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	config, err := clientcmd.Load(content)
-	switch {
-	case err != nil:
-		return fmt.Errorf("the file is not a kubeconfig file: %w", withoutGoTypes(err))
-	case config.CurrentContext == "":
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: file}
+	config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil)
+	if raw, err := config.RawConfig(); err == nil && raw.CurrentContext == "" {
 		return errors.New("the file has no current-context: set one with kubectl config use-context")
 	}
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: file} // also reads the files that it refers to
-	_, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	_, err = config.ClientConfig()
 	return err
 }
 
-func checkAuditPolicy(content []byte) error {
-	if err := checkYAML(content, "an audit policy"); err != nil {
-		return err
-	}
-	if _, err := policy.LoadPolicyFromBytes(content); err != nil {
-		return fmt.Errorf("the file is not an audit policy: %w", withoutGoTypes(err))
-	}
-	return nil
-}
-
-// withoutGoTypes returns err, or an error without Go types if a field has the wrong type.
-func withoutGoTypes(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		return fmt.Errorf("%s.%s cannot be a %s", wrong.Struct, wrong.Field, wrong.Value)
-	}
-	return err
-}
-
-// checkYAML returns an error if content is not a mapping in YAML or JSON, for which the decoders of
-// Kubernetes would print Go types.
-func checkYAML(content []byte, want string) error {
+// checkObject returns an error if content is not an object of Kubernetes in YAML or JSON. Unlike that of
+// decode alone, it has no Go types.
+func checkObject(content []byte, want string, decode func() error) error {
 	var object any
 	if err := yaml.Unmarshal(content, &object); err != nil {
 		return fmt.Errorf("the file is neither YAML nor JSON: %w", err)
 	}
 	if _, ok := object.(map[string]any); !ok {
 		return fmt.Errorf("the file is not %s: it has no fields", want)
+	}
+	err := decode()
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		err = fmt.Errorf("%s.%s cannot be a %s", wrong.Struct, wrong.Field, wrong.Value)
+	}
+	if err != nil {
+		return fmt.Errorf("the file is not %s: %w", want, err)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func TestFileErrors(t *testing.T) {
 		"--kubeconfig=clusters-number": {
 			"--kubeconfig: DIR/clusters-number: the file is not a kubeconfig file: Config.clusters cannot be a number"},
 		"--kubeconfig=no-context":            {"--kubeconfig: DIR/no-context: the file has no current-context"},
-		"--kubeconfig=other-context":         {"--kubeconfig: DIR/other-context: context was not found for", ": z"},
+		"--kubeconfig=other-context":         {"--kubeconfig: DIR/other-context: ", "context was not found for specified context: z"},
 		"--kubeconfig=kubeconfig-ca":         {"--kubeconfig: DIR/kubeconfig-ca: ", "DIR/no-ca"},
 		"--authentication-kubeconfig=empty":  {"--authentication-kubeconfig: DIR/empty: "},
 		"--authorization-kubeconfig=empty":   {"--authorization-kubeconfig: DIR/empty: "},

@@ -78,7 +78,7 @@ func TestFlags(t *testing.T) {
 		"--metric-resolution=5s --max-sample-age=10s": func(c server.Config) bool {
 			return c.RateWindow == 10*time.Second
 		},
-		"--kubelet-request-timeout 3s": func(c server.Config) bool { return c.Kubelet.Timeout == 3*time.Second },
+		"--kubelet-request-timeout 3s":      func(c server.Config) bool { return c.Kubelet.Timeout == 3*time.Second },
 		"-l zone=a":                         func(c server.Config) bool { return c.NodeSelector == "zone=a" },
 		"--node-selector zone!=a":           func(c server.Config) bool { return c.NodeSelector == "zone!=a" },
 		"--missing-metrics-warnings=false":  func(c server.Config) bool { return !c.MissingMetricsWarnings },
