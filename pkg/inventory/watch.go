@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
@@ -23,9 +22,9 @@ import (
 
 // WatchConfig configures Watches. NodeSelector and NodeAnnotations are optional.
 type WatchConfig struct {
-	Client       *rest.Config    // of the API server
-	Nodes, Pods  *Index          // kept in sync with the API server; Nodes comes from New
-	NodeSelector labels.Selector // of the nodes to watch; nil: all
+	Client       *rest.Config // of the API server
+	Nodes, Pods  *Index       // kept in sync with the API server; Nodes comes from New
+	NodeSelector string       // label selector of the nodes to watch; "": all
 
 	// NodeAnnotations are the annotations that the targets have. All others are dropped.
 	NodeAnnotations []string
@@ -59,10 +58,7 @@ func NewWatches(c WatchConfig) (*Watches, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client for nodes and pods: %w", err)
 	}
-	if c.NodeSelector == nil {
-		c.NodeSelector = labels.Everything()
-	}
-	selected := func(o *metav1.ListOptions) { o.LabelSelector = c.NodeSelector.String() }
+	selected := func(o *metav1.ListOptions) { o.LabelSelector = c.NodeSelector }
 	notEnded := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.AndSelectors(
 			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),

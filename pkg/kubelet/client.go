@@ -32,7 +32,6 @@ type Client struct {
 
 // NewClient returns a client. It reads the files in config, and reports the mistakes of all at once.
 func NewClient(config Config) (*Client, error) {
-	config = config.withDefaults()
 	credentials, err := newCredentials(&config)
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
@@ -40,10 +41,10 @@ func TestFetch(t *testing.T) {
 					respondTo(w, r, encode(resource), encode(summary))
 				})
 				c := newTestClient(t, Config{
-					CertificateAuthority: writeFile(t, dir, "ca", ca.PEM()),
-					BearerTokenFile:      writeFile(t, dir, "token", []byte(" abc.def\n")),
-					UserAgent:            "kube-vitals/test",
-					Gzip:                 encoding == "gzip",
+					TLS:             rest.TLSClientConfig{CAFile: writeFile(t, dir, "ca", ca.PEM())},
+					BearerTokenFile: writeFile(t, dir, "token", []byte(" abc.def\n")),
+					UserAgent:       "kube-vitals/test",
+					Gzip:            encoding == "gzip",
 				})
 				node := k.node("node1")
 				if path != defaultPath {
@@ -184,7 +185,7 @@ func TestFetchErrors(t *testing.T) {
 					tt.handler(w, r)
 				}
 			})
-			c := newTestClient(t, Config{Inline: Inline{CertificateAuthority: ca.PEM()}, Gzip: true})
+			c := newTestClient(t, Config{TLS: rest.TLSClientConfig{CAData: ca.PEM()}, Gzip: true})
 			var dst usage.Scrape
 			checkError(t, fetchResource(c, t.Context(), k.node("n7"), &dst), tt.reason, tt.text)
 			healthy.Store(true)
@@ -206,7 +207,7 @@ func TestFetchTimesOut(t *testing.T) {
 	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 	t.Run("TLS handshake", func(t *testing.T) {
-		c := alwaysConnects(newTestClient(t, Config{InsecureTLS: true, Timeout: short}))
+		c := alwaysConnects(newTestClient(t, Config{TLS: rest.TLSClientConfig{Insecure: true}, Timeout: short}))
 		checkError(t, fetchResource(c, t.Context(), silent, &usage.Scrape{}), reason.Timeout, "no complete response")
 	})
 	t.Run("dial", func(t *testing.T) {
@@ -328,7 +329,7 @@ func BenchmarkFetch(b *testing.B) {
 	text, _ := largeResponses(30, 2)
 	ca := kubelettest.NewCA()
 	k := newKubelet(b, forServerAuth(ca, "n7"), func(w http.ResponseWriter, _ *http.Request) { respond(w, text) })
-	c := newTestClient(b, Config{Inline: Inline{CertificateAuthority: ca.PEM()}})
+	c := newTestClient(b, Config{TLS: rest.TLSClientConfig{CAData: ca.PEM()}})
 	node := k.node("n7")
 	ignore := func(*usage.Scrape) {}
 	b.SetBytes(int64(len(text)))
