@@ -72,13 +72,20 @@ func (o *options) checkFile(flag, file string, check func(content []byte) error)
 	}
 }
 
-// checkPair adds an error if the files of flags are not a certificate and its private key. If one is not
-// set, there is another error.
+// checkPair adds an error for each file that cannot be read, or if they are not a certificate and its
+// private key.
 func (o *options) checkPair(flags, certificate, key string) {
-	if certificate == "" || key == "" {
+	var pair [2][]byte
+	for i, file := range []string{certificate, key} {
+		o.checkFile(flags, file, func(content []byte) error {
+			pair[i] = content
+			return nil
+		})
+	}
+	if pair[0] == nil || pair[1] == nil {
 		return
 	}
-	if _, err := tls.LoadX509KeyPair(certificate, key); err != nil {
+	if _, err := tls.X509KeyPair(pair[0], pair[1]); err != nil {
 		o.errorf("%s: %s, %s: %w", flags, certificate, key, err)
 	}
 }
@@ -90,8 +97,8 @@ func (o *options) checkCluster() {
 		return
 	}
 	if _, err := rest.InClusterConfig(); err != nil {
-		o.errorf("--kubeconfig is required outside of a cluster, or this pod has no ServiceAccount token: set "+
-			"automountServiceAccountToken: %w", err)
+		o.errorf("--kubeconfig is required outside of a cluster, or this pod has no ServiceAccount token "+
+			"(set automountServiceAccountToken): %w", err)
 	}
 }
 

@@ -106,14 +106,14 @@ func TestFileErrors(t *testing.T) {
 		"--source=prometheus --prometheus-url=http://p --prometheus-config=engine": {
 			"--prometheus-config: DIR/engine: ", `preset is "x"`, "timeout is 2h"},
 		"--device-config=devices":   {"--device-config: DIR/devices: ", `preset is "x"`, "interval is 1s"},
-		"--tls-sni-cert-key=no,key": {"--tls-sni-cert-key: DIR/no, DIR/key: open DIR/no"},
+		"--tls-sni-cert-key=no,key": {"--tls-sni-cert-key: open DIR/no"},
 		"--tls-cert-file=crt":       {"--tls-cert-file and --tls-private-key-file must be set together"},
 		"--tls-cert-file=no --kubelet-port=x": {
-			"--kubelet-port", "--tls-cert-file and --tls-private-key-file"},
+			"--kubelet-port", "--tls-cert-file and --tls-private-key-file", "--tls-cert-file, --tls-private-key-file: open DIR/no"},
 		"--tls-private-key-file=text": {
 			"--tls-cert-file and --tls-private-key-file must be set together"},
 		"--kubeconfig=no --kubelet-client-key=k": {
-			"--kubelet-client-certificate", "--kubeconfig: open DIR/no"},
+			"--kubelet-client-certificate", "--kubeconfig: open DIR/no", "--kubelet-client-key: open DIR/k"},
 		"--tls-cert-file=text --tls-private-key-file=empty": {
 			"--tls-cert-file, --tls-private-key-file: DIR/text, DIR/empty: tls: failed to find any PEM data in certificate"},
 		"--tls-cert-file=crt --tls-private-key-file=other-key": {
@@ -121,9 +121,11 @@ func TestFileErrors(t *testing.T) {
 		"--kubelet-client-certificate=key --kubelet-client-key=crt": {
 			"--kubelet-client-certificate, --kubelet-client-key: DIR/key, DIR/crt: tls: ", "may have been switched"},
 		"--kubelet-client-certificate=no --kubelet-client-key=no2": {
-			"--kubelet-client-certificate, --kubelet-client-key: DIR/no, DIR/no2: open DIR/no:"},
+			"--kubelet-client-certificate, --kubelet-client-key: open DIR/no:",
+			"--kubelet-client-certificate, --kubelet-client-key: open DIR/no2:"},
 		"--kubeconfig=empty --metric-resolution=1s --tls-cert-file=no --tls-private-key-file=no --client-ca-file=no": {
-			"--metric-resolution", "--kubeconfig: ", "--tls-cert-file, --tls-private-key-file: ", "--client-ca-file: "},
+			"--metric-resolution", "--kubeconfig: ", "--client-ca-file: ",
+			"--tls-cert-file, --tls-private-key-file: ", "--tls-cert-file, --tls-private-key-file: "},
 	} {
 		o := newOptions()
 		var lines []string
