@@ -23,8 +23,10 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-// maxErrorText is the number of bytes of a response with an error that are reported, unless it is JSON.
-const maxErrorText = 256
+const (
+	maxErrorBytes = 64 << 10 // of a response with an error that are read
+	maxErrorText  = 256      // bytes of its text that are reported, unless it is JSON
+)
 
 // client sends queries to an engine. Calls of query may overlap, but not with reload.
 //
@@ -146,26 +148,40 @@ func (c *client) read(request *http.Request, emit func(*decode.Series)) (*decode
 	body, err := httpbody.Open(r, c.file.MaxResponseBytes, new(gzip.Reader))
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	isJSON := media == "application/json" || media == "application/stream+json" // VictoriaMetrics, of raw samples
-	decoded := &decode.Response{}
 	switch {
-	case err != nil:
-	case isJSON: // engines explain errors in it
-		decoded, err = decode.Decode(body, emit)
-	case r.StatusCode == http.StatusOK:
-		err = reason.Errorf(reason.BadFormat, "content type %.100q", r.Header.Get("Content-Type"))
-	default:
-		start := make([]byte, maxErrorText)
-		n, _ := io.ReadFull(body, start) // helpful, but not required
-		decoded.Message = string(bytes.ToValidUTF8(bytes.TrimSpace(start[:n]), nil))
-	}
-	switch {
+	case r.StatusCode != http.StatusOK && err != nil:
+		return nil, statusError(r.StatusCode, false, http.NoBody)
 	case r.StatusCode != http.StatusOK:
-		err = reason.Errorf(reason.OfStatus(r.StatusCode), "status %d: %s: %q", r.StatusCode,
-			cmp.Or(decoded.ErrorType, http.StatusText(r.StatusCode)), decoded.Message)
-	case err == nil && decoded.Status != "success":
+		return nil, statusError(r.StatusCode, isJSON, body)
+	case err != nil:
+		return nil, err
+	case !isJSON:
+		return nil, reason.Errorf(reason.BadFormat, "content type %.100q", r.Header.Get("Content-Type"))
+	}
+	decoded, err := decode.Decode(body, emit)
+	if err == nil && decoded.Status != "success" {
 		err = reason.Errorf(reason.BadFormat, "status %q: %s: %q", decoded.Status, decoded.ErrorType, decoded.Message)
 	}
 	return decoded, err
+}
+
+// statusError returns the error of a response with a status other than 200. Engines explain it in
+// JSON.
+func statusError(code int, isJSON bool, body io.Reader) error {
+	text := fmt.Sprintf("status %d %s", code, http.StatusText(code))
+	body = io.LimitReader(body, maxErrorBytes)
+	if isJSON {
+		if decoded, err := decode.Decode(body, func(*decode.Series) {}); err == nil && decoded.Message != "" {
+			text += fmt.Sprintf(": %s: %q", decoded.ErrorType, decoded.Message)
+		}
+	} else {
+		start := make([]byte, maxErrorText)
+		n, _ := io.ReadFull(body, start) // helpful, but not required
+		if start = bytes.ToValidUTF8(bytes.TrimSpace(start[:n]), nil); len(start) > 0 {
+			text += fmt.Sprintf(": %q", start)
+		}
+	}
+	return reason.Errorf(reason.OfStatus(code), "%s", text)
 }
 
 // explain adds to an error which query failed and what to do. It removes the URLs that libraries

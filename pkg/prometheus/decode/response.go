@@ -116,7 +116,10 @@ func Decode(r io.Reader, emit func(*Series)) (*Response, error) {
 			d.skip()
 		}
 	}
-	return &d.response, d.finish() // it reads until the end: compressed responses end with a checksum
+	if err := d.finish(); err != nil { // it reads until the end: compressed responses end with a checksum
+		return nil, err
+	}
+	return &d.response, nil
 }
 
 type decoder struct {
