@@ -33,7 +33,7 @@ type nodes struct {
 	mu    sync.Mutex
 	known map[string]types.UID
 	stale map[string]types.UID // what the replicas know, if it is not what the API server has
-	err   error                // of a read
+	err   error                // of a list
 }
 
 func (n *nodes) set(name string, uid types.UID) {
@@ -53,11 +53,11 @@ func (n *nodes) isCurrent(name string, uid types.UID) bool {
 	return n.known[name] == uid
 }
 
-// read reads from the API server.
-func (n *nodes) read(_ context.Context, name string) (types.UID, error) {
+// list is the API server's list.
+func (n *nodes) list(context.Context) (map[string]types.UID, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.known[name], n.err
+	return maps.Clone(n.known), n.err
 }
 
 // freeze stops the watches of nodes of all replicas.
@@ -67,7 +67,7 @@ func (n *nodes) freeze() {
 	n.stale = maps.Clone(n.known)
 }
 
-// fail makes reads fail; nil: they succeed.
+// fail makes lists fail; nil: they succeed.
 func (n *nodes) fail(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -93,7 +93,7 @@ func test(t *testing.T, f func(w *world)) {
 
 func (w *world) config() Config {
 	return Config{ConfigMaps: w.api.client, Namespace: "kube-system", Name: "pins", IsCurrent: w.nodes.isCurrent,
-		ReadUID: w.nodes.read}
+		ListNodes: w.nodes.list}
 }
 
 // replica starts a process. The function ends it.
@@ -444,11 +444,16 @@ func TestDeletedNodes(t *testing.T) {
 		w.nodes.set("n2", "")
 		time.Sleep(pruneInterval + time.Minute)
 		w.wantData(map[string]string{"n1": keyN(1) + " u1"})
+		p.mu.RLock()
+		defer p.mu.RUnlock()
+		if len(p.deleted) > 0 {
+			t.Errorf("left: %v", p.deleted)
+		}
 	})
 }
 
 // TestStaleNodes checks that a replica whose watch of nodes hangs does not remove the entries of new
-// nodes, and that entries are not removed while the nodes cannot be read.
+// nodes, and that entries are not removed while the nodes cannot be listed.
 func TestStaleNodes(t *testing.T) {
 	test(t, func(w *world) {
 		p, _ := w.replica()
