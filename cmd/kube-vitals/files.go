@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/audit/policy"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kube-vitals/kube-vitals/pkg/device"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
@@ -33,8 +34,8 @@ func (o *options) checkFiles() {
 	}
 
 	o.checkFile("--kubelet-certificate-authority", o.Kubelet.TLS.CAFile, checkCertificates)
-	o.checkFile("--client-ca-file", o.Authentication.ClientCert.ClientCA, checkCertificates)
-	o.checkFile("--requestheader-client-ca-file", o.Authentication.RequestHeader.ClientCAFile, checkCertificates)
+	o.checkFile("--client-ca-file", o.Authentication.ClientCert.ClientCA, checkBundle)
+	o.checkFile("--requestheader-client-ca-file", o.Authentication.RequestHeader.ClientCAFile, checkBundle)
 	o.checkFile("--prometheus-config", o.Prometheus.File, func(content []byte) error {
 		_, err := prometheus.ParseFile(content, "")
 		return err
@@ -106,6 +107,14 @@ func (o *options) checkCluster() {
 func checkCertificates(content []byte) error {
 	if !x509.NewCertPool().AppendCertsFromPEM(content) {
 		return errors.New("cannot find a certificate in PEM format")
+	}
+	return nil
+}
+
+// checkBundle accepts what the library does: only certificates that can be parsed.
+func checkBundle(content []byte) error {
+	if _, err := certutil.ParseCertsPEM(content); err != nil {
+		return fmt.Errorf("cannot find a certificate in PEM format: %w", err)
 	}
 	return nil
 }

@@ -136,8 +136,10 @@ func (o *options) hideIdleFlags() {
 // config returns the configuration that the flags set, and adds all errors in them.
 func (o *options) config() server.Config {
 	o.complete()
-	if _, err := labels.Parse(o.NodeSelector); err != nil {
+	if selector, err := labels.Parse(o.NodeSelector); err != nil {
 		o.errorf("--node-selector: %w", err)
+	} else {
+		o.NodeSelector = selector.String() // "": all
 	}
 	for _, validate := range []func(){
 		o.validate, o.validateKubelet, o.validateActive, o.validateSource, o.validateResources, o.validateServingCert,

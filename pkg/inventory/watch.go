@@ -96,6 +96,7 @@ type watcher struct {
 	name      string
 	reflector *cache.Reflector
 	lastError atomic.Pointer[error] // of the last request that failed
+	isSynced  atomic.Bool           // as synced has found once
 }
 
 // list is a list of API objects.
@@ -161,7 +162,9 @@ func (w *watcher) recordError(err error) {
 }
 
 func (w *watcher) synced() error {
-	if w.reflector.LastSyncResourceVersion() != "" { // the Reflector sets it after Replace
+	// The Reflector sets the version after Replace, and again with each event, which may have none.
+	if w.isSynced.Load() || w.reflector.LastSyncResourceVersion() != "" {
+		w.isSynced.Store(true)
 		return nil
 	}
 	err := fmt.Errorf("the API server has not returned the list of %s yet", w.name)

@@ -265,8 +265,8 @@ func TestKnownPin(t *testing.T) {
 		p.want("n1", pin{"u1", keyN(1)}) // as if it was pinned between Check and want
 		p.want("n1", pin{"u1", keyN(2)})
 		settle()
-		if n := w.api.Written() - before; n != 0 || p.hasWork(nil) {
-			t.Errorf("%d writes, something left: %v", n, p.hasWork(nil))
+		if n := w.api.Written() - before; n != 0 || p.hasWork() {
+			t.Errorf("%d writes, something left: %v", n, p.hasWork())
 		}
 	})
 }

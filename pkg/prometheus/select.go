@@ -16,7 +16,7 @@ func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start S
 		return
 	}
 	if c.refresh != s.refreshes {
-		c.refresh, c.has, c.exact, c.startedAt = s.refreshes, 0, 0, 0
+		c.refresh, c.has, c.exact, c.startedAt, c.ifStamped = s.refreshes, 0, 0, 0, nil
 	}
 	c.selection = s.pick(c, hash, usable, since, n.stamped > 0)
 	if n.stamped == 0 {

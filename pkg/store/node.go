@@ -129,7 +129,14 @@ func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 		}
 	}
 	if a.dropped {
-		n.containers = slices.DeleteFunc(n.containers, func(c *container) bool { return c == nil })
+		n.containers = slices.DeleteFunc(n.containers, func(c *container) bool {
+			if len(a.ended) == 0 || c != a.ended[0] {
+				return false
+			}
+			n.endContainer(c)
+			a.ended = a.ended[1:]
+			return true
+		})
 		n.groupByPod()
 	}
 }

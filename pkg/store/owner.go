@@ -47,8 +47,7 @@ func (n *node) accept(i int, s *usage.Sample, a *arrival) bool {
 	if isForeign(readingOf(s)) {
 		a.hasForeign = true
 		if !state.Running {
-			n.endContainer(c)
-			n.containers[i], a.dropped = nil, true
+			a.ended, a.dropped = append(a.ended, c), true
 		}
 		return false
 	}

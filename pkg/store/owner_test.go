@@ -233,6 +233,40 @@ func TestContainerOfTheOtherPodOnly(t *testing.T) {
 	expect(t, s, "p", 45, "at 45 window 15: a=100m")
 }
 
+// TestPanicInAScrape checks that a panic while a scrape is stored, after a container of it was found to
+// have ended, does not break the next scrapes of the node.
+func TestPanicInAScrape(t *testing.T) {
+	var start usage.Time // of the pod p in the API server
+	panics := false
+	s := New(Config{MaxSampleAge: maxAge, MaxContainers: 100, State: func(_, _, pod, _ string) ContainerState {
+		if pod == "p" {
+			return ContainerState{EarliestStart: start}
+		}
+		if panics {
+			panic("a bug")
+		}
+		return ContainerState{Running: true}
+	}})
+	put := func(now float64) {
+		s.Put("n1", scrape(now, of("p/a", started(-98, sample(now, now/10))), of("q/a", sample(now, now/10))))
+	}
+	put(0)
+	start, panics = at(10), true
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		put(15)
+	}()
+	panics = false
+	put(30)
+	put(45)
+	s.RemovePod("n1", "n", "p", at(45))
+	expect(t, s, "q", 45, "at 45 window 15: a=100m")
+}
+
 // TestCapacity is rule 1: no rate is above the node's capacity, whatever it is computed from.
 func TestCapacity(t *testing.T) {
 	const capacity = 8_000_000_000

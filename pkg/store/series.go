@@ -60,8 +60,9 @@ type arrival struct {
 	counts   *counts // nil for a summary
 
 	// Set by accept:
-	hasForeign bool // whether there are samples of another pod of the name
-	dropped    bool // whether a snapshot or a container was dropped because of them
+	hasForeign bool         // whether there are samples of another pod of the name
+	dropped    bool         // whether a snapshot or a container is dropped because of them
+	ended      []*container // to be dropped once all have been observed, in the order of node.containers
 }
 
 // jumpedRecently reports whether the node's clock jumped so recently that a start time, or the

@@ -118,6 +118,10 @@ func TestDecodeRejects(t *testing.T) {
 		"a bad literal":      `{"x":nil}`,
 		"a long number":      `{"x":` + strings.Repeat("1", 2*maxToken) + `}`,
 		"a label that is no": `{"data":{"result":[{"metric":{"a":1}}]}}`,
+		"null":               `null`,
+		"a null series":      `{"data":{"result":[null]}}`,
+		"null labels":        `{"data":{"result":[{"metric":null}]}}`,
+		"null samples":       `{"data":{"result":[{"metric":{},"values":null}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := decodeAll(strings.NewReader(body))
