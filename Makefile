@@ -88,7 +88,7 @@ victoria-metrics:
 e2e: programs build plugin $(PROMETHEUS) victoria-metrics ## the built binary behind a real API server; the first run builds the control plane (minutes)
 	cd test && KUBE_VITALS=$(CURDIR)/bin/kube-vitals PROMETHEUS=$(PROMETHEUS) \
 	  VICTORIA_METRICS=$$(command -v $(VICTORIA_METRICS) victoria-metrics | head -n 1) \
-	  $(GO) test -count=1 -timeout 1h -parallel 4 ./e2e/...
+	  $(GO) test -count=1 -timeout 1h -parallel 6 ./e2e/...
 
 # What cannot be built from Go modules. Python's client is Debian's package, for Debian's interpreter.
 client-tools:

@@ -76,17 +76,17 @@ func TestFileErrors(t *testing.T) {
 		"--kubeconfig=no": {"--kubeconfig: open DIR/no: no such file or directory"},
 		"--kubeconfig=.":  {"--kubeconfig: read DIR: is a directory"},
 		"--kubeconfig=empty": {
-			"--kubeconfig: DIR/empty: the file is empty, but must be a kubeconfig file"},
+			"--kubeconfig: DIR/empty: the file is not a kubeconfig file: it has no fields"},
 		"--kubeconfig=text": {
 			"--kubeconfig: DIR/text: the file is not a kubeconfig file: it has no fields"},
 		"--kubeconfig=tabs":       {"--kubeconfig: DIR/tabs: the file is neither YAML nor JSON: "},
 		"--kubeconfig=other-kind": {"--kubeconfig: DIR/other-kind: the file is not a kubeconfig file: "},
 		"--kubeconfig=no-clusters": {
-			"--kubeconfig: DIR/no-clusters: the file is not a kubeconfig file: it has no clusters"},
+			"--kubeconfig: DIR/no-clusters: the file has no current-context"},
 		"--kubeconfig=clusters-number": {
 			"--kubeconfig: DIR/clusters-number: the file is not a kubeconfig file: Config.clusters cannot be a number"},
 		"--kubeconfig=no-context":            {"--kubeconfig: DIR/no-context: the file has no current-context"},
-		"--kubeconfig=other-context":         {`--kubeconfig: DIR/other-context: the file has no context "z", which`},
+		"--kubeconfig=other-context":         {"--kubeconfig: DIR/other-context: ", "context was not found for specified context: z"},
 		"--kubeconfig=kubeconfig-ca":         {"--kubeconfig: DIR/kubeconfig-ca: ", "DIR/no-ca"},
 		"--authentication-kubeconfig=empty":  {"--authentication-kubeconfig: DIR/empty: "},
 		"--authorization-kubeconfig=empty":   {"--authorization-kubeconfig: DIR/empty: "},
@@ -109,24 +109,23 @@ func TestFileErrors(t *testing.T) {
 		"--tls-sni-cert-key=no,key": {"--tls-sni-cert-key: open DIR/no"},
 		"--tls-cert-file=crt":       {"--tls-cert-file and --tls-private-key-file must be set together"},
 		"--tls-cert-file=no --kubelet-port=x": {
-			"--kubelet-port", "--tls-cert-file and --tls-private-key-file", "--tls-cert-file: open DIR/no"},
+			"--kubelet-port", "--tls-cert-file and --tls-private-key-file", "--tls-cert-file, --tls-private-key-file: open DIR/no"},
 		"--tls-private-key-file=text": {
-			"--tls-cert-file and --tls-private-key-file must be set together",
-			"--tls-private-key-file: DIR/text: cannot find a private key in PEM format"},
+			"--tls-cert-file and --tls-private-key-file must be set together"},
 		"--kubeconfig=no --kubelet-client-key=k": {
 			"--kubelet-client-certificate", "--kubeconfig: open DIR/no", "--kubelet-client-key: open DIR/k"},
 		"--tls-cert-file=text --tls-private-key-file=empty": {
-			"--tls-cert-file: DIR/text: cannot find a certificate in PEM format",
-			"--tls-private-key-file: DIR/empty: cannot find a private key in PEM format"},
+			"--tls-cert-file, --tls-private-key-file: DIR/text, DIR/empty: tls: failed to find any PEM data in certificate"},
 		"--tls-cert-file=crt --tls-private-key-file=other-key": {
-			"--tls-cert-file DIR/crt does not match --tls-private-key-file DIR/other-key: tls: "},
+			"--tls-cert-file, --tls-private-key-file: DIR/crt, DIR/other-key: tls: private key does not match"},
 		"--kubelet-client-certificate=key --kubelet-client-key=crt": {
-			"--kubelet-client-certificate: DIR/key: cannot find a certificate",
-			"--kubelet-client-key: DIR/crt: cannot find a private key"},
+			"--kubelet-client-certificate, --kubelet-client-key: DIR/key, DIR/crt: tls: ", "may have been switched"},
 		"--kubelet-client-certificate=no --kubelet-client-key=no2": {
-			"--kubelet-client-certificate: open DIR/no:", "--kubelet-client-key: open DIR/no2:"},
+			"--kubelet-client-certificate, --kubelet-client-key: open DIR/no:",
+			"--kubelet-client-certificate, --kubelet-client-key: open DIR/no2:"},
 		"--kubeconfig=empty --metric-resolution=1s --tls-cert-file=no --tls-private-key-file=no --client-ca-file=no": {
-			"--metric-resolution", "--kubeconfig: ", "--tls-cert-file: ", "--tls-private-key-file: ", "--client-ca-file: "},
+			"--metric-resolution", "--kubeconfig: ", "--client-ca-file: ",
+			"--tls-cert-file, --tls-private-key-file: ", "--tls-cert-file, --tls-private-key-file: "},
 	} {
 		o := newOptions()
 		var lines []string

@@ -16,7 +16,7 @@ const minResponseBytes = 64 << 10
 
 func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 	k := &o.Kubelet
-	fs.StringVarP(&o.nodeSelector, "node-selector", "l", "",
+	fs.StringVarP(&o.NodeSelector, "node-selector", "l", "",
 		"The label selector of the nodes to scrape and serve, such as 'key=value,other!=value'. "+
 			"(default: all nodes)")
 	fs.DurationVar(&o.RateWindow, "rate-window", 0,
@@ -26,18 +26,18 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&k.Port, "kubelet-port", kubelet.DefaultPort, "The port of the kubelets.")
 	fs.BoolVar(&k.UseNodeStatusPort, "kubelet-use-node-status-port", false,
 		"Use the port in a node's status, if it has one, instead of --kubelet-port.")
-	fs.StringSliceVar(&o.addressTypes, "kubelet-preferred-address-types", defaultAddressTypes(),
+	fs.StringSliceVar(&k.AddressTypes, "kubelet-preferred-address-types", kubelet.DefaultAddressTypes(),
 		"The types of node addresses to use, in order of preference.")
 	fs.DurationVar(&k.Timeout, "kubelet-request-timeout", 0,
 		"The timeout of a request to a kubelet; at most 9/10 of --metric-resolution. (default "+
 			"10s, or 9/10 of --metric-resolution if that is less)")
-	fs.StringVar(&k.CertificateAuthority, "kubelet-certificate-authority", "",
+	fs.StringVar(&k.TLS.CAFile, "kubelet-certificate-authority", "",
 		"The file with the CA certificates that verify the kubelets' serving certificates. "+
 			"(default: the cluster's CA)")
-	fs.StringVar(&k.ClientCertificate, "kubelet-client-certificate", "",
+	fs.StringVar(&k.TLS.CertFile, "kubelet-client-certificate", "",
 		"The file with the client certificate for kubelets. If it is set, no token is sent to "+
 			"them.")
-	fs.StringVar(&k.ClientKey, "kubelet-client-key", "", "The file with the key of --kubelet-client-certificate.")
+	fs.StringVar(&k.TLS.KeyFile, "kubelet-client-key", "", "The file with the key of --kubelet-client-certificate.")
 	fs.StringVar(&o.KubeletServiceAccount, "kubelet-service-account", "",
 		"The ServiceAccount, in the namespace of this pod, whose short-lived tokens are sent to "+
 			"kubelets. It should have no permissions except get on nodes/metrics and nodes/stats; "+
@@ -56,19 +56,11 @@ func (o *options) addKubeletFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&k.Gzip, "kubelet-gzip", false,
 		"Request compressed responses from kubelets: a tenth of the bytes, but more CPU on both "+
 			"sides. See docs/scaling.md.")
-	fs.BoolVar(&k.InsecureTLS, "kubelet-insecure-tls", false,
+	fs.BoolVar(&k.TLS.Insecure, "kubelet-insecure-tls", false,
 		"Do not verify the kubelets' serving certificates. For tests only: an attacker on the "+
 			"network can read the credentials and forge metrics.")
 	fs.BoolVar(&k.PlainHTTP, "deprecated-kubelet-completely-insecure", false,
 		"DEPRECATED: Connect to kubelets without encryption and without credentials.")
-}
-
-func defaultAddressTypes() []string {
-	var types []string
-	for _, t := range kubelet.DefaultAddressTypes() {
-		types = append(types, string(t))
-	}
-	return types
 }
 
 // longestTimeout returns the largest valid timeout: a response needs the rest of the interval to be
@@ -92,11 +84,11 @@ func (o *options) validateKubelet() {
 		o.errorf("--kubelet-max-response-bytes must be at least %d, but is %d: responses of ordinary nodes would be rejected",
 			minResponseBytes, o.Kubelet.MaxBodyBytes)
 	}
-	if len(o.addressTypes) == 0 {
+	if len(o.Kubelet.AddressTypes) == 0 {
 		o.errorf("--kubelet-preferred-address-types must name at least one type")
 	}
-	known := defaultAddressTypes()
-	for _, t := range o.addressTypes {
+	known := kubelet.DefaultAddressTypes()
+	for _, t := range o.Kubelet.AddressTypes {
 		if !slices.Contains(known, t) {
 			o.errorf("--kubelet-preferred-address-types: %q is not a type of node addresses; the types are %s",
 				t, strings.Join(known, ", "))

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -21,8 +21,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus"
-	"github.com/kube-vitals/kube-vitals/pkg/scrape"
 	"github.com/kube-vitals/kube-vitals/pkg/server"
+	"github.com/kube-vitals/kube-vitals/pkg/servingcert"
 )
 
 const (
@@ -50,11 +50,9 @@ type options struct {
 	version  bool
 	logging  *logs.Options
 
-	nodeSelector string
-	source       string
-	resources    []string
-	addressTypes []string
-	nodeEvents   bool
+	source     string
+	resources  []string
+	nodeEvents bool
 }
 
 func newOptions() *options {
@@ -138,8 +136,7 @@ func (o *options) hideIdleFlags() {
 // config returns the configuration that the flags set, and adds all errors in them.
 func (o *options) config() server.Config {
 	o.complete()
-	selector, err := labels.Parse(o.nodeSelector)
-	if err != nil {
+	if _, err := labels.Parse(o.NodeSelector); err != nil {
 		o.errorf("--node-selector: %w", err)
 	}
 	for _, validate := range []func(){
@@ -149,13 +146,6 @@ func (o *options) config() server.Config {
 		validate()
 	}
 	c := o.Config
-	c.NodeSelector = selector
-	for _, t := range o.addressTypes {
-		c.Kubelet.AddressTypes = append(c.Kubelet.AddressTypes, corev1.NodeAddressType(t))
-	}
-	if c.Active.Resolution == 0 {
-		c.Active = scrape.Active{}
-	}
 	if !o.usesPrometheus() {
 		c.Prometheus = nil
 	}
@@ -180,9 +170,12 @@ func (o *options) complete() {
 	if !o.all.Changed("rate-window") && !o.usesPrometheus() {
 		o.RateWindow = min(defaultRateWindow, o.MaxSampleAge)
 	}
-	if !o.all.Changed("kubelet-request-timeout") {
+	o.Kubelet.Port = cmp.Or(o.Kubelet.Port, kubelet.DefaultPort)
+	if o.Kubelet.Timeout == 0 {
 		o.Kubelet.Timeout = min(kubelet.DefaultTimeout, o.longestTimeout())
 	}
+	o.ServingCert.Lifetime = cmp.Or(o.ServingCert.Lifetime, servingcert.DefaultLifetime)
+	o.ServingCert.Settle = cmp.Or(o.ServingCert.Settle, servingcert.DefaultSettle)
 	o.completeActive()
 	if o.Authentication.RemoteKubeConfigFile == "" {
 		o.Authentication.RemoteKubeConfigFile = o.Kubeconfig

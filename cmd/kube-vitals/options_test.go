@@ -10,9 +10,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/kube-vitals/kube-vitals/pkg/server"
 )
 
@@ -45,11 +42,11 @@ func TestDefaults(t *testing.T) {
 		"rate window":     c.RateWindow == 15*time.Second,
 		"kubelet port":    c.Kubelet.Port == 10250 && !c.Kubelet.UseNodeStatusPort,
 		"kubelet timeout": c.Kubelet.Timeout == 10*time.Second,
-		"address types": slices.Equal(c.Kubelet.AddressTypes, []corev1.NodeAddressType{
+		"address types": slices.Equal(c.Kubelet.AddressTypes, []string{
 			"Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"}),
 		"kubelet credentials": c.KubeletServiceAccount == "" && c.KubeletPins == "" && !c.Kubelet.AllowLoopback,
-		"kubelet TLS":         !c.Kubelet.InsecureTLS && !c.Kubelet.PlainHTTP,
-		"all nodes":           c.NodeSelector.Empty(),
+		"kubelet TLS":         !c.Kubelet.TLS.Insecure && !c.Kubelet.PlainHTTP,
+		"all nodes":           c.NodeSelector == "",
 		"warnings":            c.MissingMetricsWarnings,
 		"port":                c.Serving.BindPort == 443,
 		"profiling":           c.Features.EnableProfiling,
@@ -81,24 +78,20 @@ func TestFlags(t *testing.T) {
 		"--metric-resolution=5s --max-sample-age=10s": func(c server.Config) bool {
 			return c.RateWindow == 10*time.Second
 		},
-		"--kubelet-request-timeout 3s": func(c server.Config) bool { return c.Kubelet.Timeout == 3*time.Second },
-		"-l zone=a": func(c server.Config) bool {
-			return c.NodeSelector.Matches(labels.Set{"zone": "a"})
-		},
-		"--node-selector zone!=a": func(c server.Config) bool {
-			return !c.NodeSelector.Matches(labels.Set{"zone": "a"})
-		},
+		"--kubelet-request-timeout 3s":      func(c server.Config) bool { return c.Kubelet.Timeout == 3*time.Second },
+		"-l zone=a":                         func(c server.Config) bool { return c.NodeSelector == "zone=a" },
+		"--node-selector zone!=a":           func(c server.Config) bool { return c.NodeSelector == "zone!=a" },
 		"--missing-metrics-warnings=false":  func(c server.Config) bool { return !c.MissingMetricsWarnings },
 		"--kubelet-use-node-status-port":    func(c server.Config) bool { return c.Kubelet.UseNodeStatusPort },
 		"--kubelet-port=1":                  func(c server.Config) bool { return c.Kubelet.Port == 1 },
-		"--kubelet-insecure-tls":            func(c server.Config) bool { return c.Kubelet.InsecureTLS },
-		"--kubelet-certificate-authority=f": func(c server.Config) bool { return c.Kubelet.CertificateAuthority == "f" },
+		"--kubelet-insecure-tls":            func(c server.Config) bool { return c.Kubelet.TLS.Insecure },
+		"--kubelet-certificate-authority=f": func(c server.Config) bool { return c.Kubelet.TLS.CAFile == "f" },
 		"--kubelet-client-certificate=c --kubelet-client-key=k": func(c server.Config) bool {
-			return c.Kubelet.ClientCertificate == "c" && c.Kubelet.ClientKey == "k"
+			return c.Kubelet.TLS.CertFile == "c" && c.Kubelet.TLS.KeyFile == "k"
 		},
 		"--deprecated-kubelet-completely-insecure": func(c server.Config) bool { return c.Kubelet.PlainHTTP },
 		"--kubelet-preferred-address-types=InternalIP,Hostname": func(c server.Config) bool {
-			return slices.Equal(c.Kubelet.AddressTypes, []corev1.NodeAddressType{"InternalIP", "Hostname"})
+			return slices.Equal(c.Kubelet.AddressTypes, []string{"InternalIP", "Hostname"})
 		},
 		"--kubeconfig=f": func(c server.Config) bool {
 			return c.Kubeconfig == "f" && c.Authentication.RemoteKubeConfigFile == "f" &&
@@ -177,7 +170,7 @@ func TestErrors(t *testing.T) {
 		"--service=a.b.svc:no":         {"NAME.NAMESPACE.svc:PORT"},
 		"--tls-secret=s --tls-names=a.b.svc --service=c.b.svc": {
 			`"c.b.svc", but the first name of the serving certificate is "a.b.svc"`},
-		"--tls-secret=s --tls-names=a": {`but the names are ["a"]`},
+		"--tls-secret=s --tls-names=a": {`NAME.NAMESPACE.svc:PORT, but it is "a"`},
 		"--tls-secret=s --tls-names=a.b.svc --tls-lifetime=1m": {
 			"since it is renewed in its last third: they are 1m0s and 10m0s"},
 		"--tls-secret=s --tls-names=a.b.svc --tls-cert-file=c --tls-private-key-file=k --tls-settle=0": {

@@ -43,10 +43,6 @@ func (o *options) addUnknownFlags(args []string) {
 			return
 		}
 		i := slices.IndexFunc(args, func(arg string) bool { return contains(arg, unknown) })
-		if i < 0 {
-			o.errs = append(o.errs, unknown)
-			return
-		}
 		o.errorf("%w; see --help", unknown)
 		args = slices.Delete(args, i, i+1)
 	}

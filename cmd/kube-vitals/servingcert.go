@@ -43,16 +43,11 @@ func (o *options) validateServingCert() {
 		o.errorf("--tls-names needs --tls-secret")
 	case c.Secret == "" && c.ConfigMap != "" && !o.all.Changed("tls-secret"):
 		o.errorf("--tls-ca-configmap needs --tls-secret")
-	case c.Secret == "" && c.Service != "":
-		if err := c.ValidateService(); err != nil {
-			o.errorf("--service: %w", err)
-		}
-	case c.Secret == "":
-	case len(c.Names) == 0:
+	case c.Secret != "" && len(c.Names) == 0:
 		o.errorf("--tls-secret needs --tls-names")
-	default:
+	case c.Secret != "" || c.Service != "":
 		if err := c.Validate(); err != nil {
-			o.errorf("--tls-secret, --tls-names, --service, --tls-lifetime, --tls-settle: %w", err)
+			o.errorf("--tls-names, --tls-lifetime, --tls-settle, --service: %w", err)
 		}
 	}
 	if pair := o.Serving.ServerCert.CertKey; c.Secret != "" && (pair.CertFile != "" || pair.KeyFile != "") {

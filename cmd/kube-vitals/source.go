@@ -43,13 +43,6 @@ func (o *options) defaultMaxSampleAge() time.Duration {
 	return 4 * o.interval()
 }
 
-// needsKubelets adds an error if a flag is set that has no effect with an engine.
-func (o *options) needsKubelets(flag string) {
-	if o.all.Changed(flag) {
-		o.errorf("--%s has no effect with --source=prometheus, which does not connect to kubelets: remove it", flag)
-	}
-}
-
 // validateSource checks that the flags of one source are set, and only those.
 func (o *options) validateSource() {
 	switch o.source {
@@ -74,11 +67,12 @@ func (o *options) validateSource() {
 	} else if _, err := prometheus.ParseURL(o.Prometheus.URL); err != nil {
 		o.errorf("--prometheus-url: %w", err)
 	}
-	o.needsKubelets("active-resolution")
-	o.needsKubelets("active-budget")
-	o.Flags.FlagSets[kubeletSection].VisitAll(func(flag *pflag.Flag) {
-		if flag.Name != "node-selector" {
-			o.needsKubelets(flag.Name)
+	ofKubelets := o.Flags.FlagSets[kubeletSection]
+	o.all.Visit(func(flag *pflag.Flag) {
+		name := flag.Name
+		isOfKubelets := ofKubelets.Lookup(name) != nil && name != "node-selector"
+		if isOfKubelets || name == "active-resolution" || name == "active-budget" {
+			o.errorf("--%s has no effect with --source=prometheus, which does not connect to kubelets: remove it", name)
 		}
 	})
 }

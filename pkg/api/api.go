@@ -92,8 +92,8 @@ func NewGroup(c Config, scheme *runtime.Scheme, codecs serializer.CodecFactory) 
 	group := genericapiserver.NewDefaultAPIGroupInfo(metrics.GroupName, scheme, metav1.ParameterCodec, codecs)
 	encoder := encode.NewEncoder(group.NegotiatedSerializer, group.PrioritizedVersions)
 	seed := maphash.MakeSeed()
-	nodes := &collection{nodes{c.View, c.FromEngine}, c.ExplainNodes, encoder, c, seed}
-	pods := &collection{pods{c.View, c.FromEngine}, c.ExplainPods, encoder, c, seed}
+	nodes := &collection{nodes{c.View}, c.ExplainNodes, encoder, c, seed}
+	pods := &collection{pods{c.View}, c.ExplainPods, encoder, c, seed}
 	storage := map[string]rest.Storage{"nodes": nodes, "pods": pods}
 	for _, version := range group.PrioritizedVersions {
 		group.VersionedResourcesStorageMap[version.Version] = storage

@@ -36,9 +36,6 @@ type resource interface {
 	// items yields the index of each object and its usage and further resources, or no Usage if there
 	// is none to serve. The Item is valid until the next one.
 	items(objects []*inventory.Object, now usage.Time) iter.Seq2[int, *encode.Item]
-	// missing returns what users are told of an object without metrics if they may not read the
-	// object itself. It is known if the inventory has it.
-	missing(namespace, name string, known bool) string
 }
 
 // collection is the read-only storage of a resource.

@@ -59,9 +59,6 @@ type position struct {
 
 func newQuery(namespace string, options *metainternalversion.ListOptions) (*query, error) {
 	q := &query{namespace: namespace, labels: labels.Everything(), fields: fields.Everything()}
-	if options == nil {
-		return q, nil
-	}
 	if options.LabelSelector != nil {
 		q.labels = options.LabelSelector
 	}

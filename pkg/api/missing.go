@@ -35,6 +35,27 @@ func (c *collection) notFound(ctx context.Context, name string, known bool, now 
 	return err
 }
 
+// missing returns what users are told of an object without metrics if they may not read the object
+// itself. It is known if the inventory has it.
+func (c *collection) missing(namespace, name string, known bool) string {
+	source := "from its node's kubelet"
+	if c.config.FromEngine {
+		source = "in the engine that kube-vitals reads"
+	}
+	switch isPod := c.NamespaceScoped(); {
+	case isPod && known:
+		return fmt.Sprintf("pod %q is running in namespace %q, but there are no current metrics of it %s",
+			name, namespace, source)
+	case isPod:
+		return fmt.Sprintf("pod %q is not running in namespace %q", name, namespace)
+	case known && c.config.FromEngine:
+		return fmt.Sprintf("there are no current metrics of node %q %s", name, source)
+	case known:
+		return fmt.Sprintf("there are no current metrics from the kubelet of node %q", name)
+	}
+	return fmt.Sprintf("node %q does not exist or is not selected for scraping", name)
+}
+
 // mayGetObjects reports whether the user may get the objects themselves, which explanations and the
 // column of nodes reveal: any pod of the namespace, or any node. The result does not depend on the
 // object, so that it can be cached, and so that the time of a response does not tell whether an

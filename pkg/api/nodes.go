@@ -1,7 +1,6 @@
 package api
 
 import (
-	"fmt"
 	"iter"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -15,10 +14,7 @@ import (
 )
 
 // nodes is the resource of NodeMetrics.
-type nodes struct {
-	view       *view.View
-	fromEngine bool
-}
+type nodes struct{ view *view.View }
 
 func (nodes) New() runtime.Object     { return &metrics.NodeMetrics{} }
 func (nodes) NewList() runtime.Object { return &metrics.NodeMetricsList{} }
@@ -51,14 +47,4 @@ func (n nodes) items(objects []*inventory.Object, now usage.Time) iter.Seq2[int,
 			}
 		}
 	}
-}
-
-func (n nodes) missing(_, name string, known bool) string {
-	switch {
-	case known && n.fromEngine:
-		return fmt.Sprintf("there are no current metrics of node %q in the engine that kube-vitals reads", name)
-	case known:
-		return fmt.Sprintf("there are no current metrics from the kubelet of node %q", name)
-	}
-	return fmt.Sprintf("node %q does not exist or is not selected for scraping", name)
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"fmt"
 	"iter"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -15,10 +14,7 @@ import (
 )
 
 // pods is the resource of PodMetrics.
-type pods struct {
-	view       *view.View
-	fromEngine bool
-}
+type pods struct{ view *view.View }
 
 func (pods) New() runtime.Object     { return &metrics.PodMetrics{} }
 func (pods) NewList() runtime.Object { return &metrics.PodMetricsList{} }
@@ -48,16 +44,4 @@ func (p pods) items(objects []*inventory.Object, now usage.Time) iter.Seq2[int, 
 			}
 		}
 	}
-}
-
-func (p pods) missing(namespace, name string, known bool) string {
-	if known {
-		source := "from its node's kubelet"
-		if p.fromEngine {
-			source = "in the engine that kube-vitals reads"
-		}
-		return fmt.Sprintf("pod %q is running in namespace %q, but there are no current metrics of it %s",
-			name, namespace, source)
-	}
-	return fmt.Sprintf("pod %q is not running in namespace %q", name, namespace)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"iter"
+	"strings"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -44,18 +45,9 @@ func (c *collection) nodesOf(objects []*inventory.Object) iter.Seq[string] {
 // readerOf returns a hash of the user of a request and of what the user reads. It does not contain
 // the page of a list: the pages are one read.
 func (c *collection) readerOf(ctx context.Context, selection []string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(c.seed)
-	write := func(s string) {
-		h.WriteString(s) //nolint:gosec // never an error
-		h.WriteByte(0)   //nolint:gosec // never an error
-	}
+	name := ""
 	if user, ok := request.UserFrom(ctx); ok {
-		write(user.GetName())
+		name = user.GetName()
 	}
-	write(c.name())
-	for _, s := range selection {
-		write(s)
-	}
-	return h.Sum64()
+	return maphash.String(c.seed, strings.Join(append([]string{name, c.name()}, selection...), "\x00"))
 }

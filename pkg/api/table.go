@@ -28,20 +28,21 @@ const noValue = "<none>"
 func (c *collection) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	mayGetObjects := sync.OnceValue(func() bool { return c.mayGetObjects(ctx) })
 	var list *encode.List
-	var l layout
 	switch object := object.(type) {
 	case *encode.List:
 		list = object
-		c.warnOfMissing(ctx, list, mayGetObjects)
-		l = c.layoutOf(list.Items, mayGetObjects)
 	case *encode.Item:
 		list = object.AsList()
-		l = c.layoutOf(list.Items, mayGetObjects)
 	default:
 		return nil, fmt.Errorf("cannot make a table of %T", object)
 	}
-	table := newTable(l, list.ListMeta, options)
+	c.warnOfMissing(ctx, list, mayGetObjects)
+	l := c.layoutOf(list.Items, mayGetObjects)
+	table := &metav1.Table{ListMeta: list.ListMeta, Rows: make([]metav1.TableRow, len(list.Items))}
 	o, _ := options.(*metav1.TableOptions)
+	if o == nil || !o.NoHeaders {
+		table.ColumnDefinitions = l.columns()
+	}
 	now := c.config.Clock.At(c.config.Now())
 	var metadata [][]byte
 	m, _ := ctx.Value(memoryRequestKey{}).(*memoryRequest)
@@ -49,7 +50,6 @@ func (c *collection) ConvertToTable(ctx context.Context, object, options runtime
 		metadata = list.MetadataJSON(m.table)
 	}
 	placeholder := &metav1.PartialObjectMetadata{} // the library requires one also in rows with JSON
-	table.Rows = make([]metav1.TableRow, len(list.Items))
 	for i := range list.Items {
 		item, row := &list.Items[i], &table.Rows[i]
 		row.Cells = l.cells(item, now)
@@ -63,15 +63,6 @@ func (c *collection) ConvertToTable(ctx context.Context, object, options runtime
 		}
 	}
 	return table, nil
-}
-
-// newTable returns a table without rows.
-func newTable(l layout, meta metav1.ListMeta, options runtime.Object) *metav1.Table {
-	table := &metav1.Table{ListMeta: meta, Rows: []metav1.TableRow{}}
-	if o, _ := options.(*metav1.TableOptions); o == nil || !o.NoHeaders {
-		table.ColumnDefinitions = l.columns()
-	}
-	return table
 }
 
 // layout is what differs between tables: some columns exist only if there is something to show.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"hash/maphash"
 	"io"
-	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -26,30 +25,21 @@ const (
 	maxSeries = 1 << 13
 )
 
-// skip is the reason why a series was skipped.
-type skip int
-
-// The reasons for skipping a series.
+// The reasons for skipping a series, as in metrics of kube-vitals.
 const (
-	malformed  skip = iota // without a valid value or timestamp
-	badValue               // NaN, infinite, negative, or above the limit of the resource
-	stale                  // with a timestamp that is too old
-	duplicate              // the response already had the same series
-	unknownPod             // of a container that the API server does not have on the exporter's node
-	numSkips   = iota
+	malformed  = "malformed"         // without a valid value or timestamp
+	badValue   = "bad_value"         // NaN, infinite, negative, or above the limit of the resource
+	stale      = "stale"             // with a timestamp that is too old
+	duplicate  = "duplicate"         // the response already had the same series
+	unknownPod = "unknown_container" // of a container that the API server does not have on the exporter's node
 )
-
-// String returns the reason's name in metrics of kube-vitals.
-func (s skip) String() string {
-	return [numSkips]string{"malformed", "bad_value", "stale", "duplicate", "unknown_container"}[s]
-}
 
 // response is what a response has.
 type response struct {
 	containers []extra.ContainerResource
 	series     []int // of each resource, the number of valid lines with different labels
 	age        time.Duration
-	skipped    [numSkips]int
+	skipped    map[string]int // number of series, by reason
 }
 
 // The errors of responses.
@@ -74,21 +64,24 @@ type decoder struct {
 	labels map[string]string // of the current line
 	seed   maphash.Seed
 	seen   map[uint64]float64 // values of series, by hash
-	index  map[key]int        // of values in response.containers
+	values map[key]uint64     // of containers
 	unread map[key]bool       // pods with a device whose value of the resource is not valid; without container
 	out    response
 }
 
 // key identifies a value of a response.
-type key struct{ namespace, pod, container, resource string }
+type key struct {
+	namespace, pod, container string
+	resource                  int // its index
+}
 
 // decode decodes a response in the text exposition format. Lines of other series than the
 // configured ones are skipped unread. Each of the others is parsed alone, so that memory does not
 // depend on the size of the response. A line that has labels but no valid value affects its pod only.
 func (d *decoder) decode(body io.Reader) (*response, error) {
 	d.labels = map[string]string{}
-	d.seed, d.seen, d.index, d.unread = maphash.MakeSeed(), map[uint64]float64{}, map[key]int{}, map[key]bool{}
-	d.out.series = make([]int, len(d.exporter.Resources))
+	d.seed, d.seen, d.values, d.unread = maphash.MakeSeed(), map[uint64]float64{}, map[key]uint64{}, map[key]bool{}
+	d.out.series, d.out.skipped = make([]int, len(d.exporter.Resources)), map[string]int{}
 	lines := bufio.NewReaderSize(body, maxLine)
 	count := 0
 	for {
@@ -120,10 +113,15 @@ func (d *decoder) decode(body io.Reader) (*response, error) {
 	if count == 0 {
 		return nil, errNoSeries
 	}
-	// Without a device whose value is not valid, the usage of a pod would be too low.
-	d.out.containers = slices.DeleteFunc(d.out.containers, func(c extra.ContainerResource) bool {
-		return d.unread[key{c.Namespace, c.Pod, "", c.Name}]
-	})
+	for k, value := range d.values {
+		// Without a device whose value is not valid, the usage of a pod would be too low.
+		if r := &d.exporter.Resources[k.resource]; !d.unread[key{k.namespace, k.pod, "", k.resource}] {
+			d.out.containers = append(d.out.containers, extra.ContainerResource{
+				Namespace: k.namespace, Pod: k.pod, Container: k.container,
+				Resource: usage.Resource{Name: r.Resource, Value: value, Unit: r.unit()},
+			})
+		}
+	}
 	return &d.out, nil
 }
 
@@ -183,8 +181,12 @@ func (d *decoder) add(resources []int, line []byte) error {
 			d.markUnread(k, resources[i:i+1])
 			continue
 		}
-		k.resource = resource.Resource
-		d.combine(k, resource, value)
+		k.resource = r
+		if resource.Combine == combineMax {
+			d.values[k] = max(d.values[k], value)
+		} else {
+			d.values[k] += value
+		}
 	}
 	return nil
 }
@@ -192,7 +194,7 @@ func (d *decoder) add(resources []int, line []byte) error {
 // markUnread notes that a pod has a device whose value of the resources is not known.
 func (d *decoder) markUnread(k key, resources []int) {
 	for _, i := range resources {
-		d.unread[key{k.namespace, k.pod, "", d.exporter.Resources[i].Resource}] = true
+		d.unread[key{k.namespace, k.pod, "", i}] = true
 	}
 }
 
@@ -244,23 +246,4 @@ func (d *decoder) idOf(line []byte) uint64 {
 		end = len(nameOf(line))
 	}
 	return maphash.Bytes(d.seed, line[:end])
-}
-
-// combine adds the value of one device to that of the container.
-func (d *decoder) combine(k key, r *Resource, value uint64) {
-	at, found := d.index[k]
-	if !found {
-		d.index[k] = len(d.out.containers)
-		d.out.containers = append(d.out.containers, extra.ContainerResource{
-			Namespace: k.namespace, Pod: k.pod, Container: k.container,
-			Resource: usage.Resource{Name: r.Resource, Value: value, Unit: r.unit()},
-		})
-		return
-	}
-	c := &d.out.containers[at]
-	if r.Combine == combineMax {
-		c.Value = max(c.Value, value)
-	} else {
-		c.Value += value
-	}
 }

@@ -99,7 +99,7 @@ func TestResponses(t *testing.T) {
 		if got := show(r); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 		}
-		if r.skipped != [numSkips]int{} || slices.Contains(r.series, 0) {
+		if len(r.skipped) > 0 || slices.Contains(r.series, 0) {
 			t.Errorf("%s: skipped %v, found %v", name, r.skipped, r.series)
 		}
 	}
@@ -135,7 +135,7 @@ func TestDecode(t *testing.T) {
 	for name, c := range map[string]struct {
 		body    string
 		want    []string
-		skipped [numSkips]int
+		skipped map[string]int
 		age     time.Duration
 	}{
 		"devices are summed": {body: u("1", "2.5"), want: sum(3500, 7)},
@@ -163,48 +163,48 @@ func TestDecode(t *testing.T) {
 		},
 		"pods of other nodes": {
 			body: `u{namespace="n",pod="elsewhere",container="c"} 9` + "\n" + u("1"), want: sum(1000, 2),
-			skipped: [numSkips]int{unknownPod: 1},
+			skipped: map[string]int{unknownPod: 1},
 		},
 		"bad values": {
 			body: other + u("NaN", "+Inf", "-Inf", "-1", "1e300", "4"), want: otherSum,
-			skipped: [numSkips]int{badValue: 10},
+			skipped: map[string]int{badValue: 10},
 		},
 		"a bad value of one resource": {
-			body: u("1", "1001", "4"), want: []string{"n/p/c x.org/bytes=2012"}, skipped: [numSkips]int{badValue: 1},
+			body: u("1", "1001", "4"), want: []string{"n/p/c x.org/bytes=2012"}, skipped: map[string]int{badValue: 1},
 		},
 		"a bad value of another container": { // which would have 0
 			body: other + u("1") + `u{namespace="n",pod="p",container="d"} NaN` + "\n", want: otherSum,
-			skipped: [numSkips]int{badValue: 2},
+			skipped: map[string]int{badValue: 2},
 		},
 		"a line without a valid value": {
-			body: other + u("1", "x", "4"), want: otherSum, skipped: [numSkips]int{malformed: 1},
+			body: other + u("1", "x", "4"), want: otherSum, skipped: map[string]int{malformed: 1},
 		},
 		"values that are none": {
-			body: other + u("1", "", "1 x", "1 2 3", "0x", "1\r"), want: otherSum, skipped: [numSkips]int{malformed: 5},
+			body: other + u("1", "", "1 x", "1 2 3", "0x", "1\r"), want: otherSum, skipped: map[string]int{malformed: 5},
 		},
 		"an invalid line, then the same series": {
-			body: other + u("x") + u("4"), want: otherSum, skipped: [numSkips]int{malformed: 1},
+			body: other + u("x") + u("4"), want: otherSum, skipped: map[string]int{malformed: 1},
 		},
 		"an invalid line of the same series": {
-			body: other + u("4") + u("x"), want: otherSum, skipped: [numSkips]int{malformed: 1},
+			body: other + u("4") + u("x"), want: otherSum, skipped: map[string]int{malformed: 1},
 		},
 		"an invalid line of another series": { // of the same pod
-			body: "v{" + labels + "} x\n" + u("1"), want: sum(1000, 2), skipped: [numSkips]int{malformed: 1},
+			body: "v{" + labels + "} x\n" + u("1"), want: sum(1000, 2), skipped: map[string]int{malformed: 1},
 		},
 		"an invalid line of a pod of another node": {
 			body: `u{namespace="n",pod="elsewhere",container="c"} x` + "\n" + u("1"), want: sum(1000, 2),
-			skipped: [numSkips]int{malformed: 1},
+			skipped: map[string]int{malformed: 1},
 		},
 		"invalid lines of idle devices": {
 			body: "u{gpu=\"1\"} x\nu{gpu=\"2\"}\nu{} 1 2 3\n" + u("1"), want: sum(1000, 2),
-			skipped: [numSkips]int{malformed: 3},
+			skipped: map[string]int{malformed: 3},
 		},
 		"an overlong line of another series": {body: strings.Repeat("x", 3*maxLine) + "\n" + u("1"), want: sum(1000, 2)},
 		"duplicates": {
-			body: u("1") + u("1"), want: sum(1000, 2), skipped: [numSkips]int{duplicate: 1},
+			body: u("1") + u("1"), want: sum(1000, 2), skipped: map[string]int{duplicate: 1},
 		},
 		"duplicates that differ": {
-			body: other + u("2") + u("1"), want: otherSum, skipped: [numSkips]int{duplicate: 1},
+			body: other + u("2") + u("1"), want: otherSum, skipped: map[string]int{duplicate: 1},
 		},
 		"timestamps": {
 			body: u("1 "+at(5*time.Second), "1 "+at(20*time.Second), "1"), want: sum(3000, 6), age: 20 * time.Second,
@@ -212,7 +212,7 @@ func TestDecode(t *testing.T) {
 		"timestamps in the future": {body: u("1 "+at(-time.Hour), "1 "+fmt.Sprint(math.MaxInt64)), want: sum(2000, 4)},
 		"old timestamps": {
 			body: other + u("1 "+at(21*time.Second), "1 0", "1 -1", "1 "+fmt.Sprint(math.MinInt64), "1"), want: otherSum,
-			skipped: [numSkips]int{stale: 4},
+			skipped: map[string]int{stale: 4},
 		},
 		"an escaped newline in a label": {body: `u{x="a\nu{namespace=\"n\"} 5",` + labels + "} 1\n", want: sum(1000, 2)},
 	} {
@@ -221,7 +221,7 @@ func TestDecode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := show(r); !slices.Equal(got, c.want) || r.skipped != c.skipped || r.age != c.age {
+			if got := show(r); !slices.Equal(got, c.want) || !maps.Equal(r.skipped, c.skipped) || r.age != c.age {
 				t.Errorf("got %q, skipped %v, age %v, want %q, %v, %v", got, r.skipped, r.age, c.want, c.skipped, c.age)
 			}
 		})
@@ -314,9 +314,9 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		seen := map[key]bool{}
+		seen := map[[4]string]bool{}
 		for _, c := range r.containers {
-			k := key{c.Namespace, c.Pod, c.Container, c.Name}
+			k := [4]string{c.Namespace, c.Pod, c.Container, c.Name}
 			isConfigured := slices.ContainsFunc(d.exporter.Resources, func(r Resource) bool { return r.Resource == c.Name })
 			if seen[k] || c.Namespace == "" || c.Pod == "" || c.Pod == "elsewhere" || c.Container == "" || !isConfigured ||
 				c.Value > maxSeries*maxValue {

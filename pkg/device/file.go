@@ -1,16 +1,17 @@
 package device
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	promconfig "github.com/prometheus/common/config"
+	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v2"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -120,6 +121,7 @@ const (
 // than 1 TiB of memory.
 func presets() map[string]Exporter {
 	return map[string]Exporter{
+		"": {},
 		"dcgm": {
 			Namespace:   "gpu-operator",
 			PodSelector: "app=nvidia-dcgm-exporter",
@@ -181,27 +183,22 @@ func (e *errs) check(wrong bool, format string, args ...any) {
 	}
 }
 
-func (e *Exporter) hasUnknownPreset() bool {
-	_, isKnown := presets()[e.Preset]
-	return !isKnown && e.Preset != ""
-}
-
 // setDefaults sets the fields of the preset and the other defaults.
 func (e *Exporter) setDefaults(dir string) {
-	p := presets()[e.Preset]
-	if e.hasUnknownPreset() {
+	p, isKnown := presets()[e.Preset]
+	if !isKnown {
 		p = presets()["dcgm"] // so that fields without a value are no further mistakes
 		p.Resources = nil
 	}
-	setDefault(&e.Name, e.Preset)
-	setDefault(&e.Namespace, p.Namespace)
-	setDefault(&e.PodSelector, p.PodSelector)
-	setDefault(&e.Port, p.Port)
-	setDefault(&e.Path, "/metrics")
-	setDefault(&e.Scheme, schemeHTTP)
-	setDefault(&e.Interval, defaultInterval)
-	setDefault(&e.Timeout, min(defaultTimeout, e.validInterval()))
-	setDefault(&e.MaxAge, defaultAges*e.validInterval())
+	e.Name = cmp.Or(e.Name, e.Preset)
+	e.Namespace = cmp.Or(e.Namespace, p.Namespace)
+	e.PodSelector = cmp.Or(e.PodSelector, p.PodSelector)
+	e.Port = cmp.Or(e.Port, p.Port)
+	e.Path = cmp.Or(e.Path, "/metrics")
+	e.Scheme = cmp.Or(e.Scheme, schemeHTTP)
+	e.Interval = cmp.Or(e.Interval, defaultInterval)
+	e.Timeout = cmp.Or(e.Timeout, min(defaultTimeout, e.validInterval()))
+	e.MaxAge = cmp.Or(e.MaxAge, defaultAges*e.validInterval())
 	for name, labels := range e.Labels.byName {
 		if len(*labels) == 0 {
 			*labels = []string{"exported_" + name, name}
@@ -220,9 +217,9 @@ func (e *Exporter) setDefaults(dir string) {
 	}
 	for i := range e.Resources {
 		r := &e.Resources[i]
-		setDefault(&r.Scale, 1)
-		setDefault(&r.Unit, unitNumber)
-		setDefault(&r.Combine, combineSum)
+		r.Scale = cmp.Or(r.Scale, 1)
+		r.Unit = cmp.Or(r.Unit, unitNumber)
+		r.Combine = cmp.Or(r.Combine, combineSum)
 	}
 }
 
@@ -232,21 +229,11 @@ func (e *Exporter) validInterval() time.Duration {
 	return min(max(e.Interval, minInterval), maxInterval)
 }
 
-func setDefault[T comparable](field *T, value T) {
-	if *field == *new(T) {
-		*field = value
-	}
-}
-
-var (
-	labelName  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
-	seriesName = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
-)
-
 // validate returns all mistakes.
 func (e *Exporter) validate() errs {
 	var all errs
-	all.check(e.hasUnknownPreset(), "preset is %q, but must be dcgm", e.Preset)
+	_, isKnown := presets()[e.Preset]
+	all.check(!isKnown, "preset is %q, but must be dcgm", e.Preset)
 	all.check(validation.IsDNS1123Label(e.Name) != nil, "name is %q, but must consist of at most 63 lower-case letters, "+
 		"digits and hyphens", e.Name)
 	all.check(validation.IsDNS1123Label(e.Namespace) != nil, "namespace is %q, but must be the name of a namespace",
@@ -255,7 +242,9 @@ func (e *Exporter) validate() errs {
 	all.check(err != nil, "podSelector: %w", err)
 	all.check(err == nil && selector.Empty(), "podSelector is empty, but must select the exporter's pods: any pod of the "+
 		"namespace could report values otherwise")
-	all.check(!isPort(e.Port), "port is %q, but must be a number from 1 to 65535", e.Port)
+	port, err := strconv.Atoi(e.Port)
+	all.check(err != nil || validation.IsValidPortNum(port) != nil,
+		"port is %q, but must be a number from 1 to 65535", e.Port)
 	all.check(!strings.HasPrefix(e.Path, "/") || strings.ContainsAny(e.Path, "#? \t\r\n"),
 		"path is %q, but must start with / and have no query", e.Path)
 	all.check(e.Scheme != schemeHTTP && e.Scheme != schemeHTTPS, "scheme is %q, but must be http or https", e.Scheme)
@@ -269,14 +258,12 @@ func (e *Exporter) validate() errs {
 		"so %v, and at most %v", e.MaxAge, 2*interval, maxMaxAge)
 	for field, labels := range e.Labels.byName {
 		for _, name := range *labels {
-			all.check(!labelName.MatchString(name), "labels.%s: %q is not a name of a label", field, name)
+			all.check(!model.LegacyValidation.IsValidLabelName(name), "labels.%s: %q is not a name of a label", field, name)
 		}
 	}
-	if _, err := newTransport(e); err != nil && e.Scheme == schemeHTTPS {
-		all = append(all, err)
-	}
-	all.check(len(e.Resources) == 0 && !e.hasUnknownPreset(),
-		"resources is empty: name the series of at least one resource")
+	_, err = newTransport(e)
+	all.check(err != nil, "%w", err)
+	all.check(len(e.Resources) == 0 && isKnown, "resources is empty: name the series of at least one resource")
 	for i := range e.Resources {
 		for _, err := range e.Resources[i].validate() {
 			all.check(true, "resource %q: %w", e.Resources[i].Resource, err)
@@ -294,7 +281,8 @@ func (r *Resource) validate() errs {
 		"domain, a slash, and a name")
 	all.check(domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"),
 		"the domain kubernetes.io is reserved: use another one")
-	all.check(!seriesName.MatchString(r.Series), "series is %q, but must be the name of a series", r.Series)
+	all.check(!model.LegacyValidation.IsValidMetricName(r.Series), "series is %q, but must be the name of a series",
+		r.Series)
 	all.check(!isPositive(r.Scale), "scale is %v, but must be above 0", r.Scale)
 	all.check(r.Max != 0 && !isPositive(r.Max), "max is %v, but must be above 0", r.Max)
 	all.check(r.Unit != unitNumber && r.Unit != unitBytes, "unit is %q, but must be %s or %s", r.Unit, unitNumber,
@@ -302,11 +290,6 @@ func (r *Resource) validate() errs {
 	all.check(r.Combine != combineSum && r.Combine != combineMax, "combine is %q, but must be %s or %s", r.Combine,
 		combineSum, combineMax)
 	return all
-}
-
-func isPort(port string) bool {
-	number, err := strconv.Atoi(port)
-	return err == nil && validation.IsValidPortNum(number) == nil
 }
 
 func isPositive(f float64) bool { return f > 0 && !math.IsInf(f, 0) }

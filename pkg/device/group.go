@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kube-vitals/kube-vitals/pkg/extra"
 	"github.com/kube-vitals/kube-vitals/pkg/health"
-	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
@@ -36,20 +36,16 @@ type group struct {
 
 // target is a pod that is scraped.
 type target struct {
-	pod     *corev1.Pod
-	url     string
-	err     error              // why there is no URL
-	stop    func()             // nil: it is not scraped yet
-	stopped bool               // guarded by group.mu
-	health  health.ExporterPod // guarded by group.mu
+	pod    *corev1.Pod
+	stop   func()
+	health health.ExporterPod // guarded by group.mu
 }
 
 // active is the pod whose values are served for a node. An update of a DaemonSet may run two pods on
 // a node, which report the same devices.
 type active struct {
-	target      *target
-	at, expires usage.Time
-	containers  map[string]int // by resource
+	target *target
+	extra.Report
 }
 
 // run watches the pods and scrapes them until the context ends.
@@ -71,33 +67,36 @@ func (g *group) run(ctx context.Context, client kubernetes.Interface) {
 func (g *group) sync(ctx context.Context, node string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var targets []*target
+	before := g.targets[node]
+	delete(g.targets, node)
 	oldest, _ := g.podsOf(node)
 	for _, pod := range oldest {
-		t := g.newTarget(pod)
-		known := slices.IndexFunc(g.targets[node], func(k *target) bool { return k.pod.UID == pod.UID && k.url == t.url })
+		known := slices.IndexFunc(before, func(t *target) bool {
+			return t.pod.UID == pod.UID && t.pod.Status.PodIP == pod.Status.PodIP
+		})
 		if known >= 0 {
-			t = g.targets[node][known]
+			g.targets[node] = append(g.targets[node], before[known])
+		} else {
+			g.targets[node] = append(g.targets[node], g.start(ctx, pod))
 		}
-		targets = append(targets, t)
 	}
-	for _, t := range g.targets[node] {
-		if !slices.Contains(targets, t) {
+	for _, t := range before {
+		if !g.isScraped(t) {
 			t.stop()
-			t.stopped = true
 		}
-	}
-	for _, t := range targets {
-		if t.stop == nil {
-			var targetCtx context.Context
-			targetCtx, t.stop = context.WithCancel(ctx)
-			g.work.Go(func() { g.scrapeRegularly(targetCtx, t) })
-		}
-	}
-	if g.targets[node] = targets; len(targets) == 0 {
-		delete(g.targets, node)
 	}
 }
+
+// start scrapes a pod until its target is stopped.
+func (g *group) start(ctx context.Context, pod *corev1.Pod) *target {
+	t := &target{pod: pod, health: health.ExporterPod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}}
+	ctx, t.stop = context.WithCancel(ctx)
+	g.work.Go(func() { g.scrapeRegularly(ctx, t) })
+	return t
+}
+
+// isScraped reports whether a target has not been stopped.
+func (g *group) isScraped(t *target) bool { return slices.Contains(g.targets[t.pod.Spec.NodeName], t) }
 
 // podsOf returns the pods of a node that can be scraped: the oldest ones, which are scraped, and the
 // others.
@@ -118,22 +117,12 @@ func byAge(a, b *corev1.Pod) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 }
 
-// newTarget returns a target that is not scraped yet.
-func (g *group) newTarget(pod *corev1.Pod) *target {
-	t := &target{pod: pod, health: health.ExporterPod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName}}
-	t.url, t.err = g.endpoint(pod, g.source.AllowLoopback)
-	if t.err != nil {
-		t.err = &reason.Error{Reason: reason.BadEndpoint, Err: t.err}
-	}
-	return t
-}
-
 // removeExpired drops values that are not served anymore, and frees their memory.
 func (g *group) removeExpired(now usage.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for node, a := range g.active {
-		if now >= a.expires {
+		if now >= a.Expires {
 			g.source.Sink.Remove(node, g.sinkName())
 			delete(g.active, node)
 		}
@@ -160,12 +149,12 @@ func (g *group) exporter(now usage.Time) health.Exporter {
 		e.Containers[g.Resources[i].Resource] = 0
 	}
 	for _, a := range g.active {
-		if now >= a.expires {
+		if now >= a.Expires {
 			continue
 		}
-		e.Oldest = max(e.Oldest, now.Sub(a.at))
-		for name, n := range a.containers {
-			e.Containers[name] += n
+		e.Oldest = max(e.Oldest, now.Sub(a.At))
+		for i := range a.Containers {
+			e.Containers[a.Containers[i].Name]++
 		}
 	}
 	return e

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	promconfig "github.com/prometheus/common/config"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/kube-vitals/kube-vitals/pkg/internal/httpbody"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -52,9 +53,13 @@ func newTransport(e *Exporter) (http.RoundTripper, error) {
 
 // get scrapes a pod. The request has no credentials.
 func (g *group) get(ctx context.Context, t *target) (*response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)
+	url, err := g.endpoint(t.pod, g.source.AllowLoopback)
 	if err != nil {
 		return nil, &reason.Error{Reason: reason.BadEndpoint, Err: err}
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
 	}
 	request.Header.Set("Accept", "text/plain;version=0.0.4")
 	request.Header.Set("User-Agent", "kube-vitals")
@@ -89,37 +94,21 @@ func (g *group) get(ctx context.Context, t *target) (*response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.source.permits.acquire(ctx); err != nil {
+	if err := g.source.permits.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	defer g.source.permits.release()
+	defer g.source.permits.Release(1)
 	return d.decode(&yieldingReader{body, g.source.permits})
 }
-
-// permits limits the number of responses that are decoded at the same moment: even if all exporters
-// send the most expensive responses, they leave processors to the scrapes of kubelets. A permit
-// is not held while its scrape waits for an exporter.
-type permits chan struct{}
-
-func (p permits) acquire(ctx context.Context) error {
-	select {
-	case p <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (p permits) release() { <-p }
 
 // yieldingReader is a Reader for the holder of a permit, which it returns during each Read.
 type yieldingReader struct {
 	io.Reader
-	permits permits
+	permits *semaphore.Weighted
 }
 
 func (r *yieldingReader) Read(b []byte) (int, error) {
-	r.permits.release()
-	defer func() { r.permits <- struct{}{} }()
+	r.permits.Release(1)
+	defer func() { _ = r.permits.Acquire(context.Background(), 1) }()
 	return r.Reader.Read(b)
 }

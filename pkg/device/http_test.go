@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -24,10 +25,14 @@ import (
 )
 
 // fetchFrom scrapes a URL with an exporter whose fields f may change.
-func fetchFrom(t *testing.T, url string, f func(*Exporter)) (*response, error) {
+func fetchFrom(t *testing.T, address string, f func(*Exporter)) (*response, error) {
 	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
 	e := parse(t, testConfig).Exporters[0]
-	e.Timeout = testenv.Patience
+	e.Timeout, e.Scheme, e.Port, e.Path = testenv.Patience, u.Scheme, u.Port(), u.Path
 	if f != nil {
 		f(&e)
 	}
@@ -40,8 +45,9 @@ func fetchFrom(t *testing.T, url string, f func(*Exporter)) (*response, error) {
 			return new(net.Dialer).DialContext(context.WithoutCancel(ctx), network, address)
 		}
 	}
-	source := newSource(Config{IsKnown: func(_, _, _, _ string) bool { return true }})
-	return source.newGroup(&e, transport).fetch(t.Context(), &target{pod: &corev1.Pod{}, url: url})
+	source := newSource(Config{IsKnown: func(_, _, _, _ string) bool { return true }, AllowLoopback: true})
+	pod := &corev1.Pod{Status: corev1.PodStatus{PodIP: u.Hostname()}}
+	return source.newGroup(&e, transport).fetch(t.Context(), &target{pod: pod})
 }
 
 // TestRequest checks what an exporter receives.
@@ -188,15 +194,14 @@ func TestVerification(t *testing.T) {
 		"its name":     {TLS{CAFile: ca, ServerName: "example.com"}, ""},
 		"insecure":     {TLS{InsecureSkipVerify: true}, ""},
 	} {
-		_, err := fetchFrom(t, server.URL, func(e *Exporter) { e.Scheme, e.TLS = schemeHTTPS, c.tls })
+		_, err := fetchFrom(t, server.URL, func(e *Exporter) { e.TLS = c.tls })
 		if got := reason.Of(err); got != c.want {
 			t.Errorf("%s: got the reason %q of %v, want %q", name, got, err, c.want)
 		}
 	}
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
-	url := strings.Replace(plain.URL, "http:", "https:", 1)
-	if _, err := fetchFrom(t, url, func(e *Exporter) { e.Scheme = schemeHTTPS }); reason.Of(err) == "" {
+	if _, err := fetchFrom(t, strings.Replace(plain.URL, "http:", "https:", 1), nil); reason.Of(err) == "" {
 		t.Error("plain HTTP was accepted as HTTPS")
 	}
 }

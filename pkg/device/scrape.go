@@ -18,20 +18,17 @@ import (
 // another: a scrape takes little memory.
 func (g *group) scrapeRegularly(ctx context.Context, t *target) {
 	defer t.stop()
-	timer := time.NewTimer(rand.N(startWindow)) //nolint:gosec // to spread load
-	defer timer.Stop()
+	delay := rand.N(startWindow) //nolint:gosec // to spread load
 	for first := true; ; first = false {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-time.After(delay):
 		}
 		start := time.Now()
 		g.scrape(ctx, t)
-		if first {
-			timer.Reset(rand.N(g.Interval)) //nolint:gosec // to spread load
-		} else {
-			timer.Reset(g.Interval - time.Since(start))
+		if delay = g.Interval - time.Since(start); first {
+			delay = rand.N(g.Interval) //nolint:gosec // to spread load
 		}
 	}
 }
@@ -45,12 +42,7 @@ func (g *group) scrape(ctx context.Context, t *target) {
 	}
 	result := Result{Exporter: g.Name, Reason: reason.Of(err)}
 	if r != nil {
-		result.Skipped = map[string]int{}
-		for s, n := range r.skipped {
-			if n > 0 {
-				result.Skipped[skip(s).String()] = n
-			}
-		}
+		result.Skipped = r.skipped
 	}
 	g.finish(t, at, r, err)
 	g.source.Scraped(result)
@@ -65,9 +57,6 @@ func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 			r, err = nil, reason.Errorf(reason.InternalFailure, "panic: %v", p)
 		}
 	}()
-	if t.err != nil {
-		return nil, t.err
-	}
 	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
 	defer cancel()
 	if r, err = g.get(ctx, t); err != nil {
@@ -80,7 +69,7 @@ func (g *group) fetch(ctx context.Context, t *target) (r *response, err error) {
 func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if t.stopped {
+	if !g.isScraped(t) {
 		return
 	}
 	before := t.health.Reason
@@ -95,12 +84,9 @@ func (g *group) finish(t *target, at usage.Time, r *response, err error) {
 	if a := g.active[node]; a != nil && !g.replaces(t, a, at) {
 		return
 	}
-	a := &active{target: t, at: at.Add(-r.age), expires: at.Add(g.MaxAge - r.age), containers: map[string]int{}}
-	for i := range r.containers {
-		a.containers[r.containers[i].Name]++
-	}
+	a := &active{t, extra.Report{At: at.Add(-r.age), Expires: at.Add(g.MaxAge - r.age), Containers: r.containers}}
 	g.active[node] = a
-	g.source.Sink.Put(node, g.sinkName(), extra.Report{At: a.at, Expires: a.expires, Containers: r.containers})
+	g.source.Sink.Put(node, g.sinkName(), a.Report)
 }
 
 // sinkName returns the name of the source in the Sink, which no source but this group has.
@@ -109,7 +95,7 @@ func (g *group) sinkName() string { return "device/" + g.Name }
 // replaces reports whether the values of a target replace those that are served: the oldest pod that
 // can be scraped counts, so that no new pod decides.
 func (g *group) replaces(t *target, a *active, now usage.Time) bool {
-	return t == a.target || a.target.stopped || a.target.health.Reason != "" || now >= a.expires ||
+	return t == a.target || !g.isScraped(a.target) || a.target.health.Reason != "" || now >= a.Expires ||
 		byAge(t.pod, a.target.pod) < 0
 }
 

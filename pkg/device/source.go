@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -64,9 +65,12 @@ const (
 // Source scrapes the exporters of all nodes.
 type Source struct {
 	Config
-	client  kubernetes.Interface
-	groups  []*group
-	permits permits
+	client kubernetes.Interface
+	groups []*group
+	// permits limits the number of responses that are decoded at the same moment: even if all exporters
+	// send the most expensive responses, they leave processors to the scrapes of kubelets. A permit is
+	// not held while its scrape waits for an exporter.
+	permits *semaphore.Weighted
 }
 
 // New returns a Source. It reads the configuration file once.
@@ -98,7 +102,7 @@ func New(c Config) (*Source, error) {
 }
 
 func newSource(c Config) *Source {
-	return &Source{Config: c, permits: make(permits, max(1, runtime.GOMAXPROCS(0)/2))}
+	return &Source{Config: c, permits: semaphore.NewWeighted(max(1, int64(runtime.GOMAXPROCS(0)/2)))}
 }
 
 func (s *Source) newGroup(e *Exporter, transport http.RoundTripper) *group {

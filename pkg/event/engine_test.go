@@ -14,11 +14,7 @@ import (
 func (c *cluster) refresh(cause reason.Reason, d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); c.pass(interval / 4) {
 		c.mu.Lock()
-		if cause == "" {
-			c.overall.Succeed(time.Now(), 0)
-		} else {
-			c.overall.Fail(time.Now(), 0, cause, nil)
-		}
+		c.overall.Add(time.Now(), 0, cause, nil)
 		c.mu.Unlock()
 	}
 }

@@ -143,14 +143,13 @@ func (m *moment) unknownNode(subject string) finding {
 	return newFinding(reason.NodeNotFound, "%s does not exist", subject)
 }
 
-// lookUpNode explains a node that is not in the inventory.
+// lookUpNode explains a node that is not in the inventory, and that may not be selected.
 func (m *moment) lookUpNode(ctx context.Context, name, subject string) finding {
-	if m.SelectsNodes && m.Lookup != nil {
+	if m.Lookup != nil {
 		switch exists, err := m.Lookup.NodeExists(ctx, name); {
-		case err != nil:
 		case exists:
 			return newFinding(reason.NotSelected, "%s is not selected for scraping", subject)
-		default:
+		case err == nil:
 			return newFinding(reason.NodeNotFound, "%s does not exist", subject)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
@@ -32,7 +31,7 @@ var errThrottled = errors.New("too many lookups")
 // needs no permission except list: a request is a LIST of one name, which the API server serves
 // from its watch cache.
 type Client struct {
-	core    rest.Interface
+	core    corev1client.CoreV1Interface
 	limiter flowcontrol.RateLimiter
 	timeout time.Duration
 }
@@ -47,54 +46,47 @@ func NewClient(c *rest.Config) (*Client, error) {
 		return nil, fmt.Errorf("cannot make a client for lookups: %w", err)
 	}
 	limiter := flowcontrol.NewTokenBucketRateLimiter(lookupsPerSecond, lookupBurst)
-	return &Client{core.RESTClient(), limiter, lookupTimeout}, nil
+	return &Client{core, limiter, lookupTimeout}, nil
 }
 
 // Pod implements Lookup.
 func (c *Client) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	var list corev1.PodList
-	err := c.find(ctx, "pods", namespace, name, &list)
-	i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool { return p.Namespace == namespace && p.Name == name })
-	if err != nil || i < 0 {
-		return nil, err
+	pods, err := find(ctx, c, "pods", name, c.core.Pods(namespace).List)
+	if err == nil {
+		for i := range pods.Items {
+			if p := &pods.Items[i]; p.Namespace == namespace && p.Name == name {
+				return p, nil
+			}
+		}
 	}
-	return &list.Items[i], nil
+	return nil, err
 }
 
 // NodeExists implements Lookup.
 func (c *Client) NodeExists(ctx context.Context, name string) (bool, error) {
-	var list corev1.NodeList
-	err := c.find(ctx, "nodes", "", name, &list)
-	return slices.ContainsFunc(list.Items, func(n corev1.Node) bool { return n.Name == name }), err
+	nodes, err := find(ctx, c, "nodes", name, c.core.Nodes().List)
+	return err == nil && slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == name }), err
 }
 
 // errNotList is the error of a response that is not a list: client-go ignores any other object.
 var errNotList = errors.New("the response is not a list")
 
-// list is a list of objects.
-type list interface {
-	runtime.Object
-	metav1.ListInterface
-}
-
 // find lists the object with the name. The version "0" is any that the API server has in memory.
-func (c *Client) find(ctx context.Context, resource, namespace, name string, found list) error {
+func find[L metav1.ListInterface](
+	ctx context.Context, c *Client, resource, name string, list func(context.Context, metav1.ListOptions) (L, error),
+) (found L, err error) {
 	if !c.limiter.TryAccept() {
-		return errThrottled
+		return found, errThrottled
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	err := c.core.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).
-		VersionedParams(&metav1.ListOptions{
-			FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
-			ResourceVersion: "0",
-			Limit:           1,
-		}, scheme.ParameterCodec).Do(ctx).Into(found)
+	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	found, err = list(ctx, metav1.ListOptions{FieldSelector: selector, ResourceVersion: "0", Limit: 1})
 	if err == nil && found.GetResourceVersion() == "" {
 		err = errNotList
 	}
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Lookup for an explanation failed", "resource", resource, "name", name, "err", err)
 	}
-	return err
+	return found, err
 }

@@ -24,13 +24,10 @@ func (p *Pods) Explain(ctx context.Context, namespace, name string, now time.Tim
 	var pod *corev1.Pod // as the API server has it; nil: not known
 	if m.Lookup != nil && (o == nil || o.Phase != inventory.PodRunning || noneRuns(o)) {
 		var err error
-		if pod, err = m.Lookup.Pod(ctx, namespace, name); err == nil {
-			o = nil
-			if pod != nil {
-				o, err = inventory.NewObject(pod)
-			}
-		}
-		if o == nil && err == nil {
+		switch pod, err = m.Lookup.Pod(ctx, namespace, name); {
+		case pod != nil:
+			o, _ = inventory.NewObject(pod) // not an error: a pod has metadata
+		case err == nil:
 			f := newFinding(reason.PodNotFound, "the pod does not exist in namespace %q", namespace)
 			return f.reason, m.message(f)
 		}

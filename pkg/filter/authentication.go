@@ -49,7 +49,7 @@ func Secure(
 	}
 	config.Authorization.Authorizer = boundedAuthorizer(config.Authorization.Authorizer)
 
-	authentication.CustomRoundTripperFn = skipFirstRead
+	authentication.CustomRoundTripperFn = func(next http.RoundTripper) http.RoundTripper { return withoutFirstRead{next} }
 	if err := authentication.ApplyTo(&config.Authentication, config.SecureServing, nil); err != nil {
 		return nil, fmt.Errorf("cannot set up authentication: %w", err)
 	}
@@ -70,23 +70,18 @@ func hasCA(headers *authenticatorfactory.RequestHeaderConfig) bool {
 	return headers != nil && len(headers.CAContentProvider.CurrentCABundleContent()) > 0
 }
 
-// skipFirstRead returns a transport that reports the ConfigMap as not found when it is read by name. The
+// withoutFirstRead is a transport that reports the ConfigMap as not found when it is read by name. The
 // library does so once, before it watches the ConfigMap, and fails if the API server is unavailable; it
 // then starts without the request-header CA.
-func skipFirstRead(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if strings.HasSuffix(r.URL.Path, "/configmaps/"+authenticationName) {
-			return &http.Response{StatusCode: http.StatusNotFound, Body: http.NoBody, Request: r}, nil
-		}
-		return next.RoundTrip(r)
-	})
-}
-
-// roundTripper is a function that implements http.RoundTripper.
-type roundTripper func(*http.Request) (*http.Response, error)
+type withoutFirstRead struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (t withoutFirstRead) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, "/configmaps/"+authenticationName) {
+		return &http.Response{StatusCode: http.StatusNotFound, Body: http.NoBody, Request: r}, nil
+	}
+	return t.next.RoundTrip(r)
+}
 
 // requireCredentials returns an authenticator that rejects requests without credentials, except for public
 // paths. The library accepts each as system:anonymous, so each would need a SubjectAccessReview. The front

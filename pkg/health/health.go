@@ -43,26 +43,16 @@ type Attempts struct {
 	Reason       reason.Reason // of the failure
 }
 
-// Add adds an attempt, which succeeded if err is nil.
+// Add adds an attempt, which succeeded if the reason is empty. The error of one that failed is optional.
 func (a *Attempts) Add(now time.Time, took time.Duration, r reason.Reason, err error) {
-	if err == nil {
-		a.Succeed(now, took)
-	} else {
-		a.Fail(now, took, r, err)
+	if r == "" {
+		since := a.SucceedingSince
+		if since.IsZero() {
+			since = now
+		}
+		*a = Attempts{Last: now, LastSuccess: now, Next: a.Next, SucceedingSince: since, Took: took}
+		return
 	}
-}
-
-// Succeed adds an attempt that succeeded.
-func (a *Attempts) Succeed(now time.Time, took time.Duration) {
-	since := a.SucceedingSince
-	if since.IsZero() {
-		since = now
-	}
-	*a = Attempts{Last: now, LastSuccess: now, Next: a.Next, SucceedingSince: since, Took: took}
-}
-
-// Fail adds an attempt that failed. The error is optional.
-func (a *Attempts) Fail(now time.Time, took time.Duration, r reason.Reason, err error) {
 	if a.Failures == 0 {
 		a.FailingSince = now
 	}

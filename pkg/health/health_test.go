@@ -34,12 +34,10 @@ func TestAttempts(t *testing.T) {
 		{"", 6, 6, -1, 0, 0},
 	} {
 		var err error
-		if step.reason == "" {
-			a.Succeed(at(i), time.Millisecond)
-		} else {
+		if step.reason != "" {
 			err = refused
-			a.Fail(at(i), time.Millisecond, step.reason, err)
 		}
+		a.Add(at(i), time.Millisecond, step.reason, err)
 		want := Attempts{
 			Last: at(i), LastSuccess: at(step.lastSuccess), Next: at(0), SucceedingSince: at(step.succeedingSince),
 			Took: time.Millisecond, Failures: step.failures, Repeated: step.repeated, FailingSince: at(step.failingSince),

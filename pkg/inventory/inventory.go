@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
@@ -23,9 +22,8 @@ import (
 
 // Index holds the objects of one kind. It is safe for concurrent use.
 type Index struct {
-	removed func(old *Object)   // see NewNotifying
-	stored  func(obj any) error // called after Add, Update or Replace has stored an API object
-	synced  atomic.Bool
+	removed func(old *Object) // see NewNotifying
+	stored  func(obj any)     // called after Add, Update or Replace has stored an API object
 
 	// writing serializes changes, including the calls of removed and stored. Its holder may read the
 	// fields guarded by mu without mu.
@@ -50,7 +48,7 @@ func New() *Index { return NewNotifying(func(*Object) {}) }
 // not change it.
 func NewNotifying(removed func(old *Object)) *Index {
 	return &Index{
-		removed: removed, stored: func(any) error { return nil },
+		removed: removed, stored: func(any) {},
 		namespaces: map[string]namespace{}, sharing: sharing{},
 	}
 }
@@ -112,17 +110,7 @@ func (x *Index) candidates(namespace string, demands []demand) (objects []*Objec
 	return slices.Concat(lists...), sorted, exact
 }
 
-// Len returns the number of objects.
-func (x *Index) Len() (sum int) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for _, n := range x.namespaces {
-		sum += len(n.list(allObjects))
-	}
-	return sum
-}
-
-// LenOf returns the number of objects in a phase.
+// LenOf returns the number of objects in a phase. Nodes have PhaseUnknown.
 func (x *Index) LenOf(phase Phase) (sum int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -135,9 +123,6 @@ func (x *Index) LenOf(phase Phase) (sum int) {
 	}
 	return sum
 }
-
-// HasSynced reports whether Replace has stored a list.
-func (x *Index) HasSynced() bool { return x.synced.Load() }
 
 // Add adds or replaces an object. It implements cache.ReflectorStore.
 func (x *Index) Add(obj any) error {
@@ -153,7 +138,8 @@ func (x *Index) Add(obj any) error {
 	x.mu.Lock()
 	x.put(o)
 	x.mu.Unlock()
-	return x.stored(obj)
+	x.stored(obj)
+	return nil
 }
 
 // put adds or replaces an object. The caller holds writing and mu.
@@ -237,11 +223,8 @@ func (x *Index) Replace(list []any, _ string) error {
 	x.namespaces, x.names, x.sharing = next.namespaces, next.names, next.sharing
 	x.mu.Unlock()
 	for _, item := range list {
-		if err := x.stored(item); err != nil {
-			return err
-		}
+		x.stored(item)
 	}
-	x.synced.Store(true)
 	return nil
 }
 

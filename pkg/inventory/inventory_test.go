@@ -47,6 +47,9 @@ func selector(t testing.TB, s string) labels.Selector {
 	return parsed
 }
 
+// Len returns the number of objects.
+func (x *Index) Len() int { return len(x.List("", labels.Everything())) }
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -56,15 +59,9 @@ func must(t testing.TB, err error) {
 
 func TestIndex(t *testing.T) {
 	x := New()
-	if x.HasSynced() {
-		t.Error("HasSynced before Replace")
-	}
 	must(t, x.Replace([]any{
 		pod("b", "2", "app", "x"), pod("a", "9"), pod("b", "1", "app", "x"), pod("b", "3", "app", "y"),
 	}, "1"))
-	if !x.HasSynced() {
-		t.Error("not HasSynced after Replace")
-	}
 	list := func(namespace, s, want string) {
 		t.Helper()
 		if got := names(x.List(namespace, selector(t, s))); got != want {
@@ -171,7 +168,8 @@ func TestStatusOfManyContainers(t *testing.T) {
 		p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, runningContainer("sidecar", 1_003))
 	}
 	o, err := NewObject(p)
-	if err != nil || len(o.Containers) != 3 || !o.Running("main") || !o.Running("proxy") || !o.Running("sidecar") {
+	if err != nil || len(o.Containers) != 3 || !o.Container("main").Running || !o.Container("proxy").Running ||
+		!o.Container("sidecar").Running {
 		t.Errorf("got %d containers, error %v", len(o.Containers), err)
 	}
 }
@@ -220,7 +218,7 @@ func TestNewObject(t *testing.T) {
 	for container, want := range map[string]bool{
 		"main": true, "crashing": false, "sidecar": true, "setup": false, "debug": false,
 	} {
-		if running := got.Running(container); running != want {
+		if running := got.Container(container).Running; running != want {
 			t.Errorf("Running(%q) = %v, want %v", container, running, want)
 		}
 	}
@@ -231,7 +229,8 @@ func TestNewObject(t *testing.T) {
 
 	whole.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	got, err = NewObject(whole)
-	if err != nil || got.Containers != nil || got.Labels != "" || got.Running("main") || got.Phase != PodPending {
+	if err != nil || got.Containers != nil || got.Labels != "" || got.Container("main").Running ||
+		got.Phase != PodPending {
 		t.Errorf("without container statuses: NewObject = %+v, %v", got, err)
 	}
 	if got, err := NewObject(pod("n", "p")); err != nil || got.Phase != PhaseUnknown || got.Node != "" {

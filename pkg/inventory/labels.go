@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -78,11 +79,7 @@ func (l Labels) Map() map[string]string {
 	if l == "" {
 		return nil
 	}
-	set := make(map[string]string, l.Len())
-	for key, value := range l.All() {
-		set[key] = value
-	}
-	return set
+	return maps.Collect(l.All())
 }
 
 // Lookup implements labels.Labels. It is a binary search, because a selector may look up many keys

@@ -1,7 +1,6 @@
 package inventory
 
 import (
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,15 +36,10 @@ func (s *nodeStore) Transformer() cache.TransformFunc {
 	}
 }
 
-func (s *nodeStore) set(object any) error {
-	node, ok := object.(*corev1.Node)
-	if !ok {
-		return fmt.Errorf("the watch of nodes returned a %T", object)
-	}
-	target := s.slim(node)
+func (s *nodeStore) set(object any) {
+	target := s.slim(object.(*corev1.Node))
 	target.Labels = nil
 	s.targets.Set(target)
-	return nil
 }
 
 // maxAddresses is the number of a node's addresses that are used. A kubelet sets them.

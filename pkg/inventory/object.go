@@ -137,7 +137,13 @@ func containersOf(pod *corev1.Pod) []ContainerState {
 	}
 	sidecars := pod.Status.InitContainerStatuses
 	sidecars = sidecars[:min(len(sidecars), len(pod.Spec.InitContainers))]
-	always := sidecarsOf(pod)
+	always := map[string]bool{} // init containers with the restart policy Always
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			always[c.Name] = true
+		}
+	}
 	states := make([]ContainerState, 0, len(regular)+min(len(sidecars), len(always)))
 	for i := range regular {
 		states = append(states, stateOf(&regular[i]))
@@ -150,21 +156,6 @@ func containersOf(pod *corev1.Pod) []ContainerState {
 	return states
 }
 
-// sidecarsOf returns the names of the init containers with the restart policy Always.
-func sidecarsOf(pod *corev1.Pod) map[string]bool {
-	var names map[string]bool
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			if names == nil {
-				names = map[string]bool{}
-			}
-			names[c.Name] = true
-		}
-	}
-	return names
-}
-
 func stateOf(status *corev1.ContainerStatus) ContainerState {
 	state := ContainerState{Name: status.Name, Restarted: status.RestartCount > 0}
 	if running := status.State.Running; running != nil {
@@ -173,21 +164,14 @@ func stateOf(status *corev1.ContainerStatus) ContainerState {
 	return state
 }
 
-// Running reports whether the container with the name is running. It returns false if Containers is
-// nil.
-func (o *Object) Running(container string) bool {
-	c := o.container(container)
-	return c != nil && c.Running
-}
-
 // EarliestStart returns the time before which the container with the name cannot have started, by
 // the node's clock, in whole seconds; 0 if it is not known. That is the start of the pod. A kubelet
 // that lost the status of a pod sets that to a later time, but the start of a running container is
 // always that of the container runtime.
 func (o *Object) EarliestStart(container string) usage.Time {
-	c := o.container(container)
+	c := o.Container(container)
 	switch {
-	case c == nil || c.StartedAt == 0:
+	case c.StartedAt == 0:
 		return o.StartedAt
 	case o.StartedAt == 0:
 		return c.StartedAt
@@ -195,14 +179,14 @@ func (o *Object) EarliestStart(container string) usage.Time {
 	return min(o.StartedAt, c.StartedAt)
 }
 
-// container returns the state of the container with the name, or nil.
-func (o *Object) container(name string) *ContainerState {
-	for i := range o.Containers {
-		if o.Containers[i].Name == name {
-			return &o.Containers[i]
+// Container returns the state of the container with the name; the zero state if there is none.
+func (o *Object) Container(name string) ContainerState {
+	for _, c := range o.Containers {
+		if c.Name == name {
+			return c
 		}
 	}
-	return nil
+	return ContainerState{}
 }
 
 // GetObjectKind implements runtime.Object, so that a list for a Reflector can have Objects.

@@ -10,10 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
@@ -24,9 +22,9 @@ import (
 
 // WatchConfig configures Watches. NodeSelector and NodeAnnotations are optional.
 type WatchConfig struct {
-	Client       *rest.Config    // of the API server
-	Nodes, Pods  *Index          // kept in sync with the API server; Nodes comes from New
-	NodeSelector labels.Selector // of the nodes to watch; nil: all
+	Client       *rest.Config // of the API server
+	Nodes, Pods  *Index       // kept in sync with the API server; Nodes comes from New
+	NodeSelector string       // label selector of the nodes to watch; "": all
 
 	// NodeAnnotations are the annotations that the targets have. All others are dropped.
 	NodeAnnotations []string
@@ -60,10 +58,7 @@ func NewWatches(c WatchConfig) (*Watches, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client for nodes and pods: %w", err)
 	}
-	if c.NodeSelector == nil {
-		c.NodeSelector = labels.Everything()
-	}
-	selected := func(o *metav1.ListOptions) { o.LabelSelector = c.NodeSelector.String() }
+	selected := func(o *metav1.ListOptions) { o.LabelSelector = c.NodeSelector }
 	notEnded := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.AndSelectors(
 			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
@@ -100,32 +95,37 @@ func (w *Watches) PodsSynced() error { return w.pods.synced() }
 type watcher struct {
 	name      string
 	reflector *cache.Reflector
-	store     syncedStore
 	lastError atomic.Pointer[error] // of the last request that failed
 }
 
-type syncedStore interface {
-	cache.ReflectorStore
-	HasSynced() bool
+// list is a list of API objects.
+type list interface {
+	runtime.Object
+	metav1.ListInterface
 }
 
 // listerWatcher is a client for lists of the type L.
-type listerWatcher[L runtime.Object] interface {
+type listerWatcher[L list] interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
 // newWatcher returns a watcher of the objects that the options select.
-func newWatcher[L runtime.Object](
-	name string, client listerWatcher[L], object runtime.Object, store syncedStore, restrict func(*metav1.ListOptions),
+//
+// A response that is not a list of this kind is an error: client-go ignores any other object and
+// returns an empty list, which would remove all objects from the store. The list of an API server
+// always has a resource version.
+func newWatcher[L list](
+	name string, client listerWatcher[L], object runtime.Object, store cache.ReflectorStore,
+	restrict func(*metav1.ListOptions),
 ) *watcher {
-	w := &watcher{name: name, store: store}
+	w := &watcher{name: name}
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			restrict(&options)
 			list, err := client.List(ctx, options)
-			if err == nil {
-				err = w.checkList(list)
+			if err == nil && list.GetResourceVersion() == "" {
+				err = fmt.Errorf("the response is not a list of %s: it has no resource version", name)
 			}
 			w.recordError(err)
 			return list, err
@@ -149,17 +149,6 @@ func newBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 20, Cap: 8 * time.Second}
 }
 
-// checkList returns an error if the response was not a list of this kind. client-go ignores any
-// other object and returns an empty list, which would remove all objects from the store. The list
-// of an API server always has a resource version.
-func (w *watcher) checkList(list runtime.Object) error {
-	m, err := meta.ListAccessor(list)
-	if err == nil && m.GetResourceVersion() == "" {
-		err = fmt.Errorf("the response is not a list of %s: it has no resource version", w.name)
-	}
-	return err
-}
-
 // recordError stores an error for synced, because the library does not log refused connections.
 func (w *watcher) recordError(err error) {
 	if err == nil {
@@ -172,7 +161,7 @@ func (w *watcher) recordError(err error) {
 }
 
 func (w *watcher) synced() error {
-	if w.store.HasSynced() {
+	if w.reflector.LastSyncResourceVersion() != "" { // the Reflector sets it after Replace
 		return nil
 	}
 	err := fmt.Errorf("the API server has not returned the list of %s yet", w.name)

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -50,14 +53,6 @@ func TestNodeStore(t *testing.T) {
 	var targets recorder
 	s := newNodeStore(New(), nil)
 	s.targets = &targets
-	targets.onSet = func() {
-		if s.HasSynced() {
-			t.Error("synced before the targets have all nodes")
-		}
-	}
-	if s.HasSynced() {
-		t.Error("synced before the first list")
-	}
 	for _, step := range []struct {
 		name  string
 		do    func() error
@@ -77,7 +72,6 @@ func TestNodeStore(t *testing.T) {
 		if err := step.do(); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
-		targets.onSet = nil
 		if !slices.Equal(targets.calls, step.calls) {
 			t.Errorf("%s: calls %q, want %q", step.name, targets.calls, step.calls)
 		}
@@ -87,12 +81,46 @@ func TestNodeStore(t *testing.T) {
 				t.Errorf("%s: node %s in the Index: %v, want %v", step.name, name, found, want)
 			}
 		}
-		if !s.HasSynced() {
-			t.Errorf("%s: not synced", step.name)
+	}
+}
+
+// twoNodes is a client for two nodes, which never change.
+type twoNodes struct{}
+
+func (twoNodes) List(context.Context, metav1.ListOptions) (*corev1.NodeList, error) {
+	return &corev1.NodeList{
+		ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Node{*node("a", "1"), *node("b", "2")},
+	}, nil
+}
+
+func (twoNodes) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return watch.NewFake(), nil
+}
+
+func (twoNodes) IsWatchListSemanticsUnSupported() bool { return true }
+
+// TestNodesAreSyncedLast checks that the nodes count as listed only when the targets have all of them.
+func TestNodesAreSyncedLast(t *testing.T) {
+	var targets recorder
+	s := newNodeStore(New(), nil)
+	s.targets = &targets
+	w := newWatcher("nodes", twoNodes{}, &corev1.Node{}, s, func(*metav1.ListOptions) {})
+	targets.onSet = func() {
+		if w.synced() == nil {
+			t.Error("synced before the targets have all nodes")
 		}
 	}
-	if err := s.Add(&corev1.Pod{}); err == nil {
-		t.Error("no error for a pod")
+	if w.synced() == nil {
+		t.Error("synced before the first list")
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	running.Go(func() { w.reflector.RunWithContext(ctx) })
+	eventually(t, "the nodes", func() bool { return w.synced() == nil })
+	if want := []string{"set a 1", "set b 2"}; !slices.Equal(targets.calls, want) {
+		t.Errorf("calls %q, want %q", targets.calls, want)
 	}
 }
 
@@ -266,7 +294,7 @@ func TestPodsAreListedInPages(t *testing.T) {
 		all[i].UID = types.UID(fmt.Sprint(i))
 		all[i].Annotations = map[string]string{"a": "b"}
 	}
-	_, index := watchPods(t, func(w http.ResponseWriter, r *http.Request) {
+	w, index := watchPods(t, func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		const fieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
 		if query.Get("fieldSelector") != fieldSelector || query.Get("resourceVersion") != "" ||
@@ -283,7 +311,7 @@ func TestPodsAreListedInPages(t *testing.T) {
 			writePods(w, "", all[20:]...)
 		}
 	})
-	eventually(t, "the pods", index.HasSynced)
+	eventually(t, "the pods", func() bool { return w.PodsSynced() == nil })
 	for i := range all {
 		want, err := NewObject(&all[i])
 		if err != nil {

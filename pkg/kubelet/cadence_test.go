@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
@@ -94,8 +95,8 @@ func (load cadence) measure(t *testing.T) (p99, longest float64) {
 			fleet.server = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
 		}
 		client := newTestClient(t, Config{
-			AddressTypes: []corev1.NodeAddressType{corev1.NodeInternalIP},
-			InsecureTLS:  load.usesTLS(), PlainHTTP: !load.usesTLS(),
+			AddressTypes: []string{"InternalIP"},
+			TLS:          rest.TLSClientConfig{Insecure: load.usesTLS()}, PlainHTTP: !load.usesTLS(),
 		})
 		client.dialer = fleet.dial
 		scraper := scrape.New(scrape.Config{

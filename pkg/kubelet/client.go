@@ -32,7 +32,6 @@ type Client struct {
 
 // NewClient returns a client. It reads the files in config, and reports the mistakes of all at once.
 func NewClient(config Config) (*Client, error) {
-	config = config.withDefaults()
 	credentials, err := newCredentials(&config)
 	if err != nil {
 		return nil, err
@@ -126,14 +125,9 @@ func (c *Client) get(ctx context.Context, t *transport, q *query, queued *time.D
 	if err != nil {
 		return nil, t.asTimeout(err, start)
 	}
-	arrived := time.Now()
+	at := c.config.Clock.At(time.Now())
 	defer response.Body.Close()
 	x := response.Body.(*exchange)
-	times := decode.Times{
-		Sent: startedAt.Add(x.sent.Sub(start)),
-		At:   c.config.Clock.At(arrived),
-		Date: dateOf(response.Header),
-	}
 
 	reading, err := c.reading.acquire(ctx)
 	*queued += reading.queued
@@ -143,9 +137,10 @@ func (c *Client) get(ctx context.Context, t *transport, q *query, queued *time.D
 	}
 	x.conn.socket.permit = reading
 	w := c.workspaces.Get().(*workspace)
+	w.scrape.Sent, w.scrape.At, w.scrape.Date = startedAt.Add(x.sent.Sub(start)), at, dateOf(response.Header)
 	err = c.read(response, q, w)
 	if err == nil {
-		err = q.decode(w, t.node, times)
+		err = q.decode(w, t.node)
 	}
 	if err != nil {
 		c.release(w)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
@@ -40,17 +41,17 @@ func TestFetch(t *testing.T) {
 					respondTo(w, r, encode(resource), encode(summary))
 				})
 				c := newTestClient(t, Config{
-					CertificateAuthority: writeFile(t, dir, "ca", ca.PEM()),
-					BearerTokenFile:      writeFile(t, dir, "token", []byte(" abc.def\n")),
-					UserAgent:            "kube-vitals/test",
-					Gzip:                 encoding == "gzip",
+					TLS:             rest.TLSClientConfig{CAFile: writeFile(t, dir, "ca", ca.PEM())},
+					BearerTokenFile: writeFile(t, dir, "token", []byte(" abc.def\n")),
+					UserAgent:       "kube-vitals/test",
+					Gzip:            encoding == "gzip",
 				})
 				node := k.node("node1")
 				if path != defaultPath {
 					node.Annotations = map[string]string{PathAnnotation: path}
 				}
 				var got, want usage.Scrape
-				check := func(fetch fetchFunc, token, uri, accept string, decode func(decode.Times) error) {
+				check := func(fetch fetchFunc, token, uri, accept string, decode func(dst *usage.Scrape) error) {
 					t.Helper()
 					before := usage.At(time.Now())
 					if err := fetch(c, t.Context(), node, &got); err != nil {
@@ -59,7 +60,8 @@ func TestFetch(t *testing.T) {
 					if after := usage.At(time.Now()); got.At < before || got.At > after {
 						t.Errorf("got At %v, want from %v to %v", got.At.Time(), before.Time(), after.Time())
 					}
-					if err := decode(timesOf(&got)); err != nil {
+					want.Sent, want.At, want.Date = got.Sent, got.At, got.Date
+					if err := decode(&want); err != nil {
 						t.Fatal(err)
 					}
 					if !reflect.DeepEqual(got, want) {
@@ -78,11 +80,11 @@ func TestFetch(t *testing.T) {
 				for _, token := range []string{"abc.def", "new"} {
 					writeFile(t, dir, "token", []byte(token))
 					expire(c.credentials.tokenFile)
-					check(fetchResource, token, path, "text/plain;version=0.0.4", func(times decode.Times) error {
-						return new(decode.Text).Decode(&want, resource, times)
+					check(fetchResource, token, path, "text/plain;version=0.0.4", func(dst *usage.Scrape) error {
+						return new(decode.Text).Decode(dst, resource)
 					})
 					check(fetchSummary, token, "/stats/summary?only_cpu_and_memory=true", "application/json",
-						func(times decode.Times) error { return new(decode.Summary).Decode(&want, summary, "node1", times) })
+						func(dst *usage.Scrape) error { return new(decode.Summary).Decode(dst, summary, "node1") })
 				}
 				if n := k.opened.Load(); n != 1 {
 					t.Errorf("got %d connections for 4 requests, want 1", n)
@@ -91,8 +93,6 @@ func TestFetch(t *testing.T) {
 		}
 	}
 }
-
-func timesOf(s *usage.Scrape) decode.Times { return decode.Times{Sent: s.Sent, At: s.At, Date: s.Date} }
 
 // TestScrapesShareNoMemory scrapes many kubelets at the same time. Each scrape must have the names
 // of its own node, although buffers are reused.
@@ -185,7 +185,7 @@ func TestFetchErrors(t *testing.T) {
 					tt.handler(w, r)
 				}
 			})
-			c := newTestClient(t, Config{Inline: Inline{CertificateAuthority: ca.PEM()}, Gzip: true})
+			c := newTestClient(t, Config{TLS: rest.TLSClientConfig{CAData: ca.PEM()}, Gzip: true})
 			var dst usage.Scrape
 			checkError(t, fetchResource(c, t.Context(), k.node("n7"), &dst), tt.reason, tt.text)
 			healthy.Store(true)
@@ -207,7 +207,7 @@ func TestFetchTimesOut(t *testing.T) {
 	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 	t.Run("TLS handshake", func(t *testing.T) {
-		c := alwaysConnects(newTestClient(t, Config{InsecureTLS: true, Timeout: short}))
+		c := alwaysConnects(newTestClient(t, Config{TLS: rest.TLSClientConfig{Insecure: true}, Timeout: short}))
 		checkError(t, fetchResource(c, t.Context(), silent, &usage.Scrape{}), reason.Timeout, "no complete response")
 	})
 	t.Run("dial", func(t *testing.T) {
@@ -329,7 +329,7 @@ func BenchmarkFetch(b *testing.B) {
 	text, _ := largeResponses(30, 2)
 	ca := kubelettest.NewCA()
 	k := newKubelet(b, forServerAuth(ca, "n7"), func(w http.ResponseWriter, _ *http.Request) { respond(w, text) })
-	c := newTestClient(b, Config{Inline: Inline{CertificateAuthority: ca.PEM()}})
+	c := newTestClient(b, Config{TLS: rest.TLSClientConfig{CAData: ca.PEM()}})
 	node := k.node("n7")
 	ignore := func(*usage.Scrape) {}
 	b.SetBytes(int64(len(text)))

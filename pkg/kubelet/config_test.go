@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/rest"
 )
 
 // TestNewClientErrors checks that NewClient reports the mistakes of all files at once, and shows no
@@ -17,19 +19,19 @@ func TestNewClientErrors(t *testing.T) {
 		config Config
 		want   []string // parts of the error; none if there is no error
 	}{
-		{"defaults", Config{}, nil},
+		{"nothing", Config{}, nil},
 		{"plain HTTP with files", Config{
-			PlainHTTP: true, CertificateAuthority: junk, ClientCertificate: junk, ClientKey: junk},
+			PlainHTTP: true, TLS: rest.TLSClientConfig{CAFile: junk, CertFile: junk, KeyFile: junk}},
 			[]string{"cannot use the CA for kubelets: ", "cannot use the client certificate for kubelets: "}},
-		{"missing files", Config{CertificateAuthority: missing, ClientCertificate: missing, ClientKey: missing},
+		{"missing files", Config{TLS: rest.TLSClientConfig{CAFile: missing, CertFile: missing, KeyFile: missing}},
 			[]string{"cannot use the CA for kubelets: open ", "cannot use the client certificate for kubelets: open "}},
 		{"missing token", Config{BearerTokenFile: missing}, []string{"cannot use the bearer token for kubelets: open "}},
-		{"invalid files", Config{CertificateAuthority: junk, BearerTokenFile: junk},
+		{"invalid files", Config{TLS: rest.TLSClientConfig{CAFile: junk}, BearerTokenFile: junk},
 			[]string{junk + ": no certificate in PEM format", junk + ": invalid characters in the token"}},
-		{"empty files", Config{CertificateAuthority: empty, BearerTokenFile: empty},
+		{"empty files", Config{TLS: rest.TLSClientConfig{CAFile: empty}, BearerTokenFile: empty},
 			[]string{empty + ": no certificate in PEM format", empty + ": no token"}},
-		{"invalid inline", Config{Inline: Inline{
-			CertificateAuthority: []byte("x"), ClientCertificate: []byte("x"), BearerToken: "a secret"}},
+		{"invalid inline", Config{
+			TLS: rest.TLSClientConfig{CAData: []byte("x"), CertData: []byte("x")}, BearerToken: "a secret"},
 			[]string{"the CA in the kubeconfig", "the client certificate in the kubeconfig",
 				"the bearer token in the kubeconfig"}},
 	}

@@ -27,22 +27,22 @@ type credentials struct {
 }
 
 func newCredentials(c *Config) (*credentials, error) {
-	s := &credentials{insecure: c.InsecureTLS, pins: c.Pins, encoding: "identity", userAgent: c.UserAgent}
+	s := &credentials{insecure: c.TLS.Insecure, pins: c.Pins, encoding: "identity", userAgent: c.UserAgent}
 	if c.Gzip {
 		s.encoding = "gzip"
 	}
 	var authorityErr, certificateErr, tokenErr error
 	s.authority, authorityErr = newReloader(c, "CA", parseAuthority,
-		[]string{c.CertificateAuthority}, c.Inline.CertificateAuthority)
+		[]string{c.TLS.CAFile}, c.TLS.CAData)
 	s.certificate, certificateErr = newReloader(c, "client certificate", parseKeyPair,
-		[]string{c.ClientCertificate, c.ClientKey}, c.Inline.ClientCertificate, c.Inline.ClientKey)
+		[]string{c.TLS.CertFile, c.TLS.KeyFile}, c.TLS.CertData, c.TLS.KeyData)
 	switch {
 	case c.PlainHTTP, s.certificate != nil: // no token
 	case c.Token != nil:
 		s.tokenSource = c.Token
 	default:
 		s.tokenFile, tokenErr = newReloader(c, "bearer token", parseToken,
-			[]string{c.BearerTokenFile}, []byte(c.Inline.BearerToken))
+			[]string{c.BearerTokenFile}, []byte(c.BearerToken))
 	}
 	return s, errors.Join(authorityErr, certificateErr, tokenErr)
 }

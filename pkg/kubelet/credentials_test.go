@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -57,7 +59,7 @@ func TestVerification(t *testing.T) {
 			fetch := func(config Config) error {
 				return fetchResource(newTestClient(t, config), t.Context(), k.node("n7"), &usage.Scrape{})
 			}
-			switch err := fetch(Config{Inline: Inline{CertificateAuthority: ca.PEM()}}); {
+			switch err := fetch(Config{TLS: rest.TLSClientConfig{CAData: ca.PEM()}}); {
 			case tt.reason != "":
 				checkError(t, err, tt.reason, tt.text)
 			case err != nil:
@@ -66,7 +68,7 @@ func TestVerification(t *testing.T) {
 			if err := fetch(Config{}); err == nil {
 				t.Error("got no error with the system's roots")
 			}
-			if err := fetch(Config{InsecureTLS: true}); err != nil {
+			if err := fetch(Config{TLS: rest.TLSClientConfig{Insecure: true}}); err != nil {
 				t.Errorf("got error %v without verification", err)
 			}
 		})
@@ -76,7 +78,7 @@ func TestVerification(t *testing.T) {
 // TestWrongProtocol has TLS meet plain HTTP.
 func TestWrongProtocol(t *testing.T) {
 	serve := func(w http.ResponseWriter, _ *http.Request) { respond(w, []byte("node_cpu_usage_seconds_total 1\n")) }
-	c := newTestClient(t, Config{InsecureTLS: true})
+	c := newTestClient(t, Config{TLS: rest.TLSClientConfig{Insecure: true}})
 	err := fetchResource(c, t.Context(), newKubelet(t, nil, serve).node("n7"), &usage.Scrape{})
 	checkError(t, err, reason.TLSHandshake, "check --kubelet-port")
 	c = newTestClient(t, Config{PlainHTTP: true})
@@ -106,10 +108,12 @@ func TestBearerToken(t *testing.T) {
 	tokenFile := writeFile(t, dir, "token", []byte("of-file"))
 	source := func(context.Context) (string, error) { return "of-source", nil }
 	resource, summary := realResource(t), realSummary(t)
-	files := Config{ClientCertificate: writeFile(t, dir, "crt", clientPEM), ClientKey: writeFile(t, dir, "key", keyPEM)}
-	inline := Config{Inline: Inline{ClientCertificate: clientPEM, ClientKey: keyPEM}}
+	files := Config{TLS: rest.TLSClientConfig{
+		CertFile: writeFile(t, dir, "crt", clientPEM), KeyFile: writeFile(t, dir, "key", keyPEM),
+	}}
+	inline := Config{TLS: rest.TLSClientConfig{CertData: clientPEM, KeyData: keyPEM}}
 	with := func(c Config, file, inline string, source func(context.Context) (string, error)) Config {
-		c.BearerTokenFile, c.Inline.BearerToken, c.Token = file, inline, source
+		c.BearerTokenFile, c.BearerToken, c.Token = file, inline, source
 		return c
 	}
 
@@ -139,7 +143,7 @@ func TestBearerToken(t *testing.T) {
 		"inline certificate and source": {with(inline, "", "", source), "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.config.Inline.CertificateAuthority = ca.PEM()
+			tt.config.TLS.CAData = ca.PEM()
 			c := newTestClient(t, tt.config)
 			for _, fetch := range fetchFuncs() {
 				token, certificate = "", false
@@ -202,7 +206,7 @@ func TestRotationDuringRequest(t *testing.T) {
 		respond(w, []byte("node_cpu_usage_seconds_total 1\n"))
 	})
 	dir := t.TempDir()
-	c := newTestClient(t, Config{CertificateAuthority: writeFile(t, dir, "ca", oldCA.PEM())})
+	c := newTestClient(t, Config{TLS: rest.TLSClientConfig{CAFile: writeFile(t, dir, "ca", oldCA.PEM())}})
 	fetch := func() error { return fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}) }
 	done := make(chan error)
 	go func() { done <- fetch() }()
@@ -243,8 +247,9 @@ func TestRotation(t *testing.T) {
 	certificateFile, keyFile := writePair("old")
 	var reports []error
 	c := newTestClient(t, Config{
-		CertificateAuthority: writeFile(t, dir, "ca", oldCA.PEM()),
-		ClientCertificate:    certificateFile, ClientKey: keyFile,
+		TLS: rest.TLSClientConfig{
+			CAFile: writeFile(t, dir, "ca", oldCA.PEM()), CertFile: certificateFile, KeyFile: keyFile,
+		},
 		Reloaded: func(_ string, err error) { reports = append(reports, err) },
 	})
 	fetch := func(want string, connections int64) {
@@ -358,7 +363,8 @@ func TestInline(t *testing.T) {
 	k := newKubelet(t, forServerAuth(ca, "n7"), func(w http.ResponseWriter, _ *http.Request) {
 		respond(w, []byte("node_cpu_usage_seconds_total 1\n"))
 	})
-	c := newTestClient(t, Config{Inline: Inline{CertificateAuthority: ca.PEM()},
-		CertificateAuthority: writeFile(t, t.TempDir(), "ca", otherCA.PEM())})
+	c := newTestClient(t, Config{TLS: rest.TLSClientConfig{
+		CAData: ca.PEM(), CAFile: writeFile(t, t.TempDir(), "ca", otherCA.PEM()),
+	}})
 	checkError(t, fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}), reason.TLSAuthority, "unknown authority")
 }

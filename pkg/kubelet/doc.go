@@ -3,7 +3,7 @@
 //
 // A Client serves all nodes:
 //
-//	client, err := kubelet.NewClient(kubelet.Config{CertificateAuthority: "/etc/kubelet-ca.crt"})
+//	client, err := kubelet.NewClient(config)
 //	...
 //	timing, err := client.Fetch(ctx, node, func(s *usage.Scrape) { store.Put(node.Name, s) })
 //

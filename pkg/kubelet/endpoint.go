@@ -76,7 +76,7 @@ func (c *Config) addressOf(node *corev1.Node) (string, error) {
 	var rejected error
 	for _, t := range c.AddressTypes {
 		for _, a := range node.Status.Addresses {
-			if a.Type != t || !isHost(a.Address) {
+			if string(a.Type) != t || !isHost(a.Address) {
 				continue
 			}
 			ip, err := netip.ParseAddr(a.Address)

@@ -23,7 +23,7 @@ func TestEndpointOf(t *testing.T) {
 		{Type: corev1.NodeInternalIP, Address: "10.0.0.7"},
 		{Type: corev1.NodeInternalIP, Address: "fd00::7"},
 	}
-	preferred := []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName}
+	preferred := []string{"InternalIP", "ExternalIP", "Hostname"}
 
 	tests := []struct {
 		name       string
@@ -100,7 +100,7 @@ func TestEndpointOf(t *testing.T) {
 			if tt.path != "" {
 				node.Annotations = map[string]string{PathAnnotation: tt.path}
 			}
-			c, err := NewClient(tt.config)
+			c, err := NewClient(withDefaults(tt.config))
 			if err != nil {
 				t.Fatal(err)
 			}

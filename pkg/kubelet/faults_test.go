@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -137,7 +139,7 @@ func testFaults(t *testing.T, fetch fetchFunc, faults []kubelettest.NamedFault, 
 			k.SetNode(kubelettest.Usage{CPU: 1, Memory: 1 << 30})
 			k.Run("default", "web-0", "app", kubelettest.Usage{CPU: 0.5, Memory: 1 << 20}, time.Now().Add(-time.Minute))
 			node := nodeAt("n7", k.Start(t, certificate).String())
-			c := newTestClient(t, Config{CertificateAuthority: authorityFile, MaxBodyBytes: 128 << 10})
+			c := newTestClient(t, Config{TLS: rest.TLSClientConfig{CAFile: authorityFile}, MaxBodyBytes: 128 << 10})
 			if want.reason == reason.Timeout {
 				alwaysConnects(c).resource.timeout, c.summary.timeout = 50*time.Millisecond, 50*time.Millisecond
 			}

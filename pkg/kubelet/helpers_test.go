@@ -95,7 +95,7 @@ func newTestClient(t testing.TB, config Config) *Client {
 	isShort := config.Timeout != 0
 	config.UseNodeStatusPort, config.AllowLoopback = true, true
 	config.Timeout = cmp.Or(config.Timeout, testenv.Patience)
-	c, err := NewClient(config)
+	c, err := NewClient(withDefaults(config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,6 +103,21 @@ func newTestClient(t testing.TB, config Config) *Client {
 		c.summary.timeout = config.Timeout
 	}
 	t.Cleanup(func() { forgetAll(c) })
+	return c
+}
+
+// withDefaults returns c with its zero fields set to the defaults of the flags.
+func withDefaults(c Config) Config {
+	c.Port = cmp.Or(c.Port, DefaultPort)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, DefaultMaxBodyBytes)
+	c.Clock = cmp.Or(c.Clock, usage.NewClock(time.Now()))
+	if len(c.AddressTypes) == 0 {
+		c.AddressTypes = DefaultAddressTypes()
+	}
+	if c.Reloaded == nil {
+		c.Reloaded = func(string, error) {}
+	}
 	return c
 }
 

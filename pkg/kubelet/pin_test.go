@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/kube-vitals/kube-vitals/internal/kubelettest"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
@@ -155,7 +156,7 @@ func TestPinnableCertificates(t *testing.T) {
 				respond(w, []byte("node_cpu_usage_seconds_total 1\n"))
 			})
 			pins := newPins()
-			c := newTestClient(t, Config{Inline: Inline{CertificateAuthority: ca.PEM()}, Pins: pins})
+			c := newTestClient(t, Config{TLS: rest.TLSClientConfig{CAData: ca.PEM()}, Pins: pins})
 			for range 2 {
 				k.CloseClientConnections()
 				switch err := fetchResource(c, t.Context(), k.node("n7"), &usage.Scrape{}); {
@@ -194,7 +195,7 @@ func TestManInTheMiddle(t *testing.T) {
 				pins := newPins()
 				pins.set("n7", "u", first)
 				i := newImpostor(t, certificate)
-				c := newTestClient(t, Config{Inline: Inline{CertificateAuthority: ca.PEM(), BearerToken: "secret"}, Pins: pins})
+				c := newTestClient(t, Config{TLS: rest.TLSClientConfig{CAData: ca.PEM()}, BearerToken: "secret", Pins: pins})
 				node := nodeAt("n7", i.address)
 				node.UID = "u"
 				err := fetchResource(c, t.Context(), node, &usage.Scrape{})
@@ -223,7 +224,7 @@ func TestManInTheMiddle(t *testing.T) {
 func TestManInTheMiddleAtFirstSight(t *testing.T) {
 	pins := newPins()
 	i := newImpostor(t, kubelettest.KubeletSigned("n7"))
-	c := newTestClient(t, Config{Inline: Inline{BearerToken: "secret"}, Pins: pins})
+	c := newTestClient(t, Config{BearerToken: "secret", Pins: pins})
 	checkError(t, fetchResource(c, t.Context(), nodeAt("n7", i.address), &usage.Scrape{}), reason.ServerError, "")
 	<-i.received
 	if text, _ := i.text(); !strings.Contains(text, "Bearer secret") {
@@ -261,7 +262,7 @@ func TestNothingIsSentBeforeThePin(t *testing.T) {
 				}
 				return tt.failure
 			}
-			c = newTestClient(t, Config{Inline: Inline{BearerToken: "secret"}, Pins: pins})
+			c = newTestClient(t, Config{BearerToken: "secret", Pins: pins})
 			checkError(t, fetchResource(c, t.Context(), nodeAt("n7", i.address), &usage.Scrape{}), tt.reason, "")
 			<-i.received
 			text, _ := i.text()
@@ -280,7 +281,7 @@ func TestReplicaPinsAnotherKey(t *testing.T) {
 		pins.set("n7", "", "sha256:other")
 		return nil
 	}
-	c := newTestClient(t, Config{Inline: Inline{BearerToken: "secret"}, Pins: pins})
+	c := newTestClient(t, Config{BearerToken: "secret", Pins: pins})
 	checkError(t, fetchResource(c, t.Context(), nodeAt("n7", i.address), &usage.Scrape{}), reason.TLSKeyChanged,
 		"its key is pinned as sha256:other")
 	<-i.received
@@ -347,7 +348,7 @@ func TestPinsDoNotDelayOthers(t *testing.T) {
 		<-blocked
 		return nil
 	}
-	c := newTestClient(t, Config{Inline: Inline{CertificateAuthority: second.PEM()}, Pins: pins})
+	c := newTestClient(t, Config{TLS: rest.TLSClientConfig{CAData: second.PEM()}, Pins: pins})
 	c.connecting = make(permits, 1)
 	done := make(chan error)
 	go func() { done <- fetchResource(c, t.Context(), k1.node("n7"), &usage.Scrape{}) }()

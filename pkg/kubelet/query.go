@@ -9,9 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kube-vitals/kube-vitals/pkg/kubelet/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
-	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
 const (
@@ -28,7 +26,7 @@ type query struct {
 	timeout  time.Duration // from dialing to the last byte
 
 	accepts func(contentType string) bool
-	decode  func(w *workspace, node string, times decode.Times) error // decodes w.body into w.scrape
+	decode  func(w *workspace, node string) error // decodes w.body into w.scrape
 
 	subject string                   // of errors
 	cures   map[reason.Reason]string // replace the usual cures
@@ -39,36 +37,31 @@ func newResourceQuery(c *Config) *query {
 		accept:  "text/plain;version=0.0.4",
 		timeout: c.Timeout,
 		accepts: isText,
-		decode: func(w *workspace, _ string, times decode.Times) error {
-			return w.resource.Decode(&w.scrape, w.body, times)
-		},
+		decode:  func(w *workspace, _ string) error { return w.resource.Decode(&w.scrape, w.body) },
 	}
 }
 
 func newSummaryQuery(c *Config) *query {
-	q := summaryQueryOf(c, "summary", "metrics appear only after the second scrape", (*decode.Summary).Decode)
+	q := summaryQueryOf(c, "summary", "metrics appear only after the second scrape")
+	q.decode = func(w *workspace, node string) error { return w.summary.Decode(&w.scrape, w.body, node) }
 	q.rawQuery, q.timeout = summaryQuery, min(c.Timeout, maxSummaryTimeout)
 	return q
 }
 
 func newStorageQuery(c *Config) *query {
-	return summaryQueryOf(c, "complete summary", "ephemeral-storage is not served", (*decode.Summary).DecodeStorage)
+	q := summaryQueryOf(c, "complete summary", "ephemeral-storage is not served")
+	q.decode = func(w *workspace, node string) error { return w.summary.DecodeStorage(&w.scrape, w.body, node) }
+	return q
 }
 
-// decodeSummary is a method of decode.Summary.
-type decodeSummary func(d *decode.Summary, dst *usage.Scrape, text []byte, node string, times decode.Times) error
-
-// summaryQueryOf returns a query of the summary. loss is what happens without it.
-func summaryQueryOf(c *Config, subject, loss string, decodeSummary decodeSummary) *query {
+// summaryQueryOf returns a query of the summary without its decode. loss is what happens without it.
+func summaryQueryOf(c *Config, subject, loss string) *query {
 	without := "without the summary, " + loss
 	return &query{
 		path:    summaryPath,
 		accept:  "application/json",
 		timeout: c.Timeout,
 		accepts: isJSON,
-		decode: func(w *workspace, node string, times decode.Times) error {
-			return decodeSummary(&w.summary, &w.scrape, w.body, node, times)
-		},
 		subject: subject,
 		cures: map[reason.Reason]string{
 			reason.Forbidden:   "grant get on nodes/stats to the user that kube-vitals runs as; " + without,

@@ -40,15 +40,17 @@ func TestTimeouts(t *testing.T) {
 		behavior string        // in addition to those that do not depend on the query
 		want     time.Duration
 	}{
-		{"Fetch", 0, "slow text", DefaultTimeout},
-		{"FetchSummary", 0, "slow JSON", 2 * time.Second},
+		{"Fetch", DefaultTimeout, "slow text", DefaultTimeout},
+		{"FetchSummary", DefaultTimeout, "slow JSON", 2 * time.Second},
 		{"FetchSummary", time.Minute, "slow JSON", 2 * time.Second},
 		{"FetchSummary", time.Second, "slow JSON", time.Second},
 	} {
 		for _, behavior := range []string{"no response", "endless headers", tt.behavior} {
 			t.Run(fmt.Sprintf("%s/%s/%v", tt.fetch, behavior, tt.timeout), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, err := NewClient(Config{PlainHTTP: true, AllowLoopback: true, UseNodeStatusPort: true, Timeout: tt.timeout})
+					c, err := NewClient(withDefaults(Config{
+						PlainHTTP: true, AllowLoopback: true, UseNodeStatusPort: true, Timeout: tt.timeout,
+					}))
 					if err != nil {
 						t.Fatal(err)
 					}

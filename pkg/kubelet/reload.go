@@ -28,8 +28,8 @@ type reloader[T any] struct {
 
 	mu      sync.Mutex
 	readAt  time.Time
-	seen    string // contents of the last read, or why it failed
-	inUse   string // contents that value was parsed from
+	problem string   // why the files could not be used at the last read; "": they could
+	inUse   [][]byte // contents that value was parsed from
 	value   T
 	version int // number of changes of value
 }
@@ -59,8 +59,7 @@ func newReloader[T any](
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the %s for kubelets: %w", kind, err)
 	}
-	r.inUse = join(contents)
-	r.seen = r.inUse
+	r.inUse = contents
 	return r, nil
 }
 
@@ -78,28 +77,25 @@ func (r *reloader[T]) get() (value T, version int) {
 	return r.value, r.version
 }
 
-// reload reads the files again. Contents that cannot be used change nothing, and are reported once.
+// reload reads the files again. Contents that cannot be used change nothing. Each change is reported once.
 func (r *reloader[T]) reload() {
+	problem, changed := "", false
 	contents, err := readFiles(r.files)
-	seen := join(contents)
-	if err != nil {
-		seen = err.Error()
-	}
-	if seen == r.seen {
-		return
-	}
-	r.seen = seen
-	if err == nil && seen != r.inUse {
+	if err == nil && !slices.EqualFunc(contents, r.inUse, bytes.Equal) {
 		var value T
 		if value, err = r.parse(contents); err == nil {
-			r.inUse, r.value = seen, value
+			r.inUse, r.value, changed = contents, value, true
 			r.version++
 		}
 	}
-	r.report(strings.Join(r.files, ", "), err)
+	if err != nil {
+		problem = err.Error()
+	}
+	if changed || problem != r.problem {
+		r.report(strings.Join(r.files, ", "), err)
+	}
+	r.problem = problem
 }
-
-func join(contents [][]byte) string { return string(bytes.Join(contents, []byte{0})) }
 
 func readFiles(files []string) (contents [][]byte, err error) {
 	for _, file := range files {

@@ -28,20 +28,18 @@ func Resident() uint64 {
 // Limit returns the memory limit of the container in bytes: the lowest limit of the cgroup of this
 // process and of the cgroups around it that are visible here. It returns 0 if there is none or if it
 // cannot be read. It reads the files of the kernel each time, since a Pod can be resized.
-func Limit() uint64 {
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return 0
-	}
-	return limit(fs, "/")
-}
+func Limit() uint64 { return limit("/") }
 
 // unlimited is the lowest value that stands for no limit. Version 1 of cgroups has the highest
 // number of whole pages in an int64.
 const unlimited = math.MaxInt64 >> 1
 
 // limit is Limit with a directory in place of /.
-func limit(fs procfs.FS, root string) uint64 {
+func limit(root string) uint64 {
+	fs, err := procfs.NewFS(filepath.Join(root, procfs.DefaultMountPoint))
+	if err != nil {
+		return 0
+	}
 	self, err := fs.Self()
 	if err != nil {
 		return 0

@@ -65,7 +65,7 @@ func (c *Config) Report() *Report {
 		r.Totals.add(n)
 		byName[nodes[i].Name] = n
 	}
-	r.Totals.Nodes = len(nodes)
+	r.Totals.Nodes, r.Totals.FailingNodes = len(nodes), r.Totals.States[Failing]
 	c.countPods(r, byName, c.Clock.At(now))
 	return r
 }
@@ -73,9 +73,6 @@ func (c *Config) Report() *Report {
 // add counts a node.
 func (t *Totals) add(n *Node) {
 	t.States[n.State]++
-	if n.State == Failing {
-		t.FailingNodes++
-	}
 	if n.MetricsAgeSeconds != nil {
 		t.NodesWithMetrics++
 	}

@@ -38,10 +38,10 @@ type Config struct {
 	Namespace, Name string                          // of the ConfigMap
 
 	// IsCurrent reports whether the node is known to exist with this UID: every node whose kubelet is
-	// scraped is. ListNodes reads the UIDs of all nodes from the API server, not from a cache. Entries of
-	// nodes that neither knows are removed.
+	// scraped is. ReadUID reads the UID of a node from the API server, not from a cache; "": there is no
+	// such node. Entries of nodes that neither knows are removed.
 	IsCurrent func(node string, uid types.UID) bool
-	ListNodes func(ctx context.Context) (map[string]types.UID, error)
+	ReadUID   func(ctx context.Context, node string) (types.UID, error)
 }
 
 // Pins are the pinned keys of kubelets. Run keeps them in sync with the ConfigMap. All methods can
@@ -56,7 +56,6 @@ type Pins struct {
 	object  *corev1.ConfigMap // as last read; nil: it does not exist; not modified
 	pins    map[string]pin    // in use, by node
 	wanted  map[string]pin    // to be stored, by node
-	deleted map[string]pin    // of deleted nodes, to be removed, by node
 	changed chan struct{}     // closed when the ConfigMap has been read again
 	created int64             // number of keys that this process pinned
 
@@ -90,7 +89,6 @@ func New(c Config) *Pins {
 		wake:    make(chan struct{}, 1),
 		writes:  flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writeBurst),
 		wanted:  map[string]pin{},
-		deleted: map[string]pin{},
 		changed: make(chan struct{}),
 	}
 }
@@ -229,7 +227,6 @@ func (p *Pins) set(ctx context.Context, object *corev1.ConfigMap) {
 		}
 		delete(p.wanted, node)
 	}
-	maps.DeleteFunc(p.deleted, func(node string, old pin) bool { return stored[node] != old })
 	p.created += int64(len(pinned))
 	p.object, p.pins, p.read = object, stored, true
 	if len(p.wanted) > 0 {
@@ -261,17 +258,18 @@ func (p *Pins) record(ctx context.Context, last *error, err error) {
 	}
 }
 
-// hasWork reports whether something must be stored.
-func (p *Pins) hasWork() bool {
+// hasWork reports whether something must be stored or removed.
+func (p *Pins) hasWork(deleted map[string]pin) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.wanted, func(node string, wanted pin) bool { return !p.IsCurrent(node, wanted.uid) })
-	return p.read && len(p.wanted)+len(p.deleted) > 0
+	maps.DeleteFunc(deleted, func(node string, old pin) bool { return p.pins[node] != old })
+	return p.read && len(p.wanted)+len(deleted) > 0
 }
 
-// next returns the ConfigMap with what must be stored, or nil if it cannot be stored, and an error unless
-// all of it can.
-func (p *Pins) next() (object *corev1.ConfigMap, err error) {
+// next returns the ConfigMap with what must be stored and without the entries of deleted nodes, or nil if
+// nothing can be stored, and an error unless all of it can.
+func (p *Pins) next(deleted map[string]pin) (object *corev1.ConfigMap, err error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.object == nil {
@@ -282,9 +280,10 @@ func (p *Pins) next() (object *corev1.ConfigMap, err error) {
 	if object.Data == nil {
 		object.Data = map[string]string{}
 	}
-	for node := range p.deleted {
-		delete(object.Data, node)
-	}
+	maps.DeleteFunc(object.Data, func(node, value string) bool {
+		old, isDeleted := deleted[node]
+		return isDeleted && parse(value) == old
+	})
 	size := 0
 	for node, value := range object.Data {
 		size += sizeOf(node, value)
@@ -333,27 +332,24 @@ func (p *Pins) Stats() Stats {
 	return s
 }
 
-// markDeleted asks Run to remove the entries of deleted nodes: those that the API server does not list. The
-// list is newer than the entries, so it has each new node that another replica has pinned, however
+// findDeleted returns the entries of deleted nodes: those that the API server does not have. It reads
+// each node later than the entry, so it finds a new node that another replica has pinned, however
 // late this replica's watch of nodes is.
-func (p *Pins) markDeleted(ctx context.Context) {
+func (p *Pins) findDeleted(ctx context.Context) map[string]pin {
 	p.mu.RLock()
 	deleted := maps.Clone(p.pins)
 	p.mu.RUnlock()
 	maps.DeleteFunc(deleted, func(node string, known pin) bool { return known.uid == "" || p.IsCurrent(node, known.uid) })
-	if len(deleted) == 0 {
-		return
+	for node, known := range deleted {
+		uid, err := p.ReadUID(ctx, node)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot read a node: pinned keys of deleted nodes are kept for now",
+				"configMap", klog.KRef(p.Namespace, p.Name), "count", len(deleted))
+			return nil
+		}
+		if uid == known.uid {
+			delete(deleted, node)
+		}
 	}
-	current, err := p.ListNodes(ctx)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot list the nodes: pinned keys of deleted nodes are kept for now",
-			"configMap", klog.KRef(p.Namespace, p.Name), "count", len(deleted))
-		return
-	}
-	maps.DeleteFunc(deleted, func(node string, known pin) bool { return current[node] == known.uid })
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	maps.DeleteFunc(deleted, func(node string, known pin) bool { return p.pins[node] != known }) // changed meanwhile
-	maps.Copy(p.deleted, deleted)
-	p.wakeUp()
+	return deleted
 }

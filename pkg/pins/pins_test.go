@@ -33,7 +33,7 @@ type nodes struct {
 	mu    sync.Mutex
 	known map[string]types.UID
 	stale map[string]types.UID // what the replicas know, if it is not what the API server has
-	err   error                // of a list
+	err   error                // of a read
 }
 
 func (n *nodes) set(name string, uid types.UID) {
@@ -53,11 +53,11 @@ func (n *nodes) isCurrent(name string, uid types.UID) bool {
 	return n.known[name] == uid
 }
 
-// list is the API server's list.
-func (n *nodes) list(context.Context) (map[string]types.UID, error) {
+// read reads from the API server.
+func (n *nodes) read(_ context.Context, name string) (types.UID, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return maps.Clone(n.known), n.err
+	return n.known[name], n.err
 }
 
 // freeze stops the watches of nodes of all replicas.
@@ -67,7 +67,7 @@ func (n *nodes) freeze() {
 	n.stale = maps.Clone(n.known)
 }
 
-// fail makes lists fail; nil: they succeed.
+// fail makes reads fail; nil: they succeed.
 func (n *nodes) fail(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -93,7 +93,7 @@ func test(t *testing.T, f func(w *world)) {
 
 func (w *world) config() Config {
 	return Config{ConfigMaps: w.api.client, Namespace: "kube-system", Name: "pins", IsCurrent: w.nodes.isCurrent,
-		ListNodes: w.nodes.list}
+		ReadUID: w.nodes.read}
 }
 
 // replica starts a process. The function ends it.
@@ -265,8 +265,8 @@ func TestKnownPin(t *testing.T) {
 		p.want("n1", pin{"u1", keyN(1)}) // as if it was pinned between Check and want
 		p.want("n1", pin{"u1", keyN(2)})
 		settle()
-		if n := w.api.Written() - before; n != 0 || p.hasWork() {
-			t.Errorf("%d writes, something left: %v", n, p.hasWork())
+		if n := w.api.Written() - before; n != 0 || p.hasWork(nil) {
+			t.Errorf("%d writes, something left: %v", n, p.hasWork(nil))
 		}
 	})
 }
@@ -444,16 +444,11 @@ func TestDeletedNodes(t *testing.T) {
 		w.nodes.set("n2", "")
 		time.Sleep(pruneInterval + time.Minute)
 		w.wantData(map[string]string{"n1": keyN(1) + " u1"})
-		p.mu.RLock()
-		defer p.mu.RUnlock()
-		if len(p.deleted) > 0 {
-			t.Errorf("left: %v", p.deleted)
-		}
 	})
 }
 
 // TestStaleNodes checks that a replica whose watch of nodes hangs does not remove the entries of new
-// nodes, and that entries are not removed while the nodes cannot be listed.
+// nodes, and that entries are not removed while the nodes cannot be read.
 func TestStaleNodes(t *testing.T) {
 	test(t, func(w *world) {
 		p, _ := w.replica()

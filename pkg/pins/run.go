@@ -48,18 +48,18 @@ func (p *Pins) Run(ctx context.Context) {
 	prune := time.NewTicker(pruneInterval)
 	defer prune.Stop()
 	backoff := newBackoff(maxWriteBackoff)
+	var deleted map[string]pin // of deleted nodes, to be removed, by node
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-prune.C:
-			p.markDeleted(ctx)
-			continue
+			deleted = p.findDeleted(ctx)
 		case <-p.wake:
 		}
 		sleep(ctx, batchDelay, nil)
 		changed := p.nextChange()
-		tried, err := p.write(ctx)
+		tried, err := p.write(ctx, deleted)
 		switch {
 		case !tried:
 			continue
@@ -89,11 +89,11 @@ func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) {
 }
 
 // write stores what must be stored, and reports whether it tried. The watch reports the result.
-func (p *Pins) write(ctx context.Context) (tried bool, err error) {
-	if !p.hasWork() || p.writes.Wait(ctx) != nil { // the context ended
+func (p *Pins) write(ctx context.Context, deleted map[string]pin) (tried bool, err error) {
+	if !p.hasWork(deleted) || p.writes.Wait(ctx) != nil { // the context ended
 		return false, nil
 	}
-	object, incomplete := p.next()
+	object, incomplete := p.next(deleted)
 	if object != nil {
 		requestCtx, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()

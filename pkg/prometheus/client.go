@@ -23,10 +23,8 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 )
 
-const (
-	maxErrorBytes = 64 << 10 // of a response with an error that are read
-	maxErrorText  = 256      // bytes of its text that are reported, unless it is JSON
-)
+// maxErrorText is the number of bytes of a response with an error that are reported, unless it is JSON.
+const maxErrorText = 256
 
 // client sends queries to an engine. Calls of query may overlap, but not with reload.
 //
@@ -108,12 +106,12 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// query sends the query of a kind, and calls emit for each series of the response. It returns nil if
-// there is no such query. The series of a response that fails later have been emitted, too.
+// query sends the query of a kind, and calls emit for each series of the response. Without such a query,
+// the response is empty. The series of a response that fails later have been emitted, too.
 func (c *client) query(ctx context.Context, k kind, emit func(*decode.Series)) (*decode.Response, error) {
 	text := c.file.query(k, c.window)
 	if text == "" {
-		return nil, nil
+		return &decode.Response{}, nil
 	}
 	timeout := c.file.Timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -148,44 +146,26 @@ func (c *client) read(request *http.Request, emit func(*decode.Series)) (*decode
 	body, err := httpbody.Open(r, c.file.MaxResponseBytes, new(gzip.Reader))
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	isJSON := media == "application/json" || media == "application/stream+json" // VictoriaMetrics, of raw samples
-	switch {
-	case r.StatusCode != http.StatusOK && err != nil:
-		return nil, statusError(r.StatusCode, false, http.NoBody)
-	case r.StatusCode != http.StatusOK:
-		return nil, statusError(r.StatusCode, isJSON, body)
-	case err != nil:
-		return nil, err
-	}
-	if !isJSON {
-		return nil, reason.Errorf(reason.BadFormat, "content type %.100q", r.Header.Get("Content-Type"))
-	}
-	decoded, err := decode.Decode(body, emit)
+	decoded := &decode.Response{}
 	switch {
 	case err != nil:
-		return nil, err
-	case decoded.Status != "success":
-		return nil, reason.Errorf(reason.BadFormat, "status %q: %s: %q", decoded.Status, decoded.ErrorType, decoded.Message)
-	}
-	return decoded, nil
-}
-
-// statusError returns the error of a response with a status other than 200. Engines explain it in
-// JSON.
-func statusError(code int, isJSON bool, body io.Reader) error {
-	text := fmt.Sprintf("status %d %s", code, http.StatusText(code))
-	body = io.LimitReader(body, maxErrorBytes)
-	if isJSON {
-		if decoded, err := decode.Decode(body, func(*decode.Series) {}); err == nil && decoded.Message != "" {
-			text += fmt.Sprintf(": %s: %q", decoded.ErrorType, decoded.Message)
-		}
-	} else {
+	case isJSON: // engines explain errors in it
+		decoded, err = decode.Decode(body, emit)
+	case r.StatusCode == http.StatusOK:
+		err = reason.Errorf(reason.BadFormat, "content type %.100q", r.Header.Get("Content-Type"))
+	default:
 		start := make([]byte, maxErrorText)
 		n, _ := io.ReadFull(body, start) // helpful, but not required
-		if start = bytes.ToValidUTF8(bytes.TrimSpace(start[:n]), nil); len(start) > 0 {
-			text += fmt.Sprintf(": %q", start)
-		}
+		decoded.Message = string(bytes.ToValidUTF8(bytes.TrimSpace(start[:n]), nil))
 	}
-	return reason.Errorf(reason.OfStatus(code), "%s", text)
+	switch {
+	case r.StatusCode != http.StatusOK:
+		err = reason.Errorf(reason.OfStatus(r.StatusCode), "status %d: %s: %q", r.StatusCode,
+			cmp.Or(decoded.ErrorType, http.StatusText(r.StatusCode)), decoded.Message)
+	case err == nil && decoded.Status != "success":
+		err = reason.Errorf(reason.BadFormat, "status %q: %s: %q", decoded.Status, decoded.ErrorType, decoded.Message)
+	}
+	return decoded, err
 }
 
 // explain adds to an error which query failed and what to do. It removes the URLs that libraries

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// delays is the number of delays that are remembered of each node.
-	delays = 16
+	// maxDelays is the number of delays that are remembered of each node.
+	maxDelays = 16
 	// minDelays is the number of delays that show between which limits the next ones are.
 	minDelays = 4
 	// firstSpread is how far the delays of a node may be apart before so many are known.
@@ -41,15 +41,8 @@ type clock struct {
 	// setAt is the time that the clock had shown when it was set, or of the last sample of another node
 	// of the name: samples up to it may be from before.
 	setAt  usage.Time
-	delays [delays]time.Duration
-	count  int           // of delays, since the clock was set
-	spread time.Duration // how far delays were apart before the clock was set; 0: not known
-}
-
-// isTooFar reports whether a time is further ahead of the reference that is expected at a time by our
-// clock than samples of one node are apart.
-func (c *clock) isTooFar(at, sent usage.Time, apart time.Duration) bool {
-	return c.reference != 0 && at.Sub(c.reference) > sent.Sub(c.sent)+apart
+	delays []time.Duration // since the clock was set
+	spread time.Duration   // how far delays were apart before the clock was set; 0: not known
 }
 
 // observe adds the times of a refresh, which was sent at a time by our clock. It reports whether the
@@ -66,20 +59,19 @@ func (c *clock) observe(reference, newest, sent usage.Time) (wasSet bool) {
 		delay := sent.Sub(reference)
 		low, high := c.limits()
 		isForwards, isBackwards := delay < low-forwardTolerance, delay > high+delayTolerance
-		if wasSet = c.count > 0 && (isForwards || isBackwards); wasSet {
-			if c.count >= minDelays {
+		if wasSet = len(c.delays) > 0 && (isForwards || isBackwards); wasSet {
+			if len(c.delays) >= minDelays {
 				c.spread = max(high-low, minSpread)
 			}
-			c.setAt, c.count = c.newest, 0
+			c.setAt, c.delays = c.newest, nil
 		}
 		if wasSet && delay < low-maxCounterAge { // some samples may still be from before
 			c.setAt = c.setAt.Add(sent.Sub(c.sent))
 		}
-		if c.count == minDelays { // the first one may have been longer or shorter by chance
+		if len(c.delays) == minDelays { // the first one may have been longer or shorter by chance
 			c.delays[0] = delay
 		}
-		c.delays[c.count%delays] = delay
-		c.count++
+		c.delays = append(c.delays[max(0, len(c.delays)-maxDelays+1):], delay)
 	}
 	c.reference, c.newest, c.sent = reference, newest, sent
 	return wasSet
@@ -88,12 +80,11 @@ func (c *clock) observe(reference, newest, sent usage.Time) (wasSet bool) {
 // limits returns the limits of the next delay if the clock is not set. Until enough delays are known,
 // they are as far apart as before the clock was set.
 func (c *clock) limits() (low, high time.Duration) {
-	if c.count == 0 {
+	if len(c.delays) == 0 {
 		return 0, 0
 	}
-	known := c.delays[:min(c.count, delays)]
-	low, high = slices.Min(known), slices.Max(known)
-	if c.count < minDelays {
+	low, high = slices.Min(c.delays), slices.Max(c.delays)
+	if len(c.delays) < minDelays {
 		spread := cmp.Or(c.spread, firstSpread)
 		low, high = min(low, high-spread), max(high, low+spread)
 	}
@@ -103,7 +94,7 @@ func (c *clock) limits() (low, high time.Duration) {
 // isLate reports whether a sample is older than those of one node are, by more than the time since the
 // one before it. The clock may have been set back although most counters have no samples since.
 func (c *clock) isLate(newest *selection, sent usage.Time) bool {
-	if c.count == 0 || newest.second == 0 {
+	if len(c.delays) == 0 || newest.second == 0 {
 		return false
 	}
 	_, high := c.limits()
@@ -111,41 +102,26 @@ func (c *clock) isLate(newest *selection, sent usage.Time) bool {
 	return sent.Sub(newest.cur.At) > high+maxCounterAge+delayTolerance+interval
 }
 
-// isBeforeStep reports whether a start is from before the clock was set, and so near to a sample that
-// the mean since then would be served.
-func (c *clock) isBeforeStep(start, at usage.Time) bool {
-	return start <= c.setAt && at.Sub(start) <= usage.MaxAgeSinceStart
-}
-
-// since returns the time from which samples with times of the kubelet are of a container, and by
-// the clock as it is now. The start in the API server and the samples are by the same clock.
-func (c *clock) since(start Start, points []point) usage.Time {
-	since := c.setAt + 1
-	if c.isPlausible(start.At, points) {
-		since = max(since, start.At.Add(startUnit))
-	}
-	return since
-}
-
-// isPlausible reports whether a start in the API server shows something. A start that is further ahead
-// of the samples than they can be late is from before the node's clock was set back.
-func (c *clock) isPlausible(start usage.Time, points []point) bool {
-	return start != 0 && start.Sub(max(c.newest, points[len(points)-1].At)) <= maxWindow
-}
-
 // startUnit is the resolution of starts in the API server, which truncates them to it.
 const startUnit = time.Second
 
-// sinceScrape is since for times of scrapes, which are by the engine's clock. The offset of the
-// node's clock is not known then, so the creation of the pod counts as well: the clocks of the
-// API server and the engine are assumed to agree, that of the node may be behind. The kubelet has
-// read the counter earlier.
-func (c *clock) sinceScrape(start Start, points []point) usage.Time {
-	started := start.PodCreatedAt
-	if c.isPlausible(start.At, points) {
+// since returns the time from which samples are of a container, and by the clock as it is now.
+//
+// Times of the kubelet and the start in the API server are by the same clock. Times of scrapes are by the
+// engine's clock. The offset of the node's clock is not known then, so the creation of the pod counts as
+// well: the clocks of the API server and the engine are assumed to agree, that of the node may be behind.
+// The kubelet has read the counter earlier.
+func (c *clock) since(start Start, points []point, areOfScrapes bool) usage.Time {
+	started, margin := usage.Time(0), startUnit
+	if areOfScrapes {
+		started, margin = start.PodCreatedAt, startUnit+maxCounterAge
+	}
+	// A start that is further ahead of the samples than they can be late is from before the node's clock
+	// was set back: it shows nothing.
+	if start.At.Sub(max(c.newest, points[len(points)-1].At)) <= maxWindow {
 		started = max(started, start.At)
 	}
-	return max(c.setAt+1, started.Add(startUnit+maxCounterAge))
+	return max(c.setAt+1, started.Add(margin))
 }
 
 // from returns the points that are not older than a time.
@@ -154,12 +130,6 @@ func from(points []point, since usage.Time) []point {
 		points = points[1:]
 	}
 	return points
-}
-
-// restart makes the newest sample start a new series.
-func (c *counter) restart() {
-	c.base = c.cur
-	c.startedAt = 0 // it may be by the clock before
 }
 
 // reference returns the median of the times of the node's newest samples: what the others are
@@ -182,7 +152,8 @@ func (s *Source) reference(n *node, sent usage.Time) usage.Time {
 		return 0
 	}
 	slices.Sort(all)
-	if later := all[len(all)/2]; !n.clock.isTooFar(later, sent, s.client.window) {
+	c, later := &n.clock, all[len(all)/2]
+	if c.reference == 0 || later.Sub(c.reference) <= sent.Sub(c.sent)+s.client.window {
 		return later
 	}
 	return all[(len(all)-1)/2]
@@ -207,12 +178,4 @@ func (s *Source) apart(n *node, reference usage.Time) time.Duration {
 type foreign struct {
 	counter *counter
 	at      usage.Time
-}
-
-// usable returns the points of a counter without those that are by another clock.
-func (n *node) usable(c *counter, points []point) []point {
-	if len(n.foreign) == 0 {
-		return points
-	}
-	return slices.DeleteFunc(points, func(p point) bool { return n.foreign[foreign{c, p.At}] })
 }

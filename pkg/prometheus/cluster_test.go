@@ -123,7 +123,7 @@ func (w *cluster) startServer() {
 			if o == nil {
 				return store.ContainerState{}
 			}
-			return store.ContainerState{Running: o.Running(container), EarliestStart: o.EarliestStart(container),
+			return store.ContainerState{Running: o.Container(container).Running, EarliestStart: o.EarliestStart(container),
 				PodCreatedAt: o.CreatedAt}
 		}})
 	w.source = w.engine.newSource(w.T, Config{
@@ -133,13 +133,8 @@ func (w *cluster) startServer() {
 			if o == nil || o.StartedAt == 0 && o.Phase == inventory.PodPending {
 				return start, false
 			}
-			start = Start{At: o.StartedAt, PodCreatedAt: o.CreatedAt, IsRunning: o.Running(container)}
-			for i := range o.Containers {
-				if c := &o.Containers[i]; c.Name == container && c.StartedAt != 0 {
-					start.At = c.StartedAt
-				}
-			}
-			return start, true
+			c := o.Container(container)
+			return Start{At: cmp.Or(c.StartedAt, o.StartedAt), PodCreatedAt: o.CreatedAt, IsRunning: c.Running}, true
 		},
 	})
 	w.settled = w.second()

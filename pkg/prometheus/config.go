@@ -13,6 +13,7 @@ import (
 	"time"
 
 	promconfig "github.com/prometheus/common/config"
+	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v2"
 )
 
@@ -31,7 +32,7 @@ type File struct {
 
 	// Queries replaces queries of the preset. Each is a selector of series, such as
 	// `up{job="kubelet"}`; "-" removes an optional one.
-	Queries map[string]string `yaml:"queries"`
+	Queries map[kind]string `yaml:"queries"`
 
 	// Timeout bounds one query. By default, it is defaultTimeout, or the interval if that is less.
 	Timeout time.Duration `yaml:"timeout"`
@@ -65,34 +66,24 @@ const (
 	noQuery          = "-" // removes an optional query
 )
 
-// kind is what the series of a query are.
-type kind int
+// kind is what the series of a query are. It is the name of the query in File.Queries.
+type kind string
 
-// The kinds of queries: those of containers, then those of nodes (isOfNode). queryAll sets the order of sending.
+// The kinds of queries. queryAll sets the order of sending.
 const (
-	containerCPU kind = iota
-	containerMemory
-	containerStartTime
-	containerSwap
-	nodeCPU
-	nodeMemory
-	nodeSwap
-	numKinds = iota
+	containerCPU       kind = "containerCPU"
+	containerMemory    kind = "containerMemory"
+	containerStartTime kind = "containerStartTime"
+	containerSwap      kind = "containerSwap"
+	nodeCPU            kind = "nodeCPU"
+	nodeMemory         kind = "nodeMemory"
+	nodeSwap           kind = "nodeSwap"
 )
-
-// kindNames returns the names of the queries in File.Queries.
-func kindNames() [numKinds]string {
-	return [numKinds]string{"containerCPU", "containerMemory", "containerStartTime", "containerSwap", "nodeCPU",
-		"nodeMemory", "nodeSwap"}
-}
-
-// String implements fmt.Stringer.
-func (k kind) String() string { return kindNames()[k] }
 
 // isCounter reports whether all samples of the range count, not only the latest.
 func (k kind) isCounter() bool { return k == containerCPU || k == nodeCPU }
 
-func (k kind) isOfNode() bool { return k >= nodeCPU }
+func (k kind) isOfNode() bool { return k == nodeCPU || k == nodeMemory || k == nodeSwap }
 
 // isOptional reports whether the metrics of a container or node are complete without the series.
 func (k kind) isOptional() bool {
@@ -102,9 +93,9 @@ func (k kind) isOptional() bool {
 // presets returns the queries of the presets. The kubelets' /metrics/resource has no label id, and
 // /metrics/cadvisor has the same names of metrics with one. In the latter, the series of whole pods
 // and slices have no image.
-func presets() map[string][numKinds]string {
+func presets() map[string]map[kind]string {
 	const container = `{container!="",container!="POD",image!=""}`
-	return map[string][numKinds]string{
+	return map[string]map[kind]string{
 		"resource": {
 			containerCPU:       `container_cpu_usage_seconds_total{container!="",id=""}`,
 			containerMemory:    `container_memory_working_set_bytes{container!="",id=""}`,
@@ -118,10 +109,8 @@ func presets() map[string][numKinds]string {
 			containerCPU:       "container_cpu_usage_seconds_total" + container,
 			containerMemory:    "container_memory_working_set_bytes" + container,
 			containerStartTime: "container_start_time_seconds" + container,
-			containerSwap:      noQuery,
 			nodeCPU:            `container_cpu_usage_seconds_total{id="/"}`,
 			nodeMemory:         `container_memory_working_set_bytes{id="/"}`,
-			nodeSwap:           noQuery,
 		},
 	}
 }
@@ -149,11 +138,9 @@ func withoutValues(err error) error {
 			"password (write special characters in it as %XX)")
 	}
 	if types := (*yaml.TypeError)(nil); errors.As(err, &types) {
-		shown := &yaml.TypeError{}
-		for _, text := range types.Errors {
-			shown.Errors = append(shown.Errors, quotedValue.ReplaceAllString(text, " into "))
+		for i, text := range types.Errors {
+			types.Errors[i] = quotedValue.ReplaceAllString(text, " into ")
 		}
-		return shown
 	}
 	return err
 }
@@ -169,12 +156,9 @@ func (f *File) setDefaults() {
 	f.MaxResponseBytes = cmp.Or(f.MaxResponseBytes, defaultMaxResponseBytes)
 }
 
-var (
-	labelName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
-	// A selector has a name, matchers in braces, or both. The engine checks the matchers.
-	selectorForm = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)?\s*` +
-		`(\{([^{}"']|"([^"\\]|\\.)*"|'([^'\\]|\\.)*')*\})?$`)
-)
+// selectorForm is a name, matchers in braces, or both. The engine checks the matchers.
+var selectorForm = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)?\s*` +
+	`(\{([^{}"']|"([^"\\]|\\.)*"|'([^'\\]|\\.)*')*\})?$`)
 
 // validate returns all mistakes.
 func (f *File) validate() []error {
@@ -188,7 +172,7 @@ func (f *File) validate() []error {
 	check(!slices.Contains(names, f.Preset), "preset is %q, but must be one of %s", f.Preset, strings.Join(names, ", "))
 	checkLabels := func(field string, names ...string) {
 		for _, name := range names {
-			check(!labelName.MatchString(name), "%s: %q is not a name of a label", field, name)
+			check(!model.LegacyValidation.IsValidLabelName(name), "%s: %q is not a name of a label", field, name)
 		}
 	}
 	checkLabels("matchers", slices.Sorted(maps.Keys(f.Matchers))...)
@@ -200,18 +184,18 @@ func (f *File) validate() []error {
 		f.Timeout, maxTimeout)
 	check(f.MaxResponseBytes < minResponseBytes, "maxResponseBytes is %d, but must be at least %d",
 		f.MaxResponseBytes, minResponseBytes)
-	known := kindNames()
-	for _, name := range slices.Sorted(maps.Keys(f.Queries)) {
-		k, query := slices.Index(known[:], name), strings.TrimSpace(f.Queries[name])
+	known := presets()["resource"] // it has all
+	for _, k := range slices.Sorted(maps.Keys(f.Queries)) {
+		query := strings.TrimSpace(f.Queries[k])
 		switch {
-		case k < 0:
-			check(true, "queries: %q is not a query; the queries are %s", name, strings.Join(known[:], ", "))
+		case known[k] == "":
+			check(true, "queries: %q is not a query; the queries are %q", k, slices.Sorted(maps.Keys(known)))
 		case query == noQuery:
-			check(!kind(k).isOptional(), "queries.%s is required", name)
+			check(!k.isOptional(), "queries.%s is required", k)
 		default:
 			check(query == "" || !selectorForm.MatchString(query), "queries.%s: %q is not a selector of series, such as "+
 				"container_cpu_usage_seconds_total{job=\"kubelet\"}: rates are computed from raw samples, so functions, "+
-				"aggregations and ranges are not possible", name, query)
+				"aggregations and ranges are not possible", k, query)
 		}
 	}
 	return mistakes
@@ -221,11 +205,11 @@ func (f *File) validate() []error {
 // samples in the range, the other series with the latest. The range ends after the engine's present
 // time: a node's clock may be ahead.
 func (f *File) query(k kind, window time.Duration) string {
-	text := strings.TrimSpace(f.Queries[k.String()])
+	text := strings.TrimSpace(f.Queries[k])
 	if text == "" {
 		text = f.withMatchers(presets()[f.Preset][k])
 	}
-	if text == noQuery {
+	if text == "" || text == noQuery {
 		return ""
 	}
 	period := fmt.Sprintf("[%ds] offset -%ds", int((window+maxAhead)/time.Second), int(maxAhead/time.Second))

@@ -172,7 +172,7 @@ func TestSlowEngine(t *testing.T) {
 		t.Errorf("got %v, want %v", result.Err, reason.Timeout)
 	}
 	f.set(func() {
-		if n := len(f.requests); n >= int(numKinds) {
+		if n := len(f.requests); n >= len(presets()["resource"]) {
 			t.Errorf("sent all %d queries", n)
 		}
 	})

@@ -214,7 +214,7 @@ func newFixture(t *testing.T, config string) *fixture {
 	source, err := New(Config{
 		URL: f.Server.URL, File: file, Interval: interval, MaxSampleAge: maxAge, MaxContainers: 100,
 		Sink: f.store, Clock: f.clock, UserAgent: "test",
-		Synced: func() bool { return true },
+		Synced: func() bool { return true }, Reloaded: func(string, error) {},
 		Started: func(node, _, _, container string) (Start, bool) {
 			start := f.started
 			start.IsRunning = !f.ended[container]

@@ -21,32 +21,30 @@ func (s *Source) Overall() health.Overall { return *s.overall.Load() }
 // Node implements health.Source.
 func (s *Source) Node(name string) (health.Node, bool) {
 	s.mu.Lock()
-	n := s.nodes[name]
-	s.mu.Unlock()
-	if n == nil {
-		return health.Node{}, false
+	defer s.mu.Unlock()
+	if n := s.nodes[name]; n != nil {
+		return s.healthOf(n), true
 	}
-	return n.current(s.overall.Load().Next), true
+	return health.Node{}, false
 }
 
 // Nodes implements health.Source.
 func (s *Source) Nodes() []health.Node {
-	known, next := s.snapshot(), s.overall.Load().Next
-	nodes := make([]health.Node, len(known))
-	for i, n := range known {
-		nodes[i] = n.current(next)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	nodes := make([]health.Node, 0, len(s.nodes))
+	for _, n := range s.nodes {
+		nodes = append(nodes, s.healthOf(n))
 	}
 	slices.SortFunc(nodes, func(a, b health.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return nodes
 }
 
-// current returns what is known of the node, which is read with the next refresh.
-func (n *node) current(next time.Time) health.Node {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	current := n.health
-	current.Name, current.UID, current.Next = n.name, n.object.Load().UID, next
-	return current
+// healthOf returns what is known of a node, which is read with the next refresh.
+func (s *Source) healthOf(n *node) health.Node {
+	h := n.health
+	h.Next = s.overall.Load().Next
+	return h
 }
 
 // setNext sets when the next refresh is due.
@@ -101,19 +99,17 @@ func (s *Source) recordNode(n *node, now time.Time) bool {
 			containers++
 		}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	h := &n.health
 	if count == 0 {
 		h.Containers = 0
-		age := now.Sub(n.object.Load().CreationTimestamp.Time) // below 0: the clock of the API server was set
+		age := now.Sub(n.object.CreationTimestamp.Time) // below 0: the clock of the API server was set
 		if h.Last.IsZero() && age >= -usage.MaxLead && age < s.overall.Load().Startup {
 			return false
 		}
-		h.Fail(now, 0, reason.NotInEngine, nil)
+		h.Add(now, 0, reason.NotInEngine, nil)
 		return false
 	}
-	h.Succeed(now, 0)
+	h.Add(now, 0, "", nil)
 	switch {
 	case newest.second != 0:
 		h.Interval = newest.cur.At.Sub(newest.second)

@@ -14,21 +14,18 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// reindex updates the index of the nodes by name and by address. A node sets the addresses in its own
-// status, but must not take those of others: an address of several nodes stays with the one that had
-// it first, or, after a restart, with the oldest node. The first conflict of each other node is logged:
-// a node may set thousands of addresses, and others all the time.
-func (s *Source) reindex(ctx context.Context) {
+// reindex updates the index of the nodes by name and by address, and returns the nodes. A node sets
+// the addresses in its own status, but must not take those of others: an address of several nodes stays
+// with the one that had it first, or, after a restart, with the oldest node. The first conflict of each
+// other node is logged: a node may set thousands of addresses, and others all the time.
+func (s *Source) reindex(ctx context.Context) []*node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.changed {
-		return
-	}
-	s.changed = false
 	s.notePrevious(s.Clock.At(time.Now()))
 	index := map[string]*node{}
-	for _, n := range slices.SortedFunc(maps.Values(s.nodes), byAge) {
-		for _, a := range n.object.Load().Status.Addresses {
+	nodes := slices.SortedFunc(maps.Values(s.nodes), byAge)
+	for _, n := range nodes {
+		for _, a := range n.object.Status.Addresses {
 			owner, other, before := index[a.Address], n, s.index[a.Address]
 			if owner == nil || owner == n {
 				index[a.Address] = n
@@ -47,6 +44,7 @@ func (s *Source) reindex(ctx context.Context) {
 	}
 	maps.Copy(index, s.nodes)
 	s.index = index
+	return nodes
 }
 
 // notePrevious makes new nodes ignore the samples of previous nodes of their names, whose clocks may
@@ -59,7 +57,7 @@ func (s *Source) notePrevious(now usage.Time) {
 	}
 	for name, n := range s.nodes {
 		if s.index[name] != n {
-			n.clock.setAt = max(s.previous[name], min(usage.At(n.object.Load().CreationTimestamp.Time), now))
+			n.clock.setAt = max(s.previous[name], min(usage.At(n.object.CreationTimestamp.Time), now))
 		}
 	}
 	maps.DeleteFunc(s.previous, func(_ string, at usage.Time) bool { return now.Sub(at) > maxWindow })
@@ -67,8 +65,7 @@ func (s *Source) notePrevious(now usage.Time) {
 
 // byAge sorts nodes by age, the oldest one first.
 func byAge(a, b *node) int {
-	created := a.object.Load().CreationTimestamp.Time
-	return cmp.Or(created.Compare(b.object.Load().CreationTimestamp.Time), cmp.Compare(a.name, b.name))
+	return cmp.Or(a.object.CreationTimestamp.Compare(b.object.CreationTimestamp.Time), cmp.Compare(a.name, b.name))
 }
 
 // nodeOf returns the node of a series, or nil if it is not of this cluster. A label may have the

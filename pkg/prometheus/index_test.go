@@ -27,7 +27,6 @@ func TestAddressOfAnotherNode(t *testing.T) {
 		t.Helper()
 		lines = nil
 		for range 20 { // in any order of the nodes
-			f.changed = true
 			f.reindex(ctx)
 		}
 		round += 2

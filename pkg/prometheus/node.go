@@ -4,8 +4,7 @@ import (
 	"hash/maphash"
 	"iter"
 	"math"
-	"sync"
-	"sync/atomic"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -14,36 +13,32 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// node is the state of one node. Apart from object, mu, deleted and health, it belongs to the loop.
+// node is the state of one node. Apart from object and health, which Source.mu guards, it belongs to the loop.
 type node struct {
 	name   string
-	object atomic.Pointer[corev1.Node]
-
-	mu      sync.Mutex // held by calls of the Sink
-	deleted bool
-	health  health.Node // without Name and UID
+	object *corev1.Node
+	health health.Node // without Next
 
 	counter    counter
-	containers map[string]*container // by namespace, pod and name
-	order      []*container          // in a stable order, so that the store need not sort them
-	overLimit  bool                  // whether the current refresh has more containers than the limit
-	stamps     stamps
+	containers map[string]*counter // by namespace, pod and name
+	all        []*counter          // counter, then the containers, in a stable order: so the store need not sort them
+	overLimit  bool                // whether the current refresh has more containers than the limit
 	clock      clock
 	foreign    map[foreign]bool // samples that are ignored
 
-	conflictLogged bool // that another node has an address of this one
-}
+	// stamped is above 0 if the times of samples are those of scrapes: the number of refreshes in a row
+	// with different times after which they are those of the kubelet. Then it is -1; 0: not known yet.
+	stamped int
 
-// container is one container of a node.
-type container struct {
-	counter
-	namespace, pod, name string
+	conflictLogged bool // that another node has an address of this one
 }
 
 type point = decode.Point
 
 // counter is the CPU counter of a node or container, with its other values.
 type counter struct {
+	namespace, pod, name string // of containers
+
 	isRunning bool // of containers: according to the API server, in the refresh that last had this counter
 	// The sample that was stored last, and the series that it is from. last.at is 0 if there is none.
 	last     point
@@ -75,11 +70,8 @@ type selection struct {
 // current yields the counters of a node of which the current refresh has samples.
 func (s *Source) current(n *node) iter.Seq[*counter] {
 	return func(yield func(*counter) bool) {
-		if n.counter.refresh == s.refreshes && !yield(&n.counter) {
-			return
-		}
-		for _, c := range n.order {
-			if c.refresh == s.refreshes && !yield(&c.counter) {
+		for _, c := range n.all {
+			if c.refresh == s.refreshes && !yield(c) {
 				return
 			}
 		}
@@ -110,7 +102,8 @@ func (s *Source) add(k kind, series *decode.Series, result *Result) bool {
 	}
 	hash := labelHash(series)
 	if k.isCounter() {
-		if points := n.usable(c, series.Points); len(points) > 0 {
+		points := slices.DeleteFunc(series.Points, func(p point) bool { return n.foreign[foreign{c, p.At}] })
+		if len(points) > 0 {
 			s.offer(n, c, hash, points, start)
 		}
 		return true
@@ -118,8 +111,8 @@ func (s *Source) add(k kind, series *decode.Series, result *Result) bool {
 	value := series.Points[len(series.Points)-1].Value
 	if c.refresh == s.refreshes {
 		c.setValue(k, hash, value)
-		if n.clock.isBeforeStep(c.startedAt, c.cur.At) {
-			c.startedAt = 0
+		if c.startedAt <= n.clock.setAt && c.cur.At.Sub(c.startedAt) <= usage.MaxAgeSinceStart {
+			c.startedAt = 0 // from before the clock was set: the mean since then would be served
 		}
 	}
 	return true
@@ -143,11 +136,11 @@ func (s *Source) containerOf(n *node, k kind, series *decode.Series, result *Res
 	c := n.containers[string(s.key)]
 	isKnown, key := c != nil, ""
 	if isKnown && !k.isCounter() {
-		return &c.counter, Start{}
+		return c, Start{}
 	}
 	if !isKnown {
 		key = string(s.key)
-		c = &container{
+		c = &counter{
 			namespace: key[:len(namespace)],
 			pod:       key[len(namespace)+1 : len(namespace)+1+len(pod)],
 			name:      key[len(namespace)+len(pod)+2:],
@@ -167,10 +160,10 @@ func (s *Source) containerOf(n *node, k kind, series *decode.Series, result *Res
 		return nil, Start{}
 	default:
 		n.containers[key] = c // it shares the memory of the names
-		n.order = append(n.order, c)
+		n.all = append(n.all, c)
 	}
 	c.isRunning = start.IsRunning
-	return &c.counter, start
+	return c, start
 }
 
 var seed = maphash.MakeSeed()

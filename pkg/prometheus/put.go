@@ -3,33 +3,33 @@ package prometheus
 import (
 	"maps"
 	"slices"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// put stores the new samples of a node. observeStamps must be first: it decides which selection of each
-// counter the rest uses.
-func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) {
+// put stores the new samples of a node, and adds the refresh to what is known of it. It reports whether the
+// engine has series of the node. observeStamps must be first: it decides which selection of each counter the
+// rest uses.
+func (s *Source) put(n *node, sent, arrived usage.Time, partial bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nodes[n.name] != n { // it was deleted
+		return true
+	}
 	s.observeStamps(n)
-	reference, hasNew := s.prepare(n, sent)
-	if !hasNew {
-		return
+	if reference, hasNew := s.prepare(n, sent); hasNew {
+		s.scrape = usage.Scrape{
+			At: arrived, Sent: sent, Partial: partial || n.overLimit, Containers: s.scrape.Containers[:0],
+			Capacity: uint64(max(0, n.object.Status.Capacity.Cpu().ScaledValue(resource.Nano))),
+		}
+		n.overLimit = false
+		s.fill(n, reference)
+		s.Sink.Put(n.name, &s.scrape)
 	}
-	s.scrape = usage.Scrape{
-		At: arrived, Sent: sent, Capacity: capacity(n.object.Load()), Partial: partial || n.overLimit,
-		Containers: s.scrape.Containers[:0],
-	}
-	n.overLimit = false
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.deleted {
-		return
-	}
-	s.fill(n, reference)
-	s.Sink.Put(n.name, &s.scrape)
+	return s.recordNode(n, time.Now())
 }
 
 // prepare drops the samples that are by another clock than those of their node, and restarts series if
@@ -56,7 +56,7 @@ func (s *Source) prepare(n *node, sent usage.Time) (reference usage.Time, hasNew
 	wasSet := reference != 0 && n.clock.observe(reference, newest, sent)
 	for c := range s.current(n) {
 		if wasSet || s.isFresh(c) && n.clock.isLate(&c.selection, sent) {
-			c.restart()
+			c.base, c.startedAt = c.cur, 0 // a new series; the start may be by the clock before
 		}
 		hasNew = hasNew || s.isFresh(c)
 	}
@@ -69,7 +69,7 @@ func (s *Source) fill(n *node, reference usage.Time) {
 	if s.isFresh(&n.counter) {
 		s.scrape.Node = n.counter.next()
 	}
-	n.order = slices.DeleteFunc(n.order, func(c *container) bool {
+	containers := slices.DeleteFunc(n.all[1:], func(c *counter) bool {
 		sample, exists := s.sampleOf(n, c, reference)
 		if !exists {
 			delete(n.containers, c.namespace+"\x00"+c.pod+"\x00"+c.name)
@@ -80,19 +80,20 @@ func (s *Source) fill(n *node, reference usage.Time) {
 		})
 		return false
 	})
+	n.all = n.all[:1+len(containers)]
 }
 
 // sampleOf returns what is stored of a container, and whether it exists. The engine may not have the
 // latest samples of all containers, and has samples of containers that have ended. The API server
 // reports later than the kubelet that a container has started.
-func (s *Source) sampleOf(n *node, c *container, reference usage.Time) (sample usage.Sample, exists bool) {
+func (s *Source) sampleOf(n *node, c *counter, reference usage.Time) (sample usage.Sample, exists bool) {
 	if c.refresh != s.refreshes || reference.Sub(c.cur.At) > endedAfter {
 		if start, ok := s.Started(n.name, c.namespace, c.pod, c.name); !ok || !start.IsRunning {
 			return sample, false
 		}
 	}
 	switch {
-	case s.isFresh(&c.counter):
+	case s.isFresh(c):
 		return c.next(), true
 	case c.refresh == s.refreshes && c.last.At != 0: // the last one again
 		return c.sample(c.last), true
@@ -121,9 +122,4 @@ func (s *Source) copyName(name string) []byte {
 	start := len(s.names)
 	s.names = append(s.names, name...)
 	return s.names[start:len(s.names):len(s.names)]
-}
-
-// capacity returns the CPU capacity of a node in nanocores, or 0 if its status does not report it.
-func capacity(node *corev1.Node) uint64 {
-	return uint64(max(0, node.Status.Capacity.Cpu().ScaledValue(resource.Nano)))
 }

@@ -5,11 +5,11 @@ import (
 	"context"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kube-vitals/kube-vitals/pkg/health"
 	"github.com/kube-vitals/kube-vitals/pkg/prometheus/decode"
 	"github.com/kube-vitals/kube-vitals/pkg/reason"
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -19,113 +19,95 @@ import (
 // last metrics are served until they expire.
 func (s *Source) refresh(ctx context.Context) (result Result) {
 	start := time.Now()
-	defer func() {
-		result.Took = time.Since(start)
-		if p := recover(); p != nil {
-			result.Err = panicError(p)
-		}
-	}()
+	defer func() { result.Took = time.Since(start) }()
+	defer catchPanic(&result.Err)
 	s.refreshes++
 	sent := s.Clock.At(start)
-	s.reindex(ctx)
-	a := responses{result: &result}
-	if result.Err = s.queryAll(ctx, &a); result.Err != nil {
-		return result
-	}
-	if a.matched[containerCPU]+a.matched[nodeCPU] == 0 && len(s.index) > 0 {
-		result.Err = s.noSamples(a.series)
-		return result
-	}
+	nodes := s.reindex(ctx)
 	engine := &result.Engine
-	engine.Series, engine.UnknownSeries = map[string]int{}, a.series
-	for k, n := range a.matched {
-		engine.Series[kind(k).String()] = n
-		engine.UnknownSeries -= n
+	engine.Series = map[string]int{}
+	if result.Err = s.queryAll(ctx, &result); result.Err != nil {
+		return result
+	}
+	if engine.Series[string(containerCPU)]+engine.Series[string(nodeCPU)] == 0 && len(s.index) > 0 {
+		result.Err = s.noSamples(engine)
+		return result
 	}
 	for _, n := range result.Skipped {
 		engine.Skipped += n
 	}
 	arrived := s.Clock.At(time.Now())
-	for _, n := range s.snapshot() {
-		s.put(n, sent, arrived, engine.Partial)
-		if !s.recordNode(n, time.Now()) {
+	for _, n := range nodes {
+		if !s.put(n, sent, arrived, engine.Partial) {
 			result.Missing++
 		}
 	}
 	return result
 }
 
-// responses are the responses of a refresh.
-type responses struct {
-	mu      sync.Mutex
-	result  *Result
-	matched [numKinds]int // series of known nodes
-	series  int
-}
-
 // queryAll sends all queries. Those of the counters come first: they decide which of several series
 // of a container counts.
-func (s *Source) queryAll(ctx context.Context, a *responses) error {
+func (s *Source) queryAll(ctx context.Context, result *Result) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.maxDuration, reason.Errorf(reason.Timeout,
 		"all queries together have taken more than %v (check the load of the engine; see Sizing in docs/prometheus.md)",
 		s.maxDuration))
 	defer cancel()
-	err := s.queryKinds(ctx, a, containerCPU, nodeCPU)
-	if err == nil {
-		err = s.queryKinds(ctx, a, containerMemory, containerStartTime, containerSwap, nodeMemory, nodeSwap)
+	for _, kinds := range [][]kind{
+		{containerCPU, nodeCPU}, {containerMemory, containerStartTime, containerSwap, nodeMemory, nodeSwap},
+	} {
+		queries, queryCtx := errgroup.WithContext(ctx)
+		queries.SetLimit(parallelQueries)
+		for _, k := range kinds {
+			queries.Go(func() (err error) {
+				defer catchPanic(&err)
+				return s.query(queryCtx, k, result)
+			})
+		}
+		if err := queries.Wait(); err != nil {
+			return cmp.Or(context.Cause(ctx), err)
+		}
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
+	return nil
 }
 
-// queryKinds sends the queries of some kinds, and returns the first error.
-func (s *Source) queryKinds(ctx context.Context, a *responses, kinds ...kind) error {
-	queries, ctx := errgroup.WithContext(ctx)
-	queries.SetLimit(parallelQueries)
-	for _, k := range kinds {
-		queries.Go(func() (err error) {
-			defer func() {
-				if p := recover(); p != nil {
-					err = panicError(p)
-				}
-			}()
-			return s.query(ctx, k, a)
-		})
-	}
-	return queries.Wait()
-}
-
-func (s *Source) query(ctx context.Context, k kind, a *responses) error {
+// query sends the query of a kind, and adds the response to the result.
+func (s *Source) query(ctx context.Context, k kind, result *Result) error {
+	matched := 0
 	response, err := s.client.query(ctx, k, func(series *decode.Series) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if s.add(k, series, a.result) {
-			a.matched[k]++
+		s.adding.Lock()
+		defer s.adding.Unlock()
+		if s.add(k, series, result) {
+			matched++
 		}
 	})
-	if response != nil {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.series += response.Series
-		a.result.Skipped[usage.OverLimit] += response.OverLimit
-		engine := &a.result.Engine // it warns when it does not have all series
-		engine.Warning = cmp.Or(engine.Warning, response.Warning)
-		engine.Partial = engine.Warning != ""
+	if err != nil {
+		return err
 	}
-	return err
+	s.adding.Lock()
+	defer s.adding.Unlock()
+	result.Skipped[usage.OverLimit] += response.OverLimit
+	engine := &result.Engine // it warns when it does not have all series
+	engine.Series[string(k)] = matched
+	engine.UnknownSeries += response.Series - matched
+	engine.Warning = cmp.Or(engine.Warning, response.Warning)
+	engine.Partial = engine.Warning != ""
+	return nil
 }
 
-// panicError returns the error for a panic, which must not end the process.
-func panicError(p any) error {
-	return reason.Errorf(reason.InternalFailure,
-		"the engine's response made kube-vitals panic; please report this bug: %v\n%s", p, debug.Stack())
+// catchPanic sets the error for a panic, which must not end the process. It must be deferred.
+func catchPanic(err *error) {
+	if p := recover(); p != nil {
+		*err = reason.Errorf(reason.InternalFailure,
+			"the engine's response made kube-vitals panic; please report this bug: %v\n%s", p, debug.Stack())
+	}
 }
 
 // noSamples returns the error for responses without samples of the cluster's nodes.
-func (s *Source) noSamples(series int) error {
-	f := s.client.file
+func (s *Source) noSamples(engine *health.Engine) error {
+	series := engine.UnknownSeries
+	for _, n := range engine.Series {
+		series += n
+	}
 	if series == 0 {
 		return reason.Errorf(reason.NoSamples, "the engine at %s has no series of nodes or containers in the last %v "+
 			"(check preset, matchers and queries in --prometheus-config, and the header of the tenant)",
@@ -133,5 +115,5 @@ func (s *Source) noSamples(series int) error {
 	}
 	return reason.Errorf(reason.NoSamples, "the engine at %s has %d series, but none of this cluster's nodes and pods: "+
 		"no label %s has the name or address of a node (set labels.node or matchers in --prometheus-config)",
-		s.client.url.Host, series, strings.Join(f.Labels.Node, ", "))
+		s.client.url.Host, series, strings.Join(s.client.file.Labels.Node, ", "))
 }

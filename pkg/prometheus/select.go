@@ -1,14 +1,16 @@
 package prometheus
 
-import "github.com/kube-vitals/kube-vitals/pkg/usage"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kube-vitals/kube-vitals/pkg/usage"
+)
 
 // offer considers the samples of one series of a counter, at least one, in the order of their times.
 // Those from before the start of the container do not count.
 func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start Start) {
-	since, sinceScrape := n.clock.since(start, points), n.clock.sinceScrape(start, points)
-	if n.stamps.areOfScrapes {
-		since = sinceScrape
-	}
+	since := n.clock.since(start, points, n.stamped > 0)
 	usable := from(points, since)
 	if len(usable) == 0 || c.refresh == s.refreshes && !c.prefers(hash, usable) {
 		return
@@ -16,16 +18,14 @@ func (s *Source) offer(n *node, c *counter, hash uint64, points []point, start S
 	if c.refresh != s.refreshes {
 		c.refresh, c.has, c.exact, c.startedAt = s.refreshes, 0, 0, 0
 	}
-	isAnother := hash != c.lastHash || c.last.At < since
-	c.selection = s.pick(c.last, isAnother, usable, n.stamps.areOfScrapes)
-	c.hash = hash
-	if !n.stamps.areKnown {
-		later := from(usable, sinceScrape)
+	c.selection = s.pick(c, hash, usable, since, n.stamped > 0)
+	if n.stamped == 0 {
+		since = n.clock.since(start, points, true)
+		later := from(usable, since)
 		if len(later) == 0 { // the newest has no rate
 			later = usable[len(usable)-1:]
 		}
-		ifStamped := s.pick(c.last, isAnother || c.last.At < sinceScrape, later, true)
-		ifStamped.hash = hash
+		ifStamped := s.pick(c, hash, later, since, true)
 		c.ifStamped = &ifStamped
 	}
 }
@@ -55,33 +55,27 @@ func newestTwo(points []point) (newest point, second usage.Time) {
 	return points[len(points)-1], second
 }
 
-// pick selects the samples of a series that are stored, given the one that was stored last. isAnother
-// is set if that was of another counter.
+// pick selects the samples of a series that are stored, given the one that was stored last: it was of
+// another counter if it is of another series, or from before the start of the container.
 //
 // The rate of the newest sample is computed from the newest one that is at least as much older as
 // spacing, among those since the last one or since the counter was reset: from the one that was stored
 // last, if it is not too close, or else from base. If the times are those of scrapes, base is usually
 // older than the sample that was stored last.
-func (s *Source) pick(last point, isAnother bool, points []point, areOfScrapes bool) selection {
-	var p selection
+func (s *Source) pick(c *counter, hash uint64, points []point, since usage.Time, areOfScrapes bool) selection {
+	p, last := selection{hash: hash}, c.last
 	p.cur, p.second = newestTwo(points)
 	isImpossible := last.At.Sub(p.cur.At) > maxAhead+maxWindow // no query can have returned both
 	if p.isNew = isImpossible || p.cur.At > last.At; !p.isNew {
 		return p
 	}
 	wasStored := last.At != 0
-	isReplaced := wasStored && (isAnother || isImpossible) // the stored counter, by another one
-	if isAnother || isImpossible {
+	isReplaced := wasStored && (hash != c.lastHash || last.At < since || isImpossible) // by another counter
+	if isReplaced {
 		last = point{}
 	}
-	first := 0 // the first new sample
-	for points[first].At <= last.At {
-		first++
-	}
-	isReset := points[first].Value < last.Value
-	for i := first + 1; i < len(points); i++ {
-		isReset = isReset || points[i].Value < points[i-1].Value
-	}
+	first := len(points) - len(from(points, last.At+1)) // the first new sample
+	isReset := points[first].Value < last.Value || !slices.IsSortedFunc(points[first:], byValue)
 	isContinued := last.At != 0 && !isReset
 	spacing, minWindow, longest := s.Interval*2/3, usage.MinWindow, s.MaxSampleAge
 	switch {
@@ -112,3 +106,5 @@ func (s *Source) pick(last point, isAnother bool, points []point, areOfScrapes b
 	}
 	return p
 }
+
+func byValue(a, b point) int { return cmp.Compare(a.Value, b.Value) }

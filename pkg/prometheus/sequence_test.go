@@ -121,7 +121,7 @@ func (w *world) second(i int) {
 	case 5: // another node with the same name, with another clock
 		n := newNode("n1", "10.0.0.1")
 		n.UID += "x"
-		if w.nodes["n1"].object.Load().UID == n.UID {
+		if w.nodes["n1"].object.UID == n.UID {
 			n.UID = "n1"
 		}
 		w.Set(n)
@@ -176,7 +176,7 @@ func (w *world) refreshAndCheck() error {
 		}
 	})
 	w.refresh(context.Background())
-	if w.recognized++; !w.nodes["n1"].stamps.areOfScrapes {
+	if w.recognized++; w.nodes["n1"].stamped <= 0 {
 		w.recognized = 0
 	}
 	p := w.store.Pod("n1", "ns", "web", w.clock.At(time.Now()))

@@ -3,8 +3,6 @@ package prometheus
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +31,7 @@ type Result struct {
 	Missing int                       // known nodes without series
 }
 
-// Config configures a Source. File, UserAgent and Reloaded are optional.
+// Config configures a Source. File and UserAgent are optional.
 type Config struct {
 	URL  string // of the engine; see ParseURL
 	File string // the configuration file; see ParseFile
@@ -113,23 +111,20 @@ type Source struct {
 	times     map[[2]usage.Time]int // of observeStamps: the number of counters with these times
 	newest    []usage.Time          // of reference
 
-	mu      sync.Mutex
-	nodes   map[string]*node
-	changed bool // whether nodes differ from index
+	adding sync.Mutex // held while a series is added: queries overlap
+
+	mu    sync.Mutex // held by calls of the Sink
+	nodes map[string]*node
 }
 
 // New returns a Source without nodes. It reads the configuration file.
 func New(c Config) (*Source, error) {
-	if c.Reloaded == nil {
-		c.Reloaded = func(string, error) {}
-	}
 	client, err := newClient(c, window(c.MaxSampleAge))
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{Config: c, client: client, changed: true, nodes: map[string]*node{},
-		previous: map[string]usage.Time{}, times: map[[2]usage.Time]int{},
-		maxDuration: max(c.Interval, c.MaxSampleAge/3)}
+	s := &Source{Config: c, client: client, nodes: map[string]*node{}, previous: map[string]usage.Time{},
+		times: map[[2]usage.Time]int{}, maxDuration: max(c.Interval, c.MaxSampleAge/3)}
 	// Two samples must be in the range of the queries.
 	s.overall.Store(&health.Overall{Window: client.window, Startup: client.window + c.Interval,
 		Engine: &health.Engine{Host: client.url.Host}})
@@ -145,39 +140,30 @@ func window(maxSampleAge time.Duration) time.Duration {
 // Set adds or updates a node, which must not be modified afterwards. Calls to Set and Delete for
 // the same node must not overlap.
 func (s *Source) Set(object *corev1.Node) {
-	s.mu.Lock()
-	known := s.nodes[object.Name]
-	if known != nil && known.object.Load().UID == object.UID {
-		known.object.Store(object)
-		s.changed = true // its addresses may have changed
-		s.mu.Unlock()
-		return
+	if known, ok := s.Node(object.Name); !ok || known.UID != object.UID {
+		s.Delete(object.Name) // another node with the same name
 	}
-	s.mu.Unlock()
-	s.Delete(object.Name) // another node with the same name
-	n := &node{name: object.Name, containers: map[string]*container{}, foreign: map[foreign]bool{}}
-	n.counter.isRunning = true
-	n.object.Store(object)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.nodes[object.Name], s.changed = n, true
+	n := s.nodes[object.Name]
+	if n == nil {
+		n = &node{name: object.Name, containers: map[string]*counter{}, foreign: map[foreign]bool{},
+			health: health.Node{Name: object.Name, UID: object.UID}}
+		n.counter.isRunning, n.all = true, []*counter{&n.counter}
+		s.nodes[object.Name] = n
+	}
+	n.object = object
 }
 
 // Delete removes a node. When it returns, everything kept for the node is dropped, and no sample of
 // it will be stored.
 func (s *Source) Delete(name string) {
 	s.mu.Lock()
-	n := s.nodes[name]
-	delete(s.nodes, name)
-	s.changed = true
-	s.mu.Unlock()
-	if n == nil {
-		return
+	defer s.mu.Unlock()
+	if s.nodes[name] != nil {
+		delete(s.nodes, name)
+		s.Sink.Forget(name)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.deleted = true
-	s.Sink.Forget(name)
 }
 
 // Alive returns an error if the loop is stuck.
@@ -223,11 +209,4 @@ func (s *Source) Run(ctx context.Context) {
 			due = early
 		}
 	}
-}
-
-// snapshot returns the nodes.
-func (s *Source) snapshot() []*node {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.nodes))
 }

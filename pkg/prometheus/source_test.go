@@ -26,7 +26,7 @@ func (r *rounds) run(t *testing.T, others int) {
 			f.mustRefresh()
 			f.wantPod(r.want[i])
 		}
-		if f.nodes["n1"].stamps.areOfScrapes != (others > 0) {
+		if (f.nodes["n1"].stamped > 0) != (others > 0) {
 			t.Errorf("the times are those of scrapes: %v", others == 0)
 		}
 		if counts := f.store.Counts(); counts.OlderSamples != 0 || others > 0 && counts.ClockJumps != 0 {
@@ -134,19 +134,19 @@ func TestReplicas(t *testing.T) {
 	f.mustRefresh()
 	f.wantPod("app 200 15s")
 	n := f.nodes["n1"]
-	chosen := n.order[0].hash
+	chosen := n.all[1].hash
 	for range 3 { // b was chosen, as it had the newest sample; a has newer samples now
 		f.put("app", a, -35, 103, -20, 106)
 		f.mustRefresh()
 		f.wantPod("app 200 15s")
-		if n.order[0].hash != chosen {
+		if n.all[1].hash != chosen {
 			t.Error("switched to the other replica after one sample")
 		}
 	}
 	f.put("app", a, -35, 103, -20, 106, -5, 112) // b has missed a scrape
 	f.mustRefresh()
 	f.wantPod("app 400 15s")
-	if n.order[0].hash == chosen {
+	if n.all[1].hash == chosen {
 		t.Error("did not switch to the replica that still has samples")
 	}
 	f.put("app", b, -31, 103, -1, 112) // b is back
@@ -169,8 +169,8 @@ func TestContainersEnd(t *testing.T) {
 	f.put("app", "", -35, 4, -18, 4, -3, 7)
 	f.mustRefresh()
 	f.wantPod("app 200 15s")
-	if n := f.nodes["n1"]; len(n.order) != 1 || len(n.containers) != 1 {
-		t.Errorf("got %d, %d containers, want 1: the one that ended is kept", len(n.order), len(n.containers))
+	if n := f.nodes["n1"]; len(n.all) != 2 || len(n.containers) != 1 {
+		t.Errorf("got %d, %d containers, want 1: the one that ended is kept", len(n.all)-1, len(n.containers))
 	}
 }
 

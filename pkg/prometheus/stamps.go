@@ -27,13 +27,6 @@ const (
 	honoredAfter = 4
 )
 
-// stamps is what is known of the times of a node's samples.
-type stamps struct {
-	areKnown     bool // whether there were enough samples to set areOfScrapes
-	areOfScrapes bool
-	contrary     int // refreshes in a row that contradict areOfScrapes
-}
-
 // observeStamps updates what is known of the times of a node's samples. Kubelets read each counter
 // at a time of its own, so times are those of scrapes if most counters have the same two newest
 // ones. Others may differ: an engine may not have stored the rest of a scrape yet.
@@ -47,19 +40,17 @@ func (s *Source) observeStamps(n *node) {
 			all, equal = all+1, max(equal, s.times[times])
 		}
 	}
-	st := &n.stamps
 	switch {
 	case all < minStamped: // too few to decide
 	case equal >= minStamped && equal > all/2:
-		st.areKnown, st.areOfScrapes, st.contrary = true, true, 0
+		n.stamped = honoredAfter
+	case n.stamped > 1:
+		n.stamped--
 	default:
-		st.areKnown = true
-		if st.contrary++; st.contrary >= honoredAfter {
-			st.areOfScrapes, st.contrary = false, 0
-		}
+		n.stamped = -1
 	}
 	for c := range s.current(n) {
-		if st.areOfScrapes && c.ifStamped != nil {
+		if n.stamped > 0 && c.ifStamped != nil {
 			c.selection = *c.ifStamped
 		}
 		c.ifStamped = nil

@@ -137,8 +137,8 @@ func TestTimesOfScrapes(t *testing.T) {
 func TestHonoredTimes(t *testing.T) {
 	for seed := range uint64(5) {
 		runLoads(t, seed, 15, true, func(w *world, second int, p *usage.Pod) {
-			if n := w.nodes["n1"]; n.stamps.areOfScrapes || n.order[0].ifStamped != nil || p.Window > 35*time.Second {
-				t.Errorf("seed %d, after %d s: got %+v, a window of %v", seed, second, n.stamps, p.Window)
+			if n := w.nodes["n1"]; n.stamped > 0 || n.all[1].ifStamped != nil || p.Window > 35*time.Second {
+				t.Errorf("seed %d, after %d s: got %+v, a window of %v", seed, second, n.stamped, p.Window)
 			}
 		})
 	}
@@ -205,7 +205,7 @@ func TestRecognition(t *testing.T) {
 	want := func(name string, want bool) {
 		t.Helper()
 		f.mustRefresh()
-		if f.nodes["n1"].stamps.areOfScrapes != want {
+		if (f.nodes["n1"].stamped > 0) != want {
 			t.Errorf("%s: got %v, want %v", name, !want, want)
 		}
 	}

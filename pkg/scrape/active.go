@@ -2,6 +2,7 @@ package scrape
 
 import (
 	"iter"
+	"slices"
 	"time"
 )
 
@@ -67,22 +68,14 @@ func (s *Scraper) Read(id uint64, size int, nodes iter.Seq[string]) {
 		if t == nil {
 			continue
 		}
-		if s.activate(t) {
+		if t.activity == nil {
+			t.activity = new(activity)
+			s.active++
 			added = append(added, t)
 		}
 		t.activity.note(r, now)
 	}
-	s.pullForward(added)
-}
-
-// activate makes a target active, and reports whether it was not. s.mu is held.
-func (s *Scraper) activate(t *target) bool {
-	if t.activity != nil {
-		return false
-	}
-	t.activity = new(activity)
-	s.active++
-	return true
+	s.pullForward(added, now)
 }
 
 // note notes a read by a reader, which may be nil.
@@ -91,16 +84,9 @@ func (a *activity) note(r *reader, now time.Duration) {
 	if r == nil || r.period == 0 {
 		return
 	}
-	place := -1 // readers that still read stay: replacing them in turn would predict nothing
-	for i := range a.readers {
-		known := &a.readers[i]
-		if known.reader == r {
-			place = i
-			break
-		}
-		if place < 0 && (known.reader == nil || known.isOverdue(now)) {
-			place = i
-		}
+	place := slices.IndexFunc(a.readers[:], func(n nodeReader) bool { return n.reader == r })
+	if place < 0 { // readers that still read stay: replacing them in turn would predict nothing
+		place = slices.IndexFunc(a.readers[:], func(n nodeReader) bool { return n.reader == nil || n.isOverdue(now) })
 	}
 	if place >= 0 {
 		a.readers[place] = nodeReader{r, r.marked}
@@ -109,17 +95,13 @@ func (a *activity) note(r *reader, now time.Duration) {
 
 // pullForward reschedules targets that have become active. They are spread as if all nodes had, so
 // that neither a read of many nodes nor many reads at the same time cause a burst. s.mu is held.
-func (s *Scraper) pullForward(targets []*target) {
-	now := time.Now()
+func (s *Scraper) pullForward(targets []*target, now time.Duration) {
 	for _, t := range targets {
 		if !t.waiting || t.failing || t.kind == Early {
 			continue // it is rescheduled after its scrape
 		}
-		due := s.slot(now.Add(s.spread(t, len(s.targets))))
-		if next := s.nextActive(t, now); due.Before(next) {
-			due = next
-		}
-		if due.Before(t.due) {
+		due := max(s.slot(now+s.spread(t, len(s.targets))), s.nextActive(t, now))
+		if due < t.due {
 			t.due, t.kind = due, OfActive
 			s.schedule(t)
 		}
@@ -145,13 +127,6 @@ func (s *Scraper) activeResolution() time.Duration {
 	return max(s.Active.Resolution, time.Duration(float64(s.Interval)/times))
 }
 
-// expire makes a target inactive if it was not read for some time. s.mu is held.
-func (s *Scraper) expire(t *target, now time.Duration) {
-	if t.activity != nil && now-t.activity.lastRead >= activeFor+markInterval {
-		s.deactivate(t)
-	}
-}
-
 // deactivate makes a target inactive, if it is active. s.mu is held.
 func (s *Scraper) deactivate(t *target) {
 	if t.activity != nil {
@@ -160,50 +135,32 @@ func (s *Scraper) deactivate(t *target) {
 	}
 }
 
-// earliest returns the first moment at which the next scrape of an active target may start. A slow
-// node, which may be overloaded, is scraped half of the time, unless its interval requires more. s.mu
-// is held.
-func (s *Scraper) earliest(t *target) time.Time {
-	resolution := s.activeResolution()
-	return t.pace.earliest(max(resolution, min(2*t.took, s.Interval)), resolution)
-}
-
 // nextActive returns the time of the next scrape of an active target. The schedule is counted back
 // from just before the next predicted read that can be met. Without a prediction, scrapes are one
-// resolution apart. s.mu is held.
-func (s *Scraper) nextActive(t *target, now time.Time) time.Time {
+// resolution apart. A slow node, which may be overloaded, is scraped half of the time, unless its
+// interval requires more. s.mu is held.
+func (s *Scraper) nextActive(t *target, now time.Duration) time.Duration {
 	resolution := s.activeResolution()
-	earliest := s.earliest(t)
-	if earliest.Before(now) {
-		earliest = now
-	}
-	latest := t.pace.started.Add(s.Interval)
-	if latest.Before(earliest) {
-		return earliest
-	}
+	earliest := max(now, t.pace.earliest(max(resolution, min(2*t.took, s.Interval)), resolution))
 	due, predicted := s.nextRead(t, earliest)
 	if predicted {
-		due = due.Add(-due.Sub(earliest).Truncate(resolution))
+		due -= (due - earliest).Truncate(resolution)
 	} else {
 		due = s.slot(earliest)
 	}
-	if latest.Before(due) {
-		return latest
-	}
-	return due
+	return min(due, max(earliest, t.pace.started+s.Interval))
 }
 
 // slot returns the first moment from t on at which regular scrapes start. Scrapes that share a
 // moment are cheaper, see slots.
-func (s *Scraper) slot(t time.Time) time.Time {
+func (s *Scraper) slot(t time.Duration) time.Duration {
 	step := s.Interval / slots
-	elapsed := t.Sub(s.started) + step - 1
-	return s.started.Add(elapsed.Truncate(step))
+	return (t + step - 1).Truncate(step)
 }
 
 // nextRead returns when a scrape of the target should start for the first predicted read for which
 // it can start at the earliest moment or later, and whether a read is predicted. s.mu is held.
-func (s *Scraper) nextRead(t *target, earliest time.Time) (start time.Time, predicted bool) {
+func (s *Scraper) nextRead(t *target, earliest time.Duration) (start time.Duration, predicted bool) {
 	lead := min(minLead+(2*t.took).Truncate(minLead/2), maxLead)
 	for i := range t.activity.readers {
 		r := &t.activity.readers[i]
@@ -212,8 +169,8 @@ func (s *Scraper) nextRead(t *target, earliest time.Time) (start time.Time, pred
 		}
 		nodes := min(r.size, len(s.targets)) // at most; of pods, several are on one node
 		lead := lead + s.spread(t, nodes)
-		first := s.started.Add(r.after(earliest.Sub(s.started)+lead) - lead)
-		if !predicted || first.Before(start) {
+		first := r.after(earliest+lead) - lead
+		if !predicted || first < start {
 			start, predicted = first, true
 		}
 	}

@@ -373,7 +373,10 @@ func BenchmarkRead(b *testing.B) {
 		r := s.readers.note(reader+1, 0)
 		s.readers.note(reader+1, 15*time.Second)
 		for _, t := range s.targets {
-			s.activate(t)
+			if t.activity == nil {
+				t.activity = new(activity)
+				s.active++
+			}
 			t.activity.note(r, 15*time.Second)
 		}
 	}

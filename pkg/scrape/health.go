@@ -42,7 +42,7 @@ func (s *Scraper) Node(name string) (health.Node, bool) {
 	}
 	var next time.Time // zero if it is being scraped
 	if t.waiting {
-		next = t.due
+		next = s.started.Add(t.due)
 	}
 	active := t.activity != nil
 	s.mu.Unlock()

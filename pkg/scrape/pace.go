@@ -11,20 +11,19 @@ const paceSlack = 0.1
 // 9.5 s and 14.5 s: only the first of them gains half a second. After one at 20 s, the next may start
 // at 24.5 s.
 type pacer struct {
-	started time.Time     // when the last scrape began; zero: there was none
+	started time.Duration // when the last scrape began, since Scraper.started
 	ahead   time.Duration // by how much that was ahead of the pace
 }
 
 // start notes that a scrape begins.
-func (p *pacer) start(now time.Time, resolution time.Duration) {
-	ahead := p.started.Add(resolution + p.ahead).Sub(now)
-	p.ahead = min(max(0, ahead), slack(resolution))
+func (p *pacer) start(now, resolution time.Duration) {
+	p.ahead = min(max(0, p.started+resolution+p.ahead-now), slack(resolution))
 	p.started = now
 }
 
 // earliest returns when the next scrape may start: the interval is at least the resolution.
-func (p *pacer) earliest(interval, resolution time.Duration) time.Time {
-	return p.started.Add(interval + p.ahead - slack(resolution))
+func (p *pacer) earliest(interval, resolution time.Duration) time.Duration {
+	return p.started + interval + p.ahead - slack(resolution)
 }
 
 // slack returns by how much a scrape may be ahead of its pace.

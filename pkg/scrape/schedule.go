@@ -18,22 +18,22 @@ func (s *Scraper) reschedule(t *target, took time.Duration, failures int, p plan
 		return
 	}
 	t.warm = t.warm || failures > 0 || !p.summary
-	now := time.Now()
-	s.expire(t, now.Sub(s.started))
+	now := time.Since(s.started)
+	if t.activity != nil && now-t.activity.lastRead >= activeFor+markInterval {
+		s.deactivate(t)
+	}
 	t.took, t.failing = took, failures > 0
 	t.due, t.kind = s.nextRegular(t, now), Regular
 	switch {
 	case failures > fastRetries:
 	case failures > 0:
-		if retry := now.Add(retryDelay(s.Interval, failures)); retry.Before(t.due) {
-			t.due = retry
-		}
+		t.due = min(t.due, now+retryDelay(s.Interval, failures))
 	default:
 		if t.activity != nil {
 			t.due, t.kind = s.nextActive(t, now), OfActive
 			s.refused += float64(s.activeResolution())/float64(s.Active.Resolution) - 1
 		}
-		if early := now.Add(p.wait); p.wait > 0 && early.Before(t.due) && t.early.AllowN(now, 1) {
+		if early := now + p.wait; p.wait > 0 && early < t.due && t.early.Allow() {
 			t.due, t.kind = early, Early
 		}
 	}
@@ -41,13 +41,12 @@ func (s *Scraper) reschedule(t *target, took time.Duration, failures int, p plan
 }
 
 // nextRegular returns the time of the target's next regular scrape after now.
-func (s *Scraper) nextRegular(t *target, now time.Time) time.Time {
-	elapsed := now.Sub(s.started)
-	due := elapsed.Truncate(s.Interval) + t.offset
-	if due <= elapsed {
+func (s *Scraper) nextRegular(t *target, now time.Duration) time.Duration {
+	due := now.Truncate(s.Interval) + t.offset
+	if due <= now {
 		due += s.Interval
 	}
-	return s.started.Add(due)
+	return due
 }
 
 // retryDelay returns an eighth of the interval after the first failure and a quarter after each
@@ -69,7 +68,7 @@ func (s *Scraper) offset(node string) time.Duration {
 // schedule makes a target wait for its due time. s.mu is held.
 func (s *Scraper) schedule(t *target) {
 	t.waiting = true
-	switch wait := time.Until(t.due); {
+	switch wait := t.due - time.Since(s.started); {
 	case s.ctx == nil: // Run does it
 	case t.timer == nil:
 		ctx, cancel := context.WithCancel(s.ctx)
@@ -83,8 +82,8 @@ func (s *Scraper) schedule(t *target) {
 // start scrapes a target that is due.
 func (s *Scraper) start(ctx context.Context, t *target) {
 	s.mu.Lock()
-	now := time.Now()
-	if !t.waiting || t.due.After(now) || ctx.Err() != nil || s.ctx == nil {
+	now := time.Since(s.started)
+	if !t.waiting || t.due > now || ctx.Err() != nil || s.ctx == nil {
 		s.mu.Unlock()
 		return // it was rescheduled or deleted when the timer ended, or Run has ended
 	}

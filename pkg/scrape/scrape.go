@@ -160,7 +160,8 @@ func (s *Scraper) Set(node *corev1.Node) {
 	s.Delete(node.Name) // another node with the same name
 
 	t := &target{
-		due: time.Now(), offset: s.offset(node.Name), early: rate.NewLimiter(rate.Every(s.Interval), maxEarly),
+		due: time.Since(s.started), pace: pacer{started: -s.Interval}, offset: s.offset(node.Name),
+		early: rate.NewLimiter(rate.Every(s.Interval), maxEarly),
 	}
 	t.node.Store(node)
 	s.mu.Lock()
@@ -201,7 +202,7 @@ func (s *Scraper) Alive() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, t := range s.targets {
-		if late := time.Since(t.due); t.waiting && late > stuckAfter {
+		if late := time.Since(s.started) - t.due; t.waiting && late > stuckAfter {
 			return fmt.Errorf("the scrape of node %q has been due for %v", name, late.Round(time.Second))
 		}
 	}
@@ -243,7 +244,7 @@ func (s *Scraper) Run(ctx context.Context) {
 
 // scrape scrapes one node, stores the result, and determines when the target is due next.
 func (s *Scraper) scrape(ctx context.Context, t *target) {
-	name, start := t.node.Load().Name, time.Now()
+	name, start := t.node.Load().Name, time.Since(s.started)
 	result := Result{Node: name, Kind: t.kind}
 	var report usage.Report
 	var arrived usage.Time
@@ -255,7 +256,7 @@ func (s *Scraper) scrape(ctx context.Context, t *target) {
 		return
 	}
 	result.Err, result.Reason = err, reason.Of(err)
-	result.Late, result.Took = start.Sub(t.due)+timing.Queued, timing.Took
+	result.Late, result.Took = start-t.due+timing.Queued, timing.Took
 	var before, now health.Attempts
 	exists := t.unlessDeleted(func() {
 		if err == nil {

@@ -29,7 +29,7 @@ type target struct {
 
 	// These fields belong to the running scrape, or, while the target waits, to the Scraper, whose lock
 	// guards them then.
-	due            time.Time
+	due            time.Duration // since Scraper.started
 	kind           Kind          // of the scrape at due
 	early          *rate.Limiter // of early scrapes
 	summaryFetched bool          // at most once while Amounts are missing

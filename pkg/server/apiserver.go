@@ -111,7 +111,7 @@ func (a *assembly) resources(authorizer authorizer.Authorizer) (api.Config, erro
 		Samples:      a.view.Store,
 		Source:       a.source,
 		Lookup:       lookup,
-		SelectsNodes: a.NodeSelector != nil && !a.NodeSelector.Empty(),
+		SelectsNodes: a.NodeSelector != "",
 		Resolution:   a.Resolution,
 		MaxSampleAge: a.MaxSampleAge,
 		Clock:        a.clock,

@@ -8,6 +8,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kube-vitals/kube-vitals/pkg/api"
 	"github.com/kube-vitals/kube-vitals/pkg/extra"
@@ -43,22 +44,25 @@ type assembly struct {
 
 // newAssembly returns an assembly with an empty store and empty inventories, and with their instruments.
 func newAssembly(c Config) (*assembly, error) {
-	client, err := restConfig(c.Kubeconfig)
+	file := &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig} // "": none
+	kubeconfig := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(file, nil)
+	client, err := kubeconfig.ClientConfig() // without a file, that of this pod
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot find the API server with --kubeconfig=%q: %w", c.Kubeconfig, err)
 	}
+	client.QPS = -1 // there are few requests, most of them watches, and API servers protect themselves
 	client.UserAgent = "kube-vitals/" + c.Version
 	clients, err := kubernetes.NewForConfig(client)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make clients of the API server: %w", err)
 	}
-	namespace, _, err := clientConfig(c.Kubeconfig).Namespace() // like kubectl, "default" if it is unknown
+	namespace, _, err := kubeconfig.Namespace() // like kubectl, "default" if it is unknown
 	if err != nil {
 		return nil, fmt.Errorf("cannot find the namespace of this pod: %w", err)
 	}
 	clock := usage.NewClock(time.Now())
 	v := newView(c, clock)
-	i := newInstruments(c.Version, c.Commit, time.Now, clock)
+	i := newInstruments(c.Version, c.Commit, clock)
 	i.registerConfig(c.Resolution, c.MaxSampleAge)
 	i.registerState(v.Store, v.Nodes, v.Pods)
 	i.registerMemory()
@@ -84,7 +88,7 @@ func newView(c Config, clock usage.Clock) *view.View {
 				return store.ContainerState{}
 			}
 			return store.ContainerState{
-				Running: o.Running(container), EarliestStart: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
+				Running: o.Container(container).Running, EarliestStart: o.EarliestStart(container), PodCreatedAt: o.CreatedAt,
 			}
 		},
 	})
@@ -134,27 +138,26 @@ func (a *assembly) addSource() error {
 	return nil
 }
 
-// addServingCert adds the Manager of the serving certificate if a Secret is configured, or else only the
-// Monitor of the APIServices if the Service is configured. A Manager runs its own Monitor.
-func (a *assembly) addServingCert() (err error) {
+// addServingCert adds the Monitor of the APIServices if the Service is configured, and the Manager of the
+// serving certificate, which then runs the Monitor, if a Secret is.
+func (a *assembly) addServingCert() error {
 	c := a.ServingCert
 	c.Client = a.client
-	var monitor *servingcert.Monitor
-	switch {
-	case c.Secret != "":
-		if a.cert, err = servingcert.New(c); err != nil {
-			return err
-		}
-		monitor = a.cert.Monitor()
-		a.loops = append(a.loops, a.cert.Run)
-	case c.Service != "":
-		if monitor, err = servingcert.NewMonitor(c); err != nil {
-			return err
-		}
-		a.loops = append(a.loops, monitor.Run)
-	default:
+	if c.Secret == "" && c.Service == "" {
 		return nil
 	}
+	monitor, err := servingcert.NewMonitor(c)
+	if err != nil {
+		return err
+	}
+	run := monitor.Run
+	if c.Secret != "" {
+		if a.cert, err = servingcert.New(c, monitor); err != nil {
+			return err
+		}
+		run = a.cert.Run
+	}
+	a.loops = append(a.loops, run)
 	a.instruments.registerAPIServices(monitor.States)
 	return nil
 }

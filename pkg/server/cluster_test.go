@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/component-base/compatibility"
 	"k8s.io/metrics/pkg/apis/metrics"
 
@@ -271,7 +272,9 @@ func (c *cluster) config(t testing.TB) (Config, string) {
 		Resolution:   15 * time.Second,
 		MaxSampleAge: time.Minute,
 		Kubelet: kubelet.Config{
-			UseNodeStatusPort: true, AllowLoopback: true, InsecureTLS: true, Timeout: testenv.Patience,
+			UseNodeStatusPort: true, AllowLoopback: true, TLS: rest.TLSClientConfig{Insecure: true},
+			Port: kubelet.DefaultPort, AddressTypes: kubelet.DefaultAddressTypes(),
+			Timeout: testenv.Patience, MaxBodyBytes: kubelet.DefaultMaxBodyBytes,
 		},
 		Generic:        generic,
 		Serving:        genericoptions.NewSecureServingOptions(),

@@ -25,7 +25,7 @@ func (a *assembly) addDevices() error {
 			return s.Name == container
 		})
 	}
-	c.Scraped = a.instruments.registerDevices().scraped
+	c.Scraped = a.instruments.registerDevices()
 	source, err := device.New(c)
 	if err != nil {
 		return err
@@ -36,18 +36,17 @@ func (a *assembly) addDevices() error {
 	return nil
 }
 
-// devices has the instruments of device exporters. Servers without such exporters do not have them.
-type devices struct {
-	scrapes results                // by exporter, too
-	skipped *prometheus.CounterVec // by exporter and reason
-}
-
-// registerDevices registers the metrics of the scrapes of device exporters.
-func (i *instruments) registerDevices() *devices {
-	return &devices{
-		scrapes: i.newResults("device_scrapes_total", "Scrapes of device exporters", "exporter"),
-		skipped: i.newCounters("device_series_skipped_total",
-			"Configured series in responses of device exporters that were skipped, by reason.", "exporter", "reason"),
+// registerDevices registers the metrics of the scrapes of device exporters, and returns a function that adds
+// one.
+func (i *instruments) registerDevices() func(device.Result) {
+	scrapes := i.newResults("device_scrapes_total", "Scrapes of device exporters", "exporter")
+	skipped := i.newCounters("device_series_skipped_total",
+		"Configured series in responses of device exporters that were skipped, by reason.", "exporter", "reason")
+	return func(r device.Result) {
+		scrapes.add(r.Reason, r.Exporter)
+		for reason, n := range r.Skipped {
+			skipped.WithLabelValues(r.Exporter, reason).Add(float64(n))
+		}
 	}
 }
 
@@ -68,12 +67,4 @@ func (i *instruments) registerExporters(exporters func() []health.Exporter) {
 			}
 		}
 	})
-}
-
-// scraped adds a scrape to the metrics.
-func (d *devices) scraped(r device.Result) {
-	d.scrapes.add(r.Reason, r.Exporter)
-	for reason, n := range r.Skipped {
-		d.skipped.WithLabelValues(r.Exporter, reason).Add(float64(n))
-	}
 }

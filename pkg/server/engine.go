@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -14,7 +16,7 @@ import (
 func (a *assembly) addEngine() error {
 	c := *a.Prometheus
 	c.Interval, c.MaxSampleAge, c.MaxContainers = a.Resolution, a.MaxSampleAge, maxContainers
-	c.Sink, c.Clock, c.Refreshed = a.view.Store, a.clock, a.instruments.registerEngine().refreshed
+	c.Sink, c.Clock, c.Refreshed = a.view.Store, a.clock, a.instruments.registerEngine()
 	c.Synced, c.UserAgent = a.synced, a.client.UserAgent
 	c.Started = func(node, namespace, pod, container string) (prom.Start, bool) {
 		return startOf(boundPod(a.view.Pods, node, namespace, pod), container)
@@ -35,39 +37,34 @@ func startOf(pod *inventory.Object, container string) (start prom.Start, ok bool
 	if pod == nil || pod.StartedAt == 0 && pod.Phase == inventory.PodPending { // its kubelet has not accepted it yet
 		return start, false
 	}
-	start = prom.Start{At: pod.StartedAt, PodCreatedAt: pod.CreatedAt, IsRunning: pod.Running(container)}
-	for i := range pod.Containers {
-		if c := &pod.Containers[i]; c.Name == container && c.StartedAt != 0 {
-			start.At = c.StartedAt
+	c := pod.Container(container)
+	return prom.Start{At: cmp.Or(c.StartedAt, pod.StartedAt), PodCreatedAt: pod.CreatedAt, IsRunning: c.Running}, true
+}
+
+// registerEngine registers the metrics of refreshes, which servers that scrape kubelets do not have, and
+// returns a function that adds one.
+func (i *instruments) registerEngine() func(prom.Result) {
+	refreshes := i.newResults("engine_refreshes_total", "Refreshes from the Prometheus-compatible engine")
+	partial := i.newCounter("engine_partial_refreshes_total",
+		"Successful refreshes for which the engine warned that it does not have all series.")
+	took := i.newHistogram("engine_refresh_duration_seconds",
+		"Time from the first query of a refresh until its samples are stored, or until the failure.",
+		0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
+	missing := promauto.With(i.registry).NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "engine_nodes_without_series",
+		Help: "Known nodes of which the engine had no series in the last successful refresh.",
+	})
+	return func(r prom.Result) {
+		took.Observe(r.Took.Seconds())
+		i.countSkipped(r.Skipped)
+		refreshes.add(reason.Of(r.Err))
+		if r.Err != nil {
+			return
 		}
-	}
-	return start, true
-}
-
-// engineInstruments has the instruments of the refreshes from an engine.
-type engineInstruments struct {
-	*instruments
-	refreshes results
-	partial   prometheus.Counter
-	took      prometheus.Histogram
-	missing   prometheus.Gauge
-}
-
-// registerEngine registers the metrics of refreshes. Servers that scrape kubelets do not have these
-// metrics.
-func (i *instruments) registerEngine() *engineInstruments {
-	return &engineInstruments{
-		instruments: i,
-		refreshes:   i.newResults("engine_refreshes_total", "Refreshes from the Prometheus-compatible engine"),
-		partial: i.newCounter("engine_partial_refreshes_total",
-			"Successful refreshes for which the engine warned that it does not have all series."),
-		took: i.newHistogram("engine_refresh_duration_seconds",
-			"Time from the first query of a refresh until its samples are stored, or until the failure.",
-			0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60),
-		missing: promauto.With(i.registry).NewGauge(prometheus.GaugeOpts{
-			Namespace: namespace, Name: "engine_nodes_without_series",
-			Help: "Known nodes of which the engine had no series in the last successful refresh.",
-		}),
+		if r.Engine.Partial {
+			partial.Inc()
+		}
+		missing.Set(float64(r.Missing))
 	}
 }
 
@@ -83,18 +80,4 @@ func (i *instruments) registerEngineState(overall func() health.Overall) {
 			out <- gauge(series, float64(n), query)
 		}
 	})
-}
-
-// refreshed adds a refresh to the metrics.
-func (e *engineInstruments) refreshed(r prom.Result) {
-	e.took.Observe(r.Took.Seconds())
-	e.countSkipped(r.Skipped)
-	e.refreshes.add(reason.Of(r.Err))
-	if r.Err != nil {
-		return
-	}
-	if r.Engine.Partial {
-		e.partial.Inc()
-	}
-	e.missing.Set(float64(r.Missing))
 }

@@ -27,7 +27,6 @@ import (
 // The series of a node are removed with the node.
 type instruments struct {
 	registry *prometheus.Registry
-	now      func() time.Time
 	clock    usage.Clock
 
 	scrapes     results
@@ -40,8 +39,8 @@ type instruments struct {
 	responseAge *prometheus.HistogramVec // by resource
 }
 
-func newInstruments(version, commit string, now func() time.Time, clock usage.Clock) *instruments {
-	i := &instruments{registry: prometheus.NewRegistry(), now: now, clock: clock}
+func newInstruments(version, commit string, clock usage.Clock) *instruments {
+	i := &instruments{registry: prometheus.NewRegistry(), clock: clock}
 	i.scrapes = i.newResults("scrapes_total", "Scrapes of kubelets")
 	i.early = i.newCounter("early_scrapes_total",
 		"Scrapes ahead of schedule, for the metrics of new nodes and new containers.")
@@ -80,9 +79,9 @@ func (i *instruments) registerState(metrics *store.Store, nodes, pods *inventory
 		baselines = newDesc("baselines_total", "First samples of a series or after a restart, which give no rate yet.")
 	)
 	i.collect(func(out chan<- prometheus.Metric) {
-		out <- gauge(known, float64(nodes.Len()), "node")
+		out <- gauge(known, float64(nodes.LenOf(inventory.PhaseUnknown)), "node")
 		out <- gauge(known, float64(pods.LenOf(inventory.PodRunning)), "pod")
-		stats := metrics.Stats(i.clock.At(i.now()))
+		stats := metrics.Stats(i.clock.At(time.Now()))
 		out <- gauge(points, float64(stats.Nodes), "node")
 		out <- gauge(points, float64(stats.Pods), "pod")
 		out <- gauge(points, float64(stats.Containers), "container")

@@ -28,7 +28,7 @@ var now = time.Unix(1_800_000_000, 0)
 
 // newTestInstruments returns instruments with at least one series of each metric.
 func newTestInstruments() *instruments {
-	i := newInstruments("v1.2.3", "0123abc", func() time.Time { return now }, usage.NewClock(now))
+	i := newInstruments("v1.2.3", "0123abc", usage.NewClock(now))
 	metrics := store.New(store.Config{MaxSampleAge: time.Minute, MaxContainers: 10})
 	i.registerState(metrics, inventory.New(), inventory.New())
 	i.registerConfig(15*time.Second, time.Minute)

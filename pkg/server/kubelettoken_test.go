@@ -295,7 +295,8 @@ func TestKubeletsGetOnlyTheirToken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			own.CAData = ca.PEM()
 			c, err := kubelet.NewClient(kubeletConfig(kubelet.Config{
-				Token: tokens.Token, UseNodeStatusPort: true, AllowLoopback: true,
+				Token: tokens.Token, UseNodeStatusPort: true, AllowLoopback: true, AddressTypes: kubelet.DefaultAddressTypes(),
+				Timeout: kubelet.DefaultTimeout, MaxBodyBytes: kubelet.DefaultMaxBodyBytes, Clock: usage.NewClock(time.Now()),
 			}, own))
 			if err != nil {
 				t.Fatal(err)

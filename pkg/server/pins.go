@@ -2,16 +2,13 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/pager"
 
 	"github.com/kube-vitals/kube-vitals/pkg/inventory"
 	"github.com/kube-vitals/kube-vitals/pkg/pins"
@@ -31,35 +28,27 @@ func (a *assembly) addPins() {
 			o := a.view.Nodes.Get("", node)
 			return o != nil && o.UID == inventory.UIDOf(uid)
 		},
-		ListNodes: func(ctx context.Context) (map[string]types.UID, error) { return listNodes(ctx, core.Nodes()) },
+		ReadUID: func(ctx context.Context, node string) (types.UID, error) { return readUID(ctx, core.Nodes(), node) },
 	})
 	a.instruments.registerPins(keys.Stats)
 	a.Kubelet.Pins = keys
 	a.loops = append(a.loops, keys.Run)
 }
 
-// listTimeout bounds listNodes.
-const listTimeout = 30 * time.Second
+// readTimeout bounds readUID.
+const readTimeout = 10 * time.Second
 
-// listNodes returns the UIDs of all nodes that the API server has now.
-func listNodes(ctx context.Context, client corev1client.NodeInterface) (map[string]types.UID, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+// readUID returns the UID of the node that the API server has now, "" if there is none. It lists one
+// name, since kube-vitals may list nodes, but not get them.
+func readUID(ctx context.Context, client corev1client.NodeInterface, node string) (types.UID, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	nodes := map[string]types.UID{}
-	err := pager.New(pager.SimplePageFunc(func(options metav1.ListOptions) (runtime.Object, error) {
-		return client.List(ctx, options)
-	})).EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-		node, ok := object.(*corev1.Node)
-		if !ok {
-			return fmt.Errorf("the list of nodes has a %T", object)
-		}
-		nodes[node.Name] = node.UID
-		return nil
-	})
-	if err != nil {
-		return nil, err
+	name := fields.OneTermEqualSelector(metav1.ObjectNameField, node)
+	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: name.String()})
+	if err != nil || len(list.Items) == 0 {
+		return "", err
 	}
-	return nodes, nil
+	return list.Items[0].UID, nil
 }
 
 // registerPins registers the numbers of pinned keys.

@@ -3,9 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,55 +11,34 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// pagedNodes is an API server with this number of nodes.
-type pagedNodes struct {
+// oneNode is an API server with the node n1.
+type oneNode struct {
 	corev1client.NodeInterface
 
-	count int
-	err   error // of the second page; nil: none
+	err error // of a list
 }
 
-func (p *pagedNodes) List(_ context.Context, options metav1.ListOptions) (*corev1.NodeList, error) {
-	if options.ResourceVersion != "" || options.Limit == 0 {
-		return nil, fmt.Errorf("got options %+v, want pages of the present state", options)
-	}
-	first := 0
-	if options.Continue != "" {
-		var err error
-		if first, err = strconv.Atoi(options.Continue); err != nil {
-			return nil, err
-		}
-		if p.err != nil {
-			return nil, p.err
-		}
-	}
+func (o oneNode) List(_ context.Context, options metav1.ListOptions) (*corev1.NodeList, error) {
 	list := &corev1.NodeList{}
-	for i := first; i < p.count; i++ {
-		if len(list.Items) == int(options.Limit) {
-			list.Continue = strconv.Itoa(i)
-			break
-		}
-		list.Items = append(list.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprint("n", i), UID: types.UID(fmt.Sprint("u", i)),
-		}})
+	if options.FieldSelector == "metadata.name=n1" && options.ResourceVersion == "" { // the present state
+		list.Items = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}}
 	}
-	return list, nil
+	return list, o.err
 }
 
-// TestListNodes checks that the nodes of all pages are returned, or none.
-func TestListNodes(t *testing.T) {
-	const count = 1234
-	want := map[string]types.UID{}
-	for i := range count {
-		want[fmt.Sprint("n", i)] = types.UID(fmt.Sprint("u", i))
-	}
-	got, err := listNodes(t.Context(), &pagedNodes{count: count})
-	if err != nil || !maps.Equal(got, want) {
-		t.Errorf("got %d nodes and error %v, want %d", len(got), err, count)
-	}
+func TestReadUID(t *testing.T) {
 	failure := errors.New("connection refused")
-	got, err = listNodes(t.Context(), &pagedNodes{count: count, err: failure})
-	if !errors.Is(err, failure) || got != nil {
-		t.Errorf("got %d nodes and error %v, want no nodes and %v", len(got), err, failure)
+	for name, test := range map[string]struct {
+		node string
+		err  error
+		want types.UID
+	}{
+		"exists":      {"n1", nil, "u1"},
+		"deleted":     {"n2", nil, ""},
+		"unavailable": {"n1", failure, ""},
+	} {
+		if got, err := readUID(t.Context(), oneNode{err: test.err}, test.node); got != test.want || !errors.Is(err, test.err) {
+			t.Errorf("%s: got %q and error %v, want %q and %v", name, got, err, test.want, test.err)
+		}
 	}
 }

@@ -58,11 +58,11 @@ func testReasons(t *testing.T, nodes map[reason.Reason]corev1.Node, timeout time
 	cluster.nodes = slices.Collect(maps.Values(nodes))
 	c, url := cluster.config(t)
 	c.Resolution = 2 * time.Second // events come after an interval
-	c.Kubelet.InsecureTLS, c.Kubelet.CertificateAuthority = false, filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(c.Kubelet.CertificateAuthority, authority.PEM(), 0o600); err != nil {
+	c.Kubelet.TLS.Insecure, c.Kubelet.TLS.CAFile = false, filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(c.Kubelet.TLS.CAFile, authority.PEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.Kubelet.AddressTypes = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeHostName}
+	c.Kubelet.AddressTypes = []string{"InternalIP", "Hostname"}
 	c.Kubelet.Timeout = timeout
 	start(t, withEvents(t, c))
 	client := newClient(t, url)
@@ -104,7 +104,7 @@ func TestReasonsOfPins(t *testing.T) {
 	c, url := cluster.config(t)
 	c.Resolution = 2 * time.Second
 	c = withEvents(t, c)
-	c.Kubelet.InsecureTLS, c.KubeletPins = false, "pins"
+	c.Kubelet.TLS.Insecure, c.KubeletPins = false, "pins"
 	start(t, c)
 	client := newClient(t, url)
 	client.await(http.StatusOK, "/readyz", "")

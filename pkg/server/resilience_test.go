@@ -83,8 +83,8 @@ func (r *rig) Fetch(_ context.Context, node *corev1.Node, put func(*usage.Scrape
 	}
 	response := httptest.NewRecorder()
 	k.ServeHTTP(response, httptest.NewRequest(http.MethodGet, kubelettest.ResourcePath, nil))
-	var s usage.Scrape
-	err := new(decode.Text).Decode(&s, response.Body.Bytes(), decode.Times{At: usage.At(time.Now())})
+	s := usage.Scrape{At: usage.At(time.Now())}
+	err := new(decode.Text).Decode(&s, response.Body.Bytes())
 	if err == nil {
 		put(&s)
 	}

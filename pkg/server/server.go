@@ -9,18 +9,14 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/klog/v2"
 
@@ -39,13 +35,13 @@ type Config struct {
 	Version, Commit string                // of this program, for telemetry
 	Flags           cliflag.NamedFlagSets // for /flagz; their values are not secret
 
-	Kubeconfig   string          // file for access to the API server; "": the pod's ServiceAccount
-	NodeSelector labels.Selector // of the nodes to scrape; nil: all
-	Resolution   time.Duration   // interval between two scrapes of a node
-	MaxSampleAge time.Duration   // age above which a sample is not served
-	RateWindow   time.Duration   // time that a rate should cover; 0: that between two samples in a row
-	Kubelet      kubelet.Config  // New sets Pins, Clock, Token, UserAgent and Reloaded, and credentials by default
-	Active       scrape.Active   // scrapes of nodes whose metrics are read by name or label selector
+	Kubeconfig   string         // file for access to the API server; "": the pod's ServiceAccount
+	NodeSelector string         // label selector of the nodes to scrape; "": all
+	Resolution   time.Duration  // interval between two scrapes of a node
+	MaxSampleAge time.Duration  // age above which a sample is not served
+	RateWindow   time.Duration  // time that a rate should cover; 0: that between two samples in a row
+	Kubelet      kubelet.Config // New sets Pins, Clock, Token, UserAgent and Reloaded, and credentials by default
+	Active       scrape.Active  // scrapes of nodes whose metrics are read by name or label selector
 
 	// MissingMetricsWarnings enables a Warning header in tables if nodes or pods are missing.
 	MissingMetricsWarnings bool
@@ -179,26 +175,4 @@ func (a *assembly) logReadiness(ctx context.Context) bool {
 		klog.FromContext(ctx).Info("Ready", "after", time.Since(start).Round(time.Millisecond))
 	}
 	return err == nil
-}
-
-// restConfig returns the configuration for clients of the API server. It sets no rate limit: there
-// are few requests, most of them watches, and API servers protect themselves.
-func restConfig(kubeconfig string) (*rest.Config, error) {
-	var config *rest.Config
-	var err error
-	if kubeconfig == "" {
-		if config, err = rest.InClusterConfig(); err != nil {
-			return nil, fmt.Errorf("cannot find the API server: %w; outside a cluster, set --kubeconfig", err)
-		}
-	} else if config, err = clientConfig(kubeconfig).ClientConfig(); err != nil {
-		return nil, fmt.Errorf("cannot use the kubeconfig file %q: %w", kubeconfig, err)
-	}
-	config.QPS = -1
-	return config, nil
-}
-
-// clientConfig returns the configuration in a kubeconfig file, or if it is "", that of this pod.
-func clientConfig(kubeconfig string) clientcmd.ClientConfig {
-	file := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(file, nil)
 }

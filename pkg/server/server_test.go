@@ -104,11 +104,11 @@ func TestNewErrors(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"not in a cluster": {func(c *Config) { c.Kubeconfig = "" }, "set --kubeconfig"},
-		"kubeconfig":       {func(c *Config) { c.Kubeconfig = missing }, `cannot use the kubeconfig file "` + missing + `"`},
+		"not in a cluster": {func(c *Config) { c.Kubeconfig = "" }, `--kubeconfig=""`},
+		"kubeconfig":       {func(c *Config) { c.Kubeconfig = missing }, `--kubeconfig="` + missing + `"`},
 		"kubelet CA": {func(c *Config) {
-			c.Kubelet.InsecureTLS = false
-			c.Kubelet.CertificateAuthority = missing
+			c.Kubelet.TLS.Insecure = false
+			c.Kubelet.TLS.CAFile = missing
 		}, missing},
 		"serving certificate": {func(c *Config) {
 			c.Serving.ServerCert.CertKey.CertFile, c.Serving.ServerCert.CertKey.KeyFile = missing, missing
@@ -132,19 +132,21 @@ func TestKubeletConfig(t *testing.T) {
 	inCluster := &rest.Config{BearerTokenFile: "token", TLSClientConfig: rest.TLSClientConfig{CAFile: "ca"}}
 	outside := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAFile: "ca", CertFile: "cert", KeyFile: "key"}}
 	for name, test := range map[string]struct {
-		flags  kubelet.Config
-		client *rest.Config
-		want   [4]string // CA, certificate, key, token
+		flags     rest.TLSClientConfig
+		plainHTTP bool
+		client    *rest.Config
+		want      [4]string // CA, certificate, key, token
 	}{
-		"in the cluster":      {kubelet.Config{}, inCluster, [4]string{"ca", "", "", "token"}},
-		"outside":             {kubelet.Config{}, outside, [4]string{"ca", "cert", "key", ""}},
-		"other CA":            {kubelet.Config{CertificateAuthority: "o"}, inCluster, [4]string{"o", "", "", "token"}},
-		"other certificate":   {kubelet.Config{ClientCertificate: "c", ClientKey: "k"}, outside, [4]string{"ca", "c", "k"}},
-		"insecure TLS":        {kubelet.Config{InsecureTLS: true}, inCluster, [4]string{"", "", "", "token"}},
-		"without credentials": {kubelet.Config{PlainHTTP: true}, outside, [4]string{}},
+		"in the cluster":    {rest.TLSClientConfig{}, false, inCluster, [4]string{"ca", "", "", "token"}},
+		"outside":           {rest.TLSClientConfig{}, false, outside, [4]string{"ca", "cert", "key", ""}},
+		"other CA":          {rest.TLSClientConfig{CAFile: "o"}, false, inCluster, [4]string{"o", "", "", "token"}},
+		"other certificate": {rest.TLSClientConfig{CertFile: "c", KeyFile: "k"}, false, outside, [4]string{"ca", "c", "k"}},
+		"insecure TLS":      {rest.TLSClientConfig{Insecure: true}, false, inCluster, [4]string{"", "", "", "token"}},
+
+		"without credentials": {rest.TLSClientConfig{}, true, outside, [4]string{}},
 	} {
-		c := kubeletConfig(test.flags, test.client)
-		got := [4]string{c.CertificateAuthority, c.ClientCertificate, c.ClientKey, c.BearerTokenFile}
+		c := kubeletConfig(kubelet.Config{TLS: test.flags, PlainHTTP: test.plainHTTP}, test.client)
+		got := [4]string{c.TLS.CAFile, c.TLS.CertFile, c.TLS.KeyFile, c.BearerTokenFile}
 		if got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
@@ -153,7 +155,10 @@ func TestKubeletConfig(t *testing.T) {
 
 func TestNewServingCert(t *testing.T) {
 	const service = "a.b.svc:443"
-	managed := servingcert.Config{Secret: "serving", Names: []string{"a.b.svc"}, Service: service}
+	managed := servingcert.Config{
+		Secret: "serving", Names: []string{"a.b.svc"}, Service: service,
+		Lifetime: servingcert.DefaultLifetime, Settle: servingcert.DefaultSettle,
+	}
 	for name, test := range map[string]struct {
 		config        servingcert.Config
 		cert, monitor bool

@@ -86,17 +86,17 @@ func kubeletConfig(c kubelet.Config, client *rest.Config) kubelet.Config {
 	if c.PlainHTTP {
 		return c
 	}
-	if c.CertificateAuthority == "" && !c.InsecureTLS {
-		c.CertificateAuthority, c.Inline.CertificateAuthority = client.CAFile, client.CAData
+	if c.TLS.CAFile == "" && !c.TLS.Insecure {
+		c.TLS.CAFile, c.TLS.CAData = client.CAFile, client.CAData
 	}
 	if c.Token != nil {
 		return c // kubelets must not get the credentials of this process, which have more permissions
 	}
-	if c.ClientCertificate == "" {
-		c.ClientCertificate, c.ClientKey = client.CertFile, client.KeyFile
-		c.Inline.ClientCertificate, c.Inline.ClientKey = client.CertData, client.KeyData
+	if c.TLS.CertFile == "" {
+		c.TLS.CertFile, c.TLS.KeyFile = client.CertFile, client.KeyFile
+		c.TLS.CertData, c.TLS.KeyData = client.CertData, client.KeyData
 	}
-	c.BearerTokenFile, c.Inline.BearerToken = client.BearerTokenFile, client.BearerToken
+	c.BearerTokenFile, c.BearerToken = client.BearerTokenFile, client.BearerToken
 	return c
 }
 

@@ -5,9 +5,8 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
+	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -21,19 +20,11 @@ func (a *apiService) trusts(ca *x509.Certificate) bool {
 // readAPIServices returns the APIServices whose caBundle this server manages, and an error for
 // those that it could not read.
 func (m *Manager) readAPIServices(ctx context.Context) ([]*apiService, error) {
-	var services []*apiService
-	var errs []error
-	for _, name := range m.APIServices {
-		a, err := m.monitor.read(ctx, name)
-		switch {
-		case apierrors.IsNotFound(err): // logged by the monitor
-		case err != nil:
-			errs = append(errs, withCure(err, "read APIService "+name, "get, watch and patch"))
-		case m.monitor.service.isBackendOf(a) && !a.Spec.InsecureSkipTLSVerify:
-			services = append(services, a)
-		}
-	}
-	return services, errors.Join(errs...)
+	services, err := m.monitor.read(ctx)
+	services = slices.DeleteFunc(services, func(a *apiService) bool {
+		return !m.monitor.service.isBackendOf(a) || a.Spec.InsecureSkipTLSVerify
+	})
+	return services, withCure(err, "read an APIService", "get, watch and patch")
 }
 
 // writeBundle writes the bundle into an APIService. The patch has only the caBundle, so that all

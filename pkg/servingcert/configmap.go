@@ -28,28 +28,22 @@ func (m *Manager) readConfigMap(ctx context.Context) (*corev1.ConfigMap, error) 
 	return object, m.configMapError("read", err)
 }
 
-// publish writes the bundle into the ConfigMap that readConfigMap returned, if it has a different
-// one. Writes need no limit: the ConfigMap is not watched, so there are few, however often it changes.
+// publish writes the bundle into the ConfigMap that readConfigMap returned, if it has a different one,
+// on condition that it has not changed since. Writes need no limit: the ConfigMap is not watched, so
+// there are few, however often it changes.
 func (m *Manager) publish(ctx context.Context, object *corev1.ConfigMap, err error, s state) {
 	if err == nil && object != nil && object.Data[keyBundle] != string(s.bundle) {
-		err = m.writeConfigMap(ctx, object, s)
+		if object.Data == nil {
+			object.Data = map[string]string{}
+		}
+		object.Data[keyBundle] = string(s.bundle)
+		_, err = m.configMaps.Update(ctx, object, metav1.UpdateOptions{FieldManager: fieldManager})
+		if err = m.configMapError("write", err); err == nil {
+			klog.FromContext(ctx).Info("Published the CAs of the serving certificate",
+				"configMap", klog.KRef(m.namespace, m.ConfigMap), "trustedCAs", len(s.cas()))
+		}
 	}
 	m.publishing.add(ctx, err)
-}
-
-// writeConfigMap writes the bundle, on condition that the ConfigMap has not changed since it was
-// read.
-func (m *Manager) writeConfigMap(ctx context.Context, object *corev1.ConfigMap, s state) error {
-	if object.Data == nil {
-		object.Data = map[string]string{}
-	}
-	object.Data[keyBundle] = string(s.bundle)
-	if _, err := m.configMaps.Update(ctx, object, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
-		return m.configMapError("write", err)
-	}
-	klog.FromContext(ctx).Info("Published the CAs of the serving certificate",
-		"configMap", klog.KRef(m.namespace, m.ConfigMap), "trustedCAs", len(s.cas()))
-	return nil
 }
 
 func (m *Manager) configMapError(verb string, err error) error {

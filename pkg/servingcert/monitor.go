@@ -2,12 +2,13 @@ package servingcert
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,15 +25,13 @@ type APIServiceState struct {
 }
 
 // Monitor reads the APIServices of this server. It logs the problem with an APIService once, and
-// again when the problem changes. All methods can be called concurrently.
+// again when the problem changes. States can be called concurrently with Run.
 type Monitor struct {
-	client  dynamic.ResourceInterface
-	names   []string
-	service service
-
-	mu       sync.Mutex
-	states   map[string]APIServiceState // by name; of those that could be read; under mu
-	problems map[string]string          // by name; as logged; under mu
+	client   dynamic.ResourceInterface
+	names    []string
+	service  service
+	states   atomic.Pointer[map[string]APIServiceState] // by name; of those that could be read; not modified
+	problems map[string]string                          // by name; as logged
 }
 
 var apiServiceResource = schema.GroupVersionResource{
@@ -50,47 +49,38 @@ func NewMonitor(c Config) (*Monitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a client for APIServices: %w", err)
 	}
-	return &Monitor{
-		client:   client.Resource(apiServiceResource),
-		names:    c.APIServices,
-		service:  service,
-		states:   map[string]APIServiceState{},
-		problems: map[string]string{},
-	}, nil
+	m := &Monitor{
+		client: client.Resource(apiServiceResource), names: c.APIServices, service: service, problems: map[string]string{},
+	}
+	m.states.Store(&map[string]APIServiceState{})
+	return m, nil
 }
 
 // States returns the states of the APIServices, by name. It omits those that do not exist and those
-// that must not be read.
-func (m *Monitor) States() map[string]APIServiceState {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return maps.Clone(m.states)
-}
+// that must not be read. The map must not be modified.
+func (m *Monitor) States() map[string]APIServiceState { return *m.states.Load() }
 
 // Run reads the APIServices every minute until the context ends. It must not be called for the
 // Monitor of a Manager, which reads them itself. Errors are logged only at -v=2, since the server
 // works without a Monitor.
 func (m *Monitor) Run(ctx context.Context) {
-	logged := map[string]string{}
+	logged := ""
 	for ctx.Err() == nil {
-		delay := resyncPeriod
-		for _, name := range m.names {
-			requestCtx, cancel := context.WithTimeout(ctx, reconcileTimeout)
-			_, err := m.read(requestCtx, name)
-			cancel()
-			text := ""
-			if err != nil && !apierrors.IsNotFound(err) {
-				text = err.Error()
-			}
-			if apierrors.IsForbidden(err) {
-				delay = forbiddenPeriod
-			}
-			if text != "" && text != logged[name] && ctx.Err() == nil {
-				klog.FromContext(ctx).V(2).Info("Cannot check the APIService; give the ServiceAccount permission to get it",
-					"apiService", name, "error", text)
-			}
-			logged[name] = text
+		requestCtx, cancel := context.WithTimeout(ctx, reconcileTimeout)
+		_, err := m.read(requestCtx)
+		cancel()
+		delay, text := resyncPeriod, ""
+		if apierrors.IsForbidden(err) {
+			delay = forbiddenPeriod
 		}
+		if err != nil {
+			text = err.Error()
+		}
+		if text != "" && text != logged && ctx.Err() == nil {
+			klog.FromContext(ctx).V(2).Info("Cannot check the APIServices; give the ServiceAccount permission to get them",
+				"error", text)
+		}
+		logged = text
 		sleep(ctx, jitter(delay), nil)
 	}
 }
@@ -112,55 +102,57 @@ type apiService struct {
 	} `json:"spec"`
 }
 
-// read reads an APIService and records its state. If the API server cannot be reached, the last
-// state stays.
-func (m *Monitor) read(ctx context.Context, name string) (*apiService, error) {
+// read returns the APIServices that exist, and an error for those that it could not read. It records
+// their states. If the API server cannot be reached, the last states stay.
+func (m *Monitor) read(ctx context.Context) (services []*apiService, err error) {
+	states := maps.Clone(m.States())
+	defer m.states.Store(&states)
+	for _, name := range m.names {
+		a, getErr := m.get(ctx, name)
+		if apierrors.IsNotFound(getErr) || apierrors.IsForbidden(getErr) {
+			delete(states, name)
+		}
+		switch {
+		case getErr == nil:
+			services = append(services, a)
+			state, problem := m.service.check(a)
+			states[name] = state
+			m.log(ctx, name, state, problem)
+		case apierrors.IsNotFound(getErr):
+			m.log(ctx, name, APIServiceState{}, notFound)
+		default:
+			err = errors.Join(err, getErr)
+		}
+	}
+	return services, err
+}
+
+func (m *Monitor) get(ctx context.Context, name string) (*apiService, error) {
 	object, err := m.client.Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		m.record(ctx, name, nil, "not found")
-		return nil, err
-	case apierrors.IsForbidden(err):
-		m.forget(name)
-		return nil, err
-	case err != nil:
-		return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("APIService %s: %w", name, err)
 	}
 	a := &apiService{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, a); err != nil {
 		return nil, fmt.Errorf("cannot decode APIService %s: %w", name, err)
 	}
 	a.Metadata.Name = name
-	state, problem := m.service.check(a)
-	m.record(ctx, name, &state, problem)
 	return a, nil
 }
 
-func (m *Monitor) forget(name string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.states, name)
-}
+// notFound is the problem with an APIService that does not exist.
+const notFound = "not found"
 
-// record stores the state of an APIService (nil: it does not exist), and logs its problem if that
-// has changed.
-func (m *Monitor) record(ctx context.Context, name string, state *APIServiceState, problem string) {
-	m.mu.Lock()
+// log logs the problem with an APIService, "" if there is none, if that has changed.
+func (m *Monitor) log(ctx context.Context, name string, state APIServiceState, problem string) {
 	before := m.problems[name]
 	m.problems[name] = problem
-	if state == nil {
-		delete(m.states, name)
-	} else {
-		m.states[name] = *state
-	}
-	m.mu.Unlock()
-
 	logger := klog.FromContext(ctx).WithValues("apiService", name)
 	switch {
 	case problem == before:
 	case problem == "":
 		logger.Info("The APIService is right again: it leads to this server, and the API server verifies it")
-	case state == nil:
+	case problem == notFound:
 		logger.Info("The APIService does not exist, so clients cannot reach this server by it", "reason", problem)
 	case state.Misdirected:
 		logger.Error(nil, "The APIService leads elsewhere, so clients do not get this server's metrics; "+

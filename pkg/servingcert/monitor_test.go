@@ -121,7 +121,7 @@ func TestWrongAPIServicesAreNotChanged(t *testing.T) {
 					t.Errorf("got caBundle %q of v1beta1 and %d bytes of v1, want it in v1 only", got, len(w.caBundle(stable)))
 				}
 				w.checkLog(1, `apiService="v1beta1.metrics.k8s.io" reason`)
-				if got, ok := r.Monitor().States()[beta]; ok != (c.state != nil) || ok && got != *c.state {
+				if got, ok := r.monitor.States()[beta]; ok != (c.state != nil) || ok && got != *c.state {
 					t.Errorf("got state %+v, %t, want %+v", got, ok, c.state)
 				}
 				w.api.Put(apiServicePath+beta, apiServiceTo("kube-vitals"))
@@ -129,7 +129,7 @@ func TestWrongAPIServicesAreNotChanged(t *testing.T) {
 				if string(w.caBundle(beta)) != string(w.caBundle(stable)) {
 					t.Error("the caBundle was not written after the APIService was corrected")
 				}
-				if got, ok := r.Monitor().States()[beta]; !ok || got != (APIServiceState{}) {
+				if got, ok := r.monitor.States()[beta]; !ok || got != (APIServiceState{}) {
 					t.Errorf("got state %+v, %t after the APIService was corrected, want zero", got, ok)
 				}
 			})
@@ -191,7 +191,7 @@ func TestPorts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := m.read(t.Context(), stable); err != nil {
+				if _, err := m.read(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				if got := m.States()[stable].Misdirected; got != c.misdirected {

@@ -1,7 +1,6 @@
 package servingcert
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -31,7 +30,7 @@ const (
 	writeBurst = 20
 )
 
-// Config configures a Manager. ConfigMap, Service, Lifetime and Settle are optional.
+// Config configures a Manager. ConfigMap and Service are optional.
 type Config struct {
 	Client    *rest.Config // of the API server
 	Secret    string       // its name, in the namespace of the Service
@@ -42,8 +41,8 @@ type Config struct {
 	// Names, with any port.
 	Service     string
 	APIServices []string      // the names of those that lead to the Service
-	Lifetime    time.Duration // of a certificate; 0: DefaultLifetime
-	Settle      time.Duration // of a CA in every caBundle before its certificate is served; 0: DefaultSettle
+	Lifetime    time.Duration // of a certificate
+	Settle      time.Duration // of a CA in every caBundle before its certificate is served
 }
 
 // Manager provides a serving certificate and renews it. Run does the work. All methods can be
@@ -72,16 +71,14 @@ type Manager struct {
 
 var _ dynamiccertificates.CertKeyContentProvider = (*Manager)(nil)
 
-// New returns a Manager. It serves a temporary certificate, which no client can verify, until Run
-// has one from the Secret.
-func New(c Config) (*Manager, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	c.setDefaults()
+// New returns a Manager with a valid Config and a Monitor of the same. It serves a temporary certificate,
+// which no client can verify, until Run has one from the Secret. Run keeps the Monitor up to date.
+func New(c Config, monitor *Monitor) (*Manager, error) {
 	m := &Manager{
-		Config: c,
-		writes: flowcontrol.NewTokenBucketRateLimiter(float32(writeBurst/c.Settle.Seconds()), writeBurst),
+		Config:    c,
+		namespace: monitor.service.namespace,
+		monitor:   monitor,
+		writes:    flowcontrol.NewTokenBucketRateLimiter(float32(writeBurst/c.Settle.Seconds()), writeBurst),
 		publishing: failureLog{
 			failing:   "Cannot publish the CAs of the serving certificate; retrying",
 			recovered: "Publishing the CAs of the serving certificate succeeds again",
@@ -93,10 +90,6 @@ func New(c Config) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a client for Secrets and ConfigMaps: %w", err)
 	}
-	if m.monitor, err = NewMonitor(m.Config); err != nil {
-		return nil, err
-	}
-	m.namespace = m.monitor.service.namespace
 	m.secrets, m.configMaps = core.Secrets(m.namespace), core.ConfigMaps(m.namespace)
 	temporary, err := issue(c.Names, time.Now(), c.Lifetime)
 	if err != nil {
@@ -107,39 +100,16 @@ func New(c Config) (*Manager, error) {
 	return m, nil
 }
 
-// Validate returns all errors in a Config, except in its Client.
+// Validate returns the errors in the Service, the first name and the times of a Config. Without a Secret,
+// the Config is that of a Monitor, which needs only the Service.
 func (c Config) Validate() error {
-	c.setDefaults()
-	var mistakes []error
-	if c.Secret == "" {
-		mistakes = append(mistakes, errors.New("the name of the Secret for the serving certificate is missing"))
-	}
-	if len(c.Names) == 0 || !serviceName.MatchString(c.Names[0]) {
-		mistakes = append(mistakes, fmt.Errorf("the first name of the serving certificate must be its Service's, as in "+
-			"kube-vitals.kube-system.svc, but the names are %q", c.Names))
-	} else if err := c.ValidateService(); err != nil {
-		mistakes = append(mistakes, err)
-	}
-	if c.Lifetime < 0 || c.Settle < 0 || c.Settle > c.Lifetime/6 {
-		mistakes = append(mistakes, fmt.Errorf("the lifetime of a certificate must be at least 6 times "+
+	_, err := c.service()
+	if c.Secret != "" && (c.Settle <= 0 || c.Settle > c.Lifetime/6) {
+		err = errors.Join(err, fmt.Errorf("the lifetime of a certificate must be at least 6 times "+
 			"the settle time of its CA, since it is renewed in its last third: they are %v and %v", c.Lifetime, c.Settle))
 	}
-	return errors.Join(mistakes...)
-}
-
-// ValidateService returns the error in the Service of a Config. A Monitor needs nothing else.
-func (c Config) ValidateService() error {
-	_, err := c.service()
 	return err
 }
-
-func (c *Config) setDefaults() {
-	c.Lifetime = cmp.Or(c.Lifetime, DefaultLifetime)
-	c.Settle = cmp.Or(c.Settle, DefaultSettle)
-}
-
-// Monitor returns the Monitor of the APIServices. Run keeps it up to date.
-func (m *Manager) Monitor() *Monitor { return m.monitor }
 
 // secretName returns the Secret's name for messages.
 func (m *Manager) secretName() string { return "Secret " + m.namespace + "/" + m.Secret }

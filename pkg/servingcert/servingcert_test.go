@@ -407,7 +407,7 @@ func TestMissingPermissions(t *testing.T) {
 		"update the Secret": {"put", secretPath,
 			[]string{"cannot write Secret kube-system/serving", "permission to update"}},
 		"get an APIService": {"get", apiServicePath + beta,
-			[]string{"cannot read APIService " + beta, "permission to get, watch and patch"}},
+			[]string{"cannot read an APIService: ", "permission to get, watch and patch it: APIService " + beta}},
 		"patch an APIService": {"patch", apiServicePath + stable,
 			[]string{"cannot write the caBundle of APIService " + stable, "permission to patch"}},
 		"watch the Secret":      {"watch", secretPath, nil},
@@ -545,10 +545,15 @@ func (l *listener) Enqueue() {
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{Names: []string{"kube-vitals"}, Lifetime: time.Minute, Settle: time.Minute})
-	for _, want := range []string{"name of the Secret", `["kube-vitals"]`, "at least 6 times"} {
+	valid := Config{
+		Client: fakeapi.New().Config(), Secret: "serving", Names: []string{host},
+		Lifetime: DefaultLifetime, Settle: DefaultSettle,
+	}
+	invalid := Config{Secret: "serving", Names: []string{"kube-vitals"}, Lifetime: time.Minute, Settle: time.Minute}
+	err := invalid.Validate()
+	for _, want := range []string{`NAME.NAMESPACE.svc:PORT, but it is "kube-vitals"`, "at least 6 times"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("New() = %v, want %q", err, want)
+			t.Errorf("got %v, want %q", err, want)
 		}
 	}
 	for service, want := range map[string]string{
@@ -556,17 +561,14 @@ func TestConfig(t *testing.T) {
 		host + ":0": "NAME.NAMESPACE.svc:PORT", host + ":65536": "NAME.NAMESPACE.svc:PORT",
 		host + ":": "NAME.NAMESPACE.svc:PORT", "kube-vitals": "NAME.NAMESPACE.svc:PORT",
 	} {
-		err := Config{Secret: "serving", Names: []string{host}, Service: service}.Validate()
+		c := valid
+		c.Service = service
+		err := c.Validate()
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("Service %q: got %v, want %q", service, err, want)
 		}
 	}
-	m, err := New(Config{Client: fakeapi.New().Config(), Secret: "serving", Names: []string{host}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m.Name() != "serving-cert::kube-system/serving" || m.Lifetime != DefaultLifetime ||
-		m.Settle != DefaultSettle {
-		t.Errorf("got %+v, want the defaults", m)
+	if name := newManager(t, valid).Name(); name != "serving-cert::kube-system/serving" {
+		t.Errorf("got name %q", name)
 	}
 }

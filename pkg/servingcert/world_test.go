@@ -121,6 +121,19 @@ func apiServiceTo(service string) map[string]any {
 		"group": "metrics.k8s.io", "service": map[string]any{"namespace": "kube-system", "name": service, "port": 443}}}
 }
 
+func newManager(t *testing.T, c Config) *Manager {
+	t.Helper()
+	monitor, err := NewMonitor(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(c, monitor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 // start starts a replica.
 func (w *world) start() *replica {
 	w.t.Helper()
@@ -130,13 +143,10 @@ func (w *world) start() *replica {
 // startWith starts a replica with another Lifetime.
 func (w *world) startWith(lifetime time.Duration) *replica {
 	w.t.Helper()
-	m, err := New(Config{
+	m := newManager(w.t, Config{
 		Client: w.api.Config(), Secret: "serving", ConfigMap: w.configMap,
 		Names: []string{host, "kube-vitals"}, APIServices: []string{stable, beta}, Lifetime: lifetime, Settle: settle,
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	r := &replica{Manager: m}
 	stop := w.run(m, 0)
 	r.stop = sync.OnceFunc(func() {

@@ -120,11 +120,6 @@ func (c *nodeClock) isAfterJump(at, prev usage.Time) bool {
 	return at.Add(-c.beforeJump.max) > c.jumpedAt || at < prev
 }
 
-// showedTwice reports whether the clock may have shown a time twice until now, because it was set back.
-func (c *nodeClock) showedTwice(t, now usage.Time) bool {
-	return c.setBackTo != 0 && c.setBackTo.Add(-usage.MaxLead) <= t && t < min(c.maxShown, now.Add(usage.StartMargin))
-}
-
 // ourTime returns when a sample was taken, by our clock, which is not after received.
 func (c *nodeClock) ourTime(s *usage.Sample, received usage.Time) usage.Time {
 	if s.Untimed {

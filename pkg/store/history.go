@@ -47,12 +47,17 @@ const maxSparse = 2
 // widen returns the Amount of cur, given that from the previous reading, which is fresh. If the
 // samples are dense, its window is the one closest to the rate window, or the longest at the end of
 // that in which the load did not change. It adds the previous point to the history, and creates or
-// drops the history.
+// drops the history, of which the unserved sample is not needed any more.
 func (s *series) widen(amount usage.Amount, cur *usage.Sample, isDense bool, a *arrival) usage.Amount {
+	if !isDense && (s.history == nil || s.history.count == 0) { // the steady state
+		s.history = nil
+		return amount
+	}
 	if s.history == nil {
 		s.history = &history{}
 	}
 	h := s.history
+	h.unserved = usage.Reading{}
 	h.add(s.prev.Reading, a.config.RateWindow)
 	if !isDense {
 		if h.sparse++; h.sparse == maxSparse {
@@ -118,21 +123,8 @@ func (s *series) noteUnserved(cur *usage.Sample) {
 
 // fellSinceUnserved reports whether the counter fell after the last sample that had no rate.
 func (s *series) fellSinceUnserved(cur *usage.Sample) bool {
-	if s.history == nil {
-		return false
-	}
-	last := s.history.unserved
-	return last.At != 0 && cur.At > last.At && cur.CPUSeconds < last.CPUSeconds
-}
-
-// dropUnserved drops the unserved sample, and a history that has nothing else.
-func (s *series) dropUnserved() {
-	if s.history == nil {
-		return
-	}
-	if s.history.unserved = (usage.Reading{}); s.history.count == 0 {
-		s.history = nil
-	}
+	h := s.history
+	return h != nil && cur.At > h.unserved.At && cur.CPUSeconds < h.unserved.CPUSeconds
 }
 
 // cores returns the mean usage between two readings, in cores.

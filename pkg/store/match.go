@@ -9,12 +9,6 @@ import (
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
 )
 
-// matches reports whether a sample is of c.
-func (c *container) matches(s *usage.ContainerSample) bool {
-	return c.name.Value() == string(s.Name) && c.pod.key.name == string(s.Pod) &&
-		c.pod.key.namespace == string(s.Namespace)
-}
-
 // matchContainers sorts n.containers into the order of the scrape: first those that it mentions,
 // one for one, then those that it does not mention but that may still run. It reports whether they
 // matched already, which is the steady state.
@@ -88,7 +82,8 @@ func (n *node) isInOrder(scrape *usage.Scrape) bool {
 		return false
 	}
 	for i, c := range n.containers {
-		if !c.matches(&scrape.Containers[i]) {
+		s, pod := &scrape.Containers[i], &c.pod.key
+		if c.name.Value() != string(s.Name) || pod.name != string(s.Pod) || pod.namespace != string(s.Namespace) {
 			return false
 		}
 	}

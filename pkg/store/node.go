@@ -104,9 +104,9 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 		n.publishNode()
 	}
 	matched := n.matchContainers(scrape)
-	owners := n.observeContainers(scrape, a)
-	n.publishPods(!matched || owners.dropped || len(owners.ended) > 0)
-	n.lastComplete = !scrape.Partial && len(scrape.Containers) == reported && !owners.hasForeign
+	n.observeContainers(scrape, a)
+	n.publishPods(!matched || a.dropped)
+	n.lastComplete = !scrape.Partial && len(scrape.Containers) == reported && !a.hasForeign
 	maps.DeleteFunc(n.ended, func(_ containerKey, e endedContainer) bool { return scrape.At.Sub(e.at) > rememberFor })
 	n.forgetRemoved(scrape.At)
 	return usage.Report{
@@ -115,20 +115,23 @@ func (n *node) put(scrape *usage.Scrape, counts *counts) usage.Report {
 }
 
 // observeContainers adds the samples of a scrape, after matchContainers.
-func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) ownership {
-	var o ownership
+func (n *node) observeContainers(scrape *usage.Scrape, a *arrival) {
 	for i := range scrape.Containers {
 		c, s := n.containers[i], &scrape.Containers[i].Sample
 		c.lastSeen, c.pod.lastSeen = a.at, a.at
-		if n.config.State != nil && !c.isProvenBy(s) && !o.accept(n, c, s, a) {
+		// In the steady state, a sample is of the pod in the API server because the previous one is.
+		isProven := c.isProven && s.StartedAt == c.prev.startedAt
+		if !isProven && n.config.State != nil && !n.accept(i, s, a) {
 			s, c.isNew = &usage.Sample{}, false
 		}
 		if c.observe(s, a) {
 			c.pod.changed = true
 		}
 	}
-	n.dropContainers(o.ended)
-	return o
+	if a.dropped {
+		n.containers = slices.DeleteFunc(n.containers, func(c *container) bool { return c == nil })
+		n.groupByPod()
+	}
 }
 
 // putSummary applies the kubelet-reported rates of a summary to the node and to the containers that

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"slices"
 	"time"
 
 	"github.com/kube-vitals/kube-vitals/pkg/usage"
@@ -18,28 +17,18 @@ import (
 // container proves nothing: the node may have had more CPUs before.
 const runsOnFor = time.Hour
 
-// ownership collects, over one scrape, which samples were rejected and what was dropped because of it.
-type ownership struct {
-	hasForeign bool         // whether there are samples of another pod of the name
-	dropped    bool         // whether a snapshot was dropped
-	ended      []*container // those that belong to another pod only
-}
-
-// isProvenBy reports whether a sample is of the pod in the API server because the previous one is.
-// That is the steady state.
-func (c *container) isProvenBy(s *usage.Sample) bool {
-	return c.isProven && s.StartedAt == c.prev.startedAt
-}
-
 // accept compares the sample of a container with the start in the API server, and reports whether it
 // may be of the pod in the API server. It drops what was stored of another pod while the API server
-// did not show a start.
-func (o *ownership) accept(n *node, c *container, s *usage.Sample, a *arrival) bool {
+// did not show a start, and ends a container that is of another pod only.
+func (n *node) accept(i int, s *usage.Sample, a *arrival) bool {
+	c := n.containers[i]
 	state := n.config.State(n.name, c.pod.key.namespace, c.pod.key.name, c.name.Value())
 	_, isRemoved := n.removed[c.pod.key]
 	runsOn := isRemoved && !state.Running && state.EarliestStart == 0 // the next pod of the name has not started
 	now := a.at.Add(n.clock.offset())
-	isComparable := n.canCompare(state, now)
+	// The start is known, and is not by a clock that was set back before this process has seen it.
+	isComparable := state.EarliestStart != 0 &&
+		(state.EarliestStart.Sub(now) <= usage.MaxLead || state.EarliestStart < n.clock.maxShown)
 	isEarlier := func(r reading) bool {
 		return r.startedAt != 0 && r.startedAt < state.EarliestStart.Add(-usage.StartMargin)
 	}
@@ -48,18 +37,18 @@ func (o *ownership) accept(n *node, c *container, s *usage.Sample, a *arrival) b
 			n.startedBeforeJump(r, state, now) || n.usedTooMuch(r, state, a))
 	}
 	if c.sampled && !c.isProven {
-		switch {
-		case isForeign(c.prev), state.EarliestStart == 0 && c.startMoved(s) != 0:
+		if isForeign(c.prev) || state.EarliestStart == 0 && c.startMoved(s) != 0 {
 			c.series = series{}
-			o.drop(c.pod)
-		case isComparable && !c.hasAmount: // the snapshot is from before prev
-			o.drop(c.pod)
+		}
+		if !c.sampled || isComparable && !c.hasAmount { // the snapshot is from before prev
+			c.pod.snapshot, c.pod.changed, a.dropped = nil, true, true
 		}
 	}
 	if isForeign(readingOf(s)) {
-		o.hasForeign = true
+		a.hasForeign = true
 		if !state.Running {
-			o.ended = append(o.ended, c)
+			n.endContainer(c)
+			n.containers[i], a.dropped = nil, true
 		}
 		return false
 	}
@@ -67,23 +56,12 @@ func (o *ownership) accept(n *node, c *container, s *usage.Sample, a *arrival) b
 	return true
 }
 
-// drop drops the snapshot of a pod.
-func (o *ownership) drop(pod *podReport) {
-	pod.snapshot, pod.changed = nil, true
-	o.dropped = true
-}
-
-// canCompare reports whether the start in the API server is known, and is not by a clock that was set
-// back before this process has seen it.
-func (n *node) canCompare(state ContainerState, now usage.Time) bool {
-	start := state.EarliestStart
-	return start != 0 && (start.Sub(now) <= usage.MaxLead || start < n.clock.maxShown)
-}
-
 // mayHaveMoved reports whether the start time of a container may have moved to an earlier time, because
-// the node's clock was set back after the container had started.
+// the node's clock was set back after the container had started, and may have shown that time twice.
 func (n *node) mayHaveMoved(r reading, state ContainerState, now usage.Time) bool {
-	return state.PodCreatedAt <= n.clock.setBackAt && n.clock.showedTwice(r.startedAt, now)
+	c := &n.clock
+	return c.setBackTo != 0 && state.PodCreatedAt <= c.setBackAt && c.setBackTo.Add(-usage.MaxLead) <= r.startedAt &&
+		r.startedAt < min(c.maxShown, now.Add(usage.StartMargin))
 }
 
 // startedBeforeJump reports whether a container started before the node's clock was set back, as that
@@ -103,20 +81,4 @@ func (n *node) usedTooMuch(r reading, state ContainerState, a *arrival) bool {
 	}
 	limit := (age.Seconds()*1.1 + 2*usage.MaxLead.Seconds()) * float64(a.capacity) / 1e9
 	return a.capacity != 0 && age <= runsOnFor && r.CPUSeconds > limit
-}
-
-// dropContainers drops containers, which are in the order of n.containers, from their pods.
-func (n *node) dropContainers(ended []*container) {
-	if len(ended) == 0 {
-		return
-	}
-	n.containers = slices.DeleteFunc(n.containers, func(c *container) bool {
-		if len(ended) == 0 || c != ended[0] {
-			return false
-		}
-		n.endContainer(c)
-		ended = ended[1:]
-		return true
-	})
-	n.groupByPod()
 }

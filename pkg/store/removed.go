@@ -23,33 +23,26 @@ type endedContainer struct {
 
 // withoutStale returns the scrape without the containers that no longer exist.
 func (n *node) withoutStale(scrape *usage.Scrape) *usage.Scrape {
-	isStale := func(s *usage.ContainerSample) bool {
-		return n.hasEnded(s) || n.isOfRemovedPod(s, scrape)
+	for i := range scrape.Containers {
+		if n.isStale(&scrape.Containers[i], scrape) { // rarely
+			filtered := *scrape
+			filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), func(s usage.ContainerSample) bool {
+				return n.isStale(&s, scrape)
+			})
+			return &filtered
+		}
 	}
-	first := 0
-	for first < len(scrape.Containers) && !isStale(&scrape.Containers[first]) {
-		first++
-	}
-	if first == len(scrape.Containers) { // the steady state
-		return scrape
-	}
-	filtered := *scrape
-	filtered.Containers = slices.DeleteFunc(slices.Clone(scrape.Containers), func(s usage.ContainerSample) bool {
-		return isStale(&s)
-	})
-	return &filtered
+	return scrape
 }
 
-// hasEnded reports whether a container has neither CPU nor memory and does not run according to the
-// API server: kubelets may report the start time of a container long after it ended.
-func (n *node) hasEnded(s *usage.ContainerSample) bool {
-	return s.Has&(usage.HasCPU|usage.HasMemory) == 0 && n.config.State != nil && !n.isRunning(keyOf(s))
-}
-
-// isOfRemovedPod reports whether a sample belongs to a removed pod, because it was requested or
-// taken before the removal. A later pod with the same name must not inherit it. The margin of
-// dateUnit allows for the error of ourTime.
-func (n *node) isOfRemovedPod(s *usage.ContainerSample, scrape *usage.Scrape) bool {
+// isStale reports whether a container has neither CPU nor memory and does not run according to the API
+// server: kubelets may report the start time of a container long after it ended. It also reports whether
+// a sample belongs to a removed pod, because it was requested or taken before the removal. A later pod
+// with the same name must not inherit it. The margin of dateUnit allows for the error of ourTime.
+func (n *node) isStale(s *usage.ContainerSample, scrape *usage.Scrape) bool {
+	if s.Has&(usage.HasCPU|usage.HasMemory) == 0 && n.config.State != nil && !n.isRunning(keyOf(s)) {
+		return true
+	}
 	if len(n.removed) == 0 {
 		return false
 	}

@@ -45,7 +45,7 @@ type series struct {
 	hasAmount  bool  // whether amount belongs to this series
 	isNew      bool  // whether the scrape before was complete and did not mention the container; false once sampled
 	startFell  bool  // whether the series started because the start time fell
-	isProven   bool  // whether the start time shows that prev is of the pod in the API server, see ownership.accept
+	isProven   bool  // whether the start time shows that prev is of the pod in the API server, see node.accept
 	olderCount uint8 // consecutive samples that were older than prev
 	doubt      doubt // whether prev may be from before a jump of the node's clock
 }
@@ -58,6 +58,10 @@ type arrival struct {
 	clock    *nodeClock
 	config   *Config
 	counts   *counts // nil for a summary
+
+	// Set by accept:
+	hasForeign bool // whether there are samples of another pod of the name
+	dropped    bool // whether a snapshot or a container was dropped because of them
 }
 
 // jumpedRecently reports whether the node's clock jumped so recently that a start time, or the
@@ -114,10 +118,7 @@ func (s *series) advance(cur *usage.Sample, a *arrival) bool {
 	}
 	switch verdict {
 	case usage.Fresh:
-		s.dropUnserved()
-		if isDense || s.history != nil {
-			amount = s.widen(amount, cur, isDense, a)
-		}
+		amount = s.widen(amount, cur, isDense, a)
 		s.setPrevious(cur)
 		if isYoung { // it is in the history of later ones
 			return false

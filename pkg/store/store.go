@@ -121,22 +121,18 @@ func (s *Store) Node(name string, now usage.Time) *usage.Node {
 	return nil
 }
 
-// Pod returns the usage of a whole pod as reported by the node to which it is bound, or nil if it
-// has none that is valid at the time now.
+// Pod looks up one pod as Pods does.
 func (s *Store) Pod(nodeName, namespace, name string, now usage.Time) *usage.Pod {
-	n := s.node(nodeName)
-	if n == nil {
-		return nil
-	}
-	key := podKey{namespace, name}
-	snapshots, hash := n.published(), key.hash()
-	return s.valid(snapshots.get(key, hash, snapshots.find(hash)), now)
+	var found [1]*usage.Pod
+	s.Pods(found[:], []usage.PodKey{{Node: nodeName, Namespace: namespace, Name: name}}, now)
+	return found[0]
 }
 
 // LookupBatch is the largest number of pods that Pods looks up.
 const LookupBatch = 32
 
-// Pods sets each element of found to what Pod returns for the key with the same index.
+// Pods sets each element of found to the usage of the whole pod with the key of the same index, as
+// reported by the node to which it is bound, or to nil if it has none that is valid at the time now.
 //
 // The pods of a large cluster do not fit into the caches of the processor, so lookups wait for
 // memory. Each loop reads one thing for many pods, and the processor waits for all of them at the
@@ -184,7 +180,10 @@ func (s *Store) Pods(found []*usage.Pod, keys []usage.PodKey, now usage.Time) {
 	}
 	for i := range keys {
 		key := podKey{keys[i].Namespace, keys[i].Name}
-		found[i] = s.valid(snapshots[i].get(key, hashes[i], positions[i]), now)
+		found[i] = snapshots[i].get(key, hashes[i], positions[i])
+		if p := found[i]; p != nil && s.isExpired(p.AsOf, now) {
+			found[i] = nil
+		}
 	}
 	runtime.KeepAlive(read)
 }
@@ -194,14 +193,6 @@ func firstByte(s string) int {
 		return 0
 	}
 	return int(s[0])
-}
-
-// valid returns p unless it has expired.
-func (s *Store) valid(p *usage.Pod, now usage.Time) *usage.Pod {
-	if p == nil || s.isExpired(p.AsOf, now) {
-		return nil
-	}
-	return p
 }
 
 func (s *Store) age(asOf, now usage.Time) time.Duration { return now.Sub(s.pauses.correct(asOf)) }

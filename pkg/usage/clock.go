@@ -20,8 +20,7 @@ type Clock struct {
 
 // suspensions is the time for which this machine has been suspended.
 type suspensions struct {
-	read    func() time.Duration // returns the sum since the machine was started
-	before  time.Duration        // the sum when the Clock was created
+	read    func() time.Duration // returns the sum since the Clock was created
 	counted atomic.Int64         // the sum that the Clock contains
 }
 
@@ -29,9 +28,8 @@ type suspensions struct {
 func NewClock(start time.Time) Clock { return newClock(start, timeSuspended) }
 
 func newClock(start time.Time, timeSuspended func() time.Duration) Clock {
-	s := &suspensions{read: timeSuspended, before: timeSuspended()}
-	s.counted.Store(int64(s.before))
-	return Clock{start, s}
+	before := timeSuspended()
+	return Clock{start, &suspensions{read: func() time.Duration { return timeSuspended() - before }}}
 }
 
 // At converts t, which must come from time.Now: its monotonic reading counts. It must be called
@@ -42,5 +40,5 @@ func (c Clock) At(t time.Time) Time {
 	if now := int64(s.read()); now-counted >= int64(minSuspension) {
 		s.counted.CompareAndSwap(counted, now)
 	}
-	return At(c.start).Add(t.Sub(c.start) + time.Duration(s.counted.Load()) - s.before)
+	return At(c.start).Add(t.Sub(c.start) + time.Duration(s.counted.Load()))
 }

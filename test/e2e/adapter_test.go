@@ -124,7 +124,7 @@ func TestMoveFromPrometheusAdapter(t *testing.T) {
 				"service":{"name":"kube-vitals","namespace":"monitoring","port":`+c.server.Port()+`}}}`)
 			c.kubectl(t, "apply", "--kustomize", c.File("overlay"))
 			c.kubectl(t, "wait", "apiservices", "--selector=app.kubernetes.io/instance=kube-vitals",
-				"--for=condition=Available", "--timeout=60s")
+				"--for=condition=Available", fmt.Sprintf("--timeout=%s", timeout))
 			c.wantAPIService(t, "kube-vitals  kube-vitals")
 
 			// Kube-prometheus is applied again with prometheus-adapter: its APIService is rejected.

@@ -77,7 +77,8 @@ func newSimulation(seed uint64, resolution time.Duration, active scrape.Active) 
 		MaxSampleAge: s.oracle.maxAge, RateWindow: 15 * time.Second, MaxContainers: 1000,
 		State: func(_, namespace, pod, container string) (state store.ContainerState) {
 			if o := s.view.Pods.Get(namespace, pod); o != nil {
-				state.Running, state.EarliestStart, state.PodCreatedAt = o.Running(container), o.EarliestStart(container), o.CreatedAt
+				state.Running = o.Container(container).Running
+				state.EarliestStart, state.PodCreatedAt = o.EarliestStart(container), o.CreatedAt
 			}
 			return state
 		},
@@ -161,8 +162,8 @@ func (f simulatedFetcher) FetchSummary(
 	ctx context.Context, node *corev1.Node, put func(*usage.Scrape),
 ) (usage.Timing, error) {
 	const path = kubelettest.SummaryPath + "?only_cpu_and_memory=true"
-	return f.get(ctx, node.Name, path, put, func(s *usage.Scrape, body []byte, times decode.Times) error {
-		return new(decode.Summary).Decode(s, body, node.Name, times)
+	return f.get(ctx, node.Name, path, put, func(s *usage.Scrape, body []byte) error {
+		return new(decode.Summary).Decode(s, body, node.Name)
 	})
 }
 
@@ -173,7 +174,7 @@ func (simulatedFetcher) FetchStorage(context.Context, *corev1.Node, func(*usage.
 // get requests a path of a kubelet, and decodes the response.
 func (f simulatedFetcher) get(
 	ctx context.Context, node, path string, put func(*usage.Scrape),
-	decodeBody func(*usage.Scrape, []byte, decode.Times) error,
+	decodeBody func(*usage.Scrape, []byte) error,
 ) (timing usage.Timing, err error) {
 	start := time.Now()
 	defer func() { timing.Took = time.Since(start) }()
@@ -184,23 +185,22 @@ func (f simulatedFetcher) get(
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	times := decode.Times{Sent: f.clock.At(time.Now())}
+	s := usage.Scrape{Sent: f.clock.At(time.Now())}
 	f.delay()
 	w, err := request(ctx, k, path)
 	if err != nil {
 		return timing, err
 	}
 	f.delay()
-	times.At = f.clock.At(w.arrived)
+	s.At = f.clock.At(w.arrived)
 	if date, err := http.ParseTime(w.Header().Get("Date")); err == nil {
-		times.Date = usage.At(date)
+		s.Date = usage.At(date)
 	}
 	if w.Code != http.StatusOK || w.Header().Get("Content-Encoding") != "" ||
 		strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
 		return timing, fmt.Errorf("status %d, %v", w.Code, w.Header())
 	}
-	var s usage.Scrape
-	if err = decodeBody(&s, w.Body.Bytes(), times); err == nil {
+	if err = decodeBody(&s, w.Body.Bytes()); err == nil {
 		put(&s)
 	}
 	return timing, err

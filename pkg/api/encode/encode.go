@@ -116,18 +116,6 @@ type response struct {
 	encoder *Encoder
 	kind    Kind
 	now     usage.Time // the time of the request, which is served as creationTimestamp
-
-	labels   inventory.Labels  // of the last item for which labelSet was called
-	labelMap map[string]string // the same; not modified
-}
-
-// labelSet returns labels as a map. Consecutive items, such as the pods of a Deployment, often have equal
-// labels and share it. Only the goroutine that encodes the response calls labelSet.
-func (r *response) labelSet(l inventory.Labels) map[string]string {
-	if l != r.labels {
-		r.labels, r.labelMap = l, l.Map()
-	}
-	return r.labelMap
 }
 
 // NewItem returns a copy of an Item for the response to a request made at now.
@@ -208,7 +196,7 @@ func (i *Item) GetObjectMeta() metav1.Object {
 // meta returns the metadata of an Item.
 func (i *Item) meta() metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Namespace: i.Object.Namespace, Name: i.Object.Name, Labels: i.response.labelSet(i.Object.Labels),
+		Namespace: i.Object.Namespace, Name: i.Object.Name, Labels: i.Object.Labels.Map(),
 		CreationTimestamp: metav1.NewTime(i.response.now.Time()),
 	}
 }
@@ -241,9 +229,7 @@ func (l *List) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind
 
 // DeepCopyObject implements runtime.Object. Everything that the Items point to is immutable.
 func (l *List) DeepCopyObject() runtime.Object {
-	meta := l.ListMeta
-	return &List{
-		ListMeta: *meta.DeepCopy(), Items: slices.Clone(l.Items), response: l.response,
-		Selected: l.Selected, Select: l.Select,
-	}
+	c := *l
+	c.ListMeta, c.Items = *l.ListMeta.DeepCopy(), slices.Clone(l.Items)
+	return &c
 }

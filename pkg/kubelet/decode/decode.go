@@ -6,8 +6,9 @@
 // skipped, the others are dropped and usage.Scrape.Partial is set. MaxContainers bounds what is kept
 // of a response, whatever it contains.
 //
-// The names in a usage.Scrape alias the decoded text, which must not be reused while the Scrape is
-// read. Decoders write to the text: they unescape names in place.
+// The caller sets the times of a usage.Scrape: At, Sent and Date. The names in it alias the decoded
+// text, which must not be reused while the Scrape is read. Decoders write to the text: they unescape
+// names in place.
 package decode
 
 import (
@@ -46,13 +47,6 @@ func checkNames(names ...[]byte) (r usage.SkipReason, ok bool) {
 	return 0, true
 }
 
-// Times are the times of a request and its response, as in usage.Scrape.
-type Times struct {
-	Sent usage.Time // when the request was sent, by our clock; 0: not known
-	At   usage.Time // when the headers of the response arrived, by our clock
-	Date usage.Time // the response's Date header, by the node's clock, in whole seconds; 0: not known
-}
-
 const (
 	// maxAheadOfNode is how far a sample may be ahead of its kubelet's own clock. Virtual kubelets
 	// pass on the timestamps of others.
@@ -65,13 +59,13 @@ const (
 	oldestStart = 946684800
 )
 
-// latest returns the latest valid time of a sample in the response. If later ones were accepted,
+// latestTime returns the latest valid time of a sample in the response. If later ones were accepted,
 // the valid ones after them would look old.
-func (t Times) latest() usage.Time {
-	if t.Date != 0 {
-		return t.Date.Add(time.Second + maxAheadOfNode)
+func latestTime(dst *usage.Scrape) usage.Time {
+	if dst.Date != 0 {
+		return dst.Date.Add(time.Second + maxAheadOfNode)
 	}
-	return t.At.Add(maxAhead)
+	return dst.At.Add(maxAhead)
 }
 
 // ValidTime reports whether t can be converted to a usage.Time, with hours to spare: it is after

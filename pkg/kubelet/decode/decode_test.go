@@ -94,12 +94,18 @@ type decodeFunc func(dst *usage.Scrape, text []byte) error
 
 func textDecoder(maxContainers int) decodeFunc {
 	d := &Text{MaxContainers: maxContainers}
-	return func(dst *usage.Scrape, text []byte) error { return d.Decode(dst, text, Times{At: scrapedAt}) }
+	return func(dst *usage.Scrape, text []byte) error {
+		dst.At = scrapedAt
+		return d.Decode(dst, text)
+	}
 }
 
 func summaryDecoder(maxContainers int) decodeFunc {
 	d := &Summary{MaxContainers: maxContainers}
-	return func(dst *usage.Scrape, text []byte) error { return d.Decode(dst, text, "node1", Times{At: scrapedAt}) }
+	return func(dst *usage.Scrape, text []byte) error {
+		dst.At = scrapedAt
+		return d.Decode(dst, text, "node1")
+	}
 }
 
 // decoders are both decoders, with responses of a real kubelet and of any size.
@@ -238,11 +244,11 @@ func TestReuseReleasesMemory(t *testing.T) {
 	const pods = maxReusedIndex + 1
 	var text Text
 	var summary Summary
-	var dst usage.Scrape
-	if err := text.Decode(&dst, largeText(pods, 1), Times{At: scrapedAt}); err != nil || len(dst.Containers) != pods {
+	dst := usage.Scrape{At: scrapedAt}
+	if err := text.Decode(&dst, largeText(pods, 1)); err != nil || len(dst.Containers) != pods {
 		t.Fatalf("got %d containers, error %v; want %d", len(dst.Containers), err, pods)
 	}
-	if err := summary.Decode(&dst, largeSummary(pods, 1), "node1", Times{At: scrapedAt}); err != nil {
+	if err := summary.Decode(&dst, largeSummary(pods, 1), "node1"); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []state{text.state, summary.state} {
@@ -284,24 +290,23 @@ func TestLimits(t *testing.T) {
 func TestLatestTime(t *testing.T) {
 	const date = scrapedAt + usage.Time(5*time.Hour) // by the node's clock
 	for _, tt := range []struct {
-		times Times
-		at    usage.Time
-		ok    bool
+		dst usage.Scrape
+		at  usage.Time
+		ok  bool
 	}{
-		{Times{At: scrapedAt}, scrapedAt.Add(maxAhead), true},
-		{Times{At: scrapedAt}, scrapedAt.Add(maxAhead + time.Second), false},
-		{Times{At: scrapedAt, Date: date}, date.Add(time.Second + maxAheadOfNode), true},
-		{Times{At: scrapedAt, Date: date}, date.Add(2*time.Second + maxAheadOfNode), false},
+		{usage.Scrape{At: scrapedAt}, scrapedAt.Add(maxAhead), true},
+		{usage.Scrape{At: scrapedAt}, scrapedAt.Add(maxAhead + time.Second), false},
+		{usage.Scrape{At: scrapedAt, Date: date}, date.Add(time.Second + maxAheadOfNode), true},
+		{usage.Scrape{At: scrapedAt, Date: date}, date.Add(2*time.Second + maxAheadOfNode), false},
 	} {
-		var dst usage.Scrape
 		for name, err := range map[string]error{
-			"Text": new(Text).Decode(&dst,
-				fmt.Appendf(nil, "node_cpu_usage_seconds_total 1 %d\n", tt.at/usage.Time(time.Millisecond)), tt.times),
-			"Summary": new(Summary).Decode(&dst, fmt.Appendf(nil, `{"node":{"cpu":{"time":%q,"usageCoreNanoSeconds":1}}}`,
-				tt.at.Time().Format(time.RFC3339Nano)), "", tt.times),
+			"Text": new(Text).Decode(&tt.dst,
+				fmt.Appendf(nil, "node_cpu_usage_seconds_total 1 %d\n", tt.at/usage.Time(time.Millisecond))),
+			"Summary": new(Summary).Decode(&tt.dst, fmt.Appendf(nil, `{"node":{"cpu":{"time":%q,"usageCoreNanoSeconds":1}}}`,
+				tt.at.Time().Format(time.RFC3339Nano)), ""),
 		} {
 			if (err == nil) != tt.ok || isLike(err, errBadTime) == tt.ok {
-				t.Errorf("%s at %v, %+v: got error %v, want one: %v", name, tt.at, tt.times, err, !tt.ok)
+				t.Errorf("%s at %v, %+v: got error %v, want one: %v", name, tt.at, tt.dst, err, !tt.ok)
 			}
 		}
 	}
@@ -320,7 +325,7 @@ func TestBadTimes(t *testing.T) {
 		{"2026-11-22T00:00:00Z", secondAt, "a sample is from 2026-11-22T00:00:00Z, and the node's clock shows " + second},
 	} {
 		text := `{"node":{"cpu":{"time":"` + tt.time + `","usageCoreNanoSeconds":1}}}`
-		err := new(Summary).Decode(new(usage.Scrape), []byte(text), "", Times{At: scrapedAt, Date: tt.date})
+		err := new(Summary).Decode(&usage.Scrape{At: scrapedAt, Date: tt.date}, []byte(text), "")
 		if fmt.Sprint(err) != tt.want {
 			t.Errorf("%s: got error %q, want %q", text, err, tt.want)
 		}

@@ -36,11 +36,11 @@ func alias(b []byte) string {
 	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // safe for the reasons above
 }
 
-func (s *state) begin(dst *usage.Scrape, times Times, maxContainers int) {
+func (s *state) begin(dst *usage.Scrape, maxContainers int) {
 	*dst = usage.Scrape{
-		At: times.At, Sent: times.Sent, Date: times.Date, Containers: dst.Containers[:0], Storage: dst.Storage[:0],
+		At: dst.At, Sent: dst.Sent, Date: dst.Date, Containers: dst.Containers[:0], Storage: dst.Storage[:0],
 	}
-	s.dst, s.max, s.latest, s.future = dst, cmp.Or(maxContainers, defaultMaxContainers), times.latest(), 0
+	s.dst, s.max, s.latest, s.future = dst, cmp.Or(maxContainers, defaultMaxContainers), latestTime(dst), 0
 	if s.index == nil {
 		s.index = map[containerID]int{}
 	}

@@ -24,8 +24,8 @@ type disk struct {
 //
 // A pod is skipped as a whole if one of its values is invalid, or if it is reported twice. Apart from
 // that, DecodeStorage treats the text as Decode does, and returns the same errors.
-func (d *Summary) DecodeStorage(dst *usage.Scrape, text []byte, node string, times Times) error {
-	return d.decode(dst, text, node, times, true)
+func (d *Summary) DecodeStorage(dst *usage.Scrape, text []byte, node string) error {
+	return d.decode(dst, text, node, true)
 }
 
 // finishStorage adds the sample of the node, removes those of dropped pods, and returns an error if
@@ -84,10 +84,10 @@ func (d *Summary) endStorage() {
 // addPod appends the samples of a pod's containers, and the rest of the pod's usage. It drops the pod
 // if it or one of its containers was reported before.
 func (d *Summary) addPod(containers []usage.StorageSample, rest usage.StorageSample) {
-	isNew := d.addID(rest)
+	isNew := d.addID(rest.Namespace, rest.Pod, nil)
 	for _, c := range containers {
 		c.Namespace, c.Pod, c.UID, c.At = rest.Namespace, rest.Pod, rest.UID, rest.At
-		isNew = isNew && d.addID(c)
+		isNew = isNew && d.addID(c.Namespace, c.Pod, c.Container)
 		rest.Bytes -= min(rest.Bytes, c.Bytes)
 		d.dst.Storage = append(d.dst.Storage, c)
 	}
@@ -98,9 +98,9 @@ func (d *Summary) addPod(containers []usage.StorageSample, rest usage.StorageSam
 	}
 }
 
-// addID adds a sample to the index, and reports whether it is the first one of these names.
-func (d *Summary) addID(s usage.StorageSample) bool {
-	id := containerID{alias(s.Namespace), alias(s.Pod), alias(s.Container)}
+// addID adds names to the index, and reports whether they are new.
+func (d *Summary) addID(namespace, pod, container []byte) (isNew bool) {
+	id := containerID{alias(namespace), alias(pod), alias(container)}
 	_, known := d.index[id]
 	d.index[id] = 0
 	return !known

@@ -22,7 +22,8 @@ const storageSummary = "kubelet-1.36-summary-storage.json"
 func storageDecoder(maxContainers int) decodeFunc {
 	d := &Summary{MaxContainers: maxContainers}
 	return func(dst *usage.Scrape, text []byte) error {
-		return d.DecodeStorage(dst, text, "node1", Times{At: scrapedAt})
+		dst.At = scrapedAt
+		return d.DecodeStorage(dst, text, "node1")
 	}
 }
 
@@ -40,9 +41,9 @@ func storageOf(s *usage.Scrape) (all []string) {
 
 func TestStorageOfRealKubelet(t *testing.T) {
 	text := readFile(t, storageSummary)
-	var dst usage.Scrape
 	const now = usage.Time(1795350645 * 1e9)
-	if err := new(Summary).DecodeStorage(&dst, text, "node1", Times{At: now, Date: now}); err != nil {
+	dst := usage.Scrape{At: now, Date: now}
+	if err := new(Summary).DecodeStorage(&dst, text, "node1"); err != nil {
 		t.Fatal(err)
 	}
 	if len(dst.Containers) != 0 || dst.Partial || dst.Skipped != [usage.NumSkipReasons]int{} {
@@ -193,7 +194,7 @@ func TestStorageLimits(t *testing.T) {
 	}
 	d := new(Summary)
 	text = largeSummaryWithStorage(maxReusedIndex, 1)
-	if err := d.DecodeStorage(new(usage.Scrape), text, "node1", Times{At: scrapedAt}); err != nil {
+	if err := d.DecodeStorage(&usage.Scrape{At: scrapedAt}, text, "node1"); err != nil {
 		t.Fatal(err)
 	}
 	if d.index != nil || d.dropped != nil || d.dst != nil || d.text != nil {

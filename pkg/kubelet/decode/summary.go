@@ -42,13 +42,13 @@ type podNames struct{ namespace, pod, uid []byte }
 // another node; NoSamples if there is no sample of the node or of a container; Undecodable if there is
 // none, but a value of another type than in summaries; and ClockSkew if no sample has a valid time. dst
 // is not valid after an error.
-func (d *Summary) Decode(dst *usage.Scrape, text []byte, node string, times Times) error {
-	return d.decode(dst, text, node, times, false)
+func (d *Summary) Decode(dst *usage.Scrape, text []byte, node string) error {
+	return d.decode(dst, text, node, false)
 }
 
-func (d *Summary) decode(dst *usage.Scrape, text []byte, node string, times Times, storage bool) error {
+func (d *Summary) decode(dst *usage.Scrape, text []byte, node string, storage bool) error {
 	defer d.release()
-	d.begin(dst, times, d.MaxContainers)
+	d.begin(dst, d.MaxContainers)
 	d.node, d.other, d.storage, d.nodeDisk = node, nil, storage, disk{}
 	d.read(text)
 	for key := range d.keys {
@@ -194,13 +194,11 @@ func (d *Summary) endContainers() {
 	}
 	for _, c := range containers {
 		c.Namespace, c.Pod = d.names.namespace, d.names.pod
-		id := containerID{alias(c.Namespace), alias(c.Pod), alias(c.Name)}
-		if _, known := d.index[id]; known {
+		if d.addID(c.Namespace, c.Pod, c.Name) {
+			d.dst.Containers = append(d.dst.Containers, c)
+		} else {
 			d.skip(usage.Duplicate)
-			continue
 		}
-		d.index[id] = len(d.dst.Containers)
-		d.dst.Containers = append(d.dst.Containers, c)
 	}
 }
 

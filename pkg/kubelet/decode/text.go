@@ -35,8 +35,8 @@ type series struct {
 // which case it lists none of them; NoSamples if there is no sample of the node or of a container;
 // Undecodable if there is none, but a line that cannot be parsed; and ClockSkew if no sample has a valid
 // time. dst is not valid after an error.
-func (d *Text) Decode(dst *usage.Scrape, text []byte, times Times) error {
-	d.begin(dst, times, d.MaxContainers)
+func (d *Text) Decode(dst *usage.Scrape, text []byte) error {
+	d.begin(dst, d.MaxContainers)
 	d.name, d.metric, d.cursor, d.series, d.seen, d.failed = nil, metric{}, 0, d.series[:0], 0, false
 	defer d.release()
 	for len(text) > 0 {

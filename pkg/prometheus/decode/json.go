@@ -27,9 +27,8 @@ const (
 // jsontext for texts that may be hostile. encoding/json allocates each token. After an error, which
 // finish returns, objects and arrays have no further elements.
 //
-// An object or array is read by open, then by a loop over element. Each value in it, and each key, must
-// be consumed: by open and a loop of its own, or by value, str or skip. What these return is valid until
-// the next call.
+// An object or array is read by a loop over fields or elements, which must consume each value in it: by a
+// loop of its own, or by value, str or skip. What these return is valid until the next call.
 type scanner struct {
 	decoder  jsontext.Decoder
 	source   *bufio.Reader
@@ -41,7 +40,7 @@ type scanner struct {
 
 func newScanner(r io.Reader) *scanner {
 	s := &scanner{source: bufio.NewReaderSize(r, maxToken)}
-	s.decoder.Reset((*bounded)(s), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	s.decoder.Reset(s, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	return s
 }
 
@@ -53,15 +52,12 @@ func (s *scanner) finish() error {
 		}
 		s.fail("it goes on after its end")
 	}
-	var known *reason.Error
 	var invalid *jsontext.SyntacticError
 	switch {
 	case s.readErr != nil:
 		return s.readErr
 	case errors.Is(s.err, io.EOF), errors.Is(s.err, io.ErrUnexpectedEOF):
 		return io.ErrUnexpectedEOF
-	case errors.As(s.err, &known):
-		return s.err
 	case errors.As(s.err, &invalid): // without the names of fields around it, which may be long
 		s.err = fmt.Errorf("%w at offset %d", invalid.Err, invalid.ByteOffset)
 	}
@@ -71,43 +67,40 @@ func (s *scanner) finish() error {
 // fail makes the text invalid, unless it is already.
 func (s *scanner) fail(problem string) {
 	if s.err == nil {
-		s.err = reason.Errorf(reason.Undecodable, "the response is not valid JSON: %s", problem)
+		s.err = errors.New(problem)
 	}
 }
 
-// open consumes the bracket at which an object or array begins.
-func (s *scanner) open(bracket byte) {
+// fields consumes an object and yields the name of each field, as str returns it.
+func (s *scanner) fields(yield func(name []byte, isCut bool) bool) {
+	s.each('{', func() bool { return yield(s.str()) })
+}
+
+// elements consumes an array and yields before each element.
+func (s *scanner) elements(yield func() bool) { s.each('[', yield) }
+
+// each consumes an object or array, and yields before each element of it. There are none in null.
+func (s *scanner) each(bracket byte, yield func() bool) {
 	if s.err != nil {
 		return
 	}
 	token, err := s.decoder.ReadToken()
-	if s.err = err; err == nil && byte(token.Kind()) != bracket {
+	if s.err = err; err != nil || token.Kind() == 'n' {
+		return
+	}
+	if byte(token.Kind()) != bracket {
 		s.fail("there is no " + string(bracket))
 	}
-}
-
-// openUnlessNull consumes null, or else does what open does. It reports whether it did.
-func (s *scanner) openUnlessNull(bracket byte) bool {
-	if s.err == nil && s.decoder.PeekKind() == 'n' {
-		s.skip()
-		return false
+	for s.err == nil {
+		switch s.decoder.PeekKind() {
+		case '}', ']', 0:
+			_, s.err = s.decoder.ReadToken()
+			return
+		}
+		if !yield() {
+			return
+		}
 	}
-	s.open(bracket)
-	return true
-}
-
-// element reports whether the open object or array has another element. If it has not, it consumes the
-// closing bracket.
-func (s *scanner) element() bool {
-	if s.err != nil {
-		return false
-	}
-	switch s.decoder.PeekKind() {
-	case '}', ']', 0:
-		_, s.err = s.decoder.ReadToken()
-		return false
-	}
-	return true
 }
 
 // skip consumes any value.
@@ -151,22 +144,19 @@ func (s *scanner) str() (text []byte, isCut bool) {
 	return s.text, len(quoted) > maxToken
 }
 
-// bounded is the scanner as the reader of its decoder, which keeps whole tokens in memory, with the
-// white space before them.
-type bounded scanner
-
-// Read implements io.Reader.
-func (b *bounded) Read(p []byte) (n int, err error) {
-	if b.received-b.decoder.InputOffset() > maxToken {
-		n, err = b.skipRest(p)
+// Read implements io.Reader for the decoder, which keeps whole tokens in memory, with the white space
+// before them.
+func (s *scanner) Read(p []byte) (n int, err error) {
+	if s.received-s.decoder.InputOffset() > maxToken {
+		n, err = s.skipRest(p)
 	}
 	if err == nil {
 		var more int
-		more, err = b.source.Read(p[n:min(len(p), maxRead)]) // a full buffer would grow
+		more, err = s.source.Read(p[n:min(len(p), maxRead)]) // a full buffer would grow
 		n += more
 	}
-	if b.received += int64(n); err != nil && !errors.Is(err, io.EOF) {
-		b.readErr = err
+	if s.received += int64(n); err != nil && !errors.Is(err, io.EOF) {
+		s.readErr = err
 	}
 	return n, err
 }
@@ -175,18 +165,18 @@ const space = " \t\r\n"
 
 // skipRest consumes the rest of the string that the decoder has received the start of, up to its
 // closing quote, or of white space. Instead of it, the decoder receives the text in p.
-func (b *bounded) skipRest(p []byte) (n int, err error) {
-	token := bytes.TrimLeft(b.decoder.UnreadBuffer(), ",:"+space)
+func (s *scanner) skipRest(p []byte) (n int, err error) {
+	token := bytes.TrimLeft(s.decoder.UnreadBuffer(), ",:"+space)
 	switch {
 	case len(token) == 0:
-		return 0, b.skipTo(func(c byte) bool { return strings.IndexByte(space, c) < 0 })
+		return 0, s.skipTo(func(c byte) bool { return strings.IndexByte(space, c) < 0 })
 	case token[0] != '"':
 		return 0, reason.Errorf(reason.Undecodable, "the response is not valid JSON: a number is too long")
 	case len(token) <= maxToken:
 		return 0, nil
 	}
 	isEscaped := (len(token)-len(bytes.TrimRight(token, `\`)))%2 == 1
-	err = b.skipTo(func(c byte) bool {
+	err = s.skipTo(func(c byte) bool {
 		isEnd := c == '"' && !isEscaped
 		isEscaped = c == '\\' && !isEscaped
 		return isEnd
@@ -198,14 +188,14 @@ func (b *bounded) skipRest(p []byte) (n int, err error) {
 }
 
 // skipTo consumes the bytes before the first one for which isEnd is true.
-func (b *bounded) skipTo(isEnd func(byte) bool) error {
+func (s *scanner) skipTo(isEnd func(byte) bool) error {
 	for {
-		c, err := b.source.ReadByte()
+		c, err := s.source.ReadByte()
 		if err != nil {
 			return err
 		}
 		if isEnd(c) {
-			return b.source.UnreadByte()
+			return s.source.UnreadByte()
 		}
 	}
 }

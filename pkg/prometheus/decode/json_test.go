@@ -20,9 +20,8 @@ func TestLongTokens(t *testing.T) {
 			text := `["a"` + strings.Repeat(" ", 1<<18) + `,` + long + `,{` + long + `:` + long + `,"b":1}, ` + long + `, "c"]`
 			for _, r := range []io.Reader{strings.NewReader(text), iotest.HalfReader(strings.NewReader(text))} {
 				s := newScanner(r)
-				s.open('[')
 				got := ""
-				for s.element() {
+				for range s.elements {
 					if s.decoder.PeekKind() == '{' {
 						s.skip()
 						continue
@@ -52,8 +51,7 @@ func TestErrorsOfJSON(t *testing.T) {
 		`[{"` + strings.Repeat("x", 1000) + `":nil}]`: reason.Undecodable,
 	} {
 		s := newScanner(strings.NewReader(text))
-		s.open('[')
-		for s.element() {
+		for range s.elements {
 			if s.decoder.PeekKind() == '{' {
 				s.skip()
 				continue

@@ -94,8 +94,7 @@ type Response struct {
 // See https://prometheus.io/docs/prometheus/latest/querying/api/.
 func Decode(r io.Reader, emit func(*Series)) (*Response, error) {
 	d := &decoder{scanner: newScanner(r), emit: emit}
-	for d.open('{'); d.element(); {
-		name, _ := d.str()
+	for name := range d.fields {
 		switch string(name) {
 		case "status":
 			d.response.Status = d.short()
@@ -104,7 +103,9 @@ func Decode(r io.Reader, emit func(*Series)) (*Response, error) {
 		case "error":
 			d.response.Message = d.short()
 		case "warnings":
-			d.warnings()
+			for range d.elements {
+				d.response.Warning = cmp.Or(d.response.Warning, d.short())
+			}
 		case "isPartial": // VictoriaMetrics: whether some storage nodes have not responded
 			if string(d.value()) == "true" {
 				d.response.Warning = "the response is partial"
@@ -115,10 +116,7 @@ func Decode(r io.Reader, emit func(*Series)) (*Response, error) {
 			d.skip()
 		}
 	}
-	if err := d.finish(); err != nil { // it reads until the end: compressed responses end with a checksum
-		return nil, err
-	}
-	return &d.response, nil
+	return &d.response, d.finish() // it reads until the end: compressed responses end with a checksum
 }
 
 type decoder struct {
@@ -148,26 +146,14 @@ func printable(text []byte) string {
 	}, string(text))
 }
 
-func (d *decoder) warnings() {
-	if !d.openUnlessNull('[') {
-		return
-	}
-	for d.element() {
-		d.response.Warning = cmp.Or(d.response.Warning, d.short())
-	}
-}
-
 func (d *decoder) data() {
-	if !d.openUnlessNull('{') {
-		return
-	}
-	for d.element() {
-		if name, _ := d.str(); string(name) != "result" {
+	for name := range d.fields {
+		if string(name) != "result" {
 			d.skip()
-		} else if d.openUnlessNull('[') {
-			for d.element() {
-				d.readSeries()
-			}
+			continue
+		}
+		for range d.elements {
+			d.readSeries()
 		}
 	}
 }
@@ -175,13 +161,12 @@ func (d *decoder) data() {
 func (d *decoder) readSeries() {
 	s := &d.series
 	s.reset()
-	for d.open('{'); d.element(); {
-		name, _ := d.str()
+	for name := range d.fields {
 		switch string(name) {
 		case "metric":
 			d.readLabels()
 		case "values":
-			for d.open('['); d.element(); {
+			for range d.elements {
 				d.readPoint()
 			}
 		case "value":
@@ -204,14 +189,13 @@ func (d *decoder) readSeries() {
 // readLabels reads labels. Nothing more is kept of a series that exceeds a limit.
 func (d *decoder) readLabels() {
 	s := &d.series
-	for d.open('{'); d.element(); {
+	for name, isCut := range d.fields {
 		if s.overLimit = s.overLimit || len(s.Labels) >= maxLabels; s.overLimit {
-			d.skip()
 			d.skip()
 			continue
 		}
 		start := len(s.text)
-		s.add(d.str())
+		s.add(name, isCut)
 		nameLength := len(s.text) - start
 		s.add(d.str())
 		s.Labels = append(s.Labels, Label{s.text[start:], nameLength})

@@ -38,11 +38,15 @@ func run(ctx context.Context, out io.Writer, once bool) error {
 	}
 	defer c.Stop()
 	d.Cluster = c
+	if err := d.createWorkloads(ctx); err != nil {
+		return err
+	}
+	d.step("Installing kube-vitals, and waiting for two samples of each pod")
 	server, err := c.Install(ctx)
 	if err != nil {
 		return err
 	}
-	for _, show := range []func(context.Context) error{d.createWorkloads, d.showTop, d.showAutoscaling} {
+	for _, show := range []func(context.Context) error{d.showTop, d.showAutoscaling} {
 		if err := show(ctx); err != nil {
 			return fmt.Errorf("%w%s", err, server.Tail())
 		}
@@ -54,18 +58,15 @@ func run(ctx context.Context, out io.Writer, once bool) error {
 	return d.wait(ctx, server.Address)
 }
 
-// createWorkloads creates pods, and waits until all have metrics.
+// createWorkloads creates pods. They start while kube-vitals is installed.
 func (d *demo) createWorkloads(ctx context.Context) error {
-	d.step("Creating %d pods in %d namespaces, and waiting for the first two scrapes of each", podCount(), len(namespaces))
+	d.step("Creating %d pods in %d namespaces", podCount(), len(namespaces))
 	for _, n := range namespaces {
 		if err := d.CreateNamespace(ctx, n.name); err != nil {
 			return err
 		}
 	}
-	if err := d.Apply(ctx, manifest()); err != nil {
-		return err
-	}
-	return d.awaitMetrics(ctx, podCount(), "--all-namespaces")
+	return d.Apply(ctx, manifest())
 }
 
 // awaitMetrics waits until kubectl top pods shows n pods.
@@ -79,8 +80,11 @@ func (d *demo) awaitMetrics(ctx context.Context, n int, args ...string) error {
 	})
 }
 
-// showTop shows tables of kubectl top.
+// showTop shows tables of kubectl top as soon as all pods have metrics.
 func (d *demo) showTop(ctx context.Context) error {
+	if err := d.awaitMetrics(ctx, podCount(), "--all-namespaces"); err != nil {
+		return err
+	}
 	d.step("kubectl top shows the current usage that kube-vitals serves as metrics.k8s.io")
 	table, err := d.show(ctx, "top", "nodes")
 	if err != nil {

@@ -199,7 +199,7 @@ func (c *Cluster) RouteService(ctx context.Context) error {
 
 func (c *Cluster) awaitAvailable(ctx context.Context) error {
 	_, err := c.Kubectl(ctx, "wait", "apiservices", "--selector=app.kubernetes.io/instance="+Release,
-		"--for=condition=Available", "--timeout=60s")
+		"--for=condition=Available", fmt.Sprintf("--timeout=%s", startTimeout))
 	return err
 }
 
